@@ -1,0 +1,1 @@
+"""Closed-form models of congestion control."""

@@ -1,0 +1,1 @@
+"""Congestion controls, one file each, and the registry that names them."""

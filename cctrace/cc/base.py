@@ -1,0 +1,163 @@
+"""What every controller shares: fields, parameters, entry points, random draws.
+
+A controller is an ordinary class. Its state is what its annotated class attributes declare, its inputs are the
+columns of its view (`schema.LINUX_VIEW` or `schema.QUIC_VIEW`), passed as the record `ack`; its outputs are state too
+(`snd_cwnd`, `pacing_rate`, ...), because on both stacks the controller writes them in place.
+
+So that `engine/compile.py` can flatten a class, methods are written in a subset of Python:
+
+* fields are declared with a type and a default: ``mode: int = 0`` (int64), ``share: float = 0.0`` (float64),
+  ``pacing_gain: f32 = f32(2.885)``, ``idle_restart: bool = False``, ``ring = ints(100)`` (also `floats`, `f32s`);
+* methods take scalars and return scalars (or nothing), and call ``self.step(...)``, ``super().step(...)`` and
+  module-level functions of the `cctrace.cc` package or of the module the class is written in;
+* constants are module-level numbers or tuples of numbers;
+* no containers, strings, exceptions, generators, closures or attribute access on anything but `self` and `ack`;
+* C arithmetic goes through `cctrace.cc.cmath`.
+"""
+
+from typing import ClassVar, NamedTuple
+
+from cctrace.cc.cmath import f32, u32
+from cctrace.errors import ArgumentError
+
+
+class Param(NamedTuple):
+    """One row of a controller's parameter table: default, allowed range (inclusive), meaning with unit and source."""
+
+    default: int | float
+    low: int | float
+    high: int | float
+    doc: str
+
+
+class ArrayField(NamedTuple):
+    """A fixed-length array field; every element starts at `fill`."""
+
+    length: int
+    fill: int | float
+
+
+def ints(length, fill=0):
+    """Declare a field that is an array of int64."""
+    return ArrayField(length, int(fill))
+
+
+def floats(length, fill=0.0):
+    """Declare a field that is an array of float64."""
+    return ArrayField(length, float(fill))
+
+
+def f32s(length, fill=0.0):
+    """Declare a field that is an array of C floats."""
+    return ArrayField(length, f32(fill))
+
+
+class Controller:
+    """Base of all controllers; subclass `LinuxController` or `QuicController`.
+
+    Parameters
+    ----------
+    **params
+        Values for the class's parameter table; the rest keep their defaults.
+
+    Raises
+    ------
+    ArgumentError
+        If a parameter is unknown, not a number or out of its range.
+    """
+
+    view: ClassVar[str] = ""
+    params: ClassVar[dict[str, Param]] = {}
+    # Golden-vector column -> field, where the names differ: {"s_bw": "bw_v[0]"}; see `golden_field`.
+    golden_names: ClassVar[dict[str, str]] = {}
+    # {(from_state, to_state): "why"} over the names in `states`; drawn in the docs, and no run may leave it.
+    states: ClassVar[tuple[str, ...]] = ()
+    transitions: ClassVar[dict[tuple[str, str], str]] = {}
+
+    draws: int = 0  # random numbers drawn in the current call; the engine resets it before each call
+
+    def __init__(self, **params):
+        for name, field in declared_fields(type(self)).items():
+            setattr(self, name, [field.fill] * field.length if isinstance(field, ArrayField) else field)
+        for name, value in checked_params(type(self), params).items():
+            setattr(self, name, value)
+
+    def draw(self, ack):
+        """Return the next raw random number recorded for this call (Linux: 32 bits, QUIC: 31 bits)."""
+        self.draws = self.draws + 1
+        if self.draws == 1:
+            return ack.rand0
+        if self.draws == 2:
+            return ack.rand1
+        if self.draws == 3:
+            return ack.rand2
+        return ack.rand3
+
+
+def declared_fields(cls):
+    """Return {name: default or ArrayField} of a controller class, base classes first, parameters not included."""
+    fields = {}
+    for base in reversed(cls.__mro__):
+        own = vars(base)
+        for name in own.get("__annotations__", {}):
+            if "ClassVar" not in str(own["__annotations__"][name]):
+                fields[name] = getattr(cls, name)
+        fields |= {name: value for name, value in own.items() if isinstance(value, ArrayField)}
+    return fields
+
+
+def checked_params(cls, given):
+    """Return the class's parameter values, defaults replaced by `given`; raise `ArgumentError` for a wrong one."""
+    import difflib
+
+    for name, value in given.items():
+        if name not in cls.params:
+            near = difflib.get_close_matches(name, cls.params, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            allowed = ", ".join(cls.params) or "none"
+            raise ArgumentError(f"{cls.__name__} has no parameter {name!r}{hint} (it has: {allowed})")
+        param = cls.params[name]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ArgumentError(f"{cls.__name__}: {name}={value!r} is not a number")
+        if isinstance(param.default, int) and not isinstance(param.default, bool) and int(value) != value:
+            raise ArgumentError(f"{cls.__name__}: {name}={value!r} must be an integer")
+        if not param.low <= value <= param.high:
+            raise ArgumentError(f"{cls.__name__}: {name}={value!r} is outside [{param.low}, {param.high}]")
+    return {name: type(p.default)(given.get(name, p.default)) for name, p in cls.params.items()}
+
+
+class LinuxController(Controller):
+    """A congestion control of the Linux TCP stack; inputs are the columns of `schema.LINUX_VIEW`.
+
+    The engine calls, in the order written down in `schema.LINUX_EVENTS`, those entry points that a class defines.
+    """
+
+    view = "linux"
+    params = {"hz": Param(1000, 100, 1000, "CONFIG_HZ of the sender: resolution of jiffies, 1/s")}
+
+    # What the controller and the rest of the stack write in turn ("carried" in a replay, see schema).
+    snd_cwnd: int = 10
+    snd_cwnd_cnt: int = 0
+    ssthresh: int = 0x7FFFFFFF
+    pacing_rate: int = -1  # bytes/s; ~0UL until a controller sets it
+    app_limited: int = 0
+
+    def init(self, ack):
+        """Connection established [Linux61] tcp_congestion_ops.init."""
+
+    def random_below(self, ack, bound):
+        """Return a draw in [0, bound) [Linux61] prandom_u32_max, get_random_u32_below."""
+        return (u32(self.draw(ack)) * bound) >> 32
+
+
+class QuicController(Controller):
+    """A congestion control of the nginx QUIC stack; inputs are the columns of `schema.QUIC_VIEW`."""
+
+    view = "quic"
+
+    cwnd: int = 0  # congestion_window, bytes
+    pacing_rate: int = 0  # bytes/s
+    app_limited: int = 0
+
+    def init(self, ack):
+        """Connection established."""

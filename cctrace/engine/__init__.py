@@ -1,0 +1,1 @@
+"""Compile, replay and simulate controllers."""

@@ -1,0 +1,1 @@
+"""Fit models, paths and parameters to event streams."""

@@ -1,0 +1,1 @@
+"""The sender's view: from captured packets to the event stream."""

@@ -1,0 +1,1 @@
+"""Plots of flows, replays and simulations."""
