@@ -175,9 +175,16 @@ _LINUX_DERIVED = (
     Column("rand2", "i8", "", "third raw 32-bit draw of this call", "prandom_u32", "unknown", 0),
     Column("rand3", "i8", "", "fourth raw 32-bit draw of this call", "prandom_u32", "unknown", 0),
 )
-# Written by the controller and the stack in turn: fields of `LinuxController`, set from the vector columns of the same
-# name before each call where those were recorded ("observed" state), kept from call to call otherwise ("carried").
-LINUX_CARRIED = ("snd_cwnd", "snd_cwnd_cnt", "ssthresh", "pacing_rate", "app_limited")
+# Vector column -> field of `LinuxController`: written by the controller and the stack in turn, set before each call
+# where recorded ("observed" state), kept from call to call otherwise ("carried"). The field of ssthresh has the
+# kernel's name, because `ssthresh` is an entry point.
+LINUX_CARRIED = {
+    "snd_cwnd": "snd_cwnd",
+    "snd_cwnd_cnt": "snd_cwnd_cnt",
+    "ssthresh": "snd_ssthresh",
+    "pacing_rate": "pacing_rate",
+    "app_limited": "app_limited",
+}
 
 _NOT_IN_LINUX_VIEW = {"time_ns", "event", "lsndtime_us", "app_limited"}
 LINUX_VIEW = tuple(c._replace(dtype="i8") for c in EVENTS if c.name not in _NOT_IN_LINUX_VIEW) + _LINUX_DERIVED

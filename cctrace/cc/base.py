@@ -138,7 +138,7 @@ class LinuxController(Controller):
     # What the controller and the rest of the stack write in turn ("carried" in a replay, see schema).
     snd_cwnd: int = 10
     snd_cwnd_cnt: int = 0
-    ssthresh: int = 0x7FFFFFFF
+    snd_ssthresh: int = 0x7FFFFFFF
     pacing_rate: int = -1  # bytes/s; ~0UL until a controller sets it
     app_limited: int = 0
 
