@@ -8,7 +8,8 @@ So that `engine/compile.py` can flatten a class, methods are written in a subset
 
 * fields are declared with a type and a default: ``mode: int = 0`` (int64), ``share: float = 0.0`` (float64),
   ``pacing_gain: f32 = f32(2.885)``, ``idle_restart: bool = False``, ``ring = ints(100)`` (also `floats`, `f32s`);
-* methods take scalars and return scalars (or nothing), and call ``self.step(...)``, ``super().step(...)`` and
+* methods take scalars and return scalars (or nothing); functions may also be handed an array field (`self.bw_v`) and
+  change it in place; both call ``self.step(...)``, ``super().step(...)`` and
   module-level functions of the `cctrace.cc` package or of the module the class is written in;
 * constants are module-level numbers or tuples of numbers;
 * no containers, strings, exceptions, generators, closures or attribute access on anything but `self` and `ack`;
@@ -18,6 +19,7 @@ So that `engine/compile.py` can flatten a class, methods are written in a subset
 from typing import ClassVar, NamedTuple
 
 from cctrace.cc.cmath import f32, u32
+from cctrace.cc.linux import segments_in_flight
 from cctrace.errors import ArgumentError
 
 
@@ -144,6 +146,10 @@ class LinuxController(Controller):
 
     def init(self, ack):
         """Connection established [Linux61] tcp_congestion_ops.init."""
+
+    def packets_in_flight(self, ack):
+        """Segments believed to be in the network [Linux61] tcp_packets_in_flight."""
+        return segments_in_flight(ack.packets_out, ack.sacked_out, ack.lost_out, ack.retrans_out)
 
     def random_below(self, ack, bound):
         """Return a draw in [0, bound) [Linux61] prandom_u32_max, get_random_u32_below."""

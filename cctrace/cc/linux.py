@@ -1,0 +1,64 @@
+"""Constants and helpers of the Linux TCP stack that its congestion controls share.
+
+Defaults of the kernel and of its module parameters, as the golden vectors were made with; what a controller decides
+with them is in its own file. Times in jiffies are u32 and wrap; `hz` is the kernel's CONFIG_HZ.
+
+Sources: [Linux61] include/net/tcp.h, include/linux/jiffies.h, include/uapi/linux/tcp.h, net/core/sock.c.
+"""
+
+from cctrace.cc.cmath import s32, u32
+
+USEC_PER_SEC = 1_000_000
+USEC_PER_MSEC = 1_000
+NSEC_PER_USEC = 1_000
+
+# icsk_ca_state [Linux61] enum tcp_ca_state
+CA_OPEN = 0
+CA_DISORDER = 1
+CA_CWR = 2
+CA_RECOVERY = 3
+CA_LOSS = 4
+
+# Arguments of cwnd_event [Linux61] enum tcp_ca_event
+EVENT_TX_START = 0
+EVENT_CWND_RESTART = 1
+EVENT_COMPLETE_CWR = 2
+EVENT_LOSS = 3
+EVENT_ECN_NO_CE = 4
+EVENT_ECN_IS_CE = 5
+EVENT_TLP_RECOVERY = 6
+
+TCP_INIT_CWND = 10  # segments [RFC 6928]
+TCP_INFINITE_SSTHRESH = 0x7FFFFFFF  # segments
+MAX_TCP_HEADER = 320  # bytes: room for headers in an skb; depends on the kernel's configuration
+GSO_MAX_SIZE = 65536  # bytes a device takes at once (sk_gso_max_size is the same here)
+PACING_SHIFT = 10  # sk_pacing_shift: a burst is about 1 ms at the pacing rate
+MIN_TSO_SEGS = 2  # sysctl tcp_min_tso_segs
+MTU_HEADERS = 52  # bytes: IPv4 + TCP + time stamps; tcp_mss_to_mtu(mss) = mss + 52
+SND_CWND_CLAMP = 0xFFFFFFFF  # segments; no limit
+MAX_PACING_RATE = -1  # bytes/s; ~0UL as the int64 of its bits: no limit
+
+
+def before(a, b):
+    """Whether sequence number (or tick) `a` precedes `b` modulo 2**32 [Linux61] before()."""
+    return s32(a - b) < 0
+
+
+def msecs_to_jiffies(ms, hz):
+    """Ticks of 1/hz s that cover `ms` milliseconds, rounded up [Linux61] msecs_to_jiffies()."""
+    return (ms * hz + 999) // 1000
+
+
+def jiffies_to_usecs(jiffies, hz):
+    """Microseconds of `jiffies` ticks, as a u32 that wraps after 71 minutes [Linux61] jiffies_to_usecs()."""
+    return u32(jiffies * USEC_PER_SEC // hz)
+
+
+def jiffies_at(now_jiffies, now_us, then_us, hz):
+    """Tick of the moment `then_us`, given that `now_us` lies in the tick `now_jiffies` (all as u32 ticks)."""
+    return u32(now_jiffies - (now_us * hz // USEC_PER_SEC - then_us * hz // USEC_PER_SEC))
+
+
+def segments_in_flight(packets_out, sacked_out, lost_out, retrans_out):
+    """Segments believed to be in the network, a u32 [Linux61] tcp_packets_in_flight()."""
+    return u32(packets_out - (sacked_out + lost_out) + retrans_out)
