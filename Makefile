@@ -1,0 +1,49 @@
+# Needs only Python 3.11 (or later), make and git: the first target that is run creates .venv and installs everything.
+PYTHON ?= $(firstword $(shell command -v python3.11 python3 2>/dev/null))
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest -rs
+DEMO := jitter_bbr_sd2ms
+
+.PHONY: help demo test test-slow check check-external bench validate clean
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+# A half-made environment leaves no stamp, so that the next run starts it afresh.
+$(STAMP): setup.cfg pyproject.toml
+	@test -n "$(PYTHON)" || { echo "cctrace needs Python 3.11: install it, or run make PYTHON=/path/to/python3.11"; exit 2; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	touch $@
+
+demo: $(STAMP) ## explain a shipped recording: writes cctrace-report/report.html
+	$(BIN)/cctrace analyze datasets/$(DEMO)/sender.pcap.zst --tcpinfo datasets/$(DEMO)/tcpinfo.csv.zst -o cctrace-report
+
+test: $(STAMP) ## the tests that every change must pass, minutes on two cores
+	$(PYTEST) -n 2 -m "not slow and not external"
+
+test-slow: $(STAMP) ## the tests that take minutes each
+	$(PYTEST) -n 2 -m "slow and not external"
+
+check: $(STAMP) ## format, lint, types, layers, spelling, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell $$(git ls-files)
+	$(MAKE) test
+
+check-external: $(STAMP) ## tests against tshark, tcptrace and a browser; installs what it can with apt-get
+	-DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends tshark tcptrace chromium
+	$(PYTEST) -m external
+
+bench: $(STAMP) ## every benchmark; results on stdout
+	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+
+validate: $(STAMP) ## agreement with the kernel's tcp_info: make validate RECORDINGS=DIR
+	@test -n "$(RECORDINGS)" || { echo "usage: make validate RECORDINGS=DIR (folders with sender.pcap.zst and tcpinfo.csv.zst)"; exit 2; }
+	$(BIN)/cctrace validate $(wildcard $(RECORDINGS)/*/)
+
+clean: ## remove the environment and everything that was generated
+	rm -rf $(VENV) build dist *.egg-info cctrace-report .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,85 @@
+"""Small recordings that ship with cctrace, with ground truth: where they are, where they come from, are they intact.
+
+A recording is a folder: captures, the kernel's tcp_info polled by the sender, and `scenario.json`, which says what the
+path and the senders were. `catalogue.json` lists each file with its sha256. Nothing is downloaded.
+"""
+
+import functools
+import hashlib
+import json
+from pathlib import Path
+
+from cctrace.errors import ArgumentError
+
+ROOT = Path(__file__).parent / "_data" / "datasets"
+
+
+@functools.cache
+def _load():
+    return json.loads((ROOT / "catalogue.json").read_text(encoding="utf-8"))
+
+
+def catalogue():
+    """Return the recordings that ship with cctrace.
+
+    Returns
+    -------
+    dict
+        ``{name: {"title", "controller", "path", "shows", "files": {file: {"sha256", "bytes"}}}}``; a fresh copy.
+
+    Examples
+    --------
+    >>> sorted(catalogue())
+    ['jitter_bbr_sd2ms', 'loss_cubic_1pct', 'single_bbr_1bdp', 'tso_bbr_300m_veth']
+    """
+    return json.loads(json.dumps(_load()["recordings"]))
+
+
+def provenance():
+    """Return where the recordings come from and under which licence they may be used, as a dict of strings."""
+    return dict(_load()["provenance"])
+
+
+def path(name, file=None):
+    """Return the folder of a shipped recording, or one file of it.
+
+    Parameters
+    ----------
+    name : str
+        A key of `catalogue`.
+    file : str, optional
+        A file of that recording, such as ``"sender.pcap.zst"``.
+
+    Returns
+    -------
+    pathlib.Path
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such recording or no such file in it.
+
+    Examples
+    --------
+    >>> path("jitter_bbr_sd2ms", "tcpinfo.csv.zst").name
+    'tcpinfo.csv.zst'
+    """
+    recordings = _load()["recordings"]
+    if name not in recordings:
+        raise ArgumentError(f"no recording {name!r} ships with cctrace (there are: {', '.join(recordings)})")
+    if file is None:
+        return ROOT / name
+    if file not in recordings[name]["files"]:
+        raise ArgumentError(f"recording {name!r} has no file {file!r} (it has: {', '.join(recordings[name]['files'])})")
+    return ROOT / name / file
+
+
+def verify():
+    """Return the files, as "name/file", that are missing or differ from the catalogue's sha256 (none: all intact)."""
+    bad = []
+    for name, recording in _load()["recordings"].items():
+        for file, entry in recording["files"].items():
+            target = ROOT / name / file
+            if not target.is_file() or hashlib.sha256(target.read_bytes()).hexdigest() != entry["sha256"]:
+                bad.append(f"{name}/{file}")
+    return bad

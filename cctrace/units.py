@@ -1,0 +1,157 @@
+"""Quantities as people write them ("40Mbit", "5ms", "2bdp", "1%") to numbers, and numbers to text.
+
+Inside cctrace a quantity is a plain number with its unit in its name (`rate_bps`, `rtt_us`); strings are parsed here,
+at the boundary. A string must carry its unit: "40" is refused, because one reader means milliseconds, another seconds.
+
+Rates are bits per second for `bit`, `bit/s`, `bps` ("40Mbit", "40 Mbit/s", "40Mbps") and bytes for `B/s`, `Bps`: a
+small `b` is a bit and a capital `B` a byte, as in iperf3 and `ss`. (`tc` alone reads "mbps" as megabytes.)
+"""
+
+import math
+import re
+
+from cctrace.errors import ArgumentError
+
+_NUMBER = r"\s*(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)\s*"
+_PREFIX = {"": 1, "k": 10**3, "K": 10**3, "m": 10**6, "M": 10**6, "g": 10**9, "G": 10**9, "T": 10**12}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+_RATE = re.compile(_NUMBER + r"([kKmMgGT]?)(bit/s|bit|bps|b/s|B/s|Bps)\s*")
+_TIME = re.compile(_NUMBER + r"(ns|us|µs|ms|s|min|h)\s*")
+_TIME_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9}
+_SIZE = re.compile(_NUMBER + r"([kKmMgGT]|[KMG]i|)(B|bytes?)\s*")
+_BDP = re.compile(_NUMBER + r"(?:bdp|BDP)\s*")
+_SHARE = re.compile(_NUMBER + r"(%|)\s*")
+
+
+def parse_rate_bps(text):
+    """Return a rate in bits per second.
+
+    Raises
+    ------
+    ArgumentError
+        If `text` is not a number with a unit of rate.
+
+    Examples
+    --------
+    >>> parse_rate_bps("40Mbit"), parse_rate_bps("1.5 Gbit/s"), parse_rate_bps("5MB/s")
+    (40000000.0, 1500000000.0, 40000000.0)
+    """
+    number, prefix, unit = _match(_RATE, text, "a rate", "40Mbit, 1.5Gbit/s, 5MB/s")
+    return number * _PREFIX[prefix] * (8 if unit.startswith("B") else 1)
+
+
+def parse_time_ns(text):
+    """Return a duration in whole nanoseconds.
+
+    Raises
+    ------
+    ArgumentError
+        If `text` is not a number with a unit of time.
+
+    Examples
+    --------
+    >>> parse_time_ns("40ms"), parse_time_ns("1.5 s"), parse_time_ns("250us")
+    (40000000, 1500000000, 250000)
+    """
+    number, unit = _match(_TIME, text, "a duration", "40ms, 250us, 1.5s, 2min")
+    return round(number * _TIME_NS[unit])
+
+
+def parse_size_bytes(text, bdp_bytes=None):
+    """Return a size in whole bytes.
+
+    Parameters
+    ----------
+    text : str
+        Bytes ("200kB", "64KiB") or, if `bdp_bytes` is given, bandwidth-delay products ("2bdp").
+    bdp_bytes : float, optional
+        What one bandwidth-delay product is.
+
+    Raises
+    ------
+    ArgumentError
+        If `text` is not such a size.
+
+    Examples
+    --------
+    >>> parse_size_bytes("200kB"), parse_size_bytes("64KiB"), parse_size_bytes("2bdp", bdp_bytes=200_000)
+    (200000, 65536, 400000)
+    """
+    if bdp_bytes is not None and (found := _BDP.fullmatch(str(text))):
+        return round(float(found[1]) * bdp_bytes)
+    examples = "200kB, 64KiB" if bdp_bytes is None else "200kB, 64KiB, 2bdp"
+    number, prefix, _ = _match(_SIZE, text, "a size", examples)
+    return round(number * (_BINARY.get(prefix) or _PREFIX[prefix]))
+
+
+def parse_share(text):
+    """Return a share between 0 and 1.
+
+    Raises
+    ------
+    ArgumentError
+        If `text` is not a percentage or a number, or is outside [0, 1].
+
+    Examples
+    --------
+    >>> parse_share("1%"), parse_share("0.01"), parse_share(0.25)
+    (0.01, 0.01, 0.25)
+    """
+    number, percent = _match(_SHARE, text, "a share", "1%, 0.01")
+    share = number / 100 if percent else number
+    if share > 1:
+        raise ArgumentError(f"{text!r} is not a share: it must lie between 0 and 1 (0% and 100%)")
+    return share
+
+
+def _match(pattern, text, what, examples):
+    """Return the groups of `pattern`, the first as a float."""
+    found = pattern.fullmatch(str(text))
+    if not found or not math.isfinite(number := float(found[1])):
+        raise ArgumentError(f"{text!r} is not {what}; write it with its unit, for example {examples}")
+    return number, *found.groups()[1:]
+
+
+def format_rate(bps):
+    """Return a rate in bits per second as text with three digits.
+
+    >>> format_rate(38_137_000), format_rate(0)
+    ('38.1 Mbit/s', '0 bit/s')
+    """
+    return _scaled(bps, (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1)), "bit/s")
+
+
+def format_time(ns):
+    """Return a duration in nanoseconds as text with three digits.
+
+    >>> format_time(40_237_000), format_time(1_500_000_000), format_time(19_966_000_000)
+    ('40.2 ms', '1.5 s', '20 s')
+    """
+    return _scaled(ns, (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1)), "")
+
+
+def format_size(size_bytes):
+    """Return a number of bytes as text with three digits, decimal prefixes.
+
+    >>> format_size(96_164_689), format_size(512)
+    ('96.2 MB', '512 B')
+    """
+    return _scaled(size_bytes, (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1)), "B")
+
+
+def format_share(share):
+    """Return a share as a percentage with three digits.
+
+    >>> format_share(0.00954), format_share(1.0)
+    ('0.954 %', '100 %')
+    """
+    return "unknown" if math.isnan(share) else f"{share * 100:.3g} %"
+
+
+def _scaled(value, steps, unit):
+    if math.isnan(value):
+        return "unknown"
+    # Compare the rounded value, so that 999.9 k becomes 1 M and not 1e+03 k.
+    name, factor = next(((n, f) for n, f in steps if float(f"{abs(value) / f:.3g}") >= 1), steps[-1])
+    digits = f"{value / factor:.3g}"
+    return f"{float(digits):.0f} {name}{unit}" if "e" in digits else f"{digits} {name}{unit}"
