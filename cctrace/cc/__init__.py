@@ -1,1 +1,64 @@
-"""Congestion controls, one file each, and the registry that names them."""
+"""Congestion controls, one file each, and the registry that names them.
+
+Everywhere a controller is named, ``name:param=value,…`` gives parameters too: ``obbr:mu=0.5``.
+"""
+
+import difflib
+import importlib
+
+from cctrace.cc.base import Controller, checked_params
+from cctrace.errors import ArgumentError
+
+# name: "module:Class", imported when asked for.
+REGISTRY: dict[str, str] = {}
+
+
+def controller(spec):
+    """Return the class and the given parameters that a specification names.
+
+    Parameters
+    ----------
+    spec : str or type
+        A registered name, ``name:param=value,…``, or a subclass of `Controller`.
+
+    Returns
+    -------
+    (type, dict)
+        The class, and only those parameters that the specification sets.
+
+    Raises
+    ------
+    ArgumentError
+        If the name is unknown (the nearest is suggested) or a parameter is unknown, not a number or out of range.
+
+    Examples
+    --------
+    >>> controller(Controller)
+    (<class 'cctrace.cc.base.Controller'>, {})
+    """
+    if isinstance(spec, type) and issubclass(spec, Controller):
+        return spec, {}
+    if not isinstance(spec, str):
+        raise ArgumentError(f"a controller is a name or a subclass of Controller, not {spec!r}")
+    name, _, settings = spec.partition(":")
+    if name not in REGISTRY:
+        near = difflib.get_close_matches(name, REGISTRY, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ArgumentError(f"no controller is called {name!r}{hint} (known: {', '.join(sorted(REGISTRY))})")
+    module, _, attribute = REGISTRY[name].partition(":")
+    cls = getattr(importlib.import_module(module), attribute)
+    params = dict(_setting(spec, part) for part in settings.split(",") if part)
+    checked_params(cls, params)
+    return cls, params
+
+
+def _setting(spec, part):
+    name, equals, text = part.partition("=")
+    if not equals:
+        raise ArgumentError(f"controller {spec!r}: {part!r} is not PARAM=VALUE")
+    for number in (int, float):
+        try:
+            return name.strip(), number(text)
+        except ValueError:
+            continue
+    raise ArgumentError(f"controller {spec!r}: {text!r} is not a number")

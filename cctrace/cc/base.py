@@ -70,8 +70,10 @@ class Controller:
 
     view: ClassVar[str] = ""
     params: ClassVar[dict[str, Param]] = {}
-    # Golden-vector column -> field, where the names differ: {"s_bw": "bw_v[0]"}; see `golden_field`.
+    # Golden-vector column -> field, where the names differ: {"s_bw": "bw_v[0]"}; see `engine.vectors.golden_field`.
     golden_names: ClassVar[dict[str, str]] = {}
+    # Golden-vector column -> why this class has no field for it; such a column must be constant in every vector.
+    golden_absent: ClassVar[dict[str, str]] = {}
     # {(from_state, to_state): "why"} over the names in `states`; drawn in the docs, and no run may leave it.
     states: ClassVar[tuple[str, ...]] = ()
     transitions: ClassVar[dict[tuple[str, str], str]] = {}
