@@ -1,0 +1,605 @@
+"""BBR as released in Linux 4.9 to 4.12 (2016): Kumar's BBR2016, and the parent of every BBR here.
+
+Model:  every ACK updates  bw = max(delivery rate, 10 rounds)  and  min_rtt = min(RTT, 10 s);
+        pace at pacing_gain * bw,  keep at most cwnd_gain * bw * min_rtt + 3 bursts in flight.
+
+        STARTUP --(bw plateau, 3 rounds)--> DRAIN --(inflight <= BDP)--> PROBE_BW
+           ^                                                              |    ^
+           |                              (min_rtt not refreshed for 10 s) v    | (200 ms and a round at 4 packets)
+           +-----------------(pipe never filled)---------------------- PROBE_RTT
+
+    state      pacing_gain                       cwnd_gain
+    STARTUP    2/ln 2 = 739/256: doubles a round  the same
+    DRAIN      88/256: its inverse                739/256
+    PROBE_BW   5/4, 3/4, 1, 1, 1, 1, 1, 1         2: tolerates delayed and stretched ACKs
+    PROBE_RTT  1                                  1, and cwnd <= 4
+
+Loss enters in three places only: on the first round of a recovery cwnd follows what is delivered; leaving it restores
+the cwnd from before; and two long-term ("lt") intervals of equal rate with 20 % loss reveal a token-bucket policer,
+whose rate is then obeyed for 48 rounds.
+
+Units, as in the kernel: bw in segments/us << 24, gains << 8, RTTs us, stamps in jiffies (u32, wrapping), windows in
+segments. No cap of snd_cwnd or of the pacing rate is modelled (the kernel's defaults are unlimited).
+
+Sources: [Linux412] net/ipv4/tcp_bbr.c, tcp_output.c tcp_tso_autosize(), skbuff.h skb_mstamp; [Cardwell16].
+"""
+
+from cctrace.cc.base import LinuxController, ints
+from cctrace.cc.cmath import U32_MAX, s32, u32, u64, u64_lt, u64_shr
+from cctrace.cc.filters import reset_filter, running_max
+from cctrace.cc.linux import (
+    CA_LOSS,
+    CA_OPEN,
+    CA_RECOVERY,
+    EVENT_TX_START,
+    GSO_MAX_SIZE,
+    MAX_TCP_HEADER,
+    MTU_HEADERS,
+    PACING_SHIFT,
+    TCP_INFINITE_SSTHRESH,
+    TCP_INIT_CWND,
+    USEC_PER_MSEC,
+    USEC_PER_SEC,
+    before,
+    jiffies_at,
+    jiffies_to_usecs,
+    msecs_to_jiffies,
+)
+
+STARTUP = 0
+DRAIN = 1
+PROBE_BW = 2
+PROBE_RTT = 3
+
+BW_SCALE = 24  # bw fits a u32 from 715 bit/s to 3 Tbit/s
+BW_UNIT = 1 << BW_SCALE
+GAIN_SCALE = 8
+GAIN_UNIT = 1 << GAIN_SCALE
+
+HIGH_GAIN = GAIN_UNIT * 2885 // 1000 + 1  # 2/ln 2: the least gain whose rate doubles every round
+DRAIN_GAIN = GAIN_UNIT * 1000 // 2885  # 1/HIGH_GAIN: empties in one round the queue that STARTUP made
+CWND_GAIN = GAIN_UNIT * 2
+CYCLE_LEN = 8
+# Ask for more for one min_rtt, give back what that queued in the next, cruise for six.
+CYCLE_GAINS = (GAIN_UNIT * 5 // 4, GAIN_UNIT * 3 // 4) + (GAIN_UNIT,) * 6
+CYCLE_RAND = 7  # a cycle starts anywhere but in its draining phase, so that flows do not probe together
+BW_WINDOW_ROUNDS = CYCLE_LEN + 2
+MIN_RTT_WINDOW_SEC = 10
+PROBE_RTT_MS = 200
+CWND_MIN_TARGET = 4  # a receiver that ACKs every other segment needs two pairs
+FULL_BW_THRESH = GAIN_UNIT * 5 // 4
+FULL_BW_ROUNDS = 3
+MIN_TSO_RATE_BPS = 1_200_000  # bits/s; below it a burst is one segment
+TSO_SEGS_MAX = 0x7F
+
+LT_MIN_ROUNDS = 4
+LT_LOSS_THRESH = 50  # /256: 20 % of the delivered
+LT_BW_RATIO = GAIN_UNIT // 8  # /256: two intervals agree within 1/8 ...
+LT_BW_DIFF = 4000 // 8  # ... or 4 kbit/s (in bytes/s)
+LT_USE_ROUNDS = 48
+
+
+class BBR2016(LinuxController):
+    """BBR of Linux 4.12; see the module's header."""
+
+    golden_names = {
+        "s_bw": "bw_v[0]",
+        "s_bw1": "bw_v[1]",
+        "s_bw2": "bw_v[2]",
+        "s_bw0_t": "bw_t[0]",
+        "s_bw1_t": "bw_t[1]",
+        "s_bw2_t": "bw_t[2]",
+        "s_round_count": "rtt_cnt",
+    }
+    states = ("STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT")
+    transitions = {
+        ("STARTUP", "DRAIN"): "bw grew less than 25 % in 3 rounds",
+        ("STARTUP", "PROBE_BW"): "the same, with no queue to drain",
+        ("DRAIN", "PROBE_BW"): "in flight <= BDP",
+        ("STARTUP", "PROBE_RTT"): "min_rtt older than 10 s",
+        ("DRAIN", "PROBE_RTT"): "min_rtt older than 10 s",
+        ("PROBE_BW", "PROBE_RTT"): "min_rtt older than 10 s",
+        ("PROBE_RTT", "PROBE_BW"): "200 ms and a round with at most 4 packets",
+        ("PROBE_RTT", "STARTUP"): "the same, but the pipe was never full",
+    }
+
+    mode: int = STARTUP
+    pacing_gain: int = 0
+    cwnd_gain: int = 0
+    # The model of the path.
+    bw_v = ints(3)
+    bw_t = ints(3)
+    min_rtt_us: int = 0
+    min_rtt_stamp: int = 0
+    # Rounds: one ends when a segment sent after the end of the last one is delivered.
+    rtt_cnt: int = 0
+    round_start: int = 0
+    next_rtt_delivered: int = 0
+    # STARTUP's plateau.
+    full_bw: int = 0
+    full_bw_cnt: int = 0
+    full_bw_reached: int = 0
+    # PROBE_BW's cycle; two clocks, because the kernel of the time stamped both us (u32) and jiffies.
+    cycle_idx: int = 0
+    cycle_mstamp: int = 0
+    cycle_jiffies: int = 0
+    # PROBE_RTT.
+    probe_rtt_done_stamp: int = 0
+    probe_rtt_round_done: int = 0
+    idle_restart: int = 0
+    # Recovery.
+    prior_cwnd: int = 0
+    prev_ca_state: int = 0
+    packet_conservation: int = 0
+    restore_cwnd: int = 0
+    # Policer.
+    lt_is_sampling: int = 0
+    lt_rtt_cnt: int = 0
+    lt_use_bw: int = 0
+    lt_bw: int = 0
+    lt_last_delivered: int = 0
+    lt_last_stamp: int = 0
+    lt_last_lost: int = 0
+    tso_segs_goal: int = 0
+
+    # ---- entry points ----------------------------------------------------------------------------------------------
+
+    def init(self, ack):
+        """Start afresh, pacing at high_gain * cwnd / srtt [Linux412] bbr_init."""
+        self.prior_cwnd = 0
+        self.tso_segs_goal = 0
+        self.rtt_cnt = 0
+        self.next_rtt_delivered = 0
+        self.prev_ca_state = CA_OPEN
+        self.packet_conservation = 0
+        self.probe_rtt_done_stamp = 0
+        self.probe_rtt_round_done = 0
+        self.min_rtt_us = ack.tcp_min_rtt_us
+        self.min_rtt_stamp = ack.jiffies
+        reset_filter(self.bw_v, self.bw_t, 0, 0)
+        self.init_pacing_rate(ack)
+        self.restore_cwnd = 0
+        self.round_start = 0
+        self.idle_restart = 0
+        self.full_bw = 0
+        self.full_bw_cnt = 0
+        self.full_bw_reached = 0
+        self.cycle_mstamp = 0
+        self.cycle_jiffies = 0
+        self.cycle_idx = 0
+        self.reset_lt_bw_sampling(ack)
+        self.enter_startup(ack)
+
+    def on_ack(self, ack):
+        """Update the model, then decide [Linux412] bbr_main."""
+        self.update_model(ack)
+        bw = self.bw()
+        self.set_pacing_rate(ack, bw, self.pacing_gain)
+        self.set_tso_segs_goal(ack)
+        self.set_cwnd(ack, bw)
+
+    def update_model(self, ack):
+        """Learn from one ACK, in this order [Linux412] bbr_update_model."""
+        self.update_bw(ack)
+        self.update_cycle_phase(ack)
+        self.check_full_bw_reached(ack)
+        self.check_drain(ack)
+        self.update_min_rtt(ack)
+
+    def ssthresh(self, ack):
+        """Remember cwnd; BBR itself has no use for ssthresh [Linux412] bbr_ssthresh."""
+        self.save_cwnd()
+        return TCP_INFINITE_SSTHRESH
+
+    def undo_cwnd(self, ack):
+        """Nothing was cut, so nothing is undone [Linux412] bbr_undo_cwnd."""
+        return self.snd_cwnd
+
+    def set_state(self, ack):
+        """Treat a timeout as the end of a round with a loss [Linux412] bbr_set_state."""
+        if ack.arg == CA_LOSS:
+            self.prev_ca_state = CA_LOSS
+            self.full_bw = 0
+            self.round_start = 1
+            self.lt_bw_sampling(ack, 1, 0)
+
+    def cwnd_event(self, ack):
+        """Resume from idle at the estimated bw, without a burst [Linux412] bbr_cwnd_event."""
+        if ack.arg == EVENT_TX_START and self.app_limited != 0:
+            self.restart_from_idle(ack)
+
+    def restart_from_idle(self, ack):
+        """First transmission with nothing in flight after the application paused."""
+        self.idle_restart = 1
+        if self.mode == PROBE_BW:
+            self.set_pacing_rate(ack, self.bw(), GAIN_UNIT)
+
+    # ---- rates and windows -----------------------------------------------------------------------------------------
+
+    def max_bw(self):
+        """Windowed maximum of the delivery rate [Linux412] bbr_max_bw."""
+        return self.bw_v[0]
+
+    def bw(self):
+        """Estimate in use: the policer's rate, if there seems to be one [Linux412] bbr_bw."""
+        if self.lt_use_bw != 0:
+            return self.lt_bw
+        return self.max_bw()
+
+    def rate_bytes_per_sec(self, ack, rate, gain):
+        """Convert segments/us << 24 to bytes/s [Linux412] bbr_rate_bytes_per_sec.
+
+        Counts headers as bytes to be paced; the product wraps at 64 bits above about 200 Gbit/s * gain.
+        """
+        scaled = (rate * (ack.mss + MTU_HEADERS) * gain) >> GAIN_SCALE
+        return u64_shr(u64(scaled * USEC_PER_SEC), BW_SCALE)
+
+    def init_pacing_rate(self, ack):
+        """Pace the initial window over the handshake's RTT, or 1 ms if it is unknown [Linux412] bbr_init."""
+        rtt_us = ack.srtt_us8 >> 3
+        if rtt_us == 0:
+            rtt_us = USEC_PER_MSEC
+        bw = u32(self.snd_cwnd * BW_UNIT // rtt_us)
+        # An unset rate is ~0, above every other: without this STARTUP would never lower it.
+        self.pacing_rate = 0
+        self.set_pacing_rate(ack, bw, HIGH_GAIN)
+
+    def set_pacing_rate(self, ack, bw, gain):
+        """Pace at gain * bw; in STARTUP never slower than before [Linux412] bbr_set_pacing_rate."""
+        rate = self.rate_bytes_per_sec(ack, bw, gain)
+        if self.mode != STARTUP or u64_lt(self.pacing_rate, rate):
+            self.pacing_rate = rate
+
+    def tso_segs(self, ack):
+        """Segments of one burst: about 1 ms at the pacing rate [Linux412] tcp_tso_autosize."""
+        min_segs = 2
+        if u64_lt(self.pacing_rate, MIN_TSO_RATE_BPS >> 3):
+            min_segs = 1
+        size = min(u64_shr(self.pacing_rate, PACING_SHIFT), GSO_MAX_SIZE - 1 - MAX_TCP_HEADER)
+        return min(max(size // ack.mss, min_segs), TSO_SEGS_MAX)
+
+    def set_tso_segs_goal(self, ack):
+        """Keep the burst size until the next ACK [Linux412] bbr_set_tso_segs_goal."""
+        self.tso_segs_goal = self.tso_segs(ack)
+
+    def bdp(self, bw, gain):
+        """Segments of gain * bw * min_rtt, rounded up; the initial window without an RTT [Linux412] bbr_target_cwnd."""
+        if self.min_rtt_us == U32_MAX:
+            return TCP_INIT_CWND
+        scaled = u64_shr(u64(u64(bw * self.min_rtt_us) * gain), GAIN_SCALE)
+        return u32((scaled + BW_UNIT - 1) >> BW_SCALE)
+
+    def quantization_budget(self, ack, cwnd):
+        """Add three bursts (qdisc, sender's and receiver's offload) and make it even, for delayed ACKs."""
+        cwnd = u32(cwnd + 3 * self.tso_segs_goal)
+        return u32(cwnd + 1) & ~1
+
+    def inflight(self, ack, bw, gain):
+        """Segments in flight that make gain * BDP [Linux412] bbr_target_cwnd."""
+        if self.min_rtt_us == U32_MAX:
+            return TCP_INIT_CWND  # unlike later releases, without a budget
+        return self.quantization_budget(ack, self.bdp(bw, gain))
+
+    # ---- decisions -------------------------------------------------------------------------------------------------
+
+    def save_cwnd(self):
+        """Remember the last cwnd that neither recovery nor PROBE_RTT had cut [Linux412] bbr_save_cwnd."""
+        if self.prev_ca_state < CA_RECOVERY and self.mode != PROBE_RTT:
+            self.prior_cwnd = self.snd_cwnd
+        else:
+            self.prior_cwnd = max(self.prior_cwnd, self.snd_cwnd)
+
+    def recover_or_restore(self, ack):
+        """Return cwnd after the rules of recovery; sets `packet_conservation`.
+
+        [Linux412] bbr_set_cwnd_to_recover_or_restore: in the first round send what is delivered, then slow-start;
+        afterwards return to where recovery began.
+        """
+        cwnd = self.snd_cwnd
+        if ack.rs_losses > 0:
+            cwnd = max(s32(cwnd - ack.rs_losses), 1)
+        if ack.ca_state == CA_RECOVERY and self.prev_ca_state != CA_RECOVERY:
+            self.packet_conservation = 1
+            self.next_rtt_delivered = ack.delivered  # the round starts now
+            cwnd = u32(self.packets_in_flight(ack) + ack.rs_acked_sacked)
+        elif self.prev_ca_state >= CA_RECOVERY and ack.ca_state < CA_RECOVERY:
+            self.restore_cwnd = 1
+            self.packet_conservation = 0
+        self.prev_ca_state = ack.ca_state
+        if self.restore_cwnd != 0:
+            cwnd = max(cwnd, self.prior_cwnd)
+            self.restore_cwnd = 0
+        if self.packet_conservation != 0:
+            cwnd = max(cwnd, u32(self.packets_in_flight(ack) + ack.rs_acked_sacked))
+        return cwnd
+
+    def set_cwnd(self, ack, bw):
+        """Grow towards the target by what was acked, snap down to it once the pipe is full [Linux412] bbr_set_cwnd."""
+        if ack.rs_acked_sacked == 0:
+            return  # so PROBE_RTT's cap has to wait for the next ACK as well
+        cwnd = self.recover_or_restore(ack)
+        if self.packet_conservation == 0:
+            cwnd = self.grow_cwnd(ack, cwnd, self.target_cwnd(ack, bw))
+        self.snd_cwnd = cwnd
+        if self.mode == PROBE_RTT:
+            self.snd_cwnd = min(cwnd, CWND_MIN_TARGET)
+
+    def target_cwnd(self, ack, bw):
+        """Segments that cwnd heads for [Linux412] bbr_target_cwnd."""
+        return self.inflight(ack, bw, self.cwnd_gain)
+
+    def grow_cwnd(self, ack, cwnd, target):
+        """Slow-start towards `target`; only a full pipe allows to cut."""
+        if self.full_bw_reached != 0:
+            cwnd = min(u32(cwnd + ack.rs_acked_sacked), target)
+        elif cwnd < target or ack.delivered < TCP_INIT_CWND:
+            cwnd = u32(cwnd + ack.rs_acked_sacked)
+        return max(cwnd, CWND_MIN_TARGET)
+
+    # ---- PROBE_BW --------------------------------------------------------------------------------------------------
+
+    def update_cycle_phase(self, ack):
+        """Cycle the gain; at a policer's rate there is nothing to probe [Linux412] bbr_update_cycle_phase."""
+        if self.mode == PROBE_BW and self.lt_use_bw == 0 and self.is_next_cycle_phase(ack):
+            self.advance_cycle_phase(ack)
+
+    def is_next_cycle_phase(self, ack):
+        """Whether this phase has lasted a min_rtt, or drained its queue [Linux412] bbr_is_next_cycle_phase."""
+        is_full_length = self.phase_length_us(ack) > self.min_rtt_us
+        if self.pacing_gain == GAIN_UNIT:
+            return is_full_length
+        in_flight = self.in_flight_at_departure(ack, ack.rs_prior_in_flight)
+        bw = self.max_bw()
+        if self.pacing_gain > GAIN_UNIT:
+            # Probing needs the time and the queue; losses say that the path does not hold more.
+            return is_full_length and (ack.rs_losses != 0 or in_flight >= self.inflight(ack, bw, self.pacing_gain))
+        return is_full_length or in_flight <= self.inflight(ack, bw, GAIN_UNIT)
+
+    def phase_length_us(self, ack):
+        """Time since the phase began [Linux412] skb_mstamp_us_delta.
+
+        The us stamps are 32 bits: jiffies step in where their difference is not positive or too long to trust.
+        """
+        elapsed = s32(ack.delivered_mstamp_us - self.cycle_mstamp)
+        ticks = u32(self.delivered_jiffies(ack) - self.cycle_jiffies)
+        if elapsed <= 0 or ticks >= 0x7FFFFFFF // (USEC_PER_SEC // self.hz):
+            elapsed = jiffies_to_usecs(ticks, self.hz)
+        return u32(elapsed)
+
+    def delivered_jiffies(self, ack):
+        """Tick of the last delivery, 0 before the first [Linux412] tp->delivered_mstamp.stamp_jiffies."""
+        if ack.delivered_mstamp_us == 0:
+            return 0
+        return jiffies_at(ack.jiffies, ack.now_us, ack.delivered_mstamp_us, self.hz)
+
+    def in_flight_at_departure(self, ack, in_flight):
+        """What counts as in flight; later releases subtract what pacing still holds back."""
+        return in_flight
+
+    def advance_cycle_phase(self, ack):
+        """Enter the next phase [Linux412] bbr_advance_cycle_phase."""
+        self.cycle_idx = (self.cycle_idx + 1) & (CYCLE_LEN - 1)
+        self.stamp_cycle(ack)
+        self.pacing_gain = CYCLE_GAINS[self.cycle_idx]
+
+    def stamp_cycle(self, ack):
+        """Note when the phase began, in both clocks."""
+        self.cycle_mstamp = u32(ack.delivered_mstamp_us)
+        self.cycle_jiffies = self.delivered_jiffies(ack)
+
+    # ---- modes -----------------------------------------------------------------------------------------------------
+
+    def enter_startup(self, ack):
+        """[Linux412] bbr_reset_startup_mode."""
+        self.mode = STARTUP
+        self.pacing_gain = HIGH_GAIN
+        self.cwnd_gain = HIGH_GAIN
+
+    def enter_drain(self, ack):
+        """[Linux412] bbr_check_drain."""
+        self.mode = DRAIN
+        self.pacing_gain = DRAIN_GAIN
+        self.cwnd_gain = HIGH_GAIN  # the queue drains by pacing, not by starving the window
+
+    def enter_probe_bw(self, ack):
+        """Begin the gain cycle at a random phase [Linux412] bbr_reset_probe_bw_mode."""
+        self.mode = PROBE_BW
+        self.pacing_gain = GAIN_UNIT
+        self.cwnd_gain = CWND_GAIN
+        self.cycle_idx = CYCLE_LEN - 1 - self.random_below(ack, CYCLE_RAND)
+        self.advance_cycle_phase(ack)
+
+    def enter_probe_rtt(self, ack):
+        """[Linux412] bbr_update_min_rtt."""
+        self.mode = PROBE_RTT
+        self.pacing_gain = GAIN_UNIT
+        self.cwnd_gain = GAIN_UNIT
+
+    def leave_probe_rtt(self, ack):
+        """Return to where the pipe's fill says [Linux412] bbr_reset_mode."""
+        if self.full_bw_reached == 0:
+            self.enter_startup(ack)
+        else:
+            self.enter_probe_bw(ack)
+
+    def check_full_bw_reached(self, ack):
+        """Count rounds without 25 % more bw: three mean the pipe is full [Linux412] bbr_check_full_bw_reached.
+
+        Three, because the receive window needs one round to grow, one to be filled and one to show.
+        """
+        if self.full_bw_reached != 0 or self.round_start == 0 or ack.rs_is_app_limited != 0:
+            return
+        bw = self.max_bw()
+        if bw >= (self.full_bw * FULL_BW_THRESH) >> GAIN_SCALE:
+            self.full_bw = bw
+            self.full_bw_cnt = 0
+            return
+        self.full_bw_cnt = self.full_bw_cnt + 1
+        if self.full_bw_cnt >= FULL_BW_ROUNDS:
+            self.full_bw_reached = 1
+
+    def check_drain(self, ack):
+        """Leave STARTUP when the pipe is full, DRAIN when the queue is gone [Linux412] bbr_check_drain."""
+        if self.mode == STARTUP and self.full_bw_reached != 0:
+            self.enter_drain(ack)
+        if self.mode == DRAIN:
+            in_flight = self.in_flight_at_departure(ack, self.packets_in_flight(ack))
+            if in_flight <= self.inflight(ack, self.max_bw(), GAIN_UNIT):
+                self.enter_probe_bw(ack)
+
+    # ---- min_rtt and PROBE_RTT -------------------------------------------------------------------------------------
+
+    def update_min_rtt(self, ack):
+        """Keep the minimum RTT of 10 s, and dip to 4 packets when none renewed it [Linux412] bbr_update_min_rtt."""
+        expired = before(self.min_rtt_stamp + MIN_RTT_WINDOW_SEC * self.hz, ack.jiffies)
+        if self.takes_rtt(ack, expired):
+            self.min_rtt_us = u32(ack.rs_rtt_us)
+            self.min_rtt_stamp = ack.jiffies
+        if expired and self.idle_restart == 0 and self.mode != PROBE_RTT:
+            # Remember cwnd after the mode has changed, so as the larger of this and the last good one.
+            self.enter_probe_rtt(ack)
+            self.save_cwnd()
+            self.probe_rtt_done_stamp = 0
+        if self.mode == PROBE_RTT:
+            self.run_probe_rtt(ack)
+        self.end_idle_restart(ack)
+
+    def takes_rtt(self, ack, expired):
+        """Whether this RTT becomes min_rtt; an equal one renews it, so a steady path never dips."""
+        return ack.rs_rtt_us >= 0 and (ack.rs_rtt_us <= self.min_rtt_us or expired)
+
+    def run_probe_rtt(self, ack):
+        """Time 200 ms and one round from when 4 packets are left [Linux412] bbr_update_min_rtt."""
+        # Delivery rates of this mode say nothing about the path: have them marked app-limited.
+        self.app_limited = u32(ack.delivered + self.packets_in_flight(ack))
+        if self.app_limited == 0:
+            self.app_limited = 1
+        if self.probe_rtt_done_stamp == 0:
+            if self.packets_in_flight(ack) <= CWND_MIN_TARGET:
+                self.probe_rtt_done_stamp = u32(ack.jiffies + msecs_to_jiffies(PROBE_RTT_MS, self.hz))
+                self.probe_rtt_round_done = 0
+                self.next_rtt_delivered = ack.delivered
+            return
+        if self.round_start != 0:
+            self.probe_rtt_round_done = 1
+        if self.probe_rtt_round_done != 0:
+            self.check_probe_rtt_done(ack)
+
+    def check_probe_rtt_done(self, ack):
+        """Leave PROBE_RTT once its time is up; cwnd returns with the next ACK."""
+        if before(self.probe_rtt_done_stamp, ack.jiffies):
+            self.min_rtt_stamp = ack.jiffies
+            self.restore_cwnd = 1
+            self.leave_probe_rtt(ack)
+
+    def end_idle_restart(self, ack):
+        """Any ACK ends it."""
+        self.idle_restart = 0
+
+    # ---- bandwidth -------------------------------------------------------------------------------------------------
+
+    def update_bw(self, ack):
+        """Count rounds and feed the bandwidth filter [Linux412] bbr_update_bw."""
+        self.round_start = 0
+        if ack.rs_delivered < 0 or ack.rs_interval_us <= 0:
+            return
+        if not before(ack.rs_prior_delivered, self.next_rtt_delivered):
+            self.next_rtt_delivered = ack.delivered
+            self.rtt_cnt = u32(self.rtt_cnt + 1)
+            self.round_start = 1
+            self.packet_conservation = 0
+        self.lt_bw_sampling(ack, ack.rs_losses, ack.rs_is_app_limited)
+        bw = self.delivery_rate(ack)
+        # An app-limited sample shows the application, not the path: it counts only when it raises the estimate.
+        if ack.rs_is_app_limited == 0 or bw >= self.bw_v[0]:
+            running_max(self.bw_v, self.bw_t, BW_WINDOW_ROUNDS, self.rtt_cnt, u32(bw))
+
+    def delivery_rate(self, ack):
+        """Segments/us << 24; do_div() takes the interval as a u32."""
+        return ack.rs_delivered * BW_UNIT // u32(ack.rs_interval_us)
+
+    # ---- policer ---------------------------------------------------------------------------------------------------
+
+    def lt_bw_sampling(self, ack, losses, is_app_limited):
+        """Look for a token-bucket policer: an interval is 4 to 16 rounds from loss to loss, with 20 % lost.
+
+        [Linux412] bbr_lt_bw_sampling. Starting and ending at a loss means starting and ending with an empty bucket.
+        """
+        if self.lt_use_bw != 0:
+            self.count_lt_rounds(ack)
+            return
+        if self.lt_is_sampling == 0:
+            if losses == 0:
+                return
+            self.reset_lt_bw_sampling_interval(ack)
+            self.lt_is_sampling = 1
+        if is_app_limited != 0:
+            self.reset_lt_bw_sampling(ack)
+            return
+        if self.round_start != 0:
+            self.lt_rtt_cnt = self.lt_rtt_cnt + 1
+        if self.lt_rtt_cnt < LT_MIN_ROUNDS:
+            return
+        if self.lt_rtt_cnt > 4 * LT_MIN_ROUNDS:
+            self.reset_lt_bw_sampling(ack)
+            return
+        if losses == 0:
+            return
+        lost = u32(ack.lost - self.lt_last_lost)
+        delivered = u32(ack.delivered - self.lt_last_delivered)
+        if delivered == 0 or u32(lost << GAIN_SCALE) < u32(LT_LOSS_THRESH * delivered):
+            return
+        self.close_lt_interval(ack, delivered)
+
+    def count_lt_rounds(self, ack):
+        """Obey the policer's rate for 48 rounds of PROBE_BW, then look again."""
+        if self.mode == PROBE_BW and self.round_start != 0:
+            self.lt_rtt_cnt = self.lt_rtt_cnt + 1
+            if self.lt_rtt_cnt >= LT_USE_ROUNDS:
+                self.reset_lt_bw_sampling(ack)
+                self.enter_probe_bw(ack)
+
+    def close_lt_interval(self, ack, delivered):
+        """Compute the interval's rate; its length is known in jiffies only."""
+        ticks = s32(self.delivered_jiffies(ack) - self.lt_last_stamp)
+        if ticks < 1:
+            return
+        interval_us = s32(jiffies_to_usecs(ticks, self.hz))
+        if interval_us < 1:  # wrapped: far too long
+            self.reset_lt_bw_sampling(ack)
+            return
+        self.lt_bw_interval_done(ack, u32(delivered * BW_UNIT // interval_us))
+
+    def lt_bw_interval_done(self, ack, bw):
+        """Two intervals of the same rate are a policer [Linux412] bbr_lt_bw_interval_done."""
+        if self.lt_bw != 0:
+            difference = u32(abs(s32(bw - self.lt_bw)))
+            if (
+                u32(difference * GAIN_UNIT) <= u32(LT_BW_RATIO * self.lt_bw)
+                or self.rate_bytes_per_sec(ack, difference, GAIN_UNIT) <= LT_BW_DIFF
+            ):
+                self.lt_bw = u32(bw + self.lt_bw) >> 1
+                self.lt_use_bw = 1
+                self.pacing_gain = GAIN_UNIT
+                self.lt_rtt_cnt = 0
+                return
+        self.lt_bw = bw
+        self.reset_lt_bw_sampling_interval(ack)
+
+    def reset_lt_bw_sampling(self, ack):
+        """Forget the policer [Linux412] bbr_reset_lt_bw_sampling."""
+        self.lt_bw = 0
+        self.lt_use_bw = 0
+        self.lt_is_sampling = 0
+        self.reset_lt_bw_sampling_interval(ack)
+
+    def reset_lt_bw_sampling_interval(self, ack):
+        """Start a new interval here [Linux412] bbr_reset_lt_bw_sampling_interval."""
+        self.lt_last_stamp = self.lt_stamp(ack)
+        self.lt_last_delivered = ack.delivered
+        self.lt_last_lost = ack.lost
+        self.lt_rtt_cnt = 0
+
+    def lt_stamp(self, ack):
+        """Clock of the long-term intervals: jiffies."""
+        return self.delivered_jiffies(ack)
