@@ -10,7 +10,11 @@ from cctrace.cc.base import Controller, checked_params
 from cctrace.errors import ArgumentError
 
 # name: "module:Class", imported when asked for.
-REGISTRY: dict[str, str] = {}
+REGISTRY: dict[str, str] = {
+    "bbr2016": "cctrace.cc.bbr2016:BBR2016",
+    "bbr2019": "cctrace.cc.bbr2019:BBR2019",
+    "bbr2022": "cctrace.cc.bbr2022:BBR2022",
+}
 
 
 def controller(spec):
