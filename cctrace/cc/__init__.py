@@ -14,6 +14,12 @@ REGISTRY: dict[str, str] = {
     "bbr2016": "cctrace.cc.bbr2016:BBR2016",
     "bbr2019": "cctrace.cc.bbr2019:BBR2019",
     "bbr2022": "cctrace.cc.bbr2022:BBR2022",
+    "quic_bbr": "cctrace.cc.quic_bbr:QuicBBR",
+    "obbr": "cctrace.cc.obbr:OBBR",
+    "bbr_s": "cctrace.cc.bbr_s:BBRS",
+    "b3r": "cctrace.cc.b3r:B3R",
+    "quic_bbr2": "cctrace.cc.quic_bbr2:QuicBBR2",
+    "quic_cubic": "cctrace.cc.quic_cubic:QuicCubic",
 }
 
 

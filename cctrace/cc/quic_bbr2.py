@@ -1,0 +1,646 @@
+"""BBR version 2 as oBBR's authors carried it over to nginx-quic.
+
+Model:  bw = min(max of two probe cycles, bw_lo);  in flight between inflight_lo and inflight_hi;
+        loss above 2 % while probing lowers inflight_hi, a loss round while not probing takes 30 % off the lower bounds.
+
+            STARTUP --(plateau or losses)--> DRAIN --(inflight <= BDP)--> PROBE_BW:
+                                                                           DOWN --> CRUISE --> REFILL --> UP --> DOWN
+            every state --(probe RTT older than 2.5 s)--> PROBE_RTT --(200 ms at 0.75 BDP)--> PROBE_BW (CRUISE)
+
+It follows google/bbr's v2alpha, with a millisecond clock, bytes, float gains and without ECN, undo or fast path.
+
+Quirks, kept because they decide:
+
+* the loss threshold compares lost *packets* with 2 % of the *bytes* in flight, so inflight is practically never "too
+  high": STARTUP does not leave on loss and inflight_hi keeps its initial "unlimited".
+* both lower bounds and the BDP pass through floats and lose all but 24 bits, even where the maximum of two integers is
+  taken (the bound of a float and an integer is a float in C).
+* before the first RTT sample the pacing rate assumes an RTT of 1 s (`quic_bbr`: 1 ms).
+* the minimum RTT window is 2.5 s, as long as the PROBE_RTT interval (v2alpha: 10 s and 5 s), so every PROBE_RTT
+  replaces min_rtt.
+* `prior_cwnd` is saved after the mode became PROBE_RTT, so it never shrinks there.
+
+Sources: [ngx_bbr2] bpq233/oBBR nginx-quic/src/event/quic/ngx_bbr2.c, commit b2a8c25 (`-C BBRv2`); [Cardwell22].
+Differs from its parent in everything: it is written afresh. What it shares with `quic_bbr` is the stack, not the model.
+"""
+
+from cctrace.cc.base import QuicController, ints
+from cctrace.cc.cmath import U32_MAX, f32, u32
+from cctrace.cc.quic import INITIAL_WINDOW, MIN_WINDOW, MSEC_PER_SEC, MSS, RTT_UNKNOWN, delivery_rate, float_to_u32
+
+STARTUP = 0
+DRAIN = 1
+PROBE_BW = 2
+PROBE_RTT = 3
+
+# Phases of PROBE_BW.
+UP = 0  # push in-flight data up, to probe for bandwidth and volume
+DOWN = 1  # drain the queue this made
+CRUISE = 2  # use the pipe, leave headroom
+REFILL = 3  # fill the pipe before pushing
+PHASE_GAINS = (1.25, 0.75, 1.0, 1.0)
+
+# What the incoming ACKs say about a probe.
+ACKS_INIT = 0  # nothing
+ACKS_REFILLING = 1
+ACKS_PROBE_STARTING = 2  # in-flight data are rising
+ACKS_PROBE_FEEDBACK = 3  # the probe's effect arrives
+ACKS_PROBE_STOPPING = 4  # probing has ended, its effect still arrives
+
+OPEN = 0
+RECOVERY = 1
+LOSS = 2
+
+UNSET = U32_MAX
+MIN_RTT_WINDOW_MS = 2500
+PROBE_RTT_WINDOW_MS = 2500
+PROBE_RTT_MS = 200
+HIGH_GAIN = f32(2.885)
+STARTUP_GAIN_ON_LOSS = f32(1.5)
+STARTUP_CWND_GAIN = f32(2.0)
+DRAIN_GAIN = f32(0.75)
+CWND_GAIN = f32(2.0)
+PROBE_UP_GAIN = f32(1.25)
+PROBE_RTT_CWND_GAIN = f32(0.75)
+FULL_BW_THRESH = f32(1.25)
+FULL_BW_ROUNDS = 3
+FULL_LOSS_EVENTS = 8  # losses in a round that may end STARTUP
+MAX_LOSS_EVENTS = 15
+LOSS_THRESH = f32(0.02)
+BETA = f32(0.3)  # the cut
+HEADROOM = f32(0.15)
+PACING_MARGIN = f32(0.01)
+UNKNOWN_RTT_MS = 1000
+# Probing for bandwidth: after 2 to 3 s, or as many rounds as Reno would take to grow by a BDP, at most 63.
+PROBE_MAX_ROUNDS = 63
+PROBE_RANDOM_ROUNDS = 2
+PROBE_BASE_MS = 2000
+PROBE_RANDOM_MS = 1000
+# Aggregated ACKs.
+EXTRA_ACK_WINDOW_ROUNDS = 5
+EXTRA_ACK_WINDOW_ROUNDS_STARTUP = 1
+EXTRA_ACK_MAX_S = f32(0.1)
+EPOCH_ACK_RESET = 1 << 20  # bytes (the kernel's constant counts packets)
+EPOCH_ACK_MAX = 0xFFFFF * MSS
+
+
+class QuicBBR2(QuicController):
+    """BBRv2 of oBBR's nginx-quic (`-C BBRv2`)."""
+
+    states = ("STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT")
+    transitions = {
+        ("STARTUP", "DRAIN"): "bandwidth grew by less than 25 % in 3 rounds, or loss too high",
+        ("STARTUP", "PROBE_BW"): "the same, with no more than the BDP in flight",
+        ("STARTUP", "PROBE_RTT"): "no new minimum RTT for 2.5 s",
+        ("DRAIN", "PROBE_BW"): "in flight at most the BDP",
+        ("DRAIN", "PROBE_RTT"): "no new minimum RTT for 2.5 s",
+        ("PROBE_BW", "PROBE_RTT"): "no new minimum RTT for 2.5 s",
+        ("PROBE_RTT", "PROBE_BW"): "200 ms and a round at 0.75 BDP over, the pipe was full before",
+        ("PROBE_RTT", "STARTUP"): "200 ms and a round at 0.75 BDP over, the pipe was never full",
+    }
+    golden_names = {
+        "s2_bw_hi0": "bw_hi[0]",
+        "s2_bw_hi1": "bw_hi[1]",
+        "s2_extra_ack0": "extra_ack[0]",
+        "s2_extra_ack1": "extra_ack[1]",
+    }
+
+    mode: int = STARTUP
+    cycle_idx: int = UP
+    ack_phase: int = ACKS_INIT
+    recovery_mode: int = OPEN
+    bw: int = 0  # bytes/s, when it was last asked for
+    bw_hi = ints(2)  # maxima of the previous and of this probe cycle, bytes/s
+    bw_lo: int = UNSET
+    bw_latest: int = 0  # maximum of this loss round
+    inflight_hi: int = UNSET  # bytes
+    inflight_lo: int = UNSET
+    inflight_latest: int = 0
+    min_rtt: int = 0  # ms
+    min_rtt_stamp: int = 0
+    probe_rtt_min_ms: int = 0
+    probe_rtt_min_ms_stamp: int = 0
+    probe_rtt_round_done_stamp: int = 0
+    probe_rtt_round_done: bool = False
+    round_cnt: int = 0
+    round_start: bool = False
+    next_round_delivered: int = 0
+    loss_round_delivered: int = 1  # skips the first round
+    loss_round_start: bool = False
+    loss_in_round: bool = False
+    loss_events_in_round: int = 0
+    pacing_gain: f32 = f32(0.0)
+    cwnd_gain: f32 = f32(0.0)
+    full_bw: int = 0
+    full_bw_cnt: int = 0
+    full_bw_reached: bool = False
+    cycle_start_stamp: int = 0
+    probe_wait_ms: int = 0
+    rounds_since_probe: int = 0  # u8
+    bw_probe_samples: bool = False
+    prev_probe_too_high: bool = False
+    stopped_risky_probe: bool = False
+    bw_probe_up_cnt: int = UNSET  # packets ACKed per packet that inflight_hi grows
+    bw_probe_up_acks: int = 0
+    bw_probe_up_rounds: int = 0
+    extra_ack = ints(2)  # ACKed beyond what bw explains: maxima of two windows of rounds, bytes
+    extra_ack_idx: int = 0
+    extra_ack_round_rtt: int = 0
+    extra_ack_stamp: int = 0
+    epoch_ack: int = 0
+    prior_cwnd: int = 0
+    recovery_start_time: int = 0
+    loss_start_time: int = 0
+    has_srtt: bool = False
+    idle_restart: bool = False
+
+    def init(self, ack):  # [ngx_bbr2] ngx_bbr2_init
+        """Connection established."""
+        rtt = ack.smp_srtt_ms if ack.smp_srtt_ms else RTT_UNKNOWN
+        self.min_rtt = rtt
+        self.min_rtt_stamp = ack.now_ms
+        self.probe_rtt_min_ms = rtt
+        self.probe_rtt_min_ms_stamp = ack.now_ms
+        self.extra_ack_stamp = ack.now_ms
+        self.cwnd = INITIAL_WINDOW
+        self.enter_startup()
+        self.init_pacing_rate(ack.smp_srtt_ms)
+
+    def on_ack(self, ack):  # [ngx_bbr2] ngx_bbr2_on_ack
+        """Take in an ACK that gave a rate sample."""
+        self.update_round_start(ack)
+        bw = delivery_rate(ack.smp_delivered, ack.smp_interval_ms) if ack.smp_interval_ms else 0
+        self.update_congestion_signals(ack, bw)
+        self.update_ack_aggregation(ack)
+        self.check_loss_too_high_in_startup(ack)
+        self.check_full_bw_reached(ack)
+        self.check_drain(ack)
+        self.update_cycle_phase(ack)
+        self.update_min_rtt(ack)
+        self.update_recovery_mode(ack)
+        self.update_startup_gain()
+        self.set_pacing_rate(ack.smp_srtt_ms)
+        self.set_cwnd(ack)
+        self.bound_cwnd_for_inflight_model()
+
+    # -- signals -------------------------------------------------------------------------------------------------------
+    def update_round_start(self, ack):  # [ngx_bbr2] ngx_bbr2_update_round_start
+        """Count rounds."""
+        self.round_start = ack.smp_interval_ms != 0 and self.next_round_delivered <= ack.smp_prior_delivered
+        if self.round_start:
+            self.next_round_delivered = u32(ack.smp_total_acked)
+            self.rounds_since_probe = min(self.rounds_since_probe + 1, 0xFF)
+            self.round_cnt = u32(self.round_cnt + 1)
+
+    def update_congestion_signals(self, ack, bw):  # [ngx_bbr2] ngx_bbr2_update_congestion_signals
+        """Take the sample `bw` and the losses; once per loss round let them lower the bounds."""
+        self.loss_round_start = False
+        if ack.smp_interval_ms == 0 or ack.smp_acked == 0:
+            return
+        if not ack.smp_is_app_limited or bw >= self.max_bw():
+            self.bw_hi[1] = max(self.bw_hi[1], bw)
+        if ack.smp_loss > 0:
+            self.loss_in_round = True
+        self.bw_latest = max(self.bw_latest, bw)
+        self.inflight_latest = max(self.inflight_latest, ack.smp_delivered)
+        if ack.smp_prior_delivered < self.loss_round_delivered:
+            return
+        self.loss_round_delivered = u32(ack.smp_total_acked)
+        self.loss_round_start = True
+        self.adapt_lower_bounds()
+        self.loss_in_round = False
+        self.bw_latest = bw
+        self.inflight_latest = ack.smp_delivered
+
+    def adapt_lower_bounds(self):  # [ngx_bbr2] ngx_bbr2_adapt_lower_bounds
+        """After a round with loss cut the lower bounds by 30 %, not below what was just delivered."""
+        if self.is_probing_bandwidth() or not self.loss_in_round:
+            return
+        if self.bw_lo == UNSET:
+            self.bw_lo = self.max_bw()
+        if self.inflight_lo == UNSET:
+            self.inflight_lo = self.cwnd
+        kept = f32(f32(1.0) - BETA)
+        self.bw_lo = float_to_u32(max(f32(self.bw_latest), f32(kept * f32(self.bw_lo))))
+        self.inflight_lo = float_to_u32(max(f32(self.inflight_latest), f32(kept * f32(self.inflight_lo))))
+
+    def is_probing_bandwidth(self):  # [ngx_bbr2] ngx_bbr2_is_probing_bandwidth
+        """Whether more than the estimated bandwidth is being sent, or about to be."""
+        probing_up = self.cycle_idx == REFILL or self.cycle_idx == UP
+        return self.mode == STARTUP or (self.mode == PROBE_BW and probing_up)
+
+    def reset_congestion_signals(self):  # [ngx_bbr2] ngx_bbr2_reset_congestion_signals
+        """Forget the current loss round."""
+        self.loss_in_round = False
+        self.bw_latest = 0
+        self.inflight_latest = 0
+
+    def update_ack_aggregation(self, ack):  # [ngx_bbr2] ngx_update_ack_aggregation
+        """Measure how far ACKs run ahead of the bandwidth estimate."""
+        if ack.smp_interval_ms == 0 or ack.smp_acked == 0:
+            return
+        if self.round_start:
+            self.extra_ack_round_rtt = self.extra_ack_round_rtt + 1
+            window = EXTRA_ACK_WINDOW_ROUNDS if self.full_bw_reached else EXTRA_ACK_WINDOW_ROUNDS_STARTUP
+            if self.extra_ack_round_rtt >= window:
+                self.extra_ack_round_rtt = 0
+                self.extra_ack_idx = 1 - self.extra_ack_idx
+                self.extra_ack[self.extra_ack_idx] = 0
+        expected = u32(self.current_bw() * u32(ack.smp_now - self.extra_ack_stamp) // MSEC_PER_SEC)
+        if self.epoch_ack <= expected or u32(self.epoch_ack + ack.smp_acked) >= EPOCH_ACK_RESET:
+            self.epoch_ack = 0
+            self.extra_ack_stamp = ack.smp_now
+            expected = 0
+        self.epoch_ack = min(EPOCH_ACK_MAX, u32(self.epoch_ack + ack.smp_acked))
+        extra = min(self.epoch_ack - expected, self.cwnd)
+        self.extra_ack[self.extra_ack_idx] = max(self.extra_ack[self.extra_ack_idx], extra)
+
+    # -- bandwidth and volume ------------------------------------------------------------------------------------------
+    def max_bw(self):  # [ngx_bbr2] ngx_bbr2_max_bw
+        """Return the upper bound of the bandwidth, bytes/s."""
+        return max(self.bw_hi[0], self.bw_hi[1])
+
+    def current_bw(self):  # [ngx_bbr2] ngx_bbr2_bw
+        """Return the bandwidth estimate, bytes/s, and show it in `bw`."""
+        self.bw = min(self.max_bw(), self.bw_lo)
+        return self.bw
+
+    def inflight(self, bw, gain):  # [ngx_bbr2] ngx_bbr2_inflight
+        """Return `gain` times the BDP of `bw` in bytes, through a float even for a gain of 1."""
+        if self.min_rtt == RTT_UNKNOWN:
+            return INITIAL_WINDOW
+        return float_to_u32(f32(f32(self.min_rtt * bw // MSEC_PER_SEC) * gain))
+
+    def target_inflight(self):  # [ngx_bbr2] ngx_bbr2_target_inflight
+        """Return the bytes in flight that the model aims at."""
+        return min(self.inflight(self.current_bw(), f32(1.0)), self.cwnd)
+
+    def inflight_with_headroom(self):  # [ngx_bbr2] ngx_bbr2_inflight_with_headroom
+        """Return inflight_hi less 15 %, for other flows to enter."""
+        if self.inflight_hi == UNSET:
+            return UNSET
+        headroom = max(float_to_u32(f32(f32(self.inflight_hi) * HEADROOM)), MSS)
+        return max(self.inflight_hi - headroom, MIN_WINDOW)
+
+    def is_inflight_too_high(self, ack):  # [ngx_bbr2] ngx_bbr2_is_inflight_too_high
+        """Whether the loss rate is; quirk: packets lost against 2 % of the bytes in flight."""
+        if ack.smp_lost_pkts > 0 and ack.smp_tx_in_flight:
+            return ack.smp_lost_pkts > float_to_u32(f32(f32(u32(ack.smp_tx_in_flight)) * LOSS_THRESH))
+        return False
+
+    # -- states --------------------------------------------------------------------------------------------------------
+    def enter_startup(self):  # [ngx_bbr2] ngx_bbr2_enter_startup
+        """Double the rate each round."""
+        self.mode = STARTUP
+        self.pacing_gain = HIGH_GAIN
+        self.cwnd_gain = STARTUP_CWND_GAIN
+
+    def check_loss_too_high_in_startup(self, ack):  # [ngx_bbr2] ngx_bbr2_check_loss_too_high_in_startup
+        """End STARTUP on heavy loss."""
+        if self.full_bw_reached:
+            return
+        if ack.smp_loss and self.loss_events_in_round < MAX_LOSS_EVENTS:
+            self.loss_events_in_round = self.loss_events_in_round + 1
+        if not self.loss_round_start:
+            return
+        many = self.recovery_mode == RECOVERY and self.loss_events_in_round >= FULL_LOSS_EVENTS
+        if many and self.is_inflight_too_high(ack):
+            self.full_bw_reached = True
+            self.inflight_hi = self.inflight(self.max_bw(), f32(1.0))
+            return
+        self.loss_events_in_round = 0
+
+    def check_full_bw_reached(self, ack):  # [ngx_bbr2] ngx_bbr2_check_full_bw_reached
+        """Look once a round whether STARTUP still finds more bandwidth."""
+        if not self.round_start or self.full_bw_reached or ack.smp_is_app_limited:
+            return
+        if self.max_bw() >= float_to_u32(f32(f32(self.full_bw) * FULL_BW_THRESH)):
+            self.full_bw = self.max_bw()
+            self.full_bw_cnt = 0
+            return
+        self.full_bw_cnt = self.full_bw_cnt + 1
+        self.full_bw_reached = self.full_bw_cnt >= FULL_BW_ROUNDS
+
+    def check_drain(self, ack):  # [ngx_bbr2] ngx_bbr2_check_drain
+        """Leave STARTUP for DRAIN, and DRAIN for PROBE_BW."""
+        if self.mode == STARTUP and self.full_bw_reached:
+            self.mode = DRAIN
+            self.pacing_gain = DRAIN_GAIN
+            self.cwnd_gain = STARTUP_CWND_GAIN
+            self.reset_congestion_signals()
+        if self.mode == DRAIN and ack.smp_in_flight <= self.inflight(self.max_bw(), f32(1.0)):
+            self.enter_probe_down(ack, ack.smp_now, ack.smp_total_acked)
+
+    def update_cycle_phase(self, ack):  # [ngx_bbr2] ngx_bbr2_update_cycle_phase
+        """Walk through the phases of PROBE_BW."""
+        if not self.full_bw_reached or self.adapt_upper_bounds(ack) or self.mode != PROBE_BW:
+            return
+        if self.cycle_idx == CRUISE:
+            self.check_time_to_probe_bw(ack)
+        elif self.cycle_idx == REFILL:
+            if self.round_start:  # a round of ACKs has shown the pipe full
+                self.bw_probe_samples = True
+                self.enter_probe_up(ack)
+        elif self.cycle_idx == UP:
+            self.check_probe_up_done(ack)
+        elif not self.check_time_to_probe_bw(ack) and self.is_time_to_cruise(ack.smp_prior_inflight):
+            self.enter_probe_cruise()
+
+    def adapt_upper_bounds(self, ack):  # [ngx_bbr2] ngx_bbr2_adapt_upper_bounds
+        """Adapt inflight_hi to what the probe shows; return whether the phase changed to REFILL."""
+        if self.ack_phase == ACKS_PROBE_STARTING and self.round_start:
+            self.ack_phase = ACKS_PROBE_FEEDBACK
+        if self.ack_phase == ACKS_PROBE_STOPPING and self.round_start:
+            self.bw_probe_samples = False
+            self.ack_phase = ACKS_INIT
+            if self.mode == PROBE_BW and not ack.smp_is_app_limited:
+                self.advance_bw_hi_filter()
+            # The last probe stopped at inflight_hi without loss: go further at once.
+            if self.mode == PROBE_BW and self.stopped_risky_probe and not self.prev_probe_too_high:
+                self.enter_probe_refill(ack)
+                return True
+        if self.is_inflight_too_high(ack):
+            if self.bw_probe_samples:
+                self.handle_inflight_too_high(ack)
+        elif self.inflight_hi != UNSET:
+            if ack.smp_tx_in_flight > self.inflight_hi:
+                self.inflight_hi = u32(ack.smp_tx_in_flight)
+            if self.mode == PROBE_BW and self.cycle_idx == UP:
+                self.probe_inflight_hi_upward(ack)
+        return False
+
+    def advance_bw_hi_filter(self):  # [ngx_bbr2] ngx_bbr2_advance_bw_hi_filter
+        """Forget the bandwidth of the cycle before last."""
+        if self.bw_hi[1]:
+            self.bw_hi[0] = self.bw_hi[1]
+            self.bw_hi[1] = 0
+
+    def handle_inflight_too_high(self, ack):  # [ngx_bbr2] ngx_bbr2_handle_inflight_too_high
+        """Take what was in flight as the upper bound and end the probe."""
+        self.prev_probe_too_high = True
+        self.bw_probe_samples = False
+        if not ack.smp_is_app_limited:
+            floor = self.target_inflight() * (1.0 - float(BETA))
+            self.inflight_hi = float_to_u32(max(float(ack.smp_tx_in_flight), floor))
+        if self.mode == PROBE_BW and self.cycle_idx == UP:
+            self.enter_probe_down(ack, ack.smp_now, ack.smp_total_acked)
+
+    def probe_inflight_hi_upward(self, ack):  # [ngx_bbr2] ngx_bbr2_probe_inflight_hi_upward
+        """Raise inflight_hi by ever larger steps, while the window is what limits."""
+        if self.cwnd - ack.smp_prior_inflight >= MSS or self.inflight_hi > self.cwnd:
+            self.bw_probe_up_acks = 0
+            return
+        self.bw_probe_up_acks = u32(self.bw_probe_up_acks + ack.smp_acked // MSS)
+        if self.bw_probe_up_acks >= self.bw_probe_up_cnt:
+            delta = self.bw_probe_up_acks // self.bw_probe_up_cnt
+            self.bw_probe_up_acks = self.bw_probe_up_acks - delta * self.bw_probe_up_cnt
+            self.inflight_hi = u32(self.inflight_hi + delta * MSS)
+        if self.round_start:
+            self.raise_inflight_hi_slope()
+
+    def raise_inflight_hi_slope(self):  # [ngx_bbr2] ngx_bbr2_raise_inflight_hi_slope
+        """Double the growth per round."""
+        growth = 1 << self.bw_probe_up_rounds
+        self.bw_probe_up_rounds = min(self.bw_probe_up_rounds + 1, 30)
+        self.bw_probe_up_cnt = max(self.cwnd // MSS // growth, 1)
+
+    def check_time_to_probe_bw(self, ack):  # [ngx_bbr2] ngx_bbr2_check_time_to_probe_bw
+        """Start a probe when the wait is over, or when Reno would have grown by a BDP; return whether it did."""
+        if self.has_elapsed_in_phase(ack, self.probe_wait_ms) or self.is_reno_coexistence_probe_time():
+            self.enter_probe_refill(ack)
+            return True
+        return False
+
+    def has_elapsed_in_phase(self, ack, interval_ms):  # [ngx_bbr2] ngx_bbr2_has_elapsed_in_phase
+        """Whether the phase is older than `interval_ms`."""
+        return ack.smp_now > interval_ms + self.cycle_start_stamp
+
+    def is_reno_coexistence_probe_time(self):  # [ngx_bbr2] ngx_bbr2_is_reno_coexistence_probe_time
+        """Whether as many rounds passed as there are packets in flight."""
+        return self.rounds_since_probe >= min(PROBE_MAX_ROUNDS, self.target_inflight() // MSS)
+
+    def is_time_to_cruise(self, inflight):  # [ngx_bbr2] ngx_bbr2_check_time_to_cruise
+        """Whether the queue is drained and headroom is left."""
+        return inflight <= self.inflight_with_headroom() and inflight <= self.inflight(self.max_bw(), f32(1.0))
+
+    def check_probe_up_done(self, ack):  # [ngx_bbr2] ngx_bbr2_update_cycle_phase
+        """End UP at a bound that was too high before, or when a queue has formed."""
+        if self.prev_probe_too_high and ack.smp_prior_inflight >= self.inflight_hi:
+            self.stopped_risky_probe = True
+        elif not (
+            self.has_elapsed_in_phase(ack, self.min_rtt)
+            and ack.smp_prior_inflight >= self.inflight(self.max_bw(), PROBE_UP_GAIN)
+        ):
+            return
+        self.prev_probe_too_high = False
+        self.enter_probe_down(ack, ack.smp_now, ack.smp_total_acked)
+
+    def enter_phase(self, phase):  # [ngx_bbr2] ngx_bbr2_set_cycle_idx
+        """Take on the gains of a phase of PROBE_BW."""
+        self.cycle_idx = phase
+        self.cwnd_gain = CWND_GAIN
+        self.pacing_gain = f32(PHASE_GAINS[phase])
+
+    def enter_probe_down(self, ack, now_ms, total_acked):  # [ngx_bbr2] ngx_bbr2_enter_probe_down
+        """Drain, and choose when to probe next."""
+        self.mode = PROBE_BW
+        self.reset_congestion_signals()
+        self.bw_probe_up_cnt = UNSET
+        self.rounds_since_probe = self.draw(ack) % PROBE_RANDOM_ROUNDS
+        self.probe_wait_ms = PROBE_BASE_MS + self.draw(ack) % PROBE_RANDOM_MS
+        self.cycle_start_stamp = now_ms
+        self.ack_phase = ACKS_PROBE_STOPPING
+        self.next_round_delivered = u32(total_acked)
+        self.enter_phase(DOWN)
+
+    def enter_probe_cruise(self):  # [ngx_bbr2] ngx_bbr2_enter_probe_cruise
+        """Send at the estimated bandwidth."""
+        if self.inflight_lo != UNSET:
+            self.inflight_lo = min(self.inflight_lo, self.inflight_hi)
+        self.enter_phase(CRUISE)
+
+    def enter_probe_refill(self, ack):  # [ngx_bbr2] ngx_bbr2_enter_probe_refill
+        """Fill the pipe before probing."""
+        self.reset_lower_bounds()
+        self.bw_probe_up_rounds = 0
+        self.bw_probe_up_acks = 0
+        self.stopped_risky_probe = False
+        self.ack_phase = ACKS_REFILLING
+        self.next_round_delivered = u32(ack.smp_total_acked)
+        self.enter_phase(REFILL)
+
+    def enter_probe_up(self, ack):  # [ngx_bbr2] ngx_bbr2_enter_probe_up
+        """Push in-flight data up."""
+        self.ack_phase = ACKS_PROBE_STARTING
+        self.next_round_delivered = u32(ack.smp_total_acked)
+        self.cycle_start_stamp = ack.smp_now
+        self.raise_inflight_hi_slope()
+        self.enter_phase(UP)
+
+    def reset_lower_bounds(self):  # [ngx_bbr2] ngx_bbr2_reset_lower_bounds
+        """Forget what losses taught."""
+        self.bw_lo = UNSET
+        self.inflight_lo = UNSET
+
+    # -- minimum RTT ---------------------------------------------------------------------------------------------------
+    def update_min_rtt(self, ack):  # [ngx_bbr2] ngx_bbr2_update_min_rtt
+        """Keep the minimum RTT; when no smaller one came for 2.5 s, go and look for it."""
+        expired = ack.smp_now > self.probe_rtt_min_ms_stamp + PROBE_RTT_WINDOW_MS
+        if ack.smp_rtt_ms <= self.probe_rtt_min_ms or expired:
+            self.probe_rtt_min_ms = ack.smp_rtt_ms
+            self.probe_rtt_min_ms_stamp = ack.smp_now
+        if self.probe_rtt_min_ms <= self.min_rtt or ack.smp_now > self.min_rtt_stamp + MIN_RTT_WINDOW_MS:
+            self.min_rtt = self.probe_rtt_min_ms
+            self.min_rtt_stamp = self.probe_rtt_min_ms_stamp
+        if expired and not self.idle_restart and self.mode != PROBE_RTT:
+            self.mode = PROBE_RTT
+            self.pacing_gain = f32(1.0)
+            self.cwnd_gain = f32(1.0)
+            self.save_cwnd()  # quirk: after the mode changed
+            self.probe_rtt_round_done_stamp = 0
+            self.ack_phase = ACKS_PROBE_STOPPING
+        if self.mode == PROBE_RTT:
+            self.stay_in_probe_rtt(ack)
+        if ack.smp_delivered > 0:
+            self.idle_restart = False
+
+    def stay_in_probe_rtt(self, ack):  # [ngx_bbr2] ngx_bbr2_update_min_rtt
+        """Wait until in-flight data have fallen, and then 200 ms and a round."""
+        pipe = u32(ack.cg_delivered + ack.cg_in_flight)
+        self.app_limited = pipe if ack.cg_delivered + ack.cg_in_flight else 1
+        if self.probe_rtt_round_done_stamp == 0:
+            if ack.smp_in_flight <= self.probe_rtt_cwnd():
+                self.probe_rtt_round_done_stamp = ack.smp_now + PROBE_RTT_MS
+                self.probe_rtt_round_done = False
+                self.next_round_delivered = u32(ack.smp_total_acked)
+            return
+        if self.round_start:
+            self.probe_rtt_round_done = True
+        if self.probe_rtt_round_done:
+            self.check_probe_rtt_done(ack, ack.smp_now, ack.smp_total_acked)
+
+    def check_probe_rtt_done(self, ack, now_ms, total_acked):  # [ngx_bbr2] ngx_bbr2_check_probe_rtt_done
+        """Go back to work once the time is over."""
+        if self.probe_rtt_round_done_stamp == 0 or now_ms < self.probe_rtt_round_done_stamp:
+            return
+        self.probe_rtt_min_ms_stamp = now_ms
+        self.cwnd = max(self.cwnd, self.prior_cwnd)
+        self.reset_lower_bounds()
+        if self.full_bw_reached:
+            self.enter_probe_down(ack, now_ms, total_acked)
+            self.enter_probe_cruise()
+        else:
+            self.enter_startup()
+
+    def probe_rtt_cwnd(self):  # [ngx_bbr2] ngx_bbr2_probe_rtt_cwnd
+        """Return the window of PROBE_RTT, bytes."""
+        return max(MIN_WINDOW, self.inflight(self.current_bw(), PROBE_RTT_CWND_GAIN))
+
+    # -- recovery ------------------------------------------------------------------------------------------------------
+    def on_lost(self, ack):  # [ngx_bbr2] ngx_bbr2_on_lost
+        """Remember a loss; `arg` is the lost packet's send time."""
+        self.loss_in_round = True
+        if self.recovery_mode != LOSS and ack.arg > self.recovery_start_time:
+            self.recovery_start_time = ack.now_ms
+
+    def update_recovery_mode(self, ack):  # [ngx_bbr2] ngx_bbr2_update_recovery_mode
+        """Leave LOSS and RECOVERY when a packet sent after their start is ACKed."""
+        if ack.smp_po_sent_time > self.loss_start_time and self.recovery_mode == LOSS:
+            self.recovery_mode = OPEN
+            self.cwnd = max(self.cwnd, self.prior_cwnd)
+            return
+        sent_before_loss = ack.smp_po_sent_time <= self.recovery_start_time
+        if sent_before_loss and self.recovery_mode == OPEN:
+            self.recovery_mode = RECOVERY
+            self.save_cwnd()
+        elif not sent_before_loss and self.recovery_mode == RECOVERY:
+            self.recovery_mode = OPEN
+            self.recovery_start_time = 0
+
+    def update_startup_gain(self):  # [ngx_bbr2] ngx_bbr2_update_pacing_gain_for_loss_recovery
+        """Grow more slowly in STARTUP while losses are being repaired."""
+        if self.mode != STARTUP:
+            return
+        if self.recovery_mode == RECOVERY:
+            self.pacing_gain = STARTUP_GAIN_ON_LOSS
+        elif self.recovery_mode == OPEN:
+            self.pacing_gain = HIGH_GAIN
+
+    def reset_cwnd(self, ack):  # [ngx_bbr2] ngx_bbr2_reset_cwnd
+        """Persistent congestion: start over from 4 packets."""
+        self.save_cwnd()
+        self.cwnd = MIN_WINDOW
+        self.recovery_mode = LOSS
+        self.full_bw = 0
+        self.loss_start_time = ack.now_ms
+        if not self.is_probing_bandwidth() and self.inflight_lo == UNSET:
+            self.inflight_lo = self.prior_cwnd
+        self.recovery_start_time = 0
+
+    def save_cwnd(self):  # [ngx_bbr2] ngx_bbr2_save_cwnd
+        """Remember the window that LOSS or PROBE_RTT will restore."""
+        if self.recovery_mode != RECOVERY and self.mode != PROBE_RTT:
+            self.prior_cwnd = self.cwnd
+        else:
+            self.prior_cwnd = max(self.cwnd, self.prior_cwnd)
+
+    # -- outputs -------------------------------------------------------------------------------------------------------
+    def init_pacing_rate(self, srtt_ms):  # [ngx_bbr2] ngx_bbr2_init_pacing_rate
+        """Pace the window over the RTT at the current gain; an unknown RTT counts as 1 s."""
+        if srtt_ms:
+            self.has_srtt = True
+        rate = self.cwnd * MSEC_PER_SEC // (srtt_ms if srtt_ms else UNKNOWN_RTT_MS)
+        self.pacing_rate = float_to_u32(f32(self.pacing_gain * f32(rate)))
+
+    def set_pacing_rate(self, srtt_ms):  # [ngx_bbr2] ngx_bbr2_set_pacing_rate
+        """Pace 1 % below the estimated bandwidth times the gain."""
+        if not self.has_srtt and srtt_ms:
+            self.init_pacing_rate(srtt_ms)
+        self.pace_at(self.pacing_gain)
+        if self.pacing_rate == 0:
+            self.init_pacing_rate(srtt_ms)
+
+    def pace_at(self, gain):  # [ngx_bbr2] _ngx_bbr2_set_pacing_rate_helper
+        """Set the pacing rate; before the pipe is full it only grows, unless losses are being repaired."""
+        rate = float_to_u32(float(f32(f32(self.current_bw()) * gain)) * (1.0 - float(PACING_MARGIN)))
+        if self.full_bw_reached or rate > self.pacing_rate or self.recovery_mode == RECOVERY:
+            self.pacing_rate = rate
+
+    def restart_from_idle(self, ack):  # [ngx_bbr2] ngx_bbr2_restart_from_idle
+        """Sending begins again (`arg`: delivered so far): pace at the estimate, without a probe's gain."""
+        self.idle_restart = True
+        self.extra_ack_stamp = ack.now_ms
+        self.epoch_ack = 0
+        if self.mode == PROBE_BW:
+            self.pace_at(f32(1.0))
+            if self.pacing_rate == 0:
+                self.init_pacing_rate(0)
+        elif self.mode == PROBE_RTT:
+            self.check_probe_rtt_done(ack, ack.now_ms, ack.arg)
+
+    def set_cwnd(self, ack):  # [ngx_bbr2] ngx_bbr2_set_cwnd
+        """Move the window towards its target by what was ACKed."""
+        if ack.smp_acked != 0:
+            target = u32(self.inflight(self.current_bw(), self.cwnd_gain) + self.ack_aggregation_cwnd())
+            grown = u32(self.cwnd + ack.smp_acked)
+            if self.full_bw_reached:
+                self.cwnd = min(target, grown)
+            elif self.cwnd < target or self.cwnd < 2 * INITIAL_WINDOW:
+                self.cwnd = grown
+            self.cwnd = max(self.cwnd, MIN_WINDOW)
+        if self.mode == PROBE_RTT:
+            self.cwnd = min(self.cwnd, self.probe_rtt_cwnd())
+
+    def ack_aggregation_cwnd(self):  # [ngx_bbr2] ngx_bbr2_ack_aggregation_cwnd
+        """Return the allowance for aggregated ACKs, at most 100 ms of bandwidth, bytes."""
+        most = float_to_u32(f32(f32(self.current_bw()) * EXTRA_ACK_MAX_S))
+        return min(max(self.extra_ack[0], self.extra_ack[1]), most)
+
+    def bound_cwnd_for_inflight_model(self):  # [ngx_bbr2] ngx_bbr2_bound_cwnd_for_inflight_model
+        """Keep the window within the bounds that probing and losses have set."""
+        cap = UNSET
+        if self.mode == PROBE_BW and self.cycle_idx != CRUISE:
+            cap = self.inflight_hi
+        elif self.mode == PROBE_RTT or self.mode == PROBE_BW:
+            cap = self.inflight_with_headroom()
+        self.cwnd = min(max(min(cap, self.inflight_lo), MIN_WINDOW), self.cwnd)
