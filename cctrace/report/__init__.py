@@ -1,1 +1,5 @@
 """Self-contained HTML reports."""
+
+from cctrace.report.page import FlowSection, Report, write
+
+__all__ = ["FlowSection", "Report", "write"]

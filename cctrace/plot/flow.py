@@ -1,0 +1,245 @@
+"""The panels that explain one bulk flow: progress, RTT, data in flight, rates, and the replay against the kernel."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from cctrace.plot.panels import Panel, Phases, Series
+from cctrace.schema import EVENT_CODES, U32_MAX
+
+
+@dataclass(frozen=True)
+class FlowView:
+    """What is known about one flow, ready to draw.
+
+    Parameters
+    ----------
+    events : DataFrame
+        Columns of `schema.EVENTS`.
+    model : DataFrame, optional
+        What the replayed controller held after each event, in common units: `time_ns`, `cwnd_segments`,
+        `pacing_rate_Bps`, `bw_Bps`, `min_rtt_us`, `pacing_gain`, `phase` (str); NaN where it holds nothing.
+        A loss-based controller has no `bw_Bps`, `min_rtt_us`, `pacing_gain` and `phase`.
+    kernel : DataFrame, optional
+        Columns of `schema.TCP_INFO`.
+    retransmissions : DataFrame, optional
+        `time_ns` and `seq` (unwrapped, bytes) of every retransmitted segment.
+    """
+
+    events: pd.DataFrame
+    model: pd.DataFrame | None = None
+    kernel: pd.DataFrame | None = None
+    retransmissions: pd.DataFrame | None = None
+
+    @property
+    def start_ns(self):
+        """Return the time of the first event, the zero of every time axis."""
+        return int(self.events["time_ns"].iloc[0])
+
+    def seconds(self, table):
+        """Return the times of a table in seconds since the start of the flow."""
+        # Subtract as integers first: epoch nanoseconds do not fit a float64.
+        return (table["time_ns"].to_numpy(np.int64) - self.start_ns) / 1e9
+
+
+def flow_panels(view):
+    """Return the panels of a flow.
+
+    Parameters
+    ----------
+    view : FlowView
+
+    Returns
+    -------
+    list of Panel
+        Those for which the flow has data.
+    """
+    panels = (_progress(view), _rtt(view), _in_flight(view), _rates(view), _gains(view))
+    return [panel for panel in panels if panel is not None]
+
+
+def flow_phases(view):
+    """Return the phases of the replayed controller (none without a model that has phases)."""
+    if view.model is None or "phase" not in view.model:
+        return Phases()
+    return Phases.from_names(view.seconds(view.model), view.model["phase"])
+
+
+def _progress(view):
+    events, time_s = view.events, view.seconds(view.events)
+    scale, unit = _prefix(events["snd_nxt"].max(), "B")
+    series = [
+        Series("sent", time_s, _numbers(events, "snd_nxt") / scale, "observed", "steps"),
+        Series("acknowledged", time_s, _numbers(events, "snd_una") / scale, "estimate", "steps"),
+    ]
+    if view.retransmissions is not None and len(view.retransmissions):
+        sent_again = view.retransmissions
+        series.append(
+            Series("retransmitted", view.seconds(sent_again), _numbers(sent_again, "seq") / scale, "lost", "points")
+        )
+    return Panel(
+        "progress",
+        "Progress: sequence numbers over time",
+        "How far the transfer had come. The slope is the throughput; the vertical distance between “sent” and "
+        "“acknowledged” is the data in flight (zoom in to see it); a dot is a segment that had to be sent again.",
+        f"Sequence number ({unit})",
+        series,
+        from_zero=False,
+    )
+
+
+def _rtt(view):
+    events = _acks(view.events)
+    samples = _numbers(events, "rs_rtt_us", missing=-1) / 1e3
+    srtt = _numbers(events, "srtt_us8", missing=0) / 8e3
+    time_s = view.seconds(events)
+    series = [
+        Series("RTT samples", time_s, samples, "observed", "points"),
+        Series("smoothed RTT", time_s, srtt, "bound", "steps"),
+    ]
+    series += _model_series(view, "min_rtt_us", "min_rtt estimate (replay)", "estimate", 1e3)
+    series += _kernel_series(view, "bbr_min_rtt_us", "min_rtt (kernel)", 1e3, missing=U32_MAX)
+    return Panel(
+        "rtt",
+        "Round-trip time",
+        "Each dot is the time from sending data to their acknowledgement. The floor is the length of the path; what "
+        "lies above it is waiting in queues (or jitter, or acknowledgements held back). A model-based controller "
+        "takes its min_rtt estimate for the length of the path: if the estimate is wrong, so is the window.",
+        "RTT (ms)",
+        series,
+    )
+
+
+def _in_flight(view):
+    events = view.events
+    mss = float(events["mss"].max())
+    in_flight = mss * sum(sign * _numbers(events, name) for sign, name in _IN_FLIGHT)
+    window = _model_series(view, "cwnd_segments", "cwnd (replay)", "window", 1 / mss)
+    window += _kernel_series(view, "snd_cwnd", "cwnd (kernel)", 1 / mss)
+    bdp = _bdp(view)
+    top = max(in_flight.max(), *(np.nanmax(s.values, initial=0) for s in window)) if window else in_flight.max()
+    scale, unit = _prefix(top, "B")
+    series = [Series("in flight", view.seconds(events), in_flight, "observed", "steps"), bdp, *window]
+    return Panel(
+        "in_flight",
+        "Data in flight, window and path",
+        "Data sent and not yet acknowledged, against the limit the controller set (cwnd) and what the path itself "
+        "holds (the bandwidth-delay product, BDP). Above the BDP, data wait in the bottleneck's queue; below it, the "
+        "path is not full. In flight well under cwnd: something else limits (application, receiver, pacing).",
+        f"In flight ({unit})",
+        [_divided(s, scale) for s in series],
+    )
+
+
+_IN_FLIGHT = ((1, "packets_out"), (-1, "sacked_out"), (-1, "lost_out"), (1, "retrans_out"))
+
+
+def _bdp(view):
+    """Return the bandwidth-delay product in bytes: the model's where there is one, else one figure for the flow."""
+    if view.model is not None and "bw_Bps" in view.model:
+        values = _numbers(view.model, "bw_Bps") * _numbers(view.model, "min_rtt_us") / 1e6
+        return Series("BDP (bandwidth x min_rtt)", view.seconds(view.model), values, "bound", "steps", dashed=True)
+    rate_bps, time_s = delivery_rate_bps(view.events), view.seconds(_acks(view.events))
+    rtt_us = _numbers(_acks(view.events), "rs_rtt_us", missing=-1)
+    known = np.isfinite(rate_bps).any() and np.isfinite(rtt_us).any()
+    bdp = np.nanquantile(rate_bps, 0.95) / 8 * np.nanmin(rtt_us) / 1e6 if known else np.nan
+    ends = time_s[[0, -1]] if len(time_s) else np.zeros(0)
+    return Series("BDP (95 % rate x lowest RTT)", ends, np.full(len(ends), bdp), "bound", dashed=True)
+
+
+def delivery_rate_bps(events):
+    """Return the delivery-rate sample of each ACK in bits per second, NaN where there is none.
+
+    Parameters
+    ----------
+    events : DataFrame
+        Columns of `schema.EVENTS`.
+
+    Returns
+    -------
+    ndarray of float64
+        One value per row whose event is `on_ack`, or `cong_avoid` for controllers that have that instead.
+    """
+    acks = _acks(events)
+    delivered = _numbers(acks, "rs_delivered", missing=-1)
+    interval_us = _numbers(acks, "rs_interval_us", missing=-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(
+            interval_us > 0, delivered * acks["mss"].to_numpy(np.float64) * 8e6 / interval_us, np.nan
+        )
+
+
+def _rates(view):
+    acks, rate = _acks(view.events), delivery_rate_bps(view.events)
+    finite = rate[np.isfinite(rate)]
+    scale, unit = _prefix(np.quantile(finite, 0.95) if finite.size else 1, "bit/s")
+    series = [Series("delivery-rate samples", view.seconds(acks), rate / scale, "observed", "points")]
+    series += _model_series(view, "pacing_rate_Bps", "pacing rate (replay)", "pacing", scale / 8)
+    series += _model_series(view, "bw_Bps", "bandwidth estimate (replay)", "estimate", scale / 8)
+    series += _kernel_series(view, "bbr_bw_Bps", "bandwidth (kernel)", scale / 8)
+    if view.model is None:
+        series += _kernel_series(view, "pacing_rate_Bps", "pacing rate (kernel)", scale / 8, colour="pacing")
+    return Panel(
+        "rates",
+        "Delivery rate",
+        "Each dot is how fast data arrived over about one round trip. A model-based controller keeps the highest of "
+        "the recent samples as its bandwidth estimate, and sends at the pacing rate: a little above the estimate to "
+        "probe for more, then below it to drain what the probe queued.",
+        f"Rate ({unit})",
+        series,
+    )
+
+
+def _gains(view):
+    if view.model is None or view.kernel is None or "pacing_gain" not in view.model:
+        return None
+    replay = _model_series(view, "pacing_gain", "pacing gain (replay)", "pacing", 1)
+    kernel = _kernel_series(view, "bbr_pacing_gain", "pacing gain (kernel)", 256)
+    if not replay or not kernel:
+        return None
+    return Panel(
+        "gains",
+        "The replay against the kernel: pacing gain",
+        "What the replayed controller decided from the captured ACKs, against what the sender's kernel reported at "
+        "each poll. Where the two lie on each other, the replay explains the sender exactly.",
+        "Pacing gain",
+        replay + kernel,
+    )
+
+
+def _model_series(view, column, label, colour, scale):
+    if view.model is None or column not in view.model:
+        return []
+    return [Series(label, view.seconds(view.model), _numbers(view.model, column) / scale, colour, "steps")]
+
+
+def _kernel_series(view, column, label, scale, missing=None, colour="kernel"):
+    if view.kernel is None or column not in view.kernel or view.kernel[column].isna().all():
+        return []
+    values = _numbers(view.kernel, column, missing) / scale
+    return [Series(label, view.seconds(view.kernel), values, colour, "steps", dashed=True)]
+
+
+def _acks(events):
+    code = events["event"].to_numpy()
+    wanted = EVENT_CODES["on_ack"] if (code == EVENT_CODES["on_ack"]).any() else EVENT_CODES["cong_avoid"]
+    return events[code == wanted]
+
+
+def _numbers(table, column, missing=None):
+    """Return a column as float64, NaN where it is missing."""
+    values = pd.to_numeric(table[column]).to_numpy(np.float64, na_value=np.nan)
+    return values if missing is None else np.where(values == missing, np.nan, values)
+
+
+def _divided(series, scale):
+    return Series(series.label, series.time_s, series.values / scale, series.colour, series.kind, series.dashed)
+
+
+def _prefix(largest, unit):
+    """Return (divisor, unit with prefix) that make `largest` a number people can read."""
+    for factor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if largest >= factor:
+            return factor, prefix + unit
+    return 1.0, unit

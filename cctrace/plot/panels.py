@@ -1,0 +1,147 @@
+"""What is drawn, apart from how: a panel is a title, an explanation, an axis and a few series.
+
+`cctrace.plot.figure` draws panels with matplotlib, `cctrace.report` as one HTML page; both therefore show the same thing
+in the same colours. A colour has one meaning on every panel: see `COLOURS`.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+# Meaning -> colour; distinguishable for the common colour-vision deficiencies (checked against Okabe and Ito's palette).
+COLOURS = {
+    "observed": "#6b7f99",  # what the capture shows
+    "estimate": "#0b6e4f",  # the controller's model of the path
+    "window": "#c2570c",  # cwnd
+    "pacing": "#7b3fa0",  # pacing rate
+    "bound": "#b08900",  # BDP, receive window
+    "kernel": "#111827",  # what the kernel logged
+    "lost": "#d21f3c",  # losses and retransmissions
+}
+# Background of a phase; phases that are not listed (cruising in PROBE_BW) stay white.
+PHASE_COLOURS = {
+    "STARTUP": "#fde3c8",
+    "DRAIN": "#e2e5ea",
+    "PROBE_RTT": "#cfe3fb",
+    "PROBE_BW up": "#e0f2e6",
+    "PROBE_BW down": "#f3eaf7",
+}
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line or cloud of points.
+
+    Parameters
+    ----------
+    label : str
+    time_s : ndarray of float64
+        Seconds since the start of the flow, not decreasing.
+    values : ndarray of float64
+        In the unit of the panel's axis; NaN where unknown.
+    colour : str
+        A key of `COLOURS`.
+    kind : {"line", "steps", "points"}
+        `steps` holds a value until the next one; `points` are samples that nothing connects.
+    dashed : bool
+    """
+
+    label: str
+    time_s: np.ndarray
+    values: np.ndarray
+    colour: str
+    kind: str = "line"
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Series over one axis.
+
+    Parameters
+    ----------
+    name : str
+        Identifier, for links and file names.
+    title, explanation : str
+        What is shown and how to read it, for someone who does not know the field's abbreviations.
+    axis : str
+        Label of the y axis, unit in brackets.
+    series : list of Series
+    from_zero : bool
+        Whether the axis starts at 0 whatever part of the flow is shown.
+    """
+
+    name: str
+    title: str
+    explanation: str
+    axis: str
+    series: list[Series]
+    from_zero: bool = True
+
+    @property
+    def upper_limit(self):
+        """Return the largest value the axis needs to show: lines in full, points up to their 99.8th percentile.
+
+        A few samples of an ACK burst can be a hundred times the link rate; they would flatten everything else.
+        """
+        tops = [0.0]
+        for series in self.series:
+            values = series.values[np.isfinite(series.values)]
+            if values.size:
+                tops.append(float(np.quantile(values, 0.998) if series.kind == "points" else values.max()))
+        return max(tops) * 1.06 or 1.0
+
+
+@dataclass(frozen=True)
+class Phases:
+    """When the controller was in which phase: `spans` holds (start_s, end_s, name), in order, without gaps."""
+
+    spans: list[tuple[float, float, str]] = field(default_factory=list)
+
+    @classmethod
+    def from_names(cls, time_s, names):
+        """Join equal neighbours of one phase name per time; each phase lasts until the next one begins."""
+        names = np.asarray(names, dtype=object)
+        if not len(names):
+            return cls()
+        starts = np.concatenate(([0], np.flatnonzero(names[1:] != names[:-1]) + 1))
+        ends = np.append(time_s[starts[1:]], time_s[-1])
+        return cls([(float(time_s[a]), float(b), str(names[a])) for a, b in zip(starts, ends, strict=True)])
+
+
+def decimate(time_s, values, buckets):
+    """Thin a series to what can be seen: first, lowest, highest and last point of each of `buckets` spans of time.
+
+    Parameters
+    ----------
+    time_s, values : ndarray of float64, shape (n,)
+        Times must not decrease; points that are not finite are dropped.
+    buckets : int
+        Number of equal spans of time; the result has at most four times as many points.
+
+    Returns
+    -------
+    time_s, values : ndarray of float64
+        In order of time; drawn, they cover the same pixels as the original as long as a pixel is wider than a span.
+
+    Examples
+    --------
+    >>> time_s, values = decimate(np.arange(1e6), np.sin(np.arange(1e6)), buckets=100)
+    >>> len(values) <= 400, round(float(values.max()), 6)
+    (True, 1.0)
+    """
+    finite = np.isfinite(values)
+    time_s, values = time_s[finite], values[finite]
+    if len(values) <= 4 * buckets:
+        return time_s, values
+    span = (time_s[-1] - time_s[0]) or 1.0
+    bucket = np.minimum(((time_s - time_s[0]) / span * buckets).astype(np.int64), buckets - 1)
+    first = np.concatenate(([0], np.flatnonzero(np.diff(bucket)) + 1))
+    last = np.append(first[1:], len(values)) - 1
+    lowest, highest = np.minimum.reduceat(values, first), np.maximum.reduceat(values, first)
+    group = np.repeat(np.arange(len(first)), last - first + 1)
+    low_rows, high_rows = np.flatnonzero(values == lowest[group]), np.flatnonzero(values == highest[group])
+    low_rows = low_rows[np.unique(group[low_rows], return_index=True)[1]]
+    high_rows = high_rows[np.unique(group[high_rows], return_index=True)[1]]
+    keep = np.unique(np.concatenate((first, low_rows, high_rows, last)))
+    return time_s[keep], values[keep]
