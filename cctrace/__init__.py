@@ -1,3 +1,30 @@
-"""cctrace: explain, replay and predict TCP congestion control from captures and kernel counters."""
+"""cctrace: explain, replay and predict TCP congestion control from captures and kernel counters.
+
+The names below are the public interface; each is imported when it is first used, so that `import cctrace` is immediate.
+"""
+
+import importlib
 
 __version__ = "0.1.0.dev0"
+
+# Public name: the module that defines it, or that it is.
+_PUBLIC = {
+    "controller": "cctrace.cc",
+    "datasets": "cctrace.datasets",
+    "presets": "cctrace.presets",
+    "units": "cctrace.units",
+}
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name):
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'cctrace' has no attribute {name!r}")
+    module = importlib.import_module(_PUBLIC[name])
+    value = module if module.__name__ == f"cctrace.{name}" else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted(__all__)

@@ -1,6 +1,6 @@
 """The panels that explain one bulk flow: progress, RTT, data in flight, rates, and the replay against the kernel."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -118,7 +118,7 @@ def _in_flight(view):
     window = _model_series(view, "cwnd_segments", "cwnd (replay)", "window", 1 / mss)
     window += _kernel_series(view, "snd_cwnd", "cwnd (kernel)", 1 / mss)
     bdp = _bdp(view)
-    top = max(in_flight.max(), *(np.nanmax(s.values, initial=0) for s in window)) if window else in_flight.max()
+    top = max(in_flight.max(), *(np.nanmax(s.value, initial=0) for s in window)) if window else in_flight.max()
     scale, unit = _prefix(top, "B")
     series = [Series("in flight", view.seconds(events), in_flight, "observed", "steps"), bdp, *window]
     return Panel(
@@ -165,9 +165,7 @@ def delivery_rate_bps(events):
     delivered = _numbers(acks, "rs_delivered", missing=-1)
     interval_us = _numbers(acks, "rs_interval_us", missing=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(
-            interval_us > 0, delivered * acks["mss"].to_numpy(np.float64) * 8e6 / interval_us, np.nan
-        )
+        return np.where(interval_us > 0, delivered * acks["mss"].to_numpy(np.float64) * 8e6 / interval_us, np.nan)
 
 
 def _rates(view):
@@ -234,7 +232,7 @@ def _numbers(table, column, missing=None):
 
 
 def _divided(series, scale):
-    return Series(series.label, series.time_s, series.values / scale, series.colour, series.kind, series.dashed)
+    return replace(series, value=series.value / scale)
 
 
 def _prefix(largest, unit):

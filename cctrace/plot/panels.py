@@ -1,14 +1,14 @@
 """What is drawn, apart from how: a panel is a title, an explanation, an axis and a few series.
 
-`cctrace.plot.figure` draws panels with matplotlib, `cctrace.report` as one HTML page; both therefore show the same thing
-in the same colours. A colour has one meaning on every panel: see `COLOURS`.
+`cctrace.plot.figure` draws panels with matplotlib, `cctrace.report` as one HTML page; both therefore show the same
+thing in the same colours. A colour has one meaning on every panel: see `COLOURS`.
 """
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
-# Meaning -> colour; distinguishable for the common colour-vision deficiencies (checked against Okabe and Ito's palette).
+# Meaning -> colour.
 COLOURS = {
     "observed": "#6b7f99",  # what the capture shows
     "estimate": "#0b6e4f",  # the controller's model of the path
@@ -37,7 +37,7 @@ class Series:
     label : str
     time_s : ndarray of float64
         Seconds since the start of the flow, not decreasing.
-    values : ndarray of float64
+    value : ndarray of float64
         In the unit of the panel's axis; NaN where unknown.
     colour : str
         A key of `COLOURS`.
@@ -48,7 +48,7 @@ class Series:
 
     label: str
     time_s: np.ndarray
-    values: np.ndarray
+    value: np.ndarray
     colour: str
     kind: str = "line"
     dashed: bool = False
@@ -86,7 +86,7 @@ class Panel:
         """
         tops = [0.0]
         for series in self.series:
-            values = series.values[np.isfinite(series.values)]
+            values = series.value[np.isfinite(series.value)]
             if values.size:
                 tops.append(float(np.quantile(values, 0.998) if series.kind == "points" else values.max()))
         return max(tops) * 1.06 or 1.0

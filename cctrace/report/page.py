@@ -1,7 +1,7 @@
 """One HTML page that explains a capture, complete in itself: it opens offline and refers to nothing outside.
 
-The page holds the panels of `cctrace.plot` thinned to what a screen can show, a style sheet and a small script that draws
-them. Everything that comes from the user's files is escaped, and a content security policy forbids the page any network.
+The page holds the panels of `cctrace.plot` thinned to what a screen can show, a style sheet and a small script that
+draws them. What comes from the user's files is escaped, and a content security policy forbids the page any network.
 """
 
 import base64
@@ -118,9 +118,10 @@ def render(report):
 </p></noscript>
 {sections}
 </main>
-<footer>Written by cctrace {escape(cctrace.__version__)}. Plots: drag across to zoom all panels of a flow, double-click to
-show everything again, point to read values, click a legend entry to hide it; with the keyboard, + and &minus; zoom, the
-arrow keys move, 0 shows everything. Each curve keeps the extremes of every span it was thinned to.</footer>
+<footer>Written by cctrace {escape(cctrace.__version__)}. Plots: drag across to zoom all panels of a flow,
+double-click to show everything again, point to read values, click a legend entry to hide it; with the keyboard,
++ and &minus; zoom, the arrow keys move, 0 shows everything. Each curve keeps the extremes of the spans it was thinned
+to.</footer>
 <script type="application/json" id="data">{_safe_json(data)}</script>
 <script>
 {(_HERE / "plot.js").read_text(encoding="utf-8")}</script>
@@ -210,7 +211,7 @@ def _flow_data(i, flow, buckets):
 def _panel_data(identifier, panel, buckets):
     series = []
     for one in panel.series:
-        time_s, values = decimate(one.time_s, one.values, buckets)
+        time_s, values = decimate(one.time_s, one.value, buckets)
         series.append(
             {
                 "label": one.label,

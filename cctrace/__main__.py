@@ -1,0 +1,7 @@
+"""`python -m cctrace` is the command `cctrace`."""
+
+import sys
+
+from cctrace.cli import main
+
+sys.exit(main())

@@ -1,0 +1,112 @@
+"""How controllers differ, read off their classes: parameters, and the steps of their algorithms.
+
+A *step* is a method. Two controllers share a step if they inherit the same function; they differ in it if one overrides
+it or lacks it. Nothing here is written down twice: what a variant changes is what its class overrides.
+"""
+
+import inspect
+from typing import NamedTuple
+
+from cctrace.cc import REGISTRY, controller
+from cctrace.cc.base import Controller, LinuxController, QuicController
+
+_COMMON = {Controller, LinuxController, QuicController, object}
+
+
+class Difference(NamedTuple):
+    """One parameter or step that differs: its name, and what each side has (None: nothing)."""
+
+    name: str
+    left: object
+    right: object
+
+
+def describe(name):
+    """Return what a registered controller is.
+
+    Parameters
+    ----------
+    name : str
+        See `cctrace.cc.controller`.
+
+    Returns
+    -------
+    dict
+        ``name``; ``stack`` ("linux" or "quic"); ``parent``, the registered name of the variant it is derived from, or
+        None; ``summary``, the first sentence of its file; ``params`` {name: {default, low, high, doc}}; ``overrides``,
+        the steps it defines itself; ``states`` and ``transitions`` as (from, to, why).
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such controller.
+    """
+    cls, given = controller(name)
+    return {
+        "name": name,
+        "stack": cls.view,
+        "parent": _registered(cls.__mro__[1:]),
+        "summary": (inspect.getmodule(cls).__doc__ or "").strip().split("\n")[0],
+        "params": {key: row._asdict() | {"default": given.get(key, row.default)} for key, row in cls.params.items()},
+        "overrides": [step for step, function in vars(cls).items() if inspect.isfunction(function)],
+        "states": list(cls.states),
+        "transitions": [(*edge, why) for edge, why in cls.transitions.items()],
+    }
+
+
+def differences(left, right):
+    """Return where two controllers differ.
+
+    Parameters
+    ----------
+    left, right : str
+        See `cctrace.cc.controller`.
+
+    Returns
+    -------
+    (list of Difference, list of Difference)
+        Parameters, with their defaults; and steps, with the class that defines each, in the order of definition.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such controller.
+
+    Examples
+    --------
+    >>> params, steps = differences("bbr2019", "bbr2022")
+    >>> [step.name for step in steps]
+    ['init', 'takes_rtt', 'delivery_rate']
+    """
+    (left_class, left_given), (right_class, right_given) = controller(left), controller(right)
+    left_params = {key: left_given.get(key, row.default) for key, row in left_class.params.items()}
+    right_params = {key: right_given.get(key, row.default) for key, row in right_class.params.items()}
+    left_steps, right_steps = _steps(left_class), _steps(right_class)
+    params = [
+        Difference(key, left_params.get(key), right_params.get(key))
+        for key in left_params | right_params
+        if left_params.get(key) != right_params.get(key)
+    ]
+    steps = [
+        Difference(key, _owner(left_class, key), _owner(right_class, key))
+        for key in left_steps | right_steps
+        if left_steps.get(key) is not right_steps.get(key)
+    ]
+    return params, steps
+
+
+def _steps(cls):
+    """Return {name: function} of every step, a parent's before its child's."""
+    own = [base for base in reversed(cls.__mro__) if base not in _COMMON]
+    names = dict.fromkeys(name for base in own for name, item in vars(base).items() if inspect.isfunction(item))
+    return {name: getattr(cls, name) for name in names}
+
+
+def _owner(cls, step):
+    return next((base.__name__ for base in cls.__mro__ if step in vars(base)), None)
+
+
+def _registered(classes):
+    """Return the registered name of the first of these classes that has one."""
+    names = {target.partition(":")[2]: name for name, target in REGISTRY.items()}
+    return next((names[cls.__name__] for cls in classes if cls.__name__ in names), None)

@@ -1,0 +1,81 @@
+"""The command line: one file per command; a command imports what it needs when it runs, so that --help is immediate.
+
+Every error that a user can cause is one line, "cctrace: what, where, what to do", on stderr with exit status 2; so is
+an internal error, whose traceback `--debug` shows. Warnings about data read only in part are lines on stderr too.
+"""
+
+import os
+import sys
+import warnings
+
+import click
+
+import cctrace
+from cctrace.cli.common import command_options
+from cctrace.cli.variants import variants
+from cctrace.cli.verify import verify
+from cctrace.errors import CctraceError, CctraceWarning
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(cctrace.__version__, message="cctrace %(version)s")
+@command_options(json=False)
+def commands():
+    """Explain, replay and predict TCP congestion control from captures and kernel counters."""
+
+
+for _command in (variants, verify):
+    commands.add_command(_command)
+
+
+def main(arguments=None):
+    """Run a command and return its exit status: 0 done, 1 the check it ran found something, 2 error.
+
+    Parameters
+    ----------
+    arguments : list of str, optional
+        Without the program's name; default: those of this process.
+    """
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    debug = "--debug" in arguments
+    warnings.showwarning = _show_warning
+    warnings.simplefilter("always", CctraceWarning)
+    try:
+        status = commands.main(arguments, prog_name="cctrace", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+        return 0
+    except click.exceptions.Abort:
+        return _complain("interrupted", 130)
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if debug:
+            raise
+        return _complain(_one_line(error), 2)
+    return status if isinstance(status, int) else 0
+
+
+def _one_line(error):
+    if isinstance(error, click.UsageError) and error.ctx:
+        return f"{error.format_message()} (see {error.ctx.command_path} --help)"
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, CctraceError):
+        return " ".join(str(error).split())
+    return f"internal error, {type(error).__name__}: {' '.join(str(error).split())} (--debug shows where)"
+
+
+def _complain(message, status):
+    print(f"cctrace: {message}", file=sys.stderr)
+    return status
+
+
+def _show_warning(message, category, filename, lineno, file=None, line=None):
+    text = " ".join(str(message).split())
+    where = "" if issubclass(category, CctraceWarning) else f"{os.path.basename(filename)}:{lineno}: "
+    print(f"cctrace: warning: {where}{text}", file=sys.stderr)

@@ -1,0 +1,71 @@
+"""What the commands share: options, JSON, tables and progress."""
+
+import contextlib
+import json as jsonlib
+import math
+
+import click
+
+# A positional argument of one or more files or folders; a missing one is an error before anything is read.
+PATHS = {"nargs": -1, "required": True, "type": click.Path(exists=True, readable=True)}
+
+
+def command_options(json=True):
+    """Add the options that every command has: `--debug`, and `--json` as the argument `as_json`."""
+
+    def decorate(function):
+        # main() looks for --debug itself: it must hold for errors in the other options too.
+        function = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")(function)
+        if json:
+            function = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(function)
+        return function
+
+    return decorate
+
+
+def print_json(value):
+    """Print a value as JSON; numpy scalars become numbers and what is not finite becomes null."""
+    click.echo(jsonlib.dumps(_plain(value), indent=1, ensure_ascii=False))
+
+
+def _plain(value):
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):  # numpy scalars and arrays
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def print_table(columns, rows, title=None):
+    """Print rows as a table; columns of quantities are aligned to the right, texts to the left."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for i, name in enumerate(columns):
+        quantities = all(str(row[i])[:1].isdigit() or not str(row[i]) for row in rows)
+        table.add_column(name, justify="right" if quantities and i else "left", overflow="fold", no_wrap=i > 0)
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    # Piped output is read by programs and by grep: never cut it to a terminal's width.
+    console = Console(markup=False, highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = 250
+    console.print(table)
+
+
+@contextlib.contextmanager
+def progress(what):
+    """Show on stderr, if it is a terminal, what is being done; yields a function that changes the text."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda text: None
+        return
+    with console.status(what) as status:
+        yield status.update

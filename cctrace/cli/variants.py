@@ -1,0 +1,61 @@
+"""`cctrace variants`: the controllers, and how any two of them differ."""
+
+import click
+
+from cctrace.cli.common import command_options, print_json, print_table
+
+
+@click.command(short_help="List the controllers, or show how two differ.")
+@click.argument("names", metavar="[A [B]]", nargs=-1)
+@command_options()
+def variants(names, as_json):
+    """List the controllers, describe one (A), or show what differs between two (A B).
+
+    A controller is a name, or a name with parameters: obbr:mu=0.75.
+    """
+    from cctrace.cc import REGISTRY
+    from cctrace.cc.compare import describe
+
+    if len(names) > 2:
+        raise click.UsageError("give at most two controllers", click.get_current_context())
+    if len(names) == 2:
+        _print_differences(*names, as_json)
+        return
+    entries = [describe(name) for name in names or sorted(REGISTRY)]
+    if as_json:
+        print_json(entries[0] if names else entries)
+    elif names:
+        _print_one(entries[0])
+    else:
+        rows = [(e["name"], e["stack"], e["parent"] or "", len(e["overrides"]), e["summary"]) for e in entries]
+        print_table(("controller", "stack", "derived from", "own steps", "what it is"), rows)
+
+
+def _print_one(entry):
+    click.echo(f"{entry['name']}: {entry['summary']}")
+    click.echo(f"stack {entry['stack']}, derived from {entry['parent'] or 'nothing'}")
+    click.echo(f"steps of its own: {', '.join(entry['overrides'])}\n")
+    rows = [(key, p["default"], f"{p['low']} to {p['high']}", p["doc"]) for key, p in entry["params"].items()]
+    print_table(("parameter", "default", "allowed", "meaning"), rows)
+    if entry["transitions"]:
+        click.echo()
+        print_table(("from", "to", "when"), entry["transitions"])
+
+
+def _print_differences(left, right, as_json):
+    from cctrace.cc.compare import differences
+
+    params, steps = differences(left, right)
+    if as_json:
+        tables = {"params": params, "steps": steps}
+        print_json(
+            {name: [{"name": d.name, left: d.left, right: d.right} for d in rows] for name, rows in tables.items()}
+        )
+        return
+    for what, rows in (("parameter", params), ("step", steps)):
+        texts = [(d.name, *("none" if side is None else side for side in (d.left, d.right))) for d in rows]
+        if texts:
+            print_table((what, left, right), texts)
+            click.echo()
+        else:
+            click.echo(f"the same {what}s\n")

@@ -1,0 +1,35 @@
+"""`cctrace verify`: golden vectors through the controllers, every recorded column compared."""
+
+import click
+
+from cctrace.cli.common import PATHS, command_options, print_json, print_table, progress
+
+
+@click.command(short_help="Replay golden vectors, compare every column.")
+@click.argument("vectors", metavar="VECTOR...", **PATHS)
+@click.option("--interpreted", is_flag=True, help="Run the controllers as Python classes, not compiled.")
+@command_options()
+def verify(vectors, interpreted, as_json):
+    """Replay golden vectors and compare every recorded output and state column.
+
+    VECTOR is a .parquet file or a folder of them; the name of its folder names the controller. The exit status is 1 if
+    a row differs.
+    """
+    from cctrace.engine import vectors as golden
+
+    with progress("verifying"):
+        result = golden.verify(vectors, **({"mode": "interpreted"} if interpreted else {}))
+    if as_json:
+        print_json(result)
+    else:
+        keys = ("path", "variant", "rows", "mismatching_rows")
+        rows = [(*(vector[key] for key in keys), _words(vector["first"])) for vector in result["vectors"]]
+        print_table(("vector", "controller", "rows", "mismatching", "first mismatch"), rows)
+        click.echo(f"{result['files']} files, {result['rows']} rows, {result['mismatching_rows']} mismatching")
+    return 1 if result["mismatching_rows"] else 0
+
+
+def _words(first):
+    if first is None:
+        return ""
+    return f"row {first['row']}, {first['column']}: expected {first['expected']}, got {first['got']}"

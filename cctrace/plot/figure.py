@@ -1,0 +1,60 @@
+"""Panels as a matplotlib figure, for notebooks and papers."""
+
+from cctrace.plot.panels import COLOURS, PHASE_COLOURS, Phases, decimate
+
+_BUCKETS = 2000  # spans of time a series is thinned to: more than a printed page resolves
+_PANEL_INCHES = (10.0, 2.6)
+
+
+def figure(panels, phases=None, title=""):
+    """Draw panels above each other over one time axis.
+
+    Parameters
+    ----------
+    panels : list of Panel
+    phases : Phases, optional
+        Shaded behind every panel.
+    title : str
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Not registered with pyplot: nothing is shown or kept alive by drawing it.
+    """
+    from matplotlib.figure import Figure
+
+    phases = phases or Phases()
+    width, height = _PANEL_INCHES
+    drawing = Figure(figsize=(width, height * len(panels) + 0.6), layout="constrained")
+    drawing.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+    for axes, panel in zip(drawing.subplots(len(panels), sharex=True, squeeze=False)[:, 0], panels, strict=True):
+        draw(axes, panel, phases)
+    drawing.axes[-1].set_xlabel("Time since the first packet (s)")
+    return drawing
+
+
+def draw(axes, panel, phases=None):
+    """Draw one panel into given matplotlib axes; the legend stands above, where it covers no data."""
+    for start, end, name in (phases or Phases()).spans:
+        if name in PHASE_COLOURS:
+            axes.axvspan(start, end, color=PHASE_COLOURS[name], lw=0, zorder=0)
+    for series in panel.series:
+        time_s, values = decimate(series.time_s, series.value, _BUCKETS)
+        style = {"color": COLOURS[series.colour], "label": series.label, "lw": 1.1}
+        if series.kind == "points":
+            style |= {"ls": "none", "marker": ".", "ms": 2, "alpha": 0.6}
+        elif series.dashed:
+            style |= {"ls": "--"}
+        if series.kind == "steps":
+            style |= {"drawstyle": "steps-post"}
+        axes.plot(time_s, values, **style)
+    if panel.from_zero:
+        axes.set_ylim(0, panel.upper_limit)
+    axes.set_ylabel(panel.axis)
+    axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold", pad=20)
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, fontsize=8, markerscale=4, borderpad=0.1
+    )
+    axes.grid(color="#e4e8ed", lw=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.margins(x=0.005)

@@ -1,0 +1,53 @@
+"""A small flow as the plots receive it: 2 s at 10 Mbit/s and 40 ms, one round of losses, BBR-like phases."""
+
+import numpy as np
+import pandas as pd
+
+from cctrace import schema
+from cctrace.plot import FlowView
+
+RATE_BPS, RTT_US, MSS, START_NS = 10e6, 40_000, 1448, 1_795_191_153_675_129_354
+
+
+def flow_view(rows=2000, model=True, kernel=True):
+    time_s = np.linspace(0, 2, rows)
+    acked = 1 + (time_s * RATE_BPS / 8).astype(np.int64)
+    events = schema.empty(schema.EVENTS, rows) | {
+        "time_ns": START_NS + (time_s * 1e9).astype(np.int64),
+        "event": np.full(rows, schema.EVENT_CODES["on_ack"], np.uint8),
+        "ack": acked,
+        "snd_una": acked,
+        "snd_nxt": acked + 35 * MSS,
+        "packets_out": np.full(rows, 35, np.uint32),
+        "srtt_us8": np.full(rows, RTT_US * 8, np.uint32),
+        "mss": np.full(rows, MSS, np.uint16),
+        "rs_rtt_us": np.full(rows, RTT_US) + (np.arange(rows) % 7) * 100,
+        "rs_delivered": np.full(rows, 34, np.int32),
+        "rs_interval_us": np.full(rows, round(34 * MSS * 8e6 / RATE_BPS)),
+    }
+    events["rs_interval_us"][::10] = -1  # ACKs without a rate sample
+    events = pd.DataFrame(events)
+    phase = np.where(time_s < 0.5, "STARTUP", np.where(time_s < 0.6, "DRAIN", "PROBE_BW"))
+    states = pd.DataFrame(
+        {
+            "time_ns": events["time_ns"],
+            "cwnd_segments": 70.0,
+            "pacing_rate_Bps": np.where(time_s < 0.01, np.nan, 1.25 * RATE_BPS / 8),
+            "bw_Bps": RATE_BPS / 8,
+            "min_rtt_us": float(RTT_US),
+            "pacing_gain": 1.25,
+            "phase": phase,
+        }
+    )
+    polls = pd.DataFrame(
+        {
+            "time_ns": events["time_ns"],
+            "snd_cwnd": 70,
+            "bbr_bw_Bps": round(RATE_BPS / 8),
+            "bbr_min_rtt_us": np.where(time_s < 0.1, schema.U32_MAX, RTT_US),
+            "bbr_pacing_gain": 320,
+            "pacing_rate_Bps": round(RATE_BPS / 8),
+        }
+    )[::20]
+    lost = pd.DataFrame({"time_ns": events["time_ns"][900:910], "seq": acked[900:910]})
+    return FlowView(events, states if model else None, polls if kernel else None, lost)

@@ -1,0 +1,165 @@
+"""Commands print tables for people and JSON for programs; an error is one line and exit status 2."""
+
+import json
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+import cctrace
+from cctrace import cli
+from cctrace.errors import Truncated
+
+
+@pytest.fixture
+def run(capsys):
+    def call(*arguments):
+        status = cli.main([str(argument) for argument in arguments])
+        output = capsys.readouterr()
+        return status, output.out, output.err
+
+    return call
+
+
+def test_help_names_every_command_without_importing_numpy():
+    script = (
+        "import sys; from cctrace.cli import main; main(['--help']);"
+        "loaded = {'numpy', 'pandas', 'numba', 'rich'} & set(sys.modules); sys.exit(str(loaded) if loaded else 0)"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    for command in cli.commands.commands:
+        assert f"  {command} " in result.stdout
+
+
+def test_the_installed_command_and_the_module_are_the_same(run):
+    result = subprocess.run([sys.executable, "-m", "cctrace", "--version"], capture_output=True, text=True, check=True)
+    assert result.stdout == f"cctrace {cctrace.__version__}\n" == run("--version")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["nosuch"], "No such command 'nosuch'"),
+        (["verify"], "Missing argument"),
+        (["verify", "/no/such/vector"], "/no/such/vector"),
+        (["variants", "bbr2222"], "did you mean 'bbr2022'?"),
+        (["variants", "--nosuch"], "--nosuch"),
+        (["variants", "a", "b", "c"], "at most two"),
+    ],
+)
+def test_a_users_mistake_is_one_line_and_exit_status_2(run, arguments, part):
+    status, out, err = run(*arguments)
+    assert status == 2
+    assert out == ""
+    assert err.startswith("cctrace: ")
+    assert err.count("\n") == 1
+    assert part in err
+
+
+def test_a_traceback_needs_debug(run):
+    with pytest.raises(Exception, match="bbr2222"):
+        run("variants", "bbr2222", "--debug")
+    with pytest.raises(Exception, match="nosuch"):
+        run("--debug", "nosuch")
+
+
+def test_an_internal_error_is_one_line_too(run, monkeypatch):
+    from cctrace.cc import compare
+
+    def broken(name):
+        raise KeyError("two\nlines")
+
+    monkeypatch.setattr(compare, "describe", broken)
+    status, _, err = run("variants")
+    assert status == 2
+    assert err.startswith("cctrace: internal error, KeyError")
+    assert err.count("\n") == 1
+
+
+def test_a_warning_is_one_line_on_stderr(run, monkeypatch):
+    from cctrace.cc import compare
+
+    def warning(name):
+        warnings.warn("capture.pcap: ends early\n at offset 24", Truncated, stacklevel=2)
+        return describe(name)
+
+    describe = compare.describe
+    monkeypatch.setattr(compare, "describe", warning)
+    status, out, err = run("variants", "bbr2022", "--json")
+    assert status == 0
+    assert json.loads(out)["name"] == "bbr2022"
+    assert err == "cctrace: warning: capture.pcap: ends early at offset 24\n"
+
+
+def test_variants_lists_every_registered_controller(run):
+    from cctrace.cc import REGISTRY
+
+    status, out, _ = run("variants", "--json")
+    assert status == 0
+    assert {entry["name"] for entry in json.loads(out)} == set(REGISTRY)
+    table = run("variants")[1]
+    assert all(name in table for name in REGISTRY)
+
+
+def test_variants_shows_the_steps_that_two_controllers_do_not_share(run):
+    status, out, _ = run("variants", "bbr2019", "bbr2022", "--json")
+    assert status == 0
+    steps = {step["name"]: (step["bbr2019"], step["bbr2022"]) for step in json.loads(out)["steps"]}
+    assert steps["takes_rtt"] == ("BBR2019", "BBR2022")  # only a strictly smaller RTT renews 2022's min_rtt
+    assert "set_cwnd" not in steps
+    assert "takes_rtt" in run("variants", "bbr2019", "bbr2022")[1]
+
+
+def test_variants_describes_one_controller_with_parameters_and_transitions(run):
+    entry = json.loads(run("variants", "bbr2022:hz=250", "--json")[1])
+    assert entry["parent"] == "bbr2019"
+    assert entry["params"]["hz"]["default"] == 250
+    assert ["DRAIN", "PROBE_BW", "in flight <= BDP"] in entry["transitions"]
+    assert "CONFIG_HZ" in run("variants", "bbr2022")[1]
+
+
+@pytest.fixture
+def planted(tmp_path):
+    """A vector folder that the controller itself wrote, and a copy with one value changed."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from cctrace import schema
+
+    def write(name, cwnd):
+        rows = 3
+        table = {c.name: [0] * rows for c in schema.LINUX_VIEW} | {f: [10] * rows for f in ("snd_cwnd", "ssthresh")}
+        table |= {"now_us": [1_000_000, 1_010_000, 1_020_000], "mss": [1448] * rows, "pacing_rate": [100_000] * rows}
+        table |= {"snd_cwnd_cnt": [0] * rows, "app_limited": [0] * rows, "o_snd_cwnd": cwnd}
+        table |= {f"rand{k}_max": [0] * rows for k in range(3)}
+        table |= {"event": ["cwnd_event"] * rows, "arg": [4] * rows}  # ECN_NO_CE: BBR leaves cwnd alone
+        (tmp_path / "bbr2022").mkdir(exist_ok=True)
+        pq.write_table(pa.table(table), tmp_path / "bbr2022" / name)
+        return tmp_path / "bbr2022" / name
+
+    return write("good.parquet", [10, 10, 10]), write("bad.parquet", [10, 11, 11])
+
+
+def test_verify_says_where_a_vector_differs_first_and_exits_with_1(run, planted):
+    good, bad = planted
+    assert run("verify", good, "--json")[0] == 0
+    status, out, _ = run("verify", good.parent, "--json")
+    assert status == 1
+    result = json.loads(out)
+    assert (result["files"], result["rows"], result["mismatching_rows"]) == (2, 6, 2)
+    first = {vector["path"]: vector["first"] for vector in result["vectors"]}
+    assert first[str(good)] is None
+    assert first[str(bad)] == {"row": 1, "column": "o_snd_cwnd", "expected": 11, "got": 10}
+    status, out, _ = run("verify", "--interpreted", bad)
+    assert status == 1
+    assert "row 1, o_snd_cwnd: expected 11, got 10" in out
+
+
+def test_every_public_name_can_be_imported():
+    for name in cctrace.__all__:
+        assert getattr(cctrace, name) is not None
+    assert set(cctrace.__all__) <= set(dir(cctrace))
+    with pytest.raises(AttributeError, match="nosuch"):
+        cctrace.nosuch  # noqa: B018

@@ -1,0 +1,125 @@
+"""Panels show what the tables hold, in readable units, and thinning them loses no extreme."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cctrace.plot import figure, flow_panels, flow_phases
+from cctrace.plot.flow import delivery_rate_bps
+from cctrace.plot.panels import COLOURS, Panel, Phases, Series, decimate
+from tests.build_view import MSS, RATE_BPS, flow_view
+
+
+def panel_of(view, name):
+    return next(panel for panel in flow_panels(view) if panel.name == name)
+
+
+def series_of(panel, label):
+    return next(series for series in panel.series if series.label.startswith(label))
+
+
+def test_a_replayed_flow_with_kernel_data_has_all_panels_and_a_captured_one_those_it_has_data_for():
+    assert [p.name for p in flow_panels(flow_view())] == ["progress", "rtt", "in_flight", "rates", "gains"]
+    bare = flow_panels(flow_view(model=False, kernel=False))
+    assert [p.name for p in bare] == ["progress", "rtt", "in_flight", "rates"]
+    assert not any("replay" in s.label or "kernel" in s.label for p in bare for s in p.series)
+
+
+def test_values_are_in_the_unit_the_axis_names():
+    view = flow_view()
+    assert panel_of(view, "rtt").axis == "RTT (ms)"
+    assert series_of(panel_of(view, "rtt"), "RTT samples").value.min() == 40.0
+    rates = panel_of(view, "rates")
+    assert rates.axis == "Rate (Mbit/s)"
+    assert series_of(rates, "bandwidth estimate").value[0] == RATE_BPS / 1e6
+    assert series_of(rates, "pacing rate (replay)").value[-1] == 1.25 * RATE_BPS / 1e6
+    in_flight = panel_of(view, "in_flight")
+    assert in_flight.axis == "In flight (kB)"
+    assert series_of(in_flight, "in flight").value[5] == 35 * MSS / 1e3
+    assert series_of(in_flight, "cwnd (kernel)").value[5] == 70 * MSS / 1e3
+    assert series_of(in_flight, "BDP").value[5] == pytest.approx(RATE_BPS / 8 * 0.04 / 1e3)
+    assert panel_of(view, "progress").axis == "Sequence number (MB)"
+
+
+def test_times_keep_microseconds_although_epoch_nanoseconds_do_not_fit_a_float():
+    view = flow_view()
+    steps = np.diff(panel_of(view, "progress").series[0].time_s)
+    assert steps == pytest.approx(np.full(len(steps), 2 / 1999), abs=1e-8)
+
+
+def test_what_the_kernel_or_the_controller_does_not_know_yet_is_not_drawn():
+    view = flow_view()
+    assert np.isnan(series_of(panel_of(view, "rtt"), "min_rtt (kernel)").value[0])
+    assert np.isnan(series_of(panel_of(view, "rates"), "pacing rate (replay)").value[0])
+    assert np.isnan(delivery_rate_bps(view.events)[::10]).all()
+
+
+def test_the_flows_own_bdp_stands_in_where_no_controller_estimates_one():
+    bdp = series_of(panel_of(flow_view(model=False), "in_flight"), "BDP (95 %").value
+    assert bdp == pytest.approx([RATE_BPS / 8 * 0.04 / 1e3] * 2, rel=1e-3)
+
+
+def test_a_flow_without_any_sample_can_still_be_drawn():
+    view = flow_view(model=False, kernel=False)
+    events = view.events.assign(rs_rtt_us=-1, rs_interval_us=-1, rs_delivered=-1, srtt_us8=0)
+    panels = flow_panels(replace(view, events=events, retransmissions=None))
+    assert not np.isfinite(series_of(panels[1], "RTT samples").value).any()
+    figure(panels)
+
+
+def test_phases_are_joined_and_last_until_the_next_begins():
+    spans = flow_phases(flow_view()).spans
+    assert [name for *_, name in spans] == ["STARTUP", "DRAIN", "PROBE_BW"]
+    assert spans[0][0] == 0
+    assert all(end == start for (_, end, _), (start, _, _) in itertools.pairwise(spans))
+    assert spans[-1][1] == pytest.approx(2.0)
+    assert flow_phases(flow_view(model=False)).spans == []
+    assert Phases.from_names(np.zeros(0), []).spans == []
+
+
+def test_a_few_absurd_samples_do_not_flatten_a_panel():
+    samples = np.full(10_000, 10.0)
+    samples[:5] = 5000.0
+    panel = Panel("p", "", "", "", [Series("s", np.arange(10_000.0), samples, "observed", "points")])
+    assert panel.upper_limit < 11
+    line = replace(panel, series=[replace(panel.series[0], kind="line")])
+    assert line.upper_limit > 5000
+
+
+@given(st.lists(st.floats(-1e6, 1e6) | st.just(float("nan")), max_size=400), st.integers(1, 20))
+def test_thinning_keeps_the_ends_and_every_spans_extremes(values, buckets):
+    values = np.array(values)
+    time_s = np.linspace(0, 1, len(values))
+    thin_time, thin = decimate(time_s, values, buckets)
+    kept = np.isfinite(values)
+    assert len(thin) <= max(4 * buckets, 0) or len(thin) == kept.sum()
+    assert (np.diff(thin_time) >= 0).all()
+    if kept.any():
+        assert (thin.min(), thin.max()) == (values[kept].min(), values[kept].max())
+        assert (thin_time[0], thin_time[-1]) == (time_s[kept][0], time_s[kept][-1])
+
+
+def test_a_spike_of_one_sample_among_a_million_survives_thinning():
+    values = np.zeros(1_000_000)
+    values[123_457] = 1.0
+    time_s, thin = decimate(np.arange(1e6), values, 500)
+    assert time_s[thin == 1.0].tolist() == [123_457.0]
+
+
+def test_every_series_has_a_colour_with_a_meaning():
+    assert {s.colour for p in flow_panels(flow_view()) for s in p.series} <= set(COLOURS)
+
+
+def test_the_figure_has_one_axes_per_panel_with_title_unit_and_legend(tmp_path):
+    view = flow_view()
+    drawing = figure(flow_panels(view), flow_phases(view), "10.0.0.1:1 → 10.0.0.2:2")
+    assert len(drawing.axes) == 5
+    for axes, panel in zip(drawing.axes, flow_panels(view), strict=True):
+        assert axes.get_ylabel() == panel.axis
+        assert [text.get_text() for text in axes.get_legend().get_texts()] == [s.label for s in panel.series]
+    drawing.savefig(tmp_path / "figure.png", dpi=40)
+    assert (tmp_path / "figure.png").stat().st_size > 10_000

@@ -1,0 +1,93 @@
+"""The report is one file that refers to nothing outside, escapes what it shows, and draws itself in a browser."""
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from cctrace.plot import flow_panels, flow_phases
+from cctrace.report import FlowSection, Report, write
+from cctrace.report.page import render
+from tests.build_view import flow_view
+
+CHROMIUM = shutil.which("chromium")
+HOSTILE = "</script><img src=x onerror=alert(1)>&\"'\u2028"
+
+
+def report(title="capture.pcap", view=None):
+    view = view or flow_view()
+    panels = flow_panels(view)
+    section = FlowSection(title, [("Goodput", "10 Mbit/s")], panels, flow_phases(view), 2.0, notes=[title])
+    return Report(title, title, ["Flow", "Goodput"], [[title, "10 Mbit/s"], ["small flow", "0 bit/s"]], [section])
+
+
+def data_of(page):
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1])
+
+
+def floats(text):
+    return np.frombuffer(base64.b64decode(text), "<f4")
+
+
+def test_the_page_refers_to_nothing_outside_itself():
+    page = render(report())
+    assert all(target.startswith("#") for target in re.findall(r"""(?:src|href)\s*=\s*["']?([^"'\s>]+)""", page))
+    assert "://" not in page
+    assert "@import" not in page
+    assert "default-src 'none'" in page
+
+
+def test_what_comes_from_the_users_files_is_escaped():
+    page = render(report(title=HOSTILE))
+    assert "<img" not in page
+    assert page.count("</script>") == 2
+    data_of(page)
+
+
+def test_the_embedded_series_are_those_of_the_panels():
+    view = flow_view()
+    rtt = next(p for p in data_of(render(report(view=view)))["flows"][0]["panels"] if p["id"] == "flow0-rtt")
+    expected = next(p for p in flow_panels(view) if p.name == "rtt").series[0]
+    assert rtt["series"][0]["label"] == "RTT samples"
+    assert floats(rtt["series"][0]["y"]) == pytest.approx(expected.value, rel=1e-6)
+    assert floats(rtt["series"][0]["x"]) == pytest.approx(expected.time_s, abs=1e-6)
+
+
+def test_a_flow_of_a_million_events_stays_a_page_that_a_phone_can_open():
+    page = render(report(view=flow_view(rows=1_000_000)))
+    assert len(page) < 4_000_000
+    series = data_of(page)["flows"][0]["panels"][1]["series"][0]
+    assert floats(series["y"]).max() == pytest.approx(40.6)
+
+
+def test_the_overview_links_to_the_flows_that_have_a_section():
+    page = render(report())
+    assert '<a href="#flow0">capture.pcap</a>' in page
+    assert '<h2 id="flow0">' in page
+    assert "<td>small flow</td>" in page
+
+
+@pytest.mark.external
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium: make check-external installs it")
+@pytest.mark.parametrize("width", [1280, 500])
+def test_a_browser_draws_every_panel_without_an_error(tmp_path, width):
+    """The page reports its own drawing: each canvas must hold many colours, and no script may have failed."""
+    write(report(title=HOSTILE), tmp_path / "report.html")
+    probe = """<script>document.title = JSON.stringify([...document.querySelectorAll("canvas")].map((canvas) => {
+      const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+      return new Set(new Uint32Array(pixels.buffer)).size; }));
+      document.title += document.documentElement.scrollWidth > window.innerWidth ? " wide" : "";</script></body>"""
+    page = (tmp_path / "report.html").read_text(encoding="utf-8").replace("</body>", probe)
+    (tmp_path / "probed.html").write_text(page, encoding="utf-8")
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+    command += ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--dump-dom"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},1000"]
+    command += [f"file://{tmp_path / 'probed.html'}"]
+    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    colours = re.search(r"<title>(.*?)</title>", dom)[1]
+    assert "wide" not in colours, "the page scrolls sideways"
+    assert [count > 10 for count in json.loads(colours)] == [True] * 5
