@@ -20,6 +20,15 @@ REGISTRY: dict[str, str] = {
     "b3r": "cctrace.cc.b3r:B3R",
     "quic_bbr2": "cctrace.cc.quic_bbr2:QuicBBR2",
     "quic_cubic": "cctrace.cc.quic_cubic:QuicCubic",
+    "bbr2016_cbe": "cctrace.cc.oracles:BBR2016Cbe",
+    "bbr2016_cmrt": "cctrace.cc.oracles:BBR2016Cmrt",
+    "bbr2019_cbe": "cctrace.cc.oracles:BBR2019Cbe",
+    "bbr2019_cmrt": "cctrace.cc.oracles:BBR2019Cmrt",
+    "bbrx": "cctrace.cc.bbrx:BBRx",
+    "reno": "cctrace.cc.reno:Reno",
+    "cubic": "cctrace.cc.cubic:Cubic",
+    "cubic6": "cctrace.cc.cubic6:Cubic6",
+    "cubic_paced": "cctrace.cc.cubic_paced:CubicPaced",
 }
 
 

@@ -1,0 +1,104 @@
+"""CUBIC of today's Linux (6.14 and later, as in the 6.18 of the recordings), HyStart after its rework.
+
+Model, states and window are those of `cubic`; HyStart counts in microseconds:
+
+    sign 1   ACKs at most 2 ms apart for longer than the minimum RTT + the time of a burst (at most 1 ms);
+             half of that where the sender does not pace
+    sign 2   the least RTT of the round exceeds the minimum RTT by an eighth (4 to 16 ms), from the 9th sample on
+
+Sources: [Linux614] net/ipv4/tcp_cubic.c, include/net/tcp.h.   Differs from cubic:
+
+* delays and HyStart's clock are us; the train's threshold allows for pacing and bursts;
+* the round's least RTT goes on falling after the 8th sample, so that one late sample does not end slow start;
+* a round ends with the ACK that passes its end, below 16 segments and where cwnd is not the limit as well;
+* the stack remembers for a round that cwnd was the limit.
+
+No golden vectors exist; it is checked on recordings. Whether the socket paces (an fq qdisc or SO_MAX_PACING_RATE;
+the kernel's sk_pacing_status) is the parameter `paced`, 0 by default, as for a socket without either.
+"""
+
+from cctrace.cc.base import Param
+from cctrace.cc.cmath import U32_MAX, s32, u32, u64_div
+from cctrace.cc.cubic import (
+    HYSTART_DELAY,
+    HYSTART_LOW_WINDOW,
+    HYSTART_MIN_SAMPLES,
+    HYSTART_TRAIN,
+    Cubic,
+)
+from cctrace.cc.linux import GSO_MAX_SIZE, USEC_PER_MSEC, USEC_PER_SEC, before
+
+HYSTART_ACK_DELTA_US = 2000
+HYSTART_DELAY_MIN_US = 4000
+HYSTART_DELAY_MAX_US = 16000
+
+
+class Cubic6(Cubic):
+    """CUBIC of Linux 6.14 and later; see the module's header."""
+
+    params = Cubic.params | {"paced": Param(0, 0, 1, "1: the socket paces (sk_pacing_status)")}
+
+    def cong_avoid(self, ack):
+        """Slow start to ssthresh, then along the curve [Linux614] cubictcp_cong_avoid."""
+        if not self.is_cwnd_limited(ack):
+            return
+        acked = ack.arg
+        if self.in_slow_start():
+            acked = self.slow_start(acked)
+            if acked == 0:
+                return
+        self.update_cnt(ack, acked)
+        self.additive_increase(self.cnt, acked)
+
+    def is_cwnd_limited(self, ack):
+        """As in reno [Linux61] tcp_is_cwnd_limited."""
+        if ack.is_cwnd_limited != 0:
+            return True
+        return self.in_slow_start() and self.snd_cwnd < 2 * ack.max_packets_out
+
+    def delay_of(self, rtt_us):
+        """Microseconds."""
+        return u32(rtt_us)
+
+    def delay_min_jiffies(self):
+        """Minimum RTT in ticks, rounded up [Linux614] usecs_to_jiffies."""
+        return (self.delay_min * self.hz + USEC_PER_SEC - 1) // USEC_PER_SEC
+
+    def clock(self, ack):
+        """Microseconds [Linux614] bictcp_clock_us."""
+        return u32(ack.now_us)
+
+    def start_hystart_round(self, ack):
+        """[Linux614] bictcp_hystart_reset."""
+        super().start_hystart_round(ack)
+        self.curr_rtt = U32_MAX
+
+    def burst_us(self):
+        """Time of four of the largest bursts at the pacing rate, at most 1 ms [Linux614] hystart_ack_delay."""
+        if self.pacing_rate == 0:
+            return 0
+        burst_us = u64_div(GSO_MAX_SIZE * 4 * USEC_PER_SEC, self.pacing_rate)
+        return min(burst_us, USEC_PER_MSEC)
+
+    def run_hystart(self, ack, delay):
+        """Look for the two signs [Linux614] hystart_update."""
+        if self.found != 0 or not self.in_slow_start():
+            return
+        if before(self.end_seq, ack.snd_una):
+            self.start_hystart_round(ack)
+        if self.snd_cwnd < HYSTART_LOW_WINDOW:
+            return
+        now = self.clock(ack)
+        if s32(now - self.last_ack) <= HYSTART_ACK_DELTA_US:
+            self.last_ack = now
+            threshold = u32(self.delay_min + self.burst_us())
+            if self.paced == 0:
+                threshold = threshold >> 1
+            if u32(now - self.round_start) > threshold:
+                self.leave_slow_start(HYSTART_TRAIN)
+        self.curr_rtt = min(self.curr_rtt, delay)
+        margin = min(max(self.delay_min >> 3, HYSTART_DELAY_MIN_US), HYSTART_DELAY_MAX_US)
+        if self.sample_cnt < HYSTART_MIN_SAMPLES:
+            self.sample_cnt = self.sample_cnt + 1
+        elif self.curr_rtt > u32(self.delay_min + margin):
+            self.leave_slow_start(HYSTART_DELAY)

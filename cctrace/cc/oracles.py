@@ -1,0 +1,86 @@
+"""BBR that is told the truth: Kumar's two repairs of the minRTT collapse, as oracles (IFIP Networking 2019).
+
+    cbe    "correct bandwidth estimate": the bottleneck's rate is given; min_rtt is estimated and may still collapse
+    cmrt   "correct minimum RTT": the uncongested average RTT is given; the bandwidth is estimated
+
+Everything else, states included, is the parent's: `bbr2016` or `bbr2019`. Neither can be deployed; they show which of
+the two estimates a collapse comes from, and how far a repair could reach (Fig. 8).
+
+Sources: [Kumar19] §IV. The paper gives no code. Chosen here:
+
+* cbe: the given rate replaces the maximum filter wherever it is read, also where BBR judges whether the pipe is full
+  (so STARTUP ends after its first four rounds), and a policer's rate; the filter itself goes on measuring;
+* cmrt: the given RTT replaces min_rtt after every ACK. A sample not above it renews its stamp, so with jitter around
+  the average PROBE_RTT hardly happens; without jitter BBR is what the parent is;
+* the rate is given as payload, as BBR counts: 1 Gbit/s of 1514-byte frames with 1448 bytes each are 119.55 MB/s.
+"""
+
+from cctrace.cc.base import Param
+from cctrace.cc.bbr2016 import BBR2016, BW_UNIT
+from cctrace.cc.bbr2019 import BBR2019
+from cctrace.cc.linux import USEC_PER_SEC
+
+TRUE_BW = {"true_bw_Bps": Param(119_550_000, 1_000, 10**11, "payload rate of the bottleneck, bytes/s [Kumar19] §IV")}
+TRUE_RTT = {"true_rtt_us": Param(5_000, 1, 10**8, "uncongested average RTT, us [Kumar19] RTT_UCAV")}
+
+
+class CorrectBandwidth:
+    """The given rate for the estimate; needs the field `mss` of the last ACK."""
+
+    mss: int = 1448
+
+    def init(self, ack):
+        """Note the segment size first: the parent may ask for the rate."""
+        self.mss = ack.mss
+        super().init(ack)
+
+    def on_ack(self, ack):
+        """As the parent, for this segment size."""
+        self.mss = ack.mss
+        super().on_ack(ack)
+
+    def max_bw(self):
+        """The truth, in segments/us << 24."""
+        return max(self.true_bw_Bps * BW_UNIT // (self.mss * USEC_PER_SEC), 1)
+
+    def bw(self):
+        """The truth, policer or not."""
+        return self.max_bw()
+
+
+class CorrectMinRtt:
+    """The given RTT for min_rtt."""
+
+    def init(self, ack):
+        """The truth from the start."""
+        super().init(ack)
+        self.min_rtt_us = self.true_rtt_us
+
+    def update_min_rtt(self, ack):
+        """As the parent, then forget what it measured."""
+        super().update_min_rtt(ack)
+        self.min_rtt_us = self.true_rtt_us
+
+
+class BBR2016Cbe(CorrectBandwidth, BBR2016):
+    """BBR of 2016 with the bottleneck's rate given."""
+
+    params = BBR2016.params | TRUE_BW
+
+
+class BBR2016Cmrt(CorrectMinRtt, BBR2016):
+    """BBR of 2016 with the uncongested average RTT given."""
+
+    params = BBR2016.params | TRUE_RTT
+
+
+class BBR2019Cbe(CorrectBandwidth, BBR2019):
+    """BBR of 2019 with the bottleneck's rate given."""
+
+    params = BBR2019.params | TRUE_BW
+
+
+class BBR2019Cmrt(CorrectMinRtt, BBR2019):
+    """BBR of 2019 with the uncongested average RTT given."""
+
+    params = BBR2019.params | TRUE_RTT

@@ -1,0 +1,79 @@
+"""Reno of RFC 5681 as Linux does it (6.1 and later); the stack's own window arithmetic, which CUBIC shares.
+
+Model:  slow start:            +1 segment per segment acked, up to ssthresh
+        congestion avoidance:  +1 segment per window acked
+        loss:                  ssthresh = cwnd / 2, at least 2
+
+        SLOW_START --(cwnd = ssthresh)--> CONGESTION_AVOIDANCE
+             ^                                 |
+             +----(timeout: cwnd = 1)----------+
+
+The window only grows while it is what limits the sender. Within Recovery and CWR the stack itself moves cwnd
+(proportional rate reduction, RFC 6937); controllers without `on_ack` are then not asked.
+
+Sources: [RFC5681] §3.1; [Linux61] net/ipv4/tcp_cong.c tcp_reno_*, tcp_slow_start(), tcp_cong_avoid_ai();
+include/net/tcp.h tcp_is_cwnd_limited().
+"""
+
+from cctrace.cc.base import LinuxController
+from cctrace.cc.cmath import u32
+
+
+class Reno(LinuxController):
+    """Reno of Linux 6.1; see the module's header."""
+
+    states = ("SLOW_START", "CONGESTION_AVOIDANCE")
+    transitions = {
+        ("SLOW_START", "CONGESTION_AVOIDANCE"): "cwnd reached ssthresh, or a loss set ssthresh",
+        ("CONGESTION_AVOIDANCE", "SLOW_START"): "a timeout cut cwnd to 1",
+    }
+
+    def cong_avoid(self, ack):
+        """Grow cwnd by `ack.arg` acked segments [Linux61] tcp_reno_cong_avoid."""
+        if not self.is_cwnd_limited(ack):
+            return
+        acked = ack.arg
+        if self.in_slow_start():
+            acked = self.slow_start(acked)
+            if acked == 0:
+                return
+        self.additive_increase(self.snd_cwnd, acked)
+
+    def ssthresh(self, ack):
+        """Half of cwnd, at least 2 [RFC5681] Eq. 4, [Linux61] tcp_reno_ssthresh (cwnd stands for FlightSize)."""
+        return max(self.snd_cwnd >> 1, 2)
+
+    def undo_cwnd(self, ack):
+        """Return to cwnd as it was when the spurious recovery began [Linux61] tcp_reno_undo_cwnd."""
+        return max(self.snd_cwnd, ack.prior_cwnd_tp)
+
+    def in_slow_start(self):
+        """[Linux61] tcp_in_slow_start."""
+        return self.snd_cwnd < self.snd_ssthresh
+
+    def is_cwnd_limited(self, ack):
+        """Whether cwnd held the sender back; slow start may run ahead to twice what was used [Linux61] same name."""
+        if ack.is_cwnd_limited != 0:
+            return True
+        return self.in_slow_start() and self.snd_cwnd < 2 * ack.max_packets_out
+
+    def slow_start(self, acked):
+        """Grow one by one up to ssthresh; return the ACKs left over [Linux61] tcp_slow_start."""
+        cwnd = min(u32(self.snd_cwnd + acked), self.snd_ssthresh)
+        acked = u32(acked - (cwnd - self.snd_cwnd))
+        self.snd_cwnd = cwnd
+        return acked
+
+    def additive_increase(self, segments_per_increment, acked):
+        """Grow by one for every `segments_per_increment` acked [Linux61] tcp_cong_avoid_ai.
+
+        Credit from before the increment became cheaper counts once, gently.
+        """
+        if self.snd_cwnd_cnt >= segments_per_increment:
+            self.snd_cwnd_cnt = 0
+            self.snd_cwnd = u32(self.snd_cwnd + 1)
+        self.snd_cwnd_cnt = u32(self.snd_cwnd_cnt + acked)
+        if self.snd_cwnd_cnt >= segments_per_increment:
+            growth = self.snd_cwnd_cnt // segments_per_increment
+            self.snd_cwnd_cnt = u32(self.snd_cwnd_cnt - growth * segments_per_increment)
+            self.snd_cwnd = u32(self.snd_cwnd + growth)
