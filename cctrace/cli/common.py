@@ -6,8 +6,10 @@ import math
 
 import click
 
-# A positional argument of one or more files or folders; a missing one is an error before anything is read.
-PATHS = {"nargs": -1, "required": True, "type": click.Path(exists=True, readable=True)}
+
+def paths(name, metavar):
+    """Declare an argument of one or more files or folders; a missing one is an error before anything is read."""
+    return click.argument(name, metavar=metavar, nargs=-1, required=True, type=click.Path(exists=True, readable=True))
 
 
 def command_options(json=True):

@@ -2,11 +2,11 @@
 
 import click
 
-from cctrace.cli.common import PATHS, command_options, print_json, print_table, progress
+from cctrace.cli.common import command_options, paths, print_json, print_table, progress
 
 
 @click.command(short_help="Replay golden vectors, compare every column.")
-@click.argument("vectors", metavar="VECTOR...", **PATHS)
+@paths("vectors", "VECTOR...")
 @click.option("--interpreted", is_flag=True, help="Run the controllers as Python classes, not compiled.")
 @command_options()
 def verify(vectors, interpreted, as_json):
