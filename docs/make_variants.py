@@ -7,8 +7,8 @@ from cctrace.cc.compare import describe
 
 HEADER = """# Controllers
 
-Generated from the classes by `make docs`; `cctrace variants A B` shows how any other two differ. A *step* is a method of
-the class; what is not listed as different is inherited unchanged.
+Generated from the classes by `make docs`; `cctrace variants A B` shows how any other two differ. A *step* is a method
+of the class; what is not listed as different is inherited unchanged.
 """
 
 
