@@ -1,4 +1,4 @@
-"""Windowed maximum in constant space, as all Linux congestion controls keep it (Kathleen Nichols' filter).
+"""Windowed maximum (or minimum) in constant space, as all Linux congestion controls keep it (Kathleen Nichols' filter).
 
 Three samples are kept, each the best since the one before it was taken, spread over the window:
 
@@ -56,8 +56,25 @@ def running_max(values, times, window, now, sample):
     return age_filter(values, times, window, now, sample)
 
 
+def running_min(values, times, window, now, sample):
+    """Take a sample and return the windowed minimum; the filter as in `running_max` [Linux61] minmax_running_min().
+
+    >>> values, times = [9, 9, 9], [0, 0, 0]
+    >>> [running_min(values, times, 10, t, v) for t, v in enumerate([5, 3, 7, 7, 7])]
+    [5, 3, 3, 3, 3]
+    """
+    if sample <= values[0] or u32(now - times[2]) > window:  # a new minimum, or nothing left in the window
+        return reset_filter(values, times, now, sample)
+    if sample <= values[1]:
+        set_sample(values, times, 2, now, sample)
+        set_sample(values, times, 1, now, sample)
+    elif sample <= values[2]:
+        set_sample(values, times, 2, now, sample)
+    return age_filter(values, times, window, now, sample)
+
+
 def age_filter(values, times, window, now, sample):
-    """Let the passing of time promote runners-up; return the maximum [Linux61] minmax_subwin_update()."""
+    """Let the passing of time promote runners-up; return the best [Linux61] minmax_subwin_update()."""
     age = u32(now - times[0])
     if age > window:
         drop_best(values, times, now, sample)

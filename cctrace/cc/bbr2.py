@@ -1,0 +1,518 @@
+"""BBRv2 as released (google/bbr, branch v2alpha).
+
+Model:  the path is known by bandwidth, round-trip propagation delay and, new in v2, the flight it tolerates: loss or
+        CE marks above a threshold while probing set a long-term bound inflight_hi, and loss at other times cuts the
+        short-term bounds inflight_lo and bw_lo by beta. The path model is `bbr2_model`, what loss and marks do to it
+        `bbr2_bounds`; here is the state machine.
+
+      STARTUP --(bw plateau of 3 rounds, or 8 losses at > 2 %, or 2 rounds marked)--> DRAIN
+                                                                                        | (flight <= BDP)
+        +------------------------------------ PROBE_BW ---------------------------------v------------+
+        |  REFILL --(1 round)--> UP --(flight at inflight_hi, or 1.25 BDP, or too much loss)--> DOWN  |
+        |    ^                                                                                  |     |
+        |    +--(2..3 s, or as many rounds as a Reno flow would take)-- CRUISE <--(flight <= BDP)     |
+        +---------------------------------------------------------------------------------------------+
+              |  ^ to CRUISE (to STARTUP while the pipe was not yet full)
+              v  | (200 ms and a round at half a BDP)
+           PROBE_RTT       from any state, when no lower-or-equal RTT was seen for 5 s
+
+DOWN also goes to REFILL directly when the wait is over, or when the probe before had stopped at inflight_hi and turned
+out harmless. `loss_thresh` and `beta` are the alpha and beta of BBRv2(alpha, beta) in [Yang22] section 3.4.
+
+Quirks of the release, kept: next_rtt_delivered starts at 0, so the first sample already starts a round; "no RTT yet"
+is ~0, the initial window then serves as BDP; a timeout clears full_bw but not the counter of its rounds;
+cwnd_tso_budget, drain_to_target, extra_acked_in_startup, undo and
+fast_path are fixed at their defaults (on). ECN is off unless `ecn_enable`: the release cannot negotiate it.
+
+Sources: [BBRv2alpha] google/bbr, branch v2alpha, net/ipv4/tcp_bbr2.c; [Yang22] section 2.
+Differs from BBR (bbr2019) in nearly every step, so it is written afresh: two-cycle bandwidth filter instead of ten
+rounds, probing on a 2..3 s clock instead of every eighth RTT, PROBE_RTT every 5 s at half a BDP instead of every 10 s
+at four packets, reaction to loss and ECN, no long-term (policer) sampling.
+"""
+
+from cctrace.cc.base import LinuxController, Param
+from cctrace.cc.bbr2_bounds import ACKS_PROBE_STARTING, ACKS_PROBE_STOPPING, ACKS_REFILLING, BBR2Bounds
+from cctrace.cc.bbr2_model import (
+    BBR_SCALE,
+    BBR_UNIT,
+    CRUISE,
+    DOWN,
+    DRAIN,
+    PROBE_BW,
+    PROBE_RTT,
+    REFILL,
+    STARTUP,
+    UNSET,
+    UP,
+    ilog2,
+    in_256ths,
+)
+from cctrace.cc.cmath import u32
+from cctrace.cc.linux import (
+    CA_LOSS,
+    CA_OPEN,
+    CA_RECOVERY,
+    EVENT_ECN_IS_CE,
+    EVENT_ECN_NO_CE,
+    EVENT_TX_START,
+    TCP_INFINITE_SSTHRESH,
+    before,
+    msecs_to_jiffies,
+)
+
+PROBE_RTT_MODE_MS = 200
+FULL_BW_THRESH = BBR_UNIT * 5 // 4
+FULL_BW_CNT = 3  # rounds: window tuning by the receiver, filling it, seeing it
+BW_PROBE_RAND_ROUNDS = 2
+
+
+class BBR2(BBR2Bounds):
+    """BBRv2, decision for decision as the v2alpha branch; see the module's docstring.
+
+    Parameters are the release's module parameters; fractions and gains are plain numbers (0.02 is 2 %).
+    """
+
+    params = LinuxController.params | {
+        "startup_pacing_gain": Param(739 / 256, 1.0, 2047 / 256, "pacing gain of STARTUP, 2/ln 2"),
+        "startup_cwnd_gain": Param(739 / 256, 1.0, 2047 / 256, "cwnd gain of STARTUP and DRAIN"),
+        "drain_pacing_gain": Param(88 / 256, 0.0, 1023 / 256, "pacing gain of DRAIN, ln 2 / 2"),
+        "up_pacing_gain": Param(1.25, 0.0, 1023 / 256, "pacing gain of PROBE_BW UP"),
+        "down_pacing_gain": Param(0.75, 0.0, 1023 / 256, "pacing gain of PROBE_BW DOWN"),
+        "probe_bw_cwnd_gain": Param(2.0, 0.0, 2047 / 256, "cwnd gain of PROBE_BW"),
+        "probe_rtt_cwnd_gain": Param(0.5, 0.0, 1.0, "cwnd in PROBE_RTT, BDP"),
+        "probe_rtt_win_ms": Param(5000, 1, 16383, "age of the least RTT that starts PROBE_RTT, ms"),
+        "min_rtt_win_sec": Param(10, 1, 31, "window of min_rtt, s"),
+        "loss_thresh": Param(0.02, 0.0, 1.0, "loss rate of a probe that went too far: alpha of BBRv2(alpha, beta)"),
+        "beta": Param(0.3, 0.0, 1.0, "cut of the bounds on loss: beta of BBRv2(alpha, beta)"),
+        "inflight_headroom": Param(0.15, 0.0, 1.0, "share of inflight_hi left free while cruising"),
+        "full_loss_cnt": Param(8, 1, 15, "loss events in a round that end STARTUP"),
+        "bw_probe_pif_gain": Param(1.25, 0.0, 511 / 256, "flight that ends PROBE_BW UP, BDP"),
+        "bw_probe_max_rounds": Param(63, 0, 255, "longest wait for a probe, rounds"),
+        "bw_probe_base_us": Param(2_000_000, 0, (1 << 26) - 1, "shortest wait for a probe by the clock, us"),
+        "bw_probe_rand_us": Param(1_000_000, 0, (1 << 26) - 1, "random addition to that wait, us"),
+        "ecn_enable": Param(0, 0, 1, "1: CE marks come from a shallow threshold, so respond as DCTCP"),
+        "ecn_max_rtt_us": Param(5000, 0, 524287, "longest min_rtt at which ECN is used, us; 0 any"),
+        "ecn_reprobe_gain": Param(0.0, 0.0, 511 / 256, "first growth when marks cease, of inflight_hi; 0 off"),
+    }
+    # Modes by `mode`, then the phases of PROBE_BW by `cycle_idx`: `states[4 + cycle_idx]`.
+    states = ("STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT", "UP", "DOWN", "CRUISE", "REFILL")
+    transitions = {
+        ("STARTUP", "DRAIN"): "bw grew less than 25 % in 3 rounds, or too much loss or too many marks",
+        ("STARTUP", "PROBE_BW"): "the same, with no queue to drain",
+        ("DRAIN", "PROBE_BW"): "in flight <= BDP",
+        ("STARTUP", "PROBE_RTT"): "least RTT older than 5 s",
+        ("DRAIN", "PROBE_RTT"): "least RTT older than 5 s",
+        ("PROBE_BW", "PROBE_RTT"): "least RTT older than 5 s",
+        ("PROBE_RTT", "PROBE_BW"): "200 ms and a round at half a BDP; to CRUISE",
+        ("PROBE_RTT", "STARTUP"): "the same, but the pipe was never full",
+        ("REFILL", "UP"): "one round",
+        ("UP", "DOWN"): "in flight 1.25 BDP or back at inflight_hi, or too much loss or too many marks",
+        ("UP", "CRUISE"): "the same, with no queue to drain",
+        ("UP", "REFILL"): "the same, with a window so small that Reno would probe every round",
+        ("DOWN", "CRUISE"): "in flight <= BDP and <= inflight_hi less headroom",
+        ("DOWN", "REFILL"): "the wait is over, or the cautious probe before did no harm",
+        ("CRUISE", "REFILL"): "the wait is over, or the cautious probe before did no harm",
+    }
+
+    full_bw: int = 0
+    full_bw_cnt: int = 0
+    cycle_mstamp: int = 0
+    probe_wait_us: int = 0
+    probe_rtt_done_stamp: int = 0
+    probe_rtt_round_done: bool = False
+    idle_restart: bool = False
+    prev_ca_state: int = CA_OPEN
+    prior_cwnd: int = 0
+    packet_conservation: int = 0  # declared by the release, never used
+    undo_bw_lo: int = 0
+    undo_inflight_lo: int = 0
+    undo_inflight_hi: int = 0
+    loss_events_in_round: int = 0
+    ce_state: int = 0  # of received data
+
+    def init(self, ack):
+        """Start in STARTUP, paced for the initial window [BBRv2alpha] bbr_init, bbr2_init."""
+        self.init_cwnd = min(0x7F, self.snd_cwnd)
+        self.prior_cwnd = ack.prior_cwnd_tp
+        self.snd_ssthresh = TCP_INFINITE_SSTHRESH
+        self.probe_rtt_min_us = ack.tcp_min_rtt_us
+        self.probe_rtt_min_stamp = ack.jiffies
+        self.min_rtt_us = ack.tcp_min_rtt_us
+        self.min_rtt_stamp = ack.jiffies
+        self.init_pacing_rate_from_rtt(ack)
+        self.ack_epoch_mstamp = ack.now_us
+        self.loss_round_delivered = u32(ack.delivered + 1)
+        self.reset_lower_bounds()
+        self.inflight_hi = UNSET
+        self.bw_probe_up_cnt = UNSET
+        self.ecn_alpha = BBR_UNIT  # so that a path congested from the start is answered at once
+        self.seen_delivered_ce = ack.delivered_ce
+
+    def on_ack(self, ack):
+        """Update the model and then the controls [BBRv2alpha] bbr2_main."""
+        self.update_round(ack)
+        self.update_ece(ack)
+        self.calculate_bw_sample(ack)
+        if not self.run_fast_path(ack):
+            self.update_control(ack)
+        self.finish_ack(ack)
+
+    def finish_ack(self, ack):
+        """Remember what the next ACK compares with [BBRv2alpha] bbr2_main."""
+        self.prev_ca_state = ack.ca_state
+        self.loss_in_cycle = self.loss_in_cycle or ack.rs_lost > 0
+        self.ecn_in_cycle = self.ecn_in_cycle or ack.rs_delivered_ce > 0
+
+    def run_fast_path(self, ack):
+        """Update the model; skip most of it while app-limited samples tell nothing [BBRv2alpha] bbr2_fast_path.
+
+        Returns whether the controls can stay as they are.
+        """
+        app_limited = self.try_fast_path and ack.rs_is_app_limited != 0 and self.sample_bw < self.max_bw()
+        if not app_limited or self.loss_in_round or self.ecn_in_round:
+            self.update_model(ack)
+            return False
+        mode = self.mode
+        min_rtt_us = self.min_rtt_us
+        self.update_state(ack)
+        return self.mode == mode and self.min_rtt_us == min_rtt_us and self.try_fast_path
+
+    def update_model(self, ack):
+        """Take in the sample, then move through the states [BBRv2alpha] bbr2_update_model."""
+        self.update_congestion_signals(ack)
+        self.update_ack_aggregation(ack)
+        self.check_loss_too_high_in_startup(ack)
+        self.check_full_bw_reached(ack)
+        self.update_state(ack)
+
+    def update_state(self, ack):
+        """Leave DRAIN, go through PROBE_BW, enter or leave PROBE_RTT."""
+        self.check_drain(ack)
+        self.update_cycle_phase(ack)
+        self.update_min_rtt(ack)
+
+    def update_control(self, ack):
+        """Set gains, pacing rate and cwnd [BBRv2alpha] bbr2_main."""
+        self.update_gains()
+        bw = self.bw()
+        self.set_pacing_rate(ack, bw, self.pacing_gain)
+        self.set_cwnd(ack, bw, self.cwnd_gain)
+        self.bound_cwnd()
+
+    def update_gains(self):
+        """Gains of the mode and phase [BBRv2alpha] bbr_update_gains."""
+        if self.mode == STARTUP:
+            self.pacing_gain = in_256ths(self.startup_pacing_gain)
+            self.cwnd_gain = in_256ths(self.startup_cwnd_gain)
+        elif self.mode == DRAIN:
+            self.pacing_gain = in_256ths(self.drain_pacing_gain)
+            self.cwnd_gain = in_256ths(self.startup_cwnd_gain)
+        elif self.mode == PROBE_BW:
+            self.pacing_gain = self.phase_pacing_gain()
+            self.cwnd_gain = in_256ths(self.probe_bw_cwnd_gain)
+        else:
+            self.pacing_gain = BBR_UNIT
+            self.cwnd_gain = BBR_UNIT
+
+    def phase_pacing_gain(self):
+        """Pacing gain of the phase of PROBE_BW, 256ths [BBRv2alpha] bbr_pacing_gain[]."""
+        if self.cycle_idx == UP:
+            return in_256ths(self.up_pacing_gain)
+        if self.cycle_idx == DOWN:
+            return in_256ths(self.down_pacing_gain)
+        return BBR_UNIT
+
+    # --- STARTUP and DRAIN ------------------------------------------------------------------------------------------
+    def check_loss_too_high_in_startup(self, ack):
+        """End STARTUP after a recovery round with many and heavy losses [BBRv2alpha] bbr2_check_loss_too_high."""
+        if self.full_bw_reached:
+            return
+        if ack.rs_losses and self.loss_events_in_round < 0xF:
+            self.loss_events_in_round += 1
+        if not self.loss_round_start:
+            return
+        many = ack.ca_state == CA_RECOVERY and self.loss_events_in_round >= self.full_loss_cnt
+        if many and self.is_inflight_too_high(ack.rs_lost, ack.rs_tx_in_flight, ack.rs_delivered, ack.rs_delivered_ce):
+            self.handle_queue_too_high_in_startup(ack)  # the counter stays, as in the source
+        else:
+            self.loss_events_in_round = 0
+
+    def check_full_bw_reached(self, ack):
+        """Three rounds without 25 % more bandwidth: the pipe is full [BBRv2alpha] bbr_check_full_bw_reached."""
+        if self.full_bw_reached or not self.round_start or ack.rs_is_app_limited:
+            return
+        if self.max_bw() >= u32((self.full_bw * FULL_BW_THRESH) >> BBR_SCALE):
+            self.full_bw = self.max_bw()
+            self.full_bw_cnt = 0
+            return
+        self.full_bw_cnt += 1
+        self.full_bw_reached = self.full_bw_cnt >= FULL_BW_CNT
+
+    def check_drain(self, ack):
+        """Enter DRAIN with a full pipe, leave it once the queue is gone [BBRv2alpha] bbr2_check_drain."""
+        if self.mode == STARTUP and self.full_bw_reached:
+            self.mode = DRAIN
+            self.snd_ssthresh = self.inflight(ack, self.max_bw(), BBR_UNIT)  # for observers only
+            self.reset_congestion_signals()
+        if self.mode == DRAIN:
+            in_net = self.packets_in_net_at_edt(ack, self.packets_in_flight(ack))
+            if in_net <= self.inflight(ack, self.max_bw(), BBR_UNIT):
+                self.enter_probe_bw(ack)
+
+    def enter_probe_bw(self, ack):
+        """Begin with DOWN: the queue of STARTUP has just drained [BBRv2alpha] bbr2_check_drain."""
+        self.mode = PROBE_BW
+        self.start_bw_probe_down(ack)
+
+    # --- PROBE_BW ---------------------------------------------------------------------------------------------------
+    def is_probing_bandwidth(self):
+        """Whether loss now tells of our own probing [BBRv2alpha] bbr2_is_probing_bandwidth."""
+        return self.mode == STARTUP or (self.mode == PROBE_BW and (self.cycle_idx == REFILL or self.cycle_idx == UP))
+
+    def update_cycle_phase(self, ack):
+        """Adapt inflight_hi, then see whether the phase is over [BBRv2alpha] bbr2_update_cycle_phase."""
+        if not self.full_bw_reached or self.adapt_upper_bounds(ack) or self.mode != PROBE_BW:
+            return
+        inflight = self.packets_in_net_at_edt(ack, ack.rs_prior_in_flight)
+        self.run_phase(ack, inflight)
+
+    def run_phase(self, ack, inflight):
+        """Do what the phase does [BBRv2alpha] bbr2_update_cycle_phase."""
+        if self.cycle_idx == CRUISE:
+            self.cruise(ack)
+        elif self.cycle_idx == REFILL:
+            self.refill(ack)
+        elif self.cycle_idx == UP:
+            self.probe_up(ack, inflight)
+        else:
+            self.probe_down(ack, inflight)
+
+    def cruise(self, ack):
+        """Pace at the estimate and wait [BBRv2alpha] bbr2_update_cycle_phase, CRUISE."""
+        self.check_time_to_probe_bw(ack)
+
+    def refill(self, ack):
+        """Fill the pipe for one round, so that UP does not probe an empty one [BBRv2alpha] same, REFILL."""
+        if self.round_start:
+            self.bw_probe_samples = True
+            self.start_bw_probe_up(ack)
+
+    def probe_up(self, ack, inflight):
+        """Push until inflight_hi or 1.25 BDP is reached; losses stop it elsewhere [BBRv2alpha] same, UP."""
+        risky = self.is_probe_risky(inflight)
+        if risky:
+            self.stopped_risky_probe = True
+        if risky or self.is_probe_done(ack, inflight):
+            self.prev_probe_too_high = False
+            self.start_bw_probe_down(ack)
+
+    def is_probe_risky(self, inflight):
+        """Whether the flight is back where the probe before went too far [BBRv2alpha] same, UP."""
+        return self.prev_probe_too_high and inflight >= self.inflight_hi
+
+    def is_probe_done(self, ack, inflight):
+        """Whether UP has lasted a min_rtt and built a queue of a quarter BDP [BBRv2alpha] same, UP."""
+        if not self.has_elapsed_in_phase(ack, self.min_rtt_us):
+            return False
+        return inflight >= self.inflight(ack, self.max_bw(), in_256ths(self.bw_probe_pif_gain))
+
+    def probe_down(self, ack, inflight):
+        """Drain to the lesser of BDP and inflight_hi with headroom [BBRv2alpha] same, DOWN."""
+        if not self.check_time_to_probe_bw(ack) and self.is_time_to_cruise(ack, inflight):
+            self.start_bw_probe_cruise(ack)
+
+    def is_time_to_cruise(self, ack, inflight):
+        """Whether the queue is gone and headroom left [BBRv2alpha] bbr2_check_time_to_cruise."""
+        return inflight <= self.inflight_with_headroom() and inflight <= self.inflight(ack, self.max_bw(), BBR_UNIT)
+
+    def check_time_to_probe_bw(self, ack):
+        """Start a probe if its time has come; return whether [BBRv2alpha] bbr2_check_time_to_probe_bw."""
+        marks_ceased = self.ecn_eligible and self.ecn_in_cycle and not self.loss_in_cycle and ack.ca_state == CA_OPEN
+        if self.ecn_reprobe_gain > 0.0 and marks_ceased:  # look quickly whether the cross traffic has gone
+            growth = (self.inflight_hi * in_256ths(self.ecn_reprobe_gain)) >> BBR_SCALE
+            self.start_bw_probe_refill(ack, ilog2(growth) & 0x1F)
+            return True
+        if self.is_probe_wait_over(ack) or self.is_reno_coexistence_probe_time(ack):
+            self.start_bw_probe_refill(ack, 0)
+            return True
+        return False
+
+    def is_probe_wait_over(self, ack):
+        """Whether the random 2..3 s have passed [BBRv2alpha] bbr2_check_time_to_probe_bw."""
+        return self.has_elapsed_in_phase(ack, self.probe_wait_us)
+
+    def has_elapsed_in_phase(self, ack, interval_us):
+        """Whether the phase is older than this [BBRv2alpha] bbr2_has_elapsed_in_phase."""
+        return ack.now_us > self.cycle_mstamp + interval_us
+
+    def is_reno_coexistence_probe_time(self, ack):
+        """Whether a Reno flow of our flight would have lost again [BBRv2alpha] bbr2_is_reno_coexistence_probe_time."""
+        return self.rounds_since_probe >= min(self.bw_probe_max_rounds, self.target_inflight(ack))
+
+    def pick_probe_wait(self, ack):
+        """Draw the wait in rounds and by the clock, against synchronised flows [BBRv2alpha] bbr2_pick_probe_wait."""
+        self.rounds_since_probe = self.random_below(ack, BW_PROBE_RAND_ROUNDS)
+        self.probe_wait_us = self.bw_probe_base_us + self.random_below(ack, self.bw_probe_rand_us)
+
+    def set_cycle_idx(self, cycle_idx):
+        """Enter a phase; its window and rate are yet to be computed [BBRv2alpha] bbr2_set_cycle_idx."""
+        self.cycle_idx = cycle_idx
+        self.try_fast_path = False
+
+    def start_bw_probe_refill(self, ack, bw_probe_up_rounds):
+        """[BBRv2alpha] bbr2_start_bw_probe_refill."""
+        self.reset_lower_bounds()
+        self.bw_probe_up_rounds = bw_probe_up_rounds
+        self.bw_probe_up_acks = 0
+        self.stopped_risky_probe = False
+        self.ack_phase = ACKS_REFILLING
+        self.next_rtt_delivered = ack.delivered
+        self.set_cycle_idx(REFILL)
+
+    def start_bw_probe_up(self, ack):
+        """[BBRv2alpha] bbr2_start_bw_probe_up."""
+        self.ack_phase = ACKS_PROBE_STARTING
+        self.next_rtt_delivered = ack.delivered
+        self.cycle_mstamp = ack.now_us
+        self.set_cycle_idx(UP)
+        self.raise_inflight_hi_slope()
+
+    def start_bw_probe_down(self, ack):
+        """Begin a cycle: draw its wait, start its clock [BBRv2alpha] bbr2_start_bw_probe_down."""
+        self.begin_cycle(ack)
+        self.set_cycle_idx(DOWN)
+
+    def begin_cycle(self, ack):
+        """What every draining phase starts with [BBRv2alpha] bbr2_start_bw_probe_down."""
+        self.reset_congestion_signals()
+        self.bw_probe_up_cnt = UNSET  # inflight_hi grows no more
+        self.pick_probe_wait(ack)
+        self.cycle_mstamp = ack.now_us
+        self.ack_phase = ACKS_PROBE_STOPPING
+        self.next_rtt_delivered = ack.delivered
+
+    def start_bw_probe_cruise(self, ack):
+        """[BBRv2alpha] bbr2_start_bw_probe_cruise."""
+        if self.inflight_lo != UNSET:
+            self.inflight_lo = min(self.inflight_lo, self.inflight_hi)
+        self.set_cycle_idx(CRUISE)
+
+    # --- PROBE_RTT --------------------------------------------------------------------------------------------------
+    def update_min_rtt(self, ack):
+        """Track the least RTT of 5 s and 10 s; dip when the former expires [BBRv2alpha] bbr_update_min_rtt."""
+        window = msecs_to_jiffies(min(self.probe_rtt_win_ms, self.min_rtt_win_sec * 1000), self.hz)
+        expired = before(self.probe_rtt_min_stamp + window, ack.jiffies)
+        if ack.rs_rtt_us >= 0 and (self.is_lower_rtt(ack.rs_rtt_us) or (expired and not ack.rs_is_ack_delayed)):
+            self.probe_rtt_min_us = u32(ack.rs_rtt_us)
+            self.probe_rtt_min_stamp = ack.jiffies
+        min_rtt_expired = before(self.min_rtt_stamp + self.min_rtt_win_sec * self.hz, ack.jiffies)
+        if self.probe_rtt_min_us <= self.min_rtt_us or min_rtt_expired:
+            self.min_rtt_us = self.probe_rtt_min_us
+            self.min_rtt_stamp = self.probe_rtt_min_stamp
+        if expired and not self.idle_restart and self.mode != PROBE_RTT:
+            self.enter_probe_rtt(ack)
+        if self.mode == PROBE_RTT:
+            self.stay_in_probe_rtt(ack)
+        if ack.rs_delivered > 0:
+            self.idle_restart = False
+
+    def is_lower_rtt(self, rtt_us):
+        """An equal RTT refreshes the estimate too [BBRv2alpha] bbr_update_min_rtt."""
+        return rtt_us <= self.probe_rtt_min_us
+
+    def enter_probe_rtt(self, ack):
+        """[BBRv2alpha] bbr_update_min_rtt."""
+        self.mode = PROBE_RTT
+        self.save_cwnd()
+        self.probe_rtt_done_stamp = 0
+        self.ack_phase = ACKS_PROBE_STOPPING
+        self.next_rtt_delivered = ack.delivered
+
+    def stay_in_probe_rtt(self, ack):
+        """Count 200 ms and one round from the moment the flight is down to half a BDP [BBRv2alpha] same."""
+        in_flight = self.packets_in_flight(ack)
+        self.app_limited = max(u32(ack.delivered + in_flight), 1)  # these samples must not lower the bandwidth
+        if not self.probe_rtt_done_stamp and in_flight <= self.probe_rtt_cwnd():
+            self.probe_rtt_done_stamp = u32(ack.jiffies + msecs_to_jiffies(PROBE_RTT_MODE_MS, self.hz))
+            self.probe_rtt_round_done = False
+            self.next_rtt_delivered = ack.delivered
+        elif self.probe_rtt_done_stamp:
+            if self.round_start:
+                self.probe_rtt_round_done = True
+            if self.probe_rtt_round_done:
+                self.check_probe_rtt_done(ack)
+
+    def check_probe_rtt_done(self, ack):
+        """[BBRv2alpha] bbr_check_probe_rtt_done."""
+        if self.probe_rtt_done_stamp and before(self.probe_rtt_done_stamp, ack.jiffies):
+            self.probe_rtt_min_stamp = ack.jiffies
+            self.snd_cwnd = max(self.snd_cwnd, self.prior_cwnd)
+            self.exit_probe_rtt(ack)
+
+    def exit_probe_rtt(self, ack):
+        """To CRUISE, the flight being low; to STARTUP if the pipe was never full [BBRv2alpha] bbr2_exit_probe_rtt."""
+        self.reset_lower_bounds()
+        if self.full_bw_reached:
+            self.enter_probe_bw_after_dip(ack)
+        else:
+            self.mode = STARTUP
+
+    def enter_probe_bw_after_dip(self, ack):
+        """Schedule a new cycle and skip its DOWN [BBRv2alpha] bbr2_exit_probe_rtt."""
+        self.mode = PROBE_BW
+        self.start_bw_probe_down(ack)
+        self.start_bw_probe_cruise(ack)
+
+    # --- calls outside ACK processing -------------------------------------------------------------------------------
+    def save_cwnd(self):
+        """Remember the last good window [BBRv2alpha] bbr_save_cwnd."""
+        if self.prev_ca_state < CA_RECOVERY and self.mode != PROBE_RTT:
+            self.prior_cwnd = self.snd_cwnd
+        else:
+            self.prior_cwnd = max(self.prior_cwnd, self.snd_cwnd)
+
+    def ssthresh(self, ack):
+        """Entering recovery: save what an undo would restore; ssthresh itself is unused [BBRv2alpha] bbr2_ssthresh."""
+        self.save_cwnd()
+        self.undo_bw_lo = self.bw_lo
+        self.undo_inflight_lo = self.inflight_lo
+        self.undo_inflight_hi = self.inflight_hi
+        return self.snd_ssthresh
+
+    def undo_cwnd(self, ack):
+        """The losses were none: back to the bounds before them [BBRv2alpha] bbr2_undo_cwnd."""
+        self.full_bw = 0
+        self.full_bw_cnt = 0
+        self.loss_in_round = False
+        self.bw_lo = max(self.bw_lo, self.undo_bw_lo)
+        self.inflight_lo = max(self.inflight_lo, self.undo_inflight_lo)
+        self.inflight_hi = max(self.inflight_hi, self.undo_inflight_hi)
+        return self.prior_cwnd
+
+    def set_state(self, ack):
+        """React to a timeout and to its end [BBRv2alpha] bbr2_set_state."""
+        if ack.arg == CA_LOSS:
+            self.prev_ca_state = CA_LOSS
+            self.full_bw = 0
+            if not self.is_probing_bandwidth() and self.inflight_lo == UNSET:
+                self.inflight_lo = self.cwnd_before_timeout()
+        elif self.prev_ca_state == CA_LOSS:
+            self.snd_cwnd = max(self.snd_cwnd, self.prior_cwnd)
+            self.try_fast_path = False
+
+    def cwnd_before_timeout(self):
+        """Window that the timeout is about to cut [BBRv2alpha] bbr2_set_state."""
+        return max(self.snd_cwnd, self.prior_cwnd)
+
+    def cwnd_event(self, ack):
+        """Restart from idle; ECN of received data [BBRv2alpha] bbr_cwnd_event."""
+        if ack.arg == EVENT_TX_START and self.app_limited:
+            self.idle_restart = True
+            self.ack_epoch_mstamp = ack.now_us
+            self.ack_epoch_acked = 0
+            if self.mode == PROBE_BW:
+                self.set_pacing_rate(ack, self.bw(), BBR_UNIT)
+            elif self.mode == PROBE_RTT:
+                self.check_probe_rtt_done(ack)
+        elif (ack.arg == EVENT_ECN_IS_CE or ack.arg == EVENT_ECN_NO_CE) and self.can_use_ecn(ack):
+            self.ce_state = 1 if ack.arg == EVENT_ECN_IS_CE else 0  # the receiver then acknowledges at once
