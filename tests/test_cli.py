@@ -117,6 +117,8 @@ def test_variants_describes_one_controller_with_parameters_and_transitions(run):
     assert entry["parent"] == "bbr2019"
     assert entry["params"]["hz"]["default"] == 250
     assert ["DRAIN", "PROBE_BW", "in flight <= BDP"] in entry["transitions"]
+    assert {"init", "takes_rtt"} <= set(entry["own_steps"])
+    assert "set_cwnd" not in entry["own_steps"]
     assert "CONFIG_HZ" in run("variants", "bbr2022")[1]
 
 

@@ -33,8 +33,9 @@ def describe(name):
     -------
     dict
         ``name``; ``stack`` ("linux" or "quic"); ``parent``, the registered name of the variant it is derived from, or
-        None; ``summary``, the first sentence of its file; ``params`` {name: {default, low, high, doc}}; ``overrides``,
-        the steps it defines itself; ``states`` and ``transitions`` as (from, to, why).
+        None; ``summary``, the first line of its file, or of its class where a file holds several controllers;
+        ``params`` {name: {default, low, high, doc}}; ``own_steps``, those that its parent lacks or does otherwise;
+        ``states`` and ``transitions`` as (from, to, why).
 
     Raises
     ------
@@ -42,13 +43,17 @@ def describe(name):
         If there is no such controller.
     """
     cls, given = controller(name)
+    parent = _parent(cls)
+    inherited = _steps(controller(parent)[0]) if parent else {}
+    modules = [target.partition(":")[0] for target in REGISTRY.values()]
+    documented = cls if modules.count(cls.__module__) > 1 else inspect.getmodule(cls)
     return {
         "name": name,
         "stack": cls.view,
-        "parent": _registered(cls.__mro__[1:]),
-        "summary": (inspect.getmodule(cls).__doc__ or "").strip().split("\n")[0],
+        "parent": parent,
+        "summary": (documented.__doc__ or "").strip().split("\n")[0],
         "params": {key: row._asdict() | {"default": given.get(key, row.default)} for key, row in cls.params.items()},
-        "overrides": [step for step, function in vars(cls).items() if inspect.isfunction(function)],
+        "own_steps": [step for step, function in _steps(cls).items() if inherited.get(step) is not function],
         "states": list(cls.states),
         "transitions": [(*edge, why) for edge, why in cls.transitions.items()],
     }
@@ -106,7 +111,8 @@ def _owner(cls, step):
     return next((base.__name__ for base in cls.__mro__ if step in vars(base)), None)
 
 
-def _registered(classes):
-    """Return the registered name of the first of these classes that has one."""
-    names = {target.partition(":")[2]: name for name, target in REGISTRY.items()}
-    return next((names[cls.__name__] for cls in classes if cls.__name__ in names), None)
+def _parent(cls):
+    """Return the registered name of the nearest base that has one, None if none has."""
+    names = {target: name for name, target in REGISTRY.items()}
+    bases = (f"{base.__module__}:{base.__name__}" for base in cls.__mro__[1:])
+    return next((names[base] for base in bases if base in names), None)

@@ -27,14 +27,14 @@ def variants(names, as_json):
     elif names:
         _print_one(entries[0])
     else:
-        rows = [(e["name"], e["stack"], e["parent"] or "", len(e["overrides"]), e["summary"]) for e in entries]
+        rows = [(e["name"], e["stack"], e["parent"] or "", len(e["own_steps"]), e["summary"]) for e in entries]
         print_table(("controller", "stack", "derived from", "own steps", "what it is"), rows)
 
 
 def _print_one(entry):
     click.echo(f"{entry['name']}: {entry['summary']}")
     click.echo(f"stack {entry['stack']}, derived from {entry['parent'] or 'nothing'}")
-    click.echo(f"steps of its own: {', '.join(entry['overrides'])}\n")
+    click.echo(f"steps of its own: {', '.join(entry['own_steps'])}\n")
     rows = [(key, p["default"], f"{p['low']} to {p['high']}", p["doc"]) for key, p in entry["params"].items()]
     print_table(("parameter", "default", "allowed", "meaning"), rows)
     if entry["transitions"]:

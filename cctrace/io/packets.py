@@ -1,0 +1,72 @@
+"""`Packets`: the TCP packets of one capture as columns, its connections, and everything that was not read and why."""
+
+import numpy as np
+
+from cctrace import schema
+
+# Bits of the column `options`.
+TIMESTAMPS, SACK, MSS, WINDOW_SCALE, SACK_PERMITTED, DUPLICATE, BAD_OPTIONS = 1, 2, 4, 8, 16, 64, 128
+
+
+class Packets:
+    """The TCP packets of a capture.
+
+    Attributes
+    ----------
+    columns : dict of str to ndarray, shape (packets,)
+        The columns of `schema.PACKETS`; also `packets["seq"]`.
+    sacks : dict of str to ndarray
+        The SACK blocks (`schema.SACKS`); a packet's are rows `sack_row` to `sack_row + sack_count`.
+    connections : dict of str to ndarray, shape (connections,)
+        The connection table (`schema.CONNECTIONS`); column `conn` indexes it.
+    counters : dict of str to int
+        What was seen and not decoded into rows, or decoded and suspicious; the names are those of `frames.COUNTERS`.
+    warnings : list of str
+        One precise line per thing that a reader of the numbers should know.
+    source : str
+        Name of the file.
+    """
+
+    def __init__(self, columns, sacks, connections, counters=None, warnings=(), source=""):
+        self.columns, self.sacks, self.connections = columns, sacks, connections
+        self.counters = dict(counters or {})
+        self.warnings = list(warnings)
+        self.source = source
+
+    def __len__(self):
+        return len(self.columns["time_ns"])
+
+    def __getitem__(self, name):
+        return self.columns[name]
+
+    def __repr__(self):
+        return f"<Packets {self.source}: {len(self)} packets, {len(self.connections['sport'])} connections>"
+
+    @property
+    def nbytes(self):
+        """Bytes held by the columns and the SACK table."""
+        return sum(a.nbytes for a in (*self.columns.values(), *self.sacks.values()))
+
+    def frame(self):
+        """Return the packets as a pandas DataFrame, one row each, columns of `schema.PACKETS` (no copy)."""
+        import pandas as pd
+
+        return pd.DataFrame({c.name: self.columns[c.name] for c in schema.PACKETS}, copy=False)
+
+    def connection_frame(self):
+        """Return the connections as a pandas DataFrame, columns of `schema.CONNECTIONS`."""
+        import pandas as pd
+
+        return pd.DataFrame({c.name: self.connections[c.name] for c in schema.CONNECTIONS})
+
+    def sorted_by_time(self):
+        """Return these packets in the order of their time stamps (stable), or themselves if that is how they are.
+
+        Several CPUs feeding one capture ring make stamps step back by microseconds; see `counters["back_steps"]`.
+        """
+        time_ns = self.columns["time_ns"]
+        if np.all(time_ns[1:] >= time_ns[:-1]):
+            return self
+        order = np.argsort(time_ns, kind="stable")
+        columns = {name: column[order] for name, column in self.columns.items()}
+        return Packets(columns, self.sacks, self.connections, self.counters, self.warnings, self.source)

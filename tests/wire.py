@@ -1,0 +1,63 @@
+"""Builds packets and capture files by hand, byte by byte, for the tests of the readers."""
+
+import struct
+
+PCAP_MAGIC = {(1000, 16): 0xA1B2C3D4, (1, 16): 0xA1B23C4D, (1000, 24): 0xA1B2CD34}
+
+
+def tcp_options(mss=None, wscale=None, sack_ok=False, timestamps=None, sacks=()):
+    out = b""
+    if mss is not None:
+        out += struct.pack("!BBH", 2, 4, mss)
+    if wscale is not None:
+        out += b"\x01" + struct.pack("!BBB", 3, 3, wscale)
+    if sack_ok:
+        out += b"\x01\x01\x04\x02"
+    if timestamps:
+        out += b"\x01\x01" + struct.pack("!BBII", 8, 10, *timestamps)
+    if sacks:
+        out += b"\x01\x01" + struct.pack("!BB", 5, 2 + 8 * len(sacks)) + b"".join(struct.pack("!II", *s) for s in sacks)
+    return out
+
+
+def tcp(sport=1000, dport=80, seq=1, ack=2, flags=0x10, window=500, options=b"", payload=b""):
+    options += b"\0" * (-len(options) % 4)
+    word = (5 + len(options) // 4) << 12 | flags
+    return struct.pack("!HHIIHHHH", sport, dport, seq, ack, word, window, 0, 0) + options + payload
+
+
+def ipv4(
+    payload, src="10.0.0.1", dst="10.0.0.2", protocol=6, ident=7, tos=0, ttl=64, fragment=0, options=b"", length=None
+):
+    header = 20 + len(options)
+    addresses = b"".join(bytes(int(x) for x in a.split(".")) for a in (src, dst))
+    length = header + len(payload) if length is None else length
+    fixed = struct.pack("!BBHHHBBH", 0x40 | header // 4, tos, length, ident, fragment, ttl, protocol, 0)
+    return fixed + addresses + options + payload
+
+
+def ipv6(payload, src=1, dst=2, next_header=6, traffic_class=0, hops=64, length=None):
+    length = len(payload) if length is None else length
+    word = 6 << 28 | traffic_class << 20
+    addresses = b"".join((0xFD << 120 | a).to_bytes(16, "big") for a in (src, dst))
+    return struct.pack("!IHBB", word, length, next_header, hops) + addresses + payload
+
+
+def ethertype(packet):
+    return 0x0800 if packet[0] >> 4 == 4 else 0x86DD
+
+
+def ethernet(packet, tags=(), kind=None):
+    header = b"\x02" * 12 + b"".join(struct.pack("!HH", tpid, 5) for tpid in tags)
+    return header + struct.pack("!H", kind or ethertype(packet)) + packet
+
+
+def pcap(records, link=1, big=False, unit_ns=1, header=16, snaplen=262144, version=(2, 4)):
+    """Return a pcap file; records are (time_ns, frame) or (time_ns, captured bytes, original length)."""
+    order = ">" if big else "<"
+    out = struct.pack(order + "IHHiIII", PCAP_MAGIC[unit_ns, header], *version, 0, 0, snaplen, link)
+    for time_ns, frame, *original in records:
+        length = original[0] if original else len(frame)
+        seconds, rest = divmod(time_ns, 10**9)
+        out += struct.pack(order + "IIII", seconds, rest // unit_ns, len(frame), length) + b"\0" * (header - 16) + frame
+    return out
