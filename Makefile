@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -rs
 DEMO := jitter_bbr_sd2ms
 
-.PHONY: help demo test test-slow check check-external bench validate clean
+.PHONY: help demo test test-slow check check-external bench validate docs clean
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
@@ -26,12 +26,13 @@ test: $(STAMP) ## the tests that every change must pass, minutes on two cores
 test-slow: $(STAMP) ## the tests that take minutes each
 	$(PYTEST) -n 2 -m "slow and not external"
 
-check: $(STAMP) ## format, lint, types, layers, spelling, tests
+check: $(STAMP) ## format, lint, types, layers, spelling, generated pages, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell $$(git ls-files)
+	$(MAKE) docs && git diff --exit-code --stat docs
 	$(MAKE) test
 
 check-external: $(STAMP) ## tests against tshark, tcptrace and a browser; installs what it can with apt-get
@@ -44,6 +45,9 @@ bench: $(STAMP) ## every benchmark; results on stdout
 validate: $(STAMP) ## agreement with the kernel's tcp_info: make validate RECORDINGS=DIR
 	@test -n "$(RECORDINGS)" || { echo "usage: make validate RECORDINGS=DIR (folders with sender.pcap.zst and tcpinfo.csv.zst)"; exit 2; }
 	$(BIN)/cctrace validate $(wildcard $(RECORDINGS)/*/)
+
+docs: $(STAMP) ## the pages that are generated from the code
+	$(BIN)/python docs/make_variants.py
 
 clean: ## remove the environment and everything that was generated
 	rm -rf $(VENV) build dist *.egg-info cctrace-report .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

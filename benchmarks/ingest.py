@@ -1,0 +1,122 @@
+"""How fast captures are read, side by side in one run: cctrace, dpkt, the decompressors alone, tshark, tcptrace.
+
+    python benchmarks/ingest.py CAPTURE [--packets 5000000] [--dpkt-packets 200000]
+
+The capture (a pcap, plain or compressed) is tiled to the asked size, time stamps shifted from tile to tile. Every
+figure is packets per second of one whole read of a warm file; peers that are not installed are left out.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+
+import numpy as np
+
+from cctrace.io import pcap
+from cctrace.io.frames import Frames
+from cctrace.io.source import open_source
+
+
+def tile(path, packets, out):
+    """Write at least `packets` packets to `out`: the records of `path` again and again, later each time."""
+    with open_source(path) as source:
+        data = np.frombuffer(b"".join(iter(lambda: source.read(1 << 22), b"")), np.uint8).copy()
+    big, unit_ns, header, swap, _ = pcap._file_header(bytes(data[:24]), path)
+    frames = Frames(len(data) // 16)
+    count, end, _ = pcap.find_records(
+        data, 24, len(data), big, unit_ns, header, swap, pcap.LARGEST_RECORD,
+        frames.offset, frames.caplen, frames.wirelen, frames.time_ns,
+    )  # fmt: skip
+    span_s = int(frames.time_ns[:count].max() - frames.time_ns[:count].min()) // 10**9 + 1
+    at = (frames.offset[:count] - header)[:, None] + np.arange(4)
+    order = ">u4" if big else "<u4"
+    seconds = data[at].copy().view(order)
+    with open(out, "wb") as file:
+        file.write(data[:24])
+        tiles = -(-packets // count)
+        for i in range(tiles):
+            data[at] = (seconds + np.uint32(i * span_s)).astype(order).view(np.uint8)
+            file.write(data[24:end])
+    return tiles * count
+
+
+def timed(function, *args, repeat=2):
+    """Best time of `repeat` calls, in seconds."""
+    best = float("inf")
+    for _ in range(repeat):
+        start = time.perf_counter()
+        function(*args)
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def read_dpkt(path, packets):
+    """Decode with dpkt what cctrace decodes: addresses, TCP fields and options."""
+    import dpkt
+
+    with open(path, "rb") as file:
+        reader = dpkt.pcap.Reader(file)
+        raw = reader.datalink() in (12, 14, 101)
+        for n, (_, frame) in enumerate(reader):
+            ip = dpkt.ip.IP(frame) if raw else dpkt.ethernet.Ethernet(frame).data
+            tcp = ip.data
+            _ = (ip.src, ip.dst, ip.len, tcp.sport, tcp.dport, tcp.seq, tcp.ack, tcp.flags, tcp.win)
+            _ = dpkt.tcp.parse_opts(tcp.opts)
+            if n + 1 == packets:
+                return
+
+
+def drain(path):
+    """Decompress only."""
+    buffer = memoryview(bytearray(4 << 20))
+    with open_source(path) as source:
+        while source.readinto(buffer):
+            pass
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("capture")
+    parser.add_argument("--packets", type=int, default=5_000_000)
+    parser.add_argument("--dpkt-packets", type=int, default=200_000)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        big = os.path.join(folder, "big.pcap")
+        packets = tile(args.capture, args.packets, big)
+        print(f"{packets} packets, {os.path.getsize(big) / 1e9:.2f} GB, {os.cpu_count()} CPUs")
+        pcap.read(args.capture)  # compile, or load from the cache
+        compare(big, packets, args.dpkt_packets, folder)
+
+
+def compare(big, packets, dpkt_packets, folder):
+    def line(what, seconds, n=packets, base=None):
+        rate = n / seconds
+        print(f"{what:34s} {rate / 1e6:9.3f} M packets/s" + (f"  {rate / base:8.2f} x" if base else ""), flush=True)
+        return rate
+
+    base = line("dpkt", timed(read_dpkt, big, dpkt_packets, repeat=1), min(dpkt_packets, packets))
+    line("cctrace, plain", timed(pcap.read, big), base=base)
+    line("  reading alone", timed(drain, big))
+    for name, command in (("gzip", "gzip -1 -k"), ("zstd", "zstd -q -k -1")):
+        if shutil.which(name):
+            subprocess.run([*command.split(), big], check=True)
+            packed = big + (".gz" if name == "gzip" else ".zst")
+            alone = line(f"  {name} decompression alone", timed(drain, packed))
+            line(f"cctrace, {name} (x: of the above)", timed(pcap.read, packed), base=alone)
+            os.remove(packed)
+    peers = (
+        ("tcptrace -nlr", ["tcptrace", "-nlr", big]),
+        ("tshark, six fields", ["tshark", "-r", big, "-T", "fields", *(x for f in _TSHARK for x in ("-e", f))]),
+    )
+    for name, command in peers:
+        if shutil.which(command[0]):
+            line(name, timed(lambda c=command: subprocess.run(c, stdout=subprocess.DEVNULL, check=True), repeat=1))
+
+
+_TSHARK = ("frame.time_epoch", "ip.src", "tcp.srcport", "tcp.seq_raw", "tcp.ack_raw", "tcp.len")
+
+if __name__ == "__main__":
+    main()
