@@ -1,0 +1,70 @@
+"""A controller's own fields, which differ from family to family, as the common quantities that the panels show."""
+
+import numpy as np
+import pandas as pd
+
+from cctrace.cc.base import declared_fields
+
+_BW_UNIT = 1 << 24  # Linux BBRs hold bandwidths in segments/us times this
+_GAIN_UNIT = 256
+_FIELDS = ("snd_cwnd", "pacing_rate", "mode", "cycle_idx", "pacing_gain", "min_rtt_us", "lt_use_bw", "lt_bw", "bw_lo")
+_ARRAYS = {"bw_v": ("bw_v[0]",), "bw_hi": ("bw_hi[0]", "bw_hi[1]")}
+
+
+def model_fields(controller):
+    """Return the fields of a Linux controller class that `model_table` needs, as names that a replay records."""
+    declared = declared_fields(controller)
+    elements = [name for array, names in _ARRAYS.items() if array in declared for name in names]
+    return [name for name in _FIELDS if name in declared] + elements
+
+
+def model_table(controller, decisions, time_ns, mss):
+    """Return what a replayed Linux controller held after each event, in common units.
+
+    Parameters
+    ----------
+    controller : type
+        The controller's class.
+    decisions : mapping of str to array_like, shape (n,)
+        The fields named by `model_fields`, after each event.
+    time_ns, mss : array_like, shape (n,)
+
+    Returns
+    -------
+    DataFrame
+        Those of the columns of `FlowView.model` that the controller has.
+    """
+    held = {name: np.asarray(decisions[name]) for name in model_fields(controller)}
+    table = {"time_ns": np.asarray(time_ns, np.int64), "cwnd_segments": held["snd_cwnd"].astype(np.float64)}
+    pacing = held["pacing_rate"].astype(np.float64)
+    if (pacing > 0).any():
+        table["pacing_rate_Bps"] = np.where(pacing > 0, pacing, np.nan)
+    if "min_rtt_us" in held:
+        unset = (held["min_rtt_us"] == 0) | (held["min_rtt_us"] == 0xFFFFFFFF)
+        table["min_rtt_us"] = np.where(unset, np.nan, held["min_rtt_us"].astype(np.float64))
+    bw = _bandwidth(held)
+    if bw is not None:
+        table["bw_Bps"] = np.where(bw > 0, bw / _BW_UNIT * 1e6 * np.asarray(mss, np.float64), np.nan)
+    if "pacing_gain" in held:
+        table["pacing_gain"] = held["pacing_gain"] / _GAIN_UNIT
+        table["phase"] = _phase(controller, held)
+    return pd.DataFrame(table)
+
+
+def _bandwidth(held):
+    """Return the bandwidth that the controller works with, segments/us << 24, None if it has no such estimate."""
+    if "bw_hi[0]" in held:
+        highest = np.maximum(held["bw_hi[0]"], held["bw_hi[1]"])
+        return np.minimum(highest, held["bw_lo"])
+    if "bw_v[0]" in held:
+        return np.where(held["lt_use_bw"] > 0, held["lt_bw"], held["bw_v[0]"])
+    return None
+
+
+def _phase(controller, held):
+    """Return the name of each row's state; within PROBE_BW also what it is probing for."""
+    names = np.array(controller.states[:4], dtype=object)[held["mode"]]
+    probing = names == "PROBE_BW"
+    gain = held["pacing_gain"]
+    up, down = probing & (gain > _GAIN_UNIT), probing & (gain < _GAIN_UNIT)
+    return np.where(up, "PROBE_BW up", np.where(down, "PROBE_BW down", names))
