@@ -74,6 +74,8 @@ class Controller:
     golden_names: ClassVar[dict[str, str]] = {}
     # Golden-vector column -> why this class has no field for it; such a column must be constant in every vector.
     golden_absent: ClassVar[dict[str, str]] = {}
+    # Why this class cannot be compiled; empty where it can.
+    interpreted_only: ClassVar[str] = ""
     # {(from_state, to_state): "why"} over the names in `states`; drawn in the docs, and no run may leave it.
     states: ClassVar[tuple[str, ...]] = ()
     transitions: ClassVar[dict[tuple[str, str], str]] = {}

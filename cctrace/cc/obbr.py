@@ -160,7 +160,7 @@ class OBBR(QuicBBR):
     def inflight_gain(self, ack):  # [ngx_bbr] ngx_bbr_set_cwnd
         """Return g, raised while PROBE_BW (or STARTUP) probes, most of all when losses are 3 s past."""
         gain = self.cwnd_gain
-        if self.pacing_gain > 1.0:
+        if self.pacing_gain > f32(1.0):
             gain = f32(max(PROBE_GAIN, float(gain)))
             if u64_lt(RECENT_LOSS_MS, ack.now_ms - ack.loss_timer):
                 gain = f32(max(GAIN_MAX, float(gain)))

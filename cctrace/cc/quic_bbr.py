@@ -202,9 +202,9 @@ class QuicBBR(QuicController):
     def is_next_cycle_phase(self, ack):  # [ngx_bbr] ngx_bbr_is_next_cycle_phase
         """Whether this phase lasted long enough, or did what it is for."""
         full_length = u64_lt(self.min_rtt_ms, ack.smp_now - self.last_cycle_start)
-        if self.pacing_gain > 1.0:  # until the pipe is filled to the gain, or overflows
+        if self.pacing_gain > f32(1.0):  # until the pipe is filled to the gain, or overflows
             return full_length and (ack.smp_loss != 0 or ack.smp_prior_inflight >= self.target_cwnd(self.pacing_gain))
-        if self.pacing_gain < 1.0:  # no longer than it takes to drain the queue
+        if self.pacing_gain < f32(1.0):  # no longer than it takes to drain the queue
             return full_length or ack.smp_prior_inflight <= self.target_cwnd(f32(1.0))
         return full_length
 

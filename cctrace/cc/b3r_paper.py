@@ -1,0 +1,57 @@
+"""B3R as far as the oBBR paper describes it, on Linux BBR: losses make the bandwidth probe less bold.
+
+Model:  probing gain of PROBE_BW:  1.25 --(round with loss: -0.05)--> ... --> 1.05
+                                        <--(min_rtt without loss: +0.05)--
+
+        modes: as in bbr2016.
+
+The description is one sentence: B3R adjusts pacing_gain in PROBE_BW to lose less in shallow buffers. The probe is what
+overfills such a buffer: it sends 25 % of a BDP too much in each cycle.
+
+What it leaves open, and what was chosen here: the range 1.25 to 1.05 and the step 0.05 are those of the released code;
+one round takes at most one step down, however many of its packets were lost; the way back is one step for each min_rtt
+without loss; a step acts at once, also on a probe under way. The gains 0.75 and 1 stay. The parent is bbr2016, the
+"BBR" of the same paper.
+
+Sources: [Bi23] section 5.1, of [Singhania21].   Differs from bbr2016 in: update_cycle_phase (adds adapt_probe),
+advance_cycle_phase; from the released `b3r` in: the gain follows at once (there only on the next loss), the way back is
+counted in time (there in ACKs), one step per round (there per ACK with loss).
+"""
+
+from cctrace.cc.bbr2016 import BBR2016, GAIN_UNIT, PROBE_BW
+
+PROBE_GAIN_MAX = GAIN_UNIT * 5 // 4
+PROBE_GAIN_MIN = GAIN_UNIT * 21 // 20
+PROBE_GAIN_STEP = GAIN_UNIT // 20
+
+
+class B3RPaper(BBR2016):
+    """B3R on Linux BBR; see the module's header."""
+
+    probe_gain: int = PROBE_GAIN_MAX  # << 8
+    loss_round: int = -1  # round of the last step down
+    step_stamp_us: int = 0  # when the gain last changed, or a loss forbade it to grow
+
+    def update_cycle_phase(self, ack):  # [Bi23] §5.1
+        """Adapt the probing gain, then cycle as BBR does."""
+        self.adapt_probe(ack)
+        super().update_cycle_phase(ack)
+
+    def adapt_probe(self, ack):  # [Bi23] §5.1
+        """Take a step down in a round with loss, a step up after a min_rtt without."""
+        if ack.rs_losses > 0:
+            self.step_stamp_us = ack.now_us
+            if self.loss_round != self.rtt_cnt:
+                self.loss_round = self.rtt_cnt
+                self.probe_gain = max(self.probe_gain - PROBE_GAIN_STEP, PROBE_GAIN_MIN)
+        elif ack.now_us - self.step_stamp_us > self.min_rtt_us:
+            self.step_stamp_us = ack.now_us
+            self.probe_gain = min(self.probe_gain + PROBE_GAIN_STEP, PROBE_GAIN_MAX)
+        if self.mode == PROBE_BW and self.pacing_gain > GAIN_UNIT:
+            self.pacing_gain = self.probe_gain
+
+    def advance_cycle_phase(self, ack):  # [Bi23] §5.1
+        """Enter the next phase, with the adapted gain if it probes."""
+        super().advance_cycle_phase(ack)
+        if self.pacing_gain > GAIN_UNIT:
+            self.pacing_gain = self.probe_gain

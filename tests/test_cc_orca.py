@@ -1,0 +1,123 @@
+"""Orca asks the user's policy once per interval, shows it what the release shows, and obeys it."""
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from cctrace import schema
+from cctrace.cc import orca
+from cctrace.errors import ArgumentError
+
+
+def flow(policy, cwnd=100, ssthresh=50, **params):
+    """Return (step, controller): `step` delivers one ACK per ms."""
+    cc = orca.with_policy(policy)(**params)
+    columns = dict.fromkeys(schema.names(schema.LINUX_VIEW), 0)
+    columns |= {"now_us": 1_000_000, "jiffies": 1_000_000, "mss": 1000, "rs_rtt_us": 40_000, "srtt_us8": 8 * 50_000}
+    columns |= {"tcp_min_rtt_us": 40_000, "packets_out": 100}
+    cc.init(SimpleNamespace(**columns))
+    cc.snd_cwnd, cc.snd_ssthresh = cwnd, ssthresh
+
+    def step(count=1, losses=0, **changes):
+        for _ in range(count):
+            columns["now_us"] += 1000
+            columns["jiffies"] += 1
+            columns["delivered"] += 2
+            columns["lost"] += losses
+            cc.pkts_acked(SimpleNamespace(**(columns | changes)))
+
+    return step, cc
+
+
+@pytest.mark.parametrize(("action", "cwnd"), [(0, 100), (1, 400), (-1, 25), (0.5, 200), (7, 400), (-7, 25)])
+def test_the_policy_rescales_the_window_by_a_power_of_four_each_interval(action, cwnd):
+    step, cc = flow(lambda seen: action)
+    step(20)
+    assert cc.snd_cwnd == 100  # 20 ACKs, 19 ms
+    step()
+    assert cc.snd_cwnd == cwnd
+
+
+def test_the_window_never_falls_below_four():
+    step, cc = flow(lambda seen: -1)
+    step(200)
+    assert cc.snd_cwnd == 4
+
+
+def test_slow_start_grows_by_a_tenth_per_interval_before_the_policy_decides():
+    asked = []
+    step, cc = flow(asked.append, cwnd=100, ssthresh=105)
+    step(21)
+    assert (cc.snd_cwnd, asked) == (110, [])
+    with pytest.raises(TypeError):  # the policy of this test returns nothing
+        step(20)
+    assert len(asked) == 1
+
+
+def test_the_policy_sees_ten_observations_of_seven_newest_last():
+    seen = []
+
+    def policy(observations):
+        seen.append(observations.copy())
+        return 0.0
+
+    step, _ = flow(policy)
+    step(21)
+    step(20, losses=1)
+    assert seen[0].shape == (10, 7)
+    assert not seen[0][:9].any()
+    throughput = 2 * 1000 / 0.001
+    pacing = 1.2 * 100 * 1000 / 0.05  # CUBIC beyond half of ssthresh
+    expected = [1.0, pacing / throughput, 0.0, 21 / 100, 0.02, 0.8, 1.0]
+    assert seen[0][9] == pytest.approx(expected)
+    assert seen[1][8] == pytest.approx(expected)
+    lossy = 5 * (1000 / 0.001) / throughput
+    assert seen[1][9] == pytest.approx([1.0, pacing / throughput, lossy, 20 / 100, 0.02, 0.8, 1.0])
+
+
+def test_acks_without_an_rtt_neither_count_nor_end_an_interval():
+    asked = []
+    step, _ = flow(lambda seen: asked.append(seen) or 0.0)
+    step(50, rs_rtt_us=-1)
+    assert asked == []
+
+
+def test_without_a_policy_orca_says_that_the_weights_are_the_users():
+    step, _ = flow(orca.no_policy)
+    with pytest.raises(ArgumentError, match="weights are not part of cctrace"):
+        step(21)
+
+
+def test_bad_policies_are_refused():
+    with pytest.raises(ArgumentError, match="is not a function"):
+        orca.with_policy("model.onnx")
+    step, _ = flow(lambda seen: float("nan"))
+    with pytest.raises(ArgumentError, match="returned NaN"):
+        step(21)
+
+
+def test_an_onnx_policy_without_onnxruntime_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ArgumentError, match="pip install onnxruntime"):
+        orca.onnx_policy("model.onnx")
+
+
+def test_an_onnx_policy_feeds_the_model_seventy_numbers(monkeypatch):
+    class Session:
+        def __init__(self, path):
+            assert path == "model.onnx"
+
+        def get_inputs(self):
+            return [SimpleNamespace(name="state")]
+
+        def run(self, outputs, inputs):
+            assert inputs["state"].shape == (1, 70)
+            assert inputs["state"].dtype == np.float32
+            return [np.array([[inputs["state"][0, -1]]])]
+
+    monkeypatch.setitem(sys.modules, "onnxruntime", SimpleNamespace(InferenceSession=Session))
+    observations = np.zeros((10, 7))
+    observations[9, 6] = 0.25
+    assert orca.onnx_policy("model.onnx")(observations) == 0.25
