@@ -217,8 +217,8 @@ class BBR2019(BBR2016):
             self.advance_cycle_phase(ack)
 
     def phase_length_us(self, ack):
-        """[Linux54] tcp_stamp_us_delta."""
-        return max(ack.delivered_mstamp_us - self.cycle_mstamp, 0)
+        """Time since the phase began, as a u32: it wraps after 71 minutes [Linux54] tcp_stamp_us_delta."""
+        return u32(max(ack.delivered_mstamp_us - self.cycle_mstamp, 0))
 
     def advance_cycle_phase(self, ack):
         """Enter the next phase; its gain follows in `update_gains` [Linux54] bbr_advance_cycle_phase."""
