@@ -10,19 +10,144 @@ value what it does: `ssthresh` stores it in snd_ssthresh, `undo_cwnd` in snd_cwn
 """
 
 import copy
-from itertools import islice
+import itertools
+from collections import namedtuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from cctrace import schema
 from cctrace.cc import controller as resolve
-from cctrace.cc.base import ArrayField, declared_fields, f32
+from cctrace.cc.base import checked_params
+from cctrace.engine.compile import EVENTS, RETURN_STORED_IN, compiled
+from cctrace.engine.fields import RETURNED, debug_class, fields_of, mistyped, recordable
 from cctrace.errors import ArgumentError, CompileError, StreamError
+from cctrace.flows.views import CARRIED
 
-# Where the stack stores a returned value.
-RETURN_STORED_IN = {"ssthresh": "snd_ssthresh", "undo_cwnd": "snd_cwnd"}
-MODES = ("interpreted",)
+MODES = ("compiled", "interpreted", "debug")
+# Recorded by default: what the controller decides, and of its model what exists of these.
+OUTPUTS = {"linux": ("snd_cwnd", "snd_ssthresh", "pacing_rate"), "quic": ("cwnd", "pacing_rate")}
+MODEL = (
+    "mode",
+    "bw",
+    "min_rtt_us",
+    "min_rtt_ms",
+    "pacing_gain",
+    "cwnd_gain",
+    "cycle_idx",
+    "inflight_hi",
+    "inflight_lo",
+)
 _CHUNK = 16_384  # rows turned into Python integers at a time
+
+
+class Run(NamedTuple):
+    """What a controller decided over a stream.
+
+    Attributes
+    ----------
+    decisions : DataFrame
+        One row per call: ``time_ns``, ``event`` (name) and what was recorded, after the call.
+    state : dict
+        The final state, {field: value}.
+    controller : type
+    params : dict
+        All parameters of the run.
+    warnings : list of str
+        Columns that the controller reads although nobody observed them.
+    """
+
+    decisions: pd.DataFrame
+    state: dict
+    controller: type
+    params: dict
+    warnings: list
+
+
+def replay(source, controller, *, mode="compiled", record=None, **params):
+    """Call a controller with everything a stream recorded, and return what it decides.
+
+    Parameters
+    ----------
+    source : View, path of a golden vector, or anything with ``.view(kind, **params)``
+        Recorded and simulated flows have that method.
+    controller : str or type
+        A name (``"bbr2"``, ``"obbr:mu=0.5"``) or a subclass of `LinuxController` or `QuicController`.
+    mode : "compiled", "interpreted" or "debug"
+        The same numbers; interpreted obeys breakpoints, debug also checks the type of every assignment.
+    record : sequence of str or "all", optional
+        Fields and array elements (``"bw_v[0]"``) to record instead of the outputs and the main model state.
+    **params
+        Parameters of the controller. A list or array of values makes a grid: the runs of all combinations.
+
+    Returns
+    -------
+    Run, or list of Run for a grid
+        The order is that of `itertools.product` over the lists as given.
+
+    Raises
+    ------
+    ArgumentError
+        If the controller, a parameter, the mode or a name in `record` is unknown, or a value out of range.
+    StreamError
+        If the stream lacks a column that the controller reads; names it.
+    CompileError
+        If the class cannot be compiled; names file, line and reason.
+
+    Notes
+    -----
+    This is a shadow run: what the controller would have decided on these ACKs, not what would have happened.
+    """
+    cls, given = resolve(controller)
+    grid = {name: list(v) for name, v in params.items() if isinstance(v, list | tuple | range | np.ndarray)}
+    runs = []
+    for values in itertools.product(*grid.values()):
+        chosen = given | params | {k: _plain(v) for k, v in zip(grid, values, strict=True)}
+        runs.append(_replay(source, cls, mode, record, chosen))
+    return runs if grid else runs[0]
+
+
+def _replay(source, cls, mode, record, params):
+    params = checked_params(cls, params)
+    view = view_of(source, cls, params)
+    player = Player(view, cls, mode=mode, record=recorded_names(cls, record), **params)
+    player.run()
+    names = {code: name for name, code in schema.EVENT_CODES.items()}
+    kinds = pd.Categorical.from_codes(view.event, [names[code] for code in range(len(names))])
+    decisions = pd.DataFrame({"time_ns": view.time_ns, "event": kinds} | player.recorded, copy=False)
+    return Run(decisions, player.state, cls, params, player.warnings)
+
+
+def view_of(source, cls, params):
+    """Return the `View` of a source for a controller class: a path is read as a golden vector."""
+    if hasattr(source, "view"):
+        return source.view(cls.view, **params)
+    if hasattr(source, "__fspath__") or isinstance(source, str):
+        from cctrace.engine.vectors import load
+
+        return load(source).view.view(cls.view)
+    raise ArgumentError(f"cannot replay {type(source).__name__!r}; give a flow, a View or the path of a golden vector")
+
+
+def recorded_names(cls, record):
+    """Return the names that ``record=`` means: None the outputs and the main model state, "all" every field."""
+    fields = fields_of(cls)
+    if record is None:
+        # A model value that the class keeps under another name (``bw`` is the best sample of a filter) is found as
+        # the golden vectors find it.
+        names = [*OUTPUTS[cls.view], *(name if name in fields else cls.golden_names.get(f"s_{name}") for name in MODEL)]
+        return [name for name in names if name and name.partition("[")[0] in fields]
+    if isinstance(record, str):
+        if record != "all":
+            raise ArgumentError(f"record={record!r} is not a list of fields, nor 'all'")
+        return [
+            element
+            for name, field in fields.items()
+            if name not in cls.params
+            for element in ([f"{name}[{k}]" for k in range(field.length)] if field.length else [name])
+        ]
+    return list(record)
 
 
 class Player:
@@ -44,8 +169,7 @@ class Player:
     ----------
     row : int
         The next row to be called.
-    recorded : dict of str to ndarray, shape (n,)
-        What was asked for, after each call that has been made.
+    warnings : list of str
 
     Raises
     ------
@@ -53,18 +177,28 @@ class Player:
         If the controller, a parameter, the mode or a name to record is unknown.
     StreamError
         If the controller is of the other stack, or reads a column that the view lacks.
+
+    Examples
+    --------
+    Choose the first random draw of a BBR run, and take it back:
+
+    >>> player = Player(view, "bbr2022", record=["pacing_gain"])          # doctest: +SKIP
+    >>> row = player.run(stop_at_draw=True)                               # doctest: +SKIP
+    >>> before = player.save()                                            # doctest: +SKIP
+    >>> player.set_draw(row, 3 << 29); player.run(row + 1000)             # doctest: +SKIP
+    >>> player.restore(before)                                            # doctest: +SKIP
     """
 
-    def __init__(self, view, controller, *, mode="interpreted", record=(), **params):
+    def __init__(self, view, controller, *, mode="compiled", record=(), **params):
         if mode not in MODES:
             raise ArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}")
         cls, given = resolve(controller)
+        machine = CompiledMachine if mode == "compiled" else InterpretedMachine
         self.view = view.view(cls.view)
-        self.cls = cls
         self.row = 0
-        self.recorded = {name: np.zeros(len(view), dtype=_dtype(cls, name)) for name in record}
         self._draws = None
-        self._machine = Interpreted(cls, given | params, self.view)
+        self._machine = machine(debug_class(cls) if mode == "debug" else cls, given | params, self.view, list(record))
+        self.warnings = self._machine.warnings
 
     def run(self, stop=None, stop_at_draw=False):
         """Call rows from `row` up to `stop` (default: all); return the next row.
@@ -73,7 +207,7 @@ class Player:
         would find it. Set the draw and run on without `stop_at_draw` for one row.
         """
         stop = len(self.view) if stop is None else min(stop, len(self.view))
-        self.row = self._machine.run(self.row, stop, self.recorded, stop_at_draw)
+        self.row = self._machine.run(self.row, stop, stop_at_draw)
         return self.row
 
     def set_draw(self, row, value, which=0):
@@ -93,18 +227,90 @@ class Player:
         self._machine.restore(state)
 
     @property
+    def recorded(self):
+        """What was asked for, after each call made so far: {name: array of shape (n,)}."""
+        return self._machine.recorded()
+
+    @property
     def state(self):
-        """The current state: {field: value}, arrays as lists."""
+        """The current state: {field: value}, arrays as lists, parameters not included."""
         return self._machine.state()
 
 
-class Interpreted:
+class CompiledMachine:
+    """The compiled class; its state is a record."""
+
+    def __init__(self, cls, params, view, record):
+        self.code = compiled(cls)
+        self.records = self.code.new_state(**params)
+        self.slots = self.records.view(np.int64)
+        self.before = np.zeros_like(self.slots)
+        self.ack = np.zeros(1, self.code.ack_dtype)
+        missing = [name for name in self.code.columns if name not in view.columns]
+        if missing:
+            raise _lacks(cls, missing[0])
+        self.warnings = _warnings(cls, self.code.columns, view.unknown)
+        self.view = view
+        self.columns = [view.event, *(view.columns[name] for name in self.code.columns)]
+        carried = [view.carried.get(field) for field in CARRIED[view.kind].values()]
+        self.carried = np.array([0 if c is None else c.ctypes.data for c in carried], dtype=np.int64)
+        self.record = {name: self._place(cls, name) for name in record}
+        self.wanted = np.array([offset // 8 for offset, _ in self.record.values()], dtype=np.int64)
+        # One row per recorded slot, in different lines of the cache for the reason given in `views.staggered`.
+        self.out = np.zeros((len(record), len(view) + -len(view) % 512 + 24), dtype=np.int64)
+
+    def _place(self, cls, name):
+        field, index, dtype = recordable(cls, name)
+        return self.records.dtype.fields[field][1] + (index or 0) * dtype.itemsize, dtype
+
+    def recorded(self):
+        """Return {name: column}: the low or high part of the recorded slots, as their dtype."""
+        return {
+            name: slots[: len(self.view)].view(dtype)[offset % 8 // dtype.itemsize :: 8 // dtype.itemsize]
+            for slots, (name, (offset, dtype)) in zip(self.out, self.record.items(), strict=True)
+        }
+
+    def replace_columns(self, columns):
+        """Read these columns instead of the view's."""
+        for place, name in enumerate(self.code.columns, 1):
+            self.columns[place] = columns.get(name, self.columns[place])
+
+    def save(self):
+        """Return a copy of the state."""
+        return self.records.copy()
+
+    def restore(self, state):
+        """Take a copy of a saved state."""
+        self.records[:] = state
+
+    def state(self):
+        """Return {field: value}."""
+        return {
+            name: self.records[name][0].tolist()
+            for name in fields_of(self.code.cls)
+            if name not in self.code.cls.params
+        }
+
+    def run(self, row, stop, stop_at_draw):
+        """Call rows [row, stop); see `Player.run`."""
+        addresses = np.array([column.ctypes.data for column in self.columns], dtype=np.int64)
+        states = (self.records, self.ack, self.slots, self.before)
+        return self.code.run(row, stop, stop_at_draw, addresses, self.carried, *states, self.wanted, self.out)
+
+
+class InterpretedMachine:
     """The class itself, called row by row."""
 
-    def __init__(self, cls, params, view):
+    def __init__(self, cls, params, view, record):
         self.controller = cls(**params)
         self.view = view
         self.columns = dict(view.columns)
+        self.columns_recorded = {name: np.zeros(len(view), recordable(cls, name)[2]) for name in record}
+        self.warnings = []
+
+    def recorded(self):
+        """Return {name: column}."""
+        return self.columns_recorded
 
     def replace_columns(self, columns):
         """Read these columns instead of the view's."""
@@ -120,87 +326,86 @@ class Interpreted:
 
     def state(self):
         """Return {field: value}."""
-        return {name: getattr(self.controller, name) for name in declared_fields(type(self.controller))}
+        cls = type(self.controller)
+        return {name: getattr(self.controller, name) for name in fields_of(cls) if name not in cls.params}
 
-    def run(self, row, stop, recorded, stop_at_draw):
+    def run(self, row, stop, stop_at_draw):
         """Call rows [row, stop); see `Player.run`."""
-        controller = self.controller
-        calls = {code: getattr(controller, name, None) for name, code in schema.EVENT_CODES.items()}
-        stored = {schema.EVENT_CODES[event]: field for event, field in RETURN_STORED_IN.items()}
-        carried = tuple(self.view.carried)
-        read = _reader(controller, tuple(recorded))
         while row < stop:
-            first, last = row, min(row + _CHUNK, stop)
-            rows = []
-            for code, ack, values in self._rows(first, last):
-                before = self.save() if stop_at_draw else None
-                for field, value in zip(carried, values, strict=True):
-                    setattr(controller, field, value)
-                controller.draws = 0
-                call = calls[code]
-                result = call(ack) if call else None
-                if stop_at_draw and controller.draws:
-                    self.restore(before)
-                    stop = row
-                    break
-                rows.append(read(0 if result is None else result))
-                if code in stored and result is not None:
-                    setattr(controller, stored[code], result)
-                row += 1
-            for (name, column), values in zip(recorded.items(), zip(*rows, strict=True), strict=False):
-                column[first:row] = _typed(type(controller), name, values, column.dtype)
+            last = min(row + _CHUNK, stop)
+            row, drew = self._chunk(row, last, stop_at_draw)
+            if drew:
+                break
         return row
+
+    def _chunk(self, first, last, stop_at_draw):
+        controller, rows = self.controller, []
+        calls = {code: getattr(controller, name, None) for name, code in EVENTS[controller.view].items()}
+        stored = {schema.EVENT_CODES[event]: field for event, field in RETURN_STORED_IN.items()}
+        carried, read = tuple(self.view.carried), _reader(controller, tuple(self.columns_recorded))
+        drew = False
+        for code, ack, values in self._rows(first, last):
+            before = self.save() if stop_at_draw else None
+            for field, value in zip(carried, values, strict=True):
+                setattr(controller, field, value)
+            controller.draws = 0
+            call = calls.get(code)
+            returned = call(ack) if call else None
+            if stop_at_draw and controller.draws:
+                self.restore(before)
+                drew = True
+                break
+            rows.append(read(0 if returned is None else returned))
+            if code in stored and returned is not None:
+                setattr(controller, stored[code], returned)
+        for (name, column), values in zip(self.columns_recorded.items(), zip(*rows, strict=True), strict=False):
+            column[first : first + len(rows)] = _typed(type(controller), name, values, column.dtype)
+        return first + len(rows), drew
 
     def _rows(self, first, last):
         """Yield (event, ack, carried values) of each row, in Python integers."""
         ack = _ack_type(type(self.controller), self.columns)
         acks = map(ack._make, zip(*(c[first:last].tolist() for c in self.columns.values()), strict=True))
         carried = [c[first:last].tolist() for c in self.view.carried.values()]
-        values = zip(*carried, strict=True) if carried else iter(lambda: (), None)
-        events = self.view.event[first:last].tolist()
-        return zip(events, acks, islice(values, last - first), strict=True)
+        values = zip(*carried, strict=True) if carried else itertools.repeat((), last - first)
+        return zip(self.view.event[first:last].tolist(), acks, values, strict=True)
 
 
 def _ack_type(cls, columns):
-    """Return the named tuple that a controller reads; a column it lacks is a clear error."""
-    from collections import namedtuple
+    """Return the named tuple that a controller reads; a column that is not there is a clear error."""
 
     class Ack(namedtuple("Ack", columns)):
         __slots__ = ()
 
         def __getattr__(self, name):
             if name in schema.names(schema.LINUX_VIEW if cls.view == "linux" else schema.QUIC_VIEW):
-                raise StreamError(f"{cls.__name__} reads column {name!r}, which this stream lacks")
+                raise _lacks(cls, name)
             raise CompileError(f"{cls.__name__} reads ack.{name}, which is no column of the {cls.view} view")
 
     return Ack
 
 
+def _lacks(cls, column):
+    return StreamError(f"{cls.__name__} reads column {column!r}, which this stream lacks")
+
+
+def _warnings(cls, columns, unknown):
+    return [f"{cls.__name__} reads {name!r}, which nobody observed" for name in columns if name in unknown]
+
+
 def _reader(controller, record):
-    """Return a function of the returned value that gives the recorded values, in order."""
-    if not record:
-        return lambda result: ()
-    parts = ", ".join("result" if name == "o_ret" else f"controller.{name}" for name in record)
-    return eval(f"lambda result: ({parts},)", {"controller": controller})  # names were checked by _dtype
-
-
-def _dtype(cls, name):
-    """Return the dtype in which a field, an element of an array field or ``o_ret`` is recorded."""
-    if name == "o_ret":
-        return np.dtype(np.int64)
-    field, bracket, index = name.partition("[")
-    fields = declared_fields(cls) | {p: row.default for p, row in cls.params.items()}
-    value = fields.get(field)
-    if isinstance(value, ArrayField) and index[:-1].isdigit() and int(index[:-1]) < value.length and index[-1] == "]":
-        value = value.fill
-    elif value is None or bracket or isinstance(value, ArrayField):
-        raise ArgumentError(f"{cls.__name__} has no scalar field {name!r} to record (it has: {', '.join(fields)})")
-    return np.dtype(type(value)) if isinstance(value, bool | f32 | float) else np.dtype(np.int64)
+    """Return a function of the returned value that gives the values to record, in order."""
+    parts = ["returned" if name == RETURNED else f"controller.{name}" for name in record]  # checked by `recordable`
+    return eval(f"lambda returned: ({''.join(part + ', ' for part in parts)})", {"controller": controller})
 
 
 def _typed(cls, name, values, dtype):
     """Return the values as an array of the dtype; refuse what would lose its fraction."""
     array = np.array(values)
     if dtype.kind in "ib" and array.dtype.kind not in "ib":
-        raise CompileError(f"{cls.__name__}.{name} holds an int, not {array.dtype}")
+        raise mistyped(cls.__name__, name, "int", "float")
     return array.astype(dtype)
+
+
+def _plain(value):
+    return value.item() if isinstance(value, np.generic) else value

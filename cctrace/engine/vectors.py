@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from cctrace import schema
 from cctrace.cc import REGISTRY, controller
 from cctrace.cc.base import ArrayField, declared_fields
+from cctrace.engine.replay import Player
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.flows.views import CARRIED, View
 
@@ -121,7 +122,7 @@ def golden_field(cls, column):
     return name
 
 
-def verify(paths, mode="interpreted"):
+def verify(paths, mode="compiled"):
     """Replay golden vectors and compare every recorded output and state column, floats bit for bit.
 
     Parameters
@@ -150,10 +151,8 @@ def verify(paths, mode="interpreted"):
     }
 
 
-def verify_file(path, mode="interpreted"):
+def verify_file(path, mode="compiled"):
     """Compare one golden vector; see `verify`."""
-    from cctrace.engine.replay import Player
-
     vector = load(path)
     fields = {column: golden_field(vector.controller, column) for column in vector.expected}
     record = list(dict.fromkeys(f for f in fields.values() if f))

@@ -46,9 +46,14 @@ class View:
             raise StreamError(f"a view is 'linux' or 'quic', not {kind!r}")
         self.kind = kind
         self.event = np.ascontiguousarray(event, dtype=np.uint8)
-        self.columns = {name: self._checked(name, values, _SCHEMA[kind]) for name, values in columns.items()}
+        if self.event.size and self.event.max() >= len(schema.EVENT_CODES):
+            row = int(self.event.argmax())
+            raise StreamError(f"event code {self.event[row]} in row {row} is not one of schema.EVENT_CODES")
+        carried = carried or {}
+        self.columns = {name: self._own(k, name, columns[name], _SCHEMA[kind]) for k, name in enumerate(columns)}
+        allowed = CARRIED[kind].values()
         self.carried = {
-            name: self._checked(name, values, CARRIED[kind].values()) for name, values in (carried or {}).items()
+            name: self._own(len(columns) + k, name, carried[name], allowed) for k, name in enumerate(carried)
         }
         self.unknown = frozenset(unknown)
 
@@ -59,6 +64,8 @@ class View:
     def time_ns(self):
         """Time of each call, ns, on the clock of the view; int64, shape (n,)."""
         name, factor = _TIME[self.kind]
+        if name not in self.columns:
+            raise StreamError(f"this stream lacks column {name!r}, the time of each call")
         return self.columns[name] * factor
 
     def view(self, kind, **params):
@@ -67,7 +74,7 @@ class View:
             raise StreamError(f"this stream has the columns of a {self.kind} controller, not of a {kind} one")
         return self
 
-    def _checked(self, name, values, allowed):
+    def _own(self, place, name, values, allowed):
         values = np.asarray(values)
         if name not in allowed:
             raise StreamError(f"{name!r} is not a column of the {self.kind} view")
@@ -79,4 +86,18 @@ class View:
                 raise StreamError(f"column {name!r}, row {bad[0]}: {values[bad[0]]} is not an integer")
         elif values.dtype.kind not in "iub":
             raise StreamError(f"column {name!r} holds {values.dtype}, not integers")
-        return np.ascontiguousarray(values, dtype=np.int64)
+        column = staggered(len(values), place)
+        column[:] = values
+        return column
+
+
+def staggered(rows, place):
+    """Return an uninitialised int64 array that starts in another cache line of a page than those of other places.
+
+    A replay walks through some thirty columns at once. Large arrays all start at the same place of a page, so that the
+    current rows of all columns would compete for the same few lines of the cache: half the speed.
+    """
+    page, line = 4096, 64
+    room = np.empty(rows * 8 + 2 * page, dtype=np.uint8)
+    start = -room.ctypes.data % page + place * 3 * line % page
+    return room[start : start + rows * 8].view(np.int64)

@@ -1,0 +1,141 @@
+"""The fields of a controller class: their kinds, the record that holds them compiled, the checks of debug mode.
+
+Four kinds: ``int`` (int64), ``float`` (float64), ``f32`` (C float), ``bool``. A kind comes from the declaration and is
+exact: a float stored in an int field would keep its fraction interpreted and lose it compiled, so both refuse it, in
+the same words (`mistyped`).
+"""
+
+import sys
+from typing import NamedTuple
+
+import numpy as np
+
+from cctrace.cc.base import ArrayField, declared_fields, f32
+from cctrace.errors import ArgumentError, CompileError
+
+RETURNED = "o_ret"  # the value that the last call returned; recordable like a field
+DTYPES = {"int": np.int64, "float": np.float64, "f32": np.float32, "bool": np.bool_}
+_KIND_OF_TYPE = {int: "int", float: "float", f32: "f32", bool: "bool", np.bool_: "bool"}
+_ANNOTATIONS = {"int": "int", "float": "float", "f32": "f32", "float32": "f32", "bool": "bool"}
+
+
+class Field(NamedTuple):
+    """A field or parameter: kind, number of elements (0: not an array), value at the start."""
+
+    kind: str
+    length: int
+    default: int | float
+
+
+def kind_of(value):
+    """Return the kind of a Python value, or the name of its type if it has none."""
+    return _KIND_OF_TYPE.get(type(value), type(value).__name__)
+
+
+def accepts(kind, got):
+    """Whether a field of `kind` takes a value of kind `got`: exactly its own, but True and False are integers too."""
+    return kind == got or (kind == "int" and got == "bool")
+
+
+def mistyped(where, name, kind, got):
+    """Return the error for a value of kind `got` assigned to a field, the same interpreted and compiled."""
+    what = f"field {name!r}" if name else "an element of an array field"
+    return CompileError(f"{where}: {what} is declared {kind}, but {got} is assigned to it")
+
+
+def fields_of(cls):
+    """Return {name: Field} of a controller class: state first, then parameters.
+
+    Raises
+    ------
+    CompileError
+        If a default is not of the declared kind.
+    """
+    annotations = {}
+    for base in reversed(cls.__mro__):
+        annotations |= vars(base).get("__annotations__", {})
+    fields = {}
+    for name, default in declared_fields(cls).items():
+        length, value = (default.length, default.fill) if isinstance(default, ArrayField) else (0, default)
+        kind = kind_of(value)
+        declared = annotations.get(name, kind)
+        declared = _ANNOTATIONS.get(getattr(declared, "__name__", declared), str(declared))
+        if kind not in DTYPES or (kind != declared and not length):
+            raise CompileError(f"{cls.__name__}.{name} is declared {declared}, but its default {value!r} is {kind}")
+        fields[name] = Field(kind, length, value)
+    params = {name: Field(kind_of(row.default), 0, row.default) for name, row in cls.params.items()}
+    return fields | params
+
+
+def record_dtype(fields):
+    """Return the structured dtype of a controller's state: every field starts an 8-byte slot; `RETURNED` is last."""
+    names, formats, offsets, end = [], [], [], 0
+    for name, field in (fields | {RETURNED: Field("int", 0, 0)}).items():
+        dtype = np.dtype(DTYPES[field.kind])
+        names.append(name)
+        formats.append((dtype, (field.length,)) if field.length else dtype)
+        offsets.append(end)
+        end += -(-dtype.itemsize * max(field.length, 1) // 8) * 8
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": end})
+
+
+def recordable(cls, name):
+    """Return (field, index or None, dtype) of what ``record=`` names: a field, an element ``bw_v[0]``, ``o_ret``.
+
+    Raises
+    ------
+    ArgumentError
+        If the class has no such field.
+    """
+    if name == RETURNED:
+        return RETURNED, None, np.dtype(np.int64)
+    fields = fields_of(cls)
+    field, bracket, index = name.partition("[")
+    found = fields.get(field)
+    if found and not bracket and not found.length:
+        return field, None, np.dtype(DTYPES[found.kind])
+    if found and index.endswith("]") and index[:-1].isdigit() and int(index[:-1]) < found.length:
+        return field, int(index[:-1]), np.dtype(DTYPES[found.kind])
+    known = ", ".join(f"{n}[0..{f.length - 1}]" if f.length else n for n, f in fields.items())
+    raise ArgumentError(f"{cls.__name__} has no field {name!r} to record (it has: {known})")
+
+
+def debug_class(cls):
+    """Return a subclass of a controller that checks the kind and range of every value assigned to a field."""
+    fields = fields_of(cls)
+
+    def check(self, name, value):
+        where = _caller()
+        if name not in fields:
+            raise CompileError(f"{where}: {cls.__name__} has no field {name!r}; declare it in the class")
+        kind, length, _ = fields[name]
+        if length and isinstance(value, list):
+            checked = _CheckedList(value)
+            checked.kind = kind
+            value = checked
+        else:
+            _check(where, name, kind, value)
+        object.__setattr__(self, name, value)
+
+    return type(cls.__name__, (cls,), {"__setattr__": check, "__module__": cls.__module__, "__doc__": cls.__doc__})
+
+
+class _CheckedList(list):
+    """An array field in debug mode."""
+
+    def __setitem__(self, index, value):
+        _check(_caller(), "", self.kind, value)
+        super().__setitem__(index, value)
+
+
+def _check(where, name, kind, value):
+    got = kind_of(value)
+    if not accepts(kind, got):
+        raise mistyped(where, name, kind, got)
+    if kind == "int" and not -(1 << 63) <= value < 1 << 63:
+        raise mistyped(where, name, "int (64 bits)", f"{value}, which only u64() or u32() can bring into range,")
+
+
+def _caller():
+    frame = sys._getframe(2)
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,0 +1,437 @@
+"""From a controller class to plain functions: the source text that `engine.compile` hands to Numba.
+
+Every method that an entry point can reach becomes a function ``Owner__method(self, ...)``; `self` is then a record of
+the state and `ack` a record of the columns, so that most lines stay as they were written:
+
+* ``self.step(x)``     -> ``Owner__step(self, x)`` with the owner found in the class's method resolution order;
+* ``super().step(x)``  -> the same, with the next owner in that order;
+* module-level functions are flattened too, those of `cctrace.cc.cmath` are replaced by their compiled equivalents;
+* module-level numbers become constants, tuples of numbers constant arrays.
+
+Each generated line ends with the file and line it comes from. What is not in the language of `cctrace.cc.base` is
+refused here, before Numba sees it, with file, line and reason.
+"""
+
+import ast
+import builtins
+import copy
+import linecache
+import math
+import types
+from typing import NamedTuple
+
+import numpy as np
+
+from cctrace import schema
+from cctrace.cc import cmath
+from cctrace.cc.cmath import f32
+from cctrace.engine.fields import fields_of, kind_of
+from cctrace.errors import CompileError
+
+EVENTS = {"linux": schema.LINUX_EVENTS, "quic": schema.QUIC_EVENTS}
+VIEW_COLUMNS = {"linux": schema.names(schema.LINUX_VIEW), "quic": schema.names(schema.QUIC_VIEW)}
+MATH = ("sqrt", "exp", "expm1", "log", "log1p", "log2", "pow", "floor", "ceil", "fabs", "tanh")
+BUILTINS = {"abs": "abs", "min": "min", "max": "max", "int": "int", "float": "float__", "bool": "bool", "len": "len"}
+CMATH = {getattr(cmath, name): name for name in ("u8", "u16", "u32", "s32", "u64", "u64_shr", "u64_div", "u64_lt")}
+CMATH |= {cmath.idiv: "idiv", np.float32: "f32"}
+
+_STATEMENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.If, ast.While, ast.For, ast.Return, ast.Expr, ast.Pass)
+_EXPRESSIONS = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.Attribute, ast.Name)
+_OTHERS = (ast.Constant, ast.Subscript, ast.Tuple, ast.Break, ast.Continue, ast.keyword)
+_OTHERS += (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+_ALLOWED = _STATEMENTS + _EXPRESSIONS + _OTHERS
+
+
+class Entry(NamedTuple):
+    """An entry point: function to call, whether it returns a value, the columns it can read."""
+
+    function: str
+    returns: bool
+    columns: tuple[str, ...]
+
+
+class Flat(NamedTuple):
+    """A flattened class: source of constants and functions, and {event: Entry}."""
+
+    source: str
+    entries: dict[str, Entry]
+
+
+def flatten(cls):
+    """Return the `Flat` source of a controller class.
+
+    Raises
+    ------
+    CompileError
+        If the class cannot be flattened; names file, line and reason.
+    """
+    flattener = Flattener(cls)
+    roots = {event: flattener.method(event) for event in EVENTS[cls.view] if callable(getattr(cls, event, None))}
+    entries = {}
+    for event, name in roots.items():
+        columns = flattener.columns_of(name)
+        ordered = tuple(c for c in VIEW_COLUMNS[cls.view] if c in columns)
+        entries[event] = Entry(name, flattener.functions[name].returns, ordered)
+    return Flat(flattener.source(), entries)
+
+
+class Function(NamedTuple):
+    """A flattened function: its text, whether it returns a value, columns it reads itself, functions it calls."""
+
+    text: str
+    returns: bool
+    columns: set
+    calls: set
+
+
+class Flattener:
+    """Collects the functions and constants that a class reaches."""
+
+    def __init__(self, cls):
+        self.cls = cls
+        self.fields = fields_of(cls)
+        self.functions = {}  # name -> Function, None while it is being made
+        self.names = {}  # generated name -> the Python object it stands for
+        self.constants = {}  # generated name -> text
+
+    def method(self, name, after=None, where=""):
+        """Flatten a method, of the first class in the resolution order (`after` a given one); return its name."""
+        mro = self.cls.__mro__
+        for owner in mro[mro.index(after) + 1 if after else 0 :]:
+            if name in vars(owner):
+                function = vars(owner)[name]
+                if not isinstance(function, types.FunctionType):
+                    raise CompileError(f"{where}: {owner.__name__}.{name} is not a plain method")
+                return self.function(function, f"{owner.__name__}__{name}", owner)
+        raise CompileError(f"{where}: {self.cls.__name__} has no {'next ' if after else ''}method {name!r}")
+
+    def function(self, function, name, owner=None):
+        """Flatten a function or method; return its generated name."""
+        name = self.unique(name, function)
+        if name not in self.functions:
+            self.functions[name] = None
+            self.functions[name] = _Translator(self, function, owner).translate(name)
+        elif self.functions[name] is None:
+            raise CompileError(f"{where_of(function)}: {function.__name__} calls itself, directly or through others")
+        return name
+
+    def constant(self, name, value, where):
+        """Return the generated name of a module-level number or tuple of numbers."""
+        text = _literal(value)
+        if text is None:
+            raise CompileError(
+                f"{where}: {name!r} is {type(value).__name__}; constants are numbers of at most 64 bits "
+                "or tuples of numbers of one kind"
+            )
+        name = self.unique(name, value)
+        self.constants[name] = text
+        return name
+
+    def unique(self, name, thing):
+        """Return `name`, numbered if it already stands for something else."""
+        candidate, number = name, 1
+        while candidate in self.names and not _same(self.names[candidate], thing):
+            number += 1
+            candidate = f"{name}__{number}"
+        self.names[candidate] = thing
+        return candidate
+
+    def columns_of(self, name, seen=None):
+        """Return the columns that a function and all it calls can read."""
+        seen = set() if seen is None else seen
+        if name in seen:
+            return set()
+        seen.add(name)
+        function = self.functions[name]
+        return function.columns.union(*(self.columns_of(called, seen) for called in function.calls))
+
+    def source(self):
+        """Return the text of all constants and functions."""
+        lines = [f"{name} = {text}" for name, text in self.constants.items()]
+        return "\n\n".join(["\n".join(lines), *(f.text for f in self.functions.values())]) + "\n"
+
+
+class _Translator(ast.NodeTransformer):
+    """Rewrites one function."""
+
+    def __init__(self, flattener, function, owner):
+        self.flattener = flattener
+        self.python = function
+        self.owner = owner
+        self.tree = _definition(function)
+        self.path = function.__code__.co_filename
+        self.scope = function.__globals__ | _closure(function)
+        self.columns, self.calls = set(), set()
+        self.returns = None
+        args = self.tree.args
+        if args.vararg or args.kwarg or args.kwonlyargs or args.posonlyargs:
+            self.refuse(self.tree, "takes * arguments; methods take scalars by position or name")
+        if self.tree.decorator_list or isinstance(self.tree, ast.AsyncFunctionDef):
+            self.refuse(self.tree, "is decorated or async; only plain functions can be compiled")
+        self.locals = {a.arg for a in args.args}
+        self.locals |= {n.id for n in ast.walk(self.tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+    def refuse(self, node, reason):
+        raise CompileError(f"{self.at(node)}: {self.python.__name__} {reason}")
+
+    def at(self, node):
+        return f"{self.path}:{node.lineno}"
+
+    def translate(self, name):
+        """Return the rewritten `Function`."""
+        tree, args = self.tree, self.tree.args
+        if self.owner and (not args.args or args.args[0].arg != "self"):
+            self.refuse(tree, "must call its first argument self")
+        tree.name, tree.returns = name, None
+        for arg in args.args:
+            arg.annotation = None
+        args.defaults = [
+            self.constant_node(d, v) for d, v in zip(args.defaults, self.python.__defaults__ or (), strict=True)
+        ]
+        tree.body = self.block(tree.body)
+        if self.returns and not _always_returns(tree.body):
+            self.refuse(tree, "returns a value on some ways through it and nothing on others")
+        text = _with_origins(tree, self.path, f"{self.python.__qualname__}")
+        return Function(text, bool(self.returns), self.columns, self.calls)
+
+    def visit(self, node):
+        if not isinstance(node, _ALLOWED):
+            self.refuse(
+                node if hasattr(node, "lineno") else self.tree, f"uses {_plain_name(node)}, which is not flattened"
+            )
+        return super().visit(node)
+
+    def constant_node(self, node, value):
+        text = _literal(value)
+        if text is None or isinstance(value, tuple):
+            self.refuse(node, f"has the default {value!r}; defaults are numbers")
+        return ast.parse(text, mode="eval").body
+
+    # -- statements ----------------------------------------------------------------------------------------------------
+    def visit_AnnAssign(self, node):
+        if node.value is None:
+            return None
+        return self.visit(ast.copy_location(ast.Assign([node.target], node.value), node))
+
+    def visit_Expr(self, node):
+        if isinstance(node.value, ast.Constant):  # a string that comments
+            return None
+        if not isinstance(node.value, ast.Call):
+            self.refuse(node, "has an expression without effect")
+        return self.generic_visit(node)
+
+    def visit_Return(self, node):
+        none = node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None)
+        if self.returns is not None and self.returns == none:
+            self.refuse(node, "returns a value on some ways through it and nothing on others")
+        self.returns = not none
+        return ast.copy_location(ast.Return(None), node) if none else self.generic_visit(node)
+
+    def visit_For(self, node):
+        call = node.iter
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "range"):
+            self.refuse(node, "loops over something other than range(...)")
+        if node.orelse or not isinstance(node.target, ast.Name):
+            self.refuse(node, "has a for loop with else, or with more than one variable")
+        call.args = [self.visit(a) for a in call.args]
+        node.body = self.block(node.body)
+        return node
+
+    def visit_If(self, node):
+        node.test, node.body = self.visit(node.test), self.block(node.body)
+        node.orelse = self.block(node.orelse) if node.orelse else []
+        return node
+
+    visit_While = visit_If
+
+    def block(self, statements):
+        kept = [s for s in map(self.visit, statements) if s]
+        return kept or [ast.copy_location(ast.Pass(), statements[0])]
+
+    # -- expressions ---------------------------------------------------------------------------------------------------
+    def visit_Constant(self, node):
+        if _literal(node.value) is None:
+            shown = "None" if node.value is None else kind_of(node.value)
+            self.refuse(node, f"uses {node.value!r} ({shown}); only numbers of at most 64 bits are flattened")
+        return node
+
+    def visit_Name(self, node):
+        if node.id in self.locals:
+            if "__" in node.id:
+                self.refuse(node, f"has a variable {node.id!r}; two underscores are kept for generated names")
+            if node.id == "self" and self.owner:
+                self.refuse(node, "uses self other than as self.field or self.method(...)")
+            return node
+        value = self.resolve(node)
+        if callable(value) or isinstance(value, types.ModuleType):
+            self.refuse(node, f"uses {node.id!r} as a value; functions can only be called")
+        name = self.flattener.constant(node.id, value, self.at(node))
+        return ast.copy_location(ast.Name(name, node.ctx), node)
+
+    def visit_Attribute(self, node):
+        base = node.value.id if isinstance(node.value, ast.Name) else None
+        if base == "ack" and base in self.locals:
+            view = self.flattener.cls.view
+            if isinstance(node.ctx, ast.Store):
+                self.refuse(node, f"assigns to ack.{node.attr}; inputs are read only")
+            if node.attr not in VIEW_COLUMNS[view]:
+                self.refuse(node, f"reads ack.{node.attr}, which is no column of the {view} view")
+            self.columns.add(node.attr)
+        elif base == "self" and self.owner:
+            self.check_field(node)
+        else:
+            self.refuse(node, f"reads the attribute {node.attr!r} of something other than self and ack")
+        return node
+
+    def check_field(self, node):
+        cls, name = self.flattener.cls, node.attr
+        field = self.flattener.fields.get(name)
+        if field is None:
+            kind = "a method" if callable(getattr(cls, name, None)) else "no declared field"
+            self.refuse(node, f"uses self.{name}, which is {kind} of {cls.__name__}")
+        if isinstance(node.ctx, ast.Store) and name in cls.params:
+            self.refuse(node, f"assigns to self.{name}, which is a parameter; parameters are constant in a run")
+        if isinstance(node.ctx, ast.Store) and field.length:
+            self.refuse(node, f"assigns to the whole array self.{name}; assign to its elements")
+
+    def visit_Call(self, node):
+        if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
+            self.refuse(node, "calls with * arguments")
+        node.func, first = self.callee(node)
+        node.args = first + [self.visit(a) for a in node.args]
+        node.keywords = [self.visit(k) for k in node.keywords]
+        return node
+
+    def callee(self, node):
+        """Return the flattened function of a call, and the arguments that go before its own."""
+        func = node.func
+        if isinstance(func, ast.Attribute):
+            me = [ast.Name("self", ast.Load())]
+            if self.owner and isinstance(func.value, ast.Name) and func.value.id == "self":
+                return self.called(self.flattener.method(func.attr, None, self.at(node))), me
+            if self.owner and _is_super(func.value):
+                return self.called(self.flattener.method(func.attr, self.owner, self.at(node))), me
+            name = func.value.id if isinstance(func.value, ast.Name) else "self"
+            if name not in self.locals and self.resolve(func.value) is math and func.attr in MATH:
+                return ast.Name(f"{func.attr}__", ast.Load()), []
+        elif isinstance(func, ast.Name) and func.id not in self.locals:
+            value = self.resolve(func)
+            if callable(value) and value in CMATH:
+                return ast.Name(f"{CMATH[value]}__", ast.Load()), []
+            if BUILTINS.get(func.id) and value is getattr(builtins, func.id):
+                return ast.Name(BUILTINS[func.id], ast.Load()), []
+            if isinstance(value, types.FunctionType):
+                return self.called(self.flattener.function(value, value.__name__)), []
+        known = ", ".join([*BUILTINS, *(f"math.{m}" for m in MATH)])
+        return self.refuse(
+            node, f"calls {ast.unparse(func)}, which is not flattened (methods, functions and {known} are)"
+        )
+
+    def called(self, name):
+        self.calls.add(name)
+        return ast.Name(name, ast.Load())
+
+    def resolve(self, node):
+        if node.id in self.scope:
+            return self.scope[node.id]
+        if hasattr(builtins, node.id):
+            return getattr(builtins, node.id)
+        return self.refuse(node, f"uses {node.id!r}, which is not defined in its module")
+
+
+def where_of(function):
+    """Return file:line of a Python function."""
+    return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
+
+
+_parsed = {}  # file name -> (text, {line: definition})
+
+
+def _definition(function):
+    """Return a copy of the syntax tree of a function, with the line numbers of its file."""
+    code = function.__code__
+    text = "".join(linecache.getlines(code.co_filename, function.__globals__))
+    if _parsed.get(code.co_filename, (None,))[0] != text:
+        try:
+            tree = ast.parse(text)
+        except SyntaxError:
+            tree = ast.Module([], [])
+        found = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+        definitions = {min([n.lineno, *(d.lineno for d in n.decorator_list)]): n for n in found}
+        _parsed[code.co_filename] = (text, definitions)
+    definition = _parsed[code.co_filename][1].get(code.co_firstlineno)
+    if definition is None or definition.name != function.__name__:
+        raise CompileError(
+            f"{where_of(function)}: the source of {function.__qualname__} cannot be read "
+            "(write it in a file or a notebook cell with def; reload a file that changed)"
+        )
+    return copy.deepcopy(definition)
+
+
+def _closure(function):
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {name: cell.cell_contents for name, cell in cells if name != "__class__"}
+
+
+def _with_origins(tree, path, title):
+    """Return the text of a function, each line with the file and line it comes from."""
+    text = ast.unparse(ast.fix_missing_locations(tree))
+    again = ast.parse(text).body[0]
+    origin = {new.lineno: old.lineno for new, old in zip(_statements(again), _statements(tree), strict=True)}
+    lines = text.splitlines()
+    last = tree.lineno
+    for number, line in enumerate(lines, 1):
+        last = origin.get(number, last)
+        lines[number - 1] = f"{line}  # {path}:{last}"
+    return "\n".join([f"# {title}", "@njit__", *lines])
+
+
+def _statements(node):
+    """Yield a statement and those inside it, in the order of the text."""
+    yield node
+    for part in ("body", "orelse"):
+        for child in getattr(node, part, ()):
+            yield from _statements(child)
+
+
+def _literal(value):
+    """Return the text of a number or a tuple of numbers of one kind, None for anything else."""
+    kind = kind_of(value)
+    if kind == "int":
+        return repr(value) if -(1 << 63) <= value < 1 << 63 else None
+    if kind in ("bool", "float"):
+        return repr(value) if value == value and abs(value) != math.inf else f"float__({str(value)!r})"
+    if kind == "f32":
+        return f"f32__({float(value)!r})"
+    if isinstance(value, tuple) and value:
+        kinds = {kind_of(v) for v in np.array(value, dtype=object).ravel()}
+        dtype = {"int": "int64", "float": "float64", "f32": "float32"}.get(kinds.pop() if len(kinds) == 1 else "")
+        return f"np__.array({_nested(value)}, np__.{dtype})" if dtype else None
+    return None
+
+
+def _nested(value):
+    if isinstance(value, tuple):
+        return "(" + ", ".join(map(_nested, value)) + ",)"
+    return repr(value.item() if isinstance(value, f32) else value)
+
+
+def _same(a, b):
+    return a is b or (type(a) is type(b) and not callable(a) and repr(a) == repr(b))
+
+
+def _is_super(node):
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args
+
+
+def _always_returns(body):
+    last = body[-1]
+    if isinstance(last, ast.If):
+        return bool(last.orelse) and _always_returns(last.body) and _always_returns(last.orelse)
+    return isinstance(last, ast.Return)
+
+
+def _plain_name(node):
+    return {"Try": "try", "JoinedStr": "a string", "Lambda": "lambda", "FunctionDef": "a nested function"}.get(
+        type(node).__name__, f"{type(node).__name__}"
+    )
