@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cctrace import schema
-from cctrace.cc.b3r_paper import PROBE_GAIN_MAX, PROBE_GAIN_MIN, PROBE_GAIN_STEP, B3RPaper
+from cctrace.cc.b3r_paper import B3RPaper
 from cctrace.cc.bbr2016 import BBR2016, BW_UNIT, DRAIN, GAIN_UNIT, PROBE_BW, STARTUP
 from cctrace.cc.bbr_s_paper import MAX_SAMPLES, BBRSPaper
 from cctrace.cc.obbr_paper import FIRST_INTERVAL, WATCHING, OBBRPaper
@@ -184,24 +184,21 @@ def test_one_burst_moves_the_maximum_but_not_the_percentile():
 # ---------------------------------------------------------------------------------------------------------------------
 def test_b3r_paper_takes_one_step_down_per_round_with_loss_and_one_up_per_min_rtt_without():
     flow = probing(B3RPaper)
-    assert flow.cc.probe_gain == PROBE_GAIN_MAX
+    assert flow.cc.probe_gain() == GAIN_UNIT * 5 // 4
     flow.cc.rtt_cnt += 1
     for _ in range(5):
         flow.cc.adapt_probe(SimpleNamespace(**(flow.columns | {"rs_losses": 3})))
-    assert flow.cc.probe_gain == PROBE_GAIN_MAX - PROBE_GAIN_STEP
+    assert flow.cc.probe_gain() == int(1.2 * GAIN_UNIT)
     flow.acks(80)  # 40 ms: not yet more than min_rtt
-    assert flow.cc.probe_gain == PROBE_GAIN_MAX - PROBE_GAIN_STEP
+    assert flow.cc.probe_gain() == int(1.2 * GAIN_UNIT)
     flow.acks(1)
-    assert flow.cc.probe_gain == PROBE_GAIN_MAX
+    assert flow.cc.probe_gain() == GAIN_UNIT * 5 // 4
 
 
 def test_b3r_paper_probes_with_the_adapted_gain_and_drains_as_ever():
     flow = probing(B3RPaper)
-    gains = set()
-    for _ in range(2000):
-        flow.acks(1, losses=1)
-        gains.add(flow.cc.pacing_gain)
-    assert flow.cc.probe_gain == PROBE_GAIN_MIN
-    flow.acks(1, losses=1)
-    assert PROBE_GAIN_MIN in gains
-    assert gains - {PROBE_GAIN_MIN} <= {GAIN_UNIT, GAIN_UNIT * 3 // 4} | set(range(PROBE_GAIN_MIN, PROBE_GAIN_MAX + 1))
+    gains = []
+    for i in range(4000):
+        flow.acks(1, losses=int(i % 20 == 0))  # 5 %, too few to be taken for a policer
+        gains.append(flow.cc.pacing_gain)
+    assert set(gains[2000:]) == {int(1.05 * GAIN_UNIT), GAIN_UNIT * 3 // 4, GAIN_UNIT}

@@ -20,15 +20,15 @@ counted in time (there in ACKs), one step per round (there per ACK with loss).
 
 from cctrace.cc.bbr2016 import BBR2016, GAIN_UNIT, PROBE_BW
 
-PROBE_GAIN_MAX = GAIN_UNIT * 5 // 4
-PROBE_GAIN_MIN = GAIN_UNIT * 21 // 20
-PROBE_GAIN_STEP = GAIN_UNIT // 20
+BOLDEST = 5  # steps of 0.05 above 1
+MEEKEST = 1
+STEPS_PER_UNIT = 20
 
 
 class B3RPaper(BBR2016):
     """B3R on Linux BBR; see the module's header."""
 
-    probe_gain: int = PROBE_GAIN_MAX  # << 8
+    boldness: int = BOLDEST  # of the probe: its gain is 1 + 0.05 * boldness
     loss_round: int = -1  # round of the last step down
     step_stamp_us: int = 0  # when the gain last changed, or a loss forbade it to grow
 
@@ -43,15 +43,19 @@ class B3RPaper(BBR2016):
             self.step_stamp_us = ack.now_us
             if self.loss_round != self.rtt_cnt:
                 self.loss_round = self.rtt_cnt
-                self.probe_gain = max(self.probe_gain - PROBE_GAIN_STEP, PROBE_GAIN_MIN)
+                self.boldness = max(self.boldness - 1, MEEKEST)
         elif ack.now_us - self.step_stamp_us > self.min_rtt_us:
             self.step_stamp_us = ack.now_us
-            self.probe_gain = min(self.probe_gain + PROBE_GAIN_STEP, PROBE_GAIN_MAX)
+            self.boldness = min(self.boldness + 1, BOLDEST)
         if self.mode == PROBE_BW and self.pacing_gain > GAIN_UNIT:
-            self.pacing_gain = self.probe_gain
+            self.pacing_gain = self.probe_gain()
 
     def advance_cycle_phase(self, ack):  # [Bi23] §5.1
         """Enter the next phase, with the adapted gain if it probes."""
         super().advance_cycle_phase(ack)
         if self.pacing_gain > GAIN_UNIT:
-            self.pacing_gain = self.probe_gain
+            self.pacing_gain = self.probe_gain()
+
+    def probe_gain(self):  # [Bi23] §5.1
+        """Return the pacing gain of a probe, << 8."""
+        return GAIN_UNIT * (STEPS_PER_UNIT + self.boldness) // STEPS_PER_UNIT

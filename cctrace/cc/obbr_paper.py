@@ -101,13 +101,14 @@ class OBBRPaper(BBR2016):
             self.g = self.g_max
         if self.min_rtt_us == U32_MAX or self.min_rtt_us == 0:
             return
-        queueing = (self.latest_rtt_us - self.min_rtt_us) / self.min_rtt_us  # buffer over BDP
         if ack.rs_losses > 0:
+            queueing = (self.latest_rtt_us - self.min_rtt_us) / self.min_rtt_us  # buffer over BDP
             if 1.0 + queueing < self.g:
                 self.g = min(1.0 + self.mu * max(queueing, 0.0), self.g_max)
             return
-        bdp = max(self.bdp(self.max_bw(), GAIN_UNIT), 1)
-        self.g = min(self.g + self.alpha * ack.rs_acked_sacked / bdp, self.g_max)
+        if self.g < self.g_max:
+            bdp = max(self.bdp(self.max_bw(), GAIN_UNIT), 1)
+            self.g = min(self.g + self.alpha * ack.rs_acked_sacked / bdp, self.g_max)
 
     # ---- bandwidth drops -------------------------------------------------------------------------------------------
 
@@ -121,7 +122,7 @@ class OBBRPaper(BBR2016):
         bw = u32(self.delivery_rate(ack))
         self.low_bw_count = self.low_bw_count + 1 if bw < LOW_BW * self.max_bw() else 0
         self.recent_bw[self.recent_place] = bw
-        self.recent_place = (self.recent_place + 1) % self.k
+        self.recent_place = self.recent_place + 1 if self.recent_place + 1 < self.k else 0
         self.recent_count = min(self.recent_count + 1, self.k)
 
     def check_bw_drop(self):  # [Bi23] §4.2
