@@ -8,7 +8,7 @@ Model and states are those of `bbr2016`, plus an estimate of ACK aggregation (Wi
 
 so that sending goes on through the silences between aggregated ACKs.
 
-Sources: [Linux54] net/ipv4/tcp_bbr.c; [Cardwell19] (ack aggregation).   Differs from bbr2016:
+Sources: [Linux54] net/ipv4/tcp_bbr.c.   Differs from bbr2016:
 
 * paces payload bytes, 1 % below the estimate, and waits for an RTT before it trusts the initial rate;
 * the pacing clock: what earliest-departure-time pacing holds back is not in flight;
