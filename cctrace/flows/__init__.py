@@ -1,1 +1,1 @@
-"""The sender's view: from captured packets to the event stream."""
+"""Flows: from packets to the sender's view."""

@@ -1,0 +1,395 @@
+"""A capture and its flows: the façade over table, re-enactment and views.
+
+cap = cct.read("sender.pcap.zst")
+cap.flows                      one row per connection
+flow = cap.flow(0)             one connection, seen from its bulk sender
+flow.events                    what the sender's TCP learned and did
+flow.quality()                 what the capture lacks
+"""
+
+import functools
+
+import numpy as np
+
+from cctrace.errors import ArgumentError, StreamError
+from cctrace.flows import sender
+from cctrace.flows.events import Events
+from cctrace.flows.state import CLOCK_START_US, PARAM
+from cctrace.flows.table import Connections
+
+DEFAULT_HZ = 250  # of most distributions' kernels; the capture shows only time stamps, whose clock is 1 kHz for any HZ
+# From a packet's time stamp at the receive hook to tcp_ack reading the clock, and from TCP stamping a segment to the
+# transmit hook: a few microseconds on a machine that is awake.
+ACK_DELAY_NS = 3_000
+TX_DELAY_NS = 3_000
+
+
+def read(source, format=None, hz=None, **options):
+    """Read any supported file.
+
+    Parameters
+    ----------
+    source : str, path or binary file
+    format : str, optional
+        Skips the guessing; see `cctrace.io.FORMATS`.
+    hz : int, optional
+        CONFIG_HZ of the sender, 250 if not given.
+
+    Returns
+    -------
+    Capture
+        For packet captures.
+    TcpInfo
+        For polls of tcp_info.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be read; names file, offset and reason.
+    """
+    from cctrace.io import read_file
+    from cctrace.io.packets import Packets
+
+    data = read_file(source, format, **options)
+    return Capture(data, hz) if isinstance(data, Packets) else data
+
+
+class Capture:
+    """The TCP connections of one packet capture.
+
+    Parameters
+    ----------
+    packets : Packets
+    hz : int, optional
+        CONFIG_HZ of the senders, 250 if not given.
+    """
+
+    def __init__(self, packets, hz=None):
+        if hz is not None and not (isinstance(hz, int) and 24 <= hz <= 10_000):
+            raise ArgumentError(f"hz={hz!r}: CONFIG_HZ is an integer from 24 to 10000, usually 100, 250, 300 or 1000")
+        self.packets = packets
+        self.hz = hz or DEFAULT_HZ
+        self.warnings = list(packets.warnings)
+
+    def __len__(self):
+        return len(self.connections)
+
+    def __repr__(self):
+        return f"<Capture {self.packets.source}: {len(self.packets)} packets, {len(self)} connections>"
+
+    @functools.cached_property
+    def connections(self):
+        """The statistics behind `flows`, a `Connections`."""
+        return Connections(self.packets)
+
+    @functools.cached_property
+    def flows(self):
+        """One row per connection, bulk sender first; a DataFrame (see `cctrace flows --json` for the columns)."""
+        return self.connections.frame([self._warnings(i) for i in range(len(self))])
+
+    def flow(self, which=0):
+        """Return one connection.
+
+        Parameters
+        ----------
+        which : int or tuple
+            Row of `flows`, or (src, sport, dst, dport) in either direction.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no such connection.
+        """
+        if isinstance(which, tuple):
+            return Flow(self, self._find(which))
+        if isinstance(which, bool) or not isinstance(which, int | np.integer):
+            raise ArgumentError(f"which={which!r}: a row number or (src, sport, dst, dport)")
+        if not -len(self) <= which < len(self):
+            raise ArgumentError(f"which={which}: the capture has {len(self)} connections")
+        return Flow(self, int(which) % len(self))
+
+    def bulk(self, at_least=100_000):
+        """Return the flows that carried at least `at_least` bytes, largest first."""
+        sent = self.flows["bytes_sent"].to_numpy()
+        return [self.flow(int(i)) for i in np.argsort(-sent, kind="stable") if sent[i] >= at_least]
+
+    def _find(self, key):
+        table = self.packets.connections
+        for i in range(len(self)):
+            a = (table["src"][i], table["sport"][i])
+            b = (table["dst"][i], table["dport"][i])
+            if key in ((*a, *b), (*b, *a)):
+                return i
+        raise ArgumentError(f"which={key!r}: no such connection in {self.packets.source}")
+
+    def _warnings(self, i):
+        """Return what a reader of the connection's numbers should know."""
+        c = self.connections
+        mine, other = c.sides[i, c.sender[i]], c.sides[i, 1 - c.sender[i]]
+        found = []
+        if mine["distinct_bytes"] == 0:
+            return ["no payload in either direction"]
+        if not mine["syn"]:
+            found.append("capture starts after the connection did")
+        if other["packets"] == 0:
+            found.append("the receiver's direction is missing")
+        if mine["unseen_bytes"]:
+            found.append(f"{mine['unseen_bytes']} bytes were acknowledged that the capture does not show")
+        if mine["out_of_order"]:
+            found.append(f"{mine['out_of_order']} packets were captured out of sequence order")
+        if mine["cut"]:
+            found.append(f"{mine['cut']} gaps too many at a time: some bytes are counted twice")
+        if not c.mss_known[i]:
+            found.append(f"segment size guessed: {c.mss[i]}")
+        return found
+
+    def params(self, rows):
+        """Return the parameters of the re-enactment for connections `rows` (`state.PARAM`)."""
+        c, table = self.connections, self.packets.connections
+        rows = np.asarray(rows)
+        s = c.sender[rows]
+        mine, other = c.sides[rows, s], c.sides[rows, 1 - s]
+        p = np.zeros(len(rows), PARAM)
+        p["sender"], p["mss"] = s, c.mss[rows]
+        wscale = np.where(s == 0, table["wscale_b"][rows], table["wscale_a"][rows])
+        # Scaling needs both SYNs to carry it; a capture without them must guess.
+        both = (table["wscale_a"][rows] >= 0) & (table["wscale_b"][rows] >= 0)
+        p["wscale"] = np.where(both, wscale, np.where(mine["syn"] > 0, 0, 7))
+        p["sack_ok"] = np.where(table["sack_ok"][rows] == 0, 0, 1)
+        p["ts_ok"] = mine["ts_count"] > 0
+        p["ecn_ok"] = (mine["ecn_syn"] > 0) & (other["ecn_syn"] > 0)
+        p["has_syn"], p["passive"] = mine["syn"], mine["syn_ack"]
+        # Mid-flow, the first acknowledgement may ask for data older than the first captured.
+        early = np.where((mine["syn"] == 0) & (mine["has_ack"] > 0), np.minimum(mine["first_ack"] - 1, 0), 0)
+        p["isn"] = (mine["base"] + early) & 0xFFFFFFFF
+        p["peer_isn"] = other["base"]
+        p["start_ns"] = c.clock[c.order[c.first[rows]]]
+        p["hz"] = self.hz
+        p["ack_delay_ns"], p["tx_delay_ns"] = ACK_DELAY_NS, TX_DELAY_NS
+        p["ts_tick_us"] = _ticks(mine)
+        p["ts_offset_us"] = TX_DELAY_NS // 1000 - (mine["ts_phase_us"] - p["start_ns"] // 1000 + CLOCK_START_US)
+        return p
+
+    def reenact(self, rows, polls=None):
+        """Re-enact the senders of the given connections in one compiled pass.
+
+        Parameters
+        ----------
+        rows : sequence of int
+        polls : ndarray of int64, shape (n, 2), optional
+            Intervals (capture clock, ns) at which to answer as TCP_INFO would; only for a single connection.
+
+        Returns
+        -------
+        rows, ends, snapshots, finals
+            Event rows of all connections; end of each connection's rows; `state.SNAP` records; final `state.TP`.
+        """
+        c = self.connections
+        rows = np.asarray(rows, np.int64)
+        sizes = c.first[rows + 1] - c.first[rows]
+        first = np.concatenate([[0], np.cumsum(sizes)])
+        order = c.order if len(rows) == len(c) else np.concatenate([c.order[c.first[i] : c.first[i + 1]] for i in rows])
+        names = ("direction", "flags", "seq", "ack", "window", "payload")
+        names += ("tsval", "tsecr", "options", "sack_row", "sack_count")
+        columns = (c.clock, *(self.packets[name] for name in names))
+        sacks = (self.packets.sacks["left"], self.packets.sacks["right"])
+        polls = np.zeros((0, 2), np.int64) if polls is None else np.ascontiguousarray(polls, np.int64)
+        return sender.run(columns, sacks, order, first, self.params(rows), polls)
+
+
+def _ticks(side):
+    """Return the period of the sender's time-stamp clock, us: 1 kHz unless the capture clearly shows another."""
+    span = side["ts_last_ns"] - side["ts_first_ns"]
+    ticks = (side["ts_last"] - side["ts_first"]) & 0xFFFFFFFF
+    period = np.where((span > 2e9) & (ticks > 0), span / 1000 / np.maximum(ticks, 1), 1000)
+    known = np.array([1, 1000, 3333, 4000, 10_000])
+    nearest = known[np.argmin(np.abs(np.log(np.maximum(period, 1e-3)[:, None] / known)), axis=1)]
+    return np.where(np.abs(period / nearest - 1) < 0.05, nearest, 1000)
+
+
+class Flow:
+    """One connection, seen from the endpoint that sent more payload.
+
+    Attributes
+    ----------
+    capture : Capture
+    index : int
+        Row of `Capture.flows`.
+    tcpinfo : TcpInfo or None
+        The kernel's own account, see `attach`.
+    """
+
+    def __init__(self, capture, index, tcpinfo=None):
+        self.capture, self.index, self.tcpinfo = capture, index, tcpinfo
+
+    @functools.cached_property
+    def summary(self):
+        """This flow's row of `Capture.flows`, a dict."""
+        return self.capture.flows.iloc[self.index].to_dict()
+
+    @property
+    def key(self):
+        """(src, sport, dst, dport), bulk sender first."""
+        return tuple(self.summary[name] for name in ("src", "sport", "dst", "dport"))
+
+    def __repr__(self):
+        src, sport, dst, dport = self.key
+        return f"<Flow {src}:{sport} -> {dst}:{dport}, {self.summary['bytes_sent']} bytes>"
+
+    @functools.cached_property
+    def _reenacted(self):
+        self._require_both_directions()
+        rows, _, _, finals = self.capture.reenact([self.index])
+        return rows, finals[0]
+
+    def _require_both_directions(self):
+        c = self.capture.connections
+        mine, other = c.sides[self.index, c.sender[self.index]], c.sides[self.index, 1 - c.sender[self.index]]
+        name = self.capture.packets.source
+        if mine["distinct_bytes"] == 0:
+            missing = max(mine["ack_span"], other["ack_span"]) > 3  # more than SYN and FIN was acknowledged
+            why = (
+                "only acknowledgements were captured, the data direction is missing" if missing else "it has no payload"
+            )
+            raise StreamError(f"{name}: connection {self.index}: nothing to reconstruct: {why}")
+        if not mine["has_ack"] or other["packets"] == 0:
+            raise StreamError(
+                f"{name}: connection {self.index}: nothing to reconstruct: the acknowledgements are missing; "
+                "capture both directions"
+            )
+
+    @functools.cached_property
+    def events(self):
+        """The event stream, an `Events`.
+
+        Raises
+        ------
+        StreamError
+            If the capture lacks the data or the acknowledgements of this connection.
+        """
+        rows, _ = self._reenacted
+        return Events(rows, self.facts)
+
+    @functools.cached_property
+    def facts(self):
+        """What holds for the whole connection; the `meta` of `events`."""
+        rows, _ = self._reenacted
+        p = self.capture.params([self.index])[0]
+        complete = bool(p["has_syn"])
+        acks = rows[rows["event"] == sender.ON_ACK]
+        first = int(acks["rs_prior_in_flight"][0]) if complete and len(acks) else -1
+        begin = rows[:1]
+        return {
+            "mss": int(p["mss"]),
+            "hz": int(p["hz"]),
+            "isn": int(p["isn"]),
+            "start_ns": int(p["start_ns"]),
+            "handshake_rtt_us": int(begin["srtt_us8"][0]) >> 3 if complete and len(begin) else -1,
+            "initial_cwnd": first,
+            "wscale": int(p["wscale"]),
+            "sack_ok": bool(p["sack_ok"]),
+            "timestamps": bool(p["ts_ok"]),
+            "ecn_ok": bool(p["ecn_ok"]),
+            "passive": bool(p["passive"]),
+            "complete": complete,
+            "inferred": self._inferred(complete),
+        }
+
+    def _inferred(self, complete):
+        names = ["hz"] if self.capture.hz == DEFAULT_HZ else []
+        if not complete:
+            names += ["isn", "wscale", "sack_ok", "ecn_ok", "initial_cwnd", "handshake_rtt_us"]
+        if not self.capture.connections.mss_known[self.index]:
+            names.append("mss")
+        return tuple(names)
+
+    def attach(self, tcpinfo):
+        """Return this flow with the kernel's own account of it.
+
+        Parameters
+        ----------
+        tcpinfo : TcpInfo
+            Polls of one or several connections; those of this one are selected by addresses and ports, by time where
+            the source does not name them.
+
+        Raises
+        ------
+        ArgumentError
+            If no connection of `tcpinfo` can be this one.
+        """
+        return Flow(self.capture, self.index, _matching(self, tcpinfo))
+
+    def view(self, kind, **params):
+        """Return what controllers of one stack read, a `cctrace.flows.views.View` of `events`; `kind` linux or quic."""
+        from cctrace.flows import views
+
+        return views.of_events(self.events, kind, **params)
+
+    @property
+    def rtt(self):
+        """The RTT samples that the sender took: DataFrame of time_ns and rtt_us, one row per sample."""
+        import pandas as pd
+
+        rows = self.events.rows
+        taken = rows[(rows["event"] == sender.PKTS_ACKED) & (rows["rs_rtt_us"] >= 0)]
+        return pd.DataFrame({"time_ns": taken["time_ns"], "rtt_us": taken["rs_rtt_us"]})
+
+    def quality(self):
+        """Return what the capture lacks and what had to be assumed, a dict.
+
+        ``complete`` (the handshake is there), ``unseen_segments`` (sent, but not captured), ``out_of_order``,
+        ``unexplained_retransmissions`` (no rule says why the kernel sent them), ``inferred`` (facts that are guesses),
+        ``warnings`` (those of `Capture.flows` and of the file).
+        """
+        _, final = self._reenacted
+        side = self.capture.connections.sides[self.index, self.capture.connections.sender[self.index]]
+        return {
+            "complete": self.facts["complete"],
+            "unseen_segments": int(final["unseen"]),
+            "out_of_order": int(side["out_of_order"]),
+            "unexplained_retransmissions": int(final["forced"]),
+            "inferred": self.facts["inferred"],
+            "warnings": [*self.summary["warnings"], *self.capture.warnings],
+        }
+
+    def answers(self, polls):
+        """Return what TCP_INFO would have answered in the given intervals, from the capture alone.
+
+        Parameters
+        ----------
+        polls : array_like of int64, shape (n, 2)
+            Start and end of each poll, capture clock, ns; ascending.
+
+        Returns
+        -------
+        structured ndarray
+            `state.SNAP` records, one for every state that held at some instant of a poll; `poll` indexes `polls`.
+        """
+        self._require_both_directions()
+        return self.capture.reenact([self.index], polls)[2]
+
+
+def _matching(flow, tcpinfo):
+    """Return the polls of `tcpinfo` that belong to `flow`."""
+    src, sport, dst, dport = flow.key
+    for index, known in enumerate(tcpinfo.connections):
+        if (known.get("src"), known.get("sport"), known.get("dst"), known.get("dport")) == (src, sport, dst, dport):
+            return tcpinfo.select(index)
+    # Sources that do not name the endpoints: the polls whose bytes acknowledged end nearest to this flow's.
+    anonymous = [i for i, known in enumerate(tcpinfo.connections) if known.get("src") is None]
+    if not anonymous:
+        raise ArgumentError(f"no polls of {src}:{sport} -> {dst}:{dport} in {tcpinfo.source}")
+    begin = flow.summary["start_ns"]
+    end = begin + int(flow.summary["duration_s"] * 1e9)
+    best, distance = None, None
+    for index in anonymous:
+        polls = tcpinfo.select(index)
+        inside = (polls["time_ns"] >= begin) & (polls["time_ns"] <= end + 1_000_000_000)
+        if not inside.any():
+            continue
+        gap = abs(int(polls["bytes_acked"][inside].max()) - int(flow.summary["bytes_sent"]))
+        if distance is None or gap < distance:
+            best, distance = polls, gap
+    if best is None:
+        raise ArgumentError(f"{tcpinfo.source}: no poll lies within the time of {src}:{sport} -> {dst}:{dport}")
+    return best

@@ -1,0 +1,67 @@
+"""The event stream of one flow: the rows of `schema.EVENTS` and the facts that hold for all of them."""
+
+import numpy as np
+
+from cctrace import schema
+from cctrace.errors import StreamError
+from cctrace.flows.state import CLOCK_START_US
+
+
+class Events:
+    """One row per call that the sender's congestion control could have received.
+
+    Rows for every kind of controller are there (`pkts_acked`, `on_ack` and `cong_avoid` for one ACK, say); a controller
+    receives those it defines.
+
+    Parameters
+    ----------
+    rows : structured ndarray, shape (n,)
+        Fields of `schema.EVENTS`.
+    meta : dict
+        ``mss`` (bytes), ``hz``, ``isn``, ``start_ns`` (capture time at which `now_us` is 1,000,000),
+        ``handshake_rtt_us`` (-1 unknown), ``initial_cwnd`` (segments; -1 unknown), ``ecn_ok``, ``sack_ok``,
+        ``complete`` (the capture shows the handshake), ``inferred`` (names of the facts above that are guesses).
+
+    Examples
+    --------
+    >>> events["delivered"][-1]            # doctest: +SKIP
+    """
+
+    def __init__(self, rows, meta):
+        self.rows, self.meta = rows, dict(meta)
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, name):
+        if name not in self.rows.dtype.names:
+            raise StreamError(f"the event stream has no column {name!r}; it has: {', '.join(self.rows.dtype.names)}")
+        return self.rows[name]
+
+    def __repr__(self):
+        return f"<Events: {len(self)} rows, mss {self.meta['mss']}, hz {self.meta['hz']}>"
+
+    @property
+    def now_us(self):
+        """Time of each row on the connection's own clock, which starts at 1 s; int64 us, shape (n,)."""
+        return (self.rows["time_ns"] - self.meta["start_ns"]) // 1000 + CLOCK_START_US
+
+    def of(self, *names):
+        """Return the indices of the rows of the named calls (`schema.LINUX_EVENTS`), in order."""
+        codes = [schema.LINUX_EVENTS[name] for name in names]
+        return np.flatnonzero(np.isin(self.rows["event"], codes))
+
+    def frame(self):
+        """Return a DataFrame with one row per call; `event` as text, values not observed as NA."""
+        import pandas as pd
+
+        data = {}
+        for column in schema.EVENTS:
+            values = np.ascontiguousarray(self.rows[column.name])
+            if column.name == "event":
+                names = {code: name for name, code in schema.LINUX_EVENTS.items()}
+                values = pd.Categorical.from_codes(values, [names[i] for i in range(len(names))])
+            elif column.missing is not None:
+                values = pd.arrays.IntegerArray(values.copy(), values == column.missing)
+            data[column.name] = values
+        return pd.DataFrame(data)

@@ -1,0 +1,78 @@
+"""Delivery-rate samples: how fast data reached the receiver between two moments the sender can tell apart.
+
+When a segment is sent it remembers how much had been delivered by then, and when. When it is (S)ACKed,
+
+    rate = (delivered now - delivered then) / max(time between the ACKs, time between the sends)
+
+The longer of the two intervals counts, because ACKs may arrive compressed. A sample that includes a moment at which
+the application had nothing to send is marked: it is a lower bound only.
+
+Sources: draft-cheng-iccrg-delivery-rate-estimation; [Linux] net/ipv4/tcp_rate.c.
+"""
+
+from numba import njit
+
+from cctrace.flows.state import EVER, RETRANS, SACKED
+
+
+@njit
+def on_sent(tp, s, in_flight):
+    """Remember the state of delivery in the sent segment `s` [Linux] tcp_rate_skb_sent."""
+    if tp.packets_out == 0:  # nothing in flight: the sample's clocks start with this send
+        tp.first_tx_us = s.tx_us
+        tp.delivered_us = s.tx_us
+    s.tx_first_us = tp.first_tx_us
+    s.tx_delivered_us = tp.delivered_us
+    s.tx_delivered = tp.delivered
+    s.tx_ce = tp.delivered_ce
+    s.tx_lost = tp.lost
+    s.tx_in_flight = in_flight
+    s.tx_app_limited = 1 if tp.app_limited != 0 else 0
+
+
+@njit
+def on_delivered(tp, rs, s, end_seq):
+    """Let the (S)ACKed segment `s` compete to be the one this ACK is sampled by [Linux] tcp_rate_skb_delivered."""
+    if s.tx_delivered_us == 0:
+        return
+    newest = s.tx_us > tp.first_tx_us or (s.tx_us == tp.first_tx_us and end_seq > rs.last_end_seq)
+    if rs.prior_delivered == 0 or newest:
+        rs.prior_delivered = s.tx_delivered
+        rs.prior_delivered_us = s.tx_delivered_us
+        rs.prior_ce = s.tx_ce
+        rs.prior_lost = s.tx_lost
+        rs.tx_in_flight = s.tx_in_flight
+        rs.is_app_limited = s.tx_app_limited
+        rs.is_retrans = 1 if s.flags & (RETRANS | EVER) else 0
+        rs.last_end_seq = end_seq
+        tp.first_tx_us = s.tx_us
+        rs.snd_interval_us = s.tx_us - s.tx_first_us
+    if s.flags & SACKED:  # sampled now, not again when it is cumulatively acknowledged
+        s.tx_delivered_us = 0
+
+
+@njit
+def generate(tp, rs, delivered, lost):
+    """Complete the sample at the end of an ACK [Linux] tcp_rate_gen."""
+    if tp.app_limited != 0 and tp.delivered > tp.app_limited:
+        tp.app_limited = 0  # the bubble has left the pipe
+    if delivered:
+        tp.delivered_us = tp.now_us
+    rs.acked_sacked = delivered
+    rs.losses = lost
+    rs.delivered = -1
+    rs.interval_us = -1
+    if rs.prior_delivered_us == 0 or tp.is_reneg:
+        return
+    rs.delivered = tp.delivered - rs.prior_delivered
+    rs.delivered_ce = tp.delivered_ce - rs.prior_ce
+    rs.lost = tp.lost - rs.prior_lost
+    interval = max(rs.snd_interval_us, tp.now_us - rs.prior_delivered_us)
+    if interval < tp.min0:  # shorter than any RTT: the interval of a spurious retransmission
+        return
+    rs.interval_us = interval
+    faster = rs.delivered * tp.rate_interval_us >= tp.rate_delivered * interval
+    if not rs.is_app_limited or faster:
+        tp.rate_delivered = rs.delivered
+        tp.rate_interval_us = interval
+        tp.rate_app_limited = rs.is_app_limited

@@ -1,0 +1,426 @@
+"""The congestion state machine of the sender: entering, leaving and undoing CWR, Recovery and Loss.
+
+        Open <--> Disorder            SACKs or duplicate ACKs, nothing judged lost
+          |          |
+          | ECE      | a segment is lost              timeout (from any state)
+          v          v                                      |
+         CWR ---> Recovery ---(high_seq acknowledged)--> Open <--- Loss
+
+Every call a congestion control would have received is written to the event stream where the kernel makes it.
+
+Sources: [Linux] tcp_input.c: tcp_fastretrans_alert and below, tcp_enter_loss; RFC 5682 (F-RTO); RFC 3522 (Eifel).
+"""
+
+from numba import njit
+
+from cctrace import schema
+from cctrace.flows import scoreboard as sb
+from cctrace.flows.state import COMPLETE_CWR, CWR, DISORDER, EV_LOSS, EVER, LOSS, LOST, OPEN, RECOVERY, SACKED
+from cctrace.flows.state import TLP_RECOVERY as EV_TLP_RECOVERY
+
+SSTHRESH = schema.LINUX_EVENTS["ssthresh"]
+SET_STATE = schema.LINUX_EVENTS["set_state"]
+CWND_EVENT = schema.LINUX_EVENTS["cwnd_event"]
+UNDO_CWND = schema.LINUX_EVENTS["undo_cwnd"]
+TIMEOUT_MIN_US = 2_000
+
+
+@njit
+def set_state(tp, rs, out, state):
+    """Change the congestion state, telling the controller first."""
+    sb.emit(out, tp, rs, SET_STATE, state)
+    tp.ca_state = state
+
+
+@njit
+def any_retrans_done(tp, seg):
+    """Return whether retransmissions are out, or the head was ever retransmitted."""
+    if tp.retrans_out:
+        return True
+    return tp.head < tp.tail and seg[tp.head & (seg.size - 1)].flags & EVER != 0
+
+
+@njit
+def echo_before(tp, stamp):
+    """Return whether this ACK echoes a time stamp older than `stamp` [Linux] tcp_tsopt_ecr_before."""
+    return tp.ts_ok and tp.tsecr != 0 and ((tp.tsecr - stamp) & 0xFFFFFFFF) > 0x7FFFFFFF
+
+
+@njit
+def packet_delayed(tp):
+    """Return whether the ACK answers an original sent before the first retransmission (Eifel)."""
+    if tp.retrans_stamp:
+        return echo_before(tp, tp.retrans_stamp)
+    return tp.sack_ok or tp.snd_una < tp.high_seq
+
+
+@njit
+def may_undo(tp):
+    """Return whether the reduction has proved spurious."""
+    return tp.has_undo and (tp.undo_retrans == 0 or packet_delayed(tp))
+
+
+@njit
+def init_undo(tp):
+    """Remember where recovery starts, so that it can be undone."""
+    tp.has_undo = 1
+    tp.undo_marker = tp.snd_una
+    tp.undo_retrans = tp.retrans_out
+    if tp.tlp_high_seq and tp.tlp_retrans:
+        tp.undo_retrans += 1
+    if tp.undo_retrans == 0:
+        tp.undo_retrans = -1  # 0 would mean "all retransmissions were needless"
+
+
+@njit
+def undo(tp, seg, rs, out, unmark):
+    """Take a cwnd reduction back [Linux] tcp_undo_cwnd_reduction."""
+    if unmark:
+        mask = seg.size - 1
+        for i in range(tp.head, tp.tail):
+            seg[i & mask].flags &= ~LOST
+        tp.lost_out = 0
+    if tp.may_undo_cwnd:
+        sb.emit(out, tp, rs, UNDO_CWND, 0)
+    tp.has_undo = 0
+    tp.rack_advanced = 1
+
+
+@njit
+def init_reduction(tp, rs, out):
+    """Start reducing cwnd: the controller sets ssthresh [Linux] tcp_init_cwnd_reduction."""
+    tp.high_seq = tp.snd_nxt
+    tp.tlp_high_seq = 0
+    sb.emit(out, tp, rs, SSTHRESH, 0)
+
+
+@njit
+def end_reduction(tp, rs, out):
+    """Finish reducing cwnd; only controllers without cong_control are told."""
+    sb.emit(out, tp, rs, CWND_EVENT, COMPLETE_CWR)
+
+
+@njit
+def enter_recovery(tp, seg, rs, out, ece):
+    """Enter fast recovery."""
+    if not any_retrans_done(tp, seg):
+        tp.retrans_stamp = 0
+    tp.may_undo_cwnd = 0
+    init_undo(tp)
+    if tp.ca_state != CWR and tp.ca_state != RECOVERY:
+        if not ece:
+            tp.may_undo_cwnd = 1
+        init_reduction(tp, rs, out)
+    set_state(tp, rs, out, RECOVERY)
+
+
+@njit
+def enter_cwr(tp, rs, out):
+    """React to an ECN echo."""
+    tp.may_undo_cwnd = 0
+    if tp.ca_state < CWR:
+        tp.has_undo = 0
+        init_reduction(tp, rs, out)
+        set_state(tp, rs, out, CWR)
+
+
+@njit
+def enter_loss(tp, seg, rs, out):
+    """The retransmission timer fired [Linux] tcp_enter_loss."""
+    mask = seg.size - 1
+    new_recovery = tp.ca_state < RECOVERY
+    reneging = tp.head < tp.tail and seg[tp.head & mask].flags & SACKED
+    if reneging:  # the receiver dropped what it had SACKed: forget all SACKs
+        tp.sacked_out = 0
+        tp.is_reneg = 1
+    elif not tp.sack_ok:
+        tp.sacked_out = 0
+    for i in range(tp.head, tp.tail):
+        s = seg[i & mask]
+        if reneging:
+            s.flags &= ~SACKED
+        elif i != tp.head and tp.rack_rtt_us - (tp.now_us - s.tx_us) > 0:
+            continue  # sent too recently to be judged
+        sb.mark_lost(tp, seg, i, rs, out)
+    first = tp.ca_state <= DISORDER or tp.high_seq <= tp.snd_una
+    if first or (tp.ca_state == LOSS and tp.retransmits == 0):
+        tp.may_undo_cwnd = 1
+        sb.emit(out, tp, rs, SSTHRESH, 0)
+        sb.emit(out, tp, rs, CWND_EVENT, EV_LOSS)
+        init_undo(tp)
+    if tp.ca_state <= DISORDER and tp.sacked_out >= sb.REORDERING:
+        tp.reordering = min(tp.reordering, sb.REORDERING)
+    set_state(tp, rs, out, LOSS)
+    tp.high_seq = tp.snd_nxt
+    tp.tlp_high_seq = 0
+    tp.frto = 1 if new_recovery or tp.retransmits else 0
+    tp.retransmits += 1
+    tp.rtos += 1
+
+
+@njit
+def try_keep_open(tp, seg, rs, out):
+    """Choose between Open and Disorder."""
+    left = tp.sacked_out + tp.lost_out
+    state = DISORDER if left or any_retrans_done(tp, seg) else OPEN
+    if tp.ca_state != state:
+        set_state(tp, rs, out, state)
+        tp.high_seq = tp.snd_nxt
+
+
+@njit
+def try_to_open(tp, seg, rs, out, flag):
+    """Leave recovery if nothing is left of it."""
+    if not any_retrans_done(tp, seg):
+        tp.retrans_stamp = 0
+    if flag & sb.F_ECE:
+        enter_cwr(tp, rs, out)
+    if tp.ca_state != CWR:
+        try_keep_open(tp, seg, rs, out)
+
+
+@njit
+def preventing_reopen(tp, seg):
+    """Without SACK, hold the state until something above high_seq is acknowledged (RFC 2582)."""
+    if tp.snd_una == tp.high_seq and not tp.sack_ok:
+        if not any_retrans_done(tp, seg):
+            tp.retrans_stamp = 0
+        return True
+    return False
+
+
+@njit
+def try_undo_recovery(tp, seg, rs, out):
+    """Recovery is over; undo it if it was spurious. Return whether the state must be held."""
+    if may_undo(tp):
+        undo(tp, seg, rs, out, False)
+    elif tp.reo_persist:
+        tp.reo_persist -= 1
+    if preventing_reopen(tp, seg):
+        return True
+    set_state(tp, rs, out, OPEN)
+    tp.is_reneg = 0
+    return False
+
+
+@njit
+def try_undo_dsack(tp, seg, rs, out):
+    """Undo because D-SACKs reported every retransmission as needless."""
+    if tp.has_undo and tp.undo_retrans == 0:
+        tp.reo_persist = min(sb.REO_PERSIST, tp.reo_persist + 1)
+        undo(tp, seg, rs, out, False)
+        return True
+    return False
+
+
+@njit
+def try_undo_loss(tp, seg, rs, out, frto):
+    """Undo a spurious timeout."""
+    if frto or may_undo(tp):
+        undo(tp, seg, rs, out, True)
+        tp.retransmits = 0
+        if preventing_reopen(tp, seg):
+            return True
+        if frto or tp.sack_ok:
+            set_state(tp, rs, out, OPEN)
+            tp.is_reneg = 0
+        return True
+    return False
+
+
+@njit
+def try_undo_partial(tp, seg, rs, out, prior_una):
+    """A partial ACK in Recovery filled a hole with a delayed original. Return whether to leave all as it is."""
+    if tp.has_undo and packet_delayed(tp):
+        sb.check_reordering(tp, prior_una)
+        if tp.retrans_out:
+            return True
+        if not any_retrans_done(tp, seg):
+            tp.retrans_stamp = 0
+        undo(tp, seg, rs, out, True)
+        try_keep_open(tp, seg, rs, out)
+    return False
+
+
+@njit
+def process_loss(tp, seg, rs, out, flag, dupacks):
+    """Handle an ACK in Loss: undo, F-RTO, or done [Linux] tcp_process_loss."""
+    recovered = tp.snd_una >= tp.high_seq
+    if flag & sb.UNA_ADVANCED and try_undo_loss(tp, seg, rs, out, False):
+        return
+    if tp.frto:
+        if flag & sb.ORIG_SACK_ACKED and try_undo_loss(tp, seg, rs, out, True):
+            return
+        if tp.snd_nxt > tp.high_seq:
+            if flag & sb.DATA_SACKED or dupacks:
+                tp.frto = 0
+        elif flag & sb.UNA_ADVANCED and not recovered:
+            tp.high_seq = tp.snd_nxt
+            if not tp.queue_empty and tp.snd_una + tp.snd_wnd > tp.snd_nxt:
+                return  # new data tell whether the timeout was spurious
+            tp.frto = 0
+    if recovered:
+        try_undo_recovery(tp, seg, rs, out)
+        return
+    if not tp.sack_ok:
+        if tp.snd_nxt > tp.high_seq and dupacks:
+            add_reno_sack(tp, dupacks, flag & sb.F_ECE)
+        elif flag & sb.UNA_ADVANCED:
+            tp.sacked_out = 0
+
+
+@njit
+def identify_loss(tp, seg, rs, out):
+    """Let RACK (or, without SACK, NewReno) mark losses, and arm its timer [Linux] tcp_identify_packet_loss."""
+    if tp.head == tp.tail:
+        return
+    if not tp.sack_ok:
+        advanced = rs.flag & sb.UNA_ADVANCED
+        dup = tp.ca_state < RECOVERY and tp.sacked_out >= tp.reordering
+        if (dup or (tp.ca_state == RECOVERY and advanced)) and not seg[tp.head & (seg.size - 1)].flags & LOST:
+            sb.mark_lost(tp, seg, tp.head, rs, out)
+        return
+    prior = tp.retrans_out
+    if tp.rack_advanced:
+        tp.rack_advanced = 0
+        wait = sb.rack_detect(tp, seg, rs, out)
+        if wait:
+            arm_reordering_timer(tp, wait)
+            rs.flag &= ~sb.SET_TIMER
+    if prior > tp.retrans_out:
+        rs.flag |= sb.LOST_RETRANS
+
+
+@njit
+def arm_reordering_timer(tp, wait_us):
+    """Arm RACK's timer: it fires at a tick, of which the capture does not show the phase."""
+    tick = 1_000_000 // tp.hz
+    ticks = (wait_us + TIMEOUT_MIN_US + tick - 1) // tick
+    tp.reo_first_us = tp.now_us + (ticks - 1) * tick
+    tp.reo_last_us = tp.now_us + ticks * tick
+
+
+@njit
+def reordering_timeout(tp, seg, rs, out):
+    """RACK's timer fired: mark what has had its time [Linux] tcp_rack_reo_timeout."""
+    tp.reo_first_us = 0
+    prior = sb.in_flight(tp)
+    sb.rack_detect(tp, seg, rs, out)
+    if sb.in_flight(tp) != prior and tp.ca_state != RECOVERY:
+        enter_recovery(tp, seg, rs, out, False)
+
+
+@njit
+def fastretrans_alert(tp, seg, rs, out, prior_una, dupacks):
+    """Run the state machine for one dubious ACK [Linux] tcp_fastretrans_alert."""
+    flag = rs.flag
+    ece = flag & sb.F_ECE != 0
+    if tp.packets_out == 0 and tp.sacked_out:
+        tp.sacked_out = 0
+    if ece:
+        tp.may_undo_cwnd = 0
+    if flag & sb.RENEGING and flag & sb.UNA_ADVANCED:
+        rs.flag &= ~sb.SET_TIMER
+        return
+
+    if tp.ca_state == OPEN:
+        tp.retrans_stamp = 0
+    elif tp.snd_una >= tp.high_seq:
+        if tp.ca_state == CWR:
+            if tp.snd_una != tp.high_seq:
+                end_reduction(tp, rs, out)
+                set_state(tp, rs, out, OPEN)
+        elif tp.ca_state == RECOVERY:
+            if not tp.sack_ok:
+                tp.sacked_out = 0
+            if try_undo_recovery(tp, seg, rs, out):
+                return
+            end_reduction(tp, rs, out)
+
+    if tp.ca_state == RECOVERY:
+        if not flag & sb.UNA_ADVANCED:
+            if not tp.sack_ok:
+                add_reno_sack(tp, dupacks, ece)
+        elif try_undo_partial(tp, seg, rs, out, prior_una):
+            return
+        if try_undo_dsack(tp, seg, rs, out):
+            try_to_open(tp, seg, rs, out, flag)
+        identify_loss(tp, seg, rs, out)
+        if tp.ca_state != RECOVERY and tp.lost_out:
+            enter_recovery(tp, seg, rs, out, ece)
+        return
+    if tp.ca_state == LOSS:
+        process_loss(tp, seg, rs, out, flag, dupacks)
+        identify_loss(tp, seg, rs, out)
+        if not (tp.ca_state == OPEN or rs.flag & sb.LOST_RETRANS):
+            return
+    if not tp.sack_ok:
+        if flag & sb.UNA_ADVANCED:
+            tp.sacked_out = 0
+        add_reno_sack(tp, dupacks, ece)
+    if tp.ca_state <= DISORDER:
+        try_undo_dsack(tp, seg, rs, out)
+    identify_loss(tp, seg, rs, out)
+    if tp.lost_out == 0:
+        try_to_open(tp, seg, rs, out, flag)
+    else:
+        enter_recovery(tp, seg, rs, out, ece)
+
+
+@njit
+def process_tlp_ack(tp, seg, rs, out):
+    """End a tail-loss-probe episode [Linux] tcp_process_tlp_ack."""
+    flag = rs.flag
+    if rs.ack < tp.tlp_high_seq:
+        return
+    rs.acking_tlp = tp.tlp_retrans
+    if not tp.tlp_retrans or flag & sb.DSACK_TLP:
+        tp.tlp_high_seq = 0
+    elif rs.ack > tp.tlp_high_seq:  # the probe repaired a loss
+        sb.emit(out, tp, rs, CWND_EVENT, EV_TLP_RECOVERY)
+        init_reduction(tp, rs, out)
+        set_state(tp, rs, out, CWR)
+        end_reduction(tp, rs, out)
+        try_keep_open(tp, seg, rs, out)
+    elif not flag & (sb.UNA_ADVANCED | sb.NOT_DUP | sb.DATA_SACKED):
+        tp.tlp_high_seq = 0
+
+
+# -- connections without SACK -----------------------------------------------------------------------------------------
+@njit
+def count_delivered(tp, segments, ece):
+    """Add to what was delivered."""
+    tp.delivered += segments
+    if ece:
+        tp.delivered_ce += segments
+
+
+@njit
+def limit_reno_sacked(tp, addend):
+    """Keep the emulated SACK count possible; more duplicates than that mean reordering."""
+    holes = min(max(tp.lost_out, 1), tp.packets_out)
+    if tp.sacked_out + holes > tp.packets_out:
+        tp.sacked_out = tp.packets_out - holes
+        tp.reordering = min(tp.packets_out + addend, sb.MAX_REORDERING)
+        tp.reord_seen += 1
+
+
+@njit
+def add_reno_sack(tp, dupacks, ece):
+    """Count a duplicate ACK as one delivered segment."""
+    if dupacks == 0:
+        return
+    prior = tp.sacked_out
+    tp.sacked_out += dupacks
+    limit_reno_sacked(tp, 0)
+    if tp.sacked_out > prior:
+        count_delivered(tp, tp.sacked_out - prior, ece)
+
+
+@njit
+def remove_reno_sacks(tp, acked, ece):
+    """Take cumulatively acknowledged segments out of the emulated SACK count."""
+    if acked > 0:
+        count_delivered(tp, max(acked - tp.sacked_out, 1), ece)
+        tp.sacked_out = 0 if acked - 1 >= tp.sacked_out else tp.sacked_out - (acked - 1)
+    limit_reno_sacked(tp, acked)

@@ -1,0 +1,360 @@
+"""The scoreboard: which segments are outstanding, SACKed, lost or retransmitted, and how RACK judges them lost.
+
+Segments lie in a ring in sequence order (`tp.head` to `tp.tail`, absolute indices) and, while RACK may still judge
+them, on a list in order of their latest transmission. A segment is *lost* once one sent well after it is delivered:
+
+    sent before the latest delivered one,  and  now >= its send time + RTT of that one + reordering window
+
+The reordering window is 0 until reordering is seen (then min_rtt/4, widened by D-SACKs) once three segments are SACKed.
+
+Sources: RFC 2018, RFC 2883 (D-SACK), RFC 8985 (RACK-TLP); [Linux] tcp_input.c, tcp_recovery.c.
+"""
+
+from numba import njit
+
+from cctrace import schema
+from cctrace.flows import ratesample
+from cctrace.flows.state import EVER, LISTED, LOST, RECOVERY, RETRANS, SACKED
+
+DATA, WIN_UPDATE, DATA_ACKED, RETRANS_ACKED, SYN_ACKED, DATA_SACKED, F_ECE = 1, 2, 4, 8, 16, 32, 64
+ORIG_SACK_ACKED, UNA_ADVANCED, DSACKING, DSACK_TLP, RENEGING, LOST_RETRANS, MAYBE_DELAYED, SET_TIMER = (
+    128,
+    256,
+    512,
+    1024,
+    2048,
+    4096,
+    8192,
+    16384,
+)
+NOT_DUP = DATA | WIN_UPDATE | DATA_ACKED | SYN_ACKED
+REORDERING = 3  # sysctl tcp_reordering
+MAX_REORDERING = 300
+REO_PERSIST = 16  # recoveries for which a widened reordering window is kept
+SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
+
+
+@njit
+def find(tp, seg, seq):
+    """Return the index of the first segment that ends after `seq`, or `tp.tail`."""
+    mask = seg.size - 1
+    low, high = tp.head, tp.tail
+    while low < high:
+        mid = (low + high) >> 1
+        if seg[mid & mask].end_seq > seq:
+            high = mid
+        else:
+            low = mid + 1
+    return low
+
+
+@njit
+def list_remove(tp, seg, i):
+    """Take segment `i` off the list ordered by transmission."""
+    mask = seg.size - 1
+    s = seg[i & mask]
+    if not s.flags & LISTED:
+        return
+    s.flags &= ~LISTED
+    if s.prev >= 0:
+        seg[s.prev & mask].next = s.next
+    else:
+        tp.list_head = s.next
+    if s.next >= 0:
+        seg[s.next & mask].prev = s.prev
+    else:
+        tp.list_tail = s.prev
+
+
+@njit
+def list_append(tp, seg, i):
+    """Put segment `i`, just (re)transmitted, at the end of the list."""
+    list_remove(tp, seg, i)
+    mask = seg.size - 1
+    s = seg[i & mask]
+    s.flags |= LISTED
+    s.prev = tp.list_tail
+    s.next = -1
+    if tp.list_tail >= 0:
+        seg[tp.list_tail & mask].next = i
+    else:
+        tp.list_head = i
+    tp.list_tail = i
+
+
+@njit
+def sent_after(t1, t2, seq1, seq2):
+    """Return whether (t1, seq1) was sent after (t2, seq2) [Linux] tcp_skb_sent_after."""
+    return t1 > t2 or (t1 == t2 and seq1 > seq2)
+
+
+@njit
+def in_flight(tp):
+    """Segments in the network: sent, not (S)ACKed, not lost, plus retransmissions."""
+    return tp.packets_out - tp.sacked_out - tp.lost_out + tp.retrans_out
+
+
+@njit
+def rack_advance(tp, flags, end_seq, tx_us):
+    """Note the delivery of a segment sent at `tx_us` [Linux] tcp_rack_advance."""
+    rtt = tp.now_us - tx_us
+    if rtt < tp.min0 and flags & (RETRANS | EVER):
+        return  # the original arrived, not the retransmission that was sent less than an RTT ago
+    tp.rack_advanced = 1
+    tp.rack_rtt_us = rtt
+    if sent_after(tx_us, tp.rack_us, end_seq, tp.rack_end_seq):
+        tp.rack_us = tx_us
+        tp.rack_end_seq = end_seq
+
+
+@njit
+def check_reordering(tp, low_seq):
+    """Note that `low_seq`, never retransmitted, arrived after higher data [Linux] tcp_check_sack_reordering."""
+    fack = tp.high_sack if tp.sacked_out else tp.snd_una
+    if low_seq >= fack:
+        return
+    metric = fack - low_seq
+    if metric > tp.reordering * tp.mss:
+        tp.reordering = min((metric + tp.mss - 1) // tp.mss, MAX_REORDERING)
+    tp.reord_seen += 1
+
+
+@njit
+def dsack_seen(tp, rs, left, right):
+    """Count a D-SACK block; return the duplicate segments, 0 if dubious [Linux] tcp_dsack_seen."""
+    if left >= right or right - left > tp.max_window:
+        return 0
+    segments = 1
+    if right - left > tp.mss:
+        segments = (right - left + tp.mss - 1) // tp.mss
+    elif tp.tlp_high_seq and tp.tlp_high_seq == right:
+        rs.flag |= DSACK_TLP
+    tp.dsack_dups += segments
+    if tp.dsack_dups > tp.total_retrans:
+        return 0  # not our doing: the network duplicates
+    if tp.reord_seen and not rs.flag & DSACK_TLP:
+        tp.dsack_seen = 1
+    rs.flag |= DSACKING
+    rs.sack_delivered += segments
+    return segments
+
+
+@njit
+def is_block_valid(tp, is_dup, left, right):
+    """Return whether a SACK block can be about outstanding (or, D-SACK, recent) data [Linux] tcp_is_sackblock_valid."""
+    if right > tp.snd_nxt or left >= right:
+        return False
+    if left > tp.snd_una:
+        return True
+    if not is_dup or not tp.has_undo or right > tp.snd_una:
+        return False
+    if left >= tp.undo_marker:
+        return True
+    return right > tp.undo_marker and left >= right - tp.max_window
+
+
+@njit
+def tag(tp, seg, rs, i, is_dup):
+    """Tag segment `i` as covered by a SACK block [Linux] tcp_sacktag_one."""
+    s = seg[i & (seg.size - 1)]
+    if is_dup and s.flags & (RETRANS | EVER):
+        if tp.has_undo and tp.undo_retrans > 0 and s.end_seq > tp.undo_marker:
+            tp.undo_retrans -= 1
+        if s.flags & SACKED:
+            rs.reord = min(rs.reord, s.seq)
+    if s.end_seq <= tp.snd_una:
+        return
+    if not s.flags & SACKED:
+        rack_advance(tp, s.flags, s.end_seq, s.tx_us)
+        if s.flags & RETRANS:
+            if s.flags & LOST:  # the retransmission arrived; otherwise it is believed to be still on its way
+                s.flags &= ~(LOST | RETRANS)
+                tp.lost_out -= 1
+                tp.retrans_out -= 1
+        else:
+            if not s.flags & EVER:
+                if tp.sacked_out and s.seq < tp.high_sack:
+                    rs.reord = min(rs.reord, s.seq)  # a hole filled by an original: reordering
+                if s.end_seq <= tp.high_seq:
+                    rs.flag |= ORIG_SACK_ACKED
+                if rs.first_sack_us == 0:
+                    rs.first_sack_us = s.tx_us
+                rs.last_sack_us = s.tx_us
+            if s.flags & LOST:
+                s.flags &= ~LOST
+                tp.lost_out -= 1
+        s.flags |= SACKED
+        s.skip = i + 1
+        rs.flag |= DATA_SACKED
+        if tp.sacked_out == 0 or s.end_seq > tp.high_sack:
+            tp.high_sack = s.end_seq
+        tp.sacked_out += 1
+        rs.sack_delivered += 1
+    if is_dup and s.flags & RETRANS:
+        s.flags &= ~RETRANS
+        tp.retrans_out -= 1
+    ratesample.on_delivered(tp, rs, s, s.end_seq)
+    list_remove(tp, seg, i)
+
+
+@njit
+def next_unsacked(tp, seg, i):
+    """Return the first segment from `i` on that is not SACKed; runs are remembered so that none is walked twice."""
+    mask = seg.size - 1
+    j = i
+    while j < tp.tail and seg[j & mask].flags & SACKED:
+        j = seg[j & mask].skip
+    if j > i:
+        seg[i & mask].skip = j
+    return j
+
+
+@njit
+def split(tp, seg, i):
+    """Let a super-packet end before segment `i`, where a SACK block begins [Linux] tcp_match_skb_to_sack."""
+    mask = seg.size - 1
+    edge = seg[i & mask].seq
+    j = i - 1
+    while j >= tp.head and seg[j & mask].skb_end > edge:
+        seg[j & mask].skb_end = edge
+        j -= 1
+
+
+@njit
+def tag_block(tp, seg, rs, left, right, is_dup):
+    """Tag the segments that lie fully inside one SACK block."""
+    mask = seg.size - 1
+    i = find(tp, seg, left)
+    if i < tp.tail and seg[i & mask].seq >= left:
+        split(tp, seg, i)
+    while i < tp.tail and seg[i & mask].seq < right:
+        s = seg[i & mask]
+        if s.seq >= left and s.end_seq <= right:
+            if s.flags & SACKED and not is_dup:
+                i = next_unsacked(tp, seg, i)
+                continue
+            tag(tp, seg, rs, i, is_dup)
+        i += 1
+
+
+@njit
+def mark_lost(tp, seg, i, rs, out):
+    """Mark segment `i` lost, or its retransmission lost again [Linux] tcp_mark_skb_lost."""
+    s = seg[i & (seg.size - 1)]
+    if s.flags & SACKED:
+        return
+    if s.flags & LOST:
+        if not s.flags & RETRANS:
+            return
+        s.flags &= ~RETRANS
+        tp.retrans_out -= 1
+    else:
+        s.flags |= LOST
+        tp.lost_out += 1
+    tp.lost += 1
+    emit(out, tp, rs, SKB_MARKED_LOST, 0)
+    row = out[tp.rows - 1]
+    row.skb_tx_in_flight = s.tx_in_flight
+    row.skb_tx_lost = s.tx_lost
+    row.skb_tx_delivered = s.tx_delivered
+    row.skb_tx_app_limited = s.tx_app_limited
+    row.skb_tx_has_mstamp = 1 if s.tx_delivered_us else 0
+
+
+@njit
+def reordering_window(tp):
+    """How much later than a delivered one a segment may still arrive [Linux] tcp_rack_reo_wnd."""
+    if not tp.reord_seen and (tp.ca_state >= RECOVERY or tp.sacked_out >= tp.reordering):
+        return 0
+    return min((tp.min0 >> 2) * tp.reo_steps, tp.srtt8 >> 3)
+
+
+@njit
+def rack_detect(tp, seg, rs, out):
+    """Mark what RACK judges lost; return the longest time (us) another still has [Linux] tcp_rack_detect_loss."""
+    mask = seg.size - 1
+    window = reordering_window(tp)
+    wait = 0
+    i = tp.list_head
+    while i >= 0:
+        s = seg[i & mask]
+        following = s.next
+        if not s.flags & LOST or s.flags & RETRANS:
+            if not sent_after(tp.rack_us, s.tx_us, tp.rack_end_seq, s.skb_end):
+                break
+            remaining = tp.rack_rtt_us + window - (tp.now_us - s.tx_us)
+            if remaining <= 0:
+                mark_lost(tp, seg, i, rs, out)
+                list_remove(tp, seg, i)
+            else:
+                wait = max(wait, remaining)
+        i = following
+    return wait
+
+
+@njit
+def update_reordering_steps(tp, rs):
+    """Widen the reordering window after a D-SACK, once per round trip [Linux] tcp_rack_update_reo_wnd."""
+    if rs.prior_delivered == 0:
+        return
+    if rs.prior_delivered < tp.reo_last_delivered:
+        tp.dsack_seen = 0
+    if tp.dsack_seen:
+        tp.reo_steps = min(0xFF, tp.reo_steps + 1)
+        tp.dsack_seen = 0
+        tp.reo_last_delivered = tp.delivered
+        tp.reo_persist = REO_PERSIST
+    elif tp.reo_persist == 0:
+        tp.reo_steps = 1
+
+
+@njit
+def emit(out, tp, rs, event, arg):
+    """Write one row of the event stream; the caller has made room."""
+    row = out[tp.rows]
+    tp.rows += 1
+    row.time_ns = tp.clock_ns
+    row.event = event
+    row.arg = arg
+    row.ca_state = tp.ca_state
+    row.ack = rs.ack
+    row.snd_una = tp.snd_una
+    row.snd_nxt = tp.snd_nxt
+    row.packets_out = tp.packets_out
+    row.sacked_out = tp.sacked_out
+    row.lost_out = tp.lost_out
+    row.retrans_out = tp.retrans_out
+    row.delivered = tp.delivered
+    row.delivered_mstamp_us = tp.delivered_us
+    row.delivered_ce = tp.delivered_ce
+    row.lost = tp.lost
+    row.srtt_us8 = tp.srtt8
+    row.mdev_us4 = tp.mdev4
+    row.rttvar_us4 = tp.rttvar4
+    row.tcp_min_rtt_us = tp.min0
+    row.mss = tp.mss
+    row.is_cwnd_limited = tp.is_cwnd_limited
+    row.max_packets_out = tp.max_packets_out
+    row.lsndtime_us = tp.lsnd_us
+    row.app_limited = tp.app_limited
+    row.rs_delivered = rs.delivered
+    row.rs_interval_us = rs.interval_us
+    row.rs_prior_delivered = rs.prior_delivered
+    row.rs_rtt_us = rs.rtt_us
+    row.rs_losses = rs.losses
+    row.rs_acked_sacked = rs.acked_sacked
+    row.rs_prior_in_flight = rs.prior_in_flight
+    row.rs_is_app_limited = rs.is_app_limited
+    row.rs_is_retrans = rs.is_retrans
+    row.rs_is_ack_delayed = rs.is_ack_delayed
+    row.rs_is_acking_tlp_retrans = rs.acking_tlp
+    row.tlp_orig_data_app_limited = 0
+    row.rs_tx_in_flight = rs.tx_in_flight
+    row.rs_lost = rs.lost
+    row.rs_prior_lost = rs.prior_lost
+    row.rs_delivered_ce = rs.delivered_ce
+    row.skb_tx_in_flight = 0
+    row.skb_tx_lost = 0
+    row.skb_tx_delivered = 0
+    row.skb_tx_app_limited = 0
+    row.skb_tx_has_mstamp = 0

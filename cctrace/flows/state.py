@@ -1,0 +1,93 @@
+"""What the sender's TCP remembers: the records of the reconstruction, and the compiled pass's cache key.
+
+One connection is one `tp` record (the kernel's struct tcp_sock, as far as a capture shows it), one ring of `SEG`
+records (the retransmission queue, one record per segment of the MSS) and one `rs` record (what a single ACK learns).
+Times are int64 microseconds on the connection's own clock: it reads 1 s when the capture of the connection starts.
+
+The compiled functions live in several files. Numba's cache notices only changes of the file that holds the cached
+function, so the entry points are closures over `stamp()`, a checksum of all of them: another checksum, another entry.
+"""
+
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from cctrace import schema
+
+OPEN, DISORDER, CWR, RECOVERY, LOSS = range(5)
+TX_START, CWND_RESTART, COMPLETE_CWR, EV_LOSS, ECN_NO_CE, ECN_IS_CE, TLP_RECOVERY = range(7)
+
+FIN, SYN, RST, PSH, ACK, ECE = 1, 2, 4, 8, 16, 64
+OPT_TIMESTAMPS = 1
+
+# Tags of a segment, the kernel's TCPCB_* bits.
+SACKED = 1  # TCPCB_SACKED_ACKED
+RETRANS = 2  # TCPCB_SACKED_RETRANS: a retransmission is in flight
+LOST = 4  # TCPCB_LOST
+EVER = 8  # TCPCB_EVER_RETRANS
+LISTED = 16  # on the list ordered by time of (re)transmission
+UNSEEN = 32  # the capture lacks the packet; its time is that of the packet that revealed it
+
+CLOCK_START_US = 1_000_000
+UNLIMITED = 0xFFFFFFFF
+NEVER = np.int64(1) << 62
+
+
+def _i8(names):
+    return np.dtype([(name, "i8") for name in names.split()])
+
+
+SEG = _i8(
+    "seq end_seq skb_end flags tx_us ts prev next skip "
+    "tx_delivered tx_delivered_us tx_first_us tx_ce tx_lost tx_in_flight tx_app_limited"
+)
+
+TP = _i8(
+    # sequence space and window
+    "snd_una snd_nxt snd_wnd max_window snd_wl1 rcv_nxt mss head tail list_head list_tail high_sack "
+    # counters
+    "packets_out sacked_out lost_out retrans_out delivered delivered_ce lost total_retrans bytes_acked bytes_sent "
+    "bytes_retrans dsack_dups reord_seen reordering "
+    # rate samples
+    "delivered_us first_tx_us app_limited rate_delivered rate_interval_us rate_app_limited queue_empty "
+    # RTT
+    "srtt8 mdev4 mdev_max4 rttvar4 rtt_seq rto_us min0_t min0 min1_t min1 min2_t min2 hz rto_min_us "
+    # recovery
+    "ca_state high_seq has_undo undo_marker undo_retrans retrans_stamp may_undo_cwnd frto retransmits is_reneg "
+    "tlp_high_seq tlp_retrans sack_ok ts_ok ecn_ok "
+    # RACK
+    "rack_us rack_end_seq rack_rtt_us rack_advanced reo_steps reo_persist reo_last_delivered dsack_seen "
+    "reo_first_us reo_last_us armed_us "
+    # cwnd usage and time accounting
+    "is_cwnd_limited max_packets_out cwnd_usage_seq lsnd_us busy_since_us busy_us rwnd_since_us rwnd_us "
+    # the clock and what comes out
+    "now_us clock_ns ts_offset_us ts_tick_us tsecr rows forced tlps rtos unseen ignored_acks"
+)
+
+RS = _i8(
+    "flag first_sack_us last_sack_us sack_delivered reord ack prior_delivered prior_delivered_us prior_ce prior_lost "
+    "tx_in_flight is_app_limited is_retrans last_end_seq snd_interval_us delivered interval_us rtt_us losses "
+    "acked_sacked prior_in_flight is_ack_delayed acking_tlp lost delivered_ce"
+)
+
+# What must be known about a connection before the pass; one record per connection.
+PARAM = _i8(
+    "sender mss wscale sack_ok ts_ok ecn_ok has_syn passive isn peer_isn ts_offset_us ts_tick_us start_ns hz "
+    "ack_delay_ns tx_delay_ns"
+)
+
+EVENT = np.dtype([(c.name, c.dtype) for c in schema.EVENTS])
+
+# What TCP_INFO would have answered; columns of schema.TCP_INFO plus the poll they answer.
+SNAP = _i8(
+    "poll time_ns ca_state unacked sacked lost retrans rtt rttvar min_rtt rto total_retrans bytes_acked bytes_sent "
+    "bytes_retrans delivered delivered_ce rate_delivered rate_interval_us delivery_rate_app_limited busy_time_us "
+    "rwnd_limited_us reordering reord_seen dsack_dups"
+)
+
+
+def stamp():
+    """Return a checksum over this folder's sources: the cache key of the compiled pass."""
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    return zlib.crc32(b"".join(path.read_bytes() for path in [*sources, Path(schema.__file__)]))

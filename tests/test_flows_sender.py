@@ -1,0 +1,179 @@
+"""The re-enacted sender on hand-made conversations: what Linux would have known and done, call by call."""
+
+import numpy as np
+import pytest
+
+from cctrace.errors import ArgumentError, StreamError
+from cctrace.flows.state import CWR, DISORDER, LOSS, OPEN, RECOVERY
+from tests.conversation import MSS, Conversation
+
+
+def at(segments):
+    """First byte after that many full segments."""
+    return 1 + segments * MSS
+
+
+def calls(flow, *names):
+    return flow.events.rows[flow.events.of(*names)]
+
+
+def states(flow):
+    return calls(flow, "set_state")["arg"].tolist()
+
+
+def with_loss():
+    """Ten segments; the third is lost, four later ones are SACKed in turn, it is sent again."""
+    talk = Conversation().data(1, at(0), 10).ack(41, at(2))
+    for i, n in enumerate((4, 5, 6, 7)):
+        talk.ack(41.2 + i / 10, at(2), [(at(3), at(n))])
+    return talk.data(41.6, at(2)).ack(81.6, at(10))
+
+
+def test_the_handshake_gives_the_first_rtt_sample():
+    flow = Conversation().data(1, at(0), 2).ack(41, at(2)).flow()
+    assert flow.facts["handshake_rtt_us"] == pytest.approx(40_000, abs=10)
+    assert int(calls(flow, "init")["tcp_min_rtt_us"][0]) == pytest.approx(40_000, abs=10)
+
+
+def test_delivered_counts_segments_and_starts_at_one_for_the_syn():
+    flow = Conversation().data(1, at(0), 4).ack(41, at(2)).ack(41.1, at(4)).flow()
+    assert calls(flow, "on_ack")["delivered"].tolist() == [3, 5]
+
+
+def test_a_super_packet_counts_as_its_segments():
+    flow = Conversation().data(1, at(0), 1, size=4 * MSS).data(1.1, at(4), 1, size=100).ack(41, at(4) + 100).flow()
+    assert calls(flow, "on_ack")["delivered"][0] == 1 + 5
+    assert flow.summary["segments_sent"] == 5
+
+
+def test_the_rate_sample_spans_from_the_send_to_the_ack():
+    flow = Conversation().data(1, at(0), 4).ack(41, at(2)).ack(42, at(4)).flow()
+    sample = calls(flow, "on_ack")[1]
+    assert (sample["rs_delivered"], sample["rs_prior_delivered"]) == (4, 1)
+    assert sample["rs_interval_us"] == pytest.approx(41_000, abs=10)
+    assert sample["rs_is_app_limited"] == 1  # the first write finds an empty pipe
+
+
+def test_three_sacked_segments_above_a_hole_start_recovery():
+    flow = with_loss().flow()
+    assert states(flow) == [DISORDER, RECOVERY, OPEN]
+    lost = calls(flow, "skb_marked_lost")
+    assert lost["sacked_out"].tolist() == [3]
+    assert lost["lost_out"].tolist() == [1]
+    assert flow.quality()["unexplained_retransmissions"] == 0
+
+
+def test_calls_within_an_ack_keep_the_order_of_the_schema():
+    events = with_loss().flow().events
+    third = events["time_ns"] == calls(with_loss().flow(), "skb_marked_lost")["time_ns"][0]
+    assert events.frame()["event"][third].tolist() == [
+        "pkts_acked",
+        "skb_marked_lost",
+        "ssthresh",
+        "set_state",
+        "on_ack",
+    ]
+
+
+def test_all_counters_return_to_zero_after_recovery():
+    last = with_loss().flow().events.rows[-1]
+    assert [last[name] for name in ("packets_out", "sacked_out", "lost_out", "retrans_out")] == [0, 0, 0, 0]
+    assert last["delivered"] == 11
+
+
+def test_acked_retransmissions_give_rtt_only_from_time_stamps():
+    talk = (
+        Conversation()
+        .data(1, at(0), 4)
+        .ack(41, at(0), [(at(1), at(4))])
+        .data(41.2, at(0))
+        .ack(81.9, at(4), echo_ms=41.2)
+    )
+    sample = calls(talk.flow(), "on_ack")[-1]
+    assert sample["rs_rtt_us"] == 40_000  # whole milliseconds
+
+
+def test_a_dsack_for_every_retransmission_undoes_the_reduction():
+    talk = Conversation().data(1, at(0), 10).ack(41, at(2))
+    for i, n in enumerate((4, 5, 6)):
+        talk.ack(41.2 + i / 10, at(2), [(at(3), at(n))])
+    talk.data(41.6, at(2)).ack(42, at(6), echo_ms=1).ack(42.1, at(10), echo_ms=1)
+    flow = talk.flow()
+    assert len(calls(flow, "undo_cwnd")) == 1
+    assert states(flow)[-1] == OPEN
+
+
+def test_a_tail_loss_probe_is_no_retransmission_in_flight():
+    talk = Conversation().data(1, at(0), 4).ack(41, at(3)).data(150, at(3)).ack(190, at(4), echo_ms=150)
+    flow = talk.flow()
+    assert flow.quality()["unexplained_retransmissions"] == 0
+    assert calls(flow, "on_ack")["retrans_out"].max() == 0
+    assert flow.summary["retransmitted_segments"] == 1
+
+
+def test_a_timeout_enters_loss_and_marks_the_head():
+    talk = (
+        Conversation().data(1, at(0), 4).ack(41, at(1)).data(160, at(3)).data(500, at(1)).ack(540, at(4), echo_ms=500)
+    )
+    flow = talk.flow()
+    assert LOSS in states(flow)
+    assert states(flow)[-1] == OPEN
+
+
+def test_an_ecn_echo_enters_cwr_only_where_ecn_was_negotiated():
+    talk = Conversation().data(1, at(0), 10).ack(41, at(2), ece=True).ack(42, at(10))
+    assert CWR not in states(talk.flow())
+    for row in talk.rows[:2]:
+        row["flags"] |= 64
+    flow = talk.flow()
+    assert CWR in states(flow)
+    assert calls(flow, "on_ack")["delivered_ce"].tolist() == [2, 2]
+
+
+def test_idle_longer_than_the_timeout_restarts():
+    talk = Conversation().data(1, at(0), 2).ack(41, at(2)).data(2000, at(2), 2).ack(2040, at(4))
+    events = calls(talk.flow(), "cwnd_event")
+    assert events["arg"].tolist() == [0, 1, 0]  # TX_START at first, then CWND_RESTART and TX_START after the pause
+
+
+def test_a_capture_that_starts_in_mid_flow_marks_what_it_guesses():
+    talk = Conversation(handshake=False).data(1, at(100), 4).ack(41, at(102)).ack(41.1, at(104))
+    flow = talk.flow()
+    assert not flow.facts["complete"]
+    assert {"isn", "wscale", "sack_ok"} <= set(flow.facts["inferred"])
+    assert calls(flow, "on_ack")["delivered"].tolist() == [3, 5]
+
+
+def test_data_the_capture_missed_is_counted_and_gives_no_samples():
+    talk = Conversation().data(1, at(0), 2).data(1.1, at(4), 2).ack(41, at(4)).ack(41.1, at(6))
+    flow = talk.flow()
+    assert flow.quality()["unseen_segments"] == 2
+    assert calls(flow, "on_ack")["delivered"].tolist() == [5, 7]
+
+
+def test_a_capture_of_acknowledgements_only_is_refused():
+    talk = Conversation(handshake=False).ack(1, at(2)).ack(2, at(4))
+    with pytest.raises(StreamError, match="data direction is missing"):
+        _ = talk.flow().events
+
+
+def test_a_capture_without_acknowledgements_is_refused():
+    talk = Conversation(handshake=False).data(1, at(0), 4)
+    with pytest.raises(StreamError, match="acknowledgements are missing"):
+        _ = talk.flow().events
+
+
+def test_unknown_flows_and_silly_hz_are_refused():
+    capture = Conversation().data(1, at(0)).ack(41, at(1)).capture()
+    with pytest.raises(ArgumentError, match="the capture has 1 connections"):
+        capture.flow(1)
+    with pytest.raises(ArgumentError, match="no such connection"):
+        capture.flow(("10.9.9.9", 1, "10.0.0.2", 5001))
+    with pytest.raises(ArgumentError, match="CONFIG_HZ"):
+        Conversation().capture(hz="fast")
+
+
+def test_time_never_runs_backwards():
+    talk = with_loss()
+    talk.rows[-1]["time_ns"] -= 200_000_000  # stamped early, handled in file order
+    assert np.all(np.diff(talk.flow().events["time_ns"]) >= 0)
