@@ -8,7 +8,8 @@ import pytest
 
 from cctrace import schema
 from cctrace.cc import orca
-from cctrace.errors import ArgumentError
+from cctrace.engine.flatten import flatten
+from cctrace.errors import ArgumentError, CompileError
 
 
 def flow(policy, cwnd=100, ssthresh=50, **params):
@@ -96,6 +97,11 @@ def test_bad_policies_are_refused():
     step, _ = flow(lambda seen: float("nan"))
     with pytest.raises(ArgumentError, match="returned NaN"):
         step(21)
+
+
+def test_compiling_orca_says_why_not_and_what_to_do():
+    with pytest.raises(CompileError, match="its policy is a Python function; use mode='interpreted'"):
+        flatten(orca.with_policy(lambda seen: 0.0))
 
 
 def test_an_onnx_policy_without_onnxruntime_says_what_to_install(monkeypatch):

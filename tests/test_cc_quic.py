@@ -10,7 +10,7 @@ from cctrace import schema
 from cctrace.cc import b3r, bbr_s, controller, obbr, quic_bbr, quic_bbr2, quic_reno
 from cctrace.cc.cmath import f32
 from cctrace.engine import vectors
-from cctrace.engine.replay import Player
+from cctrace.engine.replay import Player, replay
 from cctrace.errors import ArgumentError
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -38,6 +38,19 @@ def test_no_run_leaves_the_declared_transitions(path):
     names = [vector.controller.states[m] for m in player.recorded["mode"]]
     steps = {(a, b) for a, b in pairwise(names) if a != b}
     assert steps <= set(vector.controller.transitions)
+
+
+@pytest.mark.slow  # compiles ten classes
+@pytest.mark.parametrize(
+    ("variant", "stream"),
+    [(v.replace("_mu", ":mu="), v) for v in RELEASED if v not in ("obbr_mu0.75", "obbr_mu1")]
+    + [("quic_reno", "quic_cubic"), ("obbr_paper", "bbr2016"), ("bbr_s_paper", "bbr2016"), ("b3r_paper", "bbr2016")],
+)
+def test_compiled_and_interpreted_every_field_is_the_same_after_every_call(variant, stream):
+    for path in sorted((GOLDEN / stream).glob("*.parquet")):
+        compiled, interpreted = (replay(path, variant, mode=m, record="all") for m in ("compiled", "interpreted"))
+        for name, values in interpreted.decisions.items():
+            assert values.equals(compiled.decisions[name]), f"{path.name}: {name}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

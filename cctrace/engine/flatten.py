@@ -65,6 +65,8 @@ def flatten(cls):
     CompileError
         If the class cannot be flattened; names file, line and reason.
     """
+    if cls.interpreted_only:
+        raise CompileError(f"{cls.__name__} cannot be compiled: {cls.interpreted_only}; use mode='interpreted'")
     flattener = Flattener(cls)
     roots = {event: flattener.method(event) for event in EVENTS[cls.view] if callable(getattr(cls, event, None))}
     entries = {}
