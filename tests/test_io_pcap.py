@@ -303,7 +303,7 @@ def test_compressed_files_read_as_plain_ones(compress):
 
 def test_records_across_chunk_borders_are_whole(monkeypatch):
     original = Chunks.__init__
-    monkeypatch.setattr(Chunks, "__init__", lambda self, source: original(self, source, 1000))
+    monkeypatch.setattr(Chunks, "__init__", lambda self, source, chunk: original(self, source, 1000))
     ips = conversation(200)
     expect_dpkt(read(pcap([(T0, p) for p in ips], 101)), ips)
 

@@ -61,3 +61,41 @@ def pcap(records, link=1, big=False, unit_ns=1, header=16, snaplen=262144, versi
         seconds, rest = divmod(time_ns, 10**9)
         out += struct.pack(order + "IIII", seconds, rest // unit_ns, len(frame), length) + b"\0" * (header - 16) + frame
     return out
+
+
+def block(kind, body, big=False):
+    """Return one pcapng block."""
+    order = ">" if big else "<"
+    body += b"\0" * (-len(body) % 4)
+    length = struct.pack(order + "I", len(body) + 12)
+    return struct.pack(order + "I", kind) + length + body + length
+
+
+def option(code, value, big=False):
+    return struct.pack((">" if big else "<") + "HH", code, len(value)) + value + b"\0" * (-len(value) % 4)
+
+
+def section(big=False):
+    return block(0x0A0D0D0A, struct.pack((">" if big else "<") + "IHHq", 0x1A2B3C4D, 1, 0, -1), big)
+
+
+def interface(link=1, big=False, snaplen=0, options=b""):
+    return block(1, struct.pack((">" if big else "<") + "HHI", link, 0, snaplen) + options, big)
+
+
+def enhanced(units, frame, iface=0, big=False, original=None, options=b""):
+    """Return an enhanced packet block; `units` is the time in the resolution of the interface."""
+    length = len(frame) if original is None else original
+    head = struct.pack((">" if big else "<") + "5I", iface, units >> 32, units & 0xFFFFFFFF, len(frame), length)
+    return block(6, head + frame + b"\0" * (-len(frame) % 4) + options, big)
+
+
+def obsolete(units, frame, iface=0, big=False):
+    head = struct.pack(
+        (">" if big else "<") + "2H4I", iface, 3, units >> 32, units & 0xFFFFFFFF, len(frame), len(frame)
+    )
+    return block(2, head + frame, big)
+
+
+def simple(frame, big=False, original=None):
+    return block(3, struct.pack((">" if big else "<") + "I", len(frame) if original is None else original) + frame, big)

@@ -1,9 +1,12 @@
-"""Readers, one file per format, and the one public `read_file`, which tells formats apart by content.
+"""Readers, one file per format, and the public `read_file` and `stream`, which tell formats apart by content.
 
-A reader is two functions: `sniff(head)` looks at the first bytes, `read(source)` returns `Packets` or `TcpInfo`.
+A reader of tcp_info is two functions: `sniff(head)` looks at the first bytes, `read(source)` returns `TcpInfo`.
+A reader of captures has `sniff` and `frames_of`, which finds the frames that `frames.Decoder` decodes to `Packets`.
 Readers are imported when they are needed, so that reading a capture does not wait for what other formats need.
 """
 
+import glob
+import os
 from importlib import import_module
 
 from cctrace.errors import ArgumentError, FormatError
@@ -12,21 +15,23 @@ from cctrace.io.source import open_source
 # Name of a format (`format=`) and module. The order is that of sniffing: the most certain magic first.
 FORMATS = {
     "pcap": "pcap",
+    "pcapng": "pcapng",
     "tcpinfo-csv": "tcpinfo_csv",
 }
-CAPTURES = ("pcap",)
+CAPTURES = ("pcap", "pcapng")
 
 
 def read_file(source, format=None, decapsulate=(), limit=None):
-    """Read one file of any supported format.
+    """Read one input of any supported format.
 
     Parameters
     ----------
-    source : str, os.PathLike, or binary file object
-        A path, "-" for standard input, or a URL. Compressed or not: told by content.
+    source : str, os.PathLike, binary file object, or list of them
+        A path, "-" for standard input, a URL, or a glob pattern; compressed or not: told by content. Several captures
+        (a list, or what a pattern finds: rotated files) are joined in the order of their first packets.
     format : str, optional
         One of `FORMATS`, to skip the guessing.
-    decapsulate : sequence of str
+    decapsulate : str or sequence of str
         Captures: tunnels to look into, of ipip, gre, vxlan, geneve, or "all".
     limit : int, optional
         Largest number of bytes accepted out of a compressed file.
@@ -38,25 +43,102 @@ def read_file(source, format=None, decapsulate=(), limit=None):
     Raises
     ------
     FormatError
-        The file is missing, empty, of no known format, or holds nothing that could be read.
+        The file is missing, empty, of no known format, or holds nothing that could be read. A capture that is damaged
+        or ends early yields what precedes the damage, and a `Truncated` warning.
 
     Examples
     --------
     >>> from cctrace.io import read_file
     >>> packets = read_file("sender.pcap.zst")      # doctest: +SKIP
     """
-    if format is not None and format not in FORMATS:
-        raise ArgumentError(f"format={format!r}: allowed are {', '.join(FORMATS)}")
-    with open_source(source, limit) as opened:
-        name = format or sniff(opened)
-        module = import_module(f"cctrace.io.{FORMATS[name]}")
-        return module.read(opened, decapsulate) if name in CAPTURES else module.read(opened)
+    sources = _expand(source)
+    if len(sources) == 1:
+        sources = [open_source(sources[0], limit)]
+        name = _format_of(sources[0], format)
+        if name not in CAPTURES:
+            with sources[0] as opened:
+                return _module(name).read(opened)
+    return next(_packets(sources, None, format, decapsulate, limit))
+
+
+def stream(source, chunk=1_000_000, format=None, decapsulate=(), limit=None):
+    """Yield the packets of a capture, larger than memory if need be, as `Packets` of about `chunk` rows each.
+
+    Connection numbers run through; each part's connection table holds all connections seen so far, and its counters
+    and warnings cover everything read so far. Parameters and errors as for `read_file`.
+    """
+    if chunk < 1:
+        raise ArgumentError(f"chunk={chunk}: at least 1 packet")
+    yield from _packets(_expand(source), chunk, format, decapsulate, limit)
 
 
 def sniff(source):
     """Return the name of the format of an open `Source`; FormatError if it is none that cctrace reads."""
-    for name, module in FORMATS.items():
-        if import_module(f"cctrace.io.{module}").sniff(source.head):
+    for name in FORMATS:
+        if _module(name).sniff(source.head):
             return name
     start = source.head[:8].hex(" ")
     raise FormatError(f"{source.name}: not a format that cctrace reads (starts with bytes {start})")
+
+
+def _module(name):
+    return import_module(f"cctrace.io.{FORMATS[name]}")
+
+
+def _format_of(source, format):
+    if format is not None and format not in FORMATS:
+        raise ArgumentError(f"format={format!r}: allowed are {', '.join(FORMATS)}")
+    return format or sniff(source)
+
+
+def _expand(source):
+    """Return the list of inputs that an argument of `read_file` stands for."""
+    if isinstance(source, (list, tuple)):
+        return [one for item in source for one in _expand(item)]
+    if not isinstance(source, (str, os.PathLike)):
+        return [source]
+    path = os.fspath(source)
+    if not glob.has_magic(path) or "://" in path or os.path.exists(path):
+        return [path]
+    found = sorted(glob.glob(path))
+    if not found:
+        raise FormatError(f"{path}: no file matches")
+    return found
+
+
+def _packets(sources, chunk, format, decapsulate, limit):
+    """Yield the packets of captures, joined in the order of time: all at once, or in parts of about `chunk` rows."""
+    from cctrace.io.frames import Decoder
+
+    names = [getattr(one, "name", one) for one in sources]
+    decoder = Decoder(str(names[0]) if len(names) == 1 else f"{names[0]} and {len(names) - 1} more", decapsulate)
+    found = False
+    for source in sorted(sources, key=lambda one: _start_ns(one, format, limit)) if len(sources) > 1 else sources:
+        with open_source(source, limit) as opened:
+            for data, frames, count in _frames_of(opened, format, decoder):
+                decoder.feed(data, frames, count)
+                if chunk and decoder.rows >= chunk:
+                    found = True
+                    yield decoder.take()
+    if not found and not decoder.rows:
+        raise FormatError(decoder.why_empty())
+    if decoder.rows:
+        yield decoder.take()
+
+
+def _frames_of(source, format, decoder, **kwargs):
+    name = _format_of(source, format)
+    if name not in CAPTURES:
+        raise FormatError(f"{source.name}: a capture is needed here, this is {name}")
+    return _module(name).frames_of(source, decoder, **kwargs)
+
+
+def _start_ns(source, format, limit):
+    """Return the time of the first packet of a capture, 0 if it has none."""
+    from cctrace.io.frames import Decoder
+
+    with open_source(source, limit) as opened:
+        for _, frames, count in _frames_of(opened, format, Decoder(""), chunk=1 << 16):
+            if count:
+                return frames.time_ns[0]
+    return 0

@@ -14,6 +14,7 @@ Sources: RFC 791, 8200, 9293, 7323, 2018, 2675 (jumbograms), 3032 (MPLS), 2784/2
 """
 
 import socket
+import warnings
 from collections import namedtuple
 from functools import partial
 
@@ -21,7 +22,7 @@ import numpy as np
 from numba import njit
 
 from cctrace import schema
-from cctrace.errors import ArgumentError
+from cctrace.errors import ArgumentError, Truncated
 from cctrace.io.packets import Packets
 
 # What `decode_frames` counts. The first group are reasons for which a frame is no row.
@@ -436,11 +437,12 @@ def decode_frames(b, offset, caplen, wirelen, stamp, link, f, count, tunnels, r,
         p, end, now = offset[f], offset[f] + caplen[f], stamp[f]
         wire_end, kind = p + wirelen[f], link[f]
         f += 1
-        if counters[FRAMES] and now < counters[LAST_NS]:
+        if now and now < counters[LAST_NS]:
             counters[BACK_STEPS] += 1
             counters[BACK_STEP_NS] = max(counters[BACK_STEP_NS], counters[LAST_NS] - now)
         counters[FRAMES] += 1
-        counters[LAST_NS] = now
+        if now:  # 0: the record has no time stamp
+            counters[LAST_NS] = now
 
         # Link and network layer, through tunnels where asked for.
         ip = _link(b, p, end, kind)
@@ -614,6 +616,36 @@ class Decoder:
         return Packets(
             rows._asdict(), sacks._asdict(), self._connection_table(), self.counters, self._all_warnings(), self.name
         )
+
+    @property
+    def rows(self):
+        """Packets decoded since the last `take`."""
+        return self._n_rows
+
+    def warn(self, source, text):
+        """Add a warning about a source to the result."""
+        self.warnings.append(f"{source.name}: {text}")
+
+    def damaged(self, source, text):
+        """Add a warning about a damaged tail to the result, and issue it."""
+        self.warn(source, text)
+        warnings.warn(self.warnings[-1], Truncated, stacklevel=3)
+
+    def ended(self, source, chunks, what):
+        """Say whether the bytes of a source ended where they should, at the end of a record."""
+        left = chunks.end - chunks.pos
+        if source.cut or left:
+            reason = source.cut or f"the file ends inside a {what}"
+            text = f"{reason}, {left} bytes into the {what} at offset {chunks.offset}; read what precedes it"
+            self.damaged(source, text)
+
+    def why_empty(self):
+        """Say in one line why there are no packets."""
+        counters = self.counters
+        if not counters["frames"]:
+            return "; ".join([f"{self.name}: no packets in the file", *self.warnings])
+        reasons = ", ".join(f"{name} {counters[name]}" for name in SKIPPED if counters[name])
+        return f"{self.name}: no TCP packets among {counters['frames']} frames ({reasons})"
 
     def _connection_table(self):
         c = self._conns[: self._n_conns]

@@ -6,14 +6,12 @@ The magic number tells byte order and unit of the fraction; the "modified" diale
 Source: draft-ietf-opsawg-pcap; libpcap's savefile reader for the dialects.
 """
 
-import warnings
-
 import numpy as np
 from numba import njit
 
-from cctrace.errors import FormatError, Truncated
-from cctrace.io.frames import SKIPPED, Decoder, Frames
-from cctrace.io.source import Chunks, open_source
+from cctrace.errors import FormatError
+from cctrace.io.frames import Frames
+from cctrace.io.source import CHUNK, Chunks
 
 # Magic number as read in little-endian order: (big-endian, nanoseconds per unit of the fraction, record header bytes).
 _DIALECTS = {
@@ -64,42 +62,14 @@ def find_records(b, pos, end, big, unit_ns, header, swap, largest, offset, caple
     return n, pos, 0
 
 
-def read(source, decapsulate=()):
-    """Read a pcap file.
-
-    Parameters
-    ----------
-    source : str, os.PathLike, binary file object or Source
-    decapsulate : sequence of str
-        Tunnels to look into, see `frames.Decoder`.
-
-    Returns
-    -------
-    Packets
-
-    Raises
-    ------
-    FormatError
-        Not a pcap, or no TCP in it. A truncated or damaged tail yields what precedes it and a `Truncated` warning.
-    """
-    with open_source(source) as opened:
-        decoder = Decoder(opened.name, decapsulate)
-        for _ in decode(opened, decoder):
-            pass
-    return finish(decoder)
-
-
-def decode(source, decoder):
-    """Feed a pcap to a decoder; yields after each chunk of the file, so that the caller may take what is there."""
-    chunks, frames = Chunks(source), Frames()
+def frames_of(source, decoder, chunk=CHUNK):
+    """Yield (buffer, `Frames`, count) until a pcap ends; tells `decoder` about a damaged tail."""
+    chunks, frames = Chunks(source, chunk), Frames()
     if not chunks.more(FILE_HEADER):
-        raise FormatError(
-            f"{source.name}: not a capture: the file ends after {chunks.end - chunks.pos} of the 24 header bytes"
-        )
-    big, unit_ns, header, swap, link = _file_header(
-        bytes(chunks.data[chunks.pos : chunks.pos + FILE_HEADER]), source.name
-    )
-    frames.link[:] = link
+        left = chunks.end - chunks.pos
+        raise FormatError(f"{source.name}: not a capture: it ends after {left} of the {FILE_HEADER} header bytes")
+    head = bytes(chunks.data[chunks.pos : chunks.pos + FILE_HEADER])
+    big, unit_ns, header, swap, frames.link[:] = _file_header(head, source.name)
     chunks.pos += FILE_HEADER
     need = 1
     while chunks.more(need):
@@ -109,44 +79,13 @@ def decode(source, decoder):
                 chunks.data, chunks.pos, chunks.end, big, unit_ns, header, swap, LARGEST_RECORD,
                 frames.offset, frames.caplen, frames.wirelen, frames.time_ns,
             )  # fmt: skip
-            decoder.feed(chunks.data, frames, count)
-        yield
+            yield chunks.data, frames, count
         if status == _BAD_LENGTH:
-            truncated(
-                decoder, f"record at offset {chunks.offset} claims more than {LARGEST_RECORD} bytes; stopped there"
-            )
+            text = f"record at offset {chunks.offset} claims more than {LARGEST_RECORD} bytes; stopped there"
+            decoder.damaged(source, text)
             return
         need = chunks.end - chunks.pos + 1
-    _explain_end(source, chunks, decoder)
-
-
-def _explain_end(source, chunks, decoder):
-    left = chunks.end - chunks.pos
-    if source.cut or left:
-        reason = source.cut or "the file ends inside a record"
-        truncated(decoder, f"{reason}, {left} bytes into the record at offset {chunks.offset}; read what precedes it")
-
-
-def truncated(decoder, text):
-    """Add a warning about a damaged tail to the result, and issue it."""
-    decoder.warnings.append(f"{decoder.name}: {text}")
-    warnings.warn(decoder.warnings[-1], Truncated, stacklevel=3)
-
-
-def finish(decoder):
-    """Return the packets of a decoder; FormatError if there are none."""
-    packets = decoder.take()
-    if not len(packets):
-        raise FormatError(f"{decoder.name}: {_why_empty(decoder)}")
-    return packets
-
-
-def _why_empty(decoder):
-    counters = decoder.counters
-    if not counters["frames"]:
-        return "; ".join(["no packets in the file", *decoder.warnings])
-    reasons = ", ".join(f"{name} {counters[name]}" for name in counters if name in SKIPPED and counters[name])
-    return f"no TCP packets among {counters['frames']} frames ({reasons})"
+    decoder.ended(source, chunks, "record")
 
 
 def _file_header(head, name):
