@@ -266,8 +266,12 @@ class BBR2016(LinuxController):
         """Segments of gain * bw * min_rtt, rounded up; the initial window without an RTT [Linux412] bbr_target_cwnd."""
         if self.min_rtt_us == U32_MAX:
             return TCP_INIT_CWND
-        scaled = u64_shr(u64(u64(bw * self.min_rtt_us) * gain), GAIN_SCALE)
+        scaled = u64_shr(u64(u64(bw * self.bdp_rtt_us()) * gain), GAIN_SCALE)
         return u32((scaled + BW_UNIT - 1) >> BW_SCALE)
+
+    def bdp_rtt_us(self):
+        """Delay of the bandwidth-delay product: the least RTT; `compensation` adds jitter."""
+        return self.min_rtt_us
 
     def quantization_budget(self, ack, cwnd):
         """Add three bursts (qdisc, sender's and receiver's offload) and make it even, for delayed ACKs."""

@@ -136,8 +136,12 @@ class BBR2Model(LinuxController):
         """Segments that fill the path, rounded up; the initial window while no RTT is known [BBRv2alpha] bbr_bdp."""
         if self.min_rtt_us == UNSET:
             return self.init_cwnd
-        scaled = u64_shr(u64(u64(bw * self.min_rtt_us) * gain), BBR_SCALE)
+        scaled = u64_shr(u64(u64(bw * self.bdp_rtt_us()) * gain), BBR_SCALE)
         return u32((scaled + BW_UNIT - 1) >> BW_SCALE)
+
+    def bdp_rtt_us(self):
+        """Delay of the bandwidth-delay product: the least RTT; `compensation` adds jitter."""
+        return self.min_rtt_us
 
     def min_tso_segs(self):
         """Least burst, in segments [BBRv2alpha] bbr_min_tso_segs."""
@@ -266,7 +270,11 @@ class BBR2Model(LinuxController):
         return min(extra_acked, (self.bw() * EXTRA_ACKED_MAX_US) >> BW_SCALE)
 
     def find_target_cwnd(self, ack, bw, gain):
-        """Window that the model wants [BBRv2alpha] bbr_set_cwnd."""
+        """Window to grow to [BBRv2alpha] bbr_set_cwnd."""
+        return self.model_target_cwnd(ack, bw, gain)
+
+    def model_target_cwnd(self, ack, bw, gain):
+        """Window that the model wants: BDP and aggregation, quantised [BBRv2alpha] bbr_set_cwnd."""
         return self.quantization_budget(ack, u32(self.bdp(bw, gain) + self.ack_aggregation_cwnd()))
 
     def set_cwnd(self, ack, bw, gain):

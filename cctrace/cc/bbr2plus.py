@@ -42,6 +42,7 @@ from cctrace.cc.base import Param, ints
 from cctrace.cc.bbr2 import BBR2, BW_PROBE_RAND_ROUNDS
 from cctrace.cc.bbr2_model import (
     BBR_SCALE,
+    BBR_UNIT,
     BW_SCALE,
     CRUISE,
     DOWN,
@@ -59,6 +60,8 @@ from cctrace.cc.filters import reset_filter, running_max, running_min
 
 RC_MIN_RTT_WIN = 4  # rounds
 JITTER_WIN = 4  # rounds
+JITTER_FACTOR = 2 * BBR_UNIT  # compensation as a multiple of the jitter
+JITTER_FACTOR_STARTUP = 739  # /256, until the first DRAIN ends
 
 
 class BBR2Plus(BBR2):
@@ -79,8 +82,6 @@ class BBR2Plus(BBR2):
         "advance_rounds": Param(25, 0, 200, "rounds after which the bandwidth filter moves on anyway"),
         "rtt_comp_on": Param(1, 0, 1, "compensate the BDP for jitter"),
         "jitter_thresh": Param(0.4, 0.0, 1.0, "jitter that calls for compensation, min_rtt (mu)"),
-        "jitter_factor": Param(2.0, 0.0, 10.0, "compensation, jitter"),
-        "jitter_startup_factor": Param(739 / 256, 0.0, 10.0, "compensation until the first DRAIN ends, jitter"),
         "switch_to_bbr2_thresh": Param(2, 0, 20, "cruises with a queue before falling back; 0 never (eta 1)"),
         "switch_to_bbr2p_thresh": Param(4, 0, 20, "cruises without before returning (eta 2)"),
         "switch_rtt_high": Param(0.1, 0.0, 5.0, "RTT excess that counts as a queue (lambda 1 - 1)"),
@@ -149,7 +150,7 @@ class BBR2Plus(BBR2):
         """[BBRv2plus] bbr2_init, bbr2plus_init."""
         super().init(ack)
         self.fast_conv_on = True
-        self.rtt_comp_thresh = in_256ths(self.jitter_startup_factor)
+        self.rtt_comp_thresh = JITTER_FACTOR_STARTUP
         reset_filter(self.rc_min_rtt_v, self.rc_min_rtt_t, 0, UNSET)
         reset_filter(self.max_jitter_v, self.max_jitter_t, 0, 0)
         self.last_round_srtt_us = UNSET
@@ -288,8 +289,7 @@ class BBR2Plus(BBR2):
         """Having filled 1.25 BDP, wait for the round that tells its effect [BBRv2plus] same, UP."""
         if self.fast_conv_on and not self.is_probe_risky(inflight):
             if self.is_probe_done(ack, inflight):
-                self.next_rtt_delivered = ack.delivered
-                self.set_cycle_idx(POST_UP)
+                self.start_bw_probe_post_up(ack)
         else:
             super().probe_up(ack, inflight)
 
@@ -314,19 +314,28 @@ class BBR2Plus(BBR2):
         super().start_bw_probe_up(ack)
         self.mrtt_before_probe = self.curr_round_min_rtt_us
 
+    def start_bw_probe_post_up(self, ack):
+        """[BBRv2plus] bbr2p_start_bw_probe_post_up."""
+        self.next_rtt_delivered = ack.delivered
+        self.set_cycle_idx(POST_UP)
+
     def start_bw_probe_down_slightly(self, ack):
         """[BBRv2plus] bbr2p_start_bw_probe_down_slightly."""
         self.begin_cycle(ack)
         self.set_cycle_idx(DOWN_SLIGHTLY)
 
     def start_bw_probe_cruise(self, ack):
-        """The last cruise is over: choose the mode, then cruise [BBRv2plus] bbr2_start_bw_probe_cruise."""
+        """Note the RTTs of the cruise before, then cruise [BBRv2plus] bbr2_start_bw_probe_cruise."""
+        self.begin_cruise()
+        super().start_bw_probe_cruise(ack)
+
+    def begin_cruise(self):
+        """The last cruise is over: choose the mode by it [BBRv2plus] bbr2_start_bw_probe_cruise."""
         known = self.mrtt_in_cruise != UNSET and self.last_mrtt_in_cruise != UNSET
         if self.switch_to_bbr2_thresh > 0 and known:
             self.choose_mode()
         self.last_mrtt_in_cruise = self.mrtt_in_cruise
         self.mrtt_in_cruise = UNSET
-        super().start_bw_probe_cruise(ack)
 
     # --- two modes --------------------------------------------------------------------------------------------------
     def choose_mode(self):
@@ -361,15 +370,13 @@ class BBR2Plus(BBR2):
     # --- compensation -----------------------------------------------------------------------------------------------
     def enter_probe_bw(self, ack):
         """[BBRv2plus] bbr2_check_drain."""
-        self.rtt_comp_thresh = in_256ths(self.jitter_factor)
+        self.rtt_comp_thresh = JITTER_FACTOR
         super().enter_probe_bw(ack)
 
     def find_target_cwnd(self, ack, bw, gain):
         """Add what jitter hides of the BDP [BBRv2plus] bbr_set_cwnd."""
-        target = super().find_target_cwnd(ack, bw, gain)
-        if self.rtt_comp_on:
-            target = u32(target + self.compensate_cwnd(ack))
-        return target
+        target = self.model_target_cwnd(ack, bw, gain)
+        return u32(target + self.compensate_cwnd(ack)) if self.rtt_comp_on else target
 
     def compensate_cwnd(self, ack):
         """Algorithm 3 [Yang22], as a window: segments that arrive during the jitter [BBRv2plus] of the same name."""
