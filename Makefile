@@ -40,7 +40,7 @@ check-external: $(STAMP) ## tests against tshark, tcptrace and a browser; instal
 	$(PYTEST) -m external
 
 bench: $(STAMP) ## every benchmark; results on stdout
-	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
 validate: $(STAMP) ## agreement with the kernel's tcp_info: make validate RECORDINGS=DIR
 	@test -n "$(RECORDINGS)" || { echo "usage: make validate RECORDINGS=DIR (folders with sender.pcap.zst and tcpinfo.csv.zst)"; exit 2; }

@@ -1,8 +1,8 @@
 """How fast a stream is replayed: ``python benchmarks/replay.py FOLDER_OF_GOLDEN_VECTORS…``.
 
 The vectors of a folder are laid end to end (each starts with `init`) and repeated to a million calls; the outputs
-and up to six columns of model state are recorded. Best of five, one core. The released C code does 15 to 40 million calls a
-second in this setting (BBR-S 1.2); the compiled classes must do 15 (BBR-S 2).
+and up to six columns of model state are recorded. Best of five, one core. The released C code does 15 to 40 million
+calls a second in this setting (BBR-S 1.2); the compiled classes must do 15 (BBR-S 2).
 """
 
 import sys

@@ -9,9 +9,12 @@ __version__ = "0.1.0.dev0"
 
 # Public name: the module that defines it, or that it is.
 _PUBLIC = {
+    "Capture": "cctrace.flows.capture",
     "controller": "cctrace.cc",
     "datasets": "cctrace.datasets",
     "presets": "cctrace.presets",
+    "read": "cctrace.flows.capture",
+    "replay": "cctrace.engine.replay",
     "units": "cctrace.units",
 }
 __all__ = ["__version__", *_PUBLIC]

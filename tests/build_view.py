@@ -12,21 +12,23 @@ RATE_BPS, RTT_US, MSS, START_NS = 10e6, 40_000, 1448, 1_795_191_153_675_129_354
 def flow_view(rows=2000, model=True, kernel=True):
     time_s = np.linspace(0, 2, rows)
     acked = 1 + (time_s * RATE_BPS / 8).astype(np.int64)
-    events = schema.empty(schema.EVENTS, rows) | {
+    columns = {
         "time_ns": START_NS + (time_s * 1e9).astype(np.int64),
         "event": np.full(rows, schema.EVENT_CODES["on_ack"], np.uint8),
         "ack": acked,
         "snd_una": acked,
         "snd_nxt": acked + 35 * MSS,
-        "packets_out": np.full(rows, 35, np.uint32),
+        "rs_prior_in_flight": np.full(rows, 35, np.uint32),
         "srtt_us8": np.full(rows, RTT_US * 8, np.uint32),
         "mss": np.full(rows, MSS, np.uint16),
         "rs_rtt_us": np.full(rows, RTT_US) + (np.arange(rows) % 7) * 100,
         "rs_delivered": np.full(rows, 34, np.int32),
         "rs_interval_us": np.full(rows, round(34 * MSS * 8e6 / RATE_BPS)),
     }
-    events["rs_interval_us"][::10] = -1  # ACKs without a rate sample
-    events = pd.DataFrame(events)
+    columns["rs_interval_us"][::10] = -1  # ACKs without a rate sample
+    events = np.zeros(rows, [(c.name, c.dtype) for c in schema.EVENTS])
+    for name, values in columns.items():
+        events[name] = values
     phase = np.where(time_s < 0.5, "STARTUP", np.where(time_s < 0.6, "DRAIN", "PROBE_BW"))
     states = pd.DataFrame(
         {

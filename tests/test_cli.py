@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 import cctrace
-from cctrace import cli
+from cctrace import cli, datasets
 from cctrace.errors import Truncated
 
 
@@ -157,6 +157,99 @@ def test_verify_says_where_a_vector_differs_first_and_exits_with_1(run, planted)
     status, out, _ = run("verify", "--interpreted", bad)
     assert status == 1
     assert "row 1, o_snd_cwnd: expected 11, got 10" in out
+
+
+FLOW_KEYS = [
+    *("src", "sport", "dst", "dport", "packets", "bytes_sent", "segments_sent", "retransmitted_segments"),
+    *("goodput_bps", "rtt_min_us", "rtt_median_us", "rtt_p95_us", "start_ns", "duration_s", "warnings"),
+]
+
+
+def test_flows_prints_the_promised_keys_for_every_connection(run):
+    status, out, _ = run("flows", datasets.path("loss_cubic_1pct", "sender.pcap.zst"), "--json")
+    assert status == 0
+    (flow,) = json.loads(out)
+    assert list(flow) == FLOW_KEYS
+    scenario = json.loads(datasets.path("loss_cubic_1pct", "scenario.json").read_text())
+    check = scenario["check"]["flows"]["5001"]  # the recorder's own count, made independently
+    assert flow["bytes_sent"] == check["acked_bytes"] - 1  # it counts the FIN
+    assert flow["retransmitted_segments"] == check["retransmitted_packets"]
+    assert (flow["src"], flow["sport"], flow["dst"], flow["dport"]) == ("10.99.0.1", 40001, "10.99.0.2", 5001)
+    assert flow["start_ns"] > 2**53  # all digits kept
+
+
+def test_flows_lists_several_files_and_prints_a_table(run):
+    file = datasets.path("loss_cubic_1pct", "sender.pcap.zst")
+    status, out, _ = run("flows", file, file)
+    assert status == 0
+    assert out.count("10.99.0.1:40001") == 2
+    assert "8.57 MB" in out
+
+
+@pytest.fixture(scope="module")
+def analysis(tmp_path_factory):
+    """One analysis through the command line: status and folder."""
+    folder = tmp_path_factory.mktemp("analysis") / "deeper" / "report"
+    capture, polls = (str(datasets.path("loss_cubic_1pct", f)) for f in ("sender.pcap.zst", "tcpinfo.csv.zst"))
+    return cli.main(["analyze", capture, "--tcpinfo", polls, "-o", str(folder), "--json"]), folder
+
+
+def test_analyze_writes_a_page_and_tables(analysis):
+    import pandas as pd
+
+    from cctrace import schema
+
+    status, folder = analysis
+    assert status == 0
+    assert sorted(file.name for file in folder.iterdir() if file.suffix == ".parquet") == [
+        "flow0-events.parquet",
+        "flow0-tcpinfo.parquet",
+        "flows.parquet",
+    ]
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "10.99.0.1:40001 → 10.99.0.2:5001" in page
+    assert "loss_cubic_1pct" in page
+    events = pd.read_parquet(folder / "flow0-events.parquet")
+    assert list(events) == list(schema.names(schema.EVENTS))
+    assert pd.read_parquet(folder / "flows.parquet")["retransmitted_segments"].tolist() == [57]
+
+
+def test_analyze_prints_the_keys_of_flows_and_what_it_found(run, tmp_path):
+    capture = datasets.path("loss_cubic_1pct", "sender.pcap.zst")
+    status, out, err = run("analyze", capture, "-o", tmp_path, "--json")
+    assert status == 0
+    (flow,) = json.loads(out)
+    assert set(FLOW_KEYS) <= set(flow)
+    assert flow["controller"] is None
+    assert flow["retransmitted_share"] == pytest.approx(57 / flow["segments_sent"])
+    assert f"report: {tmp_path / 'report.html'}" in err
+    assert f"report: {tmp_path / 'report.html'}" in run("analyze", capture, "-o", tmp_path)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["tcpinfo.csv.zst"], "holds counters, not packets"),
+        (["sender.pcap.zst", "--tcpinfo", "receiver.pcap.zst"], "holds packets, not counters"),
+        (["scenario.json"], "scenario.json: not a format that cctrace reads"),
+    ],
+)
+def test_analyze_refuses_files_of_the_wrong_kind_in_one_line(run, tmp_path, arguments, part):
+    folder = datasets.path("loss_cubic_1pct")
+    files = [folder / argument if (folder / argument).exists() else argument for argument in arguments]
+    status, _, err = run("analyze", *files, "-o", tmp_path / "report")
+    assert status == 2
+    assert part in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "report").exists()
+
+
+def test_analyze_refuses_counters_that_belong_to_no_flow(run, tmp_path):
+    capture = datasets.path("loss_cubic_1pct", "sender.pcap.zst")
+    other = datasets.path("single_bbr_1bdp", "tcpinfo.csv.zst")  # recorded minutes before
+    status, _, err = run("analyze", capture, "--tcpinfo", other, "-o", tmp_path)
+    assert status == 2
+    assert "single_bbr_1bdp" in err
 
 
 def test_every_public_name_can_be_imported():

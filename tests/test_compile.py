@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cctrace.cc.base import LinuxController, Param, f32, floats, ints
-from cctrace.cc.cmath import s32, u32
+from cctrace.cc.cmath import u32
 from cctrace.engine import compile as engine
 from cctrace.engine.replay import Player, replay
 from cctrace.errors import CompileError

@@ -65,7 +65,9 @@ def test_the_flows_own_bdp_stands_in_where_no_controller_estimates_one():
 
 def test_a_flow_without_any_sample_can_still_be_drawn():
     view = flow_view(model=False, kernel=False)
-    events = view.events.assign(rs_rtt_us=-1, rs_interval_us=-1, rs_delivered=-1, srtt_us8=0)
+    events = view.events.copy()
+    for column, missing in {"rs_rtt_us": -1, "rs_interval_us": -1, "rs_delivered": -1, "srtt_us8": 0}.items():
+        events[column] = missing
     panels = flow_panels(replace(view, events=events, retransmissions=None))
     assert not np.isfinite(series_of(panels[1], "RTT samples").value).any()
     figure(panels)

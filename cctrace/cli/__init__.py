@@ -11,7 +11,9 @@ import warnings
 import click
 
 import cctrace
+from cctrace.cli.analyze import analyze
 from cctrace.cli.common import command_options
+from cctrace.cli.flows import flows
 from cctrace.cli.variants import variants
 from cctrace.cli.verify import verify
 from cctrace.errors import CctraceError, CctraceWarning
@@ -24,7 +26,7 @@ def commands():
     """Explain, replay and predict TCP congestion control from captures and kernel counters."""
 
 
-for _command in (variants, verify):
+for _command in (analyze, flows, variants, verify):
     commands.add_command(_command)
 
 

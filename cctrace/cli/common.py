@@ -37,7 +37,7 @@ def _plain(value):
         return [_plain(item) for item in value]
     if hasattr(value, "tolist"):  # numpy scalars and arrays
         return _plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
+    if value is None or (isinstance(value, float) and not math.isfinite(value)) or type(value).__name__ == "NAType":
         return None
     return value
 

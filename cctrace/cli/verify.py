@@ -18,7 +18,7 @@ def verify(vectors, interpreted, as_json):
     from cctrace.engine import vectors as golden
 
     with progress("verifying"):
-        result = golden.verify(vectors, **({"mode": "interpreted"} if interpreted else {}))
+        result = golden.verify(vectors, mode="interpreted" if interpreted else "compiled")
     if as_json:
         print_json(result)
     else:

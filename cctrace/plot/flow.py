@@ -15,8 +15,8 @@ class FlowView:
 
     Parameters
     ----------
-    events : DataFrame
-        Columns of `schema.EVENTS`.
+    events : structured ndarray
+        Rows of `schema.EVENTS` (`flow.events.rows`).
     model : DataFrame, optional
         What the replayed controller held after each event, in common units: `time_ns`, `cwnd_segments`,
         `pacing_rate_Bps`, `bw_Bps`, `min_rtt_us`, `pacing_gain`, `phase` (str); NaN where it holds nothing.
@@ -27,7 +27,7 @@ class FlowView:
         `time_ns` and `seq` (unwrapped, bytes) of every retransmitted segment.
     """
 
-    events: pd.DataFrame
+    events: np.ndarray
     model: pd.DataFrame | None = None
     kernel: pd.DataFrame | None = None
     retransmissions: pd.DataFrame | None = None
@@ -35,12 +35,12 @@ class FlowView:
     @property
     def start_ns(self):
         """Return the time of the first event, the zero of every time axis."""
-        return int(self.events["time_ns"].iloc[0])
+        return int(self.events["time_ns"][0])
 
     def seconds(self, table):
         """Return the times of a table in seconds since the start of the flow."""
         # Subtract as integers first: epoch nanoseconds do not fit a float64.
-        return (table["time_ns"].to_numpy(np.int64) - self.start_ns) / 1e9
+        return (np.asarray(table["time_ns"], np.int64) - self.start_ns) / 1e9
 
 
 def flow_panels(view):
@@ -112,15 +112,14 @@ def _rtt(view):
 
 
 def _in_flight(view):
-    events = view.events
-    mss = float(events["mss"].max())
-    in_flight = mss * sum(sign * _numbers(events, name) for sign, name in _IN_FLIGHT)
+    acks = _acks(view.events)
+    mss = float(view.events["mss"].max())
+    in_flight = mss * _numbers(acks, "rs_prior_in_flight")
     window = _model_series(view, "cwnd_segments", "cwnd (replay)", "window", 1 / mss)
     window += _kernel_series(view, "snd_cwnd", "cwnd (kernel)", 1 / mss)
     bdp = _bdp(view)
-    top = max(in_flight.max(), *(np.nanmax(s.value, initial=0) for s in window)) if window else in_flight.max()
-    scale, unit = _prefix(top, "B")
-    series = [Series("in flight", view.seconds(events), in_flight, "observed", "steps"), bdp, *window]
+    scale, unit = _prefix(max(np.nanmax(values, initial=0) for values in (in_flight, *(s.value for s in window))), "B")
+    series = [Series("in flight", view.seconds(acks), in_flight, "observed", "steps"), bdp, *window]
     return Panel(
         "in_flight",
         "Data in flight, window and path",
@@ -130,9 +129,6 @@ def _in_flight(view):
         f"In flight ({unit})",
         [_divided(s, scale) for s in series],
     )
-
-
-_IN_FLIGHT = ((1, "packets_out"), (-1, "sacked_out"), (-1, "lost_out"), (1, "retrans_out"))
 
 
 def _bdp(view):
@@ -153,19 +149,19 @@ def delivery_rate_bps(events):
 
     Parameters
     ----------
-    events : DataFrame
-        Columns of `schema.EVENTS`.
+    events : structured ndarray
+        Rows of `schema.EVENTS`.
 
     Returns
     -------
     ndarray of float64
-        One value per row whose event is `on_ack`, or `cong_avoid` for controllers that have that instead.
+        One value per row whose event is `on_ack`, or `cong_avoid` where the stream has only that.
     """
     acks = _acks(events)
     delivered = _numbers(acks, "rs_delivered", missing=-1)
     interval_us = _numbers(acks, "rs_interval_us", missing=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(interval_us > 0, delivered * acks["mss"].to_numpy(np.float64) * 8e6 / interval_us, np.nan)
+        return np.where(interval_us > 0, delivered * _numbers(acks, "mss") * 8e6 / interval_us, np.nan)
 
 
 def _rates(view):
@@ -220,14 +216,15 @@ def _kernel_series(view, column, label, scale, missing=None, colour="kernel"):
 
 
 def _acks(events):
-    code = events["event"].to_numpy()
+    code = events["event"]
     wanted = EVENT_CODES["on_ack"] if (code == EVENT_CODES["on_ack"]).any() else EVENT_CODES["cong_avoid"]
     return events[code == wanted]
 
 
 def _numbers(table, column, missing=None):
     """Return a column as float64, NaN where it is missing."""
-    values = pd.to_numeric(table[column]).to_numpy(np.float64, na_value=np.nan)
+    values = table[column]
+    values = values.to_numpy(np.float64, na_value=np.nan) if isinstance(table, pd.DataFrame) else values.astype(float)
     return values if missing is None else np.where(values == missing, np.nan, values)
 
 

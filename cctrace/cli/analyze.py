@@ -1,0 +1,47 @@
+"""`cctrace analyze`: explain every bulk flow of captures, and write a report."""
+
+import click
+
+from cctrace.cli.common import command_options, paths, print_json, print_table, progress
+
+
+@click.command(short_help="Explain every bulk flow of captures; write a report.")
+@paths("files", "FILE...")
+@click.option(
+    "--tcpinfo",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, readable=True),
+    help="The kernel's counters of these flows; may be given more than once.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    default="cctrace-report",
+    show_default=True,
+    metavar="DIR",
+    type=click.Path(file_okay=False, writable=True),
+    help="Folder for report.html and the tables.",
+)
+@command_options()
+def analyze(files, tcpinfo, folder, as_json):
+    """Explain every bulk flow of captures taken at the sender.
+
+    Prints a table (with --json, a list with one object per flow) and writes DIR/report.html, which opens offline, with
+    the tables as Parquet beside it.
+    """
+    from cctrace.report.analysis import analyze as run
+    from cctrace.report.overview import COLUMNS, as_object, table_row, write_report
+
+    with progress("loading") as say:
+        analyses = run(files, tcpinfo, say)
+        page = write_report(analyses, folder, say)
+    for analysis in analyses:
+        for note in analysis.notes:
+            click.echo(f"cctrace: warning: {analysis.title}: {note}", err=True)
+    if as_json:
+        print_json([as_object(analysis) for analysis in analyses])
+    else:
+        print_table(COLUMNS, [table_row(analysis) for analysis in analyses])
+    click.echo(f"report: {page}", err=as_json)

@@ -1,0 +1,57 @@
+"""`cctrace flows`: the connections of captures."""
+
+import click
+
+from cctrace.cli.common import command_options, paths, print_json, print_table, progress
+
+
+@click.command(short_help="List the connections of captures.")
+@paths("files", "FILE...")
+@command_options()
+def flows(files, as_json):
+    """List the connections of captures: who sent, how much, how fast, how often again, and the RTT.
+
+    An endpoint that sent more payload comes first. With --json: a list with one object per connection; a value that
+    the capture does not show is null.
+    """
+    from cctrace.errors import ArgumentError
+    from cctrace.flows.capture import Capture, read
+
+    rows = []
+    with progress("reading") as say:
+        for file in files:
+            say(f"reading {file}")
+            capture = read(file)
+            if not isinstance(capture, Capture):
+                raise ArgumentError(f"{file}: holds counters, not packets")
+            for warning in capture.warnings:
+                click.echo(f"cctrace: warning: {warning}", err=True)
+            rows += capture.flows.astype(object).to_dict("records")
+    if as_json:
+        print_json(rows)
+        return
+    _print(rows)
+
+
+def _print(rows):
+    from cctrace.units import format_rate, format_size, format_time
+
+    def rtt(value):
+        return "unknown" if value is None or value != value else format_time(value * 1000)
+
+    cells = [
+        (
+            f"{row['src']}:{row['sport']}",
+            f"{row['dst']}:{row['dport']}",
+            row["packets"],
+            format_size(row["bytes_sent"]),
+            format_rate(row["goodput_bps"]),
+            row["retransmitted_segments"],
+            *(rtt(row[f"rtt_{which}_us"]) for which in ("min", "median", "p95")),
+            format_time(row["duration_s"] * 1e9),
+            "; ".join(row["warnings"]),
+        )
+        for row in rows
+    ]
+    columns = ("sender", "receiver", "packets", "sent", "goodput", "retransmitted", "RTT min", "median", "p95")
+    print_table((*columns, "duration", "warnings"), cells)

@@ -1,0 +1,168 @@
+"""What `cctrace analyze` finds out about the bulk flows of captures, before anything is printed or drawn."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from cctrace.errors import ArgumentError, StreamError
+from cctrace.flows.capture import Capture, read
+from cctrace.io.tcpinfo import TcpInfo
+from cctrace.plot.flow import FlowView
+
+
+@dataclass
+class FlowAnalysis:
+    """One bulk flow.
+
+    Attributes
+    ----------
+    file : str
+        The capture.
+    row : dict
+        The flow's row of `Capture.flows`.
+    controller : str or None
+        The sender's congestion control by the kernel's name, None if nothing tells.
+    view : FlowView or None
+        What can be drawn; None if the sender's view could not be reconstructed.
+    notes : list of str
+        What a reader of the numbers should know.
+    """
+
+    file: str
+    row: dict
+    controller: str | None = None
+    view: FlowView | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def title(self):
+        """Return "address:port → address:port", bulk sender first."""
+        ends = ((self.row["src"], self.row["sport"]), (self.row["dst"], self.row["dport"]))
+        return " → ".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in ends)
+
+    @property
+    def retransmitted_share(self):
+        """Return retransmitted over sent segments, NaN if none was sent."""
+        return self.row["retransmitted_segments"] / (self.row["segments_sent"] or np.nan)
+
+
+def analyze(files, tcpinfo=(), say=lambda text: None):
+    """Analyse the bulk flows of captures.
+
+    Parameters
+    ----------
+    files : sequence of path
+        Captures, taken at the sender.
+    tcpinfo : sequence of path
+        The kernel's counters for any of the flows.
+    say : callable
+        Receives what is being done, for display.
+
+    Returns
+    -------
+    list of FlowAnalysis
+        Per capture, its flows of at least 100 kB, largest first; its largest flow if none is that large.
+
+    Raises
+    ------
+    FormatError
+        If a file cannot be read.
+    ArgumentError
+        If a capture is given where counters should be or the reverse, or counters belong to no flow.
+    StreamError
+        If no flow of a capture can be reconstructed.
+    """
+    captures = [(str(file), _capture(file, say)) for file in files]
+    polls = [_polls(file, say) for file in tcpinfo]
+    unused = list(polls)
+    analyses = []
+    for file, capture in captures:
+        for flow in _bulk_flows(file, capture):
+            say(f"{file}: {flow!r}")
+            analysis, used = _analyze_flow(file, flow, polls)
+            unused = [table for table in unused if table is not used]
+            analyses.append(analysis)
+    if unused:
+        raise ArgumentError(f"{unused[0].source}: no flow of the captures has these addresses or lies in this time")
+    return analyses
+
+
+def _capture(file, say):
+    say(f"reading {file}")
+    data = read(file)
+    if not isinstance(data, Capture):
+        raise ArgumentError(f"{file}: holds counters, not packets; give it as --tcpinfo")
+    return data
+
+
+def _polls(file, say):
+    say(f"reading {file}")
+    data = read(file)
+    if not isinstance(data, TcpInfo):
+        raise ArgumentError(f"{file}: holds packets, not counters; give it as a capture, without --tcpinfo")
+    return data
+
+
+def _bulk_flows(file, capture):
+    if not len(capture):
+        raise StreamError(f"{file}: no TCP connection in this capture")
+    return capture.bulk() or [capture.flow(int(capture.flows["bytes_sent"].argmax()))]
+
+
+def _analyze_flow(file, flow, polls):
+    """Return the analysis of one flow and the counters that belong to it (None if none do)."""
+    analysis = FlowAnalysis(file, flow.summary)
+    used = None
+    for table in polls:
+        try:
+            flow = flow.attach(table)
+        except ArgumentError:
+            continue
+        used = table
+    rows = flow.events.rows
+    quality = flow.quality()
+    analysis.notes = [*quality["warnings"], *_assumptions(quality)]
+    kernel = None if flow.tcpinfo is None else flow.tcpinfo.frame()
+    analysis.controller = controller_name(flow.tcpinfo)
+    analysis.view = FlowView(rows, kernel=kernel, retransmissions=retransmissions(flow))
+    return analysis, used
+
+
+def _assumptions(quality):
+    if quality["unexplained_retransmissions"]:
+        yield f"{quality['unexplained_retransmissions']} retransmissions that no rule of Linux TCP explains"
+    guessed = [name for name in quality["inferred"] if name != "hz"]
+    if guessed:
+        yield f"guessed, because the capture does not show it: {', '.join(guessed)}"
+
+
+def controller_name(tcpinfo):
+    """Return the kernel's name of a connection's congestion control, None if its counters do not tell.
+
+    Parameters
+    ----------
+    tcpinfo : TcpInfo or None
+        Polls of one connection.
+    """
+    if tcpinfo is None:
+        return None
+    if tcpinfo.connections[0].get("cc"):
+        return tcpinfo.connections[0]["cc"]
+    return "bbr" if tcpinfo.frame()["bbr_bw_Bps"].notna().any() else None
+
+
+def retransmissions(flow):
+    """Return the flow's data packets that carry nothing new: DataFrame of time_ns and seq (unwrapped, bytes)."""
+    packets, connections = flow.capture.packets, flow.capture.connections
+    mine = connections.order[connections.first[flow.index] : connections.first[flow.index + 1]]
+    data = (packets["direction"][mine] == connections.sender[flow.index]) & (packets["payload"][mine] > 0)
+    mine = mine[data]
+    wrapped = packets["seq"][mine]
+    # The difference of two 32-bit numbers, as a signed one, is the step; the first is relative to the SYN.
+    steps = np.diff(wrapped, prepend=np.uint32(flow.facts["isn"])).view(np.int32)
+    seq = np.cumsum(steps, dtype=np.int64)
+    end = seq + packets["payload"][mine]
+    again = end[1:] <= np.maximum.accumulate(end)[:-1]
+    rows = np.flatnonzero(again) + 1
+    return pd.DataFrame({"time_ns": connections.clock[mine[rows]], "seq": seq[rows]})
