@@ -11,7 +11,8 @@ from build_stack import Stack
 from cctrace import schema
 from cctrace.cc import controller, filters, linux
 from cctrace.cc.base import declared_fields
-from cctrace.cc.bbr2016 import BBR2016, BW_UNIT, DRAIN, PROBE_BW, PROBE_RTT, STARTUP
+from cctrace.cc.bbr1_model import BW_UNIT, DRAIN, PROBE_BW, PROBE_RTT, STARTUP
+from cctrace.cc.bbr2016 import BBR2016
 from cctrace.cc.bbr2019 import BBR2019
 from cctrace.cc.bbr2022 import BBR2022
 from cctrace.cc.bbrx import BBRx

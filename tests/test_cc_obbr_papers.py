@@ -7,7 +7,8 @@ import pytest
 
 from cctrace import schema
 from cctrace.cc.b3r_paper import B3RPaper
-from cctrace.cc.bbr2016 import BBR2016, BW_UNIT, DRAIN, GAIN_UNIT, PROBE_BW, STARTUP
+from cctrace.cc.bbr1_model import BW_UNIT, DRAIN, GAIN_UNIT, PROBE_BW, STARTUP
+from cctrace.cc.bbr2016 import BBR2016
 from cctrace.cc.bbr_s_paper import MAX_SAMPLES, BBRSPaper
 from cctrace.cc.obbr_paper import FIRST_INTERVAL, WATCHING, OBBRPaper
 

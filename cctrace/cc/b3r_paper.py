@@ -18,7 +18,8 @@ advance_cycle_phase; from the released `b3r` in: the gain follows at once (there
 counted in time (there in ACKs), one step per round (there per ACK with loss).
 """
 
-from cctrace.cc.bbr2016 import BBR2016, GAIN_UNIT, PROBE_BW
+from cctrace.cc.bbr1_model import GAIN_UNIT, PROBE_BW
+from cctrace.cc.bbr2016 import BBR2016
 
 BOLDEST = 5  # steps of 0.05 above 1
 MEEKEST = 1

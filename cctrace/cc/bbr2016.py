@@ -15,8 +15,7 @@ Model:  every ACK updates  bw = max(delivery rate, 10 rounds)  and  min_rtt = mi
     PROBE_RTT  1                                  1, and cwnd <= 4
 
 Loss enters in three places only: on the first round of a recovery cwnd follows what is delivered; leaving it restores
-the cwnd from before; and two long-term ("lt") intervals of equal rate with 20 % loss reveal a token-bucket policer,
-whose rate is then obeyed for 48 rounds.
+the cwnd from before; and it may reveal a token-bucket policer. Estimates and policer are in `bbr1_model`.
 
 Units, as in the kernel: bw in segments/us << 24, gains << 8, RTTs us, stamps in jiffies (u32, wrapping), windows in
 segments. No cap of snd_cwnd or of the pacing rate is modelled (the kernel's defaults are unlimited).
@@ -24,9 +23,19 @@ segments. No cap of snd_cwnd or of the pacing rate is modelled (the kernel's def
 Sources: [Linux412] net/ipv4/tcp_bbr.c, tcp_output.c tcp_tso_autosize(), skbuff.h skb_mstamp; [Cardwell16].
 """
 
-from cctrace.cc.base import LinuxController, ints
-from cctrace.cc.cmath import U32_MAX, s32, u32, u64, u64_lt, u64_shr
-from cctrace.cc.filters import reset_filter, running_max
+from cctrace.cc.bbr1_model import (
+    BW_UNIT,
+    CYCLE_LEN,
+    DRAIN,
+    GAIN_SCALE,
+    GAIN_UNIT,
+    PROBE_BW,
+    PROBE_RTT,
+    STARTUP,
+    BBR1Model,
+)
+from cctrace.cc.cmath import U32_MAX, s32, u32, u64_lt, u64_shr
+from cctrace.cc.filters import reset_filter
 from cctrace.cc.linux import (
     CA_LOSS,
     CA_OPEN,
@@ -34,36 +43,22 @@ from cctrace.cc.linux import (
     EVENT_TX_START,
     GSO_MAX_SIZE,
     MAX_TCP_HEADER,
-    MTU_HEADERS,
     PACING_SHIFT,
     TCP_INFINITE_SSTHRESH,
     TCP_INIT_CWND,
     USEC_PER_MSEC,
     USEC_PER_SEC,
     before,
-    jiffies_at,
     jiffies_to_usecs,
     msecs_to_jiffies,
 )
 
-STARTUP = 0
-DRAIN = 1
-PROBE_BW = 2
-PROBE_RTT = 3
-
-BW_SCALE = 24  # bw fits a u32 from 715 bit/s to 3 Tbit/s
-BW_UNIT = 1 << BW_SCALE
-GAIN_SCALE = 8
-GAIN_UNIT = 1 << GAIN_SCALE
-
 HIGH_GAIN = GAIN_UNIT * 2885 // 1000 + 1  # 2/ln 2: the least gain whose rate doubles every round
 DRAIN_GAIN = GAIN_UNIT * 1000 // 2885  # 1/HIGH_GAIN: empties in one round the queue that STARTUP made
 CWND_GAIN = GAIN_UNIT * 2
-CYCLE_LEN = 8
 # Ask for more for one min_rtt, give back what that queued in the next, cruise for six.
 CYCLE_GAINS = (GAIN_UNIT * 5 // 4, GAIN_UNIT * 3 // 4) + (GAIN_UNIT,) * 6
 CYCLE_RAND = 7  # a cycle starts anywhere but in its draining phase, so that flows do not probe together
-BW_WINDOW_ROUNDS = CYCLE_LEN + 2
 MIN_RTT_WINDOW_SEC = 10
 PROBE_RTT_MS = 200
 CWND_MIN_TARGET = 4  # a receiver that ACKs every other segment needs two pairs
@@ -72,25 +67,10 @@ FULL_BW_ROUNDS = 3
 MIN_TSO_RATE_BPS = 1_200_000  # bits/s; below it a burst is one segment
 TSO_SEGS_MAX = 0x7F
 
-LT_MIN_ROUNDS = 4
-LT_LOSS_THRESH = 50  # /256: 20 % of the delivered
-LT_BW_RATIO = GAIN_UNIT // 8  # /256: two intervals agree within 1/8 ...
-LT_BW_DIFF = 4000 // 8  # ... or 4 kbit/s (in bytes/s)
-LT_USE_ROUNDS = 48
 
-
-class BBR2016(LinuxController):
+class BBR2016(BBR1Model):
     """BBR of Linux 4.12; see the module's header."""
 
-    golden_names = {
-        "s_bw": "bw_v[0]",
-        "s_bw1": "bw_v[1]",
-        "s_bw2": "bw_v[2]",
-        "s_bw0_t": "bw_t[0]",
-        "s_bw1_t": "bw_t[1]",
-        "s_bw2_t": "bw_t[2]",
-        "s_round_count": "rtt_cnt",
-    }
     states = ("STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT")
     transitions = {
         ("STARTUP", "DRAIN"): "bw grew less than 25 % in 3 rounds",
@@ -103,18 +83,7 @@ class BBR2016(LinuxController):
         ("PROBE_RTT", "STARTUP"): "the same, but the pipe was never full",
     }
 
-    mode: int = STARTUP
-    pacing_gain: int = 0
     cwnd_gain: int = 0
-    # The model of the path.
-    bw_v = ints(3)
-    bw_t = ints(3)
-    min_rtt_us: int = 0
-    min_rtt_stamp: int = 0
-    # Rounds: one ends when a segment sent after the end of the last one is delivered.
-    rtt_cnt: int = 0
-    round_start: int = 0
-    next_rtt_delivered: int = 0
     # STARTUP's plateau.
     full_bw: int = 0
     full_bw_cnt: int = 0
@@ -130,16 +99,7 @@ class BBR2016(LinuxController):
     # Recovery.
     prior_cwnd: int = 0
     prev_ca_state: int = 0
-    packet_conservation: int = 0
     restore_cwnd: int = 0
-    # Policer.
-    lt_is_sampling: int = 0
-    lt_rtt_cnt: int = 0
-    lt_use_bw: int = 0
-    lt_bw: int = 0
-    lt_last_delivered: int = 0
-    lt_last_stamp: int = 0
-    lt_last_lost: int = 0
     tso_segs_goal: int = 0
 
     # ---- entry points ----------------------------------------------------------------------------------------------
@@ -216,24 +176,6 @@ class BBR2016(LinuxController):
 
     # ---- rates and windows -----------------------------------------------------------------------------------------
 
-    def max_bw(self):
-        """Windowed maximum of the delivery rate [Linux412] bbr_max_bw."""
-        return self.bw_v[0]
-
-    def bw(self):
-        """Estimate in use: the policer's rate, if there seems to be one [Linux412] bbr_bw."""
-        if self.lt_use_bw != 0:
-            return self.lt_bw
-        return self.max_bw()
-
-    def rate_bytes_per_sec(self, ack, rate, gain):
-        """Convert segments/us << 24 to bytes/s [Linux412] bbr_rate_bytes_per_sec.
-
-        Counts headers as bytes to be paced; the product wraps at 64 bits above about 200 Gbit/s * gain.
-        """
-        scaled = (rate * (ack.mss + MTU_HEADERS) * gain) >> GAIN_SCALE
-        return u64_shr(u64(scaled * USEC_PER_SEC), BW_SCALE)
-
     def init_pacing_rate(self, ack):
         """Pace the initial window over the handshake's RTT, or 1 ms if it is unknown [Linux412] bbr_init."""
         rtt_us = ack.srtt_us8 >> 3
@@ -261,17 +203,6 @@ class BBR2016(LinuxController):
     def set_tso_segs_goal(self, ack):
         """Keep the burst size until the next ACK [Linux412] bbr_set_tso_segs_goal."""
         self.tso_segs_goal = self.tso_segs(ack)
-
-    def bdp(self, bw, gain):
-        """Segments of gain * bw * min_rtt, rounded up; the initial window without an RTT [Linux412] bbr_target_cwnd."""
-        if self.min_rtt_us == U32_MAX:
-            return TCP_INIT_CWND
-        scaled = u64_shr(u64(u64(bw * self.bdp_rtt_us()) * gain), GAIN_SCALE)
-        return u32((scaled + BW_UNIT - 1) >> BW_SCALE)
-
-    def bdp_rtt_us(self):
-        """Delay of the bandwidth-delay product: the least RTT; `compensation` adds jitter."""
-        return self.min_rtt_us
 
     def quantization_budget(self, ack, cwnd):
         """Add three bursts (qdisc, sender's and receiver's offload) and make it even, for delayed ACKs."""
@@ -369,12 +300,6 @@ class BBR2016(LinuxController):
         if elapsed <= 0 or ticks >= 0x7FFFFFFF // (USEC_PER_SEC // self.hz):
             elapsed = jiffies_to_usecs(ticks, self.hz)
         return u32(elapsed)
-
-    def delivered_jiffies(self, ack):
-        """Tick of the last delivery, 0 before the first [Linux412] tp->delivered_mstamp.stamp_jiffies."""
-        if ack.delivered_mstamp_us == 0:
-            return 0
-        return jiffies_at(ack.jiffies, ack.now_us, ack.delivered_mstamp_us, self.hz)
 
     def in_flight_at_departure(self, ack, in_flight):
         """What counts as in flight; later releases subtract what pacing still holds back."""
@@ -499,111 +424,3 @@ class BBR2016(LinuxController):
     def end_idle_restart(self, ack):
         """Any ACK ends it."""
         self.idle_restart = 0
-
-    # ---- bandwidth -------------------------------------------------------------------------------------------------
-
-    def update_bw(self, ack):
-        """Count rounds and feed the bandwidth filter [Linux412] bbr_update_bw."""
-        self.round_start = 0
-        if ack.rs_delivered < 0 or ack.rs_interval_us <= 0:
-            return
-        if not before(ack.rs_prior_delivered, self.next_rtt_delivered):
-            self.next_rtt_delivered = ack.delivered
-            self.rtt_cnt = u32(self.rtt_cnt + 1)
-            self.round_start = 1
-            self.packet_conservation = 0
-        self.lt_bw_sampling(ack, ack.rs_losses, ack.rs_is_app_limited)
-        bw = self.delivery_rate(ack)
-        # An app-limited sample shows the application, not the path: it counts only when it raises the estimate.
-        if ack.rs_is_app_limited == 0 or bw >= self.bw_v[0]:
-            running_max(self.bw_v, self.bw_t, BW_WINDOW_ROUNDS, self.rtt_cnt, u32(bw))
-
-    def delivery_rate(self, ack):
-        """Segments/us << 24; do_div() takes the interval as a u32."""
-        return ack.rs_delivered * BW_UNIT // u32(ack.rs_interval_us)
-
-    # ---- policer ---------------------------------------------------------------------------------------------------
-
-    def lt_bw_sampling(self, ack, losses, is_app_limited):
-        """Look for a token-bucket policer: an interval is 4 to 16 rounds from loss to loss, with 20 % lost.
-
-        [Linux412] bbr_lt_bw_sampling. Starting and ending at a loss means starting and ending with an empty bucket.
-        """
-        if self.lt_use_bw != 0:
-            self.count_lt_rounds(ack)
-            return
-        if self.lt_is_sampling == 0:
-            if losses == 0:
-                return
-            self.reset_lt_bw_sampling_interval(ack)
-            self.lt_is_sampling = 1
-        if is_app_limited != 0:
-            self.reset_lt_bw_sampling(ack)
-            return
-        if self.round_start != 0:
-            self.lt_rtt_cnt = self.lt_rtt_cnt + 1
-        if self.lt_rtt_cnt < LT_MIN_ROUNDS:
-            return
-        if self.lt_rtt_cnt > 4 * LT_MIN_ROUNDS:
-            self.reset_lt_bw_sampling(ack)
-            return
-        if losses == 0:
-            return
-        lost = u32(ack.lost - self.lt_last_lost)
-        delivered = u32(ack.delivered - self.lt_last_delivered)
-        if delivered == 0 or u32(lost << GAIN_SCALE) < u32(LT_LOSS_THRESH * delivered):
-            return
-        self.close_lt_interval(ack, delivered)
-
-    def count_lt_rounds(self, ack):
-        """Obey the policer's rate for 48 rounds of PROBE_BW, then look again."""
-        if self.mode == PROBE_BW and self.round_start != 0:
-            self.lt_rtt_cnt = self.lt_rtt_cnt + 1
-            if self.lt_rtt_cnt >= LT_USE_ROUNDS:
-                self.reset_lt_bw_sampling(ack)
-                self.enter_probe_bw(ack)
-
-    def close_lt_interval(self, ack, delivered):
-        """Compute the interval's rate; its length is known in jiffies only."""
-        ticks = s32(self.delivered_jiffies(ack) - self.lt_last_stamp)
-        if ticks < 1:
-            return
-        interval_us = s32(jiffies_to_usecs(ticks, self.hz))
-        if interval_us < 1:  # wrapped: far too long
-            self.reset_lt_bw_sampling(ack)
-            return
-        self.lt_bw_interval_done(ack, u32(delivered * BW_UNIT // interval_us))
-
-    def lt_bw_interval_done(self, ack, bw):
-        """Two intervals of the same rate are a policer [Linux412] bbr_lt_bw_interval_done."""
-        if self.lt_bw != 0:
-            difference = u32(abs(s32(bw - self.lt_bw)))
-            if (
-                u32(difference * GAIN_UNIT) <= u32(LT_BW_RATIO * self.lt_bw)
-                or self.rate_bytes_per_sec(ack, difference, GAIN_UNIT) <= LT_BW_DIFF
-            ):
-                self.lt_bw = u32(bw + self.lt_bw) >> 1
-                self.lt_use_bw = 1
-                self.pacing_gain = GAIN_UNIT
-                self.lt_rtt_cnt = 0
-                return
-        self.lt_bw = bw
-        self.reset_lt_bw_sampling_interval(ack)
-
-    def reset_lt_bw_sampling(self, ack):
-        """Forget the policer [Linux412] bbr_reset_lt_bw_sampling."""
-        self.lt_bw = 0
-        self.lt_use_bw = 0
-        self.lt_is_sampling = 0
-        self.reset_lt_bw_sampling_interval(ack)
-
-    def reset_lt_bw_sampling_interval(self, ack):
-        """Start a new interval here [Linux412] bbr_reset_lt_bw_sampling_interval."""
-        self.lt_last_stamp = self.lt_stamp(ack)
-        self.lt_last_delivered = ack.delivered
-        self.lt_last_lost = ack.lost
-        self.lt_rtt_cnt = 0
-
-    def lt_stamp(self, ack):
-        """Clock of the long-term intervals: jiffies."""
-        return self.delivered_jiffies(ack)

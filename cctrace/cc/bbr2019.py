@@ -21,24 +21,18 @@ Sources: [Linux54] net/ipv4/tcp_bbr.c.   Differs from bbr2016:
 """
 
 from cctrace.cc.base import ints
-from cctrace.cc.bbr2016 import (
-    BBR2016,
+from cctrace.cc.bbr1_model import (
     BW_SCALE,
     BW_UNIT,
-    CWND_GAIN,
-    CWND_MIN_TARGET,
-    CYCLE_GAINS,
     CYCLE_LEN,
-    CYCLE_RAND,
     DRAIN,
-    DRAIN_GAIN,
     GAIN_SCALE,
     GAIN_UNIT,
-    HIGH_GAIN,
     PROBE_BW,
     PROBE_RTT,
     STARTUP,
 )
+from cctrace.cc.bbr2016 import BBR2016, CWND_GAIN, CWND_MIN_TARGET, CYCLE_GAINS, CYCLE_RAND, DRAIN_GAIN, HIGH_GAIN
 from cctrace.cc.cmath import U32_MAX, s32, u16, u32, u64, u64_lt, u64_shr
 from cctrace.cc.linux import (
     CA_RECOVERY,

@@ -15,7 +15,7 @@ Sources: [Linux61] net/ipv4/tcp_bbr.c.   Differs from bbr2019:
 * a delivery rate's interval may exceed 32 bits.
 """
 
-from cctrace.cc.bbr2016 import BW_UNIT
+from cctrace.cc.bbr1_model import BW_UNIT
 from cctrace.cc.bbr2019 import BBR2019
 
 

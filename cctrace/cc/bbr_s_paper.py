@@ -22,7 +22,8 @@ released `bbr_s` in: window in rounds, also before 100 samples, also for the BDP
 """
 
 from cctrace.cc.base import Param, ints
-from cctrace.cc.bbr2016 import BBR2016, BW_WINDOW_ROUNDS
+from cctrace.cc.bbr1_model import BW_WINDOW_ROUNDS
+from cctrace.cc.bbr2016 import BBR2016
 from cctrace.cc.cmath import u32
 
 MAX_SAMPLES = 256

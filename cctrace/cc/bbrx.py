@@ -29,7 +29,8 @@ The learning agent that retunes a bin sets `beta` (and `k`), which then hold in 
 """
 
 from cctrace.cc.base import Param
-from cctrace.cc.bbr2016 import BBR2016, BW_UNIT, DRAIN_GAIN, GAIN_UNIT
+from cctrace.cc.bbr1_model import BW_UNIT, GAIN_UNIT
+from cctrace.cc.bbr2016 import BBR2016, DRAIN_GAIN
 from cctrace.cc.cmath import U32_MAX
 
 # Table I, rows of Rmin by columns of C.

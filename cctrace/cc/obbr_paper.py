@@ -37,7 +37,8 @@ intervals; bursts on top of g * BDP; STARTUP keeps its gain; g survives PROBE_RT
 """
 
 from cctrace.cc.base import Param, ints
-from cctrace.cc.bbr2016 import BBR2016, BW_WINDOW_ROUNDS, GAIN_UNIT, PROBE_BW, PROBE_RTT
+from cctrace.cc.bbr1_model import BW_WINDOW_ROUNDS, GAIN_UNIT, PROBE_BW, PROBE_RTT
+from cctrace.cc.bbr2016 import BBR2016
 from cctrace.cc.cmath import U32_MAX, s32, u32
 from cctrace.cc.filters import reset_filter, running_max
 from cctrace.cc.linux import USEC_PER_MSEC

@@ -16,7 +16,8 @@ Sources: [Kumar19] §IV. The paper gives no code. Chosen here:
 """
 
 from cctrace.cc.base import Param
-from cctrace.cc.bbr2016 import BBR2016, BW_UNIT
+from cctrace.cc.bbr1_model import BW_UNIT
+from cctrace.cc.bbr2016 import BBR2016
 from cctrace.cc.bbr2019 import BBR2019
 from cctrace.cc.linux import USEC_PER_SEC
 
