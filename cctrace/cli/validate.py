@@ -1,0 +1,39 @@
+"""`cctrace validate`: how far reconstruction agrees with the kernel's own account of recorded flows."""
+
+from pathlib import Path
+
+import click
+
+from cctrace.cli.common import command_options, paths, print_json, print_table, progress
+
+
+@click.command(short_help="Compare reconstructed flows with the kernel's tcp_info.")
+@paths("recordings", "RECORDING...")
+@command_options()
+def validate(recordings, as_json):
+    """Compare what is reconstructed from sender.pcap with tcpinfo.csv, for each recording (a folder).
+
+    Exit status 1 if a figure is missed.
+    """
+    from cctrace import validate as validation
+
+    results = []
+    with progress("validating") as show:
+        for folder in recordings:
+            show(str(folder))
+            results += [(Path(folder).name, agreement) for agreement in validation.validate(folder)]
+    if as_json:
+        print_json([{"recording": name, **agreement.as_dict()} for name, agreement in results])
+    else:
+        print_table(
+            ("recording", "flow", "polls", "in stalls", "figure", "agrees %", "needs %", ""),
+            [row for name, agreement in results for row in _rows(name, agreement)],
+        )
+    return 0 if all(figure.met for _, agreement in results for figure in agreement.figures) else 1
+
+
+def _rows(name, agreement):
+    for figure in agreement.figures:
+        share, need = f"{100 * figure.share:.2f}", f"{100 * figure.need:g}"
+        verdict = "" if figure.met else "missed"
+        yield name, agreement.flow.key[1], figure.polls, agreement.set_aside, figure.name, share, need, verdict

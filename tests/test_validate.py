@@ -1,0 +1,76 @@
+"""The reconstruction agrees with the kernel on the recordings that ship with cctrace."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from cctrace import cli, datasets
+from cctrace.errors import FormatError
+from cctrace.validate import _inside, stalls, validate
+
+RECORDINGS = sorted(datasets.catalogue())
+
+
+@pytest.fixture(scope="module", params=RECORDINGS)
+def agreement(request):
+    return validate(datasets.path(request.param))[0]
+
+
+def test_every_figure_that_must_be_exact_is(agreement):
+    """Counters follow from sequence numbers and the kernel's counting rules alone: no clock blurs them."""
+    for figure in agreement.figures:
+        if figure.name in ("total_retrans", "delivered", "bytes_acked", "unacked"):
+            assert figure.met, figure
+
+
+def test_recovery_is_the_kernels_recovery(agreement):
+    disturbed = agreement.kernel["ca_state"] != 0
+    for name in ("ca_state", "sacked", "lost", "retrans"):
+        share = agreement.agrees(name)[disturbed].mean() if disturbed.any() else 1.0
+        assert share >= 0.9, name
+
+
+def test_no_retransmission_lacks_an_explanation(agreement):
+    assert agreement.as_dict()["unexplained_retransmissions"] == 0
+
+
+def test_validate_prints_every_figure_and_its_verdict(capsys):
+    status = cli.main(["validate", str(datasets.path("loss_cubic_1pct")), "--json"])
+    (result,) = json.loads(capsys.readouterr().out)
+    assert result["recording"] == "loss_cubic_1pct"
+    assert result["figures"]["delivered"]["share"] == 1.0
+    assert status == (0 if all(f["met"] for f in result["figures"].values()) else 1)
+
+
+def test_a_planted_disagreement_is_found(tmp_path):
+    """One byte of the kernel's counters changed in every poll: `delivered` must no longer agree."""
+    folder = tmp_path / "recording"
+    shutil.copytree(datasets.path("loss_cubic_1pct"), folder)
+    import zstandard
+
+    name = folder / "tcpinfo.csv.zst"
+    lines = zstandard.ZstdDecompressor().stream_reader(name.read_bytes()).read().decode().splitlines()
+    at = lines[0].split(",").index("tcpi_delivered")
+    changed = [lines[0]]
+    for line in lines[1:]:
+        cells = line.split(",")
+        cells[at] = str(int(cells[at]) + 1)
+        changed.append(",".join(cells))
+    name.unlink()
+    (folder / "tcpinfo.csv").write_text("\n".join(changed) + "\n")
+    figures = {figure.name: figure for figure in validate(folder)[0].figures}
+    assert figures["delivered"].share == 0.0
+    assert figures["bytes_acked"].share == 1.0
+
+
+def test_a_folder_that_is_no_recording_is_refused(tmp_path):
+    with pytest.raises(FormatError, match=r"no sender\.pcap"):
+        validate(tmp_path)
+
+
+def test_polls_inside_stalls_are_set_aside():
+    intervals = np.array([[10, 20], [40, 50]])
+    assert _inside(np.array([10, 11, 20, 21, 45, 51]), intervals).tolist() == [False, True, True, False, True, False]
+    assert len(stalls(datasets.path("jitter_bbr_sd2ms"))) == 4  # scenario.json: intervals_over_4ms
