@@ -428,7 +428,7 @@ def test_algorithm_2_returns_after_four_cruises_without_a_queue():
 
 
 def test_without_the_dual_mode_it_never_falls_back():
-    assert end_cruises(cruising(BBR2PlusPaper, switch_to_bbr2_thresh=0), 10, 80_000).cc.fast_conv_on
+    assert end_cruises(cruising(BBR2PlusPaper, eta1=0), 10, 80_000).cc.fast_conv_on
 
 
 def test_fallen_back_it_probes_as_bbr2():

@@ -13,15 +13,15 @@ ProbeUp". With MinRTT the least RTT of a round, and RTprop = min_rtt:
     Algorithm 3 jitter > mu * RTprop  =>  BDP = bw * (RTprop + jitter),   mu = 0.5 (`compensation`)
     Losses      above alpha = 20 % of a probe set inflight_hi (section 5.1), beta = 0.3
 
-Parameters: `loss_thresh` alpha, `preup_rtt_thresh` and `probe_again_thresh` gamma - 1, `advance_rtt_thresh` theta,
-`switch_rtt_high` and `_low` lambda - 1, `switch_to_bbr2_thresh` eta_1 (0: without the dual mode, Fig. 19a),
-`switch_to_bbr2p_thresh` eta_2, `jitter_thresh` mu.
+Parameters have the paper's names; alpha is BBRv2's `loss_thresh`, and `eta1=0` is the variant without the dual mode
+(Fig. 19a).
 
 Left open by the paper, and chosen here:
 
 * a round is the packet-timed round of BBRv2, and MinRTT_curr at its end is complete; so judged, a try compares the
   round that shows PRE_UP's packets with the one before. Its *first* packet meets no queue of the try's own making, so
-  the minimum grows only where the queue already stood or grew in steps: tries seldom fail on an empty path;
+  the minimum grows only where a queue already stood: on an empty path tries seldom fail, UP comes, and POST_UP ends
+  it. (The module compares smoothed RTTs, which do grow; the paper's Fig. 15a shows its tries fail);
 * when "the end of ProbeUp" is judged: after POST_UP, as in the module, because only then ACKs of the packets of UP
   have come; MinRTT_curr is reset on entering POST_UP, lest the round before UP decide;
 * the end of a probe still advances the bandwidth filter as in BBRv2: Algorithm 1 is only an addition to it. The module
@@ -37,36 +37,38 @@ the two modes compare (RTprop alone, at the end of the cruise), compensation wit
 """
 
 from cctrace.cc.base import Param
+from cctrace.cc.bbr2 import BBR2
 from cctrace.cc.bbr2_model import CRUISE, PROBE_BW, UNSET
 from cctrace.cc.bbr2plus import BBR2Plus
 from cctrace.cc.compensation import COMPENSATION, JitterCompensation
 
 NO_RTT_YET = UNSET - 1  # of a round; UNSET means none of the connection
 
-_RELEASE_ONLY = ("rtt_error_us", "advance_rounds", "rtt_comp_on")
-_SHARED = {name: param for name, param in BBR2Plus.params.items() if name not in _RELEASE_ONLY}
+_KEPT = (*BBR2.params, "pre_up_pacing_gain", "down_slightly_pacing_gain", "probe_cycle_base", "probe_cycle_random")
 
 
 class BBR2PlusPaper(JitterCompensation, BBR2Plus):
     """BBRv2+ by its paper; see the module's docstring for what the paper leaves open."""
 
-    params = (
-        _SHARED
-        | COMPENSATION
-        | {
-            "loss_thresh": Param(0.2, 0.0, 1.0, "loss rate of a probe that went too far: alpha [Yang22] section 5.1"),
-            "advance_rtt_thresh": Param(1.1, 1.0, 4.0, "MinRTT over RTprop that expires bandwidth: theta [Yang22]"),
-        }
-    )
+    params = {name: BBR2Plus.params[name] for name in _KEPT} | {
+        "loss_thresh": Param(0.2, 0.0, 1.0, "loss rate of a probe that went too far: alpha [Yang22] section 5.1"),
+        "gamma": Param(1.02, 1.0, 10.0, "growth of MinRTT that fails a try or ends probing [Yang22] section 4.2"),
+        "theta": Param(1.1, 1.0, 10.0, "MinRTT over RTprop that expires bandwidth [Yang22] Algorithm 1"),
+        "lambda1": Param(1.1, 1.0, 10.0, "MinRTT of a cruise over RTprop: a queue is kept full [Yang22] Algorithm 2"),
+        "lambda2": Param(1.05, 1.0, 10.0, "MinRTT of a cruise over RTprop: no longer [Yang22] Algorithm 2"),
+        "eta1": Param(2, 0, 1000, "such cruises in a row that switch to BBRv2; 0 no dual mode [Yang22] Algorithm 2"),
+        "eta2": Param(4, 1, 1000, "such cruises in a row that switch back [Yang22] Algorithm 2"),
+        **COMPENSATION,
+    }
 
     # --- section 4.2: ProbeTry, ProbeUp, Algorithm 1 ----------------------------------------------------------------
     def is_try_ok(self):
         """Whether the try's round shows no more queue than the round before [Yang22] section 4.2."""
-        return self.curr_round_min_rtt_us <= (1.0 + self.preup_rtt_thresh) * self.last_round_min_rtt_us
+        return self.curr_round_min_rtt_us <= self.gamma * self.last_round_min_rtt_us
 
     def is_probe_ok(self):
         """Whether probing has built no queue, so that there may be more [Yang22] section 4.2."""
-        return self.curr_round_min_rtt_us <= (1.0 + self.probe_again_thresh) * self.mrtt_before_probe
+        return self.curr_round_min_rtt_us <= self.gamma * self.mrtt_before_probe
 
     def start_bw_probe_post_up(self, ack):
         """The RTTs that show the probe come from now on."""
@@ -77,7 +79,7 @@ class BBR2PlusPaper(JitterCompensation, BBR2Plus):
     def try_to_advance_bw_filter(self):
         """A round well above RTprop: the bandwidth has dropped [Yang22] Algorithm 1."""
         known = self.curr_round_min_rtt_us < NO_RTT_YET
-        if known and self.curr_round_min_rtt_us > self.advance_rtt_thresh * self.min_rtt_us:
+        if known and self.curr_round_min_rtt_us > self.theta * self.min_rtt_us:
             self.advance_bw_hi_filter()
 
     def end_bw_cycle(self):
@@ -87,7 +89,7 @@ class BBR2PlusPaper(JitterCompensation, BBR2Plus):
     # --- section 4.3: dual mode -------------------------------------------------------------------------------------
     def start_bw_probe_refill(self, ack, bw_probe_up_rounds):
         """A cruise ends here: choose the mode, and probe unless that means a restart [Yang22] Algorithm 2."""
-        if self.cycle_idx == CRUISE and self.switch_to_bbr2_thresh > 0 and self.mrtt_in_cruise != UNSET:
+        if self.cycle_idx == CRUISE and self.eta1 > 0 and self.mrtt_in_cruise != UNSET:
             self.choose_mode()
         if self.mode == PROBE_BW:
             super().start_bw_probe_refill(ack, bw_probe_up_rounds)
@@ -99,12 +101,12 @@ class BBR2PlusPaper(JitterCompensation, BBR2Plus):
     def choose_mode(self):
         """Compare the cruise's least RTT with RTprop [Yang22] Algorithm 2."""
         if self.fast_conv_on:
-            filling = self.mrtt_in_cruise > (1.0 + self.switch_rtt_high) * self.min_rtt_us
-            if self.count_cruise(filling) >= self.switch_to_bbr2_thresh:
+            filling = self.mrtt_in_cruise > self.lambda1 * self.min_rtt_us
+            if self.count_cruise(filling) >= self.eta1:
                 self.fall_back()
         else:
-            empty = self.mrtt_in_cruise <= (1.0 + self.switch_rtt_low) * self.min_rtt_us
-            if self.count_cruise(empty) >= self.switch_to_bbr2p_thresh:
+            empty = self.mrtt_in_cruise <= self.lambda2 * self.min_rtt_us
+            if self.count_cruise(empty) >= self.eta2:
                 self.fast_conv_on = True
                 self.cruise_round_of_mrtt_change = 0
 

@@ -24,7 +24,7 @@ from cctrace.cc.cmath import u32
 from cctrace.cc.filters import running_max
 
 JITTER_WIN = 4  # rounds
-COMPENSATION = {"jitter_thresh": Param(0.5, 0.0, 10.0, "jitter that calls for compensation, min_rtt (mu) [Yang22]")}
+COMPENSATION = {"mu": Param(0.5, 0.0, 10.0, "jitter that calls for compensation, min_rtt [Yang22] section 4.4")}
 
 
 class JitterCompensation:
@@ -43,7 +43,7 @@ class JitterCompensation:
 
     def bdp_rtt_us(self):
         """RTprop as the path would show it without luck [Yang22] Algorithm 3."""
-        if self.jitter_v[0] > self.jitter_thresh * self.min_rtt_us:
+        if self.jitter_v[0] > self.mu * self.min_rtt_us:
             return u32(self.min_rtt_us + self.jitter_v[0])
         return self.min_rtt_us
 
