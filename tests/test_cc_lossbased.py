@@ -242,14 +242,18 @@ def test_acks_further_apart_than_2_ms_are_no_train_and_windows_below_16_are_left
     assert train_length_ms(in_slow_start(cls, cwnd=15), 500) is None
 
 
-def test_without_a_pacing_rate_no_burst_is_allowed_for():
+def test_a_burst_takes_its_time_at_the_pacing_rate_or_at_the_one_the_stack_would_note():
     stack = in_slow_start(Cubic6)
     stack.cc.pacing_rate = 0
-    assert stack.cc.burst_us() == 0
-    stack.cc.pacing_rate = -1
-    assert stack.cc.burst_us() == 0
+    assert stack.cc.burst_us(stack.ack) == 0
     stack.cc.pacing_rate = 65536 * 4 * 5000
-    assert stack.cc.burst_us() == 200
+    assert stack.cc.burst_us(stack.ack) == 200
+    stack.cc.pacing_rate = -1
+    assert stack.cc.burst_us(stack.ack) == 0  # no RTT yet
+    stack.cc.snd_cwnd, stack.ack.srtt_us8 = 1000, 8 * 1_000
+    assert stack.cc.burst_us(stack.ack) == 65536 * 4 * 1_000 // (1000 * 1448 * 2)  # 200 % of cwnd / srtt
+    stack.cc.snd_ssthresh, stack.ack.packets_out = 1999, 1500
+    assert stack.cc.burst_us(stack.ack) == 65536 * 4 * 1_000 * 10 // (1500 * 1448 * 12)  # 120 % of what is out
 
 
 @pytest.mark.parametrize("cls", CUBICS)

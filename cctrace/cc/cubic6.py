@@ -13,8 +13,8 @@ Sources: [Linux614] net/ipv4/tcp_cubic.c, include/net/tcp.h.   Differs from cubi
 * a round ends with the ACK that passes its end, below 16 segments and where cwnd is not the limit as well;
 * the stack remembers for a round that cwnd was the limit.
 
-No golden vectors exist; it is checked on recordings. Whether the socket paces (an fq qdisc or SO_MAX_PACING_RATE;
-the kernel's sk_pacing_status) is the parameter `paced`, 0 by default, as for a socket without either.
+No golden vectors exist; recordings of 6.18 agree in where slow start ends. Whether the socket paces (an fq qdisc or
+SO_MAX_PACING_RATE; the kernel's sk_pacing_status) is the parameter `paced`, 0 by default, as for one without either.
 """
 
 from cctrace.cc.base import Param
@@ -31,6 +31,7 @@ from cctrace.cc.linux import GSO_MAX_SIZE, USEC_PER_MSEC, USEC_PER_SEC, before
 HYSTART_ACK_DELTA_US = 2000
 HYSTART_DELAY_MIN_US = 4000
 HYSTART_DELAY_MAX_US = 16000
+UNSET_RATE = -1  # ~0UL: where nothing set or observed the pacing rate, it is computed as the stack would
 
 
 class Cubic6(Cubic):
@@ -73,12 +74,24 @@ class Cubic6(Cubic):
         super().start_hystart_round(ack)
         self.curr_rtt = U32_MAX
 
-    def burst_us(self):
+    def burst_us(self, ack):
         """Time of four of the largest bursts at the pacing rate, at most 1 ms [Linux614] hystart_ack_delay."""
-        if self.pacing_rate == 0:
+        rate = self.pacing_rate
+        if rate == UNSET_RATE:
+            rate = self.stack_pacing_rate(ack)
+        if rate == 0:
             return 0
-        burst_us = u64_div(GSO_MAX_SIZE * 4 * USEC_PER_SEC, self.pacing_rate)
-        return min(burst_us, USEC_PER_MSEC)
+        return min(u64_div(GSO_MAX_SIZE * 4 * USEC_PER_SEC, rate), USEC_PER_MSEC)
+
+    def stack_pacing_rate(self, ack):
+        """Rate that the stack notes for a controller that sets none, paced or not [Linux614] tcp_update_pacing_rate."""
+        if ack.srtt_us8 == 0:
+            return UNSET_RATE
+        percent = 120
+        if self.snd_cwnd < self.snd_ssthresh // 2:
+            percent = 200
+        window = max(self.snd_cwnd, ack.packets_out)
+        return ack.mss * (USEC_PER_SEC // 100 * 8) * percent * window // ack.srtt_us8
 
     def run_hystart(self, ack, delay):
         """Look for the two signs [Linux614] hystart_update."""
@@ -91,7 +104,7 @@ class Cubic6(Cubic):
         now = self.clock(ack)
         if s32(now - self.last_ack) <= HYSTART_ACK_DELTA_US:
             self.last_ack = now
-            threshold = u32(self.delay_min + self.burst_us())
+            threshold = u32(self.delay_min + self.burst_us(ack))
             if self.paced == 0:
                 threshold = threshold >> 1
             if u32(now - self.round_start) > threshold:
