@@ -11,8 +11,6 @@ It follows google/bbr's v2alpha, with a millisecond clock, bytes, float gains an
 
 Quirks, kept because they decide:
 
-* the loss threshold compares lost *packets* with 2 % of the *bytes* in flight, so inflight is practically never "too
-  high": STARTUP does not leave on loss and inflight_hi keeps its initial "unlimited".
 * both lower bounds and the BDP pass through floats and lose all but 24 bits, even where the maximum of two integers is
   taken (the bound of a float and an integer is a float in C).
 * before the first RTT sample the pacing rate assumes an RTT of 1 s (`quic_bbr`: 1 ms).
@@ -283,7 +281,7 @@ class QuicBBR2(QuicController):
         return max(self.inflight_hi - headroom, MIN_WINDOW)
 
     def is_inflight_too_high(self, ack):  # [ngx_bbr2] ngx_bbr2_is_inflight_too_high
-        """Whether the loss rate is; quirk: packets lost against 2 % of the bytes in flight."""
+        """Whether more than 2 % of what was in flight at the sampled packet's send was lost since."""
         if ack.smp_lost_pkts > 0 and ack.smp_tx_in_flight:
             return ack.smp_lost_pkts > float_to_u32(f32(f32(u32(ack.smp_tx_in_flight)) * LOSS_THRESH))
         return False

@@ -101,3 +101,147 @@ def staggered(rows, place):
     room = np.empty(rows * 8 + 2 * page, dtype=np.uint8)
     start = -room.ctypes.data % page + place * 3 * line % page
     return room[start : start + rows * 8].view(np.int64)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A TCP event stream as the QUIC stack of oBBR would have sampled it.
+_MAX_ACK_DELAY_MS = 25  # [RFC9002] 6.2.1, added to the persistent-congestion duration
+_PERSISTENT_CONGESTION = 3  # [RFC9002] 7.6.1 kPersistentCongestionThreshold
+
+
+def quic_view(events):
+    """Return a TCP event stream as the controllers of nginx-quic would have sampled it, in milliseconds and bytes.
+
+    Parameters
+    ----------
+    events : Events
+        Of a recorded or simulated TCP flow.
+
+    Returns
+    -------
+    View
+        Of kind "quic". `rand0` ... are unknown and 0; `app_limited` is carried by the controller.
+
+    Notes
+    -----
+    ==================  ==============================================================================================
+    call                when
+    ==================  ==============================================================================================
+    init                the handshake is complete; the sampler is empty
+    on_lost             the sender's TCP marks a segment lost; `arg` is when it was sent
+    reset_cwnd          the losses that one ACK reveals span the duration of persistent congestion [RFC9002] 7.6
+    on_ack              an ACK completes a rate sample that is no shorter than the minimum RTT
+    restart_from_idle   sending starts with nothing in flight, and the last sample was app-limited
+    ==================  ==============================================================================================
+
+    Segments count as MSS bytes, without the SYN; clocks are cut to whole milliseconds *before* they are subtracted,
+    as in the source, so that an RTT of 40.2 ms is 40 or 41. An RTT holds until the next. The smoothed RTT is TCP's, of
+    finer resolution than nginx's. Losses are those that TCP's rules detected: a timeout marks all that is in flight,
+    where QUIC would have waited for the next ACK.
+
+    An event stream does not show when a lost or retransmitted segment was sent, only how much had been delivered by
+    then: it counts as sent when that was reached, at most one ACK interval too early.
+    """
+    columns, sent_ms = _quic_columns(events)
+    kind, code = events["event"], schema.LINUX_EVENTS
+    sampled = (kind == code["on_ack"]) & (events["rs_interval_us"] > 0)
+    sampled &= columns["smp_interval_ms"] >= columns["smp_min_rtt_ms"]
+    last_limited = np.zeros(len(events), np.int64)
+    last_limited[1:] = _latest(columns["smp_is_app_limited"], sampled, 0)[:-1]
+    starts = (kind == code["cwnd_event"]) & (events["arg"] == schema.CWND_EVENTS.index("TX_START"))
+    calls = {
+        "init": np.flatnonzero(kind == code["init"]),
+        "on_lost": np.flatnonzero(kind == code["skb_marked_lost"]),
+        "on_ack": np.flatnonzero(sampled),
+        "restart_from_idle": np.flatnonzero(starts & (last_limited != 0)),
+    }
+    calls["reset_cwnd"] = _persistent_congestion(events, sent_ms, calls["on_lost"], calls["on_ack"])
+    row = np.concatenate(list(calls.values()))
+    event = np.concatenate([np.full(len(rows), schema.QUIC_EVENTS[name]) for name, rows in calls.items()])
+    order = np.argsort(row, kind="stable")  # a reset follows the loss it is placed at
+    row, event = row[order], event[order]
+    taken = {name: values[row] for name, values in columns.items()}
+    taken["arg"] = np.select(
+        [event == schema.QUIC_EVENTS["on_lost"], event == schema.QUIC_EVENTS["restart_from_idle"]],
+        [sent_ms[row], taken["cg_delivered"]],
+    )
+    for name in taken:
+        if name.startswith("smp_"):
+            taken[name][event == schema.QUIC_EVENTS["init"]] = 0
+    unknown = [name for name in _SCHEMA["quic"] if name.startswith("rand")]
+    return View("quic", event, taken | dict.fromkeys(unknown, np.zeros(len(row), np.int64)), unknown=unknown)
+
+
+def _quic_columns(events):
+    """Return the QUIC columns of every row of the stream, and the send time (ms) of the row's segment."""
+    now_us = events.now_us
+    now_ms = now_us // 1000
+    mss, segments = events["mss"].astype(np.int64), _nonnegative(events)
+    in_flight = segments["packets_out"] - segments["sacked_out"] - segments["lost_out"] + segments["retrans_out"]
+    delivered, prior = segments["delivered"] - 1, np.maximum(segments["rs_prior_delivered"] - 1, 0)
+    is_loss = events["event"] == schema.LINUX_EVENTS["skb_marked_lost"]
+    has_rtt = ~is_loss & (events["rs_rtt_us"] >= 0)
+    # Where no RTT tells, a segment was sent no earlier than what had been delivered by then.
+    reached = np.where(is_loss, segments["skb_tx_delivered"], segments["rs_prior_delivered"])
+    place = np.minimum(np.searchsorted(segments["delivered"], reached), len(events) - 1)
+    sent_ms = np.where(has_rtt, now_us - events["rs_rtt_us"], now_us[place]) // 1000
+    handshake_ms = max(events.meta["handshake_rtt_us"], 0) // 1000
+    rtt_ms = _latest(now_ms - sent_ms, has_rtt, handshake_ms)
+    lowest = np.minimum.accumulate(np.where(has_rtt, rtt_ms, np.iinfo(np.int64).max))
+    columns = {
+        "now_ms": now_ms,
+        "smp_now": now_ms,
+        "smp_prior_delivered": prior * mss,
+        "smp_interval_ms": now_ms - (now_us - np.maximum(events["rs_interval_us"], 0)) // 1000,
+        "smp_delivered": segments["rs_delivered"] * mss,
+        "smp_acked": segments["rs_acked_sacked"] * mss,
+        "smp_in_flight": in_flight * mss,
+        "smp_prior_inflight": segments["rs_prior_in_flight"] * mss,
+        "smp_rtt_ms": rtt_ms,
+        "smp_is_app_limited": segments["rs_is_app_limited"],
+        "smp_loss": segments["rs_losses"] * mss,
+        "smp_total_acked": delivered * mss,
+        "smp_total_loss": segments["lost"] * mss,
+        "smp_srtt_ms": segments["srtt_us8"] // 8000,
+        "smp_min_rtt_ms": np.minimum(lowest, handshake_ms) if handshake_ms else np.where(lowest < 1 << 62, lowest, 0),
+        "smp_po_sent_time": sent_ms,
+        "smp_tx_in_flight": segments["rs_tx_in_flight"] * mss,
+        "smp_lost_pkts": segments["rs_lost"] * mss,
+        "cg_in_flight": in_flight * mss,
+        "cg_delivered": delivered * mss,
+        # The sampled segment itself is in flight after its send.
+        "cg_po_sent": np.maximum(prior + segments["rs_tx_in_flight"] - 1 + segments["rs_prior_lost"], 0) * mss,
+        "cg_start_time": np.full(len(events), now_ms[0] if len(events) else 0),
+        "loss_timer": np.maximum.accumulate(np.where(is_loss, now_ms, 0)),
+    }
+    return columns, sent_ms
+
+
+def _nonnegative(events):
+    """Return the columns of counts as int64, what was not observed as 0."""
+    names = "packets_out sacked_out lost_out retrans_out delivered lost srtt_us8 skb_tx_delivered rs_prior_delivered "
+    names += "rs_delivered rs_acked_sacked rs_prior_in_flight rs_is_app_limited rs_losses rs_tx_in_flight rs_lost "
+    names += "rs_prior_lost"
+    return {name: np.maximum(events[name].astype(np.int64), 0) for name in names.split()}
+
+
+def _latest(values, known, before):
+    """Return, for each row, the value of the last row so far where `known`; `before` the first of them."""
+    last = np.maximum.accumulate(np.where(known, np.arange(len(values)), -1))
+    return np.where(last >= 0, values[last], before)
+
+
+def _persistent_congestion(events, sent_ms, lost, acks):
+    """Return the last lost row of each ACK whose losses establish persistent congestion [RFC9002] 7.6.2."""
+    if not len(lost) or not len(acks):
+        return np.zeros(0, np.int64)
+    time = events["time_ns"]
+    first = np.flatnonzero(np.diff(time[lost], prepend=-1))
+    last = lost[np.append(first[1:], len(lost)) - 1]
+    oldest, newest = np.minimum.reduceat(sent_ms[lost], first), np.maximum.reduceat(sent_ms[lost], first)
+    srtt_ms, var_ms = events["srtt_us8"][last] // 8000, events["mdev_us4"][last] // 4000
+    duration = _PERSISTENT_CONGESTION * (srtt_ms + np.maximum(4 * var_ms, 1) + _MAX_ACK_DELAY_MS)
+    ack = acks[np.minimum(np.searchsorted(acks, last), len(acks) - 1)]
+    revealed = time[ack] == time[last]  # by an ACK, not by a timer
+    between = (sent_ms[ack] >= oldest) & (sent_ms[ack] <= newest)
+    return last[revealed & ~between & (newest - oldest > duration)]
