@@ -1,0 +1,387 @@
+r"""minRTT collapse: why BBR's throughput falls to nothing on a link with delay variation, as equations.
+
+Model ([Kumar19]_, one BBR flow, buffer deep enough never to drop):
+
+    the window is          W = g * BW * RTT_min                       (g = cwnd_gain = 2)
+    one RTT delivers       min(W, RTT_UCAV * BW) packets              (RTT_UCAV: mean RTT without queue)
+    so, each probe cycle,  BW <- BW * min(g * RTT_min, RTT_UCAV) / RTT_UCAV
+
+and the bandwidth estimate decays geometrically as soon as RTT_min < RTT_UCAV / g. RTT_min is the smallest of N samples
+of PROBE_RTT (distribution X, no queue) and M of PROBE_BW (Y, with the queueing delay delta), hence Eqs. (9) and (11).
+
+The paper takes the samples as independent. `cctrace.analytic.dependence` says what that hides, and
+`cctrace.analytic.closedloop` puts it back in.
+
+A distribution here is any object with `logsf(x)` and `mean()` that broadcasts: a frozen `scipy.stats` one,
+`TruncatedNormal` (the paper's) or `Empirical` (measured). Times are microseconds, rates packets per microsecond.
+"""
+
+import numpy as np
+
+from cctrace.analytic.distributions import Affine, TruncatedNormal
+from cctrace.analytic.domain import checked, domain_of, not_negative, positive
+from cctrace.analytic.roots import first_root
+from cctrace.errors import ArgumentError
+
+PAPER_SAMPLES = 10_000  # M and L in Sec. III-E
+PAPER_PROBE_RTT_SAMPLES = 160  # N: 4 packets per RTT of 5 ms for 200 ms
+
+
+def delivery_rate(acked_at_ack, acked_at_send, ack_time, last_ack_time):
+    r"""Delivery rate that the ACK of packet P measures.
+
+    .. math:: d_P = \frac{\mathcal B[t_P] - \mathcal B[t_C]}{t_P - t_C}          \quad\text{Eq. (1) [Kumar19]_}
+
+    Returns
+    -------
+    ndarray, in the unit of `acked_*` per unit of `*_time`.
+    """
+    interval = positive("ack_time - last_ack_time", np.subtract(ack_time, last_ack_time))
+    return np.subtract(acked_at_ack, acked_at_send) / interval
+
+
+def bdp(bandwidth, min_rtt_us):
+    r"""Bandwidth-delay product of the estimates.
+
+    .. math:: BDP_{ini} = BW_{BEP} \times \widehat{RTT}                          \quad\text{Eq. (2) [Kumar19]_}
+    """
+    return not_negative("bandwidth", bandwidth) * not_negative("min_rtt_us", min_rtt_us)
+
+
+def stable_delivery_rate(interdeparture_us):
+    r"""Delivery rate on a link without delay variation.
+
+    .. math:: d_p = \frac{1}{RTT}\frac{RTT}{\Delta t} = \frac{1}{\Delta t}       \quad\text{Eq. (3) [Kumar19]_}
+    """
+    return 1 / positive("interdeparture_us", interdeparture_us)
+
+
+def window_delivery_rate(window, interdeparture_us, mean_rtt_us):
+    r"""Delivery rate over one mean RTT, limited by the window or by pacing.
+
+    .. math:: d^j = \frac{1}{RTT_{UCAV}}\min\Bigl(W_j, \frac{RTT_{UCAV}}{\Delta t_{j-1}}\Bigr)
+                                                                                 \quad\text{Eq. (4) [Kumar19]_}
+    """
+    mean_rtt_us = positive("mean_rtt_us", mean_rtt_us)
+    return np.minimum(window, mean_rtt_us / positive("interdeparture_us", interdeparture_us)) / mean_rtt_us
+
+
+def next_bandwidth(bandwidth, min_rtt_us, mean_rtt_us, cwnd_gain=2.0, extra_us=0.0):
+    r"""Bandwidth estimate one probe cycle later.
+
+    .. math:: BW^j = \frac{1}{RTT_{UCAV}\,\Delta t_{j-1}}\min\bigl(g\,RTT_{min}^{j-1} + e,\; RTT_{UCAV}\bigr)
+                                                                                 \quad\text{Eq. (5) [Kumar19]_}
+
+    with :math:`BW^{j-1} = 1/\Delta t_{j-1}`. The paper has g = 2 and e = 0; `extra_us` is what later versions add to
+    the window, divided by the bandwidth (2019: extra_acked / BW; BBRv2+: its compensation).
+    """
+    mean_rtt_us = positive("mean_rtt_us", mean_rtt_us)
+    window_us = positive("cwnd_gain", cwnd_gain) * not_negative("min_rtt_us", min_rtt_us) + extra_us
+    return bandwidth * np.minimum(window_us, mean_rtt_us) / mean_rtt_us
+
+
+def low_variation_bandwidth(bandwidth):
+    r"""Next bandwidth where :math:`g\,RTT_{min} \ge RTT_{UCAV}`: unchanged.
+
+    .. math:: BW^j = 1/\Delta t_{j-1}                                            \quad\text{Eq. (6) [Kumar19]_}
+    """
+    return not_negative("bandwidth", bandwidth)
+
+
+def high_variation_bandwidth(bandwidth, min_rtt_us, mean_rtt_us, cwnd_gain=2.0):
+    r"""Next bandwidth where :math:`g\,RTT_{min} < RTT_{UCAV}`: a constant factor less.
+
+    .. math:: BW^j = \frac{1}{\Delta t_{j-1}}\frac{g\,RTT_{min}^{j-1}}{RTT_{UCAV}}   \quad\text{Eq. (7) [Kumar19]_}
+    """
+    return bandwidth * cwnd_gain * np.asarray(min_rtt_us) / positive("mean_rtt_us", mean_rtt_us)
+
+
+def bandwidth_trajectory(bandwidth, min_rtts_us, mean_rtt_us, cwnd_gain=2.0, extra_us=0.0):
+    """Bandwidth estimate over probe cycles, Eqs. (5) to (7) iterated.
+
+    Parameters
+    ----------
+    bandwidth : float
+        Before the first cycle, any unit.
+    min_rtts_us : array_like
+        RTT_min that each cycle sees, axis 0 the cycles. The minimum "until now" is taken here, as in the paper.
+
+    Returns
+    -------
+    ndarray, one element more than `min_rtts_us` along axis 0; the first is `bandwidth`.
+
+    Examples
+    --------
+    >>> bandwidth_trajectory(1000.0, [3000, 2000, 2500], 5000).round(1)
+    array([1000., 1000.,  800.,  640.])
+    """
+    minimum = np.minimum.accumulate(np.asarray(min_rtts_us, dtype=float), axis=0)
+    factors = next_bandwidth(1.0, minimum, mean_rtt_us, cwnd_gain, extra_us)
+    start = np.ones((1, *factors.shape[1:]))
+    return bandwidth * np.cumprod(np.concatenate([start, factors]), axis=0)
+
+
+def min_rtt(probe_rtt_minimum_us, probe_bw_minimum_us):
+    r"""Smaller of the minima of the two phases.
+
+    .. math:: RTT_{min} = \min(a, b)                                             \quad\text{Eq. (8) [Kumar19]_}
+    """
+    return np.minimum(probe_rtt_minimum_us, probe_bw_minimum_us)
+
+
+def log_survival_of_min_rtt(s_us, probe_rtt, probe_rtt_samples, probe_bw, samples):
+    r"""Logarithm of the probability that RTT_min exceeds `s_us`: the integrand of Eq. (9).
+
+    .. math:: \log P[RTT_{min} > s] = N \log(1 - F_X(s)) + M \log(1 - F_Y(s))
+    """
+    with np.errstate(invalid="ignore"):
+        log_x, log_y = probe_rtt_samples * probe_rtt.logsf(s_us), samples * probe_bw.logsf(s_us)
+    # Zero samples of a phase whose distribution ends below s: 0 * -inf.
+    return np.where(np.isnan(log_x), 0, log_x) + np.where(np.isnan(log_y), 0, log_y)
+
+
+def expected_min_rtt(probe_rtt, probe_rtt_samples, probe_bw, samples):
+    r"""Expected minimum RTT over both phases, microseconds.
+
+    .. math:: E[RTT_{min}] = \int_0^\infty (1 - F_X(s))^N (1 - F_Y(s))^M\,ds     \quad\text{Eq. (9) [Kumar19]_}
+
+    Parameters
+    ----------
+    probe_rtt, probe_bw : distribution
+        X and Y, of positive RTTs in microseconds.
+    probe_rtt_samples, samples : float or array_like
+        N and M, at least one of them above 0.
+
+    Notes
+    -----
+    The integrand is 1 up to a cliff that gets steeper with N and M and 0 above it. The cliff is found by bisection
+    (between survival 1 - 1e-17 and exp(-45)) and integrated there, on 64 panels of 16 Gauss-Legendre nodes; so M = 1e6
+    costs and errs no more than M = 10.
+
+    Examples
+    --------
+    >>> rtt = TruncatedNormal(5000, 750, 75)
+    >>> float(expected_min_rtt(rtt, 160, rtt, 10_000).round(3))
+    2108.362
+    """
+    n, m = not_negative("probe_rtt_samples", probe_rtt_samples), not_negative("samples", samples)
+    positive("probe_rtt_samples + samples", n + m)
+    shape = np.broadcast_shapes(n.shape, m.shape, np.shape(probe_rtt.logsf(1.0)), np.shape(probe_bw.logsf(1.0)))
+
+    def log_survival(s):
+        return log_survival_of_min_rtt(s, probe_rtt, n, probe_bw, m)
+
+    high = _where_log_survival(log_survival, -45.0, shape)
+    low = np.minimum(_where_log_survival(log_survival, -1e-17, shape), high)
+    nodes, weights = np.polynomial.legendre.leggauss(16)
+    width = (high - low) / 64
+    total = low.copy()
+    for panel in range(64):
+        middle = low + (panel + 0.5) * width
+        for node, weight in zip(nodes, weights, strict=True):
+            total += width / 2 * weight * np.exp(log_survival(middle + width / 2 * node))
+    return total
+
+
+def _where_log_survival(log_survival, level, shape):
+    """Return the largest s, elementwise, at which the log survival is still at least `level`."""
+    low, high = np.zeros(shape), np.full(shape, 1e12)
+    for _ in range(100):
+        middle = (low + high) / 2
+        alive = log_survival(middle) >= level
+        low, high = np.where(alive, middle, low), np.where(alive, high, middle)
+    return low
+
+
+def survival_of_minimum(rtt, s_us, samples):
+    r"""Probability that the minimum of L samples exceeds `s_us`.
+
+    .. math:: c = \min\{b_1, \dots, b_L\},\quad P[c > s] = (1 - F_Y(s))^L        \quad\text{Eq. (10) [Kumar19]_}
+    """
+    return np.exp(not_negative("samples", samples) * rtt.logsf(s_us))
+
+
+def collapse_probability(rtt, half_rtt_us, samples):
+    r"""Probability that the minimum of `samples` RTTs falls below half the uncongested RTT.
+
+    .. math:: P = 1 - \bigl(1 - F_Y(\tfrac{1}{2} RTT_{UCAV})\bigr)^{L}           \quad\text{Eq. (11) [Kumar19]_}
+
+    Parameters
+    ----------
+    rtt : distribution
+        Y, RTT in PROBE_BW, microseconds.
+    half_rtt_us : float or array_like
+        RTT_UCAV / cwnd_gain.
+    samples : float or array_like
+        L, the *effective* number of independent samples (see `dependence.effective_samples`), not the packet count.
+
+    Returns
+    -------
+    ndarray, broadcast shape of the inputs, in [0, 1].
+
+    Notes
+    -----
+    Evaluated as ``-expm1(L * logsf)``: exact where P is as small as 1e-300 or L as large as 1e9.
+
+    Examples
+    --------
+    >>> float(collapse_probability(TruncatedNormal(5000, 500, 75), 2500, 10_000).round(6))
+    0.002862
+    """
+    return -np.expm1(not_negative("samples", samples) * rtt.logsf(half_rtt_us))
+
+
+def collapse_mass(samples, epsilon):
+    r"""Mass that F_Y must have below half the RTT for a collapse with probability 1 - epsilon.
+
+    .. math:: F_Y(\tfrac{1}{2} RTT_{UCAV}) > 1 - \sqrt[L]{\epsilon}              \quad\text{Eq. (11) [Kumar19]_}
+    """
+    epsilon = checked("epsilon", epsilon, 0, 1, open_low=True, open_high=True)
+    return -np.expm1(np.log(epsilon) / positive("samples", samples))
+
+
+def collapse_domain(samples, half_rtt_us, floor_us, autocorrelated=True, ordered=True):
+    """Where Eq. (11) with packet counts may be used: see the header of `dependence` for what it ignores.
+
+    Returns
+    -------
+    Domain
+    """
+    return domain_of(
+        (not ordered, "an order-preserving path keeps a running maximum, its RTTs are not the jitter's distribution"),
+        (not autocorrelated, "dependent samples: use the effective number, not the packet count"),
+        (np.all(np.asarray(samples) >= 1), "fewer than one sample"),
+        (np.all(np.asarray(half_rtt_us) > floor_us), "half the RTT lies below the propagation delay: never reached"),
+    )
+
+
+PARAMETERS = ("sd_us", "mean_us", "cwnd_gain", "samples", "queue_delay_us")
+
+
+class Collapse:
+    """The paper's model with all its parameters, for probabilities, thresholds and whole surfaces.
+
+    Parameters
+    ----------
+    mean_us, sd_us, floor_us : float or array_like
+        RTT_UCAV, jitter and propagation delay of the truncated normal RTT. Ignored where `rtt` is given.
+    samples, probe_rtt_samples : float or array_like
+        M = L and N.
+    cwnd_gain, queue_delay_us : float or array_like
+        g, and delta by which Y lies above X.
+    rtt : distribution, optional
+        Measured or other RTT without queue, instead of the truncated normal; its shape is kept when sd is varied.
+
+    Raises
+    ------
+    ArgumentError
+        For negative or inconsistent parameters, naming them.
+
+    Examples
+    --------
+    >>> model = Collapse(mean_us=5000, sd_us=750, floor_us=75)
+    >>> float(model.probability().round(5)), float(model.threshold("sd_us").round(1))
+    (0.98632, 656.1)
+    >>> Collapse(mean_us=5000, floor_us=75, queue_delay_us=[0, 1000]).threshold("sd_us").round(1)
+    array([656.1, 918.5])
+    """
+
+    def __init__(
+        self,
+        mean_us=None,
+        sd_us=None,
+        floor_us=0.0,
+        samples=PAPER_SAMPLES,
+        probe_rtt_samples=PAPER_PROBE_RTT_SAMPLES,
+        cwnd_gain=2.0,
+        queue_delay_us=0.0,
+        rtt=None,
+    ):
+        self.rtt, self.floor_us = rtt, not_negative("floor_us", floor_us)
+        self.probe_rtt_samples = not_negative("probe_rtt_samples", probe_rtt_samples)
+        if rtt is not None:
+            mean_us = rtt.mean() if mean_us is None else mean_us
+            sd_us = 1.0 if sd_us is None else sd_us
+        self.values = {
+            "mean_us": None if mean_us is None else positive("mean_us", mean_us),
+            "sd_us": None if sd_us is None else positive("sd_us", sd_us),
+            "samples": positive("samples", samples),
+            "cwnd_gain": positive("cwnd_gain", cwnd_gain),
+            "queue_delay_us": not_negative("queue_delay_us", queue_delay_us),
+        }
+        if mean_us is not None and np.any(self.floor_us >= np.asarray(mean_us)):
+            raise ArgumentError(f"floor_us is {np.max(self.floor_us):g}; it must lie below mean_us")
+
+    def _complete(self, changes):
+        values = self.values | changes
+        missing = [name for name, value in values.items() if value is None]
+        if missing:
+            raise ArgumentError(f"{missing[0]} is not given; the model needs it here")
+        return values
+
+    def _distribution(self, v, queue_delay_us):
+        if self.rtt is None:
+            return TruncatedNormal(v["mean_us"] + queue_delay_us, v["sd_us"], self.floor_us)
+        # sd_us of a given distribution is a factor on its own spread.
+        return Affine(self.rtt, v["sd_us"], v["mean_us"] - self.rtt.mean() + queue_delay_us)
+
+    def probability(self, **changes):
+        """Return Eq. (11), with some of `PARAMETERS` replaced by `changes` (arrays broadcast)."""
+        v = self._complete(changes)
+        rtt = self._distribution(v, v["queue_delay_us"])
+        return collapse_probability(rtt, v["mean_us"] / v["cwnd_gain"], v["samples"])
+
+    def surface(self, **axes):
+        """Return Eq. (11) on the grid that the named `axes` (one-dimensional arrays) span, in their order.
+
+        >>> Collapse(mean_us=5000, floor_us=75).surface(sd_us=[500, 750], queue_delay_us=[0, 500, 1000]).shape
+        (2, 3)
+        """
+        grids = np.meshgrid(*(np.asarray(values, dtype=float) for values in axes.values()), indexing="ij")
+        return self.probability(**dict(zip(axes, grids, strict=True)))
+
+    def expected_min_rtt(self, **changes):
+        """Return Eq. (9), with some of `PARAMETERS` replaced by `changes`."""
+        v = self._complete(changes)
+        rtt, queued = self._distribution(v, 0.0), self._distribution(v, v["queue_delay_us"])
+        return expected_min_rtt(rtt, self.probe_rtt_samples, queued, v["samples"])
+
+    def threshold(self, parameter="sd_us", probability=0.5, bracket=None, **changes):
+        """Return the value of `parameter` at which the collapse probability crosses `probability`.
+
+        Parameters
+        ----------
+        parameter : str
+            One of `PARAMETERS`; the others are taken from the model, or `changes`, and broadcast.
+        bracket : (low, high), optional
+            Where to look. Defaults: sd 1e-4 to 3 means; mean 1 to 100 times floor + sd; gain 1 to 100; samples 1 to
+            1e12; delay 1e-6 to 100 means.
+
+        Raises
+        ------
+        ArgumentError
+            For an unknown parameter, or if there is no crossing in the bracket.
+        """
+        if parameter not in PARAMETERS:
+            raise ArgumentError(f"parameter is {parameter!r}; it must be one of {', '.join(PARAMETERS)}")
+        target = checked("probability", probability, 0, 1, open_low=True, open_high=True)
+        v = self._complete(changes | {parameter: 1.0})
+        default = {
+            "sd_us": lambda: (1e-4 * v["mean_us"], 3 * v["mean_us"]) if self.rtt is None else (1e-3, 1e3),
+            "mean_us": lambda: (self.floor_us + v["sd_us"], 100 * (self.floor_us + v["sd_us"])),
+            "cwnd_gain": lambda: (1.0, 100.0),
+            "samples": lambda: (1.0, 1e12),
+            "queue_delay_us": lambda: (1e-6 * v["mean_us"], 100 * v["mean_us"]),
+        }[parameter]
+        others = [value for name, value in v.items() if name != parameter]
+        ends = default() if bracket is None else bracket
+        shape = np.broadcast_shapes(*map(np.shape, (*others, *ends, target, self.floor_us)))
+        low, high = (np.broadcast_to(end, shape) for end in ends)
+        log_target = np.log1p(-target)
+
+        def excess(x):
+            w = v | {parameter: x}
+            rtt = self._distribution(w, w["queue_delay_us"])
+            return log_target - w["samples"] * rtt.logsf(w["mean_us"] / w["cwnd_gain"])
+
+        return first_root(excess, low, high, parameter)

@@ -1,0 +1,74 @@
+"""What every model of this package shares: checked arguments, and a stated domain.
+
+A closed form answers any question put to it, also those it knows nothing about. Each model here therefore comes with a
+`domain` function that returns a `Domain`: inside or outside, and the reason. The numbers are computed either way; who
+shows them shows the reason with them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cctrace.errors import ArgumentError
+
+
+class Domain(NamedTuple):
+    """Whether a model was made for these arguments, and if not, why.
+
+    >>> Domain(False, "buffer below 4 BDP").text
+    'outside: buffer below 4 BDP'
+    """
+
+    inside: bool
+    reason: str = ""
+
+    @property
+    def text(self):
+        """The domain in words: "inside", or "outside: <reason>"."""
+        return "inside" if self.inside else f"outside: {self.reason}"
+
+
+def domain_of(*conditions):
+    """Return the `Domain` in which every (holds, reason otherwise) of `conditions` holds.
+
+    >>> domain_of((True, "never"), (False, "too shallow"), (False, "too many flows")).text
+    'outside: too shallow; too many flows'
+    """
+    reasons = [reason for holds, reason in conditions if not holds]
+    return Domain(not reasons, "; ".join(reasons))
+
+
+def checked(name, value, low=-np.inf, high=np.inf, open_low=False, open_high=False):
+    """Return `value` as a float array, having made sure that all of it lies between `low` and `high`.
+
+    Raises
+    ------
+    ArgumentError
+        Naming the argument, the first offending value and the allowed interval.
+
+    Examples
+    --------
+    >>> checked("samples", [1, 10], 0)
+    array([ 1., 10.])
+    """
+    try:
+        array = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{name} is {value!r}; it must be a number or an array of numbers") from None
+    wrong = ~np.isfinite(array)
+    wrong |= (array <= low) if open_low else (array < low)
+    wrong |= (array >= high) if open_high else (array > high)
+    if wrong.any():
+        left, right = "(" if open_low or low == -np.inf else "[", ")" if open_high or high == np.inf else "]"
+        raise ArgumentError(f"{name} is {array[wrong][0]:g}; it must lie in {left}{low:g}, {high:g}{right}")
+    return array
+
+
+def positive(name, value):
+    """Return `value` as a float array of numbers above 0, or raise `ArgumentError`."""
+    return checked(name, value, 0, open_low=True)
+
+
+def not_negative(name, value):
+    """Return `value` as a float array of numbers of at least 0, or raise `ArgumentError`."""
+    return checked(name, value, 0)

@@ -1,0 +1,64 @@
+"""The yardsticks: bandwidth-delay product, Kleinrock's operating point, Jain's index, throughput gain.
+
+Sources: [Kleinrock79], [Jain84]_, [Yang22]_ Eqs. 1 and 2.
+"""
+
+import numpy as np
+
+from cctrace.analytic.domain import not_negative, positive
+
+
+def bdp_packets(rate_bps, rtt_us, packet_bytes=1514):
+    """Return the bandwidth-delay product in packets.
+
+    >>> float(bdp_packets(40e6, 40_000).round(2))
+    132.1
+    """
+    rate, rtt = positive("rate_bps", rate_bps), positive("rtt_us", rtt_us)
+    return rate * rtt / 8e6 / positive("packet_bytes", packet_bytes)
+
+
+def operating_point(inflight, capacity, base_rtt):
+    r"""Throughput, RTT and power of a deterministic path with `inflight` data in it.
+
+    .. math:: \lambda = \min(n / l, c),\qquad RTT = \max(l, n / c),\qquad P = \lambda / RTT   \quad\text{[Kleinrock79]_}
+
+    Power is largest exactly at n = c l: full throughput, no queue.
+
+    Parameters
+    ----------
+    inflight, capacity, base_rtt : float or array_like
+        In units that agree: packets, packets per second, seconds.
+
+    Returns
+    -------
+    throughput, rtt, power : ndarray
+    """
+    n, c = not_negative("inflight", inflight), positive("capacity", capacity)
+    base = positive("base_rtt", base_rtt)
+    throughput, rtt = np.minimum(n / base, c), np.maximum(base, n / c)
+    return throughput, rtt, throughput / rtt
+
+
+def jain(throughputs):
+    r"""Jain's fairness index over the last axis.
+
+    .. math:: \mathcal F = \frac{(\sum_i T_i)^2}{n \sum_i T_i^2}                 \quad\text{Eq. (1) [Yang22]_}
+
+    1 where all are equal (all zero included), 1/n where one has all.
+
+    >>> float(jain([30.0, 10.0]))
+    0.8
+    """
+    t = not_negative("throughputs", throughputs)
+    squares = t.shape[-1] * (t**2).sum(-1)
+    return np.divide(t.sum(-1) ** 2, squares, out=np.ones_like(squares), where=squares > 0)
+
+
+def throughput_gain(of, over):
+    r"""Relative gain in throughput of one over the other.
+
+    .. math:: Tput\_Gain = \frac{Tput_{BBR} - Tput_{BBRv2}}{Tput_{BBRv2}}        \quad\text{Eq. (2) [Yang22]_}
+    """
+    over = positive("over", over)
+    return (not_negative("of", of) - over) / over

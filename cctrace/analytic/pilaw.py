@@ -1,0 +1,120 @@
+r"""BBRx: a proportional-integral law on the RTT, how far it may be turned up, and what its agent maximises.
+
+    r = gamma C - (beta / delta) C (R - R0),   R0 = k/4 R_min,   delta = R_min         [Chung18]_ Eqs. 4, 5
+
+The bottleneck's queueing delay d integrates the surplus, d' = (r - C) / C; the sender sees it one RTT later. In units of
+delay C cancels, so the loop is an integrator with a delay (Bode analysis, the paper's Sec. III):
+
+.. math:: L(s) = \frac{\beta}{\delta}\,\frac{e^{-s T}}{s},\qquad T = R + \delta/2
+
+where delta/2 is the mean age of a rate that is set once per epoch. With BBR's per-ACK updates T = R; the range of beta
+that is stable shrinks with R/R_min, which is why the paper's margins shrink with the RTT.
+
+Two traps in the text: the sigmoid of Eq. 6 must *decrease* in the loss rate (it is PCC Allegro's, slope about 100,
+cut-off 5 %), and "BBRx becomes BBR for beta = 1" must read "for small beta" (Eq. 3 with beta = 0 is BBR).
+"""
+
+import numpy as np
+from scipy import special
+
+from cctrace.analytic.domain import checked, not_negative, positive
+
+LOSS_CUTOFF = 0.05
+SIGMOID_SLOPE = 100.0
+
+
+def rate_step(rate, capacity, queue_bytes, target_queue_bytes, alpha, beta, delta_s, gamma=1.0):
+    r"""One step of the full law, bytes per second.
+
+    .. math:: r \leftarrow (1-\alpha) r + \alpha\gamma C - \frac{\beta}{\delta}(q - q_0)     \quad\text{Eq. (2) [Chung18]_}
+    """
+    surplus = np.subtract(queue_bytes, target_queue_bytes)
+    return (1 - alpha) * np.asarray(rate) + alpha * gamma * capacity - beta / positive("delta_s", delta_s) * surplus
+
+
+def rate(capacity, rtt_s, target_rtt_s, beta, delta_s, gamma=1.0):
+    r"""The law in terms of what a sender knows.
+
+    .. math:: r \leftarrow \gamma C - \frac{\beta}{\delta} C (R - R_0)           \quad\text{Eq. (4) [Chung18]_}
+    """
+    surplus = np.subtract(rtt_s, target_rtt_s)
+    return np.asarray(capacity) * (gamma - beta / positive("delta_s", delta_s) * surplus)
+
+
+def bbrx_rate(capacity, rtt_s, min_rtt_s, beta, k=4, gamma=1.0):
+    r"""The law as deployed, with the target k/4 R_min and the epoch R_min.
+
+    .. math:: r \leftarrow \gamma C - \frac{\beta}{R_{min}} C \Bigl(R - \frac{k}{4}R_{min}\Bigr)   \quad\text{Eq. (5) [Chung18]_}
+    """
+    return rate(capacity, rtt_s, np.asarray(k) / 4 * min_rtt_s, beta, min_rtt_s, gamma)
+
+
+def loop_gain(omega, beta, delta_s, rtt_s, hold=0.0):
+    r"""Open-loop frequency response, complex.
+
+    .. math:: L(i\omega) = \frac{\beta}{\delta}\frac{e^{-i\omega(R + h\delta)}}{i\omega}
+
+    Parameters
+    ----------
+    omega : float or array_like
+        Radians per second.
+    hold : float
+        h: 0 where the rate follows every ACK, 0.5 where it is set once per epoch.
+    """
+    omega = positive("omega", omega)
+    delay = positive("rtt_s", rtt_s) + hold * positive("delta_s", delta_s)
+    return positive("beta", beta) / delta_s * np.exp(-1j * omega * delay) / (1j * omega)
+
+
+def margins(beta, delta_s, rtt_s, hold=0.0):
+    r"""Phase margin in degrees and gain margin as a factor.
+
+    .. math:: PM = \frac{\pi}{2} - \frac{\beta}{\delta} T,\qquad GM = \frac{\pi/2}{(\beta/\delta)\,T}
+
+    from :math:`|L(i\omega_c)| = 1` at :math:`\omega_c = \beta/\delta` and :math:`\angle L = -\pi` at
+    :math:`\omega = \pi/(2T)`. The loop is stable where both are positive, respectively above 1.
+
+    Examples
+    --------
+    >>> phase, gain = margins(beta=0.5, delta_s=0.1, rtt_s=0.1)
+    >>> float(phase.round(2)), float(gain.round(3))
+    (61.35, 3.142)
+    """
+    delta = positive("delta_s", delta_s)
+    turn = positive("beta", beta) / delta * (positive("rtt_s", rtt_s) + hold * delta)
+    return np.degrees(np.pi / 2 - turn), np.pi / 2 / turn
+
+
+def largest_beta(delta_s, rtt_s, phase_margin_deg=0.0, hold=0.0):
+    r"""Largest beta that leaves the wanted phase margin; 0 degrees is the edge of stability.
+
+    .. math:: \beta_{max} = \Bigl(\frac{\pi}{2} - \varphi\Bigr)\frac{\delta}{T}
+
+    Independent of C, which cancels: that the paper's empirical range moves with C comes from what the linear loop
+    leaves out (packet granularity, the bandwidth filter, other flows).
+    """
+    phase = np.radians(checked("phase_margin_deg", phase_margin_deg, 0, 90, open_high=True))
+    delta = positive("delta_s", delta_s)
+    return (np.pi / 2 - phase) * delta / (positive("rtt_s", rtt_s) + hold * delta)
+
+
+def utility(throughput, loss_rate, slope=SIGMOID_SLOPE):
+    r"""Utility of one flow; the sigmoid falls from 1 to 0 around 5 % loss.
+
+    .. math:: U_i = T_i\,\mathrm{Sigmoid}(p_i - 0.05) - T_i\frac{p_i}{1-p_i},\qquad
+        \mathrm{Sigmoid}(y) = \frac{1}{1+e^{a y}}                                \quad\text{Eq. (6) [Chung18]_}
+
+    >>> float(utility(100.0, 0.0).round(3)), float(utility(100.0, 0.1).round(3))
+    (99.331, -10.442)
+    """
+    p = checked("loss_rate", loss_rate, 0, 1, open_high=True)
+    sigmoid = special.expit(-positive("slope", slope) * (p - LOSS_CUTOFF))
+    return not_negative("throughput", throughput) * (sigmoid - p / (1 - p))
+
+
+def mean_utility(throughputs, loss_rates, slope=SIGMOID_SLOPE):
+    r"""Utility of a configuration, over its flows (last axis).
+
+    .. math:: U(\beta_{|k}) = \frac1N\sum_{i=1}^N U_i(\beta_{|k})                \quad\text{Eq. (7) [Chung18]_}
+    """
+    return utility(throughputs, loss_rates, slope).mean(-1)

@@ -1,0 +1,105 @@
+"""What `cctrace predict` prints: one function per model, plain dictionaries with stable keys.
+
+Numbers come with the domain of the model that made them; a number outside its domain is still printed, with the reason.
+"""
+
+import numpy as np
+
+from cctrace.analytic import share
+from cctrace.analytic.collapse import PAPER_PROBE_RTT_SAMPLES, PAPER_SAMPLES, Collapse, collapse_domain
+from cctrace.analytic.domain import checked, positive
+
+
+def collapse(
+    mean_us,
+    sd_us,
+    floor_us=0.0,
+    samples=PAPER_SAMPLES,
+    probe_rtt_samples=PAPER_PROBE_RTT_SAMPLES,
+    gain=2.0,
+    queue_delay_us=0.0,
+):
+    """Return the paper's prediction for one link.
+
+    Parameters
+    ----------
+    mean_us, sd_us, floor_us : float
+        RTT without queue, its jitter, and the propagation delay below which no RTT can fall, microseconds.
+    samples, probe_rtt_samples : float
+        M = L (PROBE_BW) and N (PROBE_RTT); effective numbers where the samples are dependent.
+    gain, queue_delay_us : float
+
+    Returns
+    -------
+    dict
+        ``probability``, ``expected_min_rtt_us``, ``threshold_sd_us``, ``domain``.
+
+    Raises
+    ------
+    ArgumentError
+        For negative or inconsistent parameters, or where no jitter makes the flow collapse, naming the parameter.
+
+    Examples
+    --------
+    >>> collapse(5000, 750, 75)["threshold_sd_us"]
+    656.063
+    """
+    model = Collapse(mean_us, sd_us, floor_us, samples, probe_rtt_samples, gain, queue_delay_us)
+    domain = collapse_domain(samples, mean_us / gain, floor_us, autocorrelated=False, ordered=False)
+    return {
+        "probability": float(model.probability()),
+        "expected_min_rtt_us": round(float(model.expected_min_rtt()), 3),
+        "threshold_sd_us": round(float(model.threshold("sd_us")), 3),
+        "domain": domain.text + "; assumes independent samples (see docs/models.md)",
+    }
+
+
+def buffer_share(gain, ratio, flows=1, loss_based_flows=1, rate_bps=40e6, rtt_us=40_000, duration_s=120.0):
+    """Return what three models say about BBR against loss-based flows in one drop-tail buffer.
+
+    Parameters
+    ----------
+    gain, ratio : float
+        BBR's cwnd_gain, and the buffer over the BDP.
+    flows, loss_based_flows : int
+    rate_bps, rtt_us, duration_s : float
+        Link, base RTT and duration; only Ware's model depends on them.
+
+    Returns
+    -------
+    dict
+        ``loss_based_share`` (p*, 0 where the fixed point is negative) and ``bbr_share`` of [Bi23] with ``domain``;
+        ``ware`` {``bbr_share``, ``domain``}; ``mishra`` {``bbr_share_low``, ``bbr_share_high``, ``nash_bbr_flows``,
+        ``domain``}; ``loss_onset_ratio``.
+
+    Raises
+    ------
+    ArgumentError
+        For parameters that are not positive.
+
+    Examples
+    --------
+    >>> buffer_share(2, 16)["loss_based_share"]
+    0.46875
+    """
+    checked("flows", flows, 1), checked("loss_based_flows", loss_based_flows, 1)
+    p = float(share.loss_based_share(gain, ratio))
+    rtt_s = float(positive("rtt_us", rtt_us)) / 1e6
+    packets_per_s = float(positive("rate_bps", rate_bps)) / 8 / 1514
+    ware = share.ware_bbr_share(ratio, rtt_s, packets_per_s, flows, duration_s)
+    low, high = share.mishra_bounds(ratio, loss_based_flows)
+    ware_domain = share.ware_domain(ratio, rtt_s, duration_s, flows, loss_based_flows)
+    everyone = flows + loss_based_flows
+    return {
+        "loss_based_share": p,
+        "bbr_share": 1 - p,
+        "domain": share.share_domain(ratio, flows, loss_based_flows).text,
+        "loss_onset_ratio": float(share.loss_onset_ratio(gain)),
+        "ware": {"bbr_share": float(ware), "domain": ware_domain.text},
+        "mishra": {
+            "bbr_share_low": float(low),
+            "bbr_share_high": float(np.maximum(low, high)),
+            "nash_bbr_flows": float(share.nash_bbr_flows(ratio, everyone)),
+            "domain": share.mishra_domain(ratio, flows, loss_based_flows).text,
+        },
+    }

@@ -1,0 +1,54 @@
+"""Many roots at once: one bracketed solver for every threshold of this package."""
+
+import numpy as np
+from scipy.optimize import elementwise
+
+from cctrace.errors import ArgumentError
+
+
+def first_root(f, low, high, name, points=48):
+    """Return, elementwise, the smallest root of `f` between `low` and `high`.
+
+    Parameters
+    ----------
+    f : callable
+        Takes an array whose *last* axes have the broadcast shape of `low` and `high`, returns the same shape.
+    low, high : float or array_like
+        Positive ends of the bracket; it is searched at `points` points, evenly spaced in the logarithm.
+    name : str
+        What is searched, for the error.
+
+    Raises
+    ------
+    ArgumentError
+        If `f` has the same sign at all points.
+
+    Examples
+    --------
+    >>> first_root(lambda x: x * x - [4.0, 9.0], 1.0, [10.0, 10.0], "x").round(12)
+    array([2., 3.])
+    """
+    low, high = np.broadcast_arrays(np.asarray(low, dtype=float), np.asarray(high, dtype=float))
+    grid = np.geomspace(low, high, points)
+    sign = np.sign(f(grid))
+    crossing = (sign[1:] != sign[0]) & (sign[1:] != 0) | (sign[1:] == 0)
+    if not crossing.any(axis=0).all():
+        bad = np.argwhere(~np.atleast_1d(crossing.any(axis=0)))[0]
+        ends = f"[{np.atleast_1d(low)[tuple(bad)]:g}, {np.atleast_1d(high)[tuple(bad)]:g}]"
+        raise ArgumentError(f"{name} has no threshold in {ends}: the condition holds on all of it or nowhere")
+    at = np.argmax(crossing, axis=0)[None]
+    left, right = np.take_along_axis(grid, at, 0)[0], np.take_along_axis(grid, at + 1, 0)[0]
+    return _bracketed(f, left, right)
+
+
+def _bracketed(f, left, right, iterations=200):
+    """Return the roots between `left` and `right`, where `f` changes sign, to double precision (Chandrupatla)."""
+    flat = np.arange(left.size).reshape(left.shape)
+
+    # find_root drops elements that have converged; `flat` carries which ones are left.
+    def g(x, index):
+        full = np.array(right, dtype=float)
+        full.flat[index] = x
+        return f(full).flat[index]
+
+    return elementwise.find_root(g, (left, right), args=(flat,), maxiter=iterations).x
