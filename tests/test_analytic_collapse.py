@@ -1,5 +1,7 @@
 """The minRTT-collapse model: the issue's check values, 40-digit evaluations, limits and monotonicity, bad input."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -73,9 +75,7 @@ def test_the_surface_is_the_probability_on_the_grid():
 def test_expected_minimum_agrees_with_simulated_minima():
     rng = np.random.default_rng(4)
     rtt = stats.gamma(4, loc=1000, scale=500)
-    draws = np.minimum(
-        rtt.rvs((4000, 20), random_state=rng).min(1), rtt.rvs((4000, 50), random_state=rng).min(1) + 200
-    )
+    draws = np.minimum(rtt.rvs((4000, 20), random_state=rng).min(1), rtt.rvs((4000, 50), random_state=rng).min(1) + 200)
     exact = expected_min_rtt(rtt, 20, stats.gamma(4, loc=1200, scale=500), 50)
     assert abs(exact - draws.mean()) < 4 * draws.std() / np.sqrt(len(draws))
 
@@ -88,7 +88,9 @@ def test_a_scipy_distribution_and_ours_give_the_same():
     assert float(TruncatedNormal(5000, 4000, 75).mean()) == pytest.approx(
         stats.truncnorm(-4925 / 4000, np.inf, 5000, 4000).mean(), rel=1e-10
     )
-    assert expected_min_rtt(ours, 160, ours, 1e4) == pytest.approx(expected_min_rtt(scipys, 160, scipys, 1e4), rel=1e-10)
+    assert expected_min_rtt(ours, 160, ours, 1e4) == pytest.approx(
+        expected_min_rtt(scipys, 160, scipys, 1e4), rel=1e-10
+    )
 
 
 # --- equations 1 to 8 -------------------------------------------------------------------------------------------------
@@ -228,3 +230,17 @@ def test_the_prediction_has_the_stable_keys():
     assert out["expected_min_rtt_us"] == pytest.approx(2108.362)
     assert out["threshold_sd_us"] == pytest.approx(656.063)
     assert out["domain"].startswith("inside")
+
+
+def test_the_command_prints_the_figures_and_refuses_nonsense(capsys):
+    from cctrace import cli
+
+    command = "predict collapse --mean 5ms --sd 0.75ms --floor 75us --samples 10000 --queue-delay 0"
+    assert cli.main([*command.split(), "--json"]) == 0
+    out = json.loads(capsys.readouterr().out)
+    assert out["probability"] == pytest.approx(0.98632, abs=5e-6)
+    assert {"expected_min_rtt_us", "threshold_sd_us"} <= set(out)
+    assert cli.main(["predict", "collapse", "--mean", "50us", "--sd", "1us", "--floor", "75us"]) == 2
+    assert "floor_us" in capsys.readouterr().err
+    assert cli.main(["predict", "share", "--ratio", "16", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["loss_based_share"] == 0.46875

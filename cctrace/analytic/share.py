@@ -210,7 +210,10 @@ def mishra_domain(ratio, bbr_flows=1, loss_based_flows=1):
     return domain_of(
         (np.all(r > 1), "buffer of at most 1 BDP: the loss-based flows cannot keep a packet in it at all times"),
         (np.all(r <= 4), "buffer above 4 BDP: the cubic's slow regrowth, which it ignores, gives BBR more"),
-        (np.all(np.asarray(bbr_flows) == loss_based_flows), "unequal numbers of flows: the truth lies between the bounds"),
+        (
+            np.all(np.asarray(bbr_flows) == loss_based_flows),
+            "unequal numbers of flows: the truth lies between the bounds",
+        ),
     )
 
 

@@ -14,6 +14,7 @@ import cctrace
 from cctrace.cli.analyze import analyze
 from cctrace.cli.common import command_options
 from cctrace.cli.flows import flows
+from cctrace.cli.predict import predict
 from cctrace.cli.validate import validate
 from cctrace.cli.variants import variants
 from cctrace.cli.verify import verify
@@ -27,7 +28,7 @@ def commands():
     """Explain, replay and predict TCP congestion control from captures and kernel counters."""
 
 
-for _command in (analyze, flows, validate, variants, verify):
+for _command in (analyze, flows, predict, validate, variants, verify):
     commands.add_command(_command)
 
 
