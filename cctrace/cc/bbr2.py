@@ -20,9 +20,9 @@ DOWN also goes to REFILL directly when the wait is over, or when the probe befor
 out harmless. `loss_thresh` and `beta` are the alpha and beta of BBRv2(alpha, beta) in [Yang22] section 3.4.
 
 Quirks of the release, kept: next_rtt_delivered starts at 0, so the first sample already starts a round; "no RTT yet"
-is ~0, the initial window then serves as BDP; a timeout clears full_bw but not the counter of its rounds;
-cwnd_tso_budget, drain_to_target, extra_acked_in_startup, undo and
-fast_path are fixed at their defaults (on). ECN is off unless `ecn_enable`: the release cannot negotiate it.
+is ~0, the initial window then serves as BDP; a timeout clears full_bw but not the counter of its rounds. The switches
+cwnd_tso_budget, drain_to_target, extra_acked_in_startup, undo and fast_path are fixed at their defaults (on). ECN is
+off unless `ecn_enable`: the release cannot negotiate it.
 
 Sources: [BBRv2alpha] google/bbr, branch v2alpha, net/ipv4/tcp_bbr2.c; [Yang22] section 2.
 Differs from BBR (bbr2019) in nearly every step, so it is written afresh: two-cycle bandwidth filter instead of ten
@@ -49,7 +49,6 @@ from cctrace.cc.bbr2_model import (
 )
 from cctrace.cc.cmath import u32
 from cctrace.cc.linux import (
-    CA_LOSS,
     CA_OPEN,
     CA_RECOVERY,
     EVENT_ECN_IS_CE,
@@ -114,19 +113,12 @@ class BBR2(BBR2Bounds):
         ("CRUISE", "REFILL"): "the wait is over, or the cautious probe before did no harm",
     }
 
-    full_bw: int = 0
-    full_bw_cnt: int = 0
     cycle_mstamp: int = 0
     probe_wait_us: int = 0
     probe_rtt_done_stamp: int = 0
     probe_rtt_round_done: bool = False
     idle_restart: bool = False
-    prev_ca_state: int = CA_OPEN
-    prior_cwnd: int = 0
     packet_conservation: int = 0  # declared by the release, never used
-    undo_bw_lo: int = 0
-    undo_inflight_lo: int = 0
-    undo_inflight_hi: int = 0
     loss_events_in_round: int = 0
     ce_state: int = 0  # of received data
 
@@ -463,47 +455,7 @@ class BBR2(BBR2Bounds):
         self.start_bw_probe_down(ack)
         self.start_bw_probe_cruise(ack)
 
-    # --- calls outside ACK processing -------------------------------------------------------------------------------
-    def save_cwnd(self):
-        """Remember the last good window [BBRv2alpha] bbr_save_cwnd."""
-        if self.prev_ca_state < CA_RECOVERY and self.mode != PROBE_RTT:
-            self.prior_cwnd = self.snd_cwnd
-        else:
-            self.prior_cwnd = max(self.prior_cwnd, self.snd_cwnd)
-
-    def ssthresh(self, ack):
-        """Entering recovery: save what an undo would restore; ssthresh itself is unused [BBRv2alpha] bbr2_ssthresh."""
-        self.save_cwnd()
-        self.undo_bw_lo = self.bw_lo
-        self.undo_inflight_lo = self.inflight_lo
-        self.undo_inflight_hi = self.inflight_hi
-        return self.snd_ssthresh
-
-    def undo_cwnd(self, ack):
-        """The losses were none: back to the bounds before them [BBRv2alpha] bbr2_undo_cwnd."""
-        self.full_bw = 0
-        self.full_bw_cnt = 0
-        self.loss_in_round = False
-        self.bw_lo = max(self.bw_lo, self.undo_bw_lo)
-        self.inflight_lo = max(self.inflight_lo, self.undo_inflight_lo)
-        self.inflight_hi = max(self.inflight_hi, self.undo_inflight_hi)
-        return self.prior_cwnd
-
-    def set_state(self, ack):
-        """React to a timeout and to its end [BBRv2alpha] bbr2_set_state."""
-        if ack.arg == CA_LOSS:
-            self.prev_ca_state = CA_LOSS
-            self.full_bw = 0
-            if not self.is_probing_bandwidth() and self.inflight_lo == UNSET:
-                self.inflight_lo = self.cwnd_before_timeout()
-        elif self.prev_ca_state == CA_LOSS:
-            self.snd_cwnd = max(self.snd_cwnd, self.prior_cwnd)
-            self.try_fast_path = False
-
-    def cwnd_before_timeout(self):
-        """Window that the timeout is about to cut [BBRv2alpha] bbr2_set_state."""
-        return max(self.snd_cwnd, self.prior_cwnd)
-
+    # --- restart from idle ------------------------------------------------------------------------------------------
     def cwnd_event(self, ack):
         """Restart from idle; ECN of received data [BBRv2alpha] bbr_cwnd_event."""
         if ack.arg == EVENT_TX_START and self.app_limited:

@@ -8,7 +8,8 @@
     else, in UP: inflight_hi grows by 1, 2, 4, ... segments a round
 
 A *loss round* runs from the delivery of what was sent after the last one ended; the first loss in it restarts it, so
-that what the path delivered is measured over the full round of loss.
+that what the path delivered is measured over the full round of loss. Bounds and window are saved on entering recovery,
+for the case that the losses prove to be none.
 
 Sources: [BBRv2alpha] google/bbr, branch v2alpha, net/ipv4/tcp_bbr2.c. Function names in comments are that file's.
 """
@@ -17,13 +18,14 @@ from cctrace.cc.bbr2_model import (
     BBR_SCALE,
     BBR_UNIT,
     PROBE_BW,
+    PROBE_RTT,
     UNSET,
     UP,
     BBR2Model,
     in_8_bits,
 )
 from cctrace.cc.cmath import s32, u32
-from cctrace.cc.linux import before
+from cctrace.cc.linux import CA_LOSS, CA_OPEN, CA_RECOVERY, before
 
 # What the current ACKs tell about a probe for bandwidth (ack_phase) [BBRv2alpha] enum bbr_ack_phase
 ACKS_INIT = 0  # nothing
@@ -55,6 +57,12 @@ class BBR2Bounds(BBR2Model):
     bw_probe_samples: bool = False  # samples tell of a probe that has not yet been answered
     prev_probe_too_high: bool = False
     stopped_risky_probe: bool = False
+    # Recovery: the last good window, and the bounds that an undo restores
+    prev_ca_state: int = CA_OPEN
+    prior_cwnd: int = 0
+    undo_bw_lo: int = 0
+    undo_inflight_lo: int = 0
+    undo_inflight_hi: int = 0
     # ECN
     ecn_in_round: bool = False
     ecn_in_cycle: bool = False
@@ -249,6 +257,47 @@ class BBR2Bounds(BBR2Model):
         if self.is_inflight_too_high(lost, ack.skb_tx_in_flight, 0, 0):
             tx_in_flight = self.inflight_hi_from_lost_skb(lost, ack.skb_tx_in_flight)
             self.handle_inflight_too_high(ack, tx_in_flight, ack.skb_tx_app_limited)
+
+    # --- recovery -----------------------------------------------------------------------------------------------------
+    def save_cwnd(self):
+        """Remember the last good window [BBRv2alpha] bbr_save_cwnd."""
+        if self.prev_ca_state < CA_RECOVERY and self.mode != PROBE_RTT:
+            self.prior_cwnd = self.snd_cwnd
+        else:
+            self.prior_cwnd = max(self.prior_cwnd, self.snd_cwnd)
+
+    def ssthresh(self, ack):
+        """Entering recovery: save what an undo would restore; ssthresh itself is unused [BBRv2alpha] bbr2_ssthresh."""
+        self.save_cwnd()
+        self.undo_bw_lo = self.bw_lo
+        self.undo_inflight_lo = self.inflight_lo
+        self.undo_inflight_hi = self.inflight_hi
+        return self.snd_ssthresh
+
+    def undo_cwnd(self, ack):
+        """The losses were none: back to the bounds before them [BBRv2alpha] bbr2_undo_cwnd."""
+        self.full_bw = 0
+        self.full_bw_cnt = 0
+        self.loss_in_round = False
+        self.bw_lo = max(self.bw_lo, self.undo_bw_lo)
+        self.inflight_lo = max(self.inflight_lo, self.undo_inflight_lo)
+        self.inflight_hi = max(self.inflight_hi, self.undo_inflight_hi)
+        return self.prior_cwnd
+
+    def set_state(self, ack):
+        """React to a timeout and to its end [BBRv2alpha] bbr2_set_state."""
+        if ack.arg == CA_LOSS:
+            self.prev_ca_state = CA_LOSS
+            self.full_bw = 0
+            if not self.is_probing_bandwidth() and self.inflight_lo == UNSET:
+                self.inflight_lo = self.cwnd_before_timeout()
+        elif self.prev_ca_state == CA_LOSS:
+            self.snd_cwnd = max(self.snd_cwnd, self.prior_cwnd)
+            self.try_fast_path = False
+
+    def cwnd_before_timeout(self):
+        """Window that the timeout is about to cut [BBRv2alpha] bbr2_set_state."""
+        return max(self.snd_cwnd, self.prior_cwnd)
 
     # --- ECN ----------------------------------------------------------------------------------------------------------
     def update_ece(self, ack):

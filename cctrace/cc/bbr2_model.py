@@ -120,6 +120,9 @@ class BBR2Model(LinuxController):
     cwnd_gain: int = 0
     init_cwnd: int = 0
     target_cwnd: int = 0
+    # STARTUP's plateau
+    full_bw: int = 0
+    full_bw_cnt: int = 0
     full_bw_reached: bool = False
     try_fast_path: bool = False
 
