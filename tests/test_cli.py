@@ -252,6 +252,50 @@ def test_analyze_refuses_counters_that_belong_to_no_flow(run, tmp_path):
     assert "single_bbr_1bdp" in err
 
 
+@pytest.fixture(scope="module")
+def halves(tmp_path_factory):
+    """The shipped CUBIC capture cut off inside a record, and its data direction alone."""
+    import zstandard
+
+    packed = datasets.path("loss_cubic_1pct", "sender.pcap.zst").read_bytes()
+    whole = zstandard.ZstdDecompressor().decompressobj().decompress(packed)
+    data, at = bytearray(whole[:24]), 24
+    while at < len(whole):
+        end = at + 16 + int.from_bytes(whole[at + 8 : at + 12], "little")
+        if whole[at + 16 + 20 : at + 16 + 22] == (40001).to_bytes(2, "big"):  # raw IP: the TCP source port
+            data += whole[at:end]
+        at = end
+    folder = tmp_path_factory.mktemp("halves")
+    (folder / "cut.pcap").write_bytes(whole[:100_000])
+    (folder / "data.pcap").write_bytes(data)
+    return folder
+
+
+def test_a_cut_off_capture_is_analysed_with_one_warning_that_says_where(run, halves, tmp_path):
+    status, out, err = run("analyze", halves / "cut.pcap", "-o", tmp_path, "--json")
+    assert status == 0
+    assert json.loads(out)[0]["packets"] == 914
+    assert err.count("warning") == 1
+    assert "ends inside a record" in err
+
+
+def test_a_capture_without_acknowledgements_is_refused_alone_and_noted_among_others(run, halves, tmp_path):
+    status, _, err = run("analyze", halves / "data.pcap", "-o", tmp_path)
+    assert status == 2
+    assert "the acknowledgements are missing" in err
+    assert err.count("\n") == 1
+    status, out, err = run("analyze", halves / "data.pcap", halves / "cut.pcap", "-o", tmp_path, "--json")
+    assert status == 0
+    assert "the acknowledgements are missing" in err
+    alone, good = json.loads(out)
+    assert alone["rtt_min_us"] is None
+    assert good["rtt_min_us"] > 40_000
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert 'id="flow0"' not in page
+    assert '<a href="#flow1">' in page
+    assert not list(tmp_path.glob("flow0-*"))
+
+
 def test_every_public_name_can_be_imported():
     for name in cctrace.__all__:
         assert getattr(cctrace, name) is not None

@@ -12,7 +12,7 @@ import click
 
 import cctrace
 from cctrace.cli.analyze import analyze
-from cctrace.cli.common import command_options
+from cctrace.cli.common import command_options, forget_warnings, warn
 from cctrace.cli.flows import flows
 from cctrace.cli.predict import predict
 from cctrace.cli.validate import validate
@@ -42,6 +42,7 @@ def main(arguments=None):
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in arguments
+    forget_warnings()
     warnings.showwarning = _show_warning
     warnings.simplefilter("always", CctraceWarning)
     try:
@@ -80,6 +81,4 @@ def _complain(message, status):
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None):
-    text = " ".join(str(message).split())
-    where = "" if issubclass(category, CctraceWarning) else f"{os.path.basename(filename)}:{lineno}: "
-    print(f"cctrace: warning: {where}{text}", file=sys.stderr)
+    warn(message if issubclass(category, CctraceWarning) else f"{os.path.basename(filename)}:{lineno}: {message}")

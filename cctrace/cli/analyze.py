@@ -2,7 +2,7 @@
 
 import click
 
-from cctrace.cli.common import command_options, paths, print_json, print_table, progress
+from cctrace.cli.common import command_options, paths, print_json, print_table, progress, warn
 
 
 @click.command(short_help="Explain every bulk flow of captures; write a report.")
@@ -11,7 +11,6 @@ from cctrace.cli.common import command_options, paths, print_json, print_table, 
     "--tcpinfo",
     multiple=True,
     metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, readable=True),
     help="The kernel's counters of these flows; may be given more than once.",
 )
 @click.option(
@@ -39,7 +38,7 @@ def analyze(files, tcpinfo, folder, as_json):
         page = write_report(analyses, folder, say)
     for analysis in analyses:
         for note in analysis.notes:
-            click.echo(f"cctrace: warning: {analysis.title}: {note}", err=True)
+            warn(note if analysis.file in note else f"{analysis.title}: {note}")
     if as_json:
         print_json([as_object(analysis) for analysis in analyses])
     else:

@@ -8,8 +8,24 @@ import click
 
 
 def paths(name, metavar):
-    """Declare an argument of one or more files or folders; a missing one is an error before anything is read."""
-    return click.argument(name, metavar=metavar, nargs=-1, required=True, type=click.Path(exists=True, readable=True))
+    """Declare an argument of one or more files; the readers say what is wrong with one ("-" and URLs are files too)."""
+    return click.argument(name, metavar=metavar, nargs=-1, required=True)
+
+
+def warn(text):
+    """Print a warning as one line on stderr, each only once: readers and tables may both carry it."""
+    line = " ".join(str(text).split())
+    if line not in _warned:
+        _warned.add(line)
+        click.echo(f"cctrace: warning: {line}", err=True)
+
+
+_warned: set[str] = set()
+
+
+def forget_warnings():
+    """Begin a new run of a command."""
+    _warned.clear()
 
 
 def command_options(json=True):

@@ -2,7 +2,7 @@
 
 import click
 
-from cctrace.cli.common import command_options, paths, print_json, print_table, progress
+from cctrace.cli.common import command_options, paths, print_json, print_table, progress, warn
 
 
 @click.command(short_help="List the connections of captures.")
@@ -25,7 +25,7 @@ def flows(files, as_json):
             if not isinstance(capture, Capture):
                 raise ArgumentError(f"{file}: holds counters, not packets")
             for warning in capture.warnings:
-                click.echo(f"cctrace: warning: {warning}", err=True)
+                warn(warning)
             rows += capture.flows.astype(object).to_dict("records")
     if as_json:
         print_json(rows)

@@ -71,7 +71,7 @@ def analyze(files, tcpinfo=(), say=lambda text: None):
     ArgumentError
         If a capture is given where counters should be or the reverse, or counters belong to no flow.
     StreamError
-        If no flow of a capture can be reconstructed.
+        If no flow at all can be reconstructed; one among others only gets a note.
     """
     captures = [(str(file), _capture(file, say)) for file in files]
     polls = [_polls(file, say) for file in tcpinfo]
@@ -83,6 +83,8 @@ def analyze(files, tcpinfo=(), say=lambda text: None):
             analysis, used = _analyze_flow(file, flow, polls)
             unused = [table for table in unused if table is not used]
             analyses.append(analysis)
+    if analyses and all(analysis.view is None for analysis in analyses):
+        raise StreamError(analyses[0].notes[0])
     if unused:
         raise ArgumentError(f"{unused[0].source}: no flow of the captures has these addresses or lies in this time")
     return analyses
@@ -120,7 +122,11 @@ def _analyze_flow(file, flow, polls):
         except ArgumentError:
             continue
         used = table
-    rows = flow.events.rows
+    try:
+        rows = flow.events.rows
+    except StreamError as error:
+        analysis.notes = [str(error)]
+        return analysis, used
     quality = flow.quality()
     analysis.notes = [*quality["warnings"], *_assumptions(quality)]
     kernel = None if flow.tcpinfo is None else flow.tcpinfo.frame()

@@ -27,7 +27,7 @@ def table_row(analysis):
 
 def as_object(analysis):
     """Return a flow as a dict for JSON: the keys of `cctrace flows`, and what the analysis adds."""
-    known = {key: None if value is pd.NA else value for key, value in analysis.row.items()}
+    known = {key: None if value is pd.NA else value for key, value in analysis.row.items() if key != "warnings"}
     return known | {
         "file": analysis.file,
         "retransmitted_share": analysis.retransmitted_share,
@@ -43,7 +43,7 @@ def write_report(analyses, folder, say=lambda text: None):
     ----------
     analyses : list of FlowAnalysis
     folder : path-like
-        Made if it does not exist. Files of an earlier report are replaced.
+        Made if it does not exist. The tables of an earlier report are removed.
     say : callable
         Receives what is being done, for display.
 
@@ -61,6 +61,8 @@ def write_report(analyses, folder, say=lambda text: None):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     say("writing tables")
+    for stale in folder.glob("flow[0-9]*-*.parquet"):
+        stale.unlink()
     pd.DataFrame([as_object(analysis) for analysis in analyses]).to_parquet(folder / "flows.parquet")
     for i, analysis in enumerate(analyses):
         for name, table in _tables(analysis).items():
@@ -73,6 +75,8 @@ def write_report(analyses, folder, say=lambda text: None):
 
 def _tables(analysis):
     view = analysis.view
+    if view is None:
+        return {}
     tables = {"events": pd.DataFrame(view.events), "model": view.model, "tcpinfo": view.kernel}
     return {name: table for name, table in tables.items() if table is not None}
 
@@ -93,6 +97,8 @@ def _report(analyses):
 
 
 def _section(analysis):
+    if analysis.view is None:
+        return None
     view, row = analysis.view, analysis.row
     figures = [
         *zip(COLUMNS[1:], table_row(analysis)[1:], strict=True),
@@ -109,4 +115,4 @@ def _section(analysis):
 
 
 def _rtt(value_us):
-    return "unknown" if value_us is pd.NA else format_time(value_us * 1000)
+    return "unknown" if pd.isna(value_us) else format_time(value_us * 1000)

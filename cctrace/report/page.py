@@ -59,8 +59,9 @@ class Report:
     columns : list of str
         Head of the overview table.
     rows : list of list of str
-        Its cells, one row per flow; the first `len(flows)` rows link to the sections.
-    flows : list of FlowSection
+        Its cells, one row per flow.
+    flows : list of FlowSection or None
+        The flows' sections, in the order of the rows; None, or a shorter list, where there is none.
     notes : list of str
     """
 
@@ -68,7 +69,7 @@ class Report:
     source: str
     columns: list[str]
     rows: list[list[str]]
-    flows: list[FlowSection]
+    flows: list[FlowSection | None]
     notes: list[str] = field(default_factory=list)
 
 
@@ -90,9 +91,10 @@ def write(report, file):
 
 def render(report):
     """Return the page as one string of HTML."""
-    buckets = _BUCKETS if len(report.flows) < _MANY_FLOWS else _BUCKETS_OF_MANY_FLOWS
-    data = {"flows": [_flow_data(i, flow, buckets) for i, flow in enumerate(report.flows)]}
-    sections = "\n".join(_section(i, flow) for i, flow in enumerate(report.flows))
+    flows = {i: flow for i, flow in enumerate(report.flows) if flow is not None}
+    buckets = _BUCKETS if len(flows) < _MANY_FLOWS else _BUCKETS_OF_MANY_FLOWS
+    data = {"flows": [_flow_data(i, flow, buckets) for i, flow in flows.items()]}
+    sections = "\n".join(_section(i, flow) for i, flow in flows.items())
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -111,7 +113,7 @@ def render(report):
 </div></header>
 <main>
 <div class="card scroll">
-{_table(report)}
+{_table(report, flows)}
 </div>
 {_notes(report.notes)}
 <noscript><p class="card warning">The plots are drawn by a script inside this page; it needs JavaScript, not a network.
@@ -136,12 +138,12 @@ def _safe_json(data):
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _table(report):
+def _table(report, flows):
     head = "".join(f"<th>{escape(name)}</th>" for name in report.columns)
     body = []
     for i, row in enumerate(report.rows):
         cells = [escape(cell) for cell in row]
-        if i < len(report.flows):
+        if i in flows:
             cells[0] = f'<a href="#flow{i}">{cells[0]}</a>'
         body.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     return f"<table><thead><tr>{head}</tr></thead><tbody>\n" + "\n".join(body) + "\n</tbody></table>"
