@@ -62,43 +62,10 @@ from numpy import float32 as f32__, float64 as float__, int64 as int__, uint64 a
 from cctrace.engine.compile import CheckedCompiler, pointer__
 
 state__ = np__.dtype({state})
-ack__ = np__.dtype([(name, "<i8") for name in {columns}])
+ack__ = np__.dtype({ack})
 njit__ = njit(pipeline_class=CheckedCompiler, boundscheck=True, forceinline=True, no_cpython_wrapper=True,
                no_cfunc_wrapper=True)
 
-
-# cctrace.cc.cmath
-@njit__
-def u8__(x):
-    return x & 0xFF
-
-@njit__
-def u16__(x):
-    return x & 0xFFFF
-
-@njit__
-def u32__(x):
-    return x & 0xFFFFFFFF
-
-@njit__
-def s32__(x):
-    return ((x + 0x80000000) & 0xFFFFFFFF) - 0x80000000
-
-@njit__
-def u64__(x):
-    return int__(x)
-
-@njit__
-def u64_shr__(x, n):
-    return int__(bits__(x) >> bits__(n))
-
-@njit__
-def u64_div__(x, y):
-    return int__(bits__(x) // bits__(y))
-
-@njit__
-def u64_lt__(x, y):
-    return bits__(x) < bits__(y)
 
 @njit__
 def idiv__(x, y):
@@ -116,7 +83,8 @@ def run(row, stop, stop_at_draw, addresses, carried, states, acks, slots, before
 {arrays}
     for i in range(row, stop):
         if stop_at_draw:
-            before[:] = slots
+            for k in range(len(slots)):
+                before[k] = slots[k]
 {observe}
         self.draws = 0
         self.o_ret = 0
@@ -125,7 +93,8 @@ def run(row, stop, stop_at_draw, addresses, carried, states, acks, slots, before
             pass
 {dispatch}
         if stop_at_draw and self.draws > 0:
-            slots[:] = before
+            for k in range(len(slots)):
+                slots[k] = before[k]
             return i
         for k in range(len(recorded)):
             out[k, i] = slots[recorded[k]]
@@ -167,11 +136,17 @@ class Compiled:
         flat = flatten(cls)
         read = set().union(*(entry.columns for entry in flat.entries.values()))
         self.columns = tuple(c for c in VIEW_COLUMNS[cls.view] if c in read)
-        header = _HEADER.format(
-            title=f"{cls.__module__}.{cls.__qualname__}",
-            state=_dtype_text(self.state_dtype),
-            columns=self.ack_dtype.names,
+        # The same record with only those fields that are read: Numba's time grows with the number of fields.
+        self._ack = np.dtype(
+            {
+                "names": self.columns,
+                "formats": [np.int64] * len(self.columns),
+                "offsets": [self.ack_dtype.fields[name][1] for name in self.columns],
+                "itemsize": self.ack_dtype.itemsize,
+            }
         )
+        state, ack = _dtype_text(self.state_dtype), _dtype_text(self._ack)
+        header = _HEADER.format(title=f"{cls.__module__}.{cls.__qualname__}", state=state, ack=ack)
         parts = [header, flat.source, self._run_source(flat.entries), _call_source(flat.entries)]
         self._module = _load(cls.__name__, "\n".join(parts))
 
@@ -183,10 +158,18 @@ class Compiled:
             state[name] = getattr(controller, name)
         return state
 
-    def run(self, *arguments):
-        """Run rows [row, stop) of a view; see `engine.replay.Compiled` for the arguments; return the next row."""
+    def run(self, row, stop, stop_at_draw, addresses, carried, states, slots, before, recorded, out):
+        """Call rows [row, stop) of a view and return the next row; `engine.replay.CompiledMachine` has the arguments.
+
+        `addresses` are those of the view's `event` and of `columns`, `carried` those of the carried fields (0: none),
+        `slots` is `states` as int64, `before` room for a copy of it. After each row, ``out[k, row]`` is
+        ``slots[recorded[k]]``.
+        """
+        ack = np.zeros(1, self._ack)
         with _as_compile_error():
-            return self._module.run(*arguments)
+            return self._module.run(
+                row, stop, stop_at_draw, addresses, carried, states, ack, slots, before, recorded, out
+            )
 
     @cached_property
     def address(self):

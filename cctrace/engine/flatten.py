@@ -32,8 +32,19 @@ EVENTS = {"linux": schema.LINUX_EVENTS, "quic": schema.QUIC_EVENTS}
 VIEW_COLUMNS = {"linux": schema.names(schema.LINUX_VIEW), "quic": schema.names(schema.QUIC_VIEW)}
 MATH = ("sqrt", "exp", "expm1", "log", "log1p", "log2", "pow", "floor", "ceil", "fabs", "tanh")
 BUILTINS = {"abs": "abs", "min": "min", "max": "max", "int": "int", "float": "float__", "bool": "bool", "len": "len"}
-CMATH = {getattr(cmath, name): name for name in ("u8", "u16", "u32", "s32", "u64", "u64_shr", "u64_div", "u64_lt")}
-CMATH |= {cmath.idiv: "idiv", np.float32: "f32"}
+# What stands for a function of cmath, on int64 and their bits (uint64); each argument occurs once.
+CMATH = {
+    cmath.u8: "{0} & 0xFF",
+    cmath.u16: "{0} & 0xFFFF",
+    cmath.u32: "{0} & 0xFFFFFFFF",
+    cmath.s32: "(({0} + 0x80000000) & 0xFFFFFFFF) - 0x80000000",
+    cmath.u64: "int__({0})",
+    cmath.u64_shr: "int__(bits__({0}) >> bits__({1}))",
+    cmath.u64_div: "int__(bits__({0}) // bits__({1}))",
+    cmath.u64_lt: "bits__({0}) < bits__({1})",
+    cmath.idiv: "idiv__({0}, {1})",
+    np.float32: "f32__({0})",
+}
 
 _STATEMENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.If, ast.While, ast.For, ast.Return, ast.Expr, ast.Pass)
 _EXPRESSIONS = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.Attribute, ast.Name)
@@ -299,10 +310,22 @@ class _Translator(ast.NodeTransformer):
     def visit_Call(self, node):
         if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
             self.refuse(node, "calls with * arguments")
-        node.func, first = self.callee(node)
+        name = node.func.id if isinstance(node.func, ast.Name) and node.func.id not in self.locals else None
+        template = CMATH.get(self.resolve(node.func)) if name and callable(self.resolve(node.func)) else None
+        function, first = (None, []) if template else self.callee(node)
         node.args = first + [self.visit(a) for a in node.args]
         node.keywords = [self.visit(k) for k in node.keywords]
+        if template:
+            return self.filled(node, template)
+        node.func = function
         return node
+
+    def filled(self, node, template):
+        """Return the expression that stands for a call of a cmath function."""
+        if node.keywords or len(node.args) != template.count("{"):
+            self.refuse(node, f"calls {node.func.id} with other arguments than its {template.count('{')}")
+        expression = template.format(*(f"({ast.unparse(a)})" for a in node.args))
+        return ast.copy_location(ast.parse(expression, mode="eval").body, node)
 
     def callee(self, node):
         """Return the flattened function of a call, and the arguments that go before its own."""
@@ -318,8 +341,6 @@ class _Translator(ast.NodeTransformer):
                 return ast.Name(f"{func.attr}__", ast.Load()), []
         elif isinstance(func, ast.Name) and func.id not in self.locals:
             value = self.resolve(func)
-            if callable(value) and value in CMATH:
-                return ast.Name(f"{CMATH[value]}__", ast.Load()), []
             if BUILTINS.get(func.id) and value is getattr(builtins, func.id):
                 return ast.Name(BUILTINS[func.id], ast.Load()), []
             if isinstance(value, types.FunctionType):

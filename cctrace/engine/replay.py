@@ -245,7 +245,6 @@ class CompiledMachine:
         self.records = self.code.new_state(**params)
         self.slots = self.records.view(np.int64)
         self.before = np.zeros_like(self.slots)
-        self.ack = np.zeros(1, self.code.ack_dtype)
         missing = [name for name in self.code.columns if name not in view.columns]
         if missing:
             raise _lacks(cls, missing[0])
@@ -294,7 +293,7 @@ class CompiledMachine:
     def run(self, row, stop, stop_at_draw):
         """Call rows [row, stop); see `Player.run`."""
         addresses = np.array([column.ctypes.data for column in self.columns], dtype=np.int64)
-        states = (self.records, self.ack, self.slots, self.before)
+        states = (self.records, self.slots, self.before)
         return self.code.run(row, stop, stop_at_draw, addresses, self.carried, *states, self.wanted, self.out)
 
 
