@@ -48,7 +48,8 @@ def test_cubics_mean_window_is_the_time_average_of_its_cubic():
     k = float(lossbased.cubic_k(top, 0.7 * top))
     t = np.linspace(0, k, 200_001)
     window = lossbased.cubic_window(t, top, k)
-    assert window[0] == pytest.approx(0.7 * top) and window[-1] == pytest.approx(top)
+    assert window[0] == pytest.approx(0.7 * top)
+    assert window[-1] == pytest.approx(top)
     mean = np.trapezoid(window, t) / k
     sent = mean * k / rtt
     assert float(lossbased.cubic_mean_window(rtt, 1 / sent)) == pytest.approx(mean, rel=1e-8)
@@ -61,7 +62,8 @@ def test_cubic_is_renos_where_renos_is_larger():
     assert lossbased.cubic_rate(1448, 0.02, p)[0] == pytest.approx(float(reno))
     alpha = 3 * (1 - 0.7) / (1 + 0.7)  # the increase that makes beta = 0.7 as fast as Reno
     assert lossbased.reno_mean_window(p, alpha, 0.7) == pytest.approx(lossbased.reno_mean_window(p))
-    assert lossbased.mathis_domain(0.01).inside and not lossbased.mathis_domain(0.1).inside
+    assert lossbased.mathis_domain(0.01).inside
+    assert not lossbased.mathis_domain(0.1).inside
 
 
 # --- BBRx -------------------------------------------------------------------------------------------------------------

@@ -59,7 +59,8 @@ def test_mishras_share_solves_the_back_off(ratio, backoff):
 def test_mishras_bounds_close_where_all_back_off_together_and_open_with_flows():
     low, high = share.mishra_bounds(8, [1, 2, 4, 16])
     assert low[0] == high[0]
-    assert np.all(np.diff(high) > 0) and np.all(np.diff(low) == 0)
+    assert np.all(np.diff(high) > 0)
+    assert np.all(np.diff(low) == 0)
     assert share.mishra_bbr_share([0.2, 1.0]) == pytest.approx([1, 1], abs=1e-6)
     assert share.nash_bbr_flows(2, 10) == pytest.approx(10 * share.mishra_bbr_share(2))
 
@@ -74,13 +75,16 @@ def test_domains_say_why():
     assert share.ware_domain(16, 0.04, 200).inside
     assert "below 16 BDP" in share.ware_domain(2, 0.04, 200).reason
     assert "not converged" in share.ware_domain(32, 0.04, 60).reason
-    assert share.mishra_domain(2).inside and "at most 1 BDP" in share.mishra_domain(0.5).text
-    assert share.share_domain(0.5, 5, 5).inside and "upper bound" in share.share_domain(2).reason
+    assert share.mishra_domain(2).inside
+    assert "at most 1 BDP" in share.mishra_domain(0.5).text
+    assert share.share_domain(0.5, 5, 5).inside
+    assert "upper bound" in share.share_domain(2).reason
 
 
 def test_the_prediction_has_the_stable_keys():
     out = buffer_share(2, 16)
-    assert out["loss_based_share"] == 0.46875 and out["bbr_share"] == 0.53125
+    assert out["loss_based_share"] == 0.46875
+    assert out["bbr_share"] == 0.53125
     assert buffer_share(2, 0.5)["loss_based_share"] == 0
     assert set(out["ware"]) == {"bbr_share", "domain"}
     assert set(out["mishra"]) == {"bbr_share_low", "bbr_share_high", "nash_bbr_flows", "domain"}

@@ -30,7 +30,7 @@ PAPER_PROBE_RTT_SAMPLES = 160  # N: 4 packets per RTT of 5 ms for 200 ms
 def delivery_rate(acked_at_ack, acked_at_send, ack_time, last_ack_time):
     r"""Delivery rate that the ACK of packet P measures.
 
-    .. math:: d_P = \frac{\mathcal B[t_P] - \mathcal B[t_C]}{t_P - t_C}          \quad\text{Eq. (1) [Kumar19]_}
+    .. math:: d_P = \frac{\mathcal B[t_P] - \mathcal B[t_C]}{t_P - t_C} \quad\text{Eq. (1) [Kumar19]_}
 
     Returns
     -------
@@ -43,7 +43,7 @@ def delivery_rate(acked_at_ack, acked_at_send, ack_time, last_ack_time):
 def bdp(bandwidth, min_rtt_us):
     r"""Bandwidth-delay product of the estimates.
 
-    .. math:: BDP_{ini} = BW_{BEP} \times \widehat{RTT}                          \quad\text{Eq. (2) [Kumar19]_}
+    .. math:: BDP_{ini} = BW_{BEP} \times \widehat{RTT} \quad\text{Eq. (2) [Kumar19]_}
     """
     return not_negative("bandwidth", bandwidth) * not_negative("min_rtt_us", min_rtt_us)
 
@@ -51,7 +51,7 @@ def bdp(bandwidth, min_rtt_us):
 def stable_delivery_rate(interdeparture_us):
     r"""Delivery rate on a link without delay variation.
 
-    .. math:: d_p = \frac{1}{RTT}\frac{RTT}{\Delta t} = \frac{1}{\Delta t}       \quad\text{Eq. (3) [Kumar19]_}
+    .. math:: d_p = \frac{1}{RTT}\frac{RTT}{\Delta t} = \frac{1}{\Delta t} \quad\text{Eq. (3) [Kumar19]_}
     """
     return 1 / positive("interdeparture_us", interdeparture_us)
 
@@ -83,7 +83,7 @@ def next_bandwidth(bandwidth, min_rtt_us, mean_rtt_us, cwnd_gain=2.0, extra_us=0
 def low_variation_bandwidth(bandwidth):
     r"""Next bandwidth where :math:`g\,RTT_{min} \ge RTT_{UCAV}`: unchanged.
 
-    .. math:: BW^j = 1/\Delta t_{j-1}                                            \quad\text{Eq. (6) [Kumar19]_}
+    .. math:: BW^j = 1/\Delta t_{j-1} \quad\text{Eq. (6) [Kumar19]_}
     """
     return not_negative("bandwidth", bandwidth)
 
@@ -91,7 +91,7 @@ def low_variation_bandwidth(bandwidth):
 def high_variation_bandwidth(bandwidth, min_rtt_us, mean_rtt_us, cwnd_gain=2.0):
     r"""Next bandwidth where :math:`g\,RTT_{min} < RTT_{UCAV}`: a constant factor less.
 
-    .. math:: BW^j = \frac{1}{\Delta t_{j-1}}\frac{g\,RTT_{min}^{j-1}}{RTT_{UCAV}}   \quad\text{Eq. (7) [Kumar19]_}
+    .. math:: BW^j = \frac{1}{\Delta t_{j-1}}\frac{g\,RTT_{min}^{j-1}}{RTT_{UCAV}} \quad\text{Eq. (7) [Kumar19]_}
     """
     return bandwidth * cwnd_gain * np.asarray(min_rtt_us) / positive("mean_rtt_us", mean_rtt_us)
 
@@ -124,7 +124,7 @@ def bandwidth_trajectory(bandwidth, min_rtts_us, mean_rtt_us, cwnd_gain=2.0, ext
 def min_rtt(probe_rtt_minimum_us, probe_bw_minimum_us):
     r"""Smaller of the minima of the two phases.
 
-    .. math:: RTT_{min} = \min(a, b)                                             \quad\text{Eq. (8) [Kumar19]_}
+    .. math:: RTT_{min} = \min(a, b) \quad\text{Eq. (8) [Kumar19]_}
     """
     return np.minimum(probe_rtt_minimum_us, probe_bw_minimum_us)
 
@@ -143,7 +143,7 @@ def log_survival_of_min_rtt(s_us, probe_rtt, probe_rtt_samples, probe_bw, sample
 def expected_min_rtt(probe_rtt, probe_rtt_samples, probe_bw, samples):
     r"""Expected minimum RTT over both phases, microseconds.
 
-    .. math:: E[RTT_{min}] = \int_0^\infty (1 - F_X(s))^N (1 - F_Y(s))^M\,ds     \quad\text{Eq. (9) [Kumar19]_}
+    .. math:: E[RTT_{min}] = \int_0^\infty (1 - F_X(s))^N (1 - F_Y(s))^M\,ds \quad\text{Eq. (9) [Kumar19]_}
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def _where_log_survival(log_survival, level, shape):
 def survival_of_minimum(rtt, s_us, samples):
     r"""Probability that the minimum of L samples exceeds `s_us`.
 
-    .. math:: c = \min\{b_1, \dots, b_L\},\quad P[c > s] = (1 - F_Y(s))^L        \quad\text{Eq. (10) [Kumar19]_}
+    .. math:: c = \min\{b_1, \dots, b_L\},\quad P[c > s] = (1 - F_Y(s))^L \quad\text{Eq. (10) [Kumar19]_}
     """
     return np.exp(not_negative("samples", samples) * rtt.logsf(s_us))
 
@@ -204,7 +204,7 @@ def survival_of_minimum(rtt, s_us, samples):
 def collapse_probability(rtt, half_rtt_us, samples):
     r"""Probability that the minimum of `samples` RTTs falls below half the uncongested RTT.
 
-    .. math:: P = 1 - \bigl(1 - F_Y(\tfrac{1}{2} RTT_{UCAV})\bigr)^{L}           \quad\text{Eq. (11) [Kumar19]_}
+    .. math:: P = 1 - \bigl(1 - F_Y(\tfrac{1}{2} RTT_{UCAV})\bigr)^{L} \quad\text{Eq. (11) [Kumar19]_}
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ def collapse_probability(rtt, half_rtt_us, samples):
 def collapse_mass(samples, epsilon):
     r"""Mass that F_Y must have below half the RTT for a collapse with probability 1 - epsilon.
 
-    .. math:: F_Y(\tfrac{1}{2} RTT_{UCAV}) > 1 - \sqrt[L]{\epsilon}              \quad\text{Eq. (11) [Kumar19]_}
+    .. math:: F_Y(\tfrac{1}{2} RTT_{UCAV}) > 1 - \sqrt[L]{\epsilon} \quad\text{Eq. (11) [Kumar19]_}
     """
     epsilon = checked("epsilon", epsilon, 0, 1, open_low=True, open_high=True)
     return -np.expm1(np.log(epsilon) / positive("samples", samples))

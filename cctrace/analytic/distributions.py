@@ -15,7 +15,7 @@ from cctrace.errors import ArgumentError
 class TruncatedNormal:
     r"""The paper's RTT: a normal distribution cut off below the propagation delay.
 
-    .. math:: X \sim \mathcal N(\mu, \sigma; \eta, \infty)        \quad\text{Sec. III-E [Kumar19]_}
+    .. math:: X \sim \mathcal N(\mu, \sigma; \eta, \infty) \quad\text{Sec. III-E [Kumar19]_}
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class Empirical:
 
 
 class Affine:
-    """A distribution moved and stretched: x = origin + offset + scale * (X - origin). Keeps the shape of a measured one.
+    """A distribution moved and stretched, of unchanged shape: x = origin + offset + scale * (X - origin).
 
     Examples
     --------

@@ -23,7 +23,7 @@ def _loss(p):
 def mathis_rate(mss_bytes, rtt_s, loss_rate, segments_per_ack=1):
     r"""Throughput in bytes per second.
 
-    .. math:: T = \frac{MSS}{RTT}\sqrt{\frac{3}{2 b p}}                          \quad\text{Eq. (3) [Mathis97]_}
+    .. math:: T = \frac{MSS}{RTT}\sqrt{\frac{3}{2 b p}} \quad\text{Eq. (3) [Mathis97]_}
 
     >>> float(mathis_rate(1448, 0.1, 0.0001).round())
     1773431.0
@@ -94,7 +94,7 @@ def pftk_rate_simple(rtt_s, loss_rate, timeout_s, max_window=np.inf, segments_pe
 def cubic_k(window_max, window_now, c=CUBIC_C):
     r"""Seconds until the cubic regains the window it had before the loss.
 
-    .. math:: K = \sqrt[3]{\frac{W_{max} - cwnd_{epoch}}{C}}                     \quad\text{Fig. 2 [RFC9438]_}
+    .. math:: K = \sqrt[3]{\frac{W_{max} - cwnd_{epoch}}{C}} \quad\text{Fig. 2 [RFC9438]_}
     """
     return np.cbrt((np.asarray(window_max) - window_now) / positive("c", c))
 
@@ -102,7 +102,7 @@ def cubic_k(window_max, window_now, c=CUBIC_C):
 def cubic_window(time_s, window_max, k_s, c=CUBIC_C):
     r"""Window `time_s` after the start of the epoch.
 
-    .. math:: W_{cubic}(t) = C\,(t - K)^3 + W_{max}                              \quad\text{Fig. 1 [RFC9438]_}
+    .. math:: W_{cubic}(t) = C\,(t - K)^3 + W_{max} \quad\text{Fig. 1 [RFC9438]_}
     """
     return c * (np.asarray(time_s) - k_s) ** 3 + window_max
 
@@ -110,7 +110,7 @@ def cubic_window(time_s, window_max, k_s, c=CUBIC_C):
 def cubic_mean_window(rtt_s, loss_rate, c=CUBIC_C, beta=CUBIC_BETA):
     r"""Average window in the cubic's own regime, with losses every 1/p segments.
 
-    .. math:: AVG\_W = \sqrt[4]{\frac{C(3+\beta)}{4(1-\beta)}}\;\frac{RTT^{3/4}}{p^{3/4}}    \quad\text{Fig. 5 [RFC9438]_}
+    .. math:: AVG\_W = \sqrt[4]{\frac{C(3+\beta)}{4(1-\beta)}}\;\frac{RTT^{3/4}}{p^{3/4}} \quad\text{Fig. 5 [RFC9438]_}
 
     >>> float(cubic_mean_window(1.0, 1e-12).round(-5)) / 1e9
     1.0538
@@ -123,7 +123,7 @@ def cubic_mean_window(rtt_s, loss_rate, c=CUBIC_C, beta=CUBIC_BETA):
 def reno_mean_window(loss_rate, alpha=1.0, beta=0.5):
     r"""Average window of additive increase alpha and multiplicative decrease beta.
 
-    .. math:: AVG\_AIMD(\alpha, \beta) = \sqrt{\frac{\alpha(1+\beta)}{2(1-\beta)\,p}}    \quad\text{Fig. 3 [RFC9438]_}
+    .. math:: AVG\_AIMD(\alpha, \beta) = \sqrt{\frac{\alpha(1+\beta)}{2(1-\beta)\,p}} \quad\text{Fig. 3 [RFC9438]_}
     """
     beta = checked("beta", beta, 0, 1, open_low=True, open_high=True)
     return np.sqrt(positive("alpha", alpha) * (1 + beta) / (2 * (1 - beta) * _loss(loss_rate)))

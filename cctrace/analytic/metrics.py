@@ -21,7 +21,7 @@ def bdp_packets(rate_bps, rtt_us, packet_bytes=1514):
 def operating_point(inflight, capacity, base_rtt):
     r"""Throughput, RTT and power of a deterministic path with `inflight` data in it.
 
-    .. math:: \lambda = \min(n / l, c),\qquad RTT = \max(l, n / c),\qquad P = \lambda / RTT   \quad\text{[Kleinrock79]_}
+    .. math:: \lambda = \min(n / l, c),\qquad RTT = \max(l, n / c),\qquad P = \lambda / RTT \quad\text{[Kleinrock79]_}
 
     Power is largest exactly at n = c l: full throughput, no queue.
 
@@ -43,7 +43,7 @@ def operating_point(inflight, capacity, base_rtt):
 def jain(throughputs):
     r"""Jain's fairness index over the last axis.
 
-    .. math:: \mathcal F = \frac{(\sum_i T_i)^2}{n \sum_i T_i^2}                 \quad\text{Eq. (1) [Yang22]_}
+    .. math:: \mathcal F = \frac{(\sum_i T_i)^2}{n \sum_i T_i^2} \quad\text{Eq. (1) [Yang22]_}
 
     1 where all are equal (all zero included), 1/n where one has all.
 
@@ -58,7 +58,7 @@ def jain(throughputs):
 def throughput_gain(of, over):
     r"""Relative gain in throughput of one over the other.
 
-    .. math:: Tput\_Gain = \frac{Tput_{BBR} - Tput_{BBRv2}}{Tput_{BBRv2}}        \quad\text{Eq. (2) [Yang22]_}
+    .. math:: Tput\_Gain = \frac{Tput_{BBR} - Tput_{BBRv2}}{Tput_{BBRv2}} \quad\text{Eq. (2) [Yang22]_}
     """
     over = positive("over", over)
     return (not_negative("of", of) - over) / over

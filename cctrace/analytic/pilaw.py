@@ -2,8 +2,8 @@ r"""BBRx: a proportional-integral law on the RTT, how far it may be turned up, a
 
     r = gamma C - (beta / delta) C (R - R0),   R0 = k/4 R_min,   delta = R_min         [Chung18]_ Eqs. 4, 5
 
-The bottleneck's queueing delay d integrates the surplus, d' = (r - C) / C; the sender sees it one RTT later. In units of
-delay C cancels, so the loop is an integrator with a delay (Bode analysis, the paper's Sec. III):
+The bottleneck's queueing delay d integrates the surplus, d' = (r - C) / C; the sender sees it one RTT later. In units
+of delay C cancels, so the loop is an integrator with a delay (Bode analysis, the paper's Sec. III):
 
 .. math:: L(s) = \frac{\beta}{\delta}\,\frac{e^{-s T}}{s},\qquad T = R + \delta/2
 
@@ -26,7 +26,7 @@ SIGMOID_SLOPE = 100.0
 def rate_step(rate, capacity, queue_bytes, target_queue_bytes, alpha, beta, delta_s, gamma=1.0):
     r"""One step of the full law, bytes per second.
 
-    .. math:: r \leftarrow (1-\alpha) r + \alpha\gamma C - \frac{\beta}{\delta}(q - q_0)     \quad\text{Eq. (2) [Chung18]_}
+    .. math:: r \leftarrow (1-\alpha) r + \alpha\gamma C - \frac{\beta}{\delta}(q - q_0) \quad\text{Eq. (2) [Chung18]_}
     """
     surplus = np.subtract(queue_bytes, target_queue_bytes)
     return (1 - alpha) * np.asarray(rate) + alpha * gamma * capacity - beta / positive("delta_s", delta_s) * surplus
@@ -35,16 +35,16 @@ def rate_step(rate, capacity, queue_bytes, target_queue_bytes, alpha, beta, delt
 def rate(capacity, rtt_s, target_rtt_s, beta, delta_s, gamma=1.0):
     r"""The law in terms of what a sender knows.
 
-    .. math:: r \leftarrow \gamma C - \frac{\beta}{\delta} C (R - R_0)           \quad\text{Eq. (4) [Chung18]_}
+    .. math:: r \leftarrow \gamma C - \frac{\beta}{\delta} C (R - R_0) \quad\text{Eq. (4) [Chung18]_}
     """
     surplus = np.subtract(rtt_s, target_rtt_s)
     return np.asarray(capacity) * (gamma - beta / positive("delta_s", delta_s) * surplus)
 
 
 def bbrx_rate(capacity, rtt_s, min_rtt_s, beta, k=4, gamma=1.0):
-    r"""The law as deployed, with the target k/4 R_min and the epoch R_min.
+    r"""The law as deployed, with the target k/4 R_min and the epoch R_min, Eq. (5) [Chung18]_.
 
-    .. math:: r \leftarrow \gamma C - \frac{\beta}{R_{min}} C \Bigl(R - \frac{k}{4}R_{min}\Bigr)   \quad\text{Eq. (5) [Chung18]_}
+    .. math:: r \leftarrow \gamma C - \frac{\beta}{R_{min}} C \Bigl(R - \frac{k}{4}R_{min}\Bigr)
     """
     return rate(capacity, rtt_s, np.asarray(k) / 4 * min_rtt_s, beta, min_rtt_s, gamma)
 
@@ -115,6 +115,6 @@ def utility(throughput, loss_rate, slope=SIGMOID_SLOPE):
 def mean_utility(throughputs, loss_rates, slope=SIGMOID_SLOPE):
     r"""Utility of a configuration, over its flows (last axis).
 
-    .. math:: U(\beta_{|k}) = \frac1N\sum_{i=1}^N U_i(\beta_{|k})                \quad\text{Eq. (7) [Chung18]_}
+    .. math:: U(\beta_{|k}) = \frac1N\sum_{i=1}^N U_i(\beta_{|k}) \quad\text{Eq. (7) [Chung18]_}
     """
     return utility(throughputs, loss_rates, slope).mean(-1)

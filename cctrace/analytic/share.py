@@ -26,7 +26,7 @@ CUBIC_BETA = 0.7
 def occupied_ratio(p, gain, ratio):
     r"""Share of the buffer that BBR's packets take while loss-based flows hold the share p of it.
 
-    .. math:: Q_r(p; g, R) = g p (1-p) + (g-1) R^{-1} (1-p)                      \quad\text{Sec. 3.1 [Bi23]_}
+    .. math:: Q_r(p; g, R) = g p (1-p) + (g-1) R^{-1} (1-p) \quad\text{Sec. 3.1 [Bi23]_}
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def occupied_ratio(p, gain, ratio):
 def loss_based_share(gain, ratio):
     r"""Fixed point p*, at which BBR's packets just fill what the loss-based flows leave.
 
-    .. math:: Q_r(p^*) = 1 - p^* \;\Rightarrow\; p^* = \max\Bigl(0, \frac{R-g+1}{gR}\Bigr)   \quad\text{Sec. 3.1 [Bi23]_}
+    .. math:: Q_r(p^*) = 1 - p^* \;\Rightarrow\; p^* = \max\Bigl(0, \frac{R-g+1}{gR}\Bigr) \quad\text{Sec. 3.1 [Bi23]_}
 
     >>> float(loss_based_share(2, 16)), float(loss_based_share(2, 0.5))
     (0.46875, 0.0)
@@ -68,7 +68,7 @@ def share_domain(ratio, bbr_flows=1, loss_based_flows=1):
 def loss_onset_ratio(gain):
     r"""Buffer, in BDP, below which a single BBR flow overflows the buffer by its window alone.
 
-    .. math:: R < g - 1                                                          \quad\text{Sec. 4.1 [Bi23]_}
+    .. math:: R < g - 1 \quad\text{Sec. 4.1 [Bi23]_}
     """
     return np.maximum(checked("gain", gain, 0) - 1, 0.0)
 
@@ -76,7 +76,7 @@ def loss_onset_ratio(gain):
 def adaptive_gain(latest_rtt, min_rtt, mu, max_gain=2.0):
     r"""oBBR's gain after a loss.
 
-    .. math:: g = \min\Bigl(1 + \mu\,\frac{RTT_{latest} - RTprop}{RTprop},\; g_{max}\Bigr)   \quad\text{Sec. 4.1 [Bi23]_}
+    .. math:: g = \min\Bigl(1 + \mu\,\frac{RTT_{latest} - RTprop}{RTprop},\; g_{max}\Bigr) \quad\text{Sec. 4.1 [Bi23]_}
 
     The released code caps at 2.05 where the paper says 2.
 
@@ -91,7 +91,7 @@ def adaptive_gain(latest_rtt, min_rtt, mu, max_gain=2.0):
 def recovered_gain(gain, acked_bytes, bdp_bytes, alpha=0.01, max_gain=2.0):
     r"""oBBR's gain after `acked_bytes` more without loss.
 
-    .. math:: g = \min\bigl(g + \alpha\,S_{ack} / BDP,\; g_{max}\bigr)           \quad\text{Sec. 4.1 [Bi23]_}
+    .. math:: g = \min\bigl(g + \alpha\,S_{ack} / BDP,\; g_{max}\bigr) \quad\text{Sec. 4.1 [Bi23]_}
     """
     return np.minimum(gain + alpha * np.asarray(acked_bytes) / positive("bdp_bytes", bdp_bytes), max_gain)
 
@@ -100,7 +100,7 @@ def recovered_gain(gain, acked_bytes, bdp_bytes, alpha=0.01, max_gain=2.0):
 def ware_loss_based_share(ratio, buffer_packets, bbr_flows=1):
     r"""Share of the link that any number of loss-based flows keep while BBR probes for bandwidth.
 
-    .. math:: p = \frac12 - \frac{1}{2X} - \frac{4N}{q}                          \quad\text{[Ware19]_}
+    .. math:: p = \frac12 - \frac{1}{2X} - \frac{4N}{q} \quad\text{[Ware19]_}
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def ware_loss_based_share(ratio, buffer_packets, bbr_flows=1):
 def ware_probe_time(buffer_s, base_rtt_s, duration_s):
     r"""Seconds of `duration_s` that BBR spends in PROBE_RTT: draining a full buffer, 200 ms, one RTT, every 10 s.
 
-    .. math:: Probe_{time} = \Bigl(\frac{q}{c} + 0.2 + l\Bigr)\frac{d}{10}       \quad\text{[Ware19]_}
+    .. math:: Probe_{time} = \Bigl(\frac{q}{c} + 0.2 + l\Bigr)\frac{d}{10} \quad\text{[Ware19]_}
     """
     each = not_negative("buffer_s", buffer_s) + PROBE_RTT_S + positive("base_rtt_s", base_rtt_s)
     return np.minimum(each / PROBE_RTT_INTERVAL_S, 1.0) * positive("duration_s", duration_s)
@@ -127,7 +127,7 @@ def ware_probe_time(buffer_s, base_rtt_s, duration_s):
 def ware_bbr_share(ratio, base_rtt_s, packets_per_s, bbr_flows=1, duration_s=60.0):
     r"""Share of the link that N BBR flows get together.
 
-    .. math:: BBR_{frac} = (1 - p)\,\frac{d - Probe_{time}}{d}                   \quad\text{[Ware19]_}
+    .. math:: BBR_{frac} = (1 - p)\,\frac{d - Probe_{time}}{d} \quad\text{[Ware19]_}
 
     >>> float(ware_bbr_share(16, 0.04, 8256).round(3))
     0.485
@@ -157,7 +157,7 @@ def ware_domain(ratio, base_rtt_s, duration_s, bbr_flows=1, loss_based_flows=1):
 def mishra_least_occupancy(ratio):
     r"""Least buffer occupancy of the loss-based flows, in BDP: what BBR's RTT estimate contains.
 
-    .. math:: b_{c,min} = \tfrac12 (B - C\,RTT)                                  \quad\text{[Mishra22]_}
+    .. math:: b_{c,min} = \tfrac12 (B - C\,RTT) \quad\text{[Mishra22]_}
 
     from b_b + lambda_b RTT = 2 lambda_b (RTT + b_cmin / C), lambda_b = C b_b / B and b_b + b_c = B.
     """
@@ -193,7 +193,7 @@ def mishra_bbr_share(ratio, backoff=CUBIC_BETA):
 def mishra_bounds(ratio, loss_based_flows=1):
     r"""Smallest and largest aggregate BBR share: all loss-based flows back off together, or one at a time.
 
-    .. math:: \theta_{sync} = 0.7,\qquad \theta_{desync} = 1 - 0.3 / N_c         \quad\text{[Mishra22]_}
+    .. math:: \theta_{sync} = 0.7,\qquad \theta_{desync} = 1 - 0.3 / N_c \quad\text{[Mishra22]_}
 
     >>> low, high = mishra_bounds(16, loss_based_flows=5)
     >>> float(low.round(2)), float(high.round(2))
@@ -220,7 +220,7 @@ def mishra_domain(ratio, bbr_flows=1, loss_based_flows=1):
 def nash_bbr_flows(ratio, flows, backoff=CUBIC_BETA):
     r"""Number of BBR flows among `flows` at which none gains by switching, for one back-off assumption.
 
-    .. math:: \frac{\lambda_b}{N_b} = \frac{C}{N} \;\Rightarrow\; N_b = N\,\lambda_b / C    \quad\text{[Mishra22]_}
+    .. math:: \frac{\lambda_b}{N_b} = \frac{C}{N} \;\Rightarrow\; N_b = N\,\lambda_b / C \quad\text{[Mishra22]_}
 
     Not an integer: the equilibrium lies at a neighbouring one.
     """

@@ -1,5 +1,7 @@
 """The analytic models again, slowly: 40-digit arithmetic, literal sums and simulated draws."""
 
+import itertools
+
 import mpmath as mp
 import numpy as np
 
@@ -54,7 +56,7 @@ def ordered_delays(jitter, step):
 def intervals_extremal_index(series, level):
     """Ferro and Segers' estimator for what falls below `level`, from the times between such samples."""
     below = [k for k, value in enumerate(series) if value < level]
-    gaps = [b - a for a, b in zip(below, below[1:], strict=False)]
+    gaps = [b - a for a, b in itertools.pairwise(below)]
     if max(gaps) <= 2:
         top, bottom = 2 * sum(gaps) ** 2, len(gaps) * sum(g**2 for g in gaps)
     else:
