@@ -30,6 +30,8 @@ rounds, probing on a 2..3 s clock instead of every eighth RTT, PROBE_RTT every 5
 at four packets, reaction to loss and ECN, no long-term (policer) sampling.
 """
 
+from typing import ClassVar
+
 from cctrace.cc.base import LinuxController, Param
 from cctrace.cc.bbr2_bounds import ACKS_PROBE_STARTING, ACKS_PROBE_STOPPING, ACKS_REFILLING, BBR2Bounds
 from cctrace.cc.bbr2_model import (
@@ -94,7 +96,7 @@ class BBR2(BBR2Bounds):
         "ecn_reprobe_gain": Param(0.0, 0.0, 511 / 256, "first growth when marks cease, of inflight_hi; 0 off"),
     }
     # Modes by `mode`, then the phases of PROBE_BW by `cycle_idx`: `states[4 + cycle_idx]`.
-    states = ("STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT", "UP", "DOWN", "CRUISE", "REFILL")
+    states: ClassVar[tuple[str, ...]] = ("STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT", "UP", "DOWN", "CRUISE", "REFILL")
     transitions = {
         ("STARTUP", "DRAIN"): "bw grew less than 25 % in 3 rounds, or too much loss or too many marks",
         ("STARTUP", "PROBE_BW"): "the same, with no queue to drain",

@@ -41,7 +41,7 @@ FULL_ECN_CNT = 2  # rounds
 
 
 class BBR2Bounds(BBR2Model):
-    """Reaction to loss and ECN, of BBRv2 and its descendants; see the module's docstring."""
+    """Reaction to loss and ECN, of BBRv2 and its descendants; parameters and phases are those of `bbr2.BBR2`."""
 
     ack_phase: int = ACKS_INIT
     inflight_latest: int = 0  # best delivery of the loss round

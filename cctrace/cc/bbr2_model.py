@@ -87,7 +87,7 @@ def ilog2(x):
 
 
 class BBR2Model(LinuxController):
-    """Measurements and control laws that BBRv2, BBRv2+ and BBRv3 share; see the module's docstring."""
+    """Measurements and control laws that BBRv2, BBRv2+ and BBRv3 share; parameters are those of `bbr2.BBR2`."""
 
     mode: int = STARTUP
     cycle_idx: int = UP
