@@ -12,6 +12,7 @@ _PUBLIC = {
     "Capture": "cctrace.flows.capture",
     "controller": "cctrace.cc",
     "datasets": "cctrace.datasets",
+    "plot_flow": "cctrace.plot",
     "presets": "cctrace.presets",
     "read": "cctrace.flows.capture",
     "replay": "cctrace.engine.replay",

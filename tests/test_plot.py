@@ -1,15 +1,19 @@
 """Panels show what the tables hold, in readable units, and thinning them loses no extreme."""
 
+import copy
 import itertools
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import cctrace
+from cctrace import datasets
 from cctrace.plot import figure, flow_panels, flow_phases
-from cctrace.plot.flow import delivery_rate_bps
+from cctrace.plot.flow import delivery_rate_bps, retransmissions
 from cctrace.plot.panels import COLOURS, Panel, Phases, Series, decimate
 from tests.build_view import MSS, RATE_BPS, flow_view
 
@@ -125,3 +129,35 @@ def test_the_figure_has_one_axes_per_panel_with_title_unit_and_legend(tmp_path):
         assert [text.get_text() for text in axes.get_legend().get_texts()] == [s.label for s in panel.series]
     drawing.savefig(tmp_path / "figure.png", dpi=40)
     assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+@pytest.fixture(scope="module")
+def cubic():
+    flow = cctrace.read(datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    return flow.attach(cctrace.read(datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst")))
+
+
+def test_retransmissions_are_the_packets_the_recorder_dropped(cubic):
+    """The recorder wrote down which packet it dropped; each was sent again, once, and nothing else was."""
+    drops = pd.read_csv(datasets.path("loss_cubic_1pct", "drops.csv.zst"))
+    sent_again = retransmissions(cubic)
+    isn = cubic.facts["isn"]
+    assert sorted(sent_again["seq"]) == sorted((drops["tcp_seq"] - isn) % 2**32)
+    assert (sent_again["time_ns"] > drops["time_ns"].min()).all()
+
+
+def test_retransmissions_are_found_across_the_wrap_of_sequence_numbers(cubic):
+    shifted = copy.copy(cubic.capture.packets)
+    shifted.columns = dict(shifted.columns)
+    rows = shifted["direction"] == cubic.capture.connections.sender[0]
+    by = np.uint32(2**32 - 1_000_000 - cubic.facts["isn"])  # wraps after 1 MB
+    shifted.columns["seq"] = np.where(rows, shifted["seq"] + by, shifted["seq"])
+    shifted.columns["ack"] = np.where(rows, shifted["ack"], shifted["ack"] + by)
+    shifted.sacks = {name: edge + by for name, edge in shifted.sacks.items()}
+    assert retransmissions(cctrace.Capture(shifted).flow(0))["seq"].tolist() == retransmissions(cubic)["seq"].tolist()
+
+
+def test_a_flow_is_drawn_in_one_call(cubic):
+    drawing = cctrace.plot_flow(cubic)
+    assert drawing.get_suptitle() == "10.99.0.1:40001 → 10.99.0.2:5001"
+    assert len(drawing.axes) == 4

@@ -1,6 +1,6 @@
 """Plots of flows, replays and simulations: `panels` says what is drawn, `flow` about one flow, `figure` draws it."""
 
-from cctrace.plot.figure import figure
+from cctrace.plot.figure import figure, plot_flow
 from cctrace.plot.flow import FlowView, flow_panels, flow_phases
 
-__all__ = ["FlowView", "figure", "flow_panels", "flow_phases"]
+__all__ = ["FlowView", "figure", "flow_panels", "flow_phases", "plot_flow"]

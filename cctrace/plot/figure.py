@@ -1,9 +1,32 @@
 """Panels as a matplotlib figure, for notebooks and papers."""
 
+from cctrace.plot.flow import FlowView, flow_panels, flow_phases
 from cctrace.plot.panels import COLOURS, PHASE_COLOURS, Phases, decimate
 
 _BUCKETS = 2000  # spans of time a series is thinned to: more than a printed page resolves
 _PANEL_INCHES = (10.0, 2.6)
+
+
+def plot_flow(flow):
+    """Draw a captured flow: progress, RTT, data in flight, rates.
+
+    Parameters
+    ----------
+    flow : Flow
+        With the kernel's counters attached, their curves are drawn too.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    StreamError
+        If the flow cannot be reconstructed from its capture.
+    """
+    view = FlowView.of(flow)
+    src, sport, dst, dport = flow.key
+    return figure(flow_panels(view), flow_phases(view), f"{src}:{sport} → {dst}:{dport}")
 
 
 def figure(panels, phases=None, title=""):

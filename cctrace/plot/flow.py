@@ -32,6 +32,18 @@ class FlowView:
     kernel: pd.DataFrame | None = None
     retransmissions: pd.DataFrame | None = None
 
+    @classmethod
+    def of(cls, flow):
+        """Return the view of a captured flow; its counters are those attached to it.
+
+        Raises
+        ------
+        StreamError
+            If the flow cannot be reconstructed from its capture.
+        """
+        kernel = None if flow.tcpinfo is None else flow.tcpinfo.frame()
+        return cls(flow.events.rows, kernel=kernel, retransmissions=retransmissions(flow))
+
     @property
     def start_ns(self):
         """Return the time of the first event, the zero of every time axis."""
@@ -41,6 +53,22 @@ class FlowView:
         """Return the times of a table in seconds since the start of the flow."""
         # Subtract as integers first: epoch nanoseconds do not fit a float64.
         return (np.asarray(table["time_ns"], np.int64) - self.start_ns) / 1e9
+
+
+def retransmissions(flow):
+    """Return the flow's data packets that carry nothing new: DataFrame of time_ns and seq (unwrapped, bytes)."""
+    packets, connections = flow.capture.packets, flow.capture.connections
+    mine = connections.order[connections.first[flow.index] : connections.first[flow.index + 1]]
+    data = (packets["direction"][mine] == connections.sender[flow.index]) & (packets["payload"][mine] > 0)
+    mine = mine[data]
+    wrapped = packets["seq"][mine]
+    # The difference of two 32-bit numbers, as a signed one, is the step; the first is relative to the SYN.
+    steps = np.diff(wrapped, prepend=np.uint32(flow.facts["isn"])).view(np.int32)
+    seq = np.cumsum(steps, dtype=np.int64)
+    end = seq + packets["payload"][mine]
+    again = end[1:] <= np.maximum.accumulate(end)[:-1]
+    rows = np.flatnonzero(again) + 1
+    return pd.DataFrame({"time_ns": connections.clock[mine[rows]], "seq": seq[rows]})
 
 
 def flow_panels(view):

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-import pandas as pd
 
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import Capture, read
@@ -123,15 +122,13 @@ def _analyze_flow(file, flow, polls):
             continue
         used = table
     try:
-        rows = flow.events.rows
+        analysis.view = FlowView.of(flow)
     except StreamError as error:
         analysis.notes = [str(error)]
         return analysis, used
     quality = flow.quality()
     analysis.notes = [*quality["warnings"], *_assumptions(quality)]
-    kernel = None if flow.tcpinfo is None else flow.tcpinfo.frame()
     analysis.controller = controller_name(flow.tcpinfo)
-    analysis.view = FlowView(rows, kernel=kernel, retransmissions=retransmissions(flow))
     return analysis, used
 
 
@@ -156,19 +153,3 @@ def controller_name(tcpinfo):
     if tcpinfo.connections[0].get("cc"):
         return tcpinfo.connections[0]["cc"]
     return "bbr" if tcpinfo.frame()["bbr_bw_Bps"].notna().any() else None
-
-
-def retransmissions(flow):
-    """Return the flow's data packets that carry nothing new: DataFrame of time_ns and seq (unwrapped, bytes)."""
-    packets, connections = flow.capture.packets, flow.capture.connections
-    mine = connections.order[connections.first[flow.index] : connections.first[flow.index + 1]]
-    data = (packets["direction"][mine] == connections.sender[flow.index]) & (packets["payload"][mine] > 0)
-    mine = mine[data]
-    wrapped = packets["seq"][mine]
-    # The difference of two 32-bit numbers, as a signed one, is the step; the first is relative to the SYN.
-    steps = np.diff(wrapped, prepend=np.uint32(flow.facts["isn"])).view(np.int32)
-    seq = np.cumsum(steps, dtype=np.int64)
-    end = seq + packets["payload"][mine]
-    again = end[1:] <= np.maximum.accumulate(end)[:-1]
-    rows = np.flatnonzero(again) + 1
-    return pd.DataFrame({"time_ns": connections.clock[mine[rows]], "seq": seq[rows]})
