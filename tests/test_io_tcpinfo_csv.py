@@ -59,7 +59,7 @@ def test_a_line_cut_off_by_the_end_of_the_file_is_left_out_and_named():
     ("text", "words"),
     [
         ("time_ns,tcpi_rtt\n", "no rows"),
-        ("time_ns,tcpi_rtt\n1,x\n", "line 2, column tcpi_rtt: 'x'"),
+        ("time_ns,tcpi_rtt\n1,x\n", "line 2, column rtt: 'x'"),
         ("time_ns,tcpi_rtt\n1\n2,3\n", "line 2 has 1 fields"),
     ],
 )

@@ -17,6 +17,11 @@ FORMATS = {
     "pcap": "pcap",
     "pcapng": "pcapng",
     "tcpinfo-csv": "tcpinfo_csv",
+    "mlab": "mlab",
+    "iperf3": "iperf3",
+    "tcp_probe": "tcp_probe",
+    "ss": "ss",
+    "tcp-info-struct": "tcpinfo_struct",
 }
 CAPTURES = ("pcap", "pcapng")
 

@@ -5,6 +5,8 @@ it puts those of `schema.TCP_INFO` in their place, keeps the others in `extra`, 
 "none" into `MISSING`.
 """
 
+from functools import cache
+
 import numpy as np
 
 from cctrace import schema
@@ -22,6 +24,44 @@ _NAMES = {
     "busy_time": "busy_time_us",
     "rwnd_limited": "rwnd_limited_us",
     "sndbuf_limited": "sndbuf_limited_us",
+}
+BBR_MODES = ("STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT")
+# (pacing gain, cwnd gain) * 256 -> mode; no pair serves two modes, in version 1 or 3.
+_BBR_GAINS = {
+    (739, 739): "STARTUP",
+    (88, 739): "DRAIN",
+    (710, 512): "STARTUP",  # version 3 from here
+    (88, 512): "DRAIN",
+    (128, 512): "DRAIN",
+    (256, 256): "PROBE_RTT",
+    (256, 128): "PROBE_RTT",
+} | {(pacing, cwnd): "PROBE_BW" for pacing in (192, 230, 256, 320) for cwnd in (512, 576)}
+
+# Other people's words for fields, in lower case and without underscores.
+_WORDS = {
+    "applimited": "delivery_rate_app_limited",
+    "cwnd": "snd_cwnd",
+    "sndcwndsegments": "snd_cwnd",
+    "ssthresh": "snd_ssthresh",
+    "srtt": "rtt",
+    "srttus": "rtt",
+    "rttus": "rtt",
+    "rttvarus": "rttvar",
+    "mdevus": "rttvar",
+    "minrttus": "min_rtt",
+    "mss": "snd_mss",
+    "msscache": "snd_mss",
+    "packetsout": "unacked",
+    "sackedout": "sacked",
+    "lostout": "lost",
+    "retransout": "retrans",
+    "timestampns": "time_ns",
+    "tsns": "time_ns",
+    "nsecs": "time_ns",
+    "saddr": "src",
+    "daddr": "dst",
+    "lport": "sport",
+    "rport": "dport",
 }
 
 
@@ -83,17 +123,85 @@ class TcpInfo:
         return pd.DataFrame(out)
 
 
-def build(fields, connection, connections, source, format, warnings=()):
+def field_name(name):
+    """Return the schema's or kernel's name of a field in any spelling: "tcpi_snd_cwnd", "SndCwnd", "sndcwnd".
+
+    >>> field_name("RWndLimited"), field_name("AppLimited"), field_name("novel_thing")
+    ('rwnd_limited_us', 'delivery_rate_app_limited', 'novel_thing')
+    """
+    plain = name.removeprefix("tcpi_")
+    plain = _spellings().get(plain.replace("_", "").lower(), plain)
+    return _NAMES.get(plain, plain)
+
+
+@cache
+def _spellings():
+    from cctrace.io.tcpinfo_struct import FIELDS
+
+    names = (*(c.name for c in schema.TCP_INFO), *(name for name, _ in FIELDS), *_NAMES)
+    return {name.replace("_", "").lower(): name for name in names} | _WORDS
+
+
+def plain_address(text):
+    """Return an address without brackets, interface and the prefix of an IPv4 address mapped into IPv6."""
+    text = text.strip("[]").partition("%")[0]
+    return text[7:] if text.lower().startswith("::ffff:") and "." in text else text
+
+
+def columns_of(polls):
+    """Turn one dict per poll into columns; what a poll lacks (or holds as None) is missing.
+
+    Columns of whole numbers become int64 (uint64 where they need it), others float64 or objects.
+    """
+    names = dict.fromkeys(name for poll in polls for name in poll)
+    return {name: column([poll.get(name) for poll in polls]) for name in names}
+
+
+def column(values):
+    """Return values, None where missing, as a column of the narrowest fitting kind: int64, uint64, float64, object."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {int, bool}:
+        if max((value for value in values if value is not None), default=0) > np.iinfo(np.int64).max:
+            return np.array([U64_NONE if value is None or value < 0 else value for value in values], np.uint64)
+        return np.array([MISSING if value is None else value for value in values], np.int64)
+    if kinds <= {int, float}:
+        return np.array([np.nan if value is None else value for value in values])
+    return np.array(values, object)
+
+
+class Connections:
+    """Numbers connections in the order of their first poll.
+
+    >>> c = Connections()
+    >>> c.number(("10.0.0.1", 1000, "10.0.0.2", 80)), c.number(("10.0.0.1", 1000, "10.0.0.2", 80), "bbr"), c.table
+    (0, 0, [{'src': '10.0.0.1', 'sport': 1000, 'dst': '10.0.0.2', 'dport': 80, 'cc': 'bbr'}])
+    """
+
+    def __init__(self):
+        self.table, self._known = [], {}
+
+    def number(self, key, cc=None):
+        """Return the number of the connection (src, sport, dst, dport); note its congestion control where told."""
+        at = self._known.setdefault(key, len(self._known))
+        if at == len(self.table):
+            self.table.append(dict(zip(("src", "sport", "dst", "dport"), key, strict=True)))
+        if cc:
+            self.table[at]["cc"] = cc
+        return at
+
+
+def build(fields, connections, source, format, warnings=()):
     """Arrange columns as read into a `TcpInfo`.
 
     Parameters
     ----------
     fields : dict of str to array_like
-        Columns under kernel names (with or without "tcpi_") or schema names. Integer columns may be uint64.
-    connection : array_like of int
+        Columns under kernel names (with or without "tcpi_") or schema names, all of one length; `connection` is the
+        index into `connections` (all 0 if absent). Integer columns may be uint64.
     connections : list of dict
     """
-    rows = len(connection)
+    rows = len(next(iter(fields.values())))
+    connection = np.asarray(fields.pop("connection", np.zeros(rows)), np.int64)
     columns = {c.name: np.full(rows, MISSING) for c in schema.TCP_INFO}
     extra = {}
     for name, values in fields.items():
@@ -106,9 +214,23 @@ def build(fields, connection, connections, source, format, warnings=()):
             columns[plain] = values if values.dtype == np.int64 else _whole(values)
         else:
             extra[plain] = values
+    if np.any(columns["bbr_pacing_gain"] != MISSING):
+        extra["bbr_mode"] = _bbr_modes(columns, extra)
     if np.all(columns["time_after_ns"] == MISSING):
         columns["time_after_ns"] = columns["time_ns"].copy()
-    return TcpInfo(columns, extra, np.asarray(connection, np.int64), list(connections), source, format, warnings)
+    return TcpInfo(columns, extra, connection, list(connections), source, format, warnings)
+
+
+def _bbr_modes(columns, extra):
+    """Return BBR's mode by name, as printed or else as its gains tell; None where neither says."""
+    printed = extra.get("bbr_mode", np.full(len(columns["state"]), MISSING))
+    gains = zip(columns["bbr_pacing_gain"].tolist(), columns["bbr_cwnd_gain"].tolist(), strict=True)
+    modes = [BBR_MODES[m] if 0 <= m < 4 else _BBR_GAINS.get(g) for m, g in zip(printed.tolist(), gains, strict=True)]
+    modes = np.array(modes, object)
+    # Both gains are also 1 before the first data are acknowledged (bytes_acked counts the SYN).
+    acked = columns["bytes_acked"]
+    modes[(modes == "PROBE_RTT") & (acked != MISSING) & (acked <= 1)] = None
+    return modes
 
 
 def _signed(values, none):

@@ -1,7 +1,8 @@
-"""tcp_info as CSV: the lab's `tcpinfo.csv`, and any CSV whose header names fields of struct tcp_info.
+"""tcp_info as CSV: the lab's `tcpinfo.csv`, and any CSV whose header names fields of struct tcp_info (bpftrace).
 
-One row per poll. `time_ns` is required; `time_after_ns`, `flow_id` or addresses and ports, and every field that the
-header names are optional. Empty cells are missing values, never 0.
+One row per poll. A column of times is required (see `_TIMES`; where the name tells no unit, the size of the numbers
+does). `flow_id` or addresses and ports, and every field that the header names in a spelling known to
+`tcpinfo.field_name`, are optional; other columns are kept. Empty cells are missing values, never 0.
 """
 
 import csv
@@ -11,13 +12,17 @@ import numpy as np
 from cctrace import schema
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
+from cctrace.io.clock import epoch_ns, parse_iso
 from cctrace.io.source import open_source
+from cctrace.io.tcpinfo_struct import FIELDS
 
+_KNOWN = {c.name for c in schema.TCP_INFO} | {name for name, _ in FIELDS} | {"bbr_bw_bytes_per_s"}
+_TIMES = {"time_ns": 1, "nsecs": 1, "time_us": 1000, "time_ms": 10**6, "time_s": 10**9}
+_UNITLESS_TIMES = ("time", "ts", "timestamp")
 _KEYS = ("flow_id", "src", "sport", "dst", "dport", "cc")
 # The lab's names for what INET_DIAG_BBRINFO says.
 _BBR = {
     "bbr_bw_bytes_per_s": "bbr_bw_Bps",
-    "bbr_min_rtt_us": "bbr_min_rtt_us",
     "bbr_pacing_gain_256": "bbr_pacing_gain",
     "bbr_cwnd_gain_256": "bbr_cwnd_gain",
 }
@@ -25,9 +30,16 @@ _BBR = {
 
 def sniff(head):
     """Tell whether a file that starts with these bytes is a CSV of tcp_info."""
-    columns = head.split(b"\n", 1)[0].strip().split(b",")
-    known = {c.name.encode() for c in schema.TCP_INFO}
-    return b"time_ns" in columns and any(c.startswith(b"tcpi_") or (c in known and c != b"time_ns") for c in columns)
+    return any(_is_header(line.split(",")) for line in head.decode("utf-8", "replace").splitlines()[:3])
+
+
+def _names(cells):
+    return [_BBR.get(cell.strip(), tcpinfo.field_name(cell.strip())) for cell in cells]
+
+
+def _is_header(cells):
+    names = set(_names(cells))
+    return bool(names & {*_TIMES, *_UNITLESS_TIMES}) and len(names & _KNOWN - {"time_ns", "time_after_ns"}) >= 1
 
 
 def read(source):
@@ -36,38 +48,42 @@ def read(source):
     Raises
     ------
     FormatError
-        No column `time_ns`, no rows, or a cell that is no number; names line and column.
+        No header with a time, no rows, or a cell that is no number; names line and column.
     """
     with open_source(source) as opened:
         rows = list(csv.reader(opened.lines()))
         name, cut = opened.name, opened.cut
-    header = rows.pop(0)
-    if "time_ns" not in header:
-        raise FormatError(f"{name}: line 1 has no column time_ns; found {', '.join(header[:8])} ...")
+    at = next((i for i, row in enumerate(rows[:3]) if _is_header(row)), None)  # bpftrace speaks before its header
+    if at is None:
+        raise FormatError(f"{name}: no header line that names a time and a field of tcp_info")
+    header = _names(rows[at])
+    rows = [(number, row) for number, row in enumerate(rows[at + 1 :], at + 2) if row]
     warnings = [f"{name}: {cut}; read what precedes it"] if cut else []
-    if rows and len(rows[-1]) != len(header):
-        warnings.append(f"{name}: line {len(rows) + 1} is cut off after {len(rows.pop())} of {len(header)} fields")
-    for number, row in enumerate(rows, 2):
+    if rows and len(rows[-1][1]) < len(header):
+        number, row = rows.pop()
+        warnings.append(f"{name}: line {number} is cut off after {len(row)} of {len(header)} fields")
+    for number, row in rows:
         if len(row) != len(header):
             raise FormatError(f"{name}: line {number} has {len(row)} fields, the header has {len(header)}")
     if not rows:
         raise FormatError(f"{name}: no rows of tcp_info")
-    cells = dict(zip(header, zip(*rows, strict=True), strict=True))
-    connection, connections = _connections(cells, len(rows))
-    fields = {_BBR.get(key, key): _column(values, key, name) for key, values in cells.items() if key not in _KEYS}
-    bits = fields.pop("tcpi_app_limited_bits", None)
+    numbers, cells = zip(*rows, strict=True)
+    columns = dict(zip(header, zip(*cells, strict=True), strict=True))
+    connection, connections = _connections(columns, len(rows))
+    fields = _time_fields(columns, numbers, name) | {"connection": connection}
+    fields |= {key: _column(values, key, numbers, name) for key, values in columns.items() if key not in _KEYS}
+    bits = fields.pop("app_limited_bits", None)
     if bits is not None:
         fields["delivery_rate_app_limited"] = np.where(bits == tcpinfo.MISSING, bits, bits & 1)
-        fields["fastopen_client_fail"] = np.where(bits == tcpinfo.MISSING, bits, bits >> 1 & 3)
-    return tcpinfo.build(fields, connection, connections, name, "tcpinfo-csv", warnings)
+    return tcpinfo.build(fields, connections, name, "tcpinfo-csv", warnings)
 
 
-def _connections(cells, rows):
-    keys = [key for key in _KEYS if key in cells]
+def _connections(columns, rows):
+    keys = [key for key in _KEYS if key in columns]
     if not keys:
         return np.zeros(rows, np.int64), [{}]
     index = {}
-    connection = [index.setdefault(key, len(index)) for key in zip(*(cells[key] for key in keys), strict=True)]
+    connection = [index.setdefault(key, len(index)) for key in zip(*(columns[key] for key in keys), strict=True)]
     numbers = ("flow_id", "sport", "dport")
     connections = [
         {name: int(v) if name in numbers and v.isdigit() else v for name, v in zip(keys, key, strict=True) if v}
@@ -76,30 +92,35 @@ def _connections(cells, rows):
     return connection, connections
 
 
-def _column(cells, column, name):
-    """Parse one column of whole numbers; text columns stay text."""
+def _time_fields(columns, numbers, name):
+    """Take the time column out of `columns` and return it as `time_ns`."""
+    column = next(c for c in (*_TIMES, *_UNITLESS_TIMES) if c in columns)
+    out = []
+    for number, cell in zip(numbers, columns.pop(column), strict=True):
+        whole, _, fraction = cell.partition(".")
+        try:
+            if column in _TIMES:
+                unit = _TIMES[column]
+                out.append(int(whole) * unit + int((fraction or "0")[:9].ljust(9, "0")) * unit // 10**9)
+            else:
+                out.append(epoch_ns(whole, fraction) if whole.isdigit() else parse_iso(cell))
+        except ValueError:
+            raise FormatError(f"{name}: line {number}, column {column}: {cell!r} is not a time") from None
+    return {"time_ns": np.array(out, np.int64)}
+
+
+def _column(cells, column, numbers, name):
+    """Parse one column: whole numbers, else numbers, else (if it is no field of tcp_info) text."""
     try:
-        values = [int(cell) if cell else tcpinfo.MISSING for cell in cells]
+        return tcpinfo.column([int(cell) if cell else None for cell in cells])
     except ValueError:
-        return _inexact_column(cells, column, name)
-    if max(values) > np.iinfo(np.int64).max:
-        return np.array([value if value >= 0 else tcpinfo.U64_NONE for value in values], np.uint64)
-    return np.array(values, np.int64)
-
-
-def _inexact_column(cells, column, name):
-    try:
-        return np.array([float(cell) if cell else np.nan for cell in cells])
-    except ValueError:
-        if column.startswith("tcpi_") or column in {c.name for c in schema.TCP_INFO}:
-            bad = next(i for i, cell in enumerate(cells) if cell and not _is_number(cell))
-            raise FormatError(f"{name}: line {bad + 2}, column {column}: {cells[bad]!r} is not a number") from None
-        return np.array(cells, object)
-
-
-def _is_number(text):
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+        pass
+    out = []
+    for number, cell in zip(numbers, cells, strict=True):
+        try:
+            out.append(float(cell) if cell else np.nan)
+        except ValueError:
+            if column in _KNOWN:
+                raise FormatError(f"{name}: line {number}, column {column}: {cell!r} is not a number") from None
+            return np.array(cells, object)
+    return np.array(out)

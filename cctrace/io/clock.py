@@ -1,0 +1,92 @@
+"""Times as people and tools write them, as int64 nanoseconds since the epoch. Exact: no float on the way.
+
+Understood: epoch numbers (s, ms, us or ns, told by size), ISO 8601, `date`'s default and its English variants, `ts`'s
+"Jan 02 15:04:05", and a bare time of day. Without a zone UTC is assumed; without a year or a day, 1970 or its first.
+"""
+
+import re
+from datetime import UTC, datetime
+
+_EPOCH = re.compile(r"(\d{9,19})(?:\.(\d+))?(?![\w:.-])")
+_ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?\s?(Z|UTC|GMT|[+-]\d\d:?\d\d)?(?!\w)")
+_DATE = re.compile(
+    r"(?:[A-Z][a-z]{2,8},? )?(?:(?P<d1>\d{1,2}) )?(?P<month>[A-Z][a-z]{2}) +(?:(?P<d2>\d{1,2}) +)?"
+    r"(?:(?P<y1>\d{4}) +)?(?P<clock>\d\d?:\d\d:\d\d)(?:\.(?P<fraction>\d+))?(?: (?P<half>[AP]M))?"
+    r"(?: (?P<zone>[A-Z]{2,5}|[+-]\d{2,4}))?(?: (?P<y2>\d{4}))?(?!\w)"
+)
+_CLOCK = re.compile(r"(\d\d?):(\d\d):(\d\d)(?:[.,](\d+))?(?![\w:])")
+_MONTHS = ("", "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def _fraction_ns(digits):
+    return int((digits or "0")[:9].ljust(9, "0"))
+
+
+def epoch_ns(whole, fraction=None):
+    """Return nanoseconds for an epoch number whose unit shows in its size; s, ms, us, ns.
+
+    >>> epoch_ns("1700000000", "5"), epoch_ns("1700000000500")
+    (1700000000500000000, 1700000000500000000)
+    """
+    for digits, unit in ((12, 10**9), (14, 10**6), (17, 10**3), (20, 1)):
+        if len(whole) < digits:
+            return int(whole) * unit + _fraction_ns(fraction) * unit // 10**9
+    raise ValueError(f"{whole} is no epoch time")
+
+
+def _calendar_ns(year, month, day, hour, minute, second, fraction=None, zone=None):
+    shift = 0
+    if zone and zone[0] in "+-":
+        digits = zone[1:].replace(":", "").ljust(4, "0")
+        shift = (int(digits[:2]) * 60 + int(digits[2:])) * (60 if zone[0] == "+" else -60)
+    leap = int(second) == 60
+    moment = datetime(int(year), int(month), int(day), int(hour), int(minute), int(second) - leap, tzinfo=UTC)
+    return (int(moment.timestamp()) + leap - shift) * 10**9 + _fraction_ns(fraction)
+
+
+def leading_time(text):
+    """Return (time in ns, rest of the text) if `text` begins with a time, brackets allowed; else (None, text).
+
+    >>> leading_time("2026-11-20T18:18:20.5Z ESTAB 0")
+    (1795198700500000000, ' ESTAB 0')
+    """
+    start = re.match(r"[\s#=\[(-]*", text).end()
+    for pattern, parse in ((_EPOCH, _parse_epoch), (_ISO, _parse_iso), (_DATE, _parse_date), (_CLOCK, _parse_clock)):
+        match = pattern.match(text, start)
+        if match:
+            try:
+                ns = parse(match)
+            except (ValueError, OverflowError):
+                continue
+            return ns, re.sub(r"^\s?[\])]", "", text[match.end() :])
+    return None, text
+
+
+def parse_iso(text):
+    """Return nanoseconds of an ISO 8601 time; ValueError if it is none."""
+    match = _ISO.match(text)
+    if not match:
+        raise ValueError(f"{text!r} is not an ISO 8601 time")
+    return _parse_iso(match)
+
+
+def _parse_epoch(match):
+    return epoch_ns(match[1], match[2])
+
+
+def _parse_iso(match):
+    return _calendar_ns(*match.groups())
+
+
+def _parse_date(match):
+    hour, minute, second = match["clock"].split(":")
+    if match["half"]:
+        hour = int(hour) % 12 + 12 * (match["half"] == "PM")
+    month, day = _MONTHS.index(match["month"]), match["d1"] or match["d2"]
+    return _calendar_ns(
+        match["y1"] or match["y2"] or 1970, month, day, hour, minute, second, match["fraction"], match["zone"]
+    )
+
+
+def _parse_clock(match):
+    return _calendar_ns(1970, 1, 1, *match.groups())

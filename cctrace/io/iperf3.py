@@ -1,0 +1,112 @@
+"""iperf3's JSON (`-J`) and JSON stream (`--json-stream`): what the sender's socket said at each interval.
+
+One row per stream and interval, stamped with the interval's end: rtt and rttvar in us, snd_cwnd in bytes (turned into
+segments where the MSS is told), retransmits per interval (accumulated into `total_retrans`), bytes of the interval.
+
+Source: [iperf3] iperf_api.c, iperf_tcp.c.
+"""
+
+import json
+
+from cctrace.errors import FormatError
+from cctrace.io import tcpinfo
+from cctrace.io.source import open_source
+
+
+def sniff(head):
+    """Tell whether a file that starts with these bytes is iperf3 JSON or a JSON stream of it."""
+    text = head.lstrip()
+    is_stream = text.startswith(b'{"event"') and b'"data"' in text[:400]
+    return is_stream or (text.startswith(b"{") and b'"start"' in text[:100] and b'"connected"' in text[:1500])
+
+
+def read(source):
+    """Read the sender's intervals into `TcpInfo`.
+
+    Raises
+    ------
+    FormatError
+        Not iperf3 JSON, an error that iperf3 reported, or no interval of a sending TCP stream.
+    """
+    with open_source(source) as opened:
+        text, name, cut = "\n".join(opened.lines()), opened.name, opened.cut
+    warnings = [f"{name}: {cut}; read what precedes it"] if cut else []
+    start, intervals, end = _parse(text, name, warnings)
+    connected = {c.get("socket"): c for c in start.get("connected", [])}
+    zero_ns = int(start.get("timestamp", {}).get("timesecs", 0)) * 10**9
+    mss = start.get("tcp_mss") or start.get("tcp_mss_default")
+    cc = end.get("sender_tcp_congestion")
+    polls, connections, known, retransmitted = [], [], {}, {}
+    for interval in intervals:
+        for stream in interval.get("streams", []):
+            if "snd_cwnd" not in stream and "rtt" not in stream:
+                continue  # the receiver's side, or UDP
+            key = stream.get("socket")
+            at = known.setdefault(key, len(known))
+            if at == len(connections):
+                connections.append(_connection(connected.get(key, {}), cc))
+            retransmitted[key] = retransmitted.get(key, 0) + stream.get("retransmits", 0)
+            polls.append(_poll(stream, at, zero_ns, mss, retransmitted[key]))
+    if not polls:
+        reason = end.get("error") or "no intervals of a sending TCP stream (is this the receiver's?)"
+        raise FormatError(f"{name}: {reason}")
+    return tcpinfo.build(tcpinfo.columns_of(polls), connections, name, "iperf3", warnings)
+
+
+def _connection(told, cc):
+    names = {"local_host": "src", "local_port": "sport", "remote_host": "dst", "remote_port": "dport"}
+    out = {ours: told[theirs] for theirs, ours in names.items() if theirs in told}
+    return out | ({"cc": cc} if cc else {})
+
+
+def _poll(stream, connection, zero_ns, mss, retransmitted):
+    cwnd = stream.get("snd_cwnd")
+    poll = {
+        "connection": connection,
+        "time_ns": zero_ns + round(float(stream.get("end", 0)) * 1e9),
+        "rtt": stream.get("rtt"),
+        "rttvar": stream.get("rttvar"),
+        "snd_cwnd": round(cwnd / mss) if cwnd is not None and mss else None,
+        "snd_mss": mss,
+        "snd_cwnd_bytes": cwnd,
+        "total_retrans": retransmitted,
+        "interval_bytes": stream.get("bytes"),
+        "interval_us": round(float(stream.get("seconds", 0)) * 1e6),
+        "omitted": int(bool(stream.get("omitted"))),
+    }
+    for name in ("snd_wnd", "pmtu", "reorder"):
+        if name in stream:
+            poll["reordering" if name == "reorder" else name] = stream[name]
+    return poll
+
+
+def _parse(text, name, warnings):
+    """Return (start, intervals, end) of either form; a cut stream yields what its whole lines say."""
+    if not text.lstrip().startswith('{"event"'):
+        try:
+            whole = json.loads(text)
+        except ValueError as error:
+            raise FormatError(f"{name}: not JSON: {error}") from None
+        return whole.get("start", {}), whole.get("intervals", []), whole.get("end", {}) | _error(whole)
+    parts = {"start": {}, "end": {}}
+    intervals = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            event, data = record["event"], record["data"]
+        except (ValueError, KeyError, TypeError):
+            warnings.append(f"{name}: line {number} is not an event of a JSON stream; left out")
+            continue
+        if event == "interval":
+            intervals.append(data)
+        elif event == "error":
+            parts["end"]["error"] = str(data)
+        elif event in parts:
+            parts[event] |= data
+    return parts["start"], intervals, parts["end"]
+
+
+def _error(whole):
+    return {"error": whole["error"]} if "error" in whole else {}

@@ -1,0 +1,262 @@
+"""`ss -ti`: the text that iproute2 prints about TCP sockets, of every age and in every layout met in the wild.
+
+A sample is a time (a `# <ns>` line, a `date` line, a `ts` prefix on every line, a `watch` header ...) and sockets. A
+socket is a line of state, queues and addresses, then words about it: on the same line (`-O`) or on indented ones.
+
+`ss` leaves out what is zero. Whether an absent word means zero or "this ss is too old to know it" is decided per file:
+a word that came with release R counts as zero where absent if the file shows any word of R or later.
+
+Sources: [iproute2] misc/ss.c, tcp_stats_print and tcp_show_info, releases 4.1 to 6.8.
+"""
+
+import re
+
+from cctrace.errors import FormatError
+from cctrace.io import tcpinfo
+from cctrace.io.clock import leading_time
+from cctrace.io.source import open_source
+
+STATES = {
+    "ESTAB": 1, "SYN-SENT": 2, "SYN-RECV": 3, "FIN-WAIT-1": 4, "FIN-WAIT-2": 5, "TIME-WAIT": 6, "UNCONN": 7,
+    "CLOSE-WAIT": 8, "LAST-ACK": 9, "LISTEN": 10, "CLOSING": 11,
+}  # fmt: skip
+
+# word -> (column, unit, release that introduced it, value where it is left out).
+# Units: n number, ms -> us, s? = time kept in ms, rate -> bytes/s. Absent: None stays missing.
+_WORDS = {
+    "rto": ("rto", "ms", 0, None),
+    "ato": ("ato", "ms", 0, None),
+    "mss": ("snd_mss", "n", 0, None),
+    "cwnd": ("snd_cwnd", "n", 0, None),
+    "ssthresh": ("snd_ssthresh", "n", 0, None),
+    "unacked": ("unacked", "n", 0, 0),
+    "lost": ("lost", "n", 0, 0),
+    "sacked": ("sacked", "n", 0, 0),
+    "fackets": ("fackets", "n", 0, None),
+    "reordering": ("reordering", "n", 0, 3),
+    "backoff": ("backoff", "n", 0, 0),
+    "rcv_rtt": ("rcv_rtt", "ms", 0, None),
+    "rcv_space": ("rcv_space", "n", 0, None),
+    "lastsnd": ("last_data_sent", "n", 0, 0),
+    "lastrcv": ("last_data_recv", "n", 0, 0),
+    "lastack": ("last_ack_recv", "n", 0, 0),
+    "bytes_acked": ("bytes_acked", "n", 402, 0),
+    "bytes_received": ("bytes_received", "n", 402, 0),
+    "segs_out": ("segs_out", "n", 402, 0),
+    "segs_in": ("segs_in", "n", 402, 0),
+    "notsent": ("notsent_bytes", "n", 406, 0),
+    "minrtt": ("min_rtt", "ms", 406, None),
+    "data_segs_out": ("data_segs_out", "n", 406, 0),
+    "data_segs_in": ("data_segs_in", "n", 406, 0),
+    "delivery_rate": ("delivery_rate_Bps", "rate", 410, 0),
+    "busy": ("busy_time_us", "ms", 410, 0),
+    "rwnd_limited": ("rwnd_limited_us", "ms", 410, 0),
+    "sndbuf_limited": ("sndbuf_limited_us", "ms", 410, 0),
+    "pmtu": ("pmtu", "n", 415, None),
+    "rcvmss": ("rcv_mss", "n", 415, None),
+    "advmss": ("advmss", "n", 415, None),
+    "rcv_ssthresh": ("rcv_ssthresh", "n", 415, None),
+    "delivered": ("delivered", "n", 420, 0),
+    "delivered_ce": ("delivered_ce", "n", 420, 0),
+    "bytes_sent": ("bytes_sent", "n", 420, 0),
+    "bytes_retrans": ("bytes_retrans", "n", 420, 0),
+    "dsack_dups": ("dsack_dups", "n", 420, 0),
+    "reord_seen": ("reord_seen", "n", 420, 0),
+    "snd_wnd": ("snd_wnd", "n", 518, 0),
+    "rcv_ooopack": ("rcv_ooopack", "n", 518, 0),
+    "rcv_wnd": ("rcv_wnd", "n", 606, 0),
+    "rehash": ("rehash", "n", 606, 0),
+}
+_FLAGS = {"ts", "sack", "ecn", "ecnseen", "fastopen", "usec_ts", "app_limited", "mptcp", "tcp-ulp-mptcp", "ao", "md5"}
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]")
+_SOCKET = re.compile(
+    r"\s*(?:(?:tcp|mptcp|tcp6)\s+)?(?:(?P<state>[A-Z][A-Z0-9-]+)\s+)?(?P<recv_q>\d+)\s+(?P<send_q>\d+)\s+"
+    r"(?P<src>\S+):(?P<sport>[\w*-]+)\s+(?P<dst>\S+):(?P<dport>[\w*-]+)(?P<rest>\s.*|)$"
+)
+_INFO = re.compile(r"(?:^|\s)(?:rto|mss|cwnd|rtt|wscale):\d")
+_WATCH = re.compile(r"Every [\d.]+s?: .*?((?:[A-Z][a-z]{2} ){1,2}.*)$")
+_TOKEN = re.compile(
+    r"(\w[\w-]*):\(((?:[^()]|\([^()]*\))*)\)|(send|pacing_rate|delivery_rate) (\S+bps)|([\w-]+):(\S+)|(\S+)"
+)
+_RATE = re.compile(r"([\d.]+)([kKMGT]?)bps")
+_SCALE = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+def sniff(head):
+    """Tell whether a file that starts with these bytes looks like the output of ss."""
+    text = head.decode("utf-8", "replace")
+    if "Local Address:Port" in text or ("Recv-Q" in text and "Send-Q" in text):
+        return True
+    lines = [leading_time(_ANSI.sub("", line))[1] for line in text.splitlines()]
+    if any(_SOCKET.match(line) for line in lines):
+        return True
+    # A poller that starts before the connection writes separators alone for a while.
+    first = [line for line in text.splitlines()[:5] if line.strip()]
+    return bool(first) and all(re.fullmatch(r"# ?\d{9,19}(\.\d+)?( \d{9,19}(\.\d+)?)?", line) for line in first)
+
+
+def read(source):
+    """Read `ss -ti` output into `TcpInfo`; one row per socket and sample that carries TCP information.
+
+    Raises
+    ------
+    FormatError
+        No socket with TCP information (was ss run with -i?).
+    """
+    with open_source(source) as opened:
+        polls, without = _polls(opened)
+        name, cut = opened.name, opened.cut
+    if not polls:
+        raise FormatError(f"{name}: {without} sockets, none with TCP information; was ss run with -t and -i?")
+    warnings = [f"{name}: {cut}; read what precedes it"] if cut else []
+    if without:
+        warnings.append(f"{name}: {without} sockets without TCP information left out")
+    if all(poll["time_ns"] is None for poll in polls):
+        warnings.append(f"{name}: no time stamps; the samples are in order, their times are missing")
+    elif max(poll["time_ns"] or 0 for poll in polls) < 366 * 86400 * 10**9:
+        warnings.append(f"{name}: the time stamps name no year; counted from 1970-01-01")
+    _fill_zeros(polls)
+    connections = tcpinfo.Connections()
+    for poll in polls:
+        poll["connection"] = connections.number(poll.pop("key"), poll.pop("cc", None))
+    return tcpinfo.build(tcpinfo.columns_of(polls), connections.table, name, "ss", warnings)
+
+
+def _polls(source):
+    """Return (one dict per socket with information, number of sockets without)."""
+    polls, without = [], 0
+    before = after = current = None
+    for raw in source.lines():
+        line = _ANSI.sub("", raw)
+        watch = _WATCH.match(line)
+        time_ns, rest = leading_time(watch[1] if watch else line)
+        if time_ns is not None:
+            before, after = time_ns, time_ns
+            second, rest_of_pair = leading_time(rest) if line.lstrip().startswith("#") else (None, rest)
+            if second is not None:
+                after, rest = second, rest_of_pair
+        match = None if watch else _SOCKET.match(rest)
+        if match:
+            current = _socket(match, before, after)
+            polls.append(current)
+            rest = match["rest"]
+        if current is not None and _INFO.search(rest):
+            _information(rest, current)
+            current["informed"] = True
+    informed = [poll for poll in polls if poll.pop("informed", False)]
+    without = len(polls) - len(informed)
+    return informed, without
+
+
+def _socket(match, before, after):
+    return {
+        "time_ns": before,
+        "time_after_ns": after,
+        "state": STATES.get(match["state"]),
+        "recv_q": int(match["recv_q"]),
+        "send_q": int(match["send_q"]),
+        "key": (
+            tcpinfo.plain_address(match["src"]),
+            _port(match["sport"]),
+            tcpinfo.plain_address(match["dst"]),
+            _port(match["dport"]),
+        ),
+    }
+
+
+def _port(text):
+    return int(text) if text.isdigit() else text
+
+
+def _information(text, poll):
+    """Add the words of an information line to a poll."""
+    for group, inner, rate, value, key, word, bare in _TOKEN.findall(text):
+        try:
+            if group == "bbr":
+                _bbr(inner, poll)
+            elif group == "skmem":
+                poll.update({f"skmem_{k}": int(v) for k, v in re.findall(r"([a-z]+)(\d+)", inner)})
+            elif rate:
+                _take_rate(rate, value, poll)
+            elif key:
+                _take_word(key, word, poll)
+            elif bare in _FLAGS:
+                poll["delivery_rate_app_limited" if bare == "app_limited" else f"flag_{bare}"] = 1
+            elif bare and "cc" not in poll and re.fullmatch(r"[a-z][a-z0-9_]*", bare):
+                poll["cc"] = bare
+        except ValueError:  # a word of a shape not met before
+            poll[f"text_{group or rate or key}"] = inner or value or word
+
+
+def _take_rate(word, value, poll):
+    first, _, limit = value.partition("/")
+    if word == "send":
+        poll["send_Bps"] = bytes_per_second(first)
+        return
+    poll[f"{word}_Bps"] = bytes_per_second(first if first.endswith("bps") else first + "bps")
+    if limit:
+        poll["max_pacing_rate"] = bytes_per_second(limit)
+
+
+def _take_word(key, word, poll):
+    if key == "rtt":
+        poll["rtt"], poll["rttvar"] = (_micros(part) for part in word.split("/"))
+    elif key == "retrans":
+        now, _, total = word.partition("/")
+        poll["retrans"], poll["total_retrans"] = int(now), int(total)
+    elif key == "wscale":
+        poll["snd_wscale"], poll["rcv_wscale"] = (int(part) for part in word.split(","))
+    elif key in _WORDS:
+        column, unit, _, _ = _WORDS[key]
+        poll[column] = int(word) if unit == "n" else _micros(word) if unit == "ms" else bytes_per_second(word)
+    elif key in ("ino", "uid", "sk", "timer", "cgroup", "users"):
+        return
+    else:
+        poll[key] = int(word)
+
+
+def _bbr(inner, poll):
+    """Take in BBR's parenthesis; versions 2 and 3 of a patched ss print more into it."""
+    for part in inner.split(","):
+        key, _, word = part.partition(":")
+        if word.endswith("bps"):
+            poll[f"bbr_{key}_Bps"] = bytes_per_second(word)
+        elif key == "mrtt":
+            poll["bbr_min_rtt_us"] = _micros(word)
+        elif key.endswith("_gain"):
+            poll[f"bbr_{key}"] = round(float(word) * 256)
+        elif key == "phase":
+            poll["bbr_phase"] = word
+        elif key:
+            poll[f"bbr_{key}"] = int(word)
+
+
+def bytes_per_second(text):
+    """Return bytes per second for a rate as ss prints it, "1.05Mbps"; ValueError if it is none.
+
+    >>> bytes_per_second("11074.0Mbps"), bytes_per_second("8bps")
+    (1384250000, 1)
+    """
+    match = _RATE.fullmatch(text)
+    if not match:
+        raise ValueError(f"{text!r} is no rate")
+    return round(float(match[1]) * _SCALE[match[2]] / 8)
+
+
+def _micros(text):
+    """Return microseconds for milliseconds as ss prints them: "40.2", "132ms", "72ms(0.1%)"."""
+    return round(float(text.partition("(")[0].removesuffix("ms")) * 1000)
+
+
+def _fill_zeros(polls):
+    """Put the value that an absent word stands for, where this file's ss knows the word."""
+    seen = set().union(*polls)
+    release = max((release for column, _, release, _ in _WORDS.values() if column in seen), default=0)
+    absent = {column: value for column, _, since, value in _WORDS.values() if value is not None and since <= release}
+    absent |= {"retrans": 0, "total_retrans": 0}
+    if release >= 410:
+        absent["delivery_rate_app_limited"] = 0
+    for poll in polls:
+        for column, value in absent.items():
+            poll.setdefault(column, value)

@@ -1,0 +1,77 @@
+"""The tracepoint tcp:tcp_probe, as ftrace (trace_pipe, trace-cmd) and perf script print it: one row per received ACK.
+
+`<comm>-<pid> [cpu] flags <seconds>: tcp_probe: src=A:p dest=B:q ... snd_nxt=0x.. snd_una=0x.. snd_cwnd=N ssthresh=N
+snd_wnd=N srtt=N rcv_wnd=N`. Fields came and went with releases, so whatever reads `key=value` is taken. srtt is in us.
+A line is about a socket of this machine; `src` is the socket's own address.
+
+Source: [Linux618] include/trace/events/tcp.h.
+"""
+
+import re
+
+from cctrace.errors import FormatError
+from cctrace.io import tcpinfo
+from cctrace.io.source import open_source
+
+_LINE = re.compile(r"\s(?P<seconds>\d+)\.(?P<fraction>\d+):\s+(?:\w+:)?tcp_probe:\s+(?P<fields>.*)")
+_FIELD = re.compile(r"(\w+)=(\S+)")
+_RENAMED = {"length": "data_len", "ssthresh": "snd_ssthresh", "srtt": "rtt"}
+
+
+def sniff(head):
+    """Tell whether a file that starts with these bytes holds tcp_probe events."""
+    return b"tcp_probe:" in head and b"snd_cwnd=" in head
+
+
+def read(source):
+    """Read tcp_probe events into `TcpInfo`; times are the tracer's clock (mostly seconds since boot).
+
+    Raises
+    ------
+    FormatError
+        No event in the file.
+    """
+    polls, connections, odd = [], tcpinfo.Connections(), 0
+    with open_source(source) as opened:
+        for line in opened.lines():
+            match = _LINE.search(line)
+            if not match:
+                odd += "tcp_probe:" in line
+                continue
+            try:
+                poll, key = _poll(match)
+            except ValueError:
+                odd += 1
+                continue
+            poll["connection"] = connections.number(key)
+            polls.append(poll)
+        name, cut = opened.name, opened.cut
+    if not polls:
+        raise FormatError(f"{name}: no tcp_probe events")
+    warnings = [f"{name}: {odd} tcp_probe lines are cut or garbled; left out"] if odd else []
+    if cut:
+        warnings.append(f"{name}: {cut}; read what precedes it")
+    return tcpinfo.build(tcpinfo.columns_of(polls), connections.table, name, "tcp_probe", warnings)
+
+
+def _poll(match):
+    fields = dict(_FIELD.findall(match["fields"]))
+    key = (*_endpoint(fields.pop("src", "")), *_endpoint(fields.pop("dest", "")))
+    nanoseconds = int(match["seconds"]) * 10**9 + int(match["fraction"][:9].ljust(9, "0"))
+    poll = {"time_ns": nanoseconds}
+    for name, text in fields.items():
+        value = re.fullmatch(r"(0x)?([0-9a-fA-F]+)", text)
+        if not value:
+            poll[name] = text
+        else:
+            poll[_RENAMED.get(name, name)] = int(value[2], 16 if value[1] or not value[2].isdigit() else 10)
+    if "snd_cwnd" not in poll:
+        raise ValueError("cut off")
+    return poll, key
+
+
+def _endpoint(text):
+    address, _, port = text.rpartition(":")
+    if not port.isdigit():
+        raise ValueError(text)
+    return tcpinfo.plain_address(address), int(port)
