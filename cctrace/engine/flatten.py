@@ -136,6 +136,8 @@ class Flattener:
                 f"{where}: {name!r} is {type(value).__name__}; constants are numbers of at most 64 bits "
                 "or tuples of numbers of one kind"
             )
+        if kind_of(value) == "int":
+            text = f"int__({text})"  # not a literal: Numba would compile a callee anew for every literal argument
         name = self.unique(name, value)
         self.constants[name] = text
         return name
@@ -318,6 +320,8 @@ class _Translator(ast.NodeTransformer):
         if template:
             return self.filled(node, template)
         node.func = function
+        if function.id in self.calls:
+            node.args = [_unliteral(a) for a in node.args]
         return node
 
     def filled(self, node, template):
@@ -445,6 +449,13 @@ def _same(a, b):
 
 def _is_super(node):
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args
+
+
+def _unliteral(node):
+    """Hide a literal integer, for each of which Numba would compile the callee anew."""
+    if isinstance(node, ast.Constant) and kind_of(node.value) == "int":
+        return ast.Call(ast.Name("int__", ast.Load()), [node], [])
+    return node
 
 
 def _always_returns(body):
