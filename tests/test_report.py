@@ -1,6 +1,7 @@
 """The report is one file that refers to nothing outside, escapes what it shows, and draws itself in a browser."""
 
 import base64
+import html
 import json
 import re
 import shutil
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from cctrace.plot import flow_panels, flow_phases
-from cctrace.report import FlowSection, Report, write
+from cctrace.report import FlowSection, Report
 from cctrace.report.page import render
 from tests.build_view import flow_view
 
@@ -71,23 +72,63 @@ def test_the_overview_links_to_the_flows_that_have_a_section():
     assert "<td>small flow</td>" in page
 
 
-@pytest.mark.external
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium: make check-external installs it")
-@pytest.mark.parametrize("width", [1280, 500])
-def test_a_browser_draws_every_panel_without_an_error(tmp_path, width):
-    """The page reports its own drawing: each canvas must hold many colours, and no script may have failed."""
-    write(report(title=HOSTILE), tmp_path / "report.html")
-    probe = """<script>document.title = JSON.stringify([...document.querySelectorAll("canvas")].map((canvas) => {
-      const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-      return new Set(new Uint32Array(pixels.buffer)).size; }));
-      document.title += document.documentElement.scrollWidth > window.innerWidth ? " wide" : "";</script></body>"""
-    page = (tmp_path / "report.html").read_text(encoding="utf-8").replace("</body>", probe)
-    (tmp_path / "probed.html").write_text(page, encoding="utf-8")
+def titled_by(probe, page, tmp_path, width=1280):
+    """Open the page in a browser, run a script in it, and return the title that the script has set."""
+    probed = tmp_path / "probed.html"
+    probed.write_text(page.replace("</body>", f"<script>{probe}</script></body>"), encoding="utf-8")
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
     command += ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--dump-dom"]
-    command += [f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},1000"]
-    command += [f"file://{tmp_path / 'probed.html'}"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},1000", f"file://{probed}"]
     dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-    colours = re.search(r"<title>(.*?)</title>", dom)[1]
-    assert "wide" not in colours, "the page scrolls sideways"
-    assert [count > 10 for count in json.loads(colours)] == [True] * 5
+    return html.unescape(re.search(r"<title>(.*?)</title>", dom)[1])
+
+
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: make check-external installs it")
+
+
+@pytest.mark.external
+@needs_browser
+@pytest.mark.parametrize("width", [1280, 500])
+def test_a_browser_draws_every_panel_and_the_page_does_not_scroll_sideways(tmp_path, width):
+    """A canvas that a script failed to draw would hold one colour."""
+    probe = """document.title = JSON.stringify({
+        colours: [...document.querySelectorAll("canvas")].map((canvas) => {
+            const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+            return new Set(new Uint32Array(pixels.buffer)).size; }),
+        wide: document.documentElement.scrollWidth > window.innerWidth })"""
+    seen = json.loads(titled_by(probe, render(report(title=HOSTILE)), tmp_path, width))
+    assert [colours > 10 for colours in seen["colours"]] == [True] * 5
+    assert not seen["wide"]
+
+
+@pytest.mark.external
+@needs_browser
+def test_dragging_zooms_all_panels_and_a_legend_entry_hides_its_curve(tmp_path):
+    probe = """
+        const [first, second] = document.querySelectorAll("canvas");
+        const reset = second.parentElement.querySelector(".reset");
+        const readout = second.parentElement.querySelector(".readout");
+        const point = (type, share) => {
+            const box = first.getBoundingClientRect();
+            const clientX = box.left + share * box.width;
+            first.dispatchEvent(new PointerEvent(type, { clientX, pointerType: "mouse" }));
+        };
+        first.setPointerCapture = () => {};  // a made-up pointer cannot be captured
+        const seen = { before: reset.hidden };
+        point("pointerdown", 0.5); point("pointermove", 0.7); point("pointerup", 0.7);
+        seen.zoomed = !reset.hidden;
+        point("pointermove", 0.999);
+        seen.readout = readout.textContent;
+        const entry = second.parentElement.querySelector(".legend button");
+        entry.click();
+        seen.pressed = entry.getAttribute("aria-pressed");
+        seen.hidden = readout.textContent;
+        reset.click();
+        seen.after = reset.hidden;
+        document.title = JSON.stringify(seen);"""
+    seen = json.loads(titled_by(probe, render(report()), tmp_path))
+    assert (seen["before"], seen["zoomed"], seen["after"]) == (True, True, True)
+    assert 1.2 < float(seen["readout"].split(" s")[0]) < 1.5  # the right edge of the span: 70 % of 2 s
+    assert "RTT samples 40" in seen["readout"]
+    assert seen["pressed"] == "false"
+    assert "RTT samples" not in seen["hidden"]
