@@ -9,10 +9,8 @@ Model:  bw = min(max of two probe cycles, bw_lo);  in flight between inflight_lo
 
 It follows google/bbr's v2alpha, with a millisecond clock, bytes, float gains and without ECN, undo or fast path.
 
-Quirks, kept because they decide:
+Quirks, kept because they decide (more in `quic_bbr2_model`, which holds what is believed of the path):
 
-* both lower bounds and the BDP pass through floats and lose all but 24 bits, even where the maximum of two integers is
-  taken (the bound of a float and an integer is a float in C).
 * before the first RTT sample the pacing rate assumes an RTT of 1 s (`quic_bbr`: 1 ms).
 * the minimum RTT window is 2.5 s, as long as the PROBE_RTT interval (v2alpha: 10 s and 5 s), so every PROBE_RTT
   replaces min_rtt.
@@ -22,21 +20,23 @@ Sources: [ngx_bbr2] bpq233/oBBR nginx-quic/src/event/quic/ngx_bbr2.c, commit b2a
 Differs from its parent in everything: it is written afresh. What it shares with `quic_bbr` is the stack, not the model.
 """
 
-from cctrace.cc.base import QuicController, ints
-from cctrace.cc.cmath import U32_MAX, f32, u32
+from cctrace.cc.cmath import f32, u32
 from cctrace.cc.quic import INITIAL_WINDOW, MIN_WINDOW, MSEC_PER_SEC, MSS, RTT_UNKNOWN, delivery_rate, float_to_u32
+from cctrace.cc.quic_bbr2_model import (
+    BETA,
+    CRUISE,
+    DOWN,
+    DRAIN,
+    PROBE_BW,
+    PROBE_RTT,
+    REFILL,
+    STARTUP,
+    UNSET,
+    UP,
+    QuicBBR2Model,
+)
 
-STARTUP = 0
-DRAIN = 1
-PROBE_BW = 2
-PROBE_RTT = 3
-
-# Phases of PROBE_BW.
-UP = 0  # push in-flight data up, to probe for bandwidth and volume
-DOWN = 1  # drain the queue this made
-CRUISE = 2  # use the pipe, leave headroom
-REFILL = 3  # fill the pipe before pushing
-PHASE_GAINS = (1.25, 0.75, 1.0, 1.0)
+PHASE_GAINS = (1.25, 0.75, 1.0, 1.0)  # of UP, DOWN, CRUISE, REFILL
 
 # What the incoming ACKs say about a probe.
 ACKS_INIT = 0  # nothing
@@ -49,7 +49,6 @@ OPEN = 0
 RECOVERY = 1
 LOSS = 2
 
-UNSET = U32_MAX
 MIN_RTT_WINDOW_MS = 2500
 PROBE_RTT_WINDOW_MS = 2500
 PROBE_RTT_MS = 200
@@ -64,9 +63,6 @@ FULL_BW_THRESH = f32(1.25)
 FULL_BW_ROUNDS = 3
 FULL_LOSS_EVENTS = 8  # losses in a round that may end STARTUP
 MAX_LOSS_EVENTS = 15
-LOSS_THRESH = f32(0.02)
-BETA = f32(0.3)  # the cut
-HEADROOM = f32(0.15)
 PACING_MARGIN = f32(0.01)
 UNKNOWN_RTT_MS = 1000
 # Probing for bandwidth: after 2 to 3 s, or as many rounds as Reno would take to grow by a BDP, at most 63.
@@ -74,18 +70,13 @@ PROBE_MAX_ROUNDS = 63
 PROBE_RANDOM_ROUNDS = 2
 PROBE_BASE_MS = 2000
 PROBE_RANDOM_MS = 1000
-# Aggregated ACKs.
-EXTRA_ACK_WINDOW_ROUNDS = 5
-EXTRA_ACK_WINDOW_ROUNDS_STARTUP = 1
-EXTRA_ACK_MAX_S = f32(0.1)
-EPOCH_ACK_RESET = 1 << 20  # bytes (the kernel's constant counts packets)
-EPOCH_ACK_MAX = 0xFFFFF * MSS
 
 
-class QuicBBR2(QuicController):
+class QuicBBR2(QuicBBR2Model):
     """BBRv2 of oBBR's nginx-quic (`-C BBRv2`)."""
 
-    states = ("STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT")
+    # Modes by `mode`, then the phases of PROBE_BW by `cycle_idx`: `states[4 + cycle_idx]`.
+    states = ("STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT", "UP", "DOWN", "CRUISE", "REFILL")
     transitions = {
         ("STARTUP", "DRAIN"): "bandwidth grew by less than 25 % in 3 rounds, or loss too high",
         ("STARTUP", "PROBE_BW"): "the same, with no more than the BDP in flight",
@@ -93,59 +84,33 @@ class QuicBBR2(QuicController):
         ("DRAIN", "PROBE_BW"): "in flight at most the BDP",
         ("DRAIN", "PROBE_RTT"): "no new minimum RTT for 2.5 s",
         ("PROBE_BW", "PROBE_RTT"): "no new minimum RTT for 2.5 s",
-        ("PROBE_RTT", "PROBE_BW"): "200 ms and a round at 0.75 BDP over, the pipe was full before",
+        ("PROBE_RTT", "PROBE_BW"): "200 ms and a round at 0.75 BDP over, the pipe was full before; to CRUISE",
         ("PROBE_RTT", "STARTUP"): "200 ms and a round at 0.75 BDP over, the pipe was never full",
+        ("REFILL", "UP"): "one round",
+        ("UP", "DOWN"): "in flight 1.25 BDP or back at inflight_hi, or too much loss",
+        ("UP", "CRUISE"): "the same, with no queue to drain",
+        ("UP", "REFILL"): "the same, with a window so small that Reno would probe at once",
+        ("DOWN", "CRUISE"): "in flight at most the BDP and inflight_hi less headroom",
+        ("DOWN", "REFILL"): "the wait is over, or the cautious probe before did no harm",
+        ("CRUISE", "REFILL"): "the wait is over, or the cautious probe before did no harm",
     }
-    golden_names = {
-        "s2_bw_hi0": "bw_hi[0]",
-        "s2_bw_hi1": "bw_hi[1]",
-        "s2_extra_ack0": "extra_ack[0]",
-        "s2_extra_ack1": "extra_ack[1]",
-    }
-
-    mode: int = STARTUP
-    cycle_idx: int = UP
     ack_phase: int = ACKS_INIT
     recovery_mode: int = OPEN
-    bw: int = 0  # bytes/s, when it was last asked for
-    bw_hi = ints(2)  # maxima of the previous and of this probe cycle, bytes/s
-    bw_lo: int = UNSET
-    bw_latest: int = 0  # maximum of this loss round
-    inflight_hi: int = UNSET  # bytes
-    inflight_lo: int = UNSET
-    inflight_latest: int = 0
-    min_rtt: int = 0  # ms
     min_rtt_stamp: int = 0
     probe_rtt_min_ms: int = 0
     probe_rtt_min_ms_stamp: int = 0
     probe_rtt_round_done_stamp: int = 0
     probe_rtt_round_done: bool = False
-    round_cnt: int = 0
-    round_start: bool = False
-    next_round_delivered: int = 0
-    loss_round_delivered: int = 1  # skips the first round
-    loss_round_start: bool = False
-    loss_in_round: bool = False
     loss_events_in_round: int = 0
     pacing_gain: f32 = f32(0.0)
     cwnd_gain: f32 = f32(0.0)
     full_bw: int = 0
     full_bw_cnt: int = 0
-    full_bw_reached: bool = False
     cycle_start_stamp: int = 0
     probe_wait_ms: int = 0
-    rounds_since_probe: int = 0  # u8
     bw_probe_samples: bool = False
     prev_probe_too_high: bool = False
     stopped_risky_probe: bool = False
-    bw_probe_up_cnt: int = UNSET  # packets ACKed per packet that inflight_hi grows
-    bw_probe_up_acks: int = 0
-    bw_probe_up_rounds: int = 0
-    extra_ack = ints(2)  # ACKed beyond what bw explains: maxima of two windows of rounds, bytes
-    extra_ack_idx: int = 0
-    extra_ack_round_rtt: int = 0
-    extra_ack_stamp: int = 0
-    epoch_ack: int = 0
     prior_cwnd: int = 0
     recovery_start_time: int = 0
     loss_start_time: int = 0
@@ -180,111 +145,6 @@ class QuicBBR2(QuicController):
         self.set_pacing_rate(ack.smp_srtt_ms)
         self.set_cwnd(ack)
         self.bound_cwnd_for_inflight_model()
-
-    # -- signals -------------------------------------------------------------------------------------------------------
-    def update_round_start(self, ack):  # [ngx_bbr2] ngx_bbr2_update_round_start
-        """Count rounds."""
-        self.round_start = ack.smp_interval_ms != 0 and self.next_round_delivered <= ack.smp_prior_delivered
-        if self.round_start:
-            self.next_round_delivered = u32(ack.smp_total_acked)
-            self.rounds_since_probe = min(self.rounds_since_probe + 1, 0xFF)
-            self.round_cnt = u32(self.round_cnt + 1)
-
-    def update_congestion_signals(self, ack, bw):  # [ngx_bbr2] ngx_bbr2_update_congestion_signals
-        """Take the sample `bw` and the losses; once per loss round let them lower the bounds."""
-        self.loss_round_start = False
-        if ack.smp_interval_ms == 0 or ack.smp_acked == 0:
-            return
-        if not ack.smp_is_app_limited or bw >= self.max_bw():
-            self.bw_hi[1] = max(self.bw_hi[1], bw)
-        if ack.smp_loss > 0:
-            self.loss_in_round = True
-        self.bw_latest = max(self.bw_latest, bw)
-        self.inflight_latest = max(self.inflight_latest, ack.smp_delivered)
-        if ack.smp_prior_delivered < self.loss_round_delivered:
-            return
-        self.loss_round_delivered = u32(ack.smp_total_acked)
-        self.loss_round_start = True
-        self.adapt_lower_bounds()
-        self.loss_in_round = False
-        self.bw_latest = bw
-        self.inflight_latest = ack.smp_delivered
-
-    def adapt_lower_bounds(self):  # [ngx_bbr2] ngx_bbr2_adapt_lower_bounds
-        """After a round with loss cut the lower bounds by 30 %, not below what was just delivered."""
-        if self.is_probing_bandwidth() or not self.loss_in_round:
-            return
-        if self.bw_lo == UNSET:
-            self.bw_lo = self.max_bw()
-        if self.inflight_lo == UNSET:
-            self.inflight_lo = self.cwnd
-        kept = f32(f32(1.0) - BETA)
-        self.bw_lo = float_to_u32(max(f32(self.bw_latest), f32(kept * f32(self.bw_lo))))
-        self.inflight_lo = float_to_u32(max(f32(self.inflight_latest), f32(kept * f32(self.inflight_lo))))
-
-    def is_probing_bandwidth(self):  # [ngx_bbr2] ngx_bbr2_is_probing_bandwidth
-        """Whether more than the estimated bandwidth is being sent, or about to be."""
-        probing_up = self.cycle_idx == REFILL or self.cycle_idx == UP
-        return self.mode == STARTUP or (self.mode == PROBE_BW and probing_up)
-
-    def reset_congestion_signals(self):  # [ngx_bbr2] ngx_bbr2_reset_congestion_signals
-        """Forget the current loss round."""
-        self.loss_in_round = False
-        self.bw_latest = 0
-        self.inflight_latest = 0
-
-    def update_ack_aggregation(self, ack):  # [ngx_bbr2] ngx_update_ack_aggregation
-        """Measure how far ACKs run ahead of the bandwidth estimate."""
-        if ack.smp_interval_ms == 0 or ack.smp_acked == 0:
-            return
-        if self.round_start:
-            self.extra_ack_round_rtt = self.extra_ack_round_rtt + 1
-            window = EXTRA_ACK_WINDOW_ROUNDS if self.full_bw_reached else EXTRA_ACK_WINDOW_ROUNDS_STARTUP
-            if self.extra_ack_round_rtt >= window:
-                self.extra_ack_round_rtt = 0
-                self.extra_ack_idx = 1 - self.extra_ack_idx
-                self.extra_ack[self.extra_ack_idx] = 0
-        expected = u32(self.current_bw() * u32(ack.smp_now - self.extra_ack_stamp) // MSEC_PER_SEC)
-        if self.epoch_ack <= expected or u32(self.epoch_ack + ack.smp_acked) >= EPOCH_ACK_RESET:
-            self.epoch_ack = 0
-            self.extra_ack_stamp = ack.smp_now
-            expected = 0
-        self.epoch_ack = min(EPOCH_ACK_MAX, u32(self.epoch_ack + ack.smp_acked))
-        extra = min(self.epoch_ack - expected, self.cwnd)
-        self.extra_ack[self.extra_ack_idx] = max(self.extra_ack[self.extra_ack_idx], extra)
-
-    # -- bandwidth and volume ------------------------------------------------------------------------------------------
-    def max_bw(self):  # [ngx_bbr2] ngx_bbr2_max_bw
-        """Return the upper bound of the bandwidth, bytes/s."""
-        return max(self.bw_hi[0], self.bw_hi[1])
-
-    def current_bw(self):  # [ngx_bbr2] ngx_bbr2_bw
-        """Return the bandwidth estimate, bytes/s, and show it in `bw`."""
-        self.bw = min(self.max_bw(), self.bw_lo)
-        return self.bw
-
-    def inflight(self, bw, gain):  # [ngx_bbr2] ngx_bbr2_inflight
-        """Return `gain` times the BDP of `bw` in bytes, through a float even for a gain of 1."""
-        if self.min_rtt == RTT_UNKNOWN:
-            return INITIAL_WINDOW
-        return float_to_u32(f32(f32(self.min_rtt * bw // MSEC_PER_SEC) * gain))
-
-    def target_inflight(self):  # [ngx_bbr2] ngx_bbr2_target_inflight
-        """Return the bytes in flight that the model aims at."""
-        return min(self.inflight(self.current_bw(), f32(1.0)), self.cwnd)
-
-    def inflight_with_headroom(self):  # [ngx_bbr2] ngx_bbr2_inflight_with_headroom
-        """Return inflight_hi less 15 %, for other flows to enter."""
-        if self.inflight_hi == UNSET:
-            return UNSET
-        headroom = max(float_to_u32(f32(f32(self.inflight_hi) * HEADROOM)), MSS)
-        return max(self.inflight_hi - headroom, MIN_WINDOW)
-
-    def is_inflight_too_high(self, ack):  # [ngx_bbr2] ngx_bbr2_is_inflight_too_high
-        """Whether more than 2 % of what was in flight at the sampled packet's send was lost since."""
-        if ack.smp_lost_pkts > 0 and ack.smp_tx_in_flight:
-            return ack.smp_lost_pkts > float_to_u32(f32(f32(u32(ack.smp_tx_in_flight)) * LOSS_THRESH))
-        return False
 
     # -- states --------------------------------------------------------------------------------------------------------
     def enter_startup(self):  # [ngx_bbr2] ngx_bbr2_enter_startup
@@ -367,12 +227,6 @@ class QuicBBR2(QuicController):
                 self.probe_inflight_hi_upward(ack)
         return False
 
-    def advance_bw_hi_filter(self):  # [ngx_bbr2] ngx_bbr2_advance_bw_hi_filter
-        """Forget the bandwidth of the cycle before last."""
-        if self.bw_hi[1]:
-            self.bw_hi[0] = self.bw_hi[1]
-            self.bw_hi[1] = 0
-
     def handle_inflight_too_high(self, ack):  # [ngx_bbr2] ngx_bbr2_handle_inflight_too_high
         """Take what was in flight as the upper bound and end the probe."""
         self.prev_probe_too_high = True
@@ -382,25 +236,6 @@ class QuicBBR2(QuicController):
             self.inflight_hi = float_to_u32(max(float(ack.smp_tx_in_flight), floor))
         if self.mode == PROBE_BW and self.cycle_idx == UP:
             self.enter_probe_down(ack, ack.smp_now, ack.smp_total_acked)
-
-    def probe_inflight_hi_upward(self, ack):  # [ngx_bbr2] ngx_bbr2_probe_inflight_hi_upward
-        """Raise inflight_hi by ever larger steps, while the window is what limits."""
-        if self.cwnd - ack.smp_prior_inflight >= MSS or self.inflight_hi > self.cwnd:
-            self.bw_probe_up_acks = 0
-            return
-        self.bw_probe_up_acks = u32(self.bw_probe_up_acks + ack.smp_acked // MSS)
-        if self.bw_probe_up_acks >= self.bw_probe_up_cnt:
-            delta = self.bw_probe_up_acks // self.bw_probe_up_cnt
-            self.bw_probe_up_acks = self.bw_probe_up_acks - delta * self.bw_probe_up_cnt
-            self.inflight_hi = u32(self.inflight_hi + delta * MSS)
-        if self.round_start:
-            self.raise_inflight_hi_slope()
-
-    def raise_inflight_hi_slope(self):  # [ngx_bbr2] ngx_bbr2_raise_inflight_hi_slope
-        """Double the growth per round."""
-        growth = 1 << self.bw_probe_up_rounds
-        self.bw_probe_up_rounds = min(self.bw_probe_up_rounds + 1, 30)
-        self.bw_probe_up_cnt = max(self.cwnd // MSS // growth, 1)
 
     def check_time_to_probe_bw(self, ack):  # [ngx_bbr2] ngx_bbr2_check_time_to_probe_bw
         """Start a probe when the wait is over, or when Reno would have grown by a BDP; return whether it did."""
@@ -474,11 +309,6 @@ class QuicBBR2(QuicController):
         self.cycle_start_stamp = ack.smp_now
         self.raise_inflight_hi_slope()
         self.enter_phase(UP)
-
-    def reset_lower_bounds(self):  # [ngx_bbr2] ngx_bbr2_reset_lower_bounds
-        """Forget what losses taught."""
-        self.bw_lo = UNSET
-        self.inflight_lo = UNSET
 
     # -- minimum RTT ---------------------------------------------------------------------------------------------------
     def update_min_rtt(self, ack):  # [ngx_bbr2] ngx_bbr2_update_min_rtt
@@ -628,11 +458,6 @@ class QuicBBR2(QuicController):
             self.cwnd = max(self.cwnd, MIN_WINDOW)
         if self.mode == PROBE_RTT:
             self.cwnd = min(self.cwnd, self.probe_rtt_cwnd())
-
-    def ack_aggregation_cwnd(self):  # [ngx_bbr2] ngx_bbr2_ack_aggregation_cwnd
-        """Return the allowance for aggregated ACKs, at most 100 ms of bandwidth, bytes."""
-        most = float_to_u32(f32(f32(self.current_bw()) * EXTRA_ACK_MAX_S))
-        return min(max(self.extra_ack[0], self.extra_ack[1]), most)
 
     def bound_cwnd_for_inflight_model(self):  # [ngx_bbr2] ngx_bbr2_bound_cwnd_for_inflight_model
         """Keep the window within the bounds that probing and losses have set."""
