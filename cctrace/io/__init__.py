@@ -21,6 +21,9 @@ FORMATS = {
     "iperf3": "iperf3",
     "tcp_probe": "tcp_probe",
     "ss": "ss",
+    "qlog": "qlog",
+    "ucc5g": "ucc5g",
+    "mahimahi": "mahimahi",
     "tcp-info-struct": "tcpinfo_struct",
 }
 CAPTURES = ("pcap", "pcapng")
@@ -43,7 +46,7 @@ def read_file(source, format=None, decapsulate=(), limit=None):
 
     Returns
     -------
-    Packets or TcpInfo
+    Packets, TcpInfo or LinkTrace
 
     Raises
     ------

@@ -78,6 +78,8 @@ class TcpInfo:
         Index into `connections`.
     connections : list of dict
         One per connection: whatever identifies it, of `flow_id, src, sport, dst, dport, cc`.
+    events : dict of str to ndarray, or None
+        Packet events, where the source logs them too (qlog).
     warnings : list of str
     source, format : str
     """
@@ -86,6 +88,7 @@ class TcpInfo:
         self.columns, self.extra = columns, extra
         self.connection, self.connections = connection, connections
         self.source, self.format, self.warnings = source, format, list(warnings)
+        self.events = None
 
     def __len__(self):
         return len(self.connection)

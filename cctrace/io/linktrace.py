@@ -1,0 +1,62 @@
+"""`LinkTrace`: how fast a link was over time, from emulators and measurement campaigns, as columns."""
+
+import numpy as np
+
+from cctrace.errors import ArgumentError
+
+
+class LinkTrace:
+    """A recorded link.
+
+    Attributes
+    ----------
+    columns : dict of str to ndarray
+        What the source holds, units in the names; missing numbers are NaN.
+    capacity : tuple of (ndarray of int64, ndarray of float64)
+        Times in ns from the start of the trace, and the bytes that the link could carry (or carried) from each time
+        to the next.
+    end_ns : int
+        Length of the trace, ns; Mahimahi repeats a trace after it.
+    source, format : str
+    warnings : list of str
+    """
+
+    def __init__(self, columns, capacity, end_ns, source="", format="", warnings=()):
+        self.columns, self.capacity, self.end_ns = columns, capacity, int(end_ns)
+        self.source, self.format, self.warnings = source, format, list(warnings)
+
+    def __len__(self):
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, name):
+        return self.columns[name]
+
+    def __repr__(self):
+        rate = f"{self.mean_rate_bps / 1e6:.3g} Mbit/s"
+        return f"<LinkTrace {self.source}: {len(self)} rows, {self.end_ns / 1e9:g} s, {rate}>"
+
+    @property
+    def mean_rate_bps(self):
+        """Mean rate over the trace, bit/s."""
+        return float(self.capacity[1].sum()) * 8e9 / self.end_ns if self.end_ns else float("nan")
+
+    def rate(self, bin_ms=100):
+        """Return (start of each bin in ns, mean rate in it in bit/s).
+
+        >>> chances = np.array([0, 10**6]), np.array([1500.0, 1500.0])
+        >>> trace = LinkTrace({"time_ms": np.array([0, 1])}, chances, end_ns=2 * 10**6)
+        >>> trace.rate(1)[1].tolist()
+        [12000000.0, 12000000.0]
+        """
+        if bin_ms <= 0:
+            raise ArgumentError(f"bin_ms={bin_ms}: must be positive")
+        width = round(bin_ms * 1e6)
+        edges = np.arange(0, self.end_ns + width, width)
+        sums, _ = np.histogram(self.capacity[0], bins=edges, weights=self.capacity[1])
+        return edges[:-1], sums * 8e9 / np.diff(np.minimum(edges, self.end_ns)).clip(1)
+
+    def frame(self):
+        """Return the columns as a pandas DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.columns)

@@ -1,0 +1,228 @@
+"""qlog: what a QUIC endpoint logged about itself, as recovery metrics (a state table) and packet events.
+
+Read are JSON and JSON text sequences (also lines of JSON) of versions 0.3, 0.4 and the current drafts, and the event
+arrays of draft-01. Metrics come as updates: a field that an update leaves out keeps its last value. RTTs are ms,
+windows bytes, pacing bit/s; times are ms, relative, absolute or from event to event.
+
+Sources: draft-ietf-quic-qlog-main-schema-02 to -11, draft-ietf-quic-qlog-quic-events; draft-marx-qlog-main-schema-01.
+"""
+
+import json
+import re
+
+import numpy as np
+
+from cctrace.errors import FormatError
+from cctrace.io import tcpinfo
+from cctrace.io.clock import parse_iso
+from cctrace.io.source import open_source
+
+_METRICS = {
+    "smoothed_rtt": ("rtt", 1000),
+    "rtt_variance": ("rttvar", 1000),
+    "min_rtt": ("min_rtt", 1000),
+    "latest_rtt": ("latest_rtt_us", 1000),
+    "congestion_window": ("congestion_window_bytes", 1),
+    "bytes_in_flight": ("bytes_in_flight", 1),
+    "packets_in_flight": ("unacked", 1),
+    "ssthresh": ("ssthresh_bytes", 1),
+    "pto_count": ("pto_count", 1),
+    "pacing_rate": ("pacing_rate_Bps", 1 / 8),
+}
+_PACKETS = {"packet_sent": "sent", "packet_received": "received", "packet_lost": "lost"}
+_RS = "\x1e"
+
+
+def sniff(head):
+    """Tell whether a file that starts with these bytes is a qlog."""
+    start = head.lstrip(b"\x1e \r\n\t")[:1000]
+    return start.startswith(b"{") and (b'"qlog_version"' in start or b"urn:ietf:params:qlog" in start)
+
+
+def read(source):
+    """Read a qlog into `TcpInfo`: one row per update of the recovery metrics, packet events in `events`.
+
+    `events` holds the columns time_ns, connection, kind (sent, received, acked, lost), space (packet type), first and
+    last packet number, bytes (-1 where not logged).
+
+    Raises
+    ------
+    FormatError
+        Not JSON, or neither metrics nor packets in it.
+    """
+    with open_source(source) as opened:
+        text, name, cut = "\n".join(opened.lines()), opened.name, opened.cut
+    warnings = [f"{name}: {cut}; read what precedes it"] if cut else []
+    polls, events, connections = [], [], []
+    for trace in _traces(text, name, warnings):
+        at = len(connections)
+        connections.append(_connection(trace))
+        rows, packets = _walk(trace, name, warnings)
+        polls += [row | {"connection": at} for row in rows]
+        events += [(time, at, *rest) for time, *rest in packets]
+    if not polls and not events:
+        raise FormatError("; ".join([f"{name}: neither recovery metrics nor packets in this qlog", *warnings]))
+    fields = tcpinfo.columns_of(polls) if polls else {"time_ns": np.empty(0, np.int64)}
+    info = tcpinfo.build(fields, connections, name, "qlog", warnings)
+    info.events = _event_columns(events)
+    return info
+
+
+def _traces(text, name, warnings):
+    """Return the traces of a file, each {header fields, "events": [...]}."""
+    if text.lstrip(" \t\r\n").startswith(_RS):  # (a bare lstrip takes the separator for a blank)
+        return [_sequence(text.split(_RS)[1:], warnings, name)]
+    try:
+        whole = json.loads(text)
+    except ValueError as error:
+        lines = text.split("\n")
+        if len(lines) > 1 and _is_json(lines[0]):
+            return [_sequence(lines, warnings, name)]
+        whole = _salvage(text, error, warnings, name)
+    traces = whole.get("traces", []) if isinstance(whole, dict) else []
+    return [trace for trace in traces if isinstance(trace, dict)]
+
+
+def _is_json(text):
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _sequence(records, warnings, name):
+    """Return the trace of a text sequence: its first record is the header, the others are events."""
+    parsed = []
+    for number, record in enumerate(records):
+        if not record.strip():
+            continue
+        try:
+            parsed.append(json.loads(record))
+        except ValueError:
+            warnings.append(f"{name}: record {number} of the sequence is not JSON; left out")
+    header = parsed[0] if parsed and isinstance(parsed[0], dict) else {}
+    return header.get("trace", {}) | {"events": parsed[1:]}
+
+
+def _salvage(text, error, warnings, name):
+    """Return what a JSON file cut short holds: the header of its last trace and the events before the cut."""
+    match = re.search(r'"events"\s*:\s*\[', text)
+    if not match:
+        raise FormatError(f"{name}: not JSON: {error}")
+    try:
+        whole = json.loads(text[: match.end()] + "]}]}")
+    except ValueError:
+        raise FormatError(f"{name}: not JSON: {error}") from None
+    decoder, at, events = json.JSONDecoder(), match.end(), []
+    while True:
+        at = re.compile(r"[\s,]*").match(text, at).end()
+        try:
+            event, at = decoder.raw_decode(text, at)
+        except ValueError:
+            break
+        events.append(event)
+    warnings.append(f"{name}: the JSON breaks off at offset {at}; read the {len(events)} events before")
+    whole["traces"][-1]["events"] = events
+    return whole
+
+
+def _connection(trace):
+    common = trace.get("common_fields") or {}
+    vantage = trace.get("vantage_point") or {}
+    told = {
+        "group_id": common.get("group_id") or common.get("ODCID") or trace.get("title"),
+        "vantage_point": vantage.get("type") if isinstance(vantage, dict) else vantage,
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def _walk(trace, name, warnings):
+    """Return (rows of metrics, packet events) of one trace."""
+    clock = _Clock(trace)
+    rows, packets, state, odd = [], [], {}, 0
+    names = trace.get("event_fields")
+    for event in trace.get("events") or []:
+        try:
+            if isinstance(event, list):  # draft-01
+                event = dict(zip(names or ("time", "category", "event", "data"), event, strict=False))
+            time_ns = clock.at(event)
+            kind = (event.get("name") or event.get("event") or event.get("event_type")).rpartition(":")[2]
+            data = event.get("data") or {}
+            if kind.removeprefix("recovery_") in ("metrics_updated", "metric_update"):
+                state |= _metrics(data)
+                rows.append({"time_ns": time_ns} | state)
+            elif kind == "congestion_state_updated":
+                state["congestion_state"] = data.get("new")
+                rows.append({"time_ns": time_ns} | state)
+            elif kind in _PACKETS:
+                packets += [(time_ns, *packet) for packet in _packet(_PACKETS[kind], data)]
+        except (AttributeError, KeyError, TypeError, ValueError):
+            odd += 1
+    if odd:
+        warnings.append(f"{name}: {odd} events are not of qlog's shape; left out")
+    return rows, packets
+
+
+def _metrics(data):
+    told = {theirs: data[theirs] for theirs in _METRICS if data.get(theirs) is not None}
+    return {_METRICS[name][0]: round(float(value) * _METRICS[name][1]) for name, value in told.items()}
+
+
+def _packet(kind, data):
+    """Yield (kind, packet type, first and last packet number, bytes) of a packet and of the ACK ranges in it."""
+    header, raw = data.get("header") or {}, data.get("raw") or {}
+    space = header.get("packet_type") or data.get("packet_type") or ""
+    number = header.get("packet_number", data.get("packet_number", -1))
+    size = raw.get("length") or header.get("packet_size") or data.get("packet_size") or -1
+    yield kind, space, int(number), int(number), int(size)
+    if kind == "received":
+        for frame in data.get("frames") or []:
+            if frame.get("frame_type") == "ack":
+                for span in frame.get("acked_ranges") or []:
+                    yield "acked", space, int(span[0]), int(span[-1]), -1
+
+
+def _event_columns(events):
+    names = ("time_ns", "connection", "kind", "space", "first", "last", "bytes")
+    columns = zip(*events, strict=True) if events else [()] * len(names)
+    return {
+        name: np.array(column, object if name in ("kind", "space") else np.int64)
+        for name, column in zip(names, columns, strict=True)
+    }
+
+
+class _Clock:
+    """Turns the times of events into nanoseconds, whichever way the trace counts."""
+
+    def __init__(self, trace):
+        common = trace.get("common_fields") or {}
+        configuration = trace.get("configuration") or {}
+        self._format = common.get("time_format") or common.get("protocol_time_format") or "relative"
+        self._unit = {"us": 1000, "ns": 1}.get(configuration.get("time_units"), 10**6)
+        self._now = self._zero = self._reference(common.get("reference_time", configuration.get("time_offset", 0)))
+
+    def _reference(self, told):
+        if isinstance(told, dict):
+            wall = told.get("wall_clock_time")
+            if wall:
+                return parse_iso(wall)
+            epoch = told.get("epoch", "unknown")
+            return 0 if epoch == "unknown" else parse_iso(epoch)
+        return _exact(told or 0, self._unit)
+
+    def at(self, event):
+        """Return the time of an event."""
+        key = next((key for key in ("time", "relative_time", "delta_time", "timestamp") if key in event), "time")
+        told = event[key]
+        ns = _exact(told, self._unit)
+        if self._format in ("delta", "relative_to_previous_event") or "delta_time" in event:
+            self._now += ns
+            return self._now
+        return ns if self._format == "absolute" else self._zero + ns
+
+
+def _exact(number, unit_ns):
+    """Return nanoseconds without losing digits to a float that counts from the epoch."""
+    whole = int(float(number)) if not isinstance(number, int) else number
+    return whole * unit_ns + round((float(number) - whole) * unit_ns)

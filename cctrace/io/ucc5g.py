@@ -1,0 +1,89 @@
+"""The logs of the UCC 4G and 5G datasets (G-NetTrack): one row per second or so of what a phone saw.
+
+`DL_bitrate` and `UL_bitrate` are kbit/s, the PING columns ms, `-` is missing. The rows are not exactly 1 Hz and several
+may bear one second: rows of one second share it evenly, so that times are distinct and nothing counts twice.
+
+Source: Raca et al., "Beyond Throughput, The Next Generation: A 5G Dataset", MMSys 2020, and its README.
+"""
+
+import csv
+from datetime import UTC, datetime
+
+import numpy as np
+
+from cctrace.errors import FormatError
+from cctrace.io.linktrace import LinkTrace
+from cctrace.io.source import open_source
+
+_RENAMED = {"DL_bitrate": "dl_bps", "UL_bitrate": "ul_bps"} | {
+    f"PING{name}": f"ping_{name.lower()}_ms" for name in ("AVG", "MIN", "MAX", "STDEV")
+}
+
+
+def sniff(head):
+    """Tell whether a file that starts with these bytes is a log of the UCC datasets."""
+    first = head.split(b"\n", 1)[0]
+    return first.startswith(b"Timestamp,") and b"DL_bitrate" in first
+
+
+def read(source):
+    """Read a log into a `LinkTrace` whose capacity is the download rate.
+
+    Raises
+    ------
+    FormatError
+        A time stamp or rate that is none, or no rows; names the line.
+    """
+    with open_source(source) as opened:
+        rows = list(csv.reader(opened.lines()))
+        name, cut = opened.name, opened.cut
+    warnings = [f"{name}: {cut}; read what precedes it"] if cut else []
+    header = [cell.strip() for cell in rows[0]]
+    rows = [(number, row) for number, row in enumerate(rows[1:], 2) if row]
+    if rows and len(rows[-1][1]) < len(header):
+        warnings.append(f"{name}: line {rows[-1][0]} is cut off; left out")
+        rows.pop()
+    if not rows:
+        raise FormatError(f"{name}: no rows in this log")
+    cells = {column: [row[i] if i < len(row) else "-" for _, row in rows] for i, column in enumerate(header)}
+    time_ns = _times(cells.pop("Timestamp"), [number for number, _ in rows], name)
+    columns = {"time_ns": time_ns} | {_RENAMED.get(column, column): _numbers(cells[column]) for column in cells}
+    for column in ("dl_bps", "ul_bps"):
+        if column in columns and columns[column].dtype == object:
+            raise FormatError(f"{name}: the column of {column} holds what is no number")
+        if column in columns:
+            columns[column] = columns[column] * 1000
+    gaps = np.diff(time_ns) / 1e9
+    if np.any(gaps > 10):
+        count, longest = int(np.sum(gaps > 10)), gaps.max()
+        warnings.append(
+            f"{name}: {count} gaps of more than 10 s, the longest {longest:g} s, filled with the rate before"
+        )
+    widths = np.diff(time_ns, append=time_ns[-1] + 10**9)
+    capacity = np.nan_to_num(columns["dl_bps"]) / 8 * widths / 1e9
+    start = time_ns[0]
+    return LinkTrace(columns, (time_ns - start, capacity), time_ns[-1] - start + 10**9, name, "ucc5g", warnings)
+
+
+def _times(cells, numbers, name):
+    seconds = []
+    for number, cell in zip(numbers, cells, strict=True):
+        try:
+            seconds.append(int(datetime.strptime(cell, "%Y.%m.%d_%H.%M.%S").replace(tzinfo=UTC).timestamp()))
+        except ValueError:
+            raise FormatError(f"{name}: line {number}: {cell!r} is not a time like 2020.02.13_13.57.29") from None
+    seconds = np.array(seconds, np.int64)
+    if np.any(np.diff(seconds) < 0):
+        at = int(np.flatnonzero(np.diff(seconds) < 0)[0])
+        raise FormatError(f"{name}: line {numbers[at + 1]}: time goes backwards, to {cells[at + 1]}")
+    _, first, count = np.unique(seconds, return_index=True, return_counts=True)
+    place = np.arange(len(seconds)) - np.repeat(first, count)
+    return seconds * 10**9 + place * 10**9 // np.repeat(count, count)
+
+
+def _numbers(values):
+    """Return a column of numbers, or of text where one of them is none."""
+    try:
+        return np.array([np.nan if value in ("-", "") else float(value) for value in values])
+    except ValueError:
+        return np.array(values, object)

@@ -1,0 +1,135 @@
+"""qlog of every version and serialisation gives one state table and one table of packet events."""
+
+import io
+import json
+
+import pytest
+
+from cctrace.errors import FormatError
+from cctrace.io import read_file
+from cctrace.io.tcpinfo import MISSING
+
+MS = 10**6
+EPOCH_MS = 1795190736468
+METRICS = {
+    "smoothed_rtt": 40.5,
+    "min_rtt": 39,
+    "congestion_window": 12000,
+    "bytes_in_flight": 6000,
+    "pacing_rate": 8000,
+}
+SENT = {"header": {"packet_type": "1RTT", "packet_number": 7}, "raw": {"length": 1200}}
+ACK = {
+    "header": {"packet_type": "1RTT", "packet_number": 3},
+    "frames": [{"frame_type": "ack", "acked_ranges": [[5, 7], [1]]}],
+}
+EVENTS = [
+    (1, "recovery:metrics_updated", METRICS),
+    (2.5, "transport:packet_sent", SENT),
+    (3, "transport:packet_received", ACK),
+    (4, "recovery:metrics_updated", {"smoothed_rtt": 41, "ssthresh": 9000}),
+    (5, "recovery:packet_lost", {"header": {"packet_type": "1RTT", "packet_number": 6}}),
+    (6, "recovery:congestion_state_updated", {"new": "recovery"}),
+]
+
+
+def events(times="relative", new_names=False):
+    out, before = [], 0
+    for time, name, data in EVENTS:
+        if new_names:
+            name = {"recovery:metrics_updated": "quic:recovery_metrics_updated"}.get(name, "quic:" + name.split(":")[1])
+        told = {"relative": time, "absolute": EPOCH_MS + time, "delta": time - before}[times]
+        out.append({"time": told, "name": name, "data": data})
+        before = time
+    return out
+
+
+def contained(version, common, rows):
+    kind = {"file_schema": "urn:ietf:params:qlog:file:contained"} if version == "current" else {"qlog_version": version}
+    return json.dumps(
+        kind | {"traces": [{"vantage_point": {"type": "server"}, "common_fields": common, "events": rows}]}
+    )
+
+
+def sequence_header(kind):
+    trace = {"common_fields": {"reference_time": EPOCH_MS}}
+    return {"qlog_version": "0.3", "qlog_format": kind, "trace": trace}
+
+
+WALL = {"clock_type": "monotonic", "epoch": "unknown", "wall_clock_time": "2026-11-20T16:05:36.468Z"}
+FILES = {
+    "0.3, relative": contained("0.3", {"time_format": "relative", "reference_time": EPOCH_MS, "ODCID": "ab"}, events()),
+    "0.3, absolute": contained("0.3", {"time_format": "absolute"}, events("absolute")),
+    "0.4, delta": contained("0.4", {"time_format": "delta", "reference_time": EPOCH_MS}, events("delta", True)),
+    "current": contained(
+        "current", {"time_format": "relative_to_epoch", "reference_time": WALL}, events(new_names=True)
+    ),
+    "current, from event to event": contained(
+        "current", {"time_format": "relative_to_previous_event", "reference_time": WALL}, events("delta", True)
+    ),
+    "JSON-SEQ": "".join(f"\x1e{json.dumps(record)}\n" for record in [sequence_header("JSON-SEQ"), *events()]),
+    "lines of JSON": "\n".join(json.dumps(record) for record in [sequence_header("NDJSON"), *events()]),
+    "draft-01": json.dumps(
+        {
+            "qlog_version": "draft-01",
+            "traces": [
+                {
+                    "configuration": {"time_units": "ms"},
+                    "common_fields": {"reference_time": EPOCH_MS},
+                    "event_fields": ["relative_time", "category", "event", "data"],
+                    "events": [[t, *name.split(":"), data] for t, name, data in EVENTS],
+                }
+            ],
+        }
+    ),
+}
+
+
+def read(text):
+    return read_file(io.BytesIO(text.encode()))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_version_gives_the_same_tables(name):
+    info = read(FILES[name])
+    zero = EPOCH_MS * MS
+    assert info["time_ns"].tolist() == [zero + 1 * MS, zero + 4 * MS, zero + 6 * MS]
+    assert info["rtt"].tolist() == [40_500, 41_000, 41_000]
+    assert info["min_rtt"].tolist() == [39_000] * 3  # an update that leaves a field out does not change it
+    assert info["pacing_rate_Bps"].tolist() == [1000] * 3
+    assert info["congestion_window_bytes"].tolist() == [12000] * 3
+    assert info["ssthresh_bytes"].tolist() == [MISSING, 9000, 9000]
+    assert info["congestion_state"].tolist() == [None, None, "recovery"]
+    table = [tuple(info.events[c].tolist()[i] for c in ("kind", "first", "last", "bytes")) for i in range(5)]
+    assert table == [
+        ("sent", 7, 7, 1200),
+        ("received", 3, 3, -1),
+        ("acked", 5, 7, -1),
+        ("acked", 1, 1, -1),
+        ("lost", 6, 6, -1),
+    ]
+    assert info.events["time_ns"].tolist()[0] == zero + 2_500_000
+    assert info.warnings == []
+
+
+def test_a_file_cut_short_yields_the_events_before_the_cut():
+    for name in ("0.3, relative", "JSON-SEQ"):
+        info = read(FILES[name][:-60])
+        assert info["rtt"].tolist()[:2] == [40_500, 41_000]
+        assert info.warnings
+
+
+def test_events_of_another_shape_are_counted():
+    rows = [*events(), {"name": "recovery:metrics_updated", "data": {}}, 7, {"time": 1, "name": None}]
+    info = read(contained("0.3", {}, rows))
+    assert len(info) == 3
+    assert any("3 events are not" in w for w in info.warnings)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [('{"qlog_version":"0.3","traces":[]}', "neither recovery metrics"), ('{"qlog_version": oops', "not JSON")],
+)
+def test_a_qlog_with_nothing_in_it_is_an_error(text, words):
+    with pytest.raises(FormatError, match=words):
+        read(text)
