@@ -24,7 +24,8 @@ Quirks, kept because they decide:
   maximum of the RTT (`max_rtt_v`) is left of them; nothing reads it.
 * the bookkeeping of oBBR's bandwidth-drop detector (`bw_down_cnt`, `max_down`, `change_sc`) runs in every variant;
   only `obbr` reads it.
-* the limit "recovery" is a packet-conservation round as in Linux, but a loss *extends* it (`on_lost` moves its start).
+* recovery begins with a round of packet conservation, as in Linux, but each further loss *extends* it (`on_lost` moves
+  the moment after which a packet must have been sent to end it).
 
 Sources: [ngx_bbr] bpq233/oBBR nginx-quic/src/event/quic/ngx_bbr.c, commit 3ae3fc9 (`-C BBR`); [Cardwell16].
 Differs from its parent in everything: it is written afresh (the Linux family starts at `bbr2016`).
