@@ -5,7 +5,8 @@ where the path was emulated, `queue.csv.gz`. A value *agrees at a poll* if it ag
 poll's two time stamps: the reconstruction answers with every state that held within them. Polls inside an interval
 whose `late_max_us` exceeds 4 ms are set aside and counted: the emulator itself stalled there.
 
-Counters of a capture that starts in mid-flow are compared as differences from its first poll.
+Counters of a capture that starts in mid-flow are compared as differences from its first poll; `min_rtt` is not
+compared there, because the kernel remembers a minimum from before the capture.
 """
 
 import csv
@@ -123,7 +124,7 @@ class Agreement:
         out = []
         for name, need, column, *_ in _FIGURES:
             known = self.kernel[column] >= 0
-            if known.any():
+            if known.any() and (name != "min_rtt" or self.flow.facts["complete"]):
                 out.append(Figure(name, float(self.agrees(name)[known].mean()), int(known.sum()), need))
         disturbed = self.kernel["ca_state"] != 0
         if disturbed.mean() >= NON_OPEN_SHARE:

@@ -152,9 +152,9 @@ class Capture:
         p = np.zeros(len(rows), PARAM)
         p["sender"], p["mss"] = s, c.mss[rows]
         wscale = np.where(s == 0, table["wscale_b"][rows], table["wscale_a"][rows])
-        # Scaling needs both SYNs to carry it; a capture without them must guess.
+        # Scaling needs both SYNs to carry it. Without them, the largest scale: no window is then mistaken for a limit.
         both = (table["wscale_a"][rows] >= 0) & (table["wscale_b"][rows] >= 0)
-        p["wscale"] = np.where(both, wscale, np.where(mine["syn"] > 0, 0, 7))
+        p["wscale"] = np.where(both, wscale, np.where(mine["syn"] > 0, 0, 14))
         p["sack_ok"] = np.where(table["sack_ok"][rows] == 0, 0, 1)
         p["ts_ok"] = mine["ts_count"] > 0
         p["ecn_ok"] = (mine["ecn_syn"] > 0) & (other["ecn_syn"] > 0)

@@ -58,6 +58,7 @@ FIRST_RING = 64
 # super-packet of the same loop follows within a few microseconds.
 SAME_PACKET_NS = 50_000
 SAME_LOOP_NS = 5_000
+ANSWER_US = 60  # a send this soon after an ACK was released by it
 
 
 @njit
@@ -354,15 +355,27 @@ def after_send(tp):
 
 
 @njit
+def note_pacing(tp):
+    """Learn, from a new send, whether sends follow ACKs or a pacing timer, and how far apart the timer puts them."""
+    if tp.rwnd_since_us == 0 and tp.lsnd_us:
+        by_timer = tp.now_us - tp.last_ack_us > ANSWER_US
+        tp.paced += ((1024 if by_timer else 0) - tp.paced) >> 3
+        tp.send_gap_us = tp.now_us - tp.lsnd_us
+
+
+@njit
 def account_window(tp):
-    """Start or stop the clock of receive-window limitation."""
-    limited = tp.packets_out > 0 and not tp.queue_empty and tp.snd_una + tp.snd_wnd - tp.snd_nxt < tp.mss
-    if limited:
-        if tp.rwnd_since_us == 0:
-            tp.rwnd_since_us = tp.now_us
-    elif tp.rwnd_since_us:
-        tp.rwnd_us += tp.now_us - tp.rwnd_since_us
+    """Start or stop the clock of receive-window limitation after a send [Linux] tcp_write_xmit, tcp_tso_should_defer.
+
+    What is left of the window limits the sender if it does not hold another super-packet of the usual size, unless it
+    is a third of the whole window. A paced sender asks only when its timer has run out.
+    """
+    if tp.rwnd_since_us:
+        tp.rwnd_us += max(0, tp.now_us - tp.rwnd_since_us)
         tp.rwnd_since_us = 0
+    left = tp.snd_una + tp.snd_wnd - tp.snd_nxt
+    if not tp.queue_empty and left < max(tp.mss, min(tp.burst * tp.mss, tp.snd_wnd // 3)):
+        tp.rwnd_since_us = tp.now_us + (tp.send_gap_us if tp.paced > 512 else 0)
 
 
 @njit
@@ -549,7 +562,9 @@ def _pass(key):
                     larger = np.zeros(max(out.size * 2, need + 256), EVENT)
                     larger[: tp.rows] = out[: tp.rows]
                     out = larger
-                event_ns = time_ns[q] if mine else time_ns[q] + p.ack_delay_ns
+                event_ns = time_ns[q]
+                if not mine:
+                    event_ns += p.ack_delay_ns
                 while poll < polls.shape[0] and polls[poll, 1] < tp.clock_ns:
                     poll += 1
                 later = poll
@@ -564,7 +579,8 @@ def _pass(key):
                         snap[snaps].busy_time_us += (at - p.start_ns) // 1000 + CLOCK_START_US - tp.busy_since_us
                     if tp.rwnd_since_us:
                         at = max(tp.clock_ns, polls[later, 0])
-                        snap[snaps].rwnd_limited_us += (at - p.start_ns) // 1000 + CLOCK_START_US - tp.rwnd_since_us
+                        waited = (at - p.start_ns) // 1000 + CLOCK_START_US - tp.rwnd_since_us
+                        snap[snaps].rwnd_limited_us += max(0, waited)
                     snaps += 1
                     later += 1
                 if tp.reo_first_us:
@@ -641,8 +657,9 @@ def _pass(key):
                     if tp.packets_out == 0 and tp.now_us - tp.lsnd_us > 200 and not tp.rwnd_since_us and p.has_syn:
                         tp.queue_empty = 1
                     if not together:
+                        note_pacing(tp)
                         before_send(tp, rs, out)
-                    if tp.packets_out == 0 and tp.busy_since_us == 0:
+                    if tp.busy_since_us == 0:
                         tp.busy_since_us = tp.now_us
                     flying = sb.in_flight(tp) + (b - a + p.mss - 1) // p.mss
                     while a < b:
@@ -653,12 +670,15 @@ def _pass(key):
                             end = b
                         add_segment(tp, seg, a, end, group_us, tsval[q], flying)
                         a = end
+                    if group_psh:
+                        tp.burst = max(tp.tail - group_first, tp.burst - (tp.burst >> 3))
                     for i in range(max(group_first, tp.head), tp.tail):
                         s = seg[i & (seg.size - 1)]
                         s.skb_end = b
                         s.tx_in_flight = flying
                     tp.lsnd_us = tp.now_us
-                    if (fl & (PSH | FIN)) and payload[q] % p.mss != 0:
+                    # A short last segment empties the queue, unless it was cut at the edge of the window.
+                    if (fl & (PSH | FIN)) and payload[q] % p.mss != 0 and b != tp.snd_una + tp.snd_wnd:
                         tp.queue_empty = 1
                     account_window(tp)
                     after_send(tp)
@@ -699,6 +719,7 @@ def _pass(key):
                     blocks[i, 0] = unwrap(left[sack_row[q] + i], p.isn, tp.snd_una)
                     blocks[i, 1] = unwrap(right[sack_row[q] + i], p.isn, tp.snd_una)
                 before = tp.rows
+                tp.last_ack_us = tp.now_us
                 on_ack(tp, seg, rs, out, blocks, count, a, ack_seq, win, payload[q] > 0, fl & (ECE | SYN) == ECE)
                 if not established:
                     tp.rows = before  # the controller is set up when the handshake is complete
@@ -710,7 +731,6 @@ def _pass(key):
                 if tp.packets_out == 0 and tp.busy_since_us:
                     tp.busy_us += tp.now_us - tp.busy_since_us
                     tp.busy_since_us = 0
-                account_window(tp)
             rows = tp.rows
             ends[c] = rows
         return out[:rows], ends, snap[:snaps], finals
