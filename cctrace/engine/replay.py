@@ -109,6 +109,8 @@ def replay(source, controller, *, mode="compiled", record=None, **params):
 
 
 def _replay(source, cls, mode, record, params):
+    if "hz" in cls.params and "hz" not in params and hasattr(source, "hz"):
+        params = params | {"hz": source.hz}  # the recorded sender's kernel
     params = checked_params(cls, params)
     view = view_of(source, cls, params)
     player = Player(view, cls, mode=mode, record=recorded_names(cls, record), **params)

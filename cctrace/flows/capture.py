@@ -323,7 +323,22 @@ class Flow:
         """Return what controllers of one stack read, a `cctrace.flows.views.View` of `events`; `kind` linux or quic."""
         from cctrace.flows import views
 
-        return views.of_events(self.events, kind, **params)
+        return views.of_events(self.events, kind, self.sends["time_ns"].to_numpy(), params.get("hz"))
+
+    @property
+    def hz(self):
+        """Ticks per second of the sender's kernel."""
+        return self.facts["hz"]
+
+    @functools.cached_property
+    def sends(self):
+        """What the sender sent, in time order: DataFrame of time_ns and payload (bytes), one row per packet."""
+        import pandas as pd
+
+        c, packets = self.capture.connections, self.capture.packets
+        order = c.order[c.first[self.index] : c.first[self.index + 1]]
+        data = order[(packets["direction"][order] == c.sender[self.index]) & (packets["payload"][order] > 0)]
+        return pd.DataFrame({"time_ns": np.maximum.accumulate(c.clock[data]), "payload": packets["payload"][data]})
 
     @property
     def rtt(self):

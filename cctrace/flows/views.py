@@ -104,6 +104,74 @@ def staggered(rows, place):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+def of_events(events, kind, sends=None, hz=None):
+    """Return what controllers of one stack read of an event stream; see `linux_view` and `quic_view`."""
+    if kind == "linux":
+        return linux_view(events, sends, hz)
+    if kind == "quic":
+        return quic_view(events)
+    raise StreamError(f"a view is 'linux' or 'quic', not {kind!r}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A recorded TCP event stream on the clocks of its kernel.
+_ACK_CLOCKED_NS = 30_000  # a segment that leaves this soon after an ACK was sent by it, not by the pacing timer
+_JIFFIES_START = 1_000_000
+
+
+def linux_view(events, sends=None, hz=None):
+    """Return a recorded event stream as Linux controllers read it.
+
+    Parameters
+    ----------
+    events : Events
+    sends : array_like of int64, optional
+        Capture times (ns, ascending) at which data left. From them follows `wstamp_ns`, the time before which pacing
+        holds the next segment back: when the next segment left, if no ACK released it. Without, nothing is held back.
+    hz : int, optional
+        Ticks per second of the sender's jiffies, by default the stream's.
+
+    Returns
+    -------
+    View
+        Of kind "linux". Nothing is set from outside: the controller's own outputs carry over. `prior_cwnd_tp` and the
+        random draws are unknown and 0.
+    """
+    hz = events.meta["hz"] if hz is None else hz
+    now_us = events.now_us
+    time_ns = events["time_ns"]
+    clock_ns = time_ns - time_ns[:1] + now_us[:1] * 1000
+    same = [name for name in _SCHEMA["linux"] if name in events.rows.dtype.names]
+    columns = {name: events[name].astype(np.int64) for name in same}
+    unknown = [name for name in _SCHEMA["linux"] if name.startswith("rand")] + ["prior_cwnd_tp"]
+    columns |= dict.fromkeys(unknown, np.zeros(len(events), np.int64))
+    columns |= {
+        "now_us": now_us,
+        "jiffies": _JIFFIES_START + now_us * hz // 1_000_000,
+        "clock_ns": clock_ns,
+        "wstamp_ns": clock_ns + _held_back_ns(time_ns, sends),
+        "lsndtime": _JIFFIES_START + events["lsndtime_us"] * hz // 1_000_000,
+        "ecn_ok": np.full(len(events), int(events.meta["ecn_ok"])),
+    }
+    return View("linux", events["event"], columns, unknown=unknown)
+
+
+def _held_back_ns(time_ns, sends):
+    """Return for how long after each row pacing held the next segment back."""
+    held = np.zeros(len(time_ns), np.int64)
+    if sends is None or not len(sends) or not len(time_ns):
+        return held
+    sends = np.asarray(sends, np.int64)
+    released_by = time_ns[np.maximum(np.searchsorted(time_ns, sends, side="right") - 1, 0)]
+    paced = sends - released_by > _ACK_CLOCKED_NS
+    following = np.searchsorted(sends, time_ns, side="right")
+    exists = following < len(sends)
+    following = following[exists]
+    held[exists] = np.where(paced[following], sends[following] - time_ns[exists], 0)
+    return held
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # A TCP event stream as the QUIC stack of oBBR would have sampled it.
 _MAX_ACK_DELAY_MS = 25  # [RFC9002] 6.2.1, added to the persistent-congestion duration
 _PERSISTENT_CONGESTION = 3  # [RFC9002] 7.6.1 kPersistentCongestionThreshold
