@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from cctrace.engine.compile import compiled
-from cctrace.engine.replay import Player, recorded_names
+from cctrace.engine.player import Player
+from cctrace.engine.replay import recorded_names
 from cctrace.engine.vectors import load
 from cctrace.flows.views import View
 

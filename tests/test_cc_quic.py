@@ -10,7 +10,8 @@ from cctrace import schema
 from cctrace.cc import b3r, bbr_s, controller, obbr, quic_bbr, quic_bbr2, quic_reno
 from cctrace.cc.cmath import f32
 from cctrace.engine import vectors
-from cctrace.engine.replay import Player, replay
+from cctrace.engine.player import Player
+from cctrace.engine.replay import replay
 from cctrace.errors import ArgumentError
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cctrace.cc import cmath
 from cctrace.cc.base import LinuxController
 from cctrace.cc.cmath import f32, idiv, s32, u8, u16, u32, u64, u64_div, u64_lt, u64_shr
-from cctrace.engine.replay import Player
+from cctrace.engine.player import Player
 from cctrace.flows.views import View
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from cctrace.cc.base import LinuxController, Param, f32, floats, ints
 from cctrace.cc.cmath import u32
 from cctrace.engine import compile as engine
-from cctrace.engine.replay import Player, replay
+from cctrace.engine.player import Player
+from cctrace.engine.replay import replay
 from cctrace.errors import CompileError
 from cctrace.flows.views import View
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from cctrace.cc.base import LinuxController, Param, QuicController, f32, floats, ints
-from cctrace.engine.replay import MODES, Player, replay
+from cctrace.engine.player import MODES, Player
+from cctrace.engine.replay import replay
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.views import View
 

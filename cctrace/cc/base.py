@@ -70,6 +70,7 @@ class Controller:
 
     view: ClassVar[str] = ""
     params: ClassVar[dict[str, Param]] = {}
+    phase_choices: ClassVar[int] = 0  # values of the one draw that a replay infers from the sends, 0: none
     # Golden-vector column -> field, where the names differ: {"s_bw": "bw_v[0]"}; see `engine.vectors.golden_field`.
     golden_names: ClassVar[dict[str, str]] = {}
     # Golden-vector column -> why this class has no field for it; such a column must be constant in every vector.

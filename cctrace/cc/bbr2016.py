@@ -71,6 +71,7 @@ TSO_SEGS_MAX = 0x7F
 class BBR2016(BBR1Model):
     """BBR of Linux 4.12; see the module's header."""
 
+    phase_choices = CYCLE_RAND
     states = ("STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT")
     transitions = {
         ("STARTUP", "DRAIN"): "bw grew less than 25 % in 3 rounds",

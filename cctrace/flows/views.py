@@ -29,6 +29,8 @@ class View:
         before each call. Without them the controller's own outputs carry over.
     unknown : iterable of str, optional
         Columns that hold a neutral value because nobody observed them.
+    time_ns : array_like of int64, shape (n,), optional
+        Time of each call on the capture's clock; the stack's own clock if not given.
 
     Raises
     ------
@@ -41,7 +43,7 @@ class View:
     array([1000000000, 1040000000])
     """
 
-    def __init__(self, kind, event, columns, carried=None, unknown=()):
+    def __init__(self, kind, event, columns, carried=None, unknown=(), time_ns=None):
         if kind not in _SCHEMA:
             raise StreamError(f"a view is 'linux' or 'quic', not {kind!r}")
         self.kind = kind
@@ -56,13 +58,16 @@ class View:
             name: self._own(len(columns) + k, name, carried[name], allowed) for k, name in enumerate(carried)
         }
         self.unknown = frozenset(unknown)
+        self._time_ns = None if time_ns is None else np.asarray(time_ns, np.int64)
 
     def __len__(self):
         return len(self.event)
 
     @property
     def time_ns(self):
-        """Time of each call, ns, on the clock of the view; int64, shape (n,)."""
+        """Time of each call, ns, on the capture's clock if the view has it, else the stack's; int64, shape (n,)."""
+        if self._time_ns is not None:
+            return self._time_ns
         name, factor = _TIME[self.kind]
         if name not in self.columns:
             raise StreamError(f"this stream lacks column {name!r}, the time of each call")
@@ -153,7 +158,7 @@ def linux_view(events, sends=None, hz=None):
         "lsndtime": _JIFFIES_START + events["lsndtime_us"] * hz // 1_000_000,
         "ecn_ok": np.full(len(events), int(events.meta["ecn_ok"])),
     }
-    return View("linux", events["event"], columns, unknown=unknown)
+    return View("linux", events["event"], columns, unknown=unknown, time_ns=time_ns)
 
 
 def _held_back_ns(time_ns, sends):
@@ -237,7 +242,8 @@ def quic_view(events):
         if name.startswith("smp_"):
             taken[name][event == schema.QUIC_EVENTS["init"]] = 0
     unknown = [name for name in _SCHEMA["quic"] if name.startswith("rand")]
-    return View("quic", event, taken | dict.fromkeys(unknown, np.zeros(len(row), np.int64)), unknown=unknown)
+    columns = taken | dict.fromkeys(unknown, np.zeros(len(row), np.int64))
+    return View("quic", event, columns, unknown=unknown, time_ns=events["time_ns"][row])
 
 
 def _quic_columns(events):

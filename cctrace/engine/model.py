@@ -7,7 +7,10 @@ from cctrace.cc.base import declared_fields
 
 _BW_UNIT = 1 << 24  # Linux BBRs hold bandwidths in segments/us times this
 _GAIN_UNIT = 256
-_FIELDS = ("snd_cwnd", "pacing_rate", "mode", "cycle_idx", "pacing_gain", "min_rtt_us", "lt_use_bw", "lt_bw", "bw_lo")
+_FIELDS = (
+    *("snd_cwnd", "snd_ssthresh", "pacing_rate", "mode", "cycle_idx", "pacing_gain", "cwnd_gain", "min_rtt_us"),
+    *("lt_use_bw", "lt_bw", "bw_lo"),
+)
 _ARRAYS = {"bw_v": ("bw_v[0]",), "bw_hi": ("bw_hi[0]", "bw_hi[1]")}
 
 
@@ -32,10 +35,12 @@ def model_table(controller, decisions, time_ns, mss):
     Returns
     -------
     DataFrame
-        Those of the columns of `FlowView.model` that the controller has.
+        Those that the controller has of: time_ns, cwnd_segments, ssthresh_segments, pacing_rate_Bps, min_rtt_us,
+        bw_Bps, cwnd_gain, pacing_gain, phase.
     """
     held = {name: np.asarray(decisions[name]) for name in model_fields(controller)}
     table = {"time_ns": np.asarray(time_ns, np.int64), "cwnd_segments": held["snd_cwnd"].astype(np.float64)}
+    table["ssthresh_segments"] = held["snd_ssthresh"].astype(np.float64)
     pacing = held["pacing_rate"].astype(np.float64)
     if (pacing > 0).any():
         table["pacing_rate_Bps"] = np.where(pacing > 0, pacing, np.nan)
@@ -45,6 +50,8 @@ def model_table(controller, decisions, time_ns, mss):
     bw = _bandwidth(held)
     if bw is not None:
         table["bw_Bps"] = np.where(bw > 0, bw / _BW_UNIT * 1e6 * np.asarray(mss, np.float64), np.nan)
+    if "cwnd_gain" in held:
+        table["cwnd_gain"] = held["cwnd_gain"] / _GAIN_UNIT
     if "pacing_gain" in held:
         table["pacing_gain"] = held["pacing_gain"] / _GAIN_UNIT
         table["phase"] = _phase(controller, held)

@@ -1,0 +1,98 @@
+"""Replaying recorded flows: what the kernel logged is the judge."""
+
+import numpy as np
+import pytest
+
+from cctrace import datasets
+from cctrace.engine import phase
+from cctrace.engine.replay import replay
+from cctrace.errors import ArgumentError
+from cctrace.flows.capture import read
+
+
+@pytest.fixture(scope="module")
+def flows():
+    def recorded(name):
+        folder = datasets.path(name)
+        return read(folder / "sender.pcap.zst").flow(0).attach(read(folder / "tcpinfo.csv.zst"))
+
+    return {name: recorded(name) for name in ("jitter_bbr_sd2ms", "single_bbr_1bdp")}
+
+
+@pytest.fixture(scope="module")
+def comparisons(flows):
+    return {name: replay(flow, "bbr2022").compare() for name, flow in flows.items()}
+
+
+def test_a_lossless_replay_has_the_bandwidth_of_the_kernel(comparisons):
+    # Nothing hides a sample where nothing is lost; what remains are samples taken while the machine stood still.
+    assert comparisons["jitter_bbr_sd2ms"].share_within("bw", rel=1e-3) >= 0.95
+
+
+def test_a_replay_through_losses_has_the_bandwidth_of_the_kernel(comparisons):
+    assert comparisons["single_bbr_1bdp"].share_within("bw", rel=1e-2) >= 0.95
+
+
+@pytest.mark.parametrize("name", ["jitter_bbr_sd2ms", "single_bbr_1bdp"])
+def test_the_replayed_min_rtt_is_the_kernels(comparisons, name):
+    assert comparisons[name].share_within("min_rtt", rel=1e-2) >= 0.99
+
+
+@pytest.mark.parametrize("name", ["jitter_bbr_sd2ms", "single_bbr_1bdp"])
+def test_the_gain_cycle_inferred_from_the_sends_is_the_kernels(comparisons, name):
+    comparison = comparisons[name]
+    assert comparison.share_within("pacing_gain", absolute=1e-6, slack_polls=1) >= 0.85
+    assert comparison.locked >= 0.8
+
+
+def test_without_the_inferred_phase_the_gain_cycle_is_out_of_step(flows, comparisons):
+    flow = flows["jitter_bbr_sd2ms"]
+    view = flow.view("linux", hz=flow.hz)  # a view has no sends to infer from: every draw is 0
+    gains = replay(view, "bbr2022", hz=flow.hz).decisions["pacing_gain"].to_numpy() / 256
+    inferred = comparisons["jitter_bbr_sd2ms"].model["pacing_gain"].to_numpy()
+    assert np.mean(gains == inferred) < 0.8
+
+
+def test_phases_are_found_in_sends_that_a_known_phase_made(flows):
+    # The sends are replaced by those of a sender paced exactly as the replay with phase 4 says.
+    from cctrace.engine.player import Player
+
+    flow = flows["jitter_bbr_sd2ms"]
+    view = flow.view("linux", hz=flow.hz)
+    player = Player(view, "bbr2022", record=["pacing_rate"], hz=flow.hz)
+    row = player.run(stop_at_draw=True)
+    player.set_draw(row, phase.raw_draw(4, 7))
+    stop = player.run(player.row + 8000)
+    time_us = view.columns["now_us"][row:stop].astype(np.float64)
+    edges = np.arange(time_us[0], time_us[-1], 300.0)
+    sent = np.cumsum(phase.paced_bytes(time_us, player.recorded["pacing_rate"][row:stop], edges))
+    again = Player(view, "bbr2022", record=["pacing_rate"], hz=flow.hz)
+    found = phase.follow(again, phase.Sends(edges[1:], sent), 7)
+    assert found[0].choice == 4
+    assert found[0].misfit < found[0].runner_up / 2
+
+
+def test_the_recorded_kernels_hz_is_used_unless_another_is_given(flows):
+    flow = flows["jitter_bbr_sd2ms"]
+    assert replay(flow, "bbr2022").params["hz"] == flow.hz == 250
+    assert replay(flow, "bbr2022", hz=1000).params["hz"] == 1000
+
+
+def test_a_flow_without_counters_cannot_be_compared(flows):
+    bare = read(datasets.path("single_bbr_1bdp") / "sender.pcap.zst").flow(0)
+    with pytest.raises(ArgumentError, match="attach"):
+        replay(bare, "bbr2022").compare()
+
+
+def test_a_quantity_that_the_controller_lacks_is_refused_by_name(flows):
+    comparison = replay(flows["single_bbr_1bdp"], "cubic6").compare()
+    with pytest.raises(ArgumentError, match="'bw' cannot be compared here"):
+        comparison.share_within("bw", rel=0.01)
+
+
+def test_every_kind_of_controller_replays_over_a_recording(flows):
+    flow = flows["single_bbr_1bdp"]
+    for name in ("bbr2016", "bbr2", "bbr3", "cubic6", "reno", "quic_bbr", "obbr"):
+        decisions = replay(flow, name).decisions
+        assert len(decisions)
+        assert decisions["time_ns"].is_monotonic_increasing
