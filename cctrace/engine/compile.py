@@ -2,14 +2,14 @@
 
     class --(engine.flatten)--> functions over records --> module --(Numba)--> run(...), call(...)
 
-* ``run`` is the loop over the rows of a view that `engine.replay` uses. It fills only those columns of the record
+* ``run`` is the loop over the rows of a view that `engine.player` uses. It fills only those columns of the record
   `ack` that the called entry point can read, and copies whichever 8-byte slots of the state are to be recorded, so
   neither another `record=` nor other parameters compile anything.
 * ``call`` is for the simulator: `Compiled.address` is a C function ``int64 call(int64 event, int64 state, int64 ack)``,
   the same signature for every controller. `state` is the address of a record of `Compiled.state_dtype`, `ack` the
   address of a record of all columns of `schema.LINUX_VIEW` or `schema.QUIC_VIEW` as int64 in the order of the schema.
   It returns what the entry point returned (0 if nothing); storing that in ssthresh or cwnd is the caller's part
-  (`engine.replay.RETURN_STORED_IN`). It is compiled when the address is first asked for. An exception in it (division
+  (`engine.player`). It is compiled when the address is first asked for. An exception in it (division
   by zero) is printed, and 0 returned.
 
 The name of a module hashes the flattened source, this file, and the versions of Python, Numba and NumPy, so that
@@ -159,7 +159,7 @@ class Compiled:
         return state
 
     def run(self, row, stop, stop_at_draw, addresses, carried, states, slots, before, recorded, out):
-        """Call rows [row, stop) of a view and return the next row; `engine.replay.CompiledMachine` has the arguments.
+        """Call rows [row, stop) of a view and return the next row; `engine.player.CompiledMachine` has the arguments.
 
         `addresses` are those of the view's `event` and of `columns`, `carried` those of the carried fields (0: none),
         `slots` is `states` as int64, `before` room for a copy of it. After each row, ``out[k, row]`` is

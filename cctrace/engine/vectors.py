@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from cctrace import schema
 from cctrace.cc import REGISTRY, controller
 from cctrace.cc.base import ArrayField, declared_fields
-from cctrace.engine.replay import Player
+from cctrace.engine.player import Player
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.flows.views import CARRIED, View
 
