@@ -16,6 +16,7 @@ from cctrace.io.source import open_source
 FORMATS = {
     "pcap": "pcap",
     "pcapng": "pcapng",
+    "parquet": "parquet",
     "tcpinfo-csv": "tcpinfo_csv",
     "mlab": "mlab",
     "iperf3": "iperf3",

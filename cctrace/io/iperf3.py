@@ -10,7 +10,7 @@ import json
 
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
-from cctrace.io.source import open_source
+from cctrace.io.source import reads
 
 
 def sniff(head):
@@ -20,6 +20,7 @@ def sniff(head):
     return is_stream or (text.startswith(b"{") and b'"start"' in text[:100] and b'"connected"' in text[:1500])
 
 
+@reads("iperf3 JSON")
 def read(source):
     """Read the sender's intervals into `TcpInfo`.
 
@@ -28,8 +29,7 @@ def read(source):
     FormatError
         Not iperf3 JSON, an error that iperf3 reported, or no interval of a sending TCP stream.
     """
-    with open_source(source) as opened:
-        text, name, cut = "\n".join(opened.lines()), opened.name, opened.cut
+    text, name, cut = "\n".join(source.lines()), source.name, source.cut
     warnings = [f"{name}: {cut}; read what precedes it"] if cut else []
     start, intervals, end = _parse(text, name, warnings)
     connected = {c.get("socket"): c for c in start.get("connected", [])}

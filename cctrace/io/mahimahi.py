@@ -13,10 +13,10 @@ import numpy as np
 
 from cctrace.errors import FormatError
 from cctrace.io.linktrace import LinkTrace
-from cctrace.io.source import open_source
+from cctrace.io.source import reads
 
 OPPORTUNITY_BYTES = 1500
-_EVENT = re.compile(rb"(\d+) (?:([+#]) (\d+)|(-) (\d+) (\d+)|(d) (\d+) (\d+))\s*$")
+_EVENT = re.compile(rb"(\d{1,15}) (?:([+#]) (\d{1,15})|(-) (\d{1,15}) (\d{1,15})|(d) (\d{1,15}) (\d{1,15}))\s*$")
 
 
 def sniff(head):
@@ -28,6 +28,7 @@ def sniff(head):
     return bool(body) and (all(re.fullmatch(rb"\d{1,12}", x) for x in body) or all(_EVENT.fullmatch(x) for x in body))
 
 
+@reads("a Mahimahi file")
 def read(source):
     """Read a trace or a log into a `LinkTrace`.
 
@@ -36,9 +37,8 @@ def read(source):
     FormatError
         A line that is neither, times that go backwards in a trace, or nothing in the file; names the line.
     """
-    with open_source(source) as opened:
-        lines = [line.strip() for line in opened.lines()]
-        name, cut = opened.name, opened.cut
+    lines = [line.strip() for line in source.lines()]
+    name, cut = source.name, source.cut
     warnings = [f"{name}: {cut}; read what precedes it"] if cut else []
     body = [(number, line) for number, line in enumerate(lines, 1) if line and not line.startswith("#")]
     if not body:

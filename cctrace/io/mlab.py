@@ -17,7 +17,7 @@ import struct
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo, tcpinfo_struct
 from cctrace.io.clock import parse_iso
-from cctrace.io.source import open_source
+from cctrace.io.source import reads
 
 _INFO, _CONGESTION, _BBR = 2, 4, 16
 _NDT_BBR = {
@@ -38,6 +38,7 @@ def sniff(head):
     )  # fmt: skip
 
 
+@reads("M-Lab JSON")
 def read(source):
     """Read a tcp-info archive or an NDT7 result into `TcpInfo`.
 
@@ -46,10 +47,7 @@ def read(source):
     FormatError
         Not JSON, or no snapshot in it; names the line.
     """
-    with open_source(source) as opened:
-        if re.search(rb'"RawIDM"|"Sequence"', opened.head):
-            return _read_archive(opened)
-        return _read_ndt7(opened)
+    return _read_archive(source) if re.search(rb'"RawIDM"|"Sequence"', source.head) else _read_ndt7(source)
 
 
 def _read_archive(source):

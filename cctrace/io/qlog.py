@@ -15,7 +15,7 @@ import numpy as np
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.clock import parse_iso
-from cctrace.io.source import open_source
+from cctrace.io.source import reads
 
 _METRICS = {
     "smoothed_rtt": ("rtt", 1000),
@@ -39,6 +39,7 @@ def sniff(head):
     return start.startswith(b"{") and (b'"qlog_version"' in start or b"urn:ietf:params:qlog" in start)
 
 
+@reads("qlog")
 def read(source):
     """Read a qlog into `TcpInfo`: one row per update of the recovery metrics, packet events in `events`.
 
@@ -50,8 +51,7 @@ def read(source):
     FormatError
         Not JSON, or neither metrics nor packets in it.
     """
-    with open_source(source) as opened:
-        text, name, cut = "\n".join(opened.lines()), opened.name, opened.cut
+    text, name, cut = "\n".join(source.lines()), source.name, source.cut
     warnings = [f"{name}: {cut}; read what precedes it"] if cut else []
     polls, events, connections = [], [], []
     for trace in _traces(text, name, warnings):
@@ -112,7 +112,8 @@ def _salvage(text, error, warnings, name):
         raise FormatError(f"{name}: not JSON: {error}")
     try:
         whole = json.loads(text[: match.end()] + "]}]}")
-    except ValueError:
+        last = whole["traces"][-1]
+    except (ValueError, LookupError):
         raise FormatError(f"{name}: not JSON: {error}") from None
     decoder, at, events = json.JSONDecoder(), match.end(), []
     while True:
@@ -123,7 +124,7 @@ def _salvage(text, error, warnings, name):
             break
         events.append(event)
     warnings.append(f"{name}: the JSON breaks off at offset {at}; read the {len(events)} events before")
-    whole["traces"][-1]["events"] = events
+    last["events"] = events
     return whole
 
 
@@ -157,7 +158,7 @@ def _walk(trace, name, warnings):
                 rows.append({"time_ns": time_ns} | state)
             elif kind in _PACKETS:
                 packets += [(time_ns, *packet) for packet in _packet(_PACKETS[kind], data)]
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             odd += 1
     if odd:
         warnings.append(f"{name}: {odd} events are not of qlog's shape; left out")
@@ -166,7 +167,7 @@ def _walk(trace, name, warnings):
 
 def _metrics(data):
     told = {theirs: data[theirs] for theirs in _METRICS if data.get(theirs) is not None}
-    return {_METRICS[name][0]: round(float(value) * _METRICS[name][1]) for name, value in told.items()}
+    return {_METRICS[name][0]: _int64(float(value) * _METRICS[name][1]) for name, value in told.items()}
 
 
 def _packet(kind, data):
@@ -175,12 +176,17 @@ def _packet(kind, data):
     space = header.get("packet_type") or data.get("packet_type") or ""
     number = header.get("packet_number", data.get("packet_number", -1))
     size = raw.get("length") or header.get("packet_size") or data.get("packet_size") or -1
-    yield kind, space, int(number), int(number), int(size)
+    yield kind, str(space), _int64(number), _int64(number), _int64(size)
     if kind == "received":
         for frame in data.get("frames") or []:
             if frame.get("frame_type") == "ack":
                 for span in frame.get("acked_ranges") or []:
-                    yield "acked", space, int(span[0]), int(span[-1]), -1
+                    yield "acked", str(space), _int64(span[0]), _int64(span[-1]), -1
+
+
+def _int64(value):
+    """Return a number rounded to an integer; OverflowError if it exceeds 64 bits."""
+    return int(np.int64(round(value)))
 
 
 def _event_columns(events):
@@ -225,4 +231,4 @@ class _Clock:
 def _exact(number, unit_ns):
     """Return nanoseconds without losing digits to a float that counts from the epoch."""
     whole = int(float(number)) if not isinstance(number, int) else number
-    return whole * unit_ns + round((float(number) - whole) * unit_ns)
+    return _int64(whole * unit_ns + round((float(number) - whole) * unit_ns))

@@ -9,15 +9,15 @@ Two dangers are met here, once for all formats. A compressed file that ends earl
 says how to raise it.
 """
 
+import functools
 import io
 import os
 import sys
 import threading
-import zlib
 
 import numpy as np
 
-from cctrace.errors import ArgumentError, FormatError
+from cctrace.errors import ArgumentError, CctraceError, FormatError
 
 CHUNK = 4 << 20  # bytes per chunk: fits the cache, and large enough that per-chunk costs vanish
 HEADROOM = 1 << 18  # unconsumed bytes that are kept in front of the next chunk
@@ -100,8 +100,9 @@ class _Decompressed(io.RawIOBase):
                     return b""
             try:
                 data = self._decoder.decompress(self._input, size)
-            except (OSError, EOFError, ValueError, RuntimeError, zlib.error, *_codec_errors()) as error:
+            except Exception as error:  # five codecs, as many families of errors
                 self._source.cut = f"the {self._kind} stream is corrupt ({error})"
+                self._next = lambda size: b""
                 return b""
             self._input = b""
             if data:
@@ -125,12 +126,6 @@ class _Decompressed(io.RawIOBase):
                 f"{self._source.name}: {self._bytes_in} compressed bytes gave more than {limit} bytes: "
                 f"a decompression bomb? If the file is sound, raise the limit (limit=, --limit)"
             )
-
-
-def _codec_errors():
-    """Error types of the decompressors in use, without importing those that are not."""
-    names = (("lzma", "LZMAError"), ("isal.isal_zlib", "error"), ("backports.zstd", "ZstdError"))
-    return tuple(getattr(sys.modules[module], name) for module, name in names if module in sys.modules)
 
 
 class Source:
@@ -252,6 +247,30 @@ def _open_url(url):
     except ImportError:
         raise ArgumentError(f"{url}: reading URLs needs the package fsspec: pip install fsspec") from None
     return fsspec.open(url, "rb").open()
+
+
+def reads(what):
+    """Make a function that reads an open `Source` a reader of anything `open_source` opens.
+
+    What the function trips over (a JSON of another shape, a number beyond 64 bits) becomes a FormatError that says so
+    in one line; the original error stays attached as its cause.
+    """
+
+    def decorate(function):
+        @functools.wraps(function)
+        def read(source, **options):
+            with open_source(source) as opened:
+                try:
+                    return function(opened, **options)
+                except CctraceError:
+                    raise
+                except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+                    reason = " ".join(f"{type(error).__name__}: {error}".split())
+                    raise FormatError(f"{opened.name}: not of the shape of {what} ({reason})") from error
+
+        return read
+
+    return decorate
 
 
 class Chunks:

@@ -14,7 +14,7 @@ import re
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.clock import leading_time
-from cctrace.io.source import open_source
+from cctrace.io.source import reads
 
 STATES = {
     "ESTAB": 1, "SYN-SENT": 2, "SYN-RECV": 3, "FIN-WAIT-1": 4, "FIN-WAIT-2": 5, "TIME-WAIT": 6, "UNCONN": 7,
@@ -96,6 +96,7 @@ def sniff(head):
     return bool(first) and all(re.fullmatch(r"# ?\d{9,19}(\.\d+)?( \d{9,19}(\.\d+)?)?", line) for line in first)
 
 
+@reads("ss output")
 def read(source):
     """Read `ss -ti` output into `TcpInfo`; one row per socket and sample that carries TCP information.
 
@@ -104,9 +105,8 @@ def read(source):
     FormatError
         No socket with TCP information (was ss run with -i?).
     """
-    with open_source(source) as opened:
-        polls, without = _polls(opened)
-        name, cut = opened.name, opened.cut
+    polls, without = _polls(source)
+    name, cut = source.name, source.cut
     if not polls:
         raise FormatError(f"{name}: {without} sockets, none with TCP information; was ss run with -t and -i?")
     warnings = [f"{name}: {cut}; read what precedes it"] if cut else []

@@ -11,7 +11,7 @@ import re
 
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
-from cctrace.io.source import open_source
+from cctrace.io.source import reads
 
 _LINE = re.compile(r"\s(?P<seconds>\d+)\.(?P<fraction>\d+):\s+(?:\w+:)?tcp_probe:\s+(?P<fields>.*)")
 _FIELD = re.compile(r"(\w+)=(\S+)")
@@ -23,6 +23,7 @@ def sniff(head):
     return b"tcp_probe:" in head and b"snd_cwnd=" in head
 
 
+@reads("tcp_probe events")
 def read(source):
     """Read tcp_probe events into `TcpInfo`; times are the tracer's clock (mostly seconds since boot).
 
@@ -32,20 +33,19 @@ def read(source):
         No event in the file.
     """
     polls, connections, odd = [], tcpinfo.Connections(), 0
-    with open_source(source) as opened:
-        for line in opened.lines():
-            match = _LINE.search(line)
-            if not match:
-                odd += "tcp_probe:" in line
-                continue
-            try:
-                poll, key = _poll(match)
-            except ValueError:
-                odd += 1
-                continue
-            poll["connection"] = connections.number(key)
-            polls.append(poll)
-        name, cut = opened.name, opened.cut
+    for line in source.lines():
+        match = _LINE.search(line)
+        if not match:
+            odd += "tcp_probe:" in line
+            continue
+        try:
+            poll, key = _poll(match)
+        except ValueError:
+            odd += 1
+            continue
+        poll["connection"] = connections.number(key)
+        polls.append(poll)
+    name, cut = source.name, source.cut
     if not polls:
         raise FormatError(f"{name}: no tcp_probe events")
     warnings = [f"{name}: {odd} tcp_probe lines are cut or garbled; left out"] if odd else []

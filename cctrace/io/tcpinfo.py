@@ -157,7 +157,13 @@ def columns_of(polls):
     Columns of whole numbers become int64 (uint64 where they need it), others float64 or objects.
     """
     names = dict.fromkeys(name for poll in polls for name in poll)
-    return {name: column([poll.get(name) for poll in polls]) for name in names}
+    out = {}
+    for name in names:
+        try:
+            out[name] = column([poll.get(name) for poll in polls])
+        except OverflowError:
+            raise ValueError(f"the field {name} holds a number beyond 64 bits") from None
+    return out
 
 
 def column(values):
@@ -213,7 +219,11 @@ def build(fields, connections, source, format, warnings=()):
         values = np.asarray(values)
         if values.dtype.kind in "iu":
             values = _signed(values, _NONE.get(plain))
-        if plain in columns:
+        if plain in columns and values.dtype == object:
+            raise ValueError(
+                f"the field {name} holds {next(v for v in values if isinstance(v, str) or v is not None)!r}"
+            )
+        elif plain in columns:
             columns[plain] = values if values.dtype == np.int64 else _whole(values)
         else:
             extra[plain] = values

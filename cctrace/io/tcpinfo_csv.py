@@ -13,7 +13,7 @@ from cctrace import schema
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.clock import epoch_ns, parse_iso
-from cctrace.io.source import open_source
+from cctrace.io.source import reads
 from cctrace.io.tcpinfo_struct import FIELDS
 
 _KNOWN = {c.name for c in schema.TCP_INFO} | {name for name, _ in FIELDS} | {"bbr_bw_bytes_per_s"}
@@ -42,6 +42,7 @@ def _is_header(cells):
     return bool(names & {*_TIMES, *_UNITLESS_TIMES}) and len(names & _KNOWN - {"time_ns", "time_after_ns"}) >= 1
 
 
+@reads("CSV")
 def read(source):
     """Read a CSV of tcp_info polls into `TcpInfo`.
 
@@ -50,9 +51,8 @@ def read(source):
     FormatError
         No header with a time, no rows, or a cell that is no number; names line and column.
     """
-    with open_source(source) as opened:
-        rows = list(csv.reader(opened.lines()))
-        name, cut = opened.name, opened.cut
+    rows = list(csv_rows(source))
+    name, cut = source.name, source.cut
     at = next((i for i, row in enumerate(rows[:3]) if _is_header(row)), None)  # bpftrace speaks before its header
     if at is None:
         raise FormatError(f"{name}: no header line that names a time and a field of tcp_info")
@@ -76,6 +76,14 @@ def read(source):
     if bits is not None:
         fields["delivery_rate_app_limited"] = np.where(bits == tcpinfo.MISSING, bits, bits & 1)
     return tcpinfo.build(fields, connections, name, "tcpinfo-csv", warnings)
+
+
+def csv_rows(source):
+    """Yield the rows of a CSV; a stray carriage return or an endless field is a ValueError."""
+    try:
+        yield from csv.reader(source.lines())
+    except csv.Error as error:
+        raise ValueError(str(error)) from None
 
 
 def _connections(columns, rows):

@@ -13,7 +13,7 @@ import numpy as np
 
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
-from cctrace.io.source import open_source
+from cctrace.io.source import reads
 
 # Order and width are the layout; "options" and "wscale" share bytes with bit fields, see `decode`.
 _LAYOUT = (
@@ -93,6 +93,7 @@ def sniff(head):
     return False
 
 
+@reads("struct tcp_info")
 def read(source, length=None):
     """Read a file of raw structs; `length` bytes each, the whole file being one if not given.
 
@@ -101,8 +102,7 @@ def read(source, length=None):
     FormatError
         The file is shorter than the struct ever was, or no multiple of `length`.
     """
-    with open_source(source) as opened:
-        data, name = opened.read(1 << 26), opened.name
+    data, name = source.read(1 << 26), source.name
     length = length or len(data)
     if length < SHORTEST or len(data) % length:
         raise FormatError(

@@ -6,14 +6,14 @@ may bear one second: rows of one second share it evenly, so that times are disti
 Source: Raca et al., "Beyond Throughput, The Next Generation: A 5G Dataset", MMSys 2020, and its README.
 """
 
-import csv
 from datetime import UTC, datetime
 
 import numpy as np
 
 from cctrace.errors import FormatError
 from cctrace.io.linktrace import LinkTrace
-from cctrace.io.source import open_source
+from cctrace.io.source import reads
+from cctrace.io.tcpinfo_csv import csv_rows
 
 _RENAMED = {"DL_bitrate": "dl_bps", "UL_bitrate": "ul_bps"} | {
     f"PING{name}": f"ping_{name.lower()}_ms" for name in ("AVG", "MIN", "MAX", "STDEV")
@@ -26,6 +26,7 @@ def sniff(head):
     return first.startswith(b"Timestamp,") and b"DL_bitrate" in first
 
 
+@reads("a UCC log")
 def read(source):
     """Read a log into a `LinkTrace` whose capacity is the download rate.
 
@@ -34,9 +35,8 @@ def read(source):
     FormatError
         A time stamp or rate that is none, or no rows; names the line.
     """
-    with open_source(source) as opened:
-        rows = list(csv.reader(opened.lines()))
-        name, cut = opened.name, opened.cut
+    rows = list(csv_rows(source))
+    name, cut = source.name, source.cut
     warnings = [f"{name}: {cut}; read what precedes it"] if cut else []
     header = [cell.strip() for cell in rows[0]]
     rows = [(number, row) for number, row in enumerate(rows[1:], 2) if row]

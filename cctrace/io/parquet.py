@@ -1,0 +1,193 @@
+"""Parquet: cctrace's own tables on disk and back without loss.
+
+A table is columns of one length plus metadata; the metadata travels as JSON under the key `cctrace`, whose `kind` says
+what the table is: packets, tcp_info, link, events. SACK blocks become two list columns of the packets.
+"""
+
+import json
+import os
+
+import numpy as np
+
+from cctrace import __version__, schema
+from cctrace.errors import FormatError
+from cctrace.io import tcpinfo
+from cctrace.io.linktrace import LinkTrace
+from cctrace.io.packets import Packets
+from cctrace.io.source import open_source
+
+_KEY = b"cctrace"
+
+
+def sniff(head):
+    """Tell whether a file that starts with these bytes is Parquet."""
+    return head[:4] == b"PAR1"
+
+
+def save(path, kind, parts, meta):
+    """Write a table.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    kind : str
+        What it is; `load` returns it.
+    parts : iterable of dict of str to ndarray or pyarrow array
+        The columns, in one piece or several. int64 columns must not use `tcpinfo.MISSING` for anything but missing.
+    meta : dict or callable returning one
+        What JSON can hold; a callable is asked after the last part.
+
+    Returns
+    -------
+    int
+        Rows written.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    writer, rows = None, 0
+    try:
+        for columns in parts:
+            table = pa.table({name: _arrow(column) for name, column in columns.items()})
+            writer = writer or pq.ParquetWriter(os.fspath(path), table.schema, compression="zstd")
+            writer.write_table(table.cast(writer.schema))
+            rows += len(table)
+        if writer:
+            told = {"kind": kind, "version": __version__, "meta": meta() if callable(meta) else meta}
+            writer.add_key_value_metadata({_KEY.decode(): json.dumps(told, default=_plain)})
+    finally:
+        if writer:
+            writer.close()
+    return rows
+
+
+def load(source):
+    """Return (kind, columns, meta) of a table written by `save`; missing values as `save` got them.
+
+    Raises
+    ------
+    FormatError
+        Not Parquet, damaged, or not written by cctrace.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with open_source(source) as opened:
+        name = opened.name
+        data = b"".join(iter(lambda: opened.read(1 << 22), b""))
+    try:
+        table = pq.read_table(pa.BufferReader(data))
+        told = pq.read_metadata(pa.BufferReader(data)).metadata
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(f"{name}: damaged Parquet: {str(error).splitlines()[0]}") from None
+    if _KEY not in told:
+        raise FormatError(f"{name}: this Parquet was not written by cctrace; found {', '.join(table.column_names[:8])}")
+    told = json.loads(told[_KEY])
+    return told["kind"], {n: _numpy(table[n].combine_chunks()) for n in table.column_names}, told["meta"]
+
+
+def read(source):
+    """Read packets, tcp_info or a link trace that `save_table` wrote.
+
+    Raises
+    ------
+    FormatError
+        As `load`; also for event streams, which are no input file but are loaded by `Events`.
+    """
+    with open_source(source) as opened:
+        name = opened.name
+        kind, columns, meta = load(opened)
+    if kind == "packets":
+        return _packets(columns, meta, name)
+    if kind == "tcp_info":
+        known = {c.name for c in schema.TCP_INFO}
+        parts = [
+            {n: c for n, c in columns.items() if (n in known) == wanted and n != "connection"} for wanted in (1, 0)
+        ]
+        return tcpinfo.TcpInfo(
+            *parts, columns["connection"], meta["connections"], name, meta["format"], meta["warnings"]
+        )
+    if kind == "link":
+        capacity = tuple(columns.pop(f"capacity_{part}") for part in ("ns", "bytes"))
+        used = capacity[0] != tcpinfo.MISSING
+        capacity = tuple(part[used] for part in capacity)
+        return LinkTrace(columns, capacity, meta["end_ns"], name, meta["format"], meta["warnings"])
+    raise FormatError(f"{name}: this Parquet holds {kind}, which is not read as a file")
+
+
+def save_table(data, path):
+    """Write `Packets` (or an iterable of them, from `stream`), `TcpInfo` or `LinkTrace`; returns the rows written."""
+    if isinstance(data, tcpinfo.TcpInfo):
+        meta = {"connections": data.connections, "format": data.format, "warnings": data.warnings}
+        return save(path, "tcp_info", [{"connection": data.connection} | data.columns | data.extra], meta)
+    if isinstance(data, LinkTrace):
+        at, size = data.capacity
+        rest = len(data) - len(at)
+        at, size = np.append(at, np.full(rest, tcpinfo.MISSING)), np.append(size, np.zeros(rest))
+        meta = {"end_ns": data.end_ns, "format": data.format, "warnings": data.warnings}
+        return save(path, "link", [data.columns | {"capacity_ns": at, "capacity_bytes": size}], meta)
+    last = []
+
+    def parts():
+        for packets in [data] if isinstance(data, Packets) else data:
+            last[:] = [packets]
+            yield _packet_columns(packets)
+
+    def meta():
+        packets = last[0]
+        connections = {name: column.tolist() for name, column in packets.connections.items()}
+        return {"connections": connections, "counters": packets.counters, "warnings": packets.warnings}
+
+    return save(path, "packets", parts(), meta)
+
+
+def _packet_columns(packets):
+    import pyarrow as pa
+
+    columns = {name: column for name, column in packets.columns.items() if name not in ("sack_row", "sack_count")}
+    count = packets["sack_count"].astype(np.int64)
+    ends = np.cumsum(count)
+    # Row numbers of all blocks, packet by packet: in file order unless the packets were sorted since.
+    blocks = np.repeat(packets["sack_row"].astype(np.int64) - (ends - count), count) + np.arange(count.sum())
+    offsets = np.concatenate(([0], ends)).astype(np.int32)
+    for side in ("left", "right"):
+        columns[f"sack_{side}"] = pa.ListArray.from_arrays(offsets, packets.sacks[side][blocks])
+    return columns
+
+
+def _packets(columns, meta, name):
+    left, right = (columns.pop(f"sack_{side}") for side in ("left", "right"))
+    count = np.diff(left.offsets.to_numpy())
+    first = np.where(count > 0, left.offsets.to_numpy()[:-1], -1)
+    columns |= {"sack_row": first, "sack_count": count}
+    columns = {c.name: columns[c.name].astype(c.dtype) for c in schema.PACKETS}
+    sacks = {"left": left.values.to_numpy(), "right": right.values.to_numpy()}
+    connections = {c.name: np.array(meta["connections"][c.name], c.dtype) for c in schema.CONNECTIONS}
+    return Packets(columns, sacks, connections, meta["counters"], meta["warnings"], name)
+
+
+def _arrow(column):
+    import pyarrow as pa
+
+    if not isinstance(column, np.ndarray):
+        return column
+    if column.dtype == np.int64:
+        gap = column == tcpinfo.MISSING
+        return pa.array(column, mask=gap if gap.any() else None)
+    return pa.array(column.tolist()) if column.dtype == object else pa.array(column)
+
+
+def _numpy(array):
+    import pyarrow as pa
+
+    if pa.types.is_list(array.type):
+        return array
+    if pa.types.is_int64(array.type):
+        return array.fill_null(tcpinfo.MISSING).to_numpy(zero_copy_only=False)
+    if pa.types.is_string(array.type) or pa.types.is_null(array.type):
+        return np.array(array.to_pylist(), object)
+    return array.to_numpy(zero_copy_only=False)
+
+
+def _plain(value):
+    return value.item() if isinstance(value, np.generic) else str(value)

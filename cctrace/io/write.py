@@ -1,0 +1,196 @@
+"""Out: `convert` writes what `read_file` reads as Parquet (lossless), CSV (for people) or pcap (for other tools)."""
+
+import os
+import struct
+
+import numpy as np
+
+from cctrace.errors import ArgumentError
+from cctrace.io import FORMATS, read_file, stream
+from cctrace.io.packets import MSS, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE, Packets
+
+TARGETS = ("parquet", "csv", "pcap")
+_LINKTYPE_RAW = 101
+_SYN = 2
+
+
+def convert(source, target, to=None, chunk=1_000_000, **options):
+    """Convert a file that cctrace reads.
+
+    Parameters
+    ----------
+    source : as for `read_file`
+        A capture larger than memory is converted in parts.
+    target : str or os.PathLike
+    to : str, optional
+        "parquet", "csv" or "pcap"; told by the ending of `target` if not given. pcap is for captures only: raw IP,
+        headers without payload, nanoseconds.
+    chunk : int
+        Packets held in memory at a time.
+    options
+        `format`, `decapsulate`, `limit` of `read_file`.
+
+    Returns
+    -------
+    dict
+        ``rows`` written, ``target``, ``to``, ``warnings``.
+
+    Raises
+    ------
+    ArgumentError
+        An unknown target format, or pcap from something that is no capture.
+    """
+    target = os.fspath(target)
+    to = to or target.rpartition(".")[2].lower()
+    if to not in TARGETS:
+        raise ArgumentError(f"to={to!r}: allowed are {', '.join(TARGETS)} (or a target that ends so)")
+    data = _open(source, chunk, options)
+    if to == "pcap" and not isinstance(data, _Parts):
+        raise ArgumentError(f"{source}: only captures become pcap, this is {type(data).__name__}")
+    if to == "parquet":
+        from cctrace.io.parquet import save_table
+
+        rows = save_table(data, target)
+    else:
+        rows = _write_csv(data, target) if to == "csv" else _write_pcap(data, target)
+    return {"rows": rows, "target": target, "to": to, "warnings": list(data.warnings)}
+
+
+class _Parts:
+    """The parts of a capture, and the warnings of the last one once they have been gone through."""
+
+    def __init__(self, parts):
+        self._parts, self.warnings = parts, []
+
+    def __iter__(self):
+        for packets in self._parts:
+            self.warnings = packets.warnings
+            yield packets
+
+
+def _open(source, chunk, options):
+    """Return the parts of a capture, or the whole of anything else."""
+    from cctrace.io import CAPTURES, sniff
+    from cctrace.io.source import open_source
+
+    name = options.get("format")
+    if name is None and isinstance(source, (str, os.PathLike)) and os.path.isfile(source):
+        with open_source(source, options.get("limit")) as opened:
+            name = sniff(opened)
+    if name in FORMATS and name not in CAPTURES:
+        data = read_file(source, **options)
+        return _Parts([data]) if isinstance(data, Packets) else data
+    return _Parts(stream(source, chunk, **options))
+
+
+def _write_csv(data, target):
+    """Write a CSV; packets with the addresses and ports of sender and receiver instead of a connection's number."""
+    rows = 0
+    with open(target, "w", encoding="utf-8", newline="") as file:
+        for part in data if isinstance(data, _Parts) else [data]:
+            frame = _packet_frame(part) if isinstance(part, Packets) else part.frame()
+            frame.to_csv(file, index=False, header=rows == 0)
+            rows += len(frame)
+    return rows
+
+
+def _packet_frame(packets):
+    frame = packets.frame().drop(columns=["sack_row", "sack_count"])
+    forth = packets["direction"] == 0
+    ends = {name: packets.connections[name][packets["conn"]] for name in ("src", "sport", "dst", "dport")}
+    for at, (name, other) in enumerate((("src", "dst"), ("sport", "dport"), ("dst", "src"), ("dport", "sport")), 1):
+        frame.insert(at, name, np.where(forth, ends[name], ends[other]))
+    blocks = [_blocks(packets, i) for i in np.flatnonzero(packets["sack_count"])]
+    column = np.full(len(packets), "", object)
+    column[packets["sack_count"] > 0] = [" ".join(f"{left}-{right}" for left, right in pairs) for pairs in blocks]
+    frame["sack"] = column
+    return frame
+
+
+def _blocks(packets, i):
+    rows = slice(packets["sack_row"][i], packets["sack_row"][i] + packets["sack_count"][i])
+    return list(zip(packets.sacks["left"][rows].tolist(), packets.sacks["right"][rows].tolist(), strict=True))
+
+
+def _write_pcap(parts, target):
+    """Write headers as a nanosecond pcap of raw IP; lengths on the wire are those of the original."""
+    rows = 0
+    with open(target, "wb") as file:
+        file.write(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 128, _LINKTYPE_RAW))
+        for packets in parts:
+            for record in records(packets):
+                file.write(record)
+            rows += len(packets)
+    return rows
+
+
+def records(packets):
+    """Yield one pcap record per packet: IP and TCP headers as they were, options in the usual order, no payload."""
+    import socket
+
+    table = packets.connections
+    family = [socket.AF_INET6 if ":" in address else socket.AF_INET for address in table["src"]]
+    ends = [
+        ((socket.inet_pton(f, src), sport), (socket.inet_pton(f, dst), dport))
+        for f, src, sport, dst, dport in zip(
+            family, table["src"], table["sport"], table["dst"], table["dport"], strict=True
+        )
+    ]
+    columns = zip(*(packets[name].tolist() for name in _HEADER_COLUMNS), strict=True)
+    for i, (time_ns, conn, direction, flags, seq, ack, window, ip_len, payload, tos, ttl, ident) in enumerate(columns):
+        (src, sport), (dst, dport) = ends[conn] if direction == 0 else ends[conn][::-1]
+        options = _tcp_options(packets, i, conn, direction, flags)
+        # Pad to the header's original length, so that payload and packet keep theirs.
+        bare = 40 if len(src) == 4 else 60
+        options += bytes(max(0, min(40, ip_len - payload - bare) - len(options)))
+        ip_len = bare + len(options) + payload
+        word = (5 + len(options) // 4) << 12 | flags
+        segment = struct.pack("!HHIIHHI", sport, dport, seq, ack, word, window, 0) + options
+        if len(src) == 4:
+            length = ip_len if ip_len < 1 << 16 else 0
+            header = struct.pack("!BBHHHBBH", 0x45, tos, length, ident, 0x4000, ttl, 6, 0) + src + dst
+            header = header[:10] + struct.pack("!H", _checksum(header)) + header[12:]
+        else:
+            length = ip_len - 40 if ip_len - 40 < 1 << 16 else 0
+            header = struct.pack("!IHBB", 6 << 28 | tos << 20, length, 6, ttl) + src + dst
+        size = len(header) + len(segment)
+        seconds, rest = divmod(time_ns, 10**9)
+        yield struct.pack("<IIII", seconds, rest, size, max(ip_len, size)) + header + segment
+
+
+_HEADER_COLUMNS = (
+    "time_ns",
+    "conn",
+    "direction",
+    "flags",
+    "seq",
+    "ack",
+    "window",
+    "ip_len",
+    "payload",
+    "tos",
+    "ttl",
+    "ip_id",
+)
+
+
+def _tcp_options(packets, i, conn, direction, flags):
+    """Return the TCP options of a packet, padded; MSS and window scale as its connection's SYN had them."""
+    bits, out, side = int(packets["options"][i]), b"", "ba"[direction == 0]
+    if flags & _SYN:
+        mss, wscale = int(packets.connections[f"mss_{side}"][conn]), int(packets.connections[f"wscale_{side}"][conn])
+        out += struct.pack("!BBH", 2, 4, mss) if bits & MSS and mss >= 0 else b""
+        out += struct.pack("!BBBB", 1, 3, 3, wscale) if bits & WINDOW_SCALE and wscale >= 0 else b""
+        out += b"\1\1\4\2" if bits & SACK_PERMITTED else b""
+    if bits & TIMESTAMPS:
+        out += struct.pack("!BBBBII", 1, 1, 8, 10, int(packets["tsval"][i]), int(packets["tsecr"][i]))
+    if packets["sack_count"][i]:
+        blocks = _blocks(packets, i)
+        out += struct.pack("!BBBB", 1, 1, 5, 2 + 8 * len(blocks)) + b"".join(struct.pack("!II", *b) for b in blocks)
+    return out
+
+
+def _checksum(header):
+    total = sum(struct.unpack("!10H", header))
+    total = (total & 0xFFFF) + (total >> 16)
+    return ~(total + (total >> 16)) & 0xFFFF

@@ -1,0 +1,134 @@
+"""What is written is what was read: Parquet without loss, pcap with the same headers, CSV for people."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from test_io_pcap import T0, conversation
+from wire import ethernet, ipv4, ipv6, pcap, tcp, tcp_options
+
+from cctrace.errors import ArgumentError, FormatError
+from cctrace.io import parquet, read_file
+from cctrace.io.write import convert
+
+SYN = tcp_options(mss=1460, wscale=7, sack_ok=True, timestamps=(1, 0))
+BLOCKS = tcp_options(timestamps=(3, 4), sacks=[(10, 20), (30, 40), (50, 60)])
+CAPTURE = [
+    (T0, ipv4(tcp(seq=5, flags=2, options=SYN))),
+    (T0 + 7, ipv4(tcp(seq=6, payload=bytes(700), options=tcp_options(timestamps=(3, 4))), tos=2, ttl=9)),
+    (T0 + 9, ipv6(tcp(seq=6, options=BLOCKS), traffic_class=3, hops=7)),
+    (T0 + 5, ipv4(tcp(sport=80, dport=1000, flags=0x1FF), src="10.0.0.2", dst="10.0.0.1")),
+    (T0 + 11, ipv4(tcp(seq=9, payload=bytes(100_000)), length=0)[:60], 100_040),
+]
+
+
+@pytest.fixture
+def capture(tmp_path):
+    path = tmp_path / "in.pcap"
+    path.write_bytes(pcap(CAPTURE, 101))
+    return path
+
+
+def same(one, other, leave_out=()):
+    for name in set(one.columns) - set(leave_out):
+        assert np.array_equal(one[name], other[name]), name
+    for side in one.sacks:
+        assert np.array_equal(one.sacks[side], other.sacks[side])
+    for name in one.connections:
+        assert one.connections[name].tolist() == other.connections[name].tolist(), name
+
+
+def test_packets_survive_parquet_without_loss(capture, tmp_path):
+    told = convert(capture, tmp_path / "out.parquet")
+    packets, back = read_file(capture), read_file(tmp_path / "out.parquet")
+    same(packets, back)
+    assert {n: c.dtype for n, c in back.columns.items()} == {n: c.dtype for n, c in packets.columns.items()}
+    assert back.counters == packets.counters
+    assert told["rows"] == len(packets) == 5
+    assert told["warnings"]
+
+
+def test_a_capture_converted_in_parts_is_the_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr("cctrace.io.pcap.frames_of.__defaults__", (5000,))
+    (tmp_path / "in.pcap").write_bytes(pcap([(T0 + i, p) for i, p in enumerate(conversation(1000))], 101))
+    convert(tmp_path / "in.pcap", tmp_path / "out.parquet", chunk=100)
+    same(read_file(tmp_path / "in.pcap"), read_file(tmp_path / "out.parquet"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_headers_survive_pcap(tmp_path, seed):
+    ips = conversation(300, seed)
+    (tmp_path / "in.pcap").write_bytes(pcap([(T0 + i, ethernet(p)) for i, p in enumerate(ips)]))
+    convert(tmp_path / "in.pcap", tmp_path / "out.pcap")
+    one, other = read_file(tmp_path / "in.pcap"), read_file(tmp_path / "out.pcap")
+    # MSS, window scale and SACK-permitted are written on SYNs only, as their connection has them.
+    same(Without(one), Without(other), {"options"})
+    assert np.array_equal(one["options"] & 3, other["options"] & 3)
+
+
+class Without:
+    """Packets without what only SYNs are meant to say."""
+
+    def __init__(self, packets):
+        self.columns, self.sacks = packets.columns, packets.sacks
+        self.connections = {n: packets.connections[n] for n in ("src", "sport", "dst", "dport")}
+
+    def __getitem__(self, name):
+        return self.columns[name]
+
+
+def test_a_written_pcap_reads_back_with_every_length(capture, tmp_path):
+    convert(capture, tmp_path / "out.pcap")
+    same(read_file(capture), read_file(tmp_path / "out.pcap"))
+
+
+def test_csv_names_sender_and_receiver(capture, tmp_path):
+    convert(capture, tmp_path / "out.csv")
+    rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+    assert [r["src"] for r in rows][3] == "10.0.0.2"
+    assert (rows[3]["sport"], rows[3]["dport"]) == ("80", "1000")
+    assert rows[2]["sack"] == "10-20 30-40 50-60"
+    assert rows[0]["time_ns"] == str(T0)
+
+
+def test_tcp_info_and_link_traces_survive_parquet(tmp_path):
+    text = f"time_ns,tcpi_rtt,tcpi_snd_cwnd,note,cc\n{T0},1,,a,bbr\n{T0 + 1},,5,b,bbr\n"
+    (tmp_path / "in.csv").write_text(text)
+    (tmp_path / "in.down").write_text("0\n0\n5\n9\n")
+    for name in ("in.csv", "in.down"):
+        convert(tmp_path / name, tmp_path / "out.parquet")
+        one, other = read_file(tmp_path / name), read_file(tmp_path / "out.parquet")
+        assert one.frame().equals(other.frame())
+        assert one.format == other.format
+    assert other.rate(5)[1].tolist() == one.rate(5)[1].tolist()
+    assert read_file(tmp_path / "in.csv").connections == [{"cc": "bbr"}]
+
+
+def test_what_cannot_be_converted_is_an_error(capture, tmp_path):
+    with pytest.raises(ArgumentError, match="to='xlsx': allowed are parquet, csv, pcap"):
+        convert(capture, tmp_path / "out.xlsx")
+    (tmp_path / "t").write_text("0\n5\n")
+    with pytest.raises(ArgumentError, match="only captures become pcap"):
+        convert(tmp_path / "t", tmp_path / "out.pcap")
+
+
+def test_damaged_and_foreign_parquet_is_refused(capture, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    convert(capture, tmp_path / "out.parquet")
+    data = (tmp_path / "out.parquet").read_bytes()
+    with pytest.raises(FormatError, match="damaged Parquet"):
+        read_file(io.BytesIO(data[:-10]))
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "foreign.parquet")
+    with pytest.raises(FormatError, match="not written by cctrace; found x"):
+        read_file(tmp_path / "foreign.parquet")
+
+
+def test_other_tables_are_saved_with_their_metadata(tmp_path):
+    rows = parquet.save(tmp_path / "e.parquet", "events", [{"time_ns": np.array([1, 2])}], {"mss": 1448})
+    kind, columns, meta = parquet.load(tmp_path / "e.parquet")
+    assert (rows, kind, columns["time_ns"].tolist(), meta) == (2, "events", [1, 2], {"mss": 1448})
+    assert json.dumps(meta)
