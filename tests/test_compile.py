@@ -400,3 +400,31 @@ def test_a_changed_constant_is_not_answered_from_the_cache():
     view = View("linux", [1], {"delivered": [0], "now_us": [0]})
     states = [replay(view, cell(CLASS.format(f"self.a = {bound}"))[0]).state for bound in (3, 10)]
     assert [state["a"] for state in states] == [3, 10]
+
+
+def test_a_small_function_put_in_place_of_its_call_keeps_its_own_constants():
+    cls, _ = cell(
+        """
+        scale = 7
+
+        def scaled(x):
+            return x % 1000 * scale + 1
+
+        class Mine(LinuxController):
+            one: int = 0
+            two: int = 0
+
+            def on_ack(self, ack):
+                scale = 100  # hides the constant of `scaled`, which must not notice
+                self.one = scaled(self.two) + scale
+                self.two = self.later(ack) + scaled(self.step(ack))
+
+            def later(self, ack):
+                return self.one if ack.delivered > 3 else self.two
+
+            def step(self, ack):
+                self.one = self.one + 1
+                return self.one
+        """
+    )
+    same_numbers(cls, stream(50))

@@ -45,6 +45,7 @@ CMATH = {
     cmath.idiv: "idiv__({0}, {1})",
     np.float32: "f32__({0})",
 }
+MOST_INLINED_NODES = 60  # of the syntax tree of a function that is put in place of its calls
 
 _STATEMENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.If, ast.While, ast.For, ast.Return, ast.Expr, ast.Pass)
 _EXPRESSIONS = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.Attribute, ast.Name)
@@ -85,16 +86,22 @@ def flatten(cls):
         columns = flattener.columns_of(name)
         ordered = tuple(c for c in VIEW_COLUMNS[cls.view] if c in columns)
         entries[event] = Entry(name, flattener.functions[name].returns, ordered)
-    return Flat(flattener.source(), entries)
+    return Flat(flattener.source(roots.values()), entries)
 
 
 class Function(NamedTuple):
-    """A flattened function: its text, whether it returns a value, columns it reads itself, functions it calls."""
+    """A flattened function: its text, whether it returns a value, columns it reads itself, functions it calls.
+
+    `parameters` and `expression` are there if it only returns an expression that calls nothing but builtins: such a
+    function is put in place of its calls, because Numba takes some 30 ms for each function, however small.
+    """
 
     text: str
     returns: bool
     columns: set
     calls: set
+    parameters: list
+    expression: ast.expr | None
 
 
 class Flattener:
@@ -104,7 +111,8 @@ class Flattener:
         self.cls = cls
         self.fields = fields_of(cls)
         self.functions = {}  # name -> Function, None while it is being made
-        self.names = {}  # generated name -> the Python object it stands for
+        # Generated name -> the Python object it stands for; those of the generated module are taken.
+        self.names = dict.fromkeys([*BUILTINS.values(), "range", "njit", "run", "call", "CheckedCompiler"])
         self.constants = {}  # generated name -> text
 
     def method(self, name, after=None, where=""):
@@ -160,10 +168,11 @@ class Flattener:
         function = self.functions[name]
         return function.columns.union(*(self.columns_of(called, seen) for called in function.calls))
 
-    def source(self):
-        """Return the text of all constants and functions."""
+    def source(self, roots):
+        """Return the text of all constants, and of the functions that are called or among `roots`."""
         lines = [f"{name} = {text}" for name, text in self.constants.items()]
-        return "\n\n".join(["\n".join(lines), *(f.text for f in self.functions.values())]) + "\n"
+        called = set(roots).union(*(f.calls for f in self.functions.values()))
+        return "\n\n".join(["\n".join(lines), *(f.text for n, f in self.functions.items() if n in called)]) + "\n"
 
 
 class _Translator(ast.NodeTransformer):
@@ -207,7 +216,9 @@ class _Translator(ast.NodeTransformer):
         if self.returns and not _always_returns(tree.body):
             self.refuse(tree, "returns a value on some ways through it and nothing on others")
         text = _with_origins(tree, self.path, f"{self.python.__qualname__}")
-        return Function(text, bool(self.returns), self.columns, self.calls)
+        alone = isinstance(tree.body[0], ast.Return) and not (self.calls or args.defaults)
+        expression = tree.body[0].value if alone and sum(1 for _ in ast.walk(tree)) < MOST_INLINED_NODES else None
+        return Function(text, bool(self.returns), self.columns, self.calls, [a.arg for a in args.args], expression)
 
     def visit(self, node):
         if not isinstance(node, _ALLOWED):
@@ -320,9 +331,32 @@ class _Translator(ast.NodeTransformer):
         if template:
             return self.filled(node, template)
         node.func = function
-        if function.id in self.calls:
+        if function.id not in self.flattener.functions:
+            return node
+        inlined = self.inlined(node)
+        if inlined is None:
+            self.calls.add(function.id)
             node.args = [_unliteral(a) for a in node.args]
-        return node
+        return inlined or node
+
+    def inlined(self, node):
+        """Return the expression of a called function with its arguments in place, None where that is not safe."""
+        function = self.flattener.functions[node.func.id]
+        if (
+            function is None
+            or function.expression is None
+            or node.keywords
+            or len(node.args) != len(function.parameters)
+        ):
+            return None
+        if not all(isinstance(a, ast.Name | ast.Constant | ast.Attribute) for a in node.args):  # evaluated once, before
+            return None
+        values = dict(zip(function.parameters, node.args, strict=True))
+        names = {n.id for n in ast.walk(function.expression) if isinstance(n, ast.Name)}
+        if (names - set(values)) & self.locals:  # a constant that this function's variable would hide
+            return None
+        self.columns |= function.columns
+        return _Substitution(values).visit(copy.deepcopy(function.expression))
 
     def filled(self, node, template):
         """Return the expression that stands for a call of a cmath function."""
@@ -337,9 +371,9 @@ class _Translator(ast.NodeTransformer):
         if isinstance(func, ast.Attribute):
             me = [ast.Name("self", ast.Load())]
             if self.owner and isinstance(func.value, ast.Name) and func.value.id == "self":
-                return self.called(self.flattener.method(func.attr, None, self.at(node))), me
+                return ast.Name(self.flattener.method(func.attr, None, self.at(node)), ast.Load()), me
             if self.owner and _is_super(func.value):
-                return self.called(self.flattener.method(func.attr, self.owner, self.at(node))), me
+                return ast.Name(self.flattener.method(func.attr, self.owner, self.at(node)), ast.Load()), me
             name = func.value.id if isinstance(func.value, ast.Name) else "self"
             if name not in self.locals and self.resolve(func.value) is math and func.attr in MATH:
                 return ast.Name(f"{func.attr}__", ast.Load()), []
@@ -348,15 +382,11 @@ class _Translator(ast.NodeTransformer):
             if BUILTINS.get(func.id) and value is getattr(builtins, func.id):
                 return ast.Name(BUILTINS[func.id], ast.Load()), []
             if isinstance(value, types.FunctionType):
-                return self.called(self.flattener.function(value, value.__name__)), []
+                return ast.Name(self.flattener.function(value, value.__name__), ast.Load()), []
         known = ", ".join([*BUILTINS, *(f"math.{m}" for m in MATH)])
         return self.refuse(
             node, f"calls {ast.unparse(func)}, which is not flattened (methods, functions and {known} are)"
         )
-
-    def called(self, name):
-        self.calls.add(name)
-        return ast.Name(name, ast.Load())
 
     def resolve(self, node):
         if node.id in self.scope:
@@ -364,6 +394,16 @@ class _Translator(ast.NodeTransformer):
         if hasattr(builtins, node.id):
             return getattr(builtins, node.id)
         return self.refuse(node, f"uses {node.id!r}, which is not defined in its module")
+
+
+class _Substitution(ast.NodeTransformer):
+    """Puts arguments in place of parameters."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def visit_Name(self, node):
+        return copy.deepcopy(self.values.get(node.id, node))
 
 
 def where_of(function):
