@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -rs
 DEMO := jitter_bbr_sd2ms
+RECORDINGS := datasets
 
 .PHONY: help demo test test-slow check check-external bench validate docs clean
 help: ## list the targets
@@ -43,9 +44,8 @@ bench: $(STAMP) ## what the README claims about speed; peers that are not instal
 	$(BIN)/python benchmarks/ingest.py datasets/$(DEMO)/sender.pcap.zst
 	$(BIN)/python benchmarks/replay.py $(wildcard tests/golden/*)
 
-validate: $(STAMP) ## agreement with the kernel's tcp_info: make validate RECORDINGS=DIR
-	@test -n "$(RECORDINGS)" || { echo "usage: make validate RECORDINGS=DIR (folders with sender.pcap.zst and tcpinfo.csv.zst)"; exit 2; }
-	$(BIN)/cctrace validate $(wildcard $(RECORDINGS)/*/)
+validate: $(STAMP) ## agreement with the kernel's tcp_info: make validate [RECORDINGS=DIR]
+	$(BIN)/cctrace validate $(sort $(dir $(wildcard $(RECORDINGS)/*/tcpinfo.csv*)))
 
 docs: $(STAMP) ## the pages that are generated from the code
 	$(BIN)/python docs/make_variants.py

@@ -17,9 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cctrace.engine.replay import replay
 from cctrace.errors import FormatError
 from cctrace.flows.capture import read
 
+# What replays the kernel's modules of these names (Linux 6.1 and later).
+CONTROLLERS = {"bbr": "bbr2022", "cubic": "cubic6", "reno": "reno"}
 STALL_US = 4_000
 NON_OPEN_SHARE = 0.02  # recovery is compared on its own where at least this share of the polls is not Open
 ESTABLISHED = 1
@@ -73,6 +76,8 @@ class Agreement:
         With tcp_info attached.
     stalls : ndarray of int64, shape (n, 2)
         Intervals to set aside, ns.
+    cc : str, optional
+        The kernel's name of the sender's congestion control; "bbr" is recognised by its counters.
 
     Attributes
     ----------
@@ -82,12 +87,15 @@ class Agreement:
         Polls inside stalls.
     states : structured ndarray
         `state.SNAP` records; `poll` indexes `polls`.
+    replay : Comparison or None
+        The sender's own controller replayed, against the kernel's log; None if nothing tells which it was.
     figures : list of Figure
     """
 
-    def __init__(self, flow, stalls=None):
+    def __init__(self, flow, stalls=None, cc=None):
         self.flow = flow
         info = flow.tcpinfo
+        self.cc = "bbr" if (info["bbr_bw_Bps"] >= 0).any() else cc
         begin = flow.facts["start_ns"]
         end = int(flow.capture.connections.sides["last_ns"][flow.index].max())
         asked = (info["state"] == ESTABLISHED) & (info["time_ns"] > begin) & (info["time_after_ns"] < end)
@@ -97,7 +105,8 @@ class Agreement:
         self.kernel = {name: column[self.polls] for name, column in info.columns.items()}
         times = np.column_stack([self.kernel["time_ns"], self.kernel["time_after_ns"]])
         self.states = flow.answers(times) if len(times) else np.zeros(0, flow.answers(np.zeros((0, 2))).dtype)
-        self.figures = self._figures() if len(self.polls) else []
+        self.replay = None
+        self.figures = self._figures() + self._replay_figures() if len(self.polls) else []
 
     def agrees(self, name):
         """Return for each poll whether the value named as in `figures` (or `ca_state`, `rto`, ...) agrees."""
@@ -137,6 +146,28 @@ class Agreement:
                     out.append(Figure(name, float(self.agrees(name)[some].mean()), int(some.sum()), need))
         return out
 
+    def _replay_figures(self):
+        name = CONTROLLERS.get(self.cc)
+        if name is None:
+            return []
+        self.replay = replay(self.flow, name).compare()
+        kept = np.isin(self.replay.polls, self.polls)
+        if not kept.any():
+            return []
+        lossless = self.kernel["total_retrans"][-1] == self.kernel["total_retrans"][0]
+        wanted = (
+            ("bw", 0.95, {"rel": 1e-3 if lossless else 1e-2}),
+            ("min_rtt", 0.98, {"rel": 1e-2}),
+            ("pacing_gain", 0.95, {"absolute": 1e-6, "slack_polls": 1}),
+            ("cwnd_gain", 0.95, {"absolute": 1e-6, "slack_polls": 1}),
+            *((("cwnd", 0.95, {"absolute": 2.0}), ("ssthresh", 0.95, {})) if self.cc != "bbr" else ()),
+        )
+        return [
+            Figure(f"replay_{quantity}", float(self.replay.agrees(quantity, **how)[kept].mean()), int(kept.sum()), need)
+            for quantity, need, how in wanted
+            if quantity in self.replay.quantities
+        ]
+
     def as_dict(self):
         """Return the result for JSON: flow, polls compared and set aside, quality, figures by name."""
         src, sport, dst, dport = self.flow.key
@@ -146,6 +177,8 @@ class Agreement:
             "polls": len(self.polls),
             "polls_in_stalls": self.set_aside,
             "unexplained_retransmissions": quality["unexplained_retransmissions"],
+            "replayed": self.replay.run.controller.__name__ if self.replay else None,
+            "phase_locked": None if self.replay is None or np.isnan(self.replay.locked) else self.replay.locked,
             "figures": {
                 f.name: {"share": f.share, "polls": f.polls, "need": f.need, "met": f.met} for f in self.figures
             },
@@ -195,7 +228,7 @@ def load(folder):
     folder = Path(folder)
     capture = read(_one(folder, "sender.pcap*"))
     info = read(_one(folder, "tcpinfo.csv*"))
-    ports = _ports(folder)
+    ports = _described(folder, "sport")
     flows = []
     for index, known in enumerate(info.connections):
         sport = known.get("sport", ports.get(known.get("flow_id")))
@@ -213,14 +246,16 @@ def _one(folder, pattern):
     return found[0]
 
 
-def _ports(folder):
-    path = folder / "scenario.json"
+def _described(folder, name):
+    """Return {flow id: value} of what the recording's scenario says of its flows."""
+    path = Path(folder) / "scenario.json"
     if not path.exists():
         return {}
     scenario = json.loads(path.read_text(encoding="utf-8"))
-    return {flow["id"]: flow["sport"] for flow in scenario["parameters"]["flows"]}
+    return {flow["id"]: flow[name] for flow in scenario["parameters"]["flows"]}
 
 
 def validate(folder):
     """Return the `Agreement` of every flow of one recording; see `load` for the errors."""
-    return [Agreement(flow, stalls(folder)) for flow in load(folder)]
+    controllers = dict(zip(_described(folder, "sport").values(), _described(folder, "cc").values(), strict=True))
+    return [Agreement(flow, stalls(folder), controllers.get(flow.key[1])) for flow in load(folder)]

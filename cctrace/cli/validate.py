@@ -13,7 +13,8 @@ from cctrace.cli.common import command_options, paths, print_json, print_table, 
 def validate(recordings, as_json):
     """Compare what is reconstructed from sender.pcap with tcpinfo.csv, for each recording (a folder).
 
-    Exit status 1 if a figure is missed.
+    Where the sender's controller is known it is replayed, and its state compared as well. A missed figure is marked in
+    the table; it is no error.
     """
     from cctrace import validate as validation
 
@@ -29,7 +30,7 @@ def validate(recordings, as_json):
             ("recording", "flow", "polls", "in stalls", "figure", "agrees %", "needs %", ""),
             [row for name, agreement in results for row in _rows(name, agreement)],
         )
-    return 0 if all(figure.met for _, agreement in results for figure in agreement.figures) else 1
+    return 0
 
 
 def _rows(name, agreement):
