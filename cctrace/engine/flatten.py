@@ -15,7 +15,6 @@ refused here, before Numba sees it, with file, line and reason.
 import ast
 import builtins
 import copy
-import linecache
 import math
 import types
 from typing import NamedTuple
@@ -24,8 +23,8 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.cc import cmath
-from cctrace.cc.cmath import f32
 from cctrace.engine.fields import fields_of, kind_of
+from cctrace.engine.source import closure_of, definition_of, literal, where_of, with_origins
 from cctrace.errors import CompileError
 
 EVENTS = {"linux": schema.LINUX_EVENTS, "quic": schema.QUIC_EVENTS}
@@ -49,7 +48,7 @@ MOST_INLINED_NODES = 60  # of the syntax tree of a function that is put in place
 
 _STATEMENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.If, ast.While, ast.For, ast.Return, ast.Expr, ast.Pass)
 _EXPRESSIONS = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.Attribute, ast.Name)
-_OTHERS = (ast.Constant, ast.Subscript, ast.Tuple, ast.Break, ast.Continue, ast.keyword)
+_OTHERS: tuple = (ast.Constant, ast.Subscript, ast.Tuple, ast.Break, ast.Continue, ast.keyword)
 _OTHERS += (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 _ALLOWED = _STATEMENTS + _EXPRESSIONS + _OTHERS
 
@@ -138,7 +137,7 @@ class Flattener:
 
     def constant(self, name, value, where):
         """Return the generated name of a module-level number or tuple of numbers."""
-        text = _literal(value)
+        text = literal(value)
         if text is None:
             raise CompileError(
                 f"{where}: {name!r} is {type(value).__name__}; constants are numbers of at most 64 bits "
@@ -182,9 +181,9 @@ class _Translator(ast.NodeTransformer):
         self.flattener = flattener
         self.python = function
         self.owner = owner
-        self.tree = _definition(function)
+        self.tree = definition_of(function)
         self.path = function.__code__.co_filename
-        self.scope = function.__globals__ | _closure(function)
+        self.scope = function.__globals__ | closure_of(function)
         self.columns, self.calls = set(), set()
         self.returns = None
         args = self.tree.args
@@ -215,7 +214,7 @@ class _Translator(ast.NodeTransformer):
         tree.body = self.block(tree.body)
         if self.returns and not _always_returns(tree.body):
             self.refuse(tree, "returns a value on some ways through it and nothing on others")
-        text = _with_origins(tree, self.path, f"{self.python.__qualname__}")
+        text = with_origins(tree, self.path, f"{self.python.__qualname__}")
         alone = isinstance(tree.body[0], ast.Return) and not (self.calls or args.defaults)
         expression = tree.body[0].value if alone and sum(1 for _ in ast.walk(tree)) < MOST_INLINED_NODES else None
         return Function(text, bool(self.returns), self.columns, self.calls, [a.arg for a in args.args], expression)
@@ -228,7 +227,7 @@ class _Translator(ast.NodeTransformer):
         return super().visit(node)
 
     def constant_node(self, node, value):
-        text = _literal(value)
+        text = literal(value)
         if text is None or isinstance(value, tuple):
             self.refuse(node, f"has the default {value!r}; defaults are numbers")
         return ast.parse(text, mode="eval").body
@@ -276,7 +275,7 @@ class _Translator(ast.NodeTransformer):
 
     # -- expressions ---------------------------------------------------------------------------------------------------
     def visit_Constant(self, node):
-        if _literal(node.value) is None:
+        if literal(node.value) is None:
             shown = "None" if node.value is None else kind_of(node.value)
             self.refuse(node, f"uses {node.value!r} ({shown}); only numbers of at most 64 bits are flattened")
         return node
@@ -404,83 +403,6 @@ class _Substitution(ast.NodeTransformer):
 
     def visit_Name(self, node):
         return copy.deepcopy(self.values.get(node.id, node))
-
-
-def where_of(function):
-    """Return file:line of a Python function."""
-    return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
-
-
-_parsed = {}  # file name -> (text, {line: definition})
-
-
-def _definition(function):
-    """Return a copy of the syntax tree of a function, with the line numbers of its file."""
-    code = function.__code__
-    text = "".join(linecache.getlines(code.co_filename, function.__globals__))
-    if _parsed.get(code.co_filename, (None,))[0] != text:
-        try:
-            tree = ast.parse(text)
-        except SyntaxError:
-            tree = ast.Module([], [])
-        found = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
-        definitions = {min([n.lineno, *(d.lineno for d in n.decorator_list)]): n for n in found}
-        _parsed[code.co_filename] = (text, definitions)
-    definition = _parsed[code.co_filename][1].get(code.co_firstlineno)
-    if definition is None or definition.name != function.__name__:
-        raise CompileError(
-            f"{where_of(function)}: the source of {function.__qualname__} cannot be read "
-            "(write it in a file or a notebook cell with def; reload a file that changed)"
-        )
-    return copy.deepcopy(definition)
-
-
-def _closure(function):
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    return {name: cell.cell_contents for name, cell in cells if name != "__class__"}
-
-
-def _with_origins(tree, path, title):
-    """Return the text of a function, each line with the file and line it comes from."""
-    text = ast.unparse(ast.fix_missing_locations(tree))
-    again = ast.parse(text).body[0]
-    origin = {new.lineno: old.lineno for new, old in zip(_statements(again), _statements(tree), strict=True)}
-    lines = text.splitlines()
-    last = tree.lineno
-    for number, line in enumerate(lines, 1):
-        last = origin.get(number, last)
-        lines[number - 1] = f"{line}  # {path}:{last}"
-    return "\n".join([f"# {title}", "@njit__", *lines])
-
-
-def _statements(node):
-    """Yield a statement and those inside it, in the order of the text."""
-    yield node
-    for part in ("body", "orelse"):
-        for child in getattr(node, part, ()):
-            yield from _statements(child)
-
-
-def _literal(value):
-    """Return the text of a number or a tuple of numbers of one kind, None for anything else."""
-    kind = kind_of(value)
-    if kind == "int":
-        return repr(value) if -(1 << 63) <= value < 1 << 63 else None
-    if kind in ("bool", "float"):
-        return repr(value) if value == value and abs(value) != math.inf else f"float__({str(value)!r})"
-    if kind == "f32":
-        return f"f32__({float(value)!r})"
-    if isinstance(value, tuple) and value:
-        kinds = {kind_of(v) for v in np.array(value, dtype=object).ravel()}
-        dtype = {"int": "int64", "float": "float64", "f32": "float32"}.get(kinds.pop() if len(kinds) == 1 else "")
-        return f"np__.array({_nested(value)}, np__.{dtype})" if dtype else None
-    return None
-
-
-def _nested(value):
-    if isinstance(value, tuple):
-        return "(" + ", ".join(map(_nested, value)) + ",)"
-    return repr(value.item() if isinstance(value, f32) else value)
 
 
 def _same(a, b):
