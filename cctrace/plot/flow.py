@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from cctrace.flows.state import CLOCK_START_US
+from cctrace.plot.model import model_table
 from cctrace.plot.panels import Panel, Phases, Series
 from cctrace.schema import EVENT_CODES, U32_MAX
 
@@ -33,8 +35,14 @@ class FlowView:
     retransmissions: pd.DataFrame | None = None
 
     @classmethod
-    def of(cls, flow):
+    def of(cls, flow, run=None):
         """Return the view of a captured flow; its counters are those attached to it.
+
+        Parameters
+        ----------
+        flow : Flow
+        run : Run, optional
+            A replay of the flow that recorded what `model_fields` names.
 
         Raises
         ------
@@ -42,7 +50,12 @@ class FlowView:
             If the flow cannot be reconstructed from its capture.
         """
         kernel = None if flow.tcpinfo is None else flow.tcpinfo.frame()
-        return cls(flow.events.rows, kernel=kernel, retransmissions=retransmissions(flow))
+        model = None
+        if run is not None:
+            # A replay counts time from the start of the connection.
+            time_ns = run.decisions["time_ns"].to_numpy() - CLOCK_START_US * 1000 + flow.facts["start_ns"]
+            model = model_table(run.controller, run.decisions, time_ns, flow.facts["mss"])
+        return cls(flow.events.rows, model, kernel, retransmissions(flow))
 
     @property
     def start_ns(self):
