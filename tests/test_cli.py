@@ -1,5 +1,7 @@
 """Commands print tables for people and JSON for programs; an error is one line and exit status 2."""
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
@@ -250,6 +252,51 @@ def test_analyze_refuses_counters_that_belong_to_no_flow(run, tmp_path):
     status, _, err = run("analyze", capture, "--tcpinfo", other, "-o", tmp_path)
     assert status == 2
     assert "single_bbr_1bdp" in err
+
+
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory):
+    """The clean BBR recording through the command line, with its counters and without, the controller given."""
+    folder = tmp_path_factory.mktemp("replayed")
+    capture, polls = (str(datasets.path("jitter_bbr_sd2ms", f)) for f in ("sender.pcap.zst", "tcpinfo.csv.zst"))
+    with contextlib.redirect_stdout(io.StringIO()) as known:
+        assert cli.main(["analyze", capture, "--tcpinfo", polls, "-o", str(folder / "known"), "--json"]) == 0
+    with contextlib.redirect_stdout(io.StringIO()) as assumed:
+        command = ["analyze", capture, "--controller", "bbr2022", "-o", str(folder / "assumed"), "--json"]
+        assert cli.main(command) == 0
+    return folder, json.loads(known.getvalue())[0], json.loads(assumed.getvalue())[0]
+
+
+def test_analyze_replays_the_controller_that_the_counters_name_and_says_how_far_it_agrees(replayed):
+    folder, known, _ = replayed
+    assert (known["controller"], known["replayed"]) == ("bbr", "bbr2022")
+    assert known["agreement"]["bw_0.1%"] >= 0.95  # lossless: nothing hides the samples
+    assert known["agreement"]["min_rtt_1%"] >= 0.99
+    assert known["agreement"]["pacing_gain"] >= 0.85
+    assert (folder / "known" / "flow0-agreement.parquet").exists()
+    page = (folder / "known" / "report.html").read_text(encoding="utf-8")
+    assert all(phase in page for phase in ("STARTUP", "PROBE_RTT", "pacing gain (replay)", "Replay = kernel"))
+
+
+def test_analyze_replays_a_given_controller_where_no_counters_name_one(replayed):
+    import pandas as pd
+
+    folder, _, assumed = replayed
+    assert (assumed["controller"], assumed["replayed"], assumed["agreement"]) == (None, "bbr2022", None)
+    with_counters, without = (pd.read_parquet(folder / n / "flow0-replay.parquet") for n in ("known", "assumed"))
+    pd.testing.assert_frame_equal(with_counters, without)  # the counters are compared with, never used
+    assert set(with_counters["phase"]) >= {"STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT"}
+    assert not (folder / "assumed" / "flow0-agreement.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("controller", "part"), [("cubic6", "share it with the stack"), ("bbr2023", "did you mean 'bbr2022'?")]
+)
+def test_analyze_refuses_a_controller_it_cannot_replay_before_it_reads_anything(run, tmp_path, controller, part):
+    status, _, err = run("analyze", "/no/such/file", "--controller", controller, "-o", tmp_path)
+    assert status == 2
+    assert part in err
+    assert "/no/such/file" not in err
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,11 @@ from cctrace.cli.common import command_options, paths, print_json, print_table, 
     help="The kernel's counters of these flows; may be given more than once.",
 )
 @click.option(
+    "--controller",
+    metavar="NAME",
+    help="Replay this controller over every flow; default: the one that the counters name.",
+)
+@click.option(
     "-o",
     "--output",
     "folder",
@@ -24,17 +29,17 @@ from cctrace.cli.common import command_options, paths, print_json, print_table, 
     help="Folder for report.html and the tables.",
 )
 @command_options()
-def analyze(files, tcpinfo, folder, as_json):
+def analyze(files, tcpinfo, controller, folder, as_json):
     """Explain every bulk flow of captures taken at the sender.
 
     Prints a table (with --json, a list with one object per flow) and writes DIR/report.html, which opens offline, with
     the tables as Parquet beside it.
     """
     from cctrace.report.analysis import analyze as run
-    from cctrace.report.overview import COLUMNS, as_object, table_row, write_report
+    from cctrace.report.overview import as_object, table, write_report
 
     with progress("loading") as say:
-        analyses = run(files, tcpinfo, say)
+        analyses = run(files, tcpinfo, controller, say)
         page = write_report(analyses, folder, say)
     for analysis in analyses:
         for note in analysis.notes:
@@ -42,5 +47,5 @@ def analyze(files, tcpinfo, folder, as_json):
     if as_json:
         print_json([as_object(analysis) for analysis in analyses])
     else:
-        print_table(COLUMNS, [table_row(analysis) for analysis in analyses])
+        print_table(*table(analyses))
     click.echo(f"report: {page}", err=as_json)

@@ -7,13 +7,15 @@ _BUCKETS = 2000  # spans of time a series is thinned to: more than a printed pag
 _PANEL_INCHES = (10.0, 2.6)
 
 
-def plot_flow(flow):
+def plot_flow(flow, run=None):
     """Draw a captured flow: progress, RTT, data in flight, rates.
 
     Parameters
     ----------
     flow : Flow
         With the kernel's counters attached, their curves are drawn too.
+    run : Run, optional
+        A replay of this flow with ``record="all"`` or with counters attached: adds what the controller decided.
 
     Returns
     -------
@@ -24,7 +26,7 @@ def plot_flow(flow):
     StreamError
         If the flow cannot be reconstructed from its capture.
     """
-    view = FlowView.of(flow)
+    view = FlowView.of(flow, run)
     src, sport, dst, dport = flow.key
     return figure(flow_panels(view), flow_phases(view), f"{src}:{sport} → {dst}:{dport}")
 

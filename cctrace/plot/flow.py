@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from cctrace.flows.state import CLOCK_START_US
-from cctrace.plot.model import model_table
+from cctrace.engine.model import model_table
 from cctrace.plot.panels import Panel, Phases, Series
 from cctrace.schema import EVENT_CODES, U32_MAX
 
@@ -52,9 +51,7 @@ class FlowView:
         kernel = None if flow.tcpinfo is None else flow.tcpinfo.frame()
         model = None
         if run is not None:
-            # A replay counts time from the start of the connection.
-            time_ns = run.decisions["time_ns"].to_numpy() - CLOCK_START_US * 1000 + flow.facts["start_ns"]
-            model = model_table(run.controller, run.decisions, time_ns, flow.facts["mss"])
+            model = model_table(run.controller, run.decisions, run.decisions["time_ns"], flow.facts["mss"])
         return cls(flow.events.rows, model, kernel, retransmissions(flow))
 
     @property

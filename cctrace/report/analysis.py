@@ -3,11 +3,18 @@
 from dataclasses import dataclass, field
 
 import numpy as np
+import pandas as pd
 
+from cctrace.cc import controller as resolve
+from cctrace.engine.model import model_fields
+from cctrace.engine.replay import replay
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import Capture, read
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.plot.flow import FlowView
+
+# Kernel's name of a congestion control -> the controller that makes the decisions of today's kernels.
+VARIANT_OF = {"bbr": "bbr2022"}
 
 
 @dataclass
@@ -22,6 +29,12 @@ class FlowAnalysis:
         The flow's row of `Capture.flows`.
     controller : str or None
         The sender's congestion control by the kernel's name, None if nothing tells.
+    replayed : str or None
+        The controller that was replayed over the flow, None if none was.
+    agreement : dict or None
+        Its agreement with what the kernel logged, see `Comparison.summary`; None without counters.
+    polls : DataFrame or None
+        The kernel's and the replay's values at each poll.
     view : FlowView or None
         What can be drawn; None if the sender's view could not be reconstructed.
     notes : list of str
@@ -31,6 +44,9 @@ class FlowAnalysis:
     file: str
     row: dict
     controller: str | None = None
+    replayed: str | None = None
+    agreement: dict | None = None
+    polls: pd.DataFrame | None = None
     view: FlowView | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -46,7 +62,7 @@ class FlowAnalysis:
         return self.row["retransmitted_segments"] / (self.row["segments_sent"] or np.nan)
 
 
-def analyze(files, tcpinfo=(), say=lambda text: None):
+def analyze(files, tcpinfo=(), controller=None, say=lambda text: None):
     """Analyse the bulk flows of captures.
 
     Parameters
@@ -55,6 +71,8 @@ def analyze(files, tcpinfo=(), say=lambda text: None):
         Captures, taken at the sender.
     tcpinfo : sequence of path
         The kernel's counters for any of the flows.
+    controller : str, optional
+        The controller to replay over every flow; by default the one that a flow's counters name, if any.
     say : callable
         Receives what is being done, for display.
 
@@ -68,10 +86,13 @@ def analyze(files, tcpinfo=(), say=lambda text: None):
     FormatError
         If a file cannot be read.
     ArgumentError
-        If a capture is given where counters should be or the reverse, or counters belong to no flow.
+        If a capture is given where counters should be or the reverse, counters belong to no flow, or the controller
+        is unknown or cannot be replayed over a capture.
     StreamError
         If no flow at all can be reconstructed; one among others only gets a note.
     """
+    if controller is not None:
+        _require_replayable(controller)
     captures = [(str(file), _capture(file, say)) for file in files]
     polls = [_polls(file, say) for file in tcpinfo]
     unused = list(polls)
@@ -79,7 +100,7 @@ def analyze(files, tcpinfo=(), say=lambda text: None):
     for file, capture in captures:
         for flow in _bulk_flows(file, capture):
             say(f"{file}: {flow!r}")
-            analysis, used = _analyze_flow(file, flow, polls)
+            analysis, used = _analyze_flow(file, flow, polls, controller)
             unused = [table for table in unused if table is not used]
             analyses.append(analysis)
     if analyses and all(analysis.view is None for analysis in analyses):
@@ -111,7 +132,16 @@ def _bulk_flows(file, capture):
     return capture.bulk() or [capture.flow(int(capture.flows["bytes_sent"].argmax()))]
 
 
-def _analyze_flow(file, flow, polls):
+def _require_replayable(controller):
+    cls, _ = resolve(controller)
+    if cls.view != "linux" or not hasattr(cls, "on_ack"):
+        raise ArgumentError(
+            f"controller {controller!r}: over a capture only Linux controllers can be replayed that own cwnd in every "
+            "state (bbr2022, bbr3, ...); the others share it with the stack"
+        )
+
+
+def _analyze_flow(file, flow, polls, controller):
     """Return the analysis of one flow and the counters that belong to it (None if none do)."""
     analysis = FlowAnalysis(file, flow.summary)
     used = None
@@ -121,15 +151,32 @@ def _analyze_flow(file, flow, polls):
         except ArgumentError:
             continue
         used = table
+    analysis.controller = controller_name(flow.tcpinfo)
+    analysis.replayed = controller or VARIANT_OF.get(analysis.controller)
     try:
-        analysis.view = FlowView.of(flow)
+        quality = flow.quality()
+        run = replay(flow, analysis.replayed, record=_recorded(analysis.replayed)) if analysis.replayed else None
     except StreamError as error:
         analysis.notes = [str(error)]
         return analysis, used
-    quality = flow.quality()
     analysis.notes = [*quality["warnings"], *_assumptions(quality)]
-    analysis.controller = controller_name(flow.tcpinfo)
+    analysis.view = FlowView.of(flow, run)
+    if run is not None and used is not None:
+        _compare(analysis, run)
     return analysis, used
+
+
+def _recorded(controller):
+    return model_fields(resolve(controller)[0])
+
+
+def _compare(analysis, run):
+    try:
+        comparison = run.compare()
+    except ArgumentError as error:
+        analysis.notes.append(str(error))
+        return
+    analysis.agreement, analysis.polls = comparison.summary(), comparison.frame()
 
 
 def _assumptions(quality):

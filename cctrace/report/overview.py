@@ -9,11 +9,30 @@ from cctrace.report.page import FlowSection, Report, write
 from cctrace.units import format_rate, format_share, format_size, format_time
 
 COLUMNS = ("Flow", "Sent", "Goodput", "RTT min", "RTT median", "RTT p95", "Retransmitted", "Controller")
+AGREEMENT = "Replay = kernel"  # the last column, where there is something to compare
+# Share of polls at which the replay and the kernel agree: key of `Comparison.summary`, short name, full name.
+_FIGURES = (
+    ("bw_1%", "bw", "Replayed bw within 1 %"),
+    ("min_rtt_1%", "min_rtt", "min_rtt within 1 %"),
+    ("pacing_gain", "gain", "Pacing gain equal"),
+    ("cwnd_2", "cwnd", "cwnd within 2"),
+)
 _SECTIONS = 24  # flows drawn on one page; all are in the table and in the Parquet files
 
 
-def table_row(analysis):
-    """Return a flow's cells under `COLUMNS`, as texts."""
+def table(analyses):
+    """Return the columns and rows of texts that sum up flows, one row per flow."""
+    compared = any(analysis.agreement for analysis in analyses)
+    rows = [[*_row(analysis), *([_agreement(analysis)] if compared else [])] for analysis in analyses]
+    return [*COLUMNS, *([AGREEMENT] if compared else [])], rows
+
+
+def _agreement(analysis):
+    found = analysis.agreement or {}
+    return ", ".join(f"{short} {format_share(found[key])}" for key, short, _ in _FIGURES[:3] if key in found)
+
+
+def _row(analysis):
     row = analysis.row
     return [
         analysis.title,
@@ -21,8 +40,13 @@ def table_row(analysis):
         format_rate(row["goodput_bps"]),
         *(_rtt(row[f"rtt_{which}_us"]) for which in ("min", "median", "p95")),
         format_share(analysis.retransmitted_share),
-        analysis.controller or "unknown",
+        _controller(analysis),
     ]
+
+
+def _controller(analysis):
+    name = analysis.controller or "unknown"
+    return f"{name} (as {analysis.replayed})" if analysis.replayed else name
 
 
 def as_object(analysis):
@@ -32,6 +56,8 @@ def as_object(analysis):
         "file": analysis.file,
         "retransmitted_share": analysis.retransmitted_share,
         "controller": analysis.controller,
+        "replayed": analysis.replayed,
+        "agreement": analysis.agreement,
         "warnings": analysis.notes,
     }
 
@@ -50,8 +76,9 @@ def write_report(analyses, folder, say=lambda text: None):
     Returns
     -------
     pathlib.Path
-        Of report.html. Beside it: flows.parquet, and per flow flowN-events.parquet and, where the kernel's counters
-        were given, flowN-tcpinfo.parquet.
+        Of report.html. Beside it: flows.parquet, and per flow flowN-events.parquet; where the kernel's counters were
+        given flowN-tcpinfo.parquet; where a controller was replayed flowN-replay.parquet; with both
+        flowN-agreement.parquet.
 
     Raises
     ------
@@ -65,8 +92,8 @@ def write_report(analyses, folder, say=lambda text: None):
         stale.unlink()
     pd.DataFrame([as_object(analysis) for analysis in analyses]).to_parquet(folder / "flows.parquet")
     for i, analysis in enumerate(analyses):
-        for name, table in _tables(analysis).items():
-            table.to_parquet(folder / f"flow{i}-{name}.parquet")
+        for name, frame in _tables(analysis).items():
+            frame.to_parquet(folder / f"flow{i}-{name}.parquet")
     say("drawing")
     page = folder / "report.html"
     write(_report(analyses), page)
@@ -77,8 +104,9 @@ def _tables(analysis):
     view = analysis.view
     if view is None:
         return {}
-    tables = {"events": pd.DataFrame(view.events), "model": view.model, "tcpinfo": view.kernel}
-    return {name: table for name, table in tables.items() if table is not None}
+    tables = {"events": pd.DataFrame(view.events), "tcpinfo": view.kernel, "replay": view.model}
+    tables["agreement"] = analysis.polls
+    return {name: frame for name, frame in tables.items() if frame is not None}
 
 
 def _report(analyses):
@@ -86,11 +114,12 @@ def _report(analyses):
     notes = []
     if len(analyses) > _SECTIONS:
         notes.append(f"Drawn below: the first {_SECTIONS} of {len(analyses)} flows; the tables hold all of them.")
+    columns, rows = table(analyses)
     return Report(
         title=f"TCP flow {analyses[0].title}" if len(analyses) == 1 else f"{len(analyses)} TCP flows",
         source=" · ".join(files),
-        columns=list(COLUMNS),
-        rows=[table_row(analysis) for analysis in analyses],
+        columns=columns,
+        rows=rows,
         flows=[_section(analysis) for analysis in analyses[:_SECTIONS]],
         notes=notes,
     )
@@ -101,9 +130,13 @@ def _section(analysis):
         return None
     view, row = analysis.view, analysis.row
     figures = [
-        *zip(COLUMNS[1:], table_row(analysis)[1:], strict=True),
+        *zip(COLUMNS[1:-1], _row(analysis)[1:-1], strict=True),
         ("Duration", format_time(row["duration_s"] * 1e9)),
     ]
+    figures += [("Controller", analysis.controller or "unknown")]
+    figures += [("Replayed as", analysis.replayed)] if analysis.replayed else []
+    agreement = analysis.agreement or {}
+    figures += [(name, format_share(agreement[key])) for key, _, name in _FIGURES if key in agreement]
     return FlowSection(
         title=f"{analysis.title}  ({Path(analysis.file).name})",
         figures=figures,
