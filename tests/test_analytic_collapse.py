@@ -175,12 +175,18 @@ def test_a_stretched_distribution_keeps_its_shape_and_mean():
     assert wide.cdf(29.9) == base.cdf(24.9)
 
 
-def test_the_threshold_of_a_measured_shape_is_a_factor_on_its_spread():
+def test_the_threshold_of_a_measured_shape_stretches_it():
     rtt = stats.gamma(16, loc=1000, scale=250)  # mean 5000, sd 1000
-    model = Collapse(rtt=rtt, samples=1e4)
-    factor = model.threshold("sd_us")
-    assert model.probability(sd_us=factor) == pytest.approx(0.5)
-    assert collapse_probability(Affine(rtt, factor), 2500, 1e4) == pytest.approx(0.5)
+    sd = Collapse(rtt).threshold("sd_us")
+    assert Collapse(rtt).probability(sd_us=sd) == pytest.approx(0.5)
+    assert collapse_probability(Affine(rtt, sd / 1000), 2500, 1e4) == pytest.approx(0.5)
+    samples = np.random.default_rng(3).normal(5000, 500, 1000)
+    measured = Collapse(Empirical(samples))
+    assert measured.values["sd_us"] == pytest.approx(samples.std())
+    assert measured.probability() == 0  # no sample below half the mean: none of the mass asked for
+    assert TruncatedNormal(5000, 4000, 75).std() == pytest.approx(
+        stats.truncnorm(-4925 / 4000, np.inf, 5000, 4000).std(), rel=1e-10
+    )
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------
@@ -243,5 +249,10 @@ def test_the_command_prints_the_figures_and_refuses_nonsense(capsys):
     assert {"expected_min_rtt_us", "threshold_sd_us"} <= set(out)
     assert cli.main(["predict", "collapse", "--mean", "50us", "--sd", "1us", "--floor", "75us"]) == 2
     assert "floor_us" in capsys.readouterr().err
+    command = "predict collapse --mean 5ms --sd 1.25ms --rate 1Gbit --draws slot --json"
+    assert cli.main(command.split()) == 0
+    assert 0.3 < json.loads(capsys.readouterr().out)["closed_loop"]["probability"] < 0.9
+    assert cli.main([*command.split(), "--variant", "bbr9"]) == 2
+    assert "variant is 'bbr9'" in capsys.readouterr().err
     assert cli.main(["predict", "share", "--ratio", "16", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["loss_based_share"] == 0.46875

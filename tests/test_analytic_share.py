@@ -76,7 +76,7 @@ def test_domains_say_why():
     assert "below 16 BDP" in share.ware_domain(2, 0.04, 200).reason
     assert "not converged" in share.ware_domain(32, 0.04, 60).reason
     assert share.mishra_domain(2).inside
-    assert "at most 1 BDP" in share.mishra_domain(0.5).text
+    assert "below 1.5 BDP" in share.mishra_domain(0.5).text
     assert share.share_domain(0.5, 5, 5).inside
     assert "upper bound" in share.share_domain(2).reason
 

@@ -263,14 +263,15 @@ class Collapse:
 
     Parameters
     ----------
+    rtt : distribution, optional
+        Measured or other RTT without queue (with `std()` too), in place of the truncated normal. Its shape is kept when
+        `mean_us` or `sd_us` is varied; they default to its own.
     mean_us, sd_us, floor_us : float or array_like
-        RTT_UCAV, jitter and propagation delay of the truncated normal RTT. Ignored where `rtt` is given.
+        RTT_UCAV, jitter and propagation delay of the truncated normal RTT.
     samples, probe_rtt_samples : float or array_like
         M = L and N.
     cwnd_gain, queue_delay_us : float or array_like
         g, and delta by which Y lies above X.
-    rtt : distribution, optional
-        Measured or other RTT without queue, instead of the truncated normal; its shape is kept when sd is varied.
 
     Raises
     ------
@@ -288,6 +289,8 @@ class Collapse:
 
     def __init__(
         self,
+        rtt=None,
+        *,
         mean_us=None,
         sd_us=None,
         floor_us=0.0,
@@ -295,13 +298,12 @@ class Collapse:
         probe_rtt_samples=PAPER_PROBE_RTT_SAMPLES,
         cwnd_gain=2.0,
         queue_delay_us=0.0,
-        rtt=None,
     ):
         self.rtt, self.floor_us = rtt, not_negative("floor_us", floor_us)
         self.probe_rtt_samples = not_negative("probe_rtt_samples", probe_rtt_samples)
         if rtt is not None:
             mean_us = rtt.mean() if mean_us is None else mean_us
-            sd_us = 1.0 if sd_us is None else sd_us
+            sd_us = rtt.std() if sd_us is None else sd_us
         self.values = {
             "mean_us": None if mean_us is None else positive("mean_us", mean_us),
             "sd_us": None if sd_us is None else positive("sd_us", sd_us),
@@ -322,8 +324,8 @@ class Collapse:
     def _distribution(self, v, queue_delay_us):
         if self.rtt is None:
             return TruncatedNormal(v["mean_us"] + queue_delay_us, v["sd_us"], self.floor_us)
-        # sd_us of a given distribution is a factor on its own spread.
-        return Affine(self.rtt, v["sd_us"], v["mean_us"] - self.rtt.mean() + queue_delay_us)
+        stretch = v["sd_us"] / self.rtt.std()
+        return Affine(self.rtt, stretch, v["mean_us"] - self.rtt.mean() + queue_delay_us)
 
     def probability(self, **changes):
         """Return Eq. (11), with some of `PARAMETERS` replaced by `changes` (arrays broadcast)."""
@@ -367,7 +369,7 @@ class Collapse:
         target = checked("probability", probability, 0, 1, open_low=True, open_high=True)
         v = self._complete(changes | {parameter: 1.0})
         default = {
-            "sd_us": lambda: (1e-4 * v["mean_us"], 3 * v["mean_us"]) if self.rtt is None else (1e-3, 1e3),
+            "sd_us": lambda: (1e-4 * v["mean_us"], 3 * v["mean_us"]),
             "mean_us": lambda: (self.floor_us + v["sd_us"], 100 * (self.floor_us + v["sd_us"])),
             "cwnd_gain": lambda: (1.0, 100.0),
             "samples": lambda: (1.0, 1e12),

@@ -55,8 +55,16 @@ class TruncatedNormal:
 
     def mean(self):
         """Return the mean after the cut."""
+        return self.mean_us + self.sd_us * self._hazard()[0]
+
+    def std(self):
+        """Return the standard deviation after the cut."""
+        hazard, cut = self._hazard()
+        return self.sd_us * np.sqrt(1 + cut * hazard - hazard**2)
+
+    def _hazard(self):
         cut = (self.floor_us - self.mean_us) / self.sd_us
-        return self.mean_us + self.sd_us * np.exp(-(cut**2) / 2 - self._log_mass) / np.sqrt(2 * np.pi)
+        return np.exp(-(cut**2) / 2 - self._log_mass) / np.sqrt(2 * np.pi), cut
 
 
 class Empirical:
@@ -96,6 +104,10 @@ class Empirical:
     def mean(self):
         """Return the mean of the samples."""
         return self.samples_us.mean()
+
+    def std(self):
+        """Return the standard deviation of the samples."""
+        return self.samples_us.std()
 
 
 class Affine:

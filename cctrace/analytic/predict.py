@@ -5,9 +5,11 @@ Numbers come with the domain of the model that made them; a number outside its d
 
 import numpy as np
 
-from cctrace.analytic import share
+from cctrace.analytic import closedloop, share
 from cctrace.analytic.collapse import PAPER_PROBE_RTT_SAMPLES, PAPER_SAMPLES, Collapse, collapse_domain
+from cctrace.analytic.distributions import TruncatedNormal
 from cctrace.analytic.domain import checked, positive
+from cctrace.errors import ArgumentError
 
 
 def collapse(
@@ -44,13 +46,65 @@ def collapse(
     >>> collapse(5000, 750, 75)["threshold_sd_us"]
     656.063
     """
-    model = Collapse(mean_us, sd_us, floor_us, samples, probe_rtt_samples, gain, queue_delay_us)
+    model = Collapse(
+        mean_us=mean_us,
+        sd_us=sd_us,
+        floor_us=floor_us,
+        samples=samples,
+        probe_rtt_samples=probe_rtt_samples,
+        cwnd_gain=gain,
+        queue_delay_us=queue_delay_us,
+    )
     domain = collapse_domain(samples, mean_us / gain, floor_us, autocorrelated=False, ordered=False)
     return {
         "probability": float(model.probability()),
         "expected_min_rtt_us": round(float(model.expected_min_rtt()), 3),
         "threshold_sd_us": round(float(model.threshold("sd_us")), 3),
         "domain": domain.text + "; assumes independent samples (see docs/models.md)",
+    }
+
+
+def closed_loop(mean_us, sd_us, rate_bps, floor_us=0.0, variant="bbr2016", draws="packet", ordered=True, ack_every=1):
+    """Return the prediction of `cctrace.analytic.closedloop` for one flow on a jittering link.
+
+    Parameters
+    ----------
+    mean_us, sd_us, floor_us : float
+        Of the truncated normal delay without queue, microseconds.
+    rate_bps : float
+    variant : str
+        One of `closedloop.SENDERS`.
+    draws, ordered, ack_every
+        See `closedloop.Path`.
+
+    Returns
+    -------
+    dict
+        ``probability`` of being below half the link, ``expected_min_rtt_us``, ``threshold_sd_us`` (None where jitter of
+        0.1 % to 100 % of the mean does not cross it), ``domain``.
+
+    Raises
+    ------
+    ArgumentError
+        For wrong parameters, naming them.
+    """
+    if variant not in closedloop.SENDERS:
+        raise ArgumentError(f"variant is {variant!r}; it must be one of {', '.join(closedloop.SENDERS)}")
+
+    def path(sd):
+        delay = TruncatedNormal(mean_us, sd, floor_us)
+        return closedloop.Path(rate_bps, delay, draws=draws, ordered=ordered, ack_every=ack_every)
+
+    sender, here = closedloop.SENDERS[variant], path(sd_us)
+    try:
+        threshold = round(closedloop.threshold(path, sender, mean_us / 1000, mean_us), 1)
+    except ArgumentError:
+        threshold = None
+    return {
+        "probability": closedloop.collapse_probability(here, sender),
+        "expected_min_rtt_us": round(closedloop.expected_min_rtt(here, sender), 1),
+        "threshold_sd_us": threshold,
+        "domain": closedloop.domain(here, sender).text,
     }
 
 

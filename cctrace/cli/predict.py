@@ -20,9 +20,21 @@ def predict():
 @click.option("--probe-rtt-samples", default=160.0, show_default=True, help="RTT samples in PROBE_RTT.")
 @click.option("--gain", default=2.0, show_default=True, help="BBR's cwnd_gain.")
 @click.option("--queue-delay", default="0", show_default=True, metavar="TIME", help="Queueing delay in PROBE_BW.")
+@click.option("--rate", metavar="RATE", help="Link rate: predict the flow in its loop too, dependent RTTs and all.")
+@click.option("--variant", default="bbr2016", show_default=True, help="With --rate: the controller.")
+@click.option(
+    "--draws",
+    type=click.Choice(["packet", "burst", "slot"]),
+    default="packet",
+    show_default=True,
+    help="With --rate: one draw of jitter per packet, burst or 5 ms.",
+)
+@click.option("--reorder", is_flag=True, help="With --rate: the path does not keep the packets' order (netem).")
 @command_options()
-def collapse(mean, sd, floor, samples, probe_rtt_samples, gain, queue_delay, as_json):
+def collapse(mean, sd, floor, samples, probe_rtt_samples, gain, queue_delay, rate, variant, draws, reorder, as_json):
     """Predict minRTT collapse for a normal RTT truncated at the propagation delay (Kumar et al., Eqs. 9 and 11)."""
+    from cctrace import units
+    from cctrace.analytic.predict import closed_loop
     from cctrace.analytic.predict import collapse as predicted
 
     out = predicted(
@@ -34,6 +46,16 @@ def collapse(mean, sd, floor, samples, probe_rtt_samples, gain, queue_delay, as_
         gain,
         _microseconds(queue_delay),
     )
+    if rate is not None:
+        out["closed_loop"] = closed_loop(
+            _microseconds(mean),
+            _microseconds(sd),
+            units.parse_rate_bps(rate),
+            _microseconds(floor),
+            variant=variant,
+            draws=draws,
+            ordered=not reorder,
+        )
     _print(out, as_json)
 
 

@@ -1,0 +1,405 @@
+r"""minRTT collapse of one flow in its loop: Eqs. 9 to 11 of [Kumar19]_ with what the flow really samples.
+
+The paper asks for P[RTT_min < RTT/2] over independent samples. In the loop four things differ, and all follow from the
+path (a rate, a delay distribution, how it is drawn) and the sender's constants; nothing here is fitted.
+
+1. *What is sampled.* Delays of an order-preserving path are running maxima, met at the spacing of the packets:
+   `dependence`. PROBE_RTT sees them at 4 packets per RTT, hence lower ones than PROBE_BW does at full rate.
+2. *The loop is longer than the mean RTT.* An ACK that comes late delays the sending; one that comes early cannot hurry
+   it beyond the pacing rate. With pacing at k times the throughput, S_n = max(S_{n-1} + 1/pacing, ack of n - W): again
+   a running maximum, of the delays, decaying with slope e = 1 - 1/k. The mean loop time is L = E[max_i J_i - i e tau].
+3. *The bandwidth estimate is a maximum.* It keeps, over 10 rounds, the best of W / max(send interval, ACK interval):
+   the first is a loop time, the second a delay, so k = L / E[min over 10 rounds of max(loop, delay)]. With 2, a fixed
+   point for k. On a reordering path the ACKs' *count* is random instead (`dependence.count_noise`).
+4. *The window has a constant part.* W = g BW RTT_min + Q, Q three TSO bursts (135 packets at 1 Gbit/s!).
+
+At throughput u (share of the link) the loop balances where u C L = g k u C RTT_min + Q(u), hence
+
+.. math:: RTT_{crit}(u) = \frac{L - Q/(uC) - E}{g\,k}, \qquad P = P[RTT_{min} < RTT_{crit}(\tfrac12)]
+
+which is Eq. 11 with RTT_UCAV / 2 replaced; u = 1/2 because a run counts as collapsed below half the link. E is what
+later versions add to the window (2019: extra_acked; BBRv2+: its compensation), as time. No queue stands at the
+bottleneck at half its rate, so delta is 0 there; at full rate it is `queue_delay_us`.
+
+Times in microseconds, rates in packets per microsecond.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy import optimize, special
+
+from cctrace.analytic import dependence
+from cctrace.analytic.domain import domain_of, positive
+from cctrace.errors import ArgumentError
+
+DRAWS = ("packet", "burst", "slot")
+COLLAPSED = 0.5
+_POINTS = 256
+_EXTRA_ROUNDS = 10.0  # extra_acked is a maximum over 5 to 10 rounds, in every version
+
+
+@dataclass(frozen=True)
+class Path:
+    """A bottleneck with jitter behind it.
+
+    Parameters
+    ----------
+    rate_bps : float
+        Link rate, bits on the wire.
+    delay : distribution
+        One-way plus return delay without queue, microseconds: `logsf`, `ppf`, `mean`.
+    draws : {"packet", "burst", "slot"}
+        One draw per packet, per burst of the sender (TSO), or per `slot_us` of time (slow jitter; for an autocorrelated
+        one, twice its correlation time).
+    ordered : bool
+        The path preserves the packets' order.
+    ack_every : int
+        Segments per ACK of an in-order receiver.
+    """
+
+    rate_bps: float
+    delay: object
+    draws: str = "packet"
+    ordered: bool = True
+    slot_us: float = 5000.0
+    ack_every: int = 1
+    wire_bytes: int = 1514
+    mss: int = 1448
+
+    def __post_init__(self):
+        positive("rate_bps", self.rate_bps), positive("slot_us", self.slot_us)
+        if self.draws not in DRAWS:
+            raise ArgumentError(f"draws is {self.draws!r}; it must be one of {', '.join(DRAWS)}")
+
+    @property
+    def capacity(self):
+        """Packets per microsecond."""
+        return self.rate_bps / 8e6 / self.wire_bytes
+
+
+class Sender(NamedTuple):
+    """What of a BBR version the model needs."""
+
+    cwnd_gain: float = 2.0
+    pacing_margin: float = 0.99  # pacing rate over bandwidth estimate, both in payload
+    paces_wire_bytes: bool = False  # 4.12: the estimate counts payload, the pacer whole packets
+    quanta_added: bool = True  # three bursts are added to the BDP; v2 and later: the window is at least that
+    aggregation: bool = True  # extra_acked
+    compensation: bool = False  # BBRv2+: twice the jitter where it exceeds 0.4 min_rtt
+    filter_rounds: float = 10.0
+    probe_rtt_share: float = 0.0  # of the BDP kept in PROBE_RTT; 0: four packets
+    probe_rtt_every_s: float = 10.0
+    knows: str = ""  # the paper's oracles: "bandwidth" (cbe) or "rtt" (cmrt)
+
+
+SENDERS = {
+    "bbr2016": Sender(pacing_margin=1.0, paces_wire_bytes=True, aggregation=False),
+    "bbr2019": Sender(),
+    "bbr2022": Sender(),
+    # Two probing cycles of about 63 rounds (coexistence with Reno) keep the maximum.
+    "bbr2": Sender(quanta_added=False, filter_rounds=100, probe_rtt_share=0.5, probe_rtt_every_s=5),
+    "bbr2plus": Sender(
+        quanta_added=False, filter_rounds=100, probe_rtt_share=0.5, probe_rtt_every_s=5, compensation=True
+    ),
+    "bbr3": Sender(quanta_added=False, filter_rounds=100, probe_rtt_share=0.5, probe_rtt_every_s=5),
+}
+SENDERS["bbr2016_cbe"] = SENDERS["bbr2016"]._replace(knows="bandwidth")
+SENDERS["bbr2016_cmrt"] = SENDERS["bbr2016"]._replace(knows="rtt")
+
+
+class Loop(NamedTuple):
+    """State of the loop at one throughput (see the module's header)."""
+
+    throughput: float  # packets per microsecond
+    delay_us: float  # E[d], the mean RTT without queue
+    loop_us: float  # L
+    overestimate: float  # k
+    extra_us: float  # E
+    quanta: float  # Q, packets
+
+
+# --- the flow's constants --------------------------------------------------------------------------------------------
+def burst_segments(path, rate):
+    """Segments per burst at a pacing rate (packets per microsecond): about 1 ms, at most 64 KB, at least 2.
+
+    [Linux412] tcp_tso_autosize, bbr_tso_segs_goal.
+    """
+    bytes_per_ms = min(rate * path.mss * 1e6 / 1024, 65536 - 1 - 320)
+    return max(int(bytes_per_ms / path.mss), 1 if rate * path.mss * 8 < 1.2 else 2)
+
+
+def draw_interval_us(path, rate):
+    """Time between two draws that a flow of `rate` meets."""
+    each = {"packet": 1.0, "burst": burst_segments(path, rate)}
+    return path.slot_us if path.draws == "slot" else each[path.draws] / rate
+
+
+def pacing_share(path, sender):
+    """Pacing rate over bandwidth estimate, in packets."""
+    return sender.pacing_margin * (path.mss / path.wire_bytes if sender.paces_wire_bytes else 1.0)
+
+
+# --- the loop --------------------------------------------------------------------------------------------------------
+def _grid(path):
+    low, high = float(path.delay.ppf(1e-12)), float(path.delay.ppf(1 - 1e-13))
+    return np.linspace(low, high, _POINTS)
+
+
+def _mean(x, cdf):
+    return float(x[0] + np.trapezoid(1 - cdf, x))
+
+
+def _decaying(path, x, step_us):
+    """Return the mean-over-packets and the end-of-interval distributions of the running maximum.
+
+    Packets of one burst or slot share a draw and lie anywhere in it; the last has waited longest since the previous.
+    """
+    if path.draws == "packet":
+        at_end = np.exp(dependence.running_maximum_log_cdf(path.delay, x, step_us))
+        return at_end, at_end
+    first = dependence.log_cdf(path.delay, x)
+    offsets = (np.arange(6) + 0.5) / 6 * step_us
+    before = dependence.running_maximum_log_cdf(path.delay, x[:, None] + offsets, step_us)
+    last = dependence.running_maximum_log_cdf(path.delay, x + step_us, step_us)
+    return np.exp(first[:, None] + before).mean(1), np.exp(first + last)
+
+
+def loop(path, sender, share=COLLAPSED):
+    """Return the `Loop` of a flow that gets `share` of the link.
+
+    Raises
+    ------
+    ArgumentError
+        If `share` is not in (0, 1].
+    """
+    if not 0 < share <= 1:
+        raise ArgumentError(f"share is {share:g}; it must lie in (0, 1]")
+    rate = share * path.capacity
+    delay, loop_us, k, extra = (_ordered_loop if path.ordered else _reordering_loop)(path, sender, rate)
+    quanta = 3 * burst_segments(path, rate * k) + 1  # rounded up to even: 1 more in the mean
+    return Loop(rate, delay, loop_us, k, extra, quanta)
+
+
+def _ordered_loop(path, sender, rate):
+    x, tau = _grid(path), draw_interval_us(path, rate)
+    delays, _ = _decaying(path, x, tau)
+    delay_us, log_draw = _mean(x, delays), dependence.log_cdf(path.delay, x)
+    draws = sender.filter_rounds * delay_us / tau
+
+    def loop_and_best(k):
+        effective, lowest = _decaying(path, x, (1 - 1 / (k * share)) * tau)
+        with np.errstate(divide="ignore"):
+            # A loop time and, one round later, an ACK's delay; at the end of one's slot the other is anywhere in its.
+            both = np.log(lowest) + np.log(delays)
+        survival = np.exp(dependence.log_survival_of_minimum(both, 2 * log_draw, draws))
+        return _mean(x, effective), _mean(x, 1 - survival)
+
+    share = pacing_share(path, sender)
+    k = _fixed_point(lambda k: np.divide(*loop_and_best(k)), 1 / share)
+    # A clump of ACKs follows each large draw: all packets delayed by it, less what an average one would have been.
+    peak = float(path.delay.ppf(0.5 ** (1 / max(_EXTRA_ROUNDS * delay_us / tau, 1))))
+    clump = max(peak - float(np.interp(0.5, delays, x)), 0.0)
+    return delay_us, loop_and_best(k)[0], k, clump
+
+
+def _reordering_loop(path, sender, rate):
+    """As `_ordered_loop`, where any ACK releases the next packet: what varies is the number of arrivals."""
+    mean = float(path.delay.mean())
+    sd = float(path.delay.ppf(0.5) - path.delay.ppf(special.ndtr(-1)))
+    noise, correlated = dependence.count_noise(rate, sd), 2 * sd
+    # The send interval of a sample starts at the most recently sent packet that was ACKed: one with a low delay.
+    shortest = float(path.delay.ppf(min(0.5, 1 / max(rate * correlated, 2))))
+    best = special.ndtri(0.5 ** (1 / max(sender.filter_rounds * mean / correlated, 1)))
+    share = pacing_share(path, sender)
+    k = max(1 + best * noise / (rate * shortest), 1.003 / share)
+    shape = _Normal(mean, noise / rate)
+    smooth = replace(path, delay=shape, draws="slot", ordered=True)
+    loop_us = _mean(_grid(smooth), _decaying(smooth, _grid(smooth), (1 - 1 / (k * share)) * correlated)[0])
+    return mean, loop_us, k, special.ndtri(0.5 ** (correlated / (_EXTRA_ROUNDS * mean))) * noise / rate
+
+
+class _Normal(NamedTuple):
+    """An uncut normal distribution, for the fluctuation of arrivals."""
+
+    mean_us: float
+    sd_us: float
+
+    def logsf(self, x):
+        return special.log_ndtr((self.mean_us - x) / self.sd_us)
+
+    def ppf(self, q):
+        return self.mean_us + self.sd_us * special.ndtri(q)
+
+    def mean(self):
+        return self.mean_us
+
+
+def _fixed_point(f, least, most=3.0):
+    """Return the largest k with f(k) = k, at least the overestimate that pacing allows.
+
+    There can be a second, smaller one, but it repels: below it the estimate would sink, and the probing gain of 1.25
+    lifts it out every eight rounds.
+    """
+    low = least * 1.003
+    grid = np.geomspace(low, most, 24)
+    above = next((i for i in range(len(grid) - 1, -1, -1) if f(grid[i]) > grid[i]), None)
+    if above is None:
+        return low
+    if above == len(grid) - 1:
+        return most
+    return float(optimize.brentq(lambda k: f(k) - k, grid[above], grid[above + 1], xtol=1e-3))
+
+
+# --- the minimum -----------------------------------------------------------------------------------------------------
+def _probe_rtt_interval_us(path, sender, rate):
+    window = 4.0 if not sender.probe_rtt_share else max(4.0, sender.probe_rtt_share * rate * path.delay.mean())
+    return float(path.delay.mean()) / window
+
+
+def log_survival_of_min_rtt(path, sender, share=COLLAPSED):
+    r"""Delays x and log P[RTT_min > x]: the integrand of Eq. (9), over one lifetime of the filter.
+
+    .. math:: \log P[RTT_{min} > x] = \log P[\min_{PROBE\_RTT} > x] + \log P[\min_{PROBE\_BW} > x]
+
+    Each from `dependence.log_survival_of_minimum`: PROBE_RTT 200 ms and one RTT at its window, PROBE_BW 10 s at `share`
+    of the link without queue.
+    """
+    x, rate = _grid(path), share * path.capacity
+    gap = _probe_rtt_interval_us(path, sender, rate)
+    pairs = path.ack_every if path.ordered else 1
+    probes = 10.0 / sender.probe_rtt_every_s * (200_000 + float(path.delay.mean()))
+    probe_step = max(gap * pairs, path.slot_us if path.draws == "slot" else 0.0)
+    # Of a pair that one ACK covers the later delay counts: the larger draw, unless a burst shares one.
+    power = pairs if path.draws == "packet" else 1
+    return x, _phase(path, x, probe_step, probes, power) + _phase(path, x, draw_interval_us(path, rate), 1e7)
+
+
+def _phase(path, x, step_us, duration_us, power=1):
+    draw = power * dependence.log_cdf(path.delay, x)
+    if not path.ordered:
+        return dependence.log_survival_of_minimum(draw, draw, duration_us / step_us, ordered=False)
+    running = power * dependence.running_maximum_log_cdf(path.delay, x, step_us)
+    return dependence.log_survival_of_minimum(running, draw, duration_us / step_us)
+
+
+def critical_min_rtt_us(path, sender, state):
+    """RTT_crit: below it the loop cannot keep the throughput of `state` (a `Loop`). Infinite or negative: never."""
+    if sender.knows == "rtt":
+        return -np.inf
+    quanta_us = state.quanta / state.throughput
+    extra = sender.aggregation * state.extra_us
+    if not sender.quanta_added:
+        # The window is the larger of the two, not their sum.
+        if quanta_us + extra >= state.loop_us:
+            return -np.inf
+        quanta_us = 0.0
+    if sender.knows == "bandwidth":
+        full = path.capacity / state.throughput
+        return (state.loop_us - quanta_us) / (sender.cwnd_gain * full)
+    plain = (state.loop_us - quanta_us - extra) / (sender.cwnd_gain * state.overestimate)
+    if not sender.compensation:
+        return plain
+    # The mean deviation reaches 0.55 of a step in the RTT (gains 1/8 and 1/4); below 0.4 min_rtt it is not used.
+    jitter = 0.55 * state.extra_us
+    return min(plain, max(plain - jitter, jitter / 0.4))
+
+
+def collapse_probability(path, sender, share=COLLAPSED):
+    r"""Probability that the flow is found below `share` of the link.
+
+    .. math:: P = P[RTT_{min} < RTT_{crit}(u)]
+
+    Parameters
+    ----------
+    path : Path
+    sender : Sender
+    share : float
+        u.
+
+    Examples
+    --------
+    >>> from cctrace.analytic.distributions import TruncatedNormal
+    >>> fast = Path(1e9, TruncatedNormal(5000, 1250), ack_every=2)
+    >>> slow = Path(1e9, TruncatedNormal(5000, 1250), draws="slot", ack_every=2)
+    >>> [round(collapse_probability(path, SENDERS["bbr2016"]), 1) for path in (fast, slow)]
+    [0.0, 0.7]
+    """
+    critical = critical_min_rtt_us(path, sender, loop(path, sender, share))
+    x, log_survival = log_survival_of_min_rtt(path, sender, share)
+    if critical <= x[0]:
+        return 0.0
+    return float(-np.expm1(np.interp(critical, x, log_survival)))
+
+
+def expected_min_rtt(path, sender, share=COLLAPSED):
+    """E[RTT_min], Eq. (9) [Kumar19]_ over `log_survival_of_min_rtt`, microseconds."""
+    x, log_survival = log_survival_of_min_rtt(path, sender, share)
+    return _mean(x, -np.expm1(log_survival))
+
+
+def queue_delay_us(path, sender, min_rtt_us):
+    r"""Delta: the queue that the window keeps at full rate while min_rtt is `min_rtt_us`.
+
+    .. math:: \delta = \max\bigl(0,\; g\,k\,RTT_{min} + Q/C + E - L\bigr)
+    """
+    state = loop(path, sender, 1.0)
+    extra = sender.aggregation * state.extra_us
+    window = sender.cwnd_gain * state.overestimate * np.asarray(min_rtt_us) + state.quanta / path.capacity + extra
+    return np.maximum(window - state.loop_us, 0)
+
+
+def threshold(path_of, sender, low, high, probability=0.5, share=COLLAPSED):
+    """Jitter at which the collapse probability crosses `probability`.
+
+    Parameters
+    ----------
+    path_of : callable
+        Jitter (any unit) -> Path.
+    low, high : float
+        Where to look.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no crossing between `low` and `high`.
+
+    Notes
+    -----
+    The probability jumps where a burst loses a segment, so the crossing is bracketed by bisection to 0.3 %.
+    """
+    if not (
+        collapse_probability(path_of(low), sender, share)
+        < probability
+        <= collapse_probability(path_of(high), sender, share)
+    ):
+        raise ArgumentError(f"jitter has no threshold in [{low:g}, {high:g}]: collapse on all of it or nowhere")
+    while high / low > 1.003:
+        middle = np.sqrt(low * high)
+        collapsed = collapse_probability(path_of(middle), sender, share) >= probability
+        low, high = (low, middle) if collapsed else (middle, high)
+    return float(np.sqrt(low * high))
+
+
+def domain(path, sender):
+    """Where the model was made and checked (docs/models.md): versions, bursts, ACKs.
+
+    Returns
+    -------
+    Domain
+    """
+    state = loop(path, sender)
+    packets = state.throughput * state.loop_us
+    later = sender.probe_rtt_share > 0
+    return domain_of(
+        (
+            packets >= 20,
+            f"only {packets:.0f} packets in flight at half the rate: the window's floor of 4 packets matters",
+        ),
+        (
+            not later,
+            "BBRv2 and later: bounds on inflight, probing by losses and the 5 s PROBE_RTT are modelled coarsely",
+        ),
+        (not (sender.aggregation and path.draws == "slot"), "extra_acked under slow jitter: grows with what it causes"),
+    )

@@ -1,0 +1,154 @@
+"""The collapse model in its loop: its parts against simulated recursions, the whole against closed-loop runs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks import predict
+from cctrace.analytic import closedloop
+from cctrace.analytic.closedloop import SENDERS, Path, collapse_probability
+from cctrace.analytic.distributions import TruncatedNormal
+from cctrace.errors import ArgumentError
+
+SLOW = Path(40e6, TruncatedNormal(40_000, 10_000))
+FAST = Path(1e9, TruncatedNormal(5000, 1250), ack_every=2)
+BBR2016 = SENDERS["bbr2016"]
+
+
+def with_sd(path, sd):
+    return replace(path, delay=TruncatedNormal(path.delay.mean_us, sd))
+
+
+@pytest.mark.parametrize("draws", ["packet", "slot"])
+def test_the_loop_time_is_that_of_a_paced_window_over_a_jittering_path(draws):
+    path = replace(SLOW, draws=draws)
+    state = closedloop.loop(path, BBR2016)
+    pacing = state.throughput * state.overestimate * closedloop.pacing_share(path, BBR2016)
+    window = round(state.throughput * state.loop_us)
+    rng, count = np.random.default_rng(6), 60_000
+    sent, acked, slots = np.zeros(count), np.zeros(count), {}
+    for n in range(count):
+        sent[n] = max(sent[n - 1] + 1 / pacing if n else 0, acked[n - window] if n >= window else 0)
+        key = n if draws == "packet" else int(sent[n] / path.slot_us)
+        jitter = slots.setdefault(key, max(rng.normal(40_000, 10_000), 0))
+        acked[n] = max(sent[n] + jitter, acked[n - 1])
+    throughput = (count - count // 4) / (sent[-1] - sent[count // 4])
+    # The formula takes packets as evenly spaced, which the ACKs' clumps are not: 4 % in trials over seeds.
+    assert throughput == pytest.approx(state.throughput, rel=0.06)
+
+
+def test_a_reordering_path_has_almost_no_loop_excess():
+    state = closedloop.loop(replace(SLOW, ordered=False), BBR2016)
+    assert 1 < state.loop_us / state.delay_us < 1.05
+    assert closedloop.loop(SLOW, BBR2016).loop_us > 1.3 * SLOW.delay.mean()
+
+
+def test_order_at_packet_spacing_hides_the_collapse_that_slow_or_reordering_jitter_shows():
+    per_packet, slow, reordering = FAST, replace(FAST, draws="slot"), replace(FAST, ordered=False, ack_every=1)
+    p = [collapse_probability(path, BBR2016) for path in (per_packet, slow, reordering)]
+    assert p[0] < 0.05 < 0.5 < p[1] < p[2]
+
+
+@pytest.mark.parametrize("path", [SLOW, replace(FAST, draws="slot"), replace(SLOW, ordered=False)])
+def test_more_jitter_means_more_collapse_up_to_certainty(path):
+    sds = np.array([0.02, 0.1, 0.2, 0.3, 0.45]) * path.delay.mean_us
+    p = [collapse_probability(with_sd(path, sd), BBR2016) for sd in sds]
+    assert p[0] < 1e-6
+    assert p[-1] > 0.9
+    assert np.all(np.diff(p) >= -1e-9)
+
+
+def test_what_later_versions_add_to_the_window_delays_the_collapse():
+    path = with_sd(SLOW, 15_000)
+    p2016, p2019 = (collapse_probability(path, SENDERS[name]) for name in ("bbr2016", "bbr2019"))
+    assert p2019 < p2016 / 3
+
+
+def test_the_papers_oracles_help_as_it_says():
+    path = with_sd(replace(FAST, draws="slot"), 1500)
+    plain, cbe, cmrt = (
+        collapse_probability(path, SENDERS[name]) for name in ("bbr2016", "bbr2016_cbe", "bbr2016_cmrt")
+    )
+    assert cmrt == 0  # the right RTT: the window never falls short
+    assert cmrt < cbe < plain  # the right bandwidth: no spiral, but the window still shrinks with min_rtt
+
+
+def test_the_queue_is_what_the_window_holds_beyond_the_loop():
+    state = closedloop.loop(SLOW, BBR2016, 1.0)
+    empty = (state.loop_us - state.quanta / SLOW.capacity) / (2 * state.overestimate)
+    delta = closedloop.queue_delay_us(SLOW, BBR2016, [empty - 1000, empty, empty + 1000])
+    assert delta == pytest.approx([0, 0, 2 * state.overestimate * 1000], abs=1e-6)
+
+
+def test_the_expected_minimum_lies_between_the_lowest_draw_and_the_mean():
+    path = replace(SLOW, draws="slot")
+    assert 10_000 < closedloop.expected_min_rtt(path, BBR2016) < 40_000
+    assert closedloop.expected_min_rtt(path, BBR2016) > closedloop.expected_min_rtt(
+        replace(path, ordered=False), BBR2016
+    )
+
+
+def test_bursts_follow_the_kernels_autosizing():
+    packets_per_us = 40e6 / 8e6 / 1448
+    assert closedloop.burst_segments(SLOW, packets_per_us) == 3  # 5 MB/s >> 10 is 4882 bytes
+    assert closedloop.burst_segments(SLOW, packets_per_us / 20) == 2
+    assert closedloop.burst_segments(SLOW, packets_per_us / 100) == 1  # below 1.2 Mbit/s
+    assert closedloop.burst_segments(FAST, 25 * packets_per_us) == 45  # 64 KB
+
+
+# --- against closed-loop runs of the released code --------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def rows():
+    tables = [pd.read_csv(predict.HERE / name) for name in ("jitter.csv", "reorder.csv")]
+    return predict.predictions(pd.concat(tables).query("algorithm in ['bbr2016', 'bbr2019']"))
+
+
+def test_collapsed_runs_are_told_from_the_others_far_better_than_by_the_papers_form(rows):
+    chosen = rows[rows.algorithm == "bbr2016"]
+    seen, runs = chosen.collapsed.to_numpy(), chosen.runs.to_numpy()
+    assert predict.auc(chosen.model.to_numpy(), seen, runs) >= 0.95
+    model, paper = (predict.brier(chosen[name].to_numpy(), seen, runs) for name in ("model", "paper"))
+    assert model < paper / 4
+    inside = rows[rows.domain == "inside"]
+    assert predict.auc(inside.model.to_numpy(), inside.collapsed.to_numpy(), inside.runs.to_numpy()) >= 0.95
+
+
+def test_where_most_runs_agree_the_model_says_the_same(rows):
+    clear = rows[(rows.algorithm == "bbr2016") & rows.collapsed.isin([0, 1])]
+    assert ((clear.model >= 0.5) == (clear.collapsed == 1)).all()
+
+
+def test_the_threshold_of_slow_jitter_is_within_15_percent(rows):
+    group = rows[(rows.algorithm == "bbr2016") & (rows.kind == "kumarc")]
+    _, observed, _ = predict.observed_threshold(group)
+    model = closedloop.threshold(lambda sd: predict.link_of("kumarc", sd), BBR2016, 0.3, 5)
+    assert model == pytest.approx(observed, rel=0.15)
+
+
+def test_buffer_shares_are_within_008_inside_every_stated_domain(capsys):
+    predict.report_share(predict.HERE / "competition.csv")
+    out = capsys.readouterr().out
+    errors = {line.split()[0]: float(line.split()[-1]) for line in out.splitlines() if "largest error" in line}
+    assert set(errors) == {"Q_r", "Ware", "Mishra"}
+    assert max(errors.values()) <= 0.08
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+def test_wrong_paths_and_missing_thresholds_are_named():
+    with pytest.raises(ArgumentError, match="draws is 'word'"):
+        Path(1e9, SLOW.delay, draws="word")
+    with pytest.raises(ArgumentError, match="rate_bps"):
+        Path(0, SLOW.delay)
+    with pytest.raises(ArgumentError, match="share"):
+        closedloop.loop(SLOW, BBR2016, 1.5)
+    with pytest.raises(ArgumentError, match="jitter has no threshold"):
+        closedloop.threshold(lambda sd: with_sd(SLOW, sd), BBR2016, 100, 200)
+
+
+def test_the_domain_names_what_the_model_was_not_made_for():
+    assert closedloop.domain(SLOW, BBR2016).inside
+    assert "BBRv2" in closedloop.domain(SLOW, SENDERS["bbr2"]).reason
+    assert "packets in flight" in closedloop.domain(Path(1e6, TruncatedNormal(20_000, 1000)), BBR2016).reason
+    assert "slow jitter" in closedloop.domain(replace(SLOW, draws="slot"), SENDERS["bbr2019"]).reason
