@@ -523,7 +523,7 @@ def _pass(key):
     def run(packets, sacks, order, first, params, polls):
         """Re-enact the connections; see `reenact`."""
         _ = key
-        out = np.zeros(max(256, order.size * 2), EVENT)
+        out = np.empty(max(256, order.size + order.size // 2), EVENT)
         snap = np.zeros(polls.shape[0] * 2 + 16, SNAP)
         ends = np.zeros(params.size, np.int64)
         finals = np.zeros(params.size, TP)
@@ -559,7 +559,7 @@ def _pass(key):
                 # Rows and ring must suffice for whatever this packet causes.
                 need = tp.rows + tp.packets_out + 16 + payload[q] // max(1, p.mss)
                 if need + 64 > out.size:
-                    larger = np.zeros(max(out.size * 2, need + 256), EVENT)
+                    larger = np.empty(max(out.size * 2, need + 256), EVENT)
                     larger[: tp.rows] = out[: tp.rows]
                     out = larger
                 event_ns = time_ns[q]
