@@ -133,6 +133,9 @@ class Capture:
             found.append("capture starts after the connection did")
         if other["packets"] == 0:
             found.append("the receiver's direction is missing")
+        if self._sender_side_ns[i]:
+            away = self._sender_side_ns[i] // 1000
+            found.append(f"not captured at the sender but {away} us from it, there and back: times are estimates")
         if mine["unseen_bytes"]:
             found.append(f"{mine['unseen_bytes']} bytes were acknowledged that the capture does not show")
         if mine["out_of_order"]:
@@ -163,11 +166,14 @@ class Capture:
         early = np.where((mine["syn"] == 0) & (mine["has_ack"] > 0), np.minimum(mine["first_ack"] - 1, 0), 0)
         p["isn"] = (mine["base"] + early) & 0xFFFFFFFF
         p["peer_isn"] = other["base"]
-        p["start_ns"] = c.clock[c.order[c.first[rows]]]
+        # The opening packet is the sender's own unless it opened passively.
+        away = np.where(mine["syn_ack"] > 0, -1, 1) * (self._sender_side_ns[rows] // 2)
+        p["start_ns"] = c.clock[c.order[c.first[rows]]] - np.maximum(away, 0)
         p["hz"] = self.hz
         p["ack_delay_ns"], p["tx_delay_ns"] = ACK_DELAY_NS, TX_DELAY_NS
         p["ts_tick_us"] = _ticks(mine)
-        p["ts_offset_us"] = TX_DELAY_NS // 1000 - (mine["ts_phase_us"] - p["start_ns"] // 1000 + CLOCK_START_US)
+        phase = mine["ts_phase_us"] - self._sender_side_ns[rows] // 2000
+        p["ts_offset_us"] = TX_DELAY_NS // 1000 - (phase - p["start_ns"] // 1000 + CLOCK_START_US)
         return p
 
     def reenact(self, rows, polls=None):
@@ -189,12 +195,40 @@ class Capture:
         sizes = c.first[rows + 1] - c.first[rows]
         first = np.concatenate([[0], np.cumsum(sizes)])
         order = c.order if len(rows) == len(c) else np.concatenate([c.order[c.first[i] : c.first[i + 1]] for i in rows])
+        clock, order = self._at_the_sender(rows, order, first)
         names = ("direction", "flags", "seq", "ack", "window", "payload")
         names += ("tsval", "tsecr", "options", "sack_row", "sack_count")
-        columns = (c.clock, *(self.packets[name] for name in names))
+        columns = (clock, *(self.packets[name] for name in names))
         sacks = (self.packets.sacks["left"], self.packets.sacks["right"])
         polls = np.zeros((0, 2), np.int64) if polls is None else np.ascontiguousarray(polls, np.int64)
         return sender.run(columns, sacks, order, first, self.params(rows), polls)
+
+    @functools.cached_property
+    def _sender_side_ns(self):
+        return self.connections.sender_side_ns()
+
+    def _at_the_sender(self, rows, order, first):
+        """Return times and packet order as at the senders, for connections captured elsewhere.
+
+        Half the time from the capture to the sender and back is taken off its segments and added to the ACKs. What a
+        queue before the capture added to a segment shows in its time stamp, to half a millisecond.
+        """
+        clock = self.connections.clock
+        away = self._sender_side_ns[rows]
+        if not away.any():
+            return clock, order
+        clock, order = clock.copy(), order.copy()
+        for i in np.flatnonzero(away):
+            mine = order[first[i] : first[i + 1]]
+            side = self.connections.sides[rows[i], self.connections.sender[rows[i]]]
+            sent = self.packets["direction"][mine] == self.connections.sender[rows[i]]
+            there = clock[mine] - away[i] // 2
+            if _ticks(side[None])[0] == 1000 and side["ts_last"] >= side["ts_first"] and side["ts_count"]:
+                tick = (side["ts_phase_us"] + self.packets["tsval"][mine].astype(np.int64) * 1000) * 1000 - away[i] // 2
+                there = np.minimum(there, tick + 500_000)
+            clock[mine] = np.where(sent, there, clock[mine] + away[i] - away[i] // 2)
+            order[first[i] : first[i + 1]] = mine[np.argsort(clock[mine], kind="stable")]
+        return clock, order
 
 
 def _ticks(side):
@@ -299,6 +333,8 @@ class Flow:
         names = ["hz"] if self.capture.hz == DEFAULT_HZ else []
         if not complete:
             names += ["isn", "wscale", "sack_ok", "ecn_ok", "initial_cwnd", "handshake_rtt_us"]
+        if self.capture._sender_side_ns[self.index]:
+            names.append("start_ns")
         if not self.capture.connections.mss_known[self.index]:
             names.append("mss")
         return tuple(names)
@@ -352,20 +388,35 @@ class Flow:
     def quality(self):
         """Return what the capture lacks and what had to be assumed, a dict.
 
-        ``complete`` (the handshake is there), ``unseen_segments`` (sent, but not captured), ``out_of_order``,
-        ``unexplained_retransmissions`` (no rule says why the kernel sent them), ``inferred`` (facts that are guesses),
-        ``warnings`` (those of `Capture.flows` and of the file).
+        ``complete`` (the handshake is there), ``taken_at`` (sender, path or receiver) and ``sender_side_us`` (from the
+        capture to the sender and back; where it is not 0 all times are estimates, RTTs to half a millisecond at best),
+        ``unseen_segments`` (sent, but not captured), ``out_of_order``, ``unexplained_retransmissions`` (no rule says
+        why the kernel sent them), ``inferred`` (facts that are guesses), ``warnings`` (those of `Capture.flows` and of
+        the file).
         """
         _, final = self._reenacted
         side = self.capture.connections.sides[self.index, self.capture.connections.sender[self.index]]
+        near, far = (
+            int(self.capture._sender_side_ns[self.index]) // 1000,
+            int(self.capture.connections.rtt[self.index, 0]),
+        )
+        place = "sender" if near == 0 else "receiver" if far < near // 20 else "path"
         return {
             "complete": self.facts["complete"],
+            "taken_at": place,
+            "sender_side_us": near,
             "unseen_segments": int(final["unseen"]),
             "out_of_order": int(side["out_of_order"]),
             "unexplained_retransmissions": int(final["forced"]),
             "inferred": self.facts["inferred"],
             "warnings": [*self.summary["warnings"], *self.capture.warnings],
         }
+
+    def join(self, receiver):
+        """Return one-way delays and true losses from this flow and its capture at the receiver; see `join.join`."""
+        from cctrace.flows.join import join
+
+        return join(self, receiver)
 
     def answers(self, polls):
         """Return what TCP_INFO would have answered in the given intervals, from the capture alone.

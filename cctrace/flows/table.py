@@ -14,13 +14,14 @@ from numba import njit
 from cctrace.flows.seqspace import group, segment_size, unwrap
 from cctrace.flows.state import ACK, ECE, FIN, OPT_TIMESTAMPS, PSH, SYN, _i8, stamp
 
-HOLES = 64  # holes remembered per direction; a connection with more at one time counts some data twice
+HOLES = 256  # holes remembered per direction; a connection with more at one time counts some data twice
 RING = 64
 
 # One per direction of a connection.
 SIDE = _i8(
     "packets data_packets data_bytes distinct_bytes base has_base snd_nxt max_ack has_ack first_ack ack_base ack_span "
     "syn syn_ack syn_ns syn_count ecn_syn first_data_ns last_ns largest gcd fin "
+    "opened_ns echo_ns asked asked_val asked_ns "
     "ts_count ts_first ts_last ts_first_ns ts_last_ns ts_phase_us out_of_order unseen_bytes head tail holes cut"
 )
 
@@ -35,7 +36,7 @@ def _pass(key):
         """
         _ = key
         connections = first.size - 1
-        time_ns, direction, flags, seq, ack, payload, tsval, options, sack_row, sack_count, right = packets
+        time_ns, direction, flags, seq, ack, payload, tsval, tsecr, options, sack_row, sack_count, right = packets
         sides = np.zeros((connections, 2), SIDE)
         segments = np.zeros((connections, 2, 2), np.int64)
         samples = np.empty(1024, np.int64)
@@ -56,6 +57,17 @@ def _pass(key):
                 me.packets += 1
                 me.last_ns = now
                 size = np.int64(payload[q])
+                if not fl & SYN and me.opened_ns == 0:
+                    me.opened_ns = now
+                if options[q] & OPT_TIMESTAMPS:
+                    # How long the way from here to this endpoint and back takes: until it echoes what passed here.
+                    if me.asked and ((np.int64(tsecr[q]) - me.asked_val) & 0xFFFFFFFF) < 0x80000000:
+                        me.asked = 0
+                        if me.echo_ns == 0 or now - me.asked_ns < me.echo_ns:
+                            me.echo_ns = max(1, now - me.asked_ns)
+                    if not peer.asked and ((np.int64(tsval[q]) - peer.asked_val) & 0xFFFFFFFF) - 1 < 0x7FFFFFFF:
+                        peer.asked = 1
+                        peer.asked_val, peer.asked_ns = tsval[q], now
                 if options[q] & OPT_TIMESTAMPS and size:
                     x = now // 1000 - np.int64(tsval[q]) * 1000
                     if me.ts_count == 0:
@@ -240,7 +252,7 @@ _scan, _quantiles = _pass(stamp())
 
 
 def _columns(packets, clock):
-    names = ("direction", "flags", "seq", "ack", "payload", "tsval", "options", "sack_row", "sack_count")
+    names = ("direction", "flags", "seq", "ack", "payload", "tsval", "tsecr", "options", "sack_row", "sack_count")
     return (clock, *(packets[name] for name in names), packets.sacks["right"])
 
 
@@ -294,6 +306,23 @@ class Connections:
 
     def __len__(self):
         return len(self.sender)
+
+    def sender_side_ns(self):
+        """Return the time from the capture point to the sender and back, ns; 0 where the capture is the sender's own.
+
+        It is the shortest time in which the sender echoed a time stamp that had passed the capture; without them, that
+        in which it answered during the handshake. Below 300 us, or a twentieth of the way to the receiver and back, the
+        sender's own reaction cannot be told from a path, unless the receiver reacts several times faster.
+        """
+        rows = np.arange(len(self))
+        mine, other = self.sides[rows, self.sender], self.sides[rows, 1 - self.sender]
+        answered = np.where(mine["syn_ack"] > 0, mine["syn_ns"], mine["opened_ns"])
+        single = (mine["syn_count"] == 1) & (other["syn_count"] == 1)
+        handshake = np.where(single, answered - other["syn_ns"], 0)
+        there = np.where(mine["echo_ns"] > 0, mine["echo_ns"], np.maximum(handshake, 0))
+        far = np.where(self.rtt[:, 3] > 0, np.maximum(self.rtt[:, 0], 1), 0) * 1000
+        distant = (there > 300_000) & (there > far // 20)
+        return np.where(distant | ((there > 5_000) & (there > 4 * far) & (far > 0)), there, 0)
 
     def frame(self, warnings):
         """Return the table as a DataFrame; `warnings` holds one list of strings per connection."""

@@ -1,0 +1,79 @@
+"""Captures that were not taken at the sender, and two captures joined."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+import zstandard
+
+from cctrace import datasets
+from cctrace.errors import ArgumentError
+from cctrace.flows.capture import read
+from tests.conversation import MSS, Conversation
+
+
+def moved(talk, back_ms):
+    """The same conversation captured `back_ms` (there and back) away from the sender."""
+    for row in talk.rows:
+        row["time_ns"] += int((1 if row["direction"] == 0 else -1) * back_ms * 500_000)
+    return talk
+
+
+def conversation():
+    talk = Conversation()
+    for i in range(40):
+        talk.data(1 + 40.3 * i, 1 + 2 * i * MSS, 2).ack(41 + 40.3 * i, 1 + 2 * (i + 1) * MSS)
+    return talk
+
+
+@pytest.mark.parametrize(("back_ms", "place"), [(0, "sender"), (20, "path"), (39.9, "receiver")])
+def test_the_place_of_a_capture_is_estimated(back_ms, place):
+    quality = moved(conversation(), back_ms).flow().quality()
+    assert quality["taken_at"] == place
+    assert quality["sender_side_us"] == pytest.approx(back_ms * 1000, abs=350)  # the sender answers after 0.3 ms
+
+
+@pytest.mark.parametrize("back_ms", [20, 39.9])
+def test_rtts_are_the_senders_wherever_the_capture_was_taken(back_ms):
+    flow = moved(conversation(), back_ms).flow()
+    there = conversation().flow()
+    assert flow.facts["handshake_rtt_us"] == pytest.approx(there.facts["handshake_rtt_us"], abs=1000)
+    assert flow.rtt["rtt_us"].to_numpy() == pytest.approx(there.rtt["rtt_us"].to_numpy(), abs=1000)
+    assert any("not captured at the sender" in warning for warning in flow.summary["warnings"])
+
+
+def test_the_shipped_recordings_were_taken_at_the_sender():
+    for name in datasets.catalogue():
+        assert read(datasets.path(name, "sender.pcap.zst")).flow(0).quality()["taken_at"] == "sender"
+
+
+@pytest.fixture(scope="module")
+def both():
+    folder = datasets.path("loss_cubic_1pct")
+    return read(folder / "sender.pcap.zst").flow(0), read(folder / "receiver.pcap.zst").flow(0)
+
+
+def test_joined_captures_show_exactly_the_packets_that_the_emulator_dropped(both):
+    segments, acks = both[0].join(both[1])
+    text = zstandard.ZstdDecompressor().stream_reader(datasets.path("loss_cubic_1pct", "drops.csv.zst").read_bytes())
+    dropped = [int(row["tcp_seq"]) for row in csv.DictReader(io.TextIOWrapper(text))]
+    assert sorted(segments["seq"][segments["lost"]]) == sorted(dropped)
+    assert not acks["lost"].any()
+
+
+def test_one_way_delays_add_up_to_the_path(both):
+    segments, acks = both[0].join(both[1])
+    assert segments["delay_us"].min() + acks["delay_us"].min() == pytest.approx(40_300, abs=300)  # 40 ms + 1500 B
+    assert abs(segments.attrs["clock_offset_us"]) < 300  # one machine, one clock
+
+
+def test_a_receivers_capture_alone_tells_the_senders_recovery(both):
+    here, there = (flow.events.rows for flow in both)
+    entries = [np.sum((rows["event"] == 3) & (rows["arg"] == 3)) for rows in (here, there)]
+    assert abs(int(entries[0]) - int(entries[1])) <= 2
+
+
+def test_different_connections_do_not_join(both):
+    with pytest.raises(ArgumentError, match="not the same connection"):
+        both[0].join(Conversation().data(1, 1).ack(41, 1 + MSS).flow())
