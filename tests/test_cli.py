@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -297,6 +298,52 @@ def test_analyze_refuses_a_controller_it_cannot_replay_before_it_reads_anything(
     assert status == 2
     assert part in err
     assert "/no/such/file" not in err
+
+
+def test_replay_prints_the_last_decision_and_the_agreement_and_writes_all_decisions(run, tmp_path):
+    import pandas as pd
+
+    capture, polls = (datasets.path("jitter_bbr_sd2ms", f) for f in ("sender.pcap.zst", "tcpinfo.csv.zst"))
+    output = tmp_path / "decisions.parquet"
+    status, out, err = run("replay", capture, "--controller", "bbr2022", "--tcpinfo", polls, "-o", output, "--json")
+    assert (status, err) == (0, "")
+    result = json.loads(out)
+    decisions = pd.read_parquet(output)
+    assert len(decisions) == result["calls"] > 10_000
+    assert decisions["snd_cwnd"].iloc[-1] == result["last"]["snd_cwnd"]
+    assert result["agreement"]["bw_1%"] >= 0.95
+    status, out, _ = run("replay", capture, "--controller", "bbr2022", "--tcpinfo", polls)
+    assert status == 0
+    assert "agreement with the kernel" in out
+
+
+def test_replay_takes_a_golden_vector_and_says_what_nobody_observed(run):
+    vector = Path(__file__).parent / "golden" / "quic_bbr"
+    vector = min(vector.glob("*.parquet"))
+    status, out, _ = run("replay", vector, "--controller", "obbr:mu=0.75", "--json")
+    assert status == 0
+    assert json.loads(out)["params"]["mu"] == 0.75
+    capture = datasets.path("loss_cubic_1pct", "sender.pcap.zst")
+    status, out, err = run("replay", capture, "--controller", "obbr", "--json")
+    assert status == 0
+    assert json.loads(out)["warnings"]
+    assert "nobody observed" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["nope.parquet"], "nope.parquet: no such golden vector"),
+        (["nope.parquet", "--tcpinfo", "x"], "--tcpinfo belongs to a capture"),
+        ([datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst")], "holds counters, not packets"),
+        ([datasets.path("loss_cubic_1pct", "sender.pcap.zst"), "--flow", "7"], "the capture has 1 connections"),
+    ],
+)
+def test_replay_refuses_what_it_cannot_replay_in_one_line(run, arguments, part):
+    status, _, err = run("replay", *arguments, "--controller", "bbr2022")
+    assert status == 2
+    assert part in err
+    assert err.count("\n") == 1
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from cctrace.cli.analyze import analyze
 from cctrace.cli.common import command_options, forget_warnings, warn
 from cctrace.cli.flows import flows
 from cctrace.cli.predict import predict
+from cctrace.cli.replay import replay
 from cctrace.cli.validate import validate
 from cctrace.cli.variants import variants
 from cctrace.cli.verify import verify
@@ -28,7 +29,7 @@ def commands():
     """Explain, replay and predict TCP congestion control from captures and kernel counters."""
 
 
-for _command in (analyze, flows, predict, validate, variants, verify):
+for _command in (analyze, flows, predict, replay, validate, variants, verify):
     commands.add_command(_command)
 
 

@@ -223,7 +223,7 @@ def build(fields, connections, source, format, warnings=()):
             raise ValueError(
                 f"the field {name} holds {next(v for v in values if isinstance(v, str) or v is not None)!r}"
             )
-        elif plain in columns:
+        if plain in columns:
             columns[plain] = values if values.dtype == np.int64 else _whole(values)
         else:
             extra[plain] = values

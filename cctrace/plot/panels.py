@@ -22,9 +22,9 @@ COLOURS = {
 PHASE_COLOURS = {
     "STARTUP": "#fde3c8",
     "DRAIN": "#e2e5ea",
+    "PROBE_BW up": "#dcf0e3",
+    "PROBE_BW down": "#f1e6f6",
     "PROBE_RTT": "#cfe3fb",
-    "PROBE_BW up": "#e0f2e6",
-    "PROBE_BW down": "#f3eaf7",
 }
 
 

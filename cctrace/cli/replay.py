@@ -1,0 +1,67 @@
+"""`cctrace replay`: what a controller would have decided on recorded ACKs."""
+
+from pathlib import Path
+
+import click
+
+from cctrace.cli.common import command_options, print_json, print_table, progress, warn
+
+
+@click.command(short_help="What a controller decides on recorded ACKs.")
+@click.argument("source")
+@click.option("--controller", required=True, metavar="NAME", help="For example bbr3 or obbr:mu=0.75; see variants.")
+@click.option("--flow", "index", default=0, show_default=True, help="Row of `cctrace flows`, for a capture.")
+@click.option("--tcpinfo", metavar="FILE", help="The kernel's counters of the flow, to compare with.")
+@click.option("-o", "--output", metavar="FILE", help="Write the decisions, one row per call, as Parquet.")
+@click.option("--interpreted", is_flag=True, help="Run the controller as a Python class, not compiled.")
+@command_options()
+def replay(source, controller, index, tcpinfo, output, interpreted, as_json):
+    """Replay a controller over a capture's flow, or over a golden vector (.parquet).
+
+    This is a shadow run: what the controller would have decided on these ACKs, not what would have happened.
+    """
+    from cctrace.engine.replay import replay as run
+    from cctrace.errors import ArgumentError
+
+    vector = Path(source).suffix == ".parquet"
+    if vector and tcpinfo:
+        raise ArgumentError("--tcpinfo belongs to a capture, and a golden vector is none")
+    if vector and not Path(source).is_file():
+        raise ArgumentError(f"{source}: no such golden vector")
+    with progress(f"reading {source}") as say:
+        stream = source if vector else _flow(source, index, tcpinfo)
+        say(f"replaying {controller}")
+        result = run(stream, controller, mode="interpreted" if interpreted else "compiled")
+    if output:
+        result.decisions.to_parquet(output)
+    # Of a flow whose gain cycle was inferred the draws are known after all.
+    warnings = [text for text in result.warnings if not (result.phases and "'rand" in text)]
+    for warning in warnings:
+        warn(warning)
+    agreement = result.compare().summary() if tcpinfo else None
+    last = {} if result.decisions.empty else result.decisions.iloc[-1].to_dict()
+    if as_json:
+        summary = {"controller": controller, "params": result.params, "calls": len(result.decisions)}
+        print_json({"source": source} | summary | {"last": last, "agreement": agreement, "warnings": warnings})
+        return
+    print_table(("after the last call", controller), list(last.items()))
+    if agreement:
+        click.echo()
+        print_table(("agreement with the kernel", "share of polls"), _shares(agreement))
+
+
+def _flow(source, index, tcpinfo):
+    from cctrace.errors import ArgumentError
+    from cctrace.flows.capture import Capture, read
+
+    capture = read(source)
+    if not isinstance(capture, Capture):
+        raise ArgumentError(f"{source}: holds counters, not packets")
+    flow = capture.flow(index)
+    return flow.attach(read(tcpinfo)) if tcpinfo else flow
+
+
+def _shares(agreement):
+    from cctrace.units import format_share
+
+    return [(name, value if name == "polls" else format_share(value)) for name, value in agreement.items()]
