@@ -69,6 +69,8 @@ class Controller:
     """
 
     view: ClassVar[str] = ""
+    sets_pacing_rate: ClassVar[bool] = True  # and the stack paces by it
+    pacing_overhead_bytes: ClassVar[int] = 0  # header bytes per segment that pacing counts
     params: ClassVar[dict[str, Param]] = {}
     phase_choices: ClassVar[int] = 0  # values of the one draw that a replay infers from the sends, 0: none
     # Golden-vector column -> field, where the names differ: {"s_bw": "bw_v[0]"}; see `engine.vectors.golden_field`.

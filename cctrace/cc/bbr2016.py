@@ -72,6 +72,7 @@ class BBR2016(BBR1Model):
     """BBR of Linux 4.12; see the module's header."""
 
     phase_choices = CYCLE_RAND
+    pacing_overhead_bytes = 66  # sk_pacing counts whole packets
     states = ("STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT")
     transitions = {
         ("STARTUP", "DRAIN"): "bw grew less than 25 % in 3 rounds",

@@ -54,6 +54,7 @@ ACK_EPOCH_ACKED_RESET = 1 << 20
 class BBR2019(BBR2016):
     """BBR of Linux 5.4; see the module's header."""
 
+    pacing_overhead_bytes = 0  # 4.13 and later pace the payload
     golden_names = BBR2016.golden_names | {"s_extra_acked0": "extra_acked[0]", "s_extra_acked1": "extra_acked[1]"}
 
     has_seen_rtt: int = 0

@@ -20,6 +20,7 @@ from cctrace.cc.linux import USEC_PER_SEC
 class CubicPaced(Cubic6):
     """CUBIC that paces; see the module's header."""
 
+    sets_pacing_rate = True
     params = Cubic6.params | {
         "paced": Cubic6.params["paced"]._replace(default=1),
         "slow_start_ratio": Param(2.0, 1.0, 10.0, "pacing rate over cwnd/srtt in slow start [Bi23] §5.1"),

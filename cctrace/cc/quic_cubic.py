@@ -41,6 +41,7 @@ ROOT_TOLERANCE = 1e-4
 class QuicCubic(QuicController):
     """CUBIC of oBBR's nginx-quic (`-C CUBIC`)."""
 
+    sets_pacing_rate = False
     states = ("SLOW_START", "RECOVERY", "AVOIDANCE")
     transitions = {
         ("SLOW_START", "RECOVERY"): "loss",

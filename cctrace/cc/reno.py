@@ -22,6 +22,7 @@ from cctrace.cc.cmath import u32
 class Reno(LinuxController):
     """Reno of Linux 6.1; see the module's header."""
 
+    sets_pacing_rate = False
     states = ("SLOW_START", "CONGESTION_AVOIDANCE")
     transitions = {
         ("SLOW_START", "CONGESTION_AVOIDANCE"): "cwnd reached ssthresh, or a loss set ssthresh",

@@ -148,7 +148,7 @@ class Compiled:
         state, ack = _dtype_text(self.state_dtype), _dtype_text(self._ack)
         header = _HEADER.format(title=f"{cls.__module__}.{cls.__qualname__}", state=state, ack=ack)
         parts = [header, flat.source, self._run_source(flat.entries), _call_source(flat.entries)]
-        self._module = _load(cls.__name__, "\n".join(parts))
+        self._module = load_generated(cls.__name__, "\n".join(parts))
 
     def new_state(self, **params):
         """Return the state after the class's constructor: a record array of shape (1,)."""
@@ -236,7 +236,8 @@ def cache_dir():
     return Path(tempfile.mkdtemp(prefix="cctrace-"))
 
 
-def _load(title, source):
+def load_generated(title, source):
+    """Return the module that `source` makes, written to the cache under a name that hashes its content."""
     versions = (platform.python_version(), numba.__version__, np.__version__, Path(__file__).read_text())
     digest = hashlib.sha256("\0".join((source, *versions)).encode()).hexdigest()[:20]
     name = f"cctrace_{title}_{digest}"

@@ -1,0 +1,128 @@
+"""Set up the memory of a simulation from a path and its flows."""
+
+import numpy as np
+
+from cctrace import schema
+from cctrace.cc import controller
+from cctrace.engine.sim import bridge, memory
+from cctrace.engine.sim.layout import FLOW, LINUX, NEVER, QUIC, REFERENCE, SEGMENT, WORLD
+
+FIRST_NS = 1_000_000_000  # when a simulation starts: the stacks' clocks do not start at zero
+UNLIMITED = 1 << 40
+PROFILES = {"reference": REFERENCE, "linux": LINUX}
+_RINGS = ("tx_seg", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log")
+
+
+class World:
+    """The arrays of one simulation, placed; `record` is its WORLD record, `flows` its FLOW records."""
+
+    def __init__(self, path, flows, seed, compiled):
+        self.compiled = compiled
+        self._placed = []
+        self._kept = []
+        self.worlds = np.zeros(1, WORLD).view(np.recarray)
+        self.record = self.worlds[0]
+        self.flows = np.zeros(len(flows), FLOW).view(np.recarray)
+        self.record.flows = self.place(self.flows)
+        self.record.n = len(flows)
+        self.record.linux_view = self.place(np.zeros(len(schema.LINUX_VIEW), np.int64))
+        self.record.quic_view = self.place(np.zeros(len(schema.QUIC_VIEW), np.int64))
+        seeds = np.random.SeedSequence(seed).generate_state(4, np.uint64) | 1
+        self.record.rng = self.place(seeds.view(np.int64))
+        self._set_path(path)
+        ring = self._ring_size(path, flows)
+        for f, flow in zip(self.flows, flows, strict=True):
+            self._set_flow(f, flow, path, ring)
+
+    def place(self, array):
+        """Keep an array for the life of the world; return its address."""
+        address = memory.place(array)
+        self._placed.append(address)
+        return address
+
+    def close(self):
+        """Forget the arrays."""
+        memory.forget(self._placed)
+        for key in self._kept:
+            bridge.OBJECTS.pop(key, None)
+
+    def _set_path(self, path):
+        w = self.record
+        w.buffer_bytes = path.buffer_bytes
+        size = 1 << int(np.ceil(np.log2(path.buffer_bytes / 500 + 16)))
+        w.q_mask = size - 1
+        w.q_ns = self.place(np.zeros(size, np.int64))
+        w.q_bytes = self.place(np.zeros(size, np.int64))
+        times, rates = path.rate_steps()
+        w.steps_ns = self.place(times + FIRST_NS)
+        w.steps_Bps = self.place(rates / 8.0)
+        w.steps = len(times)
+        w.free_at = FIRST_NS
+        w.shape_at = FIRST_NS
+        for name, value in path.world_fields().items():
+            setattr(w, name, self.place(value) if isinstance(value, np.ndarray) else value)
+
+    @staticmethod
+    def _ring_size(path, flows):
+        """A power of two that holds what can be outstanding: several times path and buffer, whatever the controller."""
+        rtt_ns = max(path.rtt_ns if flow.rtt_ns is None else flow.rtt_ns for flow in flows)
+        pipe = path.max_rate_bps() / 8e9 * (rtt_ns + path.jitter_span_ns()) + path.buffer_bytes
+        return 1 << int(np.clip(np.ceil(np.log2(16 * pipe / 500 + 4096)), 12, 20))
+
+    def _set_flow(self, f, flow, path, ring):
+        cls, params = controller(flow.cc)
+        quic = cls.view == "quic"
+        profile = QUIC if quic else PROFILES[flow.profile]
+        f.profile = profile
+        f.mask = ring - 1
+        f.seg = self.place(np.zeros(ring, SEGMENT).view(np.recarray))
+        for name in _RINGS:
+            setattr(f, name, self.place(np.zeros(ring, np.int64)))
+        f.mss = 1252 if quic else 1448
+        f.wire_bytes = 1294 if quic else 1514
+        f.has_on_ack = int(hasattr(cls, "on_ack"))
+        self._set_controller(f, cls, params | ({} if quic else {"hz": flow.hz}))
+        f.rwnd = min(flow.rwnd_bytes // f.mss, ring // 4)
+        f.start_ns = FIRST_NS + flow.start_ns
+        f.stop_ns = FIRST_NS + flow.stop_ns if flow.stop_ns is not None else NEVER
+        f.hz = flow.hz
+        f.fwd_ns = path.rtt_ns - path.reverse_ns if flow.rtt_ns is None else flow.rtt_ns - path.reverse_ns
+        f.rev_ns = path.reverse_ns
+        f.ack_every = flow.ack_every
+        f.delack_ns = flow.ack_delay_ns
+        f.ack_slot_ns = flow.ack_slot_ns
+        f.reorder = int(path.reorders)
+        f.dup_thresh = 3
+        f.delivered = 1
+        f.app_segments = flow.app_segments(f.mss, UNLIMITED)
+        f.app_at = f.start_ns
+        for timer in ("pace_at", "rto_at", "delack_at", "push_at", "probe_at", "reo_at"):
+            setattr(f, timer, NEVER)
+        f.undo_marker = f.d1 = f.d2 = f.d3 = -1
+        f.min_rtt = schema.U32_MAX
+        f.reordering = 3
+        f.q_late_ns = flow.push_late_ns
+
+    def _set_controller(self, f, cls, params):
+        """Give the flow its controller: a function pointer and its record, or an object and the fields it shares."""
+        f.paced = int(cls.sets_pacing_rate)
+        f.pace_overhead = cls.pacing_overhead_bytes
+        if self.compiled:
+            from cctrace.engine.compile import compiled
+
+            code = compiled(cls)
+            state = code.new_state(**params)
+            self._kept.append(code)
+            f.cc = code.address
+            offsets = {name: offset // 8 for name, (_, offset, *_) in code.state_dtype.fields.items()}
+            f.q_ssthresh_slot = offsets.get("ssthresh", 0)
+        else:
+            instance = cls(**params)
+            shared = bridge.shared_fields(cls)
+            state = np.array([int(getattr(instance, name)) for name in shared], np.int64)
+            key = len(bridge.OBJECTS)
+            bridge.OBJECTS[key] = instance
+            self._kept.append(key)
+            f.cc = key
+            f.q_ssthresh_slot = shared.index("ssthresh") if "ssthresh" in shared else 0
+        f.state = self.place(state)
