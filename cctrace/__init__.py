@@ -10,12 +10,16 @@ __version__ = "0.1.0.dev0"
 # Public name: the module that defines it, or that it is.
 _PUBLIC = {
     "Capture": "cctrace.flows.capture",
+    "Flow": "cctrace.engine.sim.flow",
+    "Jitter": "cctrace.engine.path",
+    "Path": "cctrace.engine.path",
     "controller": "cctrace.cc",
     "datasets": "cctrace.datasets",
     "plot_flow": "cctrace.plot",
     "presets": "cctrace.presets",
     "read": "cctrace.flows.capture",
     "replay": "cctrace.engine.replay",
+    "simulate": "cctrace.engine.simulate",
     "units": "cctrace.units",
 }
 __all__ = ["__version__", *_PUBLIC]

@@ -261,7 +261,7 @@ class Path:
         if self.policer is not None:
             bucket = parse_size_bytes(self.policer[1])
             rate = parse_rate_bps(self.policer[0]) / 8
-            given |= {"police": 1, "token_rate_Bps": rate, "shape_bucket": bucket, "tokens": float(bucket)}
+            given |= {"police": 1, "token_rate_Bps": rate, "police_bucket": bucket, "tokens": float(bucket)}
         return given
 
 

@@ -1,127 +1,28 @@
 """Closed loop: controllers drive simulated senders over a modelled path.
 
-`simulate` sets up the memory (`sim.world`), runs the event loop (`sim.loop`, compiled by `sim.build`) in two pieces, the
-first third and the rest, and turns the counters into results. A simulation says what *would have happened* on this
-path; `replay` says what a controller would have *decided* on recorded ACKs.
+`simulate` sets up the memory (`sim.world`), runs the event loop (`sim.loop`, compiled by `sim.build`) from one instant
+of interest to the next, and turns the counters into results (`sim.result`). A simulation says what *would have
+happened* on this path; `replay` says what a controller would have *decided* on recorded ACKs.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from cctrace.engine.path import Path
-from cctrace.engine.sim.layout import QUIC
-from cctrace.engine.sim.world import FIRST_NS, PROFILES, World
+from cctrace.engine.sim.check import check_books
+from cctrace.engine.sim.flow import Flow
+from cctrace.engine.sim.layout import QUIC, TRACE_WIDTH
+from cctrace.engine.sim.result import Recorder, Simulation, counters, link_figures, table
+from cctrace.engine.sim.view import CWND, PACING, Q_PACING
+from cctrace.engine.sim.world import FIRST_NS, World
 from cctrace.errors import ArgumentError
-from cctrace.units import parse_size_bytes, parse_time_ns
+from cctrace.units import parse_time_ns
 
-_COUNTERS = ("n_sent", "n_retx", "goodput_segs", "rtt_sum_us", "rtt_count", "qdelay_sum_ns", "qdelay_count")
-
-
-@dataclass(frozen=True)
-class Flow:
-    """One sender of a simulation.
-
-    Parameters
-    ----------
-    cc : str or class
-        Controller, ``"bbr2022"``, ``"obbr:mu=0.5"`` or a class of your own.
-    start, stop : str
-        When it starts and stops, from the beginning of the simulation.
-    rtt : str, optional
-        Base RTT of this flow, if it is not the path's.
-    bytes : str, optional
-        Size of the transfer; unlimited if not given.
-    ack_every : int
-        Segments per ACK (1: each; 2: delayed ACKs).
-    ack_slot : str, optional
-        ACKs leave in batches at the ends of such slots (aggregation).
-    rwnd : str
-        Receive window.
-    profile : {"linux", "reference"}
-        The stack around a Linux controller; QUIC controllers have their own.
-    hz : int
-        Ticks per second of the sender's kernel.
-    """
-
-    cc: object
-    start: str = "0s"
-    stop: str | None = None
-    rtt: str | None = None
-    bytes: str | None = None
-    ack_every: int = 1
-    ack_slot: str | None = None
-    rwnd: str = "64MB"
-    profile: str = "linux"
-    hz: int = 1000
-    push_late: str = "0ms"
-
-    def __post_init__(self):
-        if self.profile not in PROFILES:
-            raise ArgumentError(f"profile={self.profile!r}: use {' or '.join(PROFILES)}")
-        if not isinstance(self.ack_every, int) or self.ack_every < 1:
-            raise ArgumentError(f"ack_every={self.ack_every!r} must be a positive integer")
-
-    @property
-    def start_ns(self):
-        """Start, ns."""
-        return parse_time_ns(self.start)
-
-    @property
-    def stop_ns(self):
-        """Stop, ns, or None."""
-        return None if self.stop is None else parse_time_ns(self.stop)
-
-    @property
-    def rtt_ns(self):
-        """Base RTT, ns, or None for the path's."""
-        return None if self.rtt is None else parse_time_ns(self.rtt)
-
-    @property
-    def rwnd_bytes(self):
-        """Receive window, bytes."""
-        return parse_size_bytes(self.rwnd)
-
-    @property
-    def ack_delay_ns(self):
-        """How long the receiver holds a lone ACK back, ns."""
-        return 40_000_000
-
-    @property
-    def ack_slot_ns(self):
-        """Aggregation slot, ns, 0 for none."""
-        return 0 if self.ack_slot is None else parse_time_ns(self.ack_slot)
-
-    @property
-    def push_late_ns(self):
-        """How late a QUIC push timer may fire, ns."""
-        return parse_time_ns(self.push_late)
-
-    def app_segments(self, mss, unlimited):
-        """Return the size of the transfer in segments."""
-        return unlimited if self.bytes is None else -(-parse_size_bytes(self.bytes) // mss)
+MODES = ("compiled", "interpreted", "debug")
 
 
-@dataclass
-class Simulation:
-    """The result of `simulate`.
-
-    Attributes
-    ----------
-    flows : DataFrame
-        One row per flow: cc, goodput_bps, retransmit_ratio, rtt_mean_us, queue_delay_mean_us, ... and the same for the
-        last two thirds of the run as ``tail_*``.
-    path : Path
-    duration_s : float
-    """
-
-    flows: pd.DataFrame
-    path: Path
-    duration_s: float
-
-
-def simulate(path, flows, duration="60s", seed=1, *, compiled=True, **common):
+def simulate(path, flows, duration="60s", seed=1, *, mode="compiled", sample=None, trace=False, **common):
     """Run controllers over a path.
 
     Parameters
@@ -130,8 +31,14 @@ def simulate(path, flows, duration="60s", seed=1, *, compiled=True, **common):
     flows : str, class, Flow or sequence of these
     duration : str
     seed : int
-    compiled : bool
-        False runs the same code interpreted (for debugging; about a thousand times slower).
+        The same seed gives the same numbers, whatever the mode.
+    mode : "compiled", "interpreted" or "debug"
+        Interpreted obeys breakpoints and is about a thousand times slower; debug also checks after every event that
+        what was sent is delivered, lost or in flight.
+    sample : str, optional
+        Period at which to note the queue and the flows' windows: ``"10ms"``.
+    trace : bool
+        Keep every call into the controllers, for `Simulation.flow`; takes some 500 bytes per ACK.
     **common
         Fields of `Flow` that hold for all flows, for example ``ack_every=2``.
 
@@ -143,56 +50,118 @@ def simulate(path, flows, duration="60s", seed=1, *, compiled=True, **common):
     ------
     ArgumentError
         For a wrong quantity, an unknown controller or parameter.
+
+    Examples
+    --------
+    >>> from cctrace.engine.path import Path
+    >>> path = Path(rate="1Mbit", rtt="40ms", buffer="2bdp")
+    >>> one = simulate(path, "reno", duration="1s", mode="interpreted")
+    >>> one.flows.cc[0], bool(one.flows.goodput_bps[0] < 1e6)
+    ('reno', True)
     """
     duration_ns = parse_time_ns(duration)
-    if duration_ns <= 0:
-        raise ArgumentError(f"duration={duration!r} must be positive")
+    sample_ns = 0 if sample is None else parse_time_ns(sample)
+    if duration_ns <= 0 or (sample is not None and sample_ns <= 0):
+        raise ArgumentError(f"duration={duration!r} and sample={sample!r} must be positive")
+    if mode not in MODES:
+        raise ArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}")
     flows = [flows] if isinstance(flows, str | Flow | type) else list(flows)
+    if not flows:
+        raise ArgumentError("flows is empty; give at least one controller")
     flows = [replace(f, **common) if isinstance(f, Flow) else Flow(f, **common) for f in flows]
-    world = World(path, flows, seed, compiled)
+    world = World(path, flows, seed, mode == "compiled")
     try:
-        tail_ns = FIRST_NS + duration_ns // 3
-        run = _runner(compiled)
-        run(world.worlds, tail_ns)
-        first = _counters(world)
-        run(world.worlds, FIRST_NS + duration_ns)
-        whole = _counters(world)
-        table = pd.DataFrame(
-            [_row(flow, f, k, first, whole, duration_ns) for k, (flow, f) in enumerate(zip(flows, world.flows))]
+        run = _Run(world, mode, trace)
+        tail_ns = duration_ns // 3
+        samples = []
+        for at in _stops(duration_ns, tail_ns, sample_ns):
+            run.to(FIRST_NS + at)
+            if at == tail_ns:
+                first = counters(world)
+            if sample_ns and at % sample_ns == 0:
+                samples.append(_sample(world, at))
+        whole = counters(world)
+        return Simulation(
+            table(flows, world, first, whole, duration_ns),
+            link_figures(world, whole, path, duration_ns),
+            pd.concat(samples, ignore_index=True) if samples else None,
+            path,
+            duration_ns / 1e9,
+            [recorder.view() for recorder in run.recorders],
         )
     finally:
         world.close()
-    return Simulation(table, path, duration_ns / 1e9)
 
 
-def _runner(compiled):
-    if compiled:
-        from cctrace.engine.sim.build import compiled_run
+class _Run:
+    """The event loop in one of its modes, and the traces it fills."""
 
-        return compiled_run()
-    from cctrace.engine.sim.loop import run
+    def __init__(self, world, mode, trace):
+        self.world = world
+        self.recorders = []
+        if mode == "compiled":
+            from cctrace.engine.sim.build import compiled_run
 
-    return lambda worlds, until: run(worlds[0], until)
+            compiled = compiled_run()
+            self.advance = lambda until: compiled(world.worlds, until)
+        else:
+            from cctrace.engine.sim.loop import run
+
+            check = check_books if mode == "debug" else None
+            self.advance = lambda until: run(world.record, until, check)
+        if trace:
+            self.recorders = [Recorder("quic" if f.profile == QUIC else "linux") for f in world.flows]
+            self.empty()
+
+    def to(self, until):
+        """Advance to `until`, emptying traces on the way."""
+        while self.advance(until) < until:
+            self.empty()
+        if self.recorders:
+            self.empty()
+
+    def empty(self):
+        """Take the rows out of the traces, and make room for what one event can add."""
+        from cctrace.engine.sim.loop import trace_room
+
+        for recorder, f in zip(self.recorders, self.world.flows, strict=True):
+            if f.trace_size > 0:
+                recorder.take(self.world.array(f.trace_buffer)[: f.trace_rows * TRACE_WIDTH].reshape(-1, TRACE_WIDTH))
+                f.trace_rows = 0
+            wanted = max(4096, 2 * trace_room(f))
+            if wanted > f.trace_size:
+                f.trace_buffer = self.world.place(np.zeros(wanted * TRACE_WIDTH, np.int64))
+                f.trace_size = wanted
 
 
-def _counters(world):
-    return {name: world.flows[name].copy() for name in _COUNTERS}
+def _stops(duration_ns, tail_ns, sample_ns):
+    stops = {tail_ns, duration_ns}
+    if sample_ns:
+        stops.update(range(0, duration_ns + 1, sample_ns))
+    return sorted(stops)
 
 
-def _row(flow, f, k, first, whole, duration_ns):
-    row = {"cc": flow.cc if isinstance(flow.cc, str) else flow.cc.__name__, "profile": f.profile}
-    tail = {name: whole[name][k] - first[name][k] for name in _COUNTERS}
-    for prefix, counted, span in (
-        ("", {name: whole[name][k] for name in _COUNTERS}, duration_ns),
-        ("tail_", tail, duration_ns - duration_ns // 3),
-    ):
-        row[prefix + "goodput_bps"] = counted["goodput_segs"] * int(f.mss) * 8e9 / span
-        row[prefix + "retransmit_ratio"] = _ratio(counted["n_retx"], counted["n_sent"])
-        row[prefix + "rtt_mean_us"] = _ratio(counted["rtt_sum_us"], counted["rtt_count"])
-        row[prefix + "queue_delay_mean_us"] = _ratio(counted["qdelay_sum_ns"], counted["qdelay_count"]) / 1e3
-    row["profile"] = "quic" if f.profile == QUIC else flow.profile
-    return row | {name: int(getattr(f, name)) for name in ("n_sent", "n_retx", "n_rto", "n_undo")}
-
-
-def _ratio(a, b):
-    return float(a) / float(b) if b else np.nan
+def _sample(world, at_ns):
+    """Return one row per flow: what holds at this instant."""
+    f, w = world.flows, world.record
+    quic = f.profile == QUIC
+    flight = np.where(quic, f.q_in_flight // f.mss, f.nxt - f.una - f.sacked_out - f.lost_out + f.retrans_out)
+    cwnd = np.array([world.array(address)[CWND] for address in f.state])  # in bytes for a QUIC controller
+    rate = [
+        world.array(address)[Q_PACING if of_quic else PACING] for address, of_quic in zip(f.state, quic, strict=True)
+    ]
+    return pd.DataFrame(
+        {
+            "time_s": at_ns / 1e9,
+            "flow": np.arange(len(f)),
+            "queue_delay_us": max(int(w.free_at) - FIRST_NS - at_ns, 0) / 1e3,
+            "cwnd_segments": np.where(quic, cwnd // f.mss, cwnd),
+            "pacing_rate_Bps": rate,
+            "in_flight_segments": flight,
+            "delivered_segments": f.goodput_segs,
+            "srtt_us": np.where(quic, f.q_avg_rtt * 1000, f.srtt // 8),
+            "rtt_sum_us": f.rtt_sum_us,
+            "sent_segments": f.n_sent,
+            "retransmitted_segments": f.n_retx,
+        }
+    )

@@ -9,29 +9,28 @@ import numpy as np
 # fmt: off
 _FLOW = (
     # where its arrays are, and the size of its rings less one
-    "seg", "tx_seg", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "state", "cc", "mask",
+    "seg", "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo",
+    "ack_dup", "state", "cc", "mask", "rtt_tally", "queue_tally", "trace_buffer",
+    "trace_rows", "trace_size",
     # what the flow is
     "profile", "mss", "wire_bytes", "pace_overhead", "has_on_ack", "paced", "rwnd", "start_ns", "stop_ns", "hz",
-    "fwd_ns", "rev_ns", "ack_every", "delack_ns", "ack_slot_ns", "reorder", "dup_thresh",
-    # application: kind 0 bulk, 1 fixed size, 2 chunks on a timer, 3 on-off, 4 request-response
-    "app_kind", "app_segments", "app_period_ns", "app_on_ns", "app_end", "app_at", "app_on_until", "app_wait",
+    "fwd_ns", "rev_ns", "ack_every", "delack_ns", "ack_slot_ns", "reorder",
+    # application (app.py)
+    "app_kind", "app_segments", "app_period_ns", "app_on_ns", "app_end", "app_at", "app_stage",
     # sequence space and scoreboard, in segments
     "una", "nxt", "sacked_out", "lost_out", "retrans_out", "delivered", "delivered_ce", "lost", "high_seq",
     "ca_state", "undo_marker", "undo_proof", "prior_cwnd", "prior_ssthresh", "prr_delivered", "prr_out",
     "tx_next", "tx_head", "d1", "d2", "d3", "retrans_scan", "data_segs_out", "retransmits",
     # clocks
-    "delivered_mstamp", "first_tx_mstamp", "wstamp_ns", "lsndtime_us", "pace_at", "rto_at", "probe_at", "reo_at",
+    "delivered_mstamp", "first_tx_mstamp", "wstamp_ns", "lsndtime_us", "pace_at", "rto_at", "probe_at",
     "srtt", "mdev", "mdev_max", "rttvar", "rtt_seq", "rto_us", "backoff", "min_rtt", "min_rtt_stamp",
     "is_cwnd_limited", "max_packets_out", "max_packets_seq",
-    # RACK, TLP
-    "rack_mstamp", "rack_order", "rack_rtt", "rack_advanced", "reo_wnd_steps", "reo_wnd_persist", "reord_seen",
-    "reordering", "dsack_seen", "rack_last_delivered", "tlp_order", "tlp_high_seq", "tlp_retrans", "frto",
     # the rate sample of the ACK being processed
     "rs_prior_delivered", "rs_prior_mstamp", "rs_delivered", "rs_interval", "rs_rtt", "rs_losses", "rs_acked_sacked",
-    "rs_prior_in_flight", "rs_app_limited", "rs_retrans", "rs_ack_delayed", "rs_tx_in_flight", "rs_prior_lost",
-    "rs_lost", "rs_last_order", "rs_delivered_ce", "rs_prior_delivered_ce", "rs_tlp", "wait_tlp",
+    "rs_prior_in_flight", "rs_app_limited", "rs_retrans", "rs_tx_in_flight", "rs_prior_lost",
+    "rs_lost", "rs_last_order", "rs_delivered_ce", "rs_prior_delivered_ce",
     # receiver
-    "rcv_next", "log_next", "log_acked", "log_seen", "unacked_data", "delack_at", "rcv_nxt", "rcv_high", "rcv_ce",
+    "log_next", "log_seen", "unacked_data", "delack_at", "rcv_nxt", "rcv_high",
     "arr_head", "arr_tail", "last_arrival", "ack_head", "ack_tail", "last_ack",
     # jitter process
     "burst_id", "jitter_id", "jitter_ns",
@@ -45,41 +44,37 @@ _FLOW = (
     "smp_delivered", "smp_lost_pkts", "smp_now", "smp_rtt", "smp_srtt", "smp_min_rtt", "smp_in_flight",
     "smp_prior_inflight", "smp_total_acked", "smp_total_loss", "smp_loss",
     # counters
-    "next_ns", "n_sent", "n_retx", "n_rto", "n_undo", "n_tlp", "drops_queue", "drops_random", "n_marked", "goodput_segs",
+    "next_ns", "n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "n_marked", "goodput_segs",
     "rtt_sum_us", "rtt_count", "qdelay_sum_ns", "qdelay_count",
+)
+_SEGMENT = (
+    "marks", "order", "sent_ns", "tx_delivered", "tx_delivered_mstamp", "tx_first_mstamp", "tx_in_flight",
+    "tx_lost", "tx_app_limited", "tx_delivered_ce", "po_sent",
+)
+_WORLD = (
+    "flows", "n", "linux_view", "quic_view", "rng",  # addresses, and the number of flows
+    "q_ns", "q_bytes", "q_mask", "q_head", "q_tail", "buffer_bytes", "queue_bytes", "free_at", "busy_ns",
+    "steps_ns", "steps_Bps", "steps", "step",
+    "aqm", "aqm_target_ns", "aqm_interval_ns", "codel_first_above", "codel_drop_next", "codel_count",
+    "codel_last_count", "codel_dropping", "ecn_threshold", "police", "police_bucket", "police_at", "loss_state",
+    "jitter_kind", "jitter_per", "jitter_slot_ns", "jitter_table", "jitter_samples",
+)
+_WORLD_REALS = (
+    "tokens", "token_rate_Bps", "loss_p", "loss_r", "loss_h", "loss_k", "ack_loss", "jitter_rho", "jitter_a",
+    "jitter_b", "jitter_floor",
 )
 # fmt: on
 FLOW = np.dtype([(name, "i8") for name in _FLOW] + [("jitter_z", "f8")])
-SEGMENT = np.dtype(
-    [
-        (name, "i8")
-        for name in (
-            "marks", "order", "sent_ns", "tx_delivered", "tx_delivered_mstamp", "tx_first_mstamp", "tx_in_flight",
-            "tx_lost", "tx_app_limited", "tx_delivered_ce", "po_sent", "po_first_sent",
-        )
-    ]
-)  # fmt: skip
-WORLD = np.dtype(
-    [
-        (name, "i8")
-        for name in (
-            "flows", "n", "linux_view", "quic_view", "rng",  # addresses, and the number of flows
-            "q_ns", "q_bytes", "q_mask", "q_head", "q_tail", "buffer_bytes", "queue_bytes", "free_at", "busy_ns",
-            "steps_ns", "steps_Bps", "steps", "step",
-            "aqm", "aqm_target_ns", "aqm_interval_ns", "codel_first_above", "codel_drop_next", "codel_count",
-            "codel_last_count", "codel_dropping", "ecn_threshold", "shape_bucket", "shape_at", "police", "loss_state",
-            "jitter_kind", "jitter_per", "jitter_slot_ns", "jitter_table", "jitter_samples",
-        )
-    ]
-    + [(name, "f8") for name in (
-        "tokens", "token_rate_Bps", "loss_p", "loss_r", "loss_h", "loss_k", "ack_loss", "jitter_rho", "jitter_a",
-        "jitter_b", "jitter_floor",
-    )]
-)  # fmt: skip
+SEGMENT = np.dtype([(name, "i8") for name in _SEGMENT])
+WORLD = np.dtype([(name, "i8") for name in _WORLD] + [(name, "f8") for name in _WORLD_REALS])
 
 NEVER = 1 << 62
 NO_JITTER, NORMAL, GAMMA, LOGNORMAL, EMPIRICAL = range(5)
 PER_PACKET, PER_BURST, PER_SLOT = range(3)
 REFERENCE, LINUX, QUIC = 0, 1, 2  # profiles
+BULK, CHUNKS, ON_OFF, REQUESTS = range(4)  # applications
+CONNECTING, ESTABLISHED, RUNNING, STOPPED = range(4)  # their stages
+TRACE_WIDTH = 80  # words of a row of a trace
+TALLY_SIZE = 48 * 64  # words of a tally: 64 logarithmic steps per power of two
 # Marks of a segment
 SACKED, LOST, RETRANS, EVER_RETRANS, CE = 1, 2, 4, 8, 16

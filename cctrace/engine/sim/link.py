@@ -23,6 +23,7 @@ from cctrace.engine.sim.layout import (
     QUIC,
 )
 from cctrace.engine.sim.memory import reals, segments, words
+from cctrace.engine.sim.tally import count
 
 
 def service_end(w, start_ns, size):
@@ -56,7 +57,7 @@ def queue_now(w, now):
 
 
 def random_loss(w):
-    """Gilbert-Elliott loss: p to the bad state, r back, loss 1-h there and 1-k in the good one; Bernoulli with h = k."""
+    """Gilbert-Elliott loss: p to the bad state, r back, loss 1-h there, 1-k in the good one; Bernoulli with h = k."""
     if w.loss_p == 0.0 and w.loss_k == 1.0:
         return False
     if w.loss_p > 0.0:
@@ -135,8 +136,8 @@ def forward(w, f, order, now):
         return
     queued = queue_now(w, now)
     if w.police == 1:
-        w.tokens = min(float(w.shape_bucket), w.tokens + (now - w.shape_at) / 1e9 * w.token_rate_Bps)
-        w.shape_at = now
+        w.tokens = min(float(w.police_bucket), w.tokens + (now - w.police_at) / 1e9 * w.token_rate_Bps)
+        w.police_at = now
         if w.tokens < f.wire_bytes:
             f.drops_queue += 1
             return
@@ -160,6 +161,7 @@ def forward(w, f, order, now):
     w.queue_bytes += f.wire_bytes
     f.qdelay_sum_ns += start - now
     f.qdelay_count += 1
+    count(f.queue_tally, start - now)
     if w.ecn_threshold > 0 and queued >= w.ecn_threshold:
         segments(f.seg)[words(f.tx_seg)[order & f.mask] & f.mask].marks |= CE
         f.n_marked += 1

@@ -1,10 +1,12 @@
 """The event loop: always the flow whose next thing comes first; ACKs before timers at the same instant."""
 
-from cctrace.engine.sim.layout import NEVER, QUIC
-from cctrace.engine.sim.link import draw_jitter, receive, send_ack
+from cctrace.engine.sim.app import answered, application
+from cctrace.engine.sim.layout import NEVER, QUIC, REQUESTS, RUNNING
+from cctrace.engine.sim.link import receive, send_ack
 from cctrace.engine.sim.memory import flows, words
-from cctrace.engine.sim.quic import q_probe, q_process_ack, q_push, q_start
-from cctrace.engine.sim.sender import INIT, call, on_rto, process_ack, push, rtt_estimator
+from cctrace.engine.sim.output import push
+from cctrace.engine.sim.quic import q_probe, q_process_ack, q_push
+from cctrace.engine.sim.sender import on_rto, process_ack
 
 
 def next_time(f):
@@ -26,6 +28,8 @@ def step(w, f, now):
             q_process_ack(w, f, now)
         else:
             process_ack(w, f, now)
+        if f.app_kind == REQUESTS and f.app_at == f.stop_ns and f.app_stage == RUNNING and all_delivered(f):
+            answered(f, now)
     elif f.delack_at <= now:
         send_ack(w, f, now)
     elif f.pace_at <= now:
@@ -41,29 +45,21 @@ def step(w, f, now):
         q_push(w, f, now)
 
 
-def application(w, f, now):
-    """The flow's application wakes up: first to connect, then, a handshake later, to send."""
-    f.app_at = NEVER
-    f.app_end = f.app_segments
+def all_delivered(f):
+    """Whether everything the application has written was acknowledged."""
     if f.profile == QUIC:
-        q_start(w, f, now)
-    elif f.srtt == 0 and now == f.start_ns:  # the SYN finds the queue as it is
-        f.app_at = now + f.fwd_ns + f.rev_ns + max(w.free_at - now, 0) + draw_jitter(w, f, now)
-    else:
-        handshake_rtt = (now - f.start_ns) // 1000
-        f.min_rtt = handshake_rtt
-        f.min_rtt_stamp = now
-        rtt_estimator(f, handshake_rtt)
-        call(w, f, INIT, 0, now)
-        push(w, f, now)
+        return f.nxt == f.app_end and f.q_in_flight == 0 and f.resend_head == f.resend_tail
+    return f.una == f.app_end
 
 
-def run(w, until_ns):
-    """Advance the simulation to `until_ns`; returns the number of events."""
+def run(w, until_ns, check=None):
+    """Advance the simulation to `until_ns`; returns early, with the time, when a trace must be emptied.
+
+    `check` is called with world and flow after every event (interpreted only).
+    """
     table = flows(w.flows)
     for i in range(w.n):
         table[i].next_ns = next_time(table[i])
-    events = 0
     while True:
         first = 0
         now = table[0].next_ns
@@ -72,7 +68,16 @@ def run(w, until_ns):
                 now = table[i].next_ns
                 first = i
         if now > until_ns:
-            return events
-        step(w, table[first], now)
-        table[first].next_ns = next_time(table[first])
-        events += 1
+            return until_ns
+        f = table[first]
+        if f.trace_size > 0 and f.trace_rows + trace_room(f) > f.trace_size:
+            return now
+        step(w, f, now)
+        f.next_ns = next_time(f)
+        if check is not None:
+            check(w, f)
+
+
+def trace_room(f):
+    """Rows that one event can add to a trace: a timeout may mark all segments."""
+    return f.tx_next - f.tx_head + f.nxt - f.una + 64

@@ -1,4 +1,4 @@
-"""Where a simulation's arrays lie: records hold addresses, so that compiled functions pass two pointers instead of arrays.
+"""Where a simulation's arrays lie: records hold addresses, so that compiled functions pass two pointers, not arrays.
 
 Interpreted, an address is looked up among the arrays that `place` has seen; compiled, `build` turns it into a pointer.
 """

@@ -1,8 +1,8 @@
 """An nginx-like QUIC sender around a controller: millisecond clock, 3 ms push timer, RFC 9002 loss detection.
 
-It follows the stack that oBBR's authors changed: packets are numbered in sending order, what is lost is sent again as new
-packets behind a queue, an ACK never sends by itself (the push timer does), and pacing is a byte budget that the push timer
-refills. Record n of `seg` is packet n here; `tx_seg[n]` is the piece of data it carries, -1 for a probe.
+It follows the stack that oBBR's authors changed: packets are numbered in sending order, what is lost is sent again as
+new packets behind a queue, an ACK never sends by itself (the push timer does), and pacing is a byte budget that the
+push timer refills. Record n of `seg` is packet n here; `tx_seg[n]` is the piece of data it carries, -1 for a probe.
 """
 
 import numpy as np
@@ -12,7 +12,9 @@ from cctrace.engine.sim.chance import CC_STREAM, uniform
 from cctrace.engine.sim.layout import LOST, NEVER, SACKED
 from cctrace.engine.sim.link import forward
 from cctrace.engine.sim.memory import segments, words
-from cctrace.engine.sim.view import Q_APP_LIMITED, Q_CWND, Q_PACING, fill_quic_view
+from cctrace.engine.sim.stack import trace_call
+from cctrace.engine.sim.tally import count
+from cctrace.engine.sim.view import Q_APP_LIMITED, Q_CWND, Q_PACING, QUIC_COLUMNS, QUIC_SLOTS, fill_quic_view
 
 Q_INIT, Q_ON_ACK, Q_ON_LOST, Q_RESET, Q_RESTART = 0, 1, 9, 10, 11
 MAX_WINDOW = 10 * 1024 * 1024
@@ -28,6 +30,8 @@ MS = 1_000_000
 def q_call(w, f, event, arg, now):
     """Call the flow's controller."""
     fill_quic_view(w, f, arg, now)
+    if f.trace_size > 0:
+        trace_call(f, event, w.quic_view, QUIC_SLOTS, QUIC_COLUMNS)
     return call_cc(w, f, event)
 
 
@@ -48,7 +52,7 @@ def q_start(w, f, now):
 
 
 def pacing_rate(w, f):
-    """Bytes/s: the controller's own rate, or for a window-based one twice the window per RTT in slow start, then 1.2 times."""
+    """Bytes/s: the controller's own rate; a window-based one's is 2 windows per RTT in slow start, then 1.2."""
     if f.paced == 1:
         return max(words(f.state)[Q_PACING], 1)
     rate = f.q_window * 1000 // f.q_avg_rtt
@@ -58,7 +62,7 @@ def pacing_rate(w, f):
 
 
 def pacing_budget(w, f, now_ms):
-    """Bytes that may go now: what was left, plus the time since the last departure, at most 6 ms' worth or 10 packets."""
+    """Bytes that may go now: what was left and what time has added, at most 6 ms' worth or 10 packets."""
     rate = pacing_rate(w, f)
     burst = max(MAX_BURST_PACKETS * f.mss, 2 * PUSH_MS * rate // 1000)
     if f.q_last_sent == 0:
@@ -137,7 +141,6 @@ def q_send(w, f, piece, now):
     p.marks = 0
     p.sent_ns = now
     p.po_sent = f.q_send
-    p.po_first_sent = f.q_po_sent
     p.tx_first_mstamp = f.q_first_sent_ms
     p.tx_delivered_mstamp = f.q_delivered_ms
     p.tx_delivered = f.q_delivered
@@ -189,6 +192,7 @@ def rtt_sample(f, now_ms, latest):
     f.q_latest_rtt = latest
     f.rtt_sum_us += latest * 1000
     f.rtt_count += 1
+    count(f.rtt_tally, latest * 1000)
     if f.q_min_rtt < 0:
         f.q_min_rtt = latest
         f.q_avg_rtt = latest
@@ -201,7 +205,7 @@ def rtt_sample(f, now_ms, latest):
 
 
 def update_sample(w, f, p, now_ms):
-    """A packet was acknowledged: the one sent after the most deliveries makes the sample (and keeps it until a newer)."""
+    """A packet was acknowledged: the one sent after the most deliveries makes the sample, until a newer comes."""
     f.q_delivered += f.mss
     f.q_delivered_ms = now_ms
     if f.smp_initialized == 1 and p.tx_delivered <= f.smp_prior_delivered:
@@ -258,7 +262,7 @@ def skip_known(w, f):
 
 
 def q_detect_lost(w, f, acked_oldest_ms, acked_newest_ms, now):
-    """Packets behind the largest acknowledged by 3, or by 9/8 RTT, are lost [RFC9002] §6.1; persistent congestion §7.6."""
+    """Packets 3 behind the largest acknowledged, or older than 9/8 RTT, are lost [RFC9002] §6.1, §7.6."""
     now_ms = now // MS
     threshold = lost_threshold(f)
     count = 0

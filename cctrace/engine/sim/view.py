@@ -17,18 +17,19 @@ V_CWND_LIMITED = _at["is_cwnd_limited"]
 V_MAX_PACKETS_OUT, V_RS_DELIVERED, V_RS_INTERVAL = _at["max_packets_out"], _at["rs_delivered"], _at["rs_interval_us"]
 V_RS_PRIOR_DELIVERED, V_RS_RTT, V_RS_LOSSES = _at["rs_prior_delivered"], _at["rs_rtt_us"], _at["rs_losses"]
 V_RS_ACKED, V_RS_PRIOR_FLIGHT = _at["rs_acked_sacked"], _at["rs_prior_in_flight"]
-V_RS_APP, V_RS_RETRANS, V_RS_DELAYED = _at["rs_is_app_limited"], _at["rs_is_retrans"], _at["rs_is_ack_delayed"]
-V_RS_TLP, V_TLP_APP = _at["rs_is_acking_tlp_retrans"], _at["tlp_orig_data_app_limited"]
+V_RS_APP, V_RS_RETRANS = _at["rs_is_app_limited"], _at["rs_is_retrans"]
 V_RS_TX_FLIGHT, V_RS_LOST, V_RS_PRIOR_LOST = _at["rs_tx_in_flight"], _at["rs_lost"], _at["rs_prior_lost"]
 V_RS_CE, V_SKB_FLIGHT, V_SKB_LOST = _at["rs_delivered_ce"], _at["skb_tx_in_flight"], _at["skb_tx_lost"]
 V_SKB_DELIVERED, V_SKB_APP, V_SKB_MSTAMP = _at["skb_tx_delivered"], _at["skb_tx_app_limited"], _at["skb_tx_has_mstamp"]
 V_NOW, V_JIFFIES, V_CLOCK, V_WSTAMP = _at["now_us"], _at["jiffies"], _at["clock_ns"], _at["wstamp_ns"]
 V_LSNDTIME, V_PRIOR_CWND, V_RAND = _at["lsndtime"], _at["prior_cwnd_tp"], _at["rand0"]
 JIFFIES_EPOCH = 1_000_000
+LINUX_SLOTS, LINUX_COLUMNS = 5, len(_names)
 
 _q = {name: k for k, name in enumerate(schema.names(schema.QUIC_VIEW))}
 # The first slots of every QUIC controller's record ([cctrace.cc.base] QuicController), after the draw counter.
 Q_CWND, Q_PACING, Q_APP_LIMITED = 1, 2, 3
+QUIC_SLOTS, QUIC_COLUMNS = 3, len(_q)
 Q_NOW, Q_ARG, Q_SMP_NOW, Q_PRIOR_DELIVERED = _q["now_ms"], _q["arg"], _q["smp_now"], _q["smp_prior_delivered"]
 Q_INTERVAL, Q_DELIVERED, Q_ACKED = _q["smp_interval_ms"], _q["smp_delivered"], _q["smp_acked"]
 Q_IN_FLIGHT, Q_PRIOR_FLIGHT, Q_RTT = _q["smp_in_flight"], _q["smp_prior_inflight"], _q["smp_rtt_ms"]
@@ -47,7 +48,7 @@ def fill_linux_view(w, f, event, arg, now):
     v[V_ARG] = arg
     v[V_CA_STATE] = f.ca_state
     v[V_SND_UNA] = 1 + f.mss * f.una
-    v[V_ACK] = v[V_SND_UNA]
+    v[V_ACK] = v[V_SND_UNA] if f.una > 0 else 0
     v[V_SND_NXT] = 1 + f.mss * f.nxt
     v[V_PACKETS_OUT] = f.nxt - f.una
     v[V_SACKED_OUT] = f.sacked_out
@@ -73,8 +74,6 @@ def fill_linux_view(w, f, event, arg, now):
     v[V_RS_PRIOR_FLIGHT] = f.rs_prior_in_flight
     v[V_RS_APP] = f.rs_app_limited
     v[V_RS_RETRANS] = f.rs_retrans
-    v[V_RS_DELAYED] = f.rs_ack_delayed
-    v[V_RS_TLP] = f.rs_tlp
     v[V_RS_TX_FLIGHT] = f.rs_tx_in_flight
     v[V_RS_LOST] = f.rs_lost
     v[V_RS_PRIOR_LOST] = f.rs_prior_lost

@@ -5,12 +5,16 @@ import numpy as np
 from cctrace import schema
 from cctrace.cc import controller
 from cctrace.engine.sim import bridge, memory
-from cctrace.engine.sim.layout import FLOW, LINUX, NEVER, QUIC, REFERENCE, SEGMENT, WORLD
+from cctrace.engine.sim.flow import PROFILES
+from cctrace.engine.sim.layout import FLOW, NEVER, QUIC, SEGMENT, TALLY_SIZE, WORLD
+from cctrace.engine.sim.view import DRAWS
+from cctrace.units import parse_size_bytes, parse_time_ns
 
 FIRST_NS = 1_000_000_000  # when a simulation starts: the stacks' clocks do not start at zero
-UNLIMITED = 1 << 40
-PROFILES = {"reference": REFERENCE, "linux": LINUX}
-_RINGS = ("tx_seg", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log")
+_RINGS = (
+    "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo", "ack_dup",
+)  # fmt: skip
+_DELACK_NS = 40_000_000  # how long a receiver holds a lone ACK back [Linux61] TCP_DELACK_MIN
 
 
 class World:
@@ -40,6 +44,11 @@ class World:
         self._placed.append(address)
         return address
 
+    @staticmethod
+    def array(address):
+        """Return the int64 array at an address."""
+        return memory.words(address).view(np.int64)
+
     def close(self):
         """Forget the arrays."""
         memory.forget(self._placed)
@@ -58,7 +67,7 @@ class World:
         w.steps_Bps = self.place(rates / 8.0)
         w.steps = len(times)
         w.free_at = FIRST_NS
-        w.shape_at = FIRST_NS
+        w.police_at = FIRST_NS
         for name, value in path.world_fields().items():
             setattr(w, name, self.place(value) if isinstance(value, np.ndarray) else value)
 
@@ -82,26 +91,26 @@ class World:
         f.wire_bytes = 1294 if quic else 1514
         f.has_on_ack = int(hasattr(cls, "on_ack"))
         self._set_controller(f, cls, params | ({} if quic else {"hz": flow.hz}))
-        f.rwnd = min(flow.rwnd_bytes // f.mss, ring // 4)
+        f.rtt_tally = self.place(np.zeros(TALLY_SIZE, np.int64))
+        f.queue_tally = self.place(np.zeros(TALLY_SIZE, np.int64))
+        f.rwnd = min(parse_size_bytes(flow.rwnd) // f.mss, ring // 4)
         f.start_ns = FIRST_NS + flow.start_ns
         f.stop_ns = FIRST_NS + flow.stop_ns if flow.stop_ns is not None else NEVER
         f.hz = flow.hz
         f.fwd_ns = path.rtt_ns - path.reverse_ns if flow.rtt_ns is None else flow.rtt_ns - path.reverse_ns
         f.rev_ns = path.reverse_ns
         f.ack_every = flow.ack_every
-        f.delack_ns = flow.ack_delay_ns
+        f.delack_ns = _DELACK_NS
         f.ack_slot_ns = flow.ack_slot_ns
         f.reorder = int(path.reorders)
-        f.dup_thresh = 3
         f.delivered = 1
-        f.app_segments = flow.app_segments(f.mss, UNLIMITED)
+        f.app_kind, f.app_segments, f.app_period_ns, f.app_on_ns = flow.application(int(f.mss))
         f.app_at = f.start_ns
-        for timer in ("pace_at", "rto_at", "delack_at", "push_at", "probe_at", "reo_at"):
+        for timer in ("pace_at", "rto_at", "delack_at", "push_at", "probe_at"):
             setattr(f, timer, NEVER)
         f.undo_marker = f.d1 = f.d2 = f.d3 = -1
         f.min_rtt = schema.U32_MAX
-        f.reordering = 3
-        f.q_late_ns = flow.push_late_ns
+        f.q_late_ns = parse_time_ns(flow.push_late)
 
     def _set_controller(self, f, cls, params):
         """Give the flow its controller: a function pointer and its record, or an object and the fields it shares."""
@@ -126,3 +135,4 @@ class World:
             f.cc = key
             f.q_ssthresh_slot = shared.index("ssthresh") if "ssthresh" in shared else 0
         f.state = self.place(state)
+        state.view(np.int64)[DRAWS] = 1  # the first call finds fresh random numbers

@@ -1,0 +1,84 @@
+"""Applications: what they give the sender to send, and when."""
+
+from cctrace.engine.sim.layout import (
+    BULK,
+    CHUNKS,
+    CONNECTING,
+    ESTABLISHED,
+    LINUX,
+    NEVER,
+    ON_OFF,
+    QUIC,
+    REFERENCE,
+    RUNNING,
+    STOPPED,
+)
+from cctrace.engine.sim.link import draw_jitter
+from cctrace.engine.sim.memory import words
+from cctrace.engine.sim.output import push
+from cctrace.engine.sim.quic import q_start
+from cctrace.engine.sim.samples import rtt_estimator
+from cctrace.engine.sim.stack import INIT, call, in_flight
+from cctrace.engine.sim.view import APP_LIMITED, CWND
+
+UNLIMITED = 1 << 40
+
+
+def application(w, f, now):
+    """The flow's application wakes up."""
+    f.app_at = NEVER
+    if f.app_stage == CONNECTING:
+        connect(w, f, now)
+    elif f.app_stage == ESTABLISHED:
+        f.app_stage = RUNNING
+        handshake_rtt = (now - f.start_ns) // 1000
+        f.min_rtt = handshake_rtt
+        f.min_rtt_stamp = now
+        rtt_estimator(f, handshake_rtt)
+        call(w, f, INIT, 0, now)
+        offer(w, f, now)
+    elif now >= f.stop_ns:
+        f.app_end = min(f.app_end, f.nxt)
+        f.app_stage = STOPPED
+    else:
+        offer(w, f, now)
+
+
+def connect(w, f, now):
+    """The handshake; a QUIC stack of the golden vectors begins with it done, a TCP SYN finds the queue as it is."""
+    if f.profile == QUIC:
+        f.app_stage = RUNNING
+        q_start(w, f, now)
+        offer(w, f, now)
+    else:
+        f.app_stage = ESTABLISHED
+        f.app_at = now + f.fwd_ns + f.rev_ns + max(w.free_at - now, 0) + draw_jitter(w, f, now)
+
+
+def offer(w, f, now):
+    """The application writes, and says when it wakes up next."""
+    if f.profile == LINUX or (f.profile == REFERENCE and f.nxt > 0):  # the reference's first write marks nothing
+        check_app_limited(w, f)
+    if f.app_kind == ON_OFF:
+        on = f.app_end <= f.nxt
+        f.app_end = UNLIMITED if on else f.nxt
+        f.app_at = now + (f.app_on_ns if on else f.app_period_ns)
+    else:
+        f.app_end += f.app_segments
+        if f.app_kind == CHUNKS:
+            f.app_at = now + f.app_period_ns
+    if f.app_kind == BULK or f.app_at > f.stop_ns:
+        f.app_at = f.stop_ns
+    if f.profile != QUIC:
+        push(w, f, now)
+
+
+def answered(f, now):
+    """A response was acknowledged completely: the next request comes after the time to think."""
+    f.app_at = min(now + f.app_period_ns, f.stop_ns)
+
+
+def check_app_limited(w, f):
+    """tcp_rate_check_app_limited: the sender had nothing to send although window and recovery would have let it."""
+    if f.nxt >= f.app_end and in_flight(f) < words(f.state)[CWND] and f.lost_out <= f.retrans_out:
+        words(f.state)[APP_LIMITED] = max(f.delivered + in_flight(f), 1)

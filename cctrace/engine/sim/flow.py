@@ -1,0 +1,135 @@
+"""What one sender of a simulation is: controller, application, receiver, stack."""
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cctrace.cc import controller
+from cctrace.engine.sim.layout import BULK, CHUNKS, LINUX, ON_OFF, REFERENCE, REQUESTS
+from cctrace.errors import ArgumentError
+from cctrace.units import parse_size_bytes, parse_time_ns
+
+PROFILES = {"reference": REFERENCE, "linux": LINUX}
+# Application: its kind and what it must be given.
+_APPS = {
+    "bulk": (BULK, ()),
+    "chunks": (CHUNKS, ("size", "every")),
+    "onoff": (ON_OFF, ("on", "off")),
+    "requests": (REQUESTS, ("size", "think")),
+}
+UNLIMITED = 1 << 40  # segments
+
+
+class Application(NamedTuple):
+    """A parsed application: kind, segments it writes at a time, time between, time on."""
+
+    kind: int
+    segments: int
+    period_ns: int
+    on_ns: int
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One sender of a simulation.
+
+    Parameters
+    ----------
+    cc : str or class
+        Controller, ``"bbr2022"``, ``"obbr:mu=0.5"`` or a class of your own.
+    start, stop : str
+        When it starts and stops, from the beginning of the simulation.
+    rtt : str, optional
+        Base RTT of this flow, if it is not the path's.
+    app : str
+        ``"bulk"``, ``"bulk:size=1MB"``, ``"chunks:size=13kB,every=20ms"``, ``"onoff:on=1s,off=2s"`` or
+        ``"requests:size=100kB,think=1s"`` (the next request follows the complete answer by `think`).
+    ack_every : int
+        Segments per ACK (1: each; 2: delayed ACKs).
+    ack_slot : str, optional
+        ACKs leave in batches at the ends of such slots (aggregation).
+    rwnd : str
+        Receive window.
+    profile : {"linux", "reference"}
+        The stack around a Linux controller; QUIC controllers have their own.
+    hz : int
+        Ticks per second of the sender's kernel.
+    push_late : str
+        A QUIC push timer fires late by up to this much, at random; some keeps exactly timed flows from phase-locking.
+
+    Raises
+    ------
+    ArgumentError
+        If a value is not what it should be, or the controller unknown.
+    """
+
+    cc: object
+    start: str = "0s"
+    stop: str | None = None
+    rtt: str | None = None
+    app: str = "bulk"
+    ack_every: int = 1
+    ack_slot: str | None = None
+    rwnd: str = "64MB"
+    profile: str = "linux"
+    hz: int = 1000
+    push_late: str = "0ms"
+
+    def __post_init__(self):
+        controller(self.cc)
+        if self.profile not in PROFILES:
+            raise ArgumentError(f"profile={self.profile!r}: use {' or '.join(PROFILES)}")
+        if not isinstance(self.ack_every, int) or self.ack_every < 1:
+            raise ArgumentError(f"ack_every={self.ack_every!r} must be a positive integer")
+        if not isinstance(self.hz, int) or not 100 <= self.hz <= 1000:
+            raise ArgumentError(f"hz={self.hz!r} must be an integer from 100 to 1000")
+        if self.rtt is not None and self.rtt_ns <= 0:
+            raise ArgumentError(f"rtt={self.rtt!r} of a flow must be positive")
+        if self.stop is not None and self.stop_ns <= self.start_ns:
+            raise ArgumentError(f"stop={self.stop!r} must be later than start={self.start!r}")
+        if self.ack_slot is not None and self.ack_slot_ns <= 0:
+            raise ArgumentError(f"ack_slot={self.ack_slot!r} must be positive")
+        if parse_size_bytes(self.rwnd) < 2 * 1448:
+            raise ArgumentError(f"rwnd={self.rwnd!r} is less than two segments")
+        self.application(1448)
+
+    @property
+    def name(self):
+        """The controller as given, or the name of its class."""
+        return self.cc if isinstance(self.cc, str) else self.cc.__name__
+
+    @property
+    def start_ns(self):
+        """Start, ns."""
+        return parse_time_ns(self.start)
+
+    @property
+    def stop_ns(self):
+        """Stop, ns, or None."""
+        return None if self.stop is None else parse_time_ns(self.stop)
+
+    @property
+    def rtt_ns(self):
+        """Base RTT, ns, or None for the path's."""
+        return None if self.rtt is None else parse_time_ns(self.rtt)
+
+    @property
+    def ack_slot_ns(self):
+        """Aggregation slot, ns, 0 for none."""
+        return 0 if self.ack_slot is None else parse_time_ns(self.ack_slot)
+
+    def application(self, mss):
+        """Return the `Application` that `app` describes, in segments of `mss` bytes."""
+        kind, _, rest = self.app.partition(":")
+        given = dict(re.findall(r"(\w+)=([^,]+)", rest))
+        if kind not in _APPS:
+            raise ArgumentError(f"app={self.app!r}: use {', '.join(_APPS)}")
+        code, needed = _APPS[kind]
+        if set(given) != set(needed) and (kind, set(given)) != ("bulk", {"size"}):
+            raise ArgumentError(f"app={self.app!r}: {kind} takes {', '.join(needed) or 'nothing, or size'}")
+        size = -(-parse_size_bytes(given["size"]) // mss) if "size" in given else UNLIMITED
+        times = {name: parse_time_ns(given[name]) for name in ("every", "off", "think", "on") if name in given}
+        if size < 1 or any(t <= 0 for t in times.values()):
+            raise ArgumentError(f"app={self.app!r}: sizes and times must be positive")
+        period = times.get("every", times.get("off", times.get("think", 0)))
+        return Application(code, size, period, times.get("on", 0))

@@ -1,0 +1,112 @@
+"""What a simulated TCP sender sends and when: retransmissions, new data, bursts, pacing, the retransmission timer."""
+
+from cctrace.engine.sim.layout import EVER_RETRANS, LOST, NEVER, RETRANS
+from cctrace.engine.sim.link import forward
+from cctrace.engine.sim.memory import segments, words
+from cctrace.engine.sim.samples import rate_skb_sent
+from cctrace.engine.sim.stack import CWND_EVENT, CWR, RECOVERY, TX_START, call, in_flight, mstamp
+from cctrace.engine.sim.view import CWND, PACING
+
+
+def push(w, f, now):
+    """Retransmissions first (tcp_xmit_retransmit_queue), then new data (tcp_write_xmit)."""
+    while f.lost_out > f.retrans_out and in_flight(f) < words(f.state)[CWND]:
+        if must_wait(w, f, now):
+            return
+        index = next_lost(w, f)
+        if index < 0:
+            break
+        head = index == f.una
+        prior = f.wstamp_ns
+        transmit(w, f, index, now)
+        update_pacing(w, f, 1, prior, now)
+        if head:
+            rearm_rto(w, f, now)
+    sent = 0
+    while f.nxt < f.app_end and f.nxt - f.una < f.rwnd:
+        quota = words(f.state)[CWND] - in_flight(f)
+        if quota <= 0 or must_wait(w, f, now):
+            break
+        burst = min(min(tso_segments(w, f), quota), min(f.app_end - f.nxt, f.rwnd - (f.nxt - f.una)))
+        prior = f.wstamp_ns
+        f.burst_id += 1
+        for _ in range(burst):
+            transmit(w, f, f.nxt, now)
+        update_pacing(w, f, burst, prior, now)
+        sent += burst
+    if sent > 0:
+        f.is_cwnd_limited = 1 if in_flight(f) >= words(f.state)[CWND] else 0
+        if f.is_cwnd_limited == 1 and (f.nxt - f.una > f.max_packets_out or f.una >= f.max_packets_seq):
+            f.max_packets_out = f.nxt - f.una
+            f.max_packets_seq = f.nxt
+
+
+def next_lost(w, f):
+    """Return the first segment that is lost and not retransmitted, -1 if there is none."""
+    while f.retrans_scan < f.nxt:
+        marks = segments(f.seg)[f.retrans_scan & f.mask].marks
+        if marks & LOST and not marks & RETRANS:
+            return f.retrans_scan
+        f.retrans_scan += 1
+    return -1
+
+
+def transmit(w, f, index, now):
+    """__tcp_transmit_skb for one segment: stamps, rate-sample marks, pacing clock, then the path."""
+    f.wstamp_ns = max(f.wstamp_ns, now)
+    if in_flight(f) == 0:
+        call(w, f, CWND_EVENT, TX_START, now)
+    seg = segments(f.seg)[index & f.mask]
+    order = f.tx_next
+    f.tx_next += 1
+    words(f.tx_seg)[order & f.mask] = index
+    if index < f.nxt:
+        seg.marks |= RETRANS | EVER_RETRANS
+        f.retrans_out += 1
+        f.n_retx += 1
+    else:
+        seg.marks = 0
+    seg.order = order
+    seg.sent_ns = f.wstamp_ns
+    rate_skb_sent(w, f, seg, mstamp(f.wstamp_ns))
+    if index == f.nxt:
+        f.nxt += 1
+        if f.rto_at == NEVER:
+            rearm_rto(w, f, now)
+    seg.tx_in_flight = in_flight(f)
+    if f.ca_state == RECOVERY or f.ca_state == CWR:
+        f.prr_out += 1
+    f.lsndtime_us = mstamp(now)
+    f.data_segs_out += 1
+    f.n_sent += 1
+    forward(w, f, order, now)
+
+
+def update_pacing(w, f, segments, prior_wstamp, now):
+    """tcp_update_skb_after_send: advance the earliest departure time, with credit for time lost to timers."""
+    rate = words(f.state)[PACING]
+    if f.paced == 0 or rate <= 0 or f.data_segs_out < 10:
+        return
+    length = segments * (f.mss + f.pace_overhead) * 1_000_000_000 // rate
+    f.wstamp_ns += length - min(length // 2, f.wstamp_ns - prior_wstamp)
+
+
+def tso_segments(w, f):
+    """Segments of one burst: a millisecond at the pacing rate, at least two (one below 1.2 Mbit/s)."""
+    rate = words(f.state)[PACING]
+    if rate <= 0 or f.paced == 0:
+        return 1
+    return min(max(min(rate >> 10, 65536 - 1 - 320) // f.mss, 1 if rate < 150_000 else 2), 127)
+
+
+def must_wait(w, f, now):
+    """tcp_pacing_check: arm the pacing timer if the next departure is in the future."""
+    if f.paced == 0 or f.wstamp_ns <= now:
+        return False
+    f.pace_at = f.wstamp_ns
+    return True
+
+
+def rearm_rto(w, f, now):
+    """tcp_rearm_rto."""
+    f.rto_at = NEVER if f.nxt == f.una else now + min(f.rto_us << f.backoff, 120_000_000) * 1000

@@ -1,0 +1,139 @@
+"""What a simulation returns: counters turned into a table, percentiles, traces and time series."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from cctrace import schema
+from cctrace.engine.path import Path
+from cctrace.engine.sim.layout import QUIC, TALLY_SIZE
+from cctrace.engine.sim.view import LINUX_SLOTS, QUIC_SLOTS
+from cctrace.errors import ArgumentError
+from cctrace.flows.views import View
+
+_COUNTERS = (
+    "n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "n_marked", "goodput_segs", "rtt_sum_us",
+    "rtt_count", "qdelay_sum_ns", "qdelay_count",
+)  # fmt: skip
+_TALLIES = ("rtt_tally", "queue_tally")
+TALLY_VALUES = np.ldexp(1.0 + (np.arange(TALLY_SIZE) % 64 + 0.5) / 64, np.arange(TALLY_SIZE) // 64 - 1)
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """The result of `simulate`.
+
+    Attributes
+    ----------
+    flows : DataFrame
+        One row per flow: ``cc, profile, goodput_bps, retransmit_ratio, rtt_mean_us, rtt_p95_us, queue_delay_mean_us,
+        queue_delay_p95_us`` for the run, ``tail_*`` for its last two thirds, and counts: segments ``sent`` and
+        ``retransmitted``, ``timeouts``, ``undos``, ``dropped`` by the queue, ``lost`` at random, ``marked`` by ECN.
+    link : dict
+        ``jain`` (fairness of the goodputs), ``utilisation`` (share of the rate that left the bottleneck, 0 to 1),
+        ``queue_delay_mean_us``.
+    timeline : DataFrame or None
+        With ``sample=``: one row per instant and flow.
+    path : Path
+    duration_s : float
+    """
+
+    flows: pd.DataFrame
+    link: dict
+    timeline: pd.DataFrame | None
+    path: Path
+    duration_s: float
+    traces: list = field(default_factory=list, repr=False)
+
+    def flow(self, index=0):
+        """Return the trace of a flow (of a simulation with ``trace=True``), for `replay` and analysis."""
+        if not self.traces:
+            raise ArgumentError("this simulation kept no events; run simulate(..., trace=True)")
+        if not 0 <= index < len(self.traces):
+            raise ArgumentError(f"flow {index}: the simulation has {len(self.traces)}")
+        return self.traces[index]
+
+
+class Recorder:
+    """Collects the calls of one flow, in pieces, while the simulation runs."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.names = schema.names(schema.LINUX_VIEW if kind == "linux" else schema.QUIC_VIEW)
+        self.slots = LINUX_SLOTS if kind == "linux" else QUIC_SLOTS
+        self.pieces = []
+
+    def take(self, rows):
+        """Keep a copy of rows of the trace buffer."""
+        self.pieces.append(rows[:, : 1 + self.slots + len(self.names)].T.copy())
+
+    def view(self):
+        """Return what was collected as a `View`."""
+        rows = np.concatenate(self.pieces, axis=1)
+        columns = dict(zip(self.names, rows[1 + self.slots :], strict=True))
+        if self.kind == "linux":
+            carried = dict(zip(schema.LINUX_CARRIED.values(), rows[1:], strict=False))
+        else:
+            carried = {"app_limited": rows[3]}
+        return View(self.kind, rows[0], columns, carried)
+
+
+def counters(world):
+    """Return a copy of all counters: {name: array over flows}."""
+    taken = {name: world.flows[name].copy() for name in _COUNTERS}
+    return taken | {name: np.array([world.array(f[name]) for f in world.flows]) for name in _TALLIES}
+
+
+def table(flows, world, first, whole, duration_ns):
+    """Return the table `Simulation.flows` from the counters after the first third and at the end."""
+    rows = []
+    for k, flow in enumerate(flows):
+        f = world.flows[k]
+        row = {"cc": flow.name, "profile": "quic" if f.profile == QUIC else flow.profile}
+        mss = int(f.mss)
+        row |= _figures({n: c[k] for n, c in whole.items()}, mss, duration_ns)
+        tail = _figures({n: c[k] - first[n][k] for n, c in whole.items()}, mss, duration_ns - duration_ns // 3)
+        row |= {f"tail_{name}": value for name, value in tail.items()}
+        counts = ("n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "n_marked")
+        names = ("sent", "retransmitted", "timeouts", "undos", "dropped", "lost", "marked")
+        rows.append(row | {name: int(whole[c][k]) for name, c in zip(names, counts, strict=True)})
+    return pd.DataFrame(rows)
+
+
+def link_figures(world, whole, path, duration_ns):
+    """Return the dict `Simulation.link`."""
+    goodput = whole["goodput_segs"] * world.flows.mss
+    times, rates = path.rate_steps()
+    spans = np.diff(np.minimum(np.append(times, duration_ns), duration_ns))
+    capacity_bytes = float(np.dot(spans, rates)) / 8e9
+    passed = np.dot(whole["qdelay_count"], world.flows.wire_bytes)
+    return {
+        "jain": _ratio(float(goodput.sum()) ** 2, len(goodput) * float(np.square(goodput, dtype=float).sum())),
+        "utilisation": min(_ratio(float(passed), capacity_bytes), 1.0),
+        "queue_delay_mean_us": _ratio(whole["qdelay_sum_ns"].sum(), whole["qdelay_count"].sum()) / 1e3,
+    }
+
+
+def _figures(counted, mss, span_ns):
+    return {
+        "goodput_bps": counted["goodput_segs"] * mss * 8e9 / span_ns,
+        "retransmit_ratio": _ratio(counted["n_retx"], counted["n_sent"]),
+        "rtt_mean_us": _ratio(counted["rtt_sum_us"], counted["rtt_count"]),
+        "rtt_p95_us": _percentile(counted["rtt_tally"], 0.95),
+        "queue_delay_mean_us": _ratio(counted["qdelay_sum_ns"], counted["qdelay_count"]) / 1e3,
+        "queue_delay_p95_us": _percentile(counted["queue_tally"], 0.95) / 1e3,
+    }
+
+
+def _percentile(tally, share):
+    """Return the value below which `share` of a tally lies, to within half a step (0.8 %)."""
+    total = tally.sum()
+    if total == 0:
+        return np.nan
+    place = int(np.searchsorted(np.cumsum(tally), share * total))
+    return 0.0 if place == 0 else float(TALLY_VALUES[place])
+
+
+def _ratio(a, b):
+    return float(a) / float(b) if b else np.nan
