@@ -1,0 +1,97 @@
+"""The compiled pass and the naive definition agree on random conversations: reordering, losses, lost ACKs, pauses."""
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.conversation import EPOCH_NS, MSS, Conversation
+from tests.naive import sender as naive
+
+RTT_MS = 40.0
+APART_MS = 0.1  # more than what would make two packets one super-packet
+
+
+@st.composite
+def conversations(draw):
+    """A sender that never retransmits; a receiver that SACKs; packets are delayed, reordered and lost on the way."""
+    count = draw(st.integers(1, 25))
+    gaps = draw(st.lists(st.sampled_from([1, 2, 5, 300, 900]), min_size=count, max_size=count))
+    delays = draw(st.lists(st.integers(0, 40), min_size=count, max_size=count))
+    arrives = draw(st.lists(st.sampled_from([True, True, True, False]), min_size=count, max_size=count))
+    heard = draw(st.lists(st.sampled_from([True, True, True, False]), min_size=count, max_size=count))
+    sends, now = [], 1.0
+    for i in range(count):
+        now += gaps[i] * APART_MS
+        sends.append((now, i))
+    arrivals = sorted((at + RTT_MS + delays[i] * APART_MS + 0.037, i) for at, i in sends if arrives[i])
+    acks, have = [], set()
+    for n, (at, i) in enumerate(arrivals):
+        have.add(i)
+        edge = next(j for j in range(count + 1) if j not in have)
+        blocks = _blocks(have, edge, i)
+        if heard[n]:
+            acks.append((at + n * 1e-4, edge, blocks))
+    return sends, acks
+
+
+def _blocks(have, edge, latest):
+    """Up to three SACK blocks, the one with the latest arrival first (RFC 2018), as (first, last + 1) segment."""
+    runs, above = [], sorted(j for j in have if j > edge)
+    for j in above:
+        if runs and runs[-1][1] == j:
+            runs[-1][1] = j + 1
+        else:
+            runs.append([j, j + 1])
+    runs.sort(key=lambda run: not run[0] <= latest < run[1])
+    return [tuple(run) for run in runs[:3]]
+
+
+def seq(segment):
+    return 1 + segment * MSS
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(conversations())
+def test_counters_and_samples_equal_their_definition(conversation):
+    sends, acks = conversation
+    talk = Conversation(rtt_ms=RTT_MS)
+    for at, i in sends:
+        talk.data(at, seq(i))
+    for at, edge, blocks in acks:
+        talk.ack(at, seq(edge), [(seq(a), seq(b)) for a, b in blocks])
+    if not acks:
+        return
+    rows = talk.flow().events
+    got = rows.rows[rows.of("on_ack")]
+
+    def clock(ms, shift_ns):
+        return (round((ms + RTT_MS) * 1e6) + shift_ns) // 1000 + 1_000_000
+
+    want = naive.view(
+        [(clock(at, -3000), seq(i), seq(i + 1)) for at, i in sends],
+        [(clock(at, 3000), seq(edge), [(seq(a), seq(b)) for a, b in blocks]) for at, edge, blocks in acks],
+        clock(0, 3000),
+    )
+    by_time = {int(row["time_ns"]): row for row in got}
+    for (at, *_), row in zip(acks, want, strict=True):
+        found = by_time.get(EPOCH_NS + round((at + RTT_MS) * 1e6) + 3000)
+        if found is None:
+            continue  # nothing was outstanding: the kernel calls no controller
+        assert {name: int(found[name]) for name in row} == row
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(conversations())
+def test_the_scoreboard_is_always_possible(conversation):
+    """No counter goes below zero and no segment is counted as both arrived and lost."""
+    sends, acks = conversation
+    talk = Conversation(rtt_ms=RTT_MS)
+    for at, i in sends:
+        talk.data(at, seq(i))
+    for at, edge, blocks in acks:
+        talk.ack(at, seq(edge), [(seq(a), seq(b)) for a, b in blocks])
+    if not acks:
+        return
+    rows = talk.flow().events.rows
+    assert (rows["sacked_out"].astype(int) + rows["lost_out"] <= rows["packets_out"]).all()
+    assert (rows["retrans_out"] == 0).all()
+    assert (rows["delivered"] <= len(sends) + 1).all()
