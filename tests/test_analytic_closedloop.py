@@ -9,7 +9,7 @@ import pytest
 from benchmarks import predict
 from cctrace.analytic import closedloop
 from cctrace.analytic.closedloop import SENDERS, Path, collapse_probability
-from cctrace.analytic.distributions import TruncatedNormal
+from cctrace.analytic.distributions import Empirical, TruncatedNormal
 from cctrace.errors import ArgumentError
 
 SLOW = Path(40e6, TruncatedNormal(40_000, 10_000))
@@ -133,6 +133,16 @@ def test_buffer_shares_are_within_008_inside_every_stated_domain(capsys):
     errors = {line.split()[0]: float(line.split()[-1]) for line in out.splitlines() if "largest error" in line}
     assert set(errors) == {"Q_r", "Ware", "Mishra"}
     assert max(errors.values()) <= 0.08
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("draws", closedloop.DRAWS)
+@pytest.mark.parametrize("ordered", [True, False])
+def test_measured_delays_even_a_handful_give_a_probability(draws, ordered):
+    samples = np.random.default_rng(1).normal(40_000, 12_000, 300)
+    for delay in (Empirical(samples), Empirical(samples[:5]), Empirical([40_000.0])):
+        path = replace(SLOW, delay=delay, draws=draws, ordered=ordered)
+        assert 0 <= collapse_probability(path, BBR2016) <= 1
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------

@@ -97,13 +97,14 @@ def log_survival_of_minimum(log_cdf_delay, log_cdf_draw, draws, ordered=True):
     ordered : bool
         False: independent delays, F_d = F, and the result is n log(1 - F), the paper's.
     """
-    survives = np.log1p(-np.exp(np.minimum(log_cdf_delay, -1e-300)))
-    if not ordered:
-        return draws * survives
-    crossing = np.exp(log_cdf_delay) * -np.expm1(log_cdf_draw)
     with np.errstate(divide="ignore", invalid="ignore"):
+        survives = np.log1p(-np.exp(np.minimum(log_cdf_delay, 0.0)))
+        if not ordered:
+            return draws * survives
+        crossing = np.exp(log_cdf_delay) * -np.expm1(log_cdf_draw)
         hazard = np.clip(crossing * np.exp(-survives), 0, 1)
-        return survives + max(draws - 1, 0) * np.log1p(-hazard)
+        log_survival = survives + max(draws - 1, 0) * np.log1p(-hazard)
+    return np.where(np.isneginf(survives), -np.inf, log_survival)
 
 
 def gaussian_crossing(z, correlation):
