@@ -207,7 +207,7 @@ def _ordered_loop(path, sender, rate):
 def _reordering_loop(path, sender, rate):
     """As `_ordered_loop`, where any ACK releases the next packet: what varies is the number of arrivals."""
     mean = float(path.delay.mean())
-    sd = float(path.delay.ppf(0.5) - path.delay.ppf(special.ndtr(-1)))
+    sd = max(float(path.delay.ppf(0.5) - path.delay.ppf(special.ndtr(-1))), 1e-3)  # a constant delay is a narrow one
     noise, correlated = dependence.count_noise(rate, sd), 2 * sd
     # The send interval of a sample starts at the most recently sent packet that was ACKed: one with a low delay.
     shortest = float(path.delay.ppf(min(0.5, 1 / max(rate * correlated, 2))))
