@@ -41,7 +41,7 @@ def test_the_replayed_min_rtt_is_the_kernels(comparisons, name):
 @pytest.mark.parametrize("name", ["jitter_bbr_sd2ms", "single_bbr_1bdp"])
 def test_the_gain_cycle_inferred_from_the_sends_is_the_kernels(comparisons, name):
     comparison = comparisons[name]
-    assert comparison.share_within("pacing_gain", absolute=1e-6, slack_polls=1) >= 0.85
+    assert comparison.share_within("pacing_gain", absolute=1e-6, slack_polls=1) >= 0.95
     assert comparison.locked >= 0.8
 
 
@@ -55,18 +55,20 @@ def test_without_the_inferred_phase_the_gain_cycle_is_out_of_step(flows, compari
 
 def test_phases_are_found_in_sends_that_a_known_phase_made(flows):
     # The sends are replaced by those of a sender paced exactly as the replay with phase 4 says.
+    from cctrace.engine.pacing import Pacer
     from cctrace.engine.player import Player
 
     flow = flows["jitter_bbr_sd2ms"]
     view = flow.view("linux", hz=flow.hz)
     player = Player(view, "bbr2022", record=["pacing_rate"], hz=flow.hz)
-    row = player.run(stop_at_draw=True)
+    pacer = Pacer(player, flow.sends)
+    row = pacer.run(stop_at_draw=True)
     player.set_draw(row, phase.raw_draw(4, 7))
-    stop = player.run(player.row + 8000)
+    stop = pacer.run(player.row + 8000)
     time_us = view.columns["now_us"][row:stop].astype(np.float64)
     edges = np.arange(time_us[0], time_us[-1], 300.0)
     sent = np.cumsum(phase.paced_bytes(time_us, player.recorded["pacing_rate"][row:stop], edges))
-    again = Player(view, "bbr2022", record=["pacing_rate"], hz=flow.hz)
+    again = Pacer(Player(view, "bbr2022", record=["pacing_rate"], hz=flow.hz), flow.sends)
     found = phase.follow(again, phase.Sends(edges[1:], sent), 7)
     assert found[0].choice == 4
     assert found[0].misfit < found[0].runner_up / 2
@@ -96,3 +98,29 @@ def test_every_kind_of_controller_replays_over_a_recording(flows):
         decisions = replay(flow, name).decisions
         assert len(decisions)
         assert decisions["time_ns"].is_monotonic_increasing
+
+
+def test_pacing_holds_the_next_segment_back_by_its_predecessors_length():
+    import pandas as pd
+
+    from cctrace import schema
+    from cctrace.engine.pacing import FREE_SEGMENTS, Pacer
+    from cctrace.engine.player import Player
+    from cctrace.flows.views import View
+
+    rate, length = 1_000_000, 1448  # 1448 us a segment
+    sent_ns = np.arange(20) * 1_448_000 + 1_000_000_000
+    calls_ns = sent_ns + 448_000
+    columns = {name: np.zeros(20, np.int64) for name in schema.names(schema.LINUX_VIEW)}
+    columns |= {"now_us": calls_ns // 1000, "clock_ns": calls_ns}
+    view = View("linux", np.full(20, 1), columns, time_ns=calls_ns)
+
+    class Constant(Player):
+        def field(self, name):
+            return {"pacing_rate": rate, "min_rtt_us": 40_000}[name]
+
+    Pacer(Constant(view, "bbr2022"), pd.DataFrame({"time_ns": sent_ns, "payload": length})).run()
+    held_us = (view.columns["wstamp_ns"] - calls_ns) // 1000
+    assert held_us[: FREE_SEGMENTS - 1].tolist() == [0] * (FREE_SEGMENTS - 1)
+    # Each left 724 us after it could have, half of what pacing asks for: that much is credited to the next.
+    assert held_us[FREE_SEGMENTS:].tolist() == [1448 - 724 - 448] * (20 - FREE_SEGMENTS)

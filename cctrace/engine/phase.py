@@ -48,13 +48,13 @@ class Sends(NamedTuple):
         return np.diff(np.where(index > 0, self.total[np.maximum(index, 1) - 1], 0.0))
 
 
-def follow(player, sends, choices):
-    """Run a `Player` to the end of its view, choosing every first draw of a call among `choices` by the sends.
+def follow(pacer, sends, choices):
+    """Run a replay to the end of its view, choosing every first draw of a call among `choices` by the sends.
 
     Parameters
     ----------
-    player : Player
-        Records at least ``pacing_rate`` and has the field ``min_rtt_us``.
+    pacer : Pacer
+        Its player records at least ``pacing_rate``.
     sends : Sends
     choices : int
         Number of values the draw can take, equally likely.
@@ -64,22 +64,23 @@ def follow(player, sends, choices):
     list of Phase
     """
     chosen = []
+    player = pacer.player
     time_us = player.view.columns["now_us"]
-    while (row := player.run(stop_at_draw=True)) < len(player.view):
-        before = player.save()
-        span = CYCLES * CYCLE_PHASES * player.state["min_rtt_us"]
+    while (row := pacer.run(stop_at_draw=True)) < len(player.view):
+        before = pacer.save()
+        span = CYCLES * CYCLE_PHASES * player.field("min_rtt_us")
         end_us = time_us[row] + min(max(span, MIN_SPAN_US), MAX_SPAN_US)
         stop = max(int(np.searchsorted(time_us, end_us)), row + 1)
-        edges = _edges(time_us[row], end_us, player.state["min_rtt_us"])
+        edges = _edges(time_us[row], end_us, player.field("min_rtt_us"))
         misfits = []
         for choice in range(choices):
             player.set_draw(row, raw_draw(choice, choices))
-            player.run(stop)
+            pacer.run(stop)
             misfits.append(_misfit(time_us[row:stop], player.recorded["pacing_rate"][row:stop], sends, edges))
-            player.restore(before)
+            pacer.restore(before)
         order = np.argsort(misfits, kind="stable")
         player.set_draw(row, raw_draw(int(order[0]), choices))
-        player.run(row + 1)
+        pacer.run(row + 1)
         chosen.append(Phase(row, int(order[0]), float(misfits[order[0]]), float(misfits[order[1]])))
     return chosen
 

@@ -98,6 +98,10 @@ class Player:
         self.row, state = saved
         self._machine.restore(state)
 
+    def field(self, name):
+        """Return the current value of one field that is no array."""
+        return self._machine.field(name)
+
     @property
     def recorded(self):
         """What was asked for, after each call made so far: {name: array of shape (n,)}."""
@@ -154,6 +158,10 @@ class CompiledMachine:
         """Take a copy of a saved state."""
         self.records[:] = state
 
+    def field(self, name):
+        """Return the value of a field."""
+        return self.records[name][0].item()
+
     def state(self):
         """Return {field: value}."""
         return {
@@ -194,6 +202,10 @@ class InterpretedMachine:
     def restore(self, state):
         """Take a copy of a saved state."""
         vars(self.controller).update(copy.deepcopy(state))
+
+    def field(self, name):
+        """Return the value of a field."""
+        return getattr(self.controller, name)
 
     def state(self):
         """Return {field: value}."""

@@ -16,6 +16,7 @@ from cctrace.cc.base import checked_params
 from cctrace.engine import phase
 from cctrace.engine.fields import fields_of
 from cctrace.engine.model import model_fields
+from cctrace.engine.pacing import Pacer
 from cctrace.engine.player import Player
 from cctrace.errors import ArgumentError
 
@@ -137,7 +138,7 @@ def _replay(source, cls, mode, record, params):
     extra = [name for name in model_fields(cls) if name not in names] if logged else []
     player = Player(view, cls, mode=mode, record=names + extra, **params)
     if cls.phase_choices and hasattr(source, "sends"):
-        phases = phase.follow(player, phase.Sends.of(source), cls.phase_choices)
+        phases = phase.follow(Pacer(player, source.sends), phase.Sends.of(source), cls.phase_choices)
     else:
         player.run()
         phases = []
