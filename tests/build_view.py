@@ -46,7 +46,7 @@ def flow_view(rows=2000, model=True, kernel=True):
             "time_ns": events["time_ns"],
             "snd_cwnd": 70,
             "bbr_bw_Bps": round(RATE_BPS / 8),
-            "bbr_min_rtt_us": np.where(time_s < 0.1, schema.U32_MAX, RTT_US),
+            "bbr_min_rtt_us": np.where(time_s < 0.1, 0, RTT_US),
             "bbr_pacing_gain": 320,
             "pacing_rate_Bps": round(RATE_BPS / 8),
         }

@@ -7,7 +7,7 @@ import pandas as pd
 
 from cctrace.engine.model import model_table
 from cctrace.plot.panels import Panel, Phases, Series
-from cctrace.schema import EVENT_CODES, U32_MAX
+from cctrace.schema import EVENT_CODES
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _rtt(view):
         Series("smoothed RTT", time_s, srtt, "bound", "steps"),
     ]
     series += _model_series(view, "min_rtt_us", "min_rtt estimate (replay)", "estimate", 1e3)
-    series += _kernel_series(view, "bbr_min_rtt_us", "min_rtt (kernel)", 1e3, missing=U32_MAX)
+    series += _kernel_series(view, "bbr_min_rtt_us", "min_rtt (kernel)", 1e3, missing=0)
     return Panel(
         "rtt",
         "Round-trip time",
@@ -209,7 +209,7 @@ def _rates(view):
     series = [Series("delivery-rate samples", view.seconds(acks), rate / scale, "observed", "points")]
     series += _model_series(view, "pacing_rate_Bps", "pacing rate (replay)", "pacing", scale / 8)
     series += _model_series(view, "bw_Bps", "bandwidth estimate (replay)", "estimate", scale / 8)
-    series += _kernel_series(view, "bbr_bw_Bps", "bandwidth (kernel)", scale / 8)
+    series += _kernel_series(view, "bbr_bw_Bps", "bandwidth (kernel)", scale / 8, missing=0)
     if view.model is None:
         series += _kernel_series(view, "pacing_rate_Bps", "pacing rate (kernel)", scale / 8, colour="pacing")
     return Panel(

@@ -181,7 +181,7 @@ def _compare(analysis, run):
 
 def _assumptions(quality):
     if quality["unexplained_retransmissions"]:
-        yield f"{quality['unexplained_retransmissions']} retransmissions that no rule of Linux TCP explains"
+        yield f"retransmissions that no rule of Linux TCP explains: {quality['unexplained_retransmissions']}"
     guessed = [name for name in quality["inferred"] if name != "hz"]
     if guessed:
         yield f"guessed, because the capture does not show it: {', '.join(guessed)}"
