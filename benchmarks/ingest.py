@@ -10,12 +10,14 @@ import argparse
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+import threading
 import time
 
 import numpy as np
 
-from cctrace.io import pcap
+from cctrace.io import pcap, read_file
 from cctrace.io.frames import Frames
 from cctrace.io.source import open_source
 
@@ -77,6 +79,15 @@ def drain(path):
             pass
 
 
+def read_both(path):
+    """Read a file twice at the same time."""
+    threads = [threading.Thread(target=read_file, args=(path,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("capture")
@@ -87,7 +98,7 @@ def main():
         big = os.path.join(folder, "big.pcap")
         packets = tile(args.capture, args.packets, big)
         print(f"{packets} packets, {os.path.getsize(big) / 1e9:.2f} GB, {os.cpu_count()} CPUs")
-        pcap.read(args.capture)  # compile, or load from the cache
+        read_file(args.capture)  # compile, or load from the cache
         compare(big, packets, args.dpkt_packets, folder)
 
 
@@ -98,22 +109,24 @@ def compare(big, packets, dpkt_packets, folder):
         return rate
 
     base = line("dpkt", timed(read_dpkt, big, dpkt_packets, repeat=1), min(dpkt_packets, packets))
-    line("cctrace, plain", timed(pcap.read, big), base=base)
+    line("cctrace, plain", timed(read_file, big), base=base)
     line("  reading alone", timed(drain, big))
     for name, command in (("gzip", "gzip -1 -k"), ("zstd", "zstd -q -k -1")):
         if shutil.which(name):
             subprocess.run([*command.split(), big], check=True)
             packed = big + (".gz" if name == "gzip" else ".zst")
             alone = line(f"  {name} decompression alone", timed(drain, packed))
-            line(f"cctrace, {name} (x: of the above)", timed(pcap.read, packed), base=alone)
+            line(f"cctrace, {name} (x: of the above)", timed(read_file, packed), base=alone)
             os.remove(packed)
+    line("cctrace, two copies in two threads", timed(read_both, big), 2 * packets, base)
     peers = (
+        ("cctrace flows --json, whole process", [sys.executable, "-m", "cctrace", "flows", "--json", big]),
         ("tcptrace -nlr", ["tcptrace", "-nlr", big]),
         ("tshark, six fields", ["tshark", "-r", big, "-T", "fields", *(x for f in _TSHARK for x in ("-e", f))]),
     )
     for name, command in peers:
         if shutil.which(command[0]):
-            line(name, timed(lambda c=command: subprocess.run(c, stdout=subprocess.DEVNULL, check=True), repeat=1))
+            line(name, timed(lambda c=command: subprocess.run(c, stdout=subprocess.DEVNULL, check=True)))
 
 
 _TSHARK = ("frame.time_epoch", "ip.src", "tcp.srcport", "tcp.seq_raw", "tcp.ack_raw", "tcp.len")
