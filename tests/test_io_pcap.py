@@ -106,8 +106,8 @@ LINKS = {
     "vlan stack": (1, lambda p: ethernet(p, [0x88A8, 0x8100, 0x9100])),
     "mpls": (1, lambda p: ethernet(b"\x00\x01\x00\x40\x00\x02\x01\x40" + p, kind=0x8847)),
     "mpls pseudowire": (1, lambda p: ethernet(b"\x00\x01\x01\x40\0\0\0\0" + ethernet(p), kind=0x8847)),
-    "pppoe": (1, lambda p: ethernet(b"\x11\0\0\1\0\0" + _ppp(p), kind=0x8864)),
-    "snap": (1, lambda p: ethernet(b"\xaa\xaa\3\0\0\0" + struct.pack("!H", ethertype(p)) + p, kind=0x100)),
+    "pppoe": (1, lambda p: ethernet(b"\x11\0\0\1" + struct.pack("!H", len(p) + 2) + _ppp(p), kind=0x8864)),
+    "snap": (1, lambda p: _snap(p)),
     "raw 101": (101, lambda p: p),
     "raw 12": (12, lambda p: p),
     "raw 14": (14, lambda p: p),
@@ -120,9 +120,15 @@ LINKS = {
     "ppp without framing": (9, lambda p: _ppp(p)),
     "ppp, short protocol": (9, lambda p: _ppp(p)[1:]),
     "ppp hdlc": (50, lambda p: b"\xff\3" + _ppp(p)),
+    "ip over infiniband": (242, lambda p: bytes(40) + struct.pack("!HH", ethertype(p), 0) + p),
     "cisco hdlc": (104, lambda p: b"\x0f\0" + struct.pack("!H", ethertype(p)) + p),
-    "link type with checksum bits": (1 | 0x24000000, ethernet),
+    "link type with checksum bits": (1 | 0x24000000, lambda p: ethernet(p) + b"sum!"),
 }
+
+
+def _snap(packet):
+    body = b"\xaa\xaa\3\0\0\0" + struct.pack("!H", ethertype(packet)) + packet
+    return ethernet(body, kind=min(len(body), 1500))
 
 
 def _ppp(packet):
@@ -149,6 +155,13 @@ def test_length_zero_means_the_length_of_the_record():
     assert packets["payload"].tolist() == [60_000, 60_000]
     assert packets["ip_len"].tolist() == [60_040, 60_060]
     assert packets.counters["zero_ip_length"] == 2
+
+
+def test_a_header_that_claims_more_than_its_frame_had_is_believed_and_told():
+    packets = read(pcap([(T0, ethernet(ipv4(tcp(), length=1040)))]))
+    assert packets["payload"].tolist() == [1000]
+    assert packets.counters["beyond_wire"] == 1
+    assert any("1 packets claim more bytes" in w for w in packets.warnings)
 
 
 def test_big_tcp_takes_its_length_from_the_jumbo_option():

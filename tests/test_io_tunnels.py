@@ -31,7 +31,7 @@ TUNNELS = {
     "gre": lambda p: ipv4(gre(p), protocol=47),
     "gre with checksum, key and number": lambda p: ipv4(gre(p, 0xB000), protocol=47),
     "gre of ethernet": lambda p: ipv4(gre(ethernet(p), kind=0x6558), protocol=47),
-    "gre: erspan II": lambda p: ipv4(gre(b"\0" * 8 + ethernet(p), 0x1000, 0x88BE), protocol=47),
+    "gre: erspan II": lambda p: ipv4(gre(b"\x10" + bytes(7) + ethernet(p), 0x1000, 0x88BE), protocol=47),
     "vxlan": lambda p: ipv4(udp(b"\x08\0\0\0\0\0\1\0" + ethernet(p, [0x8100]), 4789), protocol=17),
     "geneve": lambda p: ipv6(udp(geneve(ethernet(p), b"\1" * 12, 0x6558), 6081), next_header=17),
     "geneve of ip": lambda p: ipv4(udp(geneve(p), 6081), protocol=17),

@@ -38,6 +38,7 @@ COUNTERS = (
     "frames",
     "first_fragments",  # rows whose payload continues in later fragments, not counted in `payload`
     "cut_options",  # rows whose TCP options are malformed or not completely captured
+    "beyond_wire",  # rows whose IP header claims more bytes than the frame had; the header is believed
     "zero_ip_length",  # rows whose length comes from the capture record (TSO, BIG TCP)
     "back_steps",  # frames stamped earlier than the one before
     "back_step_ns",  # ... by at most this much
@@ -49,7 +50,7 @@ COUNTERS = (
 SKIPPED = COUNTERS[:7]
 (
     UNKNOWN_LINK, NON_IP, NON_TCP, TUNNELLED, LATER_FRAGMENTS, CUT_HEADERS, MALFORMED, FRAMES, FIRST_FRAGMENTS,
-    CUT_OPTIONS, ZERO_IP_LENGTH, BACK_STEPS, BACK_STEP_NS, DUPLICATES, UNSEEN_ACKS, UNSEEN_BYTES, LAST_NS,
+    CUT_OPTIONS, BEYOND_WIRE, ZERO_IP_LENGTH, BACK_STEPS, BACK_STEP_NS, DUPLICATES, UNSEEN_ACKS, UNSEEN_BYTES, LAST_NS,
 ) = range(len(COUNTERS))  # fmt: skip
 
 TUNNELS = {"ipip": 1, "gre": 2, "vxlan": 4, "geneve": 8}
@@ -202,6 +203,10 @@ def _link(b, p, end, link):
         if p + 4 > end:
             return -1 - CUT_HEADERS
         return _after_ethertype(b, p + 4, end, _be16(b, p + 2))
+    if link == 242:  # IPOIB
+        if p + 44 > end:
+            return -1 - CUT_HEADERS
+        return _after_ethertype(b, p + 44, end, _be16(b, p + 40))
     if link == 100 or link == 11:  # ATM_RFC1483
         return _after_ethertype(b, p, end, 0)
     if link == 10:  # FDDI
@@ -435,7 +440,8 @@ def decode_frames(b, offset, caplen, wirelen, stamp, link, f, count, tunnels, r,
     left, right = sacks
     while f < count and n < room:
         p, end, now = offset[f], offset[f] + caplen[f], stamp[f]
-        wire_end, kind = p + wirelen[f], link[f]
+        frame_end, kind = p + wirelen[f], link[f]
+        wire_end = frame_end
         f += 1
         if now and now < counters[LAST_NS]:
             counters[BACK_STEPS] += 1
@@ -509,6 +515,7 @@ def decode_frames(b, offset, caplen, wirelen, stamp, link, f, count, tunnels, r,
             seen |= 128
             counters[CUT_OPTIONS] += 1
         counters[ZERO_IP_LENGTH] += zero
+        counters[BEYOND_WIRE] += wire_end > frame_end
         counters[FIRST_FRAGMENTS] += fragment
 
         # Mirror ports deliver packets twice. An IP ID tells a copy from a retransmission; without one, only data can.
@@ -681,6 +688,8 @@ def describe(counters):
             yield f"skipped {c[name]} {text}"
     if c["cut_options"]:
         yield f"{c['cut_options']} packets with TCP options malformed or cut off by the capture"
+    if c["beyond_wire"]:
+        yield f"{c['beyond_wire']} packets claim more bytes than their frames had; believed"
     if c["back_steps"]:
         yield f"time stamps step back {c['back_steps']} times, by at most {c['back_step_ns'] / 1000:g} us"
     if c["duplicates"]:
