@@ -123,6 +123,7 @@ EVENTS = (
     Column("sacked_out", "u4", "segments", "selectively acknowledged", "tp->sacked_out"),
     Column("lost_out", "u4", "segments", "marked lost", "tp->lost_out"),
     Column("retrans_out", "u4", "segments", "retransmitted and outstanding", "tp->retrans_out"),
+    Column("data_segs_out", "u4", "segments", "sent so far, retransmissions included", "tp->data_segs_out"),
     Column("delivered", "u4", "segments", "delivered so far, starting at 1 for the SYN", "tp->delivered"),
     Column(
         "delivered_mstamp_us", "i8", "us", "when delivered last grew, on the clock of now_us", "tp->delivered_mstamp"

@@ -158,6 +158,10 @@ class LinuxController(Controller):
         """Segments believed to be in the network [Linux61] tcp_packets_in_flight."""
         return segments_in_flight(ack.packets_out, ack.sacked_out, ack.lost_out, ack.retrans_out)
 
+    def prior_cwnd_of_stack(self, ack):
+        """cwnd when the stack last began to reduce it [Linux61] tp->prior_cwnd."""
+        return ack.prior_cwnd_tp
+
     def random_below(self, ack, bound):
         """Return a draw in [0, bound) [Linux61] prandom_u32_max, get_random_u32_below."""
         return (u32(self.draw(ack)) * bound) >> 32

@@ -46,7 +46,7 @@ class Reno(LinuxController):
 
     def undo_cwnd(self, ack):
         """Return to cwnd as it was when the spurious recovery began [Linux61] tcp_reno_undo_cwnd."""
-        return max(self.snd_cwnd, ack.prior_cwnd_tp)
+        return max(self.snd_cwnd, self.prior_cwnd_of_stack(ack))
 
     def in_slow_start(self):
         """[Linux61] tcp_in_slow_start."""

@@ -2,7 +2,8 @@
 
 Within a row: the observed values of what the stack also writes (`View.carried`) are set on the controller, `draws` is
 zeroed, the entry point is called if the class defines it, outputs are recorded, and the stack does with the returned
-value what it does: `ssthresh` stores it in snd_ssthresh, `undo_cwnd` in snd_cwnd.
+value what it does: `ssthresh` stores it in snd_ssthresh, `undo_cwnd` in snd_cwnd. Over a recorded flow the stack's
+other writes are made too (`engine.stack`).
 """
 
 import copy
@@ -15,6 +16,7 @@ from cctrace import schema
 from cctrace.cc import controller as resolve
 from cctrace.engine.compile import EVENTS, RETURN_STORED_IN, compiled
 from cctrace.engine.fields import RETURNED, debug_class, fields_of, mistyped, recordable
+from cctrace.engine.stack import on_stack
 from cctrace.errors import ArgumentError, CompileError, StreamError
 from cctrace.flows.views import CARRIED
 
@@ -67,6 +69,7 @@ class Player:
         cls, given = resolve(controller)
         machine = CompiledMachine if mode == "compiled" else InterpretedMachine
         self.view = view.view(cls.view)
+        cls = on_stack(cls) if self.view.stack else cls
         self.row = 0
         self._draws = None
         self._machine = machine(debug_class(cls) if mode == "debug" else cls, given | params, self.view, list(record))

@@ -324,6 +324,7 @@ def emit(out, tp, rs, event, arg):
     row.sacked_out = tp.sacked_out
     row.lost_out = tp.lost_out
     row.retrans_out = tp.retrans_out
+    row.data_segs_out = tp.tail + tp.total_retrans
     row.delivered = tp.delivered
     row.delivered_mstamp_us = tp.delivered_us
     row.delivered_ce = tp.delivered_ce

@@ -31,6 +31,9 @@ class View:
         Columns that hold a neutral value because nobody observed them.
     time_ns : array_like of int64, shape (n,), optional
         Time of each call on the capture's clock; the stack's own clock if not given.
+    stack : bool
+        Whether a replay has to do what the Linux stack does to cwnd and ssthresh, `cctrace.engine.stack`, because the
+        columns are of a recorded flow. Observed values of `carried` have it in them.
 
     Raises
     ------
@@ -43,7 +46,7 @@ class View:
     array([1000000000, 1040000000])
     """
 
-    def __init__(self, kind, event, columns, carried=None, unknown=(), time_ns=None):
+    def __init__(self, kind, event, columns, carried=None, unknown=(), time_ns=None, stack=False):
         if kind not in _SCHEMA:
             raise StreamError(f"a view is 'linux' or 'quic', not {kind!r}")
         self.kind = kind
@@ -58,6 +61,7 @@ class View:
             name: self._own(len(columns) + k, name, carried[name], allowed) for k, name in enumerate(carried)
         }
         self.unknown = frozenset(unknown)
+        self.stack = stack
         self._time_ns = None if time_ns is None else np.asarray(time_ns, np.int64)
 
     def __len__(self):
@@ -139,8 +143,8 @@ def linux_view(events, sends=None, hz=None):
     Returns
     -------
     View
-        Of kind "linux". Nothing is set from outside: the controller's own outputs carry over. `prior_cwnd_tp` and the
-        random draws are unknown and 0.
+        Of kind "linux". The controller's own outputs carry over, with what the stack does to them. `prior_cwnd_tp` (the
+        stack of the replay has its own) and the random draws are unknown and 0.
     """
     hz = events.meta["hz"] if hz is None else hz
     now_us = events.now_us
@@ -158,7 +162,7 @@ def linux_view(events, sends=None, hz=None):
         "lsndtime": _JIFFIES_START + events["lsndtime_us"] * hz // 1_000_000,
         "ecn_ok": np.full(len(events), int(events.meta["ecn_ok"])),
     }
-    return View("linux", events["event"], columns, unknown=unknown, time_ns=time_ns)
+    return View("linux", events["event"], columns, unknown=unknown, time_ns=time_ns, stack=True)
 
 
 def _held_back_ns(time_ns, sends):
