@@ -1,9 +1,13 @@
-"""What the code cites, the documentation lists; what the README shows, works."""
+"""What the code cites, the documentation lists; what the README shows, works; generated pages are up to date."""
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+
+from cctrace.cc import REGISTRY
+from cctrace.cc.compare import describe
 
 REPOSITORY = Path(__file__).parent.parent
 KEY = re.compile(r"\[([A-Z][A-Za-z]+v?\d{2,4}|RFC ?\d+)\]")
@@ -31,3 +35,28 @@ def test_the_readme_links_only_to_files_that_exist():
     targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", readme)
     assert targets
     assert [target for target in targets if not (REPOSITORY / target).exists()] == []
+
+
+def test_the_page_of_controllers_is_what_their_classes_say():
+    generator = runpy.run_path(str(REPOSITORY / "docs" / "make_variants.py"))
+    assert generator["page"]() == generator["PAGE"].read_text(encoding="utf-8"), "run `make docs`"
+
+
+def test_every_state_diagram_is_connected_and_its_labels_end_where_mermaid_ends_them():
+    for diagram in re.findall(r"```mermaid\n(.*?)```", (REPOSITORY / "docs/variants.md").read_text("utf-8"), re.DOTALL):
+        edges = re.findall(r"^ *(\S+) --> (\w+)(?:: ([^:;\n]+))?$", diagram, re.MULTILINE)
+        assert len(edges) == diagram.count("-->")
+        reached = {"[*]"}
+        inside = re.search(r"state PROBE_BW \{(.*)\}", diagram, re.DOTALL)
+        while more := {end for start, end, _ in edges if start in reached} - reached:
+            reached |= more
+            if inside and "PROBE_BW" in reached:
+                reached |= {"DOWN", "CRUISE"}  # where PROBE_BW is entered from DRAIN and from PROBE_RTT
+        assert reached >= {state for start, end, _ in edges for state in (start, end)}
+
+
+def test_every_release_names_its_sources_and_every_paper_what_it_leaves_open():
+    for name in REGISTRY:
+        entry = describe(name)
+        assert entry["sources"], name
+        assert entry["left_open"] or not name.endswith("_paper"), name

@@ -8,7 +8,7 @@ Model:  probing gain of PROBE_BW:  1.25 --(round with loss: -0.05)--> ... --> 1.
 The description is one sentence: B3R adjusts pacing_gain in PROBE_BW to lose less in shallow buffers. The probe is what
 overfills such a buffer: it sends 25 % of a BDP too much in each cycle.
 
-What it leaves open, and what was chosen here: the range 1.25 to 1.05 and the step 0.05 are those of the released code;
+Left open by it, and chosen here: the range 1.25 to 1.05 and the step 0.05 are those of the released code;
 one round takes at most one step down, however many of its packets were lost; the way back is one step for each min_rtt
 without loss; a step acts at once, also on a probe under way. The gains 0.75 and 1 stay. The parent is bbr2016, the
 "BBR" of the same paper.

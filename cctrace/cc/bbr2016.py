@@ -17,6 +17,16 @@ Model:  every ACK updates  bw = max(delivery rate, 10 rounds)  and  min_rtt = mi
 Loss enters in three places only: on the first round of a recovery cwnd follows what is delivered; leaving it restores
 the cwnd from before; and it may reveal a token-bucket policer. Estimates and policer are in `bbr1_model`.
 
+Quirks of the release, kept:
+
+* an RTT equal to min_rtt renews it, so on a path of constant RTT it never expires and PROBE_RTT never comes;
+* next_rtt_delivered starts at 0, so the first sample already ends a round;
+* an ACK of nothing leaves cwnd alone, also in PROBE_RTT, whose cap has to wait for the next ACK;
+* prior_cwnd is saved after the mode became PROBE_RTT, so the larger of two windows returns afterwards;
+* a timeout clears full_bw but not the counter of its rounds, and an undo restores nothing;
+* without an RTT sample the target is the initial window, without the three bursts;
+* the policer's clock is jiffies, so its rates depend on HZ.
+
 Units, as in the kernel: bw in segments/us << 24, gains << 8, RTTs us, stamps in jiffies (u32, wrapping), windows in
 segments. No cap of snd_cwnd or of the pacing rate is modelled (the kernel's defaults are unlimited).
 

@@ -17,7 +17,9 @@ Model:  before probing with 1.25 it *tries* with 1.1 for a round; only if the sm
         queue, and the flow restarts from STARTUP as BBRv2; four cruises within 5 % bring BBRv2+ back.
         BDP compensation: when jitter (mdev) exceeded 0.4 min_rtt in the last 4 rounds, cwnd grows by 2 * bw * jitter.
 
-Where the paper says something else, `bbr2plus_paper` follows the paper. Quirks of the release, kept:
+Where the paper says something else, `bbr2plus_paper` follows the paper.
+
+Quirks of the release, kept:
 
 * the loss threshold stays at BBRv2's 2 % (the paper evaluates 20 %);
 * `last_round_srtt` keeps the first RTT sample of the connection: the routine that would move it on is skipped whenever

@@ -9,7 +9,7 @@ Model:  bw = 85th percentile of the samples of the last 10 rounds
 A burst that a router lets through, or a compressed train of ACKs, gives a few samples far above the bottleneck's rate.
 The maximum keeps each of them for 10 rounds; the percentile needs 15 % of all samples to be that high.
 
-What the description leaves open, and what was chosen here:
+Left open by the description, and chosen here:
 
 * its parent: the "BBR" of the same paper is that of [Cardwell16], so bbr2016.
 * "collected samples": those of BBR's own window of 10 rounds, by its own rules (app-limited ones only if they raise the

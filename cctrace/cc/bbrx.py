@@ -14,7 +14,7 @@ On entering STARTUP and PROBE_BW the flow reads beta from the bin of Table I tha
 Sources: [Chung18]; there is no released code, its kernel was 4.15.
 Differs from bbr2016: the pacing rate follows r in place of C. beta = 0 and gamma = 1 is bbr2016, decision by decision.
 
-What the paper leaves open, and what was chosen:
+Left open by the paper, and chosen here:
 
 * gain cycling: kept, the pacing gain multiplies r;
 * cwnd: BBR's, from C (Eq. 4 speaks of the rate alone);

@@ -1,16 +1,21 @@
 """How controllers differ, read off their classes: parameters, and the steps of their algorithms.
 
 A *step* is a method. Two controllers share a step if they inherit the same function; they differ in it if one overrides
-it or lacks it. Nothing here is written down twice: what a variant changes is what its class overrides.
+it or lacks it. Nothing here is written down twice: what a variant changes is what its class overrides. What code does
+not say for itself (quirks of a release, what a paper leaves open) stands in the headers of the files, in paragraphs
+that begin with a heading of `_HEADINGS`; they are quoted.
 """
 
 import inspect
+import re
+import sys
 from typing import NamedTuple
 
 from cctrace.cc import REGISTRY, controller
 from cctrace.cc.base import Controller, LinuxController, QuicController
 
 _COMMON = {Controller, LinuxController, QuicController, object}
+_HEADINGS = {"quirks": "Quirks", "left_open": "Left open", "sources": "Sources:", "differs": "Differs from"}
 
 
 class Difference(NamedTuple):
@@ -35,7 +40,9 @@ def describe(name):
         ``name``; ``stack`` ("linux" or "quic"); ``parent``, the registered name of the variant it is derived from, or
         None; ``summary``, the first line of its file, or of its class where a file holds several controllers;
         ``params`` {name: {default, low, high, doc}}; ``own_steps``, those that its parent lacks or does otherwise;
-        ``states`` and ``transitions`` as (from, to, why).
+        ``states`` and ``transitions`` as (from, to, why); and lists of sentences from its header: ``quirks`` of the
+        release that are kept, ``left_open`` by the paper and chosen here, ``sources``, ``differs`` (from its parent, in
+        words).
 
     Raises
     ------
@@ -56,6 +63,7 @@ def describe(name):
         "own_steps": [step for step, function in _steps(cls).items() if inherited.get(step) is not function],
         "states": list(cls.states),
         "transitions": [(*edge, why) for edge, why in cls.transitions.items()],
+        **_quoted(cls, controller(parent)[0] if parent else Controller),
     }
 
 
@@ -107,6 +115,11 @@ def _steps(cls):
     return {name: getattr(cls, name) for name in names}
 
 
+def steps_of(cls):
+    """Return {step: name of the class that defines it} of a controller class, in the order of definition."""
+    return {step: _owner(cls, step) for step in _steps(cls)}
+
+
 def _owner(cls, step):
     return next((base.__name__ for base in cls.__mro__ if step in vars(base)), None)
 
@@ -116,3 +129,26 @@ def _parent(cls):
     names = {target: name for name, target in REGISTRY.items()}
     bases = (f"{base.__module__}:{base.__name__}" for base in cls.__mro__[1:])
     return next((names[base] for base in bases if base in names), None)
+
+
+def _quoted(cls, parent):
+    """Return {heading: list of sentences} of the headers of those files that define `cls` but not its parent."""
+    modules = dict.fromkeys(base.__module__ for base in cls.__mro__ if not issubclass(parent, base))
+    found = {name: [] for name in _HEADINGS}
+    for module in modules:
+        current = None
+        # "Differs from" may follow the sources on the same line.
+        for block in re.split(r"\n\s*\n|(?=Differs from)", inspect.getdoc(sys.modules[module]) or ""):
+            heading = next((name for name, start in _HEADINGS.items() if block.startswith(start)), None)
+            current = heading or (current if block.startswith("* ") else None)
+            if current:
+                found[current] += _sentences(current, block)
+    return found
+
+
+def _sentences(heading, block):
+    """Return the items of a list, or all as one, without the heading where it only says what is listed."""
+    items = [" ".join(item.split()) for item in re.split(r"(?:^|\n)\* ", block)]
+    if heading != "differs" and items[0].startswith(_HEADINGS[heading]):
+        items[0] = items[0].partition(":")[2].strip()
+    return [item for item in items if item and not item.endswith(":")]

@@ -6,8 +6,9 @@ Algorithm 3 adds the jitter to the delay once it is large:
     jitter > mu * min_rtt:    BDP = bw * (min_rtt + jitter)        jitter = maximum of mdev over 4 rounds
     otherwise:                BDP = bw * min_rtt
 
-Sources: [Yang22] section 4.4, Algorithm 3, and section 1: "can also be applied to BBR and BBRv2". Left open there, and
-chosen here:
+Sources: [Yang22] section 4.4, Algorithm 3, and section 1: "can also be applied to BBR and BBRv2".
+
+Left open there, and chosen here:
 
 * jitter is "the RTT variation maintained by TCP": mdev, which `ss` prints as rttvar, as in the authors' module;
 * the BDP is compensated wherever the parent uses it (window, flight targets, PROBE_RTT of BBRv2), as the algorithm

@@ -12,6 +12,14 @@ HyStart leaves slow start before the loss, on either of two signs, from cwnd 16 
 spaced (2 ms) for more than half the minimum RTT, or the least RTT of the round's first 8 samples exceeds the minimum by
 an eighth (4 to 16 ms).
 
+Quirks of the release, kept:
+
+* the cube root is a table and one Newton step, within 0.2 % on average;
+* the curve is followed once per tick at most, so growth depends on HZ;
+* HyStart judges a round by its first 8 samples alone, and its clock has a resolution of 1 ms at best;
+* RTT samples of the second after a reduction are left out, also for the minimum RTT;
+* an epoch that starts in the future (after idleness) is an unsigned time, so it lies very far on the curve.
+
 Units, as in the kernel: time of the curve in 1/1024 s, delays in ms << 3, the clock in ms.
 
 Sources: [Linux415] net/ipv4/tcp_cubic.c; [RFC9438]; [Ha08] (CUBIC); [Ha11] (HyStart).

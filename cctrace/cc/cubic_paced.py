@@ -6,9 +6,9 @@ Twice, so that the window can double within a round; 1.2, so that pacing smooths
 
 Sources: [Bi23] (oBBR) §5.1.   Differs from cubic6: sets the pacing rate; HyStart knows that the socket paces.
 
-The paper leaves open when the rate is renewed: on every ACK, here, whether or not the window may grow. Before the first
-RTT sample the sender is not paced. The authors built it in nginx's QUIC; the law is the same, the window here is
-Linux's. (Linux itself has these two ratios, but turns to 1.2 at half of ssthresh, and counts the larger of cwnd and
+Left open by the paper, and chosen here: the rate is renewed on every ACK, whether or not the window may grow. Before
+the first RTT sample the sender is not paced. The authors built it in nginx's QUIC; the law is the same, the window here
+is Linux's. (Linux itself has these two ratios, but turns to 1.2 at half of ssthresh, and counts the larger of cwnd and
 packets out.)
 """
 

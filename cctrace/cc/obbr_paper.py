@@ -18,7 +18,7 @@ Model:  the window's cap is g * BDP instead of 2 * BDP (section 4.1):
 
 Parameters as in section 5.1: k = 30, T = 200 ms, alpha = 0.01, g_max = 2, mu = 0.5, 0.75 or 1.
 
-What the paper leaves open, and what was chosen here:
+Left open by the paper, and chosen here:
 
 * its parent: "BBR" is that of [Cardwell16] in every property it names (no ACK aggregation, no pacing margin), so
   bbr2016.

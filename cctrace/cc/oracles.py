@@ -6,7 +6,9 @@
 Everything else, states included, is the parent's: `bbr2016` or `bbr2019`. Neither can be deployed; they show which of
 the two estimates a collapse comes from, and how far a repair could reach (Fig. 8).
 
-Sources: [Kumar19] §IV. The paper gives no code. Chosen here:
+Sources: [Kumar19] §IV. The paper gives no code.
+
+Left open by the paper, and chosen here:
 
 * cbe: the given rate replaces the maximum filter wherever it is read, also where BBR judges whether the pipe is full
   (so STARTUP ends after its first four rounds), and a policer's rate; the filter itself goes on measuring;

@@ -24,7 +24,7 @@ the 70-vector of the released network. It returns one number; what lies outside 
 `with_policy` gives a class that stands wherever a controller's name can; `onnx_policy(path)` loads one from a file. A
 Python function cannot be compiled, so replays of it are interpreted.
 
-What is left open, and what was chosen: the released kernel patch reports throughput and losses; here they are the
+Left open, and chosen here: the released kernel patch reports throughput and losses; here they are the
 segments delivered and marked lost, times the MSS. An interval ends with the first ACK that has an RTT after 20 ms (the
 release sleeps 20 ms, then waits for an RTT). The normaliser of observations is off in the release and absent here. The
 pacing rate it sees is the one that Linux computes for every flow, whether or not it is paced; nothing is paced by it.

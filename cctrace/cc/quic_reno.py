@@ -7,7 +7,7 @@ Model:  slow start             cwnd += acked
             SLOW_START --(loss)--> RECOVERY --(packet sent in it acknowledged)--> AVOIDANCE --(loss)--> RECOVERY
             any --(persistent congestion: cwnd = 2 packets)--> SLOW_START
 
-What the RFC leaves to the implementation, and what was chosen: the packet size is that of this stack, 1252 bytes; an
+Left open by the RFC, and chosen here: the packet size is that of this stack, 1252 bytes; an
 ACK's bytes count as one acknowledgement of the packet that gave the rate sample (the newest), whose send time says
 whether it belongs to the recovery period; the window does not grow when that packet was sent application-limited
 (section 7.8); pacing is N = 1.25 times cwnd over the smoothed RTT (section 7.7), none before the first RTT. ECN is not

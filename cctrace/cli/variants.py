@@ -4,6 +4,14 @@ import click
 
 from cctrace.cli.common import command_options, print_json, print_table
 
+# Key of `describe` -> what its sentences are.
+WORDS = {
+    "differs": "in the words of its header",
+    "quirks": "quirks of the release, kept",
+    "left_open": "left open by its source, and chosen here",
+    "sources": "sources",
+}
+
 
 @click.command(short_help="List the controllers, or show how two differ.")
 @click.argument("names", metavar="[A [B]]", nargs=-1)
@@ -40,17 +48,29 @@ def _print_one(entry):
     if entry["transitions"]:
         click.echo()
         print_table(("from", "to", "when"), entry["transitions"])
+    _print_words(entry)
+
+
+def _print_words(entry):
+    for heading in WORDS:
+        if entry[heading]:
+            click.echo(f"\n{entry['name']}: {WORDS[heading]}")
+            for sentence in entry[heading]:
+                click.echo(f"  * {sentence}")
 
 
 def _print_differences(left, right, as_json):
-    from cctrace.cc.compare import differences
+    from cctrace.cc.compare import describe, differences
 
     params, steps = differences(left, right)
+    entries = [describe(left), describe(right)]
     if as_json:
         tables = {"params": params, "steps": steps}
-        print_json(
-            {name: [{"name": d.name, left: d.left, right: d.right} for d in rows] for name, rows in tables.items()}
-        )
+        found: dict = {
+            name: [{"name": d.name, left: d.left, right: d.right} for d in rows] for name, rows in tables.items()
+        }
+        words = {heading: {entry["name"]: entry[heading] for entry in entries} for heading in WORDS}
+        print_json(found | words)
         return
     for what, rows in (("parameter", params), ("step", steps)):
         texts = [(d.name, *("none" if side is None else side for side in (d.left, d.right))) for d in rows]
@@ -59,3 +79,6 @@ def _print_differences(left, right, as_json):
             click.echo()
         else:
             click.echo(f"the same {what}s\n")
+    click.echo("(what both headers say is left out)")
+    for entry, other in zip(entries, entries[::-1], strict=True):
+        _print_words(entry | {heading: [s for s in entry[heading] if s not in other[heading]] for heading in WORDS})

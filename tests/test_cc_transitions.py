@@ -1,0 +1,94 @@
+"""No run leaves the declared state diagram: golden vectors, other controllers' streams, recordings, random calls."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cctrace import datasets
+from cctrace.cc import REGISTRY, controller
+from cctrace.cc.base import declared_fields
+from cctrace.cc.orca import with_policy
+from cctrace.engine import vectors
+from cctrace.engine.player import Player
+from cctrace.errors import StreamError
+from cctrace.flows.capture import read
+from cctrace.flows.views import View
+
+GOLDEN = Path(__file__).parent / "golden"
+FUZZ = {
+    "linux": ("bbr2016/fuzz_s1", "bbr2plus/fuzz_s11", "cubic/fuzz_s1"),
+    "quic": ("quic_bbr2/fuzz_s1", "obbr_mu1/fuzz_s11"),
+}
+ROWS = 2500  # of each fuzz stream; they reach nearly every transition in fewer
+
+
+def controller_of(name):
+    return with_policy(lambda seen: -0.1) if name == "orca" else controller(name)[0]
+
+
+def transitions_of(cls, view, **params):
+    """Return the set of changes of state from call to call: of the mode, and of the phase within PROBE_BW."""
+    fields = declared_fields(cls)
+    wanted = ("mode", "cycle_idx") if "mode" in fields else ("snd_cwnd", "snd_ssthresh")
+    phases = len(cls.states) > 4  # modes by `mode`, then the phases of PROBE_BW by `cycle_idx`
+    player = Player(
+        view, cls, mode="interpreted", record=wanted if phases or "mode" not in wanted else ["mode"], **params
+    )
+    player.run()
+    recorded = player.recorded
+    # Loss-based controllers of Linux keep no mode: the stack reads it off the window.
+    mode = recorded["mode"] if "mode" in fields else (recorded["snd_cwnd"] >= recorded["snd_ssthresh"]).astype(int)
+    found = {(cls.states[a], cls.states[b]) for a, b in set(itertools.pairwise(mode.tolist())) if a != b}
+    if phases:
+        probing = mode == cls.states.index("PROBE_BW")
+        both = np.flatnonzero(probing[1:] & probing[:-1])
+        pairs = zip(recorded["cycle_idx"][both].tolist(), recorded["cycle_idx"][both + 1].tolist(), strict=True)
+        found |= {(cls.states[4 + a], cls.states[4 + b]) for a, b in set(pairs) if a != b}
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.rglob("*.parquet")), ids=lambda p: f"{p.parent.name}/{p.stem}")
+def test_no_golden_vector_leaves_the_declared_transitions(path):
+    vector = vectors.load(path)
+    assert transitions_of(vector.controller, vector.view, **vector.params) <= set(vector.controller.transitions)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_no_run_over_another_controllers_calls_leaves_the_declared_transitions(name):
+    cls = controller_of(name)
+    tried = []
+    for stream in FUZZ[cls.view]:
+        view = vectors.load(GOLDEN / f"{stream}.parquet").view
+        for carried in ({}, {field: values[:ROWS] for field, values in view.carried.items()}):
+            columns = {column: values[:ROWS] for column, values in view.columns.items()}
+            part = View(cls.view, view.event[:ROWS], columns, carried)
+            try:
+                found = transitions_of(cls, part)
+            except StreamError:
+                continue  # the stream lacks what this family reads
+            assert found <= set(cls.transitions), stream
+            tried.append(stream)
+    assert tried
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    return read(datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_no_run_over_a_recording_leaves_the_declared_transitions(recorded, name):
+    cls = controller_of(name)
+    assert transitions_of(cls, recorded.view(cls.view)) <= set(cls.transitions)
+
+
+def test_every_transition_joins_declared_states_and_says_why():
+    for name in REGISTRY:
+        cls = controller_of(name)
+        assert cls.transitions, name
+        for (start, end), why in cls.transitions.items():
+            assert {start, end} <= set(cls.states)
+            assert start != end
+            assert why
