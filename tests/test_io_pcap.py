@@ -384,6 +384,11 @@ def test_what_is_no_capture_is_refused_in_one_line(data, words, tmp_path):
     assert "\n" not in str(error.value)
 
 
+def test_a_format_that_is_not_the_files_is_refused():
+    with pytest.raises(FormatError, match="not a pcap: starts with bytes 0a 0d"):
+        read(b"\x0a\x0d\x0d\x0a" + bytes(30), format="pcap")
+
+
 def test_a_missing_file_is_named():
     with pytest.raises(FormatError, match=r"/nowhere/x\.pcap: No such file"):
         read_file("/nowhere/x.pcap")
@@ -432,3 +437,13 @@ for seed in range(400):
 def test_the_reader_is_found_by_content_not_by_name():
     assert reader.sniff(pcap([])[:24])
     assert not reader.sniff(b"\x0a\x0d\x0d\x0a")
+
+
+def test_urls_are_read_through_fsspec():
+    fsspec = pytest.importorskip("fsspec")
+    ips = conversation(20)
+    with fsspec.open("memory://captures/a.pcap", "wb") as file:
+        file.write(pcap([(T0, p) for p in ips], 101))
+    expect_dpkt(read_file("memory://captures/a.pcap"), ips)
+    with pytest.raises(FormatError, match="memory://captures/none"):
+        read_file("memory://captures/none")

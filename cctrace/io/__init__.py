@@ -139,6 +139,8 @@ def _frames_of(source, format, decoder, **kwargs):
     name = _format_of(source, format)
     if name not in CAPTURES:
         raise FormatError(f"{source.name}: a capture is needed here, this is {name}")
+    if not _module(name).sniff(source.head):
+        raise FormatError(f"{source.name}: not a {name}: starts with bytes {source.head[:4].hex(' ')}")
     return _module(name).frames_of(source, decoder, **kwargs)
 
 
