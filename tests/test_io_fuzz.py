@@ -90,12 +90,12 @@ def damaged(seed, rng):
 @pytest.mark.parametrize("seed", range(len(SEEDS)))
 def test_damaged_files_end_in_a_result_or_an_error(seed):
     rng = random.Random(seed)
-    for _ in range(60):
+    for _ in range(25):
         survives(damaged(SEEDS[seed], rng), decapsulate="all")
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.binary(min_size=1, max_size=400) | st.text(min_size=1, max_size=200).map(str.encode))
 def test_any_bytes_under_any_format_end_in_a_result_or_an_error(name, data):
     if name == "pcap":
@@ -105,7 +105,7 @@ def test_any_bytes_under_any_format_end_in_a_result_or_an_error(name, data):
     survives(data, format=name)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.binary(max_size=300))
 def test_any_bytes_behind_a_compression_magic_end_in_a_result_or_an_error(data):
     for magic in (b"\x1f\x8b\x08\0", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"BZh9", b"\x04\x22\x4d\x18"):

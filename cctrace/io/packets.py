@@ -20,7 +20,7 @@ class Packets:
     connections : dict of str to ndarray, shape (connections,)
         The connection table (`schema.CONNECTIONS`); column `conn` indexes it.
     counters : dict of str to int
-        What was seen and not decoded into rows, or decoded and suspicious; the names are those of `frames.COUNTERS`.
+        What was seen and not decoded into rows, or decoded and suspicious; the names are those of `decode.COUNTERS`.
     warnings : list of str
         One precise line per thing that a reader of the numbers should know.
     source : str

@@ -34,13 +34,13 @@ def sniff(head):
 
 @njit(cache=True, _nrt=False, forceinline=True)
 def _u32(b, p, big):
-    p &= (1 << 40) - 1  # see frames._OFFSET
+    p &= (1 << 40) - 1  # see decode._OFFSET
     if big:
         return (np.int64(b[p]) << 24) | (np.int64(b[p + 1]) << 16) | (np.int64(b[p + 2]) << 8) | np.int64(b[p + 3])
     return (np.int64(b[p + 3]) << 24) | (np.int64(b[p + 2]) << 16) | (np.int64(b[p + 1]) << 8) | np.int64(b[p])
 
 
-@njit(cache=True, nogil=True, _nrt=False)  # see frames._compiled
+@njit(cache=True, nogil=True, _nrt=False)  # see decode._compiled
 def find_records(b, pos, end, big, unit_ns, header, swap, largest, offset, caplen, wirelen, time_ns):
     """Find the complete records of b[pos:end]; returns (records found, position after them, status).
 

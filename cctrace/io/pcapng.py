@@ -35,7 +35,7 @@ def sniff(head):
 
 @njit(cache=True, _nrt=False, forceinline=True)
 def _u32(b, p, big):
-    p &= (1 << 40) - 1  # see frames._OFFSET
+    p &= (1 << 40) - 1  # see decode._OFFSET
     if big:
         return (np.int64(b[p]) << 24) | (np.int64(b[p + 1]) << 16) | (np.int64(b[p + 2]) << 8) | np.int64(b[p + 3])
     return (np.int64(b[p + 3]) << 24) | (np.int64(b[p + 2]) << 16) | (np.int64(b[p + 1]) << 8) | np.int64(b[p])
@@ -57,7 +57,7 @@ def _nanoseconds(high, low, interface):
     return ns + interface[_OFFSET_NS]
 
 
-@njit(cache=True, nogil=True, _nrt=False)  # see frames._compiled
+@njit(cache=True, nogil=True, _nrt=False)  # see decode._compiled
 def find_packets(b, pos, end, big, interfaces, n_interfaces, largest, offset, caplen, wirelen, time_ns, link, counts):
     """Find the packets of the complete blocks of b[pos:end]; returns (packets, position after them, status)."""
     n = 0
