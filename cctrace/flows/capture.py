@@ -14,8 +14,9 @@ import numpy as np
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows import sender
 from cctrace.flows.events import Events
-from cctrace.flows.state import CLOCK_START_US, PARAM
+from cctrace.flows.state import CLOCK_START_US, DSACK, PARAM, UNEXPLAINED
 from cctrace.flows.table import Connections
+from cctrace.schema import LINUX_EVENTS
 
 DEFAULT_HZ = 250  # of most distributions' kernels; the capture shows only time stamps, whose clock is 1 kHz for any HZ
 # From a packet's time stamp at the receive hook to tcp_ack reading the clock, and from TCP stamping a segment to the
@@ -187,8 +188,9 @@ class Capture:
 
         Returns
         -------
-        rows, ends, snapshots, finals
-            Event rows of all connections; end of each connection's rows; `state.SNAP` records; final `state.TP`.
+        rows, log, ends, snapshots, finals
+            Event rows and retransmission log (`state.LOG`) of all connections; where each connection's end in them,
+            shape (connections, 2); `state.SNAP` records; final `state.TP` records.
         """
         c = self.connections
         rows = np.asarray(rows, np.int64)
@@ -273,8 +275,8 @@ class Flow:
     @functools.cached_property
     def _reenacted(self):
         self._require_both_directions()
-        rows, _, _, finals = self.capture.reenact([self.index])
-        return rows, finals[0]
+        rows, log, _, _, finals = self.capture.reenact([self.index])
+        return rows, log, finals[0]
 
     def _require_both_directions(self):
         c = self.capture.connections
@@ -301,16 +303,16 @@ class Flow:
         StreamError
             If the capture lacks the data or the acknowledgements of this connection.
         """
-        rows, _ = self._reenacted
+        rows = self._reenacted[0]
         return Events(rows, self.facts)
 
     @functools.cached_property
     def facts(self):
         """What holds for the whole connection; the `meta` of `events`."""
-        rows, _ = self._reenacted
+        rows = self._reenacted[0]
         p = self.capture.params([self.index])[0]
         complete = bool(p["has_syn"])
-        acks = rows[rows["event"] == sender.ON_ACK]
+        acks = rows[rows["event"] == LINUX_EVENTS["on_ack"]]
         first = int(acks["rs_prior_in_flight"][0]) if complete and len(acks) else -1
         begin = rows[:1]
         return {
@@ -382,8 +384,31 @@ class Flow:
         import pandas as pd
 
         rows = self.events.rows
-        taken = rows[(rows["event"] == sender.PKTS_ACKED) & (rows["rs_rtt_us"] >= 0)]
+        taken = rows[(rows["event"] == LINUX_EVENTS["pkts_acked"]) & (rows["rs_rtt_us"] >= 0)]
         return pd.DataFrame({"time_ns": taken["time_ns"], "rtt_us": taken["rs_rtt_us"]})
+
+    @functools.cached_property
+    def retransmissions(self):
+        """Every segment that was sent again; DataFrame, one row per segment and transmission.
+
+        ``time_ns``, ``seq``, ``end_seq`` (unwrapped), ``why`` (fast: loss detection marked it; probe: tail-loss probe;
+        timeout: the retransmission timer or what followed it; unexplained), ``spurious`` (a D-SACK reported it as a
+        duplicate later on).
+        """
+        import pandas as pd
+
+        log = self._reenacted[1]
+        again, reports = log[log["why"] != DSACK], log[log["why"] == DSACK]
+        needless = np.zeros(len(again), bool)
+        for report in reports:
+            before = np.searchsorted(again["time_ns"], report["time_ns"], side="right")
+            recent = again[:before]
+            hit = np.flatnonzero((recent["seq"] < report["end_seq"]) & (recent["end_seq"] > report["seq"]))
+            _, last = np.unique(recent["seq"][hit][::-1], return_index=True)  # the latest transmission of each segment
+            needless[hit[::-1][last]] = True
+        why = pd.Categorical.from_codes(again["why"], ["fast", "probe", "timeout", "unexplained"])
+        columns = {name: np.ascontiguousarray(again[name]) for name in ("time_ns", "seq", "end_seq")}
+        return pd.DataFrame({**columns, "why": why, "spurious": needless})
 
     def quality(self):
         """Return what the capture lacks and what had to be assumed, a dict.
@@ -394,7 +419,7 @@ class Flow:
         why the kernel sent them), ``inferred`` (facts that are guesses), ``warnings`` (those of `Capture.flows` and of
         the file).
         """
-        _, final = self._reenacted
+        _, log, final = self._reenacted
         side = self.capture.connections.sides[self.index, self.capture.connections.sender[self.index]]
         near, far = (
             int(self.capture._sender_side_ns[self.index]) // 1000,
@@ -407,7 +432,7 @@ class Flow:
             "sender_side_us": near,
             "unseen_segments": int(final["unseen"]),
             "out_of_order": int(side["out_of_order"]),
-            "unexplained_retransmissions": int(final["forced"]),
+            "unexplained_retransmissions": int((log["why"] == UNEXPLAINED).sum()),
             "inferred": self.facts["inferred"],
             "warnings": [*self.summary["warnings"], *self.capture.warnings],
         }
@@ -432,7 +457,7 @@ class Flow:
             `state.SNAP` records, one for every state that held at some instant of a poll; `poll` indexes `polls`.
         """
         self._require_both_directions()
-        return self.capture.reenact([self.index], polls)[2]
+        return self.capture.reenact([self.index], polls)[3]
 
 
 def _matching(flow, tcpinfo):

@@ -155,7 +155,6 @@ def enter_loss(tp, seg, rs, out):
     tp.tlp_high_seq = 0
     tp.frto = 1 if new_recovery or tp.retransmits else 0
     tp.retransmits += 1
-    tp.rtos += 1
 
 
 @njit

@@ -309,6 +309,17 @@ def update_reordering_steps(tp, rs):
 
 
 @njit
+def note(tp, log, seq, end_seq, why):
+    """Write one row of the log of retransmissions; the caller has made room."""
+    row = log[tp.logged]
+    tp.logged += 1
+    row.time_ns = tp.clock_ns
+    row.seq = seq
+    row.end_seq = end_seq
+    row.why = why
+
+
+@njit
 def emit(out, tp, rs, event, arg):
     """Write one row of the event stream; the caller has made room."""
     row = out[tp.rows]

@@ -29,6 +29,9 @@ EVER = 8  # TCPCB_EVER_RETRANS
 LISTED = 16  # on the list ordered by time of (re)transmission
 UNSEEN = 32  # the capture lacks the packet; its time is that of the packet that revealed it
 
+# Why a segment was sent again; DSACK is the receiver's report of a duplicate.
+FAST, PROBE, TIMEOUT, UNEXPLAINED, DSACK = range(5)
+
 CLOCK_START_US = 1_000_000
 UNLIMITED = 0xFFFFFFFF
 NEVER = np.int64(1) << 62
@@ -64,7 +67,9 @@ TP = _i8(
     # how the sender sends: segments of its super-packets, whether a timer paces it (of 1024), how far apart
     "burst paced send_gap_us "
     # the clock and what comes out
-    "now_us clock_ns ts_offset_us ts_tick_us tsecr rows forced tlps rtos unseen ignored_acks"
+    "now_us clock_ns ts_offset_us ts_tick_us tsecr rows logged unseen ignored established synack_us "
+    # the super-packet that is being sent
+    "group_us group_first group_end_ns group_psh"
 )
 
 RS = _i8(
@@ -80,6 +85,8 @@ PARAM = _i8(
 )
 
 EVENT = np.dtype([(c.name, c.dtype) for c in schema.EVENTS])
+
+LOG = _i8("time_ns seq end_seq why")
 
 # What TCP_INFO would have answered; columns of schema.TCP_INFO plus the poll they answer.
 SNAP = _i8(

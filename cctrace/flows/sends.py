@@ -1,0 +1,188 @@
+"""What a send does: the retransmission queue, what limited the sender, and why a segment is sent again.
+
+A retransmission that the loss detection has not asked for is explained by the timer that must have fired: RACK's, the
+tail-loss probe's or the retransmission timer's. If none fits, it is `UNEXPLAINED`: the segment is taken to be lost.
+
+Sources: [Linux] tcp_write_xmit, tcp_event_new_data_sent, tcp_retransmit_skb, tcp_send_loss_probe, tcp_cwnd_validate.
+"""
+
+import numpy as np
+from numba import njit
+
+from cctrace import schema
+from cctrace.flows import ratesample, recovery
+from cctrace.flows import scoreboard as sb
+from cctrace.flows.acks import clear
+from cctrace.flows.state import (
+    CWND_RESTART,
+    CWR,
+    EVER,
+    FAST,
+    LOSS,
+    LOST,
+    PROBE,
+    RECOVERY,
+    RETRANS,
+    SACKED,
+    TIMEOUT,
+    TX_START,
+    UNEXPLAINED,
+    UNSEEN,
+)
+
+CWND_EVENT = schema.LINUX_EVENTS["cwnd_event"]
+ANSWER_US = 60  # a send this soon after an ACK was released by it
+
+
+@njit
+def grown(tp, seg, more):
+    """Return a ring that has room for `more` segments besides the outstanding ones."""
+    size = seg.size
+    while size < tp.tail - tp.head + more:
+        size *= 2
+    larger = np.zeros(size, seg.dtype)
+    for i in range(tp.head, tp.tail):
+        larger[i & (size - 1)] = seg[i & (seg.size - 1)]
+    return larger
+
+
+@njit
+def append(tp, seg, end_seq, tx_us, ts, in_flight):
+    """Append the segment from snd_nxt to `end_seq` to the retransmission queue; the caller has made room."""
+    s = seg[tp.tail & (seg.size - 1)]
+    s.seq = tp.snd_nxt
+    s.end_seq = end_seq
+    s.skb_end = end_seq
+    s.flags = 0
+    s.tx_us = tx_us
+    s.ts = ts
+    s.skip = tp.tail + 1
+    ratesample.on_sent(tp, s, in_flight)
+    sb.list_append(tp, seg, tp.tail)
+    tp.tail += 1
+    tp.packets_out += 1
+    tp.snd_nxt = end_seq
+
+
+@njit
+def before_send(tp, rs, out):
+    """Tell the controller of a start from idle, and note that the application had left the pipe empty."""
+    clear(rs)
+    rs.ack = tp.snd_una
+    flying = sb.in_flight(tp)
+    if tp.queue_empty and tp.lost_out <= tp.retrans_out:
+        tp.app_limited = max(1, tp.delivered + flying)
+    tp.queue_empty = 0
+    if tp.packets_out == 0 and tp.lsnd_us and tp.now_us - tp.lsnd_us > tp.rto_us:
+        sb.emit(out, tp, rs, CWND_EVENT, CWND_RESTART)
+    if flying == 0:
+        sb.emit(out, tp, rs, CWND_EVENT, TX_START)
+
+
+@njit
+def after_send(tp):
+    """Account for what limited the send [Linux] tcp_cwnd_validate, tcp_chrono."""
+    limited = 0 if tp.queue_empty or tp.rwnd_since_us else 1
+    stale = tp.snd_una >= tp.cwnd_usage_seq
+    if stale or limited or (not tp.is_cwnd_limited and tp.packets_out > tp.max_packets_out):
+        tp.is_cwnd_limited = limited
+        tp.max_packets_out = tp.packets_out
+        tp.cwnd_usage_seq = tp.snd_nxt
+
+
+@njit
+def note_pacing(tp):
+    """Learn, from a new send, whether sends follow ACKs or a pacing timer, and how far apart the timer puts them."""
+    if tp.rwnd_since_us == 0 and tp.lsnd_us:
+        by_timer = tp.now_us - tp.last_ack_us > ANSWER_US
+        tp.paced += ((1024 if by_timer else 0) - tp.paced) >> 3
+        tp.send_gap_us = tp.now_us - tp.lsnd_us
+
+
+@njit
+def account_window(tp):
+    """Start or stop the clock of receive-window limitation after a send [Linux] tcp_write_xmit, tcp_tso_should_defer.
+
+    What is left of the window limits the sender if it does not hold another super-packet of the usual size, unless it
+    is a third of the whole window. A paced sender asks only when its timer has run out.
+    """
+    if tp.rwnd_since_us:
+        tp.rwnd_us += max(0, tp.now_us - tp.rwnd_since_us)
+        tp.rwnd_since_us = 0
+    left = tp.snd_una + tp.snd_wnd - tp.snd_nxt
+    if not tp.queue_empty and left < max(tp.mss, min(tp.burst * tp.mss, tp.snd_wnd // 3)):
+        tp.rwnd_since_us = tp.now_us + (tp.send_gap_us if tp.paced > 512 else 0)
+
+
+@njit
+def retransmit(tp, seg, rs, out, log, i, tx_us, ts, why):
+    """Note the retransmission of segment `i` [Linux] tcp_retransmit_skb; a tail-loss probe is not counted as out."""
+    s = seg[i & (seg.size - 1)]
+    tp.total_retrans += 1
+    tp.bytes_retrans += s.end_seq - s.seq
+    sb.note(tp, log, s.seq, s.end_seq, why)
+    if s.flags & SACKED:
+        return  # sent before the SACK was processed; nothing depends on it any more
+    flying = sb.in_flight(tp)
+    if flying == 0:
+        clear(rs)
+        rs.ack = tp.snd_una
+        sb.emit(out, tp, rs, CWND_EVENT, TX_START)
+    s.tx_us = tx_us
+    s.ts = ts
+    ratesample.on_sent(tp, s, flying + 1)
+    sb.list_append(tp, seg, i)
+    s.flags |= EVER
+    tp.lsnd_us = tp.now_us
+    if why == PROBE:
+        tp.tlp_retrans = 1
+        tp.tlp_high_seq = tp.snd_nxt
+        tp.armed_us = tp.now_us
+        return
+    if not s.flags & RETRANS:
+        s.flags |= RETRANS
+        tp.retrans_out += 1
+    if tp.retrans_stamp == 0:
+        tp.retrans_stamp = ts
+    tp.undo_retrans = max(0, tp.undo_retrans) + 1
+    if i == tp.head and tp.reo_first_us == 0:
+        tp.armed_us = tp.now_us
+
+
+@njit
+def explain(tp, seg, rs, out, i):
+    """Find out why the kernel sends segment `i` again, bringing the state there; return the reason."""
+    s = seg[i & (seg.size - 1)]
+    if s.flags & SACKED or (s.flags & LOST and not s.flags & RETRANS):
+        return TIMEOUT if tp.ca_state == LOSS else FAST
+    clear(rs)
+    rs.ack = tp.snd_una
+    if tp.reo_first_us and tp.now_us >= tp.reo_first_us:
+        recovery.reordering_timeout(tp, seg, rs, out)
+        if s.flags & LOST and not s.flags & RETRANS:
+            return FAST
+    waited = tp.now_us - tp.armed_us
+    last = i == tp.tail - 1 and not s.flags & RETRANS
+    if last and tp.sack_ok and tp.ca_state <= CWR and tp.tlp_high_seq == 0 and waited >= (tp.srtt8 >> 3):
+        return PROBE
+    if i == tp.head and waited >= tp.rto_us - (tp.rto_us >> 2):
+        recovery.enter_loss(tp, seg, rs, out)
+        tp.armed_us = tp.now_us
+        return TIMEOUT
+    sb.mark_lost(tp, seg, i, rs, out)
+    sb.list_remove(tp, seg, i)
+    if tp.ca_state < RECOVERY:
+        recovery.enter_recovery(tp, seg, rs, out, False)
+    return UNEXPLAINED
+
+
+@njit
+def fill_unseen(tp, seg, upto):
+    """Add the segments that must have been sent, up to `upto`, although the capture lacks them."""
+    while upto > tp.snd_nxt:
+        size = min(tp.mss, upto - tp.snd_nxt)
+        append(tp, seg, tp.snd_nxt + size, tp.now_us, 0, sb.in_flight(tp) + 1)
+        s = seg[(tp.tail - 1) & (seg.size - 1)]
+        s.flags |= UNSEEN | EVER  # no RTT and no rate sample may come of it
+        s.tx_delivered_us = 0
+        tp.unseen += 1
