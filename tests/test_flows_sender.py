@@ -177,3 +177,37 @@ def test_time_never_runs_backwards():
     talk = with_loss()
     talk.rows[-1]["time_ns"] -= 200_000_000  # stamped early, handled in file order
     assert np.all(np.diff(talk.flow().events["time_ns"]) >= 0)
+
+
+def test_every_retransmission_is_logged_with_its_cause():
+    fast = with_loss().flow().retransmissions
+    assert fast["why"].tolist() == ["fast"]
+    assert fast["seq"].tolist() == [at(2)]
+    probe = Conversation().data(1, at(0), 4).ack(41, at(3)).data(150, at(3)).ack(190, at(4), echo_ms=150)
+    assert probe.flow().retransmissions["why"].tolist() == ["probe"]
+    timeout = Conversation().data(1, at(0), 4).ack(41, at(1)).data(160, at(3)).data(500, at(1)).ack(540, at(4))
+    assert timeout.flow().retransmissions["why"].tolist() == ["probe", "timeout"]
+
+
+def test_a_dsack_marks_the_transmission_that_was_needless():
+    talk = Conversation().data(1, at(0), 10).ack(41, at(2))
+    for i, n in enumerate((4, 5, 6)):
+        talk.ack(41.2 + i / 10, at(2), [(at(3), at(n))])
+    talk.data(41.6, at(2)).ack(42, at(10), echo_ms=1).ack(81.6, at(10), [(at(2), at(3))])
+    assert talk.flow().retransmissions["spurious"].tolist() == [True]
+    assert not with_loss().flow().retransmissions["spurious"].any()
+
+
+def test_an_acknowledgement_of_what_was_never_sent_is_ignored():
+    talk = Conversation().data(1, at(0), 2).ack(30, 1 + (1 << 29)).ack(41, at(2))
+    assert calls(talk.flow(), "on_ack")["delivered"].tolist() == [3]
+
+
+def test_polls_are_answered_from_the_capture_alone():
+    talk = Conversation().data(1, at(0), 4).ack(41, at(2)).ack(42, at(4)).data(80, at(4))
+    flow = talk.flow()
+    start = flow.facts["start_ns"] + 40_000_000
+    polls = [(start + ms * 1_000_000, start + ms * 1_000_000 + 10_000) for ms in (20, 41, 60)]
+    answers = flow.answers(polls)
+    seen = [set(answers["unacked"][answers["poll"] == i].tolist()) for i in range(3)]
+    assert seen == [{4}, {4, 2}, {0}]  # the second poll is under way when the ACK arrives
