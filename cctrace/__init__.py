@@ -13,6 +13,7 @@ _PUBLIC = {
     "Flow": "cctrace.engine.sim.flow",
     "Jitter": "cctrace.engine.path",
     "Path": "cctrace.engine.path",
+    "analytic": "cctrace.analytic",
     "controller": "cctrace.cc",
     "datasets": "cctrace.datasets",
     "plot_flow": "cctrace.plot",

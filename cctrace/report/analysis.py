@@ -14,7 +14,7 @@ from cctrace.io.tcpinfo import TcpInfo
 from cctrace.plot.flow import FlowView
 
 # Kernel's name of a congestion control -> the controller that makes the decisions of today's kernels.
-VARIANT_OF = {"bbr": "bbr2022"}
+VARIANT_OF = {"bbr": "bbr2022", "cubic": "cubic6", "reno": "reno"}
 
 
 @dataclass
@@ -134,10 +134,10 @@ def _bulk_flows(file, capture):
 
 def _require_replayable(controller):
     cls, _ = resolve(controller)
-    if cls.view != "linux" or not hasattr(cls, "on_ack"):
+    if cls.view != "linux":
         raise ArgumentError(
-            f"controller {controller!r}: over a capture only Linux controllers can be replayed that own cwnd in every "
-            "state (bbr2022, bbr3, ...); the others share it with the stack"
+            f"controller {controller!r} is of the QUIC stack; analyze explains TCP flows by Linux controllers "
+            "(`cctrace replay` runs the others over them)"
         )
 
 

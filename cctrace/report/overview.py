@@ -29,7 +29,8 @@ def table(analyses):
 
 def _agreement(analysis):
     found = analysis.agreement or {}
-    return ", ".join(f"{short} {format_share(found[key])}" for key, short, _ in _FIGURES[:3] if key in found)
+    figures = [f"{short} {format_share(found[key])}" for key, short, _ in _FIGURES if key in found]
+    return ", ".join(figures[:3])
 
 
 def _row(analysis):
