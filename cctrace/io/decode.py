@@ -14,10 +14,9 @@ Sources: RFC 791, 8200, 9293, 7323, 2018, 2675 (jumbograms), 3032 (MPLS), 2784/2
 8926 (GENEVE); tcpdump.org's list of link types.
 """
 
-from functools import partial
-
 import numpy as np
-from numba import njit
+
+from cctrace.io.compiled import OFFSET, compiled
 
 # What `decode_frames` counts. The first group are reasons for which a frame is no row.
 COUNTERS = (
@@ -61,37 +60,29 @@ RING_POS, RING, RING_NS = 18, 20, 20 + 2 * _RING
 CONN_FIELDS = RING_NS + 2 * _RING
 
 
-# Without Numba's reference counting: it would cost three quarters of the time, and nothing here allocates.
-_compiled = partial(njit, cache=True, nogil=True, _nrt=False)
-
-# Offsets are never negative; saying so with a mask spares Numba's wrap-around of negative indices, and lets LLVM fuse
-# the bytes of a field into one load: a factor of two in speed.
-_OFFSET = (1 << 40) - 1
-
-
-@_compiled()
+@compiled()
 def _u8(b, p):
-    return np.int64(b[p & _OFFSET])
+    return np.int64(b[p & OFFSET])
 
 
-@_compiled()
+@compiled()
 def _be16(b, p):
-    p &= _OFFSET
+    p &= OFFSET
     return (np.int64(b[p]) << 8) | np.int64(b[p + 1])
 
 
-@_compiled()
+@compiled()
 def _be32(b, p):
-    p &= _OFFSET
+    p &= OFFSET
     return (np.int64(b[p]) << 24) | (np.int64(b[p + 1]) << 16) | (np.int64(b[p + 2]) << 8) | np.int64(b[p + 3])
 
 
-@_compiled()
+@compiled()
 def _be64(b, p):
     return (_be32(b, p) << 32) | _be32(b, p + 4)
 
 
-@_compiled()
+@compiled()
 def _after_ethertype(b, p, end, kind):
     """Return the offset of the IP header behind an EtherType whose payload starts at p, or -1 - reason."""
     while True:
@@ -141,7 +132,7 @@ def _after_ethertype(b, p, end, kind):
             return -1 - NON_IP
 
 
-@_compiled()
+@compiled()
 def _after_ppp(b, p, end):
     """Return the offset of the IP header in a PPP frame, with or without HDLC framing, or -1 - reason."""
     if p + 4 > end:
@@ -163,7 +154,7 @@ def _after_ppp(b, p, end):
     return -1 - NON_IP
 
 
-@_compiled(forceinline=True)
+@compiled(forceinline=True)
 def _link(b, p, end, link):
     """Return the offset of the IP header of a frame that starts at p, or -1 - reason. Numbers: LINKTYPE_*."""
     if link == 1:  # ETHERNET
@@ -204,7 +195,7 @@ def _link(b, p, end, link):
     return -1 - UNKNOWN_LINK
 
 
-@_compiled()
+@compiled()
 def _jumbo_length(b, p, end):
     """Return the IPv6 payload length of a jumbogram from its hop-by-hop header at p, or 0 [RFC 2675]."""
     if p + 2 > end:
@@ -218,7 +209,7 @@ def _jumbo_length(b, p, end):
     return 0
 
 
-@_compiled()
+@compiled()
 def _skip_extensions(b, p, end, protocol):
     """Walk IPv6 extension headers from p: (protocol, offset, fragment: 0 none, 1 first of several, 2 later)."""
     fragment = 0
@@ -247,7 +238,7 @@ def _skip_extensions(b, p, end, protocol):
             return protocol, p, fragment
 
 
-@_compiled()
+@compiled()
 def _tunnel(b, p, end, protocol, tunnels):
     """Return the offset of the inner IP header of a tunnel packet, 0 if it is none, or -1 - reason."""
     if protocol == 4 or protocol == 41:
@@ -283,18 +274,18 @@ def _tunnel(b, p, end, protocol, tunnels):
     return 0
 
 
-@_compiled()
+@compiled()
 def _mix(x):
     x = (x ^ (x >> 29)) * np.int64(0x3F58476D1CE4E5B9)
     return x ^ (x >> 32)
 
 
-@_compiled()
+@compiled()
 def _s32(x):
     return ((x + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
-@_compiled(forceinline=True)
+@compiled(forceinline=True)
 def _find(c, table, s_hi, s_lo, d_hi, d_lo, sport, dport, version):
     """Look a connection up, in either direction: (slot of the table, connection or -1, direction)."""
     forth = (version << 32) | (sport << 16) | dport
@@ -311,7 +302,7 @@ def _find(c, table, s_hi, s_lo, d_hi, d_lo, sport, dport, version):
     return slot, np.int64(-1), 0
 
 
-@_compiled()
+@compiled()
 def _open_connection(c, k, s_hi, s_lo, d_hi, d_lo, ports, time_ns):
     c[k, SRC_HI], c[k, SRC_LO], c[k, DST_HI], c[k, DST_LO], c[k, PORTS] = s_hi, s_lo, d_hi, d_lo, ports
     c[k, CLOSED], c[k, CONN_LAST_NS] = 0, time_ns
@@ -321,7 +312,7 @@ def _open_connection(c, k, s_hi, s_lo, d_hi, d_lo, ports, time_ns):
         c[k, i] = 0
 
 
-@_compiled(forceinline=True)
+@compiled(forceinline=True)
 def _is_copy(c, k, d, print_, time_ns):
     """Tell whether a packet with this fingerprint passed a moment ago; remember it."""
     for i in range(_RING):
@@ -332,7 +323,7 @@ def _is_copy(c, k, d, print_, time_ns):
     return False
 
 
-@_compiled(forceinline=True)
+@compiled(forceinline=True)
 def _ip(b, p, end, wire_end):
     """Decode the IP header at p.
 
@@ -360,7 +351,7 @@ def _ip(b, p, end, wire_end):
     return -1 - (MALFORMED if p < end else CUT_HEADERS), p, wire_end, 0, 0
 
 
-@_compiled(forceinline=True)
+@compiled(forceinline=True)
 def _options(b, q, stop, left, right, s, c, k, d, is_syn):
     """Decode the TCP options from q to stop: (bits seen, time stamp value, echo, next free SACK row, well-formed)."""
     seen, tsval, tsecr = 0, 0, 0
@@ -400,7 +391,7 @@ def _options(b, q, stop, left, right, s, c, k, d, is_syn):
     return seen, tsval, tsecr, s, True
 
 
-@_compiled(forceinline=True)
+@compiled(forceinline=True)
 def _track(c, k, d, seq, seq_end, ack, has_ack, counters):
     """Follow how far each direction was seen; count ACKs of data that the capture does not hold."""
     if has_ack and c[k, SND_MAX + 1 - d] >= 0:
@@ -413,7 +404,7 @@ def _track(c, k, d, seq, seq_end, ack, has_ack, counters):
         c[k, SND_MAX + d] = seq_end
 
 
-@_compiled()
+@compiled()
 def decode_frames(b, offset, caplen, wirelen, stamp, link, f, count, tunnels, r, row, sacks, s, c, n, table, counters):
     """Decode frames of the buffer `b` into the columns, from number `f` on.
 
@@ -528,7 +519,7 @@ def decode_frames(b, offset, caplen, wirelen, stamp, link, f, count, tunnels, r,
     return f, row, s, n
 
 
-@_compiled()
+@compiled()
 def rehash(c, n, table):
     """Fill an empty table with the connections, the latest of each pair of endpoints only."""
     for k in range(n):

@@ -30,8 +30,8 @@ from cctrace.io.decode import (
 from cctrace.io.packets import Packets
 
 TUNNELS = {"ipip": 1, "gre": 2, "vxlan": 4, "geneve": 8}  # bits of the argument `tunnels` of `decode_frames`
-Rows = namedtuple("Rows", schema.names(schema.PACKETS))
-Blocks = namedtuple("Blocks", schema.names(schema.SACKS))
+Rows = namedtuple("Rows", [c.name for c in schema.PACKETS])  # type: ignore[misc]
+Blocks = namedtuple("Blocks", [c.name for c in schema.SACKS])  # type: ignore[misc]
 
 
 class Frames:

@@ -7,9 +7,9 @@ Source: draft-ietf-opsawg-pcap; libpcap's savefile reader for the dialects.
 """
 
 import numpy as np
-from numba import njit
 
 from cctrace.errors import FormatError
+from cctrace.io.compiled import OFFSET, compiled
 from cctrace.io.frames import Frames
 from cctrace.io.source import CHUNK, Chunks
 
@@ -32,15 +32,15 @@ def sniff(head):
     return head[:4] in _DIALECTS
 
 
-@njit(cache=True, _nrt=False, forceinline=True)
+@compiled(forceinline=True)
 def _u32(b, p, big):
-    p &= (1 << 40) - 1  # see decode._OFFSET
+    p &= OFFSET
     if big:
         return (np.int64(b[p]) << 24) | (np.int64(b[p + 1]) << 16) | (np.int64(b[p + 2]) << 8) | np.int64(b[p + 3])
     return (np.int64(b[p + 3]) << 24) | (np.int64(b[p + 2]) << 16) | (np.int64(b[p + 1]) << 8) | np.int64(b[p])
 
 
-@njit(cache=True, nogil=True, _nrt=False)  # see decode._compiled
+@compiled()
 def find_records(b, pos, end, big, unit_ns, header, swap, largest, offset, caplen, wirelen, time_ns):
     """Find the complete records of b[pos:end]; returns (records found, position after them, status).
 

@@ -8,9 +8,9 @@ Source: draft-ietf-opsawg-pcapng.
 """
 
 import numpy as np
-from numba import njit
 
 from cctrace.errors import FormatError
+from cctrace.io.compiled import OFFSET, compiled
 from cctrace.io.frames import Frames
 from cctrace.io.source import CHUNK, Chunks
 
@@ -33,15 +33,15 @@ def sniff(head):
     return head[:4] == _MAGIC
 
 
-@njit(cache=True, _nrt=False, forceinline=True)
+@compiled(forceinline=True)
 def _u32(b, p, big):
-    p &= (1 << 40) - 1  # see decode._OFFSET
+    p &= OFFSET
     if big:
         return (np.int64(b[p]) << 24) | (np.int64(b[p + 1]) << 16) | (np.int64(b[p + 2]) << 8) | np.int64(b[p + 3])
     return (np.int64(b[p + 3]) << 24) | (np.int64(b[p + 2]) << 16) | (np.int64(b[p + 1]) << 8) | np.int64(b[p])
 
 
-@njit(cache=True, _nrt=False, forceinline=True)
+@compiled(forceinline=True)
 def _nanoseconds(high, low, interface):
     """Return a time stamp of an interface in nanoseconds since the epoch."""
     units, factor = (high << 32) | low, interface[_FACTOR]
@@ -57,7 +57,7 @@ def _nanoseconds(high, low, interface):
     return ns + interface[_OFFSET_NS]
 
 
-@njit(cache=True, nogil=True, _nrt=False)  # see decode._compiled
+@compiled()
 def find_packets(b, pos, end, big, interfaces, n_interfaces, largest, offset, caplen, wirelen, time_ns, link, counts):
     """Find the packets of the complete blocks of b[pos:end]; returns (packets, position after them, status)."""
     n = 0
