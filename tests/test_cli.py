@@ -48,6 +48,11 @@ def test_the_installed_command_and_the_module_are_the_same(run):
         (["verify"], "Missing argument"),
         (["verify", "/no/such/vector"], "/no/such/vector"),
         (["variants", "bbr2222"], "did you mean 'bbr2022'?"),
+        (["variants", "bbr2:los=1"], "did you mean 'loss_thresh'?"),
+        (["variants", "bbr2:loss_thresh=2", "bbr3"], "loss_thresh=2 is outside [0.0, 1.0]"),
+        (["variants", "bbr2:beta=nan"], "beta=nan is outside [0.0, 1.0]"),
+        (["variants", "bbr2:beta"], "'beta' is not PARAM=VALUE"),
+        (["variants", "bbr2:beta=x"], "'x' is not a number"),
         (["variants", "--nosuch"], "--nosuch"),
         (["variants", "a", "b", "c"], "at most two"),
     ],
@@ -113,6 +118,19 @@ def test_variants_shows_the_steps_that_two_controllers_do_not_share(run):
     assert steps["takes_rtt"] == ("BBR2019", "BBR2022")  # only a strictly smaller RTT renews 2022's min_rtt
     assert "set_cwnd" not in steps
     assert "takes_rtt" in run("variants", "bbr2019", "bbr2022")[1]
+
+
+def test_variants_shows_quirks_and_open_questions_of_release_and_paper_but_not_what_both_say(run):
+    status, out, _ = run("variants", "obbr", "obbr_paper", "--json")
+    assert status == 0
+    both = json.loads(out)
+    assert any("2.05" in quirk for quirk in both["quirks"]["obbr"])
+    assert both["quirks"]["obbr_paper"] == []
+    assert both["left_open"]["obbr_paper"]
+    assert all(quirk in run("variants", "obbr", "obbr_paper")[1] for quirk in both["quirks"]["obbr"])
+    same = run("variants", "obbr:mu=0.5", "obbr:mu=1")[1]
+    assert "the same steps" in same
+    assert "2.05" not in same
 
 
 def test_variants_describes_one_controller_with_parameters_and_transitions(run):

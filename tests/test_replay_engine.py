@@ -144,6 +144,11 @@ def test_wrong_arguments_are_named():
         replay(stream(), Walker, strid=1)
     with pytest.raises(ArgumentError, match=r"stride=11 is outside \[1, 10\]"):
         replay(stream(), Walker, stride=[1, 11])
+    for not_finite in (np.nan, np.inf, [2, np.nan]):
+        with pytest.raises(ArgumentError, match=r"stride=(nan|inf) is outside \[1, 10\]"):
+            replay(stream(), Walker, stride=not_finite)
+    with pytest.raises(ArgumentError, match="stride is an empty list"):
+        replay(stream(), Walker, stride=[])
     with pytest.raises(ArgumentError, match="Walker has no field 'cwnd' to record"):
         replay(stream(), Walker, record=["cwnd"])
     with pytest.raises(ArgumentError, match=r"Walker has no field 'history\[2\]' to record"):

@@ -8,7 +8,9 @@ import pytest
 from cctrace import cc
 from cctrace.cc.base import LinuxController, Param, f32, ints
 from cctrace.engine import vectors
-from cctrace.errors import ArgumentError, FormatError
+from cctrace.errors import ArgumentError, FormatError, StreamError
+
+EXPECTED = ("o_ret", "o_snd_cwnd", "o_ssthresh", "f32_gain", "s_last_rtt", "s_drawn", "g_other")
 
 
 class Toy(LinuxController):
@@ -54,7 +56,8 @@ def vector(tmp_path, monkeypatch):
     folder.mkdir()
 
     def write(**changes):
-        pq.write_table(pa.table(table | changes), folder / "a_s1.parquet")
+        columns = {name: values for name, values in (table | changes).items() if values is not None}
+        pq.write_table(pa.table(columns), folder / "a_s1.parquet")
         return folder
 
     return write
@@ -106,6 +109,15 @@ def test_what_is_not_a_vector_is_refused_by_name(vector, tmp_path):
         vectors.verify([folder / "b.parquet"], "interpreted")
     with pytest.raises(ArgumentError, match="no such golden vector"):
         vectors.verify([tmp_path / "nowhere"], "interpreted")
+    with pytest.raises(StreamError, match=r"a_s1\.parquet: Toy reads column 'rs_rtt_us', which this stream lacks"):
+        vectors.verify([vector(rs_rtt_us=None)], "interpreted")
+    with pytest.raises(StreamError, match=r"a_s1\.parquet: column 'rs_rtt_us', row 1: nan is not an integer"):
+        vectors.verify([vector(rs_rtt_us=[-1, np.nan, 0, 0])], "interpreted")
+    with pytest.raises(FormatError, match="column 'rand0' without its bound 'rand0_max'"):
+        vectors.verify([vector(rand0_max=None)], "interpreted")
+    with pytest.raises(FormatError, match="no column of expected values"):
+        vectors.verify([vector(**dict.fromkeys(EXPECTED))], "interpreted")
+    (folder / "b.parquet").unlink()
     with pytest.raises(FormatError, match="unknown event 'surprise'"):
         vectors.verify([vector(event=["init", "surprise", "init", "init"]) / "a_s1.parquet"], "interpreted")
 
@@ -115,4 +127,6 @@ def test_an_unknown_controller_is_refused_with_the_nearest_name(vector):
         cc.controller("toi")
     with pytest.raises(ArgumentError, match=r"Toy: step=900 is outside \[0, 100\]"):
         cc.controller("toy:step=900")
+    with pytest.raises(ArgumentError, match="sets a parameter twice"):
+        cc.controller("toy:step=3,step=4")
     assert cc.controller("toy:step=3,hz=250") == (cc.controller("toy")[0], {"step": 3, "hz": 250})

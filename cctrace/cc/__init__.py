@@ -77,7 +77,10 @@ def controller(spec):
         raise ArgumentError(f"no controller is called {name!r}{hint} (known: {', '.join(sorted(REGISTRY))})")
     module, _, attribute = REGISTRY[name].partition(":")
     cls = getattr(importlib.import_module(module), attribute)
-    params = dict(_setting(spec, part) for part in settings.split(",") if part)
+    given = [_setting(spec, part) for part in settings.split(",") if part]
+    params = dict(given)
+    if len(params) < len(given):
+        raise ArgumentError(f"controller {spec!r} sets a parameter twice")
     checked_params(cls, params)
     return cls, params
 

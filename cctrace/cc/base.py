@@ -121,17 +121,17 @@ def checked_params(cls, given):
 
     for name, value in given.items():
         if name not in cls.params:
-            near = difflib.get_close_matches(name, cls.params, n=1)
+            near = difflib.get_close_matches(name, cls.params, n=1, cutoff=0.4)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             allowed = ", ".join(cls.params) or "none"
             raise ArgumentError(f"{cls.__name__} has no parameter {name!r}{hint} (it has: {allowed})")
         param = cls.params[name]
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ArgumentError(f"{cls.__name__}: {name}={value!r} is not a number")
+        if not param.low <= value <= param.high:  # NaN too
+            raise ArgumentError(f"{cls.__name__}: {name}={value!r} is outside [{param.low}, {param.high}]")
         if isinstance(param.default, int) and not isinstance(param.default, bool) and int(value) != value:
             raise ArgumentError(f"{cls.__name__}: {name}={value!r} must be an integer")
-        if not param.low <= value <= param.high:
-            raise ArgumentError(f"{cls.__name__}: {name}={value!r} is outside [{param.low}, {param.high}]")
     return {name: type(p.default)(given.get(name, p.default)) for name, p in cls.params.items()}
 
 

@@ -14,7 +14,9 @@ from cctrace.cli.common import command_options, paths, print_json, print_table, 
     help="The kernel's counters of these flows; may be given more than once.",
 )
 @click.option(
+    "--cc",
     "--controller",
+    "controller",
     metavar="NAME",
     help="Replay this controller over every flow; default: the one that the counters name.",
 )

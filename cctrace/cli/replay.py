@@ -9,7 +9,14 @@ from cctrace.cli.common import command_options, print_json, print_table, progres
 
 @click.command(short_help="What a controller decides on recorded ACKs.")
 @click.argument("source")
-@click.option("--controller", required=True, metavar="NAME", help="For example bbr3 or obbr:mu=0.75; see variants.")
+@click.option(
+    "--cc",
+    "--controller",
+    "controller",
+    required=True,
+    metavar="NAME",
+    help="For example bbr3 or obbr:mu=0.75; see variants.",
+)
 @click.option("--flow", "index", default=0, show_default=True, help="Row of `cctrace flows`, for a capture.")
 @click.option("--tcpinfo", metavar="FILE", help="The kernel's counters of the flow, to compare with.")
 @click.option("-o", "--output", metavar="FILE", help="Write the decisions, one row per call, as Parquet.")

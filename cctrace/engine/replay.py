@@ -121,9 +121,12 @@ def replay(source, controller, *, mode="compiled", record=None, **params):
     """
     cls, given = resolve(controller)
     grid = {name: list(v) for name, v in params.items() if isinstance(v, list | tuple | range | np.ndarray)}
+    for name, values in grid.items():
+        if not values:
+            raise ArgumentError(f"{name} is an empty list; a grid needs values")
     runs = []
     for values in itertools.product(*grid.values()):
-        chosen = given | params | {k: _plain(v) for k, v in zip(grid, values, strict=True)}
+        chosen = {k: _plain(v) for k, v in (given | params | dict(zip(grid, values, strict=True))).items()}
         runs.append(_replay(source, cls, mode, record, chosen))
     return runs if grid else runs[0]
 

@@ -17,7 +17,7 @@ from cctrace import schema
 from cctrace.cc import REGISTRY, controller
 from cctrace.cc.base import ArrayField, declared_fields
 from cctrace.engine.player import Player
-from cctrace.errors import ArgumentError, FormatError
+from cctrace.errors import ArgumentError, FormatError, StreamError
 from cctrace.flows.views import CARRIED, View
 
 _EXPECTED = re.compile(r"(?:f32_)?(?:o_|s_|s2_|sc_|g_)|f32_")
@@ -43,6 +43,8 @@ def load(path):
     ------
     FormatError
         If the file is not a golden vector; names what is wrong.
+    StreamError
+        If an input is not an integer.
     ArgumentError
         If its folder does not name a variant.
     """
@@ -56,8 +58,13 @@ def load(path):
     columns = {name: table.column(name).to_numpy() for name in table.column_names}
     if "event" not in columns:
         raise FormatError(f"{path}: no column 'event'; not a golden vector")
-    view = _view(path, cls.view, columns)
+    try:
+        view = _view(path, cls.view, columns)
+    except StreamError as error:
+        raise StreamError(f"{path}: {error}") from None
     expected = {name: values for name, values in columns.items() if _EXPECTED.match(name)}
+    if not expected:
+        raise FormatError(f"{path}: no column of expected values (o_..., s_..., f32_..., g_...); not a golden vector")
     return Vector(str(path), variant, cls, params, view, expected)
 
 
@@ -82,7 +89,11 @@ def _view(path, kind, columns):
     inputs = {name: columns[name] for name in names if name in columns}
     inputs |= {name: np.full(len(event), v) for name, v in _NEUTRAL.items() if name in names and name not in inputs}
     if kind == "linux":
-        inputs |= {c: _raw_draw(inputs[c], columns[c + "_max"]) for c in inputs if c + "_max" in columns}
+        draws = [name for name in inputs if name.startswith("rand") and name not in _NEUTRAL]
+        unbounded = [name for name in draws if f"{name}_max" not in columns]
+        if unbounded:
+            raise FormatError(f"{path}: column {unbounded[0]!r} without its bound {unbounded[0] + '_max'!r}")
+        inputs |= {name: _raw_draw(inputs[name], columns[f"{name}_max"]) for name in draws}
     observed = {field: columns[name] for name, field in CARRIED[kind].items() if name in columns}
     return View(kind, [codes[name] for name in event], inputs, observed)
 
@@ -141,6 +152,8 @@ def verify(paths, mode="compiled"):
     ------
     ArgumentError
         If a path does not exist or holds no vector, or a class lacks a field.
+    StreamError
+        If a vector lacks a column that its controller reads; names both.
     """
     vectors = [verify_file(path, mode) for path in _files(paths)]
     return {
@@ -156,8 +169,11 @@ def verify_file(path, mode="compiled"):
     vector = load(path)
     fields = {column: golden_field(vector.controller, column) for column in vector.expected}
     record = list(dict.fromkeys(f for f in fields.values() if f))
-    player = Player(vector.view, vector.controller, mode=mode, record=record, **vector.params)
-    player.run()
+    try:
+        player = Player(vector.view, vector.controller, mode=mode, record=record, **vector.params)
+        player.run()
+    except StreamError as error:
+        raise StreamError(f"{path}: {error}") from None
     wrong = {}
     for column, expected in vector.expected.items():
         # A column that the class does not have must never move.
