@@ -203,3 +203,16 @@ def test_compiled_and_interpreted_replays_of_a_recording_agree_in_all_state(cubi
         player.run()
         ends.append((player.state, {name: values.tolist() for name, values in player.recorded.items()}))
     assert ends[0] == ends[1]
+
+
+def test_a_window_filled_in_two_bursts_upon_one_ack_is_limited_by_the_receiver_alone():
+    # [Linux618] tcp_write_xmit validates cwnd once, after all it sends: by then 20 segments fill the receive window.
+    def limited_by_cwnd(window_segments):
+        window = -(-window_segments * MSS // 128)
+        talk = Conversation().data(1, 1, 10).ack(41, 1 + 10 * MSS, window=window)
+        talk.data(41.02, 1 + 10 * MSS, 10).data(41.2, 1 + 20 * MSS, 10).ack(82, 1 + 12 * MSS, window=window)
+        events = talk.flow().events
+        return events["is_cwnd_limited"][events.of("on_ack")[-1]]
+
+    assert limited_by_cwnd(20) == 0
+    assert limited_by_cwnd(60) == 1

@@ -18,7 +18,6 @@ from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear, on_ack, update_rtt
 from cctrace.flows.sends import (
     account_window,
-    after_send,
     append,
     before_send,
     explain,
@@ -26,6 +25,7 @@ from cctrace.flows.sends import (
     grown,
     note_pacing,
     retransmit,
+    validate_cwnd,
 )
 from cctrace.flows.seqspace import unwrap
 from cctrace.flows.state import (
@@ -213,6 +213,8 @@ def send(tp, seg, rs, out, log, p, ns, a, b, payload, fl, ts):
             return
         tp.group_first = tp.tail
     fill_unseen(tp, seg, a)
+    if since > SAME_PACKET_NS and (tp.paced > 512 or tp.queue_empty):
+        validate_cwnd(tp)  # only a timer or another write lets more out before the next ACK
     if tp.packets_out == 0 and tp.now_us - tp.lsnd_us > IDLE_US and not tp.rwnd_since_us and p.has_syn:
         tp.queue_empty = 1
     if not together:
@@ -237,7 +239,7 @@ def send(tp, seg, rs, out, log, p, ns, a, b, payload, fl, ts):
     if fl & (PSH | FIN) and payload % p.mss != 0 and b != tp.snd_una + tp.snd_wnd:
         tp.queue_empty = 1
     account_window(tp)
-    after_send(tp)
+    tp.unvalidated = 1
 
 
 @njit
@@ -267,6 +269,7 @@ def receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, window, has_dat
     fill_unseen(tp, seg, a)
     before = tp.rows
     tp.last_ack_us = tp.now_us
+    validate_cwnd(tp)
     on_ack(tp, seg, rs, out, log, blocks, count, a, ack_seq, window, has_data, fl & (ECE | SYN) == ECE)
     if not tp.established:
         tp.rows = before  # the controller is set up when the handshake is complete

@@ -80,8 +80,11 @@ def before_send(tp, rs, out):
 
 
 @njit
-def after_send(tp):
-    """Account for what limited the send [Linux] tcp_cwnd_validate, tcp_chrono."""
+def validate_cwnd(tp):
+    """Note, after everything that one call of the stack sent, what limited it [Linux] tcp_cwnd_validate."""
+    if not tp.unvalidated:
+        return
+    tp.unvalidated = 0
     limited = 0 if tp.queue_empty or tp.rwnd_since_us else 1
     stale = tp.snd_una >= tp.cwnd_usage_seq
     if stale or limited or (not tp.is_cwnd_limited and tp.packets_out > tp.max_packets_out):

@@ -63,7 +63,8 @@ TP = _i8(
     "rack_us rack_end_seq rack_rtt_us rack_advanced reo_steps reo_persist reo_last_delivered dsack_seen "
     "reo_first_us reo_last_us armed_us "
     # cwnd usage and time accounting
-    "is_cwnd_limited max_packets_out cwnd_usage_seq lsnd_us last_ack_us busy_since_us busy_us rwnd_since_us rwnd_us "
+    "is_cwnd_limited max_packets_out cwnd_usage_seq unvalidated lsnd_us last_ack_us "
+    "busy_since_us busy_us rwnd_since_us rwnd_us "
     # how the sender sends: segments of its super-packets, whether a timer paces it (of 1024), how far apart
     "burst paced send_gap_us "
     # the clock and what comes out
