@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cctrace import schema
 from cctrace.cc.base import LinuxController
 from cctrace.engine.path import Jitter, Path
 from cctrace.engine.replay import replay
+from cctrace.engine.sim import build
 from cctrace.engine.sim.flow import Flow
 from cctrace.engine.simulate import simulate
 from cctrace.errors import ArgumentError
@@ -29,6 +31,12 @@ def test_compiled_and_interpreted_runs_give_the_same_numbers(cc, profile):
     first, second = (run.flow(0) for run in runs)
     assert np.array_equal(first.event, second.event)
     assert all(np.array_equal(first.columns[name], second.columns[name]) for name in first.columns)
+
+
+def test_a_simulation_compiled_for_another_order_of_columns_is_not_loaded(monkeypatch):
+    before = build._source()
+    monkeypatch.setattr(schema, "LINUX_VIEW", schema.LINUX_VIEW[::-1])
+    assert build._source() != before
 
 
 @pytest.mark.parametrize(("cc", "out"), [("bbr2022", "snd_cwnd"), ("cubic", "snd_cwnd"), ("quic_bbr", "pacing_rate")])

@@ -7,6 +7,7 @@ import re
 from functools import lru_cache
 from importlib.resources import files
 
+from cctrace import schema
 from cctrace.engine.compile import load_generated
 
 # In the order in which a function may call another.
@@ -103,6 +104,11 @@ def _functions(name):
 @lru_cache(maxsize=1)
 def compiled_run():
     """Return the compiled form of `loop.run`, called with the array of the one WORLD record."""
+    return load_generated("simulation", _source()).run_world
+
+
+def _source():
+    """Everything that decides what the compiled simulation does; the order of a view's columns does, too."""
     shared = "\n".join("# " + line for name in ("layout", "view") for line in _text(name).splitlines())
-    source = _HEADER + "\n".join(_functions(name) for name in MODULES) + _RUN + shared + "\n"
-    return load_generated("simulation", source).run_world
+    columns = f"# {schema.names(schema.LINUX_VIEW)} {schema.names(schema.QUIC_VIEW)}"
+    return _HEADER + "\n".join(_functions(name) for name in MODULES) + _RUN + shared + f"\n{columns}\n"
