@@ -30,7 +30,7 @@ def catalogue():
     Examples
     --------
     >>> sorted(catalogue())
-    ['jitter_bbr_sd2ms', 'loss_cubic_1pct', 'single_bbr_1bdp', 'tso_bbr_300m_veth']
+    ['compete_bbr_cubic_2bdp', 'jitter_bbr_sd2ms', 'loss_cubic_1pct', 'single_bbr_1bdp', 'tso_bbr_300m_veth']
     """
     return json.loads(json.dumps(_load()["recordings"]))
 
