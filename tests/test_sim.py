@@ -86,6 +86,13 @@ def test_what_was_sent_is_delivered_lost_or_on_its_way_at_every_event(run):
     simulate(path, flows, "500ms", seed, mode="debug", **common)  # raises where the books do not balance
 
 
+def test_a_timeout_after_an_undo_counts_a_retransmission_that_is_still_out_once():
+    path = Path(
+        rate="2Mbit", rtt="2ms", buffer="5kB", jitter="gamma:mean=5ms,sd=5ms,reorder", policer=("2Mbit", "20kB")
+    )
+    simulate(path, "bbr2", "500ms", 83, mode="debug", profile="reference", app="chunks:size=20kB,every=50ms")
+
+
 class FixedWindow(LinuxController):
     """A window of 20 segments, whatever happens."""
 

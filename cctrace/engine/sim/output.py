@@ -61,8 +61,8 @@ def transmit(w, f, index, now):
     f.tx_next += 1
     words(f.tx_seg)[order & f.mask] = index
     if index < f.nxt:
+        f.retrans_out += 0 if seg.marks & RETRANS else 1  # after an undo, a timeout may find it still out
         seg.marks |= RETRANS | EVER_RETRANS
-        f.retrans_out += 1
         f.n_retx += 1
     else:
         seg.marks = 0
