@@ -6,11 +6,13 @@ import pytest
 from cctrace import datasets, schema
 from cctrace.cc import controller as controller_named
 from cctrace.cc.base import LinuxController
+from cctrace.cc.cubic6 import Cubic6
 from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
+from cctrace.engine import tick
 from cctrace.engine.player import Player
 from cctrace.engine.replay import replay
 from cctrace.flows.capture import read
-from cctrace.flows.views import View
+from cctrace.flows.views import View, ticks
 from tests.build_stack import NEUTRAL
 from tests.conversation import MSS, Conversation
 
@@ -193,6 +195,27 @@ def test_a_replayed_cubic_has_the_window_of_the_kernel_in_every_state(cubic_flow
     for state in (OPEN, RECOVERY):
         assert agrees[states == state].mean() >= 0.95
     assert comparison.share_within("ssthresh") >= 0.95
+
+
+def test_ticks_are_found_where_the_sender_that_they_drove_had_them(cubic_flow):
+    # The recorded flights are replaced by those of a sender that fills the window of a kernel whose ticks are known.
+    view, events = cubic_flow.view("linux", hz=HZ), cubic_flow.events
+    known = {"hz": HZ}
+    for phase_us in (700, 2900):
+        player = Player(view, "cubic6", record=["snd_cwnd"], **known)
+        player.replace_columns(ticks(events.now_us, events["lsndtime_us"], HZ, phase_us))
+        player.run()
+        before = np.maximum(np.searchsorted(view.time_ns, view.time_ns) - 1, 0)
+        made = view.columns | {"rs_prior_in_flight": player.recorded["snd_cwnd"][before]}
+        sender = View("linux", view.event, made, time_ns=view.time_ns, stack=True)
+        assert tick.phase_us(sender, Cubic6, known, events) == pytest.approx(phase_us, abs=200)
+
+
+def test_the_window_of_the_kernel_is_met_exactly_with_the_ticks_found(cubic_flow):
+    run = replay(cubic_flow, "cubic6")
+    assert run.compare().share_within("cwnd") >= 0.95
+    bare = replay(cubic_flow.view("linux", hz=HZ), "cubic6", hz=HZ)  # a view shows no ticks to look for
+    assert bare.tick_phase_us == 0
 
 
 def test_compiled_and_interpreted_replays_of_a_recording_agree_in_all_state(cubic_flow):

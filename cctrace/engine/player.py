@@ -92,6 +92,10 @@ class Player:
             self._machine.replace_columns(self._draws)
         self._draws[f"rand{which}"][row] = value
 
+    def replace_columns(self, columns):
+        """Read these columns, at least as long as the rows that are run, instead of the view's."""
+        self._machine.replace_columns(columns)
+
     def save(self):
         """Return the position and the state, for `restore`."""
         return self.row, self._machine.save()

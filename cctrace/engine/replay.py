@@ -13,12 +13,13 @@ import pandas as pd
 from cctrace import schema
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params
-from cctrace.engine import phase
+from cctrace.engine import phase, tick
 from cctrace.engine.fields import fields_of
 from cctrace.engine.model import model_fields
 from cctrace.engine.pacing import Pacer
 from cctrace.engine.player import Player
 from cctrace.errors import ArgumentError
+from cctrace.flows.views import ticks
 
 # Recorded by default: what the controller decides, and of its model what exists of these.
 OUTPUTS = {"linux": ("snd_cwnd", "snd_ssthresh", "pacing_rate"), "quic": ("cwnd", "pacing_rate")}
@@ -54,6 +55,8 @@ class Run:
         What was replayed.
     phases : list of phase.Phase
         The draws inferred from the sends of a recorded flow, see `cctrace.engine.phase`.
+    tick_phase_us : int
+        Where the kernel's ticks lay, inferred for a controller without on_ack, see `cctrace.engine.tick`.
     """
 
     decisions: pd.DataFrame
@@ -63,6 +66,7 @@ class Run:
     warnings: list
     source: object = None
     phases: list = field(default_factory=list)
+    tick_phase_us: int = 0
 
     def __repr__(self):
         given = ",".join(f"{name}={value}" for name, value in self.params.items())
@@ -140,6 +144,11 @@ def _replay(source, cls, mode, record, params):
     logged = getattr(source, "tcpinfo", None) is not None and cls.view == "linux"
     extra = [name for name in model_fields(cls) if name not in names] if logged else []
     player = Player(view, cls, mode=mode, record=names + extra, **params)
+    tick_us = 0
+    if view.stack and not hasattr(cls, "on_ack") and hasattr(source, "events"):
+        events = source.events
+        tick_us = tick.phase_us(view, cls, params, events)
+        player.replace_columns(ticks(events.now_us, events["lsndtime_us"], params["hz"], tick_us))
     if cls.phase_choices and hasattr(source, "sends"):
         phases = phase.follow(Pacer(player, source.sends), phase.Sends.of(source), cls.phase_choices)
     else:
@@ -148,7 +157,7 @@ def _replay(source, cls, mode, record, params):
     names = {code: name for name, code in schema.EVENT_CODES.items()}
     kinds = pd.Categorical.from_codes(view.event, [names[code] for code in range(len(names))])
     decisions = pd.DataFrame({"time_ns": view.time_ns, "event": kinds} | player.recorded, copy=False)
-    return Run(decisions, player.state, cls, params, player.warnings, source, phases)
+    return Run(decisions, player.state, cls, params, player.warnings, source, phases, tick_us)
 
 
 def view_of(source, cls, params):

@@ -156,13 +156,19 @@ def linux_view(events, sends=None, hz=None):
     columns |= dict.fromkeys(unknown, np.zeros(len(events), np.int64))
     columns |= {
         "now_us": now_us,
-        "jiffies": _JIFFIES_START + now_us * hz // 1_000_000,
         "clock_ns": clock_ns,
         "wstamp_ns": clock_ns + _held_back_ns(time_ns, sends),
-        "lsndtime": _JIFFIES_START + events["lsndtime_us"] * hz // 1_000_000,
         "ecn_ok": np.full(len(events), int(events.meta["ecn_ok"])),
-    }
+    } | ticks(now_us, events["lsndtime_us"], hz)
     return View("linux", events["event"], columns, unknown=unknown, time_ns=time_ns, stack=True)
+
+
+def ticks(now_us, lsndtime_us, hz, phase_us=0):
+    """Return the columns in jiffies of `hz` per second, which are `phase_us` ahead of the connection's clock."""
+    return {
+        "jiffies": _JIFFIES_START + (now_us + phase_us) * hz // 1_000_000,
+        "lsndtime": _JIFFIES_START + (lsndtime_us + phase_us) * hz // 1_000_000,
+    }
 
 
 def _held_back_ns(time_ns, sends):
