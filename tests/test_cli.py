@@ -207,6 +207,32 @@ def test_flows_lists_several_files_and_prints_a_table(run):
     assert "8.57 MB" in out
 
 
+def test_convert_writes_what_flows_then_reads_the_same(run, tmp_path):
+    file = datasets.path("loss_cubic_1pct", "sender.pcap.zst")
+    expected = json.loads(run("flows", file, "--json")[1])
+    for target, more in (("out.parquet", ["--chunk", 1000]), ("out.bin", ["--to", "pcap"])):
+        status, out, _ = run("convert", file, tmp_path / target, *more, "--json")
+        told = json.loads(out)
+        assert status == 0
+        assert told["rows"] == expected[0]["packets"]
+        assert told["to"] == target.replace("out.", "").replace("bin", "pcap")
+        assert json.loads(run("flows", tmp_path / target, "--json")[1]) == expected
+    assert "rows, csv" in run("convert", file.with_name("tcpinfo.csv.zst"), tmp_path / "polls.csv")[1]
+
+
+@pytest.mark.parametrize("command", ["flows", "analyze", "convert"])
+def test_the_limit_for_bombs_is_an_option_of_every_command_that_reads_captures(run, tmp_path, command):
+    file = datasets.path("loss_cubic_1pct", "sender.pcap.zst")
+    target = {"flows": [], "analyze": ["-o", tmp_path], "convert": [tmp_path / "out.csv"]}[command]
+    status, _, err = run(command, file, *target, "--limit", "100kB")
+    assert status == 2
+    assert "more than 100000 bytes" in err
+    assert "--limit" in err
+    assert run(command, file, *target, "--limit", "20MB")[0] == 0
+    assert "'20' is not a size" in run(command, file, *target, "--limit", "20")[2]
+    assert "decapsulate='x'" in run(command, file, *target, "--decapsulate", "x")[2]
+
+
 @pytest.fixture(scope="module")
 def analysis(tmp_path_factory):
     """One analysis through the command line: status and folder."""

@@ -9,7 +9,10 @@ import pytest
 from test_io_pcap import T0, conversation
 from wire import ethernet, ipv4, ipv6, pcap, tcp, tcp_options
 
+from cctrace import datasets
 from cctrace.errors import ArgumentError, FormatError
+from cctrace.flows.capture import read
+from cctrace.flows.events import Events
 from cctrace.io import parquet, read_file
 from cctrace.io.write import convert
 
@@ -132,3 +135,21 @@ def test_other_tables_are_saved_with_their_metadata(tmp_path):
     kind, columns, meta = parquet.load(tmp_path / "e.parquet")
     assert (rows, kind, columns["time_ns"].tolist(), meta) == (2, "events", [1, 2], {"mss": 1448})
     assert json.dumps(meta)
+
+
+def test_an_event_stream_survives_the_disk_without_loss(tmp_path):
+    events = read(datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0).events
+    assert events.save(tmp_path / "e.parquet") == len(events)
+    back = Events.load(tmp_path / "e.parquet")
+    assert back.rows.dtype == events.rows.dtype
+    assert np.array_equal(back.rows, events.rows)
+    assert back.meta == events.meta
+
+
+def test_only_event_streams_are_loaded_as_such(capture, tmp_path):
+    convert(capture, tmp_path / "packets.parquet")
+    with pytest.raises(FormatError, match="holds packets, not an event stream"):
+        Events.load(tmp_path / "packets.parquet")
+    parquet.save(tmp_path / "old.parquet", "events", [{"time_ns": np.array([1])}], {})
+    with pytest.raises(FormatError, match="another version of cctrace: lacks ack"):
+        Events.load(tmp_path / "old.parquet")

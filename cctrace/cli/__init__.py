@@ -13,6 +13,7 @@ import click
 import cctrace
 from cctrace.cli.analyze import analyze
 from cctrace.cli.common import command_options, forget_warnings, warn
+from cctrace.cli.convert import convert
 from cctrace.cli.flows import flows
 from cctrace.cli.predict import predict
 from cctrace.cli.replay import replay
@@ -29,7 +30,7 @@ def commands():
     """Explain, replay and predict TCP congestion control from captures and kernel counters."""
 
 
-for _command in (analyze, flows, predict, replay, validate, variants, verify):
+for _command in (analyze, convert, flows, predict, replay, validate, variants, verify):
     commands.add_command(_command)
 
 

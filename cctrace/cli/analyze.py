@@ -2,7 +2,7 @@
 
 import click
 
-from cctrace.cli.common import command_options, paths, print_json, print_table, progress, warn
+from cctrace.cli.common import command_options, paths, print_json, print_table, progress, reading_options, warn
 
 
 @click.command(short_help="Explain every bulk flow of captures; write a report.")
@@ -30,8 +30,9 @@ from cctrace.cli.common import command_options, paths, print_json, print_table, 
     type=click.Path(file_okay=False, writable=True),
     help="Folder for report.html and the tables.",
 )
+@reading_options
 @command_options()
-def analyze(files, tcpinfo, controller, folder, as_json):
+def analyze(files, tcpinfo, controller, folder, limit, decapsulate, as_json):
     """Explain every bulk flow of captures taken at the sender.
 
     Prints a table (with --json, a list with one object per flow) and writes DIR/report.html, which opens offline, with
@@ -41,7 +42,7 @@ def analyze(files, tcpinfo, controller, folder, as_json):
     from cctrace.report.overview import as_object, table, write_report
 
     with progress("loading") as say:
-        analyses = run(files, tcpinfo, controller, say)
+        analyses = run(files, tcpinfo, controller, say, limit=limit, decapsulate=decapsulate)
         page = write_report(analyses, folder, say)
     for analysis in analyses:
         for note in analysis.notes:

@@ -41,6 +41,31 @@ def command_options(json=True):
     return decorate
 
 
+def reading_options(function):
+    """Add the options of commands that read captures: `--limit` and `--decapsulate`, as arguments of `read_file`."""
+    function = click.option(
+        "--limit",
+        metavar="SIZE",
+        callback=lambda context, option, text: None if text is None else _size(text),
+        help="Largest size that a compressed file may unpack to, for example 20GB; default: what is no bomb.",
+    )(function)
+    return click.option(
+        "--decapsulate",
+        multiple=True,
+        metavar="TUNNEL",
+        help="Look into tunnels: ipip, gre, vxlan, geneve or all; may be given more than once.",
+    )(function)
+
+
+def _size(text):
+    from cctrace.errors import ArgumentError
+    from cctrace.units import parse_size_bytes
+
+    if size := parse_size_bytes(text):
+        return size
+    raise ArgumentError(f"--limit {text}: at least one byte")
+
+
 def print_json(value):
     """Print a value as JSON; numpy scalars become numbers and what is not finite becomes null."""
     click.echo(jsonlib.dumps(_plain(value), indent=1, ensure_ascii=False))

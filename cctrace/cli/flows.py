@@ -2,13 +2,14 @@
 
 import click
 
-from cctrace.cli.common import command_options, paths, print_json, print_table, progress, warn
+from cctrace.cli.common import command_options, paths, print_json, print_table, progress, reading_options, warn
 
 
 @click.command(short_help="List the connections of captures.")
 @paths("files", "FILE...")
+@reading_options
 @command_options()
-def flows(files, as_json):
+def flows(files, limit, decapsulate, as_json):
     """List the connections of captures: who sent, how much, how fast, how often again, and the RTT.
 
     An endpoint that sent more payload comes first. With --json: a list with one object per connection; a value that
@@ -21,7 +22,7 @@ def flows(files, as_json):
     with progress("reading") as say:
         for file in files:
             say(f"reading {file}")
-            capture = read(file)
+            capture = read(file, limit=limit, decapsulate=decapsulate)
             if not isinstance(capture, Capture):
                 raise ArgumentError(f"{file}: holds counters, not packets")
             for warning in capture.warnings:

@@ -3,8 +3,8 @@
 import numpy as np
 
 from cctrace import schema
-from cctrace.errors import StreamError
-from cctrace.flows.state import CLOCK_START_US
+from cctrace.errors import FormatError, StreamError
+from cctrace.flows.state import CLOCK_START_US, EVENT
 
 
 class Events:
@@ -50,6 +50,33 @@ class Events:
         """Return the indices of the rows of the named calls (`schema.LINUX_EVENTS`), in order."""
         codes = [schema.LINUX_EVENTS[name] for name in names]
         return np.flatnonzero(np.isin(self.rows["event"], codes))
+
+    def save(self, path):
+        """Write the stream as Parquet, without loss; `Events.load` reads it back. Returns the rows written."""
+        from cctrace.io import parquet
+
+        return parquet.save(path, "events", [{name: self[name] for name in self.rows.dtype.names}], self.meta)
+
+    @classmethod
+    def load(cls, source):
+        """Read what `save` wrote.
+
+        Raises
+        ------
+        FormatError
+            If the file is not Parquet, is damaged, or holds another table.
+        """
+        from cctrace.io import parquet
+
+        kind, columns, meta = parquet.load(source)
+        if kind != "events":
+            raise FormatError(f"{source}: holds {kind}, not an event stream")
+        if lacking := sorted(set(EVENT.names) - set(columns)):
+            raise FormatError(f"{source}: an event stream of another version of cctrace: lacks {', '.join(lacking)}")
+        rows = np.zeros(len(columns["time_ns"]), EVENT)
+        for name in EVENT.names:
+            rows[name] = columns[name]
+        return cls(rows, {name: tuple(fact) if isinstance(fact, list) else fact for name, fact in meta.items()})
 
     def frame(self):
         """Return a DataFrame with one row per call; `event` as text, values not observed as NA."""

@@ -62,7 +62,7 @@ class FlowAnalysis:
         return self.row["retransmitted_segments"] / (self.row["segments_sent"] or np.nan)
 
 
-def analyze(files, tcpinfo=(), controller=None, say=lambda text: None):
+def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, **options):
     """Analyse the bulk flows of captures.
 
     Parameters
@@ -75,6 +75,8 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None):
         The controller to replay over every flow; by default the one that a flow's counters name, if any.
     say : callable
         Receives what is being done, for display.
+    options
+        `limit`, `decapsulate` of `cctrace.io.read_file`.
 
     Returns
     -------
@@ -93,8 +95,8 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None):
     """
     if controller is not None:
         _require_replayable(controller)
-    captures = [(str(file), _capture(file, say)) for file in files]
-    polls = [_polls(file, say) for file in tcpinfo]
+    captures = [(str(file), _capture(file, say, options)) for file in files]
+    polls = [_polls(file, say, options) for file in tcpinfo]
     unused = list(polls)
     analyses = []
     for file, capture in captures:
@@ -110,17 +112,17 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None):
     return analyses
 
 
-def _capture(file, say):
+def _capture(file, say, options):
     say(f"reading {file}")
-    data = read(file)
+    data = read(file, **options)
     if not isinstance(data, Capture):
         raise ArgumentError(f"{file}: holds counters, not packets; give it as --tcpinfo")
     return data
 
 
-def _polls(file, say):
+def _polls(file, say, options):
     say(f"reading {file}")
-    data = read(file)
+    data = read(file, **options)
     if not isinstance(data, TcpInfo):
         raise ArgumentError(f"{file}: holds packets, not counters; give it as a capture, without --tcpinfo")
     return data
