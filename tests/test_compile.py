@@ -396,6 +396,36 @@ def test_a_cache_that_cannot_be_written_is_replaced_by_a_temporary_one(tmp_path)
     assert where.startswith(str(tmp_path))
 
 
+def test_what_a_notebook_assigns_anew_is_compiled_anew():
+    text = """
+        FLOOR = 700
+
+        def floor(cwnd):
+            return max(cwnd, FLOOR)
+
+        class Mine(LinuxController):
+            def on_ack(self, ack):
+                self.step(ack)
+
+            def step(self, ack):
+                self.snd_cwnd = floor(self.snd_cwnd)
+        """
+    mine, _ = cell(text)
+    other, _ = cell(text.replace("max", "3 * max"))
+    view = View("linux", [1], {"now_us": [0]})
+    cwnd = lambda: same_numbers(mine, view).state["snd_cwnd"]  # noqa: E731
+    assert cwnd() == 700
+    mine.step.__globals__["FLOOR"] = 800
+    assert cwnd() == 800
+    mine.step.__globals__["floor"] = other.step.__globals__["floor"]
+    assert cwnd() == 2100
+    mine.step = Leaf.undo_cwnd
+    assert cwnd() == 10
+    del mine.step
+    with pytest.raises(CompileError, match="Mine has no method 'step'"):
+        cwnd()
+
+
 def test_a_changed_constant_is_not_answered_from_the_cache():
     view = View("linux", [1], {"delivered": [0], "now_us": [0]})
     states = [replay(view, cell(CLASS.format(f"self.a = {bound}"))[0]).state for bound in (3, 10)]

@@ -30,7 +30,7 @@ import re
 import sys
 import tempfile
 from contextlib import contextmanager
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 
 import numba
@@ -112,10 +112,18 @@ def call(event, state, ack):
 """
 
 
-@lru_cache(maxsize=256)
+_compiled: dict[type, "Compiled"] = {}
+_MOST_COMPILED = 256  # classes; a notebook that makes ever new ones need not keep them all
+
+
 def compiled(cls):
     """Return the `Compiled` form of a controller class; raise `CompileError` if it cannot be flattened."""
-    return Compiled(cls)
+    code = _compiled.get(cls)
+    if code is None or not code.flat.is_current(cls):
+        code = _compiled[cls] = Compiled(cls)
+        if len(_compiled) > _MOST_COMPILED:
+            del _compiled[next(iter(_compiled))]
+    return code
 
 
 class Compiled:
@@ -127,13 +135,15 @@ class Compiled:
         Records of the state and of all columns of the view.
     columns : tuple of str
         The columns that the controller can read, in the order of the schema.
+    flat : Flat
+        What was compiled.
     """
 
     def __init__(self, cls):
         self.cls = cls
         self.state_dtype = record_dtype(fields_of(cls))
         self.ack_dtype = np.dtype([(name, np.int64) for name in VIEW_COLUMNS[cls.view]])
-        flat = flatten(cls)
+        self.flat = flat = flatten(cls)
         read = set().union(*(entry.columns for entry in flat.entries.values()))
         self.columns = tuple(c for c in VIEW_COLUMNS[cls.view] if c in read)
         # The same record with only those fields that are read: Numba's time grows with the number of fields.

@@ -45,6 +45,7 @@ CMATH = {
     np.float32: "f32__({0})",
 }
 MOST_INLINED_NODES = 60  # of the syntax tree of a function that is put in place of its calls
+_UNDEFINED = object()
 
 _STATEMENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.If, ast.While, ast.For, ast.Return, ast.Expr, ast.Pass)
 _EXPRESSIONS = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.Attribute, ast.Name)
@@ -62,10 +63,20 @@ class Entry(NamedTuple):
 
 
 class Flat(NamedTuple):
-    """A flattened class: source of constants and functions, and {event: Entry}."""
+    """A flattened class: source of constants and functions, {event: Entry}, and what was found by name on the way.
+
+    `names` is {(function, name used in it): value}; `methods` are (name, class after which it was sought, function).
+    """
 
     source: str
     entries: dict[str, Entry]
+    names: dict
+    methods: list
+
+    def is_current(self, cls):
+        """Whether all names still mean the same: in a notebook, constants and methods are assigned anew."""
+        named = all(value_of(function, name, None) is value for (function, name), value in self.names.items())
+        return named and all(find_method(cls, name, after)[1] is function for name, after, function in self.methods)
 
 
 def flatten(cls):
@@ -85,7 +96,23 @@ def flatten(cls):
         columns = flattener.columns_of(name)
         ordered = tuple(c for c in VIEW_COLUMNS[cls.view] if c in columns)
         entries[event] = Entry(name, flattener.functions[name].returns, ordered)
-    return Flat(flattener.source(roots.values()), entries)
+    return Flat(flattener.source(roots.values()), entries, flattener.resolved, flattener.methods)
+
+
+def find_method(cls, name, after=None):
+    """Return (class, what it calls `name`) of the first class in the resolution order, `after` a given one if any."""
+    mro = cls.__mro__
+    rest = mro[mro.index(after) + 1 if after else 0 :]
+    return next(((owner, vars(owner)[name]) for owner in rest if name in vars(owner)), (None, None))
+
+
+def value_of(function, name, default):
+    """Return what a name that is not local means in a function."""
+    if name in function.__code__.co_freevars:
+        return closure_of(function).get(name, default)
+    if name in function.__globals__:
+        return function.__globals__[name]
+    return getattr(builtins, name, default)
 
 
 class Function(NamedTuple):
@@ -113,17 +140,17 @@ class Flattener:
         # Generated name -> the Python object it stands for; those of the generated module are taken.
         self.names = dict.fromkeys([*BUILTINS.values(), "range", "njit", "run", "call", "CheckedCompiler"])
         self.constants = {}  # generated name -> text
+        self.resolved, self.methods = {}, []  # see `Flat`
 
     def method(self, name, after=None, where=""):
         """Flatten a method, of the first class in the resolution order (`after` a given one); return its name."""
-        mro = self.cls.__mro__
-        for owner in mro[mro.index(after) + 1 if after else 0 :]:
-            if name in vars(owner):
-                function = vars(owner)[name]
-                if not isinstance(function, types.FunctionType):
-                    raise CompileError(f"{where}: {owner.__name__}.{name} is not a plain method")
-                return self.function(function, f"{owner.__name__}__{name}", owner)
-        raise CompileError(f"{where}: {self.cls.__name__} has no {'next ' if after else ''}method {name!r}")
+        owner, function = find_method(self.cls, name, after)
+        if owner is None:
+            raise CompileError(f"{where}: {self.cls.__name__} has no {'next ' if after else ''}method {name!r}")
+        if not isinstance(function, types.FunctionType):
+            raise CompileError(f"{where}: {owner.__name__}.{name} is not a plain method")
+        self.methods.append((name, after, function))
+        return self.function(function, f"{owner.__name__}__{name}", owner)
 
     def function(self, function, name, owner=None):
         """Flatten a function or method; return its generated name."""
@@ -183,7 +210,6 @@ class _Translator(ast.NodeTransformer):
         self.owner = owner
         self.tree = definition_of(function)
         self.path = function.__code__.co_filename
-        self.scope = function.__globals__ | closure_of(function)
         self.columns, self.calls = set(), set()
         self.returns = None
         args = self.tree.args
@@ -388,11 +414,11 @@ class _Translator(ast.NodeTransformer):
         )
 
     def resolve(self, node):
-        if node.id in self.scope:
-            return self.scope[node.id]
-        if hasattr(builtins, node.id):
-            return getattr(builtins, node.id)
-        return self.refuse(node, f"uses {node.id!r}, which is not defined in its module")
+        value = value_of(self.python, node.id, _UNDEFINED)
+        if value is _UNDEFINED:
+            return self.refuse(node, f"uses {node.id!r}, which is not defined in its module")
+        self.flattener.resolved[self.python, node.id] = value
+        return value
 
 
 class _Substitution(ast.NodeTransformer):
