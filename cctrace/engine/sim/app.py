@@ -18,8 +18,8 @@ from cctrace.engine.sim.memory import words
 from cctrace.engine.sim.output import push
 from cctrace.engine.sim.quic import q_start
 from cctrace.engine.sim.samples import rtt_estimator
-from cctrace.engine.sim.stack import INIT, call, in_flight
-from cctrace.engine.sim.view import APP_LIMITED, CWND
+from cctrace.engine.sim.stack import CWND_EVENT, CWND_RESTART, INIT, call, current_ssthresh, in_flight
+from cctrace.engine.sim.view import APP_LIMITED, CWND, SSTHRESH
 
 UNLIMITED = 1 << 40
 
@@ -59,6 +59,8 @@ def offer(w, f, now):
     """The application writes, and says when it wakes up next."""
     if f.profile == LINUX or (f.profile == REFERENCE and f.nxt > 0):  # the reference's first write marks nothing
         check_app_limited(w, f)
+    if f.profile == LINUX and f.has_on_ack == 0:
+        restart_after_idle(w, f, now)
     if f.app_kind == ON_OFF:
         on = f.app_end <= f.nxt
         f.app_end = UNLIMITED if on else f.nxt
@@ -82,3 +84,15 @@ def check_app_limited(w, f):
     """tcp_rate_check_app_limited: the sender had nothing to send although window and recovery would have let it."""
     if f.nxt >= f.app_end and in_flight(f) < words(f.state)[CWND] and f.lost_out <= f.retrans_out:
         words(f.state)[APP_LIMITED] = max(f.delivered + in_flight(f), 1)
+
+
+def restart_after_idle(w, f, now):
+    """tcp_slow_start_after_idle_check: a window unused for longer than the timeout halves per timeout, down to 10."""
+    idle_us = now // 1000 - f.lsndtime_us
+    if f.nxt != f.una or f.nxt == 0 or idle_us <= f.rto_us:
+        return
+    call(w, f, CWND_EVENT, CWND_RESTART, now)
+    words(f.state)[SSTHRESH] = current_ssthresh(w, f)
+    while idle_us > f.rto_us and words(f.state)[CWND] > 10:
+        words(f.state)[CWND] = max(words(f.state)[CWND] >> 1, 10)
+        idle_us -= f.rto_us

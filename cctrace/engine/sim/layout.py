@@ -29,7 +29,12 @@ _FLOW = (
     "rs_prior_delivered", "rs_prior_mstamp", "rs_delivered", "rs_interval", "rs_rtt", "rs_losses", "rs_acked_sacked",
     "rs_prior_in_flight", "rs_app_limited", "rs_retrans", "rs_tx_in_flight", "rs_prior_lost",
     "rs_lost", "rs_last_order", "rs_delivered_ce", "rs_prior_delivered_ce",
+    # RACK, tail-loss probes, undo (rack.py)
+    "timer", "echo_ms", "rack_ns", "rack_index", "rack_rtt", "rack_advanced", "reo_wnd_steps", "reo_wnd_persist",
+    "rack_last_delivered", "reord_seen", "reordering", "dsack_seen", "sack_high", "orig_sacked", "undo_retrans",
+    "retrans_stamp", "tlp_high_seq", "tlp_retrans", "frto",
     # receiver
+    "ts_recent_ms", "rcv_acked", "rcv_duplicate",
     "log_next", "log_seen", "unacked_data", "delack_at", "rcv_nxt", "rcv_high",
     "arr_head", "arr_tail", "last_arrival", "ack_head", "ack_tail", "last_ack",
     # jitter process
@@ -74,6 +79,7 @@ PER_PACKET, PER_BURST, PER_SLOT = range(3)
 REFERENCE, LINUX, QUIC = 0, 1, 2  # profiles
 BULK, CHUNKS, ON_OFF, REQUESTS = range(4)  # applications
 CONNECTING, ESTABLISHED, RUNNING, STOPPED = range(4)  # their stages
+RTO_TIMER, REORDERING_TIMER, PROBE_TIMER = range(3)  # what the retransmission timer waits for
 TRACE_WIDTH = 80  # words of a row of a trace
 TALLY_SIZE = 48 * 64  # words of a tally: 64 logarithmic steps per power of two
 # Marks of a segment

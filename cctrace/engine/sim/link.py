@@ -191,6 +191,8 @@ def receive(w, f, now):
     f.log_next += 1
     segment = words(f.tx_seg)[order & f.mask]
     in_order = segment == f.rcv_nxt
+    if f.profile == LINUX:
+        note_stamp(f, order, segment)
     mark_received(w, f, segment)
     at_once = not in_order and f.profile != QUIC  # the QUIC receiver counts packets only
     if f.profile == LINUX:
@@ -210,9 +212,17 @@ def receive(w, f, now):
         f.delack_at = now + f.delack_ns
 
 
+def note_stamp(f, order, segment):
+    """The time stamp to echo is that of the segment that last moved the left edge [RFC7323] §4.3."""
+    stamp_ms = words(f.tx_ns)[order & f.mask] // 1_000_000
+    if segment <= f.rcv_acked and stamp_ms >= f.ts_recent_ms:
+        f.ts_recent_ms = stamp_ms
+
+
 def mark_received(w, f, segment):
     """Keep the receiver's window: a bit per segment beyond rcv_nxt."""
     if segment < f.rcv_nxt or words(f.got)[segment & f.mask] == 1:
+        f.rcv_duplicate = segment + 1
         return
     f.goodput_segs += 1
     words(f.got)[segment & f.mask] = 1
@@ -225,6 +235,9 @@ def mark_received(w, f, segment):
 def send_ack(w, f, now):
     """Acknowledge everything received so far; the ACK may be lost or delayed on its way."""
     f.delack_at = NEVER
+    duplicate = f.rcv_duplicate
+    f.rcv_duplicate = 0
+    f.rcv_acked = f.rcv_nxt
     loss = w.ack_loss
     if loss > 0.0 and uniform(w, LOSS_STREAM) < loss:
         return
@@ -232,4 +245,6 @@ def send_ack(w, f, now):
     f.last_ack = at
     words(f.ack_ns)[f.ack_tail & f.mask] = at
     words(f.ack_log)[f.ack_tail & f.mask] = f.log_next
+    words(f.ack_echo)[f.ack_tail & f.mask] = f.ts_recent_ms
+    words(f.ack_dup)[f.ack_tail & f.mask] = duplicate
     f.ack_tail += 1

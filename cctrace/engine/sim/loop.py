@@ -1,11 +1,12 @@
 """The event loop: always the flow whose next thing comes first; ACKs before timers at the same instant."""
 
 from cctrace.engine.sim.app import answered, application
-from cctrace.engine.sim.layout import NEVER, QUIC, REQUESTS, RUNNING
+from cctrace.engine.sim.layout import LINUX, NEVER, QUIC, REQUESTS, RUNNING
 from cctrace.engine.sim.link import receive, send_ack
 from cctrace.engine.sim.memory import flows, words
 from cctrace.engine.sim.output import push
 from cctrace.engine.sim.quic import q_probe, q_process_ack, q_push
+from cctrace.engine.sim.rack import linux_ack, linux_timer
 from cctrace.engine.sim.sender import on_rto, process_ack
 
 
@@ -26,6 +27,8 @@ def step(w, f, now):
     elif f.ack_head < f.ack_tail and words(f.ack_ns)[f.ack_head & f.mask] <= now:
         if f.profile == QUIC:
             q_process_ack(w, f, now)
+        elif f.profile == LINUX:
+            linux_ack(w, f, now)
         else:
             process_ack(w, f, now)
         if f.app_kind == REQUESTS and f.app_at == f.stop_ns and f.app_stage == RUNNING and all_delivered(f):
@@ -38,7 +41,10 @@ def step(w, f, now):
     elif f.app_at <= now:
         application(w, f, now)
     elif f.rto_at <= now:
-        on_rto(w, f, now)
+        if f.profile == LINUX:
+            linux_timer(w, f, now)
+        else:
+            on_rto(w, f, now)
     elif f.probe_at <= now:
         q_probe(w, f, now)
     else:

@@ -1,10 +1,20 @@
 """What a simulated TCP sender sends and when: retransmissions, new data, bursts, pacing, the retransmission timer."""
 
-from cctrace.engine.sim.layout import EVER_RETRANS, LOST, NEVER, RETRANS
+from cctrace.engine.sim.layout import (
+    EVER_RETRANS,
+    LINUX,
+    LOST,
+    NEVER,
+    PROBE_TIMER,
+    REORDERING_TIMER,
+    RETRANS,
+    RTO_TIMER,
+)
 from cctrace.engine.sim.link import forward
 from cctrace.engine.sim.memory import segments, words
 from cctrace.engine.sim.samples import rate_skb_sent
 from cctrace.engine.sim.stack import CWND_EVENT, CWR, RECOVERY, TX_START, call, in_flight, mstamp
+from cctrace.engine.sim.timers import arm, current_rto, rearm_rto, schedule_loss_probe
 from cctrace.engine.sim.view import CWND, PACING
 
 
@@ -20,8 +30,13 @@ def push(w, f, now):
         prior = f.wstamp_ns
         transmit(w, f, index, now)
         update_pacing(w, f, 1, prior, now)
-        if head:
-            rearm_rto(w, f, now)
+        if head and (f.profile != LINUX or f.timer != REORDERING_TIMER or f.rto_at == NEVER):
+            arm(f, RTO_TIMER, current_rto(f), now)
+    push_new(w, f, now)
+
+
+def push_new(w, f, now):
+    """tcp_write_xmit: new data, as far as window, pacing and application allow."""
     sent = 0
     while f.nxt < f.app_end and f.nxt - f.una < f.rwnd:
         quota = words(f.state)[CWND] - in_flight(f)
@@ -36,6 +51,8 @@ def push(w, f, now):
         sent += burst
     if sent > 0:
         f.is_cwnd_limited = 1 if in_flight(f) >= words(f.state)[CWND] else 0
+        if f.profile == LINUX:
+            schedule_loss_probe(f, False, now)
         if f.is_cwnd_limited == 1 and (f.nxt - f.una > f.max_packets_out or f.una >= f.max_packets_seq):
             f.max_packets_out = f.nxt - f.una
             f.max_packets_seq = f.nxt
@@ -64,15 +81,19 @@ def transmit(w, f, index, now):
         f.retrans_out += 0 if seg.marks & RETRANS else 1  # after an undo, a timeout may find it still out
         seg.marks |= RETRANS | EVER_RETRANS
         f.n_retx += 1
+        f.undo_retrans = max(f.undo_retrans, 0) + 1
+        if f.retrans_stamp == 0:
+            f.retrans_stamp = f.wstamp_ns // 1_000_000
     else:
         seg.marks = 0
     seg.order = order
     seg.sent_ns = f.wstamp_ns
+    words(f.tx_ns)[order & f.mask] = f.wstamp_ns
     rate_skb_sent(w, f, seg, mstamp(f.wstamp_ns))
     if index == f.nxt:
         f.nxt += 1
-        if f.rto_at == NEVER:
-            rearm_rto(w, f, now)
+        if f.rto_at == NEVER or f.timer == PROBE_TIMER:
+            rearm_rto(f, now)
     seg.tx_in_flight = in_flight(f)
     if f.ca_state == RECOVERY or f.ca_state == CWR:
         f.prr_out += 1
@@ -96,7 +117,10 @@ def tso_segments(w, f):
     rate = words(f.state)[PACING]
     if rate <= 0 or f.paced == 0:
         return 1
-    return min(max(min(rate >> 10, 65536 - 1 - 320) // f.mss, 1 if rate < 150_000 else 2), 127)
+    size = min(rate >> 10, 65536 - 1 - 320)
+    if f.profile == LINUX and f.min_rtt >> 9 < 16:  # near peers get longer bursts (tcp_tso_rtt_log)
+        size = min(size + (65536 >> (f.min_rtt >> 9)), 65536 - 1 - 320)
+    return min(max(size // f.mss, 1 if rate < 150_000 else 2), 127)
 
 
 def must_wait(w, f, now):
@@ -105,8 +129,3 @@ def must_wait(w, f, now):
         return False
     f.pace_at = f.wstamp_ns
     return True
-
-
-def rearm_rto(w, f, now):
-    """tcp_rearm_rto."""
-    f.rto_at = NEVER if f.nxt == f.una else now + min(f.rto_us << f.backoff, 120_000_000) * 1000

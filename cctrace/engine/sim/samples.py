@@ -106,14 +106,16 @@ def rtt_estimator(f, rtt_us):
     f.rto_us = min((f.srtt >> 3) + f.rttvar, 120_000_000)
 
 
-def update_rtt(w, f, first_ns, last_ns, sack_first_ns, sack_last_ns, now):
-    """tcp_ack_update_rtt: cumulative samples first, SACKed ones otherwise; -1 is no sample."""
+def update_rtt(w, f, first_ns, last_ns, sack_first_ns, sack_last_ns, echo_rtt, now):
+    """tcp_ack_update_rtt: cumulative samples first, SACKed ones otherwise, the echoed time stamp last; -1 is none."""
     seq_rtt = mstamp(now) - mstamp(first_ns) if first_ns >= 0 else -1
     ca_rtt = mstamp(now) - mstamp(last_ns) if first_ns >= 0 else -1
     if sack_first_ns >= 0:
         ca_rtt = mstamp(now) - mstamp(sack_last_ns)
         if seq_rtt < 0:
             seq_rtt = mstamp(now) - mstamp(sack_first_ns)
+    if seq_rtt < 0 and echo_rtt >= 0:
+        seq_rtt = ca_rtt = max(echo_rtt, 1000)
     f.rs_rtt = ca_rtt
     if seq_rtt < 0:
         return

@@ -7,9 +7,9 @@ are numbered from 0; byte 1 + mss * n is the first of segment n.
 
 import numpy as np
 
-from cctrace.engine.sim.layout import EVER_RETRANS, LOST, NEVER, RETRANS, SACKED
+from cctrace.engine.sim.layout import EVER_RETRANS, LINUX, LOST, NEVER, RETRANS, RTO_TIMER, SACKED
 from cctrace.engine.sim.memory import segments, words
-from cctrace.engine.sim.output import push, rearm_rto, transmit
+from cctrace.engine.sim.output import push, transmit
 from cctrace.engine.sim.samples import rate_gen, rate_skb_delivered, start_rate_sample, update_rtt
 from cctrace.engine.sim.stack import (
     COMPLETE_CWR,
@@ -32,6 +32,7 @@ from cctrace.engine.sim.stack import (
     in_flight,
     set_state,
 )
+from cctrace.engine.sim.timers import arm, current_rto, rearm_rto
 from cctrace.engine.sim.view import CWND, CWND_CNT, PACING, SSTHRESH
 
 
@@ -49,10 +50,10 @@ def process_ack(w, f, now):
         f.una += 1
         f.sacked_out -= 1
     f.retrans_scan = max(f.retrans_scan, f.una)
-    clean_rtx_queue(w, f, log_from, log_to, prior_una, now)
+    clean_rtx_queue(w, f, log_from, log_to, prior_una, -1, now)
     if f.una > prior_una:
         call(w, f, PKTS_ACKED, f.una - prior_una, now)
-        rearm_rto(w, f, now)
+        rearm_rto(f, now)
     detect_losses(w, f, now)
     fastretrans_alert(w, f, prior_una, now)
     rate_gen(w, f, f.delivered - prior_delivered, f.lost - prior_lost, now)
@@ -88,7 +89,7 @@ def take_delivery(w, f, order):
     return index
 
 
-def clean_rtx_queue(w, f, log_from, log_to, prior_una, now):
+def clean_rtx_queue(w, f, log_from, log_to, prior_una, echo_rtt, now):
     """The RTT part of tcp_clean_rtx_queue: first and last segment acknowledged, cumulatively or by SACK."""
     first = last = sack_first = sack_last = np.int64(-1)
     low, high = np.int64(NEVER), np.int64(-1)
@@ -114,7 +115,7 @@ def clean_rtx_queue(w, f, log_from, log_to, prior_una, now):
             sack_last = seg.sent_ns
     if retrans_acked:
         first = np.int64(-1)
-    update_rtt(w, f, first, last, sack_first, sack_last, now)
+    update_rtt(w, f, first, last, sack_first, sack_last, echo_rtt, now)
 
 
 def mark_lost(w, f, index, now):
@@ -148,15 +149,15 @@ def fastretrans_alert(w, f, prior_una, now):
     """tcp_fastretrans_alert: enter, leave or undo the recovery states."""
     if f.ca_state >= RECOVERY:
         if f.undo_proof == 1 and f.undo_marker >= 0 and (f.una >= f.high_seq or f.ca_state == LOSS):
-            undo(w, f, now)
+            undo_cwnd_reduction(w, f, True, now)
+            f.retransmits = 0
+            set_state(w, f, OPEN, now)
         elif f.una >= f.high_seq:
             f.undo_marker = -1 if f.ca_state == LOSS else f.undo_marker
             leaving = f.ca_state
             set_state(w, f, OPEN, now)
-            if leaving == RECOVERY and f.has_on_ack == 0:
-                if f.undo_marker >= 0 and words(f.state)[SSTHRESH] < INFINITE_SSTHRESH:
-                    words(f.state)[CWND] = words(f.state)[SSTHRESH]
-                call(w, f, CWND_EVENT, COMPLETE_CWR, now)
+            if leaving == RECOVERY:
+                end_cwnd_reduction(w, f, now)
             f.undo_marker = -1
     if f.ca_state >= RECOVERY:
         return
@@ -170,34 +171,62 @@ def fastretrans_alert(w, f, prior_una, now):
 
 def enter_recovery(w, f, now):
     """tcp_enter_recovery."""
+    init_undo(f)
+    if f.ca_state != CWR:
+        f.prior_ssthresh = current_ssthresh(w, f)
+        init_cwnd_reduction(w, f, now)
+    set_state(w, f, RECOVERY, now)
+
+
+def init_undo(f):
+    """tcp_init_undo: retransmissions under way may be answered by a D-SACK too."""
     f.undo_marker = f.una
     f.undo_proof = 0
-    f.prior_ssthresh = current_ssthresh(w, f)
+    f.undo_retrans = f.retrans_out
+    if f.undo_retrans == 0:
+        f.undo_retrans = -1
+
+
+def init_cwnd_reduction(w, f, now):
+    """tcp_init_cwnd_reduction."""
     f.high_seq = f.nxt
+    f.tlp_high_seq = 0
     words(f.state)[CWND_CNT] = 0
     f.prior_cwnd = words(f.state)[CWND]
     f.prr_delivered = 0
     f.prr_out = 0
+    reduce_ssthresh(w, f, now)
+
+
+def reduce_ssthresh(w, f, now):
+    """The controller names its new ssthresh."""
     words(f.state)[SSTHRESH] = call(w, f, SSTHRESH_CALL, 0, now)
-    set_state(w, f, RECOVERY, now)
 
 
-def undo(w, f, now):
+def end_cwnd_reduction(w, f, now):
+    """tcp_end_cwnd_reduction: window-based controllers only."""
+    if f.has_on_ack == 1:
+        return
+    if words(f.state)[SSTHRESH] < INFINITE_SSTHRESH and (f.ca_state == CWR or f.undo_marker >= 0):
+        words(f.state)[CWND] = words(f.state)[SSTHRESH]
+    call(w, f, CWND_EVENT, COMPLETE_CWR, now)
+
+
+def undo_cwnd_reduction(w, f, unmark, now):
     """tcp_undo_cwnd_reduction: the reduction was spurious."""
     f.n_undo += 1
-    for index in range(f.una, f.nxt):
-        seg = segments(f.seg)[index & f.mask]
-        if seg.marks & LOST:
-            seg.marks &= ~LOST
-            f.lost_out -= 1
-    cwnd = call(w, f, UNDO_CWND, 0, now)
-    words(f.state)[CWND] = cwnd
+    if unmark:
+        for index in range(f.una, f.nxt):
+            seg = segments(f.seg)[index & f.mask]
+            if seg.marks & LOST:
+                seg.marks &= ~LOST
+                f.lost_out -= 1
+    words(f.state)[CWND] = call(w, f, UNDO_CWND, 0, now)
     if f.prior_ssthresh > words(f.state)[SSTHRESH]:
         words(f.state)[SSTHRESH] = f.prior_ssthresh
     f.undo_marker = -1
     f.undo_proof = 0
-    f.retransmits = 0
-    set_state(w, f, OPEN, now)
+    f.rack_advanced = 1  # look at what was unmarked again
 
 
 def cong_control(w, f, newly_delivered, advanced, now):
@@ -206,7 +235,7 @@ def cong_control(w, f, newly_delivered, advanced, now):
         call(w, f, ON_ACK, 0, now)
     elif f.ca_state == RECOVERY or f.ca_state == CWR:
         cwnd_reduction(w, f, newly_delivered, advanced, now)
-    elif advanced:
+    elif advanced or (f.reordering > 3 and newly_delivered > 0):  # tcp_may_raise_cwnd
         call(w, f, CONG_AVOID, newly_delivered, now)
     if f.has_on_ack == 0:
         update_pacing_rate(w, f)
@@ -231,6 +260,8 @@ def cwnd_reduction(w, f, newly_delivered, advanced, now):
     f.prr_delivered += newly_delivered
     if delta < 0:
         sndcnt = (ssthresh * f.prr_delivered + f.prior_cwnd - 1) // f.prior_cwnd - f.prr_out
+    elif f.profile == LINUX:  # [Linux61]: always catch up, where older kernels did so only on undisturbed ACKs
+        sndcnt = min(delta, max(f.prr_delivered - f.prr_out, newly_delivered) + (advanced and f.rs_losses == 0))
     elif advanced and f.rs_losses == 0:
         sndcnt = min(delta, max(f.prr_delivered - f.prr_out, newly_delivered) + 1)
     else:
@@ -251,10 +282,9 @@ def on_rto(w, f, now):
     if f.ca_state <= DISORDER or f.una >= f.high_seq or (f.ca_state == LOSS and not again):
         f.prior_ssthresh = current_ssthresh(w, f)
         f.prior_cwnd = words(f.state)[CWND]
-        words(f.state)[SSTHRESH] = call(w, f, SSTHRESH_CALL, 0, now)
+        reduce_ssthresh(w, f, now)
         call(w, f, CWND_EVENT, EVENT_LOSS, now)
-        f.undo_marker = f.una
-        f.undo_proof = 0
+        init_undo(f)
     f.tx_head = f.tx_next
     words(f.state)[CWND] = in_flight(f) + 1
     words(f.state)[CWND_CNT] = 0
@@ -263,4 +293,4 @@ def on_rto(w, f, now):
     f.retransmits += 1
     f.backoff = min(f.backoff + 1, 15)
     transmit(w, f, f.una, now)
-    f.rto_at = now + min(f.rto_us << f.backoff, 120_000_000) * 1000
+    arm(f, RTO_TIMER, current_rto(f), now)

@@ -110,6 +110,8 @@ class World:
             setattr(f, timer, NEVER)
         f.undo_marker = f.d1 = f.d2 = f.d3 = -1
         f.min_rtt = schema.U32_MAX
+        f.reordering = 3
+        f.reo_wnd_steps = 1
         f.q_late_ns = parse_time_ns(flow.push_late)
 
     def _set_controller(self, f, cls, params):
