@@ -181,6 +181,7 @@ def test_applications_write_what_they_say():
         (lambda: Path(), "either rate or trace_ms"),
         (lambda: Jitter("cauchy", sd="1ms"), "jitter kind 'cauchy'"),
         (lambda: Jitter.parse("normal:sd=1ms,per=hour"), "per='hour'"),
+        (lambda: simulate(Path(rate="90Tbit", rtt="90s"), "cubic"), "more than the 262144 packets"),
         (lambda: simulate(QUIET, "bbr2023"), "no controller is called 'bbr2023'"),
         (lambda: simulate(QUIET, "obbr:nu=1"), "has no parameter 'nu'"),
         (lambda: simulate(QUIET, []), "at least one controller"),

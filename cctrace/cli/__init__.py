@@ -17,6 +17,7 @@ from cctrace.cli.convert import convert
 from cctrace.cli.flows import flows
 from cctrace.cli.predict import predict
 from cctrace.cli.replay import replay
+from cctrace.cli.simulate import simulate
 from cctrace.cli.validate import validate
 from cctrace.cli.variants import variants
 from cctrace.cli.verify import verify
@@ -30,7 +31,7 @@ def commands():
     """Explain, replay and predict TCP congestion control from captures and kernel counters."""
 
 
-for _command in (analyze, convert, flows, predict, replay, validate, variants, verify):
+for _command in (analyze, convert, flows, predict, replay, simulate, validate, variants, verify):
     commands.add_command(_command)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cctrace.engine.sim.layout import EMPIRICAL, GAMMA, LOGNORMAL, NO_JITTER, NORMAL, PER_BURST, PER_PACKET, PER_SLOT
-from cctrace.errors import ArgumentError
+from cctrace.errors import ArgumentError, FormatError
 from cctrace.units import parse_rate_bps, parse_share, parse_size_bytes, parse_time_ns
 
 MAHIMAHI_BYTES = 1500  # of one delivery opportunity
@@ -276,3 +276,47 @@ def _trace_steps(trace_ms):
     changes = np.flatnonzero(np.diff(np.tile(counts, repeats), prepend=-1))
     rates = np.tile(counts, repeats)[changes] * MAHIMAHI_BYTES * 8 * 1000.0
     return (changes * 1_000_000).astype(np.int64), rates.astype(np.float64)
+
+
+def read_rate_steps(file):
+    """Read a file of lines ``seconds Mbit/s`` (``#`` begins a comment) as the steps that `Path` takes.
+
+    Raises
+    ------
+    FormatError
+        If a line is not two numbers; names the line.
+    """
+    steps = []
+    with open(file, encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, 1):
+            words = line.partition("#")[0].replace(",", " ").split()
+            if not words:
+                continue
+            try:
+                seconds, mbit = map(float, words)
+            except ValueError:
+                raise FormatError(f"{file}, line {number}: {line.strip()!r} is not `seconds Mbit/s`") from None
+            steps.append((seconds, mbit * 1e6))
+    if not steps:
+        raise FormatError(f"{file}: no line `seconds Mbit/s`")
+    return steps
+
+
+def read_mahimahi(file):
+    """Read a Mahimahi trace: one millisecond per line.
+
+    Raises
+    ------
+    FormatError
+        If a line is not a whole number of milliseconds; names the line.
+    """
+    trace = []
+    with open(file, encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip() and not line.strip().isdigit():
+                raise FormatError(f"{file}, line {number}: {line.strip()!r} is not a whole number of milliseconds")
+            if line.strip():
+                trace.append(int(line))
+    if not trace:
+        raise FormatError(f"{file}: an empty trace delivers nothing")
+    return np.array(trace)

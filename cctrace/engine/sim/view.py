@@ -13,7 +13,7 @@ V_PACKETS_OUT, V_SACKED_OUT, V_LOST_OUT = _at["packets_out"], _at["sacked_out"],
 V_RETRANS_OUT, V_DELIVERED, V_DELIVERED_MSTAMP = _at["retrans_out"], _at["delivered"], _at["delivered_mstamp_us"]
 V_DELIVERED_CE, V_LOST, V_SRTT, V_MDEV = _at["delivered_ce"], _at["lost"], _at["srtt_us8"], _at["mdev_us4"]
 V_RTTVAR, V_MIN_RTT, V_MSS = _at["rttvar_us4"], _at["tcp_min_rtt_us"], _at["mss"]
-V_CWND_LIMITED = _at["is_cwnd_limited"]
+V_CWND_LIMITED, V_DATA_SEGS_OUT = _at["is_cwnd_limited"], _at["data_segs_out"]
 V_MAX_PACKETS_OUT, V_RS_DELIVERED, V_RS_INTERVAL = _at["max_packets_out"], _at["rs_delivered"], _at["rs_interval_us"]
 V_RS_PRIOR_DELIVERED, V_RS_RTT, V_RS_LOSSES = _at["rs_prior_delivered"], _at["rs_rtt_us"], _at["rs_losses"]
 V_RS_ACKED, V_RS_PRIOR_FLIGHT = _at["rs_acked_sacked"], _at["rs_prior_in_flight"]
@@ -54,6 +54,7 @@ def fill_linux_view(w, f, event, arg, now):
     v[V_SACKED_OUT] = f.sacked_out
     v[V_LOST_OUT] = f.lost_out
     v[V_RETRANS_OUT] = f.retrans_out
+    v[V_DATA_SEGS_OUT] = f.data_segs_out
     v[V_DELIVERED] = f.delivered
     v[V_DELIVERED_MSTAMP] = f.delivered_mstamp
     v[V_DELIVERED_CE] = f.delivered_ce

@@ -8,12 +8,14 @@ from cctrace.engine.sim import bridge, memory
 from cctrace.engine.sim.flow import PROFILES
 from cctrace.engine.sim.layout import FLOW, NEVER, QUIC, SEGMENT, TALLY_SIZE, WORLD
 from cctrace.engine.sim.view import DRAWS
+from cctrace.errors import ArgumentError
 from cctrace.units import parse_size_bytes, parse_time_ns
 
 FIRST_NS = 1_000_000_000  # when a simulation starts: the stacks' clocks do not start at zero
 _RINGS = (
     "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo", "ack_dup",
 )  # fmt: skip
+MOST_PACKETS = 1 << 18  # in the path and its buffer
 _DELACK_NS = 40_000_000  # how long a receiver holds a lone ACK back [Linux61] TCP_DELACK_MIN
 
 
@@ -33,8 +35,8 @@ class World:
         self.record.quic_view = self.place(np.zeros(len(schema.QUIC_VIEW), np.int64))
         seeds = np.random.SeedSequence(seed).generate_state(4, np.uint64) | 1
         self.record.rng = self.place(seeds.view(np.int64))
-        self._set_path(path)
         ring = self._ring_size(path, flows)
+        self._set_path(path)
         for f, flow in zip(self.flows, flows, strict=True):
             self._set_flow(f, flow, path, ring)
 
@@ -76,6 +78,10 @@ class World:
         """A power of two that holds what can be outstanding: several times path and buffer, whatever the controller."""
         rtt_ns = max(path.rtt_ns if flow.rtt_ns is None else flow.rtt_ns for flow in flows)
         pipe = path.max_rate_bps() / 8e9 * (rtt_ns + path.jitter_span_ns()) + path.buffer_bytes
+        if pipe / 1514 > MOST_PACKETS:
+            raise ArgumentError(
+                f"path and buffer hold {pipe / 1e6:.0f} MB, more than the {MOST_PACKETS} packets allowed"
+            )
         return 1 << int(np.clip(np.ceil(np.log2(16 * pipe / 500 + 4096)), 12, 20))
 
     def _set_flow(self, f, flow, path, ring):

@@ -1,0 +1,83 @@
+"""`cctrace simulate`: what would happen on a modelled path."""
+
+import click
+
+from cctrace.cli.common import command_options, print_json, print_table, progress
+
+KEYS = (
+    "goodput_bps", "retransmit_ratio", "rtt_mean_us", "rtt_p95_us", "queue_delay_mean_us", "queue_delay_p95_us",
+)  # fmt: skip
+
+
+@click.command(short_help="Controllers over a modelled path.")
+@click.option("--rate", metavar="RATE", help="Bottleneck rate on the wire, for example 40Mbit.")
+@click.option("--rate-steps", metavar="FILE", help="Rate in steps: lines `seconds Mbit/s`.")
+@click.option("--trace", metavar="FILE", help="Mahimahi trace: a millisecond per 1500-byte opportunity, repeated.")
+@click.option("--rtt", default="40ms", show_default=True, metavar="TIME", help="Base RTT.")
+@click.option("--buffer", default="1bdp", show_default=True, metavar="SIZE", help="Queue: bytes, or BDPs (2bdp).")
+@click.option("--jitter", default="none", metavar="KIND:…", help="normal:sd=10ms,per=packet|burst|slot:5ms[,reorder]")
+@click.option("--loss", default="0%", show_default=True, metavar="SHARE", help="Random loss before the queue.")
+@click.option("--cc", required=True, metavar="NAME,…", help="A controller per flow: bbr2022,obbr:mu=0.5")
+@click.option("--ack-every", default=1, show_default=True, help="Segments per ACK.")
+@click.option("--profile", type=click.Choice(["reference", "linux"]), default="linux", show_default=True)
+@click.option("--duration", default="60s", show_default=True, metavar="TIME")
+@click.option("--seed", default=1, show_default=True)
+@command_options()
+def simulate(rate, rate_steps, trace, rtt, buffer, jitter, loss, cc, ack_every, profile, duration, seed, as_json):
+    """Run one flow per controller over a shared bottleneck, and print what each of them got.
+
+    The figures are for the run, and as tail_* for its last two thirds. Profile reference is the stack of the golden
+    vectors, linux a current kernel; QUIC controllers always have the QUIC stack.
+    """
+    from cctrace.engine.path import Path, read_mahimahi, read_rate_steps
+    from cctrace.engine.simulate import simulate as run
+    from cctrace.errors import ArgumentError
+
+    if sum(option is not None for option in (rate, rate_steps, trace)) != 1:
+        raise ArgumentError("give one of --rate, --rate-steps and --trace")
+    shape = {"rate": rate if rate_steps is None else read_rate_steps(rate_steps)}
+    if trace is not None:
+        shape = {"trace_ms": read_mahimahi(trace)}
+    path = Path(**shape, rtt=rtt, buffer=buffer, jitter=jitter, loss=loss)
+    with progress("simulating"):
+        sim = run(path, split_controllers(cc), duration, seed, profile=profile, ack_every=ack_every)
+    rows = [
+        {"cc": row.cc} | {prefix + key: getattr(row, prefix + key) for prefix in ("", "tail_") for key in KEYS}
+        for row in sim.flows.itertuples()
+    ]
+    if as_json:
+        print_json({"flows": rows, "link": sim.link, "duration_s": sim.duration_s, "seed": seed, "profile": profile})
+        return
+    print_table(
+        ("cc", "goodput", "retransmitted", "RTT", "RTT p95", "queue", "queue p95"),
+        [
+            (
+                row["cc"],
+                f"{row['tail_goodput_bps'] / 1e6:.3f} Mbit/s",
+                f"{row['tail_retransmit_ratio']:.4%}",
+                *(f"{row['tail_' + key] / 1000:.2f} ms" for key in KEYS[2:]),
+            )
+            for row in rows
+        ],
+        title=f"last two thirds of {sim.duration_s:g} s; utilisation {sim.link['utilisation']:.1%}, "
+        f"fairness {sim.link['jain']:.3f}",
+    )
+
+
+def split_controllers(text):
+    """Split ``bbr2022,obbr:mu=0.5,beta=1``: a piece PARAM=VALUE belongs to the controller before it.
+
+    Examples
+    --------
+    >>> split_controllers("bbr2022,obbr:mu=0.5,cubic")
+    ['bbr2022', 'obbr:mu=0.5', 'cubic']
+    >>> split_controllers("bbr2:loss_thresh=0.2,beta=0.3")
+    ['bbr2:loss_thresh=0.2,beta=0.3']
+    """
+    names = []
+    for piece in text.split(","):
+        if names and "=" in piece and ":" not in piece:
+            names[-1] += f",{piece}"
+        else:
+            names.append(piece.strip())
+    return names

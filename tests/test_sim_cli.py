@@ -1,0 +1,77 @@
+"""`cctrace simulate`."""
+
+import json
+
+import pytest
+
+from cctrace.cli import main
+from cctrace.cli.simulate import KEYS, split_controllers
+
+PATH = ["simulate", "--rtt", "20ms", "--buffer", "1bdp", "--duration", "3s"]
+
+
+def test_it_prints_every_key_for_the_run_and_its_tail(capsys):
+    assert main([*PATH, "--rate", "10Mbit", "--cc", "bbr2022,obbr:mu=0.5", "--loss", "1%", "--json"]) == 0
+    out = json.loads(capsys.readouterr().out)
+    assert [row["cc"] for row in out["flows"]] == ["bbr2022", "obbr:mu=0.5"]
+    for row in out["flows"]:
+        assert set(row) == {"cc", *KEYS, *(f"tail_{key}" for key in KEYS)}
+        assert row["goodput_bps"] > 0
+        assert row["rtt_p95_us"] >= 20_000
+    assert 0 < out["link"]["jain"] <= 1
+
+
+def test_the_same_seed_prints_the_same_and_another_does_not(capsys):
+    def printed(seed):
+        main([*PATH, "--rate", "10Mbit", "--cc", "bbr2022", "--loss", "2%", "--seed", str(seed), "--json"])
+        return json.loads(capsys.readouterr().out)["flows"]
+
+    assert printed(3) == printed(3) != printed(4)
+
+
+def test_rate_steps_come_from_a_file(tmp_path, capsys):
+    steps = tmp_path / "steps.txt"
+    steps.write_text("# seconds Mbit/s\n0 20\n1 5\n")
+    assert main([*PATH, "--rate-steps", str(steps), "--cc", "cubic", "--profile", "reference", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["flows"][0]["tail_goodput_bps"] < 5.1e6
+
+
+def test_a_mahimahi_trace_gives_the_rate(tmp_path, capsys):
+    trace = tmp_path / "trace"
+    trace.write_text("".join(f"{ms}\n" for ms in range(1, 101)))  # 1500 bytes a millisecond: 12 Mbit/s
+    assert main([*PATH, "--trace", str(trace), "--cc", "cubic", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["flows"][0]["tail_goodput_bps"] == pytest.approx(
+        12e6 * 1448 / 1514, rel=0.03
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--cc", "cubic"], "give one of --rate"),
+        (["--rate", "40Mbit", "--trace", "x", "--cc", "cubic"], "give one of --rate"),
+        (["--rate", "0Mbit", "--cc", "cubic"], "nothing would ever be delivered"),
+        (["--rate", "40", "--cc", "cubic"], "40"),
+        (["--rate", "40Mbit", "--cc", "bbr9"], "bbr9"),
+        (["--rate", "40Mbit", "--cc", "cubic", "--jitter", "normal:sigma=3ms"], "unknown 'sigma'"),
+        (["--rate", "40Mbit", "--cc", "cubic", "--loss", "120%"], "120%"),
+        (["--rate", "40Mbit", "--cc", "cubic", "--duration", "0s"], "must be positive"),
+        (["--rate-steps", "nowhere.txt", "--cc", "cubic"], "nowhere.txt"),
+    ],
+)
+def test_errors_are_one_line_and_exit_2(arguments, said, capsys):
+    assert main([*PATH, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_a_line_of_the_steps_that_is_no_rate_is_named(tmp_path, capsys):
+    steps = tmp_path / "steps.txt"
+    steps.write_text("0 20\n1 fast\n")
+    assert main([*PATH, "--rate-steps", str(steps), "--cc", "cubic"]) == 2
+    assert "line 2: '1 fast'" in capsys.readouterr().err
+
+
+def test_parameters_stay_with_their_controller():
+    assert split_controllers("bbr2:loss_thresh=0.2,beta=0.3,cubic") == ["bbr2:loss_thresh=0.2,beta=0.3", "cubic"]
