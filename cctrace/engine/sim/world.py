@@ -36,9 +36,13 @@ class World:
         seeds = np.random.SeedSequence(seed).generate_state(4, np.uint64) | 1
         self.record.rng = self.place(seeds.view(np.int64))
         ring = self._ring_size(path, flows)
-        self._set_path(path)
-        for f, flow in zip(self.flows, flows, strict=True):
-            self._set_flow(f, flow, path, ring)
+        try:
+            self._set_path(path)
+            for f, flow in zip(self.flows, flows, strict=True):
+                self._set_flow(f, flow, path, ring)
+        except BaseException:
+            self.close()
+            raise
 
     def place(self, array):
         """Keep an array for the life of the world; return its address."""
