@@ -211,3 +211,12 @@ def test_polls_are_answered_from_the_capture_alone():
     answers = flow.answers(polls)
     seen = [set(answers["unacked"][answers["poll"] == i].tolist()) for i in range(3)]
     assert seen == [{4}, {4, 2}, {0}]  # the second poll is under way when the ACK arrives
+
+
+def test_every_column_says_how_it_is_known():
+    whole = Conversation().data(1, at(0), 2).ack(41, at(2)).flow().events
+    assert set(whole.confidence) == set(whole.rows.dtype.names)
+    assert whole.confidence["delivered"] == "computed"
+    assert whole.confidence["is_cwnd_limited"] == "inferred"
+    part = Conversation(handshake=False).data(1, at(9), 2).ack(41, at(11)).flow().events
+    assert part.confidence["delivered"] == "relative"

@@ -416,15 +416,13 @@ class Flow:
         ``complete`` (the handshake is there), ``taken_at`` (sender, path or receiver) and ``sender_side_us`` (from the
         capture to the sender and back; where it is not 0 all times are estimates, RTTs to half a millisecond at best),
         ``unseen_segments`` (sent, but not captured), ``out_of_order``, ``unexplained_retransmissions`` (no rule says
-        why the kernel sent them), ``inferred`` (facts that are guesses), ``warnings`` (those of `Capture.flows` and of
-        the file).
+        why the kernel sent them), ``time_steps_back`` (records older than their predecessor), ``inferred`` (facts that
+        are guesses), ``warnings`` (those of `Capture.flows` and of the file).
         """
         _, log, final = self._reenacted
         side = self.capture.connections.sides[self.index, self.capture.connections.sender[self.index]]
-        near, far = (
-            int(self.capture._sender_side_ns[self.index]) // 1000,
-            int(self.capture.connections.rtt[self.index, 0]),
-        )
+        near = int(self.capture._sender_side_ns[self.index]) // 1000
+        far = int(self.capture.connections.rtt[self.index, 0])
         place = "sender" if near == 0 else "receiver" if far < near // 20 else "path"
         return {
             "complete": self.facts["complete"],
@@ -433,6 +431,7 @@ class Flow:
             "unseen_segments": int(final["unseen"]),
             "out_of_order": int(side["out_of_order"]),
             "unexplained_retransmissions": int((log["why"] == UNEXPLAINED).sum()),
+            "time_steps_back": int(self.capture.packets.counters.get("back_steps", 0)),
             "inferred": self.facts["inferred"],
             "warnings": [*self.summary["warnings"], *self.capture.warnings],
         }

@@ -46,6 +46,25 @@ class Events:
         """Time of each row on the connection's own clock, which starts at 1 s; int64 us, shape (n,)."""
         return (self.rows["time_ns"] - self.meta["start_ns"]) // 1000 + CLOCK_START_US
 
+    @property
+    def confidence(self):
+        """How each column is known: {column: word}.
+
+        ``observed`` in the packets; ``computed`` from them by the kernel's rules; ``estimated``: the capture was
+        not taken at the sender; ``relative``, counted from where the capture begins; ``inferred`` from the sending
+        pattern; ``unknown``.
+        """
+        words = {column.name: "computed" for column in schema.EVENTS}
+        words |= dict.fromkeys(("time_ns", "ack", "snd_una", "snd_nxt"), "observed")
+        if not self.meta["complete"]:
+            counters = ("delivered", "delivered_ce", "lost", "rs_prior_delivered", "tcp_min_rtt_us")
+            words |= dict.fromkeys(counters, "relative")
+        if "start_ns" in self.meta["inferred"]:
+            times = ("time_ns", "lsndtime_us", "srtt_us8", "mdev_us4", "rttvar_us4", "tcp_min_rtt_us", "rs_rtt_us")
+            words |= dict.fromkeys((*times, "delivered_mstamp_us", "rs_interval_us"), "estimated")
+        limits = ("is_cwnd_limited", "max_packets_out", "app_limited", "rs_is_app_limited", "skb_tx_app_limited")
+        return words | dict.fromkeys(limits, "inferred") | {"tlp_orig_data_app_limited": "unknown"}
+
     def of(self, *names):
         """Return the indices of the rows of the named calls (`schema.LINUX_EVENTS`), in order."""
         codes = [schema.LINUX_EVENTS[name] for name in names]
