@@ -1,24 +1,45 @@
-"""How fast a stream is replayed: ``python benchmarks/replay.py FOLDER_OF_GOLDEN_VECTORS…``.
+"""How fast a stream is replayed, and how soon: ``python benchmarks/replay.py [--only NAME…]``.
 
-The vectors of a folder are laid end to end (each starts with `init`) and repeated to a million calls; the outputs
-and up to six columns of model state are recorded. Best of five, CPU time of one core (another process on the same
-core still costs cache and memory bandwidth). The released C code does 15 to 40 million calls a second in this setting
-(BBR-S 1.2); the compiled classes must do 15 (BBR-S 2).
+One line for each registered controller: calls per second compiled and interpreted, their ratio, and the time until the
+first call is done in a new process, imports not counted, without a cache (`first s`) and with it (`again s`).
+
+The golden vectors of a controller (for those without: of its parent, or of a relative) are laid end to end, each starts
+with `init`, and repeated to a million calls; the outputs and up to six columns of model state are recorded. Best of
+five, CPU time of one core (another process on the same core still costs cache and memory bandwidth). The released C
+code does 15 to 40 million calls a second in this setting (BBR-S 1.2); the compiled classes must do 15 (BBR-S 2), and be
+ready in 5 s without a cache, in 0.3 s with it.
 """
 
+import argparse
+import os
+import platform
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
+import numba
 import numpy as np
 
+from cctrace.cc import REGISTRY, controller
+from cctrace.cc.compare import describe
 from cctrace.engine.compile import compiled
 from cctrace.engine.player import Player
 from cctrace.engine.replay import recorded_names
 from cctrace.engine.vectors import load
 from cctrace.flows.views import View
 
+GOLDEN = Path(__file__).parent.parent / "tests" / "golden"
 CALLS = 1_000_000
+FOLDERS = {"obbr": "obbr_mu0.5", "reno": "cubic", "quic_reno": "quic_cubic"}
+
+
+def vectors_of(name):
+    """Return the golden vectors of a controller, or of the nearest ancestor that has some."""
+    while not (folder := GOLDEN / FOLDERS.get(name, name)).is_dir():
+        name = describe(name)["parent"]
+    return sorted(folder.glob("*.parquet"))
 
 
 def tiled(views, names, calls):
@@ -32,32 +53,78 @@ def tiled(views, names, calls):
     return View(views[0].kind, join(view.event for view in views), columns, carried)
 
 
-def rate(vectors, mode, calls):
-    """Return (seconds until the first call is done, calls per second) of a variant."""
-    first = vectors[0]
-    record = recorded_names(first.controller, None)
-    view = tiled([v.view for v in vectors], compiled(first.controller).columns, calls)
-    start = time.process_time()
-    Player(view, first.controller, mode=mode, record=record, **first.params).run(1)
-    ready = time.process_time() - start
+def recorded(cls):
+    """Return what is recorded by default: the outputs and up to six columns of the model."""
+    return recorded_names(cls, None)
+
+
+def rate(cls, views, mode, calls):
+    """Return calls per second."""
+    view = tiled(views, compiled(cls).columns, calls)
     times = []
     for _ in range(5 if mode == "compiled" else 1):
-        player = Player(view, first.controller, mode=mode, record=record, **first.params)
+        player = Player(view, cls, mode=mode, record=recorded(cls))
+        if mode == "compiled":
+            state = player.save()
+            player.run(1)  # compiled, loaded
+            player.restore(state)
         start = time.process_time()
         player.run()
         times.append(time.process_time() - start)
-    return ready, calls / min(times), record
+    return calls / min(times)
 
 
-def main(folders):
-    """Print a line per folder."""
-    print(f"{'variant':14} {'load or compile s':>17} {'compiled M/s':>13} {'interpreted M/s':>16}  recorded")
-    for folder in folders:
-        vectors = [load(path) for path in sorted(Path(folder).glob("*.parquet"))]
-        ready, fast, record = rate(vectors, "compiled", CALLS)
-        slow = rate(vectors, "interpreted", CALLS // 50)[1]
-        print(f"{Path(folder).name:14} {ready:17.2f} {fast / 1e6:13.1f} {slow / 1e6:16.2f}  {' '.join(record)}")
+def start(name):
+    """Print the CPU seconds from a class to its first call."""
+    cls, _ = controller(name)
+    view = load(vectors_of(name)[0]).view
+    begin = time.process_time()
+    Player(view, cls, record=recorded(cls)).run(1)
+    print(time.process_time() - begin)
+
+
+def starts(name):
+    """Return the times of a first and of a second process."""
+    with tempfile.TemporaryDirectory() as cache:
+        command = [sys.executable, __file__, "--start", name]
+        environment = os.environ | {"CCTRACE_CACHE": cache, "PYTHONPATH": os.pathsep.join(map(str, sys.path))}
+        runs = [subprocess.run(command, env=environment, capture_output=True, text=True, check=True) for _ in range(2)]
+    return [float(run.stdout) for run in runs]
+
+
+def machine():
+    """Return what the numbers depend on."""
+    cpus = Path("/proc/cpuinfo")
+    lines = cpus.read_text().splitlines() if cpus.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    versions = f"Python {platform.python_version()}, Numba {numba.__version__}, NumPy {np.__version__}"
+    load = "/".join(f"{value:.1f}" for value in os.getloadavg())
+    return f"{models[0] if models else platform.processor()}, {os.cpu_count()} cores, load {load}; {versions}"
+
+
+def main():
+    """Print the machine and a line for each controller."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=REGISTRY, help="these controllers")
+    parser.add_argument("--start", metavar="NAME", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.start:
+        start(arguments.start)
+        return
+    print(machine())
+    numbers = f"{'compiled M/s':>13}{'interpreted M/s':>17}{'ratio':>7}{'first s':>9}{'again s':>9}"
+    print(f"{'controller':15}{numbers}  recorded")
+    for name in arguments.only or REGISTRY:
+        cls, _ = controller(name)
+        if cls.interpreted_only:
+            print(f"{name:15} cannot be compiled: {cls.interpreted_only}")
+            continue
+        views = [load(path).view for path in vectors_of(name)]
+        fast, slow = rate(cls, views, "compiled", CALLS), rate(cls, views, "interpreted", CALLS // 50)
+        first, again = starts(name)
+        numbers = f"{fast / 1e6:13.1f}{slow / 1e6:17.2f}{fast / slow:7.0f}{first:9.2f}{again:9.2f}"
+        print(f"{name:15}{numbers}  {' '.join(recorded(cls))}", flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
