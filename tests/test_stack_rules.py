@@ -214,6 +214,7 @@ def test_ticks_are_found_where_the_sender_that_they_drove_had_them(cubic_flow):
 def test_the_window_of_the_kernel_is_met_exactly_with_the_ticks_found(cubic_flow):
     run = replay(cubic_flow, "cubic6")
     assert run.compare().share_within("cwnd") >= 0.95
+    assert replay(cubic_flow, "cubic6", mode="interpreted").tick_phase_us == run.tick_phase_us
     bare = replay(cubic_flow.view("linux", hz=HZ), "cubic6", hz=HZ)  # a view shows no ticks to look for
     assert bare.tick_phase_us == 0
 
