@@ -74,6 +74,27 @@ def test_phases_are_found_in_sends_that_a_known_phase_made(flows):
     assert found[0].misfit < found[0].runner_up / 2
 
 
+def test_a_cycle_that_fell_out_of_step_is_brought_back_by_the_sends(flows, monkeypatch):
+    # One shift of a minimum RTT on purpose, in the middle of nowhere: the following cycles must undo it.
+    flow = flows["jitter_bbr_sd2ms"]
+    undisturbed = phase._Follower.keep_in_step
+    cycles = []
+
+    def disturb(follower):
+        cycles.append(follower.player.row)
+        if len(cycles) == 20:
+            follower._shift(1.0)
+        else:
+            undisturbed(follower)
+
+    monkeypatch.setattr(phase._Follower, "keep_in_step", disturb)
+    run = replay(flow, "bbr2022")
+    shifts = [p for p in run.phases if p.choice is None]
+    assert shifts
+    assert shifts[0].row > cycles[19]
+    assert run.compare().share_within("pacing_gain", absolute=1e-6, slack_polls=1) >= 0.95
+
+
 def test_the_recorded_kernels_hz_is_used_unless_another_is_given(flows):
     flow = flows["jitter_bbr_sd2ms"]
     assert replay(flow, "bbr2022").params["hz"] == flow.hz == 250

@@ -43,6 +43,8 @@ class Player:
     ----------
     row : int
         The next row to be called.
+    controller : type
+        The class that is called.
     warnings : list of str
 
     Raises
@@ -71,6 +73,7 @@ class Player:
         self.view = view.view(cls.view)
         cls = on_stack(cls) if self.view.stack else cls
         self.row = 0
+        self.controller = cls
         self._draws = None
         self._machine = machine(debug_class(cls) if mode == "debug" else cls, given | params, self.view, list(record))
         self.warnings = self._machine.warnings
@@ -108,6 +111,10 @@ class Player:
     def field(self, name):
         """Return the current value of one field that is no array."""
         return self._machine.field(name)
+
+    def set_field(self, name, value):
+        """Change a field that is no array, for example to try what another value would have led to."""
+        self._machine.set_field(name, value)
 
     @property
     def recorded(self):
@@ -169,6 +176,10 @@ class CompiledMachine:
         """Return the value of a field."""
         return self.records[name][0].item()
 
+    def set_field(self, name, value):
+        """Set a field."""
+        self.records[name][0] = value
+
     def state(self):
         """Return {field: value}."""
         return {
@@ -213,6 +224,10 @@ class InterpretedMachine:
     def field(self, name):
         """Return the value of a field."""
         return getattr(self.controller, name)
+
+    def set_field(self, name, value):
+        """Set a field."""
+        setattr(self.controller, name, value)
 
     def state(self):
         """Return {field: value}."""
