@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numba
 import numpy as np
+from numba.core.registry import cpu_target
 
 from cctrace.cc import REGISTRY, controller
 from cctrace.cc.compare import describe
@@ -78,6 +79,7 @@ def start(name):
     """Print the CPU seconds from a class to its first call."""
     cls, _ = controller(name)
     view = load(vectors_of(name)[0]).view
+    cpu_target.target_context.refresh()  # imports what Numba puts off until it first compiles or loads something
     begin = time.process_time()
     Player(view, cls, record=recorded(cls)).run(1)
     print(time.process_time() - begin)
