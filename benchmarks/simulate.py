@@ -12,6 +12,7 @@ that asked for the simulation.
 """
 
 import argparse
+import json
 import re
 import time
 from pathlib import Path as FilePath
@@ -162,7 +163,6 @@ def competition(options):
             continue
         by_seed = [g for _, g in rows.groupby("seed")][: options.seeds]
         runs = [run_competition(scenario, g, int(g.seed.iloc[0])) for g in by_seed]
-        expected = rows.groupby("algorithm", sort=False)[["share", "retx_ratio"]].mean()
         names = by_seed[0].algorithm.to_numpy()
         rtts = by_seed[0].base_rtt_ms.to_numpy()
         for key in dict.fromkeys(zip(names, rtts, strict=True)):
@@ -178,7 +178,6 @@ def competition(options):
                     f"retransmitted {lost:.4f} {want.retx_ratio.mean():.4f}",
                     flush=True,
                 )
-        del expected
     print(f"competition: {met} of {total} (scenario, flow) pairs within tolerance")
 
 
@@ -204,6 +203,85 @@ def reordering(options):
     print(f"reordering: {met} of {total} (variant, scenario) pairs within tolerance")
 
 
+# --- recordings of the real stack -----------------------------------------------------------------------------------
+
+WIRE = 1514 / 1500  # the lab's links carry bare IP packets, the simulation's Ethernet frames
+KERNEL_NAMES = {"bbr": "bbr2022", "cubic": "cubic6", "reno": "reno"}
+
+
+def recorded_scenario(parameters):
+    """Return (Path, list of Flow, duration) of a recording made by the lab; None if it shows something else."""
+    names = ("rev_jitter", "mahimahi", "rcvbuf", "burst")
+    if any(name in parameters for name in names) or "applimited" in parameters["name"]:
+        return None
+    if "short_flows" in parameters["name"] or "midcapture" in parameters["name"]:
+        return None
+    forward_us, reverse_us = parameters["fwd_delay"], parameters["rev_delay"]
+    jitter = None
+    if "fwd_jitter" in parameters:
+        kind, _, numbers = parameters["fwd_jitter"].partition(":")
+        first, second = map(float, numbers.split(",")[:2])
+        order = ",reorder" if parameters.get("fwd_reorder") else ""
+        if kind == "normal":
+            forward_us += first
+            jitter = f"normal:sd={second}us{order}" if second else None
+        else:
+            jitter = f"gamma:mean={first * second}us,sd={first**0.5 * second}us{order}"
+    rate = parameters.get("steps", [[0, parameters["rate"]]])
+    path = Path(
+        rate=[(t, mbit * 1e6 * WIRE) for t, mbit in rate],
+        rtt=f"{forward_us + reverse_us}us",
+        reverse=f"{reverse_us}us",
+        buffer=f"{parameters['buffer'] * WIRE:.0f}B",
+        jitter=jitter,
+        loss=f"{100 * parameters.get('loss', 0)}%",
+    )
+    extra_us = parameters.get("flow_delay", {})
+    flows = [
+        Flow(
+            KERNEL_NAMES[flow["cc"]],
+            start=f"{flow['start']}s",
+            rtt=f"{forward_us + reverse_us + extra_us.get(str(flow['dport']), 0)}us",
+            ack_every=2,
+            hz=250,
+        )
+        for flow in parameters["flows"]
+    ]
+    return path, flows, f"{parameters['seconds']}s"
+
+
+def recordings(options):
+    met = total = 0
+    for file in sorted(options.captures.glob("*/scenario.json")):
+        scenario = json.loads(file.read_text())
+        found = recorded_scenario(scenario["parameters"])
+        if found is None or not re.search(options.only, file.parent.name):
+            continue
+        path, flows, duration = found
+        runs = [simulate(path, flows, duration, s, sample="10ms") for s in range(1, options.seeds + 1)]
+        for k, flow in enumerate(scenario["parameters"]["flows"]):
+            kernel, seen = scenario["check"]["tcpinfo"][str(k)], scenario["check"]["flows"][str(flow["dport"])]
+            each = [run.flows.goodput_bps[k] / 1e6 for run in runs]
+            goodput, recorded = np.mean(each), np.mean(seen["goodput_per_s_mbps"])
+            srtt = np.mean(
+                [run.timeline[(run.timeline.flow == k) & (run.timeline.srtt_us > 0)].srtt_us.mean() for run in runs]
+            )
+            lost = np.mean([run.flows.retransmitted[k] for run in runs])
+            checks = {
+                "goodput": within(goodput, recorded, 0, 0.05),
+                "RTT": within(srtt, kernel["srtt_us_mean"], 0, 0.10),
+                "retransmissions": within(lost, kernel["total_retrans"], 5, 0.25),
+            }
+            met, total = met + all(checks.values()), total + 1
+            print(
+                f"{file.parent.name:32s} {flow['cc']:6s} goodput {goodput:6.2f} ({min(each):.1f} to {max(each):.1f}) {recorded:6.2f} Mbit/s  "
+                f"RTT {srtt / 1e3:7.2f} {kernel['srtt_us_mean'] / 1e3:7.2f} ms  retransmitted {lost:7.1f} "
+                f"{kernel['total_retrans']:5d}  {' '.join(name for name, good in checks.items() if not good)}",
+                flush=True,
+            )
+    print(f"recordings: {met} of {total} flows within tolerance")
+
+
 # --- speed ----------------------------------------------------------------------------------------------------------
 
 
@@ -222,16 +300,24 @@ def speed(options):
         print(f"{title:30s} {sent / (time.perf_counter() - began) / 1e6:6.2f} million packets/s")
 
 
+COMMANDS = {
+    "closed-loop": closed_loop,
+    "competition": competition,
+    "reordering": reordering,
+    "recordings": recordings,
+    "speed": speed,
+}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("command", choices=["closed-loop", "competition", "reordering", "speed"])
+    parser.add_argument("command", choices=list(COMMANDS))
     parser.add_argument("--vectors", type=FilePath)
     parser.add_argument("--captures", type=FilePath)
     parser.add_argument("--only", default="", help="regular expression of the rows to run")
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
-    commands = {"closed-loop": closed_loop, "competition": competition, "reordering": reordering, "speed": speed}
-    commands[options.command](options)
+    COMMANDS[options.command](options)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ _PUBLIC = {
     "read": "cctrace.flows.capture",
     "replay": "cctrace.engine.replay",
     "simulate": "cctrace.engine.simulate",
+    "sweep": "cctrace.engine.sweep",
     "units": "cctrace.units",
 }
 __all__ = ["__version__", *_PUBLIC]

@@ -1,0 +1,54 @@
+"""A sweep is the grid of its simulations, and continues where it was interrupted."""
+
+import json
+
+import pytest
+
+from cctrace.engine import sweep as module
+from cctrace.engine.path import Path
+from cctrace.engine.simulate import simulate
+from cctrace.engine.sweep import sweep
+from cctrace.errors import ArgumentError, FormatError
+
+PATH = Path(rate="10Mbit", rtt="20ms", buffer="1bdp")
+
+
+def test_every_cell_is_the_simulation_it_says():
+    grid = sweep(PATH, ["bbr2022", ("cubic", "bbr2022")], [1, 2], duration="2s", workers=2, loss=["0%", "1%"])
+    assert grid.goodput_bps.dims == ("cc", "loss", "seed", "flow")
+    cell = grid.sel(cc="cubic+bbr2022", loss="1%", seed=2)
+    alone = simulate(Path(rate="10Mbit", rtt="20ms", buffer="1bdp", loss="1%"), ["cubic", "bbr2022"], "2s", 2)
+    assert cell.goodput_bps.to_numpy().tolist() == alone.flows.goodput_bps.tolist()
+    assert float(cell.jain) == alone.link["jain"]
+    assert grid.goodput_bps.sel(cc="bbr2022", flow=1).isnull().all()
+
+
+def test_an_interrupted_sweep_continues(tmp_path, monkeypatch):
+    file = tmp_path / "sweep.jsonl"
+    arguments = {"duration": "500ms", "workers": 1, "file": file}
+    whole = sweep(PATH, "cubic", [1, 2, 3], **arguments)
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:2]) + lines[2][:20])  # the third was being written
+    ran = []
+    run = module._run
+    monkeypatch.setattr(module, "_run", lambda fixed, task: ran.append(task["seed"]) or run(fixed, task))
+    again = sweep(PATH, "cubic", [1, 2, 3], **arguments)
+    assert ran == [3]
+    assert again.identical(whole)
+    sweep(PATH, "cubic", [1, 2, 3], **arguments)
+    assert ran == [3]
+    sweep(PATH, "cubic", [1], **arguments | {"duration": "600ms"})
+    assert len(ran) == 2
+
+
+def test_bad_sweeps_are_refused_before_anything_runs(tmp_path):
+    with pytest.raises(ArgumentError, match="sweep over 'bufer'"):
+        sweep(PATH, "cubic", bufer=["1bdp"])
+    with pytest.raises(ArgumentError, match="no controller is called"):
+        sweep(PATH, ["cubic", "cubicc"], 1)
+    with pytest.raises(ArgumentError, match="no values"):
+        sweep(PATH, [], 1)
+    other = tmp_path / "notes.txt"
+    other.write_text(json.dumps([1, 2]) + "\n")
+    with pytest.raises(FormatError, match="not a result of a sweep"):
+        sweep(PATH, "cubic", 1, file=other)
