@@ -273,10 +273,12 @@ def recordings(options):
                 "retransmissions": within(lost, kernel["total_retrans"], 5, 0.25),
             }
             met, total = met + all(checks.values()), total + 1
+            misses = " ".join(name for name, good in checks.items() if not good)
             print(
-                f"{file.parent.name:32s} {flow['cc']:6s} goodput {goodput:6.2f} ({min(each):.1f} to {max(each):.1f}) {recorded:6.2f} Mbit/s  "
-                f"RTT {srtt / 1e3:7.2f} {kernel['srtt_us_mean'] / 1e3:7.2f} ms  retransmitted {lost:7.1f} "
-                f"{kernel['total_retrans']:5d}  {' '.join(name for name, good in checks.items() if not good)}",
+                f"{file.parent.name:32s} {flow['cc']:6s} "
+                f"goodput {goodput:6.2f} ({min(each):.1f} to {max(each):.1f}) {recorded:6.2f} Mbit/s  "
+                f"RTT {srtt / 1e3:7.2f} {kernel['srtt_us_mean'] / 1e3:7.2f} ms  "
+                f"retransmitted {lost:7.1f} {kernel['total_retrans']:5d}  {misses}",
                 flush=True,
             )
     print(f"recordings: {met} of {total} flows within tolerance")
