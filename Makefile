@@ -44,6 +44,7 @@ check-external: $(STAMP) ## tests against tshark, tcptrace and a browser; instal
 
 bench: $(STAMP) ## what the README claims about speed; peers that are not installed are left out
 	$(BIN)/python benchmarks/ingest.py datasets/$(DEMO)/sender.pcap.zst
+	$(BIN)/python benchmarks/flows.py datasets/$(DEMO)/sender.pcap.zst
 	$(BIN)/python benchmarks/replay.py
 
 validate: $(STAMP) ## agreement with the kernel's tcp_info: make validate [RECORDINGS=DIR]

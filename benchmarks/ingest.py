@@ -1,4 +1,4 @@
-"""How fast captures are read, side by side in one run: cctrace, dpkt, the decompressors alone, tshark, tcptrace.
+"""How fast captures are read, side by side in one run: cctrace, dpkt, the decompressors alone, tshark.
 
     python benchmarks/ingest.py CAPTURE [--packets 5000000] [--dpkt-packets 200000]
 
@@ -10,7 +10,6 @@ import argparse
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -119,11 +118,7 @@ def compare(big, packets, dpkt_packets, folder):
             line(f"cctrace, {name} (x: of the above)", timed(read_file, packed), base=alone)
             os.remove(packed)
     line("cctrace, two copies in two threads", timed(read_both, big), 2 * packets, base)
-    peers = (
-        ("cctrace flows --json, whole process", [sys.executable, "-m", "cctrace", "flows", "--json", big]),
-        ("tcptrace -nlr", ["tcptrace", "-nlr", big]),
-        ("tshark, six fields", ["tshark", "-r", big, "-T", "fields", *(x for f in _TSHARK for x in ("-e", f))]),
-    )
+    peers = (("tshark, six fields", ["tshark", "-r", big, "-T", "fields", *(x for f in _TSHARK for x in ("-e", f))]),)
     for name, command in peers:
         if shutil.which(command[0]):
             line(name, timed(lambda c=command: subprocess.run(c, stdout=subprocess.DEVNULL, check=True)))

@@ -199,6 +199,16 @@ def test_flows_prints_the_promised_keys_for_every_connection(run):
     assert flow["start_ns"] > 2**53  # all digits kept
 
 
+def test_flows_waits_for_nothing_that_it_does_not_need():
+    file = str(datasets.path("loss_cubic_1pct", "sender.pcap.zst"))
+    script = (
+        f"import sys; from cctrace.cli import main; main(['flows', '--json', {file!r}]);"
+        "loaded = {'pandas', 'rich', 'pyarrow'} & set(sys.modules); sys.exit(str(loaded) if loaded else 0)"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
 def test_flows_lists_several_files_and_prints_a_table(run):
     file = datasets.path("loss_cubic_1pct", "sender.pcap.zst")
     status, out, _ = run("flows", file, file)

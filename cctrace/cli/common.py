@@ -3,6 +3,7 @@
 import contextlib
 import json as jsonlib
 import math
+import sys
 
 import click
 
@@ -104,11 +105,10 @@ def print_table(columns, rows, title=None):
 @contextlib.contextmanager
 def progress(what):
     """Show on stderr, if it is a terminal, what is being done; yields a function that changes the text."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    if not sys.stderr.isatty():
         yield lambda text: None
         return
-    with console.status(what) as status:
+    from rich.console import Console
+
+    with Console(stderr=True).status(what) as status:
         yield status.update

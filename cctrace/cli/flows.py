@@ -15,19 +15,16 @@ def flows(files, limit, decapsulate, as_json):
     An endpoint that sent more payload comes first. With --json: a list with one object per connection; a value that
     the capture does not show is null.
     """
-    from cctrace.errors import ArgumentError
-    from cctrace.flows.capture import Capture, read
+    from cctrace.flows.table import of_file
 
     rows = []
     with progress("reading") as say:
         for file in files:
             say(f"reading {file}")
-            capture = read(file, limit=limit, decapsulate=decapsulate)
-            if not isinstance(capture, Capture):
-                raise ArgumentError(f"{file}: holds counters, not packets")
-            for warning in capture.warnings:
+            connections = of_file(file, limit=limit, decapsulate=decapsulate)
+            for warning in connections.packets.warnings:
                 warn(warning)
-            rows += capture.flows.astype(object).to_dict("records")
+            rows += connections.rows()
     if as_json:
         print_json(rows)
         return

@@ -81,12 +81,12 @@ class Capture:
     @functools.cached_property
     def connections(self):
         """The statistics behind `flows`, a `Connections`."""
-        return Connections(self.packets)
+        return Connections(lambda: [self.packets])
 
     @functools.cached_property
     def flows(self):
         """One row per connection, bulk sender first; a DataFrame (see `cctrace flows --json` for the columns)."""
-        return self.connections.frame([self._warnings(i) for i in range(len(self))])
+        return self.connections.frame()
 
     def flow(self, which=0):
         """Return one connection.
@@ -123,30 +123,6 @@ class Capture:
                 return i
         raise ArgumentError(f"which={key!r}: no such connection in {self.packets.source}")
 
-    def _warnings(self, i):
-        """Return what a reader of the connection's numbers should know."""
-        c = self.connections
-        mine, other = c.sides[i, c.sender[i]], c.sides[i, 1 - c.sender[i]]
-        found = []
-        if mine["distinct_bytes"] == 0:
-            return ["no payload in either direction"]
-        if not mine["syn"]:
-            found.append("capture starts after the connection did")
-        if other["packets"] == 0:
-            found.append("the receiver's direction is missing")
-        if self._sender_side_ns[i]:
-            away = self._sender_side_ns[i] // 1000
-            found.append(f"not captured at the sender but {away} us from it, there and back: times are estimates")
-        if mine["unseen_bytes"]:
-            found.append(f"{mine['unseen_bytes']} bytes were acknowledged that the capture does not show")
-        if mine["out_of_order"]:
-            found.append(f"{mine['out_of_order']} packets were captured out of sequence order")
-        if mine["cut"]:
-            found.append(f"{mine['cut']} gaps too many at a time: some bytes are counted twice")
-        if not c.mss_known[i]:
-            found.append(f"segment size guessed: {c.mss[i]}")
-        return found
-
     def params(self, rows):
         """Return the parameters of the re-enactment for connections `rows` (`state.PARAM`)."""
         c, table = self.connections, self.packets.connections
@@ -168,12 +144,12 @@ class Capture:
         p["isn"] = (mine["base"] + early) & 0xFFFFFFFF
         p["peer_isn"] = other["base"]
         # The opening packet is the sender's own unless it opened passively.
-        away = np.where(mine["syn_ack"] > 0, -1, 1) * (self._sender_side_ns[rows] // 2)
+        away = np.where(mine["syn_ack"] > 0, -1, 1) * (self.connections.sender_side_ns[rows] // 2)
         p["start_ns"] = c.clock[c.order[c.first[rows]]] - np.maximum(away, 0)
         p["hz"] = self.hz
         p["ack_delay_ns"], p["tx_delay_ns"] = ACK_DELAY_NS, TX_DELAY_NS
         p["ts_tick_us"] = _ticks(mine)
-        phase = mine["ts_phase_us"] - self._sender_side_ns[rows] // 2000
+        phase = mine["ts_phase_us"] - self.connections.sender_side_ns[rows] // 2000
         p["ts_offset_us"] = TX_DELAY_NS // 1000 - (phase - p["start_ns"] // 1000 + CLOCK_START_US)
         return p
 
@@ -205,10 +181,6 @@ class Capture:
         polls = np.zeros((0, 2), np.int64) if polls is None else np.ascontiguousarray(polls, np.int64)
         return sender.run(columns, sacks, order, first, self.params(rows), polls)
 
-    @functools.cached_property
-    def _sender_side_ns(self):
-        return self.connections.sender_side_ns()
-
     def _at_the_sender(self, rows, order, first):
         """Return times and packet order as at the senders, for connections captured elsewhere.
 
@@ -216,7 +188,7 @@ class Capture:
         queue before the capture added to a segment shows in its time stamp, to half a millisecond.
         """
         clock = self.connections.clock
-        away = self._sender_side_ns[rows]
+        away = self.connections.sender_side_ns[rows]
         if not away.any():
             return clock, order
         clock, order = clock.copy(), order.copy()
@@ -335,7 +307,7 @@ class Flow:
         names = ["hz"] if self.capture.hz == DEFAULT_HZ else []
         if not complete:
             names += ["isn", "wscale", "sack_ok", "ecn_ok", "initial_cwnd", "handshake_rtt_us"]
-        if self.capture._sender_side_ns[self.index]:
+        if self.capture.connections.sender_side_ns[self.index]:
             names.append("start_ns")
         if not self.capture.connections.mss_known[self.index]:
             names.append("mss")
@@ -421,7 +393,7 @@ class Flow:
         """
         _, log, final = self._reenacted
         side = self.capture.connections.sides[self.index, self.capture.connections.sender[self.index]]
-        near = int(self.capture._sender_side_ns[self.index]) // 1000
+        near = int(self.capture.connections.sender_side_ns[self.index]) // 1000
         far = int(self.capture.connections.rtt[self.index, 0])
         place = "sender" if near == 0 else "receiver" if far < near // 20 else "path"
         return {

@@ -23,7 +23,7 @@ def unwrap(seq, base, near):
     return near + offset - ((offset >> 31) << 32)
 
 
-@njit
+@njit(cache=True, nogil=True)
 def group(conn, connections):
     """Return the packets' rows grouped by connection, in file order within each, and where each group starts.
 
@@ -40,7 +40,8 @@ def group(conn, connections):
     first = np.zeros(connections + 1, np.int64)
     for c in conn:
         first[c + 1] += 1
-    first = np.cumsum(first)
+    for c in range(connections):
+        first[c + 1] += first[c]
     place = first[:-1].copy()
     order = np.empty(conn.size, np.int64)
     for k in range(conn.size):

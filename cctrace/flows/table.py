@@ -1,254 +1,23 @@
 """One row per connection: who sent what, how fast, how often again, and the RTT; one linear pass over the packets.
 
-This needs no scoreboard: per direction it keeps the highest sequence number, the holes below it (data the capture shows
-out of order), and the send times of what is outstanding. The same pass collects what the re-enactment of the sender
-needs to know beforehand (segment size, the phase of the time-stamp clock, where the capture was taken).
+The same pass (`scan`) collects what the re-enactment of the sender needs to know beforehand: segment size, the phase of
+the time-stamp clock, where the capture was taken. A capture may come in parts: `of_file` sums up one that is larger
+than memory while the next part is decoded in a second thread.
 """
 
-import math
+import functools
+import os
+import queue
+import threading
 
 import numpy as np
-import pandas as pd
-from numba import njit
 
-from cctrace.flows.seqspace import group, segment_size, unwrap
-from cctrace.flows.state import ACK, ECE, FIN, OPT_TIMESTAMPS, PSH, SYN, _i8, stamp
+from cctrace.errors import ArgumentError
+from cctrace.flows.scan import SIDE, quantiles, scan
+from cctrace.flows.seqspace import group, segment_size
+from cctrace.flows.state import OPT_TIMESTAMPS
 
-HOLES = 256  # holes remembered per direction; a connection with more at one time counts some data twice
-RING = 64
-
-# One per direction of a connection.
-SIDE = _i8(
-    "packets data_packets data_bytes distinct_bytes base has_base snd_nxt max_ack has_ack first_ack ack_base ack_span "
-    "syn syn_ack syn_ns syn_count ecn_syn first_data_ns last_ns largest gcd fin "
-    "opened_ns echo_ns asked asked_val asked_ns "
-    "ts_count ts_first ts_last ts_first_ns ts_last_ns ts_phase_us out_of_order unseen_bytes head tail holes cut"
-)
-
-
-def _pass(key):
-    @njit(cache=True)
-    def scan(packets, order, first, mss):
-        """Collect the statistics of both directions of every connection.
-
-        Returns sides (connections, 2), segment counts (connections, 2, 2: sent, again), RTT samples (us), the side each
-        belongs to, and where each connection's samples start.
-        """
-        _ = key
-        connections = first.size - 1
-        time_ns, direction, flags, seq, ack, payload, tsval, tsecr, options, sack_row, sack_count, right = packets
-        sides = np.zeros((connections, 2), SIDE)
-        segments = np.zeros((connections, 2, 2), np.int64)
-        samples = np.empty(1024, np.int64)
-        sample_side = np.empty(1024, np.uint8)
-        sample_first = np.zeros(connections + 1, np.int64)
-        holes = np.zeros((2, HOLES, 2), np.int64)
-        ends = np.zeros((2, RING), np.int64)
-        times = np.zeros((2, RING), np.int64)
-        n = 0
-        for c in range(connections):
-            for k in range(first[c], first[c + 1]):
-                q = order[k]
-                d = direction[q]
-                me = sides[c, d]
-                peer = sides[c, 1 - d]
-                fl = flags[q]
-                now = time_ns[q]
-                me.packets += 1
-                me.last_ns = now
-                size = np.int64(payload[q])
-                if not fl & SYN and me.opened_ns == 0:
-                    me.opened_ns = now
-                if options[q] & OPT_TIMESTAMPS:
-                    # How long the way from here to this endpoint and back takes: until it echoes what passed here.
-                    if me.asked and ((np.int64(tsecr[q]) - me.asked_val) & 0xFFFFFFFF) < 0x80000000:
-                        me.asked = 0
-                        if me.echo_ns == 0 or now - me.asked_ns < me.echo_ns:
-                            me.echo_ns = max(1, now - me.asked_ns)
-                    if not peer.asked and ((np.int64(tsval[q]) - peer.asked_val) & 0xFFFFFFFF) - 1 < 0x7FFFFFFF:
-                        peer.asked = 1
-                        peer.asked_val, peer.asked_ns = tsval[q], now
-                if options[q] & OPT_TIMESTAMPS and size:
-                    x = now // 1000 - np.int64(tsval[q]) * 1000
-                    if me.ts_count == 0:
-                        me.ts_first, me.ts_first_ns = tsval[q], now
-                        me.ts_phase_us = x
-                    me.ts_phase_us = min(me.ts_phase_us, x)
-                    me.ts_last, me.ts_last_ns = tsval[q], now
-                    me.ts_count += 1
-                if fl & SYN:
-                    if not me.has_base:
-                        me.base = np.int64(seq[q])
-                        me.has_base = 1
-                        me.snd_nxt = 1
-                    me.syn = 1
-                    me.syn_count += 1
-                    me.syn_ack = 1 if fl & ACK else 0
-                    me.syn_ns = now
-                    me.ecn_syn = 1 if fl & ECE else 0
-                if size or fl & FIN:
-                    if not me.has_base:
-                        me.base = (np.int64(seq[q]) - 1) & 0xFFFFFFFF
-                        me.has_base = 1
-                        me.snd_nxt = 1
-                    if fl & FIN:
-                        me.fin = 1
-                if size:
-                    if me.data_packets == 0:
-                        me.first_data_ns = now
-                    me.data_packets += 1
-                    me.data_bytes += size
-                    me.largest = max(me.largest, size)
-                    if not fl & (PSH | FIN) or size > 1460:
-                        me.gcd = math.gcd(me.gcd, size)
-                    a = unwrap(seq[q], me.base, me.snd_nxt)
-                    b = a + size
-                    count = (size + mss[c, d] - 1) // mss[c, d]
-                    segments[c, d, 0] += count
-                    again = False
-                    new = b - max(a, me.snd_nxt)
-                    if a > me.snd_nxt:
-                        if me.holes < HOLES:
-                            holes[d, me.holes, 0] = me.snd_nxt
-                            holes[d, me.holes, 1] = a
-                            me.holes += 1
-                        else:
-                            me.cut += 1
-                    elif a < me.snd_nxt:
-                        filled = 0  # bytes that the capture shows for the first time, below the highest
-                        h = 0
-                        while h < me.holes:
-                            low, high = holes[d, h, 0], holes[d, h, 1]
-                            overlap = min(b, high) - max(a, low)
-                            if overlap <= 0:
-                                h += 1
-                                continue
-                            filled += overlap
-                            if a > low and b < high and me.holes < HOLES:
-                                holes[d, me.holes, 0] = b
-                                holes[d, me.holes, 1] = high
-                                holes[d, h, 1] = a
-                                me.holes += 1
-                            elif a > low:
-                                holes[d, h, 1] = a
-                            elif b < high:
-                                holes[d, h, 0] = b
-                            else:
-                                me.holes -= 1
-                                holes[d, h, 0] = holes[d, me.holes, 0]
-                                holes[d, h, 1] = holes[d, me.holes, 1]
-                                continue
-                            h += 1
-                        if filled:
-                            me.out_of_order += 1
-                            me.distinct_bytes += filled
-                        elif size > 1 or b > me.snd_nxt:
-                            again = True
-                            segments[c, d, 1] += count
-                    if new > 0:
-                        me.distinct_bytes += new
-                        me.snd_nxt = b
-                    width = ends.shape[1]
-                    if me.tail - me.head == width:
-                        wider = np.zeros((2, 2 * width), np.int64)
-                        wider_times = np.zeros((2, 2 * width), np.int64)
-                        for e in range(2):
-                            for j in range(sides[c, e].head, sides[c, e].tail):
-                                wider[e, j & (2 * width - 1)] = ends[e, j & (width - 1)]
-                                wider_times[e, j & (2 * width - 1)] = times[e, j & (width - 1)]
-                        ends, times = wider, wider_times
-                        width *= 2
-                    if new > 0 and not again:
-                        ends[d, me.tail & (width - 1)] = b
-                        times[d, me.tail & (width - 1)] = now
-                        me.tail += 1
-                    elif again:  # Karn: nothing sent before b gives an RTT once part of it was sent again
-                        low, high = me.head, me.tail
-                        while low < high:
-                            mid = (low + high) >> 1
-                            if ends[d, mid & (width - 1)] > a:
-                                high = mid
-                            else:
-                                low = mid + 1
-                        while low < me.tail and ends[d, low & (width - 1)] - 1 < b:
-                            times[d, low & (width - 1)] = -1
-                            low += 1
-                if fl & ACK:
-                    if me.ack_span == 0:
-                        me.ack_base = ack[q]
-                    me.ack_span = max(me.ack_span, 1 + unwrap(ack[q], me.ack_base, max(0, me.ack_span - 1)))
-                if fl & ACK and peer.has_base:
-                    a = unwrap(ack[q], peer.base, peer.max_ack)
-                    width = ends.shape[1]
-                    if not peer.has_ack:
-                        peer.has_ack = 1
-                        peer.first_ack = a
-                        peer.max_ack = min(a, 0)
-                    sample = np.int64(-1)
-                    if peer.max_ack < 1 and a >= 1 and peer.syn_count == 1:
-                        sample = now - peer.syn_ns
-                    if a > peer.max_ack:
-                        if a > peer.snd_nxt + 1:
-                            peer.unseen_bytes += a - peer.snd_nxt - 1
-                            peer.snd_nxt = a
-                        clean = True
-                        while peer.head < peer.tail and ends[1 - d, peer.head & (width - 1)] <= a:
-                            sent = times[1 - d, peer.head & (width - 1)]
-                            if sent < 0:
-                                clean = False
-                            sample = now - sent
-                            peer.head += 1
-                        if not clean:
-                            sample = -1
-                        peer.max_ack = a
-                    if sack_count[q] and sample < 0:
-                        edge = unwrap(right[sack_row[q]], peer.base, peer.max_ack)
-                        if edge > peer.max_ack:
-                            low, high = peer.head, peer.tail
-                            while low < high:
-                                mid = (low + high) >> 1
-                                if ends[1 - d, mid & (width - 1)] >= edge:
-                                    high = mid
-                                else:
-                                    low = mid + 1
-                            if low < peer.tail and ends[1 - d, low & (width - 1)] == edge:
-                                sent = times[1 - d, low & (width - 1)]
-                                if sent >= 0:
-                                    sample = now - sent
-                                    times[1 - d, low & (width - 1)] = -2
-                    if sample >= 0:
-                        if n == samples.size:
-                            more = np.empty(2 * n, np.int64)
-                            more[:n] = samples
-                            samples = more
-                            more_sides = np.empty(2 * n, np.uint8)
-                            more_sides[:n] = sample_side
-                            sample_side = more_sides
-                        samples[n] = sample // 1000
-                        sample_side[n] = 1 - d
-                        n += 1
-            sample_first[c + 1] = n
-        return sides, segments, samples[:n], sample_side[:n], sample_first
-
-    @njit(cache=True)
-    def quantiles(samples, side, first, wanted):
-        """Return minimum, median and 95th percentile (nearest rank) of each connection's wanted side; -1 without."""
-        _ = key
-        out = np.full((first.size - 1, 4), -1, np.int64)
-        for c in range(first.size - 1):
-            mine = samples[first[c] : first[c + 1]][side[first[c] : first[c + 1]] == wanted[c]]
-            out[c, 3] = mine.size
-            if mine.size:
-                mine = np.sort(mine)
-                out[c, 0] = mine[0]
-                out[c, 1] = mine[(mine.size - 1) // 2]
-                out[c, 2] = mine[min(mine.size - 1, (95 * mine.size + 99) // 100 - 1)]
-        return out
-
-    return scan, quantiles
-
-
-_scan, _quantiles = _pass(stamp())
+CHUNK = 1 << 17  # packets per part of a file: few enough to stay in the cache
 
 
 def _columns(packets, clock):
@@ -259,56 +28,80 @@ def _columns(packets, clock):
 class Connections:
     """What one pass tells about every connection.
 
+    Parameters
+    ----------
+    parts : callable
+        Returns an iterable of `Packets`: the parts of a capture in order, each with the connections seen so far. It is
+        called again if the segments turn out to be of another size than thought.
+
     Attributes
     ----------
+    packets : Packets
+        The last part.
     order, first : ndarray of int64
-        Packet rows grouped by connection, see `seqspace.group`.
+        Rows of the last part grouped by connection, see `seqspace.group`.
     clock : ndarray of int64
-        The packets' times, made non-decreasing in file order, ns.
+        The times of the last part, made non-decreasing in file order, ns.
     sides : structured ndarray, shape (connections, 2)
         `SIDE` records.
+    begin_ns : ndarray of int64, shape (connections,)
+        Time of each connection's first packet.
     sender : ndarray of int64, shape (connections,)
         Direction (0 or 1) that carried more distinct payload.
     mss, mss_known : ndarray, shape (connections,)
         Payload of the sender's full segments, and whether that is certain.
     """
 
-    def __init__(self, packets):
-        self.packets = packets
-        table = packets.connections
-        count = len(table["sport"])
-        self.clock = np.maximum.accumulate(packets["time_ns"]) if len(packets) else packets["time_ns"]
-        self.order, self.first = group(packets["conn"], count)
-        syn_mss = np.minimum(table["mss_a"], table["mss_b"]).astype(np.int64)
-        opening = packets["options"][self.order[self.first[:-1]]] if count else np.zeros(0, np.uint8)
-        syn_mss = np.where(syn_mss > 0, syn_mss - 12 * (opening & OPT_TIMESTAMPS).astype(np.int64), -1)
-        guess = np.where(syn_mss > 0, syn_mss, 1460)
-        columns = _columns(packets, self.clock)
-        scanned = _scan(columns, self.order, self.first, np.column_stack([guess, guess]))
-        self.sides = scanned[0]
+    def __init__(self, parts):
+        guess = self._scan_all(parts(), None)
+        rows, table = np.arange(len(guess)), self.packets.connections
         distinct = self.sides["distinct_bytes"]
         self.sender = (distinct[:, 1] > distinct[:, 0]).astype(np.int64)
-        mine = self.sides[np.arange(count), self.sender]
-        sizes = [
-            segment_size(largest, gcd, option)
-            for largest, gcd, option in zip(
-                mine["largest"].tolist(), mine["gcd"].tolist(), syn_mss.tolist(), strict=True
-            )
-        ]
-        self.mss = np.array([s[0] for s in sizes], np.int64).reshape(count)
-        self.mss_known = np.array([s[1] for s in sizes], bool).reshape(count)
+        mine = self.sides[rows, self.sender]
+        option = _syn_mss(table, self._opening)
+        values = (column.tolist() for column in (mine["largest"], mine["gcd"], option))
+        sizes = [segment_size(*each) for each in zip(*values, strict=True)]
+        self.mss = np.array([s[0] for s in sizes], np.int64).reshape(len(rows))
+        self.mss_known = np.array([s[1] for s in sizes], bool).reshape(len(rows))
         if np.any((self.mss != guess) & (mine["largest"] > np.minimum(self.mss, guess))):
-            both = np.column_stack([self.mss, self.mss])
-            scanned = _scan(columns, self.order, self.first, both)
-            self.sides = scanned[0]
-        self.segments = scanned[1][np.arange(count), self.sender]
-        self.rtt = _quantiles(*scanned[2:], self.sender)
+            self._scan_all(parts(), self.mss)
+        self.segments = self._segments[rows, self.sender]
+        samples, owner = (np.concatenate(arrays) for arrays in zip(*self._samples, strict=True))
+        self.rtt = quantiles(samples, *group(owner, 2 * len(rows)), self.sender)
+        del self._segments, self._samples, self._opening
+
+    def _scan_all(self, parts, mss):
+        """Go through all parts; `mss` None: guessed from what is known when a connection begins. Returns it."""
+        self.sides, self._segments = np.zeros((0, 2), SIDE), np.zeros((0, 2, 2), np.int64)
+        self.begin_ns, self._opening, used = (np.zeros(0, np.int64) for _ in range(3))
+        kept, gaps, last_ns, self._samples = np.zeros((0, 2), np.int64), np.zeros((0, 2), np.int64), None, []
+        for packets in parts:
+            known, count = len(self.sides), len(packets.connections["sport"])
+            self.packets, self.clock = packets, packets["time_ns"]
+            if len(packets):
+                self.clock = np.maximum.accumulate(self.clock)
+                self.clock = self.clock if last_ns is None else np.maximum(self.clock, last_ns)
+                last_ns = self.clock[-1]
+            self.order, self.first = group(packets["conn"], count)
+            new = self.order[self.first[known:-1]]
+            self.begin_ns = np.concatenate([self.begin_ns, self.clock[new]])
+            self._opening = np.concatenate([self._opening, packets["options"][new].astype(np.int64)])
+            option = _syn_mss(packets.connections, self._opening)[known:]
+            guess = np.where(option > 0, option, 1460) if mss is None else mss[known:count]
+            used = np.concatenate([used, guess])
+            self.sides = np.concatenate([self.sides, np.zeros((count - known, 2), SIDE)])
+            self._segments = np.concatenate([self._segments, np.zeros((count - known, 2, 2), np.int64)])
+            columns = _columns(packets, self.clock)
+            kept, gaps, *samples = scan(columns, self.order, self.first, used, self.sides, self._segments, kept, gaps)
+            self._samples.append(samples)
+        return used
 
     def __len__(self):
         return len(self.sender)
 
+    @functools.cached_property
     def sender_side_ns(self):
-        """Return the time from the capture point to the sender and back, ns; 0 where the capture is the sender's own.
+        """The time from the capture point to the sender and back, ns; 0 where the capture is the sender's own.
 
         It is the shortest time in which the sender echoed a time stamp that had passed the capture; without them, that
         in which it answered during the handshake. Below 300 us, or a twentieth of the way to the receiver and back, the
@@ -324,35 +117,128 @@ class Connections:
         distant = (there > 300_000) & (there > far // 20)
         return np.where(distant | ((there > 5_000) & (there > 4 * far) & (far > 0)), there, 0)
 
-    def frame(self, warnings):
-        """Return the table as a DataFrame; `warnings` holds one list of strings per connection."""
+    def warnings(self, i):
+        """Return what a reader of a connection's numbers should know, a list of sentences."""
+        mine, other = self.sides[i, self.sender[i]], self.sides[i, 1 - self.sender[i]]
+        found = []
+        if mine["distinct_bytes"] == 0:
+            return ["no payload in either direction"]
+        if not mine["syn"]:
+            found.append("capture starts after the connection did")
+        if other["packets"] == 0:
+            found.append("the receiver's direction is missing")
+        if self.sender_side_ns[i]:
+            away = self.sender_side_ns[i] // 1000
+            found.append(f"not captured at the sender but {away} us from it, there and back: times are estimates")
+        if mine["unseen_bytes"]:
+            found.append(f"{mine['unseen_bytes']} bytes were acknowledged that the capture does not show")
+        if mine["out_of_order"]:
+            found.append(f"{mine['out_of_order']} packets were captured out of sequence order")
+        if mine["cut"]:
+            found.append(f"{mine['cut']} gaps too many at a time: some bytes are counted twice")
+        if not self.mss_known[i]:
+            found.append(f"segment size guessed: {self.mss[i]}")
+        return found
+
+    def columns(self):
+        """Return the table as a dict of lists and arrays; RTTs in us, -1 without a sample."""
         table, rows = self.packets.connections, np.arange(len(self))
         mine = self.sides[rows, self.sender]
         flip = self.sender == 1
-        begin = self.clock[self.order[self.first[:-1]]] if len(self) else np.zeros(0, np.int64)
-        end = self.sides["last_ns"].max(axis=1) if len(self) else np.zeros(0, np.int64)
-        duration = (end - begin) / 1e9
+        duration = (self.sides["last_ns"].max(axis=1, initial=0) - self.begin_ns) / 1e9
         with np.errstate(divide="ignore", invalid="ignore"):
             goodput = np.where(duration > 0, mine["distinct_bytes"] * 8 / duration, np.nan)
-        rtt = [pd.array(np.where(self.rtt[:, i] < 0, 0, self.rtt[:, i]), dtype="Int64") for i in range(3)]
-        for column in rtt:
-            column[self.rtt[:, 3] == 0] = pd.NA
-        return pd.DataFrame(
-            {
-                "src": np.where(flip, table["dst"], table["src"]),
-                "sport": np.where(flip, table["dport"], table["sport"]),
-                "dst": np.where(flip, table["src"], table["dst"]),
-                "dport": np.where(flip, table["sport"], table["dport"]),
-                "packets": self.sides["packets"].sum(axis=1),
-                "bytes_sent": mine["distinct_bytes"],
-                "segments_sent": self.segments[:, 0],
-                "retransmitted_segments": self.segments[:, 1],
-                "goodput_bps": goodput,
-                "rtt_min_us": rtt[0],
-                "rtt_median_us": rtt[1],
-                "rtt_p95_us": rtt[2],
-                "start_ns": begin,
-                "duration_s": duration,
-                "warnings": warnings,
-            }
-        )
+        return {
+            "src": np.where(flip, table["dst"], table["src"]),
+            "sport": np.where(flip, table["dport"], table["sport"]),
+            "dst": np.where(flip, table["src"], table["dst"]),
+            "dport": np.where(flip, table["sport"], table["dport"]),
+            "packets": self.sides["packets"].sum(axis=1),
+            "bytes_sent": mine["distinct_bytes"],
+            "segments_sent": self.segments[:, 0],
+            "retransmitted_segments": self.segments[:, 1],
+            "goodput_bps": goodput,
+            "rtt_min_us": self.rtt[:, 0],
+            "rtt_median_us": self.rtt[:, 1],
+            "rtt_p95_us": self.rtt[:, 2],
+            "start_ns": self.begin_ns,
+            "duration_s": duration,
+            "warnings": [self.warnings(i) for i in range(len(self))],
+        }
+
+    def frame(self):
+        """Return the table as a DataFrame; an RTT without a sample is NA."""
+        import pandas as pd
+
+        columns = self.columns()
+        for name in _RTTS:
+            columns[name] = pd.arrays.IntegerArray(np.maximum(columns[name], 0), columns[name] < 0)
+        return pd.DataFrame(columns)
+
+    def rows(self):
+        """Return the table as a list of dicts of Python numbers and texts; an RTT without a sample is None."""
+        columns = {n: column if isinstance(column, list) else column.tolist() for n, column in self.columns().items()}
+        for name in _RTTS:
+            columns[name] = [None if value < 0 else value for value in columns[name]]
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+_RTTS = ("rtt_min_us", "rtt_median_us", "rtt_p95_us")
+
+
+def _syn_mss(table, opening):
+    """Return the smaller MSS option less what time stamps (on the connection's first packet) take of it; -1 unknown."""
+    mss = np.minimum(table["mss_a"], table["mss_b"]).astype(np.int64)
+    return np.where(mss > 0, mss - 12 * (opening & OPT_TIMESTAMPS), -1)
+
+
+def of_file(source, **options):
+    """Return the `Connections` of a capture file, which may be larger than memory; uses two cores.
+
+    Parameters
+    ----------
+    source : as for `cctrace.io.read_file`
+    options
+        Those of `read_file`.
+
+    Raises
+    ------
+    FormatError
+        If the source cannot be read.
+    ArgumentError
+        If it holds counters or a link trace, not packets.
+    """
+    from cctrace.io import CAPTURES, open_source, read_file, sniff, stream
+    from cctrace.io.packets import Packets
+
+    if isinstance(source, (str, os.PathLike)) and os.path.isfile(source):
+        with open_source(source, options.get("limit")) as opened:
+            whole = sniff(opened) not in CAPTURES
+        if not whole:
+            return Connections(lambda: _ahead(stream(source, CHUNK, **options)))
+    data = read_file(source, **options)  # what might not be there to be read again
+    if not isinstance(data, Packets):
+        raise ArgumentError(f"{source}: holds counters, not packets")
+    return Connections(lambda: [data])
+
+
+def _ahead(parts, depth=3):
+    """Yield what `parts` yields, produced in a second thread that is at most `depth` parts ahead."""
+    line: queue.Queue = queue.Queue(depth)
+
+    def produce():
+        try:
+            for part in parts:
+                line.put((part, None))
+            line.put((None, None))
+        except BaseException as error:  # handed over to the thread that asks
+            line.put((None, error))
+
+    threading.Thread(target=produce, daemon=True).start()
+    while True:
+        part, error = line.get()
+        if error is not None:
+            raise error
+        if part is None:
+            return
+        yield part

@@ -61,6 +61,7 @@ class Decoder:
         self._conns = np.empty((64, CONN_FIELDS), np.int64)
         self._table = np.full(256, -1, np.int64)
         self._n_rows = self._n_sacks = self._n_conns = 0
+        self._src, self._dst = np.empty(0, object), np.empty(0, object)  # as text, of the connections handed out so far
         self._counters = np.zeros(len(COUNTERS), np.int64)
 
     @property
@@ -134,10 +135,13 @@ class Decoder:
     def _connection_table(self):
         c = self._conns[: self._n_conns]
         ok = c[:, SACK_OK : SACK_OK + 2]
+        new = c[len(self._src) :]
+        self._src = np.concatenate([self._src, _addresses(new[:, SRC_HI], new[:, SRC_LO], new[:, PORTS])])
+        self._dst = np.concatenate([self._dst, _addresses(new[:, DST_HI], new[:, DST_LO], new[:, PORTS])])
         return {
-            "src": _addresses(c[:, SRC_HI], c[:, SRC_LO], c[:, PORTS]),
+            "src": self._src,
             "sport": (c[:, PORTS] >> 16 & 65535).astype("u2"),
-            "dst": _addresses(c[:, DST_HI], c[:, DST_LO], c[:, PORTS]),
+            "dst": self._dst,
             "dport": (c[:, PORTS] & 65535).astype("u2"),
             "mss_a": c[:, MSS].astype("i4"),
             "mss_b": c[:, MSS + 1].astype("i4"),
