@@ -295,7 +295,7 @@ def test_analyze_prints_the_keys_of_flows_and_what_it_found(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["tcpinfo.csv.zst"], "holds counters, not packets"),
+        (["tcpinfo.csv.zst", "--controller", "bbr2022"], "holds counters, not packets"),
         (["sender.pcap.zst", "--tcpinfo", "receiver.pcap.zst"], "holds packets, not counters"),
         (["scenario.json"], "scenario.json: not a format that cctrace reads"),
     ],

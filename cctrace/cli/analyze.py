@@ -33,7 +33,7 @@ from cctrace.cli.common import command_options, paths, print_json, print_table, 
 @reading_options
 @command_options()
 def analyze(files, tcpinfo, controller, folder, limit, decapsulate, as_json):
-    """Explain every bulk flow of captures taken at the sender.
+    """Explain every bulk flow of captures taken at the sender, or of counters alone (ss, NDT7, iperf3, qlog, ...).
 
     Prints a table (with --json, a list with one object per flow) and writes DIR/report.html, which opens offline, with
     the tables as Parquet beside it.

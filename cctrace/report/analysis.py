@@ -12,6 +12,7 @@ from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import Capture, read
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.plot.flow import FlowView
+from cctrace.report.counters import Counters
 
 # Kernel's name of a congestion control -> the controller that makes the decisions of today's kernels.
 VARIANT_OF = {"bbr": "bbr2022", "cubic": "cubic6", "reno": "reno"}
@@ -39,6 +40,8 @@ class FlowAnalysis:
         What can be drawn; None if the sender's view could not be reconstructed.
     notes : list of str
         What a reader of the numbers should know.
+    counters : Counters or None
+        All that is known of a connection without a capture.
     """
 
     file: str
@@ -49,10 +52,13 @@ class FlowAnalysis:
     polls: pd.DataFrame | None = None
     view: FlowView | None = None
     notes: list[str] = field(default_factory=list)
+    counters: Counters | None = None
 
     @property
     def title(self):
         """Return "address:port → address:port", bulk sender first."""
+        if self.row["src"] is None:
+            return "unnamed connection"
         ends = ((self.row["src"], self.row["sport"]), (self.row["dst"], self.row["dport"]))
         return " → ".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in ends)
 
@@ -63,12 +69,12 @@ class FlowAnalysis:
 
 
 def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, **options):
-    """Analyse the bulk flows of captures.
+    """Analyse the bulk flows of captures, or of counters alone.
 
     Parameters
     ----------
     files : sequence of path
-        Captures, taken at the sender.
+        Captures, taken at the sender; or counters of connections that no capture shows.
     tcpinfo : sequence of path
         The kernel's counters for any of the flows.
     controller : str, optional
@@ -95,29 +101,47 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, **options
     """
     if controller is not None:
         _require_replayable(controller)
-    captures = [(str(file), _capture(file, say, options)) for file in files]
+    inputs = [(str(file), _input(file, say, options)) for file in files]
+    if controller and (alone := [file for file, data in inputs if isinstance(data, TcpInfo)]):
+        raise ArgumentError(f"{alone[0]}: holds counters, not packets; controller={controller!r} replays captures")
     polls = [_polls(file, say, options) for file in tcpinfo]
     unused = list(polls)
     analyses = []
-    for file, capture in captures:
-        for flow in _bulk_flows(file, capture):
+    for file, data in inputs:
+        if isinstance(data, TcpInfo):
+            analyses += _of_counters(file, data)
+            continue
+        for flow in _bulk_flows(file, data):
             say(f"{file}: {flow!r}")
             analysis, used = _analyze_flow(file, flow, polls, controller)
             unused = [table for table in unused if table is not used]
             analyses.append(analysis)
-    if analyses and all(analysis.view is None for analysis in analyses):
+    if analyses and all(analysis.view is None and analysis.counters is None for analysis in analyses):
         raise StreamError(analyses[0].notes[0])
     if unused:
         raise ArgumentError(f"{unused[0].source}: no flow of the captures has these addresses or lies in this time")
     return analyses
 
 
-def _capture(file, say, options):
+def _input(file, say, options):
     say(f"reading {file}")
     data = read(file, **options)
-    if not isinstance(data, Capture):
-        raise ArgumentError(f"{file}: holds counters, not packets; give it as --tcpinfo")
+    if not isinstance(data, Capture | TcpInfo):
+        raise ArgumentError(f"{file}: holds neither packets nor counters of connections")
     return data
+
+
+def _of_counters(file, table):
+    """Return the analyses of connections that carried at least 100 kB, largest first; of the largest if none did."""
+    found = []
+    for index, connection in enumerate(table.connections):
+        counters = Counters(table, index)
+        row = counters.row()
+        found.append(FlowAnalysis(file, row, connection.get("cc"), notes=row["warnings"], counters=counters))
+        if found[-1].controller is None and counters.modes() is not None:
+            found[-1].controller = "bbr"
+    found.sort(key=lambda analysis: -np.nan_to_num(analysis.row["bytes_sent"]))
+    return [analysis for analysis in found if analysis.row["bytes_sent"] >= 100_000] or found[:1]
 
 
 def _polls(file, say, options):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from cctrace.plot.counters import counter_panels
 from cctrace.plot.flow import flow_panels, flow_phases
 from cctrace.report.page import FlowSection, Report, write
 from cctrace.units import format_rate, format_share, format_size, format_time
@@ -59,6 +60,7 @@ def as_object(analysis):
         "controller": analysis.controller,
         "replayed": analysis.replayed,
         "agreement": analysis.agreement,
+        "bbr_modes": analysis.counters.timeline() if analysis.counters else None,
         "warnings": analysis.notes,
     }
 
@@ -103,6 +105,8 @@ def write_report(analyses, folder, say=lambda text: None):
 
 def _tables(analysis):
     view = analysis.view
+    if analysis.counters is not None:
+        return {"tcpinfo": analysis.counters.polls.frame()}
     if view is None:
         return {}
     tables = {"events": pd.DataFrame(view.events), "tcpinfo": view.kernel, "replay": view.model}
@@ -127,9 +131,9 @@ def _report(analyses):
 
 
 def _section(analysis):
-    if analysis.view is None:
+    view, row, counters = analysis.view, analysis.row, analysis.counters
+    if view is None and counters is None:
         return None
-    view, row = analysis.view, analysis.row
     figures = [
         *zip(COLUMNS[1:-1], _row(analysis)[1:-1], strict=True),
         ("Duration", format_time(row["duration_s"] * 1e9)),
@@ -141,9 +145,9 @@ def _section(analysis):
     return FlowSection(
         title=f"{analysis.title}  ({Path(analysis.file).name})",
         figures=figures,
-        panels=flow_panels(view),
-        phases=flow_phases(view),
-        duration_s=float(view.seconds(view.events)[-1]),
+        panels=counter_panels(counters) if counters else flow_panels(view),
+        phases=counters.phases() if counters else flow_phases(view),
+        duration_s=row["duration_s"] if counters else float(view.seconds(view.events)[-1]),
         notes=analysis.notes,
     )
 

@@ -1,0 +1,62 @@
+"""The panels of a connection of which only counters are known: no event stream, one point per poll."""
+
+import numpy as np
+
+from cctrace.plot.panels import Panel, Series
+
+
+def counter_panels(counters):
+    """Return the panels of a `cctrace.report.counters.Counters` for which it has data, a list of `Panel`."""
+    panels = (_progress(counters), _rtt(counters), _window(counters), _rates(counters), _again(counters))
+    return [panel for panel in panels if panel.series]
+
+
+def _series(counters, label, values, colour, kind="steps", dashed=False):
+    """Return the one series in a list, or none where nothing is known."""
+    known = np.isfinite(values) & (values > 0)
+    return [Series(label, counters.seconds(), values, colour, kind, dashed)] if known.any() else []
+
+
+def _progress(counters):
+    time_ns, acked = counters.acked()
+    seconds = (time_ns - counters.start_ns) / 1e9
+    series = [Series("acknowledged", seconds, acked / 1e6, "estimate")] if len(acked) else []
+    text = "How much had arrived at each poll. The slope is the throughput."
+    return Panel("progress", "Progress", text, "Acknowledged (MB)", series)
+
+
+def _rtt(counters):
+    series = _series(counters, "smoothed RTT", counters.rtt_us() / 1e3, "bound")
+    series += _series(counters, "lowest RTT (kernel)", counters.values("min_rtt") / 1e3, "observed", dashed=True)
+    series += _series(counters, "min_rtt (BBR)", counters.values("bbr_min_rtt_us") / 1e3, "kernel", dashed=True)
+    text = "The sender's smoothed round-trip time at each poll; what lies above the lowest is waiting or jitter."
+    return Panel("rtt", "Round-trip time", text, "RTT (ms)", series)
+
+
+def _window(counters):
+    flight = counters.values("unacked") - counters.values("sacked") - counters.values("lost")
+    series = _series(counters, "in flight", flight + counters.values("retrans"), "observed")
+    series += _series(counters, "cwnd", counters.values("snd_cwnd"), "window")
+    text = "Segments sent and not yet acknowledged or lost, against the congestion window."
+    return Panel("in_flight", "Data in flight and window", text, "Segments", series)
+
+
+def _rates(counters):
+    names = (
+        ("delivery rate", "delivery_rate_Bps", "observed", "points"),
+        ("pacing rate", "pacing_rate_Bps", "pacing", "steps"),
+        ("bandwidth (BBR)", "bbr_bw_Bps", "kernel", "steps"),
+    )
+    series = [
+        one
+        for label, name, colour, kind in names
+        for one in _series(counters, label, counters.values(name) * 8 / 1e6, colour, kind)
+    ]
+    text = "How fast data arrived lately, how fast the sender paces, and what BBR takes for the bandwidth of the path."
+    return Panel("rates", "Rates", text, "Rate (Mbit/s)", series)
+
+
+def _again(counters):
+    series = _series(counters, "retransmitted so far", counters.values("total_retrans"), "lost")
+    text = "Segments that had been sent again by each poll; a step is a loss, or what was taken for one."
+    return Panel("retransmitted", "Retransmissions", text, "Segments", series)

@@ -1,0 +1,110 @@
+"""Counters without a capture tell of their connections what a capture would, as far as polls can."""
+
+import io
+import itertools
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cctrace import cli, datasets
+from cctrace.flows.table import of_file
+from cctrace.io import read_file
+from cctrace.plot.counters import counter_panels
+from cctrace.report.counters import Counters
+
+T0 = 1_700_000_000
+
+
+def counters(text, index=0):
+    return Counters(read_file(io.BytesIO(text.encode())), index)
+
+
+@pytest.mark.parametrize("name", ["loss_cubic_1pct", "single_bbr_1bdp", "jitter_bbr_sd2ms"])
+def test_polls_tell_the_volume_retransmissions_goodput_and_rtt_of_the_capture(name):
+    row = Counters(read_file(datasets.path(name, "tcpinfo.csv.zst")), 0).row()
+    (seen,) = of_file(datasets.path(name, "sender.pcap.zst")).rows()
+    assert row["bytes_sent"] == pytest.approx(seen["bytes_sent"], rel=0.01)  # the last poll may come before the end
+    assert row["retransmitted_segments"] == pytest.approx(seen["retransmitted_segments"], abs=2)
+    assert row["packets"] == pytest.approx(seen["packets"], rel=0.01)
+    assert row["goodput_bps"] == pytest.approx(seen["goodput_bps"], rel=0.03)
+    assert row["rtt_min_us"] == pytest.approx(seen["rtt_min_us"], rel=0.02)
+    assert row["rtt_median_us"] == pytest.approx(seen["rtt_median_us"], rel=0.1)  # smoothed against samples
+
+
+def test_the_modes_of_bbr_become_a_timeline_without_gaps():
+    bbr = Counters(read_file(datasets.path("single_bbr_1bdp", "tcpinfo.csv.zst")), 0)
+    spans = bbr.timeline()
+    named = [span["mode"] for span in spans if span["mode"]]
+    assert named[:3] == ["STARTUP", "DRAIN", "PROBE_BW"]
+    assert "PROBE_RTT" in named
+    assert all(one["end_s"] == other["start_s"] for one, other in itertools.pairwise(spans))
+    assert {"PROBE_BW up", "PROBE_BW down"} <= {name for _, _, name in bbr.phases().spans}
+    cubic = Counters(read_file(datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst")), 0)
+    assert cubic.timeline() == []
+    assert cubic.phases().spans == []
+
+
+def test_goodput_is_over_the_time_in_which_data_arrived():
+    acked = [1, 1, 1_000_001, 2_000_001, 2_000_001, 2_000_001]
+    rows = "".join(f"{T0 + i}000000000,{value}\n" for i, value in enumerate(acked))
+    row = counters("time_ns,tcpi_bytes_acked\n" + rows).row()
+    assert row["goodput_bps"] == 8_000_000
+    assert row["duration_s"] == 5
+    assert np.isnan(row["rtt_min_us"])
+    assert np.isnan(row["retransmitted_segments"])
+
+
+def test_a_single_poll_has_no_goodput():
+    row = counters(f"time_ns,tcpi_bytes_acked,tcpi_rtt\n{T0}000000000,500001,1000\n").row()
+    assert np.isnan(row["goodput_bps"])
+    assert (row["bytes_sent"], row["rtt_median_us"], row["duration_s"]) == (500_001, 1000, 0)
+
+
+def test_the_intervals_of_iperf3_add_up():
+    streams = [
+        {
+            "streams": [
+                {"socket": 5, "start": i, "end": i + 1, "seconds": 1.0, "bytes": 1_000_000, "retransmits": i, "rtt": 9}
+            ]
+        }
+        for i in range(4)
+    ]
+    start = {"connected": [{"socket": 5, "local_host": "10.0.0.1", "local_port": 1, "remote_host": "10.0.0.2",
+                            "remote_port": 5201}], "timestamp": {"timesecs": T0}}  # fmt: skip
+    row = counters(json.dumps({"start": start, "intervals": streams, "end": {}})).row()
+    assert row["goodput_bps"] == pytest.approx(8_000_000)
+    assert (row["bytes_sent"], row["retransmitted_segments"]) == (4_000_000, 6)
+
+
+def test_a_qlog_tells_goodput_from_its_acknowledged_packets_each_once():
+    def packet(number):
+        header = {"packet_type": "1RTT", "packet_number": number}
+        return {"time": number, "name": "transport:packet_sent", "data": {"header": header, "raw": {"length": 1000}}}
+
+    def ack(time, first, last):
+        frames = [{"frame_type": "ack", "acked_ranges": [[first, last]]}]
+        header = {"packet_type": "1RTT", "packet_number": 0}
+        return {"time": time, "name": "transport:packet_received", "data": {"header": header, "frames": frames}}
+
+    metrics = {"time": 25, "name": "recovery:metrics_updated", "data": {"smoothed_rtt": 20.0, "min_rtt": 19.0}}
+    events = [*map(packet, range(10)), ack(20, 0, 3), metrics, ack(1020, 0, 8)]
+    row = counters(json.dumps({"qlog_version": "0.3", "traces": [{"events": events}]})).row()
+    assert row["goodput_bps"] == pytest.approx(5 * 1000 * 8)
+    assert (row["packets"], row["segments_sent"], row["bytes_sent"], row["rtt_min_us"]) == (12, 10, 9000, 19_000)
+
+
+def test_analyze_prints_and_draws_counters_alone(tmp_path, capsys):
+    file = datasets.path("single_bbr_1bdp", "tcpinfo.csv.zst")
+    assert cli.main(["analyze", str(file), "-o", str(tmp_path), "--json"]) == 0
+    output = capsys.readouterr()
+    (flow,) = json.loads(output.out)
+    assert (flow["controller"], flow["replayed"]) == ("bbr", None)
+    assert flow["bbr_modes"][1]["mode"] == "STARTUP"
+    assert "without a capture" in output.err
+    page = (tmp_path / "report.html").read_text()
+    for panel in counter_panels(Counters(read_file(file), 0)):
+        assert f"flow0-{panel.name}" in page
+    assert "PROBE_RTT" in page
+    assert len(pd.read_parquet(tmp_path / "flow0-tcpinfo.parquet")) > 100
