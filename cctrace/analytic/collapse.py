@@ -228,7 +228,7 @@ def collapse_probability(rtt, half_rtt_us, samples):
     >>> float(collapse_probability(TruncatedNormal(5000, 500, 75), 2500, 10_000).round(6))
     0.002862
     """
-    return -np.expm1(not_negative("samples", samples) * rtt.logsf(half_rtt_us))
+    return 0.0 - np.expm1(not_negative("samples", samples) * rtt.logsf(half_rtt_us))  # "0.0 -": never minus zero
 
 
 def collapse_mass(samples, epsilon):

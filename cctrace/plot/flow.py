@@ -234,7 +234,7 @@ def _gains(view):
         "gains",
         "The replay against the kernel: pacing gain",
         "What the replayed controller decided from the captured ACKs, against what the sender's kernel reported at "
-        "each poll. Where the two lie on each other, the replay explains the sender exactly.",
+        "each poll. Where the two lie on each other, the replay decided what the kernel did.",
         "Pacing gain",
         replay + kernel,
     )
