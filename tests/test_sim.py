@@ -196,6 +196,12 @@ def test_bad_input_is_one_clear_line(wrong, message):
         wrong()
 
 
+@pytest.mark.parametrize("cc", ["quic_cubic", "quic_bbr", "bbr2022", "cubic"])
+def test_a_round_trip_shorter_than_a_clock_tick_is_simulated(cc):
+    sim = simulate(Path(rate="50Mbit", rtt="100us", buffer="30kB"), cc, "2s")
+    assert sim.flows.goodput_bps[0] > 1e6
+
+
 def test_a_path_that_stops_delivering_ends_the_run_all_the_same():
     sim = simulate(Path(rate=[(0, "10Mbit"), (1, "0Mbit")], rtt="20ms", buffer="2bdp"), "bbr2022", "20s")
     assert sim.flows.timeouts[0] > 3

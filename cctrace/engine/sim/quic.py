@@ -55,7 +55,7 @@ def pacing_rate(w, f):
     """Bytes/s: the controller's own rate; a window-based one's is 2 windows per RTT in slow start, then 1.2."""
     if f.paced == 1:
         return max(words(f.state)[Q_PACING], 1)
-    rate = f.q_window * 1000 // f.q_avg_rtt
+    rate = f.q_window * 1000 // max(f.q_avg_rtt, 1)  # an RTT below a millisecond reads 0
     if words(f.state)[Q_CWND] < words(f.state)[f.q_ssthresh_slot]:
         return max(2 * rate, 1)
     return max(rate * 12 // 10, 1)
