@@ -2,7 +2,7 @@
 
 Per direction it keeps the highest sequence number, the holes below it (data the capture shows out of order), and the
 send times of what is outstanding; no scoreboard. The packets may come in parts: what a part leaves behind is handed to
-the next. The loop itself (`walk`) allocates nothing and so does without reference counting: a sixth of the time.
+the next. The loop itself (`_walk`) allocates nothing and so does without reference counting: a sixth of the time.
 """
 
 import math
@@ -55,186 +55,184 @@ def _longer(values):
     return longer
 
 
-def _pass(key):
-    @njit(cache=True, nogil=True, _nrt=False)
-    def walk(packets, order, start, stop, c, mss, sides, segments, holes, ends, times, samples, sample_side, n):
-        """Take in the packets order[k:stop] of connection c as far as the rings and the samples have room.
+# A global, not a variable of `_pass`: numba's cache takes a compiled function in a closure for a new one every time.
+@njit(nogil=True, _nrt=False)
+def _walk(packets, order, start, stop, c, mss, sides, segments, holes, ends, times, samples, sample_side, n):
+    """Take in the packets order[k:stop] of connection c as far as the rings and the samples have room.
 
-        Returns how far it came and the number of samples. It allocates nothing: without reference counting it takes
-        a fraction of the time.
-        """
-        _ = key
-        time_ns, direction, flags, seq, ack, payload, tsval, tsecr, options, sack_row, sack_count, right = packets
-        width = ends.shape[1]
-        for k in range(start, stop):
-            if (
-                n == samples.size
-                or max(sides[c, 0].tail - sides[c, 0].head, sides[c, 1].tail - sides[c, 1].head) == width
-            ):
-                return k, n
-            q = order[k]
-            d = direction[q]
-            me = sides[c, d]
-            peer = sides[c, 1 - d]
-            fl = flags[q]
-            now = time_ns[q]
-            me.packets += 1
-            me.last_ns = now
-            size = np.int64(payload[q])
-            if not fl & SYN and me.opened_ns == 0:
-                me.opened_ns = now
-            if options[q] & OPT_TIMESTAMPS:
-                # How long the way from here to this endpoint and back takes: until it echoes what passed here.
-                if me.asked and ((np.int64(tsecr[q]) - me.asked_val) & 0xFFFFFFFF) < 0x80000000:
-                    me.asked = 0
-                    if me.echo_ns == 0 or now - me.asked_ns < me.echo_ns:
-                        me.echo_ns = max(1, now - me.asked_ns)
-                if not peer.asked and ((np.int64(tsval[q]) - peer.asked_val) & 0xFFFFFFFF) - 1 < 0x7FFFFFFF:
-                    peer.asked = 1
-                    peer.asked_val, peer.asked_ns = tsval[q], now
-            if options[q] & OPT_TIMESTAMPS and size:
-                x = now // 1000 - np.int64(tsval[q]) * 1000
-                if me.ts_count == 0:
-                    me.ts_first, me.ts_first_ns = tsval[q], now
-                    me.ts_phase_us = x
-                me.ts_phase_us = min(me.ts_phase_us, x)
-                me.ts_last, me.ts_last_ns = tsval[q], now
-                me.ts_count += 1
-            if fl & SYN:
-                if not me.has_base:
-                    me.base = np.int64(seq[q])
-                    me.has_base = 1
-                    me.snd_nxt = 1
-                me.syn = 1
-                me.syn_count += 1
-                me.syn_ack = 1 if fl & ACK else 0
-                me.syn_ns = now
-                me.ecn_syn = 1 if fl & ECE else 0
-            if size or fl & FIN:
-                if not me.has_base:
-                    me.base = (np.int64(seq[q]) - 1) & 0xFFFFFFFF
-                    me.has_base = 1
-                    me.snd_nxt = 1
-                if fl & FIN:
-                    me.fin = 1
-            if size:
-                if me.data_packets == 0:
-                    me.first_data_ns = now
-                me.data_packets += 1
-                me.data_bytes += size
-                me.largest = max(me.largest, size)
-                if size != me.gcd and (not fl & (PSH | FIN) or size > 1460):
-                    me.gcd = math.gcd(me.gcd, size)
-                a = unwrap(seq[q], me.base, me.snd_nxt)
-                b = a + size
-                count = 1 if size <= mss else (size + mss - 1) // mss
-                segments[c, d, 0] += count
-                again = False
-                new = b - max(a, me.snd_nxt)
-                if a > me.snd_nxt:
-                    if me.holes < HOLES:
-                        holes[d, me.holes, 0] = me.snd_nxt
-                        holes[d, me.holes, 1] = a
-                        me.holes += 1
-                    else:
-                        me.cut += 1
-                elif a < me.snd_nxt:
-                    filled = 0  # bytes that the capture shows for the first time, below the highest
-                    h = 0
-                    while h < me.holes:
-                        low, high = holes[d, h, 0], holes[d, h, 1]
-                        overlap = min(b, high) - max(a, low)
-                        if overlap <= 0:
-                            h += 1
-                            continue
-                        filled += overlap
-                        if a > low and b < high and me.holes < HOLES:
-                            holes[d, me.holes, 0] = b
-                            holes[d, me.holes, 1] = high
-                            holes[d, h, 1] = a
-                            me.holes += 1
-                        elif a > low:
-                            holes[d, h, 1] = a
-                        elif b < high:
-                            holes[d, h, 0] = b
-                        else:
-                            me.holes -= 1
-                            holes[d, h, 0] = holes[d, me.holes, 0]
-                            holes[d, h, 1] = holes[d, me.holes, 1]
-                            continue
+    Returns how far it came and the number of samples. It allocates nothing: without reference counting it takes
+    a fraction of the time.
+    """
+    time_ns, direction, flags, seq, ack, payload, tsval, tsecr, options, sack_row, sack_count, right = packets
+    width = ends.shape[1]
+    for k in range(start, stop):
+        if n == samples.size or max(sides[c, 0].tail - sides[c, 0].head, sides[c, 1].tail - sides[c, 1].head) == width:
+            return k, n
+        q = order[k]
+        d = direction[q]
+        me = sides[c, d]
+        peer = sides[c, 1 - d]
+        fl = flags[q]
+        now = time_ns[q]
+        me.packets += 1
+        me.last_ns = now
+        size = np.int64(payload[q])
+        if not fl & SYN and me.opened_ns == 0:
+            me.opened_ns = now
+        if options[q] & OPT_TIMESTAMPS:
+            # How long the way from here to this endpoint and back takes: until it echoes what passed here.
+            if me.asked and ((np.int64(tsecr[q]) - me.asked_val) & 0xFFFFFFFF) < 0x80000000:
+                me.asked = 0
+                if me.echo_ns == 0 or now - me.asked_ns < me.echo_ns:
+                    me.echo_ns = max(1, now - me.asked_ns)
+            if not peer.asked and ((np.int64(tsval[q]) - peer.asked_val) & 0xFFFFFFFF) - 1 < 0x7FFFFFFF:
+                peer.asked = 1
+                peer.asked_val, peer.asked_ns = tsval[q], now
+        if options[q] & OPT_TIMESTAMPS and size:
+            x = now // 1000 - np.int64(tsval[q]) * 1000
+            if me.ts_count == 0:
+                me.ts_first, me.ts_first_ns = tsval[q], now
+                me.ts_phase_us = x
+            me.ts_phase_us = min(me.ts_phase_us, x)
+            me.ts_last, me.ts_last_ns = tsval[q], now
+            me.ts_count += 1
+        if fl & SYN:
+            if not me.has_base:
+                me.base = np.int64(seq[q])
+                me.has_base = 1
+                me.snd_nxt = 1
+            me.syn = 1
+            me.syn_count += 1
+            me.syn_ack = 1 if fl & ACK else 0
+            me.syn_ns = now
+            me.ecn_syn = 1 if fl & ECE else 0
+        if size or fl & FIN:
+            if not me.has_base:
+                me.base = (np.int64(seq[q]) - 1) & 0xFFFFFFFF
+                me.has_base = 1
+                me.snd_nxt = 1
+            if fl & FIN:
+                me.fin = 1
+        if size:
+            if me.data_packets == 0:
+                me.first_data_ns = now
+            me.data_packets += 1
+            me.data_bytes += size
+            me.largest = max(me.largest, size)
+            if size != me.gcd and (not fl & (PSH | FIN) or size > 1460):
+                me.gcd = math.gcd(me.gcd, size)
+            a = unwrap(seq[q], me.base, me.snd_nxt)
+            b = a + size
+            count = 1 if size <= mss else (size + mss - 1) // mss
+            segments[c, d, 0] += count
+            again = False
+            new = b - max(a, me.snd_nxt)
+            if a > me.snd_nxt:
+                if me.holes < HOLES:
+                    holes[d, me.holes, 0] = me.snd_nxt
+                    holes[d, me.holes, 1] = a
+                    me.holes += 1
+                else:
+                    me.cut += 1
+            elif a < me.snd_nxt:
+                filled = 0  # bytes that the capture shows for the first time, below the highest
+                h = 0
+                while h < me.holes:
+                    low, high = holes[d, h, 0], holes[d, h, 1]
+                    overlap = min(b, high) - max(a, low)
+                    if overlap <= 0:
                         h += 1
-                    if filled:
-                        me.out_of_order += 1
-                        me.distinct_bytes += filled
-                    elif size > 1 or b > me.snd_nxt:
-                        again = True
-                        segments[c, d, 1] += count
-                if new > 0:
-                    me.distinct_bytes += new
-                    me.snd_nxt = b
-                if new > 0 and not again:
-                    ends[d, me.tail & (width - 1)] = b
-                    times[d, me.tail & (width - 1)] = now
-                    me.tail += 1
-                elif again:  # Karn: nothing sent before b gives an RTT once part of it was sent again
-                    low, high = me.head, me.tail
+                        continue
+                    filled += overlap
+                    if a > low and b < high and me.holes < HOLES:
+                        holes[d, me.holes, 0] = b
+                        holes[d, me.holes, 1] = high
+                        holes[d, h, 1] = a
+                        me.holes += 1
+                    elif a > low:
+                        holes[d, h, 1] = a
+                    elif b < high:
+                        holes[d, h, 0] = b
+                    else:
+                        me.holes -= 1
+                        holes[d, h, 0] = holes[d, me.holes, 0]
+                        holes[d, h, 1] = holes[d, me.holes, 1]
+                        continue
+                    h += 1
+                if filled:
+                    me.out_of_order += 1
+                    me.distinct_bytes += filled
+                elif size > 1 or b > me.snd_nxt:
+                    again = True
+                    segments[c, d, 1] += count
+            if new > 0:
+                me.distinct_bytes += new
+                me.snd_nxt = b
+            if new > 0 and not again:
+                ends[d, me.tail & (width - 1)] = b
+                times[d, me.tail & (width - 1)] = now
+                me.tail += 1
+            elif again:  # Karn: nothing sent before b gives an RTT once part of it was sent again
+                low, high = me.head, me.tail
+                while low < high:
+                    mid = (low + high) >> 1
+                    if ends[d, mid & (width - 1)] > a:
+                        high = mid
+                    else:
+                        low = mid + 1
+                while low < me.tail and ends[d, low & (width - 1)] - 1 < b:
+                    times[d, low & (width - 1)] = -1
+                    low += 1
+        if fl & ACK:
+            if me.ack_span == 0:
+                me.ack_base = ack[q]
+            me.ack_span = max(me.ack_span, 1 + unwrap(ack[q], me.ack_base, max(0, me.ack_span - 1)))
+        if fl & ACK and peer.has_base:
+            a = unwrap(ack[q], peer.base, peer.max_ack)
+            if not peer.has_ack:
+                peer.has_ack = 1
+                peer.first_ack = a
+                peer.max_ack = min(a, 0)
+            sample = np.int64(-1)
+            if peer.max_ack < 1 and a >= 1 and peer.syn_count == 1:
+                sample = now - peer.syn_ns
+            if a > peer.max_ack:
+                if a > peer.snd_nxt + 1:
+                    peer.unseen_bytes += a - peer.snd_nxt - 1
+                    peer.snd_nxt = a
+                clean = True
+                while peer.head < peer.tail and ends[1 - d, peer.head & (width - 1)] <= a:
+                    sent = times[1 - d, peer.head & (width - 1)]
+                    if sent < 0:
+                        clean = False
+                    sample = now - sent
+                    peer.head += 1
+                if not clean:
+                    sample = -1
+                peer.max_ack = a
+            if sack_count[q] and sample < 0:
+                edge = unwrap(right[sack_row[q]], peer.base, peer.max_ack)
+                if edge > peer.max_ack:
+                    low, high = peer.head, peer.tail
                     while low < high:
                         mid = (low + high) >> 1
-                        if ends[d, mid & (width - 1)] > a:
+                        if ends[1 - d, mid & (width - 1)] >= edge:
                             high = mid
                         else:
                             low = mid + 1
-                    while low < me.tail and ends[d, low & (width - 1)] - 1 < b:
-                        times[d, low & (width - 1)] = -1
-                        low += 1
-            if fl & ACK:
-                if me.ack_span == 0:
-                    me.ack_base = ack[q]
-                me.ack_span = max(me.ack_span, 1 + unwrap(ack[q], me.ack_base, max(0, me.ack_span - 1)))
-            if fl & ACK and peer.has_base:
-                a = unwrap(ack[q], peer.base, peer.max_ack)
-                if not peer.has_ack:
-                    peer.has_ack = 1
-                    peer.first_ack = a
-                    peer.max_ack = min(a, 0)
-                sample = np.int64(-1)
-                if peer.max_ack < 1 and a >= 1 and peer.syn_count == 1:
-                    sample = now - peer.syn_ns
-                if a > peer.max_ack:
-                    if a > peer.snd_nxt + 1:
-                        peer.unseen_bytes += a - peer.snd_nxt - 1
-                        peer.snd_nxt = a
-                    clean = True
-                    while peer.head < peer.tail and ends[1 - d, peer.head & (width - 1)] <= a:
-                        sent = times[1 - d, peer.head & (width - 1)]
-                        if sent < 0:
-                            clean = False
-                        sample = now - sent
-                        peer.head += 1
-                    if not clean:
-                        sample = -1
-                    peer.max_ack = a
-                if sack_count[q] and sample < 0:
-                    edge = unwrap(right[sack_row[q]], peer.base, peer.max_ack)
-                    if edge > peer.max_ack:
-                        low, high = peer.head, peer.tail
-                        while low < high:
-                            mid = (low + high) >> 1
-                            if ends[1 - d, mid & (width - 1)] >= edge:
-                                high = mid
-                            else:
-                                low = mid + 1
-                        if low < peer.tail and ends[1 - d, low & (width - 1)] == edge:
-                            sent = times[1 - d, low & (width - 1)]
-                            if sent >= 0:
-                                sample = now - sent
-                                times[1 - d, low & (width - 1)] = -2
-                if sample >= 0:
-                    samples[n] = sample // 1000
-                    sample_side[n] = 2 * c + 1 - d
-                    n += 1
-        return stop, n
+                    if low < peer.tail and ends[1 - d, low & (width - 1)] == edge:
+                        sent = times[1 - d, low & (width - 1)]
+                        if sent >= 0:
+                            sample = now - sent
+                            times[1 - d, low & (width - 1)] = -2
+            if sample >= 0:
+                samples[n] = sample // 1000
+                sample_side[n] = 2 * c + 1 - d
+                n += 1
+    return stop, n
 
+
+def _pass(key):
     @njit(cache=True, nogil=True)
     def scan(packets, order, first, mss, sides, segments, kept, gaps):
         """Go on collecting the statistics of both directions of every connection with one part of the packets.
@@ -267,7 +265,7 @@ def _pass(key):
                 taken_gaps += me.holes
             k = first[c]
             while True:
-                k, n = walk(
+                k, n = _walk(
                     packets,
                     order,
                     k,
