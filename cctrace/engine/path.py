@@ -147,8 +147,6 @@ class Path:
     reverse : str
         The part of `rtt` that the ACKs take.
     aqm : {"droptail", "codel"}
-    ecn_threshold : str, optional
-        Queue above which packets are marked.
     policer : (str, str), optional
         Rate and burst of a policer before the queue: ``("10Mbit", "100kB")``.
     trace_ms : array_like, optional
@@ -174,7 +172,6 @@ class Path:
     ack_loss: str = "0%"
     reverse: str = "0ms"
     aqm: str = "droptail"
-    ecn_threshold: str | None = None
     policer: tuple | None = None
     trace_ms: object = None
     _steps: tuple = field(init=False, repr=False, compare=False)
@@ -256,8 +253,6 @@ class Path:
             given |= self.jitter.fields(self.rtt_ns - self.reverse_ns)
         if self.aqm == "codel":  # [RFC8289] §4: 5 ms in 100 ms
             given |= {"aqm": 1, "aqm_target_ns": 5_000_000, "aqm_interval_ns": 100_000_000}
-        if self.ecn_threshold is not None:
-            given["ecn_threshold"] = parse_size_bytes(self.ecn_threshold, self.bdp_bytes)
         if self.policer is not None:
             bucket = parse_size_bytes(self.policer[1])
             rate = parse_rate_bps(self.policer[0]) / 8

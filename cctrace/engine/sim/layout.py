@@ -49,7 +49,7 @@ _FLOW = (
     "smp_delivered", "smp_lost_pkts", "smp_now", "smp_rtt", "smp_srtt", "smp_min_rtt", "smp_in_flight",
     "smp_prior_inflight", "smp_total_acked", "smp_total_loss", "smp_loss",
     # counters
-    "next_ns", "n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "n_marked", "goodput_segs",
+    "next_ns", "n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "goodput_segs",
     "rtt_sum_us", "rtt_count", "qdelay_sum_ns", "qdelay_count",
 )
 _SEGMENT = (
@@ -61,7 +61,7 @@ _WORLD = (
     "q_ns", "q_bytes", "q_mask", "q_head", "q_tail", "buffer_bytes", "queue_bytes", "free_at", "busy_ns",
     "steps_ns", "steps_Bps", "steps", "step",
     "aqm", "aqm_target_ns", "aqm_interval_ns", "codel_first_above", "codel_drop_next", "codel_count",
-    "codel_last_count", "codel_dropping", "ecn_threshold", "police", "police_bucket", "police_at", "loss_state",
+    "codel_last_count", "codel_dropping", "police", "police_bucket", "police_at", "loss_state",
     "jitter_kind", "jitter_per", "jitter_slot_ns", "jitter_table", "jitter_samples",
 )
 _WORLD_REALS = (
@@ -83,4 +83,4 @@ RTO_TIMER, REORDERING_TIMER, PROBE_TIMER = range(3)  # what the retransmission t
 TRACE_WIDTH = 80  # words of a row of a trace
 TALLY_SIZE = 48 * 64  # words of a tally: 64 logarithmic steps per power of two
 # Marks of a segment
-SACKED, LOST, RETRANS, EVER_RETRANS, CE = 1, 2, 4, 8, 16
+SACKED, LOST, RETRANS, EVER_RETRANS = 1, 2, 4, 8

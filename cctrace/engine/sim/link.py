@@ -11,7 +11,6 @@ import numpy as np
 
 from cctrace.engine.sim.chance import JITTER_STREAM, LOSS_STREAM, gamma, normal, uniform
 from cctrace.engine.sim.layout import (
-    CE,
     EMPIRICAL,
     GAMMA,
     LINUX,
@@ -22,7 +21,7 @@ from cctrace.engine.sim.layout import (
     PER_SLOT,
     QUIC,
 )
-from cctrace.engine.sim.memory import reals, segments, words
+from cctrace.engine.sim.memory import reals, words
 from cctrace.engine.sim.tally import count
 
 
@@ -162,9 +161,6 @@ def forward(w, f, order, now):
     f.qdelay_sum_ns += start - now
     f.qdelay_count += 1
     count(f.queue_tally, start - now)
-    if w.ecn_threshold > 0 and queued >= w.ecn_threshold:
-        segments(f.seg)[words(f.tx_seg)[order & f.mask] & f.mask].marks |= CE
-        f.n_marked += 1
     arrive(w, f, order, end + f.fwd_ns + draw_jitter(w, f, end))
 
 

@@ -13,7 +13,7 @@ from cctrace.errors import ArgumentError
 from cctrace.flows.views import View
 
 _COUNTERS = (
-    "n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "n_marked", "goodput_segs", "rtt_sum_us",
+    "n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "goodput_segs", "rtt_sum_us",
     "rtt_count", "qdelay_sum_ns", "qdelay_count",
 )  # fmt: skip
 _TALLIES = ("rtt_tally", "queue_tally")
@@ -95,8 +95,8 @@ def table(flows, world, first, whole, duration_ns):
         row |= _figures({n: c[k] for n, c in whole.items()}, mss, duration_ns)
         tail = _figures({n: c[k] - first[n][k] for n, c in whole.items()}, mss, duration_ns - duration_ns // 3)
         row |= {f"tail_{name}": value for name, value in tail.items()}
-        counts = ("n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "n_marked")
-        names = ("sent", "retransmitted", "timeouts", "undos", "dropped", "lost", "marked")
+        counts = ("n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random")
+        names = ("sent", "retransmitted", "timeouts", "undos", "dropped", "lost")
         rows.append(row | {name: int(whole[c][k]) for name, c in zip(names, counts, strict=True)})
     return pd.DataFrame(rows)
 
