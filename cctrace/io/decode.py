@@ -10,189 +10,51 @@ was captured, how long it was, when it came and on which link type. `decode_fram
 Nothing is dropped silently: each frame either becomes a row or counts in exactly one of the skip counters.
 Lengths are those of the wire: where the IP header says 0 (TSO, BIG TCP) the length comes from the record.
 
-Sources: RFC 791, 8200, 9293, 7323, 2018, 2675 (jumbograms), 3032 (MPLS), 2784/2890 (GRE), 7348 (VXLAN),
-8926 (GENEVE); tcpdump.org's list of link types.
+Sources: RFC 791, 8200, 9293, 7323, 2018, 2675 (jumbograms).
 """
 
 import numpy as np
 
-from cctrace.io.compiled import OFFSET, compiled
-
-# What `decode_frames` counts. The first group are reasons for which a frame is no row.
-COUNTERS = (
-    "unknown_link",  # a link type that cctrace cannot decode
-    "non_ip",  # ARP, LLDP, ...
-    "non_tcp",  # IP, but not TCP (UDP, ICMP, ESP, ...)
-    "tunnelled",  # inside IPIP, GRE, VXLAN or GENEVE while decapsulation was not asked for
-    "later_fragments",  # IP fragments without TCP header
-    "cut_headers",  # the capture cut the frame before the TCP header was complete
-    "malformed",  # a header contradicts itself
-    # Rows with something to be told.
-    "frames",
-    "first_fragments",  # rows whose payload continues in later fragments, not counted in `payload`
-    "cut_options",  # rows whose TCP options are malformed or not completely captured
-    "beyond_wire",  # rows whose IP header claims more bytes than the frame had; the header is believed
-    "zero_ip_length",  # rows whose length comes from the capture record (TSO, BIG TCP)
-    "back_steps",  # frames stamped earlier than the one before
-    "back_step_ns",  # ... by at most this much
-    "duplicates",  # rows that repeat an earlier packet bit by bit (mirror ports)
-    "unseen_acks",  # ACKs of data that the capture does not hold
-    "unseen_bytes",  # ... and how many bytes that is
-    "last_ns",  # time of the latest frame: state, not a count
+from cctrace.io.layout import (
+    BACK_STEP_NS,
+    BACK_STEPS,
+    BEYOND_WIRE,
+    CLOSED,
+    CONN_FIELDS,
+    CONN_LAST_NS,
+    CUT_HEADERS,
+    CUT_OPTIONS,
+    DST_HI,
+    DST_LO,
+    DUPLICATES,
+    FIRST_FRAGMENTS,
+    FRAMES,
+    ISN,
+    LAST_NS,
+    LATER_FRAGMENTS,
+    MALFORMED,
+    MSS,
+    NON_TCP,
+    PORTS,
+    RING,
+    RING_NS,
+    RING_POS,
+    RING_SIZE,
+    SACK_OK,
+    SND_MAX,
+    SRC_HI,
+    SRC_LO,
+    UNSEEN_ACKS,
+    UNSEEN_BYTES,
+    WSCALE,
+    ZERO_IP_LENGTH,
 )
-SKIPPED = COUNTERS[:7]
-(
-    UNKNOWN_LINK, NON_IP, NON_TCP, TUNNELLED, LATER_FRAGMENTS, CUT_HEADERS, MALFORMED, FRAMES, FIRST_FRAGMENTS,
-    CUT_OPTIONS, BEYOND_WIRE, ZERO_IP_LENGTH, BACK_STEPS, BACK_STEP_NS, DUPLICATES, UNSEEN_ACKS, UNSEEN_BYTES, LAST_NS,
-) = range(len(COUNTERS))  # fmt: skip
+from cctrace.io.link import be16, be32, be64, inner_header, ip_header, u8
+from cctrace.native import compiled
 
 # A connection that was closed, or silent for this long, ends when a SYN with another sequence number reuses its ports.
 REUSE_SILENCE_NS = 240_000_000_000  # 2 MSL [RFC 9293]
 _DUPLICATE_NS = 1_000_000_000  # a copy follows its original within this time
-_RING = 4  # packets per direction among which copies are sought
-
-# What is known of a connection: one row of an int64 matrix (several arrays would cost a reference count per access).
-# From ISN on there is one field per direction; the rings hold fingerprints and times of the latest packets.
-SRC_HI, SRC_LO, DST_HI, DST_LO, PORTS, CLOSED, CONN_LAST_NS, _, ISN, _, SND_MAX, _, MSS, _, WSCALE, _, SACK_OK, _ = (
-    range(18)
-)
-RING_POS, RING, RING_NS = 18, 20, 20 + 2 * _RING
-CONN_FIELDS = RING_NS + 2 * _RING
-
-
-@compiled()
-def _u8(b, p):
-    return np.int64(b[p & OFFSET])
-
-
-@compiled()
-def _be16(b, p):
-    p &= OFFSET
-    return (np.int64(b[p]) << 8) | np.int64(b[p + 1])
-
-
-@compiled()
-def _be32(b, p):
-    p &= OFFSET
-    return (np.int64(b[p]) << 24) | (np.int64(b[p + 1]) << 16) | (np.int64(b[p + 2]) << 8) | np.int64(b[p + 3])
-
-
-@compiled()
-def _be64(b, p):
-    return (_be32(b, p) << 32) | _be32(b, p + 4)
-
-
-@compiled()
-def _after_ethertype(b, p, end, kind):
-    """Return the offset of the IP header behind an EtherType whose payload starts at p, or -1 - reason."""
-    while True:
-        if kind == 0x0800 or kind == 0x86DD:
-            return p
-        if kind == 0x8100 or kind == 0x88A8 or kind == 0x9100 or kind == 0x9200:  # VLAN tags
-            if p + 4 > end:
-                return -1 - CUT_HEADERS
-            kind = _be16(b, p + 2)
-            p += 4
-        elif kind == 0x8847 or kind == 0x8848:  # MPLS: labels to the bottom of the stack, then a guess by nibble
-            bottom = 0
-            while not bottom:
-                if p + 5 > end:
-                    return -1 - CUT_HEADERS
-                bottom = _u8(b, p + 2) & 1
-                p += 4
-            nibble = _u8(b, p) >> 4
-            if nibble == 4 or nibble == 6:
-                return p
-            if nibble == 0:  # pseudowire control word, then Ethernet
-                p += 4
-            kind = 0x6558
-        elif kind == 0x6558:  # Ethernet inside
-            if p + 14 > end:
-                return -1 - CUT_HEADERS
-            kind = _be16(b, p + 12)
-            p += 14
-        elif kind == 0x8864:  # PPPoE session
-            if p + 8 > end:
-                return -1 - CUT_HEADERS
-            protocol = _be16(b, p + 6)
-            return p + 8 if protocol == 0x21 or protocol == 0x57 else -1 - NON_IP
-        elif kind < 0x600:  # a length: IEEE 802.2, of which SNAP and plain IP matter
-            if p + 8 > end:
-                return -1 - CUT_HEADERS
-            if _u8(b, p) == 0xAA and _u8(b, p + 1) == 0xAA and _u8(b, p + 2) == 3:
-                kind = _be16(b, p + 6)
-                p += 8
-                if kind < 0x600:
-                    return -1 - NON_IP
-            elif _u8(b, p) == 6 and _u8(b, p + 1) == 6 and _u8(b, p + 2) == 3:
-                return p + 3
-            else:
-                return -1 - NON_IP
-        else:
-            return -1 - NON_IP
-
-
-@compiled()
-def _after_ppp(b, p, end):
-    """Return the offset of the IP header in a PPP frame, with or without HDLC framing, or -1 - reason."""
-    if p + 4 > end:
-        return -1 - CUT_HEADERS
-    if _u8(b, p) == 0xFF and _u8(b, p + 1) == 3:
-        p += 2
-    elif (_u8(b, p) == 0x0F or _u8(b, p) == 0x8F) and _u8(b, p + 1) == 0:  # Cisco HDLC carries an EtherType
-        return _after_ethertype(b, p + 4, end, _be16(b, p + 2))
-    if _u8(b, p) & 1:  # compressed protocol field
-        protocol = _u8(b, p)
-        p += 1
-    else:
-        protocol = _be16(b, p)
-        p += 2
-    if protocol == 0x21 or protocol == 0x57:
-        return p
-    if protocol == 0x281 or protocol == 0x283:
-        return _after_ethertype(b, p, end, 0x8847)
-    return -1 - NON_IP
-
-
-@compiled(forceinline=True)
-def _link(b, p, end, link):
-    """Return the offset of the IP header of a frame that starts at p, or -1 - reason. Numbers: LINKTYPE_*."""
-    if link == 1:  # ETHERNET
-        if p + 14 > end:
-            return -1 - CUT_HEADERS
-        return _after_ethertype(b, p + 14, end, _be16(b, p + 12))
-    if link == 101 or link == 12 or link == 14 or link == 228 or link == 229:  # RAW, IPV4, IPV6
-        return p
-    if link == 276:  # LINUX_SLL2
-        if p + 20 > end:
-            return -1 - CUT_HEADERS
-        return _after_ethertype(b, p + 20, end, _be16(b, p))
-    if link == 113:  # LINUX_SLL
-        if p + 16 > end:
-            return -1 - CUT_HEADERS
-        return _after_ethertype(b, p + 16, end, _be16(b, p + 14))
-    if link == 0 or link == 108:  # NULL (the capturing host's order), LOOP (network order): an address family
-        if p + 4 > end:
-            return -1 - CUT_HEADERS
-        family = max(_u8(b, p), _u8(b, p + 3))
-        return p + 4 if family == 2 or family == 10 or family == 24 or family == 28 or family == 30 else -1 - NON_IP
-    if link == 9 or link == 50:  # PPP, PPP_HDLC
-        return _after_ppp(b, p, end)
-    if link == 51:  # PPP_ETHER
-        return _after_ethertype(b, p, end, 0x8864)
-    if link == 104:  # C_HDLC
-        if p + 4 > end:
-            return -1 - CUT_HEADERS
-        return _after_ethertype(b, p + 4, end, _be16(b, p + 2))
-    if link == 242:  # IPOIB
-        if p + 44 > end:
-            return -1 - CUT_HEADERS
-        return _after_ethertype(b, p + 44, end, _be16(b, p + 40))
-    if link == 100 or link == 11:  # ATM_RFC1483
-        return _after_ethertype(b, p, end, 0)
-    if link == 10:  # FDDI
-        return _after_ethertype(b, p + 13, end, 0)
-    return -1 - UNKNOWN_LINK
 
 
 @compiled()
@@ -200,12 +62,12 @@ def _jumbo_length(b, p, end):
     """Return the IPv6 payload length of a jumbogram from its hop-by-hop header at p, or 0 [RFC 2675]."""
     if p + 2 > end:
         return 0
-    stop = min(end, p + 8 + 8 * _u8(b, p + 1))
+    stop = min(end, p + 8 + 8 * u8(b, p + 1))
     p += 2
     while p + 6 <= stop:
-        if _u8(b, p) == 0xC2 and _u8(b, p + 1) == 4:
-            return _be32(b, p + 2)
-        p += 1 if _u8(b, p) == 0 else 2 + _u8(b, p + 1)
+        if u8(b, p) == 0xC2 and u8(b, p + 1) == 4:
+            return be32(b, p + 2)
+        p += 1 if u8(b, p) == 0 else 2 + u8(b, p + 1)
     return 0
 
 
@@ -217,18 +79,18 @@ def _skip_extensions(b, p, end, protocol):
         if protocol == 0 or protocol == 43 or protocol == 60 or protocol == 135 or protocol == 139 or protocol == 140:
             if p + 2 > end:
                 return -1 - CUT_HEADERS, p, fragment
-            protocol = _u8(b, p)
-            p += 8 + 8 * _u8(b, p + 1)
+            protocol = u8(b, p)
+            p += 8 + 8 * u8(b, p + 1)
         elif protocol == 51:  # AH counts 4-byte units
             if p + 2 > end:
                 return -1 - CUT_HEADERS, p, fragment
-            protocol = _u8(b, p)
-            p += 8 + 4 * _u8(b, p + 1)
+            protocol = u8(b, p)
+            p += 8 + 4 * u8(b, p + 1)
         elif protocol == 44:
             if p + 8 > end:
                 return -1 - CUT_HEADERS, p, fragment
-            word = _be16(b, p + 2)
-            protocol = _u8(b, p)
+            word = be16(b, p + 2)
+            protocol = u8(b, p)
             p += 8
             if word >> 3:
                 return protocol, p, 2
@@ -236,42 +98,6 @@ def _skip_extensions(b, p, end, protocol):
                 fragment = 1
         else:
             return protocol, p, fragment
-
-
-@compiled()
-def _tunnel(b, p, end, protocol, tunnels):
-    """Return the offset of the inner IP header of a tunnel packet, 0 if it is none, or -1 - reason."""
-    if protocol == 4 or protocol == 41:
-        return p if tunnels & 1 else -1 - TUNNELLED
-    if protocol == 47:
-        if not tunnels & 2:
-            return -1 - TUNNELLED
-        if p + 4 > end:
-            return -1 - CUT_HEADERS
-        flags, kind = _be16(b, p), _be16(b, p + 2)
-        p += 4
-        p += 4 if flags & 0xC000 else 0  # checksum or (long gone) routing
-        p += 4 if flags & 0x2000 else 0  # key
-        p += 4 if flags & 0x1000 else 0  # sequence number
-        p += 4 if flags & 0x0007 == 1 and flags & 0x0080 else 0  # PPTP's acknowledgement
-        if kind == 0x880B:
-            return _after_ppp(b, p, end)
-        if kind == 0x88BE:  # ERSPAN: type I has no header of its own, type II eight bytes
-            return _after_ethertype(b, p + (8 if flags & 0x1000 else 0), end, 0x6558)
-        if kind == 0x22EB:  # ERSPAN type III
-            return _after_ethertype(b, p + 12, end, 0x6558)
-        return _after_ethertype(b, p, end, kind)
-    if protocol == 17 and p + 8 <= end:
-        port = _be16(b, p + 2)
-        if port == 4789 or port == 8472:
-            return _after_ethertype(b, p + 16, end, 0x6558) if tunnels & 4 else -1 - TUNNELLED
-        if port == 6081:
-            if not tunnels & 8:
-                return -1 - TUNNELLED
-            if p + 16 > end:
-                return -1 - CUT_HEADERS
-            return _after_ethertype(b, p + 16 + 4 * (_u8(b, p + 8) & 63), end, _be16(b, p + 10))
-    return 0
 
 
 @compiled()
@@ -315,11 +141,15 @@ def _open_connection(c, k, s_hi, s_lo, d_hi, d_lo, ports, time_ns):
 @compiled(forceinline=True)
 def _is_copy(c, k, d, print_, time_ns):
     """Tell whether a packet with this fingerprint passed a moment ago; remember it."""
-    for i in range(_RING):
-        if c[k, RING + d * _RING + i] == print_ and time_ns - c[k, RING_NS + d * _RING + i] < _DUPLICATE_NS:
+    for i in range(RING_SIZE):
+        if c[k, RING + d * RING_SIZE + i] == print_ and time_ns - c[k, RING_NS + d * RING_SIZE + i] < _DUPLICATE_NS:
             return True
     i = c[k, RING_POS + d]
-    c[k, RING + d * _RING + i], c[k, RING_NS + d * _RING + i], c[k, RING_POS + d] = print_, time_ns, (i + 1) % _RING
+    c[k, RING + d * RING_SIZE + i], c[k, RING_NS + d * RING_SIZE + i], c[k, RING_POS + d] = (
+        print_,
+        time_ns,
+        (i + 1) % RING_SIZE,
+    )
     return False
 
 
@@ -329,20 +159,20 @@ def _ip(b, p, end, wire_end):
 
     Returns (protocol or -1 - reason, payload offset, end of the packet on the wire, fragment 0/1/2, length was 0).
     """
-    version = _u8(b, p) >> 4 if p < end else 0
+    version = u8(b, p) >> 4 if p < end else 0
     if version == 4:
         if p + 20 > end:
             return -1 - CUT_HEADERS, p, wire_end, 0, 0
-        header, length = 4 * (_u8(b, p) & 15), _be16(b, p + 2)
+        header, length = 4 * (u8(b, p) & 15), be16(b, p + 2)
         if header < 20 or (length and length < header):
             return -1 - MALFORMED, p, wire_end, 0, 0
-        word = _be16(b, p + 6)
+        word = be16(b, p + 6)
         fragment = 2 if word & 0x1FFF else (1 if word & 0x2000 else 0)
-        return _u8(b, p + 9), p + header, (p + length if length else wire_end), fragment, 1 if length == 0 else 0
+        return u8(b, p + 9), p + header, (p + length if length else wire_end), fragment, 1 if length == 0 else 0
     if version == 6:
         if p + 40 > end:
             return -1 - CUT_HEADERS, p, wire_end, 0, 0
-        length, protocol = _be16(b, p + 4), _u8(b, p + 6)
+        length, protocol = be16(b, p + 4), u8(b, p + 6)
         zero = 1 if length == 0 else 0
         if length == 0 and protocol == 0:
             length = _jumbo_length(b, p + 40, end)
@@ -356,31 +186,31 @@ def _options(b, q, stop, left, right, s, c, k, d, is_syn):
     """Decode the TCP options from q to stop: (bits seen, time stamp value, echo, next free SACK row, well-formed)."""
     seen, tsval, tsecr = 0, 0, 0
     while q < stop:
-        kind = _u8(b, q)
+        kind = u8(b, q)
         if kind == 0:
             break
         if kind == 1:
             q += 1
             continue
-        length = _u8(b, q + 1) if q + 1 < stop else 0
+        length = u8(b, q + 1) if q + 1 < stop else 0
         if length < 2 or q + length > stop:
             return seen, tsval, tsecr, s, False
         if kind == 8 and length == 10:
-            tsval, tsecr = _be32(b, q + 2), _be32(b, q + 6)
+            tsval, tsecr = be32(b, q + 2), be32(b, q + 6)
             seen |= 1
         elif kind == 5 and length >= 10 and length % 8 == 2:
             for at in range(q + 2, q + length, 8):
-                left[s], right[s] = _be32(b, at), _be32(b, at + 4)
+                left[s], right[s] = be32(b, at), be32(b, at + 4)
                 s += 1
             seen |= 2
         elif kind == 2 and length == 4:
             seen |= 4
             if is_syn:
-                c[k, MSS + d] = _be16(b, q + 2)
+                c[k, MSS + d] = be16(b, q + 2)
         elif kind == 3 and length == 3:
             seen |= 8
             if is_syn:
-                c[k, WSCALE + d] = _u8(b, q + 2)
+                c[k, WSCALE + d] = u8(b, q + 2)
         elif kind == 4 and length == 2:
             seen |= 16
             if is_syn:
@@ -432,7 +262,7 @@ def decode_frames(b, offset, caplen, wirelen, stamp, link, f, count, tunnels, r,
             counters[LAST_NS] = now
 
         # Link and network layer, through tunnels where asked for.
-        ip = _link(b, p, end, kind)
+        ip = ip_header(b, p, end, kind)
         while True:
             if ip < 0:
                 protocol = ip
@@ -441,7 +271,7 @@ def decode_frames(b, offset, caplen, wirelen, stamp, link, f, count, tunnels, r,
             end = min(end, wire_end)
             if protocol < 0 or protocol == 6 or fragment == 2:
                 break
-            inner = _tunnel(b, p, end, protocol, tunnels)
+            inner = inner_header(b, p, end, protocol, tunnels)
             if inner == 0:
                 break
             ip = inner
@@ -459,22 +289,22 @@ def decode_frames(b, offset, caplen, wirelen, stamp, link, f, count, tunnels, r,
         if p + 16 > end:
             counters[MALFORMED if p + 16 > wire_end else CUT_HEADERS] += 1
             continue
-        header = 4 * (_u8(b, p + 12) >> 4)
+        header = 4 * (u8(b, p + 12) >> 4)
         if header < 20 or p + header > wire_end:
             counters[MALFORMED] += 1
             continue
-        sport, dport, seq_no, ack_no = _be16(b, p), _be16(b, p + 2), _be32(b, p + 4), _be32(b, p + 8)
-        bits, win = _be16(b, p + 12) & 0x1FF, _be16(b, p + 14)
+        sport, dport, seq_no, ack_no = be16(b, p), be16(b, p + 2), be32(b, p + 4), be32(b, p + 8)
+        bits, win = be16(b, p + 12) & 0x1FF, be16(b, p + 14)
         is_syn = bits & 2 != 0
         payload_len = wire_end - p - header
-        if _u8(b, ip) >> 4 == 4:
+        if u8(b, ip) >> 4 == 4:
             version, s_hi, d_hi = 4, np.int64(0), np.int64(0)
-            s_lo, d_lo = _be32(b, ip + 12), _be32(b, ip + 16)
-            service, hops, packet_id = _u8(b, ip + 1), _u8(b, ip + 8), _be16(b, ip + 4)
+            s_lo, d_lo = be32(b, ip + 12), be32(b, ip + 16)
+            service, hops, packet_id = u8(b, ip + 1), u8(b, ip + 8), be16(b, ip + 4)
         else:
-            version, s_hi, s_lo = 6, _be64(b, ip + 8), _be64(b, ip + 16)
-            d_hi, d_lo = _be64(b, ip + 24), _be64(b, ip + 32)
-            service, hops, packet_id = (_be16(b, ip) >> 4) & 255, _u8(b, ip + 7), np.int64(0)
+            version, s_hi, s_lo = 6, be64(b, ip + 8), be64(b, ip + 16)
+            d_hi, d_lo = be64(b, ip + 24), be64(b, ip + 32)
+            service, hops, packet_id = (be16(b, ip) >> 4) & 255, u8(b, ip + 7), np.int64(0)
 
         # Connection: reused ports start a new one.
         slot, k, d = _find(c, table, s_hi, s_lo, d_hi, d_lo, sport, dport, version)
@@ -521,9 +351,10 @@ def decode_frames(b, offset, caplen, wirelen, stamp, link, f, count, tunnels, r,
 
 @compiled()
 def rehash(c, n, table):
-    """Fill an empty table with the connections, the latest of each pair of endpoints only."""
+    """Fill an empty table with the connections, the latest of each pair of endpoints only; returns (connections,)."""
     for k in range(n):
         ports = c[k, PORTS]
         a_hi, a_lo, b_hi, b_lo = c[k, SRC_HI], c[k, SRC_LO], c[k, DST_HI], c[k, DST_LO]
         slot, _, _ = _find(c, table, a_hi, a_lo, b_hi, b_lo, (ports >> 16) & 65535, ports & 65535, ports >> 32)
         table[slot] = k
+    return (n,)

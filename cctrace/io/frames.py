@@ -12,7 +12,7 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.errors import ArgumentError, Truncated
-from cctrace.io.decode import (
+from cctrace.io.layout import (
     CONN_FIELDS,
     COUNTERS,
     DST_HI,
@@ -24,12 +24,12 @@ from cctrace.io.decode import (
     SRC_HI,
     SRC_LO,
     WSCALE,
-    decode_frames,
-    rehash,
 )  # fmt: skip
 from cctrace.io.packets import Packets
+from cctrace.native import Native
 
 TUNNELS = {"ipip": 1, "gre": 2, "vxlan": 4, "geneve": 8}  # bits of the argument `tunnels` of `decode_frames`
+decode_frames, rehash = (Native("cctrace.io.decode", name) for name in ("decode_frames", "rehash"))
 Rows = namedtuple("Rows", [c.name for c in schema.PACKETS])  # type: ignore[misc]
 Blocks = namedtuple("Blocks", [c.name for c in schema.SACKS])  # type: ignore[misc]
 

@@ -6,12 +6,11 @@ The magic number tells byte order and unit of the fraction; the "modified" diale
 Source: draft-ietf-opsawg-pcap; libpcap's savefile reader for the dialects.
 """
 
-import numpy as np
-
 from cctrace.errors import FormatError
-from cctrace.io.compiled import OFFSET, compiled
 from cctrace.io.frames import Frames
+from cctrace.io.layout import BAD_LENGTH
 from cctrace.io.source import CHUNK, Chunks
+from cctrace.native import Native
 
 # Magic number as read in little-endian order: (big-endian, nanoseconds per unit of the fraction, record header bytes).
 _DIALECTS = {
@@ -24,42 +23,13 @@ _DIALECTS = {
 }
 FILE_HEADER = 24
 LARGEST_RECORD = 1 << 24  # captured bytes; above this a length field is taken for garbage (BIG TCP ends at 512 KiB)
-_BAD_LENGTH = 1
+
+find_records = Native("cctrace.io.records", "find_records")
 
 
 def sniff(head):
     """Tell whether a file that starts with these bytes is a pcap."""
     return head[:4] in _DIALECTS
-
-
-@compiled(forceinline=True)
-def _u32(b, p, big):
-    p &= OFFSET
-    if big:
-        return (np.int64(b[p]) << 24) | (np.int64(b[p + 1]) << 16) | (np.int64(b[p + 2]) << 8) | np.int64(b[p + 3])
-    return (np.int64(b[p + 3]) << 24) | (np.int64(b[p + 2]) << 16) | (np.int64(b[p + 1]) << 8) | np.int64(b[p])
-
-
-@compiled()
-def find_records(b, pos, end, big, unit_ns, header, swap, largest, offset, caplen, wirelen, time_ns):
-    """Find the complete records of b[pos:end]; returns (records found, position after them, status).
-
-    `swap`: 0 never, 1 always, 2 where the lengths make no sense otherwise (files of ancient versions).
-    """
-    n = 0
-    while n < len(offset) and pos + header <= end:
-        captured, original = _u32(b, pos + 8, big), _u32(b, pos + 12, big)
-        if swap == 1 or (swap == 2 and captured > original):
-            captured, original = original, captured
-        if captured > largest:
-            return n, pos, _BAD_LENGTH
-        if pos + header + captured > end:
-            break
-        time_ns[n] = _u32(b, pos, big) * 1_000_000_000 + _u32(b, pos + 4, big) * unit_ns
-        offset[n], caplen[n], wirelen[n] = pos + header, captured, original
-        n += 1
-        pos += header + captured
-    return n, pos, 0
 
 
 def frames_of(source, decoder, chunk=CHUNK):
@@ -80,7 +50,7 @@ def frames_of(source, decoder, chunk=CHUNK):
                 frames.offset, frames.caplen, frames.wirelen, frames.time_ns,
             )  # fmt: skip
             yield chunks.data, frames, count
-        if status == _BAD_LENGTH:
+        if status == BAD_LENGTH:
             text = f"record at offset {chunks.offset} claims more than {LARGEST_RECORD} bytes; stopped there"
             decoder.damaged(source, text)
             return

@@ -1,0 +1,48 @@
+"""What the compiled decoders and the Python around them share: counters, connection fields, limits; no code."""
+
+# What `decode_frames` counts. The first group are reasons for which a frame is no row.
+COUNTERS = (
+    "unknown_link",  # a link type that cctrace cannot decode
+    "non_ip",  # ARP, LLDP, ...
+    "non_tcp",  # IP, but not TCP (UDP, ICMP, ESP, ...)
+    "tunnelled",  # inside IPIP, GRE, VXLAN or GENEVE while decapsulation was not asked for
+    "later_fragments",  # IP fragments without TCP header
+    "cut_headers",  # the capture cut the frame before the TCP header was complete
+    "malformed",  # a header contradicts itself
+    # Rows with something to be told.
+    "frames",
+    "first_fragments",  # rows whose payload continues in later fragments, not counted in `payload`
+    "cut_options",  # rows whose TCP options are malformed or not completely captured
+    "beyond_wire",  # rows whose IP header claims more bytes than the frame had; the header is believed
+    "zero_ip_length",  # rows whose length comes from the capture record (TSO, BIG TCP)
+    "back_steps",  # frames stamped earlier than the one before
+    "back_step_ns",  # ... by at most this much
+    "duplicates",  # rows that repeat an earlier packet bit by bit (mirror ports)
+    "unseen_acks",  # ACKs of data that the capture does not hold
+    "unseen_bytes",  # ... and how many bytes that is
+    "last_ns",  # time of the latest frame: state, not a count
+)
+SKIPPED = COUNTERS[:7]
+(
+    UNKNOWN_LINK, NON_IP, NON_TCP, TUNNELLED, LATER_FRAGMENTS, CUT_HEADERS, MALFORMED, FRAMES, FIRST_FRAGMENTS,
+    CUT_OPTIONS, BEYOND_WIRE, ZERO_IP_LENGTH, BACK_STEPS, BACK_STEP_NS, DUPLICATES, UNSEEN_ACKS, UNSEEN_BYTES, LAST_NS,
+) = range(len(COUNTERS))  # fmt: skip
+
+RING_SIZE = 4  # packets per direction among which copies are sought
+
+# What is known of a connection: one row of an int64 matrix (several arrays would cost a reference count per access).
+# From ISN on there is one field per direction; the rings hold fingerprints and times of the latest packets.
+SRC_HI, SRC_LO, DST_HI, DST_LO, PORTS, CLOSED, CONN_LAST_NS, _, ISN, _, SND_MAX, _, MSS, _, WSCALE, _, SACK_OK, _ = (
+    range(18)
+)
+RING_POS, RING, RING_NS = 18, 20, 20 + 2 * RING_SIZE
+CONN_FIELDS = RING_NS + 2 * RING_SIZE
+
+# Blocks of a pcapng, and why `find_packets` returned: the bytes or the arrays are used up, a block for Python, damage.
+SECTION, INTERFACE, PACKET, SIMPLE, STATISTICS, ENHANCED = 0x0A0D0D0A, 1, 2, 3, 5, 6
+USED_UP, STATE, BAD_LENGTH, BAD_TRAILER = range(4)
+# Columns of its interface matrix. Time stamps become nanoseconds by factor (MULTIPLY), divisor (DIVIDE) or shift.
+LINK, MODE, FACTOR, OFFSET_NS, SNAPLEN = range(5)
+MULTIPLY, DIVIDE, SHIFT = range(3)
+# What `find_packets` counts.
+CLIPPED, UNDEFINED, TIMELESS = range(3)

@@ -1,0 +1,190 @@
+"""Compiled: from the start of a frame to its IP header, through link layers and tunnels; and the bytes of a field.
+
+Each function returns the offset of an IP header or -1 - the counter that says why there is none.
+
+Sources: RFC 3032 (MPLS), 2784/2890 (GRE), 7348 (VXLAN), 8926 (GENEVE); tcpdump.org's list of link types.
+"""
+
+import numpy as np
+
+from cctrace.io.layout import CUT_HEADERS, NON_IP, TUNNELLED, UNKNOWN_LINK
+from cctrace.native import compiled
+
+# Offsets are never negative; saying so with this mask spares Numba's wrap-around of negative indices, and lets LLVM
+# fuse the bytes of a field into one load: a factor of two in speed.
+OFFSET = (1 << 40) - 1
+
+
+@compiled()
+def u8(b, p):
+    """Return the byte at offset p of the buffer b."""
+    return np.int64(b[p & OFFSET])
+
+
+@compiled()
+def be16(b, p):
+    """Return the 16-bit number at offset p of the buffer b."""
+    p &= OFFSET
+    return (np.int64(b[p]) << 8) | np.int64(b[p + 1])
+
+
+@compiled()
+def be32(b, p):
+    """Return the 32-bit number at offset p of the buffer b."""
+    p &= OFFSET
+    return (np.int64(b[p]) << 24) | (np.int64(b[p + 1]) << 16) | (np.int64(b[p + 2]) << 8) | np.int64(b[p + 3])
+
+
+@compiled()
+def be64(b, p):
+    """Return the 64-bit number, as signed, at offset p of the buffer b."""
+    return (be32(b, p) << 32) | be32(b, p + 4)
+
+
+@compiled()
+def _after_ethertype(b, p, end, kind):
+    """Return the offset of the IP header behind an EtherType whose payload starts at p, or -1 - reason."""
+    while True:
+        if kind == 0x0800 or kind == 0x86DD:
+            return p
+        if kind == 0x8100 or kind == 0x88A8 or kind == 0x9100 or kind == 0x9200:  # VLAN tags
+            if p + 4 > end:
+                return -1 - CUT_HEADERS
+            kind = be16(b, p + 2)
+            p += 4
+        elif kind == 0x8847 or kind == 0x8848:  # MPLS: labels to the bottom of the stack, then a guess by nibble
+            bottom = 0
+            while not bottom:
+                if p + 5 > end:
+                    return -1 - CUT_HEADERS
+                bottom = u8(b, p + 2) & 1
+                p += 4
+            nibble = u8(b, p) >> 4
+            if nibble == 4 or nibble == 6:
+                return p
+            if nibble == 0:  # pseudowire control word, then Ethernet
+                p += 4
+            kind = 0x6558
+        elif kind == 0x6558:  # Ethernet inside
+            if p + 14 > end:
+                return -1 - CUT_HEADERS
+            kind = be16(b, p + 12)
+            p += 14
+        elif kind == 0x8864:  # PPPoE session
+            if p + 8 > end:
+                return -1 - CUT_HEADERS
+            protocol = be16(b, p + 6)
+            return p + 8 if protocol == 0x21 or protocol == 0x57 else -1 - NON_IP
+        elif kind < 0x600:  # a length: IEEE 802.2, of which SNAP and plain IP matter
+            if p + 8 > end:
+                return -1 - CUT_HEADERS
+            if u8(b, p) == 0xAA and u8(b, p + 1) == 0xAA and u8(b, p + 2) == 3:
+                kind = be16(b, p + 6)
+                p += 8
+                if kind < 0x600:
+                    return -1 - NON_IP
+            elif u8(b, p) == 6 and u8(b, p + 1) == 6 and u8(b, p + 2) == 3:
+                return p + 3
+            else:
+                return -1 - NON_IP
+        else:
+            return -1 - NON_IP
+
+
+@compiled()
+def _after_ppp(b, p, end):
+    """Return the offset of the IP header in a PPP frame, with or without HDLC framing, or -1 - reason."""
+    if p + 4 > end:
+        return -1 - CUT_HEADERS
+    if u8(b, p) == 0xFF and u8(b, p + 1) == 3:
+        p += 2
+    elif (u8(b, p) == 0x0F or u8(b, p) == 0x8F) and u8(b, p + 1) == 0:  # Cisco HDLC carries an EtherType
+        return _after_ethertype(b, p + 4, end, be16(b, p + 2))
+    if u8(b, p) & 1:  # compressed protocol field
+        protocol = u8(b, p)
+        p += 1
+    else:
+        protocol = be16(b, p)
+        p += 2
+    if protocol == 0x21 or protocol == 0x57:
+        return p
+    if protocol == 0x281 or protocol == 0x283:
+        return _after_ethertype(b, p, end, 0x8847)
+    return -1 - NON_IP
+
+
+@compiled(forceinline=True)
+def ip_header(b, p, end, link):
+    """Return the offset of the IP header of a frame that starts at p, or -1 - reason. Numbers: LINKTYPE_*."""
+    if link == 1:  # ETHERNET
+        if p + 14 > end:
+            return -1 - CUT_HEADERS
+        return _after_ethertype(b, p + 14, end, be16(b, p + 12))
+    if link == 101 or link == 12 or link == 14 or link == 228 or link == 229:  # RAW, IPV4, IPV6
+        return p
+    if link == 276:  # LINUX_SLL2
+        if p + 20 > end:
+            return -1 - CUT_HEADERS
+        return _after_ethertype(b, p + 20, end, be16(b, p))
+    if link == 113:  # LINUX_SLL
+        if p + 16 > end:
+            return -1 - CUT_HEADERS
+        return _after_ethertype(b, p + 16, end, be16(b, p + 14))
+    if link == 0 or link == 108:  # NULL (the capturing host's order), LOOP (network order): an address family
+        if p + 4 > end:
+            return -1 - CUT_HEADERS
+        family = max(u8(b, p), u8(b, p + 3))
+        return p + 4 if family == 2 or family == 10 or family == 24 or family == 28 or family == 30 else -1 - NON_IP
+    if link == 9 or link == 50:  # PPP, PPP_HDLC
+        return _after_ppp(b, p, end)
+    if link == 51:  # PPP_ETHER
+        return _after_ethertype(b, p, end, 0x8864)
+    if link == 104:  # C_HDLC
+        if p + 4 > end:
+            return -1 - CUT_HEADERS
+        return _after_ethertype(b, p + 4, end, be16(b, p + 2))
+    if link == 242:  # IPOIB
+        if p + 44 > end:
+            return -1 - CUT_HEADERS
+        return _after_ethertype(b, p + 44, end, be16(b, p + 40))
+    if link == 100 or link == 11:  # ATM_RFC1483
+        return _after_ethertype(b, p, end, 0)
+    if link == 10:  # FDDI
+        return _after_ethertype(b, p + 13, end, 0)
+    return -1 - UNKNOWN_LINK
+
+
+@compiled()
+def inner_header(b, p, end, protocol, tunnels):
+    """Return the offset of the inner IP header of a tunnel packet, 0 if it is none, or -1 - reason."""
+    if protocol == 4 or protocol == 41:
+        return p if tunnels & 1 else -1 - TUNNELLED
+    if protocol == 47:
+        if not tunnels & 2:
+            return -1 - TUNNELLED
+        if p + 4 > end:
+            return -1 - CUT_HEADERS
+        flags, kind = be16(b, p), be16(b, p + 2)
+        p += 4
+        p += 4 if flags & 0xC000 else 0  # checksum or (long gone) routing
+        p += 4 if flags & 0x2000 else 0  # key
+        p += 4 if flags & 0x1000 else 0  # sequence number
+        p += 4 if flags & 0x0007 == 1 and flags & 0x0080 else 0  # PPTP's acknowledgement
+        if kind == 0x880B:
+            return _after_ppp(b, p, end)
+        if kind == 0x88BE:  # ERSPAN: type I has no header of its own, type II eight bytes
+            return _after_ethertype(b, p + (8 if flags & 0x1000 else 0), end, 0x6558)
+        if kind == 0x22EB:  # ERSPAN type III
+            return _after_ethertype(b, p + 12, end, 0x6558)
+        return _after_ethertype(b, p, end, kind)
+    if protocol == 17 and p + 8 <= end:
+        port = be16(b, p + 2)
+        if port == 4789 or port == 8472:
+            return _after_ethertype(b, p + 16, end, 0x6558) if tunnels & 4 else -1 - TUNNELLED
+        if port == 6081:
+            if not tunnels & 8:
+                return -1 - TUNNELLED
+            if p + 16 > end:
+                return -1 - CUT_HEADERS
+            return _after_ethertype(b, p + 16 + 4 * (u8(b, p + 8) & 63), end, be16(b, p + 10))
+    return 0

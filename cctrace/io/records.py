@@ -1,0 +1,124 @@
+"""Compiled: where the frames of a pcap's records and of a pcapng's packet blocks are."""
+
+import numpy as np
+
+from cctrace.io.layout import (
+    BAD_LENGTH,
+    BAD_TRAILER,
+    CLIPPED,
+    DIVIDE,
+    ENHANCED,
+    FACTOR,
+    INTERFACE,
+    LINK,
+    MODE,
+    MULTIPLY,
+    OFFSET_NS,
+    PACKET,
+    SECTION,
+    SIMPLE,
+    SNAPLEN,
+    STATE,
+    STATISTICS,
+    TIMELESS,
+    UNDEFINED,
+    USED_UP,
+)
+from cctrace.io.link import OFFSET
+from cctrace.native import compiled
+
+
+@compiled(forceinline=True)
+def _u32(b, p, big):
+    p &= OFFSET
+    if big:
+        return (np.int64(b[p]) << 24) | (np.int64(b[p + 1]) << 16) | (np.int64(b[p + 2]) << 8) | np.int64(b[p + 3])
+    return (np.int64(b[p + 3]) << 24) | (np.int64(b[p + 2]) << 16) | (np.int64(b[p + 1]) << 8) | np.int64(b[p])
+
+
+@compiled()
+def find_records(b, pos, end, big, unit_ns, header, swap, largest, offset, caplen, wirelen, time_ns):
+    """Find the complete records of b[pos:end]; returns (records found, position after them, status).
+
+    `swap`: 0 never, 1 always, 2 where the lengths make no sense otherwise (files of ancient versions).
+    """
+    n = 0
+    while n < len(offset) and pos + header <= end:
+        captured, original = _u32(b, pos + 8, big), _u32(b, pos + 12, big)
+        if swap == 1 or (swap == 2 and captured > original):
+            captured, original = original, captured
+        if captured > largest:
+            return n, pos, BAD_LENGTH
+        if pos + header + captured > end:
+            break
+        time_ns[n] = _u32(b, pos, big) * 1_000_000_000 + _u32(b, pos + 4, big) * unit_ns
+        offset[n], caplen[n], wirelen[n] = pos + header, captured, original
+        n += 1
+        pos += header + captured
+    return n, pos, USED_UP
+
+
+@compiled(forceinline=True)
+def _nanoseconds(high, low, interface):
+    """Return a time stamp of an interface in nanoseconds since the epoch."""
+    units, factor = (high << 32) | low, interface[FACTOR]
+    if interface[MODE] == MULTIPLY:
+        ns = units * factor
+    elif interface[MODE] == DIVIDE:
+        ns = units // factor
+    else:
+        rest, bits = units & ((1 << factor) - 1), factor
+        if bits > 32:  # what lies below 2**-32 s is less than a nanosecond, and would overflow
+            rest, bits = rest >> (bits - 32), 32
+        ns = (units >> factor) * 1_000_000_000 + ((rest * 1_000_000_000) >> bits)
+    return ns + interface[OFFSET_NS]
+
+
+@compiled()
+def find_packets(b, pos, end, big, interfaces, n_interfaces, largest, offset, caplen, wirelen, time_ns, link, counts):
+    """Find the packets of the complete blocks of b[pos:end]; returns (packets, position after them, status)."""
+    n = 0
+    while n < len(offset) and pos + 12 <= end:
+        kind, length = _u32(b, pos, big), _u32(b, pos + 4, big)
+        if kind == SECTION:
+            return n, pos, STATE
+        padded = (length + 3) & ~3
+        if length < 12 or length > largest:
+            return n, pos, BAD_LENGTH
+        if pos + padded > end:
+            break
+        if _u32(b, pos + padded - 4, big) != length:
+            return n, pos, BAD_TRAILER
+        if kind in (INTERFACE, STATISTICS):
+            return n, pos, STATE
+        body, stop = pos + 8, pos + padded - 4
+        if kind == ENHANCED and length >= 32:
+            interface, high, low = _u32(b, body, big), _u32(b, body + 4, big), _u32(b, body + 8, big)
+            captured, original, start = _u32(b, body + 12, big), _u32(b, body + 16, big), body + 20
+        elif kind == PACKET and length >= 32:
+            interface, high, low = _u32(b, body, big), _u32(b, body + 4, big), _u32(b, body + 8, big)
+            interface = interface >> 16 if big else interface & 0xFFFF
+            captured, original, start = _u32(b, body + 12, big), _u32(b, body + 16, big), body + 20
+        elif kind == SIMPLE and length >= 16:
+            interface, high, low = 0, 0, 0
+            original, start = _u32(b, body, big), body + 4
+            captured = min(original, stop - start)
+            if n_interfaces and interfaces[0, SNAPLEN]:
+                captured = min(captured, interfaces[0, SNAPLEN])
+            counts[TIMELESS] += 1
+        else:
+            pos += padded
+            continue
+        if captured > stop - start:
+            captured = stop - start
+            counts[CLIPPED] += 1
+        offset[n], caplen[n], wirelen[n], time_ns[n], link[n] = start, captured, original, 0, -1
+        if interface < n_interfaces:
+            link[n] = interfaces[interface, LINK]
+            if kind != SIMPLE:
+                time_ns[n] = _nanoseconds(high, low, interfaces[interface])
+        else:
+            counts[UNDEFINED] += 1
+        n += 1
+        pos += padded
+    return n, pos, USED_UP
