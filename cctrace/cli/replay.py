@@ -65,7 +65,11 @@ def _flow(source, index, tcpinfo):
     if not isinstance(capture, Capture):
         raise ArgumentError(f"{source}: holds counters, not packets")
     flow = capture.flow(index)
-    return flow.attach(read(tcpinfo)) if tcpinfo else flow
+    if tcpinfo:
+        flow = flow.attach(read(tcpinfo))
+        if flow.alignment.offset_ns or flow.alignment.drift_ppm:
+            warn(flow.alignment.text)
+    return flow
 
 
 def _shares(agreement):

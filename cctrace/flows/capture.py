@@ -13,6 +13,7 @@ import numpy as np
 
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows import sender
+from cctrace.flows.align import align, best_alignment
 from cctrace.flows.events import Events
 from cctrace.flows.state import CLOCK_START_US, DSACK, PARAM, UNEXPLAINED
 from cctrace.flows.table import Connections
@@ -225,10 +226,12 @@ class Flow:
         Row of `Capture.flows`.
     tcpinfo : TcpInfo or None
         The kernel's own account, see `attach`.
+    alignment : cctrace.flows.align.Alignment or None
+        How its clock was related to the capture's.
     """
 
-    def __init__(self, capture, index, tcpinfo=None):
-        self.capture, self.index, self.tcpinfo = capture, index, tcpinfo
+    def __init__(self, capture, index, tcpinfo=None, alignment=None):
+        self.capture, self.index, self.tcpinfo, self.alignment = capture, index, tcpinfo, alignment
 
     @functools.cached_property
     def summary(self):
@@ -319,15 +322,20 @@ class Flow:
         Parameters
         ----------
         tcpinfo : TcpInfo
-            Polls of one or several connections; those of this one are selected by addresses and ports, by time where
-            the source does not name them.
+            Polls of one or several connections; those of this one are selected by addresses and ports, by their
+            progress where the source does not name them.
+
+        Returns
+        -------
+        Flow
+            Its `tcpinfo` is on the capture's clock; `alignment` says how the clocks differed and how sure that is.
 
         Raises
         ------
         ArgumentError
-            If no connection of `tcpinfo` can be this one.
+            If no connection of `tcpinfo` can be this one, whatever its clock.
         """
-        return Flow(self.capture, self.index, _matching(self, tcpinfo))
+        return Flow(self.capture, self.index, *_matching(self, tcpinfo))
 
     def view(self, kind, **params):
         """Return what controllers of one stack read, a `cctrace.flows.views.View` of `events`; `kind` linux or quic."""
@@ -432,26 +440,21 @@ class Flow:
 
 
 def _matching(flow, tcpinfo):
-    """Return the polls of `tcpinfo` that belong to `flow`."""
+    """Return the polls of `tcpinfo` that belong to `flow`, on its clock, and their `align.Alignment`."""
     src, sport, dst, dport = flow.key
     for index, known in enumerate(tcpinfo.connections):
         if (known.get("src"), known.get("sport"), known.get("dst"), known.get("dport")) == (src, sport, dst, dport):
-            return tcpinfo.select(index)
-    # Sources that do not name the endpoints: the polls whose bytes acknowledged end nearest to this flow's.
-    anonymous = [i for i, known in enumerate(tcpinfo.connections) if known.get("src") is None]
+            return align(flow, tcpinfo.select(index))
+    # Sources that do not name the endpoints: the polls whose progress is this flow's.
+    anonymous = [index for index, known in enumerate(tcpinfo.connections) if known.get("src") is None]
     if not anonymous:
         raise ArgumentError(f"no polls of {src}:{sport} -> {dst}:{dport} in {tcpinfo.source}")
-    begin = flow.summary["start_ns"]
-    end = begin + int(flow.summary["duration_s"] * 1e9)
-    best, distance = None, None
+    found, refused = [], []
     for index in anonymous:
-        polls = tcpinfo.select(index)
-        inside = (polls["time_ns"] >= begin) & (polls["time_ns"] <= end + 1_000_000_000)
-        if not inside.any():
-            continue
-        gap = abs(int(polls["bytes_acked"][inside].max()) - int(flow.summary["bytes_sent"]))
-        if distance is None or gap < distance:
-            best, distance = polls, gap
-    if best is None:
-        raise ArgumentError(f"{tcpinfo.source}: no poll lies within the time of {src}:{sport} -> {dst}:{dport}")
-    return best
+        try:
+            found.append(align(flow, tcpinfo.select(index)))
+        except ArgumentError as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    return best_alignment(found)

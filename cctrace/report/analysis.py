@@ -9,6 +9,7 @@ from cctrace.cc import controller as resolve
 from cctrace.engine.model import model_fields
 from cctrace.engine.replay import replay
 from cctrace.errors import ArgumentError, StreamError
+from cctrace.flows.align import Alignment
 from cctrace.flows.capture import Capture, read
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.plot.flow import FlowView
@@ -42,6 +43,8 @@ class FlowAnalysis:
         What a reader of the numbers should know.
     counters : Counters or None
         All that is known of a connection without a capture.
+    clock : cctrace.flows.align.Alignment or None
+        How the clock of the counters was related to the capture's.
     """
 
     file: str
@@ -53,6 +56,7 @@ class FlowAnalysis:
     view: FlowView | None = None
     notes: list[str] = field(default_factory=list)
     counters: Counters | None = None
+    clock: Alignment | None = None
 
     @property
     def title(self):
@@ -105,7 +109,7 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, **options
     if controller and (alone := [file for file, data in inputs if isinstance(data, TcpInfo)]):
         raise ArgumentError(f"{alone[0]}: holds counters, not packets; controller={controller!r} replays captures")
     polls = [_polls(file, say, options) for file in tcpinfo]
-    unused = list(polls)
+    unused = {id(table): f"{table.source}: no flow of the captures has these addresses" for table in polls}
     analyses = []
     for file, data in inputs:
         if isinstance(data, TcpInfo):
@@ -113,13 +117,11 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, **options
             continue
         for flow in _bulk_flows(file, data):
             say(f"{file}: {flow!r}")
-            analysis, used = _analyze_flow(file, flow, polls, controller)
-            unused = [table for table in unused if table is not used]
-            analyses.append(analysis)
+            analyses.append(_analyze_flow(file, flow, polls, controller, unused))
     if analyses and all(analysis.view is None and analysis.counters is None for analysis in analyses):
         raise StreamError(analyses[0].notes[0])
     if unused:
-        raise ArgumentError(f"{unused[0].source}: no flow of the captures has these addresses or lies in this time")
+        raise ArgumentError(next(iter(unused.values())))
     return analyses
 
 
@@ -167,16 +169,18 @@ def _require_replayable(controller):
         )
 
 
-def _analyze_flow(file, flow, polls, controller):
-    """Return the analysis of one flow and the counters that belong to it (None if none do)."""
+def _analyze_flow(file, flow, polls, controller, unused):
+    """Return the analysis of one flow; take its counters out of `unused`, note there why others are not its."""
     analysis = FlowAnalysis(file, flow.summary)
-    used = None
     for table in polls:
         try:
             flow = flow.attach(table)
-        except ArgumentError:
+        except ArgumentError as error:
+            if id(table) in unused:
+                unused[id(table)] = str(error)
             continue
-        used = table
+        unused.pop(id(table), None)
+    analysis.clock = flow.alignment
     analysis.controller = controller_name(flow.tcpinfo)
     analysis.replayed = controller or VARIANT_OF.get(analysis.controller)
     try:
@@ -184,12 +188,14 @@ def _analyze_flow(file, flow, polls, controller):
         run = replay(flow, analysis.replayed, record=_recorded(analysis.replayed)) if analysis.replayed else None
     except StreamError as error:
         analysis.notes = [str(error)]
-        return analysis, used
+        return analysis
     analysis.notes = [*quality["warnings"], *_assumptions(quality)]
+    if flow.alignment is not None and (flow.alignment.offset_ns or flow.alignment.drift_ppm):
+        analysis.notes.append(flow.alignment.text)
     analysis.view = FlowView.of(flow, run)
-    if run is not None and used is not None:
+    if run is not None and flow.tcpinfo is not None:
         _compare(analysis, run)
-    return analysis, used
+    return analysis
 
 
 def _recorded(controller):

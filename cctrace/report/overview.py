@@ -1,5 +1,6 @@
 """The analyses of flows as a table for people, as objects for programs, as Parquet and as the page."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
@@ -61,6 +62,7 @@ def as_object(analysis):
         "replayed": analysis.replayed,
         "agreement": analysis.agreement,
         "bbr_modes": analysis.counters.timeline() if analysis.counters else None,
+        "clock": asdict(analysis.clock) if analysis.clock else None,
         "warnings": analysis.notes,
     }
 
