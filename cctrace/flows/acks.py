@@ -8,7 +8,7 @@ Sources: [Linux] tcp_ack, tcp_sacktag_write_queue, tcp_clean_rtx_queue, tcp_ack_
 from numba import njit
 
 from cctrace import schema
-from cctrace.flows import ratesample, recovery, rtt
+from cctrace.flows import ratesample, recovery, rtt, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.state import CWR, DSACK, EVER, LOSS, LOST, RECOVERY, RETRANS, SACKED
 
@@ -243,8 +243,7 @@ def on_ack(tp, seg, rs, out, log, blocks, count, ack, ack_seq, window, has_data,
         dupacks = 0 if rs.flag & (sb.UNA_ADVANCED | sb.NOT_DUP | sb.DSACKING) else 1
         recovery.fastretrans_alert(tp, seg, rs, out, prior_una, dupacks)
     if rs.flag & sb.SET_TIMER:
-        tp.armed_us = tp.now_us
-        tp.reo_first_us = 0
+        timers.on_progress(tp)
     delivered = tp.delivered - prior_delivered
     rs.is_ack_delayed = 1 if rs.flag & sb.MAYBE_DELAYED else 0
     ratesample.generate(tp, rs, delivered, tp.lost - prior_lost)

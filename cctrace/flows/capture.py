@@ -390,6 +390,12 @@ class Flow:
         columns = {name: np.ascontiguousarray(again[name]) for name in ("time_ns", "seq", "end_seq")}
         return pd.DataFrame({**columns, "why": why, "spurious": needless})
 
+    def nstat(self):
+        """Return what `nstat` on the sender would have counted for this connection; see `nstat.nstat`."""
+        from cctrace.flows.nstat import nstat
+
+        return nstat(*self._reenacted)
+
     def quality(self):
         """Return what the capture lacks and what had to be assumed, a dict.
 

@@ -17,12 +17,12 @@ from cctrace import schema
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.state import COMPLETE_CWR, CWR, DISORDER, EV_LOSS, EVER, LOSS, LOST, OPEN, RECOVERY, SACKED
 from cctrace.flows.state import TLP_RECOVERY as EV_TLP_RECOVERY
+from cctrace.flows.timers import TIMEOUT_MIN_US
 
 SSTHRESH = schema.LINUX_EVENTS["ssthresh"]
 SET_STATE = schema.LINUX_EVENTS["set_state"]
 CWND_EVENT = schema.LINUX_EVENTS["cwnd_event"]
 UNDO_CWND = schema.LINUX_EVENTS["undo_cwnd"]
-TIMEOUT_MIN_US = 2_000
 
 
 @njit
@@ -297,6 +297,7 @@ def arm_reordering_timer(tp, wait_us):
     ticks = (wait_us + TIMEOUT_MIN_US + tick - 1) // tick
     tp.reo_first_us = tp.now_us + (ticks - 1) * tick
     tp.reo_last_us = tp.now_us + ticks * tick
+    tp.probe_us = 0
 
 
 @njit

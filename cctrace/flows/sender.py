@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from cctrace import schema
-from cctrace.flows import recovery, rtt
+from cctrace.flows import recovery, rtt, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear, on_ack, update_rtt
 from cctrace.flows.sends import (
@@ -23,6 +23,7 @@ from cctrace.flows.sends import (
     explain,
     fill_unseen,
     grown,
+    is_by_timer,
     note_pacing,
     retransmit,
     validate_cwnd,
@@ -67,7 +68,7 @@ def start(tp, p, start_ns):
     tp.mss = p.mss
     tp.hz = p.hz
     tp.rto_min_us = 200_000
-    tp.rto_us = 1_000_000
+    tp.rto_us = timers.FIRST_TIMEOUT_US
     tp.sack_ok = p.sack_ok
     tp.ts_ok = p.ts_ok
     tp.ecn_ok = p.ecn_ok
@@ -217,6 +218,8 @@ def send(tp, seg, rs, out, log, p, ns, a, b, payload, fl, ts):
         validate_cwnd(tp)  # only a timer or another write lets more out before the next ACK
     if tp.packets_out == 0 and tp.now_us - tp.lsnd_us > IDLE_US and not tp.rwnd_since_us and p.has_syn:
         tp.queue_empty = 1
+    probing = not together and is_by_timer(tp) and timers.is_new_probe(tp, b - a)
+    was_empty = tp.packets_out == 0
     if not together:
         note_pacing(tp)
         before_send(tp, rs, out)
@@ -235,6 +238,10 @@ def send(tp, seg, rs, out, log, p, ns, a, b, payload, fl, ts):
         s.skb_end = b
         s.tx_in_flight = flying
     tp.lsnd_us = tp.now_us
+    if probing:
+        timers.on_probe(tp, 0)
+    else:
+        timers.on_new_data(tp, seg, was_empty)
     # A short last segment empties the queue, unless it was cut at the edge of the window.
     if fl & (PSH | FIN) and payload % p.mss != 0 and b != tp.snd_una + tp.snd_wnd:
         tp.queue_empty = 1

@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from cctrace import schema
-from cctrace.flows import ratesample, recovery
+from cctrace.flows import ratesample, recovery, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear
 from cctrace.flows.state import (
@@ -94,11 +94,16 @@ def validate_cwnd(tp):
 
 
 @njit
+def is_by_timer(tp):
+    """Return whether a send now is too long after the latest ACK to have been released by it."""
+    return tp.now_us - tp.last_ack_us > ANSWER_US
+
+
+@njit
 def note_pacing(tp):
     """Learn, from a new send, whether sends follow ACKs or a pacing timer, and how far apart the timer puts them."""
     if tp.rwnd_since_us == 0 and tp.lsnd_us:
-        by_timer = tp.now_us - tp.last_ack_us > ANSWER_US
-        tp.paced += ((1024 if by_timer else 0) - tp.paced) >> 3
+        tp.paced += ((1024 if is_by_timer(tp) else 0) - tp.paced) >> 3
         tp.send_gap_us = tp.now_us - tp.lsnd_us
 
 
@@ -138,9 +143,7 @@ def retransmit(tp, seg, rs, out, log, i, tx_us, ts, why):
     s.flags |= EVER
     tp.lsnd_us = tp.now_us
     if why == PROBE:
-        tp.tlp_retrans = 1
-        tp.tlp_high_seq = tp.snd_nxt
-        tp.armed_us = tp.now_us
+        timers.on_probe(tp, 1)
         return
     if not s.flags & RETRANS:
         s.flags |= RETRANS
@@ -149,7 +152,7 @@ def retransmit(tp, seg, rs, out, log, i, tx_us, ts, why):
         tp.retrans_stamp = ts
     tp.undo_retrans = max(0, tp.undo_retrans) + 1
     if i == tp.head and tp.reo_first_us == 0:
-        tp.armed_us = tp.now_us
+        timers.restart(tp)
 
 
 @njit
@@ -168,9 +171,9 @@ def explain(tp, seg, rs, out, i):
     last = i == tp.tail - 1 and not s.flags & RETRANS
     if last and tp.sack_ok and tp.ca_state <= CWR and tp.tlp_high_seq == 0 and waited >= (tp.srtt8 >> 3):
         return PROBE
-    if i == tp.head and waited >= tp.rto_us - (tp.rto_us >> 2):
+    if i == tp.head and timers.is_timeout(tp, seg):
         recovery.enter_loss(tp, seg, rs, out)
-        tp.armed_us = tp.now_us
+        timers.on_timeout(tp)
         return TIMEOUT
     sb.mark_lost(tp, seg, i, rs, out)
     sb.list_remove(tp, seg, i)

@@ -61,7 +61,7 @@ TP = _i8(
     "tlp_high_seq tlp_retrans sack_ok ts_ok ecn_ok "
     # RACK
     "rack_us rack_end_seq rack_rtt_us rack_advanced reo_steps reo_persist reo_last_delivered dsack_seen "
-    "reo_first_us reo_last_us armed_us "
+    "reo_first_us reo_last_us armed_us probe_us loss_probes "
     # cwnd usage and time accounting
     "is_cwnd_limited max_packets_out cwnd_usage_seq unvalidated lsnd_us last_ack_us "
     "busy_since_us busy_us rwnd_since_us rwnd_us "

@@ -1,0 +1,50 @@
+"""What `nstat` on the sender would have counted for one connection: its retransmissions by class, and what caused them.
+
+The kernel counts per host; with one connection in a network namespace the two are the same number
+(`benchmarks/classes.py` holds one against the other). Names are those of [Linux] net/ipv4/proc.c.
+"""
+
+import numpy as np
+
+from cctrace.flows.state import DSACK, FAST, LOSS, PROBE, RECOVERY, TIMEOUT, TLP_RECOVERY, UNEXPLAINED
+from cctrace.schema import LINUX_EVENTS
+
+
+def nstat(rows, log, final):
+    """Count the recovery events of one connection.
+
+    Parameters
+    ----------
+    rows : structured ndarray
+        Its event stream, `state.EVENT`.
+    log : structured ndarray
+        Its retransmissions and D-SACKs, `state.LOG`.
+    final : record
+        Its last state, `state.TP`.
+
+    Returns
+    -------
+    dict of str to int
+        ``TcpRetransSegs`` = ``TCPFastRetrans`` (loss detection asked for it; what no rule explains is counted here)
+        + retransmitted probes + one per timeout + ``TCPSlowStartRetrans`` (what follows a timeout);
+        ``TCPLossProbes`` (with those that sent new data), ``TCPLossProbeRecovery`` (a probe repaired a loss),
+        ``TCPTimeouts``, ``TCPSackRecovery`` (fast recoveries), ``TCPLossUndo`` (timeouts that proved spurious),
+        ``TCPLostRetransmit`` (segments sent three times or more, per time), ``TCPDSACKRecv``.
+    """
+    why = np.bincount(log["why"], minlength=DSACK + 1)
+    entered = np.bincount(rows["arg"][rows["event"] == LINUX_EVENTS["set_state"]], minlength=LOSS + 1)
+    undone = (rows["event"] == LINUX_EVENTS["undo_cwnd"]) & (rows["ca_state"] == LOSS)
+    repaired = (rows["event"] == LINUX_EVENTS["cwnd_event"]) & (rows["arg"] == TLP_RECOVERY)
+    again = log["seq"][(log["why"] != DSACK) & (log["why"] != PROBE)]
+    return {
+        "TcpRetransSegs": int(final["total_retrans"]),
+        "TCPFastRetrans": int(why[FAST] + why[UNEXPLAINED]),
+        "TCPSlowStartRetrans": int(why[TIMEOUT] - entered[LOSS]),
+        "TCPTimeouts": int(entered[LOSS]),
+        "TCPLossProbes": int(final["loss_probes"]),
+        "TCPLossProbeRecovery": int(repaired.sum()),
+        "TCPSackRecovery": int(entered[RECOVERY]),
+        "TCPLossUndo": int(undone.sum()),
+        "TCPLostRetransmit": int(len(again) - len(np.unique(again))),
+        "TCPDSACKRecv": int(why[DSACK]),
+    }

@@ -1,0 +1,99 @@
+"""The sender's timers for probes and timeouts: when the kernel sets them, and whether one can have fired by now.
+
+A capture shows no timer, only what follows when one fires. So the pass keeps when the kernel last set its timer
+(`armed_us`: the retransmission timeout counts from there) and when the loss probe it then scheduled is due
+(`probe_us`, 0: none is). A probe is one new segment or, where there is none, the last one again; while it is
+unanswered (`tlp_high_seq`) the next probe timer sends nothing but lets the timeout follow, counted from the head's
+send.
+
+Sources: RFC 8985 (RACK-TLP), RFC 6298; [Linux] tcp_schedule_loss_probe, tcp_send_loss_probe, tcp_rearm_rto.
+"""
+
+from numba import njit
+
+from cctrace.flows.rtt import RTO_MAX_US
+from cctrace.flows.state import CWR, OPEN
+
+TIMEOUT_MIN_US = 2_000
+FIRST_TIMEOUT_US = 1_000_000  # before the first RTT sample
+
+
+@njit
+def schedule_probe(tp, timeout_left_us):
+    """Schedule a loss probe if the state allows one; return whether it does [Linux] tcp_schedule_loss_probe."""
+    if not tp.sack_ok or tp.packets_out == 0 or (tp.ca_state != OPEN and tp.ca_state != CWR):
+        return False
+    wait = (tp.srtt8 >> 2) + (tp.rto_min_us if tp.packets_out == 1 else TIMEOUT_MIN_US)
+    if tp.srtt8 == 0:
+        wait = FIRST_TIMEOUT_US
+    if timeout_left_us > 0:
+        wait = min(wait, timeout_left_us)
+    tick = 1_000_000 // tp.hz
+    tp.probe_us = tp.now_us + (wait + tick - 1) // tick * tick
+    return True
+
+
+@njit
+def timeout_left(tp, seg):
+    """How long until the head of the queue has been out for a retransmission timeout [Linux] tcp_rto_delta_us."""
+    return seg[tp.head & (seg.size - 1)].tx_us + tp.rto_us - tp.now_us
+
+
+@njit
+def on_progress(tp):
+    """An ACK restarts the timer [Linux] tcp_set_xmit_timer."""
+    tp.armed_us = tp.now_us
+    tp.reo_first_us = 0
+    if not schedule_probe(tp, tp.rto_us):
+        tp.probe_us = 0
+
+
+@njit
+def on_new_data(tp, seg, was_empty):
+    """New data restart an idle timer, and put off a probe that is due [Linux] tcp_event_new_data_sent."""
+    if was_empty:
+        tp.armed_us = tp.now_us
+    schedule_probe(tp, timeout_left(tp, seg))
+
+
+@njit
+def restart(tp):
+    """Something was sent that restarts the timer as a retransmission timeout."""
+    tp.armed_us = tp.now_us
+    tp.probe_us = 0
+
+
+@njit
+def is_probe_due(tp):
+    """Return whether the probe timer can have fired; ticks are whole, their phase is not known."""
+    return tp.probe_us != 0 and tp.now_us >= tp.probe_us - 1_000_000 // tp.hz
+
+
+@njit
+def is_new_probe(tp, size):
+    """Return whether `size` new bytes, which no ACK released, are a loss probe: one segment, when it is due."""
+    return tp.tlp_high_seq == 0 and tp.packets_out > 0 and size <= tp.mss and is_probe_due(tp)
+
+
+@njit
+def on_probe(tp, retransmits):
+    """A loss probe was sent: nothing more is until it is answered [Linux] tcp_send_loss_probe."""
+    tp.loss_probes += 1
+    tp.tlp_retrans = retransmits
+    tp.tlp_high_seq = tp.snd_nxt
+    restart(tp)
+
+
+@njit
+def on_timeout(tp):
+    """The retransmission timer fired: it will wait twice as long (RFC 6298)."""
+    tp.rto_us = min(2 * tp.rto_us, RTO_MAX_US)
+    restart(tp)
+
+
+@njit
+def is_timeout(tp, seg):
+    """Return whether the retransmission timer can have fired."""
+    waited = tp.now_us - tp.armed_us
+    after_probe = tp.tlp_high_seq != 0 and is_probe_due(tp) and timeout_left(tp, seg) <= 1_000_000 // tp.hz
+    return after_probe or waited >= tp.rto_us - (tp.rto_us >> 2)
