@@ -11,7 +11,7 @@ __version__ = "0.1.0.dev0"
 _PUBLIC = {
     "Capture": "cctrace.flows.capture",
     "Flow": "cctrace.engine.sim.flow",
-    "Jitter": "cctrace.engine.path",
+    "Jitter": "cctrace.engine.jitter",
     "Path": "cctrace.engine.path",
     "analytic": "cctrace.analytic",
     "controller": "cctrace.cc",

@@ -20,6 +20,7 @@ _TIME = re.compile(_NUMBER + r"(ns|us|µs|ms|s|min|h)\s*")
 _TIME_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9}
 _SIZE = re.compile(_NUMBER + r"([kKmMgGT]|[KMG]i|)(B|bytes?)\s*")
 _BDP = re.compile(_NUMBER + r"(?:bdp|BDP)\s*")
+LONGEST_NS = 10**17  # three years: a longer duration is a mistake, and sums of such still fit 64 bits
 _SHARE = re.compile(_NUMBER + r"(%|)\s*")
 
 
@@ -46,7 +47,7 @@ def parse_time_ns(text):
     Raises
     ------
     ArgumentError
-        If `text` is not a number with a unit of time.
+        If `text` is not a number with a unit of time, or longer than three years.
 
     Examples
     --------
@@ -54,6 +55,8 @@ def parse_time_ns(text):
     (40000000, 1500000000, 250000)
     """
     number, unit = _match(_TIME, text, "a duration", "40ms, 250us, 1.5s, 2min")
+    if number * _TIME_NS[unit] > LONGEST_NS:
+        raise ArgumentError(f"{text!r} is longer than three years")
     return round(number * _TIME_NS[unit])
 
 

@@ -1,5 +1,7 @@
 """The closed-loop simulation: closed forms, conservation, modes that agree, clear errors."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from cctrace.engine.path import Jitter, Path
 from cctrace.engine.replay import replay
 from cctrace.engine.sim import build
 from cctrace.engine.sim.flow import Flow
+from cctrace.engine.sim.layout import FLOW, SEGMENT, WORLD
 from cctrace.engine.simulate import simulate
 from cctrace.errors import ArgumentError
 
@@ -31,6 +34,29 @@ def test_compiled_and_interpreted_runs_give_the_same_numbers(cc, profile):
     first, second = (run.flow(0) for run in runs)
     assert np.array_equal(first.event, second.event)
     assert all(np.array_equal(first.columns[name], second.columns[name]) for name in first.columns)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_all_modes_agree_on_a_path_of_everything(seed):
+    path = Path(
+        rate=[(0, "10Mbit"), (0.3, "0Mbit"), (0.35, "6Mbit")],
+        rtt=[(0, "10ms"), (0.2, "25ms")],
+        buffer="60kB",
+        loss=[(0, "2%"), (0.4, "10%")],
+        burst_loss=(0.05, 0.3),
+        ack_loss="30%",
+        ack_burst_loss=(0.1, 0.4),
+        jitter=[(0, None), (0.25, "normal:sd=2ms,reorder,rho=0.5"), (0.5, "gamma:mean=1ms,sd=2ms,per=slot:3ms")],
+        aqm="codel",
+        ecn_threshold="8kB",
+        shaper=("8Mbit", "20kB"),
+        policer=("9Mbit", "30kB"),
+    )
+    flows = [Flow("cubic", ecn=True), Flow("bbr2:ecn_enable=1,ecn_max_rtt_us=0", ecn=True, ack_every=2), "quic_cubic"]
+    runs = [simulate(path, flows, "600ms", seed, mode=mode, exact=False) for mode in ("compiled", "debug")]
+    assert runs[0].flows.equals(runs[1].flows)
+    assert runs[0].flows.marked[0] > 0
+    assert runs[0].flows.marked[1] > 0
 
 
 def test_a_simulation_compiled_for_another_order_of_columns_is_not_loaded(monkeypatch):
@@ -57,18 +83,45 @@ def settings_of_a_run(draw):
         rtt=f"{draw(st.integers(2, 60))}ms",
         buffer=f"{draw(st.integers(2, 60))}kB",
         loss=f"{draw(st.sampled_from([0, 1, 10, 40]))}%",
+        burst_loss=draw(st.sampled_from([None, (0.01, 0.2)])),
         ack_loss=f"{draw(st.sampled_from([0, 20]))}%",
-        jitter=draw(st.sampled_from([None, "normal:sd=3ms", "normal:sd=9ms,reorder", "gamma:mean=5ms,sd=5ms,reorder"])),
+        ack_burst_loss=draw(st.sampled_from([None, (0.05, 0.3)])),
+        jitter=draw(
+            st.sampled_from(
+                [
+                    None,
+                    "normal:sd=3ms",
+                    "normal:sd=9ms,reorder",
+                    "gamma:mean=5ms,sd=5ms,reorder",
+                    [(0, None), (0.2, "normal:sd=5ms,reorder"), (0.4, "lognormal:mean=2ms,sd=2ms,per=burst")],
+                ]
+            )
+        ),
         aqm=draw(st.sampled_from(["droptail", "codel"])),
+        ecn_threshold=draw(st.sampled_from([None, "8kB"])),
         policer=draw(st.sampled_from([None, ("2Mbit", "20kB")])),
+        shaper=draw(st.sampled_from([None, ("1.5Mbit", "10kB")])),
     )
+    if draw(st.booleans()):
+        rtt = path.rtt_ns / 1e6
+        path = replace(
+            path,
+            rtt=[(0, path.rtt), (0.15, f"{2 * rtt}ms"), (0.3, f"{rtt / 2}ms")],
+            loss=[(0, path.loss), (0.25, "5%")],
+        )
     flows = draw(
         st.lists(
             st.sampled_from(["bbr2022", "cubic", "bbr2", "reno", "quic_bbr", "quic_cubic"]), min_size=1, max_size=3
         )
     )
+    linux = ["cubic", "bbr2:ecn_enable=1,ecn_max_rtt_us=0", "bbr2022"]
+    if draw(st.booleans()):
+        flows += [Flow(cc, ecn=True) for cc in draw(st.lists(st.sampled_from(linux), min_size=1, max_size=2))]
+        profile = "linux"
+    else:
+        profile = draw(st.sampled_from(["reference", "linux"]))
     common = {
-        "profile": draw(st.sampled_from(["reference", "linux"])),
+        "profile": profile,
         "ack_every": draw(st.integers(1, 3)),
         "app": draw(
             st.sampled_from(
@@ -171,6 +224,140 @@ def test_applications_write_what_they_say():
     assert 0.35 < half / (100e6 * MSS / WIRE) < 0.51
 
 
+def test_a_shaper_lets_its_burst_through_at_once_and_the_rest_at_its_rate():
+    # A chunk of 60 packets at line rate into a bucket of 20: packet k waits for (k - 20) tokens, less the k packets'
+    # time on the line; the bucket is full again when the next chunk comes.
+    size, burst, line, rate = 60, 20, 1e9, 10e6
+    path = Path(rate="1Gbit", rtt="10ms", buffer="1MB", shaper=("10Mbit", f"{burst * WIRE}B"))
+
+    class Window(FixedWindow):
+        def on_ack(self, ack):
+            self.snd_cwnd = 100
+
+    sim = simulate(path, Window, "20s", profile="reference", app=f"chunks:size={size * MSS}B,every=500ms")
+    k = np.arange(size)
+    waits_us = 1e6 * np.maximum((k + 1 - burst) * WIRE * 8 / rate, k * WIRE * 8 / line)
+    assert sim.flows.tail_queue_delay_mean_us[0] == pytest.approx(waits_us.mean(), rel=0.02)
+    assert sim.flows.tail_queue_delay_p95_us[0] == pytest.approx(np.quantile(waits_us, 0.95), rel=0.03)
+
+
+def test_a_shaped_flow_gets_the_shapers_rate():
+    path = Path(rate="100Mbit", rtt="20ms", buffer="200kB", shaper=("10Mbit", "100kB"))
+    sim = simulate(path, "cubic", "20s", profile="reference")
+    assert sim.flows.tail_goodput_bps[0] == pytest.approx(10e6 * MSS / WIRE, rel=0.005)
+
+
+def test_marks_halve_the_window_once_per_round_trip_and_lose_nothing():
+    path = Path(rate="50Mbit", rtt="10ms", buffer="10bdp", ecn_threshold="1bdp")
+    sim = simulate(path, "reno", "20s", ecn=True, trace=True)
+    marked, trace = sim.flows.iloc[0], sim.flow(0)
+    cuts = trace.event == schema.EVENT_CODES["ssthresh"]
+    assert np.count_nonzero(cuts) > 10
+    assert np.diff(trace.columns["clock_ns"][cuts]).min() > 20e6 - 1e6  # base delay and a queue of the threshold
+    assert marked.dropped == marked.retransmitted == 0
+    # The segment that says so finds the queue still above the threshold: every other cut is the answer to its own mark.
+    assert marked.tail_goodput_bps > 0.9 * 50e6 * MSS / WIRE
+    assert marked.tail_queue_delay_mean_us < 10e3
+    deaf = simulate(path, "reno", "20s").flows.iloc[0]
+    assert deaf.marked == 0
+    assert deaf.tail_queue_delay_mean_us > 3 * marked.tail_queue_delay_mean_us
+
+
+def test_codel_marks_those_who_answer_and_drops_from_the_others():
+    path = Path(rate="20Mbit", rtt="20ms", buffer="10bdp", aqm="codel")
+    marked, dropped = (simulate(path, "cubic", "20s", ecn=ecn).flows.iloc[0] for ecn in (True, False))
+    assert marked.marked > 5
+    assert marked.retransmitted == 0
+    assert dropped.dropped > 5
+    assert marked.tail_goodput_bps == pytest.approx(dropped.tail_goodput_bps, rel=0.05)
+
+
+@pytest.mark.parametrize("cc", ["bbr2", "bbr3"])
+def test_bbr_with_ecn_keeps_the_queue_of_several_flows_near_a_shallow_threshold(cc):
+    path = Path(rate="100Mbit", rtt="2ms", buffer="1MB", ecn_threshold="15kB")
+    answering, deaf = (simulate(path, [cc + ecn] * 2, "10s", ecn=True) for ecn in (":ecn_enable=1", ""))
+    assert answering.link["queue_delay_mean_us"] < 0.5 * deaf.link["queue_delay_mean_us"]
+    assert answering.link["utilisation"] > 0.95
+    assert not answering.notes
+    assert "ecn_enable is off" in deaf.notes[0]
+
+
+def test_marks_that_nobody_answers_are_named():
+    path = Path(rate="10Mbit", rtt="40ms", buffer="2bdp", ecn_threshold="1bdp")
+    sim = simulate(path, ["bbr2022", "bbr2:ecn_enable=1", "cubic"], "100ms", ecn=True)
+    assert [note.split(":")[0] for note in sim.notes] == [
+        "flow 0 (bbr2022) does not answer ECN marks",
+        "flow 1 (bbr2",
+    ]
+    assert "ecn_max_rtt_us=5000" in sim.notes[1]
+
+
+def test_delay_loss_and_jitter_change_when_they_are_told_to():
+    path = Path(
+        rate="10Mbit", rtt=[(0, "20ms"), (10, "60ms")], loss=[(0, "0%"), (20, "5%")], buffer="1bdp", reverse="5ms"
+    )
+    sim = simulate(path, FixedWindow, "30s", sample="1s", trace=True)
+    trace, wire_us = sim.flow(0), WIRE * 8 / 10
+    rtt_us, at_s = trace.columns["rs_rtt_us"], trace.columns["clock_ns"] / 1e9 - 1
+    known = (trace.event == schema.EVENT_CODES["on_ack"]) & (rtt_us > 0)
+    early, late = known & (at_s > 2) & (at_s < 10), known & (at_s > 11)
+    service_us = 20 * wire_us  # a window of 20 takes longer to serve than 20 ms
+    assert np.median(rtt_us[early]) == pytest.approx(max(20_000 + wire_us, service_us), rel=0.01)
+    assert np.median(rtt_us[late]) == pytest.approx(60_000 + wire_us, rel=0.02)
+    lost = sim.timeline.set_index("time_s").retransmitted_segments
+    assert lost[20] == 0
+    assert lost[30] > 20
+
+
+def test_acks_are_lost_in_bursts_as_often_as_the_process_says():
+    # In the bad state, which loses every ACK, for 0.2 / (0.2 + 0.3) of them; cumulative ACKs make up for it.
+    path = Path(rate="20Mbit", rtt="20ms", buffer="4bdp", ack_loss="100%", ack_burst_loss=(0.2, 0.3))
+    sim = simulate(path, FixedWindow, "20s", trace=True, rwnd="1MB")
+    calls = np.count_nonzero(sim.flow(0).event == schema.EVENT_CODES["on_ack"])
+    assert calls / sim.flows.sent[0] == pytest.approx(0.6, abs=0.03)
+
+
+def test_jitter_from_samples_is_drawn_from_them_alone():
+    path = Path(rate="10Mbit", rtt="20ms", buffer="4bdp", jitter=Jitter("empirical", samples_ns=[0, 7e6], reorder=True))
+    sim = simulate(path, FixedWindow, "10s", trace=True, app="chunks:size=1448B,every=50ms")
+    rtts_us = sim.flow(0).columns["rs_rtt_us"]
+    rtts_us = rtts_us[rtts_us > 0][5:]
+    near = rtts_us < 24_000
+    assert np.ptp(rtts_us[near]) < 10
+    assert np.ptp(rtts_us[~near]) < 10
+    assert np.mean(near) == pytest.approx(0.5, abs=0.15)
+
+
+def test_a_ucc_log_gives_the_rate_over_time(tmp_path):
+    log = tmp_path / "B_2020.log.csv"
+    rows = "".join(f"2020.02.13_13.57.{second:02d},{rate}\n" for second, rate in enumerate([8000] * 10 + [4000] * 10))
+    log.write_text("Timestamp,DL_bitrate\n" + rows)
+    path = Path(trace=str(log), rtt="20ms", buffer="30kB")
+    assert path.max_rate_bps() == 8e6
+    sim = simulate(path, "cubic", "19s", sample="1s", profile="reference")
+    got = sim.timeline.set_index("time_s").delivered_segments * MSS * 8
+    assert (got[9] - got[5]) / 4 == pytest.approx(8e6 * MSS / WIRE, rel=0.02)
+    assert (got[19] - got[12]) / 7 == pytest.approx(4e6 * MSS / WIRE, rel=0.02)
+
+
+def test_competing_flows_are_not_exactly_timed_unless_asked_for():
+    path = Path(rate="40Mbit", rtt="40ms", buffer="1bdp")
+    flows = ["cubic", Flow("cubic", rtt="150ms")]
+    late, exact = (simulate(path, flows, "120s", exact=exact) for exact in (False, True))
+    shares = [sim.flows.tail_goodput_bps[0] / sim.flows.tail_goodput_bps.sum() for sim in (late, exact)]
+    assert shares[0] < 0.8 < shares[1]  # 0.5 to 0.6 with a millisecond of jitter
+    assert not late.notes
+    assert "lock each other out" in exact.notes[0]
+    assert "lock each other out" in simulate(path, flows, "1s", profile="reference").notes[0]
+    assert not simulate(replace(path, jitter="normal:sd=0.1ms"), flows, "1s", profile="reference").notes
+
+
+def test_a_flow_alone_is_exact():
+    path = Path(rate="40Mbit", rtt="40ms", buffer="1bdp")
+    runs = [simulate(path, "bbr2022", "2s", exact=exact).flows for exact in (False, True)]
+    assert runs[0].equals(runs[1])
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -178,13 +365,33 @@ def test_applications_write_what_they_say():
         (lambda: Path(rate="40Mbit", rtt="0ms"), "must be positive"),
         (lambda: Path(rate="40Mbit", rtt="40ms", buffer="100B"), "less than one packet"),
         (lambda: Path(rate="40Mbit", rtt="40"), "40"),
-        (lambda: Path(), "either rate or trace_ms"),
+        (lambda: Path(), "either rate or trace"),
         (lambda: Jitter("cauchy", sd="1ms"), "jitter kind 'cauchy'"),
         (lambda: Jitter.parse("normal:sd=1ms,per=hour"), "per='hour'"),
         (lambda: simulate(Path(rate="90Tbit", rtt="90s"), "cubic"), "more than the 262144 packets"),
         (lambda: simulate(QUIET, "bbr2023"), "no controller is called 'bbr2023'"),
         (lambda: simulate(QUIET, "obbr:nu=1"), "has no parameter 'nu'"),
         (lambda: simulate(QUIET, []), "at least one controller"),
+        (lambda: Path(rate="1e-9bit"), "from 1 bit/s to 100 Tbit/s"),
+        (lambda: Path(rate=[(0, float("nan"))]), "from 1 bit/s to 100 Tbit/s"),
+        (lambda: Path(rate=[(0, "1Mbit"), (0, "2Mbit")]), "increase in time"),
+        (lambda: Path(rate=[(0, "1Mbit"), (float("nan"), "2Mbit")]), "increase in time"),
+        (lambda: Path(rate=["1Mbit"]), "pairs"),
+        (lambda: Path(rate="1Mbit", rtt="-5ms"), "-5ms"),
+        (lambda: Path(rate="1Mbit", rtt="1e9h"), "longer than three years"),
+        (lambda: Path(rate="1Mbit", loss="nan"), "nan"),
+        (lambda: Path(rate="1Mbit", burst_loss=(0.1, float("nan"))), "two chances above 0"),
+        (lambda: Path(rate="1Mbit", shaper=("1Mbit", "100B")), "at least 1514 bytes"),
+        (lambda: Path(rate="1Mbit", policer=("0Mbit", "100kB")), "must be positive"),
+        (lambda: Path(rate="1Mbit", policer="1Mbit"), "give rate and burst"),
+        (lambda: Path(trace=5), "a Mahimahi trace or a UCC log"),
+        (lambda: Jitter("normal", sd="1ms", rho=0.999999), "rho=0.999999"),
+        (lambda: Jitter("gamma", sd="0ms", mean="1ms"), "needs sd"),
+        (lambda: Jitter("empirical", samples_ns=[1.0, float("nan")]), "none negative"),
+        (lambda: simulate(QUIET, "cubic", "1s", -1), "seed=-1"),
+        (lambda: simulate(QUIET, "cubic", "1s", ack_every=10**30), "from 1 to 10000"),
+        (lambda: simulate(QUIET, "quic_bbr", "1s", ecn=True), "the QUIC stack has no ECN"),
+        (lambda: simulate(QUIET, "cubic", "1s", ecn=True, profile="reference"), "profile reference has no ECN"),
         (lambda: simulate(QUIET, "cubic", "0s"), "must be positive"),
         (lambda: simulate(QUIET, "cubic", profile="bsd"), "profile='bsd'"),
         (lambda: simulate(QUIET, "cubic", app="chunks:size=1kB"), "chunks takes size, every"),
@@ -206,3 +413,9 @@ def test_a_path_that_stops_delivering_ends_the_run_all_the_same():
     sim = simulate(Path(rate=[(0, "10Mbit"), (1, "0Mbit")], rtt="20ms", buffer="2bdp"), "bbr2022", "20s")
     assert sim.flows.timeouts[0] > 3
     assert sim.flows.tail_goodput_bps[0] == 0
+
+
+def test_no_field_of_the_simulations_records_is_an_attribute_of_numpys():
+    # Interpreted, `record.shape` would be the array's.
+    fields = [name for kind in (FLOW, WORLD, SEGMENT) for name in kind.names]
+    assert not [name for name in fields if hasattr(np.record, name)]

@@ -23,6 +23,11 @@ def test_every_cell_is_the_simulation_it_says():
     assert grid.goodput_bps.sel(cc="bbr2022", flow=1).isnull().all()
 
 
+def test_the_base_rtt_can_be_swept():
+    grid = sweep(PATH, "cubic", 1, duration="1s", workers=1, rtt=["10ms", "80ms"])
+    assert grid.rtt_mean_us.sel(rtt="10ms").item() < 80_000 < grid.rtt_mean_us.sel(rtt="80ms").item()
+
+
 def test_an_interrupted_sweep_continues(tmp_path, monkeypatch):
     file = tmp_path / "sweep.jsonl"
     arguments = {"duration": "500ms", "workers": 1, "file": file}

@@ -29,7 +29,7 @@ def simulate(rate, rate_steps, trace, rtt, buffer, jitter, loss, cc, ack_every, 
     The figures are for the run, and as tail_* for its last two thirds. Profile reference is the stack of the golden
     vectors, linux a current kernel; QUIC controllers always have the QUIC stack.
     """
-    from cctrace.engine.path import Path, read_mahimahi, read_rate_steps
+    from cctrace.engine.path import Path, read_rate_steps
     from cctrace.engine.simulate import simulate as run
     from cctrace.errors import ArgumentError
 
@@ -37,7 +37,7 @@ def simulate(rate, rate_steps, trace, rtt, buffer, jitter, loss, cc, ack_every, 
         raise ArgumentError("give one of --rate, --rate-steps and --trace")
     shape = {"rate": rate if rate_steps is None else read_rate_steps(rate_steps)}
     if trace is not None:
-        shape = {"trace_ms": read_mahimahi(trace)}
+        shape = {"trace": trace}
     path = Path(**shape, rtt=rtt, buffer=buffer, jitter=jitter, loss=loss)
     with progress("simulating"):
         sim = run(path, split_controllers(cc), duration, seed, profile=profile, ack_every=ack_every)

@@ -1,156 +1,61 @@
 """The modelled path of a simulation: a bottleneck with a queue, delay, jitter and loss.
 
 Rates are wire rates: a segment of 1448 bytes occupies 1514 bytes (QUIC: 1252 and 1294). The queue lies before the
-forward delay; a bandwidth-delay product (``"2bdp"``) is the first rate times the base RTT.
+forward delay; a bandwidth-delay product (``"2bdp"``) is the first rate times the first base RTT.
 """
 
+import itertools
+import os
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from cctrace.engine.sim.layout import EMPIRICAL, GAMMA, LOGNORMAL, NO_JITTER, NORMAL, PER_BURST, PER_PACKET, PER_SLOT
+from cctrace.engine.jitter import Jitter
+from cctrace.engine.sim.layout import DELAY_REALS, DELAY_WORDS, NO_JITTER
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.units import parse_rate_bps, parse_share, parse_size_bytes, parse_time_ns
 
-MAHIMAHI_BYTES = 1500  # of one delivery opportunity
-_KINDS = {"normal": NORMAL, "gamma": GAMMA, "lognormal": LOGNORMAL, "empirical": EMPIRICAL}
-
-
-def _time_ns(name, value):
-    if isinstance(value, str):
-        return parse_time_ns(value)
-    raise ArgumentError(f"{name}={value!r}: write it with its unit, for example '40ms'")
-
-
-@dataclass(frozen=True)
-class Jitter:
-    """Random delay beyond the bottleneck, drawn per packet, per burst or per time slot.
-
-    Parameters
-    ----------
-    kind : {"normal", "gamma", "lognormal", "empirical"}
-        Normal jitter has mean zero and the path's delay never falls below zero (it is drawn again); the others add to
-        the base delay.
-    sd : str, optional
-        Standard deviation, for example ``"2ms"``.
-    mean : str, optional
-        Mean of a gamma or lognormal jitter.
-    samples_ns : array_like, optional
-        Delays to draw from, ns (empirical).
-    per : str
-        ``"packet"``, ``"burst"`` or ``"slot:5ms"``.
-    rho : float
-        Correlation of successive normal (or log-normal) draws, 0 to less than 1.
-    reorder : bool
-        Whether packets overtake each other, as with netem; by default a packet waits behind its predecessor.
-
-    Examples
-    --------
-    >>> Jitter("normal", sd="2ms", per="slot:5ms").text()
-    'normal:sd=2ms,per=slot:5ms'
-    """
-
-    kind: str
-    sd: str | None = None
-    mean: str | None = None
-    samples_ns: object = None
-    per: str = "packet"
-    rho: float = 0.0
-    reorder: bool = False
-
-    def __post_init__(self):
-        if self.kind not in _KINDS:
-            raise ArgumentError(f"jitter kind {self.kind!r}: use {', '.join(_KINDS)}")
-        if self.kind == "empirical":
-            if self.samples_ns is None or len(self.samples_ns) == 0:
-                raise ArgumentError("empirical jitter needs samples_ns, delays in nanoseconds")
-            return
-        if self.sd is None or _time_ns("sd", self.sd) < 0:
-            raise ArgumentError(f"{self.kind} jitter needs sd, for example sd='2ms'")
-        if self.kind != "normal" and (self.mean is None or _time_ns("mean", self.mean) <= 0):
-            raise ArgumentError(f"{self.kind} jitter needs a positive mean, for example mean='10ms'")
-        if not 0.0 <= self.rho < 1.0 or (self.rho > 0 and self.kind == "gamma"):
-            raise ArgumentError(f"rho={self.rho!r}: 0 <= rho < 1, for normal and lognormal jitter")
-        self.grouping()
-
-    @classmethod
-    def parse(cls, text):
-        """Read ``normal:sd=10ms,per=packet|burst|slot:5ms[,rho=0.9][,reorder]``."""
-        kind, _, rest = text.partition(":")
-        given = {}
-        for part in filter(None, rest.split(",")):
-            name, _, value = part.partition("=")
-            if name not in ("sd", "mean", "per", "rho", "reorder"):
-                raise ArgumentError(f"jitter {text!r}: unknown {name!r} (use sd, mean, per, rho, reorder)")
-            given[name] = True if name == "reorder" else value
-        if "rho" in given:
-            given["rho"] = float(given["rho"])
-        return cls(kind, **given)
-
-    def text(self):
-        """Return the jitter as `parse` reads it."""
-        parts = [f"{n}={v}" for n, v in (("sd", self.sd), ("mean", self.mean), ("per", self.per)) if v is not None]
-        return f"{self.kind}:" + ",".join(parts + (["reorder"] if self.reorder else []))
-
-    def grouping(self):
-        """Return (PER_PACKET, PER_BURST or PER_SLOT, slot in ns)."""
-        if self.per == "packet":
-            return PER_PACKET, 0
-        if self.per == "burst":
-            return PER_BURST, 0
-        if self.per.startswith("slot:") and (slot := parse_time_ns(self.per[5:])) > 0:
-            return PER_SLOT, slot
-        raise ArgumentError(f"jitter per={self.per!r}: use packet, burst or slot:TIME, for example slot:5ms")
-
-    def fields(self, forward_ns):
-        """Return the WORLD fields of this jitter on a path of the given forward delay."""
-        per, slot = self.grouping()
-        given = {"jitter_kind": _KINDS[self.kind], "jitter_per": per, "jitter_slot_ns": slot, "jitter_rho": self.rho}
-        if self.kind == "empirical":
-            samples = np.ascontiguousarray(self.samples_ns, dtype=np.float64)
-            return given | {"jitter_table": samples, "jitter_samples": len(samples)}
-        sd = parse_time_ns(self.sd)
-        if self.kind == "normal":
-            return given | {"jitter_a": 0.0, "jitter_b": float(sd), "jitter_floor": -float(forward_ns)}
-        mean = parse_time_ns(self.mean)
-        if self.kind == "gamma":
-            return given | {"jitter_a": (mean / sd) ** 2, "jitter_b": sd * sd / mean, "jitter_floor": 0.0}
-        variance = np.log1p((sd / mean) ** 2)
-        return given | {"jitter_a": np.log(mean) - variance / 2, "jitter_b": np.sqrt(variance), "jitter_floor": 0.0}
-
-    def span_ns(self):
-        """Return a delay that the jitter practically never exceeds."""
-        if self.kind == "empirical":
-            return int(np.max(self.samples_ns))
-        return (parse_time_ns(self.mean) if self.mean else 0) + 8 * parse_time_ns(self.sd)
+PACKET_BYTES = 1514  # the largest packet of a simulation, on the wire
+TRACE_NS = 3_600_000_000_000  # for which the trace of a link is repeated
+LEAST_BPS, MOST_BPS = 1.0, 1e14
 
 
 @dataclass(frozen=True)
 class Path:
     """A bottleneck and what surrounds it.
 
+    `rate`, `rtt`, `jitter` and `loss` are constant, or vary in steps: ``rtt=[(0, "40ms"), (10, "80ms")]`` (seconds from
+    the beginning, value).
+
     Parameters
     ----------
-    rate : str or sequence of (seconds, str)
-        Bottleneck rate, constant or in steps: ``"40Mbit"``, ``[(0, "40Mbit"), (10, "10Mbit")]``.
-    rtt : str
-        Base round-trip time without queueing and serialisation.
+    rate : str or steps
+        Bottleneck rate.
+    rtt : str or steps
+        Base round-trip time without queueing and serialisation. A step holds from the moment a packet leaves the queue.
     buffer : str
-        Queue in bytes or BDPs of the first rate: ``"200kB"``, ``"2bdp"``.
-    jitter : Jitter or str, optional
-    loss : str, optional
+        Queue in bytes or BDPs of the first rate and RTT: ``"200kB"``, ``"2bdp"``.
+    jitter : Jitter, str or steps, optional
+    loss : str or steps
         Random loss of data packets before the queue, ``"1%"``.
     burst_loss : (float, float), optional
         Gilbert-Elliott: probability of entering and of leaving the state in which `loss` applies.
-    ack_loss : str, optional
+    ack_loss : str
         Random loss of ACKs.
+    ack_burst_loss : (float, float), optional
+        The same as `burst_loss`, for `ack_loss`.
     reverse : str
         The part of `rtt` that the ACKs take.
     aqm : {"droptail", "codel"}
+        CoDel marks packets of flows with ECN, and drops those of others.
+    ecn_threshold : str, optional
+        Queue (bytes or BDPs) from which packets of flows with ECN are marked, whatever `aqm` does.
     policer : (str, str), optional
-        Rate and burst of a policer before the queue: ``("10Mbit", "100kB")``.
-    trace_ms : array_like, optional
-        A Mahimahi trace: ms of each 1500-byte delivery opportunity, repeated for ever; replaces `rate`.
+        Rate and burst of a policer before the queue: ``("10Mbit", "100kB")``; what exceeds them is dropped.
+    shaper : (str, str), optional
+        Rate and burst of a token bucket that empties the queue; what exceeds them waits, the burst leaves at `rate`.
+    trace : str or LinkTrace, optional
+        A Mahimahi trace or UCC log (file, or what `cctrace.read` made of it), repeated for an hour; replaces `rate`.
 
     Raises
     ------
@@ -161,62 +66,63 @@ class Path:
     --------
     >>> Path(rate="40Mbit", rtt="40ms", buffer="2bdp").buffer_bytes
     400000
+    >>> Path(rate="40Mbit", rtt=[(0, "40ms"), (10, "80ms")], loss=[(0, "0%"), (5, "2%")]).rtt_steps()[1].tolist()
+    [40000000, 80000000]
     """
 
     rate: object = None
-    rtt: str = "40ms"
+    rtt: object = "40ms"
     buffer: str = "1bdp"
     jitter: object = None
-    loss: str = "0%"
+    loss: object = "0%"
     burst_loss: tuple | None = None
     ack_loss: str = "0%"
+    ack_burst_loss: tuple | None = None
     reverse: str = "0ms"
     aqm: str = "droptail"
+    ecn_threshold: str | None = None
     policer: tuple | None = None
-    trace_ms: object = None
-    _steps: tuple = field(init=False, repr=False, compare=False)
+    shaper: tuple | None = None
+    trace: object = None
+    _steps: dict = field(init=False, repr=False, compare=False)
 
     def __post_init__(self):
-        if isinstance(self.jitter, str):
-            object.__setattr__(self, "jitter", Jitter.parse(self.jitter) if self.jitter != "none" else None)
-        if (self.rate is None) == (self.trace_ms is None):
-            raise ArgumentError("a path needs either rate or trace_ms")
-        object.__setattr__(self, "_steps", self._read_steps())
-        if self.rtt_ns <= 0:
+        if (self.rate is None) == (self.trace is None):
+            raise ArgumentError("a path needs either rate or trace")
+        rate = _trace_steps(self.trace) if self.trace is not None else _steps("rate", self.rate, _rate_bps)
+        steps = {
+            "rate": rate,
+            "rtt": _steps("rtt", self.rtt, lambda value: parse_time_ns(_text("rtt", value, "40ms"))),
+            "jitter": _steps("jitter", self.jitter, _jitter),
+            "loss": _steps("loss", self.loss, parse_share),
+        }
+        object.__setattr__(self, "_steps", steps)
+        if not np.any(rate[1] > 0):
+            raise ArgumentError("rate: no step has a positive rate, so nothing would ever be delivered")
+        if min(steps["rtt"][1]) <= 0:
             raise ArgumentError(f"rtt={self.rtt!r} must be positive")
-        if not 0 <= self.reverse_ns <= self.rtt_ns:
+        if not 0 <= self.reverse_ns <= min(steps["rtt"][1]):
             raise ArgumentError(f"reverse={self.reverse!r} must lie between 0 and the RTT")
-        if self.buffer_bytes < 1514:
-            raise ArgumentError(f"buffer={self.buffer!r} is less than one packet (1514 bytes)")
+        if self.buffer_bytes < PACKET_BYTES:
+            raise ArgumentError(f"buffer={self.buffer!r} is less than one packet ({PACKET_BYTES} bytes)")
         if self.aqm not in ("droptail", "codel"):
             raise ArgumentError(f"aqm={self.aqm!r}: use droptail or codel")
-
-    def _read_steps(self):
-        if self.trace_ms is not None:
-            return _trace_steps(self.trace_ms)
-        steps = [(0, self.rate)] if isinstance(self.rate, str) else list(self.rate)
-        times = np.array([round(float(t) * 1e9) for t, _ in steps], np.int64)
-        rates = np.array([r if isinstance(r, int | float) else parse_rate_bps(r) for _, r in steps], np.float64)
-        if len(steps) == 0 or times[0] != 0 or np.any(np.diff(times) <= 0):
-            raise ArgumentError("rate steps must start at 0 s and increase in time")
-        if np.any(rates < 0) or not np.any(rates > 0):
-            raise ArgumentError("rate: no step has a positive rate, so nothing would ever be delivered")
-        return times, rates
+        self.world_fields()
 
     @property
     def rtt_ns(self):
-        """Base RTT, ns."""
-        return _time_ns("rtt", self.rtt)
+        """Base RTT (the first), ns."""
+        return int(self._steps["rtt"][1][0])
 
     @property
     def reverse_ns(self):
         """Delay of the ACK path, ns."""
-        return _time_ns("reverse", self.reverse)
+        return parse_time_ns(_text("reverse", self.reverse, "10ms"))
 
     @property
     def bdp_bytes(self):
-        """Bandwidth-delay product of the first positive rate."""
-        rates = self._steps[1]
+        """Bandwidth-delay product of the first positive rate and the first RTT."""
+        rates = self._steps["rate"][1]
         return rates[rates > 0][0] / 8 * self.rtt_ns / 1e9
 
     @property
@@ -225,52 +131,133 @@ class Path:
         return parse_size_bytes(self.buffer, self.bdp_bytes)
 
     @property
-    def reorders(self):
-        """Whether packets may overtake each other."""
-        return self.jitter is not None and self.jitter.reorder
+    def has_jitter(self):
+        """Whether there is jitter all the time."""
+        return all(jitter is not None for jitter in self._steps["jitter"][1])
 
     def rate_steps(self):
         """Return (start ns, bit/s) of the rate's steps, as arrays."""
-        return self._steps
+        return self._steps["rate"]
+
+    def rtt_steps(self):
+        """Return (start ns, base RTT in ns) of the delay's steps, as arrays."""
+        return self._steps["rtt"]
 
     def max_rate_bps(self):
         """Return the largest rate."""
-        return float(self._steps[1].max())
+        return float(self._steps["rate"][1].max())
 
-    def jitter_span_ns(self):
-        """Return a delay that the jitter practically never exceeds."""
-        return 0 if self.jitter is None else self.jitter.span_ns()
+    def max_delay_ns(self):
+        """Return an RTT that base delay and jitter practically never exceed."""
+        jitters = [0 if jitter is None else jitter.span_ns() for jitter in self._steps["jitter"][1]]
+        return int(self._steps["rtt"][1].max()) + max(jitters)
 
     def world_fields(self):
-        """Return the fields of the simulation's WORLD record that describe this path."""
-        loss = parse_share(self.loss)
-        given = {"loss_k": 1.0 - loss, "loss_h": 1.0 - loss, "ack_loss": parse_share(self.ack_loss)}
-        if self.burst_loss is not None:
-            given |= {"loss_k": 1.0, "loss_p": float(self.burst_loss[0]), "loss_r": float(self.burst_loss[1])}
-        if self.jitter is None:
-            given["jitter_kind"] = NO_JITTER
-        else:
-            given |= self.jitter.fields(self.rtt_ns - self.reverse_ns)
+        """Return the fields of the simulation's WORLD record that describe this path; arrays are yet to be placed."""
+        times, losses = self._steps["loss"]
+        given = {"loss_ns": times, "loss_values": np.array(losses, np.float64), "loss_steps": len(times)}
+        given |= {"ack_loss": parse_share(self.ack_loss)}
+        given |= _chances("loss", self.burst_loss) | _chances("ack_loss", self.ack_burst_loss, "ack_burst_loss")
         if self.aqm == "codel":  # [RFC8289] §4: 5 ms in 100 ms
             given |= {"aqm": 1, "aqm_target_ns": 5_000_000, "aqm_interval_ns": 100_000_000}
+        if self.ecn_threshold is not None:
+            given["ecn_threshold"] = max(parse_size_bytes(self.ecn_threshold, self.bdp_bytes), 1)
         if self.policer is not None:
-            bucket = parse_size_bytes(self.policer[1])
-            rate = parse_rate_bps(self.policer[0]) / 8
+            rate, bucket = _bucket("policer", self.policer)
             given |= {"police": 1, "token_rate_Bps": rate, "police_bucket": bucket, "tokens": float(bucket)}
+        if self.shaper is not None:
+            rate, bucket = _bucket("shaper", self.shaper)
+            given |= {"shaping": 1, "shape_rate_Bps": rate, "shape_bucket": bucket, "shape_tokens": float(bucket)}
         return given
 
+    def delay_steps(self, place):
+        """Return the two tables of `link.next_delay`, times from 0; `place` turns an array into its address."""
+        (rtt_times, rtts), (jitter_times, jitters) = self._steps["rtt"], self._steps["jitter"]
+        times = np.union1d(rtt_times, jitter_times)
+        words, reals = np.zeros((len(times), DELAY_WORDS), np.int64), np.zeros((len(times), DELAY_REALS))
+        for k, time in enumerate(times):
+            rtt = int(rtts[np.searchsorted(rtt_times, time, "right") - 1])
+            jitter = jitters[np.searchsorted(jitter_times, time, "right") - 1]
+            drawn = {"jitter_kind": NO_JITTER} if jitter is None else jitter.fields(rtt - self.reverse_ns)
+            table = drawn.get("jitter_table")
+            integers = (drawn.get(f"jitter_{name}", 0) for name in ("kind", "per", "slot_ns"))
+            address, samples = (0, 0) if table is None else (place(table), len(table))
+            words[k] = time, rtt - self.rtt_ns, jitter is not None and jitter.reorder, *integers, address, samples
+            reals[k] = [drawn.get(f"jitter_{name}", 0.0) for name in ("rho", "a", "b", "floor")]
+        return words, reals
 
-def _trace_steps(trace_ms):
-    """Steps of a Mahimahi trace, one hour of it: the rate of each millisecond that delivers or does not."""
-    trace = np.asarray(trace_ms, np.int64)
-    if len(trace) == 0 or trace[-1] <= 0 or np.any(np.diff(trace) < 0):
-        raise ArgumentError("trace_ms must be ascending milliseconds, the last one positive")
-    period = int(trace[-1])
-    counts = np.bincount(np.where(trace == period, 0, trace), minlength=period)[:period]
-    repeats = -(-3_600_000 // period)
-    changes = np.flatnonzero(np.diff(np.tile(counts, repeats), prepend=-1))
-    rates = np.tile(counts, repeats)[changes] * MAHIMAHI_BYTES * 8 * 1000.0
-    return (changes * 1_000_000).astype(np.int64), rates.astype(np.float64)
+
+def _text(name, value, example):
+    if isinstance(value, str):
+        return value
+    raise ArgumentError(f"{name}={value!r}: write it with its unit, for example {example!r}")
+
+
+def _rate_bps(value):
+    rate = float(value) if isinstance(value, int | float) else parse_rate_bps(value)
+    if rate != 0 and not LEAST_BPS <= rate <= MOST_BPS:
+        raise ArgumentError(f"rate {value!r}: use 0 or a rate from 1 bit/s to 100 Tbit/s")
+    return rate
+
+
+def _jitter(value):
+    if value is None or isinstance(value, Jitter):
+        return value
+    return None if value == "none" else Jitter.parse(_text("jitter", value, "normal:sd=2ms"))
+
+
+def _steps(name, value, parse):
+    """Return (start ns, values) of a constant or of steps, as arrays."""
+    steps = [(0, value)] if not isinstance(value, list | tuple) else list(value)
+    try:
+        seconds = [float(seconds) for seconds, _ in steps]
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{name}={value!r}: steps are pairs (seconds, value)") from None
+    if not steps or seconds[0] != 0 or not all(a < b < 1e9 for a, b in itertools.pairwise(seconds)):
+        raise ArgumentError(f"{name} steps must start at 0 s and increase in time")
+    return np.array([round(s * 1e9) for s in seconds], np.int64), np.array([parse(v) for _, v in steps])
+
+
+def _chances(name, given, argument="burst_loss"):
+    """Return the fields of a Gilbert-Elliott process."""
+    if given is None:
+        return {}
+    enter, leave = (float(chance) for chance in given)
+    if not (0 < enter <= 1 and 0 < leave <= 1):
+        raise ArgumentError(f"{argument}={given!r}: two chances above 0, of entering and leaving the bad state")
+    return {f"{name}_p": enter, f"{name}_r": leave}
+
+
+def _bucket(name, given):
+    """Return (bytes/s, bytes) of a token bucket."""
+    try:
+        rate, burst = given
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{name}={given!r}: give rate and burst, for example ('10Mbit', '100kB')") from None
+    rate, burst = _rate_bps(_text(name, rate, "10Mbit")), parse_size_bytes(burst)
+    if rate <= 0 or burst < PACKET_BYTES:
+        raise ArgumentError(f"{name}={given!r}: the rate must be positive, the burst at least {PACKET_BYTES} bytes")
+    return rate / 8, burst
+
+
+def _trace_steps(trace):
+    """Return (start ns, bit/s) of a link's trace, repeated for an hour; a Mahimahi trace in milliseconds."""
+    if isinstance(trace, str | os.PathLike):
+        from cctrace.io import read_file
+
+        trace = read_file(trace)
+    if not hasattr(trace, "capacity"):
+        raise ArgumentError(f"trace={trace!r}: a Mahimahi trace or a UCC log, or its file")
+    if trace.format == "ucc5g":
+        times, sizes = trace.capacity
+        rates = sizes * 8e9 / np.diff(times, append=trace.end_ns)
+    else:
+        times, rates = trace.rate(1)
+    rates = np.where(rates < LEAST_BPS, 0.0, rates)
+    repeats = max(-(-TRACE_NS // trace.end_ns), 1)
+    times = (times + trace.end_ns * np.arange(repeats)[:, None]).ravel()
+    changes = np.flatnonzero(np.diff(np.tile(rates, repeats), prepend=-1))
+    return times[changes].astype(np.int64), np.tile(rates, repeats)[changes]
 
 
 def read_rate_steps(file):
@@ -295,23 +282,3 @@ def read_rate_steps(file):
     if not steps:
         raise FormatError(f"{file}: no line `seconds Mbit/s`")
     return steps
-
-
-def read_mahimahi(file):
-    """Read a Mahimahi trace: one millisecond per line.
-
-    Raises
-    ------
-    FormatError
-        If a line is not a whole number of milliseconds; names the line.
-    """
-    trace = []
-    with open(file, encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip() and not line.strip().isdigit():
-                raise FormatError(f"{file}, line {number}: {line.strip()!r} is not a whole number of milliseconds")
-            if line.strip():
-                trace.append(int(line))
-    if not trace:
-        raise FormatError(f"{file}: an empty trace delivers nothing")
-    return np.array(trace)

@@ -13,7 +13,7 @@ import pandas as pd
 from cctrace.engine.sim.check import check_books
 from cctrace.engine.sim.flow import Flow
 from cctrace.engine.sim.layout import QUIC, TRACE_WIDTH
-from cctrace.engine.sim.result import Recorder, Simulation, counters, link_figures, table
+from cctrace.engine.sim.result import Recorder, Simulation, counters, link_figures, notes, table
 from cctrace.engine.sim.view import CWND, PACING, Q_PACING
 from cctrace.engine.sim.world import FIRST_NS, World
 from cctrace.errors import ArgumentError
@@ -22,7 +22,7 @@ from cctrace.units import parse_time_ns
 MODES = ("compiled", "interpreted", "debug")
 
 
-def simulate(path, flows, duration="60s", seed=1, *, mode="compiled", sample=None, trace=False, **common):
+def simulate(path, flows, duration="60s", seed=1, *, mode="compiled", sample=None, trace=False, exact=False, **common):
     """Run controllers over a path.
 
     Parameters
@@ -39,6 +39,10 @@ def simulate(path, flows, duration="60s", seed=1, *, mode="compiled", sample=Non
         Period at which to note the queue and the flows' windows: ``"10ms"``.
     trace : bool
         Keep every call into the controllers, for `Simulation.flow`; takes some 500 bytes per ACK.
+    exact : bool
+        Clocks of several flows over a path without jitter are exact, so that they may lock each other out; by default
+        a sender takes up each ACK late, by up to the time the bottleneck needs for a packet [Floyd92], and a QUIC
+        push timer fires up to 1 ms late. Profile reference is always exact, and so is a flow that is alone.
     **common
         Fields of `Flow` that hold for all flows, for example ``ack_every=2``.
 
@@ -69,7 +73,10 @@ def simulate(path, flows, duration="60s", seed=1, *, mode="compiled", sample=Non
     if not flows:
         raise ArgumentError("flows is empty; give at least one controller")
     flows = [replace(f, **common) if isinstance(f, Flow) else Flow(f, **common) for f in flows]
-    world = World(path, flows, seed, mode == "compiled")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ArgumentError(f"seed={seed!r} must be an integer from 0")
+    exact = exact or len(flows) == 1 or path.has_jitter
+    world = World(path, flows, seed, mode == "compiled", exact)
     try:
         run = _Run(world, mode, trace)
         tail_ns = duration_ns // 3
@@ -88,6 +95,7 @@ def simulate(path, flows, duration="60s", seed=1, *, mode="compiled", sample=Non
             path,
             duration_ns / 1e9,
             [recorder.view() for recorder in run.recorders],
+            notes(path, flows, world),
         )
     finally:
         world.close()

@@ -82,7 +82,7 @@ def _listed(values):
 def _flows_and_path(fixed, task):
     """Return (path, flows) of one run."""
     settings = {name: v for name, v in (fixed | task).items() if name not in ("path", "duration", "cc", "seed")}
-    path = replace(fixed["path"], **{name: v for name, v in settings.items() if name in _PATH and name not in _FLOW})
+    path = replace(fixed["path"], **{name: v for name, v in settings.items() if name in _PATH})
     names = task["cc"] if isinstance(task["cc"], tuple) else (task["cc"],)
     return path, [Flow(name, **{n: v for n, v in settings.items() if n in _FLOW and n not in _PATH}) for name in names]
 

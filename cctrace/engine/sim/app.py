@@ -13,7 +13,7 @@ from cctrace.engine.sim.layout import (
     RUNNING,
     STOPPED,
 )
-from cctrace.engine.sim.link import draw_jitter
+from cctrace.engine.sim.link import forward_delay
 from cctrace.engine.sim.memory import words
 from cctrace.engine.sim.output import push
 from cctrace.engine.sim.quic import q_start
@@ -52,7 +52,8 @@ def connect(w, f, now):
         offer(w, f, now)
     else:
         f.app_stage = ESTABLISHED
-        f.app_at = now + f.fwd_ns + f.rev_ns + max(w.free_at - now, 0) + draw_jitter(w, f, now)
+        leaves = max(now, w.free_at)
+        f.app_at = leaves + forward_delay(w, f, leaves) + f.rev_ns
 
 
 def offer(w, f, now):

@@ -6,7 +6,7 @@ import numpy as np
 
 from cctrace.engine.sim.memory import naturals
 
-LOSS_STREAM, JITTER_STREAM, CC_STREAM, APP_STREAM = 0, 1, 2, 3
+LOSS_STREAM, JITTER_STREAM, CC_STREAM, LATE_STREAM = 0, 1, 2, 3
 
 
 def random64(w, stream):

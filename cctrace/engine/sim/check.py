@@ -1,6 +1,6 @@
 """The books of a simulated flow, checked after every event in debug mode: nothing appears or vanishes on the way."""
 
-from cctrace.engine.sim.layout import LOST, QUIC, RETRANS, SACKED
+from cctrace.engine.sim.layout import CE, LOST, QUIC, RETRANS, SACKED
 from cctrace.engine.sim.memory import segments, words
 
 
@@ -19,6 +19,9 @@ def check_books(w, f):
         open_packets = sum(not segments(f.seg)[k & f.mask].marks & (SACKED | LOST) for k in sent)
         _equal("bytes in flight", f.q_in_flight, open_packets * f.mss)
         return
+    coming = (words(f.tx_ecn)[words(f.arr_order)[k & f.mask] & f.mask] for k in range(f.arr_head, f.arr_tail))
+    _equal("CE marks", f.n_marked, f.n_ce + sum(m & CE > 0 for m in coming))
+    assert f.delivered_ce < f.delivered, "more marked segments delivered than segments"
     marks = [int(segments(f.seg)[k & f.mask].marks) for k in range(f.una, f.nxt)]
     _equal("sacked_out", f.sacked_out, sum(m & SACKED > 0 for m in marks))
     _equal("lost_out", f.lost_out, sum(m & LOST > 0 for m in marks))

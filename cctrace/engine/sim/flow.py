@@ -54,8 +54,11 @@ class Flow:
         The stack around a Linux controller; QUIC controllers have their own.
     hz : int
         Ticks per second of the sender's kernel.
-    push_late : str
-        A QUIC push timer fires late by up to this much, at random; some keeps exactly timed flows from phase-locking.
+    push_late : str, optional
+        A QUIC push timer fires late by up to this much, at random (default: see `simulate`, ``exact``).
+    ecn : bool
+        Negotiate ECN (profile linux). Echoed until answered [RFC3168]; packet by packet, as DCTCP does, for a
+        controller whose parameter ``ecn_enable`` is on (``"bbr2:ecn_enable=1"``).
 
     Raises
     ------
@@ -73,14 +76,18 @@ class Flow:
     rwnd: str = "64MB"
     profile: str = "linux"
     hz: int = 1000
-    push_late: str = "0ms"
+    push_late: str | None = None
+    ecn: bool = False
 
     def __post_init__(self):
-        controller(self.cc)
+        view = controller(self.cc)[0].view
+        if self.ecn and (view == "quic" or self.profile != "linux"):
+            stack = "QUIC stack" if view == "quic" else f"profile {self.profile}"
+            raise ArgumentError(f"ecn=True for {self.name}: the {stack} has no ECN")
         if self.profile not in PROFILES:
             raise ArgumentError(f"profile={self.profile!r}: use {' or '.join(PROFILES)}")
-        if not isinstance(self.ack_every, int) or self.ack_every < 1:
-            raise ArgumentError(f"ack_every={self.ack_every!r} must be a positive integer")
+        if not isinstance(self.ack_every, int) or not 1 <= self.ack_every <= 10_000:
+            raise ArgumentError(f"ack_every={self.ack_every!r} must be an integer from 1 to 10000")
         if not isinstance(self.hz, int) or not 100 <= self.hz <= 1000:
             raise ArgumentError(f"hz={self.hz!r} must be an integer from 100 to 1000")
         if self.rtt is not None and self.rtt_ns <= 0:

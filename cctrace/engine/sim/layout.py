@@ -10,11 +10,11 @@ import numpy as np
 _FLOW = (
     # where its arrays are, and the size of its rings less one
     "seg", "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo",
-    "ack_dup", "state", "cc", "mask", "rtt_tally", "queue_tally", "trace_buffer",
+    "ack_dup", "ack_ece", "tx_ecn", "state", "cc", "mask", "rtt_tally", "queue_tally", "trace_buffer",
     "trace_rows", "trace_size",
     # what the flow is
     "profile", "mss", "wire_bytes", "pace_overhead", "has_on_ack", "paced", "rwnd", "start_ns", "stop_ns", "hz",
-    "fwd_ns", "rev_ns", "ack_every", "delack_ns", "ack_slot_ns", "reorder",
+    "fwd_ns", "rev_ns", "ack_every", "delack_ns", "ack_slot_ns", "ack_late_ns", "ecn",
     # application (app.py)
     "app_kind", "app_segments", "app_period_ns", "app_on_ns", "app_end", "app_at", "app_stage",
     # sequence space and scoreboard, in segments
@@ -33,8 +33,10 @@ _FLOW = (
     "timer", "echo_ms", "rack_ns", "rack_index", "rack_rtt", "rack_advanced", "reo_wnd_steps", "reo_wnd_persist",
     "rack_last_delivered", "reord_seen", "reordering", "dsack_seen", "sack_high", "orig_sacked", "undo_retrans",
     "retrans_stamp", "tlp_high_seq", "tlp_retrans", "frto",
+    # ECN: whether this ACK carries the echo, and the next new segment the answer
+    "ece", "queue_cwr",
     # receiver
-    "ts_recent_ms", "rcv_acked", "rcv_duplicate",
+    "ts_recent_ms", "rcv_acked", "rcv_duplicate", "demand_cwr", "ce_state", "n_ce",
     "log_next", "log_seen", "unacked_data", "delack_at", "rcv_nxt", "rcv_high",
     "arr_head", "arr_tail", "last_arrival", "ack_head", "ack_tail", "last_ack",
     # jitter process
@@ -49,8 +51,8 @@ _FLOW = (
     "smp_delivered", "smp_lost_pkts", "smp_now", "smp_rtt", "smp_srtt", "smp_min_rtt", "smp_in_flight",
     "smp_prior_inflight", "smp_total_acked", "smp_total_loss", "smp_loss",
     # counters
-    "next_ns", "n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "goodput_segs",
-    "rtt_sum_us", "rtt_count", "qdelay_sum_ns", "qdelay_count",
+    "next_ns", "n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "n_marked",
+    "goodput_segs", "rtt_sum_us", "rtt_count", "qdelay_sum_ns", "qdelay_count",
 )
 _SEGMENT = (
     "marks", "order", "sent_ns", "tx_delivered", "tx_delivered_mstamp", "tx_first_mstamp", "tx_in_flight",
@@ -60,13 +62,16 @@ _WORLD = (
     "flows", "n", "linux_view", "quic_view", "rng",  # addresses, and the number of flows
     "q_ns", "q_bytes", "q_mask", "q_head", "q_tail", "buffer_bytes", "queue_bytes", "free_at", "busy_ns",
     "steps_ns", "steps_Bps", "steps", "step",
-    "aqm", "aqm_target_ns", "aqm_interval_ns", "codel_first_above", "codel_drop_next", "codel_count",
-    "codel_last_count", "codel_dropping", "police", "police_bucket", "police_at", "loss_state",
+    "loss_ns", "loss_values", "loss_steps", "loss_step", "loss_next_ns",
+    "delay_words", "delay_reals", "delay_steps", "delay_step", "delay_next_ns", "delay_shift_ns", "reorder",
+    "ecn_threshold", "aqm", "aqm_target_ns", "aqm_interval_ns", "codel_first_above", "codel_drop_next", "codel_count",
+    "codel_last_count", "codel_dropping", "police", "police_bucket", "police_at", "shaping", "shape_bucket", "shape_at",
+    "loss_state", "ack_loss_state",
     "jitter_kind", "jitter_per", "jitter_slot_ns", "jitter_table", "jitter_samples",
 )
 _WORLD_REALS = (
-    "tokens", "token_rate_Bps", "loss_p", "loss_r", "loss_h", "loss_k", "ack_loss", "jitter_rho", "jitter_a",
-    "jitter_b", "jitter_floor",
+    "tokens", "token_rate_Bps", "shape_tokens", "shape_rate_Bps", "loss", "loss_p", "loss_r", "ack_loss", "ack_loss_p",
+    "ack_loss_r", "jitter_rho", "jitter_a", "jitter_b", "jitter_floor",
 )
 # fmt: on
 FLOW = np.dtype([(name, "i8") for name in _FLOW] + [("jitter_z", "f8")])
@@ -84,3 +89,7 @@ TRACE_WIDTH = 80  # words of a row of a trace
 TALLY_SIZE = 48 * 64  # words of a tally: 64 logarithmic steps per power of two
 # Marks of a segment
 SACKED, LOST, RETRANS, EVER_RETRANS = 1, 2, 4, 8
+# Marks of a transmission [RFC3168]: ECN-capable, window reduced, congestion experienced
+ECT, REDUCED, CE = 1, 2, 4
+NO_ECN, CLASSIC_ECN, ACCURATE_ECN = range(3)  # a flow's: none; echoed until answered; echoed packet by packet (DCTCP)
+DELAY_WORDS, DELAY_REALS = 8, 4  # of a step of the path's delay, see `link.next_delay`

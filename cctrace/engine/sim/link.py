@@ -9,8 +9,13 @@ import math
 
 import numpy as np
 
-from cctrace.engine.sim.chance import JITTER_STREAM, LOSS_STREAM, gamma, normal, uniform
+from cctrace.engine.sim.chance import JITTER_STREAM, LATE_STREAM, LOSS_STREAM, gamma, normal, uniform
 from cctrace.engine.sim.layout import (
+    ACCURATE_ECN,
+    CE,
+    DELAY_REALS,
+    DELAY_WORDS,
+    ECT,
     EMPIRICAL,
     GAMMA,
     LINUX,
@@ -20,6 +25,7 @@ from cctrace.engine.sim.layout import (
     PER_BURST,
     PER_SLOT,
     QUIC,
+    REDUCED,
 )
 from cctrace.engine.sim.memory import reals, words
 from cctrace.engine.sim.tally import count
@@ -55,18 +61,25 @@ def queue_now(w, now):
     return w.queue_bytes
 
 
-def random_loss(w):
-    """Gilbert-Elliott loss: p to the bad state, r back, loss 1-h there, 1-k in the good one; Bernoulli with h = k."""
-    if w.loss_p == 0.0 and w.loss_k == 1.0:
+def losing(w, state, p, r):
+    """Gilbert-Elliott: into the state that loses with chance p, out of it with r; Bernoulli (p = 0) stays there."""
+    if p == 0.0:
+        return 1
+    u = uniform(w, LOSS_STREAM)
+    return 1 if (u < p if state == 0 else u >= r) else 0
+
+
+def random_loss(w, now):
+    """Whether chance loses a packet sent at `now`; the share may change in steps."""
+    if now >= w.loss_next_ns:
+        while w.loss_step + 1 < w.loss_steps and words(w.loss_ns)[w.loss_step + 1] <= now:
+            w.loss_step += 1
+        w.loss = reals(w.loss_values)[w.loss_step]
+        w.loss_next_ns = words(w.loss_ns)[w.loss_step + 1] if w.loss_step + 1 < w.loss_steps else NEVER
+    if w.loss == 0.0:
         return False
-    if w.loss_p > 0.0:
-        u = uniform(w, LOSS_STREAM)
-        if w.loss_state == 0 and u < w.loss_p:
-            w.loss_state = 1
-        elif w.loss_state == 1 and u < w.loss_r:
-            w.loss_state = 0
-    keep = w.loss_h if w.loss_state == 1 else w.loss_k
-    return uniform(w, LOSS_STREAM) >= keep
+    w.loss_state = losing(w, w.loss_state, w.loss_p, w.loss_r)
+    return w.loss_state == 1 and uniform(w, LOSS_STREAM) >= 1.0 - w.loss
 
 
 def codel_drops(w, dequeue_ns, sojourn):
@@ -93,6 +106,27 @@ def codel_drops(w, dequeue_ns, sojourn):
     w.codel_last_count = w.codel_count
     w.codel_drop_next = dequeue_ns + np.int64(w.aqm_interval_ns / np.sqrt(w.codel_count))
     return True
+
+
+def next_delay(w, now):
+    """Take up the step of the path's delay that holds at `now`: shift of the base delay, and jitter."""
+    while w.delay_step + 1 < w.delay_steps and words(w.delay_words)[(w.delay_step + 1) * DELAY_WORDS] <= now:
+        w.delay_step += 1
+    at = w.delay_step * DELAY_WORDS
+    row = words(w.delay_words)
+    w.delay_shift_ns, w.reorder, w.jitter_kind, w.jitter_per = row[at + 1], row[at + 2], row[at + 3], row[at + 4]
+    w.jitter_slot_ns, w.jitter_table, w.jitter_samples = row[at + 5], row[at + 6], row[at + 7]
+    w.delay_next_ns = row[at + DELAY_WORDS] if w.delay_step + 1 < w.delay_steps else NEVER
+    real = reals(w.delay_reals)
+    at = w.delay_step * DELAY_REALS
+    w.jitter_rho, w.jitter_a, w.jitter_b, w.jitter_floor = real[at], real[at + 1], real[at + 2], real[at + 3]
+
+
+def forward_delay(w, f, now):
+    """Delay (ns) of a packet that leaves the bottleneck at `now`."""
+    if now >= w.delay_next_ns:
+        next_delay(w, now)
+    return max(f.fwd_ns + w.delay_shift_ns + draw_jitter(w, f, now), 0)
 
 
 def draw_jitter(w, f, now):
@@ -128,9 +162,28 @@ def jitter_value(w, f):
             return value
 
 
+def shaper_wait(w, start, size):
+    """How long (ns) the token bucket holds `size` bytes back that could be sent at `start`."""
+    w.shape_tokens = min(float(w.shape_bucket), w.shape_tokens + (start - w.shape_at) / 1e9 * w.shape_rate_Bps)
+    w.shape_at = start
+    if w.shape_tokens >= size:
+        return 0
+    return np.int64((size - w.shape_tokens) * 1e9 / w.shape_rate_Bps) + 1
+
+
+def mark(f, order):
+    """Mark a transmission, if its flow understands that; returns whether it does."""
+    if words(f.tx_ecn)[order & f.mask] & ECT == 0:
+        return False
+    if words(f.tx_ecn)[order & f.mask] & CE == 0:
+        f.n_marked += 1
+    words(f.tx_ecn)[order & f.mask] |= CE
+    return True
+
+
 def forward(w, f, order, now):
-    """Put transmission `order` on the path: lost, queued, delayed."""
-    if random_loss(w):
+    """Put transmission `order` on the path: lost, queued, shaped, marked, delayed."""
+    if random_loss(w, now):
         f.drops_random += 1
         return
     queued = queue_now(w, now)
@@ -145,13 +198,20 @@ def forward(w, f, order, now):
         f.drops_queue += 1
         return
     start = max(now, w.free_at)
-    if w.aqm == 1 and codel_drops(w, start, start - now):
+    if w.shaping == 1:
+        start += shaper_wait(w, start, f.wire_bytes)
+    if w.aqm == 1 and codel_drops(w, start, start - now) and not mark(f, order):
         f.drops_queue += 1
         return
     end = service_end(w, start, f.wire_bytes)
     if end == NEVER:
         f.drops_queue += 1
         return
+    if w.shaping == 1:
+        w.shape_tokens += (start - w.shape_at) / 1e9 * w.shape_rate_Bps - f.wire_bytes
+        w.shape_at = start
+    if w.ecn_threshold > 0 and queued >= w.ecn_threshold:
+        mark(f, order)
     w.busy_ns += end - start
     w.free_at = end
     words(w.q_ns)[w.q_tail] = end
@@ -161,12 +221,12 @@ def forward(w, f, order, now):
     f.qdelay_sum_ns += start - now
     f.qdelay_count += 1
     count(f.queue_tally, start - now)
-    arrive(w, f, order, end + f.fwd_ns + draw_jitter(w, f, end))
+    arrive(w, f, order, end + forward_delay(w, f, end))
 
 
 def arrive(w, f, order, at):
     """Insert an arrival at the receiver in time order (an order-preserving path delays it behind its predecessor)."""
-    if f.reorder == 0:
+    if w.reorder == 0:
         at = max(at, f.last_arrival)
     f.last_arrival = max(at, f.last_arrival)
     k = f.arr_tail
@@ -183,6 +243,7 @@ def receive(w, f, now):
     """The receiver takes the next arrival: log it, and acknowledge as its policy says [RFC5681] §4.2."""
     order = words(f.arr_order)[f.arr_head & f.mask]
     f.arr_head += 1
+    echo_changed = f.ecn > 0 and take_marks(w, f, words(f.tx_ecn)[order & f.mask], now)
     words(f.log_order)[f.log_next & f.mask] = order
     f.log_next += 1
     segment = words(f.tx_seg)[order & f.mask]
@@ -192,7 +253,7 @@ def receive(w, f, now):
     mark_received(w, f, segment)
     at_once = not in_order and f.profile != QUIC  # the QUIC receiver counts packets only
     if f.profile == LINUX:
-        at_once = at_once or f.rcv_high > f.rcv_nxt
+        at_once = at_once or f.rcv_high > f.rcv_nxt or echo_changed
         f.unacked_data = 0 if at_once else f.unacked_data + 1
     elif not at_once:  # the golden vectors' receivers count these across the ACKs that disorder causes
         f.unacked_data += 1
@@ -206,6 +267,27 @@ def receive(w, f, now):
         send_ack(w, f, now)
     elif f.delack_at == NEVER:
         f.delack_at = now + f.delack_ns
+
+
+def take_marks(w, f, marks, now):
+    """tcp_ecn_accept_cwr, tcp_ecn_check_ce, dctcp_ece_ack_update; returns whether the sender must know at once."""
+    f.n_ce += marks & CE > 0
+    at_once = marks & REDUCED > 0
+    if at_once:
+        f.demand_cwr = 0
+    marked = 1 if marks & CE else 0
+    if f.ecn == ACCURATE_ECN and marks & ECT:
+        if marked != f.ce_state:
+            if f.unacked_data > 0:
+                f.unacked_data = 0
+                send_ack(w, f, now)  # what came before is acknowledged as it came
+            at_once = True
+        f.ce_state = marked
+        f.demand_cwr = marked
+    elif marked == 1 and f.demand_cwr == 0:
+        f.demand_cwr = 1
+        at_once = True
+    return at_once
 
 
 def note_stamp(f, order, segment):
@@ -234,13 +316,16 @@ def send_ack(w, f, now):
     duplicate = f.rcv_duplicate
     f.rcv_duplicate = 0
     f.rcv_acked = f.rcv_nxt
-    loss = w.ack_loss
-    if loss > 0.0 and uniform(w, LOSS_STREAM) < loss:
-        return
-    at = max(now + f.rev_ns, f.last_ack)
+    if w.ack_loss > 0.0:
+        w.ack_loss_state = losing(w, w.ack_loss_state, w.ack_loss_p, w.ack_loss_r)
+        if w.ack_loss_state == 1 and uniform(w, LOSS_STREAM) < w.ack_loss:
+            return
+    late = np.int64(uniform(w, LATE_STREAM) * f.ack_late_ns) if f.ack_late_ns > 0 else 0
+    at = max(now + f.rev_ns + late, f.last_ack)
     f.last_ack = at
     words(f.ack_ns)[f.ack_tail & f.mask] = at
     words(f.ack_log)[f.ack_tail & f.mask] = f.log_next
     words(f.ack_echo)[f.ack_tail & f.mask] = f.ts_recent_ms
     words(f.ack_dup)[f.ack_tail & f.mask] = duplicate
+    words(f.ack_ece)[f.ack_tail & f.mask] = f.demand_cwr
     f.ack_tail += 1

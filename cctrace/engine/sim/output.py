@@ -1,11 +1,13 @@
 """What a simulated TCP sender sends and when: retransmissions, new data, bursts, pacing, the retransmission timer."""
 
 from cctrace.engine.sim.layout import (
+    ECT,
     EVER_RETRANS,
     LINUX,
     LOST,
     NEVER,
     PROBE_TIMER,
+    REDUCED,
     REORDERING_TIMER,
     RETRANS,
     RTO_TIMER,
@@ -77,6 +79,8 @@ def transmit(w, f, index, now):
     order = f.tx_next
     f.tx_next += 1
     words(f.tx_seg)[order & f.mask] = index
+    if f.ecn > 0:
+        set_ecn(f, order, index)
     if index < f.nxt:
         f.retrans_out += 0 if seg.marks & RETRANS else 1  # after an undo, a timeout may find it still out
         seg.marks |= RETRANS | EVER_RETRANS
@@ -101,6 +105,15 @@ def transmit(w, f, index, now):
     f.data_segs_out += 1
     f.n_sent += 1
     forward(w, f, order, now)
+
+
+def set_ecn(f, order, index):
+    """tcp_ecn_send: only new data is ECN-capable, and tells the receiver of a reduction."""
+    marks = 0
+    if index == f.nxt:
+        marks = ECT | (REDUCED if f.queue_cwr else 0)
+        f.queue_cwr = 0
+    words(f.tx_ecn)[order & f.mask] = marks
 
 
 def update_pacing(w, f, segments, prior_wstamp, now):

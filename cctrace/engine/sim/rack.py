@@ -50,6 +50,7 @@ def linux_ack(w, f, now):
     log_from, log_to = f.log_seen, words(f.ack_log)[place]
     f.echo_ms = words(f.ack_echo)[place]
     duplicate = words(f.ack_dup)[place] - 1
+    f.ece = words(f.ack_ece)[place]
     f.ack_head += 1
     start_rate_sample(f)
     prior_delivered, prior_lost, prior_una, prior_fack = f.delivered, f.lost, f.una, max(f.sack_high, f.una)
@@ -75,7 +76,7 @@ def linux_ack(w, f, now):
     if advanced:
         set_xmit_timer(f, now)
     only_new = False
-    if not advanced or sacked or duplicate >= 0 or f.ca_state != OPEN:
+    if not advanced or sacked or duplicate >= 0 or f.ece == 1 or f.ca_state != OPEN:
         only_new = linux_alert(w, f, prior_una, advanced, sacked, now)
     rate_gen(w, f, f.delivered - prior_delivered, f.lost - prior_lost, now)
     cong_control(w, f, f.delivered - prior_delivered, advanced, now)
@@ -102,6 +103,7 @@ def linux_take(w, f, order, prior_fack, now):
     seg.marks = (seg.marks & ~(LOST | RETRANS)) | SACKED
     f.sacked_out += 1
     f.delivered += 1
+    f.delivered_ce += f.ece
     f.sack_high = max(f.sack_high, index + 1)
     if seg.marks & EVER_RETRANS:
         return f.nxt
@@ -206,6 +208,8 @@ def identify_loss(w, f, now):
 def linux_alert(w, f, prior_una, advanced, sacked, now):
     """tcp_fastretrans_alert; returns whether only new data may be sent (F-RTO)."""
     only_new = False
+    if f.ece == 1:
+        f.prior_ssthresh = 0
     if f.ca_state == OPEN:
         f.retrans_stamp = 0
     elif f.una >= f.high_seq:
@@ -240,11 +244,22 @@ def linux_alert(w, f, prior_una, advanced, sacked, now):
     if f.lost_out == 0:
         if not any_retrans_done(f):
             f.retrans_stamp = 0
+        if f.ece == 1:
+            enter_cwr(w, f, now)
         if f.ca_state != CWR:
             try_keep_open(w, f, now)
         return only_new
     enter_recovery(w, f, now)
     return False
+
+
+def enter_cwr(w, f, now):
+    """tcp_enter_cwr: marks reduce the window like a loss, once per window, and nothing undoes it."""
+    f.prior_ssthresh = 0
+    if f.ca_state < CWR:
+        f.undo_marker = -1
+        init_cwnd_reduction(w, f, now)
+        set_state(w, f, CWR, now)
 
 
 def process_loss(w, f, advanced, sacked, now):
@@ -327,6 +342,7 @@ def linux_timer(w, f, now):
     f.rto_at = 1 << 62
     f.timer = RTO_TIMER
     start_rate_sample(f)
+    f.ece = 0
     if kind == REORDERING_TIMER:
         rack_reo_timeout(w, f, now)
     elif kind == PROBE_TIMER:
@@ -391,6 +407,7 @@ def linux_timeout(w, f, now):
         init_undo(f)
     words(f.state)[CWND] = in_flight(f) + 1
     words(f.state)[CWND_CNT] = 0
+    f.queue_cwr = 1 if f.ecn > 0 else 0
     if f.ca_state <= DISORDER and f.sacked_out >= DEFAULT_REORDERING:
         f.reordering = min(f.reordering, DEFAULT_REORDERING)
     set_state(w, f, LOSS, now)

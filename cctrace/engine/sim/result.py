@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 
 from cctrace import schema
+from cctrace.cc import controller
+from cctrace.cc.base import checked_params
 from cctrace.engine.path import Path
 from cctrace.engine.sim.layout import QUIC, TALLY_SIZE
 from cctrace.engine.sim.view import LINUX_SLOTS, QUIC_SLOTS
@@ -13,7 +15,7 @@ from cctrace.errors import ArgumentError
 from cctrace.flows.views import View
 
 _COUNTERS = (
-    "n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "goodput_segs", "rtt_sum_us",
+    "n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "n_marked", "goodput_segs", "rtt_sum_us",
     "rtt_count", "qdelay_sum_ns", "qdelay_count",
 )  # fmt: skip
 _TALLIES = ("rtt_tally", "queue_tally")
@@ -37,6 +39,8 @@ class Simulation:
         With ``sample=``: one row per instant and flow.
     path : Path
     duration_s : float
+    notes : list of str
+        What a reader of the figures should know: flows that may have locked each other out, marks that nobody answers.
     """
 
     flows: pd.DataFrame
@@ -45,6 +49,7 @@ class Simulation:
     path: Path
     duration_s: float
     traces: list = field(default_factory=list, repr=False)
+    notes: list = field(default_factory=list)
 
     def flow(self, index=0):
         """Return the trace of a flow (of a simulation with ``trace=True``), for `replay` and analysis."""
@@ -95,10 +100,38 @@ def table(flows, world, first, whole, duration_ns):
         row |= _figures({n: c[k] for n, c in whole.items()}, mss, duration_ns)
         tail = _figures({n: c[k] - first[n][k] for n, c in whole.items()}, mss, duration_ns - duration_ns // 3)
         row |= {f"tail_{name}": value for name, value in tail.items()}
-        counts = ("n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random")
-        names = ("sent", "retransmitted", "timeouts", "undos", "dropped", "lost")
+        counts = ("n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "n_marked")
+        names = ("sent", "retransmitted", "timeouts", "undos", "dropped", "lost", "marked")
         rows.append(row | {name: int(whole[c][k]) for name, c in zip(names, counts, strict=True)})
     return pd.DataFrame(rows)
+
+
+def notes(path, flows, world):
+    """Return the list `Simulation.notes`."""
+    said = []
+    exact = [k for k, f in enumerate(world.flows) if f.ack_late_ns == 0 and f.q_late_ns == 0]
+    if len(exact) > 1 and not path.has_jitter:
+        said.append(
+            f"{len(exact)} flows on exact clocks and a path without jitter: they may lock each other out of the queue, "
+            "which says nothing about their controllers; give the path jitter, for example 'normal:sd=0.1ms'"
+        )
+    for k, flow in enumerate(flows):
+        if flow.ecn and (why := _unanswered(flow, path)):
+            said.append(f"flow {k} ({flow.name}) does not answer ECN marks: {why}")
+    return said
+
+
+def _unanswered(flow, path):
+    """Return why a flow with ECN does not answer marks, or an empty text."""
+    cls, params = controller(flow.cc)
+    if "ecn_enable" not in cls.params:
+        return "its controller sets the window itself, and reads no marks" if hasattr(cls, "on_ack") else ""
+    values = checked_params(cls, params)
+    if not values["ecn_enable"]:
+        return "its parameter ecn_enable is off"
+    limit_us = values["ecn_max_rtt_us"]
+    rtt_us = (path.rtt_ns if flow.rtt_ns is None else flow.rtt_ns) // 1000
+    return f"its RTT of {rtt_us} us is above ecn_max_rtt_us={limit_us}" if 0 < limit_us < rtt_us else ""
 
 
 def link_figures(world, whole, path, duration_ns):

@@ -173,7 +173,7 @@ def enter_recovery(w, f, now):
     """tcp_enter_recovery."""
     init_undo(f)
     if f.ca_state != CWR:
-        f.prior_ssthresh = current_ssthresh(w, f)
+        f.prior_ssthresh = 0 if f.ece else current_ssthresh(w, f)
         init_cwnd_reduction(w, f, now)
     set_state(w, f, RECOVERY, now)
 
@@ -195,6 +195,7 @@ def init_cwnd_reduction(w, f, now):
     f.prior_cwnd = words(f.state)[CWND]
     f.prr_delivered = 0
     f.prr_out = 0
+    f.queue_cwr = 1 if f.ecn > 0 else 0
     reduce_ssthresh(w, f, now)
 
 
@@ -221,9 +222,11 @@ def undo_cwnd_reduction(w, f, unmark, now):
             if seg.marks & LOST:
                 seg.marks &= ~LOST
                 f.lost_out -= 1
-    words(f.state)[CWND] = call(w, f, UNDO_CWND, 0, now)
-    if f.prior_ssthresh > words(f.state)[SSTHRESH]:
-        words(f.state)[SSTHRESH] = f.prior_ssthresh
+    if f.prior_ssthresh > 0:  # else ECN marks asked for a reduction, too
+        words(f.state)[CWND] = call(w, f, UNDO_CWND, 0, now)
+        if f.prior_ssthresh > words(f.state)[SSTHRESH]:
+            words(f.state)[SSTHRESH] = f.prior_ssthresh
+            f.queue_cwr = 0
     f.undo_marker = -1
     f.undo_proof = 0
     f.rack_advanced = 1  # look at what was unmarked again

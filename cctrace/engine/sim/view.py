@@ -21,6 +21,7 @@ V_RS_APP, V_RS_RETRANS = _at["rs_is_app_limited"], _at["rs_is_retrans"]
 V_RS_TX_FLIGHT, V_RS_LOST, V_RS_PRIOR_LOST = _at["rs_tx_in_flight"], _at["rs_lost"], _at["rs_prior_lost"]
 V_RS_CE, V_SKB_FLIGHT, V_SKB_LOST = _at["rs_delivered_ce"], _at["skb_tx_in_flight"], _at["skb_tx_lost"]
 V_SKB_DELIVERED, V_SKB_APP, V_SKB_MSTAMP = _at["skb_tx_delivered"], _at["skb_tx_app_limited"], _at["skb_tx_has_mstamp"]
+V_ECN_OK = _at["ecn_ok"]
 V_NOW, V_JIFFIES, V_CLOCK, V_WSTAMP = _at["now_us"], _at["jiffies"], _at["clock_ns"], _at["wstamp_ns"]
 V_LSNDTIME, V_PRIOR_CWND, V_RAND = _at["lsndtime"], _at["prior_cwnd_tp"], _at["rand0"]
 JIFFIES_EPOCH = 1_000_000
@@ -79,6 +80,7 @@ def fill_linux_view(w, f, event, arg, now):
     v[V_RS_LOST] = f.rs_lost
     v[V_RS_PRIOR_LOST] = f.rs_prior_lost
     v[V_RS_CE] = f.rs_delivered_ce
+    v[V_ECN_OK] = 1 if f.ecn > 0 else 0
     v[V_NOW] = now // 1000
     v[V_JIFFIES] = JIFFIES_EPOCH + now * f.hz // 1_000_000_000
     v[V_CLOCK] = now

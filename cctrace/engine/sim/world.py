@@ -4,9 +4,19 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.cc import controller
-from cctrace.engine.sim import bridge, memory
+from cctrace.engine.sim import bridge, link, memory
 from cctrace.engine.sim.flow import PROFILES
-from cctrace.engine.sim.layout import FLOW, NEVER, QUIC, SEGMENT, TALLY_SIZE, WORLD
+from cctrace.engine.sim.layout import (
+    ACCURATE_ECN,
+    CLASSIC_ECN,
+    FLOW,
+    NEVER,
+    NO_ECN,
+    QUIC,
+    SEGMENT,
+    TALLY_SIZE,
+    WORLD,
+)
 from cctrace.engine.sim.view import DRAWS
 from cctrace.errors import ArgumentError
 from cctrace.units import parse_size_bytes, parse_time_ns
@@ -14,15 +24,18 @@ from cctrace.units import parse_size_bytes, parse_time_ns
 FIRST_NS = 1_000_000_000  # when a simulation starts: the stacks' clocks do not start at zero
 _RINGS = (
     "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo", "ack_dup",
+    "ack_ece", "tx_ecn",
 )  # fmt: skip
 MOST_PACKETS = 1 << 18  # in the path and its buffer
+MOST_LATE_NS = 1_000_000
+PUSH_LATE_NS = 1_000_000  # nginx's timers are counted in milliseconds
 _DELACK_NS = 40_000_000  # how long a receiver holds a lone ACK back [Linux61] TCP_DELACK_MIN
 
 
 class World:
     """The arrays of one simulation, placed; `record` is its WORLD record, `flows` its FLOW records."""
 
-    def __init__(self, path, flows, seed, compiled):
+    def __init__(self, path, flows, seed, compiled, exact):
         self.compiled = compiled
         self._placed = []
         self._kept = []
@@ -40,6 +53,8 @@ class World:
             self._set_path(path)
             for f, flow in zip(self.flows, flows, strict=True):
                 self._set_flow(f, flow, path, ring)
+                if flow.profile != "reference" and not exact:
+                    self._set_lateness(f, flow, path)
         except BaseException:
             self.close()
             raise
@@ -74,14 +89,21 @@ class World:
         w.steps = len(times)
         w.free_at = FIRST_NS
         w.police_at = FIRST_NS
+        w.shape_at = FIRST_NS
         for name, value in path.world_fields().items():
-            setattr(w, name, self.place(value) if isinstance(value, np.ndarray) else value)
+            shifted = value + FIRST_NS if name == "loss_ns" else value
+            setattr(w, name, self.place(shifted) if isinstance(shifted, np.ndarray) else shifted)
+        words, reals = path.delay_steps(self.place)
+        words[:, 0] += FIRST_NS
+        w.delay_steps = len(words)
+        w.delay_words, w.delay_reals = self.place(words.ravel()), self.place(reals.ravel())
+        link.next_delay(w, FIRST_NS)
 
     @staticmethod
     def _ring_size(path, flows):
         """A power of two that holds what can be outstanding: several times path and buffer, whatever the controller."""
-        rtt_ns = max(path.rtt_ns if flow.rtt_ns is None else flow.rtt_ns for flow in flows)
-        pipe = path.max_rate_bps() / 8e9 * (rtt_ns + path.jitter_span_ns()) + path.buffer_bytes
+        extra_ns = max(0 if flow.rtt_ns is None else flow.rtt_ns - path.rtt_ns for flow in flows)
+        pipe = path.max_rate_bps() / 8e9 * (path.max_delay_ns() + max(extra_ns, 0)) + path.buffer_bytes
         if pipe / 1514 > MOST_PACKETS:
             raise ArgumentError(
                 f"path and buffer hold {pipe / 1e6:.0f} MB, more than the {MOST_PACKETS} packets allowed"
@@ -112,7 +134,9 @@ class World:
         f.ack_every = flow.ack_every
         f.delack_ns = _DELACK_NS
         f.ack_slot_ns = flow.ack_slot_ns
-        f.reorder = int(path.reorders)
+        f.ecn = NO_ECN
+        if flow.ecn:  # what the controller answers decides how the receiver echoes
+            f.ecn = ACCURATE_ECN if params.get("ecn_enable", 0) else CLASSIC_ECN
         f.delivered = 1
         f.app_kind, f.app_segments, f.app_period_ns, f.app_on_ns = flow.application(int(f.mss))
         f.app_at = f.start_ns
@@ -122,7 +146,17 @@ class World:
         f.min_rtt = schema.U32_MAX
         f.reordering = 3
         f.reo_wnd_steps = 1
-        f.q_late_ns = parse_time_ns(flow.push_late)
+        f.q_late_ns = 0 if flow.push_late is None else parse_time_ns(flow.push_late)
+
+    @staticmethod
+    def _set_lateness(f, flow, path):
+        """Hosts are not exact: a sender takes up an ACK within a packet's service time, QUIC's timer fires within a ms.
+
+        The former is what keeps flows from phase-locking [Floyd92].
+        """
+        f.ack_late_ns = min(round(f.wire_bytes * 8e9 / path.max_rate_bps()), MOST_LATE_NS)
+        if flow.push_late is None:
+            f.q_late_ns = PUSH_LATE_NS
 
     def _set_controller(self, f, cls, params):
         """Give the flow its controller: a function pointer and its record, or an object and the fields it shares."""
