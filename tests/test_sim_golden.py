@@ -54,6 +54,7 @@ SHALLOW = Path(rate="40Mbit", rtt="40ms", buffer="0.2bdp")
         ("cubic/clean_0.2_s1", SHALLOW, {}, 1500),
         ("cubic/cleanda_1_s1", Path(rate="40Mbit", rtt="40ms", buffer="1bdp"), {"ack_every": 2}, 800),
         ("b3r/clean_0.2_s1", SHALLOW, {}, 800),
+        ("quic_bbr/cleanda_1_s1", Path(rate="40Mbit", rtt="40ms", buffer="1bdp"), {"ack_every": 2}, 800),
     ],
 )
 def test_the_reference_stacks_make_the_golden_rows(monkeypatch, name, path, flow, rows):

@@ -247,13 +247,15 @@ def receive(w, f, now):
     words(f.log_order)[f.log_next & f.mask] = order
     f.log_next += 1
     segment = words(f.tx_seg)[order & f.mask]
-    in_order = segment == f.rcv_nxt
+    at_once = segment != f.rcv_nxt
     if f.profile == LINUX:
         note_stamp(f, order, segment)
     mark_received(w, f, segment)
-    at_once = not in_order and f.profile != QUIC  # the QUIC receiver counts packets only
     if f.profile == LINUX:
         at_once = at_once or f.rcv_high > f.rcv_nxt or echo_changed
+        f.unacked_data = 0 if at_once else f.unacked_data + 1
+    elif f.profile == QUIC:  # [RFC9000] §13.2.1: a gap in the packet numbers, whatever data they carry
+        at_once = f.log_next > 1 and order != words(f.log_order)[(f.log_next - 2) & f.mask] + 1
         f.unacked_data = 0 if at_once else f.unacked_data + 1
     elif not at_once:  # the golden vectors' receivers count these across the ACKs that disorder causes
         f.unacked_data += 1
