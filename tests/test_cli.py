@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import os
 import subprocess
 import sys
 import warnings
@@ -208,18 +207,6 @@ def test_flows_waits_for_nothing_that_it_does_not_need():
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-
-
-def test_flows_compiles_nothing_the_second_time():
-    file = str(datasets.path("loss_cubic_1pct", "sender.pcap.zst"))
-    command = [sys.executable, "-m", "cctrace", "flows", file]
-    environment = os.environ | {"NUMBA_DEBUG_CACHE": "1"}
-    first, again = (
-        subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout for _ in range(2)
-    )
-    assert "[cache] data" in first
-    assert "data loaded" in again
-    assert "data saved" not in again
 
 
 def test_flows_lists_several_files_and_prints_a_table(run):

@@ -1,4 +1,4 @@
-"""Sequence space: unwrapped numbers, the packets of each connection, the sender's clock and segment size.
+"""Sequence space: unwrapped numbers and the packets of each connection.
 
 Sequence numbers are 32-bit and wrap; here they are relative to the connection (the SYN is 0, the first byte of payload
 1) and grow without bound.
@@ -6,8 +6,6 @@ Sequence numbers are 32-bit and wrap; here they are relative to the connection (
 
 import numpy as np
 from numba import njit
-
-COMMON_MSS = (1448, 1460, 1428, 1440, 1388, 1400, 1348, 1360, 1220, 1208, 8948, 8960, 8928, 8940, 536, 524, 1380, 1368)
 
 
 @njit
@@ -49,32 +47,3 @@ def group(conn, connections):
         order[place[c]] = k
         place[c] += 1
     return order, first
-
-
-def segment_size(largest, gcd, syn_mss):
-    """Return the payload of a full segment and whether that is certain.
-
-    Parameters
-    ----------
-    largest : int
-        Largest payload of a captured packet, bytes.
-    gcd : int
-        Greatest common divisor of the payloads of packets without PSH, and of super-packets; 0 unknown.
-    syn_mss : int
-        Smaller of the two MSS options less what the TCP options of every segment take; -1 without a SYN.
-
-    Returns
-    -------
-    (int, bool)
-    """
-    if syn_mss > 0:
-        # The path may have allowed less than the MSS: then packets are never as large.
-        return (largest, True) if 0 < largest < syn_mss and gcd == largest else (syn_mss, True)
-    if largest <= 0:
-        return 1448, False
-    if largest <= 1460 or gcd == largest:
-        return largest, largest in COMMON_MSS
-    for mss in COMMON_MSS:
-        if gcd and gcd % mss == 0:
-            return mss, True
-    return 1448, False

@@ -12,17 +12,16 @@ import threading
 
 import numpy as np
 
+from cctrace import schema
 from cctrace.errors import ArgumentError
-from cctrace.flows.scan import SIDE, quantiles, scan
-from cctrace.flows.seqspace import group, segment_size
-from cctrace.flows.state import OPT_TIMESTAMPS
+from cctrace.flows.state import OPTION_BYTES, SAMPLE_BITS, SIDE
+from cctrace.native import Native
 
 CHUNK = 1 << 17  # packets per part of a file: few enough to stay in the cache
-
-
-def _columns(packets, clock):
-    names = ("direction", "flags", "seq", "ack", "payload", "tsval", "tsecr", "options", "sack_row", "sack_count")
-    return (clock, *(packets[name] for name in names), packets.sacks["right"])
+# What the pass reads of every packet, and as which type.
+COLUMNS = {c.name: c.dtype for c in schema.PACKETS if c.name not in ("window", "ip_len", "tos", "ttl", "ip_id")}
+COMMON_MSS = (1448, 1460, 1428, 1440, 1388, 1400, 1348, 1360, 1220, 1208, 8948, 8960, 8928, 8940, 536, 524, 1380, 1368)
+walk = Native("cctrace.flows.scan", "walk")
 
 
 class Connections:
@@ -38,66 +37,76 @@ class Connections:
     ----------
     packets : Packets
         The last part.
-    order, first : ndarray of int64
-        Rows of the last part grouped by connection, see `seqspace.group`.
-    clock : ndarray of int64
-        The times of the last part, made non-decreasing in file order, ns.
     sides : structured ndarray, shape (connections, 2)
-        `SIDE` records.
-    begin_ns : ndarray of int64, shape (connections,)
-        Time of each connection's first packet.
+        `state.SIDE` records.
     sender : ndarray of int64, shape (connections,)
         Direction (0 or 1) that carried more distinct payload.
     mss, mss_known : ndarray, shape (connections,)
         Payload of the sender's full segments, and whether that is certain.
+    rtt : ndarray of int64, shape (connections, 4)
+        Of the sender: minimum, median and 95th percentile, us, -1 without a sample; and how many samples.
     """
 
     def __init__(self, parts):
-        guess = self._scan_all(parts(), None)
-        rows, table = np.arange(len(guess)), self.packets.connections
+        self._scan(parts(), None)
         distinct = self.sides["distinct_bytes"]
         self.sender = (distinct[:, 1] > distinct[:, 0]).astype(np.int64)
-        mine = self.sides[rows, self.sender]
-        option = _syn_mss(table, self._opening)
+        mine, option = self._mine, _mss_option(self.packets.connections)
+        option = np.where(option > 0, option - OPTION_BYTES * self.sides["opening"][:, 0], -1)
         values = (column.tolist() for column in (mine["largest"], mine["gcd"], option))
         sizes = [segment_size(*each) for each in zip(*values, strict=True)]
-        self.mss = np.array([s[0] for s in sizes], np.int64).reshape(len(rows))
-        self.mss_known = np.array([s[1] for s in sizes], bool).reshape(len(rows))
-        if np.any((self.mss != guess) & (mine["largest"] > np.minimum(self.mss, guess))):
-            self._scan_all(parts(), self.mss)
-        self.segments = self._segments[rows, self.sender]
-        samples, owner = (np.concatenate(arrays) for arrays in zip(*self._samples, strict=True))
-        self.rtt = quantiles(samples, *group(owner, 2 * len(rows)), self.sender)
-        del self._segments, self._samples, self._opening
+        self.mss = np.array([s[0] for s in sizes], np.int64).reshape(len(sizes))
+        self.mss_known = np.array([s[1] for s in sizes], bool).reshape(len(sizes))
+        if np.any((self.mss != mine["mss"]) & (mine["largest"] > np.minimum(self.mss, mine["mss"]))):
+            self._scan(parts(), self.mss)
+        self.rtt = _quantiles(self._samples, 2 * len(self))[2 * np.arange(len(self)) + self.sender]
+        del self._samples
 
-    def _scan_all(self, parts, mss):
-        """Go through all parts; `mss` None: guessed from what is known when a connection begins. Returns it."""
-        self.sides, self._segments = np.zeros((0, 2), SIDE), np.zeros((0, 2, 2), np.int64)
-        self.begin_ns, self._opening, used = (np.zeros(0, np.int64) for _ in range(3))
-        kept, gaps, last_ns, self._samples = np.zeros((0, 2), np.int64), np.zeros((0, 2), np.int64), None, []
+    def _scan(self, parts, mss):
+        """Go through all parts; `mss` None: guessed from what is known when a connection begins."""
+        sides, pool, used = np.zeros((64, 2), SIDE), np.empty((1024, 2), np.int64), 0
+        count, now, self._samples = 0, np.iinfo(np.int64).min, []
         for packets in parts:
-            known, count = len(self.sides), len(packets.connections["sport"])
-            self.packets, self.clock = packets, packets["time_ns"]
-            if len(packets):
-                self.clock = np.maximum.accumulate(self.clock)
-                self.clock = self.clock if last_ns is None else np.maximum(self.clock, last_ns)
-                last_ns = self.clock[-1]
-            self.order, self.first = group(packets["conn"], count)
-            new = self.order[self.first[known:-1]]
-            self.begin_ns = np.concatenate([self.begin_ns, self.clock[new]])
-            self._opening = np.concatenate([self._opening, packets["options"][new].astype(np.int64)])
-            option = _syn_mss(packets.connections, self._opening)[known:]
-            guess = np.where(option > 0, option, 1460) if mss is None else mss[known:count]
-            used = np.concatenate([used, guess])
-            self.sides = np.concatenate([self.sides, np.zeros((count - known, 2), SIDE)])
-            self._segments = np.concatenate([self._segments, np.zeros((count - known, 2, 2), np.int64)])
-            columns = _columns(packets, self.clock)
-            kept, gaps, *samples = scan(columns, self.order, self.first, used, self.sides, self._segments, kept, gaps)
-            self._samples.append(samples)
-        return used
+            self.packets, count = packets, len(packets.connections["sport"])
+            if count > len(sides):
+                sides = _longer(sides, max(count, 2 * len(sides)))
+            columns = tuple(_as(packets[name], kind) for name, kind in COLUMNS.items())
+            columns += (_as(packets.sacks["right"], "u4"),)
+            limit = _mss_option(packets.connections) if mss is None else mss
+            found, row = np.empty(len(packets), np.int64), 0
+            while row < len(packets):
+                row, used, n, now = walk(columns, row, limit, mss is not None, sides, pool, used, found, now)
+                self._samples.append(found[:n].copy())
+                if row < len(packets):
+                    pool = _longer(pool, 2 * len(pool))
+        self.sides = sides[:count]
 
     def __len__(self):
         return len(self.sender)
+
+    @property
+    def _mine(self):
+        """The senders' sides."""
+        return self.sides[np.arange(len(self)), self.sender]
+
+    @property
+    def begin_ns(self):
+        """Time of each connection's first packet."""
+        return self.sides["begin_ns"][:, 0]
+
+    @functools.cached_property
+    def clock(self):
+        """The times of the last part, made non-decreasing in file order, ns."""
+        return np.maximum.accumulate(self.packets["time_ns"])
+
+    @functools.cached_property
+    def _groups(self):
+        from cctrace.flows.seqspace import group
+
+        return group(self.packets["conn"], len(self))
+
+    order = property(lambda self: self._groups[0], doc="Rows of the last part by connection, see `seqspace.group`.")
+    first = property(lambda self: self._groups[1], doc="Where in `order` each connection begins, and the last ends.")
 
     @functools.cached_property
     def sender_side_ns(self):
@@ -155,8 +164,8 @@ class Connections:
             "dport": np.where(flip, table["sport"], table["dport"]),
             "packets": self.sides["packets"].sum(axis=1),
             "bytes_sent": mine["distinct_bytes"],
-            "segments_sent": self.segments[:, 0],
-            "retransmitted_segments": self.segments[:, 1],
+            "segments_sent": mine["sent"],
+            "retransmitted_segments": mine["again"],
             "goodput_bps": goodput,
             "rtt_min_us": self.rtt[:, 0],
             "rtt_median_us": self.rtt[:, 1],
@@ -186,10 +195,62 @@ class Connections:
 _RTTS = ("rtt_min_us", "rtt_median_us", "rtt_p95_us")
 
 
-def _syn_mss(table, opening):
-    """Return the smaller MSS option less what time stamps (on the connection's first packet) take of it; -1 unknown."""
-    mss = np.minimum(table["mss_a"], table["mss_b"]).astype(np.int64)
-    return np.where(mss > 0, mss - 12 * (opening & OPT_TIMESTAMPS), -1)
+def _mss_option(table):
+    """Return the smaller of the two MSS options; -1 where one is unknown."""
+    return np.minimum(table["mss_a"], table["mss_b"]).astype(np.int64)
+
+
+def _as(column, dtype):
+    """Return a column as compiled code takes it; without a copy if that is what it is."""
+    return np.ascontiguousarray(column, dtype)
+
+
+def _longer(array, rows):
+    """Return an array of so many rows that begins with the given ones, then zeros (which cost nothing until used)."""
+    longer = np.zeros((rows, *array.shape[1:]), array.dtype)
+    longer[: len(array)] = array
+    return longer
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def segment_size(largest, gcd, syn_mss):
+    """Return the payload of a full segment and whether that is certain.
+
+    Parameters
+    ----------
+    largest : int
+        Largest payload of a captured packet, bytes.
+    gcd : int
+        Greatest common divisor of the payloads of packets without PSH, and of super-packets; 0 unknown.
+    syn_mss : int
+        Smaller of the two MSS options less what the TCP options of every segment take; -1 without a SYN.
+
+    Returns
+    -------
+    (int, bool)
+    """
+    if syn_mss > 0:
+        # The path may have allowed less than the MSS: then packets are never as large.
+        return (largest, True) if 0 < largest < syn_mss and gcd == largest else (syn_mss, True)
+    if largest <= 0:
+        return 1448, False
+    if largest <= 1460 or gcd == largest:
+        return largest, largest in COMMON_MSS
+    for mss in COMMON_MSS:
+        if gcd and gcd % mss == 0:
+            return mss, True
+    return 1448, False
+
+
+def _quantiles(samples, sides):
+    """Return minimum, median and 95th percentile (nearest rank) of each side's samples, us, -1 without; how many."""
+    samples = np.sort(np.concatenate([np.zeros(0, np.int64), *samples]))
+    first = np.searchsorted(samples, np.arange(sides + 1) << SAMPLE_BITS)
+    count = np.diff(first)
+    places = (0, (count - 1) // 2, (95 * count + 99) // 100 - 1)
+    samples = np.append(samples, 0) & ((1 << SAMPLE_BITS) - 1)
+    values = (np.where(count > 0, samples[first[:-1] + np.where(count > 0, place, 0)], -1) for place in places)
+    return np.column_stack([*values, count])
 
 
 def of_file(source, **options):
