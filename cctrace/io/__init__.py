@@ -74,7 +74,8 @@ def stream(source, chunk=1_000_000, format=None, decapsulate=(), limit=None):
     """Yield the packets of a capture, larger than memory if need be, as `Packets` of about `chunk` rows each.
 
     Connection numbers run through; each part's connection table holds all connections seen so far, and its counters
-    and warnings cover everything read so far. Parameters and errors as for `read_file`.
+    and warnings cover everything read so far. Once there are more than `chunk` connections, parts grow with their
+    number. Parameters and errors as for `read_file`.
     """
     if chunk < 1:
         raise ArgumentError(f"chunk={chunk}: at least 1 packet")
@@ -120,13 +121,15 @@ def _packets(sources, chunk, format, decapsulate, limit):
     from cctrace.io.frames import Decoder
 
     names = [getattr(one, "name", one) for one in sources]
-    decoder = Decoder(str(names[0]) if len(names) == 1 else f"{names[0]} and {len(names) - 1} more", decapsulate)
+    name = str(names[0]) if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+    decoder = Decoder(name, decapsulate, chunk or 0)
     found = False
     for source in sorted(sources, key=lambda one: _start_ns(one, format, limit)) if len(sources) > 1 else sources:
         with open_source(source, limit) as opened:
             for data, frames, count in _frames_of(opened, format, decoder):
                 decoder.feed(data, frames, count)
-                if chunk and decoder.rows >= chunk:
+                # Each part brings the table of all connections: no smaller than that, or reading takes quadratic time.
+                if chunk and decoder.rows >= max(chunk, decoder.connections):
                     found = True
                     yield decoder.take()
     if not found and not decoder.rows:

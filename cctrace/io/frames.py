@@ -1,7 +1,7 @@
 """The frames of a capture on their way to `Packets`: room for the rows, what was skipped and why, the connection table.
 
 A file format fills `Frames` chunk by chunk, `Decoder.feed` has `decode.py` turn them into rows, `Decoder.take` hands
-the rows out. Columns grow in place; connections live on from chunk to chunk.
+the rows out. Connections live on from chunk to chunk.
 """
 
 import socket
@@ -35,9 +35,13 @@ Blocks = namedtuple("Blocks", [c.name for c in schema.SACKS])  # type: ignore[mi
 
 
 class Frames:
-    """Where the frames of the current chunk are: arrays that a file format fills and `decode_frames` reads."""
+    """Where the frames of the current chunk are: arrays that a file format fills and `decode_frames` reads.
+
+    `share` is the part of the file that they and those before make up, 0 where it is not known.
+    """
 
     def __init__(self, capacity=1 << 15):
+        self.share = 0.0
         self.offset, self.caplen, self.wirelen, self.time_ns = (np.empty(capacity, np.int64) for _ in range(4))
         self.link = np.empty(capacity, np.int32)
 
@@ -51,10 +55,12 @@ class Decoder:
         Name of the file, for messages.
     decapsulate : sequence of str
         Tunnels to look into: any of "ipip", "gre", "vxlan", "geneve", or "all".
+    part : int
+        About how many rows will be taken at a time; 0: all of a file.
     """
 
-    def __init__(self, name, decapsulate=()):
-        self.name, self.warnings = name, []
+    def __init__(self, name, decapsulate=(), part=0):
+        self.name, self.warnings, self._part = name, [], part
         self._tunnels = _tunnel_bits(decapsulate)
         self._rows = Rows(*(np.empty(0, c.dtype) for c in schema.PACKETS))
         self._sacks = Blocks(*(np.empty(0, c.dtype) for c in schema.SACKS))
@@ -71,8 +77,11 @@ class Decoder:
 
     def feed(self, data, frames, count):
         """Decode `count` frames of the buffer `data`."""
-        _grow(self._rows, self._n_rows, count)
-        _grow(self._sacks, self._n_sacks, 4 * count)
+        if self._n_rows + count > len(self._rows[0]):
+            share = 0.0 if self._part else frames.share
+            self._rows = Rows(*_longer(self._rows, self._n_rows, max(count, self._part), share))
+        if self._n_sacks + 4 * count > len(self._sacks[0]):
+            self._sacks = Blocks(*_longer(self._sacks, self._n_sacks, 4 * count))
         f = 0
         while f < count:
             f, self._n_rows, self._n_sacks, self._n_conns = decode_frames(
@@ -84,7 +93,7 @@ class Decoder:
                 self._make_room_for_connections()
 
     def _make_room_for_connections(self):
-        _grow([self._conns], self._n_conns, self._n_conns)
+        (self._conns,) = _longer([self._conns], self._n_conns, self._n_conns)
         self._table = np.full(4 * len(self._conns), -1, np.int64)
         rehash(self._conns, self._n_conns, self._table)
 
@@ -106,6 +115,11 @@ class Decoder:
     def rows(self):
         """Packets decoded since the last `take`."""
         return self._n_rows
+
+    @property
+    def connections(self):
+        """Connections seen so far."""
+        return self._n_conns
 
     def warn(self, source, text):
         """Add a warning about a source to the result."""
@@ -189,12 +203,22 @@ def _tunnel_bits(decapsulate):
     return sum({TUNNELS[name] for name in names})
 
 
-def _grow(arrays, used, more):
-    """Make room for `more` rows in place; doubling keeps the cost per row constant, and untouched pages are free."""
-    if used + more > len(arrays[0]):
-        size = max(used + more, used + used // 2)
-        for array in arrays:
-            array.resize((size, *array.shape[1:]), refcheck=False)
+_TRUSTED = 1 << 24  # rows for which an estimate from the first frames of a file is trusted: 1 GB, touched as it fills
+
+
+def _longer(arrays, used, more, share=0.0):
+    """Yield arrays with room for `more` rows that begin with the `used` ones of each.
+
+    As long as the file will need, judging by its `share` so far; otherwise half as much again. What is not touched
+    costs nothing, and copies are few: new arrays, unlike enlarged ones, get huge pages, a third of the time.
+    """
+    size = used + max(more, used // 2)
+    if share:
+        size = max(size, min(int(1.05 * (used + more) / share), max(_TRUSTED, 8 * size)))
+    for array in arrays:
+        longer = np.empty((size, *array.shape[1:]), array.dtype)
+        longer[:used] = array[:used]
+        yield longer
 
 
 def _addresses(hi, lo, ports):

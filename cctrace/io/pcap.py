@@ -49,6 +49,7 @@ def frames_of(source, decoder, chunk=CHUNK):
                 chunks.data, chunks.pos, chunks.end, big, unit_ns, header, swap, LARGEST_RECORD,
                 frames.offset, frames.caplen, frames.wirelen, frames.time_ns,
             )  # fmt: skip
+            frames.share = chunks.share
             yield chunks.data, frames, count
         if status == BAD_LENGTH:
             text = f"record at offset {chunks.offset} claims more than {LARGEST_RECORD} bytes; stopped there"

@@ -54,6 +54,7 @@ def frames_of(source, decoder, chunk=CHUNK):
                 LARGEST_BLOCK, frames.offset, frames.caplen, frames.wirelen, frames.time_ns, frames.link,
                 section.counts,
             )  # fmt: skip
+            frames.share = chunks.share
             yield chunks.data, frames, count
             if status == STATE and not section.enter(chunks, source, decoder):
                 break

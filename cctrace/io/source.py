@@ -12,6 +12,7 @@ says how to raise it.
 import functools
 import io
 import os
+import stat
 import sys
 import threading
 
@@ -139,15 +140,17 @@ class Source:
         The first bytes (at most `HEAD`), for sniffing.
     cut : str or None
         Why the bytes ended early, once they have.
+    size : int
+        How many bytes there are; 0 where only reading tells.
     """
 
     def __init__(self, stream, name, limit=None):
         self.name, self.limit, self.cut = name, limit, None
-        self._file = stream
+        self._file, self.size = stream, _file_size(stream)
         first = _read_some(stream, HEAD)
         for magic, kind, make in _DECOMPRESSORS:
             if first.startswith(magic):
-                stream = _Decompressed(stream, first, kind, make, self)
+                stream, self.size = _Decompressed(stream, first, kind, make, self), 0
                 first = _read_some(stream, HEAD)
                 break
         self._stream, self._pending = stream, first
@@ -196,6 +199,15 @@ class Source:
 
     def __exit__(self, *exc):
         self.close()
+
+
+def _file_size(stream):
+    """Return the size of a regular file, 0 for anything else."""
+    try:
+        status = os.fstat(stream.fileno())
+    except (AttributeError, OSError):
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def _read_some(stream, size):
@@ -299,6 +311,11 @@ class Chunks:
     def offset(self):
         """Offset in the source of the byte at `pos`."""
         return self._base + self.pos
+
+    @property
+    def share(self):
+        """Which part of the source precedes `pos`, 0 where its size is not known."""
+        return min(1.0, self.offset / self._source.size) if self._source.size else 0.0
 
     def more(self, need=1):
         """Make at least `need` bytes available from `pos` on; False if the source ends before."""
