@@ -122,6 +122,35 @@ LINKS = {
     "ppp hdlc": (50, lambda p: b"\xff\3" + _ppp(p)),
     "ip over infiniband": (242, lambda p: bytes(40) + struct.pack("!HH", ethertype(p), 0) + p),
     "cisco hdlc": (104, lambda p: b"\x0f\0" + struct.pack("!H", ethertype(p)) + p),
+    "null, windows": (0, lambda p: struct.pack("<I", 2 if p[0] >> 4 == 4 else 23) + p),
+    "pppoe, short protocol": (1, lambda p: ethernet(b"\x11\0\0\1\0\0" + _ppp(p)[1:], kind=0x8864)),
+    "provider backbone": (1, lambda p: ethernet(b"\0\0\0\7" + ethernet(p), kind=0x88E7)),
+    "vn-tag": (1, lambda p: ethernet(bytes(4) + _typed(p), kind=0x8926)),
+    "e-tag": (1, lambda p: ethernet(bytes(6) + _typed(p), kind=0x893F)),
+    "ppp with direction": (204, lambda p: b"\1\xff\3" + _ppp(p)),
+    "pppd": (166, lambda p: b"\1\3" + _ppp(p)),
+    "802.11": (105, lambda p: _wireless(p)),
+    "802.11, quality of service": (105, lambda p: _wireless(p, control=0x88)),
+    "802.11, four addresses, high throughput": (105, lambda p: _wireless(p, control=0x88, flags=0x83)),
+    "radiotap": (127, lambda p: struct.pack("<BBHI4x", 0, 0, 12, 4) + _wireless(p)),
+    "radiotap, header padded": (
+        127,
+        lambda p: struct.pack("<BBHII4xQB7x", 0, 0, 32, 1 << 31 | 3, 0, 0, 0x20) + _padded(p),
+    ),
+    "prism": (119, lambda p: bytes(144) + _wireless(p)),
+    "avs": (163, lambda p: struct.pack(">II", 0x80211001, 64) + bytes(56) + _wireless(p)),
+    "ppi": (192, lambda p: struct.pack("<BBHI", 0, 0, 8, 105) + _wireless(p)),
+    "ppi of ethernet": (192, lambda p: struct.pack("<BBHI4x", 0, 0, 12, 1) + ethernet(p)),
+    "pktap": (258, lambda p: struct.pack("<III96x", 108, 1, 1) + ethernet(p)),
+    "pktap of null": (258, lambda p: struct.pack("<III96x", 108, 1, 0) + b"\2\0\0\0" + p),
+    "nflog": (239, lambda p: b"\2\0\0\1" + struct.pack("<HHIHH4s", 8, 1, 0, 7, 10, b"eth\0") + _attribute("<", p)),
+    "nflog, big-endian": (239, lambda p: b"\2\0\0\1" + _attribute(">", p)),
+    "enc": (109, lambda p: bytes(12) + p),
+    "pflog": (117, lambda p: b"\x3d" + bytes(63) + p),
+    "ipnet": (226, lambda p: bytes(24) + p),
+    "switch tag": (281, lambda p: bytes(16) + _typed(p)),
+    "switch tag with ethertype": (285, lambda p: bytes(12) + b"\xda\xda" + bytes(6) + _typed(p)),
+    "switch tag ahead": (282, lambda p: bytes(4) + ethernet(p)),
     "link type with checksum bits": (1 | 0x24000000, lambda p: ethernet(p) + b"sum!"),
 }
 
@@ -129,6 +158,23 @@ LINKS = {
 def _snap(packet):
     body = b"\xaa\xaa\3\0\0\0" + struct.pack("!H", ethertype(packet)) + packet
     return ethernet(body, kind=min(len(body), 1500))
+
+
+def _typed(packet):
+    return struct.pack("!H", ethertype(packet)) + packet
+
+
+def _wireless(packet, control=8, flags=1, pad=b""):
+    header = bytes([control, flags]) + bytes(22 + 6 * (flags & 3 == 3) + 2 * (control >> 7) + 4 * (flags >> 7))
+    return header + pad + b"\xaa\xaa\3\0\0\0" + _typed(packet)
+
+
+def _padded(packet):
+    return _wireless(packet, control=0x88, pad=b"\0\0")
+
+
+def _attribute(order, packet):
+    return struct.pack(order + "HH", 4 + len(packet), 9) + packet
 
 
 def _ppp(packet):
@@ -178,20 +224,6 @@ def test_ip_options_and_extension_headers_are_walked():
     chain = ahead + struct.pack("!BB10x", 6, 1) + segment
     packets = read(pcap([(T0, ipv4(segment, options=b"\x01" * 12)), (T0, ipv6(chain, next_header=0))], 101))
     assert packets["payload"].tolist() == [9, 9]
-
-
-def test_fragments_are_counted_and_the_first_one_decoded():
-    whole = tcp(payload=bytes(100))
-    frames = [
-        ipv4(whole[:64], fragment=0x2000),
-        ipv4(whole[64:], fragment=8),
-        ipv6(struct.pack("!BBHI", 6, 0, 1, 99) + whole[:64], next_header=44),
-        ipv6(struct.pack("!BBHI", 6, 0, 64, 99) + whole[64:], next_header=44),
-    ]
-    packets = read(pcap([(T0, f) for f in frames], 101))
-    assert packets["payload"].tolist() == [44, 44]
-    assert (packets.counters["first_fragments"], packets.counters["later_fragments"]) == (2, 2)
-    assert any("fragments" in w for w in packets.warnings)
 
 
 def test_ethernet_padding_is_no_payload():
@@ -372,7 +404,12 @@ def test_a_decompression_bomb_is_refused_until_the_limit_is_raised():
         (pcap([]), "no packets"),
         (pcap([], version=(7, 1)), "version 7.1 at offset 4"),
         (pcap([(T0, ethernet(b"\0" * 28, kind=0x806))]), "no TCP packets among 1 frames .non_ip 1"),
-        (pcap([(T0, ethernet(ipv4(tcp())))], 147), "unknown_link 1"),
+        (
+            pcap([(T0, ethernet(ipv4(tcp())))], 147),
+            "unknown_link 1.; frames of link type 147 are skipped; decoded are .*RAW",
+        ),
+        (pcap([(T0, _wireless(ipv4(tcp()), flags=0x41))], 105), "unknown_link 1"),
+        (pcap([(T0, b"\x80" + bytes(60))], 105), "non_ip 1"),
     ],
 )
 def test_what_is_no_capture_is_refused_in_one_line(data, words, tmp_path):

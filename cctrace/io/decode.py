@@ -15,6 +15,7 @@ Sources: RFC 791, 8200, 9293, 7323, 2018, 2675 (jumbograms).
 
 import numpy as np
 
+from cctrace.io.fragments import gather, is_whole
 from cctrace.io.layout import (
     BACK_STEP_NS,
     BACK_STEPS,
@@ -24,6 +25,9 @@ from cctrace.io.layout import (
     CONN_LAST_NS,
     CUT_HEADERS,
     CUT_OPTIONS,
+    DATAGRAM_FIRST,
+    DATAGRAM_ROW,
+    DATAGRAM_SIZE,
     DST_HI,
     DST_LO,
     DUPLICATES,
@@ -235,11 +239,29 @@ def _track(c, k, d, seq, seq_end, ack, has_ack, counters):
 
 
 @compiled()
-def decode_frames(b, offset, caplen, wirelen, stamp, link, f, count, tunnels, r, row, sacks, s, c, n, table, counters):
+def _join(g, i, r, c, counters):
+    """Give a row the payload of the whole datagram, if this one is complete."""
+    if not is_whole(g, i):
+        return
+    row, more = g[i, DATAGRAM_ROW], g[i, DATAGRAM_SIZE] - g[i, DATAGRAM_FIRST]
+    _, conn, direction, flags, seq, _, _, payload, ip_len, _, _, _, _, _, _, _, _ = r
+    payload[row] += more
+    ip_len[row] += more
+    counters[FIRST_FRAGMENTS] -= 1
+    seq_end = np.int64(seq[row]) + payload[row] + (flags[row] & 1) + (flags[row] >> 1 & 1)
+    _track(c, conn[row], direction[row], np.int64(seq[row]), seq_end & 0xFFFFFFFF, 0, False, counters)
+    g[i, 4] = -1  # a copy, or another datagram of this number, starts anew
+
+
+@compiled()
+def decode_frames(
+    b, offset, caplen, wirelen, stamp, link, f, count, tunnels, r, row, sacks, s, c, n, table, g, counters
+):  # fmt: skip
     """Decode frames of the buffer `b` into the columns, from number `f` on.
 
     Stops before `count` when the connections fill their arrays or half of the hash table. The caller provides room for
-    one row and four SACK rows per frame. Reads stay within b[offset : offset + caplen] of each frame.
+    one row and four SACK rows per frame. `g` keeps datagrams that came in fragments, see `fragments.py`. Reads stay
+    within b[offset : offset + caplen] of each frame.
 
     Returns (next frame, rows, SACK rows and connections now in use).
     """
@@ -283,6 +305,7 @@ def decode_frames(b, offset, caplen, wirelen, stamp, link, f, count, tunnels, r,
             continue
         if fragment == 2:
             counters[LATER_FRAGMENTS] += 1
+            _join(g, gather(b, ip, p, wire_end - p, g, now), r, c, counters)
             continue
 
         # TCP header: sixteen bytes hold all columns but the options.
@@ -327,7 +350,6 @@ def decode_frames(b, offset, caplen, wirelen, stamp, link, f, count, tunnels, r,
             counters[CUT_OPTIONS] += 1
         counters[ZERO_IP_LENGTH] += zero
         counters[BEYOND_WIRE] += wire_end > frame_end
-        counters[FIRST_FRAGMENTS] += fragment
 
         # Mirror ports deliver packets twice. An IP ID tells a copy from a retransmission; without one, only data can.
         if packet_id or (payload_len and seen & 1):
@@ -345,6 +367,12 @@ def decode_frames(b, offset, caplen, wirelen, stamp, link, f, count, tunnels, r,
         ip_len[row], tos[row], ttl[row], ip_id[row] = wire_end - ip, service, hops, packet_id
         tsval[row], tsecr[row], options[row] = value, echo, seen
         sack_row[row], sack_count[row] = (first if s > first else -1), s - first
+        if fragment and not seen & 64:
+            counters[FIRST_FRAGMENTS] += 1
+            i = gather(b, ip, p, wire_end - p, g, now)
+            if i:
+                g[i, DATAGRAM_ROW], g[i, DATAGRAM_FIRST] = row, wire_end - p
+                _join(g, i, r, c, counters)
         row += 1
     return f, row, s, n
 

@@ -15,8 +15,12 @@ from cctrace.errors import ArgumentError, Truncated
 from cctrace.io.layout import (
     CONN_FIELDS,
     COUNTERS,
+    DATAGRAM_FIELDS,
+    DATAGRAM_ROW,
+    DATAGRAMS,
     DST_HI,
     DST_LO,
+    LINK_TYPES,
     MSS,
     PORTS,
     SACK_OK,
@@ -66,6 +70,8 @@ class Decoder:
         self._sacks = Blocks(*(np.empty(0, c.dtype) for c in schema.SACKS))
         self._conns = np.empty((64, CONN_FIELDS), np.int64)
         self._table = np.full(256, -1, np.int64)
+        self._datagrams = np.full((DATAGRAMS, DATAGRAM_FIELDS), -1, np.int64)
+        self._datagrams[0] = 0
         self._n_rows = self._n_sacks = self._n_conns = 0
         self._src, self._dst = np.empty(0, object), np.empty(0, object)  # as text, of the connections handed out so far
         self._counters = np.zeros(len(COUNTERS), np.int64)
@@ -87,7 +93,7 @@ class Decoder:
             f, self._n_rows, self._n_sacks, self._n_conns = decode_frames(
                 data, frames.offset, frames.caplen, frames.wirelen, frames.time_ns, frames.link, f, count,
                 self._tunnels, self._rows, self._n_rows, self._sacks, self._n_sacks, self._conns, self._n_conns,
-                self._table, self._counters,
+                self._table, self._datagrams, self._counters,
             )  # fmt: skip
             if f < count:
                 self._make_room_for_connections()
@@ -107,6 +113,7 @@ class Decoder:
         self._rows = Rows(*(np.empty(0, c.dtype) for c in schema.PACKETS))
         self._sacks = Blocks(*(np.empty(0, c.dtype) for c in schema.SACKS))
         self._n_rows = self._n_sacks = 0
+        self._datagrams[:, DATAGRAM_ROW] = -1  # rows handed out do not change any more
         return Packets(
             rows._asdict(), sacks._asdict(), self._connection_table(), self.counters, self._all_warnings(), self.name
         )
@@ -120,6 +127,14 @@ class Decoder:
     def connections(self):
         """Connections seen so far."""
         return self._n_conns
+
+    def check_link(self, source, link):
+        """Add a warning if frames of a link type cannot be decoded."""
+        if link not in LINK_TYPES:
+            names = ", ".join(sorted({f"{name} ({number})" for number, name in LINK_TYPES.items()}))
+            text = f"frames of link type {link} are skipped; decoded are {names}"
+            if f"{source.name}: {text}" not in self.warnings:
+                self.warn(source, text)
 
     def warn(self, source, text):
         """Add a warning about a source to the result."""
@@ -144,7 +159,8 @@ class Decoder:
         if not counters["frames"]:
             return "; ".join([f"{self.name}: no packets in the file", *self.warnings])
         reasons = ", ".join(f"{name} {counters[name]}" for name in SKIPPED if counters[name])
-        return f"{self.name}: no TCP packets among {counters['frames']} frames ({reasons})"
+        found = f"{self.name}: no TCP packets among {counters['frames']} frames ({reasons})"
+        return "; ".join([found, *(text.removeprefix(f"{self.name}: ") for text in self.warnings)])
 
     def _connection_table(self):
         c = self._conns[: self._n_conns]
@@ -172,15 +188,16 @@ def describe(counters):
     """Yield one line per counter that a reader of the numbers should know about."""
     c = counters
     skipped = {
-        "unknown_link": "frames of a link type that cctrace cannot decode",
+        "unknown_link": "frames of a link type that cctrace cannot decode, or encrypted or aggregated 802.11",
         "tunnelled": "packets inside tunnels; decapsulate= looks into them",
-        "later_fragments": "IP fragments without a TCP header; their payload is not counted",
         "cut_headers": "frames cut by the capture before the end of their TCP header (snaplen too small)",
         "malformed": "frames with contradictory headers",
     }
     for name, text in skipped.items():
         if c[name]:
             yield f"skipped {c[name]} {text}"
+    if c["first_fragments"]:
+        yield f"{c['first_fragments']} packets lack the payload of IP fragments that the capture does not hold"
     if c["cut_options"]:
         yield f"{c['cut_options']} packets with TCP options malformed or cut off by the capture"
     if c["beyond_wire"]:

@@ -2,16 +2,16 @@
 
 # What `decode_frames` counts. The first group are reasons for which a frame is no row.
 COUNTERS = (
-    "unknown_link",  # a link type that cctrace cannot decode
+    "unknown_link",  # a link type that cctrace cannot decode, or encrypted or aggregated 802.11
     "non_ip",  # ARP, LLDP, ...
     "non_tcp",  # IP, but not TCP (UDP, ICMP, ESP, ...)
     "tunnelled",  # inside IPIP, GRE, VXLAN or GENEVE while decapsulation was not asked for
-    "later_fragments",  # IP fragments without TCP header
+    "later_fragments",  # IP fragments without TCP header; their payload counts with the row of the first one
     "cut_headers",  # the capture cut the frame before the TCP header was complete
     "malformed",  # a header contradicts itself
     # Rows with something to be told.
     "frames",
-    "first_fragments",  # rows whose payload continues in later fragments, not counted in `payload`
+    "first_fragments",  # rows whose `payload` lacks what fragments hold that were not captured
     "cut_options",  # rows whose TCP options are malformed or not completely captured
     "beyond_wire",  # rows whose IP header claims more bytes than the frame had; the header is believed
     "zero_ip_length",  # rows whose length comes from the capture record (TSO, BIG TCP)
@@ -28,6 +28,16 @@ SKIPPED = COUNTERS[:7]
     CUT_OPTIONS, BEYOND_WIRE, ZERO_IP_LENGTH, BACK_STEPS, BACK_STEP_NS, DUPLICATES, UNSEEN_ACKS, UNSEEN_BYTES, LAST_NS,
 ) = range(len(COUNTERS))  # fmt: skip
 
+# Link types that `link.py` decodes, by their numbers in capture files; tcpdump.org's list calls them LINKTYPE_*.
+LINK_TYPES = {
+    0: "NULL", 1: "ETHERNET", 9: "PPP", 10: "FDDI", 11: "ATM_RFC1483", 12: "RAW", 14: "RAW", 50: "PPP_HDLC",
+    51: "PPP_ETHER", 100: "ATM_RFC1483", 101: "RAW", 104: "C_HDLC", 105: "IEEE802_11", 108: "LOOP", 109: "ENC",
+    113: "LINUX_SLL", 117: "PFLOG", 119: "IEEE802_11_PRISM", 127: "IEEE802_11_RADIOTAP", 163: "IEEE802_11_AVS",
+    166: "PPP_PPPD", 192: "PPI", 204: "PPP_WITH_DIR", 226: "IPNET", 228: "IPV4", 229: "IPV6", 239: "NFLOG",
+    242: "IPOIB", 258: "PKTAP", 276: "LINUX_SLL2", 281: "DSA_TAG_BRCM", 282: "DSA_TAG_BRCM_PREPEND",
+    284: "DSA_TAG_DSA", 285: "DSA_TAG_EDSA",
+}  # fmt: skip
+
 RING_SIZE = 4  # packets per direction among which copies are sought
 
 # What is known of a connection: one row of an int64 matrix (several arrays would cost a reference count per access).
@@ -37,6 +47,11 @@ SRC_HI, SRC_LO, DST_HI, DST_LO, PORTS, CLOSED, CONN_LAST_NS, _, ISN, _, SND_MAX,
 )
 RING_POS, RING, RING_NS = 18, 20, 20 + 2 * RING_SIZE
 CONN_FIELDS = RING_NS + 2 * RING_SIZE
+
+# Datagrams of which fragments were seen: rows 1 on of an int64 matrix. Five fields are the key, then: when it started,
+# row of the packet (-1: none), its own bytes, those of the whole (-1: unknown), units seen, and a map of those.
+DATAGRAM_NS, DATAGRAM_ROW, DATAGRAM_FIRST, DATAGRAM_SIZE, DATAGRAM_UNITS, FRAGMENT_MAP = range(5, 11)
+DATAGRAMS, DATAGRAM_FIELDS = 65, FRAGMENT_MAP + 65536 // 8 // 64
 
 # Blocks of a pcapng, and why `find_packets` returned: the bytes or the arrays are used up, a block for Python, damage.
 SECTION, INTERFACE, PACKET, SIMPLE, STATISTICS, ENHANCED = 0x0A0D0D0A, 1, 2, 3, 5, 6

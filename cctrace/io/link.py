@@ -7,7 +7,7 @@ Sources: RFC 3032 (MPLS), 2784/2890 (GRE), 7348 (VXLAN), 8926 (GENEVE); tcpdump.
 
 import numpy as np
 
-from cctrace.io.layout import CUT_HEADERS, NON_IP, TUNNELLED, UNKNOWN_LINK
+from cctrace.io.layout import CUT_HEADERS, MALFORMED, NON_IP, TUNNELLED, UNKNOWN_LINK
 from cctrace.native import compiled
 
 # Offsets are never negative; saying so with this mask spares Numba's wrap-around of negative indices, and lets LLVM
@@ -42,6 +42,23 @@ def be64(b, p):
 
 
 @compiled()
+def _le16(b, p):
+    p &= OFFSET
+    return np.int64(b[p]) | (np.int64(b[p + 1]) << 8)
+
+
+@compiled()
+def _after_ppp_protocol(b, p, end):
+    """Return the offset of the IP header behind a PPP protocol number at p, of two bytes or one, or -1 - reason."""
+    if p + 2 > end:
+        return -1 - CUT_HEADERS
+    short = u8(b, p) & 1
+    protocol = u8(b, p) if short else be16(b, p)
+    p += 1 if short else 2
+    return p if protocol == 0x21 or protocol == 0x57 else -1 - NON_IP
+
+
+@compiled()
 def _after_ethertype(b, p, end, kind):
     """Return the offset of the IP header behind an EtherType whose payload starts at p, or -1 - reason."""
     while True:
@@ -71,10 +88,14 @@ def _after_ethertype(b, p, end, kind):
             kind = be16(b, p + 12)
             p += 14
         elif kind == 0x8864:  # PPPoE session
-            if p + 8 > end:
+            return _after_ppp_protocol(b, p + 6, end)
+        elif kind == 0x8926 or kind == 0x892F or kind == 0x893F or kind == 0x8909:  # VN-, HSR, E-, Cisco's group tag
+            p += 4 if kind == 0x8926 or kind == 0x892F else 6
+            if p + 2 > end:
                 return -1 - CUT_HEADERS
-            protocol = be16(b, p + 6)
-            return p + 8 if protocol == 0x21 or protocol == 0x57 else -1 - NON_IP
+            kind, p = be16(b, p), p + 2
+        elif kind == 0x88E7:  # the service tag of 802.1ah, then Ethernet
+            kind, p = 0x6558, p + 4
         elif kind < 0x600:  # a length: IEEE 802.2, of which SNAP and plain IP matter
             if p + 8 > end:
                 return -1 - CUT_HEADERS
@@ -100,17 +121,99 @@ def _after_ppp(b, p, end):
         p += 2
     elif (u8(b, p) == 0x0F or u8(b, p) == 0x8F) and u8(b, p + 1) == 0:  # Cisco HDLC carries an EtherType
         return _after_ethertype(b, p + 4, end, be16(b, p + 2))
-    if u8(b, p) & 1:  # compressed protocol field
-        protocol = u8(b, p)
-        p += 1
-    else:
-        protocol = be16(b, p)
-        p += 2
-    if protocol == 0x21 or protocol == 0x57:
-        return p
-    if protocol == 0x281 or protocol == 0x283:
-        return _after_ethertype(b, p, end, 0x8847)
-    return -1 - NON_IP
+    if be16(b, p) == 0x281 or be16(b, p) == 0x283:
+        return _after_ethertype(b, p + 2, end, 0x8847)
+    return _after_ppp_protocol(b, p, end)
+
+
+@compiled()
+def _after_wireless(b, p, end, padded):
+    """Return the offset of the IP header in an 802.11 frame, or -1 - reason; `padded`: its header to a multiple of 4.
+
+    Encrypted frames, and those that carry several packets at once (A-MSDU), count as not decodable.
+    """
+    if p + 24 > end:
+        return -1 - CUT_HEADERS
+    control, flags = u8(b, p), u8(b, p + 1)
+    if control & 0x4C != 0x08:  # no data frame, or one without data
+        return -1 - NON_IP
+    size = 30 if flags & 3 == 3 else 24  # a fourth address between access points
+    if control & 0x80:  # quality of service, high throughput
+        if p + size + 2 > end:
+            return -1 - CUT_HEADERS
+        flags |= 0x40 if u8(b, p + size) & 0x80 else 0
+        size += 6 if flags & 0x80 else 2
+    if flags & 0x40:
+        return -1 - UNKNOWN_LINK
+    return _after_ethertype(b, p + ((size + 3) & ~3 if padded else size), end, 0)
+
+
+@compiled()
+def _after_radiotap(b, p, end):
+    """Return the offset of the IP header in an 802.11 frame behind a radiotap header, or -1 - reason."""
+    if p + 8 > end or p + _le16(b, p + 2) > end:
+        return -1 - CUT_HEADERS
+    stop, fields, at = p + _le16(b, p + 2), u8(b, p + 4), 8
+    while u8(b, p + at - 1) & 0x80 and p + at + 4 <= stop:  # more words that say which fields there are
+        at += 4
+    if fields & 1:  # the clock, aligned
+        at = ((at + 7) & ~7) + 8
+    return _after_wireless(b, stop, end, fields & 2 and p + at < stop and u8(b, p + at) & 0x20)
+
+
+@compiled()
+def _after_nflog(b, p, end):
+    """Return the offset of the IP header in a record of the netfilter log, or -1 - reason."""
+    p += 4
+    while p + 4 <= end:  # attributes in the byte order of the machine that logged: length, kind
+        little = _le16(b, p + 2) < 256
+        length, kind = (_le16(b, p), _le16(b, p + 2)) if little else (be16(b, p), be16(b, p + 2))
+        if kind == 9:  # the packet
+            return p + 4
+        if length < 4:
+            return -1 - MALFORMED
+        p += (length + 3) & ~3
+    return -1 - CUT_HEADERS
+
+
+@compiled()
+def _rare(b, p, end, link):
+    """Do what `ip_header` does for link types that are seldom met."""
+    if p + 12 > end:
+        return -1 - CUT_HEADERS
+    if link == 258 or link == 192:  # PKTAP, PPI: a header that names the link type of what follows
+        size, link = _le16(b, p if link == 258 else p + 2), _le16(b, p + 8 if link == 258 else p + 4)
+        p += size
+        if p + 14 > end:
+            return -1 - CUT_HEADERS
+        if link == 1:
+            return _after_ethertype(b, p + 14, end, be16(b, p + 12))
+        if link == 0 or link == 12 or link == 101:
+            return p + 4 if link == 0 else p
+    if link == 105:  # IEEE802_11
+        return _after_wireless(b, p, end, 0)
+    if link == 127:  # IEEE802_11_RADIOTAP
+        return _after_radiotap(b, p, end)
+    if link == 119 or link == 163:  # IEEE802_11_PRISM, IEEE802_11_AVS; the latter also comes under the former's number
+        return _after_wireless(b, p + (be32(b, p + 4) if u8(b, p) == 0x80 else 144), end, 0)
+    if link == 239:  # NFLOG
+        return _after_nflog(b, p, end)
+    if link == 109:  # ENC
+        return p + 12
+    if link == 117:  # PFLOG
+        return p + ((u8(b, p) + 3) & ~3)
+    if link == 226:  # IPNET
+        return p + 24
+    if link == 166:  # PPP_PPPD
+        return _after_ppp_protocol(b, p + 2, end)
+    if link == 204:  # PPP_WITH_DIR
+        return _after_ppp(b, p + 1, end)
+    if link == 281 or link == 284 or link == 285:  # DSA_TAG_BRCM, DSA_TAG_DSA, DSA_TAG_EDSA: a switch's tag
+        p += 20 if link == 285 else 16
+        return _after_ethertype(b, p + 2, end, be16(b, p)) if p + 2 <= end else -1 - CUT_HEADERS
+    if link == 282:  # DSA_TAG_BRCM_PREPEND
+        return _after_ethertype(b, p + 4, end, 0x6558)
+    return -1 - UNKNOWN_LINK
 
 
 @compiled(forceinline=True)
@@ -134,7 +237,8 @@ def ip_header(b, p, end, link):
         if p + 4 > end:
             return -1 - CUT_HEADERS
         family = max(u8(b, p), u8(b, p + 3))
-        return p + 4 if family == 2 or family == 10 or family == 24 or family == 28 or family == 30 else -1 - NON_IP
+        known = family == 2 or family == 10 or family == 23 or family == 24 or family == 28 or family == 30
+        return p + 4 if known else -1 - NON_IP
     if link == 9 or link == 50:  # PPP, PPP_HDLC
         return _after_ppp(b, p, end)
     if link == 51:  # PPP_ETHER
@@ -151,7 +255,7 @@ def ip_header(b, p, end, link):
         return _after_ethertype(b, p, end, 0)
     if link == 10:  # FDDI
         return _after_ethertype(b, p + 13, end, 0)
-    return -1 - UNKNOWN_LINK
+    return _rare(b, p, end, link)
 
 
 @compiled()

@@ -39,7 +39,9 @@ def frames_of(source, decoder, chunk=CHUNK):
         left = chunks.end - chunks.pos
         raise FormatError(f"{source.name}: not a capture: it ends after {left} of the {FILE_HEADER} header bytes")
     head = bytes(chunks.data[chunks.pos : chunks.pos + FILE_HEADER])
-    big, unit_ns, header, swap, frames.link[:] = _file_header(head, source.name)
+    big, unit_ns, header, swap, link = _file_header(head, source.name)
+    decoder.check_link(source, link)
+    frames.link[:] = link
     chunks.pos += FILE_HEADER
     need = 1
     while chunks.more(need):

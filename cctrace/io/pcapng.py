@@ -17,6 +17,7 @@ from cctrace.io.layout import (
     CLIPPED,
     DIVIDE,
     FACTOR,
+    LINK,
     MODE,
     MULTIPLY,
     OFFSET_NS,
@@ -108,6 +109,8 @@ class _Section:
             self._take(block, is_section)
         except ValueError as error:
             decoder.warn(source, f"block at offset {chunks.offset}: {error}")
+        if self.n_interfaces:
+            decoder.check_link(source, self.interfaces[self.n_interfaces - 1, LINK])
         chunks.pos += length
         return True
 

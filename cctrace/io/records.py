@@ -52,7 +52,7 @@ def find_records(b, pos, end, big, unit_ns, header, swap, largest, offset, caple
         if pos + header + captured > end:
             break
         time_ns[n] = _u32(b, pos, big) * 1_000_000_000 + _u32(b, pos + 4, big) * unit_ns
-        offset[n], caplen[n], wirelen[n] = pos + header, captured, original
+        offset[n], caplen[n], wirelen[n] = pos + header, captured, max(captured, original)
         n += 1
         pos += header + captured
     return n, pos, USED_UP
@@ -112,7 +112,7 @@ def find_packets(b, pos, end, big, interfaces, n_interfaces, largest, offset, ca
         if captured > stop - start:
             captured = stop - start
             counts[CLIPPED] += 1
-        offset[n], caplen[n], wirelen[n], time_ns[n], link[n] = start, captured, original, 0, -1
+        offset[n], caplen[n], wirelen[n], time_ns[n], link[n] = start, captured, max(captured, original), 0, -1
         if interface < n_interfaces:
             link[n] = interfaces[interface, LINK]
             if kind != SIMPLE:
