@@ -295,7 +295,6 @@ def test_analyze_prints_the_keys_of_flows_and_what_it_found(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["tcpinfo.csv.zst", "--controller", "bbr2022"], "holds counters, not packets"),
         (["sender.pcap.zst", "--tcpinfo", "receiver.pcap.zst"], "holds packets, not counters"),
         (["scenario.json"], "scenario.json: not a format that cctrace reads"),
     ],
@@ -398,7 +397,6 @@ def test_replay_takes_a_golden_vector_and_says_what_nobody_observed(run):
     [
         (["nope.parquet"], "nope.parquet: no such golden vector"),
         (["nope.parquet", "--tcpinfo", "x"], "--tcpinfo belongs to a capture"),
-        ([datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst")], "holds counters, not packets"),
         ([datasets.path("loss_cubic_1pct", "sender.pcap.zst"), "--flow", "7"], "the capture has 1 connections"),
     ],
 )

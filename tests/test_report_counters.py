@@ -108,3 +108,17 @@ def test_analyze_prints_and_draws_counters_alone(tmp_path, capsys):
         assert f"flow0-{panel.name}" in page
     assert "PROBE_RTT" in page
     assert len(pd.read_parquet(tmp_path / "flow0-tcpinfo.parquet")) > 100
+
+
+def test_analyze_replays_a_controller_over_counters_if_asked_to(tmp_path, capsys):
+    file = datasets.path("single_bbr_1bdp", "tcpinfo.csv.zst")
+    assert cli.main(["analyze", str(file), "-o", str(tmp_path), "--controller", "bbr2022", "--json"]) == 0
+    output = capsys.readouterr()
+    (flow,) = json.loads(output.out)
+    assert (flow["controller"], flow["replayed"]) == ("bbr", "bbr2022")
+    assert flow["agreement"]["bw_5%"] > 0.9
+    assert "coarse event stream" in output.err
+    assert "bandwidth (replay)" in (tmp_path / "report.html").read_text()
+    assert {path.name for path in tmp_path.glob("flow0-*")} == {
+        f"flow0-{table}.parquet" for table in ("tcpinfo", "events", "replay", "agreement")
+    }

@@ -18,7 +18,7 @@ from cctrace.cli.common import command_options, paths, print_json, print_table, 
     "--controller",
     "controller",
     metavar="NAME",
-    help="Replay this controller over every flow; default: the one that the counters name.",
+    help="Replay this controller over every flow; default: the one that the counters name, none without a capture.",
 )
 @click.option(
     "-o",

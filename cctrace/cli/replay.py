@@ -17,15 +17,16 @@ from cctrace.cli.common import command_options, print_json, print_table, progres
     metavar="NAME",
     help="For example bbr3 or obbr:mu=0.75; see variants.",
 )
-@click.option("--flow", "index", default=0, show_default=True, help="Row of `cctrace flows`, for a capture.")
-@click.option("--tcpinfo", metavar="FILE", help="The kernel's counters of the flow, to compare with.")
+@click.option("--flow", "index", default=0, show_default=True, help="Which connection of a capture or of counters.")
+@click.option("--tcpinfo", metavar="FILE", help="The kernel's counters of a capture's flow, to compare with.")
 @click.option("-o", "--output", metavar="FILE", help="Write the decisions, one row per call, as Parquet.")
 @click.option("--interpreted", is_flag=True, help="Run the controller as a Python class, not compiled.")
 @command_options()
 def replay(source, controller, index, tcpinfo, output, interpreted, as_json):
-    """Replay a controller over a capture's flow, or over a golden vector (.parquet).
+    """Replay a controller over a capture's flow, counters alone (ss, NDT7, iperf3, qlog, ...) or a golden vector.
 
-    This is a shadow run: what the controller would have decided on these ACKs, not what would have happened.
+    This is a shadow run: what the controller would have decided on these ACKs, not what would have happened. Of
+    counters the ACKs are made up between the polls: see docs/counters.md for how near that comes.
     """
     from cctrace.engine.replay import replay as run
     from cctrace.errors import ArgumentError
@@ -45,7 +46,7 @@ def replay(source, controller, index, tcpinfo, output, interpreted, as_json):
     warnings = [text for text in result.warnings if not (result.phases and "'rand" in text)]
     for warning in warnings:
         warn(warning)
-    agreement = result.compare().summary() if tcpinfo else None
+    agreement = None if vector else _agreement(result)
     last = {} if result.decisions.empty else result.decisions.iloc[-1].to_dict()
     if as_json:
         summary = {"controller": controller, "params": result.params, "calls": len(result.decisions)}
@@ -60,16 +61,27 @@ def replay(source, controller, index, tcpinfo, output, interpreted, as_json):
 def _flow(source, index, tcpinfo):
     from cctrace.errors import ArgumentError
     from cctrace.flows.capture import Capture, read
+    from cctrace.flows.counters import CounterTable
 
-    capture = read(source)
-    if not isinstance(capture, Capture):
-        raise ArgumentError(f"{source}: holds counters, not packets")
-    flow = capture.flow(index)
+    data = read(source)
+    if not isinstance(data, Capture | CounterTable):
+        raise ArgumentError(f"{source}: holds neither packets nor counters of connections")
+    if tcpinfo and isinstance(data, CounterTable):
+        raise ArgumentError(f"{source}: holds counters, not packets; --tcpinfo belongs to a capture")
+    flow = data.flow(index)
     if tcpinfo:
         flow = flow.attach(read(tcpinfo))
         if flow.alignment.offset_ns or flow.alignment.drift_ppm:
             warn(flow.alignment.text)
     return flow
+
+
+def _agreement(result):
+    """Return the agreement with the counters of the flow, None if there are none that this controller has, too."""
+    if getattr(result.source, "tcpinfo", None) is None:
+        return None
+    comparison = result.compare()
+    return comparison.summary() if comparison.quantities else None
 
 
 def _shares(agreement):

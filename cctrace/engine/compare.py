@@ -139,6 +139,8 @@ class Comparison:
             "cwnd_2": ("cwnd", 0.0, 2.0, 0),
             "ssthresh": ("ssthresh", 0.0, 0.0, 0),
         }
+        if getattr(self.run.source, "caveats", ()):  # of a coarse stream no more can be asked
+            wanted |= {"bw_5%": ("bw", 5e-2, 0.0, 0), "min_rtt_5%": ("min_rtt", 5e-2, 0.0, 0)}
         for label, (name, rel, absolute, slack) in wanted.items():
             if name in self.quantities:
                 out[label] = self.share_within(name, rel, absolute, slack)

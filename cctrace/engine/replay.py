@@ -50,7 +50,7 @@ class Run:
     params : dict
         All parameters of the run.
     warnings : list of str
-        Columns that the controller reads although nobody observed them.
+        Columns that the controller reads although nobody observed them, and what else limits what the run tells.
     source : object
         What was replayed.
     phases : list of phase.Phase
@@ -95,7 +95,7 @@ def replay(source, controller, *, mode="compiled", record=None, **params):
     Parameters
     ----------
     source : View, path of a golden vector, or anything with ``.view(kind, **params)``
-        Recorded and simulated flows have that method.
+        Recorded and simulated flows have that method, and connections of which only counters are known.
     controller : str or type
         A name (``"bbr2"``, ``"obbr:mu=0.5"``) or a subclass of `LinuxController` or `QuicController`.
     mode : "compiled", "interpreted" or "debug"
@@ -157,7 +157,8 @@ def _replay(source, cls, mode, record, params):
     names = {code: name for name, code in schema.EVENT_CODES.items()}
     kinds = pd.Categorical.from_codes(view.event, [names[code] for code in range(len(names))])
     decisions = pd.DataFrame({"time_ns": view.time_ns, "event": kinds} | player.recorded, copy=False)
-    return Run(decisions, player.state, cls, params, player.warnings, source, phases, tick_us)
+    warnings = [*player.warnings, *getattr(source, "caveats", ())]
+    return Run(decisions, player.state, cls, params, warnings, source, phases, tick_us)
 
 
 def view_of(source, cls, params):

@@ -41,18 +41,22 @@ def read(source, format=None, hz=None, **options):
     -------
     Capture
         For packet captures.
-    TcpInfo
-        For polls of tcp_info.
+    CounterTable
+        For polls of tcp_info and the like, a `TcpInfo` whose connections are flows, too.
 
     Raises
     ------
     FormatError
         If the file cannot be read; names file, offset and reason.
     """
+    from cctrace.flows.counters import CounterTable
     from cctrace.io import read_file
     from cctrace.io.packets import Packets
+    from cctrace.io.tcpinfo import TcpInfo
 
     data = read_file(source, format, **options)
+    if isinstance(data, TcpInfo):
+        return CounterTable.of(data)
     return Capture(data, hz) if isinstance(data, Packets) else data
 
 

@@ -20,7 +20,8 @@ class Events:
     meta : dict
         ``mss`` (bytes), ``hz``, ``isn``, ``start_ns`` (capture time at which `now_us` is 1,000,000),
         ``handshake_rtt_us`` (-1 unknown), ``initial_cwnd`` (segments; -1 unknown), ``ecn_ok``, ``sack_ok``,
-        ``complete`` (the capture shows the handshake), ``inferred`` (names of the facts above that are guesses).
+        ``complete`` (the capture shows the handshake), ``inferred`` (names of the facts above that are guesses). Of a
+        coarse stream also ``coarse``: ``polls``, ``interval_ms`` between them, ``acks`` and how many are ``made_up``.
 
     Examples
     --------
@@ -47,13 +48,20 @@ class Events:
         return (self.rows["time_ns"] - self.meta["start_ns"]) // 1000 + CLOCK_START_US
 
     @property
+    def coarse(self):
+        """Whether these are not ACKs that anybody saw, but the differences between polls of counters."""
+        return "coarse" in self.meta
+
+    @property
     def confidence(self):
         """How each column is known: {column: word}.
 
         ``observed`` in the packets; ``computed`` from them by the kernel's rules; ``estimated``: the capture was
         not taken at the sender; ``relative``, counted from where the capture begins; ``inferred`` from the sending
-        pattern; ``unknown``.
+        pattern; ``coarse``: made up between polls of counters, see `coarse`; ``unknown``.
         """
+        if self.coarse:
+            return {column.name: "coarse" for column in schema.EVENTS} | {"tlp_orig_data_app_limited": "unknown"}
         words = {column.name: "computed" for column in schema.EVENTS}
         words |= dict.fromkeys(("time_ns", "ack", "snd_una", "snd_nxt"), "observed")
         if not self.meta["complete"]:

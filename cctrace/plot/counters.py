@@ -4,10 +4,29 @@ import numpy as np
 
 from cctrace.plot.panels import Panel, Series
 
+# What of a replay is drawn where: panel, column of `model_table`, label, colour, factor to the unit of the panel.
+_REPLAYED = (
+    ("rtt", "min_rtt_us", "min_rtt (replay)", "estimate", 1e-3),
+    ("in_flight", "cwnd_segments", "cwnd (replay)", "bound", 1),
+    ("rates", "bw_Bps", "bandwidth (replay)", "estimate", 8e-6),
+)
 
-def counter_panels(counters):
-    """Return the panels of a `cctrace.report.counters.Counters` for which it has data, a list of `Panel`."""
+
+def counter_panels(counters, model=None):
+    """Return the panels of a `cctrace.report.counters.Counters` for which it has data, a list of `Panel`.
+
+    Parameters
+    ----------
+    counters : Counters
+    model : DataFrame, optional
+        What a controller that was replayed over the coarse event stream held, see `engine.model.model_table`.
+    """
     panels = (_progress(counters), _rtt(counters), _window(counters), _rates(counters), _again(counters))
+    for name, column, label, colour, factor in _REPLAYED if model is not None else ():
+        panel = next(panel for panel in panels if panel.name == name)
+        if column in model:
+            seconds = (model["time_ns"].to_numpy(np.int64) - counters.start_ns) / 1e9
+            panel.series.append(Series(label, seconds, model[column].to_numpy(float) * factor, colour, "steps"))
     return [panel for panel in panels if panel.series]
 
 

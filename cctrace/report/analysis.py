@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from cctrace.cc import controller as resolve
-from cctrace.engine.model import model_fields
+from cctrace.engine.model import model_fields, model_table
 from cctrace.engine.replay import replay
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.align import Alignment
@@ -45,6 +45,8 @@ class FlowAnalysis:
         All that is known of a connection without a capture.
     clock : cctrace.flows.align.Alignment or None
         How the clock of the counters was related to the capture's.
+    model : DataFrame or None
+        What a controller replayed over counters held after each call, see `engine.model.model_table`.
     """
 
     file: str
@@ -57,6 +59,7 @@ class FlowAnalysis:
     notes: list[str] = field(default_factory=list)
     counters: Counters | None = None
     clock: Alignment | None = None
+    model: pd.DataFrame | None = None
 
     @property
     def title(self):
@@ -82,7 +85,8 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, **options
     tcpinfo : sequence of path
         The kernel's counters for any of the flows.
     controller : str, optional
-        The controller to replay over every flow; by default the one that a flow's counters name, if any.
+        The controller to replay over every flow; by default the one that a flow's counters name, if any, and none over
+        counters alone.
     say : callable
         Receives what is being done, for display.
     options
@@ -99,21 +103,19 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, **options
         If a file cannot be read.
     ArgumentError
         If a capture is given where counters should be or the reverse, counters belong to no flow, or the controller
-        is unknown or cannot be replayed over a capture.
+        is unknown or not a Linux one.
     StreamError
         If no flow at all can be reconstructed; one among others only gets a note.
     """
     if controller is not None:
         _require_replayable(controller)
     inputs = [(str(file), _input(file, say, options)) for file in files]
-    if controller and (alone := [file for file, data in inputs if isinstance(data, TcpInfo)]):
-        raise ArgumentError(f"{alone[0]}: holds counters, not packets; controller={controller!r} replays captures")
     polls = [_polls(file, say, options) for file in tcpinfo]
     unused = {id(table): f"{table.source}: no flow of the captures has these addresses" for table in polls}
     analyses = []
     for file, data in inputs:
         if isinstance(data, TcpInfo):
-            analyses += _of_counters(file, data)
+            analyses += _of_counters(file, data, controller)
             continue
         for flow in _bulk_flows(file, data):
             say(f"{file}: {flow!r}")
@@ -133,8 +135,11 @@ def _input(file, say, options):
     return data
 
 
-def _of_counters(file, table):
-    """Return the analyses of connections that carried at least 100 kB, largest first; of the largest if none did."""
+def _of_counters(file, table, controller):
+    """Return the analyses of connections that carried at least 100 kB, largest first; of the largest if none did.
+
+    A controller is replayed only if asked for: what the kernel itself decided is there already.
+    """
     found = []
     for index, connection in enumerate(table.connections):
         counters = Counters(table, index)
@@ -143,7 +148,22 @@ def _of_counters(file, table):
         if found[-1].controller is None and counters.modes() is not None:
             found[-1].controller = "bbr"
     found.sort(key=lambda analysis: -np.nan_to_num(analysis.row["bytes_sent"]))
-    return [analysis for analysis in found if analysis.row["bytes_sent"] >= 100_000] or found[:1]
+    bulk = [analysis for analysis in found if analysis.row["bytes_sent"] >= 100_000] or found[:1]
+    for analysis in bulk if controller else ():
+        _replay_counters(analysis, controller)
+    return bulk
+
+
+def _replay_counters(analysis, controller):
+    counters = analysis.counters
+    try:
+        run = replay(counters, controller, record=_recorded(controller))
+    except StreamError as error:
+        analysis.notes = [*analysis.notes, str(error)]
+        return
+    analysis.replayed, analysis.notes = controller, [*analysis.notes, *counters.caveats]
+    analysis.model = model_table(run.controller, run.decisions, run.decisions["time_ns"], counters.facts["mss"])
+    _compare(analysis, run)
 
 
 def _polls(file, say, options):

@@ -1,10 +1,12 @@
 """The analyses of flows as a table for people, as objects for programs, as Parquet and as the page."""
 
+import contextlib
 from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
 
+from cctrace.errors import StreamError
 from cctrace.plot.counters import counter_panels
 from cctrace.plot.flow import flow_panels, flow_phases
 from cctrace.report.page import FlowSection, Report, write
@@ -108,12 +110,21 @@ def write_report(analyses, folder, say=lambda text: None):
 def _tables(analysis):
     view = analysis.view
     if analysis.counters is not None:
-        return {"tcpinfo": analysis.counters.polls.frame()}
+        return _counter_tables(analysis)
     if view is None:
         return {}
     tables = {"events": pd.DataFrame(view.events), "tcpinfo": view.kernel, "replay": view.model}
     tables["agreement"] = analysis.polls
     return {name: frame for name, frame in tables.items() if frame is not None}
+
+
+def _counter_tables(analysis):
+    tables = {"tcpinfo": analysis.counters.polls.frame()}
+    with contextlib.suppress(StreamError):  # what is lacking has been noted where it was asked for
+        tables["events"] = pd.DataFrame(analysis.counters.events.rows)
+    return tables | {
+        name: frame for name, frame in (("replay", analysis.model), ("agreement", analysis.polls)) if frame is not None
+    }
 
 
 def _report(analyses):
@@ -147,7 +158,7 @@ def _section(analysis):
     return FlowSection(
         title=f"{analysis.title}  ({Path(analysis.file).name})",
         figures=figures,
-        panels=counter_panels(counters) if counters else flow_panels(view),
+        panels=counter_panels(counters, analysis.model) if counters else flow_panels(view),
         phases=counters.phases() if counters else flow_phases(view),
         duration_s=row["duration_s"] if counters else float(view.seconds(view.events)[-1]),
         notes=analysis.notes,

@@ -1,0 +1,261 @@
+"""Connections of which only counters are known (ss, NDT7, iperf3, qlog ...), as flows.
+
+table = cct.read("ss.txt.gz")
+table.flows                    one row per connection, as of a capture
+flow = table.flow(0)           one connection
+flow.events                    the coarse event stream, see `coarse`
+cct.replay(flow, "bbr2022")
+
+Time is known only as finely as the polls; what a source does not report is NaN, never 0.
+"""
+
+import functools
+
+import numpy as np
+
+from cctrace.errors import ArgumentError
+from cctrace.flows import coarse
+from cctrace.flows.capture import DEFAULT_HZ
+from cctrace.io.tcpinfo import MISSING, TcpInfo
+
+COARSE = "from counters, without a capture: the RTT is the kernel's smoothed one, and times are those of the polls"
+
+
+class CounterTable(TcpInfo):
+    """What `cctrace.read` returns for counters: `TcpInfo` with its connections as flows."""
+
+    @classmethod
+    def of(cls, table):
+        """Return a `TcpInfo` as this; its columns are shared."""
+        new = cls.__new__(cls)
+        vars(new).update(vars(table))
+        return new
+
+    @functools.cached_property
+    def flows(self):
+        """One row per connection, in the order of `connections`; a DataFrame with the columns of `cctrace flows`."""
+        import pandas as pd
+
+        return pd.DataFrame([self.flow(i).summary for i in range(len(self.connections))])
+
+    def flow(self, which=0):
+        """Return one connection as a `CounterFlow`.
+
+        Parameters
+        ----------
+        which : int or tuple
+            Row of `flows`, or (src, sport, dst, dport), the polled endpoint first.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no such connection.
+        """
+        if isinstance(which, tuple):
+            ends = [tuple(known.get(name) for name in ("src", "sport", "dst", "dport")) for known in self.connections]
+            if which not in ends:
+                raise ArgumentError(f"which={which!r}: no such connection in {self.source}")
+            which = ends.index(which)
+        if isinstance(which, bool) or not isinstance(which, int | np.integer):
+            raise ArgumentError(f"which={which!r}: a row number or (src, sport, dst, dport)")
+        if not -len(self.connections) <= which < len(self.connections):
+            raise ArgumentError(f"which={which}: {self.source} has {len(self.connections)} connections")
+        return CounterFlow(self, int(which) % len(self.connections))
+
+
+class CounterFlow:
+    """The polls of one connection.
+
+    Parameters
+    ----------
+    table : TcpInfo
+    index : int
+        Which of its connections.
+
+    Attributes
+    ----------
+    polls : TcpInfo
+        In the order of time.
+    packets : dict of str to ndarray, or None
+        Packet events, where the source logs them too (qlog).
+    """
+
+    def __init__(self, table, index=0):
+        self.polls, self.connection = table.select(index), table.connections[index]
+        if len(self.polls) > 1:
+            self.polls = _in_time_order(self.polls)
+        self.packets = None
+        if table.events is not None:
+            mine = table.events["connection"] == index
+            self.packets = {name: column[mine] for name, column in table.events.items()}
+
+    def values(self, name):
+        """Return a column as float64, shape (polls,), NaN where it is missing or not reported at all."""
+        if name not in self.polls.columns and name not in self.polls.extra:
+            return np.full(len(self.polls), np.nan)
+        column = self.polls[name]
+        return np.where(column == MISSING, np.nan, column) if column.dtype == np.int64 else column.astype(float)
+
+    def rtt_us(self):
+        """Return the smoothed RTT at every poll, us; NaN before the first sample."""
+        rtt = self.values("rtt")
+        return np.where(rtt > 0, rtt, np.nan)
+
+    def acked(self):
+        """Return (time_ns, bytes acknowledged until then), both int64; empty where the source does not tell."""
+        time_ns, acked = self.polls["time_ns"], self.values("bytes_acked")
+        if np.isnan(acked).all() and "interval_bytes" in self.polls.extra:  # iperf3: bytes of each interval
+            acked = np.cumsum(np.nan_to_num(self.values("interval_bytes")))
+            begin = time_ns[:1] - self.polls["interval_us"][:1] * 1000
+            return np.concatenate([begin, time_ns]), np.concatenate([[0], acked]).astype(np.int64)
+        if np.isnan(acked).all() and self.packets is not None:
+            return _acked_packets(self.packets)
+        known = ~np.isnan(acked)
+        return time_ns[known], acked[known].astype(np.int64)
+
+    def row(self):
+        """Return what `cctrace flows` tells of a connection, as a dict with the same keys; NaN for what is unknown.
+
+        Goodput is over the polls between which acknowledged bytes grew. The lowest RTT is the kernel's `min_rtt` where
+        there is one; median and 95th percentile are of the smoothed RTT.
+        """
+        time_ns, acked = self.acked()
+        begin, end = _growth(acked)
+        seconds = (int(time_ns[end]) - int(time_ns[begin])) / 1e9 if len(acked) else 0
+        rtt = self.rtt_us()
+        lowest = np.concatenate([self.values("min_rtt"), rtt])
+        lowest = lowest[lowest > 0]
+        packets, sent, again = self._counts()
+        return {
+            **{name: self.connection.get(name) for name in ("src", "sport", "dst", "dport")},
+            "packets": packets,
+            "bytes_sent": self._bytes_sent(acked),
+            "segments_sent": sent,
+            "retransmitted_segments": again,
+            "goodput_bps": int(acked[end] - acked[begin]) * 8 / seconds if seconds > 0 else np.nan,
+            "rtt_min_us": int(lowest.min()) if len(lowest) else np.nan,
+            "rtt_median_us": _rank(rtt, 0.5),
+            "rtt_p95_us": _rank(rtt, 0.95),
+            "start_ns": self.start_ns,
+            "duration_s": (max(self.polls["time_ns"].max(initial=0), time_ns.max(initial=0)) - self.start_ns) / 1e9,
+            "warnings": [COARSE, *self.polls.warnings],
+        }
+
+    def _counts(self):
+        """Return packets of both directions, segments sent and segments sent again."""
+        if self.packets is not None:
+            received, sent, lost = (int((self.packets["kind"] == kind).sum()) for kind in ("received", "sent", "lost"))
+            return received + sent, sent, lost
+        packets = _largest(self.values("segs_out") + self.values("segs_in"))
+        return packets, _largest(self.values("data_segs_out")), _largest(self.values("total_retrans"))
+
+    def _bytes_sent(self, acked):
+        """Return the payload sent, each byte once."""
+        once = _largest(self.values("bytes_sent") - np.nan_to_num(self.values("bytes_retrans")))
+        return once if not np.isnan(once) else _largest(acked.astype(float))
+
+    def __repr__(self):
+        return f"<CounterFlow of {self.polls.source}: {len(self.polls)} polls>"
+
+    @property
+    def tcpinfo(self):
+        """The polls: a replay of the coarse stream is compared with them."""
+        return self.polls
+
+    @functools.cached_property
+    def summary(self):
+        """This connection's row of `CounterTable.flows`, a dict."""
+        return self.row()
+
+    @property
+    def key(self):
+        """(src, sport, dst, dport), None where the source does not tell."""
+        return tuple(self.connection.get(name) for name in ("src", "sport", "dst", "dport"))
+
+    @functools.cached_property
+    def events(self):
+        """The coarse event stream, an `Events`; see `coarse` for what it is and is not.
+
+        Raises
+        ------
+        StreamError
+            If the counters show no progress, or no RTT.
+        """
+        return coarse.events_of(self, DEFAULT_HZ)
+
+    @property
+    def facts(self):
+        """What holds for the whole connection; the `meta` of `events`."""
+        return self.events.meta
+
+    @property
+    def hz(self):
+        """Ticks per second of the sender's kernel, assumed."""
+        return DEFAULT_HZ
+
+    @property
+    def caveats(self):
+        """What a reader of anything computed from `events` should know, a list of str."""
+        return coarse.caveats(self.events)
+
+    def view(self, kind, **params):
+        """Return what controllers of one stack read, a `cctrace.flows.views.View` of `events`; `kind` linux or quic."""
+        from cctrace.flows import views
+
+        return views.of_events(self.events, kind, None, params.get("hz"))
+
+    def seconds(self):
+        """Return the times of the polls in seconds since the first."""
+        return (self.polls["time_ns"] - self.start_ns) / 1e9
+
+    @property
+    def start_ns(self):
+        """Return the time of the first poll or packet."""
+        logged = [] if self.packets is None else [self.packets["time_ns"]]
+        return int(np.concatenate([self.polls["time_ns"], *logged]).min())
+
+
+def _in_time_order(polls):
+    order = np.argsort(polls["time_ns"], kind="stable")
+    for columns in (polls.columns, polls.extra):
+        for name in columns:
+            columns[name] = columns[name][order]
+    return polls
+
+
+def _growth(acked):
+    """Return the index of the last poll before a counter grew and of the first at its final value."""
+    if not len(acked):
+        return 0, 0
+    return int(np.searchsorted(acked, acked[0], side="right")) - 1, int(np.searchsorted(acked, acked[-1]))
+
+
+def _acked_packets(packets):
+    """Return (time_ns, bytes) of a log of packets: the sizes of those sent, when they were acknowledged first."""
+    sent, acks = packets["kind"] == "sent", np.flatnonzero(packets["kind"] == "acked")
+    times, sizes = [], []
+    for space in set(packets["space"][sent]):
+        mine = np.flatnonzero(sent & (packets["space"] == space) & (packets["bytes"] > 0))
+        mine = mine[np.argsort(packets["first"][mine], kind="stable")]
+        open_ = np.ones(len(mine), bool)
+        for ack in acks[packets["space"][acks] == space]:
+            low = np.searchsorted(packets["first"][mine], packets["first"][ack])
+            high = np.searchsorted(packets["first"][mine], packets["last"][ack], side="right")
+            size = int(packets["bytes"][mine[low:high]][open_[low:high]].sum())
+            open_[low:high] = False
+            times.append(packets["time_ns"][ack])
+            sizes.append(size)
+    order = np.argsort(times, kind="stable")
+    return np.array(times, np.int64)[order], np.cumsum(np.array(sizes, np.int64)[order])
+
+
+def _largest(values):
+    """Return the largest known value as an int, NaN if none is."""
+    known = values[~np.isnan(values)]
+    return int(known.max()) if len(known) else np.nan
+
+
+def _rank(values, share):
+    """Return a quantile by nearest rank, as `cctrace flows` does; NaN without values."""
+    known = np.sort(values[~np.isnan(values)])
+    return int(known[max(0, int(np.ceil(share * len(known))) - 1)]) if len(known) else np.nan
