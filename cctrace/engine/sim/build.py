@@ -15,6 +15,7 @@ MODULES = (
     "chance",
     "tally",
     "view",
+    "window",
     "link",
     "stack",
     "samples",

@@ -48,8 +48,8 @@ class Flow:
         Segments per ACK (1: each; 2: delayed ACKs).
     ack_slot : str, optional
         ACKs leave in batches at the ends of such slots (aggregation).
-    rwnd : str
-        Receive window.
+    rwnd : str, optional
+        Receive window; by default it grows as a Linux receiver's (profile linux), or is 64 MB.
     profile : {"linux", "reference"}
         The stack around a Linux controller; QUIC controllers have their own.
     hz : int
@@ -73,7 +73,7 @@ class Flow:
     app: str = "bulk"
     ack_every: int = 1
     ack_slot: str | None = None
-    rwnd: str = "64MB"
+    rwnd: str | None = None
     profile: str = "linux"
     hz: int = 1000
     push_late: str | None = None
@@ -96,7 +96,7 @@ class Flow:
             raise ArgumentError(f"stop={self.stop!r} must be later than start={self.start!r}")
         if self.ack_slot is not None and self.ack_slot_ns <= 0:
             raise ArgumentError(f"ack_slot={self.ack_slot!r} must be positive")
-        if parse_size_bytes(self.rwnd) < 2 * 1448:
+        if self.rwnd is not None and parse_size_bytes(self.rwnd) < 2 * 1448:
             raise ArgumentError(f"rwnd={self.rwnd!r} is less than two segments")
         self.application(1448)
 

@@ -10,7 +10,7 @@ import numpy as np
 _FLOW = (
     # where its arrays are, and the size of its rings less one
     "seg", "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo",
-    "ack_dup", "ack_ece", "tx_ecn", "state", "cc", "mask", "rtt_tally", "queue_tally", "trace_buffer",
+    "ack_dup", "ack_ece", "ack_right", "tx_ecn", "state", "cc", "mask", "rtt_tally", "queue_tally", "trace_buffer",
     "trace_rows", "trace_size",
     # what the flow is
     "profile", "mss", "wire_bytes", "pace_overhead", "has_on_ack", "paced", "rwnd", "start_ns", "stop_ns", "hz",
@@ -38,6 +38,8 @@ _FLOW = (
     # receiver
     "ts_recent_ms", "rcv_acked", "rcv_duplicate", "demand_cwr", "ce_state", "n_ce",
     "log_next", "log_seen", "unacked_data", "delack_at", "rcv_nxt", "rcv_high",
+    # receive window (window.py)
+    "snd_right", "rcv_right", "rcv_ssthresh", "rcv_clamp", "rcv_copied", "rcv_copied_to", "rcv_copied_at",
     "arr_head", "arr_tail", "last_arrival", "ack_head", "ack_tail", "last_ack",
     # jitter process
     "burst_id", "jitter_id", "jitter_ns",

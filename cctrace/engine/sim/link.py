@@ -29,6 +29,7 @@ from cctrace.engine.sim.layout import (
 )
 from cctrace.engine.sim.memory import reals, words
 from cctrace.engine.sim.tally import count
+from cctrace.engine.sim.window import advertise, grow_window
 
 
 def service_end(w, start_ns, size):
@@ -250,7 +251,7 @@ def receive(w, f, now):
     at_once = segment != f.rcv_nxt
     if f.profile == LINUX:
         note_stamp(f, order, segment)
-    mark_received(w, f, segment)
+    mark_received(w, f, segment, now)
     if f.profile == LINUX:
         at_once = at_once or f.rcv_high > f.rcv_nxt or echo_changed
         f.unacked_data = 0 if at_once else f.unacked_data + 1
@@ -299,7 +300,7 @@ def note_stamp(f, order, segment):
         f.ts_recent_ms = stamp_ms
 
 
-def mark_received(w, f, segment):
+def mark_received(w, f, segment, now):
     """Keep the receiver's window: a bit per segment beyond rcv_nxt."""
     if segment < f.rcv_nxt or words(f.got)[segment & f.mask] == 1:
         f.rcv_duplicate = segment + 1
@@ -310,6 +311,8 @@ def mark_received(w, f, segment):
     while words(f.got)[f.rcv_nxt & f.mask] == 1:
         words(f.got)[f.rcv_nxt & f.mask] = 0
         f.rcv_nxt += 1
+    if f.rcv_copied > 0:
+        grow_window(f, now)
 
 
 def send_ack(w, f, now):
@@ -330,4 +333,5 @@ def send_ack(w, f, now):
     words(f.ack_echo)[f.ack_tail & f.mask] = f.ts_recent_ms
     words(f.ack_dup)[f.ack_tail & f.mask] = duplicate
     words(f.ack_ece)[f.ack_tail & f.mask] = f.demand_cwr
+    words(f.ack_right)[f.ack_tail & f.mask] = advertise(f)
     f.ack_tail += 1

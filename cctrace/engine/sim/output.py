@@ -18,6 +18,7 @@ from cctrace.engine.sim.samples import rate_skb_sent
 from cctrace.engine.sim.stack import CWND_EVENT, CWR, RECOVERY, TX_START, call, in_flight, mstamp
 from cctrace.engine.sim.timers import arm, current_rto, rearm_rto, schedule_loss_probe
 from cctrace.engine.sim.view import CWND, PACING
+from cctrace.engine.sim.window import window_left
 
 
 def push(w, f, now):
@@ -40,11 +41,11 @@ def push(w, f, now):
 def push_new(w, f, now):
     """tcp_write_xmit: new data, as far as window, pacing and application allow."""
     sent = 0
-    while f.nxt < f.app_end and f.nxt - f.una < f.rwnd:
+    while f.nxt < f.app_end and window_left(f) > 0:
         quota = words(f.state)[CWND] - in_flight(f)
         if quota <= 0 or must_wait(w, f, now):
             break
-        burst = min(min(tso_segments(w, f), quota), min(f.app_end - f.nxt, f.rwnd - (f.nxt - f.una)))
+        burst = min(min(tso_segments(w, f), quota), min(f.app_end - f.nxt, window_left(f)))
         prior = f.wstamp_ns
         f.burst_id += 1
         for _ in range(burst):

@@ -38,6 +38,7 @@ from cctrace.engine.sim.stack import (
 )
 from cctrace.engine.sim.timers import TIMEOUT_MIN_US, arm, current_rto, rearm_rto, set_xmit_timer
 from cctrace.engine.sim.view import CWND, CWND_CNT
+from cctrace.engine.sim.window import window_left
 
 MAX_REORDERING = 300
 DEFAULT_REORDERING = 3
@@ -49,6 +50,7 @@ def linux_ack(w, f, now):
     place = f.ack_head & f.mask
     log_from, log_to = f.log_seen, words(f.ack_log)[place]
     f.echo_ms = words(f.ack_echo)[place]
+    f.snd_right = max(f.snd_right, words(f.ack_right)[place])
     duplicate = words(f.ack_dup)[place] - 1
     f.ece = words(f.ack_ece)[place]
     f.ack_head += 1
@@ -277,7 +279,7 @@ def process_loss(w, f, advanced, sacked, now):
                 f.frto = 0
         elif advanced and not recovered:
             f.high_seq = f.nxt
-            if f.nxt < f.app_end and f.nxt - f.una < f.rwnd:
+            if f.nxt < f.app_end and window_left(f) > 0:
                 return True
             f.frto = 0
     if recovered:
@@ -368,7 +370,7 @@ def rack_reo_timeout(w, f, now):
 def send_loss_probe(w, f, now):
     """tcp_send_loss_probe: new data if there are any, else the last segment again."""
     if f.tlp_high_seq == 0:
-        new = f.nxt < f.app_end and f.nxt - f.una < f.rwnd
+        new = f.nxt < f.app_end and window_left(f) > 0
         f.tlp_retrans = 0 if new else 1
         transmit(w, f, f.nxt if new else f.nxt - 1, now)
         f.tlp_high_seq = f.nxt

@@ -10,6 +10,7 @@ from cctrace.engine.sim.layout import (
     ACCURATE_ECN,
     CLASSIC_ECN,
     FLOW,
+    LINUX,
     NEVER,
     NO_ECN,
     QUIC,
@@ -18,15 +19,17 @@ from cctrace.engine.sim.layout import (
     WORLD,
 )
 from cctrace.engine.sim.view import DRAWS
+from cctrace.engine.sim.window import FIRST_CLAMP_BYTES, FIRST_WINDOW_BYTES, INITIAL_COPIED
 from cctrace.errors import ArgumentError
 from cctrace.units import parse_size_bytes, parse_time_ns
 
 FIRST_NS = 1_000_000_000  # when a simulation starts: the stacks' clocks do not start at zero
 _RINGS = (
     "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo", "ack_dup",
-    "ack_ece", "tx_ecn",
+    "ack_ece", "ack_right", "tx_ecn",
 )  # fmt: skip
 MOST_PACKETS = 1 << 18  # in the path and its buffer
+LARGEST_WINDOW = "64MB"
 MOST_LATE_NS = 1_000_000
 PUSH_LATE_NS = 1_000_000  # nginx's timers are counted in milliseconds
 _DELACK_NS = 40_000_000  # how long a receiver holds a lone ACK back [Linux61] TCP_DELACK_MIN
@@ -125,7 +128,12 @@ class World:
         self._set_controller(f, cls, params | ({} if quic else {"hz": flow.hz}))
         f.rtt_tally = self.place(np.zeros(TALLY_SIZE, np.int64))
         f.queue_tally = self.place(np.zeros(TALLY_SIZE, np.int64))
-        f.rwnd = min(parse_size_bytes(flow.rwnd) // f.mss, ring // 4)
+        f.rwnd = min(parse_size_bytes(flow.rwnd or LARGEST_WINDOW) // f.mss, ring // 4)
+        f.snd_right = f.rcv_right = NEVER
+        if profile == LINUX and flow.rwnd is None:
+            f.snd_right = f.rcv_right = f.rcv_ssthresh = FIRST_WINDOW_BYTES // f.mss
+            f.rcv_clamp = FIRST_CLAMP_BYTES // f.mss
+            f.rcv_copied = INITIAL_COPIED
         f.start_ns = FIRST_NS + flow.start_ns
         f.stop_ns = FIRST_NS + flow.stop_ns if flow.stop_ns is not None else NEVER
         f.hz = flow.hz
