@@ -10,6 +10,8 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
+import time
 import warnings
 
 import dpkt
@@ -20,7 +22,7 @@ from wire import ethernet, ethertype, ipv4, ipv6, pcap, tcp, tcp_options
 from cctrace import schema
 from cctrace.errors import FormatError, Truncated
 from cctrace.io import pcap as reader
-from cctrace.io import read_file
+from cctrace.io import read_file, stream
 from cctrace.io.source import Chunks
 
 T0 = 1_795_190_736_401_848_537  # odd nanoseconds: a float64 would lose them
@@ -484,3 +486,17 @@ def test_urls_are_read_through_fsspec():
     expect_dpkt(read_file("memory://captures/a.pcap"), ips)
     with pytest.raises(FormatError, match="memory://captures/none"):
         read_file("memory://captures/none")
+
+
+def test_what_is_no_longer_wanted_is_no_longer_read(tmp_path):
+    """A reader that is given up (an error, the first packets suffice) leaves no thread behind."""
+    short = pcap([(T0, p) for p in conversation(100)], 101)
+    (tmp_path / "long.pcap").write_bytes(short + short[24:] * 5000)
+    before = threading.active_count()
+    parts = stream(tmp_path / "long.pcap", 10)
+    next(parts)
+    parts.close()
+    deadline = time.monotonic() + 30
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == before

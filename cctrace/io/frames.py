@@ -41,7 +41,7 @@ Blocks = namedtuple("Blocks", [c.name for c in schema.SACKS])  # type: ignore[mi
 class Frames:
     """Where the frames of the current chunk are: arrays that a file format fills and `decode_frames` reads.
 
-    `share` is the part of the file that they and those before make up, 0 where it is not known.
+    `share` is about which part of the file they and those before make up, 0 where it is not known.
     """
 
     def __init__(self, capacity=1 << 15):
@@ -231,7 +231,7 @@ def _longer(arrays, used, more, share=0.0):
     """
     size = used + max(more, used // 2)
     if share:
-        size = max(size, min(int(1.05 * (used + more) / share), max(_TRUSTED, 8 * size)))
+        size = max(size, min(int(1.25 * (used + more) / share), max(_TRUSTED, 8 * size)))
     for array in arrays:
         longer = np.empty((size, *array.shape[1:]), array.dtype)
         longer[:used] = array[:used]

@@ -1,7 +1,7 @@
 """Where bytes come from: a file, standard input, a file object or a URL; plain or compressed, told apart by content.
 
 `open_source` hands out a `Source`: `head` (the first bytes, for sniffing), `Chunks(source)` (for the compiled decoders:
-the next chunk is read and decompressed in a second thread while this one is decoded) and `lines()` (for text formats).
+the next are read and decompressed in a second thread while this one is decoded) and `lines()` (for text formats).
 Bytes are always decompressed; offsets in messages count decompressed bytes.
 
 Two dangers are met here, once for all formats. A compressed file that ends early yields what precedes the end and sets
@@ -12,18 +12,21 @@ says how to raise it.
 import functools
 import io
 import os
+import queue
 import stat
 import sys
 import threading
+import weakref
 
 import numpy as np
 
 from cctrace.errors import ArgumentError, CctraceError, FormatError
 
 CHUNK = 4 << 20  # bytes per chunk: fits the cache, and large enough that per-chunk costs vanish
+_AHEAD = 4  # chunks that are read in advance, so that reader and decoder rarely wait for each other
 HEADROOM = 1 << 18  # unconsumed bytes that are kept in front of the next chunk
 HEAD = 4096  # bytes that `sniff` functions see
-_COMPRESSED_READ = 1 << 18
+_COMPRESSED_READ = 1 << 16
 
 # Without a limit from the user, this many bytes per compressed byte are accepted, and BOMB_FLOOR bytes in any case.
 # Headers of captures shrink 3 to 10 times, full packets of zeros 100 times.
@@ -78,8 +81,7 @@ class _Decompressed(io.RawIOBase):
 
     def __init__(self, raw, first, kind, make, source):
         self._raw, self._input, self._make, self._source = raw, first, make, source
-        self._kind, self._decoder = kind, make()
-        self._bytes_in, self._bytes_out = len(first), 0
+        self._kind, self._decoder, self._bytes_out = kind, make(), 0
 
     def readable(self):
         return True
@@ -95,7 +97,7 @@ class _Decompressed(io.RawIOBase):
                 return b""
             if self._decoder.needs_input and not self._input:
                 self._input = self._raw.read(_COMPRESSED_READ)
-                self._bytes_in += len(self._input)
+                self._source.taken += len(self._input)
                 if not self._input:
                     self._source.cut = f"the {self._kind} stream ends early"
                     return b""
@@ -114,17 +116,17 @@ class _Decompressed(io.RawIOBase):
     def _next_member(self):
         """Start on what follows a finished member: another member, padding (ignored), or the end."""
         self._input = self._decoder.unused_data or self._raw.read(_COMPRESSED_READ)
-        self._bytes_in += len(self._input) if not self._decoder.unused_data else 0
+        self._source.taken += len(self._input) if not self._decoder.unused_data else 0
         if not self._input.strip(b"\0"):
             return False
         self._decoder = self._make()
         return True
 
     def _refuse_bomb(self):
-        limit = self._source.limit or max(BOMB_FLOOR, BOMB_RATIO * self._bytes_in)
+        limit = self._source.limit or max(BOMB_FLOOR, BOMB_RATIO * self._source.taken)
         if self._bytes_out > limit:
             raise FormatError(
-                f"{self._source.name}: {self._bytes_in} compressed bytes gave more than {limit} bytes: "
+                f"{self._source.name}: {self._source.taken} compressed bytes gave more than {limit} bytes: "
                 f"a decompression bomb? If the file is sound, raise the limit (limit=, --limit)"
             )
 
@@ -140,17 +142,18 @@ class Source:
         The first bytes (at most `HEAD`), for sniffing.
     cut : str or None
         Why the bytes ended early, once they have.
-    size : int
-        How many bytes there are; 0 where only reading tells.
+    size, taken : int
+        Bytes of the file, compressed if it is, 0 where only reading tells; and how many of them were read so far.
     """
 
     def __init__(self, stream, name, limit=None):
         self.name, self.limit, self.cut = name, limit, None
         self._file, self.size = stream, _file_size(stream)
         first = _read_some(stream, HEAD)
+        self.taken = len(first)
         for magic, kind, make in _DECOMPRESSORS:
             if first.startswith(magic):
-                stream, self.size = _Decompressed(stream, first, kind, make, self), 0
+                stream = _Decompressed(stream, first, kind, make, self)
                 first = _read_some(stream, HEAD)
                 break
         self._stream, self._pending = stream, first
@@ -166,6 +169,8 @@ class Source:
             if not count:
                 break
             total += count
+            if self._stream is self._file:
+                self.taken += count
         return total
 
     def read(self, size):
@@ -286,7 +291,7 @@ def reads(what):
 
 
 class Chunks:
-    """The bytes of a source as a window that a decoder moves along; the next chunk is read in the background.
+    """The bytes of a source as a window that a decoder moves along; the next chunks are read in the background.
 
     Each chunk is read behind a headroom into which the unconsumed end of the one before is copied, so that a record
     cut by the chunk's end continues in place.
@@ -300,12 +305,16 @@ class Chunks:
     """
 
     def __init__(self, source, chunk=CHUNK):
-        self._source, self._chunk = source, chunk
+        self._source = source
         self.data, self.pos, self.end = np.empty(0, np.uint8), 0, 0
         self._base = 0  # offset in the source of data[0]
-        self._spare = []
-        self._thread = self._result = None
-        self._prefetch()
+        self._taken = 0  # of the file's bytes, for those up to `end`
+        self._free: queue.SimpleQueue = queue.SimpleQueue()
+        self._full: queue.SimpleQueue = queue.SimpleQueue()
+        for _ in range(_AHEAD):
+            self._free.put(np.empty(HEADROOM + chunk, np.uint8))
+        weakref.finalize(self, self._free.put, None)  # ends the thread when nobody wants more
+        threading.Thread(target=_fill, args=(source, self._free, self._full), daemon=True).start()
 
     @property
     def offset(self):
@@ -314,50 +323,46 @@ class Chunks:
 
     @property
     def share(self):
-        """Which part of the source precedes `pos`, 0 where its size is not known."""
-        return min(1.0, self.offset / self._source.size) if self._source.size else 0.0
+        """About which part of the source precedes `pos`, 0 where its size is not known."""
+        if not self._source.size:
+            return 0.0
+        return self._taken / self._source.size * self.offset / (self._base + self.end)
 
     def more(self, need=1):
         """Make at least `need` bytes available from `pos` on; False if the source ends before."""
         while self.end - self.pos < need:
-            buffer, count = self._collect()
+            if self._full is None:
+                return False
+            buffer, count, self._taken = self._full.get()
             if not count:
+                self._full = None
+                if isinstance(buffer, Exception):
+                    raise buffer
                 return False
             self._append(buffer, count)
-            self._prefetch()
         return True
 
     def _append(self, buffer, count):
-        offset, left = self.offset, self.data[self.pos : self.end]
+        offset, left, old = self.offset, self.data[self.pos : self.end], self.data
         if len(left) <= HEADROOM:
             start = HEADROOM - len(left)
             buffer[start:HEADROOM] = left
-            if len(self.data) == len(buffer):
-                self._spare.append(self.data)
             self.data, self.pos, self.end = buffer, start, HEADROOM + count
         else:  # a record larger than the headroom, rare
             self.data = np.concatenate((left, buffer[HEADROOM : HEADROOM + count]))
-            self._spare.append(buffer)
+            self._free.put(buffer)
             self.pos, self.end = 0, len(self.data)
+        if len(old) == len(buffer):
+            self._free.put(old)
         self._base = offset - self.pos
 
-    def _prefetch(self):
-        buffer = self._spare.pop() if self._spare else np.empty(HEADROOM + self._chunk, np.uint8)
-        self._thread = threading.Thread(target=self._fill, args=(buffer,), daemon=True)
-        self._thread.start()
 
-    def _fill(self, buffer):
-        try:
-            self._result = buffer, self._source.readinto(memoryview(buffer)[HEADROOM:])
-        except Exception as error:  # handed over to the thread that asks
-            self._result = error, 0
-
-    def _collect(self):
-        if self._thread is None:
-            return None, 0
-        self._thread.join()
-        self._thread = None
-        buffer, count = self._result
-        if isinstance(buffer, Exception):
-            raise buffer
-        return buffer, count
+def _fill(source, free, full):
+    """Fill free buffers behind their headroom: (buffer, bytes, of the file's bytes so far); (error, 0, 0) the last."""
+    try:
+        count = 1
+        while count and (buffer := free.get()) is not None:
+            count = source.readinto(memoryview(buffer)[HEADROOM:])
+            full.put((buffer, count, source.taken))
+    except Exception as error:  # handed over to the thread that asks
+        full.put((error, 0, 0))
