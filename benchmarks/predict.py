@@ -2,10 +2,13 @@
 
     python benchmarks/predict.py [TABLE.csv ...] [--recordings DIR ...]
 
-Prints, per scenario, the predicted probability of collapse next to the observed share of collapsed runs; AUC and Brier
-score of the model and of the paper's i.i.d. form (10,000 samples, no queue); predicted and observed thresholds; for
-buffer sharing the three models' errors inside and outside their domains. Tables: see benchmarks/closed_loop/README.md.
-With --recordings, also the folders of a recording lab: the label is goodput below half the link for 5 s or more.
+Prints, per table and scenario, the predicted probability of collapse next to the observed share of collapsed runs; AUC
+and Brier score of the model and of the paper's i.i.d. form (10,000 samples, no queue), and the best that any function
+of the scenario could reach, because near the threshold the seed decides; predicted and observed thresholds; for buffer
+sharing the three models' errors inside and outside their domains. Tables: see benchmarks/closed_loop/README.md; by
+default the released code's runs, then the fine grid of `benchmarks/collapse_grid.py`.
+The recordings are those listed in closed_loop/recordings.csv, or with --recordings the folders of a recording lab: the
+label is goodput below half the link for 5 s or more.
 """
 
 import argparse
@@ -16,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import optimize, stats
 
 from cctrace.analytic import share
 from cctrace.analytic.closedloop import SENDERS, collapse_probability, domain, threshold
@@ -82,23 +85,34 @@ def brier(probability, collapsed, runs):
 
 
 def scores(rows):
-    columns = [rows[name].to_numpy(float) for name in ("collapsed", "runs")]
-    out = {}
-    for name in ("model", "paper"):
-        p = rows[name].to_numpy(float)
-        out[name] = f"AUC {auc(p, *columns):.3f}  Brier {brier(p, *columns):.3f}"
-    return out
+    """AUC and Brier score of both forms, and of the observed shares themselves, which no prediction can beat."""
+    collapsed, runs = (rows[name].to_numpy(float) for name in ("collapsed", "runs"))
+    columns = {"model": rows.model, "paper": rows.paper, "best possible": rows.collapsed}
+    figures = {name: column.to_numpy(float) for name, column in columns.items()}
+    return "   ".join(
+        f"{name}: AUC {auc(p, collapsed, runs):.3f} Brier {brier(p, collapsed, runs):.3f}"
+        for name, p in figures.items()
+    )
 
 
 def observed_threshold(rows):
-    """Where the observed share of collapsed runs crosses one half, as (low, high) around it; isotonic in sd."""
-    share_collapsed = np.maximum.accumulate(rows.collapsed.to_numpy())
+    """Where the observed share of collapsed runs crosses one half, as (below, there, above); isotonic in sd."""
+    share_collapsed = optimize.isotonic_regression(rows.collapsed, weights=rows.runs).x
     sd = rows.sd_ms.to_numpy()
     if share_collapsed[0] >= 0.5 or share_collapsed[-1] < 0.5:
         return None
     i = int(np.argmax(share_collapsed >= 0.5))
     crossing = np.interp(0.5, share_collapsed[i - 1 : i + 1], sd[i - 1 : i + 1])
     return sd[i - 1], crossing, sd[i]
+
+
+def near_threshold(rows, factor=1.3):
+    """Keep the scenarios whose jitter lies within `factor` of their kind's observed threshold."""
+    kept = [rows.iloc[:0]]
+    for _, group in rows.groupby("kind"):
+        if seen := observed_threshold(group):
+            kept.append(group[np.abs(np.log(np.maximum(group.sd_ms, 1e-9) / seen[1])) <= np.log(factor)])
+    return pd.concat(kept)
 
 
 def report_thresholds(rows):
@@ -123,15 +137,21 @@ def report_thresholds(rows):
         print(f"{kind:24} {text:>26} {model:9.2f} {verdicts[0]:>4} {paper:9.2f} {verdicts[1]:>4}")
 
 
-def report_collapse(tables):
+def report_collapse(name, tables):
     rows = predictions(pd.concat([pd.read_csv(table) for table in tables]))
+    print(f"\n{name}")
     print(rows.drop(columns="domain").round(3).to_string(index=False))
     groups = {"bbr2016": ("bbr2016",), "v1 (2016, 2019, 2022)": V1, "all": tuple(rows.algorithm.unique())}
     for name, algorithms in groups.items():
         chosen = rows[rows.algorithm.isin(algorithms)]
-        for part, selected in (("all rows", chosen), ("inside", chosen[chosen.domain == "inside"])):
+        if name != "bbr2016" and len(chosen) == (rows.algorithm == "bbr2016").sum():
+            continue
+        parts = {"all rows": chosen, "inside": chosen[chosen.domain == "inside"]}
+        if name == "bbr2016":
+            parts["near"] = near_threshold(chosen)
+        for part, selected in parts.items():
             if 0 < selected.collapsed.sum() < len(selected):
-                print(f"{name:24} {part:9} {len(selected):4} scenarios", scores(selected))
+                print(f"{name:22} {part:9} {len(selected):4} scenarios   {scores(selected)}")
     report_thresholds(rows)
 
 
@@ -170,66 +190,93 @@ def report_share(table):
 
 
 # --- recordings -------------------------------------------------------------------------------------------------------
-def recorded_link(parameters):
-    """Return the link of a lab recording, or None where it has no jitter on the data path."""
+def recorded_row(folder):
+    """Return a row as of recordings.csv from a folder of the recording lab, or None where it is no BBR with jitter."""
+    parameters = json.loads((folder / "scenario.json").read_text())["parameters"]
     jitter = parameters.get("fwd_jitter") or parameters.get("rev_jitter") or ""
     kind, _, numbers = jitter.partition(":")
-    values = [float(v) for v in numbers.split(",")] if numbers else []
-    base = parameters["fwd_delay"] + parameters["rev_delay"]
-    if kind == "normal" and values[1] > 0:
-        delay = TruncatedNormal(base + values[0], values[1], base + values[2])
-    elif kind == "gamma":
-        delay = stats.gamma(values[0], loc=base, scale=values[1])
-    else:
+    if parameters["flows"][0]["cc"] != "bbr" or kind not in ("normal", "gamma"):
         return None
-    ordered = not parameters.get("fwd_reorder", False)
-    return Link(parameters["rate"] * 1e6, delay, "packet", ordered, ack_every=2, wire_bytes=1500)
+    values, base = [float(v) for v in numbers.split(",")], parameters["fwd_delay"] + parameters["rev_delay"]
+    if kind == "gamma":  # shape, scale
+        mean, sd, floor = base + values[0] * values[1], values[0] ** 0.5 * values[1], base
+    else:
+        mean, sd, floor = base + values[0], values[1], base + values[2]
+    return {
+        "recording": folder.name,
+        "rate_mbps": parameters["rate"],
+        "rtt_ms": mean / 1e3,
+        "jitter": kind,
+        "jitter_sd_ms": sd / 1e3,
+        "floor_ms": floor / 1e3,
+        "reorders": "yes" if parameters.get("fwd_reorder") else "no",
+        "lowest_5s_mbps": lowest_goodput_mbps(folder),
+    }
 
 
-def recorded_collapse(folder, rate_bps):
-    """Return whether goodput stays below half the link for 5 s, from the counters of tcp_info."""
+def lowest_goodput_mbps(folder, seconds=5):
+    """Return the goodput of the worst `seconds`, from the counters of tcp_info."""
     info = pd.read_csv(folder / "tcpinfo.csv.zst", usecols=["time_ns", "tcpi_bytes_acked"])
     t = (info.time_ns - info.time_ns.iloc[0]).to_numpy() / 1e9
-    at = np.arange(0, t[-1] - 5, 0.1)
+    at = np.arange(0, t[-1] - seconds, 0.1)
     acked = info.tcpi_bytes_acked.to_numpy(float)
-    goodput = (np.interp(at + 5, t, acked) - np.interp(at, t, acked)) * 8 / 5
-    return bool((goodput < rate_bps / 2).any()), goodput.min()
+    return (np.interp(at + seconds, t, acked) - np.interp(at, t, acked)).min() * 8e-6 / seconds
 
 
-def report_recordings(folders):
+def recorded_link(row):
+    """Return the link of a row of recordings.csv; one draw per packet, delayed ACKs."""
+    mean, sd, floor = row.rtt_ms * 1e3, row.jitter_sd_ms * 1e3, row.floor_ms * 1e3
+    if row.jitter == "gamma":
+        delay = stats.gamma(((mean - floor) / sd) ** 2, loc=floor, scale=sd**2 / (mean - floor))
+    else:
+        delay = TruncatedNormal(mean, sd, floor)
+    return Link(row.rate_mbps * 1e6, delay, "packet", row.reorders == "no", ack_every=2, wire_bytes=1500)
+
+
+def report_recordings(table):
     print(
         f"\n{'recording':36} {'5 s minimum':>12} {'collapsed':>9} {'model':>7} {'called':>7} {'paper':>7} {'called':>7}"
     )
-    sender = SENDERS["bbr2022"]
-    for folder in map(Path, folders):
-        parameters = json.loads((folder / "scenario.json").read_text())["parameters"]
-        link = recorded_link(parameters)
-        if link is None or parameters["flows"][0]["cc"] != "bbr":
-            continue
-        collapsed, lowest = recorded_collapse(folder, link.rate_bps)
-        model = collapse_probability(link, sender)
+    right = np.zeros(2, int)
+    jittered = table[table.jitter_sd_ms > 0]
+    for row in jittered.itertuples():
+        link, collapsed = recorded_link(row), row.lowest_5s_mbps < row.rate_mbps / 2
+        model = collapse_probability(link, SENDERS["bbr2022"])  # what Linux 6.18 has
         paper = float(Collapse(link.delay).probability())
-        verdicts = ["right" if (p >= 0.5) == collapsed else "wrong" for p in (model, paper)]
+        called = [(p >= 0.5) == collapsed for p in (model, paper)]
+        right += called
+        verdicts = ["right" if each else "WRONG" for each in called]
         print(
-            f"{folder.name:36} {lowest / 1e6:7.1f} Mb/s {collapsed!s:>9} "
+            f"{row.recording:36} {row.lowest_5s_mbps:7.1f} Mb/s {collapsed!s:>9} "
             f"{model:7.3f} {verdicts[0]:>7} {paper:7.3f} {verdicts[1]:>7}"
         )
+    print(f"recordings called right: model {right[0]} of {len(jittered)}, paper {right[1]} of {len(jittered)}")
 
 
 def report_speed():
-    began = time.perf_counter()
-    Collapse(mean_us=5000, floor_us=75).threshold("sd_us", queue_delay_us=np.linspace(0, 3000, 10_000))
-    print(f"\n10,000 thresholds of the paper's form: {time.perf_counter() - began:.2f} s")
+    delta = np.linspace(0, 3000, 10_000)
+    shapes = {"normal": Collapse(mean_us=5000, floor_us=75), "gamma": Collapse(stats.gamma(16, loc=1000, scale=250))}
+    for name, model in shapes.items():
+        began = time.perf_counter()
+        model.threshold("sd_us", queue_delay_us=delta)
+        print(f"10,000 thresholds of the paper's form, {name}: {time.perf_counter() - began:.2f} s")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("tables", nargs="*", default=[HERE / "jitter.csv", HERE / "reorder.csv"])
-    parser.add_argument("--recordings", nargs="*", default=[])
+    parser.add_argument("tables", nargs="*")
+    parser.add_argument("--recordings", nargs="*", type=Path)
     arguments = parser.parse_args()
-    report_collapse(arguments.tables)
+    if arguments.tables:
+        report_collapse("given runs", arguments.tables)
+    else:
+        report_collapse("the released code's runs", [HERE / "jitter.csv", HERE / "reorder.csv"])
+        report_collapse("fine grid", [HERE / "grid.csv"])
     report_share(HERE / "competition.csv")
-    report_recordings(arguments.recordings)
+    recorded = pd.read_csv(HERE / "recordings.csv")
+    if arguments.recordings:
+        recorded = pd.DataFrame([row for folder in arguments.recordings if (row := recorded_row(folder))])
+    report_recordings(recorded)
     report_speed()
 
 

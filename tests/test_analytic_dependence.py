@@ -45,6 +45,27 @@ def test_the_minimum_over_a_flow_is_predicted_from_its_crossings(step, count):
     assert survival == pytest.approx([0.9, 0.5, 0.1], abs=0.04)  # 4 sd of 3000 minima
 
 
+@pytest.mark.parametrize("step", [3000.0, 500.0, 50.0])
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9, 0.99])
+def test_autocorrelated_draws_in_order_have_the_distribution_of_a_markov_chain(rho, step):
+    scores = signal.lfilter([np.sqrt(1 - rho**2)], [1, -rho], np.random.default_rng(7).normal(size=300_000))
+    delays = naive.ordered_delays(np.maximum(5000 + 1000 * scores, 0), step)[2000:]
+    p = np.array([0.05, 0.2, 0.5, 0.9])
+    x = np.quantile(delays, p)
+    one, both = (np.exp(dependence.ordered_log_cdf(JITTER, x, step, rho, gap)) for gap in (None, 0.0))
+    # Memory, in draws: that of the series, and of the maximum, which decays from its spread in as many steps.
+    independent = len(delays) / ((1 + rho) / (1 - rho) + 4000 / step)
+    assert np.all(np.abs(one - p) < 4 * np.sqrt(p * (1 - p) / independent) + 0.003)  # the grids'
+    low = delays <= x[:, None]
+    assert both / one == pytest.approx((low[:, 1:] & low[:, :-1]).sum(1) / low.sum(1), abs=0.01)
+
+
+def test_a_vanishing_correlation_is_none():
+    x = np.linspace(3000, 8000, 20)
+    independent, nearly = (dependence.ordered_log_cdf(JITTER, x, 400.0, rho) for rho in (0.0, 1e-9))
+    assert np.exp(nearly) == pytest.approx(np.exp(independent), abs=2e-3)  # the grid of scores and levels
+
+
 def test_independent_delays_give_the_papers_power():
     x = np.array([1500.0, 2500.0])
     log_draw = dependence.log_cdf(JITTER, x)

@@ -31,7 +31,7 @@ import numpy as np
 from scipy import optimize, special
 
 from cctrace.analytic import dependence
-from cctrace.analytic.domain import domain_of, positive
+from cctrace.analytic.domain import checked, domain_of, positive
 from cctrace.errors import ArgumentError
 
 DRAWS = ("packet", "burst", "slot")
@@ -51,12 +51,14 @@ class Path:
     delay : distribution
         One-way plus return delay without queue, microseconds: `logsf`, `ppf`, `mean`.
     draws : {"packet", "burst", "slot"}
-        One draw per packet, per burst of the sender (TSO), or per `slot_us` of time (slow jitter; for an autocorrelated
-        one, twice its correlation time).
+        One draw per packet, per burst of the sender (TSO), or per `slot_us` of time (slow jitter).
     ordered : bool
         The path preserves the packets' order.
     ack_every : int
         Segments per ACK of an in-order receiver.
+    rho : float
+        Correlation of successive draws (`dependence.ordered_log_cdf`). A jitter that wanders with correlation time T
+        is draws="slot" with short slots and rho = exp(-slot_us / T).
     """
 
     rate_bps: float
@@ -67,9 +69,11 @@ class Path:
     ack_every: int = 1
     wire_bytes: int = 1514
     mss: int = 1448
+    rho: float = 0.0
 
     def __post_init__(self):
         positive("rate_bps", self.rate_bps), positive("slot_us", self.slot_us)
+        checked("rho", self.rho, 0, 1, open_high=True)
         if self.draws not in DRAWS:
             raise ArgumentError(f"draws is {self.draws!r}; it must be one of {', '.join(DRAWS)}")
 
@@ -156,14 +160,21 @@ def _decaying(path, x, step_us):
 
     Packets of one burst or slot share a draw and lie anywhere in it; the last has waited longest since the previous.
     """
+    at_end = np.exp(dependence.ordered_log_cdf(path.delay, x, step_us, path.rho))
     if path.draws == "packet":
-        at_end = np.exp(dependence.running_maximum_log_cdf(path.delay, x, step_us))
         return at_end, at_end
-    first = dependence.log_cdf(path.delay, x)
-    offsets = (np.arange(6) + 0.5) / 6 * step_us
-    before = dependence.running_maximum_log_cdf(path.delay, x[:, None] + offsets, step_us)
-    last = dependence.running_maximum_log_cdf(path.delay, x + step_us, step_us)
-    return np.exp(first[:, None] + before).mean(1), np.exp(first + last)
+    nodes, weights = np.polynomial.legendre.leggauss(3)
+    gaps = (nodes + 1) / 2 * step_us
+    anywhere = np.exp(dependence.ordered_log_cdf(path.delay, x[:, None], step_us, path.rho, gaps)) @ weights / 2
+    return anywhere, at_end
+
+
+def _log_stay(path, x, step_us, rho):
+    """Return log P[d_k <= x | d_k+1 <= x]: log F(x) for independent draws, more for autocorrelated ones."""
+    if rho == 0:
+        return dependence.log_cdf(path.delay, x)
+    both, one = (dependence.ordered_log_cdf(path.delay, x, step_us, rho, gap) for gap in (0.0, step_us))
+    return np.where(np.isfinite(one), both - np.where(np.isfinite(one), one, 0), 0.0)
 
 
 def loop(path, sender, share=COLLAPSED):
@@ -185,7 +196,7 @@ def loop(path, sender, share=COLLAPSED):
 def _ordered_loop(path, sender, rate):
     x, tau = _grid(path), draw_interval_us(path, rate)
     delays, _ = _decaying(path, x, tau)
-    delay_us, log_draw = _mean(x, delays), dependence.log_cdf(path.delay, x)
+    delay_us, log_stay = _mean(x, delays), _log_stay(path, x, tau, path.rho)
     draws = sender.filter_rounds * delay_us / tau
 
     def loop_and_best(k):
@@ -193,7 +204,7 @@ def _ordered_loop(path, sender, rate):
         with np.errstate(divide="ignore"):
             # A loop time and, one round later, an ACK's delay; at the end of one's slot the other is anywhere in its.
             both = np.log(lowest) + np.log(delays)
-        survival = np.exp(dependence.log_survival_of_minimum(both, 2 * log_draw, draws))
+        survival = np.exp(dependence.log_survival_of_minimum(both, 2 * log_stay, draws))
         return _mean(x, effective), _mean(x, 1 - survival)
 
     share = pacing_share(path, sender)
@@ -277,11 +288,13 @@ def log_survival_of_min_rtt(path, sender, share=COLLAPSED):
 
 
 def _phase(path, x, step_us, duration_us, power=1):
-    draw = power * dependence.log_cdf(path.delay, x)
     if not path.ordered:
+        draw = power * dependence.log_cdf(path.delay, x)
         return dependence.log_survival_of_minimum(draw, draw, duration_us / step_us, ordered=False)
-    running = power * dependence.running_maximum_log_cdf(path.delay, x, step_us)
-    return dependence.log_survival_of_minimum(running, draw, duration_us / step_us)
+    rho = path.rho ** (step_us / path.slot_us) if path.draws == "slot" else path.rho  # of draws that packets meet
+    running = power * dependence.ordered_log_cdf(path.delay, x, step_us, rho)
+    stay = power * _log_stay(path, x, step_us, rho)
+    return dependence.log_survival_of_minimum(running, stay, duration_us / step_us)
 
 
 def critical_min_rtt_us(path, sender, state):
@@ -401,5 +414,9 @@ def domain(path, sender):
             not later,
             "BBRv2 and later: bounds on inflight, probing by losses and the 5 s PROBE_RTT are modelled coarsely",
         ),
-        (not (sender.aggregation and path.draws == "slot"), "extra_acked under slow jitter: grows with what it causes"),
+        (
+            not (sender.aggregation and path.draws == "slot"),
+            "extra_acked under slow jitter: grows with what it causes",
+        ),
+        (path.rho == 0, "autocorrelated draws: thresholds come out up to a quarter low, and reordered ones unmodelled"),
     )

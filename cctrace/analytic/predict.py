@@ -64,7 +64,7 @@ def collapse(
     }
 
 
-def closed_loop(mean_us, sd_us, rate_bps, floor_us=0.0, variant="bbr2016", draws="packet", ordered=True, ack_every=1):
+def closed_loop(mean_us, sd_us, rate_bps, floor_us=0.0, variant="bbr2016", **path_fields):
     """Return the prediction of `cctrace.analytic.closedloop` for one flow on a jittering link.
 
     Parameters
@@ -74,8 +74,8 @@ def closed_loop(mean_us, sd_us, rate_bps, floor_us=0.0, variant="bbr2016", draws
     rate_bps : float
     variant : str
         One of `closedloop.SENDERS`.
-    draws, ordered, ack_every
-        See `closedloop.Path`.
+    **path_fields
+        ``draws``, ``ordered``, ``rho`` and so on: see `closedloop.Path`.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def closed_loop(mean_us, sd_us, rate_bps, floor_us=0.0, variant="bbr2016", draws
 
     def path(sd):
         delay = TruncatedNormal(mean_us, sd, floor_us)
-        return closedloop.Path(rate_bps, delay, draws=draws, ordered=ordered, ack_every=ack_every)
+        return closedloop.Path(rate_bps, delay, **path_fields)
 
     sender, here = closedloop.SENDERS[variant], path(sd_us)
     try:

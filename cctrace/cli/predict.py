@@ -29,9 +29,12 @@ def predict():
     show_default=True,
     help="With --rate: one draw of jitter per packet, burst or 5 ms.",
 )
+@click.option("--rho", default=0.0, show_default=True, help="With --rate: correlation of successive draws.")
 @click.option("--reorder", is_flag=True, help="With --rate: the path does not keep the packets' order (netem).")
 @command_options()
-def collapse(mean, sd, floor, samples, probe_rtt_samples, gain, queue_delay, rate, variant, draws, reorder, as_json):
+def collapse(
+    mean, sd, floor, samples, probe_rtt_samples, gain, queue_delay, rate, variant, draws, rho, reorder, as_json
+):
     """Predict minRTT collapse for a normal RTT truncated at the propagation delay (Kumar et al., Eqs. 9 and 11)."""
     from cctrace import units
     from cctrace.analytic.predict import closed_loop
@@ -55,6 +58,7 @@ def collapse(mean, sd, floor, samples, probe_rtt_samples, gain, queue_delay, rat
             variant=variant,
             draws=draws,
             ordered=not reorder,
+            rho=rho,
         )
     _print(out, as_json)
 

@@ -1,0 +1,67 @@
+"""Make the fine grid of closed loops that `benchmarks/predict.py` holds the collapse model against.
+
+    python -m benchmarks.collapse_grid [FILE]
+
+Simulates bbr2016 with every kind of jitter at both links, at standard deviations from far below to far above the
+threshold, several seeds each (under ten minutes of one core), and writes benchmarks/closed_loop/grid.csv or FILE.
+The paths, durations and the label are those of the golden vectors' summary: wire throughput after the first third below
+half the rate. The stack is that of the vectors, except under reordering, which it takes for loss: there it is Linux's.
+"""
+
+import argparse
+from pathlib import Path as FilePath
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.simulate import run_single
+
+# Middle of each grid, ms: about where half of the runs collapse in a coarse look.
+MIDDLE_MS = {
+    "jit40": 11.5,
+    "jit40b": 12,
+    "jit40c": 12,
+    "reo40": 6.5,
+    "kumar": 1.95,
+    "kumarb": 1.65,
+    "kumarc": 1.35,
+    "reokumar": 0.88,
+}
+AROUND = np.geomspace(1 / 1.6, 1.6, 13)
+WIRE_PER_PAYLOAD = 1514 / 1448
+
+
+def runs(kind, sd_ms, seeds):
+    """Yield the rows of one scenario."""
+    scenario = f"{kind}_{sd_ms:g}"
+    half = 0.5e9 if "kumar" in kind else 20e6
+    for seed in seeds:
+        flow = run_single(scenario, "bbr2016", seed, "linux" if kind.startswith("reo") else "reference")
+        throughput = flow.tail_goodput_bps * WIRE_PER_PAYLOAD
+        yield {
+            "algorithm": "bbr2016",
+            "scenario": scenario,
+            "seed": seed,
+            "collapse": "yes" if throughput < half else "no",
+            "thr_tail_mbps": round(flow.tail_goodput_bps / 1e6, 3),
+            "retx_ratio": round(flow.retransmit_ratio, 5),
+        }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", nargs="?", default=FilePath(__file__).parent / "closed_loop" / "grid.csv")
+    file = parser.parse_args().file
+    rows = []
+    for kind, middle in MIDDLE_MS.items():
+        seeds = range(1, 13 if "kumar" in kind else 25)
+        for sd_ms in middle * AROUND:
+            scenario = list(runs(kind, float(f"{sd_ms:.3g}"), seeds))
+            rows += scenario
+            collapsed = sum(row["collapse"] == "yes" for row in scenario)
+            print(f"{scenario[0]['scenario']:16} collapsed {collapsed:2} of {len(scenario)}", flush=True)
+    pd.DataFrame(rows).to_csv(file, index=False)
+
+
+if __name__ == "__main__":
+    main()
