@@ -1,12 +1,14 @@
 """The table of connections is the same however a capture comes: whole, in parts, from memory or from a file."""
 
+import io
+
 import numpy as np
 import pytest
 from test_io_pcap import T0
 from test_io_pcap import conversation as random_packets
-from wire import pcap
+from wire import ipv4, ipv6, pcap, tcp, tcp_options
 
-from cctrace import datasets
+from cctrace import datasets, read
 from cctrace.flows.table import Connections, of_file
 from cctrace.io import read_file, stream
 from tests.conversation import MSS, Conversation
@@ -42,3 +44,47 @@ def test_super_packets_without_a_handshake_are_counted_anew_once_their_segments_
     talk.rows = [row for row in talk.rows if not row["flags"] & 2]
     (row,) = talk.capture().connections.rows()
     assert row["segments_sent"] == 200
+
+
+def transfer():
+    """Return the IP packets of a transfer of 40 segments, of which one is sent again, in the order of time."""
+    forth, back = {"src": "10.0.0.1", "dst": "10.0.0.2"}, {"src": "10.0.0.2", "dst": "10.0.0.1"}
+    options = {"mss": 1460, "wscale": 7, "sack_ok": True}
+    out = [ipv4(tcp(5, 80, 0, 0, 2, options=tcp_options(**options, timestamps=(1, 0))), ident=1, **forth)]
+    out += [ipv4(tcp(80, 5, 99, 1, 18, options=tcp_options(**options, timestamps=(1, 1))), ident=0, **back)]
+    for i in range(40):
+        k = i if i < 20 else i - 1  # the twentieth goes out twice
+        stamps = tcp_options(timestamps=(10 + i, 10))
+        out.append(ipv4(tcp(5, 80, 1 + 1448 * k, 100, options=stamps, payload=bytes(1448)), ident=2 + i, **forth))
+        stamps = tcp_options(timestamps=(10 + i, 10 + i))
+        out.append(ipv4(tcp(80, 5, 100, 1 + 1448 * (k + 1), options=stamps), ident=500 + i, **back))
+    return out
+
+
+@pytest.mark.parametrize("burst", [1, 3])
+def test_what_a_mirror_port_delivered_twice_counts_once(burst, tmp_path):
+    once = transfer()
+    twice = [p for i in range(0, len(once), burst) for _ in range(2) for p in once[i : i + burst]]
+    tables, events = [], []
+    for packets, step in ((once, 2), (twice, 1)):
+        path = tmp_path / "in.pcap"
+        path.write_bytes(pcap([(T0 + 100_000 * step * i, p) for i, p in enumerate(packets)], 101))
+        ((row, *others), flow) = of_file(path).rows(), read(path).flow(0)
+        assert not others
+        tables.append(
+            {name: row[name] for name in ("packets", "bytes_sent", "segments_sent", "retransmitted_segments")}
+        )
+        events.append(len(flow.events))
+    assert tables[0] == tables[1]
+    assert tables[0]["retransmitted_segments"] == 1
+    assert events[0] == events[1]
+    assert any("captured twice, and count once" in w for w in row["warnings"])
+
+
+def test_a_quick_retransmission_without_ip_id_is_no_copy():
+    stamps = tcp_options(timestamps=(10, 10))
+    sends = [ipv6(tcp(5, 80, seq, 100, options=stamps, payload=bytes(1000))) for seq in (1, 1001, 2001, 1)]
+    packets = read_file(io.BytesIO(pcap([(T0 + i, p) for i, p in enumerate(sends)], 101)))
+    assert packets.counters["duplicates"] == 0
+    copies = read_file(io.BytesIO(pcap([(T0 + i, p) for i, p in enumerate(sends) for _ in range(2)], 101)))
+    assert (copies["options"] >> 6 & 1).tolist() == [0, 1] * 4

@@ -127,6 +127,7 @@ LINKS = {
     "null, windows": (0, lambda p: struct.pack("<I", 2 if p[0] >> 4 == 4 else 23) + p),
     "pppoe, short protocol": (1, lambda p: ethernet(b"\x11\0\0\1\0\0" + _ppp(p)[1:], kind=0x8864)),
     "provider backbone": (1, lambda p: ethernet(b"\0\0\0\7" + ethernet(p), kind=0x88E7)),
+    "fabric path": (1, lambda p: ethernet(b"\0\0" + ethernet(p), kind=0x8903)),
     "vn-tag": (1, lambda p: ethernet(bytes(4) + _typed(p), kind=0x8926)),
     "e-tag": (1, lambda p: ethernet(bytes(6) + _typed(p), kind=0x893F)),
     "ppp with direction": (204, lambda p: b"\1\xff\3" + _ppp(p)),

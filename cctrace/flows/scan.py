@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from cctrace.flows.seqspace import unwrap
-from cctrace.flows.state import ACK, ECE, FIN, HOLES, OPT_TIMESTAMPS, OPTION_BYTES, PSH, SAMPLE_BITS, SYN
+from cctrace.flows.state import ACK, ECE, FIN, HOLES, OPT_COPY, OPT_TIMESTAMPS, OPTION_BYTES, PSH, SAMPLE_BITS, SYN
 from cctrace.native import compiled
 
 
@@ -67,6 +67,9 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
     for q in range(start, rows):
         c, d = conn[q], direction[q]
         me = sides[c, d]
+        if options[q] & OPT_COPY:
+            me.copies += 1
+            continue
         peer = sides[c, 1 - d]
         fl = flags[q]
         size = np.int64(payload[q])

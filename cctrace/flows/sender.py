@@ -37,6 +37,7 @@ from cctrace.flows.state import (
     EVER,
     FIN,
     LOG,
+    OPT_COPY,
     OPT_TIMESTAMPS,
     PSH,
     RS,
@@ -322,6 +323,8 @@ def _pass(key):
             start(tp, p, p.start_ns)
             for k in range(first[c], first[c + 1]):
                 q = order[k]
+                if options[q] & OPT_COPY:
+                    continue
                 fl = flags[q]
                 mine = direction[q] == p.sender
                 size = np.int64(payload[q])

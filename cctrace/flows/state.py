@@ -19,7 +19,7 @@ OPEN, DISORDER, CWR, RECOVERY, LOSS = range(5)
 TX_START, CWND_RESTART, COMPLETE_CWR, EV_LOSS, ECN_NO_CE, ECN_IS_CE, TLP_RECOVERY = range(7)
 
 FIN, SYN, RST, PSH, ACK, ECE = 1, 2, 4, 8, 16, 64
-OPT_TIMESTAMPS = 1
+OPT_TIMESTAMPS, OPT_COPY = 1, 64
 
 # Tags of a segment, the kernel's TCPCB_* bits.
 SACKED = 1  # TCPCB_SACKED_ACKED
@@ -103,7 +103,7 @@ SIDE = _i8(
     "packets data_packets data_bytes distinct_bytes base has_base snd_nxt max_ack has_ack first_ack ack_base ack_span "
     "syn syn_ack syn_ns syn_count ecn_syn begin_ns opening first_data_ns last_ns largest gcd fin mss sent again "
     "opened_ns echo_ns asked asked_val asked_ns "
-    "ts_count ts_first ts_last ts_first_ns ts_last_ns ts_phase_us out_of_order unseen_bytes cut "
+    "ts_count ts_first ts_last ts_first_ns ts_last_ns ts_phase_us out_of_order unseen_bytes cut copies "
     "head tail ring width holes gaps room"
 )
 OPTION_BYTES = 12  # of a segment, taken by time stamps

@@ -143,6 +143,8 @@ class Connections:
             found.append(f"{mine['unseen_bytes']} bytes were acknowledged that the capture does not show")
         if mine["out_of_order"]:
             found.append(f"{mine['out_of_order']} packets were captured out of sequence order")
+        if copies := mine["copies"] + other["copies"]:
+            found.append(f"{copies} packets were captured twice, and count once")
         if mine["cut"]:
             found.append(f"{mine['cut']} gaps too many at a time: some bytes are counted twice")
         if not self.mss_known[i]:

@@ -143,9 +143,13 @@ def _open_connection(c, k, s_hi, s_lo, d_hi, d_lo, ports, time_ns):
 
 
 @compiled(forceinline=True)
-def _is_copy(c, k, d, print_, time_ns):
-    """Tell whether a packet with this fingerprint passed a moment ago; remember it."""
-    for i in range(RING_SIZE):
+def _is_copy(c, k, d, print_, time_ns, has_id):
+    """Tell whether a packet with this fingerprint passed a moment ago; remember it.
+
+    Without an IP ID a quick retransmission may look the same, but never follows its original directly.
+    """
+    latest = (c[k, RING_POS + d] - 1) % RING_SIZE
+    for i in range(0 if has_id else latest, RING_SIZE if has_id else latest + 1):
         if c[k, RING + d * RING_SIZE + i] == print_ and time_ns - c[k, RING_NS + d * RING_SIZE + i] < _DUPLICATE_NS:
             return True
     i = c[k, RING_POS + d]
@@ -351,11 +355,12 @@ def decode_frames(
         counters[ZERO_IP_LENGTH] += zero
         counters[BEYOND_WIRE] += wire_end > frame_end
 
-        # Mirror ports deliver packets twice. An IP ID tells a copy from a retransmission; without one, only data can.
-        if packet_id or (payload_len and seen & 1):
+        # Mirror ports deliver packets twice. An IP ID tells a copy from a retransmission; without one, only time
+        # stamps on what occupies sequence numbers do.
+        if packet_id or (seen & 1 and (payload_len or bits & 3)):
             print_ = _mix(_mix((seq_no << 32) | ack_no) + ((value * 65537) ^ echo))
             print_ = _mix(print_ + (packet_id << 32 | bits << 16 | win)) + payload_len
-            if _is_copy(c, k, d, print_, now):
+            if _is_copy(c, k, d, print_, now, packet_id):
                 seen |= 64
                 counters[DUPLICATES] += 1
         _track(

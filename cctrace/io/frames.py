@@ -205,7 +205,8 @@ def describe(counters):
     if c["back_steps"]:
         yield f"time stamps step back {c['back_steps']} times, by at most {c['back_step_ns'] / 1000:g} us"
     if c["duplicates"]:
-        yield f"{c['duplicates']} packets were captured twice (mirror port?), see bit 6 of column options"
+        text = "bit 6 of column options marks the copies, flows leave them out"
+        yield f"{c['duplicates']} packets were captured twice (mirror port?); {text}"
     if c["unseen_acks"]:
         yield f"{c['unseen_acks']} ACKs cover {c['unseen_bytes']} bytes that the capture does not hold"
 

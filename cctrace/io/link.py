@@ -94,6 +94,8 @@ def _after_ethertype(b, p, end, kind):
             if p + 2 > end:
                 return -1 - CUT_HEADERS
             kind, p = be16(b, p), p + 2
+        elif kind == 0x8903:  # FabricPath: a tag of four bytes, of which two are the type, then Ethernet
+            kind, p = 0x6558, p + 2
         elif kind == 0x88E7:  # the service tag of 802.1ah, then Ethernet
             kind, p = 0x6558, p + 4
         elif kind < 0x600:  # a length: IEEE 802.2, of which SNAP and plain IP matter
