@@ -1,6 +1,7 @@
 """The table of connections is the same however a capture comes: whole, in parts, from memory or from a file."""
 
 import io
+import itertools
 
 import numpy as np
 import pytest
@@ -88,3 +89,46 @@ def test_a_quick_retransmission_without_ip_id_is_no_copy():
     assert packets.counters["duplicates"] == 0
     copies = read_file(io.BytesIO(pcap([(T0 + i, p) for i, p in enumerate(sends) for _ in range(2)], 101)))
     assert (copies["options"] >> 6 & 1).tolist() == [0, 1] * 4
+
+
+def table_of(packets, tmp_path, step_ns=1_000_000):
+    path = tmp_path / "in.pcap"
+    path.write_bytes(pcap([(T0 + step_ns * i, p) for i, p in enumerate(packets)], 101))
+    return of_file(path).rows()
+
+
+IDENTS = itertools.count(1)  # packets that share one are copies
+
+
+def forth(seq, flags=16, size=0, ack=100, sport=5, **options):
+    return ipv4(
+        tcp(sport, 80, seq, ack, flags, payload=bytes(size), **options), "10.0.0.1", "10.0.0.2", ident=next(IDENTS)
+    )
+
+
+def back(ack, flags=16, seq=100, sport=5):
+    return ipv4(tcp(80, sport, seq, ack, flags), "10.0.0.2", "10.0.0.1", ident=next(IDENTS))
+
+
+def test_the_acknowledgement_of_a_fin_tells_the_rtt_unless_it_was_sent_twice(tmp_path):
+    (row,) = table_of([forth(1, size=100), forth(101, flags=17), back(102)], tmp_path)
+    assert row["rtt_min_us"] == 1000
+    (row,) = table_of([forth(1, size=100), back(101), *[forth(101, flags=17) for _ in range(3)], back(102)], tmp_path)
+    assert row["rtt_p95_us"] == 1000
+
+
+def test_data_on_a_syn_begins_behind_it(tmp_path):
+    (row,) = table_of([forth(0, flags=2, size=30), back(31, flags=18), forth(31, size=70)], tmp_path)
+    assert (row["bytes_sent"], row["retransmitted_segments"]) == (100, 0)
+
+
+def test_an_attempt_without_answer_is_not_the_connection_that_follows_on_its_ports(tmp_path):
+    attempt = [forth(500_000, flags=2) for _ in range(4)]
+    rows = table_of([*attempt, forth(0, flags=2), back(1, flags=18, seq=99), forth(1, size=50), back(51)], tmp_path)
+    assert [row["packets"] for row in rows] == [4, 4]
+    assert [row["bytes_sent"] for row in rows] == [0, 50]
+
+
+def test_a_syn_that_was_overtaken_by_its_answer_belongs_to_it(tmp_path):
+    rows = table_of([back(1, flags=18, seq=99), forth(0, flags=2), forth(1, size=50), back(51)], tmp_path)
+    assert [row["bytes_sent"] for row in rows] == [50]

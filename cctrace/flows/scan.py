@@ -73,7 +73,7 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
         peer = sides[c, 1 - d]
         fl = flags[q]
         size = np.int64(payload[q])
-        if size:
+        if size or fl & FIN:
             behind = me.has_base and unwrap(seq[q], me.base, me.snd_nxt) != me.snd_nxt
             if me.tail - me.head == me.width or behind:
                 taken = _room(me, pool, used, behind)
@@ -124,6 +124,15 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
                 me.base = (np.int64(seq[q]) - 1) & 0xFFFFFFFF
                 me.has_base = 1
                 me.snd_nxt = 1
+            if fl & FIN and not size:  # it is acknowledged like a byte, and tells the RTT as well
+                end = unwrap(seq[q], me.base, me.snd_nxt) + 1
+                last = me.ring + ((me.tail - 1) & (me.width - 1))
+                if not me.fin and end == me.snd_nxt + 1:
+                    pool[me.ring + (me.tail & (me.width - 1)), 0] = end
+                    pool[me.ring + (me.tail & (me.width - 1)), 1] = now
+                    me.tail += 1
+                elif me.tail > me.head and pool[last, 0] == end:
+                    pool[last, 1] = -1
             if fl & FIN:
                 me.fin = 1
         if size:
@@ -134,7 +143,7 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
             me.largest = max(me.largest, size)
             if size != me.gcd and (not fl & (PSH | FIN) or size > 1460):
                 me.gcd = math.gcd(me.gcd, size)
-            a = unwrap(seq[q], me.base, me.snd_nxt)
+            a = unwrap(seq[q], me.base, me.snd_nxt) + (1 if fl & SYN else 0)
             b = a + size
             count = 1 if size <= me.mss else (size + me.mss - 1) // me.mss
             me.sent += count

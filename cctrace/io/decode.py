@@ -56,7 +56,7 @@ from cctrace.io.layout import (
 from cctrace.io.link import be16, be32, be64, inner_header, ip_header, u8
 from cctrace.native import compiled
 
-# A connection that was closed, or silent for this long, ends when a SYN with another sequence number reuses its ports.
+# A connection whose SYN was not captured, silent for this long, ends when a SYN reuses its ports.
 REUSE_SILENCE_NS = 240_000_000_000  # 2 MSL [RFC 9293]
 _DUPLICATE_NS = 1_000_000_000  # a copy follows its original within this time
 
@@ -333,10 +333,13 @@ def decode_frames(
             d_hi, d_lo = be64(b, ip + 24), be64(b, ip + 32)
             service, hops, packet_id = (be16(b, ip) >> 4) & 255, u8(b, ip + 7), np.int64(0)
 
-        # Connection: reused ports start a new one.
+        # Connection: reused ports start a new one. A SYN of another number is proof, one where the capture had none yet
+        # may have been overtaken by what followed it.
         slot, k, d = _find(c, table, s_hi, s_lo, d_hi, d_lo, sport, dport, version)
         is_reuse = k >= 0 and bits & 18 == 2 and c[k, ISN + d] != seq_no
-        if k < 0 or (is_reuse and (c[k, CLOSED] or now - c[k, CONN_LAST_NS] > REUSE_SILENCE_NS)):
+        if is_reuse and c[k, ISN + d] < 0:
+            is_reuse = c[k, CLOSED] or now - c[k, CONN_LAST_NS] > REUSE_SILENCE_NS
+        if k < 0 or is_reuse:
             k, d = n, 0
             _open_connection(c, k, s_hi, s_lo, d_hi, d_lo, (version << 32) | (sport << 16) | dport, now)
             table[slot] = k
