@@ -5,6 +5,7 @@ The order of the steps is the kernel's, and so is the order of the calls written
 Sources: [Linux] tcp_ack, tcp_sacktag_write_queue, tcp_clean_rtx_queue, tcp_ack_update_rtt.
 """
 
+import numpy as np
 from numba import njit
 
 from cctrace import schema
@@ -72,26 +73,25 @@ def sacktag(tp, seg, rs, log, blocks, count, prior_una):
     if rs.ack < prior_una - tp.max_window or tp.packets_out == 0:
         return
     used = 0
-    dup_at = -1
+    dup_left, dup_right = np.int64(0), np.int64(0)
     for i in range(count):
         is_dup = dup and i == 0
         left, right = blocks[i, 0], blocks[i, 1]
         if not sb.is_block_valid(tp, is_dup, left, right) or right <= prior_una:
             continue
+        if is_dup:
+            dup_left, dup_right = left, right
         at = used  # keep the blocks in sequence order
         while at > 0 and blocks[at - 1, 0] > left:
             blocks[at, 0] = blocks[at - 1, 0]
             blocks[at, 1] = blocks[at - 1, 1]
-            if dup_at == at - 1:
-                dup_at = at
             at -= 1
         blocks[at, 0] = left
         blocks[at, 1] = right
-        if is_dup:
-            dup_at = at
         used += 1
+    sb.tag_again(tp, seg, rs, dup_left, dup_right)
     for i in range(used):
-        sb.tag_block(tp, seg, rs, blocks[i, 0], blocks[i, 1], i == dup_at)
+        sb.tag_block(tp, seg, rs, blocks[i, 0], blocks[i, 1], dup_left, dup_right)
     if tp.ca_state != LOSS or tp.has_undo:
         sb.check_reordering(tp, rs.reord)
 
@@ -173,8 +173,7 @@ def clean_queue(tp, seg, rs, out, prior_una, prior_fack):
         seq_rtt = tp.now_us - first_us
         ca_rtt = tp.now_us - last_us
         lone = acked == 1 and prior_sacked == 0 and tp.snd_una - prior_una < tp.mss
-        alert = sb.DATA_SACKED | sb.F_ECE | sb.SYN_ACKED
-        if lone and rs.prior_delivered + 1 == tp.delivered and not rs.flag & alert:
+        if lone and rs.prior_delivered + 1 == tp.delivered and not rs.flag & (sb.ALERT | sb.SYN_ACKED):
             rs.flag |= sb.MAYBE_DELAYED
     if rs.first_sack_us:
         sack_rtt = tp.now_us - rs.first_sack_us
@@ -239,7 +238,7 @@ def on_ack(tp, seg, rs, out, log, blocks, count, ack, ack_seq, window, has_data,
     sb.update_reordering_steps(tp, rs)
     if tp.tlp_high_seq:
         recovery.process_tlp_ack(tp, seg, rs, out)
-    if not rs.flag & sb.NOT_DUP or rs.flag & (sb.DATA_SACKED | sb.F_ECE) or tp.ca_state != 0:
+    if not rs.flag & sb.NOT_DUP or rs.flag & sb.ALERT or tp.ca_state != 0:
         dupacks = 0 if rs.flag & (sb.UNA_ADVANCED | sb.NOT_DUP | sb.DSACKING) else 1
         recovery.fastretrans_alert(tp, seg, rs, out, prior_una, dupacks)
     if rs.flag & sb.SET_TIMER:

@@ -28,6 +28,7 @@ ORIG_SACK_ACKED, UNA_ADVANCED, DSACKING, DSACK_TLP, RENEGING, LOST_RETRANS, MAYB
     16384,
 )
 NOT_DUP = DATA | WIN_UPDATE | DATA_ACKED | SYN_ACKED
+ALERT = DATA_SACKED | F_ECE | DSACKING
 REORDERING = 3  # sysctl tcp_reordering
 MAX_REORDERING = 300
 REO_PERSIST = 16  # recoveries for which a widened reordering window is kept
@@ -221,8 +222,19 @@ def split(tp, seg, i):
 
 
 @njit
-def tag_block(tp, seg, rs, left, right, is_dup):
-    """Tag the segments that lie fully inside one SACK block."""
+def tag_again(tp, seg, rs, left, right):
+    """Tag the segments of a D-SACK block that earlier ACKs had SACKed."""
+    i = find(tp, seg, left)
+    while i < tp.tail and seg[i & (seg.size - 1)].seq < right:
+        s = seg[i & (seg.size - 1)]
+        if s.flags & SACKED and s.seq >= left and s.end_seq <= right:
+            tag(tp, seg, rs, i, True)
+        i += 1
+
+
+@njit
+def tag_block(tp, seg, rs, left, right, dup_left, dup_right):
+    """Tag the segments that lie fully inside one SACK block; [dup_left, dup_right) is reported as a duplicate."""
     mask = seg.size - 1
     i = find(tp, seg, left)
     if i < tp.tail and seg[i & mask].seq >= left:
@@ -230,10 +242,10 @@ def tag_block(tp, seg, rs, left, right, is_dup):
     while i < tp.tail and seg[i & mask].seq < right:
         s = seg[i & mask]
         if s.seq >= left and s.end_seq <= right:
-            if s.flags & SACKED and not is_dup:
+            if s.flags & SACKED:
                 i = next_unsacked(tp, seg, i)
                 continue
-            tag(tp, seg, rs, i, is_dup)
+            tag(tp, seg, rs, i, s.seq >= dup_left and s.end_seq <= dup_right)
         i += 1
 
 

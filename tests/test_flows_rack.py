@@ -1,0 +1,160 @@
+"""The compiled scoreboard and recovery agree with their naive definition, ACK by ACK, on random conversations.
+
+The naive sender drives: it sends, repairs what it judges lost and hears a receiver that SACKs and reports duplicates,
+over a path that delays, reorders, loses and duplicates. What passes the capture is re-enacted by the compiled pass,
+which must have reached the same counters and state at every ACK, and find a reason for every retransmission.
+"""
+
+import heapq
+
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tests.conversation import EPOCH_NS, MSS, Conversation
+from tests.naive.rack import Sender
+
+RTT_MS = 40.0
+APART_MS = 0.1  # more than what would make two packets one super-packet
+
+
+class Path:
+    """What happens to each packet, in order of sending: extra delay in tenths of a millisecond, None if it is lost."""
+
+    def __init__(self, data, acks):
+        self.data, self.acks = iter(data), iter(acks)
+
+    def to_receiver(self):
+        return next(self.data, 0)
+
+    def is_heard(self):
+        return next(self.acks, True)
+
+
+class Receiver:
+    """Acknowledges every segment at once; up to three SACK blocks, the latest first; duplicates are reported."""
+
+    def __init__(self):
+        self.have, self.recent = set(), []
+
+    def take(self, i):
+        edge = self.edge()
+        duplicate = [(i, i + 1)] if i in self.have else []
+        self.have.add(i)
+        runs, above = [], sorted(j for j in self.have if j > self.edge())
+        for j in above:
+            if runs and runs[-1][1] == j:
+                runs[-1][1] = j + 1
+            else:
+                runs.append([j, j + 1])
+        runs.sort(key=lambda run: not run[0] <= i < run[1])
+        if duplicate and i >= edge and runs and not runs[0][0] <= i < runs[0][1]:
+            duplicate = []
+        return self.edge(), (duplicate + [tuple(run) for run in runs])[:3]
+
+    def edge(self):
+        return next(j for j in range(len(self.have) + 1) if j not in self.have)
+
+
+def clock(ms, shift_ns):
+    """Milliseconds after the handshake on the connection's own clock, us."""
+    return (round((ms + RTT_MS) * 1e6) + shift_ns) // 1000 + 1_000_000
+
+
+def seq(segment):
+    return 1 + segment * MSS
+
+
+class Exchange:
+    """One conversation: `talk` is what the capture shows, `expected` the naive counters after each ACK."""
+
+    def __init__(self, gaps, path, repairs_per_ack):
+        self.talk, self.expected, self.path = Conversation(rtt_ms=RTT_MS), [], path
+        self.sender = Sender(clock(0, 3000) - clock(-RTT_MS, -3000))
+        self.receiver, self.burst = Receiver(), repairs_per_ack
+        self.queue, self.serial, self.slot, self.latest = [], 0, False, 0.0
+        now = 1.0
+        for gap in gaps:
+            now += gap * APART_MS + 0.00113  # no two events at one microsecond, ticks included
+            self.at(now, self.send)
+        while self.queue:
+            ms, _, do, what = heapq.heappop(self.queue)
+            self.latest = ms
+            timer = self.sender.timer_us
+            if timer is not None and timer < clock(ms, 3000 if do == self.arrive else 0):
+                self.sender.timer(timer)
+                self.repair_soon((timer - 1_000_000) / 1000 - RTT_MS + 0.0171)
+                heapq.heappush(self.queue, (ms, self.serial, do, what))
+                self.serial += 1
+                continue
+            do(ms, *what)
+        self.talk.ack(ms + 1000, seq(self.sender.una))  # states are known up to the last packet
+
+    def at(self, ms, do, *what):
+        # Packets pass the capture one after the other.
+        taken = {entry[0] for entry in self.queue} | {self.latest}
+        while any(abs(ms - other) < 0.02 for other in taken):
+            ms += 0.0207
+        heapq.heappush(self.queue, (ms, self.serial, do, what))
+        self.serial += 1
+
+    def send(self, ms):
+        self.sender.send(clock(ms, -3000), self.talk._tick(ms))
+        self.pass_on(ms, self.sender.nxt - 1)
+
+    def repair(self, ms, left):
+        self.slot = False
+        lost = self.sender.to_repair()
+        if not lost:
+            return
+        self.sender.repair(lost[0], clock(ms, -3000), self.talk._tick(ms))
+        self.pass_on(ms, lost[0])
+        if left > 1:
+            self.repair_soon(ms, left - 1)
+
+    def repair_soon(self, ms, left=None):
+        if not self.slot and self.sender.to_repair():
+            self.slot = True
+            self.at(ms + APART_MS + 0.00037, self.repair, self.burst if left is None else left)
+
+    def pass_on(self, ms, i):
+        self.talk.data(ms, seq(i))
+        delay = self.path.to_receiver()
+        if delay is not None:
+            self.at(ms + RTT_MS + 2 + delay * APART_MS, self.arrive, i, ms)
+
+    def arrive(self, ms, i, sent_ms):
+        """The segment reaches the receiver, whose ACK (if it is heard) is at the sender at the same moment."""
+        edge, blocks = self.receiver.take(i)
+        if self.path.is_heard():
+            self.hear(ms, edge, blocks, sent_ms)
+
+    def hear(self, ms, edge, blocks, sent_ms):
+        if edge < self.sender.una or self.sender.una == self.sender.nxt:
+            return
+        self.talk.ack(ms, seq(edge), [(seq(a), seq(b)) for a, b in blocks], echo_ms=sent_ms)
+        self.sender.ack(clock(ms, 3000), edge, blocks, self.talk._tick(sent_ms))
+        self.expected.append((EPOCH_NS + round((ms + RTT_MS) * 1e6) + 3000, self.sender.counters()))
+        self.repair_soon(ms)
+
+
+DELAYS = st.sampled_from([0, 0, 0, 1, 3, 8, 25, 60, 110, 130, 250, None, None])
+
+
+@st.composite
+def exchanges(draw):
+    gaps = draw(st.lists(st.sampled_from([1, 2, 5, 30, 120]), min_size=2, max_size=30))
+    delays = draw(st.lists(DELAYS, min_size=5, max_size=45))
+    heard = draw(st.lists(st.sampled_from([True, True, True, False]), max_size=45))
+    return Exchange(gaps, Path(delays, heard), draw(st.integers(1, 3)))
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(exchanges())
+def test_scoreboard_and_state_equal_their_definition(exchange):
+    assume(exchange.expected and exchange.sender.widest <= 4)
+    flow = exchange.talk.flow()
+    answers = flow.answers([(time_ns, time_ns + 1) for time_ns, _ in exchange.expected])
+    for poll, (time_ns, counters) in enumerate(exchange.expected):
+        last = answers[answers["poll"] == poll][-1]
+        assert {name: int(last[name]) for name in counters} == counters, time_ns
+    assert (flow.retransmissions["why"] == "fast").all()
