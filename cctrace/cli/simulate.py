@@ -12,18 +12,26 @@ KEYS = (
 @click.command(short_help="Controllers over a modelled path.")
 @click.option("--rate", metavar="RATE", help="Bottleneck rate on the wire, for example 40Mbit.")
 @click.option("--rate-steps", metavar="FILE", help="Rate in steps: lines `seconds Mbit/s`.")
-@click.option("--trace", metavar="FILE", help="Mahimahi trace: a millisecond per 1500-byte opportunity, repeated.")
+@click.option("--trace", metavar="FILE", help="Mahimahi trace or UCC log, repeated for an hour.")
 @click.option("--rtt", default="40ms", show_default=True, metavar="TIME", help="Base RTT.")
 @click.option("--buffer", default="1bdp", show_default=True, metavar="SIZE", help="Queue: bytes, or BDPs (2bdp).")
 @click.option("--jitter", default="none", metavar="KIND:…", help="normal:sd=10ms,per=packet|burst|slot:5ms[,reorder]")
 @click.option("--loss", default="0%", show_default=True, metavar="SHARE", help="Random loss before the queue.")
 @click.option("--cc", required=True, metavar="NAME,…", help="A controller per flow: bbr2022,obbr:mu=0.5")
 @click.option("--ack-every", default=1, show_default=True, help="Segments per ACK.")
+@click.option("--ecn", is_flag=True, help="Flows negotiate ECN (profile linux).")
+@click.option("--ecn-threshold", metavar="SIZE", help="Mark from this queue on: bytes, or BDPs.")
+@click.option("--aqm", type=click.Choice(["droptail", "codel"]), default="droptail", show_default=True)
+@click.option("--shaper", metavar="RATE,BURST", help="Token bucket that empties the queue: 10Mbit,100kB")
+@click.option("--policer", metavar="RATE,BURST", help="Token bucket that drops what exceeds it: 10Mbit,100kB")
+@click.option("--exact", is_flag=True, help="Exact clocks, which may let flows lock each other out.")
+@click.option("--pcap", type=click.Path(dir_okay=False), metavar="FILE", help="Write the TCP flows as a capture.")
+@click.option("--side", type=click.Choice(["sender", "receiver"]), default="sender", help="Where --pcap captures.")
 @click.option("--profile", type=click.Choice(["reference", "linux"]), default="linux", show_default=True)
 @click.option("--duration", default="60s", show_default=True, metavar="TIME")
 @click.option("--seed", default=1, show_default=True)
 @command_options()
-def simulate(rate, rate_steps, trace, rtt, buffer, jitter, loss, cc, ack_every, profile, duration, seed, as_json):
+def simulate(rate, rate_steps, trace, cc, ack_every, profile, duration, seed, as_json, **options):
     """Run one flow per controller over a shared bottleneck, and print what each of them got.
 
     The figures are for the run, and as tail_* for its last two thirds. Profile reference is the stack of the golden
@@ -38,16 +46,25 @@ def simulate(rate, rate_steps, trace, rtt, buffer, jitter, loss, cc, ack_every, 
     shape = {"rate": rate if rate_steps is None else read_rate_steps(rate_steps)}
     if trace is not None:
         shape = {"trace": trace}
-    path = Path(**shape, rtt=rtt, buffer=buffer, jitter=jitter, loss=loss)
+    buckets = {name: _bucket(options[name]) for name in ("shaper", "policer")}
+    plain = {name: options[name] for name in ("rtt", "buffer", "jitter", "loss", "aqm", "ecn_threshold")}
+    path = Path(**shape, **plain, **buckets)
+    common = {"profile": profile, "ack_every": ack_every, "ecn": options["ecn"]}
+    keep = options["pcap"] is not None
     with progress("simulating"):
-        sim = run(path, split_controllers(cc), duration, seed, profile=profile, ack_every=ack_every)
+        sim = run(path, split_controllers(cc), duration, seed, packets=keep, exact=options["exact"], **common)
+        if keep:
+            sim.to_pcap(options["pcap"], options["side"])
     rows = [
         {"cc": row.cc} | {prefix + key: getattr(row, prefix + key) for prefix in ("", "tail_") for key in KEYS}
         for row in sim.flows.itertuples()
     ]
     if as_json:
-        print_json({"flows": rows, "link": sim.link, "duration_s": sim.duration_s, "seed": seed, "profile": profile})
+        whole = {"duration_s": sim.duration_s, "seed": seed, "profile": profile, "notes": sim.notes}
+        print_json({"flows": rows, "link": sim.link} | whole)
         return
+    for note in sim.notes:
+        click.echo(f"note: {note}", err=True)
     print_table(
         ("cc", "goodput", "retransmitted", "RTT", "RTT p95", "queue", "queue p95"),
         [
@@ -62,6 +79,11 @@ def simulate(rate, rate_steps, trace, rtt, buffer, jitter, loss, cc, ack_every, 
         title=f"last two thirds of {sim.duration_s:g} s; utilisation {sim.link['utilisation']:.1%}, "
         f"fairness {sim.link['jain']:.3f}",
     )
+
+
+def _bucket(text):
+    """Split RATE,BURST."""
+    return None if text is None else tuple(part.strip() for part in text.split(","))
 
 
 def split_controllers(text):

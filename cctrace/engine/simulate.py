@@ -10,9 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from cctrace.engine.pcap import ends
 from cctrace.engine.sim.check import check_books
 from cctrace.engine.sim.flow import Flow
-from cctrace.engine.sim.layout import QUIC, TRACE_WIDTH
+from cctrace.engine.sim.layout import QUIC, TAP_WIDTH, TRACE_WIDTH
 from cctrace.engine.sim.result import Recorder, Simulation, counters, link_figures, notes, table
 from cctrace.engine.sim.view import CWND, PACING, Q_PACING
 from cctrace.engine.sim.world import FIRST_NS, World
@@ -22,7 +23,19 @@ from cctrace.units import parse_time_ns
 MODES = ("compiled", "interpreted", "debug")
 
 
-def simulate(path, flows, duration="60s", seed=1, *, mode="compiled", sample=None, trace=False, exact=False, **common):
+def simulate(
+    path,
+    flows,
+    duration="60s",
+    seed=1,
+    *,
+    mode="compiled",
+    sample=None,
+    trace=False,
+    packets=False,
+    exact=False,
+    **common,
+):
     """Run controllers over a path.
 
     Parameters
@@ -39,6 +52,8 @@ def simulate(path, flows, duration="60s", seed=1, *, mode="compiled", sample=Non
         Period at which to note the queue and the flows' windows: ``"10ms"``.
     trace : bool
         Keep every call into the controllers, for `Simulation.flow`; takes some 500 bytes per ACK.
+    packets : bool
+        Keep what captures at both ends would see, for `Simulation.to_pcap`; takes some 100 bytes per segment.
     exact : bool
         Clocks of several flows over a path without jitter are exact, so that they may lock each other out; by default
         a sender takes up each ACK late, by up to the time the bottleneck needs for a packet [Floyd92], and a QUIC
@@ -78,7 +93,7 @@ def simulate(path, flows, duration="60s", seed=1, *, mode="compiled", sample=Non
     exact = exact or len(flows) == 1 or path.has_jitter
     world = World(path, flows, seed, mode == "compiled", exact)
     try:
-        run = _Run(world, mode, trace)
+        run = _Run(world, mode, trace, packets)
         tail_ns = duration_ns // 3
         samples = []
         for at in _stops(duration_ns, tail_ns, sample_ns):
@@ -96,6 +111,7 @@ def simulate(path, flows, duration="60s", seed=1, *, mode="compiled", sample=Non
             duration_ns / 1e9,
             [recorder.view() for recorder in run.recorders],
             notes(path, flows, world),
+            [ends(f, rows) for f, rows in zip(world.flows, run.packets, strict=False)],
         )
     finally:
         world.close()
@@ -104,9 +120,10 @@ def simulate(path, flows, duration="60s", seed=1, *, mode="compiled", sample=Non
 class _Run:
     """The event loop in one of its modes, and the traces it fills."""
 
-    def __init__(self, world, mode, trace):
+    def __init__(self, world, mode, trace, packets):
         self.world = world
         self.recorders = []
+        self.packets = [[] for _ in world.flows] if packets else []
         if mode == "compiled":
             from cctrace.engine.sim.build import compiled_run
 
@@ -119,20 +136,26 @@ class _Run:
             self.advance = lambda until: run(world.record, until, check)
         if trace:
             self.recorders = [Recorder("quic" if f.profile == QUIC else "linux") for f in world.flows]
-            self.empty()
+        self.empty()
 
     def to(self, until):
         """Advance to `until`, emptying traces on the way."""
         while self.advance(until) < until:
             self.empty()
-        if self.recorders:
-            self.empty()
+        self.empty()
 
     def empty(self):
-        """Take the rows out of the traces, and make room for what one event can add."""
-        from cctrace.engine.sim.loop import trace_room
+        """Take the rows out of traces and taps, and make room for what one event can add."""
+        from cctrace.engine.sim.loop import tap_room, trace_room
 
-        for recorder, f in zip(self.recorders, self.world.flows, strict=True):
+        for pieces, f in zip(self.packets, self.world.flows, strict=False):
+            if f.tap_size > 0:
+                pieces.append(self.world.array(f.tap_buffer)[: f.tap_rows * TAP_WIDTH].reshape(-1, TAP_WIDTH).copy())
+                f.tap_rows = 0
+            elif f.profile != QUIC:
+                f.tap_size = tap_room(f) + 65_536
+                f.tap_buffer = self.world.place(np.zeros(f.tap_size * TAP_WIDTH, np.int64))
+        for recorder, f in zip(self.recorders, self.world.flows, strict=False):
             if f.trace_size > 0:
                 recorder.take(self.world.array(f.trace_buffer)[: f.trace_rows * TRACE_WIDTH].reshape(-1, TRACE_WIDTH))
                 f.trace_rows = 0

@@ -52,7 +52,7 @@ def convert(source, target, to=None, chunk=1_000_000, **options):
 
         rows = save_table(data, target)
     else:
-        rows = _write_csv(data, target) if to == "csv" else _write_pcap(data, target)
+        rows = _write_csv(data, target) if to == "csv" else write_pcap(data, target)
     return {"rows": rows, "target": target, "to": to, "warnings": list(data.warnings)}
 
 
@@ -112,8 +112,11 @@ def _blocks(packets, i):
     return list(zip(packets.sacks["left"][rows].tolist(), packets.sacks["right"][rows].tolist(), strict=True))
 
 
-def _write_pcap(parts, target):
-    """Write headers as a nanosecond pcap of raw IP; lengths on the wire are those of the original."""
+def write_pcap(parts, target):
+    """Write `Packets`, in parts, as a nanosecond pcap of raw IP: headers alone, lengths as they were on the wire.
+
+    Returns the number of packets.
+    """
     rows = 0
     with open(target, "wb") as file:
         file.write(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 128, _LINKTYPE_RAW))

@@ -12,6 +12,8 @@ from cctrace.engine.sim.layout import (
     REFERENCE,
     RUNNING,
     STOPPED,
+    TAP_SYN,
+    TAP_SYN_ACK,
 )
 from cctrace.engine.sim.link import forward_delay
 from cctrace.engine.sim.memory import words
@@ -19,6 +21,7 @@ from cctrace.engine.sim.output import push
 from cctrace.engine.sim.quic import q_start
 from cctrace.engine.sim.samples import rtt_estimator
 from cctrace.engine.sim.stack import CWND_EVENT, CWND_RESTART, INIT, call, current_ssthresh, in_flight
+from cctrace.engine.sim.tap import tap
 from cctrace.engine.sim.view import APP_LIMITED, CWND, SSTHRESH
 
 UNLIMITED = 1 << 40
@@ -31,6 +34,7 @@ def application(w, f, now):
         connect(w, f, now)
     elif f.app_stage == ESTABLISHED:
         f.app_stage = RUNNING
+        tap(f, now, TAP_SYN_ACK, 0, 0)
         handshake_rtt = (now - f.start_ns) // 1000
         f.min_rtt = handshake_rtt
         f.min_rtt_stamp = now
@@ -52,6 +56,7 @@ def connect(w, f, now):
         offer(w, f, now)
     else:
         f.app_stage = ESTABLISHED
+        tap(f, now, TAP_SYN, 0, 0)
         leaves = max(now, w.free_at)
         f.app_at = leaves + forward_delay(w, f, leaves) + f.rev_ns
 

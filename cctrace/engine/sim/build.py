@@ -14,6 +14,7 @@ from cctrace.engine.compile import load_generated
 MODULES = (
     "chance",
     "tally",
+    "tap",
     "view",
     "window",
     "link",

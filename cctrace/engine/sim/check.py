@@ -26,7 +26,7 @@ def check_books(w, f):
     _equal("sacked_out", f.sacked_out, sum(m & SACKED > 0 for m in marks))
     _equal("lost_out", f.lost_out, sum(m & LOST > 0 for m in marks))
     _equal("retrans_out", f.retrans_out, sum(m & RETRANS > 0 for m in marks))
-    _equal("delivered", f.delivered, 1 + f.una + f.sacked_out)  # the SYN counts
+    _equal("delivered", f.delivered, 1 + f.una + f.sacked_out + f.dsacks)  # the SYN counts
     assert f.una <= f.rcv_nxt <= f.rcv_high <= f.nxt, "the receiver has what was never sent"
 
 

@@ -10,8 +10,8 @@ import numpy as np
 _FLOW = (
     # where its arrays are, and the size of its rings less one
     "seg", "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo",
-    "ack_dup", "ack_ece", "ack_right", "tx_ecn", "state", "cc", "mask", "rtt_tally", "queue_tally", "trace_buffer",
-    "trace_rows", "trace_size",
+    "ack_dup", "ack_ece", "ack_right", "ack_id", "tx_ecn", "state", "cc", "mask", "rtt_tally", "queue_tally",
+    "trace_buffer", "trace_rows", "trace_size", "tap_buffer", "tap_rows", "tap_size",
     # what the flow is
     "profile", "mss", "wire_bytes", "pace_overhead", "has_on_ack", "paced", "rwnd", "start_ns", "stop_ns", "hz",
     "fwd_ns", "rev_ns", "ack_every", "delack_ns", "ack_slot_ns", "ack_late_ns", "ecn",
@@ -31,12 +31,12 @@ _FLOW = (
     "rs_lost", "rs_last_order", "rs_delivered_ce", "rs_prior_delivered_ce",
     # RACK, tail-loss probes, undo (rack.py)
     "timer", "echo_ms", "rack_ns", "rack_index", "rack_rtt", "rack_advanced", "reo_wnd_steps", "reo_wnd_persist",
-    "rack_last_delivered", "reord_seen", "reordering", "dsack_seen", "sack_high", "orig_sacked", "undo_retrans",
-    "retrans_stamp", "tlp_high_seq", "tlp_retrans", "frto",
+    "rack_last_delivered", "reord_seen", "reordering", "dsack_seen", "dsacks", "sack_high", "orig_sacked",
+    "undo_retrans", "retrans_stamp", "tlp_high_seq", "tlp_retrans", "frto",
     # ECN: whether this ACK carries the echo, and the next new segment the answer
     "ece", "queue_cwr",
     # receiver
-    "ts_recent_ms", "rcv_acked", "rcv_duplicate", "demand_cwr", "ce_state", "n_ce",
+    "ts_recent_ms", "rcv_acked", "rcv_duplicate", "demand_cwr", "ce_state", "n_ce", "n_acks",
     "log_next", "log_seen", "unacked_data", "delack_at", "rcv_nxt", "rcv_high",
     # receive window (window.py)
     "snd_right", "rcv_right", "rcv_ssthresh", "rcv_clamp", "rcv_copied", "rcv_copied_to", "rcv_copied_at",
@@ -88,6 +88,8 @@ BULK, CHUNKS, ON_OFF, REQUESTS = range(4)  # applications
 CONNECTING, ESTABLISHED, RUNNING, STOPPED = range(4)  # their stages
 RTO_TIMER, REORDERING_TIMER, PROBE_TIMER = range(3)  # what the retransmission timer waits for
 TRACE_WIDTH = 80  # words of a row of a trace
+TAP_WIDTH = 3  # words of a row of a tap
+TAP_SYN, TAP_SYN_ACK, TAP_SENT, TAP_ARRIVED, TAP_ACK, TAP_ACK_ARRIVED = range(6)  # what it saw
 TALLY_SIZE = 48 * 64  # words of a tally: 64 logarithmic steps per power of two
 # Marks of a segment
 SACKED, LOST, RETRANS, EVER_RETRANS = 1, 2, 4, 8

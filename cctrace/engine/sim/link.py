@@ -26,9 +26,12 @@ from cctrace.engine.sim.layout import (
     PER_SLOT,
     QUIC,
     REDUCED,
+    TAP_ACK,
+    TAP_ARRIVED,
 )
 from cctrace.engine.sim.memory import reals, words
 from cctrace.engine.sim.tally import count
+from cctrace.engine.sim.tap import tap
 from cctrace.engine.sim.window import advertise, grow_window
 
 
@@ -244,6 +247,7 @@ def receive(w, f, now):
     """The receiver takes the next arrival: log it, and acknowledge as its policy says [RFC5681] §4.2."""
     order = words(f.arr_order)[f.arr_head & f.mask]
     f.arr_head += 1
+    tap(f, now, TAP_ARRIVED, words(f.tx_ecn)[order & f.mask], order)
     echo_changed = f.ecn > 0 and take_marks(w, f, words(f.tx_ecn)[order & f.mask], now)
     words(f.log_order)[f.log_next & f.mask] = order
     f.log_next += 1
@@ -318,9 +322,12 @@ def mark_received(w, f, segment, now):
 def send_ack(w, f, now):
     """Acknowledge everything received so far; the ACK may be lost or delayed on its way."""
     f.delack_at = NEVER
+    f.n_acks += 1
     duplicate = f.rcv_duplicate
     f.rcv_duplicate = 0
     f.rcv_acked = f.rcv_nxt
+    right = advertise(f)
+    tap(f, now, TAP_ACK, f.demand_cwr, min(right - f.rcv_nxt, f.rwnd))
     if w.ack_loss > 0.0:
         w.ack_loss_state = losing(w, w.ack_loss_state, w.ack_loss_p, w.ack_loss_r)
         if w.ack_loss_state == 1 and uniform(w, LOSS_STREAM) < w.ack_loss:
@@ -328,10 +335,11 @@ def send_ack(w, f, now):
     late = np.int64(uniform(w, LATE_STREAM) * f.ack_late_ns) if f.ack_late_ns > 0 else 0
     at = max(now + f.rev_ns + late, f.last_ack)
     f.last_ack = at
+    words(f.ack_id)[f.ack_tail & f.mask] = f.n_acks
     words(f.ack_ns)[f.ack_tail & f.mask] = at
     words(f.ack_log)[f.ack_tail & f.mask] = f.log_next
     words(f.ack_echo)[f.ack_tail & f.mask] = f.ts_recent_ms
     words(f.ack_dup)[f.ack_tail & f.mask] = duplicate
     words(f.ack_ece)[f.ack_tail & f.mask] = f.demand_cwr
-    words(f.ack_right)[f.ack_tail & f.mask] = advertise(f)
+    words(f.ack_right)[f.ack_tail & f.mask] = right
     f.ack_tail += 1

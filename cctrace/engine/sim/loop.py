@@ -1,13 +1,14 @@
 """The event loop: always the flow whose next thing comes first; ACKs before timers at the same instant."""
 
 from cctrace.engine.sim.app import answered, application
-from cctrace.engine.sim.layout import LINUX, NEVER, QUIC, REQUESTS, RUNNING
+from cctrace.engine.sim.layout import LINUX, NEVER, QUIC, REQUESTS, RUNNING, TAP_ACK_ARRIVED
 from cctrace.engine.sim.link import receive, send_ack
 from cctrace.engine.sim.memory import flows, words
 from cctrace.engine.sim.output import push
 from cctrace.engine.sim.quic import q_probe, q_process_ack, q_push
 from cctrace.engine.sim.rack import linux_ack, linux_timer
 from cctrace.engine.sim.sender import on_rto, process_ack
+from cctrace.engine.sim.tap import tap, tap_room
 
 
 def next_time(f):
@@ -25,6 +26,7 @@ def step(w, f, now):
     if f.arr_head < f.arr_tail and words(f.arr_ns)[f.arr_head & f.mask] <= now:
         receive(w, f, now)
     elif f.ack_head < f.ack_tail and words(f.ack_ns)[f.ack_head & f.mask] <= now:
+        tap(f, now, TAP_ACK_ARRIVED, 0, words(f.ack_id)[f.ack_head & f.mask])
         if f.profile == QUIC:
             q_process_ack(w, f, now)
         elif f.profile == LINUX:
@@ -77,6 +79,8 @@ def run(w, until_ns, check=None):
             return until_ns
         f = table[first]
         if f.trace_size > 0 and f.trace_rows + trace_room(f) > f.trace_size:
+            return now
+        if f.tap_size > 0 and f.tap_rows + tap_room(f) > f.tap_size:
             return now
         step(w, f, now)
         f.next_ns = next_time(f)

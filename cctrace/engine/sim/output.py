@@ -11,11 +11,13 @@ from cctrace.engine.sim.layout import (
     REORDERING_TIMER,
     RETRANS,
     RTO_TIMER,
+    TAP_SENT,
 )
 from cctrace.engine.sim.link import forward
 from cctrace.engine.sim.memory import segments, words
 from cctrace.engine.sim.samples import rate_skb_sent
 from cctrace.engine.sim.stack import CWND_EVENT, CWR, RECOVERY, TX_START, call, in_flight, mstamp
+from cctrace.engine.sim.tap import tap
 from cctrace.engine.sim.timers import arm, current_rto, rearm_rto, schedule_loss_probe
 from cctrace.engine.sim.view import CWND, PACING
 from cctrace.engine.sim.window import window_left
@@ -105,6 +107,7 @@ def transmit(w, f, index, now):
     f.lsndtime_us = mstamp(now)
     f.data_segs_out += 1
     f.n_sent += 1
+    tap(f, now, TAP_SENT, words(f.tx_ecn)[order & f.mask], index)
     forward(w, f, order, now)
 
 

@@ -56,7 +56,7 @@ def linux_ack(w, f, now):
     f.ack_head += 1
     start_rate_sample(f)
     prior_delivered, prior_lost, prior_una, prior_fack = f.delivered, f.lost, f.una, max(f.sack_high, f.una)
-    take_duplicate(f, duplicate)
+    duplicates = take_duplicate(f, duplicate)
     low = f.nxt
     f.orig_sacked = 0
     for k in range(log_from, log_to):
@@ -65,7 +65,7 @@ def linux_ack(w, f, now):
     while f.una < f.nxt and segments(f.seg)[f.una & f.mask].marks & SACKED:
         f.una += 1
         f.sacked_out -= 1
-    advanced, sacked = f.una > prior_una, f.delivered - prior_delivered > f.una - prior_una
+    advanced, sacked = f.una > prior_una, f.delivered - prior_delivered - duplicates > f.una - prior_una
     f.retrans_scan = max(f.retrans_scan, f.una)
     echo_rtt = (now // 1_000_000 - f.echo_ms) * 1000 if advanced and f.echo_ms > 0 else -1
     clean_rtx_queue(w, f, log_from, log_to, prior_una, echo_rtt, now)
@@ -115,13 +115,17 @@ def linux_take(w, f, order, prior_fack, now):
 
 
 def take_duplicate(f, index):
-    """tcp_check_dsack: a duplicate arrived, so a retransmission was not needed."""
+    """tcp_check_dsack: a duplicate arrived, so a retransmission was not needed; it counts as delivered all the same."""
     if index < 0:
-        return
+        return 0
     if f.undo_marker >= 0 and f.undo_retrans > 0 and index >= f.undo_marker:
         f.undo_retrans -= 1
     if f.reord_seen > 0 and index + 1 != f.tlp_high_seq:
         f.dsack_seen = 1
+    f.dsacks += 1
+    f.delivered += 1
+    f.delivered_ce += f.ece
+    return 1
 
 
 def check_reordering(f, low):

@@ -50,6 +50,7 @@ class Simulation:
     duration_s: float
     traces: list = field(default_factory=list, repr=False)
     notes: list = field(default_factory=list)
+    ends: list = field(default_factory=list, repr=False)
 
     def flow(self, index=0):
         """Return the trace of a flow (of a simulation with ``trace=True``), for `replay` and analysis."""
@@ -58,6 +59,36 @@ class Simulation:
         if not 0 <= index < len(self.traces):
             raise ArgumentError(f"flow {index}: the simulation has {len(self.traces)}")
         return self.traces[index]
+
+    def to_pcap(self, file, side="sender", flow=None):
+        """Write what a capture at one end would hold (of a simulation with ``packets=True``).
+
+        A nanosecond pcap of raw IP, headers without payload but with the lengths of what was sent; time begins at one
+        second. Flow k is 10.0.0.(k+1) port 50000+k to 10.1.0.1 port 5201. Segments are as on the wire (no TSO).
+
+        Parameters
+        ----------
+        file : str or os.PathLike
+        side : "sender" or "receiver"
+            Of all flows: each sender's own packets, or what reached the receivers.
+        flow : int, optional
+            Only this one.
+
+        Returns
+        -------
+        int
+            Packets written.
+
+        Raises
+        ------
+        ArgumentError
+            If packets were not kept, or a flow is QUIC.
+        """
+        from cctrace.engine.pcap import write
+
+        if not self.ends:
+            raise ArgumentError("this simulation kept no packets; run simulate(..., packets=True)")
+        return write(self.ends, file, side, flow)
 
 
 class Recorder:
