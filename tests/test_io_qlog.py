@@ -133,3 +133,67 @@ def test_events_of_another_shape_are_counted():
 def test_a_qlog_with_nothing_in_it_is_an_error(text, words):
     with pytest.raises(FormatError, match=words):
         read(text)
+
+
+# --- as implementations write it -------------------------------------------------------------------------------------
+def written(rows, version="0.3", configuration=None, fields=None):
+    trace = {"vantage_point": {"type": "server"}, "common_fields": {}, "events": rows}
+    trace |= {"configuration": configuration} if configuration else {}
+    trace |= {"event_fields": fields} if fields else {}
+    return {"qlog_version": version, "traces": [trace]}
+
+
+QUICHE = written([{"time": 1.0, "name": "recovery:metrics_updated", "data": METRICS | {"ssthresh": 2**64 - 1}}])
+AIOQUIC = written(
+    [
+        {"time": 0.5, "name": "recovery:metrics_updated", "data": {"bytes_in_flight": 6000, "cwnd": 12000}},
+        {"time": 1.0, "name": "recovery:metrics_updated", "data": {"smoothed_rtt": 40.5, "min_rtt": 39}},
+    ]
+)
+PICOQUIC = written(
+    [
+        [500, "transport", "packet_sent", {"packet_type": "1RTT", "header": {"packet_number": "7", "packet_size": 9}}],
+        [1000, "recovery", "metrics_updated", {"cwnd": 12000, "bytes_in_flight": 6000, "smoothed_rtt": 40500}
+         | {"min_rtt": 39_000}],
+    ],
+    "draft-00", {"time_units": "us"}, ["relative_time", "category", "event", "data"],
+)  # fmt: skip
+MVFST = written(
+    [
+        ["500", "METRIC_UPDATE", "CONGESTION_METRIC_UPDATE", "DEFAULT", {"current_cwnd": 12000}
+         | {"bytes_in_flight": 6000}],
+        ["1000", "METRIC_UPDATE", "METRIC_UPDATE", "DEFAULT", {"smoothed_rtt": 40500, "min_rtt": 39_000}],
+    ],
+    "draft-02", {"time_units": "us"}, ["relative_time", "CATEGORY", "EVENT_TYPE", "TRIGGER", "DATA"],
+)  # fmt: skip
+LATE_VERSION = {"traces": QUICHE["traces"], "description": "x" * 3000, "qlog_version": "0.3"}
+
+
+@pytest.mark.parametrize("log", [QUICHE, AIOQUIC, PICOQUIC, MVFST, LATE_VERSION])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_the_spellings_of_implementations_mean_the_same(log, mark):
+    info = read_file(io.BytesIO((mark + json.dumps(log)).encode()))
+    assert info.warnings == []
+    assert info["time_ns"][-1] == MS
+    got = {name: int(info[name][-1]) for name in ("rtt", "min_rtt", "congestion_window_bytes", "bytes_in_flight")}
+    assert got == {"rtt": 40_500, "min_rtt": 39_000, "congestion_window_bytes": 12_000, "bytes_in_flight": 6000}
+    if "ssthresh_bytes" in info.extra:
+        assert info["ssthresh_bytes"][-1] == MISSING
+
+
+def test_packets_numbered_in_text_are_packets():
+    info = read_file(io.BytesIO(json.dumps(PICOQUIC).encode()))
+    assert info.events["first"].tolist() == [7]
+    assert info.events["bytes"].tolist() == [9]
+
+
+def test_metrics_that_no_draft_knows_are_kept():
+    log = written([{"time": 1.0, "name": "recovery:metrics_updated", "data": METRICS | {"max_bandwidth": 7.5}}])
+    assert read_file(io.BytesIO(json.dumps(log).encode())).extra["max_bandwidth"].tolist() == [7.5]
+
+
+def test_a_trace_in_one_long_line_is_read():
+    rows = [
+        {"time": i, "name": "recovery:metrics_updated", "data": METRICS | {"note": "x" * 200_000}} for i in range(90)
+    ]
+    assert len(read_file(io.BytesIO(json.dumps(written(rows)).encode()))) == 90

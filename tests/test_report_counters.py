@@ -122,3 +122,18 @@ def test_analyze_replays_a_controller_over_counters_if_asked_to(tmp_path, capsys
     assert {path.name for path in tmp_path.glob("flow0-*")} == {
         f"flow0-{table}.parquet" for table in ("tcpinfo", "events", "replay", "agreement")
     }
+
+
+def test_tcp_probe_tells_progress_and_flight_by_sequence_numbers_that_wrap():
+    lines = [
+        f" x-1 [0] .... {i}.5: tcp_probe: src=10.0.0.1:1 dest=10.0.0.2:2 mark=0 data_len=0 "
+        f"snd_nxt=0x{(0xFFFFF000 + 1_000_000 * i + 14480) & 0xFFFFFFFF:x} "
+        f"snd_una=0x{(0xFFFFF000 + 1_000_000 * i) & 0xFFFFFFFF:x} snd_cwnd=10 ssthresh=9 snd_wnd=9 srtt=40000 rcv_wnd=9"
+        for i in range(4)
+    ]
+    flow = counters("\n".join(lines))
+    row = flow.row()
+    assert row["goodput_bps"] == 8_000_000
+    assert row["bytes_sent"] == 3_000_000
+    assert flow.outstanding().tolist() == [10] * 4
+    assert len(flow.events.of("on_ack")) == 75  # one per round trip of 40 ms

@@ -89,9 +89,9 @@ class _Known:
     def __init__(self, flow):
         self.flow, polls = flow, flow.polls
         source = polls.source
-        mss = flow.values("snd_mss")
-        self.mss_known = bool((mss > 0).any())
-        self.mss = int(np.median(mss[mss > 0])) if self.mss_known else _datagram(flow.packets) or MSS_IF_UNKNOWN
+        self.mss = mss_of(flow)
+        self.mss_known = self.mss is not None
+        self.mss = self.mss or _datagram(flow.packets) or MSS_IF_UNKNOWN
         self.poll_ns = polls["time_ns"]
         time_ns, delivered = self.poll_ns, flow.values("delivered")
         if np.isnan(delivered).all():
@@ -162,6 +162,12 @@ class _Known:
         return np.maximum.accumulate(np.nan_to_num(again) + np.maximum(waiting, 0)).astype(np.int64)
 
 
+def mss_of(flow):
+    """Return the segment size that counters tell, bytes; None if they do not."""
+    mss = flow.values("snd_mss")
+    return int(np.median(mss[mss > 0])) if (mss > 0).any() else None
+
+
 def _begin(rtt_us, delivered):
     """Return the poll at which a connection begins: the first that knows an RTT, the last that knows no data."""
     empty = np.flatnonzero(delivered <= 1)
@@ -214,7 +220,7 @@ def _fill_counts(acks, known):
     rows["mss"] = known.mss
     rtt_ns = known.between(known.rtt_polls, time_ns) * 1000
     per_rtt = delivered - known.progress(time_ns - rtt_ns.astype(np.int64))
-    outstanding = known.between(flow.values("unacked"), time_ns)
+    outstanding = known.between(flow.outstanding(), time_ns)
     in_bytes = known.between(flow.values("bytes_in_flight"), time_ns) / known.mss
     outstanding = np.where(np.isnan(outstanding), np.where(np.isnan(in_bytes), per_rtt, in_bytes), outstanding)
     rows["packets_out"] = np.rint(np.maximum(outstanding, 0))
@@ -284,7 +290,7 @@ def _fill_samples(acks, known):
 def _fill_idle(acks, known, then_ns):
     """Note when sending began again after a poll with nothing in flight: an RTT before the next ACK."""
     time_ns, poll_ns = acks.rows["time_ns"], known.poll_ns
-    empty_ns = np.maximum.accumulate(np.where(known.flow.values("unacked") == 0, poll_ns, time_ns[0] - 1))
+    empty_ns = np.maximum.accumulate(np.where(known.flow.outstanding() == 0, poll_ns, time_ns[0] - 1))
     last_ns = empty_ns[np.maximum(np.searchsorted(poll_ns, time_ns[1:]) - 1, 0)]
     idle = 1 + np.flatnonzero((last_ns >= time_ns[:-1]) & (last_ns < time_ns[1:]))
     acks.idle_ns[idle] = np.maximum(then_ns[idle], last_ns[idle - 1])

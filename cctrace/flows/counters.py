@@ -18,7 +18,7 @@ from cctrace.flows import coarse
 from cctrace.flows.capture import DEFAULT_HZ
 from cctrace.io.tcpinfo import MISSING, TcpInfo
 
-COARSE = "from counters, without a capture: the RTT is the kernel's smoothed one, and times are those of the polls"
+COARSE = "from counters, without a capture: RTTs are the sender's smoothed ones, and times those of the polls"
 
 
 class CounterTable(TcpInfo):
@@ -110,8 +110,18 @@ class CounterFlow:
             return np.concatenate([begin, time_ns]), np.concatenate([[0], acked]).astype(np.int64)
         if np.isnan(acked).all() and self.packets is not None:
             return _acked_packets(self.packets)
+        if np.isnan(acked).all() and "snd_una" in self.polls.extra:  # tcp_probe: as sent, from where it begins
+            return time_ns, _unwrapped(self.polls.extra["snd_una"])
         known = ~np.isnan(acked)
         return time_ns[known], acked[known].astype(np.int64)
+
+    def outstanding(self):
+        """Return the segments sent and not acknowledged at every poll, NaN where unknown."""
+        segments = self.values("unacked")
+        if np.isnan(segments).all() and {"snd_una", "snd_nxt"} <= set(self.polls.extra):
+            apart = (self.values("snd_nxt") - self.values("snd_una")) % (1 << 32)
+            return np.ceil(apart / (coarse.mss_of(self) or coarse.MSS_IF_UNKNOWN))
+        return segments
 
     def row(self):
         """Return what `cctrace flows` tells of a connection, as a dict with the same keys; NaN for what is unknown.
@@ -212,6 +222,8 @@ class CounterFlow:
     def start_ns(self):
         """Return the time of the first poll or packet."""
         logged = [] if self.packets is None else [self.packets["time_ns"]]
+        if "interval_us" in self.polls.extra:  # iperf3 tells of the time before its polls
+            logged.append(self.polls["time_ns"] - self.polls["interval_us"] * 1000)
         return int(np.concatenate([self.polls["time_ns"], *logged]).min())
 
 
@@ -221,6 +233,12 @@ def _in_time_order(polls):
         for name in columns:
             columns[name] = columns[name][order]
     return polls
+
+
+def _unwrapped(seq):
+    """Return sequence numbers of 32 bits as bytes since the first, which do not go back."""
+    steps = np.diff(seq.astype(np.uint32), prepend=np.uint32(seq[0])).view(np.int32)
+    return np.maximum.accumulate(np.cumsum(steps, dtype=np.int64))
 
 
 def _growth(acked):

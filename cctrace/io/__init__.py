@@ -10,7 +10,7 @@ import os
 from importlib import import_module
 
 from cctrace.errors import ArgumentError, FormatError
-from cctrace.io.source import open_source
+from cctrace.io.source import BOM, open_source
 
 # Name of a format (`format=`) and module. The order is that of sniffing: the most certain magic first.
 FORMATS = {
@@ -84,8 +84,9 @@ def stream(source, chunk=1_000_000, format=None, decapsulate=(), limit=None):
 
 def sniff(source):
     """Return the name of the format of an open `Source`; FormatError if it is none that cctrace reads."""
+    head = source.head.removeprefix(BOM)
     for name in FORMATS:
-        if _module(name).sniff(source.head):
+        if _module(name).sniff(head):
             return name
     start = source.head[:8].hex(" ")
     raise FormatError(f"{source.name}: not a format that cctrace reads (starts with bytes {start})")

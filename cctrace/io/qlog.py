@@ -1,8 +1,10 @@
 """qlog: what a QUIC endpoint logged about itself, as recovery metrics (a state table) and packet events.
 
 Read are JSON and JSON text sequences (also lines of JSON) of versions 0.3, 0.4 and the current drafts, and the event
-arrays of draft-01. Metrics come as updates: a field that an update leaves out keeps its last value. RTTs are ms,
-windows bytes, pacing bit/s; times are ms, relative, absolute or from event to event.
+arrays of draft-00 to 02, whose implementations differ in case, in words and in whether numbers are text. Metrics come
+as updates: a field that an update leaves out keeps its last value, and one that stands for "unlimited" (2^64 - 1) is
+missing. Windows are bytes, pacing bit/s; RTTs and times ms, or what `time_units` says; times relative, absolute or from
+event to event.
 
 Sources: draft-ietf-quic-qlog-main-schema-02 to -11, draft-ietf-quic-qlog-quic-events; draft-marx-qlog-main-schema-01.
 """
@@ -29,14 +31,21 @@ _METRICS = {
     "pto_count": ("pto_count", 1),
     "pacing_rate": ("pacing_rate_Bps", 1 / 8),
 }
+_ALIASES = {"cwnd": "congestion_window", "current_cwnd": "congestion_window"}  # aioquic, picoquic; mvfst
+_TIMES = ("smoothed_rtt", "rtt_variance", "min_rtt", "latest_rtt")
+_UPDATES = ("metrics_updated", "metric_update", "congestion_metric_update")
 _PACKETS = {"packet_sent": "sent", "packet_received": "received", "packet_lost": "lost"}
 _RS = "\x1e"
+_LONGEST = 1 << 31  # some write the whole trace into one line
 
 
 def sniff(head):
     """Tell whether a file that starts with these bytes is a qlog."""
     start = head.lstrip(b"\x1e \r\n\t")[:1000]
-    return start.startswith(b"{") and (b'"qlog_version"' in start or b"urn:ietf:params:qlog" in start)
+    if not start.startswith(b"{"):
+        return False
+    known = b'"qlog_version"' in start or b"urn:ietf:params:qlog" in start
+    return known or (b'"traces"' in start and b'"events"' in head)  # the version may stand at the end
 
 
 @reads("qlog")
@@ -51,7 +60,7 @@ def read(source):
     FormatError
         Not JSON, or neither metrics nor packets in it.
     """
-    text, name, cut = "\n".join(source.lines()), source.name, source.cut
+    text, name, cut = "\n".join(source.lines(_LONGEST)), source.name, source.cut
     warnings = [f"{name}: {cut}; read what precedes it"] if cut else []
     polls, events, connections = [], [], []
     for trace in _traces(text, name, warnings):
@@ -142,16 +151,16 @@ def _walk(trace, name, warnings):
     """Return (rows of metrics, packet events) of one trace."""
     clock = _Clock(trace)
     rows, packets, state, odd = [], [], {}, 0
-    names = trace.get("event_fields")
+    names = [str(name).lower() for name in trace.get("event_fields") or ("time", "category", "event", "data")]
     for event in trace.get("events") or []:
         try:
-            if isinstance(event, list):  # draft-01
-                event = dict(zip(names or ("time", "category", "event", "data"), event, strict=False))
+            if isinstance(event, list):  # before 0.3
+                event = dict(zip(names, event, strict=False))
             time_ns = clock.at(event)
-            kind = (event.get("name") or event.get("event") or event.get("event_type")).rpartition(":")[2]
+            kind = (event.get("name") or event.get("event") or event.get("event_type")).rpartition(":")[2].lower()
             data = event.get("data") or {}
-            if kind.removeprefix("recovery_") in ("metrics_updated", "metric_update"):
-                state |= _metrics(data)
+            if kind.removeprefix("recovery_") in _UPDATES:
+                state |= _metrics(data, clock.unit_ns)
                 rows.append({"time_ns": time_ns} | state)
             elif kind == "congestion_state_updated":
                 state["congestion_state"] = data.get("new")
@@ -165,23 +174,32 @@ def _walk(trace, name, warnings):
     return rows, packets
 
 
-def _metrics(data):
-    told = {theirs: data[theirs] for theirs in _METRICS if data.get(theirs) is not None}
-    return {_METRICS[name][0]: _int64(float(value) * _METRICS[name][1]) for name, value in told.items()}
+def _metrics(data, unit_ns):
+    """Return the metrics of an update, those we know in our units; without a number of 64 bits they are missing."""
+    told = {}
+    for theirs, value in data.items():
+        name = _ALIASES.get(theirs, theirs)
+        if name in _METRICS and value is not None:
+            ours, factor = _METRICS[name]
+            number = float(value) * (unit_ns / 1000 if name in _TIMES else factor)
+            told[ours] = _int64(number) if abs(number) < 1 << 62 else None
+        elif type(value) in (int, float) and abs(value) < 1 << 62:
+            told[theirs] = value
+    return told
 
 
 def _packet(kind, data):
     """Yield (kind, packet type, first and last packet number, bytes) of a packet and of the ACK ranges in it."""
     header, raw = data.get("header") or {}, data.get("raw") or {}
     space = header.get("packet_type") or data.get("packet_type") or ""
-    number = header.get("packet_number", data.get("packet_number", -1))
-    size = raw.get("length") or header.get("packet_size") or data.get("packet_size") or -1
+    number = int(header.get("packet_number", data.get("packet_number", -1)))
+    size = int(raw.get("length") or header.get("packet_size") or data.get("packet_size") or -1)
     yield kind, str(space), _int64(number), _int64(number), _int64(size)
     if kind == "received":
         for frame in data.get("frames") or []:
             if frame.get("frame_type") == "ack":
                 for span in frame.get("acked_ranges") or []:
-                    yield "acked", str(space), _int64(span[0]), _int64(span[-1]), -1
+                    yield "acked", str(space), _int64(int(span[0])), _int64(int(span[-1])), -1
 
 
 def _int64(value):
@@ -205,7 +223,7 @@ class _Clock:
         common = trace.get("common_fields") or {}
         configuration = trace.get("configuration") or {}
         self._format = common.get("time_format") or common.get("protocol_time_format") or "relative"
-        self._unit = {"us": 1000, "ns": 1}.get(configuration.get("time_units"), 10**6)
+        self.unit_ns = {"us": 1000, "ns": 1}.get(configuration.get("time_units"), 10**6)
         self._now = self._zero = self._reference(common.get("reference_time", configuration.get("time_offset", 0)))
 
     def _reference(self, told):
@@ -215,13 +233,13 @@ class _Clock:
                 return parse_iso(wall)
             epoch = told.get("epoch", "unknown")
             return 0 if epoch == "unknown" else parse_iso(epoch)
-        return _exact(told or 0, self._unit)
+        return _exact(told or 0, self.unit_ns)
 
     def at(self, event):
         """Return the time of an event."""
         key = next((key for key in ("time", "relative_time", "delta_time", "timestamp") if key in event), "time")
         told = event[key]
-        ns = _exact(told, self._unit)
+        ns = _exact(told, self.unit_ns)
         if self._format in ("delta", "relative_to_previous_event") or "delta_time" in event:
             self._now += ns
             return self._now
@@ -230,5 +248,7 @@ class _Clock:
 
 def _exact(number, unit_ns):
     """Return nanoseconds without losing digits to a float that counts from the epoch."""
+    if isinstance(number, str):
+        number = int(number) if number.lstrip("-").isdigit() else float(number)
     whole = int(float(number)) if not isinstance(number, int) else number
     return _int64(whole * unit_ns + round((float(number) - whole) * unit_ns))

@@ -32,6 +32,7 @@ _COMPRESSED_READ = 1 << 16
 # Headers of captures shrink 3 to 10 times, full packets of zeros 100 times.
 BOMB_RATIO = 250
 BOMB_FLOOR = 1 << 28
+BOM = b"\xef\xbb\xbf"
 
 
 def _gzip():
@@ -131,6 +132,11 @@ class _Decompressed(io.RawIOBase):
             )
 
 
+def _text(line):
+    """Return a line as str without the byte order mark that some editors and shells begin a file with."""
+    return line.removeprefix(BOM).decode("utf-8", "replace").rstrip("\r")
+
+
 class Source:
     """Decompressed bytes of one input, with the name that messages use.
 
@@ -188,11 +194,11 @@ class Source:
             *whole, rest = (rest + data).split(b"\n")
             for line in whole:
                 number += 1
-                yield line.decode("utf-8", "replace").rstrip("\r")
+                yield _text(line)
             if len(rest) > longest:
                 raise FormatError(f"{self.name}: line {number + 1} is longer than {longest} bytes")
         if rest:
-            yield rest.decode("utf-8", "replace").rstrip("\r")
+            yield _text(rest)
 
     def close(self):
         """Close the underlying file, unless it was the caller's."""

@@ -45,19 +45,24 @@ def _progress(counters):
 
 
 def _rtt(counters):
-    series = _series(counters, "smoothed RTT", counters.rtt_us() / 1e3, "bound")
-    series += _series(counters, "lowest RTT (kernel)", counters.values("min_rtt") / 1e3, "observed", dashed=True)
+    series = _series(counters, "latest RTT", counters.values("latest_rtt_us") / 1e3, "observed", "points")
+    series += _series(counters, "smoothed RTT", counters.rtt_us() / 1e3, "bound")
+    series += _series(counters, "lowest RTT (sender)", counters.values("min_rtt") / 1e3, "observed", dashed=True)
     series += _series(counters, "min_rtt (BBR)", counters.values("bbr_min_rtt_us") / 1e3, "kernel", dashed=True)
     text = "The sender's smoothed round-trip time at each poll; what lies above the lowest is waiting or jitter."
     return Panel("rtt", "Round-trip time", text, "RTT (ms)", series)
 
 
 def _window(counters):
-    flight = counters.values("unacked") - counters.values("sacked") - counters.values("lost")
-    series = _series(counters, "in flight", flight + counters.values("retrans"), "observed")
+    flight = counters.outstanding() - np.nan_to_num(counters.values("sacked")) - np.nan_to_num(counters.values("lost"))
+    series = _series(counters, "in flight", flight + np.nan_to_num(counters.values("retrans")), "observed")
     series += _series(counters, "cwnd", counters.values("snd_cwnd"), "window")
-    text = "Segments sent and not yet acknowledged or lost, against the congestion window."
-    return Panel("in_flight", "Data in flight and window", text, "Segments", series)
+    text = "sent and not yet acknowledged or lost, against the congestion window."
+    if not series and "bytes_in_flight" in counters.polls.extra:  # qlog
+        series = _series(counters, "in flight", counters.values("bytes_in_flight") / 1e3, "observed")
+        series += _series(counters, "cwnd", counters.values("congestion_window_bytes") / 1e3, "window")
+        return Panel("in_flight", "Data in flight and window", f"Bytes {text}", "In flight (kB)", series)
+    return Panel("in_flight", "Data in flight and window", f"Segments {text}", "Segments", series)
 
 
 def _rates(counters):
