@@ -13,12 +13,14 @@ import warnings
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from test_io_fragments import fragments4
 from test_io_pcap import LINKS, T0, conversation
 from test_io_qlog import FILES
+from test_io_snoop import snoop
 from test_io_ss import SOCKET, V6
 from test_io_tcpinfo_formats import META, NDT7, NEW, iperf3, raw_info, snapshot
 from test_io_tunnels import TUNNELS
-from wire import enhanced, interface, obsolete, option, pcap, section, simple
+from wire import enhanced, ethernet, interface, obsolete, option, pcap, section, simple
 
 from cctrace.errors import CctraceError
 from cctrace.io import FORMATS, read_file, stream
@@ -30,6 +32,8 @@ def captures():
         yield pcap([(T0 + i, wrap(p)[:90], 1500) for i, p in enumerate(conversation(6))], link)
     for wrap in TUNNELS.values():
         yield pcap([(T0 + i, wrap(p)[:140], 1500) for i, p in enumerate(conversation(6))], 101)
+    yield snoop([(T0 + i, ethernet(p)[:90], 1500) for i, p in enumerate(conversation(6))])
+    yield pcap([(T0 + i, p) for i, p in enumerate(fragments4(conversation(1)[0][:80], [24, 48]))], 101)
     for big in (False, True):
         resolutions = b"".join(interface(101, big, options=option(9, bytes([v]), big)) for v in (6, 9, 12, 0x8A, 0xBE))
         blocks = [make(i, p[:80], big=big) for i, p in enumerate(conversation(4)) for make in (enhanced, obsolete)]

@@ -44,7 +44,9 @@ RESOLUTIONS = [
     (12, 10**12),
     (0x80, 1),
     (0x8A, 2**10),
+    (10, 10**10),  # by now in need of all 64 bits
     (0xA0, 2**32),
+    (0xA1, 2**33),
     (0xBE, 2**62),
 ]
 
@@ -166,3 +168,22 @@ def test_captures_of_any_kind_are_joined_in_the_order_of_time(tmp_path):
         packets = read_file(source)
         assert packets["seq"].tolist() == [1, 2, 3]
         assert packets["conn"].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("high", "low"), [(0xFFFFFFFF, 0xE1DFAC69), (0x7FFFFFFF, 0), (0x00600000, 0)])
+def test_impossible_time_stamps_are_told_and_become_none(high, low):
+    packets = read(section() + interface(101) + enhanced(high << 32 | low, ipv4(tcp())) + enhanced(9, ipv4(tcp(seq=2))))
+    assert packets["time_ns"].tolist() == [0, 9000]
+    assert packets.counters["back_steps"] == 0
+    assert any("1 packets have impossible time stamps" in w for w in packets.warnings)
+
+
+def test_an_offset_to_before_1970_is_impossible():
+    packets = read(section() + interface(101, options=option(14, struct.pack("<q", -5))) + enhanced(9, ipv4(tcp())))
+    assert packets["time_ns"].tolist() == [0]
+    assert any("impossible" in w for w in packets.warnings)
+
+
+def test_interfaces_whose_link_type_is_not_decoded_are_told_once():
+    packets = read(section() + interface(189) + interface(189) + interface(101) + enhanced(9, ipv4(tcp()), iface=2))
+    assert sum("link type 189 are skipped" in w for w in packets.warnings) == 1

@@ -3,11 +3,12 @@
 import csv
 import io
 import json
+import struct
 
 import numpy as np
 import pytest
 from test_io_pcap import T0, conversation
-from wire import ethernet, ipv4, ipv6, pcap, tcp, tcp_options
+from wire import enhanced, ethernet, interface, ipv4, ipv6, option, pcap, section, tcp, tcp_options
 
 from cctrace import datasets
 from cctrace.errors import ArgumentError, FormatError
@@ -69,6 +70,21 @@ def test_headers_survive_pcap(tmp_path, seed):
     # MSS, window scale and SACK-permitted are written on SYNs only, as their connection has them.
     same(Without(one), Without(other), {"options"})
     assert np.array_equal(one["options"] & 3, other["options"] & 3)
+
+
+def test_the_header_of_a_syn_keeps_its_length(tmp_path):
+    linux = struct.pack("!BBHBBBBIIBBBB", 2, 4, 1460, 4, 2, 8, 10, 5, 0, 1, 3, 3, 7)
+    (tmp_path / "in.pcap").write_bytes(pcap([(T0, ipv4(tcp(flags=2, options=linux)))], 101))
+    convert(tmp_path / "in.pcap", tmp_path / "out.pcap")
+    same(read_file(tmp_path / "in.pcap"), read_file(tmp_path / "out.pcap"))
+
+
+def test_a_time_that_no_pcap_holds_is_refused(tmp_path):
+    late = option(9, b"\0")
+    data = section() + interface(101, options=late) + enhanced(1 << 32, ipv4(tcp()))
+    (tmp_path / "in.pcapng").write_bytes(data)
+    with pytest.raises(ArgumentError, match=r"packet 0 at time_ns 4294967296000000000: .*use parquet"):
+        convert(tmp_path / "in.pcapng", tmp_path / "out.pcap")
 
 
 class Without:

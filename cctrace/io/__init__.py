@@ -16,6 +16,7 @@ from cctrace.io.source import BOM, open_source
 FORMATS = {
     "pcap": "pcap",
     "pcapng": "pcapng",
+    "snoop": "snoop",
     "parquet": "parquet",
     "tcpinfo-csv": "tcpinfo_csv",
     "mlab": "mlab",
@@ -27,7 +28,26 @@ FORMATS = {
     "mahimahi": "mahimahi",
     "tcp-info-struct": "tcpinfo_struct",
 }
-CAPTURES = ("pcap", "pcapng")
+CAPTURES = ("pcap", "pcapng", "snoop")
+
+# What files of other programs start with, so that the message can say what they are.
+_FOREIGN = {
+    b"GMBU": "a capture of Microsoft's Network Monitor",
+    b"RTSS": "a capture of Microsoft's Network Monitor",
+    b"TRSNIFF": "a capture of the Sniffer",
+    b"XCP\0": "a capture of the Sniffer",
+    b"\x7fver": "a capture of OmniPeek or EtherPeek",
+    b"iptrace ": "a capture of AIX's iptrace",
+    b"TR\0d\0": "a capture of HP-UX's nettl",
+    b"\x1c\x00\x01\xac": "a capture of IXIA",
+    b"\x1c\x00\x01\xab": "a capture of IXIA",
+    b"\xac\x01\x00\x1c": "a capture of IXIA",
+    b"\xab\x01\x00\x1c": "a capture of IXIA",
+    b"btsnoop\0": "a capture of Bluetooth",
+    b"PK\3\4": "a ZIP archive",
+    b"7z\xbc\xaf": "a 7z archive",
+    b"\x1f\x9d": "a file of compress",
+}
 
 
 def read_file(source, format=None, decapsulate=(), limit=None):
@@ -88,6 +108,10 @@ def sniff(source):
     for name in FORMATS:
         if _module(name).sniff(head):
             return name
+    for start, what in _FOREIGN.items():
+        if source.head.startswith(start):
+            advice = "editcap -F pcap turns it into one that it reads" if what.startswith("a capture") else "unpack it"
+            raise FormatError(f"{source.name}: {what}, no format that cctrace reads; {advice}")
     start = source.head[:8].hex(" ")
     raise FormatError(f"{source.name}: not a format that cctrace reads (starts with bytes {start})")
 

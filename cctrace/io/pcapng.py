@@ -16,6 +16,7 @@ from cctrace.io.layout import (
     BAD_TRAILER,
     CLIPPED,
     DIVIDE,
+    ERRATIC,
     FACTOR,
     LINK,
     MODE,
@@ -78,7 +79,7 @@ class _Section:
     def __init__(self):
         self.order, self.broken = "little", False
         self.interfaces, self.n_interfaces = np.zeros((8, 5), np.int64), 0
-        self.counts = np.zeros(3, np.int64)
+        self.counts = np.zeros(4, np.int64)
         self.dropped = 0
 
     @property
@@ -144,7 +145,7 @@ class _Section:
                 row[MODE], row[FACTOR] = _resolution(value[0])
             elif code == 14 and len(value) == 8:
                 seconds = int.from_bytes(value, self.order, signed=True)
-                if abs(seconds) > 1 << 33:
+                if abs(seconds) >= 1 << 32:
                     raise ValueError(f"if_tsoffset of {seconds} s ignored: it would leave the range of time_ns")
                 row[OFFSET_NS] = seconds * 1_000_000_000
 
@@ -165,6 +166,7 @@ class _Section:
             "packet blocks claim more bytes than they hold": self.counts[CLIPPED],
             "packets name an interface that the file does not describe; skipped": self.counts[UNDEFINED],
             "packets have no time stamp (simple packet blocks): their time_ns is 0": self.counts[TIMELESS],
+            "packets have impossible time stamps (before 1970 or after 2116): their time_ns is 0": self.counts[ERRATIC],
             "packets were dropped while capturing, says the file": self.dropped,
         }
         for text, count in lines.items():
@@ -178,7 +180,7 @@ def _resolution(value):
         bits = value & 0x7F
         if bits > 62:
             raise ValueError(f"if_tsresol 2^-{bits} s is finer than cctrace reads; microseconds assumed")
-        return SHIFT, bits
+        return (SHIFT, bits) if bits else (MULTIPLY, 10**9)
     if value > 27:
         raise ValueError(f"if_tsresol 10^-{value} s is finer than cctrace reads; microseconds assumed")
     return (MULTIPLY, 10 ** (9 - value)) if value <= 9 else (DIVIDE, 10 ** (value - 9))

@@ -1,4 +1,4 @@
-"""Compiled: where the frames of a pcap's records and of a pcapng's packet blocks are."""
+"""Compiled: where the frames of the records of a pcap or snoop and of a pcapng's packet blocks are."""
 
 import numpy as np
 
@@ -8,8 +8,10 @@ from cctrace.io.layout import (
     CLIPPED,
     DIVIDE,
     ENHANCED,
+    ERRATIC,
     FACTOR,
     INTERFACE,
+    LATEST_NS,
     LINK,
     MODE,
     MULTIPLY,
@@ -58,20 +60,42 @@ def find_records(b, pos, end, big, unit_ns, header, swap, largest, offset, caple
     return n, pos, USED_UP
 
 
+@compiled()
+def find_snoop(b, pos, end, largest, offset, caplen, wirelen, time_ns):
+    """Find the complete records of b[pos:end] of a snoop file; returns (records found, position after them, status)."""
+    n = 0
+    while n < len(offset) and pos + 24 <= end:
+        original, captured, length = _u32(b, pos, True), _u32(b, pos + 4, True), _u32(b, pos + 8, True)
+        if length < 24 or captured > length - 24 or length > largest:
+            return n, pos, BAD_LENGTH
+        if pos + length > end:
+            break
+        time_ns[n] = _u32(b, pos + 16, True) * 1_000_000_000 + _u32(b, pos + 20, True) * 1000
+        offset[n], caplen[n], wirelen[n] = pos + 24, captured, max(captured, original)
+        n += 1
+        pos += length
+    return n, pos, USED_UP
+
+
 @compiled(forceinline=True)
 def _nanoseconds(high, low, interface):
-    """Return a time stamp of an interface in nanoseconds since the epoch."""
+    """Return a time stamp of an interface in nanoseconds since the epoch, -1 if that is outside of 1970 to 2116."""
     units, factor = (high << 32) | low, interface[FACTOR]
+    half = (high << 31) | (low >> 1)  # where all 64 bits are in use, `units` is negative
     if interface[MODE] == MULTIPLY:
+        if units < 0 or units > LATEST_NS // factor:
+            return np.int64(-1)
         ns = units * factor
     elif interface[MODE] == DIVIDE:
-        ns = units // factor
+        ns = half // (factor >> 1)
     else:
-        rest, bits = units & ((1 << factor) - 1), factor
+        rest, bits, seconds = units & ((1 << factor) - 1), factor, half >> (factor - 1)
+        if seconds > LATEST_NS // 1_000_000_000:
+            return np.int64(-1)
         if bits > 32:  # what lies below 2**-32 s is less than a nanosecond, and would overflow
             rest, bits = rest >> (bits - 32), 32
-        ns = (units >> factor) * 1_000_000_000 + ((rest * 1_000_000_000) >> bits)
-    return ns + interface[OFFSET_NS]
+        ns = seconds * 1_000_000_000 + ((rest * 1_000_000_000) >> bits)
+    return max(ns + interface[OFFSET_NS], -1)
 
 
 @compiled()
@@ -117,6 +141,9 @@ def find_packets(b, pos, end, big, interfaces, n_interfaces, largest, offset, ca
             link[n] = interfaces[interface, LINK]
             if kind != SIMPLE:
                 time_ns[n] = _nanoseconds(high, low, interfaces[interface])
+                if time_ns[n] < 0:
+                    counts[ERRATIC] += 1
+                    time_ns[n] = 0
         else:
             counts[UNDEFINED] += 1
         n += 1

@@ -158,6 +158,8 @@ def records(packets):
             header = struct.pack("!IHBB", 6 << 28 | tos << 20, length, 6, ttl) + src + dst
         size = len(header) + len(segment)
         seconds, rest = divmod(time_ns, 10**9)
+        if not 0 <= seconds < 1 << 32:
+            raise ArgumentError(f"packet {i} at time_ns {time_ns}: a pcap holds times from 1970 to 2106; use parquet")
         yield struct.pack("<IIII", seconds, rest, size, max(ip_len, size)) + header + segment
 
 
@@ -184,9 +186,12 @@ def _tcp_options(packets, i, conn, direction, flags):
         mss, wscale = int(packets.connections[f"mss_{side}"][conn]), int(packets.connections[f"wscale_{side}"][conn])
         out += struct.pack("!BBH", 2, 4, mss) if bits & MSS and mss >= 0 else b""
         out += struct.pack("!BBBB", 1, 3, 3, wscale) if bits & WINDOW_SCALE and wscale >= 0 else b""
-        out += b"\1\1\4\2" if bits & SACK_PERMITTED else b""
+    # As Linux does, SACK-permitted takes the place of the padding of time stamps: a SYN's header stays within 40 bytes.
+    pad = b"\4\2" if flags & _SYN and bits & SACK_PERMITTED else b"\1\1"
     if bits & TIMESTAMPS:
-        out += struct.pack("!BBBBII", 1, 1, 8, 10, int(packets["tsval"][i]), int(packets["tsecr"][i]))
+        out += pad + struct.pack("!BBII", 8, 10, int(packets["tsval"][i]), int(packets["tsecr"][i]))
+    elif pad == b"\4\2":
+        out += b"\1\1" + pad
     if packets["sack_count"][i]:
         blocks = _blocks(packets, i)
         out += struct.pack("!BBBB", 1, 1, 5, 2 + 8 * len(blocks)) + b"".join(struct.pack("!II", *b) for b in blocks)

@@ -1,0 +1,54 @@
+"""snoop: the capture file of Solaris.
+
+16 bytes of header (name, version, data link), then records of 24 bytes (original, captured and record length, drops so
+far, seconds, microseconds) and the frame, all big-endian.
+
+Source: RFC 1761.
+"""
+
+from cctrace.errors import FormatError
+from cctrace.io.frames import Frames
+from cctrace.io.layout import BAD_LENGTH
+from cctrace.io.source import CHUNK, Chunks
+from cctrace.native import Native
+
+_MAGIC = b"snoop\0\0\0"
+_HEADER = 16
+_LARGEST_RECORD = 1 << 24
+_LINKS = {0: 1, 4: 1, 8: 10}  # its numbers for 802.3, Ethernet and FDDI to those of `layout.LINK_TYPES`
+
+find_snoop = Native("cctrace.io.records", "find_snoop")
+
+
+def sniff(head):
+    """Tell whether a file that starts with these bytes is a snoop."""
+    return head[:8] == _MAGIC
+
+
+def frames_of(source, decoder, chunk=CHUNK):
+    """Yield (buffer, `Frames`, count) until a snoop ends; tells `decoder` about a damaged tail."""
+    chunks, frames = Chunks(source, chunk), Frames()
+    if not chunks.more(_HEADER):
+        raise FormatError(f"{source.name}: not a capture: it ends inside the {_HEADER} header bytes")
+    version, link = (int.from_bytes(chunks.data[chunks.pos + i : chunks.pos + i + 4].tobytes()) for i in (8, 12))
+    if version != 2:
+        raise FormatError(f"{source.name}: snoop version {version} at offset 8 is unknown; 2 is allowed")
+    if link not in _LINKS:
+        known = ", ".join(map(str, _LINKS))
+        raise FormatError(f"{source.name}: snoop data link {link} at offset 12 is not decoded; allowed are {known}")
+    frames.link[:] = _LINKS[link]
+    chunks.pos += _HEADER
+    need = 1
+    while chunks.more(need):
+        status, count = 0, len(frames.offset)
+        while count == len(frames.offset) and not status:
+            count, chunks.pos, status = find_snoop(
+                chunks.data, chunks.pos, chunks.end, _LARGEST_RECORD,
+                frames.offset, frames.caplen, frames.wirelen, frames.time_ns,
+            )  # fmt: skip
+            yield chunks.data, frames, count
+        if status == BAD_LENGTH:
+            decoder.damaged(source, f"record at offset {chunks.offset} has contradictory lengths; stopped there")
+            return
+        need = chunks.end - chunks.pos + 1
+    decoder.ended(source, chunks, "record")
