@@ -43,6 +43,12 @@ def test_rtts_are_the_senders_wherever_the_capture_was_taken(back_ms):
     assert any("not captured at the sender" in warning for warning in flow.summary["warnings"])
 
 
+def test_what_a_capture_elsewhere_computes_is_an_estimate():
+    words = moved(conversation(), 39.9).flow().events.confidence
+    assert {words[name] for name in ("time_ns", "srtt_us8", "lost_out", "ca_state")} == {"estimated"}
+    assert words["ack"] == words["snd_una"] == "observed"
+
+
 def test_the_shipped_recordings_were_taken_at_the_sender():
     for name in datasets.catalogue():
         assert read(datasets.path(name, "sender.pcap.zst")).flow(0).quality()["taken_at"] == "sender"
@@ -59,6 +65,20 @@ def test_joined_captures_show_exactly_the_packets_that_the_emulator_dropped(both
     text = zstandard.ZstdDecompressor().stream_reader(datasets.path("loss_cubic_1pct", "drops.csv.zst").read_bytes())
     dropped = [int(row["tcp_seq"]) for row in csv.DictReader(io.TextIOWrapper(text))]
     assert sorted(segments["seq"][segments["lost"]]) == sorted(dropped)
+    assert not acks["lost"].any()
+
+
+def test_a_loss_before_anything_else_arrived_is_seen():
+    """The first segment is lost; that the handshake is in both captures shows that both were running."""
+    talk = Conversation().data(1, 1).data(1.2, 1 + MSS).ack(41.2, 1, [(1 + MSS, 1 + 2 * MSS)])
+    talk.data(41.5, 1).ack(81.5, 1 + 2 * MSS)
+    for i, row in enumerate(talk.rows):
+        row["ip_id"] = i
+    there = Conversation()
+    there.rows = [dict(row) for i, row in enumerate(talk.rows) if i != 3]
+    there.sacks = talk.sacks
+    segments, acks = talk.flow().join(moved(there, 39).flow())
+    assert segments["lost"].tolist() == [True, False, False]
     assert not acks["lost"].any()
 
 

@@ -67,9 +67,9 @@ class Events:
         if not self.meta["complete"]:
             counters = ("delivered", "delivered_ce", "lost", "rs_prior_delivered", "tcp_min_rtt_us")
             words |= dict.fromkeys(counters, "relative")
-        if "start_ns" in self.meta["inferred"]:
-            times = ("time_ns", "lsndtime_us", "srtt_us8", "mdev_us4", "rttvar_us4", "tcp_min_rtt_us", "rs_rtt_us")
-            words |= dict.fromkeys((*times, "delivered_mstamp_us", "rs_interval_us"), "estimated")
+        if "start_ns" in self.meta["inferred"]:  # what was sent when, and before which ACK, is an estimate
+            words |= {name: "estimated" for name, word in words.items() if word == "computed" and name != "mss"}
+            words |= dict.fromkeys(("time_ns", "snd_nxt"), "estimated")
         limits = ("is_cwnd_limited", "max_packets_out", "app_limited", "rs_is_app_limited", "skb_tx_app_limited")
         return words | dict.fromkeys(limits, "inferred") | {"tlp_orig_data_app_limited": "unknown"}
 

@@ -23,7 +23,8 @@ def join(sender, receiver):
     segments, acks : DataFrame
         One row per transmission by the sender, and by the receiver: ``time_ns`` (when it left, clock of that side),
         ``seq`` (`ack` for ACKs; 32-bit, as sent), ``delay_us`` (arrival on the other capture's clock less departure,
-        NaN if lost) and ``lost``. Only departures within the time that both captures cover.
+        NaN if lost) and ``lost``. Only departures within the time that both captures cover: from the first to the last
+        packet of that endpoint, of any kind, that both show.
         The delays contain the difference of the two clocks; ``segments.attrs["clock_offset_us"]`` estimates it
         (receiver minus sender) as if the two smallest delays were equal.
 
@@ -37,7 +38,7 @@ def join(sender, receiver):
     tables = []
     for data in (True, False):
         here, there = (sender, receiver) if data else (receiver, sender)
-        tables.append(_match(_transmissions(here, data), _transmissions(there, data), data))
+        tables.append(_match(_packets(here, data), _packets(there, data), data))
     segments, acks = tables
     if not segments["delay_us"].notna().any():
         raise ArgumentError(f"no segment of {sender.key} is in both captures")
@@ -46,12 +47,11 @@ def join(sender, receiver):
     return segments, acks
 
 
-def _transmissions(flow, data):
-    """Return one row per segment that one side sent, super-packets taken apart."""
+def _packets(flow, data):
+    """Return one row per packet that one side sent (of data: that the sender sent), super-packets taken apart."""
     packets, c = flow.capture.packets, flow.capture.connections
     rows = c.order[c.first[flow.index] : c.first[flow.index + 1]]
-    mine = packets["direction"][rows] == (c.sender[flow.index] if data else 1 - c.sender[flow.index])
-    rows = rows[mine & ((packets["payload"][rows] > 0) == data)]
+    rows = rows[packets["direction"][rows] == (c.sender[flow.index] if data else 1 - c.sender[flow.index])]
     mss = int(c.mss[flow.index])
     count = np.maximum(1, -(-packets["payload"][rows].astype(np.int64) // mss))
     at = np.repeat(rows, count)
@@ -59,6 +59,7 @@ def _transmissions(flow, data):
     table = pd.DataFrame(
         {
             "time_ns": packets["time_ns"][at],
+            "wanted": (packets["payload"][at] > 0) == data,
             "seq": (packets["seq"][at].astype(np.int64) + nth * mss) & 0xFFFFFFFF,
             "ack": packets["ack"][at].astype(np.int64),
             "ip_id": (packets["ip_id"][at].astype(np.int64) + nth) & 0xFFFF,
@@ -70,7 +71,7 @@ def _transmissions(flow, data):
 
 
 def _match(left, right, data):
-    """Return `left` with the delay until each row appears in `right`."""
+    """Return the wanted rows of `left` with the delay until each appears in `right`."""
     keys = ["seq", "ack", "ip_id", "tsval", "nth"]
     both = left.merge(right[[*keys, "time_ns"]], on=keys, how="left", suffixes=("", "_there"))
     arrived = both["time_ns_there"].notna()
@@ -80,5 +81,7 @@ def _match(left, right, data):
     out = pd.DataFrame({"time_ns": both["time_ns"], "seq" if data else "ack": both["seq" if data else "ack"]})
     out["delay_us"] = delay
     out["lost"] = ~arrived
-    covered = np.flatnonzero(arrived)
-    return out.iloc[covered[0] : covered[-1] + 1].reset_index(drop=True) if len(covered) else out.iloc[:0]
+    wanted, covered = both["wanted"].to_numpy(copy=True), np.flatnonzero(arrived)
+    wanted[: covered[0] if len(covered) else None] = False
+    wanted[covered[-1] + 1 if len(covered) else 0 :] = False
+    return out[wanted].reset_index(drop=True)
