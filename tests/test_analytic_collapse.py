@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from cctrace import cli
 from cctrace.analytic import collapse as kumar
 from cctrace.analytic.collapse import Collapse, collapse_probability, expected_min_rtt
 from cctrace.analytic.distributions import Affine, Empirical, TruncatedNormal
@@ -256,3 +257,37 @@ def test_the_command_prints_the_figures_and_refuses_nonsense(capsys):
     assert "variant is 'bbr9'" in capsys.readouterr().err
     assert cli.main(["predict", "share", "--ratio", "16", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["loss_based_share"] == 0.46875
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--mean -5ms --sd 1ms", "--mean: '-5ms' is not a duration"),
+        ("--mean 5ms --sd 0us", "sd_us is 0"),
+        ("--mean 5ms --sd 1ms --floor 6ms", "floor_us is 6000; it must lie below mean_us"),
+        (
+            "--mean 5ms --sd 1ms --floor 4ms",
+            "sd_us has no threshold in [0.5, 15000]: the collapse probability stays below",
+        ),
+        (
+            "--mean 5ms --sd 1ms --gain 1",
+            "sd_us has no threshold in [0.5, 15000]: the collapse probability stays above",
+        ),
+        ("--mean 5ms --sd 1ms --rate fast", "--rate: 'fast' is not a rate"),
+        ("--mean 5ms --sd 1ms --rate 1Gbit --rho 1", "rho is 1; it must lie in [0, 1)"),
+        ("--mean 5ms --sd 1ms --reorder", "--reorder has a meaning only with --rate"),
+    ],
+)
+def test_wrong_options_are_one_line_that_names_them(options, said, capsys):
+    assert cli.main(["predict", "collapse", *options.split()]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"cctrace: {said}")
+    assert err.count("\n") == 1
+
+
+def test_a_link_too_slow_for_the_model_gets_numbers_and_a_warning(capsys):
+    assert cli.main("predict collapse --mean 5ms --sd 1ms --rate 1kbit --json".split()) == 0
+    loop = json.loads(capsys.readouterr().out)["closed_loop"]
+    assert loop["domain"].startswith("outside: only 0 packets in flight")
+    assert 0 < loop["expected_min_rtt_us"] < 5000

@@ -382,12 +382,12 @@ def threshold(path_of, sender, low, high, probability=0.5, share=COLLAPSED):
     -----
     The probability jumps where a burst loses a segment, so the crossing is bracketed by bisection to 0.3 %.
     """
-    if not (
-        collapse_probability(path_of(low), sender, share)
-        < probability
-        <= collapse_probability(path_of(high), sender, share)
-    ):
-        raise ArgumentError(f"jitter has no threshold in [{low:g}, {high:g}]: collapse on all of it or nowhere")
+    ends = [collapse_probability(path_of(end), sender, share) for end in (low, high)]
+    if not ends[0] < probability <= ends[1]:
+        side = "below" if ends[1] < probability else "above"
+        raise ArgumentError(
+            f"jitter has no threshold in [{low:g}, {high:g}]: the collapse probability stays {side} {probability:g}"
+        )
     while high / low > 1.003:
         middle = np.sqrt(low * high)
         collapsed = collapse_probability(path_of(middle), sender, share) >= probability

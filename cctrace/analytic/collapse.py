@@ -386,4 +386,4 @@ class Collapse:
             rtt = self._distribution(w, w["queue_delay_us"])
             return log_target - w["samples"] * rtt.logsf(w["mean_us"] / w["cwnd_gain"])
 
-        return first_root(excess, low, high, parameter)
+        return first_root(excess, low, high, parameter, "the collapse probability")

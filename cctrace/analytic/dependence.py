@@ -187,7 +187,9 @@ def log_survival_of_minimum(log_cdf_delay, log_cdf_draw, draws, ordered=True):
             return draws * survives
         crossing = np.exp(log_cdf_delay) * -np.expm1(log_cdf_draw)
         hazard = np.clip(crossing * np.exp(-survives), 0, 1)
-        log_survival = survives + max(draws - 1, 0) * np.log1p(-hazard)
+        log_survival = min(draws, 1) * survives
+        if draws > 1:
+            log_survival = log_survival + (draws - 1) * np.log1p(-hazard)
     return np.where(np.isneginf(survives), -np.inf, log_survival)
 
 

@@ -6,7 +6,7 @@ from scipy.optimize import elementwise
 from cctrace.errors import ArgumentError
 
 
-def first_root(f, low, high, name, points=48):
+def first_root(f, low, high, name, quantity="the function", points=48):
     """Return, elementwise, the smallest root of `f` between `low` and `high`.
 
     Parameters
@@ -15,8 +15,8 @@ def first_root(f, low, high, name, points=48):
         Takes an array whose *last* axes have the broadcast shape of `low` and `high`, returns the same shape.
     low, high : float or array_like
         Positive ends of the bracket; it is searched at `points` points, evenly spaced in the logarithm.
-    name : str
-        What is searched, for the error.
+    name, quantity : str
+        What is searched, and what f compares with its target, for the error.
 
     Raises
     ------
@@ -35,7 +35,8 @@ def first_root(f, low, high, name, points=48):
     if not crossing.any(axis=0).all():
         bad = np.argwhere(~np.atleast_1d(crossing.any(axis=0)))[0]
         ends = f"[{np.atleast_1d(low)[tuple(bad)]:g}, {np.atleast_1d(high)[tuple(bad)]:g}]"
-        raise ArgumentError(f"{name} has no threshold in {ends}: the condition holds on all of it or nowhere")
+        side = "above" if np.atleast_1d(sign[0])[tuple(bad)] > 0 else "below"
+        raise ArgumentError(f"{name} has no threshold in {ends}: {quantity} stays {side} its target on all of it")
     at = np.argmax(crossing, axis=0)[None]
     left, right = np.take_along_axis(grid, at, 0)[0], np.take_along_axis(grid, at + 1, 0)[0]
     return _bracketed(f, left, right)

@@ -1,8 +1,10 @@
 """`cctrace predict`: what the closed forms say, before anything is measured."""
 
 import click
+from click.core import ParameterSource
 
 from cctrace.cli.common import command_options, print_json, print_table
+from cctrace.errors import ArgumentError
 
 
 @click.group(short_help="Closed forms: minRTT collapse, shares of a buffer.")
@@ -36,25 +38,19 @@ def collapse(
     mean, sd, floor, samples, probe_rtt_samples, gain, queue_delay, rate, variant, draws, rho, reorder, as_json
 ):
     """Predict minRTT collapse for a normal RTT truncated at the propagation delay (Kumar et al., Eqs. 9 and 11)."""
-    from cctrace import units
     from cctrace.analytic.predict import closed_loop
     from cctrace.analytic.predict import collapse as predicted
 
-    out = predicted(
-        _microseconds(mean),
-        _microseconds(sd),
-        _microseconds(floor),
-        samples,
-        probe_rtt_samples,
-        gain,
-        _microseconds(queue_delay),
-    )
+    _used_only_with_rate(rate)
+    mean_us, sd_us, floor_us = (_microseconds(*each) for each in (("--mean", mean), ("--sd", sd), ("--floor", floor)))
+    delay_us = _microseconds("--queue-delay", queue_delay)
+    out = predicted(mean_us, sd_us, floor_us, samples, probe_rtt_samples, gain, delay_us)
     if rate is not None:
         out["closed_loop"] = closed_loop(
-            _microseconds(mean),
-            _microseconds(sd),
-            units.parse_rate_bps(rate),
-            _microseconds(floor),
+            mean_us,
+            sd_us,
+            _rate_bps(rate),
+            floor_us,
             variant=variant,
             draws=draws,
             ordered=not reorder,
@@ -74,18 +70,39 @@ def collapse(
 @command_options()
 def share(gain, ratio, flows, loss_based_flows, rate, rtt, duration, as_json):
     """Predict BBR's share of a drop-tail buffer after oBBR, Ware et al. and Mishra et al."""
-    from cctrace import units
     from cctrace.analytic.predict import buffer_share
 
-    seconds = _microseconds(duration) / 1e6
-    out = buffer_share(gain, ratio, flows, loss_based_flows, units.parse_rate_bps(rate), _microseconds(rtt), seconds)
+    rtt_us, seconds = _microseconds("--rtt", rtt), _microseconds("--duration", duration) / 1e6
+    out = buffer_share(gain, ratio, flows, loss_based_flows, _rate_bps(rate), rtt_us, seconds)
     _print(out, as_json)
 
 
-def _microseconds(text):
+def _used_only_with_rate(rate):
+    """Refuse options of the flow in its loop where no loop was asked for."""
+    context = click.get_current_context()
+    for name in ("variant", "draws", "rho", "reorder"):
+        if rate is None and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            raise ArgumentError(f"--{name} has a meaning only with --rate, the flow in its loop")
+
+
+def _microseconds(option, text):
     from cctrace import units
 
-    return 0.0 if text == "0" else units.parse_time_ns(text) / 1000
+    return 0.0 if text == "0" else _named(option, units.parse_time_ns, text) / 1000
+
+
+def _rate_bps(text):
+    from cctrace import units
+
+    return _named("--rate", units.parse_rate_bps, text)
+
+
+def _named(option, parse, text):
+    """Parse an option's value; an error names the option."""
+    try:
+        return parse(text)
+    except ArgumentError as error:
+        raise ArgumentError(f"{option}: {error}") from None
 
 
 def _print(out, as_json):
