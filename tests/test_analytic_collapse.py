@@ -287,7 +287,7 @@ def test_wrong_options_are_one_line_that_names_them(options, said, capsys):
 
 
 def test_a_link_too_slow_for_the_model_gets_numbers_and_a_warning(capsys):
-    assert cli.main("predict collapse --mean 5ms --sd 1ms --rate 1kbit --json".split()) == 0
+    assert cli.main(["predict", "collapse", "--mean", "5ms", "--sd", "1ms", "--rate", "1kbit", "--json"]) == 0
     loop = json.loads(capsys.readouterr().out)["closed_loop"]
     assert loop["domain"].startswith("outside: only 0 packets in flight")
     assert 0 < loop["expected_min_rtt_us"] < 5000
