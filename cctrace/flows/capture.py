@@ -371,6 +371,12 @@ class Flow:
         taken = rows[(rows["event"] == LINUX_EVENTS["pkts_acked"]) & (rows["rs_rtt_us"] >= 0)]
         return pd.DataFrame({"time_ns": taken["time_ns"], "rtt_us": taken["rs_rtt_us"]})
 
+    @property
+    def account(self):
+        """(time with data outstanding, time in which the receiver's window kept data back), us, as re-enacted."""
+        final = self._reenacted[2]
+        return float(final["busy_us"]), float(final["rwnd_us"])
+
     @functools.cached_property
     def retransmissions(self):
         """Every segment that was sent again; DataFrame, one row per segment and transmission.

@@ -194,6 +194,15 @@ class CounterFlow:
         return coarse.events_of(self, DEFAULT_HZ)
 
     @property
+    def rtt(self):
+        """The RTTs that the polls tell, as of a capture's flow: DataFrame of time_ns and rtt_us, one row per sample."""
+        import pandas as pd
+
+        rows = self.events.rows[self.events.of("on_ack")]
+        rows = rows[rows["rs_rtt_us"] >= 0]
+        return pd.DataFrame({"time_ns": rows["time_ns"], "rtt_us": rows["rs_rtt_us"]})
+
+    @property
     def facts(self):
         """What holds for the whole connection; the `meta` of `events`."""
         return self.events.meta
