@@ -161,3 +161,10 @@ def test_a_flow_is_drawn_in_one_call(cubic):
     drawing = cctrace.plot_flow(cubic)
     assert drawing.get_suptitle() == "10.99.0.1:40001 → 10.99.0.2:5001"
     assert len(drawing.axes) == 4
+
+
+def test_a_notebook_shows_a_figure_without_any_magic():
+    """IPython asks an object for its picture; to matplotlib's own figures it has no answer before pyplot is set up."""
+    png = figure(flow_panels(flow_view()), flow_phases(flow_view()), "a flow")._repr_png_()
+    assert png.startswith(b"\x89PNG")
+    assert len(png) > 10_000

@@ -6,11 +6,13 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from cctrace.plot import flow_panels, flow_phases
+from cctrace.plot.panels import Phases
 from cctrace.report import FlowSection, Report
 from cctrace.report.page import render
 from tests.build_view import flow_view
@@ -69,7 +71,27 @@ def test_the_overview_links_to_the_flows_that_have_a_section():
     page = render(report())
     assert '<a href="#flow0">capture.pcap</a>' in page
     assert '<h2 id="flow0">' in page
-    assert "<td>small flow</td>" in page
+    assert '<td data-label="Flow">small flow</td>' in page
+    assert '<td data-label="Goodput">0 bit/s</td>' in page  # its name, where the screen is too narrow for a table
+
+
+def test_the_verdict_comes_first_and_agreement_is_explained_where_it_stands():
+    section = replace(report().flows[0], verdict=HOSTILE, figures=[("Sent", "1 MB")])
+    page = render(replace(report(), flows=[section]))
+    assert page.index('<p class="verdict">&lt;/script&gt;') < page.index('<dl class="figures">')
+    assert "the share of the kernel" not in page
+    compared = replace(section, figures=[("Sent", "1 MB"), ("bw = kernel", "99 %")])
+    assert "the share of the kernel" in render(replace(report(), flows=[compared]))
+    assert 'class="verdict"' not in render(report())
+
+
+def test_stripes_too_thin_to_see_are_left_out_until_they_are_not():
+    cycle = [(0.04 * i, 0.04 * (i + 1), ("PROBE_BW up", "PROBE_BW down")[i % 2]) for i in range(500)]
+    assert Phases(cycle).thin
+    assert not Phases(cycle[:20]).thin
+    assert not Phases([(0.0, 0.01, "STARTUP"), (0.01, 20.0, "PROBE_BW")]).thin
+    section = replace(report().flows[0], phases=Phases(cycle))
+    assert "appear when zoomed in" in render(replace(report(), flows=[section]))
 
 
 def titled_by(probe, page, tmp_path, width=1280):

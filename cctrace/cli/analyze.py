@@ -51,4 +51,7 @@ def analyze(files, tcpinfo, controller, folder, limit, decapsulate, as_json):
         print_json([as_object(analysis) for analysis in analyses])
     else:
         print_table(*table(analyses))
+        for analysis in analyses:
+            if analysis.diagnosis:
+                click.echo(f"{analysis.title}: {analysis.diagnosis.verdict}")
     click.echo(f"report: {page}", err=as_json)

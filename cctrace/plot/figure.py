@@ -1,5 +1,8 @@
 """Panels as a matplotlib figure, for notebooks and papers."""
 
+import functools
+import io
+
 from cctrace.plot.flow import FlowView, flow_panels, flow_phases
 from cctrace.plot.panels import COLOURS, PHASE_COLOURS, Phases, decimate
 
@@ -31,6 +34,22 @@ def plot_flow(flow, run=None):
     return figure(flow_panels(view), flow_phases(view), f"{src}:{sport} → {dst}:{dport}")
 
 
+@functools.cache
+def _shown_by_notebooks():
+    """Return `Figure` with what IPython asks an object for; matplotlib's own tells it nothing outside of pyplot."""
+    from matplotlib.figure import Figure
+
+    class Drawing(Figure):
+        """A figure that a notebook shows as it is."""
+
+        def _repr_png_(self):
+            picture = io.BytesIO()
+            self.savefig(picture, format="png")
+            return picture.getvalue()
+
+    return Drawing
+
+
 def figure(panels, phases=None, title=""):
     """Draw panels above each other over one time axis.
 
@@ -44,13 +63,11 @@ def figure(panels, phases=None, title=""):
     Returns
     -------
     matplotlib.figure.Figure
-        Not registered with pyplot: nothing is shown or kept alive by drawing it.
+        Not registered with pyplot: nothing is kept alive by drawing it. A notebook shows it without any magic command.
     """
-    from matplotlib.figure import Figure
-
     phases = phases or Phases()
     width, height = _PANEL_INCHES
-    drawing = Figure(figsize=(width, height * len(panels) + 0.6), layout="constrained")
+    drawing = _shown_by_notebooks()(figsize=(width, height * len(panels) + 0.6), layout="constrained")
     drawing.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
     for axes, panel in zip(drawing.subplots(len(panels), sharex=True, squeeze=False)[:, 0], panels, strict=True):
         draw(axes, panel, phases)
@@ -60,8 +77,10 @@ def figure(panels, phases=None, title=""):
 
 def draw(axes, panel, phases=None):
     """Draw one panel into given matplotlib axes; the legend stands above, where it covers no data."""
-    for start, end, name in (phases or Phases()).spans:
-        if name in PHASE_COLOURS:
+    phases = phases or Phases()
+    hidden = "PROBE_BW " if phases.thin else None
+    for start, end, name in phases.spans:
+        if name in PHASE_COLOURS and not (hidden and name.startswith(hidden)):
             axes.axvspan(start, end, color=PHASE_COLOURS[name], lw=0, zorder=0)
     for series in panel.series:
         time_s, values = decimate(series.time_s, series.value, _BUCKETS)

@@ -18,6 +18,7 @@ COLOURS = {
     "kernel": "#111827",  # what the kernel logged
     "lost": "#d21f3c",  # losses and retransmissions
 }
+THIN_SHARE = 0.004  # of the time shown: a stripe of four pixels on a page of a thousand
 # Background of a phase; phases that are not listed (cruising in PROBE_BW) stay white.
 PHASE_COLOURS = {
     "STARTUP": "#fde3c8",
@@ -97,6 +98,12 @@ class Phases:
     """When the controller was in which phase: `spans` holds (start_s, end_s, name), in order, without gaps."""
 
     spans: list[tuple[float, float, str]] = field(default_factory=list)
+
+    @property
+    def thin(self):
+        """Whether most phases of a PROBE_BW cycle are too short to be told apart when all of the flow is shown."""
+        cycle = [end - start for start, end, name in self.spans if name.startswith("PROBE_BW ")]
+        return bool(cycle) and float(np.median(cycle)) < THIN_SHARE * (self.spans[-1][1] - self.spans[0][0])
 
     @classmethod
     def from_names(cls, time_s, names):

@@ -1,11 +1,13 @@
 """What `cctrace analyze` finds out about the bulk flows of captures, before anything is printed or drawn."""
 
+import contextlib
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
 from cctrace.cc import controller as resolve
+from cctrace.diagnose import Diagnosis, diagnose
 from cctrace.engine.model import model_fields, model_table
 from cctrace.engine.replay import replay
 from cctrace.errors import ArgumentError, StreamError
@@ -45,6 +47,8 @@ class FlowAnalysis:
         All that is known of a connection without a capture.
     clock : cctrace.flows.align.Alignment or None
         How the clock of the counters was related to the capture's.
+    diagnosis : cctrace.diagnose.Diagnosis or None
+        What limited the flow; None if it has no event stream.
     model : DataFrame or None
         What a controller replayed over counters held after each call, see `engine.model.model_table`.
     """
@@ -59,13 +63,15 @@ class FlowAnalysis:
     notes: list[str] = field(default_factory=list)
     counters: Counters | None = None
     clock: Alignment | None = None
+    diagnosis: Diagnosis | None = None
     model: pd.DataFrame | None = None
 
     @property
     def title(self):
         """Return "address:port → address:port", bulk sender first."""
         if self.row["src"] is None:
-            return "unnamed connection"
+            known = self.counters.connection if self.counters else {}
+            return f"connection {known.get('group_id', known.get('flow_id', 'without a name'))}"
         ends = ((self.row["src"], self.row["sport"]), (self.row["dst"], self.row["dport"]))
         return " → ".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in ends)
 
@@ -149,8 +155,11 @@ def _of_counters(file, table, controller):
             found[-1].controller = "bbr"
     found.sort(key=lambda analysis: -np.nan_to_num(analysis.row["bytes_sent"]))
     bulk = [analysis for analysis in found if analysis.row["bytes_sent"] >= 100_000] or found[:1]
-    for analysis in bulk if controller else ():
-        _replay_counters(analysis, controller)
+    for analysis in bulk:
+        with contextlib.suppress(StreamError):  # no stream, no diagnosis: the figures are there all the same
+            analysis.diagnosis = diagnose(analysis.counters, analysis.controller)
+        if controller:
+            _replay_counters(analysis, controller)
     return bulk
 
 
@@ -212,7 +221,7 @@ def _analyze_flow(file, flow, polls, controller, unused):
     analysis.notes = [*quality["warnings"], *_assumptions(quality)]
     if flow.alignment is not None and (flow.alignment.offset_ns or flow.alignment.drift_ppm):
         analysis.notes.append(flow.alignment.text)
-    analysis.view = FlowView.of(flow, run)
+    analysis.view, analysis.diagnosis = FlowView.of(flow, run), diagnose(flow, analysis.controller)
     if run is not None and flow.tcpinfo is not None:
         _compare(analysis, run)
     return analysis

@@ -64,6 +64,7 @@ def as_object(analysis):
         "replayed": analysis.replayed,
         "agreement": analysis.agreement,
         "bbr_modes": analysis.counters.timeline() if analysis.counters else None,
+        "diagnosis": asdict(analysis.diagnosis) if analysis.diagnosis else None,
         "clock": asdict(analysis.clock) if analysis.clock else None,
         "warnings": analysis.notes,
     }
@@ -134,13 +135,21 @@ def _report(analyses):
         notes.append(f"Drawn below: the first {_SECTIONS} of {len(analyses)} flows; the tables hold all of them.")
     columns, rows = table(analyses)
     return Report(
-        title=f"TCP flow {analyses[0].title}" if len(analyses) == 1 else f"{len(analyses)} TCP flows",
+        title=_title(analyses),
         source=" · ".join(files),
         columns=columns,
         rows=rows,
         flows=[_section(analysis) for analysis in analyses[:_SECTIONS]],
         notes=notes,
     )
+
+
+def _title(analyses):
+    if len(analyses) > 1:
+        return f"{len(analyses)} flows"
+    counters = analyses[0].counters
+    kind = "QUIC" if counters is not None and counters.polls.format == "qlog" else "TCP"
+    return f"{kind} {'flow ' if analyses[0].row['src'] else ''}{analyses[0].title}"
 
 
 def _section(analysis):
@@ -161,7 +170,9 @@ def _section(analysis):
         panels=counter_panels(counters, analysis.model) if counters else flow_panels(view),
         phases=counters.phases() if counters else flow_phases(view),
         duration_s=row["duration_s"] if counters else float(view.seconds(view.events)[-1]),
-        notes=analysis.notes,
+        verdict=analysis.diagnosis.verdict if analysis.diagnosis else "",
+        notes=sorted(analysis.notes, key=lambda note: "time stamps step back" in note),  # hardly ever matters: last
+        time_axis=f"Time since the first {'poll' if counters else 'packet'} (s)",
     )
 
 

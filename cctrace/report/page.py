@@ -20,6 +20,9 @@ _HERE = Path(__file__).parent
 _BUCKETS = 3000
 _BUCKETS_OF_MANY_FLOWS = 800
 _MANY_FLOWS = 4
+_AGREEMENT = """<p class="soft">“= kernel”: the share of the kernel's polls, after the first second, at which the
+replayed controller held the same value: bw and min_rtt within 1 %, cwnd within 2 segments, the gain exactly, one poll
+early or late.</p>"""
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,12 @@ class FlowSection:
     phases : Phases
     duration_s : float
         Right end of the time axis.
+    verdict : str
+        One sentence that says why the flow behaved as it did.
     notes : list of str
         Sentences shown above the panels: what limits what the reader may conclude.
+    time_axis : str
+        Label of the time axis.
     """
 
     title: str
@@ -44,7 +51,9 @@ class FlowSection:
     panels: list[Panel]
     phases: Phases
     duration_s: float
+    verdict: str = ""
     notes: list[str] = field(default_factory=list)
+    time_axis: str = "Time since the first packet (s)"
 
 
 @dataclass(frozen=True)
@@ -123,8 +132,7 @@ def render(report):
 <footer>Written by cctrace {escape(cctrace.__version__)}. Plots: drag across to zoom all panels of a flow,
 double-click to show everything again, point to read values, click a legend entry to hide it; with the keyboard,
 + and &minus; zoom, the arrow keys move, 0 shows everything. Each curve keeps the extremes of the spans it was thinned
-to. “= kernel” is the share of the kernel's polls, after the first second, at which the replayed controller held the
-same value: bw and min_rtt within 1 %, cwnd within 2 segments, the gain exactly, one poll early or late.</footer>
+to.</footer>
 <script type="application/json" id="data">{_safe_json(data)}</script>
 <script>
 {(_HERE / "plot.js").read_text(encoding="utf-8")}</script>
@@ -146,7 +154,8 @@ def _table(report, flows):
         cells = [escape(cell) for cell in row]
         if i in flows:
             cells[0] = f'<a href="#flow{i}">{cells[0]}</a>'
-        body.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+        named = zip(report.columns, cells, strict=True)
+        body.append("<tr>" + "".join(f'<td data-label="{escape(name)}">{cell}</td>' for name, cell in named) + "</tr>")
     return f"<table><thead><tr>{head}</tr></thead><tbody>\n" + "\n".join(body) + "\n</tbody></table>"
 
 
@@ -157,13 +166,23 @@ def _notes(notes):
 def _section(i, flow):
     figures = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in flow.figures)
     panels = "\n".join(_panel(f"flow{i}-{panel.name}", panel) for panel in flow.panels)
+    verdict = f'<p class="verdict">{escape(flow.verdict)}</p>' if flow.verdict else ""
+    compared = any(name.endswith("= kernel") for name, _ in flow.figures)
     return f"""<section>
 <h2 id="flow{i}">{escape(flow.title)}</h2>
+{verdict}
 <dl class="figures">{figures}</dl>
+{_AGREEMENT if compared else ""}
 {_phase_legend(flow.phases)}
-{_notes(flow.notes)}
+{_remarks(flow.notes)}
 {panels}
 </section>"""
+
+
+def _remarks(notes):
+    """Return what a reader should know, in small print: a page of warnings is one that nobody reads."""
+    items = "".join(f"<li>{escape(note)}</li>" for note in notes)
+    return f'<ul class="remarks">{items}</ul>' if notes else ""
 
 
 def _phase_legend(phases):
@@ -176,6 +195,8 @@ def _phase_legend(phases):
     chips += [
         f'<span><i style="background:#fff"></i>{escape(name)}</span>' for name in sorted(present - set(PHASE_COLOURS))
     ]
+    if phases.thin:
+        chips.append("<span>(phases of PROBE_BW a few pixels wide appear when zoomed in)</span>")
     return f'<p class="phases">Background: {"".join(chips)}</p>' if chips else ""
 
 
@@ -206,6 +227,7 @@ def _swatch(series):
 def _flow_data(i, flow, buckets):
     return {
         "duration_s": flow.duration_s,
+        "time_axis": flow.time_axis,
         "phases": {"spans": flow.phases.spans, "colours": PHASE_COLOURS},
         "panels": [_panel_data(f"flow{i}-{panel.name}", panel, buckets) for panel in flow.panels],
     }

@@ -43,6 +43,7 @@
   class Flow {
     constructor(data) {
       this.phases = data.phases;
+      this.timeAxis = data.time_axis;
       this.full = [0, data.duration_s];
       this.range = [...this.full];
       this.cursor = null;
@@ -170,6 +171,8 @@
         const colour = this.flow.phases.colours[kind];
         if (!colour) continue;
         const left = Math.max(MARGIN.left, x(start)), width = Math.min(right, x(end)) - left;
+        // Within PROBE_BW a stripe per phase of the cycle says nothing until it is a few pixels wide.
+        if (width < 4 && kind.startsWith("PROBE_BW")) continue;
         c.fillStyle = colour;
         if (width > 0) c.fillRect(left, MARGIN.top, Math.max(width, 0.5), bottom - MARGIN.top);
       }
@@ -196,7 +199,7 @@
       }
       c.strokeStyle = FRAME;
       c.strokeRect(MARGIN.left + 0.5, MARGIN.top + 0.5, right - MARGIN.left - 1, bottom - MARGIN.top);
-      c.fillText("Time since the first packet (s)", (MARGIN.left + right) / 2, bottom + 20);
+      c.fillText(this.flow.timeAxis, (MARGIN.left + right) / 2, bottom + 20);
       c.save();
       c.translate(13, (MARGIN.top + bottom) / 2);
       c.rotate(-Math.PI / 2);
