@@ -72,6 +72,15 @@ def print_json(value):
     click.echo(jsonlib.dumps(_plain(value), indent=1, ensure_ascii=False))
 
 
+def print_json_list(values):
+    """Print values as one JSON list, a line each, as they come: there may be too many for the memory."""
+    mark = "["
+    for value in values:
+        sys.stdout.write(f"{mark}\n{jsonlib.dumps(_plain(value), ensure_ascii=False)}")
+        mark = ","
+    sys.stdout.write("\n]\n" if mark == "," else "[]\n")
+
+
 def _plain(value):
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}

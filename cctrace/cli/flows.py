@@ -1,8 +1,10 @@
 """`cctrace flows`: the connections of captures."""
 
+import itertools
+
 import click
 
-from cctrace.cli.common import command_options, paths, print_json, print_table, progress, reading_options, warn
+from cctrace.cli.common import command_options, paths, print_json_list, print_table, progress, reading_options, warn
 
 
 @click.command(short_help="List the connections of captures.")
@@ -17,18 +19,23 @@ def flows(files, limit, decapsulate, as_json):
     """
     from cctrace.flows.table import of_file
 
-    rows = []
+    tables = []
     with progress("reading") as say:
         for file in files:
             say(f"reading {file}")
             connections = of_file(file, limit=limit, decapsulate=decapsulate)
             for warning in connections.packets.warnings:
                 warn(warning)
-            rows += connections.rows()
+            tables.append(connections)
+    rows = itertools.chain.from_iterable(connections.each_row() for connections in tables)
     if as_json:
-        print_json(rows)
+        print_json_list(rows)
         return
-    _print(rows)
+    for block in iter(lambda: list(itertools.islice(rows, _BLOCK)), []):
+        _print(block)
+
+
+_BLOCK = 10_000  # rows of a table: a flood of SYNs has millions
 
 
 def _print(rows):

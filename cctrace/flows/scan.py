@@ -49,8 +49,8 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
         The columns in the order of `table.COLUMNS`, and the right edges of all SACK blocks.
     mss : ndarray of int64, shape (connections,)
         Segment size, or, unless it `is_known`, the smaller MSS option of the SYNs so far (-1 unknown).
-    sides : structured ndarray, shape (at least connections, 2)
-        `state.SIDE` records, changed.
+    sides : structured ndarray, shape (2, at least connections)
+        `state.SIDE` records, changed; what is said of both directions is in the first.
     pool : ndarray of int64, shape (any, 2)
         Rings of (end, time of sending) of what is outstanding, and (low, high) of the holes.
     samples : ndarray of int64, shape (at least packets - start,)
@@ -66,11 +66,11 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
     rows, n = time_ns.size, 0
     for q in range(start, rows):
         c, d = conn[q], direction[q]
-        me = sides[c, d]
+        me = sides[d, c]
         if options[q] & OPT_COPY:
             me.copies += 1
             continue
-        peer = sides[c, 1 - d]
+        peer = sides[1 - d, c]
         fl = flags[q]
         size = np.int64(payload[q])
         if size or fl & FIN:
@@ -81,13 +81,13 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
                     return q, used, n, now
                 used = taken
         now = max(now, time_ns[q])
-        if me.packets == 0 and peer.packets == 0:
-            me.begin_ns, peer.begin_ns = now, now
-            sides[c, 0].opening = options[q] & OPT_TIMESTAMPS
-            size_known = mss[c]
+        opener = sides[0, c]
+        if opener.packets == 0 and sides[1, c].packets == 0:
+            opener.begin_ns = now
+            opener.opening = options[q] & OPT_TIMESTAMPS
+            opener.mss = mss[c]
             if not is_known:
-                size_known = mss[c] - OPTION_BYTES * (options[q] & OPT_TIMESTAMPS) if mss[c] > 0 else 1460
-            me.mss, peer.mss = size_known, size_known
+                opener.mss = mss[c] - OPTION_BYTES * opener.opening if mss[c] > 0 else 1460
         me.packets += 1
         me.last_ns = now
         if not fl & SYN and me.opened_ns == 0:
@@ -145,7 +145,7 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
                 me.gcd = math.gcd(me.gcd, size)
             a = unwrap(seq[q], me.base, me.snd_nxt) + (1 if fl & SYN else 0)
             b = a + size
-            count = 1 if size <= me.mss else (size + me.mss - 1) // me.mss
+            count = 1 if size <= opener.mss else (size + opener.mss - 1) // opener.mss
             me.sent += count
             again = False
             new = b - max(a, me.snd_nxt)

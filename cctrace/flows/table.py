@@ -51,25 +51,28 @@ class Connections:
         self._scan(parts(), None)
         distinct = self.sides["distinct_bytes"]
         self.sender = (distinct[:, 1] > distinct[:, 0]).astype(np.int64)
-        mine, option = self._mine, _mss_option(self.packets.connections)
+        largest, guess, option = self._mine("largest"), self.sides["mss"][:, 0], _mss_option(self.packets.connections)
         option = np.where(option > 0, option - OPTION_BYTES * self.sides["opening"][:, 0], -1)
-        values = (column.tolist() for column in (mine["largest"], mine["gcd"], option))
+        values = (column.tolist() for column in (largest, self._mine("gcd"), option))
         sizes = [segment_size(*each) for each in zip(*values, strict=True)]
         self.mss = np.array([s[0] for s in sizes], np.int64).reshape(len(sizes))
         self.mss_known = np.array([s[1] for s in sizes], bool).reshape(len(sizes))
-        if np.any((self.mss != mine["mss"]) & (mine["largest"] > np.minimum(self.mss, mine["mss"]))):
+        if np.any((self.mss != guess) & (largest > np.minimum(self.mss, guess))):
             self._scan(parts(), self.mss)
-        self.rtt = _quantiles(self._samples, 2 * len(self))[2 * np.arange(len(self)) + self.sender]
+        self.rtt = _quantiles(self._samples, 2 * np.arange(len(self)) + self.sender)
         del self._samples
 
     def _scan(self, parts, mss):
         """Go through all parts; `mss` None: guessed from what is known when a connection begins."""
-        sides, pool, used = np.zeros((64, 2), SIDE), np.empty((1024, 2), np.int64), 0
+        # One direction after the other: what a flood of SYNs never uses then takes no memory.
+        sides, pool, used = np.zeros((2, 64), SIDE), np.empty((1024, 2), np.int64), 0
         count, now, self._samples = 0, np.iinfo(np.int64).min, []
         for packets in parts:
             self.packets, count = packets, len(packets.connections["sport"])
-            if count > len(sides):
-                sides = _longer(sides, max(count, 2 * len(sides)))
+            if count > sides.shape[1]:
+                longer = np.zeros((2, max(count, 2 * sides.shape[1])), SIDE)
+                longer[:, : sides.shape[1]] = sides
+                sides = longer
             columns = tuple(_as(packets[name], kind) for name, kind in COLUMNS.items())
             columns += (_as(packets.sacks["right"], "u4"),)
             limit = _mss_option(packets.connections) if mss is None else mss
@@ -79,15 +82,14 @@ class Connections:
                 self._samples.append(found[:n].copy())
                 if row < len(packets):
                     pool = _longer(pool, 2 * len(pool))
-        self.sides = sides[:count]
+        self.sides = sides[:, :count].T
 
     def __len__(self):
         return len(self.sender)
 
-    @property
-    def _mine(self):
-        """The senders' sides."""
-        return self.sides[np.arange(len(self)), self.sender]
+    def _mine(self, name, other=False):
+        """Return a field of the senders' sides, or of the `other` ones."""
+        return np.where(self.sender == other, self.sides[name][:, 0], self.sides[name][:, 1])
 
     @property
     def begin_ns(self):
@@ -116,12 +118,11 @@ class Connections:
         in which it answered during the handshake. Below 300 us, or a twentieth of the way to the receiver and back, the
         sender's own reaction cannot be told from a path, unless the receiver reacts several times faster.
         """
-        rows = np.arange(len(self))
-        mine, other = self.sides[rows, self.sender], self.sides[rows, 1 - self.sender]
-        answered = np.where(mine["syn_ack"] > 0, mine["syn_ns"], mine["opened_ns"])
-        single = (mine["syn_count"] == 1) & (other["syn_count"] == 1)
-        handshake = np.where(single, answered - other["syn_ns"], 0)
-        there = np.where(mine["echo_ns"] > 0, mine["echo_ns"], np.maximum(handshake, 0))
+        mine, echo = self._mine, self._mine("echo_ns")
+        answered = np.where(mine("syn_ack") > 0, mine("syn_ns"), mine("opened_ns"))
+        single = (mine("syn_count") == 1) & (mine("syn_count", other=True) == 1)
+        handshake = np.where(single, answered - mine("syn_ns", other=True), 0)
+        there = np.where(echo > 0, echo, np.maximum(handshake, 0))
         far = np.where(self.rtt[:, 3] > 0, np.maximum(self.rtt[:, 0], 1), 0) * 1000
         distant = (there > 300_000) & (there > far // 20)
         return np.where(distant | ((there > 5_000) & (there > 4 * far) & (far > 0)), there, 0)
@@ -151,30 +152,29 @@ class Connections:
             found.append(f"segment size guessed: {self.mss[i]}")
         return found
 
-    def columns(self):
-        """Return the table as a dict of lists and arrays; RTTs in us, -1 without a sample."""
-        table, rows = self.packets.connections, np.arange(len(self))
-        mine = self.sides[rows, self.sender]
-        flip = self.sender == 1
-        duration = (self.sides["last_ns"].max(axis=1, initial=0) - self.begin_ns) / 1e9
+    def columns(self, part=slice(None)):
+        """Return the table, or some rows of it, as a dict of lists and arrays; RTTs in us, -1 without a sample."""
+        table, sides, flip = self.packets.connections, self.sides[part], self.sender[part] == 1
+        mine = sides[np.arange(len(sides)), self.sender[part]]
+        duration = (sides["last_ns"].max(axis=1, initial=0) - self.begin_ns[part]) / 1e9
         with np.errstate(divide="ignore", invalid="ignore"):
             goodput = np.where(duration > 0, mine["distinct_bytes"] * 8 / duration, np.nan)
         return {
-            "src": np.where(flip, table["dst"], table["src"]),
-            "sport": np.where(flip, table["dport"], table["sport"]),
-            "dst": np.where(flip, table["src"], table["dst"]),
-            "dport": np.where(flip, table["sport"], table["dport"]),
-            "packets": self.sides["packets"].sum(axis=1),
+            "src": np.where(flip, table["dst"][part], table["src"][part]),
+            "sport": np.where(flip, table["dport"][part], table["sport"][part]),
+            "dst": np.where(flip, table["src"][part], table["dst"][part]),
+            "dport": np.where(flip, table["sport"][part], table["dport"][part]),
+            "packets": sides["packets"].sum(axis=1),
             "bytes_sent": mine["distinct_bytes"],
             "segments_sent": mine["sent"],
             "retransmitted_segments": mine["again"],
             "goodput_bps": goodput,
-            "rtt_min_us": self.rtt[:, 0],
-            "rtt_median_us": self.rtt[:, 1],
-            "rtt_p95_us": self.rtt[:, 2],
-            "start_ns": self.begin_ns,
+            "rtt_min_us": self.rtt[part, 0],
+            "rtt_median_us": self.rtt[part, 1],
+            "rtt_p95_us": self.rtt[part, 2],
+            "start_ns": self.begin_ns[part],
             "duration_s": duration,
-            "warnings": [self.warnings(i) for i in range(len(self))],
+            "warnings": [self.warnings(i) for i in range(len(self))[part]],
         }
 
     def frame(self):
@@ -188,12 +188,20 @@ class Connections:
 
     def rows(self):
         """Return the table as a list of dicts of Python numbers and texts; an RTT without a sample is None."""
-        columns = {n: column if isinstance(column, list) else column.tolist() for n, column in self.columns().items()}
-        for name in _RTTS:
-            columns[name] = [None if value < 0 else value for value in columns[name]]
-        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        return list(self.each_row())
+
+    def each_row(self):
+        """Yield what `rows` lists, without having it all at once."""
+        for start in range(0, len(self), _BLOCK):
+            part = self.columns(slice(start, start + _BLOCK))
+            columns = {n: column if isinstance(column, list) else column.tolist() for n, column in part.items()}
+            for name in _RTTS:
+                columns[name] = [None if value < 0 else value for value in columns[name]]
+            for values in zip(*columns.values(), strict=True):
+                yield dict(zip(columns, values, strict=True))
 
 
+_BLOCK = 10_000  # rows made at a time: a flood of SYNs has millions
 _RTTS = ("rtt_min_us", "rtt_median_us", "rtt_p95_us")
 
 
@@ -247,11 +255,11 @@ def segment_size(largest, gcd, syn_mss):
 def _quantiles(samples, sides):
     """Return minimum, median and 95th percentile (nearest rank) of each side's samples, us, -1 without; how many."""
     samples = np.sort(np.concatenate([np.zeros(0, np.int64), *samples]))
-    first = np.searchsorted(samples, np.arange(sides + 1) << SAMPLE_BITS)
-    count = np.diff(first)
-    places = (0, (count - 1) // 2, (95 * count + 99) // 100 - 1)
+    first, end = (np.searchsorted(samples, (sides + more) << SAMPLE_BITS) for more in (0, 1))
+    count = end - first
     samples = np.append(samples, 0) & ((1 << SAMPLE_BITS) - 1)
-    values = (np.where(count > 0, samples[first[:-1] + np.where(count > 0, place, 0)], -1) for place in places)
+    places = (0, (count - 1) // 2, (95 * count + 99) // 100 - 1)
+    values = (np.where(count > 0, samples[first + np.where(count > 0, place, 0)], -1) for place in places)
     return np.column_stack([*values, count])
 
 

@@ -240,11 +240,12 @@ def _longer(arrays, used, more, share=0.0):
 
 
 def _addresses(hi, lo, ports):
-    out = np.empty(len(lo), object)
-    for i in range(len(lo)):
-        if ports[i] >> 32 == 4:
-            out[i] = socket.inet_ntop(socket.AF_INET, int(lo[i]).to_bytes(4, "big"))
-        else:
-            packed = int(hi[i]).to_bytes(8, "big", signed=True) + int(lo[i]).to_bytes(8, "big", signed=True)
-            out[i] = socket.inet_ntop(socket.AF_INET6, packed)
+    """Return addresses as text; `ports` tells the IP version."""
+    out, is_four = np.empty(len(lo), object), ports >> 32 == 4
+    for which, family, packed in (
+        (is_four, socket.AF_INET, lo[is_four].astype(">u4")),
+        (~is_four, socket.AF_INET6, np.column_stack([hi, lo])[~is_four].astype(">i8")),
+    ):
+        size, data = packed.itemsize * (packed.size // max(len(packed), 1)), packed.tobytes()
+        out[which] = [socket.inet_ntop(family, data[i : i + size]) for i in range(0, len(data), size or 1)]
     return out
