@@ -1,29 +1,114 @@
-"""How fast connections are listed, as whole processes side by side: `cctrace flows` and `tcptrace -nlr`.
+"""How fast connections are listed and senders reconstructed, and whether that stays so: long files, short connections.
 
-    python benchmarks/flows.py CAPTURE [--packets 5000000] [--repeat 3]
+    python benchmarks/flows.py CAPTURE [--packets 5000000] [--repeat 3] [--connections 100000]
 
-The capture is tiled to the asked size, as in ingest.py. The programs run in turn and the best time of each counts,
-interpreter start included; compiled code is in the cache.
+Listing: `cctrace flows` and `tcptrace -nlr` as whole processes side by side, interpreter start included, compiled code
+in the cache. The capture is tiled to the asked size, as in ingest.py. The programs run in turn and the best of each
+counts. Then `cctrace flows` over as many short connections as asked (12 packets each, 50 open at a time), with the peak
+of its memory; tcptrace, which searches its open connections one by one, is spared that.
+
+Reconstruction: the event streams of all connections, on one core (CPU time; reading the file included and not), of the
+capture repeated 1, 2, 4 and 8 times as further connections, and of the short ones. A capture of many connections should
+take as long as its packets, not longer.
 """
 
 import argparse
 import os
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 
+import numpy as np
 from ingest import tile
+
+from cctrace import schema
+from cctrace.flows.capture import Capture
+from cctrace.io import read_file
+from cctrace.io.packets import Packets
 
 
 def run(command):
-    """Return wall-clock and CPU seconds of a process."""
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
-    wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    """Return wall-clock and CPU seconds of a process, and the peak of its memory in MB."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return time.perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+
+
+# flags, from the server, sequence and acknowledgement number, payload: a request of two segments, an answer, the end.
+_SHORT = (
+    (2, 0, 0, 0, 0), (18, 1, 0, 1, 0), (16, 0, 1, 1, 0), (16, 0, 1, 1, 1448), (24, 0, 1449, 1, 1448),
+    (16, 1, 1, 2897, 0), (24, 1, 1, 2897, 500), (16, 0, 2897, 501, 0), (17, 0, 2897, 501, 0), (16, 1, 501, 2898, 0),
+    (17, 1, 501, 2898, 0), (16, 0, 2898, 502, 0),
+)  # fmt: skip
+_OPEN = 50  # connections at a time
+_RECORD = (
+    ("s", "<u4"), ("ns", "<u4"), ("caplen", "<u4"), ("wirelen", "<u4"), ("ip", ">u2"), ("length", ">u2"),
+    ("id", ">u4"), ("ttl", "u1"), ("protocol", "u1"), ("sum", ">u2"), ("src", ">u4"), ("dst", ">u4"),
+    ("sport", ">u2"), ("dport", ">u2"), ("seq", ">u4"), ("ack", ">u4"), ("flags", ">u2"), ("window", ">u2"),
+    ("check", ">u4"),
+)  # fmt: skip
+
+
+def short_connections(count, out):
+    """Write a pcap of `count` short connections between as many pairs of ports; return the packets."""
+    steps = len(_SHORT)
+    record = np.dtype(list(_RECORD))
+    c, k = np.repeat(np.arange(count), steps), np.tile(np.arange(steps), count)
+    flags, server, seq, ack, payload = np.array(_SHORT, np.int64).T[:, k]
+    at_us = (c * steps // _OPEN + k) * 100 + c % 100
+    rows = np.zeros(len(c), record)
+    rows["s"], rows["ns"] = 1_700_000_000 + at_us // 1_000_000, at_us % 1_000_000 * 1000
+    rows["caplen"], rows["wirelen"], rows["length"] = 40, 40 + payload, 40 + payload
+    rows["ip"], rows["ttl"], rows["protocol"], rows["window"] = 0x4500, 64, 6, 65535
+    ends = (0x0A000001 + (c // 50_000), 10_000 + c % 50_000, 0x0A630002, 5001)
+    for name, here, there in (("src", 0, 2), ("sport", 1, 3), ("dst", 2, 0), ("dport", 3, 1)):
+        rows[name] = np.where(server, ends[there], ends[here])
+    rows["seq"], rows["ack"], rows["flags"] = seq + c * 7919, np.where(flags & 16, ack + c * 7919, 0), 0x5000 | flags
+    with open(out, "wb") as file:
+        file.write(np.array([0xA1B23C4D, 0x40002, 0, 0, 65535, 101], "<u4").tobytes())
+        file.write(rows[np.argsort(at_us, kind="stable")].tobytes())
+    return len(rows)
+
+
+def repeated(packets, times):
+    """Return the capture `times` over, each time as further connections, half a minute apart."""
+    copy, sacks = np.repeat(np.arange(times), len(packets)), len(packets.sacks["left"])
+    columns = {column.name: np.tile(packets[column.name], times) for column in schema.PACKETS}
+    columns["conn"] += (copy * len(packets.connections["sport"])).astype(np.int32)
+    columns["time_ns"] += copy * 30_000_000_000
+    columns["sack_row"] = np.where(columns["sack_row"] < 0, -1, columns["sack_row"] + copy * sacks).astype(np.int32)
+    each = {name: np.tile(values, times) for name, values in packets.sacks.items()}
+    table = {name: np.tile(values, times) for name, values in packets.connections.items()}
+    return Packets(columns, each, table, source="repeated")
+
+
+def reconstruct(what, packets, reading_s):
+    """Print at which rate all event streams of a capture are rebuilt, the better of two times."""
+    took = float("inf")
+    for _ in range(2):
+        capture, start = Capture(packets), time.process_time()
+        rows = capture.reenact(range(len(capture)))[0]
+        took = min(took, time.process_time() - start)
+    both = len(packets) / (took + reading_s * len(packets)) / 1e6
+    print(
+        f"{what:26s} {len(packets):9d} packets {len(capture):7d} connections {len(rows):9d} events "
+        f"{len(packets) / took / 1e6:6.2f} M packets/s, with reading {both:6.2f}",
+        flush=True,
+    )
+
+
+def cpu_of_reading(path):
+    """Return the packets of a file, and the CPU seconds that each took to read."""
+    read_file(path)
+    start = time.process_time()
+    packets = read_file(path)
+    return packets, (time.process_time() - start) / len(packets)
 
 
 def main():
@@ -31,6 +116,7 @@ def main():
     parser.add_argument("capture")
     parser.add_argument("--packets", type=int, default=5_000_000)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--connections", type=int, default=100_000)
     args = parser.parse_args()
     commands = {"cctrace flows": [sys.executable, "-m", "cctrace", "flows", "--json"], "tcptrace": ["tcptrace", "-nlr"]}
     commands = {name: command for name, command in commands.items() if shutil.which(command[0])}
@@ -44,8 +130,28 @@ def main():
                 times[name].append(run([*command, big]))
         print(f"{packets} packets, {os.path.getsize(big) / 1e9:.2f} GB, {os.cpu_count()} CPUs")
         for name, runs in times.items():
-            wall, cpu = (min(values) for values in zip(*runs, strict=True))
-            print(f"{name:14s} {wall:7.2f} s wall  {cpu:7.2f} s CPU  {packets / wall / 1e6:7.2f} M packets/s")
+            listed(name, packets, runs)
+        os.remove(big)
+        short = os.path.join(folder, "short.pcap")
+        packets = short_connections(args.connections, short)
+        runs = [run([*commands["cctrace flows"], short]) for _ in range(args.repeat)]
+        listed(f"cctrace flows, {args.connections} connections", packets, runs)
+        print("reconstruction on one core, CPU time")
+        reconstruct_all(args.capture, short)
+
+
+def listed(name, packets, runs):
+    wall, cpu, memory = (min(values) for values in zip(*runs, strict=True))
+    rate = f"{packets / wall / 1e6:7.2f} M packets/s"
+    print(f"{name:34s} {wall:7.2f} s wall  {cpu:7.2f} s CPU  {rate}  {memory:6.0f} MB at most", flush=True)
+
+
+def reconstruct_all(capture, short):
+    packets, reading_s = cpu_of_reading(capture)
+    Capture(packets).reenact([0])  # compile, or load from the cache
+    for times in (1, 2, 4, 8):
+        reconstruct(f"the capture, {times} times", repeated(packets, times), reading_s)
+    reconstruct("short connections", *cpu_of_reading(short))
 
 
 if __name__ == "__main__":

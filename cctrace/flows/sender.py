@@ -310,6 +310,7 @@ def _pass(key):
         finals = np.zeros(params.size, TP)
         rs = np.zeros(1, RS)[0]
         blocks = np.zeros((4, 2), np.int64)
+        seg = np.zeros(FIRST_RING, SEG)  # the next connection's segments overwrite the last one's
         time_ns, direction, flags, seq, ack, window, payload, tsval, tsecr, options, sack_row, sack_count = packets
         left, right = sacks
         taken = 0
@@ -319,7 +320,6 @@ def _pass(key):
             tp = finals[c]
             if c:
                 tp.rows, tp.logged = ends[c - 1, 0], ends[c - 1, 1]
-            seg = np.zeros(FIRST_RING, SEG)
             start(tp, p, p.start_ns)
             for k in range(first[c], first[c + 1]):
                 q = order[k]
