@@ -38,9 +38,9 @@ class Conversation:
             self._row(0.01, 0, ACK, ISN + 1, PEER_ISN + 1, 0)
 
     def _tick(self, ms):
-        return int(TS0 + 1000 + np.floor(ms))
+        return int(TS0 + 1000 + np.floor(round(ms, 6)))
 
-    def _row(self, ms, direction, flags, seq, ack, payload, options=0, tsecr=0, window=512, blocks=()):
+    def _row(self, ms, direction, flags, seq, ack, payload, options=0, tsecr=0, window=512, blocks=(), tick=None):
         stamps = 1 if self.timestamps else 0
         first = len(self.sacks) if blocks else -1
         self.sacks += [((ISN + left) & 0xFFFFFFFF, (ISN + right) & 0xFFFFFFFF) for left, right in blocks]
@@ -54,7 +54,7 @@ class Conversation:
                 "window": window,
                 "payload": payload,
                 "ip_len": payload + 52,
-                "tsval": self._tick(ms) * stamps,
+                "tsval": (self._tick(ms) if tick is None else tick) * stamps,
                 "tsecr": tsecr * stamps,
                 "options": options | stamps | (2 if blocks else 0),
                 "sack_row": first,
@@ -62,12 +62,16 @@ class Conversation:
             }
         )
 
-    def data(self, ms, seq, segments=1, size=MSS, psh=None, fin=False):
-        """The sender transmits `segments` packets of `size` bytes from `seq` on, 1 us apart, PSH on the last."""
+    def data(self, ms, seq, segments=1, size=MSS, psh=None, fin=False, stamped_ms=None):
+        """The sender transmits `segments` packets of `size` bytes from `seq` on, 1 us apart, PSH on the last.
+
+        TCP stamped them at `stamped_ms`, by default when they left.
+        """
+        tick = None if stamped_ms is None else self._tick(stamped_ms)
         for i in range(segments):
             last = i == segments - 1
             flags = ACK | (PSH if (last if psh is None else psh) else 0) | (FIN if fin and last else 0)
-            self._row(ms + i / 1000, 0, flags, ISN + seq + i * size, PEER_ISN + 1, size)
+            self._row(ms + i / 1000, 0, flags, ISN + seq + i * size, PEER_ISN + 1, size, tick=tick)
         return self
 
     def ack(self, ms, ack, blocks=(), echo_ms=None, window=512, ece=False):

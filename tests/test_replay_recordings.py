@@ -7,7 +7,8 @@ from cctrace import datasets
 from cctrace.engine import phase
 from cctrace.engine.replay import replay
 from cctrace.errors import ArgumentError
-from cctrace.flows.capture import read
+from cctrace.flows.capture import Capture, read
+from cctrace.io.packets import Packets
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +94,51 @@ def test_a_cycle_that_fell_out_of_step_is_brought_back_by_the_sends(flows, monke
     assert shifts
     assert shifts[0].row > cycles[19]
     assert run.compare().share_within("pacing_gain", absolute=1e-6, slack_polls=1) >= 0.95
+
+
+def test_super_packets_are_as_large_as_the_logged_pacing_rate_makes_them(flows):
+    flow = flows["jitter_bbr_sd2ms"]
+    info, sends = flow.tcpinfo, phase.Sends.of(flow)
+    poll_us = (info["time_after_ns"] - flow.facts["start_ns"]) / 1000 + 1_000_000
+    following = np.searchsorted(sends.burst_us, poll_us)
+    soon = (following < len(sends.burst_us)) & (info["pacing_rate_Bps"] > 0)
+    soon[soon] &= sends.burst_us[following[soon]] - poll_us[soon] < 1_000
+    sizes = phase.autosize(info["pacing_rate_Bps"][soon], 20_000, sends.mss)
+    assert len(set(sizes.tolist())) > 2
+    assert np.mean(sends.burst_segments[following[soon]] == sizes) > 0.95  # the others cwnd cut short
+
+
+def test_a_gap_that_the_timer_made_tells_the_rate_and_one_that_an_ack_ended_does_not():
+    rate, mss, gap_us = 6_033_333.3, 1448, 960.0  # four segments in 960 us, and not five in a 1024th of a second
+    burst_us = 10_000.0 + np.arange(50) * gap_us
+    segments = np.full(50, 4)
+    time_us, rates = np.array([0.0, 100_000.0]), np.array([rate, rate])
+    timer = phase.Sends(burst_us, np.cumsum(segments) * 1448.0, burst_us, segments, np.ones(50, bool), mss)
+    _, right = timer.burst_errors(time_us, rates * 1.01, 40_000)
+    _, wrong = timer.burst_errors(time_us, rates * 0.8, 40_000)
+    _, released = timer._replace(by_timer=np.zeros(50, bool)).burst_errors(time_us, rates * 0.8, 40_000)
+    assert right.sum() < wrong.sum() / 20
+    # Without the gap the size alone tells: a segment less per burst.
+    assert released == pytest.approx(1448)
+
+
+def test_a_capture_from_mid_flow_learns_from_the_first_probe_rtt_when_the_minimum_expired():
+    folder = datasets.path("single_bbr_1bdp")
+    packets = read(folder / "sender.pcap.zst").packets
+    later = packets["time_ns"] > packets["time_ns"][0] + 4 * 10**9
+    columns = {name: column[later] for name, column in packets.columns.items()}
+    unknown = ("mss_a", "mss_b", "wscale_a", "wscale_b", "sack_ok")
+    table = packets.connections | {name: np.full_like(packets.connections[name], -1) for name in unknown}
+    part = Packets(columns, packets.sacks, table, source="from 4 s on")
+    flow = Capture(part).flow(0).attach(read(folder / "tcpinfo.csv.zst"))
+    assert not flow.facts["complete"]
+    comparison = replay(flow, "bbr2022").compare()
+    # The kernel renews its minimum 10 s after the beginning of the connection, not of the capture.
+    probing = np.flatnonzero(comparison.frame()["cwnd_gain_kernel"] == 1.0)
+    probing = probing[probing < probing[0] + 100]
+    agrees = comparison.agrees("cwnd_gain", absolute=1e-6, slack_polls=1)
+    assert agrees[probing].mean() >= 0.9
+    assert agrees.mean() >= 0.95
 
 
 def test_the_recorded_kernels_hz_is_used_unless_another_is_given(flows):

@@ -13,7 +13,7 @@ import pandas as pd
 from cctrace import schema
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params
-from cctrace.engine import phase, tick
+from cctrace.engine import midflow, phase, tick
 from cctrace.engine.fields import fields_of
 from cctrace.engine.model import model_fields
 from cctrace.engine.pacing import Pacer
@@ -150,7 +150,8 @@ def _replay(source, cls, mode, record, params):
         tick_us = tick.phase_us(view, cls, params, events)
         player.replace_columns(ticks(events.now_us, events["lsndtime_us"], params["hz"], tick_us))
     if cls.phase_choices and hasattr(source, "sends"):
-        phases = phase.follow(Pacer(player, source.sends), phase.Sends.of(source), cls.phase_choices)
+        expiry = -1 if source.facts["complete"] else midflow.probe_rtt_row(view)
+        phases = phase.follow(Pacer(player, source.sends), phase.Sends.of(source), cls.phase_choices, expiry)
     else:
         player.run()
         phases = []

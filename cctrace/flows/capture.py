@@ -15,7 +15,7 @@ from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows import sender
 from cctrace.flows.align import align, best_alignment
 from cctrace.flows.events import Events
-from cctrace.flows.state import CLOCK_START_US, DSACK, PARAM, UNEXPLAINED
+from cctrace.flows.state import CLOCK_START_US, DSACK, PARAM, PSH, RS, UNEXPLAINED
 from cctrace.flows.table import Connections
 from cctrace.schema import LINUX_EVENTS
 
@@ -184,7 +184,7 @@ class Capture:
         columns = (clock, *(self.packets[name] for name in names))
         sacks = (self.packets.sacks["left"], self.packets.sacks["right"])
         polls = np.zeros((0, 2), np.int64) if polls is None else np.ascontiguousarray(polls, np.int64)
-        return sender.run(columns, sacks, order, first, self.params(rows), polls)
+        return sender.run(columns, sacks, order, first, self.params(rows), polls, np.zeros(1, RS))
 
     def _at_the_sender(self, rows, order, first):
         """Return times and packet order as at the senders, for connections captured elsewhere.
@@ -354,13 +354,15 @@ class Flow:
 
     @functools.cached_property
     def sends(self):
-        """What the sender sent, in time order: DataFrame of time_ns and payload (bytes), one row per packet."""
+        """What the sender sent, in time order: DataFrame of time_ns, payload (bytes) and psh, one row per packet."""
         import pandas as pd
 
         c, packets = self.capture.connections, self.capture.packets
         order = c.order[c.first[self.index] : c.first[self.index + 1]]
         data = order[(packets["direction"][order] == c.sender[self.index]) & (packets["payload"][order] > 0)]
-        return pd.DataFrame({"time_ns": np.maximum.accumulate(c.clock[data]), "payload": packets["payload"][data]})
+        time_ns = np.maximum.accumulate(c.clock[data])
+        psh = (packets["flags"][data] & PSH) != 0
+        return pd.DataFrame({"time_ns": time_ns, "payload": packets["payload"][data], "psh": psh})
 
     @property
     def rtt(self):

@@ -24,9 +24,12 @@ from cctrace.flows.sends import (
     fill_unseen,
     grown,
     is_by_timer,
+    note_burst,
     note_pacing,
     retransmit,
+    stop_window_clock,
     validate_cwnd,
+    window_binds,
 )
 from cctrace.flows.seqspace import unwrap
 from cctrace.flows.state import (
@@ -40,7 +43,6 @@ from cctrace.flows.state import (
     OPT_COPY,
     OPT_TIMESTAMPS,
     PSH,
-    RS,
     RST,
     SEG,
     SNAP,
@@ -55,11 +57,13 @@ FIRST_RING = 64
 MARGIN = 64  # rows that one packet can cause besides those for each outstanding segment
 BELIEVABLE_GAP = 1 << 28  # bytes; a number further ahead than this belongs to no data of this connection
 
-# Segments of one send share the kernel's time stamp. A segment without PSH that is followed this soon by the next one
-# is not the last of its super-packet (the kernel sets PSH on the last segment of each); after PSH, the next
-# super-packet of the same loop follows within a few microseconds.
+# Segments of one super-packet share the kernel's time stamp, see `continues`; the next super-packet of the same loop
+# follows within a few microseconds.
 SAME_PACKET_NS = 50_000
 SAME_LOOP_NS = 5_000
+HELD_UP_US = 100_000  # no CPU sleeps for longer between the stamp and the transmission
+SELDOM = 64  # of 1024
+HELD_ACKS = 64  # more than arrive while one super-packet is sent
 IDLE_US = 200  # an empty pipe left empty this long is one that the application left empty
 
 
@@ -84,6 +88,7 @@ def start(tp, p, start_ns):
     tp.queue_empty = 1
     tp.now_us = CLOCK_START_US
     tp.clock_ns = start_ns
+    tp.start_ns = start_ns
     tp.group_end_ns = start_ns - (1 << 60)
     rtt.reset_min(tp, CLOCK_START_US, U32_MAX)
     if not p.has_syn:
@@ -174,6 +179,68 @@ def establish(tp, rs, out, ack):
 
 
 @njit
+def past_tick(tp, us, ts):
+    """Return by how much time `us` lies after the end of the tick that time stamp `ts` names, us; 0 if it does not.
+
+    TCP stamps a segment and takes its time in one: what was captured later had been held up in between, unless most
+    are, because that clock runs away from the capture's.
+    """
+    if not tp.ts_ok or tp.ts_tick_us > 1000 or tp.ts_late > SELDOM:  # coarser ticks are those of another clock
+        return 0
+    reads = us + tp.ts_offset_us
+    ticks = (reads // tp.ts_tick_us - ts) & U32_MAX
+    if ticks == 0 or ticks * tp.ts_tick_us > HELD_UP_US:
+        return 0
+    return reads - (reads // tp.ts_tick_us - ticks + 1) * tp.ts_tick_us + 1
+
+
+@njit
+def continues(tp, ns, ts):
+    """Return whether a segment belongs to the super-packet before it [Linux] tcp_write_xmit.
+
+    A segment without PSH that is followed this soon is not the last of its super-packet (the kernel sets PSH on the
+    last segment of each); nor is one followed by a segment that was held up since the same tick.
+    """
+    since = ns - tp.group_end_ns
+    if tp.group_psh or since < 0:
+        return False
+    return since < SAME_PACKET_NS or (ts == tp.group_ts and past_tick(tp, clock_us(ns, tp.start_ns), ts) > 0)
+
+
+@njit
+def bring_forward(tp, p, order, k, time_ns, direction, payload, tsval):
+    """Put the next data before the ACKs from place `k` of `order` on, if it was on its way before they were handled.
+
+    Either no ACK could have been handled by then, or the data belongs to a super-packet that was being sent: the pacing
+    timer's CPU held the socket.
+    """
+    ack_ns = time_ns[order[k]]
+    last = min(order.size, k + HELD_ACKS)
+    j = k + 1
+    while (
+        j < last and direction[order[j]] != p.sender and (not tp.group_psh or time_ns[order[j]] < ack_ns + SAME_LOOP_NS)
+    ):
+        j += 1
+    if j == last or direction[order[j]] != p.sender or payload[order[j]] == 0:
+        return
+    data = order[j]
+    if time_ns[data] < ack_ns + p.ack_delay_ns or continues(tp, time_ns[data], tsval[data]):
+        for i in range(j, k, -1):
+            order[i] = order[i - 1]
+        order[k] = data
+
+
+@njit
+def stamp_group(tp, p, ns, ts):
+    """Set the time that TCP gave to the super-packet which begins at `ns`: within its time stamp's tick."""
+    tp.group_us = clock_us(ns - p.tx_delay_ns, p.start_ns)
+    tp.group_ts = ts
+    behind = (tp.group_us + tp.ts_offset_us) // tp.ts_tick_us - ts & U32_MAX
+    tp.ts_late += ((1024 if 0 < behind < U32_MAX // 2 else 0) - tp.ts_late) >> 5
+    tp.group_us -= past_tick(tp, tp.group_us, ts)
+
+
+@njit
 def send_syn(tp, seg, tx_us, ts, is_answer):
     """The sender's SYN, which is a segment of its own, or its SYN-ACK, which is not kept in the queue."""
     if is_answer:
@@ -191,9 +258,9 @@ def send_syn(tp, seg, tx_us, ts, is_answer):
 def send(tp, seg, rs, out, log, p, ns, a, b, payload, fl, ts):
     """The sender transmits [a, b): new data, old data, or both."""
     since = ns - tp.group_end_ns
-    together = since >= 0 and since < (SAME_LOOP_NS if tp.group_psh else SAME_PACKET_NS)
+    together = since >= 0 and since < SAME_LOOP_NS if tp.group_psh else continues(tp, ns, ts)
     if not together:
-        tp.group_us = clock_us(ns - p.tx_delay_ns, p.start_ns)
+        stamp_group(tp, p, ns, ts)
     if not together or tp.group_psh or a != tp.snd_nxt:
         tp.group_first = tp.tail
     tp.group_end_ns = ns
@@ -215,7 +282,7 @@ def send(tp, seg, rs, out, log, p, ns, a, b, payload, fl, ts):
             return
         tp.group_first = tp.tail
     fill_unseen(tp, seg, a)
-    if since > SAME_PACKET_NS and (tp.paced > 512 or tp.queue_empty):
+    if not together and since > SAME_PACKET_NS and (tp.paced > 512 or tp.queue_empty):
         validate_cwnd(tp)  # only a timer or another write lets more out before the next ACK
     if tp.packets_out == 0 and tp.now_us - tp.lsnd_us > IDLE_US and not tp.rwnd_since_us and p.has_syn:
         tp.queue_empty = 1
@@ -232,8 +299,9 @@ def send(tp, seg, rs, out, log, p, ns, a, b, payload, fl, ts):
         if b - end == 1 and fl & FIN:
             end = b  # a FIN takes a sequence number but no segment of its own
         append(tp, seg, end, tp.group_us, ts, flying)
-    if tp.group_psh:
-        tp.burst = max(tp.tail - tp.group_first, tp.burst - (tp.burst >> 3))
+    if payload % p.mss != 0:
+        tp.small_end = b
+    cut = note_burst(tp, tp.tail - tp.group_first) if tp.group_psh else False
     for i in range(max(tp.group_first, tp.head), tp.tail):
         s = seg[i & (seg.size - 1)]
         s.skb_end = b
@@ -246,7 +314,7 @@ def send(tp, seg, rs, out, log, p, ns, a, b, payload, fl, ts):
     # A short last segment empties the queue, unless it was cut at the edge of the window.
     if fl & (PSH | FIN) and payload % p.mss != 0 and b != tp.snd_una + tp.snd_wnd:
         tp.queue_empty = 1
-    account_window(tp)
+    account_window(tp, cut)
     tp.unvalidated = 1
 
 
@@ -279,6 +347,8 @@ def receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, window, has_dat
     tp.last_ack_us = tp.now_us
     validate_cwnd(tp)
     on_ack(tp, seg, rs, out, log, blocks, count, a, ack_seq, window, has_data, fl & (ECE | SYN) == ECE)
+    if not window_binds(tp):
+        stop_window_clock(tp)  # what does not leave now waits for cwnd, the pacing timer or the application
     if not tp.established:
         tp.rows = before  # the controller is set up when the handshake is complete
         if fl & SYN or not p.has_syn:
@@ -300,15 +370,18 @@ def _pass(key):
     """Build the compiled pass; `key` becomes part of its cache entry."""
 
     @njit(cache=True)
-    def run(packets, sacks, order, first, params, polls):
-        """Re-enact the connections; see `Capture.reenact`."""
+    def run(packets, sacks, order, first, params, polls, scratch):
+        """Re-enact the connections; see `Capture.reenact`.
+
+        `scratch` is one RS record. A record does not keep the array it lies in alive, so the caller has to.
+        """
         _ = key
         out = np.empty(max(256, order.size + order.size // 2), EVENT)
         log = np.empty(256, LOG)
         snap = np.zeros(polls.shape[0] * 2 + 16, SNAP)
         ends = np.zeros((params.size, 2), np.int64)
         finals = np.zeros(params.size, TP)
-        rs = np.zeros(1, RS)[0]
+        rs = scratch[0]
         blocks = np.zeros((4, 2), np.int64)
         seg = np.zeros(FIRST_RING, SEG)  # the next connection's segments overwrite the last one's
         time_ns, direction, flags, seq, ack, window, payload, tsval, tsecr, options, sack_row, sack_count = packets
@@ -321,8 +394,11 @@ def _pass(key):
             if c:
                 tp.rows, tp.logged = ends[c - 1, 0], ends[c - 1, 1]
             start(tp, p, p.start_ns)
-            for k in range(first[c], first[c + 1]):
-                q = order[k]
+            sequence = order[first[c] : first[c + 1]].copy()
+            for k in range(sequence.size):
+                if tp.paced > 512 and direction[sequence[k]] != p.sender:
+                    bring_forward(tp, p, sequence, k, time_ns, direction, payload, tsval)
+                q = sequence[k]
                 if options[q] & OPT_COPY:
                     continue
                 fl = flags[q]

@@ -108,18 +108,66 @@ def note_pacing(tp):
 
 
 @njit
-def account_window(tp):
-    """Start or stop the clock of receive-window limitation after a send [Linux] tcp_write_xmit, tcp_tso_should_defer.
+def window_left(tp):
+    """Return how many bytes the receive window has left; negative if it shrank."""
+    return tp.snd_una + tp.snd_wnd - tp.snd_nxt
 
-    What is left of the window limits the sender if it does not hold another super-packet of the usual size, unless it
-    is a third of the whole window. A paced sender asks only when its timer has run out.
+
+@njit
+def window_binds(tp):
+    """Return whether the receive window could hold the next super-packet back [Linux] tcp_tso_should_defer.
+
+    It does if it does not hold another one of the usual size, unless what is left is a third of the whole window.
     """
-    if tp.rwnd_since_us:
-        tp.rwnd_us += max(0, tp.now_us - tp.rwnd_since_us)
-        tp.rwnd_since_us = 0
-    left = tp.snd_una + tp.snd_wnd - tp.snd_nxt
-    if not tp.queue_empty and left < max(tp.mss, min(tp.burst * tp.mss, tp.snd_wnd // 3)):
+    return window_left(tp) < max(tp.mss, min(tp.burst * tp.mss, tp.snd_wnd // 3))
+
+
+@njit
+def note_burst(tp, segments):
+    """Learn, at the end of a super-packet, its size; return whether cwnd cut it short.
+
+    One that the receive window cuts reaches to its edge [Linux] tcp_mss_split_point, or to the last whole segment while
+    a small one is unacknowledged [Linux] tcp_minshall_check. One that is shorter than its predecessors, and leaves
+    more of the window, was cut by cwnd, and so is the next: [Linux] tcp_write_xmit tests cwnd before the window. Only
+    a paced sender shows that: one that ACKs release may not have handled the last ACKs before its send.
+    """
+    left = window_left(tp)
+    at_edge = left <= 0 or (left < tp.mss and tp.small_end > tp.snd_una)
+    cut = tp.paced > 512 and segments < min(tp.burst1, tp.burst2) and not at_edge
+    tp.burst = max(segments, tp.burst - (tp.burst >> 3))
+    tp.burst2 = tp.burst1
+    tp.burst1 = segments
+    return cut
+
+
+@njit
+def account_window(tp, cut):
+    """Start or stop the clock of receive-window limitation after a send [Linux] tcp_write_xmit.
+
+    A paced sender asks only when its timer has run out. If cwnd, now known to the segment, would not have let more out
+    than the window before this send, the wait for it was for cwnd.
+    """
+    stop_window_clock(tp)
+    reach = window_left(tp) + sb.in_flight(tp) * tp.mss
+    if cut and sb.in_flight(tp) * tp.mss < tp.credit_reach:
+        tp.rwnd_us -= tp.credit_us
+    if tp.group_psh:
+        tp.credit_us = 0
+    if not tp.queue_empty and not cut and window_binds(tp):
         tp.rwnd_since_us = tp.now_us + (tp.send_gap_us if tp.paced > 512 else 0)
+        tp.rwnd_reach = reach
+
+
+@njit
+def stop_window_clock(tp):
+    """The receive window does not limit the sender any more [Linux] tcp_chrono_stop."""
+    if tp.rwnd_since_us:
+        waited_us = max(0, tp.now_us - tp.rwnd_since_us)
+        tp.rwnd_us += waited_us
+        tp.rwnd_since_us = 0
+        if waited_us > ANSWER_US:  # not between the segments of one super-packet
+            tp.credit_us = waited_us
+            tp.credit_reach = tp.rwnd_reach
 
 
 @njit

@@ -64,13 +64,14 @@ TP = _i8(
     "reo_first_us reo_last_us armed_us probe_us loss_probes "
     # cwnd usage and time accounting
     "is_cwnd_limited max_packets_out cwnd_usage_seq unvalidated lsnd_us last_ack_us "
-    "busy_since_us busy_us rwnd_since_us rwnd_us "
-    # how the sender sends: segments of its super-packets, whether a timer paces it (of 1024), how far apart
-    "burst paced send_gap_us "
+    "busy_since_us busy_us rwnd_since_us rwnd_us rwnd_reach credit_us credit_reach "
+    # how the sender sends: segments of its super-packets (the largest lately, the last two), the end of its last small
+    # segment, whether a timer paces it (of 1024), how far apart
+    "burst burst1 burst2 small_end paced send_gap_us "
     # the clock and what comes out
-    "now_us clock_ns ts_offset_us ts_tick_us tsecr rows logged unseen ignored established synack_us "
+    "now_us clock_ns start_ns ts_offset_us ts_tick_us tsecr rows logged unseen ignored established synack_us "
     # the super-packet that is being sent
-    "group_us group_first group_end_ns group_psh"
+    "group_us group_first group_end_ns group_psh group_ts ts_late"
 )
 
 RS = _i8(
