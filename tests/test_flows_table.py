@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from test_io_pcap import T0
 from test_io_pcap import conversation as random_packets
-from wire import ipv4, ipv6, pcap, tcp, tcp_options
+from wire import interface, ipv4, ipv6, pcap, section, simple, tcp, tcp_options
 
 from cctrace import datasets, read
 from cctrace.flows.table import Connections, of_file
@@ -132,3 +132,17 @@ def test_an_attempt_without_answer_is_not_the_connection_that_follows_on_its_por
 def test_a_syn_that_was_overtaken_by_its_answer_belongs_to_it(tmp_path):
     rows = table_of([back(1, flags=18, seq=99), forth(0, flags=2), forth(1, size=50), back(51)], tmp_path)
     assert [row["bytes_sent"] for row in rows] == [50]
+
+
+def test_time_stamps_that_step_back_give_no_rtt_of_zero(tmp_path):
+    talk = [(0, forth(1, size=100)), (5000, forth(101, size=100)), (3000, back(101)), (9000, back(201))]
+    path = tmp_path / "in.pcap"
+    path.write_bytes(pcap([(T0 + 1000 * us, p) for us, p in talk], 101))
+    assert of_file(path).rows()[0]["rtt_min_us"] == 3000
+
+
+def test_packets_without_time_stamps_have_sizes_but_no_rtt(tmp_path):
+    talk = [forth(0, flags=2), back(1, flags=18, seq=99), forth(1, size=100), back(101)]
+    (tmp_path / "in.pcapng").write_bytes(section() + interface(101) + b"".join(simple(p) for p in talk))
+    (row,) = of_file(tmp_path / "in.pcapng").rows()
+    assert (row["bytes_sent"], row["duration_s"], row["rtt_min_us"]) == (100, 0, None)

@@ -14,6 +14,9 @@ from cctrace.cli.common import command_options, paths, print_json_list, print_ta
 def flows(files, limit, decapsulate, as_json):
     """List the connections of captures: who sent, how much, how fast, how often again, and the RTT.
 
+    Each FILE is a capture of its own; a pattern in quotes ('trace.pcap*') is one capture in several files, joined in
+    the order of time.
+
     An endpoint that sent more payload comes first. With --json: a list with one object per connection; a value that
     the capture does not show is null.
     """

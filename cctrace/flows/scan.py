@@ -80,7 +80,9 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
                 if taken < 0:
                     return q, used, n, now
                 used = taken
-        now = max(now, time_ns[q])
+        # RTTs are differences of the stamps themselves: where those step back, `now` stands still. 0 is no stamp.
+        at = time_ns[q]
+        now = max(now, at)
         opener = sides[0, c]
         if opener.packets == 0 and sides[1, c].packets == 0:
             opener.begin_ns = now
@@ -91,7 +93,7 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
         me.packets += 1
         me.last_ns = now
         if not fl & SYN and me.opened_ns == 0:
-            me.opened_ns = now
+            me.opened_ns = at
         if options[q] & OPT_TIMESTAMPS:
             # How long the way from here to this endpoint and back takes: until it echoes what passed here.
             if me.asked and ((np.int64(tsecr[q]) - me.asked_val) & 0xFFFFFFFF) < 0x80000000:
@@ -117,7 +119,7 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
             me.syn = 1
             me.syn_count += 1
             me.syn_ack = 1 if fl & ACK else 0
-            me.syn_ns = now
+            me.syn_ns = at
             me.ecn_syn = 1 if fl & ECE else 0
         if size or fl & FIN:
             if not me.has_base:
@@ -129,7 +131,7 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
                 last = me.ring + ((me.tail - 1) & (me.width - 1))
                 if not me.fin and end == me.snd_nxt + 1:
                     pool[me.ring + (me.tail & (me.width - 1)), 0] = end
-                    pool[me.ring + (me.tail & (me.width - 1)), 1] = now
+                    pool[me.ring + (me.tail & (me.width - 1)), 1] = at
                     me.tail += 1
                 elif me.tail > me.head and pool[last, 0] == end:
                     pool[last, 1] = -1
@@ -192,7 +194,7 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
                 me.snd_nxt = b
             if new > 0 and not again:
                 pool[me.ring + (me.tail & (me.width - 1)), 0] = b
-                pool[me.ring + (me.tail & (me.width - 1)), 1] = now
+                pool[me.ring + (me.tail & (me.width - 1)), 1] = at
                 me.tail += 1
             elif again:  # Karn: nothing sent before b gives an RTT once part of it was sent again
                 low, high = me.head, me.tail
@@ -216,8 +218,8 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
                 peer.first_ack = a
                 peer.max_ack = min(a, 0)
             sample = np.int64(-1)
-            if peer.max_ack < 1 and a >= 1 and peer.syn_count == 1:
-                sample = now - peer.syn_ns
+            if peer.max_ack < 1 and a >= 1 and peer.syn_count == 1 and peer.syn_ns:
+                sample = at - peer.syn_ns
             if a > peer.max_ack:
                 if a > peer.snd_nxt + 1:
                     peer.unseen_bytes += a - peer.snd_nxt - 1
@@ -225,9 +227,9 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
                 clean = True
                 while peer.head < peer.tail and pool[peer.ring + (peer.head & (peer.width - 1)), 0] <= a:
                     sent = pool[peer.ring + (peer.head & (peer.width - 1)), 1]
-                    if sent < 0:
+                    if sent <= 0:
                         clean = False
-                    sample = now - sent
+                    sample = at - sent
                     peer.head += 1
                 if not clean:
                     sample = -1
@@ -244,10 +246,10 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
                             low = mid + 1
                     if low < peer.tail and pool[peer.ring + (low & (peer.width - 1)), 0] == edge:
                         sent = pool[peer.ring + (low & (peer.width - 1)), 1]
-                        if sent >= 0:
-                            sample = now - sent
+                        if sent > 0:
+                            sample = at - sent
                             pool[peer.ring + (low & (peer.width - 1)), 1] = -2
-            if sample >= 0:
+            if sample >= 0 and at:
                 samples[n] = ((2 * np.int64(c) + 1 - d) << SAMPLE_BITS) | min(sample // 1000, (1 << SAMPLE_BITS) - 1)
                 n += 1
     return rows, used, n, now

@@ -145,7 +145,7 @@ def _packets(sources, chunk, format, decapsulate, limit):
     """Yield the packets of captures, joined in the order of time: all at once, or in parts of about `chunk` rows."""
     from cctrace.io.frames import Decoder
 
-    names = [getattr(one, "name", one) for one in sources]
+    names = ["<stdin>" if one == "-" else getattr(one, "name", one) for one in sources]
     name = str(names[0]) if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
     decoder = Decoder(name, decapsulate, chunk or 0)
     found = False
