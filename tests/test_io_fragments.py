@@ -112,3 +112,10 @@ def test_a_datagram_across_two_parts_of_a_stream_is_told_as_incomplete():
     assert len(parts) > 1
     assert parts[0]["payload"][0] == 44
     assert parts[-1].counters["first_fragments"] == 1
+
+
+@pytest.mark.parametrize("cut", [8, 16, 24])
+def test_a_first_fragment_too_small_for_the_tcp_header_counts_as_fragment(cut):
+    pieces = fragments4(tcp(options=b"\1" * 8, payload=bytes(90)), [cut])
+    packets = read([*pieces, ipv4(tcp(sport=5))])
+    assert (len(packets), packets.counters["later_fragments"], packets.counters["malformed"]) == (1, 2, 0)

@@ -314,11 +314,11 @@ def decode_frames(
 
         # TCP header: sixteen bytes hold all columns but the options.
         if p + 16 > end:
-            counters[MALFORMED if p + 16 > wire_end else CUT_HEADERS] += 1
+            counters[CUT_HEADERS if p + 16 <= wire_end else (LATER_FRAGMENTS if fragment else MALFORMED)] += 1
             continue
         header = 4 * (u8(b, p + 12) >> 4)
         if header < 20 or p + header > wire_end:
-            counters[MALFORMED] += 1
+            counters[LATER_FRAGMENTS if header >= 20 and fragment else MALFORMED] += 1
             continue
         sport, dport, seq_no, ack_no = be16(b, p), be16(b, p + 2), be32(b, p + 4), be32(b, p + 8)
         bits, win = be16(b, p + 12) & 0x1FF, be16(b, p + 14)

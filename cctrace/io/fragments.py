@@ -50,7 +50,7 @@ def gather(b, ip, p, size, g, now):
     if not more:
         g[i, DATAGRAM_SIZE] = start + size
     for unit in range(start >> 3, (start + size + 7) >> 3):
-        word, bit = FRAGMENT_MAP + (unit >> 6), 1 << (unit & 63)
+        word, bit = FRAGMENT_MAP + (unit >> 5), 1 << (unit & 31)
         if not g[i, word] & bit:
             g[i, word] |= bit
             g[i, DATAGRAM_UNITS] += 1

@@ -160,6 +160,7 @@ class Decoder:
             return "; ".join([f"{self.name}: no packets in the file", *self.warnings])
         reasons = ", ".join(f"{name} {counters[name]}" for name in SKIPPED if counters[name])
         found = f"{self.name}: no TCP packets among {counters['frames']} frames ({reasons})"
+        found += "; decapsulate= (--decapsulate all) looks into tunnels" if counters["tunnelled"] else ""
         return "; ".join([found, *(text.removeprefix(f"{self.name}: ") for text in self.warnings)])
 
     def _connection_table(self):

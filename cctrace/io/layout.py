@@ -6,7 +6,7 @@ COUNTERS = (
     "non_ip",  # ARP, LLDP, ...
     "non_tcp",  # IP, but not TCP (UDP, ICMP, ESP, ...)
     "tunnelled",  # inside IPIP, GRE, VXLAN or GENEVE while decapsulation was not asked for
-    "later_fragments",  # IP fragments without TCP header; their payload counts with the row of the first one
+    "later_fragments",  # IP fragments without a whole TCP header; their payload counts with the row of the first one
     "cut_headers",  # the capture cut the frame before the TCP header was complete
     "malformed",  # a header contradicts itself
     # Rows with something to be told.
@@ -51,7 +51,7 @@ CONN_FIELDS = RING_NS + 2 * RING_SIZE
 # Datagrams of which fragments were seen: rows 1 on of an int64 matrix. Five fields are the key, then: when it started,
 # row of the packet (-1: none), its own bytes, those of the whole (-1: unknown), units seen, and a map of those.
 DATAGRAM_NS, DATAGRAM_ROW, DATAGRAM_FIRST, DATAGRAM_SIZE, DATAGRAM_UNITS, FRAGMENT_MAP = range(5, 11)
-DATAGRAMS, DATAGRAM_FIELDS = 65, FRAGMENT_MAP + 65536 // 8 // 64
+DATAGRAMS, DATAGRAM_FIELDS = 65, FRAGMENT_MAP + 65536 // 8 // 32
 
 # Blocks of a pcapng, and why `find_packets` returned: the bytes or the arrays are used up, a block for Python, damage.
 SECTION, INTERFACE, PACKET, SIMPLE, STATISTICS, ENHANCED = 0x0A0D0D0A, 1, 2, 3, 5, 6

@@ -276,6 +276,8 @@ def inner_header(b, p, end, protocol, tunnels):
         p += 4 if flags & 0x2000 else 0  # key
         p += 4 if flags & 0x1000 else 0  # sequence number
         p += 4 if flags & 0x0007 == 1 and flags & 0x0080 else 0  # PPTP's acknowledgement
+        if kind == 0x883E:  # redirected by WCCP: a header of four bytes, then IP
+            return p + 4
         if kind == 0x880B:
             return _after_ppp(b, p, end)
         if kind == 0x88BE:  # ERSPAN: type I has no header of its own, type II eight bytes
