@@ -1,5 +1,7 @@
 """The closed-loop simulation: closed forms, conservation, modes that agree, clear errors."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -419,3 +421,21 @@ def test_no_field_of_the_simulations_records_is_an_attribute_of_numpys():
     # Interpreted, `record.shape` would be the array's.
     fields = [name for kind in (FLOW, WORLD, SEGMENT) for name in kind.names]
     assert not [name for name in fields if hasattr(np.record, name)]
+
+
+GROWTH = """
+import resource
+from cctrace.engine.path import Path
+from cctrace.engine.simulate import simulate
+path = Path(rate="100Mbit", rtt="20ms", buffer="2bdp", loss="0.1%", jitter="normal:sd=1ms")
+peaks = []
+for duration in ("5s", "40s"):
+    simulate(path, ["bbr2022", "cubic", "quic_bbr"], duration)
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(peaks[1] - peaks[0])
+"""
+
+
+def test_memory_does_not_grow_with_the_duration():
+    grown = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True, check=True).stdout
+    assert int(grown) < 16 * 1024  # KB; 300,000 more packets, of which a trace would keep 100 bytes and more each
