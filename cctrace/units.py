@@ -21,6 +21,7 @@ _TIME_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 
 _SIZE = re.compile(_NUMBER + r"([kKmMgGT]|[KMG]i|)(B|bytes?)\s*")
 _BDP = re.compile(_NUMBER + r"(?:bdp|BDP)\s*")
 LONGEST_NS = 10**17  # three years: a longer duration is a mistake, and sums of such still fit 64 bits
+LARGEST_BYTES = 10**15
 _SHARE = re.compile(_NUMBER + r"(%|)\s*")
 
 
@@ -73,7 +74,7 @@ def parse_size_bytes(text, bdp_bytes=None):
     Raises
     ------
     ArgumentError
-        If `text` is not such a size.
+        If `text` is not such a size, or more than a petabyte.
 
     Examples
     --------
@@ -81,10 +82,16 @@ def parse_size_bytes(text, bdp_bytes=None):
     (200000, 65536, 400000)
     """
     if bdp_bytes is not None and (found := _BDP.fullmatch(str(text))):
-        return round(float(found[1]) * bdp_bytes)
+        return _checked_size(text, float(found[1]) * bdp_bytes)
     examples = "200kB, 64KiB" if bdp_bytes is None else "200kB, 64KiB, 2bdp"
     number, prefix, _ = _match(_SIZE, text, "a size", examples)
-    return round(number * (_BINARY.get(prefix) or _PREFIX[prefix]))
+    return _checked_size(text, number * (_BINARY.get(prefix) or _PREFIX[prefix]))
+
+
+def _checked_size(text, size_bytes):
+    if size_bytes > LARGEST_BYTES:
+        raise ArgumentError(f"{text!r} is more than a petabyte")
+    return round(size_bytes)
 
 
 def parse_share(text):

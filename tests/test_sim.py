@@ -370,7 +370,7 @@ def test_a_flow_alone_is_exact():
         (lambda: Path(), "either rate or trace"),
         (lambda: Jitter("cauchy", sd="1ms"), "jitter kind 'cauchy'"),
         (lambda: Jitter.parse("normal:sd=1ms,per=hour"), "per='hour'"),
-        (lambda: simulate(Path(rate="90Tbit", rtt="90s"), "cubic"), "more than the 262144 packets"),
+        (lambda: simulate(Path(rate="1Tbit", rtt="90s"), "cubic"), "more than the 262144 packets"),
         (lambda: simulate(QUIET, "bbr2023"), "no controller is called 'bbr2023'"),
         (lambda: simulate(QUIET, "obbr:nu=1"), "has no parameter 'nu'"),
         (lambda: simulate(QUIET, []), "at least one controller"),
@@ -386,6 +386,9 @@ def test_a_flow_alone_is_exact():
         (lambda: Path(rate="1Mbit", shaper=("1Mbit", "100B")), "at least 1514 bytes"),
         (lambda: Path(rate="1Mbit", policer=("0Mbit", "100kB")), "must be positive"),
         (lambda: Path(rate="1Mbit", policer="1Mbit"), "give rate and burst"),
+        (lambda: Path(rate="1Mbit", burst_loss="ab"), "two chances above 0"),
+        (lambda: Path(rate="1Mbit", buffer="1e9GB"), "more than a petabyte"),
+        (lambda: simulate(QUIET, "cubic", "1s", app="chunks:size=1kB,every=1ns"), "at least a microsecond"),
         (lambda: Path(trace=5), "a Mahimahi trace or a UCC log"),
         (lambda: Jitter("normal", sd="1ms", rho=0.999999), "rho=0.999999"),
         (lambda: Jitter("gamma", sd="0ms", mean="1ms"), "needs sd"),
@@ -409,6 +412,11 @@ def test_bad_input_is_one_clear_line(wrong, message):
 def test_a_round_trip_shorter_than_a_clock_tick_is_simulated(cc):
     sim = simulate(Path(rate="50Mbit", rtt="100us", buffer="30kB"), cc, "2s")
     assert sim.flows.goodput_bps[0] > 1e6
+
+
+def test_a_queueing_delay_of_days_is_counted():
+    sim = simulate(Path(rate="1bit", rtt="10ms", buffer="100kB"), "cubic", "1s", mode="debug")
+    assert sim.flows.queue_delay_p95_us[0] > 24 * 3600e6
 
 
 def test_a_path_that_stops_delivering_ends_the_run_all_the_same():

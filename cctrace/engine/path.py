@@ -222,7 +222,10 @@ def _chances(name, given, argument="burst_loss"):
     """Return the fields of a Gilbert-Elliott process."""
     if given is None:
         return {}
-    enter, leave = (float(chance) for chance in given)
+    try:
+        enter, leave = (float(chance) for chance in given)
+    except (TypeError, ValueError):
+        enter = leave = 0.0
     if not (0 < enter <= 1 and 0 < leave <= 1):
         raise ArgumentError(f"{argument}={given!r}: two chances above 0, of entering and leaving the bad state")
     return {f"{name}_p": enter, f"{name}_r": leave}

@@ -84,7 +84,7 @@ class Flow:
         if self.ecn and (view == "quic" or self.profile != "linux"):
             stack = "QUIC stack" if view == "quic" else f"profile {self.profile}"
             raise ArgumentError(f"ecn=True for {self.name}: the {stack} has no ECN")
-        if self.profile not in PROFILES:
+        if self.profile not in tuple(PROFILES):
             raise ArgumentError(f"profile={self.profile!r}: use {' or '.join(PROFILES)}")
         if not isinstance(self.ack_every, int) or not 1 <= self.ack_every <= 10_000:
             raise ArgumentError(f"ack_every={self.ack_every!r} must be an integer from 1 to 10000")
@@ -127,7 +127,7 @@ class Flow:
 
     def application(self, mss):
         """Return the `Application` that `app` describes, in segments of `mss` bytes."""
-        kind, _, rest = self.app.partition(":")
+        kind, _, rest = str(self.app).partition(":")
         given = dict(re.findall(r"(\w+)=([^,]+)", rest))
         if kind not in _APPS:
             raise ArgumentError(f"app={self.app!r}: use {', '.join(_APPS)}")
@@ -136,7 +136,7 @@ class Flow:
             raise ArgumentError(f"app={self.app!r}: {kind} takes {', '.join(needed) or 'nothing, or size'}")
         size = -(-parse_size_bytes(given["size"]) // mss) if "size" in given else UNLIMITED
         times = {name: parse_time_ns(given[name]) for name in ("every", "off", "think", "on") if name in given}
-        if size < 1 or any(t <= 0 for t in times.values()):
-            raise ArgumentError(f"app={self.app!r}: sizes and times must be positive")
+        if size < 1 or any(t < 1000 for t in times.values()):
+            raise ArgumentError(f"app={self.app!r}: sizes must be positive, times at least a microsecond")
         period = times.get("every", times.get("off", times.get("think", 0)))
         return Application(code, size, period, times.get("on", 0))

@@ -2,10 +2,12 @@
 
 import math
 
+from cctrace.engine.sim.layout import TALLY_SIZE
 from cctrace.engine.sim.memory import words
 
 
 def count(address, value):
-    """Count a non-negative value."""
+    """Count a non-negative value; what is beyond the last step is counted there."""
     mantissa, exponent = math.frexp(float(value))
-    words(address)[exponent * 64 + int(mantissa * 128.0) - 64 if value > 0 else 0] += 1
+    step = exponent * 64 + int(mantissa * 128.0) - 64 if value > 0 else 0
+    words(address)[min(step, TALLY_SIZE - 1)] += 1
