@@ -158,3 +158,33 @@ def test_scoreboard_and_state_equal_their_definition(exchange):
         last = answers[answers["poll"] == poll][-1]
         assert {name: int(last[name]) for name in counters} == counters, time_ns
     assert (flow.retransmissions["why"] == "fast").all()
+
+
+def last_answer(talk, ms):
+    flow = talk.ack(ms + 1000, 1).flow()
+    at_ns = EPOCH_NS + round((ms + 5 + RTT_MS) * 1e6)
+    return flow.answers([(at_ns, at_ns)])[-1]
+
+
+def after_needless_repairs():
+    """Ten segments; 1 to 3 are thought lost and sent again, though they were only late."""
+    talk = Conversation().data(1, seq(0), 10)
+    for i, n in enumerate((5, 6, 7)):
+        talk.ack(41 + i / 10, seq(1), [(seq(4), seq(n))])
+    for i in range(3):
+        talk.data(42 + i / 10, seq(1 + i))
+    return talk
+
+
+def test_a_segment_that_one_ack_reports_as_arrived_and_as_duplicate_shows_no_reordering():
+    """The ACK of the first arrival was lost; that a repair arrived after higher data says nothing about the path."""
+    talk = after_needless_repairs().ack(84, seq(1), [(seq(3), seq(4)), (seq(2), seq(7))])
+    answer = last_answer(talk, 84)
+    assert (int(answer["reord_seen"]), int(answer["reordering"]), int(answer["dsack_dups"])) == (0, 3, 1)
+
+
+def test_a_duplicate_that_was_reported_as_arrived_before_shows_reordering():
+    talk = after_needless_repairs().ack(83, seq(1), [(seq(2), seq(7))])
+    talk.ack(84, seq(1), [(seq(3), seq(4)), (seq(2), seq(7))])
+    answer = last_answer(talk, 84)
+    assert (int(answer["reord_seen"]), int(answer["reordering"]), int(answer["dsack_dups"])) == (1, 4, 1)
