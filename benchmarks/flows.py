@@ -4,7 +4,7 @@
 
 Listing: `cctrace flows` and `tcptrace -nlr` as whole processes side by side, interpreter start included, compiled code
 in the cache. The capture is tiled to the asked size, as in ingest.py. The programs run in turn and the best of each
-counts. Then `cctrace flows` over as many short connections as asked (12 packets each, 50 open at a time), with the peak
+counts; the factors are those of tcptrace's times. Then `cctrace flows` over as many short connections as asked (12 packets each, 50 open at a time), with the peak
 of its memory; tcptrace, which searches its open connections one by one, is spared that.
 
 Reconstruction: the event streams of all connections, on one core (CPU time; reading the file included and not), of the
@@ -21,7 +21,7 @@ import tempfile
 import time
 
 import numpy as np
-from ingest import tile
+from ingest import machine, tile
 
 from cctrace import schema
 from cctrace.flows.capture import Capture
@@ -128,9 +128,9 @@ def main():
         for _ in range(args.repeat):
             for name, command in commands.items():
                 times[name].append(run([*command, big]))
-        print(f"{packets} packets, {os.path.getsize(big) / 1e9:.2f} GB, {os.cpu_count()} CPUs")
+        print(f"{packets} packets, {os.path.getsize(big) / 1e9:.2f} GB; {machine()}")
         for name, runs in times.items():
-            listed(name, packets, runs)
+            listed(name, packets, runs, times.get("tcptrace"))
         os.remove(big)
         short = os.path.join(folder, "short.pcap")
         packets = short_connections(args.connections, short)
@@ -140,10 +140,11 @@ def main():
         reconstruct_all(args.capture, short)
 
 
-def listed(name, packets, runs):
+def listed(name, packets, runs, peer=None):
     wall, cpu, memory = (min(values) for values in zip(*runs, strict=True))
-    rate = f"{packets / wall / 1e6:7.2f} M packets/s"
-    print(f"{name:34s} {wall:7.2f} s wall  {cpu:7.2f} s CPU  {rate}  {memory:6.0f} MB at most", flush=True)
+    peer_wall, peer_cpu, _ = (min(values) for values in zip(*(peer or runs), strict=True))
+    times = f"{wall:7.2f} s wall {wall / peer_wall:5.2f} x  {cpu:7.2f} s CPU {cpu / peer_cpu:5.2f} x"
+    print(f"{name:34s} {times}  {packets / wall / 1e6:7.2f} M packets/s  {memory:6.0f} MB at most", flush=True)
 
 
 def reconstruct_all(capture, short):

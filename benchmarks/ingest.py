@@ -8,6 +8,7 @@ figure is packets per second of one whole read of a warm file; peers that are no
 
 import argparse
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -44,7 +45,14 @@ def tile(path, packets, out):
     return tiles * count
 
 
-def timed(function, *args, repeat=2):
+def machine():
+    """Name what the figures were measured on: processor, cores, load before the run."""
+    with open("/proc/cpuinfo") as file:
+        models = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
+    return f"{models[0] if models else platform.machine()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}"
+
+
+def timed(function, *args, repeat=3):
     """Best time of `repeat` calls, in seconds."""
     best = float("inf")
     for _ in range(repeat):
@@ -78,6 +86,11 @@ def drain(path):
             pass
 
 
+def quietly(command):
+    """Run a program, its output thrown away."""
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+
+
 def read_both(path):
     """Read a file twice at the same time."""
     threads = [threading.Thread(target=read_file, args=(path,)) for _ in range(2)]
@@ -96,7 +109,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         big = os.path.join(folder, "big.pcap")
         packets = tile(args.capture, args.packets, big)
-        print(f"{packets} packets, {os.path.getsize(big) / 1e9:.2f} GB, {os.cpu_count()} CPUs")
+        print(f"{packets} packets, {os.path.getsize(big) / 1e9:.2f} GB; {machine()}")
         read_file(args.capture)  # compile, or load from the cache
         compare(big, packets, args.dpkt_packets, folder)
 
@@ -108,7 +121,7 @@ def compare(big, packets, dpkt_packets, folder):
         return rate
 
     base = line("dpkt", timed(read_dpkt, big, dpkt_packets, repeat=1), min(dpkt_packets, packets))
-    line("cctrace, plain", timed(read_file, big), base=base)
+    plain = line("cctrace, plain", timed(read_file, big), base=base)
     line("  reading alone", timed(drain, big))
     for name, command in (("gzip", "gzip -1 -k"), ("zstd", "zstd -q -k -1")):
         if shutil.which(name):
@@ -117,11 +130,12 @@ def compare(big, packets, dpkt_packets, folder):
             alone = line(f"  {name} decompression alone", timed(drain, packed))
             line(f"cctrace, {name} (x: of the above)", timed(read_file, packed), base=alone)
             os.remove(packed)
-    line("cctrace, two copies in two threads", timed(read_both, big), 2 * packets, base)
+    line("cctrace, two at once (x: of one)", timed(read_both, big), 2 * packets, plain)
     peers = (("tshark, six fields", ["tshark", "-r", big, "-T", "fields", *(x for f in _TSHARK for x in ("-e", f))]),)
     for name, command in peers:
         if shutil.which(command[0]):
-            line(name, timed(lambda c=command: subprocess.run(c, stdout=subprocess.DEVNULL, check=True)))
+            peer = line(name, timed(quietly, command, repeat=1))
+            print(f"cctrace, plain: {plain / peer:.0f} x {name.split(',')[0]}")
 
 
 _TSHARK = ("frame.time_epoch", "ip.src", "tcp.srcport", "tcp.seq_raw", "tcp.ack_raw", "tcp.len")
