@@ -37,6 +37,7 @@ def simulate(rate, rate_steps, trace, cc, ack_every, profile, duration, seed, as
     The figures are for the run, and as tail_* for its last two thirds. Profile reference is the stack of the golden
     vectors, linux a current kernel; QUIC controllers always have the QUIC stack.
     """
+    from cctrace.cc import controller
     from cctrace.engine.path import Path, read_rate_steps
     from cctrace.engine.simulate import simulate as run
     from cctrace.errors import ArgumentError
@@ -50,9 +51,13 @@ def simulate(rate, rate_steps, trace, cc, ack_every, profile, duration, seed, as
     plain = {name: options[name] for name in ("rtt", "buffer", "jitter", "loss", "aqm", "ecn_threshold")}
     path = Path(**shape, **plain, **buckets)
     common = {"profile": profile, "ack_every": ack_every, "ecn": options["ecn"]}
+    controllers = split_controllers(cc)
     keep = options["pcap"] is not None
+    quic = [name for name in controllers if controller(name)[0].view == "quic"]
+    if keep and quic:
+        raise ArgumentError(f"--pcap writes TCP, and {quic[0]} is QUIC: leave it out")
     with progress("simulating"):
-        sim = run(path, split_controllers(cc), duration, seed, packets=keep, exact=options["exact"], **common)
+        sim = run(path, controllers, duration, seed, packets=keep, exact=options["exact"], **common)
         if keep:
             sim.to_pcap(options["pcap"], options["side"])
     rows = [
