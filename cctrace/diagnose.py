@@ -151,9 +151,10 @@ def _application(figures, flow):
 
 
 def _window(figures, flow):
+    times = figures["rtt_median_us"] / figures["min_rtt_us"]
     return (
-        f"Its window was full: RTTs of typically {_time(figures['rtt_median_us'])} against BBR's min_rtt of "
-        f"{_time(figures['min_rtt_us'])}, as much as a window of two bandwidth-delay products allows for; if that is "
+        f"Its window was full: RTTs (typically {_time(figures['rtt_median_us'])}) are {times:.2g} times BBR's min_rtt "
+        f"({_time(figures['min_rtt_us'])}), and its window of two bandwidth-delay products covers twice; if that is "
         "jitter, not a queue of its own or of others, this is how a minRTT collapse begins."
     )
 

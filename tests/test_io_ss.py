@@ -182,3 +182,10 @@ def test_words_of_an_unknown_shape_are_kept_as_text():
 
 def test_epoch_nanoseconds_stay_exact():
     assert np.int64(leading_time(f"# {T} rest")[0]) == T
+
+
+def test_what_identifies_a_socket_is_kept():
+    info = read(f"# {T}\n{SOCKET} timer:(on,036ms,0) uid:1000 ino:30 sk:1f cgroup:/user <-> {V41}\n")
+    assert {name: info.extra[name].tolist() for name in ("uid", "ino", "sk", "cgroup")} == {
+        "uid": [1000], "ino": [30], "sk": ["1f"], "cgroup": ["/user"],
+    }  # fmt: skip

@@ -55,6 +55,11 @@ def test_a_struct_that_never_existed_is_refused():
         read(bytes(50), format="tcp-info-struct")
 
 
+def test_a_text_is_no_struct_even_if_told_so():
+    with pytest.raises(FormatError, match="at offset 0: tcpi_state 69"):
+        read(b"ESTAB 0 0 10.0.0.1:1 10.0.0.2:2 cubic rto:204 rtt:0.5/0.25" * 4, format="tcp-info-struct")
+
+
 def test_bbr_versions_are_told_apart_by_length_and_version_byte():
     one = struct.pack("<5I", 1, 2, 3, 739, 512)
     assert decode_bbr(one) == {

@@ -210,8 +210,8 @@ def _take_word(key, word, poll):
     elif key in _WORDS:
         column, unit, _, _ = _WORDS[key]
         poll[column] = int(word) if unit == "n" else _micros(word) if unit == "ms" else bytes_per_second(word)
-    elif key in ("ino", "uid", "sk", "timer", "cgroup", "users"):
-        return
+    elif key in ("sk", "cgroup"):
+        poll[key] = word
     else:
         poll[key] = int(word)
 

@@ -93,6 +93,9 @@ def sniff(head):
     return False
 
 
+STATES, CA_STATES = 13, 4  # TCP_BOUND_INACTIVE and TCP_CA_Loss, the last of their kinds
+
+
 @reads("struct tcp_info")
 def read(source, length=None):
     """Read a file of raw structs; `length` bytes each, the whole file being one if not given.
@@ -100,7 +103,8 @@ def read(source, length=None):
     Raises
     ------
     FormatError
-        The file is shorter than the struct ever was, or no multiple of `length`.
+        The file is shorter than the struct ever was, no multiple of `length`, or begins a struct with what is no TCP
+        state.
     """
     data, name = source.read(1 << 26), source.name
     length = length or len(data)
@@ -109,6 +113,12 @@ def read(source, length=None):
             f"{name}: {len(data)} bytes are no struct tcp_info: at least {SHORTEST}, multiple of {length}"
         )
     dumps = [data[at : at + length] for at in range(0, len(data), length)]
+    for number, dump in enumerate(dumps):
+        if dump[0] > STATES or dump[1] > CA_STATES:
+            raise FormatError(
+                f"{name}: no struct tcp_info at offset {number * length}: tcpi_state {dump[0]} (at most {STATES}), "
+                f"tcpi_ca_state {dump[1]} (at most {CA_STATES})"
+            )
     extra = length - TCP_INFO.itemsize
     warnings = [f"{name}: {extra} bytes per struct are newer than cctrace knows; ignored"] if extra > 0 else []
     return tcpinfo.build(decode(dumps), [{}], name, "tcp-info-struct", warnings)
