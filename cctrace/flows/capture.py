@@ -377,7 +377,10 @@ class Flow:
     def account(self):
         """(time with data outstanding, time in which the receiver's window kept data back), us, as re-enacted."""
         final = self._reenacted[2]
-        return float(final["busy_us"]), float(final["rwnd_us"])
+        return tuple(
+            float(final[f"{name}_us"] + (final["now_us"] - final[f"{name}_since_us"]) * bool(final[f"{name}_since_us"]))
+            for name in ("busy", "rwnd")  # and what still went on when the capture ended
+        )
 
     @functools.cached_property
     def retransmissions(self):
