@@ -501,3 +501,11 @@ def test_what_is_no_longer_wanted_is_no_longer_read(tmp_path):
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert threading.active_count() == before
+
+
+def test_a_later_fragment_without_payload_belongs_to_no_datagram():
+    ips = conversation(1)
+    empty = bytearray(ips[0][:20])
+    empty[2:4], empty[6:8] = (20).to_bytes(2, "big"), (1).to_bytes(2, "big")
+    packets = read(pcap([(T0, bytes(empty)), (T0, ips[0])], 101))
+    assert (packets.counters["later_fragments"], packets.counters["first_fragments"]) == (1, 0)

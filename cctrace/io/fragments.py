@@ -59,6 +59,6 @@ def gather(b, ip, p, size, g, now):
 
 @compiled()
 def is_whole(g, i):
-    """Tell whether the first fragment of a datagram has a row, and none of the others is missing."""
-    known = g[i, DATAGRAM_ROW] >= 0 and g[i, DATAGRAM_SIZE] >= 0
+    """Tell whether the first fragment of a datagram (0: of none) has a row, and none of the others is missing."""
+    known = i > 0 and g[i, DATAGRAM_ROW] >= 0 and g[i, DATAGRAM_SIZE] >= 0
     return known and g[i, DATAGRAM_UNITS] == (g[i, DATAGRAM_SIZE] + 7) >> 3
