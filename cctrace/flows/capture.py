@@ -26,7 +26,7 @@ ACK_DELAY_NS = 3_000
 TX_DELAY_NS = 3_000
 
 
-def read(source, format=None, hz=None, **options):
+def read(source, format=None, hz=None, chunk=None, **options):
     """Read any supported file.
 
     Parameters
@@ -36,11 +36,17 @@ def read(source, format=None, hz=None, **options):
         Skips the guessing; see `cctrace.io.FORMATS`.
     hz : int, optional
         CONFIG_HZ of the sender, 250 if not given.
+    chunk : int, optional
+        For captures larger than memory: packets per part of an iterator over them, see `cctrace.io.stream`.
+    options
+        `limit`, `decapsulate` of `cctrace.io.read_file`.
 
     Returns
     -------
     Capture
         For packet captures.
+    iterator of Packets
+        With `chunk`.
     CounterTable
         For polls of tcp_info and the like, a `TcpInfo` whose connections are flows, too.
 
@@ -50,10 +56,12 @@ def read(source, format=None, hz=None, **options):
         If the file cannot be read; names file, offset and reason.
     """
     from cctrace.flows.counters import CounterTable
-    from cctrace.io import read_file
+    from cctrace.io import read_file, stream
     from cctrace.io.packets import Packets
     from cctrace.io.tcpinfo import TcpInfo
 
+    if chunk is not None:
+        return stream(source, chunk, format, **options)
     data = read_file(source, format, **options)
     if isinstance(data, TcpInfo):
         return CounterTable.of(data)

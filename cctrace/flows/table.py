@@ -279,14 +279,12 @@ def of_file(source, **options):
     ArgumentError
         If it holds counters or a link trace, not packets.
     """
-    from cctrace.io import CAPTURES, open_source, read_file, sniff, stream
+    from cctrace.io import is_capture, read_file, stream
     from cctrace.io.packets import Packets
 
-    if isinstance(source, (str, os.PathLike)) and os.path.isfile(source):
-        with open_source(source, options.get("limit")) as opened:
-            whole = sniff(opened) not in CAPTURES
-        if not whole:
-            return Connections(lambda: _ahead(stream(source, CHUNK, **options)))
+    lasting = isinstance(source, (str, os.PathLike)) and os.path.isfile(source)
+    if lasting and is_capture(source, options.get("limit")):
+        return Connections(lambda: _ahead(stream(source, CHUNK, **options)))
     data = read_file(source, **options)  # what might not be there to be read again
     if not isinstance(data, Packets):
         raise ArgumentError(f"{source}: holds counters, not packets")

@@ -116,6 +116,12 @@ def sniff(source):
     raise FormatError(f"{source.name}: not a format that cctrace reads (starts with bytes {start})")
 
 
+def is_capture(source, limit=None):
+    """Return whether a file holds packets; FormatError if it is of no known format. `limit` as for `read_file`."""
+    with open_source(source, limit) as opened:
+        return sniff(opened) in CAPTURES
+
+
 def _module(name):
     return import_module(f"cctrace.io.{FORMATS[name]}")
 

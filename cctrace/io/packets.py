@@ -70,3 +70,35 @@ class Packets:
         order = np.argsort(time_ns, kind="stable")
         columns = {name: column[order] for name, column in self.columns.items()}
         return Packets(columns, self.sacks, self.connections, self.counters, self.warnings, self.source)
+
+    def select(self, wanted):
+        """Return the packets of some connections; the connection table stays whole.
+
+        Parameters
+        ----------
+        wanted : ndarray of bool, shape (connections or more,)
+
+        Returns
+        -------
+        Packets
+        """
+        rows = np.flatnonzero(wanted[self.columns["conn"]])
+        columns = {name: column[rows] for name, column in self.columns.items()}
+        count = columns["sack_count"].astype(np.int64)
+        first = np.cumsum(count) - count
+        blocks = np.repeat(columns["sack_row"] - first, count) + np.arange(count.sum())
+        columns["sack_row"] = np.where(count > 0, first, -1).astype(columns["sack_row"].dtype)
+        sacks = {name: column[blocks] for name, column in self.sacks.items()}
+        return Packets(columns, sacks, self.connections, self.counters, self.warnings, self.source)
+
+
+def joined(parts):
+    """Return successive parts of one capture, as `io.stream` yields them, as one `Packets`."""
+    parts = list(parts)
+    columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
+    before = np.cumsum([0] + [len(part.sacks["left"]) for part in parts[:-1]])
+    shift = np.where(columns["sack_count"] > 0, np.repeat(before, [len(part) for part in parts]), 0)
+    columns["sack_row"] += shift.astype(columns["sack_row"].dtype)
+    sacks = {name: np.concatenate([part.sacks[name] for part in parts]) for name in parts[0].sacks}
+    last = parts[-1]
+    return Packets(columns, sacks, last.connections, last.counters, last.warnings, last.source)

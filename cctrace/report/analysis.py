@@ -1,6 +1,8 @@
 """What `cctrace analyze` finds out about the bulk flows of captures, before anything is printed or drawn."""
 
 import contextlib
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,12 +15,15 @@ from cctrace.engine.replay import replay
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.align import Alignment
 from cctrace.flows.capture import Capture, read
+from cctrace.flows.large import bulk_flows
+from cctrace.io import is_capture
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.plot.flow import FlowView
 from cctrace.report.counters import Counters
 
 # Kernel's name of a congestion control -> the controller that makes the decisions of today's kernels.
 VARIANT_OF = {"bbr": "bbr2022", "cubic": "cubic6", "reno": "reno"}
+LARGE_FILE = 1_000_000_000  # bytes on disk, from which on not all packets of a capture are held at a time
 
 
 @dataclass
@@ -123,7 +128,7 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, **options
         if isinstance(data, TcpInfo):
             analyses += _of_counters(file, data, controller)
             continue
-        for flow in _bulk_flows(file, data):
+        for flow in data if isinstance(data, Iterator) else _bulk_flows(file, data):
             say(f"{file}: {flow!r}")
             analyses.append(_analyze_flow(file, flow, polls, controller, unused))
     if analyses and all(analysis.view is None and analysis.counters is None for analysis in analyses):
@@ -135,6 +140,8 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, **options
 
 def _input(file, say, options):
     say(f"reading {file}")
+    if os.path.isfile(file) and os.path.getsize(file) >= LARGE_FILE and is_capture(file, options.get("limit")):
+        return bulk_flows(file, **options)
     data = read(file, **options)
     if not isinstance(data, Capture | TcpInfo):
         raise ArgumentError(f"{file}: holds neither packets nor counters of connections")
