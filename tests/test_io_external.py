@@ -51,7 +51,18 @@ def agree(path, **options):
         assert np.array_equal(packets[name], values), name
 
 
-@pytest.mark.parametrize("name", LINKS)
+# What tshark 4.0 takes otherwise or does not read at all; test_io_pcap holds these against dpkt, behind the link layer.
+NOT_TSHARKS = {
+    "null, windows",  # IPv6 is 23 on Windows: tshark sees IPX
+    "pppoe, short protocol",
+    "fabric path",  # tshark takes the last four bytes for a checksum
+    "nflog, big-endian",  # of a capturing host of the other byte order
+    "ipnet",
+    *("pppd", "switch tag", "switch tag with ethertype", "switch tag ahead"),  # link types it does not support
+}
+
+
+@pytest.mark.parametrize("name", [name for name in LINKS if name not in NOT_TSHARKS])
 def test_every_link_type_agrees_with_tshark(name, tmp_path):
     link, wrap = LINKS[name]
     path = tmp_path / "x.pcap"
