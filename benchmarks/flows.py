@@ -31,7 +31,7 @@ from cctrace.io.packets import Packets
 
 
 def run(command):
-    """Return wall-clock and CPU seconds of a process, and the peak of its memory in MB."""
+    """Return wall-clock and CPU seconds of a process, and a bound of its memory in MB (Linux counts ours in)."""
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
