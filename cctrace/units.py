@@ -25,8 +25,8 @@ LARGEST_BYTES = 10**15
 _SHARE = re.compile(_NUMBER + r"(%|)\s*")
 
 
-def parse_rate_bps(text):
-    """Return a rate in bits per second.
+def parse_rate_bps(text, name=None):
+    """Return a rate in bits per second; errors call the argument `name`, here as in the other functions.
 
     Raises
     ------
@@ -38,11 +38,11 @@ def parse_rate_bps(text):
     >>> parse_rate_bps("40Mbit"), parse_rate_bps("1.5 Gbit/s"), parse_rate_bps("5MB/s")
     (40000000.0, 1500000000.0, 40000000.0)
     """
-    number, prefix, unit = _match(_RATE, text, "a rate", "40Mbit, 1.5Gbit/s, 5MB/s")
+    number, prefix, unit = _match(_RATE, text, name, "a rate", "40Mbit, 1.5Gbit/s, 5MB/s")
     return number * _PREFIX[prefix] * (8 if unit.startswith("B") else 1)
 
 
-def parse_time_ns(text):
+def parse_time_ns(text, name=None):
     """Return a duration in whole nanoseconds.
 
     Raises
@@ -55,13 +55,13 @@ def parse_time_ns(text):
     >>> parse_time_ns("40ms"), parse_time_ns("1.5 s"), parse_time_ns("250us")
     (40000000, 1500000000, 250000)
     """
-    number, unit = _match(_TIME, text, "a duration", "40ms, 250us, 1.5s, 2min")
+    number, unit = _match(_TIME, text, name, "a duration", "40ms, 250us, 1.5s, 2min")
     if number * _TIME_NS[unit] > LONGEST_NS:
-        raise ArgumentError(f"{text!r} is longer than three years")
+        raise ArgumentError(f"{_called(text, name)} is longer than three years")
     return round(number * _TIME_NS[unit])
 
 
-def parse_size_bytes(text, bdp_bytes=None):
+def parse_size_bytes(text, bdp_bytes=None, name=None):
     """Return a size in whole bytes.
 
     Parameters
@@ -82,19 +82,19 @@ def parse_size_bytes(text, bdp_bytes=None):
     (200000, 65536, 400000)
     """
     if bdp_bytes is not None and (found := _BDP.fullmatch(str(text))):
-        return _checked_size(text, float(found[1]) * bdp_bytes)
+        return _checked_size(text, name, float(found[1]) * bdp_bytes)
     examples = "200kB, 64KiB" if bdp_bytes is None else "200kB, 64KiB, 2bdp"
-    number, prefix, _ = _match(_SIZE, text, "a size", examples)
-    return _checked_size(text, number * (_BINARY.get(prefix) or _PREFIX[prefix]))
+    number, prefix, _ = _match(_SIZE, text, name, "a size", examples)
+    return _checked_size(text, name, number * (_BINARY.get(prefix) or _PREFIX[prefix]))
 
 
-def _checked_size(text, size_bytes):
+def _checked_size(text, name, size_bytes):
     if size_bytes > LARGEST_BYTES:
-        raise ArgumentError(f"{text!r} is more than a petabyte")
+        raise ArgumentError(f"{_called(text, name)} is more than a petabyte")
     return round(size_bytes)
 
 
-def parse_share(text):
+def parse_share(text, name=None):
     """Return a share between 0 and 1.
 
     Raises
@@ -107,19 +107,24 @@ def parse_share(text):
     >>> parse_share("1%"), parse_share("0.01"), parse_share(0.25)
     (0.01, 0.01, 0.25)
     """
-    number, percent = _match(_SHARE, text, "a share", "1%, 0.01")
+    number, percent = _match(_SHARE, text, name, "a share", "1%, 0.01")
     share = number / 100 if percent else number
     if share > 1:
-        raise ArgumentError(f"{text!r} is not a share: it must lie between 0 and 1 (0% and 100%)")
+        raise ArgumentError(f"{_called(text, name)} is not a share: it must lie between 0 and 1 (0% and 100%)")
     return share
 
 
-def _match(pattern, text, what, examples):
+def _match(pattern, text, name, what, examples):
     """Return the groups of `pattern`, the first as a float."""
     found = pattern.fullmatch(str(text))
     if not found or not math.isfinite(number := float(found[1])):
-        raise ArgumentError(f"{text!r} is not {what}; write it with its unit, for example {examples}")
+        raise ArgumentError(f"{_called(text, name)} is not {what}; write it with its unit, for example {examples}")
     return number, *found.groups()[1:]
+
+
+def _called(text, name):
+    """Return how an error names an argument and its value."""
+    return repr(text) if name is None else f"{name}={text!r}"
 
 
 def format_rate(bps):

@@ -262,7 +262,7 @@ def test_the_command_prints_the_figures_and_refuses_nonsense(capsys):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--mean -5ms --sd 1ms", "--mean: '-5ms' is not a duration"),
+        ("--mean -5ms --sd 1ms", "--mean='-5ms' is not a duration"),
         ("--mean 5ms --sd 0us", "sd_us is 0"),
         ("--mean 5ms --sd 1ms --floor 6ms", "floor_us is 6000; it must lie below mean_us"),
         (
@@ -273,7 +273,7 @@ def test_the_command_prints_the_figures_and_refuses_nonsense(capsys):
             "--mean 5ms --sd 1ms --gain 1",
             "sd_us has no threshold in [0.5, 15000]: the collapse probability stays above",
         ),
-        ("--mean 5ms --sd 1ms --rate fast", "--rate: 'fast' is not a rate"),
+        ("--mean 5ms --sd 1ms --rate fast", "--rate='fast' is not a rate"),
         ("--mean 5ms --sd 1ms --rate 1Gbit --rho 1", "rho is 1; it must lie in [0, 1)"),
         ("--mean 5ms --sd 1ms --reorder", "--reorder has a meaning only with --rate"),
     ],

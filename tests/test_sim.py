@@ -83,7 +83,7 @@ def settings_of_a_run(draw):
     path = Path(
         rate=f"{draw(st.integers(1, 20))}Mbit",
         rtt=f"{draw(st.integers(2, 60))}ms",
-        buffer=f"{draw(st.integers(2, 60))}kB",
+        buffer=f"{draw(st.integers(2, 60))}{draw(st.sampled_from(['kB', 'packets']))}",
         loss=f"{draw(st.sampled_from([0, 1, 10, 40]))}%",
         burst_loss=draw(st.sampled_from([None, (0.01, 0.2)])),
         ack_loss=f"{draw(st.sampled_from([0, 20]))}%",
@@ -173,6 +173,30 @@ def test_a_saturated_bottleneck_delivers_its_rate():
     sim = simulate(Path(rate="20Mbit", rtt="20ms", buffer="4bdp"), "cubic", "20s", profile="reference")
     assert sim.flows.tail_goodput_bps[0] == pytest.approx(20e6 * MSS / WIRE, rel=0.005)
     assert sim.link["utilisation"] > 0.98
+
+
+def test_a_load_of_many_small_sources_waits_as_in_an_m_d_1_queue():
+    # 200 periodic sources of one packet: over a busy period of a few packets their sum is nearly a Poisson process.
+    service_s, sources = WIRE * 8 / 10e6, 200
+    draw = np.random.default_rng(1)
+    periods_s = sources * service_s / 0.6 * draw.uniform(0.9, 1.1, sources)  # unequal, so that phases drift
+    load = np.sum(service_s / periods_s)
+    flows = [
+        Flow("reno", start=f"{draw.uniform(0, period):.6f}s", app=f"chunks:size={MSS}B,every={period * 1e6:.0f}us")
+        for period in periods_s
+    ]
+    sim = simulate(Path(rate="10Mbit", rtt="20ms", buffer="1MB"), flows, "120s", profile="reference")
+    pollaczek_khinchine_us = 1e6 * load * service_s / (2 * (1 - load))
+    assert sim.link["queue_delay_mean_us"] == pytest.approx(pollaczek_khinchine_us, rel=0.1)
+
+
+def test_a_queue_in_packets_counts_them_whatever_their_size():
+    path = Path(rate="10Mbit", rtt="20ms", buffer="50packets")
+    for cc, wire in (("reno", WIRE), ("quic_cubic", 1294)):
+        flow = simulate(path, cc, "20s", profile="reference").flows.iloc[0]
+        assert flow.dropped > 0
+        # In front of the last that finds room are 49 at most: one in service, on average half done.
+        assert flow.queue_delay_p95_us == pytest.approx(49 * wire * 8 / 10, rel=0.05)
 
 
 def test_a_policer_lets_its_rate_through():
@@ -366,7 +390,11 @@ def test_a_flow_alone_is_exact():
         (lambda: Path(rate="0Mbit"), "nothing would ever be delivered"),
         (lambda: Path(rate="40Mbit", rtt="0ms"), "must be positive"),
         (lambda: Path(rate="40Mbit", rtt="40ms", buffer="100B"), "less than one packet"),
-        (lambda: Path(rate="40Mbit", rtt="40"), "40"),
+        (lambda: Path(rate="40Mbit", rtt="40ms", buffer="0packets"), "buffer='0packets' is less than one packet"),
+        (lambda: Path(rate="40Mbit", rtt="40ms", buffer="2.5packets"), "buffer='2.5packets' is not a size"),
+        (lambda: Path(rate="40Mbit", rtt="40"), "rtt='40' is not a duration"),
+        (lambda: Path(rate="40Mbit", loss="150%"), "loss='150%' is not a share"),
+        (lambda: simulate(QUIET, "cubic", "60"), "duration='60' is not a duration"),
         (lambda: Path(), "either rate or trace"),
         (lambda: Jitter("cauchy", sd="1ms"), "jitter kind 'cauchy'"),
         (lambda: Jitter.parse("normal:sd=1ms,per=hour"), "per='hour'"),

@@ -62,7 +62,7 @@ def _size(text):
     from cctrace.errors import ArgumentError
     from cctrace.units import parse_size_bytes
 
-    if size := parse_size_bytes(text):
+    if size := parse_size_bytes(text, name="--limit"):
         return size
     raise ArgumentError(f"--limit {text}: at least one byte")
 

@@ -88,21 +88,13 @@ def _used_only_with_rate(rate):
 def _microseconds(option, text):
     from cctrace import units
 
-    return 0.0 if text == "0" else _named(option, units.parse_time_ns, text) / 1000
+    return 0.0 if text == "0" else units.parse_time_ns(text, option) / 1000
 
 
 def _rate_bps(text):
     from cctrace import units
 
-    return _named("--rate", units.parse_rate_bps, text)
-
-
-def _named(option, parse, text):
-    """Parse an option's value; an error names the option."""
-    try:
-        return parse(text)
-    except ArgumentError as error:
-        raise ArgumentError(f"{option}: {error}") from None
+    return units.parse_rate_bps(text, "--rate")
 
 
 def _print(out, as_json):

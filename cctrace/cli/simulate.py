@@ -14,7 +14,7 @@ KEYS = (
 @click.option("--rate-steps", metavar="FILE", help="Rate in steps: lines `seconds Mbit/s`.")
 @click.option("--trace", metavar="FILE", help="Mahimahi trace or UCC log, repeated for an hour.")
 @click.option("--rtt", default="40ms", show_default=True, metavar="TIME", help="Base RTT.")
-@click.option("--buffer", default="1bdp", show_default=True, metavar="SIZE", help="Queue: bytes, or BDPs (2bdp).")
+@click.option("--buffer", default="1bdp", show_default=True, metavar="SIZE", help="Queue: 200kB, 2bdp, 100packets.")
 @click.option("--jitter", default="none", metavar="KIND:…", help="normal:sd=10ms,per=packet|burst|slot:5ms[,reorder]")
 @click.option("--loss", default="0%", show_default=True, metavar="SHARE", help="Random loss before the queue.")
 @click.option("--cc", required=True, metavar="NAME,…", help="A controller per flow: bbr2022,obbr:mu=0.5")

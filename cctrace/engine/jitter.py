@@ -57,9 +57,13 @@ class Jitter:
             samples = np.asarray([] if self.samples_ns is None else self.samples_ns, dtype=np.float64)
             if samples.size == 0 or not np.all((samples >= 0) & (samples < LONGEST_NS)):
                 raise ArgumentError("empirical jitter needs samples_ns: delays in nanoseconds, none negative")
-        elif self.sd is None or parse_time_ns(self.sd) < 0 or (self.kind == "gamma" and parse_time_ns(self.sd) == 0):
+        elif (
+            self.sd is None
+            or parse_time_ns(self.sd, "sd") < 0
+            or (self.kind == "gamma" and parse_time_ns(self.sd, "sd") == 0)
+        ):
             raise ArgumentError(f"{self.kind} jitter needs sd, for example sd='2ms'")
-        elif self.kind != "normal" and (self.mean is None or parse_time_ns(self.mean) <= 0):
+        elif self.kind != "normal" and (self.mean is None or parse_time_ns(self.mean, "mean") <= 0):
             raise ArgumentError(f"{self.kind} jitter needs a positive mean, for example mean='10ms'")
         correlates = self.kind in ("normal", "lognormal")
         if not 0.0 <= self.rho <= 1.0 - LEAST_DECAY or (self.rho > 0 and not correlates):
@@ -97,7 +101,7 @@ class Jitter:
             return PER_PACKET, 0
         if self.per == "burst":
             return PER_BURST, 0
-        if self.per.startswith("slot:") and (slot := parse_time_ns(self.per[5:])) > 0:
+        if self.per.startswith("slot:") and (slot := parse_time_ns(self.per[5:], "slot")) > 0:
             return PER_SLOT, slot
         raise ArgumentError(f"jitter per={self.per!r}: use packet, burst or slot:TIME, for example slot:5ms")
 
@@ -108,10 +112,10 @@ class Jitter:
         if self.kind == "empirical":
             samples = np.ascontiguousarray(self.samples_ns, dtype=np.float64)
             return given | {"jitter_table": samples, "jitter_samples": len(samples)}
-        sd = parse_time_ns(self.sd)
+        sd = parse_time_ns(self.sd, "sd")
         if self.kind == "normal":
             return given | {"jitter_a": 0.0, "jitter_b": float(sd), "jitter_floor": -float(forward_ns)}
-        mean = parse_time_ns(self.mean)
+        mean = parse_time_ns(self.mean, "mean")
         if self.kind == "gamma":
             return given | {"jitter_a": (mean / sd) ** 2, "jitter_b": sd * sd / mean, "jitter_floor": 0.0}
         variance = np.log1p((sd / mean) ** 2)
@@ -125,8 +129,8 @@ class Jitter:
         if self.kind == "lognormal":
             return round(math.exp(min(given["jitter_a"] + 6.5 * given["jitter_b"], math.log(LONGEST_NS))))
         if self.kind == "gamma":
-            return round(parse_time_ns(self.mean) + 8 * parse_time_ns(self.sd) + 24 * given["jitter_b"])
-        return 8 * parse_time_ns(self.sd)
+            return round(parse_time_ns(self.mean, "mean") + 8 * parse_time_ns(self.sd, "sd") + 24 * given["jitter_b"])
+        return 8 * parse_time_ns(self.sd, "sd")
 
 
 def read_delays(file):

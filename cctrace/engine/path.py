@@ -6,6 +6,7 @@ forward delay; a bandwidth-delay product (``"2bdp"``) is the first rate times th
 
 import itertools
 import os
+import re
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +19,7 @@ from cctrace.units import parse_rate_bps, parse_share, parse_size_bytes, parse_t
 PACKET_BYTES = 1514  # the largest packet of a simulation, on the wire
 TRACE_NS = 3_600_000_000_000  # for which the trace of a link is repeated
 LEAST_BPS, MOST_BPS = 1.0, 1e14
+_PACKETS = re.compile(r"\s*(\d+)\s*(?:packets?|pkts?)\s*")
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class Path:
     rtt : str or steps
         Base round-trip time without queueing and serialisation. A step holds from the moment a packet leaves the queue.
     buffer : str
-        Queue in bytes or BDPs of the first rate and RTT: ``"200kB"``, ``"2bdp"``.
+        Queue in bytes, in BDPs of the first rate and RTT, or in packets of any size: ``"200kB"``, ``"2bdp"``,
+        ``"100packets"``.
     jitter : Jitter, str or steps, optional
     loss : str or steps
         Random loss of data packets before the queue, ``"1%"``.
@@ -89,12 +92,16 @@ class Path:
     def __post_init__(self):
         if (self.rate is None) == (self.trace is None):
             raise ArgumentError("a path needs either rate or trace")
-        rate = _trace_steps(self.trace) if self.trace is not None else _steps("rate", self.rate, _rate_bps)
+        rate = (
+            _trace_steps(self.trace)
+            if self.trace is not None
+            else _steps("rate", self.rate, lambda value: _rate_bps(value, "rate"))
+        )
         steps = {
             "rate": rate,
-            "rtt": _steps("rtt", self.rtt, lambda value: parse_time_ns(_text("rtt", value, "40ms"))),
+            "rtt": _steps("rtt", self.rtt, lambda value: parse_time_ns(_text("rtt", value, "40ms"), "rtt")),
             "jitter": _steps("jitter", self.jitter, _jitter),
-            "loss": _steps("loss", self.loss, parse_share),
+            "loss": _steps("loss", self.loss, lambda value: parse_share(value, "loss")),
         }
         object.__setattr__(self, "_steps", steps)
         if not np.any(rate[1] > 0):
@@ -117,7 +124,7 @@ class Path:
     @property
     def reverse_ns(self):
         """Delay of the ACK path, ns."""
-        return parse_time_ns(_text("reverse", self.reverse, "10ms"))
+        return parse_time_ns(_text("reverse", self.reverse, "10ms"), "reverse")
 
     @property
     def bdp_bytes(self):
@@ -127,8 +134,16 @@ class Path:
 
     @property
     def buffer_bytes(self):
-        """Queue limit, bytes, the packet in service included."""
-        return parse_size_bytes(self.buffer, self.bdp_bytes)
+        """Queue limit, bytes, the packet in service included; of one in packets, what the largest would occupy."""
+        if self.buffer_packets is not None:
+            return self.buffer_packets * PACKET_BYTES
+        return parse_size_bytes(self.buffer, self.bdp_bytes, "buffer")
+
+    @property
+    def buffer_packets(self):
+        """Queue limit, packets, the one in service included; None if it is in bytes."""
+        found = _PACKETS.fullmatch(str(self.buffer))
+        return int(found[1]) if found else None
 
     @property
     def has_jitter(self):
@@ -156,12 +171,13 @@ class Path:
         """Return the fields of the simulation's WORLD record that describe this path; arrays are yet to be placed."""
         times, losses = self._steps["loss"]
         given = {"loss_ns": times, "loss_values": np.array(losses, np.float64), "loss_steps": len(times)}
-        given |= {"ack_loss": parse_share(self.ack_loss)}
+        given |= {"ack_loss": parse_share(self.ack_loss, "ack_loss")}
         given |= _chances("loss", self.burst_loss) | _chances("ack_loss", self.ack_burst_loss, "ack_burst_loss")
+        given["buffer_packets"] = self.buffer_packets or 0
         if self.aqm == "codel":  # [RFC8289] §4: 5 ms in 100 ms
             given |= {"aqm": 1, "aqm_target_ns": 5_000_000, "aqm_interval_ns": 100_000_000}
         if self.ecn_threshold is not None:
-            given["ecn_threshold"] = max(parse_size_bytes(self.ecn_threshold, self.bdp_bytes), 1)
+            given["ecn_threshold"] = max(parse_size_bytes(self.ecn_threshold, self.bdp_bytes, "ecn_threshold"), 1)
         if self.policer is not None:
             rate, bucket = _bucket("policer", self.policer)
             given |= {"police": 1, "token_rate_Bps": rate, "police_bucket": bucket, "tokens": float(bucket)}
@@ -193,10 +209,10 @@ def _text(name, value, example):
     raise ArgumentError(f"{name}={value!r}: write it with its unit, for example {example!r}")
 
 
-def _rate_bps(value):
-    rate = float(value) if isinstance(value, int | float) else parse_rate_bps(value)
+def _rate_bps(value, name):
+    rate = float(value) if isinstance(value, int | float) else parse_rate_bps(value, name)
     if rate != 0 and not LEAST_BPS <= rate <= MOST_BPS:
-        raise ArgumentError(f"rate {value!r}: use 0 or a rate from 1 bit/s to 100 Tbit/s")
+        raise ArgumentError(f"{name}={value!r}: use 0 or a rate from 1 bit/s to 100 Tbit/s")
     return rate
 
 
@@ -237,7 +253,7 @@ def _bucket(name, given):
         rate, burst = given
     except (TypeError, ValueError):
         raise ArgumentError(f"{name}={given!r}: give rate and burst, for example ('10Mbit', '100kB')") from None
-    rate, burst = _rate_bps(_text(name, rate, "10Mbit")), parse_size_bytes(burst)
+    rate, burst = _rate_bps(_text(name, rate, "10Mbit"), name), parse_size_bytes(burst, name=name)
     if rate <= 0 or burst < PACKET_BYTES:
         raise ArgumentError(f"{name}={given!r}: the rate must be positive, the burst at least {PACKET_BYTES} bytes")
     return rate / 8, burst

@@ -78,8 +78,8 @@ def simulate(
     >>> one.flows.cc[0], bool(one.flows.goodput_bps[0] < 1e6)
     ('reno', True)
     """
-    duration_ns = parse_time_ns(duration)
-    sample_ns = 0 if sample is None else parse_time_ns(sample)
+    duration_ns = parse_time_ns(duration, "duration")
+    sample_ns = 0 if sample is None else parse_time_ns(sample, "sample")
     if duration_ns <= 0 or (sample is not None and sample_ns <= 0):
         raise ArgumentError(f"duration={duration!r} and sample={sample!r} must be positive")
     if mode not in MODES:

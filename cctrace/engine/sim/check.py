@@ -1,6 +1,7 @@
 """The books of a simulated flow, checked after every event in debug mode: nothing appears or vanishes on the way."""
 
 from cctrace.engine.sim.layout import CE, LOST, QUIC, RETRANS, SACKED
+from cctrace.engine.sim.link import queued_packets
 from cctrace.engine.sim.memory import segments, words
 
 
@@ -14,6 +15,8 @@ def check_books(w, f):
     )
     _equal("queued bytes", queued, w.queue_bytes)
     assert w.queue_bytes <= w.buffer_bytes, f"the queue holds {w.queue_bytes} of {w.buffer_bytes} bytes"
+    most = w.buffer_packets or w.q_mask
+    assert queued_packets(w) <= most, f"the queue holds {queued_packets(w)} of {most} packets"
     if f.profile == QUIC:
         sent = range(f.tx_head, f.tx_next)
         open_packets = sum(not segments(f.seg)[k & f.mask].marks & (SACKED | LOST) for k in sent)

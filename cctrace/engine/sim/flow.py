@@ -96,7 +96,7 @@ class Flow:
             raise ArgumentError(f"stop={self.stop!r} must be later than start={self.start!r}")
         if self.ack_slot is not None and self.ack_slot_ns <= 0:
             raise ArgumentError(f"ack_slot={self.ack_slot!r} must be positive")
-        if self.rwnd is not None and parse_size_bytes(self.rwnd) < 2 * 1448:
+        if self.rwnd is not None and parse_size_bytes(self.rwnd, name="rwnd") < 2 * 1448:
             raise ArgumentError(f"rwnd={self.rwnd!r} is less than two segments")
         self.application(1448)
 
@@ -108,22 +108,22 @@ class Flow:
     @property
     def start_ns(self):
         """Start, ns."""
-        return parse_time_ns(self.start)
+        return parse_time_ns(self.start, "start")
 
     @property
     def stop_ns(self):
         """Stop, ns, or None."""
-        return None if self.stop is None else parse_time_ns(self.stop)
+        return None if self.stop is None else parse_time_ns(self.stop, "stop")
 
     @property
     def rtt_ns(self):
         """Base RTT, ns, or None for the path's."""
-        return None if self.rtt is None else parse_time_ns(self.rtt)
+        return None if self.rtt is None else parse_time_ns(self.rtt, "rtt")
 
     @property
     def ack_slot_ns(self):
         """Aggregation slot, ns, 0 for none."""
-        return 0 if self.ack_slot is None else parse_time_ns(self.ack_slot)
+        return 0 if self.ack_slot is None else parse_time_ns(self.ack_slot, "ack_slot")
 
     def application(self, mss):
         """Return the `Application` that `app` describes, in segments of `mss` bytes."""
@@ -134,8 +134,8 @@ class Flow:
         code, needed = _APPS[kind]
         if set(given) != set(needed) and (kind, set(given)) != ("bulk", {"size"}):
             raise ArgumentError(f"app={self.app!r}: {kind} takes {', '.join(needed) or 'nothing, or size'}")
-        size = -(-parse_size_bytes(given["size"]) // mss) if "size" in given else UNLIMITED
-        times = {name: parse_time_ns(given[name]) for name in ("every", "off", "think", "on") if name in given}
+        size = -(-parse_size_bytes(given["size"], name="size") // mss) if "size" in given else UNLIMITED
+        times = {name: parse_time_ns(given[name], name) for name in ("every", "off", "think", "on") if name in given}
         if size < 1 or any(t < 1000 for t in times.values()):
             raise ArgumentError(f"app={self.app!r}: sizes must be positive, times at least a microsecond")
         period = times.get("every", times.get("off", times.get("think", 0)))

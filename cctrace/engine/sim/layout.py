@@ -62,7 +62,8 @@ _SEGMENT = (
 )
 _WORLD = (
     "flows", "n", "linux_view", "quic_view", "rng",  # addresses, and the number of flows
-    "q_ns", "q_bytes", "q_mask", "q_head", "q_tail", "buffer_bytes", "queue_bytes", "free_at", "busy_ns",
+    "q_ns", "q_bytes", "q_mask", "q_head", "q_tail", "buffer_bytes", "buffer_packets", "queue_bytes", "free_at",
+    "busy_ns",
     "steps_ns", "steps_Bps", "steps", "step",
     "loss_ns", "loss_values", "loss_steps", "loss_step", "loss_next_ns",
     "delay_words", "delay_reals", "delay_steps", "delay_step", "delay_next_ns", "delay_shift_ns", "reorder",

@@ -65,6 +65,11 @@ def queue_now(w, now):
     return w.queue_bytes
 
 
+def queued_packets(w):
+    """Return the packets that wait or are in service, as `queue_now` left them."""
+    return (w.q_tail - w.q_head) & w.q_mask
+
+
 def losing(w, state, p, r):
     """Gilbert-Elliott: into the state that loses with chance p, out of it with r; Bernoulli (p = 0) stays there."""
     if p == 0.0:
@@ -198,7 +203,7 @@ def forward(w, f, order, now):
             f.drops_queue += 1
             return
         w.tokens -= f.wire_bytes
-    if queued + f.wire_bytes > w.buffer_bytes:
+    if queued + f.wire_bytes > w.buffer_bytes or 0 < w.buffer_packets <= queued_packets(w):
         f.drops_queue += 1
         return
     start = max(now, w.free_at)

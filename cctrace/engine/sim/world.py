@@ -154,7 +154,7 @@ class World:
         f.min_rtt = schema.U32_MAX
         f.reordering = 3
         f.reo_wnd_steps = 1
-        f.q_late_ns = 0 if flow.push_late is None else parse_time_ns(flow.push_late)
+        f.q_late_ns = 0 if flow.push_late is None else parse_time_ns(flow.push_late, "push_late")
 
     @staticmethod
     def _set_lateness(f, flow, path):
