@@ -371,7 +371,7 @@ def test_competing_flows_are_not_exactly_timed_unless_asked_for():
     flows = ["cubic", Flow("cubic", rtt="150ms")]
     late, exact = (simulate(path, flows, "120s", exact=exact) for exact in (False, True))
     shares = [sim.flows.tail_goodput_bps[0] / sim.flows.tail_goodput_bps.sum() for sim in (late, exact)]
-    assert shares[0] < 0.8 < shares[1]  # 0.5 to 0.6 with a millisecond of jitter
+    assert shares[0] < 0.74 < shares[1]  # 0.59 to 0.71 by seed, 0.77; with 0.1 ms of jitter 0.49 to 0.59
     assert not late.notes
     assert "lock each other out" in exact.notes[0]
     assert "lock each other out" in simulate(path, flows, "1s", profile="reference").notes[0]

@@ -13,6 +13,7 @@ from cctrace import schema
 from cctrace.engine.sim.layout import (
     CE,
     ECT,
+    PUSHED,
     REDUCED,
     TAP_ACK,
     TAP_ACK_ARRIVED,
@@ -26,7 +27,7 @@ from cctrace.io.packets import MSS, SACK, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCA
 from cctrace.io.write import write_pcap
 
 SIDES = ("sender", "receiver")
-SYN_FLAG, ACK_FLAG, ECE_FLAG, CWR_FLAG = 2, 16, 64, 128
+SYN_FLAG, PSH_FLAG, ACK_FLAG, ECE_FLAG, CWR_FLAG = 2, 8, 16, 64, 128
 HEADER_BYTES = 20 + 32  # IPv4, TCP with time stamps
 MOST_BLOCKS = 3  # that fit beside time stamps
 PORT = 5201
@@ -162,7 +163,7 @@ class _Wire:
 
     def data(self, now, stamp_ms, segment, marks):
         """A data segment passes."""
-        flags = ACK_FLAG | (CWR_FLAG if marks & REDUCED else 0)
+        flags = ACK_FLAG | (CWR_FLAG if marks & REDUCED else 0) | (PSH_FLAG if marks & PUSHED else 0)
         tos = 3 if marks & CE else 2 if marks & ECT else 0
         self.add(now, 0, flags, 1 + segment * self.flow.mss, 1, stamp_ms, payload=self.flow.mss, tos=tos)
 

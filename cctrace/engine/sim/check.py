@@ -22,7 +22,7 @@ def check_books(w, f):
         open_packets = sum(not segments(f.seg)[k & f.mask].marks & (SACKED | LOST) for k in sent)
         _equal("bytes in flight", f.q_in_flight, open_packets * f.mss)
         return
-    coming = (words(f.tx_ecn)[words(f.arr_order)[k & f.mask] & f.mask] for k in range(f.arr_head, f.arr_tail))
+    coming = (words(f.tx_marks)[words(f.arr_order)[k & f.mask] & f.mask] for k in range(f.arr_head, f.arr_tail))
     _equal("CE marks", f.n_marked, f.n_ce + sum(m & CE > 0 for m in coming))
     assert f.delivered_ce < f.delivered, "more marked segments delivered than segments"
     marks = [int(segments(f.seg)[k & f.mask].marks) for k in range(f.una, f.nxt)]

@@ -45,7 +45,7 @@ class Flow:
         ``"bulk"``, ``"bulk:size=1MB"``, ``"chunks:size=13kB,every=20ms"``, ``"onoff:on=1s,off=2s"`` or
         ``"requests:size=100kB,think=1s"`` (the next request follows the complete answer by `think`).
     ack_every : int
-        Segments per ACK (1: each; 2: delayed ACKs).
+        Segments per ACK (1: each; 2: delayed ACKs, in profile linux with the quick ACKs of a Linux receiver).
     ack_slot : str, optional
         ACKs leave in batches at the ends of such slots (aggregation).
     rwnd : str, optional

@@ -10,7 +10,7 @@ import numpy as np
 _FLOW = (
     # where its arrays are, and the size of its rings less one
     "seg", "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo",
-    "ack_dup", "ack_ece", "ack_right", "ack_id", "tx_ecn", "state", "cc", "mask", "rtt_tally", "queue_tally",
+    "ack_dup", "ack_ece", "ack_right", "ack_id", "tx_marks", "state", "cc", "mask", "rtt_tally", "queue_tally",
     "trace_buffer", "trace_rows", "trace_size", "tap_buffer", "tap_rows", "tap_size",
     # what the flow is
     "profile", "mss", "wire_bytes", "pace_overhead", "has_on_ack", "paced", "rwnd", "start_ns", "stop_ns", "hz",
@@ -37,7 +37,7 @@ _FLOW = (
     "ece", "queue_cwr",
     # receiver
     "ts_recent_ms", "rcv_acked", "rcv_duplicate", "demand_cwr", "ce_state", "n_ce", "n_acks",
-    "log_next", "log_seen", "unacked_data", "delack_at", "rcv_nxt", "rcv_high",
+    "log_next", "log_seen", "unacked_data", "delack_at", "rcv_nxt", "rcv_high", "quick_acks", "rcv_last_ns",
     # receive window (window.py)
     "snd_right", "rcv_right", "rcv_ssthresh", "rcv_clamp", "rcv_copied", "rcv_copied_to", "rcv_copied_at",
     "arr_head", "arr_tail", "last_arrival", "ack_head", "ack_tail", "last_ack",
@@ -94,7 +94,8 @@ TAP_SYN, TAP_SYN_ACK, TAP_SENT, TAP_ARRIVED, TAP_ACK, TAP_ACK_ARRIVED = range(6)
 TALLY_SIZE = 48 * 64  # words of a tally: 64 logarithmic steps per power of two
 # Marks of a segment
 SACKED, LOST, RETRANS, EVER_RETRANS = 1, 2, 4, 8
-# Marks of a transmission [RFC3168]: ECN-capable, window reduced, congestion experienced
-ECT, REDUCED, CE = 1, 2, 4
+# Marks of a transmission: ECN-capable, window reduced, congestion experienced [RFC3168]; the end of a burst (PSH)
+ECT, REDUCED, CE, PUSHED = 1, 2, 4, 8
 NO_ECN, CLASSIC_ECN, ACCURATE_ECN = range(3)  # a flow's: none; echoed until answered; echoed packet by packet (DCTCP)
+MAX_QUICK_ACKS = 16  # TCP_MAX_QUICKACKS
 DELAY_WORDS, DELAY_REALS = 8, 4  # of a step of the path's delay, see `link.next_delay`

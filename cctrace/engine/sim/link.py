@@ -20,10 +20,12 @@ from cctrace.engine.sim.layout import (
     GAMMA,
     LINUX,
     LOGNORMAL,
+    MAX_QUICK_ACKS,
     NEVER,
     NO_JITTER,
     PER_BURST,
     PER_SLOT,
+    PUSHED,
     QUIC,
     REDUCED,
     TAP_ACK,
@@ -182,11 +184,11 @@ def shaper_wait(w, start, size):
 
 def mark(f, order):
     """Mark a transmission, if its flow understands that; returns whether it does."""
-    if words(f.tx_ecn)[order & f.mask] & ECT == 0:
+    if words(f.tx_marks)[order & f.mask] & ECT == 0:
         return False
-    if words(f.tx_ecn)[order & f.mask] & CE == 0:
+    if words(f.tx_marks)[order & f.mask] & CE == 0:
         f.n_marked += 1
-    words(f.tx_ecn)[order & f.mask] |= CE
+    words(f.tx_marks)[order & f.mask] |= CE
     return True
 
 
@@ -252,8 +254,9 @@ def receive(w, f, now):
     """The receiver takes the next arrival: log it, and acknowledge as its policy says [RFC5681] §4.2."""
     order = words(f.arr_order)[f.arr_head & f.mask]
     f.arr_head += 1
-    tap(f, now, TAP_ARRIVED, words(f.tx_ecn)[order & f.mask], order)
-    echo_changed = f.ecn > 0 and take_marks(w, f, words(f.tx_ecn)[order & f.mask], now)
+    marks = words(f.tx_marks)[order & f.mask]
+    tap(f, now, TAP_ARRIVED, marks, order)
+    echo_changed = f.ecn > 0 and take_marks(w, f, marks, now)
     words(f.log_order)[f.log_next & f.mask] = order
     f.log_next += 1
     segment = words(f.tx_seg)[order & f.mask]
@@ -262,7 +265,8 @@ def receive(w, f, now):
         note_stamp(f, order, segment)
     mark_received(w, f, segment, now)
     if f.profile == LINUX:
-        at_once = at_once or f.rcv_high > f.rcv_nxt or echo_changed
+        at_once = at_once or f.rcv_high > f.rcv_nxt or f.rcv_nxt > segment + 1 or echo_changed
+        at_once = (f.ack_every == 2 and quick(f, segment, now)) or at_once
         f.unacked_data = 0 if at_once else f.unacked_data + 1
     elif f.profile == QUIC:  # [RFC9000] §13.2.1: a gap in the packet numbers, whatever data they carry
         at_once = f.log_next > 1 and order != words(f.log_order)[(f.log_next - 2) & f.mask] + 1
@@ -277,6 +281,8 @@ def receive(w, f, now):
         send_ack(w, f, now)
     elif at_once:
         send_ack(w, f, now)
+    elif marks & PUSHED and f.profile == LINUX and f.ack_every == 2:
+        f.delack_at = now  # once the application has read all there is, see `quick`
     elif f.delack_at == NEVER:
         f.delack_at = now + f.delack_ns
 
@@ -300,6 +306,28 @@ def take_marks(w, f, marks, now):
         f.demand_cwr = 1
         at_once = True
     return at_once
+
+
+def quick(f, segment, now):
+    """Whether a Linux receiver that delays ACKs acknowledges the arrival at once (tcp_in_quickack_mode).
+
+    It does so for the first 16 ACKs of a connection, after a pause (tcp_event_data_recv) and after a duplicate
+    (tcp_send_dupack). The end of a burst, which carries PSH, is acknowledged as soon as it was read
+    (tcp_measure_rcv_mss, tcp_cleanup_rbuf); the simulated application reads at the end of each instant.
+    """
+    if f.rcv_duplicate > 0:
+        f.quick_acks = max(f.quick_acks, first_quick_acks(f))
+    elif segment < f.rcv_nxt:
+        rtt_ns = f.fwd_ns + f.rev_ns
+        if f.rcv_last_ns == 0 or now - f.rcv_last_ns > rtt_ns + max(2 * rtt_ns, 200_000_000):  # the receiver's RTO
+            f.quick_acks = max(f.quick_acks, first_quick_acks(f))
+        f.rcv_last_ns = now
+    return f.quick_acks > 0
+
+
+def first_quick_acks(f):
+    """tcp_incr_quickack: half the window's segments, from 2 to 16."""
+    return min(max(min(f.rcv_right - f.rcv_acked, f.rwnd) // 2, 2), MAX_QUICK_ACKS)
 
 
 def note_stamp(f, order, segment):
@@ -328,6 +356,9 @@ def send_ack(w, f, now):
     """Acknowledge everything received so far; the ACK may be lost or delayed on its way."""
     f.delack_at = NEVER
     f.n_acks += 1
+    if f.profile == LINUX:  # the golden vectors' receivers go on counting
+        f.unacked_data = 0
+        f.quick_acks = max(f.quick_acks - 1, 0)
     duplicate = f.rcv_duplicate
     f.rcv_duplicate = 0
     f.rcv_acked = f.rcv_nxt

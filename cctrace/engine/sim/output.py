@@ -7,6 +7,7 @@ from cctrace.engine.sim.layout import (
     LOST,
     NEVER,
     PROBE_TIMER,
+    PUSHED,
     REDUCED,
     REORDERING_TIMER,
     RETRANS,
@@ -22,6 +23,8 @@ from cctrace.engine.sim.timers import arm, current_rto, rearm_rto, schedule_loss
 from cctrace.engine.sim.view import CWND, PACING
 from cctrace.engine.sim.window import window_left
 
+SOON_NS = 1_000_000  # of the last write and of the next ACK, for a burst to wait
+
 
 def push(w, f, now):
     """Retransmissions first (tcp_xmit_retransmit_queue), then new data (tcp_write_xmit)."""
@@ -33,7 +36,7 @@ def push(w, f, now):
             break
         head = index == f.una
         prior = f.wstamp_ns
-        transmit(w, f, index, now)
+        transmit(w, f, index, 0, now)
         update_pacing(w, f, 1, prior, now)
         if head and (f.profile != LINUX or f.timer != REORDERING_TIMER or f.rto_at == NEVER):
             arm(f, RTO_TIMER, current_rto(f), now)
@@ -43,24 +46,54 @@ def push(w, f, now):
 def push_new(w, f, now):
     """tcp_write_xmit: new data, as far as window, pacing and application allow."""
     sent = 0
+    limited = False
     while f.nxt < f.app_end and window_left(f) > 0:
         quota = words(f.state)[CWND] - in_flight(f)
         if quota <= 0 or must_wait(w, f, now):
             break
-        burst = min(min(tso_segments(w, f), quota), min(f.app_end - f.nxt, window_left(f)))
+        longest = tso_segments(w, f)
+        if f.paced == 0 and f.profile == LINUX and defers(w, f, min(quota, window_left(f)), longest, now):
+            limited = quota < window_left(f)
+            break
+        burst = min(min(longest, quota), min(f.app_end - f.nxt, window_left(f)))
         prior = f.wstamp_ns
         f.burst_id += 1
-        for _ in range(burst):
-            transmit(w, f, f.nxt, now)
+        for _ in range(burst - 1):
+            transmit(w, f, f.nxt, 0, now)
+        transmit(w, f, f.nxt, PUSHED if burst > 1 else 0, now)
         update_pacing(w, f, burst, prior, now)
         sent += burst
-    if sent > 0:
-        f.is_cwnd_limited = 1 if in_flight(f) >= words(f.state)[CWND] else 0
-        if f.profile == LINUX:
+    limited = limited or in_flight(f) >= words(f.state)[CWND]
+    if f.profile == LINUX:
+        if sent > 0 or limited:
+            validate_cwnd(f, limited)
+        if sent > 0:
             schedule_loss_probe(f, False, now)
-        if f.is_cwnd_limited == 1 and (f.nxt - f.una > f.max_packets_out or f.una >= f.max_packets_seq):
+    elif sent > 0:
+        f.is_cwnd_limited = limited
+        if limited and (f.nxt - f.una > f.max_packets_out or f.una >= f.max_packets_seq):
             f.max_packets_out = f.nxt - f.una
             f.max_packets_seq = f.nxt
+
+
+def defers(w, f, room, longest, now):
+    """tcp_tso_should_defer: whether a burst shorter than it might be waits for the next ACK to lengthen it."""
+    if room >= longest or f.app_end - f.nxt == 1 or f.una == f.nxt or f.ca_state >= RECOVERY:
+        return False
+    if now - f.wstamp_ns > SOON_NS or 3 * room >= min(words(f.state)[CWND], window_left(f) + f.nxt - f.una):
+        return False
+    srtt_ns = f.srtt * 125
+    next_ack = segments(f.seg)[f.una & f.mask].sent_ns + srtt_ns
+    return next_ack - now <= min(srtt_ns >> 1, SOON_NS)
+
+
+def validate_cwnd(f, limited):
+    """tcp_cwnd_validate: that the window limited a flow holds until what was then sent is acknowledged."""
+    flight = f.nxt - f.una
+    if limited or f.una >= f.max_packets_seq or (f.is_cwnd_limited == 0 and flight > f.max_packets_out):
+        f.is_cwnd_limited = limited
+        f.max_packets_out = flight
+        f.max_packets_seq = f.nxt
 
 
 def next_lost(w, f):
@@ -73,7 +106,7 @@ def next_lost(w, f):
     return -1
 
 
-def transmit(w, f, index, now):
+def transmit(w, f, index, marks, now):
     """__tcp_transmit_skb for one segment: stamps, rate-sample marks, pacing clock, then the path."""
     f.wstamp_ns = max(f.wstamp_ns, now)
     if in_flight(f) == 0:
@@ -82,6 +115,7 @@ def transmit(w, f, index, now):
     order = f.tx_next
     f.tx_next += 1
     words(f.tx_seg)[order & f.mask] = index
+    words(f.tx_marks)[order & f.mask] = marks
     if f.ecn > 0:
         set_ecn(f, order, index)
     if index < f.nxt:
@@ -107,17 +141,15 @@ def transmit(w, f, index, now):
     f.lsndtime_us = mstamp(now)
     f.data_segs_out += 1
     f.n_sent += 1
-    tap(f, now, TAP_SENT, words(f.tx_ecn)[order & f.mask], index)
+    tap(f, now, TAP_SENT, words(f.tx_marks)[order & f.mask], index)
     forward(w, f, order, now)
 
 
 def set_ecn(f, order, index):
     """tcp_ecn_send: only new data is ECN-capable, and tells the receiver of a reduction."""
-    marks = 0
     if index == f.nxt:
-        marks = ECT | (REDUCED if f.queue_cwr else 0)
+        words(f.tx_marks)[order & f.mask] |= ECT | (REDUCED if f.queue_cwr else 0)
         f.queue_cwr = 0
-    words(f.tx_ecn)[order & f.mask] = marks
 
 
 def update_pacing(w, f, segments, prior_wstamp, now):
@@ -130,14 +162,16 @@ def update_pacing(w, f, segments, prior_wstamp, now):
 
 
 def tso_segments(w, f):
-    """Segments of one burst: a millisecond at the pacing rate, at least two (one below 1.2 Mbit/s)."""
+    """Segments of one burst: a millisecond at the pacing rate, at least two (a paced flow: one below 1.2 Mbit/s)."""
     rate = words(f.state)[PACING]
-    if rate <= 0 or f.paced == 0:
+    if f.paced == 0 and f.profile != LINUX:
         return 1
+    if rate <= 0:
+        return 1 if f.paced == 1 else (65536 - 1 - 320) // f.mss  # none known yet is no limit
     size = min(rate >> 10, 65536 - 1 - 320)
     if f.profile == LINUX and f.min_rtt >> 9 < 16:  # near peers get longer bursts (tcp_tso_rtt_log)
         size = min(size + (65536 >> (f.min_rtt >> 9)), 65536 - 1 - 320)
-    return min(max(size // f.mss, 1 if rate < 150_000 else 2), 127)
+    return min(max(size // f.mss, 1 if f.paced == 1 and rate < 150_000 else 2), 127)
 
 
 def must_wait(w, f, now):

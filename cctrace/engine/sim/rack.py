@@ -376,7 +376,7 @@ def send_loss_probe(w, f, now):
     if f.tlp_high_seq == 0:
         new = f.nxt < f.app_end and window_left(f) > 0
         f.tlp_retrans = 0 if new else 1
-        transmit(w, f, f.nxt if new else f.nxt - 1, now)
+        transmit(w, f, f.nxt if new else f.nxt - 1, 0, now)
         f.tlp_high_seq = f.nxt
     rearm_rto(f, now)
 
@@ -421,5 +421,5 @@ def linux_timeout(w, f, now):
     f.frto = 1 if new_recovery or f.retransmits > 0 else 0
     f.retransmits += 1
     f.backoff = min(f.backoff + 1, 15)
-    transmit(w, f, f.una, now)
+    transmit(w, f, f.una, 0, now)
     arm(f, RTO_TIMER, current_rto(f), now)

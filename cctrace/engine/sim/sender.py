@@ -295,5 +295,5 @@ def on_rto(w, f, now):
     f.high_seq = f.nxt
     f.retransmits += 1
     f.backoff = min(f.backoff + 1, 15)
-    transmit(w, f, f.una, now)
+    transmit(w, f, f.una, 0, now)
     arm(f, RTO_TIMER, current_rto(f), now)

@@ -1,0 +1,100 @@
+"""A simulated Linux receiver acknowledges, and a simulated sender bursts, as the lab's Linux 6.18 hosts do.
+
+Recorded shares are those of the lab's `jitter_bbr_sd0ms` (20 ms) and `single_cubic_1bdp` (40 ms) at 40 Mbit/s.
+"""
+
+from collections import Counter
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+
+import cctrace as cct
+from cctrace.engine.sim import link, output
+from cctrace.engine.sim.layout import LINUX
+
+PSH = 8
+MS = 1_000_000
+
+
+@pytest.fixture
+def seen(tmp_path):
+    def run(cc, duration, rtt="20ms", buffer="8bdp", **options):
+        """Return what the receiver's capture shows: [(ns, is data, PSH)], handshake left out."""
+        path = cct.Path(rate="40.373Mbit", rtt=rtt, buffer=buffer)
+        sim = cct.simulate(path, cc, duration, packets=True, ack_every=2, **options)
+        sim.to_pcap(tmp_path / "receiver.pcap", "receiver")
+        packets = cct.read(tmp_path / "receiver.pcap").packets
+        columns = (packets["time_ns"], packets["payload"] > 0, packets["flags"] & PSH > 0)
+        return list(zip(*(column.tolist() for column in columns), strict=True))[3:]
+
+    return run
+
+
+def segments_per_ack(packets):
+    """Count ACKs by (segments since the last one, whether the last of them carried PSH)."""
+    counts, waiting, last = Counter(), 0, False
+    for _, data, pushed in packets:
+        if data:
+            waiting, last = waiting + 1, pushed
+        else:
+            counts[waiting, last] += 1
+            waiting = 0
+    return counts
+
+
+def test_the_end_of_each_burst_is_acknowledged(seen):
+    packets = seen("bbr2022", "20s")
+    counts = segments_per_ack(packets)
+    data = sum(data for _, data, _ in packets)
+    # 0.2397, 0.2861 and 0.0916 per segment are recorded; a burst is of 3 segments, sometimes of 2 or 4
+    for kind, recorded in (((1, True), 0.24), ((2, False), 0.286), ((2, True), 0.092)):
+        assert counts[kind] / data == pytest.approx(recorded, abs=0.02)
+
+
+def test_the_first_sixteen_acks_of_a_connection_wait_for_no_second_segment(seen):
+    packets = seen("reno", "100ms", app="bulk:size=40kB")
+    assert [data for _, data, _ in packets[:32]] == [True, False] * 16
+    assert [data for _, data, _ in packets[32:34]] == [True, True]
+
+
+def test_a_pause_longer_than_a_timeout_brings_quick_acks_again(seen):
+    packets = seen("reno", "2s", app="chunks:size=29kB,every=500ms")
+    first = [k for k in range(1, len(packets)) if packets[k][0] - packets[k - 1][0] > 300 * MS]
+    assert len(first) == 3
+    for k in first:
+        assert [data for _, data, _ in packets[k : k + 32]] == [True, False] * 16
+
+
+def test_a_delayed_ack_leaves_after_40_ms_and_the_next_segments_count_anew(seen):
+    packets = seen("reno", "3s", app="chunks:size=1448B,every=60ms")[2 * 16 :]  # after the quick ACKs
+    times = [ns for ns, _, _ in packets]
+    waits = {round((after - before) / MS) for before, after in zip(times[::2], times[1::2], strict=False)}
+    assert waits == {40}
+
+
+def test_a_window_based_sender_waits_for_acks_that_fill_its_bursts(seen):
+    packets = seen("cubic6", "20s", rtt="40ms", buffer="1bdp")
+    data = [pushed for _, data, pushed in packets if data][200:]
+    ends = [k for k, pushed in enumerate(data) if pushed]
+    spans = Counter(after - before for before, after in pairwise(ends))
+    assert spans[3] / len(data) == pytest.approx(0.311, abs=0.03)  # recorded; 0.08 of them if it never waited
+
+
+def test_duplicates_bring_quick_acks():
+    names = ("quick_acks", "rcv_acked", "rcv_nxt", "fwd_ns", "rev_ns")
+    receiver = SimpleNamespace(**dict.fromkeys(names, 0), rcv_duplicate=8, rcv_right=9, rcv_last_ns=MS, rwnd=100)
+    assert link.quick(receiver, 7, 2 * MS)
+    assert receiver.quick_acks == 4  # half the window
+
+
+def test_a_flow_counts_as_limited_by_its_window_until_what_it_then_sent_is_acknowledged():
+    flow = SimpleNamespace(profile=LINUX, una=0, nxt=10, is_cwnd_limited=0, max_packets_out=0, max_packets_seq=0)
+    output.validate_cwnd(flow, True)
+    flow.una, flow.nxt = 5, 12
+    output.validate_cwnd(flow, False)
+    assert flow.is_cwnd_limited == 1
+    flow.una = 10
+    output.validate_cwnd(flow, False)
+    assert flow.is_cwnd_limited == 0
+    assert flow.max_packets_out == 2
