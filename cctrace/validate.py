@@ -104,7 +104,8 @@ class Agreement:
         self.polls = np.flatnonzero(asked & ~held)
         self.kernel = {name: column[self.polls] for name, column in info.columns.items()}
         times = np.column_stack([self.kernel["time_ns"], self.kernel["time_after_ns"]])
-        self.states = flow.answers(times) if len(times) else np.zeros(0, flow.answers(np.zeros((0, 2))).dtype)
+        self._run = replay(flow, CONTROLLERS[self.cc]) if self.cc in CONTROLLERS and len(times) else None
+        self.states = flow.answers(times, self._decided())
         self.replay = None
         self.figures = self._figures() + self._replay_figures() if len(self.polls) else []
 
@@ -146,13 +147,18 @@ class Agreement:
                     out.append(Figure(name, float(self.agrees(name)[some].mean()), int(some.sum()), need))
         return out
 
+    def _decided(self):
+        """Return when the replayed controller decided on which pacing rate and cwnd; see `Flow.answers`."""
+        if self._run is None:
+            return None
+        time_ns, rate, cwnd = (self._run.decisions[name].to_numpy() for name in ("time_ns", "pacing_rate", "snd_cwnd"))
+        return np.column_stack([time_ns, rate if self.cc == "bbr" else np.zeros_like(rate), cwnd])
+
     def _replay_figures(self):
-        name = CONTROLLERS.get(self.cc)
-        if name is None:
+        if self._run is None:
             return []
-        run = replay(self.flow, name)
         try:
-            self.replay = run.compare()
+            self.replay = self._run.compare()
         except ArgumentError:  # a flow too short to be compared
             return []
         kept = np.isin(self.replay.polls, self.polls)

@@ -148,3 +148,42 @@ def test_the_byte_of_the_syn_counts_for_the_end_that_sent_it_first(passive):
     found = flow.attach(TcpInfo(columns, {}, none * 0, [{"flow_id": 0}])).alignment
     assert found.offset_ns == 0
     assert found.agreement == 1
+
+
+def late_acks(seed, segments=2):
+    """Return (conversation at the sender, the same at a receiver whose ACKs then take 15 to 45 ms to arrive)."""
+    rng = np.random.default_rng(seed)
+    there, here = Conversation(), Conversation()
+    for row in here.rows:
+        row["time_ns"] += (1 if row["direction"] == 0 else -1) * 20_000_000
+    arrived, gaps = 0.0, rng.uniform(2, 6, 200)
+    for i, sent in enumerate(1 + np.cumsum(gaps)):
+        end = 1 + (i + 1) * segments * MSS
+        received = sent + 20
+        arrived = max(arrived, received + rng.uniform(15, 45))
+        there.data(sent, end - segments * MSS, segments).ack(arrived, end, echo_ms=sent)
+        here.data(received, end - segments * MSS, segments, stamped_ms=sent).ack(received + 0.01, end, echo_ms=sent)
+    return there, here
+
+
+def polls_of(talk):
+    """What the kernel's counters of a sender would have said every 10 ms, as another source writes them."""
+    at = EPOCH_NS + np.arange(100, 900, 10) * 1_000_000 + 7_000_000
+    states = talk.flow().answers(np.column_stack([at, at + 1_000]))
+    states = states[np.unique(states["poll"], return_index=True)[1]]
+    none = np.full(len(at), MISSING)
+    _, polls = recording("single_bbr_1bdp")
+    columns = dict.fromkeys(polls.columns, none) | {"time_ns": at, "time_after_ns": at + 1_000}
+    columns |= {name: states[name] for name in ("bytes_acked", "bytes_sent", "bytes_retrans")}
+    return TcpInfo(columns, {}, none * 0, [{"flow_id": 0}])
+
+
+def test_where_acks_come_at_any_time_the_bytes_sent_tell_whose_polls_these_are():
+    there, here = late_acks(1)
+    flow = here.flow()
+    assert flow.quality()["taken_at"] != "sender"
+    found = flow.attach(polls_of(there)).alignment
+    assert found.agreement > 0.9
+    assert found.uncertainty_ns < 5_000_000
+    with pytest.raises(ArgumentError, match="another connection"):
+        flow.attach(polls_of(late_acks(2)[0]))

@@ -102,3 +102,26 @@ def test_a_burst_that_reaches_the_windows_edge_waits_until_an_ack_opens_it():
     flow = talk.ack(239, at(SEGMENTS * 42 + 3), window=WIDE).ack(300, at(SEGMENTS * 42 + 3), window=WIDE).flow()
     # From when the timer would have let the next one go, 1 ms after the last, until the ACK; not until the next send.
     assert rwnd_limited_us(flow, [238, 260]) == pytest.approx([35_000, 36_000], abs=100)
+
+
+HALF_RATE_BPS = round(SEGMENTS * MSS / 2e-3)  # a burst would take 2 ms
+
+
+@pytest.mark.parametrize(
+    ("rate_Bps", "cwnd", "limited_us"),
+    [
+        (HALF_RATE_BPS, 100, 34_500),  # three segments take 1.5 ms from 202 on; then the window waits for 238
+        (HALF_RATE_BPS, 3 * SEGMENTS + 4, 34_500),
+        (HALF_RATE_BPS, 3 * SEGMENTS + 3, 0),  # all that cwnd allows is out: the kernel does not ask for the window
+        # Twice as fast, each burst is half a millisecond late and gets that back: from 201.5, and from 202.375 on.
+        (2 * HALF_RATE_BPS, 100, 500 + 35_625),
+    ],
+)
+def test_pacing_and_cwnd_of_a_replay_tell_since_when_the_window_waits(rate_Bps, cwnd, limited_us):
+    talk = paced(40, answered=38, wscale=3)
+    talk.ack(190, at(SEGMENTS * 39), window=(3 * SEGMENTS + 3) * MSS >> 3)
+    talk.data(200, at(SEGMENTS * 40), SEGMENTS).data(201, at(SEGMENTS * 41), SEGMENTS).data(202, at(SEGMENTS * 42), 3)
+    flow = talk.ack(239, at(SEGMENTS * 42 + 3), window=WIDE).flow()
+    at_ns = flow.facts["start_ns"] + 278_000_000
+    decided = [(flow.facts["start_ns"], rate_Bps, cwnd)]
+    assert flow.answers([(at_ns, at_ns + 1)], decided)["rwnd_limited_us"][0] == pytest.approx(limited_us, abs=30)

@@ -197,9 +197,13 @@ def test_a_replayed_cubic_has_the_window_of_the_kernel_in_every_state(cubic_flow
     assert comparison.share_within("ssthresh") >= 0.95
 
 
-def test_ticks_are_found_where_the_sender_that_they_drove_had_them(cubic_flow):
-    # The recorded flights are replaced by those of a sender that fills the window of a kernel whose ticks are known.
+@pytest.mark.parametrize("state", [OPEN, DISORDER])
+def test_ticks_are_found_where_the_sender_that_they_drove_had_them(cubic_flow, state):
+    # The recorded flights are replaced by those of a sender that fills the window of a kernel whose ticks are known. On
+    # a path that reorders it is nearly always in Disorder.
     view, events = cubic_flow.view("linux", hz=HZ), cubic_flow.events
+    states = np.where(view.columns["ca_state"] == OPEN, state, view.columns["ca_state"])
+    view = View("linux", view.event, view.columns | {"ca_state": states}, time_ns=view.time_ns, stack=True)
     known = {"hz": HZ}
     for phase_us in (700, 2900):
         player = Player(view, "cubic6", record=["snd_cwnd"], **known)

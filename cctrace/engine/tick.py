@@ -2,8 +2,8 @@
 
 CUBIC counts time in jiffies, of which a capture shows no edge: at HZ = 250 a step of the curve may come up to 4 ms
 early or late, and cwnd be one segment off, which the next ssthresh then inherits. But a sender that cwnd limits fills
-its window: before each ACK in Open, in flight = cwnd. So the phase at which the replayed cwnd equals the recorded
-flight most often is the kernel's; if the recorded sender ran another controller, any phase is as good.
+its window: before each ACK in Open or Disorder, in flight = cwnd. So the phase at which the replayed cwnd equals the
+recorded flight most often is the kernel's; if the recorded sender ran another controller, any phase is as good.
 
 Sources: [Linux618] net/ipv4/tcp_cubic.c bictcp_update (tcp_jiffies32).
 """
@@ -11,6 +11,7 @@ Sources: [Linux618] net/ipv4/tcp_cubic.c bictcp_update (tcp_jiffies32).
 import numpy as np
 
 from cctrace import schema
+from cctrace.cc.linux import CA_DISORDER
 from cctrace.engine.player import Player
 from cctrace.errors import CompileError
 from cctrace.flows.views import ticks
@@ -57,9 +58,9 @@ def phase_us(view, cls, params, events):
 
 
 def _full_flights(view, rows):
-    """Return the ACKs in Open before which cwnd kept the sender from sending, and the row before each ACK's first."""
+    """Return the ACKs in Open or Disorder before which cwnd kept the sender from sending, and the rows before them."""
     columns, time_ns = view.columns, view.time_ns[:rows]
-    full = (view.event[:rows] == schema.LINUX_EVENTS["on_ack"]) & (columns["ca_state"][:rows] == 0)
+    full = (view.event[:rows] == schema.LINUX_EVENTS["on_ack"]) & (columns["ca_state"][:rows] <= CA_DISORDER)
     ack = np.flatnonzero(full & (columns["is_cwnd_limited"][:rows] != 0))
     before = np.searchsorted(time_ns, time_ns[ack]) - 1
     return ack[before >= 0], before[before >= 0]

@@ -11,6 +11,8 @@ only once in the life of a connection, so whole hours (time zones) are found lik
     polls of no width     a poller that notes the time once asks an unknown while later: slack is added until most fit
     drift                 the same, block by block of the polls; a line through the blocks where it is clearly sloped
     capture in mid-flow   nobody knows how many bytes went before: that number is sought together with the offset
+    capture far away      ACKs may have reached the sender any time later; when data left, its time stamps tell to a
+                          millisecond, so where ACKs explain too little the bytes sent are held against that
 """
 
 from dataclasses import dataclass, replace
@@ -109,6 +111,12 @@ def align(flow, polls):
     start, end = polls["time_ns"][known], polls["time_after_ns"][known]
     complete = bool(flow.capture.params([flow.index])["has_syn"][0])
     found = _search(*acks, start, end, value[known], complete)
+    if _has_gone_far(flow) and (found is None or found.agreement < LEAST):
+        value = _sent_by(polls)
+        counted = known[value[known] != MISSING]
+        times = polls["time_ns"][counted], polls["time_after_ns"][counted]
+        by_sends = _search(*first_sent(flow), *times, value[counted], complete)
+        found = max((one for one in (found, by_sends) if one), key=lambda one: one.agreement, default=None)
     if found is None:
         moving = len(np.unique(value[known])) >= FEW
         if moving:
@@ -149,6 +157,34 @@ def acknowledged(flow):
     time_ns = c.clock[rows] + away - away // 2
     first = np.flatnonzero(np.diff(reached, prepend=-1) > 0)
     return np.maximum.accumulate(time_ns[first]), reached[first]
+
+
+def first_sent(flow):
+    """Return (time_ns, bytes sent from then on) as the sender's TCP counted them, each int64, both ascending.
+
+    Each byte counts once. Where the capture starts in mid-flow, from there.
+    """
+    packets, c, i = flow.capture.packets, flow.capture.connections, flow.index
+    clock, rows, _ = flow.capture.at_the_sender(np.array([i]))
+    rows = rows[(packets["direction"][rows] == c.sender[i]) & (packets["payload"][rows] > 0)]
+    p = flow.capture.params([i])[0]
+    ends = packets["seq"][rows] + packets["payload"][rows].astype(np.uint32)
+    steps = np.diff(ends, prepend=np.uint32(p["isn"] + 1 & 0xFFFFFFFF)).view(np.int32).astype(np.int64)
+    reached = np.maximum.accumulate(np.cumsum(steps))
+    first = np.flatnonzero(np.diff(reached, prepend=0) > 0)
+    return np.maximum.accumulate(clock[rows[first]]), reached[first]
+
+
+def _has_gone_far(flow):
+    """Return whether the capture was not taken at the sender, but of packets whose time stamps tell when they left."""
+    side = flow.capture.connections
+    return bool(side.sender_side_ns[flow.index]) and bool(flow.capture.params([flow.index])["ts_ok"][0])
+
+
+def _sent_by(polls):
+    """Return the bytes sent for the first time until each poll, MISSING where unknown."""
+    known = (polls["bytes_sent"] != MISSING) & (polls["bytes_retrans"] != MISSING)
+    return np.where(known, polls["bytes_sent"] - polls["bytes_retrans"], MISSING)
 
 
 def _progress(polls, flow):

@@ -12,7 +12,7 @@ import functools
 import numpy as np
 
 from cctrace.errors import ArgumentError, StreamError
-from cctrace.flows import sender
+from cctrace.flows import reaction, sender
 from cctrace.flows.align import align, best_alignment
 from cctrace.flows.events import Events
 from cctrace.flows.state import CLOCK_START_US, DSACK, PARAM, PSH, RS, UNEXPLAINED
@@ -20,10 +20,6 @@ from cctrace.flows.table import Connections
 from cctrace.schema import LINUX_EVENTS
 
 DEFAULT_HZ = 250  # of most distributions' kernels; the capture shows only time stamps, whose clock is 1 kHz for any HZ
-# From a packet's time stamp at the receive hook to tcp_ack reading the clock, and from TCP stamping a segment to the
-# transmit hook: a few microseconds on a machine that is awake.
-ACK_DELAY_NS = 3_000
-TX_DELAY_NS = 3_000
 
 
 def read(source, format=None, hz=None, chunk=None, **options):
@@ -160,13 +156,24 @@ class Capture:
         away = np.where(mine["syn_ack"] > 0, -1, 1) * (self.connections.sender_side_ns[rows] // 2)
         p["start_ns"] = c.clock[c.order[c.first[rows]]] - np.maximum(away, 0)
         p["hz"] = self.hz
-        p["ack_delay_ns"], p["tx_delay_ns"] = ACK_DELAY_NS, TX_DELAY_NS
+        p["ack_delay_ns"] = p["tx_delay_ns"] = self._reactions(rows) // 2
         p["ts_tick_us"] = _ticks(mine)
         phase = mine["ts_phase_us"] - self.connections.sender_side_ns[rows] // 2000
-        p["ts_offset_us"] = TX_DELAY_NS // 1000 - (phase - p["start_ns"] // 1000 + CLOCK_START_US)
+        p["ts_offset_us"] = p["tx_delay_ns"] // 1000 - (phase - p["start_ns"] // 1000 + CLOCK_START_US)
         return p
 
-    def reenact(self, rows, polls=None):
+    def _reactions(self, rows):
+        """Return how long the senders of connections `rows` take to answer, ns; see `reaction`."""
+        c = self.connections
+        took_ns = np.full(len(rows), reaction.TYPICAL_NS)
+        measurable = (c.first[rows + 1] - c.first[rows] > 2 * reaction.ENOUGH) & (c.sender_side_ns[rows] == 0)
+        for i in np.flatnonzero(measurable):
+            mine = c.order[c.first[rows[i]] : c.first[rows[i] + 1]]
+            sent = self.packets["direction"][mine] == c.sender[rows[i]]
+            took_ns[i] = reaction.reaction_ns(c.clock[mine], sent, self.packets["payload"][mine] > 0)
+        return took_ns
+
+    def reenact(self, rows, polls=None, decided=None):
         """Re-enact the senders of the given connections in one compiled pass.
 
         Parameters
@@ -174,6 +181,8 @@ class Capture:
         rows : sequence of int
         polls : ndarray of int64, shape (n, 2), optional
             Intervals (capture clock, ns) at which to answer as TCP_INFO would; only for a single connection.
+        decided : ndarray of int64, shape (n, 3), optional
+            From when (capture clock, ns), which pacing rate (Bps) and cwnd (segments); only for a single connection.
 
         Returns
         -------
@@ -181,41 +190,42 @@ class Capture:
             Event rows and retransmission log (`state.LOG`) of all connections; where each connection's end in them,
             shape (connections, 2); `state.SNAP` records; final `state.TP` records.
         """
-        c = self.connections
         rows = np.asarray(rows, np.int64)
-        sizes = c.first[rows + 1] - c.first[rows]
-        first = np.concatenate([[0], np.cumsum(sizes)])
-        order = c.order if len(rows) == len(c) else np.concatenate([c.order[c.first[i] : c.first[i + 1]] for i in rows])
-        clock, order = self._at_the_sender(rows, order, first)
+        clock, order, first = self.at_the_sender(rows)
         names = ("direction", "flags", "seq", "ack", "window", "payload")
         names += ("tsval", "tsecr", "options", "sack_row", "sack_count")
         columns = (clock, *(self.packets[name] for name in names))
         sacks = (self.packets.sacks["left"], self.packets.sacks["right"])
         polls = np.zeros((0, 2), np.int64) if polls is None else np.ascontiguousarray(polls, np.int64)
-        return sender.run(columns, sacks, order, first, self.params(rows), polls, np.zeros(1, RS))
+        decided = np.zeros((0, 3), np.int64) if decided is None else np.ascontiguousarray(decided, np.int64)
+        return sender.run(columns, sacks, order, first, self.params(rows), polls, decided, np.zeros(1, RS))
 
-    def _at_the_sender(self, rows, order, first):
-        """Return times and packet order as at the senders, for connections captured elsewhere.
+    def at_the_sender(self, rows):
+        """Return times and order of the packets of connections `rows` as at their senders, and where each begins.
+
+        The times are those of all packets, and only those of `rows` are the sender's.
 
         Half the time from the capture to the sender and back is taken off its segments and added to the ACKs. What a
         queue before the capture added to a segment shows in its time stamp, to half a millisecond.
         """
-        clock = self.connections.clock
-        away = self.connections.sender_side_ns[rows]
+        c = self.connections
+        first = np.concatenate([[0], np.cumsum(c.first[rows + 1] - c.first[rows])])
+        order = c.order if len(rows) == len(c) else np.concatenate([c.order[c.first[i] : c.first[i + 1]] for i in rows])
+        clock, away = c.clock, c.sender_side_ns[rows]
         if not away.any():
-            return clock, order
+            return clock, order, first
         clock, order = clock.copy(), order.copy()
         for i in np.flatnonzero(away):
             mine = order[first[i] : first[i + 1]]
-            side = self.connections.sides[rows[i], self.connections.sender[rows[i]]]
-            sent = self.packets["direction"][mine] == self.connections.sender[rows[i]]
+            side = c.sides[rows[i], c.sender[rows[i]]]
+            sent = self.packets["direction"][mine] == c.sender[rows[i]]
             there = clock[mine] - away[i] // 2
             if _ticks(side[None])[0] == 1000 and side["ts_last"] >= side["ts_first"] and side["ts_count"]:
                 tick = (side["ts_phase_us"] + self.packets["tsval"][mine].astype(np.int64) * 1000) * 1000 - away[i] // 2
                 there = np.minimum(there, tick + 500_000)
             clock[mine] = np.where(sent, there, clock[mine] + away[i] - away[i] // 2)
             order[first[i] : first[i + 1]] = mine[np.argsort(clock[mine], kind="stable")]
-        return clock, order
+        return clock, order, first
 
 
 def _ticks(side):
@@ -451,13 +461,17 @@ class Flow:
 
         return join(self, receiver)
 
-    def answers(self, polls):
+    def answers(self, polls, decided=None):
         """Return what TCP_INFO would have answered in the given intervals, from the capture alone.
 
         Parameters
         ----------
         polls : array_like of int64, shape (n, 2)
             Start and end of each poll, capture clock, ns; ascending.
+        decided : array_like of int64, shape (n, 3), optional
+            What a replay of the sender's controller decided: when (ns), pacing rate (Bps, 0 if it is not paced), cwnd
+            (segments). It tells since when the receive window has held the sender back: the kernel asks pacing and cwnd
+            before it, of which the capture itself gives a rough idea only.
 
         Returns
         -------
@@ -465,7 +479,7 @@ class Flow:
             `state.SNAP` records, one for every state that held at some instant of a poll; `poll` indexes `polls`.
         """
         self._require_both_directions()
-        return self.capture.reenact([self.index], polls)[3]
+        return self.capture.reenact([self.index], polls, decided)[3]
 
 
 def _matching(flow, tcpinfo):

@@ -26,6 +26,7 @@ from cctrace.flows.sends import (
     is_by_timer,
     note_burst,
     note_pacing,
+    pace,
     retransmit,
     stop_window_clock,
     validate_cwnd,
@@ -263,6 +264,7 @@ def send(tp, seg, rs, out, log, p, ns, a, b, payload, fl, ts):
         stamp_group(tp, p, ns, ts)
     if not together or tp.group_psh or a != tp.snd_nxt:
         tp.group_first = tp.tail
+    pace(tp, payload, not together or tp.group_psh)
     tp.group_end_ns = ns
     tp.group_psh = 1 if fl & PSH else 0
     tp.bytes_sent += payload
@@ -279,6 +281,8 @@ def send(tp, seg, rs, out, log, p, ns, a, b, payload, fl, ts):
             retransmit(tp, seg, rs, out, log, i, tp.group_us, ts, why)
             i += 1
         if a == b:
+            if tp.cwnd:
+                account_window(tp, False)
             return
         tp.group_first = tp.tail
     fill_unseen(tp, seg, a)
@@ -347,7 +351,9 @@ def receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, window, has_dat
     tp.last_ack_us = tp.now_us
     validate_cwnd(tp)
     on_ack(tp, seg, rs, out, log, blocks, count, a, ack_seq, window, has_data, fl & (ECE | SYN) == ECE)
-    if not window_binds(tp):
+    if tp.cwnd:
+        account_window(tp, False)
+    elif not window_binds(tp):
         stop_window_clock(tp)  # what does not leave now waits for cwnd, the pacing timer or the application
     if not tp.established:
         tp.rows = before  # the controller is set up when the handshake is complete
@@ -370,7 +376,7 @@ def _pass(key):
     """Build the compiled pass; `key` becomes part of its cache entry."""
 
     @njit(cache=True)
-    def run(packets, sacks, order, first, params, polls, scratch):
+    def run(packets, sacks, order, first, params, polls, decided, scratch):
         """Re-enact the connections; see `Capture.reenact`.
 
         `scratch` is one RS record. A record does not keep the array it lies in alive, so the caller has to.
@@ -388,6 +394,7 @@ def _pass(key):
         left, right = sacks
         taken = 0
         poll = 0
+        decision = 0
         for c in range(params.size):
             p = params[c]
             tp = finals[c]
@@ -435,6 +442,9 @@ def _pass(key):
                 if polls.size:
                     snap, taken, poll = answer(tp, snap, taken, polls, poll, event_ns, p.start_ns)
                 set_clock(tp, event_ns, p.start_ns)
+                while decision < decided.shape[0] and decided[decision, 0] <= event_ns:
+                    tp.rate_Bps, tp.cwnd = decided[decision, 1], decided[decision, 2]
+                    decision += 1
                 if fl & RST:
                     continue
                 if mine and fl & SYN:

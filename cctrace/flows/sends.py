@@ -31,6 +31,7 @@ from cctrace.flows.state import (
 )
 
 CWND_EVENT = schema.LINUX_EVENTS["cwnd_event"]
+UNPACED_SEGMENTS = 10  # the first of a connection
 ANSWER_US = 60  # a send this soon after an ACK was released by it
 
 
@@ -108,6 +109,31 @@ def note_pacing(tp):
 
 
 @njit
+def pace(tp, payload, begins):
+    """Note when pacing lets the next super-packet go, after `payload` more bytes [Linux] tcp_update_skb_after_send.
+
+    What `begins` a super-packet later than pacing had let it gets that time back, up to half of its own.
+    """
+    if begins:
+        tp.skb_ns = tp.group_us * 1000  # nothing leaves before its time, so an estimate beyond it was wrong
+        tp.late_ns = max(0, tp.skb_ns - tp.wstamp_ns)
+        tp.skb_bytes = 0
+    tp.skb_bytes += payload
+    tp.wstamp_ns = tp.skb_ns
+    if tp.rate_Bps > 0 and tp.tail + tp.total_retrans >= UNPACED_SEGMENTS:
+        span_ns = tp.skb_bytes * 1_000_000_000 // tp.rate_Bps
+        tp.wstamp_ns += span_ns - min(span_ns // 2, tp.late_ns)
+
+
+@njit
+def paced_until_us(tp):
+    """Return when the pacing timer ends: as the replay paces, else as far from the last send as that from its own."""
+    if tp.rate_Bps > 0:
+        return max(tp.now_us, tp.wstamp_ns // 1000)
+    return tp.now_us + (tp.send_gap_us if tp.paced > 512 else 0)
+
+
+@njit
 def window_left(tp):
     """Return how many bytes the receive window has left; negative if it shrank."""
     return tp.snd_una + tp.snd_wnd - tp.snd_nxt
@@ -133,7 +159,7 @@ def note_burst(tp, segments):
     """
     left = window_left(tp)
     at_edge = left <= 0 or (left < tp.mss and tp.small_end > tp.snd_una)
-    cut = tp.paced > 512 and segments < min(tp.burst1, tp.burst2) and not at_edge
+    cut = tp.cwnd == 0 and tp.paced > 512 and segments < min(tp.burst1, tp.burst2) and not at_edge
     tp.burst = max(segments, tp.burst - (tp.burst >> 3))
     tp.burst2 = tp.burst1
     tp.burst1 = segments
@@ -153,8 +179,8 @@ def account_window(tp, cut):
         tp.rwnd_us -= tp.credit_us
     if tp.group_psh:
         tp.credit_us = 0
-    if not tp.queue_empty and not cut and window_binds(tp):
-        tp.rwnd_since_us = tp.now_us + (tp.send_gap_us if tp.paced > 512 else 0)
+    if not tp.queue_empty and not cut and window_binds(tp) and (tp.cwnd == 0 or sb.in_flight(tp) < tp.cwnd):
+        tp.rwnd_since_us = paced_until_us(tp)
         tp.rwnd_reach = reach
 
 

@@ -1,0 +1,45 @@
+"""How long the stack takes between a capture and TCP is measured on how fast it answers ACKs."""
+
+import numpy as np
+import pytest
+
+from cctrace.flows.reaction import ENOUGH, SLOWEST_NS, TYPICAL_NS, reaction_ns
+from tests.conversation import MSS, Conversation
+
+ROUNDS = 2 * ENOUGH
+
+
+def answers(took_ns):
+    """Return (time_ns, sent, data) of an ACK per millisecond, each answered after one of `took_ns`."""
+    time_ns = np.repeat(np.arange(len(took_ns)) * 1_000_000, 2)
+    time_ns[1::2] += took_ns
+    sent = np.arange(len(time_ns)) % 2 == 1
+    return time_ns, sent, sent
+
+
+def test_the_quickest_tenth_of_the_answers_is_what_the_stack_takes():
+    took_ns = np.random.default_rng(1).permutation(np.linspace(4_000, 14_000, ROUNDS).astype(np.int64))
+    assert reaction_ns(*answers(took_ns)) == pytest.approx(5_000, abs=100)
+
+
+def test_what_the_pacing_timer_or_the_application_released_is_no_answer():
+    took_ns = np.where(np.arange(ROUNDS) % 2, 400_000, 4_000)
+    assert reaction_ns(*answers(took_ns)) == 4_000
+    assert reaction_ns(*answers(np.full(ROUNDS, 400_000))) == TYPICAL_NS
+
+
+def test_few_answers_tell_nothing_and_slow_ones_are_not_the_stacks():
+    assert reaction_ns(*answers(np.full(ENOUGH - 1, 4_000))) == TYPICAL_NS
+    assert reaction_ns(*answers(np.full(ROUNDS, 40_000))) == SLOWEST_NS
+    assert reaction_ns(*answers(np.zeros(0, np.int64))) == TYPICAL_NS
+
+
+@pytest.mark.parametrize("took_us", [3, 5, 10])
+def test_rtts_include_what_the_senders_own_stack_took(took_us):
+    talk = Conversation().data(1, 1, 2)
+    for k in range(ROUNDS):
+        talk.ack(41 + 40 * k, 1 + (2 * k + 2) * MSS).data(41 + 40 * k + took_us / 1000, 1 + (2 * k + 2) * MSS, 2)
+    # From the first segment's departure, 40 ms less its own reaction before the ACK arrived.
+    rtts = talk.flow().rtt["rtt_us"].to_numpy()
+    second_segment_us = 1
+    assert np.median(rtts) == pytest.approx(40_000 - took_us - second_segment_us + took_us, abs=1.5)
