@@ -71,6 +71,8 @@ class Controller:
     view: ClassVar[str] = ""
     sets_pacing_rate: ClassVar[bool] = True  # and the stack paces by it
     pacing_overhead_bytes: ClassVar[int] = 0  # header bytes per segment that pacing counts
+    bursts_by_min_rtt: ClassVar[bool] = False  # its bursts are longer on short paths, by the `min_rtt_us` it keeps
+    slow_burst_segments: ClassVar[int] = 1  # the shortest burst below 1.2 Mbit/s
     params: ClassVar[dict[str, Param]] = {}
     phase_choices: ClassVar[int] = 0  # values of the one draw that a replay infers from the sends, 0: none
     # Golden-vector column -> field, where the names differ: {"s_bw": "bw_v[0]"}; see `engine.vectors.golden_field`.

@@ -89,6 +89,8 @@ def ilog2(x):
 class BBR2Model(LinuxController):
     """Measurements and control laws that BBRv2, BBRv2+ and BBRv3 share; parameters are those of `bbr2.BBR2`."""
 
+    bursts_by_min_rtt = True
+
     mode: int = STARTUP
     cycle_idx: int = UP
     sample_bw: int = 0  # bandwidth of this ACK's rate sample (ctx.sample_bw)

@@ -6,7 +6,7 @@ from cctrace import schema
 from cctrace.engine.sim.memory import words
 
 _FIELDS = {
-    "linux": ("draws", "snd_cwnd", "snd_cwnd_cnt", "snd_ssthresh", "pacing_rate", "app_limited"),
+    "linux": ("draws", "snd_cwnd", "snd_cwnd_cnt", "snd_ssthresh", "pacing_rate", "app_limited", "min_rtt_us"),
     "quic": ("draws", "cwnd", "pacing_rate", "app_limited", "ssthresh"),
 }
 _NAMES = {"linux": schema.names(schema.LINUX_VIEW), "quic": schema.names(schema.QUIC_VIEW)}

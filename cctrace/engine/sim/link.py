@@ -151,7 +151,7 @@ def draw_jitter(w, f, now):
         key = now // w.jitter_slot_ns + 1
     if key == 0 or key != f.jitter_id:
         f.jitter_id = key
-        f.jitter_ns = np.int64(jitter_value(w, f))
+        f.jitter_ns = np.int64(math.floor(jitter_value(w, f)))
     return f.jitter_ns
 
 
@@ -271,8 +271,9 @@ def receive(w, f, now):
     elif f.profile == QUIC:  # [RFC9000] §13.2.1: a gap in the packet numbers, whatever data they carry
         at_once = f.log_next > 1 and order != words(f.log_order)[(f.log_next - 2) & f.mask] + 1
         f.unacked_data = 0 if at_once else f.unacked_data + 1
-    elif not at_once:  # the golden vectors' receivers count these across the ACKs that disorder causes
-        f.unacked_data += 1
+    else:  # the golden vectors' receivers count these across the ACKs that disorder causes
+        filled = not at_once and f.rcv_nxt > segment + 1  # a hole, all of it or in part
+        f.unacked_data += f.ack_every if filled else 0 if at_once else 1
     if f.ack_slot_ns > 0:  # aggregation: ACKs leave at the end of the slot
         if f.delack_at == NEVER:
             f.delack_at = (now // f.ack_slot_ns + 1) * f.ack_slot_ns

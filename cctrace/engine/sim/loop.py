@@ -47,10 +47,10 @@ def step(w, f, now):
             linux_timer(w, f, now)
         else:
             on_rto(w, f, now)
-    elif f.probe_at <= now:
-        q_probe(w, f, now)
-    else:
+    elif f.push_at <= now:
         q_push(w, f, now)
+    else:
+        q_probe(w, f, now)
 
 
 def all_delivered(f):

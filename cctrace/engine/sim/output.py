@@ -28,9 +28,10 @@ SOON_NS = 1_000_000  # of the last write and of the next ACK, for a burst to wai
 
 def push(w, f, now):
     """Retransmissions first (tcp_xmit_retransmit_queue), then new data (tcp_write_xmit)."""
+    sent = 0
     while f.lost_out > f.retrans_out and in_flight(f) < words(f.state)[CWND]:
         if must_wait(w, f, now):
-            return
+            break
         index = next_lost(w, f)
         if index < 0:
             break
@@ -38,14 +39,15 @@ def push(w, f, now):
         prior = f.wstamp_ns
         transmit(w, f, index, 0, now)
         update_pacing(w, f, 1, prior, now)
-        if head and (f.profile != LINUX or f.timer != REORDERING_TIMER or f.rto_at == NEVER):
+        if f.profile != LINUX:
+            sent += 1
+        elif head and (f.timer != REORDERING_TIMER or f.rto_at == NEVER):
             arm(f, RTO_TIMER, current_rto(f), now)
-    push_new(w, f, now)
+    push_new(w, f, sent, now)
 
 
-def push_new(w, f, now):
+def push_new(w, f, sent, now):
     """tcp_write_xmit: new data, as far as window, pacing and application allow."""
-    sent = 0
     limited = False
     while f.nxt < f.app_end and window_left(f) > 0:
         quota = words(f.state)[CWND] - in_flight(f)
@@ -70,8 +72,10 @@ def push_new(w, f, now):
         if sent > 0:
             schedule_loss_probe(f, False, now)
     elif sent > 0:
-        f.is_cwnd_limited = limited
-        if limited and (f.nxt - f.una > f.max_packets_out or f.una >= f.max_packets_seq):
+        if not limited:
+            f.is_cwnd_limited = 0
+        elif f.nxt - f.una > f.max_packets_out or f.una >= f.max_packets_seq:
+            f.is_cwnd_limited = 1
             f.max_packets_out = f.nxt - f.una
             f.max_packets_seq = f.nxt
 
@@ -162,16 +166,17 @@ def update_pacing(w, f, segments, prior_wstamp, now):
 
 
 def tso_segments(w, f):
-    """Segments of one burst: a millisecond at the pacing rate, at least two (a paced flow: one below 1.2 Mbit/s)."""
+    """Segments of one burst: a millisecond at the pacing rate, at least two (below 1.2 Mbit/s some paced flows one)."""
     rate = words(f.state)[PACING]
     if f.paced == 0 and f.profile != LINUX:
         return 1
     if rate <= 0:
         return 1 if f.paced == 1 else (65536 - 1 - 320) // f.mss  # none known yet is no limit
     size = min(rate >> 10, 65536 - 1 - 320)
-    if f.profile == LINUX and f.min_rtt >> 9 < 16:  # near peers get longer bursts (tcp_tso_rtt_log)
-        size = min(size + (65536 >> (f.min_rtt >> 9)), 65536 - 1 - 320)
-    return min(max(size // f.mss, 1 if f.paced == 1 and rate < 150_000 else 2), 127)
+    if f.profile == LINUX or f.min_rtt_slot > 0:  # near peers get longer bursts (tcp_tso_rtt_log, bbr_tso_segs_generic)
+        min_rtt = f.min_rtt if f.profile == LINUX else words(f.state)[f.min_rtt_slot]
+        size = min(size + (65536 >> min(min_rtt >> 9, 17)), 65536 - 1 - 320)
+    return min(max(size // f.mss, f.slow_burst if f.paced == 1 and rate < 150_000 else 2), 127)
 
 
 def must_wait(w, f, now):

@@ -83,7 +83,7 @@ def linux_ack(w, f, now):
     rate_gen(w, f, f.delivered - prior_delivered, f.lost - prior_lost, now)
     cong_control(w, f, f.delivered - prior_delivered, advanced, now)
     if only_new:
-        push_new(w, f, now)
+        push_new(w, f, 0, now)
         if f.nxt > f.high_seq:
             return
         f.frto = 0

@@ -9,7 +9,7 @@ import numpy as np
 
 from cctrace.engine.sim.layout import EVER_RETRANS, LINUX, LOST, NEVER, RETRANS, RTO_TIMER, SACKED
 from cctrace.engine.sim.memory import segments, words
-from cctrace.engine.sim.output import push, transmit
+from cctrace.engine.sim.output import push
 from cctrace.engine.sim.samples import rate_gen, rate_skb_delivered, start_rate_sample, update_rtt
 from cctrace.engine.sim.stack import (
     COMPLETE_CWR,
@@ -53,9 +53,13 @@ def process_ack(w, f, now):
     clean_rtx_queue(w, f, log_from, log_to, prior_una, -1, now)
     if f.una > prior_una:
         call(w, f, PKTS_ACKED, f.una - prior_una, now)
+        f.backoff = f.retransmits = 0
         rearm_rto(f, now)
+    leave_recovery(w, f, f.una > prior_una, now)
+    prior_retrans = f.retrans_out
     detect_losses(w, f, now)
-    fastretrans_alert(w, f, prior_una, now)
+    if f.ca_state < RECOVERY or (f.ca_state == LOSS and f.retrans_out < prior_retrans):
+        fastretrans_alert(w, f, now)
     rate_gen(w, f, f.delivered - prior_delivered, f.lost - prior_lost, now)
     cong_control(w, f, f.delivered - prior_delivered, f.una > prior_una, now)
     push(w, f, now)
@@ -145,22 +149,26 @@ def detect_losses(w, f, now):
         f.tx_head += 1
 
 
-def fastretrans_alert(w, f, prior_una, now):
-    """tcp_fastretrans_alert: enter, leave or undo the recovery states."""
-    if f.ca_state >= RECOVERY:
-        if f.undo_proof == 1 and f.undo_marker >= 0 and (f.una >= f.high_seq or f.ca_state == LOSS):
-            undo_cwnd_reduction(w, f, True, now)
-            f.retransmits = 0
-            set_state(w, f, OPEN, now)
-        elif f.una >= f.high_seq:
-            f.undo_marker = -1 if f.ca_state == LOSS else f.undo_marker
-            leaving = f.ca_state
-            set_state(w, f, OPEN, now)
-            if leaving == RECOVERY:
-                end_cwnd_reduction(w, f, now)
-            f.undo_marker = -1
-    if f.ca_state >= RECOVERY:
+def leave_recovery(w, f, advanced, now):
+    """The first part of tcp_fastretrans_alert, before losses are marked: leave or undo the recovery states."""
+    if f.ca_state < RECOVERY:
         return
+    proof = f.undo_proof == 1 and f.undo_marker >= 0
+    if proof and (f.una >= f.high_seq or (f.ca_state == LOSS and advanced)):
+        undo_cwnd_reduction(w, f, True, now)
+        f.retransmits = 0
+        set_state(w, f, OPEN, now)
+    elif f.una >= f.high_seq:
+        f.undo_marker = -1 if f.ca_state == LOSS else f.undo_marker
+        leaving = f.ca_state
+        set_state(w, f, OPEN, now)
+        if leaving == RECOVERY:
+            end_cwnd_reduction(w, f, now)
+        f.undo_marker = -1
+
+
+def fastretrans_alert(w, f, now):
+    """The second part: enter Disorder or Recovery."""
     if f.lost_out > 0:
         enter_recovery(w, f, now)
     else:
@@ -219,6 +227,8 @@ def undo_cwnd_reduction(w, f, unmark, now):
     if unmark:
         for index in range(f.una, f.nxt):
             seg = segments(f.seg)[index & f.mask]
+            if not seg.marks & SACKED:
+                f.tx_head = min(f.tx_head, seg.order)
             if seg.marks & LOST:
                 seg.marks &= ~LOST
                 f.lost_out -= 1
@@ -276,7 +286,6 @@ def cwnd_reduction(w, f, newly_delivered, advanced, now):
 def on_rto(w, f, now):
     """tcp_retransmit_timer and tcp_enter_loss: everything outstanding is lost, one segment may go."""
     f.n_rto += 1
-    start_rate_sample(f)
     again = f.ca_state == LOSS and f.retransmits > 0
     for index in range(f.una, f.nxt):
         seg = segments(f.seg)[index & f.mask]
@@ -295,5 +304,6 @@ def on_rto(w, f, now):
     f.high_seq = f.nxt
     f.retransmits += 1
     f.backoff = min(f.backoff + 1, 15)
-    transmit(w, f, f.una, 0, now)
+    f.wstamp_ns = min(f.wstamp_ns, now)
+    push(w, f, now)
     arm(f, RTO_TIMER, current_rto(f), now)

@@ -49,7 +49,7 @@ def fill_linux_view(w, f, event, arg, now):
     v[V_ARG] = arg
     v[V_CA_STATE] = f.ca_state
     v[V_SND_UNA] = 1 + f.mss * f.una
-    v[V_ACK] = v[V_SND_UNA] if f.una > 0 else 0
+    v[V_ACK] = v[V_SND_UNA] if f.log_seen > 0 else 0
     v[V_SND_NXT] = 1 + f.mss * f.nxt
     v[V_PACKETS_OUT] = f.nxt - f.una
     v[V_SACKED_OUT] = f.sacked_out

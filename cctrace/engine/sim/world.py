@@ -170,6 +170,7 @@ class World:
         """Give the flow its controller: a function pointer and its record, or an object and the fields it shares."""
         f.paced = int(cls.sets_pacing_rate)
         f.pace_overhead = cls.pacing_overhead_bytes
+        f.slow_burst = cls.slow_burst_segments
         if self.compiled:
             from cctrace.engine.compile import compiled
 
@@ -177,8 +178,7 @@ class World:
             state = code.new_state(**params)
             self._kept.append(code)
             f.cc = code.address
-            offsets = {name: offset // 8 for name, (_, offset, *_) in code.state_dtype.fields.items()}
-            f.q_ssthresh_slot = offsets.get("ssthresh", 0)
+            slots = {name: offset // 8 for name, (_, offset, *_) in code.state_dtype.fields.items()}
         else:
             instance = cls(**params)
             shared = bridge.shared_fields(cls)
@@ -187,6 +187,8 @@ class World:
             bridge.OBJECTS[key] = instance
             self._kept.append(key)
             f.cc = key
-            f.q_ssthresh_slot = shared.index("ssthresh") if "ssthresh" in shared else 0
+            slots = {name: slot for slot, name in enumerate(shared)}
+        f.q_ssthresh_slot = slots.get("ssthresh", 0)
+        f.min_rtt_slot = slots["min_rtt_us"] if cls.bursts_by_min_rtt else 0
         f.state = self.place(state)
         state.view(np.int64)[DRAWS] = 1  # the first call finds fresh random numbers
