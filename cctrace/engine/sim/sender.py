@@ -125,12 +125,12 @@ def clean_rtx_queue(w, f, log_from, log_to, prior_una, echo_rtt, now):
 def mark_lost(w, f, index, now):
     """tcp_mark_skb_lost, and the controllers' skb_marked_lost."""
     seg = segments(f.seg)[index & f.mask]
-    if seg.marks & LOST:
-        if not seg.marks & RETRANS:
-            return
+    if seg.marks & (LOST | RETRANS) == LOST:
+        return
+    if seg.marks & RETRANS and (seg.marks & LOST or f.profile != LINUX):
         seg.marks &= ~RETRANS  # the retransmission was lost too
         f.retrans_out -= 1
-    else:
+    if not seg.marks & LOST:
         seg.marks |= LOST
         f.lost_out += 1
     f.lost += 1
