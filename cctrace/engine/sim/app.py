@@ -59,6 +59,7 @@ def connect(w, f, now):
         tap(f, now, TAP_SYN, 0, 0)
         leaves = max(now, w.free_at)
         f.app_at = leaves + forward_delay(w, f, leaves) + f.rev_ns
+        f.jitter_id = 0  # the data draw their own, even in the same slot
 
 
 def offer(w, f, now):
