@@ -14,7 +14,7 @@ from cctrace.engine.pcap import ends
 from cctrace.engine.sim.check import check_books
 from cctrace.engine.sim.flow import Flow
 from cctrace.engine.sim.layout import QUIC, TAP_WIDTH, TRACE_WIDTH
-from cctrace.engine.sim.result import Recorder, Simulation, counters, link_figures, notes, table
+from cctrace.engine.sim.result import Recorder, Simulation, counters, link_figures, notes, table, tail_start_ns
 from cctrace.engine.sim.view import CWND, PACING, Q_PACING
 from cctrace.engine.sim.world import FIRST_NS, World
 from cctrace.errors import ArgumentError
@@ -94,7 +94,7 @@ def simulate(
     world = World(path, flows, seed, mode == "compiled", exact)
     try:
         run = _Run(world, mode, trace, packets)
-        tail_ns = duration_ns // 3
+        tail_ns = tail_start_ns(duration_ns)
         samples = []
         for at in _stops(duration_ns, tail_ns, sample_ns):
             run.to(FIRST_NS + at)

@@ -44,7 +44,8 @@ _FLOW = (
     # jitter process
     "burst_id", "jitter_id", "jitter_ns",
     # QUIC
-    "push_at", "pto_count", "probe_kind", "q_late_ns", "q_ssthresh_slot", "min_rtt_slot", "slow_burst", "q_window", "q_in_flight", "q_send", "q_lost",
+    "push_at", "pto_count", "probe_kind", "q_late_ns", "q_ssthresh_slot", "min_rtt_slot", "slow_burst",
+    "q_window", "q_in_flight", "q_send", "q_lost",
     "q_delivered", "q_delivered_ms", "q_first_sent_ms", "q_po_sent", "q_prior_in_flight", "q_prior_delivered",
     "q_largest_ack", "q_latest_rtt", "q_avg_rtt", "q_rttvar", "q_min_rtt", "q_first_rtt_ms", "q_start_ms", "q_budget",
     "q_pending", "q_last_sent", "q_limit_timer", "q_loss_ms", "resend_head", "resend_tail",

@@ -30,7 +30,7 @@ class Simulation:
     ----------
     flows : DataFrame
         One row per flow: ``cc, profile, goodput_bps, retransmit_ratio, rtt_mean_us, rtt_p95_us, queue_delay_mean_us,
-        queue_delay_p95_us`` for the run, ``tail_*`` for its last two thirds, and counts: segments ``sent`` and
+        queue_delay_p95_us`` for the run, ``tail_*`` for its last 67 %, and counts: segments ``sent`` and
         ``retransmitted``, ``timeouts``, ``undos``, ``dropped`` by the queue, ``lost`` at random, ``marked`` by ECN.
     link : dict
         ``jain`` (fairness of the goodputs), ``utilisation`` (share of the rate that left the bottleneck, 0 to 1),
@@ -115,6 +115,11 @@ class Recorder:
         return View(self.kind, rows[0], columns, carried)
 
 
+def tail_start_ns(duration_ns):
+    """Where the figures `tail_*` begin: at 33 % of the duration, as in the golden vectors' tables."""
+    return duration_ns * 33 // 100
+
+
 def counters(world):
     """Return a copy of all counters: {name: array over flows}."""
     taken = {name: world.flows[name].copy() for name in _COUNTERS}
@@ -122,14 +127,16 @@ def counters(world):
 
 
 def table(flows, world, first, whole, duration_ns):
-    """Return the table `Simulation.flows` from the counters after the first third and at the end."""
+    """Return the table `Simulation.flows` from the counters where the tail begins and at the end."""
     rows = []
     for k, flow in enumerate(flows):
         f = world.flows[k]
         row = {"cc": flow.name, "profile": "quic" if f.profile == QUIC else flow.profile}
         mss = int(f.mss)
         row |= _figures({n: c[k] for n, c in whole.items()}, mss, duration_ns)
-        tail = _figures({n: c[k] - first[n][k] for n, c in whole.items()}, mss, duration_ns - duration_ns // 3)
+        tail = _figures(
+            {n: c[k] - first[n][k] for n, c in whole.items()}, mss, duration_ns - tail_start_ns(duration_ns)
+        )
         row |= {f"tail_{name}": value for name, value in tail.items()}
         counts = ("n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "n_marked")
         names = ("sent", "retransmitted", "timeouts", "undos", "dropped", "lost", "marked")
