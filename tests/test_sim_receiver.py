@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 import cctrace as cct
-from cctrace.engine.sim import link, output
+from cctrace.engine.sim import output
 from cctrace.engine.sim.layout import LINUX
+from cctrace.engine.sim.receiver import quick
 
 PSH = 8
 MS = 1_000_000
@@ -82,10 +83,10 @@ def test_a_window_based_sender_waits_for_acks_that_fill_its_bursts(seen):
 
 
 def test_duplicates_bring_quick_acks():
-    names = ("quick_acks", "rcv_acked", "rcv_nxt", "fwd_ns", "rev_ns")
-    receiver = SimpleNamespace(**dict.fromkeys(names, 0), rcv_duplicate=8, rcv_right=9, rcv_last_ns=MS, rwnd=100)
-    assert link.quick(receiver, 7, 2 * MS)
-    assert receiver.quick_acks == 4  # half the window
+    names = ("quick_acks", "rcv_acked", "fwd_ns", "rev_ns")
+    flow = SimpleNamespace(**dict.fromkeys(names, 0), rcv_nxt=8, rcv_duplicate=8, rcv_right=9, rcv_last_ns=MS, rwnd=100)
+    assert quick(flow, 7, 2 * MS)
+    assert flow.quick_acks == 4  # half the window
 
 
 def test_a_flow_counts_as_limited_by_its_window_until_what_it_then_sent_is_acknowledged():

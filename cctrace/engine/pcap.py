@@ -18,6 +18,7 @@ from cctrace.engine.sim.layout import (
     TAP_ACK,
     TAP_ACK_ARRIVED,
     TAP_ARRIVED,
+    TAP_DISCARDED,
     TAP_SENT,
     TAP_SYN,
     TAP_SYN_ACK,
@@ -130,12 +131,15 @@ class _Wire:
                 self.sent.append((now // 1_000_000, value, marks))
                 if self.at_sender:
                     self.data(now, *self.sent[-1])
-            elif what == TAP_ARRIVED:
+            elif what in (TAP_ARRIVED, TAP_DISCARDED):
                 stamp_ms, segment, was = self.sent[value]
                 if not handshake_acked:  # it came before the data, whatever the path did to them since
                     self.add(min(acked_ns, now), 0, ACK_FLAG, 1, 1, acked_ns // 1_000_000)
                     handshake_acked = True
-                self.receiver.take(stamp_ms, segment)
+                if what == TAP_ARRIVED:
+                    self.receiver.take(stamp_ms, segment)
+                else:
+                    self.receiver.refuse(segment)
                 if not self.at_sender:
                     self.data(now, stamp_ms, segment, was | marks)
             elif what == TAP_ACK:
@@ -210,7 +214,8 @@ class _Receiver:
 
     def take(self, stamp_ms, segment):
         """A segment arrives."""
-        if segment <= self.acked and stamp_ms >= self.stamp_ms:
+        self.duplicate = None  # one that no ACK has told of is forgotten, as by tcp_data_queue
+        if self.acked - 1 <= segment <= self.acked and stamp_ms >= self.stamp_ms:
             self.stamp_ms = stamp_ms
         if segment < self.expected or any(left <= segment < right for left, right in self.beyond):
             self.duplicate = segment
@@ -223,6 +228,11 @@ class _Receiver:
             self.expected = right
         else:
             self.beyond.insert(0, (left, right))
+
+    def refuse(self, segment):
+        """A segment is too old by its time stamp; one that was received before is reported all the same."""
+        if segment < self.expected:
+            self.duplicate = segment
 
     def acknowledge(self):
         """Return (acknowledgement number, time stamp to echo, blocks in sequence numbers)."""

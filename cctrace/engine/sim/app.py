@@ -37,6 +37,8 @@ def application(w, f, now):
         tap(f, now, TAP_SYN_ACK, 0, 0)
         handshake_rtt = (now - f.start_ns) // 1000
         f.min_rtt = handshake_rtt
+        f.syn_ack_ns = now - f.rev_ns
+        f.heard_ms = f.syn_ack_ns // 1_000_000
         f.min_rtt_stamp = now
         rtt_estimator(f, handshake_rtt)
         call(w, f, INIT, 0, now)

@@ -48,6 +48,9 @@ class Flow:
         Segments per ACK (1: each; 2: delayed ACKs, in profile linux with the quick ACKs of a Linux receiver).
     ack_slot : str, optional
         ACKs leave in batches at the ends of such slots (aggregation).
+    comp_sack_nr : int
+        ACKs of disorder that a Linux receiver may hold back for up to a millisecond, 0 for none (the sysctl of that
+        name; profile linux, `ack_every` above 1).
     rwnd : str, optional
         Receive window; by default it grows as a Linux receiver's (profile linux), or is 64 MB.
     profile : {"linux", "reference"}
@@ -73,6 +76,7 @@ class Flow:
     app: str = "bulk"
     ack_every: int = 1
     ack_slot: str | None = None
+    comp_sack_nr: int = 44
     rwnd: str | None = None
     profile: str = "linux"
     hz: int = 1000
@@ -88,6 +92,8 @@ class Flow:
             raise ArgumentError(f"profile={self.profile!r}: use {' or '.join(PROFILES)}")
         if not isinstance(self.ack_every, int) or not 1 <= self.ack_every <= 10_000:
             raise ArgumentError(f"ack_every={self.ack_every!r} must be an integer from 1 to 10000")
+        if not isinstance(self.comp_sack_nr, int) or not 0 <= self.comp_sack_nr <= 255:
+            raise ArgumentError(f"comp_sack_nr={self.comp_sack_nr!r} must be an integer from 0 to 255")
         if not isinstance(self.hz, int) or not 100 <= self.hz <= 1000:
             raise ArgumentError(f"hz={self.hz!r} must be an integer from 100 to 1000")
         if self.rtt is not None and self.rtt_ns <= 0:

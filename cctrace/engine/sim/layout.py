@@ -10,11 +10,12 @@ import numpy as np
 _FLOW = (
     # where its arrays are, and the size of its rings less one
     "seg", "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo",
-    "ack_dup", "ack_ece", "ack_right", "ack_id", "tx_marks", "state", "cc", "mask", "rtt_tally", "queue_tally",
-    "trace_buffer", "trace_rows", "trace_size", "tap_buffer", "tap_rows", "tap_size",
+    "ack_dup", "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo", "sack_blocks", "state", "cc", "mask",
+    "rtt_tally", "queue_tally", "trace_buffer", "trace_rows", "trace_size", "tap_buffer", "tap_rows", "tap_size",
     # what the flow is
     "profile", "mss", "wire_bytes", "pace_overhead", "has_on_ack", "paced", "rwnd", "start_ns", "stop_ns", "hz",
-    "fwd_ns", "rev_ns", "ack_every", "delack_ns", "ack_slot_ns", "ack_late_ns", "ecn",
+    "fwd_ns", "rev_ns", "ack_every", "delack_ns", "ack_slot_ns", "ack_late_ns", "comp_sack_nr",
+    "ecn",
     # application (app.py)
     "app_kind", "app_segments", "app_period_ns", "app_on_ns", "app_end", "app_at", "app_stage",
     # sequence space and scoreboard, in segments
@@ -29,15 +30,17 @@ _FLOW = (
     "rs_prior_delivered", "rs_prior_mstamp", "rs_delivered", "rs_interval", "rs_rtt", "rs_losses", "rs_acked_sacked",
     "rs_prior_in_flight", "rs_app_limited", "rs_retrans", "rs_tx_in_flight", "rs_prior_lost",
     "rs_lost", "rs_last_order", "rs_delivered_ce", "rs_prior_delivered_ce",
-    # RACK, tail-loss probes, undo (rack.py)
-    "timer", "echo_ms", "rack_ns", "rack_index", "rack_rtt", "rack_advanced", "reo_wnd_steps", "reo_wnd_persist",
-    "rack_last_delivered", "reord_seen", "reordering", "dsack_seen", "dsacks", "sack_high", "orig_sacked",
-    "undo_retrans", "retrans_stamp", "tlp_high_seq", "tlp_retrans", "frto",
+    # RACK, tail-loss probes, undo (rack.py, recovery.py)
+    "timer", "echo_ms", "rack_ns", "rack_index", "rack_rtt", "rack_advanced", "rack_waits", "reo_wnd_steps",
+    "reo_wnd_persist", "rack_last_delivered", "reord_seen", "reordering", "dsack_seen", "dsacks", "sack_high",
+    "orig_sacked", "undo_retrans", "retrans_stamp", "tlp_high_seq", "tlp_retrans", "frto",
     # ECN: whether this ACK carries the echo, and the next new segment the answer
     "ece", "queue_cwr",
     # receiver
     "ts_recent_ms", "rcv_acked", "rcv_duplicate", "demand_cwr", "ce_state", "n_ce", "n_acks",
     "log_next", "log_seen", "unacked_data", "delack_at", "rcv_nxt", "rcv_high", "quick_acks", "rcv_last_ns",
+    "dup_acks", "compressed", "compressed_at_nxt", "n_blocks", "syn_ack_ns", "rcv_first_rtt", "rcv_rtt8", "rcv_echo_ms",
+    "heard_ms", "n_discarded",
     # receive window (window.py)
     "snd_right", "rcv_right", "rcv_ssthresh", "rcv_clamp", "rcv_copied", "rcv_copied_to", "rcv_copied_at",
     "arr_head", "arr_tail", "last_arrival", "ack_head", "ack_tail", "last_ack",
@@ -91,10 +94,10 @@ CONNECTING, ESTABLISHED, RUNNING, STOPPED = range(4)  # their stages
 RTO_TIMER, REORDERING_TIMER, PROBE_TIMER = range(3)  # what the retransmission timer waits for
 TRACE_WIDTH = 80  # words of a row of a trace
 TAP_WIDTH = 3  # words of a row of a tap
-TAP_SYN, TAP_SYN_ACK, TAP_SENT, TAP_ARRIVED, TAP_ACK, TAP_ACK_ARRIVED = range(6)  # what it saw
+TAP_SYN, TAP_SYN_ACK, TAP_SENT, TAP_ARRIVED, TAP_ACK, TAP_ACK_ARRIVED, TAP_DISCARDED = range(7)  # what it saw
 TALLY_SIZE = 48 * 64  # words of a tally: 64 logarithmic steps per power of two
 # Marks of a segment
-SACKED, LOST, RETRANS, EVER_RETRANS = 1, 2, 4, 8
+SACKED, LOST, RETRANS, EVER_RETRANS, FRESH = 1, 2, 4, 8, 16  # FRESH: reported by the ACK being processed
 # Marks of a transmission: ECN-capable, window reduced, congestion experienced [RFC3168]; the end of a burst (PSH)
 ECT, REDUCED, CE, PUSHED = 1, 2, 4, 8
 NO_ECN, CLASSIC_ECN, ACCURATE_ECN = range(3)  # a flow's: none; echoed until answered; echoed packet by packet (DCTCP)

@@ -1,4 +1,4 @@
-"""The path: random loss, bottleneck queue, jitter, and the receiver with its ACK policy.
+"""The path: random loss, bottleneck queue, jitter.
 
 The bottleneck is a FIFO, so a packet's departure is known when it arrives: ``free_at`` is when the server finishes what
 is queued, and the ring ``q_ns``/``q_bytes`` holds the departures that have not happened yet (packet in service
@@ -9,32 +9,22 @@ import math
 
 import numpy as np
 
-from cctrace.engine.sim.chance import JITTER_STREAM, LATE_STREAM, LOSS_STREAM, gamma, normal, uniform
+from cctrace.engine.sim.chance import JITTER_STREAM, LOSS_STREAM, gamma, normal, uniform
 from cctrace.engine.sim.layout import (
-    ACCURATE_ECN,
     CE,
     DELAY_REALS,
     DELAY_WORDS,
     ECT,
     EMPIRICAL,
     GAMMA,
-    LINUX,
     LOGNORMAL,
-    MAX_QUICK_ACKS,
     NEVER,
     NO_JITTER,
     PER_BURST,
     PER_SLOT,
-    PUSHED,
-    QUIC,
-    REDUCED,
-    TAP_ACK,
-    TAP_ARRIVED,
 )
 from cctrace.engine.sim.memory import reals, words
 from cctrace.engine.sim.tally import count
-from cctrace.engine.sim.tap import tap
-from cctrace.engine.sim.window import advertise, grow_window
 
 
 def service_end(w, start_ns, size):
@@ -248,135 +238,3 @@ def arrive(w, f, order, at):
     words(f.arr_ns)[k & f.mask] = at
     words(f.arr_order)[k & f.mask] = order
     f.arr_tail += 1
-
-
-def receive(w, f, now):
-    """The receiver takes the next arrival: log it, and acknowledge as its policy says [RFC5681] §4.2."""
-    order = words(f.arr_order)[f.arr_head & f.mask]
-    f.arr_head += 1
-    marks = words(f.tx_marks)[order & f.mask]
-    tap(f, now, TAP_ARRIVED, marks, order)
-    echo_changed = f.ecn > 0 and take_marks(w, f, marks, now)
-    words(f.log_order)[f.log_next & f.mask] = order
-    f.log_next += 1
-    segment = words(f.tx_seg)[order & f.mask]
-    at_once = segment != f.rcv_nxt
-    if f.profile == LINUX:
-        note_stamp(f, order, segment)
-    mark_received(w, f, segment, now)
-    if f.profile == LINUX:
-        at_once = at_once or f.rcv_high > f.rcv_nxt or f.rcv_nxt > segment + 1 or echo_changed
-        at_once = (f.ack_every == 2 and quick(f, segment, now)) or at_once
-        f.unacked_data = 0 if at_once else f.unacked_data + 1
-    elif f.profile == QUIC:  # [RFC9000] §13.2.1: a gap in the packet numbers, whatever data they carry
-        at_once = f.log_next > 1 and order != words(f.log_order)[(f.log_next - 2) & f.mask] + 1
-        f.unacked_data = 0 if at_once else f.unacked_data + 1
-    else:  # the golden vectors' receivers count these across the ACKs that disorder causes
-        filled = not at_once and f.rcv_nxt > segment + 1  # a hole, all of it or in part
-        f.unacked_data += f.ack_every if filled else 0 if at_once else 1
-    if f.ack_slot_ns > 0:  # aggregation: ACKs leave at the end of the slot
-        if f.delack_at == NEVER:
-            f.delack_at = (now // f.ack_slot_ns + 1) * f.ack_slot_ns
-    elif f.unacked_data >= f.ack_every:
-        f.unacked_data = 0
-        send_ack(w, f, now)
-    elif at_once:
-        send_ack(w, f, now)
-    elif marks & PUSHED and f.profile == LINUX and f.ack_every == 2:
-        f.delack_at = now  # once the application has read all there is, see `quick`
-    elif f.delack_at == NEVER:
-        f.delack_at = now + f.delack_ns
-
-
-def take_marks(w, f, marks, now):
-    """tcp_ecn_accept_cwr, tcp_ecn_check_ce, dctcp_ece_ack_update; returns whether the sender must know at once."""
-    f.n_ce += marks & CE > 0
-    at_once = marks & REDUCED > 0
-    if at_once:
-        f.demand_cwr = 0
-    marked = 1 if marks & CE else 0
-    if f.ecn == ACCURATE_ECN and marks & ECT:
-        if marked != f.ce_state:
-            if f.unacked_data > 0:
-                f.unacked_data = 0
-                send_ack(w, f, now)  # what came before is acknowledged as it came
-            at_once = True
-        f.ce_state = marked
-        f.demand_cwr = marked
-    elif marked == 1 and f.demand_cwr == 0:
-        f.demand_cwr = 1
-        at_once = True
-    return at_once
-
-
-def quick(f, segment, now):
-    """Whether a Linux receiver that delays ACKs acknowledges the arrival at once (tcp_in_quickack_mode).
-
-    It does so for the first 16 ACKs of a connection, after a pause (tcp_event_data_recv) and after a duplicate
-    (tcp_send_dupack). The end of a burst, which carries PSH, is acknowledged as soon as it was read
-    (tcp_measure_rcv_mss, tcp_cleanup_rbuf); the simulated application reads at the end of each instant.
-    """
-    if f.rcv_duplicate > 0:
-        f.quick_acks = max(f.quick_acks, first_quick_acks(f))
-    elif segment < f.rcv_nxt:
-        rtt_ns = f.fwd_ns + f.rev_ns
-        if f.rcv_last_ns == 0 or now - f.rcv_last_ns > rtt_ns + max(2 * rtt_ns, 200_000_000):  # the receiver's RTO
-            f.quick_acks = max(f.quick_acks, first_quick_acks(f))
-        f.rcv_last_ns = now
-    return f.quick_acks > 0
-
-
-def first_quick_acks(f):
-    """tcp_incr_quickack: half the window's segments, from 2 to 16."""
-    return min(max(min(f.rcv_right - f.rcv_acked, f.rwnd) // 2, 2), MAX_QUICK_ACKS)
-
-
-def note_stamp(f, order, segment):
-    """The time stamp to echo is that of the segment that last moved the left edge [RFC7323] §4.3."""
-    stamp_ms = words(f.tx_ns)[order & f.mask] // 1_000_000
-    if segment <= f.rcv_acked and stamp_ms >= f.ts_recent_ms:
-        f.ts_recent_ms = stamp_ms
-
-
-def mark_received(w, f, segment, now):
-    """Keep the receiver's window: a bit per segment beyond rcv_nxt."""
-    if segment < f.rcv_nxt or words(f.got)[segment & f.mask] == 1:
-        f.rcv_duplicate = segment + 1
-        return
-    f.goodput_segs += 1
-    words(f.got)[segment & f.mask] = 1
-    f.rcv_high = max(f.rcv_high, segment + 1)
-    while words(f.got)[f.rcv_nxt & f.mask] == 1:
-        words(f.got)[f.rcv_nxt & f.mask] = 0
-        f.rcv_nxt += 1
-    if f.rcv_copied > 0:
-        grow_window(f, now)
-
-
-def send_ack(w, f, now):
-    """Acknowledge everything received so far; the ACK may be lost or delayed on its way."""
-    f.delack_at = NEVER
-    f.n_acks += 1
-    if f.profile == LINUX:  # the golden vectors' receivers go on counting
-        f.unacked_data = 0
-        f.quick_acks = max(f.quick_acks - 1, 0)
-    duplicate = f.rcv_duplicate
-    f.rcv_duplicate = 0
-    f.rcv_acked = f.rcv_nxt
-    right = advertise(f)
-    tap(f, now, TAP_ACK, f.demand_cwr, min(right - f.rcv_nxt, f.rwnd))
-    if w.ack_loss > 0.0:
-        w.ack_loss_state = losing(w, w.ack_loss_state, w.ack_loss_p, w.ack_loss_r)
-        if w.ack_loss_state == 1 and uniform(w, LOSS_STREAM) < w.ack_loss:
-            return
-    late = np.int64(uniform(w, LATE_STREAM) * f.ack_late_ns) if f.ack_late_ns > 0 else 0
-    at = max(now + f.rev_ns + late, f.last_ack)
-    f.last_ack = at
-    words(f.ack_id)[f.ack_tail & f.mask] = f.n_acks
-    words(f.ack_ns)[f.ack_tail & f.mask] = at
-    words(f.ack_log)[f.ack_tail & f.mask] = f.log_next
-    words(f.ack_echo)[f.ack_tail & f.mask] = f.ts_recent_ms
-    words(f.ack_dup)[f.ack_tail & f.mask] = duplicate
-    words(f.ack_ece)[f.ack_tail & f.mask] = f.demand_cwr
-    words(f.ack_right)[f.ack_tail & f.mask] = right
-    f.ack_tail += 1

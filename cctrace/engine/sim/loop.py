@@ -2,11 +2,11 @@
 
 from cctrace.engine.sim.app import answered, application
 from cctrace.engine.sim.layout import LINUX, NEVER, QUIC, REQUESTS, RUNNING, TAP_ACK_ARRIVED
-from cctrace.engine.sim.link import receive, send_ack
+from cctrace.engine.sim.linux import linux_ack, linux_timer
 from cctrace.engine.sim.memory import flows, words
 from cctrace.engine.sim.output import push
 from cctrace.engine.sim.quic import q_probe, q_process_ack, q_push
-from cctrace.engine.sim.rack import linux_ack, linux_timer
+from cctrace.engine.sim.receiver import receive, send_ack
 from cctrace.engine.sim.sender import on_rto, process_ack
 from cctrace.engine.sim.tap import tap, tap_room
 

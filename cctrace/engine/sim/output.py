@@ -24,10 +24,17 @@ from cctrace.engine.sim.view import CWND, PACING
 from cctrace.engine.sim.window import window_left
 
 SOON_NS = 1_000_000  # of the last write and of the next ACK, for a burst to wait
+WRITTEN_SEGMENTS = 45  # of a buffer as a large write fills it (tcp_xmit_size_goal)
 
 
 def push(w, f, now):
-    """Retransmissions first (tcp_xmit_retransmit_queue), then new data (tcp_write_xmit)."""
+    """tcp_tsq_write: retransmissions first, then new data."""
+    sent = retransmit(w, f, now)
+    push_new(w, f, 0 if f.profile == LINUX else sent, now)
+
+
+def retransmit(w, f, now):
+    """tcp_xmit_retransmit_queue: what is lost, as far as window and pacing allow; returns how many segments went."""
     sent = 0
     while f.lost_out > f.retrans_out and in_flight(f) < words(f.state)[CWND]:
         if must_wait(w, f, now):
@@ -39,11 +46,10 @@ def push(w, f, now):
         prior = f.wstamp_ns
         transmit(w, f, index, 0, now)
         update_pacing(w, f, 1, prior, now)
-        if f.profile != LINUX:
-            sent += 1
-        elif head and (f.timer != REORDERING_TIMER or f.rto_at == NEVER):
+        sent += 1
+        if f.profile == LINUX and head and (f.timer != REORDERING_TIMER or f.rto_at == NEVER):
             arm(f, RTO_TIMER, current_rto(f), now)
-    push_new(w, f, sent, now)
+    return sent
 
 
 def push_new(w, f, sent, now):
@@ -54,9 +60,11 @@ def push_new(w, f, sent, now):
         if quota <= 0 or must_wait(w, f, now):
             break
         longest = tso_segments(w, f)
-        if f.paced == 0 and f.profile == LINUX and defers(w, f, min(quota, window_left(f)), longest, now):
-            limited = quota < window_left(f)
-            break
+        if f.profile == LINUX:
+            if defers(w, f, min(quota, window_left(f)), longest, now):
+                limited = quota < window_left(f)
+                break
+            quota = min(quota, max(words(f.state)[CWND] >> 1, 1))  # tcp_cwnd_test: at least two bursts in flight
         burst = min(min(longest, quota), min(f.app_end - f.nxt, window_left(f)))
         prior = f.wstamp_ns
         f.burst_id += 1
@@ -84,6 +92,8 @@ def defers(w, f, room, longest, now):
     """tcp_tso_should_defer: whether a burst shorter than it might be waits for the next ACK to lengthen it."""
     if room >= longest or f.app_end - f.nxt == 1 or f.una == f.nxt or f.ca_state >= RECOVERY:
         return False
+    if room >= WRITTEN_SEGMENTS - f.nxt % WRITTEN_SEGMENTS:
+        return False  # the rest of the buffer next to be sent
     if now - f.wstamp_ns > SOON_NS or 3 * room >= min(words(f.state)[CWND], window_left(f) + f.nxt - f.una):
         return False
     srtt_ns = f.srtt * 125
@@ -110,8 +120,11 @@ def next_lost(w, f):
     return -1
 
 
-def transmit(w, f, index, marks, now):
-    """__tcp_transmit_skb for one segment: stamps, rate-sample marks, pacing clock, then the path."""
+def transmit(w, f, index, marks, now, probe=False):
+    """__tcp_transmit_skb for one segment: stamps, rate-sample marks, pacing clock, then the path.
+
+    A tail-loss probe is not among the retransmissions that a D-SACK or an ACK must answer (tcp_send_loss_probe).
+    """
     f.wstamp_ns = max(f.wstamp_ns, now)
     if in_flight(f) == 0:
         call(w, f, CWND_EVENT, TX_START, now)
@@ -123,17 +136,16 @@ def transmit(w, f, index, marks, now):
     if f.ecn > 0:
         set_ecn(f, order, index)
     if index < f.nxt:
-        f.retrans_out += 0 if seg.marks & RETRANS else 1  # after an undo, a timeout may find it still out
-        seg.marks |= RETRANS | EVER_RETRANS
+        seg.marks |= EVER_RETRANS
         f.n_retx += 1
-        f.undo_retrans = max(f.undo_retrans, 0) + 1
-        if f.retrans_stamp == 0:
-            f.retrans_stamp = f.wstamp_ns // 1_000_000
+        if not probe:
+            note_retransmission(f, seg)
     else:
         seg.marks = 0
     seg.order = order
     seg.sent_ns = f.wstamp_ns
     words(f.tx_ns)[order & f.mask] = f.wstamp_ns
+    words(f.tx_echo)[order & f.mask] = f.heard_ms
     rate_skb_sent(w, f, seg, mstamp(f.wstamp_ns))
     if index == f.nxt:
         f.nxt += 1
@@ -147,6 +159,15 @@ def transmit(w, f, index, marks, now):
     f.n_sent += 1
     tap(f, now, TAP_SENT, words(f.tx_marks)[order & f.mask], index)
     forward(w, f, order, now)
+
+
+def note_retransmission(f, seg):
+    """tcp_retransmit_skb."""
+    f.retrans_out += 0 if seg.marks & RETRANS else 1  # after an undo, a timeout may find it still out
+    seg.marks |= RETRANS
+    f.undo_retrans = max(f.undo_retrans, 0) + 1
+    if f.retrans_stamp == 0:
+        f.retrans_stamp = f.wstamp_ns // 1_000_000
 
 
 def set_ecn(f, order, index):

@@ -1,6 +1,6 @@
 """Delivery-rate samples (tcp_rate.c) and RTT estimation (tcp_input.c) of a simulated TCP sender."""
 
-from cctrace.engine.sim.layout import EVER_RETRANS
+from cctrace.engine.sim.layout import EVER_RETRANS, LINUX
 from cctrace.engine.sim.memory import words
 from cctrace.engine.sim.stack import in_flight, mstamp
 from cctrace.engine.sim.tally import count
@@ -40,8 +40,9 @@ def rate_skb_sent(w, f, seg, tx_us):
 
 
 def rate_skb_delivered(w, f, seg, order):
-    """tcp_rate_skb_delivered: the segment sent after the most deliveries makes the sample of this ACK."""
-    if f.rs_last_order >= 0 and seg.tx_delivered <= f.rs_prior_delivered:
+    """tcp_rate_skb_delivered: the segment sent last makes the sample; before Linux 5.18, one after most deliveries."""
+    newest = order > f.rs_last_order if f.profile == LINUX else seg.tx_delivered > f.rs_prior_delivered
+    if f.rs_last_order >= 0 and not newest:
         return
     f.rs_last_order = order
     f.rs_prior_delivered = seg.tx_delivered

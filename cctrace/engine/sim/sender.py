@@ -187,10 +187,10 @@ def enter_recovery(w, f, now):
 
 
 def init_undo(f):
-    """tcp_init_undo: retransmissions under way may be answered by a D-SACK too."""
+    """tcp_init_undo: retransmissions under way, a tail-loss probe among them, may be answered by a D-SACK too."""
     f.undo_marker = f.una
     f.undo_proof = 0
-    f.undo_retrans = f.retrans_out
+    f.undo_retrans = f.retrans_out + (1 if f.tlp_high_seq > 0 and f.tlp_retrans == 1 else 0)
     if f.undo_retrans == 0:
         f.undo_retrans = -1
 

@@ -18,6 +18,7 @@ from cctrace.engine.sim.layout import (
     TALLY_SIZE,
     WORLD,
 )
+from cctrace.engine.sim.receiver import KEPT_BLOCKS
 from cctrace.engine.sim.view import DRAWS
 from cctrace.engine.sim.window import FIRST_CLAMP_BYTES, FIRST_WINDOW_BYTES, INITIAL_COPIED
 from cctrace.errors import ArgumentError
@@ -26,7 +27,7 @@ from cctrace.units import parse_size_bytes, parse_time_ns
 FIRST_NS = 1_000_000_000  # when a simulation starts: the stacks' clocks do not start at zero
 _RINGS = (
     "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo", "ack_dup",
-    "ack_ece", "ack_right", "ack_id", "tx_marks",
+    "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo",
 )  # fmt: skip
 MOST_PACKETS = 1 << 18  # in the path and its buffer
 LARGEST_WINDOW = "64MB"
@@ -122,6 +123,7 @@ class World:
         f.seg = self.place(np.zeros(ring, SEGMENT).view(np.recarray))
         for name in _RINGS:
             setattr(f, name, self.place(np.zeros(ring, np.int64)))
+        f.sack_blocks = self.place(np.zeros(2 * KEPT_BLOCKS, np.int64))
         f.mss = 1252 if quic else 1448
         f.wire_bytes = 1294 if quic else 1514
         f.has_on_ack = int(hasattr(cls, "on_ack"))
@@ -142,6 +144,7 @@ class World:
         f.ack_every = flow.ack_every
         f.delack_ns = _DELACK_NS
         f.ack_slot_ns = flow.ack_slot_ns
+        f.comp_sack_nr = flow.comp_sack_nr
         f.ecn = NO_ECN
         if flow.ecn:  # what the controller answers decides how the receiver echoes
             f.ecn = ACCURATE_ECN if params.get("ecn_enable", 0) else CLASSIC_ECN
