@@ -148,11 +148,15 @@ class Agreement:
         return out
 
     def _decided(self):
-        """Return when the replayed controller decided on which pacing rate and cwnd; see `Flow.answers`."""
+        """Return when the replayed controller decided what; see `Flow.answers`."""
         if self._run is None:
             return None
-        time_ns, rate, cwnd = (self._run.decisions[name].to_numpy() for name in ("time_ns", "pacing_rate", "snd_cwnd"))
-        return np.column_stack([time_ns, rate if self.cc == "bbr" else np.zeros_like(rate), cwnd])
+        decisions = self._run.decisions
+        paced = self.cc == "bbr"
+        rate = decisions["pacing_rate"] if paced else 0
+        probing = decisions["mode"] == self._run.controller.states.index("PROBE_RTT") if paced else False
+        told = {"time_ns": decisions["time_ns"], "rate": rate, "cwnd": decisions["snd_cwnd"], "probing": probing}
+        return np.column_stack(np.broadcast_arrays(*told.values()))
 
     def _replay_figures(self):
         if self._run is None:

@@ -123,5 +123,5 @@ def test_pacing_and_cwnd_of_a_replay_tell_since_when_the_window_waits(rate_Bps, 
     talk.data(200, at(SEGMENTS * 40), SEGMENTS).data(201, at(SEGMENTS * 41), SEGMENTS).data(202, at(SEGMENTS * 42), 3)
     flow = talk.ack(239, at(SEGMENTS * 42 + 3), window=WIDE).flow()
     at_ns = flow.facts["start_ns"] + 278_000_000
-    decided = [(flow.facts["start_ns"], rate_Bps, cwnd)]
+    decided = [(flow.facts["start_ns"], rate_Bps, cwnd, 0)]
     assert flow.answers([(at_ns, at_ns + 1)], decided)["rwnd_limited_us"][0] == pytest.approx(limited_us, abs=30)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cctrace import datasets
+from cctrace import datasets, schema
 from cctrace.engine import phase
 from cctrace.engine.replay import replay
 from cctrace.errors import ArgumentError
@@ -61,7 +61,7 @@ def test_phases_are_found_in_sends_that_a_known_phase_made(flows):
 
     flow = flows["jitter_bbr_sd2ms"]
     view = flow.view("linux", hz=flow.hz)
-    player = Player(view, "bbr2022", record=["pacing_rate"], hz=flow.hz)
+    player = Player(view, "bbr2022", record=["pacing_rate", "mode"], hz=flow.hz)
     pacer = Pacer(player, flow.sends)
     row = pacer.run(stop_at_draw=True)
     player.set_draw(row, phase.raw_draw(4, 7))
@@ -69,7 +69,7 @@ def test_phases_are_found_in_sends_that_a_known_phase_made(flows):
     time_us = view.columns["now_us"][row:stop].astype(np.float64)
     edges = np.arange(time_us[0], time_us[-1], 300.0)
     sent = np.cumsum(phase.paced_bytes(time_us, player.recorded["pacing_rate"][row:stop], edges))
-    again = Pacer(Player(view, "bbr2022", record=["pacing_rate"], hz=flow.hz), flow.sends)
+    again = Pacer(Player(view, "bbr2022", record=["pacing_rate", "mode"], hz=flow.hz), flow.sends)
     found = phase.follow(again, phase.Sends(edges[1:], sent), 7)
     assert found[0].choice == 4
     assert found[0].misfit < found[0].runner_up / 2
@@ -170,7 +170,6 @@ def test_every_kind_of_controller_replays_over_a_recording(flows):
 def test_pacing_holds_the_next_segment_back_by_its_predecessors_length():
     import pandas as pd
 
-    from cctrace import schema
     from cctrace.engine.pacing import FREE_SEGMENTS, Pacer
     from cctrace.engine.player import Player
     from cctrace.flows.views import View
@@ -186,8 +185,52 @@ def test_pacing_holds_the_next_segment_back_by_its_predecessors_length():
         def field(self, name):
             return {"pacing_rate": rate, "min_rtt_us": 40_000}[name]
 
-    Pacer(Constant(view, "bbr2022"), pd.DataFrame({"time_ns": sent_ns, "payload": length})).run()
+    Pacer(Constant(view, "bbr2022", record=["mode"]), pd.DataFrame({"time_ns": sent_ns, "payload": length})).run()
     held_us = (view.columns["wstamp_ns"] - calls_ns) // 1000
     assert held_us[: FREE_SEGMENTS - 1].tolist() == [0] * (FREE_SEGMENTS - 1)
     # Each left 724 us after it could have, half of what pacing asks for: that much is credited to the next.
     assert held_us[FREE_SEGMENTS:].tolist() == [1448 - 724 - 448] * (20 - FREE_SEGMENTS)
+
+
+PROBE_RTT = 3
+
+
+@pytest.fixture
+def pacer(flows):
+    """A replay of a recording in whose middle the sender probed for its minimum RTT."""
+    from cctrace.engine.pacing import Pacer
+    from cctrace.engine.player import Player
+
+    flow = flows["single_bbr_1bdp"]
+    return Pacer(Player(flow.view("linux", hz=flow.hz), "bbr2022", record=["mode"], hz=flow.hz), flow.sends)
+
+
+def test_samples_of_what_was_sent_in_probe_rtt_are_application_limited(pacer):
+    pacer.run()
+    columns, probing = pacer.player.view.columns, pacer.player.recorded["mode"] == PROBE_RTT
+    first = int(np.argmax(probing))
+    during = columns["delivered"][first : first + int(np.argmin(probing[first:]))]
+    assert len(during) > 10
+    sampled = pacer.player.view.event == schema.LINUX_EVENTS["on_ack"]
+    prior = columns["rs_prior_delivered"]
+    assert columns["rs_is_app_limited"][sampled & (prior > during[0]) & (prior <= during[-1])].all()
+    # The last few were in flight when it ended; rates of the rounds after that count again.
+    later = sampled & (prior > during[-1] + 10) & (prior < during[-1] + 1000)
+    assert later.any()
+    assert not columns["rs_is_app_limited"][later].any()
+
+
+def test_marks_are_taken_back_with_the_rows_that_made_them(pacer):
+    limited = pacer.player.view.columns["rs_is_app_limited"]
+    start, before = pacer.save(), limited.copy()
+    pacer.run()
+    after = limited.copy()
+    assert (after != before).any()
+    pacer.restore(start)
+    assert (limited == before).all()
+    pacer.run()
+    assert (limited == after).all()
+
+
+def test_a_replay_records_what_is_asked_for_whatever_it_needs_itself(flows):
+    assert "bw_v[0]" in replay(flows["single_bbr_1bdp"], "bbr2022", record=["bw_v[0]"]).decisions

@@ -36,6 +36,15 @@ def test_no_retransmission_lacks_an_explanation(agreement):
     assert agreement.as_dict()["unexplained_retransmissions"] == 0
 
 
+def test_rates_of_probe_rtt_are_application_limited_as_the_kernel_says(agreement):
+    """BBR has them marked, which no capture shows; its replay does."""
+    probing = (agreement.kernel["bbr_pacing_gain"] == 256) & (agreement.kernel["bbr_cwnd_gain"] == 256)
+    if not probing.any():
+        pytest.skip("never in PROBE_RTT")
+    assert agreement.agrees("delivery_rate_app_limited")[probing].mean() >= 0.95
+    assert agreement.agrees("delivery_rate")[probing].mean() >= 0.9
+
+
 def test_validate_prints_every_figure_and_its_verdict(capsys):
     status = cli.main(["validate", str(datasets.path("loss_cubic_1pct")), "--json"])
     (result,) = json.loads(capsys.readouterr().out)

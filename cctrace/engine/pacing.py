@@ -1,13 +1,20 @@
-"""When pacing would have let the next segment of a recorded flow go, given the rates that its replay decides.
+"""What a recorded flow's next calls see of what its replay decided before: departure times, and PROBE_RTT's marks.
 
 A controller since Linux 5.1 reads `tcp_wstamp_ns`, the earliest departure time of the next segment: what the sender has
 paced ahead does not count as in flight. The capture shows when segments left, the replay at which rate they were
 paced; [Linux61] tcp_update_skb_after_send does the rest. Because the rates follow from the replay itself, `Pacer` runs
 it in short slices, each with the rate in force at its start.
+
+In PROBE_RTT a BBR has everything that it sends marked application-limited, because rates of four packets in flight say
+nothing about the path. A capture does not show the marks: samples of what was sent in the replay's PROBE_RTT get them.
+The long-term sampling of a policed rate, for one, starts afresh with each [Linux61] bbr_update_min_rtt,
+bbr_lt_bw_sampling.
 """
 
 import numpy as np
 from numba import njit
+
+from cctrace.schema import LINUX_EVENTS
 
 FREE_SEGMENTS = 10  # the first of a connection are not paced [Linux61]
 SAME_SKB_NS = 50_000  # segments this close left in one super-packet: a slow machine takes 15 us between two
@@ -41,8 +48,8 @@ class Pacer:
     Parameters
     ----------
     player : Player
-        Of a controller with the fields ``pacing_rate`` and ``min_rtt_us``; the column `wstamp_ns` of its view is
-        overwritten.
+        Of a controller with the fields ``pacing_rate``, ``min_rtt_us`` and ``mode``, which is recorded; the columns
+        `wstamp_ns` and `rs_is_app_limited` of its view are overwritten.
     sends : DataFrame
         `time_ns` and `payload` of what left, ascending in time (`Flow.sends`).
     """
@@ -56,6 +63,11 @@ class Pacer:
         self._after = np.empty(len(self._sent_ns), np.int64)
         self._wstamp = int(self._sent_ns[0]) if len(self._sent_ns) else 0
         self._known = 0  # sends with a departure time
+        self._marks = []  # (first, last) count of delivered segments at which what was sent got marked
+        self._limited = player.view.columns["rs_is_app_limited"]
+        self._observed = self._limited.copy()
+        self._prior = np.maximum.accumulate(player.view.columns["rs_prior_delivered"])
+        self._probe_rtt = player.controller.states.index("PROBE_RTT")
 
     def run(self, stop=None, stop_at_draw=False):
         """Run the player as `Player.run` does; return the next row."""
@@ -67,9 +79,34 @@ class Pacer:
             end = int(np.searchsorted(self._time_ns, self._time_ns[row] + int(slice_us * 1000)))
             end = min(max(end, row + 1), stop)
             self._pace(row, end)
-            if self.player.run(end, stop_at_draw) < end:
+            self.player.run(end, stop_at_draw)
+            self._mark(row, self.player.row)
+            if self.player.row < end:
                 break
         return self.player.row
+
+    def _mark(self, row, end):
+        """Mark the samples of what was sent while rows [row, end) were in PROBE_RTT, or entered or left it."""
+        first = max(row - 1, 0)
+        probing = self.player.recorded["mode"][first:end] == self._probe_rtt
+        probing[1:] |= probing[:-1]
+        view = self.player.view
+        acks = first + np.flatnonzero(probing & (view.event[first:end] == LINUX_EVENTS["on_ack"]))
+        acks = acks[acks >= row]
+        if not len(acks):
+            return
+        names = ("delivered", "packets_out", "sacked_out", "lost_out", "retrans_out")
+        delivered, out, sacked, lost, again = (int(view.columns[name][acks[-1]]) for name in names)
+        begin = int(view.columns["delivered"][acks[0]])
+        if self._marks and begin <= self._marks[-1][1]:
+            begin = self._marks.pop()[0]
+        self._marks.append((begin, delivered + out - sacked - lost + again))
+        self._write_mark(end, *self._marks[-1])
+
+    def _write_mark(self, row, begin, end):
+        rows = slice(row, int(np.searchsorted(self._prior, end, side="right")))
+        prior = self.player.view.columns["rs_prior_delivered"][rows]
+        self._limited[rows][(prior >= begin) & (prior <= end)] = 1
 
     def _pace(self, row, end):
         """Write the departure times that rows [row, end) see."""
@@ -86,9 +123,14 @@ class Pacer:
 
     def save(self):
         """Return position and state, for `restore`."""
-        return self.player.save(), self._wstamp, self._known
+        return self.player.save(), self._wstamp, self._known, list(self._marks)
 
     def restore(self, saved):
         """Go back to where `save` was called."""
-        state, self._wstamp, self._known = saved
+        state, self._wstamp, self._known, marks = saved
         self.player.restore(state)
+        if marks != self._marks:
+            self._marks = list(marks)
+            self._limited[:] = self._observed
+            for mark in marks:
+                self._write_mark(0, *mark)

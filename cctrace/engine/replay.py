@@ -142,7 +142,8 @@ def _replay(source, cls, mode, record, params):
     view = view_of(source, cls, params)
     names = recorded_names(cls, record)
     logged = getattr(source, "tcpinfo", None) is not None and cls.view == "linux"
-    extra = [name for name in model_fields(cls) if name not in names] if logged else []
+    extra = [*(model_fields(cls) if logged else ()), *(("pacing_rate", "mode") if cls.phase_choices else ())]
+    extra = [name for name in dict.fromkeys(extra) if name not in names]
     player = Player(view, cls, mode=mode, record=names + extra, **params)
     tick_us = 0
     if view.stack and not hasattr(cls, "on_ack") and hasattr(source, "events"):

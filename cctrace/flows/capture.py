@@ -181,8 +181,8 @@ class Capture:
         rows : sequence of int
         polls : ndarray of int64, shape (n, 2), optional
             Intervals (capture clock, ns) at which to answer as TCP_INFO would; only for a single connection.
-        decided : ndarray of int64, shape (n, 3), optional
-            From when (capture clock, ns), which pacing rate (Bps) and cwnd (segments); only for a single connection.
+        decided : ndarray of int64, shape (n, 4), optional
+            As for `Flow.answers`; only for a single connection.
 
         Returns
         -------
@@ -197,7 +197,7 @@ class Capture:
         columns = (clock, *(self.packets[name] for name in names))
         sacks = (self.packets.sacks["left"], self.packets.sacks["right"])
         polls = np.zeros((0, 2), np.int64) if polls is None else np.ascontiguousarray(polls, np.int64)
-        decided = np.zeros((0, 3), np.int64) if decided is None else np.ascontiguousarray(decided, np.int64)
+        decided = np.zeros((0, 4), np.int64) if decided is None else np.ascontiguousarray(decided, np.int64)
         return sender.run(columns, sacks, order, first, self.params(rows), polls, decided, np.zeros(1, RS))
 
     def at_the_sender(self, rows):
@@ -468,10 +468,11 @@ class Flow:
         ----------
         polls : array_like of int64, shape (n, 2)
             Start and end of each poll, capture clock, ns; ascending.
-        decided : array_like of int64, shape (n, 3), optional
+        decided : array_like of int64, shape (n, 4), optional
             What a replay of the sender's controller decided: when (ns), pacing rate (Bps, 0 if it is not paced), cwnd
-            (segments). It tells since when the receive window has held the sender back: the kernel asks pacing and cwnd
-            before it, of which the capture itself gives a rough idea only.
+            (segments), whether it was in PROBE_RTT. Rate and cwnd tell since when the receive window has held the
+            sender back: the kernel asks them first, and the capture itself gives a rough idea of them only. PROBE_RTT
+            has what is sent marked application-limited.
 
         Returns
         -------

@@ -351,6 +351,8 @@ def receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, window, has_dat
     tp.last_ack_us = tp.now_us
     validate_cwnd(tp)
     on_ack(tp, seg, rs, out, log, blocks, count, a, ack_seq, window, has_data, fl & (ECE | SYN) == ECE)
+    if tp.probing_rtt:  # so that rates of four packets in flight do not count [Linux] bbr_update_min_rtt
+        tp.app_limited = max(1, tp.delivered + sb.in_flight(tp))
     if tp.cwnd:
         account_window(tp, False)
     elif not window_binds(tp):
@@ -444,6 +446,7 @@ def _pass(key):
                 set_clock(tp, event_ns, p.start_ns)
                 while decision < decided.shape[0] and decided[decision, 0] <= event_ns:
                     tp.rate_Bps, tp.cwnd = decided[decision, 1], decided[decision, 2]
+                    tp.probing_rtt = decided[decision, 3]
                     decision += 1
                 if fl & RST:
                     continue

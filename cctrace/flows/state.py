@@ -69,7 +69,7 @@ TP = _i8(
     # segment, whether a timer paces it (of 1024), how far apart
     "burst burst1 burst2 small_end paced send_gap_us "
     # what a replay decides (0: there is none), and when the pacing lets the next one go, see `sends.pace`
-    "rate_Bps cwnd wstamp_ns late_ns skb_ns skb_bytes "
+    "rate_Bps cwnd probing_rtt wstamp_ns late_ns skb_ns skb_bytes "
     # the clock and what comes out
     "now_us clock_ns start_ns ts_offset_us ts_tick_us tsecr rows logged unseen ignored established synack_us "
     # the super-packet that is being sent
