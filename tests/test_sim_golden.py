@@ -1,57 +1,18 @@
-"""The simulated stacks make the golden vectors' inputs, row by row, when they are given the numbers that were drawn."""
+"""The simulated stacks make the golden vectors' inputs, row by row: a seed draws the same numbers as there."""
 
-import math
 from pathlib import Path as FilePath
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from cctrace import schema
 from cctrace.engine import vectors
 from cctrace.engine.path import Path
-from cctrace.engine.sim import link, view
 from cctrace.engine.simulate import simulate
 
 GOLDEN = FilePath(__file__).parent / "golden"
 MARKED_LOST = schema.EVENT_CODES["skb_marked_lost"]
 DRAWS = [f"rand{k}" for k in range(4)]
-
-
-def feed_recorded_draws(monkeypatch, vector):
-    """The simulation takes four numbers per call that used the last ones; the vector has those it used."""
-    drew = np.flatnonzero(pd.read_parquet(vector.path, columns=["nrand"]).nrand.to_numpy())
-    numbers = iter([int(vector.view.columns[name][row]) for row in drew for name in DRAWS])
-    monkeypatch.setattr(view, "random_bits", lambda w, stream, bits: next(numbers, 0))
-
-
-def feed_path_draws(monkeypatch, seed):
-    """The draws of the vectors' path: SplitMix64 from 7919 * seed + 12345, normal numbers by the polar method.
-
-    They are not recorded; the pattern of losses gives the generator and its start away, and the rows confirm it.
-    """
-    state = 7919 * seed + 12345
-    spare = []
-
-    def uniform():
-        nonlocal state
-        state = (state + 0x9E3779B97F4A7C15) % 2**64
-        x = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-        x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
-        return ((x ^ x >> 31) >> 11) * 2.0**-53
-
-    def normal(w, stream):
-        if spare:
-            return spare.pop()
-        while True:
-            x, y = 2 * uniform() - 1, 2 * uniform() - 1
-            if 0 < x * x + y * y < 1:
-                scale = math.sqrt(-2 * math.log(x * x + y * y) / (x * x + y * y))
-                spare.append(y * scale)
-                return x * scale
-
-    monkeypatch.setattr(link, "uniform", lambda w, stream: 1 - uniform())  # a low number is a loss there
-    monkeypatch.setattr(link, "normal", normal)
 
 
 def differing(vector, trace, rows):
@@ -62,7 +23,7 @@ def differing(vector, trace, rows):
     for name, expected in (vector.view.columns | vector.view.carried).items():
         got = (trace.columns | trace.carried)[name][kept]
         differs = got != expected[:rows]
-        if name in DRAWS or name == "app_limited":  # what was not used is not recorded
+        if name in DRAWS or name == "app_limited":  # recorded is what was made of a number, and only if it was used
             continue
         if name.startswith("skb_"):  # stale in other calls
             differs &= trace.event[kept] == MARKED_LOST
@@ -105,10 +66,8 @@ DELAYED = {"ack_every": 2}
         ("bbr2022/kumar_1_s1", KUMAR, DELAYED, 1500),
     ],
 )
-def test_the_reference_stacks_make_the_golden_rows(monkeypatch, name, path, flow, rows):
+def test_the_reference_stacks_make_the_golden_rows(name, path, flow, rows):
     vector = vectors.load(GOLDEN / f"{name}.parquet")
-    feed_recorded_draws(monkeypatch, vector)
-    feed_path_draws(monkeypatch, seed=1)
     duration_ms = int(vector.view.time_ns[rows - 1]) // 1_000_000 - 990
     sim = simulate(
         path, name.split("/")[0].replace("_mu", ":mu="), f"{duration_ms}ms", mode="interpreted", trace=True,

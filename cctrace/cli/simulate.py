@@ -56,7 +56,7 @@ def simulate(rate, rate_steps, trace, cc, ack_every, profile, duration, seed, as
     quic = [name for name in controllers if controller(name)[0].view == "quic"]
     if keep and quic:
         raise ArgumentError(f"--pcap writes TCP, and {quic[0]} is QUIC: leave it out")
-    with progress("simulating"):
+    with progress("simulating (the first simulation on a machine is compiled before, some 40 s)"):
         sim = run(path, controllers, duration, seed, packets=keep, exact=options["exact"], **common)
         if keep:
             sim.to_pcap(options["pcap"], options["side"])

@@ -133,7 +133,12 @@ class _Run:
             from cctrace.engine.sim.loop import run
 
             check = check_books if mode == "debug" else None
-            self.advance = lambda until: run(world.record, until, check)
+
+            def advance(until):
+                with np.errstate(over="ignore"):  # random numbers are made modulo 2**64
+                    return run(world.record, until, check)
+
+            self.advance = advance
         if trace:
             self.recorders = [Recorder("quic" if f.profile == QUIC else "linux") for f in world.flows]
         self.empty()

@@ -73,12 +73,12 @@ _WORLD = (
     "delay_words", "delay_reals", "delay_steps", "delay_step", "delay_next_ns", "delay_shift_ns", "reorder",
     "ecn_threshold", "aqm", "aqm_target_ns", "aqm_interval_ns", "codel_first_above", "codel_drop_next", "codel_count",
     "codel_last_count", "codel_dropping", "police", "police_bucket", "police_at", "shaping", "shape_bucket", "shape_at",
-    "loss_state", "ack_loss_state",
+    "loss_state", "ack_loss_state", "has_normal",
     "jitter_kind", "jitter_per", "jitter_slot_ns", "jitter_table", "jitter_samples",
 )
 _WORLD_REALS = (
     "tokens", "token_rate_Bps", "shape_tokens", "shape_rate_Bps", "loss", "loss_p", "loss_r", "ack_loss", "ack_loss_p",
-    "ack_loss_r", "jitter_rho", "jitter_a", "jitter_b", "jitter_floor",
+    "ack_loss_r", "jitter_rho", "jitter_a", "jitter_b", "jitter_floor", "next_normal",
 )
 # fmt: on
 FLOW = np.dtype([(name, "i8") for name in _FLOW] + [("jitter_z", "f8")])

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from cctrace.engine.sim.chance import JITTER_STREAM, LOSS_STREAM, gamma, normal, uniform
+from cctrace.engine.sim.chance import PATH_STREAM, gamma, normal, uniform
 from cctrace.engine.sim.layout import (
     CE,
     DELAY_REALS,
@@ -66,7 +66,7 @@ def losing(w, state, p, r):
     """Gilbert-Elliott: into the state that loses with chance p, out of it with r; Bernoulli (p = 0) stays there."""
     if p == 0.0:
         return 1
-    u = uniform(w, LOSS_STREAM)
+    u = uniform(w, PATH_STREAM)
     return 1 if (u < p if state == 0 else u >= r) else 0
 
 
@@ -80,7 +80,7 @@ def random_loss(w, now):
     if w.loss == 0.0:
         return False
     w.loss_state = losing(w, w.loss_state, w.loss_p, w.loss_r)
-    return w.loss_state == 1 and uniform(w, LOSS_STREAM) >= 1.0 - w.loss
+    return w.loss_state == 1 and uniform(w, PATH_STREAM) < w.loss
 
 
 def codel_drops(w, dequeue_ns, sojourn):
@@ -148,11 +148,11 @@ def draw_jitter(w, f, now):
 def jitter_value(w, f):
     """One draw (ns) of the jitter; below its floor it is drawn again. Successive normal numbers correlate by rho."""
     if w.jitter_kind == EMPIRICAL:
-        return reals(w.jitter_table)[np.int64(uniform(w, JITTER_STREAM) * w.jitter_samples)]
+        return reals(w.jitter_table)[np.int64(uniform(w, PATH_STREAM) * w.jitter_samples)]
     if w.jitter_kind == GAMMA:
-        return gamma(w, JITTER_STREAM, w.jitter_a) * w.jitter_b + w.jitter_floor
+        return gamma(w, PATH_STREAM, w.jitter_a) * w.jitter_b + w.jitter_floor
     while True:
-        z = normal(w, JITTER_STREAM)
+        z = normal(w, PATH_STREAM)
         if w.jitter_rho > 0.0:
             z = w.jitter_rho * f.jitter_z + math.sqrt(1.0 - w.jitter_rho * w.jitter_rho) * z
             f.jitter_z = z

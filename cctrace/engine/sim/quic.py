@@ -8,13 +8,24 @@ push timer refills. Record n of `seg` is packet n here; `tx_seg[n]` is the piece
 import numpy as np
 
 from cctrace.engine.sim.bridge import call_cc
-from cctrace.engine.sim.chance import CC_STREAM, uniform
+from cctrace.engine.sim.chance import LATE_STREAM, uniform
 from cctrace.engine.sim.layout import LOST, NEVER, SACKED
 from cctrace.engine.sim.link import forward
 from cctrace.engine.sim.memory import segments, words
 from cctrace.engine.sim.stack import trace_call
 from cctrace.engine.sim.tally import count
-from cctrace.engine.sim.view import Q_APP_LIMITED, Q_CWND, Q_PACING, QUIC_COLUMNS, QUIC_SLOTS, fill_quic_view
+from cctrace.engine.sim.view import (
+    DRAWS,
+    Q_APP_LIMITED,
+    Q_CWND,
+    Q_PACING,
+    Q_RAND,
+    QUIC_BITS,
+    QUIC_COLUMNS,
+    QUIC_SLOTS,
+    fill_quic_view,
+    replace_used,
+)
 
 Q_INIT, Q_ON_ACK, Q_ON_LOST, Q_RESET, Q_RESTART = 0, 1, 9, 10, 11
 MAX_WINDOW = 10 * 1024 * 1024
@@ -32,7 +43,10 @@ def q_call(w, f, event, arg, now):
     fill_quic_view(w, f, arg, now)
     if f.trace_size > 0:
         trace_call(f, event, w.quic_view, QUIC_SLOTS, QUIC_COLUMNS)
-    return call_cc(w, f, event)
+    result = call_cc(w, f, event)
+    if words(f.state)[DRAWS] > 0:
+        replace_used(w, f, w.quic_view, Q_RAND, QUIC_BITS)
+    return result
 
 
 def q_start(w, f, now):
@@ -114,7 +128,7 @@ def q_push(w, f, now):
 def push_lateness(w, f):
     """How late the push timer fires (ns): U(0, q_late), which keeps exactly timed flows from phase-locking."""
     late = f.q_late_ns
-    return 0 if late == 0 else np.int64(uniform(w, CC_STREAM) * late)
+    return 0 if late == 0 else np.int64(uniform(w, LATE_STREAM) * late)
 
 
 def next_piece(w, f):

@@ -10,7 +10,7 @@ Function names are the kernel's ([Linux618] tcp_input.c).
 
 import numpy as np
 
-from cctrace.engine.sim.chance import LATE_STREAM, LOSS_STREAM, uniform
+from cctrace.engine.sim.chance import LATE_STREAM, PATH_STREAM, uniform
 from cctrace.engine.sim.layout import (
     ACCURATE_ECN,
     CE,
@@ -296,7 +296,7 @@ def send_ack(w, f, now):
     tap(f, now, TAP_ACK, f.demand_cwr, min(right - f.rcv_nxt, f.rwnd))
     if w.ack_loss > 0.0:
         w.ack_loss_state = losing(w, w.ack_loss_state, w.ack_loss_p, w.ack_loss_r)
-        if w.ack_loss_state == 1 and uniform(w, LOSS_STREAM) < w.ack_loss:
+        if w.ack_loss_state == 1 and uniform(w, PATH_STREAM) < w.ack_loss:
             return
     late = np.int64(uniform(w, LATE_STREAM) * f.ack_late_ns) if f.ack_late_ns > 0 else 0
     at = max(now + f.rev_ns + late, f.last_ack)

@@ -3,7 +3,17 @@
 from cctrace.engine.sim.bridge import call_cc
 from cctrace.engine.sim.layout import TRACE_WIDTH
 from cctrace.engine.sim.memory import words
-from cctrace.engine.sim.view import CWND, LINUX_COLUMNS, LINUX_SLOTS, SSTHRESH, fill_linux_view
+from cctrace.engine.sim.view import (
+    CWND,
+    DRAWS,
+    LINUX_BITS,
+    LINUX_COLUMNS,
+    LINUX_SLOTS,
+    SSTHRESH,
+    V_RAND,
+    fill_linux_view,
+    replace_used,
+)
 
 OPEN, DISORDER, CWR, RECOVERY, LOSS = 0, 1, 2, 3, 4
 INIT, ON_ACK, SSTHRESH_CALL, SET_STATE, CWND_EVENT, UNDO_CWND, MARKED_LOST, PKTS_ACKED, CONG_AVOID = range(9)
@@ -21,7 +31,10 @@ def call(w, f, event, arg, now):
     fill_linux_view(w, f, event, arg, now)
     if f.trace_size > 0:
         trace_call(f, event, w.linux_view, LINUX_SLOTS, LINUX_COLUMNS)
-    return call_cc(w, f, event)
+    result = call_cc(w, f, event)
+    if words(f.state)[DRAWS] > 0:
+        replace_used(w, f, w.linux_view, V_RAND, LINUX_BITS)
+    return result
 
 
 def trace_call(f, event, view, slots, columns):

@@ -25,6 +25,7 @@ V_ECN_OK = _at["ecn_ok"]
 V_NOW, V_JIFFIES, V_CLOCK, V_WSTAMP = _at["now_us"], _at["jiffies"], _at["clock_ns"], _at["wstamp_ns"]
 V_LSNDTIME, V_PRIOR_CWND, V_RAND = _at["lsndtime"], _at["prior_cwnd_tp"], _at["rand0"]
 JIFFIES_EPOCH = 1_000_000
+DRAWN, LINUX_BITS, QUIC_BITS = 4, 32, 31  # random numbers that a view holds, and their size
 LINUX_SLOTS, LINUX_COLUMNS = 5, len(_names)
 
 _q = {name: k for k, name in enumerate(schema.names(schema.QUIC_VIEW))}
@@ -94,10 +95,6 @@ def fill_linux_view(w, f, event, arg, now):
         v[V_SKB_DELIVERED] = seg.tx_delivered
         v[V_SKB_APP] = seg.tx_app_limited
         v[V_SKB_MSTAMP] = seg.tx_delivered_mstamp
-    if words(f.state)[DRAWS] > 0:  # the last call used up some draws
-        for k in range(4):
-            v[V_RAND + k] = random_bits(w, CC_STREAM, 32)
-        words(f.state)[DRAWS] = 0
 
 
 def fill_quic_view(w, f, arg, now):
@@ -127,7 +124,18 @@ def fill_quic_view(w, f, arg, now):
     v[Q_CG_PO_SENT] = f.q_po_sent
     v[Q_CG_START] = f.q_start_ms
     v[Q_LOSS_TIMER] = f.q_loss_ms
-    if words(f.state)[DRAWS] > 0:
-        for k in range(4):
-            v[Q_RAND + k] = random_bits(w, CC_STREAM, 31)
-        words(f.state)[DRAWS] = 0
+
+
+def replace_used(w, f, view, first, bits):
+    """Replace the random numbers that a call used by new ones, behind those that it left."""
+    used = words(f.state)[DRAWS]
+    words(f.state)[DRAWS] = 0
+    for k in range(DRAWN - used):
+        words(view)[first + k] = words(view)[first + k + used]
+    draw(w, view, first, DRAWN - used, bits)
+
+
+def draw(w, view, first, kept, bits):
+    """Put new random numbers into a view, behind the `kept` first ones."""
+    for k in range(kept, DRAWN):
+        words(view)[first + k] = random_bits(w, CC_STREAM, bits)

@@ -5,6 +5,7 @@ import numpy as np
 from cctrace import schema
 from cctrace.cc import controller
 from cctrace.engine.sim import bridge, link, memory
+from cctrace.engine.sim.chance import seeded
 from cctrace.engine.sim.flow import PROFILES
 from cctrace.engine.sim.layout import (
     ACCURATE_ECN,
@@ -19,7 +20,7 @@ from cctrace.engine.sim.layout import (
     WORLD,
 )
 from cctrace.engine.sim.receiver import KEPT_BLOCKS
-from cctrace.engine.sim.view import DRAWS
+from cctrace.engine.sim.view import LINUX_BITS, Q_RAND, QUIC_BITS, V_RAND, draw
 from cctrace.engine.sim.window import FIRST_CLAMP_BYTES, FIRST_WINDOW_BYTES, INITIAL_COPIED
 from cctrace.errors import ArgumentError
 from cctrace.units import parse_size_bytes, parse_time_ns
@@ -50,8 +51,7 @@ class World:
         self.record.n = len(flows)
         self.record.linux_view = self.place(np.zeros(len(schema.LINUX_VIEW), np.int64))
         self.record.quic_view = self.place(np.zeros(len(schema.QUIC_VIEW), np.int64))
-        seeds = np.random.SeedSequence(seed).generate_state(4, np.uint64) | 1
-        self.record.rng = self.place(seeds.view(np.int64))
+        self.record.rng = self.place(seeded(seed).view(np.int64))
         ring = self._ring_size(path, flows)
         try:
             self._set_path(path)
@@ -59,9 +59,19 @@ class World:
                 self._set_flow(f, flow, path, ring)
                 if flow.profile != "reference" and not exact:
                     self._set_lateness(f, flow, path)
+            self._draw_first()
         except BaseException:
             self.close()
             raise
+
+    def _draw_first(self):
+        """Put random numbers for the first call into each view that is in use."""
+        of_quic = self.flows.profile == QUIC
+        with np.errstate(over="ignore"):
+            if not of_quic.all():
+                draw(self.record, self.record.linux_view, V_RAND, 0, LINUX_BITS)
+            if of_quic.any():
+                draw(self.record, self.record.quic_view, Q_RAND, 0, QUIC_BITS)
 
     def place(self, array):
         """Keep an array for the life of the world; return its address."""
@@ -194,4 +204,3 @@ class World:
         f.q_ssthresh_slot = slots.get("ssthresh", 0)
         f.min_rtt_slot = slots["min_rtt_us"] if cls.bursts_by_min_rtt else 0
         f.state = self.place(state)
-        state.view(np.int64)[DRAWS] = 1  # the first call finds fresh random numbers
