@@ -34,7 +34,7 @@ KEYS = (
 def simulate(rate, rate_steps, trace, cc, ack_every, profile, duration, seed, as_json, **options):
     """Run one flow per controller over a shared bottleneck, and print what each of them got.
 
-    The figures are for the run, and as tail_* for its last two thirds. Profile reference is the stack of the golden
+    The figures are for the run, and as tail_* for its last 67 %. Profile reference is the stack of the golden
     vectors, linux a current kernel; QUIC controllers always have the QUIC stack.
     """
     from cctrace.cc import controller
@@ -81,7 +81,7 @@ def simulate(rate, rate_steps, trace, cc, ack_every, profile, duration, seed, as
             )
             for row in rows
         ],
-        title=f"last two thirds of {sim.duration_s:g} s; utilisation {sim.link['utilisation']:.1%}, "
+        title=f"last 67 % of {sim.duration_s:g} s; utilisation {sim.link['utilisation']:.1%}, "
         f"fairness {sim.link['jain']:.3f}",
     )
 
