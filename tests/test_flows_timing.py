@@ -125,3 +125,17 @@ def test_pacing_and_cwnd_of_a_replay_tell_since_when_the_window_waits(rate_Bps, 
     at_ns = flow.facts["start_ns"] + 278_000_000
     decided = [(flow.facts["start_ns"], rate_Bps, cwnd, 0)]
     assert flow.answers([(at_ns, at_ns + 1)], decided)["rwnd_limited_us"][0] == pytest.approx(limited_us, abs=30)
+
+
+@pytest.mark.parametrize(("after_us", "limited"), [(4, 1), (50, 0)])
+def test_data_that_an_ack_lets_go_at_once_had_waited_for_cwnd(after_us, limited):
+    # The short last segment empties the queue. What the next ACK lets go sooner than an application can write was
+    # written before, and deferred because cwnd left too little for it.
+    talk = Conversation()
+    for k in range(10):
+        talk.data(50.0 * k, at(4 * k), 4).ack(50.0 * k + 40, at(4 * k + 4), window=WIDE)
+    talk.data(500, at(40), 4).data(500.01, at(44), 1, size=1000)
+    end = at(44) + 1000
+    talk.ack(540, at(42), window=WIDE).data(540 + after_us / 1000, end, 4).ack(600, end + 4 * MSS, window=WIDE)
+    rows = acks(talk.flow())
+    assert rows["is_cwnd_limited"][rows["ack"] == at(42)].tolist() == [limited]

@@ -81,12 +81,16 @@ def before_send(tp, rs, out):
 
 
 @njit
-def validate_cwnd(tp):
-    """Note, after everything that one call of the stack sent, what limited it [Linux] tcp_cwnd_validate."""
-    if not tp.unvalidated:
+def validate_cwnd(tp, waiting):
+    """Note, after everything that one call of the stack sent, what limited it [Linux] tcp_cwnd_validate.
+
+    Data that is `waiting` was written since, and not sent because what cwnd left was too little for its super-packet:
+    [Linux] tcp_tso_should_defer.
+    """
+    if not tp.unvalidated and not waiting:
         return
     tp.unvalidated = 0
-    limited = 0 if tp.queue_empty or tp.rwnd_since_us else 1
+    limited = 0 if (tp.queue_empty and not waiting) or tp.rwnd_since_us else 1
     stale = tp.snd_una >= tp.cwnd_usage_seq
     if stale or limited or (not tp.is_cwnd_limited and tp.packets_out > tp.max_packets_out):
         tp.is_cwnd_limited = limited
