@@ -24,7 +24,8 @@ class Receiver:
     """A receiver whose arrivals are given, ms after START; `acks` are its ACKs' times, `reports` what they tell."""
 
     def __init__(self, rtt_ms=20, **flow):
-        self.world = World(Path(rate="100Mbit", rtt="40ms", buffer="1bdp"), [Flow("reno", **flow)], 1, False, True)
+        flow = Flow("reno", rwnd="1MB", **flow)  # a window that does not open: that is told at once
+        self.world = World(Path(rate="100Mbit", rtt="40ms", buffer="1bdp"), [flow], 1, False, True)
         self.f = self.world.flows[0]
         self.f.syn_ack_ns, self.f.rcv_last_ns = START - rtt_ms * MS, START  # no pause: no quick ACKs
         self.rtt_ms, self.sent = rtt_ms, 0

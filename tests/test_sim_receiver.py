@@ -54,7 +54,7 @@ def test_the_end_of_each_burst_is_acknowledged(seen):
 
 
 def test_the_first_sixteen_acks_of_a_connection_wait_for_no_second_segment(seen):
-    packets = seen("reno", "100ms", app="bulk:size=40kB")
+    packets = seen("reno", "100ms", app="bulk:size=40kB", rwnd="1MB")
     assert [data for _, data, _ in packets[:32]] == [True, False] * 16
     assert [data for _, data, _ in packets[32:34]] == [True, True]
 
@@ -68,7 +68,7 @@ def test_a_pause_longer_than_a_timeout_brings_quick_acks_again(seen):
 
 
 def test_a_delayed_ack_leaves_after_40_ms_and_the_next_segments_count_anew(seen):
-    packets = seen("reno", "3s", app="chunks:size=1448B,every=60ms")[2 * 16 :]  # after the quick ACKs
+    packets = seen("reno", "3s", app="chunks:size=1448B,every=60ms", rwnd="1MB")[2 * 16 :]  # after the quick ACKs
     times = [ns for ns, _, _ in packets]
     waits = {round((after - before) / MS) for before, after in zip(times[::2], times[1::2], strict=False)}
     assert waits == {40}

@@ -17,7 +17,7 @@ MS = 1_000_000
 @pytest.fixture
 def receiver():
     """A receiver of segments of 1448 bytes that has just been connected, 40 ms away."""
-    names = ("rcv_nxt", "rcv_high", "goodput_segs", "rcv_copied_to", "rcv_copied_at")
+    names = ("rcv_nxt", "rcv_high", "goodput_segs", "rcv_copied_to", "rcv_copied_at", "quick_acks")
     state = {
         "rcv_ssthresh": 45,
         "rcv_clamp": 56,
@@ -42,6 +42,16 @@ def test_the_window_grows_by_two_segments_for_each_that_arrives_up_to_its_clamp(
     assert window.advertise(receiver) == 3 + 45 + 2 * 3
     arrive(receiver, 7, MS)
     assert window.advertise(receiver) == 10 + 56
+
+
+def test_a_window_that_opens_is_told_at_once(receiver):
+    arrive(receiver, 1, MS)
+    assert receiver.quick_acks == 1
+    receiver.quick_acks = 0
+    arrive(receiver, 10, 2 * MS)  # the clamp is reached after six
+    receiver.quick_acks = 0
+    arrive(receiver, 1, 3 * MS)
+    assert receiver.quick_acks == 0
 
 
 def test_the_clamp_follows_what_was_read_in_a_round_trip(receiver):

@@ -119,9 +119,10 @@ def discard_old(w, f, order, segment, now):
 def quick(f, segment, now):
     """Whether a Linux receiver that delays ACKs acknowledges the arrival at once (tcp_in_quickack_mode).
 
-    It does so for the first 16 ACKs of a connection, after a pause (tcp_event_data_recv) and after a duplicate
-    (tcp_send_dupack). The end of a burst, which carries PSH, is acknowledged as soon as it was read
-    (tcp_measure_rcv_mss, tcp_cleanup_rbuf); the simulated application reads at the end of each instant.
+    It does so for the first 16 ACKs of a connection, after a pause (tcp_event_data_recv), after a duplicate
+    (tcp_send_dupack) and while its window opens (tcp_grow_window). The end of a burst, which carries PSH, is
+    acknowledged as soon as it was read (tcp_measure_rcv_mss, tcp_cleanup_rbuf); the simulated application reads at the
+    end of each instant.
     """
     if segment < f.rcv_nxt and f.rcv_duplicate > 0:
         f.quick_acks = max(f.quick_acks, first_quick_acks(f))

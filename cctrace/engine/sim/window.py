@@ -13,9 +13,12 @@ INITIAL_COPIED = 10  # segments taken to have been read before anything was: the
 
 
 def grow_window(f, now):
-    """tcp_grow_window and tcp_rcv_space_adjust, for a segment that was new."""
+    """tcp_grow_window and tcp_rcv_space_adjust, for a segment that was new; the sender hears of more room at once."""
     held = f.goodput_segs - f.rcv_nxt
-    f.rcv_ssthresh += max(min(f.rcv_clamp - held - f.rcv_ssthresh, 2), 0)
+    room = min(f.rcv_clamp - held - f.rcv_ssthresh, 2)
+    if room > 0:
+        f.rcv_ssthresh += room
+        f.quick_acks |= 1
     if held > 0:
         grow_clamp(f, f.rcv_copied)
     if f.srtt == 0 or now - f.rcv_copied_at < (f.srtt >> 3) * 1000:
