@@ -227,7 +227,7 @@ def undo_cwnd_reduction(w, f, unmark, now):
     if unmark:
         for index in range(f.una, f.nxt):
             seg = segments(f.seg)[index & f.mask]
-            if not seg.marks & SACKED:
+            if f.profile != LINUX and not seg.marks & SACKED:  # Linux keeps what was once lost off RACK's list
                 f.tx_head = min(f.tx_head, seg.order)
             if seg.marks & LOST:
                 seg.marks &= ~LOST
