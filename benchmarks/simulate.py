@@ -261,10 +261,11 @@ def recorded_scenario(parameters):
     jitter = f"gamma:mean={1.19 * late_us}us,sd={0.84 * late_us}us"
     if "fwd_jitter" in parameters:
         kind, _, numbers = parameters["fwd_jitter"].partition(":")
-        first, second = map(float, numbers.split(",")[:2])
+        first, second, least = map(float, (numbers + ",0").split(",")[:3])
         order = ",reorder" if parameters.get("fwd_reorder") else ""
         if kind == "normal":
-            forward_us += first
+            forward_us += first - least  # below `least` the emulator drew again
+            reverse_us += least
             jitter = f"normal:sd={second}us{order}" if second else jitter
         else:
             jitter = f"gamma:mean={first * second}us,sd={first**0.5 * second}us{order}"
