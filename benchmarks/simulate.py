@@ -106,10 +106,12 @@ def differences(runs, rows):
 
 # Tolerances of the issue: absolute (Mbit/s, share, ms), relative.
 FIGURES = {"goodput": (0, 0.03), "retransmitted": (0.003, 0.15), "queue": (1.0, 0.1)}
+# Columns of the table that a run of the same seed should have to the packet, and what `Simulation.flows` calls them.
+COUNTS = {"n_sent": "sent", "n_retx": "retransmitted", "drops_queue": "dropped", "drops_random": "lost"}
 
 
 def closed_loop_runs(scenario, variant, seeds):
-    """Return a table with the columns of `FIGURES`, a row per seed."""
+    """Return a table with the columns of `FIGURES` and `COUNTS`, a row per seed."""
     each = [run_single(scenario, variant, s, "reference") for s in seeds]
     return pd.DataFrame(
         {
@@ -117,19 +119,23 @@ def closed_loop_runs(scenario, variant, seeds):
             "retransmitted": [r.retransmit_ratio for r in each],
             "queue": [r.tail_queue_delay_mean_us / 1e3 for r in each],
         }
+        | {column: [r[name] for r in each] for column, name in COUNTS.items()},
+        index=pd.Index(seeds, name="seed"),
     )
 
 
 def closed_loop(options):
     summary = pd.read_csv(options.vectors / "closed_loop_summary.csv")
     summary = summary.rename(columns=dict(zip(("thr_mbps", "retx_ratio", "qdelay_mean_ms"), FIGURES, strict=True)))
-    met = total = noisy = 0
+    met = total = noisy = alike = compared_runs = 0
     for (variant, scenario), rows in summary.groupby(["algorithm", "scenario"]):
         if closed_loop_scenario(scenario) is None or not re.search(options.only, f"{variant}/{scenario}"):
             continue
         runs = closed_loop_runs(scenario, variant, range(1, options.seeds + 1))
         if options.own:
-            rows = closed_loop_runs(scenario, variant, range(options.seeds + 1, 2 * options.seeds + 1))
+            rows = closed_loop_runs(scenario, variant, range(options.seeds + 1, 2 * options.seeds + 1)).reset_index()
+        same_seeds = runs[list(COUNTS)].eq(rows.set_index("seed")[list(COUNTS)]).loc[runs.index.intersection(rows.seed)]
+        alike, compared_runs = alike + same_seeds.all(axis=1).sum(), compared_runs + len(same_seeds)
         misses, beyond = differences(runs, rows)
         met, total, noisy = met + (not misses), total + 1, noisy + bool(misses and not beyond)
         if misses:
@@ -137,7 +143,10 @@ def closed_loop(options):
             print(
                 f"{variant:12s} {scenario:20s} {compared}  {' '.join(misses)}{'' if beyond else ' (noise)'}", flush=True
             )
-    print(f"closed loop: {met} of {total} pairs (variant, scenario) met, {noisy} more within 3 standard errors")
+    print(
+        f"closed loop: {met} of {total} pairs (variant, scenario) met, {noisy} more within 3 standard errors; "
+        f"{alike} of {compared_runs} runs of equal seeds sent, retransmitted and lost the same numbers of packets"
+    )
 
 
 # --- several flows --------------------------------------------------------------------------------------------------
