@@ -15,7 +15,7 @@ import numpy as np
 
 from cctrace.errors import ArgumentError
 from cctrace.flows import coarse
-from cctrace.flows.capture import DEFAULT_HZ
+from cctrace.flows.state import DEFAULT_HZ
 from cctrace.io.tcpinfo import MISSING, TcpInfo
 
 COARSE = "from counters, without a capture: RTTs are the sender's smoothed ones, and times those of the polls"

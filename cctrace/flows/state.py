@@ -33,6 +33,7 @@ UNSEEN = 32  # the capture lacks the packet; its time is that of the packet that
 FAST, PROBE, TIMEOUT, UNEXPLAINED, DSACK = range(5)
 
 CLOCK_START_US = 1_000_000
+DEFAULT_HZ = 250  # of most distributions' kernels; the capture shows only time stamps, whose clock is 1 kHz for any HZ
 UNLIMITED = 0xFFFFFFFF
 NEVER = np.int64(1) << 62
 

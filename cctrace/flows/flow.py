@@ -1,0 +1,277 @@
+"""One connection of a capture: its event stream, the kernel's own account of it, views, retransmissions, quality."""
+
+import functools
+
+import numpy as np
+
+from cctrace.errors import ArgumentError, StreamError
+from cctrace.flows.align import align, best_alignment
+from cctrace.flows.events import Events
+from cctrace.flows.state import DEFAULT_HZ, DSACK, PSH, UNEXPLAINED
+from cctrace.schema import LINUX_EVENTS
+
+
+class Flow:
+    """One connection, seen from the endpoint that sent more payload.
+
+    Attributes
+    ----------
+    capture : Capture
+    index : int
+        Row of `Capture.flows`.
+    tcpinfo : TcpInfo or None
+        The kernel's own account, see `attach`.
+    alignment : cctrace.flows.align.Alignment or None
+        How its clock was related to the capture's.
+    """
+
+    def __init__(self, capture, index, tcpinfo=None, alignment=None):
+        self.capture, self.index, self.tcpinfo, self.alignment = capture, index, tcpinfo, alignment
+
+    @functools.cached_property
+    def summary(self):
+        """This flow's row of `Capture.flows`, a dict."""
+        return self.capture.flows.iloc[self.index].to_dict()
+
+    @property
+    def key(self):
+        """(src, sport, dst, dport), bulk sender first."""
+        return tuple(self.summary[name] for name in ("src", "sport", "dst", "dport"))
+
+    def __repr__(self):
+        src, sport, dst, dport = self.key
+        return f"<Flow {src}:{sport} -> {dst}:{dport}, {self.summary['bytes_sent']} bytes>"
+
+    @functools.cached_property
+    def _reenacted(self):
+        self._require_both_directions()
+        rows, log, _, _, finals = self.capture.reenact([self.index])
+        return rows, log, finals[0]
+
+    def _require_both_directions(self):
+        c = self.capture.connections
+        mine, other = c.sides[self.index, c.sender[self.index]], c.sides[self.index, 1 - c.sender[self.index]]
+        name = self.capture.packets.source
+        if mine["distinct_bytes"] == 0:
+            missing = max(mine["ack_span"], other["ack_span"]) > 3  # more than SYN and FIN was acknowledged
+            why = (
+                "only acknowledgements were captured, the data direction is missing" if missing else "it has no payload"
+            )
+            raise StreamError(f"{name}: connection {self.index}: nothing to reconstruct: {why}")
+        if not mine["has_ack"] or other["packets"] == 0:
+            raise StreamError(
+                f"{name}: connection {self.index}: nothing to reconstruct: the acknowledgements are missing; "
+                "capture both directions"
+            )
+
+    @functools.cached_property
+    def events(self):
+        """The event stream, an `Events`.
+
+        Raises
+        ------
+        StreamError
+            If the capture lacks the data or the acknowledgements of this connection.
+        """
+        rows = self._reenacted[0]
+        return Events(rows, self.facts)
+
+    @functools.cached_property
+    def facts(self):
+        """What holds for the whole connection; the `meta` of `events`."""
+        rows = self._reenacted[0]
+        p = self.capture.params([self.index])[0]
+        complete = bool(p["has_syn"])
+        acks = rows[rows["event"] == LINUX_EVENTS["on_ack"]]
+        first = int(acks["rs_prior_in_flight"][0]) if complete and len(acks) else -1
+        begin = rows[:1]
+        return {
+            "mss": int(p["mss"]),
+            "hz": int(p["hz"]),
+            "isn": int(p["isn"]),
+            "start_ns": int(p["start_ns"]),
+            "handshake_rtt_us": int(begin["srtt_us8"][0]) >> 3 if complete and len(begin) else -1,
+            "initial_cwnd": first,
+            "wscale": int(p["wscale"]),
+            "sack_ok": bool(p["sack_ok"]),
+            "timestamps": bool(p["ts_ok"]),
+            "ecn_ok": bool(p["ecn_ok"]),
+            "passive": bool(p["passive"]),
+            "complete": complete,
+            "inferred": self._inferred(complete),
+        }
+
+    def _inferred(self, complete):
+        names = ["hz"] if self.capture.hz == DEFAULT_HZ else []
+        if not complete:
+            names += ["isn", "wscale", "sack_ok", "ecn_ok", "initial_cwnd", "handshake_rtt_us"]
+        if self.capture.connections.sender_side_ns[self.index]:
+            names.append("start_ns")
+        if not self.capture.connections.mss_known[self.index]:
+            names.append("mss")
+        return tuple(names)
+
+    def attach(self, tcpinfo):
+        """Return this flow with the kernel's own account of it.
+
+        Parameters
+        ----------
+        tcpinfo : TcpInfo
+            Polls of one or several connections; those of this one are selected by addresses and ports, by their
+            progress where the source does not name them.
+
+        Returns
+        -------
+        Flow
+            Its `tcpinfo` is on the capture's clock; `alignment` says how the clocks differed and how sure that is.
+
+        Raises
+        ------
+        ArgumentError
+            If no connection of `tcpinfo` can be this one, whatever its clock.
+        """
+        return Flow(self.capture, self.index, *_matching(self, tcpinfo))
+
+    def view(self, kind, **params):
+        """Return what controllers of one stack read, a `cctrace.flows.views.View` of `events`; `kind` linux or quic."""
+        from cctrace.flows import views
+
+        return views.of_events(self.events, kind, self.sends["time_ns"].to_numpy(), params.get("hz"))
+
+    @property
+    def hz(self):
+        """Ticks per second of the sender's kernel."""
+        return self.facts["hz"]
+
+    @functools.cached_property
+    def sends(self):
+        """What the sender sent, in time order: DataFrame of time_ns, payload (bytes) and psh, one row per packet."""
+        import pandas as pd
+
+        c, packets = self.capture.connections, self.capture.packets
+        order = c.order[c.first[self.index] : c.first[self.index + 1]]
+        data = order[(packets["direction"][order] == c.sender[self.index]) & (packets["payload"][order] > 0)]
+        time_ns = np.maximum.accumulate(c.clock[data])
+        psh = (packets["flags"][data] & PSH) != 0
+        return pd.DataFrame({"time_ns": time_ns, "payload": packets["payload"][data], "psh": psh})
+
+    @property
+    def rtt(self):
+        """The RTT samples that the sender took: DataFrame of time_ns and rtt_us, one row per sample."""
+        import pandas as pd
+
+        rows = self.events.rows
+        taken = rows[(rows["event"] == LINUX_EVENTS["pkts_acked"]) & (rows["rs_rtt_us"] >= 0)]
+        return pd.DataFrame({"time_ns": taken["time_ns"], "rtt_us": taken["rs_rtt_us"]})
+
+    @property
+    def account(self):
+        """(time with data outstanding, time in which the receiver's window kept data back), us, as re-enacted."""
+        final = self._reenacted[2]
+        return tuple(
+            float(final[f"{name}_us"] + (final["now_us"] - final[f"{name}_since_us"]) * bool(final[f"{name}_since_us"]))
+            for name in ("busy", "rwnd")  # and what still went on when the capture ended
+        )
+
+    @functools.cached_property
+    def retransmissions(self):
+        """Every segment that was sent again; DataFrame, one row per segment and transmission.
+
+        ``time_ns``, ``seq``, ``end_seq`` (unwrapped), ``why`` (fast: loss detection marked it; probe: tail-loss probe;
+        timeout: the retransmission timer or what followed it; unexplained), ``spurious`` (a D-SACK reported it as a
+        duplicate later on).
+        """
+        import pandas as pd
+
+        log = self._reenacted[1]
+        again, reports = log[log["why"] != DSACK], log[log["why"] == DSACK]
+        needless = np.zeros(len(again), bool)
+        for report in reports:
+            before = np.searchsorted(again["time_ns"], report["time_ns"], side="right")
+            recent = again[:before]
+            hit = np.flatnonzero((recent["seq"] < report["end_seq"]) & (recent["end_seq"] > report["seq"]))
+            _, last = np.unique(recent["seq"][hit][::-1], return_index=True)  # the latest transmission of each segment
+            needless[hit[::-1][last]] = True
+        why = pd.Categorical.from_codes(again["why"], ["fast", "probe", "timeout", "unexplained"])
+        columns = {name: np.ascontiguousarray(again[name]) for name in ("time_ns", "seq", "end_seq")}
+        return pd.DataFrame({**columns, "why": why, "spurious": needless})
+
+    def nstat(self):
+        """Return what `nstat` on the sender would have counted for this connection; see `nstat.nstat`."""
+        from cctrace.flows.nstat import nstat
+
+        return nstat(*self._reenacted)
+
+    def quality(self):
+        """Return what the capture lacks and what had to be assumed, a dict.
+
+        ``complete`` (the handshake is there), ``taken_at`` (sender, path or receiver) and ``sender_side_us`` (from the
+        capture to the sender and back; where it is not 0 all times are estimates, RTTs to half a millisecond at best),
+        ``unseen_segments`` (sent, but not captured), ``out_of_order``, ``unexplained_retransmissions`` (no rule says
+        why the kernel sent them), ``time_steps_back`` (records older than their predecessor), ``inferred`` (facts that
+        are guesses), ``warnings`` (those of `Capture.flows` and of the file).
+        """
+        _, log, final = self._reenacted
+        side = self.capture.connections.sides[self.index, self.capture.connections.sender[self.index]]
+        near = int(self.capture.connections.sender_side_ns[self.index]) // 1000
+        far = int(self.capture.connections.rtt[self.index, 0])
+        place = "sender" if near == 0 else "receiver" if far < near // 20 else "path"
+        return {
+            "complete": self.facts["complete"],
+            "taken_at": place,
+            "sender_side_us": near,
+            "unseen_segments": int(final["unseen"]),
+            "out_of_order": int(side["out_of_order"]),
+            "unexplained_retransmissions": int((log["why"] == UNEXPLAINED).sum()),
+            "time_steps_back": int(self.capture.packets.counters.get("back_steps", 0)),
+            "inferred": self.facts["inferred"],
+            "warnings": [*self.summary["warnings"], *self.capture.warnings],
+        }
+
+    def join(self, receiver):
+        """Return one-way delays and true losses from this flow and its capture at the receiver; see `join.join`."""
+        from cctrace.flows.join import join
+
+        return join(self, receiver)
+
+    def answers(self, polls, decided=None):
+        """Return what TCP_INFO would have answered in the given intervals, from the capture alone.
+
+        Parameters
+        ----------
+        polls : array_like of int64, shape (n, 2)
+            Start and end of each poll, capture clock, ns; ascending.
+        decided : array_like of int64, shape (n, 4), optional
+            What a replay of the sender's controller decided: when (ns), pacing rate (Bps, 0 if it is not paced), cwnd
+            (segments), whether it was in PROBE_RTT. Rate and cwnd tell since when the receive window has held the
+            sender back: the kernel asks them first, and the capture itself gives a rough idea of them only. PROBE_RTT
+            has what is sent marked application-limited.
+
+        Returns
+        -------
+        structured ndarray
+            `state.SNAP` records, one for every state that held at some instant of a poll; `poll` indexes `polls`.
+        """
+        self._require_both_directions()
+        return self.capture.reenact([self.index], polls, decided)[3]
+
+
+def _matching(flow, tcpinfo):
+    """Return the polls of `tcpinfo` that belong to `flow`, on its clock, and their `align.Alignment`."""
+    src, sport, dst, dport = flow.key
+    for index, known in enumerate(tcpinfo.connections):
+        if (known.get("src"), known.get("sport"), known.get("dst"), known.get("dport")) == (src, sport, dst, dport):
+            return align(flow, tcpinfo.select(index))
+    # Sources that do not name the endpoints: the polls whose progress is this flow's.
+    anonymous = [index for index, known in enumerate(tcpinfo.connections) if known.get("src") is None]
+    if not anonymous:
+        raise ArgumentError(f"no polls of {src}:{sport} -> {dst}:{dport} in {tcpinfo.source}")
+    found, refused = [], []
+    for index in anonymous:
+        try:
+            found.append(align(flow, tcpinfo.select(index)))
+        except ArgumentError as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    return best_alignment(found)
