@@ -1,6 +1,6 @@
 """Write what recordings of the real Linux stack showed as a small table, against which the simulation is held.
 
-    python benchmarks/quiet_lab.py DIR... > benchmarks/quiet_lab.json
+    python -m benchmarks.quiet_lab DIR... > benchmarks/quiet_lab.json
 
 Each DIR holds recordings made by the lab: folders with `scenario.json` and `tcpinfo.csv.zst`. Where the lab's host
 stopped its guests (more than `MOST_STALLS` intervals of 10 ms with a delivery over 4 ms late) a recording shows the
