@@ -66,8 +66,8 @@ def run_ns3(seconds):
 
 def run_cctrace(seconds):
     """Simulate the same here; returns the same figures."""
-    from cctrace.engine.path import Path
-    from cctrace.engine.simulate import simulate
+    from cctrace.sim.path import Path
+    from cctrace.sim.simulate import simulate
 
     path = Path(rate=f"{RATE_BPS}bit", rtt=f"{RTT_MS}ms", buffer=f"{BUFFER_BYTES}B")
     simulate(path, "bbr2022", "10ms", ack_every=2)  # compiles, or loads what was compiled

@@ -25,11 +25,11 @@ from numba.core.registry import cpu_target
 
 from cctrace.cc import REGISTRY, controller
 from cctrace.cc.compare import describe
-from cctrace.engine.compile import compiled
-from cctrace.engine.player import Player
-from cctrace.engine.replay import recorded_names
-from cctrace.engine.vectors import load
 from cctrace.flows.views import View
+from cctrace.lang.compile import compiled
+from cctrace.replaying.player import Player
+from cctrace.replaying.run import recorded_names
+from cctrace.replaying.vectors import load
 
 GOLDEN = Path(__file__).parent.parent / "tests" / "golden"
 CALLS = 1_000_000

@@ -21,9 +21,9 @@ from pathlib import Path as FilePath
 import numpy as np
 import pandas as pd
 
-from cctrace.engine.path import Path
-from cctrace.engine.sim.flow import Flow
-from cctrace.engine.simulate import simulate
+from cctrace.sim.flow import Flow
+from cctrace.sim.path import Path
+from cctrace.sim.simulate import simulate
 
 JITTER_PER = {"": "packet", "b": "burst", "c": "slot:5ms"}
 

@@ -10,18 +10,18 @@ __version__ = "0.1.0.dev0"
 # Public name: the module that defines it, or that it is.
 _PUBLIC = {
     "Capture": "cctrace.flows.capture",
-    "Flow": "cctrace.engine.sim.flow",
-    "Jitter": "cctrace.engine.jitter",
-    "Path": "cctrace.engine.path",
+    "Flow": "cctrace.sim.flow",
+    "Jitter": "cctrace.sim.jitter",
+    "Path": "cctrace.sim.path",
     "analytic": "cctrace.analytic",
     "controller": "cctrace.cc",
     "datasets": "cctrace.datasets",
     "plot_flow": "cctrace.plot",
     "presets": "cctrace.presets",
     "read": "cctrace.flows.capture",
-    "replay": "cctrace.engine.replay",
-    "simulate": "cctrace.engine.simulate",
-    "sweep": "cctrace.engine.sweep",
+    "replay": "cctrace.replaying.run",
+    "simulate": "cctrace.sim.simulate",
+    "sweep": "cctrace.sim.sweep",
     "units": "cctrace.units",
 }
 __all__ = ["__version__", *_PUBLIC]

@@ -18,8 +18,8 @@ from cctrace.cc.bbrx import BBRx
 from cctrace.cc.cubic import Cubic
 from cctrace.cc.cubic6 import Cubic6
 from cctrace.cc.oracles import BBR2016Cbe, BBR2016Cmrt, BBR2019Cbe, BBR2019Cmrt
-from cctrace.engine import vectors
-from cctrace.engine.player import Player
+from cctrace.replaying import vectors
+from cctrace.replaying.player import Player
 
 GOLDEN = Path(__file__).parent / "golden"
 RELEASES = (BBR2016, BBR2019, BBR2022)

@@ -8,8 +8,8 @@ import pytest
 
 from cctrace import schema
 from cctrace.cc import orca
-from cctrace.engine.flatten import flatten
 from cctrace.errors import ArgumentError, CompileError
+from cctrace.lang.flatten import flatten
 
 
 def flow(policy, cwnd=100, ssthresh=50, **params):

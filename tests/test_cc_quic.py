@@ -8,9 +8,9 @@ import pytest
 from cctrace import schema
 from cctrace.cc import b3r, bbr_s, controller, obbr, quic_bbr, quic_bbr2, quic_reno
 from cctrace.cc.cmath import f32
-from cctrace.engine import vectors
-from cctrace.engine.replay import replay
 from cctrace.errors import ArgumentError
+from cctrace.replaying import vectors
+from cctrace.replaying.run import replay
 
 GOLDEN = Path(__file__).parent / "golden"
 RELEASED = ("quic_bbr", "obbr_mu0.5", "obbr_mu0.75", "obbr_mu1", "bbr_s", "b3r", "quic_bbr2", "quic_cubic")

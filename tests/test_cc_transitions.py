@@ -10,11 +10,11 @@ from cctrace import datasets
 from cctrace.cc import REGISTRY, controller
 from cctrace.cc.base import declared_fields
 from cctrace.cc.orca import with_policy
-from cctrace.engine import vectors
-from cctrace.engine.player import Player
 from cctrace.errors import StreamError
 from cctrace.flows.capture import read
 from cctrace.flows.views import View
+from cctrace.replaying import vectors
+from cctrace.replaying.player import Player
 
 GOLDEN = Path(__file__).parent / "golden"
 FUZZ = {

@@ -14,7 +14,7 @@ from cctrace.cc.bbr3 import BBR3
 from cctrace.cc.cmath import U32_MAX
 from cctrace.cc.compensation import BBR2Comp, BBR2019Comp
 from cctrace.cc.linux import EVENT_ECN_IS_CE, EVENT_ECN_NO_CE, EVENT_TLP_RECOVERY
-from cctrace.engine import vectors
+from cctrace.replaying import vectors
 
 GOLDEN = [
     pytest.param(path, id=f"{path.parent.name}-{path.stem}")

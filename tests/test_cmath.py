@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from cctrace.cc import cmath
 from cctrace.cc.base import LinuxController
 from cctrace.cc.cmath import f32, idiv, s32, u8, u16, u32, u64, u64_div, u64_lt, u64_shr
-from cctrace.engine.player import Player
 from cctrace.flows.views import View
+from cctrace.replaying.player import Player
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 WRAPS = [(u8, ctypes.c_uint8), (u16, ctypes.c_uint16), (u32, ctypes.c_uint32), (s32, ctypes.c_int32)]

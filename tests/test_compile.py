@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from cctrace.cc.base import LinuxController, Param, f32, floats, ints
 from cctrace.cc.cmath import u32
-from cctrace.engine import compile as engine
-from cctrace.engine.player import Player
-from cctrace.engine.replay import replay
 from cctrace.errors import CompileError
 from cctrace.flows.views import View
+from cctrace.lang import compile as engine
+from cctrace.replaying.player import Player
+from cctrace.replaying.run import replay
 
 ROOT = Path(__file__).parents[1]
 _cells = itertools.count()
@@ -352,8 +352,8 @@ def test_the_c_entry_point_decides_as_the_class_does():
 PROGRAM = """
 import numpy as np
 from cctrace.cc.base import LinuxController, ints
-from cctrace.engine.compile import cache_dir, compiled
-from cctrace.engine.replay import replay
+from cctrace.lang.compile import cache_dir, compiled
+from cctrace.replaying.run import replay
 from cctrace.flows.views import View
 
 class Toy(LinuxController):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cctrace import datasets
-from cctrace.diagnose import diagnose
+from cctrace.explain.diagnose import diagnose
 from cctrace.flows.capture import read
 from tests.conversation import MSS, Conversation
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from cctrace import cli, datasets
-from cctrace.engine.replay import replay
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import read
 from cctrace.flows.counters import CounterTable
 from cctrace.flows.events import Events
 from cctrace.io.tcpinfo import TcpInfo
+from cctrace.replaying.run import replay
 
 T0 = 1_700_000_000
 MS = 1_000_000

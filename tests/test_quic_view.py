@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from cctrace import schema
-from cctrace.engine.replay import replay
 from cctrace.flows.capture import read
 from cctrace.flows.events import Events
 from cctrace.flows.views import quic_view
+from cctrace.replaying.run import replay
 
 DATASETS = Path(__file__).parent.parent / "datasets"
 MSS = 1000

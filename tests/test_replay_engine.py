@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from cctrace.cc.base import LinuxController, Param, QuicController, f32, floats, ints
-from cctrace.engine.player import MODES, Player
-from cctrace.engine.replay import replay
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.views import View
+from cctrace.replaying.player import MODES, Player
+from cctrace.replaying.run import replay
 
 
 class Walker(LinuxController):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from cctrace import datasets, schema
-from cctrace.engine import phase
-from cctrace.engine.replay import replay
 from cctrace.errors import ArgumentError
 from cctrace.flows.capture import Capture, read
 from cctrace.io.packets import Packets
+from cctrace.replaying import phase
+from cctrace.replaying.run import replay
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,8 @@ def test_without_the_inferred_phase_the_gain_cycle_is_out_of_step(flows, compari
 
 def test_phases_are_found_in_sends_that_a_known_phase_made(flows):
     # The sends are replaced by those of a sender paced exactly as the replay with phase 4 says.
-    from cctrace.engine.pacing import Pacer
-    from cctrace.engine.player import Player
+    from cctrace.replaying.pacing import Pacer
+    from cctrace.replaying.player import Player
 
     flow = flows["jitter_bbr_sd2ms"]
     view = flow.view("linux", hz=flow.hz)
@@ -170,9 +170,9 @@ def test_every_kind_of_controller_replays_over_a_recording(flows):
 def test_pacing_holds_the_next_segment_back_by_its_predecessors_length():
     import pandas as pd
 
-    from cctrace.engine.pacing import FREE_SEGMENTS, Pacer
-    from cctrace.engine.player import Player
     from cctrace.flows.views import View
+    from cctrace.replaying.pacing import FREE_SEGMENTS, Pacer
+    from cctrace.replaying.player import Player
 
     rate, length = 1_000_000, 1448  # 1448 us a segment
     sent_ns = np.arange(20) * 1_448_000 + 1_000_000_000
@@ -198,8 +198,8 @@ PROBE_RTT = 3
 @pytest.fixture
 def pacer(flows):
     """A replay of a recording in whose middle the sender probed for its minimum RTT."""
-    from cctrace.engine.pacing import Pacer
-    from cctrace.engine.player import Player
+    from cctrace.replaying.pacing import Pacer
+    from cctrace.replaying.player import Player
 
     flow = flows["single_bbr_1bdp"]
     return Pacer(Player(flow.view("linux", hz=flow.hz), "bbr2022", record=["mode"], hz=flow.hz), flow.sends)

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from cctrace import schema
 from cctrace.cc.base import LinuxController
-from cctrace.engine.path import Jitter, Path
-from cctrace.engine.replay import replay
-from cctrace.engine.sim import build
-from cctrace.engine.sim.flow import Flow
-from cctrace.engine.sim.layout import FLOW, SEGMENT, WORLD
-from cctrace.engine.simulate import simulate
 from cctrace.errors import ArgumentError
+from cctrace.replaying.run import replay
+from cctrace.sim.core import build
+from cctrace.sim.core.records import FLOW, SEGMENT, WORLD
+from cctrace.sim.flow import Flow
+from cctrace.sim.path import Jitter, Path
+from cctrace.sim.simulate import simulate
 
 MSS, WIRE = 1448, 1514
 QUIET = Path(rate="10Mbit", rtt="20ms", buffer="1bdp", loss="1%")
@@ -461,8 +461,8 @@ def test_no_field_of_the_simulations_records_is_an_attribute_of_numpys():
 
 GROWTH = """
 import resource
-from cctrace.engine.path import Path
-from cctrace.engine.simulate import simulate
+from cctrace.sim.path import Path
+from cctrace.sim.simulate import simulate
 path = Path(rate="100Mbit", rtt="20ms", buffer="2bdp", loss="0.1%", jitter="normal:sd=1ms")
 peaks = []
 for duration in ("5s", "40s"):

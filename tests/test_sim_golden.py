@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from cctrace import schema
-from cctrace.engine import vectors
-from cctrace.engine.path import Path
-from cctrace.engine.simulate import simulate
+from cctrace.replaying import vectors
+from cctrace.sim.path import Path
+from cctrace.sim.simulate import simulate
 
 GOLDEN = FilePath(__file__).parent / "golden"
 MARKED_LOST = schema.EVENT_CODES["skb_marked_lost"]

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 import cctrace as cct
-from cctrace.engine.path import Path
-from cctrace.engine.sim.flow import Flow
-from cctrace.engine.sim.layout import LOST, NEVER, SACKED
-from cctrace.engine.sim.linux import linux_ack, send_loss_probe
-from cctrace.engine.sim.memory import segments, words
-from cctrace.engine.sim.output import defers, push_new
-from cctrace.engine.sim.receiver import receive, send_ack
-from cctrace.engine.sim.stack import OPEN, RECOVERY, in_flight
-from cctrace.engine.sim.view import CWND
-from cctrace.engine.sim.world import FIRST_NS, World
 from cctrace.schema import LINUX_EVENTS
+from cctrace.sim.core.calls import OPEN, RECOVERY, in_flight
+from cctrace.sim.core.linux import linux_ack, send_loss_probe
+from cctrace.sim.core.memory import segments, words
+from cctrace.sim.core.output import defers, push_new
+from cctrace.sim.core.receiver import receive, send_ack
+from cctrace.sim.core.records import LOST, NEVER, SACKED
+from cctrace.sim.core.view import CWND
+from cctrace.sim.core.world import FIRST_NS, World
+from cctrace.sim.flow import Flow
+from cctrace.sim.path import Path
 
 MS = 1_000_000
 START = FIRST_NS + 1000 * MS

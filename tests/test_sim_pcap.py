@@ -9,9 +9,9 @@ import pytest
 
 import cctrace as cct
 from cctrace.cli import main
-from cctrace.engine import pcap
 from cctrace.errors import ArgumentError
 from cctrace.schema import EVENT_CODES
+from cctrace.sim import recorder as pcap
 
 PATH = {"rate": "20Mbit", "rtt": "40ms", "buffer": "1bdp", "reverse": "10ms"}
 TAPS_US = 6  # cctrace takes a capture to see segments and ACKs 3 us away from TCP

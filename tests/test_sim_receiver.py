@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 import cctrace as cct
-from cctrace.engine.sim import output
-from cctrace.engine.sim.layout import LINUX
-from cctrace.engine.sim.receiver import quick
+from cctrace.sim.core import output
+from cctrace.sim.core.receiver import quick
+from cctrace.sim.core.records import LINUX
 
 PSH = 8
 MS = 1_000_000

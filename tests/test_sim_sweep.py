@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from cctrace.engine import sweep as module
-from cctrace.engine.path import Path
-from cctrace.engine.simulate import simulate
-from cctrace.engine.sweep import sweep
 from cctrace.errors import ArgumentError, FormatError
+from cctrace.sim import sweep as module
+from cctrace.sim.path import Path
+from cctrace.sim.simulate import simulate
+from cctrace.sim.sweep import sweep
 
 PATH = Path(rate="10Mbit", rtt="20ms", buffer="1bdp")
 

@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from cctrace.engine.path import Path
-from cctrace.engine.sim import window
-from cctrace.engine.sim.flow import Flow
-from cctrace.engine.sim.loop import run
-from cctrace.engine.sim.world import FIRST_NS, World
-from cctrace.engine.simulate import simulate
+from cctrace.sim.core import window
+from cctrace.sim.core.loop import run
+from cctrace.sim.core.world import FIRST_NS, World
+from cctrace.sim.flow import Flow
+from cctrace.sim.path import Path
+from cctrace.sim.simulate import simulate
 
 MS = 1_000_000
 

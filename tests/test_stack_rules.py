@@ -8,11 +8,11 @@ from cctrace.cc import controller as controller_named
 from cctrace.cc.base import LinuxController
 from cctrace.cc.cubic6 import Cubic6
 from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
-from cctrace.engine import tick
-from cctrace.engine.player import Player
-from cctrace.engine.replay import replay
 from cctrace.flows.capture import read
 from cctrace.flows.views import View, ticks
+from cctrace.replaying import tick
+from cctrace.replaying.player import Player
+from cctrace.replaying.run import replay
 from tests.build_stack import NEUTRAL
 from tests.conversation import MSS, Conversation
 

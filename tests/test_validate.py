@@ -8,7 +8,7 @@ import pytest
 
 from cctrace import cli, datasets
 from cctrace.errors import FormatError
-from cctrace.validate import _inside, stalls, validate
+from cctrace.explain.validate import _inside, stalls, validate
 
 RECORDINGS = sorted(datasets.catalogue())
 

@@ -7,8 +7,8 @@ import pytest
 
 from cctrace import cc
 from cctrace.cc.base import LinuxController, Param, f32, ints
-from cctrace.engine import vectors
 from cctrace.errors import ArgumentError, FormatError, StreamError
+from cctrace.replaying import vectors
 
 EXPECTED = ("o_ret", "o_snd_cwnd", "o_ssthresh", "f32_gain", "s_last_rtt", "s_drawn", "g_other")
 

@@ -4,7 +4,7 @@ A controller is an ordinary class. Its state is what its annotated class attribu
 columns of its view (`schema.LINUX_VIEW` or `schema.QUIC_VIEW`), passed as the record `ack`; its outputs are state too
 (`snd_cwnd`, `pacing_rate`, ...), because on both stacks the controller writes them in place.
 
-So that `engine/compile.py` can flatten a class, methods are written in a subset of Python:
+So that `lang/compile.py` can flatten a class, methods are written in a subset of Python:
 
 * fields are declared with a type and a default: ``mode: int = 0`` (int64), ``share: float = 0.0`` (float64),
   ``pacing_gain: f32 = f32(2.885)``, ``idle_restart: bool = False``, ``ring = ints(100)`` (also `floats`, `f32s`);
@@ -75,7 +75,7 @@ class Controller:
     slow_burst_segments: ClassVar[int] = 1  # the shortest burst below 1.2 Mbit/s
     params: ClassVar[dict[str, Param]] = {}
     phase_choices: ClassVar[int] = 0  # values of the one draw that a replay infers from the sends, 0: none
-    # Golden-vector column -> field, where the names differ: {"s_bw": "bw_v[0]"}; see `engine.vectors.golden_field`.
+    # Golden-vector column -> field, where the names differ: {"s_bw": "bw_v[0]"}; see `replaying.vectors.golden_field`.
     golden_names: ClassVar[dict[str, str]] = {}
     # Golden-vector column -> why this class has no field for it; such a column must be constant in every vector.
     golden_absent: ClassVar[dict[str, str]] = {}

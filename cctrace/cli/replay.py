@@ -28,8 +28,8 @@ def replay(source, controller, index, tcpinfo, output, interpreted, as_json):
     This is a shadow run: what the controller would have decided on these ACKs, not what would have happened. Of
     counters the ACKs are made up between the polls: see docs/counters.md for how near that comes.
     """
-    from cctrace.engine.replay import replay as run
     from cctrace.errors import ArgumentError
+    from cctrace.replaying.run import replay as run
 
     vector = Path(source).suffix == ".parquet"
     if vector and tcpinfo:

@@ -38,9 +38,9 @@ def simulate(rate, rate_steps, trace, cc, ack_every, profile, duration, seed, as
     vectors, linux a current kernel; QUIC controllers always have the QUIC stack.
     """
     from cctrace.cc import controller
-    from cctrace.engine.path import Path, read_rate_steps
-    from cctrace.engine.simulate import simulate as run
     from cctrace.errors import ArgumentError
+    from cctrace.sim.path import Path, read_rate_steps
+    from cctrace.sim.simulate import simulate as run
 
     if sum(option is not None for option in (rate, rate_steps, trace)) != 1:
         raise ArgumentError("give one of --rate, --rate-steps and --trace")

@@ -15,7 +15,7 @@ def verify(vectors, interpreted, as_json):
     VECTOR is a .parquet file or a folder of them; the name of its folder names the controller. The exit status is 1 if
     a row differs.
     """
-    from cctrace.engine import vectors as golden
+    from cctrace.replaying import vectors as golden
 
     with progress("verifying"):
         result = golden.verify(vectors, mode="interpreted" if interpreted else "compiled")

@@ -1,6 +1,6 @@
 """What a controller reads: the event stream on its stack's own clocks and units, one row per call.
 
-A recorded flow, a simulated flow and a golden vector all become a `View`; `cctrace.engine` knows nothing else.
+A recorded flow, a simulated flow and a golden vector all become a `View`; `cctrace.replaying` knows nothing else.
 """
 
 import numpy as np
@@ -32,7 +32,7 @@ class View:
     time_ns : array_like of int64, shape (n,), optional
         Time of each call on the capture's clock; the stack's own clock if not given.
     stack : bool
-        Whether a replay has to do what the Linux stack does to cwnd and ssthresh, `cctrace.engine.stack`, because the
+        Whether a replay has to do what the Linux stack does to cwnd and ssthresh (`cctrace.replaying.stack`), as the
         columns are of a recorded flow. Observed values of `carried` have it in them.
 
     Raises

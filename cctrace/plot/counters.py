@@ -19,7 +19,7 @@ def counter_panels(counters, model=None):
     ----------
     counters : Counters
     model : DataFrame, optional
-        What a controller that was replayed over the coarse event stream held, see `engine.model.model_table`.
+        What a controller that was replayed over the coarse event stream held, see `replaying.model.model_table`.
     """
     panels = (_progress(counters), _rtt(counters), _window(counters), _rates(counters), _again(counters))
     for name, column, label, colour, factor in _REPLAYED if model is not None else ():

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from cctrace.engine.model import model_table
 from cctrace.plot.panels import Panel, Phases, Series
+from cctrace.replaying.model import model_table
 from cctrace.schema import EVENT_CODES
 
 

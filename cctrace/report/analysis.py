@@ -9,16 +9,16 @@ import numpy as np
 import pandas as pd
 
 from cctrace.cc import controller as resolve
-from cctrace.diagnose import Diagnosis, diagnose
-from cctrace.engine.model import model_fields, model_table
-from cctrace.engine.replay import replay
 from cctrace.errors import ArgumentError, StreamError
+from cctrace.explain.diagnose import Diagnosis, diagnose
 from cctrace.flows.align import Alignment
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.large import bulk_flows
 from cctrace.io import is_capture
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.plot.flow import FlowView
+from cctrace.replaying.model import model_fields, model_table
+from cctrace.replaying.run import replay
 from cctrace.report.counters import Counters
 
 # Kernel's name of a congestion control -> the controller that makes the decisions of today's kernels.
@@ -52,10 +52,10 @@ class FlowAnalysis:
         All that is known of a connection without a capture.
     clock : cctrace.flows.align.Alignment or None
         How the clock of the counters was related to the capture's.
-    diagnosis : cctrace.diagnose.Diagnosis or None
+    diagnosis : cctrace.explain.diagnose.Diagnosis or None
         What limited the flow; None if it has no event stream.
     model : DataFrame or None
-        What a controller replayed over counters held after each call, see `engine.model.model_table`.
+        What a controller replayed over counters held after each call, see `replaying.model.model_table`.
     """
 
     file: str

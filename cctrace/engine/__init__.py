@@ -1,1 +1,0 @@
-"""Compile, replay and simulate controllers."""

@@ -1,0 +1,1 @@
+"""A controller class becomes machine code: checks, code generation, one cache."""

@@ -1,0 +1,156 @@
+"""A replay against the state that the recorded kernel logged, poll by poll.
+
+A value *agrees at a poll* if it agrees at some instant between the poll's two time stamps, and with `slack_polls` at
+some instant between the polls that many before and after: a state that changed while nobody looked may be
+seen one poll early or late.
+"""
+
+import functools
+
+import numpy as np
+import pandas as pd
+
+from cctrace.errors import ArgumentError
+from cctrace.replaying import phase
+from cctrace.replaying.model import model_table
+
+# Name, column of tcp_info, column of `model_table`, what the kernel's unit is in that of the model.
+QUANTITIES = {
+    "bw": ("bbr_bw_Bps", "bw_Bps", 1.0),
+    "min_rtt": ("bbr_min_rtt_us", "min_rtt_us", 1.0),
+    "pacing_gain": ("bbr_pacing_gain", "pacing_gain", 1 / 256),
+    "cwnd_gain": ("bbr_cwnd_gain", "cwnd_gain", 1 / 256),
+    "cwnd": ("snd_cwnd", "cwnd_segments", 1.0),
+    "ssthresh": ("snd_ssthresh", "ssthresh_segments", 1.0),
+}
+AFTER_S = 1.0  # agreement is counted after the first second: while the estimates settle, one sample decides
+
+
+class Comparison:
+    """Agreement of a replayed run with the kernel's own polls.
+
+    Parameters
+    ----------
+    run : Run
+        Of a flow with tcp_info attached.
+    after_s : float
+        Polls in the first seconds of the flow are left out.
+
+    Attributes
+    ----------
+    polls : ndarray of int64
+        Rows of the flow's tcp_info that are compared.
+    locked : float
+        Share of the time in PROBE_BW at which the replayed gain cycle is in step with the sends (`phase.locked`); NaN
+        where there is no cycle.
+
+    Raises
+    ------
+    ArgumentError
+        If the flow has no tcp_info, or none of it lies within the replay.
+    """
+
+    def __init__(self, run, after_s=AFTER_S):
+        info = getattr(run.source, "tcpinfo", None)
+        if info is None:
+            raise ArgumentError("nothing to compare with: attach the kernel's tcp_info to the flow first")
+        self.run = run
+        self._info = info
+        time_ns = run.decisions["time_ns"].to_numpy()
+        begin = info["time_ns"] > time_ns[0] + int(after_s * 1e9)
+        self.polls = np.flatnonzero(begin & (info["time_after_ns"] < time_ns[-1]))
+        if not len(self.polls):
+            raise ArgumentError(f"{info.source}: no poll lies within the replayed time")
+        self._low = np.searchsorted(time_ns, info["time_ns"][self.polls], side="right") - 1
+        self._high = np.searchsorted(time_ns, info["time_after_ns"][self.polls], side="right") - 1
+
+    @functools.cached_property
+    def model(self):
+        """What the replayed controller held after each call, in common units; see `replaying.model.model_table`."""
+        run = self.run
+        return model_table(run.controller, run.decisions, run.decisions["time_ns"], run.source.facts["mss"])
+
+    @property
+    def quantities(self):
+        """Names of what both the replay and the polls have."""
+        return tuple(
+            name
+            for name, (logged, replayed, _) in QUANTITIES.items()
+            if replayed in self.model and (self._info[logged][self.polls] >= 0).any()
+        )
+
+    def agrees(self, name, rel=0.0, absolute=0.0, slack_polls=0):
+        """Return for each poll whether a quantity agrees; bool, shape of `polls`.
+
+        Raises
+        ------
+        ArgumentError
+            If the controller or the polls do not have the quantity.
+        """
+        if name not in self.quantities:
+            raise ArgumentError(f"{name!r} cannot be compared here; what can: {', '.join(self.quantities)}")
+        logged, replayed, unit = QUANTITIES[name]
+        want = self._info[logged][self.polls] * unit
+        values = self.model[replayed].to_numpy()
+        last = len(want) - 1
+        low = self._low[np.maximum(np.arange(last + 1) - slack_polls, 0)]
+        high = self._high[np.minimum(np.arange(last + 1) + slack_polls, last)]
+        sizes = high - low + 1
+        poll = np.repeat(np.arange(last + 1), sizes)
+        rows = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes) + np.repeat(low, sizes)
+        near = np.abs(values[rows] - want[poll]) <= np.maximum(rel * np.abs(want[poll]), absolute)
+        found = np.zeros(last + 1, bool)
+        np.logical_or.at(found, poll, near)
+        return found
+
+    def share_within(self, name, rel=0.0, absolute=0.0, slack_polls=0):
+        """Return the share of polls at which a quantity agrees.
+
+        Examples
+        --------
+        >>> run.compare().share_within("bw", rel=1e-3)          # doctest: +SKIP
+        0.989
+        """
+        return float(self.agrees(name, rel, absolute, slack_polls).mean())
+
+    @functools.cached_property
+    def locked(self):
+        """Share of the time in PROBE_BW in which the replayed gain cycle is in step with the sends."""
+        probing = self.run.decisions["mode"].to_numpy() == self._probe_bw() if self.run.phases else np.zeros(0, bool)
+        if not probing.any():
+            return np.nan
+        facts = self.run.source.facts
+        time_us = (self.run.decisions["time_ns"].to_numpy()[probing] - facts["start_ns"]) / 1000 + 1_000_000
+        rows = self.run.decisions.loc[probing, ["pacing_rate", "min_rtt_us"]].to_numpy()
+        return phase.locked(time_us, rows[:, 0], rows[:, 1], phase.Sends.of(self.run.source))
+
+    def _probe_bw(self):
+        return self.run.controller.states.index("PROBE_BW")
+
+    def summary(self):
+        """Return the figures for reports and JSON: {name: share of polls}, `polls` and `locked`."""
+        out = {"polls": len(self.polls), "locked": self.locked}
+        wanted = {
+            "bw_0.1%": ("bw", 1e-3, 0.0, 0),
+            "bw_1%": ("bw", 1e-2, 0.0, 0),
+            "min_rtt_1%": ("min_rtt", 1e-2, 0.0, 0),
+            "pacing_gain": ("pacing_gain", 0.0, 1e-6, 1),
+            "cwnd_gain": ("cwnd_gain", 0.0, 1e-6, 1),
+            "cwnd_2": ("cwnd", 0.0, 2.0, 0),
+            "ssthresh": ("ssthresh", 0.0, 0.0, 0),
+        }
+        if getattr(self.run.source, "caveats", ()):  # of a coarse stream no more can be asked
+            wanted |= {"bw_5%": ("bw", 5e-2, 0.0, 0), "min_rtt_5%": ("min_rtt", 5e-2, 0.0, 0)}
+        for label, (name, rel, absolute, slack) in wanted.items():
+            if name in self.quantities:
+                out[label] = self.share_within(name, rel, absolute, slack)
+        return out
+
+    def frame(self):
+        """Return a DataFrame with one row per poll: time_ns, the kernel's and the replay's value of each quantity."""
+        table = {"time_ns": self._info["time_ns"][self.polls]}
+        for name in self.quantities:
+            logged, replayed, unit = QUANTITIES[name]
+            table[f"{name}_kernel"] = self._info[logged][self.polls] * unit
+            table[f"{name}_replay"] = self.model[replayed].to_numpy()[self._low]
+        return pd.DataFrame(table)

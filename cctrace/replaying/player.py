@@ -1,0 +1,312 @@
+"""A controller at a row of a view: run it to any row, take it back, choose its random draws.
+
+Within a row: the observed values of what the stack also writes (`View.carried`) are set on the controller, `draws` is
+zeroed, the entry point is called if the class defines it, outputs are recorded, and the stack does with the returned
+value what it does: `ssthresh` stores it in snd_ssthresh, `undo_cwnd` in snd_cwnd. Over a recorded flow the stack's
+other writes are made too (`replaying.stack`).
+"""
+
+import copy
+import itertools
+from collections import namedtuple
+
+import numpy as np
+
+from cctrace import schema
+from cctrace.cc import controller as resolve
+from cctrace.errors import ArgumentError, CompileError, StreamError
+from cctrace.flows.views import CARRIED
+from cctrace.lang.compile import EVENTS, RETURN_STORED_IN, compiled
+from cctrace.lang.fields import RETURNED, debug_class, fields_of, mistyped, recordable
+from cctrace.replaying.stack import on_stack
+
+MODES = ("compiled", "interpreted", "debug")
+_CHUNK = 16_384  # rows turned into Python integers at a time
+
+
+class Player:
+    """A controller at a row of a view.
+
+    Parameters
+    ----------
+    view : View
+    controller : str or type
+        See `cctrace.cc.controller`.
+    mode : "compiled", "interpreted" or "debug"
+        Debug is interpreted, with the type and range of every assignment checked.
+    record : sequence of str
+        What to record after every call: fields, elements of array fields (``"bw_v[0]"``), ``"o_ret"``.
+    **params
+        Parameters of the controller.
+
+    Attributes
+    ----------
+    row : int
+        The next row to be called.
+    controller : type
+        The class that is called.
+    warnings : list of str
+
+    Raises
+    ------
+    ArgumentError
+        If the controller, a parameter, the mode or a name to record is unknown.
+    StreamError
+        If the controller is of the other stack, or reads a column that the view lacks.
+
+    Examples
+    --------
+    Choose the first random draw of a BBR run, and take it back:
+
+    >>> player = Player(view, "bbr2022", record=["pacing_gain"])          # doctest: +SKIP
+    >>> row = player.run(stop_at_draw=True)                               # doctest: +SKIP
+    >>> before = player.save()                                            # doctest: +SKIP
+    >>> player.set_draw(row, 3 << 29); player.run(row + 1000)             # doctest: +SKIP
+    >>> player.restore(before)                                            # doctest: +SKIP
+    """
+
+    def __init__(self, view, controller, *, mode="compiled", record=(), **params):
+        if mode not in MODES:
+            raise ArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}")
+        cls, given = resolve(controller)
+        machine = CompiledMachine if mode == "compiled" else InterpretedMachine
+        self.view = view.view(cls.view)
+        cls = on_stack(cls) if self.view.stack else cls
+        self.row = 0
+        self.controller = cls
+        self._draws = None
+        self._machine = machine(debug_class(cls) if mode == "debug" else cls, given | params, self.view, list(record))
+        self.warnings = self._machine.warnings
+
+    def run(self, stop=None, stop_at_draw=False):
+        """Call rows from `row` up to `stop` (default: all); return the next row.
+
+        With `stop_at_draw` it stops *before* the first call that draws a random number: the state is as that call
+        would find it. Set the draw and run on without `stop_at_draw` for one row.
+        """
+        stop = len(self.view) if stop is None else min(stop, len(self.view))
+        self.row = self._machine.run(self.row, stop, stop_at_draw)
+        return self.row
+
+    def set_draw(self, row, value, which=0):
+        """Make `value` the raw random number number `which` of the call at `row`; the view itself is not changed."""
+        if self._draws is None:
+            self._draws = {f"rand{k}": self.view.columns[f"rand{k}"].copy() for k in range(4)}
+            self._machine.replace_columns(self._draws)
+        self._draws[f"rand{which}"][row] = value
+
+    def replace_columns(self, columns):
+        """Read these columns, at least as long as the rows that are run, instead of the view's."""
+        self._machine.replace_columns(columns)
+
+    def save(self):
+        """Return the position and the state, for `restore`."""
+        return self.row, self._machine.save()
+
+    def restore(self, saved):
+        """Go back to where `save` was called; rows recorded since then are overwritten by the next `run`."""
+        self.row, state = saved
+        self._machine.restore(state)
+
+    def field(self, name):
+        """Return the current value of one field that is no array."""
+        return self._machine.field(name)
+
+    def set_field(self, name, value):
+        """Change a field that is no array, for example to try what another value would have led to."""
+        self._machine.set_field(name, value)
+
+    @property
+    def recorded(self):
+        """What was asked for, after each call made so far: {name: array of shape (n,)}."""
+        return self._machine.recorded()
+
+    @property
+    def state(self):
+        """The current state: {field: value}, arrays as lists, parameters not included."""
+        return self._machine.state()
+
+
+class CompiledMachine:
+    """The compiled class; its state is a record."""
+
+    def __init__(self, cls, params, view, record):
+        self.code = compiled(cls)
+        self.records = self.code.new_state(**params)
+        self.slots = self.records.view(np.int64)
+        self.before = np.zeros_like(self.slots)
+        missing = [name for name in self.code.columns if name not in view.columns]
+        if missing:
+            raise _lacks(cls, missing[0])
+        self.warnings = _warnings(cls, self.code.columns, view.unknown)
+        self.view = view
+        self.columns = [view.event, *(view.columns[name] for name in self.code.columns)]
+        carried = [view.carried.get(field) for field in CARRIED[view.kind].values()]
+        self.carried = np.array([0 if c is None else c.ctypes.data for c in carried], dtype=np.int64)
+        self.record = {name: self._place(cls, name) for name in record}
+        self.wanted = np.array([offset // 8 for offset, _ in self.record.values()], dtype=np.int64)
+        # One row per recorded slot, in different lines of the cache for the reason given in `views.staggered`.
+        self.out = np.zeros((len(record), len(view) + -len(view) % 512 + 24), dtype=np.int64)
+
+    def _place(self, cls, name):
+        field, index, dtype = recordable(cls, name)
+        return self.records.dtype.fields[field][1] + (index or 0) * dtype.itemsize, dtype
+
+    def recorded(self):
+        """Return {name: column}: the low or high part of the recorded slots, as their dtype."""
+        return {
+            name: slots[: len(self.view)].view(dtype)[offset % 8 // dtype.itemsize :: 8 // dtype.itemsize]
+            for slots, (name, (offset, dtype)) in zip(self.out, self.record.items(), strict=True)
+        }
+
+    def replace_columns(self, columns):
+        """Read these columns instead of the view's."""
+        for place, name in enumerate(self.code.columns, 1):
+            self.columns[place] = columns.get(name, self.columns[place])
+
+    def save(self):
+        """Return a copy of the state."""
+        return self.records.copy()
+
+    def restore(self, state):
+        """Take a copy of a saved state."""
+        self.records[:] = state
+
+    def field(self, name):
+        """Return the value of a field."""
+        return self.records[name][0].item()
+
+    def set_field(self, name, value):
+        """Set a field."""
+        self.records[name][0] = value
+
+    def state(self):
+        """Return {field: value}."""
+        return {
+            name: self.records[name][0].tolist()
+            for name in fields_of(self.code.cls)
+            if name not in self.code.cls.params
+        }
+
+    def run(self, row, stop, stop_at_draw):
+        """Call rows [row, stop); see `Player.run`."""
+        addresses = np.array([column.ctypes.data for column in self.columns], dtype=np.int64)
+        states = (self.records, self.slots, self.before)
+        return self.code.run(row, stop, stop_at_draw, addresses, self.carried, *states, self.wanted, self.out)
+
+
+class InterpretedMachine:
+    """The class itself, called row by row."""
+
+    def __init__(self, cls, params, view, record):
+        self.controller = cls(**params)
+        self.view = view
+        self.columns = dict(view.columns)
+        self.columns_recorded = {name: np.zeros(len(view), recordable(cls, name)[2]) for name in record}
+        self.warnings = []
+
+    def recorded(self):
+        """Return {name: column}."""
+        return self.columns_recorded
+
+    def replace_columns(self, columns):
+        """Read these columns instead of the view's."""
+        self.columns |= columns
+
+    def save(self):
+        """Return a copy of the state."""
+        return copy.deepcopy(vars(self.controller))
+
+    def restore(self, state):
+        """Take a copy of a saved state."""
+        vars(self.controller).update(copy.deepcopy(state))
+
+    def field(self, name):
+        """Return the value of a field."""
+        return getattr(self.controller, name)
+
+    def set_field(self, name, value):
+        """Set a field."""
+        setattr(self.controller, name, value)
+
+    def state(self):
+        """Return {field: value}."""
+        cls = type(self.controller)
+        return {name: getattr(self.controller, name) for name in fields_of(cls) if name not in cls.params}
+
+    def run(self, row, stop, stop_at_draw):
+        """Call rows [row, stop); see `Player.run`."""
+        while row < stop:
+            last = min(row + _CHUNK, stop)
+            row, drew = self._chunk(row, last, stop_at_draw)
+            if drew:
+                break
+        return row
+
+    def _chunk(self, first, last, stop_at_draw):
+        controller, rows = self.controller, []
+        calls = {code: getattr(controller, name, None) for name, code in EVENTS[controller.view].items()}
+        stored = {schema.EVENT_CODES[event]: field for event, field in RETURN_STORED_IN.items()}
+        carried, read = tuple(self.view.carried), _reader(controller, tuple(self.columns_recorded))
+        drew = False
+        for code, ack, values in self._rows(first, last):
+            before = self.save() if stop_at_draw else None
+            for field, value in zip(carried, values, strict=True):
+                setattr(controller, field, value)
+            controller.draws = 0
+            call = calls.get(code)
+            returned = call(ack) if call else None
+            if stop_at_draw and controller.draws:
+                self.restore(before)
+                drew = True
+                break
+            rows.append(read(0 if returned is None else returned))
+            if code in stored and returned is not None:
+                setattr(controller, stored[code], returned)
+        for (name, column), values in zip(self.columns_recorded.items(), zip(*rows, strict=True), strict=False):
+            column[first : first + len(rows)] = _typed(type(controller), name, values, column.dtype)
+        return first + len(rows), drew
+
+    def _rows(self, first, last):
+        """Yield (event, ack, carried values) of each row, in Python integers."""
+        ack = _ack_type(type(self.controller), self.columns)
+        acks = map(ack._make, zip(*(c[first:last].tolist() for c in self.columns.values()), strict=True))
+        carried = [c[first:last].tolist() for c in self.view.carried.values()]
+        values = zip(*carried, strict=True) if carried else itertools.repeat((), last - first)
+        return zip(self.view.event[first:last].tolist(), acks, values, strict=True)
+
+
+def _ack_type(cls, columns):
+    """Return the named tuple that a controller reads; a column that is not there is a clear error."""
+
+    class Ack(namedtuple("Ack", columns)):
+        __slots__ = ()
+
+        def __getattr__(self, name):
+            if name in schema.names(schema.LINUX_VIEW if cls.view == "linux" else schema.QUIC_VIEW):
+                raise _lacks(cls, name)
+            raise CompileError(f"{cls.__name__} reads ack.{name}, which is no column of the {cls.view} view")
+
+    return Ack
+
+
+def _lacks(cls, column):
+    return StreamError(f"{cls.__name__} reads column {column!r}, which this stream lacks")
+
+
+def _warnings(cls, columns, unknown):
+    return [f"{cls.__name__} reads {name!r}, which nobody observed" for name in columns if name in unknown]
+
+
+def _reader(controller, record):
+    """Return a function of the returned value that gives the values to record, in order."""
+    parts = ["returned" if name == RETURNED else f"controller.{name}" for name in record]  # checked by `recordable`
+    return eval(f"lambda returned: ({''.join(part + ', ' for part in parts)})", {"controller": controller})
+
+
+def _typed(cls, name, values, dtype):
+    """Return the values as an array of the dtype; refuse what would lose its fraction."""
+    array = np.array(values)
+    if dtype.kind in "ib" and array.dtype.kind not in "ib":
+        raise mistyped(cls.__name__, name, "int", "float")
+    return array.astype(dtype)

@@ -1,0 +1,211 @@
+"""Golden vectors: every call into the released code of a variant, with what it decided, and the test against it.
+
+A file `<variant>/<scenario>.parquet` holds one connection. Its folder names the variant; `obbr_mu0.5` is `obbr` with
+mu = 0.5. Input columns become a `View` in which everything is observed. The columns after the call are expected
+values: `o_*` outputs, `s_*` (`s2_*`, `sc_*`) private state, `f32_*` C floats, `g_*` per-process state.
+"""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cctrace import schema
+from cctrace.cc import REGISTRY, controller
+from cctrace.cc.base import ArrayField, declared_fields
+from cctrace.errors import ArgumentError, FormatError, StreamError
+from cctrace.flows.views import CARRIED, View
+from cctrace.replaying.player import Player
+
+_EXPECTED = re.compile(r"(?:f32_)?(?:o_|s_|s2_|sc_|g_)|f32_")
+# Not in the files because the drivers had ECN off and never drew more than three numbers in a call.
+_NEUTRAL = {"ecn_ok": 0, "delivered_ce": 0, "rs_delivered_ce": 0, "rand3": 0}
+
+
+class Vector(NamedTuple):
+    """A golden vector: the variant's name, its class and parameters, what it reads and what is expected of it."""
+
+    path: str
+    variant: str
+    controller: type
+    params: dict
+    view: View
+    expected: dict
+
+
+def load(path):
+    """Read a golden vector.
+
+    Raises
+    ------
+    FormatError
+        If the file is not a golden vector; names what is wrong.
+    StreamError
+        If an input is not an integer.
+    ArgumentError
+        If its folder does not name a variant.
+    """
+    path = Path(path)
+    variant = path.resolve().parent.name
+    cls, params = variant_of(variant)
+    try:
+        table = pq.read_table(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise FormatError(f"{path}: not a readable Parquet file: {str(error).splitlines()[0]}") from None
+    columns = {name: table.column(name).to_numpy() for name in table.column_names}
+    if "event" not in columns:
+        raise FormatError(f"{path}: no column 'event'; not a golden vector")
+    try:
+        view = _view(path, cls.view, columns)
+    except StreamError as error:
+        raise StreamError(f"{path}: {error}") from None
+    expected = {name: values for name, values in columns.items() if _EXPECTED.match(name)}
+    if not expected:
+        raise FormatError(f"{path}: no column of expected values (o_..., s_..., f32_..., g_...); not a golden vector")
+    return Vector(str(path), variant, cls, params, view, expected)
+
+
+def variant_of(folder):
+    """Return (class, parameters) that a folder of vectors names: ``NAME`` or ``NAME_PARAMVALUE``."""
+    if folder not in REGISTRY:
+        for name in sorted(REGISTRY, key=len, reverse=True):
+            setting = re.fullmatch(re.escape(name) + r"_([A-Za-z_]+)(-?[0-9.]+)", folder)
+            if setting:
+                return controller(f"{name}:{setting[1]}={setting[2]}")
+    return controller(folder)
+
+
+def _view(path, kind, columns):
+    names = schema.names(schema.LINUX_VIEW if kind == "linux" else schema.QUIC_VIEW)
+    event = columns["event"]
+    codes = {name: code for name, code in schema.EVENT_CODES.items() if name in set(event)}
+    codes |= {name: schema.EVENT_CODES[own] for name, own in schema.VECTOR_EVENT_NAMES.items()}
+    unknown = set(event) - set(codes)
+    if unknown:
+        raise FormatError(f"{path}: unknown event {min(map(str, unknown))!r}")
+    inputs = {name: columns[name] for name in names if name in columns}
+    inputs |= {name: np.full(len(event), v) for name, v in _NEUTRAL.items() if name in names and name not in inputs}
+    if kind == "linux":
+        draws = [name for name in inputs if name.startswith("rand") and name not in _NEUTRAL]
+        unbounded = [name for name in draws if f"{name}_max" not in columns]
+        if unbounded:
+            raise FormatError(f"{path}: column {unbounded[0]!r} without its bound {unbounded[0] + '_max'!r}")
+        inputs |= {name: _raw_draw(inputs[name], columns[f"{name}_max"]) for name in draws}
+    observed = {field: columns[name] for name, field in CARRIED[kind].items() if name in columns}
+    return View(kind, [codes[name] for name in event], inputs, observed)
+
+
+def _raw_draw(value, bound):
+    """Return the smallest 32-bit draw r with (r * bound) >> 32 == value; 0 where nothing was drawn (bound 0)."""
+    value, bound = value.astype(np.uint64), np.maximum(bound, 1).astype(np.uint64)
+    return (((value << np.uint64(32)) + bound - np.uint64(1)) // bound).astype(np.int64)
+
+
+def golden_field(cls, column):
+    """Return the recordable name (``bw_v[0]``, ``snd_cwnd``, ``o_ret``) of a golden-vector column, None if absent.
+
+    The prefixes are stripped and carried columns renamed as the schema says; `golden_names` of the class comes first;
+    `golden_absent` names what it does not have.
+
+    Raises
+    ------
+    ArgumentError
+        If the class has no such field and does not say why.
+    """
+    if column in cls.golden_absent:
+        return None
+    name = _EXPECTED.sub("", column, count=1)
+    name = cls.golden_names.get(column, CARRIED[cls.view].get(name, name) if column.startswith("o_") else name)
+    if column == "o_ret":
+        return column
+    field, bracket, index = name.partition("[")
+    declared = declared_fields(cls).get(field)
+    if isinstance(declared, ArrayField) != bool(bracket) or declared is None:
+        raise ArgumentError(
+            f"{cls.__name__} has no field {name!r} for the golden column {column!r}; "
+            "name it in golden_names, or say in golden_absent why there is none"
+        )
+    if bracket and not 0 <= int(index.rstrip("]")) < declared.length:
+        raise ArgumentError(f"{cls.__name__}: {name!r}, for the golden column {column!r}, is out of range")
+    return name
+
+
+def verify(paths, mode="compiled"):
+    """Replay golden vectors and compare every recorded output and state column, floats bit for bit.
+
+    Parameters
+    ----------
+    paths : iterable of path
+        Vectors, or folders of them (searched recursively).
+    mode : "compiled", "interpreted" or "debug"
+
+    Returns
+    -------
+    dict
+        ``files``, ``rows``, ``mismatching_rows`` and ``vectors``: per file ``path, variant, rows, mismatching_rows``
+        and ``first``, None or the first mismatch as ``row, column, expected, got``.
+
+    Raises
+    ------
+    ArgumentError
+        If a path does not exist or holds no vector, or a class lacks a field.
+    StreamError
+        If a vector lacks a column that its controller reads; names both.
+    """
+    vectors = [verify_file(path, mode) for path in _files(paths)]
+    return {
+        "files": len(vectors),
+        "rows": sum(v["rows"] for v in vectors),
+        "mismatching_rows": sum(v["mismatching_rows"] for v in vectors),
+        "vectors": vectors,
+    }
+
+
+def verify_file(path, mode="compiled"):
+    """Compare one golden vector; see `verify`."""
+    vector = load(path)
+    fields = {column: golden_field(vector.controller, column) for column in vector.expected}
+    record = list(dict.fromkeys(f for f in fields.values() if f))
+    try:
+        player = Player(vector.view, vector.controller, mode=mode, record=record, **vector.params)
+        player.run()
+    except StreamError as error:
+        raise StreamError(f"{path}: {error}") from None
+    wrong = {}
+    for column, expected in vector.expected.items():
+        # A column that the class does not have must never move.
+        got = player.recorded[fields[column]] if fields[column] else np.full_like(expected, expected[0])
+        if expected.dtype.kind == "f":
+            if got.dtype != expected.dtype:
+                raise ArgumentError(f"{vector.controller.__name__}.{fields[column]} must be an f32 field ({column})")
+            wrong[column] = expected.view("u4") != got.view("u4")
+        else:
+            wrong[column] = expected != got
+        if wrong[column].any():
+            wrong[column] = (wrong[column], got)
+        else:
+            del wrong[column]
+    bad = np.logical_or.reduce([w for w, _ in wrong.values()] or [np.zeros(len(vector.view), bool)])
+    result = {"path": vector.path, "variant": vector.variant, "rows": len(bad), "mismatching_rows": int(bad.sum())}
+    return result | {"first": _first(bad, wrong, vector.expected)}
+
+
+def _first(bad, wrong, expected):
+    if not wrong:
+        return None
+    row = int(bad.argmax())
+    column = next(c for c, (w, _) in wrong.items() if w[row])
+    return {"row": row, "column": column, "expected": expected[column][row].item(), "got": wrong[column][1][row].item()}
+
+
+def _files(paths):
+    files = []
+    for path in map(Path, paths):
+        found = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+        if not found or not found[0].exists():
+            raise ArgumentError(f"{path}: no such golden vector, or no .parquet file in the folder")
+        files += found
+    return files

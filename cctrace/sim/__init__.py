@@ -1,0 +1,1 @@
+"""Closed loops: paths, jitter, sweeps and results around the packet-level `core`."""

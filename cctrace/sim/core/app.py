@@ -1,0 +1,107 @@
+"""Applications: what they give the sender to send, and when."""
+
+from cctrace.sim.core.calls import CWND_EVENT, CWND_RESTART, INIT, call, current_ssthresh, in_flight
+from cctrace.sim.core.link import forward_delay
+from cctrace.sim.core.memory import words
+from cctrace.sim.core.output import push
+from cctrace.sim.core.quic import q_start
+from cctrace.sim.core.records import (
+    BULK,
+    CHUNKS,
+    CONNECTING,
+    ESTABLISHED,
+    LINUX,
+    NEVER,
+    ON_OFF,
+    QUIC,
+    REFERENCE,
+    RUNNING,
+    STOPPED,
+    TAP_SYN,
+    TAP_SYN_ACK,
+)
+from cctrace.sim.core.samples import rtt_estimator
+from cctrace.sim.core.tap import tap
+from cctrace.sim.core.view import APP_LIMITED, CWND, SSTHRESH
+
+UNLIMITED = 1 << 40
+
+
+def application(w, f, now):
+    """The flow's application wakes up."""
+    f.app_at = NEVER
+    if f.app_stage == CONNECTING:
+        connect(w, f, now)
+    elif f.app_stage == ESTABLISHED:
+        f.app_stage = RUNNING
+        tap(f, now, TAP_SYN_ACK, 0, 0)
+        handshake_rtt = (now - f.start_ns) // 1000
+        f.min_rtt = handshake_rtt
+        f.syn_ack_ns = now - f.rev_ns
+        f.heard_ms = f.syn_ack_ns // 1_000_000
+        f.min_rtt_stamp = now
+        rtt_estimator(f, handshake_rtt)
+        call(w, f, INIT, 0, now)
+        offer(w, f, now)
+    elif now >= f.stop_ns:
+        f.app_end = min(f.app_end, f.nxt)
+        f.app_stage = STOPPED
+    else:
+        offer(w, f, now)
+
+
+def connect(w, f, now):
+    """The handshake; a QUIC stack of the golden vectors begins with it done, a TCP SYN finds the queue as it is."""
+    if f.profile == QUIC:
+        f.app_stage = RUNNING
+        q_start(w, f, now)
+        offer(w, f, now)
+    else:
+        f.app_stage = ESTABLISHED
+        tap(f, now, TAP_SYN, 0, 0)
+        leaves = max(now, w.free_at)
+        f.app_at = leaves + forward_delay(w, f, leaves) + f.rev_ns
+        f.jitter_id = 0  # the data draw their own, even in the same slot
+
+
+def offer(w, f, now):
+    """The application writes, and says when it wakes up next."""
+    if f.profile == LINUX or (f.profile == REFERENCE and f.nxt > 0):  # the reference's first write marks nothing
+        check_app_limited(w, f)
+    if f.profile == LINUX and f.has_on_ack == 0:
+        restart_after_idle(w, f, now)
+    if f.app_kind == ON_OFF:
+        on = f.app_end <= f.nxt
+        f.app_end = UNLIMITED if on else f.nxt
+        f.app_at = now + (f.app_on_ns if on else f.app_period_ns)
+    else:
+        f.app_end += f.app_segments
+        if f.app_kind == CHUNKS:
+            f.app_at = now + f.app_period_ns
+    if f.app_kind == BULK or f.app_at > f.stop_ns:
+        f.app_at = f.stop_ns
+    if f.profile != QUIC:
+        push(w, f, now)
+
+
+def answered(f, now):
+    """A response was acknowledged completely: the next request comes after the time to think."""
+    f.app_at = min(now + f.app_period_ns, f.stop_ns)
+
+
+def check_app_limited(w, f):
+    """tcp_rate_check_app_limited: the sender had nothing to send although window and recovery would have let it."""
+    if f.nxt >= f.app_end and in_flight(f) < words(f.state)[CWND] and f.lost_out <= f.retrans_out:
+        words(f.state)[APP_LIMITED] = max(f.delivered + in_flight(f), 1)
+
+
+def restart_after_idle(w, f, now):
+    """tcp_slow_start_after_idle_check: a window unused for longer than the timeout halves per timeout, down to 10."""
+    idle_us = now // 1000 - f.lsndtime_us
+    if f.nxt != f.una or f.nxt == 0 or idle_us <= f.rto_us:
+        return
+    call(w, f, CWND_EVENT, CWND_RESTART, now)
+    words(f.state)[SSTHRESH] = current_ssthresh(w, f)
+    while idle_us > f.rto_us and words(f.state)[CWND] > 10:
+        words(f.state)[CWND] = max(words(f.state)[CWND] >> 1, 10)
+        idle_us -= f.rto_us

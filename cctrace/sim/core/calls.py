@@ -1,0 +1,64 @@
+"""What all parts of a simulated TCP sender share: its states, its clock, and the call of its controller."""
+
+from cctrace.sim.core.bridge import call_cc
+from cctrace.sim.core.memory import words
+from cctrace.sim.core.records import TRACE_WIDTH
+from cctrace.sim.core.view import (
+    CWND,
+    DRAWS,
+    LINUX_BITS,
+    LINUX_COLUMNS,
+    LINUX_SLOTS,
+    SSTHRESH,
+    V_RAND,
+    fill_linux_view,
+    replace_used,
+)
+
+OPEN, DISORDER, CWR, RECOVERY, LOSS = 0, 1, 2, 3, 4
+INIT, ON_ACK, SSTHRESH_CALL, SET_STATE, CWND_EVENT, UNDO_CWND, MARKED_LOST, PKTS_ACKED, CONG_AVOID = range(9)
+TX_START, CWND_RESTART, COMPLETE_CWR, EVENT_LOSS = 0, 1, 2, 3
+INFINITE_SSTHRESH = 0x7FFFFFFF
+
+
+def mstamp(now):
+    """tcp_mstamp (us) of the simulation time `now` (ns)."""
+    return now // 1000
+
+
+def call(w, f, event, arg, now):
+    """Call the flow's controller; return what the entry point returns."""
+    fill_linux_view(w, f, event, arg, now)
+    if f.trace_size > 0:
+        trace_call(f, event, w.linux_view, LINUX_SLOTS, LINUX_COLUMNS)
+    result = call_cc(w, f, event)
+    if words(f.state)[DRAWS] > 0:
+        replace_used(w, f, w.linux_view, V_RAND, LINUX_BITS)
+    return result
+
+
+def trace_call(f, event, view, slots, columns):
+    """Append a row to the flow's trace: the event, what controller and stack write in turn, the view."""
+    row = words(f.trace_buffer)[f.trace_rows * TRACE_WIDTH : (f.trace_rows + 1) * TRACE_WIDTH]
+    row[0] = event
+    row[1 : 1 + slots] = words(f.state)[1 : 1 + slots]
+    row[1 + slots : 1 + slots + columns] = words(view)[:columns]
+    f.trace_rows += 1
+
+
+def in_flight(f):
+    """tcp_packets_in_flight."""
+    return f.nxt - f.una - f.sacked_out - f.lost_out + f.retrans_out
+
+
+def set_state(w, f, state, now):
+    """tcp_set_ca_state: the controller hears of it before it changes."""
+    call(w, f, SET_STATE, state, now)
+    f.ca_state = state
+
+
+def current_ssthresh(w, f):
+    """tcp_current_ssthresh."""
+    if f.ca_state == CWR or f.ca_state == RECOVERY:
+        return words(f.state)[SSTHRESH]
+    return max(words(f.state)[SSTHRESH], (words(f.state)[CWND] >> 1) + (words(f.state)[CWND] >> 2))

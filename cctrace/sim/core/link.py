@@ -1,0 +1,240 @@
+"""The path: random loss, bottleneck queue, jitter.
+
+The bottleneck is a FIFO, so a packet's departure is known when it arrives: ``free_at`` is when the server finishes what
+is queued, and the ring ``q_ns``/``q_bytes`` holds the departures that have not happened yet (packet in service
+included), which is all that drop-tail needs to know.
+"""
+
+import math
+
+import numpy as np
+
+from cctrace.sim.core.chance import PATH_STREAM, gamma, normal, uniform
+from cctrace.sim.core.memory import reals, words
+from cctrace.sim.core.records import (
+    CE,
+    DELAY_REALS,
+    DELAY_WORDS,
+    ECT,
+    EMPIRICAL,
+    GAMMA,
+    LOGNORMAL,
+    NEVER,
+    NO_JITTER,
+    PER_BURST,
+    PER_SLOT,
+)
+from cctrace.sim.core.tally import count
+
+
+def service_end(w, start_ns, size):
+    """Return when `size` bytes put into service at `start_ns` have left, on a piecewise constant rate."""
+    left = float(size)
+    now = start_ns
+    last = w.steps - 1
+    while w.step < last and words(w.steps_ns)[w.step + 1] <= now:
+        w.step += 1
+    step = w.step
+    while True:
+        rate = reals(w.steps_Bps)[step]
+        end = words(w.steps_ns)[step + 1] if step < last else NEVER
+        if rate > 0.0:
+            done = now + np.int64(left * 1e9 / rate)
+            if done <= end:
+                return done
+            left -= rate * (end - now) / 1e9
+        elif end == NEVER:
+            return NEVER
+        now = end
+        step += 1
+
+
+def queue_now(w, now):
+    """Forget what has departed by `now`; return the bytes that wait or are in service."""
+    while w.q_head != w.q_tail and words(w.q_ns)[w.q_head] <= now:
+        w.queue_bytes -= words(w.q_bytes)[w.q_head]
+        w.q_head = (w.q_head + 1) & w.q_mask
+    return w.queue_bytes
+
+
+def queued_packets(w):
+    """Return the packets that wait or are in service, as `queue_now` left them."""
+    return (w.q_tail - w.q_head) & w.q_mask
+
+
+def losing(w, state, p, r):
+    """Gilbert-Elliott: into the state that loses with chance p, out of it with r; Bernoulli (p = 0) stays there."""
+    if p == 0.0:
+        return 1
+    u = uniform(w, PATH_STREAM)
+    return 1 if (u < p if state == 0 else u >= r) else 0
+
+
+def random_loss(w, now):
+    """Whether chance loses a packet sent at `now`; the share may change in steps."""
+    if now >= w.loss_next_ns:
+        while w.loss_step + 1 < w.loss_steps and words(w.loss_ns)[w.loss_step + 1] <= now:
+            w.loss_step += 1
+        w.loss = reals(w.loss_values)[w.loss_step]
+        w.loss_next_ns = words(w.loss_ns)[w.loss_step + 1] if w.loss_step + 1 < w.loss_steps else NEVER
+    if w.loss == 0.0:
+        return False
+    w.loss_state = losing(w, w.loss_state, w.loss_p, w.loss_r)
+    return w.loss_state == 1 and uniform(w, PATH_STREAM) < w.loss
+
+
+def codel_drops(w, dequeue_ns, sojourn):
+    """CoDel's decision on the packet that leaves the queue at `dequeue_ns` after waiting `sojourn` [RFC8289] §5."""
+    if sojourn < w.aqm_target_ns:
+        w.codel_first_above = 0
+        w.codel_dropping = 0
+        return False
+    if w.codel_first_above == 0:
+        w.codel_first_above = dequeue_ns + w.aqm_interval_ns
+        return False
+    if w.codel_dropping == 1:
+        if dequeue_ns < w.codel_drop_next:
+            return False
+        w.codel_count += 1
+        w.codel_drop_next += np.int64(w.aqm_interval_ns / np.sqrt(w.codel_count))
+        return True
+    if dequeue_ns < w.codel_first_above:
+        return False
+    w.codel_dropping = 1
+    delta = w.codel_count - w.codel_last_count
+    recent = dequeue_ns - w.codel_drop_next < 16 * w.aqm_interval_ns
+    w.codel_count = delta if recent and delta > 1 else 1
+    w.codel_last_count = w.codel_count
+    w.codel_drop_next = dequeue_ns + np.int64(w.aqm_interval_ns / np.sqrt(w.codel_count))
+    return True
+
+
+def next_delay(w, now):
+    """Take up the step of the path's delay that holds at `now`: shift of the base delay, and jitter."""
+    while w.delay_step + 1 < w.delay_steps and words(w.delay_words)[(w.delay_step + 1) * DELAY_WORDS] <= now:
+        w.delay_step += 1
+    at = w.delay_step * DELAY_WORDS
+    row = words(w.delay_words)
+    w.delay_shift_ns, w.reorder, w.jitter_kind, w.jitter_per = row[at + 1], row[at + 2], row[at + 3], row[at + 4]
+    w.jitter_slot_ns, w.jitter_table, w.jitter_samples = row[at + 5], row[at + 6], row[at + 7]
+    w.delay_next_ns = row[at + DELAY_WORDS] if w.delay_step + 1 < w.delay_steps else NEVER
+    real = reals(w.delay_reals)
+    at = w.delay_step * DELAY_REALS
+    w.jitter_rho, w.jitter_a, w.jitter_b, w.jitter_floor = real[at], real[at + 1], real[at + 2], real[at + 3]
+
+
+def forward_delay(w, f, now):
+    """Delay (ns) of a packet that leaves the bottleneck at `now`."""
+    if now >= w.delay_next_ns:
+        next_delay(w, now)
+    return max(f.fwd_ns + w.delay_shift_ns + draw_jitter(w, f, now), 0)
+
+
+def draw_jitter(w, f, now):
+    """Return the jitter (ns) of a packet leaving the bottleneck at `now`; one draw per packet, burst or time slot."""
+    if w.jitter_kind == NO_JITTER:
+        return 0
+    key = 0
+    if w.jitter_per == PER_BURST:
+        key = f.burst_id + 1
+    elif w.jitter_per == PER_SLOT:
+        key = now // w.jitter_slot_ns + 1
+    if key == 0 or key != f.jitter_id:
+        f.jitter_id = key
+        f.jitter_ns = np.int64(math.floor(jitter_value(w, f)))
+    return f.jitter_ns
+
+
+def jitter_value(w, f):
+    """One draw (ns) of the jitter; below its floor it is drawn again. Successive normal numbers correlate by rho."""
+    if w.jitter_kind == EMPIRICAL:
+        return reals(w.jitter_table)[np.int64(uniform(w, PATH_STREAM) * w.jitter_samples)]
+    if w.jitter_kind == GAMMA:
+        return gamma(w, PATH_STREAM, w.jitter_a) * w.jitter_b + w.jitter_floor
+    while True:
+        z = normal(w, PATH_STREAM)
+        if w.jitter_rho > 0.0:
+            z = w.jitter_rho * f.jitter_z + math.sqrt(1.0 - w.jitter_rho * w.jitter_rho) * z
+            f.jitter_z = z
+        value = w.jitter_a + w.jitter_b * z
+        if w.jitter_kind == LOGNORMAL:
+            return math.exp(value) + w.jitter_floor
+        if value >= w.jitter_floor:
+            return value
+
+
+def shaper_wait(w, start, size):
+    """How long (ns) the token bucket holds `size` bytes back that could be sent at `start`."""
+    w.shape_tokens = min(float(w.shape_bucket), w.shape_tokens + (start - w.shape_at) / 1e9 * w.shape_rate_Bps)
+    w.shape_at = start
+    if w.shape_tokens >= size:
+        return 0
+    return np.int64((size - w.shape_tokens) * 1e9 / w.shape_rate_Bps) + 1
+
+
+def mark(f, order):
+    """Mark a transmission, if its flow understands that; returns whether it does."""
+    if words(f.tx_marks)[order & f.mask] & ECT == 0:
+        return False
+    if words(f.tx_marks)[order & f.mask] & CE == 0:
+        f.n_marked += 1
+    words(f.tx_marks)[order & f.mask] |= CE
+    return True
+
+
+def forward(w, f, order, now):
+    """Put transmission `order` on the path: lost, queued, shaped, marked, delayed."""
+    if random_loss(w, now):
+        f.drops_random += 1
+        return
+    queued = queue_now(w, now)
+    if w.police == 1:
+        w.tokens = min(float(w.police_bucket), w.tokens + (now - w.police_at) / 1e9 * w.token_rate_Bps)
+        w.police_at = now
+        if w.tokens < f.wire_bytes:
+            f.drops_queue += 1
+            return
+        w.tokens -= f.wire_bytes
+    if queued + f.wire_bytes > w.buffer_bytes or 0 < w.buffer_packets <= queued_packets(w):
+        f.drops_queue += 1
+        return
+    start = max(now, w.free_at)
+    if w.shaping == 1:
+        start += shaper_wait(w, start, f.wire_bytes)
+    if w.aqm == 1 and codel_drops(w, start, start - now) and not mark(f, order):
+        f.drops_queue += 1
+        return
+    end = service_end(w, start, f.wire_bytes)
+    if end == NEVER:
+        f.drops_queue += 1
+        return
+    if w.shaping == 1:
+        w.shape_tokens += (start - w.shape_at) / 1e9 * w.shape_rate_Bps - f.wire_bytes
+        w.shape_at = start
+    if w.ecn_threshold > 0 and queued >= w.ecn_threshold:
+        mark(f, order)
+    w.busy_ns += end - start
+    w.free_at = end
+    words(w.q_ns)[w.q_tail] = end
+    words(w.q_bytes)[w.q_tail] = f.wire_bytes
+    w.q_tail = (w.q_tail + 1) & w.q_mask
+    w.queue_bytes += f.wire_bytes
+    f.qdelay_sum_ns += start - now
+    f.qdelay_count += 1
+    count(f.queue_tally, start - now)
+    arrive(w, f, order, end + forward_delay(w, f, end))
+
+
+def arrive(w, f, order, at):
+    """Insert an arrival at the receiver in time order (an order-preserving path delays it behind its predecessor)."""
+    if w.reorder == 0:
+        at = max(at, f.last_arrival)
+    f.last_arrival = max(at, f.last_arrival)
+    k = f.arr_tail
+    while k > f.arr_head and words(f.arr_ns)[(k - 1) & f.mask] > at:
+        words(f.arr_ns)[k & f.mask] = words(f.arr_ns)[(k - 1) & f.mask]
+        words(f.arr_order)[k & f.mask] = words(f.arr_order)[(k - 1) & f.mask]
+        k -= 1
+    words(f.arr_ns)[k & f.mask] = at
+    words(f.arr_order)[k & f.mask] = order
+    f.arr_tail += 1

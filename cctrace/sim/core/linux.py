@@ -1,0 +1,169 @@
+"""The TCP sender of current Linux kernels (profile `linux`): how it takes an ACK, and its timers.
+
+`rack` reads what the ACK reports and finds losses, `recovery` holds the congestion states, `output` sends. Function
+names are the kernel's ([Linux618] tcp_input.c, tcp_timer.c, tcp_recovery.c, tcp_output.c).
+"""
+
+from cctrace.sim.core.calls import (
+    CWND_EVENT,
+    CWR,
+    DISORDER,
+    EVENT_LOSS,
+    LOSS,
+    OPEN,
+    PKTS_ACKED,
+    RECOVERY,
+    call,
+    current_ssthresh,
+    in_flight,
+    mstamp,
+    set_state,
+)
+from cctrace.sim.core.memory import segments, words
+from cctrace.sim.core.output import push_new, retransmit, transmit
+from cctrace.sim.core.rack import rack_detect_loss, rack_update_reo_wnd, take_report
+from cctrace.sim.core.records import NEVER, PROBE_TIMER, REORDERING_TIMER, RTO_TIMER, SACKED
+from cctrace.sim.core.recovery import LOST_DATA, NEW_DATA, NOTHING, begin_recovery, linux_alert, try_keep_open
+from cctrace.sim.core.samples import rate_gen, start_rate_sample
+from cctrace.sim.core.sender import (
+    cong_control,
+    cwnd_reduction,
+    end_cwnd_reduction,
+    init_cwnd_reduction,
+    init_undo,
+    mark_lost,
+    reduce_ssthresh,
+)
+from cctrace.sim.core.timers import arm, current_rto, rearm_rto, set_xmit_timer
+from cctrace.sim.core.view import CWND, CWND_CNT
+from cctrace.sim.core.window import window_left
+
+DEFAULT_REORDERING = 3
+
+
+def linux_ack(w, f, now):
+    """tcp_ack."""
+    place = f.ack_head & f.mask
+    log_from, log_to = f.log_seen, words(f.ack_log)[place]
+    f.log_seen = log_to
+    f.echo_ms = words(f.ack_echo)[place]
+    f.heard_ms = (now - f.rev_ns) // 1_000_000
+    f.snd_right = max(f.snd_right, words(f.ack_right)[place])
+    duplicate = words(f.ack_dup)[place] - 1
+    f.ece = words(f.ack_ece)[place]
+    f.ack_head += 1
+    start_rate_sample(f)
+    f.orig_sacked = f.rack_waits = 0
+    prior_delivered, prior_lost, prior_una, outstanding = f.delivered, f.lost, f.una, f.nxt > f.una
+    sacked, restart = take_report(w, f, log_from, log_to, duplicate, now)
+    advanced = f.una > prior_una
+    rexmit = NOTHING
+    if outstanding:
+        call(w, f, PKTS_ACKED, f.una - prior_una, now)
+        rack_update_reo_wnd(f)
+        process_tlp_ack(w, f, duplicate, advanced, sacked, now)
+    if not advanced or sacked or duplicate >= 0 or f.ece == 1 or f.ca_state != OPEN:
+        rexmit = linux_alert(w, f, prior_una, advanced, sacked, now)
+    if outstanding:
+        if restart and f.rack_waits == 0:
+            set_xmit_timer(f, now)
+        rate_gen(w, f, f.delivered - prior_delivered, f.lost - prior_lost, now)
+        cong_control(w, f, f.delivered - prior_delivered, advanced, now)
+    xmit_recovery(w, f, rexmit, now)
+    push_new(w, f, 0, now)
+
+
+def xmit_recovery(w, f, rexmit, now):
+    """tcp_xmit_recovery."""
+    if rexmit == NEW_DATA:
+        push_new(w, f, 0, now)
+        if f.nxt > f.high_seq:
+            return
+        f.frto = 0
+        rexmit = LOST_DATA
+    if rexmit == LOST_DATA:
+        retransmit(w, f, now)
+
+
+def linux_timer(w, f, now):
+    """tcp_write_timer_handler: what the timer waited for."""
+    kind = f.timer
+    f.rto_at = NEVER
+    f.timer = RTO_TIMER
+    start_rate_sample(f)
+    f.ece = 0
+    if kind == REORDERING_TIMER:
+        rack_reo_timeout(w, f, now)
+    elif kind == PROBE_TIMER:
+        send_loss_probe(w, f, now)
+    else:
+        linux_timeout(w, f, now)
+
+
+def rack_reo_timeout(w, f, now):
+    """tcp_rack_reo_timeout."""
+    prior = in_flight(f)
+    rack_detect_loss(w, f, now)
+    if in_flight(f) != prior:
+        if f.ca_state != RECOVERY:
+            begin_recovery(w, f, now)
+            if f.has_on_ack == 0:
+                cwnd_reduction(w, f, 1, False, now)
+        retransmit(w, f, now)
+    if f.rto_at == NEVER:
+        rearm_rto(f, now)
+
+
+def send_loss_probe(w, f, now):
+    """tcp_send_loss_probe: new data if there are any, else the last segment again."""
+    if f.tlp_high_seq == 0:
+        new = f.nxt < f.app_end and window_left(f) > 0
+        f.tlp_retrans = 0 if new else 1
+        transmit(w, f, f.nxt if new else f.nxt - 1, 0, now, True)
+        f.tlp_high_seq = f.nxt
+    rearm_rto(f, now)
+
+
+def process_tlp_ack(w, f, duplicate, advanced, sacked, now):
+    """tcp_process_tlp_ack: a probe that repaired a loss costs a window reduction like any loss."""
+    if f.tlp_high_seq == 0 or f.una < f.tlp_high_seq:
+        return
+    if f.tlp_retrans == 0 or duplicate + 1 == f.tlp_high_seq:
+        f.tlp_high_seq = 0
+    elif f.una > f.tlp_high_seq:
+        init_cwnd_reduction(w, f, now)
+        set_state(w, f, CWR, now)
+        end_cwnd_reduction(w, f, now)
+        try_keep_open(w, f, now)
+    elif not advanced and not sacked:
+        f.tlp_high_seq = 0
+
+
+def linux_timeout(w, f, now):
+    """tcp_retransmit_timer, tcp_enter_loss: lost is what RACK would not still wait for; one segment goes."""
+    f.n_rto += 1
+    new_recovery = f.ca_state < RECOVERY
+    for index in range(f.una, f.nxt):
+        seg = segments(f.seg)[index & f.mask]
+        recent = index > f.una and f.rack_rtt > mstamp(now) - mstamp(seg.sent_ns)
+        if not seg.marks & SACKED and not recent:
+            mark_lost(w, f, index, now)
+    if f.ca_state <= DISORDER or f.una >= f.high_seq or (f.ca_state == LOSS and f.retransmits == 0):
+        f.prior_ssthresh = current_ssthresh(w, f)
+        f.prior_cwnd = words(f.state)[CWND]
+        reduce_ssthresh(w, f, now)
+        call(w, f, CWND_EVENT, EVENT_LOSS, now)
+        init_undo(f)
+    words(f.state)[CWND] = in_flight(f) + 1
+    words(f.state)[CWND_CNT] = 0
+    f.queue_cwr = 1 if f.ecn > 0 else 0
+    if f.ca_state <= DISORDER and f.sacked_out >= DEFAULT_REORDERING:
+        f.reordering = min(f.reordering, DEFAULT_REORDERING)
+    set_state(w, f, LOSS, now)
+    f.high_seq = f.nxt
+    f.tlp_high_seq = 0
+    f.frto = 1 if new_recovery or f.retransmits > 0 else 0
+    f.retransmits += 1
+    f.backoff = min(f.backoff + 1, 15)
+    transmit(w, f, f.una, 0, now)
+    arm(f, RTO_TIMER, current_rto(f), now)

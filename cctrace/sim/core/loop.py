@@ -1,0 +1,93 @@
+"""The event loop: always the flow whose next thing comes first; ACKs before timers at the same instant."""
+
+from cctrace.sim.core.app import answered, application
+from cctrace.sim.core.linux import linux_ack, linux_timer
+from cctrace.sim.core.memory import flows, words
+from cctrace.sim.core.output import push
+from cctrace.sim.core.quic import q_probe, q_process_ack, q_push
+from cctrace.sim.core.receiver import receive, send_ack
+from cctrace.sim.core.records import LINUX, NEVER, QUIC, REQUESTS, RUNNING, TAP_ACK_ARRIVED
+from cctrace.sim.core.sender import on_rto, process_ack
+from cctrace.sim.core.tap import tap, tap_room
+
+
+def next_time(f):
+    """Return when the flow has something to do."""
+    t = min(min(min(f.pace_at, f.rto_at), min(f.delack_at, f.app_at)), min(f.push_at, f.probe_at))
+    if f.arr_head < f.arr_tail:
+        t = min(t, words(f.arr_ns)[f.arr_head & f.mask])
+    if f.ack_head < f.ack_tail:
+        t = min(t, words(f.ack_ns)[f.ack_head & f.mask])
+    return t
+
+
+def step(w, f, now):
+    """Do what the flow has to do at `now`."""
+    if f.arr_head < f.arr_tail and words(f.arr_ns)[f.arr_head & f.mask] <= now:
+        receive(w, f, now)
+    elif f.ack_head < f.ack_tail and words(f.ack_ns)[f.ack_head & f.mask] <= now:
+        tap(f, now, TAP_ACK_ARRIVED, 0, words(f.ack_id)[f.ack_head & f.mask])
+        if f.profile == QUIC:
+            q_process_ack(w, f, now)
+        elif f.profile == LINUX:
+            linux_ack(w, f, now)
+        else:
+            process_ack(w, f, now)
+        if f.app_kind == REQUESTS and f.app_at == f.stop_ns and f.app_stage == RUNNING and all_delivered(f):
+            answered(f, now)
+    elif f.delack_at <= now:
+        send_ack(w, f, now)
+    elif f.pace_at <= now:
+        f.pace_at = NEVER
+        push(w, f, now)
+    elif f.app_at <= now:
+        application(w, f, now)
+    elif f.rto_at <= now:
+        if f.profile == LINUX:
+            linux_timer(w, f, now)
+        else:
+            on_rto(w, f, now)
+    elif f.push_at <= now:
+        q_push(w, f, now)
+    else:
+        q_probe(w, f, now)
+
+
+def all_delivered(f):
+    """Whether everything the application has written was acknowledged."""
+    if f.profile == QUIC:
+        return f.nxt == f.app_end and f.q_in_flight == 0 and f.resend_head == f.resend_tail
+    return f.una == f.app_end
+
+
+def run(w, until_ns, check=None):
+    """Advance the simulation to `until_ns`; returns early, with the time, when a trace must be emptied.
+
+    `check` is called with world and flow after every event (interpreted only).
+    """
+    table = flows(w.flows)
+    for i in range(w.n):
+        table[i].next_ns = next_time(table[i])
+    while True:
+        first = 0
+        now = table[0].next_ns
+        for i in range(1, w.n):
+            if table[i].next_ns < now:
+                now = table[i].next_ns
+                first = i
+        if now > until_ns:
+            return until_ns
+        f = table[first]
+        if f.trace_size > 0 and f.trace_rows + trace_room(f) > f.trace_size:
+            return now
+        if f.tap_size > 0 and f.tap_rows + tap_room(f) > f.tap_size:
+            return now
+        step(w, f, now)
+        f.next_ns = next_time(f)
+        if check is not None:
+            check(w, f)
+
+
+def trace_room(f):
+    """Rows that one event can add to a trace: a timeout may mark all segments."""
+    return f.tx_next - f.tx_head + f.nxt - f.una + 64

@@ -1,0 +1,236 @@
+"""What an ACK tells the sender of current Linux kernels (profile `linux`), and what RACK takes for lost [RFC8985].
+
+An ACK reports segments in the order of their numbers, those beyond the left edge first (SACK), then those below it, as
+the kernel takes them up: RACK's RTT is that of the last. The receiver tells of each ACK which segments are new, the
+time stamp it echoes (ms) and a duplicate (D-SACK), so the sender knows what a SACK scoreboard of unlimited blocks would
+tell it, and not which transmission of a segment arrived. Function names are the kernel's ([Linux618] tcp_input.c,
+tcp_recovery.c).
+"""
+
+import numpy as np
+
+from cctrace.sim.core.calls import LOSS, RECOVERY, mstamp
+from cctrace.sim.core.memory import segments, words
+from cctrace.sim.core.records import EVER_RETRANS, FRESH, LOST, REORDERING_TIMER, RETRANS, SACKED
+from cctrace.sim.core.samples import rate_skb_delivered, update_rtt
+from cctrace.sim.core.sender import mark_lost
+from cctrace.sim.core.timers import TIMEOUT_MIN_US, arm
+
+MAX_REORDERING = 300
+REO_WND_PERSIST = 16  # recoveries for which a widened window lasts
+
+
+def take_report(w, f, log_from, log_to, duplicate, now):
+    """tcp_sacktag_write_queue, tcp_clean_rtx_queue; returns (anything SACKed, whether the timer starts anew)."""
+    prior_una, prior_fack = f.una, max(f.sack_high, f.una)
+    low = take_duplicate(f, duplicate)
+    sort_report(f, log_from, log_to)
+    for k in range(log_from, log_to):
+        index = words(f.tx_seg)[words(f.log_order)[k & f.mask] & f.mask]
+        seg = segments(f.seg)[index & f.mask]
+        if index >= f.una and not seg.marks & SACKED:
+            seg.marks |= FRESH
+    while f.una < f.nxt and segments(f.seg)[f.una & f.mask].marks & (SACKED | FRESH):
+        f.una += 1
+    f.retrans_scan = max(f.retrans_scan, f.una)
+    prior_sacked = f.sacked_out
+    low, sack_first, sack_last = sacktag(w, f, log_from, log_to, low, now)
+    sacked = f.sacked_out > prior_sacked
+    if f.ca_state != LOSS or f.undo_marker >= 0:
+        check_reordering(f, low)
+    low, first, last = linux_clean_rtx_queue(w, f, prior_una, now)
+    echo_rtt = (now // 1_000_000 - f.echo_ms) * 1000 if f.una > prior_una and f.echo_ms > 0 else -1
+    update_rtt(w, f, first, last, sack_first, sack_last, echo_rtt, now)
+    if f.una > prior_una:
+        if low < prior_fack:
+            check_reordering(f, low)
+        return sacked, True
+    return sacked, 0 <= sack_first < segments(f.seg)[f.una & f.mask].sent_ns
+
+
+def take_duplicate(f, index):
+    """tcp_check_dsack: a duplicate arrived, so a retransmission was not needed; it counts as delivered all the same.
+
+    Returns the segment if its original is known to have come behind later ones, else nxt.
+    """
+    if index < 0:
+        return f.nxt
+    if f.undo_marker >= 0 and f.undo_retrans > 0 and index >= f.undo_marker:
+        f.undo_retrans -= 1
+    if f.reord_seen > 0 and index + 1 != f.tlp_high_seq:
+        f.dsack_seen = 1
+    f.dsacks += 1
+    f.delivered += 1
+    f.delivered_ce += f.ece
+    if index < f.una:
+        return f.nxt
+    seg = segments(f.seg)[index & f.mask]
+    if seg.marks & RETRANS:
+        seg.marks &= ~RETRANS
+        f.retrans_out -= 1
+    return index if seg.marks & SACKED else f.nxt
+
+
+def sort_report(f, log_from, log_to):
+    """Put what an ACK reports, which the receiver noted as it arrived, into the order of the segments."""
+    for k in range(log_from + 1, log_to):
+        order = words(f.log_order)[k & f.mask]
+        index = words(f.tx_seg)[order & f.mask]
+        at = k
+        while at > log_from:
+            before = words(f.log_order)[(at - 1) & f.mask]
+            if words(f.tx_seg)[before & f.mask] <= index:
+                break
+            words(f.log_order)[at & f.mask] = before
+            at -= 1
+        words(f.log_order)[at & f.mask] = order
+
+
+def sacktag(w, f, log_from, log_to, low, now):
+    """tcp_sacktag_one for all new SACKs; returns (lowest original behind later ones, first and last time sent)."""
+    first = last = np.int64(-1)
+    for k in range(log_from, log_to):
+        index = words(f.tx_seg)[words(f.log_order)[k & f.mask] & f.mask]
+        seg = segments(f.seg)[index & f.mask]
+        if index < f.una or not seg.marks & FRESH:
+            continue
+        seg.marks = (seg.marks & ~FRESH) | SACKED
+        rack_advance(f, seg, index, now)
+        if not seg.marks & EVER_RETRANS:
+            if index < f.sack_high:
+                low = min(low, index)
+            if index < f.high_seq:
+                f.orig_sacked = 1
+            if first < 0:
+                first = seg.sent_ns
+            last = seg.sent_ns
+        if seg.marks & LOST:
+            seg.marks &= ~LOST
+            f.lost_out -= 1
+            if seg.marks & RETRANS:  # else both are believed to be out: see undo_loss
+                seg.marks &= ~RETRANS
+                f.retrans_out -= 1
+        f.sack_high = max(f.sack_high, index + 1)
+        f.sacked_out += 1
+        f.delivered += 1
+        f.delivered_ce += f.ece
+        rate_skb_delivered(w, f, seg, seg.order)
+    return low, first, last
+
+
+def linux_clean_rtx_queue(w, f, prior_una, now):
+    """tcp_clean_rtx_queue: what the ACK covers leaves; returns (lowest original in it, first and last time sent)."""
+    first = last = np.int64(-1)
+    low = f.nxt
+    retransmitted = False
+    for index in range(prior_una, f.una):
+        seg = segments(f.seg)[index & f.mask]
+        if seg.marks & EVER_RETRANS:
+            retransmitted = True
+        elif seg.marks & FRESH:
+            if first < 0:
+                first = seg.sent_ns
+                low = index
+            last = seg.sent_ns
+            if index < f.high_seq:
+                f.orig_sacked = 1
+        if seg.marks & RETRANS:
+            f.retrans_out -= 1
+        if seg.marks & LOST:
+            f.lost_out -= 1
+        if seg.marks & SACKED:
+            f.sacked_out -= 1
+        else:
+            f.delivered += 1
+            f.delivered_ce += f.ece
+            if not spurious_retrans(f, seg):
+                rack_advance(f, seg, index, now)
+            rate_skb_delivered(w, f, seg, seg.order)
+    return low, np.int64(-1) if retransmitted else first, last
+
+
+def spurious_retrans(f, seg):
+    """tcp_skb_spurious_retrans: the ACK echoes a time stamp from before the segment's retransmission."""
+    return seg.marks & EVER_RETRANS > 0 and 0 < f.echo_ms < seg.sent_ns // 1_000_000
+
+
+def check_reordering(f, low):
+    """tcp_check_sack_reordering: a segment that was never retransmitted arrived behind later ones."""
+    distance = max(f.sack_high, f.una) - low
+    if distance > 0:
+        f.reordering = max(f.reordering, min(distance, MAX_REORDERING))
+        f.reord_seen += 1
+
+
+# --- RACK -----------------------------------------------------------------------------------------------------------
+
+
+def rack_advance(f, seg, index, now):
+    """tcp_rack_advance: the newest transmission known to have arrived, and its RTT."""
+    rtt = mstamp(now) - mstamp(seg.sent_ns)
+    if rtt < f.min_rtt and seg.marks & EVER_RETRANS:
+        return  # more likely its original
+    f.rack_advanced = 1
+    f.rack_rtt = rtt
+    if seg.sent_ns > f.rack_ns or (seg.sent_ns == f.rack_ns and index > f.rack_index):
+        f.rack_ns = seg.sent_ns
+        f.rack_index = index
+
+
+def rack_update_reo_wnd(f):
+    """tcp_rack_update_reo_wnd: a quarter of min_rtt more for each round with a D-SACK, for 16 recoveries."""
+    if f.rs_last_order < 0:
+        return
+    if f.rs_prior_delivered < f.rack_last_delivered:
+        f.dsack_seen = 0
+    if f.dsack_seen == 1:
+        f.reo_wnd_steps = min(f.reo_wnd_steps + 1, 255)
+        f.dsack_seen = 0
+        f.rack_last_delivered = f.delivered
+        f.reo_wnd_persist = REO_WND_PERSIST
+    elif f.reo_wnd_persist == 0:
+        f.reo_wnd_steps = 1
+
+
+def rack_reo_wnd(f):
+    """tcp_rack_reo_wnd, us: no window before reordering was seen, once three segments or a recovery speak for loss."""
+    if f.reord_seen == 0 and (f.ca_state >= RECOVERY or f.sacked_out >= f.reordering):
+        return 0
+    return min((f.min_rtt >> 2) * f.reo_wnd_steps, f.srtt >> 3)
+
+
+def rack_detect_loss(w, f, now):
+    """tcp_rack_detect_loss: what the newest arrival overtook by more than the window is lost; returns what waits."""
+    limit = f.rack_rtt + rack_reo_wnd(f)
+    wait = 0
+    at_head = True
+    for order in range(f.tx_head, f.tx_next):
+        index = words(f.tx_seg)[order & f.mask]
+        seg = segments(f.seg)[index & f.mask]
+        settled = index < f.una or seg.order != order or seg.marks & SACKED or seg.marks & (LOST | RETRANS) == LOST
+        if settled:
+            if at_head:
+                f.tx_head = order + 1
+            continue
+        at_head = False
+        if seg.sent_ns > f.rack_ns or (seg.sent_ns == f.rack_ns and index >= f.rack_index):
+            break
+        left = limit - (mstamp(now) - mstamp(seg.sent_ns))
+        if left <= 0:
+            mark_lost(w, f, index, now)
+        else:
+            wait = max(wait, left)
+    return wait
+
+
+def identify_loss(w, f, now):
+    """tcp_identify_packet_loss: RACK, and its timer; returns whether a retransmission was lost."""
+    if f.nxt == f.una or f.rack_advanced == 0:
+        return False
+    prior_retrans = f.retrans_out
+    f.rack_advanced = 0
+    wait = rack_detect_loss(w, f, now)
+    if wait > 0:
+        arm(f, REORDERING_TIMER, wait + TIMEOUT_MIN_US, now)
+        f.rack_waits = 1
+    return f.retrans_out < prior_retrans

@@ -1,0 +1,312 @@
+"""The receiver: what it keeps of what arrives, and when it acknowledges.
+
+A receiver acknowledges every n-th segment in order, and disorder at once. Linux (profile `linux`, `ack_every=2`)
+compresses the latter since 4.18: while there is a hole, the first three arrivals after each move of the left edge are
+acknowledged at once, others by a timer of 5 % of its RTT, a millisecond at most, and a tenth of a millisecond slack,
+unless the report would outgrow the SACK blocks that fit. After a duplicate, up to sixteen ACKs go at once. And it
+refuses what is older, by its time stamp, than what it took in order: new data, if retransmissions have overtaken them.
+Function names are the kernel's ([Linux618] tcp_input.c).
+"""
+
+import numpy as np
+
+from cctrace.sim.core.chance import LATE_STREAM, PATH_STREAM, uniform
+from cctrace.sim.core.link import losing
+from cctrace.sim.core.memory import words
+from cctrace.sim.core.records import (
+    ACCURATE_ECN,
+    CE,
+    ECT,
+    LINUX,
+    MAX_QUICK_ACKS,
+    NEVER,
+    PUSHED,
+    QUIC,
+    REDUCED,
+    TAP_ACK,
+    TAP_ARRIVED,
+    TAP_DISCARDED,
+)
+from cctrace.sim.core.tap import tap
+from cctrace.sim.core.window import advertise, grow_window
+
+COMPRESSED_NS = 1_000_000  # longest that an ACK is held back: sysctl tcp_comp_sack_delay_ns
+COMPRESSION_SLACK_NS = 100_000  # tcp_comp_sack_slack_ns; an idle host's timer fires at its end
+DELAYED = 2  # `ack_every` of a receiver that delays ACKs as Linux does
+PAWS_WINDOW_MS = 1  # TCP_PAWS_WINDOW
+KEPT_BLOCKS = 4  # that the receiver remembers, TCP_NUM_SACKS
+SENT_BLOCKS = 2  # of which an ACK is sure to carry so many, TCP_SACK_BLOCKS_EXPECTED
+
+
+def receive(w, f, now):
+    """The receiver takes the next arrival: log it, and acknowledge as its policy says [RFC5681] §4.2."""
+    order = words(f.arr_order)[f.arr_head & f.mask]
+    f.arr_head += 1
+    segment = words(f.tx_seg)[order & f.mask]
+    if f.profile == LINUX and words(f.tx_ns)[order & f.mask] // 1_000_000 < f.ts_recent_ms - PAWS_WINDOW_MS:
+        discard_old(w, f, order, segment, now)
+        return
+    echo_changed = f.ecn > 0 and take_marks(w, f, words(f.tx_marks)[order & f.mask], now)
+    if f.profile == LINUX:
+        linux_receive(w, f, order, segment, echo_changed, now)
+        return
+    log_arrival(f, order, now)
+    at_once = segment != f.rcv_nxt
+    mark_received(w, f, segment, now)
+    if f.profile == QUIC:  # [RFC9000] §13.2.1: a gap in the packet numbers, whatever data they carry
+        at_once = f.log_next > 1 and order != words(f.log_order)[(f.log_next - 2) & f.mask] + 1
+        f.unacked_data = 0 if at_once else f.unacked_data + 1
+    else:  # the golden vectors' receivers count these across the ACKs that disorder causes
+        filled = not at_once and f.rcv_nxt > segment + 1  # a hole, all of it or in part
+        f.unacked_data += f.ack_every if filled else 0 if at_once else 1
+    if f.ack_slot_ns > 0:
+        acknowledge_in_slot(f, now)
+    elif f.unacked_data >= f.ack_every:
+        f.unacked_data = 0
+        send_ack(w, f, now)
+    elif at_once:
+        send_ack(w, f, now)
+    elif f.delack_at == NEVER:
+        f.delack_at = now + f.delack_ns
+
+
+def linux_receive(w, f, order, segment, echo_changed, now):
+    """tcp_data_queue and __tcp_ack_snd_check."""
+    f.rcv_duplicate = 0
+    measure_rtt(f, order, now)
+    holes = f.rcv_high > f.rcv_nxt
+    in_order = segment == f.rcv_nxt
+    reported = segment > f.rcv_nxt and f.ack_every == DELAYED and note_block(w, f, segment, now)
+    log_arrival(f, order, now)
+    note_stamp(f, order, segment)
+    mark_received(w, f, segment, now)
+    if in_order:
+        forget_blocks(f)
+    at_once = (f.ack_every == DELAYED and quick(f, segment, now)) or echo_changed
+    disorder = f.rcv_high > f.rcv_nxt
+    if reported:
+        return
+    if f.ack_slot_ns > 0:
+        acknowledge_in_slot(f, now)
+    elif at_once or (holes and not disorder) or (f.ack_every != DELAYED and (disorder or not in_order)):
+        send_ack(w, f, now)
+    elif disorder:
+        acknowledge_disorder(w, f, now)
+    else:
+        f.unacked_data += 1
+        if f.unacked_data >= f.ack_every:
+            send_ack(w, f, now)
+        elif words(f.tx_marks)[order & f.mask] & PUSHED and f.ack_every == DELAYED:
+            f.delack_at = now  # once the application has read all there is, see `quick`
+        elif f.delack_at == NEVER:
+            f.delack_at = now + f.delack_ns
+
+
+def discard_old(w, f, order, segment, now):
+    """tcp_paws_discard, tcp_send_dupack: a time stamp behind the newest in order [RFC7323] §5.
+
+    Nothing tells an original that a retransmission overtook from a packet of an earlier use of its sequence numbers.
+    """
+    tap(f, now, TAP_DISCARDED, words(f.tx_marks)[order & f.mask], order)
+    f.n_discarded += 1
+    f.n_ce += words(f.tx_marks)[order & f.mask] & CE > 0
+    if segment < f.rcv_nxt:
+        f.rcv_duplicate = segment + 1
+        f.quick_acks = max(f.quick_acks, first_quick_acks(f) if f.ack_every == DELAYED else 0)
+    send_ack(w, f, now)
+
+
+def quick(f, segment, now):
+    """Whether a Linux receiver that delays ACKs acknowledges the arrival at once (tcp_in_quickack_mode).
+
+    It does so for the first 16 ACKs of a connection, after a pause (tcp_event_data_recv), after a duplicate
+    (tcp_send_dupack) and while its window opens (tcp_grow_window). The end of a burst, which carries PSH, is
+    acknowledged as soon as it was read (tcp_measure_rcv_mss, tcp_cleanup_rbuf); the simulated application reads at the
+    end of each instant.
+    """
+    if segment < f.rcv_nxt and f.rcv_duplicate > 0:
+        f.quick_acks = max(f.quick_acks, first_quick_acks(f))
+    elif segment < f.rcv_nxt:
+        rtt_ns = f.fwd_ns + f.rev_ns
+        if f.rcv_last_ns == 0 or now - f.rcv_last_ns > rtt_ns + max(2 * rtt_ns, 200_000_000):  # the receiver's RTO
+            f.quick_acks = max(f.quick_acks, first_quick_acks(f))
+        f.rcv_last_ns = now
+    return f.quick_acks > 0
+
+
+def first_quick_acks(f):
+    """tcp_incr_quickack: half the window's segments, from 2 to 16."""
+    return min(max(min(f.rcv_right - f.rcv_acked, f.rwnd) // 2, 2), MAX_QUICK_ACKS)
+
+
+def acknowledge_disorder(w, f, now):
+    """The latter half of __tcp_ack_snd_check: at once or compressed."""
+    if f.compressed_at_nxt != f.rcv_nxt:
+        f.compressed_at_nxt = f.rcv_nxt
+        f.dup_acks = 0
+    if f.dup_acks < 3 or f.compressed >= f.comp_sack_nr:
+        f.dup_acks += 1
+        send_ack(w, f, now)
+        return
+    f.compressed += 1
+    if f.compressed == 1:
+        delay = min(min(f.rcv_rtt8, f.rcv_first_rtt << 3) * 125 // 20, COMPRESSED_NS)
+        f.delack_at = now + delay + COMPRESSION_SLACK_NS
+
+
+def acknowledge_in_slot(f, now):
+    """Aggregation: ACKs leave at the end of the slot."""
+    if f.delack_at == NEVER:
+        f.delack_at = (now // f.ack_slot_ns + 1) * f.ack_slot_ns
+
+
+def log_arrival(f, order, now):
+    """Note what arrived, for the next ACK to report."""
+    tap(f, now, TAP_ARRIVED, words(f.tx_marks)[order & f.mask], order)
+    words(f.log_order)[f.log_next & f.mask] = order
+    f.log_next += 1
+
+
+def measure_rtt(f, order, now):
+    """tcp_rcv_rtt_measure_ts: from an ACK to the data it let go, by time stamps; falls at once, rises slowly."""
+    if f.rcv_first_rtt == 0:
+        f.rcv_first_rtt = (now - f.syn_ack_ns) // 1000  # tcp_synack_rtt_meas
+    echo_ms = words(f.tx_echo)[order & f.mask]
+    sample = (now // 1_000_000 - echo_ms) * 1000
+    if echo_ms == f.rcv_echo_ms or sample <= 0:
+        return
+    f.rcv_echo_ms = echo_ms
+    if f.rcv_rtt8 == 0 or sample << 3 < f.rcv_rtt8:
+        f.rcv_rtt8 = sample << 3
+    else:
+        f.rcv_rtt8 += sample - (f.rcv_rtt8 >> 3)
+
+
+def note_block(w, f, segment, now):
+    """tcp_sack_new_ofo_skb: blocks, last changed first. What would crowd a compressed ACK sends it.
+
+    Returns whether it did: no other ACK is due then, this segment waits for the next occasion (tcp_ack_snd_check).
+    """
+    blocks = words(f.sack_blocks)
+    if f.rcv_high <= f.rcv_nxt:
+        f.n_blocks = 0
+    at = 0
+    while at < f.n_blocks and (segment + 1 < blocks[2 * at] or segment > blocks[2 * at + 1]):
+        at += 1
+    sends = at >= SENT_BLOCKS and f.compressed > 0
+    if sends:  # tcp_sack_compress_send_ack
+        send_ack(w, f, now)
+    left, right = segment, segment + 1
+    if at < f.n_blocks:
+        left, right = min(left, blocks[2 * at]), max(right, blocks[2 * at + 1])
+    elif f.n_blocks < KEPT_BLOCKS:
+        f.n_blocks += 1
+    else:
+        at -= 1
+    while at > 0:
+        blocks[2 * at], blocks[2 * at + 1] = blocks[2 * at - 2], blocks[2 * at - 1]
+        at -= 1
+    blocks[0], blocks[1] = left, right
+    coalesce_blocks(f)
+    return sends
+
+
+def coalesce_blocks(f):
+    """tcp_sack_maybe_coalesce: the first block may have met others."""
+    blocks = words(f.sack_blocks)
+    kept = 1
+    for k in range(1, f.n_blocks):
+        left, right = blocks[2 * k], blocks[2 * k + 1]
+        if left <= blocks[1] and blocks[0] <= right:
+            blocks[0], blocks[1] = min(blocks[0], left), max(blocks[1], right)
+        else:
+            blocks[2 * kept], blocks[2 * kept + 1] = left, right
+            kept += 1
+    f.n_blocks = kept
+
+
+def forget_blocks(f):
+    """tcp_sack_remove: what the left edge has passed."""
+    blocks = words(f.sack_blocks)
+    kept = 0
+    for k in range(f.n_blocks):
+        if blocks[2 * k] > f.rcv_nxt:
+            blocks[2 * kept], blocks[2 * kept + 1] = blocks[2 * k], blocks[2 * k + 1]
+            kept += 1
+    f.n_blocks = kept
+
+
+def take_marks(w, f, marks, now):
+    """tcp_ecn_accept_cwr, tcp_ecn_check_ce, dctcp_ece_ack_update; returns whether the sender must know at once."""
+    f.n_ce += marks & CE > 0
+    at_once = marks & REDUCED > 0
+    if at_once:
+        f.demand_cwr = 0
+    marked = 1 if marks & CE else 0
+    if f.ecn == ACCURATE_ECN and marks & ECT:
+        if marked != f.ce_state:
+            if f.unacked_data > 0:
+                f.unacked_data = 0
+                send_ack(w, f, now)  # what came before is acknowledged as it came
+            at_once = True
+        f.ce_state = marked
+        f.demand_cwr = marked
+    elif marked == 1 and f.demand_cwr == 0:
+        f.demand_cwr = 1
+        at_once = True
+    return at_once
+
+
+def note_stamp(f, order, segment):
+    """tcp_replace_ts_recent: echoed is the time stamp of the segment that last moved the left edge [RFC7323] §4.3.
+
+    Duplicates from before it are refused (tcp_sequence) and do not count.
+    """
+    stamp_ms = words(f.tx_ns)[order & f.mask] // 1_000_000
+    if f.rcv_acked - 1 <= segment <= f.rcv_acked and stamp_ms >= f.ts_recent_ms:
+        f.ts_recent_ms = stamp_ms
+
+
+def mark_received(w, f, segment, now):
+    """Keep the receiver's window: a bit per segment beyond rcv_nxt."""
+    if segment < f.rcv_nxt or words(f.got)[segment & f.mask] == 1:
+        f.rcv_duplicate = segment + 1
+        return
+    f.goodput_segs += 1
+    words(f.got)[segment & f.mask] = 1
+    f.rcv_high = max(f.rcv_high, segment + 1)
+    while words(f.got)[f.rcv_nxt & f.mask] == 1:
+        words(f.got)[f.rcv_nxt & f.mask] = 0
+        f.rcv_nxt += 1
+    if f.rcv_copied > 0:
+        grow_window(f, now)
+
+
+def send_ack(w, f, now):
+    """Acknowledge everything received so far; the ACK may be lost or delayed on its way."""
+    f.delack_at = NEVER
+    f.n_acks += 1
+    f.compressed = 0
+    f.quick_acks = max(f.quick_acks - 1, 0)
+    if f.profile == LINUX:
+        f.unacked_data = 0
+    duplicate = f.rcv_duplicate
+    f.rcv_duplicate = 0
+    f.rcv_acked = f.rcv_nxt
+    right = advertise(f)
+    tap(f, now, TAP_ACK, f.demand_cwr, min(right - f.rcv_nxt, f.rwnd))
+    if w.ack_loss > 0.0:
+        w.ack_loss_state = losing(w, w.ack_loss_state, w.ack_loss_p, w.ack_loss_r)
+        if w.ack_loss_state == 1 and uniform(w, PATH_STREAM) < w.ack_loss:
+            return
+    late = np.int64(uniform(w, LATE_STREAM) * f.ack_late_ns) if f.ack_late_ns > 0 else 0
+    at = max(now + f.rev_ns + late, f.last_ack)
+    f.last_ack = at
+    words(f.ack_id)[f.ack_tail & f.mask] = f.n_acks
+    words(f.ack_ns)[f.ack_tail & f.mask] = at
+    words(f.ack_log)[f.ack_tail & f.mask] = f.log_next
+    words(f.ack_echo)[f.ack_tail & f.mask] = f.ts_recent_ms
+    words(f.ack_dup)[f.ack_tail & f.mask] = duplicate
+    words(f.ack_ece)[f.ack_tail & f.mask] = f.demand_cwr
+    words(f.ack_right)[f.ack_tail & f.mask] = right
+    f.ack_tail += 1

@@ -1,0 +1,130 @@
+"""Delivery-rate samples (tcp_rate.c) and RTT estimation (tcp_input.c) of a simulated TCP sender."""
+
+from cctrace.sim.core.calls import in_flight, mstamp
+from cctrace.sim.core.memory import words
+from cctrace.sim.core.records import EVER_RETRANS, LINUX
+from cctrace.sim.core.tally import count
+from cctrace.sim.core.view import APP_LIMITED
+
+
+def start_rate_sample(f):
+    """A fresh rate_sample, as tcp_ack does on entry."""
+    f.rs_last_order = -1
+    f.rs_prior_delivered = 0
+    f.rs_prior_mstamp = 0
+    f.rs_prior_lost = 0
+    f.rs_delivered = 0
+    f.rs_lost = 0
+    f.rs_losses = 0
+    f.rs_acked_sacked = 0
+    f.rs_rtt = -1
+    f.rs_app_limited = 0
+    f.rs_retrans = 0
+    f.rs_tx_in_flight = 0
+    f.rs_delivered_ce = 0
+    f.rs_interval = 0
+    f.rs_prior_in_flight = in_flight(f)
+
+
+def rate_skb_sent(w, f, seg, tx_us):
+    """tcp_rate_skb_sent: remember, with the segment, the state of delivery at its departure."""
+    if f.nxt == f.una:  # a new flight: the clock of delivery starts with it
+        f.first_tx_mstamp = tx_us
+        f.delivered_mstamp = tx_us
+    seg.tx_first_mstamp = f.first_tx_mstamp
+    seg.tx_delivered_mstamp = f.delivered_mstamp
+    seg.tx_delivered = f.delivered
+    seg.tx_delivered_ce = f.delivered_ce
+    seg.tx_app_limited = 1 if words(f.state)[APP_LIMITED] != 0 else 0
+    seg.tx_lost = f.lost
+
+
+def rate_skb_delivered(w, f, seg, order):
+    """tcp_rate_skb_delivered: the segment sent last makes the sample; before Linux 5.18, one after most deliveries."""
+    newest = order > f.rs_last_order if f.profile == LINUX else seg.tx_delivered > f.rs_prior_delivered
+    if f.rs_last_order >= 0 and not newest:
+        return
+    f.rs_last_order = order
+    f.rs_prior_delivered = seg.tx_delivered
+    f.rs_prior_mstamp = seg.tx_delivered_mstamp
+    f.rs_prior_delivered_ce = seg.tx_delivered_ce
+    f.rs_app_limited = seg.tx_app_limited
+    f.rs_retrans = 1 if seg.marks & EVER_RETRANS else 0
+    f.rs_tx_in_flight = seg.tx_in_flight
+    f.rs_prior_lost = seg.tx_lost
+    tx_us = mstamp(seg.sent_ns)
+    f.rs_interval = tx_us - seg.tx_first_mstamp
+    f.first_tx_mstamp = tx_us
+
+
+def rate_gen(w, f, newly_delivered, newly_lost, now):
+    """tcp_rate_gen: the longer of send and ACK interval, and nothing shorter than min_rtt."""
+    if words(f.state)[APP_LIMITED] != 0 and f.delivered > words(f.state)[APP_LIMITED]:
+        words(f.state)[APP_LIMITED] = 0
+    if newly_delivered > 0:
+        f.delivered_mstamp = mstamp(now)
+    f.rs_acked_sacked = newly_delivered
+    f.rs_losses = newly_lost
+    if f.rs_last_order < 0:
+        f.rs_delivered = -1
+        f.rs_interval = -1
+        return
+    f.rs_delivered = f.delivered - f.rs_prior_delivered
+    f.rs_delivered_ce = f.delivered_ce - f.rs_prior_delivered_ce
+    f.rs_lost = f.lost - f.rs_prior_lost
+    f.rs_interval = max(f.rs_interval, mstamp(now) - f.rs_prior_mstamp)
+    if f.rs_interval < f.min_rtt:
+        f.rs_interval = -1
+
+
+def rtt_estimator(f, rtt_us):
+    """tcp_rtt_estimator and tcp_set_rto: srtt << 3, mdev << 2, the largest mdev of a round trip, 200 ms at least."""
+    m = max(rtt_us, 1)
+    if f.srtt == 0:
+        f.srtt = m << 3
+        f.mdev = m << 1
+        f.rttvar = max(f.mdev, 200_000)
+        f.mdev_max = f.rttvar
+        f.rtt_seq = f.nxt
+    else:
+        m -= f.srtt >> 3
+        f.srtt += m
+        if m < 0:
+            m = -m - (f.mdev >> 2)
+            if m > 0:
+                m >>= 3  # a falling RTT must not raise the deviation at full speed
+        else:
+            m -= f.mdev >> 2
+        f.mdev += m
+        if f.mdev > f.mdev_max:
+            f.mdev_max = f.mdev
+            f.rttvar = max(f.rttvar, f.mdev_max)
+        if f.una > f.rtt_seq:
+            if f.mdev_max < f.rttvar:
+                f.rttvar -= (f.rttvar - f.mdev_max) >> 2
+            f.rtt_seq = f.nxt
+            f.mdev_max = 200_000
+    f.rto_us = min((f.srtt >> 3) + f.rttvar, 120_000_000)
+
+
+def update_rtt(w, f, first_ns, last_ns, sack_first_ns, sack_last_ns, echo_rtt, now):
+    """tcp_ack_update_rtt: cumulative samples first, SACKed ones otherwise, the echoed time stamp last; -1 is none."""
+    seq_rtt = mstamp(now) - mstamp(first_ns) if first_ns >= 0 else -1
+    ca_rtt = mstamp(now) - mstamp(last_ns) if first_ns >= 0 else -1
+    if sack_first_ns >= 0:
+        ca_rtt = mstamp(now) - mstamp(sack_last_ns)
+        if seq_rtt < 0:
+            seq_rtt = mstamp(now) - mstamp(sack_first_ns)
+    if seq_rtt < 0 and echo_rtt >= 0:
+        seq_rtt = ca_rtt = max(echo_rtt, 1000)
+    f.rs_rtt = ca_rtt
+    if seq_rtt < 0:
+        return
+    if ca_rtt <= f.min_rtt or now - f.min_rtt_stamp > 300_000_000_000:
+        f.min_rtt = ca_rtt
+        f.min_rtt_stamp = now
+    rtt_estimator(f, seq_rtt)
+    f.backoff = 0
+    f.rtt_sum_us += ca_rtt
+    f.rtt_count += 1
+    count(f.rtt_tally, ca_rtt)

@@ -1,0 +1,309 @@
+"""The TCP sender of the golden vectors (profile `reference`): scoreboard, loss detection, recovery, timeout.
+
+Function names are the kernel's where the step is the kernel's. A segment is lost when three later transmissions were
+delivered; no tail-loss probe, no reordering timer; SACK with perfect knowledge of which transmission arrived. Segments
+are numbered from 0; byte 1 + mss * n is the first of segment n.
+"""
+
+import numpy as np
+
+from cctrace.sim.core.calls import (
+    COMPLETE_CWR,
+    CONG_AVOID,
+    CWND_EVENT,
+    CWR,
+    DISORDER,
+    EVENT_LOSS,
+    INFINITE_SSTHRESH,
+    LOSS,
+    MARKED_LOST,
+    ON_ACK,
+    OPEN,
+    PKTS_ACKED,
+    RECOVERY,
+    SSTHRESH_CALL,
+    UNDO_CWND,
+    call,
+    current_ssthresh,
+    in_flight,
+    set_state,
+)
+from cctrace.sim.core.memory import segments, words
+from cctrace.sim.core.output import push
+from cctrace.sim.core.records import EVER_RETRANS, LINUX, LOST, NEVER, RETRANS, RTO_TIMER, SACKED
+from cctrace.sim.core.samples import rate_gen, rate_skb_delivered, start_rate_sample, update_rtt
+from cctrace.sim.core.timers import arm, current_rto, rearm_rto
+from cctrace.sim.core.view import CWND, CWND_CNT, PACING, SSTHRESH
+
+
+def process_ack(w, f, now):
+    """tcp_ack."""
+    log_to = words(f.ack_log)[f.ack_head & f.mask]
+    f.ack_head += 1
+    start_rate_sample(f)
+    prior_delivered, prior_lost, prior_una = f.delivered, f.lost, f.una
+    log_from = f.log_seen
+    for k in range(log_from, log_to):
+        take_delivery(w, f, words(f.log_order)[k & f.mask])
+    f.log_seen = log_to
+    while f.una < f.nxt and segments(f.seg)[f.una & f.mask].marks & SACKED:
+        f.una += 1
+        f.sacked_out -= 1
+    f.retrans_scan = max(f.retrans_scan, f.una)
+    clean_rtx_queue(w, f, log_from, log_to, prior_una, -1, now)
+    if f.una > prior_una:
+        call(w, f, PKTS_ACKED, f.una - prior_una, now)
+        f.backoff = f.retransmits = 0
+        rearm_rto(f, now)
+    leave_recovery(w, f, f.una > prior_una, now)
+    prior_retrans = f.retrans_out
+    detect_losses(w, f, now)
+    if f.ca_state < RECOVERY or (f.ca_state == LOSS and f.retrans_out < prior_retrans):
+        fastretrans_alert(w, f, now)
+    rate_gen(w, f, f.delivered - prior_delivered, f.lost - prior_lost, now)
+    cong_control(w, f, f.delivered - prior_delivered, f.una > prior_una, now)
+    push(w, f, now)
+
+
+def take_delivery(w, f, order):
+    """One transmission reached the receiver: scoreboard and rate sample; returns the segment, -1 if it was known."""
+    index = words(f.tx_seg)[order & f.mask]
+    seg = segments(f.seg)[index & f.mask]
+    if index < f.una or seg.marks & SACKED:
+        return -1
+    if order != seg.order:
+        f.undo_proof = 1  # an earlier transmission arrived: the last one was not needed
+    rate_skb_delivered(w, f, seg, order if order == seg.order else seg.order)
+    if seg.marks & LOST:
+        f.lost_out -= 1
+    if seg.marks & RETRANS:
+        f.retrans_out -= 1
+    seg.marks = (seg.marks & ~(LOST | RETRANS)) | SACKED
+    f.sacked_out += 1
+    f.delivered += 1
+    if order > f.d1:
+        f.d3 = f.d2
+        f.d2 = f.d1
+        f.d1 = order
+    elif order > f.d2:
+        f.d3 = f.d2
+        f.d2 = order
+    elif order > f.d3:
+        f.d3 = order
+    return index
+
+
+def clean_rtx_queue(w, f, log_from, log_to, prior_una, echo_rtt, now):
+    """The RTT part of tcp_clean_rtx_queue: first and last segment acknowledged, cumulatively or by SACK."""
+    first = last = sack_first = sack_last = np.int64(-1)
+    low, high = np.int64(NEVER), np.int64(-1)
+    retrans_acked = False
+    for k in range(log_from, log_to):
+        order = words(f.log_order)[k & f.mask]
+        index = words(f.tx_seg)[order & f.mask]
+        seg = segments(f.seg)[index & f.mask]
+        if index < prior_una:
+            continue
+        if seg.marks & EVER_RETRANS:
+            retrans_acked = retrans_acked or index < f.una
+        elif index < f.una:
+            if index < low:
+                low = index
+                first = seg.sent_ns
+            if index > high:
+                high = index
+                last = seg.sent_ns
+        else:
+            if sack_first < 0:
+                sack_first = seg.sent_ns
+            sack_last = seg.sent_ns
+    if retrans_acked:
+        first = np.int64(-1)
+    update_rtt(w, f, first, last, sack_first, sack_last, echo_rtt, now)
+
+
+def mark_lost(w, f, index, now):
+    """tcp_mark_skb_lost, and the controllers' skb_marked_lost."""
+    seg = segments(f.seg)[index & f.mask]
+    if seg.marks & (LOST | RETRANS) == LOST:
+        return
+    if seg.marks & RETRANS and (seg.marks & LOST or f.profile != LINUX):
+        seg.marks &= ~RETRANS  # the retransmission was lost too
+        f.retrans_out -= 1
+    if not seg.marks & LOST:
+        seg.marks |= LOST
+        f.lost_out += 1
+    f.lost += 1
+    f.retrans_scan = min(f.retrans_scan, index)
+    call(w, f, MARKED_LOST, index, now)
+
+
+def detect_losses(w, f, now):
+    """Mark every transmission lost that three later ones have overtaken."""
+    while f.tx_head < f.d3:
+        index = words(f.tx_seg)[f.tx_head & f.mask]
+        if index >= f.una:
+            seg = segments(f.seg)[index & f.mask]
+            if seg.order == f.tx_head and not seg.marks & SACKED:
+                mark_lost(w, f, index, now)
+        f.tx_head += 1
+
+
+def leave_recovery(w, f, advanced, now):
+    """The first part of tcp_fastretrans_alert, before losses are marked: leave or undo the recovery states."""
+    if f.ca_state < RECOVERY:
+        return
+    proof = f.undo_proof == 1 and f.undo_marker >= 0
+    if proof and (f.una >= f.high_seq or (f.ca_state == LOSS and advanced)):
+        undo_cwnd_reduction(w, f, True, now)
+        f.retransmits = 0
+        set_state(w, f, OPEN, now)
+    elif f.una >= f.high_seq:
+        f.undo_marker = -1 if f.ca_state == LOSS else f.undo_marker
+        leaving = f.ca_state
+        set_state(w, f, OPEN, now)
+        if leaving == RECOVERY:
+            end_cwnd_reduction(w, f, now)
+        f.undo_marker = -1
+
+
+def fastretrans_alert(w, f, now):
+    """The second part: enter Disorder or Recovery."""
+    if f.lost_out > 0:
+        enter_recovery(w, f, now)
+    else:
+        state = DISORDER if f.sacked_out > 0 else OPEN
+        if state != f.ca_state:
+            set_state(w, f, state, now)
+
+
+def enter_recovery(w, f, now):
+    """tcp_enter_recovery."""
+    init_undo(f)
+    if f.ca_state != CWR:
+        f.prior_ssthresh = 0 if f.ece else current_ssthresh(w, f)
+        init_cwnd_reduction(w, f, now)
+    set_state(w, f, RECOVERY, now)
+
+
+def init_undo(f):
+    """tcp_init_undo: retransmissions under way, a tail-loss probe among them, may be answered by a D-SACK too."""
+    f.undo_marker = f.una
+    f.undo_proof = 0
+    f.undo_retrans = f.retrans_out + (1 if f.tlp_high_seq > 0 and f.tlp_retrans == 1 else 0)
+    if f.undo_retrans == 0:
+        f.undo_retrans = -1
+
+
+def init_cwnd_reduction(w, f, now):
+    """tcp_init_cwnd_reduction."""
+    f.high_seq = f.nxt
+    f.tlp_high_seq = 0
+    words(f.state)[CWND_CNT] = 0
+    f.prior_cwnd = words(f.state)[CWND]
+    f.prr_delivered = 0
+    f.prr_out = 0
+    f.queue_cwr = 1 if f.ecn > 0 else 0
+    reduce_ssthresh(w, f, now)
+
+
+def reduce_ssthresh(w, f, now):
+    """The controller names its new ssthresh."""
+    words(f.state)[SSTHRESH] = call(w, f, SSTHRESH_CALL, 0, now)
+
+
+def end_cwnd_reduction(w, f, now):
+    """tcp_end_cwnd_reduction: window-based controllers only."""
+    if f.has_on_ack == 1:
+        return
+    if words(f.state)[SSTHRESH] < INFINITE_SSTHRESH and (f.ca_state == CWR or f.undo_marker >= 0):
+        words(f.state)[CWND] = words(f.state)[SSTHRESH]
+    call(w, f, CWND_EVENT, COMPLETE_CWR, now)
+
+
+def undo_cwnd_reduction(w, f, unmark, now):
+    """tcp_undo_cwnd_reduction: the reduction was spurious."""
+    f.n_undo += 1
+    if unmark:
+        for index in range(f.una, f.nxt):
+            seg = segments(f.seg)[index & f.mask]
+            if f.profile != LINUX and not seg.marks & SACKED:  # Linux keeps what was once lost off RACK's list
+                f.tx_head = min(f.tx_head, seg.order)
+            if seg.marks & LOST:
+                seg.marks &= ~LOST
+                f.lost_out -= 1
+    if f.prior_ssthresh > 0:  # else ECN marks asked for a reduction, too
+        words(f.state)[CWND] = call(w, f, UNDO_CWND, 0, now)
+        if f.prior_ssthresh > words(f.state)[SSTHRESH]:
+            words(f.state)[SSTHRESH] = f.prior_ssthresh
+            f.queue_cwr = 0
+    f.undo_marker = -1
+    f.undo_proof = 0
+    f.rack_advanced = 1  # look at what was unmarked again
+
+
+def cong_control(w, f, newly_delivered, advanced, now):
+    """tcp_cong_control: the controller itself, or proportional rate reduction and cong_avoid."""
+    if f.has_on_ack == 1:
+        call(w, f, ON_ACK, 0, now)
+    elif f.ca_state == RECOVERY or f.ca_state == CWR:
+        cwnd_reduction(w, f, newly_delivered, advanced, now)
+    elif advanced or (f.reordering > 3 and newly_delivered > 0):  # tcp_may_raise_cwnd
+        call(w, f, CONG_AVOID, newly_delivered, now)
+    if f.has_on_ack == 0:
+        update_pacing_rate(w, f)
+
+
+def update_pacing_rate(w, f):
+    """tcp_update_pacing_rate: 2 windows per RTT in slow start, then 1.2; it sizes the bursts of an unpaced flow."""
+    rate = f.mss * (1_000_000 // 100 << 3)
+    cwnd = words(f.state)[CWND]
+    rate *= 200 if cwnd < words(f.state)[SSTHRESH] // 2 else 120
+    rate *= max(cwnd, f.nxt - f.una)
+    words(f.state)[PACING] = rate // f.srtt if f.srtt > 0 else rate
+
+
+def cwnd_reduction(w, f, newly_delivered, advanced, now):
+    """tcp_cwnd_reduction: proportional rate reduction [RFC6937]."""
+    if newly_delivered <= 0 or f.prior_cwnd == 0:
+        return
+    flight = in_flight(f)
+    ssthresh = words(f.state)[SSTHRESH]
+    delta = ssthresh - flight
+    f.prr_delivered += newly_delivered
+    if delta < 0:
+        sndcnt = (ssthresh * f.prr_delivered + f.prior_cwnd - 1) // f.prior_cwnd - f.prr_out
+    elif f.profile == LINUX:  # [Linux61]: always catch up, where older kernels did so only on undisturbed ACKs
+        sndcnt = min(delta, max(f.prr_delivered - f.prr_out, newly_delivered) + (advanced and f.rs_losses == 0))
+    elif advanced and f.rs_losses == 0:
+        sndcnt = min(delta, max(f.prr_delivered - f.prr_out, newly_delivered) + 1)
+    else:
+        sndcnt = min(delta, newly_delivered)
+    sndcnt = max(sndcnt, 0 if f.prr_out > 0 else 1)
+    words(f.state)[CWND] = flight + sndcnt
+
+
+def on_rto(w, f, now):
+    """tcp_retransmit_timer and tcp_enter_loss: everything outstanding is lost, one segment may go."""
+    f.n_rto += 1
+    again = f.ca_state == LOSS and f.retransmits > 0
+    for index in range(f.una, f.nxt):
+        seg = segments(f.seg)[index & f.mask]
+        if not seg.marks & SACKED:
+            mark_lost(w, f, index, now)
+    if f.ca_state <= DISORDER or f.una >= f.high_seq or (f.ca_state == LOSS and not again):
+        f.prior_ssthresh = current_ssthresh(w, f)
+        f.prior_cwnd = words(f.state)[CWND]
+        reduce_ssthresh(w, f, now)
+        call(w, f, CWND_EVENT, EVENT_LOSS, now)
+        init_undo(f)
+    f.tx_head = f.tx_next
+    words(f.state)[CWND] = in_flight(f) + 1
+    words(f.state)[CWND_CNT] = 0
+    set_state(w, f, LOSS, now)
+    f.high_seq = f.nxt
+    f.retransmits += 1
+    f.backoff = min(f.backoff + 1, 15)
+    f.wstamp_ns = min(f.wstamp_ns, now)
+    push(w, f, now)
+    arm(f, RTO_TIMER, current_rto(f), now)

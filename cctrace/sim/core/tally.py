@@ -1,0 +1,13 @@
+"""Tallies: how often a quantity had which value, in logarithmic steps fine enough for percentiles within 1 %."""
+
+import math
+
+from cctrace.sim.core.memory import words
+from cctrace.sim.core.records import TALLY_SIZE
+
+
+def count(address, value):
+    """Count a non-negative value; what is beyond the last step is counted there."""
+    mantissa, exponent = math.frexp(float(value))
+    step = exponent * 64 + int(mantissa * 128.0) - 64 if value > 0 else 0
+    words(address)[min(step, TALLY_SIZE - 1)] += 1

@@ -1,0 +1,21 @@
+"""The tap: what captures at both ends of a simulated TCP flow would see, noted only where a buffer is given."""
+
+from cctrace.sim.core.memory import words
+from cctrace.sim.core.records import TAP_WIDTH
+
+
+def tap(f, now, what, marks, value):
+    """Note a packet: when, what (`layout.TAP_SYN`, …) with its marks, and which one."""
+    if f.tap_size == 0:
+        return
+    at = f.tap_rows * TAP_WIDTH
+    row = words(f.tap_buffer)
+    row[at] = now
+    row[at + 1] = what | marks << 3
+    row[at + 2] = value
+    f.tap_rows += 1
+
+
+def tap_room(f):
+    """Notes that one event can add: all of a window sent, and sent again."""
+    return 2 * f.rwnd + 64

@@ -1,0 +1,58 @@
+"""The retransmission timer of a simulated TCP sender, which waits for the RTO, a tail-loss probe or reordering."""
+
+from cctrace.sim.core.calls import CWR, OPEN, mstamp
+from cctrace.sim.core.memory import segments
+from cctrace.sim.core.records import LINUX, NEVER, PROBE_TIMER, RTO_TIMER
+
+RTO_MAX_US = 120_000_000
+RTO_MIN_US = 200_000
+TIMEOUT_MIN_US = 2_000  # added to a timer so that it does not fire at once [Linux61]
+
+
+def current_rto(f):
+    """The timeout with its backoff, us."""
+    return min(f.rto_us << f.backoff, RTO_MAX_US)
+
+
+def arm(f, kind, timeout_us, now):
+    """Start the timer; Linux counts in jiffies, from the last tick, and rounds up."""
+    f.timer = kind
+    if f.profile == LINUX:
+        ticks = now * f.hz // 1_000_000_000 + (timeout_us * f.hz + 999_999) // 1_000_000
+        f.rto_at = -(-ticks * 1_000_000_000 // f.hz)
+    else:
+        f.rto_at = now + timeout_us * 1000
+
+
+def rto_left(f, now):
+    """tcp_rto_delta_us: time until the first outstanding segment's timeout, us."""
+    sent_us = mstamp(segments(f.seg)[f.una & f.mask].sent_ns)
+    return sent_us + current_rto(f) - mstamp(now)
+
+
+def rearm_rto(f, now):
+    """tcp_rearm_rto: a timer that waited for something shorter leaves what is left of the timeout."""
+    if f.nxt == f.una:
+        f.rto_at = NEVER
+    elif f.rto_at != NEVER and f.timer != RTO_TIMER:
+        arm(f, RTO_TIMER, max(rto_left(f, now), 1), now)
+    else:
+        arm(f, RTO_TIMER, current_rto(f), now)
+
+
+def schedule_loss_probe(f, advancing, now):
+    """tcp_schedule_loss_probe [RFC8985] §7.2: in two RTTs, or at the timeout; returns whether it was set."""
+    if f.profile != LINUX or f.nxt == f.una or (f.ca_state != OPEN and f.ca_state != CWR):
+        return False
+    timeout = (f.srtt >> 2) + (RTO_MIN_US if f.nxt - f.una == 1 else TIMEOUT_MIN_US)
+    left = current_rto(f) if advancing else rto_left(f, now)
+    if left > 0:
+        timeout = min(timeout, left)
+    arm(f, PROBE_TIMER, timeout, now)
+    return True
+
+
+def set_xmit_timer(f, now):
+    """tcp_set_xmit_timer."""
+    if not schedule_loss_probe(f, True, now):
+        rearm_rto(f, now)

@@ -1,0 +1,206 @@
+"""Set up the memory of a simulation from a path and its flows."""
+
+import numpy as np
+
+from cctrace import schema
+from cctrace.cc import controller
+from cctrace.errors import ArgumentError
+from cctrace.sim.core import bridge, link, memory
+from cctrace.sim.core.chance import seeded
+from cctrace.sim.core.receiver import KEPT_BLOCKS
+from cctrace.sim.core.records import (
+    ACCURATE_ECN,
+    CLASSIC_ECN,
+    FLOW,
+    LINUX,
+    NEVER,
+    NO_ECN,
+    QUIC,
+    SEGMENT,
+    TALLY_SIZE,
+    WORLD,
+)
+from cctrace.sim.core.view import LINUX_BITS, Q_RAND, QUIC_BITS, V_RAND, draw
+from cctrace.sim.core.window import FIRST_CLAMP_BYTES, FIRST_WINDOW_BYTES, INITIAL_COPIED
+from cctrace.sim.flow import PROFILES
+from cctrace.units import parse_size_bytes, parse_time_ns
+
+FIRST_NS = 1_000_000_000  # when a simulation starts: the stacks' clocks do not start at zero
+_RINGS = (
+    "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo", "ack_dup",
+    "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo",
+)  # fmt: skip
+MOST_PACKETS = 1 << 18  # in the path and its buffer
+LARGEST_WINDOW = "64MB"
+MOST_LATE_NS = 1_000_000
+PUSH_LATE_NS = 1_000_000  # nginx's timers are counted in milliseconds
+_DELACK_NS = 40_000_000  # how long a receiver holds a lone ACK back [Linux61] TCP_DELACK_MIN
+
+
+class World:
+    """The arrays of one simulation, placed; `record` is its WORLD record, `flows` its FLOW records."""
+
+    def __init__(self, path, flows, seed, compiled, exact):
+        self.compiled = compiled
+        self._placed = []
+        self._kept = []
+        self.worlds = np.zeros(1, WORLD).view(np.recarray)
+        self.record = self.worlds[0]
+        self.flows = np.zeros(len(flows), FLOW).view(np.recarray)
+        self.record.flows = self.place(self.flows)
+        self.record.n = len(flows)
+        self.record.linux_view = self.place(np.zeros(len(schema.LINUX_VIEW), np.int64))
+        self.record.quic_view = self.place(np.zeros(len(schema.QUIC_VIEW), np.int64))
+        self.record.rng = self.place(seeded(seed).view(np.int64))
+        ring = self._ring_size(path, flows)
+        try:
+            self._set_path(path)
+            for f, flow in zip(self.flows, flows, strict=True):
+                self._set_flow(f, flow, path, ring)
+                if flow.profile != "reference" and not exact:
+                    self._set_lateness(f, flow, path)
+            self._draw_first()
+        except BaseException:
+            self.close()
+            raise
+
+    def _draw_first(self):
+        """Put random numbers for the first call into each view that is in use."""
+        of_quic = self.flows.profile == QUIC
+        with np.errstate(over="ignore"):
+            if not of_quic.all():
+                draw(self.record, self.record.linux_view, V_RAND, 0, LINUX_BITS)
+            if of_quic.any():
+                draw(self.record, self.record.quic_view, Q_RAND, 0, QUIC_BITS)
+
+    def place(self, array):
+        """Keep an array for the life of the world; return its address."""
+        address = memory.place(array)
+        self._placed.append(address)
+        return address
+
+    @staticmethod
+    def array(address):
+        """Return the int64 array at an address."""
+        return memory.words(address).view(np.int64)
+
+    def close(self):
+        """Forget the arrays."""
+        memory.forget(self._placed)
+        for key in self._kept:
+            bridge.OBJECTS.pop(key, None)
+
+    def _set_path(self, path):
+        w = self.record
+        w.buffer_bytes = path.buffer_bytes
+        size = 1 << int(np.ceil(np.log2(path.buffer_bytes / 500 + 16)))
+        w.q_mask = size - 1
+        w.q_ns = self.place(np.zeros(size, np.int64))
+        w.q_bytes = self.place(np.zeros(size, np.int64))
+        times, rates = path.rate_steps()
+        w.steps_ns = self.place(times + FIRST_NS)
+        w.steps_Bps = self.place(rates / 8.0)
+        w.steps = len(times)
+        w.free_at = FIRST_NS
+        w.police_at = FIRST_NS
+        w.shape_at = FIRST_NS
+        for name, value in path.world_fields().items():
+            shifted = value + FIRST_NS if name == "loss_ns" else value
+            setattr(w, name, self.place(shifted) if isinstance(shifted, np.ndarray) else shifted)
+        words, reals = path.delay_steps(self.place)
+        words[:, 0] += FIRST_NS
+        w.delay_steps = len(words)
+        w.delay_words, w.delay_reals = self.place(words.ravel()), self.place(reals.ravel())
+        link.next_delay(w, FIRST_NS)
+
+    @staticmethod
+    def _ring_size(path, flows):
+        """A power of two that holds what can be outstanding: several times path and buffer, whatever the controller."""
+        extra_ns = max(0 if flow.rtt_ns is None else flow.rtt_ns - path.rtt_ns for flow in flows)
+        pipe = path.max_rate_bps() / 8e9 * (path.max_delay_ns() + max(extra_ns, 0)) + path.buffer_bytes
+        if pipe / 1514 > MOST_PACKETS:
+            raise ArgumentError(
+                f"path and buffer hold {pipe / 1e6:.0f} MB, more than the {MOST_PACKETS} packets allowed"
+            )
+        return 1 << int(np.clip(np.ceil(np.log2(16 * pipe / 500 + 4096)), 12, 20))
+
+    def _set_flow(self, f, flow, path, ring):
+        cls, params = controller(flow.cc)
+        quic = cls.view == "quic"
+        profile = QUIC if quic else PROFILES[flow.profile]
+        f.profile = profile
+        f.mask = ring - 1
+        f.seg = self.place(np.zeros(ring, SEGMENT).view(np.recarray))
+        for name in _RINGS:
+            setattr(f, name, self.place(np.zeros(ring, np.int64)))
+        f.sack_blocks = self.place(np.zeros(2 * KEPT_BLOCKS, np.int64))
+        f.mss = 1252 if quic else 1448
+        f.wire_bytes = 1294 if quic else 1514
+        f.has_on_ack = int(hasattr(cls, "on_ack"))
+        self._set_controller(f, cls, params | ({} if quic else {"hz": flow.hz}))
+        f.rtt_tally = self.place(np.zeros(TALLY_SIZE, np.int64))
+        f.queue_tally = self.place(np.zeros(TALLY_SIZE, np.int64))
+        f.rwnd = min(parse_size_bytes(flow.rwnd or LARGEST_WINDOW) // f.mss, ring // 4)
+        f.snd_right = f.rcv_right = NEVER
+        if profile == LINUX and flow.rwnd is None:
+            f.snd_right = f.rcv_right = f.rcv_ssthresh = FIRST_WINDOW_BYTES // f.mss
+            f.rcv_clamp = FIRST_CLAMP_BYTES // f.mss
+            f.rcv_copied = INITIAL_COPIED
+        f.start_ns = FIRST_NS + flow.start_ns
+        f.stop_ns = FIRST_NS + flow.stop_ns if flow.stop_ns is not None else NEVER
+        f.hz = flow.hz
+        f.fwd_ns = path.rtt_ns - path.reverse_ns if flow.rtt_ns is None else flow.rtt_ns - path.reverse_ns
+        f.rev_ns = path.reverse_ns
+        f.ack_every = flow.ack_every
+        f.delack_ns = _DELACK_NS
+        f.ack_slot_ns = flow.ack_slot_ns
+        f.comp_sack_nr = flow.comp_sack_nr
+        f.ecn = NO_ECN
+        if flow.ecn:  # what the controller answers decides how the receiver echoes
+            f.ecn = ACCURATE_ECN if params.get("ecn_enable", 0) else CLASSIC_ECN
+        f.delivered = 1
+        f.app_kind, f.app_segments, f.app_period_ns, f.app_on_ns = flow.application(int(f.mss))
+        f.app_at = f.start_ns
+        for timer in ("pace_at", "rto_at", "delack_at", "push_at", "probe_at"):
+            setattr(f, timer, NEVER)
+        f.undo_marker = f.d1 = f.d2 = f.d3 = -1
+        f.min_rtt = schema.U32_MAX
+        f.reordering = 3
+        f.reo_wnd_steps = 1
+        f.q_late_ns = 0 if flow.push_late is None else parse_time_ns(flow.push_late, "push_late")
+
+    @staticmethod
+    def _set_lateness(f, flow, path):
+        """Hosts are not exact: a sender takes up an ACK within a packet's service time, QUIC's timer fires within a ms.
+
+        The former is what keeps flows from phase-locking [Floyd92].
+        """
+        f.ack_late_ns = min(round(f.wire_bytes * 8e9 / path.max_rate_bps()), MOST_LATE_NS)
+        if flow.push_late is None:
+            f.q_late_ns = PUSH_LATE_NS
+
+    def _set_controller(self, f, cls, params):
+        """Give the flow its controller: a function pointer and its record, or an object and the fields it shares."""
+        f.paced = int(cls.sets_pacing_rate)
+        f.pace_overhead = cls.pacing_overhead_bytes
+        f.slow_burst = cls.slow_burst_segments
+        if self.compiled:
+            from cctrace.lang.compile import compiled
+
+            code = compiled(cls)
+            state = code.new_state(**params)
+            self._kept.append(code)
+            f.cc = code.address
+            slots = {name: offset // 8 for name, (_, offset, *_) in code.state_dtype.fields.items()}
+        else:
+            instance = cls(**params)
+            shared = bridge.shared_fields(cls)
+            state = np.array([int(getattr(instance, name)) for name in shared], np.int64)
+            key = len(bridge.OBJECTS)
+            bridge.OBJECTS[key] = instance
+            self._kept.append(key)
+            f.cc = key
+            slots = {name: slot for slot, name in enumerate(shared)}
+        f.q_ssthresh_slot = slots.get("ssthresh", 0)
+        f.min_rtt_slot = slots["min_rtt_us"] if cls.bursts_by_min_rtt else 0
+        f.state = self.place(state)

@@ -1,0 +1,148 @@
+"""What one sender of a simulation is: controller, application, receiver, stack."""
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cctrace.cc import controller
+from cctrace.errors import ArgumentError
+from cctrace.sim.core.records import BULK, CHUNKS, LINUX, ON_OFF, REFERENCE, REQUESTS
+from cctrace.units import parse_size_bytes, parse_time_ns
+
+PROFILES = {"reference": REFERENCE, "linux": LINUX}
+# Application: its kind and what it must be given.
+_APPS = {
+    "bulk": (BULK, ()),
+    "chunks": (CHUNKS, ("size", "every")),
+    "onoff": (ON_OFF, ("on", "off")),
+    "requests": (REQUESTS, ("size", "think")),
+}
+UNLIMITED = 1 << 40  # segments
+
+
+class Application(NamedTuple):
+    """A parsed application: kind, segments it writes at a time, time between, time on."""
+
+    kind: int
+    segments: int
+    period_ns: int
+    on_ns: int
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One sender of a simulation.
+
+    Parameters
+    ----------
+    cc : str or class
+        Controller, ``"bbr2022"``, ``"obbr:mu=0.5"`` or a class of your own.
+    start, stop : str
+        When it starts and stops, from the beginning of the simulation.
+    rtt : str, optional
+        Base RTT of this flow, if it is not the path's.
+    app : str
+        ``"bulk"``, ``"bulk:size=1MB"``, ``"chunks:size=13kB,every=20ms"``, ``"onoff:on=1s,off=2s"`` or
+        ``"requests:size=100kB,think=1s"`` (the next request follows the complete answer by `think`).
+    ack_every : int
+        Segments per ACK (1: each; 2: delayed ACKs, in profile linux with the quick ACKs of a Linux receiver).
+    ack_slot : str, optional
+        ACKs leave in batches at the ends of such slots (aggregation).
+    comp_sack_nr : int
+        ACKs of disorder that a Linux receiver may hold back for up to a millisecond, 0 for none (the sysctl of that
+        name; profile linux, `ack_every` above 1).
+    rwnd : str, optional
+        Receive window; by default it grows as a Linux receiver's (profile linux), or is 64 MB.
+    profile : {"linux", "reference"}
+        The stack around a Linux controller; QUIC controllers have their own.
+    hz : int
+        Ticks per second of the sender's kernel.
+    push_late : str, optional
+        A QUIC push timer fires late by up to this much, at random (default: see `simulate`, ``exact``).
+    ecn : bool
+        Negotiate ECN (profile linux). Echoed until answered [RFC3168]; packet by packet, as DCTCP does, for a
+        controller whose parameter ``ecn_enable`` is on (``"bbr2:ecn_enable=1"``).
+
+    Raises
+    ------
+    ArgumentError
+        If a value is not what it should be, or the controller unknown.
+    """
+
+    cc: object
+    start: str = "0s"
+    stop: str | None = None
+    rtt: str | None = None
+    app: str = "bulk"
+    ack_every: int = 1
+    ack_slot: str | None = None
+    comp_sack_nr: int = 44
+    rwnd: str | None = None
+    profile: str = "linux"
+    hz: int = 1000
+    push_late: str | None = None
+    ecn: bool = False
+
+    def __post_init__(self):
+        view = controller(self.cc)[0].view
+        if self.ecn and (view == "quic" or self.profile != "linux"):
+            stack = "QUIC stack" if view == "quic" else f"profile {self.profile}"
+            raise ArgumentError(f"ecn=True for {self.name}: the {stack} has no ECN")
+        if self.profile not in tuple(PROFILES):
+            raise ArgumentError(f"profile={self.profile!r}: use {' or '.join(PROFILES)}")
+        if not isinstance(self.ack_every, int) or not 1 <= self.ack_every <= 10_000:
+            raise ArgumentError(f"ack_every={self.ack_every!r} must be an integer from 1 to 10000")
+        if not isinstance(self.comp_sack_nr, int) or not 0 <= self.comp_sack_nr <= 255:
+            raise ArgumentError(f"comp_sack_nr={self.comp_sack_nr!r} must be an integer from 0 to 255")
+        if not isinstance(self.hz, int) or not 100 <= self.hz <= 1000:
+            raise ArgumentError(f"hz={self.hz!r} must be an integer from 100 to 1000")
+        if self.rtt is not None and self.rtt_ns <= 0:
+            raise ArgumentError(f"rtt={self.rtt!r} of a flow must be positive")
+        if self.stop is not None and self.stop_ns <= self.start_ns:
+            raise ArgumentError(f"stop={self.stop!r} must be later than start={self.start!r}")
+        if self.ack_slot is not None and self.ack_slot_ns <= 0:
+            raise ArgumentError(f"ack_slot={self.ack_slot!r} must be positive")
+        if self.rwnd is not None and parse_size_bytes(self.rwnd, name="rwnd") < 2 * 1448:
+            raise ArgumentError(f"rwnd={self.rwnd!r} is less than two segments")
+        self.application(1448)
+
+    @property
+    def name(self):
+        """The controller as given, or the name of its class."""
+        return self.cc if isinstance(self.cc, str) else self.cc.__name__
+
+    @property
+    def start_ns(self):
+        """Start, ns."""
+        return parse_time_ns(self.start, "start")
+
+    @property
+    def stop_ns(self):
+        """Stop, ns, or None."""
+        return None if self.stop is None else parse_time_ns(self.stop, "stop")
+
+    @property
+    def rtt_ns(self):
+        """Base RTT, ns, or None for the path's."""
+        return None if self.rtt is None else parse_time_ns(self.rtt, "rtt")
+
+    @property
+    def ack_slot_ns(self):
+        """Aggregation slot, ns, 0 for none."""
+        return 0 if self.ack_slot is None else parse_time_ns(self.ack_slot, "ack_slot")
+
+    def application(self, mss):
+        """Return the `Application` that `app` describes, in segments of `mss` bytes."""
+        kind, _, rest = str(self.app).partition(":")
+        given = dict(re.findall(r"(\w+)=([^,]+)", rest))
+        if kind not in _APPS:
+            raise ArgumentError(f"app={self.app!r}: use {', '.join(_APPS)}")
+        code, needed = _APPS[kind]
+        if set(given) != set(needed) and (kind, set(given)) != ("bulk", {"size"}):
+            raise ArgumentError(f"app={self.app!r}: {kind} takes {', '.join(needed) or 'nothing, or size'}")
+        size = -(-parse_size_bytes(given["size"], name="size") // mss) if "size" in given else UNLIMITED
+        times = {name: parse_time_ns(given[name], name) for name in ("every", "off", "think", "on") if name in given}
+        if size < 1 or any(t < 1000 for t in times.values()):
+            raise ArgumentError(f"app={self.app!r}: sizes must be positive, times at least a microsecond")
+        period = times.get("every", times.get("off", times.get("think", 0)))
+        return Application(code, size, period, times.get("on", 0))

@@ -1,0 +1,158 @@
+"""Jitter of a modelled path: what is drawn, for what, and how successive draws hang together."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from cctrace.errors import ArgumentError, FormatError
+from cctrace.sim.core.records import EMPIRICAL, GAMMA, LOGNORMAL, NORMAL, PER_BURST, PER_PACKET, PER_SLOT
+from cctrace.units import LONGEST_NS, parse_time_ns
+
+_KINDS = {"normal": NORMAL, "gamma": GAMMA, "lognormal": LOGNORMAL, "empirical": EMPIRICAL}
+_NAMES = ("sd", "mean", "file", "per", "rho", "reorder")
+LEAST_DECAY = 1e-4  # of the correlation: a process that returns from below its floor in reasonable time
+
+
+@dataclass(frozen=True)
+class Jitter:
+    """Random delay beyond the bottleneck, drawn per packet, per burst or per time slot.
+
+    Parameters
+    ----------
+    kind : {"normal", "gamma", "lognormal", "empirical"}
+        Normal jitter has mean zero and the path's delay never falls below zero (it is drawn again); the others add to
+        the base delay.
+    sd : str, optional
+        Standard deviation, for example ``"2ms"``.
+    mean : str, optional
+        Mean of a gamma or lognormal jitter.
+    samples_ns : array_like, optional
+        Delays to draw from, ns (empirical); `read_delays` reads a file of them.
+    per : str
+        ``"packet"``, ``"burst"`` or ``"slot:5ms"``.
+    rho : float
+        Correlation of successive normal (or log-normal) draws, 0 to 0.9999.
+    reorder : bool
+        Whether packets overtake each other, as with netem; by default a packet waits behind its predecessor.
+
+    Examples
+    --------
+    >>> Jitter("normal", sd="2ms", per="slot:5ms").text()
+    'normal:sd=2ms,per=slot:5ms'
+    """
+
+    kind: str
+    sd: str | None = None
+    mean: str | None = None
+    samples_ns: object = None
+    per: str = "packet"
+    rho: float = 0.0
+    reorder: bool = False
+
+    def __post_init__(self):
+        if self.kind not in _KINDS:
+            raise ArgumentError(f"jitter kind {self.kind!r}: use {', '.join(_KINDS)}")
+        if self.kind == "empirical":
+            samples = np.asarray([] if self.samples_ns is None else self.samples_ns, dtype=np.float64)
+            if samples.size == 0 or not np.all((samples >= 0) & (samples < LONGEST_NS)):
+                raise ArgumentError("empirical jitter needs samples_ns: delays in nanoseconds, none negative")
+        elif (
+            self.sd is None
+            or parse_time_ns(self.sd, "sd") < 0
+            or (self.kind == "gamma" and parse_time_ns(self.sd, "sd") == 0)
+        ):
+            raise ArgumentError(f"{self.kind} jitter needs sd, for example sd='2ms'")
+        elif self.kind != "normal" and (self.mean is None or parse_time_ns(self.mean, "mean") <= 0):
+            raise ArgumentError(f"{self.kind} jitter needs a positive mean, for example mean='10ms'")
+        correlates = self.kind in ("normal", "lognormal")
+        if not 0.0 <= self.rho <= 1.0 - LEAST_DECAY or (self.rho > 0 and not correlates):
+            raise ArgumentError(f"rho={self.rho!r}: 0 <= rho <= 0.9999, for normal and lognormal jitter")
+        self.grouping()
+
+    @classmethod
+    def parse(cls, text):
+        """Read ``normal:sd=10ms,per=packet|burst|slot:5ms[,rho=0.9][,reorder]``; ``empirical:file=FILE,…``."""
+        kind, _, rest = text.partition(":")
+        given = {}
+        for part in filter(None, rest.split(",")):
+            name, _, value = part.partition("=")
+            if name not in _NAMES:
+                raise ArgumentError(f"jitter {text!r}: unknown {name!r} (use {', '.join(_NAMES)})")
+            given[name] = True if name == "reorder" else value
+        if "rho" in given:
+            try:
+                given["rho"] = float(given["rho"])
+            except ValueError:
+                raise ArgumentError(f"jitter {text!r}: rho is a number from 0 to 0.9999") from None
+        if "file" in given:
+            given["samples_ns"] = read_delays(given.pop("file"))
+        return cls(kind, **given)
+
+    def text(self):
+        """Return the jitter as `parse` reads it."""
+        parts = [f"{n}={v}" for n, v in (("sd", self.sd), ("mean", self.mean), ("per", self.per)) if v is not None]
+        parts += [f"rho={self.rho:g}"] if self.rho > 0 else []
+        return f"{self.kind}:" + ",".join(parts + (["reorder"] if self.reorder else []))
+
+    def grouping(self):
+        """Return (PER_PACKET, PER_BURST or PER_SLOT, slot in ns)."""
+        if self.per == "packet":
+            return PER_PACKET, 0
+        if self.per == "burst":
+            return PER_BURST, 0
+        if self.per.startswith("slot:") and (slot := parse_time_ns(self.per[5:], "slot")) > 0:
+            return PER_SLOT, slot
+        raise ArgumentError(f"jitter per={self.per!r}: use packet, burst or slot:TIME, for example slot:5ms")
+
+    def fields(self, forward_ns):
+        """Return the WORLD fields of this jitter on a path of the given forward delay; arrays are yet to be placed."""
+        per, slot = self.grouping()
+        given = {"jitter_kind": _KINDS[self.kind], "jitter_per": per, "jitter_slot_ns": slot, "jitter_rho": self.rho}
+        if self.kind == "empirical":
+            samples = np.ascontiguousarray(self.samples_ns, dtype=np.float64)
+            return given | {"jitter_table": samples, "jitter_samples": len(samples)}
+        sd = parse_time_ns(self.sd, "sd")
+        if self.kind == "normal":
+            return given | {"jitter_a": 0.0, "jitter_b": float(sd), "jitter_floor": -float(forward_ns)}
+        mean = parse_time_ns(self.mean, "mean")
+        if self.kind == "gamma":
+            return given | {"jitter_a": (mean / sd) ** 2, "jitter_b": sd * sd / mean, "jitter_floor": 0.0}
+        variance = np.log1p((sd / mean) ** 2)
+        return given | {"jitter_a": np.log(mean) - variance / 2, "jitter_b": np.sqrt(variance), "jitter_floor": 0.0}
+
+    def span_ns(self):
+        """Return a delay that the jitter practically never exceeds (one draw in 10**10)."""
+        if self.kind == "empirical":
+            return int(np.max(self.samples_ns))
+        given = self.fields(0)
+        if self.kind == "lognormal":
+            return round(math.exp(min(given["jitter_a"] + 6.5 * given["jitter_b"], math.log(LONGEST_NS))))
+        if self.kind == "gamma":
+            return round(parse_time_ns(self.mean, "mean") + 8 * parse_time_ns(self.sd, "sd") + 24 * given["jitter_b"])
+        return 8 * parse_time_ns(self.sd, "sd")
+
+
+def read_delays(file):
+    """Read delays in milliseconds, one per line (``#`` begins a comment), as the ns that `Jitter` takes.
+
+    Raises
+    ------
+    FormatError
+        If a line is not a number from 0; names the line.
+    """
+    delays = []
+    with open(file, encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, 1):
+            text = line.partition("#")[0].strip()
+            if not text:
+                continue
+            try:
+                delays.append(float(text) * 1e6)
+            except ValueError:
+                delays.append(math.nan)
+            if not 0 <= delays[-1] < LONGEST_NS:
+                raise FormatError(f"{file}, line {number}: {text[:40]!r} is not a delay in milliseconds")
+    if not delays:
+        raise FormatError(f"{file}: no delays")
+    return np.array(delays)

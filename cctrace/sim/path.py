@@ -1,0 +1,303 @@
+"""The modelled path of a simulation: a bottleneck with a queue, delay, jitter and loss.
+
+Rates are wire rates: a segment of 1448 bytes occupies 1514 bytes (QUIC: 1252 and 1294). The queue lies before the
+forward delay; a bandwidth-delay product (``"2bdp"``) is the first rate times the first base RTT.
+"""
+
+import itertools
+import os
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cctrace.errors import ArgumentError, FormatError
+from cctrace.sim.core.records import DELAY_REALS, DELAY_WORDS, NO_JITTER
+from cctrace.sim.jitter import Jitter
+from cctrace.units import parse_rate_bps, parse_share, parse_size_bytes, parse_time_ns
+
+PACKET_BYTES = 1514  # the largest packet of a simulation, on the wire
+TRACE_NS = 3_600_000_000_000  # for which the trace of a link is repeated
+LEAST_BPS, MOST_BPS = 1.0, 1e14
+_PACKETS = re.compile(r"\s*(\d+)\s*(?:packets?|pkts?)\s*")
+
+
+@dataclass(frozen=True)
+class Path:
+    """A bottleneck and what surrounds it.
+
+    `rate`, `rtt`, `jitter` and `loss` are constant, or vary in steps: ``rtt=[(0, "40ms"), (10, "80ms")]`` (seconds from
+    the beginning, value).
+
+    Parameters
+    ----------
+    rate : str or steps
+        Bottleneck rate.
+    rtt : str or steps
+        Base round-trip time without queueing and serialisation. A step holds from the moment a packet leaves the queue.
+    buffer : str
+        Queue in bytes, in BDPs of the first rate and RTT, or in packets of any size: ``"200kB"``, ``"2bdp"``,
+        ``"100packets"``.
+    jitter : Jitter, str or steps, optional
+    loss : str or steps
+        Random loss of data packets before the queue, ``"1%"``.
+    burst_loss : (float, float), optional
+        Gilbert-Elliott: probability of entering and of leaving the state in which `loss` applies.
+    ack_loss : str
+        Random loss of ACKs.
+    ack_burst_loss : (float, float), optional
+        The same as `burst_loss`, for `ack_loss`.
+    reverse : str
+        The part of `rtt` that the ACKs take.
+    aqm : {"droptail", "codel"}
+        CoDel marks packets of flows with ECN, and drops those of others.
+    ecn_threshold : str, optional
+        Queue (bytes or BDPs) from which packets of flows with ECN are marked, whatever `aqm` does.
+    policer : (str, str), optional
+        Rate and burst of a policer before the queue: ``("10Mbit", "100kB")``; what exceeds them is dropped.
+    shaper : (str, str), optional
+        Rate and burst of a token bucket that empties the queue; what exceeds them waits, the burst leaves at `rate`.
+    trace : str or LinkTrace, optional
+        A Mahimahi trace or UCC log (file, or what `cctrace.read` made of it), repeated for an hour; replaces `rate`.
+
+    Raises
+    ------
+    ArgumentError
+        If a quantity is not positive or lacks its unit.
+
+    Examples
+    --------
+    >>> Path(rate="40Mbit", rtt="40ms", buffer="2bdp").buffer_bytes
+    400000
+    >>> Path(rate="40Mbit", rtt=[(0, "40ms"), (10, "80ms")], loss=[(0, "0%"), (5, "2%")]).rtt_steps()[1].tolist()
+    [40000000, 80000000]
+    """
+
+    rate: object = None
+    rtt: object = "40ms"
+    buffer: str = "1bdp"
+    jitter: object = None
+    loss: object = "0%"
+    burst_loss: tuple | None = None
+    ack_loss: str = "0%"
+    ack_burst_loss: tuple | None = None
+    reverse: str = "0ms"
+    aqm: str = "droptail"
+    ecn_threshold: str | None = None
+    policer: tuple | None = None
+    shaper: tuple | None = None
+    trace: object = None
+    _steps: dict = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self):
+        if (self.rate is None) == (self.trace is None):
+            raise ArgumentError("a path needs either rate or trace")
+        rate = (
+            _trace_steps(self.trace)
+            if self.trace is not None
+            else _steps("rate", self.rate, lambda value: _rate_bps(value, "rate"))
+        )
+        steps = {
+            "rate": rate,
+            "rtt": _steps("rtt", self.rtt, lambda value: parse_time_ns(_text("rtt", value, "40ms"), "rtt")),
+            "jitter": _steps("jitter", self.jitter, _jitter),
+            "loss": _steps("loss", self.loss, lambda value: parse_share(value, "loss")),
+        }
+        object.__setattr__(self, "_steps", steps)
+        if not np.any(rate[1] > 0):
+            raise ArgumentError("rate: no step has a positive rate, so nothing would ever be delivered")
+        if min(steps["rtt"][1]) <= 0:
+            raise ArgumentError(f"rtt={self.rtt!r} must be positive")
+        if not 0 <= self.reverse_ns <= min(steps["rtt"][1]):
+            raise ArgumentError(f"reverse={self.reverse!r} must lie between 0 and the RTT")
+        if self.buffer_bytes < PACKET_BYTES:
+            raise ArgumentError(f"buffer={self.buffer!r} is less than one packet ({PACKET_BYTES} bytes)")
+        if self.aqm not in ("droptail", "codel"):
+            raise ArgumentError(f"aqm={self.aqm!r}: use droptail or codel")
+        self.world_fields()
+
+    @property
+    def rtt_ns(self):
+        """Base RTT (the first), ns."""
+        return int(self._steps["rtt"][1][0])
+
+    @property
+    def reverse_ns(self):
+        """Delay of the ACK path, ns."""
+        return parse_time_ns(_text("reverse", self.reverse, "10ms"), "reverse")
+
+    @property
+    def bdp_bytes(self):
+        """Bandwidth-delay product of the first positive rate and the first RTT."""
+        rates = self._steps["rate"][1]
+        return rates[rates > 0][0] / 8 * self.rtt_ns / 1e9
+
+    @property
+    def buffer_bytes(self):
+        """Queue limit, bytes, the packet in service included; of one in packets, what the largest would occupy."""
+        if self.buffer_packets is not None:
+            return self.buffer_packets * PACKET_BYTES
+        return parse_size_bytes(self.buffer, self.bdp_bytes, "buffer")
+
+    @property
+    def buffer_packets(self):
+        """Queue limit, packets, the one in service included; None if it is in bytes."""
+        found = _PACKETS.fullmatch(str(self.buffer))
+        return int(found[1]) if found else None
+
+    @property
+    def has_jitter(self):
+        """Whether there is jitter all the time."""
+        return all(jitter is not None for jitter in self._steps["jitter"][1])
+
+    def rate_steps(self):
+        """Return (start ns, bit/s) of the rate's steps, as arrays."""
+        return self._steps["rate"]
+
+    def rtt_steps(self):
+        """Return (start ns, base RTT in ns) of the delay's steps, as arrays."""
+        return self._steps["rtt"]
+
+    def max_rate_bps(self):
+        """Return the largest rate."""
+        return float(self._steps["rate"][1].max())
+
+    def max_delay_ns(self):
+        """Return an RTT that base delay and jitter practically never exceed."""
+        jitters = [0 if jitter is None else jitter.span_ns() for jitter in self._steps["jitter"][1]]
+        return int(self._steps["rtt"][1].max()) + max(jitters)
+
+    def world_fields(self):
+        """Return the fields of the simulation's WORLD record that describe this path; arrays are yet to be placed."""
+        times, losses = self._steps["loss"]
+        given = {"loss_ns": times, "loss_values": np.array(losses, np.float64), "loss_steps": len(times)}
+        given |= {"ack_loss": parse_share(self.ack_loss, "ack_loss")}
+        given |= _chances("loss", self.burst_loss) | _chances("ack_loss", self.ack_burst_loss, "ack_burst_loss")
+        given["buffer_packets"] = self.buffer_packets or 0
+        if self.aqm == "codel":  # [RFC8289] §4: 5 ms in 100 ms
+            given |= {"aqm": 1, "aqm_target_ns": 5_000_000, "aqm_interval_ns": 100_000_000}
+        if self.ecn_threshold is not None:
+            given["ecn_threshold"] = max(parse_size_bytes(self.ecn_threshold, self.bdp_bytes, "ecn_threshold"), 1)
+        if self.policer is not None:
+            rate, bucket = _bucket("policer", self.policer)
+            given |= {"police": 1, "token_rate_Bps": rate, "police_bucket": bucket, "tokens": float(bucket)}
+        if self.shaper is not None:
+            rate, bucket = _bucket("shaper", self.shaper)
+            given |= {"shaping": 1, "shape_rate_Bps": rate, "shape_bucket": bucket, "shape_tokens": float(bucket)}
+        return given
+
+    def delay_steps(self, place):
+        """Return the two tables of `link.next_delay`, times from 0; `place` turns an array into its address."""
+        (rtt_times, rtts), (jitter_times, jitters) = self._steps["rtt"], self._steps["jitter"]
+        times = np.union1d(rtt_times, jitter_times)
+        words, reals = np.zeros((len(times), DELAY_WORDS), np.int64), np.zeros((len(times), DELAY_REALS))
+        for k, time in enumerate(times):
+            rtt = int(rtts[np.searchsorted(rtt_times, time, "right") - 1])
+            jitter = jitters[np.searchsorted(jitter_times, time, "right") - 1]
+            drawn = {"jitter_kind": NO_JITTER} if jitter is None else jitter.fields(rtt - self.reverse_ns)
+            table = drawn.get("jitter_table")
+            integers = (drawn.get(f"jitter_{name}", 0) for name in ("kind", "per", "slot_ns"))
+            address, samples = (0, 0) if table is None else (place(table), len(table))
+            words[k] = time, rtt - self.rtt_ns, jitter is not None and jitter.reorder, *integers, address, samples
+            reals[k] = [drawn.get(f"jitter_{name}", 0.0) for name in ("rho", "a", "b", "floor")]
+        return words, reals
+
+
+def _text(name, value, example):
+    if isinstance(value, str):
+        return value
+    raise ArgumentError(f"{name}={value!r}: write it with its unit, for example {example!r}")
+
+
+def _rate_bps(value, name):
+    rate = float(value) if isinstance(value, int | float) else parse_rate_bps(value, name)
+    if rate != 0 and not LEAST_BPS <= rate <= MOST_BPS:
+        raise ArgumentError(f"{name}={value!r}: use 0 or a rate from 1 bit/s to 100 Tbit/s")
+    return rate
+
+
+def _jitter(value):
+    if value is None or isinstance(value, Jitter):
+        return value
+    return None if value == "none" else Jitter.parse(_text("jitter", value, "normal:sd=2ms"))
+
+
+def _steps(name, value, parse):
+    """Return (start ns, values) of a constant or of steps, as arrays."""
+    steps = [(0, value)] if not isinstance(value, list | tuple) else list(value)
+    try:
+        seconds = [float(seconds) for seconds, _ in steps]
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{name}={value!r}: steps are pairs (seconds, value)") from None
+    if not steps or seconds[0] != 0 or not all(a < b < 1e9 for a, b in itertools.pairwise(seconds)):
+        raise ArgumentError(f"{name} steps must start at 0 s and increase in time")
+    return np.array([round(s * 1e9) for s in seconds], np.int64), np.array([parse(v) for _, v in steps])
+
+
+def _chances(name, given, argument="burst_loss"):
+    """Return the fields of a Gilbert-Elliott process."""
+    if given is None:
+        return {}
+    try:
+        enter, leave = (float(chance) for chance in given)
+    except (TypeError, ValueError):
+        enter = leave = 0.0
+    if not (0 < enter <= 1 and 0 < leave <= 1):
+        raise ArgumentError(f"{argument}={given!r}: two chances above 0, of entering and leaving the bad state")
+    return {f"{name}_p": enter, f"{name}_r": leave}
+
+
+def _bucket(name, given):
+    """Return (bytes/s, bytes) of a token bucket."""
+    try:
+        rate, burst = given
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{name}={given!r}: give rate and burst, for example ('10Mbit', '100kB')") from None
+    rate, burst = _rate_bps(_text(name, rate, "10Mbit"), name), parse_size_bytes(burst, name=name)
+    if rate <= 0 or burst < PACKET_BYTES:
+        raise ArgumentError(f"{name}={given!r}: the rate must be positive, the burst at least {PACKET_BYTES} bytes")
+    return rate / 8, burst
+
+
+def _trace_steps(trace):
+    """Return (start ns, bit/s) of a link's trace, repeated for an hour; a Mahimahi trace in milliseconds."""
+    if isinstance(trace, str | os.PathLike):
+        from cctrace.io import read_file
+
+        trace = read_file(trace)
+    if not hasattr(trace, "capacity"):
+        raise ArgumentError(f"trace={trace!r}: a Mahimahi trace or a UCC log, or its file")
+    if trace.format == "ucc5g":
+        times, sizes = trace.capacity
+        rates = sizes * 8e9 / np.diff(times, append=trace.end_ns)
+    else:
+        times, rates = trace.rate(1)
+    rates = np.where(rates < LEAST_BPS, 0.0, rates)
+    repeats = max(-(-TRACE_NS // trace.end_ns), 1)
+    times = (times + trace.end_ns * np.arange(repeats)[:, None]).ravel()
+    changes = np.flatnonzero(np.diff(np.tile(rates, repeats), prepend=-1))
+    return times[changes].astype(np.int64), np.tile(rates, repeats)[changes]
+
+
+def read_rate_steps(file):
+    """Read a file of lines ``seconds Mbit/s`` (``#`` begins a comment) as the steps that `Path` takes.
+
+    Raises
+    ------
+    FormatError
+        If a line is not two numbers; names the line.
+    """
+    steps = []
+    with open(file, encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, 1):
+            words = line.partition("#")[0].replace(",", " ").split()
+            if not words:
+                continue
+            try:
+                seconds, mbit = map(float, words)
+            except ValueError:
+                raise FormatError(f"{file}, line {number}: {line.strip()!r} is not `seconds Mbit/s`") from None
+            steps.append((seconds, mbit * 1e6))
+    if not steps:
+        raise FormatError(f"{file}: no line `seconds Mbit/s`")
+    return steps

@@ -1,0 +1,243 @@
+"""A simulated TCP connection as a capture: what tcpdump at the sender's or the receiver's host would have written.
+
+The simulation notes when which segment left and arrived, and when ACKs did (`sim.tap`). What an ACK says follows from
+the arrivals before it, so a receiver's scoreboard is kept here: cumulative ACK, at most three SACK blocks, newest first
+[RFC2018], a duplicate as the first of them [RFC2883], the time stamp to echo [RFC7323].
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cctrace import schema
+from cctrace.errors import ArgumentError
+from cctrace.io.packets import MSS, SACK, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE, Packets
+from cctrace.io.write import write_pcap
+from cctrace.sim.core.records import (
+    CE,
+    ECT,
+    PUSHED,
+    REDUCED,
+    TAP_ACK,
+    TAP_ACK_ARRIVED,
+    TAP_ARRIVED,
+    TAP_DISCARDED,
+    TAP_SENT,
+    TAP_SYN,
+    TAP_SYN_ACK,
+)
+
+SIDES = ("sender", "receiver")
+SYN_FLAG, PSH_FLAG, ACK_FLAG, ECE_FLAG, CWR_FLAG = 2, 8, 16, 64, 128
+HEADER_BYTES = 20 + 32  # IPv4, TCP with time stamps
+MOST_BLOCKS = 3  # that fit beside time stamps
+PORT = 5201
+_OF_SYN = TIMESTAMPS | MSS | WINDOW_SCALE | SACK_PERMITTED
+_COLUMNS = ("time_ns", "direction", "flags", "seq", "ack", "window", "payload", "tos", "tsval", "tsecr", "options")
+
+
+class Ends(NamedTuple):
+    """What was noted of one flow; `rows` are those of `sim.tap`, None for QUIC."""
+
+    rows: np.ndarray | None
+    mss: int
+    window_bytes: int  # the largest
+    forward_ns: int
+    reverse_ns: int
+    ecn: bool
+
+
+def ends(f, pieces):
+    """Return the `Ends` of a FLOW record."""
+    rows = np.concatenate(pieces) if pieces else None
+    return Ends(rows, int(f.mss), int(f.rwnd * f.mss), int(f.fwd_ns), int(f.rev_ns), bool(f.ecn))
+
+
+def write(flows, file, side, which):
+    """Write flows (all, or number `which`) of a simulation; see `Simulation.to_pcap`."""
+    if side not in SIDES:
+        raise ArgumentError(f"side={side!r}: use {' or '.join(SIDES)}")
+    if which is not None and not 0 <= which < len(flows):
+        raise ArgumentError(f"flow={which!r}: the simulation has {len(flows)}, counted from 0")
+    numbers = range(len(flows)) if which is None else [which]
+    for k in numbers:
+        if flows[k].rows is None:
+            raise ArgumentError(f"flow {k} is QUIC, and its packets no TCP; name a TCP flow with flow=")
+    return write_pcap([_packets({k: flows[k] for k in numbers}, side)], file)
+
+
+def _packets(flows, side):
+    """Return the `Packets` of {number: Ends} as captured at one side."""
+    rows, blocks, conns = [], [], []
+    for conn, flow in enumerate(flows.values()):
+        mine, its_blocks = _Wire(flow, side).packets()
+        rows += mine
+        blocks += its_blocks
+        conns += [conn] * len(mine)
+    columns = schema.empty(schema.PACKETS, len(rows))
+    for name, values in zip(_COLUMNS, zip(*rows, strict=True), strict=True):
+        columns[name][:] = values
+    counts = np.array([len(b) for b in blocks])
+    columns["conn"][:] = conns
+    columns["sack_count"][:] = counts
+    columns["sack_row"][:] = np.where(counts > 0, np.cumsum(counts) - counts, -1)
+    columns["options"] |= np.where(counts > 0, SACK, 0).astype(np.uint8)
+    of_syn = (columns["flags"] & SYN_FLAG) > 0
+    columns["ip_len"][:] = HEADER_BYTES + columns["payload"] + np.where(counts > 0, 4 + 8 * counts, 0) + 8 * of_syn
+    columns["ttl"][:] = 64
+    edges = np.array([edge for each in blocks for edge in each], np.int64).reshape(-1, 2) & 0xFFFFFFFF
+    sacks = {"left": edges[:, 0].astype(np.uint32), "right": edges[:, 1].astype(np.uint32)}
+    return Packets(columns, sacks, _connections(flows)).sorted_by_time()
+
+
+def _connections(flows):
+    table = schema.empty(schema.CONNECTIONS, len(flows))
+    for conn, (k, flow) in enumerate(flows.items()):
+        table["src"][conn], table["sport"][conn] = f"10.0.{k // 250}.{k % 250 + 1}", 50_000 + k % 10_000
+        table["dst"][conn], table["dport"][conn] = "10.1.0.1", PORT
+        table["mss_a"][conn] = table["mss_b"][conn] = flow.mss + 12  # the option counts the time stamps
+        table["wscale_a"][conn] = table["wscale_b"][conn] = _wscale(flow)
+        table["sack_ok"][conn] = 1
+    return table
+
+
+def _wscale(flow):
+    return min(max(flow.window_bytes.bit_length() - 16, 0), 14)
+
+
+class _Wire:
+    """Turns the notes of one flow into the packets that pass one side."""
+
+    def __init__(self, flow, side):
+        self.flow, self.at_sender = flow, side == "sender"
+        self.rows, self.blocks = [], []
+        self.sent = []  # (time stamp ms, segment, marks) of each transmission
+        self.acks = []  # what each ACK says
+        self.receiver = _Receiver(flow.mss)
+        self.heard_ms = 0  # the newest time stamp of the receiver that the sender knows
+
+    def packets(self):
+        """Return [values of _COLUMNS] and [[(left, right)]], a row per packet."""
+        syn_ns = 0
+        handshake_acked = self.at_sender
+        for now, noted, value in self.flow.rows.tolist():
+            what, marks = noted & 7, noted >> 3
+            if what == TAP_SYN:
+                syn_ns = now
+            elif what == TAP_SYN_ACK:
+                self.handshake(syn_ns, now)
+                acked_ns = now + self.flow.forward_ns
+            elif what == TAP_SENT:
+                self.sent.append((now // 1_000_000, value, marks))
+                if self.at_sender:
+                    self.data(now, *self.sent[-1])
+            elif what in (TAP_ARRIVED, TAP_DISCARDED):
+                stamp_ms, segment, was = self.sent[value]
+                if not handshake_acked:  # it came before the data, whatever the path did to them since
+                    self.add(min(acked_ns, now), 0, ACK_FLAG, 1, 1, acked_ns // 1_000_000)
+                    handshake_acked = True
+                if what == TAP_ARRIVED:
+                    self.receiver.take(stamp_ms, segment)
+                else:
+                    self.receiver.refuse(segment)
+                if not self.at_sender:
+                    self.data(now, stamp_ms, segment, was | marks)
+            elif what == TAP_ACK:
+                self.acks.append((now // 1_000_000, marks, value, *self.receiver.acknowledge()))
+                if not self.at_sender:
+                    self.ack(now, self.acks[-1])
+            elif what == TAP_ACK_ARRIVED:
+                said = self.acks[value - 1]  # numbered from 1
+                self.heard_ms = max(self.heard_ms, said[0])
+                if self.at_sender:
+                    self.ack(now, said)
+        return self.rows, self.blocks
+
+    def handshake(self, syn_ns, now):
+        """SYN, SYN/ACK and, at the sender, the ACK of it; the receiver's answer left it `reverse_ns` before it came."""
+        answer_ns = now - self.flow.reverse_ns
+        asks, answers = (ECE_FLAG | CWR_FLAG, ECE_FLAG) if self.flow.ecn else (0, 0)
+        first, second = (syn_ns, now) if self.at_sender else (answer_ns, answer_ns)
+        syn_ms, self.heard_ms = syn_ns // 1_000_000, answer_ns // 1_000_000
+        self.receiver.stamp_ms = syn_ms
+        self.add(first, 0, SYN_FLAG | asks, 0, 0, syn_ms, 0, options=_OF_SYN)
+        self.add(second, 1, SYN_FLAG | ACK_FLAG | answers, 0, 1, self.heard_ms, syn_ms, options=_OF_SYN)
+        if self.at_sender:
+            self.add(now, 0, ACK_FLAG, 1, 1, now // 1_000_000)
+
+    def data(self, now, stamp_ms, segment, marks):
+        """A data segment passes."""
+        flags = ACK_FLAG | (CWR_FLAG if marks & REDUCED else 0) | (PSH_FLAG if marks & PUSHED else 0)
+        tos = 3 if marks & CE else 2 if marks & ECT else 0
+        self.add(now, 0, flags, 1 + segment * self.flow.mss, 1, stamp_ms, payload=self.flow.mss, tos=tos)
+
+    def ack(self, now, said):
+        """An ACK passes."""
+        stamp_ms, echo, window, expected, echo_ms, blocks = said
+        flags = ACK_FLAG | (ECE_FLAG if echo else 0)
+        window = -(-window * self.flow.mss >> _wscale(self.flow))  # rounded up, as by the kernel
+        self.add(now, 1, flags, 1, expected, stamp_ms, echo_ms, window=window, blocks=blocks)
+
+    def add(
+        self,
+        now,
+        direction,
+        flags,
+        seq,
+        ack,
+        stamp_ms,
+        echo_ms=None,
+        payload=0,
+        tos=0,
+        options=TIMESTAMPS,
+        window=None,
+        blocks=(),
+    ):
+        """Append a packet; a sender echoes what it heard last."""
+        echo_ms = self.heard_ms if echo_ms is None else echo_ms
+        window = min(self.flow.window_bytes if window is None else window, 0xFFFF)
+        seq, ack = seq & 0xFFFFFFFF, ack & 0xFFFFFFFF
+        stamps = (stamp_ms & 0xFFFFFFFF, echo_ms & 0xFFFFFFFF)
+        self.rows.append((now, direction, flags, seq, ack, window, payload, tos, *stamps, options))
+        self.blocks.append(blocks)
+
+
+class _Receiver:
+    """What has arrived, as a TCP receiver reports it; edges in segments."""
+
+    def __init__(self, mss):
+        self.mss = mss
+        self.expected = self.acked = 0
+        self.stamp_ms = 0
+        self.beyond = []  # [left, right) in order of their last change, newest first
+        self.duplicate = None
+
+    def take(self, stamp_ms, segment):
+        """A segment arrives."""
+        self.duplicate = None  # one that no ACK has told of is forgotten, as by tcp_data_queue
+        if self.acked - 1 <= segment <= self.acked and stamp_ms >= self.stamp_ms:
+            self.stamp_ms = stamp_ms
+        if segment < self.expected or any(left <= segment < right for left, right in self.beyond):
+            self.duplicate = segment
+            return
+        touching = [block for block in self.beyond if block[0] <= segment + 1 and segment <= block[1]]
+        self.beyond = [block for block in self.beyond if block not in touching]
+        left = min([segment, *(block[0] for block in touching)])
+        right = max([segment + 1, *(block[1] for block in touching)])
+        if left == self.expected:
+            self.expected = right
+        else:
+            self.beyond.insert(0, (left, right))
+
+    def refuse(self, segment):
+        """A segment is too old by its time stamp; one that was received before is reported all the same."""
+        if segment < self.expected:
+            self.duplicate = segment
+
+    def acknowledge(self):
+        """Return (acknowledgement number, time stamp to echo, blocks in sequence numbers)."""
+        blocks = [] if self.duplicate is None else [(self.duplicate, self.duplicate + 1)]
+        blocks = (blocks + self.beyond)[:MOST_BLOCKS]
+        self.acked, self.duplicate = self.expected, None
+        edges = [(1 + left * self.mss, 1 + right * self.mss) for left, right in blocks]
+        return 1 + self.expected * self.mss, self.stamp_ms, edges

@@ -1,0 +1,210 @@
+"""What a simulation returns: counters turned into a table, percentiles, traces and time series."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from cctrace import schema
+from cctrace.cc import controller
+from cctrace.cc.base import checked_params
+from cctrace.errors import ArgumentError
+from cctrace.flows.views import View
+from cctrace.sim.core.records import QUIC, TALLY_SIZE
+from cctrace.sim.core.view import LINUX_SLOTS, QUIC_SLOTS
+from cctrace.sim.path import Path
+
+_COUNTERS = (
+    "n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "n_marked", "goodput_segs", "rtt_sum_us",
+    "rtt_count", "qdelay_sum_ns", "qdelay_count",
+)  # fmt: skip
+_TALLIES = ("rtt_tally", "queue_tally")
+TALLY_VALUES = np.ldexp(1.0 + (np.arange(TALLY_SIZE) % 64 + 0.5) / 64, np.arange(TALLY_SIZE) // 64 - 1)
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """The result of `simulate`.
+
+    Attributes
+    ----------
+    flows : DataFrame
+        One row per flow: ``cc, profile, goodput_bps, retransmit_ratio, rtt_mean_us, rtt_p95_us, queue_delay_mean_us,
+        queue_delay_p95_us`` for the run, ``tail_*`` for its last 67 %, and counts: segments ``sent`` and
+        ``retransmitted``, ``timeouts``, ``undos``, ``dropped`` by the queue, ``lost`` at random, ``marked`` by ECN.
+    link : dict
+        ``jain`` (fairness of the goodputs), ``utilisation`` (share of the rate that left the bottleneck, 0 to 1),
+        ``queue_delay_mean_us``.
+    timeline : DataFrame or None
+        With ``sample=``: one row per instant and flow.
+    path : Path
+    duration_s : float
+    notes : list of str
+        What a reader of the figures should know: flows that may have locked each other out, marks that nobody answers.
+    """
+
+    flows: pd.DataFrame
+    link: dict
+    timeline: pd.DataFrame | None
+    path: Path
+    duration_s: float
+    traces: list = field(default_factory=list, repr=False)
+    notes: list = field(default_factory=list)
+    ends: list = field(default_factory=list, repr=False)
+
+    def flow(self, index=0):
+        """Return the trace of a flow (of a simulation with ``trace=True``), for `replay` and analysis."""
+        if not self.traces:
+            raise ArgumentError("this simulation kept no events; run simulate(..., trace=True)")
+        if not 0 <= index < len(self.traces):
+            raise ArgumentError(f"flow {index}: the simulation has {len(self.traces)}")
+        return self.traces[index]
+
+    def to_pcap(self, file, side="sender", flow=None):
+        """Write what a capture at one end would hold (of a simulation with ``packets=True``).
+
+        A nanosecond pcap of raw IP, headers without payload but with the lengths of what was sent; time begins at one
+        second. Flow k is 10.0.0.(k+1) port 50000+k to 10.1.0.1 port 5201. Segments are as on the wire (no TSO).
+
+        Parameters
+        ----------
+        file : str or os.PathLike
+        side : "sender" or "receiver"
+            Of all flows: each sender's own packets, or what reached the receivers.
+        flow : int, optional
+            Only this one.
+
+        Returns
+        -------
+        int
+            Packets written.
+
+        Raises
+        ------
+        ArgumentError
+            If packets were not kept, or a flow is QUIC.
+        """
+        from cctrace.sim.recorder import write
+
+        if not self.ends:
+            raise ArgumentError("this simulation kept no packets; run simulate(..., packets=True)")
+        return write(self.ends, file, side, flow)
+
+
+class Recorder:
+    """Collects the calls of one flow, in pieces, while the simulation runs."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.names = schema.names(schema.LINUX_VIEW if kind == "linux" else schema.QUIC_VIEW)
+        self.slots = LINUX_SLOTS if kind == "linux" else QUIC_SLOTS
+        self.pieces = []
+
+    def take(self, rows):
+        """Keep a copy of rows of the trace buffer."""
+        self.pieces.append(rows[:, : 1 + self.slots + len(self.names)].T.copy())
+
+    def view(self):
+        """Return what was collected as a `View`."""
+        rows = np.concatenate(self.pieces, axis=1)
+        columns = dict(zip(self.names, rows[1 + self.slots :], strict=True))
+        if self.kind == "linux":
+            carried = dict(zip(schema.LINUX_CARRIED.values(), rows[1:], strict=False))
+        else:
+            carried = {"app_limited": rows[3]}
+        return View(self.kind, rows[0], columns, carried)
+
+
+def tail_start_ns(duration_ns):
+    """Where the figures `tail_*` begin: at 33 % of the duration, as in the golden vectors' tables."""
+    return duration_ns * 33 // 100
+
+
+def counters(world):
+    """Return a copy of all counters: {name: array over flows}."""
+    taken = {name: world.flows[name].copy() for name in _COUNTERS}
+    return taken | {name: np.array([world.array(f[name]) for f in world.flows]) for name in _TALLIES}
+
+
+def table(flows, world, first, whole, duration_ns):
+    """Return the table `Simulation.flows` from the counters where the tail begins and at the end."""
+    rows = []
+    for k, flow in enumerate(flows):
+        f = world.flows[k]
+        row = {"cc": flow.name, "profile": "quic" if f.profile == QUIC else flow.profile}
+        mss = int(f.mss)
+        row |= _figures({n: c[k] for n, c in whole.items()}, mss, duration_ns)
+        tail = _figures(
+            {n: c[k] - first[n][k] for n, c in whole.items()}, mss, duration_ns - tail_start_ns(duration_ns)
+        )
+        row |= {f"tail_{name}": value for name, value in tail.items()}
+        counts = ("n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "n_marked")
+        names = ("sent", "retransmitted", "timeouts", "undos", "dropped", "lost", "marked")
+        rows.append(row | {name: int(whole[c][k]) for name, c in zip(names, counts, strict=True)})
+    return pd.DataFrame(rows)
+
+
+def notes(path, flows, world):
+    """Return the list `Simulation.notes`."""
+    said = []
+    exact = [k for k, f in enumerate(world.flows) if f.ack_late_ns == 0 and f.q_late_ns == 0]
+    if len(exact) > 1 and not path.has_jitter:
+        said.append(
+            f"{len(exact)} flows on exact clocks and a path without jitter: they may lock each other out of the queue, "
+            "which says nothing about their controllers; give the path jitter, for example 'normal:sd=0.1ms'"
+        )
+    for k, flow in enumerate(flows):
+        if flow.ecn and (why := _unanswered(flow, path)):
+            said.append(f"flow {k} ({flow.name}) does not answer ECN marks: {why}")
+    return said
+
+
+def _unanswered(flow, path):
+    """Return why a flow with ECN does not answer marks, or an empty text."""
+    cls, params = controller(flow.cc)
+    if "ecn_enable" not in cls.params:
+        return "its controller sets the window itself, and reads no marks" if hasattr(cls, "on_ack") else ""
+    values = checked_params(cls, params)
+    if not values["ecn_enable"]:
+        return "its parameter ecn_enable is off"
+    limit_us = values["ecn_max_rtt_us"]
+    rtt_us = (path.rtt_ns if flow.rtt_ns is None else flow.rtt_ns) // 1000
+    return f"its RTT of {rtt_us} us is above ecn_max_rtt_us={limit_us}" if 0 < limit_us < rtt_us else ""
+
+
+def link_figures(world, whole, path, duration_ns):
+    """Return the dict `Simulation.link`."""
+    goodput = whole["goodput_segs"] * world.flows.mss
+    times, rates = path.rate_steps()
+    spans = np.diff(np.minimum(np.append(times, duration_ns), duration_ns))
+    capacity_bytes = float(np.dot(spans, rates)) / 8e9
+    passed = np.dot(whole["qdelay_count"], world.flows.wire_bytes)
+    return {
+        "jain": _ratio(float(goodput.sum()) ** 2, len(goodput) * float(np.square(goodput, dtype=float).sum())),
+        "utilisation": min(_ratio(float(passed), capacity_bytes), 1.0),
+        "queue_delay_mean_us": _ratio(whole["qdelay_sum_ns"].sum(), whole["qdelay_count"].sum()) / 1e3,
+    }
+
+
+def _figures(counted, mss, span_ns):
+    return {
+        "goodput_bps": counted["goodput_segs"] * mss * 8e9 / span_ns,
+        "retransmit_ratio": _ratio(counted["n_retx"], counted["n_sent"]),
+        "rtt_mean_us": _ratio(counted["rtt_sum_us"], counted["rtt_count"]),
+        "rtt_p95_us": _percentile(counted["rtt_tally"], 0.95),
+        "queue_delay_mean_us": _ratio(counted["qdelay_sum_ns"], counted["qdelay_count"]) / 1e3,
+        "queue_delay_p95_us": _percentile(counted["queue_tally"], 0.95) / 1e3,
+    }
+
+
+def _percentile(tally, share):
+    """Return the value below which `share` of a tally lies, to within half a step (0.8 %)."""
+    total = tally.sum()
+    if total == 0:
+        return np.nan
+    place = int(np.searchsorted(np.cumsum(tally), share * total))
+    return 0.0 if place == 0 else float(TALLY_VALUES[place])
+
+
+def _ratio(a, b):
+    return float(a) / float(b) if b else np.nan

@@ -1,0 +1,203 @@
+"""Closed loop: controllers drive simulated senders over a modelled path.
+
+`simulate` sets up the memory (`sim.world`), runs the event loop (`sim.loop`, compiled by `sim.build`) from one instant
+of interest to the next, and turns the counters into results (`sim.result`). A simulation says what *would have
+happened* on this path; `replay` says what a controller would have *decided* on recorded ACKs.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from cctrace.errors import ArgumentError
+from cctrace.sim.core.check import check_books
+from cctrace.sim.core.records import QUIC, TAP_WIDTH, TRACE_WIDTH
+from cctrace.sim.core.view import CWND, PACING, Q_PACING
+from cctrace.sim.core.world import FIRST_NS, World
+from cctrace.sim.flow import Flow
+from cctrace.sim.recorder import ends
+from cctrace.sim.result import Recorder, Simulation, counters, link_figures, notes, table, tail_start_ns
+from cctrace.units import parse_time_ns
+
+MODES = ("compiled", "interpreted", "debug")
+
+
+def simulate(
+    path,
+    flows,
+    duration="60s",
+    seed=1,
+    *,
+    mode="compiled",
+    sample=None,
+    trace=False,
+    packets=False,
+    exact=False,
+    **common,
+):
+    """Run controllers over a path.
+
+    Parameters
+    ----------
+    path : Path
+    flows : str, class, Flow or sequence of these
+    duration : str
+    seed : int
+        The same seed gives the same numbers, whatever the mode.
+    mode : "compiled", "interpreted" or "debug"
+        Interpreted obeys breakpoints and is about a thousand times slower; debug also checks after every event that
+        what was sent is delivered, lost or in flight.
+    sample : str, optional
+        Period at which to note the queue and the flows' windows: ``"10ms"``.
+    trace : bool
+        Keep every call into the controllers, for `Simulation.flow`; takes some 500 bytes per ACK.
+    packets : bool
+        Keep what captures at both ends would see, for `Simulation.to_pcap`; takes some 100 bytes per segment.
+    exact : bool
+        Clocks of several flows over a path without jitter are exact, so that they may lock each other out; by default
+        a sender takes up each ACK late, by up to the time the bottleneck needs for a packet [Floyd92], and a QUIC
+        push timer fires up to 1 ms late. Profile reference is always exact, and so is a flow that is alone.
+    **common
+        Fields of `Flow` that hold for all flows, for example ``ack_every=2``.
+
+    Returns
+    -------
+    Simulation
+
+    Raises
+    ------
+    ArgumentError
+        For a wrong quantity, an unknown controller or parameter.
+
+    Examples
+    --------
+    >>> from cctrace.sim.path import Path
+    >>> path = Path(rate="1Mbit", rtt="40ms", buffer="2bdp")
+    >>> one = simulate(path, "reno", duration="1s", mode="interpreted")
+    >>> one.flows.cc[0], bool(one.flows.goodput_bps[0] < 1e6)
+    ('reno', True)
+    """
+    duration_ns = parse_time_ns(duration, "duration")
+    sample_ns = 0 if sample is None else parse_time_ns(sample, "sample")
+    if duration_ns <= 0 or (sample is not None and sample_ns <= 0):
+        raise ArgumentError(f"duration={duration!r} and sample={sample!r} must be positive")
+    if mode not in MODES:
+        raise ArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}")
+    flows = [flows] if isinstance(flows, str | Flow | type) else list(flows)
+    if not flows:
+        raise ArgumentError("flows is empty; give at least one controller")
+    flows = [replace(f, **common) if isinstance(f, Flow) else Flow(f, **common) for f in flows]
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ArgumentError(f"seed={seed!r} must be an integer from 0")
+    exact = exact or len(flows) == 1 or path.has_jitter
+    world = World(path, flows, seed, mode == "compiled", exact)
+    try:
+        run = _Run(world, mode, trace, packets)
+        tail_ns = tail_start_ns(duration_ns)
+        samples = []
+        for at in _stops(duration_ns, tail_ns, sample_ns):
+            run.to(FIRST_NS + at)
+            if at == tail_ns:
+                first = counters(world)
+            if sample_ns and at % sample_ns == 0:
+                samples.append(_sample(world, at))
+        whole = counters(world)
+        return Simulation(
+            table(flows, world, first, whole, duration_ns),
+            link_figures(world, whole, path, duration_ns),
+            pd.concat(samples, ignore_index=True) if samples else None,
+            path,
+            duration_ns / 1e9,
+            [recorder.view() for recorder in run.recorders],
+            notes(path, flows, world),
+            [ends(f, rows) for f, rows in zip(world.flows, run.packets, strict=False)],
+        )
+    finally:
+        world.close()
+
+
+class _Run:
+    """The event loop in one of its modes, and the traces it fills."""
+
+    def __init__(self, world, mode, trace, packets):
+        self.world = world
+        self.recorders = []
+        self.packets = [[] for _ in world.flows] if packets else []
+        if mode == "compiled":
+            from cctrace.sim.core.build import compiled_run
+
+            compiled = compiled_run()
+            self.advance = lambda until: compiled(world.worlds, until)
+        else:
+            from cctrace.sim.core.loop import run
+
+            check = check_books if mode == "debug" else None
+
+            def advance(until):
+                with np.errstate(over="ignore"):  # random numbers are made modulo 2**64
+                    return run(world.record, until, check)
+
+            self.advance = advance
+        if trace:
+            self.recorders = [Recorder("quic" if f.profile == QUIC else "linux") for f in world.flows]
+        self.empty()
+
+    def to(self, until):
+        """Advance to `until`, emptying traces on the way."""
+        while self.advance(until) < until:
+            self.empty()
+        self.empty()
+
+    def empty(self):
+        """Take the rows out of traces and taps, and make room for what one event can add."""
+        from cctrace.sim.core.loop import tap_room, trace_room
+
+        for pieces, f in zip(self.packets, self.world.flows, strict=False):
+            if f.tap_size > 0:
+                pieces.append(self.world.array(f.tap_buffer)[: f.tap_rows * TAP_WIDTH].reshape(-1, TAP_WIDTH).copy())
+                f.tap_rows = 0
+            elif f.profile != QUIC:
+                f.tap_size = tap_room(f) + 65_536
+                f.tap_buffer = self.world.place(np.zeros(f.tap_size * TAP_WIDTH, np.int64))
+        for recorder, f in zip(self.recorders, self.world.flows, strict=False):
+            if f.trace_size > 0:
+                recorder.take(self.world.array(f.trace_buffer)[: f.trace_rows * TRACE_WIDTH].reshape(-1, TRACE_WIDTH))
+                f.trace_rows = 0
+            wanted = max(4096, 2 * trace_room(f))
+            if wanted > f.trace_size:
+                f.trace_buffer = self.world.place(np.zeros(wanted * TRACE_WIDTH, np.int64))
+                f.trace_size = wanted
+
+
+def _stops(duration_ns, tail_ns, sample_ns):
+    stops = {tail_ns, duration_ns}
+    if sample_ns:
+        stops.update(range(0, duration_ns + 1, sample_ns))
+    return sorted(stops)
+
+
+def _sample(world, at_ns):
+    """Return one row per flow: what holds at this instant."""
+    f, w = world.flows, world.record
+    quic = f.profile == QUIC
+    flight = np.where(quic, f.q_in_flight // f.mss, f.nxt - f.una - f.sacked_out - f.lost_out + f.retrans_out)
+    cwnd = np.array([world.array(address)[CWND] for address in f.state])  # in bytes for a QUIC controller
+    rate = [
+        world.array(address)[Q_PACING if of_quic else PACING] for address, of_quic in zip(f.state, quic, strict=True)
+    ]
+    return pd.DataFrame(
+        {
+            "time_s": at_ns / 1e9,
+            "flow": np.arange(len(f)),
+            "queue_delay_us": max(int(w.free_at) - FIRST_NS - at_ns, 0) / 1e3,
+            "cwnd_segments": np.where(quic, cwnd // f.mss, cwnd),
+            "pacing_rate_Bps": rate,
+            "in_flight_segments": flight,
+            "delivered_segments": f.goodput_segs,
+            "srtt_us": np.where(quic, f.q_avg_rtt * 1000, f.srtt // 8),
+            "rtt_sum_us": f.rtt_sum_us,
+            "sent_segments": f.n_sent,
+            "retransmitted_segments": f.n_retx,
+        }
+    )

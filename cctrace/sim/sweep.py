@@ -1,0 +1,172 @@
+"""Many simulations: a grid of paths, senders and seeds over all cores, kept on disk so that it can be continued."""
+
+import hashlib
+import itertools
+import json
+import os
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import fields, replace
+from pathlib import Path as FilePath
+
+import numpy as np
+
+from cctrace.errors import ArgumentError, FormatError
+from cctrace.sim.flow import Flow
+from cctrace.sim.path import Path
+from cctrace.sim.simulate import simulate
+
+_PATH = {field.name for field in fields(Path) if field.init}
+_BEGIN = '{"key": "'  # of every line of results
+_FLOW = {field.name for field in fields(Flow)} - {"cc"}
+
+
+def sweep(path, cc, seeds=range(1, 6), *, duration="60s", file=None, workers=None, progress=None, **grid):
+    """Simulate every combination of controllers, seeds and settings.
+
+    Parameters
+    ----------
+    path : Path
+        What the grid does not vary.
+    cc : str, or sequence of str or of tuples of str
+        Controllers; a tuple is several flows that share the path.
+    seeds : int or sequence of int
+    duration : str
+    file : path, optional
+        Results are appended here, a JSON line each; a sweep that finds its file continues where it was interrupted.
+    workers : int, optional
+        Processes; default one per core.
+    progress : callable, optional
+        Called with (runs done, runs in all).
+    **grid
+        Fields of `Path` or `Flow` with the list of their values, for example ``buffer=["1bdp", "2bdp"]``; a single
+        value holds for all runs.
+
+    Returns
+    -------
+    xarray.Dataset
+        Dimensions ``cc``, those of the grid, ``seed`` and ``flow``; variables are the numeric columns of
+        `Simulation.flows`, and ``jain``, ``utilisation`` of the link without the dimension ``flow``.
+
+    Raises
+    ------
+    ArgumentError
+        If a name in the grid is neither a field of Path nor of Flow, or a value is wrong.
+
+    Examples
+    --------
+    >>> sweep(Path(rate="1Mbit"), "reno", 1, duration="1s", workers=1, loss=["0%", "1%"]).goodput_bps.shape
+    (1, 2, 1, 1)
+    """
+    for name in grid:
+        if name not in _PATH | _FLOW:
+            raise ArgumentError(f"sweep over {name!r}: not a field of Path ({', '.join(sorted(_PATH))}) or of Flow")
+    axes = {"cc": _listed(cc), **{n: v for n, v in grid.items() if isinstance(v, list)}, "seed": _listed(seeds)}
+    empty = [name for name, values in axes.items() if not values]
+    if empty:
+        raise ArgumentError(f"{empty[0]} has no values to sweep over")
+    fixed = {name: value for name, value in grid.items() if name not in axes} | {"path": path, "duration": duration}
+    tasks = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    for task in tasks:
+        _flows_and_path(fixed, task)  # wrong values are found before anything runs
+    keys = [_key(fixed, task) for task in tasks]
+    results = {} if file is None else _load(file)
+    missing = [(key, task) for key, task in zip(keys, tasks, strict=True) if key not in results]
+    _simulate_all(fixed, missing, results, file, workers or os.cpu_count(), progress, len(tasks))
+    return _dataset(axes, [results[key] for key in keys])
+
+
+def _listed(values):
+    return [values] if isinstance(values, str | tuple | int | type) else list(values)
+
+
+def _flows_and_path(fixed, task):
+    """Return (path, flows) of one run."""
+    settings = {name: v for name, v in (fixed | task).items() if name not in ("path", "duration", "cc", "seed")}
+    path = replace(fixed["path"], **{name: v for name, v in settings.items() if name in _PATH})
+    names = task["cc"] if isinstance(task["cc"], tuple) else (task["cc"],)
+    return path, [Flow(name, **{n: v for n, v in settings.items() if n in _FLOW and n not in _PATH}) for name in names]
+
+
+def _run(fixed, task):
+    path, flows = _flows_and_path(fixed, task)
+    sim = simulate(path, flows, fixed["duration"], task["seed"])
+    table = sim.flows.select_dtypes("number")
+    return {"flows": {name: table[name].tolist() for name in table}, "link": sim.link}
+
+
+def _key(fixed, task):
+    """A text that names a run: two runs of the same key have the same numbers."""
+    text = repr((sorted(fixed.items(), key=lambda item: item[0]), sorted(task.items(), key=lambda item: item[0])))
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _load(file):
+    """Return the results in a file; the line that an interruption cut off is taken out, and its run made again."""
+    file, results = FilePath(file), {}
+    if not file.exists():
+        return results
+    *whole, tail = file.read_text(encoding="utf-8", errors="replace").split("\n")
+    try:
+        for line in whole:
+            row = json.loads(line)
+            results[row["key"]] = row["result"]
+    except (ValueError, KeyError, TypeError):
+        raise FormatError(f"{file}, line {len(results) + 1}: not a result of a sweep; name another file") from None
+    if tail:
+        if not _BEGIN.startswith(tail[: len(_BEGIN)]):
+            raise FormatError(f"{file}: not the results of a sweep; name another file")
+        file.write_text("".join(f"{line}\n" for line in whole), encoding="utf-8")
+    return results
+
+
+def _simulate_all(fixed, missing, results, file, workers, progress, total):
+    done = total - len(missing)
+    if progress:
+        progress(done, total)
+    if not missing:
+        return
+    pool = ProcessPoolExecutor(workers) if workers > 1 and len(missing) > 1 else None
+    try:
+        if pool:
+            running = {pool.submit(_run, fixed, task): key for key, task in missing}
+            finished = ((running[future], future.result()) for future in as_completed(running))
+        else:
+            finished = ((key, _run(fixed, task)) for key, task in missing)
+        for key, result in finished:
+            results[key] = result
+            if file is not None:
+                with open(file, "a", encoding="utf-8") as lines:
+                    lines.write(json.dumps({"key": key, "result": result}) + "\n")
+            done += 1
+            if progress:
+                progress(done, total)
+    finally:
+        if pool:
+            pool.shutdown(cancel_futures=True)
+
+
+def _dataset(axes, results):
+    import xarray
+
+    shape = tuple(len(values) for values in axes.values())
+    most = max(len(result["flows"]["goodput_bps"]) for result in results)
+    coords = {name: _coordinate(values) for name, values in axes.items()} | {"flow": np.arange(most)}
+    variables = {}
+    for name in results[0]["flows"]:
+        rows = np.full((len(results), most), np.nan)
+        for row, result in zip(rows, results, strict=True):
+            values = result["flows"][name]
+            row[: len(values)] = values
+        variables[name] = ((*axes, "flow"), rows.reshape(*shape, most))
+    for name in ("jain", "utilisation"):
+        values = np.array([result["link"][name] for result in results], float)
+        variables[name] = (tuple(axes), values.reshape(shape))
+    return xarray.Dataset(variables, coords)
+
+
+def _coordinate(values):
+    """Return values as they were given where numpy can hold them, else as text."""
+    if all(isinstance(value, int | float | str) for value in values):
+        return np.array(values)
+    names = ["+".join(v) if isinstance(v, tuple) else getattr(v, "__name__", str(v)) for v in values]
+    return np.array(names)
