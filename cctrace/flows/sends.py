@@ -13,6 +13,7 @@ from cctrace import schema
 from cctrace.flows import ratesample, recovery, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear
+from cctrace.flows.rules import next_departure
 from cctrace.flows.state import (
     CWND_RESTART,
     CWR,
@@ -31,7 +32,6 @@ from cctrace.flows.state import (
 )
 
 CWND_EVENT = schema.LINUX_EVENTS["cwnd_event"]
-UNPACED_SEGMENTS = 10  # the first of a connection
 ANSWER_US = 60  # a send this soon after an ACK was released by it
 
 
@@ -123,10 +123,8 @@ def pace(tp, payload, begins):
         tp.late_ns = max(0, tp.skb_ns - tp.wstamp_ns)
         tp.skb_bytes = 0
     tp.skb_bytes += payload
-    tp.wstamp_ns = tp.skb_ns
-    if tp.rate_Bps > 0 and tp.tail + tp.total_retrans >= UNPACED_SEGMENTS:
-        span_ns = tp.skb_bytes * 1_000_000_000 // tp.rate_Bps
-        tp.wstamp_ns += span_ns - min(span_ns // 2, tp.late_ns)
+    segments = tp.tail + tp.total_retrans
+    tp.wstamp_ns = next_departure(tp.skb_ns - tp.late_ns, tp.skb_ns, tp.skb_bytes, tp.rate_Bps, segments)
 
 
 @njit

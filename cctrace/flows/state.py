@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cctrace import schema
+from cctrace import schema, tcp
 
 OPEN, DISORDER, CWR, RECOVERY, LOSS = range(5)
 TX_START, CWND_RESTART, COMPLETE_CWR, EV_LOSS, ECN_NO_CE, ECN_IS_CE, TLP_RECOVERY = range(7)
@@ -116,6 +116,6 @@ SAMPLE_BITS = 36  # of an RTT sample in us, above which is whose it is: 19 hours
 
 
 def stamp():
-    """Return a checksum over this folder's sources: the cache key of the compiled pass."""
-    sources = sorted(Path(__file__).parent.glob("*.py"))
+    """Return a checksum over the sources of this folder and of TCP's rules: the cache key of the compiled pass."""
+    sources = sorted([*Path(__file__).parent.glob("*.py"), *Path(tcp.__file__).parent.glob("*.py")])
     return zlib.crc32(b"".join(path.read_bytes() for path in [*sources, Path(schema.__file__)]))

@@ -1,15 +1,17 @@
-"""Compile the simulation: its modules, concatenated into one whose name hashes their text.
+"""Compile the simulation: its modules and TCP's rules, concatenated into one whose name hashes their text.
 
 Numba does not notice that a function in another file changed; one generated module per content does away with that.
 """
 
 import re
 from functools import lru_cache
+from importlib import import_module
 from importlib.resources import files
 
 from cctrace import schema
 from cctrace.lang.compile import load_generated
 
+RULES = ("pacing", "prr")  # of `cctrace.tcp`
 # In the order in which a function may call another.
 MODULES = (
     "chance",
@@ -107,8 +109,20 @@ def run_world(worlds, until_ns):
 """
 
 
-def _text(name):
-    return (files("cctrace.sim.core") / f"{name}.py").read_text()
+def _text(name, package="cctrace.sim.core"):
+    return (files(package) / f"{name}.py").read_text()
+
+
+def _rules(name):
+    """The functions of a module of TCP's rules, and the values of the constants that it defines or imports."""
+    module = vars(import_module(f"cctrace.tcp.{name}"))
+    constants = [f"{n} = {value}" for n, value in module.items() if n.isupper() and isinstance(value, int)]
+    text = _text(name, "cctrace.tcp")
+    return "\n".join(constants) + "\n\n" + _inner(text[re.search(r"^def ", text, re.MULTILINE).start() :])
+
+
+def _inner(text):
+    return re.sub(r"^def ", "@inner\ndef ", text, flags=re.MULTILINE)
 
 
 def _functions(name):
@@ -116,8 +130,7 @@ def _functions(name):
     text = _text(name)
     start = re.search(r"^def ", text, re.MULTILINE).start()
     constants = re.findall(r"^[A-Z][\w, ]* = [^\n]*$", text[:start], re.MULTILINE)
-    body = re.sub(r"^def ", "@inner\ndef ", text[start:], flags=re.MULTILINE)
-    return "\n".join(constants if name != "view" else []) + "\n\n" + body
+    return "\n".join(constants if name != "view" else []) + "\n\n" + _inner(text[start:])
 
 
 @lru_cache(maxsize=1)
@@ -130,4 +143,5 @@ def _source():
     """Everything that decides what the compiled simulation does; the order of a view's columns does, too."""
     shared = "\n".join("# " + line for name in ("records", "view") for line in _text(name).splitlines())
     columns = f"# {schema.names(schema.LINUX_VIEW)} {schema.names(schema.QUIC_VIEW)}"
-    return _HEADER + "\n".join(_functions(name) for name in MODULES) + _RUN + shared + f"\n{columns}\n"
+    rules, functions = map(_rules, RULES), map(_functions, MODULES)
+    return _HEADER + "\n".join([*rules, *functions]) + _RUN + shared + f"\n{columns}\n"

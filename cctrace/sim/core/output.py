@@ -22,9 +22,19 @@ from cctrace.sim.core.tap import tap
 from cctrace.sim.core.timers import arm, current_rto, rearm_rto, schedule_loss_probe
 from cctrace.sim.core.view import CWND, PACING
 from cctrace.sim.core.window import window_left
+from cctrace.tcp.pacing import (
+    GSO_MAX_SIZE,
+    MIN_TSO_SEGS,
+    SK_GSO_MAX_SIZE,
+    bbr_min_tso_segs,
+    near_peer_bytes,
+    next_departure,
+    tso_autosize,
+)
 
 SOON_NS = 1_000_000  # of the last write and of the next ACK, for a burst to wait
 WRITTEN_SEGMENTS = 45  # of a buffer as a large write fills it (tcp_xmit_size_goal)
+MOST_BURST = 127  # segments of a burst (bbr_tso_segs_goal), which matters with segments below 514 bytes
 
 
 def push(w, f, now):
@@ -178,26 +188,26 @@ def set_ecn(f, order, index):
 
 
 def update_pacing(w, f, segments, prior_wstamp, now):
-    """tcp_update_skb_after_send: advance the earliest departure time, with credit for time lost to timers."""
-    rate = words(f.state)[PACING]
-    if f.paced == 0 or rate <= 0 or f.data_segs_out < 10:
-        return
-    length = segments * (f.mss + f.pace_overhead) * 1_000_000_000 // rate
-    f.wstamp_ns += length - min(length // 2, f.wstamp_ns - prior_wstamp)
+    """tcp_update_skb_after_send."""
+    if f.paced == 1:
+        length = segments * (f.mss + f.pace_overhead)
+        f.wstamp_ns = next_departure(prior_wstamp, now, length, words(f.state)[PACING], f.data_segs_out)
 
 
 def tso_segments(w, f):
-    """Segments of one burst: a millisecond at the pacing rate, at least two (below 1.2 Mbit/s some paced flows one)."""
+    """tcp_tso_segs, or bbr_tso_segs of BBRv2 and v3, with which alone the reference stack's bursts go by min_rtt."""
     rate = words(f.state)[PACING]
     if f.paced == 0 and f.profile != LINUX:
         return 1
     if rate <= 0:
-        return 1 if f.paced == 1 else (65536 - 1 - 320) // f.mss  # none known yet is no limit
-    size = min(rate >> 10, 65536 - 1 - 320)
-    if f.profile == LINUX or f.min_rtt_slot > 0:  # near peers get longer bursts (tcp_tso_rtt_log, bbr_tso_segs_generic)
-        min_rtt = f.min_rtt if f.profile == LINUX else words(f.state)[f.min_rtt_slot]
-        size = min(size + (65536 >> min(min_rtt >> 9, 17)), 65536 - 1 - 320)
-    return min(max(size // f.mss, f.slow_burst if f.paced == 1 and rate < 150_000 else 2), 127)
+        return 1 if f.paced == 1 else SK_GSO_MAX_SIZE // f.mss  # none known yet is no limit
+    more = 0
+    if f.min_rtt_slot > 0:
+        more = near_peer_bytes(GSO_MAX_SIZE, words(f.state)[f.min_rtt_slot])
+    elif f.profile == LINUX:
+        more = near_peer_bytes(SK_GSO_MAX_SIZE, f.min_rtt)
+    least = bbr_min_tso_segs(rate) if f.paced == 1 and f.slow_burst == 1 else MIN_TSO_SEGS
+    return min(tso_autosize(rate, more, f.mss, least), MOST_BURST)
 
 
 def must_wait(w, f, now):

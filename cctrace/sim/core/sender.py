@@ -34,6 +34,7 @@ from cctrace.sim.core.records import EVER_RETRANS, LINUX, LOST, NEVER, RETRANS, 
 from cctrace.sim.core.samples import rate_gen, rate_skb_delivered, start_rate_sample, update_rtt
 from cctrace.sim.core.timers import arm, current_rto, rearm_rto
 from cctrace.sim.core.view import CWND, CWND_CNT, PACING, SSTHRESH
+from cctrace.tcp.prr import prr_cwnd
 
 
 def process_ack(w, f, now):
@@ -267,20 +268,19 @@ def cwnd_reduction(w, f, newly_delivered, advanced, now):
     """tcp_cwnd_reduction: proportional rate reduction [RFC6937]."""
     if newly_delivered <= 0 or f.prior_cwnd == 0:
         return
-    flight = in_flight(f)
-    ssthresh = words(f.state)[SSTHRESH]
-    delta = ssthresh - flight
     f.prr_delivered += newly_delivered
-    if delta < 0:
-        sndcnt = (ssthresh * f.prr_delivered + f.prior_cwnd - 1) // f.prior_cwnd - f.prr_out
-    elif f.profile == LINUX:  # [Linux61]: always catch up, where older kernels did so only on undisturbed ACKs
-        sndcnt = min(delta, max(f.prr_delivered - f.prr_out, newly_delivered) + (advanced and f.rs_losses == 0))
-    elif advanced and f.rs_losses == 0:
-        sndcnt = min(delta, max(f.prr_delivered - f.prr_out, newly_delivered) + 1)
-    else:
-        sndcnt = min(delta, newly_delivered)
-    sndcnt = max(sndcnt, 0 if f.prr_out > 0 else 1)
-    words(f.state)[CWND] = flight + sndcnt
+    undisturbed = advanced and f.rs_losses == 0
+    catch_up = undisturbed or f.profile == LINUX
+    words(f.state)[CWND] = prr_cwnd(
+        words(f.state)[SSTHRESH],
+        in_flight(f),
+        f.prior_cwnd,
+        f.prr_delivered,
+        f.prr_out,
+        newly_delivered,
+        undisturbed,
+        catch_up,
+    )
 
 
 def on_rto(w, f, now):

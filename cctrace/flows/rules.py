@@ -1,0 +1,23 @@
+"""The rules of `cctrace.tcp` as Numba's functions, which the compiled pass over a capture calls."""
+
+from types import FunctionType
+
+from numba import njit
+
+from cctrace.tcp import pacing
+
+
+def _compiled(*modules):
+    """Return {name: Numba's function} of the functions of modules, which may call their own and earlier ones."""
+    functions = {}
+    for module in modules:
+        own = [f for f in vars(module).values() if isinstance(f, FunctionType) and f.__module__ == module.__name__]
+        scope = vars(module) | functions
+        for function in own:
+            scope[function.__name__] = njit(FunctionType(function.__code__, scope, function.__name__))
+        functions |= {function.__name__: scope[function.__name__] for function in own}
+    return functions
+
+
+_rules = _compiled(pacing)
+next_departure = _rules["next_departure"]

@@ -1,0 +1,63 @@
+"""When the next packet may leave, and how many segments it holds: the pacing clock and the size of super-packets.
+
+A paced sender keeps `tcp_wstamp_ns`, the earliest departure time of the next packet (an skb, which the device cuts into
+segments). Each packet moves it on by as long as it takes at the pacing rate; one that left later than it might have,
+because the timer was late or the application had nothing, gets that time back, up to half of its own.
+
+Sources: [Linux61] net/ipv4/tcp_output.c tcp_update_skb_after_send, tcp_tso_autosize; net/core/sock.c sk_setup_caps;
+net/ipv4/tcp_bbr.c bbr_min_tso_segs.
+"""
+
+from cctrace.cc.linux import GSO_MAX_SIZE, MAX_TCP_HEADER, MIN_TSO_SEGS, PACING_SHIFT
+
+NSEC_PER_SEC = 1_000_000_000
+UNPACED_SEGMENTS = 10  # the first of a connection
+SK_GSO_MAX_SIZE = GSO_MAX_SIZE - (MAX_TCP_HEADER + 1)  # bytes of payload that the device takes at once, since 5.17
+TSO_RTT_LOG = 9  # sysctl tcp_tso_rtt_log: what is added for a near peer halves with every 512 us of min_rtt
+BBR_MIN_TSO_RATE_BYTES = 1_200_000 >> 3  # bytes/s, bbr_min_tso_rate: below it BBR's super-packets are single segments
+
+
+def next_departure(prior_ns, now_ns, length, rate_Bps, data_segs_out):
+    """Return the earliest departure time after a packet, ns [Linux61] tcp_update_skb_after_send.
+
+    Parameters
+    ----------
+    prior_ns : int
+        The earliest departure time before it.
+    now_ns : int
+        When it is sent; where `prior_ns` is later, it leaves then.
+    length : int
+        Its payload, bytes.
+    rate_Bps : int
+        The pacing rate, bytes/s; 0 or below (~0, no limit) paces nothing.
+    data_segs_out : int
+        Segments of data sent on the connection up to and with it.
+    """
+    wstamp_ns = max(prior_ns, now_ns)
+    if rate_Bps <= 0 or data_segs_out < UNPACED_SEGMENTS:
+        return wstamp_ns
+    length_ns = length * NSEC_PER_SEC // rate_Bps
+    return wstamp_ns + length_ns - min(length_ns // 2, wstamp_ns - prior_ns)
+
+
+def near_peer_bytes(most_bytes, min_rtt_us):
+    """Return by how much super-packets are longer on a short path, bytes; since Linux 5.18 [Linux61] tcp_tso_autosize.
+
+    `most_bytes` is SK_GSO_MAX_SIZE for the stack's own rule, with TCP's min_rtt; BBRv2 and v3 have one of their own,
+    which begins at GSO_MAX_SIZE and goes by the controller's min_rtt [BBRv3] bbr_tso_segs_generic.
+    """
+    return most_bytes >> min(min_rtt_us >> TSO_RTT_LOG, 31)
+
+
+def tso_autosize(rate_Bps, more_bytes, mss, min_segs):
+    """Return of how many segments a super-packet may be [Linux61] tcp_tso_autosize.
+
+    It holds what leaves in a 1024th of a second at the pacing rate (0 or above, bytes/s), and `more_bytes`
+    (`near_peer_bytes`), but no more than the device takes and at least `min_segs` segments of `mss` bytes.
+    """
+    return max(min((rate_Bps >> PACING_SHIFT) + more_bytes, SK_GSO_MAX_SIZE) // mss, min_segs)
+
+
+def bbr_min_tso_segs(rate_Bps):
+    """Return the least segments of a super-packet of BBR v1 and v2 [Linux61] bbr_min_tso_segs; v3 has no such rule."""
+    return 1 if rate_Bps < BBR_MIN_TSO_RATE_BYTES else MIN_TSO_SEGS
