@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest -rs
 DEMO := jitter_bbr_sd2ms
 RECORDINGS := datasets
 
-.PHONY: help demo test test-slow check check-external bench validate docs clean
+.PHONY: help demo test test-slow lint check check-external bench validate docs clean
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
@@ -27,14 +27,14 @@ test: $(STAMP) ## the tests that every change must pass, minutes on two cores
 test-slow: $(STAMP) ## the tests that take minutes each
 	$(PYTEST) -n 2 -m "slow and not external"
 
-check: $(STAMP) ## format, lint, types, layers, spelling, generated pages, tests
+lint: $(STAMP) ## format, lint, types, layers, spelling
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell $$(git ls-files)
-	$(MAKE) docs && git diff --exit-code --stat docs
-	$(MAKE) test
+
+check: lint test ## what CI runs: lint, then the tests, which also compare the generated pages with the code
 
 check-external: $(STAMP) ## tests against tshark, tcptrace and a browser; installs what it can with apt-get
 	@for program in tshark tcptrace chromium; do command -v $$program >/dev/null \
