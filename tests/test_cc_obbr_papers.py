@@ -5,57 +5,34 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cctrace import schema
 from cctrace.cc.b3r_paper import B3RPaper
-from cctrace.cc.bbr1_model import BW_UNIT, DRAIN, GAIN_UNIT, PROBE_BW, STARTUP
+from cctrace.cc.bbr1_model import BW_UNIT, GAIN_UNIT, PROBE_BW, STARTUP
 from cctrace.cc.bbr2016 import BBR2016
 from cctrace.cc.bbr_s_paper import MAX_SAMPLES, BBRSPaper
 from cctrace.cc.obbr_paper import FIRST_INTERVAL, WATCHING, OBBRPaper
+from tests.build_stack import SteadyFlow
 
-LINUX = schema.names(schema.LINUX_VIEW)
+PER_MS = 2
 
 
-class Flow:
-    """A sender whose every segment is ACKed on its own, at `rate` segments/ms, after `rtt_us`."""
-
-    def __init__(self, cc, rate=2, rtt_us=40_000):
-        self.cc, self.rate, self.rtt_us = cc, rate, rtt_us
-        self.columns = dict.fromkeys(LINUX, 0) | {"mss": 1448, "tcp_min_rtt_us": 40_000, "srtt_us8": 8 * rtt_us}
-        self.columns |= {"now_us": 1_000_000, "jiffies": 1_000_000, "delivered": 1, "rand0": 1 << 31}
-        cc.init(SimpleNamespace(**self.columns))
-
-    def acks(self, count, losses=0, **changes):
-        """Deliver `count` ACKs, each with the given losses; yield before nothing, return the flow."""
-        for _ in range(count):
-            c = self.columns
-            pipe = self.rate * self.rtt_us // 1000
-            now_us = c["now_us"] + 1000 // self.rate
-            c |= {"now_us": now_us, "jiffies": now_us // 1000, "delivered_mstamp_us": now_us, "packets_out": pipe}
-            c |= {"delivered": c["delivered"] + 1, "lost": c["lost"] + losses, "rs_losses": losses}
-            c |= {"rs_delivered": pipe, "rs_interval_us": self.rtt_us, "rs_rtt_us": self.rtt_us, "rs_acked_sacked": 1}
-            c |= {"rs_prior_delivered": c["delivered"] - pipe, "rs_prior_in_flight": pipe}
-            self.cc.draws = 0
-            self.cc.on_ack(SimpleNamespace(**(c | changes)))
-        return self
+def one_by_one(cls, **params):
+    """Return a flow whose every segment is ACKed on its own, two a ms."""
+    return SteadyFlow(cls, segments=1, in_flight=40 * PER_MS, **params)
 
 
 def probing(cls, **params):
     """Return a flow that has filled the pipe and probes for bandwidth."""
-    flow = Flow(cls(**params))
-    for _ in range(40):
-        flow.acks(50)
-        if flow.cc.mode == DRAIN:
-            flow.columns["packets_out"] = 0
+    flow = one_by_one(cls, **params).deliver(40 * 50)
     assert flow.cc.mode == PROBE_BW
     return flow
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 def test_obbr_paper_decides_as_its_parent_without_loss_and_bandwidth_drop():
-    ours, parent = Flow(OBBRPaper()), Flow(BBR2016())
+    ours, parent = one_by_one(OBBRPaper), one_by_one(BBR2016)
     for _ in range(60):
-        ours.acks(50)
-        parent.acks(50)
+        ours.deliver(50)
+        parent.deliver(50)
         # The cap may only differ while probing: 2 >= 1.25 keeps it at 2 as well.
         assert (ours.cc.snd_cwnd, ours.cc.pacing_rate) == (parent.cc.snd_cwnd, parent.cc.pacing_rate)
         assert ours.cc.cwnd_gain == parent.cc.cwnd_gain
@@ -64,78 +41,78 @@ def test_obbr_paper_decides_as_its_parent_without_loss_and_bandwidth_drop():
 @pytest.mark.parametrize("mu", [0.5, 0.75, 1.0])
 def test_a_loss_with_a_shallow_buffer_sets_the_cap_to_mu_of_it(mu):
     flow = probing(OBBRPaper, mu=mu)
-    flow.acks(1, losses=1, rs_rtt_us=60_000)  # a buffer of half a BDP
+    flow.deliver(1, losses=1, rs_rtt_us=60_000)  # a buffer of half a BDP
     assert flow.cc.g == pytest.approx(1 + mu / 2)
     while flow.cc.pacing_gain > GAIN_UNIT:
-        flow.acks(1, losses=1, rs_rtt_us=60_000)
+        flow.deliver(1, losses=1, rs_rtt_us=60_000)
     assert flow.cc.cwnd_gain == int((1 + mu / 2) * GAIN_UNIT)
 
 
 def test_while_probing_the_cap_is_at_least_a_quarter_above_the_bdp():
     flow = probing(OBBRPaper, mu=0.5)
     while flow.cc.pacing_gain <= GAIN_UNIT:
-        flow.acks(1)
+        flow.deliver(1)
     flow.cc.g = 1.05
-    flow.acks(1)
+    flow.deliver(1)
     assert flow.cc.cwnd_gain == GAIN_UNIT * 5 // 4
-    flow.acks(1, losses=1)  # ends the probe; no buffer at all
+    flow.deliver(1, losses=1)  # ends the probe; no buffer at all
     assert flow.cc.cwnd_gain == GAIN_UNIT
 
 
 def test_a_loss_with_a_deep_buffer_leaves_the_cap():
     flow = probing(OBBRPaper, mu=0.5)
-    flow.acks(1, losses=1, rs_rtt_us=80_000)
+    flow.deliver(1, losses=1, rs_rtt_us=80_000)
     assert flow.cc.g == 2.0
-    flow.acks(1, losses=1, rs_rtt_us=50_000)
+    flow.deliver(1, losses=1, rs_rtt_us=50_000)
     low = flow.cc.g
-    flow.acks(1, losses=1, rs_rtt_us=70_000)  # 1.75 is above the cap: not shallow, although 1 + 0.375 would be higher
+    flow.deliver(1, losses=1, rs_rtt_us=70_000)  # 1.75 is above the cap: not shallow, though 1 + 0.375 would be more
     assert flow.cc.g == low < 1.2
 
 
 def test_the_cap_recovers_by_alpha_for_each_bdp_acknowledged():
     flow = probing(OBBRPaper, mu=0.5)
-    flow.acks(1, losses=1)  # RTT at its minimum: no buffer at all
+    flow.deliver(1, losses=1)  # RTT at its minimum: no buffer at all
     assert flow.cc.g == 1.0
-    flow.acks(80)  # one BDP
+    flow.deliver(80)  # one BDP
     assert flow.cc.g == pytest.approx(1.01)
-    flow.acks(80 * 100)
+    flow.deliver(80 * 100)
     assert flow.cc.g == 2.0
 
 
 def test_thirty_low_samples_in_a_row_lower_the_estimate_to_their_mean():
     flow = probing(OBBRPaper)
     assert flow.cc.max_bw() == 2 * BW_UNIT // 1000
-    flow.acks(29, rs_delivered=40)
-    flow.acks(1)  # the row is broken
-    flow.acks(29, rs_delivered=40)
+    flow.deliver(29, rs_delivered=40)
+    flow.deliver(1)  # the row is broken
+    flow.deliver(29, rs_delivered=40)
     assert flow.cc.max_bw() == 2 * BW_UNIT // 1000
-    flow.acks(1, rs_delivered=40)
+    flow.deliver(1, rs_delivered=40)
     assert flow.cc.max_bw() == pytest.approx(BW_UNIT / 1000, rel=1e-4)
 
 
 def test_app_limited_samples_do_not_count_as_low():
     flow = probing(OBBRPaper)
-    flow.acks(60, rs_delivered=40, rs_is_app_limited=1)
+    flow.deliver(60, rs_delivered=40, rs_is_app_limited=1)
     assert flow.cc.max_bw() == 2 * BW_UNIT // 1000
 
 
 def test_thirty_rtts_above_g_max_and_a_half_lower_the_estimate_too():
     flow = probing(OBBRPaper, k=20)
-    flow.acks(19, rs_rtt_us=101_000, rs_delivered=70)
+    flow.deliver(19, rs_rtt_us=101_000, rs_delivered=70)
     assert flow.cc.max_bw() == 2 * BW_UNIT // 1000
-    flow.acks(1, rs_rtt_us=101_000, rs_delivered=70)
+    flow.deliver(1, rs_rtt_us=101_000, rs_delivered=70)
     assert flow.cc.max_bw() == pytest.approx(70 / 40_000 * BW_UNIT, rel=1e-4)
 
 
 def after_drop(losses_afterwards):
     flow = probing(OBBRPaper)
-    flow.acks(30, rs_delivered=40)
+    flow.deliver(30, rs_delivered=40)
     assert flow.cc.trial == FIRST_INTERVAL
     acks = 0
     while flow.cc.trial != WATCHING:
-        flow.acks(1, losses=losses_afterwards, rs_delivered=40)
+        flow.deliver(1, losses=losses_afterwards, rs_delivered=40)
         acks += 1
-    assert acks == pytest.approx(2 * 200 * flow.rate, abs=3)  # two intervals
+    assert acks == pytest.approx(2 * 200 * PER_MS, abs=3)  # two intervals
     return flow.cc
 
 
@@ -150,8 +127,8 @@ def test_the_old_estimate_returns_if_delivery_gets_worse():
 
 
 def test_samples_of_startup_do_not_count():
-    flow = Flow(OBBRPaper()).acks(1)
-    flow.acks(40, rs_delivered=20)
+    flow = one_by_one(OBBRPaper).deliver(1)
+    flow.deliver(40, rs_delivered=20)
     assert (flow.cc.mode, flow.cc.recent_count) == (STARTUP, 0)
 
 
@@ -173,12 +150,12 @@ def test_bbr_s_paper_estimates_the_percentile_of_the_last_ten_rounds(percentile)
 def test_one_burst_moves_the_maximum_but_not_the_percentile():
     ours, parent = probing(BBRSPaper), probing(BBR2016)
     for flow in (ours, parent):
-        flow.acks(1, rs_delivered=400)
+        flow.deliver(1, rs_delivered=400)
     assert parent.cc.max_bw() == 10 * BW_UNIT // 1000
     assert ours.cc.max_bw() == 2 * BW_UNIT // 1000
-    ours.acks(50, rs_delivered=40, rs_is_app_limited=1)  # nor do samples that show the application
+    ours.deliver(50, rs_delivered=40, rs_is_app_limited=1)  # nor do samples that show the application
     assert ours.cc.max_bw() == 2 * BW_UNIT // 1000
-    ours.acks(1, rs_interval_us=-1, rs_delivered=-1)
+    ours.deliver(1, rs_interval_us=-1, rs_delivered=-1)
     assert ours.cc.max_bw() == 2 * BW_UNIT // 1000
 
 
@@ -188,11 +165,11 @@ def test_b3r_paper_takes_one_step_down_per_round_with_loss_and_one_up_per_min_rt
     assert flow.cc.probe_gain() == GAIN_UNIT * 5 // 4
     flow.cc.rtt_cnt += 1
     for _ in range(5):
-        flow.cc.adapt_probe(SimpleNamespace(**(flow.columns | {"rs_losses": 3})))
+        flow.cc.adapt_probe(SimpleNamespace(**(vars(flow.ack) | {"rs_losses": 3})))
     assert flow.cc.probe_gain() == int(1.2 * GAIN_UNIT)
-    flow.acks(80)  # 40 ms: not yet more than min_rtt
+    flow.deliver(80)  # 40 ms: not yet more than min_rtt
     assert flow.cc.probe_gain() == int(1.2 * GAIN_UNIT)
-    flow.acks(1)
+    flow.deliver(1)
     assert flow.cc.probe_gain() == GAIN_UNIT * 5 // 4
 
 
@@ -200,6 +177,6 @@ def test_b3r_paper_probes_with_the_adapted_gain_and_drains_as_ever():
     flow = probing(B3RPaper)
     gains = []
     for i in range(4000):
-        flow.acks(1, losses=int(i % 20 == 0))  # 5 %, too few to be taken for a policer
+        flow.deliver(1, losses=int(i % 20 == 0))  # 5 %, too few to be taken for a policer
         gains.append(flow.cc.pacing_gain)
     assert set(gains[2000:]) == {int(1.05 * GAIN_UNIT), GAIN_UNIT * 3 // 4, GAIN_UNIT}

@@ -6,30 +6,25 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cctrace import schema
 from cctrace.cc import orca
 from cctrace.errors import ArgumentError, CompileError
 from cctrace.lang.flatten import flatten
+from tests.build_stack import Stack
 
 
 def flow(policy, cwnd=100, ssthresh=50, **params):
     """Return (step, controller): `step` delivers one ACK per ms."""
-    cc = orca.with_policy(policy)(**params)
-    columns = dict.fromkeys(schema.names(schema.LINUX_VIEW), 0)
-    columns |= {"now_us": 1_000_000, "jiffies": 1_000_000, "mss": 1000, "rs_rtt_us": 40_000, "srtt_us8": 8 * 50_000}
-    columns |= {"tcp_min_rtt_us": 40_000, "packets_out": 100}
-    cc.init(SimpleNamespace(**columns))
-    cc.snd_cwnd, cc.snd_ssthresh = cwnd, ssthresh
+    stack = Stack(orca.with_policy(policy), **params)
+    stack.set(mss=1000, rs_rtt_us=40_000, srtt_us8=8 * 50_000, tcp_min_rtt_us=40_000, packets_out=100, delivered=0)
+    stack.call("init")
+    stack.cc.snd_cwnd, stack.cc.snd_ssthresh = cwnd, ssthresh
 
-    def step(count=1, losses=0, **changes):
+    def step(count=1, losses=0, **columns):
         for _ in range(count):
-            columns["now_us"] += 1000
-            columns["jiffies"] += 1
-            columns["delivered"] += 2
-            columns["lost"] += losses
-            cc.pkts_acked(SimpleNamespace(**(columns | changes)))
+            stack.advance(1000)
+            stack.call("pkts_acked", delivered=stack.ack.delivered + 2, lost=stack.ack.lost + losses, **columns)
 
-    return step, cc
+    return step, stack.cc
 
 
 @pytest.mark.parametrize(("action", "cwnd"), [(0, 100), (1, 400), (-1, 25), (0.5, 200), (7, 400), (-7, 25)])

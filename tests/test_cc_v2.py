@@ -1,11 +1,9 @@
 """BBRv2, BBRv2+ and BBRv3 decide what the released code decided; their ECN rules and the paper's variant behave."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from cctrace import schema
 from cctrace.cc.bbr2 import BBR2
 from cctrace.cc.bbr2_model import CRUISE, PROBE_BW, REFILL, ilog2, in_8_bits, in_256ths
 from cctrace.cc.bbr2plus import BBR2Plus
@@ -15,6 +13,7 @@ from cctrace.cc.cmath import U32_MAX
 from cctrace.cc.compensation import BBR2Comp, BBR2019Comp
 from cctrace.cc.linux import EVENT_ECN_IS_CE, EVENT_ECN_NO_CE, EVENT_TLP_RECOVERY
 from cctrace.replaying import vectors
+from tests.build_stack import SteadyFlow
 
 GOLDEN = [
     pytest.param(path, id=f"{path.parent.name}-{path.stem}")
@@ -29,65 +28,9 @@ def test_every_output_and_state_equals_the_released_codes(path):
     assert result["mismatching_rows"] == 0, result["first"]
 
 
-class Flow:
-    """A sender that keeps one window in flight on a path of fixed rate and RTT, as its controller sees it.
-
-    Each ACK delivers `segments`; losses and CE marks are what the test says. Rounds pass every `in_flight` segments.
-    """
-
-    def __init__(self, cls, rtt_us=40_000, segments=10, in_flight=100, **params):
-        self.cc = cls(**params)
-        self.rtt_us, self.segments, self.in_flight = rtt_us, segments, in_flight
-        zero = {column.name: 0 for column in schema.LINUX_VIEW}
-        self.row = SimpleNamespace(**zero)
-        self.set(now_us=1_000_000, jiffies=1_001_000, clock_ns=10**9, delivered=1, delivered_mstamp_us=1_000_000)
-        self.set(srtt_us8=8 * rtt_us, mdev_us4=0, tcp_min_rtt_us=rtt_us, mss=1448, packets_out=in_flight)
-        self.set(ecn_ok=1, is_cwnd_limited=1, rs_prior_in_flight=in_flight)
-        self.cc.init(self.row)
-
-    def set(self, **columns):
-        for name, value in columns.items():
-            setattr(self.row, name, value)
-
-    def call(self, entry, **columns):
-        self.set(**columns)
-        self.cc.draws = 0
-        return getattr(self.cc, entry)(self.row)
-
-    def ack(self, ce=0, lost=0, rtt_us=None, **columns):
-        """Deliver one ACK's segments, `ce` of them marked, after `lost` were marked lost."""
-        row, gap_us = self.row, self.rtt_us * self.segments // self.in_flight
-        now_us = row.now_us + gap_us
-        self.set(now_us=now_us, jiffies=1_000_000 + now_us // 1000, clock_ns=1000 * now_us, delivered_mstamp_us=now_us)
-        self.set(delivered=row.delivered + self.segments, delivered_ce=row.delivered_ce + ce, lost=row.lost + lost)
-        self.set(rs_delivered=self.in_flight, rs_interval_us=self.rtt_us, rs_rtt_us=rtt_us or self.rtt_us)
-        self.set(rs_prior_delivered=max(row.delivered - self.in_flight, 0), rs_acked_sacked=self.segments)
-        self.set(rs_losses=lost, rs_lost=lost, rs_delivered_ce=ce, rs_tx_in_flight=self.in_flight, arg=0)
-        self.call("on_ack", **columns)
-        return self
-
-    def rounds(self, count, **columns):
-        for _ in range(count * self.in_flight // self.segments):
-            self.ack(**columns)
-        return self
-
-    def until(self, *states, limit=2000):
-        """Deliver ACKs until the flow is in one of the states (modes or phases)."""
-        for _ in range(limit):
-            if self.state in states:
-                return self
-            self.ack()
-        raise AssertionError(f"still in {self.state}, never in {states}")
-
-    @property
-    def state(self):
-        names, cc = type(self.cc).states, self.cc
-        return names[4 + cc.cycle_idx] if names[cc.mode] == "PROBE_BW" else names[cc.mode]
-
-
 def cruising(cls, **settings):
     """A flow in CRUISE."""
-    flow = Flow(cls, **settings)
+    flow = SteadyFlow(cls, **settings)
     flow.until("DRAIN", "DOWN")
     flow.set(packets_out=20, rs_prior_in_flight=20)
     return flow.until("CRUISE")
@@ -154,25 +97,25 @@ def test_ecn_is_off_unless_enabled(cls):
 
 @V2_AND_V3
 def test_ecn_is_used_on_short_paths_only(cls):
-    assert not Flow(cls, rtt_us=5001, ecn_enable=1).rounds(3).cc.ecn_eligible
-    assert Flow(cls, rtt_us=5000, ecn_enable=1).rounds(3).cc.ecn_eligible
-    assert Flow(cls, rtt_us=80_000, ecn_enable=1, ecn_max_rtt_us=0).rounds(3).cc.ecn_eligible
+    assert not SteadyFlow(cls, rtt_us=5001, ecn_enable=1).rounds(3).cc.ecn_eligible
+    assert SteadyFlow(cls, rtt_us=5000, ecn_enable=1).rounds(3).cc.ecn_eligible
+    assert SteadyFlow(cls, rtt_us=80_000, ecn_enable=1, ecn_max_rtt_us=0).rounds(3).cc.ecn_eligible
 
 
 def test_only_bbr3_asks_whether_ecn_was_negotiated():
     for cls, eligible in ((BBR2, True), (BBR2Plus, True), (BBR3, False)):
-        flow = Flow(cls, rtt_us=SHORT_RTT_US, ecn_enable=1)
+        flow = SteadyFlow(cls, rtt_us=SHORT_RTT_US, ecn_enable=1)
         flow.set(ecn_ok=0)
         assert flow.rounds(3).cc.ecn_eligible == eligible
 
 
 @V2_AND_V3
 def test_alpha_starts_at_one_and_decays_by_a_sixteenth_per_unmarked_round(cls):
-    flow = Flow(cls, rtt_us=SHORT_RTT_US, ecn_enable=1)
+    flow = SteadyFlow(cls, rtt_us=SHORT_RTT_US, ecn_enable=1)
     assert flow.cc.ecn_alpha == 256
     seen = []
     while len(seen) < 4:
-        flow.ack()
+        flow.deliver()
         if flow.cc.round_start:
             seen.append(flow.cc.ecn_alpha)
     assert seen == [240, 225, 210, 196]  # each (240 * alpha) >> 8
@@ -180,18 +123,18 @@ def test_alpha_starts_at_one_and_decays_by_a_sixteenth_per_unmarked_round(cls):
 
 @V2_AND_V3
 def test_alpha_follows_the_marked_share(cls):
-    flow = Flow(cls, rtt_us=SHORT_RTT_US, ecn_enable=1).rounds(100, ce=2)
+    flow = SteadyFlow(cls, rtt_us=SHORT_RTT_US, ecn_enable=1).rounds(100, ce=2)
     # A fifth of all marked: 51 of 256; fixed-point truncation of both terms loses up to 16.
     assert 51 - 16 <= flow.cc.ecn_alpha <= 51
 
 
 @V2_AND_V3
 def test_two_rounds_half_marked_end_startup(cls):
-    flow = Flow(cls, rtt_us=SHORT_RTT_US, ecn_enable=1)
+    flow = SteadyFlow(cls, rtt_us=SHORT_RTT_US, ecn_enable=1)
     flow.rounds(1, rs_is_app_limited=1)  # app-limited: no plateau can end it
     rounds = 0
     while not flow.cc.full_bw_reached:
-        flow.ack(ce=5)
+        flow.deliver(ce=5)
         rounds += flow.cc.round_start
         assert rounds <= 3  # of the first round only a part is marked
     assert flow.cc.inflight_hi < U32_MAX
@@ -199,7 +142,7 @@ def test_two_rounds_half_marked_end_startup(cls):
 
 @V2_AND_V3
 def test_rounds_less_than_half_marked_do_not_end_startup(cls):
-    flow = Flow(cls, rtt_us=SHORT_RTT_US, ecn_enable=1).rounds(10, ce=4, rs_is_app_limited=1)
+    flow = SteadyFlow(cls, rtt_us=SHORT_RTT_US, ecn_enable=1).rounds(10, ce=4, rs_is_app_limited=1)
     assert flow.state == "STARTUP"
 
 
@@ -216,7 +159,7 @@ def test_a_marked_round_while_cruising_cuts_the_flight_by_a_third_of_alpha(cls):
 
 @V2_AND_V3
 def test_marks_while_probing_cut_nothing(cls):
-    flow = Flow(cls, rtt_us=SHORT_RTT_US, ecn_enable=1).rounds(2, ce=4)
+    flow = SteadyFlow(cls, rtt_us=SHORT_RTT_US, ecn_enable=1).rounds(2, ce=4)
     assert flow.state == "STARTUP"
     assert flow.cc.inflight_lo == U32_MAX
 
@@ -224,10 +167,10 @@ def test_marks_while_probing_cut_nothing(cls):
 @V2_AND_V3
 def test_an_ack_with_marks_is_seen_by_what_it_delivers_with_ce(cls):
     flow = cruising(cls, rtt_us=SHORT_RTT_US, ecn_enable=1)
-    assert not flow.ack(ce=0).cc.ecn_in_round
-    flow.cc.loss_round_delivered = flow.row.delivered + 1000  # so that the loss round does not end at once
-    assert flow.ack(ce=1).cc.ecn_in_round
-    assert flow.ack(ce=0).cc.ecn_in_round  # for the rest of the round
+    assert not flow.deliver(ce=0).cc.ecn_in_round
+    flow.cc.loss_round_delivered = flow.ack.delivered + 1000  # so that the loss round does not end at once
+    assert flow.deliver(ce=1).cc.ecn_in_round
+    assert flow.deliver(ce=0).cc.ecn_in_round  # for the rest of the round
 
 
 @pytest.mark.parametrize(("cls", "marked", "too_high"), [(BBR2, 50, True), (BBR3, 50, False), (BBR3, 51, True)])
@@ -240,7 +183,7 @@ def test_bbr3_probes_at_once_when_marks_cease_without_loss():
     flow = cruising(BBR3, rtt_us=SHORT_RTT_US, ecn_enable=1)
     flow.cc.inflight_hi = 100
     flow.cc.ecn_in_cycle = True
-    flow.ack()
+    flow.deliver()
     assert flow.state == "REFILL"
     assert flow.cc.bw_probe_up_rounds == 5  # ilog2(100 / 2): the first round of UP grows by about half of inflight_hi
 
@@ -255,7 +198,7 @@ def test_no_such_probe_after_losses_without_marks_or_when_off_as_in_bbr2(cls, ch
     flow.cc.ecn_in_cycle = True
     for name, value in change.items():
         setattr(flow.cc, name, value)
-    assert flow.ack().state == "CRUISE"
+    assert flow.deliver().state == "CRUISE"
 
 
 def test_the_first_growth_of_a_tiny_bound_is_as_in_the_source_which_takes_the_logarithm_of_zero():
@@ -264,7 +207,7 @@ def test_the_first_growth_of_a_tiny_bound_is_as_in_the_source_which_takes_the_lo
 
 @pytest.mark.parametrize(("enabled", "state"), [(1, 1), (0, 0)])
 def test_ce_state_of_received_data_follows_the_events_when_enabled(enabled, state):
-    flow = Flow(BBR2, ecn_enable=enabled)
+    flow = SteadyFlow(BBR2, ecn_enable=enabled)
     flow.call("cwnd_event", arg=EVENT_ECN_IS_CE)
     assert flow.cc.ce_state == state
     flow.call("cwnd_event", arg=EVENT_ECN_NO_CE)
@@ -275,7 +218,7 @@ def test_ce_state_of_received_data_follows_the_events_when_enabled(enabled, stat
 def test_on_a_path_of_constant_rtt_bbr3_dips_for_min_rtt_and_bbr2_does_not():
     for cls, dips in ((BBR2, False), (BBR3, True)):
         flow = cruising(cls)
-        modes = {flow.ack().state for _ in range(2500)}  # 10 s
+        modes = {flow.deliver().state for _ in range(2500)}  # 10 s
         assert ("PROBE_RTT" in modes) == dips
 
 
@@ -290,7 +233,7 @@ def test_a_loss_repaired_by_a_tail_loss_probe_bounds_a_small_probe():
 def probing_up_against_its_bound(cls):
     """A flow in UP whose window is inflight_hi."""
     flow = cruising(cls)
-    flow.cc.start_bw_probe_refill(flow.row, 0)
+    flow.cc.start_bw_probe_refill(flow.ack, 0)
     flow.until("UP")
     flow.cc.inflight_hi = flow.cc.snd_cwnd = 200
     return flow
@@ -304,7 +247,7 @@ def test_a_bound_that_limits_up_grows_faster_every_round_and_restarts_the_platea
         before = flow.cc.inflight_hi
         for _ in range(10):
             flow.cc.snd_cwnd = flow.cc.inflight_hi
-            flow.ack()
+            flow.deliver()
         growth.append(flow.cc.inflight_hi - before)
     assert flow.state == "UP"
     assert flow.cc.full_bw_cnt <= 1  # of the last round: three rounds without growth would have ended UP
@@ -344,7 +287,7 @@ def test_probe_try_is_a_round_at_1_1_and_one_at_1_0_that_judges_it(rtt_us, phase
     flow.cc.last_round_min_rtt_us, flow.cc.curr_round_min_rtt_us = 40_000, rtt_us
     acks = 0
     while flow.state == "GUARD":
-        flow.ack(rtt_us=rtt_us)
+        flow.deliver(rtt_us=rtt_us)
         acks += 1
     assert flow.state == phase
     assert acks == 10  # one round
@@ -363,10 +306,10 @@ def test_the_rtts_judged_after_up_are_those_that_came_after_it():
     flow = cruising(BBR2PlusPaper).until("UP")
     flow.set(rs_prior_in_flight=1000)
     flow.until("POST_UP")
-    flow.ack(rtt_us=60_000)
+    flow.deliver(rtt_us=60_000)
     assert flow.cc.curr_round_min_rtt_us == 40_000  # of the ACK that ended UP
-    flow.cc.start_bw_probe_post_up(flow.row)
-    flow.ack(rtt_us=60_000)
+    flow.cc.start_bw_probe_post_up(flow.ack)
+    flow.deliver(rtt_us=60_000)
     assert flow.cc.curr_round_min_rtt_us == 60_000
 
 
@@ -386,7 +329,7 @@ def end_cruises(flow, count, mrtt_us):
         flow.cc.set_cycle_idx(CRUISE)
         flow.cc.mode = PROBE_BW
         flow.cc.mrtt_in_cruise = mrtt_us
-        flow.cc.start_bw_probe_refill(flow.row, 0)
+        flow.cc.start_bw_probe_refill(flow.ack, 0)
     return flow
 
 
@@ -420,13 +363,13 @@ def test_fallen_back_it_probes_as_bbr2():
 @pytest.mark.parametrize("cls", [BBR2019Comp, BBR2Comp, BBR2PlusPaper])
 def test_algorithm_3_adds_jitter_above_half_of_rtprop_to_the_delay_of_the_bdp(cls):
     bw = 1 << 24 - 4  # a segment per 16 us
-    plain = Flow(cls).rounds(5, mdev_us4=4 * 20_000)
+    plain = SteadyFlow(cls).rounds(5, mdev_us4=4 * 20_000)
     assert plain.cc.bdp(bw, 256) == 40_000 // 16
-    jittery = Flow(cls).rounds(5, mdev_us4=4 * 20_016)
+    jittery = SteadyFlow(cls).rounds(5, mdev_us4=4 * 20_016)
     assert jittery.cc.bdp(bw, 256) == 60_016 // 16
 
 
 def test_compensation_forgets_jitter_after_four_rounds():
-    flow = Flow(BBR2Comp).rounds(5, mdev_us4=4 * 30_000)
+    flow = SteadyFlow(BBR2Comp).rounds(5, mdev_us4=4 * 30_000)
     assert flow.rounds(3, mdev_us4=0).cc.bdp_rtt_us() == 70_000
     assert flow.rounds(5, mdev_us4=0).cc.bdp_rtt_us() == 40_000

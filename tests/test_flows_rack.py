@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.conversation import EPOCH_NS, MSS, Conversation
 from tests.naive.rack import Sender
+from tests.naive.receiver import Receiver
 
 RTT_MS = 40.0
 APART_MS = 0.1  # more than what would make two packets one super-packet
@@ -28,31 +29,6 @@ class Path:
 
     def is_heard(self):
         return next(self.acks, True)
-
-
-class Receiver:
-    """Acknowledges every segment at once; up to three SACK blocks, the latest first; duplicates are reported."""
-
-    def __init__(self):
-        self.have, self.recent = set(), []
-
-    def take(self, i):
-        edge = self.edge()
-        duplicate = [(i, i + 1)] if i in self.have else []
-        self.have.add(i)
-        runs, above = [], sorted(j for j in self.have if j > self.edge())
-        for j in above:
-            if runs and runs[-1][1] == j:
-                runs[-1][1] = j + 1
-            else:
-                runs.append([j, j + 1])
-        runs.sort(key=lambda run: not run[0] <= i < run[1])
-        if duplicate and i >= edge and runs and not runs[0][0] <= i < runs[0][1]:
-            duplicate = []
-        return self.edge(), (duplicate + [tuple(run) for run in runs])[:3]
-
-    def edge(self):
-        return next(j for j in range(len(self.have) + 1) if j not in self.have)
 
 
 def clock(ms, shift_ns):

@@ -159,12 +159,22 @@ def test_a_quantity_that_the_controller_lacks_is_refused_by_name(flows):
         comparison.share_within("bw", rel=0.01)
 
 
-def test_every_kind_of_controller_replays_over_a_recording(flows):
+@pytest.mark.parametrize("name", ["bbr2016", "bbr2", "bbr3", "quic_bbr", "obbr"])
+def test_every_controller_that_measures_the_bandwidth_paces_at_the_bottlenecks_rate(flows, name):
+    decisions = replay(flows["single_bbr_1bdp"], name).decisions
+    wire_Bps = 40e6 / 8  # scenario.json
+    typical = decisions["pacing_rate"].iloc[len(decisions) // 2 :].median()
+    assert 0.97 * wire_Bps * 1448 / 1500 <= typical <= 1.02 * wire_Bps  # payload, less a margin of 1 %, or all bytes
+
+
+@pytest.mark.parametrize("name", ["cubic6", "reno"])
+def test_without_losses_the_window_of_a_loss_based_controller_only_grows(flows, name):
     flow = flows["single_bbr_1bdp"]
-    for name in ("bbr2016", "bbr2", "bbr3", "cubic6", "reno", "quic_bbr", "obbr"):
-        decisions = replay(flow, name).decisions
-        assert len(decisions)
-        assert decisions["time_ns"].is_monotonic_increasing
+    decisions = replay(flow, name).decisions
+    later = decisions.iloc[len(decisions) // 2 :]
+    assert np.ptp(flow.events["lost"][flow.events["time_ns"] >= later["time_ns"].iloc[0]]) == 0
+    assert (later["snd_cwnd"].diff().iloc[1:] >= 0).all()
+    assert later["snd_cwnd"].iloc[-1] > later["snd_cwnd"].iloc[0] + 50  # 10 s of 40 to 80 ms, a segment each
 
 
 def test_pacing_holds_the_next_segment_back_by_its_predecessors_length():
