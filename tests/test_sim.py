@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from cctrace import schema
 from cctrace.cc.base import LinuxController
 from cctrace.errors import ArgumentError
+from cctrace.lang.fingerprint import Fingerprint
 from cctrace.replaying.run import replay
-from cctrace.sim.core import build
+from cctrace.sim.core import loop, view
 from cctrace.sim.core.records import FLOW, SEGMENT, WORLD
 from cctrace.sim.flow import Flow
 from cctrace.sim.path import Jitter, Path
@@ -62,9 +63,15 @@ def test_all_modes_agree_on_a_path_of_everything(seed):
 
 
 def test_a_simulation_compiled_for_another_order_of_columns_is_not_loaded(monkeypatch):
-    before = build._source()
-    monkeypatch.setattr(schema, "LINUX_VIEW", schema.LINUX_VIEW[::-1])
-    assert build._source() != before
+    def fingerprint():
+        found = Fingerprint()
+        found.function(loop.run_world)
+        return found.text()
+
+    before = fingerprint()
+    assert fingerprint() == before
+    monkeypatch.setattr(view, "V_ARG", view.V_ACK)
+    assert fingerprint() != before
 
 
 @pytest.mark.parametrize(("cc", "out"), [("bbr2022", "snd_cwnd"), ("cubic", "snd_cwnd"), ("quic_bbr", "pacing_rate")])

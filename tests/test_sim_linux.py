@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import cctrace as cct
+from cctrace.lang.memory import words
 from cctrace.schema import LINUX_EVENTS
 from cctrace.sim.core.calls import OPEN, RECOVERY, in_flight
 from cctrace.sim.core.linux import linux_ack, send_loss_probe
-from cctrace.sim.core.memory import segments, words
 from cctrace.sim.core.output import defers, push_new
 from cctrace.sim.core.receiver import receive, send_ack
-from cctrace.sim.core.records import LOST, NEVER, SACKED
+from cctrace.sim.core.records import LOST, NEVER, SACKED, segments
 from cctrace.sim.core.view import CWND
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.flow import Flow

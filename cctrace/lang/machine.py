@@ -20,18 +20,26 @@ In such functions:
 
 * numbers are int64, uint64, float64, float32 and bool; ``np.int64(...)``, ``float(...)`` and the like convert; a
   variable keeps one type;
-* a record is passed about and changed in place: ``f.cwnd += 1``; an element of an array likewise, ``a[i]``, ``a[i, k]``,
-  and slices ``a[i:j] = b[k:l]``;
+* a record is passed about and changed in place: ``f.cwnd += 1``; likewise elements of an array, ``a[i]``, ``a[i, k]``,
+  ``a[i:j] = b[k:l]``;
 * memory that is known by its address only is reached with `cctrace.lang.memory`: ``words(w.buffer)[k]``; other compiled
   code (a controller's `Compiled.address`) is called with ``call(address, event, state, ack)``;
 * module-level functions of any module may be called, module-level numbers and tuples of numbers are constants;
 * nothing is allocated; there are no strings, lists, exceptions, closures or * arguments.
 """
 
-import types
+import ctypes
+import struct
+import threading
 
+import numpy as np
 
-from cctrace.lang import memory
+from cctrace.lang import cache, objects
+from cctrace.lang.definitions import where_of
+from cctrace.lang.emit import LLVM, Array, Scalar, Several
+from cctrace.lang.expressions import Expressions
+from cctrace.lang.fingerprint import Fingerprint
+from cctrace.lang.lower import Module
 
 
 class Machine:
@@ -41,79 +49,163 @@ class Machine:
     ----------
     function : function
         See the module's text for what it may contain.
+
+    Raises
+    ------
+    CompileError
+        At the first call, if the function cannot be compiled; names file, line and reason.
     """
 
     def __init__(self, function):
         self.function = function
-        self._dispatcher = None
+        self._lock, self._entries = threading.Lock(), {}
 
     def __call__(self, *args):
-        """Call the compiled function."""
-        if self._dispatcher is None:
-            self._dispatcher = _Numba().dispatcher(self.function)
-        return self._dispatcher(*args)
+        """Call the compiled function; it does not hold the interpreter's lock.
+
+        Raises
+        ------
+        TypeError
+            If an array is not C-contiguous.
+        ZeroDivisionError
+            Where the function divides by zero; names file and line.
+        """
+        kinds, words = [], []
+        for arg in args:
+            _flatten(arg, kinds, words)
+        entry = self._entries.get(tuple(kinds))
+        if entry is None:
+            with self._lock:
+                entry = self._entries.get(tuple(kinds)) or self._entry(args, kinds)
+                self._entries[tuple(kinds)] = entry
+        return entry(words)
+
+    def prepare(self, *args):
+        """Compile for arguments like these, without calling."""
+        kinds = []
+        for arg in args:
+            _flatten(arg, kinds, [])
+        self._entry(args, kinds)
+
+    def _entry(self, args, kinds):
+        fingerprint = Fingerprint()
+        fingerprint.function(self.function)
+        key = f"{fingerprint.text()}\n{[str(kind) for kind in kinds]!r}"
+        said, code = cache.obtain(
+            self.function.__name__, key, lambda: _build(self.function, args, fingerprint.functions)
+        )
+        (address,) = objects.link(code, "entry")
+        return _Entry(address, said, fingerprint.functions)
 
 
-class _Numba:
-    """Numba's form of a function and of all it calls."""
-
-    def __init__(self):
-        self.made = {memory.call: _call_address()}
-
-    def dispatcher(self, function):
-        from numba import njit
-
-        if function not in self.made:
-            dtype = getattr(function, "dtype", None)
-            if dtype is not None:
-                self.made[function] = _array_at(dtype)
-            else:
-                scope = {name: self.value(function, name) for name in function.__code__.co_names}
-                scope = {name: value for name, value in scope.items() if value is not None}
-                copy = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__)
-                self.made[function] = njit(nogil=True)(copy)
-        return self.made[function]
-
-    def value(self, function, name):
-        value = function.__globals__.get(name)
-        ours = isinstance(value, types.FunctionType) and value.__module__.partition(".")[0] not in ("numpy", "math")
-        return self.dispatcher(value) if ours else value
+def _as_float(word):
+    return struct.unpack("<d", struct.pack("<q", word))[0]
 
 
-def _array_at(dtype):
-    from llvmlite import ir
-    from numba import carray, njit
-    from numba import types as numba_types
-    from numba.extending import intrinsic
+class _Entry:
+    """Compiled code for arguments of certain kinds."""
 
-    @intrinsic
-    def pointer(typingctx, address):
-        def codegen(context, builder, signature, args):
-            return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+    def __init__(self, address, said, functions):
+        self._call = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * (said["words"] + 1))(address)
+        self._kinds, self._shape = said["results"], said["shape"]
+        self._sites, self._functions = said["sites"], functions
+        self._out = ctypes.c_int64 * max(1, len(self._kinds))
 
-        return numba_types.voidptr(numba_types.int64), codegen
-
-    element, huge = dtype if dtype.fields else dtype.type, 1 << 40
-
-    @njit
-    def array(address):
-        return carray(pointer(address), huge, element)
-
-    return array
+    def __call__(self, words):
+        out = self._out()
+        status = self._call(ctypes.addressof(out), *words)
+        if status:
+            raise failure(self._sites[status - 1], self._functions)
+        values = [_RESULT[kind](word) for kind, word in zip(self._kinds, out, strict=False)]
+        return tuple(values) if self._shape == "several" else values[0] if values else None
 
 
-def _call_address():
-    from llvmlite import ir
-    from numba import types as numba_types
-    from numba.extending import intrinsic
+_RESULT = {"int": int, "uint": lambda word: word & (2**64 - 1), "bool": bool, "float": _as_float, "f32": _as_float}
 
-    @intrinsic
-    def call(typingctx, address, event, state, ack):
-        def codegen(context, builder, signature, args):
-            word = ir.IntType(64)
-            function = builder.inttoptr(args[0], ir.FunctionType(word, [word] * 3).as_pointer())
-            return builder.call(function, args[1:])
 
-        return numba_types.int64(*[numba_types.int64] * 4), codegen
+class _Main(Expressions):
+    """The entry of a module: an external function of words that calls the one function."""
 
-    return call
+    symbol = "entry"
+
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.needs = module, module.needs
+        self.taken = 0
+
+    def word(self):
+        """Return the name of the next word."""
+        self.taken += 1
+        return f"%w{self.taken - 1}"
+
+    def value(self, arg):
+        """Return the value that an argument like `arg` becomes, made of words."""
+        if isinstance(arg, np.ndarray):
+            pointer = self.op(f"inttoptr i64 {self.word()} to ptr")
+            return Array(arg.dtype, pointer, tuple(self.word() for _ in arg.shape))
+        if isinstance(arg, tuple):
+            return Several(tuple(map(self.value, arg)))
+        if isinstance(arg, float):
+            return Scalar("float", self.op(f"bitcast i64 {self.word()} to double"))
+        return Scalar("int", self.word())
+
+    def results(self, result):
+        """Store the numbers of a result; returns their kinds."""
+        numbers = list(result.items) if isinstance(result, Several) else [] if result is None else [result]
+        for k, item in enumerate(numbers):
+            if not isinstance(item, Scalar):
+                self.refuse("a function that is called from Python returns numbers")
+            word = self.convert(item, "float" if item.kind in ("float", "f32") else "int")
+            self.do(f"store {LLVM[word.kind]} {word.text}, ptr {self.op(f'getelementptr i64, ptr %out, i64 {k}')}")
+        return [item.kind for item in numbers]
+
+
+def _build(function, args, functions):
+    """Return what the cache keeps of a function for arguments like these."""
+    module = Module()
+    main = _Main(module)
+    main.where = where_of(function)
+    values = [main.value(arg) for arg in args]
+    result = main.call(module.function(function, values), values)
+    kinds = main.results(result)
+    main.label("exit")
+    main.do(f"ret i64 {main.op('load i64, ptr %status')}")
+    given = ", ".join(["ptr %out", *(f"i64 %w{k}" for k in range(main.taken))])
+    head = f"define i64 @entry({given}) {{\nentry:\n  %status = alloca i64\n  store i64 0, ptr %status"
+    module.texts.append("\n".join([head, *main.allocas, *main.lines, "}"]))
+    shape = "several" if isinstance(result, Several) else "one"
+    said = {"words": main.taken, "results": kinds, "shape": shape, "sites": places(module.sites, functions)}
+    return said, objects.object_code(module.text())
+
+
+def places(sites, functions):
+    """Return the sites of a module with the number of each function, as the cache keeps them."""
+    number = {function: k for k, function in enumerate(functions)}
+    return [(kind, number[function], line) for kind, function, line in sites]
+
+
+def failure(site, functions):
+    """Return the exception for a place where compiled code failed."""
+    kind, number, line = site
+    code = functions[number].__code__
+    error = ZeroDivisionError if kind == "division by zero" else IndexError
+    return error(f"{code.co_filename}:{code.co_firstlineno + line}: {kind}")
+
+
+def _flatten(arg, kinds, words):
+    """Append what an argument is, and the words that it becomes."""
+    if isinstance(arg, np.ndarray):
+        if not (arg.flags.c_contiguous and arg.flags.aligned):
+            raise TypeError("a compiled function takes C-contiguous, aligned arrays only")
+        kinds += (arg.dtype, arg.ndim)
+        words += (arg.ctypes.data, *arg.shape)
+    elif isinstance(arg, tuple):
+        kinds.append(len(arg))
+        for one in arg:
+            _flatten(one, kinds, words)
+    elif isinstance(arg, float):
+        kinds.append(float)
+        words.append(struct.unpack("<q", struct.pack("<d", arg))[0])
+    else:
+        kinds.append(int)
+        words.append(int(arg))

@@ -1,7 +1,7 @@
-"""Arrays and functions by address, so that compiled code passes single words about, the same interpreted and compiled.
+"""Arrays and functions by address, so that code passes single words about, the same interpreted and compiled.
 
-    words(address)[k]                     an array of int64: `naturals` of uint64, `reals` of float64, `array_of` any dtype
-    call(address, event, state, ack)      a function of three words that returns one, such as `Compiled.address`
+    words(address)[k]                   an array of int64; `naturals`: uint64, `reals`: float64, `array_of`: any
+    call(address, event, state, ack)    a function of three words that returns one, like `Compiled.address`
 
 Compiled, an address is a pointer. Interpreted, an array is looked up among those that `place` has seen (by where it
 begins), a function among those that `callback` has.

@@ -1,8 +1,8 @@
 """Closed loop: controllers drive simulated senders over a modelled path.
 
-`simulate` sets up the memory (`sim.world`), runs the event loop (`sim.loop`, compiled by `sim.build`) from one instant
-of interest to the next, and turns the counters into results (`sim.result`). A simulation says what *would have
-happened* on this path; `replay` says what a controller would have *decided* on recorded ACKs.
+`simulate` sets up the memory (`sim.core.world`), runs the event loop (`sim.core.loop`, compiled by `lang.machine`) from
+one instant of interest to the next, and turns the counters into results (`sim.result`). A simulation says what *would
+have happened* on this path; `replay` says what a controller would have *decided* on recorded ACKs.
 """
 
 from dataclasses import replace
@@ -11,7 +11,9 @@ import numpy as np
 import pandas as pd
 
 from cctrace.errors import ArgumentError
+from cctrace.lang.machine import Machine
 from cctrace.sim.core.check import check_books
+from cctrace.sim.core.loop import run, run_world, tap_room, trace_room
 from cctrace.sim.core.records import QUIC, TAP_WIDTH, TRACE_WIDTH
 from cctrace.sim.core.view import CWND, PACING, Q_PACING
 from cctrace.sim.core.world import FIRST_NS, World
@@ -20,6 +22,7 @@ from cctrace.sim.recorder import ends
 from cctrace.sim.result import Recorder, Simulation, counters, link_figures, notes, table, tail_start_ns
 from cctrace.units import parse_time_ns
 
+_run_world = Machine(run_world)
 MODES = ("compiled", "interpreted", "debug")
 
 
@@ -125,20 +128,20 @@ class _Run:
         self.recorders = []
         self.packets = [[] for _ in world.flows] if packets else []
         if mode == "compiled":
-            from cctrace.sim.core.build import compiled_run
 
-            compiled = compiled_run()
-            self.advance = lambda until: compiled(world.worlds, until)
+            def advance(until):
+                reached = _run_world(world.worlds, until)
+                world.check()
+                return reached
+
         else:
-            from cctrace.sim.core.loop import run
-
             check = check_books if mode == "debug" else None
 
             def advance(until):
                 with np.errstate(over="ignore"):  # random numbers are made modulo 2**64
                     return run(world.record, until, check)
 
-            self.advance = advance
+        self.advance = advance
         if trace:
             self.recorders = [Recorder("quic" if f.profile == QUIC else "linux") for f in world.flows]
         self.empty()
@@ -151,8 +154,6 @@ class _Run:
 
     def empty(self):
         """Take the rows out of traces and taps, and make room for what one event can add."""
-        from cctrace.sim.core.loop import tap_room, trace_room
-
         for pieces, f in zip(self.packets, self.world.flows, strict=False):
             if f.tap_size > 0:
                 pieces.append(self.world.array(f.tap_buffer)[: f.tap_rows * TAP_WIDTH].reshape(-1, TAP_WIDTH).copy())

@@ -1,8 +1,8 @@
 """Applications: what they give the sender to send, and when."""
 
+from cctrace.lang.memory import words
 from cctrace.sim.core.calls import CWND_EVENT, CWND_RESTART, INIT, call, current_ssthresh, in_flight
 from cctrace.sim.core.link import forward_delay
-from cctrace.sim.core.memory import words
 from cctrace.sim.core.output import push
 from cctrace.sim.core.quic import q_start
 from cctrace.sim.core.records import (

@@ -1,16 +1,17 @@
-"""How a simulated sender calls its controller: an object when interpreted, a function pointer when compiled."""
+"""How a simulated sender calls its controller: compiled code by its address, or an object when interpreted."""
 
+from functools import partial
 from types import SimpleNamespace
 
 from cctrace import schema
-from cctrace.sim.core.memory import words
+from cctrace.lang.memory import call, callback, words
+from cctrace.sim.core.records import QUIC
 
 _FIELDS = {
     "linux": ("draws", "snd_cwnd", "snd_cwnd_cnt", "snd_ssthresh", "pacing_rate", "app_limited", "min_rtt_us"),
     "quic": ("draws", "cwnd", "pacing_rate", "app_limited", "ssthresh"),
 }
 _NAMES = {"linux": schema.names(schema.LINUX_VIEW), "quic": schema.names(schema.QUIC_VIEW)}
-OBJECTS = {}  # what stands for the address of a controller's code when interpreted
 _ENTRY = {code: name for name, code in schema.EVENT_CODES.items()}
 
 
@@ -20,15 +21,23 @@ def shared_fields(cls):
 
 
 def call_cc(w, f, event):
-    """Call the entry point `event` of the flow's controller object; the fields it shares lie in the flow's state."""
-    controller = OBJECTS[f.cc]
+    """Call the entry point `event` of the flow's controller; returns what it returns, 0 for nothing."""
+    return call(f.cc, event, f.state, w.quic_view if f.profile == QUIC else w.linux_view)
+
+
+def address_of(controller):
+    """Return what stands for the address of a controller object; the fields it shares lie in the flow's state."""
+    return callback(partial(_called, controller))
+
+
+def _called(controller, event, state, ack):
+    """Call the entry point `event` of a controller object, as compiled code is called."""
     entry = getattr(controller, _ENTRY[event], None)
     if entry is None:
         return 0
     kind = controller.view
-    values = words(w.linux_view if kind == "linux" else w.quic_view)
-    ack = SimpleNamespace(**dict(zip(_NAMES[kind], values.tolist(), strict=True)))
-    state = words(f.state)
+    ack = SimpleNamespace(**dict(zip(_NAMES[kind], words(ack).tolist(), strict=True)))
+    state = words(state)
     for slot, name in enumerate(shared_fields(type(controller))):
         setattr(controller, name, int(state[slot]) if slot else 0)
     result = entry(ack)

@@ -1,7 +1,7 @@
 """What all parts of a simulated TCP sender share: its states, its clock, and the call of its controller."""
 
+from cctrace.lang.memory import words
 from cctrace.sim.core.bridge import call_cc
-from cctrace.sim.core.memory import words
 from cctrace.sim.core.records import TRACE_WIDTH
 from cctrace.sim.core.view import (
     CWND,

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from cctrace.sim.core.memory import naturals
+from cctrace.lang.memory import naturals
 
 PATH_STREAM, CC_STREAM, LATE_STREAM = 0, 1, 2  # losses and jitter, controllers, inexact hosts
 

@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
+from cctrace.lang.memory import reals, words
 from cctrace.sim.core.chance import PATH_STREAM, gamma, normal, uniform
-from cctrace.sim.core.memory import reals, words
 from cctrace.sim.core.records import (
     CE,
     DELAY_REALS,

@@ -4,6 +4,7 @@
 names are the kernel's ([Linux618] tcp_input.c, tcp_timer.c, tcp_recovery.c, tcp_output.c).
 """
 
+from cctrace.lang.memory import words
 from cctrace.sim.core.calls import (
     CWND_EVENT,
     CWR,
@@ -19,10 +20,9 @@ from cctrace.sim.core.calls import (
     mstamp,
     set_state,
 )
-from cctrace.sim.core.memory import segments, words
 from cctrace.sim.core.output import push_new, retransmit, transmit
 from cctrace.sim.core.rack import rack_detect_loss, rack_update_reo_wnd, take_report
-from cctrace.sim.core.records import NEVER, PROBE_TIMER, REORDERING_TIMER, RTO_TIMER, SACKED
+from cctrace.sim.core.records import NEVER, PROBE_TIMER, REORDERING_TIMER, RTO_TIMER, SACKED, segments
 from cctrace.sim.core.recovery import LOST_DATA, NEW_DATA, NOTHING, begin_recovery, linux_alert, try_keep_open
 from cctrace.sim.core.samples import rate_gen, start_rate_sample
 from cctrace.sim.core.sender import (

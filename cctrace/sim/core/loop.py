@@ -1,12 +1,12 @@
 """The event loop: always the flow whose next thing comes first; ACKs before timers at the same instant."""
 
+from cctrace.lang.memory import words
 from cctrace.sim.core.app import answered, application
 from cctrace.sim.core.linux import linux_ack, linux_timer
-from cctrace.sim.core.memory import flows, words
 from cctrace.sim.core.output import push
 from cctrace.sim.core.quic import q_probe, q_process_ack, q_push
 from cctrace.sim.core.receiver import receive, send_ack
-from cctrace.sim.core.records import LINUX, NEVER, QUIC, REQUESTS, RUNNING, TAP_ACK_ARRIVED
+from cctrace.sim.core.records import LINUX, NEVER, QUIC, REQUESTS, RUNNING, TAP_ACK_ARRIVED, flows
 from cctrace.sim.core.sender import on_rto, process_ack
 from cctrace.sim.core.tap import tap, tap_room
 
@@ -58,6 +58,11 @@ def all_delivered(f):
     if f.profile == QUIC:
         return f.nxt == f.app_end and f.q_in_flight == 0 and f.resend_head == f.resend_tail
     return f.una == f.app_end
+
+
+def run_world(worlds, until_ns):
+    """Advance the simulation of a single WORLD record: what is compiled."""
+    return run(worlds[0], until_ns)
 
 
 def run(w, until_ns, check=None):

@@ -1,8 +1,8 @@
 """What a simulated TCP sender sends and when: retransmissions, new data, bursts, pacing, the retransmission timer."""
 
+from cctrace.lang.memory import words
 from cctrace.sim.core.calls import CWND_EVENT, CWR, RECOVERY, TX_START, call, in_flight, mstamp
 from cctrace.sim.core.link import forward
-from cctrace.sim.core.memory import segments, words
 from cctrace.sim.core.records import (
     ECT,
     EVER_RETRANS,
@@ -16,6 +16,7 @@ from cctrace.sim.core.records import (
     RETRANS,
     RTO_TIMER,
     TAP_SENT,
+    segments,
 )
 from cctrace.sim.core.samples import rate_skb_sent
 from cctrace.sim.core.tap import tap

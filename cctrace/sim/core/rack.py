@@ -9,9 +9,9 @@ tcp_recovery.c).
 
 import numpy as np
 
+from cctrace.lang.memory import words
 from cctrace.sim.core.calls import LOSS, RECOVERY, mstamp
-from cctrace.sim.core.memory import segments, words
-from cctrace.sim.core.records import EVER_RETRANS, FRESH, LOST, REORDERING_TIMER, RETRANS, SACKED
+from cctrace.sim.core.records import EVER_RETRANS, FRESH, LOST, REORDERING_TIMER, RETRANS, SACKED, segments
 from cctrace.sim.core.samples import rate_skb_delivered, update_rtt
 from cctrace.sim.core.sender import mark_lost
 from cctrace.sim.core.timers import TIMEOUT_MIN_US, arm

@@ -10,9 +10,9 @@ Function names are the kernel's ([Linux618] tcp_input.c).
 
 import numpy as np
 
+from cctrace.lang.memory import words
 from cctrace.sim.core.chance import LATE_STREAM, PATH_STREAM, uniform
 from cctrace.sim.core.link import losing
-from cctrace.sim.core.memory import words
 from cctrace.sim.core.records import (
     ACCURATE_ECN,
     CE,

@@ -6,6 +6,8 @@ and a compiled one work on the same arrays.
 
 import numpy as np
 
+from cctrace.lang.memory import array_of
+
 # fmt: off
 _FLOW = (
     # where its arrays are, and the size of its rings less one
@@ -84,6 +86,8 @@ _WORLD_REALS = (
 FLOW = np.dtype([(name, "i8") for name in _FLOW] + [("jitter_z", "f8")])
 SEGMENT = np.dtype([(name, "i8") for name in _SEGMENT])
 WORLD = np.dtype([(name, "i8") for name in _WORLD] + [(name, "f8") for name in _WORLD_REALS])
+
+segments, flows = array_of(SEGMENT), array_of(FLOW)  # by address
 
 NEVER = 1 << 62
 NO_JITTER, NORMAL, GAMMA, LOGNORMAL, EMPIRICAL = range(5)

@@ -1,7 +1,7 @@
 """Delivery-rate samples (tcp_rate.c) and RTT estimation (tcp_input.c) of a simulated TCP sender."""
 
+from cctrace.lang.memory import words
 from cctrace.sim.core.calls import in_flight, mstamp
-from cctrace.sim.core.memory import words
 from cctrace.sim.core.records import EVER_RETRANS, LINUX
 from cctrace.sim.core.tally import count
 from cctrace.sim.core.view import APP_LIMITED

@@ -7,6 +7,7 @@ are numbered from 0; byte 1 + mss * n is the first of segment n.
 
 import numpy as np
 
+from cctrace.lang.memory import words
 from cctrace.sim.core.calls import (
     COMPLETE_CWR,
     CONG_AVOID,
@@ -28,9 +29,8 @@ from cctrace.sim.core.calls import (
     in_flight,
     set_state,
 )
-from cctrace.sim.core.memory import segments, words
 from cctrace.sim.core.output import push
-from cctrace.sim.core.records import EVER_RETRANS, LINUX, LOST, NEVER, RETRANS, RTO_TIMER, SACKED
+from cctrace.sim.core.records import EVER_RETRANS, LINUX, LOST, NEVER, RETRANS, RTO_TIMER, SACKED, segments
 from cctrace.sim.core.samples import rate_gen, rate_skb_delivered, start_rate_sample, update_rtt
 from cctrace.sim.core.timers import arm, current_rto, rearm_rto
 from cctrace.sim.core.view import CWND, CWND_CNT, PACING, SSTHRESH

@@ -2,7 +2,7 @@
 
 import math
 
-from cctrace.sim.core.memory import words
+from cctrace.lang.memory import words
 from cctrace.sim.core.records import TALLY_SIZE
 
 

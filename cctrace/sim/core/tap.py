@@ -1,6 +1,6 @@
 """The tap: what captures at both ends of a simulated TCP flow would see, noted only where a buffer is given."""
 
-from cctrace.sim.core.memory import words
+from cctrace.lang.memory import words
 from cctrace.sim.core.records import TAP_WIDTH
 
 

@@ -1,8 +1,7 @@
 """The retransmission timer of a simulated TCP sender, which waits for the RTO, a tail-loss probe or reordering."""
 
 from cctrace.sim.core.calls import CWR, OPEN, mstamp
-from cctrace.sim.core.memory import segments
-from cctrace.sim.core.records import LINUX, NEVER, PROBE_TIMER, RTO_TIMER
+from cctrace.sim.core.records import LINUX, NEVER, PROBE_TIMER, RTO_TIMER, segments
 
 RTO_MAX_US = 120_000_000
 RTO_MIN_US = 200_000

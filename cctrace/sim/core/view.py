@@ -1,8 +1,9 @@
 """What a simulated sender shows its controller (schema.LINUX_VIEW, QUIC_VIEW), and where the outputs lie."""
 
 from cctrace import schema
+from cctrace.lang.memory import words
 from cctrace.sim.core.chance import CC_STREAM, random_bits
-from cctrace.sim.core.memory import segments, words
+from cctrace.sim.core.records import segments
 
 _names = schema.names(schema.LINUX_VIEW)
 _at = {name: k for k, name in enumerate(_names)}

@@ -5,7 +5,8 @@ import numpy as np
 from cctrace import schema
 from cctrace.cc import controller
 from cctrace.errors import ArgumentError
-from cctrace.sim.core import bridge, link, memory
+from cctrace.lang import memory
+from cctrace.sim.core import bridge, link
 from cctrace.sim.core.chance import seeded
 from cctrace.sim.core.receiver import KEPT_BLOCKS
 from cctrace.sim.core.records import (
@@ -84,11 +85,14 @@ class World:
         """Return the int64 array at an address."""
         return memory.words(address).view(np.int64)
 
+    def check(self):
+        """Raise what a call of a compiled controller failed with, if one has."""
+        for code in self._kept:
+            code.check()
+
     def close(self):
         """Forget the arrays."""
         memory.forget(self._placed)
-        for key in self._kept:
-            bridge.OBJECTS.pop(key, None)
 
     def _set_path(self, path):
         w = self.record
@@ -196,10 +200,8 @@ class World:
             instance = cls(**params)
             shared = bridge.shared_fields(cls)
             state = np.array([int(getattr(instance, name)) for name in shared], np.int64)
-            key = len(bridge.OBJECTS)
-            bridge.OBJECTS[key] = instance
-            self._kept.append(key)
-            f.cc = key
+            f.cc = bridge.address_of(instance)
+            self._placed.append(int(f.cc))
             slots = {name: slot for slot, name in enumerate(shared)}
         f.q_ssthresh_slot = slots.get("ssthresh", 0)
         f.min_rtt_slot = slots["min_rtt_us"] if cls.bursts_by_min_rtt else 0

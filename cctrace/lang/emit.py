@@ -1,0 +1,372 @@
+"""Instructions of LLVM for the arithmetic of Python, as text: kinds of values, conversions, operators, memory.
+
+Kinds: int (int64, wraps), uint (uint64), float (float64), f32 (C float), bool. What would not give Python's number is
+refused (`CompileError`), as are mixtures of f32 with anything else, which NumPy would round and C would not. Division
+by zero and an index out of bounds leave the function with a status: the number of the place in the source, from 1.
+"""
+
+import struct
+from typing import NamedTuple
+
+import numpy as np
+
+from cctrace.errors import CompileError
+
+LLVM = {"int": "i64", "uint": "i64", "float": "double", "f32": "float", "bool": "i1"}
+ZERO = {"int": "0", "uint": "0", "float": "0.0", "f32": "0.0", "bool": "false"}
+
+
+class Scalar(NamedTuple):
+    """A number: its kind, and the name or text of the LLVM value."""
+
+    kind: str
+    text: str
+
+
+class Record(NamedTuple):
+    """A record in memory: its dtype and a pointer."""
+
+    dtype: np.dtype
+    text: str
+
+
+class Array(NamedTuple):
+    """An array in memory: dtype of its elements, pointer, lengths (a number, the text of a value, None: unknown)."""
+
+    dtype: np.dtype
+    text: str
+    shape: tuple
+
+
+class Several(NamedTuple):
+    """A tuple of values."""
+
+    items: tuple
+
+
+def number(value):
+    """Return the `Scalar` of a Python or NumPy number; None for anything else."""
+    if isinstance(value, bool | np.bool_):
+        return Scalar("bool", "true" if value else "false")
+    if isinstance(value, np.float32):
+        return Scalar("f32", _float_text(value))
+    if isinstance(value, float):
+        return Scalar("float", _float_text(value))
+    if isinstance(value, np.uint64):
+        return Scalar("uint", str(int(value)))
+    if isinstance(value, int | np.integer) and -(1 << 63) <= value < 1 << 63:
+        return Scalar("int", str(int(value)))
+    if isinstance(value, int) and 0 <= value < 1 << 64:
+        return Scalar("uint", str(value))
+    return None
+
+
+def _float_text(value):
+    return f"0x{struct.unpack('<Q', struct.pack('<d', float(value)))[0]:016X}"
+
+
+def kind_of_dtype(dtype):
+    """Return the kind that a number of this dtype has once it is read."""
+    code = f"{dtype.kind}{dtype.itemsize}"
+    known = {"u8": "uint", "f8": "float", "f4": "f32", "b1": "bool"}
+    if code in known or dtype.kind in "iu":
+        return known.get(code, "int")
+    raise CompileError(f"memory of dtype {dtype} cannot be compiled")
+
+
+def described(value):
+    """Return what a value is, in the words of an error."""
+    if isinstance(value, Scalar):
+        return value.kind
+    names = {Record: "a record", Array: "an array", Several: "a tuple"}
+    return names.get(type(value), "nothing")
+
+
+class Emitter:
+    """Collects the instructions of one function."""
+
+    def __init__(self):
+        self.lines, self.allocas = [], []
+        self.count = 0
+        self.is_open = True  # whether the current block still lacks its last instruction
+        self.can_fail = False
+        self.where = ""  # file and line of what is being translated
+
+    def refuse(self, reason):
+        """Raise the error for the current line."""
+        raise CompileError(f"{self.where}: {reason}")
+
+    # -- instructions and blocks ---------------------------------------------------------------------------------------
+    def name(self, prefix="t"):
+        """Return a new name."""
+        self.count += 1
+        return f"{prefix}{self.count}"
+
+    def do(self, text):
+        """Append an instruction."""
+        if not self.is_open:  # nothing leads here
+            self.label(self.name("dead"))
+        self.lines.append("  " + text)
+
+    def op(self, text):
+        """Append an instruction that has a value; return the value's name."""
+        name = "%" + self.name()
+        self.do(f"{name} = {text}")
+        return name
+
+    def label(self, label):
+        """Begin a block."""
+        if self.is_open and self.lines:
+            self.lines.append(f"  br label %{label}")
+        self.lines.append(f"{label}:")
+        self.is_open = True
+
+    def go(self, label):
+        """End the block with a jump."""
+        if self.is_open:
+            self.do(f"br label %{label}")
+            self.is_open = False
+
+    def branch(self, test, yes, no):
+        """End the block with a conditional jump."""
+        self.do(f"br i1 {test}, label %{yes}, label %{no}")
+        self.is_open = False
+
+    def slot(self, llvm_type, zero=None):
+        """Return the address of a new variable."""
+        name = "%" + self.name("v")
+        self.allocas.append(f"  {name} = alloca {llvm_type}")
+        if zero is not None:
+            self.allocas.append(f"  store {llvm_type} {zero}, ptr {name}")
+        return name
+
+    def fail_if(self, test, kind):
+        """Leave the function with a status where `test` holds."""
+        self.can_fail = True
+        bad, good = self.name("bad"), self.name("good")
+        self.do(f"br i1 {test}, label %{bad}, label %{good}, !prof !0")
+        self.is_open = False
+        self.label(bad)
+        self.do(f"store i64 {self.site(kind)}, ptr %status")
+        self.go("exit")
+        self.label(good)
+
+    def site(self, kind):
+        """Return the number of a place that can fail."""
+        raise NotImplementedError
+
+    # -- conversions ---------------------------------------------------------------------------------------------------
+    def convert(self, value, kind):
+        """Return a number as another kind, as int(), float(), np.float32() and bool() do."""
+        if not isinstance(value, Scalar):
+            self.refuse(f"{described(value)} is used as a number")
+        have, text = value
+        if have == kind:
+            return value
+        if kind == "bool":
+            return Scalar(kind, self.truth(value))
+        if have == "bool":
+            text = self.op(f"zext i1 {text} to i64")
+            have = "int"
+        if {have, kind} <= {"int", "uint"}:
+            return Scalar(kind, text)
+        if kind in ("float", "f32"):
+            if have in ("int", "uint"):
+                return Scalar(kind, self.op(f"{'s' if have == 'int' else 'u'}itofp i64 {text} to {LLVM[kind]}"))
+            return Scalar(
+                kind, self.op(f"{'fpext' if kind == 'float' else 'fptrunc'} {LLVM[have]} {text} to {LLVM[kind]}")
+            )
+        return Scalar(kind, self.op(f"fpto{'s' if kind == 'int' else 'u'}i {LLVM[have]} {text} to i64"))
+
+    def truth(self, value):
+        """Return whether a number is true, as an i1."""
+        if not isinstance(value, Scalar):
+            self.refuse(f"{described(value)} is used as a condition")
+        if value.kind == "bool":
+            return value.text
+        if value.kind in ("int", "uint"):
+            return self.op(f"icmp ne i64 {value.text}, 0")
+        return self.op(f"fcmp une {LLVM[value.kind]} {value.text}, 0.0")
+
+    def joined(self, *values):
+        """Return the kind that numbers of these kinds have in common."""
+        kinds = [value.kind if isinstance(value, Scalar) else self.convert(value, "int").kind for value in values]
+        several = set(kinds)
+        if len(several) == 1:
+            return kinds[0]
+        if "f32" in several:
+            other = min(several - {"f32"})
+            self.refuse(f"f32 and {other} are mixed; write f32(...) around the {other}, as C rounds it first")
+        if "float" in several:
+            return "float"
+        if "uint" in several:
+            if all(v.kind == "uint" or v.text.isdigit() for v in values):
+                return "uint"
+            self.refuse("np.uint64 and other integers are mixed; convert one of them")
+        return "int"
+
+    def selected(self, test, a, b):
+        """Return `a` where an i1 holds, `b` elsewhere; both of one kind."""
+        return Scalar(a.kind, self.op(f"select i1 {test}, {LLVM[a.kind]} {a.text}, {LLVM[b.kind]} {b.text}"))
+
+    # -- operators -----------------------------------------------------------------------------------------------------
+    def compare(self, op, a, b):
+        """Return the i1 of a comparison; `op` is one of == != < <= > >=."""
+        kind = self.joined(a, b)
+        a, b = self.convert(a, kind), self.convert(b, kind)
+        name = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}[op]
+        if kind in ("float", "f32"):
+            return self.op(f"fcmp {'u' if op == '!=' else 'o'}{name} {LLVM[kind]} {a.text}, {b.text}")
+        sign = "" if op in ("==", "!=") else ("u" if kind in ("uint", "bool") else "s")
+        return self.op(f"icmp {sign}{name} {LLVM[kind]} {a.text}, {b.text}")
+
+    def binary(self, op, a, b):
+        """Return the value of an operator; `op` as Python writes it."""
+        kind = self.joined(a, b)
+        if kind == "bool":
+            if op in "&|^":
+                word = {"&": "and", "|": "or", "^": "xor"}[op]
+                return Scalar("bool", self.op(f"{word} i1 {a.text}, {b.text}"))
+            kind = "int"
+        if op == "/" and kind != "f32":
+            kind = "float"
+        a, b = self.convert(a, kind), self.convert(b, kind)
+        if kind in ("float", "f32"):
+            return self._of_floats(op, kind, a, b)
+        return Scalar(kind, self._of_integers(op, kind == "int", a.text, b.text))
+
+    def _of_floats(self, op, kind, a, b):
+        t = LLVM[kind]
+        if kind == "float" and op in ("/", "//", "%"):  # NumPy's float32 gives inf or nan instead
+            self.fail_if(self.op(f"fcmp oeq double {b.text}, 0.0"), "division by zero")
+        if op in "+-*/":
+            word = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}[op]
+            return Scalar(kind, self.op(f"{word} {t} {a.text}, {b.text}"))
+        if op == "**" and kind == "float":
+            return Scalar(kind, self.call_c("pow", a.text, b.text))
+        if op in ("%", "//") and kind == "float":
+            return Scalar(
+                kind, self.op(f"call double @floor_{'mod' if op == '%' else 'div'}({t} {a.text}, {t} {b.text})")
+            )
+        return self.refuse(f"{op} of {kind} is not compiled")
+
+    def _of_integers(self, op, signed, a, b):
+        simple = {"+": "add", "-": "sub", "*": "mul", "&": "and", "|": "or", "^": "xor"}
+        if op in simple:
+            return self.op(f"{simple[op]} i64 {a}, {b}")
+        if op in ("<<", ">>"):
+            return self._shift(op, signed, a, b)
+        if op == "**":
+            return self._power(a, b)
+        if op not in ("//", "%"):
+            self.refuse(f"{op} of integers is not compiled")
+        constant = int(b) if b.lstrip("-").isdigit() else 0
+        if constant > 0 and constant & (constant - 1) == 0:  # floors as it is
+            if op == "%":
+                return self.op(f"and i64 {a}, {constant - 1}")
+            return self.op(f"{'a' if signed else 'l'}shr i64 {a}, {constant.bit_length() - 1}")
+        if not constant:
+            self.fail_if(self.op(f"icmp eq i64 {b}, 0"), "division by zero")
+        if not signed:
+            return self.op(f"u{'rem' if op == '%' else 'div'} i64 {a}, {b}")
+        quotient, rest = self.quotient(a, b, constant)
+        wrong = self.op(f"icmp ne i64 {rest}, 0")
+        mixed = self.op(f"icmp slt i64 {self.op(f'xor i64 {rest}, {b}')}, 0")
+        wrong = self.op(f"and i1 {wrong}, {mixed}")
+        if op == "%":
+            return self.op(f"select i1 {wrong}, i64 {self.op(f'add i64 {rest}, {b}')}, i64 {rest}")
+        return self.op(f"add i64 {quotient}, {self.op(f'sext i1 {wrong} to i64')}")
+
+    def quotient(self, a, b, constant=0):
+        """Return quotient and remainder of a division that truncates; the divisor is not zero."""
+        if constant > 0:
+            return self.op(f"sdiv i64 {a}, {b}"), self.op(f"srem i64 {a}, {b}")
+        minus = self.op(f"icmp eq i64 {b}, -1")  # the processor traps at -2**63 // -1, which wraps
+        by = self.op(f"select i1 {minus}, i64 1, i64 {b}")
+        negative = self.op(f"sub i64 0, {a}")
+        quotient = self.op(f"select i1 {minus}, i64 {negative}, i64 {self.op(f'sdiv i64 {a}, {by}')}")
+        return quotient, self.op(f"srem i64 {a}, {by}")
+
+    def _shift(self, op, signed, a, b):
+        word = {"<<": "shl", ">>": "ashr" if signed else "lshr"}[op]
+        if b.isdigit() and int(b) < 64:
+            return self.op(f"{word} i64 {a}, {b}")
+        within = self.op(f"icmp ult i64 {b}, 64")
+        if word == "ashr":
+            return self.op(f"ashr i64 {a}, {self.op(f'select i1 {within}, i64 {b}, i64 63')}")
+        shifted = self.op(f"{word} i64 {a}, {self.op(f'and i64 {b}, 63')}")
+        return self.op(f"select i1 {within}, i64 {shifted}, i64 0")
+
+    def _power(self, a, b):
+        if not b.isdigit() or int(b) > 16:
+            self.refuse("an integer can only be raised to a constant power from 0 to 16")
+        product = "1"
+        for _ in range(int(b)):
+            product = self.op(f"mul i64 {product}, {a}")
+        return product
+
+    def call_c(self, name, *args):
+        """Return the value of a function of C's library, of float64."""
+        self.needs.add(f"declare double @{name}({', '.join(['double'] * len(args))})")
+        return self.op(f"call double @{name}({', '.join(f'double {a}' for a in args)})")
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+    def load(self, dtype, pointer):
+        """Return what is at a pointer: a number, a record, an array."""
+        if dtype.subdtype:
+            element, shape = dtype.subdtype
+            return Array(element, pointer, shape)
+        if dtype.fields:
+            return Record(dtype, pointer)
+        kind = kind_of_dtype(dtype)
+        if dtype.itemsize == 8 or kind == "f32":
+            return Scalar(kind, self.op(f"load {LLVM[kind]}, ptr {pointer}, align {dtype.alignment}"))
+        text = self.op(f"load i{8 * dtype.itemsize}, ptr {pointer}, align {dtype.alignment}")
+        if kind == "bool":
+            return Scalar(kind, self.op(f"icmp ne i8 {text}, 0"))
+        return Scalar(kind, self.op(f"{'s' if dtype.kind == 'i' else 'z'}ext i{8 * dtype.itemsize} {text} to i64"))
+
+    def store(self, dtype, pointer, value):
+        """Write a number of the right kind."""
+        text, size = value.text, dtype.itemsize
+        if value.kind == "bool":
+            text = self.op(f"zext i1 {text} to i8")
+        elif value.kind in ("int", "uint") and size < 8:
+            text = self.op(f"trunc i64 {text} to i{8 * size}")
+        llvm_type = LLVM[value.kind] if value.kind in ("float", "f32") else f"i{8 * size}"
+        self.do(f"store {llvm_type} {text}, ptr {pointer}, align {dtype.alignment}")
+
+    def field(self, record, name):
+        """Return (dtype, pointer) of a field."""
+        if name not in (record.dtype.fields or ()):
+            self.refuse(f"there is no field {name!r} in this record")
+        dtype, offset = record.dtype.fields[name][:2]
+        return dtype, self.op(f"getelementptr i8, ptr {record.text}, i64 {offset}") if offset else record.text
+
+    def element(self, array, places, checked):
+        """Return (dtype, pointer) of an element, or of a row of an array of two dimensions."""
+        flat, rest = None, array.shape[len(places) :]
+        for place, length in zip(places, array.shape, strict=False):
+            place = self._within(place, length, checked)
+            flat = place if flat is None else self.op(f"add i64 {self.op(f'mul i64 {flat}, {length}')}, {place}")
+        for length in rest:
+            flat = self.op(f"mul i64 {flat}, {length}")
+        size = array.dtype.itemsize
+        pointer = self.op(f"getelementptr [{size} x i8], ptr {array.text}, i64 {flat}")
+        return array.dtype, pointer, rest
+
+    def _within(self, place, length, checked):
+        """Return an index; a negative one counts from the end, as in Python."""
+        place = self.convert(place, "int").text
+        constant = place.lstrip("-").isdigit()
+        if length is None or (constant and not checked and int(place) >= 0):
+            return place
+        if constant and isinstance(length, int):
+            if not -length <= int(place) < length:
+                self.refuse(f"index {place} is out of bounds of {length} elements")
+            return str(int(place) % length)
+        negative = self.op(f"icmp slt i64 {place}, 0")
+        place = self.op(f"select i1 {negative}, i64 {self.op(f'add i64 {place}, {length}')}, i64 {place}")
+        if checked:
+            self.fail_if(self.op(f"icmp uge i64 {place}, {length}"), "index out of bounds")
+        return place

@@ -1,0 +1,329 @@
+"""Expressions of plain functions as LLVM's text; `cctrace.lang.lower` has the statements."""
+
+import ast
+import types
+
+from cctrace.lang.emit import LLVM, Array, Emitter, Record, Scalar, Several, described, number
+from cctrace.lang.intrinsics import INTRINSICS
+
+MISSING = object()
+OPERATORS = {
+    "Add": "+", "Sub": "-", "Mult": "*", "Div": "/", "FloorDiv": "//", "Mod": "%", "Pow": "**", "LShift": "<<",
+    "RShift": ">>", "BitAnd": "&", "BitOr": "|", "BitXor": "^",
+    "Eq": "==", "NotEq": "!=", "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">=",
+}  # fmt: skip
+
+
+_dtypes: dict = {}
+
+
+def canonical(dtype):
+    """Return a number for a dtype, the same for equal ones."""
+    known = _dtypes.get(id(dtype))
+    if known is None:
+        known = _dtypes[id(dtype)] = (_dtypes.setdefault(str(dtype), len(_dtypes)), dtype)  # kept: its id stays its own
+    return known[0]
+
+
+def shape_of(value):
+    """Return what code depends on of a value: everything but the numbers themselves."""
+    if isinstance(value, Scalar):
+        return value.kind
+    if isinstance(value, Several):
+        return tuple(map(shape_of, value.items))
+    if isinstance(value, Array):
+        return (canonical(value.dtype), *(n if isinstance(n, int | None) else "n" for n in value.shape))
+    return canonical(value.dtype) if isinstance(value, Record) else None
+
+
+def words_of(value):
+    """Return [(LLVM type, text)] of the words that make a value."""
+    if isinstance(value, Scalar):
+        return [(LLVM[value.kind], value.text)]
+    if isinstance(value, Several):
+        return [word for item in value.items for word in words_of(item)]
+    lengths = [("i64", n) for n in value.shape if isinstance(n, str)] if isinstance(value, Array) else []
+    return [] if value is None else [("ptr", value.text), *lengths]
+
+
+def made_of(value, texts):
+    """Return a value like `value` made of other words, taken from the iterator `texts`."""
+    if value is None:
+        return None
+    if isinstance(value, Several):
+        return Several(tuple(made_of(item, texts) for item in value.items))
+    value = value._replace(text=next(texts))
+    if isinstance(value, Array):
+        value = value._replace(shape=tuple(next(texts) if isinstance(n, str) else n for n in value.shape))
+    return value
+
+
+class Expressions(Emitter):
+    """Emits the instructions of expressions.
+
+    A subclass sets `module` (where functions and constants are), `source` (the function being lowered), `local` (its
+    variables' names) and `variables` ({name: (a value of the kind it has, the addresses of its words)}).
+    """
+
+    def expr(self, node):
+        """Return the value of an expression."""
+        method = getattr(self, f"_of_{type(node).__name__}", None)
+        if method is None:
+            self.refuse(f"{type(node).__name__} is not compiled")
+        return method(node)
+
+    def static(self, node):
+        """Return the Python object that a name or an attribute of a module stands for, `MISSING` if none."""
+        if isinstance(node, ast.Name) and node.id not in self.local:
+            return self.source.resolve(node.id)
+        if isinstance(node, ast.Attribute):
+            module = self.static(node.value)
+            if isinstance(module, types.ModuleType):
+                return getattr(module, node.attr, MISSING)
+        return MISSING
+
+    def known(self, node, value):
+        """Return the value of a module-level number or tuple of numbers."""
+        found = number(value)
+        if found is None and isinstance(value, tuple):
+            found = self.module.constant(value)
+        if found is None:
+            self.refuse(f"uses {ast.unparse(node)!r}, which is no variable, number or tuple of numbers")
+        return found
+
+    def folded(self, node):
+        """Return whether ``name is None`` (or ``is not None``) holds, None for any other condition."""
+        if (
+            isinstance(node, ast.Compare)
+            and isinstance(node.left, ast.Name)
+            and isinstance(node.ops[0], ast.Is | ast.IsNot)
+        ):
+            missing = self.variables.get(node.left.id, (0,))[0] is None
+            return missing == isinstance(node.ops[0], ast.Is)
+        return None
+
+    # -- names and memory ----------------------------------------------------------------------------------------------
+    def _of_Constant(self, node):
+        return self.known(node, node.value)
+
+    def _of_Name(self, node):
+        if node.id in self.variables:
+            like, slots = self.variables[node.id]
+            types_ = (t for t, _ in words_of(like))
+            return made_of(
+                like, iter([self.op(f"load {t}, ptr {slot}") for t, slot in zip(types_, slots, strict=True)])
+            )
+        if node.id in self.local:
+            self.refuse(f"uses {node.id!r} before it is assigned")
+        return self.known(node, self.static(node))
+
+    def _of_Attribute(self, node):
+        if (value := self.static(node)) is not MISSING:
+            return self.known(node, value)
+        base = self.expr(node.value)
+        if isinstance(base, Record):
+            return self.load(*self.field(base, node.attr))
+        if isinstance(base, Array) and node.attr in ("size", "shape") and None not in base.shape:
+            lengths = [Scalar("int", str(n)) for n in base.shape]
+            if node.attr == "shape":
+                return Several(tuple(lengths))
+            size = lengths[0]
+            for length in lengths[1:]:
+                size = self.binary("*", size, length)
+            return size
+        return self.refuse(f"reads the attribute {node.attr!r} of {described(base)}")
+
+    def _of_Subscript(self, node):
+        base = self.expr(node.value)
+        if isinstance(node.slice, ast.Slice):
+            return self.slice(base, node.slice)
+        if isinstance(base, Several):
+            place = self.expr(node.slice)
+            if not (isinstance(place, Scalar) and place.text.isdigit() and int(place.text) < len(base.items)):
+                self.refuse("an element of a tuple is chosen by a constant")
+            return base.items[int(place.text)]
+        dtype, pointer, rest = self.item(base, node.slice)
+        return Array(dtype, pointer, rest) if rest else self.load(dtype, pointer)
+
+    def item(self, array, index):
+        """Return (dtype, pointer, remaining lengths) of what an index chooses in an array."""
+        if not isinstance(array, Array):
+            self.refuse(f"an element of {described(array)} is used")
+        places = [self.expr(i) for i in (index.elts if isinstance(index, ast.Tuple) else [index])]
+        if len(places) > len(array.shape):
+            self.refuse(f"{len(places)} indices for an array of {len(array.shape)} dimensions")
+        return self.element(array, places, self.source.strict)
+
+    def slice(self, array, node):
+        """Return the part of an array of one dimension; both ends are taken to lie within it."""
+        if not isinstance(array, Array) or len(array.shape) != 1 or node.step:
+            self.refuse(f"a slice of {described(array)} is used")
+        (length,) = array.shape
+        first = self.convert(self.expr(node.lower), "int").text if node.lower else "0"
+        if node.upper is None and length is None:
+            self.refuse("a slice of memory of unknown length needs an end")
+        last = self.convert(self.expr(node.upper), "int").text if node.upper else length
+        pointer = self.element(Array(array.dtype, array.text, (None,)), [Scalar("int", first)], False)[1]
+        return Array(array.dtype, pointer, (self.op(f"sub i64 {last}, {first}"),))
+
+    def _of_Tuple(self, node):
+        return Several(tuple(self.expr(item) for item in node.elts))
+
+    # -- operators -----------------------------------------------------------------------------------------------------
+    def _of_BinOp(self, node):
+        return self.binary(OPERATORS[type(node.op).__name__], self.expr(node.left), self.expr(node.right))
+
+    def _of_UnaryOp(self, node):
+        if isinstance(node.op, ast.Not):
+            return Scalar("bool", self.op(f"xor i1 {self.truth(self.expr(node.operand))}, true"))
+        if isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+            return self.known(node, -node.operand.value)
+        value = self.expr(node.operand)
+        if isinstance(value, Scalar) and value.kind == "bool":
+            value = self.convert(value, "int")
+        if isinstance(node.op, ast.UAdd):
+            return value
+        if isinstance(node.op, ast.Invert):
+            return self.binary("^", value, Scalar(value.kind, "-1"))
+        if isinstance(value, Scalar) and value.kind in ("float", "f32"):
+            return Scalar(value.kind, self.op(f"fneg {LLVM[value.kind]} {value.text}"))
+        return self.binary("-", Scalar(getattr(value, "kind", "int"), "0"), value)
+
+    def _of_Compare(self, node):
+        if len(node.ops) == 1:
+            return Scalar("bool", self._compared(node.ops[0], self.expr(node.left), self.expr(node.comparators[0])))
+        return self.as_value(node)
+
+    def _compared(self, op, a, b):
+        name = OPERATORS.get(type(op).__name__)
+        if name is None:
+            self.refuse(f"the comparison {type(op).__name__} is not compiled")
+        return self.compare(name, a, b)
+
+    def as_value(self, node):
+        """Return the bool of a condition that is evaluated only as far as it matters."""
+        slot = self.slot("i1", "false")
+        yes, end = self.name("yes"), self.name("end")
+        self.do(f"store i1 false, ptr {slot}")
+        self.test(node, yes, end)
+        self.label(yes)
+        self.do(f"store i1 true, ptr {slot}")
+        self.label(end)
+        return Scalar("bool", self.op(f"load i1, ptr {slot}"))
+
+    def test(self, node, yes, no):
+        """End the block: jump to one of two blocks, depending on a condition."""
+        if isinstance(node, ast.BoolOp):
+            for part in node.values[:-1]:
+                following = self.name("and")
+                self.test(part, *((following, no) if isinstance(node.op, ast.And) else (yes, following)))
+                self.label(following)
+            self.test(node.values[-1], yes, no)
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            self.test(node.operand, no, yes)
+        elif isinstance(node, ast.Compare) and len(node.ops) > 1:
+            left = self.expr(node.left)
+            for op, right in zip(node.ops[:-1], node.comparators[:-1], strict=True):
+                following, right = self.name("and"), self.expr(right)
+                self.branch(self._compared(op, left, right), following, no)
+                self.label(following)
+                left = right
+            self.branch(self._compared(node.ops[-1], left, self.expr(node.comparators[-1])), yes, no)
+        else:
+            self.branch(self.truth(self.expr(node)), yes, no)
+
+    def _of_BoolOp(self, node):
+        end = self.name("end")
+        ways = []
+        for part in node.values:
+            value = self.expr(part)
+            last = part is node.values[-1]
+            test = None if last else self.truth(value)
+            ways.append((self.gap(), value))
+            if not last:
+                following = self.name("or")
+                self.branch(test, *((following, end) if isinstance(node.op, ast.And) else (end, following)))
+                self.label(following)
+        self.label(end)
+        return self.met(ways)
+
+    def _of_IfExp(self, node):
+        yes, no, end = self.name("then"), self.name("else"), self.name("end")
+        self.test(node.test, yes, no)
+        ways = []
+        for label, part in ((yes, node.body), (no, node.orelse)):
+            self.label(label)
+            value = self.expr(part)
+            ways.append((self.gap(), value))
+            self.go(end)
+        self.label(end)
+        return self.met(ways)
+
+    def gap(self):
+        """Leave room for instructions that are known later; returns where."""
+        self.do("; nothing")
+        return len(self.lines) - 1
+
+    def met(self, ways):
+        """Return the value that was `value` where the way led through `gap`, of [(gap, value)]."""
+        kind = None
+        if all(isinstance(value, Scalar) for _, value in ways):
+            kind = self.joined(*(value for _, value in ways))
+        elif len({shape_of(value) for _, value in ways}) > 1 or ways[0][1] is None:
+            self.refuse(f"{described(ways[0][1])} or {described(ways[-1][1])}, depending on a condition")
+        slots = None
+        for gap, value in ways:
+            lines, self.lines = self.lines, []
+            value = value if kind is None else self.convert(value, kind)
+            slots = slots or [(t, self.slot(t)) for t, _ in words_of(value)]
+            for (t, text), (_, slot) in zip(words_of(value), slots, strict=True):
+                self.do(f"store {t} {text}, ptr {slot}")
+            lines[gap] = "\n".join(self.lines)
+            self.lines = lines
+        return made_of(value, iter([self.op(f"load {t}, ptr {slot}") for t, slot in slots]))
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+    def _of_Call(self, node):
+        function = self.static(node.func)
+        if function is MISSING or any(isinstance(a, ast.Starred) for a in node.args):
+            self.refuse(f"calls {ast.unparse(node.func)}, which is not compiled")
+        args = [self.expr(a) for a in node.args]
+        if callable(function) and function in INTRINSICS:
+            lowered, least, most = INTRINSICS[function]
+            if node.keywords or not least <= len(args) <= most:
+                self.refuse(f"calls {ast.unparse(node.func)} with {len(args)} arguments, or by keyword")
+            return lowered(self, *args)
+        if (dtype := getattr(function, "dtype", None)) is not None:
+            return Array(dtype, self.op(f"inttoptr i64 {self.convert(args[0], 'int').text} to ptr"), (None,))
+        names, defaults = self.module.parameters(function)
+        if names is None:
+            self.refuse(f"calls {ast.unparse(node.func)}, which is not compiled")
+        given = dict(zip(names, args, strict=False)) | {k.arg: self.expr(k.value) for k in node.keywords}
+        given = dict(zip(names[len(names) - len(defaults) :], map(number, defaults), strict=True)) | given
+        if set(given) != set(names) or len(args) > len(names):
+            self.refuse(f"calls {ast.unparse(node.func)} with other arguments than its {len(names)}")
+        return self.call(self.module.function(function, [given[name] for name in names]), [given[n] for n in names])
+
+    def call(self, lowered, args):
+        """Emit the call of a lowered function; where it fails, so does this one."""
+        words = ", ".join(f"{t} {text}" for arg in args for t, text in words_of(arg))
+        call = f'call {lowered.returned} @"{lowered.symbol}"({words})'
+        if lowered.returned == "void":
+            self.do(call)
+            return None
+        whole = self.op(call)
+        count = lowered.can_fail + len(words_of(lowered.result))
+        parts = [whole]
+        if count > 1:
+            parts = [self.op(f"extractvalue {lowered.returned} {whole}, {k}") for k in range(count)]
+        if lowered.can_fail:
+            self.can_fail = True
+            bad, good = self.name("bad"), self.name("good")
+            failed = self.op(f"icmp ne i64 {parts[0]}, 0")
+            self.do(f"br i1 {failed}, label %{bad}, label %{good}, !prof !0")
+            self.is_open = False
+            self.label(bad)
+            self.do(f"store i64 {parts[0]}, ptr %status")
+            self.go("exit")
+            self.label(good)
+        return made_of(lowered.result, iter(parts[lowered.can_fail :]))

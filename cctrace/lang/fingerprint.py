@@ -1,0 +1,83 @@
+"""What compiled code depends on, as text: bytecode and the values of names; not paths, line numbers or comments.
+
+Two installations find the same text, and so do a function and the same one with another docstring. The compiler itself
+is part of it: the sources in this folder.
+"""
+
+import sys
+import types
+import zlib
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from cctrace.cc import cmath
+
+_OURS = "cctrace.lang."  # what stands for itself there (`memory.words`, …) is the compiler's business
+
+
+class Fingerprint:
+    """Collects what functions depend on, and the functions, in the order in which they are first reached."""
+
+    def __init__(self):
+        self.functions = []
+        self._numbers, self._lines = {}, []
+
+    def text(self):
+        """Return what was collected."""
+        return "\n".join([f"Python {sys.version_info[:2]}, compiler {compiler():08x}", *self._lines])
+
+    def note(self, *things):
+        """Add anything that has a representation of its own."""
+        self._lines.append(repr(things))
+
+    def function(self, function):
+        """Add a function and all that it may call; returns its number."""
+        if function in self._numbers:
+            return self._numbers[function]
+        number = self._numbers[function] = len(self.functions)
+        self.functions.append(function)
+        code = function.__code__
+        constants = [None if c is function.__doc__ else _constant(c) for c in code.co_consts]
+        names = {name: self._value(function, name) for name in sorted({*code.co_names, *code.co_freevars})}
+        self.note(
+            number, function.__name__, code.co_code.hex(), constants, code.co_argcount, code.co_varnames, code.co_names,
+            function.__defaults__, {name: value for name, value in names.items() if value is not None},
+        )  # fmt: skip
+        return number
+
+    def _value(self, function, name):
+        if name in function.__code__.co_freevars:
+            cell = function.__closure__[function.__code__.co_freevars.index(name)]
+            return self._thing(cell.cell_contents, function)
+        if name in function.__globals__:
+            return self._thing(function.__globals__[name], function)
+        return None
+
+    def _thing(self, value, user):
+        if isinstance(value, bool | int | float | np.generic | tuple):
+            return f"{type(value).__name__} {value!r}"
+        if isinstance(value, types.FunctionType):
+            if value.__module__.startswith(_OURS) or value.__module__ == cmath.__name__:
+                return f"{value.__name__} {getattr(value, 'dtype', '')!r}"
+            return f"function {self.function(value)}"
+        if isinstance(value, types.ModuleType):  # those of its names that the function uses
+            if not value.__name__.startswith("cctrace.") or value.__name__.startswith(_OURS):
+                return value.__name__
+            used = [n for n in user.__code__.co_names if n in vars(value)]
+            return {
+                n: self._thing(vars(value)[n], user) for n in used if not isinstance(vars(value)[n], types.ModuleType)
+            }
+        return getattr(value, "__qualname__", type(value).__name__)
+
+
+def _constant(value):
+    return value.co_code.hex() if isinstance(value, types.CodeType) else repr(value)
+
+
+@lru_cache(maxsize=1)
+def compiler():
+    """Return a checksum of the compiler's own sources."""
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    return zlib.crc32(b"".join(path.read_bytes() for path in sources))

@@ -1,0 +1,192 @@
+"""What stands for functions of Python, math, NumPy and `cctrace.cc.cmath` in compiled code."""
+
+import math
+
+import numpy as np
+
+from cctrace.cc import cmath
+from cctrace.lang import memory
+from cctrace.lang.emit import LLVM, Array, Scalar, Several, described
+
+# What every module begins with: Python's // and % of floats, which have the divisor's sign.
+PRELUDE = """
+declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
+declare double @llvm.fabs.f64(double)
+declare float @llvm.fabs.f32(float)
+declare double @llvm.floor.f64(double)
+declare double @llvm.ceil.f64(double)
+declare double @llvm.sqrt.f64(double)
+declare double @llvm.copysign.f64(double, double)
+attributes #0 = { nounwind }
+!0 = !{!"branch_weights", i32 1, i32 1048576}
+
+define internal double @floor_mod(double %x, double %y) #0 {
+  %rest = frem double %x, %y
+  %zero = fcmp oeq double %rest, 0.0
+  %signed = call double @llvm.copysign.f64(double 0.0, double %y)
+  %low = fcmp olt double %rest, 0.0
+  %negative = fcmp olt double %y, 0.0
+  %differ = xor i1 %low, %negative
+  %moved = fadd double %rest, %y
+  %other = select i1 %differ, double %moved, double %rest
+  %mod = select i1 %zero, double %signed, double %other
+  ret double %mod
+}
+
+define internal double @floor_div(double %x, double %y) #0 {
+  %mod = call double @floor_mod(double %x, double %y)
+  %left = fsub double %x, %mod
+  %div = fdiv double %left, %y
+  %down = call double @llvm.floor.f64(double %div)
+  %rest = fsub double %div, %down
+  %over = fcmp ogt double %rest, 0.5
+  %up = fadd double %down, 1.0
+  %whole = select i1 %over, double %up, double %down
+  %ratio = fdiv double %x, %y
+  %nothing = call double @llvm.copysign.f64(double 0.0, double %ratio)
+  %zero = fcmp oeq double %div, 0.0
+  %result = select i1 %zero, double %nothing, double %whole
+  ret double %result
+}
+"""
+
+
+def _integer(f, value):
+    if not isinstance(value, Scalar) or value.kind not in ("int", "bool"):
+        f.refuse(f"{described(value)} is given to a function of integers")
+    return f.convert(value, "int").text
+
+
+def _extreme(op):
+    def lowered(f, first, *others):
+        kind = f.joined(first, *others)
+        found = f.convert(first, kind)
+        for other in others:  # the first of equal ones, as in Python
+            other = f.convert(other, kind)
+            found = f.selected(f.compare(op, other, found), other, found)
+        return found
+
+    return lowered
+
+
+def _abs(f, x):
+    if isinstance(x, Scalar) and x.kind in ("float", "f32"):
+        size = "f64" if x.kind == "float" else "f32"
+        return Scalar(x.kind, f.op(f"call {LLVM[x.kind]} @llvm.fabs.{size}({LLVM[x.kind]} {x.text})"))
+    text = _integer(f, x)
+    negative = f.op(f"sub i64 0, {text}")
+    return f.selected(f.op(f"icmp slt i64 {text}, 0"), Scalar("int", negative), Scalar("int", text))
+
+
+def _len(f, x):
+    if not isinstance(x, Array) or x.shape[0] is None:
+        f.refuse(f"len of {described(x)} is not known")
+    return Scalar("int", str(x.shape[0]))
+
+
+def _converted(kind):
+    return lambda f, x: f.convert(x, kind)
+
+
+def _whole(name):
+    def lowered(f, x):
+        if isinstance(x, Scalar) and x.kind in ("int", "bool"):
+            return f.convert(x, "int")
+        return f.convert(Scalar("float", f.op(f"call double @llvm.{name}.f64(double {_real(f, x)})")), "int")
+
+    return lowered
+
+
+def _real(f, x):
+    return f.convert(x, "float").text
+
+
+def _sqrt(f, x):
+    return Scalar("float", f.op(f"call double @llvm.sqrt.f64(double {_real(f, x)})"))
+
+
+def _fabs(f, x):
+    return _abs(f, f.convert(x, "float"))
+
+
+def _of_c(name):
+    return lambda f, *args: Scalar("float", f.call_c(name, *(_real(f, x) for x in args)))
+
+
+def _frexp(f, x):
+    f.needs.add("declare double @frexp(double, ptr)")
+    exponent = f.slot("i32", "0")
+    mantissa = f.op(f"call double @frexp(double {_real(f, x)}, ptr {exponent})")
+    return Several(
+        (Scalar("float", mantissa), Scalar("int", f.op(f"sext i32 {f.op(f'load i32, ptr {exponent}')} to i64")))
+    )
+
+
+def _masked(mask):
+    return lambda f, x: Scalar("int", f.op(f"and i64 {_integer(f, x)}, {mask}"))
+
+
+def _s32(f, x):
+    return Scalar("int", f.op(f"sext i32 {f.op(f'trunc i64 {_integer(f, x)} to i32')} to i64"))
+
+
+def _u64(f, x):
+    return Scalar("int", _integer(f, x))
+
+
+def _as_uint(f, x):
+    return Scalar("uint", _integer(f, x))
+
+
+def _u64_shr(f, x, n):
+    return f.convert(f.binary(">>", _as_uint(f, x), _as_uint(f, n)), "int")
+
+
+def _u64_div(f, x, y):
+    return f.convert(f.binary("//", _as_uint(f, x), _as_uint(f, y)), "int")
+
+
+def _u64_lt(f, x, y):
+    return Scalar("bool", f.compare("<", _as_uint(f, x), _as_uint(f, y)))
+
+
+def _idiv(f, x, y):
+    x, y = _integer(f, x), _integer(f, y)
+    f.fail_if(f.op(f"icmp eq i64 {y}, 0"), "division by zero")
+    return Scalar("int", f.quotient(x, y)[0])
+
+
+def _call(f, address, event, state, ack):
+    function = f.op(f"inttoptr i64 {_integer(f, address)} to ptr")
+    args = ", ".join(f"i64 {_integer(f, a)}" for a in (event, state, ack))
+    return Scalar("int", f.op(f"call i64 {function}({args})"))
+
+
+# Python object: (what emits it, fewest and most arguments)
+INTRINSICS = {
+    min: (_extreme("<"), 2, 99),
+    max: (_extreme(">"), 2, 99),
+    abs: (_abs, 1, 1),
+    len: (_len, 1, 1),
+    math.frexp: (_frexp, 1, 1),
+    math.sqrt: (_sqrt, 1, 1),
+    math.fabs: (_fabs, 1, 1),
+    math.floor: (_whole("floor"), 1, 1),
+    math.ceil: (_whole("ceil"), 1, 1),
+    math.pow: (_of_c("pow"), 2, 2),
+    np.sqrt: (_sqrt, 1, 1),
+    cmath.u8: (_masked(0xFF), 1, 1),
+    cmath.u16: (_masked(0xFFFF), 1, 1),
+    cmath.u32: (_masked(0xFFFFFFFF), 1, 1),
+    cmath.s32: (_s32, 1, 1),
+    cmath.u64: (_u64, 1, 1),
+    cmath.u64_shr: (_u64_shr, 2, 2),
+    cmath.u64_div: (_u64_div, 2, 2),
+    cmath.u64_lt: (_u64_lt, 2, 2),
+    cmath.idiv: (_idiv, 2, 2),
+    memory.call: (_call, 4, 4),
+}
+_KINDS = {"int": (int, np.int64), "uint": (np.uint64,), "float": (float, np.float64), "f32": (np.float32,)}
+INTRINSICS |= {name: (_converted(kind), 1, 1) for kind, names in _KINDS.items() for name in names}
+INTRINSICS |= {name: (_converted("bool"), 1, 1) for name in (bool, np.bool_)}
+INTRINSICS |= {getattr(math, n): (_of_c(n), 1, 1) for n in ("exp", "expm1", "log", "log1p", "log2", "tanh")}

@@ -1,0 +1,388 @@
+"""From the syntax tree of plain functions to LLVM's text: statements, expressions, calls.
+
+A function is lowered once for each combination of kinds of its arguments, and so are those that it calls. A variable
+has one kind; where a later assignment widens it (int to float), the function is lowered again. Which names mean what is
+the business of `Source.resolve`.
+"""
+
+import ast
+import types
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cctrace.errors import CompileError
+from cctrace.lang.definitions import definition_of, where_of
+from cctrace.lang.emit import LLVM, ZERO, Array, Record, Scalar, Several, described, kind_of_dtype, number
+from cctrace.lang.expressions import MISSING, OPERATORS, Expressions, made_of, shape_of, words_of
+from cctrace.lang.fields import accepts, mistyped
+from cctrace.lang.intrinsics import PRELUDE
+
+
+class Source(NamedTuple):
+    """A function to be lowered; `resolve` says what a name that is not local means, `MISSING` if nothing.
+
+    In a `strict` one, values are stored in fields of exactly their kind, and array accesses are checked.
+    """
+
+    name: str
+    function: types.FunctionType
+    tree: ast.FunctionDef
+    resolve: Any
+    strict: bool
+
+    @classmethod
+    def of(cls, function):
+        """Return the source of a plain function."""
+        scope = function.__globals__
+        builtin = scope["__builtins__"]
+        builtin = builtin if isinstance(builtin, dict) else vars(builtin)
+
+        def resolve(name):
+            return scope.get(name, builtin.get(name, MISSING))
+
+        return cls(function.__name__, function, definition_of(function, copied=False), resolve, False)
+
+
+class Lowered(NamedTuple):
+    """A lowered function: its symbol, LLVM's type of what it returns, what that is, whether it can fail."""
+
+    symbol: str
+    returned: str
+    result: Any
+    can_fail: bool
+
+
+class Module:
+    """The functions, constants and declarations of one LLVM module.
+
+    Attributes
+    ----------
+    sites : list of (str, function, int)
+        What can go wrong, and in which line of which function: of the status that a function returns, from 1.
+    """
+
+    def __init__(self):
+        self.texts, self.needs, self.sites = [], set(), []
+        self._lowered, self._constants, self._kept = {}, {}, []
+
+    def text(self):
+        """Return the module as LLVM's text."""
+        constants = [f"@{name} = private unnamed_addr constant {text}" for name, _, _, text in self._constants.values()]
+        return "\n".join([PRELUDE, *sorted(self.needs), *constants, *self.texts])
+
+    def function(self, source, args):
+        """Return the `Lowered` form of a source (or plain function) for arguments like these."""
+        key = (id(source), tuple(map(shape_of, args)))
+        if key not in self._lowered:
+            self._lowered[key] = None
+            self._kept.append(source)  # so that its id stays its own
+            plain = isinstance(source, types.FunctionType)
+            source = Source.of(source) if plain else source
+            guess: dict[str, Any] = {}
+            while True:
+                try:
+                    attempt = _Function(self, source, f"{source.name}.{len(self._lowered)}", guess)
+                    self._lowered[key] = attempt.lower(args)
+                    break
+                except _Widened:
+                    continue
+        elif self._lowered[key] is None:
+            function = source if isinstance(source, types.FunctionType) else source.function
+            raise CompileError(f"{where_of(function)}: {function.__name__} calls itself, directly or through others")
+        return self._lowered[key]
+
+    def parameters(self, function):
+        """Return the names and the default values of the parameters of what can be called, (None, ()) if it cannot."""
+        if isinstance(function, Source):
+            function = function.function
+        if not isinstance(function, types.FunctionType):
+            return None, ()
+        return function.__code__.co_varnames[: function.__code__.co_argcount], function.__defaults__ or ()
+
+    def constant(self, value):
+        """Return the `Array` of a tuple of numbers of one kind (or of such tuples); None for anything else."""
+        if (key := repr(value)) not in self._constants:
+            array = np.array(value)
+            if not array.size or array.dtype.kind not in "iuf" or array.dtype.itemsize not in (4, 8):
+                return None
+            kind = kind_of_dtype(array.dtype)
+            items = ", ".join(f"{LLVM[kind]} {number(item).text}" for item in array.ravel())
+            name = f"constant.{len(self._constants)}"
+            self._constants[key] = (name, array.dtype, array.shape, f"[{array.size} x {LLVM[kind]}] [{items}]")
+        name, dtype, shape, _ = self._constants[key]
+        return Array(dtype, f"@{name}", shape)
+
+
+class _Widened(Exception):
+    """A variable turned out to be of a wider kind than it began with."""
+
+
+class _Function(Expressions):
+    """Lowers one function for arguments of certain kinds."""
+
+    def __init__(self, module, source, symbol, guess):
+        super().__init__()
+        self.module, self.source, self.symbol, self.guess = module, source, symbol, guess
+        self.needs = module.needs
+        self.variables, self.loops = {}, []
+        self.result = MISSING
+
+    def lower(self, args):
+        """Return the `Lowered` function; its text is appended to the module's."""
+        tree = self.source.tree
+        self.at(tree)
+        self.local = {a.arg for a in tree.args.args}
+        self.local |= {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        names = (f"%a{k}" for k in range(1 << 20))
+        words = []
+        for arg, value in zip(tree.args.args, args, strict=True):
+            if value is None:
+                self.variables[arg.arg] = (None, [])
+                continue
+            value = made_of(value, names)
+            words += words_of(value)
+            self.assign(arg.arg, value)
+        self.block(tree.body)
+        return self.finish(words)
+
+    def finish(self, words):
+        """Append the text of the function: its one exit returns status and result."""
+        result = None if self.result is MISSING else self.result
+        parts = [("i64", "%status")] if self.can_fail else []
+        parts += [(t, f"%result{k}") for k, (t, _) in enumerate(words_of(result))]
+        self.label("exit")
+        loaded = [(t, self.op(f"load {t}, ptr {name}")) for t, name in parts]
+        returned = "void" if not parts else parts[0][0]
+        if len(parts) > 1:
+            returned = f"{{ {', '.join(t for t, _ in parts)} }}"
+            whole = "poison"
+            for k, (t, name) in enumerate(loaded):
+                whole = self.op(f"insertvalue {returned} {whole}, {t} {name}, {k}")
+            self.do(f"ret {returned} {whole}")
+        else:
+            self.do(f"ret {returned} {loaded[0][1]}" if parts else "ret void")
+        variables = ["  %status = alloca i64", "  store i64 0, ptr %status"] if self.can_fail else []
+        variables += [
+            f"  %result{k} = alloca {t}\n  store {t} {'null' if t == 'ptr' else 'zeroinitializer'}, ptr %result{k}"
+            for k, (t, _) in enumerate(words_of(result))
+        ]
+        given = ", ".join(f"{t} {'noalias ' if t == 'ptr' and self.source.strict else ''}{name}" for t, name in words)
+        head = f'define internal {returned} @"{self.symbol}"({given}) #0 {{\nentry:'
+        self.module.texts.append("\n".join([head, *variables, *self.allocas, *self.lines, "}\n"]))
+        return Lowered(self.symbol, returned, result, self.can_fail)
+
+    def at(self, node):
+        self.line = node.lineno
+        self.where = f"{self.source.function.__code__.co_filename}:{self.line}"
+
+    def site(self, kind):
+        function = self.source.function
+        self.module.sites.append((kind, function, self.line - function.__code__.co_firstlineno))
+        return len(self.module.sites)
+
+    # -- variables -----------------------------------------------------------------------------------------------------
+    def assign(self, name, value):
+        """Store a value in a local variable."""
+        if value is None:
+            self.refuse(f"{name} is assigned what returns nothing")
+        if name not in self.variables:
+            if isinstance(value, Scalar):
+                value = self.convert(value, self.guess.get(name, value.kind))
+            zeros = {"ptr": "null"} | {LLVM[kind]: ZERO[kind] for kind in LLVM}
+            self.variables[name] = (value, [self.slot(t, zeros[t]) for t, _ in words_of(value)])
+        like, slots = self.variables[name]
+        value = self.widened(name, like, value)
+        for (llvm_type, text), slot in zip(words_of(value), slots, strict=True):
+            self.do(f"store {llvm_type} {text}, ptr {slot}")
+
+    def widened(self, name, like, value):
+        """Return a value as one of the kind of `like`; start anew where that has to be wider."""
+        if shape_of(like) == shape_of(value):
+            return value
+        if not (isinstance(like, Scalar) and isinstance(value, Scalar)):
+            self.refuse(f"{name} is {described(like)} in one place, {described(value)} (of another kind) in another")
+        kind = self.joined(like, value)
+        if kind != like.kind:
+            self.guess[name] = kind
+            raise _Widened
+        return self.convert(value, kind)
+
+    # -- statements ----------------------------------------------------------------------------------------------------
+    def block(self, statements):
+        for statement in statements:
+            self.at(statement)
+            method = getattr(self, f"do_{type(statement).__name__}", None)
+            if method is None:
+                self.refuse(f"{type(statement).__name__} is not compiled")
+            method(statement)
+
+    def do_Pass(self, node):
+        pass
+
+    def do_Expr(self, node):
+        if not isinstance(node.value, ast.Constant):
+            self.expr(node.value)
+
+    def do_AnnAssign(self, node):
+        if node.value is not None:
+            self.target(node.target, self.expr(node.value))
+
+    def do_Assign(self, node):
+        value = self.expr(node.value)
+        for target in node.targets:
+            self.target(target, value)
+
+    def do_AugAssign(self, node):
+        op = OPERATORS[type(node.op).__name__]
+        if isinstance(node.target, ast.Name):
+            old = self.expr(ast.Name(node.target.id, ast.Load()))
+            self.assign(node.target.id, self.binary(op, old, self.expr(node.value)))
+            return
+        dtype, pointer, name = self.place(node.target)
+        self.put(dtype, pointer, name, self.binary(op, self.load(dtype, pointer), self.expr(node.value)))
+
+    def target(self, target, value):
+        """Store a value where an assignment says."""
+        if isinstance(target, ast.Name):
+            self.assign(target.id, value)
+        elif isinstance(target, ast.Tuple):
+            if not isinstance(value, Several) or len(value.items) != len(target.elts):
+                self.refuse(f"{len(target.elts)} names are assigned {described(value)}")
+            for one, item in zip(target.elts, value.items, strict=True):
+                self.target(one, item)
+        elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Slice):
+            self.copy(self.expr(ast.Subscript(target.value, target.slice, ast.Load())), value)
+        else:
+            self.put(*self.place(target), value)
+
+    def put(self, dtype, pointer, name, value):
+        """Write a number to a field or an element."""
+        kind = kind_of_dtype(dtype)
+        got = described(value) if isinstance(value, Scalar) else "None" if value is None else described(value)
+        if self.source.strict and not accepts(kind, got):
+            raise mistyped(self.where, name, kind, "uint64" if got == "uint" else got)
+        self.store(dtype, pointer, self.convert(value, kind))
+
+    def place(self, node):
+        """Return (dtype, pointer, name of the field) of a field or an element."""
+        if isinstance(node, ast.Attribute):
+            record = self.expr(node.value)
+            if not isinstance(record, Record):
+                self.refuse(f"assigns to the attribute {node.attr!r} of {described(record)}")
+            return *self.field(record, node.attr), node.attr
+        dtype, pointer, rest = self.item(self.expr(node.value), node.slice)
+        if rest:
+            self.refuse("assigns to a row of an array")
+        return dtype, pointer, ""
+
+    def copy(self, array, value):
+        """Copy numbers to a slice: an array's, or one number again and again."""
+        (length,) = array.shape
+        if isinstance(value, Array):
+            if value.dtype != array.dtype:
+                self.refuse("copies between arrays of different dtypes")
+            count = self.op(f"mul i64 {length}, {array.dtype.itemsize}")
+            self.do(f"call void @llvm.memmove.p0.p0.i64(ptr {array.text}, ptr {value.text}, i64 {count}, i1 false)")
+            return
+
+        def write(k):
+            dtype, pointer, _ = self.element(array, [Scalar("int", k)], False)
+            self.put(dtype, pointer, "", value)
+
+        self.counted("0", length, 1, write)
+
+    def do_If(self, node):
+        if (holds := self.folded(node.test)) is not None:
+            self.block(node.body if holds else node.orelse)
+            return
+        yes, no, end = self.name("then"), self.name("else"), self.name("end")
+        self.test(node.test, yes, no)
+        self.label(yes)
+        self.block(node.body)
+        self.go(end)
+        self.label(no)
+        self.block(node.orelse)
+        self.label(end)
+
+    def do_While(self, node):
+        if node.orelse:
+            self.refuse("while with else is not compiled")
+        test, body, end = self.name("while"), self.name("body"), self.name("end")
+        self.label(test)
+        self.test(node.test, body, end)
+        self.label(body)
+        self.loops.append((test, end))
+        self.block(node.body)
+        self.loops.pop()
+        self.go(test)
+        self.label(end)
+
+    def do_For(self, node):
+        call = node.iter
+        if not (isinstance(call, ast.Call) and self.static(call.func) is range) or node.orelse:
+            self.refuse("loops over something other than range(...), or has an else")
+        bounds = [self.convert(self.expr(a), "int").text for a in call.args]
+        first, last = ("0", bounds[0]) if len(bounds) == 1 else bounds[:2]
+        step = bounds[2] if len(bounds) == 3 else "1"
+        if not step.lstrip("-").isdigit() or int(step) == 0:
+            self.refuse("the step of a range must be a constant")
+
+        def body(k):
+            self.assign(node.target.id, Scalar("int", k))
+            self.block(node.body)
+
+        self.counted(first, last, int(step), body)
+
+    def counted(self, first, last, step, body):
+        """Emit a loop; `body` gets the text of the counter."""
+        counter = self.slot("i64")
+        self.do(f"store i64 {first}, ptr {counter}")
+        test, inside, following, end = (self.name(n) for n in ("for", "body", "next", "end"))
+        self.label(test)
+        k = self.op(f"load i64, ptr {counter}")
+        self.branch(self.op(f"icmp {'slt' if step > 0 else 'sgt'} i64 {k}, {last}"), inside, end)
+        self.label(inside)
+        self.loops.append((following, end))
+        body(k)
+        self.loops.pop()
+        self.label(following)
+        self.do(f"store i64 {self.op(f'add i64 {k}, {step}')}, ptr {counter}")
+        self.go(test)
+        self.label(end)
+
+    def do_Break(self, node):
+        self.go(self.loops[-1][1])
+
+    def do_Continue(self, node):
+        self.go(self.loops[-1][0])
+
+    def do_Return(self, node):
+        none = node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None)
+        value = None if none else self.expr(node.value)
+        if self.result is MISSING:
+            self.result = value = self._as(value, self.guess.get("return"))
+        if (self.result is None) != (value is None):
+            self.refuse("a value is returned on some ways and nothing on others")
+        if isinstance(value, Several) and len(getattr(self.result, "items", ())) == len(value.items):
+            kinds = [
+                self.joined(a, b) if isinstance(a, Scalar) else None
+                for a, b in zip(self.result.items, value.items, strict=True)
+            ]
+            if [getattr(item, "kind", None) for item in self.result.items] != kinds:
+                self.guess["return"] = kinds
+                raise _Widened
+            value = self._as(value, kinds)
+        elif value is not None:
+            value = self.widened("return", self.result, value)
+        for k, (t, text) in enumerate(words_of(value)):
+            self.do(f"store {t} {text}, ptr %result{k}")
+        self.go("exit")
+
+    def _as(self, value, kinds):
+        if kinds is None:
+            return value
+        if isinstance(value, Several):
+            pairs = zip(value.items, kinds, strict=True)
+            return Several(tuple(item if kind is None else self.convert(item, kind) for item, kind in pairs))
+        return self.convert(value, kinds)

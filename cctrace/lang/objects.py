@@ -1,0 +1,53 @@
+"""Machine code: from LLVM's text to object code for this processor, and from object code to addresses."""
+
+import ctypes
+import ctypes.util
+from functools import lru_cache
+from typing import Any
+
+_engines: list[Any] = []  # own the code that is in use
+
+
+def target():
+    """Return what object code depends on besides its source: LLVM's version and the processor."""
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    return f"llvmlite {llvmlite.__version__} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+
+
+@lru_cache(maxsize=1)
+def _machine():
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    if library := ctypes.util.find_library("m"):
+        llvm.load_library_permanently(library)
+    features = llvm.get_host_cpu_features().flatten()
+    return llvm.Target.from_default_triple().create_target_machine(
+        llvm.get_host_cpu_name(), features, opt=3, reloc="default", codemodel="jitdefault", jit=True
+    )
+
+
+def object_code(text):
+    """Return the object code of a module in LLVM's text, optimised."""
+    import llvmlite.binding as llvm
+
+    machine = _machine()
+    module = llvm.parse_assembly(text)
+    module.triple, module.data_layout = machine.triple, str(machine.target_data)
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
+    builder.getModulePassManager().run(module, builder)
+    return machine.emit_object(module)
+
+
+def link(code, *symbols):
+    """Load object code; return the addresses of its symbols. It stays in memory as long as the process."""
+    import llvmlite.binding as llvm
+
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _engines.append(engine)
+    return [engine.get_function_address(symbol) for symbol in symbols]
