@@ -146,3 +146,25 @@ def test_packets_without_time_stamps_have_sizes_but_no_rtt(tmp_path):
     (tmp_path / "in.pcapng").write_bytes(section() + interface(101) + b"".join(simple(p) for p in talk))
     (row,) = of_file(tmp_path / "in.pcapng").rows()
     assert (row["bytes_sent"], row["duration_s"], row["rtt_min_us"]) == (100, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("client", "server", "mss"), [(True, False, 1460), (False, True, 1460), (True, True, 1448), (False, False, 1460)]
+)
+def test_time_stamps_that_one_side_alone_offers_take_no_room(tmp_path, client, server, mss):
+    forth, back = {"src": "10.0.0.1", "dst": "10.0.0.2"}, {"src": "10.0.0.2", "dst": "10.0.0.1"}
+    used = tcp_options(timestamps=(7, 7)) if client and server else b""
+    offers = [tcp_options(mss=1460, timestamps=(7, 0) if offered else None) for offered in (client, server)]
+    out = [ipv4(tcp(5, 80, 0, 0, 2, options=offers[0]), ident=1, **forth)]
+    out += [ipv4(tcp(80, 5, 99, 1, 18, options=offers[1]), ident=1, **back)]
+    for i, k in enumerate((0, 1, 2, 1, 3)):  # the second goes out twice
+        data = tcp(5, 80, 1 + mss * k, 100, options=used, payload=bytes(mss))
+        out.append(ipv4(data, ident=2 + i, **forth))
+    out.append(ipv4(tcp(80, 5, 100, 1 + 4 * mss, options=used), ident=2, **back))
+    (tmp_path / "in.pcap").write_bytes(pcap([(T0 + 10_000_000 * i, p) for i, p in enumerate(out)], 101))
+    capture = read(tmp_path / "in.pcap")
+    (row,) = capture.connections.rows()
+    assert (row["segments_sent"], row["retransmitted_segments"]) == (5, 1)
+    flow = capture.flow(0)
+    assert flow.facts["mss"] == mss
+    assert flow.events.rows["packets_out"].max() == 3  # when the second went again, and not twice as many

@@ -112,6 +112,10 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
             me.ts_last, me.ts_last_ns = tsval[q], now
             me.ts_count += 1
         if fl & SYN:
+            if opener.opening and not options[q] & OPT_TIMESTAMPS:  # both ends have to offer them [RFC 7323]
+                opener.opening = 0
+                if not is_known and mss[c] > 0:
+                    opener.mss = mss[c]
             if not me.has_base:
                 me.base = np.int64(seq[q])
                 me.has_base = 1
