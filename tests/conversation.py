@@ -34,7 +34,7 @@ class Conversation:
         if handshake:
             options = 4 | 8 | (16 if sack else 0)
             self._row(-rtt_ms, 0, SYN, ISN, 0, 0, options=options)
-            self._row(0, 1, SYN | ACK, PEER_ISN, ISN + 1, 0, options=options, tsecr=self._tick(-rtt_ms))
+            self._row(0, 1, SYN | ACK, PEER_ISN, ISN + 1, 0, options, self._tick(-rtt_ms), window=65535)  # not scaled
             self._row(0.01, 0, ACK, ISN + 1, PEER_ISN + 1, 0)
 
     def _tick(self, ms):

@@ -168,10 +168,11 @@ class Flow:
     def account(self):
         """(time with data outstanding, time in which the receiver's window kept data back), us, as re-enacted."""
         final = self._reenacted[2]
-        return tuple(
-            float(final[f"{name}_us"] + (final["now_us"] - final[f"{name}_since_us"]) * bool(final[f"{name}_since_us"]))
-            for name in ("busy", "rwnd")  # and what still went on when the capture ended
-        )
+        account = []
+        for name in ("busy", "rwnd"):
+            since_us = final[f"{name}_since_us"]  # of what still went on (or, paced, was to begin) at the capture's end
+            account.append(float(final[f"{name}_us"] + (max(0, final["now_us"] - since_us) if since_us else 0)))
+        return tuple(account)
 
     @functools.cached_property
     def retransmissions(self):

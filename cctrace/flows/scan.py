@@ -163,7 +163,10 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
                 else:
                     me.cut += 1
             elif a < me.snd_nxt:
-                filled = 0  # bytes that the capture shows for the first time, below the highest
+                filled = max(0, min(b, me.late_high) - max(a, me.late_low))  # bytes shown for the first time
+                if filled:
+                    me.unseen_bytes -= filled
+                    me.late_low = min(b, me.late_high)
                 h = 0
                 while h < me.holes:
                     low, high = pool[me.gaps + h, 0], pool[me.gaps + h, 1]
@@ -225,8 +228,11 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
             if peer.max_ack < 1 and a >= 1 and peer.syn_count == 1 and peer.syn_ns:
                 sample = at - peer.syn_ns
             if a > peer.max_ack:
-                if a > peer.snd_nxt + 1:
-                    peer.unseen_bytes += a - peer.snd_nxt - 1
+                if a > peer.snd_nxt + 1:  # one more is a FIN or a probe of the window
+                    peer.unseen_bytes += a - peer.snd_nxt
+                    if peer.late_high != peer.snd_nxt:
+                        peer.late_low = peer.snd_nxt
+                    peer.late_high = a
                     peer.snd_nxt = a
                 clean = True
                 while peer.head < peer.tail and pool[peer.ring + (peer.head & (peer.width - 1)), 0] <= a:

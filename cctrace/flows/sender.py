@@ -24,12 +24,18 @@ from cctrace.flows.sends import (
     fill_unseen,
     grown,
     is_by_timer,
+    is_window_probe,
     note_burst,
     note_pacing,
+    note_shut,
+    note_window_probe,
     pace,
     retransmit,
+    show_late,
+    show_reordered,
     stop_window_clock,
     validate_cwnd,
+    wait_since_shut,
     window_binds,
 )
 from cctrace.flows.seqspace import unwrap
@@ -98,6 +104,7 @@ def start(tp, p, start_ns):
         tp.delivered = 1
         tp.rtt_seq = 1
         tp.queue_empty = 0
+        tp.snd_wnd = U32_MAX  # unknown until the first ACK
 
 
 @njit
@@ -264,6 +271,16 @@ def send_syn(tp, seg, tx_us, ts, is_answer):
 
 
 @njit
+def send_again(tp, seg, rs, out, log, a, b, ts):
+    """The sender retransmits [a, b), all of it outstanding."""
+    i = sb.find(tp, seg, a)
+    why = explain(tp, seg, rs, out, i)
+    while i < tp.tail and seg[i & (seg.size - 1)].seq < b:
+        retransmit(tp, seg, rs, out, log, i, tp.group_us, ts, why)
+        i += 1
+
+
+@njit
 def send(tp, seg, rs, out, log, p, ns, a, b, payload, fl, ts):
     """The sender transmits [a, b): new data, old data, or both."""
     since = ns - tp.group_end_ns
@@ -277,17 +294,15 @@ def send(tp, seg, rs, out, log, p, ns, a, b, payload, fl, ts):
     tp.group_psh = 1 if fl & PSH else 0
     tp.bytes_sent += payload
     if a < tp.snd_nxt:
+        late = show_late(tp, a, b)
         if b <= tp.snd_una:
-            if payload > 1:  # sent before the ACK that covers it was processed; one byte: a keep-alive
+            if payload > 1 and not late:  # sent before the ACK that covers it was processed; one byte: a keep-alive
                 tp.total_retrans += (payload + p.mss - 1) // p.mss
                 tp.bytes_retrans += payload
             return
-        i = sb.find(tp, seg, max(a, tp.snd_una))
-        why = explain(tp, seg, rs, out, i)
+        if tp.snd_una < tp.snd_nxt and not show_reordered(tp, seg, a, min(b, tp.snd_nxt)):
+            send_again(tp, seg, rs, out, log, max(a, tp.snd_una), min(b, tp.snd_nxt), ts)
         a = min(b, tp.snd_nxt)
-        while i < tp.tail and seg[i & (seg.size - 1)].seq < a:
-            retransmit(tp, seg, rs, out, log, i, tp.group_us, ts, why)
-            i += 1
         if a == b:
             if tp.cwnd:
                 account_window(tp, False)
@@ -354,9 +369,14 @@ def receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, window, has_dat
         accept(tp, rs, out, a, ack_seq, window)
         if a <= 1:
             return
-    fill_unseen(tp, seg, a)
+    if a > tp.snd_nxt:
+        tp.late_low = tp.late_low if tp.late_high == tp.snd_nxt else tp.snd_nxt
+        tp.late_high = a
+        fill_unseen(tp, seg, a)
     before = tp.rows
     tp.last_ack_us = tp.now_us
+    if waiting:
+        wait_since_shut(tp)
     validate_cwnd(tp, waiting)
     on_ack(tp, seg, rs, out, log, blocks, count, a, ack_seq, window, has_data, fl & (ECE | SYN) == ECE)
     if tp.probing_rtt:  # so that rates of four packets in flight do not count [Linux] bbr_update_min_rtt
@@ -369,7 +389,8 @@ def receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, window, has_dat
         tp.rows = before  # the controller is set up when the handshake is complete
         if fl & SYN or not p.has_syn:
             establish(tp, rs, out, a)
-    if tp.packets_out == 0 and tp.busy_since_us:
+    note_shut(tp)
+    if tp.packets_out == 0 and tp.busy_since_us and not tp.rwnd_since_us:  # what waits for the window keeps it busy
         tp.busy_us += tp.now_us - tp.busy_since_us
         tp.busy_since_us = 0
 
@@ -461,12 +482,15 @@ def _pass(key):
                 if mine and fl & SYN:
                     send_syn(tp, seg, clock_us(time_ns[q] - p.tx_delay_ns, p.start_ns), tsval[q], fl & ACK != 0)
                 elif mine:
+                    a = unwrap(seq[q], p.isn, tp.snd_nxt)
+                    if not fl & FIN and tp.established and is_window_probe(tp, a, size):
+                        note_window_probe(tp, a + size)
+                        continue
                     size += 1 if fl & FIN else 0
                     if size == 0 or (p.has_syn and not tp.established):
                         continue
                     if not tp.established:
                         establish(tp, rs, out, 1)
-                    a = unwrap(seq[q], p.isn, tp.snd_nxt)
                     send(tp, seg, rs, out, log, p, time_ns[q], a, a + size, np.int64(payload[q]), fl, tsval[q])
                 elif fl & ACK:
                     a = unwrap(ack[q], p.isn, tp.snd_una)

@@ -32,6 +32,7 @@ from cctrace.flows.state import (
 )
 
 CWND_EVENT = schema.LINUX_EVENTS["cwnd_event"]
+LATEST_US = 100_000  # after newer data; before any RTT is known, nothing but a timeout sends again
 ANSWER_US = 60  # a send this soon after an ACK was released by it
 
 
@@ -142,11 +143,20 @@ def window_left(tp):
 
 
 @njit
+def is_shut(tp):
+    """Return whether the window has no room for a segment, of half of it at most [Linux] tcp_bound_to_half_wnd."""
+    return window_left(tp) < min(tp.mss, max(1, tp.max_window >> 1))
+
+
+@njit
 def window_binds(tp):
     """Return whether the receive window could hold the next super-packet back [Linux] tcp_tso_should_defer.
 
-    It does if it does not hold another one of the usual size, unless what is left is a third of the whole window.
+    It does if it does not hold another one of the usual size, unless what is left is a third of the whole window. With
+    nothing outstanding no ACK will make room: what fits leaves, down to a segment [Linux] tcp_snd_wnd_test.
     """
+    if tp.packets_out == 0:
+        return is_shut(tp)
     return window_left(tp) < max(tp.mss, min(tp.burst * tp.mss, tp.snd_wnd // 3))
 
 
@@ -196,6 +206,43 @@ def stop_window_clock(tp):
         if waited_us > ANSWER_US:  # not between the segments of one super-packet
             tp.credit_us = waited_us
             tp.credit_reach = tp.rwnd_reach
+
+
+@njit
+def note_shut(tp):
+    """Note, after an ACK, since when the window has been shut with nothing outstanding."""
+    if tp.packets_out or not is_shut(tp):
+        tp.shut_us = 0
+    elif tp.shut_us == 0:
+        tp.shut_us = tp.now_us
+
+
+@njit
+def wait_since_shut(tp):
+    """Data turns out to wait for the window: what waits is outstanding time, too [Linux] tcp_chrono_start."""
+    if tp.shut_us and tp.rwnd_since_us == 0:
+        tp.rwnd_since_us = tp.shut_us
+        if tp.busy_since_us == 0:
+            tp.busy_since_us = tp.shut_us
+
+
+@njit
+def is_window_probe(tp, a, payload):
+    """Return whether the sender asks, with nothing outstanding, for the window it waits for.
+
+    Linux sends a byte that was acknowledged before, or none, from before it [Linux] tcp_xmit_probe_skb; others the next
+    byte, which does not fit. Only data in the queue make a sender ask.
+    """
+    if tp.packets_out or payload > 1 or not is_shut(tp):
+        return False
+    return a == tp.snd_una - 1 or (payload == 1 and a == tp.snd_nxt and window_left(tp) <= 0)
+
+
+@njit
+def note_window_probe(tp, b):
+    """The window is probed; the byte before `b` may be new, and counts as sent once it is acknowledged."""
+    wait_since_shut(tp)
+    tp.probe_end = b
 
 
 @njit
@@ -259,12 +306,45 @@ def explain(tp, seg, rs, out, i):
 
 
 @njit
+def show_late(tp, a, b):
+    """Return whether [a, b) is data of which the capture showed an ACK first: stamps of two queues cross."""
+    shown = min(b, tp.late_high) - max(a, tp.late_low)
+    if shown <= 0:
+        return False
+    tp.unseen = max(0, tp.unseen - (shown + tp.mss - 1) // tp.mss)
+    tp.late_low = min(b, tp.late_high)
+    return True
+
+
+@njit
+def show_reordered(tp, seg, a, b):
+    """Take [a, b) for the first transmission of what newer data had revealed, if it is; return whether.
+
+    Nothing is sent again within half an RTT: the capture, or the path to it, changed the order.
+    """
+    first = sb.find(tp, seg, max(a, tp.snd_una))
+    i = first
+    while i < tp.tail and seg[i & (seg.size - 1)].seq < b:
+        s = seg[i & (seg.size - 1)]
+        if s.flags & (UNSEEN | SACKED | LOST | RETRANS) != UNSEEN:
+            return False
+        if tp.now_us - s.tx_us >= min(tp.min0 >> 1, LATEST_US):
+            return False
+        i += 1
+    for j in range(first, i):
+        seg[j & (seg.size - 1)].flags &= ~(UNSEEN | EVER)
+        tp.unseen -= 1
+    return i > first
+
+
+@njit
 def fill_unseen(tp, seg, upto):
     """Add the segments that must have been sent, up to `upto`, although the capture lacks them."""
     while upto > tp.snd_nxt:
-        size = min(tp.mss, upto - tp.snd_nxt)
+        is_probe = tp.probe_end == tp.snd_nxt + 1
+        size = 1 if is_probe else min(tp.mss, upto - tp.snd_nxt)
         append(tp, seg, tp.snd_nxt + size, tp.now_us, 0, sb.in_flight(tp) + 1)
         s = seg[(tp.tail - 1) & (seg.size - 1)]
         s.flags |= UNSEEN | EVER  # no RTT and no rate sample may come of it
         s.tx_delivered_us = 0
-        tp.unseen += 1
+        tp.unseen += 0 if is_probe else 1

@@ -66,6 +66,10 @@ TP = _i8(
     # cwnd usage and time accounting
     "is_cwnd_limited max_packets_out cwnd_usage_seq unvalidated lsnd_us last_ack_us "
     "busy_since_us busy_us rwnd_since_us rwnd_us rwnd_reach credit_us credit_reach "
+    # since when the window has been shut with nothing outstanding, and the end of the byte that probed it
+    "shut_us probe_end "
+    # what an ACK covered before the capture showed it
+    "late_low late_high "
     # how the sender sends: segments of its super-packets (the largest lately, the last two), the end of its last small
     # segment, whether a timer paces it (of 1024), how far apart
     "burst burst1 burst2 small_end paced send_gap_us "
@@ -102,12 +106,14 @@ SNAP = _i8(
 
 
 # What the table of connections keeps of each direction of a connection. `ring` and `width`, `gaps` and `room` are where
-# its outstanding segments and its holes are in a pool, and how many it may hold there.
+# its outstanding segments and its holes are in a pool, and how many it may hold there; `late_low` to `late_high` is
+# what was acknowledged before the capture showed it.
 SIDE = _i8(
     "packets data_packets data_bytes distinct_bytes base has_base snd_nxt max_ack has_ack first_ack ack_base ack_span "
     "syn syn_ack syn_ns syn_count ecn_syn begin_ns opening first_data_ns last_ns largest gcd fin mss sent again "
     "opened_ns echo_ns asked asked_val asked_ns "
     "ts_count ts_first ts_last ts_first_ns ts_last_ns ts_phase_us out_of_order unseen_bytes cut copies "
+    "late_low late_high "
     "head tail ring width holes gaps room"
 )
 OPTION_BYTES = 12  # of a segment, taken by time stamps

@@ -35,6 +35,7 @@ from cctrace.io.layout import (
     FRAMES,
     ISN,
     LAST_NS,
+    LATE,
     LATER_FRAGMENTS,
     MALFORMED,
     MSS,
@@ -229,15 +230,35 @@ def _options(b, q, stop, left, right, s, c, k, d, is_syn):
     return seen, tsval, tsecr, s, True
 
 
+@compiled()
+def _show_late(c, k, d, seq, seq_end, counters):
+    """Take data that come after their ACK off what the capture does not hold: stamps of two queues cross."""
+    low, high = (c[k, LATE + d] >> 32) & 0xFFFFFFFF, c[k, LATE + d] & 0xFFFFFFFF
+    size, start, end = (high - low) & 0xFFFFFFFF, max(0, _s32(seq - low)), _s32(seq_end - low)
+    end = min(end, size)
+    if end <= start:
+        return
+    counters[UNSEEN_BYTES] -= end - start
+    counters[UNSEEN_ACKS] += (1 if start > 0 else 0) - (1 if end == size else 0)
+    c[k, LATE + d] = -1 if end == size else (((low + end) & 0xFFFFFFFF) << 32) | high
+
+
 @compiled(forceinline=True)
 def _track(c, k, d, seq, seq_end, ack, has_ack, counters):
     """Follow how far each direction was seen; count ACKs of data that the capture does not hold."""
     if has_ack and c[k, SND_MAX + 1 - d] >= 0:
         ahead = _s32(ack - c[k, SND_MAX + 1 - d])
         if ahead > 0:
-            counters[UNSEEN_ACKS] += 1
+            low = c[k, SND_MAX + 1 - d]
+            if c[k, LATE + 1 - d] != -1 and c[k, LATE + 1 - d] & 0xFFFFFFFF == low:
+                low = (c[k, LATE + 1 - d] >> 32) & 0xFFFFFFFF
+            else:
+                counters[UNSEEN_ACKS] += 1
             counters[UNSEEN_BYTES] += ahead
+            c[k, LATE + 1 - d] = (low << 32) | ack
             c[k, SND_MAX + 1 - d] = ack
+    if c[k, LATE + d] != -1:
+        _show_late(c, k, d, seq, seq_end, counters)
     if c[k, SND_MAX + d] < 0 or _s32(seq_end - c[k, SND_MAX + d]) > 0:
         c[k, SND_MAX + d] = seq_end
 

@@ -18,7 +18,7 @@ COUNTERS = (
     "back_steps",  # frames stamped earlier than the one before
     "back_step_ns",  # ... by at most this much
     "duplicates",  # rows that repeat an earlier packet bit by bit (mirror ports)
-    "unseen_acks",  # ACKs of data that the capture does not hold
+    "unseen_acks",  # ACKs, or runs of them, of data that the capture does not hold
     "unseen_bytes",  # ... and how many bytes that is
     "last_ns",  # time of the latest frame: state, not a count
 )
@@ -45,7 +45,8 @@ RING_SIZE = 4  # packets per direction among which copies are sought
 SRC_HI, SRC_LO, DST_HI, DST_LO, PORTS, CLOSED, CONN_LAST_NS, _, ISN, _, SND_MAX, _, MSS, _, WSCALE, _, SACK_OK, _ = (
     range(18)
 )
-RING_POS, RING, RING_NS = 18, 20, 20 + 2 * RING_SIZE
+LATE = 18  # data acknowledged before the capture showed it: first and last number + 1, of 32 bits each, or -1
+RING_POS, RING, RING_NS = 20, 22, 22 + 2 * RING_SIZE
 CONN_FIELDS = RING_NS + 2 * RING_SIZE
 
 # Datagrams of which fragments were seen: rows 1 on of an int64 matrix. Five fields are the key, then: when it started,

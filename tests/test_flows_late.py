@@ -1,0 +1,85 @@
+"""Data that the capture stamped after their ACK, or out of order: shown late, and sent once."""
+
+import pytest
+from conversation import MSS, Conversation
+from test_io_pcap import T0
+from wire import ethernet, ipv4, pcap, tcp
+
+from cctrace.io import read_file
+
+LATE_MS = 0.002
+
+
+def crossing():
+    """Eight super-packets of two segments, of which every second is stamped 2 us after the ACK of its first half."""
+    talk, seq = Conversation(), 1
+    for i in range(8):
+        ms = 41.0 * i
+        late = i % 2
+        if late:
+            talk.ack(ms, seq + MSS)
+        talk.data(ms + LATE_MS * late, seq, size=2 * MSS)
+        seq += 2 * MSS
+        talk.ack(ms + 40.0, seq)
+    return talk.flow(), seq - 1
+
+
+def test_an_ack_before_its_data_makes_no_retransmission():
+    flow, sent = crossing()
+    assert flow.summary["bytes_sent"] == sent
+    assert flow.summary["segments_sent"] == 16
+    assert flow.summary["retransmitted_segments"] == 0
+    assert not len(flow.retransmissions)
+    assert flow.quality()["unseen_segments"] == 0
+    assert not any("does not show" in text for text in flow.summary["warnings"])
+
+
+def test_an_ack_before_its_data_gives_no_rtt():
+    flow, _ = crossing()
+    assert flow.rtt["rtt_us"].min() > 39_000
+    assert flow.summary["rtt_min_us"] > 39_000
+
+
+def test_what_was_acknowledged_and_never_shown_stays_missing():
+    talk = Conversation().data(0.0, 1).ack(40.0, 1 + 4 * MSS).data(40.002, 1 + 2 * MSS, segments=2)
+    flow = talk.data(41.0, 1 + 4 * MSS).ack(81.0, 1 + 5 * MSS).flow()
+    assert f"{MSS} bytes were acknowledged that the capture does not show" in flow.summary["warnings"]
+    assert flow.summary["retransmitted_segments"] == len(flow.retransmissions) == 0
+    assert flow.quality()["unseen_segments"] == 1
+
+
+def test_what_is_sent_again_after_it_was_shown_late_is_sent_again():
+    talk = Conversation().data(0.0, 1).ack(40.0, 1 + 2 * MSS).data(40.002, 1 + MSS).data(300.0, 1 + MSS)
+    flow = talk.data(300.1, 1 + 2 * MSS).ack(340.0, 1 + 3 * MSS).flow()
+    assert flow.summary["retransmitted_segments"] == 1
+
+
+def test_two_segments_in_the_wrong_order_are_no_loss():
+    talk = Conversation().data(0.0, 1).ack(40.0, 1 + MSS)
+    talk.data(41.0, 1 + 2 * MSS).data(41.003, 1 + MSS).ack(81.0, 1 + 3 * MSS)
+    flow = talk.data(82.0, 1 + 3 * MSS).ack(122.0, 1 + 4 * MSS).flow()
+    assert not len(flow.retransmissions)
+    assert flow.summary["retransmitted_segments"] == flow.quality()["unseen_segments"] == 0
+    assert flow.quality()["out_of_order"] == 1
+
+
+@pytest.mark.parametrize(
+    ("acks", "shown", "missing"),
+    [([101], [(1, 100)], (0, 0)), ([51, 101], [(1, 100)], (0, 0)), ([101], [(1, 60), (61, 40)], (0, 0)),
+     ([101], [(1, 140)], (0, 0)), ([101], [(41, 60)], (1, 40)), ([101], [(1, 60)], (1, 40)), ([101], [], (1, 100))],
+)  # fmt: skip
+def test_the_capture_lacks_only_what_it_never_shows(acks, shown, missing):
+    isn = 0xFFFFFFFF - 30  # the range wraps
+    there = {"src": "10.0.0.1", "dst": "10.0.0.2"}
+    back = {"src": "10.0.0.2", "dst": "10.0.0.1"}
+    frames = [ipv4(tcp(1, 2, isn, 0, flags=2), **there), ipv4(tcp(2, 1, 5, isn + 1, flags=18), **back)]
+    frames += [ipv4(tcp(2, 1, 6, (isn + ack) & 0xFFFFFFFF), **back) for ack in acks]
+    frames += [ipv4(tcp(1, 2, (isn + seq) & 0xFFFFFFFF, 6, payload=b"x" * size), **there) for seq, size in shown]
+    counters = read_file_of(frames).counters
+    assert (counters["unseen_acks"], counters["unseen_bytes"]) == missing
+
+
+def read_file_of(frames):
+    import io
+
+    return read_file(io.BytesIO(pcap([(T0 + i, ethernet(frame)) for i, frame in enumerate(frames)])))
