@@ -11,7 +11,8 @@ What limited a flow is asked in this order; the first that held for most of the 
     loss           less was, a controller takes losses for congestion, and one segment in 200 or more was sent again
     unknown        none of these
 
-The bandwidth-delay product (BDP) is the 95th percentile of the rate samples times the lower decile of the RTTs.
+The bandwidth-delay product (BDP) is the 95th percentile of the rate samples times the lower decile of the RTTs. Where
+polls do not tell what was in flight (iperf3), it is what an RTT delivered, and only against the lowest RTT a statement.
 """
 
 from dataclasses import dataclass
@@ -79,14 +80,14 @@ def _acks(rows):
     return rows[code == EVENT_CODES["on_ack"]]
 
 
-def _bdp_segments(acks):
-    """Return the bandwidth-delay product: the 95th percentile of the rate samples times the RTT's lower decile."""
+def _bdp_segments(acks, share):
+    """Return the bandwidth-delay product: the 95th percentile of the rate samples times a quantile of the RTTs."""
     sampled = acks["rs_interval_us"] > 0
     rtt = acks["rs_rtt_us"][acks["rs_rtt_us"] > 0]
     if not sampled.any() or not len(rtt):
         return np.nan
     rate = acks["rs_delivered"][sampled] / acks["rs_interval_us"][sampled]
-    return float(np.quantile(rate, 0.95) * np.quantile(rtt, 0.1))
+    return float(np.quantile(rate, 0.95) * np.quantile(rtt, share))
 
 
 def _figures(flow):
@@ -97,7 +98,8 @@ def _figures(flow):
     duration = row["duration_s"] * 1e6
     limited = float(lasts[acks["rs_is_app_limited"] != 0].sum() / 1e3)
     idle = max(0.0, duration - busy) if busy == busy else 0.0
-    bdp = _bdp_segments(acks)
+    told = not getattr(events, "coarse", False) or events.meta["coarse"]["in_flight_told"]
+    bdp = _bdp_segments(acks, 0.1 if told else 0)
     rtt = acks["rs_rtt_us"][acks["rs_rtt_us"] > 0]
     polls = flow.tcpinfo
     min_rtt = polls["bbr_min_rtt_us"] if polls is not None else np.zeros(0, np.int64)

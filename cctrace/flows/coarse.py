@@ -68,6 +68,7 @@ def events_of(flow, hz):
             "interval_ms": float(np.median(np.diff(known.time_ns))) / 1e6,
             "acks": len(acks.rows) - 1,
             "made_up": int((~acks.polled).sum()) - 1,
+            "in_flight_told": not bool(np.isnan([*flow.outstanding(), *flow.values("bytes_in_flight")]).all()),
         },
     }
     return Events(rows, meta)

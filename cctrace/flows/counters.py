@@ -14,7 +14,7 @@ import functools
 import numpy as np
 
 from cctrace.errors import ArgumentError
-from cctrace.flows import coarse
+from cctrace.flows import coarse, quantized
 from cctrace.flows.state import DEFAULT_HZ
 from cctrace.io.tcpinfo import MISSING, TcpInfo
 
@@ -107,7 +107,8 @@ class CounterFlow:
         if np.isnan(acked).all() and "interval_bytes" in self.polls.extra:  # iperf3: bytes of each interval
             acked = np.cumsum(np.nan_to_num(self.values("interval_bytes")))
             begin = time_ns[:1] - self.polls["interval_us"][:1] * 1000
-            return np.concatenate([begin, time_ns]), np.concatenate([[0], acked]).astype(np.int64)
+            time_ns, acked = np.concatenate([begin, time_ns]), np.concatenate([[0], acked]).astype(np.int64)
+            return time_ns, quantized.smooth(time_ns, acked)
         if np.isnan(acked).all() and self.packets is not None:
             return _acked_packets(self.packets)
         if np.isnan(acked).all() and "snd_una" in self.polls.extra:  # tcp_probe: as sent, from where it begins
@@ -136,6 +137,8 @@ class CounterFlow:
         lowest = np.concatenate([self.values("min_rtt"), rtt])
         lowest = lowest[lowest > 0]
         packets, sent, again = self._counts()
+        if np.isnan(sent) and (mss := coarse.mss_of(self)):  # as many as the bytes need
+            sent = -(-self._bytes_sent(acked) // mss) + again
         return {
             **{name: self.connection.get(name) for name in ("src", "sport", "dst", "dport")},
             "packets": packets,

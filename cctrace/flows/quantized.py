@@ -1,0 +1,82 @@
+"""Progress that a counter tells in large steps, made smooth again.
+
+An application that fills the socket's buffer writes whenever a third of it is free. Counted by such writes (iperf3),
+the intervals of a steady flow hold none, one or two chunks each, and rates taken from them are wrong by a factor of
+two. What was sent by then lies between the counter and one chunk less; of all ways to go through that tube the
+shortest, the taut string, changes its rate least.
+"""
+
+import numpy as np
+
+NEAR = 0.05  # of a chunk: what intervals differ from whole numbers of chunks, the last write being a part of one
+MOST = 0.5  # of the intervals; chunks grow with the buffer, and fall into two intervals
+SEVERAL = 0.02  # of the intervals hold one chunk, and as many another number: else there is nothing to be smoothed
+
+
+def chunk(sizes):
+    """Return the size of the chunks of which intervals hold whole numbers, NaN if they do not.
+
+    >>> chunk(np.array([0, 1000, 1003, 2010, 998, 1001]))
+    1001.0
+    >>> chunk(np.array([0, 1000, 1500, 1700, 600]))
+    nan
+    """
+    full = sizes[sizes > 0]
+    if len(full) < len(sizes) / 2:  # an application that pauses
+        return np.nan
+    typical = float(np.sort(full)[(len(full) - 1) // 2])
+    for step in (typical, typical / 2, typical / 3):
+        count = np.rint(sizes / step)
+        whole = np.abs(sizes - count * step) <= NEAR * step
+        if whole.mean() >= MOST and SEVERAL <= np.mean(count[whole] == 1) <= 1 - SEVERAL:
+            return step
+    return np.nan
+
+
+def smooth(x, counted):
+    """Return the smoothest progress of which `counted` can be the count in chunks; `counted` itself if it has none.
+
+    Parameters
+    ----------
+    x : ndarray, shape (n,)
+        Times, ascending.
+    counted : ndarray of int64, shape (n,)
+        The counter, exact at its first and last value.
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+    """
+    step = chunk(np.diff(counted)) if len(counted) > 2 else np.nan
+    if np.isnan(step):
+        return counted
+    high = counted.astype(float)
+    low = np.maximum(high - step, high[0])
+    low[-1] = high[-1]
+    bends = _taut(np.asarray(x - x[0], float), low, high)
+    at, values = zip(*bends, strict=True)
+    return np.rint(np.interp(x - x[0], (x - x[0])[list(at)], values)).astype(np.int64)
+
+
+def _taut(x, low, high):
+    """Return where the shortest way through the tube from `low` to `high` bends, as (index, value)."""
+    at, value, bends = 0, high[0], [(0, high[0])]
+    last = len(x) - 1
+    while at < last:
+        most, least, at_most, at_least = np.inf, -np.inf, last, last
+        bend = (last, high[last])
+        for i in range(at + 1, last + 1):
+            up, down = (high[i] - value) / (x[i] - x[at]), (low[i] - value) / (x[i] - x[at])
+            if down > most:
+                bend = (at_most, high[at_most])
+                break
+            if up < least:
+                bend = (at_least, low[at_least])
+                break
+            if up <= most:
+                most, at_most = up, i
+            if down >= least:
+                least, at_least = down, i
+        at, value = bend
+        bends.append(bend)
+    return bends
