@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from cctrace.cc.linux import CA_CWR, CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY
 from cctrace.errors import ArgumentError, StreamError
-from cctrace.flows.state import CWR, DISORDER, LOSS, OPEN, RECOVERY
 from tests.conversation import MSS, Conversation
 
 
@@ -56,7 +56,7 @@ def test_the_rate_sample_spans_from_the_send_to_the_ack():
 
 def test_three_sacked_segments_above_a_hole_start_recovery():
     flow = with_loss().flow()
-    assert states(flow) == [DISORDER, RECOVERY, OPEN]
+    assert states(flow) == [CA_DISORDER, CA_RECOVERY, CA_OPEN]
     lost = calls(flow, "skb_marked_lost")
     assert lost["sacked_out"].tolist() == [3]
     assert lost["lost_out"].tolist() == [1]
@@ -100,7 +100,7 @@ def test_a_dsack_for_every_retransmission_undoes_the_reduction():
     talk.data(41.6, at(2)).ack(42, at(6), echo_ms=1).ack(42.1, at(10), echo_ms=1)
     flow = talk.flow()
     assert len(calls(flow, "undo_cwnd")) == 1
-    assert states(flow)[-1] == OPEN
+    assert states(flow)[-1] == CA_OPEN
 
 
 def test_a_tail_loss_probe_is_no_retransmission_in_flight():
@@ -116,17 +116,17 @@ def test_a_timeout_enters_loss_and_marks_the_head():
         Conversation().data(1, at(0), 4).ack(41, at(1)).data(160, at(3)).data(500, at(1)).ack(540, at(4), echo_ms=500)
     )
     flow = talk.flow()
-    assert LOSS in states(flow)
-    assert states(flow)[-1] == OPEN
+    assert CA_LOSS in states(flow)
+    assert states(flow)[-1] == CA_OPEN
 
 
 def test_an_ecn_echo_enters_cwr_only_where_ecn_was_negotiated():
     talk = Conversation().data(1, at(0), 10).ack(41, at(2), ece=True).ack(42, at(10))
-    assert CWR not in states(talk.flow())
+    assert CA_CWR not in states(talk.flow())
     for row in talk.rows[:2]:
         row["flags"] |= 64
     flow = talk.flow()
-    assert CWR in states(flow)
+    assert CA_CWR in states(flow)
     assert calls(flow, "on_ack")["delivered_ce"].tolist() == [2, 2]
 
 

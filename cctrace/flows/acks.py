@@ -9,9 +9,11 @@ import numpy as np
 from numba import njit
 
 from cctrace import schema
+from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_RECOVERY
 from cctrace.flows import ratesample, recovery, rtt, timers
 from cctrace.flows import scoreboard as sb
-from cctrace.flows.state import CWR, DSACK, EVER, LOSS, LOST, RECOVERY, RETRANS, SACKED
+from cctrace.flows.state import DSACK, EVER, LOST, RETRANS, SACKED
+from cctrace.tcp.rack import DEFAULT_REORDERING
 
 ON_ACK = schema.LINUX_EVENTS["on_ack"]
 PKTS_ACKED = schema.LINUX_EVENTS["pkts_acked"]
@@ -92,7 +94,7 @@ def sacktag(tp, seg, rs, log, blocks, count, prior_una):
     sb.tag_again(tp, seg, rs, dup_left, dup_right)
     for i in range(used):
         sb.tag_block(tp, seg, rs, blocks[i, 0], blocks[i, 1], dup_left, dup_right)
-    if tp.ca_state != LOSS or tp.has_undo:
+    if tp.ca_state != CA_LOSS or tp.has_undo:
         sb.check_reordering(tp, rs.reord)
 
 
@@ -112,7 +114,6 @@ def update_rtt(tp, rs, seq_rtt, sack_rtt, ca_rtt):
         return False
     rtt.update_min(tp, ca_rtt, rs.flag & sb.MAYBE_DELAYED != 0)
     rtt.smooth(tp, seq_rtt)
-    rtt.set_rto(tp)
     return True
 
 
@@ -248,7 +249,7 @@ def on_ack(tp, seg, rs, out, log, blocks, count, ack, ack_seq, window, has_data,
     ratesample.generate(tp, rs, delivered, tp.lost - prior_lost)
     sb.emit(out, tp, rs, ON_ACK, 0)
     progress = sb.DATA_ACKED
-    if tp.reordering > sb.REORDERING:
+    if tp.reordering > DEFAULT_REORDERING:
         progress |= sb.SYN_ACKED | sb.DATA_SACKED
-    if tp.ca_state != CWR and tp.ca_state != RECOVERY and rs.flag & progress:
+    if tp.ca_state != CA_CWR and tp.ca_state != CA_RECOVERY and rs.flag & progress:
         sb.emit(out, tp, rs, CONG_AVOID, delivered)

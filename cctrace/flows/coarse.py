@@ -24,9 +24,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from cctrace import schema
+from cctrace.cc.linux import CA_CWR, CA_DISORDER, CA_LOSS, CA_RECOVERY, EVENT_COMPLETE_CWR, EVENT_LOSS, EVENT_TX_START
 from cctrace.errors import StreamError
 from cctrace.flows.events import Events
-from cctrace.flows.state import COMPLETE_CWR, CWR, DISORDER, EV_LOSS, EVENT, LOSS, RECOVERY, TX_START
+from cctrace.flows.state import EVENT
 from cctrace.io.tcpinfo import MISSING
 
 MOST_ACKS = 1000  # made up between two polls
@@ -302,7 +303,7 @@ def _fill_states(acks, known):
     told = np.nan_to_num(known.after(known.flow.values("ca_state"), acks.rows["time_ns"])).astype(np.int64)
     state = told.copy()
     losing = acks.rows["rs_losses"] > 0
-    state[1:][losing[1:] & (told[1:] < CWR) & (told[:-1] < CWR)] = RECOVERY
+    state[1:][losing[1:] & (told[1:] < CA_CWR) & (told[:-1] < CA_CWR)] = CA_RECOVERY
     acks.state = state
     before = np.append(state[:1], state[:-1])
     acks.rows["ca_state"] = before
@@ -312,19 +313,21 @@ def _calls(acks):
     """Return the rows of the stream: each ACK taken apart into the calls it causes, in the kernel's order."""
     rows, after, before = acks.rows, acks.state, acks.rows["ca_state"].astype(np.int64)
     ack = np.arange(1, len(rows))
-    entered = ack[(after[ack] >= CWR) & ((before[ack] < CWR) | ((after[ack] == LOSS) & (before[ack] < LOSS)))]
+    entered = ack[
+        (after[ack] >= CA_CWR) & ((before[ack] < CA_CWR) | ((after[ack] == CA_LOSS) & (before[ack] < CA_LOSS)))
+    ]
     changed = ack[after[ack] != before[ack]]
-    grows = ack[(after[ack] <= DISORDER) | (after[ack] == LOSS)]
+    grows = ack[(after[ack] <= CA_DISORDER) | (after[ack] == CA_LOSS)]
     calls = (
         ("init", np.zeros(1, np.int64), 0, False),
-        ("cwnd_event", ack[acks.idle_ns[ack] > 0], TX_START, False),
+        ("cwnd_event", ack[acks.idle_ns[ack] > 0], EVENT_TX_START, False),
         ("pkts_acked", ack, rows["rs_acked_sacked"], False),
         ("skb_marked_lost", np.repeat(ack, np.minimum(rows["rs_losses"][ack], MOST_ACKS)), 0, False),
         ("ssthresh", entered, 0, False),
         ("set_state", changed, after, False),
-        ("cwnd_event", changed[(before[changed] >= CWR) & (before[changed] < LOSS) & (after[changed] < CWR)],
-         COMPLETE_CWR, True),
-        ("cwnd_event", entered[after[entered] == LOSS], EV_LOSS, False),
+        ("cwnd_event", changed[(before[changed] >= CA_CWR) & (before[changed] < CA_LOSS) & (after[changed] < CA_CWR)],
+         EVENT_COMPLETE_CWR, True),
+        ("cwnd_event", entered[after[entered] == CA_LOSS], EVENT_LOSS, False),
         ("on_ack", ack, 0, True),
         ("cong_avoid", grows, rows["rs_acked_sacked"], True),
     )  # fmt: skip

@@ -6,7 +6,8 @@ The kernel counts per host; with one connection in a network namespace the two a
 
 import numpy as np
 
-from cctrace.flows.state import DSACK, FAST, LOSS, PROBE, RECOVERY, TIMEOUT, TLP_RECOVERY, UNEXPLAINED
+from cctrace.cc.linux import CA_LOSS, CA_RECOVERY, EVENT_TLP_RECOVERY
+from cctrace.flows.state import DSACK, FAST, PROBE, TIMEOUT, UNEXPLAINED
 from cctrace.schema import LINUX_EVENTS
 
 
@@ -32,18 +33,18 @@ def nstat(rows, log, final):
         ``TCPLostRetransmit`` (segments sent three times or more, per time), ``TCPDSACKRecv``.
     """
     why = np.bincount(log["why"], minlength=DSACK + 1)
-    entered = np.bincount(rows["arg"][rows["event"] == LINUX_EVENTS["set_state"]], minlength=LOSS + 1)
-    undone = (rows["event"] == LINUX_EVENTS["undo_cwnd"]) & (rows["ca_state"] == LOSS)
-    repaired = (rows["event"] == LINUX_EVENTS["cwnd_event"]) & (rows["arg"] == TLP_RECOVERY)
+    entered = np.bincount(rows["arg"][rows["event"] == LINUX_EVENTS["set_state"]], minlength=CA_LOSS + 1)
+    undone = (rows["event"] == LINUX_EVENTS["undo_cwnd"]) & (rows["ca_state"] == CA_LOSS)
+    repaired = (rows["event"] == LINUX_EVENTS["cwnd_event"]) & (rows["arg"] == EVENT_TLP_RECOVERY)
     again = log["seq"][(log["why"] != DSACK) & (log["why"] != PROBE)]
     return {
         "TcpRetransSegs": int(final["total_retrans"]),
         "TCPFastRetrans": int(why[FAST] + why[UNEXPLAINED]),
-        "TCPSlowStartRetrans": int(why[TIMEOUT] - entered[LOSS]),
-        "TCPTimeouts": int(entered[LOSS]),
+        "TCPSlowStartRetrans": int(why[TIMEOUT] - entered[CA_LOSS]),
+        "TCPTimeouts": int(entered[CA_LOSS]),
         "TCPLossProbes": int(final["loss_probes"]),
         "TCPLossProbeRecovery": int(repaired.sum()),
-        "TCPSackRecovery": int(entered[RECOVERY]),
+        "TCPSackRecovery": int(entered[CA_RECOVERY]),
         "TCPLossUndo": int(undone.sum()),
         "TCPLostRetransmit": int(len(again) - len(np.unique(again))),
         "TCPDSACKRecv": int(why[DSACK]),

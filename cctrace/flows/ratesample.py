@@ -12,6 +12,7 @@ Sources: draft-cheng-iccrg-delivery-rate-estimation; [Linux] net/ipv4/tcp_rate.c
 
 from numba import njit
 
+from cctrace.flows import rules
 from cctrace.flows.state import EVER, RETRANS, SACKED
 
 
@@ -54,8 +55,7 @@ def on_delivered(tp, rs, s, end_seq):
 @njit
 def generate(tp, rs, delivered, lost):
     """Complete the sample at the end of an ACK [Linux] tcp_rate_gen."""
-    if tp.app_limited != 0 and tp.delivered > tp.app_limited:
-        tp.app_limited = 0  # the bubble has left the pipe
+    tp.app_limited = rules.app_limited_after(tp.app_limited, tp.delivered)
     if delivered:
         tp.delivered_us = tp.now_us
     rs.acked_sacked = delivered
@@ -67,8 +67,8 @@ def generate(tp, rs, delivered, lost):
     rs.delivered = tp.delivered - rs.prior_delivered
     rs.delivered_ce = tp.delivered_ce - rs.prior_ce
     rs.lost = tp.lost - rs.prior_lost
-    interval = max(rs.snd_interval_us, tp.now_us - rs.prior_delivered_us)
-    if interval < tp.min0:  # shorter than any RTT: the interval of a spurious retransmission
+    interval = rules.rate_interval_us(rs.snd_interval_us, tp.now_us - rs.prior_delivered_us, tp.min0)
+    if interval < 0:
         return
     rs.interval_us = interval
     faster = rs.delivered * tp.rate_interval_us >= tp.rate_delivered * interval

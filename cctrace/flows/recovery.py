@@ -14,10 +14,22 @@ Sources: [Linux] tcp_input.c: tcp_fastretrans_alert and below, tcp_enter_loss; R
 from numba import njit
 
 from cctrace import schema
+from cctrace.cc.linux import (
+    CA_CWR,
+    CA_DISORDER,
+    CA_LOSS,
+    CA_OPEN,
+    CA_RECOVERY,
+    EVENT_COMPLETE_CWR,
+    EVENT_LOSS,
+    EVENT_TLP_RECOVERY,
+)
+from cctrace.flows import rules
 from cctrace.flows import scoreboard as sb
-from cctrace.flows.state import COMPLETE_CWR, CWR, DISORDER, EV_LOSS, EVER, LOSS, LOST, OPEN, RECOVERY, SACKED
-from cctrace.flows.state import TLP_RECOVERY as EV_TLP_RECOVERY
-from cctrace.flows.timers import TIMEOUT_MIN_US
+from cctrace.flows.state import EVER, LOST, SACKED
+from cctrace.tcp.probe import TIMEOUT_MIN_US
+from cctrace.tcp.rack import DEFAULT_REORDERING, MAX_REORDERING, REO_WND_PERSIST
+from cctrace.tcp.undo import FRTO_SEND_NEW, FRTO_SPURIOUS, FRTO_WAIT
 
 SSTHRESH = schema.LINUX_EVENTS["ssthresh"]
 SET_STATE = schema.LINUX_EVENTS["set_state"]
@@ -43,21 +55,20 @@ def any_retrans_done(tp, seg):
 @njit
 def echo_before(tp, stamp):
     """Return whether this ACK echoes a time stamp older than `stamp` [Linux] tcp_tsopt_ecr_before."""
-    return tp.ts_ok and tp.tsecr != 0 and ((tp.tsecr - stamp) & 0xFFFFFFFF) > 0x7FFFFFFF
+    return tp.ts_ok != 0 and tp.tsecr != 0 and ((tp.tsecr - stamp) & 0xFFFFFFFF) > 0x7FFFFFFF
 
 
 @njit
 def packet_delayed(tp):
     """Return whether the ACK answers an original sent before the first retransmission (Eifel)."""
-    if tp.retrans_stamp:
-        return echo_before(tp, tp.retrans_stamp)
-    return tp.sack_ok or tp.snd_una < tp.high_seq
+    may_reopen = tp.sack_ok != 0 or tp.snd_una < tp.high_seq
+    return rules.original_arrived(tp.retrans_stamp, echo_before(tp, tp.retrans_stamp), may_reopen)
 
 
 @njit
 def may_undo(tp):
     """Return whether the reduction has proved spurious."""
-    return tp.has_undo and (tp.undo_retrans == 0 or packet_delayed(tp))
+    return rules.was_needless(tp.has_undo != 0, tp.undo_retrans, packet_delayed(tp))
 
 
 @njit
@@ -97,7 +108,7 @@ def init_reduction(tp, rs, out):
 @njit
 def end_reduction(tp, rs, out):
     """Finish reducing cwnd; only controllers without cong_control are told."""
-    sb.emit(out, tp, rs, CWND_EVENT, COMPLETE_CWR)
+    sb.emit(out, tp, rs, CWND_EVENT, EVENT_COMPLETE_CWR)
 
 
 @njit
@@ -107,28 +118,28 @@ def enter_recovery(tp, seg, rs, out, ece):
         tp.retrans_stamp = 0
     tp.may_undo_cwnd = 0
     init_undo(tp)
-    if tp.ca_state != CWR and tp.ca_state != RECOVERY:
+    if tp.ca_state != CA_CWR and tp.ca_state != CA_RECOVERY:
         if not ece:
             tp.may_undo_cwnd = 1
         init_reduction(tp, rs, out)
-    set_state(tp, rs, out, RECOVERY)
+    set_state(tp, rs, out, CA_RECOVERY)
 
 
 @njit
 def enter_cwr(tp, rs, out):
     """React to an ECN echo."""
     tp.may_undo_cwnd = 0
-    if tp.ca_state < CWR:
+    if tp.ca_state < CA_CWR:
         tp.has_undo = 0
         init_reduction(tp, rs, out)
-        set_state(tp, rs, out, CWR)
+        set_state(tp, rs, out, CA_CWR)
 
 
 @njit
 def enter_loss(tp, seg, rs, out):
     """The retransmission timer fired [Linux] tcp_enter_loss."""
     mask = seg.size - 1
-    new_recovery = tp.ca_state < RECOVERY
+    new_recovery = tp.ca_state < CA_RECOVERY
     reneging = tp.head < tp.tail and seg[tp.head & mask].flags & SACKED
     if reneging:  # the receiver dropped what it had SACKed: forget all SACKs
         tp.sacked_out = 0
@@ -142,15 +153,15 @@ def enter_loss(tp, seg, rs, out):
         elif i != tp.head and tp.rack_rtt_us - (tp.now_us - s.tx_us) > 0:
             continue  # sent too recently to be judged
         sb.mark_lost(tp, seg, i, rs, out)
-    first = tp.ca_state <= DISORDER or tp.high_seq <= tp.snd_una
-    if first or (tp.ca_state == LOSS and tp.retransmits == 0):
+    first = tp.ca_state <= CA_DISORDER or tp.high_seq <= tp.snd_una
+    if first or (tp.ca_state == CA_LOSS and tp.retransmits == 0):
         tp.may_undo_cwnd = 1
         sb.emit(out, tp, rs, SSTHRESH, 0)
-        sb.emit(out, tp, rs, CWND_EVENT, EV_LOSS)
+        sb.emit(out, tp, rs, CWND_EVENT, EVENT_LOSS)
         init_undo(tp)
-    if tp.ca_state <= DISORDER and tp.sacked_out >= sb.REORDERING:
-        tp.reordering = min(tp.reordering, sb.REORDERING)
-    set_state(tp, rs, out, LOSS)
+    if tp.ca_state <= CA_DISORDER and tp.sacked_out >= DEFAULT_REORDERING:
+        tp.reordering = min(tp.reordering, DEFAULT_REORDERING)
+    set_state(tp, rs, out, CA_LOSS)
     tp.high_seq = tp.snd_nxt
     tp.tlp_high_seq = 0
     tp.frto = 1 if new_recovery or tp.retransmits else 0
@@ -161,7 +172,7 @@ def enter_loss(tp, seg, rs, out):
 def try_keep_open(tp, seg, rs, out):
     """Choose between Open and Disorder."""
     left = tp.sacked_out + tp.lost_out
-    state = DISORDER if left or any_retrans_done(tp, seg) else OPEN
+    state = CA_DISORDER if left or any_retrans_done(tp, seg) else CA_OPEN
     if tp.ca_state != state:
         set_state(tp, rs, out, state)
         tp.high_seq = tp.snd_nxt
@@ -174,7 +185,7 @@ def try_to_open(tp, seg, rs, out, flag):
         tp.retrans_stamp = 0
     if flag & sb.F_ECE:
         enter_cwr(tp, rs, out)
-    if tp.ca_state != CWR:
+    if tp.ca_state != CA_CWR:
         try_keep_open(tp, seg, rs, out)
 
 
@@ -197,7 +208,7 @@ def try_undo_recovery(tp, seg, rs, out):
         tp.reo_persist -= 1
     if preventing_reopen(tp, seg):
         return True
-    set_state(tp, rs, out, OPEN)
+    set_state(tp, rs, out, CA_OPEN)
     tp.is_reneg = 0
     return False
 
@@ -206,7 +217,7 @@ def try_undo_recovery(tp, seg, rs, out):
 def try_undo_dsack(tp, seg, rs, out):
     """Undo because D-SACKs reported every retransmission as needless."""
     if tp.has_undo and tp.undo_retrans == 0:
-        tp.reo_persist = min(sb.REO_PERSIST, tp.reo_persist + 1)
+        tp.reo_persist = min(REO_WND_PERSIST, tp.reo_persist + 1)
         undo(tp, seg, rs, out, False)
         return True
     return False
@@ -221,7 +232,7 @@ def try_undo_loss(tp, seg, rs, out, frto):
         if preventing_reopen(tp, seg):
             return True
         if frto or tp.sack_ok:
-            set_state(tp, rs, out, OPEN)
+            set_state(tp, rs, out, CA_OPEN)
             tp.is_reneg = 0
         return True
     return False
@@ -248,15 +259,22 @@ def process_loss(tp, seg, rs, out, flag, dupacks):
     if flag & sb.UNA_ADVANCED and try_undo_loss(tp, seg, rs, out, False):
         return
     if tp.frto:
-        if flag & sb.ORIG_SACK_ACKED and try_undo_loss(tp, seg, rs, out, True):
+        finding = rules.frto_finding(
+            flag & sb.ORIG_SACK_ACKED != 0,
+            tp.snd_nxt > tp.high_seq,
+            flag & sb.DATA_SACKED != 0 or dupacks != 0,
+            flag & sb.UNA_ADVANCED != 0,
+            recovered,
+            not tp.queue_empty and tp.snd_una + tp.snd_wnd > tp.snd_nxt,
+        )
+        if finding == FRTO_SPURIOUS:
+            try_undo_loss(tp, seg, rs, out, True)
             return
-        if tp.snd_nxt > tp.high_seq:
-            if flag & sb.DATA_SACKED or dupacks:
-                tp.frto = 0
-        elif flag & sb.UNA_ADVANCED and not recovered:
+        if finding >= FRTO_SEND_NEW:
             tp.high_seq = tp.snd_nxt
-            if not tp.queue_empty and tp.snd_una + tp.snd_wnd > tp.snd_nxt:
-                return  # new data tell whether the timeout was spurious
+        if finding == FRTO_SEND_NEW:
+            return
+        if finding != FRTO_WAIT:
             tp.frto = 0
     if recovered:
         try_undo_recovery(tp, seg, rs, out)
@@ -275,8 +293,8 @@ def identify_loss(tp, seg, rs, out):
         return
     if not tp.sack_ok:
         advanced = rs.flag & sb.UNA_ADVANCED
-        dup = tp.ca_state < RECOVERY and tp.sacked_out >= tp.reordering
-        if (dup or (tp.ca_state == RECOVERY and advanced)) and not seg[tp.head & (seg.size - 1)].flags & LOST:
+        dup = tp.ca_state < CA_RECOVERY and tp.sacked_out >= tp.reordering
+        if (dup or (tp.ca_state == CA_RECOVERY and advanced)) and not seg[tp.head & (seg.size - 1)].flags & LOST:
             sb.mark_lost(tp, seg, tp.head, rs, out)
         return
     prior = tp.retrans_out
@@ -294,9 +312,8 @@ def identify_loss(tp, seg, rs, out):
 def arm_reordering_timer(tp, wait_us):
     """Arm RACK's timer: it fires at a tick, of which the capture does not show the phase."""
     tick = 1_000_000 // tp.hz
-    ticks = (wait_us + TIMEOUT_MIN_US + tick - 1) // tick
-    tp.reo_first_us = tp.now_us + (ticks - 1) * tick
-    tp.reo_last_us = tp.now_us + ticks * tick
+    tp.reo_last_us = tp.now_us + rules.whole_ticks(wait_us + TIMEOUT_MIN_US, tick)
+    tp.reo_first_us = tp.reo_last_us - tick
     tp.probe_us = 0
 
 
@@ -306,7 +323,7 @@ def reordering_timeout(tp, seg, rs, out):
     tp.reo_first_us = 0
     prior = sb.in_flight(tp)
     sb.rack_detect(tp, seg, rs, out)
-    if sb.in_flight(tp) != prior and tp.ca_state != RECOVERY:
+    if sb.in_flight(tp) != prior and tp.ca_state != CA_RECOVERY:
         enter_recovery(tp, seg, rs, out, False)
 
 
@@ -323,21 +340,21 @@ def fastretrans_alert(tp, seg, rs, out, prior_una, dupacks):
         rs.flag &= ~sb.SET_TIMER
         return
 
-    if tp.ca_state == OPEN:
+    if tp.ca_state == CA_OPEN:
         tp.retrans_stamp = 0
     elif tp.snd_una >= tp.high_seq:
-        if tp.ca_state == CWR:
+        if tp.ca_state == CA_CWR:
             if tp.snd_una != tp.high_seq:
                 end_reduction(tp, rs, out)
-                set_state(tp, rs, out, OPEN)
-        elif tp.ca_state == RECOVERY:
+                set_state(tp, rs, out, CA_OPEN)
+        elif tp.ca_state == CA_RECOVERY:
             if not tp.sack_ok:
                 tp.sacked_out = 0
             if try_undo_recovery(tp, seg, rs, out):
                 return
             end_reduction(tp, rs, out)
 
-    if tp.ca_state == RECOVERY:
+    if tp.ca_state == CA_RECOVERY:
         if not flag & sb.UNA_ADVANCED:
             if not tp.sack_ok:
                 add_reno_sack(tp, dupacks, ece)
@@ -346,19 +363,19 @@ def fastretrans_alert(tp, seg, rs, out, prior_una, dupacks):
         if try_undo_dsack(tp, seg, rs, out):
             try_to_open(tp, seg, rs, out, flag)
         identify_loss(tp, seg, rs, out)
-        if tp.ca_state != RECOVERY and tp.lost_out:
+        if tp.ca_state != CA_RECOVERY and tp.lost_out:
             enter_recovery(tp, seg, rs, out, ece)
         return
-    if tp.ca_state == LOSS:
+    if tp.ca_state == CA_LOSS:
         process_loss(tp, seg, rs, out, flag, dupacks)
         identify_loss(tp, seg, rs, out)
-        if not (tp.ca_state == OPEN or rs.flag & sb.LOST_RETRANS):
+        if not (tp.ca_state == CA_OPEN or rs.flag & sb.LOST_RETRANS):
             return
     if not tp.sack_ok:
         if flag & sb.UNA_ADVANCED:
             tp.sacked_out = 0
         add_reno_sack(tp, dupacks, ece)
-    if tp.ca_state <= DISORDER:
+    if tp.ca_state <= CA_DISORDER:
         try_undo_dsack(tp, seg, rs, out)
     identify_loss(tp, seg, rs, out)
     if tp.lost_out == 0:
@@ -377,9 +394,9 @@ def process_tlp_ack(tp, seg, rs, out):
     if not tp.tlp_retrans or flag & sb.DSACK_TLP:
         tp.tlp_high_seq = 0
     elif rs.ack > tp.tlp_high_seq:  # the probe repaired a loss
-        sb.emit(out, tp, rs, CWND_EVENT, EV_TLP_RECOVERY)
+        sb.emit(out, tp, rs, CWND_EVENT, EVENT_TLP_RECOVERY)
         init_reduction(tp, rs, out)
-        set_state(tp, rs, out, CWR)
+        set_state(tp, rs, out, CA_CWR)
         end_reduction(tp, rs, out)
         try_keep_open(tp, seg, rs, out)
     elif not flag & (sb.UNA_ADVANCED | sb.NOT_DUP | sb.DATA_SACKED):
@@ -401,7 +418,7 @@ def limit_reno_sacked(tp, addend):
     holes = min(max(tp.lost_out, 1), tp.packets_out)
     if tp.sacked_out + holes > tp.packets_out:
         tp.sacked_out = tp.packets_out - holes
-        tp.reordering = min(tp.packets_out + addend, sb.MAX_REORDERING)
+        tp.reordering = min(tp.packets_out + addend, MAX_REORDERING)
         tp.reord_seen += 1
 
 

@@ -1,10 +1,10 @@
-"""The rules of `cctrace.tcp` as Numba's functions, which the compiled pass over a capture calls."""
+"""The rules of `cctrace.tcp` as Numba's functions, under the same names, for the compiled pass over a capture."""
 
 from types import FunctionType
 
 from numba import njit
 
-from cctrace.tcp import pacing
+from cctrace.tcp import pacing, probe, rack, rate, rtt, undo, window
 
 
 def _compiled(*modules):
@@ -19,5 +19,4 @@ def _compiled(*modules):
     return functions
 
 
-_rules = _compiled(pacing)
-next_departure = _rules["next_departure"]
+globals().update(_compiled(pacing, rtt, probe, rack, undo, rate, window))

@@ -13,8 +13,9 @@ Sources: RFC 2018, RFC 2883 (D-SACK), RFC 8985 (RACK-TLP); [Linux] tcp_input.c, 
 from numba import njit
 
 from cctrace import schema
-from cctrace.flows import ratesample
-from cctrace.flows.state import EVER, LISTED, LOST, RECOVERY, RETRANS, SACKED
+from cctrace.flows import ratesample, rules
+from cctrace.flows.state import EVER, LISTED, LOST, RETRANS, SACKED
+from cctrace.tcp.rack import MAX_REORDERING, REO_WND_PERSIST
 
 DATA, WIN_UPDATE, DATA_ACKED, RETRANS_ACKED, SYN_ACKED, DATA_SACKED, F_ECE = 1, 2, 4, 8, 16, 32, 64
 ORIG_SACK_ACKED, UNA_ADVANCED, DSACKING, DSACK_TLP, RENEGING, LOST_RETRANS, MAYBE_DELAYED, SET_TIMER = (
@@ -29,9 +30,6 @@ ORIG_SACK_ACKED, UNA_ADVANCED, DSACKING, DSACK_TLP, RENEGING, LOST_RETRANS, MAYB
 )
 NOT_DUP = DATA | WIN_UPDATE | DATA_ACKED | SYN_ACKED
 ALERT = DATA_SACKED | F_ECE | DSACKING
-REORDERING = 3  # sysctl tcp_reordering
-MAX_REORDERING = 300
-REO_PERSIST = 16  # recoveries for which a widened reordering window is kept
 SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
 
 
@@ -99,8 +97,8 @@ def in_flight(tp):
 def rack_advance(tp, flags, end_seq, tx_us):
     """Note the delivery of a segment sent at `tx_us` [Linux] tcp_rack_advance."""
     rtt = tp.now_us - tx_us
-    if rtt < tp.min0 and flags & (RETRANS | EVER):
-        return  # the original arrived, not the retransmission that was sent less than an RTT ago
+    if rules.rack_is_original(rtt, tp.min0, flags & (RETRANS | EVER) != 0):
+        return
     tp.rack_advanced = 1
     tp.rack_rtt_us = rtt
     if sent_after(tx_us, tp.rack_us, end_seq, tp.rack_end_seq):
@@ -274,18 +272,12 @@ def mark_lost(tp, seg, i, rs, out):
 
 
 @njit
-def reordering_window(tp):
-    """How much later than a delivered one a segment may still arrive [Linux] tcp_rack_reo_wnd."""
-    if not tp.reord_seen and (tp.ca_state >= RECOVERY or tp.sacked_out >= tp.reordering):
-        return 0
-    return min((tp.min0 >> 2) * tp.reo_steps, tp.srtt8 >> 3)
-
-
-@njit
 def rack_detect(tp, seg, rs, out):
     """Mark what RACK judges lost; return the longest time (us) another still has [Linux] tcp_rack_detect_loss."""
     mask = seg.size - 1
-    window = reordering_window(tp)
+    window = rules.rack_reo_wnd_us(
+        tp.reord_seen, tp.ca_state, tp.sacked_out, tp.reordering, tp.min0, tp.reo_steps, tp.srtt8
+    )
     wait = 0
     i = tp.list_head
     while i >= 0:
@@ -309,15 +301,12 @@ def update_reordering_steps(tp, rs):
     """Widen the reordering window after a D-SACK, once per round trip [Linux] tcp_rack_update_reo_wnd."""
     if rs.prior_delivered == 0:
         return
-    if rs.prior_delivered < tp.reo_last_delivered:
-        tp.dsack_seen = 0
-    if tp.dsack_seen:
-        tp.reo_steps = min(0xFF, tp.reo_steps + 1)
-        tp.dsack_seen = 0
+    widened = rules.rack_widened(tp.dsack_seen, rs.prior_delivered, tp.reo_last_delivered)
+    tp.reo_steps = rules.rack_reo_wnd_steps(tp.reo_steps, widened, tp.reo_persist)
+    tp.dsack_seen = 0
+    if widened:
         tp.reo_last_delivered = tp.delivered
-        tp.reo_persist = REO_PERSIST
-    elif tp.reo_persist == 0:
-        tp.reo_steps = 1
+        tp.reo_persist = REO_WND_PERSIST
 
 
 @njit

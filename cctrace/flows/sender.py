@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from cctrace import schema
-from cctrace.flows import recovery, rtt, timers
+from cctrace.flows import recovery, rtt, rules, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear, on_ack, update_rtt
 from cctrace.flows.sends import (
@@ -57,6 +57,8 @@ from cctrace.flows.state import (
     TP,
     stamp,
 )
+from cctrace.tcp.rack import DEFAULT_REORDERING
+from cctrace.tcp.rtt import FIRST_TIMEOUT_US
 
 INIT = schema.LINUX_EVENTS["init"]
 U32_MAX = schema.U32_MAX
@@ -79,8 +81,7 @@ def start(tp, p, start_ns):
     """Reset `tp` for the connection with parameters `p`."""
     tp.mss = p.mss
     tp.hz = p.hz
-    tp.rto_min_us = 200_000
-    tp.rto_us = timers.FIRST_TIMEOUT_US
+    tp.rto_us = FIRST_TIMEOUT_US
     tp.sack_ok = p.sack_ok
     tp.ts_ok = p.ts_ok
     tp.ecn_ok = p.ecn_ok
@@ -88,7 +89,7 @@ def start(tp, p, start_ns):
     tp.ts_tick_us = p.ts_tick_us
     tp.list_head = -1
     tp.list_tail = -1
-    tp.reordering = sb.REORDERING
+    tp.reordering = DEFAULT_REORDERING
     tp.reo_steps = 1
     tp.undo_retrans = -1
     tp.rate_app_limited = 1
@@ -380,7 +381,7 @@ def receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, window, has_dat
     validate_cwnd(tp, waiting)
     on_ack(tp, seg, rs, out, log, blocks, count, a, ack_seq, window, has_data, fl & (ECE | SYN) == ECE)
     if tp.probing_rtt:  # so that rates of four packets in flight do not count [Linux] bbr_update_min_rtt
-        tp.app_limited = max(1, tp.delivered + sb.in_flight(tp))
+        tp.app_limited = rules.app_limited_until(tp.delivered, sb.in_flight(tp))
     if tp.cwnd:
         account_window(tp, False)
     elif not window_binds(tp):

@@ -10,23 +10,18 @@ import numpy as np
 from numba import njit
 
 from cctrace import schema
-from cctrace.flows import ratesample, recovery, timers
+from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_RECOVERY, EVENT_CWND_RESTART, EVENT_TX_START
+from cctrace.flows import ratesample, recovery, rules, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear
-from cctrace.flows.rules import next_departure
 from cctrace.flows.state import (
-    CWND_RESTART,
-    CWR,
     EVER,
     FAST,
-    LOSS,
     LOST,
     PROBE,
-    RECOVERY,
     RETRANS,
     SACKED,
     TIMEOUT,
-    TX_START,
     UNEXPLAINED,
     UNSEEN,
 )
@@ -73,12 +68,12 @@ def before_send(tp, rs, out):
     rs.ack = tp.snd_una
     flying = sb.in_flight(tp)
     if tp.queue_empty and tp.lost_out <= tp.retrans_out:
-        tp.app_limited = max(1, tp.delivered + flying)
+        tp.app_limited = rules.app_limited_until(tp.delivered, flying)
     tp.queue_empty = 0
     if tp.packets_out == 0 and tp.lsnd_us and tp.now_us - tp.lsnd_us > tp.rto_us:
-        sb.emit(out, tp, rs, CWND_EVENT, CWND_RESTART)
+        sb.emit(out, tp, rs, CWND_EVENT, EVENT_CWND_RESTART)
     if flying == 0:
-        sb.emit(out, tp, rs, CWND_EVENT, TX_START)
+        sb.emit(out, tp, rs, CWND_EVENT, EVENT_TX_START)
 
 
 @njit
@@ -93,7 +88,7 @@ def validate_cwnd(tp, waiting):
     tp.unvalidated = 0
     limited = 0 if (tp.queue_empty and not waiting) or tp.rwnd_since_us else 1
     stale = tp.snd_una >= tp.cwnd_usage_seq
-    if stale or limited or (not tp.is_cwnd_limited and tp.packets_out > tp.max_packets_out):
+    if rules.note_usage(limited != 0, stale, tp.is_cwnd_limited != 0, tp.packets_out, tp.max_packets_out):
         tp.is_cwnd_limited = limited
         tp.max_packets_out = tp.packets_out
         tp.cwnd_usage_seq = tp.snd_nxt
@@ -125,7 +120,7 @@ def pace(tp, payload, begins):
         tp.skb_bytes = 0
     tp.skb_bytes += payload
     segments = tp.tail + tp.total_retrans
-    tp.wstamp_ns = next_departure(tp.skb_ns - tp.late_ns, tp.skb_ns, tp.skb_bytes, tp.rate_Bps, segments)
+    tp.wstamp_ns = rules.next_departure(tp.skb_ns - tp.late_ns, tp.skb_ns, tp.skb_bytes, tp.rate_Bps, segments)
 
 
 @njit
@@ -258,7 +253,7 @@ def retransmit(tp, seg, rs, out, log, i, tx_us, ts, why):
     if flying == 0:
         clear(rs)
         rs.ack = tp.snd_una
-        sb.emit(out, tp, rs, CWND_EVENT, TX_START)
+        sb.emit(out, tp, rs, CWND_EVENT, EVENT_TX_START)
     s.tx_us = tx_us
     s.ts = ts
     ratesample.on_sent(tp, s, flying + 1)
@@ -283,7 +278,7 @@ def explain(tp, seg, rs, out, i):
     """Find out why the kernel sends segment `i` again, bringing the state there; return the reason."""
     s = seg[i & (seg.size - 1)]
     if s.flags & SACKED or (s.flags & LOST and not s.flags & RETRANS):
-        return TIMEOUT if tp.ca_state == LOSS else FAST
+        return TIMEOUT if tp.ca_state == CA_LOSS else FAST
     clear(rs)
     rs.ack = tp.snd_una
     if tp.reo_first_us and tp.now_us >= tp.reo_first_us:
@@ -292,7 +287,7 @@ def explain(tp, seg, rs, out, i):
             return FAST
     waited = tp.now_us - tp.armed_us
     last = i == tp.tail - 1 and not s.flags & RETRANS
-    if last and tp.sack_ok and tp.ca_state <= CWR and tp.tlp_high_seq == 0 and waited >= (tp.srtt8 >> 3):
+    if last and tp.sack_ok and tp.ca_state <= CA_CWR and tp.tlp_high_seq == 0 and waited >= (tp.srtt8 >> 3):
         return PROBE
     if i == tp.head and timers.is_timeout(tp, seg):
         recovery.enter_loss(tp, seg, rs, out)
@@ -300,7 +295,7 @@ def explain(tp, seg, rs, out, i):
         return TIMEOUT
     sb.mark_lost(tp, seg, i, rs, out)
     sb.list_remove(tp, seg, i)
-    if tp.ca_state < RECOVERY:
+    if tp.ca_state < CA_RECOVERY:
         recovery.enter_recovery(tp, seg, rs, out, False)
     return UNEXPLAINED
 

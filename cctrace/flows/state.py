@@ -15,9 +15,6 @@ import numpy as np
 
 from cctrace import schema, tcp
 
-OPEN, DISORDER, CWR, RECOVERY, LOSS = range(5)
-TX_START, CWND_RESTART, COMPLETE_CWR, EV_LOSS, ECN_NO_CE, ECN_IS_CE, TLP_RECOVERY = range(7)
-
 FIN, SYN, RST, PSH, ACK, ECE = 1, 2, 4, 8, 16, 64
 OPT_TIMESTAMPS, OPT_COPY = 1, 64
 
@@ -56,7 +53,7 @@ TP = _i8(
     # rate samples
     "delivered_us first_tx_us app_limited rate_delivered rate_interval_us rate_app_limited queue_empty "
     # RTT
-    "srtt8 mdev4 mdev_max4 rttvar4 rtt_seq rto_us min0_t min0 min1_t min1 min2_t min2 hz rto_min_us "
+    "srtt8 mdev4 mdev_max4 rttvar4 rtt_seq rto_us min0_t min0 min1_t min1 min2_t min2 hz "
     # recovery
     "ca_state high_seq has_undo undo_marker undo_retrans retrans_stamp may_undo_cwnd frto retransmits is_reneg "
     "tlp_high_seq tlp_retrans sack_ok ts_ok ecn_ok "

@@ -11,25 +11,18 @@ Sources: RFC 8985 (RACK-TLP), RFC 6298; [Linux] tcp_schedule_loss_probe, tcp_sen
 
 from numba import njit
 
-from cctrace.flows.rtt import RTO_MAX_US
-from cctrace.flows.state import CWR, OPEN
-
-TIMEOUT_MIN_US = 2_000
-FIRST_TIMEOUT_US = 1_000_000  # before the first RTT sample
+from cctrace.cc.linux import CA_CWR, CA_OPEN
+from cctrace.flows import rules
+from cctrace.tcp.rtt import RTO_MAX_US
 
 
 @njit
 def schedule_probe(tp, timeout_left_us):
     """Schedule a loss probe if the state allows one; return whether it does [Linux] tcp_schedule_loss_probe."""
-    if not tp.sack_ok or tp.packets_out == 0 or (tp.ca_state != OPEN and tp.ca_state != CWR):
+    if not tp.sack_ok or tp.packets_out == 0 or (tp.ca_state != CA_OPEN and tp.ca_state != CA_CWR):
         return False
-    wait = (tp.srtt8 >> 2) + (tp.rto_min_us if tp.packets_out == 1 else TIMEOUT_MIN_US)
-    if tp.srtt8 == 0:
-        wait = FIRST_TIMEOUT_US
-    if timeout_left_us > 0:
-        wait = min(wait, timeout_left_us)
-    tick = 1_000_000 // tp.hz
-    tp.probe_us = tp.now_us + (wait + tick - 1) // tick * tick
+    wait = rules.probe_timeout_us(tp.srtt8, tp.packets_out, timeout_left_us)
+    tp.probe_us = tp.now_us + rules.whole_ticks(wait, 1_000_000 // tp.hz)
     return True
 
 

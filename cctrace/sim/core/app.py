@@ -20,9 +20,11 @@ from cctrace.sim.core.records import (
     TAP_SYN,
     TAP_SYN_ACK,
 )
-from cctrace.sim.core.samples import rtt_estimator
+from cctrace.sim.core.samples import take_rtt
 from cctrace.sim.core.tap import tap
 from cctrace.sim.core.view import APP_LIMITED, CWND, SSTHRESH
+from cctrace.tcp.rate import app_limited_until
+from cctrace.tcp.window import cwnd_after_idle
 
 UNLIMITED = 1 << 40
 
@@ -40,7 +42,7 @@ def application(w, f, now):
         f.syn_ack_ns = now - f.rev_ns
         f.heard_ms = f.syn_ack_ns // 1_000_000
         f.min_rtt_stamp = now
-        rtt_estimator(f, handshake_rtt)
+        take_rtt(f, handshake_rtt)
         call(w, f, INIT, 0, now)
         offer(w, f, now)
     elif now >= f.stop_ns:
@@ -92,7 +94,7 @@ def answered(f, now):
 def check_app_limited(w, f):
     """tcp_rate_check_app_limited: the sender had nothing to send although window and recovery would have let it."""
     if f.nxt >= f.app_end and in_flight(f) < words(f.state)[CWND] and f.lost_out <= f.retrans_out:
-        words(f.state)[APP_LIMITED] = max(f.delivered + in_flight(f), 1)
+        words(f.state)[APP_LIMITED] = app_limited_until(f.delivered, in_flight(f))
 
 
 def restart_after_idle(w, f, now):
@@ -102,6 +104,4 @@ def restart_after_idle(w, f, now):
         return
     call(w, f, CWND_EVENT, CWND_RESTART, now)
     words(f.state)[SSTHRESH] = current_ssthresh(w, f)
-    while idle_us > f.rto_us and words(f.state)[CWND] > 10:
-        words(f.state)[CWND] = max(words(f.state)[CWND] >> 1, 10)
-        idle_us -= f.rto_us
+    words(f.state)[CWND] = cwnd_after_idle(words(f.state)[CWND], idle_us, f.rto_us)

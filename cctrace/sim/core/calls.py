@@ -14,6 +14,7 @@ from cctrace.sim.core.view import (
     fill_linux_view,
     replace_used,
 )
+from cctrace.tcp.window import ssthresh_before
 
 OPEN, DISORDER, CWR, RECOVERY, LOSS = 0, 1, 2, 3, 4
 INIT, ON_ACK, SSTHRESH_CALL, SET_STATE, CWND_EVENT, UNDO_CWND, MARKED_LOST, PKTS_ACKED, CONG_AVOID = range(9)
@@ -59,6 +60,4 @@ def set_state(w, f, state, now):
 
 def current_ssthresh(w, f):
     """tcp_current_ssthresh."""
-    if f.ca_state == CWR or f.ca_state == RECOVERY:
-        return words(f.state)[SSTHRESH]
-    return max(words(f.state)[SSTHRESH], (words(f.state)[CWND] >> 1) + (words(f.state)[CWND] >> 2))
+    return ssthresh_before(f.ca_state, words(f.state)[SSTHRESH], words(f.state)[CWND])

@@ -37,8 +37,7 @@ from cctrace.sim.core.sender import (
 from cctrace.sim.core.timers import arm, current_rto, rearm_rto, set_xmit_timer
 from cctrace.sim.core.view import CWND, CWND_CNT
 from cctrace.sim.core.window import window_left
-
-DEFAULT_REORDERING = 3
+from cctrace.tcp.rack import DEFAULT_REORDERING
 
 
 def linux_ack(w, f, now):

@@ -32,6 +32,7 @@ from cctrace.tcp.pacing import (
     next_departure,
     tso_autosize,
 )
+from cctrace.tcp.window import note_usage
 
 SOON_NS = 1_000_000  # of the last write and of the next ACK, for a burst to wait
 WRITTEN_SEGMENTS = 45  # of a buffer as a large write fills it (tcp_xmit_size_goal)
@@ -115,7 +116,7 @@ def defers(w, f, room, longest, now):
 def validate_cwnd(f, limited):
     """tcp_cwnd_validate: that the window limited a flow holds until what was then sent is acknowledged."""
     flight = f.nxt - f.una
-    if limited or f.una >= f.max_packets_seq or (f.is_cwnd_limited == 0 and flight > f.max_packets_out):
+    if note_usage(limited, f.una >= f.max_packets_seq, f.is_cwnd_limited != 0, flight, f.max_packets_out):
         f.is_cwnd_limited = limited
         f.max_packets_out = flight
         f.max_packets_seq = f.nxt

@@ -10,14 +10,20 @@ tcp_recovery.c).
 import numpy as np
 
 from cctrace.lang.memory import words
-from cctrace.sim.core.calls import LOSS, RECOVERY, mstamp
+from cctrace.sim.core.calls import LOSS, mstamp
 from cctrace.sim.core.records import EVER_RETRANS, FRESH, LOST, REORDERING_TIMER, RETRANS, SACKED, segments
 from cctrace.sim.core.samples import rate_skb_delivered, update_rtt
 from cctrace.sim.core.sender import mark_lost
-from cctrace.sim.core.timers import TIMEOUT_MIN_US, arm
-
-MAX_REORDERING = 300
-REO_WND_PERSIST = 16  # recoveries for which a widened window lasts
+from cctrace.sim.core.timers import arm
+from cctrace.tcp.probe import TIMEOUT_MIN_US
+from cctrace.tcp.rack import (
+    MAX_REORDERING,
+    REO_WND_PERSIST,
+    rack_is_original,
+    rack_reo_wnd_steps,
+    rack_reo_wnd_us,
+    rack_widened,
+)
 
 
 def take_report(w, f, log_from, log_to, duplicate, now):
@@ -168,8 +174,8 @@ def check_reordering(f, low):
 def rack_advance(f, seg, index, now):
     """tcp_rack_advance: the newest transmission known to have arrived, and its RTT."""
     rtt = mstamp(now) - mstamp(seg.sent_ns)
-    if rtt < f.min_rtt and seg.marks & EVER_RETRANS:
-        return  # more likely its original
+    if rack_is_original(rtt, f.min_rtt, seg.marks & EVER_RETRANS > 0):
+        return
     f.rack_advanced = 1
     f.rack_rtt = rtt
     if seg.sent_ns > f.rack_ns or (seg.sent_ns == f.rack_ns and index > f.rack_index):
@@ -181,22 +187,17 @@ def rack_update_reo_wnd(f):
     """tcp_rack_update_reo_wnd: a quarter of min_rtt more for each round with a D-SACK, for 16 recoveries."""
     if f.rs_last_order < 0:
         return
-    if f.rs_prior_delivered < f.rack_last_delivered:
-        f.dsack_seen = 0
-    if f.dsack_seen == 1:
-        f.reo_wnd_steps = min(f.reo_wnd_steps + 1, 255)
-        f.dsack_seen = 0
+    widened = rack_widened(f.dsack_seen, f.rs_prior_delivered, f.rack_last_delivered)
+    f.reo_wnd_steps = rack_reo_wnd_steps(f.reo_wnd_steps, widened, f.reo_wnd_persist)
+    f.dsack_seen = 0
+    if widened:
         f.rack_last_delivered = f.delivered
         f.reo_wnd_persist = REO_WND_PERSIST
-    elif f.reo_wnd_persist == 0:
-        f.reo_wnd_steps = 1
 
 
 def rack_reo_wnd(f):
-    """tcp_rack_reo_wnd, us: no window before reordering was seen, once three segments or a recovery speak for loss."""
-    if f.reord_seen == 0 and (f.ca_state >= RECOVERY or f.sacked_out >= f.reordering):
-        return 0
-    return min((f.min_rtt >> 2) * f.reo_wnd_steps, f.srtt >> 3)
+    """tcp_rack_reo_wnd, us."""
+    return rack_reo_wnd_us(f.reord_seen, f.ca_state, f.sacked_out, f.reordering, f.min_rtt, f.reo_wnd_steps, f.srtt)
 
 
 def rack_detect_loss(w, f, now):

@@ -7,10 +7,19 @@ sent again only when `linux_alert` says so. Function names are the kernel's ([Li
 """
 
 from cctrace.sim.core.calls import CWR, DISORDER, LOSS, OPEN, RECOVERY, set_state
-from cctrace.sim.core.rack import REO_WND_PERSIST, check_reordering, identify_loss
+from cctrace.sim.core.rack import check_reordering, identify_loss
 from cctrace.sim.core.records import EVER_RETRANS, segments
 from cctrace.sim.core.sender import end_cwnd_reduction, enter_recovery, init_cwnd_reduction, undo_cwnd_reduction
 from cctrace.sim.core.window import window_left
+from cctrace.tcp.rack import REO_WND_PERSIST
+from cctrace.tcp.undo import (
+    FRTO_SEND_NEW,
+    FRTO_SPURIOUS,
+    FRTO_WAIT,
+    frto_finding,
+    original_arrived,
+    was_needless,
+)
 
 NOTHING, NEW_DATA, LOST_DATA = range(3)  # what an ACK lets go beside new data: REXMIT_NONE, _NEW (F-RTO), _LOST
 
@@ -82,16 +91,17 @@ def process_loss(w, f, advanced, sacked, now):
         undo_loss(w, f, now)
         return NOTHING
     if f.frto == 1:
-        if f.orig_sacked == 1:
+        may_send_new = f.nxt < f.app_end and window_left(f) > 0
+        sent_new = f.nxt > f.high_seq
+        finding = frto_finding(f.orig_sacked == 1, sent_new, sacked or not advanced, advanced, recovered, may_send_new)
+        if finding == FRTO_SPURIOUS:
             undo_loss(w, f, now)
             return NOTHING
-        if f.nxt > f.high_seq:
-            if sacked or not advanced:
-                f.frto = 0
-        elif advanced and not recovered:
+        if finding >= FRTO_SEND_NEW:
             f.high_seq = f.nxt
-            if f.nxt < f.app_end and window_left(f) > 0:
-                return NEW_DATA
+        if finding == FRTO_SEND_NEW:
+            return NEW_DATA
+        if finding != FRTO_WAIT:
             f.frto = 0
     if recovered:
         try_undo_recovery(w, f, now)
@@ -108,12 +118,12 @@ def undo_loss(w, f, now):
 
 def packet_delayed(f):
     """tcp_packet_delayed: nothing was retransmitted yet, or the ACK echoes a time stamp from before that."""
-    return f.retrans_stamp == 0 or 0 < f.echo_ms < f.retrans_stamp
+    return original_arrived(f.retrans_stamp, 0 < f.echo_ms < f.retrans_stamp, True)
 
 
 def may_undo(f):
     """tcp_may_undo."""
-    return f.undo_marker >= 0 and (f.undo_retrans == 0 or packet_delayed(f))
+    return was_needless(f.undo_marker >= 0, f.undo_retrans, packet_delayed(f))
 
 
 def try_undo_partial(w, f, prior_una, now):

@@ -5,6 +5,8 @@ from cctrace.sim.core.calls import in_flight, mstamp
 from cctrace.sim.core.records import EVER_RETRANS, LINUX
 from cctrace.sim.core.tally import count
 from cctrace.sim.core.view import APP_LIMITED
+from cctrace.tcp.rate import app_limited_after, rate_interval_us
+from cctrace.tcp.rtt import rtt_estimator, timeout_us
 
 
 def start_rate_sample(f):
@@ -59,8 +61,7 @@ def rate_skb_delivered(w, f, seg, order):
 
 def rate_gen(w, f, newly_delivered, newly_lost, now):
     """tcp_rate_gen: the longer of send and ACK interval, and nothing shorter than min_rtt."""
-    if words(f.state)[APP_LIMITED] != 0 and f.delivered > words(f.state)[APP_LIMITED]:
-        words(f.state)[APP_LIMITED] = 0
+    words(f.state)[APP_LIMITED] = app_limited_after(words(f.state)[APP_LIMITED], f.delivered)
     if newly_delivered > 0:
         f.delivered_mstamp = mstamp(now)
     f.rs_acked_sacked = newly_delivered
@@ -72,39 +73,16 @@ def rate_gen(w, f, newly_delivered, newly_lost, now):
     f.rs_delivered = f.delivered - f.rs_prior_delivered
     f.rs_delivered_ce = f.delivered_ce - f.rs_prior_delivered_ce
     f.rs_lost = f.lost - f.rs_prior_lost
-    f.rs_interval = max(f.rs_interval, mstamp(now) - f.rs_prior_mstamp)
-    if f.rs_interval < f.min_rtt:
-        f.rs_interval = -1
+    f.rs_interval = rate_interval_us(f.rs_interval, mstamp(now) - f.rs_prior_mstamp, f.min_rtt)
 
 
-def rtt_estimator(f, rtt_us):
-    """tcp_rtt_estimator and tcp_set_rto: srtt << 3, mdev << 2, the largest mdev of a round trip, 200 ms at least."""
-    m = max(rtt_us, 1)
-    if f.srtt == 0:
-        f.srtt = m << 3
-        f.mdev = m << 1
-        f.rttvar = max(f.mdev, 200_000)
-        f.mdev_max = f.rttvar
+def take_rtt(f, rtt_us):
+    """tcp_rtt_estimator and tcp_set_rto; the reference stack's timeout is no whole number of ticks."""
+    round_over = f.srtt == 0 or f.una > f.rtt_seq
+    f.srtt, f.mdev, f.mdev_max, f.rttvar = rtt_estimator(f.srtt, f.mdev, f.mdev_max, f.rttvar, rtt_us, round_over)
+    if round_over:
         f.rtt_seq = f.nxt
-    else:
-        m -= f.srtt >> 3
-        f.srtt += m
-        if m < 0:
-            m = -m - (f.mdev >> 2)
-            if m > 0:
-                m >>= 3  # a falling RTT must not raise the deviation at full speed
-        else:
-            m -= f.mdev >> 2
-        f.mdev += m
-        if f.mdev > f.mdev_max:
-            f.mdev_max = f.mdev
-            f.rttvar = max(f.rttvar, f.mdev_max)
-        if f.una > f.rtt_seq:
-            if f.mdev_max < f.rttvar:
-                f.rttvar -= (f.rttvar - f.mdev_max) >> 2
-            f.rtt_seq = f.nxt
-            f.mdev_max = 200_000
-    f.rto_us = min((f.srtt >> 3) + f.rttvar, 120_000_000)
+    f.rto_us = timeout_us(f.srtt, f.rttvar, 1_000_000 // f.hz if f.profile == LINUX else 1)
 
 
 def update_rtt(w, f, first_ns, last_ns, sack_first_ns, sack_last_ns, echo_rtt, now):
@@ -123,7 +101,7 @@ def update_rtt(w, f, first_ns, last_ns, sack_first_ns, sack_last_ns, echo_rtt, n
     if ca_rtt <= f.min_rtt or now - f.min_rtt_stamp > 300_000_000_000:
         f.min_rtt = ca_rtt
         f.min_rtt_stamp = now
-    rtt_estimator(f, seq_rtt)
+    take_rtt(f, seq_rtt)
     f.backoff = 0
     f.rtt_sum_us += ca_rtt
     f.rtt_count += 1

@@ -35,6 +35,8 @@ from cctrace.sim.core.samples import rate_gen, rate_skb_delivered, start_rate_sa
 from cctrace.sim.core.timers import arm, current_rto, rearm_rto
 from cctrace.sim.core.view import CWND, CWND_CNT, PACING, SSTHRESH
 from cctrace.tcp.prr import prr_cwnd
+from cctrace.tcp.rack import DEFAULT_REORDERING
+from cctrace.tcp.window import stack_pacing_rate
 
 
 def process_ack(w, f, now):
@@ -249,19 +251,16 @@ def cong_control(w, f, newly_delivered, advanced, now):
         call(w, f, ON_ACK, 0, now)
     elif f.ca_state == RECOVERY or f.ca_state == CWR:
         cwnd_reduction(w, f, newly_delivered, advanced, now)
-    elif advanced or (f.reordering > 3 and newly_delivered > 0):  # tcp_may_raise_cwnd
+    elif advanced or (f.reordering > DEFAULT_REORDERING and newly_delivered > 0):  # tcp_may_raise_cwnd
         call(w, f, CONG_AVOID, newly_delivered, now)
     if f.has_on_ack == 0:
         update_pacing_rate(w, f)
 
 
 def update_pacing_rate(w, f):
-    """tcp_update_pacing_rate: 2 windows per RTT in slow start, then 1.2; it sizes the bursts of an unpaced flow."""
-    rate = f.mss * (1_000_000 // 100 << 3)
-    cwnd = words(f.state)[CWND]
-    rate *= 200 if cwnd < words(f.state)[SSTHRESH] // 2 else 120
-    rate *= max(cwnd, f.nxt - f.una)
-    words(f.state)[PACING] = rate // f.srtt if f.srtt > 0 else rate
+    """tcp_update_pacing_rate."""
+    cwnd, ssthresh = words(f.state)[CWND], words(f.state)[SSTHRESH]
+    words(f.state)[PACING] = stack_pacing_rate(f.mss, cwnd, ssthresh, f.nxt - f.una, f.srtt)
 
 
 def cwnd_reduction(w, f, newly_delivered, advanced, now):

@@ -2,10 +2,8 @@
 
 from cctrace.sim.core.calls import CWR, OPEN, mstamp
 from cctrace.sim.core.records import LINUX, NEVER, PROBE_TIMER, RTO_TIMER, segments
-
-RTO_MAX_US = 120_000_000
-RTO_MIN_US = 200_000
-TIMEOUT_MIN_US = 2_000  # added to a timer so that it does not fire at once [Linux61]
+from cctrace.tcp.probe import probe_timeout_us
+from cctrace.tcp.rtt import RTO_MAX_US
 
 
 def current_rto(f):
@@ -43,11 +41,8 @@ def schedule_loss_probe(f, advancing, now):
     """tcp_schedule_loss_probe [RFC8985] §7.2: in two RTTs, or at the timeout; returns whether it was set."""
     if f.profile != LINUX or f.nxt == f.una or (f.ca_state != OPEN and f.ca_state != CWR):
         return False
-    timeout = (f.srtt >> 2) + (RTO_MIN_US if f.nxt - f.una == 1 else TIMEOUT_MIN_US)
     left = current_rto(f) if advancing else rto_left(f, now)
-    if left > 0:
-        timeout = min(timeout, left)
-    arm(f, PROBE_TIMER, timeout, now)
+    arm(f, PROBE_TIMER, probe_timeout_us(f.srtt, f.nxt - f.una, left), now)
     return True
 
 

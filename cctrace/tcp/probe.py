@@ -1,0 +1,20 @@
+"""The tail-loss probe: when it is due [RFC8985] section 7.2.
+
+Source: [Linux61] net/ipv4/tcp_output.c tcp_schedule_loss_probe.
+"""
+
+from cctrace.tcp.rtt import FIRST_TIMEOUT_US, RTO_MIN_US
+
+TIMEOUT_MIN_US = 2_000  # TCP_TIMEOUT_MIN: added to a timer so that it does not fire at once
+
+
+def probe_timeout_us(srtt8, packets_out, rto_left_us):
+    """Return after how long the tail is probed for losses, us [Linux61] tcp_schedule_loss_probe.
+
+    Two RTTs and a little, because the ACK of a single segment may be delayed a minimum timeout more; at the
+    retransmission timeout, `rto_left_us` from now, if that comes first (0 and below: it is over).
+    """
+    wait_us = FIRST_TIMEOUT_US
+    if srtt8 > 0:
+        wait_us = (srtt8 >> 2) + (RTO_MIN_US if packets_out == 1 else TIMEOUT_MIN_US)
+    return min(wait_us, rto_left_us) if rto_left_us > 0 else wait_us

@@ -1,0 +1,43 @@
+"""RACK: what was sent well before something that was delivered is lost [RFC8985].
+
+The reordering window is how much later it may still come. It is nothing before reordering was seen, once three segments
+were SACKed or a recovery began; then a quarter of min_rtt, and a quarter more for each round trip with a D-SACK, for 16
+recoveries, but never more than the smoothed RTT.
+
+Source: [Linux61] net/ipv4/tcp_recovery.c.
+"""
+
+from cctrace.cc.linux import CA_RECOVERY
+
+DEFAULT_REORDERING = 3  # sysctl tcp_reordering
+MAX_REORDERING = 300  # sysctl tcp_max_reordering
+REO_WND_PERSIST = 16  # recoveries for which a widened window lasts (TCP_RACK_RECOVERY_THRESH)
+MAX_REO_WND_STEPS = 0xFF
+
+
+def rack_reo_wnd_us(reord_seen, ca_state, sacked_out, reordering, min_rtt_us, reo_wnd_steps, srtt8):
+    """Return the reordering window, us [Linux61] tcp_rack_reo_wnd."""
+    if reord_seen == 0 and (ca_state >= CA_RECOVERY or sacked_out >= reordering):
+        return 0
+    return min((min_rtt_us >> 2) * reo_wnd_steps, srtt8 >> 3)
+
+
+def rack_widened(dsack_seen, prior_delivered, last_delivered):
+    """Return whether a D-SACK widens the window [Linux61] tcp_rack_update_reo_wnd.
+
+    Not if the segment that this ACK is sampled by was sent (with `prior_delivered`) before the window was last widened
+    (at `last_delivered`): that D-SACK is of the same round trip.
+    """
+    return dsack_seen > 0 and prior_delivered >= last_delivered
+
+
+def rack_reo_wnd_steps(reo_wnd_steps, widened, reo_wnd_persist):
+    """Return the window's size in quarters of min_rtt [Linux61] tcp_rack_update_reo_wnd."""
+    if widened:
+        return min(MAX_REO_WND_STEPS, reo_wnd_steps + 1)
+    return 1 if reo_wnd_persist == 0 else reo_wnd_steps
+
+
+def rack_is_original(rtt_us, min_rtt_us, was_retransmitted):
+    """Return whether the original was delivered, the retransmission being too recent [Linux61] tcp_rack_advance."""
+    return was_retransmitted and rtt_us < min_rtt_us

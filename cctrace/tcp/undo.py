@@ -1,0 +1,63 @@
+"""When a reduction of the window was not needed: Eifel, D-SACK, F-RTO.
+
+A recovery was spurious if every retransmission was answered by a D-SACK, or if what arrived was the original: the ACK
+echoes a time stamp from before the first retransmission, or nothing was retransmitted yet. After a timeout, F-RTO sends
+new data; if what is then acknowledged was never retransmitted, the timeout was spurious.
+
+Sources: RFC 3522 (Eifel), RFC 3708 (D-SACK), RFC 5682 section 3.1 (F-RTO); [Linux61] net/ipv4/tcp_input.c
+tcp_may_undo, tcp_packet_delayed, tcp_process_loss.
+"""
+
+# Findings of F-RTO: none yet, undo, go on as after any loss; of the last two high_seq becomes snd_nxt besides.
+FRTO_WAIT, FRTO_SPURIOUS, FRTO_REAL, FRTO_SEND_NEW, FRTO_RETRANSMIT = range(5)
+
+
+def original_arrived(retrans_stamp, echoes_before, may_reopen):
+    """Return whether the ACK answers an original [Linux618] tcp_packet_delayed.
+
+    Parameters
+    ----------
+    retrans_stamp : int
+        Time stamp of the first retransmission, 0 if there was none.
+    echoes_before : bool
+        Whether the ACK echoes an older one.
+    may_reopen : bool
+        False only without SACK, once everything up to high_seq is acknowledged: retrans_stamp was then cleared.
+    """
+    return echoes_before if retrans_stamp != 0 else may_reopen
+
+
+def was_needless(has_undo, undo_retrans, is_delayed):
+    """Return whether the reduction may be undone [Linux61] tcp_may_undo.
+
+    `has_undo` tells whether one can be (undo_marker), `undo_retrans` is the number of retransmissions that no D-SACK
+    has answered (negative if there was none), `is_delayed` what `original_arrived` says.
+    """
+    return has_undo and (undo_retrans == 0 or is_delayed)
+
+
+def frto_finding(original_acked, sent_new, sacked, advanced, recovered, may_send_new):
+    """Return what an ACK says of a timeout that F-RTO examines [RFC 5682] section 3.1, [Linux61] tcp_process_loss.
+
+    Parameters
+    ----------
+    original_acked : bool
+        It acknowledges (or SACKs) data that was never retransmitted.
+    sent_new : bool
+        New data was sent since the timeout: snd_nxt is beyond high_seq.
+    sacked : bool
+        It SACKs new data, or is a duplicate.
+    advanced : bool
+        It moves the left edge.
+    recovered : bool
+        It acknowledges all that was out at the timeout.
+    may_send_new : bool
+        There is new data to send, and the receive window admits it.
+    """
+    if original_acked:
+        return FRTO_SPURIOUS  # step 3.b
+    if sent_new:
+        return FRTO_REAL if sacked else FRTO_WAIT  # step 3.a
+    if advanced and not recovered:
+        return FRTO_SEND_NEW if may_send_new else FRTO_RETRANSMIT  # step 2.b
+    return FRTO_WAIT

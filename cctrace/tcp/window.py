@@ -1,0 +1,46 @@
+"""What the stack itself reads off the congestion window, whatever the controller.
+
+Sources: [Linux61] include/net/tcp.h tcp_current_ssthresh; net/ipv4/tcp_input.c tcp_update_pacing_rate;
+net/ipv4/tcp_output.c tcp_cwnd_validate, tcp_cwnd_restart.
+"""
+
+from cctrace.cc.linux import CA_CWR, CA_RECOVERY, TCP_INIT_CWND
+
+PACING_SS_RATIO, PACING_CA_RATIO = 200, 120  # sysctls tcp_pacing_ss_ratio, tcp_pacing_ca_ratio: percent of cwnd / srtt
+RATE_SCALE = 1_000_000 // 100 << 3  # from bytes and percent over srtt8 to bytes/s
+
+
+def ssthresh_before(ca_state, ssthresh, cwnd):
+    """Return what a reduction remembers: three quarters of cwnd at least, unless one is under way [Linux61]."""
+    if ca_state != CA_CWR and ca_state != CA_RECOVERY:
+        return max(ssthresh, (cwnd >> 1) + (cwnd >> 2))
+    return ssthresh
+
+
+def stack_pacing_rate(mss, cwnd, ssthresh, packets_out, srtt8):
+    """Return the pacing rate of a controller that sets none, bytes/s: it sizes bursts [Linux61]."""
+    percent = PACING_SS_RATIO if cwnd < ssthresh // 2 else PACING_CA_RATIO
+    rate = mss * RATE_SCALE * percent * max(cwnd, packets_out)
+    return rate // srtt8 if srtt8 > 0 else rate
+
+
+def note_usage(limited, stale, is_cwnd_limited, packets_out, max_packets_out):
+    """Return whether a send is remembered as the fullest of its window [Linux61] tcp_cwnd_validate.
+
+    It is if cwnd limited it, if what was out then is acknowledged (`stale`), or if more is out than ever in a window
+    that cwnd did not limit.
+    """
+    return limited or stale or (not is_cwnd_limited and packets_out > max_packets_out)
+
+
+def cwnd_after_idle(cwnd, idle, rto):
+    """Return cwnd after a pause: halved for every timeout of it, down to the initial window [Linux61] tcp_cwnd_restart.
+
+    `idle` and `rto` are in the same unit of time.
+    """
+    lowest = min(TCP_INIT_CWND, cwnd)
+    idle -= rto
+    while idle > 0 and cwnd > lowest:
+        cwnd >>= 1
+        idle -= rto
+    return max(cwnd, lowest)
