@@ -155,11 +155,31 @@ EVENTS = (
     Column("rs_lost", "i4", "segments", "lost over the sample", "rate_sample (v2)"),
     Column("rs_prior_lost", "u4", "segments", "lost when the sampled segment was sent", "rate_sample (v2)"),
     Column("rs_delivered_ce", "i4", "segments", "delivered with CE over the sample", "rate_sample (v2)"),
+    Column(
+        "rs_send", "i4", "", "row of SENDS of the sampled segment (skb_marked_lost: of the lost one)", "", missing=-1
+    ),
     Column("skb_tx_in_flight", "u4", "segments", "skb_marked_lost: in flight when it was sent", "TCP_SKB_CB (v2)"),
     Column("skb_tx_lost", "u4", "segments", "skb_marked_lost: lost when it was sent", "TCP_SKB_CB (v2)"),
     Column("skb_tx_delivered", "u4", "segments", "skb_marked_lost: delivered when it was sent", "TCP_SKB_CB"),
     Column("skb_tx_app_limited", "u1", "", "skb_marked_lost: app-limited when it was sent", "TCP_SKB_CB"),
     Column("skb_tx_has_mstamp", "u1", "", "skb_marked_lost: it has a send time", "TCP_SKB_CB"),
+)
+
+# The other half of the event stream: one row per packet of data that left, in the order of the events. What the stack
+# owns in a replay follows from it: departure times, application-limited marks.
+SENDS = (
+    Column("time_ns", "i8", "ns", "when it was captured, capture clock"),
+    Column("tx_us", "i8", "us", "when TCP stamped it, on the clock of now_us", "skb_mstamp_ns"),
+    Column("row", "i8", "", "how many rows of the event stream precede it"),
+    Column("payload", "u4", "bytes", "payload"),
+    Column("segments", "u4", "segments", "payload in segments of the MSS"),
+    Column("in_flight", "u4", "segments", "in flight after it left", "tcp_packets_in_flight()"),
+    Column("packets_out", "u4", "segments", "not cumulatively acknowledged after it left", "tp->packets_out"),
+    Column("snd_nxt", "i8", "bytes", "next byte to be sent, after it left", "RFC 9293"),
+    Column("begins", "u1", "", "it begins a super-packet", "tcp_write_xmit"),
+    Column("again", "u1", "", "it holds data that had been sent before", "tcp_retransmit_skb"),
+    Column("app_limited", "u1", "", "the application had let the pipe run empty before", "tcp_rate_check_app_limited"),
+    Column("psh", "u1", "", "PSH, which ends a super-packet", "RFC 9293"),
 )
 
 # What a Linux controller reads as `ack.<name>`, every column an int64. It is EVENTS on the kernel's own clocks, plus:
@@ -187,7 +207,7 @@ LINUX_CARRIED = {
     "app_limited": "app_limited",
 }
 
-_NOT_IN_LINUX_VIEW = {"time_ns", "event", "lsndtime_us", "app_limited"}
+_NOT_IN_LINUX_VIEW = {"time_ns", "event", "lsndtime_us", "app_limited", "rs_send"}
 LINUX_VIEW = tuple(c._replace(dtype="i8") for c in EVENTS if c.name not in _NOT_IN_LINUX_VIEW) + _LINUX_DERIVED
 
 # What a QUIC controller reads as `ack.<name>`, every column an int64: milliseconds and bytes.

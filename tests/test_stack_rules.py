@@ -1,18 +1,21 @@
 """What the Linux stack does to cwnd and ssthresh around a replayed controller: each rule by hand, then a recording."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from cctrace import datasets, schema
 from cctrace.cc import controller as controller_named
 from cctrace.cc.base import LinuxController
-from cctrace.cc.cubic6 import Cubic6
 from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
 from cctrace.flows.capture import read
-from cctrace.flows.views import View, ticks
-from cctrace.replaying import tick
-from cctrace.replaying.player import Player
+from cctrace.flows.events import Events
+from cctrace.flows.state import EVENT, SENT
+from cctrace.replaying.follow import Follower
+from cctrace.replaying.infer import infer
 from cctrace.replaying.run import replay
+from cctrace.replaying.stack import TICK_US
 from tests.build_stack import NEUTRAL
 from tests.conversation import MSS, Conversation
 
@@ -20,17 +23,34 @@ OPEN, DISORDER, CWR, RECOVERY, LOSS = range(5)
 HZ = 250
 
 
+START_NS = 1_700_000_000_000_000_000
+
+
 class Calls:
-    """A recorded stream by hand: each call keeps the columns of the one before it, but for those given."""
+    """A recorded stream by hand: each call keeps the columns of the one before it, but for those given.
+
+    Time stands still unless `at` moves it on. What leaves, leaves after the calls so far.
+    """
 
     def __init__(self, **columns):
-        self.now = NEUTRAL | {"srtt_us8": 8 * 40_000, "rttvar_us4": 200_000} | columns
-        self.rows, self.events = [], []
+        known = {name: value for name, value in NEUTRAL.items() if name in EVENT.names}
+        self.now = known | {"srtt_us8": 8 * 40_000, "rttvar_us4": 200_000, "rs_send": -1} | columns
+        self.events, self.rows, self.sends, self.now_us = [], [], [], 1_000_000
+
+    def at(self, now_us):
+        self.now_us = now_us
+        return self
+
+    def send(self, segments=1, in_flight=1, **columns):
+        """A packet leaves; `in_flight` counts it."""
+        sent = {"tx_us": self.now_us, "row": len(self.rows), "payload": segments * 1448, "begins": 1, "psh": 1}
+        self.sends.append(sent | {"segments": segments, "in_flight": in_flight, "packets_out": in_flight} | columns)
+        return self
 
     def call(self, event, **columns):
         self.now = self.now | columns
         self.events.append(schema.LINUX_EVENTS[event])
-        self.rows.append(self.now)
+        self.rows.append(self.now | {"time_ns": START_NS + (self.now_us - 1_000_000) * 1000})
         return self
 
     def cwnd_event(self, name, **columns):
@@ -41,23 +61,28 @@ class Calls:
         self.call("ssthresh", ca_state=OPEN, **columns).call("set_state", arg=RECOVERY)
         return self.call("on_ack", ca_state=RECOVERY)
 
-    def view(self, stack=True):
-        columns = {name: [row[name] for row in self.rows] for name in NEUTRAL}
-        return View("linux", self.events, columns, stack=stack)
+    def flow(self):
+        """Return what a replay takes for a recorded flow."""
+        rows, sends = np.zeros(len(self.rows), EVENT), np.zeros(len(self.sends), SENT)
+        for table, given in ((rows, self.rows), (sends, self.sends)):
+            for row, columns in zip(table, given, strict=True):
+                for name, value in columns.items():
+                    row[name] = value
+        rows["event"] = self.events
+        meta = {"mss": 1448, "hz": HZ, "start_ns": START_NS, "ecn_ok": False, "complete": True}
+        return SimpleNamespace(events=Events(rows, meta, sends), hz=HZ)
 
-    def run(self, controller="reno", stack=True, **state):
-        """Replay from the given state; return cwnd, ssthresh and snd_cwnd_cnt after each call."""
-        view = self.view(stack)
-        cls = starting(controller, state)
-        names = ["snd_cwnd", "snd_ssthresh", "snd_cwnd_cnt"]
-        runs = [replay(view, cls, record=names, mode=mode, hz=HZ).decisions[names] for mode in ("compiled", "debug")]
+    def run(self, controller="reno", record=("snd_cwnd", "snd_ssthresh", "snd_cwnd_cnt"), **state):
+        """Replay from the given state; return what is recorded (cwnd, ssthresh, cnt) after each call."""
+        cls, names = starting(controller, state), list(record)
+        runs = [replay(self.flow(), cls, record=names, mode=mode).decisions[names] for mode in ("compiled", "debug")]
         assert (runs[0] == runs[1]).all(axis=None)
         return runs[0].rename(columns={"snd_cwnd": "cwnd", "snd_ssthresh": "ssthresh", "snd_cwnd_cnt": "cnt"})
 
 
 def starting(name, state):
     """Return a controller class whose fields start at the given values."""
-    cls, _ = controller_named(name)
+    cls = name if isinstance(name, type) else controller_named(name)[0]
     return type(cls.__name__, (cls,), state | {"__module__": __name__})
 
 
@@ -144,7 +169,8 @@ def test_a_timeout_leaves_one_more_than_is_in_flight(controller):
 def test_a_window_above_the_initial_one_halves_for_every_rto_of_silence():
     # RTO = 40 + 200 ms = 60 ticks of 250 Hz; [RFC2861] §3
     def restarted(idle_ticks, cwnd):
-        calls = Calls(jiffies=2000, lsndtime=2000 - idle_ticks).cwnd_event("CWND_RESTART")
+        now_us = 8_000_000
+        calls = Calls(lsndtime_us=now_us - idle_ticks * 1_000_000 // HZ).at(now_us).cwnd_event("CWND_RESTART")
         return calls.run(snd_cwnd=cwnd, snd_ssthresh=20).iloc[-1][["cwnd", "ssthresh"]].tolist()
 
     assert restarted(61, 100) == [50, 75]
@@ -163,14 +189,9 @@ def test_a_controller_with_on_ack_keeps_its_window_in_a_recovery():
 
     calls = Calls(packets_out=20, data_segs_out=100, rs_prior_in_flight=17, rs_acked_sacked=1)
     calls.enter_recovery(sacked_out=3, lost_out=1).cwnd_event("COMPLETE_CWR")
-    decisions = replay(calls.view(), Fixed, mode="interpreted").decisions
+    decisions = replay(calls.flow(), Fixed, mode="interpreted").decisions
     assert decisions["snd_cwnd"].tolist() == [10, 10, 33, 33]
     assert (decisions["snd_ssthresh"] == TCP_INFINITE_SSTHRESH).all()
-
-
-def test_where_the_states_between_the_calls_are_recorded_the_stack_is_left_out():
-    calls = Calls(packets_out=20, lost_out=18).call("set_state", arg=LOSS)
-    assert calls.run(stack=False, snd_cwnd=20)["cwnd"].tolist() == [20]
 
 
 def test_segments_sent_are_counted_with_retransmissions():
@@ -201,36 +222,29 @@ def test_a_replayed_cubic_has_the_window_of_the_kernel_in_every_state(cubic_flow
 def test_ticks_are_found_where_the_sender_that_they_drove_had_them(cubic_flow, state):
     # The recorded flights are replaced by those of a sender that fills the window of a kernel whose ticks are known. On
     # a path that reorders it is nearly always in Disorder.
-    view, events = cubic_flow.view("linux", hz=HZ), cubic_flow.events
-    states = np.where(view.columns["ca_state"] == OPEN, state, view.columns["ca_state"])
-    view = View("linux", view.event, view.columns | {"ca_state": states}, time_ns=view.time_ns, stack=True)
-    known = {"hz": HZ}
+    rows = cubic_flow.events.rows.copy()
+    rows["ca_state"] = np.where(rows["ca_state"] == OPEN, state, rows["ca_state"])
+    cls, params = controller_named("cubic6")[0], {"hz": HZ}
     for phase_us in (700, 2900):
-        player = Player(view, "cubic6", record=["snd_cwnd"], **known)
-        player.replace_columns(ticks(events.now_us, events["lsndtime_us"], HZ, phase_us))
-        player.run()
-        before = np.maximum(np.searchsorted(view.time_ns, view.time_ns) - 1, 0)
-        made = view.columns | {"rs_prior_in_flight": player.recorded["snd_cwnd"][before]}
-        sender = View("linux", view.event, made, time_ns=view.time_ns, stack=True)
-        assert tick.phase_us(sender, Cubic6, known, events) == pytest.approx(phase_us, abs=200)
+        known = Follower(Events(rows, cubic_flow.facts), None, cls, params, ["snd_cwnd"])
+        known.stack[TICK_US] = phase_us
+        known.run()
+        before = np.maximum(np.searchsorted(rows["time_ns"], rows["time_ns"]) - 1, 0)
+        made = rows.copy()
+        made["rs_prior_in_flight"] = known.recorded["snd_cwnd"][before]
+        found = infer(Follower(Events(made, cubic_flow.facts), None, cls, params))
+        assert found.script.tick_us == pytest.approx(phase_us, abs=200)
 
 
 def test_the_window_of_the_kernel_is_met_exactly_with_the_ticks_found(cubic_flow):
-    run = replay(cubic_flow, "cubic6")
-    assert run.compare().share_within("cwnd") >= 0.95
-    assert replay(cubic_flow, "cubic6", mode="interpreted").tick_phase_us == run.tick_phase_us
-    bare = replay(cubic_flow.view("linux", hz=HZ), "cubic6", hz=HZ)  # a view shows no ticks to look for
-    assert bare.tick_phase_us == 0
+    assert replay(cubic_flow, "cubic6").compare().share_within("cwnd") >= 0.95
 
 
-def test_compiled_and_interpreted_replays_of_a_recording_agree_in_all_state(cubic_flow):
-    view = cubic_flow.view("linux", hz=cubic_flow.hz)
-    ends = []
-    for mode in ("compiled", "interpreted"):
-        player = Player(view, "cubic6", mode=mode, record=["snd_cwnd", "snd_ssthresh", "pacing_rate"], hz=cubic_flow.hz)
-        player.run()
-        ends.append((player.state, {name: values.tolist() for name, values in player.recorded.items()}))
-    assert ends[0] == ends[1]
+@pytest.mark.parametrize("mode", ["interpreted", "debug"])
+def test_compiled_and_interpreted_replays_of_a_recording_agree_in_all_state(cubic_flow, mode):
+    runs = [replay(cubic_flow, "cubic6", mode=m, record="all") for m in ("compiled", mode)]
+    assert runs[0].state == runs[1].state
+    assert runs[0].decisions.equals(runs[1].decisions)
 
 
 def test_a_window_filled_in_two_bursts_upon_one_ack_is_limited_by_the_receiver_alone():

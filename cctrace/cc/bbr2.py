@@ -95,6 +95,7 @@ class BBR2(BBR2Bounds):
         "ecn_max_rtt_us": Param(5000, 0, 524287, "longest min_rtt at which ECN is used, us; 0 any"),
         "ecn_reprobe_gain": Param(0.0, 0.0, 511 / 256, "first growth when marks cease, of inflight_hi; 0 off"),
     }
+    probe_draws = (BW_PROBE_RAND_ROUNDS, 0)
     # Modes by `mode`, then the phases of PROBE_BW by `cycle_idx`: `states[4 + cycle_idx]`.
     states: ClassVar[tuple[str, ...]] = ("STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT", "UP", "DOWN", "CRUISE", "REFILL")
     transitions = {

@@ -89,6 +89,7 @@ class BBR2Plus(BBR2):
         "switch_rtt_high": Param(0.1, 0.0, 5.0, "RTT excess that counts as a queue (lambda 1 - 1)"),
         "switch_rtt_low": Param(0.05, 0.0, 5.0, "RTT excess that counts as none (lambda 2 - 1)"),
     }
+    probe_draws = (BW_PROBE_RAND_ROUNDS, "probe_cycle_random", 0)
     golden_names = {
         "s_p_fast_conv_on": "fast_conv_on",
         "s_p_rc_min_rtt": "rc_min_rtt_v[0]",

@@ -42,15 +42,13 @@ def replay(source, controller, index, tcpinfo, output, interpreted, as_json):
         result = run(stream, controller, mode="interpreted" if interpreted else "compiled")
     if output:
         result.decisions.to_parquet(output)
-    # Of a flow whose gain cycle was inferred the draws are known after all.
-    warnings = [text for text in result.warnings if not (result.phases and "'rand" in text)]
-    for warning in warnings:
+    for warning in result.warnings:
         warn(warning)
     agreement = None if vector else _agreement(result)
     last = {} if result.decisions.empty else result.decisions.iloc[-1].to_dict()
     if as_json:
         summary = {"controller": controller, "params": result.params, "calls": len(result.decisions)}
-        print_json({"source": source} | summary | {"last": last, "agreement": agreement, "warnings": warnings})
+        print_json({"source": source} | summary | {"last": last, "agreement": agreement, "warnings": result.warnings})
         return
     print_table(("after the last call", controller), list(last.items()))
     if agreement:

@@ -46,6 +46,7 @@ def clear(rs):
     rs.acking_tlp = 0
     rs.lost = -1
     rs.delivered_ce = -1
+    rs.send = -1
 
 
 @njit

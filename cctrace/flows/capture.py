@@ -182,9 +182,9 @@ class Capture:
 
         Returns
         -------
-        rows, log, ends, snapshots, finals
-            Event rows and retransmission log (`state.LOG`) of all connections; where each connection's end in them,
-            shape (connections, 2); `state.SNAP` records; final `state.TP` records.
+        rows, log, sent, ends, snapshots, finals
+            Event rows, retransmission log (`state.LOG`) and sends (`state.SENT`) of all connections; where each
+            connection's end in them, shape (connections, 3); `state.SNAP` records; final `state.TP` records.
         """
         rows = np.asarray(rows, np.int64)
         clock, order, first = self.at_the_sender(rows)

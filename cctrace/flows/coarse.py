@@ -207,6 +207,7 @@ def _acks(known):
     nth = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + 1
     of = np.repeat(np.arange(len(count)), count)
     rows = np.zeros(len(of) + 1, EVENT)
+    rows["rs_send"] = -1
     rows["time_ns"][0], rows["delivered"][0] = known.time_ns[0], known.delivered[0]
     rows["time_ns"][1:] = known.time_ns[of] + step_ns[of] * nth // count[of]
     rows["delivered"][1:] = known.delivered[of] + grown[of] * nth // count[of]

@@ -224,7 +224,7 @@ class CounterFlow:
         """Return what controllers of one stack read, a `cctrace.flows.views.View` of `events`; `kind` linux or quic."""
         from cctrace.flows import views
 
-        return views.of_events(self.events, kind, None, params.get("hz"))
+        return views.of_events(self.events, kind)
 
     def seconds(self):
         """Return the times of the polls in seconds since the first."""

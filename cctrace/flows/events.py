@@ -23,14 +23,16 @@ class Events:
         ``complete`` (the capture shows the handshake), ``inferred`` (names of the facts above that are guesses). Of a
         coarse stream also ``coarse``: ``polls``, ``interval_ms`` between them, ``acks``, how many are ``made_up``, and
         ``in_flight_told``.
+    sends : structured ndarray, optional
+        Fields of `schema.SENDS`: what left, between the rows; None where nobody saw it.
 
     Examples
     --------
     >>> events["delivered"][-1]            # doctest: +SKIP
     """
 
-    def __init__(self, rows, meta):
-        self.rows, self.meta = rows, dict(meta)
+    def __init__(self, rows, meta, sends=None):
+        self.rows, self.meta, self.sends = rows, dict(meta), sends
 
     def __len__(self):
         return len(self.rows)

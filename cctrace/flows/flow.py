@@ -7,7 +7,7 @@ import numpy as np
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.align import align, best_alignment
 from cctrace.flows.events import Events
-from cctrace.flows.state import DEFAULT_HZ, DSACK, PSH, UNEXPLAINED
+from cctrace.flows.state import DEFAULT_HZ, DSACK, UNEXPLAINED
 from cctrace.schema import LINUX_EVENTS
 
 
@@ -45,8 +45,8 @@ class Flow:
     @functools.cached_property
     def _reenacted(self):
         self._require_both_directions()
-        rows, log, _, _, finals = self.capture.reenact([self.index])
-        return rows, log, finals[0]
+        rows, log, sent, _, _, finals = self.capture.reenact([self.index])
+        return rows, log, sent, finals[0]
 
     def _require_both_directions(self):
         c = self.capture.connections
@@ -73,8 +73,8 @@ class Flow:
         StreamError
             If the capture lacks the data or the acknowledgements of this connection.
         """
-        rows = self._reenacted[0]
-        return Events(rows, self.facts)
+        rows, _, sent, _ = self._reenacted
+        return Events(rows, self.facts, sent)
 
     @functools.cached_property
     def facts(self):
@@ -136,7 +136,7 @@ class Flow:
         """Return what controllers of one stack read, a `cctrace.flows.views.View` of `events`; `kind` linux or quic."""
         from cctrace.flows import views
 
-        return views.of_events(self.events, kind, self.sends["time_ns"].to_numpy(), params.get("hz"))
+        return views.of_events(self.events, kind)
 
     @property
     def hz(self):
@@ -145,15 +145,11 @@ class Flow:
 
     @functools.cached_property
     def sends(self):
-        """What the sender sent, in time order: DataFrame of time_ns, payload (bytes) and psh, one row per packet."""
+        """What the sender sent, in the order of `events`: DataFrame of `schema.SENDS`, one row per packet."""
         import pandas as pd
 
-        c, packets = self.capture.connections, self.capture.packets
-        order = c.order[c.first[self.index] : c.first[self.index + 1]]
-        data = order[(packets["direction"][order] == c.sender[self.index]) & (packets["payload"][order] > 0)]
-        time_ns = np.maximum.accumulate(c.clock[data])
-        psh = (packets["flags"][data] & PSH) != 0
-        return pd.DataFrame({"time_ns": time_ns, "payload": packets["payload"][data], "psh": psh})
+        sent = self.events.sends
+        return pd.DataFrame({name: np.ascontiguousarray(sent[name]) for name in sent.dtype.names})
 
     @property
     def rtt(self):
@@ -167,7 +163,7 @@ class Flow:
     @property
     def account(self):
         """(time with data outstanding, time in which the receiver's window kept data back), us, as re-enacted."""
-        final = self._reenacted[2]
+        final = self._reenacted[3]
         account = []
         for name in ("busy", "rwnd"):
             since_us = final[f"{name}_since_us"]  # of what still went on (or, paced, was to begin) at the capture's end
@@ -201,7 +197,8 @@ class Flow:
         """Return what `nstat` on the sender would have counted for this connection; see `nstat.nstat`."""
         from cctrace.flows.nstat import nstat
 
-        return nstat(*self._reenacted)
+        rows, log, _, final = self._reenacted
+        return nstat(rows, log, final)
 
     def quality(self):
         """Return what the capture lacks and what had to be assumed, a dict.
@@ -212,7 +209,7 @@ class Flow:
         why the kernel sent them), ``time_steps_back`` (records older than their predecessor), ``inferred`` (facts that
         are guesses), ``warnings`` (those of `Capture.flows` and of the file).
         """
-        _, log, final = self._reenacted
+        _, log, _, final = self._reenacted
         side = self.capture.connections.sides[self.index, self.capture.connections.sender[self.index]]
         near = int(self.capture.connections.sender_side_ns[self.index]) // 1000
         far = int(self.capture.connections.rtt[self.index, 0])
@@ -254,7 +251,7 @@ class Flow:
             `state.SNAP` records, one for every state that held at some instant of a poll; `poll` indexes `polls`.
         """
         self._require_both_directions()
-        return self.capture.reenact([self.index], polls, decided)[3]
+        return self.capture.reenact([self.index], polls, decided)[4]
 
 
 def _matching(flow, tcpinfo):

@@ -29,6 +29,7 @@ def on_sent(tp, s, in_flight):
     s.tx_lost = tp.lost
     s.tx_in_flight = in_flight
     s.tx_app_limited = 1 if tp.app_limited != 0 else 0
+    s.tx_send = tp.sent
 
 
 @njit
@@ -44,6 +45,7 @@ def on_delivered(tp, rs, s, end_seq):
         rs.prior_lost = s.tx_lost
         rs.tx_in_flight = s.tx_in_flight
         rs.is_app_limited = s.tx_app_limited
+        rs.send = s.tx_send
         rs.is_retrans = 1 if s.flags & (RETRANS | EVER) else 0
         rs.last_end_seq = end_seq
         tp.first_tx_us = s.tx_us

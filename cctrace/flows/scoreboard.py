@@ -269,6 +269,7 @@ def mark_lost(tp, seg, i, rs, out):
     row.skb_tx_delivered = s.tx_delivered
     row.skb_tx_app_limited = s.tx_app_limited
     row.skb_tx_has_mstamp = 1 if s.tx_delivered_us else 0
+    row.rs_send = s.tx_send
 
 
 @njit
@@ -366,6 +367,7 @@ def emit(out, tp, rs, event, arg):
     row.rs_lost = rs.lost
     row.rs_prior_lost = rs.prior_lost
     row.rs_delivered_ce = rs.delivered_ce
+    row.rs_send = rs.send
     row.skb_tx_in_flight = 0
     row.skb_tx_lost = 0
     row.skb_tx_delivered = 0

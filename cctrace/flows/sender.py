@@ -27,6 +27,7 @@ from cctrace.flows.sends import (
     is_window_probe,
     note_burst,
     note_pacing,
+    note_sent,
     note_shut,
     note_window_probe,
     pace,
@@ -52,6 +53,7 @@ from cctrace.flows.state import (
     PSH,
     RST,
     SEG,
+    SENT,
     SNAP,
     SYN,
     TP,
@@ -282,7 +284,7 @@ def send_again(tp, seg, rs, out, log, a, b, ts):
 
 
 @njit
-def send(tp, seg, rs, out, log, p, ns, a, b, payload, fl, ts):
+def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
     """The sender transmits [a, b): new data, old data, or both."""
     since = ns - tp.group_end_ns
     together = since >= 0 and since < SAME_LOOP_NS if tp.group_psh else continues(tp, ns, ts)
@@ -290,16 +292,19 @@ def send(tp, seg, rs, out, log, p, ns, a, b, payload, fl, ts):
         stamp_group(tp, p, ns, ts)
     if not together or tp.group_psh or a != tp.snd_nxt:
         tp.group_first = tp.tail
-    pace(tp, payload, not together or tp.group_psh)
+    begins = not together or tp.group_psh != 0
+    pace(tp, payload, begins)
     tp.group_end_ns = ns
     tp.group_psh = 1 if fl & PSH else 0
     tp.bytes_sent += payload
-    if a < tp.snd_nxt:
+    again = a < tp.snd_nxt
+    if again:
         late = show_late(tp, a, b)
         if b <= tp.snd_una:
             if payload > 1 and not late:  # sent before the ACK that covers it was processed; one byte: a keep-alive
                 tp.total_retrans += (payload + p.mss - 1) // p.mss
                 tp.bytes_retrans += payload
+            note_sent(tp, sent, ns, payload, begins, True, False, fl & PSH)
             return
         if tp.snd_una < tp.snd_nxt and not show_reordered(tp, seg, a, min(b, tp.snd_nxt)):
             send_again(tp, seg, rs, out, log, max(a, tp.snd_una), min(b, tp.snd_nxt), ts)
@@ -307,6 +312,7 @@ def send(tp, seg, rs, out, log, p, ns, a, b, payload, fl, ts):
         if a == b:
             if tp.cwnd:
                 account_window(tp, False)
+            note_sent(tp, sent, ns, payload, begins, True, False, fl & PSH)
             return
         tp.group_first = tp.tail
     fill_unseen(tp, seg, a)
@@ -316,9 +322,10 @@ def send(tp, seg, rs, out, log, p, ns, a, b, payload, fl, ts):
         tp.queue_empty = 1
     probing = not together and is_by_timer(tp) and timers.is_new_probe(tp, b - a)
     was_empty = tp.packets_out == 0
+    limited = False
     if not together:
         note_pacing(tp)
-        before_send(tp, rs, out)
+        limited = before_send(tp, rs, out)
     if tp.busy_since_us == 0:
         tp.busy_since_us = tp.now_us
     flying = sb.in_flight(tp) + (b - a + p.mss - 1) // p.mss
@@ -344,6 +351,7 @@ def send(tp, seg, rs, out, log, p, ns, a, b, payload, fl, ts):
         tp.queue_empty = 1
     account_window(tp, cut)
     tp.unvalidated = 1
+    note_sent(tp, sent, ns, payload, begins, again, limited, fl & PSH)
 
 
 @njit
@@ -416,8 +424,9 @@ def _pass(key):
         _ = key
         out = np.empty(max(256, order.size + order.size // 2), EVENT)
         log = np.empty(256, LOG)
+        sent = np.empty(max(256, order.size // 2), SENT)
         snap = np.zeros(polls.shape[0] * 2 + 16, SNAP)
-        ends = np.zeros((params.size, 2), np.int64)
+        ends = np.zeros((params.size, 3), np.int64)
         finals = np.zeros(params.size, TP)
         rs = scratch[0]
         blocks = np.zeros((4, 2), np.int64)
@@ -431,7 +440,7 @@ def _pass(key):
             p = params[c]
             tp = finals[c]
             if c:
-                tp.rows, tp.logged = ends[c - 1, 0], ends[c - 1, 1]
+                tp.rows, tp.logged, tp.sent = ends[c - 1, 0], ends[c - 1, 1], ends[c - 1, 2]
             start(tp, p, p.start_ns)
             sequence = order[first[c] : first[c + 1]].copy()
             for k in range(sequence.size):
@@ -459,6 +468,8 @@ def _pass(key):
                     out = roomy(out, tp.rows, more)
                 if tp.logged + more > log.size:
                     log = roomy(log, tp.logged, more)
+                if tp.sent == sent.size:
+                    sent = roomy(sent, tp.sent, 1)
                 if tp.tail - tp.head + new > seg.size:
                     seg = grown(tp, seg, new)
                 event_ns = time_ns[q] if mine else time_ns[q] + p.ack_delay_ns
@@ -492,7 +503,8 @@ def _pass(key):
                         continue
                     if not tp.established:
                         establish(tp, rs, out, 1)
-                    send(tp, seg, rs, out, log, p, time_ns[q], a, a + size, np.int64(payload[q]), fl, tsval[q])
+                    data = np.int64(payload[q])
+                    send(tp, seg, rs, out, log, sent, p, time_ns[q], a, a + size, data, fl, tsval[q])
                 elif fl & ACK:
                     a = unwrap(ack[q], p.isn, tp.snd_una)
                     tp.tsecr = tsecr[q] if options[q] & OPT_TIMESTAMPS else 0
@@ -504,9 +516,9 @@ def _pass(key):
                     wide = np.int64(window[q]) << (0 if fl & SYN else p.wscale)
                     waiting = is_answered(p, sequence, k, time_ns, direction, payload)
                     receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, wide, size > 0, fl, waiting)
-            ends[c, 0], ends[c, 1] = tp.rows, tp.logged
-        rows, logged = (ends[-1, 0], ends[-1, 1]) if params.size else (0, 0)
-        return out[:rows], log[:logged], ends, snap[:taken], finals
+            ends[c, 0], ends[c, 1], ends[c, 2] = tp.rows, tp.logged, tp.sent
+        rows, logged, departed = (ends[-1, 0], ends[-1, 1], ends[-1, 2]) if params.size else (0, 0, 0)
+        return out[:rows], log[:logged], sent[:departed], ends, snap[:taken], finals
 
     return run
 

@@ -63,17 +63,38 @@ def append(tp, seg, end_seq, tx_us, ts, in_flight):
 
 @njit
 def before_send(tp, rs, out):
-    """Tell the controller of a start from idle, and note that the application had left the pipe empty."""
+    """Tell the controller of a start from idle; note, and return, whether the application had left the pipe empty."""
     clear(rs)
     rs.ack = tp.snd_una
     flying = sb.in_flight(tp)
-    if tp.queue_empty and tp.lost_out <= tp.retrans_out:
+    limited = tp.queue_empty and tp.lost_out <= tp.retrans_out
+    if limited:
         tp.app_limited = rules.app_limited_until(tp.delivered, flying)
     tp.queue_empty = 0
     if tp.packets_out == 0 and tp.lsnd_us and tp.now_us - tp.lsnd_us > tp.rto_us:
         sb.emit(out, tp, rs, CWND_EVENT, EVENT_CWND_RESTART)
     if flying == 0:
         sb.emit(out, tp, rs, CWND_EVENT, EVENT_TX_START)
+    return limited
+
+
+@njit
+def note_sent(tp, sent, ns, payload, begins, again, limited, psh):
+    """Write one row of `schema.SENDS`; the caller has made room."""
+    s = sent[tp.sent]
+    tp.sent += 1
+    s.time_ns = ns
+    s.tx_us = tp.group_us
+    s.row = tp.rows
+    s.payload = payload
+    s.segments = (payload + tp.mss - 1) // tp.mss
+    s.in_flight = sb.in_flight(tp)
+    s.packets_out = tp.packets_out
+    s.snd_nxt = tp.snd_nxt
+    s.begins = 1 if begins else 0
+    s.again = 1 if again else 0
+    s.app_limited = 1 if limited else 0
+    s.psh = 1 if psh else 0
 
 
 @njit

@@ -41,7 +41,7 @@ def _i8(names):
 
 SEG = _i8(
     "seq end_seq skb_end flags tx_us ts prev next skip "
-    "tx_delivered tx_delivered_us tx_first_us tx_ce tx_lost tx_in_flight tx_app_limited"
+    "tx_delivered tx_delivered_us tx_first_us tx_ce tx_lost tx_in_flight tx_app_limited tx_send"
 )
 
 TP = _i8(
@@ -73,7 +73,7 @@ TP = _i8(
     # what a replay decides (0: there is none), and when the pacing lets the next one go, see `sends.pace`
     "rate_Bps cwnd probing_rtt wstamp_ns late_ns skb_ns skb_bytes "
     # the clock and what comes out
-    "now_us clock_ns start_ns ts_offset_us ts_tick_us tsecr rows logged unseen ignored established synack_us "
+    "now_us clock_ns start_ns ts_offset_us ts_tick_us tsecr rows logged sent unseen ignored established synack_us "
     # the super-packet that is being sent
     "group_us group_first group_end_ns group_psh group_ts ts_late"
 )
@@ -81,7 +81,7 @@ TP = _i8(
 RS = _i8(
     "flag first_sack_us last_sack_us sack_delivered reord ack prior_delivered prior_delivered_us prior_ce prior_lost "
     "tx_in_flight is_app_limited is_retrans last_end_seq snd_interval_us delivered interval_us rtt_us losses "
-    "acked_sacked prior_in_flight is_ack_delayed acking_tlp lost delivered_ce"
+    "acked_sacked prior_in_flight is_ack_delayed acking_tlp lost delivered_ce send"
 )
 
 # What must be known about a connection before the pass; one record per connection.
@@ -91,6 +91,7 @@ PARAM = _i8(
 )
 
 EVENT = np.dtype([(c.name, c.dtype) for c in schema.EVENTS])
+SENT = np.dtype([(c.name, c.dtype) for c in schema.SENDS])
 
 LOG = _i8("time_ns seq end_seq why")
 

@@ -113,77 +113,18 @@ def staggered(rows, place):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-def of_events(events, kind, sends=None, hz=None):
-    """Return what controllers of one stack read of an event stream; see `linux_view` and `quic_view`."""
-    if kind == "linux":
-        return linux_view(events, sends, hz)
+def of_events(events, kind, hz=None):
+    """Return what controllers of one stack read of an event stream; see `quic_view`.
+
+    Raises
+    ------
+    StreamError
+        For Linux controllers: what they read in a recorded flow depends on what they decided before, so that there is
+        no such table (`cctrace.replaying.follow` makes it row by row).
+    """
     if kind == "quic":
         return quic_view(events)
-    raise StreamError(f"a view is 'linux' or 'quic', not {kind!r}")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# A recorded TCP event stream on the clocks of its kernel.
-_ACK_CLOCKED_NS = 30_000  # a segment that leaves this soon after an ACK was sent by it, not by the pacing timer
-_JIFFIES_START = 1_000_000
-
-
-def linux_view(events, sends=None, hz=None):
-    """Return a recorded event stream as Linux controllers read it.
-
-    Parameters
-    ----------
-    events : Events
-    sends : array_like of int64, optional
-        Capture times (ns, ascending) at which data left. From them follows `wstamp_ns`, the time before which pacing
-        holds the next segment back: when the next segment left, if no ACK released it. Without, nothing is held back.
-    hz : int, optional
-        Ticks per second of the sender's jiffies, by default the stream's.
-
-    Returns
-    -------
-    View
-        Of kind "linux". The controller's own outputs carry over, with what the stack does to them. `prior_cwnd_tp` (the
-        stack of the replay has its own) and the random draws are unknown and 0.
-    """
-    hz = events.meta["hz"] if hz is None else hz
-    now_us = events.now_us
-    time_ns = events["time_ns"]
-    clock_ns = time_ns - time_ns[:1] + now_us[:1] * 1000
-    same = [name for name in _SCHEMA["linux"] if name in events.rows.dtype.names]
-    columns = {name: events[name].astype(np.int64) for name in same}
-    unknown = [name for name in _SCHEMA["linux"] if name.startswith("rand")] + ["prior_cwnd_tp"]
-    columns |= dict.fromkeys(unknown, np.zeros(len(events), np.int64))
-    columns |= {
-        "now_us": now_us,
-        "clock_ns": clock_ns,
-        "wstamp_ns": clock_ns + _held_back_ns(time_ns, sends),
-        "ecn_ok": np.full(len(events), int(events.meta["ecn_ok"])),
-    } | ticks(now_us, events["lsndtime_us"], hz)
-    return View("linux", events["event"], columns, unknown=unknown, time_ns=time_ns, stack=True)
-
-
-def ticks(now_us, lsndtime_us, hz, phase_us=0):
-    """Return the columns in jiffies of `hz` per second, which are `phase_us` ahead of the connection's clock."""
-    return {
-        "jiffies": _JIFFIES_START + (now_us + phase_us) * hz // 1_000_000,
-        "lsndtime": _JIFFIES_START + (lsndtime_us + phase_us) * hz // 1_000_000,
-    }
-
-
-def _held_back_ns(time_ns, sends):
-    """Return for how long after each row pacing held the next segment back."""
-    held = np.zeros(len(time_ns), np.int64)
-    if sends is None or not len(sends) or not len(time_ns):
-        return held
-    sends = np.asarray(sends, np.int64)
-    released_by = time_ns[np.maximum(np.searchsorted(time_ns, sends, side="right") - 1, 0)]
-    paced = sends - released_by > _ACK_CLOCKED_NS
-    following = np.searchsorted(sends, time_ns, side="right")
-    exists = following < len(sends)
-    following = following[exists]
-    held[exists] = np.where(paced[following], sends[following] - time_ns[exists], 0)
-    return held
+    raise StreamError(f"a view of an event stream is 'quic', not {kind!r}; replay the flow itself")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from cctrace.errors import ArgumentError
-from cctrace.replaying import phase
 from cctrace.replaying.model import model_table
 
 # Name, column of tcp_info, column of `model_table`, what the kernel's unit is in that of the model.
@@ -41,8 +40,7 @@ class Comparison:
     polls : ndarray of int64
         Rows of the flow's tcp_info that are compared.
     locked : float
-        Share of the time in PROBE_BW at which the replayed gain cycle is in step with the sends (`phase.locked`); NaN
-        where there is no cycle.
+        Share of the gain cycles in which the replay is in step with the sends; NaN where there is no cycle.
 
     Raises
     ------
@@ -113,19 +111,10 @@ class Comparison:
         """
         return float(self.agrees(name, rel, absolute, slack_polls).mean())
 
-    @functools.cached_property
+    @property
     def locked(self):
-        """Share of the time in PROBE_BW in which the replayed gain cycle is in step with the sends."""
-        probing = self.run.decisions["mode"].to_numpy() == self._probe_bw() if self.run.phases else np.zeros(0, bool)
-        if not probing.any():
-            return np.nan
-        facts = self.run.source.facts
-        time_us = (self.run.decisions["time_ns"].to_numpy()[probing] - facts["start_ns"]) / 1000 + 1_000_000
-        rows = self.run.decisions.loc[probing, ["pacing_rate", "min_rtt_us"]].to_numpy()
-        return phase.locked(time_us, rows[:, 0], rows[:, 1], phase.Sends.of(self.run.source))
-
-    def _probe_bw(self):
-        return self.run.controller.states.index("PROBE_BW")
+        """Share of the gain cycles of which the sends say that the replay is in step with them; NaN without any."""
+        return self.run.inferred.in_step
 
     def summary(self):
         """Return the figures for reports and JSON: {name: share of polls}, `polls` and `locked`."""

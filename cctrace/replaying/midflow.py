@@ -9,6 +9,8 @@ Sources: [Linux61] net/ipv4/tcp_bbr.c bbr_update_min_rtt.
 
 import numpy as np
 
+from cctrace.cc.linux import USEC_PER_SEC
+from cctrace.replaying.loop import JIFFIES_START
 from cctrace.schema import LINUX_EVENTS
 
 FLOOR_SEGMENTS = 4  # bbr_cwnd_min_target
@@ -16,16 +18,11 @@ HELD_US = 200_000  # bbr_probe_rtt_mode_ms
 LONG_AGO = 1 << 20  # ticks, more than 10 s at any HZ
 
 
-def probe_rtt_row(view):
-    """Return the row of the ACK at which the recorded sender first entered PROBE_RTT; -1 if it never did.
-
-    Parameters
-    ----------
-    view : View
-        Of a recorded flow, kind "linux".
-    """
-    ack = np.flatnonzero(view.event == LINUX_EVENTS["on_ack"])
-    flight, now_us = view.columns["rs_prior_in_flight"][ack], view.columns["now_us"][ack]
+def probe_rtt_row(events):
+    """Return the row of the ACK at which the recorded sender first entered PROBE_RTT; -1 if it never did."""
+    rows = events.rows
+    ack = np.flatnonzero(rows["event"] == LINUX_EVENTS["on_ack"])
+    flight, now_us = rows["rs_prior_in_flight"][ack].astype(np.int64), events.now_us[ack]
     low = np.concatenate([[False], flight <= FLOOR_SEGMENTS, [False]])
     begins, ends = np.flatnonzero(np.diff(low.astype(np.int8)) > 0), np.flatnonzero(np.diff(low.astype(np.int8)) < 0)
     for begin, end in zip(begins, ends, strict=True):
@@ -37,6 +34,7 @@ def probe_rtt_row(view):
     return -1
 
 
-def expire_min_rtt(player):
-    """Let a BBR v1 find upon its next ACK that its minimum RTT is too old."""
-    player.set_field("min_rtt_stamp", int(player.view.columns["jiffies"][player.row]) - LONG_AGO)
+def age(follower):
+    """Return what to add to ``min_rtt_stamp`` for a BBR v1 to find its minimum RTT too old upon its next ACK."""
+    ticks = JIFFIES_START + int(follower.now_us[follower.row]) * follower.params["hz"] // USEC_PER_SEC
+    return ticks - LONG_AGO - int(follower.get("min_rtt_stamp"))

@@ -18,7 +18,6 @@ from cctrace.errors import ArgumentError, CompileError, StreamError
 from cctrace.flows.views import CARRIED
 from cctrace.lang.compile import EVENTS, RETURN_STORED_IN, compiled
 from cctrace.lang.fields import RETURNED, debug_class, fields_of, mistyped, recordable
-from cctrace.replaying.stack import on_stack
 
 MODES = ("compiled", "interpreted", "debug")
 _CHUNK = 16_384  # rows turned into Python integers at a time
@@ -71,7 +70,6 @@ class Player:
         cls, given = resolve(controller)
         machine = CompiledMachine if mode == "compiled" else InterpretedMachine
         self.view = view.view(cls.view)
-        cls = on_stack(cls) if self.view.stack else cls
         self.row = 0
         self.controller = cls
         self._draws = None

@@ -1,7 +1,7 @@
 """Replay: a stream of calls through a controller, interpreted or compiled, with identical numbers.
 
-`replay` is the façade over `player`. Of a recorded flow the sender's random draws are inferred from its sends
-(`phase`), and what the controller decided is compared with what the kernel logged (`compare`).
+`replay` is the façade over `player` (streams that show everything, such as golden vectors) and `follow` (recorded
+flows, of which `infer` finds out what no record shows). `agreement` compares with what the kernel logged.
 """
 
 import itertools
@@ -14,12 +14,12 @@ from cctrace import schema
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params
 from cctrace.errors import ArgumentError
-from cctrace.flows.views import ticks
 from cctrace.lang.fields import fields_of
-from cctrace.replaying import midflow, phase, tick
+from cctrace.replaying import midflow
+from cctrace.replaying.follow import Follower
+from cctrace.replaying.infer import Inferred, infer
 from cctrace.replaying.model import model_fields
-from cctrace.replaying.pacing import Pacer
-from cctrace.replaying.player import Player
+from cctrace.replaying.player import MODES, Player
 
 # Recorded by default: what the controller decides, and of its model what exists of these.
 OUTPUTS = {"linux": ("snd_cwnd", "snd_ssthresh", "pacing_rate"), "quic": ("cwnd", "pacing_rate")}
@@ -53,10 +53,9 @@ class Run:
         Columns that the controller reads although nobody observed them, and what else limits what the run tells.
     source : object
         What was replayed.
-    phases : list of phase.Phase
-        The draws inferred from the sends of a recorded flow, see `cctrace.replaying.phase`.
-    tick_phase_us : int
-        Where the kernel's ticks lay, inferred for a controller without on_ack, see `cctrace.replaying.tick`.
+    inferred : Inferred
+        What no record shows and had to be found out from the sends, see `cctrace.replaying.infer`: numbers drawn,
+        where the ticks lay, the share of gain cycles in step.
     """
 
     decisions: pd.DataFrame
@@ -65,8 +64,7 @@ class Run:
     params: dict
     warnings: list
     source: object = None
-    phases: list = field(default_factory=list)
-    tick_phase_us: int = 0
+    inferred: Inferred = field(default_factory=Inferred.nothing)
 
     def __repr__(self):
         given = ",".join(f"{name}={value}" for name, value in self.params.items())
@@ -139,28 +137,49 @@ def _replay(source, cls, mode, record, params):
     if "hz" in cls.params and "hz" not in params and hasattr(source, "hz"):
         params = params | {"hz": source.hz}  # the recorded sender's kernel
     params = checked_params(cls, params)
-    view = view_of(source, cls, params)
     names = recorded_names(cls, record)
     logged = getattr(source, "tcpinfo", None) is not None and cls.view == "linux"
-    extra = [*(model_fields(cls) if logged else ()), *(("pacing_rate", "mode") if cls.phase_choices else ())]
-    extra = [name for name in dict.fromkeys(extra) if name not in names]
-    player = Player(view, cls, mode=mode, record=names + extra, **params)
-    tick_us = 0
-    if view.stack and not hasattr(cls, "on_ack") and hasattr(source, "events"):
+    wanted = list(dict.fromkeys([*names, *(model_fields(cls) if logged else ())]))
+    if cls.view == "linux" and hasattr(source, "events"):
         events = source.events
-        tick_us = tick.phase_us(view, cls, params, events)
-        player.replace_columns(ticks(events.now_us, events["lsndtime_us"], params["hz"], tick_us))
-    if cls.phase_choices and hasattr(source, "sends"):
-        expiry = -1 if source.facts["complete"] else midflow.probe_rtt_row(view)
-        phases = phase.follow(Pacer(player, source.sends), phase.Sends.of(source), cls.phase_choices, expiry)
+        machine, inferred = follow(source, cls, params, wanted, mode)
+        kinds, time_ns = events["event"], events["time_ns"]
     else:
-        player.run()
-        phases = []
-    names = {code: name for name, code in schema.EVENT_CODES.items()}
-    kinds = pd.Categorical.from_codes(view.event, [names[code] for code in range(len(names))])
-    decisions = pd.DataFrame({"time_ns": view.time_ns, "event": kinds} | player.recorded, copy=False)
-    warnings = [*player.warnings, *getattr(source, "caveats", ())]
-    return Run(decisions, player.state, cls, params, warnings, source, phases, tick_us)
+        view = view_of(source, cls, params)
+        machine, inferred = Player(view, cls, mode=mode, record=wanted, **params), Inferred.nothing()
+        machine.run()
+        kinds, time_ns = view.event, view.time_ns
+    codes = {code: name for name, code in schema.EVENT_CODES.items()}
+    events = pd.Categorical.from_codes(kinds, [codes[code] for code in range(len(codes))])
+    decisions = pd.DataFrame({"time_ns": np.ascontiguousarray(time_ns), "event": events} | machine.recorded, copy=False)
+    warnings = [*machine.warnings, *getattr(source, "caveats", ())]
+    return Run(decisions, machine.state, cls, params, warnings, source, inferred)
+
+
+def follow(source, cls, params, record, mode="compiled"):
+    """Replay a Linux controller over a recorded flow, or one of which counters are known.
+
+    Returns
+    -------
+    Follower, Inferred
+        At its end, and what had to be found out on the way. That is found with compiled code in every mode: an
+        interpreted run then meets each call once. Of a class that cannot be compiled nothing is found out.
+    """
+    if mode not in MODES:
+        raise ArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}")
+    events = source.events
+    hidden = cls.phase_choices or cls.probe_draws or not hasattr(cls, "on_ack")
+    inferred = Inferred.nothing()
+    if mode == "compiled" or (hidden and not cls.interpreted_only):
+        follower = Follower(events, events.sends, cls, params, record if mode == "compiled" else ())
+        expiry = -1 if events.meta["complete"] or not cls.phase_choices else midflow.probe_rtt_row(events)
+        inferred = infer(follower, expiry)
+    if mode != "compiled":
+        follower = Follower(events, events.sends, cls, params, record, mode)
+        follower.play(inferred.script)
+    if follower.may_draw and not len(follower.sends):
+        follower.warnings.append(f"{cls.__name__} draws random numbers, which nothing here shows: they are 0")
+    return follower, inferred
 
 
 def view_of(source, cls, params):

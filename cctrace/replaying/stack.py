@@ -1,13 +1,18 @@
-"""What the Linux stack itself does to cwnd and ssthresh, around a controller that is replayed over a recorded flow.
+"""What the Linux stack itself does around a controller that is replayed over a recorded flow.
 
 A replay carries the controller's own outputs from call to call; between the calls the stack writes them too:
 
     ==================  ==============================================================  ============================
-    call                what the stack does                                             [Linux618] net/ipv4
+    when                what the stack does                                             [Linux618] net/ipv4
     ==================  ==============================================================  ============================
     ssthresh            remembers cwnd and ssthresh for an undo; snd_cwnd_cnt = 0       tcp_init_cwnd_reduction
     set_state Loss      cwnd = in flight + 1; snd_cwnd_cnt = 0                          tcp_enter_loss
     undo_cwnd           ssthresh is at least what it was before the reduction           tcp_undo_cwnd_reduction
+    on_ack              app_limited = 0 once what it marked has been delivered          tcp_rate_gen
+    a send              the application had nothing: app_limited = delivered + flight   tcp_rate_check_app_limited
+                        flight >= cwnd: is_cwnd_limited (of a paced sender)             tcp_cwnd_validate
+                        its samples are marked while app_limited is set                 tcp_rate_skb_sent
+                        the next one departs no earlier than after its length           tcp_update_skb_after_send
     ------------------  --------------------------------------------------------------  ----------------------------
                         only for a controller without on_ack:
     on_ack              in Recovery and CWR: proportional rate reduction                tcp_cwnd_reduction
@@ -16,178 +21,189 @@ A replay carries the controller's own outputs from call to call; between the cal
     CWND_RESTART        cwnd halves for every RTO idle, down to the initial window      tcp_cwnd_restart
     ==================  ==============================================================  ============================
 
-`on_stack(cls)` is the class with these around its entry points, so that it runs compiled and interpreted like any
-other. What was sent in a recovery, in flight and delivered is the recording's; ssthresh is the controller's.
+What was sent in a recovery, in flight and delivered is the recording's; ssthresh is the controller's. `slots` are the
+first fields of every Linux controller's record, `stack` is what the stack remembers besides, `ack` is a row of
+`schema.LINUX_VIEW`. The functions are plain: `loop` runs them as they are or compiled.
 
 Left out: tcp_cwnd_application_limited. It waits for an RTO after the last ACK that let cwnd grow, and by then either
 nothing is outstanding (CWND_RESTART) or the retransmission timer has fired. An undo that may not restore cwnd (after
 an ECN echo) leaves no trace in the event stream: cwnd then ends at ssthresh, too.
 
-Sources: [Linux618] net/ipv4/tcp_input.c, tcp_output.c, tcp_recovery.c; RFC 6937 (PRR), RFC 2861 (idle restart).
+Sources: [Linux618] net/ipv4/tcp_input.c, tcp_output.c, tcp_rate.c, tcp_recovery.c; RFC 6937 (PRR), RFC 2861.
 """
 
-from functools import lru_cache
+import numpy as np
 
-from cctrace.cc.base import LinuxController
-from cctrace.cc.linux import (
-    CA_CWR,
-    CA_LOSS,
-    CA_RECOVERY,
-    EVENT_COMPLETE_CWR,
-    EVENT_CWND_RESTART,
-    TCP_INFINITE_SSTHRESH,
-    TCP_INIT_CWND,
-    USEC_PER_SEC,
+from cctrace import schema
+from cctrace.cc.linux import TCP_INFINITE_SSTHRESH, TCP_INIT_CWND
+from cctrace.tcp.pacing import next_departure
+from cctrace.tcp.prr import prr_cwnd
+
+_at = {name: k for k, name in enumerate(schema.names(schema.LINUX_VIEW))}
+A_ARG, A_CA_STATE, A_ACK, A_SND_UNA, A_DATA_SEGS_OUT = (
+    _at[name] for name in ("arg", "ca_state", "ack", "snd_una", "data_segs_out")
+)
+A_PACKETS_OUT, A_SACKED_OUT, A_LOST_OUT, A_RETRANS_OUT = (
+    _at[name] for name in ("packets_out", "sacked_out", "lost_out", "retrans_out")
+)
+A_DELIVERED, A_SRTT, A_RTTVAR, A_JIFFIES, A_LSNDTIME = (
+    _at[name] for name in ("delivered", "srtt_us8", "rttvar_us4", "jiffies", "lsndtime")
+)
+A_ACKED_SACKED, A_LOSSES, A_PRIOR_IN_FLIGHT = (
+    _at[name] for name in ("rs_acked_sacked", "rs_losses", "rs_prior_in_flight")
 )
 
-RTO_MIN_PER_SEC = 5  # TCP_RTO_MIN is 200 ms
+# The first slots of every Linux controller's record [cctrace.cc.base] Controller, LinuxController.
+DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
+
+# What the stack remembers, besides where a replay is in the sends.
+(
+    PRIOR_CWND,  # tp->prior_cwnd
+    PRIOR_SSTHRESH,  # tp->prior_ssthresh
+    PRR_DELIVERED,  # tp->prr_delivered
+    SENT_BEFORE,  # tp->data_segs_out when the reduction began; what exceeds it is tp->prr_out
+    SND_UNA,  # tp->snd_una at the previous call
+    CAN_UNDO,  # tp->undo_marker != 0
+    NEXT_SEND,  # row of the sends that is next
+    NEXT_DRAW,  # row of the known draws that is next
+    SEGMENTS,  # tp->data_segs_out
+    WSTAMP_NS,  # tp->tcp_wstamp_ns
+    SKB_NS,  # when the super-packet being sent was stamped
+    SKB_BYTES,  # and its bytes so far
+    PRIOR_WSTAMP_NS,  # when it could have left
+    ACKED_NS,  # when the previous ACK was handled
+    CA_STATE,  # icsk_ca_state at the previous call
+    TICK_US,  # by how much the kernel's ticks are ahead of the connection's clock
+    MIN_RTT_US,  # tcp_min_rtt() at the previous call
+    MSS,  # tp->mss_cache
+    IS_CWND_LIMITED,  # tp->is_cwnd_limited, of a paced sender
+    MAX_PACKETS_OUT,  # tp->max_packets_out
+    CWND_USAGE_SEQ,  # tp->cwnd_usage_seq
+    WAITING,  # the last ACK has not been followed by a send
+    STATE,  # address of the slots that belong to it
+    STACK_SIZE,
+) = range(24)
+
+OPEN, DISORDER, CWR, RECOVERY, LOSS = range(5)
+TX_START, CWND_RESTART, COMPLETE_CWR = range(3)
+INIT, ON_ACK, SSTHRESH_CALL, SET_STATE, CWND_EVENT, UNDO_CWND = range(6)  # schema.LINUX_EVENTS
 
 
-@lru_cache(maxsize=256)
-def on_stack(cls):
-    """Return a Linux controller class as the stack of Linux 6.18 would run it: with the stack's own writes.
-
-    Examples
-    --------
-    >>> from cctrace.cc.reno import Reno
-    >>> on_stack(Reno).__mro__[1].__name__
-    'ReducingStack'
-    """
-    stack = Stack if hasattr(cls, "on_ack") else ReducingStack
-    return type(cls.__name__, (stack, cls, Silent), {"__module__": cls.__module__, "__doc__": cls.__doc__})
+def packets_in_flight(ack):
+    """Segments believed to be in the network [Linux618] tcp_packets_in_flight."""
+    return ack[A_PACKETS_OUT] - (ack[A_SACKED_OUT] + ack[A_LOST_OUT]) + ack[A_RETRANS_OUT]
 
 
-class Silent(LinuxController):
-    """Last in the order of resolution: the entry points that the stack wraps, for a class that lacks them."""
-
-    def ssthresh(self, ack):
-        """Leave it."""
-        return self.snd_ssthresh
-
-    def undo_cwnd(self, ack):
-        """Leave it."""
-        return self.snd_cwnd
-
-    def set_state(self, ack):
-        """Do nothing."""
-
-    def cwnd_event(self, ack):
-        """Do nothing."""
+def current_ssthresh(slots):
+    """Three quarters of cwnd at least [Linux618] tcp_current_ssthresh, outside of a reduction."""
+    return max(slots[SSTHRESH], (slots[CWND] >> 1) + (slots[CWND] >> 2))
 
 
-class Stack(LinuxController):
-    """What happens to every controller; see the module's header."""
-
-    stack_prior_cwnd: int = 0  # tp->prior_cwnd
-    stack_prior_ssthresh: int = 0  # tp->prior_ssthresh
-
-    def prior_cwnd_of_stack(self, ack):
-        """As this replay had it, which no recording shows."""
-        return self.stack_prior_cwnd
-
-    def ssthresh(self, ack):
-        """Remember what an undo restores [Linux618] tcp_enter_recovery, tcp_enter_loss, tcp_init_cwnd_reduction."""
-        self.stack_prior_ssthresh = self.snd_ssthresh
-        if ack.ca_state != CA_CWR and ack.ca_state != CA_RECOVERY:
-            self.stack_prior_ssthresh = self.current_ssthresh()
-        self.stack_prior_cwnd = self.snd_cwnd
-        self.snd_cwnd_cnt = 0
-        return super().ssthresh(ack)
-
-    def set_state(self, ack):
-        """A timeout leaves one segment to send, before the controller hears of it [Linux618] tcp_enter_loss."""
-        if ack.arg == CA_LOSS:
-            self.snd_cwnd = self.packets_in_flight(ack) + 1
-            self.snd_cwnd_cnt = 0
-        super().set_state(ack)
-
-    def undo_cwnd(self, ack):
-        """[Linux618] tcp_undo_cwnd_reduction."""
-        cwnd = super().undo_cwnd(ack)
-        self.snd_ssthresh = max(self.snd_ssthresh, self.stack_prior_ssthresh)
-        return cwnd
-
-    def current_ssthresh(self):
-        """Three quarters of cwnd at least [Linux618] tcp_current_ssthresh, outside of a reduction."""
-        return max(self.snd_ssthresh, (self.snd_cwnd >> 1) + (self.snd_cwnd >> 2))
+def before_call(event, ack, slots, stack, reducing, hz):
+    """What the stack does before the controller hears of an event."""
+    arg = ack[A_ARG]
+    if event == ON_ACK:
+        if slots[APP_LIMITED] != 0 and ack[A_DELIVERED] > slots[APP_LIMITED]:
+            slots[APP_LIMITED] = 0  # the bubble has left the pipe [Linux618] tcp_rate_gen
+        if reducing and (ack[A_CA_STATE] == CWR or ack[A_CA_STATE] == RECOVERY):
+            advanced = ack[A_SND_UNA] > stack[SND_UNA]
+            reduce_cwnd(ack, slots, stack, ack[A_ACKED_SACKED], ack[A_LOSSES], advanced)
+    elif event == SSTHRESH_CALL:
+        begin_reduction(ack, slots, stack)
+    elif event == SET_STATE and arg == LOSS:
+        slots[CWND] = packets_in_flight(ack) + 1  # one segment to send [Linux618] tcp_enter_loss
+        slots[CWND_CNT] = 0
+    elif event == CWND_EVENT and arg == COMPLETE_CWR and reducing:
+        end_reduction(ack, slots, stack)
 
 
-class ReducingStack(Stack):
-    """What happens to a controller without on_ack besides; see the module's header."""
+def after_call(event, ack, slots, stack, reducing, hz, returned):
+    """What the stack does with what the controller returned, and after it."""
+    arg = ack[A_ARG]
+    if event == SSTHRESH_CALL:
+        slots[SSTHRESH] = returned
+    elif event == UNDO_CWND:  # [Linux618] tcp_undo_cwnd_reduction
+        slots[CWND] = returned
+        slots[SSTHRESH] = max(slots[SSTHRESH], stack[PRIOR_SSTHRESH])
+        stack[CAN_UNDO] = 0
+    elif event == SET_STATE and reducing:
+        if arg == CWR:
+            stack[CAN_UNDO] = 0
+        elif arg == RECOVERY:
+            stack[CAN_UNDO] = 1
+            # The only entry into Recovery without an ACK is RACK's timer: it reduces at once.
+            if ack[A_PRIOR_IN_FLIGHT] == 0 and ack[A_ACK] == ack[A_SND_UNA]:
+                reduce_cwnd(ack, slots, stack, 1, 0, False)
+    elif event == CWND_EVENT and arg == CWND_RESTART and reducing:
+        restart_from_idle(ack, slots, hz)
 
-    stack_prr_delivered: int = 0  # tp->prr_delivered
-    stack_sent_before: int = 0  # tp->data_segs_out when the reduction began; what exceeds it is tp->prr_out
-    stack_snd_una: int = 0  # tp->snd_una after the previous ACK
-    stack_can_undo: bool = False  # tp->undo_marker != 0
 
-    def ssthresh(self, ack):
-        """Begin to count what a reduction delivers and sends [Linux618] tcp_init_cwnd_reduction."""
-        self.stack_prr_delivered = 0
-        self.stack_sent_before = ack.data_segs_out
-        return super().ssthresh(ack)
+def begin_reduction(ack, slots, stack):
+    """Remember what an undo restores [Linux618] tcp_enter_recovery, tcp_enter_loss, tcp_init_cwnd_reduction."""
+    stack[PRIOR_SSTHRESH] = slots[SSTHRESH]
+    if ack[A_CA_STATE] != CWR and ack[A_CA_STATE] != RECOVERY:
+        stack[PRIOR_SSTHRESH] = current_ssthresh(slots)
+    stack[PRIOR_CWND] = slots[CWND]
+    slots[CWND_CNT] = 0
+    stack[PRR_DELIVERED] = 0
+    stack[SENT_BEFORE] = ack[A_DATA_SEGS_OUT]
 
-    def set_state(self, ack):
-        """Upon RACK's timer (the only entry into Recovery without an ACK), reduce at once."""
-        super().set_state(ack)
-        if ack.arg == CA_CWR:
-            self.stack_can_undo = False
-        elif ack.arg == CA_RECOVERY:
-            self.stack_can_undo = True
-            if ack.rs_prior_in_flight == 0 and ack.ack == ack.snd_una:
-                self.reduce(ack, 1, 0, False)
 
-    def undo_cwnd(self, ack):
-        """An undone reduction is not completed."""
-        self.stack_can_undo = False
-        return super().undo_cwnd(ack)
+def reduce_cwnd(ack, slots, stack, delivered, lost, advanced):
+    """Let out in proportion to what is delivered, then at most as much as that [Linux618] tcp_cwnd_reduction."""
+    if delivered <= 0 or stack[PRIOR_CWND] == 0:
+        return
+    sent = ack[A_DATA_SEGS_OUT] - stack[SENT_BEFORE]
+    stack[PRR_DELIVERED] += delivered
+    in_flight, undisturbed = packets_in_flight(ack), advanced and lost == 0
+    prior, so_far = stack[PRIOR_CWND], stack[PRR_DELIVERED]
+    slots[CWND] = prr_cwnd(slots[SSTHRESH], in_flight, prior, so_far, sent, delivered, undisturbed, True)
 
-    def cwnd_event(self, ack):
-        """Complete a reduction before, restart after the controller hears of it."""
-        if ack.arg == EVENT_COMPLETE_CWR:
-            self.end_reduction(ack)
-        super().cwnd_event(ack)
-        if ack.arg == EVENT_CWND_RESTART:
-            self.restart_from_idle(ack)
 
-    def on_ack(self, ack):
-        """Reduce in the place of the controller [Linux618] tcp_cong_control."""
-        if ack.ca_state == CA_CWR or ack.ca_state == CA_RECOVERY:
-            self.reduce(ack, ack.rs_acked_sacked, ack.rs_losses, ack.snd_una > self.stack_snd_una)
-        self.stack_snd_una = ack.snd_una
+def end_reduction(ack, slots, stack):
+    """[Linux618] tcp_end_cwnd_reduction."""
+    if slots[SSTHRESH] < TCP_INFINITE_SSTHRESH and (ack[A_CA_STATE] == CWR or stack[CAN_UNDO] != 0):
+        slots[CWND] = slots[SSTHRESH]
 
-    def reduce(self, ack, delivered, lost, advanced):
-        """Let out in proportion to what is delivered, then at most as much as that [Linux618] tcp_cwnd_reduction."""
-        if delivered <= 0 or self.stack_prior_cwnd == 0:
-            return
-        in_flight = self.packets_in_flight(ack)
-        room = self.snd_ssthresh - in_flight
-        sent = ack.data_segs_out - self.stack_sent_before
-        self.stack_prr_delivered = self.stack_prr_delivered + delivered
-        if room < 0:
-            share = self.snd_ssthresh * self.stack_prr_delivered + self.stack_prior_cwnd - 1
-            allowed = share // self.stack_prior_cwnd - sent
-        else:
-            allowed = max(self.stack_prr_delivered - sent, delivered)
-            if advanced and lost == 0:
-                allowed = allowed + 1
-            allowed = min(room, allowed)
-        if sent == 0:
-            allowed = max(allowed, 1)  # the fast retransmission
-        self.snd_cwnd = in_flight + max(allowed, 0)
 
-    def end_reduction(self, ack):
-        """[Linux618] tcp_end_cwnd_reduction."""
-        if self.snd_ssthresh < TCP_INFINITE_SSTHRESH and (ack.ca_state == CA_CWR or self.stack_can_undo):
-            self.snd_cwnd = self.snd_ssthresh
+def restart_from_idle(ack, slots, hz):
+    """Halve cwnd for every RTO of silence after the first [Linux618] tcp_cwnd_restart."""
+    slots[SSTHRESH] = current_ssthresh(slots)
+    rto = (ack[A_SRTT] >> 3) + ack[A_RTTVAR]
+    rto = max((rto * hz + 999_999) // 1_000_000, hz // 5)  # TCP_RTO_MIN is 200 ms
+    lowest = min(TCP_INIT_CWND, slots[CWND])
+    idle = ack[A_JIFFIES] - ack[A_LSNDTIME] - rto
+    while idle > 0 and slots[CWND] > lowest:
+        slots[CWND] = slots[CWND] >> 1
+        idle -= rto
+    slots[CWND] = max(slots[CWND], lowest)
 
-    def restart_from_idle(self, ack):
-        """Halve cwnd for every RTO of silence after the first [Linux618] tcp_cwnd_restart."""
-        self.snd_ssthresh = self.current_ssthresh()
-        rto = (ack.srtt_us8 >> 3) + ack.rttvar_us4
-        rto = max((rto * self.hz + USEC_PER_SEC - 1) // USEC_PER_SEC, self.hz // RTO_MIN_PER_SEC)
-        lowest = min(TCP_INIT_CWND, self.snd_cwnd)
-        idle = ack.jiffies - ack.lsndtime - rto
-        while idle > 0 and self.snd_cwnd > lowest:
-            self.snd_cwnd = self.snd_cwnd >> 1
-            idle = idle - rto
-        self.snd_cwnd = max(self.snd_cwnd, lowest)
+
+def mark_app_limited(send, delivered, slots):
+    """The application had let the pipe run empty before this send [Linux618] tcp_rate_check_app_limited."""
+    if send.app_limited != 0:
+        slots[APP_LIMITED] = max(1, delivered + np.int64(send.in_flight) - np.int64(send.segments))
+
+
+def begin_skb(tx_ns, stack):
+    """A super-packet is stamped; nothing leaves before its time, so an estimate beyond it was wrong."""
+    stack[PRIOR_WSTAMP_NS] = min(stack[WSTAMP_NS], tx_ns)
+    stack[SKB_NS] = tx_ns
+    stack[SKB_BYTES] = 0
+
+
+def pace_skb(payload, segments, rate_Bps, stack):
+    """Note when pacing lets the next super-packet go, after `payload` more bytes of this one."""
+    stack[SKB_BYTES] += payload
+    stack[SEGMENTS] += segments
+    prior_ns, skb_ns = stack[PRIOR_WSTAMP_NS], stack[SKB_NS]
+    stack[WSTAMP_NS] = next_departure(prior_ns, skb_ns, stack[SKB_BYTES], rate_Bps, stack[SEGMENTS])
+
+
+def validate_cwnd(limited, packets_out, snd_nxt, snd_una, stack):
+    """Note, after a write, whether cwnd limited it [Linux618] tcp_cwnd_validate."""
+    more = stack[IS_CWND_LIMITED] == 0 and packets_out > stack[MAX_PACKETS_OUT]
+    if limited or snd_una >= stack[CWND_USAGE_SEQ] or more:
+        stack[IS_CWND_LIMITED] = 1 if limited else 0
+        stack[MAX_PACKETS_OUT] = packets_out
+        stack[CWND_USAGE_SEQ] = snd_nxt

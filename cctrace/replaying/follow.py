@@ -1,0 +1,324 @@
+"""A controller that is replayed over a recorded flow: its state, run row by row, taken back, tried with changes.
+
+`Follower` holds what `loop` works on. Compiled, rows and trials are machine code; interpreted, the controller is an
+object of its class and every call goes through it, so that breakpoints are met, and no trials are made: what they
+would have found is given as a `Script`.
+"""
+
+import weakref
+from collections import namedtuple
+from typing import NamedTuple
+
+import numpy as np
+
+from cctrace import schema
+from cctrace.cc.linux import USEC_PER_SEC
+from cctrace.lang.compile import compiled
+from cctrace.lang.fields import RETURNED, debug_class, fields_of, mistyped, record_dtype, recordable
+from cctrace.lang.machine import Machine
+from cctrace.lang.memory import callback, forget
+from cctrace.replaying import loop
+from cctrace.replaying import stack as sk
+
+_RETURNING = ("ssthresh", "undo_cwnd")
+_NAMES = schema.names(schema.LINUX_VIEW)
+_ENTRY = {code: name for name, code in schema.LINUX_EVENTS.items()}
+_CARRIED = ("snd_cwnd", "snd_cwnd_cnt", "snd_ssthresh", "pacing_rate", "app_limited")
+_run, _trials, _scan = Machine(loop.run), Machine(loop.trials), Machine(loop.scan)
+
+
+class Edit(NamedTuple):
+    """Something that the record does not show, found out: before row `row`, `value` is added to a field."""
+
+    row: int
+    field: str
+    value: int
+
+
+class Script(NamedTuple):
+    """What was inferred: numbers drawn (row and four raw numbers each), edits, both ascending; where the ticks lay."""
+
+    draws: list
+    edits: list
+    tick_us: int = 0
+
+
+class Follower:
+    """A Linux controller at a row of a recorded flow.
+
+    Parameters
+    ----------
+    events : Events
+    sends : structured ndarray or None
+        `schema.SENDS`; None where nobody saw them (counters).
+    cls : type
+        Class of a Linux controller.
+    params : dict
+    record : sequence of str
+        What to record after every row.
+    mode : "compiled", "interpreted" or "debug"
+    """
+
+    def __init__(self, events, sends, cls, params, record=(), mode="compiled"):
+        self.cls, self.params, self.mode, self.events = cls, params, mode, events
+        self.rows = events.rows.view(np.recarray)
+        empty = np.zeros(0, [(c.name, c.dtype) for c in schema.SENDS])
+        self.sends = (empty if sends is None else sends).view(np.recarray)
+        self.fields = fields_of(cls)
+        self.dtype = record_dtype(self.fields)
+        self._machine = _Compiled(cls, params) if mode == "compiled" else _Interpreted(cls, params, mode)
+        self.slots = self._machine.slots
+        weakref.finalize(self, forget, [self._machine.address])
+        self.row = 0
+        self.warnings = []
+        self.draws = np.full((0, 5), -1, np.int64)
+        self.marks = np.zeros(len(self.sends), np.uint8)
+        self.ack = self._machine.ack
+        self.likelihood = np.zeros(1)
+        self.stack = np.zeros(sk.STACK_SIZE, np.int64)
+        self.stack[sk.MSS] = max(events.meta["mss"], 1)
+        self.stack[sk.STATE] = self.slots.ctypes.data
+        self.book = self._book()
+        self.may_draw = bool(cls.phase_choices or cls.probe_draws)
+        self._saved = np.zeros(self.slots.size + self.stack.size if self.may_draw else 0, np.int64)
+        self.places = {name: self._place(name) for name in record}
+        self._wanted = np.array([offset // 8 for offset, _ in self.places.values()], np.int64)
+        self.out = np.zeros((len(record), len(self.rows)), np.int64)
+
+    def _book(self):
+        book = np.zeros(loop.BOOK_SIZE, np.int64)
+        meta = self.events.meta
+        book[loop.ADDRESS] = self._machine.address
+        book[loop.ACK] = self.ack.ctypes.data
+        entries = self._machine.entries
+        book[loop.ENTRIES] = sum(1 << schema.LINUX_EVENTS[name] for name in entries)
+        book[loop.RETURNS] = sum(1 << schema.LINUX_EVENTS[name] for name in entries if entries[name])
+        book[loop.REDUCES] = 0 if hasattr(self.cls, "on_ack") else 1
+        book[loop.HZ] = self.params["hz"]
+        book[loop.START_NS] = meta["start_ns"]
+        book[loop.ECN_OK] = int(meta["ecn_ok"])
+        book[loop.WATCH_SLOT] = -1
+        book[loop.PACED] = 1 if self.cls.sets_pacing_rate and not book[loop.REDUCES] else 0
+        book[loop.OWN_MIN_RTT] = self.slot("min_rtt_us") if self.cls.bursts_by_min_rtt else -1
+        book[loop.SLOW_BURST] = self.cls.slow_burst_segments
+        return book
+
+    # ---- the committed run ------------------------------------------------------------------------------------------
+    def run(self, stop=None):
+        """Call rows up to `stop` (default: all), or up to the first call that draws an unknown number."""
+        stop = len(self.rows) if stop is None else min(stop, len(self.rows))
+        run = _run if self.mode == "compiled" else loop.run
+        self.book[loop.SCORE] = loop.NOTHING
+        arrays = (self.book, self.rows, self.sends, self.marks, self.draws)
+        state = (self.slots, self.stack, self._saved, self.ack, self.likelihood)
+        self.row = int(run(*arrays, self.row, stop, *state, self._wanted, self.out))
+        self._machine.check()
+        return self.row
+
+    def play(self, script):
+        """Call all rows with what was inferred."""
+        self.draws = np.array(script.draws, np.int64).reshape(-1, 5)
+        self.stack[sk.TICK_US] = script.tick_us
+        for edit in script.edits:
+            self.run(edit.row)
+            self.edit(edit)
+        self.run()
+
+    def edit(self, edit):
+        """Make an edit at the row that it is for."""
+        self.set(edit.field, self.get(edit.field) + edit.value)
+
+    def draw(self, numbers):
+        """Make `numbers` (up to four raw ones) what the call at `row` draws."""
+        known = np.zeros((1, 5), np.int64)
+        known[0, 0], known[0, 1 : 1 + len(numbers)] = self.row, numbers
+        self.draws = np.concatenate([self.draws, known])
+
+    def save(self):
+        """Return position and state, for `restore`."""
+        return self.row, self.slots.copy(), self.stack.copy(), self.draws
+
+    def restore(self, saved):
+        """Go back to where `save` was called; rows recorded since then are overwritten by the next `run`."""
+        self.row, slots, stack, self.draws = saved
+        self.slots[:], self.stack[:] = slots, stack
+
+    def slot(self, name):
+        """Return the slot of a field that is no array."""
+        return self.dtype.fields[name][1] // 8
+
+    def get(self, name):
+        """Return the value of a field."""
+        return self._machine.get(name)
+
+    def set(self, name, value):
+        """Change a field."""
+        self._machine.set(name, value)
+
+    # ---- trials -----------------------------------------------------------------------------------------------------
+    def trials(self, last, draws=None, changes=None, score=loop.PACED_SENDS, watch=None):
+        """Try hypotheses from here up to row `last`; nothing of them is kept.
+
+        Parameters
+        ----------
+        draws : list of tuple of int, optional
+            What the call at `row` draws under each hypothesis.
+        changes : list of dict, optional
+            What each adds to fields (or, at -1 - k, to element k of the stack) before that call.
+        watch : (str, int), optional
+            A trial ends when this field holds this value.
+
+        Returns
+        -------
+        likelihood, ends, watched : ndarray, shape (hypotheses,)
+            Log likelihoods of the sends; the row after the last that was called, for each ends at its next draw; and
+            whether what is watched ended it.
+        """
+        number = len(draws or changes)
+        known = np.full((number, 1, 5), -1, np.int64)
+        for k, numbers in enumerate(draws or ()):
+            known[k, 0, 0], known[k, 0, 1 : 1 + len(numbers)] = self.row, numbers
+        made = self._changes(changes or [{}] * number)
+        out = np.zeros((number, 3))
+        work, stack, memory = self.slots.copy(), self.stack.copy(), self.stack.copy()
+        stack[sk.STATE], memory[sk.NEXT_DRAW] = work.ctypes.data, 0
+        self._prepare(score, watch)
+        arrays = (self.book, self.rows, self.sends, self.marks, known)
+        span = (self.row, min(last, len(self.rows)))
+        _trials(*arrays, *span, self.slots, memory, made, work, stack, self.ack, self.likelihood, out)
+        return out[:, 0], out[:, 1].astype(np.int64), out[:, 2] > 0
+
+    def scan(self, starts, ends, last, base, change):
+        """Make `change` at each of the rows `starts` (ascending) and run it up to its row of `ends`.
+
+        `base` is made at once, and is what the rest goes on with, up to row `last`.
+
+        Returns
+        -------
+        likelihood, ends : ndarray, shape (len(starts),)
+            Log of the likelihood ratio to the base over what each branch covers, and where it ended.
+        """
+        self._prepare(loop.PACED_SENDS, None)
+        slots, memory = self.slots.copy(), self.stack.copy()
+        memory[sk.STATE] = slots.ctypes.data
+        made = self._changes([base, change])
+        loop.change(made[0], slots, memory)
+        none = np.full((1, 5), -1, np.int64)
+        memory[sk.NEXT_DRAW] = 0
+        arrays = (self.book, self.rows, self.sends, self.marks)
+        out, nothing = np.zeros((1, 3)), np.zeros((1, 0, 2), np.int64)
+        work, stack = slots.copy(), memory.copy()
+        stack[sk.STATE] = work.ctypes.data
+        if starts[0] > self.row:  # the way to the first
+            rest = (slots, memory, nothing, work, stack, self.ack, self.likelihood, out)
+            _trials(*arrays, none[None], self.row, int(starts[0]), *rest)
+            slots[:], own = work, memory[sk.STATE]
+            memory[:] = stack
+            memory[sk.STATE] = own
+        out = np.zeros((len(starts), 2))
+        when = np.ascontiguousarray(np.stack([starts, ends], axis=1), np.int64)
+        rest = (slots, memory, made[1], work, stack, self.ack, self.likelihood, out)
+        _scan(*arrays, none, when, min(last, len(self.rows)), *rest)
+        return out[:, 0], out[:, 1].astype(np.int64)
+
+    def _prepare(self, score, watch):
+        self.book[loop.SCORE] = score
+        self.book[loop.WATCH_SLOT], self.book[loop.WATCH_VALUE] = (self.slot(watch[0]), watch[1]) if watch else (-1, 0)
+
+    def _changes(self, changes):
+        most = max((len(c) for c in changes), default=0)
+        made = np.zeros((len(changes), most, 2), np.int64)
+        for row, change in zip(made, changes, strict=True):
+            for pair, (name, value) in zip(row, change.items(), strict=False):
+                pair[:] = (self.slot(name) if isinstance(name, str) else name), value
+        return made
+
+    # ---- what came out ----------------------------------------------------------------------------------------------
+    @property
+    def now_us(self):
+        """Time of each row on the connection's clock, us."""
+        return (self.rows.time_ns - self.events.meta["start_ns"]) // 1000 + USEC_PER_SEC
+
+    def _place(self, name):
+        field, index, dtype = recordable(self.cls, name)
+        return self.dtype.fields[field][1] + (index or 0) * dtype.itemsize, dtype
+
+    @property
+    def recorded(self):
+        """What was asked for, after each row called so far: {name: array of shape (n,)}."""
+        return {
+            name: slots.view(dtype)[offset % 8 // dtype.itemsize :: 8 // dtype.itemsize]
+            for slots, (name, (offset, dtype)) in zip(self.out, self.places.items(), strict=True)
+        }
+
+    @property
+    def state(self):
+        """The current state: {field: value}, arrays as lists, parameters not included."""
+        return {name: self.get(name) for name in self.fields if name not in self.cls.params}
+
+
+class _Compiled:
+    """The compiled class; its state is a record."""
+
+    def __init__(self, cls, params):
+        self.code = compiled(cls)
+        self.records = self.code.new_state(**params)
+        self.slots = self.records.view(np.int64)
+        self.ack = np.zeros(len(_NAMES), np.int64)
+        self.address = self.code.address
+        self.entries = {name: entry.returns for name, entry in self.code.flat.entries.items()}
+
+    def check(self):
+        self.code.check()
+
+    def get(self, name):
+        value = self.records[name][0]
+        return value.tolist()
+
+    def set(self, name, value):
+        self.records[name][0] = value
+
+
+class _Interpreted:
+    """An object of the class; of its fields, those that the stack shares and `Follower` records lie in slots, too."""
+
+    def __init__(self, cls, params, mode):
+        self.controller = (debug_class(cls) if mode == "debug" else cls)(**params)
+        self.fields = fields_of(cls)
+        self.records = np.zeros(1, record_dtype(self.fields))
+        self.slots = self.records.view(np.int64)
+        self.ack = np.zeros(len(_NAMES), np.int64)
+        self.entries = {n: n in _RETURNING for n in schema.LINUX_EVENTS if hasattr(cls, n)}
+        self._row = namedtuple("Ack", _NAMES)
+        self._cls = cls
+        self.address = callback(self._call)
+        self._write()
+
+    def check(self):
+        """Errors were raised where they arose."""
+
+    def _call(self, event, state, ack):
+        controller = self.controller
+        for name in _CARRIED:
+            setattr(controller, name, int(self.records[name][0]))
+        controller.draws = 0
+        returned = getattr(controller, _ENTRY[int(event)])(self._row._make(self.ack.tolist()))
+        self._write()
+        self.records[RETURNED] = 0 if returned is None else returned
+        return 0 if returned is None else returned
+
+    def _write(self):
+        for name, field in self.fields.items():
+            value = getattr(self.controller, name)
+            if field.kind == "int" and not field.length and isinstance(value, float):
+                raise mistyped(self._cls.__name__, name, "int", "float")
+            self.records[name] = value
+
+    def get(self, name):
+        if name in _CARRIED:
+            return self.records[name][0].tolist()
+        return getattr(self.controller, name)
+
+    def set(self, name, value):
+        setattr(self.controller, name, value)
+        self.records[name] = value

@@ -1,0 +1,295 @@
+"""What a replay has to find out, because no record shows it: numbers that the sender drew, and where its ticks lay.
+
+BBR v1 enters PROBE_BW at a random phase of its gain cycle; v2, v2+ and v3 wait at random, in rounds and by the clock,
+before they probe; CUBIC counts time in jiffies. No counter tells; what was sent does. Each is found by the same means:
+hypotheses are run over the same rows (`Follower.trials`, `Follower.scan`), and the one under which the sends are
+likeliest (`likelihood`) is kept. What the kernel logged of its state is not looked at: it is what a comparison is
+made with.
+
+A gain cycle that runs may end a phase upon another ACK than it did in the kernel (microseconds decide, and ACKs come in
+clumps), and would be out of step until the next draw. At each cycle it is tried whether the cycle, shifted, explains
+the sends better; it is shifted if the likelihood ratio exceeds shifts / FALSE_ALARM: by Markov's inequality a cycle
+that is right is then shifted with a probability of at most FALSE_ALARM, as far as the likelihood is the sender's.
+"""
+
+import itertools
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from cctrace import schema
+from cctrace.replaying import loop, midflow
+from cctrace.replaying.follow import Edit, Script
+from cctrace.replaying.stack import TICK_US
+
+FALSE_ALARM = 1e-3
+CYCLE_PHASES = 8
+DRAW_CYCLES = 3  # over which a drawn phase is judged: a phase lasts about a min_rtt, and the replay errs over more
+MIN_SPAN_US, MAX_SPAN_US = 100_000, 4_000_000
+SHIFTS = (-1.0, -0.5, 0.5, 1.0)  # minimum RTTs by which a running cycle may be late
+LONGEST = 0xFFFFFFFF  # raw draw of the longest wait
+NEVER = {"rounds_since_probe": -(1 << 20), "probe_wait_us": 1 << 40, "probe_wait_round": 1 << 20}
+AT_ONCE = {"rounds_since_probe": 1 << 21}
+REFILL = 3  # cycle_idx in which a probe of v2, v2+ and v3 begins
+PROBE_RTTS = 5  # after the wait, in which a probe shows
+GRID, ZOOM = 24, 8  # moments that are tried first; by how much each later grid is finer
+LAST_ZOOM_US = 50
+TICKS = 40  # phases of a tick that are tried, 100 us apart at HZ = 250
+TICK_ROWS = 2_000  # of the stream, that are looked at first
+CLEARLY = math.log(TICKS / FALSE_ALARM)  # less likely: dropped
+MANY_ROWS, FEW_TICKS = 60_000, 4  # and so many of the likeliest go on from here
+
+
+class Phase(NamedTuple):
+    """One inference: at which row, what, its log likelihood and that of the next best.
+
+    `choice` is what was drawn (the phase; the wait in us), or None where a running cycle was shifted by `shift` minimum
+    RTTs.
+    """
+
+    row: int
+    choice: int | None
+    likelihood: float
+    runner_up: float
+    shift: float = 0.0
+
+
+class Inferred(NamedTuple):
+    """What was found out: how to replay it, what it was, and the share of gain cycles in step (NaN: none seen)."""
+
+    script: Script
+    phases: list
+    in_step: float
+
+    @classmethod
+    def nothing(cls):
+        """Return that of a replay in which nothing was hidden."""
+        return cls(Script([], []), [], math.nan)
+
+
+def infer(follower, expiry=-1):
+    """Run a follower over all its rows, and find out on the way what it needs.
+
+    Parameters
+    ----------
+    follower : Follower
+        Compiled, at row 0.
+    expiry : int
+        Row at which the minimum RTT expires, whatever its age in the replay (`midflow`); -1 for none.
+    """
+    cls = follower.cls
+    tick_us = 0
+    if not hasattr(cls, "on_ack"):
+        tick_us = tick(follower)
+        follower.stack[TICK_US] = tick_us
+    work = _Cycle(follower, expiry) if cls.phase_choices else _Probes(follower) if cls.probe_draws else None
+    if work is None or not len(follower.sends):
+        while follower.run() < len(follower.rows):
+            follower.draw([0])
+        return Inferred(Script(follower.draws.tolist(), [], tick_us), [], math.nan)
+    work.run()
+    in_step = work.right / work.judged if work.judged else math.nan
+    return Inferred(Script(follower.draws.tolist(), work.edits, tick_us), work.found, in_step)
+
+
+def raw_draw(choice, choices):
+    """Return a 32-bit draw that prandom_u32_max(choices) maps to `choice`."""
+    return ((2 * choice + 1) << 31) // choices
+
+
+class _Inference:
+    def __init__(self, follower):
+        self.follower = follower
+        self.now_us = np.asarray(follower.now_us)
+        self.found, self.edits = [], []
+        self.judged, self.right = 0, 0
+
+    def after(self, span_us, row=None):
+        """Return the first row later than `span_us` from a row (default: now), at least the next, at most the end."""
+        row = self.follower.row if row is None else row
+        end = int(np.searchsorted(self.now_us, self.now_us[row] + span_us))
+        return min(max(end, row + 1), len(self.now_us))
+
+
+class _Cycle(_Inference):
+    """The gain cycle of BBR v1."""
+
+    def __init__(self, follower, expiry):
+        super().__init__(follower)
+        self.choices, self.expiry = follower.cls.phase_choices, expiry
+        self.probe_bw = follower.cls.states.index("PROBE_BW")
+
+    def run(self):
+        """Run to the end, in step with the sends."""
+        follower, rows = self.follower, len(self.follower.rows)
+        while follower.row < rows:
+            stop = rows
+            if follower.get("mode") == self.probe_bw:
+                self.keep_in_step()
+                stop = self.after(CYCLE_PHASES * follower.get("min_rtt_us"))
+            else:
+                stop = self.after(MIN_SPAN_US)
+            if follower.row < self.expiry:
+                stop = min(stop, self.expiry)
+            elif follower.row == self.expiry:
+                self.edit("min_rtt_stamp", midflow.age(follower))
+            if follower.run(stop) < stop:
+                self.choose_draw()
+
+    def edit(self, field, value):
+        """Add to a field, and note it."""
+        self.edits.append(Edit(self.follower.row, field, value))
+        self.follower.edit(self.edits[-1])
+
+    def choose_draw(self):
+        """The next call draws the phase: take the likeliest."""
+        follower, row = self.follower, self.follower.row
+        span_us = min(max(DRAW_CYCLES * CYCLE_PHASES * follower.get("min_rtt_us"), MIN_SPAN_US), MAX_SPAN_US)
+        draws = [(raw_draw(choice, self.choices),) for choice in range(self.choices)]
+        likelihood, _, _ = follower.trials(self.after(span_us), draws=draws)
+        best, second = np.argsort(-likelihood, kind="stable")[:2]
+        follower.draw(draws[best])
+        follower.run(row + 1)
+        self.found.append(Phase(row, int(best), float(likelihood[best]), float(likelihood[second])))
+
+    def keep_in_step(self):
+        """Shift the running cycle if that explains the sends of the next one clearly better."""
+        follower = self.follower
+        min_rtt_us = follower.get("min_rtt_us")
+        later = [0, *(int(shift * min_rtt_us) for shift in SHIFTS)]
+        span = self.after(2 * CYCLE_PHASES * min_rtt_us)
+        likelihood, ends, _ = follower.trials(span, changes=[{"cycle_mstamp": us} for us in later])
+        if ends.min() < ends.max():  # they draw anew at different times: too short to compare
+            return
+        best = int(np.argmax(likelihood))
+        self.judged += 1
+        if likelihood[best] - likelihood[0] > math.log(len(SHIFTS) / FALSE_ALARM):
+            self.found.append(
+                Phase(follower.row, None, float(likelihood[best]), float(likelihood[0]), SHIFTS[best - 1])
+            )
+            self.edit("cycle_mstamp", later[best])
+        else:
+            self.right += 1
+
+
+class _Probes(_Inference):
+    """The waits of BBR v2, v2+ and v3."""
+
+    def __init__(self, follower):
+        super().__init__(follower)
+        params = follower.params
+        kinds = [params[n] if isinstance(n, str) else n for n in follower.cls.probe_draws]
+        self.clock = kinds.index(0)
+        self.base_us, self.random_us = params["bw_probe_base_us"], max(params["bw_probe_rand_us"], 1)
+        values = [[LONGEST] if n == 0 else [raw_draw(k, n) for k in range(n)] for n in kinds]
+        self.numbers = list(itertools.product(*values))
+        self.never = {name: value for name, value in NEVER.items() if name in follower.fields}
+        self.is_ack = follower.rows.event == schema.LINUX_EVENTS["on_ack"]
+        self.acks = np.flatnonzero(self.is_ack)
+
+    def run(self):
+        """Run to the end, each wait as long as the sends say."""
+        while self.follower.run() < len(self.follower.rows):
+            self.choose_wait()
+
+    def choose_wait(self):
+        """The next call draws a wait: find the ACK that ends it."""
+        follower, row = self.follower, self.follower.row
+        numbers, first, last = self.choices()
+        if len(numbers) + (last > first) < 2:
+            follower.draw(next(iter(numbers.values())) if numbers else self.numbers[-1])
+            follower.run(row + 1)
+            return
+        before = follower.save()
+        follower.draw(self.numbers[-1])
+        follower.run(row + 1)
+        rtt_us = max(int(follower.rows.srtt_us8[row]) >> 3, 1)
+        tried = self.scan(sorted(numbers), rtt_us) if numbers else {}
+        if last > first:
+            tried |= self.zoom(first, last, rtt_us)
+        follower.restore(before)
+        best, second = sorted(tried, key=tried.get, reverse=True)[:2]
+        chosen = numbers.get(best) or self.timed(row, best, max(numbers) if numbers else None, numbers)
+        follower.draw(chosen)
+        follower.run(row + 1)
+        wait_us = int(self.now_us[best] - self.now_us[row])
+        self.found.append(Phase(row, wait_us, tried[best], tried[second]))
+
+    def choices(self):
+        """Return the rows at which counts of rounds end the wait, {row: numbers}, and those at which the clock may."""
+        follower, row = self.follower, self.follower.row
+        horizon = self.after(self.base_us + self.random_us + MIN_SPAN_US)
+        soonest = [(*n[: self.clock], 0, *n[self.clock + 1 :]) for n in self.numbers]
+        watch = ("cycle_idx", REFILL)
+        _, ends, watched = follower.trials(horizon, draws=self.numbers + soonest, score=loop.NOTHING, watch=watch)
+        some = len(self.numbers)
+        found = {}
+        for numbers, end, seen in zip(self.numbers, ends[:some], watched[:some], strict=True):
+            if seen:
+                found[int(end) - 1] = numbers
+        early = ends[some:][watched[some:]]
+        first = int(early.min()) - 1 if len(early) else row
+        late = ends[:some][watched[:some]]
+        last = int(ends[:some].max()) - 1
+        if len(late) and first >= late.max() - 1:
+            first = last
+        return found, first, last if len(early) else first
+
+    def scan(self, starts, rtt_us):
+        """Return {row: log likelihood ratio} of a wait that ends at a row to one that does not end."""
+        starts = np.unique(np.maximum(starts, self.follower.row))
+        ends = np.array([self.after(PROBE_RTTS * rtt_us, row) for row in starts])
+        likelihood, _ = self.follower.scan(starts, ends, int(ends.max()), self.never, AT_ONCE)
+        return dict(zip(starts.tolist(), likelihood.tolist(), strict=True))
+
+    def zoom(self, first, last, rtt_us):
+        """Return {row: log likelihood ratio} of moments in [first, last], denser where they are likelier."""
+        low, high = self.now_us[first], self.now_us[last]
+        number = int(max(GRID, 4 * (high - low) / rtt_us))
+        tried = {}
+        while True:
+            step = max((high - low) / number, 1)
+            rows = self.ack_rows(np.arange(low, high + 1, step))
+            new = [row for row in rows if row not in tried]
+            if new:
+                tried |= self.scan(new, rtt_us)
+            if step <= LAST_ZOOM_US or not new:
+                return tried
+            middle = self.now_us[max(tried, key=tried.get)]
+            low, high = max(middle - step, self.now_us[first]), min(middle + step, self.now_us[last])
+            number = 2 * ZOOM
+
+    def ack_rows(self, times_us):
+        """Return the rows of the first ACKs at or after some times."""
+        places = np.searchsorted(self.now_us[self.acks], times_us)
+        return np.unique(self.acks[np.minimum(places, len(self.acks) - 1)]).tolist()
+
+    def timed(self, row, end, latest, numbers):
+        """Return the numbers of a wait that the clock ends at row `end`."""
+        wait_us = int(self.now_us[end] - self.now_us[row]) - 1
+        raw = -(-(max(wait_us - self.base_us, 0) << 32) // self.random_us)
+        others = numbers[latest] if latest is not None else self.numbers[-1]
+        return (*others[: self.clock], min(raw, LONGEST), *others[self.clock + 1 :])
+
+
+def tick(follower):
+    """Return how far the sender's tick had come when the connection's clock read a whole number of ticks, us.
+
+    CUBIC counts in jiffies, of which a capture shows no edge: at HZ = 250 a step of its curve may come up to 4 ms early
+    or late, and cwnd be one segment off, which the next ssthresh then inherits. But a sender that cwnd limits fills its
+    window: before each ACK in Open or Disorder, in flight = cwnd (`likelihood.full_flight`). Phases that
+    are clearly less likely are dropped whenever twice as many rows have been seen.
+    """
+    hz = follower.params["hz"]
+    phases = [k * 1_000_000 // (hz * TICKS) for k in range(TICKS)]
+    rows = TICK_ROWS
+    while True:
+        changes = [{-1 - TICK_US: phase} for phase in phases]
+        likelihood, _, _ = follower.trials(rows, changes=changes, score=loop.FULL_FLIGHTS)
+        order = np.argsort(-likelihood, kind="stable")
+        if len(phases) == 1 or rows >= len(follower.rows):
+            return phases[order[0]]
+        kept = order[likelihood[order] > likelihood[order[0]] - CLEARLY]
+        phases = [phases[k] for k in sorted(kept[: max(len(phases), 1) if rows < MANY_ROWS else FEW_TICKS])]
+        rows *= 2

@@ -1,0 +1,87 @@
+"""How likely is what left, if the replayed controller was the sender's? Plain functions, see `loop`.
+
+A super-packet leaves when its predecessor's length at the pacing rate is over (`stack.pace_skb`) and cwnd has room. It
+leaves late when cwnd or the application held it back, or the timer or the CPU was late; never early, but by what the
+replay's rate is off. So the time by which it is late has the density
+
+    EXACT / (2 s) exp(-|late| / s)  +  ROUGH / (2 S) exp(-|late| / S)  +  late > 0: LATE length / (length + late)^2
+                                                                          late < 0: EARLY / length
+
+with the errors of a good timer (s) and of a bad one (S). Its size is what tcp_tso_autosize makes of the rate, less
+where cwnd cut it. What leaves although the replayed cwnd is full tells against the hypothesis. Likelihoods are compared
+between hypotheses over the same sends, never by themselves: constants cancel. Every send is worth a bounded amount, so
+that a few that nothing explains decide nothing.
+
+Sources: [Linux618] net/ipv4/tcp_output.c tcp_tso_autosize, tcp_pacing_check, tcp_cwnd_test.
+"""
+
+import math
+
+import numpy as np
+
+from cctrace.cc.linux import GSO_MAX_SIZE, MIN_TSO_SEGS
+from cctrace.replaying.stack import (
+    CA_STATE,
+    CWND,
+    DISORDER,
+    MIN_RTT_US,
+    MSS,
+    PACING,
+    SKB_NS,
+    WSTAMP_NS,
+)
+from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, bbr_min_tso_segs, near_peer_bytes, tso_autosize
+
+EXACT, ROUGH, LATE, EARLY = 0.5, 0.2, 0.27, 0.03
+EXACT_US, ROUGH_US = 20.0, 200.0
+BEYOND_CWND = 0.05  # likelihood of a send beyond cwnd, against one within
+AS_LONG, SHORTER, LONGER = 0.7, 0.25, 0.05  # super-packets, against what autosizing makes
+LONGEST = 45  # segments of a super-packet
+FULL, NOT_FULL = 0.9, 0.1  # a window-limited sender fills cwnd
+
+
+def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst):
+    """Log likelihood of the super-packet that begins with send `k`; for the last two, see `loop`'s book."""
+    rate = slots[PACING]
+    send = sends[k]
+    if rate <= 0 or stack[WSTAMP_NS] <= stack[SKB_NS]:
+        return 0.0
+    length_us = (stack[WSTAMP_NS] - stack[SKB_NS]) / 1000.0
+    late_us = send.tx_us - stack[WSTAMP_NS] / 1000.0
+    density = EXACT / (2 * EXACT_US) * math.exp(-abs(late_us) / EXACT_US)
+    density += ROUGH / (2 * ROUGH_US) * math.exp(-abs(late_us) / ROUGH_US)
+    if late_us > 0:
+        density += LATE * length_us / ((length_us + late_us) * (length_us + late_us))
+    else:
+        density += EARLY / length_us
+    total = math.log(density)
+    if send.again != 0:
+        return total
+    if send.in_flight - send.segments >= slots[CWND] and stack[CA_STATE] <= DISORDER:
+        total += math.log(BEYOND_CWND)
+    return total + burst_size(sends, k, rate, slots, stack, own_min_rtt, slow_burst)
+
+
+def burst_size(sends, k, rate_Bps, slots, stack, own_min_rtt, slow_burst):
+    """Log likelihood of how many segments the super-packet has that begins with send `k`."""
+    segments = 0
+    last = k
+    while last < sends.size and (last == k or sends[last].begins == 0):
+        segments += np.int64(sends[last].segments)
+        last += 1
+    if own_min_rtt >= 0:
+        more = near_peer_bytes(GSO_MAX_SIZE, slots[own_min_rtt])
+    else:
+        more = near_peer_bytes(SK_GSO_MAX_SIZE, stack[MIN_RTT_US])
+    least = bbr_min_tso_segs(rate_Bps) if slow_burst == 1 else MIN_TSO_SEGS
+    made = tso_autosize(rate_Bps, more, stack[MSS], least)
+    if segments == made:
+        return math.log(AS_LONG)
+    return math.log(SHORTER / made) if segments < made else math.log(LONGER / LONGEST)
+
+
+def full_flight(row, cwnd):
+    """Log likelihood of what was in flight before an ACK, if cwnd was what limited the sender."""
+    if row.ca_state > DISORDER or row.is_cwnd_limited == 0:
+        return 0.0
+    return math.log(FULL) if row.rs_prior_in_flight == cwnd else math.log(NOT_FULL)

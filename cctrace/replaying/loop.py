@@ -1,0 +1,288 @@
+"""The row loop of a replay over a recorded flow: sends and calls in their order, and trials that are scored as they go.
+
+Plain functions over numpy records, run as they are or as machine code (`cctrace.lang.machine`). A *trial* is a run over
+a copy of the state, from which nothing is kept but its likelihood: how well what left agrees with what the controller
+would have let go. `follow` makes them; `likelihood` says what a send is worth.
+"""
+
+import numpy as np
+
+from cctrace import schema
+from cctrace.lang.memory import call
+from cctrace.replaying.likelihood import full_flight, paced_send
+from cctrace.replaying.observed import observe
+from cctrace.replaying.stack import (
+    A_CA_STATE,
+    A_DELIVERED,
+    A_SND_UNA,
+    ACKED_NS,
+    APP_LIMITED,
+    CA_STATE,
+    CWND,
+    CWND_EVENT,
+    CWND_RESTART,
+    DRAWS,
+    INIT,
+    IS_CWND_LIMITED,
+    MAX_PACKETS_OUT,
+    MIN_RTT_US,
+    NEXT_DRAW,
+    NEXT_SEND,
+    ON_ACK,
+    PACING,
+    PRIOR_CWND,
+    SND_UNA,
+    SSTHRESH,
+    SSTHRESH_CALL,
+    STATE,
+    TICK_US,
+    TX_START,
+    UNDO_CWND,
+    WAITING,
+    WSTAMP_NS,
+    after_call,
+    before_call,
+    begin_skb,
+    mark_app_limited,
+    pace_skb,
+    validate_cwnd,
+)
+
+_at = {name: k for k, name in enumerate(schema.names(schema.LINUX_VIEW))}
+A_NOW, A_CLOCK, A_WSTAMP, A_JIFFIES, A_LSNDTIME = (
+    _at[name] for name in ("now_us", "clock_ns", "wstamp_ns", "jiffies", "lsndtime")
+)
+A_PRIOR_CWND, A_ECN_OK, A_RAND, A_MIN_RTT = (
+    _at[name] for name in ("prior_cwnd_tp", "ecn_ok", "rand0", "tcp_min_rtt_us")
+)
+A_CWND_LIMITED, A_MAX_PACKETS_OUT = _at["is_cwnd_limited"], _at["max_packets_out"]
+A_APP_LIMITED, A_SKB_APP_LIMITED = _at["rs_is_app_limited"], _at["skb_tx_app_limited"]
+ACK_COLUMNS = len(_at)
+CLOCK_START_US = 1_000_000
+JIFFIES_START = 1_000_000
+SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
+
+# What holds for a whole replay.
+(
+    ADDRESS,  # of the controller's code
+    ACK,  # of what it reads
+    ENTRIES,  # bit mask of the events that the controller has an entry point for
+    RETURNS,  # bit mask of those that return a value
+    REDUCES,  # the stack reduces cwnd: the controller has no on_ack
+    HZ,
+    START_NS,  # capture time at which the connection's clock reads 1 s
+    ECN_OK,
+    PACED,  # the controller sets a pacing rate, so that its own cwnd need not limit it where the recorded one's did
+    OWN_MIN_RTT,  # slot of the min_rtt_us by which its super-packets are longer on short paths; -1: TCP's own
+    SLOW_BURST,  # segments of its shortest super-packet
+    SCORE,  # what a trial is scored by
+    WATCH_SLOT,  # a trial ends when this slot ...
+    WATCH_VALUE,  # ... holds this
+    BOOK_SIZE,
+) = range(15)
+NOTHING, PACED_SENDS, FULL_FLIGHTS = range(3)
+NEVER = -1
+
+
+def take_send(book, sends, slots, stack, marks, likelihood):
+    """The next packet leaves: mark it, and note when the one after it may."""
+    k = stack[NEXT_SEND]
+    send = sends[k]
+    tx_ns = send.tx_us * 1000
+    if send.begins != 0:
+        if book[SCORE] == PACED_SENDS:
+            likelihood[0] += paced_send(sends, k, slots, stack, book[OWN_MIN_RTT], book[SLOW_BURST])
+        begin_skb(tx_ns, stack)
+    marks[k] = 1 if slots[APP_LIMITED] != 0 else 0
+    pace_skb(np.int64(send.payload), np.int64(send.segments), slots[PACING], stack)
+    stack[NEXT_SEND] = k + 1
+    if k + 1 == sends.size or sends[k + 1].begins != 0:
+        limited = np.int64(send.in_flight) >= slots[CWND]
+        validate_cwnd(limited, np.int64(send.packets_out), send.snd_nxt, stack[SND_UNA], stack)
+    stack[WAITING] = 0
+
+
+def take_sends(book, rows, sends, marks, i, slots, stack, likelihood):
+    """Let everything leave that left before row `i`."""
+    while stack[NEXT_SEND] < sends.size and sends[stack[NEXT_SEND]].row <= i:
+        send = sends[stack[NEXT_SEND]]
+        if send.app_limited != 0 and i > 0:
+            mark_app_limited(send, np.int64(rows[i - 1].delivered), slots)
+        take_send(book, sends, slots, stack, marks, likelihood)
+
+
+def read_row(book, row, sends, marks, slots, stack, ack):
+    """Fill `ack` with what the controller reads in the call of a row."""
+    observe(row, ack)
+    clock_ns = row.time_ns - book[START_NS] + CLOCK_START_US * 1000
+    hz = book[HZ]
+    ack[A_CLOCK] = clock_ns
+    ack[A_NOW] = clock_ns // 1000
+    ack[A_WSTAMP] = max(clock_ns, stack[WSTAMP_NS])
+    ack[A_JIFFIES] = JIFFIES_START + (ack[A_NOW] + stack[TICK_US]) * hz // 1_000_000
+    ack[A_LSNDTIME] = JIFFIES_START + (row.lsndtime_us + stack[TICK_US]) * hz // 1_000_000
+    ack[A_PRIOR_CWND] = stack[PRIOR_CWND]
+    ack[A_ECN_OK] = book[ECN_OK]
+    if book[PACED] != 0:
+        ack[A_CWND_LIMITED], ack[A_MAX_PACKETS_OUT] = stack[IS_CWND_LIMITED], stack[MAX_PACKETS_OUT]
+    if row.rs_send >= 0:
+        marked = marks[row.rs_send]
+        if row.event == SKB_MARKED_LOST:
+            ack[A_SKB_APP_LIMITED] = marked
+        else:
+            ack[A_APP_LIMITED] = marked
+
+
+def take_draws(draws, i, stack, ack):
+    """Give the call of row `i` its random numbers; return whether they are known. `draws` rows: row, four numbers."""
+    k = stack[NEXT_DRAW]
+    if k < draws.shape[0] and draws[k, 0] == i:
+        for j in range(4):
+            ack[A_RAND + j] = draws[k, 1 + j]
+        stack[NEXT_DRAW] = k + 1
+        return True
+    for j in range(4):
+        ack[A_RAND + j] = 0
+    return False
+
+
+def take_silence(row, slots, stack):
+    """Nothing has left since the last ACK: if that is for cwnd, say so."""
+    in_flight = (
+        np.int64(row.packets_out) - np.int64(row.sacked_out) - np.int64(row.lost_out) + np.int64(row.retrans_out)
+    )
+    if in_flight >= slots[CWND]:
+        validate_cwnd(True, np.int64(row.packets_out), row.snd_nxt, row.snd_una, stack)
+    stack[WAITING] = 0
+
+
+def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
+    """Do what row `i` says; return whether the controller drew a number that nobody knows."""
+    take_sends(book, rows, sends, marks, i, slots, stack, likelihood)
+    row = rows[i]
+    if stack[WAITING] != 0 and row.time_ns > rows[i - 1].time_ns:
+        take_silence(rows[i - 1], slots, stack)
+    event = np.int64(row.event)
+    has_entry = book[ENTRIES] >> event & 1
+    if not has_entry and (event >= SKB_MARKED_LOST or event == INIT):
+        return False
+    read_row(book, row, sends, marks, slots, stack, ack)
+    starts = event == CWND_EVENT and (row.arg == TX_START or row.arg == CWND_RESTART)
+    if starts and stack[NEXT_SEND] < sends.size:
+        mark_app_limited(sends[stack[NEXT_SEND]], ack[A_DELIVERED], slots)
+    if event == ON_ACK:
+        if book[SCORE] == FULL_FLIGHTS:
+            likelihood[0] += full_flight(row, slots[CWND])
+        stack[ACKED_NS], stack[WAITING] = ack[A_CLOCK], 1
+    before_call(event, ack, slots, stack, book[REDUCES], book[HZ])
+    if event == ON_ACK:
+        stack[SND_UNA] = ack[A_SND_UNA]
+    ack[A_PRIOR_CWND] = stack[PRIOR_CWND]
+    known = take_draws(draws, i, stack, ack)
+    slots[DRAWS] = 0
+    returned = slots[SSTHRESH] if event == SSTHRESH_CALL else slots[CWND]
+    if has_entry:
+        answer = call(book[ADDRESS], event, stack[STATE], book[ACK])
+        slots[slots.size - 1] = answer  # `fields.RETURNED`
+        if book[RETURNS] >> event & 1:
+            returned = answer
+        elif event == UNDO_CWND:
+            returned = slots[CWND]
+    after_call(event, ack, slots, stack, book[REDUCES], book[HZ], returned)
+    stack[CA_STATE] = ack[A_CA_STATE]
+    stack[MIN_RTT_US] = ack[A_MIN_RTT]
+    return slots[DRAWS] > 0 and not known
+
+
+def run(book, rows, sends, marks, draws, first, last, slots, stack, saved, ack, likelihood, recorded, out):
+    """Replay rows [first, last) and record; stop before the first call that draws an unknown number; return the row.
+
+    ``out[k, i]`` is ``slots[recorded[k]]`` after row `i`. `saved` is room for slots and stack, empty where a class
+    draws nothing.
+    """
+    size = slots.size
+    for i in range(first, last):
+        if saved.size:
+            saved[:size] = slots
+            saved[size:] = stack
+        if call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood) and saved.size:
+            slots[:] = saved[:size]
+            stack[:] = saved[size:]
+            return i
+        for k in range(recorded.size):
+            out[k, i] = slots[recorded[k]]
+    return last
+
+
+def trial(book, rows, sends, marks, draws, first, last, slots, stack, ack, likelihood):
+    """Replay rows [first, last) for their likelihood.
+
+    Returns where it ended, which an unknown draw or what is watched may do before `last`, and whether the latter did.
+    """
+    for i in range(first, last):
+        if call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
+            return i + 1, 0
+        if book[WATCH_SLOT] >= 0 and slots[book[WATCH_SLOT]] == book[WATCH_VALUE]:
+            return i + 1, 1
+    return last, 0
+
+
+def trials(book, rows, sends, marks, draws, first, last, start, memory, changes, work, stack, ack, likelihood, out):
+    """Try several hypotheses from one state; fill `out`, shape (hypotheses, 3).
+
+    Its columns are the log likelihood, where it ended, and whether what is watched ended it. `start` and `memory` are
+    slots and stack before row `first`. `draws` has shape (hypotheses, draws, 5); `changes` (hypotheses, changes, 2)
+    holds slots and what is added to them: see `change`.
+    """
+    for h in range(out.shape[0]):
+        begin(start, memory, changes[h], work, stack)
+        likelihood[0] = 0.0
+        end, watched = trial(book, rows, sends, marks, draws[h], first, last, work, stack, ack, likelihood)
+        out[h, 0], out[h, 1], out[h, 2] = likelihood[0], end, watched
+
+
+def begin(start, memory, changes, work, stack):
+    """Begin a hypothesis with copies of slots and stack, changed."""
+    work[:] = start
+    own = stack[STATE]
+    stack[:] = memory
+    stack[STATE] = own
+    change(changes, work, stack)
+
+
+def change(changes, slots, stack):
+    """Make changes: rows of (slot, what is added); a negative slot -1 - k is element k of the stack."""
+    for k in range(changes.shape[0]):
+        slot = changes[k, 0]
+        if slot >= 0:
+            slots[slot] += changes[k, 1]
+        else:
+            stack[-1 - slot] += changes[k, 1]
+
+
+def scan(book, rows, sends, marks, draws, starts, last, base, memory, changes, work, stack, ack, likelihood, out):
+    """Make one change at each of several rows: where does it explain the sends better?
+
+    `starts`, shape (n, 2), holds these rows, ascending, and where each branch is to end.
+    `base` and `memory` are slots and stack before the first of them, without the change, and are run on to `last`. A
+    branch ends at its end or with its next draw. Fills `out` as `trials` does, with the log of the likelihood ratio to
+    the base over what each branch covers.
+    """
+    h, running = 0, 0
+    total = 0.0
+    for i in range(starts[0, 0], last):
+        while h < out.shape[0] and starts[h, 0] == i:
+            begin(base, memory, changes, work, stack)
+            likelihood[0] = 0.0
+            end, _ = trial(book, rows, sends, marks, draws, i, min(starts[h, 1], last), work, stack, ack, likelihood)
+            out[h, 0], out[h, 1] = likelihood[0] + total, end
+            h += 1
+            running += 1
+        likelihood[0] = 0.0
+        call_row(book, rows, sends, marks, draws, i, base, memory, ack, likelihood)
+        total += likelihood[0]
+        if running:
+            for k in range(h):
+                if out[k, 1] == i + 1:
+                    out[k, 0] -= total
+                    running -= 1
