@@ -16,6 +16,7 @@ _PUBLIC = {
     "analytic": "cctrace.analytic",
     "controller": "cctrace.cc",
     "datasets": "cctrace.datasets",
+    "fit": "cctrace.fit",
     "plot_flow": "cctrace.plot",
     "presets": "cctrace.presets",
     "read": "cctrace.flows.capture",

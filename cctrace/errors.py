@@ -27,3 +27,7 @@ class CctraceWarning(UserWarning):
 
 class Truncated(CctraceWarning):
     """A file ends early; what precedes the end was read."""
+
+
+class FitError(CctraceError, ValueError):
+    """The data do not tell what was to be fitted; the message says what would be needed."""

@@ -14,6 +14,7 @@ import cctrace
 from cctrace.cli.analyze import analyze
 from cctrace.cli.common import command_options, forget_warnings, warn
 from cctrace.cli.convert import convert
+from cctrace.cli.fit import fit
 from cctrace.cli.flows import flows
 from cctrace.cli.predict import predict
 from cctrace.cli.replay import replay
@@ -31,7 +32,7 @@ def commands():
     """Explain, replay and predict TCP congestion control from captures and kernel counters."""
 
 
-for _command in (analyze, convert, flows, predict, replay, simulate, validate, variants, verify):
+for _command in (analyze, convert, fit, flows, predict, replay, simulate, validate, variants, verify):
     commands.add_command(_command)
 
 

@@ -1,1 +1,16 @@
-"""Fit models, paths and parameters to event streams."""
+"""Fit models, paths and parameters to recorded and simulated flows, with intervals.
+
+    delays = cct.fit.uncongested_rtt(flow)      the RTTs that the flow would have had without any queue
+    fit = cct.fit.Jitter().fit(delays)          distribution and process of the path's jitter
+
+Estimators follow scikit-learn's habits: `fit`, `predict`, `score`, results with a trailing underscore, `summary()`.
+Every value is an `Estimate` with a 95 % interval; what the data do not tell is refused by a `FitError` that says what
+would be needed. See docs/fitting.md.
+"""
+
+from cctrace.errors import FitError
+from cctrace.fit.delays import Delays, uncongested_rtt
+from cctrace.fit.jitter import Jitter
+from cctrace.fit.results import Estimate
+
+__all__ = ["Delays", "Estimate", "FitError", "Jitter", "uncongested_rtt"]

@@ -55,6 +55,11 @@ def ends(f, pieces):
 
 def write(flows, file, side, which):
     """Write flows (all, or number `which`) of a simulation; see `Simulation.to_pcap`."""
+    return write_pcap([packets(flows, side, which)], file)
+
+
+def packets(flows, side, which):
+    """Return the `Packets` of flows (all, or number `which`) of a simulation, as captured at one side."""
     if side not in SIDES:
         raise ArgumentError(f"side={side!r}: use {' or '.join(SIDES)}")
     if which is not None and not 0 <= which < len(flows):
@@ -63,7 +68,7 @@ def write(flows, file, side, which):
     for k in numbers:
         if flows[k].rows is None:
             raise ArgumentError(f"flow {k} is QUIC, and its packets no TCP; name a TCP flow with flow=")
-    return write_pcap([_packets({k: flows[k] for k in numbers}, side)], file)
+    return _packets({k: flows[k] for k in numbers}, side)
 
 
 def _packets(flows, side):

@@ -91,6 +91,22 @@ class Simulation:
         return write(self.ends, file, side, flow)
 
 
+    def capture(self, flow=None, side="sender"):
+        """Return the capture that `to_pcap` would write (of a simulation with ``packets=True``), as a `Capture`.
+
+        Raises
+        ------
+        ArgumentError
+            As `to_pcap`.
+        """
+        from cctrace.flows.capture import Capture
+        from cctrace.sim.recorder import packets
+
+        if not self.ends:
+            raise ArgumentError("this simulation kept no packets; run simulate(..., packets=True)")
+        return Capture(packets(self.ends, side, flow))
+
+
 class Recorder:
     """Collects the calls of one flow, in pieces, while the simulation runs."""
 

@@ -1,0 +1,72 @@
+"""`cctrace fit`: what captured flows tell of their path, with intervals."""
+
+import click
+
+from cctrace.cli.common import command_options, paths, print_json, progress, reading_options, warn
+
+BULK_BYTES = 100_000
+
+
+@click.group(short_help="Fit models of the path to captured flows, with intervals.")
+def fit():
+    """What every bulk flow (100 kB and more) of captures tells of its path, each figure with its 95 % interval."""
+
+
+def _command(name, short_help):
+    """Declare a command that fits something to every bulk flow of captures: `function(flow, say)`, a result."""
+
+    def decorate(function):
+        @fit.command(name, short_help=short_help, help=function.__doc__)
+        @paths("files", "FILE...")
+        @reading_options
+        @command_options()
+        def command(files, limit, decapsulate, as_json):
+            _run(function, files, {"limit": limit, "decapsulate": decapsulate}, as_json)
+
+        return command
+
+    return decorate
+
+
+def _run(function, files, options, as_json):
+    from cctrace.errors import FitError, StreamError
+    from cctrace.flows.capture import Capture, read
+
+    objects = []
+    with progress("reading") as say:
+        for file in files:
+            say(f"reading {file}")
+            capture = read(file, **options)
+            if not isinstance(capture, Capture):
+                warn(f"{file}: holds no packets, and a fit needs them")
+                continue
+            for warning in capture.warnings:
+                warn(warning)
+            names = list(capture.flows.columns)
+            for flow in capture.bulk(BULK_BYTES):
+                say(f"fitting {flow!r}")
+                row = {"flow": {name: flow.summary[name] for name in names}}
+                try:
+                    found = function(flow, say)
+                    objects.append((row | found.as_object(), found.summary()))
+                except (FitError, StreamError) as refusal:
+                    objects.append((row | {"refused": str(refusal)}, f"refused: {refusal}"))
+    if as_json:
+        print_json([found for found, _ in objects])
+        return
+    for found, text in objects:
+        flow = found["flow"]
+        click.echo(f"{flow['src']}:{flow['sport']} -> {flow['dst']}:{flow['dport']}")
+        click.echo("\n".join(f"  {line}" for line in text.splitlines()))
+
+
+@_command("jitter", "Distribution and process of the delay variation.")
+def jitter(flow, say):
+    """Fit the path's jitter: distribution, sd, and process (a draw per packet, burst or slot; reordering).
+
+    With --json: a list with one object per flow: flow (as `cctrace flows`), distribution, process, slot_us, sd_us,
+    mean_us, and so on; estimates are {"value", "low", "high"}. A flow that does not tell has "refused" with the reason.
+    """
+    from cctrace.fit import Jitter
+
+    return Jitter().fit(flow, say)

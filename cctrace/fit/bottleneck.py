@@ -1,0 +1,344 @@
+r"""The rate of the bottleneck over time: the one that explains the delays of a flow by its own queue.
+
+What was sent when and how large it was is in the capture, so the queue at a bottleneck of rate C follows by Lindley's
+recursion, :math:`d_i = \max(s_i, d_{i-1}) + x_i / C`, for any C. The RTT less that departure is what the rest of the
+path took. Where C is right that is a constant and jitter; where it is not, the queue is left in it: a rate one per cent
+off shifts the RTTs at the end of a second of standing queue by ten milliseconds. The rate is therefore taken at which
+what is left deviates least (`deviation`), and its error from how much of the remaining wander, in blocks, a change of
+the rate could explain.
+
+A rate that changes is found in two steps: candidates are where the delivered rate jumps while a queue stands; then each
+time and each rate is moved to where the delays are explained best, and steps that explain nothing are left out.
+
+Times are microseconds since the flow's first packet, rates bytes per microsecond (Mbyte/s) of the wire.
+"""
+
+import functools
+import itertools
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from cctrace.fit.blocks import block_sizes, blocked
+from cctrace.fit.transmissions import DELIVERED, LOST
+
+MOST_STEPS = 40
+SMALL_US = 200.0  # deviations that need no explanation: clocks, the receiver's host
+WINDOW_US = 100_000.0  # of the delivered rate, at least; or one RTT
+LOWERS = 0.02  # a step must lower the deviation of the delays by this share, unless it is random
+DIFFERS = 0.08  # and the rate by this share
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What the queue sees and what became of it; times in us since the first packet of the flow."""
+
+    sent_us: np.ndarray  # of what was not lost, ascending
+    wire_bytes: np.ndarray
+    told_us: np.ndarray  # NaN: not known when it arrived
+    row: np.ndarray  # which ACK told of it
+    first: np.ndarray  # bool: sent for the first time
+
+    @functools.cached_property
+    def known(self):
+        """Rows of which it is known when they arrived."""
+        return np.flatnonzero(np.isfinite(self.told_us))
+
+    @functools.cached_property
+    def rtt_us(self):
+        """RTTs, NaN where unknown."""
+        return self.told_us - self.sent_us
+
+    @functools.cached_property
+    def least_rtt_us(self):
+        """The RTT that one in fifty is below."""
+        return float(np.nanquantile(self.rtt_us, 0.02))
+
+
+class Steps(NamedTuple):
+    """A rate over time: from start_us[k] on it is rate[k] bytes/us; start_us[0] is 0."""
+
+    start_us: np.ndarray
+    rate: np.ndarray
+
+    def served(self, time_us):
+        """Return how many bytes a busy server would have sent by a time."""
+        return np.interp(time_us, self._knots_us, self._knots_bytes) + self.rate[-1] * np.maximum(
+            time_us - self.start_us[-1], 0
+        )
+
+    def when(self, served_bytes):
+        """Return by when a busy server has sent so much: the inverse of `served`."""
+        inside = np.interp(served_bytes, self._knots_bytes, self._knots_us)
+        return inside + np.maximum(served_bytes - self._knots_bytes[-1], 0) / self.rate[-1]
+
+    @property
+    def _knots_us(self):
+        return self.start_us
+
+    @property
+    def _knots_bytes(self):
+        return np.concatenate([[0.0], np.cumsum(np.diff(self.start_us) * self.rate[:-1])])
+
+
+def constant(rate):
+    """Return the `Steps` of a constant rate."""
+    return Steps(np.zeros(1), np.array([float(rate)]))
+
+
+def sent(table):
+    """Return the `Sent` of a table of transmissions."""
+    rows = np.flatnonzero(table.state != LOST)
+    known = (table.state[rows] == DELIVERED) & table.exact[rows]
+    return Sent(
+        (table.sent_ns[rows] - table.start_ns) / 1e3,
+        table.wire_bytes[rows],
+        np.where(known, (table.told_ns[rows] - table.start_ns) / 1e3, np.nan),
+        table.ack_row[rows],
+        ~table.again[rows],
+    )
+
+
+def departures(sent_us, wire_bytes, steps, bucket_bytes=0.0):
+    """Return when each packet has left a queue that is served at `steps`.
+
+    Parameters
+    ----------
+    sent_us, wire_bytes : ndarray
+        Arrivals, ascending.
+    steps : Steps
+    bucket_bytes : float
+        Of a token bucket at that rate: so much leaves at once after a pause.
+    """
+    clock = steps.served(sent_us)
+    total = np.cumsum(wire_bytes)
+    behind = total + np.maximum.accumulate(clock - (total - wire_bytes))  # work done when the packet has left
+    if bucket_bytes:
+        return np.where(behind - bucket_bytes > clock, steps.when(behind - bucket_bytes), sent_us)
+    return steps.when(behind)
+
+
+def backlog(sent_us, wire_bytes, steps):
+    """Return the bytes in the queue just after each packet came, itself included."""
+    clock = steps.served(sent_us)
+    total = np.cumsum(wire_bytes)
+    return total + np.maximum.accumulate(clock - (total - wire_bytes)) - clock
+
+
+def deviation(flow, steps, whole=False):
+    """Return the deviation of the delays that the queue does not explain: mean of log(1 + |x - median| / SMALL_US).
+
+    The median is that of a second or ten RTTs: a backlog that others or a stalled host left in the queue stays until
+    the queue empties, and is no fault of the rate. The logarithm lets a rate that explains most packets closely win
+    over one that explains all of them badly. With `whole` the median is that of the whole flow.
+    """
+    known = flow.known
+    left = flow.told_us[known] - departures(flow.sent_us, flow.wire_bytes, steps)[known]
+    if whole:
+        return float(np.mean(np.log1p(np.abs(left - np.median(left)) / SMALL_US)))
+    size = min(max(int(len(left) * _window_us(flow) / (flow.sent_us[-1] - flow.sent_us[0] + 1)), 20), len(left))
+    left = left[: len(left) // size * size].reshape(-1, size)
+    return float(np.mean(np.log1p(np.abs(left - np.median(left, axis=1)[:, None]) / SMALL_US)))
+
+
+def _window_us(flow):
+    return max(1e6, 10 * flow.least_rtt_us)
+
+
+# --- constant rate ---------------------------------------------------------------------------------------------------
+def delivered_rate(flow, window_us):
+    """Return the middles and rates of windows in which something was delivered, and their mean excess of RTT."""
+    known = np.isfinite(flow.told_us)
+    told, size, rtt = flow.told_us[known], flow.wire_bytes[known], flow.rtt_us[known]
+    order = np.argsort(told, kind="stable")
+    told, size, rtt = told[order], size[order], rtt[order]
+    place = (told / window_us).astype(np.int64)
+    edges = np.arange(place[-1] + 2)
+    begin = np.searchsorted(place, edges)
+    total = np.concatenate([[0.0], np.cumsum(size)])
+    rate = (total[begin[1:]] - total[begin[:-1]]) / window_us
+    many = np.diff(begin)
+    waits = np.concatenate([[0.0], np.cumsum(rtt)])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean_rtt = (waits[begin[1:]] - waits[begin[:-1]]) / many
+    return (edges[:-1] + 0.5) * window_us, rate, mean_rtt
+
+
+def _least(cost, low, high, points, tolerance):
+    """Return where a cost is least between low and high: the best of a grid, then golden section around it."""
+    grid = np.geomspace(low, high, points)
+    values = [cost(x) for x in grid]
+    best = int(np.argmin(values))
+    a, b = grid[max(best - 1, 0)], grid[min(best + 1, points - 1)]
+    golden = (np.sqrt(5) - 1) / 2
+    c, d = b - golden * (b - a), a + golden * (b - a)
+    at_c, at_d = cost(c), cost(d)
+    while (b - a) > tolerance * b:
+        if at_c < at_d:
+            b, d, at_d = d, c, at_c
+            c = b - golden * (b - a)
+            at_c = cost(c)
+        else:
+            a, c, at_c = c, d, at_d
+            d = a + golden * (b - a)
+            at_d = cost(d)
+    x, value = (c, at_c) if at_c < at_d else (d, at_d)
+    return (x, value) if value <= values[best] else (grid[best], values[best])
+
+
+def constant_rate(flow):
+    """Return the constant rate that explains the delays best, and their deviation with it.
+
+    Where a queue stands for long, a rate a quarter of a per cent too high already has it drain: near the delivered rate
+    the search goes in steps of a thousandth.
+    """
+    rtt = float(np.nanmedian(flow.rtt_us))
+    _, rate, _ = delivered_rate(flow, max(WINDOW_US, rtt))
+    most = float(np.quantile(rate[rate > 0], 0.98))
+    wide = _least(lambda x: deviation(flow, constant(x)), most / 2, most * 8, 40, 1e-4)
+    near = _least(lambda x: deviation(flow, constant(x)), *_plateau(flow), 80, 1e-5)
+    rate, _ = min(wide, near, key=lambda found: found[1])
+    # Within its error, the rate at which delays do not drift from one end of the flow to the other.
+    last = _least(lambda x: deviation(flow, constant(x), whole=True), rate * 0.998, rate * 1.002, 41, 2e-6)[0]
+    return last, deviation(flow, constant(last))
+
+
+def _plateau(flow):
+    """Return the bounds of the rate at which most was delivered while a queue stood."""
+    low = flow.least_rtt_us
+    _, rate, mean_rtt = delivered_rate(flow, max(4 * WINDOW_US, 4 * low))
+    standing = rate[(mean_rtt > 1.05 * low) & (rate > 0)]
+    middle = float(np.median(standing)) if len(standing) else float(np.quantile(rate[rate > 0], 0.9))
+    return middle * 0.97, middle * 1.05
+
+
+# --- steps -----------------------------------------------------------------------------------------------------------
+def candidate_steps(flow, most=MOST_STEPS, reach=5):
+    """Return the times at which the delivered rate changes while a queue stands, us, ascending.
+
+    A change is where the medians of `reach` windows before and after differ most, and by more than they wander.
+    """
+    low = flow.least_rtt_us
+    middle, rate, mean_rtt = delivered_rate(flow, max(WINDOW_US, low))
+    queue = (mean_rtt > low + max(0.02 * low, 1000.0)) & (rate > 0)
+    times, values = middle[queue], np.log(rate[queue])
+    if len(values) < 2 * reach + 2:
+        return np.zeros(0)
+    windows = np.lib.stride_tricks.sliding_window_view(values, reach)
+    medians = np.median(windows, axis=1)
+    wander = np.median(np.abs(windows - medians[:, None]), axis=1)
+    before, after = medians[:-reach], medians[reach:]
+    jump = np.abs(after - before)
+    clear = jump > np.maximum(DIFFERS, 3 * np.maximum(wander[:-reach], wander[reach:]))
+    found = []
+    while clear.any() and len(found) < most:
+        k = int(np.argmax(np.where(clear, jump, -1)))
+        # The jump is between the windows whose difference is largest near there.
+        near = np.arange(max(k + reach - 2, 1), min(k + reach + 3, len(values)))
+        at = near[np.argmax(np.abs(values[near] - values[near - 1]))]
+        found.append((times[at - 1] + times[at]) / 2)
+        clear[max(k - reach + 1, 0) : k + reach] = False
+    return np.unique(found)
+
+
+def rate_steps(flow, say=lambda text: None):
+    """Return the `Steps` that explain the delays best, and their deviation.
+
+    Parameters
+    ----------
+    flow : Sent
+    say : callable
+        Told what is being done.
+    """
+    rate, cost = constant_rate(flow)
+    steps = constant(rate)
+    times = candidate_steps(flow)
+    if len(times):
+        say(f"rate: {len(times)} candidate steps")
+        trial = _initial(flow, times)
+        trial, at = _polished(flow, trial, deviation(flow, trial))
+        trial, at = _pruned(flow, trial, at)
+        if at < cost * (1 - LOWERS):
+            return trial, at
+    return steps, cost
+
+
+def _initial(flow, times_us):
+    """Return steps at the given times with the median delivered rate of each."""
+    starts = np.concatenate([[0.0], np.sort(times_us)])
+    middle, rate, _ = delivered_rate(flow, WINDOW_US)
+    edges = np.append(starts, np.inf)
+    rates = []
+    for a, b in itertools.pairwise(edges):
+        inside = rate[(middle > a + WINDOW_US) & (middle < b) & (rate > 0)]
+        rates.append(np.median(inside) if len(inside) else np.median(rate[rate > 0]))
+    return Steps(starts, np.array(rates))
+
+
+def _move_rate(flow, steps, k, cost, reach, tolerance=1e-3):
+    def of(rate):
+        return Steps(steps.start_us, np.where(np.arange(len(steps.rate)) == k, rate, steps.rate))
+
+    rate, value = _least(
+        lambda x: deviation(flow, of(x)), steps.rate[k] * (1 - reach), steps.rate[k] * (1 + reach), 7, tolerance
+    )
+    return (of(rate), value) if value < cost else (steps, cost)
+
+
+def _move_time(flow, steps, k, cost, reach_us=400_000.0):
+    def of(time):
+        return Steps(np.where(np.arange(len(steps.rate)) == k, time, steps.start_us), steps.rate)
+
+    low = max(steps.start_us[k] - reach_us, steps.start_us[k - 1] + 1e4)
+    end = steps.start_us[k + 1] if k + 1 < len(steps.rate) else flow.sent_us[-1]
+    high = min(steps.start_us[k] + reach_us, end - 1e4)
+    if high <= low:
+        return steps, cost
+    time, value = _least(lambda x: deviation(flow, of(x)), low, high, 11, 1e-4)
+    return (of(time), value) if value < cost else (steps, cost)
+
+
+def _polished(flow, steps, cost, sweeps=2):
+    for _ in range(sweeps):
+        for k in range(len(steps.rate)):
+            steps, cost = _move_rate(flow, steps, k, cost, 0.05, 3e-4)
+            if k:
+                steps, cost = _move_time(flow, steps, k, cost)
+    return steps, cost
+
+
+def _pruned(flow, steps, cost):
+    """Leave out steps without which the delays are explained as well."""
+    k = 1
+    while k < len(steps.rate):
+        fewer = Steps(np.delete(steps.start_us, k), np.delete(steps.rate, k))
+        without = deviation(flow, fewer)
+        fewer, without = _move_rate(flow, fewer, k - 1, without, 0.2)
+        if without < cost * (1 + LOWERS):
+            steps, cost = fewer, without
+        else:
+            k += 1
+    return steps, cost
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+def rate_errors(flow, steps):
+    r"""Return the standard error of every rate, relative to it.
+
+    The delays left over are regressed on their derivatives by the rates, :math:`\partial d_i / \partial \log C_k`, with
+    blocks as long as the delays hang together (sandwich).
+    """
+    known = np.flatnonzero(np.isfinite(flow.told_us))
+    left = (flow.told_us - departures(flow.sent_us, flow.wire_bytes, steps))[known]
+    columns = [np.ones(len(known))]
+    for k in range(len(steps.rate)):
+        up = Steps(steps.start_us, np.where(np.arange(len(steps.rate)) == k, steps.rate * 1.001, steps.rate))
+        moved = departures(flow.sent_us, flow.wire_bytes, up) - departures(flow.sent_us, flow.wire_bytes, steps)
+        columns.append(moved[known] / 1e-3)
+    x = np.column_stack(columns)
+    noise = np.clip(left - np.median(left), *np.quantile(left - np.median(left), [0.01, 0.99]))
+    scores = blocked(x * noise[:, None], block_sizes(noise))
+    bread = np.linalg.pinv(x.T @ x)
+    covariance = bread @ (scores.T @ scores) @ bread
+    return np.sqrt(np.diag(covariance))[1:]

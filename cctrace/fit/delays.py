@@ -1,0 +1,227 @@
+r"""What a path adds to packets beyond the queue: the RTT without congestion, of every packet that shows it.
+
+The queue at the bottleneck follows from what the flow itself sent (`bottleneck`); what is left of an RTT is
+propagation, jitter, and whatever stood in the queue that the flow did not put there: other flows, a host that stalled. That backlog
+stays until the queue empties, and then it is gone: it shows as stretches of time whose median lies above the least by
+more than delays vary within one. Such stretches are left out, so that a growing queue is not taken for jitter. No
+list of states is needed: PROBE_RTT, starts and pauses count because they leave the queue empty, whoever the controller.
+"""
+
+import functools
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from cctrace.errors import FitError
+from cctrace.fit.blocks import block_length, block_means
+from cctrace.fit.blocks import effective_samples as effective
+from cctrace.fit.bottleneck import Steps, departures, rate_steps, sent
+from cctrace.fit.results import Estimate
+from cctrace.fit.transmissions import Transmissions, as_flow, transmissions
+
+LEAST_SAMPLES = 100
+STRETCH_US = 100_000.0
+WANDER = 6.0  # standard errors by which the median of a stretch may exceed the least ones
+TIE = 0.2  # of a packet's time at the bottleneck, at most: arrivals closer than that came together
+ACK_TIMER_US = 30_000.0  # an ACK for a single segment that much later waited for the receiver's timer
+
+
+@dataclass(frozen=True)
+class Delays:
+    """Delays beyond the bottleneck, in the order of their ACKs; times in us since the first packet of the flow.
+
+    Attributes
+    ----------
+    departed_us : ndarray
+        When each packet had left the bottleneck.
+    delay_us : ndarray
+        From then until the ACK: what the RTT is without queue and serialisation.
+    queue_us : ndarray
+        What it waited and was served at the bottleneck.
+    group : ndarray of int
+        Packets that one ACK told of.
+    gap_us : ndarray
+        Per group: how much later its ACK came than the one before.
+    burst : ndarray of bool
+        Whether a packet is the first of a burst of the sender.
+    reordered_share : float
+        Share of packets that arrived after one that was sent later.
+    quiet_share : float
+        Share of the samples that were not left out because more than the flow's own queue stood before them.
+    tie_us : float
+        Arrivals closer than that came together.
+    steps : Steps
+        The bottleneck's rate.
+    table : Transmissions
+    """
+
+    departed_us: np.ndarray
+    delay_us: np.ndarray
+    queue_us: np.ndarray
+    group: np.ndarray
+    gap_us: np.ndarray
+    burst: np.ndarray
+    reordered_share: float
+    quiet_share: float
+    tie_us: float
+    steps: Steps
+    table: Transmissions
+
+    def __len__(self):
+        return len(self.delay_us)
+
+    @functools.cached_property
+    def event(self):
+        """Per group: whether it came by itself, and not right behind the group before."""
+        return self.gap_us > self.tie_us
+
+    @functools.cached_property
+    def last(self):
+        """Rows of the last packet of every group: the one whose arrival the ACK answered."""
+        return np.append(np.flatnonzero(np.diff(self.group)), len(self.group) - 1)
+
+    @property
+    def rtt_us(self):
+        """The uncongested RTTs, one per ACK, in order; us."""
+        return self.delay_us[self.last]
+
+    @functools.cached_property
+    def effective_samples(self):
+        """How many independent RTTs these are worth."""
+        return effective(self.rtt_us)
+
+    @functools.cached_property
+    def block_length(self):
+        """Samples per block of the block bootstrap."""
+        return block_length(self.rtt_us)
+
+    @functools.cached_property
+    def mean_us(self):
+        """RTT_UCAV, the mean RTT without queue, an `Estimate`; robust against stalls (0.5 % at each end trimmed)."""
+        rtt = self.rtt_us
+        low, high = np.quantile(rtt, [0.005, 0.995])
+        kept = np.clip(rtt, low, high)
+        means = block_means(kept, min(3 * self.block_length, max(len(kept) // 20, 1)))
+        return Estimate.around(kept.mean(), means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else np.nan)
+
+    def __repr__(self):
+        worth = f"{self.effective_samples:.0f} effective"
+        return f"<Delays: {len(self)} packets, mean {self.mean_us.text('{:.0f}')} us, {worth}>"
+
+
+def uncongested_rtt(source, steps=None, say=lambda text: None):
+    """Return the RTTs that a flow would have had without any queue, as `Delays`.
+
+    Parameters
+    ----------
+    source : Flow or Simulation
+        A captured flow, or a simulation with ``packets=True``.
+    steps : Steps, optional
+        Rate of the bottleneck, if it is known already.
+    say : callable, optional
+        Told what is being done.
+
+    Returns
+    -------
+    Delays
+        Its `mean_us` is what [Kumar19] calls RTT_UCAV.
+
+    Raises
+    ------
+    FitError
+        If too few RTTs are known, or the path never was without a queue of others; says what would be needed.
+    StreamError
+        If the capture lacks the data or the acknowledgements.
+
+    Examples
+    --------
+    >>> uncongested_rtt(flow).mean_us            # doctest: +SKIP
+    Estimate(value=40130.2, low=40124.1, high=40136.3)
+    """
+    table = source if isinstance(source, Transmissions) else transmissions(as_flow(source))
+    flow = sent(table)
+    if len(flow.known) < LEAST_SAMPLES:
+        raise FitError(
+            f"only {len(flow.known)} RTTs are known; at least {LEAST_SAMPLES} are needed, so capture a longer flow"
+        )
+    if steps is None:
+        steps, _ = rate_steps(flow, say)
+    return _delays(table, flow, steps)
+
+
+def _delays(table, flow, steps):
+    departed = departures(flow.sent_us, flow.wire_bytes, steps)
+    rows = flow.known[flow.first[flow.known]]
+    rows = rows[np.argsort(flow.row[rows], kind="stable")]
+    in_order = np.sort(rows)
+    inverted = flow.told_us[in_order] < np.maximum.accumulate(flow.told_us[in_order]) - 1.0
+    packet_us = 1514 / float(np.median(steps.rate))
+    burst = np.diff(flow.sent_us, prepend=-np.inf) > max(TIE * packet_us, 20.0)
+    group = np.cumsum(np.diff(flow.row[rows], prepend=-1) != 0) - 1
+    rows, group = _without_timer(flow, departed, rows, group)
+    delay = flow.told_us[rows] - departed[rows]
+    quiet = _quiet(departed[rows], delay, group)
+    # Whole groups, so that what one ACK told of stays together.
+    keep = quiet[group]
+    told = flow.told_us[rows][np.searchsorted(group, np.arange(group[-1] + 1))]
+    gap = np.diff(told, prepend=-np.inf)
+    rows, kept = rows[keep], keep.mean()
+    group = np.unique(group[keep], return_inverse=True)[1].reshape(-1)
+    if len(group) < LEAST_SAMPLES:
+        raise FitError(
+            f"only {len(group)} RTTs were taken without a queue of others before them; at least {LEAST_SAMPLES} are "
+            "needed, so capture a pause, a start, or BBR's PROBE_RTT"
+        )
+    return Delays(
+        departed[rows],
+        delay[keep],
+        (departed - flow.sent_us)[rows],
+        group,
+        gap[quiet],
+        burst[rows],
+        float(inverted.mean()),
+        float(kept),
+        _tie_us(gap, packet_us),
+        steps,
+        table,
+    )
+
+
+def _tie_us(gap, packet_us):
+    """Return how close arrivals come that left a queue of the path together: as the closest do, in this capture."""
+    close = gap[gap < TIE * packet_us]
+    return float(min(max(3 * np.quantile(close, 0.75), 1.0) if len(close) else 1.0, TIE * packet_us))
+
+
+def _without_timer(flow, departed, rows, group):
+    """Leave out single segments whose ACK waited for the receiver's timer [RFC1122] 4.2.3.2."""
+    alone = np.bincount(group)[group] == 1
+    delay = flow.told_us[rows] - departed[rows]
+    # After it nothing was sent for so long that a second segment could have called for the ACK.
+    next_sent = np.append(flow.sent_us[1:], np.inf)[rows]
+    waited = alone & (delay > np.median(delay) + ACK_TIMER_US) & (next_sent - flow.sent_us[rows] > ACK_TIMER_US)
+    return rows[~waited], np.unique(group[~waited], return_inverse=True)[1].reshape(-1)
+
+
+def _quiet(departed, delay, group):
+    """Return per group whether its stretch of time shows no more than the flow's own queue."""
+    last = np.append(np.flatnonzero(np.diff(group)), len(group) - 1)
+    time, value = departed[last], delay[last]
+    stretch = np.maximum.accumulate((time / STRETCH_US).astype(np.int64) - int(time.min() / STRETCH_US))
+    stretch = np.unique(stretch, return_inverse=True)[1].reshape(-1)
+    edges = np.append(np.flatnonzero(np.diff(stretch, prepend=-1)), len(stretch))
+    parts = [value[a:b] for a, b in itertools.pairwise(edges)]
+    medians = np.array([np.median(part) for part in parts])
+    spreads = np.array([np.subtract(*np.quantile(part, [0.84, 0.16])) / 2 for part in parts])
+    many = np.array([len(part) for part in parts]) >= 8
+    if many.sum() < 3:
+        return np.ones(group[-1] + 1, bool)
+    ordered = np.sort(medians[many])
+    base = ordered[min(max(2, int(0.02 * len(ordered))), len(ordered) - 1)]
+    # How far medians of stretches wander of themselves: by the samples in one that are worth an independent one.
+    within = np.clip(value - medians[stretch], *np.quantile(value - medians[stretch], [0.005, 0.995]))
+    worth = max(effective(within[many[stretch]]) / many.sum(), 1.0)
+    spread = float(np.median(spreads[many]))
+    limit = base + WANDER * 1.25 * spread / np.sqrt(worth) + 300.0
+    return (medians <= limit)[stretch]

@@ -1,0 +1,307 @@
+r"""Families of delay distributions, and their likelihood where a path keeps packets in order.
+
+A packet that catches up with its predecessor waits for it, so its own draw is known only to be no larger than the
+delay it shows: :math:`a_k = \max(a_{k-1}, d_k + J_k)` with d when it left the bottleneck. What one ACK tells of, the
+packets i of group k, arrived by :math:`t_k`; at least one of them then, unless :math:`t_k = t_{k-1}`. Independent draws
+with distribution F and density f have the likelihood
+
+.. math:: \log L = \sum_i \log F(t_k - d_i) +
+        \sum_{k:\,t_k > t_{k-1}} \log \sum_{i \in k, i \le 2} \frac{f}{F}(t_k - d_i)
+
+which is that of left-censored data, the censoring known beforehand. The inner sum is over those that may have been the
+late one: a receiver does not wait for more than two segments, so the third of a group and those after it arrived behind
+one of the first two. (Whoever sums over all of the group finds an sd a fifth too small.) Of reordering paths nothing is
+censored and every group is an event: the same formula.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import optimize, special
+
+GRID = 768  # points at which a distribution is evaluated; between them it is interpolated
+FIRST = 2  # segments that a receiver may have before it acknowledges [RFC1122] 4.2.3.2
+STALL = 0.03  # largest share of delays that are stalls of a host, not jitter
+_TINY = 1e-300
+
+
+class Family(NamedTuple):
+    """A family: (log density, log distribution, sd, mean) of the delay as functions of (x, parameters)."""
+
+    name: str
+    log_pdf: object
+    log_cdf: object
+    moments: object
+    guess: object
+    located: bool  # the first parameter is the least delay
+
+
+def _log_mass(p):
+    """Return log of the share of a normal distribution above zero delay: below, a delay is drawn again."""
+    return special.log_ndtr(p[0] / np.exp(p[1]))
+
+
+def _normal_pdf(x, p):
+    z = (x - p[0]) / np.exp(p[1])
+    return -(z**2) / 2 - p[1] - 0.918938533204673 - _log_mass(p)
+
+
+def _normal_cdf(x, p):
+    z, cut = (x - p[0]) / np.exp(p[1]), -p[0] / np.exp(p[1])
+    below = special.log_ndtr(z)
+    if cut > -8:
+        below = below + np.log1p(-np.exp(np.minimum(special.log_ndtr(cut) - below, -1e-12)))
+    return below - _log_mass(p)
+
+
+def _normal_moments(p):
+    sd = np.exp(p[1])
+    cut = -p[0] / sd
+    hazard = np.exp(-(cut**2) / 2 - _log_mass(p)) / np.sqrt(2 * np.pi)
+    return p[0] + sd * hazard, sd * np.sqrt(max(1 + cut * hazard - hazard**2, 1e-12))
+
+
+def _beyond(x, p):
+    return np.maximum(x - p[0], 1e-9)
+
+
+def _gamma_pdf(x, p):
+    shape, scale = np.exp(p[1]), np.exp(p[2])
+    z = _beyond(x, p) / scale
+    return (shape - 1) * np.log(z) - z - special.gammaln(shape) - p[2]
+
+
+def _gamma_cdf(x, p):
+    return np.log(special.gammainc(np.exp(p[1]), _beyond(x, p) / np.exp(p[2])) + _TINY)
+
+
+def _lognormal_pdf(x, p):
+    z = (np.log(_beyond(x, p)) - p[1]) / np.exp(p[2])
+    return -(z**2) / 2 - p[2] - 0.918938533204673 - np.log(_beyond(x, p))
+
+
+def _lognormal_cdf(x, p):
+    return special.log_ndtr((np.log(_beyond(x, p)) - p[1]) / np.exp(p[2]))
+
+
+def _weibull_pdf(x, p):
+    shape, z = np.exp(p[1]), _beyond(x, p) / np.exp(p[2])
+    return p[1] - p[2] + (shape - 1) * np.log(z) - z**shape
+
+
+def _weibull_cdf(x, p):
+    return np.log(-np.expm1(-((_beyond(x, p) / np.exp(p[2])) ** np.exp(p[1]))) + _TINY)
+
+
+def _exponential(function):
+    return lambda x, p: function(x, (p[0], 0.0, p[1]))
+
+
+def _lognormal_moments(p):
+    variance = np.exp(2 * p[2])
+    mean = np.exp(p[1] + variance / 2)
+    return p[0] + mean, mean * np.sqrt(np.expm1(variance))
+
+
+def _weibull_moments(p):
+    shape, scale = np.exp(p[1]), np.exp(p[2])
+    mean, square = special.gamma(1 + 1 / shape), special.gamma(1 + 2 / shape)
+    return p[0] + scale * mean, scale * np.sqrt(max(square - mean**2, 0.0))
+
+
+FAMILIES = {
+    family.name: family
+    for family in (
+        Family(
+            "normal",
+            _normal_pdf,
+            _normal_cdf,
+            _normal_moments,
+            lambda low, mid, sd: (mid, np.log(sd)),
+            False,
+        ),
+        Family(
+            "gamma",
+            _gamma_pdf,
+            _gamma_cdf,
+            lambda p: (p[0] + np.exp(p[1] + p[2]), np.exp(p[1] / 2 + p[2])),
+            lambda low, mid, sd: (low - sd / 3, np.log(2.0), np.log(sd / 1.4)),
+            True,
+        ),
+        Family(
+            "lognormal",
+            _lognormal_pdf,
+            _lognormal_cdf,
+            _lognormal_moments,
+            lambda low, mid, sd: (low - sd / 2, np.log(sd * 1.5), np.log(0.6)),
+            True,
+        ),
+        Family(
+            "weibull",
+            _weibull_pdf,
+            _weibull_cdf,
+            _weibull_moments,
+            lambda low, mid, sd: (low - sd / 3, np.log(1.5), np.log(sd * 1.6)),
+            True,
+        ),
+        Family(
+            "exponential",
+            _exponential(_weibull_pdf),
+            _exponential(_weibull_cdf),
+            lambda p: (p[0] + np.exp(p[1]), np.exp(p[1])),
+            lambda low, mid, sd: (low - sd / 10, np.log(sd)),
+            True,
+        ),
+    )
+}
+
+
+class Censored:
+    """Delays in groups, of which some are events (see the module's header); all that the likelihood needs.
+
+    Parameters
+    ----------
+    delay_us : ndarray
+        t_k - d_i, in the order of the groups.
+    group : ndarray of int
+        Group of each delay, ascending from 0.
+    event : ndarray of bool
+        Per group: whether it arrived later than the group before.
+    ordered : bool
+        False: packets overtake, every delay is a draw.
+    """
+
+    def __init__(self, delay_us, group, event, ordered=True):
+        self.delay_us, self.group, self.event, self.ordered = delay_us, group, event, ordered
+        low, high = float(delay_us.min()), float(delay_us.max())
+        self.low, self.high = low, high
+        # Finer where there is most to tell apart: half the points by quantile, half evenly.
+        spread = np.quantile(delay_us, np.linspace(0, 1, GRID // 2))
+        self.grid = np.unique(np.r_[spread, np.linspace(low, high, GRID // 2), high + 1.0])
+        cell = np.clip(np.searchsorted(self.grid, delay_us, "right") - 1, 0, len(self.grid) - 2)
+        self._cell, self._part = cell, (delay_us - self.grid[cell]) / (self.grid[cell + 1] - self.grid[cell])
+        self._weights = np.bincount(cell, 1 - self._part, len(self.grid))
+        self._weights += np.bincount(cell + 1, self._part, len(self.grid))
+        place = np.arange(len(group)) - np.searchsorted(group, group)
+        self._of_event = np.flatnonzero(event[group] & (place < FIRST))
+        members = group[self._of_event]
+        self._begin = np.flatnonzero(np.diff(members, prepend=-1))
+
+    def tables(self, family, p, stalls):
+        """Return log density and log distribution on the grid, `stalls` of them spread evenly over all delays."""
+        log_pdf, log_cdf = family.log_pdf(self.grid, p), family.log_cdf(self.grid, p)
+        span = self.high - self.low + 1.0
+        even = np.log(stalls) - np.log(span)
+        below = np.log(stalls) + np.log(np.maximum(self.grid - self.low, 1e-6) / span)
+        keep = np.log1p(-stalls)
+        return np.logaddexp(log_pdf + keep, even), np.logaddexp(log_cdf + keep, below)
+
+    def log_likelihood(self, family, p, stalls):
+        """Return log L."""
+        log_pdf, log_cdf = self.tables(family, p, stalls)
+        if not self.ordered:
+            return float(self._weights @ log_pdf)
+        hazard = np.exp(np.minimum(log_pdf - log_cdf, 50.0))
+        cell, part = self._cell[self._of_event], self._part[self._of_event]
+        each = hazard[cell] * (1 - part) + hazard[cell + 1] * part
+        if len(self._begin):
+            events = np.log(np.add.reduceat(each, self._begin) + _TINY).sum()
+        else:
+            events = 0.0
+        return float(self._weights @ log_cdf + events)
+
+    def per_group(self, family, p, stalls):
+        """Return log L group by group."""
+        log_pdf, log_cdf = self.tables(family, p, stalls)
+        hazard = np.exp(np.minimum(log_pdf - log_cdf, 50.0))
+        below = log_cdf if self.ordered else log_pdf
+        below = below[self._cell] * (1 - self._part) + below[self._cell + 1] * self._part
+        each = np.bincount(self.group, below, len(self.event))
+        if not self.ordered:
+            return each
+        cell, part = self._cell[self._of_event], self._part[self._of_event]
+        sums = np.add.reduceat(hazard[cell] * (1 - part) + hazard[cell + 1] * part, self._begin)
+        each[self.event] += np.log(sums + _TINY)
+        return each
+
+
+class Fitted(NamedTuple):
+    """A family at its maximum: parameters (the last: log-odds of stalls), log L."""
+
+    family: Family
+    p: np.ndarray
+    log_likelihood: float
+
+    @property
+    def stalls(self):
+        """Share of the delays that are stalls."""
+        return STALL * special.expit(self.p[-1])
+
+    @property
+    def moments(self):
+        """(mean, sd), us."""
+        return self.family.moments(self.p[:-1])
+
+    @property
+    def aic(self):
+        """Akaike's criterion; smaller is better."""
+        return 2 * len(self.p) - 2 * self.log_likelihood
+
+
+def curvature(data, fitted):
+    """Return scores per group (n, parameters) and the negative Hessian at the maximum, by differences."""
+    p, family = fitted.p, fitted.family
+    step = np.full(len(p), 0.01)
+    step[0] = max(0.01 * fitted.moments[1], 1e-3)
+
+    def of(q):
+        return data.per_group(family, q[:-1], STALL * special.expit(q[-1]))
+
+    shifts = np.diag(step)
+    up, down = ([of(p + sign * shift) for shift in shifts] for sign in (1, -1))
+    scores = np.column_stack([(u - d) / (2 * h) for u, d, h in zip(up, down, step, strict=True)])
+    at = data.log_likelihood(family, p[:-1], fitted.stalls)
+    hessian = np.zeros((len(p), len(p)))
+    for i in range(len(p)):
+        hessian[i, i] = (up[i].sum() - 2 * at + down[i].sum()) / step[i] ** 2
+        for j in range(i):
+            corner = of(p + shifts[i] + shifts[j]).sum() - up[i].sum() - up[j].sum() + at
+            hessian[i, j] = hessian[j, i] = corner / (step[i] * step[j])
+    return scores, -hessian
+
+
+def fit_family(data, family):
+    """Return the `Fitted` maximum of one family.
+
+    Parameters
+    ----------
+    data : Censored
+    family : Family
+    """
+    event = data.event[data.group]
+    seen = data.delay_us[event] if event.any() else data.delay_us
+    sd = max(float(np.subtract(*np.quantile(seen, [0.84, 0.16]))) / 2, 1.0)
+    start = np.array([*family.guess(data.low, float(np.quantile(seen, 0.3)), sd), -3.0])
+    if family.located:
+        start[0] = max(start[0], 0.0)
+
+    def cost(p):
+        if family.located and not 0 <= p[0] < data.low:
+            return 1e15
+        if not np.all(np.abs(p[1:]) < 40):
+            return 1e15
+        value = -data.log_likelihood(family, p[:-1], STALL * special.expit(p[-1]))
+        return value if np.isfinite(value) else 1e15
+
+    steps = np.full(len(start), 0.3)
+    steps[0] = sd / 3
+    for _ in range(2):  # a simplex may stop early; started anew where it stopped it goes on
+        simplex = np.vstack([start, start + np.diag(steps)])
+        found = optimize.minimize(
+            cost,
+            start,
+            method="Nelder-Mead",
+            options={"initial_simplex": simplex, "maxiter": 400, "fatol": 0.05, "xatol": 1e-2},
+        )
+        start = found.x
+    return Fitted(family, found.x, -float(found.fun))

@@ -1,0 +1,145 @@
+"""The pass behind `transmissions`, compiled: which ACK told of which transmission.
+
+Segments are taken apart at their sequence numbers; `unit` is the segment at each start, found by binary search. What
+an ACK or a SACK block covers is found without looking at it again: `after` jumps over what is delivered already.
+"""
+
+import numpy as np
+
+from cctrace.native import compiled
+
+WAITING, DELIVERED, LOST, NEEDLESS = 0, 1, 2, 3  # state of a transmission
+
+
+@compiled()
+def _find(starts, seq):
+    """Return the first row of `starts` that is not below `seq`."""
+    low, high = 0, starts.shape[0]
+    while low < high:
+        middle = (low + high) // 2
+        if starts[middle] < seq:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled()
+def _undelivered(after, i):
+    """Return the first segment from i on that is not delivered."""
+    root = i
+    while after[root] != root:
+        root = after[root]
+    while after[i] != root:
+        after[i], i = root, after[i]
+    return root
+
+
+@compiled()
+def match(packets, sacks, starts, ends, least_ns, unit, latest, before, state, told, ack_row, after):
+    """Walk through a connection's packets in order and note for every transmission how it ended.
+
+    Parameters
+    ----------
+    packets : tuple of ndarray of int64
+        time_ns, transmission (number of the first that a packet holds, -1 for an ACK), how many it holds, ack
+        (unwrapped, -1 none), sack_row, sack_count.
+    sacks : tuple of two ndarray of int64
+        left and right, unwrapped.
+    starts, ends : ndarray of int64
+        Segments, ascending.
+    least_ns : int
+        No transmission is acknowledged sooner: what seems to be was an earlier one.
+    unit : ndarray of int64
+        Segment of each transmission.
+    latest : ndarray of int64
+        Of each segment its latest transmission; -1 at first.
+    before, state, told, ack_row : ndarray of int64
+        Per transmission, written: the one before of the same segment (-1), how it ended, when the sender learned so,
+        and in which packet.
+    after : ndarray of int64
+        Union-find over the segments, one longer than they: the identity at first.
+    """
+    time_ns, first, count, ack, sack_row, sack_count = packets
+    left, right = sacks
+    una = np.int64(0)
+    for row in range(time_ns.shape[0]):
+        now = time_ns[row]
+        if first[row] >= 0:
+            for k in range(first[row], first[row] + count[row]):
+                segment = unit[k]
+                before[k], latest[segment] = latest[segment], k
+                told[k] = now  # when it was sent, until it ends
+            continue
+        if ack[row] < 0:
+            continue
+        if ack[row] > una:
+            _cover(
+                _find(starts, una),
+                _find(ends, ack[row] + 1),
+                now,
+                row,
+                least_ns,
+                latest,
+                before,
+                state,
+                told,
+                ack_row,
+                after,
+            )
+            una = ack[row]
+        for b in range(sack_row[row], sack_row[row] + sack_count[row]):
+            low, high = left[b], right[b]
+            if high <= una or (
+                b == sack_row[row] and sack_count[row] > 1 and low >= left[b + 1] and high <= right[b + 1]
+            ):
+                _needless(_find(starts, low), _find(ends, high + 1), latest, before, state)
+                continue
+            _cover(
+                _find(starts, low),
+                _find(ends, high + 1),
+                now,
+                row,
+                least_ns,
+                latest,
+                before,
+                state,
+                told,
+                ack_row,
+                after,
+            )
+    return (una,)
+
+
+@compiled()
+def _cover(i, stop, now, row, least_ns, latest, before, state, told, ack_row, after):
+    """The receiver has the segments from i up to `stop`."""
+    i = _undelivered(after, i)
+    while i < stop:
+        k = latest[i]
+        # The latest transmission that can have arrived; later ones were needless, earlier ones lost.
+        while k >= 0 and before[k] >= 0 and now - told[k] < least_ns:
+            state[k] = NEEDLESS
+            k = before[k]
+        if k >= 0:
+            state[k], told[k], ack_row[k] = DELIVERED, now, row
+            k = before[k]
+            while k >= 0:
+                if state[k] == WAITING:
+                    state[k] = LOST
+                k = before[k]
+        after[i] = i + 1
+        i = _undelivered(after, i)
+
+
+@compiled()
+def _needless(i, stop, latest, before, state):
+    """A D-SACK: the receiver had the segments from i up to `stop` twice, so the one thought lost came after all."""
+    while i < stop:
+        k = latest[i]
+        while k >= 0:
+            if state[k] == LOST:
+                state[k] = NEEDLESS
+                break
+            k = before[k]
+        i += 1

@@ -1,0 +1,153 @@
+r"""How successive delays hang together: a draw per packet, per burst, per slot of time, or packets that overtake.
+
+What a path does between two packets that left the bottleneck one after the other tells the process. If both share a
+draw, their delays agree to within the clock, although they could have differed: a *flat* pair. Where each has its own,
+flat pairs are chance. Of flat pairs it is told whether what ends them is the beginning of a burst of the sender, or a
+grid in time; the grid's period is where the times of the changes, folded by it, pile up (the periodogram of the points,
+[Bartlett63]).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cctrace.fit.blocks import autocovariances
+from cctrace.fit.results import Estimate
+
+REORDERED = 1e-3  # share of packets overtaken from which on the path does not keep order
+FLAT = 0.25  # share of flat pairs from which on draws are shared, where chance explains no more than a third of them
+LEAST_PAIRS = 100
+BIN_US = 50.0
+
+
+class Process(NamedTuple):
+    """How draws of jitter follow each other.
+
+    Attributes
+    ----------
+    name : "packet", "burst", "slot", "reorder" or "unknown"
+        As `cctrace.Jitter` takes it for `per`; reorder: a draw per packet, and packets overtake.
+    slot_us : Estimate or None
+        Length of a slot.
+    flat_share : Estimate
+        Share of pairs of neighbours that share a draw.
+    correlation_time_us : float
+        Sum of the autocorrelations of the delays that packets showed, times their distance.
+    why : str
+    """
+
+    name: str
+    slot_us: Estimate | None
+    flat_share: Estimate
+    correlation_time_us: float
+    why: str
+
+
+def process_of(delays):
+    """Return the `Process` of some `Delays`."""
+    rtt, departed = delays.rtt_us, delays.departed_us[delays.last]
+    correlation = _correlation_time(rtt, departed)
+    if delays.reordered_share > REORDERED:
+        why = f"{100 * delays.reordered_share:.2g} % of the packets arrived after one that was sent later"
+        return Process("reorder", None, Estimate(0.0), correlation, why)
+    both = delays.event[1:] & delays.event[:-1]
+    gap = np.diff(departed)
+    both &= (gap > 0) & (gap < 20 * np.median(gap[gap > 0]))
+    if both.sum() < LEAST_PAIRS:
+        return Process("unknown", None, Estimate(None), correlation, f"only {both.sum()} neighbours arrived apart")
+    change = np.abs(np.diff(rtt))[both]
+    clock = max(delays.tie_us, 2.0)
+    flat = change <= clock
+    share = float(flat.mean())
+    # By chance: pairs as far apart as neighbours of neighbours, drawn anew.
+    shuffled = np.abs(rtt[1:][both] - np.roll(rtt[1:][both], 37))
+    chance = float(np.mean(shuffled <= clock))
+    error = np.sqrt(share * (1 - share) / both.sum() + 1e-9)
+    estimate = Estimate.around(share, 2 * error, 0.0)
+    if chance > 0.5:
+        return Process(
+            "unknown", None, estimate, correlation, f"delays differ by less than the clock tells apart ({clock:.0f} us)"
+        )
+    if share < FLAT or share < 3 * chance:
+        why = f"{100 * share:.0f} % of neighbours agree, {100 * chance:.0f} % would by chance: a draw for each packet"
+        return Process("packet", None, estimate, correlation, why)
+    return _shared(delays, both, flat, departed, estimate, correlation)
+
+
+def _shared(delays, both, flat, departed, share, correlation):
+    """Tell bursts from slots where neighbours share draws."""
+    pairs = np.flatnonzero(both)
+    ends = pairs[~flat]
+    starts_burst = _burst_between(delays)
+    at_burst, usual = starts_burst[ends].mean(), starts_burst[pairs].mean()
+    slot = slot_length(departed[ends] / 2 + departed[ends + 1] / 2, 3 * 1514 / float(np.median(delays.steps.rate)))
+    if at_burst > 0.9 and usual < 0.8 * at_burst and (slot is None or at_burst > 0.98):
+        why = f"{100 * at_burst:.0f} % of the changes come with a new burst of the sender"
+        return Process("burst", None, share, correlation, why)
+    if slot is not None:
+        return Process("slot", slot, share, correlation, "changes come on a grid in time")
+    runs = np.diff(departed[ends])
+    why = f"draws hold for {np.median(runs):.0f} us or so, on no grid in time"
+    return Process(
+        "slot", Estimate(float(np.median(runs)), float(np.quantile(runs, 0.1)), None), share, correlation, why
+    )
+
+
+def _burst_between(delays):
+    """Return for each pair of neighbouring groups whether a burst of the sender begins with the later one."""
+    first = np.searchsorted(delays.group, np.arange(delays.group[-1] + 1))
+    begins = np.add.reduceat(delays.burst.astype(int), first) > 0
+    return begins[1:]
+
+
+def slot_length(times_us, least_us=0.0):
+    """Return the period of a grid on which points lie, an `Estimate` in us; None if they lie on none.
+
+    Each slot's end is seen only roughly, by the packets before and after it, and not every slot's end is a change.
+    Grids finer than `least_us` are those of the packets themselves.
+    """
+    span = float(times_us[-1] - times_us[0])
+    if len(times_us) < 20 or span <= 0:
+        return None
+    counts = np.bincount(((times_us - times_us[0]) / BIN_US).astype(np.int64))
+    counts = counts[: int(4e7 / BIN_US)]
+    size = 1 << int(np.ceil(np.log2(2 * len(counts))))
+    power = np.abs(np.fft.rfft(counts - counts.mean(), size)) ** 2 / counts.sum()
+    frequency = np.arange(len(power)) / (size * BIN_US)
+    usable = (frequency > 20 / span) & (frequency < 1 / max(least_us, 4 * BIN_US))
+    if not usable.any():
+        return None
+    noise = np.median(power[usable])
+    peak = float(power[usable].max())
+    if peak < 25 * max(noise, 1e-12) or peak < 0.05 * counts.sum():
+        return None
+    # Harmonics may be as strong as the fundamental: the lowest frequency that is.
+    strong = np.flatnonzero(usable & (power > 0.4 * peak))
+    at = strong[0]
+    near = np.arange(max(at - 3, 1), min(at + 4, len(power)))
+    at = near[np.argmax(power[near])]
+    period = _refined(times_us, 1 / frequency[at], span)
+    phases = np.exp(2j * np.pi * times_us / period)
+    concentration = abs(phases.mean())
+    scatter = np.sqrt(-2 * np.log(max(concentration, 1e-6))) / (2 * np.pi) * period
+    error = scatter * period / span * np.sqrt(12 / len(times_us))
+    return Estimate.around(period, max(error, max(least_us / 6, BIN_US / 4) * period / span))
+
+
+def _refined(times_us, period, span):
+    grid = period * (1 + np.linspace(-1, 1, 401) * period / span)
+    power = [abs(np.exp(2j * np.pi * times_us / p).sum()) for p in grid]
+    return float(grid[int(np.argmax(power))])
+
+
+def _correlation_time(rtt, departed):
+    """Return the autocorrelation time of the delays, us: the sum of correlations until they vanish, times spacing."""
+    low, high = np.quantile(rtt, [0.005, 0.995])
+    gamma = autocovariances(np.clip(rtt, low, high), min(2000, len(rtt) - 1))
+    if gamma[0] <= 0:
+        return 0.0
+    rho = gamma / gamma[0]
+    below = np.flatnonzero(rho < 0.05)
+    stop = int(below[0]) if len(below) else len(rho)
+    step = float((departed[-1] - departed[0]) / max(len(rtt) - 1, 1))
+    return float((0.5 + rho[1:stop].sum()) * step)

@@ -1,0 +1,63 @@
+"""What every estimator returns: values with intervals, plain dictionaries, and refusals."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+Z95 = 1.959963984540054
+
+
+class Estimate(NamedTuple):
+    """A value and its 95 % interval; a side that the data do not bound is None.
+
+    >>> Estimate(10.0, 9.0, None).text("{:.0f} ms")
+    '10 ms (at least 9 ms)'
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def around(cls, value, error, least=-np.inf):
+        """Return the estimate whose interval is that of a normal error, cut at `least`."""
+        return cls(float(value), float(max(value - Z95 * error, least)), float(value + Z95 * error))
+
+    @classmethod
+    def of_draws(cls, value, draws):
+        """Return the estimate whose interval holds 95 % of resampled values."""
+        low, high = np.quantile(draws, [0.025, 0.975])
+        return cls(float(value), float(min(low, value)), float(max(high, value)))
+
+    def scaled(self, factor):
+        """Return the estimate in another unit."""
+        return Estimate(*(None if side is None else side * factor for side in self))
+
+    def as_object(self):
+        """Return {"value", "low", "high"}."""
+        return dict(self._asdict())
+
+    def text(self, form="{:.4g}"):
+        """Return the estimate in words."""
+        value, low, high = (None if side is None else form.format(side) for side in self)
+        if low is not None and high is not None:
+            return f"{value} ({low} to {high})"
+        if value is None:
+            bounds = [f"at least {low}" if low else "", f"at most {high}" if high else ""]
+            return ", ".join(filter(None, bounds)) or "unknown"
+        return f"{value} (at least {low})" if low is not None else f"{value} (at most {high})" if high else value
+
+
+def plain(value):
+    """Return a value as JSON takes it: estimates as objects, NaN as None."""
+    if isinstance(value, Estimate):
+        return value.as_object()
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
