@@ -1,10 +1,11 @@
 r"""What a path adds to packets beyond the queue: the RTT without congestion, of every packet that shows it.
 
 The queue at the bottleneck follows from what the flow itself sent (`bottleneck`); what is left of an RTT is
-propagation, jitter, and whatever stood in the queue that the flow did not put there: other flows, a host that stalled. That backlog
-stays until the queue empties, and then it is gone: it shows as stretches of time whose median lies above the least by
-more than delays vary within one. Such stretches are left out, so that a growing queue is not taken for jitter. No
-list of states is needed: PROBE_RTT, starts and pauses count because they leave the queue empty, whoever the controller.
+propagation, jitter, and whatever stood in the queue that the flow did not put there: other flows, a host that stalled.
+That backlog stays until the queue empties, and then it is gone: it shows as stretches of time whose median lies above
+the least by more than delays vary within one. Such stretches are left out, so that a growing queue is not taken for
+jitter. No list of states is needed: PROBE_RTT, starts and pauses count because they leave the queue empty, whoever the
+controller.
 """
 
 import functools
