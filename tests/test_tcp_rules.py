@@ -1,7 +1,7 @@
 """TCP's rules against numbers worked out by hand from the kernel's text, and the same in all ways of running them."""
 
 from cctrace.cc.linux import CA_OPEN, CA_RECOVERY
-from cctrace.flows import rules
+from cctrace.lang.machine import Machine
 from cctrace.tcp.pacing import bbr_min_tso_segs, near_peer_bytes, next_departure, tso_autosize
 from cctrace.tcp.probe import probe_timeout_us
 from cctrace.tcp.prr import prr_cwnd
@@ -198,6 +198,6 @@ def test_a_pause_halves_the_window_for_every_timeout():
 
 def test_the_reconstruction_compiles_the_same_rule():
     for arguments in [(4 * MS, 5 * MS, 14_480, 1_448_000, 100), (8 * MS, 5 * MS, 99, 1_000, 10), (0, 0, 1, 1, 9)]:
-        assert rules.next_departure(*arguments) == next_departure(*arguments)
+        assert Machine(next_departure)(*arguments) == next_departure(*arguments)
     for arguments in [(0, 0, 0, 0, 40_000, True), (800_000, 4_000, 200_000, 300_000, 59_000, True)]:
-        assert rules.rtt_estimator(*arguments) == rtt_estimator(*arguments)
+        assert Machine(rtt_estimator)(*arguments) == rtt_estimator(*arguments)

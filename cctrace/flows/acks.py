@@ -6,7 +6,6 @@ Sources: [Linux] tcp_ack, tcp_sacktag_write_queue, tcp_clean_rtx_queue, tcp_ack_
 """
 
 import numpy as np
-from numba import njit
 
 from cctrace import schema
 from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_RECOVERY
@@ -20,7 +19,6 @@ PKTS_ACKED = schema.LINUX_EVENTS["pkts_acked"]
 CONG_AVOID = schema.LINUX_EVENTS["cong_avoid"]
 
 
-@njit
 def clear(rs):
     """Start a new ACK (or none: calls between ACKs)."""
     rs.flag = 0
@@ -49,7 +47,6 @@ def clear(rs):
     rs.send = -1
 
 
-@njit
 def update_window(tp, ack, ack_seq, window):
     """Take over the advertised window; return whether the ACK counts as an update [Linux] tcp_ack_update_window."""
     if ack > tp.snd_una or ack_seq > tp.snd_wl1 or (ack_seq == tp.snd_wl1 and (window > tp.snd_wnd or window == 0)):
@@ -60,7 +57,6 @@ def update_window(tp, ack, ack_seq, window):
     return False
 
 
-@njit
 def sacktag(tp, seg, rs, log, blocks, count, prior_una):
     """Tag the queue with an ACK's SACK blocks [Linux] tcp_sacktag_write_queue."""
     rs.reord = tp.snd_nxt
@@ -99,7 +95,6 @@ def sacktag(tp, seg, rs, log, blocks, count, prior_una):
         sb.check_reordering(tp, rs.reord)
 
 
-@njit
 def update_rtt(tp, rs, seq_rtt, sack_rtt, ca_rtt):
     """Choose and enter the RTT sample of an ACK [Linux] tcp_ack_update_rtt."""
     if seq_rtt < 0:
@@ -118,13 +113,11 @@ def update_rtt(tp, rs, seq_rtt, sack_rtt, ca_rtt):
     return True
 
 
-@njit
 def is_spurious(tp, s):
     """Return whether the ACK echoes a time before this segment's retransmission [Linux] tcp_skb_spurious_retrans."""
     return s.flags & (RETRANS | EVER) != 0 and recovery.echo_before(tp, s.ts)
 
 
-@njit
 def clean_queue(tp, seg, rs, out, prior_una, prior_fack):
     """Remove what the ACK covers and take its RTT [Linux] tcp_clean_rtx_queue; return the segments removed."""
     mask = seg.size - 1
@@ -195,7 +188,6 @@ def clean_queue(tp, seg, rs, out, prior_una, prior_fack):
     return acked
 
 
-@njit
 def on_ack(tp, seg, rs, out, log, blocks, count, ack, ack_seq, window, has_data, ece):
     """Process one ACK [Linux] tcp_ack."""
     clear(rs)

@@ -12,9 +12,9 @@ import functools
 import numpy as np
 
 from cctrace.errors import ArgumentError
-from cctrace.flows import reaction, sender
+from cctrace.flows import reaction, reenact
 from cctrace.flows.flow import Flow
-from cctrace.flows.state import CLOCK_START_US, DEFAULT_HZ, PARAM, RS
+from cctrace.flows.state import CLOCK_START_US, DEFAULT_HZ, PARAM
 from cctrace.flows.table import Connections
 
 
@@ -194,7 +194,7 @@ class Capture:
         sacks = (self.packets.sacks["left"], self.packets.sacks["right"])
         polls = np.zeros((0, 2), np.int64) if polls is None else np.ascontiguousarray(polls, np.int64)
         decided = np.zeros((0, 4), np.int64) if decided is None else np.ascontiguousarray(decided, np.int64)
-        return sender.run(columns, sacks, order, first, self.params(rows), polls, decided, np.zeros(1, RS))
+        return reenact.run(columns, sacks, order, first, self.params(rows), polls, decided)
 
     def at_the_sender(self, rows):
         """Return times and order of the packets of connections `rows` as at their senders, and where each begins.

@@ -10,13 +10,10 @@ the application had nothing to send is marked: it is a lower bound only.
 Sources: draft-cheng-iccrg-delivery-rate-estimation; [Linux] net/ipv4/tcp_rate.c.
 """
 
-from numba import njit
-
-from cctrace.flows import rules
 from cctrace.flows.state import EVER, RETRANS, SACKED
+from cctrace.tcp.rate import app_limited_after, rate_interval_us
 
 
-@njit
 def on_sent(tp, s, in_flight):
     """Remember the state of delivery in the sent segment `s` [Linux] tcp_rate_skb_sent."""
     if tp.packets_out == 0:  # nothing in flight: the sample's clocks start with this send
@@ -32,7 +29,6 @@ def on_sent(tp, s, in_flight):
     s.tx_send = tp.sent
 
 
-@njit
 def on_delivered(tp, rs, s, end_seq):
     """Let the (S)ACKed segment `s` compete to be the one this ACK is sampled by [Linux] tcp_rate_skb_delivered."""
     if s.tx_delivered_us == 0:
@@ -54,10 +50,9 @@ def on_delivered(tp, rs, s, end_seq):
         s.tx_delivered_us = 0
 
 
-@njit
 def generate(tp, rs, delivered, lost):
     """Complete the sample at the end of an ACK [Linux] tcp_rate_gen."""
-    tp.app_limited = rules.app_limited_after(tp.app_limited, tp.delivered)
+    tp.app_limited = app_limited_after(tp.app_limited, tp.delivered)
     if delivered:
         tp.delivered_us = tp.now_us
     rs.acked_sacked = delivered
@@ -69,7 +64,7 @@ def generate(tp, rs, delivered, lost):
     rs.delivered = tp.delivered - rs.prior_delivered
     rs.delivered_ce = tp.delivered_ce - rs.prior_ce
     rs.lost = tp.lost - rs.prior_lost
-    interval = rules.rate_interval_us(rs.snd_interval_us, tp.now_us - rs.prior_delivered_us, tp.min0)
+    interval = rate_interval_us(rs.snd_interval_us, tp.now_us - rs.prior_delivered_us, tp.min0)
     if interval < 0:
         return
     rs.interval_us = interval

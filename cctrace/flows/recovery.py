@@ -11,8 +11,6 @@ Every call a congestion control would have received is written to the event stre
 Sources: [Linux] tcp_input.c: tcp_fastretrans_alert and below, tcp_enter_loss; RFC 5682 (F-RTO); RFC 3522 (Eifel).
 """
 
-from numba import njit
-
 from cctrace import schema
 from cctrace.cc.linux import (
     CA_CWR,
@@ -24,12 +22,12 @@ from cctrace.cc.linux import (
     EVENT_LOSS,
     EVENT_TLP_RECOVERY,
 )
-from cctrace.flows import rules
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.state import EVER, LOST, SACKED
 from cctrace.tcp.probe import TIMEOUT_MIN_US
 from cctrace.tcp.rack import DEFAULT_REORDERING, MAX_REORDERING, REO_WND_PERSIST
-from cctrace.tcp.undo import FRTO_SEND_NEW, FRTO_SPURIOUS, FRTO_WAIT
+from cctrace.tcp.rtt import whole_ticks
+from cctrace.tcp.undo import FRTO_SEND_NEW, FRTO_SPURIOUS, FRTO_WAIT, frto_finding, original_arrived, was_needless
 
 SSTHRESH = schema.LINUX_EVENTS["ssthresh"]
 SET_STATE = schema.LINUX_EVENTS["set_state"]
@@ -37,14 +35,12 @@ CWND_EVENT = schema.LINUX_EVENTS["cwnd_event"]
 UNDO_CWND = schema.LINUX_EVENTS["undo_cwnd"]
 
 
-@njit
 def set_state(tp, rs, out, state):
     """Change the congestion state, telling the controller first."""
     sb.emit(out, tp, rs, SET_STATE, state)
     tp.ca_state = state
 
 
-@njit
 def any_retrans_done(tp, seg):
     """Return whether retransmissions are out, or the head was ever retransmitted."""
     if tp.retrans_out:
@@ -52,26 +48,22 @@ def any_retrans_done(tp, seg):
     return tp.head < tp.tail and seg[tp.head & (seg.size - 1)].flags & EVER != 0
 
 
-@njit
 def echo_before(tp, stamp):
     """Return whether this ACK echoes a time stamp older than `stamp` [Linux] tcp_tsopt_ecr_before."""
     return tp.ts_ok != 0 and tp.tsecr != 0 and ((tp.tsecr - stamp) & 0xFFFFFFFF) > 0x7FFFFFFF
 
 
-@njit
 def packet_delayed(tp):
     """Return whether the ACK answers an original sent before the first retransmission (Eifel)."""
     may_reopen = tp.sack_ok != 0 or tp.snd_una < tp.high_seq
-    return rules.original_arrived(tp.retrans_stamp, echo_before(tp, tp.retrans_stamp), may_reopen)
+    return original_arrived(tp.retrans_stamp, echo_before(tp, tp.retrans_stamp), may_reopen)
 
 
-@njit
 def may_undo(tp):
     """Return whether the reduction has proved spurious."""
-    return rules.was_needless(tp.has_undo != 0, tp.undo_retrans, packet_delayed(tp))
+    return was_needless(tp.has_undo != 0, tp.undo_retrans, packet_delayed(tp))
 
 
-@njit
 def init_undo(tp):
     """Remember where recovery starts, so that it can be undone."""
     tp.has_undo = 1
@@ -83,7 +75,6 @@ def init_undo(tp):
         tp.undo_retrans = -1  # 0 would mean "all retransmissions were needless"
 
 
-@njit
 def undo(tp, seg, rs, out, unmark):
     """Take a cwnd reduction back [Linux] tcp_undo_cwnd_reduction."""
     if unmark:
@@ -97,7 +88,6 @@ def undo(tp, seg, rs, out, unmark):
     tp.rack_advanced = 1
 
 
-@njit
 def init_reduction(tp, rs, out):
     """Start reducing cwnd: the controller sets ssthresh [Linux] tcp_init_cwnd_reduction."""
     tp.high_seq = tp.snd_nxt
@@ -105,13 +95,11 @@ def init_reduction(tp, rs, out):
     sb.emit(out, tp, rs, SSTHRESH, 0)
 
 
-@njit
 def end_reduction(tp, rs, out):
     """Finish reducing cwnd; only controllers without cong_control are told."""
     sb.emit(out, tp, rs, CWND_EVENT, EVENT_COMPLETE_CWR)
 
 
-@njit
 def enter_recovery(tp, seg, rs, out, ece):
     """Enter fast recovery."""
     if not any_retrans_done(tp, seg):
@@ -125,7 +113,6 @@ def enter_recovery(tp, seg, rs, out, ece):
     set_state(tp, rs, out, CA_RECOVERY)
 
 
-@njit
 def enter_cwr(tp, rs, out):
     """React to an ECN echo."""
     tp.may_undo_cwnd = 0
@@ -135,7 +122,6 @@ def enter_cwr(tp, rs, out):
         set_state(tp, rs, out, CA_CWR)
 
 
-@njit
 def enter_loss(tp, seg, rs, out):
     """The retransmission timer fired [Linux] tcp_enter_loss."""
     mask = seg.size - 1
@@ -168,7 +154,6 @@ def enter_loss(tp, seg, rs, out):
     tp.retransmits += 1
 
 
-@njit
 def try_keep_open(tp, seg, rs, out):
     """Choose between Open and Disorder."""
     left = tp.sacked_out + tp.lost_out
@@ -178,7 +163,6 @@ def try_keep_open(tp, seg, rs, out):
         tp.high_seq = tp.snd_nxt
 
 
-@njit
 def try_to_open(tp, seg, rs, out, flag):
     """Leave recovery if nothing is left of it."""
     if not any_retrans_done(tp, seg):
@@ -189,7 +173,6 @@ def try_to_open(tp, seg, rs, out, flag):
         try_keep_open(tp, seg, rs, out)
 
 
-@njit
 def preventing_reopen(tp, seg):
     """Without SACK, hold the state until something above high_seq is acknowledged (RFC 2582)."""
     if tp.snd_una == tp.high_seq and not tp.sack_ok:
@@ -199,7 +182,6 @@ def preventing_reopen(tp, seg):
     return False
 
 
-@njit
 def try_undo_recovery(tp, seg, rs, out):
     """Recovery is over; undo it if it was spurious. Return whether the state must be held."""
     if may_undo(tp):
@@ -213,7 +195,6 @@ def try_undo_recovery(tp, seg, rs, out):
     return False
 
 
-@njit
 def try_undo_dsack(tp, seg, rs, out):
     """Undo because D-SACKs reported every retransmission as needless."""
     if tp.has_undo and tp.undo_retrans == 0:
@@ -223,7 +204,6 @@ def try_undo_dsack(tp, seg, rs, out):
     return False
 
 
-@njit
 def try_undo_loss(tp, seg, rs, out, frto):
     """Undo a spurious timeout."""
     if frto or may_undo(tp):
@@ -238,7 +218,6 @@ def try_undo_loss(tp, seg, rs, out, frto):
     return False
 
 
-@njit
 def try_undo_partial(tp, seg, rs, out, prior_una):
     """A partial ACK in Recovery filled a hole with a delayed original. Return whether to leave all as it is."""
     if tp.has_undo and packet_delayed(tp):
@@ -252,14 +231,13 @@ def try_undo_partial(tp, seg, rs, out, prior_una):
     return False
 
 
-@njit
 def process_loss(tp, seg, rs, out, flag, dupacks):
     """Handle an ACK in Loss: undo, F-RTO, or done [Linux] tcp_process_loss."""
     recovered = tp.snd_una >= tp.high_seq
     if flag & sb.UNA_ADVANCED and try_undo_loss(tp, seg, rs, out, False):
         return
     if tp.frto:
-        finding = rules.frto_finding(
+        finding = frto_finding(
             flag & sb.ORIG_SACK_ACKED != 0,
             tp.snd_nxt > tp.high_seq,
             flag & sb.DATA_SACKED != 0 or dupacks != 0,
@@ -286,7 +264,6 @@ def process_loss(tp, seg, rs, out, flag, dupacks):
             tp.sacked_out = 0
 
 
-@njit
 def identify_loss(tp, seg, rs, out):
     """Let RACK (or, without SACK, NewReno) mark losses, and arm its timer [Linux] tcp_identify_packet_loss."""
     if tp.head == tp.tail:
@@ -308,16 +285,14 @@ def identify_loss(tp, seg, rs, out):
         rs.flag |= sb.LOST_RETRANS
 
 
-@njit
 def arm_reordering_timer(tp, wait_us):
     """Arm RACK's timer: it fires at a tick, of which the capture does not show the phase."""
     tick = 1_000_000 // tp.hz
-    tp.reo_last_us = tp.now_us + rules.whole_ticks(wait_us + TIMEOUT_MIN_US, tick)
+    tp.reo_last_us = tp.now_us + whole_ticks(wait_us + TIMEOUT_MIN_US, tick)
     tp.reo_first_us = tp.reo_last_us - tick
     tp.probe_us = 0
 
 
-@njit
 def reordering_timeout(tp, seg, rs, out):
     """RACK's timer fired: mark what has had its time [Linux] tcp_rack_reo_timeout."""
     tp.reo_first_us = 0
@@ -327,7 +302,6 @@ def reordering_timeout(tp, seg, rs, out):
         enter_recovery(tp, seg, rs, out, False)
 
 
-@njit
 def fastretrans_alert(tp, seg, rs, out, prior_una, dupacks):
     """Run the state machine for one dubious ACK [Linux] tcp_fastretrans_alert."""
     flag = rs.flag
@@ -384,7 +358,6 @@ def fastretrans_alert(tp, seg, rs, out, prior_una, dupacks):
         enter_recovery(tp, seg, rs, out, ece)
 
 
-@njit
 def process_tlp_ack(tp, seg, rs, out):
     """End a tail-loss-probe episode [Linux] tcp_process_tlp_ack."""
     flag = rs.flag
@@ -404,7 +377,6 @@ def process_tlp_ack(tp, seg, rs, out):
 
 
 # -- connections without SACK -----------------------------------------------------------------------------------------
-@njit
 def count_delivered(tp, segments, ece):
     """Add to what was delivered."""
     tp.delivered += segments
@@ -412,7 +384,6 @@ def count_delivered(tp, segments, ece):
         tp.delivered_ce += segments
 
 
-@njit
 def limit_reno_sacked(tp, addend):
     """Keep the emulated SACK count possible; more duplicates than that mean reordering."""
     holes = min(max(tp.lost_out, 1), tp.packets_out)
@@ -422,7 +393,6 @@ def limit_reno_sacked(tp, addend):
         tp.reord_seen += 1
 
 
-@njit
 def add_reno_sack(tp, dupacks, ece):
     """Count a duplicate ACK as one delivered segment."""
     if dupacks == 0:
@@ -434,7 +404,6 @@ def add_reno_sack(tp, dupacks, ece):
         count_delivered(tp, tp.sacked_out - prior, ece)
 
 
-@njit
 def remove_reno_sacks(tp, acked, ece):
     """Take cumulatively acknowledged segments out of the emulated SACK count."""
     if acked > 0:

@@ -6,27 +6,23 @@ unretransmitted was acknowledged), how it enters the estimators in `tcp.rtt`.
 Sources: RFC 6298; [Linux] tcp_update_rtt_min, lib/win_minmax.c.
 """
 
-from numba import njit
-
-from cctrace.flows import rules
 from cctrace.schema import U32_MAX
+from cctrace.tcp.rtt import rtt_estimator, timeout_us
 
 MIN_RTT_WINDOW_US = 300_000_000  # sysctl tcp_min_rtt_wlen
 
 
-@njit
 def smooth(tp, rtt_us):
     """Enter one sample into srtt, mdev and rttvar, and set the timeout [Linux] tcp_rtt_estimator, tcp_set_rto."""
     round_over = tp.srtt8 == 0 or tp.snd_una > tp.rtt_seq
-    tp.srtt8, tp.mdev4, tp.mdev_max4, tp.rttvar4 = rules.rtt_estimator(
+    tp.srtt8, tp.mdev4, tp.mdev_max4, tp.rttvar4 = rtt_estimator(
         tp.srtt8, tp.mdev4, tp.mdev_max4, tp.rttvar4, rtt_us, round_over
     )
     if round_over:
         tp.rtt_seq = tp.snd_nxt
-    tp.rto_us = rules.timeout_us(tp.srtt8, tp.rttvar4, 1_000_000 // tp.hz)
+    tp.rto_us = timeout_us(tp.srtt8, tp.rttvar4, 1_000_000 // tp.hz)
 
 
-@njit
 def reset_min(tp, t, value):
     """Start the windowed minimum afresh with one sample."""
     tp.min0_t = t
@@ -37,7 +33,6 @@ def reset_min(tp, t, value):
     tp.min2 = value
 
 
-@njit
 def update_min(tp, rtt_us, maybe_delayed):
     """Enter one sample into the minimum of the last 300 s, kept as the best three of sub-windows [Linux] win_minmax."""
     if maybe_delayed and rtt_us > tp.min0:

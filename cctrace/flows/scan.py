@@ -10,10 +10,8 @@ import numpy as np
 
 from cctrace.flows.seqspace import unwrap
 from cctrace.flows.state import ACK, ECE, FIN, HOLES, OPT_COPY, OPT_TIMESTAMPS, OPTION_BYTES, PSH, SAMPLE_BITS, SYN
-from cctrace.native import compiled
 
 
-@compiled()
 def _room(me, pool, used, behind):
     """Make room for one more segment outstanding and, `behind` the highest or beyond it, for one more hole.
 
@@ -39,7 +37,6 @@ def _room(me, pool, used, behind):
     return used
 
 
-@compiled()
 def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
     """Take in the packets from row `start` on, as far as the pool has room.
 

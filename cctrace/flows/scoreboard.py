@@ -10,12 +10,17 @@ The reordering window is 0 until reordering is seen (then min_rtt/4, widened by 
 Sources: RFC 2018, RFC 2883 (D-SACK), RFC 8985 (RACK-TLP); [Linux] tcp_input.c, tcp_recovery.c.
 """
 
-from numba import njit
-
 from cctrace import schema
-from cctrace.flows import ratesample, rules
+from cctrace.flows import ratesample
 from cctrace.flows.state import EVER, LISTED, LOST, RETRANS, SACKED
-from cctrace.tcp.rack import MAX_REORDERING, REO_WND_PERSIST
+from cctrace.tcp.rack import (
+    MAX_REORDERING,
+    REO_WND_PERSIST,
+    rack_is_original,
+    rack_reo_wnd_steps,
+    rack_reo_wnd_us,
+    rack_widened,
+)
 
 DATA, WIN_UPDATE, DATA_ACKED, RETRANS_ACKED, SYN_ACKED, DATA_SACKED, F_ECE = 1, 2, 4, 8, 16, 32, 64
 ORIG_SACK_ACKED, UNA_ADVANCED, DSACKING, DSACK_TLP, RENEGING, LOST_RETRANS, MAYBE_DELAYED, SET_TIMER = (
@@ -33,7 +38,6 @@ ALERT = DATA_SACKED | F_ECE | DSACKING
 SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
 
 
-@njit
 def find(tp, seg, seq):
     """Return the index of the first segment that ends after `seq`, or `tp.tail`."""
     mask = seg.size - 1
@@ -47,7 +51,6 @@ def find(tp, seg, seq):
     return low
 
 
-@njit
 def list_remove(tp, seg, i):
     """Take segment `i` off the list ordered by transmission."""
     mask = seg.size - 1
@@ -65,7 +68,6 @@ def list_remove(tp, seg, i):
         tp.list_tail = s.prev
 
 
-@njit
 def list_append(tp, seg, i):
     """Put segment `i`, just (re)transmitted, at the end of the list."""
     list_remove(tp, seg, i)
@@ -81,23 +83,20 @@ def list_append(tp, seg, i):
     tp.list_tail = i
 
 
-@njit
 def sent_after(t1, t2, seq1, seq2):
     """Return whether (t1, seq1) was sent after (t2, seq2) [Linux] tcp_skb_sent_after."""
     return t1 > t2 or (t1 == t2 and seq1 > seq2)
 
 
-@njit
 def in_flight(tp):
     """Segments in the network: sent, not (S)ACKed, not lost, plus retransmissions."""
     return tp.packets_out - tp.sacked_out - tp.lost_out + tp.retrans_out
 
 
-@njit
 def rack_advance(tp, flags, end_seq, tx_us):
     """Note the delivery of a segment sent at `tx_us` [Linux] tcp_rack_advance."""
     rtt = tp.now_us - tx_us
-    if rules.rack_is_original(rtt, tp.min0, flags & (RETRANS | EVER) != 0):
+    if rack_is_original(rtt, tp.min0, flags & (RETRANS | EVER) != 0):
         return
     tp.rack_advanced = 1
     tp.rack_rtt_us = rtt
@@ -106,7 +105,6 @@ def rack_advance(tp, flags, end_seq, tx_us):
         tp.rack_end_seq = end_seq
 
 
-@njit
 def check_reordering(tp, low_seq):
     """Note that `low_seq`, never retransmitted, arrived after higher data [Linux] tcp_check_sack_reordering."""
     fack = tp.high_sack if tp.sacked_out else tp.snd_una
@@ -118,7 +116,6 @@ def check_reordering(tp, low_seq):
     tp.reord_seen += 1
 
 
-@njit
 def dsack_seen(tp, rs, left, right):
     """Count a D-SACK block; return the duplicate segments, 0 if dubious [Linux] tcp_dsack_seen."""
     if left >= right or right - left > tp.max_window:
@@ -138,7 +135,6 @@ def dsack_seen(tp, rs, left, right):
     return segments
 
 
-@njit
 def is_block_valid(tp, is_dup, left, right):
     """Return whether a SACK block can be about outstanding (or, D-SACK, recent) data [Linux] tcp_is_sackblock_valid."""
     if right > tp.snd_nxt or left >= right:
@@ -152,7 +148,6 @@ def is_block_valid(tp, is_dup, left, right):
     return right > tp.undo_marker and left >= right - tp.max_window
 
 
-@njit
 def tag(tp, seg, rs, i, is_dup):
     """Tag segment `i` as covered by a SACK block [Linux] tcp_sacktag_one."""
     s = seg[i & (seg.size - 1)]
@@ -196,7 +191,6 @@ def tag(tp, seg, rs, i, is_dup):
     list_remove(tp, seg, i)
 
 
-@njit
 def next_unsacked(tp, seg, i):
     """Return the first segment from `i` on that is not SACKed; runs are remembered so that none is walked twice."""
     mask = seg.size - 1
@@ -208,7 +202,6 @@ def next_unsacked(tp, seg, i):
     return j
 
 
-@njit
 def split(tp, seg, i):
     """Let a super-packet end before segment `i`, where a SACK block begins [Linux] tcp_match_skb_to_sack."""
     mask = seg.size - 1
@@ -219,7 +212,6 @@ def split(tp, seg, i):
         j -= 1
 
 
-@njit
 def tag_again(tp, seg, rs, left, right):
     """Tag the segments of a D-SACK block that earlier ACKs had SACKed."""
     i = find(tp, seg, left)
@@ -230,7 +222,6 @@ def tag_again(tp, seg, rs, left, right):
         i += 1
 
 
-@njit
 def tag_block(tp, seg, rs, left, right, dup_left, dup_right):
     """Tag the segments that lie fully inside one SACK block; [dup_left, dup_right) is reported as a duplicate."""
     mask = seg.size - 1
@@ -247,7 +238,6 @@ def tag_block(tp, seg, rs, left, right, dup_left, dup_right):
         i += 1
 
 
-@njit
 def mark_lost(tp, seg, i, rs, out):
     """Mark segment `i` lost, or its retransmission lost again [Linux] tcp_mark_skb_lost."""
     s = seg[i & (seg.size - 1)]
@@ -272,13 +262,10 @@ def mark_lost(tp, seg, i, rs, out):
     row.rs_send = s.tx_send
 
 
-@njit
 def rack_detect(tp, seg, rs, out):
     """Mark what RACK judges lost; return the longest time (us) another still has [Linux] tcp_rack_detect_loss."""
     mask = seg.size - 1
-    window = rules.rack_reo_wnd_us(
-        tp.reord_seen, tp.ca_state, tp.sacked_out, tp.reordering, tp.min0, tp.reo_steps, tp.srtt8
-    )
+    window = rack_reo_wnd_us(tp.reord_seen, tp.ca_state, tp.sacked_out, tp.reordering, tp.min0, tp.reo_steps, tp.srtt8)
     wait = 0
     i = tp.list_head
     while i >= 0:
@@ -297,20 +284,18 @@ def rack_detect(tp, seg, rs, out):
     return wait
 
 
-@njit
 def update_reordering_steps(tp, rs):
     """Widen the reordering window after a D-SACK, once per round trip [Linux] tcp_rack_update_reo_wnd."""
     if rs.prior_delivered == 0:
         return
-    widened = rules.rack_widened(tp.dsack_seen, rs.prior_delivered, tp.reo_last_delivered)
-    tp.reo_steps = rules.rack_reo_wnd_steps(tp.reo_steps, widened, tp.reo_persist)
+    widened = rack_widened(tp.dsack_seen, rs.prior_delivered, tp.reo_last_delivered)
+    tp.reo_steps = rack_reo_wnd_steps(tp.reo_steps, widened, tp.reo_persist)
     tp.dsack_seen = 0
     if widened:
         tp.reo_last_delivered = tp.delivered
         tp.reo_persist = REO_WND_PERSIST
 
 
-@njit
 def note(tp, log, seq, end_seq, why):
     """Write one row of the log of retransmissions; the caller has made room."""
     row = log[tp.logged]
@@ -321,7 +306,6 @@ def note(tp, log, seq, end_seq, why):
     row.why = why
 
 
-@njit
 def emit(out, tp, rs, event, arg):
     """Write one row of the event stream; the caller has made room."""
     row = out[tp.rows]

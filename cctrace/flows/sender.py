@@ -9,11 +9,8 @@ backwards: a record that carries an older time than its predecessor was queued (
 saw it. An ACK is handled `ack_delay_ns` after its time stamp, a segment was stamped by TCP `tx_delay_ns` before its.
 """
 
-import numpy as np
-from numba import njit
-
 from cctrace import schema
-from cctrace.flows import recovery, rtt, rules, timers
+from cctrace.flows import rtt, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear, on_ack, update_rtt
 from cctrace.flows.sends import (
@@ -22,14 +19,11 @@ from cctrace.flows.sends import (
     before_send,
     explain,
     fill_unseen,
-    grown,
     is_by_timer,
-    is_window_probe,
     note_burst,
     note_pacing,
     note_sent,
     note_shut,
-    note_window_probe,
     pace,
     retransmit,
     show_late,
@@ -39,27 +33,16 @@ from cctrace.flows.sends import (
     wait_since_shut,
     window_binds,
 )
-from cctrace.flows.seqspace import unwrap
 from cctrace.flows.state import (
-    ACK,
     CLOCK_START_US,
     ECE,
-    EVENT,
     EVER,
     FIN,
-    LOG,
-    OPT_COPY,
-    OPT_TIMESTAMPS,
     PSH,
-    RST,
-    SEG,
-    SENT,
-    SNAP,
     SYN,
-    TP,
-    stamp,
 )
 from cctrace.tcp.rack import DEFAULT_REORDERING
+from cctrace.tcp.rate import app_limited_until
 from cctrace.tcp.rtt import FIRST_TIMEOUT_US
 
 INIT = schema.LINUX_EVENTS["init"]
@@ -78,7 +61,6 @@ HELD_ACKS = 64  # more than arrive while one super-packet is sent
 IDLE_US = 200  # an empty pipe left empty this long is one that the application left empty
 
 
-@njit
 def start(tp, p, start_ns):
     """Reset `tp` for the connection with parameters `p`."""
     tp.mss = p.mss
@@ -110,13 +92,11 @@ def start(tp, p, start_ns):
         tp.snd_wnd = U32_MAX  # unknown until the first ACK
 
 
-@njit
 def clock_us(ns, start_ns):
     """Return capture time `ns` on the connection's own clock."""
     return (ns - start_ns) // 1000 + CLOCK_START_US
 
 
-@njit
 def set_clock(tp, ns, start_ns):
     """Advance the clock to `ns`; it never runs backwards."""
     if ns > tp.clock_ns:
@@ -124,7 +104,6 @@ def set_clock(tp, ns, start_ns):
         tp.now_us = clock_us(ns, start_ns)
 
 
-@njit
 def snapshot(tp, snap, row, poll):
     """Write what TCP_INFO would answer in the present state."""
     r = snap[row]
@@ -155,32 +134,30 @@ def snapshot(tp, snap, row, poll):
     r.dsack_dups = tp.dsack_dups
 
 
-@njit
-def answer(tp, snap, taken, polls, poll, until_ns, start_ns):
-    """Write the present state, which holds until `until_ns`, for every poll that it reaches into.
-
-    Returns the records, how many there are, and the first poll that is not over.
-    """
-    while poll < polls.shape[0] and polls[poll, 1] < tp.clock_ns:
-        poll += 1
-    i = poll
+def answer(tp, snap, at, polls, until_ns, start_ns):
+    """Write the present state, which holds until `until_ns`, for every poll that it reaches into."""
+    while at.poll < polls.shape[0] and polls[at.poll, 1] < tp.clock_ns:
+        at.poll += 1
+    i = at.poll
     while i < polls.shape[0] and polls[i, 0] < until_ns:
-        if taken == snap.size:
-            wider = np.zeros(snap.size * 2, SNAP)
-            wider[:taken] = snap
-            snap = wider
-        snapshot(tp, snap, taken, i)
+        snapshot(tp, snap, at.taken, i)
         at_us = clock_us(max(tp.clock_ns, polls[i, 0]), start_ns)
         if tp.busy_since_us:
-            snap[taken].busy_time_us += at_us - tp.busy_since_us
+            snap[at.taken].busy_time_us += at_us - tp.busy_since_us
         if tp.rwnd_since_us:
-            snap[taken].rwnd_limited_us += max(0, at_us - tp.rwnd_since_us)
-        taken += 1
+            snap[at.taken].rwnd_limited_us += max(0, at_us - tp.rwnd_since_us)
+        at.taken += 1
         i += 1
-    return snap, taken, poll
 
 
-@njit
+def most_answers(polls, poll, until_ns):
+    """Return how many polls, from number `poll` on, the states until `until_ns` can reach into."""
+    i = poll
+    while i < polls.shape[0] and polls[i, 0] < until_ns:
+        i += 1
+    return i - poll
+
+
 def establish(tp, rs, out, ack):
     """The handshake is complete (or the capture begins): the controller is set up."""
     tp.established = 1
@@ -189,7 +166,6 @@ def establish(tp, rs, out, ack):
     sb.emit(out, tp, rs, INIT, 0)
 
 
-@njit
 def past_tick(tp, us, ts):
     """Return by how much time `us` lies after the end of the tick that time stamp `ts` names, us; 0 if it does not.
 
@@ -205,7 +181,6 @@ def past_tick(tp, us, ts):
     return reads - (reads // tp.ts_tick_us - ticks + 1) * tp.ts_tick_us + 1
 
 
-@njit
 def continues(tp, ns, ts):
     """Return whether a segment belongs to the super-packet before it [Linux] tcp_write_xmit.
 
@@ -218,7 +193,6 @@ def continues(tp, ns, ts):
     return since < SAME_PACKET_NS or (ts == tp.group_ts and past_tick(tp, clock_us(ns, tp.start_ns), ts) > 0)
 
 
-@njit
 def bring_forward(tp, p, order, k, time_ns, direction, payload, tsval):
     """Put the next data before the ACKs from place `k` of `order` on, if it was on its way before they were handled.
 
@@ -241,7 +215,6 @@ def bring_forward(tp, p, order, k, time_ns, direction, payload, tsval):
         order[k] = data
 
 
-@njit
 def is_answered(p, order, k, time_ns, direction, payload):
     """Return whether the next packet is data that the ACK at place `k` let go; no application is as fast."""
     if k + 1 == order.size or direction[order[k + 1]] != p.sender or payload[order[k + 1]] == 0:
@@ -249,7 +222,6 @@ def is_answered(p, order, k, time_ns, direction, payload):
     return time_ns[order[k + 1]] - time_ns[order[k]] < 2 * (p.ack_delay_ns + p.tx_delay_ns)
 
 
-@njit
 def stamp_group(tp, p, ns, ts):
     """Set the time that TCP gave to the super-packet which begins at `ns`: within its time stamp's tick."""
     tp.group_us = clock_us(ns - p.tx_delay_ns, p.start_ns)
@@ -259,7 +231,6 @@ def stamp_group(tp, p, ns, ts):
     tp.group_us -= past_tick(tp, tp.group_us, ts)
 
 
-@njit
 def send_syn(tp, seg, tx_us, ts, is_answer):
     """The sender's SYN, which is a segment of its own, or its SYN-ACK, which is not kept in the queue."""
     if is_answer:
@@ -273,7 +244,6 @@ def send_syn(tp, seg, tx_us, ts, is_answer):
         tp.total_retrans += 1
 
 
-@njit
 def send_again(tp, seg, rs, out, log, a, b, ts):
     """The sender retransmits [a, b), all of it outstanding."""
     i = sb.find(tp, seg, a)
@@ -283,7 +253,6 @@ def send_again(tp, seg, rs, out, log, a, b, ts):
         i += 1
 
 
-@njit
 def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
     """The sender transmits [a, b): new data, old data, or both."""
     since = ns - tp.group_end_ns
@@ -354,7 +323,6 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
     note_sent(tp, sent, ns, payload, begins, again, limited, fl & PSH)
 
 
-@njit
 def accept(tp, rs, out, ack, ack_seq, window):
     """The ACK that completes a handshake which the receiver of the data began [Linux] tcp_rcv_state_process."""
     tp.snd_una = 1
@@ -371,7 +339,6 @@ def accept(tp, rs, out, ack, ack_seq, window):
     establish(tp, rs, out, ack)
 
 
-@njit
 def receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, window, has_data, fl, waiting):
     """The sender receives an ACK, which releases data that is `waiting`."""
     if p.passive and not tp.established:
@@ -389,7 +356,7 @@ def receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, window, has_dat
     validate_cwnd(tp, waiting)
     on_ack(tp, seg, rs, out, log, blocks, count, a, ack_seq, window, has_data, fl & (ECE | SYN) == ECE)
     if tp.probing_rtt:  # so that rates of four packets in flight do not count [Linux] bbr_update_min_rtt
-        tp.app_limited = rules.app_limited_until(tp.delivered, sb.in_flight(tp))
+        tp.app_limited = app_limited_until(tp.delivered, sb.in_flight(tp))
     if tp.cwnd:
         account_window(tp, False)
     elif not window_binds(tp):
@@ -402,125 +369,3 @@ def receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, window, has_dat
     if tp.packets_out == 0 and tp.busy_since_us and not tp.rwnd_since_us:  # what waits for the window keeps it busy
         tp.busy_us += tp.now_us - tp.busy_since_us
         tp.busy_since_us = 0
-
-
-@njit
-def roomy(table, used, more):
-    """Return a larger table that has room for `more` records after the `used` ones."""
-    larger = np.empty(max(table.size * 2, used + more), table.dtype)
-    larger[:used] = table[:used]
-    return larger
-
-
-def _pass(key):
-    """Build the compiled pass; `key` becomes part of its cache entry."""
-
-    @njit(cache=True)
-    def run(packets, sacks, order, first, params, polls, decided, scratch):
-        """Re-enact the connections; see `Capture.reenact`.
-
-        `scratch` is one RS record. A record does not keep the array it lies in alive, so the caller has to.
-        """
-        _ = key
-        out = np.empty(max(256, order.size + order.size // 2), EVENT)
-        log = np.empty(256, LOG)
-        sent = np.empty(max(256, order.size // 2), SENT)
-        snap = np.zeros(polls.shape[0] * 2 + 16, SNAP)
-        ends = np.zeros((params.size, 3), np.int64)
-        finals = np.zeros(params.size, TP)
-        rs = scratch[0]
-        blocks = np.zeros((4, 2), np.int64)
-        seg = np.zeros(FIRST_RING, SEG)  # the next connection's segments overwrite the last one's
-        time_ns, direction, flags, seq, ack, window, payload, tsval, tsecr, options, sack_row, sack_count = packets
-        left, right = sacks
-        taken = 0
-        poll = 0
-        decision = 0
-        for c in range(params.size):
-            p = params[c]
-            tp = finals[c]
-            if c:
-                tp.rows, tp.logged, tp.sent = ends[c - 1, 0], ends[c - 1, 1], ends[c - 1, 2]
-            start(tp, p, p.start_ns)
-            sequence = order[first[c] : first[c + 1]].copy()
-            for k in range(sequence.size):
-                if tp.paced > 512 and direction[sequence[k]] != p.sender:
-                    bring_forward(tp, p, sequence, k, time_ns, direction, payload, tsval)
-                q = sequence[k]
-                if options[q] & OPT_COPY:
-                    continue
-                fl = flags[q]
-                mine = direction[q] == p.sender
-                size = np.int64(payload[q])
-                if mine:
-                    ahead = unwrap(seq[q], p.isn, tp.snd_nxt) + size - tp.snd_nxt
-                elif not fl & ACK:
-                    ahead = 0
-                else:
-                    ahead = unwrap(ack[q], p.isn, tp.snd_una) - tp.snd_nxt
-                if ahead > BELIEVABLE_GAP:
-                    tp.ignored += 1
-                    continue
-                # Make room for whatever this packet can cause.
-                new = max(0, ahead) // max(1, p.mss) + 3
-                more = MARGIN + 3 * (tp.packets_out + new)
-                if tp.rows + more > out.size:
-                    out = roomy(out, tp.rows, more)
-                if tp.logged + more > log.size:
-                    log = roomy(log, tp.logged, more)
-                if tp.sent == sent.size:
-                    sent = roomy(sent, tp.sent, 1)
-                if tp.tail - tp.head + new > seg.size:
-                    seg = grown(tp, seg, new)
-                event_ns = time_ns[q] if mine else time_ns[q] + p.ack_delay_ns
-                if tp.reo_first_us:
-                    due = (tp.reo_last_us - CLOCK_START_US) * 1000 + p.start_ns
-                    if due < event_ns:
-                        if polls.size:
-                            snap, taken, poll = answer(tp, snap, taken, polls, poll, due, p.start_ns)
-                        set_clock(tp, due, p.start_ns)
-                        clear(rs)
-                        rs.ack = tp.snd_una
-                        recovery.reordering_timeout(tp, seg, rs, out)
-                if polls.size:
-                    snap, taken, poll = answer(tp, snap, taken, polls, poll, event_ns, p.start_ns)
-                set_clock(tp, event_ns, p.start_ns)
-                while decision < decided.shape[0] and decided[decision, 0] <= event_ns:
-                    tp.rate_Bps, tp.cwnd = decided[decision, 1], decided[decision, 2]
-                    tp.probing_rtt = decided[decision, 3]
-                    decision += 1
-                if fl & RST:
-                    continue
-                if mine and fl & SYN:
-                    send_syn(tp, seg, clock_us(time_ns[q] - p.tx_delay_ns, p.start_ns), tsval[q], fl & ACK != 0)
-                elif mine:
-                    a = unwrap(seq[q], p.isn, tp.snd_nxt)
-                    if not fl & FIN and tp.established and is_window_probe(tp, a, size):
-                        note_window_probe(tp, a + size)
-                        continue
-                    size += 1 if fl & FIN else 0
-                    if size == 0 or (p.has_syn and not tp.established):
-                        continue
-                    if not tp.established:
-                        establish(tp, rs, out, 1)
-                    data = np.int64(payload[q])
-                    send(tp, seg, rs, out, log, sent, p, time_ns[q], a, a + size, data, fl, tsval[q])
-                elif fl & ACK:
-                    a = unwrap(ack[q], p.isn, tp.snd_una)
-                    tp.tsecr = tsecr[q] if options[q] & OPT_TIMESTAMPS else 0
-                    count = min(np.int64(sack_count[q]), 4)
-                    for i in range(count):
-                        blocks[i, 0] = unwrap(left[sack_row[q] + i], p.isn, tp.snd_una)
-                        blocks[i, 1] = unwrap(right[sack_row[q] + i], p.isn, tp.snd_una)
-                    ack_seq = unwrap(seq[q], p.peer_isn, tp.snd_wl1)
-                    wide = np.int64(window[q]) << (0 if fl & SYN else p.wscale)
-                    waiting = is_answered(p, sequence, k, time_ns, direction, payload)
-                    receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, wide, size > 0, fl, waiting)
-            ends[c, 0], ends[c, 1], ends[c, 2] = tp.rows, tp.logged, tp.sent
-        rows, logged, departed = (ends[-1, 0], ends[-1, 1], ends[-1, 2]) if params.size else (0, 0, 0)
-        return out[:rows], log[:logged], sent[:departed], ends, snap[:taken], finals
-
-    return run
-
-
-run = _pass(stamp())

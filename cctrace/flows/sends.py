@@ -6,12 +6,9 @@ tail-loss probe's or the retransmission timer's. If none fits, it is `UNEXPLAINE
 Sources: [Linux] tcp_write_xmit, tcp_event_new_data_sent, tcp_retransmit_skb, tcp_send_loss_probe, tcp_cwnd_validate.
 """
 
-import numpy as np
-from numba import njit
-
 from cctrace import schema
 from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_RECOVERY, EVENT_CWND_RESTART, EVENT_TX_START
-from cctrace.flows import ratesample, recovery, rules, timers
+from cctrace.flows import ratesample, recovery, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear
 from cctrace.flows.state import (
@@ -25,25 +22,15 @@ from cctrace.flows.state import (
     UNEXPLAINED,
     UNSEEN,
 )
+from cctrace.tcp.pacing import next_departure
+from cctrace.tcp.rate import app_limited_until
+from cctrace.tcp.window import note_usage
 
 CWND_EVENT = schema.LINUX_EVENTS["cwnd_event"]
 LATEST_US = 100_000  # after newer data; before any RTT is known, nothing but a timeout sends again
 ANSWER_US = 60  # a send this soon after an ACK was released by it
 
 
-@njit
-def grown(tp, seg, more):
-    """Return a ring that has room for `more` segments besides the outstanding ones."""
-    size = seg.size
-    while size < tp.tail - tp.head + more:
-        size *= 2
-    larger = np.zeros(size, seg.dtype)
-    for i in range(tp.head, tp.tail):
-        larger[i & (size - 1)] = seg[i & (seg.size - 1)]
-    return larger
-
-
-@njit
 def append(tp, seg, end_seq, tx_us, ts, in_flight):
     """Append the segment from snd_nxt to `end_seq` to the retransmission queue; the caller has made room."""
     s = seg[tp.tail & (seg.size - 1)]
@@ -61,7 +48,6 @@ def append(tp, seg, end_seq, tx_us, ts, in_flight):
     tp.snd_nxt = end_seq
 
 
-@njit
 def before_send(tp, rs, out):
     """Tell the controller of a start from idle; note, and return, whether the application had left the pipe empty."""
     clear(rs)
@@ -69,7 +55,7 @@ def before_send(tp, rs, out):
     flying = sb.in_flight(tp)
     limited = tp.queue_empty and tp.lost_out <= tp.retrans_out
     if limited:
-        tp.app_limited = rules.app_limited_until(tp.delivered, flying)
+        tp.app_limited = app_limited_until(tp.delivered, flying)
     tp.queue_empty = 0
     if tp.packets_out == 0 and tp.lsnd_us and tp.now_us - tp.lsnd_us > tp.rto_us:
         sb.emit(out, tp, rs, CWND_EVENT, EVENT_CWND_RESTART)
@@ -78,7 +64,6 @@ def before_send(tp, rs, out):
     return limited
 
 
-@njit
 def note_sent(tp, sent, ns, payload, begins, again, limited, psh):
     """Write one row of `schema.SENDS`; the caller has made room."""
     s = sent[tp.sent]
@@ -97,7 +82,6 @@ def note_sent(tp, sent, ns, payload, begins, again, limited, psh):
     s.psh = 1 if psh else 0
 
 
-@njit
 def validate_cwnd(tp, waiting):
     """Note, after everything that one call of the stack sent, what limited it [Linux] tcp_cwnd_validate.
 
@@ -109,19 +93,17 @@ def validate_cwnd(tp, waiting):
     tp.unvalidated = 0
     limited = 0 if (tp.queue_empty and not waiting) or tp.rwnd_since_us else 1
     stale = tp.snd_una >= tp.cwnd_usage_seq
-    if rules.note_usage(limited != 0, stale, tp.is_cwnd_limited != 0, tp.packets_out, tp.max_packets_out):
+    if note_usage(limited != 0, stale, tp.is_cwnd_limited != 0, tp.packets_out, tp.max_packets_out):
         tp.is_cwnd_limited = limited
         tp.max_packets_out = tp.packets_out
         tp.cwnd_usage_seq = tp.snd_nxt
 
 
-@njit
 def is_by_timer(tp):
     """Return whether a send now is too long after the latest ACK to have been released by it."""
     return tp.now_us - tp.last_ack_us > ANSWER_US
 
 
-@njit
 def note_pacing(tp):
     """Learn, from a new send, whether sends follow ACKs or a pacing timer, and how far apart the timer puts them."""
     if tp.rwnd_since_us == 0 and tp.lsnd_us:
@@ -129,7 +111,6 @@ def note_pacing(tp):
         tp.send_gap_us = tp.now_us - tp.lsnd_us
 
 
-@njit
 def pace(tp, payload, begins):
     """Note when pacing lets the next super-packet go, after `payload` more bytes [Linux] tcp_update_skb_after_send.
 
@@ -141,10 +122,9 @@ def pace(tp, payload, begins):
         tp.skb_bytes = 0
     tp.skb_bytes += payload
     segments = tp.tail + tp.total_retrans
-    tp.wstamp_ns = rules.next_departure(tp.skb_ns - tp.late_ns, tp.skb_ns, tp.skb_bytes, tp.rate_Bps, segments)
+    tp.wstamp_ns = next_departure(tp.skb_ns - tp.late_ns, tp.skb_ns, tp.skb_bytes, tp.rate_Bps, segments)
 
 
-@njit
 def paced_until_us(tp):
     """Return when the pacing timer ends: as the replay paces, else as far from the last send as that from its own."""
     if tp.rate_Bps > 0:
@@ -152,19 +132,16 @@ def paced_until_us(tp):
     return tp.now_us + (tp.send_gap_us if tp.paced > 512 else 0)
 
 
-@njit
 def window_left(tp):
     """Return how many bytes the receive window has left; negative if it shrank."""
     return tp.snd_una + tp.snd_wnd - tp.snd_nxt
 
 
-@njit
 def is_shut(tp):
     """Return whether the window has no room for a segment, of half of it at most [Linux] tcp_bound_to_half_wnd."""
     return window_left(tp) < min(tp.mss, max(1, tp.max_window >> 1))
 
 
-@njit
 def window_binds(tp):
     """Return whether the receive window could hold the next super-packet back [Linux] tcp_tso_should_defer.
 
@@ -176,7 +153,6 @@ def window_binds(tp):
     return window_left(tp) < max(tp.mss, min(tp.burst * tp.mss, tp.snd_wnd // 3))
 
 
-@njit
 def note_burst(tp, segments):
     """Learn, at the end of a super-packet, its size; return whether cwnd cut it short.
 
@@ -194,7 +170,6 @@ def note_burst(tp, segments):
     return cut
 
 
-@njit
 def account_window(tp, cut):
     """Start or stop the clock of receive-window limitation after a send [Linux] tcp_write_xmit.
 
@@ -212,7 +187,6 @@ def account_window(tp, cut):
         tp.rwnd_reach = reach
 
 
-@njit
 def stop_window_clock(tp):
     """The receive window does not limit the sender any more [Linux] tcp_chrono_stop."""
     if tp.rwnd_since_us:
@@ -224,7 +198,6 @@ def stop_window_clock(tp):
             tp.credit_reach = tp.rwnd_reach
 
 
-@njit
 def note_shut(tp):
     """Note, after an ACK, since when the window has been shut with nothing outstanding."""
     if tp.packets_out or not is_shut(tp):
@@ -233,7 +206,6 @@ def note_shut(tp):
         tp.shut_us = tp.now_us
 
 
-@njit
 def wait_since_shut(tp):
     """Data turns out to wait for the window: what waits is outstanding time, too [Linux] tcp_chrono_start."""
     if tp.shut_us and tp.rwnd_since_us == 0:
@@ -242,7 +214,6 @@ def wait_since_shut(tp):
             tp.busy_since_us = tp.shut_us
 
 
-@njit
 def is_window_probe(tp, a, payload):
     """Return whether the sender asks, with nothing outstanding, for the window it waits for.
 
@@ -254,14 +225,12 @@ def is_window_probe(tp, a, payload):
     return a == tp.snd_una - 1 or (payload == 1 and a == tp.snd_nxt and window_left(tp) <= 0)
 
 
-@njit
 def note_window_probe(tp, b):
     """The window is probed; the byte before `b` may be new, and counts as sent once it is acknowledged."""
     wait_since_shut(tp)
     tp.probe_end = b
 
 
-@njit
 def retransmit(tp, seg, rs, out, log, i, tx_us, ts, why):
     """Note the retransmission of segment `i` [Linux] tcp_retransmit_skb; a tail-loss probe is not counted as out."""
     s = seg[i & (seg.size - 1)]
@@ -294,7 +263,6 @@ def retransmit(tp, seg, rs, out, log, i, tx_us, ts, why):
         timers.restart(tp)
 
 
-@njit
 def explain(tp, seg, rs, out, i):
     """Find out why the kernel sends segment `i` again, bringing the state there; return the reason."""
     s = seg[i & (seg.size - 1)]
@@ -321,7 +289,6 @@ def explain(tp, seg, rs, out, i):
     return UNEXPLAINED
 
 
-@njit
 def show_late(tp, a, b):
     """Return whether [a, b) is data of which the capture showed an ACK first: stamps of two queues cross."""
     shown = min(b, tp.late_high) - max(a, tp.late_low)
@@ -332,7 +299,6 @@ def show_late(tp, a, b):
     return True
 
 
-@njit
 def show_reordered(tp, seg, a, b):
     """Take [a, b) for the first transmission of what newer data had revealed, if it is; return whether.
 
@@ -353,7 +319,6 @@ def show_reordered(tp, seg, a, b):
     return i > first
 
 
-@njit
 def fill_unseen(tp, seg, upto):
     """Add the segments that must have been sent, up to `upto`, although the capture lacks them."""
     while upto > tp.snd_nxt:

@@ -5,10 +5,10 @@ Sequence numbers are 32-bit and wrap; here they are relative to the connection (
 """
 
 import numpy as np
-from numba import njit
+
+from cctrace.lang.machine import Machine
 
 
-@njit
 def unwrap(seq, base, near):
     """Return `seq - base` (32-bit numbers) unwrapped to the value closest to `near`.
 
@@ -21,7 +21,6 @@ def unwrap(seq, base, near):
     return near + offset - ((offset >> 31) << 32)
 
 
-@njit(cache=True, nogil=True)
 def group(conn, connections):
     """Return the packets' rows grouped by connection, in file order within each, and where each group starts.
 
@@ -36,14 +35,22 @@ def group(conn, connections):
     first : ndarray of int64, shape (connections + 1,)
     """
     first = np.zeros(connections + 1, np.int64)
-    for c in conn:
-        first[c + 1] += 1
-    for c in range(connections):
-        first[c + 1] += first[c]
-    place = first[:-1].copy()
     order = np.empty(conn.size, np.int64)
+    _put_in_order(np.ascontiguousarray(conn), first, first.copy(), order)
+    return order, first
+
+
+def put_in_order(conn, first, place, order):
+    """Fill `order` and `first`; `place` is a second one like `first`, to work with."""
+    for k in range(conn.size):
+        first[conn[k] + 1] += 1
+    for c in range(first.size - 1):
+        first[c + 1] += first[c]
+        place[c + 1] = first[c + 1]
     for k in range(conn.size):
         c = conn[k]
         order[place[c]] = k
         place[c] += 1
-    return order, first
+
+
+_put_in_order = Machine(put_in_order)

@@ -8,12 +8,9 @@ The compiled functions live in several files. Numba's cache notices only changes
 function, so the entry points are closures over `stamp()`, a checksum of all of them: another checksum, another entry.
 """
 
-import zlib
-from pathlib import Path
-
 import numpy as np
 
-from cctrace import schema, tcp
+from cctrace import schema
 
 FIN, SYN, RST, PSH, ACK, ECE = 1, 2, 4, 8, 16, 64
 OPT_TIMESTAMPS, OPT_COPY = 1, 64
@@ -95,6 +92,10 @@ SENT = np.dtype([(c.name, c.dtype) for c in schema.SENDS])
 
 LOG = _i8("time_ns seq end_seq why")
 
+# Where the pass is: connection, packet of it (-1: it has not begun), what is used of the answers, the first poll that
+# is not over, the next decision; and how much room it needs where it had to stop.
+PASS = _i8("connection packet taken poll decision needed")
+
 # What TCP_INFO would have answered; columns of schema.TCP_INFO plus the poll they answer.
 SNAP = _i8(
     "poll time_ns ca_state unacked sacked lost retrans rtt rttvar min_rtt rto total_retrans bytes_acked bytes_sent "
@@ -117,9 +118,3 @@ SIDE = _i8(
 OPTION_BYTES = 12  # of a segment, taken by time stamps
 HOLES = 256  # holes remembered per direction; a connection with more at one time counts some data twice
 SAMPLE_BITS = 36  # of an RTT sample in us, above which is whose it is: 19 hours, and 33 million connections
-
-
-def stamp():
-    """Return a checksum over the sources of this folder and of TCP's rules: the cache key of the compiled pass."""
-    sources = sorted([*Path(__file__).parent.glob("*.py"), *Path(tcp.__file__).parent.glob("*.py")])
-    return zlib.crc32(b"".join(path.read_bytes() for path in [*sources, Path(schema.__file__)]))

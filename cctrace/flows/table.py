@@ -14,14 +14,15 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.errors import ArgumentError
+from cctrace.flows import scan
 from cctrace.flows.state import OPTION_BYTES, SAMPLE_BITS, SIDE
-from cctrace.native import Native
+from cctrace.lang.machine import Machine
 
 CHUNK = 1 << 15  # packets per part of a file: few enough to stay in the cache
 # What the pass reads of every packet, and as which type.
 COLUMNS = {c.name: c.dtype for c in schema.PACKETS if c.name not in ("window", "ip_len", "tos", "ttl", "ip_id")}
 COMMON_MSS = (1448, 1460, 1428, 1440, 1388, 1400, 1348, 1360, 1220, 1208, 8948, 8960, 8928, 8940, 536, 524, 1380, 1368)
-walk = Native("cctrace.flows.scan", "walk")
+walk = Machine(scan.walk)
 
 
 class Connections:

@@ -9,30 +9,25 @@ send.
 Sources: RFC 8985 (RACK-TLP), RFC 6298; [Linux] tcp_schedule_loss_probe, tcp_send_loss_probe, tcp_rearm_rto.
 """
 
-from numba import njit
-
 from cctrace.cc.linux import CA_CWR, CA_OPEN
-from cctrace.flows import rules
-from cctrace.tcp.rtt import RTO_MAX_US
+from cctrace.tcp.probe import probe_timeout_us
+from cctrace.tcp.rtt import RTO_MAX_US, whole_ticks
 
 
-@njit
 def schedule_probe(tp, timeout_left_us):
     """Schedule a loss probe if the state allows one; return whether it does [Linux] tcp_schedule_loss_probe."""
     if not tp.sack_ok or tp.packets_out == 0 or (tp.ca_state != CA_OPEN and tp.ca_state != CA_CWR):
         return False
-    wait = rules.probe_timeout_us(tp.srtt8, tp.packets_out, timeout_left_us)
-    tp.probe_us = tp.now_us + rules.whole_ticks(wait, 1_000_000 // tp.hz)
+    wait = probe_timeout_us(tp.srtt8, tp.packets_out, timeout_left_us)
+    tp.probe_us = tp.now_us + whole_ticks(wait, 1_000_000 // tp.hz)
     return True
 
 
-@njit
 def timeout_left(tp, seg):
     """How long until the head of the queue has been out for a retransmission timeout [Linux] tcp_rto_delta_us."""
     return seg[tp.head & (seg.size - 1)].tx_us + tp.rto_us - tp.now_us
 
 
-@njit
 def on_progress(tp):
     """An ACK restarts the timer [Linux] tcp_set_xmit_timer."""
     tp.armed_us = tp.now_us
@@ -41,7 +36,6 @@ def on_progress(tp):
         tp.probe_us = 0
 
 
-@njit
 def on_new_data(tp, seg, was_empty):
     """New data restart an idle timer, and put off a probe that is due [Linux] tcp_event_new_data_sent."""
     if was_empty:
@@ -49,26 +43,22 @@ def on_new_data(tp, seg, was_empty):
     schedule_probe(tp, timeout_left(tp, seg))
 
 
-@njit
 def restart(tp):
     """Something was sent that restarts the timer as a retransmission timeout."""
     tp.armed_us = tp.now_us
     tp.probe_us = 0
 
 
-@njit
 def is_probe_due(tp):
     """Return whether the probe timer can have fired; ticks are whole, their phase is not known."""
     return tp.probe_us != 0 and tp.now_us >= tp.probe_us - 1_000_000 // tp.hz
 
 
-@njit
 def is_new_probe(tp, size):
     """Return whether `size` new bytes, which no ACK released, are a loss probe: one segment, when it is due."""
     return tp.tlp_high_seq == 0 and tp.packets_out > 0 and size <= tp.mss and is_probe_due(tp)
 
 
-@njit
 def on_probe(tp, retransmits):
     """A loss probe was sent: nothing more is until it is answered [Linux] tcp_send_loss_probe."""
     tp.loss_probes += 1
@@ -77,14 +67,12 @@ def on_probe(tp, retransmits):
     restart(tp)
 
 
-@njit
 def on_timeout(tp):
     """The retransmission timer fired: it will wait twice as long (RFC 6298)."""
     tp.rto_us = min(2 * tp.rto_us, RTO_MAX_US)
     restart(tp)
 
 
-@njit
 def is_timeout(tp, seg):
     """Return whether the retransmission timer can have fired."""
     waited = tp.now_us - tp.armed_us

@@ -55,14 +55,12 @@ from cctrace.io.layout import (
     ZERO_IP_LENGTH,
 )
 from cctrace.io.link import be16, be32, be64, inner_header, ip_header, u8
-from cctrace.native import compiled
 
 # A connection whose SYN was not captured, silent for this long, ends when a SYN reuses its ports.
 REUSE_SILENCE_NS = 240_000_000_000  # 2 MSL [RFC 9293]
 _DUPLICATE_NS = 1_000_000_000  # a copy follows its original within this time
 
 
-@compiled()
 def _jumbo_length(b, p, end):
     """Return the IPv6 payload length of a jumbogram from its hop-by-hop header at p, or 0 [RFC 2675]."""
     if p + 2 > end:
@@ -76,7 +74,6 @@ def _jumbo_length(b, p, end):
     return 0
 
 
-@compiled()
 def _skip_extensions(b, p, end, protocol):
     """Walk IPv6 extension headers from p: (protocol, offset, fragment: 0 none, 1 first of several, 2 later)."""
     fragment = 0
@@ -105,18 +102,15 @@ def _skip_extensions(b, p, end, protocol):
             return protocol, p, fragment
 
 
-@compiled()
 def _mix(x):
     x = (x ^ (x >> 29)) * np.int64(0x3F58476D1CE4E5B9)
     return x ^ (x >> 32)
 
 
-@compiled()
 def _s32(x):
     return ((x + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
-@compiled(forceinline=True)
 def _find(c, table, s_hi, s_lo, d_hi, d_lo, sport, dport, version):
     """Look a connection up, in either direction: (slot of the table, connection or -1, direction)."""
     forth = (version << 32) | (sport << 16) | dport
@@ -133,7 +127,6 @@ def _find(c, table, s_hi, s_lo, d_hi, d_lo, sport, dport, version):
     return slot, np.int64(-1), 0
 
 
-@compiled()
 def _open_connection(c, k, s_hi, s_lo, d_hi, d_lo, ports, time_ns):
     c[k, SRC_HI], c[k, SRC_LO], c[k, DST_HI], c[k, DST_LO], c[k, PORTS] = s_hi, s_lo, d_hi, d_lo, ports
     c[k, CLOSED], c[k, CONN_LAST_NS] = 0, time_ns
@@ -143,7 +136,6 @@ def _open_connection(c, k, s_hi, s_lo, d_hi, d_lo, ports, time_ns):
         c[k, i] = 0
 
 
-@compiled(forceinline=True)
 def _is_copy(c, k, d, print_, time_ns, has_id):
     """Tell whether a packet with this fingerprint passed a moment ago; remember it.
 
@@ -162,7 +154,6 @@ def _is_copy(c, k, d, print_, time_ns, has_id):
     return False
 
 
-@compiled(forceinline=True)
 def _ip(b, p, end, wire_end):
     """Decode the IP header at p.
 
@@ -190,7 +181,6 @@ def _ip(b, p, end, wire_end):
     return -1 - (MALFORMED if p < end else CUT_HEADERS), p, wire_end, 0, 0
 
 
-@compiled(forceinline=True)
 def _options(b, q, stop, left, right, s, c, k, d, is_syn):
     """Decode the TCP options from q to stop: (bits seen, time stamp value, echo, next free SACK row, well-formed)."""
     seen, tsval, tsecr = 0, 0, 0
@@ -230,7 +220,6 @@ def _options(b, q, stop, left, right, s, c, k, d, is_syn):
     return seen, tsval, tsecr, s, True
 
 
-@compiled()
 def _show_late(c, k, d, seq, seq_end, counters):
     """Take data that come after their ACK off what the capture does not hold: stamps of two queues cross."""
     low, high = (c[k, LATE + d] >> 32) & 0xFFFFFFFF, c[k, LATE + d] & 0xFFFFFFFF
@@ -243,7 +232,6 @@ def _show_late(c, k, d, seq, seq_end, counters):
     c[k, LATE + d] = -1 if end == size else (((low + end) & 0xFFFFFFFF) << 32) | high
 
 
-@compiled(forceinline=True)
 def _track(c, k, d, seq, seq_end, ack, has_ack, counters):
     """Follow how far each direction was seen; count ACKs of data that the capture does not hold."""
     if has_ack and c[k, SND_MAX + 1 - d] >= 0:
@@ -263,7 +251,6 @@ def _track(c, k, d, seq, seq_end, ack, has_ack, counters):
         c[k, SND_MAX + d] = seq_end
 
 
-@compiled()
 def _join(g, i, r, c, counters):
     """Give a row the payload of the whole datagram, if this one is complete."""
     if not is_whole(g, i):
@@ -278,7 +265,6 @@ def _join(g, i, r, c, counters):
     g[i, 4] = -1  # a copy, or another datagram of this number, starts anew
 
 
-@compiled()
 def decode_frames(
     b, offset, caplen, wirelen, stamp, link, f, count, tunnels, r, row, sacks, s, c, n, table, g, counters
 ):  # fmt: skip
@@ -406,7 +392,6 @@ def decode_frames(
     return f, row, s, n
 
 
-@compiled()
 def rehash(c, n, table):
     """Fill an empty table with the connections, the latest of each pair of endpoints only; returns (connections,)."""
     for k in range(n):

@@ -9,12 +9,10 @@ Sources: RFC 791 §3.2, RFC 8200 §4.5.
 
 from cctrace.io.layout import DATAGRAM_NS, DATAGRAM_ROW, DATAGRAM_SIZE, DATAGRAM_UNITS, FRAGMENT_MAP
 from cctrace.io.link import be16, be32, be64, u8
-from cctrace.native import compiled
 
 _TIMEOUT_NS = 30_000_000_000  # Linux gives up after as long
 
 
-@compiled()
 def _place(g, a, b, c, d, e, now):
     """Return the row of `g` for the datagram with this key, a new one if need be; g[0, 0] counts the rows given out."""
     for i in range(1, len(g)):
@@ -31,7 +29,6 @@ def _place(g, a, b, c, d, e, now):
     return i
 
 
-@compiled()
 def gather(b, ip, p, size, g, now):
     """Take in the fragment of `size` bytes at p, IP header at ip; returns its datagram's row of `g`, 0 for none."""
     if u8(b, ip) >> 4 == 4:
@@ -57,7 +54,6 @@ def gather(b, ip, p, size, g, now):
     return i
 
 
-@compiled()
 def is_whole(g, i):
     """Tell whether the first fragment of a datagram (0: of none) has a row, and none of the others is missing."""
     known = i > 0 and g[i, DATAGRAM_ROW] >= 0 and g[i, DATAGRAM_SIZE] >= 0

@@ -12,6 +12,7 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.errors import ArgumentError, Truncated
+from cctrace.io import decode
 from cctrace.io.layout import (
     CONN_FIELDS,
     COUNTERS,
@@ -30,10 +31,10 @@ from cctrace.io.layout import (
     WSCALE,
 )  # fmt: skip
 from cctrace.io.packets import Packets
-from cctrace.native import Native
+from cctrace.lang.machine import Machine
 
 TUNNELS = {"ipip": 1, "gre": 2, "vxlan": 4, "geneve": 8}  # bits of the argument `tunnels` of `decode_frames`
-decode_frames, rehash = (Native("cctrace.io.decode", name) for name in ("decode_frames", "rehash"))
+decode_frames, rehash = Machine(decode.decode_frames), Machine(decode.rehash)
 Rows = namedtuple("Rows", [c.name for c in schema.PACKETS])  # type: ignore[misc]
 Blocks = namedtuple("Blocks", [c.name for c in schema.SACKS])  # type: ignore[misc]
 

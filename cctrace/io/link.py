@@ -8,46 +8,39 @@ Sources: RFC 3032 (MPLS), 2784/2890 (GRE), 7348 (VXLAN), 8926 (GENEVE); tcpdump.
 import numpy as np
 
 from cctrace.io.layout import CUT_HEADERS, MALFORMED, NON_IP, TUNNELLED, UNKNOWN_LINK
-from cctrace.native import compiled
 
 # Offsets are never negative; saying so with this mask spares Numba's wrap-around of negative indices, and lets LLVM
 # fuse the bytes of a field into one load: a factor of two in speed.
 OFFSET = (1 << 40) - 1
 
 
-@compiled()
 def u8(b, p):
     """Return the byte at offset p of the buffer b."""
     return np.int64(b[p & OFFSET])
 
 
-@compiled()
 def be16(b, p):
     """Return the 16-bit number at offset p of the buffer b."""
     p &= OFFSET
     return (np.int64(b[p]) << 8) | np.int64(b[p + 1])
 
 
-@compiled()
 def be32(b, p):
     """Return the 32-bit number at offset p of the buffer b."""
     p &= OFFSET
     return (np.int64(b[p]) << 24) | (np.int64(b[p + 1]) << 16) | (np.int64(b[p + 2]) << 8) | np.int64(b[p + 3])
 
 
-@compiled()
 def be64(b, p):
     """Return the 64-bit number, as signed, at offset p of the buffer b."""
     return (be32(b, p) << 32) | be32(b, p + 4)
 
 
-@compiled()
 def _le16(b, p):
     p &= OFFSET
     return np.int64(b[p]) | (np.int64(b[p + 1]) << 8)
 
 
-@compiled()
 def _after_ppp_protocol(b, p, end):
     """Return the offset of the IP header behind a PPP protocol number at p, of two bytes or one, or -1 - reason."""
     if p + 2 > end:
@@ -58,7 +51,6 @@ def _after_ppp_protocol(b, p, end):
     return p if protocol == 0x21 or protocol == 0x57 else -1 - NON_IP
 
 
-@compiled()
 def _after_ethertype(b, p, end, kind):
     """Return the offset of the IP header behind an EtherType whose payload starts at p, or -1 - reason."""
     while True:
@@ -114,7 +106,6 @@ def _after_ethertype(b, p, end, kind):
             return -1 - NON_IP
 
 
-@compiled()
 def _after_ppp(b, p, end):
     """Return the offset of the IP header in a PPP frame, with or without HDLC framing, or -1 - reason."""
     if p + 4 > end:
@@ -128,7 +119,6 @@ def _after_ppp(b, p, end):
     return _after_ppp_protocol(b, p, end)
 
 
-@compiled()
 def _after_wireless(b, p, end, padded):
     """Return the offset of the IP header in an 802.11 frame, or -1 - reason; `padded`: its header to a multiple of 4.
 
@@ -150,7 +140,6 @@ def _after_wireless(b, p, end, padded):
     return _after_ethertype(b, p + ((size + 3) & ~3 if padded else size), end, 0)
 
 
-@compiled()
 def _after_radiotap(b, p, end):
     """Return the offset of the IP header in an 802.11 frame behind a radiotap header, or -1 - reason."""
     if p + 8 > end or p + _le16(b, p + 2) > end:
@@ -163,7 +152,6 @@ def _after_radiotap(b, p, end):
     return _after_wireless(b, stop, end, fields & 2 and p + at < stop and u8(b, p + at) & 0x20)
 
 
-@compiled()
 def _after_nflog(b, p, end):
     """Return the offset of the IP header in a record of the netfilter log, or -1 - reason."""
     p += 4
@@ -178,7 +166,6 @@ def _after_nflog(b, p, end):
     return -1 - CUT_HEADERS
 
 
-@compiled()
 def _rare(b, p, end, link):
     """Do what `ip_header` does for link types that are seldom met."""
     if p + 12 > end:
@@ -218,7 +205,6 @@ def _rare(b, p, end, link):
     return -1 - UNKNOWN_LINK
 
 
-@compiled(forceinline=True)
 def ip_header(b, p, end, link):
     """Return the offset of the IP header of a frame that starts at p, or -1 - reason. Numbers: LINKTYPE_*."""
     if link == 1:  # ETHERNET
@@ -260,7 +246,6 @@ def ip_header(b, p, end, link):
     return _rare(b, p, end, link)
 
 
-@compiled()
 def inner_header(b, p, end, protocol, tunnels):
     """Return the offset of the inner IP header of a tunnel packet, 0 if it is none, or -1 - reason."""
     if protocol == 4 or protocol == 41:

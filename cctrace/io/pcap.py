@@ -7,10 +7,11 @@ Source: draft-ietf-opsawg-pcap; libpcap's savefile reader for the dialects.
 """
 
 from cctrace.errors import FormatError
+from cctrace.io import records
 from cctrace.io.frames import Frames
 from cctrace.io.layout import BAD_LENGTH
 from cctrace.io.source import CHUNK, Chunks
-from cctrace.native import Native
+from cctrace.lang.machine import Machine
 
 # Magic number as read in little-endian order: (big-endian, nanoseconds per unit of the fraction, record header bytes).
 _DIALECTS = {
@@ -24,7 +25,7 @@ _DIALECTS = {
 FILE_HEADER = 24
 LARGEST_RECORD = 1 << 24  # captured bytes; above this a length field is taken for garbage (BIG TCP ends at 512 KiB)
 
-find_records = Native("cctrace.io.records", "find_records")
+find_records = Machine(records.find_records)
 
 
 def sniff(head):

@@ -10,6 +10,7 @@ Source: draft-ietf-opsawg-pcapng.
 import numpy as np
 
 from cctrace.errors import FormatError
+from cctrace.io import records
 from cctrace.io.frames import Frames
 from cctrace.io.layout import (
     BAD_LENGTH,
@@ -30,13 +31,13 @@ from cctrace.io.layout import (
     USED_UP,
 )
 from cctrace.io.source import CHUNK, Chunks
-from cctrace.native import Native
+from cctrace.lang.machine import Machine
 
 LARGEST_BLOCK = 1 << 24
 _MAGIC = b"\x0a\x0d\x0d\x0a"
 _BYTE_ORDERS = {b"\x4d\x3c\x2b\x1a": "little", b"\x1a\x2b\x3c\x4d": "big"}
 
-find_packets = Native("cctrace.io.records", "find_packets")
+find_packets = Machine(records.find_packets)
 
 
 def sniff(head):

@@ -27,10 +27,8 @@ from cctrace.io.layout import (
     USED_UP,
 )
 from cctrace.io.link import OFFSET
-from cctrace.native import compiled
 
 
-@compiled(forceinline=True)
 def _u32(b, p, big):
     p &= OFFSET
     if big:
@@ -38,7 +36,6 @@ def _u32(b, p, big):
     return (np.int64(b[p + 3]) << 24) | (np.int64(b[p + 2]) << 16) | (np.int64(b[p + 1]) << 8) | np.int64(b[p])
 
 
-@compiled()
 def find_records(b, pos, end, big, unit_ns, header, swap, largest, offset, caplen, wirelen, time_ns):
     """Find the complete records of b[pos:end]; returns (records found, position after them, status).
 
@@ -60,7 +57,6 @@ def find_records(b, pos, end, big, unit_ns, header, swap, largest, offset, caple
     return n, pos, USED_UP
 
 
-@compiled()
 def find_snoop(b, pos, end, largest, offset, caplen, wirelen, time_ns):
     """Find the complete records of b[pos:end] of a snoop file; returns (records found, position after them, status)."""
     n = 0
@@ -77,7 +73,6 @@ def find_snoop(b, pos, end, largest, offset, caplen, wirelen, time_ns):
     return n, pos, USED_UP
 
 
-@compiled(forceinline=True)
 def _nanoseconds(high, low, interface):
     """Return a time stamp of an interface in nanoseconds since the epoch, -1 if that is outside of 1970 to 2116."""
     units, factor = (high << 32) | low, interface[FACTOR]
@@ -98,7 +93,6 @@ def _nanoseconds(high, low, interface):
     return max(ns + interface[OFFSET_NS], -1)
 
 
-@compiled()
 def find_packets(b, pos, end, big, interfaces, n_interfaces, largest, offset, caplen, wirelen, time_ns, link, counts):
     """Find the packets of the complete blocks of b[pos:end]; returns (packets, position after them, status)."""
     n = 0

@@ -7,17 +7,18 @@ Source: RFC 1761.
 """
 
 from cctrace.errors import FormatError
+from cctrace.io import records
 from cctrace.io.frames import Frames
 from cctrace.io.layout import BAD_LENGTH
 from cctrace.io.source import CHUNK, Chunks
-from cctrace.native import Native
+from cctrace.lang.machine import Machine
 
 _MAGIC = b"snoop\0\0\0"
 _HEADER = 16
 _LARGEST_RECORD = 1 << 24
 _LINKS = {0: 1, 4: 1, 8: 10}  # its numbers for 802.3, Ethernet and FDDI to those of `layout.LINK_TYPES`
 
-find_snoop = Native("cctrace.io.records", "find_snoop")
+find_snoop = Machine(records.find_snoop)
 
 
 def sniff(head):

@@ -116,7 +116,7 @@ class Emitter:
 
     def label(self, label):
         """Begin a block."""
-        if self.is_open and self.lines:
+        if self.is_open:
             self.lines.append(f"  br label %{label}")
         self.lines.append(f"{label}:")
         self.is_open = True

@@ -196,6 +196,11 @@ class Expressions(Emitter):
 
     def _compared(self, op, a, b):
         name = OPERATORS.get(type(op).__name__)
+        if isinstance(op, ast.In | ast.NotIn) and isinstance(b, Several):
+            found = "false"
+            for item in b.items:
+                found = self.op(f"or i1 {found}, {self.compare('==', a, item)}")
+            return found if isinstance(op, ast.In) else self.op(f"xor i1 {found}, true")
         if name is None:
             self.refuse(f"the comparison {type(op).__name__} is not compiled")
         return self.compare(name, a, b)

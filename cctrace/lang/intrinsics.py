@@ -8,7 +8,7 @@ from cctrace.cc import cmath
 from cctrace.lang import memory
 from cctrace.lang.emit import LLVM, Array, Scalar, Several, described
 
-# What every module begins with: Python's // and % of floats, which have the divisor's sign.
+# What every module begins with: math.gcd, and Python's // and % of floats, which have the divisor's sign.
 PRELUDE = """
 declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
 declare double @llvm.fabs.f64(double)
@@ -19,6 +19,24 @@ declare double @llvm.sqrt.f64(double)
 declare double @llvm.copysign.f64(double, double)
 attributes #0 = { nounwind }
 !0 = !{!"branch_weights", i32 1, i32 1048576}
+
+define internal i64 @gcd(i64 %a, i64 %b) #0 {
+entry:
+  br label %loop
+loop:
+  %x = phi i64 [ %a, %entry ], [ %y, %next ]
+  %y = phi i64 [ %b, %entry ], [ %rest, %next ]
+  %done = icmp eq i64 %y, 0
+  br i1 %done, label %end, label %next
+next:
+  %rest = srem i64 %x, %y
+  br label %loop
+end:
+  %negative = sub i64 0, %x
+  %low = icmp slt i64 %x, 0
+  %size = select i1 %low, i64 %negative, i64 %x
+  ret i64 %size
+}
 
 define internal double @floor_mod(double %x, double %y) #0 {
   %rest = frem double %x, %y
@@ -122,6 +140,10 @@ def _frexp(f, x):
     )
 
 
+def _gcd(f, a, b):
+    return Scalar("int", f.op(f"call i64 @gcd(i64 {_integer(f, a)}, i64 {_integer(f, b)})"))
+
+
 def _masked(mask):
     return lambda f, x: Scalar("int", f.op(f"and i64 {_integer(f, x)}, {mask}"))
 
@@ -168,6 +190,7 @@ INTRINSICS = {
     max: (_extreme(">"), 2, 99),
     abs: (_abs, 1, 1),
     len: (_len, 1, 1),
+    math.gcd: (_gcd, 2, 2),
     math.frexp: (_frexp, 1, 1),
     math.sqrt: (_sqrt, 1, 1),
     math.fabs: (_fabs, 1, 1),

@@ -134,6 +134,7 @@ class _Function(Expressions):
         self.at(tree)
         self.local = {a.arg for a in tree.args.args}
         self.local |= {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        self.read = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - {"_"}
         names = (f"%a{k}" for k in range(1 << 20))
         words = []
         for arg, value in zip(tree.args.args, args, strict=True):
@@ -183,7 +184,9 @@ class _Function(Expressions):
 
     # -- variables -----------------------------------------------------------------------------------------------------
     def assign(self, name, value):
-        """Store a value in a local variable."""
+        """Store a value in a local variable, unless nobody reads it."""
+        if name not in self.read:
+            return
         if value is None:
             self.refuse(f"{name} is assigned what returns nothing")
         if name not in self.variables:

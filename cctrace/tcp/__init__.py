@@ -3,6 +3,6 @@
 Who keeps which state where differs: the reconstruction has the records of `flows.state`, the simulation those of
 `sim.core.records`, a replay the fields of its stack. So a rule takes numbers and returns numbers. It is ordinary Python
 of whole numbers that calls nothing but `min`, `max` and other rules; constants are module-level integers, names are the
-kernel's, and no name is used twice in this folder. So one text runs in every way that the project knows: called as it
-is, as machine code with the simulation or a replay (`lang.machine`), as a Numba function (`flows.rules`).
+kernel's. So one text runs in every way that the project knows: called as it is, and compiled with the reconstruction,
+the simulation or the replay (`lang.machine`).
 """
