@@ -22,8 +22,7 @@ import pandas as pd
 from scipy import optimize, stats
 
 from cctrace.analytic import share
-from cctrace.analytic.closedloop import SENDERS, collapse_probability, domain, threshold
-from cctrace.analytic.closedloop import Path as Link
+from cctrace.analytic.closedloop import SENDERS, Link, collapse_probability, domain, threshold
 from cctrace.analytic.collapse import Collapse
 from cctrace.analytic.distributions import TruncatedNormal
 from cctrace.errors import ArgumentError

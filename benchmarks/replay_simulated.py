@@ -202,7 +202,7 @@ class Result(NamedTuple):
 def judge(variant, case, seed, folder, tell_hz=True):
     """Simulate, write, read and replay one flow; return its `Result`."""
     sim = cct.simulate(
-        cct.Path(**case.path), [cct.Flow(variant, **case.flow)], case.duration, seed, trace=True, packets=True
+        cct.Path(**case.path), [cct.Sender(variant, **case.flow)], case.duration, seed, trace=True, packets=True
     )
     file = Path(folder) / "sender.pcap"
     sim.to_pcap(file)

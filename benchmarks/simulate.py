@@ -21,8 +21,8 @@ from pathlib import Path as FilePath
 import numpy as np
 import pandas as pd
 
-from cctrace.sim.flow import Flow
 from cctrace.sim.path import Path
+from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 
 JITTER_PER = {"": "packet", "b": "burst", "c": "slot:5ms"}
@@ -39,7 +39,7 @@ def controller_name(variant):
 
 
 def closed_loop_scenario(name):
-    """Return (Path arguments, duration, Flow arguments) of a row of closed_loop_summary.csv, None if it is another."""
+    """Return (Path arguments, duration, Sender arguments) of a row of closed_loop_summary.csv, None for another."""
     kind, _, rest = name.partition("_")
     forty = {"rate": "40Mbit", "rtt": "40ms"}
     if kind in ("clean", "cleanda"):
@@ -153,7 +153,7 @@ def closed_loop(options):
 
 
 def competition_scenario(name):
-    """Return (Path arguments, duration in s, start of the tail in s, Flow arguments) of a row of the summary."""
+    """Return (Path arguments, duration in s, start of the tail in s, Sender arguments) of a row of the summary."""
     kind, _, rest = name.partition("_")
     size = float(re.search(r"_[BR]([\d.]+)$", name)[1])
     path = {"rate": "40Mbit", "rtt": "40ms", "buffer": f"{size}bdp"}
@@ -189,7 +189,7 @@ def run_competition(scenario, rows, seed):
     lost_ms = np.random.default_rng(seed).uniform(0, 1, len(rows)) - 0.5
     starts = np.maximum(rows.start_s + lost_ms / 1e3, 0)
     flows = [
-        Flow(controller_name(r.algorithm), start=f"{start:.6f}s", rtt=f"{r.base_rtt_ms}ms")
+        Sender(controller_name(r.algorithm), start=f"{start:.6f}s", rtt=f"{r.base_rtt_ms}ms")
         for r, start in zip(rows.itertuples(), starts, strict=True)
     ]
     sim = simulate(Path(**path), flows, f"{duration}s", seed, sample=f"{tail}s", profile="reference", **common)
@@ -264,7 +264,7 @@ def simulated(scenario):
 
 
 def recorded_scenario(parameters):
-    """Return (Path, list of Flow, duration) of a recording made by the lab."""
+    """Return (Path, list of Sender, duration) of a recording made by the lab."""
     forward_us, reverse_us = parameters["fwd_delay"], parameters["rev_delay"]
     late_us = parameters["late_us"]  # median; p99 is four times that: a gamma distribution of shape 2
     jitter = f"gamma:mean={1.19 * late_us}us,sd={0.84 * late_us}us"
@@ -289,7 +289,7 @@ def recorded_scenario(parameters):
     )
     extra_us = parameters.get("flow_delay", {})
     flows = [
-        Flow(
+        Sender(
             KERNEL_NAMES[flow["cc"]],
             start=f"{flow['start']}s",
             rtt=f"{forward_us + reverse_us + extra_us.get(str(flow['dport']), 0)}us",
@@ -413,7 +413,7 @@ def recordings(options):
 
 def speed(options):
     fast = Path(rate="1Gbit", rtt="20ms", buffer="2bdp")
-    mixed = [Flow(cc, start=f"{k / 20}s") for k, cc in enumerate(["bbr2022", "cubic", "bbr2", "quic_bbr"] * 5)]
+    mixed = [Sender(cc, start=f"{k / 20}s") for k, cc in enumerate(["bbr2022", "cubic", "bbr2", "quic_bbr"] * 5)]
     for title, flows, profile in (
         ("one bbr2022 flow, reference", "bbr2022", "reference"),
         ("one bbr2022 flow, linux", "bbr2022", "linux"),

@@ -4,15 +4,16 @@ The names below are the public interface; each is imported when it is first used
 """
 
 import importlib
+import warnings
 
 __version__ = "0.1.0.dev0"
 
 # Public name: the module that defines it, or that it is.
 _PUBLIC = {
     "Capture": "cctrace.flows.capture",
-    "Flow": "cctrace.sim.flow",
     "Jitter": "cctrace.sim.jitter",
     "Path": "cctrace.sim.path",
+    "Sender": "cctrace.sim.sender",
     "analytic": "cctrace.analytic",
     "controller": "cctrace.cc",
     "datasets": "cctrace.datasets",
@@ -26,9 +27,13 @@ _PUBLIC = {
     "units": "cctrace.units",
 }
 __all__ = ["__version__", *_PUBLIC]
+_RENAMED = {"Flow": "Sender"}  # old name: new name; goes with the next release
 
 
 def __getattr__(name):
+    if name in _RENAMED:
+        warnings.warn(f"cctrace.{name} is cctrace.{_RENAMED[name]} now", DeprecationWarning, stacklevel=2)
+        return getattr(importlib.import_module(__name__), _RENAMED[name])
     if name not in _PUBLIC:
         raise AttributeError(f"module 'cctrace' has no attribute {name!r}")
     module = importlib.import_module(_PUBLIC[name])

@@ -8,12 +8,12 @@ import pytest
 
 from benchmarks import predict
 from cctrace.analytic import closedloop
-from cctrace.analytic.closedloop import SENDERS, Path, collapse_probability
+from cctrace.analytic.closedloop import SENDERS, Link, collapse_probability
 from cctrace.analytic.distributions import Empirical, TruncatedNormal
 from cctrace.errors import ArgumentError
 
-SLOW = Path(40e6, TruncatedNormal(40_000, 10_000))
-FAST = Path(1e9, TruncatedNormal(5000, 1250), ack_every=2)
+SLOW = Link(40e6, TruncatedNormal(40_000, 10_000))
+FAST = Link(1e9, TruncatedNormal(5000, 1250), ack_every=2)
 BBR2016 = SENDERS["bbr2016"]
 
 
@@ -176,9 +176,9 @@ def test_measured_delays_even_a_handful_give_a_probability(draws, ordered):
 # --- bad input --------------------------------------------------------------------------------------------------------
 def test_wrong_paths_and_missing_thresholds_are_named():
     with pytest.raises(ArgumentError, match="draws is 'word'"):
-        Path(1e9, SLOW.delay, draws="word")
+        Link(1e9, SLOW.delay, draws="word")
     with pytest.raises(ArgumentError, match="rate_bps"):
-        Path(0, SLOW.delay)
+        Link(0, SLOW.delay)
     with pytest.raises(ArgumentError, match=r"rho is 1; it must lie in \[0, 1\)"):
         replace(SLOW, rho=1)
     with pytest.raises(ArgumentError, match="share"):
@@ -190,6 +190,6 @@ def test_wrong_paths_and_missing_thresholds_are_named():
 def test_the_domain_names_what_the_model_was_not_made_for():
     assert closedloop.domain(SLOW, BBR2016).inside
     assert "BBRv2" in closedloop.domain(SLOW, SENDERS["bbr2"]).reason
-    assert "packets in flight" in closedloop.domain(Path(1e6, TruncatedNormal(20_000, 1000)), BBR2016).reason
+    assert "packets in flight" in closedloop.domain(Link(1e6, TruncatedNormal(20_000, 1000)), BBR2016).reason
     assert "slow jitter" in closedloop.domain(replace(SLOW, draws="slot"), SENDERS["bbr2019"]).reason
     assert "autocorrelated" in closedloop.domain(replace(SLOW, rho=0.5), BBR2016).reason

@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import cctrace as cct
 from cctrace import schema
 from cctrace.cc.base import LinuxController
 from cctrace.errors import ArgumentError
 from cctrace.lang.fingerprint import Fingerprint
 from cctrace.replaying.run import replay
 from cctrace.sim.core import loop, view
-from cctrace.sim.core.records import FLOW, SEGMENT, WORLD
-from cctrace.sim.flow import Flow
+from cctrace.sim.core.structs import FLOW, SEGMENT, WORLD
 from cctrace.sim.path import Jitter, Path
+from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 
 MSS, WIRE = 1448, 1514
@@ -55,7 +56,8 @@ def test_all_modes_agree_on_a_path_of_everything(seed):
         shaper=("8Mbit", "20kB"),
         policer=("9Mbit", "30kB"),
     )
-    flows = [Flow("cubic", ecn=True), Flow("bbr2:ecn_enable=1,ecn_max_rtt_us=0", ecn=True, ack_every=2), "quic_cubic"]
+    marked = "bbr2:ecn_enable=1,ecn_max_rtt_us=0"
+    flows = [Sender("cubic", ecn=True), Sender(marked, ecn=True, ack_every=2), "quic_cubic"]
     runs = [simulate(path, flows, "600ms", seed, mode=mode, exact=False) for mode in ("compiled", "debug")]
     assert runs[0].flows.equals(runs[1].flows)
     assert runs[0].flows.marked[0] > 0
@@ -125,7 +127,7 @@ def settings_of_a_run(draw):
     )
     linux = ["cubic", "bbr2:ecn_enable=1,ecn_max_rtt_us=0", "bbr2022"]
     if draw(st.booleans()):
-        flows += [Flow(cc, ecn=True) for cc in draw(st.lists(st.sampled_from(linux), min_size=1, max_size=2))]
+        flows += [Sender(cc, ecn=True) for cc in draw(st.lists(st.sampled_from(linux), min_size=1, max_size=2))]
         profile = "linux"
     else:
         profile = draw(st.sampled_from(["reference", "linux"]))
@@ -189,7 +191,7 @@ def test_a_load_of_many_small_sources_waits_as_in_an_m_d_1_queue():
     periods_s = sources * service_s / 0.6 * draw.uniform(0.9, 1.1, sources)  # unequal, so that phases drift
     load = np.sum(service_s / periods_s)
     flows = [
-        Flow("reno", start=f"{draw.uniform(0, period):.6f}s", app=f"chunks:size={MSS}B,every={period * 1e6:.0f}us")
+        Sender("reno", start=f"{draw.uniform(0, period):.6f}s", app=f"chunks:size={MSS}B,every={period * 1e6:.0f}us")
         for period in periods_s
     ]
     sim = simulate(Path(rate="10Mbit", rtt="20ms", buffer="1MB"), flows, "120s", profile="reference")
@@ -234,14 +236,14 @@ def test_mean_and_percentile_of_a_standing_queue_are_what_the_window_says():
 
 def test_two_equal_flows_are_fair_once_a_little_jitter_breaks_the_phase_lock():
     path = Path(rate="20Mbit", rtt="40ms", buffer="2bdp", jitter="normal:sd=0.1ms")
-    sim = simulate(path, ["cubic", Flow("cubic", start="0.5s")], "180s", profile="reference")
+    sim = simulate(path, ["cubic", Sender("cubic", start="0.5s")], "180s", profile="reference")
     tails = sim.flows.tail_goodput_bps
     assert 0.7 < tails[0] / tails[1] < 1.4
 
 
 def test_a_flow_stops_when_told_and_a_fixed_size_arrives_whole():
     path = Path(rate="10Mbit", rtt="20ms", buffer="1bdp", loss="2%")
-    flows = [Flow("bbr2022", app="bulk:size=500kB"), Flow("cubic", stop="2s")]
+    flows = [Sender("bbr2022", app="bulk:size=500kB"), Sender("cubic", stop="2s")]
     sim = simulate(path, flows, "20s")
     assert sim.flows.goodput_bps[0] * 20 / 8 == pytest.approx(-(-500_000 // MSS) * MSS)
     assert sim.flows.goodput_bps[1] * 20 / 8 < 2.2 * 10e6 / 8
@@ -375,7 +377,7 @@ def test_a_ucc_log_gives_the_rate_over_time(tmp_path):
 
 def test_competing_flows_are_not_exactly_timed_unless_asked_for():
     path = Path(rate="40Mbit", rtt="40ms", buffer="1bdp")
-    flows = ["cubic", Flow("cubic", rtt="150ms")]
+    flows = ["cubic", Sender("cubic", rtt="150ms")]
     late, exact = (simulate(path, flows, "120s", exact=exact) for exact in (False, True))
     shares = [sim.flows.tail_goodput_bps[0] / sim.flows.tail_goodput_bps.sum() for sim in (late, exact)]
     assert shares[0] < 0.74 < shares[1]  # 0.59 to 0.71 by seed, 0.77; with 0.1 ms of jitter 0.49 to 0.59
@@ -482,3 +484,8 @@ print(peaks[1] - peaks[0])
 def test_memory_does_not_grow_with_the_duration():
     grown = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True, check=True).stdout
     assert int(grown) < 16 * 1024  # KB; 300,000 more packets, of which a trace would keep 100 bytes and more each
+
+
+def test_the_old_name_of_a_sender_still_works_and_says_the_new_one():
+    with pytest.warns(DeprecationWarning, match=r"cctrace\.Sender"):
+        assert cct.Flow is cct.Sender

@@ -7,14 +7,14 @@ import cctrace as cct
 from cctrace.lang.memory import words
 from cctrace.schema import LINUX_EVENTS
 from cctrace.sim.core.calls import OPEN, RECOVERY, in_flight
-from cctrace.sim.core.linux import linux_ack, send_loss_probe
+from cctrace.sim.core.linux_sender import linux_ack, send_loss_probe
 from cctrace.sim.core.output import defers, push_new
 from cctrace.sim.core.receiver import receive, send_ack
-from cctrace.sim.core.records import LOST, NEVER, SACKED, segments
+from cctrace.sim.core.structs import LOST, NEVER, SACKED, segments
 from cctrace.sim.core.view import CWND
 from cctrace.sim.core.world import FIRST_NS, World
-from cctrace.sim.flow import Flow
 from cctrace.sim.path import Path
+from cctrace.sim.sender import Sender
 
 MS = 1_000_000
 START = FIRST_NS + 1000 * MS
@@ -24,7 +24,7 @@ class Receiver:
     """A receiver whose arrivals are given, ms after START; `acks` are its ACKs' times, `reports` what they tell."""
 
     def __init__(self, rtt_ms=20, **flow):
-        flow = Flow("reno", rwnd="1MB", **flow)  # a window that does not open: that is told at once
+        flow = Sender("reno", rwnd="1MB", **flow)  # a window that does not open: that is told at once
         self.world = World(Path(rate="100Mbit", rtt="40ms", buffer="1bdp"), [flow], 1, False, True)
         self.f = self.world.flows[0]
         self.f.syn_ack_ns, self.f.rcv_last_ns = START - rtt_ms * MS, START  # no pause: no quick ACKs
@@ -135,11 +135,11 @@ def test_no_more_acks_are_held_back_than_the_sysctl_allows():
     assert len(receiver.reports[3]) == 6
 
 
-class Sender:
+class AckedByHand:
     """A sender in congestion avoidance whose ACKs are given; a millisecond lies between two segments of its window."""
 
     def __init__(self, window=18, cc="reno"):
-        self.world = World(Path(rate="1Gbit", rtt="20ms", buffer="1bdp"), [Flow(cc, rwnd="1MB")], 1, False, True)
+        self.world = World(Path(rate="1Gbit", rtt="20ms", buffer="1bdp"), [Sender(cc, rwnd="1MB")], 1, False, True)
         self.w, self.f = self.world.record, self.world.flows[0]
         f = self.f
         f.srtt, f.min_rtt, f.rto_us, f.app_end = 20_000 << 3, 20_000, 220_000, 1 << 40
@@ -170,7 +170,7 @@ class Sender:
 
 
 def test_what_an_ack_reports_is_taken_up_in_the_order_of_the_segments_sacks_first():
-    sender = Sender().ack(30, 7, 0, 5, 1)
+    sender = AckedByHand().ack(30, 7, 0, 5, 1)
     f = sender.f
     assert (f.una, f.sacked_out, f.delivered) == (2, 2, 1 + 4)
     assert sender.marks(5) & SACKED
@@ -184,7 +184,7 @@ def test_what_an_ack_reports_is_taken_up_in_the_order_of_the_segments_sacks_firs
 
 
 def test_a_late_original_keeps_retransmissions_back_and_undoes_the_recovery_once_they_are_in():
-    sender = Sender()
+    sender = AckedByHand()
     cwnd = int(words(sender.f.state)[CWND])
     f = sender.lose_the_first().f
     assert (f.ca_state, f.lost_out, f.retrans_out, f.n_retx) == (RECOVERY, 5, 2, 2)
@@ -201,7 +201,7 @@ def test_a_late_original_keeps_retransmissions_back_and_undoes_the_recovery_once
 
 
 def test_a_recovery_that_was_undone_begins_again_for_what_is_lost_all_the_same():
-    sender = Sender().lose_the_first()
+    sender = AckedByHand().lose_the_first()
     sender.ack(28, 0, echo_ms=0).ack(29, 1, echo_ms=1)
     assert sender.f.n_undo == 1
     assert sender.f.ca_state == RECOVERY
@@ -209,7 +209,7 @@ def test_a_recovery_that_was_undone_begins_again_for_what_is_lost_all_the_same()
 
 
 def test_a_duplicate_for_every_retransmission_undoes_the_recovery():
-    sender = Sender().lose_the_first()
+    sender = AckedByHand().lose_the_first()
     cwnd = int(words(sender.f.state)[CWND])
     f = sender.ack(28, 2, 3, 4, *range(8, 18), echo_ms=-1).ack(47, 0, 1).f
     assert (f.ca_state, f.n_undo, f.n_retx) == (OPEN, 0, 2)
@@ -224,7 +224,7 @@ def test_a_duplicate_for_every_retransmission_undoes_the_recovery():
 
 
 def test_a_tail_loss_probe_is_not_counted_among_the_retransmissions():
-    sender = Sender(window=2)
+    sender = AckedByHand(window=2)
     sender.f.app_end = sender.f.nxt
     send_loss_probe(sender.w, sender.f, START + 60 * MS)
     assert sender.f.n_retx == 1
@@ -233,7 +233,7 @@ def test_a_tail_loss_probe_is_not_counted_among_the_retransmissions():
 
 
 def test_a_sender_waits_for_a_third_of_its_window_if_an_ack_is_near():
-    sender = Sender(window=12)
+    sender = AckedByHand(window=12)
     w, f, now = sender.w, sender.f, START + 19 * MS  # the first ACK is due in a millisecond
     f.wstamp_ns = now
     assert defers(w, f, 3, 45, now)
@@ -246,7 +246,7 @@ def test_a_sender_waits_for_a_third_of_its_window_if_an_ack_is_near():
 
 
 def test_the_rate_sample_is_that_of_the_segment_sent_last():
-    sender = Sender().lose_the_first().ack(28, 2, 3, 4, echo_ms=-1)
+    sender = AckedByHand().lose_the_first().ack(28, 2, 3, 4, echo_ms=-1)
     delivered = int(sender.f.delivered)
     sender.ack(47, 1, 8, 0)  # 0 and 1 were sent again, after 8
     assert sender.f.rs_prior_delivered == segments(sender.f.seg)[1].tx_delivered
@@ -280,4 +280,4 @@ def test_a_reenactment_of_the_senders_capture_finds_the_same_losses_and_undos(co
 
 def test_bad_limits_of_compression_are_refused():
     with pytest.raises(cct.errors.ArgumentError, match="comp_sack_nr=256 must be an integer from 0 to 255"):
-        Flow("reno", comp_sack_nr=256)
+        Sender("reno", comp_sack_nr=256)

@@ -12,7 +12,7 @@ import pytest
 import cctrace as cct
 from cctrace.sim.core import output
 from cctrace.sim.core.receiver import quick
-from cctrace.sim.core.records import LINUX
+from cctrace.sim.core.structs import LINUX
 
 PSH = 8
 MS = 1_000_000

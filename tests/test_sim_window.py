@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from cctrace.sim.core import window
+from cctrace.sim.core import receive_window
 from cctrace.sim.core.loop import run
 from cctrace.sim.core.world import FIRST_NS, World
-from cctrace.sim.flow import Flow
 from cctrace.sim.path import Path
+from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 
 MS = 1_000_000
@@ -34,14 +34,14 @@ def arrive(f, segments, now):
         f.rcv_nxt += 1
         f.rcv_high = max(f.rcv_high, f.rcv_nxt)
         f.goodput_segs += 1
-        window.grow_window(f, now)
+        receive_window.grow_window(f, now)
 
 
 def test_the_window_grows_by_two_segments_for_each_that_arrives_up_to_its_clamp(receiver):
     arrive(receiver, 3, MS)
-    assert window.advertise(receiver) == 3 + 45 + 2 * 3
+    assert receive_window.advertise(receiver) == 3 + 45 + 2 * 3
     arrive(receiver, 7, MS)
-    assert window.advertise(receiver) == 10 + 56
+    assert receive_window.advertise(receiver) == 10 + 56
 
 
 def test_a_window_that_opens_is_told_at_once(receiver):
@@ -63,12 +63,12 @@ def test_the_clamp_follows_what_was_read_in_a_round_trip(receiver):
 
 def test_segments_behind_a_hole_narrow_the_window_and_the_right_edge_stays(receiver):
     arrive(receiver, 10, MS)
-    edge = window.advertise(receiver)
+    edge = receive_window.advertise(receiver)
     receiver.rcv_high += 31
     for _ in range(30):  # segment 10 is missing
         receiver.goodput_segs += 1
-        window.grow_window(receiver, MS)
-    assert window.advertise(receiver) == edge
+        receive_window.grow_window(receiver, MS)
+    assert receive_window.advertise(receiver) == edge
     assert receiver.rcv_clamp - 30 < 45
 
 
@@ -77,7 +77,7 @@ def test_segments_behind_a_hole_narrow_the_window_and_the_right_edge_stays(recei
 @pytest.mark.parametrize(("at_ms", "recorded"), [(100, 81_920), (220, 200_704), (340, 909_312), (580, 1_570_816)])
 def test_the_window_opens_as_recorded(at_ms, recorded):
     path = Path(rate="40.373Mbit", rtt="40ms", reverse="20ms", buffer="1bdp")
-    world = World(path, [Flow("bbr2022", ack_every=2, hz=250)], 1, compiled=False, exact=True)
+    world = World(path, [Sender("bbr2022", ack_every=2, hz=250)], 1, compiled=False, exact=True)
     run(world.record, FIRST_NS + at_ms * MS)
     f = world.flows[0]
     advertised = (f.snd_right - f.una) * f.mss
@@ -89,6 +89,6 @@ def test_a_given_window_is_fixed_and_the_reference_has_none():
     path = Path(rate="40Mbit", rtt="40ms", buffer="1bdp")
     fixed = simulate(path, "cubic6", "1s", mode="interpreted", trace=True, ack_every=2, rwnd="28960B").flow(0)
     assert 20 - 2 <= fixed.columns["packets_out"].max() <= 20  # seen while an ACK of at most 2 is taken in
-    reference = World(path, [Flow("cubic", profile="reference")], 1, compiled=False, exact=True)
+    reference = World(path, [Sender("cubic", profile="reference")], 1, compiled=False, exact=True)
     assert reference.flows[0].snd_right > 1 << 60
     reference.close()

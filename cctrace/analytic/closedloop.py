@@ -41,7 +41,7 @@ _EXTRA_ROUNDS = 10.0  # extra_acked is a maximum over 5 to 10 rounds, in every v
 
 
 @dataclass(frozen=True)
-class Path:
+class Link:
     """A bottleneck with jitter behind it.
 
     Parameters
@@ -326,7 +326,7 @@ def collapse_probability(path, sender, share=COLLAPSED):
 
     Parameters
     ----------
-    path : Path
+    path : Link
     sender : Sender
     share : float
         u.
@@ -334,8 +334,8 @@ def collapse_probability(path, sender, share=COLLAPSED):
     Examples
     --------
     >>> from cctrace.analytic.distributions import TruncatedNormal
-    >>> fast = Path(1e9, TruncatedNormal(5000, 1250), ack_every=2)
-    >>> slow = Path(1e9, TruncatedNormal(5000, 1250), draws="slot", ack_every=2)
+    >>> fast = Link(1e9, TruncatedNormal(5000, 1250), ack_every=2)
+    >>> slow = Link(1e9, TruncatedNormal(5000, 1250), draws="slot", ack_every=2)
     >>> [round(collapse_probability(path, SENDERS["bbr2016"]), 1) for path in (fast, slow)]
     [0.0, 0.7]
     """
@@ -369,7 +369,7 @@ def threshold(path_of, sender, low, high, probability=0.5, share=COLLAPSED):
     Parameters
     ----------
     path_of : callable
-        Jitter (any unit) -> Path.
+        Jitter (any unit) -> Link.
     low, high : float
         Where to look.
 

@@ -75,7 +75,7 @@ def closed_loop(mean_us, sd_us, rate_bps, floor_us=0.0, variant="bbr2016", **pat
     variant : str
         One of `closedloop.SENDERS`.
     **path_fields
-        ``draws``, ``ordered``, ``rho`` and so on: see `closedloop.Path`.
+        ``draws``, ``ordered``, ``rho`` and so on: see `closedloop.Link`.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def closed_loop(mean_us, sd_us, rate_bps, floor_us=0.0, variant="bbr2016", **pat
 
     def path(sd):
         delay = TruncatedNormal(mean_us, sd, floor_us)
-        return closedloop.Path(rate_bps, delay, **path_fields)
+        return closedloop.Link(rate_bps, delay, **path_fields)
 
     sender, here = closedloop.SENDERS[variant], path(sd_us)
     try:

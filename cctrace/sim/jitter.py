@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cctrace.errors import ArgumentError, FormatError
-from cctrace.sim.core.records import EMPIRICAL, GAMMA, LOGNORMAL, NORMAL, PER_BURST, PER_PACKET, PER_SLOT
+from cctrace.sim.core.structs import EMPIRICAL, GAMMA, LOGNORMAL, NORMAL, PER_BURST, PER_PACKET, PER_SLOT
 from cctrace.units import LONGEST_NS, parse_time_ns
 
 _KINDS = {"normal": NORMAL, "gamma": GAMMA, "lognormal": LOGNORMAL, "empirical": EMPIRICAL}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cctrace.errors import ArgumentError, FormatError
-from cctrace.sim.core.records import DELAY_REALS, DELAY_WORDS, NO_JITTER
+from cctrace.sim.core.structs import DELAY_REALS, DELAY_WORDS, NO_JITTER
 from cctrace.sim.jitter import Jitter
 from cctrace.units import parse_rate_bps, parse_share, parse_size_bytes, parse_time_ns
 
@@ -187,7 +187,7 @@ class Path:
         return given
 
     def delay_steps(self, place):
-        """Return the two tables of `link.next_delay`, times from 0; `place` turns an array into its address."""
+        """Return the two tables of `bottleneck.next_delay`, times from 0; `place` turns an array into its address."""
         (rtt_times, rtts), (jitter_times, jitters) = self._steps["rtt"], self._steps["jitter"]
         times = np.union1d(rtt_times, jitter_times)
         words, reals = np.zeros((len(times), DELAY_WORDS), np.int64), np.zeros((len(times), DELAY_REALS))

@@ -13,7 +13,7 @@ from cctrace import schema
 from cctrace.errors import ArgumentError
 from cctrace.io.packets import MSS, SACK, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE, Packets
 from cctrace.io.write import write_pcap
-from cctrace.sim.core.records import (
+from cctrace.sim.core.structs import (
     CE,
     ECT,
     PUSHED,

@@ -10,7 +10,7 @@ from cctrace.cc import controller
 from cctrace.cc.base import checked_params
 from cctrace.errors import ArgumentError
 from cctrace.flows.views import View
-from cctrace.sim.core.records import QUIC, TALLY_SIZE
+from cctrace.sim.core.structs import QUIC, TALLY_SIZE
 from cctrace.sim.core.view import LINUX_SLOTS, QUIC_SLOTS
 from cctrace.sim.path import Path
 

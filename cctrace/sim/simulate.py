@@ -14,12 +14,12 @@ from cctrace.errors import ArgumentError
 from cctrace.lang.machine import Machine
 from cctrace.sim.core.check import check_books
 from cctrace.sim.core.loop import run, run_world, tap_room, trace_room
-from cctrace.sim.core.records import QUIC, TAP_WIDTH, TRACE_WIDTH
+from cctrace.sim.core.structs import QUIC, TAP_WIDTH, TRACE_WIDTH
 from cctrace.sim.core.view import CWND, PACING, Q_PACING
 from cctrace.sim.core.world import FIRST_NS, World
-from cctrace.sim.flow import Flow
 from cctrace.sim.recorder import ends
 from cctrace.sim.result import Recorder, Simulation, counters, link_figures, notes, table, tail_start_ns
+from cctrace.sim.sender import Sender
 from cctrace.units import parse_time_ns
 
 _run_world = Machine(run_world)
@@ -44,7 +44,7 @@ def simulate(
     Parameters
     ----------
     path : Path
-    flows : str, class, Flow or sequence of these
+    flows : str, class, Sender or sequence of these
     duration : str
     seed : int
         The same seed gives the same numbers, whatever the mode.
@@ -62,7 +62,7 @@ def simulate(
         a sender takes up each ACK late, by up to the time the bottleneck needs for a packet [Floyd92], and a QUIC
         push timer fires up to 1 ms late. Profile reference is always exact, and so is a flow that is alone.
     **common
-        Fields of `Flow` that hold for all flows, for example ``ack_every=2``.
+        Fields of `Sender` that hold for all flows, for example ``ack_every=2``.
 
     Returns
     -------
@@ -87,10 +87,10 @@ def simulate(
         raise ArgumentError(f"duration={duration!r} and sample={sample!r} must be positive")
     if mode not in MODES:
         raise ArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}")
-    flows = [flows] if isinstance(flows, str | Flow | type) else list(flows)
+    flows = [flows] if isinstance(flows, str | Sender | type) else list(flows)
     if not flows:
         raise ArgumentError("flows is empty; give at least one controller")
-    flows = [replace(f, **common) if isinstance(f, Flow) else Flow(f, **common) for f in flows]
+    flows = [replace(f, **common) if isinstance(f, Sender) else Sender(f, **common) for f in flows]
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ArgumentError(f"seed={seed!r} must be an integer from 0")
     exact = exact or len(flows) == 1 or path.has_jitter

@@ -11,13 +11,13 @@ from pathlib import Path as FilePath
 import numpy as np
 
 from cctrace.errors import ArgumentError, FormatError
-from cctrace.sim.flow import Flow
 from cctrace.sim.path import Path
+from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 
 _PATH = {field.name for field in fields(Path) if field.init}
 _BEGIN = '{"key": "'  # of every line of results
-_FLOW = {field.name for field in fields(Flow)} - {"cc"}
+_SENDER = {field.name for field in fields(Sender)} - {"cc"}
 
 
 def sweep(path, cc, seeds=range(1, 6), *, duration="60s", file=None, workers=None, progress=None, **grid):
@@ -38,7 +38,7 @@ def sweep(path, cc, seeds=range(1, 6), *, duration="60s", file=None, workers=Non
     progress : callable, optional
         Called with (runs done, runs in all).
     **grid
-        Fields of `Path` or `Flow` with the list of their values, for example ``buffer=["1bdp", "2bdp"]``; a single
+        Fields of `Path` or `Sender` with the list of their values, for example ``buffer=["1bdp", "2bdp"]``; a single
         value holds for all runs.
 
     Returns
@@ -50,7 +50,7 @@ def sweep(path, cc, seeds=range(1, 6), *, duration="60s", file=None, workers=Non
     Raises
     ------
     ArgumentError
-        If a name in the grid is neither a field of Path nor of Flow, or a value is wrong.
+        If a name in the grid is neither a field of Path nor of Sender, or a value is wrong.
 
     Examples
     --------
@@ -58,8 +58,8 @@ def sweep(path, cc, seeds=range(1, 6), *, duration="60s", file=None, workers=Non
     (1, 2, 1, 1)
     """
     for name in grid:
-        if name not in _PATH | _FLOW:
-            raise ArgumentError(f"sweep over {name!r}: not a field of Path ({', '.join(sorted(_PATH))}) or of Flow")
+        if name not in _PATH | _SENDER:
+            raise ArgumentError(f"sweep over {name!r}: not a field of Path ({', '.join(sorted(_PATH))}) or of Sender")
     axes = {"cc": _listed(cc), **{n: v for n, v in grid.items() if isinstance(v, list)}, "seed": _listed(seeds)}
     empty = [name for name, values in axes.items() if not values]
     if empty:
@@ -84,7 +84,8 @@ def _flows_and_path(fixed, task):
     settings = {name: v for name, v in (fixed | task).items() if name not in ("path", "duration", "cc", "seed")}
     path = replace(fixed["path"], **{name: v for name, v in settings.items() if name in _PATH})
     names = task["cc"] if isinstance(task["cc"], tuple) else (task["cc"],)
-    return path, [Flow(name, **{n: v for n, v in settings.items() if n in _FLOW and n not in _PATH}) for name in names]
+    common = {name: v for name, v in settings.items() if name in _SENDER and name not in _PATH}
+    return path, [Sender(name, **common) for name in names]
 
 
 def _run(fixed, task):

@@ -1,11 +1,12 @@
 """Applications: what they give the sender to send, and when."""
 
 from cctrace.lang.memory import words
+from cctrace.sim.core.bottleneck import forward_delay
 from cctrace.sim.core.calls import CWND_EVENT, CWND_RESTART, INIT, call, current_ssthresh, in_flight
-from cctrace.sim.core.link import forward_delay
 from cctrace.sim.core.output import push
-from cctrace.sim.core.quic import q_start
-from cctrace.sim.core.records import (
+from cctrace.sim.core.quic_sender import q_start
+from cctrace.sim.core.samples import take_rtt
+from cctrace.sim.core.structs import (
     BULK,
     CHUNKS,
     CONNECTING,
@@ -20,7 +21,6 @@ from cctrace.sim.core.records import (
     TAP_SYN,
     TAP_SYN_ACK,
 )
-from cctrace.sim.core.samples import take_rtt
 from cctrace.sim.core.tap import tap
 from cctrace.sim.core.view import APP_LIMITED, CWND, SSTHRESH
 from cctrace.tcp.rate import app_limited_until

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from cctrace import schema
 from cctrace.lang.memory import call, callback, words
-from cctrace.sim.core.records import QUIC
+from cctrace.sim.core.structs import QUIC
 
 _FIELDS = {
     "linux": ("draws", "snd_cwnd", "snd_cwnd_cnt", "snd_ssthresh", "pacing_rate", "app_limited", "min_rtt_us"),

@@ -2,7 +2,7 @@
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.bridge import call_cc
-from cctrace.sim.core.records import TRACE_WIDTH
+from cctrace.sim.core.structs import TRACE_WIDTH
 from cctrace.sim.core.view import (
     CWND,
     DRAWS,

@@ -1,8 +1,8 @@
 """The books of a simulated flow, checked after every event in debug mode: nothing appears or vanishes on the way."""
 
 from cctrace.lang.memory import words
-from cctrace.sim.core.link import queued_packets
-from cctrace.sim.core.records import CE, LOST, QUIC, RETRANS, SACKED, segments
+from cctrace.sim.core.bottleneck import queued_packets
+from cctrace.sim.core.structs import CE, LOST, QUIC, RETRANS, SACKED, segments
 
 
 def check_books(w, f):

@@ -2,12 +2,12 @@
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.app import answered, application
-from cctrace.sim.core.linux import linux_ack, linux_timer
+from cctrace.sim.core.linux_sender import linux_ack, linux_timer
 from cctrace.sim.core.output import push
-from cctrace.sim.core.quic import q_probe, q_process_ack, q_push
+from cctrace.sim.core.quic_sender import q_probe, q_process_ack, q_push
 from cctrace.sim.core.receiver import receive, send_ack
-from cctrace.sim.core.records import LINUX, NEVER, QUIC, REQUESTS, RUNNING, TAP_ACK_ARRIVED, flows
-from cctrace.sim.core.sender import on_rto, process_ack
+from cctrace.sim.core.reference import on_rto, process_ack
+from cctrace.sim.core.structs import LINUX, NEVER, QUIC, REQUESTS, RUNNING, TAP_ACK_ARRIVED, flows
 from cctrace.sim.core.tap import tap, tap_room
 
 

@@ -1,9 +1,12 @@
 """What a simulated TCP sender sends and when: retransmissions, new data, bursts, pacing, the retransmission timer."""
 
 from cctrace.lang.memory import words
+from cctrace.sim.core.bottleneck import forward
 from cctrace.sim.core.calls import CWND_EVENT, CWR, RECOVERY, TX_START, call, in_flight, mstamp
-from cctrace.sim.core.link import forward
-from cctrace.sim.core.records import (
+from cctrace.sim.core.receive_window import window_left
+from cctrace.sim.core.rtx_timer import arm, current_rto, rearm_rto, schedule_loss_probe
+from cctrace.sim.core.samples import rate_skb_sent
+from cctrace.sim.core.structs import (
     ECT,
     EVER_RETRANS,
     LINUX,
@@ -18,11 +21,8 @@ from cctrace.sim.core.records import (
     TAP_SENT,
     segments,
 )
-from cctrace.sim.core.samples import rate_skb_sent
 from cctrace.sim.core.tap import tap
-from cctrace.sim.core.timers import arm, current_rto, rearm_rto, schedule_loss_probe
 from cctrace.sim.core.view import CWND, PACING
-from cctrace.sim.core.window import window_left
 from cctrace.tcp.pacing import (
     GSO_MAX_SIZE,
     MIN_TSO_SEGS,

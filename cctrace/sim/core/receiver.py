@@ -11,9 +11,10 @@ Function names are the kernel's ([Linux618] tcp_input.c).
 import numpy as np
 
 from cctrace.lang.memory import words
+from cctrace.sim.core.bottleneck import losing
 from cctrace.sim.core.chance import LATE_STREAM, PATH_STREAM, uniform
-from cctrace.sim.core.link import losing
-from cctrace.sim.core.records import (
+from cctrace.sim.core.receive_window import advertise, grow_window
+from cctrace.sim.core.structs import (
     ACCURATE_ECN,
     CE,
     ECT,
@@ -28,7 +29,6 @@ from cctrace.sim.core.records import (
     TAP_DISCARDED,
 )
 from cctrace.sim.core.tap import tap
-from cctrace.sim.core.window import advertise, grow_window
 
 COMPRESSED_NS = 1_000_000  # longest that an ACK is held back: sysctl tcp_comp_sack_delay_ns
 COMPRESSION_SLACK_NS = 100_000  # tcp_comp_sack_slack_ns; an idle host's timer fires at its end

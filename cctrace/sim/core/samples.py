@@ -2,7 +2,7 @@
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.calls import in_flight, mstamp
-from cctrace.sim.core.records import EVER_RETRANS, LINUX
+from cctrace.sim.core.structs import EVER_RETRANS, LINUX
 from cctrace.sim.core.tally import count
 from cctrace.sim.core.view import APP_LIMITED
 from cctrace.tcp.rate import app_limited_after, rate_interval_us

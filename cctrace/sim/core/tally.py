@@ -3,7 +3,7 @@
 import math
 
 from cctrace.lang.memory import words
-from cctrace.sim.core.records import TALLY_SIZE
+from cctrace.sim.core.structs import TALLY_SIZE
 
 
 def count(address, value):

@@ -1,7 +1,7 @@
 """The tap: what captures at both ends of a simulated TCP flow would see, noted only where a buffer is given."""
 
 from cctrace.lang.memory import words
-from cctrace.sim.core.records import TAP_WIDTH
+from cctrace.sim.core.structs import TAP_WIDTH
 
 
 def tap(f, now, what, marks, value):

@@ -3,7 +3,7 @@
 from cctrace import schema
 from cctrace.lang.memory import words
 from cctrace.sim.core.chance import CC_STREAM, random_bits
-from cctrace.sim.core.records import segments
+from cctrace.sim.core.structs import segments
 
 _names = schema.names(schema.LINUX_VIEW)
 _at = {name: k for k, name in enumerate(_names)}

@@ -6,10 +6,11 @@ from cctrace import schema
 from cctrace.cc import controller
 from cctrace.errors import ArgumentError
 from cctrace.lang import memory
-from cctrace.sim.core import bridge, link
+from cctrace.sim.core import bottleneck, bridge
 from cctrace.sim.core.chance import seeded
+from cctrace.sim.core.receive_window import FIRST_CLAMP_BYTES, FIRST_WINDOW_BYTES, INITIAL_COPIED
 from cctrace.sim.core.receiver import KEPT_BLOCKS
-from cctrace.sim.core.records import (
+from cctrace.sim.core.structs import (
     ACCURATE_ECN,
     CLASSIC_ECN,
     FLOW,
@@ -22,8 +23,7 @@ from cctrace.sim.core.records import (
     WORLD,
 )
 from cctrace.sim.core.view import LINUX_BITS, Q_RAND, QUIC_BITS, V_RAND, draw
-from cctrace.sim.core.window import FIRST_CLAMP_BYTES, FIRST_WINDOW_BYTES, INITIAL_COPIED
-from cctrace.sim.flow import PROFILES
+from cctrace.sim.sender import PROFILES
 from cctrace.units import parse_size_bytes, parse_time_ns
 
 FIRST_NS = 1_000_000_000  # when a simulation starts: the stacks' clocks do not start at zero
@@ -115,7 +115,7 @@ class World:
         words[:, 0] += FIRST_NS
         w.delay_steps = len(words)
         w.delay_words, w.delay_reals = self.place(words.ravel()), self.place(reals.ravel())
-        link.next_delay(w, FIRST_NS)
+        bottleneck.next_delay(w, FIRST_NS)
 
     @staticmethod
     def _ring_size(path, flows):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from cctrace.cc import controller
 from cctrace.errors import ArgumentError
-from cctrace.sim.core.records import BULK, CHUNKS, LINUX, ON_OFF, REFERENCE, REQUESTS
+from cctrace.sim.core.structs import BULK, CHUNKS, LINUX, ON_OFF, REFERENCE, REQUESTS
 from cctrace.units import parse_size_bytes, parse_time_ns
 
 PROFILES = {"reference": REFERENCE, "linux": LINUX}
@@ -30,7 +30,7 @@ class Application(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Flow:
+class Sender:
     """One sender of a simulation.
 
     Parameters

@@ -1,7 +1,7 @@
 """The retransmission timer of a simulated TCP sender, which waits for the RTO, a tail-loss probe or reordering."""
 
 from cctrace.sim.core.calls import CWR, OPEN, mstamp
-from cctrace.sim.core.records import LINUX, NEVER, PROBE_TIMER, RTO_TIMER, segments
+from cctrace.sim.core.structs import LINUX, NEVER, PROBE_TIMER, RTO_TIMER, segments
 from cctrace.tcp.probe import probe_timeout_us
 from cctrace.tcp.rtt import RTO_MAX_US
 

@@ -7,10 +7,10 @@ sent again only when `linux_alert` says so. Function names are the kernel's ([Li
 """
 
 from cctrace.sim.core.calls import CWR, DISORDER, LOSS, OPEN, RECOVERY, set_state
-from cctrace.sim.core.rack import check_reordering, identify_loss
-from cctrace.sim.core.records import EVER_RETRANS, segments
-from cctrace.sim.core.sender import end_cwnd_reduction, enter_recovery, init_cwnd_reduction, undo_cwnd_reduction
-from cctrace.sim.core.window import window_left
+from cctrace.sim.core.receive_window import window_left
+from cctrace.sim.core.reduction import end_cwnd_reduction, enter_recovery, init_cwnd_reduction, undo_cwnd_reduction
+from cctrace.sim.core.sack import check_reordering, identify_loss
+from cctrace.sim.core.structs import EVER_RETRANS, segments
 from cctrace.tcp.rack import REO_WND_PERSIST
 from cctrace.tcp.undo import (
     FRTO_SEND_NEW,

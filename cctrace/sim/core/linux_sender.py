@@ -1,10 +1,11 @@
 """The TCP sender of current Linux kernels (profile `linux`): how it takes an ACK, and its timers.
 
-`rack` reads what the ACK reports and finds losses, `recovery` holds the congestion states, `output` sends. Function
+`sack` reads what the ACK reports and finds losses, `ca_states` holds the congestion states, `output` sends. Function
 names are the kernel's ([Linux618] tcp_input.c, tcp_timer.c, tcp_recovery.c, tcp_output.c).
 """
 
 from cctrace.lang.memory import words
+from cctrace.sim.core.ca_states import LOST_DATA, NEW_DATA, NOTHING, begin_recovery, linux_alert, try_keep_open
 from cctrace.sim.core.calls import (
     CWND_EVENT,
     CWR,
@@ -21,11 +22,8 @@ from cctrace.sim.core.calls import (
     set_state,
 )
 from cctrace.sim.core.output import push_new, retransmit, transmit
-from cctrace.sim.core.rack import rack_detect_loss, rack_update_reo_wnd, take_report
-from cctrace.sim.core.records import NEVER, PROBE_TIMER, REORDERING_TIMER, RTO_TIMER, SACKED, segments
-from cctrace.sim.core.recovery import LOST_DATA, NEW_DATA, NOTHING, begin_recovery, linux_alert, try_keep_open
-from cctrace.sim.core.samples import rate_gen, start_rate_sample
-from cctrace.sim.core.sender import (
+from cctrace.sim.core.receive_window import window_left
+from cctrace.sim.core.reduction import (
     cong_control,
     cwnd_reduction,
     end_cwnd_reduction,
@@ -34,9 +32,11 @@ from cctrace.sim.core.sender import (
     mark_lost,
     reduce_ssthresh,
 )
-from cctrace.sim.core.timers import arm, current_rto, rearm_rto, set_xmit_timer
+from cctrace.sim.core.rtx_timer import arm, current_rto, rearm_rto, set_xmit_timer
+from cctrace.sim.core.sack import rack_detect_loss, rack_update_reo_wnd, take_report
+from cctrace.sim.core.samples import rate_gen, start_rate_sample
+from cctrace.sim.core.structs import NEVER, PROBE_TIMER, REORDERING_TIMER, RTO_TIMER, SACKED, segments
 from cctrace.sim.core.view import CWND, CWND_CNT
-from cctrace.sim.core.window import window_left
 from cctrace.tcp.rack import DEFAULT_REORDERING
 
 

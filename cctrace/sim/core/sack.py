@@ -11,10 +11,10 @@ import numpy as np
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.calls import LOSS, mstamp
-from cctrace.sim.core.records import EVER_RETRANS, FRESH, LOST, REORDERING_TIMER, RETRANS, SACKED, segments
+from cctrace.sim.core.reduction import mark_lost
+from cctrace.sim.core.rtx_timer import arm
 from cctrace.sim.core.samples import rate_skb_delivered, update_rtt
-from cctrace.sim.core.sender import mark_lost
-from cctrace.sim.core.timers import arm
+from cctrace.sim.core.structs import EVER_RETRANS, FRESH, LOST, REORDERING_TIMER, RETRANS, SACKED, segments
 from cctrace.tcp.probe import TIMEOUT_MIN_US
 from cctrace.tcp.rack import (
     MAX_REORDERING,

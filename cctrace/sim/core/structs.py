@@ -32,7 +32,7 @@ _FLOW = (
     "rs_prior_delivered", "rs_prior_mstamp", "rs_delivered", "rs_interval", "rs_rtt", "rs_losses", "rs_acked_sacked",
     "rs_prior_in_flight", "rs_app_limited", "rs_retrans", "rs_tx_in_flight", "rs_prior_lost",
     "rs_lost", "rs_last_order", "rs_delivered_ce", "rs_prior_delivered_ce",
-    # RACK, tail-loss probes, undo (rack.py, recovery.py)
+    # RACK, tail-loss probes, undo (sack.py, ca_states.py)
     "timer", "echo_ms", "rack_ns", "rack_index", "rack_rtt", "rack_advanced", "rack_waits", "reo_wnd_steps",
     "reo_wnd_persist", "rack_last_delivered", "reord_seen", "reordering", "dsack_seen", "dsacks", "sack_high",
     "orig_sacked", "undo_retrans", "retrans_stamp", "tlp_high_seq", "tlp_retrans", "frto",
@@ -43,7 +43,7 @@ _FLOW = (
     "log_next", "log_seen", "unacked_data", "delack_at", "rcv_nxt", "rcv_high", "quick_acks", "rcv_last_ns",
     "dup_acks", "compressed", "compressed_at_nxt", "n_blocks", "syn_ack_ns", "rcv_first_rtt", "rcv_rtt8", "rcv_echo_ms",
     "heard_ms", "n_discarded",
-    # receive window (window.py)
+    # receive window (receive_window.py)
     "snd_right", "rcv_right", "rcv_ssthresh", "rcv_clamp", "rcv_copied", "rcv_copied_to", "rcv_copied_at",
     "arr_head", "arr_tail", "last_arrival", "ack_head", "ack_tail", "last_ack",
     # jitter process
@@ -106,4 +106,4 @@ SACKED, LOST, RETRANS, EVER_RETRANS, FRESH = 1, 2, 4, 8, 16  # FRESH: reported b
 ECT, REDUCED, CE, PUSHED = 1, 2, 4, 8
 NO_ECN, CLASSIC_ECN, ACCURATE_ECN = range(3)  # a flow's: none; echoed until answered; echoed packet by packet (DCTCP)
 MAX_QUICK_ACKS = 16  # TCP_MAX_QUICKACKS
-DELAY_WORDS, DELAY_REALS = 8, 4  # of a step of the path's delay, see `link.next_delay`
+DELAY_WORDS, DELAY_REALS = 8, 4  # of a step of the path's delay, see `bottleneck.next_delay`

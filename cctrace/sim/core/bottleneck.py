@@ -11,7 +11,7 @@ import numpy as np
 
 from cctrace.lang.memory import reals, words
 from cctrace.sim.core.chance import PATH_STREAM, gamma, normal, uniform
-from cctrace.sim.core.records import (
+from cctrace.sim.core.structs import (
     CE,
     DELAY_REALS,
     DELAY_WORDS,
