@@ -21,6 +21,7 @@ from pathlib import Path as FilePath
 import numpy as np
 import pandas as pd
 
+from cctrace.cc import KERNEL_NAMES
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
@@ -252,7 +253,6 @@ def reordering(options):
 WIRE = 1514 / 1500  # the lab's links carry bare IP packets, the simulation's Ethernet frames
 QUIET_LAB = FilePath(__file__).with_name("quiet_lab.json")
 RECORDED_FIGURES = {"goodput_mbps": (0, 0.05), "rtt_ms": (0, 0.10), "retransmitted": (5, 0.25)}  # absolute, relative
-KERNEL_NAMES = {"bbr": "bbr2022", "cubic": "cubic6", "reno": "reno"}
 
 
 def simulated(scenario):

@@ -158,7 +158,7 @@ def test_uncongested_rtt_has_no_queue_in_it(cc):
 
 def test_a_queue_that_others_fill_is_left_out():
     path = cct.Path(**PATH)
-    flows = [cct.Flow("bbr2022"), cct.Flow("cubic6", start="3s", stop="7s")]
+    flows = [cct.Sender("bbr2022"), cct.Sender("cubic6", start="3s", stop="7s")]
     sim = cct.simulate(path, flows, "10s", packets=True, ack_every=2)
     delays = cct.fit.uncongested_rtt(sim)
     assert delays.quiet_share < 0.9

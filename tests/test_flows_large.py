@@ -6,9 +6,9 @@ from pandas.testing import assert_frame_equal
 
 import cctrace as cct
 from cctrace import datasets
+from cctrace.explain import analyze as analysis
 from cctrace.flows.large import bulk_flows
 from cctrace.io.packets import joined
-from cctrace.report import analysis
 
 FILE = datasets.path("compete_bbr_cubic_2bdp", "sender.pcap.zst")  # two flows, with SACKs
 

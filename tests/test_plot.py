@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import cctrace
 from cctrace import datasets
 from cctrace.plot import figure, flow_panels, flow_phases
-from cctrace.plot.flow import delivery_rate_bps, retransmissions
 from cctrace.plot.panels import COLOURS, Panel, Phases, Series, decimate
+from cctrace.plot.panels_of_flow import delivery_rate_bps
 from tests.build_view import MSS, RATE_BPS, flow_view
 
 
@@ -140,7 +140,7 @@ def cubic():
 def test_retransmissions_are_the_packets_the_recorder_dropped(cubic):
     """The recorder wrote down which packet it dropped; each was sent again, once, and nothing else was."""
     drops = pd.read_csv(datasets.path("loss_cubic_1pct", "drops.csv.zst"))
-    sent_again = retransmissions(cubic)
+    sent_again = cubic.retransmissions
     isn = cubic.facts["isn"]
     assert sorted(sent_again["seq"]) == sorted((drops["tcp_seq"] - isn) % 2**32)
     assert (sent_again["time_ns"] > drops["time_ns"].min()).all()
@@ -154,7 +154,7 @@ def test_retransmissions_are_found_across_the_wrap_of_sequence_numbers(cubic):
     shifted.columns["seq"] = np.where(rows, shifted["seq"] + by, shifted["seq"])
     shifted.columns["ack"] = np.where(rows, shifted["ack"], shifted["ack"] + by)
     shifted.sacks = {name: edge + by for name, edge in shifted.sacks.items()}
-    assert retransmissions(cctrace.Capture(shifted).flow(0))["seq"].tolist() == retransmissions(cubic)["seq"].tolist()
+    assert cctrace.Capture(shifted).flow(0).retransmissions["seq"].tolist() == cubic.retransmissions["seq"].tolist()
 
 
 def test_a_flow_is_drawn_in_one_call(cubic):

@@ -9,21 +9,22 @@ import pandas as pd
 import pytest
 
 from cctrace import cli, datasets
+from cctrace.flows.counters import CounterFlow
 from cctrace.flows.table import of_file
 from cctrace.io import read_file
-from cctrace.plot.counters import counter_panels
-from cctrace.report.counters import Counters
+from cctrace.plot.panels_of_counters import counter_panels, counter_phases
+from cctrace.report.overview import timeline
 
 T0 = 1_700_000_000
 
 
 def counters(text, index=0):
-    return Counters(read_file(io.BytesIO(text.encode())), index)
+    return CounterFlow(read_file(io.BytesIO(text.encode())), index)
 
 
 @pytest.mark.parametrize("name", ["loss_cubic_1pct", "single_bbr_1bdp", "jitter_bbr_sd2ms"])
 def test_polls_tell_the_volume_retransmissions_goodput_and_rtt_of_the_capture(name):
-    row = Counters(read_file(datasets.path(name, "tcpinfo.csv.zst")), 0).row()
+    row = CounterFlow(read_file(datasets.path(name, "tcpinfo.csv.zst")), 0).row()
     (seen,) = of_file(datasets.path(name, "sender.pcap.zst")).rows()
     assert row["bytes_sent"] == pytest.approx(seen["bytes_sent"], rel=0.01)  # the last poll may come before the end
     assert row["retransmitted_segments"] == pytest.approx(seen["retransmitted_segments"], abs=2)
@@ -34,16 +35,16 @@ def test_polls_tell_the_volume_retransmissions_goodput_and_rtt_of_the_capture(na
 
 
 def test_the_modes_of_bbr_become_a_timeline_without_gaps():
-    bbr = Counters(read_file(datasets.path("single_bbr_1bdp", "tcpinfo.csv.zst")), 0)
-    spans = bbr.timeline()
+    bbr = CounterFlow(read_file(datasets.path("single_bbr_1bdp", "tcpinfo.csv.zst")), 0)
+    spans = timeline(bbr)
     named = [span["mode"] for span in spans if span["mode"]]
     assert named[:3] == ["STARTUP", "DRAIN", "PROBE_BW"]
     assert "PROBE_RTT" in named
     assert all(one["end_s"] == other["start_s"] for one, other in itertools.pairwise(spans))
-    assert {"PROBE_BW up", "PROBE_BW down"} <= {name for _, _, name in bbr.phases().spans}
-    cubic = Counters(read_file(datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst")), 0)
-    assert cubic.timeline() == []
-    assert cubic.phases().spans == []
+    assert {"PROBE_BW up", "PROBE_BW down"} <= {name for _, _, name in counter_phases(bbr).spans}
+    cubic = CounterFlow(read_file(datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst")), 0)
+    assert timeline(cubic) == []
+    assert counter_phases(cubic).spans == []
 
 
 def test_goodput_is_over_the_time_in_which_data_arrived():
@@ -104,7 +105,7 @@ def test_analyze_prints_and_draws_counters_alone(tmp_path, capsys):
     assert flow["bbr_modes"][1]["mode"] == "STARTUP"
     assert "without a capture" in output.err
     page = (tmp_path / "report.html").read_text()
-    for panel in counter_panels(Counters(read_file(file), 0)):
+    for panel in counter_panels(CounterFlow(read_file(file), 0)):
         assert f"flow0-{panel.name}" in page
     assert "PROBE_RTT" in page
     assert len(pd.read_parquet(tmp_path / "flow0-tcpinfo.parquet")) > 100

@@ -42,6 +42,9 @@ REGISTRY: dict[str, str] = {
     "cubic_paced": "cctrace.cc.cubic_paced:CubicPaced",
 }
 
+# The kernel's name of a congestion control: the controller that makes the decisions of its modules since Linux 6.1.
+KERNEL_NAMES = {"bbr": "bbr2022", "cubic": "cubic6", "reno": "reno"}
+
 
 def controller(spec):
     """Return the class and the given parameters that a specification names.

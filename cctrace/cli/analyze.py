@@ -38,7 +38,7 @@ def analyze(files, tcpinfo, controller, folder, limit, decapsulate, as_json):
     Prints a table (with --json, a list with one object per flow) and writes DIR/report.html, which opens offline, with
     the tables as Parquet beside it.
     """
-    from cctrace.report.analysis import analyze as run
+    from cctrace.explain.analyze import analyze as run
     from cctrace.report.overview import as_object, table, write_report
 
     with progress("loading") as say:

@@ -17,12 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cctrace.cc import KERNEL_NAMES
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.flows.capture import read
 from cctrace.replaying.run import replay
 
-# What replays the kernel's modules of these names (Linux 6.1 and later).
-CONTROLLERS = {"bbr": "bbr2022", "cubic": "cubic6", "reno": "reno"}
 STALL_US = 4_000
 NON_OPEN_SHARE = 0.02  # recovery is compared on its own where at least this share of the polls is not Open
 ESTABLISHED = 1
@@ -104,7 +103,7 @@ class Agreement:
         self.polls = np.flatnonzero(asked & ~held)
         self.kernel = {name: column[self.polls] for name, column in info.columns.items()}
         times = np.column_stack([self.kernel["time_ns"], self.kernel["time_after_ns"]])
-        self._run = replay(flow, CONTROLLERS[self.cc]) if self.cc in CONTROLLERS and len(times) else None
+        self._run = replay(flow, KERNEL_NAMES[self.cc]) if self.cc in KERNEL_NAMES and len(times) else None
         self.states = flow.answers(times, self._decided())
         self.replay = None
         self.figures = self._figures() + self._replay_figures() if len(self.polls) else []

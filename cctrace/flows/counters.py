@@ -226,6 +226,20 @@ class CounterFlow:
 
         return views.of_events(self.events, kind)
 
+    def modes(self):
+        """BBR's mode at every poll, as printed or as its gains tell: text, None where unknown; None without a BBR."""
+        modes = self.polls.extra.get("bbr_mode")
+        return modes if modes is not None and any(mode is not None for mode in modes) else None
+
+    def phase_names(self):
+        """As `modes`, within PROBE_BW also what BBR probes for, "unknown" where unknown."""
+        modes = self.modes()
+        if modes is None:
+            return None
+        gain, probing = self.values("bbr_pacing_gain"), modes == "PROBE_BW"
+        names = np.where(modes == None, "unknown", modes)  # noqa: E711 (element by element)
+        return np.where(probing & (gain > 256), "PROBE_BW up", np.where(probing & (gain < 256), "PROBE_BW down", names))
+
     def seconds(self):
         """Return the times of the polls in seconds since the first."""
         return (self.polls["time_ns"] - self.start_ns) / 1e9

@@ -3,8 +3,9 @@
 import functools
 import io
 
-from cctrace.plot.flow import FlowView, flow_panels, flow_phases
+from cctrace.explain.flow_view import FlowView
 from cctrace.plot.panels import COLOURS, PHASE_COLOURS, Phases, decimate
+from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 
 _BUCKETS = 2000  # spans of time a series is thinned to: more than a printed page resolves
 _PANEL_INCHES = (10.0, 2.6)

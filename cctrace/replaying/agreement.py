@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from cctrace.errors import ArgumentError
-from cctrace.replaying.model import model_table
+from cctrace.replaying.model import model_of
 
 # Name, column of tcp_info, column of `model_table`, what the kernel's unit is in that of the model.
 QUANTITIES = {
@@ -66,7 +66,7 @@ class Comparison:
     def model(self):
         """What the replayed controller held after each call, in common units; see `replaying.model.model_table`."""
         run = self.run
-        return model_table(run.controller, run.decisions, run.decisions["time_ns"], run.source.facts["mss"])
+        return model_of(run)
 
     @property
     def quantities(self):

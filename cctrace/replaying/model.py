@@ -21,6 +21,11 @@ def model_fields(controller):
     return [name for name in _FIELDS if name in declared] + elements
 
 
+def model_of(run):
+    """Return what a `Run` that recorded `model_fields` held after each call, see `model_table`."""
+    return model_table(run.controller, run.decisions, run.decisions["time_ns"], run.source.facts["mss"])
+
+
 def model_table(controller, decisions, time_ns, mss):
     """Return what a replayed Linux controller held after each event, in common units.
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pandas as pd
 
 from cctrace.errors import StreamError
-from cctrace.plot.counters import counter_panels
-from cctrace.plot.flow import flow_panels, flow_phases
+from cctrace.plot.panels import Phases
+from cctrace.plot.panels_of_counters import counter_panels, counter_phases
+from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 from cctrace.report.page import FlowSection, Report, write
 from cctrace.units import format_rate, format_share, format_size, format_time
 
@@ -54,6 +55,13 @@ def _controller(analysis):
     return f"{name} (as {analysis.replayed})" if analysis.replayed else name
 
 
+def timeline(counters):
+    """Return BBR's modes over time as polls tell: list of dicts of mode, start_s and end_s since the first poll."""
+    modes = counters.modes()
+    spans = [] if modes is None else Phases.from_names(counters.seconds(), modes).spans
+    return [{"mode": None if mode == "None" else mode, "start_s": start, "end_s": end} for start, end, mode in spans]
+
+
 def as_object(analysis):
     """Return a flow as a dict for JSON: the keys of `cctrace flows`, and what the analysis adds."""
     known = {key: None if value is pd.NA else value for key, value in analysis.row.items() if key != "warnings"}
@@ -63,7 +71,7 @@ def as_object(analysis):
         "controller": analysis.controller,
         "replayed": analysis.replayed,
         "agreement": analysis.agreement,
-        "bbr_modes": analysis.counters.timeline() if analysis.counters else None,
+        "bbr_modes": timeline(analysis.counters) if analysis.counters else None,
         "diagnosis": asdict(analysis.diagnosis) if analysis.diagnosis else None,
         "clock": asdict(analysis.clock) if analysis.clock else None,
         "warnings": analysis.notes,
@@ -168,7 +176,7 @@ def _section(analysis):
         title=f"{analysis.title}  ({Path(analysis.file).name})",
         figures=figures,
         panels=counter_panels(counters, analysis.model) if counters else flow_panels(view),
-        phases=counters.phases() if counters else flow_phases(view),
+        phases=counter_phases(counters) if counters else flow_phases(view),
         duration_s=row["duration_s"] if counters else float(view.seconds(view.events)[-1]),
         verdict=analysis.diagnosis.verdict if analysis.diagnosis else "",
         notes=sorted(analysis.notes, key=lambda note: "time stamps step back" in note),  # hardly ever matters: last

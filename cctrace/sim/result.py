@@ -90,7 +90,6 @@ class Simulation:
             raise ArgumentError("this simulation kept no packets; run simulate(..., packets=True)")
         return write(self.ends, file, side, flow)
 
-
     def capture(self, flow=None, side="sender"):
         """Return the capture that `to_pcap` would write (of a simulation with ``packets=True``), as a `Capture`.
 

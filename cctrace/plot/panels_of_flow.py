@@ -1,84 +1,12 @@
 """The panels that explain one bulk flow: progress, RTT, data in flight, rates, and the replay against the kernel."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from cctrace.plot.panels import Panel, Phases, Series
-from cctrace.replaying.model import model_table
 from cctrace.schema import EVENT_CODES
-
-
-@dataclass(frozen=True)
-class FlowView:
-    """What is known about one flow, ready to draw.
-
-    Parameters
-    ----------
-    events : structured ndarray
-        Rows of `schema.EVENTS` (`flow.events.rows`).
-    model : DataFrame, optional
-        What the replayed controller held after each event, in common units: `time_ns`, `cwnd_segments`,
-        `pacing_rate_Bps`, `bw_Bps`, `min_rtt_us`, `pacing_gain`, `phase` (str); NaN where it holds nothing.
-        A loss-based controller has no `bw_Bps`, `min_rtt_us`, `pacing_gain` and `phase`.
-    kernel : DataFrame, optional
-        Columns of `schema.TCP_INFO`.
-    retransmissions : DataFrame, optional
-        `time_ns` and `seq` (unwrapped, bytes) of every retransmitted segment.
-    """
-
-    events: np.ndarray
-    model: pd.DataFrame | None = None
-    kernel: pd.DataFrame | None = None
-    retransmissions: pd.DataFrame | None = None
-
-    @classmethod
-    def of(cls, flow, run=None):
-        """Return the view of a captured flow; its counters are those attached to it.
-
-        Parameters
-        ----------
-        flow : Flow
-        run : Run, optional
-            A replay of the flow that recorded what `model_fields` names.
-
-        Raises
-        ------
-        StreamError
-            If the flow cannot be reconstructed from its capture.
-        """
-        kernel = None if flow.tcpinfo is None else flow.tcpinfo.frame()
-        model = None
-        if run is not None:
-            model = model_table(run.controller, run.decisions, run.decisions["time_ns"], flow.facts["mss"])
-        return cls(flow.events.rows, model, kernel, retransmissions(flow))
-
-    @property
-    def start_ns(self):
-        """Return the time of the first event, the zero of every time axis."""
-        return int(self.events["time_ns"][0])
-
-    def seconds(self, table):
-        """Return the times of a table in seconds since the start of the flow."""
-        # Subtract as integers first: epoch nanoseconds do not fit a float64.
-        return (np.asarray(table["time_ns"], np.int64) - self.start_ns) / 1e9
-
-
-def retransmissions(flow):
-    """Return the flow's data packets that carry nothing new: DataFrame of time_ns and seq (unwrapped, bytes)."""
-    packets, connections = flow.capture.packets, flow.capture.connections
-    mine = connections.order[connections.first[flow.index] : connections.first[flow.index + 1]]
-    data = (packets["direction"][mine] == connections.sender[flow.index]) & (packets["payload"][mine] > 0)
-    mine = mine[data]
-    wrapped = packets["seq"][mine]
-    # The difference of two 32-bit numbers, as a signed one, is the step; the first is relative to the SYN.
-    steps = np.diff(wrapped, prepend=np.uint32(flow.facts["isn"])).view(np.int32)
-    seq = np.cumsum(steps, dtype=np.int64)
-    end = seq + packets["payload"][mine]
-    again = end[1:] <= np.maximum.accumulate(end)[:-1]
-    rows = np.flatnonzero(again) + 1
-    return pd.DataFrame({"time_ns": connections.clock[mine[rows]], "seq": seq[rows]})
 
 
 def flow_panels(view):

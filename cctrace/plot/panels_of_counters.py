@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cctrace.plot.panels import Panel, Series
+from cctrace.plot.panels import Panel, Phases, Series
 
 # What of a replay is drawn where: panel, column of `model_table`, label, colour, factor to the unit of the panel.
 _REPLAYED = (
@@ -13,11 +13,11 @@ _REPLAYED = (
 
 
 def counter_panels(counters, model=None):
-    """Return the panels of a `cctrace.report.counters.Counters` for which it has data, a list of `Panel`.
+    """Return the panels of a `cctrace.flows.counters.CounterFlow` for which it has data, a list of `Panel`.
 
     Parameters
     ----------
-    counters : Counters
+    counters : CounterFlow
     model : DataFrame, optional
         What a controller that was replayed over the coarse event stream held, see `replaying.model.model_table`.
     """
@@ -28,6 +28,12 @@ def counter_panels(counters, model=None):
             seconds = (model["time_ns"].to_numpy(np.int64) - counters.start_ns) / 1e9
             panel.series.append(Series(label, seconds, model[column].to_numpy(float) * factor, colour, "steps"))
     return [panel for panel in panels if panel.series]
+
+
+def counter_phases(counters):
+    """Return BBR's modes over time as `Phases`, empty where there is none."""
+    names = counters.phase_names()
+    return Phases() if names is None else Phases.from_names(counters.seconds(), names)
 
 
 def _series(counters, label, values, colour, kind="steps", dashed=False):

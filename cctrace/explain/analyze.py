@@ -8,21 +8,20 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from cctrace.cc import KERNEL_NAMES
 from cctrace.cc import controller as resolve
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.explain.diagnose import Diagnosis, diagnose
+from cctrace.explain.flow_view import FlowView
 from cctrace.flows.align import Alignment
 from cctrace.flows.capture import Capture, read
+from cctrace.flows.counters import CounterFlow
 from cctrace.flows.large import bulk_flows
 from cctrace.io import is_capture
 from cctrace.io.tcpinfo import TcpInfo
-from cctrace.plot.flow import FlowView
-from cctrace.replaying.model import model_fields, model_table
+from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.run import replay
-from cctrace.report.counters import Counters
 
-# Kernel's name of a congestion control -> the controller that makes the decisions of today's kernels.
-VARIANT_OF = {"bbr": "bbr2022", "cubic": "cubic6", "reno": "reno"}
 LARGE_FILE = 1_000_000_000  # bytes on disk, from which on not all packets of a capture are held at a time
 
 
@@ -48,7 +47,7 @@ class FlowAnalysis:
         What can be drawn; None if the sender's view could not be reconstructed.
     notes : list of str
         What a reader of the numbers should know.
-    counters : Counters or None
+    counters : CounterFlow or None
         All that is known of a connection without a capture.
     clock : cctrace.flows.align.Alignment or None
         How the clock of the counters was related to the capture's.
@@ -66,7 +65,7 @@ class FlowAnalysis:
     polls: pd.DataFrame | None = None
     view: FlowView | None = None
     notes: list[str] = field(default_factory=list)
-    counters: Counters | None = None
+    counters: CounterFlow | None = None
     clock: Alignment | None = None
     diagnosis: Diagnosis | None = None
     model: pd.DataFrame | None = None
@@ -155,7 +154,7 @@ def _of_counters(file, table, controller):
     """
     found = []
     for index, connection in enumerate(table.connections):
-        counters = Counters(table, index)
+        counters = CounterFlow(table, index)
         row = counters.row()
         found.append(FlowAnalysis(file, row, connection.get("cc"), notes=row["warnings"], counters=counters))
         if found[-1].controller is None and counters.modes() is not None:
@@ -178,7 +177,7 @@ def _replay_counters(analysis, controller):
         analysis.notes = [*analysis.notes, str(error)]
         return
     analysis.replayed, analysis.notes = controller, [*analysis.notes, *counters.caveats]
-    analysis.model = model_table(run.controller, run.decisions, run.decisions["time_ns"], counters.facts["mss"])
+    analysis.model = model_of(run)
     _compare(analysis, run)
 
 
@@ -218,7 +217,7 @@ def _analyze_flow(file, flow, polls, controller, unused):
         unused.pop(id(table), None)
     analysis.clock = flow.alignment
     analysis.controller = controller_name(flow.tcpinfo)
-    analysis.replayed = controller or VARIANT_OF.get(analysis.controller)
+    analysis.replayed = controller or KERNEL_NAMES.get(analysis.controller)
     try:
         quality = flow.quality()
         run = replay(flow, analysis.replayed, record=_recorded(analysis.replayed)) if analysis.replayed else None

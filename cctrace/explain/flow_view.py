@@ -1,0 +1,63 @@
+"""What is known about one flow, gathered from capture, replay and counters for whoever draws or tabulates it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from cctrace.replaying.model import model_of
+
+
+@dataclass(frozen=True)
+class FlowView:
+    """What is known about one flow, ready to draw.
+
+    Parameters
+    ----------
+    events : structured ndarray
+        Rows of `schema.EVENTS` (`flow.events.rows`).
+    model : DataFrame, optional
+        What the replayed controller held after each event, in common units: `time_ns`, `cwnd_segments`,
+        `pacing_rate_Bps`, `bw_Bps`, `min_rtt_us`, `pacing_gain`, `phase` (str); NaN where it holds nothing.
+        A loss-based controller has no `bw_Bps`, `min_rtt_us`, `pacing_gain` and `phase`.
+    kernel : DataFrame, optional
+        Columns of `schema.TCP_INFO`.
+    retransmissions : DataFrame, optional
+        `time_ns` and `seq` (unwrapped, bytes) of every retransmitted segment.
+    """
+
+    events: np.ndarray
+    model: pd.DataFrame | None = None
+    kernel: pd.DataFrame | None = None
+    retransmissions: pd.DataFrame | None = None
+
+    @classmethod
+    def of(cls, flow, run=None):
+        """Return the view of a captured flow; its counters are those attached to it.
+
+        Parameters
+        ----------
+        flow : Flow
+        run : Run, optional
+            A replay of the flow that recorded what `model_fields` names.
+
+        Raises
+        ------
+        StreamError
+            If the flow cannot be reconstructed from its capture.
+        """
+        kernel = None if flow.tcpinfo is None else flow.tcpinfo.frame()
+        model = None
+        if run is not None:
+            model = model_of(run)
+        return cls(flow.events.rows, model, kernel, flow.retransmissions[["time_ns", "seq"]])
+
+    @property
+    def start_ns(self):
+        """Return the time of the first event, the zero of every time axis."""
+        return int(self.events["time_ns"][0])
+
+    def seconds(self, table):
+        """Return the times of a table in seconds since the start of the flow."""
+        # Subtract as integers first: epoch nanoseconds do not fit a float64.
+        return (np.asarray(table["time_ns"], np.int64) - self.start_ns) / 1e9
