@@ -209,7 +209,8 @@ class _Probes(_Inference):
         if last > first:
             tried |= self.zoom(first, last, rtt_us)
         follower.restore(before)
-        best, second = sorted(tried, key=tried.get, reverse=True)[:2]
+        # Of rows that the sends do not tell apart, those at which rounds end the wait.
+        best, second = sorted(tried, key=lambda end: (round(tried[end], 6), end in numbers), reverse=True)[:2]
         chosen = numbers.get(best) or self.timed(row, best, max(numbers) if numbers else None, numbers)
         follower.draw(chosen)
         follower.run(row + 1)
@@ -224,17 +225,10 @@ class _Probes(_Inference):
         watch = ("cycle_idx", REFILL)
         _, ends, watched = follower.trials(horizon, draws=self.numbers + soonest, score=loop.NOTHING, watch=watch)
         some = len(self.numbers)
-        found = {}
-        for numbers, end, seen in zip(self.numbers, ends[:some], watched[:some], strict=True):
-            if seen:
-                found[int(end) - 1] = numbers
-        early = ends[some:][watched[some:]]
-        first = int(early.min()) - 1 if len(early) else row
-        late = ends[:some][watched[:some]]
-        last = int(ends[:some].max()) - 1
-        if len(late) and first >= late.max() - 1:
-            first = last
-        return found, first, last if len(early) else first
+        found = {int(ends[k]) - 1: self.numbers[k] for k in range(some) if watched[k]}
+        latest = int(np.argmax(ends[:some]))
+        last, first = int(ends[latest]) - 1, int(ends[some + latest]) - 1
+        return found, first if watched[some + latest] else last, last
 
     def scan(self, starts, rtt_us):
         """Return {row: log likelihood ratio} of a wait that ends at a row to one that does not end."""
