@@ -27,8 +27,11 @@ _CARRIED = ("snd_cwnd", "snd_cwnd_cnt", "snd_ssthresh", "pacing_rate", "app_limi
 _run, _trials, _scan = Machine(loop.run), Machine(loop.trials), Machine(loop.scan)
 
 
+TICK = "kernel's tick"  # no field, but may be edited, us
+
+
 class Edit(NamedTuple):
-    """Something that the record does not show, found out: before row `row`, `value` is added to a field."""
+    """Something that the record does not show, found out: before row `row`, `value` is added to a field or TICK."""
 
     row: int
     field: str
@@ -36,11 +39,12 @@ class Edit(NamedTuple):
 
 
 class Script(NamedTuple):
-    """What was inferred: numbers drawn (row and four raw numbers each), edits, both ascending; where the ticks lay."""
+    """What was inferred: numbers drawn (row and four raw numbers each) and edits, both ascending; the kernel's ticks."""
 
     draws: list
     edits: list
-    tick_us: int = 0
+    hz: int = 0  # as given
+    tick_us: int = 0  # by how much they are ahead of the connection's clock
 
 
 class Follower:
@@ -77,6 +81,7 @@ class Follower:
         self.likelihood = np.zeros(1)
         self.stack = np.zeros(sk.STACK_SIZE, np.int64)
         self.stack[sk.MSS] = max(events.meta["mss"], 1)
+        self.stack[sk.HZ] = params["hz"]
         self.stack[sk.STATE] = self.slots.ctypes.data
         self.book = self._book()
         self.may_draw = bool(cls.phase_choices or cls.probe_draws)
@@ -94,12 +99,12 @@ class Follower:
         book[loop.ENTRIES] = sum(1 << schema.LINUX_EVENTS[name] for name in entries)
         book[loop.RETURNS] = sum(1 << schema.LINUX_EVENTS[name] for name in entries if entries[name])
         book[loop.REDUCES] = 0 if hasattr(self.cls, "on_ack") else 1
-        book[loop.HZ] = self.params["hz"]
         book[loop.START_NS] = meta["start_ns"]
         book[loop.ECN_OK] = int(meta["ecn_ok"])
         book[loop.WATCH_SLOT] = -1
         book[loop.PACED] = 1 if self.cls.sets_pacing_rate and not book[loop.REDUCES] else 0
         book[loop.OWN_MIN_RTT] = self.slot("min_rtt_us") if self.cls.bursts_by_min_rtt else -1
+        book[loop.OVERHEAD] = self.cls.pacing_overhead_bytes
         book[loop.SLOW_BURST] = self.cls.slow_burst_segments
         return book
 
@@ -118,14 +123,23 @@ class Follower:
     def play(self, script):
         """Call all rows with what was inferred."""
         self.draws = np.array(script.draws, np.int64).reshape(-1, 5)
-        self.stack[sk.TICK_US] = script.tick_us
+        self.set_ticks(script.hz or self.params["hz"], script.tick_us)
         for edit in script.edits:
             self.run(edit.row)
             self.edit(edit)
         self.run()
 
+    def set_ticks(self, hz, tick_us):
+        """Let the kernel have so many ticks a second, so far ahead of the connection's clock."""
+        self.params = self.params | {"hz": hz}
+        self.set("hz", hz)
+        self.stack[sk.HZ], self.stack[sk.TICK_US] = hz, tick_us
+
     def edit(self, edit):
         """Make an edit at the row that it is for."""
+        if edit.field == TICK:
+            self.stack[sk.TICK_US] += edit.value
+            return
         self.set(edit.field, self.get(edit.field) + edit.value)
 
     def draw(self, numbers):
@@ -235,6 +249,11 @@ class Follower:
 
     # ---- what came out ----------------------------------------------------------------------------------------------
     @property
+    def counts_ticks(self):
+        """Whether the compiled controller reads the kernel's ticks."""
+        return self._machine.counts_ticks
+
+    @property
     def now_us(self):
         """Time of each row on the connection's clock, us."""
         return (self.rows.time_ns - self.events.meta["start_ns"]) // 1000 + USEC_PER_SEC
@@ -267,6 +286,7 @@ class _Compiled:
         self.ack = np.zeros(len(_NAMES), np.int64)
         self.address = self.code.address
         self.entries = {name: entry.returns for name, entry in self.code.flat.entries.items()}
+        self.counts_ticks = "jiffies" in self.code.columns
 
     def check(self):
         self.code.check()

@@ -20,8 +20,9 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.replaying import loop, midflow
-from cctrace.replaying.follow import Edit, Script
-from cctrace.replaying.stack import TICK_US
+from cctrace.replaying.follow import TICK, Edit, Script
+from cctrace.replaying.likelihood import NOT_FULL
+from cctrace.replaying.stack import DISORDER, HZ, TICK_US
 
 FALSE_ALARM = 1e-3
 CYCLE_PHASES = 8
@@ -37,8 +38,14 @@ GRID, ZOOM = 24, 8  # moments that are tried first; by how much each later grid 
 LAST_ZOOM_US = 50
 TICKS = 40  # phases of a tick that are tried, 100 us apart at HZ = 250
 TICK_ROWS = 2_000  # of the stream, that are looked at first
-CLEARLY = math.log(TICKS / FALSE_ALARM)  # less likely: dropped
-MANY_ROWS, FEW_TICKS = 60_000, 4  # and so many of the likeliest go on from here
+CLEARLY = 3 * math.log(TICKS / FALSE_ALARM)  # less likely: dropped; a flight that is wrong stays so for a round
+MANY_ROWS, FEW = 16_000, 4  # on which it is made; by how many is seen whether the flights tell at all
+NEAR = 4  # by how much finer the last choice is
+TICK_SPAN_US = 500_000  # for which a tick may lie elsewhere
+TICK_SHIFTS_US = (-50, 50, -100, 100, -200, 200, -400, 400, -800, 800)
+FOREIGN = 0.9  # of the flights do not fill the window: another controller sent them
+HZ_ROWS = 60_000  # of the stream, on which the last choice of ticks rests
+CONFIG_HZ = (250, 1000, 300, 100)  # [Linux618] kernel/Kconfig.hz, by how common they are
 
 
 class Phase(NamedTuple):
@@ -68,7 +75,7 @@ class Inferred(NamedTuple):
         return cls(Script([], []), [], math.nan)
 
 
-def infer(follower, expiry=-1):
+def infer(follower, expiry=-1, hz_known=True):
     """Run a follower over all its rows, and find out on the way what it needs.
 
     Parameters
@@ -77,20 +84,26 @@ def infer(follower, expiry=-1):
         Compiled, at row 0.
     expiry : int
         Row at which the minimum RTT expires, whatever its age in the replay (`midflow`); -1 for none.
+    hz_known : bool
+        Whether the follower's HZ is more than a guess.
     """
     cls = follower.cls
-    tick_us = 0
-    if not hasattr(cls, "on_ack"):
-        tick_us = tick(follower)
-        follower.stack[TICK_US] = tick_us
-    work = _Cycle(follower, expiry) if cls.phase_choices else _Probes(follower) if cls.probe_draws else None
-    if work is None or not len(follower.sends):
+    hz, tick_us = follower.params["hz"], 0
+    work = None
+    if not hasattr(cls, "on_ack") and follower.counts_ticks:
+        rates = (hz,) if hz_known else (hz, *(rate for rate in CONFIG_HZ if rate != hz))
+        hz, tick_us = likeliest_ticks(follower, rates)
+        follower.set_ticks(hz, tick_us)
+        work = _Ticks(follower)
+    elif len(follower.sends):
+        work = _Cycle(follower, expiry) if cls.phase_choices else _Probes(follower) if cls.probe_draws else None
+    if work is None:
         while follower.run() < len(follower.rows):
             follower.draw([0])
-        return Inferred(Script(follower.draws.tolist(), [], tick_us), [], math.nan)
+        return Inferred(Script(follower.draws.tolist(), [], hz, tick_us), [], math.nan)
     work.run()
     in_step = work.right / work.judged if work.judged else math.nan
-    return Inferred(Script(follower.draws.tolist(), work.edits, tick_us), work.found, in_step)
+    return Inferred(Script(follower.draws.tolist(), work.edits, hz, tick_us), work.found, in_step)
 
 
 def raw_draw(choice, choices):
@@ -267,23 +280,113 @@ class _Probes(_Inference):
         return (*others[: self.clock], min(raw, LONGEST), *others[self.clock + 1 :])
 
 
-def tick(follower):
-    """Return how far the sender's tick had come when the connection's clock read a whole number of ticks, us.
+class _Ticks(_Inference):
+    """CUBIC's clock: an ACK that the capture has some microseconds off may fall into another tick."""
+
+    def __init__(self, follower):
+        super().__init__(follower)
+        rows = follower.rows
+        limited = (rows.event == schema.LINUX_EVENTS["on_ack"]) & (rows.ca_state <= DISORDER)
+        self.flights = np.append(0, np.cumsum(limited & (rows.is_cwnd_limited != 0)))
+        tick_us = 1_000_000 // follower.params["hz"]
+        self.shifts = [shift for shift in TICK_SHIFTS_US if abs(shift) < tick_us / 2]
+        self.likelihood = 0.0  # of the flights
+
+    def run(self, rows=None):
+        """Run on (to the end); where the flights do not fill the window, look whether another tick lets them."""
+        follower = self.follower
+        rows = len(follower.rows) if rows is None else rows
+        while follower.row < rows:
+            stop, last = self.after(TICK_SPAN_US), self.after(2 * TICK_SPAN_US)
+            shift = self.shift(last)
+            if shift:
+                self.edit(shift)
+            follower.run(stop)
+            if shift:
+                self.edit(-shift)
+
+    def edit(self, shift_us):
+        """Let the ticks be earlier from here on, and note it."""
+        self.edits.append(Edit(self.follower.row, TICK, shift_us))
+        self.follower.edit(self.edits[-1])
+
+    def shift(self, last):
+        """Return by how much earlier ticks, us, explain the flights up to row `last` clearly better; 0 for none."""
+        follower = self.follower
+        (now,), _, _ = follower.trials(last, changes=[{}], score=loop.FULL_FLIGHTS)
+        flights = self.flights[last] - self.flights[follower.row]
+        self.likelihood += now
+        wrong = now / math.log(NOT_FULL)
+        if wrong * -math.log(NOT_FULL) < CLEARLY or wrong > FOREIGN * flights:
+            return 0
+        changes = [{-1 - TICK_US: shift} for shift in self.shifts]
+        likelihood, _, _ = follower.trials(last, changes=changes, score=loop.FULL_FLIGHTS)
+        best = int(np.argmax(likelihood))
+        if likelihood[best] - now <= math.log(len(changes) / FALSE_ALARM):
+            return 0
+        self.likelihood += float(likelihood[best]) - now
+        self.found.append(Phase(follower.row, self.shifts[best], float(likelihood[best]), float(now)))
+        return self.shifts[best]
+
+
+def likeliest_ticks(follower, rates):
+    """Return the ticks that the sender's kernel counted: how many a second, and how far ahead of the connection's clock.
 
     CUBIC counts in jiffies, of which a capture shows no edge: at HZ = 250 a step of its curve may come up to 4 ms early
     or late, and cwnd be one segment off, which the next ssthresh then inherits. But a sender that cwnd limits fills its
-    window: before each ACK in Open or Disorder, in flight = cwnd (`likelihood.full_flight`). Phases that
-    are clearly less likely are dropped whenever twice as many rows have been seen.
+    window: before each ACK in Open or Disorder, in flight = cwnd (`likelihood.full_flight`). If the flights never tell,
+    the first rate is kept.
+
+    Parameters
+    ----------
+    follower : Follower
+        Compiled, at row 0; it is left there.
+    rates : sequence of int
+        The HZ that it may be, the likeliest beforehand first.
     """
-    hz = follower.params["hz"]
-    phases = [k * 1_000_000 // (hz * TICKS) for k in range(TICKS)]
+    found = [(rate, tick(follower, rate)) for rate in rates]
+    if len(found) == 1:
+        return found[0]
+    before, given = follower.save(), follower.params["hz"]
+    best, most = None, 0.0
+    for ticks in found:
+        follower.set_ticks(*ticks)
+        work = _Ticks(follower)
+        work.run(min(HZ_ROWS, len(follower.rows)))
+        follower.restore(before)
+        if best is None or work.likelihood > most + CLEARLY:
+            best, most = ticks, work.likelihood
+    follower.set_ticks(given, 0)
+    return best
+
+
+def tick(follower, hz):
+    """Return how far the kernel's ticks are ahead of the connection's clock, us, if it counts `hz` a second."""
+    left = [(hz, k * 1_000_000 // (hz * TICKS)) for k in range(TICKS)]
+    few = left[:: len(left) // FEW]
     rows = TICK_ROWS
-    while True:
-        changes = [{-1 - TICK_US: phase} for phase in phases]
-        likelihood, _, _ = follower.trials(rows, changes=changes, score=loop.FULL_FLIGHTS)
-        order = np.argsort(-likelihood, kind="stable")
-        if len(phases) == 1 or rows >= len(follower.rows):
-            return phases[order[0]]
-        kept = order[likelihood[order] > likelihood[order[0]] - CLEARLY]
-        phases = [phases[k] for k in sorted(kept[: max(len(phases), 1) if rows < MANY_ROWS else FEW_TICKS])]
+    while rows < len(follower.rows) and np.ptp(_flights(follower, few, rows)) == 0:
         rows *= 2
+    _, best_us = _likeliest(follower, left, rows, MANY_ROWS)
+    step = 1_000_000 // (hz * TICKS)
+    near = [(hz, best_us + k * step // NEAR) for k in range(-2 * NEAR, 2 * NEAR + 1)]
+    _, best_us = _likeliest(follower, near, rows, HZ_ROWS)
+    return best_us % (1_000_000 // hz)
+
+
+def _likeliest(follower, left, rows, most):
+    """Return the likeliest hypothesis after `most` rows, dropping clearly less likely ones before."""
+    while True:
+        likelihood = _flights(follower, left, rows)
+        order = np.argsort(-likelihood, kind="stable")
+        if rows >= min(most, len(follower.rows)) or len(left) == 1:
+            return left[order[0]]
+        kept = order[likelihood[order] >= likelihood[order[0]] - CLEARLY]
+        left = [left[k] for k in sorted(kept)]
+        rows *= 2
+
+
+def _flights(follower, hypotheses, rows):
+    hz = follower.params["hz"]
+    changes = [{"hz": rate - hz, -1 - HZ: rate - hz, -1 - TICK_US: phase} for rate, phase in hypotheses]
+    return follower.trials(rows, changes=changes, score=loop.FULL_FLIGHTS)[0]

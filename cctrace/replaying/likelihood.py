@@ -37,7 +37,7 @@ EXACT_US, ROUGH_US = 20.0, 200.0
 BEYOND_CWND = 0.05  # likelihood of a send beyond cwnd, against one within
 AS_LONG, SHORTER, LONGER = 0.7, 0.25, 0.05  # super-packets, against what autosizing makes
 LONGEST = 45  # segments of a super-packet
-FULL, NOT_FULL = 0.9, 0.1  # a window-limited sender fills cwnd
+NOT_FULL = 0.1 / 0.9  # likelihood of a flight that does not fill cwnd, of a window-limited sender, against one that does
 
 
 def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst):
@@ -82,6 +82,6 @@ def burst_size(sends, k, rate_Bps, slots, stack, own_min_rtt, slow_burst):
 
 def full_flight(row, cwnd):
     """Log likelihood of what was in flight before an ACK, if cwnd was what limited the sender."""
-    if row.ca_state > DISORDER or row.is_cwnd_limited == 0:
+    if row.ca_state > DISORDER or row.is_cwnd_limited == 0 or row.rs_prior_in_flight == cwnd:
         return 0.0
-    return math.log(FULL) if row.rs_prior_in_flight == cwnd else math.log(NOT_FULL)
+    return math.log(NOT_FULL)

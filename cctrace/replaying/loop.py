@@ -22,6 +22,7 @@ from cctrace.replaying.stack import (
     CWND_EVENT,
     CWND_RESTART,
     DRAWS,
+    HZ,
     INIT,
     IS_CWND_LIMITED,
     MAX_PACKETS_OUT,
@@ -69,11 +70,11 @@ SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
     ENTRIES,  # bit mask of the events that the controller has an entry point for
     RETURNS,  # bit mask of those that return a value
     REDUCES,  # the stack reduces cwnd: the controller has no on_ack
-    HZ,
     START_NS,  # capture time at which the connection's clock reads 1 s
     ECN_OK,
     PACED,  # the controller sets a pacing rate, so that its own cwnd need not limit it where the recorded one's did
     OWN_MIN_RTT,  # slot of the min_rtt_us by which its super-packets are longer on short paths; -1: TCP's own
+    OVERHEAD,  # bytes of headers per segment that pacing counts
     SLOW_BURST,  # segments of its shortest super-packet
     SCORE,  # what a trial is scored by
     WATCH_SLOT,  # a trial ends when this slot ...
@@ -94,7 +95,8 @@ def take_send(book, sends, slots, stack, marks, likelihood):
             likelihood[0] += paced_send(sends, k, slots, stack, book[OWN_MIN_RTT], book[SLOW_BURST])
         begin_skb(tx_ns, stack)
     marks[k] = 1 if slots[APP_LIMITED] != 0 else 0
-    pace_skb(np.int64(send.payload), np.int64(send.segments), slots[PACING], stack)
+    segments = np.int64(send.segments)
+    pace_skb(np.int64(send.payload) + segments * book[OVERHEAD], segments, slots[PACING], stack)
     stack[NEXT_SEND] = k + 1
     if k + 1 == sends.size or sends[k + 1].begins != 0:
         limited = np.int64(send.in_flight) >= slots[CWND]
@@ -115,7 +117,7 @@ def read_row(book, row, sends, marks, slots, stack, ack):
     """Fill `ack` with what the controller reads in the call of a row."""
     observe(row, ack)
     clock_ns = row.time_ns - book[START_NS] + CLOCK_START_US * 1000
-    hz = book[HZ]
+    hz = stack[HZ]
     ack[A_CLOCK] = clock_ns
     ack[A_NOW] = clock_ns // 1000
     ack[A_WSTAMP] = max(clock_ns, stack[WSTAMP_NS])
@@ -174,7 +176,7 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
         if book[SCORE] == FULL_FLIGHTS:
             likelihood[0] += full_flight(row, slots[CWND])
         stack[ACKED_NS], stack[WAITING] = ack[A_CLOCK], 1
-    before_call(event, ack, slots, stack, book[REDUCES], book[HZ])
+    before_call(event, ack, slots, stack, book[REDUCES], stack[HZ])
     if event == ON_ACK:
         stack[SND_UNA] = ack[A_SND_UNA]
     ack[A_PRIOR_CWND] = stack[PRIOR_CWND]
@@ -188,7 +190,7 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
             returned = answer
         elif event == UNDO_CWND:
             returned = slots[CWND]
-    after_call(event, ack, slots, stack, book[REDUCES], book[HZ], returned)
+    after_call(event, ack, slots, stack, book[REDUCES], stack[HZ], returned)
     stack[CA_STATE] = ack[A_CA_STATE]
     stack[MIN_RTT_US] = ack[A_MIN_RTT]
     return slots[DRAWS] > 0 and not known

@@ -134,15 +134,18 @@ def replay(source, controller, *, mode="compiled", record=None, **params):
 
 
 def _replay(source, cls, mode, record, params):
-    if "hz" in cls.params and "hz" not in params and hasattr(source, "hz"):
+    hz_known = "hz" in params
+    if "hz" in cls.params and not hz_known and hasattr(source, "hz"):
         params = params | {"hz": source.hz}  # the recorded sender's kernel
+        hz_known = "hz" not in source.events.meta.get("inferred", ())
     params = checked_params(cls, params)
     names = recorded_names(cls, record)
     logged = getattr(source, "tcpinfo", None) is not None and cls.view == "linux"
     wanted = list(dict.fromkeys([*names, *(model_fields(cls) if logged else ())]))
     if cls.view == "linux" and hasattr(source, "events"):
         events = source.events
-        machine, inferred = follow(source, cls, params, wanted, mode)
+        machine, inferred = follow(source, cls, params, wanted, mode, hz_known)
+        params = machine.params
         kinds, time_ns = events["event"], events["time_ns"]
     else:
         view = view_of(source, cls, params)
@@ -156,7 +159,7 @@ def _replay(source, cls, mode, record, params):
     return Run(decisions, machine.state, cls, params, warnings, source, inferred)
 
 
-def follow(source, cls, params, record, mode="compiled"):
+def follow(source, cls, params, record, mode="compiled", hz_known=True):
     """Replay a Linux controller over a recorded flow, or one of which counters are known.
 
     Returns
@@ -173,7 +176,7 @@ def follow(source, cls, params, record, mode="compiled"):
     if mode == "compiled" or (hidden and not cls.interpreted_only):
         follower = Follower(events, events.sends, cls, params, record if mode == "compiled" else ())
         expiry = -1 if events.meta["complete"] or not cls.phase_choices else midflow.probe_rtt_row(events)
-        inferred = infer(follower, expiry)
+        inferred = infer(follower, expiry, hz_known)
     if mode != "compiled":
         follower = Follower(events, events.sends, cls, params, record, mode)
         follower.play(inferred.script)

@@ -73,6 +73,7 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     PRIOR_WSTAMP_NS,  # when it could have left
     ACKED_NS,  # when the previous ACK was handled
     CA_STATE,  # icsk_ca_state at the previous call
+    HZ,  # of the sender's kernel
     TICK_US,  # by how much the kernel's ticks are ahead of the connection's clock
     MIN_RTT_US,  # tcp_min_rtt() at the previous call
     MSS,  # tp->mss_cache
@@ -82,7 +83,7 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     WAITING,  # the last ACK has not been followed by a send
     STATE,  # address of the slots that belong to it
     STACK_SIZE,
-) = range(24)
+) = range(25)
 
 OPEN, DISORDER, CWR, RECOVERY, LOSS = range(5)
 TX_START, CWND_RESTART, COMPLETE_CWR = range(3)
@@ -192,9 +193,9 @@ def begin_skb(tx_ns, stack):
     stack[SKB_BYTES] = 0
 
 
-def pace_skb(payload, segments, rate_Bps, stack):
-    """Note when pacing lets the next super-packet go, after `payload` more bytes of this one."""
-    stack[SKB_BYTES] += payload
+def pace_skb(length, segments, rate_Bps, stack):
+    """Note when pacing lets the next super-packet go, after `length` more bytes of this one."""
+    stack[SKB_BYTES] += length
     stack[SEGMENTS] += segments
     prior_ns, skb_ns = stack[PRIOR_WSTAMP_NS], stack[SKB_NS]
     stack[WSTAMP_NS] = next_departure(prior_ns, skb_ns, stack[SKB_BYTES], rate_Bps, stack[SEGMENTS])
