@@ -10,7 +10,7 @@ from cctrace.errors import ArgumentError
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.events import Events
 from cctrace.io.packets import Packets
-from cctrace.replaying.infer import _Cycle
+from cctrace.replaying.cycle import Cycle
 from cctrace.replaying.run import replay
 from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, near_peer_bytes, tso_autosize
 
@@ -61,7 +61,7 @@ def test_without_the_inferred_phase_the_gain_cycle_is_out_of_step(flows, compari
 def test_a_cycle_that_fell_out_of_step_is_brought_back_by_the_sends(flows, monkeypatch):
     # One shift of a minimum RTT on purpose, in the middle of nowhere: the following cycles must undo it.
     flow = flows["jitter_bbr_sd2ms"]
-    undisturbed = _Cycle.keep_in_step
+    undisturbed = Cycle.keep_in_step
     cycles = []
 
     def disturb(self):
@@ -71,7 +71,7 @@ def test_a_cycle_that_fell_out_of_step_is_brought_back_by_the_sends(flows, monke
         else:
             undisturbed(self)
 
-    monkeypatch.setattr(_Cycle, "keep_in_step", disturb)
+    monkeypatch.setattr(Cycle, "keep_in_step", disturb)
     run = replay(flow, "bbr2022")
     shifts = [p for p in run.inferred.phases if p.choice is None and p.row > cycles[19]]
     assert shifts[0].row < cycles[22]

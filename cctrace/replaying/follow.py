@@ -39,7 +39,7 @@ class Edit(NamedTuple):
 
 
 class Script(NamedTuple):
-    """What was inferred: numbers drawn (row and four raw numbers each) and edits, both ascending; the kernel's ticks."""
+    """What was inferred: numbers drawn (row and four raw numbers each), edits, both ascending; the kernel's ticks."""
 
     draws: list
     edits: list

@@ -17,7 +17,8 @@ from cctrace.errors import ArgumentError
 from cctrace.lang.fields import fields_of
 from cctrace.replaying import midflow
 from cctrace.replaying.follow import Follower
-from cctrace.replaying.infer import Inferred, infer
+from cctrace.replaying.hypotheses import Inferred
+from cctrace.replaying.infer import infer
 from cctrace.replaying.model import model_fields
 from cctrace.replaying.player import MODES, Player
 

@@ -1,0 +1,80 @@
+"""The gain cycle of BBR v1: the phase that it draws, and whether it stays in step with the sends.
+
+BBR v1 enters PROBE_BW at a random phase of its gain cycle. A cycle that runs may end a phase upon another ACK than it
+did in the kernel (microseconds decide, and ACKs come in clumps), and would be out of step until the next draw. At each
+cycle it is tried whether the cycle, shifted, explains the sends better.
+"""
+
+import math
+
+import numpy as np
+
+from cctrace.replaying import midflow
+from cctrace.replaying.follow import Edit
+from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase, raw_draw
+
+CYCLE_PHASES = 8
+DRAW_CYCLES = 3  # over which a drawn phase is judged: a phase lasts about a min_rtt, and the replay errs over more
+MIN_SPAN_US, MAX_SPAN_US = 100_000, 4_000_000
+SHIFTS = (-1.0, -0.5, 0.5, 1.0)  # minimum RTTs by which a running cycle may be late
+
+
+class Cycle(Inference):
+    """The gain cycle of BBR v1."""
+
+    def __init__(self, follower, expiry):
+        super().__init__(follower)
+        self.choices, self.expiry = follower.cls.phase_choices, expiry
+        self.probe_bw = follower.cls.states.index("PROBE_BW")
+
+    def run(self):
+        """Run to the end, in step with the sends."""
+        follower, rows = self.follower, len(self.follower.rows)
+        while follower.row < rows:
+            stop = rows
+            if follower.get("mode") == self.probe_bw:
+                self.keep_in_step()
+                stop = self.after(CYCLE_PHASES * follower.get("min_rtt_us"))
+            else:
+                stop = self.after(MIN_SPAN_US)
+            if follower.row < self.expiry:
+                stop = min(stop, self.expiry)
+            elif follower.row == self.expiry:
+                self.edit("min_rtt_stamp", midflow.age(follower))
+            if follower.run(stop) < stop:
+                self.choose_draw()
+
+    def edit(self, field, value):
+        """Add to a field, and note it."""
+        self.edits.append(Edit(self.follower.row, field, value))
+        self.follower.edit(self.edits[-1])
+
+    def choose_draw(self):
+        """The next call draws the phase: take the likeliest."""
+        follower, row = self.follower, self.follower.row
+        span_us = min(max(DRAW_CYCLES * CYCLE_PHASES * follower.get("min_rtt_us"), MIN_SPAN_US), MAX_SPAN_US)
+        draws = [(raw_draw(choice, self.choices),) for choice in range(self.choices)]
+        likelihood, _, _ = follower.trials(self.after(span_us), draws=draws)
+        best, second = np.argsort(-likelihood, kind="stable")[:2]
+        follower.draw(draws[best])
+        follower.run(row + 1)
+        self.found.append(Phase(row, int(best), float(likelihood[best]), float(likelihood[second])))
+
+    def keep_in_step(self):
+        """Shift the running cycle if that explains the sends of the next one clearly better."""
+        follower = self.follower
+        min_rtt_us = follower.get("min_rtt_us")
+        later = [0, *(int(shift * min_rtt_us) for shift in SHIFTS)]
+        span = self.after(2 * CYCLE_PHASES * min_rtt_us)
+        likelihood, ends, _ = follower.trials(span, changes=[{"cycle_mstamp": us} for us in later])
+        if ends.min() < ends.max():  # they draw anew at different times: too short to compare
+            return
+        best = int(np.argmax(likelihood))
+        self.judged += 1
+        if likelihood[best] - likelihood[0] > math.log(len(SHIFTS) / FALSE_ALARM):
+            self.found.append(
+                Phase(follower.row, None, float(likelihood[best]), float(likelihood[0]), SHIFTS[best - 1])
+            )
+            self.edit("cycle_mstamp", later[best])
+        else:
+            self.right += 1

@@ -1,0 +1,117 @@
+"""How long BBR v2, v2+ and v3 wait, at random, in rounds and by the clock, before they probe for bandwidth.
+
+All that the draws decide is upon which ACK the wait ends. So the ACKs at which it may are tried: those at which counts
+of rounds end it, a few, and those at which the clock does, which is a span of time that is searched in ever finer
+steps. Each is a branch of a run that never probes, and lasts until the probe has shown (`Follower.scan`).
+"""
+
+import itertools
+
+import numpy as np
+
+from cctrace import schema
+from cctrace.replaying import loop
+from cctrace.replaying.hypotheses import Inference, Phase, raw_draw
+
+LONGEST = 0xFFFFFFFF  # raw draw of the longest wait
+NEVER = {"rounds_since_probe": -(1 << 20), "probe_wait_us": 1 << 40, "probe_wait_round": 1 << 20}
+AT_ONCE = {"rounds_since_probe": 1 << 21}
+REFILL = 3  # cycle_idx in which a probe of v2, v2+ and v3 begins
+MARGIN_US = 100_000  # beyond the longest wait
+PROBE_RTTS = 5  # after the wait, in which a probe shows
+GRID, ZOOM = 24, 8  # moments that are tried first; by how much each later grid is finer
+LAST_ZOOM_US = 50
+
+
+class Probes(Inference):
+    """The waits of BBR v2, v2+ and v3."""
+
+    def __init__(self, follower):
+        super().__init__(follower)
+        params = follower.params
+        kinds = [params[n] if isinstance(n, str) else n for n in follower.cls.probe_draws]
+        self.clock = kinds.index(0)
+        self.base_us, self.random_us = params["bw_probe_base_us"], max(params["bw_probe_rand_us"], 1)
+        values = [[LONGEST] if n == 0 else [raw_draw(k, n) for k in range(n)] for n in kinds]
+        self.numbers = list(itertools.product(*values))
+        self.never = {name: value for name, value in NEVER.items() if name in follower.fields}
+        self.is_ack = follower.rows.event == schema.LINUX_EVENTS["on_ack"]
+        self.acks = np.flatnonzero(self.is_ack)
+
+    def run(self):
+        """Run to the end, each wait as long as the sends say."""
+        while self.follower.run() < len(self.follower.rows):
+            self.choose_wait()
+
+    def choose_wait(self):
+        """The next call draws a wait: find the ACK that ends it."""
+        follower, row = self.follower, self.follower.row
+        numbers, first, last = self.choices()
+        if len(numbers) + (last > first) < 2:
+            follower.draw(next(iter(numbers.values())) if numbers else self.numbers[-1])
+            follower.run(row + 1)
+            return
+        before = follower.save()
+        follower.draw(self.numbers[-1])
+        follower.run(row + 1)
+        rtt_us = max(int(follower.rows.srtt_us8[row]) >> 3, 1)
+        tried = self.scan(sorted(numbers), rtt_us) if numbers else {}
+        if last > first:
+            tried |= self.zoom(first, last, rtt_us)
+        follower.restore(before)
+        # Of rows that the sends do not tell apart, those at which rounds end the wait.
+        best, second = sorted(tried, key=lambda end: (round(tried[end], 6), end in numbers), reverse=True)[:2]
+        chosen = numbers.get(best) or self.timed(row, best, max(numbers) if numbers else None, numbers)
+        follower.draw(chosen)
+        follower.run(row + 1)
+        wait_us = int(self.now_us[best] - self.now_us[row])
+        self.found.append(Phase(row, wait_us, tried[best], tried[second]))
+
+    def choices(self):
+        """Return the rows at which counts of rounds end the wait, {row: numbers}, and those at which the clock may."""
+        follower = self.follower
+        horizon = self.after(self.base_us + self.random_us + MARGIN_US)
+        soonest = [(*n[: self.clock], 0, *n[self.clock + 1 :]) for n in self.numbers]
+        watch = ("cycle_idx", REFILL)
+        _, ends, watched = follower.trials(horizon, draws=self.numbers + soonest, score=loop.NOTHING, watch=watch)
+        some = len(self.numbers)
+        found = {int(ends[k]) - 1: self.numbers[k] for k in range(some) if watched[k]}
+        latest = int(np.argmax(ends[:some]))
+        last, first = int(ends[latest]) - 1, int(ends[some + latest]) - 1
+        return found, first if watched[some + latest] else last, last
+
+    def scan(self, starts, rtt_us):
+        """Return {row: log likelihood ratio} of a wait that ends at a row to one that does not end."""
+        starts = np.unique(np.maximum(starts, self.follower.row))
+        ends = np.array([self.after(PROBE_RTTS * rtt_us, row) for row in starts])
+        likelihood, _ = self.follower.scan(starts, ends, int(ends.max()), self.never, AT_ONCE)
+        return dict(zip(starts.tolist(), likelihood.tolist(), strict=True))
+
+    def zoom(self, first, last, rtt_us):
+        """Return {row: log likelihood ratio} of moments in [first, last], denser where they are likelier."""
+        low, high = self.now_us[first], self.now_us[last]
+        number = int(max(GRID, 4 * (high - low) / rtt_us))
+        tried = {}
+        while True:
+            step = max((high - low) / number, 1)
+            rows = self.ack_rows(np.arange(low, high + 1, step))
+            new = [row for row in rows if row not in tried]
+            if new:
+                tried |= self.scan(new, rtt_us)
+            if step <= LAST_ZOOM_US or not new:
+                return tried
+            middle = self.now_us[max(tried, key=tried.get)]
+            low, high = max(middle - step, self.now_us[first]), min(middle + step, self.now_us[last])
+            number = 2 * ZOOM
+
+    def ack_rows(self, times_us):
+        """Return the rows of the first ACKs at or after some times."""
+        places = np.searchsorted(self.now_us[self.acks], times_us)
+        return np.unique(self.acks[np.minimum(places, len(self.acks) - 1)]).tolist()
+
+    def timed(self, row, end, latest, numbers):
+        """Return the numbers of a wait that the clock ends at row `end`."""
+        wait_us = int(self.now_us[end] - self.now_us[row]) - 1
+        raw = -(-(max(wait_us - self.base_us, 0) << 32) // self.random_us)
+        others = numbers[latest] if latest is not None else self.numbers[-1]
+        return (*others[: self.clock], min(raw, LONGEST), *others[self.clock + 1 :])

@@ -1,0 +1,138 @@
+"""Where the ticks of the sender's kernel lay, and how many a second: CUBIC counts time in jiffies.
+
+A capture shows no edge of them: at HZ = 250 a step of CUBIC's curve may come up to 4 ms early or late, and cwnd be one
+segment off, which the next ssthresh then inherits. But a sender that cwnd limits fills its window: before each ACK in
+Open or Disorder, in flight = cwnd (`likelihood.full_flight`). If the recorded sender ran another controller, any ticks
+are as good.
+"""
+
+import math
+
+import numpy as np
+
+from cctrace import schema
+from cctrace.replaying import loop
+from cctrace.replaying.follow import TICK, Edit
+from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase
+from cctrace.replaying.likelihood import NOT_FULL
+from cctrace.replaying.stack import DISORDER, HZ, TICK_US
+
+TICKS = 40  # phases of a tick that are tried, 100 us apart at HZ = 250
+FIRST_ROWS = 2_000  # of the stream, that are looked at first
+CLEARLY = 3 * math.log(TICKS / FALSE_ALARM)  # less likely: dropped; a flight that is wrong stays so for a round
+MANY_ROWS, FEW = 16_000, 4  # that the first choice rests on; by how many is seen whether the flights tell at all
+NEAR = 4  # by how much finer the last choice is
+LAST_ROWS = 60_000  # that it rests on
+SPAN_US = 500_000  # for which a tick may lie elsewhere
+SHIFTS_US = (-50, 50, -100, 100, -200, 200, -400, 400, -800, 800)
+FOREIGN = 0.9  # of the flights do not fill the window: another controller sent them
+CONFIG_HZ = (250, 1000, 300, 100)  # [Linux618] kernel/Kconfig.hz, by how common they are
+
+
+class Ticks(Inference):
+    """CUBIC's clock: an ACK that the capture has some microseconds off may fall into another tick."""
+
+    def __init__(self, follower):
+        super().__init__(follower)
+        rows = follower.rows
+        limited = (rows.event == schema.LINUX_EVENTS["on_ack"]) & (rows.ca_state <= DISORDER)
+        self.flights = np.append(0, np.cumsum(limited & (rows.is_cwnd_limited != 0)))
+        tick_us = 1_000_000 // follower.params["hz"]
+        self.shifts = [shift for shift in SHIFTS_US if abs(shift) < tick_us / 2]
+        self.likelihood = 0.0  # of the flights
+
+    def run(self, rows=None):
+        """Run on (to the end); where the flights do not fill the window, look whether another tick lets them."""
+        follower = self.follower
+        rows = len(follower.rows) if rows is None else rows
+        while follower.row < rows:
+            stop, last = self.after(SPAN_US), self.after(2 * SPAN_US)
+            shift = self.shift(last)
+            if shift:
+                self.edit(shift)
+            follower.run(stop)
+            if shift:
+                self.edit(-shift)
+
+    def edit(self, shift_us):
+        """Let the ticks be earlier from here on, and note it."""
+        self.edits.append(Edit(self.follower.row, TICK, shift_us))
+        self.follower.edit(self.edits[-1])
+
+    def shift(self, last):
+        """Return by how much earlier ticks, us, explain the flights up to row `last` clearly better; 0 for none."""
+        follower = self.follower
+        (now,), _, _ = follower.trials(last, changes=[{}], score=loop.FULL_FLIGHTS)
+        flights = self.flights[last] - self.flights[follower.row]
+        self.likelihood += now
+        wrong = now / math.log(NOT_FULL)
+        if wrong * -math.log(NOT_FULL) < CLEARLY or wrong > FOREIGN * flights:
+            return 0
+        changes = [{-1 - TICK_US: shift} for shift in self.shifts]
+        likelihood, _, _ = follower.trials(last, changes=changes, score=loop.FULL_FLIGHTS)
+        best = int(np.argmax(likelihood))
+        if likelihood[best] - now <= math.log(len(changes) / FALSE_ALARM):
+            return 0
+        self.likelihood += float(likelihood[best]) - now
+        self.found.append(Phase(follower.row, self.shifts[best], float(likelihood[best]), float(now)))
+        return self.shifts[best]
+
+
+def likeliest_ticks(follower, rates):
+    """Return how many ticks a second the sender's kernel counted, and how far they are ahead of the connection's clock.
+
+    If the flights never tell, the first rate is kept.
+
+    Parameters
+    ----------
+    follower : Follower
+        Compiled, at row 0; it is left there.
+    rates : sequence of int
+        The HZ that it may be, the likeliest beforehand first.
+    """
+    found = [(rate, tick(follower, rate)) for rate in rates]
+    if len(found) == 1:
+        return found[0]
+    before, given = follower.save(), follower.params["hz"]
+    best, most = None, 0.0
+    for ticks in found:
+        follower.set_ticks(*ticks)
+        work = Ticks(follower)
+        work.run(min(LAST_ROWS, len(follower.rows)))
+        follower.restore(before)
+        if best is None or work.likelihood > most + CLEARLY:
+            best, most = ticks, work.likelihood
+    follower.set_ticks(given, 0)
+    return best
+
+
+def tick(follower, hz):
+    """Return how far the kernel's ticks are ahead of the connection's clock, us, if it counts `hz` a second."""
+    left = [(hz, k * 1_000_000 // (hz * TICKS)) for k in range(TICKS)]
+    few = left[:: len(left) // FEW]
+    rows = FIRST_ROWS
+    while rows < len(follower.rows) and np.ptp(_flights(follower, few, rows)) == 0:
+        rows *= 2
+    _, best_us = _likeliest(follower, left, rows, MANY_ROWS)
+    step = 1_000_000 // (hz * TICKS)
+    near = [(hz, best_us + k * step // NEAR) for k in range(-2 * NEAR, 2 * NEAR + 1)]
+    _, best_us = _likeliest(follower, near, rows, LAST_ROWS)
+    return best_us % (1_000_000 // hz)
+
+
+def _likeliest(follower, left, rows, most):
+    """Return the likeliest hypothesis after `most` rows, dropping clearly less likely ones before."""
+    while True:
+        likelihood = _flights(follower, left, rows)
+        order = np.argsort(-likelihood, kind="stable")
+        if rows >= min(most, len(follower.rows)) or len(left) == 1:
+            return left[order[0]]
+        kept = order[likelihood[order] >= likelihood[order[0]] - CLEARLY]
+        left = [left[k] for k in sorted(kept)]
+        rows *= 2
+
+
+def _flights(follower, hypotheses, rows):
+    hz = follower.params["hz"]
+    changes = [{"hz": rate - hz, -1 - HZ: rate - hz, -1 - TICK_US: phase} for rate, phase in hypotheses]
+    return follower.trials(rows, changes=changes, score=loop.FULL_FLIGHTS)[0]
