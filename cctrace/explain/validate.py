@@ -95,7 +95,7 @@ class Agreement:
         self.flow = flow
         info = flow.tcpinfo
         self.cc = "bbr" if (info["bbr_bw_Bps"] >= 0).any() else cc
-        begin = flow.facts["start_ns"]
+        begin = flow.summary["start_ns"]
         end = int(flow.capture.connections.sides["last_ns"][flow.index].max())
         asked = (info["state"] == ESTABLISHED) & (info["time_ns"] > begin) & (info["time_after_ns"] < end)
         held = _inside(info["time_ns"], np.zeros((0, 2), np.int64) if stalls is None else stalls)

@@ -14,7 +14,7 @@ import numpy as np
 from cctrace.errors import ArgumentError
 from cctrace.flows import reaction, reenact
 from cctrace.flows.flow import Flow
-from cctrace.flows.state import CLOCK_START_US, DEFAULT_HZ, PARAM
+from cctrace.flows.state import CLOCK_START_US, DEFAULT_HZ, PARAM, PSH
 from cctrace.flows.table import Connections
 
 
@@ -150,24 +150,30 @@ class Capture:
         p["peer_isn"] = other["base"]
         # The opening packet is the sender's own unless it opened passively.
         away = np.where(mine["syn_ack"] > 0, -1, 1) * (self.connections.sender_side_ns[rows] // 2)
-        p["start_ns"] = c.clock[c.order[c.first[rows]]] - np.maximum(away, 0)
+        opened_ns = c.clock[c.order[c.first[rows]]] - np.maximum(away, 0)
+        p["start_ns"] = (
+            opened_ns - opened_ns % 1_000_000_000
+        )  # so that microseconds and ticks end where the capture's do
         p["hz"] = self.hz
-        p["ack_delay_ns"] = p["tx_delay_ns"] = self._reactions(rows) // 2
+        took_ns, p["same_skb_ns"] = self._reactions(rows)
+        p["ack_delay_ns"] = p["tx_delay_ns"] = took_ns // 2
         p["ts_tick_us"] = _ticks(mine)
         phase = mine["ts_phase_us"] - self.connections.sender_side_ns[rows] // 2000
         p["ts_offset_us"] = p["tx_delay_ns"] // 1000 - (phase - p["start_ns"] // 1000 + CLOCK_START_US)
         return p
 
     def _reactions(self, rows):
-        """Return how long the senders of connections `rows` take to answer, ns; see `reaction`."""
+        """Return how long the senders of `rows` take to answer, and between segments of an skb, ns; see `reaction`."""
         c = self.connections
-        took_ns = np.full(len(rows), reaction.TYPICAL_NS)
+        took_ns, same_ns = np.full(len(rows), reaction.TYPICAL_NS), np.full(len(rows), reaction.SAME_SKB_NS)
         measurable = (c.first[rows + 1] - c.first[rows] > 2 * reaction.ENOUGH) & (c.sender_side_ns[rows] == 0)
         for i in np.flatnonzero(measurable):
             mine = c.order[c.first[rows[i]] : c.first[rows[i] + 1]]
             sent = self.packets["direction"][mine] == c.sender[rows[i]]
-            took_ns[i] = reaction.reaction_ns(c.clock[mine], sent, self.packets["payload"][mine] > 0)
-        return took_ns
+            payload, psh = self.packets["payload"][mine], (self.packets["flags"][mine] & PSH) != 0
+            took_ns[i] = reaction.reaction_ns(c.clock[mine], sent, payload > 0)
+            same_ns[i] = reaction.same_skb_ns(c.clock[mine], np.where(sent, payload, 0), psh)
+        return took_ns, same_ns
 
     def reenact(self, rows, polls=None, decided=None):
         """Re-enact the senders of the given connections in one compiled pass.

@@ -3,18 +3,23 @@
 A capture stamps an ACK before TCP reads the clock for it, and a segment after TCP stamped it. Neither time is in a
 capture, but their sum nearly is: data that an ACK releases are captured that much later, plus what `tcp_ack` computes
 in between. The quickest tenth of such answers is taken for the sum; half of it counts before an ACK is handled, half
-after a segment was stamped.
+after a segment was stamped. A capture whose clock stands still between ACK and answer (a simulated one, or one of
+milliseconds) shows neither: nothing is added to its times.
 
 Source: [Linux] tcp_rcv_established and tcp_write_xmit, both of which read the clock; net/core/dev.c for the captures.
 """
 
 import numpy as np
 
+SAME_SKB_NS = 50_000  # a slow machine takes 15 us between two segments of a super-packet
+SPREAD = 40  # times the typical gap between them
+
 TYPICAL_NS = 6_000  # of a machine that is awake, where too few answers tell
 SLOWEST_NS = 12_000  # a longer one is the pacing timer's or the application's, not the stack's
 ANSWER_NS = 60_000  # later, something else released the data
 QUICK_SHARE = 0.1
 ENOUGH = 100
+FEW = 3  # answers in no time at all are no chance
 
 
 def reaction_ns(time_ns, sent, data):
@@ -29,7 +34,31 @@ def reaction_ns(time_ns, sent, data):
     """
     answer = np.flatnonzero(~sent[:-1] & (sent & data)[1:])
     took_ns = time_ns[answer + 1] - time_ns[answer]
-    took_ns = took_ns[(took_ns > 0) & (took_ns < ANSWER_NS)]
+    took_ns = took_ns[(took_ns >= 0) & (took_ns < ANSWER_NS)]
+    at_once = np.count_nonzero(took_ns == 0)
+    if at_once >= max(FEW, np.count_nonzero((took_ns > 0) & (took_ns < TYPICAL_NS))):
+        return 0
     if len(took_ns) < ENOUGH:
         return TYPICAL_NS
     return int(min(np.quantile(took_ns, QUICK_SHARE), SLOWEST_NS))
+
+
+def same_skb_ns(time_ns, payload, psh):
+    """Return how soon a segment follows another of its super-packet at the latest, ns.
+
+    Segments without PSH that are followed by more at once belong to a super-packet; their gaps are short, and alike.
+
+    Parameters
+    ----------
+    time_ns : ndarray of int64, shape (n,)
+        Of a connection's packets, ascending, captured at the sender.
+    payload : ndarray of int, shape (n,)
+        Of what the sender sent, bytes; 0 of all else.
+    psh : ndarray of bool, shape (n,)
+    """
+    gaps_ns = np.diff(time_ns)[(payload[:-1] > 0) & (payload[1:] > 0) & ~psh[:-1]]
+    gaps_ns = gaps_ns[gaps_ns < SAME_SKB_NS]
+    if len(gaps_ns) < FEW:
+        return SAME_SKB_NS
+    resolution_ns = 1 if np.any(time_ns % 1000) else 1000
+    return int(min(SPREAD * np.median(gaps_ns) + resolution_ns, SAME_SKB_NS))

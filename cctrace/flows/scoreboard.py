@@ -93,6 +93,11 @@ def in_flight(tp):
     return tp.packets_out - tp.sacked_out - tp.lost_out + tp.retrans_out
 
 
+def data_segs_out(tp):
+    """Segments of data sent so far, retransmissions included; a SYN is none."""
+    return tp.tail + tp.total_retrans - tp.syns
+
+
 def rack_advance(tp, flags, end_seq, tx_us):
     """Note the delivery of a segment sent at `tx_us` [Linux] tcp_rack_advance."""
     rtt = tp.now_us - tx_us
@@ -321,7 +326,7 @@ def emit(out, tp, rs, event, arg):
     row.sacked_out = tp.sacked_out
     row.lost_out = tp.lost_out
     row.retrans_out = tp.retrans_out
-    row.data_segs_out = tp.tail + tp.total_retrans
+    row.data_segs_out = data_segs_out(tp)
     row.delivered = tp.delivered
     row.delivered_mstamp_us = tp.delivered_us
     row.delivered_ce = tp.delivered_ce

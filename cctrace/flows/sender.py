@@ -51,10 +51,7 @@ FIRST_RING = 64
 MARGIN = 64  # rows that one packet can cause besides those for each outstanding segment
 BELIEVABLE_GAP = 1 << 28  # bytes; a number further ahead than this belongs to no data of this connection
 
-# Segments of one super-packet share the kernel's time stamp, see `continues`; the next super-packet of the same loop
-# follows within a few microseconds.
-SAME_PACKET_NS = 50_000
-SAME_LOOP_NS = 5_000
+SAME_LOOP_NS = 5_000  # within which the next super-packet of the same loop follows
 HELD_UP_US = 100_000  # no CPU sleeps for longer between the stamp and the transmission
 SELDOM = 64  # of 1024
 HELD_ACKS = 64  # more than arrive while one super-packet is sent
@@ -71,6 +68,7 @@ def start(tp, p, start_ns):
     tp.ecn_ok = p.ecn_ok
     tp.ts_offset_us = p.ts_offset_us
     tp.ts_tick_us = p.ts_tick_us
+    tp.same_skb_ns = p.same_skb_ns
     tp.list_head = -1
     tp.list_tail = -1
     tp.reordering = DEFAULT_REORDERING
@@ -190,7 +188,12 @@ def continues(tp, ns, ts):
     since = ns - tp.group_end_ns
     if tp.group_psh or since < 0:
         return False
-    return since < SAME_PACKET_NS or (ts == tp.group_ts and past_tick(tp, clock_us(ns, tp.start_ns), ts) > 0)
+    return since < tp.same_skb_ns or (ts == tp.group_ts and past_tick(tp, clock_us(ns, tp.start_ns), ts) > 0)
+
+
+def same_loop_ns(tp):
+    """Return how soon the next super-packet of the same loop follows; sooner than segments of one where none lie apart."""
+    return min(SAME_LOOP_NS, tp.same_skb_ns)
 
 
 def bring_forward(tp, p, order, k, time_ns, direction, payload, tsval):
@@ -203,7 +206,9 @@ def bring_forward(tp, p, order, k, time_ns, direction, payload, tsval):
     last = min(order.size, k + HELD_ACKS)
     j = k + 1
     while (
-        j < last and direction[order[j]] != p.sender and (not tp.group_psh or time_ns[order[j]] < ack_ns + SAME_LOOP_NS)
+        j < last
+        and direction[order[j]] != p.sender
+        and (not tp.group_psh or time_ns[order[j]] < ack_ns + same_loop_ns(tp))
     ):
         j += 1
     if j == last or direction[order[j]] != p.sender or payload[order[j]] == 0:
@@ -236,7 +241,9 @@ def send_syn(tp, seg, tx_us, ts, is_answer):
     if is_answer:
         tp.synack_us = -1 if tp.snd_nxt else tx_us  # sent twice, it gives no RTT
         tp.snd_nxt = 1
-    elif tp.tail == tp.head:
+        return
+    tp.syns += 1
+    if tp.tail == tp.head:
         append(tp, seg, 1, tx_us, ts, 1)
         seg[0].tx_delivered_us = 0
     else:
@@ -256,7 +263,7 @@ def send_again(tp, seg, rs, out, log, a, b, ts):
 def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
     """The sender transmits [a, b): new data, old data, or both."""
     since = ns - tp.group_end_ns
-    together = since >= 0 and since < SAME_LOOP_NS if tp.group_psh else continues(tp, ns, ts)
+    together = since >= 0 and since < same_loop_ns(tp) if tp.group_psh else continues(tp, ns, ts)
     if not together:
         stamp_group(tp, p, ns, ts)
     if not together or tp.group_psh or a != tp.snd_nxt:
@@ -285,7 +292,7 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
             return
         tp.group_first = tp.tail
     fill_unseen(tp, seg, a)
-    if not together and since > SAME_PACKET_NS and (tp.paced > 512 or tp.queue_empty):
+    if not together and since > tp.same_skb_ns and (tp.paced > 512 or tp.queue_empty):
         validate_cwnd(tp, False)  # only a timer or another write lets more out before the next ACK
     if tp.packets_out == 0 and tp.now_us - tp.lsnd_us > IDLE_US and not tp.rwnd_since_us and p.has_syn:
         tp.queue_empty = 1

@@ -121,7 +121,7 @@ def pace(tp, payload, begins):
         tp.late_ns = max(0, tp.skb_ns - tp.wstamp_ns)
         tp.skb_bytes = 0
     tp.skb_bytes += payload
-    segments = tp.tail + tp.total_retrans
+    segments = sb.data_segs_out(tp)
     tp.wstamp_ns = next_departure(tp.skb_ns - tp.late_ns, tp.skb_ns, tp.skb_bytes, tp.rate_Bps, segments)
 
 

@@ -2,7 +2,8 @@
 
 One connection is one `tp` record (the kernel's struct tcp_sock, as far as a capture shows it), one ring of `SEG`
 records (the retransmission queue, one record per segment of the MSS) and one `rs` record (what a single ACK learns).
-Times are int64 microseconds on the connection's own clock: it reads 1 s when the capture of the connection starts.
+Times are int64 microseconds on the connection's own clock: it reads 1 s at the whole second of the capture's clock
+before the connection opens.
 
 The compiled functions live in several files. Numba's cache notices only changes of the file that holds the cached
 function, so the entry points are closures over `stamp()`, a checksum of all of them: another checksum, another entry.
@@ -45,7 +46,7 @@ TP = _i8(
     # sequence space and window
     "snd_una snd_nxt snd_wnd max_window snd_wl1 rcv_nxt mss head tail list_head list_tail high_sack "
     # counters
-    "packets_out sacked_out lost_out retrans_out delivered delivered_ce lost total_retrans bytes_acked bytes_sent "
+    "packets_out sacked_out lost_out retrans_out delivered delivered_ce lost total_retrans syns bytes_acked bytes_sent "
     "bytes_retrans dsack_dups reord_seen reordering "
     # rate samples
     "delivered_us first_tx_us app_limited rate_delivered rate_interval_us rate_app_limited queue_empty "
@@ -72,7 +73,7 @@ TP = _i8(
     # the clock and what comes out
     "now_us clock_ns start_ns ts_offset_us ts_tick_us tsecr rows logged sent unseen ignored established synack_us "
     # the super-packet that is being sent
-    "group_us group_first group_end_ns group_psh group_ts ts_late"
+    "group_us group_first group_end_ns group_psh group_ts ts_late same_skb_ns"
 )
 
 RS = _i8(
@@ -84,7 +85,7 @@ RS = _i8(
 # What must be known about a connection before the pass; one record per connection.
 PARAM = _i8(
     "sender mss wscale sack_ok ts_ok ecn_ok has_syn passive isn peer_isn ts_offset_us ts_tick_us start_ns hz "
-    "ack_delay_ns tx_delay_ns"
+    "ack_delay_ns tx_delay_ns same_skb_ns"
 )
 
 EVENT = np.dtype([(c.name, c.dtype) for c in schema.EVENTS])

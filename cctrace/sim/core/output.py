@@ -83,6 +83,8 @@ def push_new(w, f, sent, now):
         for _ in range(burst - 1):
             transmit(w, f, f.nxt, 0, now)
         transmit(w, f, f.nxt, PUSHED if burst > 1 else 0, now)
+        if f.profile == LINUX:
+            share_in_flight(f, burst)
         update_pacing(w, f, burst, prior, now)
         sent += burst
     limited = limited or in_flight(f) >= words(f.state)[CWND]
@@ -98,6 +100,12 @@ def push_new(w, f, sent, now):
             f.is_cwnd_limited = 1
             f.max_packets_out = f.nxt - f.una
             f.max_packets_seq = f.nxt
+
+
+def share_in_flight(f, burst):
+    """tcp_set_tx_in_flight [BBRv2alpha]: a burst is one skb, and all of it counts for each of its segments."""
+    for k in range(1, burst):
+        segments(f.seg)[(f.nxt - 1 - k) & f.mask].tx_in_flight = in_flight(f)
 
 
 def defers(w, f, room, longest, now):
