@@ -192,7 +192,7 @@ def continues(tp, ns, ts):
 
 
 def same_loop_ns(tp):
-    """Return how soon the next super-packet of the same loop follows; sooner than segments of one where none lie apart."""
+    """Return how soon the next super-packet of a loop follows; at once where the segments of one do."""
     return min(SAME_LOOP_NS, tp.same_skb_ns)
 
 
