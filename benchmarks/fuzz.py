@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 
-os.environ["NUMBA_DISABLE_JIT"] = "1"
+os.environ["CCTRACE_MACHINE"] = "interpreted"
 sys.path[:0] = [os.path.join(os.path.dirname(__file__), ".."), os.path.join(os.path.dirname(__file__), "..", "tests")]
 
 import atheris  # noqa: E402 (after the environment is set)

@@ -311,7 +311,7 @@ def test_interpreted_recording_never_drops_a_fraction():
     "statement", ["self.g = f32(self.g * 0.1)", "self.flag = self.g > 0.1", "self.g = max(self.g, 1)"]
 )
 def test_arithmetic_that_mixes_c_floats_with_other_numbers_is_refused(statement):
-    # NumPy rounds the other operand to single precision, Numba widens the C float to double.
+    # NumPy rounds the other operand to single precision, C widens the float to double.
     cls, filename = cell(CLASS.format(statement))
     with pytest.raises(CompileError, match=rf"{filename}:{LINE}: f32 and (float|int) are mixed"):
         Player(View("linux", [1], {"delivered": [100]}), cls).run()

@@ -144,5 +144,5 @@ for seed in captures():
     for _ in range(300):
         survives(damaged(seed, rng), decapsulate='all')
 """
-    environment = os.environ | {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    environment = os.environ | {"CCTRACE_MACHINE": "checked", "CCTRACE_CACHE": str(tmp_path)}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)

@@ -470,7 +470,7 @@ for seed in range(400):
     except FormatError:
         pass
 """
-    environment = os.environ | {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    environment = os.environ | {"CCTRACE_MACHINE": "checked", "CCTRACE_CACHE": str(tmp_path)}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
 
 

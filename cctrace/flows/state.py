@@ -1,12 +1,9 @@
-"""What the sender's TCP remembers: the records of the reconstruction, and the compiled pass's cache key.
+"""What the sender's TCP remembers: the records of the reconstruction.
 
 One connection is one `tp` record (the kernel's struct tcp_sock, as far as a capture shows it), one ring of `SEG`
 records (the retransmission queue, one record per segment of the MSS) and one `rs` record (what a single ACK learns).
 Times are int64 microseconds on the connection's own clock: it reads 1 s at the whole second of the capture's clock
 before the connection opens.
-
-The compiled functions live in several files. Numba's cache notices only changes of the file that holds the cached
-function, so the entry points are closures over `stamp()`, a checksum of all of them: another checksum, another entry.
 """
 
 import numpy as np

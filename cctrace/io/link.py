@@ -9,7 +9,7 @@ import numpy as np
 
 from cctrace.io.layout import CUT_HEADERS, MALFORMED, NON_IP, TUNNELLED, UNKNOWN_LINK
 
-# Offsets are never negative; saying so with this mask spares Numba's wrap-around of negative indices, and lets LLVM
+# Offsets are never negative; saying so with this mask spares the wrap-around of negative indices, and lets LLVM
 # fuse the bytes of a field into one load: a factor of two in speed.
 OFFSET = (1 << 40) - 1
 

@@ -152,7 +152,7 @@ class Expressions(Emitter):
         places = [self.expr(i) for i in (index.elts if isinstance(index, ast.Tuple) else [index])]
         if len(places) > len(array.shape):
             self.refuse(f"{len(places)} indices for an array of {len(array.shape)} dimensions")
-        return self.element(array, places, self.source.strict)
+        return self.element(array, places, self.source.strict or self.module.checked)
 
     def slice(self, array, node):
         """Return the part of an array of one dimension; both ends are taken to lie within it."""

@@ -54,7 +54,7 @@ class Lowered(NamedTuple):
 
 
 class Module:
-    """The functions, constants and declarations of one LLVM module.
+    """The functions, constants and declarations of one LLVM module; if `checked`, every index is.
 
     Attributes
     ----------
@@ -62,7 +62,8 @@ class Module:
         What can go wrong, and in which line of which function: of the status that a function returns, from 1.
     """
 
-    def __init__(self):
+    def __init__(self, checked=False):
+        self.checked = checked
         self.texts, self.needs, self.sites = [], set(), []
         self._lowered, self._constants, self._kept = {}, {}, []
 

@@ -25,10 +25,15 @@ In such functions:
 * memory that is known by its address only is reached with `cctrace.lang.memory`: ``words(w.buffer)[k]``; other compiled
   code (a controller's `Compiled.address`) is called with ``call(address, event, state, ack)``;
 * module-level functions of any module may be called, module-level numbers and tuples of numbers are constants;
+* an index is not checked: it lies within the array (a negative one counts from the end);
 * nothing is allocated; there are no strings, lists, exceptions, closures or * arguments.
+
+The environment variable CCTRACE_MACHINE, set before a module is imported, helps to find mistakes: ``checked`` compiles
+code that checks every index where the length is known (IndexError, with file and line), ``interpreted`` compiles none.
 """
 
 import ctypes
+import os
 import struct
 import threading
 
@@ -40,6 +45,8 @@ from cctrace.lang.emit import LLVM, Array, Scalar, Several
 from cctrace.lang.expressions import Expressions
 from cctrace.lang.fingerprint import Fingerprint
 from cctrace.lang.lower import Module
+
+_MODE = os.environ.get("CCTRACE_MACHINE", "")
 
 
 class Machine:
@@ -70,6 +77,8 @@ class Machine:
         ZeroDivisionError
             Where the function divides by zero; names file and line.
         """
+        if _MODE == "interpreted":
+            return self.function(*args)
         kinds, words = [], []
         for arg in args:
             _flatten(arg, kinds, words)
@@ -90,7 +99,7 @@ class Machine:
     def _entry(self, args, kinds):
         fingerprint = Fingerprint()
         fingerprint.function(self.function)
-        key = f"{fingerprint.text()}\n{[str(kind) for kind in kinds]!r}"
+        key = f"{fingerprint.text()}\n{[str(kind) for kind in kinds]!r} {_MODE}"
         said, code = cache.obtain(
             self.function.__name__, key, lambda: _build(self.function, args, fingerprint.functions)
         )
@@ -162,7 +171,7 @@ class _Main(Expressions):
 
 def _build(function, args, functions):
     """Return what the cache keeps of a function for arguments like these."""
-    module = Module()
+    module = Module(checked=_MODE == "checked")
     main = _Main(module)
     main.where = where_of(function)
     values = [main.value(arg) for arg in args]
