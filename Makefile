@@ -3,6 +3,7 @@ PYTHON ?= $(firstword $(shell command -v python3.11 python3 2>/dev/null))
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TOOLS := $(VENV)/.tools
 PYTEST := $(BIN)/python -m pytest -rs
 DEMO := jitter_bbr_sd2ms
 RECORDINGS := datasets
@@ -11,23 +12,30 @@ RECORDINGS := datasets
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-# A half-made environment leaves no stamp, so that the next run starts it afresh.
+# A half-made environment leaves no stamp, so that the next run starts it afresh. The last step compiles what the commands
+# use, so that none of them waits for a compiler.
 $(STAMP): setup.cfg pyproject.toml
 	@test -n "$(PYTHON)" || { echo "cctrace needs Python 3.11: install it, or run make PYTHON=/path/to/python3.11"; exit 2; }
 	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/python -m cctrace.prepare
+	touch $@
+
+# What tests, benchmarks and developers need besides.
+$(TOOLS): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	touch $@
 
 demo: $(STAMP) ## explain a shipped recording: writes cctrace-report/report.html
 	$(BIN)/cctrace analyze datasets/$(DEMO)/sender.pcap.zst --tcpinfo datasets/$(DEMO)/tcpinfo.csv.zst -o cctrace-report
 
-test: $(STAMP) ## the tests that every change must pass, minutes on two cores
+test: $(TOOLS) ## the tests that every change must pass, minutes on two cores
 	$(PYTEST) -n 2 -m "not slow and not external"
 
-test-slow: $(STAMP) ## the tests that take minutes each
+test-slow: $(TOOLS) ## the tests that take minutes each
 	$(PYTEST) -n 2 -m "slow and not external"
 
-lint: $(STAMP) ## format, lint, types, layers, spelling
+lint: $(TOOLS) ## format, lint, types, layers, spelling
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -36,13 +44,13 @@ lint: $(STAMP) ## format, lint, types, layers, spelling
 
 check: lint test ## what CI runs: lint, then the tests, which also compare the generated pages with the code
 
-check-external: $(STAMP) ## tests against tshark, tcptrace and a browser; installs what it can with apt-get
+check-external: $(TOOLS) ## tests against tshark, tcptrace and a browser; installs what it can with apt-get
 	@for program in tshark tcptrace chromium; do command -v $$program >/dev/null \
 		|| DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$program >/dev/null \
 		|| echo "could not install $$program: its tests will be skipped"; done
 	$(PYTEST) -m external
 
-bench: $(STAMP) ## what the README claims about speed; peers that are not installed are left out
+bench: $(TOOLS) ## what the README claims about speed; peers that are not installed are left out
 	$(BIN)/python benchmarks/ingest.py datasets/$(DEMO)/sender.pcap.zst
 	$(BIN)/python benchmarks/flows.py datasets/$(DEMO)/sender.pcap.zst
 	$(BIN)/python benchmarks/replay.py

@@ -21,6 +21,10 @@ class CompileError(CctraceError):
     """A controller class cannot be flattened; names file, line and reason."""
 
 
+class MissingError(CctraceError, ImportError):
+    """A package is not installed that an extra of cctrace brings; says how to install it."""
+
+
 class CctraceWarning(UserWarning):
     """Base of the warnings about data that could be read only in part."""
 

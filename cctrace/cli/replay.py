@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from cctrace.cli.common import command_options, print_json, print_table, progress, warn
+from cctrace.extras import needed
 
 
 @click.command(short_help="What a controller decides on recorded ACKs.")
@@ -41,6 +42,7 @@ def replay(source, controller, index, tcpinfo, output, interpreted, as_json):
         say(f"replaying {controller}")
         result = run(stream, controller, mode="interpreted" if interpreted else "compiled")
     if output:
+        needed("pyarrow", "parquet")
         result.decisions.to_parquet(output)
     for warning in result.warnings:
         warn(warning)

@@ -6,12 +6,9 @@ an ACK or a SACK block covers is found without looking at it again: `after` jump
 
 import numpy as np
 
-from cctrace.native import compiled
-
 WAITING, DELIVERED, LOST, NEEDLESS = 0, 1, 2, 3  # state of a transmission
 
 
-@compiled()
 def _find(starts, seq):
     """Return the first row of `starts` that is not below `seq`."""
     low, high = 0, starts.shape[0]
@@ -24,7 +21,6 @@ def _find(starts, seq):
     return low
 
 
-@compiled()
 def _undelivered(after, i):
     """Return the first segment from i on that is not delivered."""
     root = i
@@ -35,7 +31,6 @@ def _undelivered(after, i):
     return root
 
 
-@compiled()
 def match(packets, sacks, starts, ends, least_ns, unit, latest, before, state, told, ack_row, after):
     """Walk through a connection's packets in order and note for every transmission how it ended.
 
@@ -111,7 +106,6 @@ def match(packets, sacks, starts, ends, least_ns, unit, latest, before, state, t
     return (una,)
 
 
-@compiled()
 def _cover(i, stop, now, row, least_ns, latest, before, state, told, ack_row, after):
     """The receiver has the segments from i up to `stop`."""
     i = _undelivered(after, i)
@@ -132,7 +126,6 @@ def _cover(i, stop, now, row, least_ns, latest, before, state, told, ack_row, af
         i = _undelivered(after, i)
 
 
-@compiled()
 def _needless(i, stop, latest, before, state):
     """A D-SACK: the receiver had the segments from i up to `stop` twice, so the one thought lost came after all."""
     while i < stop:

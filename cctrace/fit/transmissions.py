@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from cctrace.errors import ArgumentError, StreamError
-from cctrace.fit.match import DELIVERED, LOST, NEEDLESS, WAITING
-from cctrace.native import Native
+from cctrace.fit.match import DELIVERED, LOST, NEEDLESS, WAITING, match
+from cctrace.lang.machine import Machine
 
 __all__ = ["DELIVERED", "LOST", "NEEDLESS", "WAITING", "Transmissions", "transmissions"]
 
 NO_SOONER = 0.8  # of the least RTT
 WIRE_BYTES = 66  # of headers per segment in `cctrace.Path`: 14 Ethernet, 20 IPv4, 32 TCP with time stamps
-_match = Native("cctrace.fit.match", "match")
+_match = Machine(match)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from cctrace import __version__, schema
 from cctrace.errors import FormatError
+from cctrace.extras import needed
 from cctrace.io import tcpinfo
 from cctrace.io.linktrace import LinkTrace
 from cctrace.io.packets import Packets
@@ -42,8 +43,8 @@ def save(path, kind, parts, meta):
     int
         Rows written.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    pa = needed("pyarrow", "parquet")
+    pq = needed("pyarrow.parquet", "parquet")
 
     writer, rows = None, 0
     try:
@@ -69,8 +70,8 @@ def load(source):
     FormatError
         Not Parquet, damaged, or not written by cctrace.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    pa = needed("pyarrow", "parquet")
+    pq = needed("pyarrow.parquet", "parquet")
 
     with open_source(source) as opened:
         name = opened.name
@@ -142,7 +143,7 @@ def save_table(data, path):
 
 
 def _packet_columns(packets):
-    import pyarrow as pa
+    pa = needed("pyarrow", "parquet")
 
     columns = {name: column for name, column in packets.columns.items() if name not in ("sack_row", "sack_count")}
     count = packets["sack_count"].astype(np.int64)
@@ -167,7 +168,7 @@ def _packets(columns, meta, name):
 
 
 def _arrow(column):
-    import pyarrow as pa
+    pa = needed("pyarrow", "parquet")
 
     if not isinstance(column, np.ndarray):
         return column
@@ -178,7 +179,7 @@ def _arrow(column):
 
 
 def _numpy(array):
-    import pyarrow as pa
+    pa = needed("pyarrow", "parquet")
 
     if pa.types.is_list(array.type):
         return array

@@ -4,6 +4,7 @@ import functools
 import io
 
 from cctrace.explain.flow_view import FlowView
+from cctrace.extras import needed
 from cctrace.plot.panels import COLOURS, PHASE_COLOURS, Phases, decimate
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 
@@ -38,9 +39,9 @@ def plot_flow(flow, run=None):
 @functools.cache
 def _shown_by_notebooks():
     """Return `Figure` with what IPython asks an object for; matplotlib's own tells it nothing outside of pyplot."""
-    from matplotlib.figure import Figure
+    figures = needed("matplotlib.figure", "plot")
 
-    class Drawing(Figure):
+    class Drawing(figures.Figure):
         """A figure that a notebook shows as it is."""
 
         def _repr_png_(self):

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cctrace import schema
 from cctrace.cc import REGISTRY, controller
 from cctrace.cc.base import ArrayField, declared_fields
 from cctrace.errors import ArgumentError, FormatError, StreamError
+from cctrace.extras import needed
 from cctrace.flows.views import CARRIED, View
 from cctrace.replaying.player import Player
 
@@ -52,8 +51,8 @@ def load(path):
     variant = path.resolve().parent.name
     cls, params = variant_of(variant)
     try:
-        table = pq.read_table(path)
-    except (pa.ArrowInvalid, OSError) as error:
+        table = needed("pyarrow.parquet", "parquet").read_table(path)
+    except (needed("pyarrow", "parquet").ArrowInvalid, OSError) as error:
         raise FormatError(f"{path}: not a readable Parquet file: {str(error).splitlines()[0]}") from None
     columns = {name: table.column(name).to_numpy() for name in table.column_names}
     if "event" not in columns:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from cctrace.errors import StreamError
+from cctrace.extras import is_installed
 from cctrace.plot.panels import Phases
 from cctrace.plot.panels_of_counters import counter_panels, counter_phases
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
@@ -94,7 +95,7 @@ def write_report(analyses, folder, say=lambda text: None):
     pathlib.Path
         Of report.html. Beside it: flows.parquet, and per flow flowN-events.parquet; where the kernel's counters were
         given flowN-tcpinfo.parquet; where a controller was replayed flowN-replay.parquet; with both
-        flowN-agreement.parquet.
+        flowN-agreement.parquet. Without pyarrow (the extra "parquet") these are compressed CSV, flows.csv.gz and so on.
 
     Raises
     ------
@@ -104,16 +105,23 @@ def write_report(analyses, folder, say=lambda text: None):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     say("writing tables")
-    for stale in folder.glob("flow[0-9]*-*.parquet"):
+    for stale in [*folder.glob("flow[0-9]*-*.parquet"), *folder.glob("flow[0-9]*-*.csv.gz")]:
         stale.unlink()
-    pd.DataFrame([as_object(analysis) for analysis in analyses]).to_parquet(folder / "flows.parquet")
+    _save(pd.DataFrame([as_object(analysis) for analysis in analyses]), folder, "flows")
     for i, analysis in enumerate(analyses):
         for name, frame in _tables(analysis).items():
-            frame.to_parquet(folder / f"flow{i}-{name}.parquet")
+            _save(frame, folder, f"flow{i}-{name}")
     say("drawing")
     page = folder / "report.html"
     write(_report(analyses), page)
     return page
+
+
+def _save(frame, folder, name):
+    if is_installed("pyarrow"):
+        frame.to_parquet(folder / f"{name}.parquet")
+    else:
+        frame.to_csv(folder / f"{name}.csv.gz", index=False, compression={"method": "gzip", "compresslevel": 1})
 
 
 def _tables(analysis):

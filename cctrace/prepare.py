@@ -1,0 +1,52 @@
+"""Compile ahead what the stock commands use: ``python -m cctrace.prepare``, the last step of an installation.
+
+Nothing depends on it: what is not in the cache, or no longer what would be compiled, is compiled when it is first used.
+"""
+
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from cctrace.lang import cache
+
+
+def controllers(part, parts):
+    """Compile one in `parts` of the registered controllers."""
+    from cctrace.cc import REGISTRY, controller
+    from cctrace.lang.compile import compiled
+
+    for name in list(REGISTRY)[part::parts]:
+        cls, _ = controller(name)
+        if not cls.interpreted_only:
+            compiled(cls)
+
+
+def rooms():
+    """Use the reader, the table, the reconstruction, the replay and the simulation."""
+    import cctrace as cct
+    from cctrace.flows.table import of_file
+
+    capture = cct.datasets.path("tso_bbr_300m_veth", "sender.pcap.zst")
+    of_file(capture)
+    flow = cct.read(capture).flow(0)
+    for name in ("bbr2022", "cubic6"):
+        cct.replay(flow, name)
+    cct.simulate(cct.Path(rate="10Mbit", rtt="10ms", buffer="1bdp"), ["reno", "quic_reno"], duration="100ms")
+
+
+def main():
+    """Compile with two processes; prints one line."""
+    begin = time.monotonic()
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        tasks = [pool.submit(rooms), *(pool.submit(controllers, part, 4) for part in range(4))]
+        for task in tasks:
+            task.result()
+    entries = list(cache.cache_dir().glob("*.o"))
+    size = sum(entry.stat().st_size for entry in entries) / 1e6
+    seconds = time.monotonic() - begin
+    print(f"{len(entries)} pieces of compiled code in {cache.cache_dir()} ({size:.1f} MB), {seconds:.0f} s")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
