@@ -70,3 +70,16 @@ def jitter(flow, say):
     from cctrace.fit import Jitter
 
     return Jitter().fit(flow, say)
+
+
+@_command("path", "Rate, base RTT, buffer, loss, jitter of the path.")
+def path(flow, say):
+    """Fit the path: rate over time, base RTT, buffer, random loss apart from congestive, jitter, what was not seen.
+
+    With --json: a list with one object per flow: flow (as `cctrace flows`), rate_bps (a list of {"start_s", "value",
+    "low", "high"}), base_rtt_us, buffer_bytes, loss, jitter, policer, shaper, aqm, cross_traffic, unseen; estimates are
+    {"value", "low", "high"}, a missing side is null. A flow that does not tell has "refused" with the reason.
+    """
+    from cctrace.fit import path as fitted
+
+    return fitted(flow, say)

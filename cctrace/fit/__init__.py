@@ -1,6 +1,7 @@
 """Fit models, paths and parameters to recorded and simulated flows, with intervals.
 
     delays = cct.fit.uncongested_rtt(flow)      the RTTs that the flow would have had without any queue
+    path = cct.fit.path(flow)                   a cct.Path, with an estimate of everything in it
     fit = cct.fit.Jitter().fit(delays)          distribution and process of the path's jitter
 
 Estimators follow scikit-learn's habits: `fit`, `predict`, `score`, results with a trailing underscore, `summary()`.
@@ -11,6 +12,7 @@ would be needed. See docs/fitting.md.
 from cctrace.errors import FitError
 from cctrace.fit.delays import Delays, uncongested_rtt
 from cctrace.fit.jitter import Jitter
+from cctrace.fit.path import FittedPath, path
 from cctrace.fit.results import Estimate
 
-__all__ = ["Delays", "Estimate", "FitError", "Jitter", "uncongested_rtt"]
+__all__ = ["Delays", "Estimate", "FitError", "FittedPath", "Jitter", "path", "uncongested_rtt"]

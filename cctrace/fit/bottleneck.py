@@ -137,13 +137,14 @@ def deviation(flow, steps, whole=False):
     left = flow.told_us[known] - departures(flow.sent_us, flow.wire_bytes, steps)[known]
     if whole:
         return float(np.mean(np.log1p(np.abs(left - np.median(left)) / SMALL_US)))
-    size = min(max(int(len(left) * _window_us(flow) / (flow.sent_us[-1] - flow.sent_us[0] + 1)), 20), len(left))
-    left = left[: len(left) // size * size].reshape(-1, size)
-    return float(np.mean(np.log1p(np.abs(left - np.median(left, axis=1)[:, None]) / SMALL_US)))
+    size = _window_rows(flow)
+    return float(np.mean(np.log1p(np.abs(_around(left[: len(left) // size * size], size)) / SMALL_US)))
 
 
-def _window_us(flow):
-    return max(1e6, 10 * flow.least_rtt_us)
+def _window_rows(flow):
+    """Return how many rows of `known` a second or ten RTTs have."""
+    window_us, span_us = max(1e6, 10 * flow.least_rtt_us), flow.sent_us[-1] - flow.sent_us[0] + 1
+    return min(max(int(len(flow.known) * window_us / span_us), 20), len(flow.known))
 
 
 # --- constant rate ---------------------------------------------------------------------------------------------------
@@ -187,17 +188,17 @@ def _least(cost, low, high, points, tolerance):
     return (x, value) if value <= values[best] else (grid[best], values[best])
 
 
-def constant_rate(flow):
-    """Return the constant rate that explains the delays best, and their deviation with it.
+def constant_rate(flow, near=None):
+    """Return the constant rate that explains the delays best, and their deviation with it; looks closely `near`.
 
     Where a queue stands for long, a rate a quarter of a per cent too high already has it drain: near the delivered rate
     the search goes in steps of a thousandth.
     """
     rtt = float(np.nanmedian(flow.rtt_us))
     _, rate, _ = delivered_rate(flow, max(WINDOW_US, rtt))
-    most = float(np.quantile(rate[rate > 0], 0.98))
+    most = max(float(np.quantile(rate[rate > 0], 0.98)), near[1] if near else 0.0)
     wide = _least(lambda x: deviation(flow, constant(x)), most / 2, most * 8, 40, 1e-4)
-    near = _least(lambda x: deviation(flow, constant(x)), *_plateau(flow), 80, 1e-5)
+    near = _least(lambda x: deviation(flow, constant(x)), *(near or _plateau(flow)), 80, 1e-5)
     rate, _ = min(wide, near, key=lambda found: found[1])
     # Within its error, the rate at which delays do not drift from one end of the flow to the other.
     last = _least(lambda x: deviation(flow, constant(x), whole=True), rate * 0.998, rate * 1.002, 41, 2e-6)[0]
@@ -259,7 +260,7 @@ def rate_steps(flow, say=lambda text: None):
         trial = _initial(flow, times)
         trial, at = _polished(flow, trial, deviation(flow, trial))
         trial, at = _pruned(flow, trial, at)
-        if at < cost * (1 - LOWERS):
+        if _both(flow, trial) < _both(flow, steps) * (1 - LOWERS):
             return trial, at
     return steps, cost
 
@@ -286,7 +287,7 @@ def _move_rate(flow, steps, k, cost, reach, tolerance=1e-3):
     return (of(rate), value) if value < cost else (steps, cost)
 
 
-def _move_time(flow, steps, k, cost, reach_us=400_000.0):
+def _move_time(flow, steps, k, cost, reach_us=1_200_000.0):
     def of(time):
         return Steps(np.where(np.arange(len(steps.rate)) == k, time, steps.start_us), steps.rate)
 
@@ -295,8 +296,10 @@ def _move_time(flow, steps, k, cost, reach_us=400_000.0):
     high = min(steps.start_us[k] + reach_us, end - 1e4)
     if high <= low:
         return steps, cost
-    time, value = _least(lambda x: deviation(flow, of(x)), low, high, 11, 1e-4)
-    return (of(time), value) if value < cost else (steps, cost)
+    time, value = _least(lambda x: _both(flow, of(x)), low, high, 25, 1e-4)
+    if value >= _both(flow, steps):
+        return steps, cost
+    return of(time), deviation(flow, of(time))
 
 
 def _polished(flow, steps, cost, sweeps=2):
@@ -305,7 +308,24 @@ def _polished(flow, steps, cost, sweeps=2):
             steps, cost = _move_rate(flow, steps, k, cost, 0.05, 3e-4)
             if k:
                 steps, cost = _move_time(flow, steps, k, cost)
-    return steps, cost
+    for k in range(len(steps.rate)):
+        steps = _last_rate(flow, steps, k)
+    return steps, deviation(flow, steps)
+
+
+def _last_rate(flow, steps, k):
+    """Return the steps with one rate where delays drift least, as `constant_rate` does it."""
+
+    def of(rate):
+        return Steps(steps.start_us, np.where(np.arange(len(steps.rate)) == k, rate, steps.rate))
+
+    rate, value = _least(lambda x: _both(flow, of(x)), steps.rate[k] * 0.96, steps.rate[k] * 1.04, 41, 1e-5)
+    return of(rate) if value < _both(flow, steps) else steps
+
+
+def _both(flow, steps):
+    """Return the deviations around the median nearby and that of all: a queue that stays looks like a longer path."""
+    return deviation(flow, steps) + deviation(flow, steps, whole=True)
 
 
 def _pruned(flow, steps, cost):
@@ -313,9 +333,8 @@ def _pruned(flow, steps, cost):
     k = 1
     while k < len(steps.rate):
         fewer = Steps(np.delete(steps.start_us, k), np.delete(steps.rate, k))
-        without = deviation(flow, fewer)
-        fewer, without = _move_rate(flow, fewer, k - 1, without, 0.2)
-        if without < cost * (1 + LOWERS):
+        fewer, without = _move_rate(flow, fewer, k - 1, deviation(flow, fewer), 0.2)
+        if _both(flow, fewer) < _both(flow, steps) * (1 + LOWERS):
             steps, cost = fewer, without
         else:
             k += 1
@@ -329,16 +348,23 @@ def rate_errors(flow, steps):
     The delays left over are regressed on their derivatives by the rates, :math:`\partial d_i / \partial \log C_k`, with
     blocks as long as the delays hang together (sandwich).
     """
-    known = np.flatnonzero(np.isfinite(flow.told_us))
-    left = (flow.told_us - departures(flow.sent_us, flow.wire_bytes, steps))[known]
-    columns = [np.ones(len(known))]
+    known = flow.known
+    base = departures(flow.sent_us, flow.wire_bytes, steps)
+    columns = []
     for k in range(len(steps.rate)):
-        up = Steps(steps.start_us, np.where(np.arange(len(steps.rate)) == k, steps.rate * 1.001, steps.rate))
-        moved = departures(flow.sent_us, flow.wire_bytes, up) - departures(flow.sent_us, flow.wire_bytes, steps)
-        columns.append(moved[known] / 1e-3)
-    x = np.column_stack(columns)
-    noise = np.clip(left - np.median(left), *np.quantile(left - np.median(left), [0.01, 0.99]))
-    scores = blocked(x * noise[:, None], block_sizes(noise))
-    bread = np.linalg.pinv(x.T @ x)
-    covariance = bread @ (scores.T @ scores) @ bread
-    return np.sqrt(np.diag(covariance))[1:]
+        up = Steps(steps.start_us, np.where(np.arange(len(steps.rate)) == k, steps.rate * 1.0005, steps.rate))
+        columns.append((departures(flow.sent_us, flow.wire_bytes, up) - base)[known] / 5e-4)
+    size = _window_rows(flow)
+    rows = len(known) // size * size
+    noise, x = _around(flow.told_us[known][:rows] - base[known][:rows], size), np.column_stack(columns)[:rows]
+    x = np.column_stack([_around(column, size, np.mean) for column in x.T])
+    weight = 1 / ((np.abs(noise) + SMALL_US / 10) * (SMALL_US + np.abs(noise)))  # of the deviation's logarithm
+    scores = blocked(x * (noise * weight)[:, None], max(block_sizes(noise), size))
+    bread = np.linalg.pinv((x * weight[:, None]).T @ x)
+    return np.sqrt(np.diag(bread @ (scores.T @ scores) @ bread))
+
+
+def _around(values, size, middle=np.median):
+    """Return values less the middle of the `size` around them."""
+    parts = values.reshape(-1, size)
+    return (parts - middle(parts, axis=1)[:, None]).ravel()

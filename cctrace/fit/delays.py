@@ -23,6 +23,7 @@ from cctrace.fit.transmissions import Transmissions, as_flow, transmissions
 
 LEAST_SAMPLES = 100
 STRETCH_US = 100_000.0
+SHORT = 3.0  # packets: an own queue that hardly depends on the rate
 WANDER = 6.0  # standard errors by which the median of a stretch may exceed the least ones
 TIE = 0.2  # of a packet's time at the bottleneck, at most: arrivals closer than that came together
 ACK_TIMER_US = 30_000.0  # an ACK for a single segment that much later waited for the receiver's timer
@@ -148,10 +149,11 @@ def uncongested_rtt(source, steps=None, say=lambda text: None):
         )
     if steps is None:
         steps, _ = rate_steps(flow, say)
-    return _delays(table, flow, steps)
+    return delays_of(table, flow, steps)
 
 
-def _delays(table, flow, steps):
+def delays_of(table, flow, steps):
+    """Return the `Delays` of what went through a bottleneck of known rate; see `uncongested_rtt`."""
     departed = departures(flow.sent_us, flow.wire_bytes, steps)
     rows = flow.known[flow.first[flow.known]]
     rows = rows[np.argsort(flow.row[rows], kind="stable")]
@@ -162,7 +164,7 @@ def _delays(table, flow, steps):
     group = np.cumsum(np.diff(flow.row[rows], prepend=-1) != 0) - 1
     rows, group = _without_timer(flow, departed, rows, group)
     delay = flow.told_us[rows] - departed[rows]
-    quiet = _quiet(departed[rows], delay, group)
+    quiet = _quiet(departed[rows], delay, group, (departed - flow.sent_us)[rows] <= SHORT * packet_us)
     # Whole groups, so that what one ACK told of stays together.
     keep = quiet[group]
     told = flow.told_us[rows][np.searchsorted(group, np.arange(group[-1] + 1))]
@@ -205,7 +207,7 @@ def _without_timer(flow, departed, rows, group):
     return rows[~waited], np.unique(group[~waited], return_inverse=True)[1].reshape(-1)
 
 
-def _quiet(departed, delay, group):
+def _quiet(departed, delay, group, short):
     """Return per group whether its stretch of time shows no more than the flow's own queue."""
     last = np.append(np.flatnonzero(np.diff(group)), len(group) - 1)
     time, value = departed[last], delay[last]
@@ -218,11 +220,19 @@ def _quiet(departed, delay, group):
     many = np.array([len(part) for part in parts]) >= 8
     if many.sum() < 3:
         return np.ones(group[-1] + 1, bool)
-    ordered = np.sort(medians[many])
-    base = ordered[min(max(2, int(0.02 * len(ordered))), len(ordered) - 1)]
     # How far medians of stretches wander of themselves: by the samples in one that are worth an independent one.
     within = np.clip(value - medians[stretch], *np.quantile(value - medians[stretch], [0.005, 0.995]))
     worth = max(effective(within[many[stretch]]) / many.sum(), 1.0)
     spread = float(np.median(spreads[many]))
-    limit = base + WANDER * 1.25 * spread / np.sqrt(worth) + 300.0
-    return (medians <= limit)[stretch]
+    # The least are looked for where the flow's own queue was short, whatever its rate; a few may be low by chance.
+    shorts = [part[own] for part, own in zip(parts, np.split(short[last], edges[1:-1]), strict=True)]
+    mean_size = len(value) / len(parts)
+
+    def surely(part):
+        return np.median(part) + 2.5 * spread / np.sqrt(max(worth * len(part) / mean_size, 1.0))
+
+    levels = [surely(part) for part in shorts if len(part) >= 4]
+    ordered = np.sort(levels if len(levels) >= 3 else [surely(part) for part in parts if len(part) >= 8])
+    base = ordered[min(max(1, int(0.02 * len(ordered))), len(ordered) - 1)]
+    margin = WANDER * 1.25 * spread / np.sqrt(worth) + 300.0
+    return ((medians <= base + margin) & (medians >= base - margin))[stretch]

@@ -56,7 +56,9 @@ def _normal_cdf(x, p):
 
 def _normal_moments(p):
     sd = np.exp(p[1])
-    cut = -p[0] / sd
+    cut = max(-p[0] / sd, -30.0)
+    if cut > 30:
+        return np.nan, np.nan
     hazard = np.exp(-(cut**2) / 2 - _log_mass(p)) / np.sqrt(2 * np.pi)
     return p[0] + sd * hazard, sd * np.sqrt(max(1 + cut * hazard - hazard**2, 1e-12))
 

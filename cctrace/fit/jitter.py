@@ -133,6 +133,8 @@ class Jitter:
         edges = np.arange(0, len(scores), size)
         sums = np.add.reduceat(scores, edges, axis=0)
         sums = sums - sums.mean(axis=0)
+        if not (np.all(np.isfinite(information)) and np.isfinite(best.moments).all()):
+            raise FitError("no family of distributions describes the delays; they may be a queue that others fill")
         values, vectors = np.linalg.eigh((information + information.T) / 2)
         keep = values > 1e-9 * values.max()
         inverse = (vectors[:, keep] / values[keep]) @ vectors[:, keep].T
@@ -209,21 +211,23 @@ class Jitter:
 
     def as_object(self):
         """Return what `cctrace fit jitter --json` prints."""
-        return plain(
-            {
-                "distribution": self.distribution_,
-                "process": self.process_.name,
-                "slot_us": self.slot_us_,
-                "sd_us": self.sd_us_,
-                "mean_us": self.mean_us_,
-                "delay_us": self.delay_us_,
-                "correlation_time_us": self.process_.correlation_time_us,
-                "effective_samples": self.effective_samples_,
-                "stalls_share": self.stalls_,
-                "aic": self.aic_,
-                "why": self.process_.why,
-            }
-        )
+        return plain(self.as_estimates())
+
+    def as_estimates(self):
+        """Return the same with `Estimate`s."""
+        return {
+            "distribution": self.distribution_,
+            "process": self.process_.name,
+            "slot_us": self.slot_us_,
+            "sd_us": self.sd_us_,
+            "mean_us": self.mean_us_,
+            "delay_us": self.delay_us_,
+            "correlation_time_us": self.process_.correlation_time_us,
+            "effective_samples": self.effective_samples_,
+            "stalls_share": self.stalls_,
+            "aic": self.aic_,
+            "why": self.process_.why,
+        }
 
     def summary(self):
         """Return what was found, as text."""

@@ -1,0 +1,92 @@
+"""A fitted path as a script for an emulator: netem (tc), mahimahi, or the estimates as JSON."""
+
+import json
+from itertools import pairwise
+
+from cctrace.errors import ArgumentError
+from cctrace.fit.results import plain
+
+FORMS = ("netem", "mahimahi", "json")
+MTU = 1500
+LOOP_S = 60.0  # length of a Mahimahi trace of a constant rate; Mahimahi repeats it
+
+
+def export(path, to):
+    """Return `path` as text; see `FittedPath.export`."""
+    if to not in FORMS:
+        raise ArgumentError(f"export to {to!r}: use {', '.join(FORMS)}")
+    return {"netem": _netem, "mahimahi": _mahimahi, "json": _json}[to](path)
+
+
+def _json(path):
+    return json.dumps(plain(path.estimates), indent=1)
+
+
+def _netem(path):
+    """Return a shell script: rate and buffer by tbf, delay, jitter and loss by netem behind it."""
+    e = path.estimates
+    times, rates = path.rate_steps()
+    lines = [
+        "#!/bin/sh -e",
+        "# Emulates a fitted path on the way out of $1 (an interface): as root, `sh path.sh eth0`.",
+        "# Rate and queue first, then the delay of the whole round trip on this way, as the fit has it.",
+        "# netem draws jitter per packet and lets packets overtake; `rate` makes it keep order.",
+        'dev=${1:?"name an interface"}',
+        'tc qdisc del dev "$dev" root 2>/dev/null || true',
+    ]
+    burst = 2 * MTU
+    tbf = f"tbf burst {burst} limit {max(path.buffer_bytes, burst)}"
+    delay = f"delay {path.rtt_ns / 1000:.0f}us"
+    jitter = e["jitter"]
+    if jitter is not None and path.has_jitter:
+        delay += f" {jitter['sd_us'].value:.0f}us distribution normal"
+        if jitter["process"] != "reorder":
+            delay += " rate 10gbit"
+        if jitter["distribution"] != "normal":
+            lines.append(
+                f"# The jitter is {jitter['distribution']}; netem's normal distribution with its sd stands for it."
+            )
+    loss = e["loss"]
+    if loss.get("burst"):
+        enter, leave = (100 * side.value for side in loss["burst"])
+        delay += f" loss gemodel {enter:.5f}% {leave:.5f}% 100% 0%"
+    elif loss["share"].value:
+        delay += f" loss {100 * loss['share'].value:.5f}%"
+    lines.append(f'tc qdisc add dev "$dev" root handle 1: {tbf} rate {rates[0]:.0f}bit')
+    lines.append(f'tc qdisc add dev "$dev" parent 1:1 handle 10: netem limit 100000 {delay}')
+    for (before, _), (after, rate) in pairwise(zip(times, rates, strict=True)):
+        lines.append(f"sleep {(after - before) / 1e9:.3f}")
+        lines.append(f'tc qdisc change dev "$dev" root handle 1: {tbf} rate {rate:.0f}bit')
+    return "\n".join(lines) + "\n"
+
+
+def opportunities(path, seconds=None):
+    """Return the times (ms) at which a Mahimahi trace of the path delivers a packet of 1500 bytes."""
+    times, rates = path.rate_steps()
+    end = seconds if seconds is not None else max(times[-1] / 1e9 + 10.0, LOOP_S if len(times) == 1 else 0.0)
+    edges = [*(times / 1e9), end]
+    found, sent, credit = [], 0, 0.0
+    for (a, b), rate in zip(pairwise(edges), rates, strict=True):
+        total = credit + rate * max(b - a, 0.0) / 8 / MTU
+        while sent < int(total) and rate > 0:
+            found.append(int(1000 * (a + (sent + 1 - credit) * 8 * MTU / rate)))
+            sent += 1
+        credit = total
+    return found
+
+
+def _mahimahi(path):
+    """Return a shell script that writes the trace and runs a command (a shell) behind it."""
+    e = path.estimates
+    one_way_ms = max(round(path.rtt_ns / 2e6), 0)
+    loss = f"mm-loss uplink {e['loss']['share'].value:.6f} " if e["loss"]["share"].value else ""
+    trace = "\n".join(map(str, opportunities(path)))
+    note = ""
+    if e["jitter"] is not None:
+        note = f"# Mahimahi has no jitter; the fitted sd is {e['jitter']['sd_us'].value:.0f} us.\n"
+    return (
+        "#!/bin/sh -e\n# Emulates a fitted path for the data that leave: `sh path.sh COMMAND` (default: a shell).\n"
+        f"{note}trace=$(mktemp)\ncat >\"$trace\" <<'END'\n{trace}\nEND\n"
+        f'exec mm-delay {one_way_ms} {loss}mm-link "$trace" "$trace" --uplink-queue=droptail '
+        f'--uplink-queue-args="bytes={path.buffer_bytes}" -- "${{@:-sh}}"\n'
+    )

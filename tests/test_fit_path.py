@@ -1,0 +1,127 @@
+"""Fitted paths: what a flow showed of its path comes back, what it could not see is said, and re-simulating agrees."""
+
+import json
+
+import numpy as np
+import pytest
+
+import cctrace as cct
+from cctrace.cli import main
+from cctrace.fit.export import opportunities
+
+
+def recorded(name, index=0):
+    return cct.read(cct.datasets.path(name, "sender.pcap.zst")).bulk()[index]
+
+
+def truth(name):
+    return json.loads(cct.datasets.path(name, "scenario.json").read_text())["parameters"]
+
+
+@pytest.fixture(scope="module")
+def clean():
+    return cct.fit.path(recorded("single_bbr_1bdp"))
+
+
+def test_rate_base_rtt_and_buffer_of_a_recording_are_the_emulators(clean):
+    e, parameters = clean.estimates, truth("single_bbr_1bdp")
+    (rate,) = e["rate_bps"]
+    assert rate["value"] == pytest.approx(parameters["rate"] * 1e6 * 1514 / 1500, rel=0.005)
+    assert rate["low"] < rate["value"] < rate["high"]
+    assert e["base_rtt_us"].value == pytest.approx(40_000, rel=0.01)
+    assert e["buffer_bytes"].value == pytest.approx(parameters["buffer"], rel=0.05)
+    assert (e["loss"]["congestive"], e["loss"]["random"], e["aqm"]) == (358, 0, "droptail")
+    assert e["unseen"] == []
+
+
+def test_simulating_the_fitted_path_gives_what_was_recorded(clean):
+    sim = cct.simulate(clean, "bbr2022", "20s", ack_every=2, hz=250)
+    recorded_flow = recorded("single_bbr_1bdp").summary
+    assert sim.flows.goodput_bps[0] == pytest.approx(recorded_flow["goodput_bps"], rel=0.05)
+    share = recorded_flow["retransmitted_segments"] / recorded_flow["segments_sent"]
+    assert sim.flows.retransmit_ratio[0] == pytest.approx(share, abs=0.003)
+
+
+def test_random_loss_of_a_recording_is_told_from_congestion_and_the_unfilled_buffer_bounded():
+    e = cct.fit.path(recorded("loss_cubic_1pct")).estimates
+    assert e["loss"]["model"] == "bernoulli"
+    assert e["loss"]["share"].low < 0.01 < e["loss"]["share"].high
+    assert e["loss"]["congestive"] == 0
+    assert "buffer" in e["unseen"]
+    assert e["buffer_bytes"].value is None
+    assert e["buffer_bytes"].low < truth("loss_cubic_1pct")["buffer"]
+
+
+def test_flows_of_one_capture_that_share_a_queue_are_fitted_together():
+    e = cct.fit.path(recorded("compete_bbr_cubic_2bdp")).estimates
+    assert e["cross_traffic"]["kind"] == "elastic"
+    assert e["rate_bps"][0]["value"] == pytest.approx(40e6, rel=0.02)
+    assert e["buffer_bytes"].value == pytest.approx(400_000, rel=0.15)
+
+
+@pytest.mark.parametrize(("cc", "loss"), [("bbr2022", 0.002), ("cubic6", 0.0)])
+def test_a_simulated_path_is_recovered(cc, loss):
+    path = cct.Path(rate=[(0, "30Mbit"), (6, "12Mbit")], rtt="60ms", buffer="150kB", loss=f"{100 * loss}%")
+    fitted = cct.fit.path(cct.simulate(path, cc, "14s", seed=2, packets=True, ack_every=2))
+    e = fitted.estimates
+    assert [row["value"] for row in e["rate_bps"]] == pytest.approx([30e6, 12e6], rel=0.02)
+    assert e["rate_bps"][1]["start_s"] == pytest.approx(6.0, abs=0.26)
+    assert e["base_rtt_us"].value == pytest.approx(60_000, rel=0.01)
+    assert fitted.rtt_ns == pytest.approx(60e6, rel=0.01)
+    assert e["buffer_bytes"].value == pytest.approx(150_000, rel=0.15)
+    assert e["loss"]["share"].low <= loss < e["loss"]["share"].high
+
+
+def test_losses_in_bursts_are_a_gilbert_elliott_process():
+    path = cct.Path(rate="20Mbit", rtt="30ms", buffer="8bdp", loss="100%", burst_loss=(0.002, 0.3))
+    fitted = cct.fit.path(cct.simulate(path, "bbr2022", "15s", packets=True))
+    loss = fitted.estimates["loss"]
+    assert loss["model"] == "gilbert-elliott"
+    enter, leave = loss["burst"]
+    assert enter.low < 0.002 < enter.high
+    assert leave.value == pytest.approx(0.3, rel=0.25)
+    assert fitted.burst_loss == (enter.value, leave.value)
+
+
+def test_a_rate_that_was_never_reached_is_only_bounded():
+    path = cct.Path(rate="10Gbit", rtt="40ms", buffer="1bdp", jitter="normal:sd=0.3ms,per=slot:5ms")
+    flow = cct.Flow("bbr2022", app="chunks:size=30kB,every=20ms")
+    e = cct.fit.path(cct.simulate(path, flow, "8s", packets=True, ack_every=2)).estimates
+    assert {"rate", "buffer"} <= set(e["unseen"])
+    (row,) = e["rate_bps"]
+    assert row["high"] is None
+    assert row["low"] < 10e9
+
+
+def test_a_short_flow_is_refused():
+    sim = cct.simulate(cct.Path(rate="10Mbit"), "cubic6", "0.1s", packets=True)
+    with pytest.raises(cct.fit.FitError, match="longer flow"):
+        cct.fit.path(sim)
+
+
+def test_exports_say_what_was_fitted(clean):
+    netem = clean.export("netem")
+    assert f"rate {clean.rate_steps()[1][0]:.0f}bit" in netem
+    assert f"delay {clean.rtt_ns / 1000:.0f}us" in netem
+    times = np.array(opportunities(clean, 10.0))
+    assert len(times) * 1500 * 8 / 10 == pytest.approx(clean.max_rate_bps(), rel=1e-3)
+    assert np.all(np.diff(times) >= 0)
+    assert times[-1] <= 10_000
+    assert "mm-link" in clean.export("mahimahi")
+    assert json.loads(clean.export("json"))["base_rtt_us"] == clean.estimates["base_rtt_us"].as_object()
+    with pytest.raises(cct.errors.ArgumentError, match="netem"):
+        clean.export("ns3")
+
+
+def test_command_prints_the_promised_keys(capsys):
+    file = str(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst"))
+    assert main(["fit", "path", file, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    keys = {"flow", "rate_bps", "base_rtt_us", "buffer_bytes", "loss", "jitter", "policer", "shaper", "aqm"}
+    assert keys | {"cross_traffic", "unseen"} <= set(found)
+    assert set(found["rate_bps"][0]) == {"start_s", "value", "low", "high"}
+    assert set(found["base_rtt_us"]) == {"value", "low", "high"}
+    assert {"model", "share"} <= set(found["loss"])
+    assert {"distribution", "process", "sd_us", "mean_us"} <= set(found["jitter"])
+    assert main(["fit", "path", file]) == 0
+    assert "base RTT" in capsys.readouterr().out
