@@ -1,7 +1,7 @@
 """What a replay has to find out, because no record shows it: numbers that the sender drew, and where its ticks lay.
 
-The phase of BBR v1's gain cycle (`cycle`), the waits of v2, v2+ and v3 (`probes`), CUBIC's ticks (`ticks`): each is found
-by the same means. Hypotheses are run over the same rows (`Follower.trials`, `Follower.scan`), and the one under which
+The phase of BBR v1's gain cycle (`cycle`), the waits of v2, v2+ and v3 (`probes`) and CUBIC's ticks (`ticks`) are found
+by the same means: hypotheses are run over the same rows (`Follower.trials`, `Follower.scan`), and the one under which
 the sends are likeliest (`likelihood`) is kept. What the kernel logged of its state is not looked at: it is what a
 comparison is made with.
 
