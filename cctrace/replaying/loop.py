@@ -14,9 +14,11 @@ from cctrace.replaying.observed import observe
 from cctrace.replaying.stack import (
     A_CA_STATE,
     A_DELIVERED,
+    A_PRIOR_IN_FLIGHT,
     A_SND_UNA,
     ACKED_NS,
     APP_LIMITED,
+    BURST,
     CA_STATE,
     CWND,
     CWND_EVENT,
@@ -40,6 +42,7 @@ from cctrace.replaying.stack import (
     TX_START,
     UNDO_CWND,
     WAITING,
+    WAS_FULL,
     WSTAMP_NS,
     after_call,
     before_call,
@@ -176,6 +179,7 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
         if book[SCORE] == FULL_FLIGHTS:
             likelihood[0] += full_flight(row, slots[CWND])
         stack[ACKED_NS], stack[WAITING] = ack[A_CLOCK], 1
+        stack[WAS_FULL] = 1 if ack[A_PRIOR_IN_FLIGHT] + stack[BURST] > slots[CWND] else 0
     before_call(event, ack, slots, stack, book[REDUCES], stack[HZ])
     if event == ON_ACK:
         stack[SND_UNA] = ack[A_SND_UNA]

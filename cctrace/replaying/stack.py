@@ -80,10 +80,12 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     IS_CWND_LIMITED,  # tp->is_cwnd_limited, of a paced sender
     MAX_PACKETS_OUT,  # tp->max_packets_out
     CWND_USAGE_SEQ,  # tp->cwnd_usage_seq
+    WAS_FULL,  # the last ACK found no room for a super-packet in cwnd
+    BURST,  # segments of the last super-packet
     WAITING,  # the last ACK has not been followed by a send
     STATE,  # address of the slots that belong to it
     STACK_SIZE,
-) = range(25)
+) = range(27)
 
 OPEN, DISORDER, CWR, RECOVERY, LOSS = range(5)
 TX_START, CWND_RESTART, COMPLETE_CWR = range(3)
@@ -191,12 +193,14 @@ def begin_skb(tx_ns, stack):
     stack[PRIOR_WSTAMP_NS] = min(stack[WSTAMP_NS], tx_ns)
     stack[SKB_NS] = tx_ns
     stack[SKB_BYTES] = 0
+    stack[BURST] = 0
 
 
 def pace_skb(length, segments, rate_Bps, stack):
     """Note when pacing lets the next super-packet go, after `length` more bytes of this one."""
     stack[SKB_BYTES] += length
     stack[SEGMENTS] += segments
+    stack[BURST] += segments
     prior_ns, skb_ns = stack[PRIOR_WSTAMP_NS], stack[SKB_NS]
     stack[WSTAMP_NS] = next_departure(prior_ns, skb_ns, stack[SKB_BYTES], rate_Bps, stack[SEGMENTS])
 
