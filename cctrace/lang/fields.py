@@ -5,6 +5,7 @@ exact: a float stored in an int field would keep its fraction interpreted and lo
 the same words (`mistyped`).
 """
 
+import functools
 import sys
 from typing import NamedTuple
 
@@ -44,13 +45,18 @@ def mistyped(where, name, kind, got):
 
 
 def fields_of(cls):
-    """Return {name: Field} of a controller class: state first, then parameters.
+    """Return {name: Field} of a controller class: state first, then parameters; as they were when it was first asked.
 
     Raises
     ------
     CompileError
         If a default is not of the declared kind.
     """
+    return dict(_fields_of(cls))
+
+
+@functools.lru_cache(maxsize=256)
+def _fields_of(cls):
     annotations = {}
     for base in reversed(cls.__mro__):
         annotations |= vars(base).get("__annotations__", {})

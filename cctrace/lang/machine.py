@@ -82,12 +82,27 @@ class Machine:
         kinds, words = [], []
         for arg in args:
             _flatten(arg, kinds, words)
+        return self._known(args, kinds)(words)
+
+    def _known(self, args, kinds):
         entry = self._entries.get(tuple(kinds))
         if entry is None:
             with self._lock:
                 entry = self._entries.get(tuple(kinds)) or self._entry(args, kinds)
                 self._entries[tuple(kinds)] = entry
-        return entry(words)
+        return entry
+
+    def bind(self, *args):
+        """Return a function without arguments that calls with these, whatever the arrays then hold; it keeps them."""
+        kinds, words = [], []
+        for arg in args:
+            _flatten(arg, kinds, words)
+        entry = self._known(args, kinds)
+
+        def call(kept=args):
+            return entry(words)
+
+        return call
 
     def prepare(self, *args):
         """Compile for arguments like these, without calling."""

@@ -5,6 +5,7 @@ object of its class and every call goes through it, so that breakpoints are met,
 would have found is given as a `Script`.
 """
 
+import functools
 import weakref
 from collections import namedtuple
 from typing import NamedTuple
@@ -24,7 +25,8 @@ _RETURNING = ("ssthresh", "undo_cwnd")
 _NAMES = schema.names(schema.LINUX_VIEW)
 _ENTRY = {code: name for name, code in schema.LINUX_EVENTS.items()}
 _CARRIED = ("snd_cwnd", "snd_cwnd_cnt", "snd_ssthresh", "pacing_rate", "app_limited")
-_run, _trials, _scan = Machine(loop.run), Machine(loop.trials), Machine(loop.scan)
+_MACHINES = {name: Machine(getattr(loop, name)) for name in ("run", "trials", "scan")}
+MOST, CHANGES = 512, 4  # hypotheses at a time, and what each may change
 
 
 TICK = "kernel's tick"  # no field, but may be edited, us
@@ -75,7 +77,7 @@ class Follower:
         weakref.finalize(self, forget, [self._machine.address])
         self.row = 0
         self.warnings = []
-        self.draws = np.full((0, 5), -1, np.int64)
+        self.draws, self.drawn = np.full((0, 5), -1, np.int64), 0
         self.marks = np.zeros(len(self.sends), np.uint8)
         self.ack = self._machine.ack
         self.likelihood = np.zeros(1)
@@ -89,6 +91,12 @@ class Follower:
         self.places = {name: self._place(name) for name in record}
         self._wanted = np.array([offset // 8 for offset, _ in self.places.values()], np.int64)
         self.out = np.zeros((len(record), len(self.rows)), np.int64)
+        self._calls = {}
+        # What trials work on.
+        self._work, self._base = np.zeros_like(self.slots), np.zeros_like(self.slots)
+        self._work_stack, self._memory = np.zeros_like(self.stack), np.zeros_like(self.stack)
+        self._drawn, self._made = np.full((MOST, 1, 5), -1, np.int64), np.zeros((MOST, CHANGES, 2), np.int64)
+        self._tried, self._starts = np.zeros((MOST, 3)), np.zeros((MOST, 2), np.int64)
 
     def _book(self):
         book = np.zeros(loop.BOOK_SIZE, np.int64)
@@ -112,17 +120,40 @@ class Follower:
     def run(self, stop=None):
         """Call rows up to `stop` (default: all), or up to the first call that draws an unknown number."""
         stop = len(self.rows) if stop is None else min(stop, len(self.rows))
-        run = _run if self.mode == "compiled" else loop.run
-        self.book[loop.SCORE] = loop.NOTHING
-        arrays = (self.book, self.rows, self.sends, self.marks, self.draws)
-        state = (self.slots, self.stack, self._saved, self.ack, self.likelihood)
-        self.row = int(run(*arrays, self.row, stop, *state, self._wanted, self.out))
+        self._ask(self.row, stop, loop.NOTHING)
+        self.row = int(self._bound("run")())
         self._machine.check()
         return self.row
 
+    def _ask(self, first, last, score, hypotheses=0, watch=None):
+        book = self.book
+        book[loop.FIRST], book[loop.LAST], book[loop.SCORE], book[loop.HYPOTHESES] = first, last, score, hypotheses
+        book[loop.WATCH_SLOT], book[loop.WATCH_VALUE] = (self.slot(watch[0]), watch[1]) if watch else (-1, 0)
+
+    def _bound(self, name):
+        """Return one of `loop`'s functions with its arrays, which stay the same."""
+        if name not in self._calls:
+            self._calls[name] = self._bind(name)
+        return self._calls[name]
+
+    def _bind(self, name):
+        stream = (self.book, self.rows, self.sends, self.marks)
+        tried = (self._work, self._work_stack, self.ack, self.likelihood, self._tried)
+        if name == "run":
+            state = (self.slots, self.stack, self._saved, self.ack, self.likelihood)
+            args = (*stream, self.draws, *state, self._wanted, self.out)
+        elif name == "trials":
+            args = (*stream, self._drawn, self.slots, self._memory, self._made, *tried)
+        else:
+            base = (self._base, self._memory, self._made[0])
+            args = (*stream, self._drawn[0], self._starts, *base, *tried)
+        if self.mode != "compiled":
+            return lambda: getattr(loop, name)(*args)
+        return _MACHINES[name].bind(*args)
+
     def play(self, script):
         """Call all rows with what was inferred."""
-        self.draws = np.array(script.draws, np.int64).reshape(-1, 5)
+        self._know(np.array(script.draws, np.int64).reshape(-1, 5))
         self.set_ticks(script.hz or self.params["hz"], script.tick_us)
         for edit in script.edits:
             self.run(edit.row)
@@ -144,18 +175,25 @@ class Follower:
 
     def draw(self, numbers):
         """Make `numbers` (up to four raw ones) what the call at `row` draws."""
-        known = np.zeros((1, 5), np.int64)
-        known[0, 0], known[0, 1 : 1 + len(numbers)] = self.row, numbers
-        self.draws = np.concatenate([self.draws, known])
+        if self.drawn == len(self.draws):
+            self._know(np.concatenate([self.draws, np.full((max(16, self.drawn), 5), -1, np.int64)]), self.drawn)
+        self.draws[self.drawn] = 0
+        self.draws[self.drawn, : 1 + len(numbers)] = (self.row, *numbers)
+        self.drawn += 1
+
+    def _know(self, draws, drawn=None):
+        self.draws, self.drawn = draws, len(draws) if drawn is None else drawn
+        self._calls.pop("run", None)
 
     def save(self):
         """Return position and state, for `restore`."""
-        return self.row, self.slots.copy(), self.stack.copy(), self.draws
+        return self.row, self.slots.copy(), self.stack.copy(), self.drawn
 
     def restore(self, saved):
         """Go back to where `save` was called; rows recorded since then are overwritten by the next `run`."""
-        self.row, slots, stack, self.draws = saved
+        self.row, slots, stack, self.drawn = saved
         self.slots[:], self.stack[:] = slots, stack
+        self.draws[self.drawn :] = -1
 
     def slot(self, name):
         """Return the slot of a field that is no array."""
@@ -171,7 +209,7 @@ class Follower:
 
     # ---- trials -----------------------------------------------------------------------------------------------------
     def trials(self, last, draws=None, changes=None, score=loop.PACED_SENDS, watch=None):
-        """Try hypotheses from here up to row `last`; nothing of them is kept.
+        """Try up to MOST hypotheses from here up to row `last`; nothing of them is kept.
 
         Parameters
         ----------
@@ -189,63 +227,46 @@ class Follower:
             whether what is watched ended it.
         """
         number = len(draws or changes)
-        known = np.full((number, 1, 5), -1, np.int64)
+        self._drawn[:number] = -1
         for k, numbers in enumerate(draws or ()):
-            known[k, 0, 0], known[k, 0, 1 : 1 + len(numbers)] = self.row, numbers
-        made = self._changes(changes or [{}] * number)
-        out = np.zeros((number, 3))
-        work, stack, memory = self.slots.copy(), self.stack.copy(), self.stack.copy()
-        stack[sk.STATE], memory[sk.NEXT_DRAW] = work.ctypes.data, 0
-        self._prepare(score, watch)
-        arrays = (self.book, self.rows, self.sends, self.marks, known)
-        span = (self.row, min(last, len(self.rows)))
-        _trials(*arrays, *span, self.slots, memory, made, work, stack, self.ack, self.likelihood, out)
-        return out[:, 0], out[:, 1].astype(np.int64), out[:, 2] > 0
+            self._drawn[k, 0, : 1 + len(numbers)] = (self.row, *numbers)
+            self._drawn[k, 0, 1 + len(numbers) :] = 0
+        self._change(changes or [{}] * number)
+        self._memory[:] = self.stack
+        self._memory[sk.NEXT_DRAW] = 0
+        self._work_stack[sk.STATE] = self._work.ctypes.data
+        self._ask(self.row, min(last, len(self.rows)), score, number, watch)
+        self._bound("trials")()
+        return self._tried[:number, 0].copy(), self._tried[:number, 1].astype(np.int64), self._tried[:number, 2] > 0
 
-    def scan(self, starts, ends, last, base, change):
-        """Make `change` at each of the rows `starts` (ascending) and run it up to its row of `ends`.
+    def scan(self, starts, ends, base, change):
+        """Make `change` at each of the rows `starts` (ascending, up to MOST) and run it up to its row of `ends`.
 
-        `base` is made at once, and is what the rest goes on with, up to row `last`.
+        `base` is made at once, and is what the rest goes on with.
 
         Returns
         -------
-        likelihood, ends : ndarray, shape (len(starts),)
-            Log of the likelihood ratio to the base over what each branch covers, and where it ended.
+        likelihood : ndarray, shape (len(starts),)
+            Log of the likelihood ratio to the base over what each branch covers.
         """
-        self._prepare(loop.PACED_SENDS, None)
-        slots, memory = self.slots.copy(), self.stack.copy()
-        memory[sk.STATE] = slots.ctypes.data
-        made = self._changes([base, change])
-        loop.change(made[0], slots, memory)
-        none = np.full((1, 5), -1, np.int64)
-        memory[sk.NEXT_DRAW] = 0
-        arrays = (self.book, self.rows, self.sends, self.marks)
-        out, nothing = np.zeros((1, 3)), np.zeros((1, 0, 2), np.int64)
-        work, stack = slots.copy(), memory.copy()
-        stack[sk.STATE] = work.ctypes.data
-        if starts[0] > self.row:  # the way to the first
-            rest = (slots, memory, nothing, work, stack, self.ack, self.likelihood, out)
-            _trials(*arrays, none[None], self.row, int(starts[0]), *rest)
-            slots[:], own = work, memory[sk.STATE]
-            memory[:] = stack
-            memory[sk.STATE] = own
-        out = np.zeros((len(starts), 2))
-        when = np.ascontiguousarray(np.stack([starts, ends], axis=1), np.int64)
-        rest = (slots, memory, made[1], work, stack, self.ack, self.likelihood, out)
-        _scan(*arrays, none, when, min(last, len(self.rows)), *rest)
-        return out[:, 0], out[:, 1].astype(np.int64)
+        number = len(starts)
+        self._base[:], self._memory[:] = self.slots, self.stack
+        self._memory[sk.STATE], self._memory[sk.NEXT_DRAW] = self._base.ctypes.data, 0
+        self._work_stack[sk.STATE] = self._work.ctypes.data
+        self._change([base])
+        loop.change(self._made[0], self._base, self._memory)
+        self._change([change])
+        self._drawn[0] = -1
+        self._starts[:number, 0], self._starts[:number, 1] = starts, ends
+        self._ask(self.row, min(int(max(ends)), len(self.rows)), loop.PACED_SENDS, number)
+        self._bound("scan")()
+        return self._tried[:number, 0].copy()
 
-    def _prepare(self, score, watch):
-        self.book[loop.SCORE] = score
-        self.book[loop.WATCH_SLOT], self.book[loop.WATCH_VALUE] = (self.slot(watch[0]), watch[1]) if watch else (-1, 0)
-
-    def _changes(self, changes):
-        most = max((len(c) for c in changes), default=0)
-        made = np.zeros((len(changes), most, 2), np.int64)
-        for row, change in zip(made, changes, strict=True):
+    def _change(self, changes):
+        self._made[: len(changes)] = 0
+        for row, change in zip(self._made, changes, strict=False):
             for pair, (name, value) in zip(row, change.items(), strict=False):
                 pair[:] = (self.slot(name) if isinstance(name, str) else name), value
-        return made
 
     # ---- what came out ----------------------------------------------------------------------------------------------
     @property
@@ -253,7 +274,7 @@ class Follower:
         """Whether the compiled controller reads the kernel's ticks."""
         return self._machine.counts_ticks
 
-    @property
+    @functools.cached_property
     def now_us(self):
         """Time of each row on the connection's clock, us."""
         return (self.rows.time_ns - self.events.meta["start_ns"]) // 1000 + USEC_PER_SEC

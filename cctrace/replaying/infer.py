@@ -44,7 +44,7 @@ def infer(follower, expiry=-1, hz_known=True):
     if work is None:
         while follower.run() < len(follower.rows):
             follower.draw([0])
-        return Inferred(Script(follower.draws.tolist(), [], hz, tick_us), [], math.nan)
+        return Inferred(Script(follower.draws[: follower.drawn].tolist(), [], hz, tick_us), [], math.nan)
     work.run()
     in_step = work.right / work.judged if work.judged else math.nan
-    return Inferred(Script(follower.draws.tolist(), work.edits, hz, tick_us), work.found, in_step)
+    return Inferred(Script(follower.draws[: follower.drawn].tolist(), work.edits, hz, tick_us), work.found, in_step)

@@ -66,8 +66,11 @@ CLOCK_START_US = 1_000_000
 JIFFIES_START = 1_000_000
 SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
 
-# What holds for a whole replay.
+# What holds for a whole replay, and what is asked for.
 (
+    FIRST,  # row of a run or of trials
+    LAST,  # row after the last
+    HYPOTHESES,  # number of trials
     ADDRESS,  # of the controller's code
     ACK,  # of what it reads
     ENTRIES,  # bit mask of the events that the controller has an entry point for
@@ -83,7 +86,7 @@ SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
     WATCH_SLOT,  # a trial ends when this slot ...
     WATCH_VALUE,  # ... holds this
     BOOK_SIZE,
-) = range(15)
+) = range(18)
 NOTHING, PACED_SENDS, FULL_FLIGHTS = range(3)
 NEVER = -1
 
@@ -200,14 +203,14 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
     return slots[DRAWS] > 0 and not known
 
 
-def run(book, rows, sends, marks, draws, first, last, slots, stack, saved, ack, likelihood, recorded, out):
-    """Replay rows [first, last) and record; stop before the first call that draws an unknown number; return the row.
+def run(book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, recorded, out):
+    """Replay rows from FIRST to before LAST and record; stop before the first call that draws an unknown number.
 
-    ``out[k, i]`` is ``slots[recorded[k]]`` after row `i`. `saved` is room for slots and stack, empty where a class
-    draws nothing.
+    Returns the row. ``out[k, i]`` is ``slots[recorded[k]]`` after row `i`. `saved` is room for slots and stack, empty
+    where a class draws nothing.
     """
     size = slots.size
-    for i in range(first, last):
+    for i in range(book[FIRST], book[LAST]):
         if saved.size:
             saved[:size] = slots
             saved[size:] = stack
@@ -217,7 +220,7 @@ def run(book, rows, sends, marks, draws, first, last, slots, stack, saved, ack, 
             return i
         for k in range(recorded.size):
             out[k, i] = slots[recorded[k]]
-    return last
+    return book[LAST]
 
 
 def trial(book, rows, sends, marks, draws, first, last, slots, stack, ack, likelihood):
@@ -233,17 +236,17 @@ def trial(book, rows, sends, marks, draws, first, last, slots, stack, ack, likel
     return last, 0
 
 
-def trials(book, rows, sends, marks, draws, first, last, start, memory, changes, work, stack, ack, likelihood, out):
-    """Try several hypotheses from one state; fill `out`, shape (hypotheses, 3).
+def trials(book, rows, sends, marks, draws, start, memory, changes, work, stack, ack, likelihood, out):
+    """Try several hypotheses over rows FIRST to before LAST, from one state; fill a row of `out` for each.
 
     Its columns are the log likelihood, where it ended, and whether what is watched ended it. `start` and `memory` are
-    slots and stack before row `first`. `draws` has shape (hypotheses, draws, 5); `changes` (hypotheses, changes, 2)
+    slots and stack before the first row. `draws` has shape (hypotheses, draws, 5); `changes` (hypotheses, changes, 2)
     holds slots and what is added to them: see `change`.
     """
-    for h in range(out.shape[0]):
+    for h in range(book[HYPOTHESES]):
         begin(start, memory, changes[h], work, stack)
         likelihood[0] = 0.0
-        end, watched = trial(book, rows, sends, marks, draws[h], first, last, work, stack, ack, likelihood)
+        end, watched = trial(book, rows, sends, marks, draws[h], book[FIRST], book[LAST], work, stack, ack, likelihood)
         out[h, 0], out[h, 1], out[h, 2] = likelihood[0], end, watched
 
 
@@ -266,18 +269,18 @@ def change(changes, slots, stack):
             stack[-1 - slot] += changes[k, 1]
 
 
-def scan(book, rows, sends, marks, draws, starts, last, base, memory, changes, work, stack, ack, likelihood, out):
+def scan(book, rows, sends, marks, draws, starts, base, memory, changes, work, stack, ack, likelihood, out):
     """Make one change at each of several rows: where does it explain the sends better?
 
-    `starts`, shape (n, 2), holds these rows, ascending, and where each branch is to end.
-    `base` and `memory` are slots and stack before the first of them, without the change, and are run on to `last`. A
-    branch ends at its end or with its next draw. Fills `out` as `trials` does, with the log of the likelihood ratio to
-    the base over what each branch covers.
+    `starts`, shape (n, 2), holds these rows, ascending, and where each branch is to end. `base` and `memory` are slots
+    and stack before the first row, without the change, and are run from FIRST on to LAST. A branch ends at its end or
+    with its next draw. Fills `out` as `trials` does, with the log of the likelihood ratio to the base over what each
+    branch covers.
     """
-    h, running = 0, 0
+    h, running, last = 0, 0, book[LAST]
     total = 0.0
-    for i in range(starts[0, 0], last):
-        while h < out.shape[0] and starts[h, 0] == i:
+    for i in range(book[FIRST], last):
+        while h < book[HYPOTHESES] and starts[h, 0] == i:
             begin(base, memory, changes, work, stack)
             likelihood[0] = 0.0
             end, _ = trial(book, rows, sends, marks, draws, i, min(starts[h, 1], last), work, stack, ack, likelihood)

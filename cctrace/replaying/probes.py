@@ -11,6 +11,7 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.replaying import loop
+from cctrace.replaying.follow import MOST
 from cctrace.replaying.hypotheses import Inference, Phase, raw_draw
 
 LONGEST = 0xFFFFFFFF  # raw draw of the longest wait
@@ -84,8 +85,12 @@ class Probes(Inference):
         """Return {row: log likelihood ratio} of a wait that ends at a row to one that does not end."""
         starts = np.unique(np.maximum(starts, self.follower.row))
         ends = np.array([self.after(PROBE_RTTS * rtt_us, row) for row in starts])
-        likelihood, _ = self.follower.scan(starts, ends, int(ends.max()), self.never, AT_ONCE)
-        return dict(zip(starts.tolist(), likelihood.tolist(), strict=True))
+        tried = {}
+        for k in range(0, len(starts), MOST):
+            some = slice(k, k + MOST)
+            likelihood = self.follower.scan(starts[some], ends[some], self.never, AT_ONCE)
+            tried |= dict(zip(starts[some].tolist(), likelihood.tolist(), strict=True))
+        return tried
 
     def zoom(self, first, last, rtt_us):
         """Return {row: log likelihood ratio} of moments in [first, last], denser where they are likelier."""

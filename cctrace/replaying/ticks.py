@@ -25,6 +25,7 @@ NEAR = 4  # by how much finer the last choice is
 LAST_ROWS = 60_000  # that it rests on
 SPAN_US = 500_000  # for which a tick may lie elsewhere
 SHIFTS_US = (-50, 50, -100, 100, -200, 200, -400, 400, -800, 800)
+ALMOST = 0.01  # of the flights may not fill the window of the right ticks
 FOREIGN = 0.9  # of the flights do not fill the window: another controller sent them
 CONFIG_HZ = (250, 1000, 300, 100)  # [Linux618] kernel/Kconfig.hz, by how common they are
 
@@ -90,18 +91,22 @@ def likeliest_ticks(follower, rates):
     rates : sequence of int
         The HZ that it may be, the likeliest beforehand first.
     """
-    found = [(rate, tick(follower, rate)) for rate in rates]
-    if len(found) == 1:
-        return found[0]
     before, given = follower.save(), follower.params["hz"]
-    best, most = None, 0.0
-    for ticks in found:
+    best, most = (rates[0], 0), -math.inf
+    for rate in rates:
+        follower.set_ticks(given, 0)
+        ticks = rate, tick(follower, rate)
+        if len(rates) == 1:
+            return ticks
         follower.set_ticks(*ticks)
         work = Ticks(follower)
         work.run(min(LAST_ROWS, len(follower.rows)))
         follower.restore(before)
-        if best is None or work.likelihood > most + CLEARLY:
+        if work.likelihood > most + CLEARLY:
             best, most = ticks, work.likelihood
+        seen = 2 * work.flights[min(LAST_ROWS, len(follower.rows))]  # each twice
+        if not ALMOST * seen < most / math.log(NOT_FULL) < FOREIGN * seen:
+            break
     follower.set_ticks(given, 0)
     return best
 
