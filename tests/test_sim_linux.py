@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import cctrace as cct
+from cctrace.cc.linux import CA_OPEN, CA_RECOVERY
 from cctrace.lang.memory import words
 from cctrace.schema import LINUX_EVENTS
-from cctrace.sim.core.calls import OPEN, RECOVERY, in_flight
+from cctrace.sim.core.calls import in_flight
 from cctrace.sim.core.linux_sender import linux_ack, send_loss_probe
 from cctrace.sim.core.output import defers, push_new
 from cctrace.sim.core.receiver import receive, send_ack
@@ -187,15 +188,15 @@ def test_a_late_original_keeps_retransmissions_back_and_undoes_the_recovery_once
     sender = AckedByHand()
     cwnd = int(words(sender.f.state)[CWND])
     f = sender.lose_the_first().f
-    assert (f.ca_state, f.lost_out, f.retrans_out, f.n_retx) == (RECOVERY, 5, 2, 2)
+    assert (f.ca_state, f.lost_out, f.retrans_out, f.n_retx) == (CA_RECOVERY, 5, 2, 2)
     assert words(f.state)[CWND] < cwnd
     sender.ack(28, 0, echo_ms=0)  # its time stamp is older than the retransmission
-    assert (f.ca_state, f.lost_out, f.retrans_out, f.n_retx) == (RECOVERY, 4, 1, 2)
+    assert (f.ca_state, f.lost_out, f.retrans_out, f.n_retx) == (CA_RECOVERY, 4, 1, 2)
     sender.ack(29, 2, 3, 4)
     assert f.n_undo == 0
     sender.ack(30, 1, echo_ms=1)
     assert f.n_undo == 1
-    assert f.ca_state < RECOVERY
+    assert f.ca_state < CA_RECOVERY
     assert (f.lost_out, f.retrans_out, f.n_retx) == (0, 0, 2)
     assert words(f.state)[CWND] >= cwnd
 
@@ -204,7 +205,7 @@ def test_a_recovery_that_was_undone_begins_again_for_what_is_lost_all_the_same()
     sender = AckedByHand().lose_the_first()
     sender.ack(28, 0, echo_ms=0).ack(29, 1, echo_ms=1)
     assert sender.f.n_undo == 1
-    assert sender.f.ca_state == RECOVERY
+    assert sender.f.ca_state == CA_RECOVERY
     assert [n for n in range(2, 5) if sender.marks(n) & LOST] == [2, 3, 4]
 
 
@@ -212,7 +213,7 @@ def test_a_duplicate_for_every_retransmission_undoes_the_recovery():
     sender = AckedByHand().lose_the_first()
     cwnd = int(words(sender.f.state)[CWND])
     f = sender.ack(28, 2, 3, 4, *range(8, 18), echo_ms=-1).ack(47, 0, 1).f
-    assert (f.ca_state, f.n_undo, f.n_retx) == (OPEN, 0, 2)
+    assert (f.ca_state, f.n_undo, f.n_retx) == (CA_OPEN, 0, 2)
     before = int(f.delivered)
     sender.ack(48, duplicate=0)
     assert f.n_undo == 0
@@ -241,7 +242,7 @@ def test_a_sender_waits_for_a_third_of_its_window_if_an_ack_is_near():
     assert not defers(w, f, 3, 3, now)  # a full burst
     assert not defers(w, f, 3, 45, now - MS)  # the ACK is too far
     assert not defers(w, f, 3, 45, now + 2 * MS)  # it was quiet for a millisecond
-    f.ca_state = RECOVERY
+    f.ca_state = CA_RECOVERY
     assert not defers(w, f, 3, 45, now)
 
 

@@ -20,12 +20,11 @@ import math
 
 import numpy as np
 
-from cctrace.cc.linux import GSO_MAX_SIZE, MIN_TSO_SEGS
+from cctrace.cc.linux import CA_DISORDER, GSO_MAX_SIZE, MIN_TSO_SEGS
 from cctrace.replaying.stack import (
     ACKED_NS,
     CA_STATE,
     CWND,
-    DISORDER,
     MIN_RTT_US,
     MSS,
     PACING,
@@ -67,7 +66,7 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst):
     total = math.log(density)
     if send.again != 0:
         return total
-    if send.in_flight - send.segments >= slots[CWND] and stack[CA_STATE] <= DISORDER:
+    if send.in_flight - send.segments >= slots[CWND] and stack[CA_STATE] <= CA_DISORDER:
         total += math.log(BEYOND_CWND)
     return total + burst_size(sends, k, rate, slots, stack, own_min_rtt, slow_burst)
 
@@ -92,6 +91,6 @@ def burst_size(sends, k, rate_Bps, slots, stack, own_min_rtt, slow_burst):
 
 def full_flight(row, cwnd):
     """Log likelihood of what was in flight before an ACK, if cwnd was what limited the sender."""
-    if row.ca_state > DISORDER or row.is_cwnd_limited == 0 or row.rs_prior_in_flight == cwnd:
+    if row.ca_state > CA_DISORDER or row.is_cwnd_limited == 0 or row.rs_prior_in_flight == cwnd:
         return 0.0
     return math.log(NOT_FULL)

@@ -8,6 +8,7 @@ would have let go. `follow` makes them; `likelihood` says what a send is worth.
 import numpy as np
 
 from cctrace import schema
+from cctrace.cc.linux import EVENT_CWND_RESTART, EVENT_TX_START
 from cctrace.lang.memory import call
 from cctrace.replaying.likelihood import full_flight, paced_send
 from cctrace.replaying.observed import observe
@@ -22,7 +23,6 @@ from cctrace.replaying.stack import (
     CA_STATE,
     CWND,
     CWND_EVENT,
-    CWND_RESTART,
     DRAWS,
     HZ,
     INIT,
@@ -39,7 +39,6 @@ from cctrace.replaying.stack import (
     SSTHRESH_CALL,
     STATE,
     TICK_US,
-    TX_START,
     UNDO_CWND,
     WAITING,
     WAS_FULL,
@@ -175,7 +174,7 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
     if not has_entry and (event >= SKB_MARKED_LOST or event == INIT):
         return False
     read_row(book, row, sends, marks, slots, stack, ack)
-    starts = event == CWND_EVENT and (row.arg == TX_START or row.arg == CWND_RESTART)
+    starts = event == CWND_EVENT and (row.arg == EVENT_TX_START or row.arg == EVENT_CWND_RESTART)
     if starts and stack[NEXT_SEND] < sends.size:
         mark_app_limited(sends[stack[NEXT_SEND]], ack[A_DELIVERED], slots)
     if event == ON_ACK:

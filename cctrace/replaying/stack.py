@@ -35,9 +35,18 @@ Sources: [Linux618] net/ipv4/tcp_input.c, tcp_output.c, tcp_rate.c, tcp_recovery
 import numpy as np
 
 from cctrace import schema
-from cctrace.cc.linux import TCP_INFINITE_SSTHRESH, TCP_INIT_CWND
+from cctrace.cc.linux import (
+    CA_CWR,
+    CA_LOSS,
+    CA_RECOVERY,
+    EVENT_COMPLETE_CWR,
+    EVENT_CWND_RESTART,
+    TCP_INFINITE_SSTHRESH,
+)
 from cctrace.tcp.pacing import next_departure
 from cctrace.tcp.prr import prr_cwnd
+from cctrace.tcp.rate import app_limited_after, app_limited_until
+from cctrace.tcp.window import cwnd_after_idle, note_usage, ssthresh_before
 
 _at = {name: k for k, name in enumerate(schema.names(schema.LINUX_VIEW))}
 A_ARG, A_CA_STATE, A_ACK, A_SND_UNA, A_DATA_SEGS_OUT = (
@@ -87,8 +96,6 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     STACK_SIZE,
 ) = range(27)
 
-OPEN, DISORDER, CWR, RECOVERY, LOSS = range(5)
-TX_START, CWND_RESTART, COMPLETE_CWR = range(3)
 INIT, ON_ACK, SSTHRESH_CALL, SET_STATE, CWND_EVENT, UNDO_CWND = range(6)  # schema.LINUX_EVENTS
 
 
@@ -97,26 +104,20 @@ def packets_in_flight(ack):
     return ack[A_PACKETS_OUT] - (ack[A_SACKED_OUT] + ack[A_LOST_OUT]) + ack[A_RETRANS_OUT]
 
 
-def current_ssthresh(slots):
-    """Three quarters of cwnd at least [Linux618] tcp_current_ssthresh, outside of a reduction."""
-    return max(slots[SSTHRESH], (slots[CWND] >> 1) + (slots[CWND] >> 2))
-
-
 def before_call(event, ack, slots, stack, reducing, hz):
     """What the stack does before the controller hears of an event."""
     arg = ack[A_ARG]
     if event == ON_ACK:
-        if slots[APP_LIMITED] != 0 and ack[A_DELIVERED] > slots[APP_LIMITED]:
-            slots[APP_LIMITED] = 0  # the bubble has left the pipe [Linux618] tcp_rate_gen
-        if reducing and (ack[A_CA_STATE] == CWR or ack[A_CA_STATE] == RECOVERY):
+        slots[APP_LIMITED] = app_limited_after(slots[APP_LIMITED], ack[A_DELIVERED])
+        if reducing and (ack[A_CA_STATE] == CA_CWR or ack[A_CA_STATE] == CA_RECOVERY):
             advanced = ack[A_SND_UNA] > stack[SND_UNA]
             reduce_cwnd(ack, slots, stack, ack[A_ACKED_SACKED], ack[A_LOSSES], advanced)
     elif event == SSTHRESH_CALL:
         begin_reduction(ack, slots, stack)
-    elif event == SET_STATE and arg == LOSS:
+    elif event == SET_STATE and arg == CA_LOSS:
         slots[CWND] = packets_in_flight(ack) + 1  # one segment to send [Linux618] tcp_enter_loss
         slots[CWND_CNT] = 0
-    elif event == CWND_EVENT and arg == COMPLETE_CWR and reducing:
+    elif event == CWND_EVENT and arg == EVENT_COMPLETE_CWR and reducing:
         end_reduction(ack, slots, stack)
 
 
@@ -130,22 +131,20 @@ def after_call(event, ack, slots, stack, reducing, hz, returned):
         slots[SSTHRESH] = max(slots[SSTHRESH], stack[PRIOR_SSTHRESH])
         stack[CAN_UNDO] = 0
     elif event == SET_STATE and reducing:
-        if arg == CWR:
+        if arg == CA_CWR:
             stack[CAN_UNDO] = 0
-        elif arg == RECOVERY:
+        elif arg == CA_RECOVERY:
             stack[CAN_UNDO] = 1
             # The only entry into Recovery without an ACK is RACK's timer: it reduces at once.
             if ack[A_PRIOR_IN_FLIGHT] == 0 and ack[A_ACK] == ack[A_SND_UNA]:
                 reduce_cwnd(ack, slots, stack, 1, 0, False)
-    elif event == CWND_EVENT and arg == CWND_RESTART and reducing:
+    elif event == CWND_EVENT and arg == EVENT_CWND_RESTART and reducing:
         restart_from_idle(ack, slots, hz)
 
 
 def begin_reduction(ack, slots, stack):
     """Remember what an undo restores [Linux618] tcp_enter_recovery, tcp_enter_loss, tcp_init_cwnd_reduction."""
-    stack[PRIOR_SSTHRESH] = slots[SSTHRESH]
-    if ack[A_CA_STATE] != CWR and ack[A_CA_STATE] != RECOVERY:
-        stack[PRIOR_SSTHRESH] = current_ssthresh(slots)
+    stack[PRIOR_SSTHRESH] = ssthresh_before(ack[A_CA_STATE], slots[SSTHRESH], slots[CWND])
     stack[PRIOR_CWND] = slots[CWND]
     slots[CWND_CNT] = 0
     stack[PRR_DELIVERED] = 0
@@ -165,27 +164,22 @@ def reduce_cwnd(ack, slots, stack, delivered, lost, advanced):
 
 def end_reduction(ack, slots, stack):
     """[Linux618] tcp_end_cwnd_reduction."""
-    if slots[SSTHRESH] < TCP_INFINITE_SSTHRESH and (ack[A_CA_STATE] == CWR or stack[CAN_UNDO] != 0):
+    if slots[SSTHRESH] < TCP_INFINITE_SSTHRESH and (ack[A_CA_STATE] == CA_CWR or stack[CAN_UNDO] != 0):
         slots[CWND] = slots[SSTHRESH]
 
 
 def restart_from_idle(ack, slots, hz):
     """Halve cwnd for every RTO of silence after the first [Linux618] tcp_cwnd_restart."""
-    slots[SSTHRESH] = current_ssthresh(slots)
+    slots[SSTHRESH] = ssthresh_before(ack[A_CA_STATE], slots[SSTHRESH], slots[CWND])
     rto = (ack[A_SRTT] >> 3) + ack[A_RTTVAR]
     rto = max((rto * hz + 999_999) // 1_000_000, hz // 5)  # TCP_RTO_MIN is 200 ms
-    lowest = min(TCP_INIT_CWND, slots[CWND])
-    idle = ack[A_JIFFIES] - ack[A_LSNDTIME] - rto
-    while idle > 0 and slots[CWND] > lowest:
-        slots[CWND] = slots[CWND] >> 1
-        idle -= rto
-    slots[CWND] = max(slots[CWND], lowest)
+    slots[CWND] = cwnd_after_idle(slots[CWND], ack[A_JIFFIES] - ack[A_LSNDTIME], rto)
 
 
 def mark_app_limited(send, delivered, slots):
     """The application had let the pipe run empty before this send [Linux618] tcp_rate_check_app_limited."""
     if send.app_limited != 0:
-        slots[APP_LIMITED] = max(1, delivered + np.int64(send.in_flight) - np.int64(send.segments))
+        slots[APP_LIMITED] = app_limited_until(delivered, np.int64(send.in_flight) - np.int64(send.segments))
 
 
 def begin_skb(tx_ns, stack):
@@ -207,8 +201,8 @@ def pace_skb(length, segments, rate_Bps, stack):
 
 def validate_cwnd(limited, packets_out, snd_nxt, snd_una, stack):
     """Note, after a write, whether cwnd limited it [Linux618] tcp_cwnd_validate."""
-    more = stack[IS_CWND_LIMITED] == 0 and packets_out > stack[MAX_PACKETS_OUT]
-    if limited or snd_una >= stack[CWND_USAGE_SEQ] or more:
+    was_limited = stack[IS_CWND_LIMITED] != 0
+    if note_usage(limited, snd_una >= stack[CWND_USAGE_SEQ], was_limited, packets_out, stack[MAX_PACKETS_OUT]):
         stack[IS_CWND_LIMITED] = 1 if limited else 0
         stack[MAX_PACKETS_OUT] = packets_out
         stack[CWND_USAGE_SEQ] = snd_nxt

@@ -11,11 +11,12 @@ import math
 import numpy as np
 
 from cctrace import schema
+from cctrace.cc.linux import CA_DISORDER
 from cctrace.replaying import loop
 from cctrace.replaying.follow import TICK, Edit
 from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase
 from cctrace.replaying.likelihood import NOT_FULL
-from cctrace.replaying.stack import DISORDER, HZ, TICK_US
+from cctrace.replaying.stack import HZ, TICK_US
 
 TICKS = 40  # phases of a tick that are tried, 100 us apart at HZ = 250
 FIRST_ROWS = 2_000  # of the stream, that are looked at first
@@ -36,7 +37,7 @@ class Ticks(Inference):
     def __init__(self, follower):
         super().__init__(follower)
         rows = follower.rows
-        limited = (rows.event == schema.LINUX_EVENTS["on_ack"]) & (rows.ca_state <= DISORDER)
+        limited = (rows.event == schema.LINUX_EVENTS["on_ack"]) & (rows.ca_state <= CA_DISORDER)
         self.flights = np.append(0, np.cumsum(limited & (rows.is_cwnd_limited != 0)))
         tick_us = 1_000_000 // follower.params["hz"]
         self.shifts = [shift for shift in SHIFTS_US if abs(shift) < tick_us / 2]

@@ -1,8 +1,9 @@
 """Applications: what they give the sender to send, and when."""
 
+from cctrace.cc.linux import EVENT_CWND_RESTART
 from cctrace.lang.memory import words
 from cctrace.sim.core.bottleneck import forward_delay
-from cctrace.sim.core.calls import CWND_EVENT, CWND_RESTART, INIT, call, current_ssthresh, in_flight
+from cctrace.sim.core.calls import CWND_EVENT, INIT, call, current_ssthresh, in_flight
 from cctrace.sim.core.output import push
 from cctrace.sim.core.quic_sender import q_start
 from cctrace.sim.core.samples import take_rtt
@@ -102,6 +103,6 @@ def restart_after_idle(w, f, now):
     idle_us = now // 1000 - f.lsndtime_us
     if f.nxt != f.una or f.nxt == 0 or idle_us <= f.rto_us:
         return
-    call(w, f, CWND_EVENT, CWND_RESTART, now)
+    call(w, f, CWND_EVENT, EVENT_CWND_RESTART, now)
     words(f.state)[SSTHRESH] = current_ssthresh(w, f)
     words(f.state)[CWND] = cwnd_after_idle(words(f.state)[CWND], idle_us, f.rto_us)

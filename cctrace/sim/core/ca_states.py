@@ -6,7 +6,8 @@ recoveries, and until the retransmissions under way are in, it keeps others from
 sent again only when `linux_alert` says so. Function names are the kernel's ([Linux618] tcp_input.c).
 """
 
-from cctrace.sim.core.calls import CWR, DISORDER, LOSS, OPEN, RECOVERY, set_state
+from cctrace.cc.linux import CA_CWR, CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY
+from cctrace.sim.core.calls import set_state
 from cctrace.sim.core.receive_window import window_left
 from cctrace.sim.core.reduction import end_cwnd_reduction, enter_recovery, init_cwnd_reduction, undo_cwnd_reduction
 from cctrace.sim.core.sack import check_reordering, identify_loss
@@ -28,24 +29,24 @@ def linux_alert(w, f, prior_una, advanced, sacked, now):
     """tcp_fastretrans_alert; returns what may be retransmitted."""
     if f.ece == 1:
         f.prior_ssthresh = 0
-    if f.ca_state == OPEN:
+    if f.ca_state == CA_OPEN:
         f.retrans_stamp = 0
     elif f.una >= f.high_seq:
-        if f.ca_state == CWR and f.una != f.high_seq:
+        if f.ca_state == CA_CWR and f.una != f.high_seq:
             end_cwnd_reduction(w, f, now)
-            set_state(w, f, OPEN, now)
-        elif f.ca_state == RECOVERY:
+            set_state(w, f, CA_OPEN, now)
+        elif f.ca_state == CA_RECOVERY:
             try_undo_recovery(w, f, now)
             end_cwnd_reduction(w, f, now)
-    if f.ca_state == RECOVERY:
+    if f.ca_state == CA_RECOVERY:
         return in_recovery(w, f, prior_una, advanced, now)
     rexmit = NOTHING
-    if f.ca_state == LOSS:
+    if f.ca_state == CA_LOSS:
         rexmit = process_loss(w, f, advanced, sacked, now)
         again = identify_loss(w, f, now)
-        if f.ca_state != OPEN and not again:
+        if f.ca_state != CA_OPEN and not again:
             return rexmit
-    if f.ca_state <= DISORDER:
+    if f.ca_state <= CA_DISORDER:
         try_undo_dsack(w, f, now)
     identify_loss(w, f, now)
     if f.lost_out == 0:
@@ -62,7 +63,7 @@ def in_recovery(w, f, prior_una, advanced, now):
     if try_undo_dsack(w, f, now):
         try_to_open(w, f, now)
     identify_loss(w, f, now)
-    if f.ca_state != RECOVERY:
+    if f.ca_state != CA_RECOVERY:
         if f.lost_out == 0:
             return NOTHING
         begin_recovery(w, f, now)
@@ -78,10 +79,10 @@ def begin_recovery(w, f, now):
 def enter_cwr(w, f, now):
     """tcp_enter_cwr: marks reduce the window like a loss, once per window, and nothing undoes it."""
     f.prior_ssthresh = 0
-    if f.ca_state < CWR:
+    if f.ca_state < CA_CWR:
         f.undo_marker = -1
         init_cwnd_reduction(w, f, now)
-        set_state(w, f, CWR, now)
+        set_state(w, f, CA_CWR, now)
 
 
 def process_loss(w, f, advanced, sacked, now):
@@ -113,7 +114,7 @@ def undo_loss(w, f, now):
     """tcp_try_undo_loss, when it does."""
     undo_cwnd_reduction(w, f, True, now)
     f.retransmits = 0
-    set_state(w, f, OPEN, now)
+    set_state(w, f, CA_OPEN, now)
 
 
 def packet_delayed(f):
@@ -154,7 +155,7 @@ def try_undo_recovery(w, f, now):
         undo_cwnd_reduction(w, f, False, now)
     elif f.reo_wnd_persist > 0:
         f.reo_wnd_persist -= 1
-    set_state(w, f, OPEN, now)
+    set_state(w, f, CA_OPEN, now)
 
 
 def any_retrans_done(f):
@@ -173,13 +174,13 @@ def try_to_open(w, f, now):
     cleanup_retrans_stamp(f)
     if f.ece == 1:
         enter_cwr(w, f, now)
-    if f.ca_state != CWR:
+    if f.ca_state != CA_CWR:
         try_keep_open(w, f, now)
 
 
 def try_keep_open(w, f, now):
     """tcp_try_keep_open."""
-    state = DISORDER if f.sacked_out + f.lost_out > 0 or any_retrans_done(f) else OPEN
+    state = CA_DISORDER if f.sacked_out + f.lost_out > 0 or any_retrans_done(f) else CA_OPEN
     if state != f.ca_state:
         set_state(w, f, state, now)
         f.high_seq = f.nxt

@@ -16,10 +16,7 @@ from cctrace.sim.core.view import (
 )
 from cctrace.tcp.window import ssthresh_before
 
-OPEN, DISORDER, CWR, RECOVERY, LOSS = 0, 1, 2, 3, 4
 INIT, ON_ACK, SSTHRESH_CALL, SET_STATE, CWND_EVENT, UNDO_CWND, MARKED_LOST, PKTS_ACKED, CONG_AVOID = range(9)
-TX_START, CWND_RESTART, COMPLETE_CWR, EVENT_LOSS = 0, 1, 2, 3
-INFINITE_SSTHRESH = 0x7FFFFFFF
 
 
 def mstamp(now):

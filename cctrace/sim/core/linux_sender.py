@@ -4,23 +4,10 @@
 names are the kernel's ([Linux618] tcp_input.c, tcp_timer.c, tcp_recovery.c, tcp_output.c).
 """
 
+from cctrace.cc.linux import CA_CWR, CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY, EVENT_LOSS
 from cctrace.lang.memory import words
 from cctrace.sim.core.ca_states import LOST_DATA, NEW_DATA, NOTHING, begin_recovery, linux_alert, try_keep_open
-from cctrace.sim.core.calls import (
-    CWND_EVENT,
-    CWR,
-    DISORDER,
-    EVENT_LOSS,
-    LOSS,
-    OPEN,
-    PKTS_ACKED,
-    RECOVERY,
-    call,
-    current_ssthresh,
-    in_flight,
-    mstamp,
-    set_state,
-)
+from cctrace.sim.core.calls import CWND_EVENT, PKTS_ACKED, call, current_ssthresh, in_flight, mstamp, set_state
 from cctrace.sim.core.output import push_new, retransmit, transmit
 from cctrace.sim.core.receive_window import window_left
 from cctrace.sim.core.reduction import (
@@ -61,7 +48,7 @@ def linux_ack(w, f, now):
         call(w, f, PKTS_ACKED, f.una - prior_una, now)
         rack_update_reo_wnd(f)
         process_tlp_ack(w, f, duplicate, advanced, sacked, now)
-    if not advanced or sacked or duplicate >= 0 or f.ece == 1 or f.ca_state != OPEN:
+    if not advanced or sacked or duplicate >= 0 or f.ece == 1 or f.ca_state != CA_OPEN:
         rexmit = linux_alert(w, f, prior_una, advanced, sacked, now)
     if outstanding:
         if restart and f.rack_waits == 0:
@@ -104,7 +91,7 @@ def rack_reo_timeout(w, f, now):
     prior = in_flight(f)
     rack_detect_loss(w, f, now)
     if in_flight(f) != prior:
-        if f.ca_state != RECOVERY:
+        if f.ca_state != CA_RECOVERY:
             begin_recovery(w, f, now)
             if f.has_on_ack == 0:
                 cwnd_reduction(w, f, 1, False, now)
@@ -131,7 +118,7 @@ def process_tlp_ack(w, f, duplicate, advanced, sacked, now):
         f.tlp_high_seq = 0
     elif f.una > f.tlp_high_seq:
         init_cwnd_reduction(w, f, now)
-        set_state(w, f, CWR, now)
+        set_state(w, f, CA_CWR, now)
         end_cwnd_reduction(w, f, now)
         try_keep_open(w, f, now)
     elif not advanced and not sacked:
@@ -141,13 +128,13 @@ def process_tlp_ack(w, f, duplicate, advanced, sacked, now):
 def linux_timeout(w, f, now):
     """tcp_retransmit_timer, tcp_enter_loss: lost is what RACK would not still wait for; one segment goes."""
     f.n_rto += 1
-    new_recovery = f.ca_state < RECOVERY
+    new_recovery = f.ca_state < CA_RECOVERY
     for index in range(f.una, f.nxt):
         seg = segments(f.seg)[index & f.mask]
         recent = index > f.una and f.rack_rtt > mstamp(now) - mstamp(seg.sent_ns)
         if not seg.marks & SACKED and not recent:
             mark_lost(w, f, index, now)
-    if f.ca_state <= DISORDER or f.una >= f.high_seq or (f.ca_state == LOSS and f.retransmits == 0):
+    if f.ca_state <= CA_DISORDER or f.una >= f.high_seq or (f.ca_state == CA_LOSS and f.retransmits == 0):
         f.prior_ssthresh = current_ssthresh(w, f)
         f.prior_cwnd = words(f.state)[CWND]
         reduce_ssthresh(w, f, now)
@@ -156,9 +143,9 @@ def linux_timeout(w, f, now):
     words(f.state)[CWND] = in_flight(f) + 1
     words(f.state)[CWND_CNT] = 0
     f.queue_cwr = 1 if f.ecn > 0 else 0
-    if f.ca_state <= DISORDER and f.sacked_out >= DEFAULT_REORDERING:
+    if f.ca_state <= CA_DISORDER and f.sacked_out >= DEFAULT_REORDERING:
         f.reordering = min(f.reordering, DEFAULT_REORDERING)
-    set_state(w, f, LOSS, now)
+    set_state(w, f, CA_LOSS, now)
     f.high_seq = f.nxt
     f.tlp_high_seq = 0
     f.frto = 1 if new_recovery or f.retransmits > 0 else 0

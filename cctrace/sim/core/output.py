@@ -1,8 +1,9 @@
 """What a simulated TCP sender sends and when: retransmissions, new data, bursts, pacing, the retransmission timer."""
 
+from cctrace.cc.linux import CA_CWR, CA_RECOVERY, EVENT_TX_START
 from cctrace.lang.memory import words
 from cctrace.sim.core.bottleneck import forward
-from cctrace.sim.core.calls import CWND_EVENT, CWR, RECOVERY, TX_START, call, in_flight, mstamp
+from cctrace.sim.core.calls import CWND_EVENT, call, in_flight, mstamp
 from cctrace.sim.core.receive_window import window_left
 from cctrace.sim.core.rtx_timer import arm, current_rto, rearm_rto, schedule_loss_probe
 from cctrace.sim.core.samples import rate_skb_sent
@@ -110,7 +111,7 @@ def share_in_flight(f, burst):
 
 def defers(w, f, room, longest, now):
     """tcp_tso_should_defer: whether a burst shorter than it might be waits for the next ACK to lengthen it."""
-    if room >= longest or f.app_end - f.nxt == 1 or f.una == f.nxt or f.ca_state >= RECOVERY:
+    if room >= longest or f.app_end - f.nxt == 1 or f.una == f.nxt or f.ca_state >= CA_RECOVERY:
         return False
     if room >= WRITTEN_SEGMENTS - f.nxt % WRITTEN_SEGMENTS:
         return False  # the rest of the buffer next to be sent
@@ -147,7 +148,7 @@ def transmit(w, f, index, marks, now, probe=False):
     """
     f.wstamp_ns = max(f.wstamp_ns, now)
     if in_flight(f) == 0:
-        call(w, f, CWND_EVENT, TX_START, now)
+        call(w, f, CWND_EVENT, EVENT_TX_START, now)
     seg = segments(f.seg)[index & f.mask]
     order = f.tx_next
     f.tx_next += 1
@@ -172,7 +173,7 @@ def transmit(w, f, index, marks, now, probe=False):
         if f.rto_at == NEVER or f.timer == PROBE_TIMER:
             rearm_rto(f, now)
     seg.tx_in_flight = in_flight(f)
-    if f.ca_state == RECOVERY or f.ca_state == CWR:
+    if f.ca_state == CA_RECOVERY or f.ca_state == CA_CWR:
         f.prr_out += 1
     f.lsndtime_us = mstamp(now)
     f.data_segs_out += 1

@@ -3,16 +3,13 @@
 Function names are the kernel's ([Linux61] tcp_input.c).
 """
 
+from cctrace.cc.linux import CA_CWR, CA_RECOVERY, EVENT_COMPLETE_CWR, TCP_INFINITE_SSTHRESH
 from cctrace.lang.memory import words
 from cctrace.sim.core.calls import (
-    COMPLETE_CWR,
     CONG_AVOID,
     CWND_EVENT,
-    CWR,
-    INFINITE_SSTHRESH,
     MARKED_LOST,
     ON_ACK,
-    RECOVERY,
     SSTHRESH_CALL,
     UNDO_CWND,
     call,
@@ -46,10 +43,10 @@ def mark_lost(w, f, index, now):
 def enter_recovery(w, f, now):
     """tcp_enter_recovery."""
     init_undo(f)
-    if f.ca_state != CWR:
+    if f.ca_state != CA_CWR:
         f.prior_ssthresh = 0 if f.ece else current_ssthresh(w, f)
         init_cwnd_reduction(w, f, now)
-    set_state(w, f, RECOVERY, now)
+    set_state(w, f, CA_RECOVERY, now)
 
 
 def init_undo(f):
@@ -82,9 +79,9 @@ def end_cwnd_reduction(w, f, now):
     """tcp_end_cwnd_reduction: window-based controllers only."""
     if f.has_on_ack == 1:
         return
-    if words(f.state)[SSTHRESH] < INFINITE_SSTHRESH and (f.ca_state == CWR or f.undo_marker >= 0):
+    if words(f.state)[SSTHRESH] < TCP_INFINITE_SSTHRESH and (f.ca_state == CA_CWR or f.undo_marker >= 0):
         words(f.state)[CWND] = words(f.state)[SSTHRESH]
-    call(w, f, CWND_EVENT, COMPLETE_CWR, now)
+    call(w, f, CWND_EVENT, EVENT_COMPLETE_CWR, now)
 
 
 def undo_cwnd_reduction(w, f, unmark, now):
@@ -112,7 +109,7 @@ def cong_control(w, f, newly_delivered, advanced, now):
     """tcp_cong_control: the controller itself, or proportional rate reduction and cong_avoid."""
     if f.has_on_ack == 1:
         call(w, f, ON_ACK, 0, now)
-    elif f.ca_state == RECOVERY or f.ca_state == CWR:
+    elif f.ca_state == CA_RECOVERY or f.ca_state == CA_CWR:
         cwnd_reduction(w, f, newly_delivered, advanced, now)
     elif advanced or (f.reordering > DEFAULT_REORDERING and newly_delivered > 0):  # tcp_may_raise_cwnd
         call(w, f, CONG_AVOID, newly_delivered, now)

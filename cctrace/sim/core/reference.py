@@ -7,20 +7,9 @@ are numbered from 0; byte 1 + mss * n is the first of segment n.
 
 import numpy as np
 
+from cctrace.cc.linux import CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY, EVENT_LOSS
 from cctrace.lang.memory import words
-from cctrace.sim.core.calls import (
-    CWND_EVENT,
-    DISORDER,
-    EVENT_LOSS,
-    LOSS,
-    OPEN,
-    PKTS_ACKED,
-    RECOVERY,
-    call,
-    current_ssthresh,
-    in_flight,
-    set_state,
-)
+from cctrace.sim.core.calls import CWND_EVENT, PKTS_ACKED, call, current_ssthresh, in_flight, set_state
 from cctrace.sim.core.output import push
 from cctrace.sim.core.reduction import (
     cong_control,
@@ -59,7 +48,7 @@ def process_ack(w, f, now):
     leave_recovery(w, f, f.una > prior_una, now)
     prior_retrans = f.retrans_out
     detect_losses(w, f, now)
-    if f.ca_state < RECOVERY or (f.ca_state == LOSS and f.retrans_out < prior_retrans):
+    if f.ca_state < CA_RECOVERY or (f.ca_state == CA_LOSS and f.retrans_out < prior_retrans):
         fastretrans_alert(w, f, now)
     rate_gen(w, f, f.delivered - prior_delivered, f.lost - prior_lost, now)
     cong_control(w, f, f.delivered - prior_delivered, f.una > prior_una, now)
@@ -136,18 +125,18 @@ def detect_losses(w, f, now):
 
 def leave_recovery(w, f, advanced, now):
     """The first part of tcp_fastretrans_alert, before losses are marked: leave or undo the recovery states."""
-    if f.ca_state < RECOVERY:
+    if f.ca_state < CA_RECOVERY:
         return
     proof = f.undo_proof == 1 and f.undo_marker >= 0
-    if proof and (f.una >= f.high_seq or (f.ca_state == LOSS and advanced)):
+    if proof and (f.una >= f.high_seq or (f.ca_state == CA_LOSS and advanced)):
         undo_cwnd_reduction(w, f, True, now)
         f.retransmits = 0
-        set_state(w, f, OPEN, now)
+        set_state(w, f, CA_OPEN, now)
     elif f.una >= f.high_seq:
-        f.undo_marker = -1 if f.ca_state == LOSS else f.undo_marker
+        f.undo_marker = -1 if f.ca_state == CA_LOSS else f.undo_marker
         leaving = f.ca_state
-        set_state(w, f, OPEN, now)
-        if leaving == RECOVERY:
+        set_state(w, f, CA_OPEN, now)
+        if leaving == CA_RECOVERY:
             end_cwnd_reduction(w, f, now)
         f.undo_marker = -1
 
@@ -157,7 +146,7 @@ def fastretrans_alert(w, f, now):
     if f.lost_out > 0:
         enter_recovery(w, f, now)
     else:
-        state = DISORDER if f.sacked_out > 0 else OPEN
+        state = CA_DISORDER if f.sacked_out > 0 else CA_OPEN
         if state != f.ca_state:
             set_state(w, f, state, now)
 
@@ -165,12 +154,12 @@ def fastretrans_alert(w, f, now):
 def on_rto(w, f, now):
     """tcp_retransmit_timer and tcp_enter_loss: everything outstanding is lost, one segment may go."""
     f.n_rto += 1
-    again = f.ca_state == LOSS and f.retransmits > 0
+    again = f.ca_state == CA_LOSS and f.retransmits > 0
     for index in range(f.una, f.nxt):
         seg = segments(f.seg)[index & f.mask]
         if not seg.marks & SACKED:
             mark_lost(w, f, index, now)
-    if f.ca_state <= DISORDER or f.una >= f.high_seq or (f.ca_state == LOSS and not again):
+    if f.ca_state <= CA_DISORDER or f.una >= f.high_seq or (f.ca_state == CA_LOSS and not again):
         f.prior_ssthresh = current_ssthresh(w, f)
         f.prior_cwnd = words(f.state)[CWND]
         reduce_ssthresh(w, f, now)
@@ -179,7 +168,7 @@ def on_rto(w, f, now):
     f.tx_head = f.tx_next
     words(f.state)[CWND] = in_flight(f) + 1
     words(f.state)[CWND_CNT] = 0
-    set_state(w, f, LOSS, now)
+    set_state(w, f, CA_LOSS, now)
     f.high_seq = f.nxt
     f.retransmits += 1
     f.backoff = min(f.backoff + 1, 15)

@@ -1,6 +1,7 @@
 """The retransmission timer of a simulated TCP sender, which waits for the RTO, a tail-loss probe or reordering."""
 
-from cctrace.sim.core.calls import CWR, OPEN, mstamp
+from cctrace.cc.linux import CA_CWR, CA_OPEN
+from cctrace.sim.core.calls import mstamp
 from cctrace.sim.core.structs import LINUX, NEVER, PROBE_TIMER, RTO_TIMER, segments
 from cctrace.tcp.probe import probe_timeout_us
 from cctrace.tcp.rtt import RTO_MAX_US
@@ -39,7 +40,7 @@ def rearm_rto(f, now):
 
 def schedule_loss_probe(f, advancing, now):
     """tcp_schedule_loss_probe [RFC8985] §7.2: in two RTTs, or at the timeout; returns whether it was set."""
-    if f.profile != LINUX or f.nxt == f.una or (f.ca_state != OPEN and f.ca_state != CWR):
+    if f.profile != LINUX or f.nxt == f.una or (f.ca_state != CA_OPEN and f.ca_state != CA_CWR):
         return False
     left = current_rto(f) if advancing else rto_left(f, now)
     arm(f, PROBE_TIMER, probe_timeout_us(f.srtt, f.nxt - f.una, left), now)

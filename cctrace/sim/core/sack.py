@@ -9,8 +9,9 @@ tcp_recovery.c).
 
 import numpy as np
 
+from cctrace.cc.linux import CA_LOSS
 from cctrace.lang.memory import words
-from cctrace.sim.core.calls import LOSS, mstamp
+from cctrace.sim.core.calls import mstamp
 from cctrace.sim.core.reduction import mark_lost
 from cctrace.sim.core.rtx_timer import arm
 from cctrace.sim.core.samples import rate_skb_delivered, update_rtt
@@ -42,7 +43,7 @@ def take_report(w, f, log_from, log_to, duplicate, now):
     prior_sacked = f.sacked_out
     low, sack_first, sack_last = sacktag(w, f, log_from, log_to, low, now)
     sacked = f.sacked_out > prior_sacked
-    if f.ca_state != LOSS or f.undo_marker >= 0:
+    if f.ca_state != CA_LOSS or f.undo_marker >= 0:
         check_reordering(f, low)
     low, first, last = linux_clean_rtx_queue(w, f, prior_una, now)
     echo_rtt = (now // 1_000_000 - f.echo_ms) * 1000 if f.una > prior_una and f.echo_ms > 0 else -1
