@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+import cctrace
 from cctrace.errors import FormatError
 from cctrace.io import read_file
 from cctrace.io.tcpinfo import MISSING
@@ -197,3 +198,80 @@ def test_a_trace_in_one_long_line_is_read():
         {"time": i, "name": "recovery:metrics_updated", "data": METRICS | {"note": "x" * 200_000}} for i in range(90)
     ]
     assert len(read_file(io.BytesIO(json.dumps(written(rows)).encode()))) == 90
+
+
+# --- several traces, other wrappings ---------------------------------------------------------------------------------
+def sequence(*headers):
+    """Return a text sequence of several headers, each followed by the events."""
+    records = [record for header in headers for record in (header, *events())]
+    return "".join(f"\x1e{json.dumps(record)}\n" for record in records)
+
+
+def vantage(kind, **header):
+    return header | {"trace": {"vantage_point": {"type": kind}, "common_fields": {"ODCID": "ab"}}}
+
+
+CURRENT = {"file_schema": "urn:ietf:params:qlog:file:sequential", "serialization_format": "application/qlog+json-seq"}
+TWO = {
+    "one file": json.dumps(
+        {"qlog_version": "0.3", "traces": [
+            {"vantage_point": {"type": kind}, "common_fields": {"ODCID": "ab"}, "events": events()}
+            for kind in ("client", "server")
+        ]}
+    ),
+    "0.3": sequence(*(vantage(kind, qlog_version="0.3", qlog_format="JSON-SEQ") for kind in ("client", "server"))),
+    "current": sequence(*(vantage(kind, **CURRENT) for kind in ("client", "server"))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_the_traces_of_two_endpoints_stay_apart(name):
+    info = read(TWO[name])
+    assert [known["vantage_point"] for known in info.connections] == ["client", "server"]
+    assert info.connection.tolist() == [0, 0, 0, 1, 1, 1]
+    assert info.events["connection"].tolist() == [0] * 5 + [1] * 5
+    assert info.select(1)["rtt"].tolist() == [40_500, 41_000, 41_000]
+    assert info.warnings == []
+
+
+@pytest.mark.parametrize("mark", ["", ";", ";\n"])
+def test_a_qlog_that_a_page_loads_as_a_script_is_read(mark):
+    info = read(f"var example_1 = {FILES['draft-01']}{mark}")
+    assert info["rtt"].tolist() == [40_500, 41_000, 41_000]
+
+
+QUIC_TRACE = written(
+    [
+        ["0", "TRANSPORT", "PACKET_SENT", "DEFAULT", {"packet_type": "1RTT"}
+         | {"header": {"packet_number": str(number), "packet_size": 1350}}] for number in range(1, 5)
+    ] + [
+        ["126536", "TRANSPORT", "PACKET_RECEIVED", "DEFAULT", {"packet_type": "UNKNOWN"}
+         | {"header": {"packet_number": "1", "packet_size": 0}}
+         | {"frames": [{"frame_type": "ACK", "acked_ranges": [[1, 3]], "ack_delay": 0}]}],
+        ["126536", "RECOVERY", "METRIC_UPDATE", "DEFAULT", {"smoothed_rtt": 126536, "min_rtt": 126536}
+         | {"bytes_in_flight": 1350, "cwnd": 17300}],
+        [],
+    ],
+    "draft-00", {"time_units": "us"}, ["relative_time", "CATEGORY", "EVENT_TYPE", "TRIGGER", "DATA"],
+)  # fmt: skip
+
+
+def test_what_quic_trace_saw_acknowledged_was_sent():
+    flow = cctrace.read(io.BytesIO(json.dumps(QUIC_TRACE).encode())).flow(0)
+    assert flow.acked()[1].tolist() == [3 * 1350]
+    assert flow.summary["bytes_sent"] == 3 * 1350
+    assert flow.polls.warnings == []
+
+
+@pytest.mark.parametrize(
+    "name", ["mvfst:congestion_metric_update", "quic:congestion_state_updated", "mvfst:network_path_model_update"]
+)
+def test_a_window_told_in_an_event_of_its_own_is_the_window(name):
+    rows = [
+        {"time": 1.0, "name": name, "data": {"current_cwnd": 12000, "bytes_in_flight": 6000, "new": "steady"}},
+        {"time": 2.0, "name": "quic:recovery_metrics_updated", "data": {"smoothed_rtt": 40.5, "min_rtt": 39}},
+    ]
+    info = read_file(io.BytesIO(json.dumps(written(rows)).encode()))
+    assert info["congestion_window_bytes"].tolist() == [12_000, 12_000]
+    assert info["bytes_in_flight"].tolist() == [6000, 6000]
+    assert info["rtt"].tolist() == [MISSING, 40_500]

@@ -75,7 +75,8 @@ class FlowAnalysis:
         """Return "address:port → address:port", bulk sender first."""
         if self.row["src"] is None:
             known = self.counters.connection if self.counters else {}
-            return f"connection {known.get('group_id', known.get('flow_id', 'without a name'))}"
+            seen = f" ({known['vantage_point']})" if known.get("vantage_point") else ""
+            return f"connection {known.get('group_id', known.get('flow_id', 'without a name'))}{seen}"
         ends = ((self.row["src"], self.row["sport"]), (self.row["dst"], self.row["dport"]))
         return " → ".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in ends)
 

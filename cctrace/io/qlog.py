@@ -9,8 +9,11 @@ event to event.
 Sources: draft-ietf-quic-qlog-main-schema-02 to -11, draft-ietf-quic-qlog-quic-events; draft-marx-qlog-main-schema-01.
 """
 
+import functools
+import gc
 import json
 import re
+from array import array
 
 import numpy as np
 
@@ -34,21 +37,40 @@ _METRICS = {
 _ALIASES = {"cwnd": "congestion_window", "current_cwnd": "congestion_window"}  # aioquic, picoquic; mvfst
 _TIMES = ("smoothed_rtt", "rtt_variance", "min_rtt", "latest_rtt")
 _UPDATES = ("metrics_updated", "metric_update", "congestion_metric_update")
+_TELLING = ("congestion_window", "bytes_in_flight", *_ALIASES)  # what makes any other event an update, too: mvfst
 _PACKETS = {"packet_sent": "sent", "packet_received": "received", "packet_lost": "lost"}
 _RS = "\x1e"
-_LONGEST = 1 << 31  # some write the whole trace into one line
+_SCRIPT = re.compile(r"\s*(?:var|let|const)\s+\w+\s*=\s*(?=\{)")  # a file that a page loads (.qlog.js)
 
 
 def sniff(head):
     """Tell whether a file that starts with these bytes is a qlog."""
-    start = head.lstrip(b"\x1e \r\n\t")[:1000]
+    script = _SCRIPT.match(head.decode("latin-1"))
+    start = head[script.end() if script else 0 :].lstrip(b"\x1e \r\n\t")[:1000]
     if not start.startswith(b"{"):
         return False
     known = b'"qlog_version"' in start or b"urn:ietf:params:qlog" in start
     return known or (b'"traces"' in start and b'"events"' in head)  # the version may stand at the end
 
 
+def _without_collecting(function):
+    """Run a function without looking for circles among its millions of small objects: two thirds of the time."""
+
+    @functools.wraps(function)
+    def run(*args):
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            return function(*args)
+        finally:
+            if collecting:
+                gc.enable()
+
+    return run
+
+
 @reads("qlog")
+@_without_collecting
 def read(source):
     """Read a qlog into `TcpInfo`: one row per update of the recovery metrics, packet events in `events`.
 
@@ -60,33 +82,33 @@ def read(source):
     FormatError
         Not JSON, or neither metrics nor packets in it.
     """
-    text, name, cut = "\n".join(source.lines(_LONGEST)), source.name, source.cut
-    warnings = [f"{name}: {cut}; read what precedes it"] if cut else []
-    polls, events, connections = [], [], []
+    text, name = source.text(), source.name
+    script = _SCRIPT.match(text)
+    text = text[script.end() :].rstrip().removesuffix(";") if script else text
+    warnings = [f"{name}: {source.cut}; read what precedes it"] if source.cut else []
+    polls, events, connections = [], _Packets(), []
     for trace in _traces(text, name, warnings):
         at = len(connections)
         connections.append(_connection(trace))
-        rows, packets = _walk(trace, name, warnings)
-        polls += [row | {"connection": at} for row in rows]
-        events += [(time, at, *rest) for time, *rest in packets]
-    if not polls and not events:
+        _walk(trace, at, polls, events, name, warnings)
+    if not polls and not len(events):
         raise FormatError("; ".join([f"{name}: neither recovery metrics nor packets in this qlog", *warnings]))
     fields = tcpinfo.columns_of(polls) if polls else {"time_ns": np.empty(0, np.int64)}
     info = tcpinfo.build(fields, connections, name, "qlog", warnings)
-    info.events = _event_columns(events)
+    info.events = events.columns()
     return info
 
 
 def _traces(text, name, warnings):
     """Return the traces of a file, each {header fields, "events": [...]}."""
     if text.lstrip(" \t\r\n").startswith(_RS):  # (a bare lstrip takes the separator for a blank)
-        return [_sequence(text.split(_RS)[1:], warnings, name)]
+        return _sequences(text.split(_RS)[1:], warnings, name)
     try:
         whole = json.loads(text)
     except ValueError as error:
         lines = text.split("\n")
         if len(lines) > 1 and _is_json(lines[0]):
-            return [_sequence(lines, warnings, name)]
+            return _sequences(lines, warnings, name)
         whole = _salvage(text, error, warnings, name)
     traces = whole.get("traces", []) if isinstance(whole, dict) else []
     return [trace for trace in traces if isinstance(trace, dict)]
@@ -100,18 +122,23 @@ def _is_json(text):
     return True
 
 
-def _sequence(records, warnings, name):
-    """Return the trace of a text sequence: its first record is the header, the others are events."""
-    parsed = []
+def _sequences(records, warnings, name):
+    """Return the traces of a text sequence: a header is followed by its events, and perhaps by another header."""
+    traces = []
     for number, record in enumerate(records):
         if not record.strip():
             continue
         try:
-            parsed.append(json.loads(record))
+            record = json.loads(record)
         except ValueError:
             warnings.append(f"{name}: record {number} of the sequence is not JSON; left out")
-    header = parsed[0] if parsed and isinstance(parsed[0], dict) else {}
-    return header.get("trace", {}) | {"events": parsed[1:]}
+            continue
+        if not traces or (isinstance(record, dict) and ("qlog_version" in record or "file_schema" in record)):
+            header = record.get("trace") if isinstance(record, dict) else None
+            traces.append((header if isinstance(header, dict) else {}) | {"events": []})
+        else:
+            traces[-1]["events"].append(record)
+    return traces
 
 
 def _salvage(text, error, warnings, name):
@@ -147,31 +174,40 @@ def _connection(trace):
     return {name: value for name, value in told.items() if value}
 
 
-def _walk(trace, name, warnings):
-    """Return (rows of metrics, packet events) of one trace."""
-    clock = _Clock(trace)
-    rows, packets, state, odd = [], [], {}, 0
+def _walk(trace, at, polls, events, name, warnings):
+    """Add the metrics of one trace, connection `at`, to `polls`, and its packets to `events`."""
+    clock, kinds = _Clock(trace), {}
+    state, odd = {"connection": at}, 0
     names = [str(name).lower() for name in trace.get("event_fields") or ("time", "category", "event", "data")]
     for event in trace.get("events") or []:
         try:
+            if event == []:  # some end with one
+                continue
             if isinstance(event, list):  # before 0.3
                 event = dict(zip(names, event, strict=False))
             time_ns = clock.at(event)
-            kind = (event.get("name") or event.get("event") or event.get("event_type")).rpartition(":")[2].lower()
+            told = event.get("name") or event.get("event") or event.get("event_type")
+            kind = kinds.get(told) or kinds.setdefault(told, _kind(told))
             data = event.get("data") or {}
-            if kind.removeprefix("recovery_") in _UPDATES:
+            if kind in _PACKETS:
+                _add_packet(events, time_ns, at, _PACKETS[kind], data)
+            elif kind in _UPDATES or any(name in data for name in _TELLING):
                 state |= _metrics(data, clock.unit_ns)
-                rows.append({"time_ns": time_ns} | state)
+                if kind == "congestion_state_updated":
+                    state["congestion_state"] = state.pop("new", None)
+                polls.append({"time_ns": time_ns} | state)
             elif kind == "congestion_state_updated":
                 state["congestion_state"] = data.get("new")
-                rows.append({"time_ns": time_ns} | state)
-            elif kind in _PACKETS:
-                packets += [(time_ns, *packet) for packet in _packet(_PACKETS[kind], data)]
+                polls.append({"time_ns": time_ns} | state)
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             odd += 1
     if odd:
         warnings.append(f"{name}: {odd} events are not of qlog's shape; left out")
-    return rows, packets
+
+
+def _kind(name):
+    """Return the name of an event without its category, of whichever draft."""
+    return name.rpartition(":")[2].lower().removeprefix("recovery_")
 
 
 def _metrics(data, unit_ns):
@@ -188,32 +224,58 @@ def _metrics(data, unit_ns):
     return told
 
 
-def _packet(kind, data):
-    """Yield (kind, packet type, first and last packet number, bytes) of a packet and of the ACK ranges in it."""
+def _add_packet(events, time_ns, at, kind, data):
+    """Add a packet, and the ACK ranges in it, as (time, connection, kind, packet type, first and last number, bytes).
+
+    A type that the log calls unknown (quic-trace's, which has no handshake) is that of application data.
+    """
     header, raw = data.get("header") or {}, data.get("raw") or {}
-    space = header.get("packet_type") or data.get("packet_type") or ""
-    number = int(header.get("packet_number", data.get("packet_number", -1)))
-    size = int(raw.get("length") or header.get("packet_size") or data.get("packet_size") or -1)
-    yield kind, str(space), _int64(number), _int64(number), _int64(size)
+    space = str(header.get("packet_type") or data.get("packet_type") or "")
+    space = "1RTT" if space in ("unknown", "UNKNOWN") else space
+    number = _int64(header.get("packet_number", data.get("packet_number", -1)))
+    size = _int64(raw.get("length") or header.get("packet_size") or data.get("packet_size") or -1)
+    events.append(time_ns, at, kind, space, number, number, size)
     if kind == "received":
-        for frame in data.get("frames") or []:
-            if frame.get("frame_type") == "ack":
-                for span in frame.get("acked_ranges") or []:
-                    yield "acked", str(space), _int64(int(span[0])), _int64(int(span[-1])), -1
+        for frame in data.get("frames") or ():
+            if frame.get("frame_type") in ("ack", "ACK"):
+                for span in frame.get("acked_ranges") or ():
+                    events.append(time_ns, at, "acked", space, _int64(span[0]), _int64(span[-1]), -1)
 
 
 def _int64(value):
-    """Return a number rounded to an integer; OverflowError if it exceeds 64 bits."""
-    return int(np.int64(round(value)))
+    """Return a number, or a text of one, rounded to an integer; OverflowError if it exceeds 64 bits."""
+    if type(value) is not int:
+        value = round(value) if isinstance(value, float) else int(value)
+    if not -(1 << 63) <= value < 1 << 63:
+        raise OverflowError(f"{value} exceeds 64 bits")
+    return value
 
 
-def _event_columns(events):
-    names = ("time_ns", "connection", "kind", "space", "first", "last", "bytes")
-    columns = zip(*events, strict=True) if events else [()] * len(names)
-    return {
-        name: np.array(column, object if name in ("kind", "space") else np.int64)
-        for name, column in zip(names, columns, strict=True)
-    }
+class _Packets:
+    """Packet events as they are collected, column by column."""
+
+    def __init__(self):
+        self._time_ns, self._connection, self._first, self._last, self._bytes = (array("q") for _ in range(5))
+        self._kind, self._space = [], []
+
+    def __len__(self):
+        return len(self._kind)
+
+    def append(self, time_ns, at, kind, space, first, last, size):
+        """Add one."""
+        self._time_ns.append(time_ns)
+        self._connection.append(at)
+        self._kind.append(kind)
+        self._space.append(space)
+        self._first.append(first)
+        self._last.append(last)
+        self._bytes.append(size)
+
+    def columns(self):
+        """Return the columns of `TcpInfo.events`."""
+        types = {"kind": object, "space": object}
+        names = ("time_ns", "connection", "kind", "space", "first", "last", "bytes")
+        return {name: np.array(getattr(self, f"_{name}"), types.get(name, np.int64)) for name in names}
 
 
 class _Clock:
@@ -223,6 +285,7 @@ class _Clock:
         common = trace.get("common_fields") or {}
         configuration = trace.get("configuration") or {}
         self._format = common.get("time_format") or common.get("protocol_time_format") or "relative"
+        self._is_delta = self._format in ("delta", "relative_to_previous_event")
         self.unit_ns = {"us": 1000, "ns": 1}.get(configuration.get("time_units"), 10**6)
         self._now = self._zero = self._reference(common.get("reference_time", configuration.get("time_offset", 0)))
 
@@ -237,10 +300,12 @@ class _Clock:
 
     def at(self, event):
         """Return the time of an event."""
-        key = next((key for key in ("time", "relative_time", "delta_time", "timestamp") if key in event), "time")
-        told = event[key]
+        told = event.get("time")
+        if told is None:
+            key = next((key for key in ("relative_time", "delta_time", "timestamp") if key in event), "time")
+            told = event[key]
         ns = _exact(told, self.unit_ns)
-        if self._format in ("delta", "relative_to_previous_event") or "delta_time" in event:
+        if self._is_delta or "delta_time" in event:
             self._now += ns
             return self._now
         return ns if self._format == "absolute" else self._zero + ns
@@ -250,5 +315,5 @@ def _exact(number, unit_ns):
     """Return nanoseconds without losing digits to a float that counts from the epoch."""
     if isinstance(number, str):
         number = int(number) if number.lstrip("-").isdigit() else float(number)
-    whole = int(float(number)) if not isinstance(number, int) else number
-    return _int64(whole * unit_ns + round((float(number) - whole) * unit_ns))
+    whole = int(number)
+    return _int64(whole * unit_ns + round((number - whole) * unit_ns))

@@ -200,6 +200,13 @@ class Source:
         if rest:
             yield _text(rest)
 
+    def text(self):
+        """Return all that is left as one str; undecodable bytes become U+FFFD."""
+        parts = []
+        while data := self.read(1 << 24):
+            parts.append(data)
+        return b"".join(parts).removeprefix(BOM).decode("utf-8", "replace")
+
     def close(self):
         """Close the underlying file, unless it was the caller's."""
         if self._file is not sys.stdin.buffer:
