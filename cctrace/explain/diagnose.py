@@ -4,7 +4,8 @@
 
 What limited a flow is asked in this order; the first that held for most of the time is the verdict:
 
-    receiver       the kernel's own account of time (or its re-enactment): the receiver's window kept data back
+    receiver       the kernel's own account of time (or its re-enactment): the receiver's window kept data back; or
+                   polls that show what was in flight to fill it
     application    there was nothing to send, or the samples say that the application sent less than it could
     window         BBR only: RTTs were twice its min_rtt or more, so that the window of two estimated BDPs was full
     path           at least one BDP was in flight: the flow had what its path gave
@@ -19,6 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cctrace.errors import StreamError
+from cctrace.explain.look import WINDOW_FULL, look, window_used
 from cctrace.schema import EVENT_CODES
 from cctrace.units import format_rate, format_share, format_time
 
@@ -38,8 +41,9 @@ class Diagnosis:
     verdict : str
         One sentence.
     figures : dict
-        What it rests on: ``receiver_share``, ``application_share``, ``retransmitted_share`` (NaN unknown),
-        ``rtt_median_us``, ``rtt_min_us``, ``min_rtt_us`` (BBR's; NaN unknown), ``in_flight_bdp`` (median, in BDPs).
+        What it rests on: ``receiver_share``, ``window_used`` (of the receiver's, by polls), ``application_share``,
+        ``retransmitted_share`` (NaN unknown), ``rtt_median_us``, ``rtt_min_us``, ``min_rtt_us`` (BBR's; NaN unknown),
+        ``in_flight_bdp`` (median, in BDPs); of a single look `look.look`'s.
     coarse : bool
         It rests on polls of counters, not on ACKs: shares and minima are those of means.
     """
@@ -64,7 +68,12 @@ def diagnose(flow, controller=None):
     StreamError
         If the flow has no event stream.
     """
-    events = flow.events
+    try:
+        events = flow.events
+    except StreamError:
+        if hasattr(flow, "polls") and (found := look(flow)) is not None:
+            return Diagnosis(*found, coarse=True)
+        raise
     figures = _figures(flow)
     cause = _cause(figures, controller)
     coarse = getattr(events, "coarse", False)
@@ -106,6 +115,7 @@ def _figures(flow):
     min_rtt = min_rtt[min_rtt > 0]
     return {
         "receiver_share": kept_back / busy if busy > 0 else np.nan,
+        "window_used": window_used(flow) if hasattr(flow, "polls") else np.nan,
         "application_share": float(min(1.0, max(idle, limited) / duration)) if duration > 0 else np.nan,
         "retransmitted_share": row["retransmitted_segments"] / (row["segments_sent"] or np.nan),
         "rtt_median_us": float(np.median(rtt)) if len(rtt) else np.nan,
@@ -126,7 +136,7 @@ def _times(flow):
 
 
 def _cause(figures, controller):
-    if figures["receiver_share"] >= MOST:
+    if figures["receiver_share"] >= MOST or figures["window_used"] >= WINDOW_FULL:
         return "receiver"
     if figures["application_share"] >= MOST:
         return "application"
@@ -139,6 +149,11 @@ def _cause(figures, controller):
 
 
 def _receiver(figures, flow):
+    if not figures["receiver_share"] >= MOST:
+        return (
+            f"The receiver's window was full: {format_share(figures['window_used'])} of it was typically in flight; a "
+            "larger receive buffer would help, another congestion control would not."
+        )
     return (
         f"The receiver's window held it back for {format_share(figures['receiver_share'])} of the time it had data "
         "to send; a larger receive buffer would help, another congestion control would not."

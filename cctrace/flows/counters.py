@@ -132,7 +132,7 @@ class CounterFlow:
         """
         time_ns, acked = self.acked()
         begin, end = _growth(acked)
-        seconds = (int(time_ns[end]) - int(time_ns[begin])) / 1e9 if len(acked) else 0
+        seconds = (int(time_ns[end]) - int(time_ns[begin])) / 1e9 if len(acked) and time_ns[begin] != MISSING else 0
         rtt = self.rtt_us()
         lowest = np.concatenate([self.values("min_rtt"), rtt])
         lowest = lowest[lowest > 0]
@@ -149,10 +149,15 @@ class CounterFlow:
             "rtt_min_us": int(lowest.min()) if len(lowest) else np.nan,
             "rtt_median_us": _rank(rtt, 0.5),
             "rtt_p95_us": _rank(rtt, 0.95),
-            "start_ns": self.start_ns,
-            "duration_s": (max(self.polls["time_ns"].max(initial=0), time_ns.max(initial=0)) - self.start_ns) / 1e9,
+            "start_ns": self.start_ns if self.is_timed else np.nan,
+            "duration_s": self._duration_s(time_ns),
             "warnings": [COARSE, *self.polls.warnings],
         }
+
+    def _duration_s(self, time_ns):
+        """Return the time from the first poll to the last, and to the last progress; NaN without times."""
+        times = np.concatenate([self.polls["time_ns"], time_ns])
+        return (int(times.max()) - self.start_ns) / 1e9 if self.is_timed else np.nan
 
     def _counts(self):
         """Return packets of both directions, segments sent and segments sent again."""
@@ -246,11 +251,17 @@ class CounterFlow:
 
     @property
     def start_ns(self):
-        """Return the time of the first poll or packet."""
+        """Return the time of the first poll or packet, `MISSING` where the source tells no times."""
         logged = [] if self.packets is None else [self.packets["time_ns"]]
         if "interval_us" in self.polls.extra:  # iperf3 tells of the time before its polls
             logged.append(self.polls["time_ns"] - self.polls["interval_us"] * 1000)
-        return int(np.concatenate([self.polls["time_ns"], *logged]).min())
+        times = np.concatenate([self.polls["time_ns"], *logged])
+        return int(times[times > MISSING // 2].min(initial=np.iinfo(np.int64).max)) if self.is_timed else MISSING
+
+    @property
+    def is_timed(self):
+        """Whether the source tells when it polled; `ss` does not, unless something else notes the time."""
+        return bool((self.polls["time_ns"] != MISSING).any()) or self.packets is not None
 
 
 def _in_time_order(polls):
@@ -281,14 +292,17 @@ def _acked_packets(packets):
     for space in set(packets["space"][sent]):
         mine = np.flatnonzero(sent & (packets["space"] == space) & (packets["bytes"] > 0))
         mine = mine[np.argsort(packets["first"][mine], kind="stable")]
-        open_ = np.ones(len(mine), bool)
-        for ack in acks[packets["space"][acks] == space]:
-            low = np.searchsorted(packets["first"][mine], packets["first"][ack])
-            high = np.searchsorted(packets["first"][mine], packets["last"][ack], side="right")
-            size = int(packets["bytes"][mine[low:high]][open_[low:high]].sum())
-            open_[low:high] = False
+        told = acks[packets["space"][acks] == space]
+        numbers, bytes_ = packets["first"][mine], packets["bytes"][mine]
+        low = np.searchsorted(numbers, packets["first"][told])
+        high = np.searchsorted(numbers, packets["last"][told], side="right")
+        open_, done = np.ones(len(mine), bool), 0  # everything before `done` is acknowledged
+        for ack, start, end in zip(told.tolist(), low.tolist(), high.tolist(), strict=True):
+            begin = max(start, done)
+            sizes.append(int(bytes_[begin:end][open_[begin:end]].sum()))
             times.append(packets["time_ns"][ack])
-            sizes.append(size)
+            open_[begin:end] = False
+            done = max(done, end) if start <= done else done
     order = np.argsort(times, kind="stable")
     return np.array(times, np.int64)[order], np.cumsum(np.array(sizes, np.int64)[order])
 

@@ -2,6 +2,7 @@
 
 A sample is a time (a `# <ns>` line, a `date` line, a `ts` prefix on every line, a `watch` header ...) and sockets. A
 socket is a line of state, queues and addresses, then words about it: on the same line (`-O`) or on indented ones.
+Where `grep` left only the words (`ss -ti | grep cwnd | ts`), a line continues the connection whose counters it can.
 
 `ss` leaves out what is zero. Whether an absent word means zero or "this ss is too old to know it" is decided per file:
 a word that came with release R counts as zero where absent if the file shows any word of R or later.
@@ -74,6 +75,7 @@ _SOCKET = re.compile(
     r"\s*(?:(?:tcp|mptcp|tcp6)\s+)?(?:(?P<state>[A-Z][A-Z0-9-]+)\s+)?(?P<recv_q>\d+)\s+(?P<send_q>\d+)\s+"
     r"(?P<src>\S+):(?P<sport>[\w*-]+)\s+(?P<dst>\S+):(?P<dport>[\w*-]+)(?P<rest>\s.*|)$"
 )
+_KNOWN = re.compile(r"(?:^|\s)(wscale|rto|rtt|mss|cwnd|ssthresh|bytes_acked|segs_out):\d")
 _INFO = re.compile(r"(?:^|\s)(?:rto|mss|cwnd|rtt|wscale):\d")
 _WATCH = re.compile(r"Every [\d.]+s?: .*?((?:[A-Z][a-z]{2} ){1,2}.*)$")
 _TOKEN = re.compile(
@@ -89,7 +91,7 @@ def sniff(head):
     if "Local Address:Port" in text or ("Recv-Q" in text and "Send-Q" in text):
         return True
     lines = [leading_time(_ANSI.sub("", line))[1] for line in text.splitlines()]
-    if any(_SOCKET.match(line) for line in lines):
+    if any(_SOCKET.match(line) or len(set(_KNOWN.findall(line))) >= 3 for line in lines):
         return True
     # A poller that starts before the connection writes separators alone for a while.
     first = [line for line in text.splitlines()[:5] if line.strip()]
@@ -117,10 +119,14 @@ def read(source):
     elif max(poll["time_ns"] or 0 for poll in polls) < 366 * 86400 * 10**9:
         warnings.append(f"{name}: the time stamps name no year; counted from 1970-01-01")
     _fill_zeros(polls)
+    if any(poll["key"] is None for poll in polls):
+        warnings.append(f"{name}: lines without their sockets' lines; told apart by their counters")
+        _identify(polls)
     connections = tcpinfo.Connections()
     for poll in polls:
         poll["connection"] = connections.number(poll.pop("key"), poll.pop("cc", None))
-    return tcpinfo.build(tcpinfo.columns_of(polls), connections.table, name, "ss", warnings)
+    table = [_named(known) for known in connections.table]
+    return tcpinfo.build(tcpinfo.columns_of(polls), table, name, "ss", warnings)
 
 
 def _polls(source):
@@ -141,12 +147,48 @@ def _polls(source):
             current = _socket(match, before, after)
             polls.append(current)
             rest = match["rest"]
-        if current is not None and _INFO.search(rest):
-            _information(rest, current)
-            current["informed"] = True
+        if not _INFO.search(rest):
+            continue
+        if current is None or current["key"] is None:  # no socket's line so far
+            current = {"time_ns": before, "time_after_ns": after, "key": None}
+            polls.append(current)
+        _information(rest, current)
+        current["informed"] = True
     informed = [poll for poll in polls if poll.pop("informed", False)]
     without = len(polls) - len(informed)
     return informed, without
+
+
+_GROWING = ("bytes_acked", "bytes_received", "bytes_sent", "segs_out", "segs_in", "data_segs_out", "total_retrans")
+_LASTING = ("cc", "snd_mss", "snd_wscale", "rcv_wscale", "advmss")
+
+
+def _identify(polls):
+    """Give polls without addresses the numbers of their connections: counters grow, and each is asked once a sample."""
+    latest, asked, sample = {}, set(), None
+    for poll in polls:
+        if poll["key"] is not None:
+            continue
+        if poll["time_ns"] is None or poll["time_ns"] != sample:
+            sample, asked = poll["time_ns"], set()
+        able = [number for number, last in latest.items() if number not in asked and _continues(last, poll)]
+        number = max(able, key=lambda number: latest[number].get("bytes_acked", 0), default=len(latest))
+        latest[number] = poll
+        asked.add(number)
+        poll["key"] = (None, number, None, None)
+
+
+def _named(known):
+    """Return what identifies a connection: its addresses, or the number that `_identify` gave it."""
+    if known["src"] is not None:
+        return known
+    return {"flow_id": known["sport"]} | ({"cc": known["cc"]} if "cc" in known else {})
+
+
+def _continues(last, poll):
+    """Return whether a poll can be a later one of the same connection."""
+    same = all(last.get(name) == poll.get(name) for name in _LASTING)
+    return same and all(last.get(name, 0) <= poll.get(name, 0) for name in _GROWING)
 
 
 def _socket(match, before, after):

@@ -4,6 +4,7 @@ import contextlib
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from cctrace.errors import StreamError
@@ -172,9 +173,10 @@ def _section(analysis):
     view, row, counters = analysis.view, analysis.row, analysis.counters
     if view is None and counters is None:
         return None
+    timeless = counters is not None and not counters.is_timed
     figures = [
         *zip(COLUMNS[1:-1], _row(analysis)[1:-1], strict=True),
-        ("Duration", format_time(row["duration_s"] * 1e9)),
+        ("Duration", "unknown" if np.isnan(row["duration_s"]) else format_time(row["duration_s"] * 1e9)),
     ]
     figures += [("Controller", analysis.controller or "unknown")]
     figures += [("Replayed as", analysis.replayed)] if analysis.replayed else []
@@ -183,9 +185,9 @@ def _section(analysis):
     return FlowSection(
         title=f"{analysis.title}  ({Path(analysis.file).name})",
         figures=figures,
-        panels=counter_panels(counters, analysis.model) if counters else flow_panels(view),
-        phases=counter_phases(counters) if counters else flow_phases(view),
-        duration_s=row["duration_s"] if counters else float(view.seconds(view.events)[-1]),
+        panels=[] if timeless else counter_panels(counters, analysis.model) if counters else flow_panels(view),
+        phases=Phases() if timeless else counter_phases(counters) if counters else flow_phases(view),
+        duration_s=np.nan_to_num(row["duration_s"]) if counters else float(view.seconds(view.events)[-1]),
         verdict=analysis.diagnosis.verdict if analysis.diagnosis else "",
         notes=sorted(analysis.notes, key=lambda note: "time stamps step back" in note),  # hardly ever matters: last
         time_axis=f"Time since the first {'poll' if counters else 'packet'} (s)",

@@ -1,0 +1,96 @@
+"""Counters as people paste them: one snapshot without a time, lines without their sockets, a full window."""
+
+import io
+import warnings
+
+import numpy as np
+import pytest
+
+import cctrace
+from cctrace import cli
+from cctrace.explain.diagnose import diagnose
+from cctrace.io.tcpinfo import MISSING
+
+T0 = 1_733_525_121
+HEADER = "State Recv-Q Send-Q Local Address:Port Peer Address:Port\n"
+SOCKET = "ESTAB 0 0 10.0.0.1:5201 10.0.0.2:60308\n"
+
+
+def words(acked=1_000_000, unacked=100, window=1_000_000, cwnd=1000, cc="bbr", mss=1000, notsent=90_000, rest=""):
+    return (
+        f"\t {cc} wscale:7,14 rto:324 rtt:123.2/0.23 mss:{mss} cwnd:{cwnd} bytes_sent:{acked + 5} bytes_acked:{acked} "
+        f"segs_out:{acked // 1000} data_segs_out:{acked // 1000} delivered:{acked // mss + 1} "
+        f"delivery_rate 269Mbps busy:4720ms {rest} "
+        f"unacked:{unacked} notsent:{notsent} minrtt:122.3 snd_wnd:{window}\n"
+    )
+
+
+def flow_of(text, which=0):
+    return cctrace.read(io.BytesIO(text.encode())).flow(which)
+
+
+@pytest.mark.parametrize(
+    ("given", "cause", "told"),
+    [
+        ({"unacked": 995}, "receiver", "99.5 % of 1 MB in flight"),
+        ({"rest": "rwnd_limited:4000ms(84.7%)"}, "receiver", "for most of its time"),
+        ({"rest": "app_limited"}, "application", "less than it could"),
+        ({"unacked": 0, "notsent": 0}, "application", "less than it could"),
+        ({"unacked": 95, "cwnd": 100}, "path", "congestion window was full, 100 segments"),
+        ({}, "unknown", "neither a window"),
+    ],
+)
+def test_one_snapshot_without_a_time_gets_its_sentence_and_no_warning_leaks(given, cause, told):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        flow = flow_of(HEADER + SOCKET + words(**given))
+        assert np.isnan(flow.summary["duration_s"])
+        assert np.isnan(flow.summary["start_ns"])
+        found = diagnose(flow)
+    assert found.cause == cause
+    assert told in found.verdict
+    assert "One look" in found.verdict
+
+
+def test_a_snapshot_without_a_time_makes_a_report(tmp_path):
+    (tmp_path / "ss.txt").write_text(HEADER + SOCKET + words(unacked=995))
+    assert cli.main(["analyze", str(tmp_path / "ss.txt"), "-o", str(tmp_path / "r")]) == 0
+    assert "receiver&#x27;s window was full" in (tmp_path / "r" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("prefix", ["{time}.5 ", "Dec 06 22:45:{second:02d} ", ""])
+def test_words_without_their_sockets_line_are_one_connection(prefix):
+    lines = [
+        prefix.format(time=T0 + i, second=i) + words(acked=1_000_000 * (i + 1), unacked=900 + i % 3, window=1_000_000)
+        for i in range(20)
+    ]
+    flow = flow_of("".join(lines))
+    assert len(flow.polls) == 20
+    assert flow.polls["bytes_acked"].tolist() == [1_000_000 * (i + 1) for i in range(20)]
+    assert (flow.polls["time_ns"] == MISSING).all() == (prefix == "")
+    assert any("without their sockets' lines" in text for text in flow.polls.warnings)
+    if prefix:
+        assert flow.summary["goodput_bps"] == pytest.approx(8e6)
+
+
+def test_words_of_two_connections_are_told_apart_by_their_counters():
+    lines = []
+    for i in range(10):
+        lines.append(f"{T0 + i}.1 " + words(acked=9_000_000 + 1000 * i))
+        lines.append(f"{T0 + i}.2 " + words(acked=50_000 + 500_000 * i))
+        lines.append(f"{T0 + i}.3 " + words(acked=77_000 + 10_000 * i, cc="cubic"))
+    table = cctrace.read(io.BytesIO("".join(lines).encode()))
+    assert [len(table.flow(i).polls) for i in range(3)] == [10, 10, 10]
+    assert table.flow(0).polls["bytes_acked"].tolist() == [9_000_000 + 1000 * i for i in range(10)]
+    assert table.connections[2] == {"flow_id": 2, "cc": "cubic"}
+
+
+def test_a_window_full_at_most_looks_is_the_receivers_although_the_kernel_counts_less_than_half_of_the_time():
+    lines = [
+        f"# {T0 + i}\n{SOCKET}{words(acked=1_000_000 * (i + 1), unacked=960, rest='rwnd_limited:1982ms(42.0%)')}"
+        for i in range(20)
+    ]
+    found = diagnose(flow_of("".join(lines)), "bbr")
+    assert found.cause == "receiver"
+    assert found.figures["window_used"] == pytest.approx(0.96)
+    assert "96 % of it" in found.verdict
