@@ -29,6 +29,7 @@ FORMATS = {
     "tcp-info-struct": "tcpinfo_struct",
 }
 CAPTURES = ("pcap", "pcapng", "snoop")
+ARCHIVE = "archive"  # what `sniff` calls a tar or ZIP file
 
 # What files of other programs start with, so that the message can say what they are.
 _FOREIGN = {
@@ -44,7 +45,6 @@ _FOREIGN = {
     b"\xac\x01\x00\x1c": "a capture of IXIA",
     b"\xab\x01\x00\x1c": "a capture of IXIA",
     b"btsnoop\0": "a capture of Bluetooth",
-    b"PK\3\4": "a ZIP archive",
     b"7z\xbc\xaf": "a 7z archive",
     b"\x1f\x9d": "a file of compress",
 }
@@ -57,7 +57,8 @@ def read_file(source, format=None, decapsulate=(), limit=None):
     ----------
     source : str, os.PathLike, binary file object, or list of them
         A path, "-" for standard input, a URL, or a glob pattern; compressed or not: told by content. Several captures
-        (a list, or what a pattern finds: rotated files) are joined in the order of their first packets.
+        (a list, or what a pattern finds: rotated files, or the members of a tar or ZIP archive) are joined in the order
+        of their first packets; counters become one table.
     format : str, optional
         One of `FORMATS`, to skip the guessing.
     decapsulate : str or sequence of str
@@ -82,11 +83,14 @@ def read_file(source, format=None, decapsulate=(), limit=None):
     """
     sources = _expand(source)
     if len(sources) == 1:
-        sources = [open_source(sources[0], limit)]
-        name = _format_of(sources[0], format)
+        opened = open_source(sources[0], limit)
+        name = _format_of(opened, format)
+        if name == ARCHIVE:
+            return _of_archive(opened, decapsulate, limit)
         if name not in CAPTURES:
-            with sources[0] as opened:
+            with opened:
                 return _module(name).read(opened)
+        sources = [opened]
     return next(_packets(sources, None, format, decapsulate, limit))
 
 
@@ -99,7 +103,42 @@ def stream(source, chunk=1_000_000, format=None, decapsulate=(), limit=None):
     """
     if chunk < 1:
         raise ArgumentError(f"chunk={chunk}: at least 1 packet")
-    yield from _packets(_expand(source), chunk, format, decapsulate, limit)
+    sources = _expand(source)
+    if len(sources) == 1 and format is None:
+        sources = [open_source(sources[0], limit)]
+        if sniff(sources[0]) == ARCHIVE:
+            yield _of_archive(sources[0], decapsulate, limit)
+            return
+    yield from _packets(sources, chunk, format, decapsulate, limit)
+
+
+def _of_archive(source, decapsulate, limit):
+    """Return what the members of an archive hold, as one."""
+    from cctrace.io import archive, tcpinfo
+
+    with source:
+        members, warnings = archive.members(source)
+    tables, captures = [], []
+    for member in members:
+        try:
+            if (name := _name_of(member, limit)) in CAPTURES:
+                captures.append(member)
+            elif name != ARCHIVE:
+                tables.append(_module(name).read(open_source(member, limit)))
+        except FormatError as error:
+            warnings.append(f"{error}; left out")
+    tables = [table for table in tables if isinstance(table, tcpinfo.TcpInfo)]
+    if bool(tables) == bool(captures):
+        what = "both captures and counters: unpack it, and give them one by one" if tables else "no supported file"
+        raise FormatError("; ".join([f"{source.name}: the archive holds {what}", *warnings[:3]]))
+    data = tcpinfo.merged(tables, source.name) if tables else next(_packets(captures, None, None, decapsulate, limit))
+    data.warnings += warnings
+    return data
+
+
+def _name_of(member, limit):
+    with open_source(member, limit) as opened:
+        return sniff(opened)
 
 
 def sniff(source):
@@ -108,6 +147,8 @@ def sniff(source):
     for name in FORMATS:
         if _module(name).sniff(head):
             return name
+    if import_module("cctrace.io.archive").sniff(source.head):
+        return ARCHIVE
     for start, what in _FOREIGN.items():
         if source.head.startswith(start):
             advice = "editcap -F pcap turns it into one that it reads" if what.startswith("a capture") else "unpack it"

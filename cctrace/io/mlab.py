@@ -62,7 +62,8 @@ def _read_archive(source):
                 continue
             attributes = [base64.b64decode(value) if value else b"" for value in record.get("Attributes") or []]
             poll, key = _identify(base64.b64decode(record["RawIDM"]))
-            poll["time_ns"] = parse_iso(record["Timestamp"])
+            # Go's zero time, year 1, stands for none: connections that were there before the poller started.
+            poll["time_ns"] = None if record["Timestamp"].startswith("0001-") else parse_iso(record["Timestamp"])
         except (ValueError, KeyError, TypeError, AttributeError, struct.error, binascii.Error) as error:
             warnings.append(f"{source.name}: line {number} is not a snapshot ({error}); left out")
             continue

@@ -200,12 +200,16 @@ class Source:
         if rest:
             yield _text(rest)
 
-    def text(self):
-        """Return all that is left as one str; undecodable bytes become U+FFFD."""
+    def rest(self):
+        """Return all bytes that are left."""
         parts = []
         while data := self.read(1 << 24):
             parts.append(data)
-        return b"".join(parts).removeprefix(BOM).decode("utf-8", "replace")
+        return b"".join(parts)
+
+    def text(self):
+        """Return all that is left as one str; undecodable bytes become U+FFFD."""
+        return self.rest().removeprefix(BOM).decode("utf-8", "replace")
 
     def close(self):
         """Close the underlying file, unless it was the caller's."""
@@ -217,6 +221,17 @@ class Source:
 
     def __exit__(self, *exc):
         self.close()
+
+
+class Member:
+    """A file in an archive: its bytes as they are stored there, to be opened any number of times."""
+
+    def __init__(self, name, data):
+        self.name, self.data = name, data
+
+    def open(self):
+        """Return a binary file object."""
+        return io.BytesIO(self.data)
 
 
 def _file_size(stream):
@@ -242,7 +257,7 @@ def open_source(source, limit=None):
 
     Parameters
     ----------
-    source : str, os.PathLike, binary file object or Source
+    source : str, os.PathLike, binary file object, Member or Source
     limit : int, optional
         Largest number of decompressed bytes accepted from a compressed file.
 
@@ -253,6 +268,8 @@ def open_source(source, limit=None):
     """
     if isinstance(source, Source):
         return source
+    if isinstance(source, Member):
+        return _opened(Source(source.open(), source.name, limit))
     name = str(getattr(source, "name", "<stream>")) if hasattr(source, "read") else os.fspath(source)
     try:
         if hasattr(source, "read"):
@@ -266,9 +283,13 @@ def open_source(source, limit=None):
         opened = Source(stream, name, limit)
     except OSError as error:
         raise FormatError(f"{name}: {error.strerror or error}") from error
-    if not opened.head:
-        raise FormatError(f"{name}: {opened.cut or 'the file is empty'}")
-    return opened
+    return _opened(opened)
+
+
+def _opened(source):
+    if not source.head:
+        raise FormatError(f"{source.name}: {source.cut or 'the file is empty'}")
+    return source
 
 
 def _open_url(url):

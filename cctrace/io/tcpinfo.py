@@ -260,3 +260,60 @@ def _whole(values):
     """Return floats as int64, rounded to nearest, NaN as MISSING."""
     gap = np.isnan(values)
     return np.where(gap, MISSING, np.rint(np.where(gap, 0, values)).astype(np.int64))
+
+
+def merged(tables, source):
+    """Return several `TcpInfo` as one: connections of the same addresses and ports are one, in the order given.
+
+    Parameters
+    ----------
+    tables : sequence of TcpInfo
+        At least one.
+    source : str
+        Name of what they came from.
+    """
+    known, connections, numbers = {}, [], []
+    for table in tables:
+        mine = []
+        for told in table.connections:
+            key = tuple(told.get(name) for name in ("src", "sport", "dst", "dport"))
+            at = known.get(key) if key[0] is not None else None
+            if at is None:
+                at = len(connections)
+                connections.append(dict(told))
+                known[key] = at
+            mine.append(at)
+        numbers.append(np.array(mine, np.int64))
+    sizes = [len(table) for table in tables]
+    columns = {name: np.concatenate([table.columns[name] for table in tables]) for name in tables[0].columns}
+    names = dict.fromkeys(name for table in tables for name in table.extra)
+    extra = {name: _joined([table.extra.get(name) for table in tables], sizes) for name in names}
+    connection = np.concatenate([of[table.connection] for of, table in zip(numbers, tables, strict=True)])
+    kinds = {table.format for table in tables}
+    warnings = [text for table in tables for text in table.warnings]
+    kind = kinds.pop() if len(kinds) == 1 else "several"
+    whole = TcpInfo(columns, extra, connection, connections, source, kind, warnings)
+    logged = [(of, table.events) for of, table in zip(numbers, tables, strict=True) if table.events is not None]
+    if logged:
+        whole.events = {name: np.concatenate([events[name] for _, events in logged]) for name in logged[0][1]}
+        whole.events["connection"] = np.concatenate([of[events["connection"]] for of, events in logged])
+    return whole
+
+
+def _joined(parts, sizes):
+    """Return the parts of an extra column as one; where a table lacks it, its rows are missing."""
+    present = [part for part in parts if part is not None]
+    kind = np.result_type(*present) if all(part.dtype.kind in "if" for part in present) else np.dtype(object)
+    none = {"i": MISSING, "f": np.nan}.get(kind.kind)
+    full = (np.full(size, none, kind) if part is None else part for part, size in zip(parts, sizes, strict=True))
+    return np.concatenate([_as_kind(part, kind) for part in full])
+
+
+def _as_kind(part, kind):
+    """Return a column as another type; what is missing stays missing."""
+    if part.dtype == kind or part.dtype.kind != "i":
+        return part.astype(kind)
+    gap = part == MISSING
+    out = part.astype(kind)
+    out[gap] = np.nan if kind.kind == "f" else None
+    return out
