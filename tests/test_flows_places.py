@@ -8,7 +8,8 @@ import pytest
 import zstandard
 
 from cctrace import datasets
-from cctrace.errors import ArgumentError
+from cctrace.errors import ArgumentError, StreamError
+from cctrace.explain.diagnose import diagnose
 from cctrace.flows.capture import read
 from tests.conversation import MSS, Conversation
 
@@ -27,7 +28,7 @@ def conversation():
     return talk
 
 
-@pytest.mark.parametrize(("back_ms", "place"), [(0, "sender"), (20, "path"), (39.9, "receiver")])
+@pytest.mark.parametrize(("back_ms", "place"), [(0, "sender"), (20, "middle"), (39.9, "receiver")])
 def test_the_place_of_a_capture_is_estimated(back_ms, place):
     quality = moved(conversation(), back_ms).flow().quality()
     assert quality["taken_at"] == place
@@ -40,7 +41,7 @@ def test_rtts_are_the_senders_wherever_the_capture_was_taken(back_ms):
     there = conversation().flow()
     assert flow.facts["handshake_rtt_us"] == pytest.approx(there.facts["handshake_rtt_us"], abs=1000)
     assert flow.rtt["rtt_us"].to_numpy() == pytest.approx(there.rtt["rtt_us"].to_numpy(), abs=1000)
-    assert any("not captured at the sender" in warning for warning in flow.summary["warnings"])
+    assert any("times are estimates" in warning for warning in flow.summary["warnings"])
 
 
 def test_what_a_capture_elsewhere_computes_is_an_estimate():
@@ -97,3 +98,55 @@ def test_a_receivers_capture_alone_tells_the_senders_recovery(both):
 def test_different_connections_do_not_join(both):
     with pytest.raises(ArgumentError, match="not the same connection"):
         both[0].join(Conversation().data(1, 1).ack(41, 1 + MSS).flow())
+
+
+def mid_flow(back_ms=0.0, timestamps=True, echo=True, rtt_ms=40.0, count=40):
+    """Data and ACKs without a handshake, whose data echo at once or not at all what the receiver stamped."""
+    talk = Conversation(rtt_ms, handshake=False, timestamps=timestamps)
+    for i in range(count):
+        ms = 1 + (rtt_ms + 0.1) * i
+        talk.data(ms, 1 + 2 * i * MSS, 2).ack(ms + rtt_ms, 1 + 2 * (i + 1) * MSS)
+    for row in talk.rows:
+        if row["direction"] == 0 and echo and timestamps:
+            row["tsecr"] = talk._tick((row["time_ns"] - talk.rows[0]["time_ns"]) / 1e6 + 1 - rtt_ms - 0.1)
+    return moved(talk, back_ms)
+
+
+def test_a_capture_at_the_receiver_shows_the_senders_rtt_and_what_it_sent_again():
+    folder = datasets.path("loss_cubic_1pct")
+    sender, receiver = (read(folder / f"{where}.pcap.zst").flow(0) for where in ("sender", "receiver"))
+    assert receiver.taken_at == "receiver"
+    assert receiver.quality()["taken_at_confidence"] == "measured"
+    for name in ("rtt_min_us", "rtt_median_us"):
+        assert receiver.summary[name] == pytest.approx(sender.summary[name], rel=0.02)
+    assert receiver.summary["retransmitted_segments"] == sender.summary["retransmitted_segments"] > 0
+
+
+def test_without_a_handshake_or_an_echo_nothing_tells_where_a_capture_was_taken():
+    flow = mid_flow(rtt_ms=0.4, timestamps=False).flow()
+    quality = flow.quality()
+    assert (quality["taken_at"], quality["taken_at_confidence"]) == ("unknown", "none")
+    assert any("cannot be told" in warning for warning in quality["warnings"])
+    found = diagnose(flow)
+    assert found.cause == "unknown"
+    assert "Where it was captured cannot be told" in found.verdict
+
+
+def test_a_receiver_far_away_lets_a_capture_without_an_echo_pass_for_the_senders():
+    quality = mid_flow(timestamps=False).flow().quality()
+    assert (quality["taken_at"], quality["taken_at_confidence"]) == ("sender", "assumed")
+
+
+def test_a_time_stamp_that_does_not_come_back_tells_that_the_receiver_is_near():
+    flow = mid_flow(39.99, echo=False, count=3).flow()
+    quality = flow.quality()
+    assert (quality["taken_at"], quality["taken_at_confidence"]) == ("receiver", "likely")
+    assert diagnose(flow).cause == "unknown"
+    assert "cannot tell what happens in RTTs" in diagnose(flow).verdict
+
+
+def test_a_capture_that_ends_before_the_acknowledgements_does_not_ask_for_the_other_direction():
+    talk = Conversation(handshake=False).ack(0.0, 1).data(1.0, 1, 2).ack(1.5, 1)
+    talk.rows = [row for row in talk.rows if row["time_ns"] < talk.rows[-1]["time_ns"]]
+    with pytest.raises(StreamError, match="no acknowledgement of its data was captured"):
+        _ = talk.flow().events

@@ -28,6 +28,7 @@ from cctrace.units import format_rate, format_share, format_time
 MOST = 0.5  # of the time
 LOSSY = 0.005  # segments sent again: above it loss-based controllers are far below most paths' rates
 FULL = 0.95  # BDPs in flight
+FEWEST_RTTS = 3  # that a capture has to cover
 _MODEL_BASED = ("bbr", "bbr2", "bbr3")
 
 
@@ -77,10 +78,26 @@ def diagnose(flow, controller=None):
     figures = _figures(flow)
     cause = _cause(figures, controller)
     coarse = getattr(events, "coarse", False)
+    if not coarse and cause not in ("receiver", "application") and (doubt := _doubt(figures, flow)):
+        return Diagnosis("unknown", f"{doubt}, and so not what limited it to {_rate(flow)}.", figures)
     verdict = _SENTENCES[cause](figures, flow)
     if coarse:
         verdict += " (From polls, not packets: shorter events do not show.)"
+    elif flow.taken_at != "sender":
+        verdict += " (Captured elsewhere than at the sender: times are estimates.)"
     return Diagnosis(cause, verdict, figures, coarse)
+
+
+def _doubt(figures, flow):
+    """Return why a capture does not tell what limited its flow; "" if it may."""
+    if flow.taken_at == "unknown":
+        return "Where it was captured cannot be told"
+    duration_us = flow.summary["duration_s"] * 1e6
+    if duration_us < FEWEST_RTTS * figures["rtt_median_us"]:
+        return (
+            f"A capture of {_time(duration_us)} cannot tell what happens in RTTs of {_time(figures['rtt_median_us'])}"
+        )
+    return ""
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.align import align, best_alignment
 from cctrace.flows.events import Events
 from cctrace.flows.state import DEFAULT_HZ, DSACK, UNEXPLAINED
+from cctrace.flows.vantage import CONFIDENCE, PLACES
 from cctrace.schema import LINUX_EVENTS
 
 
@@ -42,6 +43,11 @@ class Flow:
         src, sport, dst, dport = self.key
         return f"<Flow {src}:{sport} -> {dst}:{dport}, {self.summary['bytes_sent']} bytes>"
 
+    @property
+    def taken_at(self):
+        """Where it was captured: sender, middle, receiver or unknown; see `vantage`."""
+        return PLACES[int(self.capture.connections.vantage[0][self.index])]
+
     @functools.cached_property
     def _reenacted(self):
         self._require_both_directions()
@@ -58,7 +64,11 @@ class Flow:
                 "only acknowledgements were captured, the data direction is missing" if missing else "it has no payload"
             )
             raise StreamError(f"{name}: connection {self.index}: nothing to reconstruct: {why}")
-        if not mine["has_ack"] or other["packets"] == 0:
+        if other["packets"] and not mine["has_ack"]:
+            raise StreamError(
+                f"{name}: connection {self.index}: nothing to reconstruct: no acknowledgement of its data was captured"
+            )
+        if other["packets"] == 0:
             raise StreamError(
                 f"{name}: connection {self.index}: nothing to reconstruct: the acknowledgements are missing; "
                 "capture both directions"
@@ -203,21 +213,21 @@ class Flow:
     def quality(self):
         """Return what the capture lacks and what had to be assumed, a dict.
 
-        ``complete`` (the handshake is there), ``taken_at`` (sender, path or receiver) and ``sender_side_us`` (from the
-        capture to the sender and back; where it is not 0 all times are estimates, RTTs to half a millisecond at best),
+        ``complete`` (the handshake is there), ``taken_at`` (sender, middle, receiver or unknown), how sure that is
+        (``taken_at_confidence``, see `vantage`) and ``sender_side_us`` (from the capture to the sender and back; where
+        it is not 0 all times are estimates, RTTs to half a millisecond at best),
         ``unseen_segments`` (sent, but not captured), ``out_of_order``, ``unexplained_retransmissions`` (no rule says
         why the kernel sent them), ``time_steps_back`` (records older than their predecessor), ``inferred`` (facts that
         are guesses), ``warnings`` (those of `Capture.flows` and of the file).
         """
         _, log, _, final = self._reenacted
         side = self.capture.connections.sides[self.index, self.capture.connections.sender[self.index]]
-        near = int(self.capture.connections.sender_side_ns[self.index]) // 1000
-        far = int(self.capture.connections.rtt[self.index, 0])
-        place = "sender" if near == 0 else "receiver" if far < near // 20 else "path"
+        place, confidence, away_ns = (int(column[self.index]) for column in self.capture.connections.vantage)
         return {
             "complete": self.facts["complete"],
-            "taken_at": place,
-            "sender_side_us": near,
+            "taken_at": PLACES[place],
+            "taken_at_confidence": CONFIDENCE[confidence],
+            "sender_side_us": away_ns // 1000,
             "unseen_segments": int(final["unseen"]),
             "out_of_order": int(side["out_of_order"]),
             "unexplained_retransmissions": int((log["why"] == UNEXPLAINED).sum()),

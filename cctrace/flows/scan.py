@@ -31,7 +31,8 @@ def _room(me, pool, used, behind):
         if used + room > pool.shape[0]:
             return np.int64(-1)
         for h in range(me.holes):
-            pool[used + h, 0], pool[used + h, 1] = pool[me.gaps + h, 0], pool[me.gaps + h, 1]
+            for k in range(3):
+                pool[used + h, k] = pool[me.gaps + h, k]
         me.gaps, me.room = used, room
         used += room
     return used
@@ -48,8 +49,8 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
         Segment size, or, unless it `is_known`, the smaller MSS option of the SYNs so far (-1 unknown).
     sides : structured ndarray, shape (2, at least connections)
         `state.SIDE` records, changed; what is said of both directions is in the first.
-    pool : ndarray of int64, shape (any, 2)
-        Rings of (end, time of sending) of what is outstanding, and (low, high) of the holes.
+    pool : ndarray of int64, shape (any, 3)
+        Rings of (end, time of sending, -) of what is outstanding, and (low, high, since when) of the holes.
     samples : ndarray of int64, shape (at least packets - start,)
         Receives RTT samples: (2 * connection + direction) << SAMPLE_BITS | microseconds.
     now : int
@@ -95,6 +96,10 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
             # How long the way from here to this endpoint and back takes: until it echoes what passed here.
             if me.asked and ((np.int64(tsecr[q]) - me.asked_val) & 0xFFFFFFFF) < 0x80000000:
                 me.asked = 0
+                took = now - me.asked_ns
+                if me.typical_ns:
+                    took = (7 * me.typical_ns + min(took, 2 * me.typical_ns)) >> 3  # pauses are not the way's
+                me.typical_ns = max(1, took)
                 if me.echo_ns == 0 or now - me.asked_ns < me.echo_ns:
                     me.echo_ns = max(1, now - me.asked_ns)
             if not peer.asked and ((np.int64(tsval[q]) - peer.asked_val) & 0xFFFFFFFF) - 1 < 0x7FFFFFFF:
@@ -152,18 +157,31 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
             me.sent += count
             again = False
             new = b - max(a, me.snd_nxt)
+            if me.data_packets == 1 or a < me.lowest:
+                older = min(b, me.lowest) - a if me.data_packets > 1 and not me.syn else np.int64(0)
+                if older > 0 and b < me.lowest and me.holes < HOLES:
+                    pool[me.gaps + me.holes, 0] = b
+                    pool[me.gaps + me.holes, 1] = me.lowest
+                    pool[me.gaps + me.holes, 2] = now
+                    me.holes += 1
+                me.lowest = a
+            else:
+                older = np.int64(0)
             if a > me.snd_nxt:
                 if me.holes < HOLES:
                     pool[me.gaps + me.holes, 0] = me.snd_nxt
                     pool[me.gaps + me.holes, 1] = a
+                    pool[me.gaps + me.holes, 2] = now
                     me.holes += 1
                 else:
                     me.cut += 1
             elif a < me.snd_nxt:
-                filled = max(0, min(b, me.late_high) - max(a, me.late_low))  # bytes shown for the first time
-                if filled:
-                    me.unseen_bytes -= filled
+                late = max(0, min(b, me.late_high) - max(a, me.late_low))
+                if late:
+                    me.unseen_bytes -= late
                     me.late_low = min(b, me.late_high)
+                filled = late + older  # bytes shown for the first time
+                since = now
                 h = 0
                 while h < me.holes:
                     low, high = pool[me.gaps + h, 0], pool[me.gaps + h, 1]
@@ -172,9 +190,11 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
                         h += 1
                         continue
                     filled += overlap
+                    since = min(since, pool[me.gaps + h, 2])
                     if a > low and b < high and me.holes < HOLES:
                         pool[me.gaps + me.holes, 0] = b
                         pool[me.gaps + me.holes, 1] = high
+                        pool[me.gaps + me.holes, 2] = pool[me.gaps + h, 2]
                         pool[me.gaps + h, 1] = a
                         me.holes += 1
                     elif a > low:
@@ -185,11 +205,16 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
                         me.holes -= 1
                         pool[me.gaps + h, 0] = pool[me.gaps + me.holes, 0]
                         pool[me.gaps + h, 1] = pool[me.gaps + me.holes, 1]
+                        pool[me.gaps + h, 2] = pool[me.gaps + me.holes, 2]
                         continue
                     h += 1
                 if filled:
                     me.out_of_order += 1
                     me.distinct_bytes += filled
+                    # An RTT after newer data it is a repair: what it repairs was lost before the capture.
+                    usual = me.typical_ns + me.rtt_ns
+                    if usual and (now - since) * 5 >= usual * 4:
+                        me.refilled += count
                 elif size > 1 or b > me.snd_nxt:
                     again = True
                     me.again += count
@@ -257,6 +282,7 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
                             sample = at - sent
                             pool[peer.ring + (low & (peer.width - 1)), 1] = -2
             if sample >= 0 and at:
+                peer.rtt_ns = max(1, min(sample, peer.rtt_ns) if peer.rtt_ns else sample)
                 samples[n] = ((2 * np.int64(c) + 1 - d) << SAMPLE_BITS) | min(sample // 1000, (1 << SAMPLE_BITS) - 1)
                 n += 1
     return rows, used, n, now

@@ -104,13 +104,13 @@ SNAP = _i8(
 
 # What the table of connections keeps of each direction of a connection. `ring` and `width`, `gaps` and `room` are where
 # its outstanding segments and its holes are in a pool, and how many it may hold there; `late_low` to `late_high` is
-# what was acknowledged before the capture showed it.
+# what was acknowledged before the capture showed it, `lowest` the lowest number shown (older may follow).
 SIDE = _i8(
     "packets data_packets data_bytes distinct_bytes base has_base snd_nxt max_ack has_ack first_ack ack_base ack_span "
     "syn syn_ack syn_ns syn_count ecn_syn begin_ns opening first_data_ns last_ns largest gcd fin mss sent again "
     "opened_ns echo_ns asked asked_val asked_ns "
     "ts_count ts_first ts_last ts_first_ns ts_last_ns ts_phase_us out_of_order unseen_bytes cut copies "
-    "late_low late_high "
+    "late_low late_high lowest refilled rtt_ns typical_ns "
     "head tail ring width holes gaps room"
 )
 OPTION_BYTES = 12  # of a segment, taken by time stamps

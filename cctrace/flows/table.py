@@ -14,7 +14,7 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.errors import ArgumentError
-from cctrace.flows import scan
+from cctrace.flows import scan, vantage
 from cctrace.flows.state import OPTION_BYTES, SAMPLE_BITS, SIDE
 from cctrace.lang.machine import Machine
 
@@ -66,7 +66,7 @@ class Connections:
     def _scan(self, parts, mss):
         """Go through all parts; `mss` None: guessed from what is known when a connection begins."""
         # One direction after the other: what a flood of SYNs never uses then takes no memory.
-        sides, pool, used = np.zeros((2, 64), SIDE), np.empty((1024, 2), np.int64), 0
+        sides, pool, used = np.zeros((2, 64), SIDE), np.empty((1024, 3), np.int64), 0
         count, now, self._samples = 0, np.iinfo(np.int64).min, []
         for packets in parts:
             self.packets, count = packets, len(packets.connections["sport"])
@@ -112,21 +112,31 @@ class Connections:
     first = property(lambda self: self._groups[1], doc="Where in `order` each connection begins, and the last ends.")
 
     @functools.cached_property
-    def sender_side_ns(self):
-        """The time from the capture point to the sender and back, ns; 0 where the capture is the sender's own.
-
-        It is the shortest time in which the sender echoed a time stamp that had passed the capture; without them, that
-        in which it answered during the handshake. Below 300 us, or a twentieth of the way to the receiver and back, the
-        sender's own reaction cannot be told from a path, unless the receiver reacts several times faster.
-        """
+    def vantage(self):
+        """Where each connection was captured: (place, confidence, time to the sender and back), see `vantage.judge`."""
         mine, echo = self._mine, self._mine("echo_ns")
         answered = np.where(mine("syn_ack") > 0, mine("syn_ns"), mine("opened_ns"))
         single = (mine("syn_count") == 1) & (mine("syn_count", other=True) == 1)
-        handshake = np.where(single, answered - mine("syn_ns", other=True), 0)
-        there = np.where(echo > 0, echo, np.maximum(handshake, 0))
+        single &= answered > 0
+        handshake = np.where(single, np.maximum(answered - mine("syn_ns", other=True), 1), 0)  # 0: unknown
+        waiting = np.where((echo == 0) & (mine("asked") > 0), mine("last_ns") - mine("asked_ns"), 0)
         far = np.where(self.rtt[:, 3] > 0, np.maximum(self.rtt[:, 0], 1), 0) * 1000
-        distant = (there > 300_000) & (there > far // 20)
-        return np.where(distant | ((there > 5_000) & (there > 4 * far) & (far > 0)), there, 0)
+        return vantage.judge(np.where(echo > 0, echo, handshake), waiting, far)
+
+    @property
+    def sender_side_ns(self):
+        """The time from the capture point to the sender and back, ns; 0 where the capture is the sender's own."""
+        return self.vantage[2]
+
+    def _where(self, i):
+        """Yield what a reader should know of where connection `i` was captured."""
+        place, confidence, away_ns = (int(column[i]) for column in self.vantage)
+        if place == vantage.UNKNOWN and self.rtt[i, 3]:
+            yield "where it was captured cannot be told (no handshake, no time stamp came back): RTTs are from there"
+        elif place in (vantage.RECEIVER, vantage.MIDDLE):
+            at = "at the receiver" if place == vantage.RECEIVER else "on the way"
+            least = "at least " if confidence == vantage.LIKELY else ""
+            yield f"captured {at}, {least}{away_ns // 1000} us from the sender there and back: times are estimates"
 
     def warnings(self, i):
         """Return what a reader of a connection's numbers should know, a list of sentences."""
@@ -138,9 +148,7 @@ class Connections:
             found.append("capture starts after the connection did")
         if other["packets"] == 0:
             found.append("the receiver's direction is missing")
-        if self.sender_side_ns[i]:
-            away = self.sender_side_ns[i] // 1000
-            found.append(f"not captured at the sender but {away} us from it, there and back: times are estimates")
+        found += self._where(i)
         if mine["unseen_bytes"]:
             found.append(f"{mine['unseen_bytes']} bytes were acknowledged that the capture does not show")
         if mine["out_of_order"]:
@@ -168,15 +176,18 @@ class Connections:
             "packets": sides["packets"].sum(axis=1),
             "bytes_sent": mine["distinct_bytes"],
             "segments_sent": mine["sent"],
-            "retransmitted_segments": mine["again"],
+            "retransmitted_segments": mine["again"] + mine["refilled"],
             "goodput_bps": goodput,
-            "rtt_min_us": self.rtt[part, 0],
-            "rtt_median_us": self.rtt[part, 1],
-            "rtt_p95_us": self.rtt[part, 2],
+            **dict(zip(_RTTS, self._rtt_at_sender(part).T, strict=True)),
             "start_ns": self.begin_ns[part],
             "duration_s": duration,
             "warnings": [self.warnings(i) for i in range(len(self))[part]],
         }
+
+    def _rtt_at_sender(self, part):
+        """Return minimum, median and 95th percentile of the RTT from the sender, us, -1 without a sample."""
+        rtt, away_us = self.rtt[part, :3], self.sender_side_ns[part, None] // 1000
+        return np.where(rtt >= 0, rtt + away_us, -1)
 
     def frame(self):
         """Return the table as a DataFrame; an RTT without a sample is NA."""

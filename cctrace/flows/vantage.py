@@ -1,0 +1,50 @@
+"""Where a capture was taken, one judgement per connection: at the sender, at the receiver, between them, or unknown.
+
+    sender ----- capture ------------------------ receiver
+           near           far: from data to their acknowledgement, at the capture
+
+`near` is the time from the capture to the sender and back: the shortest in which the sender echoed a time stamp that
+had passed the capture; without time stamps that in which it answered in the handshake. Below 300 us, or a twentieth of
+`far`, it cannot be told from the sender's own reaction, unless the receiver reacts several times faster.
+
+confidence  measured    by time stamps or the handshake
+            likely      a time stamp that passed the capture has not come back for longer than twenty times `far`
+            assumed     nothing tells how far the sender is, but the receiver is a millisecond or more away: the sender
+            none        unknown
+"""
+
+import numpy as np
+
+SENDER, MIDDLE, RECEIVER, UNKNOWN = range(4)
+PLACES = ("sender", "middle", "receiver", "unknown")
+MEASURED, LIKELY, ASSUMED, NONE = range(4)
+CONFIDENCE = ("measured", "likely", "assumed", "none")
+REACTION_NS = 300_000
+FAR_AWAY_NS = 1_000_000
+
+
+def judge(near_ns, waiting_ns, far_ns):
+    """Return where captures were taken, how sure that is, and the time to the sender and back (0: taken at it).
+
+    Parameters
+    ----------
+    near_ns : ndarray of int64
+        Measured time from the capture to the sender and back, 0 unknown.
+    waiting_ns : ndarray of int64
+        For how long a time stamp that passed the capture had not come back from the sender.
+    far_ns : ndarray of int64
+        Shortest time from data to their acknowledgement, 0 unknown.
+
+    Returns
+    -------
+    place, confidence, away_ns : ndarray of int64
+    """
+    distant = (near_ns > REACTION_NS) & (near_ns > far_ns // 20)
+    distant |= (near_ns > 5_000) & (near_ns > 4 * far_ns) & (far_ns > 0)
+    late = (near_ns == 0) & (waiting_ns > REACTION_NS) & (far_ns > 0) & (waiting_ns > 20 * far_ns)
+    at_receiver = distant & (far_ns > 0) & (far_ns < near_ns // 20) | late
+    far_away = (near_ns == 0) & (far_ns >= FAR_AWAY_NS)
+    at_sender = ~distant & ~late & ((near_ns > 0) | far_away)
+    place = np.where(at_receiver, RECEIVER, np.where(distant, MIDDLE, np.where(at_sender, SENDER, UNKNOWN)))
+    confidence = np.where(near_ns > 0, MEASURED, np.where(late, LIKELY, np.where(far_away, ASSUMED, NONE)))
+    return place, confidence, np.where(distant, near_ns, np.where(late, waiting_ns, 0))
