@@ -154,6 +154,7 @@ class Source:
 
     def __init__(self, stream, name, limit=None):
         self.name, self.limit, self.cut = name, limit, None
+        self._reading, self._closed = threading.Lock(), False
         self._file, self.size = stream, _file_size(stream)
         first = _read_some(stream, HEAD)
         self.taken = len(first)
@@ -167,6 +168,10 @@ class Source:
 
     def readinto(self, view):
         """Fill `view` as far as bytes last; return how many."""
+        with self._reading:  # never from a closed file: another one may have got its descriptor
+            return 0 if self._closed else self._readinto(view)
+
+    def _readinto(self, view):
         total = min(len(self._pending), len(view))
         view[:total] = self._pending[:total]
         self._pending = self._pending[total:]
@@ -212,9 +217,11 @@ class Source:
         return self.rest().removeprefix(BOM).decode("utf-8", "replace")
 
     def close(self):
-        """Close the underlying file, unless it was the caller's."""
+        """Close the underlying file, unless it was the caller's; waits for a read that is under way."""
         if self._file is not sys.stdin.buffer:
-            self._file.close()
+            with self._reading:
+                self._closed = True
+                self._file.close()
 
     def __enter__(self):
         return self
