@@ -1,6 +1,6 @@
 """Every connection of captures counted by cctrace, tcptrace and tshark: equal, or why not.
 
-    python benchmarks/peers.py [--limit SECONDS] CAPTURE|FOLDER...
+    python benchmarks/peers.py CAPTURE|FOLDER...
 
 Of each connection and direction: packets, bytes (each once) and packets sent again. A difference is explained only if
 the packets that carry it are of one of the classes in `WHY`, counted one by one from the packets themselves by the slow
@@ -13,20 +13,17 @@ tshark gets the file as it is, tcptrace a pcap of raw IP that cctrace writes (it
 import argparse
 import collections
 import csv
-import io
 import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+import warnings
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 
-import numpy as np
-
 from cctrace.errors import CctraceError
-from cctrace.flows.capture import read
-from cctrace.flows.capture import Capture
+from cctrace.flows.capture import Capture, read
 from cctrace.io.packets import DUPLICATE
 from cctrace.io.write import convert
 
@@ -62,7 +59,9 @@ WHY = {
     "late": "behind newer data, shown for the first time: tshark may call it a retransmission",
     "partly": "part of it was seen before: cctrace and tshark count the packet, tcptrace the bytes",
     "split": "tcptrace begins another connection after silence, or after a SYN that it takes for one",
-    "unread": "tcptrace cannot follow the sequence numbers (data without a SYN, numbers that jump)",
+    "acked": "an ACK of it was captured before it: tshark calls it a spurious retransmission",
+    "undecoded": "frames that contradict themselves, are cut, in fragments or tunnels: one decodes them, the other not",
+    "jump": "tcptrace takes numbers that jump by a quarter of the sequence space or precede the SYN for data",
 }
 
 
@@ -79,7 +78,13 @@ class Recount:
     base: int = -1
     lowest: int = 0
     top: int = 0
+    jumps: int = 0
     ends: set = field(default_factory=set)
+
+    @property
+    def all_packets(self):
+        """Packets with the copies."""
+        return self.packets + self.why["copy"] + self.why["copy of an ACK"]
 
     def take(self, flags, seq, payload, copy):
         """Count one packet; return its label, "" for a packet that everybody counts alike."""
@@ -109,6 +114,7 @@ class Recount:
         start = max(a, self.lowest)
         if b <= start:
             return "one byte" if payload == 1 else "old"
+        self.jumps += abs(a - self.top) > 1 << 28
         new = self.seen.add(start, b)
         self.bytes += new
         behind, self.top = a < self.top, max(self.top, b)
@@ -168,10 +174,172 @@ def tshark(path):
         "-o",
         "tcp.desegment_tcp_streams:FALSE",
         "-Y",
-        "tcp && !icmp && !icmpv6",
+        "tcp && !icmp && !icmpv6 && !udp",
     ]
     fields = [part for name in names for part in ("-e", name)]
     command = ["tshark", *options, "-T", "fields", "-E", "separator=;", "-E", "occurrence=l", *fields, "-r", str(path)]
     out = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=300, check=False)
     rows = [line.split(";") for line in out.stdout.splitlines()]
     return [(int(row[0] or -1), int(row[1] or 0), any(row[2:6]), bool(row[6])) for row in rows]
+
+
+def _ends(a, aport, b, bport):
+    return frozenset([(str(ip_address(a)), str(aport)), (str(ip_address(b)), str(bport))])
+
+
+def against_tcptrace(capture, counts, folder, source):
+    """Yield (what, class or None) of each difference from tcptrace."""
+    plain, framed = folder / "plain.pcap", folder / "framed.pcap"
+    convert(source, plain)
+    as_ethernet(plain, framed)
+    theirs, mine = collections.defaultdict(list), collections.defaultdict(list)
+    for row in tcptrace(framed):
+        theirs[_ends(row["host_a"], row["port_a"], row["host_b"], row["port_b"])].append(row)
+    table = capture.packets.connections
+    for i in range(len(capture)):
+        mine[_ends(table["src"][i], table["sport"][i], table["dst"][i], table["dport"][i])].append(i)
+    for ends, rows in mine.items():
+        if len(theirs[ends]) != len(rows):
+            yield from _split(rows, theirs[ends], counts)
+            continue
+        for i, row in zip(rows, theirs[ends], strict=True):
+            same = (str(ip_address(row["host_a"])), row["port_a"]) == (
+                str(ip_address(table["src"][i])), str(table["sport"][i])
+            )  # fmt: skip
+            for direction in (0, 1):
+                told = "a2b" if (direction == 0) == same else "b2a"
+                yield from _direction(counts[i, direction], {n[:-4]: v for n, v in row.items() if n.endswith(told)})
+
+
+def _split(rows, theirs, counts):
+    packets = sum(counts[i, d].all_packets for i in rows for d in (0, 1))
+    told = sum(int(row[f"total_packets_{way}"]) for row in theirs for way in ("a2b", "b2a"))
+    yield f"{len(rows)} connections, tcptrace {len(theirs)}", "split" if packets == told else None
+
+
+def _direction(count, row):
+    packets, unique, again = (int(row[n]) for n in ("total_packets", "unique_bytes_sent", "rexmt_data_pkts"))
+    probes, why = int(row["zwnd_probe_pkts"]), count.why
+    if packets != count.all_packets:
+        yield f"packets {count.all_packets}, tcptrace {packets}", None
+    if unique != count.bytes:
+        reason = "jump" if why["old"] or count.jumps else "one byte" if why["one byte"] or probes else None
+        yield f"bytes {count.bytes}, tcptrace {unique}", reason
+    if again == count.again:
+        return
+    left = again - count.again
+    for name in ("copy", "syn again", "fin again", "one byte"):
+        took = min(left, why[name]) if left > 0 else 0
+        left -= took
+        if took:
+            yield "", name
+    if left:
+        reason = "jump" if why["old"] or count.jumps else "partly" if abs(left) <= why["partly"] + probes else None
+        yield f"sent again {count.again}, tcptrace {again}, {dict(why)}", reason
+
+
+def against_tshark(capture, labels, source):
+    """Yield (what, class or None) of each difference from tshark, packet by packet."""
+    theirs, packets = tshark(source), capture.packets
+    if len(theirs) != len(packets):
+        known = ("malformed", "cut_headers", "later_fragments", "tunnelled", "unknown_link", "first_fragments")
+        odd = sum(packets.counters[name] for name in known)
+        explained = abs(len(theirs) - len(packets)) <= odd
+        yield f"{len(packets)} packets, tshark {len(theirs)}", "undecoded" if explained else None
+        return
+    acked = _acked_before(packets)
+    beyond = packets.counters["beyond_wire"] + packets.counters["first_fragments"] + packets.counters["cut_headers"]
+    for row, ((_, size, again, alive), label) in enumerate(zip(theirs, labels, strict=True)):
+        if size != packets["payload"][row]:
+            yield f"packet {row}: {packets['payload'][row]} bytes, tshark {size}", "undecoded" if beyond else None
+        if again == (label in ("again", "partly")):
+            continue
+        if label in WHY:
+            yield "", label
+        elif acked[row]:
+            yield "", "acked"
+        else:
+            called = "keep-alive" if alive else "sent again" if again else "new"
+            yield f"packet {row}: {label or 'new'}, tshark {called}", None
+
+
+def _acked_before(packets):
+    """Return whether an ACK of each packet's data was captured before the packet."""
+    highest, found = {}, []
+    columns = (
+        packets["conn"],
+        packets["direction"],
+        packets["flags"],
+        packets["seq"],
+        packets["ack"],
+        packets["payload"],
+    )
+    for conn, direction, flags, seq, ack, payload in zip(*(column.tolist() for column in columns), strict=True):
+        known = highest.get((conn, direction))
+        found.append(known is not None and payload > 0 and ((known - seq - 1) & 0xFFFFFFFF) < 0x7FFFFFFF)
+        last = highest.get((conn, 1 - direction))
+        if flags & ACK and (last is None or ((ack - last) & 0xFFFFFFFF) < 0x80000000):
+            highest[conn, 1 - direction] = ack
+    return found
+
+
+def compare(source, folder):
+    """Return (connections, packets, differences) of a file; None if it is no capture with TCP."""
+    try:
+        capture = read(source)
+    except CctraceError:
+        return None
+    if not isinstance(capture, Capture):
+        return None
+    counts, labels = recount(capture)
+    found = list(_against_table(capture, counts))
+    if shutil.which("tcptrace"):
+        found += against_tcptrace(capture, counts, folder, source)
+    if shutil.which("tshark"):
+        found += against_tshark(capture, labels, source)
+    return len(capture), len(capture.packets), found
+
+
+def _against_table(capture, counts):
+    """Yield where the table of `cctrace flows` is not what the packets say."""
+    for (i, direction), count in counts.items():
+        side = capture.connections.sides[i, direction]
+        if (int(side["packets"]), int(side["distinct_bytes"])) != (count.packets, count.bytes):
+            told = f"{side['packets']} packets, {side['distinct_bytes']} bytes"
+            yield f"the table has {told}, the packets {count.packets}, {count.bytes}", None
+
+
+def files_of(paths):
+    """Return the files that paths and the folders among them stand for."""
+    found = [path if path.is_file() else sorted(path.rglob("*")) for path in map(Path, paths)]
+    return [file for one in found for file in (one if isinstance(one, list) else [one]) if file.is_file()]
+
+
+def main(paths):
+    """Print the table of classes and every unexplained difference; return how many there are."""
+    warnings.simplefilter("ignore")
+    total, classes, unexplained = collections.Counter(), collections.Counter(), 0
+    with tempfile.TemporaryDirectory() as folder:
+        for file in files_of(paths):
+            outcome = compare(file, Path(folder))
+            if outcome is None:
+                total["files without TCP"] += 1
+                continue
+            connections, packets, found = outcome
+            total.update({"files": 1, "connections": connections, "packets": packets})
+            for what, why in found:
+                classes[why or "UNEXPLAINED"] += 1
+                if why is None:
+                    unexplained += 1
+                    print(f"{file}: {what}", flush=True)
+    print(", ".join(f"{count} {name}" for name, count in total.items()))
+    for why, count in classes.most_common():
+        print(f"{count:8} {why}: {WHY.get(why, 'see above')}")
+    print(f"{unexplained} unexplained")
+    return unexplained
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="+", metavar="CAPTURE|FOLDER")
+    sys.exit(1 if main(parser.parse_args().paths) else 0)
