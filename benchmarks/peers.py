@@ -60,6 +60,8 @@ WHY = {
     "partly": "part of it was seen before: cctrace and tshark count the packet, tcptrace the bytes",
     "split": "tcptrace begins another connection after silence, or after a SYN that it takes for one",
     "acked": "an ACK of it was captured before it: tshark calls it a spurious retransmission",
+    "renumbered": "SYNs of different numbers in one direction (a middlebox): the others count from the last one",
+    "fcs": "four bytes at the end that tshark takes for the frame's checksum (FabricPath, some Ethernet)",
     "undecoded": "frames that contradict themselves, are cut, in fragments or tunnels: one decodes them, the other not",
     "jump": "tcptrace takes numbers that jump by a quarter of the sequence space or precede the SYN for data",
 }
@@ -80,11 +82,17 @@ class Recount:
     top: int = 0
     jumps: int = 0
     ends: set = field(default_factory=set)
+    numbers: set = field(default_factory=set)
 
     @property
     def all_packets(self):
         """Packets with the copies."""
         return self.packets + self.why["copy"] + self.why["copy of an ACK"]
+
+    @property
+    def oddity(self):
+        """Why its sequence numbers may be counted otherwise, None if they are in order."""
+        return "renumbered" if len(self.numbers) > 1 else "jump" if self.why["old"] or self.jumps else None
 
     def take(self, flags, seq, payload, copy):
         """Count one packet; return its label, "" for a packet that everybody counts alike."""
@@ -97,6 +105,8 @@ class Recount:
             return "copy" if payload or flags & (SYN | FIN) else "copy of an ACK"
         self.packets += 1
         self.payload += payload
+        if flags & SYN:
+            self.numbers.add(seq)
         if flags & SYN and self.base < 0:
             self.base = (seq + 1) & 0xFFFFFFFF
         label = ""
@@ -183,8 +193,13 @@ def tshark(path):
     return [(int(row[0] or -1), int(row[1] or 0), any(row[2:6]), bool(row[6])) for row in rows]
 
 
+def _address(text):
+    """Return an address in its usual form; tcptrace writes ::1 as :0001."""
+    return str(ip_address(f":{text}" if text.startswith(":") and not text.startswith("::") else text))
+
+
 def _ends(a, aport, b, bport):
-    return frozenset([(str(ip_address(a)), str(aport)), (str(ip_address(b)), str(bport))])
+    return frozenset([(_address(a), str(aport)), (_address(b), str(bport))])
 
 
 def against_tcptrace(capture, counts, folder, source):
@@ -203,8 +218,8 @@ def against_tcptrace(capture, counts, folder, source):
             yield from _split(rows, theirs[ends], counts)
             continue
         for i, row in zip(rows, theirs[ends], strict=True):
-            same = (str(ip_address(row["host_a"])), row["port_a"]) == (
-                str(ip_address(table["src"][i])), str(table["sport"][i])
+            same = (_address(row["host_a"]), row["port_a"]) == (
+                _address(table["src"][i]), str(table["sport"][i])
             )  # fmt: skip
             for direction in (0, 1):
                 told = "a2b" if (direction == 0) == same else "b2a"
@@ -223,7 +238,7 @@ def _direction(count, row):
     if packets != count.all_packets:
         yield f"packets {count.all_packets}, tcptrace {packets}", None
     if unique != count.bytes:
-        reason = "jump" if why["old"] or count.jumps else "one byte" if why["one byte"] or probes else None
+        reason = count.oddity or ("one byte" if why["one byte"] or probes else None)
         yield f"bytes {count.bytes}, tcptrace {unique}", reason
     if again == count.again:
         return
@@ -234,11 +249,11 @@ def _direction(count, row):
         if took:
             yield "", name
     if left:
-        reason = "jump" if why["old"] or count.jumps else "partly" if abs(left) <= why["partly"] + probes else None
+        reason = count.oddity or ("partly" if abs(left) <= why["partly"] + probes else None)
         yield f"sent again {count.again}, tcptrace {again}, {dict(why)}", reason
 
 
-def against_tshark(capture, labels, source):
+def against_tshark(capture, counts, labels, source):
     """Yield (what, class or None) of each difference from tshark, packet by packet."""
     theirs, packets = tshark(source), capture.packets
     if len(theirs) != len(packets):
@@ -251,7 +266,8 @@ def against_tshark(capture, labels, source):
     beyond = packets.counters["beyond_wire"] + packets.counters["first_fragments"] + packets.counters["cut_headers"]
     for row, ((_, size, again, alive), label) in enumerate(zip(theirs, labels, strict=True)):
         if size != packets["payload"][row]:
-            yield f"packet {row}: {packets['payload'][row]} bytes, tshark {size}", "undecoded" if beyond else None
+            reason = "fcs" if int(packets["payload"][row]) - size == 4 else "undecoded" if beyond else None
+            yield f"packet {row}: {packets['payload'][row]} bytes, tshark {size}", reason
         if again == (label in ("again", "partly")):
             continue
         if label in WHY:
@@ -260,7 +276,11 @@ def against_tshark(capture, labels, source):
             yield "", "acked"
         else:
             called = "keep-alive" if alive else "sent again" if again else "new"
-            yield f"packet {row}: {label or 'new'}, tshark {called}", None
+            reason = counts[int(packets["conn"][row]), int(packets["direction"][row])].oddity
+            reason = reason or (
+                "undecoded" if packets.counters["tunnelled"] else None
+            )  # streams inside and outside mix
+            yield f"packet {row}: {label or 'new'}, tshark {called}", reason
 
 
 def _acked_before(packets):
@@ -296,7 +316,7 @@ def compare(source, folder):
     if shutil.which("tcptrace"):
         found += against_tcptrace(capture, counts, folder, source)
     if shutil.which("tshark"):
-        found += against_tshark(capture, labels, source)
+        found += against_tshark(capture, counts, labels, source)
     return len(capture), len(capture.packets), found
 
 
