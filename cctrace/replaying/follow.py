@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cctrace import schema
+from cctrace.cc.cmath import U32_MAX
 from cctrace.cc.linux import USEC_PER_SEC
 from cctrace.lang.compile import compiled
 from cctrace.lang.fields import RETURNED, debug_class, fields_of, mistyped, record_dtype, recordable
@@ -125,8 +126,9 @@ class Follower:
         self._machine.check()
         return self.row
 
-    def _ask(self, first, last, score, hypotheses=0, watch=None):
+    def _ask(self, first, last, score, hypotheses=0, watch=None, unknown=0):
         book = self.book
+        book[loop.UNKNOWN_DRAW] = unknown
         book[loop.FIRST], book[loop.LAST], book[loop.SCORE], book[loop.HYPOTHESES] = first, last, score, hypotheses
         book[loop.WATCH_SLOT], book[loop.WATCH_VALUE] = (self.slot(watch[0]), watch[1]) if watch else (-1, 0)
 
@@ -242,7 +244,7 @@ class Follower:
     def scan(self, starts, ends, base, change):
         """Make `change` at each of the rows `starts` (ascending, up to MOST) and run it up to its row of `ends`.
 
-        `base` is made at once, and is what the rest goes on with.
+        `base` is made at once, and is what the rest goes on with. What either draws on its way is the largest number.
 
         Returns
         -------
@@ -258,7 +260,7 @@ class Follower:
         self._change([change])
         self._drawn[0] = -1
         self._starts[:number, 0], self._starts[:number, 1] = starts, ends
-        self._ask(self.row, min(int(max(ends)), len(self.rows)), loop.PACED_SENDS, number)
+        self._ask(self.row, int(max(ends)), loop.PACED_SENDS, number, unknown=U32_MAX)
         self._bound("scan")()
         return self._tried[:number, 0].copy()
 

@@ -70,6 +70,7 @@ SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
     FIRST,  # row of a run or of trials
     LAST,  # row after the last
     HYPOTHESES,  # number of trials
+    UNKNOWN_DRAW,  # what a call draws of which nobody knows what it drew
     ADDRESS,  # of the controller's code
     ACK,  # of what it reads
     ENTRIES,  # bit mask of the events that the controller has an entry point for
@@ -85,7 +86,7 @@ SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
     WATCH_SLOT,  # a trial ends when this slot ...
     WATCH_VALUE,  # ... holds this
     BOOK_SIZE,
-) = range(18)
+) = range(19)
 NOTHING, PACED_SENDS, FULL_FLIGHTS = range(3)
 NEVER = -1
 
@@ -140,7 +141,7 @@ def read_row(book, row, sends, marks, slots, stack, ack):
             ack[A_APP_LIMITED] = marked
 
 
-def take_draws(draws, i, stack, ack):
+def take_draws(book, draws, i, stack, ack):
     """Give the call of row `i` its random numbers; return whether they are known. `draws` rows: row, four numbers."""
     k = stack[NEXT_DRAW]
     if k < draws.shape[0] and draws[k, 0] == i:
@@ -149,7 +150,7 @@ def take_draws(draws, i, stack, ack):
         stack[NEXT_DRAW] = k + 1
         return True
     for j in range(4):
-        ack[A_RAND + j] = 0
+        ack[A_RAND + j] = book[UNKNOWN_DRAW]
     return False
 
 
@@ -186,7 +187,7 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
     if event == ON_ACK:
         stack[SND_UNA] = ack[A_SND_UNA]
     ack[A_PRIOR_CWND] = stack[PRIOR_CWND]
-    known = take_draws(draws, i, stack, ack)
+    known = take_draws(book, draws, i, stack, ack)
     slots[DRAWS] = 0
     returned = slots[SSTHRESH] if event == SSTHRESH_CALL else slots[CWND]
     if has_entry:
@@ -272,9 +273,8 @@ def scan(book, rows, sends, marks, draws, starts, base, memory, changes, work, s
     """Make one change at each of several rows: where does it explain the sends better?
 
     `starts`, shape (n, 2), holds these rows, ascending, and where each branch is to end. `base` and `memory` are slots
-    and stack before the first row, without the change, and are run from FIRST on to LAST. A branch ends at its end or
-    with its next draw. Fills `out` as `trials` does, with the log of the likelihood ratio to the base over what each
-    branch covers.
+    and stack before the first row, without the change, and are run from FIRST on to LAST. Fills `out` as `trials` does,
+    with the log of the likelihood ratio to the base over what each branch covers.
     """
     h, running, last = 0, 0, book[LAST]
     total = 0.0
@@ -282,8 +282,9 @@ def scan(book, rows, sends, marks, draws, starts, base, memory, changes, work, s
         while h < book[HYPOTHESES] and starts[h, 0] == i:
             begin(base, memory, changes, work, stack)
             likelihood[0] = 0.0
-            end, _ = trial(book, rows, sends, marks, draws, i, min(starts[h, 1], last), work, stack, ack, likelihood)
-            out[h, 0], out[h, 1] = likelihood[0] + total, end
+            for j in range(i, starts[h, 1]):
+                call_row(book, rows, sends, marks, draws, j, work, stack, ack, likelihood)
+            out[h, 0] = likelihood[0] + total
             h += 1
             running += 1
         likelihood[0] = 0.0
@@ -291,6 +292,6 @@ def scan(book, rows, sends, marks, draws, starts, base, memory, changes, work, s
         total += likelihood[0]
         if running:
             for k in range(h):
-                if out[k, 1] == i + 1:
+                if starts[k, 1] == i + 1:
                     out[k, 0] -= total
                     running -= 1

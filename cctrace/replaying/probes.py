@@ -56,7 +56,7 @@ class Probes(Inference):
         follower.draw(self.numbers[-1])
         follower.run(row + 1)
         rtt_us = max(int(follower.rows.srtt_us8[row]) >> 3, 1)
-        tried = self.scan(sorted(numbers), rtt_us) if numbers else {}
+        tried = self.scan(sorted(numbers), rtt_us, together=last == first) if numbers else {}
         if last > first:
             tried |= self.zoom(first, last, rtt_us)
         follower.restore(before)
@@ -81,10 +81,15 @@ class Probes(Inference):
         last, first = int(ends[latest]) - 1, int(ends[some + latest]) - 1
         return found, first if watched[some + latest] else last, last
 
-    def scan(self, starts, rtt_us):
-        """Return {row: log likelihood ratio} of a wait that ends at a row to one that does not end."""
+    def scan(self, starts, rtt_us, together=False):
+        """Return {row: log likelihood ratio} of a wait that ends at a row to one that does not end.
+
+        If `together`, each is judged by all that the last one is judged by.
+        """
         starts = np.unique(np.maximum(starts, self.follower.row))
         ends = np.array([self.after(PROBE_RTTS * rtt_us, row) for row in starts])
+        if together:
+            ends[:] = ends[-1]
         tried = {}
         for k in range(0, len(starts), MOST):
             some = slice(k, k + MOST)
