@@ -19,12 +19,13 @@ import numpy as np
 from cctrace import schema
 from cctrace.lang import cache, objects
 from cctrace.lang.emit import Record, Scalar
+from cctrace.lang.entry import places
 from cctrace.lang.expressions import Expressions
 from cctrace.lang.fields import RETURNED, fields_of, record_dtype
 from cctrace.lang.fingerprint import Fingerprint
 from cctrace.lang.flatten import EVENTS, VIEW_COLUMNS, Entry, Flat, flatten
 from cctrace.lang.lower import Module
-from cctrace.lang.machine import failure, places
+from cctrace.lang.machine import failure
 from cctrace.lang.rows import run_rows
 
 # What the stack does with a returned value: it stores it in this field of the controller.

@@ -1,0 +1,70 @@
+"""The entry of a module of machine code: what `lang.machine` calls, a C function of words."""
+
+import numpy as np
+
+from cctrace.lang import objects
+from cctrace.lang.definitions import where_of
+from cctrace.lang.emit import LLVM, Array, Scalar, Several
+from cctrace.lang.expressions import Expressions
+from cctrace.lang.lower import Module
+
+
+class _Main(Expressions):
+    """The entry of a module: an external function of words that calls the one function."""
+
+    symbol = "entry"
+
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.needs = module, module.needs
+        self.taken = 0
+
+    def word(self):
+        """Return the name of the next word."""
+        self.taken += 1
+        return f"%w{self.taken - 1}"
+
+    def value(self, arg):
+        """Return the value that an argument like `arg` becomes, made of words."""
+        if isinstance(arg, np.ndarray):
+            pointer = self.op(f"inttoptr i64 {self.word()} to ptr")
+            return Array(arg.dtype, pointer, tuple(self.word() for _ in arg.shape))
+        if isinstance(arg, tuple):
+            return Several(tuple(map(self.value, arg)))
+        if isinstance(arg, float):
+            return Scalar("float", self.op(f"bitcast i64 {self.word()} to double"))
+        return Scalar("int", self.word())
+
+    def results(self, result):
+        """Store the numbers of a result; returns their kinds."""
+        numbers = list(result.items) if isinstance(result, Several) else [] if result is None else [result]
+        for k, item in enumerate(numbers):
+            if not isinstance(item, Scalar):
+                self.refuse("a function that is called from Python returns numbers")
+            word = self.convert(item, "float" if item.kind in ("float", "f32") else "int")
+            self.do(f"store {LLVM[word.kind]} {word.text}, ptr {self.op(f'getelementptr i64, ptr %out, i64 {k}')}")
+        return [item.kind for item in numbers]
+
+
+def build(function, args, functions, checked):
+    """Return what the cache keeps of a function for arguments like these."""
+    module = Module(checked)
+    main = _Main(module)
+    main.where = where_of(function)
+    values = [main.value(arg) for arg in args]
+    result = main.call(module.function(function, values), values)
+    kinds = main.results(result)
+    main.label("exit")
+    main.do(f"ret i64 {main.op('load i64, ptr %status')}")
+    given = ", ".join(["ptr %out", *(f"i64 %w{k}" for k in range(main.taken))])
+    head = f"define i64 @entry({given}) {{\nentry:\n  %status = alloca i64\n  store i64 0, ptr %status"
+    module.texts.append("\n".join([head, *main.allocas, *main.lines, "}"]))
+    shape = "several" if isinstance(result, Several) else "one"
+    said = {"words": main.taken, "results": kinds, "shape": shape, "sites": places(module.sites, functions)}
+    return said, objects.object_code(module.text())
+
+
+def places(sites, functions):
+    """Return the sites of a module with the number of each function, as the cache keeps them."""
+    number = {function: k for k, function in enumerate(functions)}
+    return [(kind, number[function], line) for kind, function, line in sites]

@@ -1,0 +1,291 @@
+"""Plain functions as machine code: Python's numbers, kept in the cache, made anew when anything changed."""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cctrace import datasets
+from cctrace.errors import CompileError
+from cctrace.lang.fingerprint import Fingerprint
+from cctrace.lang.machine import Machine
+from cctrace.lang.memory import array_of, call, callback, forget, place, words
+
+ROOT = Path(__file__).parents[1]
+ROW = np.dtype([("code_kind", "u1"), ("big", "?"), ("bytes", "i4"), ("rate", "f8"), ("column", "i8"), ("callee", "i8")])
+rows_at = array_of(ROW)
+PRIMES = (2, 3, 5, 7)
+
+
+def scaled(x, by=3):
+    return x * by, x // by
+
+
+def work(table, column, until):
+    row = table[1]
+    row.bytes += 70_000
+    row.code_kind = 44
+    row.rate = until
+    row.big = until > 3
+    found, last = 0, -1
+    for k in range(until):
+        if column[k] in (1, 4) or not -6 <= column[k] < 9:
+            continue
+        many, few = scaled(int(column[k]))
+        found += many - few % PRIMES[k % 4]
+        last = k if found % 2 else last
+        while few > 0:
+            few -= 2
+            if few == 1:
+                break
+            found += 1
+    words(row.column)[2:4] = words(row.column)[0:2]
+    words(row.column)[1:2] = 9
+    rows_at((row.rate and row.column and 0) or place_of(table))[0].bytes = last or 5
+    found += call(row.callee, 1, 2, 3)
+    return found, last, row.rate / 2, found > 10
+
+
+def place_of(table):
+    return table[0].column
+
+
+def test_a_compiled_function_gives_the_numbers_of_the_same_one_interpreted():
+    add = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 3)(lambda event, state, ack: event + state + ack)
+    outcomes = []
+    for way in (work, Machine(work)):
+        code = callback(add) if way is work else ctypes.cast(add, ctypes.c_void_p).value
+        table, other = np.zeros(2, ROW).view(np.recarray), np.zeros(1, ROW).view(np.recarray)
+        data = np.array([7, 8, 0, 0])
+        placed = [place(data), place(other), code]
+        table.column = [placed[1], placed[0]]
+        table.callee = code
+        result = way(table, np.array([3, 1, 7, -5, 8, 4, 100, 6], np.int16), 8)
+        outcomes.append((result, table.bytes.tolist(), other["bytes"].tolist(), data.tolist()))
+        outcomes[-1] += (table.code_kind.tolist(), table.big.tolist())
+        forget(placed)
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0][0][0] > 10
+
+
+def arithmetic(a, b, x, y):
+    shifted = (a >> (b & 63)) ^ (a << (b & 7))
+    if b != 0:
+        shifted += a // b - a % b
+    real = x * 0.5 - y
+    if y != 0.0:
+        real += x // y + x % y + x / y
+    return shifted & 0x7FFFFFFF, min(a, b, 3), max(a, -b), abs(a), real, a < b <= 9, not a or b == 2, int(x), -a, ~b
+
+
+INTEGERS = st.integers(-(2**31), 2**31) | st.integers(-9, 9)
+REALS = st.floats(-1e6, 1e6, allow_subnormal=False)
+compiled_arithmetic = Machine(arithmetic)
+
+
+@settings(max_examples=300, deadline=None)
+@given(INTEGERS, INTEGERS, REALS, REALS)
+def test_operators_are_those_of_python(a, b, x, y):
+    assert repr(compiled_arithmetic(a, b, x, y)) == repr(arithmetic(a, b, x, y))
+
+
+def overflow(a, b):
+    return a // b, a % b
+
+
+def test_the_one_quotient_that_does_not_fit_wraps_where_the_processor_would_trap():
+    assert Machine(overflow)(-(2**63), -1) == (-(2**63), 0)
+
+
+def divide(a):
+    return 7 // a[0]
+
+
+def element(a, k):
+    return a[k]
+
+
+def wrong_type(a):
+    b = a[0]
+    b = a
+    return b.size
+
+
+def unknown(a):
+    return sorted(a)
+
+
+def endless(a):
+    return endless(a)
+
+
+def test_a_division_by_zero_names_its_line():
+    line = divide.__code__.co_firstlineno + 1
+    with pytest.raises(ZeroDivisionError, match=rf"test_machine.py:{line}: division by zero"):
+        Machine(divide)(np.zeros(1, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (wrong_type, "b is int in one place"),
+        (unknown, "calls sorted, which is not compiled"),
+        (endless, "calls itself"),
+    ],
+)
+def test_what_cannot_be_compiled_is_refused_by_file_and_line(function, reason):
+    with pytest.raises(CompileError, match=rf"test_machine.py:\d+: .*{reason}"):
+        Machine(function)(np.zeros(3, np.int64))
+
+
+def test_arrays_with_gaps_are_refused():
+    with pytest.raises(TypeError, match="C-contiguous"):
+        Machine(element)(np.zeros((4, 8), np.int64)[:, ::2], 0)
+
+
+# -- the cache ---------------------------------------------------------------------------------------------------------
+CALL = """
+import sys
+import numpy as np
+from cctrace.lang import machine
+built, build = [], machine._build
+machine._build = lambda *args: built.append(args) or build(*args)
+
+def total(a, n):
+    {doc}
+    s = 0
+    for i in range(n):
+        s += a[i]{more}
+    return s
+
+print(machine.Machine(total)(np.arange(5), 5), len(built))
+"""
+
+
+def start(folder, doc="'''Sum.'''", more="", name="one.py", **environment):
+    file = folder / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(CALL.format(doc=doc, more=more))
+    environment = os.environ | {"CCTRACE_CACHE": str(folder / "cache"), "PYTHONPATH": str(ROOT)} | environment
+    return subprocess.Popen([sys.executable, file], env=environment, stdout=-1, stderr=-1, text=True)
+
+
+def outcome(process):
+    """Return what was printed (sum, pieces of code made), and the lines of warning."""
+    out, error = process.communicate(timeout=100)
+    assert process.returncode == 0, error
+    return out.split(), error.splitlines()
+
+
+def run(folder, *args, **kwargs):
+    return outcome(start(folder, *args, **kwargs))
+
+
+def test_another_docstring_comment_line_or_folder_compiles_nothing(tmp_path):
+    assert run(tmp_path) == (["10", "1"], [])
+    assert run(tmp_path) == (["10", "0"], [])
+    assert run(tmp_path, doc="'''The sum\n\n    of all.\n    '''  # not more") == (["10", "0"], [])
+    assert run(tmp_path, name="elsewhere/two.py") == (["10", "0"], [])
+    assert run(tmp_path, more=" + 1") == (["15", "1"], [])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-1],
+        lambda data: data[:-9] + b"damage...",
+        lambda data: b"",
+        lambda data: b"no code\n" + data,
+        lambda data: data.replace(json.loads(data.split(b"\n")[0])["key"].encode(), b"another"),
+    ],
+    ids=["cut", "overwritten", "empty", "garbage", "of another function"],
+)
+def test_damaged_or_stale_code_is_made_anew_with_a_line_of_warning(tmp_path, damage):
+    run(tmp_path)
+    (entry,) = (tmp_path / "cache").glob("*.o")
+    sound = entry.read_bytes()
+    entry.write_bytes(damage(sound))
+    printed, warnings = run(tmp_path)
+    assert printed == ["10", "1"]
+    (line,) = warnings
+    assert line == f"cctrace: {entry} is damaged or belongs to other code; it is compiled anew"
+    assert entry.read_bytes() == sound
+    assert run(tmp_path) == (["10", "0"], [])
+
+
+def test_a_home_that_cannot_be_written_is_told_once_and_replaced_by_a_temporary_folder(tmp_path):
+    environment = {"CCTRACE_CACHE": "", "HOME": "/dev/null", "TMPDIR": str(tmp_path)}
+    for made in ("1", "0"):
+        printed, warnings = run(tmp_path, **environment)
+        assert printed == ["10", made]
+        (line,) = warnings
+        assert line.startswith("cctrace: /dev/null/.cache/cctrace cannot be written")
+        assert f"kept in {tmp_path}/cctrace-" in line
+
+
+def test_a_folder_that_others_can_write_to_is_not_used(tmp_path):
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    cache.chmod(0o777)
+    _, (line,) = run(tmp_path, TMPDIR=str(tmp_path))
+    assert "others can write to it" in line
+    assert not list(cache.iterdir())
+
+
+def test_processes_that_start_at_once_do_not_collide(tmp_path):
+    outcomes = [outcome(process) for process in [start(tmp_path, name=f"{k}.py") for k in range(3)]]
+    assert {printed[0] for printed, _ in outcomes} == {"10"}
+    assert not any(warnings for _, warnings in outcomes)
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+    assert run(tmp_path) == (["10", "0"], [])
+
+
+def test_old_versions_of_a_function_are_forgotten(tmp_path):
+    from cctrace.lang import cache
+
+    for k in range(cache._KEPT + 4):
+        cache._write(tmp_path / f"total-{k:020}.o", str(k), {}, b"")
+    cache._write(tmp_path / "total-other-0.o", "0", {}, b"")
+    assert len(list(tmp_path.glob("total-0*.o"))) == cache._KEPT
+    assert (tmp_path / f"total-{k:020}.o").exists()
+
+
+def test_a_fingerprint_covers_what_a_function_calls_and_the_constants_it_uses(monkeypatch):
+    def text():
+        found = Fingerprint()
+        found.function(work)
+        return found.text()
+
+    before = text()
+    assert text() == before
+    monkeypatch.setitem(globals(), "PRIMES", (2, 3, 5, 11))
+    changed = text()
+    monkeypatch.setitem(globals(), "scaled", lambda x, by=3: (x, x))
+    assert len({before, changed, text()}) == 3
+
+
+# -- in use ------------------------------------------------------------------------------------------------------------
+def test_every_index_can_be_checked(tmp_path):
+    code = "import numpy as np; from test_machine import element; from cctrace.lang.machine import Machine\n"
+    code += "try: Machine(element)(np.zeros(3, np.int64), 3)\nexcept IndexError as error: print(error)"
+    environment = {"CCTRACE_MACHINE": "checked", "CCTRACE_CACHE": str(tmp_path)}
+    environment |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True)
+    assert done.stdout.endswith(f"test_machine.py:{element.__code__.co_firstlineno + 1}: index out of bounds\n"), (
+        done.stderr
+    )
+
+
+def test_listing_flows_imports_no_compiler_and_no_pandas():
+    file = str(datasets.path("tso_bbr_300m_veth", "sender.pcap.zst"))
+    code = f"import sys; from cctrace.cli import main; main(['flows', '--json', {file!r}]); print(*sys.modules)"
+    for _ in range(2):  # the first may have to compile
+        done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert not {"cctrace.lang.lower", "pandas", "scipy"} & set(done.stdout.splitlines()[-1].split())
