@@ -113,14 +113,18 @@ class Compiled:
             for event, field in RETURN_STORED_IN.items()
         ]
         ack = np.zeros(len(self.ack_dtype.names), np.int64)
-        places = np.array([self.ack_dtype.names.index(name) for name in self.columns], np.int64)
-        fields = np.array([slot[name] for name in _CARRIED[self.cls.view]], np.int64)
+        fields = [(address, slot[f]) for address, f in zip(carried, _CARRIED[self.cls.view], strict=True) if address]
+        at = dict(zip(self.columns, addresses[1:], strict=True))
+        columns, first = [], [0]
+        for name in sorted(schema.EVENT_CODES, key=schema.EVENT_CODES.get):
+            entry = self.flat.entries.get(name)
+            columns += [(at[c], self.ack_dtype.names.index(c)) for c in (entry.columns if entry else ())]
+            first.append(len(columns))
+        reads = np.array(first, np.int64), np.array(columns, np.int64).reshape(-1, 2)
+        fields = np.array(fields, np.int64).reshape(-1, 2)
         code = (self.address, slots.ctypes.data, ack.ctypes.data, slot["draws"], slot[RETURNED], *stored)
         event = np.ctypeslib.as_array(ctypes.cast(int(addresses[0]), ctypes.POINTER(ctypes.c_uint8)), (max(stop, 1),))
-        row = run_rows(
-            code, row, stop, int(stop_at_draw), event, addresses[1:], places, carried, fields, slots, before, ack,
-            recorded, out,
-        )  # fmt: skip
+        row = run_rows(code, row, stop, int(stop_at_draw), event, reads, fields, slots, before, ack, recorded, out)
         self.check()
         return row
 

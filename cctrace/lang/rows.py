@@ -1,22 +1,37 @@
 """The loop over the rows of a view that calls a compiled controller: what `replaying.player` runs."""
 
+from cctrace import schema
 from cctrace.lang.machine import Machine
 from cctrace.lang.memory import call, words
 
+SSTHRESH, UNDO_CWND = schema.EVENT_CODES["ssthresh"], schema.EVENT_CODES["undo_cwnd"]
 
-def rows(code, row, stop, stop_at_draw, event, columns, places, carried, fields, state, before, ack, recorded, out):
-    """Call rows [row, stop); see `Compiled.run`. `code` and `fields` are (address, slots of fields) by number."""
+
+def rows(code, row, stop, stop_at_draw, event, reads, carried, state, before, ack, recorded, out):
+    """Call rows [row, stop); returns the next one. See `Compiled.run`.
+
+    Parameters
+    ----------
+    code : tuple of int
+        The controller's address, those of `state` and `ack`, and the slots of `draws`, of what was returned, and of
+        where the stack stores what `ssthresh` and `undo_cwnd` return (-1: nowhere).
+    reads : (first, columns)
+        ``columns[first[e] : first[e + 1]]`` are (address, place in `ack`) of what the entry point of event `e` reads.
+    carried : ndarray of int64, shape (n, 2)
+        (address, slot) of the observed fields.
+    """
     address, state_at, ack_at, draws, returned, ssthresh, cwnd = code
+    first, columns = reads
     for i in range(row, stop):
         if stop_at_draw:
             for k in range(len(state)):
                 before[k] = state[k]
         for k in range(len(carried)):
-            if carried[k] != 0:
-                state[fields[k]] = words(carried[k])[i]
-        for k in range(len(columns)):
-            ack[places[k]] = words(columns[k])[i]
-        result = call(address, event[i], state_at, ack_at)
+            state[carried[k, 1]] = words(carried[k, 0])[i]
+        called = event[i]
+        for k in range(first[called], first[called + 1]):
+            ack[columns[k, 1]] = words(columns[k, 0])[i]
+        result = call(address, called, state_at, ack_at)
         state[returned] = result
         if stop_at_draw and state[draws] > 0:
             for k in range(len(state)):
@@ -24,9 +39,9 @@ def rows(code, row, stop, stop_at_draw, event, columns, places, carried, fields,
             return i
         for k in range(len(recorded)):
             out[k, i] = state[recorded[k]]
-        if event[i] == 2 and ssthresh >= 0:
+        if called == SSTHRESH and ssthresh >= 0:
             state[ssthresh] = result
-        if event[i] == 5 and cwnd >= 0:
+        if called == UNDO_CWND and cwnd >= 0:
             state[cwnd] = result
     return stop
 
