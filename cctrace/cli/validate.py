@@ -35,6 +35,6 @@ def validate(recordings, as_json):
 
 def _rows(name, agreement):
     for figure in agreement.figures:
-        share, need = f"{100 * figure.share:.2f}", f"{100 * figure.need:g}"
+        share, need = f"{100 * figure.share:.2f}", f"{100 * figure.need:g}" if figure.need else ""
         verdict = "" if figure.met else "missed"
         yield name, agreement.flow.key[1], figure.polls, agreement.set_aside, figure.name, share, need, verdict

@@ -22,7 +22,7 @@ QUANTITIES = {
     "cwnd": ("snd_cwnd", "cwnd_segments", 1.0),
     "ssthresh": ("snd_ssthresh", "ssthresh_segments", 1.0),
 }
-AFTER_S = 1.0  # agreement is counted after the first second: while the estimates settle, one sample decides
+STARTUP_GAIN = 512  # the kernel's pacing gains above twice 256 are those of STARTUP, in every BBR
 
 
 class Comparison:
@@ -32,13 +32,14 @@ class Comparison:
     ----------
     run : Run
         Of a flow with tcp_info attached.
-    after_s : float
-        Polls in the first seconds of the flow are left out.
 
     Attributes
     ----------
     polls : ndarray of int64
         Rows of the flow's tcp_info that are compared.
+    startup : ndarray of bool, shape of `polls`
+        Those before BBR left STARTUP, by the gains that the kernel logged. They are counted apart: while the estimates
+        settle, one sample decides.
     locked : float
         Share of the gain cycles in which the replay is in step with the sends; NaN where there is no cycle.
 
@@ -48,17 +49,19 @@ class Comparison:
         If the flow has no tcp_info, or none of it lies within the replay.
     """
 
-    def __init__(self, run, after_s=AFTER_S):
+    def __init__(self, run):
         info = getattr(run.source, "tcpinfo", None)
         if info is None:
             raise ArgumentError("nothing to compare with: attach the kernel's tcp_info to the flow first")
         self.run = run
         self._info = info
         time_ns = run.decisions["time_ns"].to_numpy()
-        begin = info["time_ns"] > time_ns[0] + int(after_s * 1e9)
-        self.polls = np.flatnonzero(begin & (info["time_after_ns"] < time_ns[-1]))
+        self.polls = np.flatnonzero((info["time_ns"] > time_ns[0]) & (info["time_after_ns"] < time_ns[-1]))
         if not len(self.polls):
             raise ArgumentError(f"{info.source}: no poll lies within the replayed time")
+        gain = info["bbr_pacing_gain"][self.polls]
+        measured = info["bbr_bw_Bps"][self.polls] > 0  # not before the first ACK
+        self.startup = (gain > 0).any() & ~np.logical_or.accumulate(measured & (gain <= STARTUP_GAIN))
         self._low = np.searchsorted(time_ns, info["time_ns"][self.polls], side="right") - 1
         self._high = np.searchsorted(time_ns, info["time_after_ns"][self.polls], side="right") - 1
 
@@ -101,15 +104,16 @@ class Comparison:
         np.logical_or.at(found, poll, near)
         return found
 
-    def share_within(self, name, rel=0.0, absolute=0.0, slack_polls=0):
-        """Return the share of polls at which a quantity agrees.
+    def share_within(self, name, rel=0.0, absolute=0.0, slack_polls=0, startup=False):
+        """Return the share of polls after STARTUP (or of those in it) at which a quantity agrees; NaN of none.
 
         Examples
         --------
         >>> run.compare().share_within("bw", rel=1e-3)          # doctest: +SKIP
         0.989
         """
-        return float(self.agrees(name, rel, absolute, slack_polls).mean())
+        counted = self.agrees(name, rel, absolute, slack_polls)[self.startup == startup]
+        return float(counted.mean()) if len(counted) else float("nan")
 
     @property
     def locked(self):
@@ -117,8 +121,8 @@ class Comparison:
         return self.run.inferred.in_step
 
     def summary(self):
-        """Return the figures for reports and JSON: {name: share of polls}, `polls` and `locked`."""
-        out = {"polls": len(self.polls), "locked": self.locked}
+        """Return the figures for reports and JSON: {name: share of polls}, `polls` (after STARTUP) and `locked`."""
+        out = {"polls": int(np.count_nonzero(~self.startup)), "locked": self.locked}
         wanted = {
             "bw_0.1%": ("bw", 1e-3, 0.0, 0),
             "bw_1%": ("bw", 1e-2, 0.0, 0),
