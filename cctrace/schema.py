@@ -169,7 +169,7 @@ EVENTS = (
 # owns in a replay follows from it: departure times, application-limited marks.
 SENDS = (
     Column("time_ns", "i8", "ns", "when it was captured, capture clock"),
-    Column("tx_us", "i8", "us", "when TCP stamped it, on the clock of now_us", "skb_mstamp_ns"),
+    Column("tx_ns", "i8", "ns", "when TCP stamped it, on the clock of now_us", "skb_mstamp_ns"),
     Column("row", "i8", "", "how many rows of the event stream precede it"),
     Column("payload", "u4", "bytes", "payload"),
     Column("segments", "u4", "segments", "payload in segments of the MSS"),

@@ -84,7 +84,7 @@ def test_super_packets_are_as_large_as_the_logged_pacing_rate_makes_them(flows):
     first = np.flatnonzero(sends["begins"])
     sizes = np.add.reduceat(sends["segments"].to_numpy(), first)
     poll_us = (info["time_after_ns"] - flow.facts["start_ns"]) / 1000 + 1_000_000
-    begins_us = sends["tx_us"].to_numpy()[first]
+    begins_us = sends["tx_ns"].to_numpy()[first] / 1000
     following = np.searchsorted(begins_us, poll_us)
     soon = (following < len(first)) & (info["pacing_rate_Bps"] > 0)
     soon[soon] &= begins_us[following[soon]] - poll_us[soon] < 1_000

@@ -233,7 +233,9 @@ def stamp_group(tp, p, ns, ts):
     tp.group_ts = ts
     behind = (tp.group_us + tp.ts_offset_us) // tp.ts_tick_us - ts & U32_MAX
     tp.ts_late += ((1024 if 0 < behind < U32_MAX // 2 else 0) - tp.ts_late) >> 5
-    tp.group_us -= past_tick(tp, tp.group_us, ts)
+    past_us = past_tick(tp, tp.group_us, ts)
+    tp.group_us -= past_us
+    tp.group_ns = ns - p.tx_delay_ns - p.start_ns + (CLOCK_START_US - past_us) * 1000
 
 
 def send_syn(tp, seg, tx_us, ts, is_answer):

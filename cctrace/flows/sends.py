@@ -69,7 +69,7 @@ def note_sent(tp, sent, ns, payload, begins, again, limited, psh):
     s = sent[tp.sent]
     tp.sent += 1
     s.time_ns = ns
-    s.tx_us = tp.group_us
+    s.tx_ns = tp.group_ns
     s.row = tp.rows
     s.payload = payload
     s.segments = (payload + tp.mss - 1) // tp.mss
@@ -117,7 +117,7 @@ def pace(tp, payload, begins):
     What `begins` a super-packet later than pacing had let it gets that time back, up to half of its own.
     """
     if begins:
-        tp.skb_ns = tp.group_us * 1000  # nothing leaves before its time, so an estimate beyond it was wrong
+        tp.skb_ns = tp.group_ns  # nothing leaves before its time, so an estimate beyond it was wrong
         tp.late_ns = max(0, tp.skb_ns - tp.wstamp_ns)
         tp.skb_bytes = 0
     tp.skb_bytes += payload

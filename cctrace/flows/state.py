@@ -70,7 +70,7 @@ TP = _i8(
     # the clock and what comes out
     "now_us clock_ns start_ns ts_offset_us ts_tick_us tsecr rows logged sent unseen ignored established synack_us "
     # the super-packet that is being sent
-    "group_us group_first group_end_ns group_psh group_ts ts_late same_skb_ns"
+    "group_us group_ns group_first group_end_ns group_psh group_ts ts_late same_skb_ns"
 )
 
 RS = _i8(

@@ -53,9 +53,9 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst):
     if rate <= 0 or stack[WSTAMP_NS] <= stack[SKB_NS]:
         return 0.0
     length_us = (stack[WSTAMP_NS] - stack[SKB_NS]) / 1000.0
-    late_us = send.tx_us - stack[WSTAMP_NS] / 1000.0
+    late_us = (send.tx_ns - stack[WSTAMP_NS]) / 1000.0
     exact, rough, held = EXACT, ROUGH, HELD
-    if stack[WAS_FULL] != 0 and send.tx_us * 1000 - stack[ACKED_NS] <= ANSWER_NS:
+    if stack[WAS_FULL] != 0 and send.tx_ns - stack[ACKED_NS] <= ANSWER_NS:
         exact, rough, held = EXACT_IF_FULL, ROUGH_IF_FULL, HELD_IF_FULL
     density = exact / (2 * EXACT_US) * math.exp(-abs(late_us) / EXACT_US)
     density += rough / (2 * ROUGH_US) * math.exp(-abs(late_us) / ROUGH_US)

@@ -95,11 +95,10 @@ def take_send(book, sends, slots, stack, marks, likelihood):
     """The next packet leaves: mark it, and note when the one after it may."""
     k = stack[NEXT_SEND]
     send = sends[k]
-    tx_ns = send.tx_us * 1000
     if send.begins != 0:
         if book[SCORE] == PACED_SENDS:
             likelihood[0] += paced_send(sends, k, slots, stack, book[OWN_MIN_RTT], book[SLOW_BURST])
-        begin_skb(tx_ns, stack)
+        begin_skb(send.tx_ns, stack)
     marks[k] = 1 if slots[APP_LIMITED] != 0 else 0
     segments = np.int64(send.segments)
     pace_skb(np.int64(send.payload) + segments * book[OVERHEAD], segments, slots[PACING], stack)
