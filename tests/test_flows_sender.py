@@ -104,7 +104,7 @@ def test_a_dsack_for_every_retransmission_undoes_the_reduction():
 
 
 def test_a_tail_loss_probe_is_no_retransmission_in_flight():
-    talk = Conversation().data(1, at(0), 4).ack(41, at(3)).data(150, at(3)).ack(190, at(4), echo_ms=150)
+    talk = Conversation().data(1, at(0), 4).ack(41, at(3)).data(282, at(3)).ack(322, at(4), echo_ms=282)
     flow = talk.flow()
     assert flow.quality()["unexplained_retransmissions"] == 0
     assert calls(flow, "on_ack")["retrans_out"].max() == 0
@@ -183,10 +183,21 @@ def test_every_retransmission_is_logged_with_its_cause():
     fast = with_loss().flow().retransmissions
     assert fast["why"].tolist() == ["fast"]
     assert fast["seq"].tolist() == [at(2)]
-    probe = Conversation().data(1, at(0), 4).ack(41, at(3)).data(150, at(3)).ack(190, at(4), echo_ms=150)
+    probe = Conversation().data(1, at(0), 4).ack(41, at(3)).data(282, at(3)).ack(322, at(4), echo_ms=282)
     assert probe.flow().retransmissions["why"].tolist() == ["probe"]
     timeout = Conversation().data(1, at(0), 4).ack(41, at(1)).data(160, at(3)).data(500, at(1)).ack(540, at(4))
     assert timeout.flow().retransmissions["why"].tolist() == ["probe", "timeout"]
+
+
+def test_what_is_sent_again_before_any_timer_can_have_fired_is_unexplained():
+    """An RTT of 40 ms: a probe is due after 82 ms, of a single segment at the timeout, after 240; ticks are 4 ms."""
+    three_out, one_out = (Conversation().data(1, at(0), 4).ack(41, at(n)) for n in (1, 3))
+    assert three_out.data(110, at(3)).flow().retransmissions["why"].tolist() == ["unexplained"]
+    assert one_out.data(270, at(3)).flow().retransmissions["why"].tolist() == ["unexplained"]
+    timeout = Conversation(sack=False).data(1, at(0), 4).ack(41, at(1))
+    assert timeout.data(265, at(1)).flow().retransmissions["why"].tolist() == ["unexplained"]
+    timeout = Conversation(sack=False).data(1, at(0), 4).ack(41, at(1))
+    assert timeout.data(282, at(1)).flow().retransmissions["why"].tolist() == ["timeout"]
 
 
 def test_a_dsack_marks_the_transmission_that_was_needless():

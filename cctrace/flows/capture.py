@@ -157,6 +157,7 @@ class Capture:
         p["hz"] = self.hz
         took_ns, p["same_skb_ns"] = self._reactions(rows)
         p["ack_delay_ns"] = p["tx_delay_ns"] = took_ns // 2
+        p["answer_us"] = reaction.ANSWER * np.where(took_ns > 0, took_ns, reaction.TYPICAL_NS) // 1000
         p["ts_tick_us"] = _ticks(mine)
         phase = mine["ts_phase_us"] - self.connections.sender_side_ns[rows] // 2000
         p["ts_offset_us"] = p["tx_delay_ns"] // 1000 - (phase - p["start_ns"] // 1000 + CLOCK_START_US)

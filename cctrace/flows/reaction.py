@@ -16,7 +16,7 @@ SPREAD = 40  # times the typical gap between them
 
 TYPICAL_NS = 6_000  # of a machine that is awake, where too few answers tell
 SLOWEST_NS = 12_000  # a longer one is the pacing timer's or the application's, not the stack's
-ANSWER_NS = 60_000  # later, something else released the data
+ANSWER = 10  # times what the stack takes: what leaves later was released by something else
 QUICK_SHARE = 0.1
 ENOUGH = 100
 FEW = 3  # answers in no time at all are no chance
@@ -34,7 +34,7 @@ def reaction_ns(time_ns, sent, data):
     """
     answer = np.flatnonzero(~sent[:-1] & (sent & data)[1:])
     took_ns = time_ns[answer + 1] - time_ns[answer]
-    took_ns = took_ns[(took_ns >= 0) & (took_ns < ANSWER_NS)]
+    took_ns = took_ns[(took_ns >= 0) & (took_ns < ANSWER * TYPICAL_NS)]
     at_once = np.count_nonzero(took_ns == 0)
     if at_once >= max(FEW, np.count_nonzero((took_ns > 0) & (took_ns < TYPICAL_NS))):
         return 0

@@ -61,6 +61,7 @@ IDLE_US = 200  # an empty pipe left empty this long is one that the application 
 def start(tp, p, start_ns):
     """Reset `tp` for the connection with parameters `p`."""
     tp.mss = p.mss
+    tp.answer_us = p.answer_us
     tp.hz = p.hz
     tp.rto_us = FIRST_TIMEOUT_US
     tp.sack_ok = p.sack_ok

@@ -28,7 +28,6 @@ from cctrace.tcp.window import note_usage
 
 CWND_EVENT = schema.LINUX_EVENTS["cwnd_event"]
 LATEST_US = 100_000  # after newer data; before any RTT is known, nothing but a timeout sends again
-ANSWER_US = 60  # a send this soon after an ACK was released by it
 
 
 def append(tp, seg, end_seq, tx_us, ts, in_flight):
@@ -101,7 +100,7 @@ def validate_cwnd(tp, waiting):
 
 def is_by_timer(tp):
     """Return whether a send now is too long after the latest ACK to have been released by it."""
-    return tp.now_us - tp.last_ack_us > ANSWER_US
+    return tp.now_us - tp.last_ack_us > tp.answer_us
 
 
 def note_pacing(tp):
@@ -193,7 +192,7 @@ def stop_window_clock(tp):
         waited_us = max(0, tp.now_us - tp.rwnd_since_us)
         tp.rwnd_us += waited_us
         tp.rwnd_since_us = 0
-        if waited_us > ANSWER_US:  # not between the segments of one super-packet
+        if waited_us > tp.answer_us:  # not between the segments of one super-packet
             tp.credit_us = waited_us
             tp.credit_reach = tp.rwnd_reach
 
@@ -274,9 +273,8 @@ def explain(tp, seg, rs, out, i):
         recovery.reordering_timeout(tp, seg, rs, out)
         if s.flags & LOST and not s.flags & RETRANS:
             return FAST
-    waited = tp.now_us - tp.armed_us
     last = i == tp.tail - 1 and not s.flags & RETRANS
-    if last and tp.sack_ok and tp.ca_state <= CA_CWR and tp.tlp_high_seq == 0 and waited >= (tp.srtt8 >> 3):
+    if last and tp.sack_ok and tp.ca_state <= CA_CWR and tp.tlp_high_seq == 0 and timers.is_probe_due(tp):
         return PROBE
     if i == tp.head and timers.is_timeout(tp, seg):
         recovery.enter_loss(tp, seg, rs, out)

@@ -68,7 +68,8 @@ TP = _i8(
     # what a replay decides (0: there is none), and when the pacing lets the next one go, see `sends.pace`
     "rate_Bps cwnd probing_rtt wstamp_ns late_ns skb_ns skb_bytes "
     # the clock and what comes out
-    "now_us clock_ns start_ns ts_offset_us ts_tick_us tsecr rows logged sent unseen ignored established synack_us "
+    "now_us clock_ns start_ns ts_offset_us ts_tick_us tsecr answer_us rows logged sent unseen ignored established "
+    "synack_us "
     # the super-packet that is being sent
     "group_us group_ns group_first group_end_ns group_psh group_ts ts_late same_skb_ns"
 )
@@ -82,7 +83,7 @@ RS = _i8(
 # What must be known about a connection before the pass; one record per connection.
 PARAM = _i8(
     "sender mss wscale sack_ok ts_ok ecn_ok has_syn passive isn peer_isn ts_offset_us ts_tick_us start_ns hz "
-    "ack_delay_ns tx_delay_ns same_skb_ns"
+    "answer_us ack_delay_ns tx_delay_ns same_skb_ns"
 )
 
 EVENT = np.dtype([(c.name, c.dtype) for c in schema.EVENTS])

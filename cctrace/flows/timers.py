@@ -74,7 +74,7 @@ def on_timeout(tp):
 
 
 def is_timeout(tp, seg):
-    """Return whether the retransmission timer can have fired."""
-    waited = tp.now_us - tp.armed_us
-    after_probe = tp.tlp_high_seq != 0 and is_probe_due(tp) and timeout_left(tp, seg) <= 1_000_000 // tp.hz
-    return after_probe or waited >= tp.rto_us - (tp.rto_us >> 2)
+    """Return whether the retransmission timer can have fired; ticks are whole, and so is the timeout."""
+    tick_us = 1_000_000 // tp.hz
+    after_probe = tp.tlp_high_seq != 0 and is_probe_due(tp) and timeout_left(tp, seg) <= tick_us
+    return after_probe or tp.now_us - tp.armed_us >= tp.rto_us - 2 * tick_us
