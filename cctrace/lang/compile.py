@@ -87,9 +87,8 @@ class Compiled:
         entries = {event: Entry(name, returns, tuple(columns)) for event, name, returns, columns in said["entries"]}
         self.flat = Flat(entries, {})
         self._sites = said["sites"]
-        read = set().union(*(entry.columns for entry in entries.values()))
-        self.columns = tuple(c for c in VIEW_COLUMNS[cls.view] if c in read)
-        self.address, failed = objects.link(code, "call", "failed")
+        self.columns = _columns(cls, entries)
+        self.address, self._row, failed = objects.link(code, "call", "row", "failed")
         self._failed = ctypes.c_int64.from_address(failed)
 
     def new_state(self, **params):
@@ -112,19 +111,12 @@ class Compiled:
             slot[field] if event in self.flat.entries and self.flat.entries[event].returns else -1
             for event, field in RETURN_STORED_IN.items()
         ]
-        ack = np.zeros(len(self.ack_dtype.names), np.int64)
-        fields = [(address, slot[f]) for address, f in zip(carried, _CARRIED[self.cls.view], strict=True) if address]
-        at = dict(zip(self.columns, addresses[1:], strict=True))
-        columns, first = [], [0]
-        for name in sorted(schema.EVENT_CODES, key=schema.EVENT_CODES.get):
-            entry = self.flat.entries.get(name)
-            columns += [(at[c], self.ack_dtype.names.index(c)) for c in (entry.columns if entry else ())]
-            first.append(len(columns))
-        reads = np.array(first, np.int64), np.array(columns, np.int64).reshape(-1, 2)
-        fields = np.array(fields, np.int64).reshape(-1, 2)
-        code = (self.address, slots.ctypes.data, ack.ctypes.data, slot["draws"], slot[RETURNED], *stored)
+        observed = [(address, slot[f]) for address, f in zip(carried, _CARRIED[self.cls.view], strict=True) if address]
+        place = np.array([0, *addresses[1:]], np.int64)
+        code = (self._row, slots.ctypes.data, place.ctypes.data, slot["draws"], slot[RETURNED], *stored)
         event = np.ctypeslib.as_array(ctypes.cast(int(addresses[0]), ctypes.POINTER(ctypes.c_uint8)), (max(stop, 1),))
-        row = run_rows(code, row, stop, int(stop_at_draw), event, reads, fields, slots, before, ack, recorded, out)
+        fields = np.array(observed, np.int64).reshape(-1, 2)
+        row = run_rows(code, row, stop, int(stop_at_draw), event, place, fields, slots, before, recorded, out)
         self.check()
         return row
 
@@ -140,10 +132,10 @@ def ack_dtype(cls):
     return np.dtype([(name, np.int64) for name in VIEW_COLUMNS[cls.view]])
 
 
-class _Call(Expressions):
-    """The function ``call`` of a module."""
+class _Body(Expressions):
+    """The function of a module that ``call`` and ``row`` call."""
 
-    symbol = "call"
+    symbol = "body"
 
     def __init__(self, module, cls):
         super().__init__()
@@ -172,7 +164,7 @@ class _Call(Expressions):
         none = self.op(f"icmp eq i64 {earlier}, 0")
         self.do(f"store i64 {self.op(f'select i1 {none}, i64 {status}, i64 {earlier}')}, ptr @failed")
         self.do("ret i64 0")
-        head = "@failed = global i64 0\ndefine i64 @call(i64 %event, i64 %state, i64 %ack) {\nentry:"
+        head = "@failed = global i64 0\ndefine internal i64 @body(i64 %event, i64 %state, i64 %ack) noinline {\nentry:"
         return "\n".join([head, "  %status = alloca i64", *self.allocas, *self.lines, "}"])
 
     def returned(self, event, source):
@@ -190,11 +182,54 @@ class _Call(Expressions):
         return self.convert(result, "int")
 
 
+_CALL = """
+define i64 @call(i64 %event, i64 %state, i64 %ack) {
+  %returned = call i64 @body(i64 %event, i64 %state, i64 %ack)
+  ret i64 %returned
+}
+"""
+
+
+def _row_text(cls, flat):
+    """Return the function that calls the entry point of an event for row ``place[0]`` of columns at ``place[1:]``."""
+    names = VIEW_COLUMNS[cls.view]
+    place = {name: k for k, name in enumerate(_columns(cls, flat.entries), 1)}
+    ways = " ".join(f"i64 {EVENTS[cls.view][event]}, label %{event}" for event in flat.entries)
+    lines = [
+        "define i64 @row(i64 %event, i64 %state, i64 %place) {",
+        f"  %acks = alloca [{len(names)} x i64]",
+        "  %ack = ptrtoint ptr %acks to i64",
+        "  %places = inttoptr i64 %place to ptr",
+        "  %row = load i64, ptr %places",
+        f"  switch i64 %event, label %filled [{ways}]",
+    ]
+    for event, entry in flat.entries.items():
+        lines.append(f"{event}:")
+        for name in entry.columns:
+            v = f"%{event}.{name}"
+            lines += [
+                f"  {v}.at = getelementptr i64, ptr %places, i64 {place[name]}",
+                f"  {v}.column = load ptr, ptr {v}.at",
+                f"  {v}.from = getelementptr i64, ptr {v}.column, i64 %row",
+                f"  {v} = load i64, ptr {v}.from",
+                f"  {v}.to = getelementptr i64, ptr %acks, i64 {names.index(name)}",
+                f"  store i64 {v}, ptr {v}.to",
+            ]
+        lines.append("  br label %filled")
+    lines += ["filled:", "  %returned = call i64 @body(i64 %event, i64 %state, i64 %ack)", "  ret i64 %returned", "}"]
+    return "\n".join(lines)
+
+
+def _columns(cls, entries):
+    read = set().union(*(entry.columns for entry in entries.values()))
+    return tuple(c for c in VIEW_COLUMNS[cls.view] if c in read)
+
+
 def _build(cls, functions):
     """Return what the cache keeps of a class."""
     flat = flatten(cls)
     module = Module()
-    text = _Call(module, cls).text(flat)
-    module.texts.append(text)
+    text = _Body(module, cls).text(flat)
+    module.texts += [text, _CALL, _row_text(cls, flat)]
     entries = [(event, entry.function, entry.returns, entry.columns) for event, entry in flat.entries.items()]
     return {"entries": entries, "sites": places(module.sites, functions)}, objects.object_code(module.text())

@@ -7,21 +7,20 @@ from cctrace.lang.memory import call, words
 SSTHRESH, UNDO_CWND = schema.EVENT_CODES["ssthresh"], schema.EVENT_CODES["undo_cwnd"]
 
 
-def rows(code, row, stop, stop_at_draw, event, reads, carried, state, before, ack, recorded, out):
+def rows(code, row, stop, stop_at_draw, event, place, carried, state, before, recorded, out):
     """Call rows [row, stop); returns the next one. See `Compiled.run`.
 
     Parameters
     ----------
     code : tuple of int
-        The controller's address, those of `state` and `ack`, and the slots of `draws`, of what was returned, and of
-        where the stack stores what `ssthresh` and `undo_cwnd` return (-1: nowhere).
-    reads : (first, columns)
-        ``columns[first[e] : first[e + 1]]`` are (address, place in `ack`) of what the entry point of event `e` reads.
+        Addresses of the controller's function of a row, of `state` and of `place`; slots of `draws`, of what was
+        returned, and of where the stack stores what `ssthresh` and `undo_cwnd` return (-1: nowhere).
+    place : ndarray of int64
+        The row, which is written here, and the addresses of the columns.
     carried : ndarray of int64, shape (n, 2)
         (address, slot) of the observed fields.
     """
-    address, state_at, ack_at, draws, returned, ssthresh, cwnd = code
-    first, columns = reads
+    address, state_at, place_at, draws, returned, ssthresh, cwnd = code
     for i in range(row, stop):
         if stop_at_draw:
             for k in range(len(state)):
@@ -29,9 +28,8 @@ def rows(code, row, stop, stop_at_draw, event, reads, carried, state, before, ac
         for k in range(len(carried)):
             state[carried[k, 1]] = words(carried[k, 0])[i]
         called = event[i]
-        for k in range(first[called], first[called + 1]):
-            ack[columns[k, 1]] = words(columns[k, 0])[i]
-        result = call(address, called, state_at, ack_at)
+        place[0] = i
+        result = call(address, called, state_at, place_at)
         state[returned] = result
         if stop_at_draw and state[draws] > 0:
             for k in range(len(state)):
