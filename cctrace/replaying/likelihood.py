@@ -1,14 +1,15 @@
 """How likely is what left, if the replayed controller was the sender's? Plain functions, see `loop`.
 
-A super-packet leaves when its predecessor's length at the pacing rate is over (`stack.pace_skb`) and cwnd has room. It
-leaves late when cwnd or the application held it back, or the timer or the CPU was late; never early, but by what the
-replay's rate is off. So the time by which it is late has the density
+A super-packet leaves when its predecessor's length at the pacing rate is over (`stack.pace_skb`) and cwnd has room:
+where the replayed cwnd was full, not before the ACK that made room (`stack.WAS_FULL`). ACKs arrive at the bottleneck's
+rate, so what they let go would otherwise look paced at a gain of 1. It leaves late when something else held it back,
+or the timer or the CPU was late; never early, but by what the replay's rate is off. So the time by which it is late has
+the density
 
     exact / (2 s) exp(-|late| / s)  +  rough / (2 S) exp(-|late| / S)  +  late > 0: held length / (length + late)^2
                                                                           late < 0: early / length
 
-with the errors of a good timer (s) and of a bad one (S). It is more likely to have been held back if the ACK that let
-it go found the replayed cwnd full (`stack.WAS_FULL`). Its size is what tcp_tso_autosize makes of the rate, less
+with the errors of a good timer (s) and of a bad one (S). Its size is what tcp_tso_autosize makes of the rate, less
 where cwnd cut it. What leaves although the replayed cwnd is full tells against the hypothesis. Likelihoods are compared
 between hypotheses over the same sends, never by themselves: constants cancel. Every send is worth a bounded amount, so
 that a few that nothing explains decide nothing.
@@ -34,8 +35,7 @@ from cctrace.replaying.stack import (
 )
 from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, bbr_min_tso_segs, near_peer_bytes, tso_autosize
 
-EXACT, ROUGH, HELD, EARLY = 0.62, 0.25, 0.10, 0.03  # cwnd had room
-EXACT_IF_FULL, ROUGH_IF_FULL, HELD_IF_FULL = 0.30, 0.10, 0.57
+EXACT, ROUGH, HELD, EARLY = 0.62, 0.25, 0.10, 0.03
 ANSWER_NS = 100_000  # a send this soon after an ACK was let go by it
 EXACT_US, ROUGH_US = 20.0, 200.0
 BEYOND_CWND = 0.05  # likelihood of a send beyond cwnd, against one within
@@ -53,14 +53,14 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst):
     if rate <= 0 or stack[WSTAMP_NS] <= stack[SKB_NS]:
         return 0.0
     length_us = (stack[WSTAMP_NS] - stack[SKB_NS]) / 1000.0
-    late_us = (send.tx_ns - stack[WSTAMP_NS]) / 1000.0
-    exact, rough, held = EXACT, ROUGH, HELD
+    due_ns = stack[WSTAMP_NS]
     if stack[WAS_FULL] != 0 and send.tx_ns - stack[ACKED_NS] <= ANSWER_NS:
-        exact, rough, held = EXACT_IF_FULL, ROUGH_IF_FULL, HELD_IF_FULL
-    density = exact / (2 * EXACT_US) * math.exp(-abs(late_us) / EXACT_US)
-    density += rough / (2 * ROUGH_US) * math.exp(-abs(late_us) / ROUGH_US)
+        due_ns = max(due_ns, stack[ACKED_NS])
+    late_us = (send.tx_ns - due_ns) / 1000.0
+    density = EXACT / (2 * EXACT_US) * math.exp(-abs(late_us) / EXACT_US)
+    density += ROUGH / (2 * ROUGH_US) * math.exp(-abs(late_us) / ROUGH_US)
     if late_us > 0:
-        density += held * length_us / ((length_us + late_us) * (length_us + late_us))
+        density += HELD * length_us / ((length_us + late_us) * (length_us + late_us))
     else:
         density += EARLY / length_us
     total = math.log(density)
