@@ -1,4 +1,4 @@
-"""`cctrace variants`: the controllers, and how any two of them differ."""
+"""`cctrace variants`: the controllers, how any two of them differ, and the text of one in the order it runs in."""
 
 import click
 
@@ -14,16 +14,24 @@ WORDS = {
 
 
 @click.command(short_help="List the controllers, or show how two differ.")
-@click.argument("names", metavar="[A [B]]", nargs=-1)
+@click.argument("names", metavar="[A [B] | show A]", nargs=-1)
 @command_options()
 def variants(names, as_json):
-    """List the controllers, describe one (A), or show what differs between two (A B).
+    """List the controllers, describe one (A), show what differs between two (A B), or print one as it runs (show A).
+
+    What it runs is spread over the files of its ancestors: `show A` prints each entry point and what that calls, in
+    order, with the class that defines it, its source and its text.
 
     A controller is a name, or a name with parameters: obbr:mu=0.75.
     """
     from cctrace.cc import REGISTRY
     from cctrace.cc.compare import describe
 
+    if names[:1] == ("show",):
+        if len(names) != 2:
+            raise click.UsageError("show takes one controller", click.get_current_context())
+        _show(names[1], as_json)
+        return
     if len(names) > 2:
         raise click.UsageError("give at most two controllers", click.get_current_context())
     if len(names) == 2:
@@ -37,6 +45,22 @@ def variants(names, as_json):
     else:
         rows = [(e["name"], e["stack"], e["parent"] or "", len(e["own_steps"]), e["summary"]) for e in entries]
         print_table(("controller", "stack", "derived from", "own steps", "what it is"), rows)
+
+
+def _show(name, as_json):
+    from cctrace.cc.show import resolved
+
+    steps = resolved(name)
+    if as_json:
+        print_json(steps)
+        return
+    for step in steps:
+        click.echo(f"{'  ' * step['depth']}{step['step']}  ({step['class']})")
+    for step in steps:
+        if step["source"]:
+            cites = f"  {'; '.join(step['cites'])}" if step["cites"] else ""
+            click.echo(f"\n# {step['class']}.{step['step']}  {step['file']}:{step['line']}{cites}")
+            click.echo(step["source"].rstrip())
 
 
 def _print_one(entry):

@@ -1,0 +1,119 @@
+"""A controller as it runs: the methods of its class in the order in which they are called, wherever they are defined.
+
+A variant overrides what its source changes, so that its code lies in as many files as it has ancestors. `resolved`
+follows each entry point through `self.step()` and `super().step()` to the functions that would be called, in the order
+of the text, with what each cites.
+"""
+
+import ast
+import inspect
+import re
+import textwrap
+from pathlib import Path
+from types import FunctionType
+
+from cctrace import schema
+from cctrace.cc import controller
+
+_KEY = r"\[(?:[A-Z][A-Za-z]+v?\d[\w]*|BBRv\w+|RFC ?\d+)\]"
+_CITATION = re.compile(_KEY + r"(?: (?:§ ?[\d.]+\d|[a-z]\w*_\w+(?:\(\))?|[Ee]qs?\. \d+|Table \w+|section [\d.]+\d))?")
+_FILES = re.compile(rf"({_KEY})((?:,? ?[\w/.-]+\.(?:c|h|cc|go))+)")
+_PACKAGE = Path(__file__).parent.parent.parent
+
+
+def resolved(name):
+    """Return a controller's entry points with all that they call.
+
+    Parameters
+    ----------
+    name : str
+        See `cctrace.cc.controller`.
+
+    Returns
+    -------
+    list of dict
+        One per step, entry points (the names of `schema.EVENT_CODES`) at depth 0, each followed by what it calls:
+        ``step``, ``depth``, ``class`` that defines it (a module's name for a plain function), ``file``, ``line``,
+        ``doc`` (first line of its docstring), ``cites`` (with the source's file where the header names one), and
+        ``source``, its text; empty where the step was shown before.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such controller.
+
+    Examples
+    --------
+    >>> [step["step"] for step in resolved("bbr3") if step["depth"] == 0]
+    ['init', 'on_ack', 'ssthresh', 'set_state', 'cwnd_event', 'undo_cwnd', 'skb_marked_lost']
+    """
+    cls, _ = controller(name)
+    events = schema.LINUX_EVENTS if cls.view == "linux" else schema.QUIC_EVENTS
+    found: list[dict] = []
+    shown: set = set()
+    for event in events:
+        if callable(getattr(cls, event, None)):
+            _follow(cls, *_method(cls, event), 0, found, shown)
+    return found
+
+
+def _follow(cls, function, owner, depth, found, shown):
+    """Append a function, and what it calls, in the order of its text."""
+    first = function not in shown
+    shown.add(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    file, line = inspect.getsourcefile(function), function.__code__.co_firstlineno
+    found.append(
+        {
+            "step": function.__name__,
+            "depth": depth,
+            "class": owner.__name__ if owner else function.__module__.rpartition(".")[2],
+            "file": str(Path(file).relative_to(_PACKAGE)) if Path(file).is_relative_to(_PACKAGE) else file,
+            "line": line,
+            "doc": (inspect.getdoc(function) or "").partition("\n")[0],
+            "cites": _citations(source, inspect.getmodule(function)),
+            "source": source if first else "",
+        }
+    )
+    for called, where in _calls(cls, function, owner, source) if first else ():
+        _follow(cls, called, where, depth + 1, found, shown)
+
+
+def _calls(cls, function, owner, source):
+    """Return (function, class that defines it) of each call of a step, in the order of the text; helpers included."""
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    nodes.sort(key=lambda node: (node.func.end_lineno, node.func.end_col_offset))
+    found = []
+    for node in nodes:
+        target = node.func
+        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
+            found.append(_method(cls, target.attr))
+        elif isinstance(target, ast.Attribute) and ast.unparse(target.value) == "super()":
+            found.append(_method(cls, target.attr, owner))
+        elif isinstance(target, ast.Name) and _is_helper(function.__globals__.get(target.id)):
+            found.append((function.__globals__[target.id], None))
+    found = [one for one in found if isinstance(one[0], FunctionType)]
+    return [one for before, one in zip([None, *found], found, strict=False) if one != before]
+
+
+def _is_helper(thing):
+    """Whether a name means a function of the controllers' helpers; C's arithmetic (`cmath`) is none to look at."""
+    module = thing.__module__ if isinstance(thing, FunctionType) else ""
+    return module.startswith("cctrace.cc.") and module != "cctrace.cc.cmath"
+
+
+def _method(cls, name, after=None):
+    mro = cls.__mro__
+    rest = mro[mro.index(after) + 1 if after else 0 :]
+    return next(((vars(base)[name], base) for base in rest if name in vars(base)), (None, None))
+
+
+def _citations(source, module):
+    """Return what a function cites, kernel functions with the file that the module's header names for that source."""
+    files = {key: texts.split()[0].strip(",") for key, texts in _FILES.findall(inspect.getdoc(module) or "")}
+    found = []
+    for citation in dict.fromkeys(_CITATION.findall(source)):
+        key, _, place = citation.partition(" ")
+        code = place and "_" in place and key in files
+        found.append(f"{key} {files[key]} {place}" if code else citation)
+    return found
