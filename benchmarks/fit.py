@@ -99,7 +99,7 @@ def resimulated(fitted, scenario, flow, seeds):
     }
     runs = []
     for seed in range(1, seeds + 1):
-        sender = cct.Flow(KERNEL_NAMES[mine["cc"]], ack_every=2, hz=250)
+        sender = cct.Sender(KERNEL_NAMES[mine["cc"]], ack_every=2, hz=250)
         sim = cct.simulate(fitted, sender, f"{p['seconds']}s", seed, sample="50ms")
         srtt = sim.timeline.srtt_us[sim.timeline.srtt_us > 0].mean() / 1e3
         runs.append((sim.flows.goodput_bps[0] / 1e6, srtt, sim.flows.retransmit_ratio[0]))
@@ -143,6 +143,38 @@ def recordings(options):
             texts = (f"{name} {text}{'' if good else ' MISS'}" for name, (text, good) in found.items())
             print(f"{p['name']} {flow.key[3]}: {took:.1f} s, {', '.join(texts)}", flush=True)
     print("within tolerance: " + ", ".join(f"{name} {met[name]} of {total[name]}" for name in total))
+
+
+# --- policers --------------------------------------------------------------------------------------------------------
+FRAME = 1518 / 1514  # the router of these captures counts Ethernet frames with their check sequence
+
+
+def policers(options):
+    """Print policed rate and bucket of every capture of DIR (truth in its name) against the truth."""
+    rates, buckets, found, policed, false = [], [], 0, 0, 0
+    for file in sorted(options.captures.glob("*.pcap*")):
+        named = {key: int(value) for key, value in re.findall(r"-([PS](?:CIR|BC))=(\d+)", file.name)}
+        flow = cct.read(str(file)).bulk()[0]
+        policer = cct.fit.path(flow).estimates["policer"]
+        if "PCIR" not in named:
+            false += policer is not None
+            continue
+        policed += 1
+        if policer is None:
+            print(f"{named}: no policer found")
+            continue
+        found += 1
+        rates.append(abs(off(policer["rate_bps"].value * FRAME, named["PCIR"])))
+        text = f"rate {off(policer['rate_bps'].value * FRAME, named['PCIR']):+.2f} %"
+        if "PBC" in named:
+            buckets.append(abs(off(policer["bucket_bytes"].value * FRAME, named["PBC"])))
+            text += f", bucket {off(policer['bucket_bytes'].value * FRAME, named['PBC']):+.1f} %"
+        print(f"{named}: {text}", flush=True)
+    good = np.sum(np.array(buckets) <= 15)
+    print(
+        f"found {found} of {policed} policers, {false} false alarms; rate error median {np.median(rates):.2f} %, "
+        f"p90 {np.quantile(rates, 0.9):.2f} %; bucket within 15 % for {good} of {len(buckets)}"
+    )
 
 
 # --- coverage --------------------------------------------------------------------------------------------------------
@@ -233,7 +265,7 @@ def path_coverage(options):
         )
 
 
-COMMANDS = {"recordings": recordings, "coverage": coverage, "path-coverage": path_coverage}
+COMMANDS = {"recordings": recordings, "policers": policers, "coverage": coverage, "path-coverage": path_coverage}
 
 
 def main():

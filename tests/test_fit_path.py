@@ -85,7 +85,7 @@ def test_losses_in_bursts_are_a_gilbert_elliott_process():
 
 def test_a_rate_that_was_never_reached_is_only_bounded():
     path = cct.Path(rate="10Gbit", rtt="40ms", buffer="1bdp", jitter="normal:sd=0.3ms,per=slot:5ms")
-    flow = cct.Flow("bbr2022", app="chunks:size=30kB,every=20ms")
+    flow = cct.Sender("bbr2022", app="chunks:size=30kB,every=20ms")
     e = cct.fit.path(cct.simulate(path, flow, "8s", packets=True, ack_every=2)).estimates
     assert {"rate", "buffer"} <= set(e["unseen"])
     (row,) = e["rate_bps"]
@@ -125,3 +125,34 @@ def test_command_prints_the_promised_keys(capsys):
     assert {"distribution", "process", "sd_us", "mean_us"} <= set(found["jitter"])
     assert main(["fit", "path", file]) == 0
     assert "base RTT" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("cc", ["bbr2022", "cubic6"])
+def test_a_policer_is_told_from_a_queue_and_measured(cc):
+    path = cct.Path(rate="100Mbit", rtt="40ms", buffer="300kB", policer=("10Mbit", "200kB"))
+    fitted = cct.fit.path(cct.simulate(path, cc, "12s", packets=True, ack_every=2))
+    policer = fitted.estimates["policer"]
+    assert policer["rate_bps"].value == pytest.approx(10e6, rel=0.01)
+    assert policer["bucket_bytes"].value == pytest.approx(200_000, rel=0.05)
+    assert fitted.estimates["loss"]["random"] < 5
+    assert fitted.policer is not None
+    again = cct.simulate(fitted, cc, "12s", ack_every=2).flows
+    assert again.goodput_bps[0] == pytest.approx(
+        cct.simulate(path, cc, "12s", ack_every=2).flows.goodput_bps[0], rel=0.05
+    )
+
+
+def test_a_shaper_lets_a_burst_through_and_then_delays():
+    path = cct.Path(rate="100Mbit", rtt="40ms", buffer="300kB", shaper=("10Mbit", "200kB"))
+    e = cct.fit.path(cct.simulate(path, "bbr2022", "12s", packets=True, ack_every=2)).estimates
+    assert e["policer"] is None
+    assert e["shaper"]["rate_bps"].value == pytest.approx(10e6, rel=0.01)
+    assert e["shaper"]["bucket_bytes"].value == pytest.approx(200_000, rel=0.05)
+    assert e["base_rtt_us"].value == pytest.approx(40_000, rel=0.01)
+    assert e["buffer_bytes"].value == pytest.approx(300_000, rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["single_bbr_1bdp", "loss_cubic_1pct", "compete_bbr_cubic_2bdp"])
+def test_no_bucket_is_seen_where_none_was(name):
+    e = cct.fit.path(recorded(name)).estimates
+    assert (e["policer"], e["shaper"]) == (None, None)

@@ -152,9 +152,9 @@ def uncongested_rtt(source, steps=None, say=lambda text: None):
     return delays_of(table, flow, steps)
 
 
-def delays_of(table, flow, steps):
+def delays_of(table, flow, steps, bucket_bytes=0.0):
     """Return the `Delays` of what went through a bottleneck of known rate; see `uncongested_rtt`."""
-    departed = departures(flow.sent_us, flow.wire_bytes, steps)
+    departed = departures(flow.sent_us, flow.wire_bytes, steps, bucket_bytes)
     rows = flow.known[flow.first[flow.known]]
     rows = rows[np.argsort(flow.row[rows], kind="stable")]
     in_order = np.sort(rows)

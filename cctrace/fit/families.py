@@ -88,11 +88,15 @@ def _lognormal_cdf(x, p):
 
 def _weibull_pdf(x, p):
     shape, z = np.exp(p[1]), _beyond(x, p) / np.exp(p[2])
-    return p[1] - p[2] + (shape - 1) * np.log(z) - z**shape
+    return p[1] - p[2] + (shape - 1) * np.log(z) - _power(z, shape)
 
 
 def _weibull_cdf(x, p):
-    return np.log(-np.expm1(-((_beyond(x, p) / np.exp(p[2])) ** np.exp(p[1]))) + _TINY)
+    return np.log(-np.expm1(-_power(_beyond(x, p) / np.exp(p[2]), np.exp(p[1]))) + _TINY)
+
+
+def _power(z, shape):
+    return np.exp(np.minimum(shape * np.log(z), 700.0))
 
 
 def _exponential(function):

@@ -56,7 +56,7 @@ def backlog_met(flow, steps, time_us):
     return np.where(before >= 0, np.maximum(level[np.maximum(before, 0)] - served, 0.0), 0.0)
 
 
-def losses_of(table, flow, steps):
+def losses_of(table, flow, steps, policed=None):
     """Return the `Losses` of a flow.
 
     Parameters
@@ -65,9 +65,12 @@ def losses_of(table, flow, steps):
     flow : Sent
         What passes the bottleneck: of this flow, and of those that share it.
     steps : Steps
+    policed : ndarray of bool, optional
+        Which transmissions a policer dropped before the queue.
     """
-    time_us = (table.sent_ns - table.start_ns) / 1e3
-    met, lost = backlog_met(flow, steps, time_us), table.state == LOST
+    rows = np.ones(len(table), bool) if policed is None else ~policed
+    time_us = (table.sent_ns[rows] - table.start_ns) / 1e3
+    met, lost = backlog_met(flow, steps, time_us), table.state[rows] == LOST
     longest = float(met[~lost].max()) if (~lost).any() else 0.0
     high = met > longest / 2
     congestive = _congestive(lost, met, high, longest, time_us)

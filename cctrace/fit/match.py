@@ -111,9 +111,10 @@ def _cover(i, stop, now, row, least_ns, latest, before, state, told, ack_row, af
     i = _undelivered(after, i)
     while i < stop:
         k = latest[i]
-        # The latest transmission that can have arrived; later ones were needless, earlier ones lost.
+        # The latest transmission that can have arrived. Earlier ones were lost, and later ones too, unless a D-SACK
+        # says that they came for nothing.
         while k >= 0 and before[k] >= 0 and now - told[k] < least_ns:
-            state[k] = NEEDLESS
+            state[k] = LOST
             k = before[k]
         if k >= 0:
             state[k], told[k], ack_row[k] = DELIVERED, now, row

@@ -14,11 +14,12 @@ import numpy as np
 from cctrace.errors import FitError
 from cctrace.fit.blocks import block_means
 from cctrace.fit.bottleneck import constant, delivered_rate, deviation, rate_errors, sent
+from cctrace.fit.buckets import policer_of, shaper_of
 from cctrace.fit.delays import LEAST_SAMPLES, delays_of
 from cctrace.fit.jitter import Jitter
 from cctrace.fit.losses import losses_of
 from cctrace.fit.results import Estimate, plain
-from cctrace.fit.shared import together
+from cctrace.fit.shared import companions, together
 from cctrace.fit.transmissions import as_flow, transmissions
 from cctrace.sim.path import Path
 
@@ -133,17 +134,26 @@ def path(source, say=lambda text: None):
             f"only {len(alone.known)} RTTs are known; at least {LEAST_SAMPLES} are needed, so capture a longer flow"
         )
     say("rate of the bottleneck")
-    flow, steps, companions = together(captured, table, alone, say)
+    others = companions(captured)
+    flow, steps, sharing = together(others, table, alone, say)
     unseen = []
     rates = _rates(flow, steps, unseen)
-    delays = delays_of(table, flow, steps)
+    say("token buckets")
+    shaper = shaper_of(flow, steps)
+    policer = None
+    if shaper is None:  # whose full queue drops like a policer that delays
+        policer = policer_of([table, *others], table.start_ns, float(np.nanquantile(table.rtt_us, 0.05)))
+    delays, jitter = None, None
     say("jitter")
     try:
+        delays = delays_of(table, flow, steps if shaper is None else constant(shaper.rate.value), _bytes(shaper))
         jitter = Jitter().fit(delays)
     except FitError:
-        jitter = None
-    base = _base(delays, jitter, steps)
-    losses = losses_of(table, flow, steps)
+        pass
+    if delays is None:  # others' packets stood in the queue all the time
+        unseen.append("base_rtt")
+    base = Estimate(None, None, float(np.nanmin(table.rtt_us))) if delays is None else _base(delays, jitter)
+    losses = losses_of(table, flow, steps, None if policer is None else policer.explained)
     if losses.buffer_bytes.value is None:
         unseen.append("buffer")
     if losses.droptail is None:
@@ -151,13 +161,13 @@ def path(source, say=lambda text: None):
     estimates = {
         "rate_bps": rates,
         "base_rtt_us": base,
-        "buffer_bytes": losses.buffer_bytes,
+        "buffer_bytes": _less(losses.buffer_bytes, _bytes(shaper)),
         "loss": _loss(losses),
         "jitter": None if jitter is None else jitter.as_estimates(),
-        "policer": None,
-        "shaper": None,
+        "policer": None if policer is None else policer.as_estimates(),
+        "shaper": None if shaper is None else shaper.as_estimates(),
         "aqm": None if losses.droptail is None else "droptail" if losses.droptail else "other",
-        "cross_traffic": _cross_traffic(delays, companions),
+        "cross_traffic": _cross_traffic(delays, sharing),
         "unseen": unseen,
         "rate_counts": COUNTS,
     }
@@ -181,7 +191,7 @@ def _rates(flow, steps, unseen):
     return rows
 
 
-def _base(delays, jitter, steps):
+def _base(delays, jitter):
     """Return the mean RTT without queue and serialisation, the jitter's mean included."""
     if jitter is not None and jitter.process_.name != "unknown":
         return jitter.delay_us_
@@ -201,14 +211,23 @@ def _loss(losses):
     return found
 
 
-def _cross_traffic(delays, companions):
+def _cross_traffic(delays, sharing):
     """Return what else went through the bottleneck, as far as it shows."""
-    found = {"kind": "none", "flows_in_capture": companions, "quiet_share": delays.quiet_share}
-    if companions:
+    quiet = 0.0 if delays is None else delays.quiet_share
+    found = {"kind": "none", "flows_in_capture": sharing, "quiet_share": quiet}
+    if sharing:
         found["kind"] = "elastic"
-    elif delays.quiet_share < 0.5:
+    elif quiet < 0.5:
         found["kind"] = "unknown"  # more than the flow's own queue stood before it half of the time
     return found
+
+
+def _less(estimate, size):
+    return Estimate(*(None if side is None else max(side - size, 1514.0) for side in estimate))
+
+
+def _bytes(shaper):
+    return 0.0 if shaper is None else shaper.size_bytes.value
 
 
 def _bucket(found):
@@ -225,7 +244,7 @@ def _middle(row):
 
 
 def _known(estimate):
-    return estimate.value if estimate.value is not None else estimate.low
+    return next(side for side in estimate if side is not None)
 
 
 def _mbit(row):

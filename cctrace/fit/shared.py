@@ -10,18 +10,18 @@ LEAST_SHARE = 0.02  # of the flow's bytes, for another to matter
 BETTER = 0.85  # times the deviation alone: from there on the queue is common
 
 
-def together(flow, table, alone, say):
+def together(others, table, alone, say):
     """Return what goes through a flow's bottleneck, the bottleneck's rate, and how many other flows of the capture do.
 
     Parameters
     ----------
-    flow : Flow
+    others : list of Transmissions
+        Of its `companions`.
     table : Transmissions
         Its own.
     alone : Sent
         What it sent.
     """
-    others = _companions(flow)
     if others:
         merged = _merged(alone, table.start_ns, others)
         rate, cost = constant_rate(merged, _plateau([alone, *others], table.start_ns))
@@ -47,7 +47,7 @@ def _plateau(parts, start_ns):
     return middle * 0.97, middle * 1.05
 
 
-def _companions(flow):
+def companions(flow):
     """Return the transmissions of flows between the same hosts, in the same direction and at the same time."""
     rows = flow.capture.flows
     mine = rows.iloc[flow.index]
