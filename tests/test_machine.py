@@ -230,13 +230,14 @@ def test_a_home_that_cannot_be_written_is_told_once_and_replaced_by_a_temporary_
         assert f"kept in {tmp_path}/cctrace-" in line
 
 
-def test_a_folder_that_others_can_write_to_is_not_used(tmp_path):
-    cache = tmp_path / "cache"
-    cache.mkdir()
-    cache.chmod(0o777)
-    _, (line,) = run(tmp_path, TMPDIR=str(tmp_path))
-    assert "others can write to it" in line
-    assert not list(cache.iterdir())
+def test_a_temporary_folder_that_others_can_write_to_is_not_used(tmp_path):
+    theirs = tmp_path / f"cctrace-{os.getuid()}"
+    theirs.mkdir()
+    theirs.chmod(0o777)
+    printed, (line,) = run(tmp_path, CCTRACE_CACHE="/dev/null/cache", TMPDIR=str(tmp_path))
+    assert printed == ["10", "1"]
+    assert str(theirs) not in line
+    assert not list(theirs.iterdir())
 
 
 def test_processes_that_start_at_once_do_not_collide(tmp_path):

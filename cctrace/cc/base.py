@@ -4,7 +4,7 @@ A controller is an ordinary class. Its state is what its annotated class attribu
 columns of its view (`schema.LINUX_VIEW` or `schema.QUIC_VIEW`), passed as the record `ack`; its outputs are state too
 (`snd_cwnd`, `pacing_rate`, ...), because on both stacks the controller writes them in place.
 
-So that `lang/compile.py` can flatten a class, methods are written in a subset of Python:
+So that `cctrace.lang` can compile a class, methods are written in a subset of Python:
 
 * fields are declared with a type and a default: ``mode: int = 0`` (int64), ``share: float = 0.0`` (float64),
   ``pacing_gain: f32 = f32(2.885)``, ``idle_restart: bool = False``, ``ring = ints(100)`` (also `floats`, `f32s`);

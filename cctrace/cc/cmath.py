@@ -8,7 +8,7 @@ sum, difference or product that can leave its C type passes through `u32`, `s32`
 shifted right, divided or compared. A u64 is held as the int64 with the same bits, so a u64 that can exceed
 2**63 - 1 must be shifted, divided and compared with `u64_shr`, `u64_div` and `u64_lt`.
 
-`lang/compile.py` replaces these functions by compiled equivalents; `tests/test_cmath.py` holds the two together.
+`lang/intrinsics.py` has compiled equivalents of these functions; `tests/test_cmath.py` holds the two together.
 """
 
 import numpy as np

@@ -5,8 +5,8 @@ the code), then object code. The key says everything that the code depends on (`
 stale is ever found; an entry that is damaged, or that belongs to another key, is made anew with a line of warning.
 Entries are written aside and renamed: processes that start at the same time write the same file. Nothing is unpickled.
 
-They live in $CCTRACE_CACHE, else ~/.cache/cctrace, else a directory of the user's in the system's temporary directory.
-What is loaded from there is executed, so a directory that others can write to will not do.
+They live in $CCTRACE_CACHE, else ~/.cache/cctrace, else a directory of the user's in the system's temporary directory:
+what is loaded from there is executed, so one that is not the user's, or that others can write to, will not do.
 """
 
 import hashlib
@@ -54,22 +54,27 @@ def cache_dir():
 def _usable(asked, home, temporary):
     wanted = Path(asked) if asked else Path("~/.cache/cctrace").expanduser()
     own = Path(temporary) / f"cctrace-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
-    if _is_safe(wanted):
+    if _is_writable(wanted):
         return wanted
-    chosen = own if _is_safe(own) else Path(tempfile.mkdtemp(prefix="cctrace-"))
-    _warn(f"{wanted} cannot be written (or others can write to it), so compiled code is kept in {chosen}")
+    chosen = own if _is_writable(own) and _is_private(own) else Path(tempfile.mkdtemp(prefix="cctrace-"))
+    _warn(f"{wanted} cannot be written, so compiled code is kept in {chosen}")
     return chosen
 
 
-def _is_safe(path):
+def _is_writable(path):
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             pass
-        status = path.stat()
     except OSError:
         return False
-    return not hasattr(os, "getuid") or (status.st_uid in (os.getuid(), 0) and not status.st_mode & 0o022)
+    return True
+
+
+def _is_private(path):
+    """Whether a directory of a known name, in a place where everybody writes, is the user's and nobody else's."""
+    status = path.stat()
+    return not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not status.st_mode & 0o022)
 
 
 def _read(path, digest):
