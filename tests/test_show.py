@@ -1,12 +1,16 @@
 """`cctrace variants show` prints a controller in the order in which it runs, from wherever it is defined."""
 
+import ast
+import importlib
 import inspect
 import json
+import pkgutil
 import sys
+import textwrap
 
 import pytest
 
-from cctrace import cli
+from cctrace import cc, cli
 from cctrace.cc import REGISTRY, controller
 from cctrace.cc.bbr2022 import BBR2022
 from cctrace.cc.show import resolved
@@ -67,3 +71,18 @@ def test_show_takes_one_known_controller(capsys):
     assert "one controller" in capsys.readouterr().err
     assert cli.main(["variants", "show", "bbr4"]) == 2
     assert "no controller is called 'bbr4'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", [m.name for m in pkgutil.iter_modules(cc.__path__)])
+def test_no_class_calls_a_step_that_only_its_subclasses_define(module):
+    defined = vars(importlib.import_module(f"cctrace.cc.{module}")).values()
+    for cls in [one for one in defined if inspect.isclass(one) and one.__module__ == f"cctrace.cc.{module}"]:
+        for step, function in vars(cls).items():
+            tree = (
+                ast.parse(textwrap.dedent(inspect.getsource(function)))
+                if inspect.isfunction(function)
+                else ast.Module()
+            )
+            calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+            own = [c.attr for c in calls if isinstance(c, ast.Attribute) and ast.unparse(c.value) == "self"]
+            assert [name for name in own if not hasattr(cls, name)] == [], f"{cls.__name__}.{step}"

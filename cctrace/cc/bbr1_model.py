@@ -175,6 +175,9 @@ class BBR1Model(LinuxController):
                 self.reset_lt_bw_sampling(ack)
                 self.enter_probe_bw(ack)
 
+    def enter_probe_bw(self, ack):
+        """Begin the gain cycle anew, which is that of the class that has one."""
+
     def close_lt_interval(self, ack, delivered):
         """Compute the interval's rate; its length is known in jiffies only."""
         ticks = s32(self.delivered_jiffies(ack) - self.lt_last_stamp)

@@ -260,10 +260,6 @@ class BBR2(BBR2Bounds):
         self.start_bw_probe_down(ack)
 
     # --- PROBE_BW ---------------------------------------------------------------------------------------------------
-    def is_probing_bandwidth(self):
-        """Whether loss now tells of our own probing [BBRv2alpha] bbr2_is_probing_bandwidth."""
-        return self.mode == STARTUP or (self.mode == PROBE_BW and (self.cycle_idx == REFILL or self.cycle_idx == UP))
-
     def update_cycle_phase(self, ack):
         """Adapt inflight_hi, then see whether the phase is over [BBRv2alpha] bbr2_update_cycle_phase."""
         if not self.full_bw_reached or self.adapt_upper_bounds(ack) or self.mode != PROBE_BW:

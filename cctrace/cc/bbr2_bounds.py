@@ -19,6 +19,8 @@ from cctrace.cc.bbr2_model import (
     BBR_UNIT,
     PROBE_BW,
     PROBE_RTT,
+    REFILL,
+    STARTUP,
     UNSET,
     UP,
     BBR2Model,
@@ -74,6 +76,10 @@ class BBR2Bounds(BBR2Model):
     seen_delivered_ce: int = 0  # tells whether this ACK carried ECE, which the view does not say
 
     # --- what a sample says -------------------------------------------------------------------------------------------
+    def is_probing_bandwidth(self):
+        """Whether loss now tells of our own probing [BBRv2alpha] bbr2_is_probing_bandwidth."""
+        return self.mode == STARTUP or (self.mode == PROBE_BW and (self.cycle_idx == REFILL or self.cycle_idx == UP))
+
     def is_inflight_too_high(self, lost, tx_in_flight, delivered, delivered_ce):
         """More than 2 % lost, or half or more marked, over a sample [BBRv2alpha] bbr2_is_inflight_too_high."""
         if lost > 0 and tx_in_flight and lost > (tx_in_flight * in_8_bits(self.loss_thresh)) >> BBR_SCALE:
@@ -219,6 +225,12 @@ class BBR2Bounds(BBR2Model):
             self.inflight_hi = max(tx_in_flight, self.less_beta(self.target_inflight(ack)))
         if self.mode == PROBE_BW and self.cycle_idx == UP:
             self.start_bw_probe_down(ack)
+
+    def start_bw_probe_refill(self, ack, bw_probe_up_rounds):
+        """The bound was too low: refill the pipe and probe on. The phases are those of the class that has them."""
+
+    def start_bw_probe_down(self, ack):
+        """The bound was found: drain. The phases are those of the class that has them."""
 
     def handle_queue_too_high_in_startup(self, ack):
         """Loss or marks end STARTUP: the pipe is full and the BDP is the bound [BBRv2alpha] of the same name."""

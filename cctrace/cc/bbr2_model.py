@@ -205,6 +205,9 @@ class BBR2Model(LinuxController):
             self.rounds_since_probe = min(self.rounds_since_probe + 1, 0xFF)
             self.update_ecn_alpha(ack)
 
+    def update_ecn_alpha(self, ack):
+        """Once a round, for the class that heeds ECN."""
+
     def calculate_bw_sample(self, ack):
         """Delivery rate of this sample, rounded up [BBRv2alpha] bbr_calculate_bw_sample."""
         self.sample_bw = 0

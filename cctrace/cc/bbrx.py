@@ -28,13 +28,15 @@ Left open by the paper, and chosen here:
 The learning agent that retunes a bin sets `beta` (and `k`), which then hold in every bin.
 """
 
+from cctrace import presets
 from cctrace.cc.base import Param
 from cctrace.cc.bbr1_model import BW_UNIT, GAIN_UNIT
 from cctrace.cc.bbr2016 import BBR2016, DRAIN_GAIN
 from cctrace.cc.cmath import U32_MAX
 
-# Table I, rows of Rmin by columns of C.
-TABLE_BETA = (0.75, 0.75, 0.75, 0.75, 0.45, 0.45, 0.75, 0.75, 0.25, 0.45, 0.75, 0.75)
+# Table I, rows of Rmin by columns of C; a cell that is lost is taken as its row's first.
+_BETAS = [cell["beta"] for cell in presets.load("bbrx_table1")["bins"]]
+TABLE_BETA = tuple(_BETAS[k - k % 4] if beta is None else beta for k, beta in enumerate(_BETAS))
 FLOOR = DRAIN_GAIN / GAIN_UNIT
 
 
