@@ -9,7 +9,7 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_RECOVERY
-from cctrace.flows import ratesample, recovery, rtt, timers
+from cctrace.flows import ratesample, recovery, reno_sacks, rtt_filters, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.state import DSACK, EVER, LOST, RETRANS, SACKED
 from cctrace.tcp.rack import DEFAULT_REORDERING
@@ -108,8 +108,8 @@ def update_rtt(tp, rs, seq_rtt, sack_rtt, ca_rtt):
     rs.rtt_us = ca_rtt
     if seq_rtt < 0:
         return False
-    rtt.update_min(tp, ca_rtt, rs.flag & sb.MAYBE_DELAYED != 0)
-    rtt.smooth(tp, seq_rtt)
+    rtt_filters.update_min(tp, ca_rtt, rs.flag & sb.MAYBE_DELAYED != 0)
+    rtt_filters.smooth(tp, seq_rtt)
     return True
 
 
@@ -147,7 +147,7 @@ def clean_queue(tp, seg, rs, out, prior_una, prior_fack):
         if flags & SACKED:
             tp.sacked_out -= 1
         elif tp.sack_ok:
-            recovery.count_delivered(tp, 1, ece)
+            sb.count_delivered(tp, 1, ece)
             if not is_spurious(tp, s):
                 sb.rack_advance(tp, flags, end_seq, s.tx_us)
         if flags & LOST:
@@ -177,7 +177,7 @@ def clean_queue(tp, seg, rs, out, prior_una, prior_fack):
     if rs.flag & (sb.DATA_ACKED | sb.SYN_ACKED):
         rs.flag |= sb.SET_TIMER
         if not tp.sack_ok:
-            recovery.remove_reno_sacks(tp, acked, ece)
+            reno_sacks.remove_reno_sacks(tp, acked, ece)
             if rs.flag & sb.RETRANS_ACKED:
                 rs.flag &= ~sb.ORIG_SACK_ACKED
         elif reord < prior_fack:
@@ -221,7 +221,7 @@ def on_ack(tp, seg, rs, out, log, blocks, count, ack, ack_seq, window, has_data,
     if ece and tp.ecn_ok:
         rs.flag |= sb.F_ECE
     if rs.sack_delivered:
-        recovery.count_delivered(tp, rs.sack_delivered, rs.flag & sb.F_ECE)
+        sb.count_delivered(tp, rs.sack_delivered, rs.flag & sb.F_ECE)
     if prior_packets == 0:
         if rs.flag & sb.DSACKING:
             recovery.fastretrans_alert(tp, seg, rs, out, prior_una, 0)

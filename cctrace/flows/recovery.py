@@ -23,9 +23,10 @@ from cctrace.cc.linux import (
     EVENT_TLP_RECOVERY,
 )
 from cctrace.flows import scoreboard as sb
+from cctrace.flows.reno_sacks import add_reno_sack
 from cctrace.flows.state import EVER, LOST, SACKED
 from cctrace.tcp.probe import TIMEOUT_MIN_US
-from cctrace.tcp.rack import DEFAULT_REORDERING, MAX_REORDERING, REO_WND_PERSIST
+from cctrace.tcp.rack import DEFAULT_REORDERING, REO_WND_PERSIST
 from cctrace.tcp.rtt import whole_ticks
 from cctrace.tcp.undo import FRTO_SEND_NEW, FRTO_SPURIOUS, FRTO_WAIT, frto_finding, original_arrived, was_needless
 
@@ -374,39 +375,3 @@ def process_tlp_ack(tp, seg, rs, out):
         try_keep_open(tp, seg, rs, out)
     elif not flag & (sb.UNA_ADVANCED | sb.NOT_DUP | sb.DATA_SACKED):
         tp.tlp_high_seq = 0
-
-
-# -- connections without SACK -----------------------------------------------------------------------------------------
-def count_delivered(tp, segments, ece):
-    """Add to what was delivered."""
-    tp.delivered += segments
-    if ece:
-        tp.delivered_ce += segments
-
-
-def limit_reno_sacked(tp, addend):
-    """Keep the emulated SACK count possible; more duplicates than that mean reordering."""
-    holes = min(max(tp.lost_out, 1), tp.packets_out)
-    if tp.sacked_out + holes > tp.packets_out:
-        tp.sacked_out = tp.packets_out - holes
-        tp.reordering = min(tp.packets_out + addend, MAX_REORDERING)
-        tp.reord_seen += 1
-
-
-def add_reno_sack(tp, dupacks, ece):
-    """Count a duplicate ACK as one delivered segment."""
-    if dupacks == 0:
-        return
-    prior = tp.sacked_out
-    tp.sacked_out += dupacks
-    limit_reno_sacked(tp, 0)
-    if tp.sacked_out > prior:
-        count_delivered(tp, tp.sacked_out - prior, ece)
-
-
-def remove_reno_sacks(tp, acked, ece):
-    """Take cumulatively acknowledged segments out of the emulated SACK count."""
-    if acked > 0:
-        count_delivered(tp, max(acked - tp.sacked_out, 1), ece)
-        tp.sacked_out = 0 if acked - 1 >= tp.sacked_out else tp.sacked_out - (acked - 1)
-    limit_reno_sacked(tp, acked)

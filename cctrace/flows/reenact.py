@@ -7,19 +7,6 @@ import numpy as np
 
 from cctrace.flows import recovery
 from cctrace.flows.acks import clear
-from cctrace.flows.sender import (
-    answer,
-    bring_forward,
-    clock_us,
-    establish,
-    is_answered,
-    most_answers,
-    receive,
-    send,
-    send_syn,
-    set_clock,
-    start,
-)
 from cctrace.flows.sends import is_window_probe, note_window_probe
 from cctrace.flows.seqspace import unwrap
 from cctrace.flows.state import (
@@ -38,6 +25,19 @@ from cctrace.flows.state import (
     SNAP,
     SYN,
     TP,
+)
+from cctrace.flows.tcp_sender import (
+    answer,
+    bring_forward,
+    clock_us,
+    establish,
+    is_answered,
+    most_answers,
+    receive,
+    send,
+    send_syn,
+    set_clock,
+    start,
 )
 from cctrace.lang.machine import Machine
 

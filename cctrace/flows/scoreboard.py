@@ -98,6 +98,13 @@ def data_segs_out(tp):
     return tp.tail + tp.total_retrans - tp.syns
 
 
+def count_delivered(tp, segments, ece):
+    """Add to what was delivered [Linux] tcp_count_delivered."""
+    tp.delivered += segments
+    if ece:
+        tp.delivered_ce += segments
+
+
 def rack_advance(tp, flags, end_seq, tx_us):
     """Note the delivery of a segment sent at `tx_us` [Linux] tcp_rack_advance."""
     rtt = tp.now_us - tx_us

@@ -1,8 +1,8 @@
 """The sender's TCP, re-enacted: one pass over a connection's packets that keeps the state its kernel kept.
 
 What the kernel *decided* is seen in the packets (what it sent and when); what it *knew* is computed from the ACKs by
-the kernel's own rules (`acks.py`, `scoreboard.py`, `recovery.py`, `rtt.py`, `ratesample.py`). Where the two meet, the
-packets win: see `sends.explain`.
+the kernel's own rules (`acks.py`, `scoreboard.py`, `recovery.py`, `rtt_filters.py`, `ratesample.py`). Where the two
+meet, the packets win: see `sends.explain`.
 
 Time: a packet counts from when the stack handled it. Packets are taken in file order and the clock never runs
 backwards: a record that carries an older time than its predecessor was queued (or its CPU stalled) before the stack
@@ -10,7 +10,7 @@ saw it. An ACK is handled `ack_delay_ns` after its time stamp, a segment was sta
 """
 
 from cctrace import schema
-from cctrace.flows import rtt, timers
+from cctrace.flows import rtt_filters, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear, on_ack, update_rtt
 from cctrace.flows.sends import (
@@ -81,7 +81,7 @@ def start(tp, p, start_ns):
     tp.clock_ns = start_ns
     tp.start_ns = start_ns
     tp.group_end_ns = start_ns - (1 << 60)
-    rtt.reset_min(tp, CLOCK_START_US, U32_MAX)
+    rtt_filters.reset_min(tp, CLOCK_START_US, U32_MAX)
     if not p.has_syn:
         tp.snd_una = 1
         tp.snd_nxt = 1

@@ -1,6 +1,6 @@
 """RTT: smoothing, retransmission timeout and the windowed minimum, as the Linux sender keeps them.
 
-Which segments give a sample is decided in `sender.py` (Karn's rule, SACKed segments, time stamps where nothing
+Which segments give a sample is decided in `acks.py` (Karn's rule, SACKed segments, time stamps where nothing
 unretransmitted was acknowledged), how it enters the estimators in `tcp.rtt`.
 
 Sources: RFC 6298; [Linux] tcp_update_rtt_min, lib/win_minmax.c.
