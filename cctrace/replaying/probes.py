@@ -48,7 +48,7 @@ class Probes(Inference):
         """The next call draws a wait: find the ACK that ends it."""
         follower, row = self.follower, self.follower.row
         numbers, first, last = self.choices()
-        if len(numbers) + (last > first) < 2:
+        if len(numbers) < 2 and last <= first:
             follower.draw(next(iter(numbers.values())) if numbers else self.numbers[-1])
             follower.run(row + 1)
             return
@@ -59,6 +59,8 @@ class Probes(Inference):
         tried = self.scan(sorted(numbers), rtt_us, together=last == first) if numbers else {}
         if last > first:
             tried |= self.zoom(first, last, rtt_us)
+        if last not in numbers:  # PROBE_RTT comes before the longest wait is over
+            tried[last], numbers[last] = 0.0, self.numbers[-1]
         follower.restore(before)
         # Of rows that the sends do not tell apart, those at which rounds end the wait.
         best, second = sorted(tried, key=lambda end: (round(tried[end], 6), end in numbers), reverse=True)[:2]
