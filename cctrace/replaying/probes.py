@@ -2,7 +2,8 @@
 
 All that the draws decide is upon which ACK the wait ends. So the ACKs at which it may are tried: those at which counts
 of rounds end it, a few, and those at which the clock does, which is a span of time that is searched in ever finer
-steps. Each is a branch of a run that never probes, and lasts until the probe has shown (`Follower.scan`).
+steps (half an RTT, in which a probe cannot hide; then half of the step before). Each is a branch of a run that never
+probes, and lasts until the probe has shown (`Follower.scan`).
 """
 
 import itertools
@@ -20,8 +21,9 @@ AT_ONCE = {"rounds_since_probe": 1 << 21}
 REFILL = 3  # cycle_idx in which a probe of v2, v2+ and v3 begins
 MARGIN_US = 100_000  # beyond the longest wait
 PROBE_RTTS = 5  # after the wait, in which a probe shows
-GRID, ZOOM = 24, 8  # moments that are tried first; by how much each later grid is finer
-LAST_ZOOM_US = 50
+LEAST = 16  # moments that are tried first; half an RTT apart where that is more
+FINEST_US = 500  # between moments, then single ACKs
+FEW_ACKS = 4
 
 
 class Probes(Inference):
@@ -38,6 +40,7 @@ class Probes(Inference):
         self.never = {name: value for name, value in NEVER.items() if name in follower.fields}
         self.is_ack = follower.rows.event == schema.LINUX_EVENTS["on_ack"]
         self.acks = np.flatnonzero(self.is_ack)
+        self.acks_us = self.now_us[self.acks]
 
     def run(self):
         """Run to the end, each wait as long as the sends say."""
@@ -55,10 +58,12 @@ class Probes(Inference):
         before = follower.save()
         follower.draw(self.numbers[-1])
         follower.run(row + 1)
-        rtt_us = max(int(follower.rows.srtt_us8[row]) >> 3, 1)
+        rtt_us = max(int(follower.get("min_rtt_us")), 1)
+        if last == first:  # few to choose from, so that more may be looked at: RTTs with the queue that the probe left
+            rtt_us = max(rtt_us, int(follower.rows.srtt_us8[row]) >> 3)
         tried = self.scan(sorted(numbers), rtt_us, together=last == first) if numbers else {}
         if last > first:
-            tried |= self.zoom(first, last, rtt_us)
+            tried |= self.search(first, last, rtt_us)
         if last not in numbers:  # PROBE_RTT comes before the longest wait is over
             tried[last], numbers[last] = 0.0, self.numbers[-1]
         follower.restore(before)
@@ -92,33 +97,41 @@ class Probes(Inference):
         ends = np.array([self.after(PROBE_RTTS * rtt_us, row) for row in starts])
         if together:
             ends[:] = ends[-1]
+        base = {} if self.follower.get("rounds_since_probe") < 0 else self.never
         tried = {}
         for k in range(0, len(starts), MOST):
             some = slice(k, k + MOST)
-            likelihood = self.follower.scan(starts[some], ends[some], self.never, AT_ONCE)
+            likelihood = self.follower.scan(starts[some], ends[some], base, AT_ONCE)
             tried |= dict(zip(starts[some].tolist(), likelihood.tolist(), strict=True))
         return tried
 
-    def zoom(self, first, last, rtt_us):
+    def search(self, first, last, rtt_us):
         """Return {row: log likelihood ratio} of moments in [first, last], denser where they are likelier."""
-        low, high = self.now_us[first], self.now_us[last]
-        number = int(max(GRID, 4 * (high - low) / rtt_us))
-        tried = {}
-        while True:
-            step = max((high - low) / number, 1)
-            rows = self.ack_rows(np.arange(low, high + 1, step))
-            new = [row for row in rows if row not in tried]
-            if new:
-                tried |= self.scan(new, rtt_us)
-            if step <= LAST_ZOOM_US or not new:
-                return tried
-            middle = self.now_us[max(tried, key=tried.get)]
-            low, high = max(middle - step, self.now_us[first]), min(middle + step, self.now_us[last])
-            number = 2 * ZOOM
+        low, high = int(self.now_us[first]), int(self.now_us[last])
+        step = max(min(rtt_us // 2, (high - low) // LEAST), 1)
+        tried = self.scan(self.ack_rows(np.arange(low, high + step, step)), rtt_us)
+        self.go_near(self.now_us[max(tried, key=tried.get)] - 2 * step)
+        while step > FINEST_US:
+            step //= 2
+            best = self.now_us[max(tried, key=tried.get)]
+            near = self.ack_rows(np.clip([best - step, best + step], low, high))
+            tried |= self.scan(near, rtt_us)
+        place = int(np.searchsorted(self.acks, max(tried, key=tried.get)))
+        last_few = self.acks[max(place - FEW_ACKS, 0) : place + FEW_ACKS + 1]
+        return tried | self.scan(last_few[(last_few >= first) & (last_few <= last)], rtt_us)
+
+    def go_near(self, time_us):
+        """Run on without probing to a time, so that not every search has to; the caller has saved the state."""
+        follower = self.follower
+        row = int(np.searchsorted(self.now_us, time_us))
+        if row > follower.row:
+            for name, value in self.never.items():
+                follower.set(name, follower.get(name) + value)
+            follower.run(row)
 
     def ack_rows(self, times_us):
         """Return the rows of the first ACKs at or after some times."""
-        places = np.searchsorted(self.now_us[self.acks], times_us)
+        places = np.searchsorted(self.acks_us, times_us)
         return np.unique(self.acks[np.minimum(places, len(self.acks) - 1)]).tolist()
 
     def timed(self, row, end, latest, numbers):

@@ -23,7 +23,7 @@ FIRST_ROWS = 2_000  # of the stream, that are looked at first
 CLEARLY = 3 * math.log(TICKS / FALSE_ALARM)  # less likely: dropped; a flight that is wrong stays so for a round
 MANY_ROWS, FEW = 16_000, 4  # that the first choice rests on; by how many is seen whether the flights tell at all
 NEAR = 4  # by how much finer the last choice is
-LAST_ROWS = 60_000  # that it rests on
+LAST_ROWS = 30_000  # that the choice among HZ rests on
 SPAN_US = 500_000  # for which a tick may lie elsewhere
 SHIFTS_US = (-50, 50, -100, 100, -200, 200, -400, 400, -800, 800)
 ALMOST = 0.01  # of the flights may not fill the window of the right ticks
@@ -43,11 +43,14 @@ class Ticks(Inference):
         self.shifts = [shift for shift in SHIFTS_US if abs(shift) < tick_us / 2]
         self.likelihood = 0.0  # of the flights
 
-    def run(self, rows=None):
-        """Run on (to the end); where the flights do not fill the window, look whether another tick lets them."""
+    def run(self, rows=None, least=-math.inf):
+        """Run on (to the end); where the flights do not fill the window, look whether another tick lets them.
+
+        Stop where the likelihood falls below `least`.
+        """
         follower = self.follower
         rows = len(follower.rows) if rows is None else rows
-        while follower.row < rows:
+        while follower.row < rows and self.likelihood >= least:
             stop, last = self.after(SPAN_US), self.after(2 * SPAN_US)
             shift = self.shift(last)
             if shift:
@@ -101,7 +104,7 @@ def likeliest_ticks(follower, rates):
             return ticks
         follower.set_ticks(*ticks)
         work = Ticks(follower)
-        work.run(min(LAST_ROWS, len(follower.rows)))
+        work.run(min(LAST_ROWS, len(follower.rows)), most + CLEARLY)
         follower.restore(before)
         if work.likelihood > most + CLEARLY:
             best, most = ticks, work.likelihood
@@ -122,7 +125,7 @@ def tick(follower, hz):
     _, best_us = _likeliest(follower, left, rows, MANY_ROWS)
     step = 1_000_000 // (hz * TICKS)
     near = [(hz, best_us + k * step // NEAR) for k in range(-2 * NEAR, 2 * NEAR + 1)]
-    _, best_us = _likeliest(follower, near, rows, LAST_ROWS)
+    _, best_us = _likeliest(follower, near, max(rows, MANY_ROWS), MANY_ROWS)
     return best_us % (1_000_000 // hz)
 
 
@@ -132,7 +135,8 @@ def _likeliest(follower, left, rows, most):
         likelihood = _flights(follower, left, rows)
         order = np.argsort(-likelihood, kind="stable")
         if rows >= min(most, len(follower.rows)) or len(left) == 1:
-            return left[order[0]]
+            best = np.flatnonzero(likelihood == likelihood[order[0]])
+            return left[best[len(best) // 2]]  # the middle of those that nothing tells apart
         kept = order[likelihood[order] >= likelihood[order[0]] - CLEARLY]
         left = [left[k] for k in sorted(kept)]
         rows *= 2

@@ -1,0 +1,123 @@
+"""How long the main job takes, as a user runs it: ``python benchmarks/main_job.py [replay] [length] [commands]``.
+
+replay    calls a second of `cct.replay(flow, name)`, from the flow to the table of decisions, all inference included:
+          of the shipped BBR recording, and of a flow of 200 s that the controller itself sent (simulated, written as a
+          capture, read back); CPU time of one core, best of five. Asked: 1 million for BBR v1, 3 million for others.
+length    the same for flows of 5, 50 and 500 s of one path: seconds a million calls, which must not grow
+commands  whole processes, warm: `cctrace analyze` of the shipped recording (asked: 3 s), of a capture of a million
+          packets (10 s), `cctrace validate` of the shipped recordings; wall and CPU seconds, best of three
+
+A call is a row of the event stream. Ratios within one table are of one run.
+"""
+
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import cctrace as cct
+
+VARIANTS = ("bbr2016", "bbr2019", "bbr2022", "bbr2", "bbr2plus", "bbr3", "cubic6", "cubic", "reno")
+ROOT = Path(__file__).parent.parent
+SHIPPED = ROOT / "datasets" / "jitter_bbr_sd2ms"
+PATH = {"rate": "30Mbit", "rtt": "40ms", "buffer": "2bdp"}
+
+
+def machine():
+    """Return what the numbers depend on."""
+    cpus = Path("/proc/cpuinfo")
+    lines = cpus.read_text().splitlines() if cpus.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    load = "/".join(f"{value:.1f}" for value in os.getloadavg())
+    versions = f"Python {platform.python_version()}, NumPy {np.__version__}, cctrace {cct.__version__}"
+    return f"{models[0] if models else platform.processor()}, {os.cpu_count()} cores, load {load}; {versions}"
+
+
+def sent_by(name, duration, folder, **path):
+    """Return the file of a capture of one flow that a controller sent."""
+    sim = cct.simulate(cct.Path(**(PATH | path)), [name], duration, 1, packets=True)
+    file = Path(folder) / f"{name}-{duration}.pcap"
+    sim.to_pcap(file)
+    return file
+
+
+def seconds(flow, name, times=5):
+    """Return the CPU seconds of a replay, best of several; the first one loads what is compiled."""
+    cct.replay(flow, name)
+    taken = []
+    for _ in range(times):
+        start = time.process_time()
+        cct.replay(flow, name)
+        taken.append(time.process_time() - start)
+    return min(taken)
+
+
+def replay():
+    """Print calls a second of each variant."""
+    shipped = cct.read(SHIPPED / "sender.pcap.zst").flow(0)
+    calls = len(shipped.events)
+    print(f"{'replay':12}{f'shipped, {calls} calls':>26}{'its own, 200 s':>20}{'calls':>10}   million calls a second")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in VARIANTS:
+            own = cct.read(sent_by(name, "200s", folder)).flow(0)
+            rates = [len(flow.events) / seconds(flow, name) / 1e6 for flow in (shipped, own)]
+            print(f"{name:12}{rates[0]:26.2f}{rates[1]:20.2f}{len(own.events):10}", flush=True)
+
+
+def length():
+    """Print what a million calls take in flows of several lengths."""
+    print(f"{'length':12}{'5 s':>10}{'50 s':>10}{'500 s':>10}   CPU seconds a million calls")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("bbr2022", "bbr2", "cubic6"):
+            taken = []
+            for duration in ("5s", "50s", "500s"):
+                flow = cct.read(sent_by(name, duration, folder)).flow(0)
+                taken.append(seconds(flow, name, 2) / len(flow.events) * 1e6)
+            print(f"{name:12}" + "".join(f"{value:10.2f}" for value in taken), flush=True)
+
+
+def commands():
+    """Print what whole commands take."""
+    print(f"{'command':60}{'wall s':>8}{'CPU s':>8}")
+    with tempfile.TemporaryDirectory() as folder:
+        large = sent_by("bbr2022", "230s", folder, rate="40Mbit")
+        packets = len(cct.read(large).packets["time_ns"])
+        recordings = sorted(str(path.parent) for path in (ROOT / "datasets").glob("*/tcpinfo.csv*"))
+        report = ["-o", str(Path(folder) / "report")]
+        shipped = [str(SHIPPED / "sender.pcap.zst"), "--tcpinfo", str(SHIPPED / "tcpinfo.csv.zst")]
+        for title, words in {
+            "analyze, the shipped recording": ["analyze", *shipped, *report],
+            f"analyze, a capture of {packets} packets": ["analyze", str(large), *report],
+            f"validate, the {len(recordings)} shipped recordings": ["validate", *recordings],
+        }.items():
+            taken = [_process([sys.executable, "-m", "cctrace", *words]) for _ in range(3)]
+            print(f"{title:60}{min(t[0] for t in taken):8.2f}{min(t[1] for t in taken):8.2f}", flush=True)
+
+
+def _process(command):
+    before, start = os.times(), time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+    after = os.times()
+    used = after.children_user + after.children_system - before.children_user - before.children_system
+    return time.perf_counter() - start, used
+
+
+def main():
+    """Print the machine and the tables that are asked for, by default all."""
+    tables = {"replay": replay, "length": length, "commands": commands}
+    asked = sys.argv[1:] or list(tables)
+    if unknown := [name for name in asked if name not in tables]:
+        sys.exit(f"{unknown[0]!r} is not one of {', '.join(tables)}")
+    print(machine())
+    for name in asked:
+        print()
+        tables[name]()
+
+
+if __name__ == "__main__":
+    main()
