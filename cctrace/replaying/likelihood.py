@@ -41,9 +41,7 @@ EXACT_US, ROUGH_US = 20.0, 200.0
 BEYOND_CWND = 0.05  # likelihood of a send beyond cwnd, against one within
 AS_LONG, SHORTER, LONGER = 0.7, 0.25, 0.05  # super-packets, against what autosizing makes
 LONGEST = 45  # segments of a super-packet
-NOT_FULL = (
-    0.1 / 0.9
-)  # likelihood of a flight that does not fill cwnd, of a window-limited sender, against one that does
+NOT_FULL = 0.1 / 0.9  # likelihood that a window-limited sender does not fill cwnd, against that it does
 
 
 def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst):
