@@ -168,7 +168,7 @@ class BBR1Model(LinuxController):
         self.close_lt_interval(ack, delivered)
 
     def count_lt_rounds(self, ack):
-        """Obey the policer's rate for 48 rounds of PROBE_BW, then look again."""
+        """Obey the policer's rate for 48 rounds of PROBE_BW, then look again [Linux412] bbr_lt_bw_sampling."""
         if self.mode == PROBE_BW and self.round_start != 0:
             self.lt_rtt_cnt = self.lt_rtt_cnt + 1
             if self.lt_rtt_cnt >= LT_USE_ROUNDS:
@@ -179,7 +179,7 @@ class BBR1Model(LinuxController):
         """Begin the gain cycle anew, which is that of the class that has one."""
 
     def close_lt_interval(self, ack, delivered):
-        """Compute the interval's rate; its length is known in jiffies only."""
+        """Compute the interval's rate; its length is known in jiffies only [Linux412] bbr_lt_bw_sampling."""
         ticks = s32(self.delivered_jiffies(ack) - self.lt_last_stamp)
         if ticks < 1:
             return

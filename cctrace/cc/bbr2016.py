@@ -181,7 +181,7 @@ class BBR2016(BBR1Model):
             self.restart_from_idle(ack)
 
     def restart_from_idle(self, ack):
-        """First transmission with nothing in flight after the application paused."""
+        """First transmission with nothing in flight after the application paused [Linux412] bbr_cwnd_event."""
         self.idle_restart = 1
         if self.mode == PROBE_BW:
             self.set_pacing_rate(ack, self.bw(), GAIN_UNIT)
@@ -276,7 +276,7 @@ class BBR2016(BBR1Model):
         return self.inflight(ack, bw, self.cwnd_gain)
 
     def grow_cwnd(self, ack, cwnd, target):
-        """Slow-start towards `target`; only a full pipe allows to cut."""
+        """Slow-start towards `target`; only a full pipe allows to cut [Linux412] bbr_set_cwnd."""
         if self.full_bw_reached != 0:
             cwnd = min(u32(cwnd + ack.rs_acked_sacked), target)
         elif cwnd < target or ack.delivered < TCP_INIT_CWND:

@@ -298,7 +298,7 @@ class BBR2019(BBR2016):
             self.extra_acked[self.extra_acked_win_idx] = u16(extra)  # 16 bits: wraps for windows above 65535
 
     def advance_extra_acked_window(self):
-        """Every 5 rounds forget the older of the two slots."""
+        """Every 5 rounds forget the older of the two slots [Linux54] bbr_update_ack_aggregation."""
         self.extra_acked_win_rtts = min(EXTRA_ACKED_WIN_ROUNDS_MAX, self.extra_acked_win_rtts + 1)
         if self.extra_acked_win_rtts >= EXTRA_ACKED_WIN_ROUNDS:
             self.extra_acked_win_rtts = 0

@@ -248,7 +248,7 @@ class BBR2Model(LinuxController):
             self.set_extra_acked(u16(extra_acked))
 
     def set_extra_acked(self, extra_acked):
-        """Write the current half of the two-window filter."""
+        """Write the current half of the two-window filter [BBRv2alpha] bbr_update_ack_aggregation."""
         if self.extra_acked_win_idx:
             self.extra_acked1 = extra_acked
         else:

@@ -11,7 +11,9 @@ Model:  that of BBRv2 (`bbr2_model`, `bbr2`), with a probe that ends when the *b
 
         PROBE_RTT: from any state, when no lower RTT was seen for 5 s; half a BDP for 200 ms and a round
 
-Constants differ from the IETF draft (draft-ietf-ccwg-bbr): here DRAIN paces at 88/256 = 0.344, not at 0.5.
+Comments that begin with "draft:" quote the line of the IETF draft's pseudo-code (draft-ietf-ccwg-bbr) that a step
+implements; inflight_hi is its inflight_longterm, bw_lo its bw_shortterm. Constants differ: here DRAIN paces at 88/256 =
+0.344, not at 0.5, and PROBE_RTT comes after 5 s, not 10.
 
 Quirks of the release, kept: bw_probe_up_acks is not cleared while inflight_hi does not limit, so credit accumulates; UP
 restarts its plateau detector from the current sample, which may be an app-limited one; a timeout or an undo resets the
@@ -70,10 +72,10 @@ class BBR3(BBR2):
         self.update_round(ack)
         self.update_ece(ack)
         self.calculate_bw_sample(ack)
-        self.update_latest_delivery_signals(ack)
+        self.update_latest_delivery_signals(ack)  # draft: UpdateLatestDeliverySignals()
         if not self.run_fast_path(ack):
-            self.update_control(ack)
-        self.advance_latest_delivery_signals(ack)
+            self.update_control(ack)  # draft: UpdateControlParameters()
+        self.advance_latest_delivery_signals(ack)  # draft: AdvanceLatestDeliverySignals()
         self.finish_ack(ack)
 
     # --- model ------------------------------------------------------------------------------------------------------
@@ -98,11 +100,11 @@ class BBR3(BBR2):
     def handle_queue_too_high_in_startup(self, ack):
         """What the last round delivered is tolerable as well [BBRv3] of the same name."""
         super().handle_queue_too_high_in_startup(ack)
-        self.inflight_hi = max(self.inflight_hi, self.inflight_latest)
+        self.inflight_hi = max(self.inflight_hi, self.inflight_latest)  # draft: max(BBR.bdp, BBR.inflight_latest)
 
     def is_lower_rtt(self, rtt_us):
         """An equal RTT refreshes nothing: on a path of constant RTT PROBE_RTT comes [BBRv3] bbr_update_min_rtt."""
-        return rtt_us < self.probe_rtt_min_us
+        return rtt_us < self.probe_rtt_min_us  # draft: RS.rtt < BBR.min_rtt
 
     def update_gains(self):
         """UP has room for its queue [BBRv3] bbr_update_gains."""
@@ -138,20 +140,22 @@ class BBR3(BBR2):
     # --- the plateau detector, of STARTUP and of UP -----------------------------------------------------------------
     def reset_full_bw(self):
         """Look for a plateau anew [BBRv3] bbr_reset_full_bw."""
-        self.full_bw = 0
-        self.full_bw_cnt = 0
-        self.full_bw_now = False
+        self.full_bw = 0  # draft: BBR.full_bw = 0
+        self.full_bw_cnt = 0  # draft: BBR.full_bw_count = 0
+        self.full_bw_now = False  # draft: BBR.full_bw_now = 0
 
     def check_full_bw_reached(self, ack):
         """Three rounds without a sample 25 % higher [BBRv3] bbr_check_full_bw_reached."""
+        # draft: if (BBR.full_bw_now || !BBR.round_start || RS.is_app_limited) return
+        # The release takes a higher sample at any time, and counts rounds only at their start.
         if self.full_bw_now or ack.rs_is_app_limited:
             return
-        if self.sample_bw >= u32((self.full_bw * FULL_BW_THRESH) >> BBR_SCALE):
+        if self.sample_bw >= u32((self.full_bw * FULL_BW_THRESH) >> BBR_SCALE):  # draft: >= BBR.full_bw * 1.25
             self.reset_full_bw()
-            self.full_bw = self.sample_bw
+            self.full_bw = self.sample_bw  # draft: BBR.full_bw = RS.delivery_rate
         elif self.round_start:
-            self.full_bw_cnt += 1
-            self.full_bw_now = self.full_bw_cnt >= FULL_BW_CNT
+            self.full_bw_cnt += 1  # draft: BBR.full_bw_count++
+            self.full_bw_now = self.full_bw_cnt >= FULL_BW_CNT  # draft: BBR.full_bw_now = (BBR.full_bw_count >= 3)
             self.full_bw_reached = self.full_bw_reached or self.full_bw_now
 
     def start_bw_probe_up(self, ack):
@@ -160,25 +164,27 @@ class BBR3(BBR2):
         self.restart_full_bw()
 
     def restart_full_bw(self):
-        """Measure growth from the current sample."""
-        self.reset_full_bw()
-        self.full_bw = self.sample_bw
+        """Measure growth from the current sample [BBRv3] bbr_reset_full_bw, where UP begins and where it is limited."""
+        self.reset_full_bw()  # draft: ResetFullBW()
+        self.full_bw = self.sample_bw  # draft: BBR.full_bw = RS.delivery_rate
 
     def is_probe_done(self, ack, inflight):
         """Whether bandwidth has stopped growing, inflight_hi not being what limits it [BBRv3] same, UP."""
+        # draft: if (C.is_cwnd_limited && C.cwnd >= BBR.inflight_longterm) ResetFullBW()
         if ack.is_cwnd_limited and self.snd_cwnd >= self.inflight_hi:
             self.restart_full_bw()
             return False
-        return self.full_bw_now
+        return self.full_bw_now  # draft: else if (BBR.full_bw_now) return true
 
     def probe_inflight_hi_upward(self, ack):
         """Raise inflight_hi by one per bw_probe_up_cnt ACKed [BBRv3] bbr_probe_inflight_hi_upward."""
+        # draft: if (!C.is_cwnd_limited || C.cwnd < BBR.inflight_longterm) return
         if not ack.is_cwnd_limited or self.snd_cwnd < self.inflight_hi:
             return
-        if self.grow_inflight_hi(ack) > 0:
+        if self.grow_inflight_hi(ack) > 0:  # draft: BBR.inflight_longterm += delta * C.SMSS
             self.try_fast_path = False
         if self.round_start:
-            self.raise_inflight_hi_slope()
+            self.raise_inflight_hi_slope()  # draft: if (BBR.round_start) RaiseInflightLongtermSlope()
 
     # --- calls outside ACK processing -------------------------------------------------------------------------------
     def cwnd_event(self, ack):

@@ -125,11 +125,13 @@ class Cubic(Reno):
     def ssthresh(self, ack):
         """End the epoch; give way faster where the plateau falls [Linux415] bictcp_recalc_ssthresh."""
         self.epoch_start = 0
-        if self.snd_cwnd < self.last_max_cwnd:
+        if self.snd_cwnd < self.last_max_cwnd:  # [RFC9438] §4.7: W_max = cwnd * (1 + beta_cubic) / 2
             self.last_max_cwnd = u32(self.snd_cwnd * (BETA_SCALE + BETA)) // (2 * BETA_SCALE)
         else:
-            self.last_max_cwnd = self.snd_cwnd
-        return max(u32(self.snd_cwnd * BETA) // BETA_SCALE, 2)
+            self.last_max_cwnd = self.snd_cwnd  # W_max = cwnd
+        return max(
+            u32(self.snd_cwnd * BETA) // BETA_SCALE, 2
+        )  # §4.6: ssthresh = flight_size * beta_cubic, here of cwnd
 
     def set_state(self, ack):
         """A timeout forgets the path [Linux415] bictcp_state."""
@@ -182,11 +184,11 @@ class Cubic(Reno):
         return ack.is_cwnd_limited != 0
 
     def delay_of(self, rtt_us):
-        """RTT in the unit of `delay_min`."""
+        """RTT in the unit of `delay_min` [Linux415] bictcp_acked."""
         return u32(idiv(s32(rtt_us << 3), USEC_PER_MSEC))
 
     def delay_min_jiffies(self):
-        """Minimum RTT in ticks, rounded up."""
+        """Minimum RTT in ticks, rounded up [Linux415] msecs_to_jiffies."""
         return msecs_to_jiffies(self.delay_min >> 3, self.hz)
 
     def update_cnt(self, ack, acked):
@@ -202,21 +204,21 @@ class Cubic(Reno):
         self.cnt = max(self.cnt, 2)
 
     def follow_curve(self, ack, acked, cwnd):
-        """Reach in one round where the curve will be in a minimum RTT."""
+        """Reach in one round where the curve will be in a minimum RTT [Linux415] bictcp_update, [RFC9438] §4.4."""
         self.last_cwnd = cwnd
         self.last_time = ack.jiffies
         if self.epoch_start == 0:
             self.start_epoch(ack, acked, cwnd)
         target = self.target(ack)
         if target > cwnd:
-            self.cnt = cwnd // (target - cwnd)
+            self.cnt = cwnd // (target - cwnd)  # cwnd grows by (target - cwnd) / cwnd for each segment ACKed
         else:
             self.cnt = u32(100 * cwnd)
         if self.last_max_cwnd == 0 and self.cnt > MAX_CNT_UNKNOWN:
             self.cnt = MAX_CNT_UNKNOWN
 
     def start_epoch(self, ack, acked, cwnd):
-        """Put the curve's plateau where the last loss was, or here if we are above."""
+        """Put the curve's plateau where the last loss was, or here if we are above [Linux415] bictcp_update."""
         self.epoch_start = ack.jiffies
         self.ack_cnt = acked
         self.tcp_cwnd = cwnd
@@ -224,11 +226,12 @@ class Cubic(Reno):
             self.bic_K = 0
             self.bic_origin_point = cwnd
         else:
+            # [RFC9438] Eq. 2: K = cubic_root((W_max - cwnd_epoch) / C)
             self.bic_K = cubic_root(u64(CUBE_FACTOR * (self.last_max_cwnd - cwnd)))
             self.bic_origin_point = self.last_max_cwnd
 
     def target(self, ack):
-        """W(t + minimum RTT), segments [RFC9438] Eq. 1."""
+        """W(t + minimum RTT) [Linux415] bictcp_update, [RFC9438] Eq. 1: W_cubic(t) = C * (t - K)^3 + W_max."""
         ticks = s32(ack.jiffies - self.epoch_start) + self.delay_min_jiffies()
         t = u64_div(u64(ticks << BIC_HZ), self.hz)  # unsigned: an epoch in the future lies very far ahead
         is_below = u64_lt(t, self.bic_K)
@@ -242,12 +245,12 @@ class Cubic(Reno):
         return u32(self.bic_origin_point + delta)
 
     def keep_up_with_reno(self, cwnd):
-        """Estimate Reno's window, and grow as fast if it is larger [RFC9438] §4.3."""
+        """Estimate Reno's window, and grow as fast if it is larger [Linux415] bictcp_update; [RFC9438] §4.3, Eq. 4."""
         per_increment = u32(cwnd * BETA_RENO) >> 3
         if self.ack_cnt > per_increment:
             increments = (self.ack_cnt - 1) // per_increment  # in the kernel a loop
             self.ack_cnt = self.ack_cnt - increments * per_increment
-            self.tcp_cwnd = u32(self.tcp_cwnd + increments)
+            self.tcp_cwnd = u32(self.tcp_cwnd + increments)  # W_est = W_est + alpha_cubic * (segments_acked / cwnd)
         if self.tcp_cwnd > cwnd:
             self.cnt = min(self.cnt, cwnd // (self.tcp_cwnd - cwnd))
 
@@ -284,6 +287,6 @@ class Cubic(Reno):
             self.leave_slow_start(HYSTART_DELAY)
 
     def leave_slow_start(self, sign):
-        """Note which sign it was."""
+        """Note which sign it was [Linux415] hystart_update."""
         self.found = self.found | sign
         self.snd_ssthresh = self.snd_cwnd
