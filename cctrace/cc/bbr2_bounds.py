@@ -253,7 +253,7 @@ class BBR2Bounds(BBR2Model):
             self.raise_inflight_hi_slope()
 
     def grow_inflight_hi(self, ack):
-        """Spend the ACKs counted since the last growth; return by how much it grew [BBRv2alpha] bbr2_probe_inflight_hi_upward."""
+        """Spend the ACKs counted, return by how much it grew [BBRv2alpha] bbr2_probe_inflight_hi_upward."""
         acks = u32(self.bw_probe_up_acks + ack.rs_acked_sacked)
         growth = acks // self.bw_probe_up_cnt
         self.bw_probe_up_acks = acks - growth * self.bw_probe_up_cnt
@@ -336,7 +336,7 @@ class BBR2Bounds(BBR2Model):
         return self.ecn_max_rtt_us == 0 or self.min_rtt_us <= self.ecn_max_rtt_us
 
     def mix_ecn_alpha(self, ack, ce_ratio):
-        """Average one round's share of marks in; leave STARTUP after two rounds of half or more [BBRv2alpha] bbr2_update_ecn_alpha."""
+        """Average a round's marks in; two rounds of half or more end STARTUP [BBRv2alpha] bbr2_update_ecn_alpha."""
         alpha = ((BBR_UNIT - ECN_ALPHA_GAIN) * self.ecn_alpha) >> BBR_SCALE
         self.ecn_alpha = min(alpha + ((ECN_ALPHA_GAIN * ce_ratio) >> BBR_SCALE), BBR_UNIT)
         self.alpha_last_delivered = ack.delivered
