@@ -12,12 +12,12 @@ RECORDINGS := datasets
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-# A half-made environment leaves no stamp, so that the next run starts it afresh. The last step compiles what the commands
-# use, so that none of them waits for a compiler.
+# A half-made environment leaves no stamp, so that the next run starts it afresh. Python compiles what is imported, when it
+# is (pip would take a dozen seconds for all of it); the last step compiles what the commands call, so that none waits.
 $(STAMP): setup.cfg pyproject.toml
 	@test -n "$(PYTHON)" || { echo "cctrace needs Python 3.11: install it, or run make PYTHON=/path/to/python3.11"; exit 2; }
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable .
 	$(BIN)/python -m cctrace.prepare
 	touch $@
 
