@@ -27,7 +27,8 @@ LAST_ROWS = 30_000  # that the choice among HZ rests on
 SPAN_US = 500_000  # for which a tick may lie elsewhere
 SHIFTS_US = (-50, 50, -100, 100, -200, 200, -400, 400, -800, 800)
 ALMOST = 0.01  # of the flights may not fill the window of the right ticks
-FOREIGN = 0.9  # of the flights do not fill the window: another controller sent them
+FOREIGN = 1.4  # times that unlikely, if all flights were: another controller sent them
+ENOUGH = 100  # flights to say so
 CONFIG_HZ = (250, 1000, 300, 100)  # [Linux618] kernel/Kconfig.hz, by how common they are
 
 
@@ -71,7 +72,7 @@ class Ticks(Inference):
         flights = self.flights[last] - self.flights[follower.row]
         self.likelihood += now
         wrong = now / math.log(NOT_FULL)
-        if wrong * -math.log(NOT_FULL) < CLEARLY or wrong > FOREIGN * flights:
+        if wrong * -math.log(NOT_FULL) < CLEARLY or is_foreign(now, flights):
             return 0
         changes = [{-1 - TICK_US: shift} for shift in self.shifts]
         likelihood, _, _ = follower.trials(last, changes=changes, score=loop.FULL_FLIGHTS)
@@ -96,10 +97,11 @@ def likeliest_ticks(follower, rates):
         The HZ that it may be, the likeliest beforehand first.
     """
     before, given = follower.save(), follower.params["hz"]
+    flights = Ticks(follower).flights
     best, most = (rates[0], 0), -math.inf
     for rate in rates:
         follower.set_ticks(given, 0)
-        ticks = rate, tick(follower, rate)
+        ticks = rate, tick(follower, rate, flights)
         if len(rates) == 1:
             return ticks
         follower.set_ticks(*ticks)
@@ -108,19 +110,29 @@ def likeliest_ticks(follower, rates):
         follower.restore(before)
         if work.likelihood > most + CLEARLY:
             best, most = ticks, work.likelihood
-        seen = 2 * work.flights[min(LAST_ROWS, len(follower.rows))]  # each twice
-        if not ALMOST * seen < most / math.log(NOT_FULL) < FOREIGN * seen:
+        seen = 2 * flights[min(LAST_ROWS, len(follower.rows))]  # each twice
+        if most / math.log(NOT_FULL) <= ALMOST * seen or is_foreign(most, seen):
             break
     follower.set_ticks(given, 0)
     return best
 
 
-def tick(follower, hz):
-    """Return how far the kernel's ticks are ahead of the connection's clock, us, if it counts `hz` a second."""
+def is_foreign(likelihood, flights):
+    """Return whether so many flights are so unlikely that another controller must have sent them."""
+    return flights >= ENOUGH and likelihood / math.log(NOT_FULL) > FOREIGN * flights
+
+
+def tick(follower, hz, flights):
+    """Return how far the kernel's ticks are ahead of the connection's clock, us, if it counts `hz` a second.
+
+    `flights` tells how many of the rows up to each are of flights that cwnd limits.
+    """
     left = [(hz, k * 1_000_000 // (hz * TICKS)) for k in range(TICKS)]
     few = left[:: len(left) // FEW]
     rows = FIRST_ROWS
-    while rows < len(follower.rows) and np.ptp(_flights(follower, few, rows)) == 0:
+    while rows < len(follower.rows) and np.ptp(likelihood := _flights(follower, few, rows)) == 0:
+        if is_foreign(likelihood[0], flights[rows]):
+            return 0
         rows *= 2
     _, best_us = _likeliest(follower, left, rows, MANY_ROWS)
     step = 1_000_000 // (hz * TICKS)
