@@ -22,9 +22,10 @@ import pandas as pd
 from scipy import optimize, stats
 
 from cctrace.analytic import share
-from cctrace.analytic.closedloop import SENDERS, Link, collapse_probability, domain, threshold
+from cctrace.analytic.closedloop import collapse_probability, domain, threshold
 from cctrace.analytic.collapse import Collapse
 from cctrace.analytic.distributions import TruncatedNormal
+from cctrace.analytic.jittered import SENDERS, Link
 from cctrace.errors import ArgumentError
 
 HERE = Path(__file__).parent / "closed_loop"

@@ -8,8 +8,9 @@ import pytest
 
 from benchmarks import predict
 from cctrace.analytic import closedloop
-from cctrace.analytic.closedloop import SENDERS, Link, collapse_probability
+from cctrace.analytic.closedloop import collapse_probability
 from cctrace.analytic.distributions import Empirical, TruncatedNormal
+from cctrace.analytic.jittered import DRAWS, SENDERS, Link, burst_segments, pacing_share
 from cctrace.errors import ArgumentError
 
 SLOW = Link(40e6, TruncatedNormal(40_000, 10_000))
@@ -25,7 +26,7 @@ def with_sd(path, sd):
 def test_the_loop_time_is_that_of_a_paced_window_over_a_jittering_path(draws):
     path = replace(SLOW, draws=draws)
     state = closedloop.loop(path, BBR2016)
-    pacing = state.throughput * state.overestimate * closedloop.pacing_share(path, BBR2016)
+    pacing = state.throughput * state.overestimate * pacing_share(path, BBR2016)
     window = round(state.throughput * state.loop_us)
     rng, count = np.random.default_rng(6), 60_000
     sent, acked, slots = np.zeros(count), np.zeros(count), {}
@@ -98,10 +99,10 @@ def test_the_expected_minimum_lies_between_the_lowest_draw_and_the_mean():
 
 def test_bursts_follow_the_kernels_autosizing():
     packets_per_us = 40e6 / 8e6 / 1448
-    assert closedloop.burst_segments(SLOW, packets_per_us) == 3  # 5 MB/s >> 10 is 4882 bytes
-    assert closedloop.burst_segments(SLOW, packets_per_us / 20) == 2
-    assert closedloop.burst_segments(SLOW, packets_per_us / 100) == 1  # below 1.2 Mbit/s
-    assert closedloop.burst_segments(FAST, 25 * packets_per_us) == 45  # 64 KB
+    assert burst_segments(SLOW, packets_per_us) == 3  # 5 MB/s >> 10 is 4882 bytes
+    assert burst_segments(SLOW, packets_per_us / 20) == 2
+    assert burst_segments(SLOW, packets_per_us / 100) == 1  # below 1.2 Mbit/s
+    assert burst_segments(FAST, 25 * packets_per_us) == 45  # 64 KB
 
 
 # --- against closed-loop runs of the released code --------------------------------------------------------------------
@@ -164,7 +165,7 @@ def test_buffer_shares_are_within_008_inside_every_stated_domain(capsys):
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("draws", closedloop.DRAWS)
+@pytest.mark.parametrize("draws", DRAWS)
 @pytest.mark.parametrize("ordered", [True, False])
 def test_measured_delays_even_a_handful_give_a_probability(draws, ordered):
     samples = np.random.default_rng(1).normal(40_000, 12_000, 300)

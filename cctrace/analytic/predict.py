@@ -9,6 +9,7 @@ from cctrace.analytic import closedloop, share
 from cctrace.analytic.collapse import PAPER_PROBE_RTT_SAMPLES, PAPER_SAMPLES, Collapse, collapse_domain
 from cctrace.analytic.distributions import TruncatedNormal
 from cctrace.analytic.domain import checked, positive
+from cctrace.analytic.jittered import SENDERS, Link
 from cctrace.errors import ArgumentError
 
 
@@ -73,9 +74,9 @@ def closed_loop(mean_us, sd_us, rate_bps, floor_us=0.0, variant="bbr2016", **pat
         Of the truncated normal delay without queue, microseconds.
     rate_bps : float
     variant : str
-        One of `closedloop.SENDERS`.
+        One of `SENDERS`.
     **path_fields
-        ``draws``, ``ordered``, ``rho`` and so on: see `closedloop.Link`.
+        ``draws``, ``ordered``, ``rho`` and so on: see `jittered.Link`.
 
     Returns
     -------
@@ -88,14 +89,14 @@ def closed_loop(mean_us, sd_us, rate_bps, floor_us=0.0, variant="bbr2016", **pat
     ArgumentError
         For wrong parameters, naming them.
     """
-    if variant not in closedloop.SENDERS:
-        raise ArgumentError(f"variant is {variant!r}; it must be one of {', '.join(closedloop.SENDERS)}")
+    if variant not in SENDERS:
+        raise ArgumentError(f"variant is {variant!r}; it must be one of {', '.join(SENDERS)}")
 
     def path(sd):
         delay = TruncatedNormal(mean_us, sd, floor_us)
-        return closedloop.Link(rate_bps, delay, **path_fields)
+        return Link(rate_bps, delay, **path_fields)
 
-    sender, here = closedloop.SENDERS[variant], path(sd_us)
+    sender, here = SENDERS[variant], path(sd_us)
     try:
         threshold = round(closedloop.threshold(path, sender, mean_us / 1000, mean_us), 1)
     except ArgumentError:

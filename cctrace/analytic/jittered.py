@@ -1,0 +1,102 @@
+"""What `closedloop` computes with: a link with jitter, and the constants of the BBR that sends over it."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cctrace.analytic.domain import checked, positive
+from cctrace.errors import ArgumentError
+
+DRAWS = ("packet", "burst", "slot")
+
+
+@dataclass(frozen=True)
+class Link:
+    """A bottleneck with jitter behind it.
+
+    Parameters
+    ----------
+    rate_bps : float
+        Link rate, bits on the wire.
+    delay : distribution
+        One-way plus return delay without queue, microseconds: `logsf`, `ppf`, `mean`.
+    draws : {"packet", "burst", "slot"}
+        One draw per packet, per burst of the sender (TSO), or per `slot_us` of time (slow jitter).
+    ordered : bool
+        The path preserves the packets' order.
+    ack_every : int
+        Segments per ACK of an in-order receiver.
+    rho : float
+        Correlation of successive draws (`dependence.ordered_log_cdf`). A jitter that wanders with correlation time T
+        is draws="slot" with short slots and rho = exp(-slot_us / T).
+    """
+
+    rate_bps: float
+    delay: object
+    draws: str = "packet"
+    ordered: bool = True
+    slot_us: float = 5000.0
+    ack_every: int = 1
+    wire_bytes: int = 1514
+    mss: int = 1448
+    rho: float = 0.0
+
+    def __post_init__(self):
+        positive("rate_bps", self.rate_bps), positive("slot_us", self.slot_us)
+        checked("rho", self.rho, 0, 1, open_high=True)
+        if self.draws not in DRAWS:
+            raise ArgumentError(f"draws is {self.draws!r}; it must be one of {', '.join(DRAWS)}")
+
+    @property
+    def capacity(self):
+        """Packets per microsecond."""
+        return self.rate_bps / 8e6 / self.wire_bytes
+
+
+class Constants(NamedTuple):
+    """What of a BBR version the model needs."""
+
+    cwnd_gain: float = 2.0
+    pacing_margin: float = 0.99  # pacing rate over bandwidth estimate, both in payload
+    paces_wire_bytes: bool = False  # 4.12: the estimate counts payload, the pacer whole packets
+    quanta_added: bool = True  # three bursts are added to the BDP; v2 and later: the window is at least that
+    aggregation: bool = True  # extra_acked
+    compensation: bool = False  # BBRv2+: twice the jitter where it exceeds 0.4 min_rtt
+    filter_rounds: float = 10.0
+    probe_rtt_share: float = 0.0  # of the BDP kept in PROBE_RTT; 0: four packets
+    probe_rtt_every_s: float = 10.0
+    knows: str = ""  # the paper's oracles: "bandwidth" (cbe) or "rtt" (cmrt)
+
+
+SENDERS = {
+    "bbr2016": Constants(pacing_margin=1.0, paces_wire_bytes=True, aggregation=False),
+    "bbr2019": Constants(),
+    "bbr2022": Constants(),
+    # Two probing cycles of about 63 rounds (coexistence with Reno) keep the maximum.
+    "bbr2": Constants(quanta_added=False, filter_rounds=100, probe_rtt_share=0.5, probe_rtt_every_s=5),
+    "bbr2plus": Constants(
+        quanta_added=False, filter_rounds=100, probe_rtt_share=0.5, probe_rtt_every_s=5, compensation=True
+    ),
+    "bbr3": Constants(quanta_added=False, filter_rounds=100, probe_rtt_share=0.5, probe_rtt_every_s=5),
+}
+SENDERS["bbr2016_cbe"] = SENDERS["bbr2016"]._replace(knows="bandwidth")
+SENDERS["bbr2016_cmrt"] = SENDERS["bbr2016"]._replace(knows="rtt")
+
+
+def burst_segments(path, rate):
+    """Segments per burst at a pacing rate (packets per microsecond): about 1 ms, at most 64 KB, at least 2.
+
+    [Linux412] tcp_tso_autosize, bbr_tso_segs_goal.
+    """
+    bytes_per_ms = min(rate * path.mss * 1e6 / 1024, 65536 - 1 - 320)
+    return max(int(bytes_per_ms / path.mss), 1 if rate * path.mss * 8 < 1.2 else 2)
+
+
+def draw_interval_us(path, rate):
+    """Time between two draws that a flow of `rate` meets."""
+    each = {"packet": 1.0, "burst": burst_segments(path, rate)}
+    return path.slot_us if path.draws == "slot" else each[path.draws] / rate
+
+
+def pacing_share(path, sender):
+    """Pacing rate over bandwidth estimate, in packets."""
+    return sender.pacing_margin * (path.mss / path.wire_bytes if sender.paces_wire_bytes else 1.0)
