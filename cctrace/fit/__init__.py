@@ -3,6 +3,7 @@
     delays = cct.fit.uncongested_rtt(flow)      the RTTs that the flow would have had without any queue
     path = cct.fit.path(flow)                   a cct.Path, with an estimate of everything in it
     fit = cct.fit.Jitter().fit(delays)          distribution and process of the path's jitter
+    cct.fit.Collapse().fit(flow)                the jitter at which BBR would collapse, and the jitter there is
 
 Estimators follow scikit-learn's habits: `fit`, `predict`, `score`, results with a trailing underscore, `summary()`.
 Every value is an `Estimate` with a 95 % interval; what the data do not tell is refused by a `FitError` that says what
@@ -10,9 +11,10 @@ would be needed. See docs/fitting.md.
 """
 
 from cctrace.errors import FitError
+from cctrace.fit.collapse import Collapse
 from cctrace.fit.delays import Delays, uncongested_rtt
 from cctrace.fit.jitter import Jitter
 from cctrace.fit.path import FittedPath, path
 from cctrace.fit.results import Estimate
 
-__all__ = ["Delays", "Estimate", "FitError", "FittedPath", "Jitter", "path", "uncongested_rtt"]
+__all__ = ["Collapse", "Delays", "Estimate", "FitError", "FittedPath", "Jitter", "path", "uncongested_rtt"]

@@ -88,7 +88,7 @@ def policer_of(tables, start_ns, base_us):
     size = np.concatenate([table.wire_bytes for table in tables])[order]
     lost = np.concatenate([table.state == LOST for table in tables])[order]
     tried = _Tried(time[order], size, lost)
-    if lost.sum() < LEAST_LOSSES:
+    if lost.sum() < LEAST_LOSSES or _queued(tables[0], base_us):
         return None
     best = max((_judged(tried, rate) for rate in _candidates(tried)), key=lambda found: found.score)
     refused = best.explained.mean() < EXPLAINED or best.spared > SPARED
@@ -104,6 +104,18 @@ def policer_of(tables, start_ns, base_us):
     mask = own & whose[place[: len(own)]]
     size_bytes = Estimate.around(bucket, max(errors[1], PACKET / 2), PACKET)
     return Bucket(Estimate.around(rate, max(errors[0], 5e-4 * rate)), size_bytes, mask)
+
+
+def _queued(table, base_us):
+    """Return whether what was sent about the time of losses waited: a queue dropped, no policer."""
+    from cctrace.fit.transmissions import LOST
+
+    known = np.flatnonzero(np.isfinite(table.rtt_us) & ~table.again)
+    lost = np.flatnonzero(table.state == LOST)
+    if not len(lost) or not len(known):
+        return True
+    before = known[np.maximum(np.searchsorted(known, lost) - 1, 0)]
+    return float(np.median(table.rtt_us[before])) - base_us > max(5e3, 0.2 * base_us)
 
 
 class _Judged(NamedTuple):

@@ -88,6 +88,12 @@ class Delays:
         """The uncongested RTTs, one per ACK, in order; us."""
         return self.delay_us[self.last]
 
+    @property
+    def segments_per_ack(self):
+        """How many segments an ACK covers where they came apart."""
+        apart = np.bincount(self.group)[self.event]
+        return float(np.mean(np.minimum(apart, 2))) if len(apart) else 1.0
+
     @functools.cached_property
     def effective_samples(self):
         """How many independent RTTs these are worth."""
