@@ -90,6 +90,8 @@ class Machine:
 
     def bind(self, *args):
         """Return a function without arguments that calls with these, whatever the arrays then hold; it keeps them."""
+        if _MODE == "interpreted":
+            return lambda: self.function(*args)
         kinds, words = [], []
         for arg in args:
             _flatten(arg, kinds, words)
@@ -99,13 +101,6 @@ class Machine:
             return entry(words)
 
         return call
-
-    def prepare(self, *args):
-        """Compile for arguments like these, without calling."""
-        kinds = []
-        for arg in args:
-            _flatten(arg, kinds, [])
-        self._entry(args, kinds)
 
     def _entry(self, args, kinds):
         fingerprint = Fingerprint()
