@@ -18,7 +18,7 @@ $(STAMP): setup.cfg pyproject.toml
 	@test -n "$(PYTHON)" || { echo "cctrace needs Python 3.11: install it, or run make PYTHON=/path/to/python3.11"; exit 2; }
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable .
-	$(BIN)/python -m cctrace.prepare
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m cctrace.prepare
 	touch $@
 
 # What tests, benchmarks and developers need besides.

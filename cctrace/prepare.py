@@ -3,6 +3,7 @@
 Nothing depends on it: what is not in the cache, or no longer what would be compiled, is compiled when it is first used.
 """
 
+import importlib
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -32,6 +33,8 @@ def rooms():
     flow = cct.read(capture).flow(0)
     for name in ("bbr2022", "cubic6"):
         cct.replay(flow, name)
+    importlib.import_module("cctrace.report")  # so that the bytecode of what `analyze` imports is there, too
+    importlib.import_module("cctrace.explain.analyze")
     cct.simulate(cct.Path(rate="10Mbit", rtt="10ms", buffer="1bdp"), ["reno", "quic_reno"], duration="100ms")
 
 
