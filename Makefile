@@ -7,6 +7,7 @@ TOOLS := $(VENV)/.tools
 PYTEST := $(BIN)/python -m pytest -rs
 DEMO := jitter_bbr_sd2ms
 RECORDINGS := datasets
+CAPTURES := datasets tests/golden/classes
 
 .PHONY: help demo test test-slow lint check check-external bench validate docs clean
 help: ## list the targets
@@ -49,6 +50,7 @@ check-external: $(TOOLS) ## tests against tshark, tcptrace and a browser; instal
 		|| DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$program >/dev/null \
 		|| echo "could not install $$program: its tests will be skipped"; done
 	$(PYTEST) -m external
+	$(BIN)/python benchmarks/peers.py $(CAPTURES)
 
 bench: $(TOOLS) ## what the README claims about speed; peers that are not installed are left out
 	$(BIN)/python benchmarks/ingest.py datasets/$(DEMO)/sender.pcap.zst

@@ -57,9 +57,10 @@ WHY = {
     "one byte": "a keep-alive or a probe of the window, one byte seen before: tcptrace and tshark may count it",
     "old": "below the SYN's number: no data of this connection, though others count it",
     "late": "behind newer data, shown for the first time: tshark may call it a retransmission",
-    "partly": "part of it was seen before: cctrace and tshark count the packet, tcptrace the bytes",
+    "partly": "part of it was seen before, or it goes on behind its FIN: tcptrace may count that part otherwise",
     "split": "tcptrace begins another connection after silence, or after a SYN that it takes for one",
     "acked": "an ACK of it was captured before it: tshark calls it a spurious retransmission",
+    "passed": "an ACK of a higher number was captured before it: out of order, tshark calls it sent again",
     "renumbered": "SYNs of different numbers in one direction (a middlebox): the others count from the last one",
     "fcs": "four bytes at the end that tshark takes for the frame's checksum (FabricPath, some Ethernet)",
     "undecoded": "frames that contradict themselves, are cut, in fragments or tunnels: one decodes them, the other not",
@@ -238,7 +239,8 @@ def _direction(count, row):
     if packets != count.all_packets:
         yield f"packets {count.all_packets}, tcptrace {packets}", None
     if unique != count.bytes:
-        reason = count.oddity or ("one byte" if why["one byte"] or probes else None)
+        reason = next((name for name in ("one byte", "partly", "fin again", "syn again") if why[name]), None)
+        reason = count.oddity or reason or ("one byte" if probes else None)
         yield f"bytes {count.bytes}, tcptrace {unique}", reason
     if again == count.again:
         return
@@ -262,7 +264,7 @@ def against_tshark(capture, counts, labels, source):
         explained = abs(len(theirs) - len(packets)) <= odd
         yield f"{len(packets)} packets, tshark {len(theirs)}", "undecoded" if explained else None
         return
-    acked = _acked_before(packets)
+    overtaken = _overtaken(packets)
     beyond = packets.counters["beyond_wire"] + packets.counters["first_fragments"] + packets.counters["cut_headers"]
     for row, ((_, size, again, alive), label) in enumerate(zip(theirs, labels, strict=True)):
         if size != packets["payload"][row]:
@@ -272,8 +274,8 @@ def against_tshark(capture, counts, labels, source):
             continue
         if label in WHY:
             yield "", label
-        elif acked[row]:
-            yield "", "acked"
+        elif overtaken[row]:
+            yield "", overtaken[row]
         else:
             called = "keep-alive" if alive else "sent again" if again else "new"
             reason = counts[int(packets["conn"][row]), int(packets["direction"][row])].oddity
@@ -283,24 +285,26 @@ def against_tshark(capture, counts, labels, source):
             yield f"packet {row}: {label or 'new'}, tshark {called}", reason
 
 
-def _acked_before(packets):
-    """Return whether an ACK of each packet's data was captured before the packet."""
-    highest, found = {}, []
-    columns = (
-        packets["conn"],
-        packets["direction"],
-        packets["flags"],
-        packets["seq"],
-        packets["ack"],
-        packets["payload"],
-    )
-    for conn, direction, flags, seq, ack, payload in zip(*(column.tolist() for column in columns), strict=True):
-        known = highest.get((conn, direction))
-        found.append(known is not None and payload > 0 and ((known - seq - 1) & 0xFFFFFFFF) < 0x7FFFFFFF)
-        last = highest.get((conn, 1 - direction))
-        if flags & ACK and (last is None or ((ack - last) & 0xFFFFFFFF) < 0x80000000):
-            highest[conn, 1 - direction] = ack
+def _overtaken(packets):
+    """Return of each packet "acked" or "passed" if an earlier packet had its number behind it, else ""."""
+    acked, passed, found = {}, {}, []
+    columns = (packets[n].tolist() for n in ("conn", "direction", "flags", "seq", "ack", "payload"))
+    for conn, direction, flags, seq, ack, payload in zip(*columns, strict=True):
+        mine, others = (conn, direction), (conn, 1 - direction)
+        why = ""
+        if payload or flags & (SYN | FIN):
+            why = "acked" if _behind(seq, acked.get(mine)) else "passed" if _behind(seq, passed.get(mine)) else ""
+        found.append(why)
+        if flags & ACK and (others not in acked or _behind(acked[others], ack)):
+            acked[others] = ack
+        if mine not in passed or _behind(passed[mine], seq):
+            passed[mine] = seq
     return found
+
+
+def _behind(seq, known):
+    """Return whether a sequence number is before another one, False if there is none."""
+    return known is not None and 0 < ((known - seq) & 0xFFFFFFFF) < 0x80000000
 
 
 def compare(source, folder):
