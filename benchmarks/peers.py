@@ -53,8 +53,9 @@ class Seen:
 WHY = {
     "copy": "captured twice (mirror port): cctrace counts it once, the others twice",
     "syn again": "a SYN that is sent again carries no data: cctrace does not count it, tcptrace and tshark do",
-    "fin again": "a FIN that is sent again, likewise",
+    "fin again": "a FIN that is sent again, or has the number of data or of the SYN, likewise",
     "one byte": "a keep-alive or a probe of the window, one byte seen before: tcptrace and tshark may count it",
+    "syn data": "data in a SYN: the others do not count them, or what follows, as cctrace does",
     "old": "below the SYN's number: no data of this connection, though others count it",
     "late": "behind newer data, shown for the first time: tshark may call it a retransmission",
     "partly": "part of it was seen before, or it goes on behind its FIN: tcptrace may count that part otherwise",
@@ -63,6 +64,7 @@ WHY = {
     "passed": "an ACK of a higher number was captured before it: out of order, tshark calls it sent again",
     "renumbered": "SYNs of different numbers in one direction (a middlebox): the others count from the last one",
     "fcs": "four bytes at the end that tshark takes for the frame's checksum (FabricPath, some Ethernet)",
+    "padding": "a short frame's padding, which the IP header counts: tshark stops where the link's length ends (PPPoE)",
     "undecoded": "frames that contradict themselves, are cut, in fragments or tunnels: one decodes them, the other not",
     "jump": "tcptrace takes numbers that jump by a quarter of the sequence space or precede the SYN for data",
 }
@@ -93,7 +95,9 @@ class Recount:
     @property
     def oddity(self):
         """Why its sequence numbers may be counted otherwise, None if they are in order."""
-        return "renumbered" if len(self.numbers) > 1 else "jump" if self.why["old"] or self.jumps else None
+        if len(self.numbers) > 1:
+            return "renumbered"
+        return "syn data" if self.why["syn data"] else "jump" if self.why["old"] or self.jumps else None
 
     def take(self, flags, seq, payload, copy):
         """Count one packet; return its label, "" for a packet that everybody counts alike."""
@@ -113,14 +117,24 @@ class Recount:
         label = ""
         for bit, name in ((SYN, "syn again"), (FIN, "fin again")):
             if flags & bit:
-                label = name if bit in self.ends else label
+                label = name if bit in self.ends or self._is_used(bit, seq) else label
                 self.ends.add(bit)
-        return self._data(seq + bool(flags & SYN), payload) or label if payload else label
+        if flags & SYN and payload:
+            self._data(seq + 1, payload)
+            return "syn data"
+        return self._data(seq, payload) or label if payload else label
+
+    def _is_used(self, bit, seq):
+        """Return whether a FIN has the number of data, or of the SYN."""
+        return bit == FIN and self.base >= 0 and self._place(seq) < self.top
+
+    def _place(self, seq):
+        return ((seq - self.base - self.top + 0x80000000) & 0xFFFFFFFF) - 0x80000000 + self.top
 
     def _data(self, seq, payload):
         if self.base < 0:
             self.base, self.lowest = seq, -(1 << 62)  # without a SYN, what came before may follow
-        a = ((seq - self.base - self.top + 0x80000000) & 0xFFFFFFFF) - 0x80000000 + self.top
+        a = self._place(seq)
         b = a + payload
         start = max(a, self.lowest)
         if b <= start:
@@ -224,7 +238,8 @@ def against_tcptrace(capture, counts, folder, source):
             )  # fmt: skip
             for direction in (0, 1):
                 told = "a2b" if (direction == 0) == same else "b2a"
-                yield from _direction(counts[i, direction], {n[:-4]: v for n, v in row.items() if n.endswith(told)})
+                columns = {name[:-4]: value for name, value in row.items() if name.endswith(told)}
+                yield from _direction(counts[i, direction], columns, _beyond(capture.packets))
 
 
 def _split(rows, theirs, counts):
@@ -233,25 +248,32 @@ def _split(rows, theirs, counts):
     yield f"{len(rows)} connections, tcptrace {len(theirs)}", "split" if packets == told else None
 
 
-def _direction(count, row):
+def _beyond(packets):
+    """Return whether packets of a capture may have other lengths to others: fragments, headers that claim too much."""
+    return any(packets.counters[name] for name in ("beyond_wire", "later_fragments", "first_fragments", "cut_headers"))
+
+
+def _direction(count, row, beyond):
+    oddity = count.oddity or ("undecoded" if beyond else None)
     packets, unique, again = (int(row[n]) for n in ("total_packets", "unique_bytes_sent", "rexmt_data_pkts"))
     probes, why = int(row["zwnd_probe_pkts"]), count.why
     if packets != count.all_packets:
         yield f"packets {count.all_packets}, tcptrace {packets}", None
     if unique != count.bytes:
         reason = next((name for name in ("one byte", "partly", "fin again", "syn again") if why[name]), None)
-        reason = count.oddity or reason or ("one byte" if probes else None)
+        reason = oddity or reason or ("one byte" if probes else None)
         yield f"bytes {count.bytes}, tcptrace {unique}", reason
     if again == count.again:
         return
     left = again - count.again
+    known = collections.Counter(why) | collections.Counter(copy=int(row["hardware_dups"]))
     for name in ("copy", "syn again", "fin again", "one byte"):
-        took = min(left, why[name]) if left > 0 else 0
+        took = min(left, known[name]) if left > 0 else 0
         left -= took
         if took:
             yield "", name
     if left:
-        reason = count.oddity or ("partly" if abs(left) <= why["partly"] + probes else None)
+        reason = oddity or ("partly" if abs(left) <= why["partly"] + probes else None)
         yield f"sent again {count.again}, tcptrace {again}, {dict(why)}", reason
 
 
@@ -261,15 +283,17 @@ def against_tshark(capture, counts, labels, source):
     if len(theirs) != len(packets):
         known = ("malformed", "cut_headers", "later_fragments", "tunnelled", "unknown_link", "first_fragments")
         odd = sum(packets.counters[name] for name in known)
-        explained = abs(len(theirs) - len(packets)) <= odd
+        explained = abs(len(theirs) - len(packets)) <= odd + malformed(source)
         yield f"{len(packets)} packets, tshark {len(theirs)}", "undecoded" if explained else None
         return
     overtaken = _overtaken(packets)
-    beyond = packets.counters["beyond_wire"] + packets.counters["first_fragments"] + packets.counters["cut_headers"]
+    beyond = _beyond(packets) or packets.counters["tunnelled"]  # streams inside tunnels and outside mix
     for row, ((_, size, again, alive), label) in enumerate(zip(theirs, labels, strict=True)):
         if size != packets["payload"][row]:
-            reason = "fcs" if int(packets["payload"][row]) - size == 4 else "undecoded" if beyond else None
+            more = int(packets["payload"][row]) - size
+            reason = "fcs" if more == 4 else "padding" if 0 < more <= 6 else "undecoded" if beyond else None
             yield f"packet {row}: {packets['payload'][row]} bytes, tshark {size}", reason
+            continue
         if again == (label in ("again", "partly")):
             continue
         if label in WHY:
@@ -305,6 +329,13 @@ def _overtaken(packets):
 def _behind(seq, known):
     """Return whether a sequence number is before another one, False if there is none."""
     return known is not None and 0 < ((known - seq) & 0xFFFFFFFF) < 0x80000000
+
+
+def malformed(path):
+    """Return how many frames tshark gives up before it comes to TCP."""
+    command = ["tshark", "-n", "-Y", "_ws.malformed && !tcp", "-T", "fields", "-e", "frame.number", "-r", str(path)]
+    out = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=300, check=False)
+    return len(out.stdout.splitlines())
 
 
 def compare(source, folder):

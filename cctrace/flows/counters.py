@@ -105,9 +105,12 @@ class CounterFlow:
         """Return (time_ns, bytes acknowledged until then), both int64; empty where the source does not tell."""
         time_ns, acked = self.polls["time_ns"], self.values("bytes_acked")
         if np.isnan(acked).all() and "interval_bytes" in self.polls.extra:  # iperf3: bytes of each interval
-            acked = np.cumsum(np.nan_to_num(self.values("interval_bytes")))
-            begin = time_ns[:1] - self.polls["interval_us"][:1] * 1000
-            time_ns, acked = np.concatenate([begin, time_ns]), np.concatenate([[0], acked]).astype(np.int64)
+            told = self.values("interval_us") > 0  # flent looks at sockets in between
+            if not told.any():
+                return time_ns[told], np.zeros(0, np.int64)
+            acked = np.cumsum(np.nan_to_num(self.values("interval_bytes"))[told])
+            begin = time_ns[told][:1] - self.polls["interval_us"][told][:1] * 1000
+            time_ns, acked = np.concatenate([begin, time_ns[told]]), np.concatenate([[0], acked]).astype(np.int64)
             return time_ns, quantized.smooth(time_ns, acked)
         if np.isnan(acked).all() and self.packets is not None:
             return _acked_packets(self.packets)

@@ -20,34 +20,19 @@ FORMATS = {
     "parquet": "parquet",
     "tcpinfo-csv": "tcpinfo_csv",
     "mlab": "mlab",
+    "flent": "flent",
+    "siftr": "siftr",
     "iperf3": "iperf3",
     "tcp_probe": "tcp_probe",
     "ss": "ss",
     "qlog": "qlog",
     "ucc5g": "ucc5g",
     "mahimahi": "mahimahi",
+    "tcpinfo-json": "tcpinfo_json",
     "tcp-info-struct": "tcpinfo_struct",
 }
 CAPTURES = ("pcap", "pcapng", "snoop")
 ARCHIVE = "archive"  # what `sniff` calls a tar or ZIP file
-
-# What files of other programs start with, so that the message can say what they are.
-_FOREIGN = {
-    b"GMBU": "a capture of Microsoft's Network Monitor",
-    b"RTSS": "a capture of Microsoft's Network Monitor",
-    b"TRSNIFF": "a capture of the Sniffer",
-    b"XCP\0": "a capture of the Sniffer",
-    b"\x7fver": "a capture of OmniPeek or EtherPeek",
-    b"iptrace ": "a capture of AIX's iptrace",
-    b"TR\0d\0": "a capture of HP-UX's nettl",
-    b"\x1c\x00\x01\xac": "a capture of IXIA",
-    b"\x1c\x00\x01\xab": "a capture of IXIA",
-    b"\xac\x01\x00\x1c": "a capture of IXIA",
-    b"\xab\x01\x00\x1c": "a capture of IXIA",
-    b"btsnoop\0": "a capture of Bluetooth",
-    b"7z\xbc\xaf": "a 7z archive",
-    b"\x1f\x9d": "a file of compress",
-}
 
 
 def read_file(source, format=None, decapsulate=(), limit=None):
@@ -149,12 +134,7 @@ def sniff(source):
             return name
     if import_module("cctrace.io.archive").sniff(source.head):
         return ARCHIVE
-    for start, what in _FOREIGN.items():
-        if source.head.startswith(start):
-            advice = "editcap -F pcap turns it into one that it reads" if what.startswith("a capture") else "unpack it"
-            raise FormatError(f"{source.name}: {what}, no format that cctrace reads; {advice}")
-    start = source.head[:8].hex(" ")
-    raise FormatError(f"{source.name}: not a format that cctrace reads (starts with bytes {start})")
+    raise FormatError(import_module("cctrace.io.foreign").refusal(source))
 
 
 def is_capture(source, limit=None):

@@ -2,7 +2,7 @@
 
 One row per poll. A column of times is required (see `_TIMES`; where the name tells no unit, the size of the numbers
 does). `flow_id` or addresses and ports, and every field that the header names in a spelling known to
-`tcpinfo.field_name`, are optional; other columns are kept. Empty cells are missing values, never 0.
+`tcpinfo.field_name`, are optional; other columns are kept. Empty cells, "-" and "N/A" are missing values, never 0.
 """
 
 import csv
@@ -19,6 +19,7 @@ from cctrace.io.tcpinfo_struct import FIELDS
 _KNOWN = {c.name for c in schema.TCP_INFO} | {name for name, _ in FIELDS} | {"bbr_bw_bytes_per_s"}
 _TIMES = {"time_ns": 1, "nsecs": 1, "time_us": 1000, "time_ms": 10**6, "time_s": 10**9}
 _UNITLESS_TIMES = ("time", "ts", "timestamp")
+MISSING_TEXTS = ("", "-", "N/A", "n/a", "NA", "nan", "NaN", "null", "None")
 _KEYS = ("flow_id", "src", "sport", "dst", "dport", "cc")
 # The lab's names for what INET_DIAG_BBRINFO says.
 _BBR = {
@@ -31,6 +32,11 @@ _BBR = {
 def sniff(head):
     """Tell whether a file that starts with these bytes is a CSV of tcp_info."""
     return any(_is_header(line.split(",")) for line in head.decode("utf-8", "replace").splitlines()[:3])
+
+
+def known_fields():
+    """Return the names of the fields of tcp_info, those of the schema and of the struct; times left out."""
+    return _KNOWN - {"time_ns", "time_after_ns"}
 
 
 def _names(cells):
@@ -120,13 +126,13 @@ def _time_fields(columns, numbers, name):
 def _column(cells, column, numbers, name):
     """Parse one column: whole numbers, else numbers, else (if it is no field of tcp_info) text."""
     try:
-        return tcpinfo.column([int(cell) if cell else None for cell in cells])
+        return tcpinfo.column([int(cell) if cell.strip() not in MISSING_TEXTS else None for cell in cells])
     except ValueError:
         pass
     out = []
     for number, cell in zip(numbers, cells, strict=True):
         try:
-            out.append(float(cell) if cell else np.nan)
+            out.append(float(cell) if cell.strip() not in MISSING_TEXTS else np.nan)
         except ValueError:
             if column in _KNOWN:
                 raise FormatError(f"{name}: line {number}, column {column}: {cell!r} is not a number") from None

@@ -1,0 +1,82 @@
+"""flent's `.flent.gz`: of each TCP stream what its socket said (`ss` or netperf, `raw_values`), and what it carried.
+
+Sampled are cwnd (segments), rtt and rtt_var (ms), pacing and delivery rates (Mbit/s) and BBR's figures; entries of
+`val` (Mbit/s) and `dur` (s) are what the stream carried until then. Times are seconds since the epoch.
+
+Source: [flent] runners.py (SsRunner, NetperfDemoRunner), file format version 4.
+"""
+
+import json
+
+from cctrace.errors import FormatError
+from cctrace.io import tcpinfo
+from cctrace.io.source import reads
+
+_MEGA = 10**6 / 8  # Mbit/s -> bytes/s
+_VALUES = {
+    "tcp_cwnd": ("snd_cwnd", 1),
+    "tcp_rtt": ("rtt", 1000),
+    "tcp_rtt_var": ("rttvar", 1000),
+    "tcp_pacing_rate": ("pacing_rate_Bps", _MEGA),
+    "tcp_delivery_rate": ("delivery_rate_Bps", _MEGA),
+    "tcp_bbr_bw": ("bbr_bw_Bps", _MEGA),
+    "tcp_bbr_mrtt": ("bbr_min_rtt_us", 1000),
+    "tcp_bbr_pacing_gain": ("bbr_pacing_gain", 256),
+    "tcp_bbr_cwnd_gain": ("bbr_cwnd_gain", 256),
+}
+
+
+def sniff(head):
+    """Tell whether a file that starts with these bytes is flent's."""
+    return head.lstrip().startswith(b"{") and b'"metadata"' in head[:200] and b'"BATCH_' in head
+
+
+@reads("a flent data file")
+def read(source):
+    """Read the sockets' samples of a flent run into `TcpInfo`; a connection's `flow_id` is the name of its series.
+
+    Raises
+    ------
+    FormatError
+        Not flent's JSON, or no samples of a socket in it (flent takes them with `--socket-stats`).
+    """
+    try:
+        whole = json.loads(source.text())
+    except ValueError as error:
+        raise FormatError(f"{source.name}: not JSON: {source.cut or error}") from None
+    told = whole["metadata"].get("SERIES_META") or {}
+    polls, connections = [], []
+    for name, entries in sorted(whole["raw_values"].items()):
+        if not any(key in entry for entry in entries or () for key in _VALUES):
+            continue
+        meta = told.get(name) or {}
+        mss = meta.get("TCP_MSS")
+        last = {}  # what the socket said last holds for what the stream had carried by then
+        for entry in sorted(entries, key=lambda entry: entry["t"]):
+            if told_now := _poll(entry):
+                last |= told_now
+                polls.append(last | {"connection": len(connections), "snd_mss": mss} | _carried(entry))
+        known = {"flow_id": name, "cc": meta.get("CONG_CONTROL")}
+        connections.append({key: value for key, value in known.items() if value})
+    if not polls:
+        raise FormatError(
+            f"{source.name}: no samples of sockets in this flent run; take them with flent --socket-stats"
+        )
+    return tcpinfo.build(tcpinfo.columns_of(polls), connections, source.name, "flent")
+
+
+def _poll(entry):
+    poll = {
+        ours: round(float(entry[key]) * factor) for key, (ours, factor) in _VALUES.items() if entry.get(key) is not None
+    }
+    if not poll and (entry.get("val") is None or entry.get("dur") is None):
+        return None
+    return poll | {"time_ns": round(float(entry["t"]) * 1e9)}
+
+
+def _carried(entry):
+    """Return the bytes that the stream carried in the interval that an entry ends; none if it is a look at cwnd."""
+    value, lasted = entry.get("val"), entry.get("dur")
+    if value is None or lasted is None:
+        return {"interval_bytes": 0, "interval_us": 0}
+    return {"interval_bytes": round(value * lasted * _MEGA), "interval_us": round(lasted * 1e6)}

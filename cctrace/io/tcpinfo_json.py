@@ -1,0 +1,116 @@
+"""tcp_info as JSON: an array or lines of objects that name fields of struct tcp_info, as pollers and web servers log.
+
+Each object is a poll. A time is read from `time`, `ts`, `timestamp`, `time_local`, `time_iso8601`, `msec` and what
+`tcpinfo_csv` knows (seconds since the epoch as a number or text, ISO 8601); fields in any spelling that
+`tcpinfo.field_name` knows, also with `tcpinfo_` in front (nginx's `$tcpinfo_rtt`, Varnish) and one level down
+(`{"ts": ..., "tcp_info": {...}}`). "-", "N/A" and null are missing.
+"""
+
+import json
+
+from cctrace.errors import FormatError
+from cctrace.io import tcpinfo
+from cctrace.io.clock import epoch_ns, parse_iso
+from cctrace.io.source import reads
+from cctrace.io.tcpinfo_csv import MISSING_TEXTS, known_fields
+
+_TIMES = {"time_ns": 1, "nsecs": 1, "time_us": 1000, "time_ms": 10**6, "time_s": 10**9}
+_OPEN_TIMES = ("time", "ts", "timestamp", "time_iso8601", "msec")
+_ENDS = {"src": ("src", "saddr", "server_addr", "local_addr"), "sport": ("sport", "lport", "server_port"),
+         "dst": ("dst", "daddr", "remote_addr", "client"), "dport": ("dport", "rport", "remote_port")}  # fmt: skip
+
+
+def sniff(head):
+    """Tell whether a file that starts with these bytes is JSON with fields of tcp_info."""
+    start = head.lstrip()
+    if start[:1] not in (b"{", b"["):
+        return False
+    names = {_name(part.decode("utf-8", "replace")) for part in head.split(b'"')[1::2]}
+    return len(names & known_fields()) >= 2
+
+
+@reads("JSON of tcp_info")
+def read(source):
+    """Read an array or lines of polls into `TcpInfo`.
+
+    Raises
+    ------
+    FormatError
+        Not JSON, or no object with a field of tcp_info.
+    """
+    polls, connections, odd = [], tcpinfo.Connections(), 0
+    for record in _records(source):
+        poll = _poll(record) if isinstance(record, dict) else {}
+        if not poll.keys() & known_fields():
+            odd += 1
+            continue
+        key = tuple(poll.pop(name, None) for name in _ENDS)
+        poll["connection"] = connections.number(key, poll.pop("cc", None))
+        poll.setdefault("time_ns", None)
+        polls.append(poll)
+    name = source.name
+    if not polls:
+        raise FormatError(f"{name}: no object with fields of tcp_info")
+    warnings = [f"{name}: {odd} records without fields of tcp_info left out"] if odd else []
+    warnings += [f"{name}: {source.cut}; read what precedes it"] if source.cut else []
+    table = [{key: value for key, value in known.items() if value is not None} for known in connections.table]
+    return tcpinfo.build(tcpinfo.columns_of(polls), table, name, "tcpinfo-json", warnings)
+
+
+def _records(source):
+    text = source.text()
+    try:
+        whole = json.loads(text)
+        return whole if isinstance(whole, list) else [whole]
+    except ValueError as error:
+        first = error
+    records = []
+    for line in text.splitlines():
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            records.append(None)  # counted
+    if not any(isinstance(record, dict) for record in records):
+        raise FormatError(f"{source.name}: not JSON: {first}")
+    return records
+
+
+def _name(text):
+    return tcpinfo.field_name(text.strip().removeprefix("tcpinfo_").removeprefix("tcp_info_"))
+
+
+def _poll(record):
+    flat = {}
+    for key, value in record.items():
+        flat |= value if isinstance(value, dict) else {key: value}
+    poll = {}
+    for key, value in flat.items():
+        end = next((ours for ours, theirs in _ENDS.items() if key.lower() in theirs), None)
+        if end:
+            poll[end] = int(value) if end.endswith("port") else str(value)
+        elif key in _TIMES:
+            poll["time_ns"] = int(value) * _TIMES[key]
+        elif key.lower() in _OPEN_TIMES:
+            poll["time_ns"] = _time(value)
+        elif not isinstance(value, (list, dict)):
+            poll[_name(key)] = _number(value)
+    known = known_fields()
+    return {key: value for key, value in poll.items() if key not in known or not isinstance(value, str)}
+
+
+def _time(value):
+    whole, _, fraction = str(value).partition(".")
+    if whole.isdigit():
+        return epoch_ns(whole, fraction)
+    return parse_iso(str(value))
+
+
+def _number(value):
+    if not isinstance(value, str):
+        return value
+    if value.strip() in MISSING_TEXTS:
+        return None
+    try:
+        return float(value) if "." in value else int(value)
+    except ValueError:
+        return value
