@@ -186,4 +186,4 @@ def test_an_offset_to_before_1970_is_impossible():
 
 def test_interfaces_whose_link_type_is_not_decoded_are_told_once():
     packets = read(section() + interface(189) + interface(189) + interface(101) + enhanced(9, ipv4(tcp()), iface=2))
-    assert sum("link type 189 are skipped" in w for w in packets.warnings) == 1
+    assert sum("link type 189 (USB_LINUX) are skipped" in w for w in packets.warnings) == 1

@@ -10,7 +10,7 @@ import os
 from importlib import import_module
 
 from cctrace.errors import ArgumentError, FormatError
-from cctrace.io.source import BOM, open_source
+from cctrace.io.source import BOM, Source, open_source
 
 # Name of a format (`format=`) and module. The order is that of sniffing: the most certain magic first.
 FORMATS = {
@@ -185,9 +185,27 @@ def _packets(sources, chunk, format, decapsulate, limit):
                     found = True
                     yield decoder.take()
     if not found and not decoder.rows:
-        raise FormatError(decoder.why_empty())
+        raise FormatError("; ".join(filter(None, [decoder.why_empty(), _quic(sources, name, format, decoder, limit)])))
+    if not found and decoder.counters["non_tcp"] > decoder.rows:
+        decoder.add_note(_quic(sources, name, format, decoder, limit))
     if decoder.rows:
         yield decoder.take()
+
+
+def _quic(sources, name, format, decoder, limit):
+    """Return what there is of QUIC in captures with more than TCP, "" if nothing or if they cannot be read again."""
+    if not decoder.counters["non_tcp"] or any(isinstance(one, Source) and not one.path for one in sources):
+        return ""
+    from cctrace.io.quic import Survey
+
+    survey = Survey(name)
+    for source in sources:
+        with open_source(getattr(source, "path", None) or source, limit) as opened:
+            for data, frames, count in _frames_of(opened, format, survey):
+                survey.feed(data, frames, count)
+                if survey.is_full:
+                    break
+    return survey.text()
 
 
 def _frames_of(source, format, decoder, **kwargs):

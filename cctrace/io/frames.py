@@ -28,6 +28,7 @@ from cctrace.io.layout import (
     SKIPPED,
     SRC_HI,
     SRC_LO,
+    UNDECODED,
     WSCALE,
 )  # fmt: skip
 from cctrace.io.packets import Packets
@@ -133,9 +134,15 @@ class Decoder:
         """Add a warning if frames of a link type cannot be decoded."""
         if link not in LINK_TYPES:
             names = ", ".join(sorted({f"{name} ({number})" for number, name in LINK_TYPES.items()}))
-            text = f"frames of link type {link} are skipped; decoded are {names}"
+            called = f" ({UNDECODED[link]})" if link in UNDECODED else ""
+            text = f"frames of link type {link}{called} are skipped; decoded are {names}"
             if f"{source.name}: {text}" not in self.warnings:
                 self.warn(source, text)
+
+    def add_note(self, text):
+        """Add a warning about all that was read; none if it is empty."""
+        if text:
+            self.warnings.append(f"{self.name}: {text}")
 
     def warn(self, source, text):
         """Add a warning about a source to the result."""

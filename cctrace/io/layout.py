@@ -38,6 +38,16 @@ LINK_TYPES = {
     284: "DSA_TAG_DSA", 285: "DSA_TAG_EDSA",
 }  # fmt: skip
 
+# Others that captures come with, so that the refusal can name them.
+UNDECODED = {
+    3: "AX25", 6: "IEEE802_5, Token Ring", 7: "ARCNET_BSD", 129: "ARCNET_LINUX", 107: "FRELAY, Frame Relay",
+    122: "IP_OVER_FC", 130: "JUNIPER_MLPPP", 131: "JUNIPER_MLFR", 132: "JUNIPER_ES", 133: "JUNIPER_GGSN",
+    134: "JUNIPER_MFR", 135: "JUNIPER_ATM2", 136: "JUNIPER_SERVICES", 137: "JUNIPER_ATM1", 178: "JUNIPER_ETHER",
+    179: "JUNIPER_PPP", 180: "JUNIPER_FRELAY", 181: "JUNIPER_CHDLC", 194: "JUNIPER_ISM", 197: "ERF", 147: "USER0",
+    148: "USER1", 187: "BLUETOOTH_HCI_H4", 189: "USB_LINUX", 195: "IEEE802_15_4", 220: "USB_LINUX_MMAPPED",
+    227: "CAN_SOCKETCAN", 249: "USBPCAP", 253: "NETLINK", 272: "NORDIC_BLE",
+}  # fmt: skip
+
 RING_SIZE = 4  # packets per direction among which copies are sought
 
 # What is known of a connection: one row of an int64 matrix (several arrays would cost a reference count per access).

@@ -146,14 +146,16 @@ class Source:
         Path, URL or "<stdin>".
     head : bytes
         The first bytes (at most `HEAD`), for sniffing.
+    path : str, Member or None
+        What to open to read it again, where that is possible.
     cut : str or None
         Why the bytes ended early, once they have.
     size, taken : int
         Bytes of the file, compressed if it is, 0 where only reading tells; and how many of them were read so far.
     """
 
-    def __init__(self, stream, name, limit=None):
-        self.name, self.limit, self.cut = name, limit, None
+    def __init__(self, stream, name, limit=None, path=None):
+        self.name, self.limit, self.cut, self.path = name, limit, None, path
         self._reading, self._closed = threading.Lock(), False
         self._file, self.size = stream, _file_size(stream)
         first = _read_some(stream, HEAD)
@@ -276,7 +278,7 @@ def open_source(source, limit=None):
     if isinstance(source, Source):
         return source
     if isinstance(source, Member):
-        return _opened(Source(source.open(), source.name, limit))
+        return _opened(Source(source.open(), source.name, limit, source))
     name = str(getattr(source, "name", "<stream>")) if hasattr(source, "read") else os.fspath(source)
     try:
         if hasattr(source, "read"):
@@ -287,7 +289,7 @@ def open_source(source, limit=None):
             stream = _open_url(name)
         else:
             stream = open(name, "rb", buffering=0)  # noqa: SIM115 (the Source closes it)
-        opened = Source(stream, name, limit)
+        opened = Source(stream, name, limit, name if os.path.isfile(name) else None)
     except OSError as error:
         raise FormatError(f"{name}: {error.strerror or error}") from error
     return _opened(opened)
