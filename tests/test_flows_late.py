@@ -83,3 +83,13 @@ def read_file_of(frames):
     import io
 
     return read_file(io.BytesIO(pcap([(T0 + i, ethernet(frame)) for i, frame in enumerate(frames)])))
+
+
+def test_what_others_call_sent_again_is_counted_apart():
+    talk = Conversation().data(0.0, 1, segments=2, size=1000).ack(40.0, 2001)
+    talk.data(5_000.0, 2000, size=1).ack(5_040.0, 2001)  # a keep-alive
+    talk.data(6_000.0, 2001, size=500, fin=True).data(6_300.0, 2001, size=500, fin=True).ack(6_340.0, 2502)
+    talk.rows.append(talk.rows[0] | {"time_ns": talk.rows[0]["time_ns"] + 1_000_000})
+    flow = talk.flow()
+    assert flow.summary["retransmitted_segments"] == 1
+    assert flow.quality()["not_counted"] == {"copies": 0, "syns": 1, "fins": 1, "single_bytes": 1}

@@ -217,8 +217,10 @@ class Flow:
         (``taken_at_confidence``, see `vantage`) and ``sender_side_us`` (from the capture to the sender and back; where
         it is not 0 all times are estimates, RTTs to half a millisecond at best),
         ``unseen_segments`` (sent, but not captured), ``out_of_order``, ``unexplained_retransmissions`` (no rule says
-        why the kernel sent them), ``time_steps_back`` (records older than their predecessor), ``inferred`` (facts that
-        are guesses), ``warnings`` (those of `Capture.flows` and of the file).
+        why the kernel sent them), ``not_counted`` (packets of the sender that other programs call sent again: copies of
+        a mirror port, repeated SYNs and FINs, single bytes that keep alive or probe the window), ``time_steps_back``
+        (records older than their predecessor), ``inferred`` (facts that are guesses), ``warnings`` (those of
+        `Capture.flows` and of the file).
         """
         _, log, _, final = self._reenacted
         side = self.capture.connections.sides[self.index, self.capture.connections.sender[self.index]]
@@ -231,6 +233,12 @@ class Flow:
             "unseen_segments": int(final["unseen"]),
             "out_of_order": int(side["out_of_order"]),
             "unexplained_retransmissions": int((log["why"] == UNEXPLAINED).sum()),
+            "not_counted": {
+                "copies": int(side["copies"]),
+                "syns": max(0, int(side["syn_count"]) - 1),
+                "fins": max(0, int(side["fins"]) - 1),
+                "single_bytes": int(side["single"]),
+            },
             "time_steps_back": int(self.capture.packets.counters.get("back_steps", 0)),
             "inferred": self.facts["inferred"],
             "warnings": [*self.summary["warnings"], *self.capture.warnings],

@@ -142,6 +142,7 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
                 elif me.tail > me.head and pool[last, 0] == end:
                     pool[last, 1] = -1
             if fl & FIN:
+                me.fins += 1
                 me.fin = 1
         if size:
             if me.data_packets == 0:
@@ -218,6 +219,8 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
                 elif size > 1 or b > me.snd_nxt:
                     again = True
                     me.again += count
+                else:
+                    me.single += 1
             if new > 0:
                 me.distinct_bytes += new
                 me.snd_nxt = b

@@ -111,7 +111,7 @@ SIDE = _i8(
     "syn syn_ack syn_ns syn_count ecn_syn begin_ns opening first_data_ns last_ns largest gcd fin mss sent again "
     "opened_ns echo_ns asked asked_val asked_ns "
     "ts_count ts_first ts_last ts_first_ns ts_last_ns ts_phase_us out_of_order unseen_bytes cut copies "
-    "late_low late_high lowest refilled rtt_ns typical_ns "
+    "late_low late_high lowest refilled rtt_ns typical_ns fins single "
     "head tail ring width holes gaps room"
 )
 OPTION_BYTES = 12  # of a segment, taken by time stamps
