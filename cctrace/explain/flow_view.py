@@ -47,9 +47,7 @@ class FlowView:
             If the flow cannot be reconstructed from its capture.
         """
         kernel = None if flow.tcpinfo is None else flow.tcpinfo.frame()
-        model = None
-        if run is not None:
-            model = model_of(run)
+        model = None if run is None else model_of(run)
         return cls(flow.events.rows, model, kernel, flow.retransmissions[["time_ns", "seq"]])
 
     @property
