@@ -1,0 +1,143 @@
+"""What a replay makes of the sends: departure times, application-limited marks, idle restart, cwnd limitation."""
+
+import numpy as np
+import pytest
+
+from cctrace import datasets
+from cctrace.cc.base import LinuxController
+from cctrace.flows.capture import read
+from cctrace.replaying.run import replay
+from tests.test_stack_rules import Calls
+
+
+class Watching(LinuxController):
+    """Paces at a fixed rate and keeps what it reads."""
+
+    held_us: int = 0
+    limited: int = 0
+    lost_limited: int = 0
+    cwnd_limited: int = 0
+    most_out: int = 0
+    probing: int = 0
+    restarts: int = 0
+
+    def init(self, ack):
+        self.pacing_rate = 1_448_000  # bytes/s: a segment of 1448 bytes takes a millisecond
+
+    def on_ack(self, ack):
+        self.held_us = (ack.wstamp_ns - ack.clock_ns) // 1000
+        self.limited = ack.rs_is_app_limited
+        self.cwnd_limited = ack.is_cwnd_limited
+        self.most_out = ack.max_packets_out
+        if self.probing != 0:  # as bbr_update_min_rtt does in PROBE_RTT
+            self.app_limited = ack.delivered + self.packets_in_flight(ack)
+
+    def skb_marked_lost(self, ack):
+        self.lost_limited = ack.skb_tx_app_limited
+
+    def ssthresh(self, ack):
+        return self.snd_ssthresh
+
+    def cwnd_event(self, ack):
+        if ack.arg == 0 and self.app_limited != 0:
+            self.restarts += 1
+
+
+def watch(calls, name, **state):
+    """Return what `Watching` held in a field after each call."""
+    return calls.run(Watching, record=[name], **state)[name].tolist()
+
+
+def test_a_segment_departs_its_length_after_its_predecessor_once_ten_are_out():
+    calls = Calls().call("init")
+    for k in range(12):
+        calls.at(1_010_000 + 2_000 * k).send(in_flight=k + 1).call("on_ack")
+    # The first nine are not paced; each later one left more than 1 ms late, and gets half of its length back.
+    assert watch(calls, "held_us") == [0] * 10 + [500] * 3
+
+
+def test_segments_of_a_super_packet_are_paced_as_one():
+    calls = Calls().call("init")
+    calls.at(1_010_000).send(segments=10, in_flight=10)
+    calls.at(1_030_000).send(segments=2, in_flight=12).send(segments=2, in_flight=14, begins=0).call("on_ack")
+    assert watch(calls, "held_us")[-1] == 4 * 1000 - 2 * 1000  # 10 ms late: half of it is credit
+
+
+def test_an_application_with_nothing_to_send_marks_what_it_sends_next():
+    calls = Calls(packets_out=3, delivered=100).call("init").at(1_020_000)
+    calls.send(in_flight=4, app_limited=1).call("on_ack", rs_send=0)
+    calls.at(1_030_000).send(in_flight=5).call("on_ack", delivered=103, rs_send=1)  # the bubble ends at 100 + 3
+    calls.at(1_040_000).call("on_ack", delivered=104, rs_send=1)
+    calls.at(1_050_000).send(in_flight=5).call("on_ack", delivered=105, rs_send=2)
+    assert watch(calls, "app_limited") == [0, 103, 103, 0, 0]
+    assert watch(calls, "limited") == [0, 1, 1, 1, 0]  # whatever was delivered meanwhile: the send was marked
+
+
+def test_a_mark_ends_with_what_it_marked():
+    # It stayed for good once: a mark of 100 was still set when 5000 were delivered.
+    calls = Calls(packets_out=1, delivered=99).call("init").at(1_020_000).send(in_flight=2, app_limited=1)
+    calls.call("on_ack", delivered=100).at(1_900_000).call("on_ack", delivered=5000)
+    assert watch(calls, "app_limited") == [0, 100, 0]
+
+
+def test_what_is_sent_in_probe_rtt_is_marked_and_what_is_sent_later_is_not():
+    calls = Calls(packets_out=4, delivered=100).call("init").at(1_010_000)
+    calls.call("on_ack").send(in_flight=4)  # marked: 100 + 4
+    calls.at(1_020_000).call("on_ack", delivered=104, rs_send=0)
+    assert watch(calls, "limited", probing=1) == [0, 0, 1]
+    assert watch(calls, "limited") == [0, 0, 0]
+
+
+def test_the_samples_of_lost_segments_are_marked_too():
+    calls = Calls(packets_out=3, delivered=100).call("init").at(1_020_000).send(in_flight=4, app_limited=1)
+    calls.at(1_030_000).call("skb_marked_lost", rs_send=0)
+    assert watch(calls, "lost_limited") == [0, 1]
+
+
+@pytest.mark.parametrize("limited", [0, 1])
+def test_a_start_after_silence_restarts_from_idle_only_if_the_application_was_silent(limited):
+    # TX_START comes before the send that it announces, tcp_rate_check_app_limited before both.
+    calls = Calls(delivered=500).call("init").at(4_000_000)
+    calls.cwnd_event("TX_START", packets_out=0).send(in_flight=1, app_limited=limited).call("on_ack", packets_out=1)
+    assert watch(calls, "restarts") == [0, limited, limited]
+
+
+@pytest.mark.parametrize("name", ["bbr2016", "bbr2022", "bbr2", "bbr3"])
+def test_every_bbr_restarts_from_idle_before_its_first_probe_rtt(name):
+    calls = Calls(delivered=500, srtt_us8=8 * 40_000).call("init").at(4_000_000)
+    calls.cwnd_event("TX_START", packets_out=0).send(in_flight=1, app_limited=1)
+    assert calls.run(name, record=["idle_restart"])["idle_restart"].tolist()[-1] == 1
+
+
+def test_a_paced_sender_is_limited_by_its_own_window_not_by_the_recorded_ones():
+    calls = Calls(is_cwnd_limited=1, max_packets_out=99).call("init").at(1_020_000)
+    calls.send(in_flight=9, packets_out=9, snd_nxt=9_000).at(1_030_000).call("on_ack", packets_out=9)
+    calls.send(in_flight=10, packets_out=10, snd_nxt=10_000).at(1_040_000).call("on_ack", packets_out=10)
+    assert watch(calls, "cwnd_limited", snd_cwnd=10) == [0, 0, 1]
+    assert watch(calls, "most_out", snd_cwnd=10) == [0, 9, 10]
+    assert watch(calls, "cwnd_limited", snd_cwnd=20) == [0, 0, 0]
+
+
+@pytest.fixture(scope="module")
+def beginning():
+    """The first seconds of a recorded BBR flow: STARTUP, DRAIN, a gain cycle whose phase is inferred."""
+    flow = read(datasets.path("single_bbr_1bdp") / "sender.pcap.zst").flow(0)
+    rows = int(np.searchsorted(flow.events["time_ns"], flow.events["time_ns"][0] + 1_500_000_000))
+    events = type(flow.events)(flow.events.rows[:rows], flow.facts, flow.events.sends)
+    return type("Beginning", (), {"events": events, "hz": flow.hz})()
+
+
+@pytest.mark.parametrize("name", ["bbr2022", "bbr2plus", "cubic6"])
+def test_compiled_and_interpreted_replays_agree_in_all_state_draws_included(beginning, name):
+    compiled, interpreted = (replay(beginning, name, mode=mode, record="all") for mode in ("compiled", "interpreted"))
+    assert compiled.inferred == interpreted.inferred or np.isnan(compiled.inferred.in_step)
+    assert compiled.state == interpreted.state
+    assert compiled.decisions.equals(interpreted.decisions)
+
+
+def test_a_replay_changes_nothing_of_what_was_recorded(beginning):
+    before = beginning.events.rows.copy(), beginning.events.sends.copy()
+    first = replay(beginning, "bbr2").decisions
+    assert (beginning.events.rows == before[0]).all()
+    assert (beginning.events.sends == before[1]).all()
+    assert replay(beginning, "bbr2").decisions.equals(first)
