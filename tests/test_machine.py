@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 ROW = np.dtype([("code_kind", "u1"), ("big", "?"), ("bytes", "i4"), ("rate", "f8"), ("column", "i8"), ("callee", "i8")])
 rows_at = array_of(ROW)
 PRIMES = (2, 3, 5, 7)
+helpers = types.ModuleType("helpers")
 
 
 def scaled(x, by=3):
@@ -106,6 +108,9 @@ def test_the_one_quotient_that_does_not_fit_wraps_where_the_processor_would_trap
 
 def divide(a):
     return 7 // a[0]
+
+
+helpers.divide = divide
 
 
 def element(a, k):
@@ -270,6 +275,21 @@ def test_a_fingerprint_covers_what_a_function_calls_and_the_constants_it_uses(mo
     changed = text()
     monkeypatch.setitem(globals(), "scaled", lambda x, by=3: (x, x))
     assert len({before, changed, text()}) == 3
+
+
+def helped(a):
+    return helpers.divide(a)
+
+
+def test_functions_of_any_module_are_covered_and_may_fail(monkeypatch):
+    before = Fingerprint()
+    before.function(helped)
+    with pytest.raises(ZeroDivisionError, match=r"test_machine.py:\d+: division by zero"):
+        Machine(helped)(np.zeros(1, np.int64))
+    monkeypatch.setattr(helpers, "divide", scaled)
+    after = Fingerprint()
+    after.function(helped)
+    assert before.text() != after.text()
 
 
 # -- in use ------------------------------------------------------------------------------------------------------------

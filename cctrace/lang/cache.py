@@ -9,6 +9,7 @@ They live in $CCTRACE_CACHE, else ~/.cache/cctrace, else a directory of the user
 what is loaded from there is executed, so one that is not the user's, or that others can write to, will not do.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -109,8 +110,9 @@ def _write(path, digest, said, code):
 def _forget_oldest(path):
     title = path.name.rpartition("-")[0]
     same = [p for p in path.parent.glob(f"{title}-*.o") if p.name.rpartition("-")[0] == title]
-    for old in sorted(same, key=lambda p: p.stat().st_mtime)[:-_KEPT]:
-        old.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # another process may be forgetting them, too
+        for old in sorted(same, key=lambda p: p.stat().st_mtime)[:-_KEPT]:
+            old.unlink(missing_ok=True)
 
 
 def _warn(message):

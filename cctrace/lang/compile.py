@@ -55,7 +55,7 @@ def fingerprint_of(cls):
     """Return the `Fingerprint` of a controller class: its fields, its view, its methods and what they call."""
     found = Fingerprint()
     fields = [(name, field.kind, field.length) for name, field in fields_of(cls).items()]
-    found.note(fields, list(cls.params), cls.view, VIEW_COLUMNS.get(cls.view), cls.interpreted_only)
+    found.note(fields, list(cls.params), VIEW_COLUMNS.get(cls.view), EVENTS.get(cls.view), cls.interpreted_only)
     for owner in cls.__mro__:
         for name, value in vars(owner).items():
             if callable(value) or name in EVENTS.get(cls.view, ()):

@@ -63,7 +63,7 @@ class Fingerprint:
                 return f"{value.__name__} {getattr(value, 'dtype', '')!r}"
             return f"function {self.function(value)}"
         if isinstance(value, types.ModuleType):  # those of its names that the function uses
-            if not value.__name__.startswith("cctrace.") or value.__name__.startswith(_OURS):
+            if value.__name__.partition(".")[0] in ("math", "numpy") or value.__name__.startswith(_OURS):
                 return value.__name__
             used = [n for n in user.__code__.co_names if n in vars(value)]
             return {
