@@ -74,7 +74,7 @@ class Capture:
         if hz is not None and not (isinstance(hz, int) and 24 <= hz <= 10_000):
             raise ArgumentError(f"hz={hz!r}: CONFIG_HZ is an integer from 24 to 10000, usually 100, 250, 300 or 1000")
         self.packets = packets
-        self.hz = hz or DEFAULT_HZ
+        self.hz, self.hz_given = hz or DEFAULT_HZ, hz is not None
         self.warnings = list(packets.warnings)
 
     def __len__(self):

@@ -7,7 +7,7 @@ import numpy as np
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.align import align, best_alignment
 from cctrace.flows.events import Events
-from cctrace.flows.state import DEFAULT_HZ, DSACK, UNEXPLAINED
+from cctrace.flows.state import DSACK, UNEXPLAINED
 from cctrace.flows.vantage import CONFIDENCE, PLACES
 from cctrace.schema import LINUX_EVENTS
 
@@ -112,7 +112,7 @@ class Flow:
         }
 
     def _inferred(self, complete):
-        names = ["hz"] if self.capture.hz == DEFAULT_HZ else []
+        names = [] if self.capture.hz_given else ["hz"]
         if not complete:
             names += ["isn", "wscale", "sack_ok", "ecn_ok", "initial_cwnd", "handshake_rtt_us"]
         if self.capture.connections.sender_side_ns[self.index]:

@@ -42,7 +42,7 @@ BEYOND_CWND = 0.05  # likelihood of a send beyond cwnd, against one within
 AS_LONG, SHORTER, LONGER = 0.7, 0.25, 0.05  # super-packets, against what autosizing makes
 LONGEST = 45  # segments of a super-packet
 NOT_FULL = 0.1 / 0.9  # likelihood that a window-limited sender does not fill cwnd, against that it does,
-FAR_FROM_FULL = 0.01 / 0.9  # and that it misses it by more than NEAR segments
+FAR_FROM_FULL = 0.01 / 0.9  # and that it misses it by more than NEAR segments, or exceeds it
 NEAR = 2
 
 
@@ -93,5 +93,5 @@ def full_flight(row, cwnd):
     """Log likelihood of what was in flight before an ACK, if cwnd was what limited the sender."""
     if row.ca_state > CA_DISORDER or row.is_cwnd_limited == 0 or row.rs_prior_in_flight == cwnd:
         return 0.0
-    near = abs(np.int64(row.rs_prior_in_flight) - cwnd) <= NEAR
-    return math.log(NOT_FULL) if near else math.log(FAR_FROM_FULL)
+    short = cwnd - np.int64(row.rs_prior_in_flight)  # by up to a super-packet's segments; nothing explains one too many
+    return math.log(NOT_FULL) if 0 < short <= NEAR else math.log(FAR_FROM_FULL)
