@@ -142,11 +142,12 @@ class Recount:
         self.jumps += abs(a - self.top) > 1 << 28
         new = self.seen.add(start, b)
         self.bytes += new
-        behind, self.top = a < self.top, max(self.top, b)
+        behind, filled = a < self.top, new - max(0, b - max(start, self.top))
+        self.top = max(self.top, b)
         if not behind:
             return ""
-        if new == payload:
-            return "late"
+        if filled:  # a gap below the highest number
+            return "late" if new == payload else "partly"
         if payload == 1:
             return "one byte"
         self.again += 1
@@ -361,7 +362,16 @@ def _against_table(capture, counts):
         side = capture.connections.sides[i, direction]
         if (int(side["packets"]), int(side["distinct_bytes"])) != (count.packets, count.bytes):
             told = f"{side['packets']} packets, {side['distinct_bytes']} bytes"
-            yield f"the table has {told}, the packets {count.packets}, {count.bytes}", None
+            yield f"the table has {told}, the packets {count.packets}, {count.bytes}", count.oddity
+        again, repaired = int(side["again"]), int(side["refilled"])
+        single = side["largest"] <= capture.connections.mss[i]  # super-packets count as the segments in them
+        if (
+            (again != count.again or repaired > count.why["late"] + count.why["partly"])
+            if single
+            else again < count.again
+        ):
+            reason = count.oddity or ("partly" if count.why["partly"] else None)
+            yield f"the table has {again} sent again and {repaired} repairs, the packets {count.again}", reason
 
 
 def files_of(paths):
