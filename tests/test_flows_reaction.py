@@ -43,3 +43,9 @@ def test_rtts_include_what_the_senders_own_stack_took(took_us):
     rtts = talk.flow().rtt["rtt_us"].to_numpy()
     second_segment_us = 1
     assert np.median(rtts) == pytest.approx(40_000 - took_us - second_segment_us + took_us, abs=1.5)
+
+
+def test_a_capture_that_stands_still_between_ack_and_answer_has_no_reaction_and_a_few_equal_stamps_mean_nothing():
+    paced = np.resize(np.array([2_000, 2_500, 40_000]), ROUNDS)
+    assert reaction_ns(*answers(np.append(paced, np.zeros(ROUNDS // 2, np.int64)))) == 0
+    assert reaction_ns(*answers(np.append(np.full(ROUNDS, 4_000), np.zeros(5, np.int64)))) > 0

@@ -19,7 +19,8 @@ SLOWEST_NS = 12_000  # a longer one is the pacing timer's or the application's, 
 ANSWER = 10  # times what the stack takes: what leaves later was released by something else
 QUICK_SHARE = 0.1
 ENOUGH = 100
-FEW = 3  # answers in no time at all are no chance
+FEW = 3  # answers in no time at all are no chance,
+AT_ONCE_SHARE = 0.2  # if they are more than a few of the quick ones: clocks that step back make some equal
 
 
 def reaction_ns(time_ns, sent, data):
@@ -36,7 +37,8 @@ def reaction_ns(time_ns, sent, data):
     took_ns = time_ns[answer + 1] - time_ns[answer]
     took_ns = took_ns[(took_ns >= 0) & (took_ns < ANSWER * TYPICAL_NS)]
     at_once = np.count_nonzero(took_ns == 0)
-    if at_once >= max(FEW, np.count_nonzero((took_ns > 0) & (took_ns < TYPICAL_NS))):
+    soon = np.count_nonzero((took_ns > 0) & (took_ns < TYPICAL_NS))
+    if at_once >= max(FEW, AT_ONCE_SHARE * soon):
         return 0
     if len(took_ns) < ENOUGH:
         return TYPICAL_NS
