@@ -56,6 +56,7 @@ bench: $(TOOLS) ## what the README claims about speed; peers that are not instal
 	$(BIN)/python benchmarks/ingest.py datasets/$(DEMO)/sender.pcap.zst
 	$(BIN)/python benchmarks/flows.py datasets/$(DEMO)/sender.pcap.zst
 	$(BIN)/python benchmarks/replay.py
+	$(BIN)/python benchmarks/main_job.py
 
 validate: $(STAMP) ## agreement with the kernel's tcp_info: make validate [RECORDINGS=DIR]
 	$(BIN)/cctrace validate $(sort $(dir $(wildcard $(RECORDINGS)/*/tcpinfo.csv*)))
