@@ -21,10 +21,11 @@ from cctrace.replaying.stack import HZ, TICK_US
 TICKS = 40  # phases of a tick that are tried, 100 us apart at HZ = 250
 FIRST_ROWS = 2_000  # of the stream, that are looked at first
 CLEARLY = 3 * math.log(TICKS / FALSE_ALARM)  # less likely: dropped; a flight that is wrong stays so for a round
-MANY_ROWS, FEW = 16_000, 4  # that the first choice rests on; by how many is seen whether the flights tell at all
+MANY_ROWS, FEW = 8_000, 4  # that the first choice rests on; by how many is seen whether the flights tell at all
 NEAR = 4  # by how much finer the last choice is
-LAST_ROWS = 30_000  # that the choice among HZ rests on
+LAST_ROWS = 16_000  # that the choice among HZ rests on
 SPAN_US = 500_000  # for which a tick may lie elsewhere
+MORE = 1.1  # times as unlikely as usual
 SHIFTS_US = (-50, 50, -100, 100, -200, 200, -400, 400, -800, 800)
 ALMOST = 0.01  # of the flights may not fill the window of the right ticks
 FOREIGN = 1.4  # times that unlikely, if all flights were: another controller sent them
@@ -43,6 +44,7 @@ class Ticks(Inference):
         tick_us = 1_000_000 // follower.params["hz"]
         self.shifts = [shift for shift in SHIFTS_US if abs(shift) < tick_us / 2]
         self.likelihood = 0.0  # of the flights
+        self.usual = -math.inf  # the best mean of a span so far
 
     def run(self, rows=None, least=-math.inf):
         """Run on (to the end); where the flights do not fill the window, look whether another tick lets them.
@@ -71,8 +73,9 @@ class Ticks(Inference):
         (now,), _, _ = follower.trials(last, changes=[{}], score=loop.FULL_FLIGHTS)
         flights = self.flights[last] - self.flights[follower.row]
         self.likelihood += now
-        wrong = now / math.log(NOT_FULL)
-        if wrong * -math.log(NOT_FULL) < CLEARLY or is_foreign(now, flights):
+        # Some flights never fill the window (delayed ACKs, bursts); more of them than usual tell of a wrong tick.
+        usual, self.usual = self.usual, max(self.usual, now / max(flights, 1))
+        if now >= usual * MORE * flights - CLEARLY or is_foreign(now, flights):
             return 0
         changes = [{-1 - TICK_US: shift} for shift in self.shifts]
         likelihood, _, _ = follower.trials(last, changes=changes, score=loop.FULL_FLIGHTS)
@@ -80,6 +83,7 @@ class Ticks(Inference):
         if likelihood[best] - now <= math.log(len(changes) / FALSE_ALARM):
             return 0
         self.likelihood += float(likelihood[best]) - now
+        self.usual = max(self.usual, float(likelihood[best]) / max(flights, 1))
         self.found.append(Phase(follower.row, self.shifts[best], float(likelihood[best]), float(now)))
         return self.shifts[best]
 
