@@ -237,8 +237,11 @@ def _quiet(departed, delay, group, short):
     def surely(part):
         return np.median(part) + 2.5 * spread / np.sqrt(max(worth * len(part) / mean_size, 1.0))
 
-    levels = [surely(part) for part in shorts if len(part) >= 4]
-    ordered = np.sort(levels if len(levels) >= 3 else [surely(part) for part in parts if len(part) >= 8])
-    base = ordered[min(max(1, int(0.02 * len(ordered))), len(ordered) - 1)]
-    margin = WANDER * 1.25 * spread / np.sqrt(worth) + 300.0
+    tried = [part for part in shorts if len(part) >= 4]
+    if len(tried) < 3:
+        tried = [part for part in parts if len(part) >= 8]
+    tried.sort(key=surely)
+    base = float(np.median(tried[min(max(1, int(0.02 * len(tried))), len(tried) - 1)]))
+    # On a path that keeps order packets far apart see less delay than packets that wait for each other.
+    margin = WANDER * 1.25 * spread / np.sqrt(worth) + 2.5 * spread + 300.0
     return ((medians <= base + margin) & (medians >= base - margin))[stretch]

@@ -6,7 +6,7 @@
 
 The process comes first (`process`), because it says what a draw is: a packet's, a burst's or a slot's, seen or hidden
 by the packet before it. Then each family is fitted by maximum likelihood to what was seen of draws (`families`), and
-the one with the least AIC is kept (the first of those within 6 of it). Errors are those of a block bootstrap of the
+the one with the least AIC is kept (the first of those that are as good). Errors are those of a block bootstrap of the
 likelihood's scores, with blocks as long as delays hang together (`blocks`): 100,000 RTTs of one flow are far fewer
 facts.
 """
@@ -25,6 +25,7 @@ MOST_EVENTS = 6000  # used of a long flow: blocks of groups, evenly spread
 LEAST_EVENTS = 30
 DRAWS = 400
 AS_GOOD = 6.0  # difference of AIC
+NEAR = 5e-4  # and of it: no path draws exactly from a family, and a hundred thousand samples would tell
 PIECE = 200  # groups taken together where not all are used
 
 
@@ -118,7 +119,7 @@ class Jitter:
             fits.append(fit_family(data, FAMILIES[name]))
         least = min(fitted.aic for fitted in fits)
         # Of those that explain the delays as well the first: a far-off gamma, too, looks like a normal.
-        self._best = next(fitted for fitted in fits if fitted.aic <= least + AS_GOOD)
+        self._best = next(fitted for fitted in fits if fitted.aic <= least + max(AS_GOOD, NEAR * abs(least)))
         self._data = data
         self.distribution_, self.stalls_ = self._best.family.name, self._best.stalls
         self.aic_ = {f.family.name: f.aic - least for f in sorted(fits, key=lambda fitted: fitted.aic)}
