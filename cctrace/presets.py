@@ -13,6 +13,72 @@ def names():
     return sorted(file.stem for file in ROOT.glob("*.json"))
 
 
+def path_names():
+    """Return the names that `cctrace.Path.preset` takes, sorted."""
+    return sorted(load("paths")["paths"])
+
+
+def path_fields(name, seed=1, seconds=120):
+    """Return the arguments of `cctrace.Path` for a path by name.
+
+    Parameters
+    ----------
+    name : str
+        One of `path_names`.
+    seed, seconds : int
+        Of a cellular path: which rates are drawn, for how long (the last then holds).
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such path.
+    """
+    known = load("paths")["paths"]
+    if name not in known:
+        raise ArgumentError(f"path {name!r}: use one of {', '.join(sorted(known))}")
+    entry = known[name]
+    fields = {"rtt": f"{entry['rtt_us']}us", "buffer": f"{entry['buffer_bytes']}B", "jitter": entry.get("jitter")}
+    fields["loss"] = f"{100 * entry.get('loss', 0.0)}%"
+    if entry["kind"] == "fitted":
+        rates = [tuple(row) for row in entry["rate_bps"]]
+        return fields | {"rate": rates if len(rates) > 1 else float(rates[0][1])}
+    return fields | {"rate": _cellular(entry["rate"], seed, seconds)}
+
+
+def _cellular(drawn, seed, seconds):
+    """Return a rate per second: log-normal, autocorrelated, with outages."""
+    import math
+    import random
+
+    chance, rho = random.Random(seed), drawn["rho_per_s"]
+    z, steps = chance.gauss(0, 1), []
+    for second in range(seconds):
+        out = second > 0 and chance.random() < drawn["outage_share"]
+        rate = math.exp(drawn["log_mean"] + drawn["log_sd"] * z)
+        steps.append((second, 0.0 if out else float(round(rate))))
+        z = rho * z + math.sqrt(1 - rho * rho) * chance.gauss(0, 1)
+    return steps
+
+
+def jitter_text(name):
+    """Return a shipped jitter, by the name of its recording, as `cctrace.Jitter.parse` reads it.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such jitter.
+    """
+    known = {entry["recording"]: entry for entry in load("jitter_presets")["presets"]}
+    if name not in known:
+        raise ArgumentError(f"jitter {name!r}: write it as normal:sd=2ms, or use one of {', '.join(sorted(known))}")
+    entry = known[name]
+    drawn, order = entry["set"], "" if entry["ordered"] else ",reorder"
+    if entry["family"] == "normal":
+        return f"normal:sd={drawn['sd_us']}us,per={entry['draws']}{order}"
+    shape, scale = drawn["shape"], drawn["scale_us"]
+    return f"gamma:sd={shape**0.5 * scale:.1f}us,mean={shape * scale:.1f}us,per={entry['draws']}{order}"
+
+
 def load(name):
     """Return one shipped parameter set.
 

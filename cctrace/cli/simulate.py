@@ -1,6 +1,7 @@
 """`cctrace simulate`: what would happen on a modelled path."""
 
 import click
+from click.core import ParameterSource
 
 from cctrace.cli.common import command_options, print_json, print_table, progress
 
@@ -11,6 +12,7 @@ KEYS = (
 
 @click.command(short_help="Controllers over a modelled path.")
 @click.option("--rate", metavar="RATE", help="Bottleneck rate on the wire, for example 40Mbit.")
+@click.option("--path", "preset", metavar="NAME", help="A path that ships with cctrace; other options change it.")
 @click.option("--rate-steps", metavar="FILE", help="Rate in steps: lines `seconds Mbit/s`.")
 @click.option("--trace", metavar="FILE", help="Mahimahi trace or UCC log, repeated for an hour.")
 @click.option("--rtt", default="40ms", show_default=True, metavar="TIME", help="Base RTT.")
@@ -31,7 +33,7 @@ KEYS = (
 @click.option("--duration", default="60s", show_default=True, metavar="TIME")
 @click.option("--seed", default=1, show_default=True)
 @command_options()
-def simulate(rate, rate_steps, trace, cc, ack_every, profile, duration, seed, as_json, **options):
+def simulate(preset, rate, rate_steps, trace, cc, ack_every, profile, duration, seed, as_json, **options):
     """Run one flow per controller over a shared bottleneck, and print what each of them got.
 
     The figures are for the run, and as tail_* for its last 67 %. Profile reference is the stack of the golden
@@ -39,17 +41,9 @@ def simulate(rate, rate_steps, trace, cc, ack_every, profile, duration, seed, as
     """
     from cctrace.cc import controller
     from cctrace.errors import ArgumentError
-    from cctrace.sim.path import Path, read_rate_steps
     from cctrace.sim.simulate import simulate as run
 
-    if sum(option is not None for option in (rate, rate_steps, trace)) != 1:
-        raise ArgumentError("give one of --rate, --rate-steps and --trace")
-    shape = {"rate": rate if rate_steps is None else read_rate_steps(rate_steps)}
-    if trace is not None:
-        shape = {"trace": trace}
-    buckets = {name: _bucket(options[name]) for name in ("shaper", "policer")}
-    plain = {name: options[name] for name in ("rtt", "buffer", "jitter", "loss", "aqm", "ecn_threshold")}
-    path = Path(**shape, **plain, **buckets)
+    path = _path(preset, rate, rate_steps, trace, seed, options)
     common = {"profile": profile, "ack_every": ack_every, "ecn": options["ecn"]}
     controllers = split_controllers(cc)
     keep = options["pcap"] is not None
@@ -84,6 +78,24 @@ def simulate(rate, rate_steps, trace, cc, ack_every, profile, duration, seed, as
         title=f"last 67 % of {sim.duration_s:g} s; utilisation {sim.link['utilisation']:.1%}, "
         f"fairness {sim.link['jain']:.3f}",
     )
+
+
+def _path(preset, rate, rate_steps, trace, seed, options):
+    """Return the path that the options describe."""
+    from cctrace.errors import ArgumentError
+    from cctrace.sim.path import Path, read_rate_steps
+
+    if sum(option is not None for option in (preset, rate, rate_steps, trace)) != 1:
+        raise ArgumentError("give one of --rate, --rate-steps, --trace and --path")
+    fields = {name: _bucket(options[name]) for name in ("shaper", "policer")}
+    fields |= {name: options[name] for name in ("rtt", "buffer", "jitter", "loss", "aqm", "ecn_threshold")}
+    if preset is not None:
+        context = click.get_current_context()
+        given = {n: v for n, v in fields.items() if context.get_parameter_source(n) is not ParameterSource.DEFAULT}
+        return Path.preset(preset, seed, **given)
+    if trace is not None:
+        return Path(trace=trace, **fields)
+    return Path(rate=rate if rate_steps is None else read_rate_steps(rate_steps), **fields)
 
 
 def _bucket(text):

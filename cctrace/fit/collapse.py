@@ -17,6 +17,7 @@ from scipy import special
 
 from cctrace.analytic import closedloop
 from cctrace.analytic.distributions import Affine, TruncatedNormal
+from cctrace.analytic.jittered import SENDERS, Link
 from cctrace.errors import ArgumentError, FitError
 from cctrace.fit.bottleneck import constant, delivered_rate, deviation, rate_errors, rate_steps, sent
 from cctrace.fit.delays import LEAST_SAMPLES, delays_of
@@ -54,7 +55,7 @@ class Collapse:
     Parameters
     ----------
     controllers : sequence of str
-        Some of `cctrace.analytic.closedloop.SENDERS`.
+        Some of `cctrace.analytic.jittered.SENDERS`.
 
     Attributes
     ----------
@@ -71,8 +72,8 @@ class Collapse:
     """
 
     def __init__(self, controllers=CONTROLLERS):
-        if unknown := set(controllers) - set(closedloop.SENDERS):
-            raise ArgumentError(f"controllers has {sorted(unknown)}; it may have {', '.join(closedloop.SENDERS)}")
+        if unknown := set(controllers) - set(SENDERS):
+            raise ArgumentError(f"controllers has {sorted(unknown)}; it may have {', '.join(SENDERS)}")
         self.controllers = tuple(controllers)
 
     def fit(self, source, say=lambda text: None):
@@ -108,9 +109,9 @@ class Collapse:
         self.queue_us_ = float(np.mean(delays.queue_us))
         by_sender = {}  # releases that the model does not tell apart are looked at once
         for name in self.controllers:
-            sender = closedloop.SENDERS[name]
+            sender = SENDERS[name]
             by_sender[sender] = by_sender.get(sender) or self._forecast(sender)
-        self.forecasts_ = {name: by_sender[closedloop.SENDERS[name]] for name in self.controllers}
+        self.forecasts_ = {name: by_sender[SENDERS[name]] for name in self.controllers}
         return self
 
     def _describe(self, delays, say):
@@ -137,9 +138,9 @@ class Collapse:
         return Affine(self._shape, sd_us / self._shape.std())
 
     def path(self, sd_us, process=None):
-        """Return the `cctrace.analytic.closedloop.Link` that was fitted, with another sd of the jitter."""
+        """Return the `cctrace.analytic.Link` that was fitted, with another sd of the jitter."""
         process = process or ("packet" if self.process_ == "unknown" else self.process_)
-        return closedloop.Link(
+        return Link(
             self.rate_bps_.value,
             self.delay(sd_us),
             draws="packet" if process == "reorder" else process,
@@ -200,7 +201,7 @@ class Collapse:
 
     def predict(self, sd_us, controller=CONTROLLERS[-1]):
         """Return the chance that `controller` is collapsed on this path were the jitter's sd `sd_us`."""
-        return closedloop.collapse_probability(self.path(sd_us), closedloop.SENDERS[controller])
+        return closedloop.collapse_probability(self.path(sd_us), SENDERS[controller])
 
     def as_object(self):
         """Return what `cctrace fit collapse --json` prints."""

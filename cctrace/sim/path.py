@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from cctrace import presets
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.sim.core.structs import DELAY_REALS, DELAY_WORDS, NO_JITTER
 from cctrace.sim.jitter import Jitter
@@ -39,6 +40,7 @@ class Path:
         Queue in bytes, in BDPs of the first rate and RTT, or in packets of any size: ``"200kB"``, ``"2bdp"``,
         ``"100packets"``.
     jitter : Jitter, str or steps, optional
+        A text is as `Jitter.parse` reads it, or the name of a recording whose jitter ships with cctrace.
     loss : str or steps
         Random loss of data packets before the queue, ``"1%"``.
     burst_loss : (float, float), optional
@@ -115,6 +117,30 @@ class Path:
         if self.aqm not in ("droptail", "codel"):
             raise ArgumentError(f"aqm={self.aqm!r}: use droptail or codel")
         self.world_fields()
+
+    @classmethod
+    def preset(cls, name, seed=1, **changes):
+        """Return a path by name, fitted or published (`cctrace.presets.path_names`), with some fields changed.
+
+        Parameters
+        ----------
+        name : str
+        seed : int
+            Of a cellular path, whose rate is drawn second by second.
+        **changes
+            Fields of `Path`.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no such path.
+
+        Examples
+        --------
+        >>> Path.preset("wired_40mbit_40ms", loss="1%").rtt_ns // 1_000_000
+        40
+        """
+        return cls(**presets.path_fields(name, seed) | changes)
 
     @property
     def rtt_ns(self):
@@ -219,7 +245,10 @@ def _rate_bps(value, name):
 def _jitter(value):
     if value is None or isinstance(value, Jitter):
         return value
-    return None if value == "none" else Jitter.parse(_text("jitter", value, "normal:sd=2ms"))
+    if value == "none":
+        return None
+    text = _text("jitter", value, "normal:sd=2ms")
+    return Jitter.parse(text if ":" in text else presets.jitter_text(text))
 
 
 def _steps(name, value, parse):
