@@ -24,6 +24,15 @@ PROBE_RTTS = 5  # after the wait, in which a probe shows
 LEAST = 16  # moments that are tried first; half an RTT apart where that is more
 FINEST_US = 500  # between moments, then single ACKs
 FEW_ACKS = 4
+PEAKS = 2  # that are climbed: of two that half an RTT shows, the lower may be the higher one
+
+
+def _peaks(tried):
+    """Return the rows whose likelihood is above that of both neighbours, the highest first."""
+    rows = sorted(tried)
+    height = [-np.inf, *(tried[row] for row in rows), -np.inf]
+    found = [row for k, row in enumerate(rows, 1) if height[k - 1] < height[k] >= height[k + 1]]
+    return sorted(found, key=tried.get, reverse=True)
 
 
 class Probes(Inference):
@@ -109,16 +118,27 @@ class Probes(Inference):
         """Return {row: log likelihood ratio} of moments in [first, last], denser where they are likelier."""
         low, high = int(self.now_us[first]), int(self.now_us[last])
         step = max(min(rtt_us // 2, (high - low) // LEAST), 1)
-        tried = self.scan(self.ack_rows(np.arange(low, high + step, step)), rtt_us)
-        self.go_near(self.now_us[max(tried, key=tried.get)] - 2 * step)
+        coarse = self.scan(self.ack_rows(np.arange(low, high + step, step)), rtt_us)
+        tried = dict(coarse)
+        for peak in _peaks(coarse)[:PEAKS]:
+            before = self.follower.save()
+            tried |= self.climb(peak, step, (first, last), rtt_us)
+            self.follower.restore(before)
+        return tried
+
+    def climb(self, peak, step, bounds, rtt_us):
+        """Return {row: log likelihood ratio} of moments ever nearer to the likeliest around a peak."""
+        low, high = self.now_us[list(bounds)]
+        tried = {}
+        best = self.now_us[peak]
+        self.go_near(best - 2 * step)
         while step > FINEST_US:
             step //= 2
+            tried |= self.scan(self.ack_rows(np.clip([best - step, best, best + step], low, high)), rtt_us)
             best = self.now_us[max(tried, key=tried.get)]
-            near = self.ack_rows(np.clip([best - step, best + step], low, high))
-            tried |= self.scan(near, rtt_us)
-        place = int(np.searchsorted(self.acks, max(tried, key=tried.get)))
-        last_few = self.acks[max(place - FEW_ACKS, 0) : place + FEW_ACKS + 1]
-        return tried | self.scan(last_few[(last_few >= first) & (last_few <= last)], rtt_us)
+        place = int(np.searchsorted(self.acks_us, best))
+        few = self.acks[max(place - FEW_ACKS, 0) : place + FEW_ACKS + 1]
+        return tried | self.scan(few[(few >= bounds[0]) & (few <= bounds[1])], rtt_us)
 
     def go_near(self, time_us):
         """Run on without probing to a time, so that not every search has to; the caller has saved the state."""

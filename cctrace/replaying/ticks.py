@@ -44,7 +44,7 @@ class Ticks(Inference):
         tick_us = 1_000_000 // follower.params["hz"]
         self.shifts = [shift for shift in SHIFTS_US if abs(shift) < tick_us / 2]
         self.likelihood = 0.0  # of the flights
-        self.usual = -math.inf  # the best mean of a span so far
+        self.usual = -1e9  # the best mean of a span so far
 
     def run(self, rows=None, least=-math.inf):
         """Run on (to the end); where the flights do not fill the window, look whether another tick lets them.
