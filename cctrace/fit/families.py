@@ -22,6 +22,7 @@ from scipy import optimize, special
 GRID = 768  # points at which a distribution is evaluated; between them it is interpolated
 FIRST = 2  # segments that a receiver may have before it acknowledges [RFC1122] 4.2.3.2
 STALL = 0.03  # largest share of delays that are stalls of a host, not jitter
+STALLS_TELL = 4.0  # of log likelihood, that stalls must explain
 _TINY = 1e-300
 
 
@@ -276,18 +277,31 @@ def curvature(data, fitted):
     return scores, -hessian
 
 
-def fit_family(data, family):
+def without_stalls(data, fitted):
+    """Return the maximum without stalls if it is as good: what the family itself draws must not pass for them."""
+    plain = fit_family(data, fitted.family, fitted.p, stalls=False)
+    return plain if plain.log_likelihood > fitted.log_likelihood - STALLS_TELL else fitted
+
+
+def fit_family(data, family, start=None, stalls=True):
     """Return the `Fitted` maximum of one family.
 
     Parameters
     ----------
     data : Censored
     family : Family
+    start : ndarray, optional
+        Where to begin.
+    stalls : bool
+        Whether some of the delays may be stalls.
     """
     event = data.event[data.group]
     seen = data.delay_us[event] if event.any() else data.delay_us
     sd = max(float(np.subtract(*np.quantile(seen, [0.84, 0.16]))) / 2, 1.0)
-    start = np.array([*family.guess(data.low, float(np.quantile(seen, 0.3)), sd), -3.0])
+    if start is None:
+        start = np.array([*family.guess(data.low, float(np.quantile(seen, 0.3)), sd), -3.0])
+    if not stalls:
+        start = np.append(start[:-1], -20.0)
     if family.located:
         start[0] = max(start[0], 0.0)
 
@@ -296,6 +310,8 @@ def fit_family(data, family):
             return 1e15
         if not np.all(np.abs(p[1:]) < 40):
             return 1e15
+        if not stalls:
+            p = np.append(p[:-1], -20.0)
         value = -data.log_likelihood(family, p[:-1], STALL * special.expit(p[-1]))
         return value if np.isfinite(value) else 1e15
 
@@ -310,4 +326,5 @@ def fit_family(data, family):
             options={"initial_simplex": simplex, "maxiter": 400, "fatol": 0.05, "xatol": 1e-2},
         )
         start = found.x
-    return Fitted(family, found.x, -float(found.fun))
+    p = found.x if stalls else np.append(found.x[:-1], -20.0)
+    return Fitted(family, p, -float(found.fun))

@@ -17,7 +17,7 @@ from cctrace.errors import ArgumentError, FitError
 from cctrace.fit.blocks import block_sizes
 from cctrace.fit.blocks import effective_samples as effective
 from cctrace.fit.delays import Delays, uncongested_rtt
-from cctrace.fit.families import FAMILIES, Censored, curvature, fit_family
+from cctrace.fit.families import FAMILIES, Censored, curvature, fit_family, without_stalls
 from cctrace.fit.process import Process, process_of
 from cctrace.fit.results import Estimate, plain
 
@@ -120,7 +120,7 @@ class Jitter:
         least = min(fitted.aic for fitted in fits)
         # Of those that explain the delays as well the first: a far-off gamma, too, looks like a normal.
         self._best = next(fitted for fitted in fits if fitted.aic <= least + max(AS_GOOD, NEAR * abs(least)))
-        self._data = data
+        self._best, self._data = without_stalls(data, self._best), data
         self.distribution_, self.stalls_ = self._best.family.name, self._best.stalls
         self.aic_ = {f.family.name: f.aic - least for f in sorted(fits, key=lambda fitted: fitted.aic)}
         self._errors()
