@@ -199,13 +199,13 @@ class Result(NamedTuple):
     seconds: float  # of CPU, of the replay
 
 
-def judge(variant, case, seed, folder, tell_hz=True):
+def judge(variant, case, seed, folder, tell_hz=True, tso=False):
     """Simulate, write, read and replay one flow; return its `Result`."""
     sim = cct.simulate(
         cct.Path(**case.path), [cct.Sender(variant, **case.flow)], case.duration, seed, trace=True, packets=True
     )
     file = Path(folder) / "sender.pcap"
-    sim.to_pcap(file)
+    sim.to_pcap(file, tso=tso)
     cls, params = controller(variant)
     hz = case.flow.get("hz", 1000)
     trace = sim.flow(0)
@@ -299,6 +299,7 @@ def main():
     parser.add_argument("--duration", default="15s", help="of each flow")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--delayed-acks", action="store_true", help="the receiver acknowledges every second segment")
+    parser.add_argument("--bursts", action="store_true", help="the capture holds super-packets, as with TSO")
     parser.add_argument(
         "--hz-unknown", action="store_true", help="the replay is not told the ticks of the sender's kernel"
     )
@@ -312,7 +313,7 @@ def main():
             case = ISSUE[condition] if given.issue else random_case(condition, given.seed, number, given.duration)
             if given.delayed_acks:
                 case = case._replace(flow=case.flow | {"ack_every": 2})
-            return case, judge(variant, case, given.seed + number, folder, not given.hz_unknown)
+            return case, judge(variant, case, given.seed + number, folder, not given.hz_unknown, given.bursts)
 
         if given.show:
             case, result = run(given.show[0], given.condition[0], int(given.show[1]))

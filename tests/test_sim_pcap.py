@@ -148,3 +148,27 @@ def test_tshark_reads_the_same_packets_retransmissions_and_rtts(name, tmp_path):
     mine = trace.columns["rs_rtt_us"][trace.event == EVENT_CODES["on_ack" if "bbr" in said.cc else "pkts_acked"]]
     theirs_us = [float(row[3]) * 1e6 for row in rows if row[3] and row[6] == "5201"]
     assert np.median(theirs_us) == pytest.approx(np.median(mine[mine >= 0]), rel=0.02)
+
+
+def test_with_tso_a_capture_holds_the_super_packets_that_left(tmp_path):
+    sim = cct.simulate(cct.Path(rate="60Mbit", rtt="30ms", buffer="2bdp"), ["bbr2022"], "3s", 1, packets=True)
+    flows = []
+    for name, tso in (("cut", False), ("whole", True)):
+        sim.to_pcap(tmp_path / name, tso=tso)
+        flows.append(cct.read(tmp_path / name).flow(0))
+    cut, whole = (flow.sends for flow in flows)
+    assert len(whole) < len(cut) / 2
+    assert whole["payload"].sum() == cut["payload"].sum()
+    assert whole["begins"].all()
+    first = np.flatnonzero(cut["begins"])
+    assert (np.add.reduceat(cut["segments"].to_numpy(), first) == whole["segments"]).all()
+    assert (flows[0].events["delivered"][-1], len(flows[0].events)) == (
+        flows[1].events["delivered"][-1],
+        len(flows[1].events),
+    )
+
+
+def test_only_the_senders_host_sees_super_packets(tmp_path):
+    sim = cct.simulate(cct.Path(rate="10Mbit", rtt="30ms", buffer="2bdp"), ["reno"], "1s", 1, packets=True)
+    with pytest.raises(ArgumentError, match="tso=True: only the sender's own host"):
+        sim.to_pcap(tmp_path / "x", side="receiver", tso=True)

@@ -53,12 +53,12 @@ def ends(f, pieces):
     return Ends(rows, int(f.mss), int(f.rwnd * f.mss), int(f.fwd_ns), int(f.rev_ns), bool(f.ecn))
 
 
-def write(flows, file, side, which):
+def write(flows, file, side, which, tso=False):
     """Write flows (all, or number `which`) of a simulation; see `Simulation.to_pcap`."""
-    return write_pcap([packets(flows, side, which)], file)
+    return write_pcap([packets(flows, side, which, tso)], file)
 
 
-def packets(flows, side, which):
+def packets(flows, side, which, tso=False):
     """Return the `Packets` of flows (all, or number `which`) of a simulation, as captured at one side."""
     if side not in SIDES:
         raise ArgumentError(f"side={side!r}: use {' or '.join(SIDES)}")
@@ -68,14 +68,16 @@ def packets(flows, side, which):
     for k in numbers:
         if flows[k].rows is None:
             raise ArgumentError(f"flow {k} is QUIC, and its packets no TCP; name a TCP flow with flow=")
-    return _packets({k: flows[k] for k in numbers}, side)
+    if tso and side != "sender":
+        raise ArgumentError(f"tso={tso!r}: only the sender's own host sees super-packets, not side={side!r}")
+    return _packets({k: flows[k] for k in numbers}, side, tso)
 
 
-def _packets(flows, side):
+def _packets(flows, side, tso):
     """Return the `Packets` of {number: Ends} as captured at one side."""
     rows, blocks, conns = [], [], []
     for conn, flow in enumerate(flows.values()):
-        mine, its_blocks = _Wire(flow, side).packets()
+        mine, its_blocks = _Wire(flow, side, tso).packets()
         rows += mine
         blocks += its_blocks
         conns += [conn] * len(mine)
@@ -113,8 +115,9 @@ def _wscale(flow):
 class _Wire:
     """Turns the notes of one flow into the packets that pass one side."""
 
-    def __init__(self, flow, side):
-        self.flow, self.at_sender = flow, side == "sender"
+    def __init__(self, flow, side, tso):
+        self.flow, self.at_sender, self.tso = flow, side == "sender", tso
+        self.following = None  # (time, segment) that would belong to the super-packet in the last row
         self.rows, self.blocks = [], []
         self.sent = []  # (time stamp ms, segment, marks) of each transmission
         self.acks = []  # what each ACK says
@@ -174,6 +177,14 @@ class _Wire:
         """A data segment passes."""
         flags = ACK_FLAG | (CWR_FLAG if marks & REDUCED else 0) | (PSH_FLAG if marks & PUSHED else 0)
         tos = 3 if marks & CE else 2 if marks & ECT else 0
+        if self.tso:
+            joins, self.following = self.following == (now, segment), None if flags & PSH_FLAG else (now, segment + 1)
+            if joins:
+                *before, _ = row = self.rows[-1]
+                before[_COLUMNS.index("flags")] |= flags
+                before[_COLUMNS.index("payload")] += self.flow.mss
+                self.rows[-1] = (*before, row[-1])
+                return
         self.add(now, 0, flags, 1 + segment * self.flow.mss, 1, stamp_ms, payload=self.flow.mss, tos=tos)
 
     def ack(self, now, said):

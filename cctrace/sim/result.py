@@ -60,11 +60,11 @@ class Simulation:
             raise ArgumentError(f"flow {index}: the simulation has {len(self.traces)}")
         return self.traces[index]
 
-    def to_pcap(self, file, side="sender", flow=None):
+    def to_pcap(self, file, side="sender", flow=None, tso=False):
         """Write what a capture at one end would hold (of a simulation with ``packets=True``).
 
         A nanosecond pcap of raw IP, headers without payload but with the lengths of what was sent; time begins at one
-        second. Flow k is 10.0.0.(k+1) port 50000+k to 10.1.0.1 port 5201. Segments are as on the wire (no TSO).
+        second. Flow k is 10.0.0.(k+1) port 50000+k to 10.1.0.1 port 5201. Segments are as on the wire, unless `tso`.
 
         Parameters
         ----------
@@ -73,6 +73,8 @@ class Simulation:
             Of all flows: each sender's own packets, or what reached the receivers.
         flow : int, optional
             Only this one.
+        tso : bool
+            The sender's device cuts segments: each super-packet is one packet, as a capture at the host shows it.
 
         Returns
         -------
@@ -82,13 +84,13 @@ class Simulation:
         Raises
         ------
         ArgumentError
-            If packets were not kept, or a flow is QUIC.
+            If packets were not kept, a flow is QUIC, or `tso` is asked for at the receiver.
         """
         from cctrace.sim.recorder import write
 
         if not self.ends:
             raise ArgumentError("this simulation kept no packets; run simulate(..., packets=True)")
-        return write(self.ends, file, side, flow)
+        return write(self.ends, file, side, flow, tso)
 
     def capture(self, flow=None, side="sender"):
         """Return the capture that `to_pcap` would write (of a simulation with ``packets=True``), as a `Capture`.
