@@ -59,7 +59,7 @@ def test_what_the_kernel_or_the_controller_does_not_know_yet_is_not_drawn():
     view = flow_view()
     assert np.isnan(series_of(panel_of(view, "rtt"), "min_rtt (kernel)").value[0])
     assert np.isnan(series_of(panel_of(view, "rates"), "pacing rate (replay)").value[0])
-    assert np.isnan(delivery_rate_bps(view.events)[::10]).all()
+    assert np.isnan(delivery_rate_bps(view.acks)[::10]).all()
 
 
 def test_the_flows_own_bdp_stands_in_where_no_controller_estimates_one():

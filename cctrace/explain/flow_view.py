@@ -1,11 +1,13 @@
 """What is known about one flow, gathered from capture, replay and counters for whoever draws or tabulates it."""
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from cctrace.replaying.model import model_of
+from cctrace.schema import EVENT_CODES
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,13 @@ class FlowView:
         kernel = None if flow.tcpinfo is None else flow.tcpinfo.frame()
         model = None if run is None else model_of(run)
         return cls(flow.events.rows, model, kernel, flow.retransmissions[["time_ns", "seq"]])
+
+    @functools.cached_property
+    def acks(self):
+        """The rows of `events` that end an ACK: `on_ack`, or `cong_avoid` where the stream has only that."""
+        code = self.events["event"]
+        ends = code == EVENT_CODES["on_ack"]
+        return self.events[ends if ends.any() else code == EVENT_CODES["cong_avoid"]]
 
     @property
     def start_ns(self):

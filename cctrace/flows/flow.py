@@ -92,8 +92,8 @@ class Flow:
         rows = self._reenacted[0]
         p = self.capture.params([self.index])[0]
         complete = bool(p["has_syn"])
-        acks = rows[rows["event"] == LINUX_EVENTS["on_ack"]]
-        first = int(acks["rs_prior_in_flight"][0]) if complete and len(acks) else -1
+        is_ack = rows["event"] == LINUX_EVENTS["on_ack"]
+        first = int(rows["rs_prior_in_flight"][np.argmax(is_ack)]) if complete and is_ack.any() else -1
         begin = rows[:1]
         return {
             "mss": int(p["mss"]),

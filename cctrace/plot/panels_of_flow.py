@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 
 from cctrace.plot.panels import Panel, Phases, Series
-from cctrace.schema import EVENT_CODES
 
 
 def flow_panels(view):
@@ -56,7 +55,7 @@ def _progress(view):
 
 
 def _rtt(view):
-    events = _acks(view.events)
+    events = view.acks
     samples = _numbers(events, "rs_rtt_us", missing=-1) / 1e3
     srtt = _numbers(events, "srtt_us8", missing=0) / 8e3
     time_s = view.seconds(events)
@@ -78,7 +77,7 @@ def _rtt(view):
 
 
 def _in_flight(view):
-    acks = _acks(view.events)
+    acks = view.acks
     mss = float(view.events["mss"].max())
     in_flight = mss * _numbers(acks, "rs_prior_in_flight")
     window = _model_series(view, "cwnd_segments", "cwnd (replay)", "window", 1 / mss)
@@ -102,28 +101,26 @@ def _bdp(view):
     if view.model is not None and "bw_Bps" in view.model:
         values = _numbers(view.model, "bw_Bps") * _numbers(view.model, "min_rtt_us") / 1e6
         return Series("BDP (bandwidth x min_rtt)", view.seconds(view.model), values, "bound", "steps", dashed=True)
-    rate_bps, time_s = delivery_rate_bps(view.events), view.seconds(_acks(view.events))
-    rtt_us = _numbers(_acks(view.events), "rs_rtt_us", missing=-1)
+    rate_bps, time_s = delivery_rate_bps(view.acks), view.seconds(view.acks)
+    rtt_us = _numbers(view.acks, "rs_rtt_us", missing=-1)
     known = np.isfinite(rate_bps).any() and np.isfinite(rtt_us).any()
     bdp = np.nanquantile(rate_bps, 0.95) / 8 * np.nanmin(rtt_us) / 1e6 if known else np.nan
     ends = time_s[[0, -1]] if len(time_s) else np.zeros(0)
     return Series("BDP (95 % rate x lowest RTT)", ends, np.full(len(ends), bdp), "bound", dashed=True)
 
 
-def delivery_rate_bps(events):
+def delivery_rate_bps(acks):
     """Return the delivery-rate sample of each ACK in bits per second, NaN where there is none.
 
     Parameters
     ----------
-    events : structured ndarray
-        Rows of `schema.EVENTS`.
+    acks : structured ndarray
+        Rows of `schema.EVENTS` that end an ACK (`FlowView.acks`).
 
     Returns
     -------
     ndarray of float64
-        One value per row whose event is `on_ack`, or `cong_avoid` where the stream has only that.
     """
-    acks = _acks(events)
     delivered = _numbers(acks, "rs_delivered", missing=-1)
     interval_us = _numbers(acks, "rs_interval_us", missing=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -131,7 +128,7 @@ def delivery_rate_bps(events):
 
 
 def _rates(view):
-    acks, rate = _acks(view.events), delivery_rate_bps(view.events)
+    acks, rate = view.acks, delivery_rate_bps(view.acks)
     finite = rate[np.isfinite(rate)]
     scale, unit = _prefix(np.quantile(finite, 0.95) if finite.size else 1, "bit/s")
     series = [Series("delivery-rate samples", view.seconds(acks), rate / scale, "observed", "points")]
@@ -179,12 +176,6 @@ def _kernel_series(view, column, label, scale, missing=None, colour="kernel"):
         return []
     values = _numbers(view.kernel, column, missing) / scale
     return [Series(label, view.seconds(view.kernel), values, colour, "steps", dashed=True)]
-
-
-def _acks(events):
-    code = events["event"]
-    wanted = EVENT_CODES["on_ack"] if (code == EVENT_CODES["on_ack"]).any() else EVENT_CODES["cong_avoid"]
-    return events[code == wanted]
 
 
 def _numbers(table, column, missing=None):
