@@ -272,6 +272,13 @@ class Flow:
         return self.capture.reenact([self.index], polls, decided)[4]
 
 
+def _may_be(flow, known):
+    """Tell whether a connection whose own end is not named may be `flow`."""
+    if known.get("src") is not None:
+        return False
+    return known.get("dst", flow.key[2]) == flow.key[2] and known.get("dport", flow.key[3]) == flow.key[3]
+
+
 def _matching(flow, tcpinfo):
     """Return the polls of `tcpinfo` that belong to `flow`, on its clock, and their `align.Alignment`."""
     src, sport, dst, dport = flow.key
@@ -279,7 +286,7 @@ def _matching(flow, tcpinfo):
         if (known.get("src"), known.get("sport"), known.get("dst"), known.get("dport")) == (src, sport, dst, dport):
             return align(flow, tcpinfo.select(index))
     # Sources that do not name the endpoints: the polls whose progress is this flow's.
-    anonymous = [index for index, known in enumerate(tcpinfo.connections) if known.get("src") is None]
+    anonymous = [index for index, known in enumerate(tcpinfo.connections) if _may_be(flow, known)]
     if not anonymous:
         raise ArgumentError(f"no polls of {src}:{sport} -> {dst}:{dport} in {tcpinfo.source}")
     found, refused = [], []

@@ -22,6 +22,7 @@ FORMATS = {
     "mlab": "mlab",
     "flent": "flent",
     "siftr": "siftr",
+    "varnishlog": "varnish",
     "iperf3": "iperf3",
     "tcp_probe": "tcp_probe",
     "ss": "ss",
