@@ -54,7 +54,7 @@ def test_a_damaged_snoop_gives_what_precedes_the_damage():
         (snoop([])[:10], "ends inside the 16 header bytes"),
         (snoop([]), "no packets in the file"),
         (b"GMBU" + bytes(100), "Network Monitor, no format that cctrace reads; editcap -F pcap"),
-        (b"PK\3\4" + bytes(100), "a ZIP archive, .* unpack it"),
+        (b"PK\3\4" + bytes(100), "a ZIP archive that cannot be read"),
     ],
 )
 def test_what_cannot_be_read_is_named(data, words):

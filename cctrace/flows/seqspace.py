@@ -14,7 +14,7 @@ def unwrap(seq, base, near):
 
     Examples
     --------
-    >>> unwrap(5, 0xFFFFFFFF, 0)
+    >>> int(unwrap(5, 0xFFFFFFFF, 0))
     6
     """
     offset = (np.int64(seq) - base - near) & 0xFFFFFFFF
