@@ -92,6 +92,7 @@ def test_counters_in_an_archive_become_one_table(kind, tmp_path):
         (zipped({"README": b"hello"}), "no supported file"),
         (zipped({"a.pcap": capture(1)})[:60], "cannot be read"),
     ],
+    ids=("mixed", "others", "empty", "ZIP of others", "cut"),  # archives hold the time: as names they differ by worker
 )
 def test_an_archive_that_cannot_be_read_is_refused_in_one_line(data, words):
     with pytest.raises(FormatError, match=words) as refused:
