@@ -1,14 +1,17 @@
-"""Kernel and web-server logs beside captures: Varnish's log."""
+"""Kernel and web-server logs beside captures: Varnish's log, FreeBSD's BBLog."""
 
 import functools
 import io
+import struct
 
 import pytest
+from wire import block, ipv4, option, tcp
 
 from cctrace import datasets
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.flows.capture import read as read_flows
 from cctrace.io import read_file
+from cctrace.io.tcpinfo import MISSING
 
 T0 = 1_700_000_000
 
@@ -90,3 +93,85 @@ def test_polls_that_name_only_the_client_go_to_its_flow_alone():
     assert attached.tcpinfo["rtt"].tolist() == [152_000]
     with pytest.raises(ArgumentError, match="no polls of"):
         flow.attach(read(log.format(flow.key[2], flow.key[3] + 1)))
+
+
+# --- BBLog -----------------------------------------------------------------------------------------------------------
+BOOT, ISS = T0 - 1000, 0xFFFFF000
+
+
+def custom(kind, value, order="<"):
+    return option(2989, struct.pack(order + "I", 10949) + struct.pack("<I", kind) + value, order == ">")
+
+
+def log_buffer(us, event, una, stack=None, cwnd=14_480):
+    """One `struct tcp_log_buffer` up to its packet, little-endian as `tcplog_dumper` writes it."""
+    fields = struct.pack("<qqIIBBHi6I", us // 10**6, us % 10**6, 1, 7, 3, event, 0x10 if stack else 0, 0, *[0] * 6)
+    sequence = ((ISS + n) & 0xFFFFFFFF for n in (una, una + 2896))
+    fields += struct.pack("<iIII", 4, 0, ISS, 0x1E4) + struct.pack("<2I", *sequence)
+    fields += struct.pack("<7I", cwnd, 0, 0, 65_535, (1 << 30) - 1, 1296, 80) + bytes(160 - 108)
+    return (fields + (stack or bytes(104)) + struct.pack("<I", 1448))[:268]
+
+
+def bblog(events, big=False, family=2):
+    order = ">" if big else "<"
+    ends = [
+        (bytes(12) + bytes([10, 0, 0, n])) if family == 2 else (0xFD << 120 | n).to_bytes(16, "big") for n in (2, 1)
+    ]
+    info = struct.pack("<IIQ", 9, 1, 0) + struct.pack("!HH", 40_000, 443) + b"".join(ends) + bytes(4)
+    info += struct.pack("<qq", BOOT, 0) + bytes(64 + 32 + 32) + bytes([family]) + bytes(7)
+    told = custom(1, struct.pack("<I", 9), order) + custom(4, info, order) + custom(6, b"\x03bbr", order)
+    out = block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1) + told + bytes(4), big)
+    out += block(1, struct.pack(order + "HHI", 0, 0, 104), big)  # of link type NULL
+    for packet, record in events:
+        if packet is None:
+            body = struct.pack(order + "I", 10949) + struct.pack("<I", 1) + custom(2, record)
+            out += block(0x0BAD, body + bytes(4), big)
+        else:
+            us = BOOT * 10**6 + int.from_bytes(record[:8], "little") * 10**6 + int.from_bytes(record[8:16], "little")
+            frame = struct.pack(order + "I", 2) + packet
+            head = struct.pack(order + "5I", 0, us >> 32, us & 0xFFFFFFFF, len(frame), len(frame))
+            out += block(6, head + frame + custom(2, record, order) + bytes(4), big)
+    return out
+
+
+DATA = ipv4(tcp(443, 40_000, seq=ISS + 1, ack=1, payload=bytes(40)))
+BBR_STATE = struct.pack("<4Q14I3H6BI", 10**6, 2 * 10**6, 40_000, 0, *range(14), 739, 512, 0, 1, 2, 0, 0, 0, 0, 5)
+EVENTS = [
+    (DATA, log_buffer(1_000_250, 2, 1)),
+    (None, log_buffer(1_040_000, 22, 4097, BBR_STATE)),
+    (None, log_buffer(1_041_000, 17, 4097, cwnd=28_960)),
+]
+
+
+@pytest.mark.parametrize("big", [False, True])
+@pytest.mark.parametrize("family", [2, 28])
+def test_bblog_tells_what_freebsd_knew_at_every_event(big, family):
+    table = read_file(io.BytesIO(bblog(EVENTS, big, family)), format="bblog")
+    own, peer = ("10.0.0.1", "10.0.0.2") if family == 2 else ("fd00::1", "fd00::2")
+    assert table.connections == [{"src": own, "sport": 443, "dst": peer, "dport": 40_000, "stack": "bbr"}]
+    assert table["time_ns"].tolist() == [(BOOT + 1) * 10**9 + us * 1000 for us in (250, 40_000, 41_000)]
+    assert table["bytes_acked"].tolist() == [1, 4097, 4097]  # the sequence numbers wrap in between
+    assert table["snd_cwnd_bytes"].tolist() == [14_480, 14_480, 28_960]
+    assert table["event"].tolist() == [2, 22, 17]
+    assert table["state"].tolist() == [1, 1, 1]
+    told = [table[name][1] for name in ("delRate", "rttProp", "pacing_gain", "cwnd_gain", "bbr_state", "pkt_epoch")]
+    assert told == [2 * 10**6, 40_000, 739, 512, 1, 5]
+    assert (table["rtt"] == MISSING).all()  # the unit of t_srtt is the stack's
+    assert table["tlb_srtt"].tolist() == [1296] * 3
+
+
+def test_a_bblog_is_a_capture_that_tells_how_to_read_the_rest():
+    packets = read(bblog(EVENTS))
+    assert packets["payload"].tolist() == [40]
+    assert any("format='bblog'" in text for text in packets.warnings)
+    with pytest.raises(FormatError, match="format='bblog'"):
+        read(bblog(EVENTS[1:]))
+
+
+def test_a_bblog_that_is_cut_yields_what_precedes_and_other_captures_are_refused():
+    whole = bblog(EVENTS)
+    table = read_file(io.BytesIO(whole[:-100]), format="bblog")
+    assert len(table) == 2
+    assert any("is cut" in text for text in table.warnings)
+    with pytest.raises(FormatError, match="no BBLog"):
+        read_file(io.BytesIO(bblog([])), format="bblog")

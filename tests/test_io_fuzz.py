@@ -13,6 +13,7 @@ import warnings
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from test_io_events import FORMS
 from test_io_fragments import fragments4
 from test_io_pcap import LINKS, T0, conversation
 from test_io_qlog import FILES
@@ -49,6 +50,7 @@ TEXTS = [
     iperf3(True),
     f"  a-1 [0] .... 1.5: tcp_probe: {NEW}\n" * 2,
     *FILES.values(),
+    *(log for log, _ in FORMS.values()),
     "0\n0\n5\n10\n",
     "# base timestamp: 1000\n1000 # 1504\n1001 + 1504\n1002 - 1504 7\n1003 d 2 3008\n",
     "Timestamp,Speed,DL_bitrate,UL_bitrate\n2020.02.13_13.57.29,0,100,7\n2020.02.13_13.57.31,1,-,7\n",

@@ -17,6 +17,7 @@ FORMATS = {
     "pcap": "pcap",
     "pcapng": "pcapng",
     "snoop": "snoop",
+    "bblog": "bblog",
     "parquet": "parquet",
     "tcpinfo-csv": "tcpinfo_csv",
     "mlab": "mlab",

@@ -10,7 +10,7 @@ Source: draft-ietf-opsawg-pcapng.
 import numpy as np
 
 from cctrace.errors import FormatError
-from cctrace.io import records
+from cctrace.io import bblog, records
 from cctrace.io.frames import Frames
 from cctrace.io.layout import (
     BAD_LENGTH,
@@ -81,7 +81,7 @@ class _Section:
         self.order, self.broken = "little", False
         self.interfaces, self.n_interfaces = np.zeros((8, 5), np.int64), 0
         self.counts = np.zeros(4, np.int64)
-        self.dropped = 0
+        self.dropped, self.bblog = 0, False
 
     @property
     def big(self):
@@ -126,6 +126,7 @@ class _Section:
         number = lambda start, size: int.from_bytes(block[start : start + size], self.order)  # noqa: E731
         if is_section:
             self.n_interfaces = 0
+            self.bblog |= bblog.sniff(block)
             if number(12, 2) != 1:
                 raise ValueError(f"section of version {number(12, 2)}.{number(14, 2)}; 1.x is known")
         elif number(0, 4) == STATISTICS:
@@ -173,6 +174,8 @@ class _Section:
         for text, count in lines.items():
             if count:
                 decoder.warn(source, f"{count} {text}")
+        if self.bblog:
+            decoder.warn(source, bblog.HINT)
 
 
 def _resolution(value):

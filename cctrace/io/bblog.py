@@ -1,0 +1,165 @@
+"""FreeBSD's TCP black box log (BBLog): what RACK, BBR and the base stack knew at each of their events.
+
+`tcplog_dumper` writes a pcapng. Its section header names the connection and the clock in custom options of Netflix's
+number; each packet, and each event without one (a custom block), carries `struct tcp_log_buffer` in such an option.
+The packets alone are read as a capture; this reader takes the structs. The unit of `t_srtt` depends on stack and
+release (ticks or microseconds, scaled or not): it stays `tlb_srtt`, and no RTT is made of it.
+
+Source: [FreeBSD] sys/netinet/tcp_log_buf.h, tcplog_dumper; draft-ietf-opsawg-pcapng (custom options).
+"""
+
+import socket
+import struct
+
+from cctrace.errors import FormatError
+from cctrace.io import tcpinfo
+from cctrace.io.source import reads
+
+NETFLIX = 10949  # private enterprise number
+_CUSTOM = (2988, 2989, 19372, 19373)
+_VERSION, _TCPINFO, _DUMPINFO, _STACKNAME = 1, 2, 4, 6  # of Netflix's options
+_SECTION, _PACKET, _EVENT = 0x0A0D0D0A, 6, (0x0BAD, 0x40000BAD)
+_LITTLE = b"\x4d\x3c\x2b\x1a"
+_LARGEST = 1 << 24
+_ESTABLISHED = {4: 1}  # FreeBSD's TCPS_ESTABLISHED; other states are numbered otherwise than Linux's
+_INET6 = 28
+_STACKINFO = 0x10
+# Offsets that versions 8 and 9 of the struct share, little-endian whatever the machine.
+_FIELDS = {
+    "serial": 20, "tcp_flags": 68, "snd_una": 72, "snd_max": 76, "snd_cwnd_bytes": 80, "snd_nxt": 84,
+    "snd_recover": 88, "snd_wnd": 92, "ssthresh_bytes": 96, "tlb_srtt": 100, "tlb_rttvar": 104,
+}  # fmt: skip
+# struct tcp_log_bbr, in version 9: what its fields mean depends on stack and event.
+_STACK = struct.Struct("<4Q14I3H6BI")
+_STACK_NAMES = (
+    "cur_del_rate", "delRate", "rttProp", "bw_inuse", "inflight", "applimited", "log_delivered", "timeStamp", "epoch",
+    "lt_epoch", "pkts_out", "flex1", "flex2", "flex3", "flex4", "flex5", "flex6", "log_lost", "pacing_gain",
+    "cwnd_gain", "flex7", "bbr_state", "bbr_substate", "inhpts", "ininput", "use_lt_bw", "flex8", "pkt_epoch",
+)  # fmt: skip
+_STACK_AT = 160
+HINT = "FreeBSD's BBLog: cct.read(file, format='bblog') reads what its TCP knew at every event, for flow.attach"
+
+
+def sniff(head):
+    """Tell whether a file, or a section, of these bytes is a pcapng with BBLog; unasked it is read as a capture."""
+    if head[:4] != b"\x0a\x0d\x0d\x0a":
+        return False
+    order = "little" if head[8:12] == _LITTLE else "big"
+    end = int.from_bytes(head[4:8], order)
+    return any(kind == _VERSION for kind, _ in options_of(head[:end], 24, order))
+
+
+def _netflix(code, value, order):
+    """Return (type, value) of a custom option of Netflix, (None, b"") of any other."""
+    if code not in _CUSTOM or len(value) < 8 or int.from_bytes(value[:4], order) != NETFLIX:
+        return None, b""
+    return int.from_bytes(value[4:8], "little"), value[8:]
+
+
+def options_of(block, at, order):
+    """Yield (type, value) of Netflix's options from `at` on, as far as they lie in the block; others as (None, b"")."""
+    while at + 4 <= len(block) - 4:
+        code, length = (int.from_bytes(block[at + i : at + i + 2], order) for i in (0, 2))
+        if code == 0 or at + 4 + length > len(block) - 4:
+            return
+        yield _netflix(code, block[at + 4 : at + 4 + length], order)
+        at += 4 + (length + 3 & ~3)
+
+
+@reads("a BBLog")
+def read(source):
+    """Read a BBLog into `TcpInfo`, one row per event.
+
+    Raises
+    ------
+    FormatError
+        No pcapng, or one without such a log.
+    """
+    log = _Log()
+    damage = log.take_all(source)
+    name = source.name
+    if not log.polls:
+        raise FormatError(f"{name}: no BBLog: no block of this file holds a struct tcp_log_buffer")
+    warnings = [f"{name}: {damage}"] if damage else []
+    warnings += [f"{name}: {log.skipped} events were lost before they were written"] if log.skipped else []
+    warnings += [f"{name}: {source.cut}; read what precedes it"] if source.cut else []
+    connections = [
+        {field: value for field, value in known.items() if value is not None} | {"stack": stack}
+        for known, stack in zip(log.connections.table, log.stacks, strict=True)
+    ]
+    return tcpinfo.build(tcpinfo.columns_of(log.polls), connections, name, "bblog", warnings)
+
+
+class _Log:
+    def __init__(self):
+        self.polls, self.connections, self.stacks, self.skipped = [], tcpinfo.Connections(), [], 0
+        self._order, self._offset_us, self._number, self._version, self._acked = "little", 0, 0, 9, {}
+
+    def take_all(self, source):
+        """Take in the blocks of a pcapng; returns what is wrong with it, "" if nothing."""
+        at = 0
+        while head := source.read(12):
+            if len(head) < 12:
+                return f"block at offset {at} is cut"
+            if head[:4] == b"\x0a\x0d\x0d\x0a":
+                self._order = "little" if head[8:] == _LITTLE else "big"
+            kind, length = (int.from_bytes(head[i : i + 4], self._order) for i in (0, 4))
+            if not 12 <= length <= _LARGEST or length % 4:
+                return f"block at offset {at} claims {length} bytes; stopped there"
+            block = head + source.read(length - 12)
+            if len(block) < length:
+                return f"block at offset {at} is cut"
+            self._take(kind, block)
+            at += length
+        return ""
+
+    def _take(self, kind, block):
+        if kind == _SECTION:
+            self._enter(dict(options_of(block, 24, self._order)))
+        elif kind == _PACKET:
+            captured = int.from_bytes(block[20:24], self._order)
+            self._poll(options_of(block, 28 + (captured + 3 & ~3), self._order))
+        elif kind in _EVENT and int.from_bytes(block[8:12], self._order) == NETFLIX:
+            if int.from_bytes(block[12:16], "little") == 2:
+                self.skipped += int.from_bytes(block[16:20], "little")
+            else:
+                self._poll(options_of(block, 16, "little"))
+
+    def _enter(self, told):
+        """Take in the options of a section header: version, connection, offset of the clock, name of the stack."""
+        self._version = int.from_bytes(told.get(_VERSION, b"\x09"), "little")
+        info, key = told.get(_DUMPINFO, b""), (None,) * 4
+        if len(info) >= 80:
+            self._offset_us = _microseconds(info, 56)
+            fport, lport = struct.unpack("!HH", info[16:20])
+            family, at = (socket.AF_INET6, 0) if info[-8] == _INET6 else (socket.AF_INET, 12)
+            peer, own = (socket.inet_ntop(family, info[start + at : start + 16]) for start in (20, 36))
+            key = own, lport, peer, fport
+        self._number = self.connections.number(key)
+        if self._number == len(self.stacks):
+            self.stacks.append(told.get(_STACKNAME, b"\0unknown")[1:].rstrip(b"\0").decode("ascii", "replace"))
+
+    def _poll(self, options):
+        record = next((value for kind, value in options if kind == _TCPINFO), b"")
+        if len(record) < 112 or not self.stacks:
+            return
+        poll = {name: int.from_bytes(record[at : at + 4], "little") for name, at in _FIELDS.items()}
+        poll |= {"time_ns": 1000 * (self._offset_us + _microseconds(record, 0)), "connection": self._number}
+        poll |= {"event": record[25], "state": _ESTABLISHED.get(int.from_bytes(record[56:60], "little"))}
+        # Sequence numbers wrap: what was acknowledged is counted on from the record before.
+        iss = int.from_bytes(record[64:68], "little")
+        before = self._acked.get(self._number, 0)
+        step = (poll["snd_una"] - iss - before) & 0xFFFFFFFF
+        self._acked[self._number] = before + (step if step < 1 << 31 else 0)
+        if iss:
+            poll["bytes_acked"] = self._acked[self._number]
+        flags = int.from_bytes(record[26:28], "little")
+        if flags & _STACKINFO and self._version == 9 and len(record) >= _STACK_AT + _STACK.size:
+            poll |= zip(_STACK_NAMES, _STACK.unpack_from(record, _STACK_AT), strict=True)
+        self.polls.append(poll)
+
+
+def _microseconds(data, at):
+    """Return a `struct timeval` of 64-bit parts in microseconds."""
+    seconds, micros = struct.unpack_from("<qq", data, at)
+    return seconds * 10**6 + micros
