@@ -1,8 +1,9 @@
-"""Kernel and web-server logs beside captures: Varnish's log, FreeBSD's BBLog."""
+"""Kernel and web-server logs beside captures: Varnish's log, FreeBSD's BBLog, tcpretrans and tcplife."""
 
 import functools
 import io
 import struct
+import time
 
 import pytest
 from wire import block, ipv4, option, tcp
@@ -12,6 +13,7 @@ from cctrace.errors import ArgumentError, FormatError
 from cctrace.flows.capture import read as read_flows
 from cctrace.io import read_file
 from cctrace.io.tcpinfo import MISSING
+from cctrace.io.write import convert
 
 T0 = 1_700_000_000
 
@@ -175,3 +177,99 @@ def test_a_bblog_that_is_cut_yields_what_precedes_and_other_captures_are_refused
     assert any("is cut" in text for text in table.warnings)
     with pytest.raises(FormatError, match="no BBLog"):
         read_file(io.BytesIO(bblog([])), format="bblog")
+
+
+# --- tcpretrans and tcplife ------------------------------------------------------------------------------------------
+def retrans(ends, times_ns, zone_s=0, bpftrace=False, late_s=0, kind="R", state="ESTABLISHED"):
+    src, sport, dst, dport = ends
+    header = "TIME     PID    IP LADDR:LPORT          T> RADDR:RPORT          STATE"
+    if bpftrace:
+        header = "TIME     PID               LADDR:LPORT           RADDR:RPORT  STATE"
+    lines = ["Tracing retransmits ... Hit Ctrl-C to end", header]
+    for ns in times_ns:
+        clock = time.strftime("%H:%M:%S", time.gmtime(ns // 10**9 + zone_s + late_s))
+        one, two = f"{src}:{sport}", f"{dst}:{dport}"
+        if bpftrace:
+            lines.append(f"{clock} {0:<8} {one:>20} {two:>21} {state:>6}")
+        else:
+            lines.append(f"{clock} {0:<6} {4:<2} {one:<20} {kind}> {two:<20} {state}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("bpftrace", [False, True])
+@pytest.mark.parametrize(("zone_s", "late_s"), [(0, 0), (-5 * 3600, 1), (20_700, 0)])
+def test_retransmissions_that_the_kernel_told_lie_beside_the_captures(bpftrace, zone_s, late_s):
+    flow = recording("loss_cubic_1pct")
+    times = flow.retransmissions["time_ns"].to_numpy()
+    told = read(retrans(flow.key, times[:-3].tolist(), zone_s, bpftrace, late_s))
+    found = told.beside(flow)
+    assert (found.figures["kernel"], found.figures["captured"]) == (len(times) - 3, len(times))
+    assert found.figures["agree"] == len(times) - 3
+    assert found.figures["zone_s"] == zone_s
+    assert int(found.table["kernel"].sum()) == len(times) - 3
+    assert f"{len(times) - 3} of {len(times) - 3}" in found.text
+
+
+def test_events_that_no_capture_shows_do_not_agree():
+    flow = recording("loss_cubic_1pct")
+    seconds = flow.retransmissions["time_ns"].to_numpy() // 10**9
+    quiet = next(s for s in range(seconds[0] + 1, seconds[0] + 7200) if not {s, s - 1} & set(seconds.tolist()))
+    times = [*flow.retransmissions["time_ns"].tolist(), quiet * 10**9]
+    probes = retrans(flow.key, times[:2], kind="L") + retrans(flow.key, times[:1], state="SYN_SENT")
+    figures = read(retrans(flow.key, times) + probes).beside(flow).figures
+    assert figures["agree"] == figures["kernel"] - 1 == len(seconds)
+    assert (figures["probes"], figures["handshake"]) == (2, 1)
+
+
+def test_retransmissions_of_the_other_direction_are_not_the_flows():
+    flow = recording("loss_cubic_1pct")
+    with pytest.raises(ArgumentError, match="no line about"):
+        read(retrans((*flow.key[2:], *flow.key[:2]), [T0 * 10**9])).beside(flow)
+
+
+LIFE = {
+    "plain": ("PID   COMM       LADDR           LPORT RADDR           RPORT TX_KB RX_KB MS\n",
+              "22597 my app     {} {} {} {} {:>5} {:>5} {}\n"),
+    "-t": ("TIME(s)   PID   COMM       LADDR           LPORT RADDR           RPORT TX_KB RX_KB MS\n",
+           "0.000000  22597 x          {} {} {} {} {:>5} {:>5} {}\n"),
+    "-T": ("TIME     PID   COMM       LADDR           LPORT RADDR           RPORT TX_KB RX_KB MS\n",
+           "14:32:01 22597 x          {} {} {} {} {:>5} {:>5} {}\n"),
+    "-w": ("PID   COMM             IP LADDR                    LPORT RADDR                    RPORT TX_KB RX_KB MS\n",
+           "22597 x                4  {} {} {} {} {:>6} {:>6} {}\n"),
+    "-sT": ("TIME,PID,COMM,IP,LADDR,LPORT,RADDR,RPORT,TX_KB,RX_KB,MS\n", "14:32:01,22597,x,4,{},{},{},{},{},{},{}\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", LIFE)
+@pytest.mark.parametrize("at_receiver", [False, True])
+def test_tcplife_tells_bytes_and_duration_beside_the_flows(form, at_receiver):
+    flow = recording("loss_cubic_1pct")
+    kib = (flow.summary["bytes_sent"] + 1) // 1024
+    header, line = LIFE[form]
+    ends = (*flow.key[2:], *flow.key[:2]) if at_receiver else flow.key
+    tx, rx = (0, kib) if at_receiver else (kib, 0)
+    other = line.format("10.9.9.9", 1, "10.9.9.8", 2, 5, 6, "7.25")
+    table = read(header + other + line.format(*ends, tx, rx, "20500.50"))
+    assert (len(table), table["duration_ms"].tolist(), table["rx_kib"].tolist()) == (2, [7.25, 20500.5], [6, rx])
+    found = table.beside(flow)
+    assert found.figures["agree"]
+    assert found.figures["duration_ms"] == {"kernel": 20500.5, "captured": flow.summary["duration_s"] * 1000}
+    assert not read(header + line.format(*ends, tx and tx + 1, rx and rx + 1, "1")).beside(flow).figures["agree"]
+
+
+def test_output_of_the_tools_without_events_or_with_garbled_ones_says_so():
+    text = retrans(("10.0.0.1", 1, "10.0.0.2", 2), [T0 * 10**9])
+    with pytest.raises(FormatError, match="no events in this output of tcpretrans"):
+        read("\n".join(text.splitlines()[:2]) + "\n")
+    table = read(text + "14:32:01 0 4 10.0.\n")
+    assert len(table) == 1
+    assert any("1 lines are cut" in warning for warning in table.warnings)
+
+
+def test_events_are_written_as_csv(tmp_path):
+    path = tmp_path / "tcpretrans.txt"
+    path.write_text(retrans(("10.0.0.1", 1, "10.0.0.2", 2), [T0 * 10**9]))
+    assert convert(path, tmp_path / "x.csv")["rows"] == 1
+    assert (tmp_path / "x.csv").read_text().splitlines()[0] == "src,sport,dst,dport,second_of_day,kind,state"
+    with pytest.raises(ArgumentError, match="written as csv"):
+        convert(path, tmp_path / "x.parquet")

@@ -41,6 +41,8 @@ def read(source, format=None, hz=None, chunk=None, **options):
         With `chunk`.
     CounterTable
         For polls of tcp_info and the like, a `TcpInfo` whose connections are flows, too.
+    LinkTrace, KernelEvents
+        For link traces, and for output of tcpretrans and tcplife.
 
     Raises
     ------

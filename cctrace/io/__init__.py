@@ -24,6 +24,7 @@ FORMATS = {
     "flent": "flent",
     "siftr": "siftr",
     "varnishlog": "varnish",
+    "bcc": "bcctools",
     "iperf3": "iperf3",
     "tcp_probe": "tcp_probe",
     "ss": "ss",
@@ -55,7 +56,7 @@ def read_file(source, format=None, decapsulate=(), limit=None):
 
     Returns
     -------
-    Packets, TcpInfo or LinkTrace
+    Packets, TcpInfo, LinkTrace or KernelEvents
 
     Raises
     ------

@@ -10,9 +10,10 @@ import os
 import numpy as np
 
 from cctrace import __version__, schema
-from cctrace.errors import FormatError
+from cctrace.errors import ArgumentError, FormatError
 from cctrace.extras import needed
 from cctrace.io import tcpinfo
+from cctrace.io.kernelevents import KernelEvents
 from cctrace.io.linktrace import LinkTrace
 from cctrace.io.packets import Packets
 from cctrace.io.source import open_source
@@ -127,6 +128,8 @@ def save_table(data, path):
         at, size = np.append(at, np.full(rest, tcpinfo.MISSING)), np.append(size, np.zeros(rest))
         meta = {"end_ns": data.end_ns, "format": data.format, "warnings": data.warnings}
         return save(path, "link", [data.columns | {"capacity_ns": at, "capacity_bytes": size}], meta)
+    if isinstance(data, KernelEvents):
+        raise ArgumentError(f"{data.source}: events of {data.format} are written as csv, not as parquet")
     last = []
 
     def parts():

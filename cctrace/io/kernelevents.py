@@ -1,0 +1,136 @@
+"""`KernelEvents`: what tracing tools printed about connections, as columns, and how it agrees with a captured flow."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cctrace.errors import ArgumentError
+
+_DAY_S, _ZONE_S = 86_400, 900  # time zones differ by quarters of an hour
+_HANDSHAKE = ("SYN_SENT", "SYN_RECV", "NEW_SYN_RECV")
+
+
+class Beside(NamedTuple):
+    """What a tool said of a flow, next to what the capture shows.
+
+    Attributes
+    ----------
+    text : str
+        One sentence.
+    figures : dict
+        The numbers in it; what each tool gives is told by `KernelEvents.beside`.
+    table : DataFrame or None
+        tcpretrans: `flow.retransmissions` with the column `kernel`, whether the tool told of it.
+    """
+
+    text: str
+    figures: dict
+    table: object
+
+
+class KernelEvents:
+    """Events of connections, one row per line of the tool.
+
+    Attributes
+    ----------
+    columns : dict of str to ndarray
+        `src, sport, dst, dport` (the traced host first), and of tcpretrans `second_of_day` (local time), `kind` (R
+        retransmission, L tail loss probe), `state`; of tcplife `tx_kib`, `rx_kib`, `duration_ms`.
+    format : str
+        "tcpretrans" or "tcplife".
+    source : str
+    warnings : list of str
+    """
+
+    def __init__(self, columns, format, source="", warnings=()):
+        self.columns, self.format, self.source, self.warnings = columns, format, source, list(warnings)
+
+    def __len__(self):
+        return len(self.columns["sport"])
+
+    def __getitem__(self, name):
+        return self.columns[name]
+
+    def __repr__(self):
+        return f"<KernelEvents {self.source}: {len(self)} lines of {self.format}>"
+
+    def frame(self):
+        """Return the columns as a pandas DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.columns)
+
+    def beside(self, flow):
+        """Return what the tool said of a flow of a capture, beside what the capture shows, a `Beside`.
+
+        Figures of tcpretrans: ``kernel`` (retransmissions told, without those of the handshake, ``handshake``),
+        ``probes`` (L), ``captured`` (segments sent again), ``agree`` (retransmissions told of which the capture shows
+        one in the same second or the one before, each taken once), ``zone_s`` (what the tool's local time is ahead of
+        UTC, in quarters of an hour: where most agree). Of tcplife: ``duration_ms`` and ``bytes`` (both ``kernel`` and
+        ``captured``; the kernel's bytes are a range, they are whole KiB), ``agree`` (whether the bytes do).
+
+        Raises
+        ------
+        ArgumentError
+            No line is about this connection (tcpretrans: about what its sender sent).
+        """
+        src, sport, dst, dport = flow.key
+        mine, reverse = self._between(src, sport, dst, dport), self._between(dst, dport, src, sport)
+        if self.format == "tcpretrans" and mine.any():
+            return self._retransmissions(flow, mine)
+        if self.format == "tcplife" and (mine.any() or reverse.any()):
+            return self._life(flow, mine, reverse)
+        raise ArgumentError(f"no line about {src}:{sport} -> {dst}:{dport} in {self.source}")
+
+    def _between(self, src, sport, dst, dport):
+        c = self.columns
+        return (c["src"] == src) & (c["sport"] == sport) & (c["dst"] == dst) & (c["dport"] == dport)
+
+    def _retransmissions(self, flow, mine):
+        early = np.isin(self["state"], _HANDSHAKE)
+        told = np.sort(self["second_of_day"][mine & (self["kind"] != "L") & ~early])
+        table = flow.retransmissions.copy()
+        seen = (table["time_ns"].to_numpy() // 10**9) % _DAY_S
+        zones = range(-12 * 3600, 14 * 3600 + 1, _ZONE_S)
+        pairs = {zone: _pairs((told - zone) % _DAY_S, seen) for zone in zones}
+        # Of zones that explain as many, the nearest to UTC.
+        zone = max(zones, key=lambda one: (len(pairs[one]), -abs(one))) if len(told) else 0
+        table["kernel"] = np.isin(np.arange(len(table)), pairs[zone])
+        figures = {
+            "kernel": len(told),
+            "handshake": int((mine & early).sum()),
+            "probes": int((mine & (self["kind"] == "L")).sum()),
+            "captured": len(table),
+            "agree": len(pairs[zone]),
+            "zone_s": zone,
+        }
+        text = (
+            "{agree} of {kernel} retransmissions that tcpretrans told are in the capture, "
+            "which shows {captured} segments sent again; {probes} tail loss probes told"
+        )
+        return Beside(text.format(**figures), figures, table)
+
+    def _life(self, flow, mine, reverse):
+        row = np.flatnonzero(mine | reverse)[-1]  # of a port used again the last
+        kib = int(self["tx_kib" if mine[row] else "rx_kib"][row])
+        sent, took = int(flow.summary["bytes_sent"]), flow.summary["duration_s"] * 1000
+        figures = {
+            "duration_ms": {"kernel": float(self["duration_ms"][row]), "captured": float(took)},
+            "bytes": {"kernel": (kib * 1024, kib * 1024 + 1023), "captured": sent},
+            "agree": kib * 1024 - 2 <= sent <= kib * 1024 + 1023,  # SYN and FIN count as acknowledged
+        }
+        told = f"tcplife: {kib} KiB in {self['duration_ms'][row]:.0f} ms"
+        return Beside(f"{told}; the capture: {sent / 1024:.1f} KiB in {took:.0f} ms", figures, None)
+
+
+def _pairs(told, seen):
+    """Return rows of `seen`, one per second of `told` that has one then or a second before; ascending, s of the day."""
+    left = {}
+    for row, second in enumerate(seen.tolist()):
+        left.setdefault(second, []).append(row)
+    found = []
+    for second in told.tolist():
+        rows = left.get((second - 1) % _DAY_S) or left.get(second)
+        if rows:
+            found.append(rows.pop(0))
+    return found
