@@ -18,6 +18,7 @@ _PUBLIC = {
     "controller": "cctrace.cc",
     "datasets": "cctrace.datasets",
     "fit": "cctrace.fit",
+    "identify": "cctrace.explain.identify",
     "plot_flow": "cctrace.plot",
     "presets": "cctrace.presets",
     "read": "cctrace.flows.capture",

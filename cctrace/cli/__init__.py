@@ -16,6 +16,7 @@ from cctrace.cli.common import command_options, forget_warnings, warn
 from cctrace.cli.convert import convert
 from cctrace.cli.fit import fit
 from cctrace.cli.flows import flows
+from cctrace.cli.identify import identify
 from cctrace.cli.predict import predict
 from cctrace.cli.replay import replay
 from cctrace.cli.simulate import simulate
@@ -32,7 +33,7 @@ def commands():
     """Explain, replay and predict TCP congestion control from captures and kernel counters."""
 
 
-for _command in (analyze, convert, fit, flows, predict, replay, simulate, validate, variants, verify):
+for _command in (analyze, convert, fit, flows, identify, predict, replay, simulate, validate, variants, verify):
     commands.add_command(_command)
 
 

@@ -118,10 +118,13 @@ class Follower:
         return book
 
     # ---- the committed run ------------------------------------------------------------------------------------------
-    def run(self, stop=None):
-        """Call rows up to `stop` (default: all), or up to the first call that draws an unknown number."""
+    def run(self, stop=None, score=loop.NOTHING):
+        """Call rows up to `stop` (default: all), or up to the first call that draws an unknown number.
+
+        With `score`, the log likelihood of what left on the way is added to ``likelihood[0]``.
+        """
         stop = len(self.rows) if stop is None else min(stop, len(self.rows))
-        self._ask(self.row, stop, loop.NOTHING)
+        self._ask(self.row, stop, score)
         self.row = int(self._bound("run")())
         self._machine.check()
         return self.row
@@ -155,12 +158,42 @@ class Follower:
 
     def play(self, script):
         """Call all rows with what was inferred."""
-        self._know(np.array(script.draws, np.int64).reshape(-1, 5))
-        self.set_ticks(script.hz or self.params["hz"], script.tick_us)
+        self._begin(script)
         for edit in script.edits:
             self.run(edit.row)
             self.edit(edit)
         self.run()
+
+    def score(self, script, stops):
+        """Call all rows with what was inferred; return the log likelihood of the sends before each row of `stops`.
+
+        Parameters
+        ----------
+        script : Script
+        stops : sequence of int
+            Ascending rows, the last one the number of rows; each block of rows is scored by itself.
+
+        Returns
+        -------
+        ndarray, shape (len(stops),)
+            `likelihood.any_send`, summed over the sends of each block.
+        """
+        self._begin(script)
+        gaps_us = np.diff(self.sends.tx_ns[self.sends.begins != 0]) / 1000
+        self.book[loop.USUAL_GAP_US] = max(int(np.median(gaps_us)), 1) if len(gaps_us) else 1
+        edits, found = list(script.edits), np.zeros(len(stops))
+        for k, stop in enumerate(stops):
+            self.likelihood[0] = 0.0
+            while edits and edits[0].row < stop:
+                self.run(edits[0].row, loop.ALL_SENDS)
+                self.edit(edits.pop(0))
+            self.run(stop, loop.ALL_SENDS)
+            found[k] = self.likelihood[0]
+        return found
+
+    def _begin(self, script):
+        self._know(np.array(script.draws, np.int64).reshape(-1, 5))
+        self.set_ticks(script.hz or self.params["hz"], script.tick_us)
 
     def set_ticks(self, hz, tick_us):
         """Let the kernel have so many ticks a second, so far ahead of the connection's clock."""

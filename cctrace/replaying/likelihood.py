@@ -40,10 +40,14 @@ ANSWER_NS = 100_000  # a send this soon after an ACK was let go by it
 EXACT_US, ROUGH_US = 20.0, 200.0
 BEYOND_CWND = 0.05  # likelihood of a send beyond cwnd, against one within
 AS_LONG, SHORTER, LONGER = 0.7, 0.25, 0.05  # super-packets, against what autosizing makes
+UNIT_US = 1000.0  # of densities of time
+WHATEVER = 1e-4  # density of any time at all, per unit: what nothing explains decides nothing
+OTHER_LIMIT = 2  # `stack.WAS_FULL`: the recorded sender waited for the receive window or for the application
 LONGEST = 45  # segments of a super-packet
 NOT_FULL = 0.1 / 0.9  # likelihood that a window-limited sender does not fill cwnd, against that it does,
 FAR_FROM_FULL = 0.01 / 0.9  # and that it misses it by more than NEAR segments, or exceeds it
 NEAR = 2
+ALMOST_FULL = 0.01  # likelihood of a window-limited sender's super-packet that misses cwnd by 1 to NEAR segments
 
 
 def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst):
@@ -71,22 +75,64 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst):
     return total + burst_size(sends, k, rate, slots, stack, own_min_rtt, slow_burst)
 
 
-def burst_size(sends, k, rate_Bps, slots, stack, own_min_rtt, slow_burst):
-    """Log likelihood of how many segments the super-packet has that begins with send `k`."""
+def any_send(sends, k, slots, stack, gap_us, own_min_rtt, slow_burst):
+    """Log likelihood of the super-packet that begins with send `k`, under any controller, paced or not.
+
+    It is due when pacing lets it go; where the replayed cwnd was full, not before the ACK that made room. A sender that
+    does not pace sends at once whatever cwnd has room for. Densities are on one scale for all
+    controllers and flows, so that those of different controllers, and of none, can be compared; `gap_us` is the usual
+    time between the super-packets of this flow, by which lateness without a known reason is judged.
+    """
+    send = sends[k]
+    paced = slots[PACING] > 0 and stack[WSTAMP_NS] > stack[SKB_NS]
+    due_ns = stack[WSTAMP_NS] if paced else stack[SKB_NS]
+    if stack[WAS_FULL] != 0:
+        due_ns = max(due_ns, stack[ACKED_NS])
+    off_us = abs(send.tx_ns - due_ns) / 1000.0
+    density = EXACT / (2 * EXACT_US) * math.exp(-off_us / EXACT_US)
+    density += ROUGH / (2 * ROUGH_US) * math.exp(-off_us / ROUGH_US)
+    density += (HELD if send.tx_ns > due_ns else EARLY) * gap_us / ((gap_us + off_us) * (gap_us + off_us))
+    total = math.log(density * UNIT_US + WHATEVER)
+    if send.again != 0 or stack[CA_STATE] > CA_DISORDER or stack[WAS_FULL] == OTHER_LIMIT:
+        return total
+    room = slots[CWND] - (np.int64(send.in_flight) - np.int64(send.segments))
+    segments = segments_of(sends, k)
+    if slots[PACING] <= 0 and segments != room and abs(segments - room) <= NEAR:
+        return total + math.log(ALMOST_FULL)
+    if room <= 0:
+        return total + math.log(BEYOND_CWND / LONGEST)
+    if slots[PACING] > 0:
+        return total + burst_size(sends, k, slots[PACING], slots, stack, own_min_rtt, slow_burst)
+    return total + size_likelihood(segments, min(room, LONGEST))
+
+
+def segments_of(sends, k):
+    """Return how many segments the super-packet has that begins with send `k`."""
     segments = 0
     last = k
     while last < sends.size and (last == k or sends[last].begins == 0):
         segments += np.int64(sends[last].segments)
         last += 1
+    return segments
+
+
+def size_likelihood(segments, made):
+    """Log likelihood of a super-packet of so many segments where the stack would have `made` so many."""
+    if segments == made:
+        return math.log(AS_LONG)
+    return math.log(SHORTER / made) if segments < made else math.log(LONGER / LONGEST)
+
+
+def burst_size(sends, k, rate_Bps, slots, stack, own_min_rtt, slow_burst):
+    """Log likelihood of how many segments the super-packet has that begins with send `k`."""
+    segments = segments_of(sends, k)
     if own_min_rtt >= 0:
         more = near_peer_bytes(GSO_MAX_SIZE, slots[own_min_rtt])
     else:
         more = near_peer_bytes(SK_GSO_MAX_SIZE, stack[MIN_RTT_US])
     least = bbr_min_tso_segs(rate_Bps) if slow_burst == 1 else MIN_TSO_SEGS
     made = tso_autosize(rate_Bps, more, stack[MSS], least)
-    if segments == made:
-        return math.log(AS_LONG)
-    return math.log(SHORTER / made) if segments < made else math.log(LONGER / LONGEST)
+    return size_likelihood(segments, made)
 
 
 def full_flight(row, cwnd):

@@ -10,7 +10,7 @@ import numpy as np
 from cctrace import schema
 from cctrace.cc.linux import EVENT_CWND_RESTART, EVENT_TX_START
 from cctrace.lang.memory import call
-from cctrace.replaying.likelihood import full_flight, paced_send
+from cctrace.replaying.likelihood import OTHER_LIMIT, any_send, full_flight, paced_send
 from cctrace.replaying.observed import observe
 from cctrace.replaying.stack import (
     A_CA_STATE,
@@ -85,9 +85,10 @@ SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
     SCORE,  # what a trial is scored by
     WATCH_SLOT,  # a trial ends when this slot ...
     WATCH_VALUE,  # ... holds this
+    USUAL_GAP_US,  # between super-packets of this flow
     BOOK_SIZE,
-) = range(19)
-NOTHING, PACED_SENDS, FULL_FLIGHTS = range(3)
+) = range(20)
+NOTHING, PACED_SENDS, FULL_FLIGHTS, ALL_SENDS = range(4)
 NEVER = -1
 
 
@@ -98,6 +99,9 @@ def take_send(book, sends, slots, stack, marks, likelihood):
     if send.begins != 0:
         if book[SCORE] == PACED_SENDS:
             likelihood[0] += paced_send(sends, k, slots, stack, book[OWN_MIN_RTT], book[SLOW_BURST])
+        elif book[SCORE] == ALL_SENDS:
+            gap_us = book[USUAL_GAP_US]
+            likelihood[0] += any_send(sends, k, slots, stack, gap_us, book[OWN_MIN_RTT], book[SLOW_BURST])
         begin_skb(send.tx_ns, stack)
     marks[k] = 1 if slots[APP_LIMITED] != 0 else 0
     segments = np.int64(send.segments)
@@ -182,6 +186,8 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
             likelihood[0] += full_flight(row, slots[CWND])
         stack[ACKED_NS], stack[WAITING] = ack[A_CLOCK], 1
         stack[WAS_FULL] = 1 if ack[A_PRIOR_IN_FLIGHT] + stack[BURST] > slots[CWND] else 0
+        if book[SCORE] == ALL_SENDS and row.is_cwnd_limited == 0:
+            stack[WAS_FULL] = OTHER_LIMIT
     before_call(event, ack, slots, stack, book[REDUCES], stack[HZ])
     if event == ON_ACK:
         stack[SND_UNA] = ack[A_SND_UNA]

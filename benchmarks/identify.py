@@ -1,0 +1,179 @@
+"""How often `cctrace identify` names the sender of a flow, and how far its probabilities can be trusted.
+
+    python -m benchmarks.identify [--flows 2] [--duration 8s]       simulated flows of every candidate, random paths
+    python -m benchmarks.identify --recordings FOLDER...            recordings, whose scenario.json names it
+
+The paths are those of `benchmarks/replay_simulated.py` (5 to 60 Mbit/s, 10 to 100 ms, clean, random loss, jitter), in
+turn with every segment and every second one acknowledged, in captures with and without super-packets; HZ is not told.
+Also simulated: controllers that are no candidate ("unknown" is right; `RELATIVES`, which differ from a candidate in a
+step or two, are shown apart: to be taken for it is no mistake).
+
+Printed: the table of confusion (a flow counts for the candidate that sent it if that is in the group named), and the
+expected calibration error: flows in ten bins by the probability of the group, mean of |share right - probability|.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+import cctrace as cct
+from benchmarks.replay_simulated import CONDITIONS, random_case
+from cctrace.cc import KERNEL_NAMES
+from cctrace.cc.reno import Reno
+from cctrace.explain.identify import CANDIDATES, UNKNOWN, identify
+
+
+class Scalable(Reno):
+    """Grows by 1 % per window and falls by an eighth (Scalable TCP, Kelly 2003); no candidate."""
+
+    def cong_avoid(self, ack):
+        if not self.is_cwnd_limited(ack):
+            return
+        acked = ack.arg
+        if self.in_slow_start():
+            acked = self.slow_start(acked)
+            if acked == 0:
+                return
+        self.additive_increase(min(self.snd_cwnd, 100), acked)
+
+    def ssthresh(self, ack):
+        return max(self.snd_cwnd - (self.snd_cwnd >> 3), 2)
+
+
+class Delay(Reno):
+    """Keeps two to four segments in the queue, as Vegas does (Brakmo 1995); no candidate."""
+
+    base_us: int = 0x7FFFFFFF
+    least_us: int = 0x7FFFFFFF
+    round_end: int = 0
+
+    def pkts_acked(self, ack):
+        if ack.rs_rtt_us > 0:
+            self.base_us = min(self.base_us, ack.rs_rtt_us)
+            self.least_us = min(self.least_us, ack.rs_rtt_us)
+
+    def cong_avoid(self, ack):
+        if ack.snd_una < self.round_end or self.least_us == 0x7FFFFFFF:
+            if self.in_slow_start():
+                self.slow_start(ack.arg)
+            return
+        self.round_end = ack.snd_nxt
+        queued = self.snd_cwnd * (self.least_us - self.base_us) // self.least_us
+        self.least_us = 0x7FFFFFFF
+        if self.in_slow_start():
+            if queued > 1:
+                self.snd_ssthresh = min(self.snd_ssthresh, max(self.snd_cwnd - 1, 2))
+            else:
+                self.slow_start(ack.arg)
+        elif queued > 4:
+            self.snd_cwnd = max(self.snd_cwnd - 1, 2)
+        elif queued < 2:
+            self.snd_cwnd = self.snd_cwnd + 1
+
+
+STRANGERS = {"Scalable": Scalable, "Delay": Delay, "bbrx": "bbrx"}
+RELATIVES = ("cubic_paced", "bbr_s_paper", "obbr_paper", "b3r_paper", "bbr2plus_paper")
+BINS = 10
+
+
+def simulated(name, number, seed, duration, folder):
+    """Return a flow that controller `name` sent over random path `number`, as a capture."""
+    condition = CONDITIONS[number % len(CONDITIONS)]
+    case = random_case(condition, seed, number, duration)
+    sender = cct.Sender(STRANGERS.get(name, name), **case.flow, ack_every=1 + number % 2)
+    sim = cct.simulate(cct.Path(**case.path), [sender], duration, 1000 * seed + number, packets=True)
+    file = Path(folder) / "sender.pcap"
+    sim.to_pcap(file, tso=number // 2 % 2 == 1)
+    return cct.read(file).flow(0)
+
+
+def recorded(folder):
+    """Yield (flow, name) of a recording's bulk flows; scenario.json names their senders."""
+    folder = Path(folder)
+    flows = json.loads((folder / "scenario.json").read_text(encoding="utf-8"))["parameters"]["flows"]
+    for flow in cct.read(next(folder.glob("sender.pcap*"))).bulk():
+        kernel = next((one["cc"] for one in flows if one.get("sport") == flow.key[1]), flows[0]["cc"])
+        yield flow, KERNEL_NAMES[kernel]
+
+
+def judge(flow, name):
+    """Return (name, group, probability of the group, seconds) for a flow that `name` sent."""
+    found = identify(flow)
+    together = sum(probability for one, probability in found.candidates if one in found.group)
+    return name, found.group, together, found.seconds
+
+
+def right(result):
+    name, group, *_ = result
+    return name in group or (group == (UNKNOWN,) and name in STRANGERS)
+
+
+def calibration_error(results):
+    """Return the expected calibration error of (right, probability) over `results`."""
+    share = np.array([right(result) for result in results], float)
+    probability = np.array([result[2] for result in results])
+    bins = np.minimum((probability * BINS).astype(int), BINS - 1)
+    gaps = [abs(share[bins == k].sum() - probability[bins == k].sum()) for k in np.unique(bins)]
+    return float(np.sum(gaps) / len(results))
+
+
+def table(results):
+    """Print who was named for whom."""
+    for name in dict.fromkeys(result[0] for result in results):
+        named = Counter(" or ".join(group) for sender, group, *_ in results if sender == name)
+        print(f"  {name:15}" + ", ".join(f"{group} {count}" for group, count in named.most_common()))
+
+
+def report(title, results):
+    if not results:
+        return
+    good = sum(map(right, results))
+    print(f"{title}: {good} of {len(results)} right, calibration error {calibration_error(results):.3f}")
+    table(results)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--flows", type=int, default=2, help="random paths for every controller")
+    parser.add_argument("--duration", default="8s")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="of the controllers simulated")
+    parser.add_argument("--recordings", nargs="+", default=[], metavar="FOLDER", help="these, and nothing simulated")
+    given = parser.parse_args()
+    began = time.process_time()
+    if given.recordings:
+        results = []
+        for folder in given.recordings:
+            for flow, name in recorded(folder):
+                results.append(judge(flow, name))
+                sender, group, together, seconds = results[-1]
+                mark = "" if right(results[-1]) else "  WRONG"
+                found = f"{' or '.join(group)} {together:.3f}"
+                print(f"{Path(folder).name:32}{flow.key[1]:6} {sender:9}{found:40}{seconds:6.1f} s{mark}", flush=True)
+        report("recordings", results)
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+
+        def all_of(names):
+            wanted = [name for name in names if not given.only or name in given.only]
+            paths = range(given.flows)
+            return [judge(simulated(n, k, given.seed, given.duration, folder), n) for n in wanted for k in paths]
+
+        report("candidates", all_of(CANDIDATES))
+        report("strangers", all_of(STRANGERS))
+        relatives = all_of(RELATIVES)
+    if relatives:
+        print("relatives, neither right nor wrong:")
+        table(relatives)
+    print(f"{time.process_time() - began:.0f} s of CPU")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
