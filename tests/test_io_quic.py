@@ -9,7 +9,7 @@ from wire import ethernet, ipv4, ipv6, pcap, tcp
 
 from cctrace import cli
 from cctrace.errors import FormatError
-from cctrace.io import read_file
+from cctrace.io import read_file, stream
 
 
 def udp(payload, sport=5000, dport=443):
@@ -53,6 +53,26 @@ def test_quic_beside_tcp_is_a_warning(tmp_path):
     packets = read_file(path)
     assert len(packets) == 1
     assert any("QUIC (UDP)" in text for text in packets.warnings)
+
+
+def test_quic_is_named_where_a_capture_can_be_read_only_once(monkeypatch):
+    data = capture([ipv4(tcp(payload=b"x")), *talk()])
+    assert any("QUIC (UDP)" in text for text in read_file(io.BytesIO(data)).warnings)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+    assert any("5 packets" in text for text in read_file("-").warnings)
+    with pytest.raises(FormatError, match=r"QUIC \(UDP\)"):
+        read_file(io.BytesIO(capture(talk())))
+    with pytest.raises(FormatError, match=r"QUIC \(UDP\)"):
+        next(stream(io.BytesIO(capture(talk())), chunk=1))
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_quic_is_named_in_the_last_part_of_a_capture_read_in_parts(once, tmp_path):
+    path = tmp_path / "x.pcap"
+    path.write_bytes(capture([*[ipv4(tcp(payload=b"x", seq=i)) for i in range(1, 5)], *talk()]))
+    parts = list(stream(io.BytesIO(path.read_bytes()) if once else path, chunk=2))
+    assert sum(map(len, parts)) == 4
+    assert any("QUIC (UDP)" in text for text in parts[-1].warnings)
 
 
 def test_quic_over_ipv6_is_found(tmp_path):

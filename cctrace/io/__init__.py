@@ -10,7 +10,7 @@ import os
 from importlib import import_module
 
 from cctrace.errors import ArgumentError, FormatError
-from cctrace.io.source import BOM, Source, open_source
+from cctrace.io.source import BOM, Member, Source, open_source
 
 # Name of a format (`format=`) and module. The order is that of sniffing: the most certain magic first.
 FORMATS = {
@@ -178,30 +178,59 @@ def _packets(sources, chunk, format, decapsulate, limit):
     names = ["<stdin>" if one == "-" else getattr(one, "name", one) for one in sources]
     name = str(names[0]) if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
     decoder = Decoder(name, decapsulate, chunk or 0)
-    found = False
+    once = _Glance(name) if not all(_lasts(one) for one in sources) else None
+    taken = 0
     for source in sorted(sources, key=lambda one: _start_ns(one, format, limit)) if len(sources) > 1 else sources:
         with open_source(source, limit) as opened:
             for data, frames, count in _frames_of(opened, format, decoder):
-                decoder.feed(data, frames, count)
                 # Each part brings the table of all connections: no smaller than that, or reading takes quadratic time.
-                if chunk and decoder.rows >= max(chunk, decoder.connections):
-                    found = True
+                if chunk and count > 0 and decoder.rows >= max(chunk, decoder.connections):
+                    taken += decoder.rows
                     yield decoder.take()
-    if not found and not decoder.rows:
-        raise FormatError("; ".join(filter(None, [decoder.why_empty(), _quic(sources, name, format, decoder, limit)])))
-    if not found and decoder.counters["non_tcp"] > decoder.rows:
-        decoder.add_note(_quic(sources, name, format, decoder, limit))
+                decoder.feed(data, frames, count)
+                if once:
+                    once.look(data, frames, count, decoder)
+    if not taken and not decoder.rows:
+        raise FormatError("; ".join(filter(None, [decoder.why_empty(), _quic(sources, once, format, decoder, limit)])))
+    if decoder.counters["non_tcp"] > taken + decoder.rows:
+        decoder.add_note(_quic(sources, once, format, decoder, limit))
     if decoder.rows:
         yield decoder.take()
 
 
-def _quic(sources, name, format, decoder, limit):
-    """Return what there is of QUIC in captures with more than TCP, "" if nothing or if they cannot be read again."""
-    if not decoder.counters["non_tcp"] or any(isinstance(one, Source) and not one.path for one in sources):
-        return ""
+def _lasts(source):
+    """Return whether a source can be read a second time, unlike standard input."""
+    path = source.path if isinstance(source, Source) else source
+    return isinstance(path, Member) or (isinstance(path, (str, os.PathLike)) and os.path.isfile(path))
+
+
+class _Glance:
+    """Looks for QUIC while reading what can be read only once, where there is more than TCP."""
+
+    def __init__(self, name):
+        self._name, self.survey, self._others = name, None, 0
+
+    def look(self, data, frames, count, decoder):
+        others = decoder.counters["non_tcp"]
+        if others > self._others:
+            self._others = others
+            self.survey = self.survey or _survey(self._name)
+            self.survey.feed(data, frames, count)
+
+
+def _survey(name):
     from cctrace.io.quic import Survey
 
-    survey = Survey(name)
+    return Survey(name)
+
+
+def _quic(sources, once, format, decoder, limit):
+    """Return what there is of QUIC in captures with more than TCP, "" if nothing."""
+    if not decoder.counters["non_tcp"]:
+        return ""
+    if once:
+        return once.survey.text()
+    survey = _survey(decoder.name)
     for source in sources:
         with open_source(getattr(source, "path", None) or source, limit) as opened:
             for data, frames, count in _frames_of(opened, format, survey):
