@@ -179,6 +179,24 @@ def test_a_bblog_that_is_cut_yields_what_precedes_and_other_captures_are_refused
         read_file(io.BytesIO(bblog([])), format="bblog")
 
 
+def test_a_bblog_goes_beside_a_flow_by_its_progress():
+    polls = read_flows(datasets.path("single_bbr_1bdp", "tcpinfo.csv.zst")).select(0)
+    flow, late_us = recording("single_bbr_1bdp"), 3_600_000_000
+    rows = zip(polls["time_ns"][::10].tolist(), polls["bytes_acked"][::10].tolist(), strict=True)
+    events = [(None, log_buffer(ns // 1000 - BOOT * 10**6 + late_us, 17, acked)) for ns, acked in rows if acked > 0]
+    table = read_file(io.BytesIO(bblog(events)), format="bblog")
+    table.connections[0] |= dict(zip(("src", "sport", "dst", "dport"), flow.key, strict=True))
+    alignment = flow.attach(table).alignment
+    assert alignment.agreement > 0.9
+    assert abs(alignment.offset_ns + late_us * 1000) < 5_000_000
+
+
+def test_events_that_the_log_skipped_are_told():
+    skipped = block(0x0BAD, struct.pack("<4I", 10949, 2, 41, 0))
+    table = read_file(io.BytesIO(bblog(EVENTS) + skipped), format="bblog")
+    assert any("41 events were lost" in text for text in table.warnings)
+
+
 # --- tcpretrans and tcplife ------------------------------------------------------------------------------------------
 def retrans(ends, times_ns, zone_s=0, bpftrace=False, late_s=0, kind="R", state="ESTABLISHED"):
     src, sport, dst, dport = ends
