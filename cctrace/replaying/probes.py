@@ -24,7 +24,7 @@ PROBE_RTTS = 5  # after the wait, in which a probe shows
 LEAST = 16  # moments that are tried first; half an RTT apart where that is more
 FINEST_US = 500  # between moments, then single ACKs
 FEW_ACKS = 4
-PEAKS = 2  # that are climbed: of two that half an RTT shows, the lower may be the higher one
+PEAKS, LOWER = 2, 0.5  # that are climbed: of two that half an RTT shows, the lower may be the higher one
 
 
 def _peaks(tried):
@@ -77,12 +77,12 @@ class Probes(Inference):
             tried[last], numbers[last] = 0.0, self.numbers[-1]
         follower.restore(before)
         # Of rows that the sends do not tell apart, those at which rounds end the wait.
-        best, second = sorted(tried, key=lambda end: (round(tried[end], 6), end in numbers), reverse=True)[:2]
+        best, *others = sorted(tried, key=lambda end: (round(tried[end], 6), end in numbers), reverse=True)
         chosen = numbers.get(best) or self.timed(row, best, max(numbers) if numbers else None, numbers)
         follower.draw(chosen)
         follower.run(row + 1)
         wait_us = int(self.now_us[best] - self.now_us[row])
-        self.found.append(Phase(row, wait_us, tried[best], tried[second]))
+        self.found.append(Phase(row, wait_us, tried[best], tried[others[0]] if others else -np.inf))
 
     def choices(self):
         """Return the rows at which counts of rounds end the wait, {row: numbers}, and those at which the clock may."""
@@ -120,7 +120,8 @@ class Probes(Inference):
         step = max(min(rtt_us // 2, (high - low) // LEAST), 1)
         coarse = self.scan(self.ack_rows(np.arange(low, high + step, step)), rtt_us)
         tried = dict(coarse)
-        for peak in _peaks(coarse)[:PEAKS]:
+        peaks = _peaks(coarse)
+        for peak in [peak for peak in peaks[:PEAKS] if coarse[peak] > LOWER * coarse[peaks[0]]]:
             before = self.follower.save()
             tried |= self.climb(peak, step, (first, last), rtt_us)
             self.follower.restore(before)
