@@ -141,3 +141,20 @@ def test_a_replay_changes_nothing_of_what_was_recorded(beginning):
     assert (beginning.events.rows == before[0]).all()
     assert (beginning.events.sends == before[1]).all()
     assert replay(beginning, "bbr2").decisions.equals(first)
+
+
+@pytest.mark.parametrize("mode", ["compiled", "interpreted"])
+def test_numbers_that_nothing_infers_are_warned_of(beginning, mode):
+    class Gambler(LinuxController):
+        """Draws, and does not say what a replay could infer."""
+
+        drawn: int = 0
+
+        def on_ack(self, ack):
+            self.drawn = self.random_below(ack, 100)
+
+        def ssthresh(self, ack):
+            return self.snd_ssthresh
+
+    assert any("Gambler draws random numbers" in text for text in replay(beginning, Gambler, mode=mode).warnings)
+    assert not replay(beginning, "reno", mode=mode).warnings

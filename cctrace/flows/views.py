@@ -31,9 +31,6 @@ class View:
         Columns that hold a neutral value because nobody observed them.
     time_ns : array_like of int64, shape (n,), optional
         Time of each call on the capture's clock; the stack's own clock if not given.
-    stack : bool
-        Whether a replay has to do what the Linux stack does to cwnd and ssthresh (`cctrace.replaying.stack`), as the
-        columns are of a recorded flow. Observed values of `carried` have it in them.
 
     Raises
     ------
@@ -46,7 +43,7 @@ class View:
     array([1000000000, 1040000000])
     """
 
-    def __init__(self, kind, event, columns, carried=None, unknown=(), time_ns=None, stack=False):
+    def __init__(self, kind, event, columns, carried=None, unknown=(), time_ns=None):
         if kind not in _SCHEMA:
             raise StreamError(f"a view is 'linux' or 'quic', not {kind!r}")
         self.kind = kind
@@ -61,7 +58,6 @@ class View:
             name: self._own(len(columns) + k, name, carried[name], allowed) for k, name in enumerate(carried)
         }
         self.unknown = frozenset(unknown)
-        self.stack = stack
         self._time_ns = None if time_ns is None else np.asarray(time_ns, np.int64)
 
     def __len__(self):

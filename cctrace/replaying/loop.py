@@ -60,7 +60,6 @@ A_PRIOR_CWND, A_ECN_OK, A_RAND, A_MIN_RTT = (
 )
 A_CWND_LIMITED, A_MAX_PACKETS_OUT = _at["is_cwnd_limited"], _at["max_packets_out"]
 A_APP_LIMITED, A_SKB_APP_LIMITED = _at["rs_is_app_limited"], _at["skb_tx_app_limited"]
-ACK_COLUMNS = len(_at)
 CLOCK_START_US = 1_000_000
 JIFFIES_START = 1_000_000
 SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
@@ -86,10 +85,10 @@ SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
     WATCH_SLOT,  # a trial ends when this slot ...
     WATCH_VALUE,  # ... holds this
     USUAL_GAP_US,  # between super-packets of this flow
+    GUESSED,  # calls of a run that drew a number which nobody knows, and went on with UNKNOWN_DRAW
     BOOK_SIZE,
-) = range(20)
+) = range(21)
 NOTHING, PACED_SENDS, FULL_FLIGHTS, ALL_SENDS = range(4)
-NEVER = -1
 
 
 def take_send(book, sends, slots, stack, marks, likelihood):
@@ -219,10 +218,12 @@ def run(book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, r
         if saved.size:
             saved[:size] = slots
             saved[size:] = stack
-        if call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood) and saved.size:
-            slots[:] = saved[:size]
-            stack[:] = saved[size:]
-            return i
+        if call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
+            if saved.size:
+                slots[:] = saved[:size]
+                stack[:] = saved[size:]
+                return i
+            book[GUESSED] += 1
         for k in range(recorded.size):
             out[k, i] = slots[recorded[k]]
     return book[LAST]

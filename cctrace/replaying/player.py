@@ -2,8 +2,7 @@
 
 Within a row: the observed values of what the stack also writes (`View.carried`) are set on the controller, `draws` is
 zeroed, the entry point is called if the class defines it, outputs are recorded, and the stack does with the returned
-value what it does: `ssthresh` stores it in snd_ssthresh, `undo_cwnd` in snd_cwnd. Over a recorded flow the stack's
-other writes are made too (`replaying.stack`).
+value what it does: `ssthresh` stores it in snd_ssthresh, `undo_cwnd` in snd_cwnd. Recorded flows are `follow`'s.
 """
 
 import copy
@@ -93,10 +92,6 @@ class Player:
             self._machine.replace_columns(self._draws)
         self._draws[f"rand{which}"][row] = value
 
-    def replace_columns(self, columns):
-        """Read these columns, at least as long as the rows that are run, instead of the view's."""
-        self._machine.replace_columns(columns)
-
     def save(self):
         """Return the position and the state, for `restore`."""
         return self.row, self._machine.save()
@@ -105,14 +100,6 @@ class Player:
         """Go back to where `save` was called; rows recorded since then are overwritten by the next `run`."""
         self.row, state = saved
         self._machine.restore(state)
-
-    def field(self, name):
-        """Return the current value of one field that is no array."""
-        return self._machine.field(name)
-
-    def set_field(self, name, value):
-        """Change a field that is no array, for example to try what another value would have led to."""
-        self._machine.set_field(name, value)
 
     @property
     def recorded(self):
@@ -170,14 +157,6 @@ class CompiledMachine:
         """Take a copy of a saved state."""
         self.records[:] = state
 
-    def field(self, name):
-        """Return the value of a field."""
-        return self.records[name][0].item()
-
-    def set_field(self, name, value):
-        """Set a field."""
-        self.records[name][0] = value
-
     def state(self):
         """Return {field: value}."""
         return {
@@ -218,14 +197,6 @@ class InterpretedMachine:
     def restore(self, state):
         """Take a copy of a saved state."""
         vars(self.controller).update(copy.deepcopy(state))
-
-    def field(self, name):
-        """Return the value of a field."""
-        return getattr(self.controller, name)
-
-    def set_field(self, name, value):
-        """Set a field."""
-        setattr(self.controller, name, value)
 
     def state(self):
         """Return {field: value}."""

@@ -15,7 +15,7 @@ from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params
 from cctrace.errors import ArgumentError
 from cctrace.lang.fields import fields_of
-from cctrace.replaying import midflow
+from cctrace.replaying import loop, midflow
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import Inferred
 from cctrace.replaying.infer import infer
@@ -181,7 +181,7 @@ def follow(source, cls, params, record, mode="compiled", hz_known=True):
     if mode != "compiled":
         follower = Follower(events, events.sends, cls, params, record, mode)
         follower.play(inferred.script)
-    if follower.may_draw and not len(follower.sends):
+    if follower.book[loop.GUESSED] or (follower.may_draw and not len(follower.sends)):
         follower.warnings.append(f"{cls.__name__} draws random numbers, which nothing here shows: they are 0")
     return follower, inferred
 
