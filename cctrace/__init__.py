@@ -17,6 +17,7 @@ _PUBLIC = {
     "analytic": "cctrace.analytic",
     "controller": "cctrace.cc",
     "datasets": "cctrace.datasets",
+    "diagnose": "cctrace.explain.diagnose",
     "fit": "cctrace.fit",
     "identify": "cctrace.explain.identify",
     "plot_flow": "cctrace.plot",

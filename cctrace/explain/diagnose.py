@@ -16,11 +16,12 @@ The bandwidth-delay product (BDP) is the 95th percentile of the rate samples tim
 polls do not tell what was in flight (iperf3), it is what an RTT delivered, and only against the lowest RTT a statement.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from cctrace.errors import StreamError
+from cctrace.explain.findings import Event, Limit, Verdict
 from cctrace.explain.look import WINDOW_FULL, look, window_used
 from cctrace.schema import EVENT_CODES
 from cctrace.units import format_rate, format_share, format_time
@@ -47,12 +48,21 @@ class Diagnosis:
         ``in_flight_bdp`` (median, in BDPs); of a single look `look.look`'s.
     coarse : bool
         It rests on polls of counters, not on ACKs: shares and minima are those of means.
+    limits : list of Limit
+        What limited it when; from the first second to the last, without a gap.
+    events : list of Event
+        In the order of time.
+    verdicts : list of Verdict
+        Most important first; the first one's sentence and advice are `verdict`.
     """
 
     cause: str
     verdict: str
     figures: dict
     coarse: bool = False
+    limits: list[Limit] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
 
 
 def diagnose(flow, controller=None):
@@ -69,6 +79,13 @@ def diagnose(flow, controller=None):
     StreamError
         If the flow has no event stream.
     """
+    found = _diagnosed(flow, controller)
+    duration = float(np.nan_to_num(flow.summary["duration_s"]))
+    verdict = Verdict(_NAMES[found.cause], 0.5, 0.0, duration, found.figures, found.verdict)
+    return replace(found, verdicts=[verdict], limits=[Limit("unknown", 0.0, duration)])
+
+
+def _diagnosed(flow, controller):
     try:
         events = flow.events
     except StreamError:
@@ -225,6 +242,14 @@ def _time(us):
     return format_time(us * 1000) if us == us else "unknown length"
 
 
+_NAMES = {
+    "receiver": "receiver_limited",
+    "application": "application_limited",
+    "window": "window_limited",
+    "loss": "random_loss",
+    "path": "path_full",
+    "unknown": "unknown",
+}
 _SENTENCES = {
     "receiver": _receiver,
     "application": _application,

@@ -74,10 +74,17 @@ def as_object(analysis):
         "replayed": analysis.replayed,
         "agreement": analysis.agreement,
         "bbr_modes": timeline(analysis.counters) if analysis.counters else None,
-        "diagnosis": asdict(analysis.diagnosis) if analysis.diagnosis else None,
+        **_findings(analysis.diagnosis),
         "clock": asdict(analysis.clock) if analysis.clock else None,
         "warnings": analysis.notes,
     }
+
+
+def _findings(diagnosis):
+    if diagnosis is None:
+        return {"diagnosis": None, "limits": [], "events": [], "verdicts": []}
+    found = asdict(diagnosis)
+    return {name: found.pop(name) for name in ("limits", "events", "verdicts")} | {"diagnosis": found}
 
 
 def write_report(analyses, folder, say=lambda text: None):

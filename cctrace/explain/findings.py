@@ -1,0 +1,95 @@
+"""What a diagnosis consists of: limits over time, events, verdicts."""
+
+from dataclasses import dataclass, field
+
+# What limited a flow at an instant, in the order in which a second that several could claim is given away.
+LIMITS = (
+    "startup",  # slow start, or BBR's STARTUP: the window still grows as fast as it may
+    "probe_rtt",  # BBR looks for the least RTT with four segments in flight
+    "rto_stall",  # nothing comes back, until the retransmission timer fires
+    "recovery",  # losses are being repaired
+    "receive_window",  # the receiver's window keeps data back
+    "send_buffer",  # the send buffer is full of what is in flight: more cannot be written
+    "application",  # there is nothing to send
+    "cwnd",  # the congestion window is full
+    "pacing",  # the pacing rate keeps data back
+    "unknown",  # the record does not tell
+)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What limited a flow for some time; the limits of a flow follow each other without a gap.
+
+    Attributes
+    ----------
+    name : str
+        One of `LIMITS`.
+    start_s, end_s : float
+        Seconds since the first packet (of counters: the first poll).
+    """
+
+    name: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened at a time.
+
+    Attributes
+    ----------
+    name : str
+        ``rate_change``, ``rtt_change``, ``loss_episode``, ``stall``, ``timeout``, ``route_change``, ``zero_window``,
+        ``idle``, ``burst``.
+    start_s, end_s : float
+        Seconds since the first packet; equal for an instant.
+    text : str
+        One sentence, with numbers.
+    evidence : dict of str to float
+        The same numbers, units in the names.
+    """
+
+    name: str
+    start_s: float
+    end_s: float
+    text: str
+    evidence: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Why a flow behaved as it did.
+
+    Attributes
+    ----------
+    name : str
+        ``receiver_limited``, ``random_loss``, ... (docs/explain.md lists them); ``unknown``: the record does not tell.
+    confidence : float
+        How sure it is, 0 to 1.
+    start_s, end_s : float
+        When it held, seconds since the first packet.
+    evidence : dict of str to float
+        What it rests on, units in the names.
+    text : str
+        One plain sentence.
+    advice : str
+        What would help.
+    refuted_by : str
+        What would show that it is wrong.
+    """
+
+    name: str
+    confidence: float
+    start_s: float
+    end_s: float
+    evidence: dict
+    text: str
+    advice: str = ""
+    refuted_by: str = ""
+
+    @property
+    def line(self):
+        """The sentence and the advice."""
+        return f"{self.text} {self.advice}".strip()
