@@ -28,6 +28,9 @@ class B3R(QuicBBR):
 
     golden_absent = {c: why for c, why in QuicBBR.golden_absent.items() if c not in B3R_COLUMNS}
 
+    params = {name: row for name, row in QuicBBR.params.items() if name != "up_pacing_gain"}
+
+    up_pacing_gain: float = 1.25  # replaced by `b3r_gain0`
     b3r_gum: int = GUM_MAX
     b3r_timer: int = 0  # ms of the last loss
     b3r_gain0: f32 = f32(1.25)  # pacing gain of the probing phase

@@ -29,6 +29,9 @@ STEPS_PER_UNIT = 20
 class B3RPaper(BBR2016):
     """B3R on Linux BBR; see the module's header."""
 
+    params = {name: row for name, row in BBR2016.params.items() if name != "up_pacing_gain"}
+
+    up_pacing_gain: float = 1.25  # until the adapted gain replaces it
     boldness: int = BOLDEST  # of the probe: its gain is 1 + 0.05 * boldness
     loss_round: int = -1  # round of the last step down
     step_stamp_us: int = 0  # when the gain last changed, or a loss forbade it to grow

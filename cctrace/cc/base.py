@@ -24,12 +24,17 @@ from cctrace.errors import ArgumentError
 
 
 class Param(NamedTuple):
-    """One row of a controller's parameter table: default, allowed range (inclusive), meaning with unit and source."""
+    """One row of a controller's parameter table: default, allowed range (inclusive), meaning with unit and source.
+
+    `field` is what holds it where that is not the parameter's own name: a constant of the kernel may be called as a
+    field is whose value it sets (``cwnd_gain``).
+    """
 
     default: int | float
     low: int | float
     high: int | float
     doc: str
+    field: str = ""
 
 
 class ArrayField(NamedTuple):
@@ -94,7 +99,7 @@ class Controller:
         for name, field in declared_fields(type(self)).items():
             setattr(self, name, [field.fill] * field.length if isinstance(field, ArrayField) else field)
         for name, value in checked_params(type(self), params).items():
-            setattr(self, name, value)
+            setattr(self, self.params[name].field or name, value)
 
     def draw(self, ack):
         """Return the next raw random number recorded for this call (Linux: 32 bits, QUIC: 31 bits)."""
@@ -118,6 +123,11 @@ def declared_fields(cls):
                 fields[name] = getattr(cls, name)
         fields |= {name: value for name, value in own.items() if isinstance(value, ArrayField)}
     return fields
+
+
+def param_fields(cls):
+    """Return {field: parameter}: what holds each parameter of a controller class."""
+    return {row.field or name: name for name, row in cls.params.items()}
 
 
 def checked_params(cls, given):

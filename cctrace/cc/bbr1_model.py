@@ -1,6 +1,6 @@
 """What BBR v1 knows of the path: rounds, bandwidth, BDP, and whether a policer holds it down. Base of `bbr2016`.
 
-    bw        maximum of the delivery rate over 10 rounds; application-limited samples count only when they raise it
+    bw        maximum of the delivery rate over `bw_rtts` rounds; app-limited samples count only if they raise it
     min_rtt   set by `bbr2016`, which decides when to measure it
     lt_bw     rate of a token-bucket policer, if two long-term ("lt") intervals agree on it
 
@@ -16,7 +16,7 @@ Units, as in the kernel: bw in segments/us << 24, gains << 8, RTTs us, stamps in
 Sources: [Linux412] net/ipv4/tcp_bbr.c; [Cardwell16].
 """
 
-from cctrace.cc.base import LinuxController, ints
+from cctrace.cc.base import LinuxController, Param, ints
 from cctrace.cc.cmath import U32_MAX, s32, u32, u64, u64_shr
 from cctrace.cc.filters import running_max
 from cctrace.cc.linux import MTU_HEADERS, TCP_INIT_CWND, USEC_PER_SEC, before, jiffies_at, jiffies_to_usecs
@@ -32,7 +32,6 @@ GAIN_SCALE = 8
 GAIN_UNIT = 1 << GAIN_SCALE
 
 CYCLE_LEN = 8  # phases of PROBE_BW
-BW_WINDOW_ROUNDS = CYCLE_LEN + 2
 
 LT_MIN_ROUNDS = 4
 LT_LOSS_THRESH = 50  # /256: 20 % of the delivered
@@ -43,6 +42,10 @@ LT_USE_ROUNDS = 48
 
 class BBR1Model(LinuxController):
     """Path model of BBR v1; see the module's header."""
+
+    params = LinuxController.params | {
+        "bw_rtts": Param(CYCLE_LEN + 2, 1, 1000, "window of the bandwidth filter, rounds"),
+    }
 
     golden_names = {
         "s_bw": "bw_v[0]",
@@ -128,7 +131,7 @@ class BBR1Model(LinuxController):
         bw = self.delivery_rate(ack)
         # An app-limited sample shows the application, not the path: it counts only when it raises the estimate.
         if ack.rs_is_app_limited == 0 or bw >= self.bw_v[0]:
-            running_max(self.bw_v, self.bw_t, BW_WINDOW_ROUNDS, self.rtt_cnt, u32(bw))
+            running_max(self.bw_v, self.bw_t, self.bw_rtts, self.rtt_cnt, u32(bw))
 
     def delivery_rate(self, ack):
         """Segments/us << 24; do_div() takes the interval as a u32."""

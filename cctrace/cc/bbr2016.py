@@ -33,6 +33,7 @@ segments. No cap of snd_cwnd or of the pacing rate is modelled (the kernel's def
 Sources: [Linux412] net/ipv4/tcp_bbr.c, tcp_output.c tcp_tso_autosize(), skbuff.h skb_mstamp; [Cardwell16].
 """
 
+from cctrace.cc.base import Param
 from cctrace.cc.bbr1_model import (
     BW_UNIT,
     CYCLE_LEN,
@@ -59,28 +60,32 @@ from cctrace.cc.linux import (
     USEC_PER_MSEC,
     USEC_PER_SEC,
     before,
+    in_256ths,
     jiffies_to_usecs,
     msecs_to_jiffies,
 )
 
-HIGH_GAIN = GAIN_UNIT * 2885 // 1000 + 1  # 2/ln 2: the least gain whose rate doubles every round
-DRAIN_GAIN = GAIN_UNIT * 1000 // 2885  # 1/HIGH_GAIN: empties in one round the queue that STARTUP made
-CWND_GAIN = GAIN_UNIT * 2
-# Ask for more for one min_rtt, give back what that queued in the next, cruise for six.
-CYCLE_GAINS = (GAIN_UNIT * 5 // 4, GAIN_UNIT * 3 // 4) + (GAIN_UNIT,) * 6
+MOST_GAIN = 1023 / 256  # bit fields of ten bits
 CYCLE_RAND = 7  # a cycle starts anywhere but in its draining phase, so that flows do not probe together
-MIN_RTT_WINDOW_SEC = 10
-PROBE_RTT_MS = 200
-CWND_MIN_TARGET = 4  # a receiver that ACKs every other segment needs two pairs
-FULL_BW_THRESH = GAIN_UNIT * 5 // 4
-FULL_BW_ROUNDS = 3
 MIN_TSO_RATE_BPS = 1_200_000  # bits/s; below it a burst is one segment
 TSO_SEGS_MAX = 0x7F
 
 
 class BBR2016(BBR1Model):
-    """BBR of Linux 4.12; see the module's header."""
+    """BBR of Linux 4.12; see the module's header. Parameters are the constants of the source, without `bbr_`."""
 
+    params = BBR1Model.params | {
+        "high_gain": Param(739 / 256, 1.0, MOST_GAIN, "gains of STARTUP: 2/ln 2 is the least that doubles the rate"),
+        "drain_gain": Param(88 / 256, 1 / 256, 1.0, "pacing gain of DRAIN: empties in a round what STARTUP queued"),
+        "cwnd_gain": Param(2.0, 1 / 256, MOST_GAIN, "cwnd gain of PROBE_BW, BDP", "bbr_cwnd_gain"),
+        "up_pacing_gain": Param(1.25, 1.0, MOST_GAIN, "pacing gain of the first phase of PROBE_BW: asks for more"),
+        "down_pacing_gain": Param(0.75, 1 / 256, 1.0, "of the second: gives back what that queued; then six of 1"),
+        "min_rtt_win_sec": Param(10, 1, 86_400, "window of min_rtt, after which PROBE_RTT comes, s"),
+        "probe_rtt_mode_ms": Param(200, 0, 60_000, "stay in PROBE_RTT once flight is down to cwnd_min_target, ms"),
+        "cwnd_min_target": Param(4, 2, 1000, "least cwnd, that of PROBE_RTT, segments: two ACKs of two"),
+        "full_bw_thresh": Param(1.25, 1.0, MOST_GAIN, "growth of bw in a round that shows the pipe not yet full"),
+        "full_bw_cnt": Param(3, 1, 7, "rounds of less growth that end STARTUP", "bbr_full_bw_cnt"),
+    }
     phase_choices = CYCLE_RAND
     pacing_overhead_bytes = 66  # sk_pacing counts whole packets
     states = ("STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT")
@@ -196,7 +201,7 @@ class BBR2016(BBR1Model):
         bw = u32(self.snd_cwnd * BW_UNIT // rtt_us)
         # An unset rate is ~0, above every other: without this STARTUP would never lower it.
         self.pacing_rate = 0
-        self.set_pacing_rate(ack, bw, HIGH_GAIN)
+        self.set_pacing_rate(ack, bw, in_256ths(self.high_gain))
 
     def set_pacing_rate(self, ack, bw, gain):
         """Pace at gain * bw; in STARTUP never slower than before [Linux412] bbr_set_pacing_rate."""
@@ -269,7 +274,7 @@ class BBR2016(BBR1Model):
             cwnd = self.grow_cwnd(ack, cwnd, self.target_cwnd(ack, bw))
         self.snd_cwnd = cwnd
         if self.mode == PROBE_RTT:
-            self.snd_cwnd = min(cwnd, CWND_MIN_TARGET)
+            self.snd_cwnd = min(cwnd, self.cwnd_min_target)
 
     def target_cwnd(self, ack, bw):
         """Segments that cwnd heads for [Linux412] bbr_target_cwnd."""
@@ -281,7 +286,7 @@ class BBR2016(BBR1Model):
             cwnd = min(u32(cwnd + ack.rs_acked_sacked), target)
         elif cwnd < target or ack.delivered < TCP_INIT_CWND:
             cwnd = u32(cwnd + ack.rs_acked_sacked)
-        return max(cwnd, CWND_MIN_TARGET)
+        return max(cwnd, self.cwnd_min_target)
 
     # ---- PROBE_BW --------------------------------------------------------------------------------------------------
 
@@ -321,7 +326,13 @@ class BBR2016(BBR1Model):
         """Enter the next phase [Linux412] bbr_advance_cycle_phase."""
         self.cycle_idx = (self.cycle_idx + 1) & (CYCLE_LEN - 1)
         self.stamp_cycle(ack)
-        self.pacing_gain = CYCLE_GAINS[self.cycle_idx]
+        self.pacing_gain = self.phase_pacing_gain()
+
+    def phase_pacing_gain(self):
+        """Ask for more for one min_rtt, give back what that queued in the next, cruise for six; << 8."""
+        if self.cycle_idx > 1:
+            return GAIN_UNIT
+        return in_256ths(self.up_pacing_gain if self.cycle_idx == 0 else self.down_pacing_gain)
 
     def stamp_cycle(self, ack):
         """Note when the phase began, in both clocks."""
@@ -333,20 +344,20 @@ class BBR2016(BBR1Model):
     def enter_startup(self, ack):
         """[Linux412] bbr_reset_startup_mode."""
         self.mode = STARTUP
-        self.pacing_gain = HIGH_GAIN
-        self.cwnd_gain = HIGH_GAIN
+        self.pacing_gain = in_256ths(self.high_gain)
+        self.cwnd_gain = in_256ths(self.high_gain)
 
     def enter_drain(self, ack):
         """[Linux412] bbr_check_drain."""
         self.mode = DRAIN
-        self.pacing_gain = DRAIN_GAIN
-        self.cwnd_gain = HIGH_GAIN  # the queue drains by pacing, not by starving the window
+        self.pacing_gain = in_256ths(self.drain_gain)
+        self.cwnd_gain = in_256ths(self.high_gain)  # the queue drains by pacing, not by starving the window
 
     def enter_probe_bw(self, ack):
         """Begin the gain cycle at a random phase [Linux412] bbr_reset_probe_bw_mode."""
         self.mode = PROBE_BW
         self.pacing_gain = GAIN_UNIT
-        self.cwnd_gain = CWND_GAIN
+        self.cwnd_gain = in_256ths(self.bbr_cwnd_gain)
         self.cycle_idx = CYCLE_LEN - 1 - self.random_below(ack, CYCLE_RAND)
         self.advance_cycle_phase(ack)
 
@@ -371,12 +382,12 @@ class BBR2016(BBR1Model):
         if self.full_bw_reached != 0 or self.round_start == 0 or ack.rs_is_app_limited != 0:
             return
         bw = self.max_bw()
-        if bw >= (self.full_bw * FULL_BW_THRESH) >> GAIN_SCALE:
+        if bw >= (self.full_bw * in_256ths(self.full_bw_thresh)) >> GAIN_SCALE:
             self.full_bw = bw
             self.full_bw_cnt = 0
             return
         self.full_bw_cnt = self.full_bw_cnt + 1
-        if self.full_bw_cnt >= FULL_BW_ROUNDS:
+        if self.full_bw_cnt >= self.bbr_full_bw_cnt:
             self.full_bw_reached = 1
 
     def check_drain(self, ack):
@@ -392,7 +403,7 @@ class BBR2016(BBR1Model):
 
     def update_min_rtt(self, ack):
         """Keep the minimum RTT of 10 s, and dip to 4 packets when none renewed it [Linux412] bbr_update_min_rtt."""
-        expired = before(self.min_rtt_stamp + MIN_RTT_WINDOW_SEC * self.hz, ack.jiffies)
+        expired = before(self.min_rtt_stamp + self.min_rtt_win_sec * self.hz, ack.jiffies)
         if self.takes_rtt(ack, expired):
             self.min_rtt_us = u32(ack.rs_rtt_us)
             self.min_rtt_stamp = ack.jiffies
@@ -416,8 +427,8 @@ class BBR2016(BBR1Model):
         if self.app_limited == 0:
             self.app_limited = 1
         if self.probe_rtt_done_stamp == 0:
-            if self.packets_in_flight(ack) <= CWND_MIN_TARGET:
-                self.probe_rtt_done_stamp = u32(ack.jiffies + msecs_to_jiffies(PROBE_RTT_MS, self.hz))
+            if self.packets_in_flight(ack) <= self.cwnd_min_target:
+                self.probe_rtt_done_stamp = u32(ack.jiffies + msecs_to_jiffies(self.probe_rtt_mode_ms, self.hz))
                 self.probe_rtt_round_done = 0
                 self.next_rtt_delivered = ack.delivered
             return

@@ -20,7 +20,7 @@ Sources: [Linux54] net/ipv4/tcp_bbr.c.   Differs from bbr2016:
 * ssthresh is written once, on entering DRAIN, for others to see.
 """
 
-from cctrace.cc.base import ints
+from cctrace.cc.base import Param, ints
 from cctrace.cc.bbr1_model import (
     BW_SCALE,
     BW_UNIT,
@@ -32,7 +32,7 @@ from cctrace.cc.bbr1_model import (
     PROBE_RTT,
     STARTUP,
 )
-from cctrace.cc.bbr2016 import BBR2016, CWND_GAIN, CWND_MIN_TARGET, CYCLE_GAINS, CYCLE_RAND, DRAIN_GAIN, HIGH_GAIN
+from cctrace.cc.bbr2016 import BBR2016, CYCLE_RAND, MOST_GAIN
 from cctrace.cc.cmath import U32_MAX, s32, u16, u32, u64, u64_lt, u64_shr
 from cctrace.cc.linux import (
     CA_RECOVERY,
@@ -41,10 +41,10 @@ from cctrace.cc.linux import (
     USEC_PER_MSEC,
     USEC_PER_SEC,
     before,
+    in_256ths,
 )
 
 PACING_MARGIN_PERCENT = 1  # below the estimate on average, so that queues shrink
-EXTRA_ACKED_WIN_ROUNDS = 5
 EXTRA_ACKED_WIN_ROUNDS_MAX = 0x1F  # a field of 5 bits
 EXTRA_ACKED_MAX_US = 100_000
 ACK_EPOCH_ACKED_MAX = 0xFFFFF  # a field of 20 bits
@@ -54,6 +54,12 @@ ACK_EPOCH_ACKED_RESET = 1 << 20
 class BBR2019(BBR2016):
     """BBR of Linux 5.4; see the module's header."""
 
+    params = BBR2016.params | {
+        "extra_acked_win_rtts": Param(
+            5, 1, EXTRA_ACKED_WIN_ROUNDS_MAX, "each of two slots of extra_acked, rounds", "bbr_extra_acked_win_rtts"
+        ),
+        "extra_acked_gain": Param(1.0, 0.0, MOST_GAIN, "share of extra_acked that cwnd has on top of its BDPs"),
+    }
     pacing_overhead_bytes = 0  # 4.13 and later pace the payload
     golden_names = BBR2016.golden_names | {"s_extra_acked0": "extra_acked[0]", "s_extra_acked1": "extra_acked[1]"}
 
@@ -129,7 +135,9 @@ class BBR2019(BBR2016):
         if ack.srtt_us8 != 0:
             rtt_us = max(ack.srtt_us8 >> 3, 1)
             self.has_seen_rtt = 1
-        self.pacing_rate = self.rate_bytes_per_sec(ack, u32(self.snd_cwnd * BW_UNIT // rtt_us), HIGH_GAIN)
+        self.pacing_rate = self.rate_bytes_per_sec(
+            ack, u32(self.snd_cwnd * BW_UNIT // rtt_us), in_256ths(self.high_gain)
+        )
 
     def set_pacing_rate(self, ack, bw, gain):
         """Pace at gain * bw; never slower than before until the pipe is full [Linux54] bbr_set_pacing_rate."""
@@ -163,7 +171,8 @@ class BBR2019(BBR2016):
         """Segments to send on while ACKs are held back, at most 100 ms' worth [Linux54] same name."""
         if self.full_bw_reached == 0:
             return 0
-        return min(max(self.extra_acked[0], self.extra_acked[1]), u32(self.bw() * EXTRA_ACKED_MAX_US // BW_UNIT))
+        extra = in_256ths(self.extra_acked_gain) * max(self.extra_acked[0], self.extra_acked[1]) >> GAIN_SCALE
+        return min(extra, u32(self.bw() * EXTRA_ACKED_MAX_US // BW_UNIT))
 
     def in_flight_at_departure(self, ack, in_flight):
         """What will be in the network when the next segment departs [Linux54] bbr_packets_in_net_at_edt.
@@ -202,7 +211,7 @@ class BBR2019(BBR2016):
         """As the parent, but an ACK of nothing applies PROBE_RTT's cap too [Linux54] bbr_set_cwnd."""
         super().set_cwnd(ack, bw)
         if self.mode == PROBE_RTT:
-            self.snd_cwnd = min(self.snd_cwnd, CWND_MIN_TARGET)
+            self.snd_cwnd = min(self.snd_cwnd, self.cwnd_min_target)
 
     # ---- modes -----------------------------------------------------------------------------------------------------
 
@@ -242,16 +251,16 @@ class BBR2019(BBR2016):
     def update_gains(self):
         """Gains of the mode [Linux54] bbr_update_gains."""
         if self.mode == STARTUP:
-            self.pacing_gain = HIGH_GAIN
-            self.cwnd_gain = HIGH_GAIN
+            self.pacing_gain = in_256ths(self.high_gain)
+            self.cwnd_gain = in_256ths(self.high_gain)
         elif self.mode == DRAIN:
-            self.pacing_gain = DRAIN_GAIN
-            self.cwnd_gain = HIGH_GAIN
+            self.pacing_gain = in_256ths(self.drain_gain)
+            self.cwnd_gain = in_256ths(self.high_gain)
         elif self.mode == PROBE_BW:
-            self.pacing_gain = CYCLE_GAINS[self.cycle_idx]
+            self.pacing_gain = self.phase_pacing_gain()
             if self.lt_use_bw != 0:
                 self.pacing_gain = GAIN_UNIT
-            self.cwnd_gain = CWND_GAIN
+            self.cwnd_gain = in_256ths(self.bbr_cwnd_gain)
         else:
             self.pacing_gain = GAIN_UNIT
             self.cwnd_gain = GAIN_UNIT
@@ -298,9 +307,9 @@ class BBR2019(BBR2016):
             self.extra_acked[self.extra_acked_win_idx] = u16(extra)  # 16 bits: wraps for windows above 65535
 
     def advance_extra_acked_window(self):
-        """Every 5 rounds forget the older of the two slots [Linux54] bbr_update_ack_aggregation."""
+        """Every few rounds forget the older of the two slots [Linux54] bbr_update_ack_aggregation."""
         self.extra_acked_win_rtts = min(EXTRA_ACKED_WIN_ROUNDS_MAX, self.extra_acked_win_rtts + 1)
-        if self.extra_acked_win_rtts >= EXTRA_ACKED_WIN_ROUNDS:
+        if self.extra_acked_win_rtts >= self.bbr_extra_acked_win_rtts:
             self.extra_acked_win_rtts = 0
             self.extra_acked_win_idx = 1 - self.extra_acked_win_idx
             self.extra_acked[self.extra_acked_win_idx] = 0

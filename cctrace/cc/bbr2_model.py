@@ -27,6 +27,7 @@ from cctrace.cc.linux import (
     PACING_SHIFT,
     USEC_PER_MSEC,
     before,
+    in_256ths,
 )
 
 BW_SCALE = 24
@@ -58,11 +59,6 @@ EXTRA_ACKED_GAIN = BBR_UNIT
 EXTRA_ACKED_WIN_RTTS = 5
 EXTRA_ACKED_MAX_US = 100_000
 ACK_EPOCH_ACKED_RESET = 1 << 20
-
-
-def in_256ths(fraction):
-    """Fixed point of the source, BBR_UNIT * fraction, truncated as its integer divisions do."""
-    return int(fraction * BBR_UNIT)
 
 
 def in_8_bits(fraction):

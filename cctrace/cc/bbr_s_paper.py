@@ -22,7 +22,6 @@ released `bbr_s` in: window in rounds, also before 100 samples, also for the BDP
 """
 
 from cctrace.cc.base import Param, ints
-from cctrace.cc.bbr1_model import BW_WINDOW_ROUNDS
 from cctrace.cc.bbr2016 import BBR2016
 from cctrace.cc.cmath import u32
 
@@ -57,7 +56,7 @@ class BBRSPaper(BBR2016):
     def take_sample(self, bw):
         """Drop what has left the window, add `bw`, and look up the rank."""
         while self.count > 0 and (
-            self.count == MAX_SAMPLES or u32(self.rtt_cnt - self.ring_round[self.first]) > BW_WINDOW_ROUNDS
+            self.count == MAX_SAMPLES or u32(self.rtt_cnt - self.ring_round[self.first]) > self.bw_rtts
         ):
             self.drop_oldest()
         place = (self.first + self.count) % MAX_SAMPLES

@@ -6,10 +6,8 @@ C is BBR's bandwidth estimate, R the latest RTT, Rmin BBR's min_rtt. C times the
 target k/4 Rmin is the surplus queue; the rate gives way by the share beta of it per min_rtt. States as in `bbr2016`.
 On entering STARTUP and PROBE_BW the flow reads beta from the bin of Table I that its C and Rmin fall in:
 
-    Rmin \\ C, Mbit/s    [0,3)   [3,10)   [10,1k)   [1k,...)
-    [0,50) ms            0.75    0.75     0.75      0.75       (the paper's text shows the first cell; taken as merged)
-    [50,100) ms          0.45    0.45     0.75      0.75
-    [100,...) ms         0.25    0.45     0.75      0.75       k = 4 everywhere
+    models/bbrx_table1.json: beta from 0.25 (long and slow paths) to 0.75 (short or fast ones), k = 4 everywhere; of the
+    first row the paper's text shows one cell, the others are taken as merged with it
 
 Sources: [Chung18]; there is no released code, its kernel was 4.15.
 Differs from bbr2016: the pacing rate follows r in place of C. beta = 0 and gamma = 1 is bbr2016, decision by decision.
@@ -30,14 +28,16 @@ The learning agent that retunes a bin sets `beta` (and `k`), which then hold in 
 
 from cctrace import presets
 from cctrace.cc.base import Param
-from cctrace.cc.bbr1_model import BW_UNIT, GAIN_UNIT
-from cctrace.cc.bbr2016 import BBR2016, DRAIN_GAIN
+from cctrace.cc.bbr1_model import BW_UNIT
+from cctrace.cc.bbr2016 import BBR2016
 from cctrace.cc.cmath import U32_MAX
 
-# Table I, rows of Rmin by columns of C; a cell that is lost is taken as its row's first.
-_BETAS = [cell["beta"] for cell in presets.load("bbrx_table1")["bins"]]
-TABLE_BETA = tuple(_BETAS[k - k % 4] if beta is None else beta for k, beta in enumerate(_BETAS))
-FLOOR = DRAIN_GAIN / GAIN_UNIT
+# Table I: rows of Rmin by columns of C; a cell that is lost is taken as its row's first.
+_BINS = presets.load("bbrx_table1")["bins"]
+TABLE_MBPS = tuple(cell["rate_mbps"][0] for cell in _BINS if cell["min_rtt_ms"] == _BINS[0]["min_rtt_ms"])
+COLUMNS, ROWS = len(TABLE_MBPS), len(_BINS) // len(TABLE_MBPS)
+TABLE_RTT_US = tuple(1000 * cell["min_rtt_ms"][0] for cell in _BINS[::COLUMNS])
+TABLE_BETA = tuple(_BINS[k - k % COLUMNS]["beta"] if c["beta"] is None else c["beta"] for k, c in enumerate(_BINS))
 
 
 class BBRx(BBR2016):
@@ -46,7 +46,7 @@ class BBRx(BBR2016):
     params = BBR2016.params | {
         "gamma": Param(1.0, 0.5, 1.0, "target utilisation [Chung18] Eq. 4 (the paper uses 1 and 0.98)"),
         "beta": Param(-1.0, -1.0, 2.0, "queue control constant [Chung18] Eq. 4; below 0: from Table I"),
-        "k": Param(4, 4, 40, "target RTT in quarters of min_rtt [Chung18] Eq. 5"),
+        "k": Param(_BINS[0]["k"], 4, 40, "target RTT in quarters of min_rtt [Chung18] Eq. 5"),
     }
 
     latest_rtt_us: int = -1
@@ -67,7 +67,7 @@ class BBRx(BBR2016):
         if self.latest_rtt_us < 0 or self.min_rtt_us == 0 or self.min_rtt_us == U32_MAX:
             return self.gamma
         surplus = (self.latest_rtt_us - 0.25 * self.k * self.min_rtt_us) / self.min_rtt_us
-        return max(self.gamma - self.bin_beta * surplus, FLOOR)
+        return max(self.gamma - self.bin_beta * surplus, self.drain_gain)
 
     def enter_startup(self, ack):
         """As the parent, with the bin read anew."""
@@ -85,8 +85,11 @@ class BBRx(BBR2016):
             self.bin_beta = self.beta
             return
         mbps = self.max_bw() * ack.mss * 8 / BW_UNIT  # segments/us: Mbit/s follow at once
-        column = int(mbps >= 3) + int(mbps >= 10) + int(mbps >= 1000)
+        column = 0
+        for k in range(1, COLUMNS):
+            column = column + int(mbps >= TABLE_MBPS[k])
         row = 0
         if self.min_rtt_us != U32_MAX:
-            row = int(self.min_rtt_us >= 50_000) + int(self.min_rtt_us >= 100_000)
-        self.bin_beta = TABLE_BETA[4 * row + column]
+            for k in range(1, ROWS):
+                row = row + int(self.min_rtt_us >= TABLE_RTT_US[k])
+        self.bin_beta = TABLE_BETA[COLUMNS * row + column]

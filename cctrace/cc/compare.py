@@ -59,12 +59,16 @@ def describe(name):
         "stack": cls.view,
         "parent": parent,
         "summary": (documented.__doc__ or "").strip().split("\n")[0],
-        "params": {key: row._asdict() | {"default": given.get(key, row.default)} for key, row in cls.params.items()},
+        "params": {key: _row(row, given.get(key, row.default)) for key, row in cls.params.items()},
         "own_steps": [step for step, function in _steps(cls).items() if inherited.get(step) is not function],
         "states": list(cls.states),
         "transitions": [(*edge, why) for edge, why in cls.transitions.items()],
         **_quoted(cls, controller(parent)[0] if parent else Controller),
     }
+
+
+def _row(param, value):
+    return {"default": value, "low": param.low, "high": param.high, "doc": param.doc}
 
 
 def differences(left, right):

@@ -59,6 +59,11 @@ def jiffies_at(now_jiffies, now_us, then_us, hz):
     return u32(now_jiffies - (now_us * hz // USEC_PER_SEC - then_us * hz // USEC_PER_SEC))
 
 
+def in_256ths(fraction):
+    """Fixed point of BBR's gains and fractions, BBR_UNIT * fraction, truncated as its integer divisions do."""
+    return int(fraction * 256)
+
+
 def segments_in_flight(packets_out, sacked_out, lost_out, retrans_out):
     """Segments believed to be in the network, a u32 [Linux61] tcp_packets_in_flight()."""
     return u32(packets_out - (sacked_out + lost_out) + retrans_out)

@@ -31,7 +31,6 @@ from cctrace.cc.base import Param
 from cctrace.cc.cmath import f32, s32, u32, u64_lt
 from cctrace.cc.filters import reset_filter, running_max
 from cctrace.cc.quic_bbr import (
-    BW_WINDOW_ROUNDS,
     MAX_DOWN_SAMPLES,
     NOT_IN_RECOVERY,
     OBBR_COLUMNS,
@@ -154,7 +153,7 @@ class OBBR(QuicBBR):
         """Return to the old estimate if the flow fared better with it, at most once in 10 min_rtt."""
         worse = self.score3 + self.score4 < self.score1 + self.score2
         if worse and u64_lt(10 * self.min_rtt_ms, ack.now_ms - self.re_timer):
-            running_max(self.bw_v, self.bw_t, BW_WINDOW_ROUNDS, self.round_cnt, u32(self.bw_back))
+            running_max(self.bw_v, self.bw_t, self.bw_rtts, self.round_cnt, u32(self.bw_back))
             self.re_timer = s32(ack.now_ms)
 
     def inflight_gain(self, ack):  # [ngx_bbr] ngx_bbr_set_cwnd

@@ -37,7 +37,7 @@ intervals; bursts on top of g * BDP; STARTUP keeps its gain; g survives PROBE_RT
 """
 
 from cctrace.cc.base import Param, ints
-from cctrace.cc.bbr1_model import BW_WINDOW_ROUNDS, GAIN_UNIT, PROBE_BW, PROBE_RTT
+from cctrace.cc.bbr1_model import GAIN_UNIT, PROBE_BW, PROBE_RTT
 from cctrace.cc.bbr2016 import BBR2016
 from cctrace.cc.cmath import U32_MAX, s32, u32
 from cctrace.cc.filters import reset_filter, running_max
@@ -57,7 +57,7 @@ SECOND_INTERVAL = 2
 class OBBRPaper(BBR2016):
     """oBBR on Linux BBR; see the module's header."""
 
-    params = BBR2016.params | {
+    params = {name: row for name, row in BBR2016.params.items() if name != "cwnd_gain"} | {
         "mu": Param(0.5, 0.0, 1.0, "share of a shallow buffer that the flow may fill [Bi23] §4.1"),
         "g_max": Param(2.0, 1.0, 10.0, "largest cap, BDP [Bi23] §4.1"),
         "alpha": Param(0.01, 0.0, 1.0, "recovery of the cap, BDP per BDP acknowledged [Bi23] §4.1"),
@@ -65,6 +65,7 @@ class OBBRPaper(BBR2016):
         "interval_ms": Param(200, 1, 60_000, "T, interval of a score, ms [Bi23] §4.2"),
     }
 
+    bbr_cwnd_gain: float = 2.0  # g replaces it
     g: float = 0.0  # the cap, BDP; 0 before the first ACK
     latest_rtt_us: int = 0
     recent_bw = ints(MAX_SAMPLES)  # ring of the last k samples of PROBE_BW
@@ -170,4 +171,4 @@ class OBBRPaper(BBR2016):
         elif self.trial == SECOND_INTERVAL:
             self.trial = WATCHING
             if self.score + self.previous_score < self.score_before_update:
-                running_max(self.bw_v, self.bw_t, BW_WINDOW_ROUNDS, self.rtt_cnt, self.old_bw)
+                running_max(self.bw_v, self.bw_t, self.bw_rtts, self.rtt_cnt, self.old_bw)

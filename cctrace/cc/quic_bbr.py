@@ -31,7 +31,7 @@ Sources: [ngx_bbr] bpq233/oBBR nginx-quic/src/event/quic/ngx_bbr.c, commit 3ae3f
 Differs from its parent in everything: it is written afresh (the Linux family starts at `bbr2016`).
 """
 
-from cctrace.cc.base import QuicController, ints
+from cctrace.cc.base import Param, QuicController, ints
 from cctrace.cc.cmath import f32, u32, u64_lt
 from cctrace.cc.filters import running_max
 from cctrace.cc.quic import INITIAL_WINDOW, MIN_WINDOW, MSEC_PER_SEC, MSS, RTT_UNKNOWN, delivery_rate, float_to_u32
@@ -44,16 +44,7 @@ PROBE_RTT = 3
 NOT_IN_RECOVERY = 0
 IN_RECOVERY = 1
 
-CYCLE_GAINS = (1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
-HIGH_GAIN = f32(2.885)  # 2/ln 2: the smallest gain that doubles the rate each round
-DRAIN_GAIN = f32(1.0 / 2.885)  # takes as long to drain the queue as STARTUP took to build it
-CWND_GAIN = f32(2.0)  # one BDP for the path, one for delayed and stretched ACKs
-FULL_BW_THRESH = f32(1.25)  # growth per round that shows the pipe is not yet full
-FULL_BW_ROUNDS = 3
-BW_WINDOW_ROUNDS = 10  # a whole gain cycle and two rounds
 MAX_RTT_WINDOW_ROUNDS = 5
-MIN_RTT_WINDOW_MS = 10_000
-PROBE_RTT_MS = 200
 MAX_DOWN_SAMPLES = 30
 
 # Burst sizes by pacing rate, bytes/s [ngx_bbr] ngx_bbr_quantum.
@@ -82,6 +73,20 @@ BBR_S_COLUMNS = ("g_bbrs_tot", "g_bbrs_flag")
 
 class QuicBBR(QuicController):
     """BBR of oBBR's nginx-quic (`-C BBR`)."""
+
+    # Named as in `bbr2016`, of which these are the constants, in single precision.
+    params = QuicController.params | {
+        "high_gain": Param(2.885, 1.0, 10.0, "gains of STARTUP: 2/ln 2 is the least that doubles the rate"),
+        "drain_gain": Param(1.0 / 2.885, 0.01, 1.0, "pacing gain of DRAIN: empties in a round what STARTUP queued"),
+        "cwnd_gain": Param(2.0, 0.01, 10.0, "window of PROBE_BW, BDP: one for the path, one for ACKs", "bbr_cwnd_gain"),
+        "up_pacing_gain": Param(1.25, 1.0, 10.0, "pacing gain of the first phase of PROBE_BW: asks for more"),
+        "down_pacing_gain": Param(0.75, 0.01, 1.0, "of the second: gives back what that queued; then six of 1"),
+        "bw_rtts": Param(10, 1, 1000, "window of the bandwidth filter, rounds: a whole gain cycle and two"),
+        "min_rtt_win_sec": Param(10, 1, 86_400, "window of min_rtt, after which PROBE_RTT comes, s"),
+        "probe_rtt_mode_ms": Param(200, 0, 60_000, "longest stay in PROBE_RTT, ms"),
+        "full_bw_thresh": Param(1.25, 1.0, 10.0, "growth of bw in a round that shows the pipe not yet full"),
+        "full_bw_cnt": Param(3, 1, 100, "rounds of less growth that end STARTUP", "bbr_full_bw_cnt"),
+    }
 
     states = ("STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT")
     transitions = {
@@ -179,7 +184,7 @@ class QuicBBR(QuicController):
             self.note_sample(bw)
         # An app-limited sample says how fast the application wrote, unless it beats the estimate all the same.
         if not ack.smp_is_app_limited or bw >= self.max_bw():
-            running_max(self.bw_v, self.bw_t, BW_WINDOW_ROUNDS, self.round_cnt, bw)
+            running_max(self.bw_v, self.bw_t, self.bw_rtts, self.round_cnt, bw)
         running_max(self.max_rtt_v, self.max_rtt_t, MAX_RTT_WINDOW_ROUNDS, self.round_cnt, u32(ack.smp_rtt_ms))
 
     def note_sample(self, bw):  # [ngx_bbr] ngx_bbr_update_bandwidth
@@ -211,39 +216,43 @@ class QuicBBR(QuicController):
 
     def cycle_gain(self):  # [ngx_bbr] ngx_bbr_get_pacing_gain
         """Return the pacing gain of this phase of PROBE_BW."""
-        return f32(CYCLE_GAINS[self.cycle_idx])
+        if self.cycle_idx == 0:
+            return f32(self.up_pacing_gain)
+        if self.cycle_idx == 1:
+            return f32(self.down_pacing_gain)
+        return f32(1.0)
 
     def check_full_bw_reached(self, ack):  # [ngx_bbr] ngx_bbr_check_full_bw_reached
         """Look once a round whether STARTUP still finds more bandwidth."""
         if not self.round_start or self.full_bw_reached or ack.smp_is_app_limited:
             return
         bw = self.max_bw()
-        if bw >= float_to_u32(f32(f32(self.full_bw) * FULL_BW_THRESH)):
+        if bw >= float_to_u32(f32(f32(self.full_bw) * f32(self.full_bw_thresh))):
             self.full_bw = bw
             self.full_bw_cnt = 0
             return
         self.full_bw_cnt = self.full_bw_cnt + 1
-        self.full_bw_reached = self.full_bw_cnt >= FULL_BW_ROUNDS
+        self.full_bw_reached = self.full_bw_cnt >= self.bbr_full_bw_cnt
 
     def check_drain(self, ack):  # [ngx_bbr] ngx_bbr_check_drain
         """Leave STARTUP for DRAIN, and DRAIN for PROBE_BW."""
         if self.mode == STARTUP and self.full_bw_reached:
             self.mode = DRAIN
-            self.pacing_gain = DRAIN_GAIN
-            self.cwnd_gain = HIGH_GAIN
+            self.pacing_gain = f32(self.drain_gain)
+            self.cwnd_gain = f32(self.high_gain)
         if self.mode == DRAIN and ack.smp_in_flight <= self.target_cwnd(f32(1.0)):
             self.enter_probe_bw(ack, ack.smp_now)
 
     def enter_startup(self):  # [ngx_bbr] ngx_bbr_enter_startup
         """Double the rate each round."""
         self.mode = STARTUP
-        self.pacing_gain = HIGH_GAIN
-        self.cwnd_gain = HIGH_GAIN
+        self.pacing_gain = f32(self.high_gain)
+        self.cwnd_gain = f32(self.high_gain)
 
     def enter_probe_bw(self, ack, now_ms):  # [ngx_bbr] ngx_bbr_enter_probe_bw
         """Start the gain cycle in a random phase other than 0.75 (there is no queue of its own to drain)."""
         self.mode = PROBE_BW
-        self.cwnd_gain = CWND_GAIN
+        self.cwnd_gain = f32(self.bbr_cwnd_gain)
         phase = self.draw(ack) % 7
         self.cycle_idx = phase + 1 if phase else 0
         self.pacing_gain = self.cycle_gain()
@@ -251,7 +260,7 @@ class QuicBBR(QuicController):
 
     def update_min_rtt(self, ack):  # [ngx_bbr] ngx_bbr_update_min_rtt
         """Keep the minimum RTT of 10 s; when it has expired, stand aside to see it again."""
-        expired = ack.smp_now > self.min_rtt_stamp + MIN_RTT_WINDOW_MS
+        expired = ack.smp_now > self.min_rtt_stamp + self.min_rtt_win_sec * MSEC_PER_SEC
         if ack.smp_rtt_ms <= self.min_rtt_ms or expired:
             self.min_rtt_ms = ack.smp_rtt_ms
             self.min_rtt_stamp = ack.smp_now
@@ -273,7 +282,7 @@ class QuicBBR(QuicController):
         pipe = u32(ack.cg_delivered + ack.cg_in_flight)
         self.app_limited = pipe if ack.cg_delivered + ack.cg_in_flight else 1
         if self.probe_rtt_round_done_stamp == 0:
-            self.probe_rtt_round_done_stamp = ack.smp_now + min(2 * ack.smp_srtt_ms, PROBE_RTT_MS)
+            self.probe_rtt_round_done_stamp = ack.smp_now + min(2 * ack.smp_srtt_ms, self.probe_rtt_mode_ms)
             self.probe_rtt_round_done = False
             self.next_round_delivered = u32(ack.smp_total_acked)
             return

@@ -17,6 +17,7 @@ import ctypes
 import numpy as np
 
 from cctrace import schema
+from cctrace.cc.base import param_fields
 from cctrace.lang import cache, objects
 from cctrace.lang.emit import Record, Scalar
 from cctrace.lang.entry import places
@@ -55,7 +56,7 @@ def fingerprint_of(cls):
     """Return the `Fingerprint` of a controller class: its fields, its view, its methods and what they call."""
     found = Fingerprint()
     fields = [(name, field.kind, field.length) for name, field in fields_of(cls).items()]
-    found.note(fields, list(cls.params), VIEW_COLUMNS.get(cls.view), EVENTS.get(cls.view), cls.interpreted_only)
+    found.note(fields, list(param_fields(cls)), VIEW_COLUMNS.get(cls.view), EVENTS.get(cls.view), cls.interpreted_only)
     for owner in cls.__mro__:
         for name, value in vars(owner).items():
             if callable(value) or name in EVENTS.get(cls.view, ()):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cctrace.cc.base import ArrayField, declared_fields, f32
+from cctrace.cc.base import ArrayField, declared_fields, f32, param_fields
 from cctrace.errors import ArgumentError, CompileError
 
 RETURNED = "o_ret"  # the value that the last call returned; recordable like a field
@@ -69,8 +69,8 @@ def _fields_of(cls):
         if kind not in DTYPES or (kind != declared and not length):
             raise CompileError(f"{cls.__name__}.{name} is declared {declared}, but its default {value!r} is {kind}")
         fields[name] = Field(kind, length, value)
-    params = {name: Field(kind_of(row.default), 0, row.default) for name, row in cls.params.items()}
-    return fields | params
+    params = {field: cls.params[name].default for field, name in param_fields(cls).items()}
+    return fields | {field: Field(kind_of(default), 0, default) for field, default in params.items()}
 
 
 def record_dtype(fields):

@@ -20,6 +20,7 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.cc import cmath
+from cctrace.cc.base import param_fields
 from cctrace.errors import CompileError
 from cctrace.lang.definitions import closure_of, definition_of, where_of
 from cctrace.lang.emit import Scalar, number
@@ -279,7 +280,7 @@ class _Translator(ast.NodeTransformer):
         if field is None:
             kind = "a method" if callable(getattr(cls, name, None)) else "no declared field"
             self.refuse(node, f"uses self.{name}, which is {kind} of {cls.__name__}")
-        if isinstance(node.ctx, ast.Store) and name in cls.params:
+        if isinstance(node.ctx, ast.Store) and name in param_fields(cls):
             self.refuse(node, f"assigns to self.{name}, which is a parameter; parameters are constant in a run")
         if isinstance(node.ctx, ast.Store) and field.length:
             self.refuse(node, f"assigns to the whole array self.{name}; assign to its elements")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cctrace import schema
+from cctrace.cc.base import param_fields
 from cctrace.cc.cmath import U32_MAX
 from cctrace.cc.linux import USEC_PER_SEC
 from cctrace.lang.compile import compiled
@@ -329,7 +330,7 @@ class Follower:
     @property
     def state(self):
         """The current state: {field: value}, arrays as lists, parameters not included."""
-        return {name: self.get(name) for name in self.fields if name not in self.cls.params}
+        return {name: self.get(name) for name in self.fields if name not in param_fields(self.cls)}
 
 
 class _Compiled:

@@ -13,6 +13,7 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.cc import controller as resolve
+from cctrace.cc.base import param_fields
 from cctrace.errors import ArgumentError, CompileError, StreamError
 from cctrace.flows.views import CARRIED
 from cctrace.lang.compile import EVENTS, RETURN_STORED_IN, compiled
@@ -162,7 +163,7 @@ class CompiledMachine:
         return {
             name: self.records[name][0].tolist()
             for name in fields_of(self.code.cls)
-            if name not in self.code.cls.params
+            if name not in param_fields(self.code.cls)
         }
 
     def run(self, row, stop, stop_at_draw):
@@ -201,7 +202,7 @@ class InterpretedMachine:
     def state(self):
         """Return {field: value}."""
         cls = type(self.controller)
-        return {name: getattr(self.controller, name) for name in fields_of(cls) if name not in cls.params}
+        return {name: getattr(self.controller, name) for name in fields_of(cls) if name not in param_fields(cls)}
 
     def run(self, row, stop, stop_at_draw):
         """Call rows [row, stop); see `Player.run`."""

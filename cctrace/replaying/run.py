@@ -12,7 +12,7 @@ import pandas as pd
 
 from cctrace import schema
 from cctrace.cc import controller as resolve
-from cctrace.cc.base import checked_params
+from cctrace.cc.base import checked_params, param_fields
 from cctrace.errors import ArgumentError
 from cctrace.lang.fields import fields_of
 from cctrace.replaying import loop, midflow
@@ -211,7 +211,7 @@ def recorded_names(cls, record):
         return [
             element
             for name, field in fields.items()
-            if name not in cls.params
+            if name not in param_fields(cls)
             for element in ([f"{name}[{k}]" for k in range(field.length)] if field.length else [name])
         ]
     return list(record)
