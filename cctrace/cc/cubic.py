@@ -26,16 +26,14 @@ Sources: [Linux415] net/ipv4/tcp_cubic.c; [RFC9438]; [Ha08] (CUBIC); [Ha11] (HyS
 Differs from reno: everything above; the window limit of slow start is judged by packets out alone.
 """
 
+from cctrace.cc.base import Param
 from cctrace.cc.cmath import idiv, s32, u32, u64, u64_div, u64_lt, u64_shr
 from cctrace.cc.linux import CA_LOSS, EVENT_TX_START, USEC_PER_MSEC, before, msecs_to_jiffies
 from cctrace.cc.reno import Reno
 
 BETA_SCALE = 1024
-BETA = 717  # /1024: cwnd after a loss is 0.7 of it
 BIC_HZ = 10  # the curve's clock ticks 2**10 times a second
-CUBE_RTT_SCALE = 410  # C = 0.4, times 1024
-CUBE_FACTOR = (1 << (10 + 3 * BIC_HZ)) // CUBE_RTT_SCALE  # 1/C in the curve's units
-BETA_RENO = 8 * (BETA_SCALE + BETA) // 3 // (BETA_SCALE - BETA)  # 8 * (1+b)/(3(1-b)): Reno's window per its increment
+CUBE_UNIT = 1 << (10 + 3 * BIC_HZ)  # over C * 1024: 1/C in the curve's units
 MAX_CNT_UNKNOWN = 20  # before the first loss grow by 5 % a round at least
 
 HYSTART_LOW_WINDOW = 16  # segments
@@ -81,7 +79,15 @@ def cubic_root(a):
 
 
 class Cubic(Reno):
-    """CUBIC of Linux 4.15; see the module's header."""
+    """CUBIC of Linux 4.15; see the module's header. Parameters are those of the module (beta there in 1024ths)."""
+
+    params = Reno.params | {
+        "beta": Param(717 / BETA_SCALE, 1 / BETA_SCALE, 1023 / BETA_SCALE, "cwnd after a loss, of what it was before"),
+        "bic_scale": Param(41, 1, 1024, "C of the curve, 10/1024 segments/s^3: 0.4"),
+        "fast_convergence": Param(1, 0, 1, "1: where the plateau falls, fall below it"),
+        "tcp_friendliness": Param(1, 0, 1, "1: never slower than Reno would be"),
+        "hystart": Param(1, 0, 1, "1: leave slow start before the loss"),
+    }
 
     cnt: int = 0  # segments to be acked for one increment of cwnd
     last_max_cwnd: int = 0  # W_max, segments
@@ -125,13 +131,19 @@ class Cubic(Reno):
     def ssthresh(self, ack):
         """End the epoch; give way faster where the plateau falls [Linux415] bictcp_recalc_ssthresh."""
         self.epoch_start = 0
-        if self.snd_cwnd < self.last_max_cwnd:  # [RFC9438] §4.7: W_max = cwnd * (1 + beta_cubic) / 2
-            self.last_max_cwnd = u32(self.snd_cwnd * (BETA_SCALE + BETA)) // (2 * BETA_SCALE)
+        beta = self.beta_1024ths()
+        if (
+            self.snd_cwnd < self.last_max_cwnd and self.fast_convergence != 0
+        ):  # [RFC9438] §4.7: W_max = cwnd * (1 + beta_cubic) / 2
+            self.last_max_cwnd = u32(self.snd_cwnd * (BETA_SCALE + beta)) // (2 * BETA_SCALE)
         else:
             self.last_max_cwnd = self.snd_cwnd  # W_max = cwnd
-        return max(
-            u32(self.snd_cwnd * BETA) // BETA_SCALE, 2
-        )  # §4.6: ssthresh = flight_size * beta_cubic, here of cwnd
+        # §4.6: ssthresh = flight_size * beta_cubic, here of cwnd
+        return max(u32(self.snd_cwnd * beta) // BETA_SCALE, 2)
+
+    def beta_1024ths(self):
+        """Fixed point of the module."""
+        return int(self.beta * BETA_SCALE)
 
     def set_state(self, ack):
         """A timeout forgets the path [Linux415] bictcp_state."""
@@ -159,7 +171,8 @@ class Cubic(Reno):
         delay = max(self.delay_of(ack.rs_rtt_us), 1)
         if self.delay_min == 0 or self.delay_min > delay:
             self.delay_min = delay
-        self.run_hystart(ack, delay)
+        if self.hystart != 0:
+            self.run_hystart(ack, delay)
 
     # ---- window ----------------------------------------------------------------------------------------------------
 
@@ -227,7 +240,7 @@ class Cubic(Reno):
             self.bic_origin_point = cwnd
         else:
             # [RFC9438] Eq. 2: K = cubic_root((W_max - cwnd_epoch) / C)
-            self.bic_K = cubic_root(u64(CUBE_FACTOR * (self.last_max_cwnd - cwnd)))
+            self.bic_K = cubic_root(u64(CUBE_UNIT // (10 * self.bic_scale) * (self.last_max_cwnd - cwnd)))
             self.bic_origin_point = self.last_max_cwnd
 
     def target(self, ack):
@@ -238,7 +251,7 @@ class Cubic(Reno):
         distance = u64(t - self.bic_K)
         if is_below:
             distance = self.bic_K - t
-        cube = u64(u64(u64(CUBE_RTT_SCALE * distance) * distance) * distance)
+        cube = u64(u64(u64(10 * self.bic_scale * distance) * distance) * distance)
         delta = u32(u64_shr(cube, 10 + 3 * BIC_HZ))
         if is_below:
             return u32(self.bic_origin_point - delta)
@@ -246,7 +259,11 @@ class Cubic(Reno):
 
     def keep_up_with_reno(self, cwnd):
         """Estimate Reno's window, and grow as fast if it is larger [Linux415] bictcp_update; [RFC9438] §4.3, Eq. 4."""
-        per_increment = u32(cwnd * BETA_RENO) >> 3
+        if self.tcp_friendliness == 0:
+            return
+        beta = self.beta_1024ths()
+        beta_reno = 8 * (BETA_SCALE + beta) // 3 // (BETA_SCALE - beta)  # 8 times Reno's window per its increment
+        per_increment = max(u32(cwnd * beta_reno) >> 3, 1)
         if self.ack_cnt > per_increment:
             increments = (self.ack_cnt - 1) // per_increment  # in the kernel a loop
             self.ack_cnt = self.ack_cnt - increments * per_increment

@@ -19,23 +19,18 @@ from typing import NamedTuple
 import numpy as np
 
 from cctrace.cc import controller as resolve
-from cctrace.cc.base import checked_params
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.explain.analyze import LARGE_FILE
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.flow import Flow
 from cctrace.flows.large import bulk_flows
 from cctrace.io import is_capture
-from cctrace.replaying import midflow
-from cctrace.replaying.follow import Follower
-from cctrace.replaying.infer import infer
+from cctrace.replaying.scores import BLOCK_US, UNKNOWN_LOG, blocks, replayed
 from cctrace.replaying.ticks import CONFIG_HZ
 
 CANDIDATES = ("bbr2016", "bbr2019", "bbr2022", "bbr2", "bbr2plus", "bbr3", "cubic", "cubic6", "reno")
 UNKNOWN = "unknown"
-UNKNOWN_LOG = -1.8  # log likelihood of a send if no candidate sent it, on the scale of `any_send`; see docs/identify.md
 TEMPER = 0.5  # blocks that follow each other are not independent
-BLOCK_US = 200_000
 MOSTLY = 0.95  # of the blocks explained: where it is less, another HZ may explain the rest
 ALIKE = 20.0  # times less likely than the best: not of its group
 
@@ -104,7 +99,7 @@ def identify(flow):
             "where it was captured cannot be told" if flow.taken_at == "unknown" else f"taken at the {flow.taken_at}"
         )
         raise StreamError(f"{source}: {where}; identify needs a capture taken at the sender")
-    stops, sent = _blocks(events)
+    stops, sent = blocks(events)
     if not sent.any():
         raise StreamError(f"{source}: nothing was sent before the last acknowledgement; identify needs a bulk flow")
     scores = {name: _score(flow, name, stops, sent) for name in CANDIDATES}
@@ -168,15 +163,6 @@ def _flows(file, options):
     return data.bulk() or [data.flow(int(data.flows["bytes_sent"].argmax()))]
 
 
-def _blocks(events):
-    """Return the row that ends each block, and how many super-packets leave in it."""
-    now_us = np.asarray(events.now_us)
-    edges = np.arange(now_us[0] + BLOCK_US, now_us[-1], BLOCK_US)
-    stops = np.unique(np.append(np.searchsorted(now_us, edges), len(now_us)))
-    sends = events.sends
-    return stops, np.diff(np.searchsorted(sends["row"][sends["begins"] != 0], stops), prepend=0)
-
-
 def _score(flow, name, stops, sent):
     """Return the mean log likelihood of the sends of each block that has any, under a candidate.
 
@@ -195,14 +181,7 @@ def _score(flow, name, stops, sent):
 def _replayed(flow, name, stops, sent, hz, hz_known):
     """Return the scores of one replay, and whether its HZ is a guess that counts."""
     cls, given = resolve(name)
-    events = flow.events
-    params = checked_params(cls, given | ({"hz": hz} if "hz" in cls.params else {}))
-    follower = Follower(events, events.sends, cls, params)
-    expiry = -1 if events.meta["complete"] or not cls.phase_choices else midflow.probe_rtt_row(events)
-    script = infer(follower, expiry, hz_known).script
-    likelihood = Follower(events, events.sends, cls, params).score(script, stops)
-    guessed = not hz_known and follower.counts_ticks and hasattr(cls, "on_ack")  # else `infer` has found it
-    return likelihood[sent > 0] / sent[sent > 0], guessed
+    return replayed(flow, cls, given | ({"hz": hz} if "hz" in cls.params else {}), stops, sent, hz_known)
 
 
 def _group(candidates):

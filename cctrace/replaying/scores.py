@@ -1,0 +1,50 @@
+"""How well a controller explains what a flow sent, interval by interval: a replay, scored by `likelihood.any_send`.
+
+The sends of an interval say much the same, so their mean counts once. What no record shows (draws, ticks) is inferred
+anew for each controller and each choice of its parameters, as in any replay.
+"""
+
+import numpy as np
+
+from cctrace.cc.base import checked_params
+from cctrace.replaying import midflow
+from cctrace.replaying.follow import Follower
+from cctrace.replaying.infer import infer
+
+BLOCK_US = 200_000
+UNKNOWN_LOG = -1.8  # log likelihood of a send that nothing explains, on the scale of `any_send`; see docs/identify.md
+
+
+def blocks(events):
+    """Return the row that ends each interval of 0.2 s, and how many super-packets leave in it."""
+    now_us = np.asarray(events.now_us)
+    edges = np.arange(now_us[0] + BLOCK_US, now_us[-1], BLOCK_US)
+    stops = np.unique(np.append(np.searchsorted(now_us, edges), len(now_us)))
+    sends = events.sends
+    return stops, np.diff(np.searchsorted(sends["row"][sends["begins"] != 0], stops), prepend=0)
+
+
+def replayed(flow, cls, given, stops, sent, hz_known):
+    """Return the mean log likelihood of the sends of each interval that has any, and whether its HZ is but a guess.
+
+    Parameters
+    ----------
+    flow : Flow
+        Of a capture that was taken at the sender.
+    cls : type
+        A Linux controller.
+    given : dict
+        Its parameters; ``hz`` is that of the sender's kernel.
+    stops, sent : ndarray
+        Of `blocks`.
+    hz_known : bool
+        Whether ``hz`` is more than a guess.
+    """
+    events = flow.events
+    params = checked_params(cls, given)
+    follower = Follower(events, events.sends, cls, params)
+    expiry = -1 if events.meta["complete"] or not cls.phase_choices else midflow.probe_rtt_row(events)
+    script = infer(follower, expiry, hz_known).script
+    likelihood = Follower(events, events.sends, cls, params).score(script, stops)
+    guessed = not hz_known and follower.counts_ticks and hasattr(cls, "on_ack")  # else `infer` has found it
+    return likelihood[sent > 0] / sent[sent > 0], guessed
