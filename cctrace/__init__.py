@@ -20,6 +20,8 @@ _PUBLIC = {
     "diagnose": "cctrace.explain.diagnose",
     "fit": "cctrace.fit",
     "identify": "cctrace.explain.identify",
+    "papers": "cctrace.papers",
+    "plot": "cctrace.plot",
     "plot_flow": "cctrace.plot",
     "presets": "cctrace.presets",
     "read": "cctrace.flows.capture",

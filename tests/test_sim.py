@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -489,3 +490,22 @@ def test_memory_does_not_grow_with_the_duration():
 def test_the_old_name_of_a_sender_still_works_and_says_the_new_one():
     with pytest.warns(DeprecationWarning, match=r"cctrace\.Sender"):
         assert cct.Flow is cct.Sender
+
+
+def test_watched_fields_are_those_of_the_controller_in_both_modes():
+    def watched(mode):
+        path = Path(rate="5Mbit", rtt="20ms", buffer="2bdp")
+        return simulate(
+            path, ["bbr2016", "cubic"], "400ms", mode=mode, sample="100ms", watch=("min_rtt_us", "bw_v")
+        ).timeline
+
+    compiled = watched("compiled")
+    pd.testing.assert_frame_equal(compiled, watched("interpreted"))
+    last = compiled[compiled.time_s == 0.4].set_index("flow")
+    assert 20_000 <= last.min_rtt_us[0] < 25_000
+    assert last.bw_v[0] / (1 << 24) * 1448 * 8 <= 5.0  # Mbit/s of payload
+    assert np.isnan(last.bw_v[1])
+    with pytest.raises(ArgumentError, match="watch='min_rtt' is a field of no controller here; there are: "):
+        simulate(Path(rate="5Mbit"), "bbr2016", "1s", sample="1s", watch=("min_rtt",))
+    with pytest.raises(ArgumentError, match="watch needs sample"):
+        simulate(Path(rate="5Mbit"), "bbr2016", "1s", watch="mode")

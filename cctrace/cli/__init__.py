@@ -19,6 +19,7 @@ from cctrace.cli.flows import flows
 from cctrace.cli.identify import identify
 from cctrace.cli.predict import predict
 from cctrace.cli.replay import replay
+from cctrace.cli.reproduce import reproduce
 from cctrace.cli.simulate import simulate
 from cctrace.cli.validate import validate
 from cctrace.cli.variants import variants
@@ -33,7 +34,9 @@ def commands():
     """Explain, replay and predict TCP congestion control from captures and kernel counters."""
 
 
-for _command in (analyze, convert, fit, flows, identify, predict, replay, simulate, validate, variants, verify):
+for _command in (
+    analyze, convert, fit, flows, identify, predict, replay, reproduce, simulate, validate, variants, verify,
+):  # fmt: skip
     commands.add_command(_command)
 
 

@@ -52,6 +52,14 @@ def _shown_by_notebooks():
     return Drawing
 
 
+def blank(inches, title=""):
+    """Return an empty figure of a size, with a title; a notebook shows it, pyplot does not know it."""
+    drawing = _shown_by_notebooks()(figsize=inches, layout="constrained")
+    if title:
+        drawing.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+    return drawing
+
+
 def figure(panels, phases=None, title=""):
     """Draw panels above each other over one time axis.
 
@@ -69,8 +77,7 @@ def figure(panels, phases=None, title=""):
     """
     phases = phases or Phases()
     width, height = _PANEL_INCHES
-    drawing = _shown_by_notebooks()(figsize=(width, height * len(panels) + 0.6), layout="constrained")
-    drawing.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+    drawing = blank((width, height * len(panels) + 0.6), title)
     for axes, panel in zip(drawing.subplots(len(panels), sharex=True, squeeze=False)[:, 0], panels, strict=True):
         draw(axes, panel, phases)
     drawing.axes[-1].set_xlabel("Time since the first packet (s)")

@@ -10,7 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from cctrace.cc import controller
 from cctrace.errors import ArgumentError
+from cctrace.lang.fields import fields_of
 from cctrace.lang.machine import Machine
 from cctrace.sim.core.check import check_books
 from cctrace.sim.core.loop import run, run_world, tap_room, trace_room
@@ -34,6 +36,7 @@ def simulate(
     *,
     mode="compiled",
     sample=None,
+    watch=(),
     trace=False,
     packets=False,
     exact=False,
@@ -53,6 +56,9 @@ def simulate(
         what was sent is delivered, lost or in flight.
     sample : str, optional
         Period at which to note the queue and the flows' windows: ``"10ms"``.
+    watch : sequence of str
+        With `sample`: fields of the controllers to note too, for example ``("min_rtt_us", "bw_v")``; of an array its
+        first element (of a filter: the best), NaN for a controller without such a field.
     trace : bool
         Keep every call into the controllers, for `Simulation.flow`; takes some 500 bytes per ACK.
     packets : bool
@@ -90,7 +96,10 @@ def simulate(
     flows = [flows] if isinstance(flows, str | Sender | type) else list(flows)
     if not flows:
         raise ArgumentError("flows is empty; give at least one controller")
+    watch = [watch] if isinstance(watch, str) else list(watch)
     flows = [replace(f, **common) if isinstance(f, Sender) else Sender(f, **common) for f in flows]
+    if watch:
+        _check_watched(watch, flows, sample)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ArgumentError(f"seed={seed!r} must be an integer from 0")
     exact = exact or len(flows) == 1 or path.has_jitter
@@ -104,12 +113,12 @@ def simulate(
             if at == tail_ns:
                 first = counters(world)
             if sample_ns and at % sample_ns == 0:
-                samples.append(_sample(world, at))
+                samples.append(_sample(world, at, watch, flows))
         whole = counters(world)
         return Simulation(
             table(flows, world, first, whole, duration_ns),
             link_figures(world, whole, path, duration_ns),
-            pd.concat(samples, ignore_index=True) if samples else None,
+            _timeline(samples) if samples else None,
             path,
             duration_ns / 1e9,
             [recorder.view() for recorder in run.recorders],
@@ -178,8 +187,31 @@ def _stops(duration_ns, tail_ns, sample_ns):
     return sorted(stops)
 
 
-def _sample(world, at_ns):
-    """Return one row per flow: what holds at this instant."""
+def _check_watched(watch, flows, sample):
+    known = set().union(*(fields_of(controller(flow.cc)[0]) for flow in flows))
+    for name in watch:
+        if name not in known:
+            raise ArgumentError(
+                f"watch={name!r} is a field of no controller here; there are: {', '.join(sorted(known))}"
+            )
+    if sample is None:
+        raise ArgumentError("watch needs sample, the period at which to look")
+
+
+def _timeline(samples):
+    """Return the samples as a table: a row per instant and flow."""
+    return pd.DataFrame({name: np.concatenate([sample[name] for sample in samples]) for name in samples[0]})
+
+
+def _sample(world, at_ns, watch, flows):
+    """Return {column: one value per flow}: what holds at this instant."""
+    watched = {
+        name: [
+            world.field(k, name) if name in fields_of(controller(flow.cc)[0]) else np.nan
+            for k, flow in enumerate(flows)
+        ]
+        for name in watch
+    }
     f, w = world.flows, world.record
     quic = f.profile == QUIC
     flight = np.where(quic, f.q_in_flight // f.mss, f.nxt - f.una - f.sacked_out - f.lost_out + f.retrans_out)
@@ -187,18 +219,16 @@ def _sample(world, at_ns):
     rate = [
         world.array(address)[Q_PACING if of_quic else PACING] for address, of_quic in zip(f.state, quic, strict=True)
     ]
-    return pd.DataFrame(
-        {
-            "time_s": at_ns / 1e9,
-            "flow": np.arange(len(f)),
-            "queue_delay_us": max(int(w.free_at) - FIRST_NS - at_ns, 0) / 1e3,
-            "cwnd_segments": np.where(quic, cwnd // f.mss, cwnd),
-            "pacing_rate_Bps": rate,
-            "in_flight_segments": flight,
-            "delivered_segments": f.goodput_segs,
-            "srtt_us": np.where(quic, f.q_avg_rtt * 1000, f.srtt // 8),
-            "rtt_sum_us": f.rtt_sum_us,
-            "sent_segments": f.n_sent,
-            "retransmitted_segments": f.n_retx,
-        }
-    )
+    return {
+        "time_s": np.full(len(f), at_ns / 1e9),
+        "flow": np.arange(len(f)),
+        "queue_delay_us": np.full(len(f), max(int(w.free_at) - FIRST_NS - at_ns, 0) / 1e3),
+        "cwnd_segments": np.where(quic, cwnd // f.mss, cwnd),
+        "pacing_rate_Bps": rate,
+        "in_flight_segments": flight,
+        "delivered_segments": f.goodput_segs.copy(),
+        "srtt_us": np.where(quic, f.q_avg_rtt * 1000, f.srtt // 8),
+        "rtt_sum_us": f.rtt_sum_us.copy(),
+        "sent_segments": f.n_sent.copy(),
+        "retransmitted_segments": f.n_retx.copy(),
+    } | watched

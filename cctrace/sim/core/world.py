@@ -45,6 +45,7 @@ class World:
         self.compiled = compiled
         self._placed = []
         self._kept = []
+        self._controllers = []  # per flow: the layout of its record, or the object itself
         self.worlds = np.zeros(1, WORLD).view(np.recarray)
         self.record = self.worlds[0]
         self.flows = np.zeros(len(flows), FLOW).view(np.recarray)
@@ -84,6 +85,15 @@ class World:
     def array(address):
         """Return the int64 array at an address."""
         return memory.words(address).view(np.int64)
+
+    def field(self, flow, name):
+        """Return what a field of a flow's controller holds now; of an array its first element."""
+        controller = self._controllers[flow]
+        if not isinstance(controller, np.dtype):
+            return np.ravel(getattr(controller, name))[0]
+        dtype, offset = controller.fields[name][:2]
+        held = self.array(self.flows[flow].state).view(np.uint8)[offset : offset + dtype.itemsize]
+        return held.view(dtype.base)[0]
 
     def check(self):
         """Raise what a call of a compiled controller failed with, if one has."""
@@ -194,10 +204,12 @@ class World:
             code = compiled(cls)
             state = code.new_state(**params)
             self._kept.append(code)
+            self._controllers.append(code.state_dtype)
             f.cc = code.address
             slots = {name: offset // 8 for name, (_, offset, *_) in code.state_dtype.fields.items()}
         else:
             instance = cls(**params)
+            self._controllers.append(instance)
             shared = bridge.shared_fields(cls)
             state = np.array([int(getattr(instance, name)) for name in shared], np.int64)
             f.cc = bridge.address_of(instance)

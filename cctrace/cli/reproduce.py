@@ -1,0 +1,98 @@
+"""`cctrace reproduce`: figures of papers, made again, and what of their claims holds."""
+
+import contextlib
+import os
+
+import click
+
+from cctrace.cli.common import command_options, print_json, print_table, progress
+
+_MOST_ROWS = 60  # of a table on the screen; --output writes all
+
+
+@click.command(short_help="Figures of papers, and what of their claims holds.")
+@click.argument("paper", required=False)
+@click.argument("figure", required=False)
+@click.option("--list", "listed", is_flag=True, help="Name the papers and their figures, and stop.")
+@click.option("--quick", is_flag=True, help="Few and short runs: seconds instead of minutes; marks may differ.")
+@click.option("--fresh", is_flag=True, help="Make results again that are kept on disk.")
+@click.option("--workers", type=click.IntRange(1), default=None, help="Processes; default one per core.")
+@click.option(
+    "-o", "--output", type=click.Path(file_okay=False), metavar="DIR", help="Write tables (CSV) and plots (PNG)."
+)
+@command_options()
+def reproduce(paper, figure, listed, quick, fresh, workers, output, as_json):
+    """Run a figure of a PAPER, or all of them, and print what comes out and which of the paper's claims hold.
+
+    Results are kept on disk, named by code and parameters: what was interrupted goes on, what is known is not made
+    again.
+    """
+    from cctrace import papers
+    from cctrace.errors import ArgumentError
+
+    if listed:
+        _print_list(papers, paper, as_json)
+        return
+    if paper is None:
+        raise ArgumentError(f"which paper? There are: {', '.join(papers.papers())}")
+    names = list(papers.figures(paper)) if figure is None else [papers.find(paper, figure).name]
+    claims = []
+    with progress("reproducing") as say:
+        for name in names:
+
+            def report(one, done, total, name=name):
+                say(f"{paper}, figure {name}: {done} of {total} runs")
+
+            (made,) = papers.reproduce(
+                paper, name, quick=quick, workers=workers or os.cpu_count() or 1, progress=report, fresh=fresh
+            )
+            claims += [{"paper_name": paper} | claim.as_dict() for claim in made.claims]
+            if not as_json:
+                _print_figure(made, output)
+            if output is not None:
+                _write(made, paper, output)
+    if as_json:
+        print_json(claims)
+
+
+def _print_list(papers, paper, as_json):
+    there = papers.papers() if paper is None else {paper: ""}
+    found = [
+        {"paper": name, "figure": one.name, "title": one.title}
+        for name in there
+        for one in papers.figures(name).values()
+    ]
+    if as_json:
+        print_json(found)
+        return
+    print_table(("paper", "figure", "title"), [tuple(row.values()) for row in found])
+
+
+def _print_figure(made, output):
+    table = made.shown()
+    click.echo(f"\nFigure {made.figure.name}: {made.figure.title}")
+    rows = [tuple(row) for row in table.itertuples(index=False)]
+    print_table(list(table.columns), rows[:_MOST_ROWS])
+    if len(rows) > _MOST_ROWS:
+        where = "" if output else "; --output DIR writes all"
+        click.echo(f"… {len(rows) - _MOST_ROWS} more rows{where}")
+    for claim in made.claims:
+        click.echo(f"\n[{claim.mark}] {claim.figure}: {claim.claim}")
+        click.echo(f"    paper: {claim.paper}")
+        click.echo(f"    here:  {claim.here}")
+        for name in ("mechanism", "recording"):
+            if text := getattr(claim, name):
+                click.echo(f"    {name}: {text}")
+        if claim.failed:
+            click.echo(f"    not fulfilled: {'; '.join(claim.failed)}")
+
+
+def _write(made, paper, output):
+    os.makedirs(output, exist_ok=True)
+    stem = os.path.join(output, f"{paper}_{made.figure.name}")
+    made.runs.to_csv(f"{stem}_runs.csv", index=False)
+    made.table.to_csv(f"{stem}.csv", index=False)
+    from cctrace.errors import MissingError
+
+    with contextlib.suppress(MissingError):  # matplotlib is an extra; the tables are written all the same
+        made.plot().savefig(f"{stem}.png", dpi=110)

@@ -1,0 +1,94 @@
+"""Papers reproduced figure by figure: what a paper reports, what the released code does here, and why they differ.
+
+* `figure` a figure as a function: parameters, runs, table, plot, claims
+* `claims` marks that follow from numbers; `runs` results kept on disk; `measure` what a run measures
+* `kumar…`, `bbr2plus…`, `beyond` the papers
+
+`reproduce` runs one or all figures of a paper; `cctrace reproduce` is the same on the command line.
+"""
+
+import difflib
+import importlib
+
+from cctrace.errors import ArgumentError
+
+# Name of a paper: the modules that hold its figures (each a list FIGURES), and what it is.
+_PAPERS = {
+    "kumar": (
+        ("kumar", "kumar_model", "kumar_testbed"),
+        "Kumar et al., TCP BBR for Ultra-Low Latency Networking (2019)",
+    ),
+}
+
+
+def papers():
+    """Return {name: title} of the papers."""
+    return {name: title for name, (_, title) in _PAPERS.items()}
+
+
+def figures(paper):
+    """Return {name: Figure} of a paper, in its order.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such paper; says which there are.
+    """
+    _known("paper", paper, _PAPERS)
+    modules = [importlib.import_module(f"cctrace.papers.{module}") for module in _PAPERS[paper][0]]
+    return {figure.name: figure for module in modules for figure in module.FIGURES}
+
+
+def find(paper, name):
+    """Return one `Figure`, by paper and name (``"5"``; ``"fig5"`` will do).
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such paper or figure; says which there are.
+    """
+    there = figures(paper)
+    wanted = str(name).lower().removeprefix("figure").removeprefix("fig").strip(" .-_")
+    _known(f"figure of {paper}", wanted, there, name)
+    return there[wanted]
+
+
+def _known(what, name, there, said=None):
+    if name not in there:
+        near = difflib.get_close_matches(str(name), there, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ArgumentError(f"{what} {said or name!r} is not here; {hint}there are: {', '.join(there)}")
+
+
+def reproduce(paper, name=None, *, quick=False, workers=1, progress=None, fresh=False):
+    """Run a figure of a paper, or all of them.
+
+    Parameters
+    ----------
+    paper : str
+        One of `papers`.
+    name : str, optional
+        One of `figures`; default all.
+    quick : bool
+        Short runs and few of them.
+    workers : int
+        Processes.
+    progress : callable, optional
+        Called with (figure, runs done, runs in all).
+    fresh : bool
+        Make results again that are kept on disk.
+
+    Returns
+    -------
+    list of Reproduction
+    """
+    chosen = list(figures(paper).values()) if name is None else [find(paper, name)]
+    return [
+        one(
+            quick,
+            workers=workers,
+            fresh=fresh,
+            progress=None if progress is None else lambda done, total, one=one: progress(one, done, total),
+        )
+        for one in chosen
+    ]

@@ -1,0 +1,105 @@
+"""What a paper says, what comes out here, and the mark that follows from the numbers.
+
+A claim is split into *conditions*, each a sentence with a truth value computed from results. All true: held; some: held
+in part; none: not held. Nobody writes a mark by hand.
+"""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+HELD, IN_PART, NOT_HELD, NOT_RUN = "held", "held in part", "not held", "not reproducible"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement of a paper beside what was found.
+
+    Attributes
+    ----------
+    figure, claim : str
+        Where the paper says it, and what.
+    paper, here : str
+        The paper's figures and ours, with units.
+    mark : str
+        ``held``, ``held in part``, ``not held``, or ``not reproducible`` (something is not to be had).
+    direction : str
+        Ours against the paper's number: ``same`` (within 10 %), ``higher``, ``lower``, or empty without numbers.
+    size : float or None
+        Ours over the paper's number.
+    mechanism : str
+        Why it comes out as it does.
+    recording : str
+        What recordings of the real kernel show, where there are any.
+    failed : list of str
+        The conditions that are not fulfilled.
+    """
+
+    figure: str
+    claim: str
+    paper: str
+    here: str
+    mark: str
+    direction: str = ""
+    size: float | None = None
+    mechanism: str = ""
+    recording: str = ""
+    failed: tuple = ()
+
+    def as_dict(self):
+        """Return the claim as JSON can write it."""
+        return asdict(self) | {"failed": list(self.failed)}
+
+
+def mark_of(conditions):
+    """Return the mark that truth values give.
+
+    Examples
+    --------
+    >>> mark_of([True, True]), mark_of([True, False]), mark_of([False])
+    ('held', 'held in part', 'not held')
+    """
+    fulfilled = [bool(c) for c in conditions]
+    if not fulfilled:
+        return NOT_RUN
+    return HELD if all(fulfilled) else IN_PART if any(fulfilled) else NOT_HELD
+
+
+def compare(paper, here, within=0.1):
+    """Return (direction, size) of our number against the paper's.
+
+    Examples
+    --------
+    >>> compare(20.0, 10.0), compare(10.0, 10.5), compare(0.0, 1.0)
+    (('lower', 0.5), ('same', 1.05), ('higher', None))
+    """
+    if paper is None or here is None or not np.isfinite(here):
+        return "", None
+    if paper == 0:
+        return ("same" if here == 0 else "higher" if here > 0 else "lower"), None
+    size = float(here) / float(paper)
+    direction = "same" if abs(size - 1) <= within else "higher" if size > 1 else "lower"
+    return direction, round(size, 4)
+
+
+def judge(figure, claim, conditions, *, paper, here, numbers=(None, None), mechanism="", recording=""):
+    """Return the `Claim` whose mark follows from `conditions`.
+
+    Parameters
+    ----------
+    conditions : dict of str to bool
+        What the claim says, piece by piece; none if it cannot be run.
+    paper, here : str
+    numbers : (float, float)
+        The paper's number and ours, where the claim has one.
+
+    Examples
+    --------
+    >>> judge("2", "collapses", {"below 5 %": False}, paper="95 % less", here="20 % less", numbers=(95, 20)).mark
+    'not held'
+    """
+    failed = tuple(text for text, holds in conditions.items() if not holds)
+    direction, size = compare(*numbers)
+    return Claim(
+        figure, claim, paper, here, mark_of(conditions.values()), direction, size, mechanism, recording, failed
+    )

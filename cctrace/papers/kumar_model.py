@@ -1,0 +1,315 @@
+"""Kumar et al., Figs. 5 to 7: where the paper's model meets the testbed.
+
+The model (section III): RTTs without queue X ~ N(mu, sd) cut at the propagation delay, with queue Y ~ N(mu + delta,
+sd); min_rtt is the least of N = 160 X and M = 10,000 Y (Eq. 9), a collapse the least of L = 10,000 Y below half the
+mean (Eq. 11), the bandwidth estimate Eq. 5 iterated over probe cycles. Delta, the queueing delay, is measured (Fig. 6).
+
+That is the circle: after a collapse the queue is empty, so a delta that is averaged over the run is near zero exactly
+where the flow has collapsed, and the model, fed with it, announces a collapse there. So delta is taken three times:
+over the run (as in the paper), before the collapse (which is what could cause it; there is none where the flow never
+filled the link), and as zero.
+
+Sources: [Kumar19] Eqs. 5, 9, 11.
+"""
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from cctrace.analytic import Collapse, TruncatedNormal, closedloop, jittered
+from cctrace.errors import ArgumentError
+from cctrace.papers.claims import judge
+from cctrace.papers.figure import Figure
+from cctrace.papers.kumar import FLOOR_US, FULL, LINK_BPS, QUICK, SDS_MS, UCAV_US, figures_of, run_of
+
+CYCLE_US = 8 * UCAV_US  # a probe cycle: eight RTTs
+LINK_PACKETS = 1e9 / 8e6 / 1514  # per us
+TESTBED = "testbed"
+MODELS = {"model, queue over the run": "queue_ms", "model, queue before": "queue_before_ms", "model, no queue": None}
+COLUMNS = ("min_rtt_ms", "bw_mbps", "throughput_mbps", "collapsed")
+
+
+def bandwidth(sd_us, queue_us, duration_s, seed):
+    """Return the mean of Eq. 5 over a session, in payload Mbit/s: RTTs drawn, the least until now kept.
+
+    Parameters
+    ----------
+    sd_us, queue_us : float
+        Jitter and delta.
+    duration_s : float
+    seed : int
+        Of the draws.
+    """
+    rng = np.random.default_rng(seed)
+    log_mass = special.log_ndtr((UCAV_US + queue_us - FLOOR_US) / sd_us)
+    share, least, total = 1.0, UCAV_US, 0.0
+    cycles = int(duration_s * 1e6 / CYCLE_US)
+    for u in rng.random(cycles):
+        total += share
+        packets = max(share * LINK_PACKETS * CYCLE_US, 1.0)
+        # The least of n draws exceeds x with probability S(x)**n.
+        exceeded = np.exp(np.log(u) / packets + log_mass)
+        least = min(least, max(UCAV_US + queue_us - sd_us * special.ndtri(exceeded), FLOOR_US))
+        share *= min(2 * least, UCAV_US) / UCAV_US
+    return total / cycles * LINK_BPS / 1e6
+
+
+class _ModelAndTestbed(Figure):
+    """Runs of bbr2016 over reordering jitter, and the model's rows beside them."""
+
+    def runs(self, p):
+        """One run per jitter and seed; those of Fig. 2."""
+        return [
+            ({"source": TESTBED, "sd_ms": sd, "seed": seed}, run_of("bbr2016", sd, seed, p["duration"]))
+            for sd in p["sd_ms"]
+            for seed in p["seeds"]
+        ]
+
+    def row(self, labels, result, p):
+        """What the paper plots."""
+        return figures_of(result)
+
+    def derived(self, frame, p):
+        """Add what the model says, for each delta."""
+        duration_s = float(p["duration"].removesuffix("s"))
+        rows = []
+        for name, column in MODELS.items():
+            for sd, of in frame.groupby("sd_ms"):
+                queue_us = 0.0 if column is None else 1e3 * float(of[column].mean())
+                if np.isfinite(queue_us):
+                    rows += [_modelled(name, sd, queue_us, duration_s, seed) for seed in p["seeds"]]
+        return pd.concat([frame, pd.DataFrame(rows)], ignore_index=True)
+
+
+def _modelled(name, sd_ms, queue_us, duration_s, seed):
+    row = {"source": name, "sd_ms": sd_ms, "seed": seed, "queue_ms": queue_us / 1e3}
+    if sd_ms == 0:
+        mbps = LINK_BPS / 1e6
+        return row | {"min_rtt_ms": UCAV_US / 1e3, "bw_mbps": mbps, "throughput_mbps": mbps, "collapsed": 0.0}
+    model = Collapse(mean_us=UCAV_US, sd_us=1e3 * sd_ms, floor_us=FLOOR_US, queue_delay_us=queue_us)
+    mbps = bandwidth(1e3 * sd_ms, queue_us, duration_s, seed)
+    return row | {
+        "min_rtt_ms": float(model.expected_min_rtt()) / 1e3,
+        "bw_mbps": mbps,
+        "throughput_mbps": mbps,
+        "collapsed": float(model.probability()),
+    }
+
+
+def _both(made, column, model):
+    """Return (sd, testbed, model) of a column, where both are known."""
+    here = dict(zip(*made.column(column, "sd_ms", source=TESTBED), strict=True))
+    said = dict(zip(*made.column(column, "sd_ms", source=model), strict=True))
+    sds = [sd for sd in here if np.isfinite(here[sd]) and np.isfinite(said.get(sd, np.nan))]
+    return np.array(sds), np.array([here[sd] for sd in sds]), np.array([said[sd] for sd in sds])
+
+
+class Fig5(_ModelAndTestbed):
+    """Bandwidth estimate, min_rtt and throughput: experiment and model."""
+
+    def claims(self, made):
+        """What section III-E says of Fig. 5."""
+        out = [_follows(made, name) for name in MODELS]
+        sds, rates = made.column("throughput_mbps", "sd_ms", source=TESTBED)
+        half = LINK_BPS / 2e6
+        out.append(
+            judge(
+                "5c",
+                "the cliff lies between 0.5 and 1.25 ms",
+                {
+                    "above half the link at 0.5 ms and below": bool((rates[sds <= 0.5] >= half).all()),
+                    "below it at 1.25 ms and above": bool((rates[sds >= 1.25] < half).all()),
+                },
+                paper="0.5 to 1.25 ms",
+                here=f"{_crossing(sds, rates, half)} (throughput crosses half the link)",
+                mechanism="the released code's window holds three bursts of up to 64 KB besides two BDPs, so min_rtt "
+                "may fall further than to one half before the window no longer covers the path",
+            )
+        )
+        return out
+
+    def plot(self, made):
+        """The paper's three panels, with the model for each delta."""
+        from cctrace.plot import lines
+
+        panels = [
+            ("bw_mbps", "bandwidth estimate (Mbit/s)"),
+            ("min_rtt_ms", "min_rtt (ms)", {"level": UCAV_US / 2e3}),
+            ("throughput_mbps", "throughput (Mbit/s)"),
+        ]
+        title, xlabel = "Kumar, Fig. 5: BBR 2016, experiment and model", "standard deviation of the delay (ms)"
+        return lines(made.table, "sd_ms", panels, "source", columns=3, title=title, xlabel=xlabel)
+
+
+def _follows(made, name):
+    sds, here, said = _both(made, "min_rtt_ms", name)
+    off = 100 * (said / here - 1)
+    _, rate_here, rate_said = _both(made, "throughput_mbps", name)
+    sides = (rate_here < LINK_BPS / 2e6) == (rate_said < LINK_BPS / 2e6)
+    wrong = [f"{sd:g}" for sd, same in zip(sds, sides, strict=True) if not same]
+    return judge(
+        "5",
+        f"the analytical results closely follow the experiment ({name})",
+        {
+            "min_rtt within 15 % at every jitter": bool((abs(off) <= 15).all()),
+            "collapsed or not at the same jitters": not wrong,
+        },
+        paper="close, small deviation at a few jitters",
+        here=f"min_rtt {off.min():+.0f} to {off.max():+.0f} %"
+        + (f"; throughput on the other side of half the link at {', '.join(wrong)} ms" if wrong else ""),
+        mechanism={
+            "model, queue over the run": "min_rtt agrees because the delta that is put in knows how the run ended",
+            "model, queue before": "with the queue that stood before the collapse the least of the queued RTTs is "
+            "too high; what finds the low ones in the loop is PROBE_RTT and the moments in which the queue is empty",
+            "model, no queue": "an empty queue is what the flow has while it collapses, so this is the run's end again",
+        }[name],
+    )
+
+
+def _crossing(x, y, level):
+    """Return, as text, where y falls below a level, between its neighbours in x."""
+    for k in range(1, len(x)):
+        if y[k - 1] >= level > y[k]:
+            return f"{x[k - 1]:g} to {x[k]:g} ms"
+    return "nowhere"
+
+
+class Fig6(_ModelAndTestbed):
+    """Backlog and queueing delay at the router, over the run and before the collapse."""
+
+    def claims(self, made):
+        """What comes of feeding the model with a measured queue."""
+        sds, over = made.column("queue_ms", "sd_ms", source=TESTBED)
+        _, before = made.column("queue_before_ms", "sd_ms", source=TESTBED)
+        _, down = made.column("collapsed", "sd_ms", source=TESTBED)
+        gone = (down > 0.5) & np.isfinite(before)
+        ratio = float(np.mean(before[gone] / over[gone])) if gone.any() else float("nan")
+        return [
+            judge(
+                "6",
+                "the queueing delay is a function of the jitter only, and falls as jitter grows",
+                {
+                    "over the run: falls from the smallest to the largest jitter": over[-1] < over[0],
+                    "the same function before a collapse (within a factor of 1.5)": bool(
+                        not gone.any() or ratio <= 1.5
+                    ),
+                },
+                paper="delta(sd), from the router's average backlog",
+                here=f"over the run {_ms(over)} ms, before a collapse {_ms(before)} ms (-: never filled the link), "
+                f"at {_ms(sds)} ms of jitter",
+                numbers=(None, None),
+                mechanism="delta depends on whether the flow has collapsed: put into Eqs. 9 and 11 it makes the model "
+                "agree with what it is to predict",
+            )
+        ]
+
+    def plot(self, made):
+        """Queue over the run and before the collapse."""
+        from cctrace.plot import lines
+
+        rows = made.table[made.table.source == TESTBED]
+        shown = []
+        for name, column in (("over the run (as the paper)", "queue_ms"), ("before the collapse", "queue_before_ms")):
+            part = rows[["sd_ms"]].assign(when=name, ms=rows[column], ms_sd=rows[f"{column}_sd"])
+            shown.append(part.assign(packets=part.ms * 1e3 * LINK_PACKETS, packets_sd=part.ms_sd * 1e3 * LINK_PACKETS))
+        panels = [("packets", "router backlog (packets)"), ("ms", "queueing delay (ms)")]
+        title, xlabel = "Kumar, Fig. 6: queue of BBR 2016", "standard deviation of the delay (ms)"
+        return lines(pd.concat(shown), "sd_ms", panels, "when", title=title, xlabel=xlabel)
+
+
+def _ms(values):
+    return "/".join("-" if not np.isfinite(v) else f"{v:.2g}" for v in values)
+
+
+class Fig7(_ModelAndTestbed):
+    """Probability of a collapse: Eq. 11, the model in its loop, and the share of collapsed runs."""
+
+    def derived(self, frame, p):
+        """Add Eq. 11 for each delta, and the closed loop of `cctrace.analytic.closedloop`."""
+        out = super().derived(frame, p)
+        rows = []
+        for sd in p["sd_ms"]:
+            path = _link(sd) if sd > 0 else None
+            chance = 0.0 if path is None else closedloop.collapse_probability(path, jittered.SENDERS["bbr2016"])
+            rows += [
+                {"source": "model in its loop", "sd_ms": sd, "seed": seed, "collapsed": chance} for seed in p["seeds"]
+            ]
+        return pd.concat([out, pd.DataFrame(rows)], ignore_index=True)
+
+    def claims(self, made):
+        """What section III-E says of Fig. 7."""
+        sds, share = made.column("collapsed", "sd_ms", source=TESTBED)
+        out = []
+        for name in (*MODELS, "model in its loop"):
+            at, here, said = _both(made, "collapsed", name)
+            apart = np.abs(here - said)
+            out.append(
+                judge(
+                    "7",
+                    f"the probability of collapse agrees strongly with the experiment ({name})",
+                    {
+                        "within 0.25 at every jitter": bool((apart <= 0.25).all()),
+                        "0 at the smallest jitter, 1 at the largest": said[0] < 0.05 and said[-1] > 0.95,
+                    },
+                    paper="0, a cliff, 1",
+                    here=f"model {_ms(said)}, runs {_ms(here)} at {_ms(at)} ms",
+                    numbers=(None, None),
+                    mechanism=""
+                    if name != "model, queue before"
+                    else "a queue of some ms keeps the queued RTTs above half the mean; the collapse is prepared by "
+                    "PROBE_RTT, whose 160 packets meet no queue, which Eq. 11 leaves out",
+                )
+            )
+        threshold = float(Collapse(mean_us=UCAV_US, floor_us=FLOOR_US).threshold("sd_us")) / 1e3
+        here = _share_crossing(sds, share)
+        return [
+            *out,
+            judge(
+                "7",
+                "the threshold of Eq. 11 (probability one half, no queue) is where runs collapse",
+                {"within 10 %": bool(np.isfinite(here) and abs(threshold / here - 1) <= 0.1)},
+                paper=f"{threshold:.2f} ms (Eq. 11, L = 10,000)",
+                here=f"half of the runs collapse at {here:.2f} ms" if np.isfinite(here) else "no crossing in this run",
+                numbers=(threshold, here),
+                mechanism=f"in its loop the model gives {_loop_threshold():.2f} ms: the bandwidth estimate exceeds the "
+                "throughput, and three bursts are part of the window (docs/models.md)",
+            ),
+        ]
+
+    def plot(self, made):
+        """Probability over the jitter."""
+        from cctrace.plot import lines
+
+        panels = [("collapsed", "probability, or share of the runs", {"top": 1.05})]
+        title, xlabel = "Kumar, Fig. 7: collapse of BBR 2016", "standard deviation of the delay (ms)"
+        return lines(made.table, "sd_ms", panels, "source", columns=1, title=title, xlabel=xlabel)
+
+
+def _link(sd_ms):
+    return jittered.Link(1e9, TruncatedNormal(UCAV_US, 1e3 * sd_ms, FLOOR_US), ordered=False, ack_every=1)
+
+
+def _loop_threshold():
+    try:
+        return closedloop.threshold(_link, jittered.SENDERS["bbr2016"], 0.3, 3.0)
+    except ArgumentError:
+        return float("nan")
+
+
+def _share_crossing(sds, share):
+    """Return the jitter at which half of the runs collapse, interpolated, or NaN."""
+    for k in range(1, len(sds)):
+        if share[k - 1] < 0.5 <= share[k]:
+            return float(sds[k - 1] + (0.5 - share[k - 1]) / (share[k] - share[k - 1]) * (sds[k] - sds[k - 1]))
+    return float("nan")
+
+
+_FINER = tuple(sorted({*SDS_MS, 0.875, 1.125}))
+_PARAMETERS = {name: FULL[name] for name in ("sd_ms", "seeds", "duration")}
+_QUICK = {name: QUICK[name] for name in ("sd_ms", "seeds", "duration")}
+_BY = ("source", "sd_ms")
+FIGURES = [
+    Fig5("5", "experiment and model: estimates and throughput of BBR 2016", _PARAMETERS, _QUICK, _BY),
+    Fig6("6", "router backlog and queueing delay of BBR 2016", _PARAMETERS, _QUICK, _BY),
+    Fig7("7", "probability of collapse", _PARAMETERS | {"sd_ms": _FINER}, _QUICK, _BY),
+]

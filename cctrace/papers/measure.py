@@ -1,0 +1,90 @@
+"""What the figures of the papers measure: functions of plain values (numbers, texts, lists) that return plain values.
+
+Their results are kept on disk, named by the arguments and by the code that made them (`cctrace.papers.runs`); a change
+in this file makes all of them anew.
+"""
+
+import numpy as np
+
+from cctrace.sim.jitter import Jitter
+from cctrace.sim.path import Path
+from cctrace.sim.sender import Sender
+from cctrace.sim.simulate import simulate
+
+SETTLED_S = 0.3  # of a run, after which its rate says something
+FULL_S = 0.1  # after which STARTUP has filled a path of 5 ms: the queue before a collapse counts from here
+
+
+def simulation(path, flows, duration, seed, sample=None, watch=(), keep=(), exact=False):
+    """Simulate, and return the figures of flows and link, and of samples over time what is asked for.
+
+    Parameters
+    ----------
+    path : dict
+        Fields of `cctrace.Path`; ``jitter`` may be the fields of a `Jitter`.
+    flows : list of dict
+        Fields of `cctrace.Sender`.
+    duration, seed, sample, watch, exact
+        As `cctrace.simulate`.
+    keep : sequence of str
+        Columns of the timeline to return, flow by flow; the means over time come with any `sample`.
+
+    Returns
+    -------
+    dict
+        ``flows`` (one dict per flow), ``link``; with `sample` also ``means``, ``before`` (means until the flow first
+        gets less than half the link's rate; None if it never had half), ``collapse_s`` (when that is, or None) per
+        flow, and ``timeline``.
+    """
+    fields = {name: _tuples(value) for name, value in path.items()}
+    if isinstance(path.get("jitter"), dict):
+        fields["jitter"] = Jitter(**path["jitter"])
+    route = Path(**fields)
+    sim = simulate(route, [Sender(**f) for f in flows], duration, seed, sample=sample, watch=list(watch), exact=exact)
+    table = sim.flows.select_dtypes("number")
+    out = {"flows": [{name: _number(row[name]) for name in table} for _, row in table.iterrows()]}
+    out["link"] = {name: _number(value) for name, value in sim.link.items()}
+    if sample is None:
+        return out
+    parts = [part.reset_index(drop=True) for _, part in sim.timeline.groupby("flow")]
+    half = route.max_rate_bps() / 2 * 1448 / 1514
+    ends = [_collapse(part, half) for part in parts]
+    out["collapse_s"] = ends
+    out["means"] = [_means(part, SETTLED_S) for part in parts]
+    out["before"] = [
+        _means(part, SETTLED_S) if end is None else _means(_filled(part[part.time_s < end], half), FULL_S)
+        for part, end in zip(parts, ends, strict=True)
+    ]
+    out["timeline"] = [{name: [_number(v) for v in part[name]] for name in keep} for part in parts]
+    return out
+
+
+def _tuples(value):
+    """Return steps and pairs as `Path` takes them; JSON has lists only."""
+    return [tuple(v) if isinstance(v, list) else v for v in value] if isinstance(value, list) else value
+
+
+def _number(value):
+    """Return a number of seven digits, or None for what is not finite."""
+    return float(f"{value:.7g}") if np.isfinite(value) else None
+
+
+def _collapse(part, half_bps):
+    """Return the first time from which a flow gets less than half of the link over three samples, or None."""
+    time_s = part.time_s.to_numpy()
+    bps = np.diff(part.delivered_segments.to_numpy()) * 1448 * 8 / np.diff(time_s)
+    low = (bps < half_bps) & (time_s[:-1] >= SETTLED_S)
+    runs = low[:-2] & low[1:-1] & low[2:] if len(low) > 2 else low[:0]
+    return float(time_s[:-1][: len(runs)][runs][0]) if runs.any() else None
+
+
+def _filled(part, half_bps):
+    """Return a flow's samples, or none of them if it never got half of the link."""
+    bps = np.diff(part.delivered_segments) * 1448 * 8 / np.diff(part.time_s)
+    return part if (bps >= half_bps).any() else part[:0]
+
+
+def _means(part, since_s):
+    """Return the mean of every column over time, from an instant on; None where nothing is left."""
+    settled = part[part.time_s >= since_s].drop(columns=["time_s", "flow"])
+    return {name: _number(value) if len(settled) else None for name, value in settled.astype(float).mean().items()}

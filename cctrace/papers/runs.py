@@ -1,0 +1,162 @@
+"""Runs of a figure: named by code and arguments, kept on disk, continued after an interruption.
+
+A result is a file ``papers/<key>.json`` in the directory of the one cache (`cctrace.lang.cache`: $CCTRACE_CACHE, else
+~/.cache/cctrace). The key is a hash of the function that measures (its module, without comments), its arguments, the
+simulator's sources, and of each controller what its compiled code depends on. So nothing stale is ever found, figures
+that share runs share results, and a change in one controller leaves the runs of others alone.
+"""
+
+import ast
+import hashlib
+import importlib.util
+import json
+import os
+import tempfile
+import zlib
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path as FilePath
+
+from cctrace.cc import controller
+from cctrace.lang.cache import cache_dir
+from cctrace.lang.compile import fingerprint_of
+from cctrace.papers import measure
+
+_ENGINE = ("sim", "tcp", "units.py", "schema.py")  # of the package: what a simulation is made of, besides controllers
+_ROOT = FilePath(__file__).parent.parent
+
+
+@dataclass(frozen=True)
+class Run:
+    """One thing to measure.
+
+    Parameters
+    ----------
+    arguments : dict
+        Of `function`; plain values, as JSON has them.
+    function : callable
+        Of a module; returns plain values. Default: `cctrace.papers.measure.simulation`.
+    controllers : tuple of str
+        Whose code the result depends on; default those of ``arguments["flows"]``.
+    """
+
+    arguments: dict
+    function: object = measure.simulation
+    controllers: tuple = field(default=())
+
+    @property
+    def key(self):
+        """A text that names the result: two runs of the same key have the same numbers."""
+        names = self.controllers or tuple(flow["cc"] for flow in self.arguments.get("flows", ()))
+        parts = [
+            json.dumps(self.arguments, sort_keys=True),
+            f"{self.function.__module__}.{self.function.__qualname__}",
+            _module(self.function.__module__),
+            _engine(),
+            *(_controller(name.partition(":")[0]) for name in names),
+        ]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+    def __call__(self):
+        """Measure."""
+        return self.function(**self.arguments)
+
+
+def run_all(runs, workers=1, progress=None, fresh=False):
+    """Return the results of runs, in their order: from the disk where they are there, else made and kept.
+
+    Parameters
+    ----------
+    runs : list of Run
+    workers : int
+        Processes.
+    progress : callable, optional
+        Called with (runs done, runs in all).
+    fresh : bool
+        Make all of them again.
+    """
+    keys = [run.key for run in runs]
+    known = {} if fresh else {key: kept for key in dict.fromkeys(keys) if (kept := _load(key)) is not None}
+    missing = {key: run for key, run in zip(keys, runs, strict=True) if key not in known}
+    total = len(set(keys))
+
+    def keep(key, result):
+        # What was just measured must equal what is read next time, to the last digit.
+        known[key] = json.loads(json.dumps(result))
+        _save(key, result)
+        if progress:
+            progress(len(known), total)
+
+    if progress:
+        progress(len(known), total)
+    if workers > 1 and len(missing) > 1:
+        with ProcessPoolExecutor(workers) as pool:
+            running = {pool.submit(run): key for key, run in missing.items()}
+            try:
+                for future in as_completed(running):
+                    keep(running[future], future.result())
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+    else:
+        for key, run in missing.items():
+            keep(key, run())
+    return [known[key] for key in keys]
+
+
+def store():
+    """Return the directory of the results."""
+    directory = cache_dir() / "papers"
+    directory.mkdir(exist_ok=True)
+    return directory
+
+
+def _load(key):
+    """Return a result, or None; a file that is damaged is made anew."""
+    try:
+        line, _, text = (store() / f"{key}.json").read_text(encoding="utf-8").partition("\n")
+        return json.loads(text) if int(line) == zlib.crc32(text.encode()) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _save(key, result):
+    body = json.dumps(result)
+    handle, aside = tempfile.mkstemp(dir=store(), suffix=".tmp")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(f"{zlib.crc32(body.encode())}\n{body}")
+    os.replace(aside, store() / f"{key}.json")
+
+
+@lru_cache(maxsize=64)
+def _module(name):
+    return _sources([FilePath(importlib.util.find_spec(name).origin)])
+
+
+@lru_cache(maxsize=1)
+def _engine():
+    files = []
+    for name in _ENGINE:
+        place = _ROOT / name
+        files += sorted(place.rglob("*.py")) if place.is_dir() else [place]
+    return _sources(files)
+
+
+@lru_cache(maxsize=256)
+def _controller(name):
+    return hashlib.sha256(fingerprint_of(controller(name)[0]).text().encode()).hexdigest()
+
+
+def _sources(files):
+    """Return a hash of what files say to Python: comments, docstrings and layout do not count."""
+    known = hashlib.sha256()
+    for file in files:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            body = getattr(node, "body", None)
+            first = body[0].value if isinstance(body, list) and body and isinstance(body[0], ast.Expr) else None
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                first.value = ""
+        known.update(f"{file.name}\n{ast.dump(tree)}\n".encode())
+    return known.hexdigest()

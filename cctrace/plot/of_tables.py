@@ -1,0 +1,277 @@
+"""Plots of tables: lines with their spread, heatmaps, normalised delay against throughput, time series.
+
+What papers on congestion control draw. Each takes a table (pandas) and returns a `matplotlib.figure.Figure` that a
+notebook shows as it is.
+"""
+
+import numpy as np
+
+from cctrace.errors import ArgumentError
+from cctrace.plot.figure import blank
+
+COLOURS = ("#1f6fb2", "#b3541e", "#2e8b57", "#8a4fa3", "#c2a000", "#5d6b7a", "#d6336c", "#17a2a2")
+MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+
+
+def lines(table, x, panels, by, *, title="", xlabel="", columns=2, panel_by=None, marks=()):
+    """Draw measured columns over `x`, one line per value of `by`, with the spread of the seeds as bars.
+
+    Parameters
+    ----------
+    table : DataFrame
+        With ``name`` and (for bars) ``name_sd`` for every panel.
+    x : str
+    panels : list of (column, label) or of (column, label, options)
+        Options: ``log``, ``scale`` (a factor), ``top`` (upper limit),
+        ``level`` (a dashed line), ``logx``, ``zero`` (False: the axis need not begin at zero).
+    by : str
+        Column whose values are the lines.
+    panel_by : str, optional
+        A row of panels for each value of this column.
+    marks : list of (x, label), optional
+        Vertical lines in every panel.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    _has(table, [x, by, *(panel[0] for panel in panels)])
+    groups = [None] if panel_by is None else list(dict.fromkeys(table[panel_by]))
+    cells = [(panel, group) for group in groups for panel in panels]
+    across = len(panels) if panel_by else min(columns, len(cells))
+    down = -(-len(cells) // across)
+    drawing = blank((3.7 * across + 0.4, 2.5 * down + 0.9), title)
+    names = list(dict.fromkeys(table[by]))
+    styles = dict(zip(names, _styles(), strict=False))
+    grid = drawing.subplots(down, across, squeeze=False, sharex=True, sharey="col" if panel_by else False)
+    for axes, ((column, _, *options), group) in zip(grid.flat, cells, strict=False):
+        rows = table if group is None else table[table[panel_by] == group]
+        for name in names:
+            _line(axes, rows[rows[by] == name].sort_values(x), x, column, name, styles[name], *options)
+        for at, text in marks:
+            axes.axvline(at, color="#888", ls=":", lw=1)
+            axes.text(
+                at, 0.98, text, transform=axes.get_xaxis_transform(), fontsize=7, rotation=90, va="top", ha="right"
+            )
+    # Limits come last: axes that share one must all have been drawn.
+    for axes, ((_, label, *options), group) in zip(grid.flat, cells, strict=False):
+        _dress(axes, label, "" if group is None else str(group), **(options[0] if options else {}))
+    for axes in list(grid.flat)[len(cells) :]:
+        axes.set_visible(False)
+    for axes in grid[-1]:
+        axes.set_xlabel(xlabel or x)
+    _legend(drawing, grid.flat)
+    return drawing
+
+
+def _styles():
+    while True:
+        yield from zip(COLOURS, MARKS, strict=True)
+
+
+def _line(axes, rows, x, column, name, style, options=None):
+    rows = rows[np.isfinite(rows[column].astype(float))]
+    if rows.empty:
+        return
+    scale, (colour, mark) = (options or {}).get("scale", 1.0), style
+    bars = rows[f"{column}_sd"] * scale if f"{column}_sd" in rows else None
+    drawn = {"color": colour, "marker": mark, "ms": 4, "lw": 1.3, "elinewidth": 0.8, "capsize": 2}
+    axes.errorbar(rows[x], rows[column] * scale, bars, label=str(name), **drawn)
+
+
+def _dress(axes, label, title, log=False, logx=False, top=None, zero=True, level=None, scale=1.0):
+    axes.set_ylabel(label, fontsize=9)
+    if log:
+        axes.set_yscale("log")
+    elif zero:
+        axes.set_ylim(0, top)
+    if logx:
+        axes.set_xscale("log")
+    if level is not None:
+        axes.axhline(level, color="#444", ls="--", lw=1, zorder=0)
+    axes.set_title(title, fontsize=9)
+    axes.tick_params(labelsize=8)
+    axes.grid(color="#e4e8ed", lw=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _legend(drawing, axes):
+    known = {label: handle for one in axes for handle, label in zip(*one.get_legend_handles_labels(), strict=True)}
+    drawing.legend(known.values(), known.keys(), loc="outside lower left", ncols=6, frameon=False, fontsize=8)
+
+
+def bars(table, x, value, by, *, title="", ylabel=""):
+    """Draw a value for each name in a column, a bar per value of `by`, with the spread of the seeds.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    _has(table, [x, value, by])
+    names, groups = list(dict.fromkeys(table[x])), list(dict.fromkeys(table[by]))
+    drawing = blank((2.5 + 0.9 * len(names), 4.6), title)
+    axes = drawing.subplots()
+    width = 0.8 / len(groups)
+    for k, group in enumerate(groups):
+        rows = table[table[by] == group].set_index(x).reindex(names)
+        at = np.arange(len(names)) + (k - (len(groups) - 1) / 2) * width
+        spread = rows.get(f"{value}_sd")
+        axes.bar(at, rows[value], width, yerr=spread, color=COLOURS[k % len(COLOURS)], label=str(group), capsize=2)
+    axes.set_xticks(range(len(names)), names, rotation=25, ha="right", fontsize=8)
+    _dress(axes, ylabel or value, "")
+    _legend(drawing, [axes])
+    return drawing
+
+
+def heatmap(
+    table, rows, columns, value, *, by=None, label="", title="", form="{:.1f}", centre=None, xlabel="", ylabel=""
+):
+    """Draw a value over two axes as coloured squares with their numbers, one panel per value of `by`.
+
+    Parameters
+    ----------
+    table : DataFrame
+        One row per square (and value of `by`).
+    rows, columns, value : str
+        Columns of the table.
+    by : str, optional
+    form : str
+        How a number is written in its square.
+    centre : float, optional
+        A value that is neither good nor bad: colours diverge from it.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"rate": [10, 10, 50, 50], "rtt": [5, 20, 5, 20], "loss": [0.1, 0.2, 0.3, 0.4]})
+    >>> len(heatmap(table, "rtt", "rate", "loss").axes)
+    2
+    """
+    _has(table, [rows, columns, value, *([by] if by else [])])
+    groups = [None] if by is None else list(dict.fromkeys(table[by]))
+    across = min(len(groups), 3)
+    down = -(-len(groups) // across)
+    tall, wide = table[rows].nunique(), table[columns].nunique()
+    drawing = blank((across * (0.62 * wide + 1.0) + 0.9, down * (0.36 * tall + 0.9) + 0.4), title)
+    known = table[value].astype(float)
+    low, high, colours = known.min(), known.max(), "viridis"
+    if centre is not None:
+        span = max(abs(low - centre), abs(high - centre)) or 1.0
+        low, high, colours = centre - span, centre + span, "RdBu"
+    grid = drawing.subplots(down, across, squeeze=False)
+    for axes, group in zip(grid.flat, groups, strict=False):
+        square = (table if group is None else table[table[by] == group]).pivot_table(
+            index=rows, columns=columns, values=value
+        )
+        image = axes.imshow(square.to_numpy(float), origin="lower", aspect="auto", vmin=low, vmax=high, cmap=colours)
+        _numbers(axes, square, image, form)
+        axes.set_title("" if group is None else str(group), fontsize=9)
+        axes.set(xlabel=xlabel or columns, ylabel=ylabel or rows)
+    for axes in list(grid.flat)[len(groups) :]:
+        axes.set_visible(False)
+    drawing.colorbar(image, ax=list(grid.flat), label=label or value, shrink=0.8)
+    return drawing
+
+
+def _numbers(axes, square, image, form):
+    """Label a square's axes, and write into each cell its number in a colour that can be read on it."""
+    axes.set_xticks(range(square.shape[1]), [f"{v:g}" for v in square.columns], fontsize=7)
+    axes.set_yticks(range(square.shape[0]), [f"{v:g}" for v in square.index], fontsize=7)
+    for (i, j), v in np.ndenumerate(square.to_numpy(float)):
+        if np.isfinite(v):
+            r, g, b, _ = image.cmap(image.norm(v))
+            dark = 0.3 * r + 0.59 * g + 0.11 * b < 0.5
+            axes.text(j, i, form.format(v), ha="center", va="center", fontsize=6, color="white" if dark else "black")
+
+
+def ellipses(table, by="cc", *, panel_by=None, title=""):
+    """Draw normalised throughput against normalised delay: marker mean, ellipse one sd, line to the p95.
+
+    Better is up and to the right: delay grows to the left, as in the literature.
+
+    Parameters
+    ----------
+    table : DataFrame
+        A row per system: ``delay``, ``throughput`` (normalised to the least delay and the most throughput), their
+        standard deviations ``delay_spread`` and ``throughput_spread``, and ``delay_p95``.
+    by : str
+        Column that names the systems.
+    panel_by : str, optional
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    _has(table, [by, "delay", "throughput", "delay_spread", "throughput_spread", "delay_p95"])
+    groups = [None] if panel_by is None else list(dict.fromkeys(table[panel_by]))
+    drawing = blank((5.2 * len(groups) + 0.3, 4.3), title)
+    styles = dict(zip(dict.fromkeys(table[by]), _styles(), strict=False))
+    grid = drawing.subplots(1, len(groups), squeeze=False)[0]
+    for axes, group in zip(grid, groups, strict=True):
+        for row in (table if group is None else table[table[panel_by] == group]).to_dict("records"):
+            _ellipse(axes, row, row[by], *styles[row[by]])
+        axes.set(xlabel="Queueing delay over the least (log scale)", ylabel="Throughput over the most", xscale="log")
+        axes.invert_xaxis()
+        axes.set_title("" if group is None else str(group), fontsize=9)
+        axes.grid(color="#e4e8ed", lw=0.6)
+    _legend(drawing, grid)
+    return drawing
+
+
+def _ellipse(axes, row, name, colour, mark):
+    # On a logarithmic axis an ellipse is drawn as a polygon; what would reach zero is cut at a tenth of the mean.
+    turn = np.linspace(0, 2 * np.pi, 90)
+    x = np.maximum(row["delay"] + row["delay_spread"] * np.cos(turn), row["delay"] / 10)
+    axes.fill(x, row["throughput"] + row["throughput_spread"] * np.sin(turn), color=colour, alpha=0.15, lw=0)
+    axes.plot([row["delay"], row["delay_p95"]], [row["throughput"]] * 2, color=colour, lw=1)
+    axes.plot(row["delay"], row["throughput"], mark, color=colour, ms=7, label=str(name))
+
+
+def over_time(series, *, title="", ylabel="", right=None, xlabel="Time (s)", columns=2):
+    """Draw panels of curves over time.
+
+    Parameters
+    ----------
+    series : dict of str to list of (time_s, values, label, options)
+        Panel title: its curves; options ``right`` (second axis), ``colour``, ``step``.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    across = min(columns, len(series))
+    down = -(-len(series) // across)
+    drawing = blank((5.2 * across + 0.3, 2.5 * down + 0.8), title)
+    grid = drawing.subplots(down, across, squeeze=False, sharex=True)
+    shown = []
+    for axes, (name, curves) in zip(grid.flat, series.items(), strict=False):
+        second = axes.twinx() if right else None
+        for k, (time_s, values, label, options) in enumerate(curves):
+            on = second if options.get("right") else axes
+            style = {"drawstyle": "steps-post"} if options.get("step") else {}
+            on.plot(
+                time_s, values, color=options.get("colour", COLOURS[k % len(COLOURS)]), lw=1.1, label=label, **style
+            )
+        axes.set(ylabel=ylabel, ylim=(0, None))
+        axes.set_title(name, fontsize=9)
+        axes.grid(color="#e4e8ed", lw=0.6)
+        shown.append(axes)
+        if second is not None:
+            second.set(ylabel=right, ylim=(0, None))
+            shown.append(second)
+    for axes in list(grid.flat)[len(series) :]:
+        axes.set_visible(False)
+    for axes in grid[-1]:
+        axes.set_xlabel(xlabel)
+    _legend(drawing, shown)
+    return drawing
+
+
+def _has(table, names):
+    missing = [name for name in names if name not in table]
+    if missing:
+        raise ArgumentError(f"table has no column {missing[0]!r}; there are: {', '.join(map(str, table.columns))}")

@@ -1,0 +1,151 @@
+"""Figures of papers: names, marks that follow from numbers, results on disk, and every figure in its quick version."""
+
+import json
+
+import pytest
+
+from cctrace import papers
+from cctrace.cli import main
+from cctrace.errors import ArgumentError
+from cctrace.papers import runs
+from cctrace.papers.claims import HELD, IN_PART, NOT_HELD, NOT_RUN, judge, mark_of
+from cctrace.papers.runs import Run, run_all
+
+PATH = {"rate": "10Mbit", "rtt": "20ms", "buffer": "1bdp", "jitter": "normal:sd=2ms"}
+FIGURES = [(paper, name) for paper in papers.papers() for name in papers.figures(paper)]
+
+
+def a_run(seed=1, cc="bbr2016", **changes):
+    return Run({"path": PATH, "flows": [{"cc": cc}], "duration": "300ms", "seed": seed} | changes)
+
+
+@pytest.fixture
+def shelf(tmp_path, monkeypatch):
+    """An empty place for results."""
+    place = tmp_path / "shelf"
+    place.mkdir()
+    monkeypatch.setattr(runs, "store", lambda: place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    """Quick figures by paper and name; their runs are kept from test to test."""
+    place, made = tmp_path_factory.mktemp("results"), {}
+
+    def get(paper, name):
+        if (paper, name) not in made:
+            (made[paper, name],) = papers.reproduce(paper, name, quick=True)
+        return made[paper, name]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "store", lambda: place)
+        yield get
+
+
+# --- marks -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("conditions", "mark"),
+    [((True, True), HELD), ((True, False), IN_PART), ((False, False), NOT_HELD), ((), NOT_RUN)],
+    ids=["held", "in_part", "not_held", "not_run"],
+)
+def test_a_mark_follows_from_the_conditions(conditions, mark):
+    assert mark_of(conditions) == mark
+
+
+def test_a_claim_tells_direction_size_and_what_failed():
+    claim = judge("2", "95 % lost", {"lost": True, "nearly all": False}, paper="95", here="57", numbers=(95.0, 57.0))
+    assert (claim.mark, claim.direction, claim.size, claim.failed) == (IN_PART, "lower", 0.6, ("nearly all",))
+
+
+# --- results on disk -------------------------------------------------------------------------------------------------
+def test_a_result_is_made_once_and_read_back_to_the_last_digit(shelf, monkeypatch):
+    first = run_all([a_run(1), a_run(2), a_run(1)])
+    assert first[0] == first[2] != first[1]
+    assert len(list(shelf.iterdir())) == 2
+    monkeypatch.setattr(Run, "__call__", lambda self: pytest.fail("made again"))
+    assert run_all([a_run(1), a_run(2), a_run(1)]) == first
+
+
+def test_what_is_made_again_has_the_same_digits(shelf):
+    assert run_all([a_run(3)]) == run_all([a_run(3)], fresh=True)
+
+
+def test_an_interrupted_figure_goes_on_where_it_was(shelf):
+    seen = []
+
+    def interrupt(done, total):
+        seen.append((done, total))
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_all([a_run(seed) for seed in range(4)], progress=interrupt)
+    seen.clear()
+    run_all([a_run(seed) for seed in range(4)], progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(2, 4), (3, 4), (4, 4)]
+
+
+def test_a_damaged_result_is_made_anew(shelf):
+    (good,) = run_all([a_run()])
+    (file,) = shelf.iterdir()
+    file.write_text(file.read_text()[:-5])
+    assert run_all([a_run()]) == [good]
+
+
+def test_the_key_depends_on_arguments_and_controller_and_on_nothing_else():
+    assert a_run().key == a_run().key
+    others = {a_run(2).key, a_run(cc="bbr2019").key, a_run(cc="bbr2022").key, a_run(duration="400ms").key}
+    assert len(others | {a_run().key}) == 5
+
+
+def test_sources_are_compared_without_comments_and_docstrings(tmp_path):
+    texts = ['def f():\n    """One."""\n    return 1\n', 'def f():\n    """Two."""\n    # a comment\n    return 1\n']
+    files = []
+    for k, text in enumerate([*texts, "def f():\n    return 2\n"]):
+        (tmp_path / str(k)).mkdir()
+        files.append(tmp_path / str(k) / "same.py")
+        files[-1].write_text(text)
+    hashes = [runs._sources([file]) for file in files]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+def test_a_wrong_name_lists_what_there_is():
+    with pytest.raises(ArgumentError, match=r"paper 'kumra' is not here; did you mean 'kumar'\? there are: kumar"):
+        papers.figures("kumra")
+    with pytest.raises(ArgumentError, match="figure of kumar '3' is not here; there are: 2, 8"):
+        papers.find("kumar", "3")
+    with pytest.raises(ArgumentError, match="has no parameter 'sd'; there are: cc, "):
+        papers.find("kumar", "fig2")(sd=1)
+
+
+def test_the_command_lists_papers_and_figures(capsys):
+    assert main(["reproduce", "--list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert {(row["paper"], row["figure"]) for row in listed} == set(FIGURES)
+    assert main(["reproduce", "nothing"]) == 2
+    assert "there are: kumar" in capsys.readouterr().err
+
+
+# --- the figures -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("paper", "name"), FIGURES, ids=[f"{paper}-{name}" for paper, name in FIGURES])
+def test_a_quick_figure_has_table_claims_and_plot(quick, paper, name):
+    made = quick(paper, name)
+    assert len(made.table) > 0
+    assert not made.table.select_dtypes("number").isna().all().any()
+    assert made.plot().axes
+    for claim in made.claims:
+        assert claim.mark in (HELD, IN_PART, NOT_HELD, NOT_RUN)
+        assert claim.claim
+        assert claim.paper
+        assert claim.here
+        assert "nan" not in claim.here.split()
+
+
+def test_the_command_prints_claims_as_json_and_writes_tables_and_plots(quick, tmp_path, capsys):
+    quick("kumar", "2")
+    assert main(["reproduce", "kumar", "fig2", "--quick", "--workers", "1", "--json", "-o", str(tmp_path)]) == 0
+    claims = json.loads(capsys.readouterr().out)
+    assert {"figure", "claim", "paper", "here", "mark"} <= set(claims[0])
+    assert {file.name for file in tmp_path.iterdir()} == {"kumar_2.csv", "kumar_2_runs.csv", "kumar_2.png"}
