@@ -56,6 +56,7 @@ PACKETS = (
     ),
     Column("sack_row", "i4", "", "first row of this packet's blocks in the SACK table, -1 none", "RFC 2018"),
     Column("sack_count", "u1", "", "number of SACK blocks (0 to 4)", "RFC 2018"),
+    Column("frame", "u4", "", "number of its record in the capture, from 1, as Wireshark counts; 0 unknown"),
 )
 
 SACKS = (

@@ -88,6 +88,7 @@ class Conversation:
         for i, row in enumerate(rows):
             for name, value in row.items():
                 columns[name][i] = value
+        columns["frame"][:] = np.arange(1, len(rows) + 1)
         sacks = np.array(self.sacks, np.uint32).reshape(-1, 2)
         known = self.handshake
         table = {

@@ -16,6 +16,7 @@ from cctrace.explain.flow_view import FlowView
 from cctrace.flows.align import Alignment
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.counters import CounterFlow
+from cctrace.flows.flow import Flow
 from cctrace.flows.large import bulk_flows
 from cctrace.io import is_capture
 from cctrace.io.tcpinfo import TcpInfo
@@ -55,6 +56,8 @@ class FlowAnalysis:
         What limited the flow; None if it has no event stream.
     model : DataFrame or None
         What a controller replayed over counters held after each call, see `replaying.model.model_table`.
+    flow : Flow or None
+        The flow itself; None of a file so large that its packets are not all held at a time.
     """
 
     file: str
@@ -69,6 +72,7 @@ class FlowAnalysis:
     clock: Alignment | None = None
     diagnosis: Diagnosis | None = None
     model: pd.DataFrame | None = None
+    flow: Flow | None = None
 
     @property
     def title(self):
@@ -131,6 +135,7 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, **options
         for flow in data if isinstance(data, Iterator) else _bulk_flows(file, data):
             say(f"{file}: {flow!r}")
             analyses.append(_analyze_flow(file, flow, polls, controller, unused))
+            analyses[-1].flow = None if isinstance(data, Iterator) else flow
     if analyses and all(analysis.view is None and analysis.counters is None for analysis in analyses):
         raise StreamError(analyses[0].notes[0])
     if unused:

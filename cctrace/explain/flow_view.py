@@ -26,12 +26,18 @@ class FlowView:
         Columns of `schema.TCP_INFO`.
     retransmissions : DataFrame, optional
         `time_ns` and `seq` (unwrapped, bytes) of every retransmitted segment.
+    first_ns : int, optional
+        Time of the connection's first packet.
+    taken_at : str
+        Where it was captured, see `cctrace.flows.vantage`.
     """
 
     events: np.ndarray
     model: pd.DataFrame | None = None
     kernel: pd.DataFrame | None = None
     retransmissions: pd.DataFrame | None = None
+    first_ns: int | None = None
+    taken_at: str = "sender"
 
     @classmethod
     def of(cls, flow, run=None):
@@ -50,7 +56,8 @@ class FlowView:
         """
         kernel = None if flow.tcpinfo is None else flow.tcpinfo.frame()
         model = None if run is None else model_of(run)
-        return cls(flow.events.rows, model, kernel, flow.retransmissions[["time_ns", "seq"]])
+        again = flow.retransmissions[["time_ns", "seq"]]
+        return cls(flow.events.rows, model, kernel, again, int(flow.summary["start_ns"]), flow.taken_at)
 
     @functools.cached_property
     def acks(self):
@@ -61,8 +68,8 @@ class FlowView:
 
     @property
     def start_ns(self):
-        """Return the time of the first event, the zero of every time axis."""
-        return int(self.events["time_ns"][0])
+        """Return the time of the first packet (of the first event where that is not known), the zero of every axis."""
+        return int(self.events["time_ns"][0]) if self.first_ns is None else self.first_ns
 
     def seconds(self, table):
         """Return the times of a table in seconds since the start of the flow."""

@@ -20,7 +20,8 @@ from cctrace.lang.machine import Machine
 
 CHUNK = 1 << 15  # packets per part of a file: few enough to stay in the cache
 # What the pass reads of every packet, and as which type.
-COLUMNS = {c.name: c.dtype for c in schema.PACKETS if c.name not in ("window", "ip_len", "tos", "ttl", "ip_id")}
+_UNREAD = ("window", "ip_len", "tos", "ttl", "ip_id", "frame")
+COLUMNS = {c.name: c.dtype for c in schema.PACKETS if c.name not in _UNREAD}
 COMMON_MSS = (1448, 1460, 1428, 1440, 1388, 1400, 1348, 1360, 1220, 1208, 8948, 8960, 8928, 8940, 536, 524, 1380, 1368)
 walk = Machine(scan.walk)
 

@@ -256,7 +256,7 @@ def _join(g, i, r, c, counters):
     if not is_whole(g, i):
         return
     row, more = g[i, DATAGRAM_ROW], g[i, DATAGRAM_SIZE] - g[i, DATAGRAM_FIRST]
-    _, conn, direction, flags, seq, _, _, payload, ip_len, _, _, _, _, _, _, _, _ = r
+    _, conn, direction, flags, seq, _, _, payload, ip_len, _, _, _, _, _, _, _, _, _ = r
     payload[row] += more
     ip_len[row] += more
     counters[FIRST_FRAGMENTS] -= 1
@@ -279,7 +279,7 @@ def decode_frames(
     room = min(len(c), len(table) // 2)
     (
         time_ns, conn, direction, flags, seq, ack, window, payload, ip_len, tos, ttl, ip_id, tsval, tsecr, options,
-        sack_row, sack_count,
+        sack_row, sack_count, frame,
     ) = r  # fmt: skip
     left, right = sacks
     while f < count and n < room:
@@ -382,6 +382,7 @@ def decode_frames(
         ip_len[row], tos[row], ttl[row], ip_id[row] = wire_end - ip, service, hops, packet_id
         tsval[row], tsecr[row], options[row] = value, echo, seen
         sack_row[row], sack_count[row] = (first if s > first else -1), s - first
+        frame[row] = counters[FRAMES]
         if fragment and not seen & 64:
             counters[FIRST_FRAGMENTS] += 1
             i = gather(b, ip, p, wire_end - p, g, now)

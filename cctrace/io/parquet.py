@@ -164,6 +164,7 @@ def _packets(columns, meta, name):
     count = np.diff(left.offsets.to_numpy())
     first = np.where(count > 0, left.offsets.to_numpy()[:-1], -1)
     columns |= {"sack_row": first, "sack_count": count}
+    columns.setdefault("frame", np.zeros(len(count), np.uint32))  # files of earlier versions
     columns = {c.name: columns[c.name].astype(c.dtype) for c in schema.PACKETS}
     sacks = {"left": left.values.to_numpy(), "right": right.values.to_numpy()}
     connections = {c.name: np.array(meta["connections"][c.name], c.dtype) for c in schema.CONNECTIONS}

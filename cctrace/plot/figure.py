@@ -5,6 +5,7 @@ import io
 
 from cctrace.explain.flow_view import FlowView
 from cctrace.extras import needed
+from cctrace.plot.packets import packets_of
 from cctrace.plot.panels import COLOURS, PHASE_COLOURS, Phases, decimate
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 
@@ -33,7 +34,9 @@ def plot_flow(flow, run=None):
     """
     view = FlowView.of(flow, run)
     src, sport, dst, dport = flow.key
-    return figure(flow_panels(view), flow_phases(view), f"{src}:{sport} → {dst}:{dport}")
+    aside = "" if view.taken_at == "sender" else f"   (captured at: {view.taken_at}; times are estimates)"
+    title = f"{src}:{sport} → {dst}:{dport}{aside}"
+    return figure(flow_panels(view, packets_of(flow)), flow_phases(view), title)
 
 
 @functools.cache
@@ -101,7 +104,7 @@ def draw(axes, panel, phases=None):
         if series.kind == "steps":
             style |= {"drawstyle": "steps-post"}
         axes.plot(time_s, values, **style)
-    if panel.from_zero:
+    if panel.from_zero or not all(series.stretches for series in panel.series):
         axes.set_ylim(0, panel.upper_limit)
     axes.set_ylabel(panel.axis)
     axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold", pad=20)

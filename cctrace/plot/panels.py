@@ -17,6 +17,35 @@ COLOURS = {
     "bound": "#b08900",  # BDP, receive window
     "kernel": "#111827",  # what the kernel logged
     "lost": "#d21f3c",  # losses and retransmissions
+    "limit": "#0f7ea8",  # what the controller bounds itself to: ssthresh, inflight_hi, inflight_lo
+    # Flows that are compared: Okabe and Ito's colours, which the colour-blind can tell apart.
+    "flow0": "#0072b2",
+    "flow1": "#d55e00",
+    "flow2": "#007a58",
+    "flow3": "#b4568f",
+    "flow4": "#8a6d00",
+    "flow5": "#2f8fc4",
+    "flow6": "#4b4b4b",
+    "flow7": "#7a4fbf",
+}
+# The same meanings on a dark page.
+DARK_COLOURS = {
+    "observed": "#93a7c1",
+    "estimate": "#3cc795",
+    "window": "#f0924c",
+    "pacing": "#c48cf0",
+    "bound": "#e0be4a",
+    "kernel": "#e5e9f0",
+    "lost": "#ff6b81",
+    "limit": "#5cc3ea",
+    "flow0": "#56b4e9",
+    "flow1": "#f08a4b",
+    "flow2": "#3cc795",
+    "flow3": "#e08fc0",
+    "flow4": "#e0be4a",
+    "flow5": "#8fd0f5",
+    "flow6": "#c7ccd4",
+    "flow7": "#b79cf0",
 }
 THIN_SHARE = 0.004  # of the time shown: a stripe of four pixels on a page of a thousand
 # Background of a phase; phases that are not listed (cruising in PROBE_BW) stay white.
@@ -26,6 +55,13 @@ PHASE_COLOURS = {
     "PROBE_BW up": "#dcf0e3",
     "PROBE_BW down": "#f1e6f6",
     "PROBE_RTT": "#cfe3fb",
+}
+DARK_PHASE_COLOURS = {
+    "STARTUP": "#4a3524",
+    "DRAIN": "#343b45",
+    "PROBE_BW up": "#1f4030",
+    "PROBE_BW down": "#3f2d4b",
+    "PROBE_RTT": "#1f3d5c",
 }
 
 
@@ -45,6 +81,8 @@ class Series:
     kind : {"line", "steps", "points"}
         `steps` holds a value until the next one; `points` are samples that nothing connects.
     dashed : bool
+    stretches : bool
+        Whether the axis grows until the series fits; not so for what may be far above all else, a receive window say.
     """
 
     label: str
@@ -53,6 +91,7 @@ class Series:
     colour: str
     kind: str = "line"
     dashed: bool = False
+    stretches: bool = True
 
 
 @dataclass(frozen=True)
@@ -88,7 +127,7 @@ class Panel:
         tops = [0.0]
         for series in self.series:
             values = series.value[np.isfinite(series.value)]
-            if values.size:
+            if values.size and series.stretches:
                 tops.append(float(np.quantile(values, 0.998) if series.kind == "points" else values.max()))
         return max(tops) * 1.06 or 1.0
 

@@ -8,19 +8,21 @@ import pandas as pd
 from cctrace.plot.panels import Panel, Phases, Series
 
 
-def flow_panels(view):
+def flow_panels(view, packets=None):
     """Return the panels of a flow.
 
     Parameters
     ----------
     view : FlowView
+    packets : (Sent, Received), optional
+        As of `cctrace.plot.packets.packets_of`; adds the receiver's window.
 
     Returns
     -------
     list of Panel
         Those for which the flow has data.
     """
-    panels = (_progress(view), _rtt(view), _in_flight(view), _rates(view), _gains(view))
+    panels = (_progress(view), _rtt(view), _in_flight(view, packets), _rates(view), _gains(view))
     return [panel for panel in panels if panel is not None]
 
 
@@ -76,24 +78,60 @@ def _rtt(view):
     )
 
 
-def _in_flight(view):
+def _in_flight(view, packets):
     acks = view.acks
     mss = float(view.events["mss"].max())
     in_flight = mss * _numbers(acks, "rs_prior_in_flight")
     window = _model_series(view, "cwnd_segments", "cwnd (replay)", "window", 1 / mss)
     window += _kernel_series(view, "snd_cwnd", "cwnd (kernel)", 1 / mss)
+    window += _bounds(view, mss) + _receive_window(view, packets)
     bdp = _bdp(view)
-    scale, unit = _prefix(max(np.nanmax(values, initial=0) for values in (in_flight, *(s.value for s in window))), "B")
+    scale, unit = _prefix(
+        max(np.nanmax(values, initial=0) for values in (in_flight, *(s.value for s in window if s.stretches))), "B"
+    )
     series = [Series("in flight", view.seconds(acks), in_flight, "observed", "steps"), bdp, *window]
     return Panel(
         "in_flight",
         "Data in flight, window and path",
         "Data sent and not yet acknowledged, against the limit the controller set (cwnd) and what the path itself "
         "holds (the bandwidth-delay product, BDP). Above the BDP, data wait in the bottleneck's queue; below it, the "
-        "path is not full. In flight well under cwnd: something else limits (application, receiver, pacing).",
+        "path is not full. In flight well under cwnd: something else limits (application, receiver, pacing). What lies "
+        "far above what was in flight (a large receive window, an ssthresh) is drawn where the axis reaches it.",
         f"In flight ({unit})",
         [_divided(s, scale) for s in series],
     )
+
+
+def _bounds(view, mss):
+    """Return what the controller bounds the data in flight to besides cwnd; none while it is unlimited."""
+    found = []
+    for column, label in _BOUNDS:
+        found += _model_series(view, column, f"{label} (replay)", "limit", 1 / mss)
+    if view.model is None:
+        found += _kernel_series(view, "snd_ssthresh", "ssthresh (kernel)", 1 / mss, colour="limit")
+    bounded = (replace(one, value=np.where(one.value >= _UNLIMITED * mss, np.nan, one.value)) for one in found)
+    return [replace(one, stretches=False) for one in bounded if np.isfinite(one.value).any()]
+
+
+def _receive_window(view, packets):
+    if packets is None or not len(packets[1]):
+        return []
+    received = packets[1]
+    order = np.argsort(received.time_ns, kind="stable")
+    order = order[(received.window[order] >= 0) & (received.ack[order] >= 0)]
+    if not len(order):
+        return []
+    time_s = (received.time_ns[order] - view.start_ns) / 1e9
+    window = received.window[order].astype(np.float64)
+    return [Series("receive window", time_s, window, "bound", "steps", stretches=False)]
+
+
+_UNLIMITED = 0x3FFFFFFF  # segments: what is larger is a kernel's word for "none yet"
+_BOUNDS = (
+    ("ssthresh_segments", "ssthresh"),
+    ("inflight_hi_segments", "inflight_hi"),
+    ("inflight_lo_segments", "inflight_lo"),
+)
 
 
 def _bdp(view):

@@ -7,9 +7,10 @@ from cctrace.cc.base import declared_fields
 
 _BW_UNIT = 1 << 24  # Linux BBRs hold bandwidths in segments/us times this
 _GAIN_UNIT = 256
+_UNBOUNDED = 0x3FFFFFFF  # Linux says ~0U or 0x7fffffff
 _FIELDS = (
     *("snd_cwnd", "snd_ssthresh", "pacing_rate", "mode", "cycle_idx", "pacing_gain", "cwnd_gain", "min_rtt_us"),
-    *("lt_use_bw", "lt_bw", "bw_lo"),
+    *("lt_use_bw", "lt_bw", "bw_lo", "inflight_hi", "inflight_lo"),
 )
 _ARRAYS = {"bw_v": ("bw_v[0]",), "bw_hi": ("bw_hi[0]", "bw_hi[1]")}
 
@@ -41,11 +42,16 @@ def model_table(controller, decisions, time_ns, mss):
     -------
     DataFrame
         Those that the controller has of: time_ns, cwnd_segments, ssthresh_segments, pacing_rate_Bps, min_rtt_us,
-        bw_Bps, cwnd_gain, pacing_gain, phase.
+        bw_Bps, cwnd_gain, pacing_gain, phase, inflight_hi_segments, inflight_lo_segments (infinite while there is no
+        such bound).
     """
     held = {name: np.asarray(decisions[name]) for name in model_fields(controller)}
     table = {"time_ns": np.asarray(time_ns, np.int64), "cwnd_segments": held["snd_cwnd"].astype(np.float64)}
     table["ssthresh_segments"] = held["snd_ssthresh"].astype(np.float64)
+    for name in ("inflight_hi", "inflight_lo"):
+        if name in held:
+            bound = held[name].astype(np.float64)
+            table[f"{name}_segments"] = np.where(bound >= _UNBOUNDED, np.inf, bound)
     pacing = held["pacing_rate"].astype(np.float64)
     if (pacing > 0).any():
         table["pacing_rate_Bps"] = np.where(pacing > 0, pacing, np.nan)

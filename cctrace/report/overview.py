@@ -1,18 +1,23 @@
 """The analyses of flows as a table for people, as objects for programs, as Parquet and as the page."""
 
 import contextlib
-from dataclasses import asdict
+import itertools
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from cctrace.errors import StreamError
+from cctrace.explain.analyze import FlowAnalysis
 from cctrace.extras import is_installed
+from cctrace.plot.packets import packets_of
 from cctrace.plot.panels import Phases
 from cctrace.plot.panels_of_counters import counter_panels, counter_phases
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
+from cctrace.plot.panels_of_many import COMPARED, comparison_panels
 from cctrace.report.page import FlowSection, Report, write
+from cctrace.report.parts import fitting, parts
 from cctrace.units import format_rate, format_share, format_size, format_time
 
 COLUMNS = ("Flow", "Sent", "Goodput", "RTT min", "RTT median", "RTT p95", "Retransmitted", "Controller")
@@ -113,16 +118,29 @@ def write_report(analyses, folder, say=lambda text: None):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     say("writing tables")
-    for stale in [*folder.glob("flow[0-9]*-*.parquet"), *folder.glob("flow[0-9]*-*.csv.gz")]:
-        stale.unlink()
+    for ending in ("parquet", "csv.gz", "html"):
+        for stale in folder.glob(f"flow[0-9]*-*.{ending}"):
+            stale.unlink()
     _save(pd.DataFrame([as_object(analysis) for analysis in analyses]), folder, "flows")
     for i, analysis in enumerate(analyses):
         for name, frame in _tables(analysis).items():
             _save(frame, folder, f"flow{i}-{name}")
     say("drawing")
     page = folder / "report.html"
-    write(_report(analyses), page)
+    report = _report(analyses)
+    sections, beyond = fitting(report.flows)
+    links = {i: _write_parts(report.flows[i], i, folder) for i in beyond}
+    write(replace(report, flows=sections, links=links), page)
     return page
+
+
+def _write_parts(section, i, folder):
+    """Write pages with the packets of one flow; return their names."""
+    names = []
+    for k, part in enumerate(parts(section), 1):
+        names.append(f"flow{i}-packets{k}.html")
+        write(Report(part.title, section.title, ["Flow"], [[part.title]], [part]), folder / names[-1])
+    return names
 
 
 def _save(frame, folder, name):
@@ -157,7 +175,13 @@ def _report(analyses):
     notes = []
     if len(analyses) > _SECTIONS:
         notes.append(f"Drawn below: the first {_SECTIONS} of {len(analyses)} flows; the tables hold all of them.")
-    columns, rows = table(analyses)
+    others, more = _others(analyses)
+    columns, rows = table([*analyses, *others])
+    if others or more:
+        rest = f"; {more} more flows are left out" if more else ""
+        notes.append(
+            f"Explained are the {len(analyses)} flows of 100 kB and more; the table has the others, too{rest}."
+        )
     return Report(
         title=_title(analyses),
         source=" · ".join(files),
@@ -165,7 +189,36 @@ def _report(analyses):
         rows=rows,
         flows=[_section(analysis) for analysis in analyses[:_SECTIONS]],
         notes=notes,
+        comparison=_comparison(analyses),
     )
+
+
+_LISTED = 5000  # flows beside those that are explained
+
+
+def _others(analyses):
+    """Return the flows of the captures that were not worth an analysis, and how many more there are."""
+    known = {(analysis.file, analysis.flow.index) for analysis in analyses if analysis.flow is not None}
+    captures = {analysis.file: analysis.flow.capture for analysis in analyses if analysis.flow is not None}
+    rows = [
+        FlowAnalysis(file, row)
+        for file, capture in captures.items()
+        for i, row in enumerate(itertools.islice(capture.connections.each_row(), _LISTED + len(known)))
+        if (file, i) not in known
+    ]
+    total = sum(len(capture) for capture in captures.values()) - len(known)
+    return rows[:_LISTED], max(0, total - _LISTED)
+
+
+def _comparison(analyses):
+    """Return the section that lays the largest flows beside each other; None of a single one."""
+    views = {analysis.title: analysis.view for analysis in analyses if analysis.view is not None}
+    if len(views) < 2:
+        return None
+    shown = dict(list(views.items())[:COMPARED])
+    panels, start_ns, duration_s = comparison_panels(shown)
+    notes = [f"The {COMPARED} largest of {len(views)} flows."] if len(views) > COMPARED else []
+    return FlowSection("The flows beside each other", [], panels, Phases(), duration_s, notes=notes, start_ns=start_ns)
 
 
 def _title(analyses):
@@ -181,6 +234,8 @@ def _section(analysis):
     if view is None and counters is None:
         return None
     timeless = counters is not None and not counters.is_timed
+    packets = packets_of(analysis.flow) if view is not None and analysis.flow is not None else None
+    diagnosis = analysis.diagnosis
     figures = [
         *zip(COLUMNS[1:-1], _row(analysis)[1:-1], strict=True),
         ("Duration", "unknown" if np.isnan(row["duration_s"]) else format_time(row["duration_s"] * 1e9)),
@@ -192,13 +247,25 @@ def _section(analysis):
     return FlowSection(
         title=f"{analysis.title}  ({Path(analysis.file).name})",
         figures=figures,
-        panels=[] if timeless else counter_panels(counters, analysis.model) if counters else flow_panels(view),
+        panels=[] if timeless else counter_panels(counters, analysis.model) if counters else _panels(view, packets),
         phases=Phases() if timeless else counter_phases(counters) if counters else flow_phases(view),
         duration_s=np.nan_to_num(row["duration_s"]) if counters else float(view.seconds(view.events)[-1]),
-        verdict=analysis.diagnosis.verdict if analysis.diagnosis else "",
+        verdict=diagnosis.verdict if diagnosis else "",
         notes=sorted(analysis.notes, key=lambda note: "time stamps step back" in note),  # hardly ever matters: last
         time_axis=f"Time since the first {'poll' if counters else 'packet'} (s)",
+        packets=packets,
+        start_ns=int(counters.start_ns) if counters else view.start_ns,
+        taken_at="sender" if view is None else view.taken_at,
+        limits=diagnosis.limits if diagnosis and not timeless else [],
+        events=diagnosis.events if diagnosis and not timeless else [],
+        verdicts=diagnosis.verdicts if diagnosis else [],
     )
+
+
+def _panels(view, packets):
+    """Return the panels of a flow; every packet is drawn elsewhere where they are at hand."""
+    panels = flow_panels(view, packets)
+    return panels if packets is None else [panel for panel in panels if panel.name != "progress"]
 
 
 def _rtt(value_us):

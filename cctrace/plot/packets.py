@@ -1,0 +1,182 @@
+"""The packets of one connection as a time-sequence graph draws them: what the sender sent, what came back."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cctrace.flows.state import ACK, OPT_COPY, RST, SYN
+
+# What a segment of the sender is, `Sent.kind`; the first ones are the reasons of `Flow.retransmissions`.
+KINDS = ("new", "fast", "probe", "timeout", "unexplained", "again")
+KIND_WORDS = {
+    "new": "new data",
+    "fast": "retransmission: loss detection marked it",
+    "probe": "retransmission: tail-loss probe",
+    "timeout": "retransmission: after a timeout (RTO)",
+    "unexplained": "retransmission: no rule of Linux TCP explains it",
+    "again": "sent again or captured out of order, not classified",
+}
+NEW, AGAIN = 0, 5
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Packets of the bulk sender, in file order.
+
+    Attributes
+    ----------
+    time_ns : ndarray of int64
+        As captured, nanoseconds since the epoch.
+    frame : ndarray of uint32
+        Number in the capture, from 1; 0 unknown.
+    seq, size : ndarray of int64
+        First byte (unwrapped; the SYN is 0, the first byte of payload 1) and payload, bytes.
+    kind : ndarray of uint8
+        Index into `KINDS`.
+    spurious : ndarray of bool
+        A D-SACK reported it as a duplicate later on.
+    flags : ndarray of uint16
+        Of TCP.
+    """
+
+    time_ns: np.ndarray
+    frame: np.ndarray
+    seq: np.ndarray
+    size: np.ndarray
+    kind: np.ndarray
+    spurious: np.ndarray
+    flags: np.ndarray
+
+    def __len__(self):
+        return len(self.time_ns)
+
+
+@dataclass(frozen=True)
+class Received:
+    """Packets of the receiver, in file order.
+
+    Attributes
+    ----------
+    time_ns, frame, flags
+        As of `Sent`.
+    ack : ndarray of int64
+        Cumulative acknowledgement, unwrapped, bytes; -1 where the packet carries none.
+    window : ndarray of int64
+        Receive window, bytes; -1 where its scale is not known.
+    size : ndarray of int64
+        Payload that the receiver sent itself, bytes.
+    blocks : ndarray of int64
+        Number of SACK blocks of each packet.
+    left, right : ndarray of int64, shape (blocks.sum(),)
+        Their edges, unwrapped, bytes.
+    """
+
+    time_ns: np.ndarray
+    frame: np.ndarray
+    flags: np.ndarray
+    ack: np.ndarray
+    window: np.ndarray
+    size: np.ndarray
+    blocks: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+
+    def __len__(self):
+        return len(self.time_ns)
+
+
+def packets_of(flow):
+    """Return every captured packet of a flow.
+
+    Parameters
+    ----------
+    flow : Flow
+
+    Returns
+    -------
+    Sent, Received
+
+    Raises
+    ------
+    StreamError
+        If the flow cannot be reconstructed from its capture.
+    """
+    capture, facts = flow.capture, flow.facts
+    connections, packets = capture.connections, capture.packets
+    clock, rows, _ = capture.at_the_sender(np.array([flow.index]))
+    forth = packets["direction"][rows] == connections.sender[flow.index]
+    at_sender = clock[rows]
+    seq = _unwrapped(packets["seq"][rows], packets["flags"][rows], forth, facts["isn"])
+    kind, spurious = _kinds(flow, at_sender[forth], seq[forth], rows[forth])
+    order = np.argsort(rows, kind="stable")  # of the file, not of the sender
+    mine = order[forth[order]]
+    place = np.cumsum(forth) - 1
+    sent = Sent(
+        *(packets[name][rows[mine]] for name in ("time_ns", "frame")),
+        seq[mine],
+        packets["payload"][rows[mine]].astype(np.int64),
+        kind[place[mine]],
+        spurious[place[mine]],
+        packets["flags"][rows[mine]],
+    )
+    return sent, _received(flow, rows, order[~forth[order]], seq, forth)
+
+
+def _wrapped(difference):
+    """Return differences of 32-bit numbers as signed ones."""
+    return ((difference + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
+
+
+def _unwrapped(seq, flags, forth, isn):
+    """Return the sender's sequence numbers without wraps; for the packets of the other side the latest one so far."""
+    seq = seq.astype(np.int64) - isn
+    counts = forth & (flags & RST == 0)  # a reset may carry any number
+    steps = seq[counts]
+    known = _wrapped(steps[:1]), _wrapped(np.diff(steps))
+    so_far = np.concatenate(([0], np.cumsum(np.concatenate(known))))
+    latest = so_far[np.cumsum(counts)]
+    return np.where(forth, latest + _wrapped(seq - latest), latest)
+
+
+def _kinds(flow, time_ns, seq, rows):
+    """Return kind and spuriousness of the sender's packets, in the order in which it sent them."""
+    size = flow.capture.packets["payload"][rows].astype(np.int64)
+    end, kind, spurious = seq + size, np.zeros(len(seq), np.uint8), np.zeros(len(seq), bool)
+    highest = np.maximum.accumulate(np.concatenate(([0], end)))[:-1]
+    copy = flow.capture.packets["options"][rows] & OPT_COPY != 0
+    kind[(size > 0) & ((end <= highest) | copy)] = AGAIN
+    again = flow.retransmissions
+    why = again["why"].cat.codes.to_numpy() + 1
+    at, wanted = np.searchsorted(time_ns, again["time_ns"]), again["seq"].to_numpy()
+    open_ = np.arange(len(again))
+    while len(open_):  # packets of the same time follow each other
+        open_ = open_[at[open_] < len(seq)]
+        open_ = open_[time_ns[at[open_]] == again["time_ns"].to_numpy()[open_]]
+        row = at[open_]
+        hit = (seq[row] <= wanted[open_]) & (wanted[open_] < end[row]) & ~copy[row]
+        kind[row[hit]], spurious[row[hit]] = why[open_[hit]], again["spurious"].to_numpy()[open_[hit]]
+        open_ = open_[~hit]
+        at[open_] += 1
+    return kind, spurious
+
+
+def _received(flow, rows, mine, latest, forth):
+    """Return the `Received` of the packets `mine`, given the latest sequence number sent before each packet."""
+    packets, facts = flow.capture.packets, flow.facts
+    rows, near = rows[mine], latest[mine]
+    flags = packets["flags"][rows]
+    ack = near + _wrapped(packets["ack"][rows].astype(np.int64) - facts["isn"] - near)
+    ack = np.where(flags & ACK != 0, ack, -1)
+    scale = np.where(flags & SYN != 0, 0, facts["wscale"])
+    window = packets["window"][rows].astype(np.int64) << scale
+    if "wscale" in facts["inferred"]:
+        window = np.full(len(rows), -1)
+    blocks = packets["sack_count"][rows].astype(np.int64)
+    which = np.repeat(packets["sack_row"][rows].astype(np.int64) - np.cumsum(blocks) + blocks, blocks)
+    which += np.arange(len(which))
+    base = np.repeat(near, blocks)
+    left, right = (
+        base + _wrapped(packets.sacks[side][which].astype(np.int64) - facts["isn"] - base) for side in ("left", "right")
+    )
+    size = packets["payload"][rows].astype(np.int64)
+    return Received(packets["time_ns"][rows], packets["frame"][rows], flags, ack, window, size, blocks, left, right)

@@ -1,0 +1,83 @@
+"""The panels that lay flows of one capture beside each other: who got what, and who waited how long."""
+
+import numpy as np
+
+from cctrace.plot.panels import Panel, Series
+
+COMPARED = 8  # flows, as many as there are colours that the colour-blind can tell apart
+_SPANS = 300  # of time, over which a rate is taken
+_SHORTEST_S = 0.1
+
+
+def comparison_panels(views):
+    """Return the panels that compare flows.
+
+    Parameters
+    ----------
+    views : dict of str to FlowView
+        By the name that the legend shows; at most `COMPARED`.
+
+    Returns
+    -------
+    panels : list of Panel
+    start_ns : int
+        Zero of their time axis, nanoseconds since the epoch: when the first of the flows began.
+    duration_s : float
+    """
+    start_ns = min(view.start_ns for view in views.values())
+    end_ns = max(int(view.events["time_ns"][-1]) for view in views.values())
+    duration_s = (end_ns - start_ns) / 1e9
+    edges = np.linspace(0, duration_s, max(2, min(_SPANS, int(duration_s / _SHORTEST_S)) + 1))
+    rates = {name: _rate(view, start_ns, edges) for name, view in views.items()}
+    together = np.sum(list(rates.values()), axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = {name: 100 * rate / together for name, rate in rates.items()}
+    queues = {name: _queue(view, start_ns) for name, view in views.items()}
+    lasts = f"over spans of {1000 * (edges[1] - edges[0]):.0f} ms"
+    panels = [
+        _panel(
+            "goodput",
+            "Goodput of each flow",
+            f"How fast data were acknowledged, {lasts}.",
+            "Goodput (Mbit/s)",
+            {name: (edges[:-1], rate) for name, rate in rates.items()},
+        ),
+        _panel(
+            "shares",
+            "Shares",
+            f"Which part of what all of them got each flow had, {lasts}.",
+            "Share (%)",
+            {name: (edges[:-1], share) for name, share in shares.items()},
+        ),
+        _panel(
+            "queue",
+            "Waiting in the queue, as each flow feels it",
+            "Smoothed round-trip time above the lowest one of the same flow. Flows of one bottleneck see the same "
+            "queue; one whose own lowest RTT held a queue already shows less than there is.",
+            "RTT above the lowest (ms)",
+            queues,
+        ),
+    ]
+    return panels, start_ns, duration_s
+
+
+def _panel(name, title, explanation, axis, curves):
+    series = [
+        Series(label, time_s, values, f"flow{i}", "steps") for i, (label, (time_s, values)) in enumerate(curves.items())
+    ]
+    return Panel(name, title, explanation, axis, series)
+
+
+def _rate(view, start_ns, edges):
+    """Return the rate at which data were acknowledged between the edges (s), Mbit/s."""
+    time_s = (view.events["time_ns"] - start_ns) / 1e9
+    acked = np.interp(edges, time_s, view.events["snd_una"].astype(np.float64))
+    return np.diff(acked) * 8e-6 / np.diff(edges)
+
+
+def _queue(view, start_ns):
+    acks = view.acks
+    known = acks["srtt_us8"] > 0
+    samples = acks["rs_rtt_us"][acks["rs_rtt_us"] > 0]
+    lowest_ms = samples.min() / 1e3 if len(samples) else np.nan
+    return (acks["time_ns"][known] - start_ns) / 1e9, acks["srtt_us8"][known] / 8e3 - lowest_ms

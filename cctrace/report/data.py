@@ -1,0 +1,147 @@
+"""What the page's script draws, as JSON: every packet, every point of the panels, as far as the page may be large."""
+
+import json
+
+import numpy as np
+
+from cctrace.plot.limits import LIMITS, limit_words
+from cctrace.plot.panels import decimate
+from cctrace.report.encode import floats, integers
+
+_SERIES_BYTES = 2_200_000  # of the panels' points on a page; above that they are thinned
+_THINNED = (20_000, 5_000, 1_500, 400)  # spans of time that a series is thinned to, tried in turn
+
+
+def page_data(flows, comparison):
+    """Return what the script needs of a page.
+
+    Parameters
+    ----------
+    flows : dict of int to FlowSection
+    comparison : FlowSection or None
+
+    Returns
+    -------
+    str
+        JSON that may stand in a script element.
+    """
+    encoded = [_flow(f"flow{i}", flow) for i, flow in flows.items()]
+    encoded += [_flow("comparison", comparison)] if comparison is not None else []
+    _fill_series(encoded)
+    return _safe_json({"flows": encoded})
+
+
+def _safe_json(data):
+    """JSON that cannot end the script element it stands in."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _flow(identifier, flow):
+    return {
+        "id": identifier,
+        "start_ns": str(flow.start_ns),
+        "range": _range(flow),
+        "time_axis": flow.time_axis,
+        "phases": flow.phases.spans,
+        "limits": [[limit_words(x.name), _class(x.name), x.start_s, x.end_s] for x in flow.limits],
+        "events": [[event.name.replace("_", " "), event.start_s, event.end_s, event.text] for event in flow.events],
+        "panels": [(identifier, panel) for panel in flow.panels],
+        "packets": None if flow.packets is None else _packets(flow),
+    }
+
+
+def _class(name):
+    return name if name in LIMITS else "unknown"
+
+
+def _range(flow):
+    low, high = float(flow.begin_s), float(flow.duration_s)
+    for side in flow.packets or ():
+        if len(side):
+            low = min(low, (int(side.time_ns.min()) - flow.start_ns) / 1e9)
+            high = max(high, (int(side.time_ns.max()) - flow.start_ns) / 1e9)
+    return [low, high if high > low else low + 1e-6]
+
+
+def _packets(flow):
+    sent, received = (_in_time(side) for side in flow.packets)
+    start = np.int64(flow.start_ns)
+    blocks = _blocks_in_time(flow.packets[1])
+    return {
+        "sent": {
+            "t": integers(sent["time_ns"] - start),
+            "kind": integers(sent["kind"] + 8 * sent["spurious"].astype(np.uint8)),
+            **{name: integers(sent[name]) for name in ("frame", "seq", "size", "flags")},
+        },
+        "received": {
+            "t": integers(received["time_ns"] - start),
+            **{name: integers(received[name]) for name in ("frame", "ack", "window", "size", "flags", "blocks")},
+            "left": integers(blocks[0]),
+            "length": integers(blocks[1] - blocks[0]),
+        },
+    }
+
+
+def _in_time(side):
+    """Return the columns in the order of time: several CPUs feeding one capture may disorder it by microseconds."""
+    order = np.argsort(side.time_ns, kind="stable")
+    return {n: getattr(side, n)[order] for n in side.__dataclass_fields__ if n not in ("left", "right")}
+
+
+def _blocks_in_time(received):
+    order, count = np.argsort(received.time_ns, kind="stable"), received.blocks
+    first = np.cumsum(count) - count
+    ends = np.cumsum(count[order])
+    rows = np.repeat(first[order] - (ends - count[order]), count[order]) + np.arange(count.sum())
+    return received.left[rows], received.right[rows]
+
+
+def _fill_series(flows):
+    """Replace the panels by their data, in full where the page has room for it, else thinned as little as possible."""
+    for buckets in (None, *_THINNED):
+        found = [_panels(flow["panels"], buckets) for flow in flows]
+        size = sum(len(column["data"]) for _, times in found for column in times)
+        size += sum(len(series["y"]["data"]) for panels, _ in found for panel in panels for series in panel["series"])
+        if size <= _SERIES_BYTES:
+            break
+    for flow, (panels, times) in zip(flows, found, strict=True):
+        flow["panels"], flow["times"], flow["thinned"] = panels, times, bool(buckets)
+
+
+def _panels(panels, buckets):
+    """Return the data of panels, and the columns of time that their series share."""
+    times, known = [], {}
+    found = []
+    for identifier, panel in panels:
+        series = []
+        for one in panel.series:
+            time_s, values = _points(one, buckets)
+            key = time_s.tobytes()
+            if key not in known:
+                known[key] = len(times)
+                times.append(integers(np.rint(time_s * 1e6), 1e-6))
+            kept = {"label": one.label, "colour": one.colour, "kind": one.kind, "dashed": one.dashed}
+            series.append(kept | {"stretches": one.stretches, "t": known[key], "y": floats(values)})
+        found.append(
+            {
+                "id": f"{identifier}-{panel.name}",
+                "title": panel.title,
+                "axis": panel.axis,
+                "from_zero": panel.from_zero,
+                "upper_limit": panel.upper_limit,
+                "series": series,
+            }
+        )
+    return found, times
+
+
+def _points(series, buckets):
+    """Return the points of a series, without what repeats where it holds its values."""
+    finite = np.isfinite(series.value)
+    time_s, values = series.time_s[finite], series.value[finite]
+    if series.kind == "steps" and len(values) > 2:
+        keep = np.concatenate(([True], values[1:] != values[:-1]))
+        keep[-1] = True
+        time_s, values = time_s[keep], values[keep]
+    return (time_s, values) if buckets is None else decimate(time_s, values, buckets)

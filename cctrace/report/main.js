@@ -1,0 +1,25 @@
+const report = JSON.parse(document.getElementById("data").textContent);
+const flows = [];
+const drawAll = (all = false) => { forgetColours(); for (const flow of flows) flow.draw(all); };
+const root = document.documentElement, button = document.getElementById("theme");
+const isDark = () => (root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+const named = () => { button.textContent = isDark() ? "Light" : "Dark"; };
+button.addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; named(); drawAll(); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { named(); drawAll(); });
+window.addEventListener("resize", () => drawAll());
+let before;
+window.addEventListener("beforeprint", () => { before = root.dataset.theme; root.dataset.theme = "light"; drawAll(true); });
+window.addEventListener("afterprint", () => { if (before) root.dataset.theme = before; else delete root.dataset.theme; drawAll(); });
+named();
+sortable(document.getElementById("flows"));
+// One flow after the other: the first can be read while the others are unpacked.
+const ready = (async () => {
+  for (const data of report.flows) {
+    const flow = await Flow.from(data);
+    flows.push(flow);
+    flow.draw();
+  }
+  document.documentElement.dataset.ready = "true";
+  return flows;
+})();
+window.cctrace = { ready, flows };  // for whoever explores the page from the browser's console

@@ -1,0 +1,202 @@
+"""The part of the page about one flow: what is said about it, and the frames that the script draws into."""
+
+from html import escape
+
+import numpy as np
+
+from cctrace.plot.limits import LIMITS, limit_words, shares
+from cctrace.plot.packets import KIND_WORDS, KINDS
+from cctrace.plot.panels import PHASE_COLOURS
+from cctrace.units import format_share
+
+_AGREEMENT = """<p class="soft">“= kernel”: the share of the kernel's polls, after the first second, at which the
+replayed controller held the same value: bw and min_rtt within 1 %, cwnd within 2 segments, the gain exactly, one poll
+early or late.</p>"""
+_SHOWN_EVENTS = 200
+# Key of what the time-sequence graph shows -> its legend entry; `sequence.js` draws them.
+_LAYERS = {
+    "new": "segments",
+    "fast": "retransmitted",
+    "probe": "tail-loss probe",
+    "timeout": "after RTO",
+    "unexplained": "unexplained",
+    "again": "out of order, again",
+    "ack": "acknowledged",
+    "window": "window edge",
+    "sack": "SACK",
+}
+_ALWAYS = ("new", "ack", "window", "sack")
+
+
+def flow_section(i, flow, links=()):
+    """Return the HTML of one flow's section; `links` are the pages beside this one that hold its packets."""
+    figures = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in flow.figures)
+    compared = any(name.endswith("= kernel") for name, _ in flow.figures)
+    aside = "" if flow.taken_at == "sender" else f"captured at: {flow.taken_at}"
+    panels = "\n".join(_panel(f"flow{i}-{panel.name}", panel, aside) for panel in flow.panels)
+    verdict = f'<p class="verdict">{escape(flow.verdict)}</p>' if flow.verdict else ""
+    pages = " ".join(f'<a href="{escape(link)}">part {k}</a>' for k, link in enumerate(links, 1))
+    beside = f"<p>Its packets, too many for this page, are on pages beside it: {pages}</p>" if pages else ""
+    return f"""<section id="flow{i}-section">
+<h2 id="flow{i}">{escape(flow.title)}</h2>
+{verdict}
+{_verdicts(flow.verdicts)}
+<dl class="figures">{figures}</dl>
+{_AGREEMENT if compared else ""}
+{_phase_legend(flow.phases)}
+{_remarks(flow.notes)}
+{beside}
+{_toolbar(f"flow{i}")}
+{_strip(f"flow{i}", flow)}
+{_sequence(f"flow{i}", aside, flow.packets[0]) if flow.packets is not None else ""}
+{panels}
+</section>"""
+
+
+def comparison_section(comparison):
+    """Return the HTML of the panels that lay flows beside each other."""
+    panels = "\n".join(_panel(f"comparison-{panel.name}", panel, "") for panel in comparison.panels)
+    return f"""<section id="comparison-section">
+<h2 id="comparison">{escape(comparison.title)}</h2>
+{_remarks(comparison.notes)}
+{_toolbar("comparison")}
+{panels}
+</section>"""
+
+
+def _verdicts(verdicts):
+    if not any(verdict.advice or verdict.refuted_by for verdict in verdicts) and len(verdicts) < 2:
+        return ""
+    items = "".join(
+        f"<li><strong>{escape(verdict.name.replace('_', ' '))}</strong> "
+        f'<span class="soft">confidence {format_share(verdict.confidence)}, {verdict.start_s:.3g} to '
+        f"{verdict.end_s:.3g} s</span><br>{escape(verdict.text)} {escape(verdict.advice)}"
+        + (f' <span class="soft">Refuted by: {escape(verdict.refuted_by)}</span>' if verdict.refuted_by else "")
+        + "</li>"
+        for verdict in verdicts
+    )
+    return f'<details class="card" open><summary>Verdicts, most important first</summary><ol>{items}</ol></details>'
+
+
+def _remarks(notes):
+    """Return what a reader should know, in small print: a page of warnings is one that nobody reads."""
+    items = "".join(f"<li>{escape(note)}</li>" for note in notes)
+    return f'<ul class="remarks">{items}</ul>' if notes else ""
+
+
+def _phase_legend(phases):
+    present = {name for _, _, name in phases.spans}
+    chips = [
+        f'<span><i style="background:var(--p-{name.replace(" ", "-")})"></i>{escape(name)}</span>'
+        for name in PHASE_COLOURS
+        if name in present
+    ]
+    chips += [
+        f'<span><i style="background:var(--card)"></i>{escape(name)}</span>'
+        for name in sorted(present - set(PHASE_COLOURS))
+    ]
+    if phases.thin:
+        chips.append("<span>(phases of PROBE_BW a few pixels wide appear when zoomed in)</span>")
+    return f'<p class="phases">Background: {"".join(chips)}</p>' if chips else ""
+
+
+def _toolbar(identifier):
+    buttons = "".join(
+        f'<button type="button" data-do="{what}" aria-label="{name}" title="{name}">{mark}</button>'
+        for what, name, mark in (
+            ("left", "Earlier", "←"),
+            ("right", "Later", "→"),
+            ("in", "Zoom in", "+"),
+            ("out", "Zoom out", "−"),
+            ("all", "Show everything", "Show all"),
+        )
+    )
+    return (
+        f'<div class="toolbar" id="{identifier}-toolbar">{buttons}<span class="span soft" role="status"></span></div>'
+    )
+
+
+def _strip(identifier, flow):
+    if not flow.limits and not flow.events:
+        return ""
+    chips = "".join(
+        f'<span><i style="background:var(--l-{name if name in LIMITS else "unknown"})"></i>{escape(limit_words(name))} '
+        f"{format_share(share)}</span>"
+        for name, share in shares(flow.limits).items()
+    )
+    rows = "".join(
+        f'<li><button type="button" data-from="{event.start_s:.9g}" data-to="{event.end_s:.9g}">{event.start_s:.4f} s'
+        f"</button> <strong>{escape(event.name.replace('_', ' '))}</strong> {escape(event.text)}</li>"
+        for event in flow.events[:_SHOWN_EVENTS]
+    )
+    more = len(flow.events) - _SHOWN_EVENTS
+    rows += f"<li>and {more} more, marked on the time axis</li>" if more > 0 else ""
+    events = (
+        f'<details class="events"><summary>Events ({len(flow.events)}): each leads to its moment</summary>'
+        f'<ol tabindex="0" aria-label="Events">{rows}'
+        "</ol></details>"
+        if flow.events
+        else ""
+    )
+    return f"""<figure class="card strip" id="{identifier}-strip">
+<h3>What limited it, and what happened</h3>
+<p class="phases">{chips}</p>
+<canvas tabindex="0" role="img" aria-label="Limits and events over time; the list below has the same events"></canvas>
+<div class="readout" aria-live="polite"></div>
+{events}
+</figure>"""
+
+
+def _sequence(identifier, aside, sent):
+    present = {KINDS[kind] for kind in np.unique(sent.kind)} | set(_ALWAYS)
+    legend = "".join(
+        f'<button type="button" aria-pressed="true" data-layer="{key}" title="{escape(KIND_WORDS.get(key, name))}">'
+        f'<i class="mark k-{key}"></i>{escape(name)}</button>'
+        for key, name in _LAYERS.items()
+        if key in present
+    )
+    return f"""<figure class="card sequence" id="{identifier}-sequence">
+<h3>Time–sequence graph: every packet{_aside(aside)}</h3>
+<p class="soft">A bar is a segment, from its first to its last byte; below the bars climbs the line of what was
+acknowledged, above them the edge of the receiver's window. Zoom in until single packets part; point at one to read its
+frame number, time and contents. Where retransmissions are too many to tell apart they are counted in the lanes below
+the graph.</p>
+<div class="legend">{legend}<button type="button" class="relative" aria-pressed="false">above the ACK line</button>
+</div>
+<div class="plot"><canvas tabindex="0" role="img" aria-label="Sequence numbers over time; the table below lists the
+packets in view"></canvas><canvas class="overlay" aria-hidden="true"></canvas><div class="tip" hidden></div></div>
+<div class="readout" aria-live="polite"></div>
+<details class="behind"><summary>Packets in view, as a table</summary><div tabindex="0" role="group"
+aria-label="Packets in view"></div></details>
+</figure>"""
+
+
+def _aside(aside):
+    return f' <span class="aside">{escape(aside)}</span>' if aside else ""
+
+
+def _panel(identifier, panel, aside):
+    legend = "".join(
+        f'<button type="button" aria-pressed="true">{_swatch(series)}{escape(series.label)}</button>'
+        for series in panel.series
+    )
+    return f"""<figure class="card" id="{escape(identifier)}">
+<h3>{escape(panel.title)}{_aside(aside)}</h3>
+<p class="soft">{escape(panel.explanation)}</p>
+<div class="legend">{legend}</div>
+<div class="plot"><canvas tabindex="0" role="img" aria-label="{escape(panel.title)}: {escape(panel.axis)} over time; the
+table below has the numbers"></canvas><canvas class="overlay" aria-hidden="true"></canvas></div>
+<div class="readout" aria-live="polite"></div>
+<details class="behind"><summary>Numbers in view, as a table</summary><div tabindex="0" role="group"
+aria-label="{escape(panel.title)}, numbers"></div></details>
+</figure>"""
+
+
+def _swatch(series):
+    colour = f"var(--c-{series.colour})"
+    if series.kind == "points":
+        mark = f'<circle cx="11" cy="6" r="3" style="fill:{colour}"/>'
+    else:
+        dash = ' stroke-dasharray="4 3"' if series.dashed else ""
+        mark = f'<line x1="1" y1="6" x2="21" y2="6" style="stroke:{colour}" stroke-width="2.2"{dash}/>'
+    return f'<svg width="22" height="12" aria-hidden="true">{mark}</svg>'

@@ -1,0 +1,434 @@
+// The time-sequence graph: every segment, acknowledgement, window edge and SACK block, down to the single packet.
+const KINDS = ["new", "fast", "probe", "timeout", "unexplained", "again"];
+const KIND_WORDS = ["new data", "retransmission (loss detection)", "retransmission (tail-loss probe)",
+  "retransmission (after a timeout, RTO)", "retransmission (unexplained)", "sent again or out of order"];
+const LETTERS = ["", "R", "P", "T", "?", "o"];
+const FLAGS = [[1, "FIN"], [2, "SYN"], [4, "RST"], [8, "PSH"], [32, "URG"], [64, "ECE"], [128, "CWR"]];
+const ONE_BY_ONE = 12000;  // packets in view up to which each is drawn by itself
+const LABELLED = 150;
+const TABLED = 400;
+
+const secondsOf = (ns) => {
+  const seconds = new Float64Array(ns.length);
+  for (let i = 0; i < ns.length; i++) seconds[i] = ns[i] * 1e-9;
+  return seconds;
+};
+const picked = (rows, count, value) => {
+  const values = new Float64Array(count);
+  for (let k = 0; k < count; k++) values[k] = value(rows[k]);
+  return values;
+};
+const flagWords = (flags) => FLAGS.filter(([bit]) => flags & bit).map(([, name]) => name).join(" ");
+
+class Packets {
+  static async from(data) {
+    const small = { kind: Uint8Array, flags: Uint16Array, size: Float64Array, blocks: Uint8Array };
+    const [sent, received] = await Promise.all([decodedAll(data.sent, small), decodedAll(data.received, small)]);
+    return new Packets(sent, received);
+  }
+
+  constructor(sent, received) {
+    Object.assign(this, { sent, received });
+    this.times = [secondsOf(sent.t), secondsOf(received.t)];
+    const n = sent.t.length, m = received.t.length;
+    this.first = new Uint32Array(m + 1);
+    for (let i = 0; i < m; i++) this.first[i + 1] = this.first[i] + received.blocks[i];
+    // What was acknowledged when each segment left, and when each SACK block arrived.
+    this.base = new Float64Array(n);
+    let row = 0, acked = 0;
+    for (let i = 0; i < n; i++) {
+      while (row < m && received.t[row] <= sent.t[i]) { if (received.ack[row] > acked) acked = received.ack[row]; row++; }
+      this.base[i] = acked;
+    }
+    this.again = KINDS.map(() => []);
+    for (let i = 0; i < n; i++) if (sent.kind[i] & 7) this.again[sent.kind[i] & 7].push(i);
+    this.againTimes = this.again.map((rows) => picked(rows, rows.length, (i) => this.times[0][i]));
+    this.views = [this.view(false), this.view(true)];
+  }
+
+  // The curves and bars, absolute or relative to the cumulative acknowledgement.
+  view(relative) {
+    let made;
+    return () => made ?? (made = this.makeView(relative));
+  }
+
+  makeView(relative) {
+    const { sent, received } = this, n = sent.t.length, m = received.t.length;
+    const low = new Float64Array(n), high = new Float64Array(n);
+    let top = 0;
+    for (let i = 0; i < n; i++) {
+      const base = relative ? this.base[i] : 0, end = sent.seq[i] + sent.size[i];
+      const again = sent.kind[i] & 7;
+      if (!again) top = Math.max(top, end);
+      low[i] = (again ? top : sent.seq[i]) - base;
+      high[i] = (again ? top : end) - base;
+    }
+    const acks = new Uint32Array(m), edged = new Uint32Array(m);
+    let count = 0, windows = 0;
+    for (let i = 0; i < m; i++) {
+      if (received.ack[i] < 0) continue;
+      acks[count++] = i;
+      if (received.window[i] >= 0) edged[windows++] = i;
+    }
+    const at = (i) => this.times[1][i];
+    const line = picked(acks, count, (i) => relative ? 0 : received.ack[i]);
+    const edges = picked(edged, windows, (i) => received.window[i] + (relative ? 0 : received.ack[i]));
+    const blocks = received.left.length, left = new Float64Array(blocks), right = new Float64Array(blocks);
+    for (let i = 0; i < m; i++) {
+      for (let k = this.first[i]; k < this.first[i + 1]; k++) {
+        left[k] = received.left[k] - (relative ? received.ack[i] : 0);
+        right[k] = left[k] + received.length[k];
+      }
+    }
+    return {
+      low: new Pyramid(low), high: new Pyramid(high), left: new Pyramid(left), right: new Pyramid(right),
+      ack: new Series({ kind: "steps", colour: "k-ack", holds: true }, picked(acks, count, at), line),
+      window: new Series({ kind: "steps", colour: "k-window", holds: true }, picked(edged, windows, at), edges),
+    };
+  }
+
+  base1(i, relative) { return relative ? this.base[i] : 0; }
+
+  rows(side, [low, high]) { return [lowerBound(this.times[side], low), lowerBound(this.times[side], high + 1e-12)]; }
+}
+
+class SequencePanel extends Panel {
+  constructor(figure, flow, packets) {
+    super(figure, flow, { axis: "Sequence number (bytes)", from_zero: false, upper_limit: Infinity }, 440);
+    this.packets = packets;
+    this.relative = false;
+    this.hidden = new Set();
+    this.tip = figure.querySelector(".tip");
+    this.focus = null;  // [side, row] of the packet that is pointed at
+    figure.querySelector(".relative").addEventListener("click", (event) => {
+      this.relative = !this.relative;
+      this.values = null;
+      event.currentTarget.setAttribute("aria-pressed", String(this.relative));
+      this.draw();
+    });
+  }
+
+  listenToLegend() {
+    for (const button of this.figure.querySelectorAll(".legend button[data-layer]")) {
+      button.addEventListener("click", () => {
+        const shown = this.hidden.delete(button.dataset.layer) || !this.hidden.add(button.dataset.layer);
+        button.setAttribute("aria-pressed", String(shown));
+        this.draw();
+      });
+    }
+  }
+
+  get view() { return this.packets.views[Number(this.relative)](); }
+  get lanes() { return this.present ?? (this.present = [1, 2, 3, 4, 5].filter((k) => this.packets.again[k].length)); }
+  get bottom() { return this.foot - 9 * this.lanes.length; }
+
+  scaled() {
+    const most = Math.max(...this.shown.map(Math.abs));
+    const [factor, unit] = most >= 1e6 ? [1e6, "MB"] : most >= 1e4 ? [1e3, "kB"] : [1, "B"];
+    return [factor, `${this.relative ? "Above the acknowledgement" : "Sequence number"} (${unit})`];
+  }
+
+  valueRange() {
+    const { view, packets } = this, range = this.flow.range;
+    const spans = [view.low.extremes(...packets.rows(0, range)), view.high.extremes(...packets.rows(0, range)),
+      view.ack.pyramid.extremes(...view.ack.visible(range))];
+    for (const kind of this.lanes) {
+      const [first, last] = this.againInView(kind);
+      for (let k = first; k < last && last - first <= ONE_BY_ONE; k++) {
+        const i = packets.again[kind][k], low = packets.sent.seq[i] - packets.base1(i, this.relative);
+        spans.push([low, low + packets.sent.size[i]]);
+      }
+    }
+    let low = Math.min(...spans.map((s) => s[0])), high = Math.max(...spans.map((s) => s[1]));
+    if (low > high) [low, high] = [0, 1];
+    // The window's edge, where it is near what was sent.
+    const edge = view.window.pyramid.extremes(...view.window.visible(range));
+    if (!this.hidden.has("window") && edge[1] > high && edge[1] - high < (high - low) * 0.6) high = edge[1];
+    const pad = (high - low || 1000) * 0.05;
+    return [low - pad, high + pad];
+  }
+
+  againInView(kind) {
+    const times = this.packets.againTimes[kind];
+    return [lowerBound(times, this.flow.range[0]), lowerBound(times, this.flow.range[1] + 1e-12)];
+  }
+
+  drawContent(c) {
+    const { packets, view } = this, range = this.flow.range, width = this.right - this.left;
+    const x = (t) => this.x(t), y = (v) => this.y(v);
+    const [s0, s1] = packets.rows(0, range), [r0, r1] = packets.rows(1, range);
+    const single = s1 - s0 + r1 - r0 <= ONE_BY_ONE;
+    if (!this.hidden.has("window")) view.window.draw(c, range, x, y, width);
+    if (!this.hidden.has("sack")) this.drawSacks(c, r0, r1);
+    if (!this.hidden.has("new")) single ? this.drawSegments(c, s0, s1) : this.drawBand(c, s0, s1);
+    if (!this.hidden.has("ack")) {
+      view.ack.draw(c, range, x, y, width);
+      if (single) this.drawReceived(c, r0, r1);
+    }
+    const count = this.lanes.reduce((sum, kind) => sum + this.againInView(kind)[1] - this.againInView(kind)[0], 0);
+    if (count <= 2000 || single) this.drawAgain(c, count);
+    if (single) this.drawMarks(c, s0, s1, r0, r1);
+    Object.assign(this.canvas.dataset, { sent: s1 - s0, received: r1 - r0, single, again: count });
+  }
+
+  drawBand(c, first, last) {
+    const { low, high } = this.view, times = this.packets.times[0], [t0, t1] = this.flow.range;
+    const width = this.right - this.left, step = (t1 - t0) / width;
+    c.fillStyle = colour("k-new");
+    let i = first;
+    for (let column = 0; column < width && i < last; column++) {
+      const end = column === width - 1 ? last : lowerBound(times, t0 + (column + 1) * step, i, last);
+      if (end === i) continue;
+      const top = this.y(high.extremes(i, end)[1]), bottom = this.y(low.extremes(i, end)[0]);
+      c.fillRect(this.left + column, top, 1, Math.max(1, bottom - top));
+      i = end;
+    }
+  }
+
+  drawSegments(c, first, last) {
+    const { sent } = this.packets, ends = last - first < 800;
+    c.strokeStyle = colour("k-new");
+    c.lineWidth = last - first > 3000 ? 1 : 1.6;
+    c.beginPath();
+    for (let i = first; i < last; i++) if (!(sent.kind[i] & 7)) this.bar(c, i, ends);
+    c.stroke();
+  }
+
+  // A bar from first to last byte; ticks at its ends where there is room for them.
+  bar(c, i, ends) {
+    const { sent, times } = this.packets, base = this.packets.base1(i, this.relative);
+    const px = this.x(times[0][i]), from = this.y(sent.seq[i] - base), to = this.y(sent.seq[i] + sent.size[i] - base);
+    const least = from - to < 2 ? 1 : 0;
+    c.moveTo(px, from + least); c.lineTo(px, to - least);
+    if (ends && from - to > 8) {
+      c.moveTo(px - 3, from - 3); c.lineTo(px, from); c.lineTo(px + 3, from - 3);
+      c.moveTo(px - 3, to + 3); c.lineTo(px, to); c.lineTo(px + 3, to + 3);
+    }
+  }
+
+  drawAgain(c, count) {
+    c.font = "bold 11px system-ui, sans-serif";
+    c.textAlign = "left";
+    c.textBaseline = "bottom";
+    for (const kind of this.lanes) {
+      if (this.hidden.has(KINDS[kind])) continue;
+      const [first, last] = this.againInView(kind);
+      c.strokeStyle = c.fillStyle = colour(`k-${KINDS[kind]}`);
+      c.lineWidth = count > 400 ? 1.5 : 2.4;
+      c.beginPath();
+      for (let k = first; k < last; k++) this.bar(c, this.packets.again[kind][k], count < 400);
+      c.stroke();
+      if (count > LABELLED) continue;
+      for (let k = first; k < last; k++) {
+        const i = this.packets.again[kind][k], { sent } = this.packets;
+        const top = sent.seq[i] + sent.size[i] - this.packets.base1(i, this.relative);
+        const letter = LETTERS[kind] + (sent.kind[i] & 8 ? "d" : "");
+        c.fillText(letter, this.x(this.packets.times[0][i]) + 3, this.y(top) + 4);
+      }
+    }
+    c.font = FONT;
+  }
+
+  drawReceived(c, first, last) {
+    const { received, times } = this.packets;
+    c.strokeStyle = colour("k-ack");
+    c.lineWidth = 1.4;
+    c.beginPath();
+    for (let i = first; i < last; i++) {
+      if (received.ack[i] < 0) continue;
+      const px = this.x(times[1][i]), py = this.y(this.relative ? 0 : received.ack[i]);
+      c.moveTo(px, py - 2.5); c.lineTo(px, py + 2.5);
+    }
+    c.stroke();
+  }
+
+  drawSacks(c, first, last) {
+    const { left, right } = this.view, { first: at, times } = this.packets;
+    const from = at[first], to = at[last];
+    c.fillStyle = colour("k-sack");
+    if (to - from <= ONE_BY_ONE) {
+      for (let i = first; i < last; i++) {
+        for (let k = at[i]; k < at[i + 1]; k++) {
+          const top = this.y(right.values[k]), bottom = this.y(left.values[k]);
+          c.fillRect(this.x(times[1][i]) - 1, top, 2, Math.max(1.5, bottom - top));
+        }
+      }
+      return;
+    }
+    const width = this.right - this.left, [t0, t1] = this.flow.range, step = (t1 - t0) / width;
+    c.globalAlpha = 0.45;
+    let i = first;
+    for (let column = 0; column < width && i < last; column++) {
+      const end = column === width - 1 ? last : lowerBound(times[1], t0 + (column + 1) * step, i, last);
+      if (at[end] > at[i]) {
+        const top = this.y(right.extremes(at[i], at[end])[1]), bottom = this.y(left.extremes(at[i], at[end])[0]);
+        c.fillRect(this.left + column, top, 1, Math.max(1, bottom - top));
+      }
+      i = end;
+    }
+    c.globalAlpha = 1;
+  }
+
+  // Letters of what changes a connection, and of a receiver that takes no more.
+  drawMarks(c, s0, s1, r0, r1) {
+    const { sent, received, times } = this.packets;
+    c.fillStyle = colour("ink");
+    c.textAlign = "left";
+    c.textBaseline = "bottom";
+    const mark = (side, i, v, flags) => {
+      const word = flags & 2 ? "SYN" : flags & 4 ? "RST" : flags & 1 ? "FIN" : "";
+      if (word) c.fillText(word, this.x(times[side][i]) + 3, this.y(v));
+    };
+    for (let i = s0; i < s1; i++) if (sent.flags[i] & 7) mark(0, i, sent.seq[i] - this.packets.base1(i, this.relative), sent.flags[i]);
+    for (let i = r0; i < r1; i++) {
+      const v = this.relative ? 0 : received.ack[i];
+      if (received.flags[i] & 7) mark(1, i, v, received.flags[i]);
+      if (received.window[i] === 0 && !(received.flags[i] & 6)) c.fillText("zero window", this.x(times[1][i]) + 3, this.y(v));
+    }
+  }
+
+  // Lanes below the graph: how many segments of each kind of retransmission left in each pixel's time.
+  draw() {
+    super.draw();
+    const c = this.canvas.getContext("2d"), [t0, t1] = this.flow.range, width = this.right - this.left;
+    this.lanes.forEach((kind, lane) => {
+      const top = this.bottom + 1 + 9 * lane, times = this.packets.againTimes[kind], [first, last] = this.againInView(kind);
+      c.fillStyle = colour(`k-${KINDS[kind]}`);
+      for (let i = first; i < last;) {
+        const column = Math.floor((times[i] - t0) / (t1 - t0) * width);
+        const end = Math.max(i + 1, lowerBound(times, t0 + (column + 1) * (t1 - t0) / width, i, last));
+        c.globalAlpha = Math.min(1, 0.35 + 0.15 * (end - i));
+        c.fillRect(this.left + column, top, Math.max(1, last - first < 500 ? 2 : 1), 7);
+        i = end;
+      }
+      c.globalAlpha = 1;
+    });
+  }
+
+  drawAxes(c) {
+    super.drawAxes(c);
+    c.textAlign = "right";
+    c.textBaseline = "top";
+    c.font = "9px system-ui, sans-serif";
+    this.lanes.forEach((kind, lane) => {
+      c.fillStyle = colour("soft");
+      c.fillText({ fast: "retransm.", probe: "probe", timeout: "RTO", unexplained: "unexpl.", again: "again" }[KINDS[kind]],
+        this.left - 5, this.bottom + 9 * lane);
+    });
+    c.font = FONT;
+  }
+
+  // The packet nearest to a place, [side, row], null if none is near.
+  nearest(px, py) {
+    const { packets } = this, { sent, received, times } = packets;
+    const reach = [this.timeAt(px - 14), this.timeAt(px + 14)];
+    let best = 14, found = null;
+    for (const side of [0, 1]) {
+      const [first, last] = packets.rows(side, reach);
+      if (last - first > 20000) return null;
+      for (let i = first; i < last; i++) {
+        const base = side ? 0 : packets.base1(i, this.relative);
+        const low = side ? (this.relative ? 0 : received.ack[i]) : sent.seq[i] - base;
+        const high = side ? low : low + sent.size[i];
+        const above = this.y(high) - py, below = py - this.y(low);
+        const distance = Math.hypot(this.x(times[side][i]) - px, Math.max(0, above, below));
+        if (distance < best) { best = distance; found = [side, i]; }
+      }
+    }
+    return found;
+  }
+
+  point(place) {
+    this.focus = this.from ? null : this.nearest(...place);
+    super.point(place);
+  }
+
+  describe([side, i]) {
+    const { sent, received } = this.packets, of = side ? received : sent;
+    const start = this.flow.startNs, lines = [`${of.frame[i] ? `frame ${of.frame[i]} · ` : ""}${wallClock(start, of.t[i])}`,
+      `${(of.t[i] * 1e-9).toFixed(9)} s after the first packet`];
+    const flags = flagWords(of.flags[i]);
+    if (!side) {
+      const kind = sent.kind[i] & 7;
+      lines.push(`bytes ${grouped(sent.seq[i])} to ${grouped(sent.seq[i] + sent.size[i])}, ${sent.size[i]} B`);
+      if (sent.size[i]) lines.push(KIND_WORDS[kind] + (sent.kind[i] & 8 ? ", needless: a D-SACK reported it" : ""));
+    } else {
+      lines.push(received.ack[i] < 0 ? "no acknowledgement" : `acknowledges up to ${grouped(received.ack[i])}`);
+      lines.push(received.window[i] < 0 ? "window not known: its scale was not captured" : `window ${grouped(received.window[i])} B`);
+      for (let k = this.packets.first[i]; k < this.packets.first[i + 1]; k++) {
+        lines.push(`SACK ${grouped(received.left[k])} to ${grouped(received.left[k] + received.length[k])}`);
+      }
+      if (received.size[i]) lines.push(`carries ${received.size[i]} B itself`);
+    }
+    return flags ? [...lines, flags] : lines;
+  }
+
+  drawCursor() {
+    super.drawCursor();
+    const shown = this.focus && this.flow.pointed === this && this.flow.cursor !== null;
+    this.tip.hidden = !shown;
+    if (!shown) return;
+    const [side, i] = this.focus, { sent, received, times } = this.packets;
+    const px = this.x(times[side][i]);
+    const value = side ? (this.relative ? 0 : received.ack[i]) : sent.seq[i] + sent.size[i] - this.packets.base1(i, this.relative);
+    const py = this.y(value), c = this.overlay.getContext("2d");
+    c.strokeStyle = colour("ink");
+    c.lineWidth = 1.5;
+    c.beginPath(); c.arc(px, py, 5, 0, 7); c.stroke();
+    this.tip.replaceChildren(...this.describe(this.focus).map((line) => element("div", line)));
+    const flip = px > this.right - 330;
+    this.tip.style.left = flip ? "" : `${px + 14}px`;
+    this.tip.style.right = flip ? `${this.canvas.clientWidth - px + 14}px` : "";
+    this.tip.style.top = `${Math.max(4, Math.min(py - 20, this.height - 150))}px`;
+  }
+
+  words(cursor) {
+    if (this.focus && this.flow.pointed === this) return this.describe(this.focus);
+    const { ack, window: edge } = this.view, { packets } = this;
+    const acked = packets.views[0]().ack.at(cursor), limit = packets.views[0]().window.at(cursor);
+    const [s, r] = [packets.rows(0, this.flow.range), packets.rows(1, this.flow.range)];
+    return [`${cursor.toFixed(6)} s`, `acknowledged ${grouped(acked || 0)}`,
+      ...(Number.isNaN(limit) ? [] : [`window edge ${grouped(limit)}`]),
+      `in view ${grouped(s[1] - s[0])} packets sent, ${grouped(r[1] - r[0])} received`, ...this.flow.circumstances(cursor)];
+  }
+
+  // From packet to packet, in the order of time.
+  press(event) {
+    if (event.key !== "." && event.key !== ",") return super.press(event);
+    const { times } = this.packets, forward = event.key === ".";
+    const at = this.focus ? times[this.focus[0]][this.focus[1]] : this.flow.cursor ?? this.flow.range[0];
+    const rows = this.focus ? null : times.map((t) => lowerBound(t, at));
+    const next = [0, 1].map((side) => {
+      if (rows) return forward ? rows[side] : rows[side] - 1;
+      if (side === this.focus[0]) return this.focus[1] + (forward ? 1 : -1);
+      return forward ? lowerBound(times[side], at) + (times[side][lowerBound(times[side], at)] === at && side < this.focus[0] ? 1 : 0)
+        : lowerBound(times[side], at) - 1;
+    });
+    const found = [0, 1].filter((side) => next[side] >= 0 && next[side] < times[side].length)
+      .sort((a, b) => (times[a][next[a]] - times[b][next[b]]) * (forward ? 1 : -1))[0];
+    if (found === undefined) return true;
+    this.focus = [found, next[found]];
+    const t = this.flow.cursor = times[found][next[found]];
+    this.flow.pointed = this;
+    const [low, high] = this.flow.range;
+    if (t < low || t > high) this.flow.move(this.flow.range, t - (low + high) / 2);
+    else this.flow.drawCursors();
+    return true;
+  }
+
+  fillTable() {
+    const details = this.figure.querySelector("details.behind");
+    if (!details.open) return;
+    const { packets } = this, { sent, received, times } = packets;
+    const rows = [0, 1].flatMap((side) => {
+      const [first, last] = packets.rows(side, this.flow.range);
+      return Array.from({ length: Math.min(last - first, TABLED) }, (_, k) => [side, first + k]);
+    }).sort(([a, i], [b, k]) => times[a][i] - times[b][k]).slice(0, TABLED);
+    const lines = rows.map(([side, i]) => {
+      const of = side ? received : sent, texts = this.describe([side, i]).slice(2);
+      return [of.frame[i] || "", (of.t[i] * 1e-9).toFixed(9), side ? "received" : "sent", texts.join("; ")];
+    });
+    const caption = rows.length < TABLED ? `${rows.length} packets in view` : `The first ${TABLED} packets in view: zoom in for others`;
+    details.querySelector("div").replaceChildren(tableOf(caption, ["Frame", "Time (s)", "Direction", "What"], lines));
+  }
+}

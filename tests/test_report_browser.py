@@ -1,0 +1,289 @@
+"""The page in a browser: it draws every packet, zooms in both axes, answers the keyboard, and asks for nothing."""
+
+import importlib.util
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+
+import cctrace as cct
+from cctrace import datasets
+from cctrace.explain.analyze import analyze
+from cctrace.explain.findings import Event, Limit
+from cctrace.plot.packets import Received, Sent, packets_of
+from cctrace.report.overview import write_report
+from cctrace.report.page import render
+from tests.browser import CHROMIUM, Browser
+from tests.test_report import HOSTILE, lossy_talk, report
+
+pytestmark = [
+    pytest.mark.external,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium: make check-external installs it"),
+]
+RECORDING = "loss_cubic_1pct"
+FLOW = "window.cctrace.flows[0]"
+GRAPH = f"{FLOW}.panels.find((panel) => panel.packets)"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Browser(tmp_path_factory.mktemp("browser")) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The report of a recording."""
+    names = ("sender.pcap.zst", "tcpinfo.csv.zst")
+    capture, counters = (datasets.path(RECORDING, name) for name in names)
+    return write_report(analyze([capture], [counters]), tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture
+def page(browser, tmp_path):
+    """Open a report and return the browser, which must not complain afterwards."""
+
+    def opened(of):
+        file = of if isinstance(of, Path) else tmp_path / "report.html"
+        if file != of:
+            file.write_text(render(of), encoding="utf-8")
+        browser.complaints.clear()
+        browser.requests.clear()
+        browser.open(file)
+        return browser
+
+    yield opened
+    assert browser.complaints == []
+    assert browser.requests == []
+
+
+def box(browser, selector):
+    """Left, top, width and height of an element, after scrolling to it."""
+    browser.evaluate(f"document.querySelector('{selector}').scrollIntoView({{ block: 'center', behavior: 'instant' }})")
+    browser.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
+    of = f"document.querySelector('{selector}').getBoundingClientRect()"
+    return browser.evaluate(f"(() => {{ const b = {of}; return [b.left, b.top, b.width, b.height]; }})()")
+
+
+def talk_report(**more):
+    flow = lossy_talk().capture().flow(0)
+    packets = packets_of(flow)
+    start = int(packets[0].time_ns[0])
+    section = replace(report().flows[0], packets=packets, start_ns=start, duration_s=0.2, **more)
+    return replace(report(), flows=[section])
+
+
+@pytest.mark.parametrize("width", [1280, 500])
+def test_every_panel_is_drawn_and_the_page_does_not_scroll_sideways(page, width):
+    """A canvas that a script failed to draw would hold one colour."""
+    browser = page(
+        talk_report(title=HOSTILE, limits=[Limit("cwnd", 0.0, 0.2)], events=[Event("idle", 0.1, 0.1, HOSTILE)])
+    )
+    size = {"height": 1000, "deviceScaleFactor": 1, "mobile": False}
+    browser.call("Emulation.setDeviceMetricsOverride", width=width, **size)
+    browser.evaluate(f"{FLOW}.draw(true)")
+    colours = browser.evaluate("""[...document.querySelectorAll("canvas:not(.overlay)")].map((canvas) => {
+        const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
+        copy.drawImage(canvas, 0, 0);
+        return new Set(new Uint32Array(copy.getImageData(0, 0, canvas.width, canvas.height).data.buffer)).size; })""")
+    wide = browser.evaluate("document.documentElement.scrollWidth > window.innerWidth")
+    browser.call("Emulation.setDeviceMetricsOverride", width=1280, **size)
+    assert [count > 10 for count in colours] == [True] * 7
+    assert not wide
+
+
+def test_a_hostile_name_is_text_and_nothing_else(page):
+    browser = page(talk_report(title=HOSTILE, verdict=HOSTILE, events=[Event("idle", 0.1, 0.1, HOSTILE)]))
+    assert browser.evaluate("document.querySelectorAll('img').length") == 0
+    assert browser.evaluate("document.querySelector('h2').textContent") == HOSTILE
+
+
+def test_at_40_ms_every_captured_packet_is_drawn(page, written):
+    browser = page(written)
+    flow = cct.read(datasets.path(RECORDING, "sender.pcap.zst")).flow(0)
+    start = int(flow.summary["start_ns"])
+    seconds = [(side.time_ns - start) / 1e9 for side in packets_of(flow)]
+    for low in (0.0, 3.0, 7.5):
+        drawn = browser.evaluate(f"{FLOW}.zoom({low}, {low + 0.04}); ({{ ...{GRAPH}.canvas.dataset }})")
+        inside = [int(((t >= low) & (t <= low + 0.04)).sum()) for t in seconds]
+        assert [int(drawn["sent"]), int(drawn["received"])] == inside
+        assert drawn["single"] == "true"
+
+
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="no tshark: make check-external installs it")
+def test_at_40_ms_every_packet_that_tshark_lists_is_drawn_with_its_number(page, written, tmp_path):
+    plain = tmp_path / "sender.pcap"
+    with datasets.path(RECORDING, "sender.pcap.zst").open("rb") as source, plain.open("wb") as target:
+        zstandard.ZstdDecompressor().copy_stream(source, target)
+    fields = [part for name in ("frame.number", "frame.time_relative", "tcp.len") for part in ("-e", name)]
+    low, high = 3.0, 3.04
+    within = ["-Y", f"frame.time_relative >= {low} && frame.time_relative <= {high}"]
+    command = ["tshark", "-r", plain, "-T", "fields", *fields, *within]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    browser = page(written)
+    drawn = browser.evaluate(f"{FLOW}.zoom({low}, {high}); ({{ ...{GRAPH}.canvas.dataset }})")
+    assert int(drawn["sent"]) + int(drawn["received"]) == len(listed) // 3 > 20
+    frames = browser.evaluate(f"""[0, 1].flatMap((side) => {{
+        const [first, last] = {GRAPH}.packets.rows(side, [{low}, {high}]);
+        const of = side ? {GRAPH}.packets.received : {GRAPH}.packets.sent;
+        return [...of.frame.slice(first, last)]; }}).sort((a, b) => a - b)""")
+    assert frames == [int(number) for number in listed[::3]]
+
+
+def test_dragging_zooms_the_time_of_all_panels_and_a_box_both_axes(page):
+    browser = page(talk_report())
+    left, top, width, height = box(browser, "#flow0-sequence canvas")
+    browser.drag((left + width / 2, top + 100), (left + 0.75 * width, top + 104))
+    low, high = browser.evaluate(f"{FLOW}.range")
+    assert 0.09 < low < 0.105 < 0.14 < high < 0.155
+    assert browser.evaluate(f"{GRAPH}.values") is None
+    browser.drag((left + width / 3, top + 60), (left + width / 2, top + height / 2))
+    assert browser.evaluate(f"{FLOW}.range[1]") < high
+    assert len(browser.evaluate(f"{GRAPH}.values")) == 2
+    browser.evaluate("document.querySelector('#flow0-toolbar [data-do=all]').click()")
+    assert browser.evaluate(f"[{FLOW}.range[1], {GRAPH}.values]") == [pytest.approx(0.2), None]
+
+
+def test_the_wheel_zooms_a_plot_in_use_and_scrolls_the_page_over_others(page):
+    browser = page(talk_report())
+    left, top, width, height = box(browser, "#flow0-sequence canvas")
+    middle = (left + width / 2, top + height / 2)
+    browser.turn(*middle, -100)
+    assert browser.evaluate(f"{FLOW}.zoomed") is False
+    left, top, width, height = box(browser, "#flow0-sequence canvas")
+    middle = (left + width / 2, top + height / 2)
+    browser.drag(middle, middle)  # a click: the plot has the focus
+    browser.turn(*middle, -300)
+    low, high = browser.evaluate(f"{FLOW}.range")
+    assert high - low < 0.1
+    browser.turn(left + 20, top + height / 2, -300)  # over the vertical axis
+    assert len(browser.evaluate(f"{GRAPH}.values")) == 2
+
+
+def test_pointing_at_a_packet_tells_its_frame_time_and_contents(page):
+    browser = page(talk_report())
+    left, top, _, _ = box(browser, "#flow0-sequence canvas")
+    browser.evaluate(f"{FLOW}.zoom(0.08, 0.09)")
+    place = browser.evaluate(f"""(() => {{ const g = {GRAPH}, i = 7;
+        return [g.x(g.packets.times[0][i]), g.y(g.packets.sent.seq[i] + 700)]; }})()""")
+    browser.point(left + place[0], top + place[1])
+    tip = browser.evaluate("[...document.querySelectorAll('.tip div')].map((line) => line.textContent)")
+    assert tip[0] == "frame 12 · 2023-11-14 22:13:20.081130000 UTC"
+    assert tip[1] == "0.081130000 s after the first packet"
+    assert tip[2].replace("\u202f", "") == "bytes 1449 to 2897, 1448 B"
+    assert tip[3] == "retransmission (loss detection)"
+    assert browser.evaluate("document.querySelector('#flow0-sequence .readout').textContent").startswith("frame 12")
+
+
+def test_full_stop_and_comma_go_from_packet_to_packet(page):
+    browser = page(talk_report())
+    browser.evaluate("document.querySelector('#flow0-sequence canvas').focus()")
+    seen = []
+    for key in "." * 16 + ",,":
+        browser.press(key)
+        seen.append(browser.evaluate("document.querySelector('#flow0-sequence .readout').textContent").split(" ")[1])
+    assert seen == [str(number) for number in [*range(1, 17), 15, 14]]
+
+
+def test_an_event_leads_to_its_moment_and_a_legend_entry_hides_its_curve(page):
+    browser = page(talk_report(events=[Event("timeout", 0.1, 0.12, "it fired")], limits=[Limit("cwnd", 0.0, 0.2)]))
+    browser.evaluate("document.querySelector('.events button').click()")
+    low, high = browser.evaluate(f"{FLOW}.range")
+    assert low < 0.1 < 0.12 < high < 0.16
+    shown = browser.evaluate("""(() => { const entry = document.querySelector('#flow0-rtt .legend button');
+        entry.click(); return entry.getAttribute('aria-pressed'); })()""")
+    assert shown == "false"
+
+
+def test_the_tables_behind_the_plots_say_what_they_show(page):
+    browser = page(talk_report())
+    browser.evaluate(f"document.querySelectorAll('details').forEach((d) => (d.open = true)); {FLOW}.zoom(0.08, 0.09)")
+    rows = browser.evaluate("""new Promise((done) => setTimeout(() => done([...document.querySelectorAll(
+        '#flow0-sequence .behind tbody tr')].map((row) => row.textContent)), 100))""")
+    assert [row[:1] for row in rows] == ["9", "1", "1", "1"]  # frames 9 to 12
+    assert "SACK 2\u202f897 to 4\u202f345" in rows[0]
+    assert browser.evaluate("document.querySelectorAll('#flow0-rtt .behind tbody tr').length") == 12
+
+
+def test_the_table_of_flows_sorts_by_quantity_and_finds(page):
+    rows = [[f"host{i}", f"{speed}"] for i, speed in enumerate(["2 Mbit/s", "900 kbit/s", "1.5 Gbit/s", "0 bit/s"] * 3)]
+    browser = page(replace(report(), rows=rows, flows=[None] * len(rows)))
+    column = (
+        "[...document.querySelectorAll('#flows tbody tr')].filter((r) => !r.hidden).map((r) => r.cells[1].textContent)"
+    )
+    browser.evaluate("document.querySelectorAll('#flows th button')[1].click()")
+    found = browser.evaluate(column)
+    assert found[::3] == ["0 bit/s", "900 kbit/s", "2 Mbit/s", "1.5 Gbit/s"]
+    browser.evaluate("""(() => { const field = document.getElementById('search'); field.value = 'host11';
+        field.dispatchEvent(new Event('input')); })()""")
+    assert browser.evaluate(column) == ["0 bit/s"]
+    assert browser.evaluate("document.getElementById('found').textContent") == "1 of 12 flows"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("axe_core_python") is None, reason="axe-core is not installed")
+def test_axe_finds_no_barrier_in_light_and_dark(page, written):
+    axe = Path(importlib.util.find_spec("axe_core_python").origin).parent / "axe.min.js"
+    browser = page(written)
+    browser.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true)); true")
+    browser.evaluate(f"{FLOW}.zoom(3, 3.02)")
+    browser.evaluate(axe.read_text(encoding="utf-8") + "; true")
+    for theme in ("light", "dark"):
+        browser.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        found = browser.evaluate("axe.run().then((r) => r.violations.map((v) => `${v.id}: ${v.nodes[0].html}`))")
+        assert found == [], theme
+
+
+def million(times=1_000_001):
+    """Packets of a recording end to end, with their sequence numbers, as many as wanted."""
+    flow = cct.read(datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst")).flow(0)
+    sent, received = packets_of(flow)
+    laps = -(-times // (len(sent) + len(received)))
+    lasts, size = int(received.time_ns[-1] - sent.time_ns[0]) + 1000, int(sent.seq[-1])
+    steps = {
+        "time_ns": lasts,
+        "seq": size,
+        "ack": size,
+        "left": size,
+        "right": size,
+        "frame": len(sent) + len(received),
+    }
+
+    def laid(side):
+        columns = {name: getattr(side, name) for name in side.__dataclass_fields__}
+        return {n: np.concatenate([c + i * steps.get(n, 0) for i in range(laps)]) for n, c in columns.items()}
+
+    return flow, Sent(**laid(sent)), Received(**laid(received)), laps * lasts / 1e9
+
+
+def test_a_page_of_a_million_packets_is_small_opens_at_once_and_zooms_fluently(page, tmp_path):
+    """Times are of the page's own thread: a machine that others use, too, has no other clock."""
+    flow, sent, received, lasts = million()
+    start = int(sent.time_ns[0])
+    section = replace(report().flows[0], packets=(sent, received), start_ns=start, duration_s=lasts)
+    file = tmp_path / "million.html"
+    file.write_text(render(replace(report(), flows=[section])), encoding="utf-8")
+    assert len(sent) + len(received) >= 1_000_000
+    assert file.stat().st_size <= 8_000_000
+    browser = page(file)
+
+    def busy():
+        figures = browser.call("Performance.getMetrics")["metrics"]
+        return next(one["value"] for one in figures if one["name"] == "TaskDuration")
+
+    browser.call("Performance.enable", timeDomain="threadTicks")
+    before = busy()
+    browser.open(file)
+    assert busy() - before < 1.5
+    box(browser, "#flow0-sequence canvas")
+    took, (low, high) = [], browser.evaluate(f"{FLOW}.full")
+    for _ in range(24):
+        low, high = low + 0.2 * (high - low), high - 0.3 * (high - low)
+        before = busy()
+        browser.evaluate(f"{FLOW}.zoom({low}, {high}); new Promise((done) => requestAnimationFrame(() => done(true)))")
+        took.append(busy() - before)
+    assert np.quantile(took, 0.95) < 0.05
+    assert flow.summary["packets"] > 10_000
