@@ -32,11 +32,11 @@ def flow_of(text, which=0):
 @pytest.mark.parametrize(
     ("given", "cause", "told"),
     [
-        ({"unacked": 995}, "receiver", "99.5 % of 1 MB in flight"),
-        ({"rest": "rwnd_limited:4000ms(84.7%)"}, "receiver", "for most of its time"),
-        ({"rest": "app_limited"}, "application", "less than it could"),
-        ({"unacked": 0, "notsent": 0}, "application", "less than it could"),
-        ({"unacked": 95, "cwnd": 100}, "path", "congestion window was full, 100 segments"),
+        ({"unacked": 995}, "receiver_limited", "99.5 % of 1 MB in flight"),
+        ({"rest": "rwnd_limited:4000ms(84.7%)"}, "receiver_limited", "for most of its time"),
+        ({"rest": "app_limited"}, "application_limited", "less than it could"),
+        ({"unacked": 0, "notsent": 0}, "application_limited", "less than it could"),
+        ({"unacked": 95, "cwnd": 100}, "path_full", "congestion window was full, 100 segments"),
         ({}, "unknown", "neither a window"),
     ],
 )
@@ -91,6 +91,6 @@ def test_a_window_full_at_most_looks_is_the_receivers_although_the_kernel_counts
         for i in range(20)
     ]
     found = diagnose(flow_of("".join(lines)), "bbr")
-    assert found.cause == "receiver"
+    assert found.cause == "receiver_limited"
     assert found.figures["window_used"] == pytest.approx(0.96)
     assert "96 % of it" in found.verdict

@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass, field
 
-# What limited a flow at an instant, in the order in which a second that several could claim is given away.
+# What limited a flow at an instant; the first of them that held for most of a short stretch of time names it.
 LIMITS = (
-    "startup",  # slow start, or BBR's STARTUP: the window still grows as fast as it may
-    "probe_rtt",  # BBR looks for the least RTT with four segments in flight
     "rto_stall",  # nothing comes back, until the retransmission timer fires
-    "recovery",  # losses are being repaired
     "receive_window",  # the receiver's window keeps data back
     "send_buffer",  # the send buffer is full of what is in flight: more cannot be written
     "application",  # there is nothing to send
-    "cwnd",  # the congestion window is full
-    "pacing",  # the pacing rate keeps data back
+    "probe_rtt",  # BBR looks for the least RTT with four segments in flight
+    "recovery",  # losses are being repaired
+    "startup",  # slow start, or BBR's STARTUP: the window grows as fast as it may
+    "cwnd",  # the congestion window is full: what leaves is released by ACKs
+    "pacing",  # what leaves is released by the pacing timer
     "unknown",  # the record does not tell
 )
 

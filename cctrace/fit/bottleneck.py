@@ -223,7 +223,11 @@ def candidate_steps(flow, most=MOST_STEPS, reach=5):
     low = flow.least_rtt_us
     middle, rate, mean_rtt = delivered_rate(flow, max(WINDOW_US, low))
     queue = (mean_rtt > low + max(0.02 * low, 1000.0)) & (rate > 0)
-    times, values = middle[queue], np.log(rate[queue])
+    return jumps(middle[queue], np.log(rate[queue]), most, reach)
+
+
+def jumps(times, values, most=MOST_STEPS, reach=5):
+    """Return the times at which the level of a series of logarithms changes, ascending; see `candidate_steps`."""
     if len(values) < 2 * reach + 2:
         return np.zeros(0)
     windows = np.lib.stride_tricks.sliding_window_view(values, reach)

@@ -4,7 +4,7 @@ The event stream has a row per call; what a path did to a packet needs a row per
 taken apart. Times are those of the sender: a capture taken elsewhere is corrected as the re-enactment does it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -62,6 +62,11 @@ class Transmissions:
 
     def __len__(self):
         return len(self.sent_ns)
+
+    def first(self, rows):
+        """Return the first `rows` transmissions."""
+        columns = {name: value[:rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return replace(self, **columns)
 
     @property
     def rtt_us(self):

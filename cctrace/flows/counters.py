@@ -74,6 +74,8 @@ class CounterFlow:
 
     Attributes
     ----------
+    table : TcpInfo
+        With the other connections, which this one may share a path with.
     polls : TcpInfo
         In the order of time.
     packets : dict of str to ndarray, or None
@@ -81,6 +83,7 @@ class CounterFlow:
     """
 
     def __init__(self, table, index=0):
+        self.table = table
         self.polls, self.connection = table.select(index), table.connections[index]
         if len(self.polls) > 1:
             self.polls = _in_time_order(self.polls)

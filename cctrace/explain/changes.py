@@ -1,0 +1,87 @@
+"""When the rate of a flow's path changed, and how it varied: while a queue stands, what is delivered is that rate."""
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+
+DIFFERS = 1.25  # times, from which on a rate is another
+STEADY = 0.12  # median deviation, relative, of the rate of a link that has one
+LEAST_WINDOWS = 5
+VARIES = 1.6  # 90th over 10th percentile, smoothed, from which on a link has no one rate
+
+
+class Change(NamedTuple):
+    """The path's rate changed: when (s), from and to what (bit/s), until when the second held (s)."""
+
+    at_s: float
+    before_bps: float
+    after_bps: float
+    until_s: float
+
+
+def rate_changes(record):
+    """Return the `Change` list of a flow; a change counts if a queue stood before and after it."""
+    middle, _rate, _ = record.delivered
+    if not len(record.steps_s):
+        return []
+    gap = max(0.6, 6 * (middle[1] - middle[0])) if len(middle) > 1 else 0.6
+    edges = [0.0]
+    for at in record.steps_s:
+        if at - edges[-1] >= gap or len(edges) == 1:
+            edges.append(float(at))
+    edges.append(float(middle[-1]) + 1.0)
+    plateaus = [found for a, b in itertools.pairwise(edges) if (found := _plateau(record, a, b))]
+    found = []
+    for (_, _, before, spread1), (begin, end, after, spread2) in itertools.pairwise(plateaus):
+        apart = abs(np.log(after / before))
+        if apart > np.log(DIFFERS) and apart > 3 * (spread1 + spread2):
+            found.append(Change(begin, before * 8e6, after * 8e6, end))
+    return found
+
+
+def _plateau(record, begin_s, end_s):
+    """Return (begin, end, rate, relative deviation) of a stretch in which the path was full at one rate, else None.
+
+    It was full if the rate is the bottleneck's, or if a queue stood that the bottleneck's rate does not explain.
+    """
+    middle, rate, _ = record.delivered
+    inside = (middle > begin_s) & (middle < end_s) & (rate > 0)
+    if inside.sum() < LEAST_WINDOWS:
+        return None
+    if not np.median(rate[inside]) > 0.9 * record.bottleneck.rate:
+        full = inside & record.standing
+        if full.sum() < max(LEAST_WINDOWS, 0.4 * inside.sum()) or not _unexplained(record, begin_s, end_s):
+            return None
+        inside = full
+    typical = float(np.median(rate[inside]))
+    spread = float(np.median(np.abs(rate[inside] - typical))) / typical
+    return (begin_s, end_s, typical, spread) if spread < STEADY else None
+
+
+def _unexplained(record, begin_s, end_s):
+    """Return whether a queue stood in this time that the bottleneck's rate, taken as constant, does not explain."""
+    bottleneck = record.bottleneck
+    inside = (bottleneck.sent_us > begin_s * 1e6) & (bottleneck.sent_us < end_s * 1e6)
+    mean, spread = record.uncongested
+    return inside.any() and np.median(bottleneck.rest_us[inside]) > mean + max(3 * spread, 0.05 * mean)
+
+
+def variation(record):
+    """Return (10th, 90th percentile) of the rate, bit/s, while a queue stood, over half a second; None if too short."""
+    middle, rate, _ = record.delivered
+    size = LEAST_WINDOWS
+    if len(middle) < 6 * size:
+        return None
+    bottleneck = record.bottleneck
+    place = np.clip(np.searchsorted(middle, bottleneck.sent_us / 1e6), 0, len(middle) - 1)
+    many = np.bincount(place, minlength=len(middle))
+    rest = np.bincount(place, bottleneck.rest_us, len(middle)) / np.maximum(many, 1)
+    mean, spread = record.uncongested
+    waited = record.standing & (rest > mean + max(3 * spread, 0.05 * mean))
+    full = rate[waited]
+    if len(full) < 6 * size or waited.mean() < 0.4:
+        return None
+    smooth = np.convolve(full, np.ones(size) / size, "valid")
+    low, high = np.quantile(smooth, [0.1, 0.9]) * 8e6
+    return (float(low), float(high)) if high > VARIES * low else None

@@ -1,0 +1,126 @@
+"""Causes at the ends: the receiver's window, the application, the send buffer, a transfer that was over too soon."""
+
+import numpy as np
+
+from cctrace.explain.findings import Verdict
+from cctrace.explain.limits import shares, startup_end_s
+from cctrace.units import format_share, format_size, format_time
+
+MOST = 0.5  # of the time
+MUCH = 0.25
+SHORT_ROUNDS = 14  # a start that doubles from ten segments is at 80 MB by then
+STEADY = 0.02  # by which a window may vary that something fixed holds
+
+
+def verdicts(record, limits, found):
+    """Return the verdicts of this family that hold."""
+    share = shares(limits)
+    out = [*_receiver(record), *_slow_start(record, limits), *_send_buffer(record), *_pauses(record)]
+    if not any(verdict.name == "slow_start_only" for verdict in out):
+        out += _application(record, share)
+    return out
+
+
+def _receiver(record):
+    busy_us, held_us = record.flow.account
+    shut = record.window_shut_s
+    own = float(np.diff(shut)[:, 0].sum()) if len(shut) else 0.0
+    if not busy_us > 0:
+        return
+    share = max(held_us / busy_us, min(own * 1e6 / busy_us, 1.0))
+    if share < MOST:
+        return
+    flying = record.acks["rs_prior_in_flight"]
+    window = float(np.median(flying)) * record.table.mss if len(flying) else 0.0
+    span = (float(shut[0, 0]), float(shut[-1, 1])) if len(shut) else (0.0, record.duration_s)
+    yield Verdict(
+        "receiver_limited",
+        min(0.99, 0.5 + share / 2),
+        *span,
+        {"receiver_share": share, "window_bytes": window, "rtt_us": record.median_rtt_us},
+        f"The receiver's window held it back for {format_share(share)} of the time it had data to send: about "
+        f"{format_size(window)} per RTT of {format_time(record.median_rtt_us * 1000)}.",
+        "A larger receive buffer would help (or a receiver that reads faster); another congestion control would not.",
+        "Windows in the ACKs that leave a segment or more free.",
+    )
+
+
+def _application(record, share):
+    idle = share.get("application", 0.0)
+    if idle < MUCH:
+        return
+    yield Verdict(
+        "application_limited",
+        min(0.99, 0.5 + idle / 2) if idle >= MOST else 0.4 + idle,
+        0.0,
+        record.duration_s,
+        {"application_share": idle, "goodput_bps": record.goodput_bps},
+        f"The application limited it: for {format_share(idle)} of the time it sent less than it could have.",
+        "Have the application write earlier or more at a time; the network could carry more.",
+        "Data that waits in the socket (notsent_bytes of ss) while nothing leaves.",
+    )
+
+
+def _slow_start(record, limits):
+    """A transfer that ended while its window still grew."""
+    start, _got, _ = record.rounds
+    if record.lost.any() or not 1 <= len(start) <= SHORT_ROUNDS:
+        return
+    idle = sum(limit.end_s - limit.start_s for limit in limits if limit.name == "application")
+    if startup_end_s(record) < MOST * record.duration_s or idle > MOST * record.duration_s:
+        return
+    rounds = len(start)
+    yield Verdict(
+        "slow_start_only",
+        0.9 if record.flow.facts["complete"] else 0.6,
+        0.0,
+        record.duration_s,
+        {"rounds": rounds, "bytes": float(record.flow.summary["bytes_sent"]), "rtt_us": record.median_rtt_us},
+        f"It was over before it left slow start: {format_size(record.flow.summary['bytes_sent'])} in {rounds} round "
+        f"trips of {format_time(record.median_rtt_us * 1000)}, no loss.",
+        "Fewer round trips would help: a connection that is kept open, a larger initial window, a nearer server.",
+        "Rounds that deliver no more than the round before.",
+    )
+
+
+def _send_buffer(record):
+    polls = record.flow.tcpinfo
+    if polls is None:
+        return
+    busy, held = polls["busy_time_us"], polls["sndbuf_limited_us"]
+    if not (busy > 0).any() or not (held >= 0).any():
+        return
+    share = float(held.max() / busy.max())
+    if share < MUCH:
+        return
+    yield Verdict(
+        "send_buffer_limited",
+        min(0.99, 0.5 + share / 2),
+        0.0,
+        record.duration_s,
+        {"send_buffer_share": share},
+        f"Its own send buffer was full for {format_share(share)} of the time it had data to send.",
+        "A larger send buffer would help (net.ipv4.tcp_wmem, SO_SNDBUF unset).",
+        "A kernel that counts no time in sndbuf_limited.",
+    )
+
+
+def _pauses(record):
+    zero = record.zero_window_s
+    if not len(zero):
+        return
+    shut = record.window_shut_s
+    near = [pair for pair in shut if np.any((zero >= pair[0] - 1e-3) & (zero <= pair[1]))]
+    held = float(sum(stop - begin for begin, stop in near))
+    if held < 0.01 * record.duration_s:
+        return
+    yield Verdict(
+        "receiver_pauses",
+        0.9,
+        float(zero[0]),
+        float(zero[-1]),
+        {"pauses": len(near), "shut_s": held},
+        f"The receiver stopped reading {len(near)} times: its window was shut for {format_time(held * 1e9)} in all.",
+        "Look at what the receiving application does meanwhile.",
+        "ACKs of a window that never falls to nothing.",
+    )

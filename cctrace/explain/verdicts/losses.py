@@ -1,0 +1,226 @@
+"""Which losses they were: a policer's, chance, a full queue's (a shallow one's), an active queue management's."""
+
+import numpy as np
+from scipy import stats
+
+from cctrace.explain.findings import Verdict
+from cctrace.explain.record import mean_rank
+from cctrace.fit.bottleneck import constant
+from cctrace.fit.buckets import policer_of
+from cctrace.fit.losses import _congestive, _proportion, backlog_met
+from cctrace.units import format_rate, format_share, format_size, format_time
+
+FEWEST_POLICED = 15
+FEWEST = 5  # losses, for anything to be said of their cause
+POLICED_AMONG = (20_000, 60_000)  # transmissions that a policer is looked for in
+SURE = 3.0  # standard errors
+UNLIKELY = 1e-3
+MOSTLY = 0.9  # share of the losses that a full queue explains, for the rest not to be asked about
+AT_FULL = 0.8  # of the longest backlog
+PROBE_GAIN = 1.25  # pacing gain of BBR while it probes [Linux61] bbr_pacing_gain
+
+
+def verdicts(record, limits, found):
+    """Return the verdicts on losses that hold; none where others of the capture fill the queue."""
+    lost = int(record.lost.sum())
+    if lost < FEWEST or record.bottleneck is None or any(verdict.name == "competition" for verdict in found):
+        return []
+    policer = _policer(record)
+    if policer:
+        return [policer]
+    if record.changes or not record.bottleneck.seen:
+        return _unplaced(record, lost)
+    return _placed(record, lost)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+def _policer(record):
+    table = record.table
+    if record.lost.sum() < FEWEST_POLICED or record.bottleneck is None:
+        return None
+    rtt = record.rtt_us[np.isfinite(record.rtt_us)]
+    for most in POLICED_AMONG:
+        if record.lost[:most].sum() >= 100 or most == POLICED_AMONG[-1]:
+            table = table.first(most)
+            break
+    try:
+        bucket = policer_of([table], record.start_ns, float(np.quantile(rtt, 0.05)))
+    except (ValueError, IndexError):  # too few losses in what was looked at
+        return None
+    if bucket is None:
+        return None
+    rate, size = bucket.rate.value * 8e6, bucket.size_bytes.value
+    explained = float(bucket.explained[table.state == 2].mean())
+    return Verdict(
+        "policer",
+        float(np.clip(explained, 0.5, 0.98)),
+        float(record.sent_s[record.lost].min()),
+        float(record.sent_s[record.lost].max()),
+        {"rate_bps": rate, "bucket_bytes": size, "explained_share": explained, "lost": int(record.lost.sum())},
+        f"A policer dropped what exceeded {format_rate(rate)} (token bucket of about {format_size(size)}): "
+        f"{format_share(explained)} of {int(record.lost.sum())} losses met an empty bucket, and packets did not wait.",
+        "Pace below that rate (a rate-based controller, SO_MAX_PACING_RATE), or have the operator "
+        "shape instead of police.",
+        "Losses while tokens were left, or delays that grew before them.",
+    )
+
+
+class _Met:
+    """What lost packets met in the queue that this flow put there."""
+
+    def __init__(self, record):
+        bottleneck = record.bottleneck
+        steps = constant(bottleneck.rate)
+        self.at_us, self.lost = record.sent_s * 1e6, record.lost
+        self.met = backlog_met(record.fluid, steps, self.at_us)
+        self.base_us, self.bdp = bottleneck.base_us, bottleneck.rate * bottleneck.base_us
+        self.longest = float(self.met[~self.lost].max())
+        packet = float(np.median(record.table.wire_bytes))
+        overflow = _congestive(self.lost, self.met, self.met > self.longest / 2, self.longest, self.at_us)
+        short = self.longest - float(np.median(self.met[overflow])) if overflow.any() else np.inf
+        # A full queue drops at its length, which is the longest that anything passed with.
+        full = short < max((1 - AT_FULL) * self.longest, 3 * packet)
+        self.overflow = overflow if full else np.zeros(len(overflow), bool)
+        self.rest = self.lost & ~self.overflow
+
+    def episodes(self, which):
+        """Return how many of these losses are apart by an RTT: what chance may do is counted by them."""
+        return 1 + int(np.sum(np.diff(self.at_us[which]) > self.base_us)) if which.any() else 0
+
+    def by_chance(self):
+        """Return how likely it is, by chance, that what did not overflow left the short backlogs alone so much."""
+        met, n = self.met[self.rest], self.episodes(self.rest)
+        found = 1.0
+        for quantile in (0.1, 0.25, 0.5):
+            share = float((self.met < np.quantile(met, quantile)).mean())
+            found = min(found, float(stats.binom.cdf(np.floor(quantile * n), n, share)) if share > quantile else 1.0)
+        return found
+
+
+def _placed(record, lost):
+    met = _Met(record)
+    rest, full = int(met.rest.sum()), int(met.overflow.sum())
+    out = []
+    if rest >= max(FEWEST, (1 - MOSTLY) * lost):
+        if met.by_chance() < UNLIKELY:
+            out.append(_aqm(record, met, rest))
+        else:
+            out.append(_random(record, met, rest))
+    if full >= FEWEST:
+        out.append(_overflow(record, met))
+    return out
+
+
+def _unplaced(record, lost):
+    """Losses of a flow whose queue did not show: chance, if nothing speaks against it."""
+    rtt = record.rtt_us
+    known = np.flatnonzero(np.isfinite(rtt))
+    before = known[np.maximum(np.searchsorted(known, np.flatnonzero(record.lost)) - 1, 0)]
+    rank = mean_rank(rtt[known], rtt[before])
+    episodes = 1 + int(np.sum(np.diff(record.sent_s[record.lost]) > record.least_rtt_us / 1e6))
+    if abs(rank - 0.5) * np.sqrt(12 * episodes) > SURE:
+        return [_full_queue(record, lost, rank)] if rank > 0.5 else []
+    share = lost / len(record.table)
+    return [_chance(record, share, lost, 0.4 + 0.4 * min(episodes / 30, 1), {"rtt_rank": rank})]
+
+
+def _full_queue(record, lost, rank):
+    known = record.rtt_us[np.isfinite(record.rtt_us)]
+    room_us = float(np.quantile(known, 0.995)) - record.least_rtt_us
+    if room_us < (PROBE_GAIN - 1) * record.least_rtt_us:
+        return _shallow(
+            record,
+            0.75,
+            {"buffer_us": room_us, "buffer_bdp": room_us / record.least_rtt_us, "lost": lost, "rtt_rank": rank},
+            format_time(room_us * 1000),
+        )
+    return Verdict(
+        "congestive_loss",
+        0.6,
+        float(record.sent_s[record.lost].min()),
+        float(record.sent_s[record.lost].max()),
+        {"lost": lost, "rtt_rank": rank},
+        f"{lost} packets were lost when RTTs were long: a full queue dropped them.",
+        "",
+        "Losses after short RTTs.",
+    )
+
+
+def _chance(record, share, random, confidence, evidence):
+    held = (
+        "; every one of them cuts the window of a controller that takes losses for congestion"
+        if not (record.controller or "").startswith("bbr")
+        else ""
+    )
+    return Verdict(
+        "random_loss",
+        confidence,
+        float(record.sent_s[record.lost].min()),
+        float(record.sent_s[record.lost].max()),
+        {"loss_share": share, "lost": random} | evidence,
+        f"Losses by chance: {format_share(share)} of the packets, whether the queue was long or empty{held}.",
+        "Look for a bad link (wireless, cable, duplex); BBR or another model-based controller loses less rate to it.",
+        "Losses that come only when the queue is long.",
+    )
+
+
+def _random(record, met, random):
+    n = len(record.table) - int(met.overflow.sum())
+    low, high = (float(value) for value in _proportion(random, n))
+    evidence = {"share_low": low, "share_high": high, "congestive": int(met.overflow.sum()), "chance": met.by_chance()}
+    return _chance(record, random / n, random, 0.97 if random >= 20 else 0.8, evidence)
+
+
+def _overflow(record, met):
+    dropped = int(met.overflow.sum())
+    buffer = float(np.median(met.met[met.overflow])) + float(np.median(record.table.wire_bytes))
+    ratio = buffer / met.bdp
+    evidence = {"buffer_bytes": buffer, "buffer_bdp": ratio, "lost": dropped}
+    least = PROBE_GAIN - 1
+    if ratio < least:
+        sure = float(np.clip(0.95 - 0.4 * max(0.0, ratio / least - 0.8) / 0.2, 0.55, 0.95))
+        return _shallow(record, sure, evidence, format_size(buffer))
+    return Verdict(
+        "congestive_loss",
+        0.9,
+        *_span(record),
+        evidence,
+        f"A full queue of {format_size(buffer)} ({ratio:.2g} bandwidth-delay products) dropped {dropped} packets.",
+        "That is how a loss-based controller finds the rate; an AQM with ECN would do it without losses.",
+        "Losses while the queue was short.",
+    )
+
+
+def _shallow(record, sure, evidence, size):
+    return Verdict(
+        "shallow_buffer",
+        sure,
+        *_span(record),
+        evidence,
+        f"The buffer is shallow: {size}, {evidence['buffer_bdp']:.2g} bandwidth-delay products, less than the "
+        f"{PROBE_GAIN - 1:g} by which BBR exceeds the rate when it probes; it dropped {evidence['lost']} packets "
+        f"({format_share(evidence['lost'] / len(record.table))}).",
+        "A larger buffer at the bottleneck, pacing without bursts, or a controller that heeds losses (BBRv3, oBBR).",
+        "Backlogs longer than that without a loss.",
+    )
+
+
+def _span(record):
+    lost = record.sent_s[record.lost]
+    return float(lost.min()), float(lost.max())
+
+
+def _aqm(record, met, lost):
+    wait_us = met.met[met.rest] / record.bottleneck.rate
+    low, middle, high = (float(value) for value in np.quantile(wait_us, [0.1, 0.5, 0.9]))
+    longest = met.longest / record.bottleneck.rate
+    return Verdict(
+        "aqm",
+        float(np.clip(0.6 - np.log10(met.by_chance() + 1e-12) / 20, 0.6, 0.95)),
+        *_span(record),
+        {"lost": lost, "wait_us_p10": low, "wait_us_p50": middle, "wait_us_p90": high, "longest_wait_us": longest},
+        f"An active queue management dropped {lost} packets: with {low / 1e3:.1f} to {high / 1e3:.1f} ms of queue, not "
+        f"with an empty one, while others passed that met {longest / 1e3:.0f} ms.",
+        "Nothing to repair; with ECN on both ends it would mark instead of drop.",
+        "Losses at one length of the queue only (a full buffer), or with an empty one (chance).",
+    )

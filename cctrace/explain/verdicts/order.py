@@ -1,0 +1,42 @@
+"""In which order verdicts are told."""
+
+# Most important first. What the ends of a connection do comes before what its path does, what explains others before
+# what it explains (a competitor fills the queue that drops), and `path_full` says that nothing was wrong.
+ORDER = (
+    "capture_artefact",
+    "receiver_limited",
+    "slow_start_only",
+    "application_limited",
+    "send_buffer_limited",
+    "competition",
+    "fair_queueing",
+    "policer",
+    "collapse",
+    "stale_bandwidth",
+    "rate_change",
+    "reordering",
+    "random_loss",
+    "shallow_buffer",
+    "aqm",
+    "ack_aggregation",
+    "ack_thinning",
+    "stalls",
+    "receiver_pauses",
+    "self_induced_queue",
+    "congested_before",
+    "window_limited",
+    "path_full",
+    "congestive_loss",
+    "shaper",
+    "jitter",
+    "inflated_min_rtt",
+    "app_limited_samples",
+    "poor_pacing",
+    "vantage_point",
+    "unknown",
+)
+
+
+def ordered(found):
+    """Return verdicts in the order of their importance; what is hardly sure goes behind what is."""
+    return sorted(found, key=lambda verdict: (verdict.confidence < 0.5, ORDER.index(verdict.name)))
