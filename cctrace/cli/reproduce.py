@@ -18,10 +18,13 @@ _MOST_ROWS = 60  # of a table on the screen; --output writes all
 @click.option("--fresh", is_flag=True, help="Make results again that are kept on disk.")
 @click.option("--workers", type=click.IntRange(1), default=None, help="Processes; default one per core.")
 @click.option(
+    "--trace", "traces", multiple=True, metavar="FILE", help="Your own link trace, where a figure takes them."
+)
+@click.option(
     "-o", "--output", type=click.Path(file_okay=False), metavar="DIR", help="Write tables (CSV) and plots (PNG)."
 )
 @command_options()
-def reproduce(paper, figure, listed, quick, fresh, workers, output, as_json):
+def reproduce(paper, figure, listed, quick, fresh, workers, traces, output, as_json):
     """Run a figure of a PAPER, or all of them, and print what comes out and which of the paper's claims hold.
 
     Results are kept on disk, named by code and parameters: what was interrupted goes on, what is known is not made
@@ -36,6 +39,9 @@ def reproduce(paper, figure, listed, quick, fresh, workers, output, as_json):
     if paper is None:
         raise ArgumentError(f"which paper? There are: {', '.join(papers.papers())}")
     names = list(papers.figures(paper)) if figure is None else [papers.find(paper, figure).name]
+    if traces:
+        names = _with_traces(papers, paper, names if figure is not None else None)
+    changes = {"traces": traces} if traces else {}
     claims = []
     with progress("reproducing") as say:
         for name in names:
@@ -44,15 +50,32 @@ def reproduce(paper, figure, listed, quick, fresh, workers, output, as_json):
                 say(f"{paper}, figure {name}: {done} of {total} runs")
 
             (made,) = papers.reproduce(
-                paper, name, quick=quick, workers=workers or os.cpu_count() or 1, progress=report, fresh=fresh
+                paper,
+                name,
+                quick=quick,
+                workers=workers or os.cpu_count() or 1,
+                progress=report,
+                fresh=fresh,
+                **changes,
             )
-            claims += [{"paper_name": paper} | claim.as_dict() for claim in made.claims]
+            claims += [{"paper_name": paper, "quick": quick} | claim.as_dict() for claim in made.claims]
             if not as_json:
                 _print_figure(made, output)
             if output is not None:
                 _write(made, paper, output)
     if as_json:
         print_json(claims)
+
+
+def _with_traces(papers, paper, names):
+    """Return those figures that take link traces, of the named or of all."""
+    from cctrace.errors import ArgumentError
+
+    able = [name for name, one in papers.figures(paper).items() if "traces" in one.parameters]
+    wrong = [name for name in names or () if name not in able]
+    if wrong or not able:
+        raise ArgumentError(f"--trace: figures of {paper} that take link traces: {', '.join(able) or 'none'}")
+    return names or able
 
 
 def _print_list(papers, paper, as_json):

@@ -18,6 +18,10 @@ _PAPERS = {
         ("kumar", "kumar_model", "kumar_testbed"),
         "Kumar et al., TCP BBR for Ultra-Low Latency Networking (2019)",
     ),
+    "bbr2plus": (
+        tuple(f"bbr2plus_{part}" for part in ("fairness", "shallow", "losses", "steps", "jitter", "traces")),
+        "Yang et al., BBRv2+: Balancing Aggressiveness and Fairness with Delay-based Bandwidth Probing (2022)",
+    ),
 }
 
 
@@ -60,7 +64,7 @@ def _known(what, name, there, said=None):
         raise ArgumentError(f"{what} {said or name!r} is not here; {hint}there are: {', '.join(there)}")
 
 
-def reproduce(paper, name=None, *, quick=False, workers=1, progress=None, fresh=False):
+def reproduce(paper, name=None, *, quick=False, workers=1, progress=None, fresh=False, **changes):
     """Run a figure of a paper, or all of them.
 
     Parameters
@@ -77,6 +81,8 @@ def reproduce(paper, name=None, *, quick=False, workers=1, progress=None, fresh=
         Called with (figure, runs done, runs in all).
     fresh : bool
         Make results again that are kept on disk.
+    **changes
+        Of the figures' parameters.
 
     Returns
     -------
@@ -89,6 +95,7 @@ def reproduce(paper, name=None, *, quick=False, workers=1, progress=None, fresh=
             workers=workers,
             fresh=fresh,
             progress=None if progress is None else lambda done, total, one=one: progress(one, done, total),
+            **changes,
         )
         for one in chosen
     ]

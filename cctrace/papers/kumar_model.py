@@ -20,7 +20,7 @@ from cctrace.analytic import Collapse, TruncatedNormal, closedloop, jittered
 from cctrace.errors import ArgumentError
 from cctrace.papers.claims import judge
 from cctrace.papers.figure import Figure
-from cctrace.papers.kumar import FLOOR_US, FULL, LINK_BPS, QUICK, SDS_MS, UCAV_US, figures_of, run_of
+from cctrace.papers.kumar import FLOOR_US, LINK_BPS, QUICK, SDS_MS, SHORTER, UCAV_US, figures_of, run_of
 
 CYCLE_US = 8 * UCAV_US  # a probe cycle: eight RTTs
 LINK_PACKETS = 1e9 / 8e6 / 1514  # per us
@@ -305,8 +305,8 @@ def _share_crossing(sds, share):
 
 
 _FINER = tuple(sorted({*SDS_MS, 0.875, 1.125}))
-_PARAMETERS = {name: FULL[name] for name in ("sd_ms", "seeds", "duration")}
-_QUICK = {name: QUICK[name] for name in ("sd_ms", "seeds", "duration")}
+_PARAMETERS = {"sd_ms": SDS_MS, "seeds": (1, 2, 3, 4, 5), "duration": SHORTER["reordering"][0]}
+_QUICK = {"sd_ms": QUICK["sd_ms"], "seeds": (1,), "duration": QUICK["jitter"]["reordering"][0]}
 _BY = ("source", "sd_ms")
 FIGURES = [
     Fig5("5", "experiment and model: estimates and throughput of BBR 2016", _PARAMETERS, _QUICK, _BY),

@@ -4,23 +4,12 @@ What the paper leaves unsaid (or what Linux has changed since) and how much it d
 clumps, compressed SACKs, ticks, netem's table of the normal distribution (cut at four deviations), order, stack.
 """
 
-from scipy import special
-
 from cctrace.papers.claims import judge
 from cctrace.papers.figure import Figure
 from cctrace.papers.kumar import FLOOR_US, JITTER, MEAN_US, figures_of, run_of
+from cctrace.papers.netem import table
 
 BASE = "as chosen"
-TABLE_SIZE = 4096  # of netem's distribution tables
-TABLE_SDS = 4.0  # their reach: 32767 / 8192
-
-
-def netem_table(sd_ms):
-    """Return the fields of a `Jitter` that draws as netem does: from a table of quantiles, cut, and not below zero."""
-    z = [float(special.ndtri((2 * k + 1) / (2 * TABLE_SIZE))) for k in range(TABLE_SIZE)]
-    delays = [round(max(MEAN_US + 1e3 * sd_ms * min(max(x, -TABLE_SDS), TABLE_SDS), 0.0) * 1e3) for x in z]
-    return {"kind": "empirical", "samples_ns": delays, "reorder": True}
-
 
 # Name: (changes of the path, changes of the sender); a path may depend on the jitter.
 VARIATIONS = {
@@ -100,15 +89,15 @@ class Testbed(Figure):
         """Throughput over the variations, a line per controller and jitter."""
         from cctrace.plot import bars
 
-        table = made.table.assign(line=made.table.cc + ", " + made.table.sd_ms.map("{:g} ms".format))
+        rows = made.table.assign(line=made.table.cc + ", " + made.table.sd_ms.map("{:g} ms".format))
         return bars(
-            table, "variation", "throughput_mbps", "line", title=f"Kumar: {self.title}", ylabel="throughput (Mbit/s)"
+            rows, "variation", "throughput_mbps", "line", title=f"Kumar: {self.title}", ylabel="throughput (Mbit/s)"
         )
 
 
 def _path(name, sd_ms):
     if name == "netem":  # the whole delay is drawn; what remains is the propagation
-        return {"jitter": netem_table(sd_ms), "rtt": f"{FLOOR_US}us"}
+        return {"jitter": table(MEAN_US, 1e3 * sd_ms, True), "rtt": f"{FLOOR_US}us"}
     return {"jitter": JITTER[name].format(sd=round(1000 * sd_ms))}
 
 
@@ -121,7 +110,7 @@ FIGURES = [
             "cc": ("bbr2016", "bbr2019"),
             "sd_ms": (0.5, 1.0, 1.5),
             "seeds": (1, 2, 3),
-            "duration": "30s",
+            "duration": "10s",
         },
         {"cc": ("bbr2016", "bbr2019"), "sd_ms": (0.5, 1.5), "seeds": (1,), "duration": "1s"},
         ("variation", "cc", "sd_ms"),

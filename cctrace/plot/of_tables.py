@@ -226,7 +226,9 @@ def _ellipse(axes, row, name, colour, mark):
     # On a logarithmic axis an ellipse is drawn as a polygon; what would reach zero is cut at a tenth of the mean.
     turn = np.linspace(0, 2 * np.pi, 90)
     x = np.maximum(row["delay"] + row["delay_spread"] * np.cos(turn), row["delay"] / 10)
-    axes.fill(x, row["throughput"] + row["throughput_spread"] * np.sin(turn), color=colour, alpha=0.15, lw=0)
+    y = row["throughput"] + row["throughput_spread"] * np.sin(turn)
+    axes.fill(x, y, facecolor=colour, alpha=0.06, lw=0)
+    axes.plot(x, y, color=colour, lw=0.8, alpha=0.7)
     axes.plot([row["delay"], row["delay_p95"]], [row["throughput"]] * 2, color=colour, lw=1)
     axes.plot(row["delay"], row["throughput"], mark, color=colour, ms=7, label=str(name))
 

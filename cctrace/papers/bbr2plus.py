@@ -1,0 +1,51 @@
+"""Yang et al., *BBRv2+* (Computer Networks 206, 2022): the systems, and what its figures share.
+
+Every figure runs the released code; where the paper's text says something else than the module does (`cctrace variants
+bbr2plus bbr2plus_paper`), its form stands beside it. BBR is Linux 5.4's, from which the authors' kernel comes; in
+section 5 the paper sets alpha, the loss threshold, to 20 %, the module keeps BBRv2's 2 %: hence a column with alpha
+alone changed. The paper says that BBRv2 forgets min_rtt after 5 s; the code looks for it every 5 s, forgets after 10.
+
+Testbed (section 3.1): Mininet with netem on one host, iperf3, five runs of each. Here five seeds; receivers acknowledge
+every other segment, Linux 5.4's stack is that of profile linux.
+
+Sources: [Yang22].
+"""
+
+from cctrace.papers.runs import Run
+
+BBR, BBR2, CUBIC = "BBR", "BBRv2", "CUBIC"
+BBR2_20, BBR2_20_0 = "BBRv2(20 %, 0.3)", "BBRv2(20 %, 0)"
+PLUS, PLUS_20, PLUS_PAPER = "BBRv2+ released", "BBRv2+ released, alpha 20 %", "BBRv2+ paper form"
+SINGLE, SINGLE_20, SINGLE_PAPER = "released, no dual mode", "alpha 20 %, no dual mode", "paper form, no dual mode"
+SYSTEMS = {
+    BBR: "bbr2019",
+    BBR2: "bbr2",
+    BBR2_20: "bbr2:loss_thresh=0.2",
+    BBR2_20_0: "bbr2:loss_thresh=0.2,beta=0",
+    PLUS: "bbr2plus",
+    PLUS_20: "bbr2plus:loss_thresh=0.2",
+    PLUS_PAPER: "bbr2plus_paper",
+    SINGLE: "bbr2plus:switch_to_bbr2_thresh=0",
+    SINGLE_20: "bbr2plus:switch_to_bbr2_thresh=0,loss_thresh=0.2",
+    SINGLE_PAPER: "bbr2plus_paper:eta1=0",
+    CUBIC: "cubic",
+}
+RATE_MBPS, RTT_MS = 40, 40
+SEEDS = (1, 2, 3, 4, 5)
+
+
+def flow(system, **fields):
+    """Return the fields of a `Sender` of a system."""
+    return {"cc": SYSTEMS[system], "ack_every": 2} | fields
+
+
+def run_of(systems, seed, duration, path=None, **more):
+    """Return the `Run` of some systems (names, or fields of `Sender`) over the paper's path, with changes."""
+    fields = {"rate": f"{RATE_MBPS}Mbit", "rtt": f"{RTT_MS}ms"} | (path or {})
+    flows = [flow(system) if isinstance(system, str) else system for system in systems]
+    return Run({"path": fields, "flows": flows, "duration": duration, "seed": seed} | more)
+
+
+def listed(values, form="{:.2f}"):
+    """Write numbers with slashes between them."""
+    return "/".join(form.format(v) for v in values)

@@ -1,0 +1,341 @@
+"""BBRv2+, Figs. 4, 5, 10, 19 and 20: fairness to CUBIC, and between flows of 40 and 150 ms, over the buffer.
+
+Two flows start together at 40 Mbit/s and run for three minutes (section 3.2).
+"""
+
+import numpy as np
+
+from cctrace.analytic.metrics import jain
+from cctrace.papers.bbr2plus import (
+    BBR,
+    BBR2,
+    BBR2_20,
+    CUBIC,
+    PLUS,
+    PLUS_20,
+    PLUS_PAPER,
+    SEEDS,
+    SINGLE,
+    SINGLE_20,
+    SINGLE_PAPER,
+    flow,
+    listed,
+    run_of,
+)
+from cctrace.papers.claims import judge
+from cctrace.papers.figure import Figure
+
+BUFFERS_BDP = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+LONG_MS = 150
+CLOSE = 0.1  # of Jain's index, which is within 0.05 of itself from seed to seed
+
+
+class _OverBuffers(Figure):
+    """Jain's index and the throughput of two flows, for every system and buffer."""
+
+    def row(self, labels, result, p):
+        """Throughputs of both flows, Jain's index (Eq. 1), what the first retransmits."""
+        first, second = (f["goodput_bps"] / 1e6 for f in result["flows"])
+        return {
+            "jain": float(jain([first, second])),
+            "mbps": first,
+            "other_mbps": second,
+            "share": first / (first + second),
+            "retransmitted_pct": 100 * result["flows"][0]["retransmit_ratio"],
+        }
+
+    def plot(self, made):
+        """Fairness, and the share of the first flow, over the buffer."""
+        from cctrace.plot import lines
+
+        panels = [
+            ("jain", "Jain's index", {"logx": True, "top": 1.03}),
+            ("share", self.said, {"logx": True, "top": 1.03, "level": 0.5}),
+        ]
+        title = f"BBRv2+, Fig. {self.name}: {self.title}"
+        return lines(made.table, "buffer_bdp", panels, "system", title=title, xlabel="buffer (BDP)")
+
+    said = "share of the link"
+
+
+def _at(made, column, system, wanted):
+    """Return the means of a column at those of the buffers that were run and fulfil a condition."""
+    buffers, values = made.column(column, "buffer_bdp", system=system)
+    return values[[bool(wanted(b)) for b in buffers]]
+
+
+class AgainstCubic(_OverBuffers):
+    """A flow of the system against one of CUBIC."""
+
+    def runs(self, p):
+        """One run per system, buffer and seed."""
+        return [
+            (
+                {"system": system, "buffer_bdp": buffer, "seed": seed},
+                run_of([system, CUBIC], seed, p["duration"], {"buffer": f"{buffer}bdp"}),
+            )
+            for system in p["systems"]
+            for buffer in p["buffers_bdp"]
+            for seed in p["seeds"]
+        ]
+
+
+class Fig4(AgainstCubic):
+    """BBR and BBRv2."""
+
+    def claims(self, made):
+        """Section 3.2.1."""
+        b = made.column("jain", "buffer_bdp", system=BBR)[0]
+        shallow, moderate, deep = (lambda x: x < 2), (lambda x: 2 <= x <= 4), (lambda x: x >= 8)
+        old, new = (_at(made, "jain", s, shallow) for s in (BBR, BBR2))
+        return [
+            judge(
+                "4",
+                "below 2 BDP, BBRv2 is clearly fairer to CUBIC than BBR",
+                {f"at {x:g} BDP": bool(n > o + 0.05) for x, o, n in zip(b[b < 2], old, new, strict=True)},
+                paper="significantly higher index",
+                here=f"{listed(new)} against {listed(old)} at {listed(b[b < 2], '{:g}')} BDP",
+                mechanism="BBRv2 answers losses (inflight_hi, inflight_lo), BBR does not",
+            ),
+            judge(
+                "4",
+                "in deep buffers CUBIC gets more than BBR and than BBRv2",
+                {s: bool((_at(made, "share", s, deep) < 0.5).all()) for s in (BBR, BBR2)},
+                paper="CUBIC more",
+                here="; ".join(f"{s} has {listed(_at(made, 'share', s, deep))}" for s in (BBR, BBR2))
+                + f" at {listed(b[b >= 8], '{:g}')} BDP",
+                mechanism="two BDPs of the least RTT cap their flight, the buffer caps CUBIC's",
+                recording="Linux 6.18, 2 BDP: bbr 15.7 and cubic 22.7 Mbit/s (docs/simulation.md)",
+            ),
+            judge(
+                "4",
+                "at moderate buffers BBRv2 is less competitive than BBR",
+                {
+                    f"at {x:g} BDP": bool(n < o)
+                    for x, o, n in zip(
+                        b[(b >= 2) & (b <= 4)],
+                        _at(made, "share", BBR, moderate),
+                        _at(made, "share", BBR2, moderate),
+                        strict=True,
+                    )
+                },
+                paper="lower share",
+                here=" against ".join(listed(_at(made, "share", s, moderate)) for s in (BBR2, BBR)),
+                mechanism="it probes every 2 to 3 s or 63 rounds instead of every 8, and keeps 15 % off inflight_hi",
+            ),
+        ]
+
+
+class Fig10(AgainstCubic):
+    """BBRv2 with the loss threshold at 20 %."""
+
+    def claims(self, made):
+        """Section 3.4."""
+        low = min(made.runs.buffer_bdp)
+        v = {s: made.value("jain", system=s, buffer_bdp=low) for s in (BBR2, BBR2_20)}
+        between = lambda x: 1 <= x <= 4  # noqa: E731
+        old, new = (_at(made, "jain", s, between) for s in (BBR2, BBR2_20))
+        return [
+            judge(
+                "10",
+                "alpha 20 % makes BBRv2 less fair in an extremely shallow buffer",
+                {"lower index": v[BBR2_20] < v[BBR2] - 0.02},
+                paper="worse at 0.2 BDP",
+                here=f"{v[BBR2_20]:.2f} against {v[BBR2]:.2f} at {low:g} BDP",
+                mechanism="losses of a buffer this small stay below 20 %, so inflight_hi is never set",
+            ),
+            judge(
+                "10",
+                "and fairer at moderate buffers",
+                {"higher index on average (1 to 4 BDP)": float(np.mean(new)) > float(np.mean(old))},
+                paper="better",
+                here=f"{listed(new)} against {listed(old)}",
+                mechanism="where CUBIC was ahead, more aggressiveness is more fairness",
+            ),
+        ]
+
+
+class Fig19(AgainstCubic):
+    """BBRv2+ with and without the dual mode."""
+
+    def claims(self, made):
+        """Section 5.4, for every form of BBRv2+."""
+        deep = lambda x: x >= 8  # noqa: E731
+        low = min(made.runs.buffer_bdp)
+        v2 = _at(made, "share", BBR2, deep)
+        b, best = made.column("jain", "buffer_bdp", system=BBR)
+        best = np.maximum(best, made.column("jain", "buffer_bdp", system=BBR2)[1])
+        out = []
+        for plus, single in ((PLUS, SINGLE), (PLUS_20, SINGLE_20), (PLUS_PAPER, SINGLE_PAPER)):
+            if plus not in set(made.runs.system):
+                continue
+            alone, dual = (_at(made, "share", s, deep) for s in (single, plus))
+            index = made.column("jain", "buffer_bdp", system=plus)[1]
+            shallow = (
+                made.value("jain", system=plus, buffer_bdp=low),
+                made.value("jain", system=BBR2_20, buffer_bdp=low),
+            )
+            behind = [f"{x:g}" for x, i, best_ in zip(b, index, best, strict=True) if i < best_ - CLOSE / 2]
+            out += [
+                judge(
+                    "19a",
+                    f"without the dual mode CUBIC starves BBRv2+ in deep buffers ({plus})",
+                    {
+                        "at most a quarter of BBRv2's share": bool((alone <= v2 / 4).all()),
+                        "less than BBRv2": bool((alone < v2).all()),
+                    },
+                    paper="starved",
+                    here=f"{listed(alone)} of the link, BBRv2 {listed(v2)}",
+                    mechanism="CUBIC's queue looks like less bandwidth, so the estimate is given up round by round",
+                ),
+                judge(
+                    "19b",
+                    f"the dual mode ends that ({plus})",
+                    {
+                        "at least 80 % of BBRv2's share": bool((dual >= 0.8 * v2).all()),
+                        "more than without": bool((dual > alone).all()),
+                    },
+                    paper="eliminated",
+                    here=f"{listed(dual)} of the link, without {listed(alone)}, BBRv2 {listed(v2)}",
+                    mechanism=_dual(plus),
+                ),
+                judge(
+                    "19b",
+                    f"fairer than BBRv2(20 %, 0.3) in an extremely shallow buffer ({plus})",
+                    {"higher index": shallow[0] > shallow[1]},
+                    paper="better at 0.2 BDP",
+                    here=f"{shallow[0]:.2f} against {shallow[1]:.2f}",
+                    mechanism="a try that finds a queue never becomes ProbeUp",
+                ),
+                judge(
+                    "19b",
+                    f"no worse than the better one of BBR and BBRv2 at any buffer ({plus})",
+                    {
+                        "index within 0.05 of the better at every buffer": not behind,
+                        "at most buffers": len(behind) < len(b) / 2,
+                    },
+                    paper="no worse",
+                    here=f"{listed(index)} against {listed(best)}"
+                    + (f"; behind at {', '.join(behind)} BDP" if behind else ""),
+                ),
+            ]
+        return out
+
+
+def _dual(system):
+    if system == PLUS_PAPER:
+        return "cruises whose least RTT is above 1.1 RTprop twice in a row give the state machine of BBRv2"
+    return (
+        "the module's thresholds follow the latest RTT (`ever_measured_mrtt`, a quirk of the release), so it switches "
+        "to and fro with the queue"
+    )
+
+
+class RttFairness(_OverBuffers):
+    """Two flows of one system, of 40 and of 150 ms."""
+
+    said = "share of the flow of 150 ms"
+
+    def runs(self, p):
+        """One run per system, buffer (of the longer path) and seed."""
+        bdp = 40e6 / 8 * LONG_MS / 1e3
+        return [
+            (
+                {"system": system, "buffer_bdp": buffer, "seed": seed},
+                run_of(
+                    [flow(system, rtt=f"{LONG_MS}ms"), flow(system)],
+                    seed,
+                    p["duration"],
+                    {"buffer": f"{round(buffer * bdp)}B"},
+                ),
+            )
+            for system in p["systems"]
+            for buffer in p["buffers_bdp"]
+            for seed in p["seeds"]
+        ]
+
+
+class Fig5(RttFairness):
+    """BBR and BBRv2."""
+
+    def claims(self, made):
+        """Section 3.2.2."""
+        low = min(made.runs.buffer_bdp)
+        large = lambda x: x >= 2  # noqa: E731
+        share, old, new = _at(made, "share", BBR, large), _at(made, "jain", BBR, large), _at(made, "jain", BBR2, large)
+        return [
+            judge(
+                "5a",
+                "BBR shares well at 0.2 BDP",
+                {"index at least 0.9": made.value("jain", system=BBR, buffer_bdp=low) >= 0.9},
+                paper="good",
+                here=f"{made.value('jain', system=BBR, buffer_bdp=low):.2f} at {low:g} BDP",
+                mechanism="what exceeds the buffer is dropped instead of queued",
+            ),
+            judge(
+                "5a",
+                "with larger buffers BBR's longer RTT takes all",
+                {
+                    "at least 0.9 of the link at 2 BDP and more": bool((share >= 0.9).all()),
+                    "at least 0.75": bool((share >= 0.75).all()),
+                },
+                paper="all",
+                here=f"{listed(share)} at 2 BDP and more",
+                mechanism="flight is capped at two BDPs of one's own RTT, so the longer flow has more of the queue",
+            ),
+            judge(
+                "5b",
+                "BBRv2 shares better than BBR, deep buffers above all",
+                {"higher index at 2 BDP and more": bool((new > old).all())},
+                paper="better",
+                here=f"{listed(new)} against {listed(old)}",
+                mechanism="both bounds follow losses, and PROBE_RTT every 5 s drains the queue",
+            ),
+        ]
+
+
+class Fig20(RttFairness):
+    """BBRv2+."""
+
+    def claims(self, made):
+        """Section 5.5."""
+        b, old = made.column("jain", "buffer_bdp", system=BBR)
+        new = made.column("jain", "buffer_bdp", system=BBR2)[1]
+        out = []
+        for plus in (PLUS, PLUS_20, PLUS_PAPER):
+            if plus in set(made.runs.system):
+                here = made.column("jain", "buffer_bdp", system=plus)[1]
+                out.append(
+                    judge(
+                        "20",
+                        f"RTT fairness better than BBR's and close to BBRv2's ({plus})",
+                        {
+                            "better than BBR on average": float(here.mean()) > float(old.mean()),
+                            "within 0.1 of BBRv2 at every buffer": bool((abs(here - new) <= CLOSE).all()),
+                        },
+                        paper="better, close",
+                        here=f"{listed(here)}; BBRv2 {listed(new)}; BBR {listed(old)} at {listed(b, '{:g}')} BDP",
+                    )
+                )
+        return out
+
+
+_FULL = {"buffers_bdp": BUFFERS_BDP, "seeds": SEEDS, "duration": "180s"}
+_QUICK = {"buffers_bdp": (0.2, 2.0, 8.0), "seeds": (1,), "duration": "10s"}
+_BY = ("system", "buffer_bdp")
+
+
+def _made(cls, name, title, *systems):
+    return cls(name, title, _FULL | {"systems": systems}, _QUICK, _BY)
+
+
+_ALL = (BBR, BBR2, BBR2_20, PLUS, PLUS_20, PLUS_PAPER)
+FIGURES = [
+    _made(Fig4, "4", "fairness of BBR and BBRv2 to CUBIC", BBR, BBR2),
+    _made(Fig5, "5", "RTT fairness of BBR and BBRv2 (40 and 150 ms)", BBR, BBR2),
+    _made(Fig10, "10", "fairness of BBRv2 with alpha 20 % to CUBIC", BBR2, BBR2_20),
+    _made(
+        Fig19, "19", "fairness of BBRv2+ to CUBIC, with and without dual mode", *_ALL, SINGLE, SINGLE_20, SINGLE_PAPER
+    ),
+    _made(Fig20, "20", "RTT fairness of BBRv2+ (40 and 150 ms)", BBR, BBR2, PLUS, PLUS_20, PLUS_PAPER),
+]
