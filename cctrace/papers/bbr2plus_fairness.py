@@ -226,8 +226,8 @@ def _dual(system):
     if system == PLUS_PAPER:
         return "cruises whose least RTT is above 1.1 RTprop twice in a row give the state machine of BBRv2"
     return (
-        "the module's thresholds follow the latest RTT (`ever_measured_mrtt`, a quirk of the release), so it switches "
-        "to and fro with the queue"
+        "the module's thresholds follow the latest RTT (`ever_measured_mrtt`, a quirk of the release), so it "
+        "switches with the queue"
     )
 
 
