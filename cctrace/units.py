@@ -117,6 +117,8 @@ def parse_share(text, name=None):
 def _match(pattern, text, name, what, examples):
     """Return the groups of `pattern`, the first as a float."""
     found = pattern.fullmatch(str(text))
+    if not found and pattern.fullmatch(str(text).lstrip().removeprefix("-")):
+        raise ArgumentError(f"{_called(text, name)} is negative; {what} is 0 or more, for example {examples}")
     if not found or not math.isfinite(number := float(found[1])):
         raise ArgumentError(f"{_called(text, name)} is not {what}; write it with its unit, for example {examples}")
     return number, *found.groups()[1:]

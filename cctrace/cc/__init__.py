@@ -44,6 +44,46 @@ REGISTRY: dict[str, str] = {
 
 # The kernel's name of a congestion control: the controller that makes the decisions of its modules since Linux 6.1.
 KERNEL_NAMES = {"bbr": "bbr2022", "cubic": "cubic6", "reno": "reno"}
+# What people say -> the name here; case does not matter. A name that is registered itself (cubic) is that one.
+_SPOKEN = {
+    "bbr": "bbr2022",
+    "bbr1": "bbr2022",
+    "bbrv1": "bbr2022",
+    "bbrv2": "bbr2",
+    "bbr2+": "bbr2plus",
+    "bbrv2+": "bbr2plus",
+    "bbrv3": "bbr3",
+    "newreno": "reno",
+}
+
+
+def canonical(spec):
+    """Return a specification with the registered name of its controller.
+
+    Parameters
+    ----------
+    spec : str
+        A name in any case, the kernel's ``bbr`` (that of Linux 6.1 and later), ``bbrv3`` and the like; with parameters
+        or without.
+
+    Raises
+    ------
+    ArgumentError
+        If the name is unknown; the nearest are suggested.
+
+    Examples
+    --------
+    >>> canonical("bbr"), canonical("Cubic"), canonical("OBBR:mu=0.5")
+    ('bbr2022', 'cubic', 'obbr:mu=0.5')
+    """
+    name, colon, settings = spec.partition(":")
+    found = name.strip().lower()
+    found = found if found in REGISTRY else _SPOKEN.get(found, found)
+    if found not in REGISTRY:
+        near = difflib.get_close_matches(found, [*REGISTRY, *_SPOKEN], n=3, cutoff=0.6)
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise ArgumentError(f"no controller is called {name!r}{hint} (known: {', '.join(sorted(REGISTRY))})")
+    return f"{found}{colon}{settings}"
 
 
 def controller(spec):
@@ -52,7 +92,7 @@ def controller(spec):
     Parameters
     ----------
     spec : str or type
-        A registered name, ``name:param=value,…``, or a subclass of `Controller`.
+        A name (see `canonical`), ``name:param=value,…``, or a subclass of `Controller`.
 
     Returns
     -------
@@ -73,11 +113,7 @@ def controller(spec):
         return spec, {}
     if not isinstance(spec, str):
         raise ArgumentError(f"a controller is a name or a subclass of Controller, not {spec!r}")
-    name, _, settings = spec.partition(":")
-    if name not in REGISTRY:
-        near = difflib.get_close_matches(name, REGISTRY, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ArgumentError(f"no controller is called {name!r}{hint} (known: {', '.join(sorted(REGISTRY))})")
+    name, _, settings = canonical(spec).partition(":")
     module, _, attribute = REGISTRY[name].partition(":")
     cls = getattr(importlib.import_module(module), attribute)
     given = [_setting(spec, part) for part in settings.split(",") if part]

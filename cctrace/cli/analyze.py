@@ -2,20 +2,21 @@
 
 import click
 
-from cctrace.cli.common import command_options, paths, print_json, print_table, progress, reading_options, warn
+from cctrace.cli.arguments import controller_option, file_option, paths
+from cctrace.cli.common import command_options, print_json, print_table, progress, reading_options, warn
 
 
 @click.command(short_help="Explain every bulk flow of captures; write a report.")
 @paths("files", "FILE...")
-@click.option(
+@file_option(
     "--tcpinfo",
     multiple=True,
     metavar="FILE",
     help="The kernel's counters of these flows; may be given more than once.",
 )
-@click.option(
-    "--cc",
+@controller_option(
     "--controller",
+    "--cc",
     "controller",
     metavar="NAME",
     help="Replay this controller over every flow; default: the one that the counters name, none without a capture.",

@@ -8,11 +8,6 @@ import sys
 import click
 
 
-def paths(name, metavar):
-    """Declare an argument of one or more files; the readers say what is wrong with one ("-" and URLs are files too)."""
-    return click.argument(name, metavar=metavar, nargs=-1, required=True)
-
-
 def warn(text):
     """Print a warning as one line on stderr, each only once: readers and tables may both carry it."""
     line = " ".join(str(text).split())
@@ -95,20 +90,35 @@ def _plain(value):
 
 def print_table(columns, rows, title=None):
     """Print rows as a table; columns of quantities are aligned to the right, texts to the left."""
+    if not sys.stdout.isatty():  # read by programs, by grep and by mail: one line a row, however long
+        click.echo("\n".join(([title] if title else []) + lines_of(columns, rows)))
+        return
     from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for i, name in enumerate(columns):
-        quantities = all(str(row[i])[:1].isdigit() or not str(row[i]) for row in rows)
-        table.add_column(name, justify="right" if quantities and i else "left", overflow="fold", no_wrap=i > 0)
+        justify = "right" if _are_quantities(rows, i) else "left"
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=i > 0)
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
-    # Piped output is read by programs and by grep: never cut it to a terminal's width.
-    console = Console(markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:
-        console.width = 250
-    console.print(table)
+    Console(markup=False, highlight=False, emoji=False).print(table)
+
+
+def lines_of(columns, rows):
+    """Return a table as plain lines, two spaces between columns."""
+    cells = [[str(cell) for cell in row] for row in (columns, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    right = [_are_quantities(rows, i) for i in range(len(columns))]
+    return [
+        "  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)).rstrip()
+        for row in cells
+    ]
+
+
+def _are_quantities(rows, i):
+    cells = {str(row[i]) for row in rows} - {"", "unknown"}
+    return i > 0 and all(cell[0].isdigit() and ":" not in cell for cell in cells)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,8 @@
 
 import click
 
-from cctrace.cli.common import command_options, paths, print_json, progress, reading_options, warn
+from cctrace.cli.arguments import paths
+from cctrace.cli.common import command_options, print_json, progress, reading_options, warn
 
 BULK_BYTES = 100_000
 

@@ -1,10 +1,14 @@
 """`cctrace flows`: the connections of captures."""
 
 import itertools
+import shutil
+import sys
+import textwrap
 
 import click
 
-from cctrace.cli.common import command_options, paths, print_json_list, print_table, progress, reading_options, warn
+from cctrace.cli.arguments import paths
+from cctrace.cli.common import command_options, lines_of, print_json_list, print_table, progress, reading_options, warn
 
 
 @click.command(short_help="List the connections of captures.")
@@ -34,32 +38,53 @@ def flows(files, limit, decapsulate, as_json):
     if as_json:
         print_json_list(rows)
         return
-    for block in iter(lambda: list(itertools.islice(rows, _BLOCK)), []):
+    numbered = itertools.chain.from_iterable(enumerate(connections.each_row()) for connections in tables)
+    for block in iter(lambda: list(itertools.islice(numbered, _BLOCK)), []):
         _print(block)
 
 
 _BLOCK = 10_000  # rows of a table: a flood of SYNs has millions
+_COLUMNS = ("flow", "sender", "receiver", "packets", "sent", "goodput", "retransmitted", "RTT min", "median", "p95")
+_COLUMNS += ("duration", "warnings")
 
 
-def _print(rows):
+def _print(block):
+    cells = [_cells(number, row) for number, row in block]
+    width = shutil.get_terminal_size().columns
+    lines = lines_of(_COLUMNS, cells)
+    if not sys.stdout.isatty() or max(map(len, lines)) <= width:
+        print_table(_COLUMNS, cells)
+        return
+    # Too wide for the terminal: the ends and what there is to know in lines of their own.
+    figures = lines_of(_COLUMNS[3:-1], [row[3:-1] for row in cells])
+    head, *figures = (line if len(line) <= width else line[: width - 1] + "…" for line in figures)
+    click.secho(f"  {head}", bold=True)
+    for (number, sender, receiver, *_, warnings), line in zip(cells, figures, strict=True):
+        click.echo(f"{number}: {sender} -> {receiver}")
+        click.echo(f"  {line}")
+        if warnings:
+            click.echo(textwrap.fill(warnings, width, initial_indent="  ", subsequent_indent="  "))
+
+
+def _cells(number, row):
     from cctrace.units import format_rate, format_size, format_time
 
     def rtt(value):
         return "unknown" if value is None or value != value else format_time(value * 1000)
 
-    cells = [
-        (
-            f"{row['src']}:{row['sport']}",
-            f"{row['dst']}:{row['dport']}",
-            row["packets"],
-            format_size(row["bytes_sent"]),
-            format_rate(row["goodput_bps"]),
-            row["retransmitted_segments"],
-            *(rtt(row[f"rtt_{which}_us"]) for which in ("min", "median", "p95")),
-            format_time(row["duration_s"] * 1e9),
-            "; ".join(row["warnings"]),
-        )
-        for row in rows
-    ]
-    columns = ("sender", "receiver", "packets", "sent", "goodput", "retransmitted", "RTT min", "median", "p95")
-    print_table((*columns, "duration", "warnings"), cells)
+    return (
+        number,
+        _end(row["src"], row["sport"]),
+        _end(row["dst"], row["dport"]),
+        row["packets"],
+        format_size(row["bytes_sent"]),
+        format_rate(row["goodput_bps"]),
+        row["retransmitted_segments"],
+        *(rtt(row[f"rtt_{which}_us"]) for which in ("min", "median", "p95")),
+        format_time(row["duration_s"] * 1e9),
+        "; ".join(row["warnings"]),
+    )
+
+
+def _end(host, port):
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

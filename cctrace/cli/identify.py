@@ -2,7 +2,8 @@
 
 import click
 
-from cctrace.cli.common import command_options, paths, print_json, print_table, progress, reading_options, warn
+from cctrace.cli.arguments import paths
+from cctrace.cli.common import command_options, print_json, print_table, progress, reading_options, warn
 
 
 @click.command(short_help="Which congestion control sent the flows of captures.")

@@ -3,6 +3,7 @@
 import click
 from click.core import ParameterSource
 
+from cctrace.cli.arguments import controller_option, rate_option, time_option
 from cctrace.cli.common import command_options, print_json, print_table
 from cctrace.errors import ArgumentError
 
@@ -13,17 +14,15 @@ def predict():
 
 
 @predict.command(short_help="Will delay variation make BBR collapse?")
-@click.option("--mean", required=True, metavar="TIME", help="Mean RTT without queue, for example 5ms.")
-@click.option("--sd", required=True, metavar="TIME", help="Its standard deviation (jitter).")
-@click.option(
-    "--floor", default="0us", show_default=True, metavar="TIME", help="Propagation delay: no RTT is below it."
-)
+@time_option("--mean", required=True, help="Mean RTT without queue, for example 5ms.")
+@time_option("--sd", required=True, help="Its standard deviation (jitter).")
+@time_option("--floor", default="0us", show_default=True, help="Propagation delay: no RTT is below it.")
 @click.option("--samples", default=10_000.0, show_default=True, help="RTT samples in PROBE_BW, effective number.")
 @click.option("--probe-rtt-samples", default=160.0, show_default=True, help="RTT samples in PROBE_RTT.")
 @click.option("--gain", default=2.0, show_default=True, help="BBR's cwnd_gain.")
-@click.option("--queue-delay", default="0", show_default=True, metavar="TIME", help="Queueing delay in PROBE_BW.")
-@click.option("--rate", metavar="RATE", help="Link rate: predict the flow in its loop too, dependent RTTs and all.")
-@click.option("--variant", default="bbr2016", show_default=True, help="With --rate: the controller.")
+@time_option("--queue-delay", default="0", show_default=True, help="Queueing delay in PROBE_BW.")
+@rate_option("--rate", help="Link rate: predict the flow in its loop too, dependent RTTs and all.")
+@controller_option("--variant", default="bbr2016", show_default=True, help="With --rate: the controller.")
 @click.option(
     "--draws",
     type=click.Choice(["packet", "burst", "slot"]),
@@ -56,7 +55,33 @@ def collapse(
             ordered=not reorder,
             rho=rho,
         )
-    _print(out, as_json)
+    _print(out, as_json, _collapse_words(out, mean_us, sd_us, gain))
+
+
+def _collapse_words(out, mean_us, sd_us, gain):
+    """Return what the figures mean, a list of sentences."""
+    from cctrace.units import format_share, format_time
+
+    def time(us):
+        return format_time(us * 1000)
+
+    chance, limit, least = out["probability"], out["threshold_sd_us"], out["expected_min_rtt_us"]
+    likely = "likely" if chance >= 0.5 else "unlikely"
+    likely = "certain" if chance > 0.999 else "excluded" if chance < 0.001 else likely
+    side = "above" if sd_us > limit else "at most"
+    words = [
+        f"If RTT samples are independent, minRTT collapse is {likely} (probability {format_share(chance)}): a jitter "
+        f"of {time(sd_us)} is {side} the {time(limit)} at which it becomes the rule.",
+        f"BBR is expected to take {time(least)} for the path's RTT, whose mean is {time(mean_us)}; below "
+        f"{time(mean_us / gain)} its window no longer fills the path.",
+    ]
+    if "closed_loop" in out:
+        loop = out["closed_loop"]
+        words.append(
+            f"In its loop, where RTTs depend on each other: probability {format_share(loop['probability'])}, expected "
+            f"min_rtt {time(loop['expected_min_rtt_us'])}."
+        )
+    return words
 
 
 @predict.command(short_help="How do BBR and loss-based flows share a buffer?")
@@ -64,9 +89,9 @@ def collapse(
 @click.option("--ratio", required=True, type=float, help="Buffer in bandwidth-delay products.")
 @click.option("--flows", default=1, show_default=True, help="BBR flows.")
 @click.option("--loss-based-flows", default=1, show_default=True, help="Loss-based flows.")
-@click.option("--rate", default="40Mbit", show_default=True, metavar="RATE", help="Link rate (Ware's model).")
-@click.option("--rtt", default="40ms", show_default=True, metavar="TIME", help="Base RTT (Ware's model).")
-@click.option("--duration", default="120s", show_default=True, metavar="TIME", help="Time together (Ware's model).")
+@rate_option("--rate", default="40Mbit", show_default=True, help="Link rate (Ware's model).")
+@time_option("--rtt", default="40ms", show_default=True, help="Base RTT (Ware's model).")
+@time_option("--duration", default="120s", show_default=True, help="Time together (Ware's model).")
 @command_options()
 def share(gain, ratio, flows, loss_based_flows, rate, rtt, duration, as_json):
     """Predict BBR's share of a drop-tail buffer after oBBR, Ware et al. and Mishra et al."""
@@ -74,7 +99,26 @@ def share(gain, ratio, flows, loss_based_flows, rate, rtt, duration, as_json):
 
     rtt_us, seconds = _microseconds("--rtt", rtt), _microseconds("--duration", duration) / 1e6
     out = buffer_share(gain, ratio, flows, loss_based_flows, _rate_bps(rate), rtt_us, seconds)
-    _print(out, as_json)
+    _print(out, as_json, _share_words(out, ratio))
+
+
+def _share_words(out, ratio):
+    from cctrace.units import format_share
+
+    words = [
+        f"In a buffer of {ratio:g} bandwidth-delay products BBR is to get {format_share(out['bbr_share'])} of the "
+        f"link, the loss-based flows {format_share(out['loss_based_share'])} (oBBR's model)."
+    ]
+    low, high = (format_share(out["mishra"][f"bbr_share_{end}"]) for end in ("low", "high"))
+    between = low if low == high else f"{low} to {high}"
+    words.append(
+        f"Other models say {format_share(out['ware']['bbr_share'])} (Ware et al.) and {between} (Mishra et al.)."
+    )
+    outside = [f for f, value in (("oBBR's", out), ("Ware's", out["ware"]), ("Mishra's", out["mishra"]))
+               if value["domain"].startswith("outside")]  # fmt: skip
+    if outside:
+        words.append(f"Outside of the domain of {' and '.join(outside)} model: see why below.")
+    return words
 
 
 def _used_only_with_rate(rate):
@@ -97,10 +141,11 @@ def _rate_bps(text):
     return units.parse_rate_bps(text, "--rate")
 
 
-def _print(out, as_json):
+def _print(out, as_json, words):
     if as_json:
         print_json(out)
         return
+    click.echo("\n".join([*words, ""]))
     rows = []
     for name, value in out.items():
         nested = value.items() if isinstance(value, dict) else [("", value)]

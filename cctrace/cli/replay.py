@@ -4,22 +4,23 @@ from pathlib import Path
 
 import click
 
+from cctrace.cli.arguments import check_file, controller_option, file_option
 from cctrace.cli.common import command_options, print_json, print_table, progress, warn
 from cctrace.extras import needed
 
 
 @click.command(short_help="What a controller decides on recorded ACKs.")
-@click.argument("source")
-@click.option(
-    "--cc",
+@click.argument("source", callback=lambda context, option, file: check_file(file) or file)
+@controller_option(
     "--controller",
+    "--cc",
     "controller",
     required=True,
     metavar="NAME",
     help="For example bbr3 or obbr:mu=0.75; see variants.",
 )
 @click.option("--flow", "index", default=0, show_default=True, help="Which connection of a capture or of counters.")
-@click.option("--tcpinfo", metavar="FILE", help="The kernel's counters of a capture's flow, to compare with.")
+@file_option("--tcpinfo", metavar="FILE", help="The kernel's counters of a capture's flow, to compare with.")
 @click.option("-o", "--output", metavar="FILE", help="Write the decisions, one row per call, as Parquet.")
 @click.option("--interpreted", is_flag=True, help="Run the controller as a Python class, not compiled.")
 @command_options()
@@ -30,15 +31,14 @@ def replay(source, controller, index, tcpinfo, output, interpreted, as_json):
     counters the ACKs are made up between the polls: see docs/counters.md for how near that comes.
     """
     from cctrace.errors import ArgumentError
-    from cctrace.replaying.run import replay as run
 
     vector = Path(source).suffix == ".parquet"
     if vector and tcpinfo:
         raise ArgumentError("--tcpinfo belongs to a capture, and a golden vector is none")
-    if vector and not Path(source).is_file():
-        raise ArgumentError(f"{source}: no such golden vector")
     with progress(f"reading {source}") as say:
         stream = source if vector else _flow(source, index, tcpinfo)
+        from cctrace.replaying.run import replay as run
+
         say(f"replaying {controller}")
         result = run(stream, controller, mode="interpreted" if interpreted else "compiled")
     if output:
@@ -48,11 +48,13 @@ def replay(source, controller, index, tcpinfo, output, interpreted, as_json):
         warn(warning)
     agreement = None if vector else _agreement(result)
     last = {} if result.decisions.empty else result.decisions.iloc[-1].to_dict()
+    words = _words(result, last)
     if as_json:
         summary = {"controller": controller, "params": result.params, "calls": len(result.decisions)}
-        print_json({"source": source} | summary | {"last": last, "agreement": agreement, "warnings": result.warnings})
+        found = {"last": last, "words": dict(words), "agreement": agreement, "warnings": result.warnings}
+        print_json({"source": source} | summary | found)
         return
-    print_table(("after the last call", controller), list(last.items()))
+    print_table(("after the last call", controller), words)
     if agreement:
         click.echo()
         print_table(("agreement with the kernel", "share of polls"), _shares(agreement))
@@ -68,12 +70,30 @@ def _flow(source, index, tcpinfo):
         raise ArgumentError(f"{source}: holds neither packets nor counters of connections")
     if tcpinfo and isinstance(data, CounterTable):
         raise ArgumentError(f"{source}: holds counters, not packets; --tcpinfo belongs to a capture")
+    connections = len(data if isinstance(data, Capture) else data.connections)
+    if not 0 <= index < connections:
+        allowed = "0" if connections == 1 else f"0 to {connections - 1} (cctrace flows lists them)"
+        raise ArgumentError(f"--flow {index}: {source} has no such connection; allowed: {allowed}")
     flow = data.flow(index)
     if tcpinfo:
         flow = flow.attach(read(tcpinfo))
         if flow.alignment.offset_ns or flow.alignment.drift_ppm:
             warn(flow.alignment.text)
     return flow
+
+
+def _words(result, last):
+    """Return what the controller held at the end, as (name, text)."""
+    from cctrace.replaying.words import in_words, time_in_words
+
+    if not last:
+        return [("calls", "none")]
+    mss = getattr(result.source, "facts", {}).get("mss")
+    times = result.decisions["time_ns"]
+    found = [("calls", f"{len(times)}"), ("last call", str(last["event"]))]
+    if hasattr(result.source, "facts"):
+        found.append(("time", time_in_words(times.iloc[-1], times.iloc[0])))
+    return found + in_words(result.controller, result.state, mss)
 
 
 def _agreement(result):
@@ -87,4 +107,19 @@ def _agreement(result):
 def _shares(agreement):
     from cctrace.units import format_share
 
-    return [(name, value if name == "polls" else format_share(value)) for name, value in agreement.items()]
+    known = {name: value for name, value in agreement.items() if value == value}
+    return [(_figure(name), value if name == "polls" else format_share(value)) for name, value in known.items()]
+
+
+def _figure(name):
+    """Return the key of a figure of `Comparison.summary` in words.
+
+    >>> _figure("bw_1%"), _figure("cwnd_2"), _figure("pacing_gain")
+    ('bw within 1 %', 'cwnd within 2 segments', 'pacing gain equal')
+    """
+    if name in ("polls", "locked"):
+        return {"polls": "polls", "locked": "gain cycles in step with the sends"}[name]
+    quantity, _, within = name.rpartition("_")
+    if within.endswith("%"):
+        return f"{quantity} within {within[:-1]} %"
+    return f"{quantity} within {within} segments" if within.isdigit() else f"{name.replace('_', ' ')} equal"

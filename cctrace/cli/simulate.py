@@ -3,6 +3,7 @@
 import click
 from click.core import ParameterSource
 
+from cctrace.cli.arguments import controller_name, file_option, rate_option, time_option
 from cctrace.cli.common import command_options, print_json, print_table, progress
 
 KEYS = (
@@ -11,15 +12,17 @@ KEYS = (
 
 
 @click.command(short_help="Controllers over a modelled path.")
-@click.option("--rate", metavar="RATE", help="Bottleneck rate on the wire, for example 40Mbit.")
+@rate_option("--rate", help="Bottleneck rate on the wire, for example 40Mbit.")
 @click.option("--path", "preset", metavar="NAME", help="A path that ships with cctrace; other options change it.")
-@click.option("--rate-steps", metavar="FILE", help="Rate in steps: lines `seconds Mbit/s`.")
-@click.option("--trace", metavar="FILE", help="Mahimahi trace or UCC log, repeated for an hour.")
-@click.option("--rtt", default="40ms", show_default=True, metavar="TIME", help="Base RTT.")
+@file_option("--rate-steps", metavar="FILE", help="Rate in steps: lines `seconds Mbit/s`.")
+@file_option("--trace", metavar="FILE", help="Mahimahi trace or UCC log, repeated for an hour.")
+@time_option("--rtt", default="40ms", show_default=True, help="Base RTT.")
 @click.option("--buffer", default="1bdp", show_default=True, metavar="SIZE", help="Queue: 200kB, 2bdp, 100packets.")
 @click.option("--jitter", default="none", metavar="KIND:…", help="normal:sd=10ms,per=packet|burst|slot:5ms[,reorder]")
 @click.option("--loss", default="0%", show_default=True, metavar="SHARE", help="Random loss before the queue.")
-@click.option("--cc", required=True, metavar="NAME,…", help="A controller per flow: bbr2022,obbr:mu=0.5")
+@click.option(
+    "--cc", "--controller", "cc", required=True, metavar="NAME,…", help="A controller per flow: bbr2022,obbr:mu=0.5"
+)
 @click.option("--ack-every", default=1, show_default=True, help="Segments per ACK.")
 @click.option("--ecn", is_flag=True, help="Flows negotiate ECN (profile linux).")
 @click.option("--ecn-threshold", metavar="SIZE", help="Mark from this queue on: bytes, or BDPs.")
@@ -30,7 +33,7 @@ KEYS = (
 @click.option("--pcap", type=click.Path(dir_okay=False), metavar="FILE", help="Write the TCP flows as a capture.")
 @click.option("--side", type=click.Choice(["sender", "receiver"]), default="sender", help="Where --pcap captures.")
 @click.option("--profile", type=click.Choice(["reference", "linux"]), default="linux", show_default=True)
-@click.option("--duration", default="60s", show_default=True, metavar="TIME")
+@time_option("--duration", default="60s", show_default=True)
 @click.option("--seed", default=1, show_default=True)
 @command_options()
 def simulate(preset, rate, rate_steps, trace, cc, ack_every, profile, duration, seed, as_json, **options):
@@ -41,11 +44,12 @@ def simulate(preset, rate, rate_steps, trace, cc, ack_every, profile, duration, 
     """
     from cctrace.cc import controller
     from cctrace.errors import ArgumentError
-    from cctrace.sim.simulate import simulate as run
 
     path = _path(preset, rate, rate_steps, trace, seed, options)
+    from cctrace.sim.simulate import simulate as run  # takes time: mistakes are said before
+
     common = {"profile": profile, "ack_every": ack_every, "ecn": options["ecn"]}
-    controllers = split_controllers(cc)
+    controllers = [controller_name(name, "--cc") for name in split_controllers(cc)]
     keep = options["pcap"] is not None
     quic = [name for name in controllers if controller(name)[0].view == "quic"]
     if keep and quic:

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import click
 
-from cctrace.cli.common import command_options, paths, print_json, print_table, progress
+from cctrace.cli.arguments import paths
+from cctrace.cli.common import command_options, print_json, print_table, progress
 
 
 @click.command(short_help="Compare reconstructed flows with the kernel's tcp_info.")
-@paths("recordings", "RECORDING...")
+@paths("recordings", "RECORDING...", folders=True)
 @command_options()
 def validate(recordings, as_json):
     """Compare what is reconstructed from sender.pcap with tcpinfo.csv, for each recording (a folder).

@@ -2,11 +2,12 @@
 
 import click
 
-from cctrace.cli.common import command_options, paths, print_json, print_table, progress
+from cctrace.cli.arguments import paths
+from cctrace.cli.common import command_options, print_json, print_table, progress
 
 
 @click.command(short_help="Replay golden vectors, compare every column.")
-@paths("vectors", "VECTOR...")
+@paths("vectors", "VECTOR...", folders=True)
 @click.option("--interpreted", is_flag=True, help="Run the controllers as Python classes, not compiled.")
 @command_options()
 def verify(vectors, interpreted, as_json):

@@ -10,9 +10,9 @@ _GAIN_UNIT = 256
 _UNBOUNDED = 0x3FFFFFFF  # Linux says ~0U or 0x7fffffff
 _FIELDS = (
     *("snd_cwnd", "snd_ssthresh", "pacing_rate", "mode", "cycle_idx", "pacing_gain", "cwnd_gain", "min_rtt_us"),
-    *("lt_use_bw", "lt_bw", "bw_lo", "inflight_hi", "inflight_lo"),
+    *("lt_use_bw", "lt_bw", "bw_lo", "bw_hi0", "bw_hi1", "inflight_hi", "inflight_lo"),
 )
-_ARRAYS = {"bw_v": ("bw_v[0]",), "bw_hi": ("bw_hi[0]", "bw_hi[1]")}
+_ARRAYS = {"bw_v": ("bw_v[0]",)}
 
 
 def model_fields(controller):
@@ -71,8 +71,8 @@ def model_table(controller, decisions, time_ns, mss):
 
 def _bandwidth(held):
     """Return the bandwidth that the controller works with, segments/us << 24, None if it has no such estimate."""
-    if "bw_hi[0]" in held:
-        highest = np.maximum(held["bw_hi[0]"], held["bw_hi[1]"])
+    if "bw_hi0" in held:
+        highest = np.maximum(held["bw_hi0"], held["bw_hi1"])
         return np.minimum(highest, held["bw_lo"])
     if "bw_v[0]" in held:
         return np.where(held["lt_use_bw"] > 0, held["lt_bw"], held["bw_v[0]"])

@@ -74,6 +74,8 @@ class Jitter:
     def parse(cls, text):
         """Read ``normal:sd=10ms,per=packet|burst|slot:5ms[,rho=0.9][,reorder]``; ``empirical:file=FILE,…``."""
         kind, _, rest = text.partition(":")
+        if kind not in _KINDS:
+            raise ArgumentError(f"jitter {text!r}: kind {kind!r} is not one of {', '.join(_KINDS)}")
         given = {}
         for part in filter(None, rest.split(",")):
             name, _, value = part.partition("=")

@@ -1,0 +1,110 @@
+"""What a replayed controller held, in words: names and units instead of its own fields and fixed-point numbers."""
+
+import pandas as pd
+
+from cctrace.units import format_rate, format_size, format_time
+
+UNBOUNDED = 0x3FFFFFFF  # a kernel's word for "none yet" is larger
+_BW_UNIT = 1 << 24
+
+
+def in_words(controller, state, mss):
+    """Return what a controller's state says, a list of (name, text).
+
+    Parameters
+    ----------
+    controller : type
+    state : dict
+        Its fields, as `Run.state`.
+    mss : int or None
+        Payload of a full segment, bytes; None unknown.
+
+    Examples
+    --------
+    >>> from cctrace.cc import controller
+    >>> in_words(controller("cubic")[0], {"snd_cwnd": 26, "snd_ssthresh": 0x7FFFFFFF, "pacing_rate": -1}, 1448)
+    [('congestion window', '26 segments (37.6 kB)'), ('ssthresh', 'none yet')]
+    """
+    found = _quic(state) if controller.view == "quic" else _linux(state, mss)
+    return [*found, *_model(controller, state, mss)]
+
+
+def time_in_words(time_ns, first_ns):
+    """Return a time as text: seconds since the first, and of the day (UTC)."""
+    day = pd.Timestamp(int(time_ns)).isoformat(sep=" ", timespec="microseconds")
+    return f"{(int(time_ns) - int(first_ns)) / 1e9:.6f} s after the first call ({day} UTC)"
+
+
+def _segments(count, mss):
+    size = "" if mss is None else f" ({format_size(count * mss)})"
+    return "none yet" if count >= UNBOUNDED else f"{count:.0f} segments{size}"
+
+
+def _linux(state, mss):
+    found = [("congestion window", _segments(state["snd_cwnd"], mss))]
+    if "snd_ssthresh" in state:
+        found.append(("ssthresh", _segments(state["snd_ssthresh"], mss)))
+    if state.get("pacing_rate", -1) > 0:
+        found.append(("pacing rate", format_rate(state["pacing_rate"] * 8)))
+    return found
+
+
+def _quic(state):
+    found = [("congestion window", format_size(state["cwnd"]))]
+    if "ssthresh" in state:
+        found.append(("ssthresh", "none yet" if state["ssthresh"] < 0 else format_size(state["ssthresh"])))
+    if state.get("pacing_rate", 0) > 0:
+        found.append(("pacing rate", format_rate(state["pacing_rate"] * 8)))
+    return found
+
+
+def _model(controller, state, mss):
+    found = []
+    if "mode" in state:
+        found.append(("mode", _mode(controller, state)))
+    bandwidth = _bandwidth(controller, state)
+    if bandwidth is not None:
+        in_bytes = controller.view == "quic" or mss is not None
+        rate = format_rate(bandwidth * 8 * (1 if controller.view == "quic" else mss or 1))
+        text = rate if in_bytes else f"{bandwidth:.4g} segments/s"
+        found.append(("bandwidth estimate", text if bandwidth else "none yet"))
+    for name, factor in (("min_rtt_us", 1e3), ("min_rtt_ms", 1e6)):
+        if name in state:
+            known = 0 < state[name] < UNBOUNDED
+            found.append(("min_rtt", format_time(state[name] * factor) if known else "none yet"))
+    unit = 1 if controller.view == "quic" else 256
+    found += [
+        (name.replace("_", " "), f"{state[name] / unit:.4g}") for name in ("pacing_gain", "cwnd_gain") if name in state
+    ]
+    found += [
+        (name, _segments(state[name], mss))
+        for name in ("inflight_hi", "inflight_lo")
+        if name in state and controller.view == "linux"
+    ]
+    return found
+
+
+def _mode(controller, state):
+    """Return the name of the mode; within PROBE_BW also what it is probing for."""
+    states, mode = controller.states, int(state["mode"])
+    name = states[mode] if 0 <= mode < len(states) else str(mode)
+    if name != "PROBE_BW":
+        return name
+    if len(states) > 4 and 0 <= 4 + int(state.get("cycle_idx", -1)) < len(states):
+        return f"{name}, {states[4 + int(state['cycle_idx'])]}"
+    unit = 1 if controller.view == "quic" else 256
+    gain = state.get("pacing_gain", unit) / unit
+    return f"{name}, {'probing for more' if gain > 1 else 'draining' if gain < 1 else 'cruising'}"
+
+
+def _bandwidth(controller, state):
+    """Return the bandwidth estimate, bytes (of Linux: segments) per second; None if the controller has none."""
+    if controller.view == "quic":
+        return state.get("bw")
+    if "bw_hi0" in state:
+        found = min(max(state["bw_hi0"], state["bw_hi1"]), state["bw_lo"])
+    elif "bw_v" in state:
+        found = state["lt_bw"] if state.get("lt_use_bw") else state["bw_v"][0]
+    else:
+        return None
+    return found / _BW_UNIT * 1e6

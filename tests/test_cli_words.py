@@ -1,0 +1,186 @@
+"""The words people use on the command line, and the words that they get back."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+from wire import ipv6, pcap, tcp
+
+from cctrace import cli, datasets
+from cctrace.cc import canonical
+from cctrace.cli.common import lines_of
+from cctrace.errors import ArgumentError
+from cctrace.replaying.words import in_words
+
+CAPTURE = str(datasets.path("loss_cubic_1pct", "sender.pcap.zst"))
+COUNTERS = str(datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst"))
+
+
+@pytest.fixture
+def run(capsys):
+    def command(*arguments):
+        status = cli.main([str(argument) for argument in arguments])
+        output = capsys.readouterr()
+        return status, output.out, output.err
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("bbr", "bbr2022"),
+        ("BBR", "bbr2022"),
+        ("Cubic", "cubic"),
+        ("bbrv3", "bbr3"),
+        ("BBRv2+", "bbr2plus"),
+        ("NewReno", "reno"),
+        ("OBBR:mu=0.5", "obbr:mu=0.5"),
+    ],
+)
+def test_a_controller_is_known_by_what_people_call_it(said, meant):
+    assert canonical(said) == meant
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["replay", CAPTURE, "--controller", "cubik"], "--controller cubik: .*did you mean 'cubic'.*known: b3r"),
+        (["analyze", CAPTURE, "--controller", "bbr2o22"], "--controller bbr2o22: .*did you mean 'bbr2022'"),
+        (["simulate", "--rate", "40Mbit", "--cc", "cubic,renno"], "--cc renno: .*did you mean 'reno'"),
+        (["predict", "collapse", "--mean", "5ms", "--sd", "1ms", "--variant", "bbr99"], "--variant bbr99: "),
+        (["simulate", "--rate", "40Mbit", "--cc", "cubic", "--jitter", "foo:1"], "'foo:1'.*'foo'.*normal, gamma"),
+        (["predict", "collapse", "--sd", "-1ms"], "--sd='-1ms' is negative; a duration is 0 or more"),
+        (["simulate", "--rate", "40", "--cc", "cubic"], "--rate='40' is not a rate.*40Mbit"),
+        (["replay", CAPTURE, "--controller", "cubic", "--flow", "7"], "--flow 7: .* no such connection; allowed: 0"),
+        (["replay", CAPTURE, "--controller", "cubic", "--flow", "-1"], "--flow -1: .* allowed: 0"),
+        (["flows", "datasets"], "datasets is a folder"),
+        (["replay", "datasets", "--controller", "cubic"], "datasets is a folder"),
+        (["analyze", CAPTURE[:-1] + "x"], f"no such file; did you mean {CAPTURE}"),
+        (["analyze", CAPTURE, "--tcpinfo", "nosuch"], "--tcpinfo nosuch: no such file"),
+        (["validate", "nosuch"], "nosuch: no such file or folder"),
+    ],
+    ids=lambda value: "-".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_a_mistake_is_told_by_argument_value_and_what_is_allowed(run, arguments, said, monkeypatch):
+    monkeypatch.chdir(datasets.path("loss_cubic_1pct", "sender.pcap.zst").parents[2])
+    status, out, err = run(*arguments)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert re.search(said, err)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["replay", CAPTURE, "--controller", "cubik"],
+        ["simulate", "--rate", "40Mbit", "--cc", "cubic", "--jitter", "foo:1"],
+        ["predict", "collapse", "--sd", "-1ms"],
+        ["analyze", "nosuch"],
+    ],
+    ids=lambda value: value[0],
+)
+def test_a_mistake_is_told_before_anything_slow_is_imported(arguments):
+    """Pandas, scipy, xarray and the compiler take most of a second together."""
+    script = (
+        f"import sys; from cctrace.cli import main; assert main({arguments!r}) == 2; "
+        "loaded = {'pandas', 'scipy', 'llvmlite', 'xarray'} & set(sys.modules); sys.exit(str(loaded) if loaded else 0)"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_replay_prints_names_and_units(run):
+    status, out, _ = run("replay", CAPTURE, "--controller", "bbr")
+    assert status == 0
+    said = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in out.splitlines())
+    assert said["after the last call"] == "bbr2022"
+    assert re.fullmatch(r"\d+ segments \([\d.]+ kB\)", said["congestion window"])
+    assert said["mode"].startswith("PROBE_BW, ")
+    assert said["min_rtt"] == "40 ms"
+    assert said["bandwidth estimate"].endswith("Mbit/s")
+    assert float(said["pacing gain"]) <= 3
+    assert " s after the first call (2026-" in said["time"]
+
+
+def test_agreement_is_told_in_words_and_programs_get_both(run):
+    out = run("replay", CAPTURE, "--controller", "cubic6", "--tcpinfo", COUNTERS)[1]
+    assert re.search(r"cwnd within 2 segments +\d", out)
+    assert "locked" not in out
+    found = json.loads(run("replay", CAPTURE, "--controller", "cubic6", "--json")[1])
+    assert found["last"]["snd_cwnd"] == int(found["words"]["congestion window"].split()[0])
+
+
+def test_states_of_v3_are_named_and_what_is_not_yet_known_is_said():
+    from cctrace.cc import controller
+
+    cls = controller("bbr3")[0]
+    state = {"snd_cwnd": 10, "mode": 2, "cycle_idx": 1, "inflight_hi": 0xFFFFFFFF, "inflight_lo": 8}
+    said = dict(in_words(cls, state | {"min_rtt_us": 0xFFFFFFFF, "pacing_gain": 192}, None))
+    assert said["mode"] == "PROBE_BW, DOWN"
+    assert (said["min_rtt"], said["inflight_hi"], said["inflight_lo"]) == ("none yet", "none yet", "8 segments")
+    assert said["pacing gain"] == "0.75"
+
+
+def test_predict_says_what_the_figures_mean(run):
+    out = run("predict", "collapse", "--mean", "5ms", "--sd", "1ms")[1]
+    assert "minRTT collapse is certain (probability 100 %): a jitter of 1 ms is above the 656 us" in out
+    assert "collapse is excluded" in run("predict", "collapse", "--mean", "5ms", "--sd", "100us")[1]
+    out = run("predict", "share", "--ratio", "16", "--flows", "2")[1]
+    assert "In a buffer of 16 bandwidth-delay products BBR is to get 53.1 % of the link" in out
+
+
+def test_piped_flows_are_one_line_each_whatever_their_width(run, long_names):
+    _, out, _ = run("flows", long_names)
+    head, line = out.splitlines()
+    assert head.split()[:3] == ["flow", "sender", "receiver"]
+    assert line.split()[0] == "0"
+    assert line.split()[1].startswith("[fd01:1011:1213:1415:1617:1819:1a1b:1c1d]:")
+    assert not any(text.endswith(" ") for text in (head, line))
+
+
+@pytest.fixture
+def long_names(tmp_path):
+    """A capture of one connection between long addresses."""
+    file = tmp_path / "six.pcap"
+    src, dst = (0x1011_1213_1415_1617_1819_1A1B_1C1D | last << 112 for last in (1, 2))
+    segments = [tcp(sport=40000, dport=443, seq=1 + 1000 * i, ack=1, flags=16, payload=bytes(1000)) for i in range(5)]
+    packets = [ipv6(segment, src=src, dst=dst) for segment in segments]
+    file.write_bytes(pcap([(1_700_000_000_000_000_000 + i * 1000, packet) for i, packet in enumerate(packets)], 101))
+    return file
+
+
+def test_the_lines_of_a_table_align_quantities_right_and_texts_left():
+    assert lines_of(("name", "size"), [("a", "10 B"), ("bcd", "9 kB")]) == ["name  size", "a     10 B", "bcd   9 kB"]
+
+
+def test_flows_of_long_addresses_fit_a_terminal(long_names):
+    control, terminal = pty.openpty()
+    run = subprocess.Popen(
+        [sys.executable, "-m", "cctrace", "flows", str(long_names)],
+        stdout=terminal,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"COLUMNS": "100"},
+    )
+    os.close(terminal)
+    text = b""
+    while True:
+        try:
+            part = os.read(control, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        text += part
+    assert run.wait(60) == 0
+    lines = re.sub(r"\x1b\[[\d;]*m", "", text.decode()).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert "0: [fd01:1011:1213:1415:1617:1819:1a1b:1c1d]:" in "\n".join(lines)
+
+
+def test_an_unknown_controller_of_the_library_suggests_the_nearest():
+    with pytest.raises(ArgumentError, match="did you mean 'bbr2plus'"):
+        canonical("bbr2pluss")
