@@ -44,8 +44,8 @@ def flows(files, limit, decapsulate, as_json):
 
 
 _BLOCK = 10_000  # rows of a table: a flood of SYNs has millions
-_COLUMNS = ("flow", "sender", "receiver", "packets", "sent", "goodput", "retransmitted", "RTT min", "median", "p95")
-_COLUMNS += ("duration", "warnings")
+_COLUMNS = ["flow", "sender", "receiver", "packets", "sent", "goodput", "retransmitted", "RTT min", "median", "p95"]
+_COLUMNS += ["duration", "warnings"]
 
 
 def _print(block):
