@@ -278,11 +278,38 @@ def recordings(args):
     tally.show(args)
 
 
+def policers(args):
+    """Judge captures whose names tell the policer's rate (PCIR) or the shaper's (SCIR), as the public ones do."""
+    found, small, false, shaped = Counter(), Counter(), 0, 0
+    for file in sorted(Path(args.captures).glob("*.pcap*")):
+        named = {key: int(value) for key, value in re.findall(r"-([PS](?:CIR|BC))=(\d+)", file.name)}
+        verdicts, lost = [], 0
+        for flow in cct.read(str(file)).bulk():
+            try:
+                verdicts.append(cct.diagnose(flow).verdicts[0])
+            except CctraceError:
+                continue
+            lost += flow.summary["retransmitted_segments"]
+        told = any(verdict.name == "policer" for verdict in verdicts)
+        if args.verbose:
+            names = [(verdict.name, round(verdict.confidence, 2)) for verdict in verdicts]
+            print(f"{named}, {lost} sent again: {names}", flush=True)
+        if "PCIR" not in named:
+            shaped, false = shaped + 1, false + told
+        elif lost:
+            (small if named.get("PBC") == 8000 else found)[told] += 1
+    print(f"policed, losses: {found[True]} of {found.total()}; buckets of 8 kB: {small[True]} of {small.total()}")
+    print(f"shaped: {false} false alarms of {shaped}")
+
+
 def counters(args):
     """Judge recordings by their tcp_info alone, thinned to longer distances, and by the last poll."""
     from cctrace.flows.counters import CounterFlow
 
-    for name, every in (("10 ms", 1), ("100 ms", 10), ("1 s", 100), ("last poll", 0)):
+    distances = {"10 ms": 1, "100 ms": 10, "1 s": 100, "last poll": 0}
+    for name, every in distances.items():
+        if args.every and name not in args.every:
+            continue
         tally = Tally()
         for folder in sorted(Path(args.captures).iterdir()):
             if not (folder / "scenario.json").exists():
@@ -331,6 +358,7 @@ def main():
     parser.add_argument("--first", type=int, default=0, help="number of the first simulated flow")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--causes", nargs="*", choices=CAUSES)
+    parser.add_argument("--every", nargs="*", metavar="TIME", help="counters: of 10 ms, 100 ms, 1 s, last poll")
     parser.add_argument("--named", action="store_true", help="tell the controller's name")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--verbose", action="store_true")

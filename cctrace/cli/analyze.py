@@ -5,6 +5,8 @@ import click
 from cctrace.cli.arguments import controller_option, file_option, paths
 from cctrace.cli.common import command_options, print_json, print_table, progress, reading_options, warn
 
+FURTHER, LIKELY = 3, 0.5  # verdicts printed after the first, and how sure they must be
+
 
 @click.command(short_help="Explain every bulk flow of captures; write a report.")
 @paths("files", "FILE...")
@@ -36,8 +38,8 @@ from cctrace.cli.common import command_options, print_json, print_table, progres
 def analyze(files, tcpinfo, controller, folder, limit, decapsulate, as_json):
     """Explain every bulk flow of captures taken at the sender, or of counters alone (ss, NDT7, iperf3, qlog, ...).
 
-    Prints a table (with --json, a list with one object per flow) and writes DIR/report.html, which opens offline, with
-    the tables as Parquet beside it.
+    Prints why every flow went as it did, and a table (with --json, a list with one object per flow), and writes
+    DIR/report.html, which opens offline, with the tables as Parquet beside it.
     """
     from cctrace.explain.analyze import analyze as run
     from cctrace.report.overview import as_object, table, write_report
@@ -51,8 +53,16 @@ def analyze(files, tcpinfo, controller, folder, limit, decapsulate, as_json):
     if as_json:
         print_json([as_object(analysis) for analysis in analyses])
     else:
-        print_table(*table(analyses))
         for analysis in analyses:
-            if analysis.diagnosis:
-                click.echo(f"{analysis.title}: {analysis.diagnosis.verdict}")
+            for line in _verdicts(analysis):
+                click.echo(line)
+        print_table(*table(analyses))
     click.echo(f"report: {page}", err=as_json)
+
+
+def _verdicts(analysis):
+    """Return the lines on one flow: its first verdict with advice, and the next ones in short."""
+    if analysis.diagnosis is None:
+        return []
+    further = [verdict for verdict in analysis.diagnosis.verdicts[1:] if verdict.confidence >= LIKELY][:FURTHER]
+    return [f"{analysis.title}: {analysis.diagnosis.verdict}", *(f"    also: {verdict.text}" for verdict in further)]

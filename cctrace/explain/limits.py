@@ -53,7 +53,7 @@ def account(intervals, end_s, step_s):
     """
     if not end_s > 0:
         return []
-    edges = np.linspace(0.0, end_s, int(np.clip(np.ceil(end_s / step_s), 1, MOST_BINS)) + 1)
+    edges = np.linspace(0.0, end_s, int(np.clip(np.ceil(end_s / max(step_s, 1e-6)), 1, MOST_BINS)) + 1)
     names = [name for name in LIMITS if name in intervals]
     share = np.array([covered(intervals[name], edges) for name in names]) / np.diff(edges)
     share = share.reshape(len(names), len(edges) - 1)

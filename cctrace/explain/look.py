@@ -1,8 +1,9 @@
 """What a single look at a connection's counters tells of what limits it: `ss -ti` pasted once, or the last poll.
 
 Asked in this order: is the receiver's window full, does the kernel's account of the time so far name the receiver or
-the send buffer, has the application nothing to send, were packets reordered or lost on a path without a queue, is cwnd
-full. A look is an instant: nothing moves in it, and only what the kernel counted since the beginning tells of before.
+the send buffer, was it over before it left slow start, were packets reordered or lost on a path without a queue, is
+BBR's min_rtt far below the RTT by jitter, did the application let the path wait, is there a queue or a full cwnd. A
+look is an instant: nothing moves in it, and only what the kernel counted since the beginning tells of before.
 """
 
 import numpy as np
@@ -15,7 +16,11 @@ CWND_FULL = 0.9
 MOST = 0.5  # of the time so far
 LOSSY = 0.005  # segments sent again: above it loss-based controllers are far below most paths' rates
 REORDERED = 0.002  # times that reordering was seen, per segment
-QUEUED = 1.1  # times the least RTT
+QUEUED = 1.1  # times the least RTT, below which there is no queue
+QUEUE = 1.25  # and above which there is one
+TAIL = 10.0  # mean deviations that a least RTT may lie below the RTT by jitter
+USED = 0.8  # of the estimated rate
+SHORT_RTTS = 16
 
 
 def window_used(flow):
@@ -38,6 +43,8 @@ def look(flow):
         "window_used": window_used(flow),
         "cwnd_used": unacked / cwnd if cwnd > 0 else np.nan,
         "delivery_rate_Bps": _last(flow, "delivery_rate_Bps"),
+        "rate_bps": 8 * max(_last(flow, "bbr_bw_Bps"), _last(flow, "delivery_rate_Bps"), key=np.nan_to_num),
+        "busy_rate_bps": _last(flow, "bytes_acked") * 8e6 / busy if busy > 0 else np.nan,
         "rtt_us": _last(flow, "rtt"),
         "min_rtt_us": _last(flow, "min_rtt"),
         "retransmitted_share": _last(flow, "total_retrans") / sent if sent > 0 else np.nan,
@@ -50,7 +57,15 @@ def look(flow):
 
 def _cause(flow, figures):
     """Return (name, confidence, what is told, advice)."""
-    idle = _last(flow, "unacked") == 0 and not _last(flow, "notsent_bytes") > 0
+    for ask in (_ends, _path):
+        if found := ask(flow, figures):
+            return found
+    if _idle(flow) or _last(flow, "delivery_rate_app_limited") == 1:
+        return "application_limited", 0.4, *_WAITED
+    return "unknown", 0.0, "neither a window nor the application was the limit", "Look again, or capture."
+
+
+def _ends(flow, figures):
     bigger = "A larger receive buffer would help, another congestion control would not."
     if figures["window_used"] >= WINDOW_FULL:
         used, window = format_share(figures["window_used"]), format_size(_last(flow, "snd_wnd"))
@@ -60,19 +75,46 @@ def _cause(flow, figures):
     if figures["send_buffer_share"] >= MOST:
         told = "its own send buffer had been full for most of its time"
         return "send_buffer_limited", 0.9, told, "A larger send buffer would help."
-    if idle or _last(flow, "delivery_rate_app_limited") == 1:
-        told = "the application sent less than it could have"
-        return "application_limited", 0.6, told, "Have the application write earlier or more at a time."
+    round_trips = _last(flow, "busy_time_us") / figures["min_rtt_us"] if figures["min_rtt_us"] > 0 else np.nan
+    if _idle(flow) and round_trips < SHORT_RTTS and not _last(flow, "total_retrans") > 0:
+        told = f"it had sent for no more than {round_trips:.0f} round trips, without a loss: still in slow start"
+        return "slow_start_only", 0.6, told, "Fewer round trips would help: a connection that is kept open."
+    return None
+
+
+def _path(flow, figures):
+    rtt, least, share = figures["rtt_us"], figures["min_rtt_us"], figures["retransmitted_share"]
     if figures["reordered_share"] >= REORDERED and _last(flow, "reord_seen") >= 10:
         told = f"the kernel had seen reordering {_last(flow, 'reord_seen'):.0f} times"
         return "reordering", 0.8, told, "Find the parallel links or per-packet balancing."
-    if figures["retransmitted_share"] >= LOSSY and figures["rtt_us"] < QUEUED * figures["min_rtt_us"]:
-        told = f"{format_share(figures['retransmitted_share'])} of the segments had been sent again, without a queue"
-        return "random_loss", 0.5, told, "Look for a bad link."
+    if share >= LOSSY and rtt < QUEUED * least:
+        told = f"{format_share(share)} of the segments had been sent again, without a queue"
+        return "random_loss", 0.45, told, "Look for a bad link."
+    model, used = _last(flow, "bbr_min_rtt_us"), figures["busy_rate_bps"] / (figures["rate_bps"] or np.nan)
+    if model > 0 and 2 * model < rtt < model + TAIL * _last(flow, "rttvar") and used < USED:
+        told = "BBR's min_rtt was less than half the RTT, by jitter: a minRTT collapse"
+        return "collapse", 0.5, told, "A controller that does not take the least RTT for the path's."
+    waiting = _idle(flow) or _last(flow, "delivery_rate_app_limited") == 1
+    if waiting and used < MOST:
+        return "application_limited", 0.6, *_WAITED
+    if rtt > QUEUE * least or (waiting and model > 0 and used >= USED):
+        return (
+            "path_full",
+            0.5,
+            "it had what its path gave: there was a queue, or it had its own estimate of the rate",
+            "",
+        )
     if figures["cwnd_used"] >= CWND_FULL:
         told = f"its congestion window was full, {_last(flow, 'snd_cwnd'):.0f} segments: the path set the pace"
         return "path_full", 0.5, told, ""
-    return "unknown", 0.0, "neither a window nor the application was the limit", "Look again, or capture."
+    return None
+
+
+_WAITED = ("the application sent less than it could have", "Have the application write earlier or more at a time.")
+
+
+def _idle(flow):
+    return _last(flow, "unacked") == 0 and not _last(flow, "notsent_bytes") > 0
 
 
 def _rest(figures):

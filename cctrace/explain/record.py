@@ -355,7 +355,7 @@ def rate_of(flow):
     span = max(100_000.0, 4 * low)
     if flow.sent_us[-1] - flow.sent_us[0] < 4 * span:
         span = max((flow.sent_us[-1] - flow.sent_us[0]) / 4, 1.0)
-    place = (flow.sent_us / span).astype(np.int64)
+    place = np.maximum(flow.sent_us / span, 0).astype(np.int64)  # others may have begun before
     sent_rate = np.bincount(place, flow.wire_bytes)[:-1] / span
     _, rate, mean_rtt = delivered_rate(flow, span)
     whole = rate if len(flow.known) > 0.9 * len(flow.sent_us) else sent_rate

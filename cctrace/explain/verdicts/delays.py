@@ -88,7 +88,9 @@ def _collapse(record):
 
 def _reordering(record):
     rtt = record.table.rtt_us
-    rows = np.flatnonzero(np.isfinite(rtt) & ~record.table.again)
+    # Of a segment that was sent more than once nobody knows which one was told of.
+    _, segment, times = np.unique(record.table.seq, return_inverse=True, return_counts=True)
+    rows = np.flatnonzero(np.isfinite(rtt) & (times[segment.reshape(-1)] == 1))
     if len(rows) < 100:
         return
     told = record.table.told_ns[rows] / 1e3
@@ -211,7 +213,9 @@ def _inflated(record):
     if record.is_loss_based or record.duration_s < 1.5 * FILTER_S:
         return
     time, filtered = filtered_min(record)
-    late = filtered[time > FILTER_S]
+    late = filtered[(time > FILTER_S) & np.isfinite(filtered)]
+    if not len(late):
+        return
     typical = float(np.quantile(late, 0.75))
     base = float(np.quantile(record.rtt_us[np.isfinite(record.rtt_us)], 0.001))
     if not record.is_model_based or typical < INFLATED * base:

@@ -51,7 +51,7 @@ def _application(record, share):
         return
     yield Verdict(
         "application_limited",
-        min(0.99, 0.5 + idle / 2) if idle >= MOST else 0.4 + idle,
+        min(0.99, 0.5 + idle / 2) if idle >= MOST else 0.2 + 0.5 * idle,
         0.0,
         record.duration_s,
         {"application_share": idle, "goodput_bps": record.goodput_bps},

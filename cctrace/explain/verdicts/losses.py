@@ -1,4 +1,4 @@
-"""Which losses they were: a policer's, chance, a full queue's (a shallow one's), an active queue management's."""
+"""Which losses they were: chance, a full queue's (a shallow one's), an active queue management's."""
 
 import numpy as np
 from scipy import stats
@@ -6,13 +6,10 @@ from scipy import stats
 from cctrace.explain.findings import Verdict
 from cctrace.explain.record import mean_rank
 from cctrace.fit.bottleneck import constant
-from cctrace.fit.buckets import policer_of
 from cctrace.fit.losses import _congestive, _proportion, backlog_met
-from cctrace.units import format_rate, format_share, format_size, format_time
+from cctrace.units import format_share, format_size, format_time
 
-FEWEST_POLICED = 15
 FEWEST = 5  # losses, for anything to be said of their cause
-POLICED_AMONG = (20_000, 60_000)  # transmissions that a policer is looked for in
 SURE = 3.0  # standard errors
 UNLIKELY = 1e-3
 MOSTLY = 0.9  # share of the losses that a full queue explains, for the rest not to be asked about
@@ -21,48 +18,14 @@ PROBE_GAIN = 1.25  # pacing gain of BBR while it probes [Linux61] bbr_pacing_gai
 
 
 def verdicts(record, limits, found):
-    """Return the verdicts on losses that hold; none where others of the capture fill the queue."""
+    """Return the verdicts on losses that hold; none where others of the capture fill the queue, or a policer drops."""
     lost = int(record.lost.sum())
-    if lost < FEWEST or record.bottleneck is None or any(verdict.name == "competition" for verdict in found):
+    explained = any(verdict.name in ("competition", "policer") for verdict in found)
+    if lost < FEWEST or record.bottleneck is None or explained:
         return []
-    policer = _policer(record)
-    if policer:
-        return [policer]
     if record.changes or not record.bottleneck.seen:
         return _unplaced(record, lost)
     return _placed(record, lost)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-def _policer(record):
-    table = record.table
-    if record.lost.sum() < FEWEST_POLICED or record.bottleneck is None:
-        return None
-    rtt = record.rtt_us[np.isfinite(record.rtt_us)]
-    for most in POLICED_AMONG:
-        if record.lost[:most].sum() >= 100 or most == POLICED_AMONG[-1]:
-            table = table.first(most)
-            break
-    try:
-        bucket = policer_of([table], record.start_ns, float(np.quantile(rtt, 0.05)))
-    except (ValueError, IndexError):  # too few losses in what was looked at
-        return None
-    if bucket is None:
-        return None
-    rate, size = bucket.rate.value * 8e6, bucket.size_bytes.value
-    explained = float(bucket.explained[table.state == 2].mean())
-    return Verdict(
-        "policer",
-        float(np.clip(explained, 0.5, 0.98)),
-        float(record.sent_s[record.lost].min()),
-        float(record.sent_s[record.lost].max()),
-        {"rate_bps": rate, "bucket_bytes": size, "explained_share": explained, "lost": int(record.lost.sum())},
-        f"A policer dropped what exceeded {format_rate(rate)} (token bucket of about {format_size(size)}): "
-        f"{format_share(explained)} of {int(record.lost.sum())} losses met an empty bucket, and packets did not wait.",
-        "Pace below that rate (a rate-based controller, SO_MAX_PACING_RATE), or have the operator "
-        "shape instead of police.",
-        "Losses while tokens were left, or delays that grew before them.",
-    )
 
 
 class _Met:
