@@ -29,6 +29,7 @@ _PUBLIC = {
     "simulate": "cctrace.sim.simulate",
     "sweep": "cctrace.sim.sweep",
     "units": "cctrace.units",
+    "whatif": "cctrace.explain.whatif",
 }
 __all__ = ["__version__", *_PUBLIC]
 _RENAMED = {"Flow": "Sender"}  # old name: new name; goes with the next release

@@ -24,6 +24,7 @@ from cctrace.cli.simulate import simulate
 from cctrace.cli.validate import validate
 from cctrace.cli.variants import variants
 from cctrace.cli.verify import verify
+from cctrace.cli.whatif import whatif
 from cctrace.errors import CctraceError, CctraceWarning
 
 
@@ -35,7 +36,7 @@ def commands():
 
 
 for _command in (
-    analyze, convert, fit, flows, identify, predict, replay, reproduce, simulate, validate, variants, verify,
+    analyze, convert, fit, flows, identify, predict, replay, reproduce, simulate, validate, variants, verify, whatif,
 ):  # fmt: skip
     commands.add_command(_command)
 

@@ -22,14 +22,14 @@ def _command(name, short_help):
         @reading_options
         @command_options()
         def command(files, limit, decapsulate, as_json):
-            _run(function, files, {"limit": limit, "decapsulate": decapsulate}, as_json)
+            over_flows(function, files, {"limit": limit, "decapsulate": decapsulate}, as_json)
 
         return command
 
     return decorate
 
 
-def _run(function, files, options, as_json):
+def over_flows(function, files, options, as_json):
     from cctrace.errors import FitError, StreamError
     from cctrace.flows.capture import Capture, read
 

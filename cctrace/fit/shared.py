@@ -1,5 +1,7 @@
 """Flows of one capture that share a bottleneck go through one queue."""
 
+import contextlib
+
 import numpy as np
 
 from cctrace.errors import StreamError
@@ -47,8 +49,8 @@ def _plateau(parts, start_ns):
     return middle * 0.97, middle * 1.05
 
 
-def companions(flow):
-    """Return the transmissions of flows between the same hosts, in the same direction and at the same time."""
+def neighbours(flow):
+    """Return the indices of flows between the same hosts, in the same direction and at the same time."""
     rows = flow.capture.flows
     mine = rows.iloc[flow.index]
     begin, end = mine["start_ns"], mine["start_ns"] + mine["duration_s"] * 1e9
@@ -57,10 +59,16 @@ def companions(flow):
         same = (row["src"], row["dst"]) == (mine["src"], mine["dst"]) and i != flow.index
         overlap = min(end, row["start_ns"] + row["duration_s"] * 1e9) - max(begin, row["start_ns"])
         if same and overlap > 0 and row["bytes_sent"] > LEAST_SHARE * mine["bytes_sent"]:
-            try:
-                found.append(transmissions(flow.capture.flow(i)))
-            except StreamError:
-                continue
+            found.append(i)
+    return found
+
+
+def companions(flow):
+    """Return the transmissions of `neighbours`, of those that can be reconstructed."""
+    found = []
+    for i in neighbours(flow):
+        with contextlib.suppress(StreamError):
+            found.append(transmissions(flow.capture.flow(i)))
     return found
 
 

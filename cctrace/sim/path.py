@@ -184,6 +184,10 @@ class Path:
         """Return (start ns, base RTT in ns) of the delay's steps, as arrays."""
         return self._steps["rtt"]
 
+    def jitter_steps(self):
+        """Return (start ns, `Jitter` or None) of the jitter's steps, as arrays."""
+        return self._steps["jitter"]
+
     def max_rate_bps(self):
         """Return the largest rate."""
         return float(self._steps["rate"][1].max())

@@ -1,0 +1,121 @@
+"""What if another controller had sent a flow: known paths come out again, and what is not known is not claimed."""
+
+import json
+
+import numpy as np
+import pytest
+
+import cctrace as cct
+from cctrace.cli import main
+from cctrace.errors import ArgumentError, FitError
+from cctrace.explain.whatif import FIGURES, changed
+
+
+@pytest.fixture(scope="module")
+def path():
+    return cct.Path(rate="12Mbit", rtt="40ms", buffer="1.5bdp")
+
+
+@pytest.fixture(scope="module")
+def simulated(path):
+    return cct.simulate(path, "cubic6", "12s", 3, packets=True, ack_every=2)
+
+
+@pytest.fixture(scope="module")
+def answer(simulated):
+    return cct.whatif(simulated, ["bbr2022", "reno"], draws=3)
+
+
+def test_another_controller_is_told_what_the_true_path_would_tell(answer, path):
+    assert answer.own == "cubic6"
+    assert answer.reproduces
+    for name in ("bbr2022", "reno"):
+        truth = cct.simulate(path, name, "12s", 1, ack_every=2).flows.iloc[0]
+        got = answer.candidates[name]
+        assert got["goodput_bps"].value == pytest.approx(truth.goodput_bps, rel=0.05)
+        assert got["rtt_mean_us"].value == pytest.approx(truth.rtt_mean_us, rel=0.10)
+        assert got["retransmitted_share"].value == pytest.approx(truth.retransmit_ratio, abs=0.003)
+        assert all(got[figure].low <= got[figure].value <= got[figure].high for figure in FIGURES)
+
+
+def test_a_longer_queue_makes_reno_wait_longer(simulated, answer):
+    longer = cct.whatif(simulated, ["reno"], own="cubic6", draws=3, buffer="x3")
+    assert longer.candidates["reno"]["rtt_mean_us"].low > answer.candidates["reno"]["rtt_mean_us"].high
+    assert longer.changed == {"buffer": "x3"}
+
+
+def test_the_same_seed_gives_the_same_answer(simulated, answer):
+    assert cct.whatif(simulated, ["bbr2022", "reno"], draws=3).as_object() == answer.as_object()
+
+
+def test_a_path_that_does_not_come_out_again_is_no_advice(simulated):
+    wrong = cct.whatif(simulated, ["bbr2022"], own="bbr3", draws=3)
+    assert not wrong.reproduces
+    assert "no advice" in wrong.summary()
+    # and the candidates' intervals are as much wider as that was missed
+    right = cct.whatif(simulated, ["bbr2022"], own="cubic6", draws=3)
+    widths = [np.diff(one.candidates["bbr2022"]["rtt_mean_us"][1:])[0] for one in (wrong, right)]
+    assert widths[0] > 2 * widths[1]
+
+
+def test_a_queue_that_never_overflowed_bounds_a_filling_controller_from_below():
+    path = cct.Path(rate="20Mbit", rtt="40ms", buffer="12bdp")
+    sim = cct.simulate(path, "bbr2022", "11s", 1, packets=True, ack_every=2)
+    found = cct.whatif(sim, ["cubic6"], own="bbr2022", draws=3)
+    assert any("longer queue" in text for text in found.unseen)
+    rtt = found.candidates["cubic6"]["rtt_mean_us"]
+    truth = cct.simulate(path, "cubic6", "11s", 1, ack_every=2).flows.rtt_mean_us[0]
+    assert rtt.high is None
+    assert rtt.low < truth
+
+
+def test_an_application_that_holds_back_is_refused():
+    path = cct.Path(rate="20Mbit", rtt="40ms", buffer="2bdp")
+    sender = cct.Sender("bbr2022", app="chunks:size=100kB,every=500ms", ack_every=2)
+    sim = cct.simulate(path, sender, "10s", packets=True)
+    with pytest.raises(FitError, match="application .* bulk transfer is needed"):
+        cct.whatif(sim, ["reno"], own="bbr2022")
+
+
+def test_changes_are_those_of_a_path_or_factors():
+    path = cct.Path(rate="10Mbit", rtt="40ms", buffer="2bdp", jitter="gamma:sd=1ms,mean=2ms", loss="1%")
+    both = changed(path, {"rate": "x2", "rtt": "x0.5", "jitter": "x2", "loss": "x3"})
+    assert (both.max_rate_bps(), both.rtt_ns) == (20e6, 20_000_000)
+    assert both.buffer_bytes == path.buffer_bytes  # not a BDP of the new path
+    assert both.jitter.text() == "gamma:sd=2000.000us,mean=4000.000us,per=packet"
+    assert float(both.loss.rstrip("%")) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"mtu": "1500"}, "mtu='1500'"),
+        ({"buffer": "huge"}, "buffer='huge'"),
+        ({"loss": "120%"}, "loss"),
+        ({"draws": 1}, "draws=1"),
+        ({"own": "cubc"}, "cubc"),
+    ],
+    ids=["name", "size", "share", "draws", "controller"],
+)
+def test_wrong_arguments_are_named(simulated, given, named):
+    with pytest.raises(ArgumentError, match=named):
+        cct.whatif(simulated, ["reno"], **given)
+
+
+def test_the_command_prints_json_of_a_recording(capsys):
+    file = cct.datasets.path("single_bbr_1bdp") / "sender.pcap.zst"
+    assert main(["whatif", str(file), "--cc", "cubic6", "--draws", "3", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["reproduces"] is True
+    assert found["own"] in ("bbr2019", "bbr2022")
+    for part in (found["recorded"], found["original"], found["candidates"]["cubic6"]):
+        for figure in FIGURES:
+            assert part[figure]["low"] <= part[figure]["value"] <= part[figure]["high"]
+    # CUBIC fills the queue of one BDP that BBR leaves half empty
+    assert found["candidates"]["cubic6"]["rtt_mean_us"]["value"] > 1.1 * found["recorded"]["rtt_mean_us"]["value"]
+
+
+def test_the_command_needs_a_question(capsys):
+    file = cct.datasets.path("single_bbr_1bdp") / "sender.pcap.zst"
+    assert main(["whatif", str(file)]) == 2
+    assert "--cc" in capsys.readouterr().err
