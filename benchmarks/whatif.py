@@ -149,14 +149,15 @@ def report(table):
         for other in ("oracle", "unchanged", "trace"):
             low, middle, high = ratio(rows.path.to_numpy(), errors["whatif"], errors[other])
             print(f"    what-if / {other}: {middle:.2f} ({low:.2f} to {high:.2f})")
-        near = [
-            good(figure, r.whatif, r.recorded, (r.recorded, r.repeat)) for r in rows.itertuples()
-        ]
+        near = [good(figure, r.whatif, r.recorded, (r.recorded, r.repeat)) for r in rows.itertuples()]
         top = rows.high.fillna(np.inf)
         held = (rows.low.fillna(-np.inf) <= rows.recorded) & (rows.recorded <= top)
         print(f"    within tolerance {100 * np.mean(near):.0f} %, 90 % intervals hold {100 * held.mean():.0f} %")
     trusted = answered.drop_duplicates(["path", "source"])
-    print(f"own controller reproduced: {trusted.reproduces.sum()} of {len(trusted)}; CPU {trusted.seconds.mean():.1f} s each")
+    print(
+        f"own controller reproduced: {trusted.reproduces.sum()} of {len(trusted)}; "
+        f"CPU {trusted.seconds.mean():.1f} s each"
+    )
 
 
 def _scale(figure, value):
@@ -173,8 +174,10 @@ def ratio(paths, mine, theirs, draws=1000):
 
 
 # --- simulated -------------------------------------------------------------------------------------------------------
-VARIANTS = ("bbr2016", "bbr2019", "bbr2022", "bbr2", "bbr2plus", "bbr3", "cubic", "cubic6", "reno", "bbrx", "bbr_s_paper",
-            "b3r_paper", "obbr_paper")  # fmt: skip
+VARIANTS = (
+    "bbr2016", "bbr2019", "bbr2022", "bbr2", "bbr2plus", "bbr3", "cubic", "cubic6", "reno", "bbrx", "bbr_s_paper",
+    "b3r_paper", "obbr_paper",
+)  # fmt: skip
 
 
 def random_path(rng):
@@ -206,8 +209,11 @@ def simulated(options):
         want = over(path, str(target), 20.0)
         for name, tolerance in (("goodput_bps", 0.05), ("rtt_mean_us", 0.10), ("retransmitted_share", None)):
             got = answer.candidates[target][name]
-            met[name].append(error(name, got.value, want[name]) <= tolerance if tolerance else
-                             good(name, got.value, want[name], (want[name],) * 2))
+            met[name].append(
+                error(name, got.value, want[name]) <= tolerance
+                if tolerance
+                else good(name, got.value, want[name], (want[name],) * 2)
+            )
             held[name].append(got.low <= want[name] <= (got.high if got.high is not None else np.inf))
             if not met[name][-1]:
                 print(f"run {run}, {source} to {target}: {name} {got.text()} for {want[name]:.4g}", flush=True)
@@ -230,8 +236,10 @@ def simulator(options):
             print(f"{name} {flow['cc']}: " + ", ".join(f"{value:+.3f}" for value in row), flush=True)
             rows.append(row)
     robust = 1.4826 * np.median(np.abs(rows), axis=0)
-    print("goodput, RTT, share sent again: standard deviation (1.48 times the median error) "
-          + ", ".join(f"{value:.3f}" for value in robust))
+    print(
+        "goodput, RTT, share sent again: standard deviation (1.48 times the median error) "
+        + ", ".join(f"{value:.3f}" for value in robust)
+    )
 
 
 COMMANDS = {"recordings": recordings, "simulated": simulated, "simulator": simulator}

@@ -8,7 +8,8 @@ import pytest
 import cctrace as cct
 from cctrace.cli import main
 from cctrace.errors import ArgumentError, FitError
-from cctrace.explain.whatif import FIGURES, changed
+from cctrace.explain.otherpath import changed
+from cctrace.explain.whatif import FIGURES
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def test_an_application_that_holds_back_is_refused():
     path = cct.Path(rate="20Mbit", rtt="40ms", buffer="2bdp")
     sender = cct.Sender("bbr2022", app="chunks:size=100kB,every=500ms", ack_every=2)
     sim = cct.simulate(path, sender, "10s", packets=True)
-    with pytest.raises(FitError, match="application .* bulk transfer is needed"):
+    with pytest.raises(FitError, match=r"application .* bulk transfer is needed"):
         cct.whatif(sim, ["reno"], own="bbr2022")
 
 

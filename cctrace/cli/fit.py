@@ -30,6 +30,7 @@ def _command(name, short_help):
 
 
 def over_flows(function, files, options, as_json):
+    """Print what `function(flow, say)` finds about every bulk flow of captures, or why it refuses."""
     from cctrace.errors import FitError, StreamError
     from cctrace.flows.capture import Capture, read
 

@@ -9,7 +9,6 @@ the capture cannot exclude is named in `WhatIf.unseen` and bounds the answer fro
 """
 
 import dataclasses
-import re
 
 import numpy as np
 
@@ -17,18 +16,18 @@ from cctrace.cc import controller as resolve
 from cctrace.errors import ArgumentError, FitError, StreamError
 from cctrace.explain.diagnose import diagnose
 from cctrace.explain.identify import UNKNOWN, identify
+from cctrace.explain.otherpath import changed, check_changes
 from cctrace.fit import Estimate
 from cctrace.fit import path as fit_path
 from cctrace.fit.results import plain
 from cctrace.fit.shared import neighbours
 from cctrace.fit.transmissions import DELIVERED, WIRE_BYTES, as_flow, transmissions
-from cctrace.sim.path import PACKET_BYTES, Path
+from cctrace.sim.path import PACKET_BYTES
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
-from cctrace.units import format_rate, format_share, format_time, parse_share, parse_time_ns
+from cctrace.units import format_rate, format_share, format_time
 
 FIGURES = {"goodput_bps": "goodput_bps", "rtt_mean_us": "rtt_mean_us", "retransmitted_share": "retransmit_ratio"}
-CHANGES = ("rate", "rtt", "buffer", "jitter", "loss")
 DRAWS = 12
 LONGER = (1.0, 2.0, 4.0)  # times its longest backlog: the lengths tried of a queue that never overflowed
 OPEN_ENDED = 1.1  # times the RTT over the shortest such queue: the longest decides, and longer ones would be longer
@@ -41,7 +40,6 @@ SIDES = (0.05, 0.95)  # of the runs: 90 % intervals
 # from recordings of a quiet lab that no what-if is judged by: `python benchmarks/whatif.py simulator`.
 SIMULATOR = {"goodput_bps": 0.01, "rtt_mean_us": 0.012, "retransmitted_share": 0.03}
 Z90 = 1.645
-_FACTOR = re.compile(r"\s*[x×]\s*(\d+(?:\.\d*)?|\.\d+)\s*")
 _UNSEEN = {
     "rate": "a faster path: no queue ever grew, so what it could have carried is not known",
     "buffer": "a longer queue: it never overflowed; one, two and four times its longest backlog are tried",
@@ -157,7 +155,7 @@ def whatif(flow, candidates=(), *, own=None, draws=DRAWS, seed=1, say=lambda tex
     candidates = list(candidates)
     for name in [*candidates, *([own] if own else [])]:
         resolve(name)
-    _check(changes)
+    check_changes(changes)
     if not isinstance(draws, int) or draws < len(LONGER):
         raise ArgumentError(f"draws={draws!r} must be an integer from {len(LONGER)}")
     captured = as_flow(flow)
@@ -351,62 +349,3 @@ def _range(estimate, form):
         return form(estimate.value)
     low, high = ("?" if side is None else form(side) for side in (estimate.low, estimate.high))
     return f"{form(estimate.value)} ({low} to {high})"
-
-
-# --- changes ---------------------------------------------------------------------------------------------------------
-def _check(changes):
-    for name, value in changes.items():
-        if name not in CHANGES:
-            raise ArgumentError(f"{name}={value!r}: what can be changed is {', '.join(CHANGES)}")
-        if not _FACTOR.fullmatch(str(value)):
-            Path(**({"rate": "1Mbit"} | {name: value}))
-
-
-def changed(path, changes):
-    """Return a path with some of its quantities replaced, or multiplied where a text says ``"x2"``.
-
-    Examples
-    --------
-    >>> from cctrace.sim.path import Path
-    >>> changed(Path(rate="10Mbit", rtt="40ms", buffer="100kB"), {"buffer": "x2", "loss": "1%"}).buffer_bytes
-    200000
-    """
-    fields = {f.name: getattr(path, f.name) for f in dataclasses.fields(Path) if f.init}
-    for name, value in changes.items():
-        factor = _FACTOR.fullmatch(str(value))
-        fields[name] = _times(path, name, float(factor[1])) if factor else value
-        if name == "loss" and not factor:
-            fields["burst_loss"] = None
-    if "rtt" in changes or "rate" in changes:
-        fields["buffer"] = fields["buffer"] if "buffer" in changes else f"{path.buffer_bytes}B"
-    return Path(**fields)
-
-
-def _times(path, name, factor):
-    """Return a quantity of a path times a factor, as `Path` takes it."""
-    if name == "buffer":
-        return f"{max(path.buffer_bytes * factor, PACKET_BYTES):.0f}B"
-    if name == "jitter":
-        steps = zip(*path.jitter_steps(), strict=True)
-        louder = [(t / 1e9, None if j is None or factor == 0 else _louder(j, factor)) for t, j in steps]
-        return louder if len(louder) > 1 else louder[0][1]
-    if name == "loss":
-        return f"{min(100 * factor * parse_share(path.loss, 'loss'), 100):.6f}%"
-    times, values = path.rate_steps() if name == "rate" else path.rtt_steps()
-    scaled = [
-        (t / 1e9, float(v * factor) if name == "rate" else f"{v * factor / 1e3:.1f}us")
-        for t, v in zip(times, values, strict=True)
-    ]
-    return scaled if len(scaled) > 1 else scaled[0][1]
-
-
-def _louder(jitter, factor):
-    """Return a jitter with times the sd, and the mean where that belongs to it."""
-    if jitter.kind == "empirical":
-        return dataclasses.replace(jitter, samples_ns=np.asarray(jitter.samples_ns) * factor)
-    sides = {
-        name: None if (text := getattr(jitter, name)) is None else f"{parse_time_ns(text, name) * factor / 1e3:.3f}us"
-        for name in ("sd", "mean")
-    }
-    return dataclasses.replace(jitter, **sides)
-
