@@ -149,3 +149,24 @@ def test_the_command_prints_claims_as_json_and_writes_tables_and_plots(quick, tm
     claims = json.loads(capsys.readouterr().out)
     assert {"figure", "claim", "paper", "here", "mark"} <= set(claims[0])
     assert {file.name for file in tmp_path.iterdir()} == {"kumar_2.csv", "kumar_2_runs.csv", "kumar_2.png"}
+
+
+def test_the_papers_model_without_jitter_to_speak_of_keeps_the_link_and_loses_it_with_much():
+    from cctrace.papers.kumar_model import LINK_BPS, bandwidth
+
+    assert bandwidth(100.0, 0.0, 30.0, seed=1) == pytest.approx(LINK_BPS / 1e6)
+    assert bandwidth(1500.0, 0.0, 30.0, seed=1) < 0.05 * LINK_BPS / 1e6
+    assert bandwidth(1500.0, 20_000.0, 30.0, seed=1) == pytest.approx(LINK_BPS / 1e6)  # a queue hides the jitter
+
+
+def test_a_users_own_trace_runs_where_figures_take_traces(shelf, tmp_path, capsys):
+    trace = tmp_path / "own.trace"
+    trace.write_text("".join(f"{ms}\n" for ms in range(1, 11)))
+    (made,) = papers.reproduce("bbr2plus", "23", quick=True, traces=[trace], systems=("BBRv2",), duration="2s")
+    assert made.runs[["scenario", "path"]].to_numpy().tolist() == [["own traces", "own.trace"]]
+    assert 0 < made.runs.mbps[0] < 12.0
+    trace.write_text("".join(f"{2 * ms}\n" for ms in range(1, 11)))  # the same name, another content
+    (other,) = papers.reproduce("bbr2plus", "23", quick=True, traces=[trace], systems=("BBRv2",), duration="2s")
+    assert other.runs.mbps[0] < made.runs.mbps[0]
+    assert main(["reproduce", "kumar", "2", "--trace", str(trace)]) == 2
+    assert "figures of kumar that take link traces: none" in capsys.readouterr().err

@@ -78,3 +78,26 @@ def test_a_line_of_the_steps_that_is_no_rate_is_named(tmp_path, capsys):
 
 def test_parameters_stay_with_their_controller():
     assert split_controllers("bbr2:loss_thresh=0.2,beta=0.3,cubic") == ["bbr2:loss_thresh=0.2,beta=0.3", "cubic"]
+
+
+def test_a_sweep_prints_means_over_its_seeds_and_goes_on_with_its_file(tmp_path, capsys):
+    kept, written = tmp_path / "kept.jsonl", tmp_path / "all.csv"
+    command = ["sweep", "--rate", "2Mbit", "--cc", "reno", "--cc", "reno+bbr2022", "--vary", "buffer=1bdp 4bdp"]
+    command += ["--seeds", "2", "--duration", "1s", "--workers", "1", "--file", str(kept)]
+    assert main([*command, "--json", "--csv", str(written)]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["cc"], row["buffer"], row["flow"]) for row in rows] == [
+        ("reno", "1bdp", 0),
+        ("reno", "4bdp", 0),
+        ("reno+bbr2022", "1bdp", 0),
+        ("reno+bbr2022", "1bdp", 1),
+        ("reno+bbr2022", "4bdp", 0),
+        ("reno+bbr2022", "4bdp", 1),
+    ]
+    assert len(written.read_text().splitlines()) == 1 + 2 * len(rows)
+    lines = kept.read_text()
+    assert main(command) == 0
+    assert kept.read_text() == lines  # nothing was simulated again
+    assert "reno+bbr2022" in capsys.readouterr().out
+    assert main(["sweep", "--rate", "2Mbit", "--cc", "reno", "--vary", "buffer"]) == 2
+    assert "write it as" in capsys.readouterr().err

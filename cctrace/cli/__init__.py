@@ -21,6 +21,7 @@ from cctrace.cli.predict import predict
 from cctrace.cli.replay import replay
 from cctrace.cli.reproduce import reproduce
 from cctrace.cli.simulate import simulate
+from cctrace.cli.sweep import sweep
 from cctrace.cli.validate import validate
 from cctrace.cli.variants import variants
 from cctrace.cli.verify import verify
@@ -36,7 +37,8 @@ def commands():
 
 
 for _command in (
-    analyze, convert, fit, flows, identify, predict, replay, reproduce, simulate, validate, variants, verify, whatif,
+    analyze, convert, fit, flows, identify, predict, replay, reproduce, simulate, sweep, validate, variants, verify,
+    whatif,
 ):  # fmt: skip
     commands.add_command(_command)
 

@@ -22,6 +22,7 @@ _PAPERS = {
         tuple(f"bbr2plus_{part}" for part in ("fairness", "shallow", "losses", "steps", "jitter", "traces")),
         "Yang et al., BBRv2+: Balancing Aggressiveness and Fairness with Delay-based Bandwidth Probing (2022)",
     ),
+    "beyond": (("beyond",), "Beyond the papers: starvation (Arun et al. 2022) and collapse, for every controller"),
 }
 
 

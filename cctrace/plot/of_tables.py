@@ -97,7 +97,14 @@ def _dress(axes, label, title, log=False, logx=False, top=None, zero=True, level
 
 def _legend(drawing, axes):
     known = {label: handle for one in axes for handle, label in zip(*one.get_legend_handles_labels(), strict=True)}
-    drawing.legend(known.values(), known.keys(), loc="outside lower left", ncols=6, frameon=False, fontsize=8)
+    drawing.legend(
+        known.values(),
+        known.keys(),
+        loc="outside lower left",
+        ncols=max(1, int(drawing.get_figwidth() / 2.2)),
+        frameon=False,
+        fontsize=8,
+    )
 
 
 def bars(table, x, value, by, *, title="", ylabel=""):

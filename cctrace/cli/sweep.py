@@ -1,0 +1,94 @@
+"""`cctrace sweep`: many simulations over a grid, kept in a file."""
+
+import click
+
+from cctrace.cli.common import command_options, print_json, print_table, progress
+
+_SHOWN = ("goodput_bps", "retransmit_ratio", "rtt_mean_us", "queue_delay_mean_us")
+
+
+@click.command(short_help="Many simulations over a grid of paths, controllers and seeds.")
+@click.option(
+    "--cc", multiple=True, required=True, metavar="NAME[+NAME…]", help="Flows that share the path; repeatable."
+)
+@click.option(
+    "--vary",
+    multiple=True,
+    metavar='"NAME=VALUE VALUE…"',
+    help='A field of Path or Sender and its values, separated by blanks; repeatable: "buffer=1bdp 4bdp".',
+)
+@click.option("--rate", metavar="RATE", help="Bottleneck rate on the wire, if it is not varied.")
+@click.option("--rtt", default="40ms", show_default=True, metavar="TIME", help="Base RTT, if it is not varied.")
+@click.option("--buffer", default="1bdp", show_default=True, metavar="SIZE", help="Queue, if it is not varied.")
+@click.option("--seeds", default=5, show_default=True, type=click.IntRange(1), help="Runs of each: seeds 1 to this.")
+@click.option("--duration", default="60s", show_default=True, metavar="TIME")
+@click.option("--file", metavar="FILE", help="Keep results here, a line each; a sweep that finds its file goes on.")
+@click.option("--csv", metavar="FILE", help="Write a row per run and flow.")
+@click.option("--workers", type=click.IntRange(1), default=None, help="Processes; default one per core.")
+@command_options()
+def sweep(cc, vary, rate, rtt, buffer, seeds, duration, file, csv, workers, as_json):
+    """Simulate every combination of controllers, settings and seeds; print mean and spread over the seeds.
+
+    \b
+    cctrace sweep --rate 40Mbit --cc bbr2022 --cc bbr2022+cubic6 --vary "buffer=0.5bdp 2bdp 8bdp" --seeds 3
+    """
+    from cctrace.sim.path import Path
+    from cctrace.sim.sweep import sweep as run
+
+    axes = dict(_axis(text) for text in vary)
+    path = Path(rate=rate or axes.get("rate", [None])[0], rtt=rtt, buffer=buffer)
+    flows = [tuple(name.split("+")) if "+" in name else name for name in cc]
+    with progress("sweeping") as say:
+        found = run(
+            path,
+            flows,
+            range(1, seeds + 1),
+            duration=duration,
+            file=file,
+            workers=workers,
+            progress=lambda done, total: say(f"{done} of {total} simulations"),
+            **axes,
+        )
+    columns = [name for name in found if "flow" in found[name].dims]
+    frame = found[columns].to_dataframe().reset_index().dropna(subset=["goodput_bps"])
+    if csv is not None:
+        frame.to_csv(csv, index=False)
+    rows = _summary(frame, ["cc", *axes, "flow"])
+    if as_json:
+        print_json(rows)
+        return
+    shown = [
+        (
+            *(row[name] for name in ("cc", *axes, "flow")),
+            f"{row['goodput_bps'] / 1e6:.3f} ± {row['goodput_bps_sd'] / 1e6:.3f} Mbit/s",
+            f"{row['retransmit_ratio']:.4%}",
+            f"{row['rtt_mean_us'] / 1e3:.2f} ms",
+            f"{row['queue_delay_mean_us'] / 1e3:.2f} ms",
+        )
+        for row in rows
+    ]
+    print_table(
+        ("cc", *axes, "flow", "goodput", "retransmitted", "RTT", "queue"), shown, title=f"{seeds} seeds, {duration}"
+    )
+
+
+def _axis(text):
+    """Split ``buffer=1bdp 2bdp`` into a name and its values; whole numbers become numbers."""
+    from cctrace.errors import ArgumentError
+
+    name, equals, values = text.partition("=")
+    found = [int(value) if value.isdecimal() else value for value in values.split()]
+    if not equals or not name.strip() or not found:
+        raise ArgumentError(f'--vary {text!r}: write it as "buffer=1bdp 2bdp"')
+    return name.strip(), found
+
+
+def _summary(frame, by):
+    """Return a row per combination: means of the seeds, and their standard deviations."""
+    rows = []
+    for values, part in frame.groupby(by, sort=False):
+        row = dict(zip(by, values, strict=True)) | {"seeds": len(part)}
+        for name in _SHOWN:
+            row |= {name: part[name].mean(), f"{name}_sd": part[name].std(ddof=1) if len(part) > 1 else 0.0}
+        rows.append(row)
+    return rows
