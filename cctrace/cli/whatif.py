@@ -2,7 +2,8 @@
 
 import click
 
-from cctrace.cli.common import command_options, paths, reading_options
+from cctrace.cli.arguments import paths
+from cctrace.cli.common import command_options, reading_options
 from cctrace.cli.fit import over_flows
 from cctrace.cli.simulate import split_controllers
 
