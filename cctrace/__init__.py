@@ -16,6 +16,7 @@ _PUBLIC = {
     "Sender": "cctrace.sim.sender",
     "analytic": "cctrace.analytic",
     "controller": "cctrace.cc",
+    "corpus": "cctrace.corpus",
     "datasets": "cctrace.datasets",
     "diagnose": "cctrace.explain.diagnose",
     "fit": "cctrace.fit",

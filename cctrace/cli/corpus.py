@@ -1,0 +1,151 @@
+"""`cctrace corpus`: any number of captures, on this machine's processes or on a Dask cluster."""
+
+import click
+
+from cctrace.cli.common import command_options, print_json, print_table, progress, warn
+
+
+@click.group(short_help="Analyse any number of captures, here or on a cluster.")
+def corpus():
+    """From one capture to a million: run, then compact, info, report; or `cct.corpus.open(DIR)` in Python."""
+
+
+@corpus.command(short_help="Analyse captures; go on where an earlier run ended.")
+@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
+@click.option("-o", "--output", required=True, metavar="DIR", help="Folder or URL for the tables.")
+@click.option(
+    "--tasks",
+    default="flows,explain",
+    show_default=True,
+    help="What to ask: flows, explain, identify, fit, replay=NAME.",
+)
+@click.option("--workers", type=int, metavar="N", help="Processes on this machine; default: one per core.")
+@click.option("--scheduler", metavar="ADDRESS", help="Dask scheduler whose workers do it, for example tcp://host:8786.")
+@click.option(
+    "--counters",
+    multiple=True,
+    metavar="RULE",
+    help="Which counters belong to a capture: ours, mlab, none, or CAPTURE:COUNTERS such as '{name}:{name}.ss.txt'; "
+    "may be given more than once; default: ours and mlab.",
+)
+@click.option("--source", metavar="REGEX", help="Its group in a name is the partition `source`; default: M-Lab's host.")
+@click.option("--memory", default="4GB", show_default=True, help="Memory that one capture may take.")
+@click.option("--time", "lasting", default="600s", show_default=True, help="CPU time that one capture may take.")
+@click.option("--limit", metavar="SIZE", help="Largest size that a compressed file may unpack to, for example 20GB.")
+@command_options()
+def run(inputs, output, tasks, workers, scheduler, counters, source, memory, lasting, limit, as_json):
+    """Analyse every INPUT: captures, archives of them (tar, ZIP), counters, folders, patterns, URLs, lists (@FILE).
+
+    Tables are Parquet datasets in DIR, one folder each: captures, errors, flows, verdicts, limits, events, controllers
+    (identify), paths and collapse (fit), replays. A capture that cannot be analysed is a row of errors. The same
+    command again goes on where it was interrupted, and does nothing when there is nothing left.
+
+    With --json: captures, errors, packets, seconds (of this run), errors_by_kind, captures_per_second, already.
+    """
+    from cctrace import corpus as room
+    from cctrace.units import parse_size_bytes, parse_time_ns
+
+    options = {"counters": counters} if counters else {}
+    with progress("listing") as say:
+        summary = room.run(
+            inputs,
+            output,
+            tasks,
+            workers=workers,
+            scheduler=scheduler,
+            source=source,
+            memory=parse_size_bytes(memory, name="--memory"),
+            seconds=parse_time_ns(lasting, name="--time") / 1e9,
+            limit=parse_size_bytes(limit, name="--limit") if limit else None,
+            say=say,
+            **options,
+        )
+    for warning in summary.warnings:
+        warn(warning)
+    if as_json:
+        print_json(summary.as_object())
+    else:
+        _print(summary, output)
+
+
+def _print(summary, output):
+    rate = f" ({summary.captures / summary.seconds:,.1f} captures/s)" if summary.captures else ""
+    rows = [("captures", f"{summary.captures:,}"), ("packets", f"{summary.packets:,}")]
+    rows += [(f"errors: {kind}", f"{count:,}") for kind, count in sorted(summary.errors.items())]
+    rows += [("time", f"{summary.seconds:,.1f} s{rate}")]
+    rows += [("inputs done before", f"{summary.already:,}")] if summary.already else []
+    print_table(("", "this run"), rows)
+    click.echo(f"tables: {output}")
+
+
+@corpus.command(short_help="Merge small parts into large ones.")
+@click.argument("folder", metavar="DIR")
+@command_options()
+def compact(folder, as_json):
+    """Merge the parts of every table in DIR into parts of 64 to 128 MB, ordered; the rows stay as they are.
+
+    Equal corpora are equal bytes afterwards, `_run` and `manifest` apart. With --json: before and after, numbers of
+    parts.
+    """
+    from cctrace import corpus as room
+
+    with progress("compacting") as say:
+        told = room.compact(folder, say)
+    if as_json:
+        print_json(told)
+    else:
+        click.echo(f"{told['before']} parts are now {told['after']}")
+
+
+@corpus.command(short_help="What a corpus says as a whole.")
+@click.argument("folder", metavar="DIR")
+@click.option("--by", metavar="COLUMN", help="Group by a column: source, date, network, controller.")
+@command_options()
+def info(folder, by, as_json):
+    """Print what the corpus in DIR says as a whole: verdicts, controllers, collapse, errors, each per group.
+
+    With --json: captures, packets, errors, and a list of rows for verdicts, controllers, collapse and errors_by_kind,
+    where the tasks that fill them ran.
+    """
+    from cctrace import corpus as room
+
+    with progress("reading"):
+        told = room.open(folder).overview(by)
+    if as_json:
+        print_json({name: one if isinstance(one, int) else one.to_dict("records") for name, one in told.items()})
+        return
+    numbers = [(name, f"{one:,}") for name, one in told.items() if isinstance(one, int)]
+    print_table(("", "corpus"), numbers)
+    for name, frame in told.items():
+        if not isinstance(frame, int) and len(frame):
+            click.echo()
+            print_table(
+                list(frame.columns), [[_text(cell) for cell in row] for row in frame.itertuples(index=False)], name
+            )
+
+
+def _text(value):
+    if isinstance(value, float):
+        return "" if value != value else f"{value:.4g}"
+    return str(value)
+
+
+@corpus.command(short_help="Write a page over the corpus, and pages of flows.")
+@click.argument("folder", metavar="DIR")
+@click.option("-o", "--output", metavar="DIR", help="Where the pages go; default: DIR/report, of a URL ./report.")
+@click.option("--by", default="source", show_default=True, metavar="COLUMN", help="Group by source, date or network.")
+@click.option(
+    "--flows", "pages", default=20, show_default=True, metavar="N", help="Flows that get a page of their own."
+)
+@command_options(json=False)
+def report(folder, output, by, pages):
+    """Write index.html over the corpus in DIR: distributions, a table to sort and search, and pages of single flows.
+
+    The pages are drawn from the captures, which must still be where they were.
+    """
+    from cctrace import corpus as room
+    from cctrace.report.corpus import write_pages
+
+    with progress("reading") as say:
+        page = write_pages(room.open(folder), output, by, pages, say)
+    click.echo(f"report: {page}")

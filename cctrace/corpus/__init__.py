@@ -1,0 +1,14 @@
+"""From one capture to a million: analyse, replay, identify and fit over any number of captures.
+
+    cct.corpus.run("captures/**/*.pcap.zst", "results")          on this machine's processes
+    cct.corpus.run("s3://bucket/…", "s3://…", scheduler="tcp://…:8786")      on the workers of a Dask cluster
+    corpus = cct.corpus.open("results")                          tables, aggregates, plots
+
+See docs/corpus.md.
+"""
+
+from cctrace.corpus.compaction import compact
+from cctrace.corpus.runs import Summary, run
+from cctrace.corpus.whole import Corpus, open
+
+__all__ = ["Corpus", "Summary", "compact", "open", "run"]

@@ -1,0 +1,192 @@
+"""A task: the captures of one batch, to parts of the tables and a commit. Runs in a worker, wherever that is."""
+
+import json
+import threading
+import time
+from typing import NamedTuple
+
+from cctrace.corpus import manifest, tables
+from cctrace.corpus.guard import Guard, Zygote
+from cctrace.corpus.inputs import date_in
+from cctrace.corpus.store import open_store, parquet_bytes
+from cctrace.corpus.tasks import tables_of
+from cctrace.extras import needed
+
+COMMITS = "_run/commits"
+_HELD = 5_000  # rows of a table that are held as Python objects
+
+
+class Order(NamedTuple):
+    """What a worker is told of a batch; the captures themselves are in the manifest.
+
+    Attributes
+    ----------
+    where : str
+        The output.
+    batch : str
+        Its name in the manifest.
+    tasks : tuple of str
+    memory, seconds : int, float
+        Limits of every capture, see `Guard`.
+    limit : int or None
+        As for `cctrace.io.read_file`.
+    rules : tuple of str
+        Of counters, for archives.
+    stale : tuple of str
+        Parts that an interrupted run left of this batch.
+    """
+
+    where: str
+    batch: str
+    tasks: tuple
+    memory: int
+    seconds: float
+    limit: int | None = None
+    rules: tuple = ()
+    stale: tuple = ()
+
+
+class _Worker(threading.local):
+    """What one thread of a worker keeps from batch to batch."""
+
+    guard: Guard | None = None
+
+
+_worker = _Worker()
+_zygotes: list[Zygote] = []
+_guards: set[Guard] = set()
+_starting = threading.Lock()
+
+
+def _guard(order):
+    with _starting:
+        if not _zygotes:
+            _zygotes.append(Zygote())
+        if _worker.guard is None:
+            _worker.guard = Guard(_zygotes[0], order.memory, order.seconds)
+            _guards.add(_worker.guard)
+    _worker.guard.memory, _worker.guard.seconds = order.memory, order.seconds
+    return _worker.guard
+
+
+def leave():
+    """End this thread's child."""
+    if _worker.guard is not None:
+        _guards.discard(_worker.guard)
+        _worker.guard.close()
+        _worker.guard = None
+
+
+def stop():
+    """End what is under way in this process: it raises `Stopped`. What children are forked from is kept for later."""
+    for guard in list(_guards):
+        guard.stop()
+
+
+def shut_down():
+    """End all processes of this one: a later run starts them anew."""
+    with _starting:
+        while _zygotes:
+            _zygotes.pop().close()
+
+
+def run(order):
+    """Analyse a batch, write its parts, commit it: what a worker of a cluster does.
+
+    Parameters
+    ----------
+    order : Order
+
+    Returns
+    -------
+    dict
+        What was committed: ``captures``, ``errors`` {kind: count}, ``packets``, ``seconds``.
+
+    Raises
+    ------
+    OutputError
+        If the output cannot be written: then the batch is not committed.
+    """
+    return commit(order, *analyse(order))
+
+
+def analyse(order, tick=lambda: None):
+    """Analyse a batch; return its `Parts`, and what is to be committed of it.
+
+    Parameters
+    ----------
+    order : Order
+    tick : callable
+        Called after every capture.
+    """
+    began = time.monotonic()
+    store, parts = open_store(order.where), Parts(order.tasks)
+    captures, packets, errors = 0, 0, {}
+    guard = _guard(order)
+    for entry in manifest.entries_of(store, order.batch):
+        for told in guard.analyse(entry, order.tasks, order.rules, order.limit):
+            captures += 1
+            if "error" in told:
+                errors[told["error"]] = errors.get(told["error"], 0) + 1
+                parts.add(entry.source, date_in(told["capture"]), {"errors": [error_row(told, entry)]})
+            else:
+                packets += told["rows"]["captures"][0]["packets"]
+                parts.add(entry.source, told["date"], told["rows"])
+            tick()
+    seconds = round(time.monotonic() - began, 3)
+    return parts, {"captures": captures, "errors": errors, "packets": packets, "seconds": seconds}
+
+
+def error_row(told, entry):
+    """Return the row of an error."""
+    size = entry.size if told["capture"] == entry.capture else -1
+    return {"capture": told["capture"], "kind": told["error"], "reason": told["reason"], "size": size}
+
+
+def commit(order, parts, done):
+    """Write the parts of a batch, then say so; a batch that another worker committed meanwhile is left as it is."""
+    store = open_store(order.where)
+    name = f"{COMMITS}/{order.batch}.json"
+    if store.exists(name):
+        return committed(store, order.batch)
+    for stale in order.stale:
+        store.remove(stale)
+    for table, partition, rows in parts.tables():
+        store.replace(f"{table}/{partition}/part-{order.batch}.parquet", parquet_bytes(rows))
+    return done if store.create(name, json.dumps(done).encode()) else committed(store, order.batch)
+
+
+def committed(store, batch):
+    """Return what was committed of a batch, see `run`."""
+    return json.loads(store.read(f"{COMMITS}/{batch}.json"))
+
+
+class Parts:
+    """The rows of a batch, by table and partition."""
+
+    def __init__(self, tasks):
+        self._wanted = tables_of(tasks)
+        self._rows: dict[tuple, list] = {}
+        self._done: dict[tuple, list] = {}
+
+    def add(self, source, date, rows):
+        """Add the rows of one capture: {table: [row]}."""
+        for table, found in rows.items():
+            if found and table in self._wanted:
+                key = table, f"date={date}/source={source}"
+                self._rows.setdefault(key, []).extend(found)
+                if len(self._rows[key]) >= _HELD:
+                    self._pack(key)
+
+    def _pack(self, key):
+        pa = needed("pyarrow", "parquet")
+        table = pa.Table.from_pylist(self._rows.pop(key), schema=tables.arrow_schema(key[0]))
+        self._done.setdefault(key, []).append(table)
+
+    def tables(self):
+        """Yield (table, partition, Arrow table), ordered."""
+        pa = needed("pyarrow", "parquet")
+        for key in list(self._rows):
+            self._pack(key)
+        for (name, partition), packed in sorted(self._done.items()):
+            yield name, partition, tables.ordered(name, pa.concat_tables(packed))

@@ -1,0 +1,145 @@
+"""The workers of a Dask cluster: a batch is a task, at most `WINDOW` of them are with the scheduler at a time.
+
+Nothing of the scheduling is ours. What is: a batch whose workers died one after another comes back to be cut in two,
+and a scheduler that is started again gets what is not committed once more.
+"""
+
+import logging
+import queue
+import time
+
+from cctrace.corpus import batch
+from cctrace.corpus.store import OutputError, open_store
+from cctrace.errors import CctraceError
+from cctrace.extras import needed
+
+WINDOW = 2_000
+ANSWER_S = 10.0  # in which a scheduler has to answer first
+PATIENCE_S = 60.0  # in which a scheduler that was lost may come back
+
+
+class ClusterError(CctraceError):
+    """The scheduler cannot be reached, or was lost and did not come back."""
+
+
+class Cluster:
+    """Runs batches on the workers of a Dask scheduler.
+
+    Parameters
+    ----------
+    address : str
+        Of the scheduler, "tcp://host:8786".
+    say : callable
+        Receives where the dashboard is, and what happens to the connection.
+
+    Raises
+    ------
+    ClusterError
+        If it does not answer.
+    MissingError
+        If Dask is not installed.
+    """
+
+    window = WINDOW
+
+    def __init__(self, address, say=lambda text: None):
+        self._distributed = needed("distributed", "cluster")
+        for name in ("distributed", "tornado.application"):  # what happens to the connection is told by `say`
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        self.address, self._say = address, say
+        self._under_way: dict[str, tuple] = {}
+        self._told: queue.SimpleQueue = queue.SimpleQueue()
+        self._progress = None
+        self._client = self._connect(ANSWER_S)
+
+    def _connect(self, timeout):
+        try:
+            client = self._distributed.Client(self.address, timeout=timeout, set_as_default=False)
+        except (OSError, ValueError, TypeError) as error:
+            reason = " ".join(str(error).split())
+            raise ClusterError(f"scheduler {self.address}: no answer within {timeout:g} s ({reason})") from error
+        self._say(f"dashboard: {client.dashboard_link}")
+        return client
+
+    def begin(self, progress):
+        """Start; `progress` is told of every batch."""
+        self._progress = progress
+
+    def submit(self, order):
+        """Hand out a batch."""
+        try:
+            future = self._client.submit(
+                batch.run, order, key=f"cctrace-{order.batch}-{time.monotonic_ns()}", pure=False
+            )
+        except Exception:  # the connection is gone: noticed, and mended, by `next`
+            self._under_way[order.batch] = (order, None)
+            return
+        self._under_way[order.batch] = (order, future)
+        future.add_done_callback(lambda future: self._told.put((order, future)))
+
+    def next(self, timeout):
+        """Return (order, what was committed) of a batch that is done, None after `timeout` seconds; raises its error.
+
+        What was committed is None where every worker that took the batch died.
+        """
+        if self._client.status != "running":
+            self._reconnect()
+        try:
+            order, future = self._told.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        if self._under_way.get(order.batch, (None, None))[1] is not future:
+            return None  # of the scheduler that was lost
+        if future.status not in ("finished", "error"):  # lost with the scheduler that had it
+            self._reconnect()
+            return None
+        if future.status == "finished":  # what it says is in the store, wherever the worker is by now
+            del self._under_way[order.batch]
+            return order, batch.committed(open_store(order.where), order.batch)
+        try:
+            error = future.exception(timeout=ANSWER_S)
+        except Exception:  # the scheduler went away meanwhile
+            self._reconnect()
+            return None
+        del self._under_way[order.batch]
+        if isinstance(error, self._distributed.KilledWorker):
+            return order, None
+        if isinstance(error, CctraceError):
+            raise error
+        raise OutputError(f"batch {order.batch}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+
+    def _reconnect(self):
+        """Connect to the scheduler that comes back, and hand out anew what is not committed."""
+        self._say(f"scheduler {self.address} lost: waiting for it to come back")
+        end = time.monotonic() + PATIENCE_S
+        self._abandon()
+        while True:
+            try:
+                self._client = self._connect(min(5, PATIENCE_S))
+                break
+            except ClusterError:
+                if time.monotonic() > end:
+                    raise ClusterError(
+                        f"scheduler {self.address} was lost and did not come back within {PATIENCE_S:g} s; what is "
+                        "committed stays: run the same command again to go on"
+                    ) from None
+                time.sleep(0.5)
+        for order, _ in list(self._under_way.values()):
+            self.submit(order)
+
+    def _abandon(self):
+        try:
+            self._client.close(timeout=2)
+        except Exception:  # it is lost
+            self._say("the connection was closed by the other side")
+
+    def finished(self, captures):
+        """Count the captures of a batch."""
+        self._progress.done += captures
+
+    def close(self):
+        """Let go of the scheduler, and of what it has not begun."""
+        for _, future in self._under_way.values():
+            if future is not None and self._client.status == "running":
+                future.cancel()
+        self._abandon()

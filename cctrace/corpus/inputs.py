@@ -1,0 +1,300 @@
+"""What there is to be analysed: files, patterns, lists, folders, URLs; and the counters that lie beside captures.
+
+A rule says which counters belong to a capture, by names without the endings of compression: "sender:tcpinfo.csv",
+"{name}:{name}.ss.txt"; before the colon the capture's without its own ending, {part} is a number (M-Lab cuts the
+counters of a connection into .00000, .00001 ...). The first rule that finds something counts.
+"""
+
+import glob
+import operator
+import os
+import re
+import sys
+from typing import NamedTuple
+
+from cctrace.errors import ArgumentError
+from cctrace.extras import needed
+
+RULES = {
+    "ours": ("sender:tcpinfo.csv", "sender:ss.txt", "{name}:{name}.tcpinfo.csv", "{name}:{name}.ss.txt"),
+    "mlab": ("{name}:{name}.{part}.jsonl",),
+    "none": (),
+}
+DEFAULT_RULES = ("ours", "mlab")
+_COMPRESSION = re.compile(r"\.(gz|zst|xz|bz2|lz4)$", re.IGNORECASE)
+_CAPTURE = re.compile(r"\.(pcap|pcapng|cap|dmp|snoop)$", re.IGNORECASE)
+_ARCHIVE = re.compile(r"\.(tgz|tar|tar\.(gz|zst|xz|bz2|lz4)|zip)$", re.IGNORECASE)
+_LIST = re.compile(r"\.(txt|lst|list)$", re.IGNORECASE)
+_DATE = re.compile(r"(?<!\d)((?:19|20)\d\d)([-/]?)(0[1-9]|1[0-2])\2(0[1-9]|[12]\d|3[01])(?!\d{3})")
+_MLAB = re.compile(r"(mlab\d-[a-z]{3}\w{2,3})")
+UNKNOWN_DATE, OTHER_SOURCE = "unknown", "other"
+
+
+class Entry(NamedTuple):
+    """One input: a capture or counters, or an archive of them."""
+
+    capture: str
+    size: int
+    archive: bool
+    source: str
+    date: str
+    counters: list
+
+
+def is_archive(name):
+    """Return whether a name is that of an archive."""
+    return _ARCHIVE.search(name) is not None
+
+
+def taken(names):
+    """Return which files of a folder or an archive are meant: captures and archives, all if there are none of these.
+
+    >>> taken(["a/README", "a/sender.pcap.zst", "a/tcpinfo.csv"]), taken(["ss.txt"])
+    (['a/sender.pcap.zst'], ['ss.txt'])
+    """
+    found = [name for name in names if is_archive(name) or _CAPTURE.search(_COMPRESSION.sub("", name))]
+    return found or list(names)
+
+
+def date_in(name):
+    """Return the last date in a name, "unknown" if there is none.
+
+    >>> date_in("s3://ndt/2020/01/31/20200131T000000Z-pcap.tgz"), date_in("sender.pcap.zst")
+    ('2020-01-31', 'unknown')
+    """
+    found = _DATE.findall(name)
+    return "-".join((found[-1][0], *found[-1][2:])) if found else UNKNOWN_DATE
+
+
+class Rules:
+    """Rules of which counters belong to which capture, compiled.
+
+    Parameters
+    ----------
+    rules : sequence of str
+        Names of `RULES`, or rules.
+
+    Raises
+    ------
+    ArgumentError
+        If one is neither.
+    """
+
+    def __init__(self, rules=DEFAULT_RULES):
+        self._patterns = []
+        for rule in rules:
+            for one in RULES.get(rule, (rule,)):
+                capture, colon, counters = one.partition(":")
+                if not (colon and capture and counters) or ("{name}" in counters and capture != "{name}"):
+                    raise ArgumentError(
+                        f"counters: {one!r}; allowed are {', '.join(RULES)} or CAPTURE:COUNTERS, for example "
+                        "'{name}:{name}.ss.txt'"
+                    )
+                pattern = (
+                    re.escape(counters).replace(r"\{name\}", "(?P<name>.+)").replace(r"\{part\}", r"(?P<part>\d+)")
+                )
+                self._patterns.append((None if capture == "{name}" else capture, re.compile(pattern)))
+
+    def join(self, names):
+        """Return which names are the counters of which: {capture: [counters]}, for the names in one folder."""
+        if not self._patterns:
+            return {}
+        counters: dict[tuple, list] = {}
+        stems = {}
+        for name in names:
+            base = _COMPRESSION.sub("", name)
+            if _CAPTURE.search(base):
+                stems[name] = _CAPTURE.sub("", base)
+                continue
+            for number, (fixed, pattern) in enumerate(self._patterns):
+                if found := pattern.fullmatch(base):
+                    told = found.groupdict()
+                    stem = fixed if fixed is not None else told.get("name")
+                    counters.setdefault((stem, number), []).append((int(told.get("part") or 0), name))
+        joined = {}
+        for name, stem in stems.items():
+            for number in range(len(self._patterns)):
+                if found := counters.get((stem, number)) or counters.get((None, number)):
+                    joined[name] = [one for _, one in sorted(found)]
+                    break
+        return joined
+
+
+def listed(inputs, counters=DEFAULT_RULES, source=None):
+    """Return everything that inputs stand for, in an order that does not depend on theirs.
+
+    Parameters
+    ----------
+    inputs : str or sequence of str
+        Paths, patterns, folders, URLs ("s3://…", which may be patterns), lists of such names (a text file, a line
+        each; "@FILE" says that it is one).
+    counters : sequence of str
+        See `Rules`.
+    source : str, optional
+        Regular expression, whose group in a name is what it comes from; default: the host of M-Lab, else "other".
+
+    Returns
+    -------
+    list of Entry
+        By source and name, each once.
+
+    Raises
+    ------
+    ArgumentError
+        If one matches nothing, or cannot be listed.
+    """
+    rules = Rules(counters)
+    pattern = _source_pattern(source)
+    sizes: dict[str, int] = {}
+    for one in [inputs] if isinstance(inputs, str | os.PathLike) else inputs:
+        found = _expand(os.fspath(one))
+        if not found:
+            raise ArgumentError(f"{one}: no file matches")
+        sizes |= found
+    joined = _joined(sizes, rules)
+    used = {name for names in joined.values() for name in names}
+    entries, none = [], []
+    for name, size in sizes.items():
+        if name not in used:
+            found = pattern.search(name)
+            of = re.sub(r"[^\w.-]+", "_", found.group(1)) if found else OTHER_SOURCE
+            told = sys.intern(of), sys.intern(date_in(name)), joined.get(name, none)  # a million: shared where equal
+            entries.append(Entry(name, size, is_archive(name), *told))
+    entries.sort(key=operator.attrgetter("source", "capture"))
+    return entries
+
+
+def _source_pattern(source):
+    if source is None:
+        return _MLAB
+    try:
+        pattern = re.compile(source)
+    except re.error as error:
+        raise ArgumentError(f"source: {source!r} is no regular expression: {error}") from None
+    if pattern.groups != 1:
+        raise ArgumentError(f"source: {source!r} has {pattern.groups} groups; one is needed, which is the source")
+    return pattern
+
+
+def _expand(one):
+    """Return {name: size} of what one input stands for."""
+    if one.startswith("@"):
+        return _of_list(one[1:])
+    if "://" in one:
+        return _remote(one)
+    path = os.path.abspath(one)
+    try:
+        if os.path.isdir(path):
+            return {name: _size(name) for name in taken(_walk(path))}
+        if os.path.isfile(path) and _LIST.search(path) and _names_files(path):
+            return _of_list(path)
+    except OSError as error:
+        raise ArgumentError(f"{one}: cannot be listed: {error.strerror}") from None
+    if os.path.lexists(path):
+        return {path: _size(path)}
+    found = (os.path.abspath(name) for name in glob.iglob(one, recursive=True))
+    return {name: _size(name) for name in found if not os.path.isdir(name)}
+
+
+def _walk(folder):
+    def fail(error):
+        raise error
+
+    return [os.path.join(root, name) for root, _, files in os.walk(folder, onerror=fail) for name in files]
+
+
+def _size(path):
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return -1
+
+
+def _remote(url):
+    fsspec = needed("fsspec", "cluster")
+    scheme = url[: url.index("://") + 3]
+    try:
+        fs, root = fsspec.core.url_to_fs(url)
+        if glob.has_magic(root):
+            found = fs.glob(root, detail=True)
+        elif fs.isdir(root):
+            there = fs.find(root, detail=True)
+            found = {name: there[name] for name in taken(there)}
+        else:
+            found = {root: fs.info(root)}
+    except FileNotFoundError:
+        return {}
+    except Exception as error:  # as many families of errors as file systems
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ArgumentError(f"{url}: cannot be listed: {reason}") from error
+    return {
+        scheme + name.removeprefix(scheme): int(info.get("size") or -1)
+        for name, info in found.items()
+        if info.get("type") != "directory"
+    }
+
+
+def _names_files(path):
+    """Return whether the first line of a text names a file, as that of a list does."""
+    with open(path, "rb") as file:
+        first = next((line for line in file.read(65536).decode("utf-8", "replace").splitlines() if _told(line)), "")
+    return "://" in first.split(" ")[0] or os.path.exists(_beside(path, first.strip()))
+
+
+def _told(line):
+    return line.strip() and not line.startswith("#")
+
+
+def _beside(path, name):
+    """Return what a name in a list means: relative to the list, or to the working directory."""
+    there = os.path.join(os.path.dirname(os.path.abspath(path)), name)
+    return there if os.path.exists(there) or not os.path.exists(name) else os.path.abspath(name)
+
+
+def _of_list(path):
+    """Return {name: size} of what a list names; a line is a path or a URL, "#" begins a comment."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = [line.strip() for line in file if _told(line)]
+    except OSError as error:
+        raise ArgumentError(f"{path}: the list cannot be read: {error.strerror}") from None
+    found = {}
+    for line in lines:
+        if "://" in line:
+            found[line] = -1
+        else:
+            name = os.path.normpath(_beside(path, line))
+            found[name] = _size(name)
+    return found
+
+
+def _joined(sizes, rules):
+    """Return {capture: [counters]}, looking at everything that lies in the folders of the captures."""
+    folders: dict[str, list] = {}
+    for name in sizes:
+        folder, _, base = name.rpartition("/")
+        if _CAPTURE.search(_COMPRESSION.sub("", base)):
+            folders.setdefault(folder, []).append(base)
+    joined = {}
+    while folders:
+        folder, captures = folders.popitem()
+        there = set(_beside_in(folder)) | set(captures)
+        wanted = set(captures)
+        for name, counters in rules.join(sorted(there)).items():
+            if name in wanted:
+                joined[f"{folder}/{name}"] = [f"{folder}/{one}" for one in counters]
+    return joined
+
+
+def _beside_in(folder):
+    """Return the names in a folder; those that cannot be listed have nothing beside."""
+    if "://" not in folder:
+        try:
+            return os.listdir(folder or "/")
+        except OSError:
+            return []
+    fs, root = needed("fsspec", "cluster").core.url_to_fs(folder)
+    try:
+        return [name.rpartition("/")[2] for name in fs.ls(root, detail=False)]
+    except (OSError, NotImplementedError):
+        return []

@@ -1,0 +1,93 @@
+"""The workers of one machine: threads of this process, each with its own child that does the work."""
+
+import os
+import queue
+import threading
+
+from cctrace.corpus import batch
+from cctrace.corpus.guard import Stopped
+
+
+class Threads:
+    """Runs batches on this machine.
+
+    Parameters
+    ----------
+    workers : int, optional
+        Default: the cores that this process may use.
+
+    Attributes
+    ----------
+    window : int
+        Batches that are handed out at a time.
+    """
+
+    def __init__(self, workers=None):
+        self.workers = workers or len(os.sched_getaffinity(0))
+        self.window = 2 * self.workers
+        self._orders: queue.SimpleQueue = queue.SimpleQueue()
+        self._told: queue.SimpleQueue = queue.SimpleQueue()
+        self._found: queue.SimpleQueue = queue.SimpleQueue()  # at most `window` batches
+        self._threads: list[threading.Thread] = []
+        self._writer = None
+        self._tick, self._under_way = lambda: None, 0
+
+    def begin(self, progress):
+        """Start; `progress` is told of every capture."""
+        self._tick = progress.tick
+        self._writer = threading.Thread(target=self._write, daemon=True)
+        self._writer.start()
+
+    def submit(self, order):
+        """Hand out a batch."""
+        if len(self._threads) < self.workers:
+            thread = threading.Thread(target=self._work, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._under_way += 1
+        self._orders.put(order)
+
+    def next(self, timeout):
+        """Return (order, what was committed) of a batch, None after `timeout` seconds; raises the error of one."""
+        try:
+            order, done, error = self._told.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        if error is not None:
+            raise error
+        self._under_way -= 1
+        return order, done
+
+    def finished(self, captures):
+        """Nothing: every capture has been counted."""
+
+    def _work(self):
+        try:
+            while (order := self._orders.get()) is not None:
+                self._found.put((order, *batch.analyse(order, self._tick)))
+        except Stopped:
+            pass
+        except BaseException as error:  # handed over to the thread that waits
+            self._told.put((None, None, error))
+        finally:
+            batch.leave()
+
+    def _write(self):
+        """Write what the workers found, while they go on."""
+        try:
+            while (found := self._found.get()) is not None:
+                self._told.put((found[0], batch.commit(*found), None))
+        except BaseException as error:  # handed over to the thread that waits
+            self._told.put((None, None, error))
+
+    def close(self):
+        """End the workers, whatever they are doing."""
+        for _ in self._threads:
+            self._orders.put(None)
+        if self._under_way:
+            batch.stop()
+        for thread in self._threads:
+            thread.join(10)
+        if self._writer:
+            self._found.put(None)
+            self._writer.join(10)

@@ -1,0 +1,119 @@
+"""The manifest: what is to be analysed, in batches, as Parquet; never more of it in a graph than a window of tasks.
+
+A batch is 50 to 500 captures (fewer where the corpus has fewer than 2,000: so that every worker gets some), at most
+256 MB of them, or one archive. Batches are cut once, when the manifest is written, and depend on its entries alone;
+a batch that is committed is done. What a later run finds besides becomes another part of the manifest.
+"""
+
+import io
+from typing import NamedTuple
+
+from cctrace.corpus.inputs import Entry
+from cctrace.extras import needed
+
+FOLDER = "manifest"
+MOST, FEWEST, PER_CORPUS = 500, 1, 40
+BYTES = 256 << 20
+_ROWS = 20_000  # of a row group: what a worker reads to find its batch
+COLUMNS = ("batch", *Entry._fields)
+
+
+class Batch(NamedTuple):
+    """Some entries of the manifest: where they are, how many, how large (-1 unknown)."""
+
+    name: str
+    captures: int
+    bytes: int
+
+
+def write(store, entries):
+    """Add entries to the manifest, in batches.
+
+    Parameters
+    ----------
+    store : Local or Remote
+    entries : list of Entry
+        Sorted.
+    """
+    pa = needed("pyarrow", "parquet")
+    pq = needed("pyarrow.parquet", "parquet")
+    number = len(store.names(FOLDER, ".parquet"))
+    columns = [list(column) for column in zip(*entries, strict=True)]
+    table = pa.table(dict(zip(COLUMNS, [_cut(entries, number), *columns], strict=True)), _schema())
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd", row_group_size=_ROWS)
+    return store.create(f"{FOLDER}/part-{number:05d}.parquet", buffer.getvalue())
+
+
+def _schema():
+    pa = needed("pyarrow", "parquet")
+    types = [pa.string(), pa.string(), pa.int64(), pa.bool_(), pa.string(), pa.string(), pa.list_(pa.string())]
+    return pa.schema(list(zip(COLUMNS, types, strict=True)))
+
+
+def _cut(entries, number):
+    """Return the name of the batch of each entry."""
+    most = min(MOST, max(FEWEST, -(-len(entries) // PER_CORPUS)))
+    names, batch, name, count, size, before = [], -1, "", 0, 0, None
+    for entry in entries:
+        alone = entry.archive or (before is not None and before.archive)
+        if (
+            before is None
+            or alone
+            or count == most
+            or size + max(entry.size, 0) > BYTES
+            or entry.source != before.source
+        ):
+            batch, count, size = batch + 1, 0, 0
+            name = f"{number:05d}-{batch:07d}"
+        names.append(name)
+        count, size, before = count + 1, size + max(entry.size, 0), entry
+    return names
+
+
+def known(store):
+    """Return what the manifest holds already: {capture: size}."""
+    pq = needed("pyarrow.parquet", "parquet")
+    sizes = {}
+    for name in store.names(FOLDER, ".parquet"):
+        with store.open(name) as file:
+            table = pq.read_table(file, columns=["capture", "size"])
+        sizes |= dict(zip(table["capture"].to_pylist(), table["size"].to_pylist(), strict=True))
+    return sizes
+
+
+def batches(store):
+    """Yield the batches in the order of the manifest."""
+    pq = needed("pyarrow.parquet", "parquet")
+    for name in store.names(FOLDER, ".parquet"):
+        with store.open(name) as file:
+            current = None
+            for part in pq.ParquetFile(file).iter_batches(_ROWS, columns=["batch", "size"]):
+                for batch, size in zip(part["batch"].to_pylist(), part["size"].to_pylist(), strict=True):
+                    if current is not None and current.name == batch:
+                        current = Batch(batch, current.captures + 1, current.bytes + max(size, 0))
+                        continue
+                    if current is not None:
+                        yield current
+                    current = Batch(batch, 1, max(size, 0))
+            if current is not None:
+                yield current
+
+
+def entries_of(store, batch):
+    """Return the entries of a batch; a half is that of the batch it was cut from (see `halves`)."""
+    pq = needed("pyarrow.parquet", "parquet")
+    whole = batch.rstrip("ab")
+    with store.open(f"{FOLDER}/part-{whole.partition('-')[0]}.parquet") as file:
+        table = pq.read_table(file, filters=[("batch", "==", whole)])
+    entries = [Entry(*(row[name] for name in Entry._fields)) for row in table.to_pylist()]
+    for half in batch[len(whole) :]:
+        middle = len(entries) // 2
+        entries = entries[:middle] if half == "a" else entries[middle:]
+    return entries
+
+
+def halves(batch):
+    """Return the two halves of a batch, which is cut where all workers that took it died."""
+    middle = batch.captures // 2
+    return Batch(f"{batch.name}a", middle, -1), Batch(f"{batch.name}b", batch.captures - middle, -1)

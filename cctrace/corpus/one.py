@@ -1,0 +1,188 @@
+"""One input, and all that is asked of it: what runs in the killable child."""
+
+import os
+from datetime import UTC, datetime
+
+import numpy as np
+
+from cctrace.corpus import tasks as of_flow
+from cctrace.corpus.inputs import Rules
+from cctrace.corpus.inputs import date_in as _date_in
+from cctrace.errors import ArgumentError, FormatError, StreamError
+
+BULK_BYTES = 100_000
+
+
+def captures_of(entry, rules, limit):
+    """Yield (name, a function that returns source and counters) of what an input holds: itself, or an archive's files.
+
+    What is beside what in an archive is told by its list of names; nothing is held but what waits for its counters.
+    """
+    if not entry["archive"]:
+        yield entry["capture"], lambda: (entry["capture"], entry["counters"])
+        return
+    from cctrace.corpus.members import groups
+
+    yield from groups(entry["capture"], Rules(rules), limit)
+
+
+def analyse(name, source, counters, size, tasks, limit=None):
+    """Return what tasks find out about one capture, or about connections of which only counters are known.
+
+    Parameters
+    ----------
+    name : str
+        What the rows call it.
+    source : str or Member
+    counters : list of str or Member
+        The kernel's counters of its flows.
+    size : int
+        As stored, -1 unknown.
+    tasks : sequence of str
+        See `tasks.parse`.
+    limit : int, optional
+        As for `cctrace.io.read_file`.
+
+    Returns
+    -------
+    (dict of str to list of dict, str)
+        Table: rows; and the day of the first packet (UTC).
+
+    Raises
+    ------
+    FormatError, ArgumentError
+        If it cannot be read.
+    """
+    summaries, bulk, told = _flows(source, limit)
+    tables = _counted(counters, limit)
+    rows: dict[str, list] = {}
+    if "flows" in tasks:
+        rows["flows"] = [of_flow.flow_row(one, _key(name, i, one)) for i, one in enumerate(summaries)]
+    count, belong = 0, set()
+    for flow, index in bulk:
+        count += 1
+        flow = _attached(flow, tables, belong)
+        for task in tasks:
+            if task == "flows":
+                continue
+            for table, found in of_flow.rows_of(task, flow, _key(name, index, flow.summary)).items():
+                rows.setdefault(table, []).extend(found)
+    starts = np.array([one["start_ns"] for one in summaries if one["start_ns"] > 0], np.int64)
+    start = int(starts.min()) if len(starts) else 0
+    ends = [one["start_ns"] + 1e9 * np.nan_to_num(one["duration_s"]) for one in summaries]
+    unused = [
+        f"{table.source}: no flow of the capture has these addresses" for table in tables if id(table) not in belong
+    ]
+    rows["captures"] = [
+        {
+            "capture": name,
+            "size": size,
+            "packets": sum(int(one["packets"]) for one in summaries),
+            "connections": len(summaries),
+            "bulk_flows": count,
+            "start_ns": start or None,
+            "duration_s": (max(ends) - start) / 1e9 if start else None,
+            "counters": [getattr(one, "name", one) for one in counters],
+            "warnings": [*told, *unused],
+        }
+    ]
+    date = datetime.fromtimestamp(start / 1e9, UTC).date().isoformat() if start else _date_in(name)
+    return {table: [_plain(row) for row in found] for table, found in rows.items()}, date
+
+
+def _key(name, index, summary):
+    return {"capture": name, "connection": index, "network": of_flow.network_of(summary["dst"])}
+
+
+def _flows(source, limit):
+    """Return the rows of all connections, an iterator over (bulk flow, its row's number), and warnings."""
+    from cctrace.explain.analyze import LARGE_FILE
+    from cctrace.flows.capture import Capture, read
+    from cctrace.io import is_capture
+    from cctrace.io.tcpinfo import TcpInfo
+
+    large = isinstance(source, str) and os.path.isfile(source) and os.path.getsize(source) >= LARGE_FILE
+    if large and is_capture(source, limit):
+        return _of_large(source, limit)
+    data = read(source, limit=limit)
+    if isinstance(data, Capture):
+        if not len(data):
+            raise StreamError(f"{data.packets.source}: no TCP connection in this capture")
+        flows = data.bulk(BULK_BYTES) or [data.flow(int(data.flows["bytes_sent"].argmax()))]
+        return data.flows.to_dict("records"), ((flow, flow.index) for flow in flows), data.warnings
+    if isinstance(data, TcpInfo):
+        return _of_counters(data)
+    raise ArgumentError(f"{getattr(source, 'name', source)}: holds neither packets nor counters of connections")
+
+
+def _of_large(source, limit):
+    from cctrace.flows.large import bulk_flows
+    from cctrace.flows.table import of_file
+
+    table = of_file(source, limit=limit)
+    records = table.frame().to_dict("records")
+    keys = {
+        tuple(one[name] for name in ("src", "sport", "dst", "dport", "start_ns")): i for i, one in enumerate(records)
+    }
+    found = (
+        (flow, keys[(*flow.key, flow.summary["start_ns"])])
+        for flow in bulk_flows(source, at_least=BULK_BYTES, limit=limit)
+    )
+    return records, found, getattr(table, "warnings", [])
+
+
+def _of_counters(table):
+    from cctrace.flows.counters import CounterFlow
+
+    flows = [CounterFlow(table, index) for index in range(len(table.connections))]
+    sent = np.nan_to_num([flow.summary["bytes_sent"] for flow in flows])
+    order = np.argsort(-sent, kind="stable")
+    bulk = order[sent[order] >= BULK_BYTES] if (sent >= BULK_BYTES).any() else order[:1]
+    return [flow.summary for flow in flows], ((flows[i], int(i)) for i in bulk), table.warnings
+
+
+def _counted(counters, limit):
+    """Return the tables of the counters beside a capture; the parts of a connection come together."""
+    from cctrace.io import read_file, tcpinfo
+
+    tables = [read_file(one, limit=limit) for one in counters]
+    if wrong := [one for one, table in zip(counters, tables, strict=True) if not isinstance(table, tcpinfo.TcpInfo)]:
+        raise ArgumentError(
+            f"{getattr(wrong[0], 'name', wrong[0])}: lies beside a capture as its counters, and holds none"
+        )
+    return [tcpinfo.merged(tables, tables[0].source)] if len(tables) > 1 else tables
+
+
+def _attached(flow, tables, belong):
+    for table in tables:
+        try:
+            flow = flow.attach(table)
+        except (ArgumentError, AttributeError):  # another flow's; counters have none beside
+            continue
+        belong.add(id(table))
+    return flow
+
+
+def _plain(row):
+    """Return a row as JSON takes it: what is missing is None."""
+    return {name: _plain_value(value) for name, value in row.items()}
+
+
+def _plain_value(value):
+    if isinstance(value, list | tuple):
+        return [_plain_value(one) for one in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return None if type(value).__name__ == "NAType" else value
+
+
+def reason_of(error):
+    """Return (kind, reason) of an error: what the user's file brought about, or what is ours."""
+    text = " ".join(str(error).split())
+    if isinstance(error, MemoryError):
+        return "memory", "it needs more memory than the limit"
+    if isinstance(error, FormatError | ArgumentError | StreamError | OSError):
+        return "unreadable", text or type(error).__name__
+    return "internal", f"{type(error).__name__}: {text}"

@@ -1,0 +1,49 @@
+"""The figures of `Corpus.plot_*`: matplotlib axes."""
+
+import numpy as np
+
+from cctrace.extras import needed
+
+_MOST_GROUPS = 30
+
+
+def _axes(ax):
+    return ax or needed("matplotlib.pyplot", "plot").subplots(figsize=(8, 4.5), layout="constrained")[1]
+
+
+def shares(frame, by, column, ax=None):
+    """Draw stacked bars: of each group, the shares of what a column says; the largest groups if there are many."""
+    ax = _axes(ax)
+    sizes = frame.groupby(by)["flows"].sum().sort_values(ascending=False)
+    groups = list(sizes.index[:_MOST_GROUPS])
+    table = frame.pivot_table(index=by, columns=column, values="share", aggfunc="sum", fill_value=0.0).loc[groups[::-1]]
+    left = np.zeros(len(table))
+    for name in table.mean().sort_values(ascending=False).index:
+        ax.barh(table.index.astype(str), table[name], left=left, label=str(name))
+        left += table[name].to_numpy()
+    ax.set(xlabel="share of the flows", ylabel=by, xlim=(0, 1))
+    ax.legend(title=column, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return ax
+
+
+def intervals(frame, quantity, by, ax=None):
+    """Draw values with their intervals, a line each; the groups with most flows if there are many."""
+    ax = _axes(ax)
+    shown = frame.nlargest(_MOST_GROUPS, "flows").sort_values("value")
+    error = [shown["value"] - shown["low"], shown["high"] - shown["value"]]
+    ax.errorbar(shown["value"], shown[by].astype(str), xerr=error, fmt="o", capsize=3)
+    ax.set(xlabel=f"{quantity}, 95 % interval", ylabel=by, xscale="log")
+    return ax
+
+
+def drift(frame, quantity, by, ax=None):
+    """Draw medians over time, shaded where 80 % of the flows are."""
+    ax = _axes(ax)
+    for name, one in frame.groupby(by) if by else [(None, frame)]:
+        (line,) = ax.plot(one["time"], one["median"], marker="o", label=None if name is None else str(name))
+        ax.fill_between(one["time"], one["low"], one["high"], alpha=0.2, color=line.get_color(), linewidth=0)
+    ax.set(xlabel="time (UTC)", ylabel=f"{quantity}: median, 80 % of the flows")
+    if by:
+        ax.legend(title=by)
+    ax.figure.autofmt_xdate()
+    return ax

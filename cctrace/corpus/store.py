@@ -1,0 +1,197 @@
+"""Where a corpus lies: a local folder, or a remote one through fsspec. Files are created whole or not at all.
+
+A file comes into being by exclusive create: whoever comes second learns that it is there, and what is there is whole,
+because it was written under another name first (local), or appears when its upload is complete (object stores).
+"""
+
+import contextlib
+import io
+import os
+import threading
+import time
+
+from cctrace.errors import ArgumentError, CctraceError
+from cctrace.extras import needed
+
+
+class OutputError(CctraceError):
+    """The output cannot be written: a full disk, a lost server; names the file and the reason."""
+
+
+def open_store(where):
+    """Return the store of a folder: a path, or a URL ("s3://bucket/corpus")."""
+    where = os.fspath(where)
+    return Remote(where) if "://" in where else Local(where)
+
+
+class Local:
+    """A folder of this machine, or of a file system that all workers mount."""
+
+    def __init__(self, where):
+        self.where = os.path.abspath(where)
+
+    def __str__(self):
+        return self.where
+
+    def path(self, name):
+        """Return the path or URL of a file."""
+        return os.path.join(self.where, name)
+
+    def exists(self, name):
+        """Return whether there is such a file."""
+        return os.path.exists(self.path(name))
+
+    def names(self, folder="", suffix=""):
+        """Return the files beneath a folder that end in `suffix`, sorted, relative to the store."""
+        found = []
+        for root, _, files in os.walk(self.path(folder)):
+            rest = os.path.relpath(root, self.where)
+            found += [
+                name if rest == "." else f"{rest}/{name}"
+                for name in files
+                if name.endswith(suffix) and not name.endswith(".tmp")
+            ]
+        return sorted(found)
+
+    def open(self, name):
+        """Return a seekable binary file; FileNotFoundError if there is none."""
+        return open(self.path(name), "rb")
+
+    def read(self, name):
+        """Return the bytes of a file."""
+        with self.open(name) as file:
+            return file.read()
+
+    def create(self, name, data):
+        """Create a file with these bytes; return False, and leave it, if it exists."""
+        return self._write(name, data, os.link)
+
+    def replace(self, name, data):
+        """Create a file, or put these bytes in the place of what it holds."""
+        return self._write(name, data, os.replace)
+
+    def _write(self, name, data, publish):
+        path = self.path(name)
+        folder, base = os.path.split(path)
+        temporary = os.path.join(folder, f".{base}.{os.getpid()}-{threading.get_ident()}.tmp")
+        try:
+            os.makedirs(folder, exist_ok=True)
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            publish(temporary, path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise OutputError(f"{path}: {error.strerror or error}") from error
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        return True
+
+    def move(self, name, to):
+        """Rename a file; what has the name is replaced."""
+        os.makedirs(os.path.dirname(self.path(to)), exist_ok=True)
+        os.replace(self.path(name), self.path(to))
+
+    def remove(self, name):
+        """Remove a file."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path(name))
+
+    def tidy(self, older_s=0.0):
+        """Remove what writers that were killed so long ago left of files they had not created yet."""
+        for root, _, files in os.walk(self.where):
+            for path in (os.path.join(root, name) for name in files if name.startswith(".") and name.endswith(".tmp")):
+                with contextlib.suppress(OSError):
+                    if time.time() - os.path.getmtime(path) >= older_s:
+                        os.unlink(path)
+
+
+class Remote:
+    """A folder of a server or an object store, through fsspec."""
+
+    def __init__(self, where):
+        fsspec = needed("fsspec", "cluster")
+        self.where = where.rstrip("/")
+        try:
+            self.fs, self._root = fsspec.core.url_to_fs(self.where)
+        except (ValueError, ImportError) as error:
+            raise ArgumentError(f"{where}: {' '.join(str(error).split())}") from error
+        self._prefix = self.where[: self.where.index("://") + 3]
+
+    def __str__(self):
+        return self.where
+
+    def path(self, name):
+        """Return the path or URL of a file."""
+        return f"{self.where}/{name}"
+
+    def _at(self, name):
+        return f"{self._root}/{name}" if name else self._root
+
+    def exists(self, name):
+        """Return whether there is such a file."""
+        return self.fs.exists(self._at(name))
+
+    def names(self, folder="", suffix=""):
+        """Return the files beneath a folder that end in `suffix`, sorted, relative to the store."""
+        self.fs.invalidate_cache()
+        try:
+            found = self.fs.find(self._at(folder))
+        except FileNotFoundError:
+            return []
+        cut = len(self._root) + 1
+        return sorted(name[cut:] for name in found if name.endswith(suffix))
+
+    def open(self, name):
+        """Return a seekable binary file; FileNotFoundError if there is none."""
+        return self.fs.open(self._at(name), "rb")
+
+    def read(self, name):
+        """Return the bytes of a file."""
+        return self.fs.cat_file(self._at(name))
+
+    def create(self, name, data):
+        """Create a file with these bytes; return False, and leave it, if it exists."""
+        try:
+            self._put(name, data, "create")
+        except FileExistsError:
+            return False
+        return True
+
+    def replace(self, name, data):
+        """Create a file, or put these bytes in the place of what it holds."""
+        self._put(name, data, "overwrite")
+        return True
+
+    def _put(self, name, data, mode):
+        try:
+            self.fs.makedirs(os.path.dirname(self._at(name)), exist_ok=True)
+            self.fs.pipe_file(self._at(name), data, mode=mode)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise OutputError(f"{self.path(name)}: {error.strerror or error}") from error
+
+    def move(self, name, to):
+        """Rename a file; what has the name is replaced."""
+        self.fs.makedirs(os.path.dirname(self._at(to)), exist_ok=True)
+        self.fs.mv(self._at(name), self._at(to))
+
+    def remove(self, name):
+        """Remove a file."""
+        with contextlib.suppress(FileNotFoundError):
+            self.fs.rm_file(self._at(name))
+
+    def tidy(self, older_s=0.0):
+        """Nothing: an upload that was not completed leaves no file."""
+
+
+def parquet_bytes(table):
+    """Return an Arrow table as the bytes of a Parquet file: the same for the same rows."""
+    pq = needed("pyarrow.parquet", "parquet")
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd", row_group_size=20_000)
+    return buffer.getvalue()

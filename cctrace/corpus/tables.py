@@ -1,0 +1,195 @@
+"""The tables of a corpus: column, dtype, unit, meaning. A change of any of them is a new `VERSION`.
+
+Every table has `capture` (path or URL, of a member of an archive "archive:member"); those of flows also `connection`,
+the row of `Capture.flows`. The columns `date` and `source` are in the folders' names, as of any partitioned dataset.
+Where a flow does not tell what was asked, `refused` says why and the rest is missing.
+"""
+
+from typing import NamedTuple
+
+from cctrace.extras import needed
+
+VERSION = 1
+TEXT, TEXTS, NUMBERS = "str", "list<str>", "list<f8>"
+
+
+class Column(NamedTuple):
+    """One column of a table of a corpus."""
+
+    name: str
+    dtype: str
+    unit: str
+    meaning: str
+
+
+_CAPTURE = (Column("capture", TEXT, "", "what was analysed"),)
+_FLOW = (
+    *_CAPTURE,
+    Column("connection", "i4", "", "row of `cctrace flows`"),
+    Column("network", TEXT, "", "the receiver's network: its /24, of IPv6 its /48"),
+)
+_REFUSED = (Column("refused", TEXT, "", "why there is no answer; missing if there is one"),)
+
+
+def _estimate(name, unit, meaning):
+    """Return the columns of an estimate: value and 95 % interval."""
+    return (
+        Column(name, "f8", unit, meaning),
+        Column(f"{name}_low", "f8", unit, "its 95 % interval: lower end"),
+        Column(f"{name}_high", "f8", unit, "its 95 % interval: upper end"),
+    )
+
+
+CAPTURES = (
+    *_CAPTURE,
+    Column("size", "i8", "bytes", "as stored, -1 unknown"),
+    Column("packets", "i8", "", "TCP packets"),
+    Column("connections", "i8", "", "TCP connections"),
+    Column(
+        "bulk_flows", "i8", "", "those that carried 100 kB or more, or the largest: what the other tables are about"
+    ),
+    Column("start_ns", "i8", "ns", "first packet, since the epoch"),
+    Column("duration_s", "f8", "s", "to the last packet"),
+    Column("counters", TEXTS, "", "the files of counters that lay beside it"),
+    Column("warnings", TEXTS, "", "what could not be read, and which counters belonged to no flow"),
+)
+ERRORS = (
+    *_CAPTURE,
+    Column("kind", TEXT, "", "unreadable, memory, time, crashed, worker or internal"),
+    Column("reason", TEXT, "", "one line"),
+    Column("size", "i8", "bytes", "as stored, -1 unknown"),
+)
+FLOWS = (
+    *_FLOW,
+    Column("src", TEXT, "", "address of the bulk sender"),
+    Column("sport", "i4", "", "its port"),
+    Column("dst", TEXT, "", "address of the other end"),
+    Column("dport", "i4", "", "its port"),
+    Column("packets", "i8", "", "of both directions"),
+    Column("bytes_sent", "i8", "bytes", "distinct payload"),
+    Column("segments_sent", "i8", "segments", "retransmissions included"),
+    Column("retransmitted_segments", "i8", "segments", ""),
+    Column("goodput_bps", "f8", "bit/s", ""),
+    Column("rtt_min_us", "i8", "us", ""),
+    Column("rtt_median_us", "i8", "us", ""),
+    Column("rtt_p95_us", "i8", "us", ""),
+    Column("start_ns", "i8", "ns", "first packet, since the epoch"),
+    Column("duration_s", "f8", "s", ""),
+    Column("warnings", TEXTS, "", ""),
+)
+VERDICTS = (
+    *_FLOW,
+    Column("bytes_sent", "i8", "bytes", "distinct payload"),
+    Column("goodput_bps", "f8", "bit/s", ""),
+    Column("start_ns", "i8", "ns", "first packet, since the epoch"),
+    Column("controller", TEXT, "", "the sender's by the kernel's name, where counters tell"),
+    Column("verdict", TEXT, "", "name of the most important verdict"),
+    Column("confidence", "f8", "", "how sure that is, 0 to 1"),
+    Column("text", TEXT, "", "in words"),
+    Column("also", TEXTS, "", "names of the other verdicts, most important first"),
+    Column("retransmitted_share", "f8", "", ""),
+    Column("receiver_share", "f8", "", "of the time the receiver's window kept data back"),
+    Column("application_share", "f8", "", "of the time there was nothing to send"),
+    Column("rtt_min_us", "f8", "us", ""),
+    Column("rtt_median_us", "f8", "us", ""),
+    Column("in_flight_bdp", "f8", "BDP", "median"),
+    *_REFUSED,
+)
+LIMITS = (
+    *_FLOW,
+    Column("limit", TEXT, "", "what limited the flow, see `Diagnosis.limits`"),
+    Column("seconds", "f8", "s", "for how long altogether"),
+    Column("share", "f8", "", "of the flow's duration"),
+)
+EVENTS = (
+    *_FLOW,
+    Column("event", TEXT, "", "name, see `Diagnosis.events`"),
+    Column("start_s", "f8", "s", "since the first packet"),
+    Column("end_s", "f8", "s", "since the first packet"),
+    Column("text", TEXT, "", "in words"),
+)
+CONTROLLERS = (
+    *_FLOW,
+    Column("start_ns", "i8", "ns", "first packet, since the epoch"),
+    Column("controller", TEXT, "", "the most probable candidate"),
+    Column("probability", "f8", "", "its probability"),
+    Column("group", TEXTS, "", "the best, and those that the flow does not tell from it"),
+    Column("candidates", TEXTS, "", "most probable first"),
+    Column("probabilities", NUMBERS, "", "theirs"),
+    Column("reason", TEXT, "", "in words"),
+    *_REFUSED,
+)
+PATHS = (
+    *_FLOW,
+    Column("start_ns", "i8", "ns", "first packet, since the epoch"),
+    *_estimate("rate_bps", "bit/s", "rate of the bottleneck, its last one where it changed"),
+    Column("rate_changes", "i4", "", "how often the rate changed"),
+    *_estimate("base_rtt_us", "us", "RTT without queue"),
+    *_estimate("buffer_bytes", "bytes", "of the bottleneck"),
+    *_estimate("random_loss", "", "share of packets lost by chance"),
+    *_estimate("jitter_sd_us", "us", "standard deviation of the jitter"),
+    Column("jitter", TEXT, "", "its distribution"),
+    Column("jitter_process", TEXT, "", "a draw per packet, burst, slot; reorder"),
+    Column("cross_traffic", TEXT, "", ""),
+    Column("unseen", TEXTS, "", "what the flow did not show"),
+    *_REFUSED,
+)
+COLLAPSE = (
+    *_FLOW,
+    Column("start_ns", "i8", "ns", "first packet, since the epoch"),
+    Column("controller", TEXT, "", "the controller asked about"),
+    Column("collapses", TEXT, "", "yes, no, close"),
+    *_estimate("threshold_sd_us", "us", "sd of the jitter from which it would collapse"),
+    *_estimate("sd_us", "us", "sd of the jitter there is"),
+    *_estimate("probability_hour", "", "chance of being collapsed within an hour"),
+    *_REFUSED,
+)
+REPLAYS = (
+    *_FLOW,
+    Column("start_ns", "i8", "ns", "first packet, since the epoch"),
+    Column("controller", TEXT, "", "replayed over the flow"),
+    Column("calls", "i8", "", "of the controller"),
+    Column("snd_cwnd_median", "f8", "segments, bytes of QUIC controllers", "median of its window"),
+    Column("pacing_rate_median_Bps", "f8", "bytes/s", "median of its pacing rate"),
+    Column("bw_within_1_percent", "f8", "", "of the polls at which its bandwidth is the kernel's, where counters tell"),
+    Column("min_rtt_within_1_percent", "f8", "", "of the polls at which its min_rtt is the kernel's"),
+    Column("cwnd_within_2", "f8", "", "of the polls at which its window is the kernel's, within 2 segments"),
+    *_REFUSED,
+)
+TABLES = {
+    "captures": CAPTURES,
+    "errors": ERRORS,
+    "flows": FLOWS,
+    "verdicts": VERDICTS,
+    "limits": LIMITS,
+    "events": EVENTS,
+    "controllers": CONTROLLERS,
+    "paths": PATHS,
+    "collapse": COLLAPSE,
+    "replays": REPLAYS,
+}
+# By what the rows of a table are ordered: never by what depends on who came first.
+ORDER = {
+    name: [key for key in ("capture", "connection", "controller", "start_s", "event", "limit") if key in have]
+    for name, have in ((name, [column.name for column in columns]) for name, columns in TABLES.items())
+}
+
+
+def arrow_schema(name):
+    """Return the Arrow schema of a table."""
+    pa = needed("pyarrow", "parquet")
+    types = {
+        TEXT: pa.string(),
+        TEXTS: pa.list_(pa.string()),
+        NUMBERS: pa.list_(pa.float64()),
+        "i4": pa.int32(),
+        "i8": pa.int64(),
+        "f8": pa.float64(),
+    }
+    fields = [pa.field(column.name, types[column.dtype]) for column in TABLES[name]]
+    return pa.schema(fields, metadata={"cctrace_corpus": f'{{"table": "{name}", "schema": {VERSION}}}'})
+
+
+def ordered(name, table):
+    """Return the rows of a table in its order."""
+    return table.sort_by([(key, "ascending") for key in ORDER[name]])

@@ -1,0 +1,238 @@
+"""What is asked of every capture: each task is a function from a flow to the rows of its tables.
+
+    flows             one row per connection, as `cctrace flows`
+    explain           what limited every bulk flow: verdicts, limits, events
+    identify          which congestion control sent it
+    fit               its path, and whether BBR would collapse on it
+    replay=NAME       what controller NAME would have decided
+
+A flow that does not tell (a `StreamError`, a `FitError`) is a row with the reason in `refused`, not an error.
+"""
+
+import ipaddress
+
+import numpy as np
+
+from cctrace.errors import ArgumentError, FitError, StreamError
+
+NAMES = ("flows", "explain", "identify", "fit", "replay")
+DEFAULT = ("flows", "explain")
+_SUMMARY = ("src", "sport", "dst", "dport", "packets", "bytes_sent", "segments_sent", "retransmitted_segments")
+_SUMMARY += ("goodput_bps", "rtt_min_us", "rtt_median_us", "rtt_p95_us", "start_ns", "duration_s", "warnings")
+
+
+def parse(text):
+    """Return the tasks that a text names, in the order of `NAMES`.
+
+    Parameters
+    ----------
+    text : str or sequence of str
+        "flows,explain,replay=bbr2", or the names.
+
+    Raises
+    ------
+    ArgumentError
+        If one is unknown, or the controller of a replay is.
+
+    Examples
+    --------
+    >>> parse("replay=bbr2,flows")
+    ('flows', 'replay=bbr2')
+    """
+    from cctrace.cc import controller
+
+    names = text.split(",") if isinstance(text, str) else list(text)
+    tasks = dict.fromkeys(name.strip() for name in names if name.strip())
+    for task in tasks:
+        name, given, variant = task.partition("=")
+        if name not in NAMES or bool(given) != (name == "replay"):
+            raise ArgumentError(f"tasks: {task!r}; allowed are flows, explain, identify, fit, replay=NAME")
+        if given:
+            controller(variant)
+    if not tasks:
+        raise ArgumentError("tasks: none given; allowed are flows, explain, identify, fit, replay=NAME")
+    return tuple(sorted(tasks, key=lambda task: (NAMES.index(task.partition("=")[0]), task)))
+
+
+def tables_of(tasks):
+    """Return the names of the tables that tasks fill."""
+    names = ["captures", "errors"]
+    for task in tasks:
+        names += _TASKS[task.partition("=")[0]][1]
+    return tuple(dict.fromkeys(names))
+
+
+def rows_of(task, flow, key):
+    """Return what a task finds out about a bulk flow.
+
+    Parameters
+    ----------
+    task : str
+        "explain", "identify", "fit" or "replay=NAME".
+    flow : Flow or CounterFlow
+    key : dict
+        What is the same in all of its rows: capture, connection, network.
+
+    Returns
+    -------
+    dict of str to list of dict
+        Table: rows.
+    """
+    name, _, variant = task.partition("=")
+    function, _ = _TASKS[name]
+    return function(flow, key, variant) if variant else function(flow, key)
+
+
+def network_of(address):
+    """Return the network of an address: its /24, of IPv6 its /48; "" if it is none.
+
+    >>> network_of("10.99.0.2"), network_of("fd99::2")
+    ('10.99.0.0/24', 'fd99::/48')
+    """
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return ""
+    return str(ipaddress.ip_network((parsed, 24 if parsed.version == 4 else 48), strict=False))
+
+
+def flow_row(summary, key):
+    """Return the row of a connection in the table of flows."""
+    row = {name: summary[name] for name in _SUMMARY}
+    return key | row | {"warnings": list(row["warnings"])}
+
+
+def _explain(flow, key):
+    from cctrace.explain.analyze import controller_name
+    from cctrace.explain.diagnose import diagnose
+
+    summary = flow.summary
+    row = key | {name: summary[name] for name in ("bytes_sent", "goodput_bps", "start_ns")}
+    row["controller"] = controller_name(flow.tcpinfo)
+    try:
+        found = diagnose(flow, row["controller"])
+    except StreamError as refusal:
+        return {"verdicts": [row | {"refused": str(refusal)}]}
+    first, *others = found.verdicts
+    row |= {"verdict": first.name, "confidence": first.confidence, "text": first.text}
+    row |= {"also": [verdict.name for verdict in others]}
+    row |= {name: found.figures.get(name) for name in _FIGURES}
+    lasted: dict[str, float] = {}
+    for limit in found.limits:
+        lasted[limit.name] = lasted.get(limit.name, 0.0) + limit.end_s - limit.start_s
+    total = sum(lasted.values())
+    limits = [
+        key | {"limit": name, "seconds": seconds, "share": seconds / total if total > 0 else None}
+        for name, seconds in lasted.items()
+    ]
+    events = [
+        key | {"event": event.name, "start_s": event.start_s, "end_s": event.end_s, "text": event.text}
+        for event in found.events
+    ]
+    return {"verdicts": [row], "limits": limits, "events": events}
+
+
+_FIGURES = (
+    "retransmitted_share",
+    "receiver_share",
+    "application_share",
+    "rtt_min_us",
+    "rtt_median_us",
+    "in_flight_bdp",
+)
+
+
+def _identify(flow, key):
+    from cctrace.explain.identify import identify
+
+    row = key | {"start_ns": flow.summary["start_ns"]}
+    try:
+        found = identify(flow)
+    except (StreamError, ArgumentError) as refusal:
+        return {"controllers": [row | {"refused": str(refusal)}]}
+    names, probabilities = zip(*found.candidates, strict=True)
+    row |= {"controller": names[0], "probability": probabilities[0], "group": list(found.group)}
+    row |= {"candidates": list(names), "probabilities": list(probabilities), "reason": found.reason}
+    return {"controllers": [row]}
+
+
+def _fit(flow, key):
+    row = key | {"start_ns": flow.summary["start_ns"]}
+    if not hasattr(flow, "capture"):
+        refused = [row | {"refused": "counters alone: a fit needs packets"}]
+        return {"paths": refused, "collapse": refused}
+    return {"paths": [_path(flow, row)], "collapse": _collapse(flow, row)}
+
+
+def _path(flow, row):
+    from cctrace.fit import path
+
+    try:
+        found = path(flow).as_object()
+    except (FitError, StreamError) as refusal:
+        return row | {"refused": str(refusal)}
+    jitter = found["jitter"] or {}
+    row |= _estimate("rate_bps", found["rate_bps"][-1]) | {"rate_changes": len(found["rate_bps"]) - 1}
+    row |= _estimate("base_rtt_us", found["base_rtt_us"]) | _estimate("buffer_bytes", found["buffer_bytes"])
+    row |= _estimate("random_loss", found["loss"]["share"]) | _estimate("jitter_sd_us", jitter.get("sd_us"))
+    row |= {"jitter": jitter.get("distribution"), "jitter_process": jitter.get("process")}
+    return row | {"cross_traffic": found["cross_traffic"]["kind"], "unseen": found["unseen"]}
+
+
+def _collapse(flow, row):
+    from cctrace.fit import Collapse
+
+    try:
+        found = Collapse().fit(flow).as_object()["controllers"]
+    except (FitError, StreamError) as refusal:
+        return [row | {"refused": str(refusal)}]
+    rows = []
+    for name, told in found.items():
+        one = row | {"controller": name, "collapses": told["collapses"]}
+        for quantity in ("threshold_sd_us", "sd_us", "probability_hour"):
+            one |= _estimate(quantity, told[quantity])
+        rows.append(one)
+    return rows
+
+
+def _estimate(name, told):
+    """Return the columns of an estimate that came as {"value", "low", "high"}, or as None."""
+    value, low, high = ((told or {}).get(side) for side in ("value", "low", "high"))
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
+
+
+def _replay(flow, key, variant):
+    from cctrace.replaying.run import replay
+
+    row = key | {"start_ns": flow.summary["start_ns"], "controller": variant}
+    try:
+        run = replay(flow, variant)
+    except (StreamError, ArgumentError) as refusal:
+        return {"replays": [row | {"refused": str(refusal)}]}
+    decided = run.decisions
+    row["calls"] = len(decided)
+    for column, names in (("snd_cwnd_median", ("snd_cwnd", "cwnd")), ("pacing_rate_median_Bps", ("pacing_rate",))):
+        name = next((name for name in names if name in decided), None)
+        row[column] = float(np.median(decided[name])) if name and len(decided) else None
+    return {"replays": [row | _agreement(run, flow)]}
+
+
+def _agreement(run, flow):
+    """Return at which share of the polls a replay held what the kernel logged; nothing without counters."""
+    if flow.tcpinfo is None:
+        return {}
+    try:
+        told = run.compare().summary()
+    except ArgumentError:
+        return {}
+    names = {"bw_1%": "bw_within_1_percent", "min_rtt_1%": "min_rtt_within_1_percent", "cwnd_2": "cwnd_within_2"}
+    return {column: told[name] for name, column in names.items() if name in told}
+
+
+_TASKS = {
+    "flows": (None, ("flows",)),
+    "explain": (_explain, ("verdicts", "limits", "events")),
+    "identify": (_identify, ("controllers",)),
+    "fit": (_fit, ("paths", "collapse")),
+    "replay": (_replay, ("replays",)),
+}

@@ -1,0 +1,324 @@
+"""Questions over a whole corpus: lazy tables, and what they say together.
+
+corpus = cct.corpus.open("results")
+corpus.flows.frame(["goodput_bps", "rtt_min_us"])     a table, as much of it as is asked for
+corpus.verdicts_by("source")                          how often which verdict
+corpus.pooled("base_rtt_us", by="network")            a fitted quantity per group, flows and groups pooled in part
+corpus.drift("goodput_bps", every="D")                quantiles over time
+"""
+
+import functools
+
+import pandas as pd
+
+from cctrace.corpus import plots, tables
+from cctrace.corpus.compaction import committed_parts
+from cctrace.corpus.groups import pooled
+from cctrace.corpus.runs import identity
+from cctrace.corpus.store import Local, open_store
+from cctrace.corpus.tasks import tables_of
+from cctrace.errors import ArgumentError
+from cctrace.extras import needed
+
+PARTITIONS = ("date", "source")
+
+
+def open(where):
+    """Open the results of a corpus; nothing is read yet.
+
+    Parameters
+    ----------
+    where : str
+        Folder or URL that `run` wrote.
+
+    Returns
+    -------
+    Corpus
+
+    Raises
+    ------
+    ArgumentError
+        If there is no corpus, or one of another schema version.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> cct.corpus.open("results").verdicts_by("source")          # doctest: +SKIP
+    """
+    return Corpus(where)
+
+
+class Table:
+    """One table of a corpus: the committed rows, read when they are asked for.
+
+    Attributes
+    ----------
+    name : str
+    columns : list of str
+        Those of the rows, and `date` and `source`.
+    """
+
+    def __init__(self, store, name):
+        self._store, self.name = store, name
+        self.columns = [column.name for column in tables.TABLES[name]] + list(PARTITIONS)
+
+    def __len__(self):
+        return self.dataset.count_rows()
+
+    def __repr__(self):
+        return f"<Table {self.name}: {len(self):,} rows of {', '.join(self.columns)}>"
+
+    @functools.cached_property
+    def dataset(self):
+        """The table as a `pyarrow.dataset.Dataset`, which filters and streams."""
+        pa = needed("pyarrow", "parquet")
+        arrow = needed("pyarrow.dataset", "parquet")
+        parts = [self._path(name) for name in committed_parts(self._store, self.name)]
+        fields = [pa.field(name, pa.string()) for name in PARTITIONS]
+        schema = pa.schema([*tables.arrow_schema(self.name), *fields])
+        if not parts:
+            return arrow.dataset(pa.Table.from_pylist([], schema=schema))
+        return arrow.dataset(
+            parts,
+            schema,
+            format="parquet",
+            filesystem=self._filesystem(),
+            partitioning=arrow.partitioning(pa.schema(fields), flavor="hive"),
+            partition_base_dir=self._path(self.name),
+        )
+
+    def _path(self, name):
+        return self._store.path(name) if isinstance(self._store, Local) else self._store._at(name)
+
+    def _filesystem(self):
+        fs = needed("pyarrow.fs", "parquet")
+        return (
+            fs.LocalFileSystem()
+            if isinstance(self._store, Local)
+            else fs.PyFileSystem(fs.FSSpecHandler(self._store.fs))
+        )
+
+    def frame(self, columns=None, **equal):
+        """Return rows as a DataFrame, in an order that does not depend on parts.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            Default: all.
+        equal
+            What columns have to be, for example ``verdict="receiver_limited"``.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no such column.
+        """
+        wanted = list(columns or self.columns)
+        if unknown := {*wanted, *equal} - set(self.columns):
+            raise ArgumentError(f"{self.name}: no column {sorted(unknown)}; it has {', '.join(self.columns)}")
+        arrow = needed("pyarrow.compute", "parquet")
+        condition = None
+        for name, value in equal.items():
+            one = arrow.field(name) == value
+            condition = one if condition is None else condition & one
+        order = [*PARTITIONS, *tables.ORDER[self.name]]
+        read = self.dataset.to_table([*dict.fromkeys([*wanted, *order])], filter=condition)
+        whole_numbers = {needed("pyarrow", "parquet").int64(): pd.Int64Dtype()}  # ns do not fit floats, which NaN takes
+        return (
+            read.sort_by([(name, "ascending") for name in order])
+            .select(wanted)
+            .to_pandas(types_mapper=whole_numbers.get)
+        )
+
+    def dask(self):
+        """Return the table as a Dask DataFrame, for what does not fit in memory."""
+        frames = needed("dask.dataframe", "cluster")
+        parts = [self._store.path(name) for name in committed_parts(self._store, self.name)]
+        return frames.read_parquet(parts)
+
+
+class Corpus:
+    """The results of a run over many captures.
+
+    Attributes
+    ----------
+    where : str
+    tasks : list of str
+    captures, errors, flows, verdicts, limits, events, controllers, paths, collapse, replays : Table
+        Those that the tasks fill.
+    """
+
+    def __init__(self, where):
+        self._store = open_store(where)
+        self.where, self.tasks = str(self._store), identity(self._store)["tasks"]
+        self.tables = {name: Table(self._store, name) for name in tables_of(self.tasks)}
+
+    def __getattr__(self, name):
+        if name in self.__dict__.get("tables", ()):
+            return self.tables[name]
+        if name in tables.TABLES:
+            raise ArgumentError(f"{self.where}: no table {name}; its tasks are {','.join(self.tasks)}")
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+
+    def __repr__(self):
+        return f"<Corpus {self.where}: {', '.join(self.tables)}>"
+
+    def verdicts_by(self, by=None):
+        """Return how often flows had which verdict: a DataFrame of group, verdict, flows, share, goodput_median_bps.
+
+        Parameters
+        ----------
+        by : str, optional
+            Column of the groups, such as source, network, date, controller.
+        """
+        return self._counted("verdicts", "verdict", by, goodput_median_bps=("goodput_bps", "median"))
+
+    def controllers_by(self, by=None):
+        """Return how often flows had which controller: as identified, else as counters tell."""
+        if "controllers" in self.tables:
+            return self._counted("controllers", "controller", by, probability_mean=("probability", "mean"))
+        return self._counted("verdicts", "controller", by)
+
+    def _counted(self, table, column, by, **more):
+        groups = [by] if by else []
+        wanted = [*groups, column, *(name for name, _ in more.values())]
+        frame = self.tables[table].frame(list(dict.fromkeys(wanted))) if table in self.tables else getattr(self, table)
+        frame[column] = frame[column].fillna("unknown")
+        keys = list(dict.fromkeys([*groups, column]))
+        counts = frame.groupby(keys, dropna=False).agg(flows=(column, "size"), **more).reset_index()
+        of = counts.groupby(by)["flows"].transform("sum") if by else counts["flows"].sum()
+        counts.insert(counts.columns.get_loc("flows") + 1, "share", counts["flows"] / of)
+        order = [*groups, "flows", column] if by != column else ["flows", column]
+        counts = counts.sort_values(order, ascending=[name != "flows" for name in order])
+        return counts.reset_index(drop=True)
+
+    def collapse_by(self, by=None):
+        """Return the thresholds of minRTT collapse per group and controller.
+
+        Parameters
+        ----------
+        by : str, optional
+            Column of the groups, such as network.
+
+        Returns
+        -------
+        DataFrame
+            Group, controller, flows, share_yes (would collapse), and of threshold and present sd the pooled value with
+            its 95 % interval (us), as of `pooled`.
+        """
+        rows = []
+        for (controller, *group), frame in self._groups("collapse", by, "controller"):
+            row = {by: group[0]} if by else {}
+            row |= {
+                "controller": controller,
+                "flows": len(frame),
+                "share_yes": float((frame["collapses"] == "yes").mean()),
+            }
+            for quantity in ("threshold_sd_us", "sd_us"):
+                (found,) = pooled(frame, quantity, None).to_dict("records") or [{}]
+                row |= {f"{quantity}{end}": found.get(f"{side}") for end, side in _ENDS}
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def _groups(self, table, by, *more):
+        frame = getattr(self, table).frame()
+        frame = frame[frame["refused"].isna()]
+        return frame.groupby([*more, *([by] if by else [])])
+
+    def pooled(self, quantity, by="source"):
+        """Return a fitted quantity per group: what its flows say, and the other groups, each as much as it is sure.
+
+        Parameters
+        ----------
+        quantity : str
+            Column of `paths` with an interval: rate_bps, base_rtt_us, buffer_bytes, random_loss, jitter_sd_us; or of
+            `collapse`: threshold_sd_us, sd_us (of its first controller).
+        by : str
+            Column of the groups.
+
+        Returns
+        -------
+        DataFrame
+            See `cctrace.corpus.groups.pooled`.
+        """
+        for table in ("paths", "collapse"):
+            if table in self.tables and f"{quantity}_low" in self.tables[table].columns:
+                frame = self.tables[table].frame(
+                    [*dict.fromkeys([by, quantity, f"{quantity}_low", f"{quantity}_high"])]
+                )
+                return pooled(frame, quantity, by)
+        known = [name.removesuffix("_low") for name in self._columns() if name.endswith("_low")]
+        raise ArgumentError(
+            f"quantity={quantity!r}: of tasks {','.join(self.tasks)} allowed are {', '.join(known) or 'none'}"
+        )
+
+    def _columns(self):
+        return [name for table in self.tables.values() for name in table.columns]
+
+    def drift(self, quantity="goodput_bps", every="D", by=None):
+        """Return how a quantity of flows changed over time.
+
+        Parameters
+        ----------
+        quantity : str
+            Column with numbers of a table that has `start_ns`: flows, verdicts, paths, ...
+        every : str
+            Span of time as pandas names it: "h", "D", "W", "MS".
+        by : str, optional
+            Column of the groups.
+
+        Returns
+        -------
+        DataFrame
+            Group, time (start of the span, UTC), flows, low (10th percentile), median, high (90th).
+        """
+        table = next((t for t in self.tables.values() if {quantity, "start_ns"} <= set(t.columns)), None)
+        if table is None:
+            raise ArgumentError(f"quantity={quantity!r}: no table of this corpus has it beside start_ns")
+        frame = table.frame([*dict.fromkeys([*([by] if by else []), "start_ns", quantity])]).dropna()
+        starts = pd.to_datetime(frame["start_ns"].astype("int64"), unit="ns", utc=True).dt.tz_localize(None)
+        frame["time"] = starts.dt.to_period(every.removesuffix("S") if every.endswith("MS") else every).dt.start_time
+        if not pd.api.types.is_numeric_dtype(frame[quantity]):
+            raise ArgumentError(f"quantity={quantity!r}: not a number")
+        groups = frame.groupby([*([by] if by else []), "time"])[quantity]
+        low, median, high = (groups.quantile(share) for share in (0.1, 0.5, 0.9))
+        found = pd.DataFrame({"flows": groups.size(), "low": low, "median": median, "high": high})
+        return found.reset_index()
+
+    def overview(self, by=None):
+        """Return what `cctrace corpus info` prints: numbers, and DataFrames of what the tasks allow."""
+        packets = self.captures.dataset.to_table(["packets"])["packets"].to_numpy()
+        told = {
+            "captures": len(self.captures) + len(self.errors),
+            "packets": int(packets.sum()),
+            "errors": len(self.errors),
+        }
+        kinds = self.errors.frame(["kind"]).groupby("kind").size().rename("captures").reset_index()
+        told["errors_by_kind"] = kinds
+        if "verdicts" in self.tables:
+            told["verdicts"] = self.verdicts_by(by)
+            told["controllers"] = self.controllers_by(by if by != "controller" else None)
+        elif "controllers" in self.tables:
+            told["controllers"] = self.controllers_by(by if by != "controller" else None)
+        if "collapse" in self.tables:
+            told["collapse"] = self.collapse_by(by if by != "controller" else None)
+        return told
+
+    def plot_verdicts(self, by="source", ax=None):
+        """Draw which share of the flows of each group had which verdict; returns the axes of matplotlib."""
+        return plots.shares(self.verdicts_by(by), by, "verdict", ax)
+
+    def plot_controllers(self, by="source", ax=None):
+        """Draw which share of the flows of each group had which controller."""
+        return plots.shares(self.controllers_by(by), by, "controller", ax)
+
+    def plot_pooled(self, quantity, by="source", ax=None):
+        """Draw a fitted quantity per group with its interval."""
+        return plots.intervals(self.pooled(quantity, by), quantity, by, ax)
+
+    def plot_drift(self, quantity="goodput_bps", every="D", by=None, ax=None):
+        """Draw how a quantity of flows changed over time: median, and where 80 % of the flows are."""
+        return plots.drift(self.drift(quantity, every, by), quantity, by, ax)
+
+
+_ENDS = (("", "value"), ("_low", "low"), ("_high", "high"))

@@ -1,0 +1,343 @@
+"""The page over a corpus: distributions, groups, errors, and a table of flows from which one gets to a flow's own page.
+
+Everything is in the one file, as in the page of a capture; what comes from the user's files is escaped.
+"""
+
+import os
+import tempfile
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import cctrace
+from cctrace.errors import ArgumentError, CctraceError
+from cctrace.units import format_rate, format_share, format_size, format_time
+
+_HERE = Path(__file__).parent
+_MOST_ROWS, _MOST_GROUPS, _MOST_ERRORS, _BARS = 2_000, 40, 50, 36
+_COLOURS = (
+    "#0b6e4f",
+    "#b08900",
+    "#3f6fb5",
+    "#b5483f",
+    "#7b5ea7",
+    "#4f9d9d",
+    "#8a8f98",
+    "#c77fa4",
+    "#6b8e23",
+    "#d2691e",
+)
+_FLOWS = ["bytes_sent", "goodput_bps", "rtt_min_us", "rtt_median_us", "retransmitted_segments", "segments_sent"]
+_FLOWS += ["duration_s", "start_ns", "src", "sport", "dst", "dport"]
+
+
+def write_pages(corpus, folder=None, by="source", pages=20, say=lambda text: None):
+    """Write index.html over a corpus, and pages of some of its flows.
+
+    Parameters
+    ----------
+    corpus : cctrace.corpus.Corpus
+    folder : path-like, optional
+        Made if it does not exist; default: "report" in the corpus, of a remote one in the working directory.
+    by : str
+        Column of the groups: source, date, network.
+    pages : int
+        Of how many flows to draw a page: the largest of every verdict in turn.
+    say : callable
+        Receives what is being done, for display.
+
+    Returns
+    -------
+    pathlib.Path
+        Of index.html.
+
+    Raises
+    ------
+    ArgumentError
+        If the corpus has no flows (its tasks were others), or `by` is no column.
+    OSError
+        If the folder cannot be written.
+    """
+    if "flows" not in corpus.tables:
+        raise ArgumentError(f"{corpus.where}: a report needs the task flows, its tasks are {','.join(corpus.tasks)}")
+    folder = Path(folder or ("report" if "://" in corpus.where else os.path.join(corpus.where, "report")))
+    flows = _flows(corpus, by)
+    folder.mkdir(parents=True, exist_ok=True)
+    links = {}
+    for row in _chosen(flows, pages):
+        say(f"drawing {row.capture}")
+        if link := _page_of(corpus, row, folder):
+            links[row.capture, row.connection] = link
+    page = folder / "index.html"
+    page.write_text(_render(corpus, flows, by, links), encoding="utf-8")
+    return page
+
+
+def _flows(corpus, by):
+    """Return the bulk flows with what is known of each; all connections where nothing was asked of bulk flows."""
+    keys = ["capture", "connection"]
+    columns = [*keys, *([by] if by not in keys else []), *_FLOWS]
+    flows = corpus.flows.frame(list(dict.fromkeys(columns)))
+    sent = flows["segments_sent"].astype(float)
+    flows["retransmitted_share"] = flows.pop("retransmitted_segments").astype(float) / sent.where(sent > 0)
+    told = {"verdict": "unknown", "text": "", "controller": None}
+    if "verdicts" in corpus.tables:
+        verdicts = corpus.verdicts.frame([*keys, "verdict", "text", "controller", "refused"])
+        verdicts["verdict"] = verdicts["verdict"].fillna("refused")
+        verdicts["text"] = verdicts["text"].fillna(verdicts.pop("refused"))
+        flows = flows.merge(verdicts, on=keys, how="inner")
+    else:
+        flows = flows.assign(**told)
+    if "controllers" in corpus.tables:
+        found = corpus.controllers.frame([*keys, "controller"]).rename(columns={"controller": "identified"})
+        flows = flows.merge(found, on=keys, how="left")
+        flows["controller"] = flows.pop("identified").fillna(flows["controller"])
+    return flows.sort_values("bytes_sent", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def _chosen(flows, pages):
+    """Return the flows that get a page: of every verdict the largest, then the second largest, and so on."""
+    rank = flows.groupby("verdict").cumcount()
+    order = np.lexsort((np.arange(len(flows)), rank.to_numpy()))[:pages]
+    return list(flows.iloc[order][["capture", "connection", "src", "sport", "dst", "dport"]].itertuples(index=False))
+
+
+def _page_of(corpus, row, folder):
+    """Draw a flow; return where its page is, relative to the index. None if the capture is not there any more."""
+    from cctrace.explain.analyze import analyze
+    from cctrace.report.overview import write_report
+
+    told = corpus.captures.frame(["counters"], capture=row.capture)["counters"]
+    counters = list(told.iloc[0]) if len(told) else []
+    name = f"{_stem(row.capture)}-{row.connection}"
+    with tempfile.TemporaryDirectory() as temporary:
+        try:
+            source, *beside = [_file(one, temporary) for one in (row.capture, *counters)]
+            try:
+                analyses = analyze([source], beside)
+            except ArgumentError:  # counters that belong to no flow
+                analyses = analyze([source])
+            ends = (row.src, row.sport, row.dst, row.dport)
+            its = [one for one in analyses if tuple(one.row[key] for key in ("src", "sport", "dst", "dport")) == ends]
+            return f"{name}/{write_report([replace(its[0], file=row.capture)], folder / name).name}" if its else None
+        except (CctraceError, OSError):
+            return None
+
+
+def _stem(capture):
+    """Return a name for a folder that only this capture has."""
+    import hashlib
+
+    base = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in capture.rpartition("/")[2])
+    return f"{base[:60]}-{hashlib.blake2b(capture.encode(), digest_size=4).hexdigest()}"
+
+
+def _file(name, temporary):
+    """Return a capture as a file: itself, or a copy of a member of an archive."""
+    from cctrace.corpus.inputs import is_archive
+
+    archive, colon, member = name.rpartition(":")
+    if not colon or not is_archive(archive):
+        return name
+    from cctrace.io import archive as archives
+    from cctrace.io.source import open_source
+
+    with open_source(archive) as source:
+        found = {one.name: one for one in archives.members(source)[0]}
+    path = os.path.join(temporary, member.replace("/", "_"))
+    Path(path).write_bytes(found[name].data)
+    return path
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+def _render(corpus, flows, by, links):
+    errors = corpus.errors.frame()
+    title = f"{len(corpus.captures) + len(errors):,} captures"
+    colours = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(flows["verdict"].value_counts().index)}
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:">
+<title>{title}</title>
+<style>
+{(_HERE / "corpus.css").read_text(encoding="utf-8")}</style>
+</head>
+<body>
+<header><div>
+<h1>{title}</h1>
+<p class="soft">{escape(corpus.where)} · tasks {escape(", ".join(corpus.tasks))}</p>
+</div></header>
+<main>
+{_figures(corpus, flows, errors)}
+<h2>Distributions</h2>
+<div class="grid">
+{_distributions(flows)}
+</div>
+{_groups(flows, by, colours)}
+{_errors(errors)}
+{_table(flows, by, links)}
+</main>
+<footer>Written by cctrace {escape(cctrace.__version__)}. The tables beside this page hold every flow.</footer>
+<script>
+{(_HERE / "corpus.js").read_text(encoding="utf-8")}</script>
+</body>
+</html>
+"""
+
+
+def _figures(corpus, flows, errors):
+    packets = int(corpus.captures.frame(["packets"])["packets"].sum())
+    said = [
+        ("Captures", f"{len(corpus.captures):,}"),
+        ("Packets", f"{packets:,}"),
+        ("Connections", f"{len(corpus.flows):,}"),
+        ("Bulk flows", f"{len(flows):,}"),
+        ("Errors", f"{len(errors):,}"),
+    ]
+    return "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{text}</dd></div>" for name, text in said) + "</dl>"
+
+
+def _distributions(flows):
+    quantities = (
+        ("Goodput", "goodput_bps", format_rate),
+        ("Lowest RTT", "rtt_min_us", _time),
+        ("Median RTT", "rtt_median_us", _time),
+        ("Retransmitted share", "retransmitted_share", format_share),
+        ("Duration", "duration_s", lambda s: format_time(s * 1e9)),
+        ("Bytes sent", "bytes_sent", format_size),
+    )
+    return "\n".join(_histogram(title, flows[name].astype(float).to_numpy(), form) for title, name, form in quantities)
+
+
+def _histogram(title, values, form):
+    """Return a histogram on a logarithmic axis; what is zero has a bar of its own."""
+    known = values[np.isfinite(values)]
+    above = known[known > 0]
+    zeros = len(known) - len(above)
+    said = f"{len(known):,} flows"
+    said += f", median {form(float(np.median(known)))}" if len(known) else ""
+    said += f", zero in {zeros:,}" if zeros else ""
+    if not len(above):
+        return f'<div class="card"><h3>{title}</h3><p class="soft">{said}</p></div>'
+    low, high = np.log10(above.min()), np.log10(above.max())
+    edges = np.linspace(low, max(high, low + 0.1) + 1e-9, _BARS + 1)
+    counts, _ = np.histogram(np.log10(above), edges)
+    bars = []
+    width, height = 400 / _BARS, 110
+    for i, count in enumerate(counts):
+        tall = height * count / counts.max()
+        span = f"{form(10 ** edges[i])} to {form(10 ** edges[i + 1])}: {count:,}"
+        bars.append(
+            f'<rect class="bar" x="{i * width:.1f}" y="{height + 4 - tall:.1f}" width="{width - 1:.1f}" '
+            f'height="{tall:.1f}"><title>{escape(span)}</title></rect>'
+        )
+    places = ((0, "start", low), (200, "middle", (low + high) / 2), (400, "end", high))
+    labels = "".join(
+        f'<text x="{x}" y="130" text-anchor="{anchor}">{escape(form(10**at))}</text>' for x, anchor, at in places
+    )
+    return f"""<div class="card"><h3>{title}</h3><p class="soft">{escape(said)}</p>
+<svg viewBox="0 0 400 136" role="img" aria-label="{title}: {escape(said)}">{"".join(bars)}
+<line class="axis" x1="0" y1="115" x2="400" y2="115"/>{labels}</svg></div>"""
+
+
+def _groups(flows, by, colours):
+    """Return the shares of verdicts in every group, the largest groups first."""
+    body = []
+    groups = flows.groupby(by, dropna=False)
+    for name in groups.size().sort_values(ascending=False, kind="stable").index[:_MOST_GROUPS]:
+        one = flows[flows[by] == name]
+        shares = one["verdict"].value_counts(normalize=True)
+        mix = "".join(
+            f'<span style="width:{100 * share:.2f}%;background:{colours[verdict]}" '
+            f'title="{escape(verdict)}: {escape(format_share(share))}"></span>'
+            for verdict, share in shares.items()
+        )
+        goodput = _or(format_rate, one["goodput_bps"].median())
+        rtt = _or(_time, one["rtt_min_us"].astype(float).median())
+        body.append(
+            f'<tr><td class="text name">{escape(str(name))}</td><td>{len(one):,}</td><td>{goodput}</td>'
+            f'<td>{rtt}</td><td class="text"><div class="mix">{mix}</div></td></tr>'
+        )
+    key = "".join(f'<span><i style="background:{colour}"></i>{escape(name)}</span>' for name, colour in colours.items())
+    more = f'<p class="soft">The {_MOST_GROUPS} largest of {len(groups):,}.</p>' if len(groups) > _MOST_GROUPS else ""
+    return f"""<h2>By {escape(by)}</h2>{more}
+<div class="card scroll"><table><thead><tr><th class="text">{escape(by)}</th><th>Flows</th><th>Goodput, median</th>
+<th>Lowest RTT, median</th><th class="text">Verdicts</th></tr></thead><tbody>{"".join(body)}</tbody></table>
+<div class="key">{key}</div></div>"""
+
+
+def _errors(errors):
+    if not len(errors):
+        return ""
+    kinds = ", ".join(f"{kind} {count:,}" for kind, count in errors["kind"].value_counts().items())
+    rows = "".join(
+        f'<tr><td class="text name">{escape(row.capture)}</td><td class="text">{escape(row.kind)}</td>'
+        f'<td class="text name">{escape(row.reason)}</td></tr>'
+        for row in errors.head(_MOST_ERRORS).itertuples()
+    )
+    more = f" The first {_MOST_ERRORS}:" if len(errors) > _MOST_ERRORS else ""
+    return f"""<h2>Errors</h2><p class="soft">{escape(kinds)}.{more}</p>
+<div class="card scroll"><table><thead><tr><th class="text">Capture</th><th class="text">Kind</th>
+<th class="text">Reason</th></tr></thead><tbody>{rows}</tbody></table></div>"""
+
+
+def _table(flows, by, links):
+    shown = flows.head(_MOST_ROWS)
+    heads = (
+        "Capture",
+        "Flow",
+        by,
+        "Verdict",
+        "Controller",
+        "Sent",
+        "Goodput",
+        "Lowest RTT",
+        "Median RTT",
+        "Retransmitted",
+    )
+    head = "".join(
+        f'<th scope="col"{" class=text" if i < 5 else ""}><button type="button">{escape(name)}</button></th>'
+        for i, name in enumerate(heads)
+    )
+    body = "\n".join(_row(row, by, links) for row in shown.to_dict("records"))
+    names = "".join(f"<option>{escape(name)}</option>" for name in sorted(flows["verdict"].unique()))
+    more = f" The {_MOST_ROWS:,} largest of {len(flows):,}." if len(flows) > _MOST_ROWS else ""
+    return f"""<h2 id="table">Flows</h2>
+<p class="soft">A linked flow has its own page; <code>cctrace analyze CAPTURE</code> writes one of any other.{more}</p>
+<div class="card scroll"><div class="tools" id="tools" hidden>
+<input id="search" type="search" placeholder="Search" aria-label="Search the flows">
+<select id="only" aria-label="Only this verdict"><option value="">every verdict</option>{names}</select>
+<span class="soft" id="count" role="status"></span></div>
+<table id="flows"><thead><tr>{head}</tr></thead><tbody>
+{body}
+</tbody></table></div>"""
+
+
+def _row(row, by, links):
+    name = escape("/".join(row["capture"].split("/")[-2:]))
+    if link := links.get((row["capture"], row["connection"])):
+        name = f'<a href="{escape(link)}">{name}</a>'
+    flow = f"{row['src']}:{row['sport']} → {row['dst']}:{row['dport']}"
+    texts = [flow, str(row[by]), row["verdict"], row["controller"] if isinstance(row["controller"], str) else "unknown"]
+    cells = [f'<td class="text name" title="{escape(row["capture"])}">{name}</td>']
+    cells += [f'<td class="text">{escape(text)}</td>' for text in texts]
+    cells[3] = f'<td class="text" title="{escape(str(row["text"]))}">{escape(row["verdict"])}</td>'
+    forms = (("bytes_sent", format_size), ("goodput_bps", format_rate), ("rtt_min_us", _time), ("rtt_median_us", _time))
+    for column, form in (*forms, ("retransmitted_share", format_share)):
+        value = float("nan") if pd.isna(row[column]) else float(row[column])
+        cells.append(f'<td data-v="{"NaN" if value != value else repr(value)}">{_or(form, value)}</td>')
+    return f'<tr data-verdict="{escape(row["verdict"])}">{"".join(cells)}</tr>'
+
+
+def _time(us):
+    return format_time(us * 1000)
+
+
+def _or(form, value):
+    return "unknown" if pd.isna(value) else escape(form(value))
