@@ -121,7 +121,7 @@ class _Wire:
         self.flow, self.at_sender, self.tso = flow, side == "sender", tso
         self.following = None  # (time, segment) that would belong to the super-packet in the last row
         self.rows, self.blocks = [], []
-        self.sent = []  # (time stamp ms, segment, marks) of each transmission
+        self.sent = []  # (time stamp ms, segment, marks, time stamp echoed) of each transmission
         self.acks = []  # what each ACK says
         self.receiver = _Receiver(flow.mss)
         self.heard_ms = 0  # the newest time stamp of the receiver that the sender knows
@@ -138,11 +138,11 @@ class _Wire:
                 self.handshake(syn_ns, now)
                 acked_ns = now + self.flow.forward_ns
             elif what == TAP_SENT:
-                self.sent.append((now // 1_000_000, value, marks))
+                self.sent.append((now // 1_000_000, value, marks, self.heard_ms))
                 if self.at_sender:
                     self.data(now, *self.sent[-1])
             elif what in (TAP_ARRIVED, TAP_DISCARDED):
-                stamp_ms, segment, was = self.sent[value]
+                stamp_ms, segment, was, echo_ms = self.sent[value]
                 if not handshake_acked:  # it came before the data, whatever the path did to them since
                     self.add(min(acked_ns, now), 0, ACK_FLAG, 1, 1, acked_ns // 1_000_000)
                     handshake_acked = True
@@ -151,7 +151,7 @@ class _Wire:
                 else:
                     self.receiver.refuse(segment)
                 if not self.at_sender:
-                    self.data(now, stamp_ms, segment, was | marks)
+                    self.data(now, stamp_ms, segment, was | marks, echo_ms)
             elif what == TAP_ACK:
                 self.acks.append((now // 1_000_000, marks, value, *self.receiver.acknowledge()))
                 if not self.at_sender:
@@ -175,8 +175,8 @@ class _Wire:
         if self.at_sender:
             self.add(now, 0, ACK_FLAG, 1, 1, now // 1_000_000)
 
-    def data(self, now, stamp_ms, segment, marks):
-        """A data segment passes."""
+    def data(self, now, stamp_ms, segment, marks, echo_ms):
+        """A data segment passes; what it echoes is what its sender had heard when it left."""
         flags = ACK_FLAG | (CWR_FLAG if marks & REDUCED else 0) | (PSH_FLAG if marks & PUSHED else 0)
         tos = 3 if marks & CE else 2 if marks & ECT else 0
         if self.tso:
@@ -187,7 +187,7 @@ class _Wire:
                 before[_COLUMNS.index("payload")] += self.flow.mss
                 self.rows[-1] = (*before, row[-1])
                 return
-        self.add(now, 0, flags, 1 + segment * self.flow.mss, 1, stamp_ms, payload=self.flow.mss, tos=tos)
+        self.add(now, 0, flags, 1 + segment * self.flow.mss, 1, stamp_ms, echo_ms, payload=self.flow.mss, tos=tos)
 
     def ack(self, now, said):
         """An ACK passes."""
