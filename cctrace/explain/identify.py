@@ -1,13 +1,15 @@
 """Which congestion control sent this flow? Every candidate is replayed, and scored by the likelihood of what was sent.
 
     1. replay      each candidate decides again on the recorded ACKs; what no record shows (draws, ticks) is inferred
-    2. score       when each super-packet left, and of how many segments, against what the candidate would have let go:
-                   `replaying.likelihood.any_send`, in logarithms
-    3. average     the sends of 0.2 s say much the same; their mean counts once, times TEMPER
-    4. compare     softmax over the candidates and "unknown", under which every send has the same likelihood
+    2. score       a capture taken at the sender: when each super-packet left, and of how many segments, against what
+                   the candidate would have let go, `replaying.likelihood.any_send`; elsewhere, or where the SACKs are
+                   missing: what was in flight and how fast it was sent, `identify_trajectory`
+                   counters: how cwnd, ssthresh and pacing rate went on from poll to poll, `identify_counters`
+    3. compare     softmax over the candidates; what hangs together counts once, tempered
+    4. unknown     does the best candidate explain the flow as its sender would? `identify_fit`
 
-Ports, addresses and counters are not looked at. Candidates that decide alike on a flow share its probability: they are
-a group. How the two constants were set, and how often this is right: docs/identify.md.
+Ports and addresses are not looked at, nor the name of the congestion control that counters tell. Candidates that decide
+alike on a flow share its probability: they are a group. How often this is right: docs/identify.md.
 """
 
 import dataclasses

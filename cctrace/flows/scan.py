@@ -102,6 +102,8 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
                 me.typical_ns = max(1, took)
                 if me.echo_ns == 0 or now - me.asked_ns < me.echo_ns:
                     me.echo_ns = max(1, now - me.asked_ns)
+                if size and (me.echo_data_ns == 0 or now - me.asked_ns < me.echo_data_ns):
+                    me.echo_data_ns = max(1, now - me.asked_ns)
             if not peer.asked and ((np.int64(tsval[q]) - peer.asked_val) & 0xFFFFFFFF) - 1 < 0x7FFFFFFF:
                 peer.asked = 1
                 peer.asked_val, peer.asked_ns = tsval[q], now

@@ -109,7 +109,7 @@ SNAP = _i8(
 SIDE = _i8(
     "packets data_packets data_bytes distinct_bytes base has_base snd_nxt max_ack has_ack first_ack ack_base ack_span "
     "syn syn_ack syn_ns syn_count ecn_syn begin_ns opening first_data_ns last_ns largest gcd fin mss sent again "
-    "opened_ns echo_ns asked asked_val asked_ns "
+    "opened_ns echo_ns echo_data_ns asked asked_val asked_ns "
     "ts_count ts_first ts_last ts_first_ns ts_last_ns ts_phase_us out_of_order unseen_bytes cut copies "
     "late_low late_high lowest refilled rtt_ns typical_ns fins single "
     "head tail ring width holes gaps room"

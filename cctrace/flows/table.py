@@ -122,7 +122,9 @@ class Connections:
         handshake = np.where(single, np.maximum(answered - mine("syn_ns", other=True), 1), 0)  # 0: unknown
         waiting = np.where((echo == 0) & (mine("asked") > 0), mine("last_ns") - mine("asked_ns"), 0)
         far = np.where(self.rtt[:, 3] > 0, np.maximum(self.rtt[:, 0], 1), 0) * 1000
-        return vantage.judge(np.where(echo > 0, echo, handshake), waiting, far)
+        place, confidence, away = vantage.judge(np.where(echo > 0, echo, handshake), waiting, far)
+        data = mine("echo_data_ns")  # a segment of data takes longer through the bottleneck than the handshake's ACK
+        return place, confidence, np.where((data > away) & (data < 2 * away), data, away)
 
     @property
     def sender_side_ns(self):

@@ -20,7 +20,7 @@ from cctrace.lang.compile import compiled
 from cctrace.lang.fields import RETURNED, debug_class, fields_of, mistyped, record_dtype, recordable
 from cctrace.lang.machine import Machine
 from cctrace.lang.memory import callback, forget
-from cctrace.replaying import loop
+from cctrace.replaying import loop, midflow
 from cctrace.replaying import stack as sk
 
 _RETURNING = ("ssthresh", "undo_cwnd")
@@ -29,6 +29,7 @@ _ENTRY = {code: name for name, code in schema.LINUX_EVENTS.items()}
 _CARRIED = ("snd_cwnd", "snd_cwnd_cnt", "snd_ssthresh", "pacing_rate", "app_limited")
 _MACHINES = {name: Machine(getattr(loop, name)) for name in ("run", "trials", "scan")}
 MOST, CHANGES = 512, 4  # hypotheses at a time, and what each may change
+BLUR_ELSEWHERE = 20  # captures not taken at the sender: a time stamp of 1 ms tells when a segment left
 
 
 TICK = "kernel's tick"  # no field, but may be edited, us
@@ -101,8 +102,13 @@ class Follower:
         self._tried, self._starts = np.zeros((MOST, 3)), np.zeros((MOST, 2), np.int64)
 
     def _book(self):
-        book = np.zeros(loop.BOOK_SIZE, np.int64)
         meta = self.events.meta
+        elsewhere = "start_ns" in meta["inferred"]
+        dips = midflow.probe_rtts(self.events) if elsewhere and hasattr(self.cls, "on_ack") else ()
+        book = np.zeros(loop.BOOK_SIZE + len(dips), np.int64)
+        book[loop.BOOK_SIZE :], book[loop.DIPS] = dips, len(dips)
+        stamps = [name for name in ("probe_rtt_min_stamp", "min_rtt_stamp") if name in self.fields]
+        book[loop.STAMP_SLOT] = self.slot(stamps[0]) if elsewhere and stamps else -1
         book[loop.ADDRESS] = self._machine.address
         book[loop.ACK] = self.ack.ctypes.data
         entries = self._machine.entries
@@ -110,8 +116,10 @@ class Follower:
         book[loop.RETURNS] = sum(1 << schema.LINUX_EVENTS[name] for name in entries if entries[name])
         book[loop.REDUCES] = 0 if hasattr(self.cls, "on_ack") else 1
         book[loop.START_NS] = meta["start_ns"]
+        book[loop.GAIN_SLOT] = self.slot("pacing_gain") if "pacing_gain" in self.fields else -1
         book[loop.ECN_OK] = int(meta["ecn_ok"])
         book[loop.WATCH_SLOT] = -1
+        book[loop.BLUR] = BLUR_ELSEWHERE if elsewhere else 1
         book[loop.PACED] = 1 if self.cls.sets_pacing_rate and not book[loop.REDUCES] else 0
         book[loop.OWN_MIN_RTT] = self.slot("min_rtt_us") if self.cls.bursts_by_min_rtt else -1
         book[loop.OVERHEAD] = self.cls.pacing_overhead_bytes
@@ -159,7 +167,7 @@ class Follower:
 
     def play(self, script):
         """Call all rows with what was inferred."""
-        self._begin(script)
+        self.begin(script)
         for edit in script.edits:
             self.run(edit.row)
             self.edit(edit)
@@ -179,7 +187,7 @@ class Follower:
         ndarray, shape (len(stops),)
             `likelihood.any_send`, summed over the sends of each block.
         """
-        self._begin(script)
+        self.begin(script)
         gaps_us = np.diff(self.sends.tx_ns[self.sends.begins != 0]) / 1000
         self.book[loop.USUAL_GAP_US] = max(int(np.median(gaps_us)), 1) if len(gaps_us) else 1
         edits, found = list(script.edits), np.zeros(len(stops))
@@ -192,7 +200,8 @@ class Follower:
             found[k] = self.likelihood[0]
         return found
 
-    def _begin(self, script):
+    def begin(self, script):
+        """Take over what was inferred, at row 0; edits are left to the caller."""
         self._know(np.array(script.draws, np.int64).reshape(-1, 5))
         self.set_ticks(script.hz or self.params["hz"], script.tick_us)
 

@@ -50,19 +50,20 @@ NEAR = 2
 ALMOST_FULL = 0.01  # likelihood of a window-limited sender's super-packet that misses cwnd by 1 to NEAR segments
 
 
-def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst):
-    """Log likelihood of the super-packet that begins with send `k`; for the last two, see `loop`'s book."""
+def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, blur):
+    """Log likelihood of the super-packet that begins with send `k`; for the last three, see `loop`'s book."""
     rate = slots[PACING]
     send = sends[k]
     if rate <= 0 or stack[WSTAMP_NS] <= stack[SKB_NS]:
         return 0.0
     length_us = (stack[WSTAMP_NS] - stack[SKB_NS]) / 1000.0
     due_ns = stack[WSTAMP_NS]
-    if stack[WAS_FULL] != 0 and send.tx_ns - stack[ACKED_NS] <= ANSWER_NS:
+    if stack[WAS_FULL] != 0 and send.tx_ns - stack[ACKED_NS] <= ANSWER_NS * blur:
         due_ns = max(due_ns, stack[ACKED_NS])
     late_us = (send.tx_ns - due_ns) / 1000.0
-    density = EXACT / (2 * EXACT_US) * math.exp(-abs(late_us) / EXACT_US)
-    density += ROUGH / (2 * ROUGH_US) * math.exp(-abs(late_us) / ROUGH_US)
+    exact_us, rough_us = EXACT_US * blur, ROUGH_US * blur
+    density = EXACT / (2 * exact_us) * math.exp(-abs(late_us) / exact_us)
+    density += ROUGH / (2 * rough_us) * math.exp(-abs(late_us) / rough_us)
     if late_us > 0:
         density += HELD * length_us / ((length_us + late_us) * (length_us + late_us))
     else:
@@ -72,6 +73,8 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst):
         return total
     if send.in_flight - send.segments >= slots[CWND] and stack[CA_STATE] <= CA_DISORDER:
         total += math.log(BEYOND_CWND)
+    if blur > 1:
+        return total
     return total + burst_size(sends, k, rate, slots, stack, own_min_rtt, slow_burst)
 
 

@@ -62,6 +62,9 @@ A_CWND_LIMITED, A_MAX_PACKETS_OUT = _at["is_cwnd_limited"], _at["max_packets_out
 A_APP_LIMITED, A_SKB_APP_LIMITED = _at["rs_is_app_limited"], _at["skb_tx_app_limited"]
 CLOCK_START_US = 1_000_000
 JIFFIES_START = 1_000_000
+LONG_AGO = 1 << 20  # ticks, more than any window at any HZ
+ONE_GAIN = 256  # BBR_UNIT
+LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # by which flights may err that were estimated from a capture taken elsewhere
 SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
 
 # What holds for a whole replay, and what is asked for.
@@ -86,8 +89,12 @@ SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
     WATCH_VALUE,  # ... holds this
     USUAL_GAP_US,  # between super-packets of this flow
     GUESSED,  # calls of a run that drew a number which nobody knows, and went on with UNKNOWN_DRAW
+    BLUR,  # how many times less exactly than at the sender's host the times of sends are known, 1 there
+    GAIN_SLOT,  # slot of the pacing gain, -1: there is none
+    STAMP_SLOT,  # slot of when the minimum RTT was renewed, where that is estimated; -1 where the replay knows
+    DIPS,  # number of rows at which it was seen to be too old; they follow in the book
     BOOK_SIZE,
-) = range(21)
+) = range(25)
 NOTHING, PACED_SENDS, FULL_FLIGHTS, ALL_SENDS = range(4)
 
 
@@ -97,7 +104,7 @@ def take_send(book, sends, slots, stack, marks, likelihood):
     send = sends[k]
     if send.begins != 0:
         if book[SCORE] == PACED_SENDS:
-            likelihood[0] += paced_send(sends, k, slots, stack, book[OWN_MIN_RTT], book[SLOW_BURST])
+            likelihood[0] += paced_send(sends, k, slots, stack, book[OWN_MIN_RTT], book[SLOW_BURST], book[BLUR])
         elif book[SCORE] == ALL_SENDS:
             gap_us = book[USUAL_GAP_US]
             likelihood[0] += any_send(sends, k, slots, stack, gap_us, book[OWN_MIN_RTT], book[SLOW_BURST])
@@ -121,8 +128,8 @@ def take_sends(book, rows, sends, marks, i, slots, stack, likelihood):
         take_send(book, sends, slots, stack, marks, likelihood)
 
 
-def read_row(book, row, sends, marks, slots, stack, ack):
-    """Fill `ack` with what the controller reads in the call of a row."""
+def read_row(book, row, i, sends, marks, slots, stack, ack):
+    """Fill `ack` with what the controller reads in the call of row `i`."""
     observe(row, ack)
     clock_ns = row.time_ns - book[START_NS] + CLOCK_START_US * 1000
     hz = stack[HZ]
@@ -135,12 +142,34 @@ def read_row(book, row, sends, marks, slots, stack, ack):
     ack[A_ECN_OK] = book[ECN_OK]
     if book[PACED] != 0:
         ack[A_CWND_LIMITED], ack[A_MAX_PACKETS_OUT] = stack[IS_CWND_LIMITED], stack[MAX_PACKETS_OUT]
+    if book[BLUR] > 1 and book[GAIN_SLOT] >= 0:
+        lean(slots[book[GAIN_SLOT]], ack)
+    if book[STAMP_SLOT] >= 0 and row.event == ON_ACK:
+        slots[book[STAMP_SLOT]] = ack[A_JIFFIES] - (LONG_AGO if is_dip(book, i) else 0)
     if row.rs_send >= 0:
         marked = marks[row.rs_send]
         if row.event == SKB_MARKED_LOST:
             ack[A_SKB_APP_LIMITED] = marked
         else:
             ack[A_APP_LIMITED] = marked
+
+
+def is_dip(book, i):
+    """Whether the sender was seen to enter PROBE_RTT at row `i`."""
+    for k in range(book[DIPS]):
+        if book[BOOK_SIZE + k] == i:
+            return True
+    return False
+
+
+def lean(gain, ack):
+    """Let an estimated flight reach what ends a probe or a drain somewhat early: one that errs would never reach it."""
+    in_flight = ack[A_PRIOR_IN_FLIGHT]
+    margin = LEAN_SEGMENTS + in_flight * LEAN_PERCENT // 100
+    if gain > ONE_GAIN:
+        ack[A_PRIOR_IN_FLIGHT] = in_flight + margin
+    elif gain < ONE_GAIN:
+        ack[A_PRIOR_IN_FLIGHT] = max(in_flight - margin, 0)
 
 
 def take_draws(book, draws, i, stack, ack):
@@ -176,7 +205,7 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
     has_entry = book[ENTRIES] >> event & 1
     if not has_entry and (event >= SKB_MARKED_LOST or event == INIT):
         return False
-    read_row(book, row, sends, marks, slots, stack, ack)
+    read_row(book, row, i, sends, marks, slots, stack, ack)
     starts = event == CWND_EVENT and (row.arg == EVENT_TX_START or row.arg == EVENT_CWND_RESTART)
     if starts and stack[NEXT_SEND] < sends.size:
         mark_app_limited(sends[stack[NEXT_SEND]], ack[A_DELIVERED], slots)

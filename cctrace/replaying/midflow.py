@@ -7,15 +7,19 @@ moment at which the minimum expired; from then on the replay has its own.
 Sources: [Linux61] net/ipv4/tcp_bbr.c bbr_update_min_rtt.
 """
 
+import weakref
+
 import numpy as np
 
 from cctrace.cc.linux import USEC_PER_SEC
-from cctrace.replaying.loop import JIFFIES_START
+from cctrace.replaying.loop import JIFFIES_START, LONG_AGO
 from cctrace.schema import LINUX_EVENTS
 
 FLOOR_SEGMENTS = 4  # bbr_cwnd_min_target
 HELD_US = 200_000  # bbr_probe_rtt_mode_ms
-LONG_AGO = 1 << 20  # ticks, more than 10 s at any HZ
+MANY_ACKS, FEW_PLACES = 100, 2000
+DIP, BACK = 0.65, 1.5  # of the usual flight; of the flight within
+_seen = weakref.WeakKeyDictionary()  # {Events: what `probe_rtts` returned}
 
 
 def probe_rtt_row(events):
@@ -32,6 +36,45 @@ def probe_rtt_row(events):
                 begin -= 1
             return int(ack[begin])
     return -1
+
+
+def probe_rtts(events):
+    """Return the rows of the ACKs at which the recorded sender seems to have entered PROBE_RTT, ascending.
+
+    In flight falls to a low level without any sends, stays there for 200 ms, and comes back: to four segments in BBR
+    v1, to half a BDP in v2 and v3. In a capture that was not taken at the sender the time at which the minimum RTT was
+    last seen is not known, so this is what tells when it expired.
+    """
+    if events not in _seen:
+        _seen[events] = _dips(events)
+    return _seen[events]
+
+
+def _dips(events):
+    rows = events.rows
+    ack = np.flatnonzero(rows["event"] == LINUX_EVENTS["on_ack"])
+    if len(ack) < MANY_ACKS:
+        return np.zeros(0, np.int64)
+    flight, now_us = rows["rs_prior_in_flight"][ack].astype(np.int64), np.asarray(events.now_us)[ack]
+    round_us = int(np.median(rows["srtt_us8"][ack])) >> 3
+    before = np.searchsorted(now_us, now_us - max(4 * round_us, 2 * HELD_US))
+    step = max(len(ack) // FEW_PLACES, 1)
+    usual = np.repeat([np.median(flight[before[k] : k + 1]) for k in range(0, len(ack), step)], step)[: len(ack)]
+    low = np.concatenate([[False], flight <= DIP * usual, [False]])
+    begins, ends = np.flatnonzero(np.diff(low.astype(np.int8)) > 0), np.flatnonzero(np.diff(low.astype(np.int8)) < 0)
+    found = []
+    for begin, end in zip(begins, ends, strict=True):
+        if now_us[end - 1] - now_us[begin] < HELD_US * 3 // 4 or end >= len(ack) - 1:
+            continue
+        floor = flight[begin:end][now_us[begin:end] >= now_us[end - 1] - HELD_US // 2]
+        after = flight[end : np.searchsorted(now_us, now_us[end] + 3 * round_us)]
+        level = np.median(floor)
+        if level < 2 or np.ptp(floor) > max(4, level / 3) or not len(after) or after.max() < BACK * level:
+            continue
+        while begin and flight[begin - 1] > flight[begin]:  # nothing was sent since
+            begin -= 1
+        found.append(int(ack[begin]))
+    return np.array(found, np.int64)
 
 
 def age(follower):
