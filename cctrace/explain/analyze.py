@@ -17,13 +17,12 @@ from cctrace.flows.align import Alignment
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
-from cctrace.flows.large import bulk_flows
+from cctrace.flows.large import LARGE_FILE, bulk_flows
 from cctrace.io import is_capture
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.run import replay
 
-LARGE_FILE = 1_000_000_000  # bytes on disk, from which on not all packets of a capture are held at a time
 
 
 @dataclass

@@ -22,19 +22,23 @@ import numpy as np
 
 from cctrace.cc import controller as resolve
 from cctrace.errors import ArgumentError, StreamError
-from cctrace.explain.analyze import LARGE_FILE
+from cctrace.explain import identify_counters as counters
+from cctrace.explain.identify_evidence import examine, shown
+from cctrace.explain.identify_fit import known_log_odds, wrong_factor
 from cctrace.flows.capture import Capture, read
+from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
-from cctrace.flows.large import bulk_flows
+from cctrace.flows.large import LARGE_FILE, bulk_flows
 from cctrace.io import is_capture
-from cctrace.replaying.scores import BLOCK_US, UNKNOWN_LOG, blocks, replayed
-from cctrace.replaying.ticks import CONFIG_HZ
+from cctrace.io.tcpinfo import TcpInfo
+from cctrace.replaying.scores import BLOCK_US
 
-CANDIDATES = ("bbr2016", "bbr2019", "bbr2022", "bbr2", "bbr2plus", "bbr3", "cubic", "cubic6", "reno")
+# The newest kernel's first, in which order those that a flow does not tell apart are named.
+CANDIDATES = ("cubic6", "bbr3", "bbr2plus", "bbr2", "bbr2022", "bbr2019", "cubic", "reno", "bbr2016")
 UNKNOWN = "unknown"
-TEMPER = 0.5  # blocks that follow each other are not independent
-MOSTLY = 0.95  # of the blocks explained: where it is less, another HZ may explain the rest
+TEMPER, TEMPER_HALVES = 0.5, 0.1  # blocks that follow each other are not independent
 ALIKE = 20.0  # times less likely than the best: not of its group
+BULK_BYTES = 100_000
 
 
 class Candidate(NamedTuple):
@@ -76,8 +80,8 @@ def identify(flow):
 
     Parameters
     ----------
-    flow : Flow
-        Of a capture that was taken at the sender.
+    flow : Flow or CounterFlow
+        Of a capture, wherever it was taken, or of counters.
 
     Returns
     -------
@@ -86,45 +90,59 @@ def identify(flow):
     Raises
     ------
     ArgumentError
-        If it is not a flow of a capture.
+        If it is neither.
     StreamError
-        If the capture was not taken at the sender, or lacks one direction, or no ACK follows what was sent.
+        If where the capture was taken cannot be told, it lacks one direction, no ACK follows what was sent, or counters
+        do not tell how the connection went on.
+
+    Examples
+    --------
+    >>> cct.identify(cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)).name
+    'cubic6'
     """
     began = time.perf_counter()
+    if isinstance(flow, CounterFlow):
+        found = counters.examine(flow, CANDIDATES)
+        evidence = {name: TEMPER_HALVES * float(np.sum(one.sends)) for name, one in found.items()}
+        return _conclude(evidence, found, "counters", began, counters.known_log_odds(found[max(evidence, key=evidence.get)]))
     if not isinstance(flow, Flow):
-        raise ArgumentError(
-            f"cannot identify {type(flow).__name__!r}: only a capture taken at the sender shows what was sent, and when"
-        )
-    events, source = flow.events, f"{flow.capture.packets.source}: connection {flow.index}"
-    if flow.taken_at != "sender":
-        where = (
-            "where it was captured cannot be told" if flow.taken_at == "unknown" else f"taken at the {flow.taken_at}"
-        )
-        raise StreamError(f"{source}: {where}; identify needs a capture taken at the sender")
-    stops, sent = blocks(events)
-    if not sent.any():
+        raise ArgumentError(f"cannot identify {type(flow).__name__!r}: use a flow of a capture or of counters")
+    source = f"{flow.capture.packets.source}: connection {flow.index}"
+    flow.events  # noqa: B018 (says what is missing)
+    if flow.taken_at == "unknown":
+        raise StreamError(f"{source}: where it was captured cannot be told; identify needs that")
+    seen = shown(flow)
+    if not seen.sent.any():
         raise StreamError(f"{source}: nothing was sent before the last acknowledgement; identify needs a bulk flow")
-    scores = {name: _score(flow, name, stops, sent) for name in CANDIDATES}
-    candidates = probabilities(scores)
-    group = _group(candidates)
-    return Identification(candidates, group, _reason(group, candidates, scores), time.perf_counter() - began)
+    found = {name: examine(seen, name) for name in CANDIDATES}
+    evidence = {name: _evidence(one) for name, one in found.items()}
+    how = "sends" if seen.exact else "flights"
+    return _conclude(evidence, found, how, began, known_log_odds(seen, found[max(evidence, key=evidence.get)]))
 
 
-def probabilities(scores):
-    """Return the candidates, the most probable first.
+def _evidence(one):
+    """Return the log of what a replay says for its candidate: by its sends where they are exact, else by its flights."""
+    if len(one.sends):
+        return TEMPER * float(np.sum(one.sends))
+    return TEMPER_HALVES * float(np.sum(one.halves)) - wrong_factor(one)
+
+
+def probabilities(evidence, known):
+    """Return the candidates, the most probable first; of equals those of newer kernels first.
 
     Parameters
     ----------
-    scores : {str: ndarray}
-        The mean log likelihood of a send in each block, under each controller.
+    evidence : {str: float}
+        Log likelihood of the flow under each controller.
+    known : float
+        Log odds that one of them sent the flow.
     """
-    evidence = {name: TEMPER * float(np.sum(values)) for name, values in scores.items()}
-    evidence[UNKNOWN] = TEMPER * UNKNOWN_LOG * len(next(iter(scores.values())))
     most = max(evidence.values())
     weights = {name: math.exp(value - most) for name, value in evidence.items()}
     total = math.fsum(weights.values())
-    found = [Candidate(name, weight / total) for name, weight in weights.items()]
-    return sorted(found, key=lambda candidate: -candidate.probability)
+    share = 1 / (1 + math.exp(-max(min(known, 500.0), -500.0)))
+    found = [Candidate(name, weight / total * share) for name, weight in weights.items()]
+    return sorted([*found, Candidate(UNKNOWN, 1 - share)], key=lambda candidate: -candidate.probability)
 
 
 def identify_files(files, say=lambda text: None, **options):
@@ -158,32 +176,21 @@ def _flows(file, options):
     if os.path.isfile(file) and os.path.getsize(file) >= LARGE_FILE and is_capture(file, options.get("limit")):
         return bulk_flows(file, **options)
     data = read(file, **options)
+    if isinstance(data, TcpInfo):
+        flows = [data.flow(index) for index in range(len(data.connections))]
+        flows.sort(key=lambda flow: -np.nan_to_num(flow.summary["bytes_sent"]))
+        return [flow for flow in flows if flow.summary["bytes_sent"] >= BULK_BYTES] or flows[:1]
     if not isinstance(data, Capture):
-        raise ArgumentError(f"{file}: holds counters, no packets; identify needs a capture taken at the sender")
+        raise ArgumentError(f"{file}: holds neither packets nor counters of connections")
     if not len(data):
         raise StreamError(f"{file}: no TCP connection in this capture")
     return data.bulk() or [data.flow(int(data.flows["bytes_sent"].argmax()))]
 
 
-def _score(flow, name, stops, sent):
-    """Return the mean log likelihood of the sends of each block that has any, under a candidate.
-
-    Where the sender's HZ is a guess, and a candidate explains a part of the flow only, it is tried with others.
-    """
-    hz = flow.hz
-    hz_known = "hz" not in flow.events.meta["inferred"]
-    scores, asked = _replayed(flow, name, stops, sent, hz, hz_known)
-    partly = np.mean(scores) > UNKNOWN_LOG and np.mean(scores > UNKNOWN_LOG) < MOSTLY
-    if not asked or not partly:
-        return scores
-    others = [_replayed(flow, name, stops, sent, other, True)[0] for other in CONFIG_HZ if other != hz]
-    return max([scores, *others], key=np.sum)
-
-
-def _replayed(flow, name, stops, sent, hz, hz_known):
-    """Return the scores of one replay, and whether its HZ is a guess that counts."""
-    cls, given = resolve(name)
-    return replayed(flow, cls, given | ({"hz": hz} if "hz" in cls.params else {}), stops, sent, hz_known)
+def _conclude(evidence, found, how, began, known):
+    candidates = probabilities(evidence, known)
+    group = _group(candidates)
+    return Identification(candidates, group, _reason(group, evidence, found, how), time.perf_counter() - began)
 
 
 def _group(candidates):
@@ -195,28 +202,29 @@ def _group(candidates):
     )
 
 
-def _reason(group, candidates, scores):
+_WHAT = {
+    "sends": "when packets left, and how many at a time",
+    "flights": "what was in flight, and how fast it was sent",
+    "counters": "how cwnd, ssthresh and pacing rate went on",
+}
+
+
+def _reason(group, evidence, found, how):
     """Return in a sentence what speaks for a group, or against all candidates."""
-    means = {name: float(np.mean(values)) for name, values in scores.items()}
+    nearest = max(evidence, key=evidence.get)
+    off = f"{found[nearest].scale:.0%} off" if how != "counters" else "nearer than the others"
     if group == (UNKNOWN,):
-        nearest = max(means, key=means.get)
-        share = float(np.mean(scores[nearest] > UNKNOWN_LOG))
-        return (
-            f"no candidate explains when the packets left, and how many at a time; the nearest, {nearest}, does in "
-            f"{share:.0%} of the time"
-        )
+        return f"no candidate explains {_WHAT[how]}, as its own sender would; the nearest, {nearest}, is {off}"
     best = group[0]
-    others = [name for name in means if name not in group]
+    others = [name for name in evidence if name not in group]
     if not others:
         return "this flow is too short to tell the candidates apart"
-    second = max(others, key=means.get)
-    likelier = np.exp(min(means[best] - means[second], 700.0))
-    lead = scores[best] - scores[second]
+    second = max(others, key=evidence.get)
     paces = resolve(best)[0].sets_pacing_rate
-    how = "packets leave by a pacing timer, at the rate" if paces else "packets leave upon ACKs, as many as the window"
+    how_sent = "packets leave by a pacing timer, at the rate" if paces else "packets leave upon ACKs, as many as the window"
     alike = f" ({', '.join(group[1:])} cannot be told from it on this flow)" if len(group) > 1 else ""
-    worse, better, span = np.sum(lead > 0), np.sum(lead < 0), BLOCK_US / 1e6
-    return (
-        f"{how} of {best}{alike}: a send is {likelier:.3g} times likelier than under {second}, the next best, which "
-        f"explains {worse} of {len(lead)} intervals of {span:g} s worse and {better} better"
-    )
+    start = f"{how_sent} of {best}{alike}" if how == "sends" else f"{best}{alike} explains best {_WHAT[how]}"
+    lead = (found[best].sends - found[second].sends) if len(found[best].sends) else found[best].halves - found[second].halves
+    worse, better = np.sum(lead > 0), np.sum(lead < 0)
+    each = {"sends": f"intervals of {BLOCK_US / 1e6:g} s", "flights": "half round trips", "counters": "polls"}[how]
+    return f"{start}; {second}, the next best, explains {worse} of {len(lead)} {each} worse and {better} better"

@@ -21,8 +21,10 @@ from cctrace.schema import LINUX_EVENTS
 FINEST, COARSEST = 0.02, 0.6  # scales of what blocks are off
 SCALES = np.geomspace(FINEST, COARSEST, 40)
 ASTRAY = 0.05  # of the blocks may be off by anything
-LEAST_SENT = 8  # segments of a block
+LEAST_SENT = 16  # segments of a block
+SLACK = 1.0  # segments that a count may be off: which ACK came before which send is not known for sure
 LEAST_BLOCK_US = 5_000
+LEAST_AFTER = 2  # open blocks after a reduction that tell of it
 OFF = 0.15  # share of the flight by which a window in slow start is wrong
 GROWING = 1.15  # times the flight of the block before: still in slow start
 
@@ -46,10 +48,16 @@ class Blocks:
         self.flight = rows["rs_prior_in_flight"][self.acks].astype(float)
         self.open = rows["ca_state"][self.acks] <= CA_DISORDER
         self.free = rows["is_cwnd_limited"][self.acks] == 0  # of an unpaced sender: something else held it back
+        reduces = (rows["event"] == LINUX_EVENTS["ssthresh"]) & (rows["ca_state"] <= CA_DISORDER)
+        self.reductions = np.flatnonzero(reduces)  # rows of the calls that a recovery begins with
+        self.idle = np.zeros(len(self.acks), bool)  # the application had nothing more to send
+        waited = sends["row"][sends["app_limited"] != 0]
+        self.idle[np.minimum(np.searchsorted(self.acks, waited), len(self.acks) - 1)] = True
         left = np.concatenate([[0], np.cumsum(sends["segments"].astype(np.int64))])
         self.left = left[np.searchsorted(sends["row"], self.acks, side="right")].astype(float)
         self.edges = self._edges(rows)
         self.sent = np.diff(self.left[self.edges])
+        self.busy = self._each(self.idle) == 0  # blocks in which the application always had more to send
 
     def __len__(self):
         return len(self.sent)
@@ -77,51 +85,73 @@ class Blocks:
         """
         before = np.maximum(self.acks - 1, 0)
         allowed = cwnd[before]
-        more = (self.flight - allowed) / np.maximum(np.maximum(self.flight, allowed), 1)
-        window = np.array([np.median(more[a + 1 : b + 1]) for a, b in zip(self.edges[:-1], self.edges[1:], strict=True)])
+        window = self._each(_share(self.flight, allowed, SLACK))
         rate = pacing_Bps[before]
         if not np.any(rate > 0):
-            idle = np.array([np.mean(self.free[a + 1 : b + 1]) for a, b in zip(self.edges[:-1], self.edges[1:], strict=True)])
-            return np.where(idle > 0.5, np.maximum(window, 0), window)  # held back by something else
+            return np.where(self._each(self.free) > 0.5, np.maximum(window, 0), window)
         paced = np.cumsum(rate * np.diff(self.time_us, prepend=self.time_us[:1]) * 1e-6 / (self.mss + overhead_bytes))
         paced = np.diff(paced[self.edges])
-        return np.maximum((self.sent - paced) / np.maximum(np.maximum(self.sent, paced), 1), window)
+        return np.maximum(_share(self.sent, paced, SLACK / 2), window)
+
+    def _each(self, values):
+        """Return the mean of the values at the ACKs of each block."""
+        if len(self.edges) < 2:
+            return np.zeros(0)
+        sums = np.add.reduceat(values[: self.edges[-1] + 1].astype(float), self.edges[:-1] + 1)
+        return sums / np.diff(self.edges)
+
+    def after_reductions(self, over):
+        """Return by how much the first open block after each reduction is over, the median; NaN without any."""
+        reduced = np.searchsorted(self.acks, self.reductions)
+        whole = self._each(self.open) == 1
+        found = []
+        for begin, end in zip(reduced, np.append(reduced, len(self.acks))[1:], strict=True):
+            inside = np.flatnonzero((self.edges[:-1] >= begin) & (self.edges[1:] <= end) & whole)
+            if len(inside) >= LEAST_AFTER:
+                found.append(over[inside[0]])
+        return float(np.median(found)) if found else np.nan
+
+
+def _share(seen, allowed, slack):
+    """Return by which share of the larger number of segments the two differ, beyond some slack."""
+    apart = seen - allowed
+    return np.sign(apart) * np.maximum(np.abs(apart) - slack, 0) / np.maximum(np.maximum(seen, allowed), 1)
 
 
 def likelihoods(over):
-    """Return the log likelihood of each block, at the likeliest scale, and that scale.
+    """Return the log likelihood of each block, at the likeliest scale, and that scale (COARSEST without any block).
 
     Parameters
     ----------
     over : ndarray
         See `Blocks.over`.
     """
+    if not len(over):
+        return np.zeros(0), COARSEST
     off = np.abs(over)[:, None]
     each = np.log((1 - ASTRAY) * np.exp(-off / SCALES) / (2 * SCALES) + ASTRAY / 2)
     best = int(np.argmax(each.sum(axis=0)))
     return each[:, best], float(SCALES[best])
 
 
-def play(follower, script, blocks, set_right):
-    """Call all rows with what was inferred; return cwnd and pacing rate after each.
+def play(follower, script, blocks):
+    """Call all rows with what was inferred, and set an unpaced controller right, see above.
 
     Parameters
     ----------
     follower : Follower
-        At row 0, recording both.
+        At row 0.
     script : Script
     blocks : Blocks
-    set_right : bool
-        Whether to set windows to what the record shows, see above; of unpaced controllers only.
     """
     follower.begin(script)
-    edits = list(script.edits)
-    reductions = _reductions(follower.rows) if set_right and not hasattr(follower.cls, "on_ack") else []
-    first = reductions[0] if len(reductions) else len(follower.rows)
-    places = [int(blocks.acks[edge]) for edge in blocks.edges] if set_right and not hasattr(follower.cls, "on_ack") else []
-    stops = [(edit.row, 0, edit) for edit in edits]
-    stops += [(int(row), 1, None) for row in reductions]
-    stops += [(row, 2, k) for k, row in enumerate(places) if row < first]
+    stops = [(edit.row, 0, edit) for edit in script.edits]
+    if not hasattr(follower.cls, "on_ack"):
+        reductions = blocks.reductions.tolist()
+        first = reductions[0] if reductions else len(follower.rows)
+        stops += [(row, 1, None) for row in reductions]
+        places = blocks.acks[blocks.edges].tolist()
+        stops += [(row, 2, k) for k, row in enumerate(places) if row < first]
     for row, kind, what in sorted(stops, key=lambda stop: stop[:2]):
         follower.run(row)
         if kind == 0:
@@ -131,12 +161,6 @@ def play(follower, script, blocks, set_right):
         else:
             _leave_slow_start(follower, blocks, what)
     follower.run()
-    return follower.recorded["snd_cwnd"].astype(float), follower.recorded["pacing_rate"].astype(float)
-
-
-def _reductions(rows):
-    """Return the rows of the calls of ssthresh that a recovery begins with."""
-    return np.flatnonzero((rows["event"] == LINUX_EVENTS["ssthresh"]) & (rows["ca_state"] <= CA_DISORDER))
 
 
 def _set_window(follower, blocks, row):
@@ -152,7 +176,7 @@ def _leave_slow_start(follower, blocks, k):
     """Before the first reduction: leave slow start when the record does, and not before."""
     edge = blocks.edges[k]
     flight, cwnd = blocks.flight[edge], follower.get("snd_cwnd")
-    if k == 0 or blocks.free[edge] or flight < 2 * LEAST_SENT:
+    if k == 0 or blocks.free[edge] or flight < LEAST_SENT:
         return
     slow_start = cwnd < follower.get("snd_ssthresh")
     growing = flight > GROWING * blocks.flight[blocks.edges[k - 1]]

@@ -6,6 +6,7 @@ from cctrace.flows.capture import Capture
 from cctrace.flows.table import of_file
 
 BATCH = 20_000_000  # packets, 1.2 GB of columns
+LARGE_FILE = 1_000_000_000  # bytes on disk, from which on not all packets of a capture are held at a time
 
 
 def bulk_flows(source, hz=None, at_least=100_000, batch=BATCH, **options):

@@ -1,0 +1,120 @@
+"""What a replay of each candidate says of a captured flow: how likely its sends were, and what it would have had in flight.
+
+`examine` replays one candidate over what a flow shows of its first MOST_ROWS rows: enough to tell, and bounded in time.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cctrace.cc import controller as resolve
+from cctrace.cc.base import checked_params
+from cctrace.explain import identify_trajectory as trajectory
+from cctrace.flows.events import Events
+from cctrace.replaying import midflow
+from cctrace.replaying.follow import Follower
+from cctrace.replaying.infer import infer
+from cctrace.replaying.scores import UNKNOWN_LOG, blocks
+from cctrace.replaying.ticks import CONFIG_HZ
+
+MOST_ROWS = 150_000  # of the event stream
+MOSTLY = 0.95  # of the blocks explained: where it is less, another HZ may explain the rest
+UNEXPLAINED = 0.2  # of the retransmissions: then the SACKs are missing, by which the sender had found its losses
+FEW_AGAIN = 5
+
+
+class Shown(NamedTuple):
+    """What a flow shows.
+
+    Attributes
+    ----------
+    events : Events
+    hz : int
+        Of the sender's kernel.
+    hz_known : bool
+    exact : bool
+        Whether the times at which segments left are the sender's own, and its losses as it found them.
+    stops, sent : ndarray
+        Blocks of 0.2 s and the super-packets in each, see `scores.blocks`.
+    halves : trajectory.Blocks
+        Blocks of half a round trip.
+    """
+
+    events: Events
+    hz: int
+    hz_known: bool
+    exact: bool
+    stops: np.ndarray
+    sent: np.ndarray
+    halves: trajectory.Blocks
+
+
+class Evidence(NamedTuple):
+    """What a replay says.
+
+    Attributes
+    ----------
+    sends : ndarray
+        Mean log likelihood of the sends of each 0.2 s that has any; empty where they are not exact.
+    halves : ndarray
+        Log likelihood of each half round trip.
+    scale : float
+        How far the flights and rates usually were off, as a share.
+    after : float
+        The same after reductions of cwnd, the median; NaN where there is none, or the candidate paces.
+    paces : bool
+        Whether the candidate sets a pacing rate.
+    """
+
+    sends: np.ndarray
+    halves: np.ndarray
+    scale: float
+    after: float
+    paces: bool
+
+
+def shown(flow):
+    """Return what a captured flow shows of its sender, `Shown`."""
+    events = flow.events
+    if len(events) > MOST_ROWS:
+        events = Events(events.rows[:MOST_ROWS], events.meta, events.sends[events.sends["row"] < MOST_ROWS])
+    again = int(flow.summary["retransmitted_segments"])
+    unexplained = flow.quality()["unexplained_retransmissions"]
+    blind = unexplained >= FEW_AGAIN and unexplained > UNEXPLAINED * again
+    exact = "start_ns" not in events.meta["inferred"] and not blind
+    return Shown(events, flow.hz, "hz" not in events.meta["inferred"], exact, *blocks(events), trajectory.Blocks(events))
+
+
+def examine(shown, name):
+    """Replay a candidate over what a flow shows; return its `Evidence`.
+
+    Where the sender's HZ is a guess, and a candidate explains a part of the flow only, it is tried with others.
+    """
+    cls, given = resolve(name)
+    evidence, asked = _replayed(shown, cls, given, shown.hz, shown.hz_known)
+    explained = evidence.sends > UNKNOWN_LOG
+    if not asked or not len(explained) or not np.mean(evidence.sends) > UNKNOWN_LOG or np.mean(explained) >= MOSTLY:
+        return evidence
+    others = [_replayed(shown, cls, given, hz, True)[0] for hz in CONFIG_HZ if hz != shown.hz]
+    return max([evidence, *others], key=lambda one: np.sum(one.sends))
+
+
+def _replayed(shown, cls, given, hz, hz_known):
+    """Return the evidence of one replay, and whether its HZ is a guess that counts."""
+    events, sent = shown.events, shown.sent
+    params = checked_params(cls, given | ({"hz": hz} if "hz" in cls.params else {}))
+    follower = Follower(events, events.sends, cls, params)
+    expiry = -1 if events.meta["complete"] or not cls.phase_choices else midflow.probe_rtt_row(events)
+    script = infer(follower, expiry, hz_known).script
+    again = Follower(events, events.sends, cls, params, record=("snd_cwnd", "pacing_rate"))
+    sends = np.zeros(0)
+    if shown.exact:
+        sends = again.score(script, shown.stops)[sent > 0] / sent[sent > 0]
+    else:
+        trajectory.play(again, script, shown.halves)
+    cwnd, pacing = (again.recorded[name].astype(float) for name in ("snd_cwnd", "pacing_rate"))
+    over = shown.halves.over(cwnd, pacing, cls.pacing_overhead_bytes)
+    halves, scale = trajectory.likelihoods(over[shown.halves.busy])
+    after = np.nan if hasattr(cls, "on_ack") else shown.halves.after_reductions(over)
+    guessed = not hz_known and follower.counts_ticks and hasattr(cls, "on_ack")  # else `infer` has found it
+    return Evidence(sends, halves, scale, after, hasattr(cls, "on_ack")), guessed

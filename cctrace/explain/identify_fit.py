@@ -1,0 +1,56 @@
+"""Does the best candidate explain a flow as its own sender would? How probable it is that a stranger sent it.
+
+A sender's own replay is near perfect, whatever the path; a stranger's nearest relative is so for a while, or roughly.
+Three measures of the fit, each a share of what perfection would be, add to the log odds:
+
+    sends      the median log likelihood of a send, in captures whose times are exact: about +2.4 of one's own in
+               simulation, +1 on real hosts, less where super-packets are long, for a mistaken size costs more there
+    scale      by how much flights and rates are off (`identify_trajectory.likelihoods`)
+    after      by how much the window after a reduction is off: it tells the factor of the reduction
+
+The constants are those that separate simulated flows and recordings from strangers; docs/identify.md has how well.
+"""
+
+import math
+
+import numpy as np
+
+BEFOREHAND = 1.0  # log odds
+SLOPE, MIDDLE, PER_LENGTH = 1.5, -0.8, 0.3  # of the median log likelihood of a send
+EXACT_SCALE, EXACT_WEIGHT = 0.06, 2.0
+PACED_SCALE, PACED_WEIGHT = 0.1, 3.0  # where the times are estimates
+WINDOW_SCALE, WINDOW_WEIGHT = 0.085, 6.0
+AFTER, AFTER_WEIGHT, MOST_AFTER = 0.05, 40.0, 4.0
+FEW_BLOCKS, FEW_HALVES = 10, 40  # that count for less
+
+
+def known_log_odds(shown, best):
+    """Return the log odds that the best candidate sent a flow, against that a stranger did.
+
+    Parameters
+    ----------
+    shown : identify_evidence.Shown
+    best : identify_evidence.Evidence
+        Of the candidate that explains it best.
+    """
+    total = BEFOREHAND
+    halves = min(len(best.halves) / FEW_HALVES, 1.0)
+    if shown.exact:
+        middle = MIDDLE - PER_LENGTH * math.log(_super_packet(shown.events.sends))
+        total += min(len(best.sends) / FEW_BLOCKS, 1.0) * SLOPE * (float(np.median(best.sends)) - middle)
+        total += halves * EXACT_WEIGHT * math.log(EXACT_SCALE / best.scale)
+    else:
+        usual, weight = (PACED_SCALE, PACED_WEIGHT) if best.paces else (WINDOW_SCALE, WINDOW_WEIGHT)
+        total += halves * weight * math.log(usual / best.scale)
+    return total - wrong_factor(best)
+
+
+def wrong_factor(one):
+    """Return what it takes off the log odds of a candidate that its windows are off after reductions, at most MOST_AFTER."""
+    return 0.0 if math.isnan(one.after) else min(AFTER_WEIGHT * max(abs(one.after) - AFTER, 0.0), MOST_AFTER)
+
+
+def _super_packet(sends):
+    """Return the usual number of segments of a super-packet."""
+    begins = np.flatnonzero(sends["begins"] != 0)
+    return max(float(np.median(np.add.reduceat(sends["segments"].astype(float), begins))), 1.0) if len(begins) else 1.0
