@@ -1,7 +1,9 @@
 """How often `cctrace identify` names the sender of a flow, and how far its probabilities can be trusted.
 
     python -m benchmarks.identify [--flows 2] [--duration 8s]       simulated flows of every candidate, random paths
+    python -m benchmarks.identify --seen-from receiver ss ...       the same flows, as their receivers or `ss` saw them
     python -m benchmarks.identify --recordings FOLDER...            recordings, whose scenario.json names it
+    python -m benchmarks.identify --nebby FOLDER [--half 0]         Nebby's captures, the sender after __ in their names
 
 The paths are those of `benchmarks/replay_simulated.py` (5 to 60 Mbit/s, 10 to 100 ms, clean, random loss, jitter), in
 turn with every segment and every second one acknowledged, in captures with and without super-packets; HZ is not told.
@@ -23,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 import cctrace as cct
+from benchmarks.polls import ss_text
 from benchmarks.replay_simulated import CONDITIONS, random_case
 from cctrace.cc import KERNEL_NAMES
 from cctrace.cc.reno import Reno
@@ -82,15 +85,54 @@ RELATIVES = ("cubic_paced", "bbr_s_paper", "obbr_paper", "b3r_paper", "bbr2plus_
 BINS = 10
 
 
-def simulated(name, number, seed, duration, folder):
-    """Return a flow that controller `name` sent over random path `number`, as a capture."""
-    condition = CONDITIONS[number % len(CONDITIONS)]
-    case = random_case(condition, seed, number, duration)
+def simulation(name, number, seed, duration, trace=False):
+    """Return random path number `number` of `replay_simulated`, and its simulation with a flow that `name` sent."""
+    case = random_case(CONDITIONS[number % len(CONDITIONS)], seed, number, duration)
     sender = cct.Sender(STRANGERS.get(name, name), **case.flow, ack_every=1 + number % 2)
-    sim = cct.simulate(cct.Path(**case.path), [sender], duration, 1000 * seed + number, packets=True)
-    file = Path(folder) / "sender.pcap"
-    sim.to_pcap(file, tso=number // 2 % 2 == 1)
+    return case, cct.simulate(
+        cct.Path(**case.path), [sender], duration, 1000 * seed + number, packets=not trace, trace=trace
+    )
+
+
+def simulated(name, number, seed, duration, folder, side="sender"):
+    """Return a flow that controller `name` sent over random path `number`, as a capture."""
+    _, sim = simulation(name, number, seed, duration)
+    file = Path(folder) / f"{side}.pcap"
+    sim.to_pcap(file, side=side, tso=side == "sender" and number // 2 % 2 == 1)
     return cct.read(file).flow(0)
+
+
+def from_ss(name, number, seed, duration, folder, bbr_fields=True):
+    """Return who is identified from what `ss` prints of that flow every 100 ms."""
+    return identify(polled(name, number, seed, duration, folder, bbr_fields))
+
+
+def polled(name, number, seed, duration, folder, bbr_fields=True):
+    """Return that flow as counters."""
+    case, sim = simulation(name, number, seed, duration, trace=True)
+    file = Path(folder) / "ss.txt"
+    file.write_text(ss_text(STRANGERS.get(name, name), sim, case.flow["hz"], bbr_fields), encoding="utf-8")
+    return cct.read(file).flow(0)
+
+
+NEBBY = {"bbr": ("bbr2016", "bbr2019", "bbr2022"), "cubic": ("cubic", "cubic6"), "reno": ("reno",)}
+
+
+def nebby(folder, half=None):
+    """Print who is named for each of Nebby's captures (every second one: `half`), and how often that is right."""
+    counts = Counter()
+    for k, file in enumerate(sorted(Path(folder).glob("*__*.pcap*"))):
+        if half is not None and k % 2 != half:
+            continue
+        sender = file.name.split("__")[1].split(".")[0]
+        capture = cct.read(file)
+        group = identify(capture.flow(int(capture.flows["bytes_sent"].argmax()))).group
+        good = bool(set(group) & set(NEBBY.get(sender, (UNKNOWN,))))
+        kind = sender if sender in NEBBY else "others"
+        counts[kind, good] += 1
+        print(f"{file.name.split('.')[0]:32}{' or '.join(group):36}{'' if good else 'WRONG'}", flush=True)
+    for kind in (*NEBBY, "others"):
+        print(f"{kind:8}{counts[kind, True]} of {counts[kind, True] + counts[kind, False]} right")
 
 
 def recorded(folder):
@@ -130,12 +172,26 @@ def table(results):
         print(f"  {name:15}" + ", ".join(f"{group} {count}" for group, count in named.most_common()))
 
 
-def report(title, results):
+def report(title, results, named=True):
     if not results:
         return
     good = sum(map(right, results))
-    print(f"{title}: {good} of {len(results)} right, calibration error {calibration_error(results):.3f}")
-    table(results)
+    print(f"{title}: {good} of {len(results)} right, calibration error {calibration_error(results):.3f}", flush=True)
+    if named:
+        table(results)
+
+
+def all_of(names, side, given, folder):
+    """Return the results of all paths for those of the controllers that are asked for."""
+    results = []
+    for name in names:
+        if given.only and name not in given.only:
+            continue
+        for number in range(given.flows):
+            where = (name, number, given.seed, given.duration, folder)
+            flow = polled(*where) if side == "ss" else simulated(*where, side=side)
+            results.append(judge(flow, name))
+    return results
 
 
 def main():
@@ -144,6 +200,9 @@ def main():
     parser.add_argument("--duration", default="8s")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="of the controllers simulated")
+    parser.add_argument("--seen-from", nargs="+", default=["sender"], choices=("sender", "receiver", "ss"))
+    parser.add_argument("--nebby", metavar="FOLDER", help="Nebby's captures, and nothing simulated")
+    parser.add_argument("--half", type=int, choices=(0, 1), help="every second of them only")
     parser.add_argument("--recordings", nargs="+", default=[], metavar="FOLDER", help="these, and nothing simulated")
     given = parser.parse_args()
     began = time.process_time()
@@ -158,19 +217,18 @@ def main():
                 print(f"{Path(folder).name:32}{flow.key[1]:6} {sender:9}{found:40}{seconds:6.1f} s{mark}", flush=True)
         report("recordings", results)
         return 0
+    if given.nebby:
+        nebby(given.nebby, given.half)
+        return 0
     with tempfile.TemporaryDirectory() as folder:
-
-        def all_of(names):
-            wanted = [name for name in names if not given.only or name in given.only]
-            paths = range(given.flows)
-            return [judge(simulated(n, k, given.seed, given.duration, folder), n) for n in wanted for k in paths]
-
-        report("candidates", all_of(CANDIDATES))
-        report("strangers", all_of(STRANGERS))
-        relatives = all_of(RELATIVES)
-    if relatives:
-        print("relatives, neither right nor wrong:")
-        table(relatives)
+        for side in given.seen_from:
+            found = {names: all_of(names, side, given, folder) for names in (CANDIDATES, (*STRANGERS,), RELATIVES)}
+            report(f"from {side}, candidates", found[CANDIDATES])
+            report(f"from {side}, strangers", found[(*STRANGERS,)])
+            report(f"from {side}, all", found[CANDIDATES] + found[(*STRANGERS,)], named=False)
+            if found[RELATIVES]:
+                print("relatives, neither right nor wrong:")
+                table(found[RELATIVES])
     print(f"{time.process_time() - began:.0f} s of CPU")
     return 0
 

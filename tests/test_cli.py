@@ -259,7 +259,9 @@ def test_analyze_writes_a_page_and_tables(analysis):
     status, folder = analysis
     assert status == 0
     assert sorted(file.name for file in folder.iterdir() if file.suffix == ".parquet") == [
+        "flow0-agreement.parquet",
         "flow0-events.parquet",
+        "flow0-replay.parquet",
         "flow0-tcpinfo.parquet",
         "flows.parquet",
     ]

@@ -1,4 +1,4 @@
-"""Who sent a flow: simulated flows and recordings whose senders are known, strangers, and what is refused."""
+"""Who sent a flow: from sender, receiver and counters; strangers, recordings whose senders are known, and what is refused."""
 
 import json
 
@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import cctrace as cct
-from benchmarks.identify import simulated
+from benchmarks.identify import from_ss, simulated
 from cctrace.cli import main
 from cctrace.errors import ArgumentError, StreamError
-from cctrace.explain.identify import ALIKE, CANDIDATES, TEMPER, UNKNOWN, UNKNOWN_LOG, identify_files, probabilities
+from cctrace.explain.identify import ALIKE, CANDIDATES, UNKNOWN, identify_files, probabilities
+from cctrace.explain.identify_fit import MOST_AFTER, wrong_factor
+from cctrace.explain.identify_trajectory import FINEST, likelihoods
 
 
 @pytest.mark.parametrize(("name", "number"), [(name, k % 3) for k, name in enumerate(CANDIDATES)])
@@ -20,6 +22,22 @@ def test_a_simulated_flow_is_of_its_sender_or_of_what_decides_alike(name, number
     assert {one for one, _ in found.candidates} == {*CANDIDATES, UNKNOWN}
     best = found.candidates[0].probability
     assert all((p * ALIKE >= best) == (one in found.group) for one, p in found.candidates if one != UNKNOWN)
+
+
+@pytest.mark.parametrize("name", ["cubic6", "reno", "bbr2022", "bbr3"])
+def test_the_receivers_capture_names_the_sender_too(name, tmp_path):
+    flow = simulated(name, 0, 21, "6s", tmp_path, side="receiver")
+    assert flow.taken_at == "receiver"
+    assert name in cct.identify(flow).group
+
+
+@pytest.mark.parametrize("name", ["cubic", "reno", "bbr2016", "bbr2022", "bbr2", "bbr2plus", "bbr3"])
+@pytest.mark.parametrize("fields", [True, False], ids=["with BBR's fields", "without"])
+def test_polls_of_ss_name_the_sender(name, fields, tmp_path):
+    if not fields and name.startswith("bbr"):
+        assert from_ss(name, 0, 21, "6s", tmp_path, bbr_fields=False).group[0].startswith(("bbr", UNKNOWN))
+    else:
+        assert name in from_ss(name, 0, 21, "6s", tmp_path).group
 
 
 @pytest.mark.parametrize("name", ["Delay", "bbrx"])
@@ -37,27 +55,63 @@ def test_the_senders_of_the_shipped_recordings_are_named(recording):
         assert found.candidates[0].name != UNKNOWN
 
 
-def test_the_more_is_explained_alike_the_surer_and_equals_share():
-    few, many = (
-        dict(probabilities({"a": np.full(n, 1.0), "b": np.full(n, 1.0), "c": np.full(n, 0.5)})) for n in (2, 20)
-    )
-    assert few["a"] == few["b"]
-    assert few["c"] / few["a"] == pytest.approx(np.exp(-0.5 * 2 * TEMPER))
-    assert many["c"] < few["c"]
-    assert dict(probabilities({"a": np.full(20, UNKNOWN_LOG - 1)}))[UNKNOWN] > 0.99
+def test_counters_are_identified_by_what_they_do_not_by_the_name_they_tell():
+    table = cct.read(cct.datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst"))
+    before = cct.identify(table.flow(0))
+    table.connections[0]["cc"] = "bbr"
+    assert cct.identify(table.flow(0)).candidates == before.candidates
+    assert "cubic6" in before.group
 
 
-def test_only_captures_taken_at_the_sender_are_identified(tmp_path):
-    sim = cct.simulate(cct.Path(rate="10Mbit", rtt="20ms", buffer="1bdp"), ["reno"], "2s", 1, packets=True)
-    sim.to_pcap(tmp_path / "receiver.pcap", side="receiver")
-    with pytest.raises(StreamError, match="taken at the receiver; identify needs a capture taken at the sender"):
-        cct.identify(cct.read(tmp_path / "receiver.pcap").flow(0))
-    counters = cct.read(cct.datasets.path("single_bbr_1bdp", "tcpinfo.csv.zst"))
-    with pytest.raises(ArgumentError, match="only a capture taken at the sender shows"):
-        cct.identify(counters.flow(0))
+def test_addresses_and_ports_decide_nothing(tmp_path):
+    flow = simulated("reno", 0, 7, "5s", tmp_path)
+    before = cct.identify(flow).candidates
+    for end in ("sport", "dport"):
+        flow.capture.packets.connections[end][:] = 443
+    for end in ("src", "dst"):
+        flow.capture.packets.connections[end][:] = "192.0.2.1"
+    assert cct.identify(cct.read(tmp_path / "sender.pcap").flow(0)).candidates == before
+    assert cct.identify(flow).candidates == before
 
 
-def test_the_command_lists_flows_as_json_and_refuses_in_one_line(tmp_path, capsys):
+def test_the_more_is_explained_the_surer_and_equals_come_with_the_newest_first():
+    found = probabilities({"new": 3.0, "old": 3.0, "other": 1.0}, 2.0)
+    assert [candidate.name for candidate in found[:2]] == ["new", "old"]
+    shares = dict(found)
+    assert shares["other"] / shares["new"] == pytest.approx(np.exp(-2))
+    assert shares[UNKNOWN] == pytest.approx(1 / (1 + np.exp(2)))
+    assert dict(probabilities({"a": 0.0}, -10.0))[UNKNOWN] > 0.99
+
+
+def test_the_scale_of_what_is_off_is_found_and_never_finer_than_a_clock_allows():
+    rng = np.random.default_rng(1)
+    _, scale = likelihoods(rng.laplace(0, 0.1, 2000))
+    assert scale == pytest.approx(0.1, rel=0.15)
+    each, scale = likelihoods(np.zeros(100))
+    assert scale == FINEST
+    assert np.all(each > likelihoods(np.full(100, 0.3))[0])
+
+
+def test_a_wrong_factor_of_reductions_counts_against_a_candidate():
+    class One:
+        after = 0.25
+
+    assert wrong_factor(One) == MOST_AFTER
+    One.after = np.nan
+    assert wrong_factor(One) == 0
+
+
+def test_what_cannot_be_identified_is_refused_by_name(tmp_path):
+    with pytest.raises(ArgumentError, match="cannot identify 'int'"):
+        cct.identify(1)
+    table = cct.read(cct.datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst"))
+    few = table.flow(0)
+    few.polls.columns["rtt"][5:] = 0
+    with pytest.raises(StreamError, match="polls tell cwnd, RTT and progress; identify needs 10"):
+        cct.identify(few)
+
+
+def test_the_command_lists_flows_as_json(tmp_path, capsys):
     simulated("reno", 0, 7, "5s", tmp_path)
     file = str(tmp_path / "sender.pcap")
     assert main(["identify", file, "--json"]) == 0
@@ -68,7 +122,16 @@ def test_the_command_lists_flows_as_json_and_refuses_in_one_line(tmp_path, capsy
     assert "upon ACKs" in one["reason"]
     assert main(["identify", file]) == 0
     assert "reno" in capsys.readouterr().out
-    assert main(["identify", str(cct.datasets.path("single_bbr_1bdp", "tcpinfo.csv.zst"))]) == 2
-    error = capsys.readouterr().err.strip()
-    assert error.count("\n") == 0
-    assert "needs a capture taken at the sender" in error
+    assert main(["identify", str(cct.datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst")), "--json"]) == 0
+    (one,) = json.loads(capsys.readouterr().out)
+    assert "cubic6" in one["group"]
+
+
+def test_analyze_replays_whom_it_identifies_and_lists_the_candidates(tmp_path, capsys):
+    simulated("reno", 0, 7, "5s", tmp_path)
+    assert main(["analyze", str(tmp_path / "sender.pcap"), "-o", str(tmp_path / "report"), "--json"]) == 0
+    (one,) = json.loads(capsys.readouterr().out)
+    assert one["controller"] is None
+    assert one["replayed"] == "reno"
+    assert one["candidates"][0]["name"] == "reno"
+    assert one["candidates"][0]["probability"] > 0.9

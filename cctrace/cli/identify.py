@@ -6,16 +6,18 @@ from cctrace.cli.arguments import paths
 from cctrace.cli.common import command_options, print_json, print_table, progress, reading_options, warn
 
 
-@click.command(short_help="Which congestion control sent the flows of captures.")
+@click.command(short_help="Which congestion control sent the flows of captures, or of counters.")
 @paths("files", "FILE...")
 @reading_options
 @command_options()
 def identify(files, limit, decapsulate, as_json):
     """Find out which congestion control sent the bulk flows of captures, and how sure that is.
 
-    Each FILE is a capture taken at the sender. Every candidate (BBR of 2016, 2019 and 2022, v2, v2+ and v3, CUBIC of
-    before and since Linux 6.14, Reno) is replayed, and scored by when packets left and how many at a time; neither
-    addresses nor ports are looked at. "unknown" is a candidate too.
+    Each FILE is a capture, wherever it was taken, or holds counters of connections (ss, tcp_info). Every candidate (BBR
+    of 2016, 2019 and 2022, v2, v2+ and v3, CUBIC of before and since Linux 6.14, Reno) is replayed, and scored by when
+    packets left and how many at a time (sender), by what was in flight and how fast (elsewhere), or by how cwnd,
+    ssthresh and pacing rate went on (counters). Neither addresses nor ports are looked at, nor the name that counters
+    tell. "unknown" is a candidate too.
 
     With --json: a list with one object per flow: file, flow (as flows --json has it), candidates (name, probability;
     the most probable first), group (the best and those that this flow does not tell from it), reason, seconds. A flow
@@ -59,4 +61,5 @@ def _as_json(file, flow, result):
 def _row(flow, result):
     src, sport, dst, dport = flow.key
     together = sum(probability for name, probability in result.candidates if name in result.group)
-    return f"{src}:{sport}", f"{dst}:{dport}", " or ".join(result.group), f"{together:.3f}"
+    ends = ("-" if src is None else f"{src}:{sport}", "-" if dst is None else f"{dst}:{dport}")
+    return *ends, " or ".join(result.group), f"{together:.3f}"

@@ -13,6 +13,7 @@ from cctrace.cc import controller as resolve
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.explain.diagnose import Diagnosis, diagnose
 from cctrace.explain.flow_view import FlowView
+from cctrace.explain.identify import UNKNOWN, Identification, identify
 from cctrace.flows.align import Alignment
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.counters import CounterFlow
@@ -57,6 +58,8 @@ class FlowAnalysis:
         What a controller replayed over counters held after each call, see `replaying.model.model_table`.
     flow : Flow or None
         The flow itself; None of a file so large that its packets are not all held at a time.
+    identification : cctrace.explain.identify.Identification or None
+        Who sent the flow, by what it shows; None if that cannot be told.
     """
 
     file: str
@@ -72,6 +75,7 @@ class FlowAnalysis:
     diagnosis: Diagnosis | None = None
     model: pd.DataFrame | None = None
     flow: Flow | None = None
+    identification: Identification | None = None
 
     @property
     def title(self):
@@ -167,6 +171,8 @@ def _of_counters(file, table, controller):
     found.sort(key=lambda analysis: -np.nan_to_num(analysis.row["bytes_sent"]))
     bulk = [analysis for analysis in found if analysis.row["bytes_sent"] >= 100_000] or found[:1]
     for analysis in bulk:
+        analysis.identification = _identified(analysis.counters)
+        analysis.notes = [*analysis.notes, *_contradiction(analysis)]
         with contextlib.suppress(StreamError):  # no stream, no diagnosis: the figures are there all the same
             analysis.diagnosis = diagnose(analysis.counters, analysis.controller)
         if controller:
@@ -222,9 +228,10 @@ def _analyze_flow(file, flow, polls, controller, unused):
         unused.pop(id(table), None)
     analysis.clock = flow.alignment
     analysis.controller = controller_name(flow.tcpinfo)
-    analysis.replayed = controller or KERNEL_NAMES.get(analysis.controller)
     try:
         quality = flow.quality()
+        analysis.identification = _identified(flow)
+        analysis.replayed = controller or KERNEL_NAMES.get(analysis.controller) or _named(analysis.identification)
         run = replay(flow, analysis.replayed, record=_recorded(analysis.replayed)) if analysis.replayed else None
     except StreamError as error:
         analysis.notes = [str(error)]
@@ -232,10 +239,50 @@ def _analyze_flow(file, flow, polls, controller, unused):
     analysis.notes = [*quality["warnings"], *_assumptions(quality)]
     if flow.alignment is not None and (flow.alignment.offset_ns or flow.alignment.drift_ppm):
         analysis.notes.append(flow.alignment.text)
-    analysis.view, analysis.diagnosis = FlowView.of(flow, run), diagnose(flow, analysis.controller)
+    analysis.notes += _contradiction(analysis)
+    analysis.view = FlowView.of(flow, run)
+    analysis.diagnosis = diagnose(flow, analysis.controller or kernel_name(_named(analysis.identification)))
     if run is not None and flow.tcpinfo is not None:
         _compare(analysis, run)
     return analysis
+
+
+def _identified(flow):
+    """Return who sent a flow, None if that cannot be told."""
+    try:
+        return identify(flow)
+    except StreamError:
+        return None
+
+
+def _named(identification):
+    """Return the candidate that an identification names, None if it names nobody."""
+    if identification is None or identification.name == UNKNOWN:
+        return None
+    return identification.name
+
+
+def kernel_name(variant):
+    """Return the kernel's name of the congestion control that a variant is a generation of; None for None.
+
+    Examples
+    --------
+    >>> kernel_name("bbr2019"), kernel_name("cubic6")
+    ('bbr', 'cubic')
+    """
+    if variant is None:
+        return None
+    generations = {"bbr2016": "bbr", "bbr2019": "bbr", "bbr2022": "bbr", "bbr2plus": "bbr2", "cubic6": "cubic"}
+    return generations.get(variant, variant)
+
+
+def _contradiction(analysis):
+    """Yield a note if what was sent does not look like the controller that the counters name."""
+    found, told = analysis.identification, analysis.controller
+    if found is None or found.name == UNKNOWN or told not in KERNEL_NAMES or told in map(kernel_name, found.group):
+        return
+    share = sum(candidate.probability for candidate in found.candidates if candidate.name in found.group)
+    yield f"the counters name {told}, but what was sent looks like {' or '.join(found.group)} (probability {share:.2f})"
 
 
 def _recorded(controller):

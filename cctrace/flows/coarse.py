@@ -240,7 +240,7 @@ def _fill_counts(acks, known):
     rows["rs_losses"][1:] = np.diff(rows["lost"].astype(np.int64))
     rows["rs_prior_in_flight"] = _in_flight(rows)
     rows["max_packets_out"] = rows["packets_out"]
-    cwnd = known.after(flow.values("snd_cwnd"), time_ns)
+    cwnd = known.between(flow.values("snd_cwnd"), time_ns)  # as what is outstanding
     rows["is_cwnd_limited"] = np.where(np.isnan(cwnd), 1, rows["packets_out"] >= CWND_FULL * cwnd)
 
 

@@ -103,7 +103,7 @@ class Follower:
 
     def _book(self):
         meta = self.events.meta
-        elsewhere = "start_ns" in meta["inferred"]
+        elsewhere = "start_ns" in meta.get("inferred", ())
         dips = midflow.probe_rtts(self.events) if elsewhere and hasattr(self.cls, "on_ack") else ()
         book = np.zeros(loop.BOOK_SIZE + len(dips), np.int64)
         book[loop.BOOK_SIZE :], book[loop.DIPS] = dips, len(dips)

@@ -58,8 +58,16 @@ def _row(analysis):
 
 
 def _controller(analysis):
-    name = analysis.controller or "unknown"
+    name = analysis.controller or _identified(analysis.identification)
     return f"{name} (as {analysis.replayed})" if analysis.replayed else name
+
+
+def _identified(found):
+    """Return whom an identification names, and how sure that is."""
+    if found is None or found.group == ("unknown",):
+        return "unknown"
+    share = sum(candidate.probability for candidate in found.candidates if candidate.name in found.group)
+    return f"{' or '.join(found.group)}, probability {share:.2f}"
 
 
 def timeline(counters):
@@ -77,6 +85,7 @@ def as_object(analysis):
         "retransmitted_share": analysis.retransmitted_share,
         "controller": analysis.controller,
         "replayed": analysis.replayed,
+        "candidates": [one._asdict() for one in analysis.identification.candidates] if analysis.identification else [],
         "agreement": analysis.agreement,
         "bbr_modes": timeline(analysis.counters) if analysis.counters else None,
         **_findings(analysis.diagnosis),
