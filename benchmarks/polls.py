@@ -66,6 +66,8 @@ def _socket(ack, own, delivery_bps, bw):
     words.append(f"delivery_rate {int(delivery_bps)}bps" if delivery_bps else "")
     words.append(f"delivered:{ack['delivered']} unacked:{ack['packets_out']}")
     words.append(f"retrans:{ack['retrans_out']}/{max(again, 0)}" if ack["retrans_out"] or again > 0 else "")
-    words += [f"{name}:{ack[column]}" for name, column in (("lost", "lost_out"), ("sacked", "sacked_out")) if ack[column]]
+    words += [
+        f"{name}:{ack[column]}" for name, column in (("lost", "lost_out"), ("sacked", "sacked_out")) if ack[column]
+    ]
     words.append(f"minrtt:{ack['tcp_min_rtt_us'] / 1000:g}")
     return " ".join(word for word in words if word)

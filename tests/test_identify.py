@@ -1,4 +1,4 @@
-"""Who sent a flow: from sender, receiver and counters; strangers, recordings whose senders are known, and what is refused."""
+"""Who sent a flow: seen from sender, receiver and counters; strangers, recordings, and what is refused."""
 
 import json
 

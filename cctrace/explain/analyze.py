@@ -25,7 +25,6 @@ from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.run import replay
 
 
-
 @dataclass
 class FlowAnalysis:
     """One bulk flow.

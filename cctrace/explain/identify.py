@@ -104,7 +104,9 @@ def identify(flow):
     if isinstance(flow, CounterFlow):
         found = counters.examine(flow, CANDIDATES)
         evidence = {name: TEMPER_HALVES * float(np.sum(one.sends)) for name, one in found.items()}
-        return _conclude(evidence, found, "counters", began, counters.known_log_odds(found[max(evidence, key=evidence.get)]))
+        return _conclude(
+            evidence, found, "counters", began, counters.known_log_odds(found[max(evidence, key=evidence.get)])
+        )
     if not isinstance(flow, Flow):
         raise ArgumentError(f"cannot identify {type(flow).__name__!r}: use a flow of a capture or of counters")
     source = f"{flow.capture.packets.source}: connection {flow.index}"
@@ -121,7 +123,7 @@ def identify(flow):
 
 
 def _evidence(one):
-    """Return the log of what a replay says for its candidate: by its sends where they are exact, else by its flights."""
+    """Return the log of what a replay says for its candidate: by its sends if they are exact, else by its flights."""
     if len(one.sends):
         return TEMPER * float(np.sum(one.sends))
     return TEMPER_HALVES * float(np.sum(one.halves)) - wrong_factor(one)
@@ -221,10 +223,16 @@ def _reason(group, evidence, found, how):
         return "this flow is too short to tell the candidates apart"
     second = max(others, key=evidence.get)
     paces = resolve(best)[0].sets_pacing_rate
-    how_sent = "packets leave by a pacing timer, at the rate" if paces else "packets leave upon ACKs, as many as the window"
+    how_sent = (
+        "packets leave by a pacing timer, at the rate" if paces else "packets leave upon ACKs, as many as the window"
+    )
     alike = f" ({', '.join(group[1:])} cannot be told from it on this flow)" if len(group) > 1 else ""
     start = f"{how_sent} of {best}{alike}" if how == "sends" else f"{best}{alike} explains best {_WHAT[how]}"
-    lead = (found[best].sends - found[second].sends) if len(found[best].sends) else found[best].halves - found[second].halves
+    lead = (
+        (found[best].sends - found[second].sends)
+        if len(found[best].sends)
+        else found[best].halves - found[second].halves
+    )
     worse, better = np.sum(lead > 0), np.sum(lead < 0)
     each = {"sends": f"intervals of {BLOCK_US / 1e6:g} s", "flights": "half round trips", "counters": "polls"}[how]
     return f"{start}; {second}, the next best, explains {worse} of {len(lead)} {each} worse and {better} better"

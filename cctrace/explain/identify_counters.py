@@ -1,7 +1,7 @@
 """Whose counters are these? What each candidate would have made of a connection, poll by poll.
 
-    pacing rate    a sender that paces: one of its gains times the bandwidth (the counters' own if they tell it, else the
-                   largest delivery rate of late); one that does not: what `tcp_update_pacing_rate` makes of cwnd and RTT
+    pacing rate    a sender that paces: one of its gains times the bandwidth (the counters' own if they tell it, else
+                   the largest delivery rate of late); one that does not: `tcp_update_pacing_rate` of cwnd and RTT
     ssthresh       after a reduction, against what the candidate makes of the window at the poll before
     cwnd           between reductions, against the candidate's own growth, replayed over the coarse event stream
     PROBE_RTT      four segments (v1) or half a BDP (v2, v3) in flight for two tenths of a second
@@ -120,7 +120,9 @@ def examine(flow, candidates):
 def _evidence(polls, name):
     rate, off = _pacing(polls, name)
     if name in GAINS:
-        return Evidence((rate + _probe_rtt(polls, name) + np.log(ANY))[polls.use], off, 0.0, USUAL_TOLD if polls.told else USUAL)
+        return Evidence(
+            (rate + _probe_rtt(polls, name) + np.log(ANY))[polls.use], off, 0.0, USUAL_TOLD if polls.told else USUAL
+        )
     window, scale, wrong = _windows(polls, name)
     return Evidence((rate + window)[polls.use], scale, wrong, USUAL_WINDOW)
 
@@ -155,7 +157,7 @@ def _probe_rtt(polls, name):
 
 
 def _windows(polls, name):
-    """Return the log likelihood of each poll's cwnd and ssthresh under an unpaced controller, and the scale of its misses."""
+    """Return the log likelihood of each poll's windows under an unpaced controller, and how far it usually is off."""
     cls, given = resolve(name)
     events = polls.flow.events
     follower = Follower(events, None, cls, checked_params(cls, given | ({"hz": 250} if "hz" in cls.params else {})))
@@ -175,7 +177,9 @@ def _windows(polls, name):
         reduced = last is not None and not slow_start and _reduced(polls, last, k)
         if reduced and polls.open[last] and polls.ssthresh[k] < polls.cwnd[last]:
             left = np.log(polls.ssthresh[k] / polls.cwnd[last])
-            cut[k] = min((left - times * np.log(FACTORS[name]) for times in (1, 2)), key=abs)  # perhaps twice since then
+            cut[k] = min(
+                (left - times * np.log(FACTORS[name]) for times in (1, 2)), key=abs
+            )  # perhaps twice since then
         elif polls.open[k] and not slow_start and not reduced and last is not None and polls.open[last]:
             off[k] = np.log(max(cwnd, 1) / polls.cwnd[k])
         if slow_start or reduced or not polls.open[k] or abs(np.log(max(cwnd, 1) / polls.cwnd[k])) > FAR:

@@ -1,4 +1,4 @@
-"""What a replay of each candidate says of a captured flow: how likely its sends were, and what it would have had in flight.
+"""What a replay of a candidate says of a captured flow: how likely the sends were, and what it would have in flight.
 
 `examine` replays one candidate over what a flow shows of its first MOST_ROWS rows: enough to tell, and bounded in time.
 """
@@ -82,7 +82,9 @@ def shown(flow):
     unexplained = flow.quality()["unexplained_retransmissions"]
     blind = unexplained >= FEW_AGAIN and unexplained > UNEXPLAINED * again
     exact = "start_ns" not in events.meta["inferred"] and not blind
-    return Shown(events, flow.hz, "hz" not in events.meta["inferred"], exact, *blocks(events), trajectory.Blocks(events))
+    return Shown(
+        events, flow.hz, "hz" not in events.meta["inferred"], exact, *blocks(events), trajectory.Blocks(events)
+    )
 
 
 def examine(shown, name):

@@ -46,7 +46,7 @@ def known_log_odds(shown, best):
 
 
 def wrong_factor(one):
-    """Return what it takes off the log odds of a candidate that its windows are off after reductions, at most MOST_AFTER."""
+    """Return what it takes off a candidate's log odds that its windows are off after reductions, at most MOST_AFTER."""
     return 0.0 if math.isnan(one.after) else min(AFTER_WEIGHT * max(abs(one.after) - AFTER, 0.0), MOST_AFTER)
 
 

@@ -1,4 +1,4 @@
-"""How well does a replayed controller predict what was in flight, and how fast it was sent? A likelihood that is coarse.
+"""How well does a replayed controller predict what was in flight, and how fast it was sent? A coarse likelihood.
 
 Where the times of departure are estimates (a capture that was not taken at the sender), single sends tell little. Over
 half a round trip they tell what held the sender back:

@@ -156,10 +156,11 @@ def read_row(book, row, i, sends, marks, slots, stack, ack):
 
 def is_dip(book, i):
     """Whether the sender was seen to enter PROBE_RTT at row `i`."""
+    found = False
     for k in range(book[DIPS]):
         if book[BOOK_SIZE + k] == i:
-            return True
-    return False
+            found = True
+    return found
 
 
 def lean(gain, ack):
