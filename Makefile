@@ -43,11 +43,13 @@ lint: $(TOOLS) ## format, lint, types, layers, spelling
 	$(BIN)/lint-imports
 	$(BIN)/codespell $$(git ls-files)
 
-check: lint test ## what CI runs: lint, then the tests, which also compare the generated pages with the code
+check: lint test ## lint, then the tests, which also compare the generated pages with the code
 
 check-external: $(TOOLS) ## tests against tshark, tcptrace and a browser; installs what it can with apt-get
+	@command -v tshark >/dev/null && command -v tcptrace >/dev/null && command -v chromium >/dev/null \
+		|| timeout 60 apt-get update -qq >/dev/null 2>&1 || true
 	@for program in tshark tcptrace chromium; do command -v $$program >/dev/null \
-		|| DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$program >/dev/null \
+		|| DEBIAN_FRONTEND=noninteractive timeout 180 apt-get install -qq -y --no-install-recommends $$program >/dev/null \
 		|| echo "could not install $$program: its tests will be skipped"; done
 	$(PYTEST) -m external
 	$(BIN)/python benchmarks/peers.py $(CAPTURES)

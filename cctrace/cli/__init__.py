@@ -15,6 +15,7 @@ from cctrace.cli.analyze import analyze
 from cctrace.cli.common import command_options, forget_warnings, warn
 from cctrace.cli.convert import convert
 from cctrace.cli.corpus import corpus
+from cctrace.cli.diff import diff
 from cctrace.cli.fit import fit
 from cctrace.cli.flows import flows
 from cctrace.cli.identify import identify
@@ -38,8 +39,8 @@ def commands():
 
 
 for _command in (
-    analyze, convert, corpus, fit, flows, identify, predict, replay, reproduce, simulate, sweep, validate, variants,
-    verify, whatif,
+    analyze, convert, corpus, diff, fit, flows, identify, predict, replay, reproduce, simulate, sweep, validate,
+    variants, verify, whatif,
 ):  # fmt: skip
     commands.add_command(_command)
 

@@ -1,5 +1,7 @@
 """`cctrace analyze`: explain every bulk flow of captures, and write a report."""
 
+import os
+
 import click
 
 from cctrace.cli.arguments import controller_option, file_option, paths
@@ -9,7 +11,7 @@ FURTHER, LIKELY = 3, 0.5  # verdicts printed after the first, and how sure they 
 
 
 @click.command(short_help="Explain every bulk flow of captures; write a report.")
-@paths("files", "FILE...")
+@paths("files", "FILE|DIR...", folders=True)
 @file_option(
     "--tcpinfo",
     multiple=True,
@@ -40,7 +42,15 @@ def analyze(files, tcpinfo, controller, folder, limit, decapsulate, as_json):
 
     Prints why every flow went as it did, and a table (with --json, a list with one object per flow), and writes
     DIR/report.html, which opens offline, with the tables as Parquet beside it.
+
+    A folder stands for all captures in it and below. They, and more than eight files, each get a report of their own,
+    and DIR/report.html lists them.
     """
+    listed = (len(files) > _TOGETHER and not tcpinfo) or any(map(os.path.isdir, files))
+    if listed:
+        files = _files(files)
+        _index(files, controller, folder, {"limit": limit, "decapsulate": decapsulate}, as_json)
+        return
     from cctrace.explain.analyze import analyze as run
     from cctrace.report.overview import as_object, table, write_report
 
@@ -66,3 +76,43 @@ def _verdicts(analysis):
         return []
     further = [verdict for verdict in analysis.diagnosis.verdicts[1:] if verdict.confidence >= LIKELY][:FURTHER]
     return [f"{analysis.title}: {analysis.diagnosis.verdict}", *(f"    also: {verdict.text}" for verdict in further)]
+
+
+_TOGETHER = 8  # files on one page
+
+
+def _files(given):
+    """Return the files, with the captures in a folder for the folder."""
+    from cctrace.errors import ArgumentError
+    from cctrace.report.index import captures_in
+
+    found = [one for file in given for one in (captures_in(file) if os.path.isdir(file) else [file])]
+    if not found:
+        raise ArgumentError(f"{' '.join(given)}: no captures in there")
+    return found
+
+
+def _index(files, controller, folder, options, as_json):
+    from cctrace.report.index import write_index
+
+    with progress("loading") as say:
+        page, objects, notes = write_index(files, folder, controller, say, **options)
+    for note in notes:
+        warn(note)
+    if as_json:
+        print_json(objects)
+    else:
+        from cctrace.units import format_rate, format_share
+
+        rows = [
+            (
+                one["report"].rpartition("/")[0],
+                f"{one['src']}:{one['sport']}",
+                format_rate(one["goodput_bps"]),
+                format_share(one["retransmitted_share"]),
+                one["diagnosis"]["cause"] if one["diagnosis"] else "",
+            )
+            for one in objects
+        ]
+        print_table(("capture", "sender", "goodput", "retransmitted", "limited by"), rows)
+    click.echo(f"report: {page}", err=as_json)

@@ -9,6 +9,14 @@ from cctrace.cli.common import command_options, print_json, print_table, progres
 from cctrace.extras import needed
 
 
+def _picture(context, option, file):
+    from cctrace.errors import ArgumentError
+
+    if file is not None and Path(file).suffix not in (".html", ".png", ".svg", ".pdf"):
+        raise ArgumentError(f"--plot {file}: its ending says the format: .html, .png, .svg or .pdf")
+    return file
+
+
 @click.command(short_help="What a controller decides on recorded ACKs.")
 @click.argument("source", callback=lambda context, option, file: check_file(file) or file)
 @controller_option(
@@ -22,9 +30,16 @@ from cctrace.extras import needed
 @click.option("--flow", "index", default=0, show_default=True, help="Which connection of a capture or of counters.")
 @file_option("--tcpinfo", metavar="FILE", help="The kernel's counters of a capture's flow, to compare with.")
 @click.option("-o", "--output", metavar="FILE", help="Write the decisions, one row per call, as Parquet.")
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, writable=True),
+    metavar="FILE",
+    callback=_picture,
+    help="Draw the flow and what the controller decided: FILE.html, or .png, .svg, .pdf.",
+)
 @click.option("--interpreted", is_flag=True, help="Run the controller as a Python class, not compiled.")
 @command_options()
-def replay(source, controller, index, tcpinfo, output, interpreted, as_json):
+def replay(source, controller, index, tcpinfo, output, plot, interpreted, as_json):
     """Replay a controller over a capture's flow, counters alone (ss, NDT7, iperf3, qlog, ...) or a golden vector.
 
     This is a shadow run: what the controller would have decided on these ACKs, not what would have happened. Of
@@ -40,7 +55,11 @@ def replay(source, controller, index, tcpinfo, output, interpreted, as_json):
         from cctrace.replaying.run import replay as run
 
         say(f"replaying {controller}")
-        result = run(stream, controller, mode="interpreted" if interpreted else "compiled")
+        mode = "interpreted" if interpreted else "compiled"
+        result = run(stream, controller, mode=mode, record=_drawn(stream, controller) if plot else None)
+        if plot:
+            say(f"drawing {plot}")
+            _draw(stream, result, controller, source, plot)
     if output:
         needed("pyarrow", "parquet")
         result.decisions.to_parquet(output)
@@ -80,6 +99,36 @@ def _flow(source, index, tcpinfo):
         if flow.alignment.offset_ns or flow.alignment.drift_ppm:
             warn(flow.alignment.text)
     return flow
+
+
+def _drawn(stream, controller):
+    """Return what has to be recorded for a picture; refuse what there is none of."""
+    from cctrace.cc import controller as resolve
+    from cctrace.errors import ArgumentError
+    from cctrace.flows.flow import Flow
+    from cctrace.replaying.model import model_fields
+
+    cls = resolve(controller)[0]
+    if not isinstance(stream, Flow) or cls.view != "linux":
+        raise ArgumentError("--plot draws flows of captures under Linux controllers; leave it out")
+    return model_fields(cls)
+
+
+def _draw(flow, result, controller, source, file):
+    """Write the picture of a replay: the report page, or what matplotlib writes."""
+    suffix = Path(file).suffix
+    if suffix == ".html":
+        from cctrace.explain.analyze import FlowAnalysis
+        from cctrace.explain.flow_view import FlowView
+        from cctrace.report.overview import report_of
+        from cctrace.report.page import write
+
+        view = FlowView.of(flow, result)
+        write(report_of([FlowAnalysis(source, flow.summary, replayed=controller, view=view, flow=flow)]), file)
+        return
+    from cctrace.plot import plot_flow
+
+    plot_flow(flow, result).savefig(file)
 
 
 def _words(result, last):

@@ -30,6 +30,14 @@ KEYS = (
 @click.option("--shaper", metavar="RATE,BURST", help="Token bucket that empties the queue: 10Mbit,100kB")
 @click.option("--policer", metavar="RATE,BURST", help="Token bucket that drops what exceeds it: 10Mbit,100kB")
 @click.option("--exact", is_flag=True, help="Exact clocks, which may let flows lock each other out.")
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(file_okay=False, writable=True),
+    metavar="DIR",
+    help="Explain the TCP flows in DIR/report.html, as analyze does of captures.",
+)
 @click.option("--pcap", type=click.Path(dir_okay=False), metavar="FILE", help="Write the TCP flows as a capture.")
 @click.option("--side", type=click.Choice(["sender", "receiver"]), default="sender", help="Where --pcap captures.")
 @click.option("--profile", type=click.Choice(["reference", "linux"]), default="linux", show_default=True)
@@ -50,18 +58,22 @@ def simulate(preset, rate, rate_steps, trace, cc, ack_every, profile, duration, 
 
     common = {"profile": profile, "ack_every": ack_every, "ecn": options["ecn"]}
     controllers = [controller_name(name, "--cc") for name in split_controllers(cc)]
-    keep = options["pcap"] is not None
+    folder = options["folder"]
+    keep = options["pcap"] is not None or folder is not None
     quic = [name for name in controllers if controller(name)[0].view == "quic"]
     if keep and quic:
-        raise ArgumentError(f"--pcap writes TCP, and {quic[0]} is QUIC: leave it out")
+        raise ArgumentError(f"--pcap and --output are for TCP, and {quic[0]} is QUIC: leave them out")
     with progress("simulating (the first simulation on a machine is compiled before, some 40 s)"):
         sim = run(path, controllers, duration, seed, packets=keep, exact=options["exact"], **common)
-        if keep:
+        if options["pcap"]:
             sim.to_pcap(options["pcap"], options["side"])
+        page = _report(sim, folder, options["side"], controllers) if folder else None
     rows = [
         {"cc": row.cc} | {prefix + key: getattr(row, prefix + key) for prefix in ("", "tail_") for key in KEYS}
         for row in sim.flows.itertuples()
     ]
+    if page:
+        click.echo(f"report: {page}", err=True)
     if as_json:
         whole = {"duration_s": sim.duration_s, "seed": seed, "profile": profile, "notes": sim.notes}
         print_json({"flows": rows, "link": sim.link} | whole)
@@ -124,3 +136,18 @@ def split_controllers(text):
         else:
             names.append(piece.strip())
     return names
+
+
+def _report(sim, folder, side, controllers):
+    """Write the capture that either end would have taken, and the report of it; return the page."""
+    from pathlib import Path
+
+    from cctrace.explain.analyze import analyze
+    from cctrace.report.overview import write_report
+
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    capture = Path(folder) / f"{side}.pcap"
+    sim.to_pcap(capture, side)
+    # Which controller sent a flow is known; it is replayed where it is the same for all.
+    same = controllers[0] if len(set(controllers)) == 1 else None
+    return write_report(analyze([capture], controller=same), folder)

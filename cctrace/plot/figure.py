@@ -11,6 +11,7 @@ from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 
 _BUCKETS = 2000  # spans of time a series is thinned to: more than a printed page resolves
 _PANEL_INCHES = (10.0, 2.6)
+_ENTRIES = 4  # of a legend beside each other
 
 
 def plot_flow(flow, run=None):
@@ -107,9 +108,10 @@ def draw(axes, panel, phases=None):
     if panel.from_zero or not all(series.stretches for series in panel.series):
         axes.set_ylim(0, panel.upper_limit)
     axes.set_ylabel(panel.axis)
-    axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold", pad=20)
+    rows = -(-len(panel.series) // _ENTRIES)
+    axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold", pad=8 + 13 * rows)
     axes.legend(
-        loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, fontsize=8, markerscale=4, borderpad=0.1
+        loc="lower left", bbox_to_anchor=(0, 1), ncols=_ENTRIES, frameon=False, fontsize=8, markerscale=4, borderpad=0.1
     )
     axes.grid(color="#e4e8ed", lw=0.6)
     axes.spines[["top", "right"]].set_visible(False)

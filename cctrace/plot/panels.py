@@ -17,7 +17,8 @@ COLOURS = {
     "bound": "#b08900",  # BDP, receive window
     "kernel": "#111827",  # what the kernel logged
     "lost": "#d21f3c",  # losses and retransmissions
-    "limit": "#0f7ea8",  # what the controller bounds itself to: ssthresh, inflight_hi, inflight_lo
+    "limit": "#0f7ea8",  # what the controller bounds itself to: inflight_hi, inflight_lo
+    "ssthresh": "#8a4b2a",
     # Flows that are compared: Okabe and Ito's colours, which the colour-blind can tell apart.
     "flow0": "#0072b2",
     "flow1": "#d55e00",
@@ -38,6 +39,7 @@ DARK_COLOURS = {
     "kernel": "#e5e9f0",
     "lost": "#ff6b81",
     "limit": "#5cc3ea",
+    "ssthresh": "#d9a066",
     "flow0": "#56b4e9",
     "flow1": "#f08a4b",
     "flow2": "#3cc795",

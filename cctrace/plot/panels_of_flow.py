@@ -105,10 +105,11 @@ def _in_flight(view, packets):
 def _bounds(view, mss):
     """Return what the controller bounds the data in flight to besides cwnd; none while it is unlimited."""
     found = []
-    for column, label in _BOUNDS:
-        found += _model_series(view, column, f"{label} (replay)", "limit", 1 / mss)
+    for column, label, colour, dashed in _BOUNDS:
+        series = _model_series(view, column, f"{label} (replay)", colour, 1 / mss)
+        found += [replace(one, dashed=dashed) for one in series]
     if view.model is None:
-        found += _kernel_series(view, "snd_ssthresh", "ssthresh (kernel)", 1 / mss, colour="limit")
+        found += _kernel_series(view, "snd_ssthresh", "ssthresh (kernel)", 1 / mss, colour="ssthresh")
     bounded = (replace(one, value=np.where(one.value >= _UNLIMITED * mss, np.nan, one.value)) for one in found)
     return [replace(one, stretches=False) for one in bounded if np.isfinite(one.value).any()]
 
@@ -128,9 +129,9 @@ def _receive_window(view, packets):
 
 _UNLIMITED = 0x3FFFFFFF  # segments: what is larger is a kernel's word for "none yet"
 _BOUNDS = (
-    ("ssthresh_segments", "ssthresh"),
-    ("inflight_hi_segments", "inflight_hi"),
-    ("inflight_lo_segments", "inflight_lo"),
+    ("ssthresh_segments", "ssthresh", "ssthresh", False),
+    ("inflight_hi_segments", "inflight_hi", "limit", False),
+    ("inflight_lo_segments", "inflight_lo", "limit", True),
 )
 
 

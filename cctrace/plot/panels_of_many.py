@@ -9,13 +9,15 @@ _SPANS = 300  # of time, over which a rate is taken
 _SHORTEST_S = 0.1
 
 
-def comparison_panels(views):
+def comparison_panels(views, aligned=False):
     """Return the panels that compare flows.
 
     Parameters
     ----------
     views : dict of str to FlowView
         By the name that the legend shows; at most `COMPARED`.
+    aligned : bool
+        Lay them over each other as if all had begun at once.
 
     Returns
     -------
@@ -25,14 +27,14 @@ def comparison_panels(views):
     duration_s : float
     """
     start_ns = min(view.start_ns for view in views.values())
-    end_ns = max(int(view.events["time_ns"][-1]) for view in views.values())
-    duration_s = (end_ns - start_ns) / 1e9
+    starts = {name: view.start_ns if aligned else start_ns for name, view in views.items()}
+    duration_s = max(int(view.events["time_ns"][-1]) - starts[name] for name, view in views.items()) / 1e9
     edges = np.linspace(0, duration_s, max(2, min(_SPANS, int(duration_s / _SHORTEST_S)) + 1))
-    rates = {name: _rate(view, start_ns, edges) for name, view in views.items()}
+    rates = {name: _rate(view, starts[name], edges) for name, view in views.items()}
     together = np.sum(list(rates.values()), axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = {name: 100 * rate / together for name, rate in rates.items()}
-    queues = {name: _queue(view, start_ns) for name, view in views.items()}
+    queues = {name: _queue(view, starts[name]) for name, view in views.items()}
     lasts = f"over spans of {1000 * (edges[1] - edges[0]):.0f} ms"
     panels = [
         _panel(

@@ -35,7 +35,7 @@ _SECTIONS = 24  # flows drawn on one page; all are in the table and in the Parqu
 def table(analyses):
     """Return the columns and rows of texts that sum up flows, one row per flow."""
     compared = any(analysis.agreement for analysis in analyses)
-    rows = [[*_row(analysis), *([_agreement(analysis)] if compared else [])] for analysis in analyses]
+    rows = [[*row_of(analysis), *([_agreement(analysis)] if compared else [])] for analysis in analyses]
     return [*COLUMNS, *([AGREEMENT] if compared else [])], rows
 
 
@@ -45,7 +45,8 @@ def _agreement(analysis):
     return ", ".join(figures[:3])
 
 
-def _row(analysis):
+def row_of(analysis):
+    """Return the texts of one flow under `COLUMNS`."""
     row = analysis.row
     return [
         analysis.title,
@@ -55,6 +56,13 @@ def _row(analysis):
         format_share(analysis.retransmitted_share),
         _controller(analysis),
     ]
+
+
+def sentence_of(analysis):
+    """Return why a flow behaved as it did, in one sentence and without advice; why that is not known else."""
+    if analysis.diagnosis is None:
+        return "; ".join(analysis.notes[:1])
+    return analysis.diagnosis.verdicts[0].text if analysis.diagnosis.verdicts else analysis.diagnosis.verdict
 
 
 def _controller(analysis):
@@ -136,7 +144,7 @@ def write_report(analyses, folder, say=lambda text: None):
             _save(frame, folder, f"flow{i}-{name}")
     say("drawing")
     page = folder / "report.html"
-    report = _report(analyses)
+    report = report_of(analyses)
     sections, beyond = fitting(report.flows)
     links = {i: _write_parts(report.flows[i], i, folder) for i in beyond}
     write(replace(report, flows=sections, links=links), page)
@@ -179,7 +187,8 @@ def _counter_tables(analysis):
     }
 
 
-def _report(analyses):
+def report_of(analyses):
+    """Return the `Report` of flows."""
     files = list(dict.fromkeys(analysis.file for analysis in analyses))
     notes = []
     if len(analyses) > _SECTIONS:
@@ -246,7 +255,7 @@ def _section(analysis):
     packets = packets_of(analysis.flow) if view is not None and analysis.flow is not None else None
     diagnosis = analysis.diagnosis
     figures = [
-        *zip(COLUMNS[1:-1], _row(analysis)[1:-1], strict=True),
+        *zip(COLUMNS[1:-1], row_of(analysis)[1:-1], strict=True),
         ("Duration", "unknown" if np.isnan(row["duration_s"]) else format_time(row["duration_s"] * 1e9)),
     ]
     figures += [("Controller", analysis.controller or "unknown")]

@@ -88,6 +88,8 @@ class Report:
         Panels that lay the flows beside each other.
     links : dict of int to list of str
         Pages beside this one that hold the packets of a flow (row), because they are too many for this one.
+    row_links : dict of int to str
+        Where the rows of an index lead.
     """
 
     title: str
@@ -98,6 +100,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     comparison: FlowSection | None = None
     links: dict[int, list[str]] = field(default_factory=dict)
+    row_links: dict[int, str] = field(default_factory=dict)
 
 
 def write(report, file):
@@ -140,7 +143,7 @@ def render(report):
 <p class="soft">{escape(report.source)}</p>
 <button type="button" id="theme" aria-label="Switch between light and dark">Dark</button>
 </div></header>
-<main>
+<main{' class="wide"' if "Verdict" in report.columns else ""}>
 {_table(report, flows)}
 {_notes(report.notes)}
 <noscript><p class="card warning">The plots are drawn by a script inside this page; it needs JavaScript, not a network.
@@ -200,8 +203,8 @@ def _table(report, flows):
     body = []
     for i, row in enumerate(report.rows):
         cells = [escape(cell) for cell in row]
-        if i in flows:
-            cells[0] = f'<a href="#flow{i}">{cells[0]}</a>'
+        if i in flows or i in report.row_links:
+            cells[0] = f'<a href="{escape(report.row_links.get(i, f"#flow{i}"))}">{cells[0]}</a>'
         named = zip(report.columns, cells, strict=True)
         body.append("<tr>" + "".join(f'<td data-label="{escape(name)}">{cell}</td>' for name, cell in named) + "</tr>")
     search = (

@@ -40,7 +40,7 @@ def flow_section(i, flow, links=()):
     return f"""<section id="flow{i}-section">
 <h2 id="flow{i}">{escape(flow.title)}</h2>
 {verdict}
-{_verdicts(flow.verdicts)}
+{_verdicts(flow.verdicts, flow.verdict)}
 <dl class="figures">{figures}</dl>
 {_AGREEMENT if compared else ""}
 {_phase_legend(flow.phases)}
@@ -64,13 +64,13 @@ def comparison_section(comparison):
 </section>"""
 
 
-def _verdicts(verdicts):
+def _verdicts(verdicts, headline):
     if not any(verdict.advice or verdict.refuted_by for verdict in verdicts) and len(verdicts) < 2:
         return ""
     items = "".join(
         f"<li><strong>{escape(verdict.name.replace('_', ' '))}</strong> "
         f'<span class="soft">confidence {format_share(verdict.confidence)}, {verdict.start_s:.3g} to '
-        f"{verdict.end_s:.3g} s</span><br>{escape(verdict.text)} {escape(verdict.advice)}"
+        f"{verdict.end_s:.3g} s</span><br>{'' if verdict.line == headline else escape(verdict.line)}"
         + (f' <span class="soft">Refuted by: {escape(verdict.refuted_by)}</span>' if verdict.refuted_by else "")
         + "</li>"
         for verdict in verdicts

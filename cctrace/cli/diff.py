@@ -1,0 +1,71 @@
+"""`cctrace diff`: two captures beside each other."""
+
+import click
+
+from cctrace.cli.arguments import check_file
+from cctrace.cli.common import command_options, print_json, print_table, progress, reading_options
+
+
+def _file(context, option, value):
+    check_file(value)
+    return value
+
+
+@click.command(short_help="Lay two captures beside each other.")
+@click.argument("a", callback=_file)
+@click.argument("b", callback=_file)
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    default="cctrace-diff",
+    show_default=True,
+    metavar="DIR",
+    type=click.Path(file_okay=False, writable=True),
+    help="Folder for report.html.",
+)
+@reading_options
+@command_options()
+def diff(a, b, folder, limit, decapsulate, as_json):
+    """Compare the largest flow of capture A with that of B, the second largest with the second, up to four.
+
+    Prints how their figures and limits differ (with --json, a list of pairs with "a", "b" and "differences"), and
+    writes DIR/report.html: curves from a common start, and both captures down to the packet.
+    """
+    from cctrace.explain.analyze import analyze
+    from cctrace.report.compare import differences, pairs, write_comparison
+
+    with progress("loading") as say:
+        sides = [analyze([file], say=say, limit=limit, decapsulate=decapsulate) for file in (a, b)]
+        say("drawing")
+        page = write_comparison(*sides, folder)
+    found = [(one, other, differences(one, other)) for one, other in pairs(*sides)]
+    if as_json:
+        print_json([{"a": x.title, "b": y.title, "differences": rows} for x, y, rows in found])
+    for one, other, rows in () if as_json else found:
+        click.echo(f"A: {one.title}\nB: {other.title}\n")
+        print_table(("figure", "A", "B", "B / A"), [_words(row) for row in rows])
+        for mark, side in (("A", one), ("B", other)):
+            if side.diagnosis:
+                click.echo(f"{mark}: {side.diagnosis.verdict}")
+        click.echo()
+    click.echo(f"report: {page}", err=as_json)
+
+
+def _words(row):
+    from cctrace.plot.limits import limit_words
+    from cctrace.units import format_rate, format_share, format_size, format_time
+
+    name = row["figure"]
+    shown = {
+        "bytes_sent": ("sent", format_size),
+        "goodput_bps": ("goodput", format_rate),
+        "rtt_min_us": ("RTT min", lambda us: format_time(us * 1000)),
+        "rtt_median_us": ("RTT median", lambda us: format_time(us * 1000)),
+        "rtt_p95_us": ("RTT p95", lambda us: format_time(us * 1000)),
+        "retransmitted_share": ("retransmitted", format_share),
+        "duration_s": ("duration", lambda s: format_time(s * 1e9)),
+    }
+    words, form = shown.get(name) or (f"limited by {limit_words(name.removeprefix('limit_'))}", format_share)
+    ratio = "" if row["ratio"] is None else f"{row['ratio']:.3g}"
+    return words, form(row["a"]), form(row["b"]), ratio

@@ -1,0 +1,112 @@
+"""Two captures beside each other: figures, curves from a common start, and both in full."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from cctrace.plot.limits import limit_words, shares
+from cctrace.plot.panels import Phases
+from cctrace.plot.panels_of_many import comparison_panels
+from cctrace.report.overview import COLUMNS, as_object, report_of, row_of, sentence_of
+from cctrace.report.page import FlowSection, Report, write
+
+_PAIRS = 4  # flows of each capture: its largest
+FIGURES = (
+    "bytes_sent",
+    "goodput_bps",
+    "rtt_min_us",
+    "rtt_median_us",
+    "rtt_p95_us",
+    "retransmitted_share",
+    "duration_s",
+)
+
+
+def pairs(left, right):
+    """Return the flows that are compared: the largest of both captures, the second largest, and so on."""
+    return list(zip(left, right, strict=False))[:_PAIRS]
+
+
+def differences(one, other):
+    """Return how two flows differ.
+
+    Parameters
+    ----------
+    one, other : FlowAnalysis
+
+    Returns
+    -------
+    list of dict
+        ``figure`` (as `cctrace flows --json` calls it; ``limit_NAME``: share of the time), ``a``, ``b``, ``ratio`` (b
+        over a; None where a is 0 or one of them is unknown).
+    """
+    sides = [as_object(side) for side in (one, other)]
+    rows = [(name, *(_number(side[name]) for side in sides)) for name in FIGURES]
+    limits = [shares(side.diagnosis.limits) if side.diagnosis else {} for side in (one, other)]
+    for name in dict.fromkeys([*limits[0], *limits[1]]):
+        rows.append((f"limit_{name}", *(float(side.get(name, 0.0)) for side in limits)))
+    return [
+        {"figure": name, "a": a, "b": b, "ratio": b / a if a and b == b and a == a else None} for name, a, b in rows
+    ]
+
+
+def _number(value):
+    return np.nan if value is None else float(value)
+
+
+def write_comparison(left, right, folder):
+    """Write a page that lays two captures beside each other.
+
+    Parameters
+    ----------
+    left, right : list of FlowAnalysis
+    folder : path-like
+
+    Returns
+    -------
+    pathlib.Path
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    compared = pairs(left, right)
+    shown = [side for pair in compared for side in pair]
+    marks = [f"{mark}{k if len(compared) > 1 else ''}" for k in range(1, len(compared) + 1) for mark in "AB"]
+    whole = report_of(shown)
+    flows = [
+        section and replace(section, title=f"{mark}: {section.title}")
+        for mark, section in zip(marks, whole.flows, strict=True)
+    ]
+    columns = ["Which", *COLUMNS, "Verdict"]
+    rows = [[mark, *row_of(side), sentence_of(side)] for mark, side in zip(marks, shown, strict=True)]
+    report = Report(
+        title=f"{Path(left[0].file).name} against {Path(right[0].file).name}",
+        source=f"A: {left[0].file} · B: {right[0].file}",
+        columns=columns,
+        rows=rows,
+        flows=flows,
+        notes=[note for pair in compared for note in _limits_in_words(*pair)],
+        comparison=_curves(marks, shown),
+    )
+    page = folder / "report.html"
+    write(report, page)
+    return page
+
+
+def _curves(marks, shown):
+    views = {mark: side.view for mark, side in zip(marks, shown, strict=True) if side.view is not None}
+    if len(views) < 2:
+        return None
+    panels, duration_s = comparison_panels(views, aligned=True)[::2]
+    notes = ["Each flow's time begins with its own first packet: these curves did not happen at the same time."]
+    kept = [panel for panel in panels if panel.name != "shares"]
+    return FlowSection("Beside each other", [], kept, Phases(), duration_s, notes=notes)
+
+
+def _limits_in_words(one, other):
+    """Yield one sentence about what limited both flows, if that is known."""
+    if not (one.diagnosis and other.diagnosis and one.diagnosis.limits and other.diagnosis.limits):
+        return
+    sides = [shares(side.diagnosis.limits) for side in (one, other)]
+    text = [", ".join(f"{limit_words(name)} {share:.0%}" for name, share in list(side.items())[:3]) for side in sides]
+    yield f"What limited A: {text[0]}. What limited B: {text[1]}."
