@@ -1,4 +1,4 @@
-"""The constants of BBR v1, the QUIC BBR and CUBIC are parameters: their defaults are the release's, and each decides."""
+"""The constants of BBR v1, QUIC BBR and CUBIC are parameters: their defaults are the release's, and each decides."""
 
 from pathlib import Path
 

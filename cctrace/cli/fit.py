@@ -98,3 +98,43 @@ def collapse(flow, say):
     from cctrace.fit import Collapse
 
     return Collapse().fit(flow, say)
+
+
+@fit.command("parameters", short_help="Parameters of the sender's controller.")
+@paths("files", "FILE...")
+@click.option("--controller", required=True, metavar="NAME", help="Linux controller, as of `cctrace variants`.")
+@click.option(
+    "--parameter",
+    "names",
+    required=True,
+    multiple=True,
+    metavar="NAME[=LOW:HIGH]",
+    help="What to fit, and where to look (default: all that is allowed); once or twice.",
+)
+@reading_options
+@command_options()
+def parameters(files, controller, names, limit, decapsulate, as_json):
+    """Fit parameters of a controller to what was sent: which cwnd_gain, beta or loss threshold explains it.
+
+    The capture must have been taken at the sender. With --json: a list with one object per flow: flow (as `cctrace
+    flows`), controller, parameters (of each name {"value", "low", "high"}; a side that the flow does not bound is
+    null, and then the value is), unidentified (why), correlation (of two), explained (share of the intervals of 0.2 s).
+    A flow that does not tell has "refused" with the reason.
+    """
+    from cctrace.fit import Parameters
+
+    wanted = dict(_range(name) for name in names)
+    estimator = Parameters(controller, wanted if any(wanted.values()) else list(wanted))
+    _run(estimator.fit, files, {"limit": limit, "decapsulate": decapsulate}, as_json)
+
+
+def _range(text):
+    """Return (name, None or (low, high)) of NAME[=LOW:HIGH]."""
+    name, given, between = text.partition("=")
+    if not given:
+        return name, None
+    low, colon, high = between.partition(":")
+    try:
+        return name, (float(low), float(high if colon else "?"))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not NAME or NAME=LOW:HIGH", param_hint="--parameter") from None

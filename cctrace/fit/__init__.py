@@ -13,8 +13,21 @@ would be needed. See docs/fitting.md.
 from cctrace.errors import FitError
 from cctrace.fit.collapse import Collapse
 from cctrace.fit.delays import Delays, uncongested_rtt
+from cctrace.fit.hierarchical import Hierarchical
 from cctrace.fit.jitter import Jitter
+from cctrace.fit.parameters import Parameters
 from cctrace.fit.path import FittedPath, path
 from cctrace.fit.results import Estimate
 
-__all__ = ["Collapse", "Delays", "Estimate", "FitError", "FittedPath", "Jitter", "path", "uncongested_rtt"]
+__all__ = [
+    "Collapse",
+    "Delays",
+    "Estimate",
+    "FitError",
+    "FittedPath",
+    "Hierarchical",
+    "Jitter",
+    "Parameters",
+    "path",
+    "uncongested_rtt",
+]

@@ -1,0 +1,227 @@
+r"""Which parameters did the sender run with? Every value is replayed, and the one that explains the sends best is kept.
+
+    1. replay     the controller decides again on the recorded ACKs with a value of the parameter; what no record shows
+                  (draws, ticks) is inferred anew for every value
+    2. score      by what left and when (`replaying.likelihood.any_send`); the sends of 0.2 s count once
+    3. maximise   a grid over the allowed range, finer until some value explains the sends, then smaller and smaller
+                  steps around the best of it
+    4. interval   the values that are not clearly worse: those whose summed shortfall
+
+                  .. math:: D(\theta) = \sum_b \left( s_b(\hat\theta) - s_b(\theta) \right)
+
+                  is at most EVIDENCE, or at most SPREAD times its own standard error
+
+The second bound makes the interval honest where the likelihood is not the sender's: with score variance :math:`V` and
+curvature :math:`H` the shortfall of the truth is :math:`H \delta^2 / 2` where :math:`\delta \sim N(0, V/H^2)`, and its
+standard error :math:`\sqrt{V} |\delta|`, so their ratio is half a standard normal, whatever :math:`V/H` (1 if the model
+were right) [Royall03]_. The standard error is the long-run one, as neighbouring intervals hang together. No derivative
+is taken: the likelihood has steps, since windows are whole segments and gains fixed point.
+
+A parameter of which nothing depended on this flow, or only for values beyond some bound, is not given a value: see
+`Parameters.unidentified_`. How often the intervals hold: docs/fitting.md.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from cctrace.cc import controller as resolve
+from cctrace.errors import ArgumentError, FitError
+from cctrace.fit.results import Estimate, plain
+from cctrace.fit.surface import Axis, Surface
+from cctrace.fit.transmissions import as_flow
+from cctrace.replaying.scores import BLOCK_US, UNKNOWN_LOG, blocks, replayed
+
+EVIDENCE = 1.92  # half the 95 % point of chi-square with one degree of freedom
+SPREAD = 1.5  # 0.98 were the standard error known; it is estimated from tens of intervals, few of which may tell
+LEAST_BLOCKS = 10
+MOST_PARAMETERS = 2
+RESAMPLES = 400
+
+
+class Parameters:
+    """Estimator of a controller's parameters from what a flow sent.
+
+    Parameters
+    ----------
+    controller : str or type
+        A Linux controller, with parameters that are known: ``"bbr2022"``, ``"cubic6:hz=1000"``.
+    parameters : sequence of str, or mapping of str to (low, high)
+        One or two names, see `cctrace variants NAME`; with the range to look in, instead of all that is allowed.
+
+    Attributes
+    ----------
+    estimates_ : dict of str to Estimate
+        A side that the flow does not bound is None; then the value is, too.
+    unidentified_ : dict of str to str
+        Why, for each parameter that has no value.
+    correlation_ : float or None
+        Of the errors of two parameters.
+    explained_ : float
+        Share of the intervals of 0.2 s whose sends the best values explain.
+    intervals_ : int
+        With sends.
+    best_ : dict of str to float
+        The likeliest values, also where others are as likely.
+    spec_ : str
+        The controller with these values, as `cctrace.replay` takes it.
+
+    Examples
+    --------
+    >>> Parameters("bbr2022", ["cwnd_gain"]).fit(flow).estimates_["cwnd_gain"]           # doctest: +SKIP
+    Estimate(value=1.5, low=1.48, high=1.53)
+    """
+
+    def __init__(self, controller, parameters):
+        self.cls, self.given = resolve(controller)
+        self.controller = controller if isinstance(controller, str) else controller.__name__
+        names = [parameters] if isinstance(parameters, str) else list(parameters)
+        if not 1 <= len(names) <= MOST_PARAMETERS or len(set(names)) < len(names):
+            raise ArgumentError(f"parameters={names!r}: name one or two different parameters")
+        if self.cls.view != "linux":
+            raise ArgumentError(
+                f"controller {self.controller!r} runs on the QUIC stack, of which no capture shows single sends: "
+                "only parameters of Linux controllers are fitted"
+            )
+        ranges = parameters if isinstance(parameters, Mapping) else {}
+        self.axes = [Axis.of(self.cls, self.controller, name, ranges.get(name)) for name in names]
+        if fixed := set(names) & set(self.given):
+            raise ArgumentError(f"controller {self.controller!r} sets {sorted(fixed)[0]!r}, which is to be fitted")
+
+    def fit(self, source, say=lambda text: None):
+        """Fit to a flow of a capture that was taken at the sender, or to a simulation with ``packets=True``.
+
+        Raises
+        ------
+        FitError
+            If the capture was not taken at the sender, the flow is too short, the controller does not explain what was
+            sent whatever the value, or no parameter is identifiable on this flow; says what would be needed.
+        """
+        surface = self._surface(as_flow(source))
+        best = surface.maximise(say, UNKNOWN_LOG)
+        self._values, self._best = [surface.values(point) for point in surface.scores], surface.values(best)
+        scores = surface.scores[best]
+        self.intervals_, self.explained_ = len(scores), float(np.mean(scores > UNKNOWN_LOG))
+        names = [axis.name for axis in self.axes]
+        self.best_ = dict(zip(names, self._best, strict=True))
+        if np.mean(scores) <= UNKNOWN_LOG:
+            raise FitError(
+                f"no value of {' and '.join(names)} lets {self.controller} explain what was sent (the best explains "
+                f"{self.explained_:.0%} of the intervals); cctrace identify tells which controller does"
+            )
+        self.estimates_, self.unidentified_ = {}, {}
+        for k, axis in enumerate(self.axes):
+            say(f"interval of {axis.name}")
+            low, high = surface.interval(k, self._accepts)
+            self.estimates_[axis.name] = self._estimate(axis, surface, k, low, high)
+        self.correlation_ = self._correlation(surface) if len(self.axes) > 1 else None
+        if len(self.unidentified_) == len(self.axes) and all(e == (None,) * 3 for e in self.estimates_.values()):
+            raise FitError("; ".join(f"{name} {why}" for name, why in self.unidentified_.items()))
+        given = self.given | {n: e.value for n, e in self.estimates_.items() if e.value is not None}
+        settings = ",".join(f"{name}={value:.6g}" for name, value in given.items())
+        self.spec_ = self.controller.partition(":")[0] + (f":{settings}" if settings else "")
+        return self
+
+    def score(self, source):
+        """Return the mean log likelihood of the sends of another flow under the likeliest values."""
+        return float(np.mean(self._surface(as_flow(source)).replay(self.best_)))
+
+    def _surface(self, flow):
+        source = f"{flow.capture.packets.source}: connection {flow.index}"
+        if flow.taken_at != "sender":
+            raise FitError(f"{source}: a capture taken at the sender is needed, which shows what was sent, and when")
+        stops, sent = blocks(flow.events)
+        if np.count_nonzero(sent) < LEAST_BLOCKS:
+            raise FitError(
+                f"{source}: something was sent in {np.count_nonzero(sent)} intervals of {BLOCK_US / 1e6:g} s; at least "
+                f"{LEAST_BLOCKS} are needed"
+            )
+        hz_known = "hz" in self.given or "hz" not in flow.events.meta["inferred"]
+        given = {"hz": flow.hz} | self.given
+
+        def replay(values):
+            return replayed(flow, self.cls, given | values, stops, sent, hz_known)[0]
+
+        return Surface(self.axes, replay)
+
+    @staticmethod
+    def _accepts(best, scores):
+        """Return whether values with these scores are not clearly worse than the best."""
+        shortfall = best - scores
+        return shortfall.sum() <= max(EVIDENCE, SPREAD * sum_error(shortfall))
+
+    def _estimate(self, axis, surface, k, low, high):
+        """Return the estimate of one parameter; note why it has no value, if it has none."""
+        if low is not None and high is not None:
+            return Estimate(surface.plateau(k), low, high)
+        if low is None and high is None:
+            flat = all(np.ptp(column) == 0 for column in np.array(list(surface.scores.values())).T)
+            why = (
+                "nothing that was sent depended on it"
+                if flat
+                else "what it changes is not more than chance (late timers, other processes) changes as well"
+            )
+            self.unidentified_[axis.name] = (
+                f"is not identifiable on this flow: {self.controller} explains what was sent as well with any value "
+                f"from {axis.low:g} to {axis.high:g}; {why}"
+            )
+            return Estimate(None, None, None)
+        side, bound, limit = ("above", low, axis.high) if high is None else ("below", high, axis.low)
+        self.unidentified_[axis.name] = (
+            f"is bounded from one side only: values {side} {bound:.4g}, up to the {limit:g} that is allowed, explain "
+            "what was sent as well; nothing that was sent depended on it there"
+        )
+        return Estimate(None, low, high)
+
+    def _correlation(self, surface):
+        """Return the correlation of two estimates if the intervals of 0.2 s were others: of resampled maxima."""
+        if any(estimate.value is None for estimate in self.estimates_.values()):
+            return None
+        points = np.array(self._values)
+        scores = np.array(list(surface.scores.values()))
+        count = scores.shape[1]
+        weights = np.random.default_rng(1).multinomial(count, np.full(count, 1 / count), RESAMPLES)
+        drawn = points[np.argmax(scores @ weights.T, axis=0)]
+        if np.any(np.ptp(drawn, axis=0) == 0):
+            return 0.0
+        return float(np.corrcoef(drawn.T)[0, 1])
+
+    def summary(self):
+        """Return what was found, as text."""
+        lines = [f"{self.controller} explains {self.explained_:.0%} of {self.intervals_} intervals of 0.2 s"]
+        for name, estimate in self.estimates_.items():
+            lines.append(f"{name}: {estimate.text()}" + (f" (default {self._default(name):g})"))
+        lines += [f"{name} {why}" for name, why in self.unidentified_.items()]
+        if self.correlation_ is not None:
+            lines.append(f"correlation of {' and '.join(self.estimates_)}: {self.correlation_:.2f}")
+        return "\n".join(lines)
+
+    def _default(self, name):
+        return self.cls.params[name].default
+
+    def as_object(self):
+        """Return what `cctrace fit parameters --json` prints."""
+        return plain(
+            {
+                "controller": self.controller,
+                "parameters": self.estimates_,
+                "unidentified": self.unidentified_,
+                "correlation": self.correlation_,
+                "explained": self.explained_,
+                "intervals": self.intervals_,
+            }
+        )
+
+
+def sum_error(series):
+    """Return the standard error of the sum of a dependent series, by Bartlett's weights [Newey87]_.
+
+    >>> bool(abs(sum_error(np.random.default_rng(1).standard_normal(10_000)) - 100) < 10)
+    True
+    """
+    x = np.asarray(series, float) - np.mean(series)
+    n = len(x)
+    lags = max(int(n ** (1 / 3)), 1)
+    own = float(x @ x)
+    cross = sum((1 - k / (lags + 1)) * float(x[k:] @ x[:-k]) for k in range(1, min(lags, n - 1) + 1))
+    return float(np.sqrt(max(own + 2 * cross, own)))

@@ -1,0 +1,211 @@
+"""A likelihood over one or two parameters of a controller: where it is highest, and how far around that it is high.
+
+It is known point by point, each a replay; it has steps, plateaus and cliffs. So there is a grid and a search by halving
+steps, and nothing is taken to be smooth. Points lie in [0, 1] on each axis, which is linear or geometric in the value.
+"""
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+
+from cctrace.errors import ArgumentError
+
+FIRST_GRID = {1: 33, 2: 13}  # points on each axis
+MOST_GRIDS = 4  # each twice as fine as the one before
+PEAKS = 3  # of the grid, around which is looked closer; from the highest is climbed
+CLOSER = {1: 8, 2: 2}  # times as fine
+FINEST = 1e-4  # steps of a climb, of the range
+FINEST_EDGE = 1e-5
+EDGE = {1: 0.01, 2: 0.05}  # error of an end of an interval, of its length
+NEAREST = 5  # points to begin a profile from
+WIDE = 100  # a range that spans more than this factor is geometric
+
+
+class Axis(NamedTuple):
+    """A parameter and its range; `least` is where a geometric axis that begins at 0 goes on from 0, None: linear."""
+
+    name: str
+    low: float
+    high: float
+    whole: bool
+    least: float | None
+
+    @classmethod
+    def of(cls, controller, called, name, between=None):
+        """Return the axis of a parameter of a controller class, over all that is allowed or `between` two values."""
+        if name not in controller.params:
+            raise ArgumentError(f"{called} has no parameter {name!r} (it has: {', '.join(controller.params)})")
+        param = controller.params[name]
+        low, high = (param.low, param.high) if between is None else between
+        if not param.low <= low < high <= param.high:
+            raise ArgumentError(f"{name}=({low!r}, {high!r}) is not a range within [{param.low}, {param.high}]")
+        scale = min(value for value in (low, param.default) if value > 0) if low >= 0 and param.default > 0 else 0
+        least = None
+        if low >= 0 and scale and high / scale > WIDE:
+            least = low if low > 0 else scale / WIDE
+        return cls(name, low, high, isinstance(param.default, int), least)
+
+    def value(self, place):
+        """Return the value at a place in [0, 1]."""
+        if self.least is None:
+            value = self.low + (self.high - self.low) * place
+        elif place <= 0:
+            value = self.low
+        else:
+            value = self.least * (self.high / self.least) ** place
+        return min(max(round(value), self.low), self.high) if self.whole else float(value)
+
+    def place(self, value):
+        """Return the place of a value."""
+        if self.least is None:
+            return (value - self.low) / (self.high - self.low)
+        return float(np.log(value / self.least) / np.log(self.high / self.least)) if value > self.least else 0.0
+
+
+class Surface:
+    """Scores over points.
+
+    Parameters
+    ----------
+    axes : sequence of Axis
+    replay : callable
+        Takes {name: value}, returns the score of each interval of the flow.
+
+    Attributes
+    ----------
+    scores : dict of tuple to ndarray
+        Of every point looked at so far.
+    best : tuple
+        The likeliest of them.
+    """
+
+    def __init__(self, axes, replay):
+        self.axes, self.replay = list(axes), replay
+        self.scores, self._known = {}, {}
+
+    def values(self, point):
+        """Return the values at a point."""
+        return tuple(axis.value(place) for axis, place in zip(self.axes, point, strict=True))
+
+    def at(self, point):
+        """Return the summed score of a point."""
+        if point not in self.scores:
+            values = self.values(point)
+            if values not in self._known:
+                self._known[values] = self.replay({a.name: v for a, v in zip(self.axes, values, strict=True)})
+            self.scores[point] = self._known[values]
+        return float(self.scores[point].sum())
+
+    @property
+    def best(self):
+        """The likeliest point so far; of equals the first."""
+        return max(self.scores, key=self.at)
+
+    def maximise(self, say, explained):
+        """Look for the maximum; the grid is made finer until the mean score of its best point exceeds `explained`."""
+        number = FIRST_GRID[len(self.axes)]
+        for _ in range(MOST_GRIDS):
+            grid = np.linspace(0, 1, number).tolist()
+            for k, point in enumerate(itertools.product(*[grid] * len(self.axes))):
+                if k % 16 == 0:
+                    say(f"grid of {number ** len(self.axes)} values, {k} tried")
+                self.at(point)
+            if np.mean(self.scores[self.best]) > explained:
+                break
+            number = 2 * number - 1
+        say("climbing")
+        step = 1 / (number - 1)
+        closer = [self._closer(peak, step) for peak in self._peaks(step)]
+        self._climb(max(closer, key=self.at), step / CLOSER[len(self.axes)] / 2)
+        return self.best
+
+    def _closer(self, point, step):
+        """Return the likeliest point of a finer grid around one: peaks may be narrower than the grid."""
+        times, free = CLOSER[len(self.axes)], range(len(self.axes))
+        moves = itertools.product([k * step / times for k in range(1 - times, times)], repeat=len(self.axes))
+        return max([self._moved(point, free, move) for move in moves], key=self.at)
+
+    def _peaks(self, step):
+        """Return the likeliest points no two of which are neighbours."""
+        found = []
+        for point in sorted(self.scores, key=self.at, reverse=True):
+            if all(max(abs(a - b) for a, b in zip(point, other, strict=True)) > 1.5 * step for other in found):
+                found.append(point)
+            if len(found) == PEAKS:
+                break
+        return found
+
+    def _climb(self, point, step, fixed=None, finest=FINEST):
+        """Return the likeliest point near one, by ever smaller steps along the axes but a fixed one."""
+        free = [k for k in range(len(self.axes)) if k != fixed]
+        while step > finest:
+            steps = [move for move in itertools.product((-step, 0, step), repeat=len(free)) if any(move)]
+            near = [self._moved(point, free, move) for move in steps]
+            highest = max(near, key=self.at)
+            if self.at(highest) > self.at(point):
+                point = highest
+            else:
+                step /= 2
+        return point
+
+    def _moved(self, point, free, move):
+        there = list(point)
+        for k, by in zip(free, move, strict=True):
+            there[k] = min(max(there[k] + by, 0.0), 1.0)
+        return tuple(there)
+
+    def plateau(self, k):
+        """Return the middle of the values along axis `k` that are exactly as likely as the best."""
+        most = self.at(self.best)
+        equal = [self.values(point)[k] for point in self.scores if self.at(point) >= most - 1e-9]
+        middle = (min(equal) + max(equal)) / 2
+        return round(middle) if self.axes[k].whole else float(middle)
+
+    def interval(self, k, accepts):
+        """Return the least and largest accepted value along axis `k`, the others at their likeliest; None: no bound.
+
+        Parameters
+        ----------
+        accepts : callable
+            Takes the scores of the best point and of another.
+        """
+        best = self.scores[self.best]
+
+        def accepted(place):
+            return accepts(best, self.scores[self._profile(k, place)])
+
+        inside = [point[k] for point in self.scores if accepts(best, self.scores[point])]
+        return tuple(self._edge(k, accepted, inside, upwards) for upwards in (False, True))
+
+    def _profile(self, k, place):
+        """Return the likeliest point with this place on axis `k`."""
+        if len(self.axes) == 1:
+            self.at((place,))
+            return (place,)
+        nearest = sorted(self.scores, key=lambda point: abs(point[k] - place))[:NEAREST]
+        starts = {(*point[:k], place, *point[k + 1 :]) for point in (self.best, max(nearest, key=self.at))}
+        start = max(sorted(starts), key=self.at)
+        return self._climb(start, 1 / 64, k, 1 / 1024)
+
+    def _edge(self, k, accepted, inside, upwards):
+        """Return the value beyond which none is accepted, the nearest one that is not; None if all are."""
+        edge = max(inside) if upwards else min(inside)
+        limit = 1.0 if upwards else 0.0
+        if edge == limit or accepted(limit):
+            return None
+        step = max(max(inside) - min(inside), 1e-3) / 2
+        outside = limit
+        while abs(limit - edge) > step:
+            tried = edge + step if upwards else edge - step
+            if not accepted(tried):
+                outside = tried
+                break
+            edge, step = tried, 2 * step
+        while abs(outside - edge) > max(EDGE[len(self.axes)] * abs(edge - self.best[k]), FINEST_EDGE):
+            middle = (edge + outside) / 2
+            if accepted(middle):
+                edge = middle
+            else:
+                outside = middle
+        return self.axes[k].value(outside)
