@@ -125,7 +125,7 @@ def parameters(files, controller, names, limit, decapsulate, as_json):
 
     wanted = dict(_range(name) for name in names)
     estimator = Parameters(controller, wanted if any(wanted.values()) else list(wanted))
-    _run(estimator.fit, files, {"limit": limit, "decapsulate": decapsulate}, as_json)
+    over_flows(estimator.fit, files, {"limit": limit, "decapsulate": decapsulate}, as_json)
 
 
 def _range(text):
