@@ -21,8 +21,12 @@ class Change(NamedTuple):
 
 
 def rate_changes(record):
-    """Return the `Change` list of a flow; a change counts if a queue stood before and after it."""
-    middle, _rate, _ = record.delivered
+    """Return the `Change` list of a flow.
+
+    A change is the path's if the path was full at the lower of two rates: what the flow had had, or got later, was
+    then no longer, or not yet, to be had.
+    """
+    middle, _, _ = record.delivered
     if not len(record.steps_s):
         return []
     gap = max(0.6, 6 * (middle[1] - middle[0])) if len(middle) > 1 else 0.6
@@ -31,40 +35,47 @@ def rate_changes(record):
         if at - edges[-1] >= gap or len(edges) == 1:
             edges.append(float(at))
     edges.append(float(middle[-1]) + 1.0)
-    plateaus = [found for a, b in itertools.pairwise(edges) if (found := _plateau(record, a, b))]
+    stretches = [found for a, b in itertools.pairwise(edges) if (found := _stretch(record, a, b))]
     found = []
-    for (_, _, before, spread1), (begin, end, after, spread2) in itertools.pairwise(plateaus):
-        apart = abs(np.log(after / before))
-        if apart > np.log(DIFFERS) and apart > 3 * (spread1 + spread2):
-            found.append(Change(begin, before * 8e6, after * 8e6, end))
+    for one, two in itertools.pairwise(stretches):
+        apart = abs(np.log(two.rate / one.rate))
+        if apart > max(np.log(DIFFERS), 3 * (one.spread + two.spread)) and min(one, two, key=lambda s: s.rate).full:
+            found.append(Change(two.begin_s, one.rate * 8e6, two.rate * 8e6, two.end_s))
     return found
 
 
-def _plateau(record, begin_s, end_s):
-    """Return (begin, end, rate, relative deviation) of a stretch in which the path was full at one rate, else None.
+class _Stretch(NamedTuple):
+    """A time of one rate (bytes/us): relative deviation, and whether the path was full."""
 
-    It was full if the rate is the bottleneck's, or if a queue stood that the bottleneck's rate does not explain.
+    begin_s: float
+    end_s: float
+    rate: float
+    spread: float
+    full: bool
+
+
+def _stretch(record, begin_s, end_s):
+    """Return what was delivered between two jumps, None if it had no one rate.
+
+    The path was full if the rate is the bottleneck's, or if a queue stood that the bottleneck's rate does not explain.
     """
     middle, rate, _ = record.delivered
     inside = (middle > begin_s) & (middle < end_s) & (rate > 0)
     if inside.sum() < LEAST_WINDOWS:
         return None
-    if not np.median(rate[inside]) > 0.9 * record.bottleneck.rate:
-        full = inside & record.standing
-        if full.sum() < max(LEAST_WINDOWS, 0.4 * inside.sum()) or not _unexplained(record, begin_s, end_s):
-            return None
-        inside = full
-    typical = float(np.median(rate[inside]))
+    queued = inside & record.standing
+    full = queued.sum() >= max(LEAST_WINDOWS, 0.4 * inside.sum()) and _unexplained(record, begin_s, end_s)
+    typical = float(np.median(rate[queued if full else inside]))
     spread = float(np.median(np.abs(rate[inside] - typical))) / typical
-    return (begin_s, end_s, typical, spread) if spread < STEADY else None
+    own = record.bottleneck.seen and typical > 0.9 * record.bottleneck.rate
+    return _Stretch(begin_s, end_s, typical, spread, bool(full or own)) if spread < STEADY else None
 
 
 def _unexplained(record, begin_s, end_s):
     """Return whether a queue stood in this time that the bottleneck's rate, taken as constant, does not explain."""
     bottleneck = record.bottleneck
     inside = (bottleneck.sent_us > begin_s * 1e6) & (bottleneck.sent_us < end_s * 1e6)
-    mean, spread = record.uncongested
-    return inside.any() and np.median(bottleneck.rest_us[inside]) > mean + max(3 * spread, 0.05 * mean)
+    return bool(inside.any()) and np.median(bottleneck.rest_us[inside]) > record.queued_us
 
 
 def variation(record):
@@ -77,8 +88,7 @@ def variation(record):
     place = np.clip(np.searchsorted(middle, bottleneck.sent_us / 1e6), 0, len(middle) - 1)
     many = np.bincount(place, minlength=len(middle))
     rest = np.bincount(place, bottleneck.rest_us, len(middle)) / np.maximum(many, 1)
-    mean, spread = record.uncongested
-    waited = record.standing & (rest > mean + max(3 * spread, 0.05 * mean))
+    waited = record.standing & (rest > record.queued_us)
     full = rate[waited]
     if len(full) < 6 * size or waited.mean() < 0.4:
         return None

@@ -14,6 +14,8 @@ from cctrace.explain.findings import LIMITS, Limit
 MOST_BINS = 2000
 PROBE_SEGMENTS = 4  # in flight in PROBE_RTT of BBR v1 [Linux61] bbr_cwnd_min_target
 PROBE_S = 0.1  # half of the 200 ms that it lasts
+WRITE_S = 0.005  # between what an application writes, at least
+PACED_S = 0.001  # what a pacing sender lets out at a time [Linux] tcp_tso_autosize
 FULL_PIPE = 1.25  # growth per round below which, three rounds long, a start has ended [Linux61] bbr_full_bw_thresh
 FULL_ROUNDS = 3
 
@@ -131,7 +133,21 @@ def _idle(record):
     place = np.searchsorted(sent, begin, side="right")
     stop = np.append(sent, record.duration_s)[place]
     bubbles = _runs(record.ack_s, acks["app_limited"] > 0, record.duration_s)
-    return merged(np.vstack([np.column_stack([begin, np.maximum(stop, begin)]), bubbles]))
+    return merged(np.vstack([np.column_stack([begin, np.maximum(stop, begin)]), bubbles, _written(record)]))
+
+
+def _written(record):
+    """Return the pauses before bursts that neither an ACK nor the pacing timer let out: the application wrote then.
+
+    A pacing sender lets out a millisecond's worth at a time, and at least two segments [Linux] tcp_tso_autosize.
+    """
+    time, clocked, size = record.released
+    if len(time) < 3:
+        return np.zeros((0, 2))
+    rate = size.sum() / max(time[-1] - time[0], 1e-9)  # segments/s
+    gap = np.diff(time)
+    wrote = ~clocked[1:] & (gap > WRITE_S) & (size[1:] >= max(4, 2 * rate * PACED_S))
+    return np.column_stack([time[:-1], time[1:]])[wrote]
 
 
 def merged(intervals):
@@ -170,15 +186,9 @@ def _probe_rtt(record):
 
 def _released(record):
     """Return {"cwnd", "pacing"}: whether ACKs or a timer let out what was sent, between one send and the next."""
-    sends = record.events.sends
-    new = (sends["again"] == 0) & (sends["begins"] != 0)
-    time = record.seconds(sends["time_ns"])[new]
-    if len(time) < 2 or not len(record.ack_s):
+    time, clocked, _ = record.released
+    if len(time) < 2:
         return {}
-    place = np.searchsorted(record.ack_s, time, side="right") - 1
-    since = time - record.ack_s[np.maximum(place, 0)]
-    took_s = float(record.flow.capture._reactions(np.array([record.flow.index]))[0][0]) / 1e9
-    clocked = since <= max(3 * took_s, 2e-5)
     held = {"cwnd": clocked[1:], "pacing": ~clocked[1:]}
     gaps = np.column_stack([time[:-1], time[1:]])
     return {name: gaps[mask] for name, mask in held.items()}

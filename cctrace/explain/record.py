@@ -17,7 +17,8 @@ import numpy as np
 
 from cctrace.errors import StreamError
 from cctrace.explain.changes import rate_changes
-from cctrace.fit.bottleneck import Sent, _least, candidate_steps, constant, delivered_rate, departures, deviation, sent
+from cctrace.fit.bottleneck import Sent, _least, constant, delivered_rate, departures, deviation, jumps, sent
+from cctrace.fit.buckets import shaper_of
 from cctrace.fit.losses import backlog_met
 from cctrace.fit.transmissions import LOST, NEEDLESS, transmissions
 from cctrace.fit.transmissions import _unwrapped as unwrapped
@@ -28,6 +29,8 @@ MOST = 40_000  # packets of which the queue is computed
 MODEL_BASED = ("bbr", "obbr", "b3r", "quic_bbr")  # beginnings of controllers' names
 FEWEST_LOST = 10
 FEWEST = 40  # packets with a known delay, for a rate to be sought
+SHAPED = 0.1  # how clearly the rate must show, for a bucket before it to be looked for
+TOGETHER_S = 2e-5  # between packets that leave together
 SEEN = 0.02  # share by which a queue must lower the deviation of the delays, for its rate to have shown
 BY_LOSSES = 0.9  # mean rank of the backlog at losses from which on losses show the rate
 _TABLES: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # transmissions of a capture's flows
@@ -52,6 +55,8 @@ class Bottleneck:
         Share by which the queue lowers the deviation of the delays.
     by_losses : float
         Mean rank, 0 to 1, of the backlog that lost packets met among those of all; 0 where delays showed the rate.
+    bucket_bytes : float
+        Of the token bucket that lets the beginnings of bursts pass at once (a shaper); 0 for a plain queue.
     """
 
     rate: float
@@ -61,6 +66,7 @@ class Bottleneck:
     sent_us: np.ndarray
     shown: float
     by_losses: float = 0.0
+    bucket_bytes: float = 0.0
 
     @property
     def seen(self):
@@ -131,6 +137,22 @@ class Record:
     def lost(self):
         """Which transmissions were lost."""
         return self.table.state == LOST
+
+    @functools.cached_property
+    def released(self):
+        """What was sent anew, in bursts: (when, s; whether an ACK had let it out just before; segments), arrays."""
+        sends = self.events.sends
+        sends = sends[sends["again"] == 0]
+        if not len(sends) or not len(self.ack_s):
+            return np.zeros(0), np.zeros(0, bool), np.zeros(0)
+        time = self.seconds(sends["time_ns"])
+        begins = np.diff(time, prepend=-np.inf) > TOGETHER_S
+        size = np.add.reduceat(sends["segments"].astype(np.int64), np.flatnonzero(begins))
+        time = time[begins]
+        place = np.searchsorted(self.ack_s, time, side="right") - 1
+        since = np.where(place >= 0, time - self.ack_s[np.maximum(place, 0)], np.inf)
+        took_s = float(self.flow.capture._reactions(np.array([self.flow.index]))[0][0]) / 1e9
+        return time, since <= max(3 * took_s, 2e-5), size
 
     @property
     def needless(self):
@@ -238,6 +260,8 @@ class Record:
         if self.fluid is None:
             return None
         found = _bottleneck(self.fluid)
+        if found.shown > SHAPED and (bucket := shaper_of(self.fluid, constant(found.rate))) is not None:
+            return _with_rate(self.fluid, bucket.rate.value, found.shown, bucket_bytes=bucket.size_bytes.value)
         if not found.seen and self.lost.sum() >= FEWEST_LOST:
             return _shown_by_losses(self, found)
         return found
@@ -264,9 +288,14 @@ class Record:
     @functools.cached_property
     def standing(self):
         """Which windows of `delivered` had a queue before them: RTTs above the uncongested by more than jitter."""
-        _middle, rate, rtt = self.delivered
+        _, rate, rtt = self.delivered
+        return (rate > 0) & (rtt > self.queued_us)
+
+    @functools.cached_property
+    def queued_us(self):
+        """The delay, us, from which on something stood before a packet: what jitter hardly reaches."""
         mean, spread = self.uncongested
-        return (rate > 0) & (rtt > mean + max(3 * spread, 0.03 * mean, 1000.0))
+        return mean + max(3 * spread, 0.03 * mean, 1000.0)
 
     @functools.cached_property
     def use(self):
@@ -291,8 +320,9 @@ class Record:
 
     @functools.cached_property
     def steps_s(self):
-        """When the delivered rate changed while a queue stood, seconds (`fit.bottleneck.candidate_steps`)."""
-        return np.zeros(0) if self.fluid is None else candidate_steps(self.fluid) / 1e6
+        """When the delivered rate changed, seconds; `changes.rate_changes` tells of which the path was the cause."""
+        middle, rate, _ = self.delivered
+        return jumps(middle[rate > 0], np.log(rate[rate > 0]))
 
 
 def table_of(capture, index):
@@ -318,12 +348,13 @@ def _bottleneck(flow):
     return _with_rate(flow, rate, float((without - cost) / without) if without > 0 else 0.0)
 
 
-def _with_rate(flow, rate, shown, by_losses=0.0):
-    left = departures(flow.sent_us, flow.wire_bytes, constant(rate))
+def _with_rate(flow, rate, shown, by_losses=0.0, bucket_bytes=0.0):
+    left = departures(flow.sent_us, flow.wire_bytes, constant(rate), bucket_bytes)
     known = flow.known[flow.first[flow.known]]
     rest = flow.told_us[known] - left[known]
-    queue = (left - flow.sent_us - flow.wire_bytes / rate)[known]
-    return Bottleneck(rate, float(np.quantile(rest, 0.02)), queue, rest, flow.sent_us[known], shown, by_losses)
+    queue = np.maximum(left - flow.sent_us - flow.wire_bytes / rate, 0.0)[known]
+    base = float(np.quantile(rest, 0.02))
+    return Bottleneck(rate, base, queue, rest, flow.sent_us[known], shown, by_losses, bucket_bytes)
 
 
 def _shown_by_losses(record, found):

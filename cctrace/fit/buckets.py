@@ -90,9 +90,10 @@ def policer_of(tables, start_ns, base_us):
     tried = _Tried(time[order], size, lost)
     if lost.sum() < LEAST_LOSSES or _queued(tables[0], base_us):
         return None
-    best = max((_judged(tried, rate) for rate in _candidates(tried)), key=lambda found: found.score)
-    refused = best.explained.mean() < EXPLAINED or best.spared > SPARED
-    if refused or _delayed(tables, start_ns, tried, best, base_us):
+    judged = sorted((_judged(tried, rate) for rate in _candidates(tried)), key=lambda found: -found.score)
+    fit = (found for found in judged if found.explained.mean() >= EXPLAINED and found.spared <= SPARED)
+    best = next((found for found in fit if not _delayed(tables, start_ns, tried, found, base_us)), None)
+    if best is None:
         return None
     rate, bucket = best.rate, best.bucket
     errors = _errors(tried, best)

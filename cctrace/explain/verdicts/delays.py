@@ -129,14 +129,17 @@ def _acks(record, names, out):
     time, size, base_s = record.ack_s[calm], got[calm].astype(float), record.bottleneck.base_us / 1e6
     begins = np.concatenate([[True], np.diff(time) > base_s / 20])
     total = np.bincount(np.cumsum(begins) - 1, size)  # of a batch: what comes within a twentieth of an RTT
-    silence, after = np.diff(time[begins]), total[1:]
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(time)) - 1
+    silence, quiet, after = np.diff(time[first]), time[first[1:]] - time[last[:-1]], total[1:]
     moving = silence < 1.5 * base_s
     if moving.sum() >= 20:
-        silence, after = silence[moving], after[moving]
-        pause, carried = float(np.average(silence, weights=after)), float(np.average(total, weights=total))
+        silence, quiet, after = silence[moving], quiet[moving], after[moving]
+        pause, carried = float(np.average(silence, weights=after)), float(np.average(after, weights=after))
         serial_s = carried * (record.table.mss + WIRE_BYTES) / record.bottleneck.rate / 1e6
-        by_clock = _varies(silence, after) < min(REGULAR, _varies(after, after))
-        if by_clock and carried >= 4 and pause > BATCH * base_s and serial_s > BATCH * base_s:
+        apart = np.average(quiet, weights=after) > 0.5 * pause  # most of the time nothing comes
+        long = carried >= 4 and min(pause, serial_s) > BATCH * base_s
+        if apart and long and _varies(silence, after) < REGULAR and _by_clock(silence, after):
             yield _aggregation(record, pause, carried)
             return
     per_ack, packets = float(size.mean()), _segments_per_packet(record)
@@ -144,6 +147,13 @@ def _acks(record, names, out):
     jittered = spread > JITTERED * mean and calm.sum() / begins.sum() >= 2  # bursts are answered once
     if per_ack > 1.5 * max(DELAYED_ACK, packets) and not jittered:
         yield _thinning(record, per_ack, size, packets)
+
+
+def _by_clock(silence, size):
+    """Return whether batches come at fixed times, with what there is, rather than when there is a fixed amount."""
+    time, much = silence / np.median(silence), size / np.median(size)
+    same_time, same_size = np.abs(time - 1) < 0.2, np.abs(much - 1) < 0.2
+    return bool((same_time & (much < 0.8)).sum() >= (same_size & (time > 1.2)).sum())
 
 
 def _varies(values, weights):

@@ -8,6 +8,7 @@ from cctrace.units import format_share, format_size, format_time
 
 MOST = 0.5  # of the time
 MUCH = 0.25
+FEW = 0.1  # of the bandwidth samples
 SHORT_ROUNDS = 14  # a start that doubles from ten segments is at 80 MB by then
 STEADY = 0.02  # by which a window may vary that something fixed holds
 
@@ -17,7 +18,7 @@ def verdicts(record, limits, found):
     share = shares(limits)
     out = [*_receiver(record), *_slow_start(record, limits), *_send_buffer(record), *_pauses(record)]
     if not any(verdict.name == "slow_start_only" for verdict in out):
-        out += _application(record, share)
+        out += [*_application(record, share), *_samples(record, share)]
     return out
 
 
@@ -58,6 +59,26 @@ def _application(record, share):
         f"The application limited it: for {format_share(idle)} of the time it sent less than it could have.",
         "Have the application write earlier or more at a time; the network could carry more.",
         "Data that waits in the socket (notsent_bytes of ss) while nothing leaves.",
+    )
+
+
+def _samples(record, share):
+    """Bandwidth samples of a model that tell of the application, not of the path."""
+    acks = record.acks
+    sampled = acks["rs_interval_us"] > 0
+    limited = float((acks["rs_is_app_limited"][sampled] != 0).mean()) if sampled.any() else 0.0
+    if not record.is_model_based or limited <= FEW or share.get("application", 0.0) >= MOST:
+        return
+    yield Verdict(
+        "app_limited_samples",
+        0.6,
+        0.0,
+        record.duration_s,
+        {"limited_share": limited},
+        f"{format_share(limited)} of its bandwidth samples were taken while the application limited it; the model "
+        "takes them only if they are higher than what it has.",
+        "Have the application write more at a time, so that the samples are of the path.",
+        "Samples without a bubble in flight.",
     )
 
 

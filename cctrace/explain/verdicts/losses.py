@@ -13,6 +13,8 @@ FEWEST = 5  # losses, for anything to be said of their cause
 SURE = 3.0  # standard errors
 UNLIKELY = 1e-3
 MOSTLY = 0.9  # share of the losses that a full queue explains, for the rest not to be asked about
+BY_OTHERS = 0.65  # mean rank of the RTTs before losses, where the flow's own queue says nothing: others' queue
+AT_RTT = 0.9  # mean rank of the RTTs before losses that a full queue makes
 AT_FULL = 0.8  # of the longest backlog
 PROBE_GAIN = 1.25  # pacing gain of BBR while it probes [Linux61] bbr_pacing_gain
 
@@ -65,8 +67,11 @@ def _placed(record, lost):
     rest, full = int(met.rest.sum()), int(met.overflow.sum())
     out = []
     if rest >= max(FEWEST, (1 - MOSTLY) * lost):
+        rank, episodes = _before(record, met.rest)
         if met.by_chance() < UNLIKELY:
             out.append(_aqm(record, met, rest))
+        elif _gathered(record, met.rest) or ((rank - 0.5) * np.sqrt(12 * episodes) > SURE and rank > BY_OTHERS):
+            out.append(_full_queue(record, rest, rank))
         else:
             out.append(_random(record, met, rest))
     if full >= FEWEST:
@@ -76,15 +81,30 @@ def _placed(record, lost):
 
 def _unplaced(record, lost):
     """Losses of a flow whose queue did not show: chance, if nothing speaks against it."""
-    rtt = record.rtt_us
-    known = np.flatnonzero(np.isfinite(rtt))
-    before = known[np.maximum(np.searchsorted(known, np.flatnonzero(record.lost)) - 1, 0)]
-    rank = mean_rank(rtt[known], rtt[before])
-    episodes = 1 + int(np.sum(np.diff(record.sent_s[record.lost]) > record.least_rtt_us / 1e6))
-    if abs(rank - 0.5) * np.sqrt(12 * episodes) > SURE:
+    rank, episodes = _before(record, record.lost)
+    together = rank > AT_RTT and lost >= 2 * FEWEST * episodes  # chance does not lose so many at one time
+    if together or _gathered(record, record.lost) or abs(rank - 0.5) * np.sqrt(12 * episodes) > SURE:
         return [_full_queue(record, lost, rank)] if rank > 0.5 else []
     share = lost / len(record.table)
     return [_chance(record, share, lost, 0.4 + 0.4 * min(episodes / 30, 1), {"rtt_rank": rank})]
+
+
+def _gathered(record, lost):
+    """Return whether losses came at some times rather than over the whole flow, as chance would spread them."""
+    rows = np.flatnonzero(lost)
+    first = rows[np.diff(record.sent_s[rows], prepend=-np.inf) > record.least_rtt_us / 1e6]
+    if len(first) < FEWEST:
+        return len(rows) >= FEWEST * len(first)
+    return bool(stats.kstest(first / len(lost), "uniform").pvalue < UNLIKELY)
+
+
+def _before(record, lost):
+    """Return the mean rank of the RTTs before losses among all, and how many losses are apart by an RTT."""
+    rtt = record.rtt_us
+    known = np.flatnonzero(np.isfinite(rtt))
+    before = known[np.maximum(np.searchsorted(known, np.flatnonzero(lost)) - 1, 0)]
+    episodes = 1 + int(np.sum(np.diff(record.sent_s[lost]) > record.least_rtt_us / 1e6))
+    return mean_rank(rtt[known], rtt[before]), episodes
 
 
 def _full_queue(record, lost, rank):
@@ -103,9 +123,10 @@ def _full_queue(record, lost, rank):
         float(record.sent_s[record.lost].min()),
         float(record.sent_s[record.lost].max()),
         {"lost": lost, "rtt_rank": rank},
-        f"{lost} packets were lost when RTTs were long: a full queue dropped them.",
-        "",
-        "Losses after short RTTs.",
+        f"{lost} packets were lost when RTTs were long, or together: a full queue dropped them, which this flow's own "
+        "data do not explain.",
+        "Look for who else uses the path: this capture does not show them.",
+        "Losses after short RTTs, at any time.",
     )
 
 

@@ -14,6 +14,7 @@ from cctrace.units import format_rate, format_share, format_size, format_time
 FULL = 0.9  # of the bottleneck's rate
 QUEUED = 1.25  # times the uncongested RTT: so much more than a BDP in flight must wait in a queue
 BLOATED = 2.0  # base RTTs of queue of its own, typically: more than any window of two BDPs makes
+BEFORE = 1.5  # times the least RTT, that the first packets took
 STEADY = 0.03  # by which the largest in flight of rounds may differ that something fixed holds
 STEADY_RATE = 0.12  # median deviation, relative, of the rate of a link that has one
 STEPPED = 0.7  # share of the time with one rate or another, for which a link's rate changes in steps
@@ -30,7 +31,8 @@ def verdicts(record, limits, found):
     if not names & {"competition", "policer"}:
         out += _changes(record, limits)
     if "competition" not in names:
-        out += _bloat(record)
+        out += [*_bloat(record), *_before(record)]
+    out += _shaped(record)
     out += _full(record, {*names, *(verdict.name for verdict in out)})
     if not out and not names and not record.lost.any():
         out += _window(record)
@@ -159,6 +161,48 @@ def _bloat(record):
         f"{format_rate(bottleneck.rate * 8e6)}).",
         "An AQM at the bottleneck (fq_codel, cake), or a controller that keeps queues short (BBR).",
         "RTTs that stay as long while little is in flight.",
+    )
+
+
+def _before(record):
+    """Others' queue, which stood before the flow had sent anything to speak of."""
+    bottleneck = record.bottleneck
+    early = bottleneck.sent_us < bottleneck.sent_us[0] + 2 * bottleneck.base_us
+    if early.sum() < 5 or not record.flow.facts["complete"]:
+        return
+    first, own = float(np.median(bottleneck.rest_us[early])), float(np.median(bottleneck.queue_us[early]))
+    least, spread = record.uncongested  # of stretches: jitter is in it
+    if first < BEFORE * least + 3 * spread or own > (first - least) / 2:
+        return
+    yield Verdict(
+        "congested_before",
+        0.7,
+        0.0,
+        record.duration_s,
+        {"first_rtt_us": first, "least_rtt_us": least, "own_queue_us": own},
+        f"Its path was congested before it began: its first packets took {format_time(first * 1000)} with hardly a "
+        f"queue of their own, later ones as little as {format_time(least * 1000)}.",
+        "Look for who else uses the path: this capture does not show them.",
+        "First RTTs as short as any later.",
+    )
+
+
+def _shaped(record):
+    """A token bucket that let the beginnings of bursts pass at once."""
+    bottleneck = record.bottleneck
+    if not bottleneck.bucket_bytes or record.changes:
+        return
+    rate, size = bottleneck.rate * 8e6, bottleneck.bucket_bytes
+    yield Verdict(
+        "shaper",
+        0.8,
+        0.0,
+        record.duration_s,
+        {"rate_bps": rate, "bucket_bytes": size},
+        f"A shaper delays what exceeds {format_rate(rate)}: the first {format_size(size)} after a pause pass at once "
+        "(a token bucket).",
+        "Nothing to repair; a rate measured in the first moments is not the rate.",
+        "Bursts after a pause that are delayed from the first packet on.",
     )
 
 
