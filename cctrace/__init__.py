@@ -12,7 +12,9 @@ __version__ = "0.1.0.dev0"
 _PUBLIC = {
     "Capture": "cctrace.flows.capture",
     "Jitter": "cctrace.sim.jitter",
+    "LinuxController": "cctrace.cc.base",
     "Path": "cctrace.sim.path",
+    "QuicController": "cctrace.cc.base",
     "Sender": "cctrace.sim.sender",
     "analytic": "cctrace.analytic",
     "controller": "cctrace.cc",

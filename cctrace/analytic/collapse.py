@@ -314,6 +314,22 @@ class Collapse:
         if mean_us is not None and np.any(self.floor_us >= np.asarray(mean_us)):
             raise ArgumentError(f"floor_us is {np.max(self.floor_us):g}; it must lie below mean_us")
 
+    def _repr_html_(self):
+        from cctrace.display import card
+
+        def shown(value):
+            return "not given" if value is None else f"{np.asarray(value).item():g}" if np.ndim(value) == 0 else "grid"
+
+        rows = [(name, shown(value)) for name, value in self.values.items()]
+        single = all(value is not None and np.ndim(value) == 0 for value in self.values.values())
+        if single:
+            rows += [
+                ("probability of collapse", f"{float(self.probability()):.4g}"),
+                ("expected min_rtt, us", f"{float(self.expected_min_rtt()):.1f}"),
+                ("threshold of sd, us", f"{float(self.threshold('sd_us')):.1f}"),
+            ]
+        return card("minRTT collapse (closed form)", rows)
+
     def _complete(self, changes):
         values = self.values | changes
         missing = [name for name, value in values.items() if value is None]

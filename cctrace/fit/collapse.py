@@ -18,6 +18,7 @@ from scipy import special
 from cctrace.analytic import closedloop
 from cctrace.analytic.distributions import Affine, TruncatedNormal
 from cctrace.analytic.jittered import SENDERS, Link
+from cctrace.display import of_summary
 from cctrace.errors import ArgumentError, FitError
 from cctrace.fit.bottleneck import constant, delivered_rate, deviation, rate_errors, rate_steps, sent
 from cctrace.fit.delays import LEAST_SAMPLES, delays_of
@@ -209,6 +210,11 @@ class Collapse:
             name: {**forecast._asdict(), "collapses": forecast.verdict} for name, forecast in self.forecasts_.items()
         }
         return plain({"controllers": controllers, "process": self.process_, "queue_us": self.queue_us_})
+
+    def _repr_html_(self):
+        if not hasattr(self, "sd_us_"):
+            return of_summary("minRTT collapse, not fitted yet", "")
+        return of_summary("minRTT collapse, fitted", self.summary())
 
     def summary(self):
         """Return what was found, as text."""

@@ -13,6 +13,7 @@ facts.
 
 import numpy as np
 
+from cctrace.display import of_summary
 from cctrace.errors import ArgumentError, FitError
 from cctrace.fit.blocks import block_sizes
 from cctrace.fit.blocks import effective_samples as effective
@@ -229,6 +230,11 @@ class Jitter:
             "aic": self.aic_,
             "why": self.process_.why,
         }
+
+    def _repr_html_(self):
+        if not hasattr(self, "sd_us_"):
+            return of_summary("Jitter, not fitted yet", "")
+        return of_summary("Jitter, fitted", self.summary())
 
     def summary(self):
         """Return what was found, as text."""

@@ -11,6 +11,7 @@ congestion from chance and bounds the buffer (`losses`).
 
 import numpy as np
 
+from cctrace.display import of_summary
 from cctrace.errors import FitError
 from cctrace.fit.blocks import block_means
 from cctrace.fit.bottleneck import constant, delivered_rate, deviation, rate_errors, sent
@@ -82,6 +83,9 @@ class FittedPath(Path):
         from cctrace.fit.export import export
 
         return export(self, to)
+
+    def _repr_html_(self):
+        return of_summary("Path, fitted", self.summary())
 
     def summary(self):
         """Return what was found, as text."""

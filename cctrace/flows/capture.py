@@ -62,6 +62,9 @@ def read(source, format=None, hz=None, chunk=None, **options):
     return Capture(data, hz) if isinstance(data, Packets) else data
 
 
+_SHOWN = 10  # flows in a notebook
+
+
 class Capture:
     """The TCP connections of one packet capture.
 
@@ -84,6 +87,29 @@ class Capture:
 
     def __repr__(self):
         return f"<Capture {self.packets.source}: {len(self.packets)} packets, {len(self)} connections>"
+
+    def _repr_html_(self):
+        from cctrace.display import grid
+        from cctrace.units import format_rate, format_share, format_size, format_time
+
+        rows = []
+        for i, row in zip(range(_SHOWN), self.connections.each_row(), strict=False):
+            again = row["retransmitted_segments"] / (row["segments_sent"] or np.nan)
+            rtt = "unknown" if row["rtt_median_us"] is None else format_time(row["rtt_median_us"] * 1000)
+            ends = (f"{row['src']}:{row['sport']}", f"{row['dst']}:{row['dport']}")
+            rows.append(
+                (i, *ends, format_size(row["bytes_sent"]), format_rate(row["goodput_bps"]), rtt, format_share(again))
+            )
+        more = [f"and {len(self) - _SHOWN} more flows: .flows"] if len(self) > _SHOWN else []
+        columns = ("flow", "sender", "receiver", "sent", "goodput", "RTT", "retransmitted")
+        title = f"Capture {self.packets.source}: {len(self.packets)} packets, {len(self)} connections"
+        return grid(title, columns, rows, [*more, *self.warnings])
+
+    def to_parquet(self, path):
+        """Write the packets as Parquet, without loss; `cctrace.read` reads them back. Returns the rows written."""
+        from cctrace.io.parquet import save_table
+
+        return save_table(self.packets, path)
 
     @functools.cached_property
     def connections(self):

@@ -178,6 +178,20 @@ class CounterFlow:
         once = _largest(self.values("bytes_sent") - np.nan_to_num(self.values("bytes_retrans")))
         return once if not np.isnan(once) else _largest(acked.astype(float))
 
+    def _repr_html_(self):
+        from cctrace.display import card
+        from cctrace.units import format_rate, format_size, format_time
+
+        row = self.row()
+        rows = [
+            ("acknowledged", format_size(row["bytes_sent"])),
+            ("goodput", format_rate(row["goodput_bps"])),
+            ("RTT median", format_time(row["rtt_median_us"] * 1000)),
+            ("duration", format_time(row["duration_s"] * 1e9)),
+            ("polls", len(self.polls)),
+        ]
+        return card(f"Connection {self.key}, by counters of {self.polls.source}", rows, row["warnings"])
+
     def __repr__(self):
         return f"<CounterFlow of {self.polls.source}: {len(self.polls)} polls>"
 

@@ -81,6 +81,27 @@ class Events:
         codes = [schema.LINUX_EVENTS[name] for name in names]
         return np.flatnonzero(np.isin(self.rows["event"], codes))
 
+    def _repr_html_(self):
+        from cctrace.display import card
+
+        codes, counts = np.unique(self.rows["event"], return_counts=True)
+        names = {code: name for name, code in schema.EVENT_CODES.items()}
+        calls = ", ".join(f"{names[code]} {count}" for code, count in zip(codes, counts, strict=True))
+        span_s = (int(self.rows["time_ns"][-1]) - int(self.rows["time_ns"][0])) / 1e9 if len(self) else 0.0
+        rows = [
+            ("calls", calls or "none"),
+            ("time", f"{span_s:.3f} s"),
+            ("segment size", f"{self.meta['mss']} B"),
+            ("packets sent", "nobody saw them" if self.sends is None else len(self.sends)),
+            ("guessed", ", ".join(self.meta.get("inferred", ())) or "nothing"),
+        ]
+        notes = ["made up between polls of counters"] if self.coarse else []
+        return card(f"Event stream: {len(self)} rows", rows, [*notes, "As a table: .frame()"])
+
+    def to_parquet(self, path):
+        """Write the stream as Parquet, as `save` does."""
+        return self.save(path)
+
     def save(self, path):
         """Write the stream as Parquet, without loss; `Events.load` reads it back. Returns the rows written."""
         from cctrace.io import parquet

@@ -43,6 +43,26 @@ class Flow:
         src, sport, dst, dport = self.key
         return f"<Flow {src}:{sport} -> {dst}:{dport}, {self.summary['bytes_sent']} bytes>"
 
+    def _repr_html_(self):
+        from cctrace.display import card
+        from cctrace.units import format_rate, format_share, format_size, format_time
+
+        row = self.summary
+        rtts = [row[f"rtt_{which}_us"] for which in ("min", "median", "p95")]  # NA without a sample
+        told = ", ".join(format_time(value * 1000) if isinstance(value, int) else "unknown" for value in rtts)
+        again = row["retransmitted_segments"] / (row["segments_sent"] or np.nan)
+        rows = [
+            ("sent", f"{format_size(row['bytes_sent'])} in {row['segments_sent']} segments"),
+            ("goodput", format_rate(row["goodput_bps"])),
+            ("RTT min, median, p95", told),
+            ("retransmitted", f"{row['retransmitted_segments']} segments ({format_share(again)})"),
+            ("duration", format_time(row["duration_s"] * 1e9)),
+            ("captured at", self.taken_at),
+            ("counters", "none attached" if self.tcpinfo is None else f"{len(self.tcpinfo)} polls"),
+        ]
+        src, sport, dst, dport = self.key
+        return card(f"Flow {src}:{sport} → {dst}:{dport}", rows, row["warnings"])
+
     @property
     def taken_at(self):
         """Where it was captured: sender, middle, receiver or unknown; see `vantage`."""

@@ -99,6 +99,28 @@ class TcpInfo:
     def __repr__(self):
         return f"<TcpInfo {self.source}: {len(self)} polls, {len(self.connections)} connections>"
 
+    def _repr_html_(self):
+        from cctrace.display import card
+
+        known = [name for name, values in self.columns.items() if name not in ("time_ns", "time_after_ns")
+                 and len(values) and (values >= 0).any()]  # fmt: skip
+        span_s = (int(self["time_ns"].max()) - int(self["time_ns"].min())) / 1e9 if len(self) else 0.0
+        names = sorted({str(one["cc"]) for one in self.connections if one.get("cc")})
+        rows = [
+            ("format", self.format),
+            ("polls", f"{len(self)} over {span_s:.3f} s"),
+            ("connections", len(self.connections)),
+            ("controllers", ", ".join(names) or "not told"),
+            ("columns", ", ".join(known)),
+        ]
+        return card(f"Counters {self.source}", rows, self.warnings)
+
+    def to_parquet(self, path):
+        """Write the polls as Parquet, without loss; `cctrace.read` reads them back. Returns the rows written."""
+        from cctrace.io.parquet import save_table
+
+        return save_table(self, path)
+
     def select(self, index):
         """Return the polls of one connection, in the order of the source."""
         rows = self.connection == index

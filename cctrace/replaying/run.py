@@ -14,12 +14,13 @@ from cctrace import schema
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params, param_fields
 from cctrace.errors import ArgumentError
+from cctrace.extras import needed
 from cctrace.lang.fields import fields_of
 from cctrace.replaying import loop, midflow
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import Inferred
 from cctrace.replaying.infer import infer
-from cctrace.replaying.model import model_fields
+from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.player import MODES, Player
 
 # Recorded by default: what the controller decides, and of its model what exists of these.
@@ -70,6 +71,29 @@ class Run:
     def __repr__(self):
         given = ",".join(f"{name}={value}" for name, value in self.params.items())
         return f"<Run of {self.controller.__name__}:{given}, {len(self.decisions)} calls>"
+
+    def _repr_html_(self):
+        from cctrace.display import card
+        from cctrace.replaying.words import in_words
+
+        mss = getattr(self.source, "facts", {}).get("mss")
+        rows = [("calls", len(self.decisions)), *in_words(self.controller, self.state, mss)]
+        return card(f"Replay of {self.controller.__name__}, after its last call", rows, self.warnings)
+
+    @property
+    def table(self):
+        """What the controller decided, with names and units: DataFrame, one row per call.
+
+        Of a Linux controller as `cctrace.replaying.model.model_table`, if the replay recorded what that needs
+        (``record="all"``, or counters attached); ``decisions`` holds the controller's own fields and units.
+        """
+        return model_of(self)
+
+    def to_parquet(self, path):
+        """Write `decisions` as Parquet (with the extra "parquet"); returns the rows written."""
+        needed("pyarrow", "parquet")
+        self.decisions.to_parquet(path)
+        return len(self.decisions)
 
     def compare(self):
         """Compare with the state that the kernel logged; the flow needs tcp_info attached.

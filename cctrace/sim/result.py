@@ -9,6 +9,7 @@ from cctrace import schema
 from cctrace.cc import controller
 from cctrace.cc.base import checked_params
 from cctrace.errors import ArgumentError
+from cctrace.extras import needed
 from cctrace.flows.views import View
 from cctrace.sim.core.structs import QUIC, TALLY_SIZE
 from cctrace.sim.core.view import LINUX_SLOTS, QUIC_SLOTS
@@ -51,6 +52,33 @@ class Simulation:
     traces: list = field(default_factory=list, repr=False)
     notes: list = field(default_factory=list)
     ends: list = field(default_factory=list, repr=False)
+
+    def __repr__(self):
+        return f"<Simulation of {', '.join(self.flows['cc'])}: {self.duration_s:g} s over {self.path!r}>"
+
+    def _repr_html_(self):
+        from cctrace.display import grid
+
+        rows = [
+            (
+                row.cc,
+                f"{row.tail_goodput_bps / 1e6:.3f} Mbit/s",
+                f"{row.tail_retransmit_ratio:.3%}",
+                f"{row.tail_rtt_mean_us / 1000:.2f} ms",
+                f"{row.tail_queue_delay_mean_us / 1000:.2f} ms",
+            )
+            for row in self.flows.itertuples()
+        ]
+        title = f"Simulation: last 67 % of {self.duration_s:g} s; utilisation {self.link['utilisation']:.1%}, "
+        columns = ("controller", "goodput", "retransmitted", "RTT", "queue")
+        return grid(f"{title}fairness {self.link['jain']:.3f}", columns, rows, self.notes)
+
+    def to_parquet(self, path):
+        """Write the timeline, or `flows` where there is none, as Parquet; returns the rows written."""
+        needed("pyarrow", "parquet")
+        table = self.flows if self.timeline is None else self.timeline
+        table.to_parquet(path)
+        return len(table)
 
     def flow(self, index=0):
         """Return the trace of a flow (of a simulation with ``trace=True``), for `replay` and analysis."""

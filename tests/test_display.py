@@ -1,0 +1,118 @@
+"""Objects show themselves in notebooks, in a few lines of escaped HTML; they can be pickled and written as Parquet."""
+
+import html
+import pickle
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import cctrace as cct
+from cctrace import datasets
+from cctrace.display import card, grid
+from cctrace.io.packets import Packets
+from tests.conversation import MSS, Conversation
+from tests.test_report import HOSTILE
+
+
+@pytest.fixture(scope="module")
+def flow():
+    capture = cct.read(datasets.path("loss_cubic_1pct", "sender.pcap.zst"))
+    return capture.flow(0).attach(cct.read(datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst")))
+
+
+@pytest.fixture(scope="module")
+def objects(flow):
+    counters = cct.read(datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst"))
+    path = cct.Path(rate="20Mbit", rtt="40ms", buffer="1bdp")
+    return {
+        "capture": flow.capture,
+        "flow": flow,
+        "events": flow.events,
+        "counters": counters,
+        "connection": counters.flow(0),
+        "run": cct.replay(flow, "bbr"),
+        "simulation": cct.simulate(path, ["bbr2022", "cubic"], "2s", 1, sample="100ms"),
+        "collapse": cct.analytic.Collapse(mean_us=5000, sd_us=750, floor_us=75),
+        "jitter": cct.fit.Jitter(),
+    }
+
+
+SHOWN = {
+    "capture": "Capture .*loss_cubic_1pct.* packets, 1 connections.*10.99.0.1:40001",
+    "flow": "Flow 10.99.0.1:40001 → 10.99.0.2:5001.*goodput.*Mbit/s.*captured at.*sender.*counters.*polls",
+    "events": "Event stream: .*on_ack.*segment size.*1448 B",
+    "counters": "Counters .*polls.*controllers.*not told.*snd_cwnd",
+    "connection": "by counters of .*goodput.*Mbit/s",
+    "run": "Replay of BBR2022, after its last call.*congestion window.*segments.*mode.*PROBE_BW",
+    "simulation": "Simulation: last 67 % of 2 s.*bbr2022.*Mbit/s.*cubic",
+    "collapse": "minRTT collapse.*probability of collapse.*0.9863.*threshold of sd, us.*656.1",
+    "jitter": "Jitter, not fitted yet",
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_an_object_shows_what_it_is_in_a_few_lines(objects, name):
+    shown = objects[name]._repr_html_()
+    text = html.unescape(re.sub(r"<[^>]+>", " ", shown))
+    assert re.search(SHOWN[name], text, re.S)
+    assert len(shown) < 6000
+    assert "<script" not in shown
+
+
+def test_the_reprs_are_one_short_line(objects):
+    for name in ("capture", "flow", "events", "counters", "connection", "simulation"):
+        assert "\n" not in repr(objects[name])
+        assert len(repr(objects[name])) < 400
+
+
+def test_what_comes_from_a_file_is_escaped():
+    assert "<img" not in card(HOSTILE, [(HOSTILE, HOSTILE)], [HOSTILE])
+    assert "<img" not in grid(HOSTILE, [HOSTILE], [[HOSTILE]], [HOSTILE])
+
+
+def test_a_flow_without_an_rtt_sample_says_so():
+    talk = Conversation(handshake=False, timestamps=False)
+    for i in range(3):
+        talk.data(i, 1 + i * MSS)
+    assert "unknown" in talk.capture().flow(0)._repr_html_()
+
+
+@pytest.mark.parametrize("name", ["capture", "flow", "events", "counters", "run", "simulation", "collapse"])
+def test_an_object_survives_a_pickle(objects, name):
+    copy = pickle.loads(pickle.dumps(objects[name]))
+    assert copy._repr_html_() == objects[name]._repr_html_()
+
+
+def test_a_capture_and_counters_come_back_from_parquet_as_they_were(objects, tmp_path):
+    capture, counters = objects["capture"], objects["counters"]
+    rows = capture.to_parquet(tmp_path / "packets.parquet")
+    copy = cct.read(tmp_path / "packets.parquet")
+    assert isinstance(copy.packets, Packets)
+    assert rows == len(copy.packets)
+    for name, column in capture.packets.columns.items():
+        assert np.array_equal(copy.packets[name], column), name
+    counters.to_parquet(tmp_path / "polls.parquet")
+    pd.testing.assert_frame_equal(cct.read(tmp_path / "polls.parquet").frame(), counters.frame())
+
+
+def test_decisions_events_and_timelines_are_written_as_parquet(objects, tmp_path):
+    for name, table in (("run", objects["run"].decisions), ("simulation", objects["simulation"].timeline)):
+        assert objects[name].to_parquet(tmp_path / f"{name}.parquet") == len(table) > 0
+        assert len(pd.read_parquet(tmp_path / f"{name}.parquet")) == len(table)
+    events = objects["events"]
+    assert events.to_parquet(tmp_path / "events.parquet") == len(events)
+    assert np.array_equal(type(events).load(tmp_path / "events.parquet").rows, events.rows)
+
+
+def test_a_run_has_its_decisions_with_names_and_units(flow):
+    table = cct.replay(flow, "bbr").table
+    assert {"cwnd_segments", "pacing_rate_Bps", "bw_Bps", "min_rtt_us", "phase"} <= set(table.columns)
+    assert set(table["phase"]) <= {"STARTUP", "DRAIN", "PROBE_BW", "PROBE_BW up", "PROBE_BW down", "PROBE_RTT"}
+
+
+def test_the_base_classes_of_controllers_are_public():
+    assert issubclass(cct.controller("bbr3")[0], cct.LinuxController)
+    assert issubclass(cct.controller("obbr")[0], cct.QuicController)
+    assert not [name for name in dir(cct) if name.startswith("_") and name != "__version__"]
