@@ -113,7 +113,8 @@ def _print_figure(made, output):
 def _write(made, paper, output):
     os.makedirs(output, exist_ok=True)
     stem = os.path.join(output, f"{paper}_{made.figure.name}")
-    made.runs.to_csv(f"{stem}_runs.csv", index=False)
+    plain = [name for name in made.runs if not made.runs[name].map(lambda value: isinstance(value, dict)).any()]
+    made.runs[plain].to_csv(f"{stem}_runs.csv", index=False)
     made.table.to_csv(f"{stem}.csv", index=False)
     from cctrace.errors import MissingError
 

@@ -205,7 +205,7 @@ class Fig19(AgainstCubic):
                     {"higher index": shallow[0] > shallow[1]},
                     paper="better at 0.2 BDP",
                     here=f"{shallow[0]:.2f} against {shallow[1]:.2f}",
-                    mechanism="a try that finds a queue never becomes ProbeUp",
+                    mechanism=_SHALLOW[plus],
                 ),
                 judge(
                     "19b",
@@ -217,9 +217,19 @@ class Fig19(AgainstCubic):
                     paper="no worse",
                     here=f"{listed(index)} against {listed(best)}"
                     + (f"; behind at {', '.join(behind)} BDP" if behind else ""),
+                    mechanism="in deep buffers as the dual mode does, in the shallowest as its tries do",
                 ),
             ]
         return out
+
+
+_SHALLOW = {
+    PLUS: "alpha is 2 % here, so losses bound it as they bound BBRv2",
+    PLUS_20: "with the paper's alpha the module is as fair as BBRv2(20 %, 0.3), not fairer: losses of this buffer stay "
+    "below 20 %, and set no bound",
+    PLUS_PAPER: "a try compares least RTTs, and the first packet of a round meets no queue of the try's own making: "
+    "where the queue is this short, tries seldom fail",
+}
 
 
 def _dual(system):

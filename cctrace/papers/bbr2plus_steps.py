@@ -16,7 +16,7 @@ import pandas as pd
 from cctrace.papers.bbr2plus import BBR, BBR2, CUBIC, PLUS, PLUS_20, PLUS_PAPER, SEEDS, SINGLE_PAPER, listed, run_of
 from cctrace.papers.claims import judge
 from cctrace.papers.figure import Figure
-from cctrace.papers.normalised import normalised, scattered
+from cctrace.papers.normalised import normalised, over_runs, scattered
 
 STEP_S, STEP_MBPS, STEPS = 2, 5, 10
 CASES = {"5 to 50": (5, 50), "5 to 50, buffer of 5": (5, 5), "55 to 100": (55, 100)}  # lowest rate, rate of the BDP
@@ -252,7 +252,7 @@ class Fig17(Figure):
         """Ellipses, a panel per meaning of the delay."""
         from cctrace.plot import ellipses
 
-        rows = made.table.assign(rtt=made.table.rtt_ms.map("RTT {:g} ms".format))
+        rows = over_runs(made.table).assign(rtt=made.table.rtt_ms.map("RTT {:g} ms".format))
         return ellipses(rows, "system", panel_by="rtt", title=f"BBRv2+, Fig. 17: {self.title}")
 
 

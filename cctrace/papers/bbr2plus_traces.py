@@ -14,7 +14,7 @@ from cctrace.papers.bbr2plus import BBR, BBR2, CUBIC, PLUS, PLUS_20, PLUS_PAPER,
 from cctrace.papers.claims import judge
 from cctrace.papers.figure import Figure
 from cctrace.papers.measure import simulation
-from cctrace.papers.normalised import normalised, scattered
+from cctrace.papers.normalised import normalised, over_runs, scattered
 
 STATIONARY = ("5g_static1", "5g_static2", "lte_tmobile", "lte_verizon")
 MOVING = ("5g_car1", "5g_car2", "lte_att_driving")
@@ -111,7 +111,7 @@ class Fig23(_OverPaths):
         """Ellipses, a panel per scenario."""
         from cctrace.plot import ellipses
 
-        return ellipses(made.table, "system", panel_by="scenario", title=f"BBRv2+, Fig. 23: {self.title}")
+        return ellipses(over_runs(made.table), "system", panel_by="scenario", title=f"BBRv2+, Fig. 23: {self.title}")
 
 
 def _stationary(plus, rate, delay):

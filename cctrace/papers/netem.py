@@ -1,14 +1,16 @@
-"""How netem draws a normal delay: from a table that ends at four deviations; what is negative becomes zero.
+"""How netem draws a normal delay: from a table of 4096 quantiles, of which the first is cut at minus four deviations.
 
-Source: iproute2, netem/normal.c and maketable (a table of 16-bit values, 8192 a deviation).
+Negative delays become zero. The deepest entry decides how low a delay can be: one packet in 4096 gets it.
+
+Source: iproute2, netem/normal.c (entry n is the quantile of (4 n + 1/2) / 16384, in 8192nds of a deviation, 16 bits).
 """
 
 from functools import lru_cache
 
 from scipy import special
 
-SIZE = 1024  # quantiles kept here; iproute2 has 4096
-REACH = 4.0  # deviations: 32767 / 8192
+ENTRIES, STEPS = 4096, 16384
+SCALE, LEAST, MOST = 8192, -32768, 32767
 
 
 def table(mean_us, sd_us, reorder):
@@ -16,15 +18,16 @@ def table(mean_us, sd_us, reorder):
 
     Examples
     --------
-    >>> drawn = table(5000.0, 1500.0, True)
-    >>> drawn["samples_ns"][0], max(drawn["samples_ns"])
-    (54210, 9945790)
+    >>> drawn = table(5000.0, 1000.0, True)["samples_ns"]
+    >>> len(drawn), drawn[0], drawn[1], drawn[2048]
+    (4096, 1000000, 1544556, 5000122)
     """
-    delays = [round(max(mean_us + sd_us * z, 0.0) * 1e3) for z in _quantiles()]
+    delays = [round(max(mean_us + sd_us * z, 0.0) * 1e3) for z in quantiles()]
     return {"kind": "empirical", "samples_ns": delays, "reorder": reorder}
 
 
 @lru_cache(maxsize=1)
-def _quantiles():
-    known = [float(special.ndtri((2 * k + 1) / (2 * SIZE))) for k in range(SIZE)]
-    return [min(max(z, -REACH), REACH) for z in known]
+def quantiles():
+    """Return the table, in deviations."""
+    known = (round(SCALE * float(special.ndtri((4 * n + 0.5) / STEPS))) for n in range(ENTRIES))
+    return [min(max(value, LEAST), MOST) / SCALE for value in known]

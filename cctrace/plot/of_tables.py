@@ -9,8 +9,11 @@ import numpy as np
 from cctrace.errors import ArgumentError
 from cctrace.plot.figure import blank
 
-COLOURS = ("#1f6fb2", "#b3541e", "#2e8b57", "#8a4fa3", "#c2a000", "#5d6b7a", "#d6336c", "#17a2a2")
-MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+COLOURS = (
+    "#1f6fb2", "#b3541e", "#2e8b57", "#8a4fa3", "#c2a000", "#5d6b7a", "#d6336c", "#17a2a2", "#111827", "#7fb069",
+    "#9db4c8", "#e08e45",
+)  # fmt: skip
+MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
 
 
 def lines(table, x, panels, by, *, title="", xlabel="", columns=2, panel_by=None, marks=()):
@@ -97,11 +100,13 @@ def _dress(axes, label, title, log=False, logx=False, top=None, zero=True, level
 
 def _legend(drawing, axes):
     known = {label: handle for one in axes for handle, label in zip(*one.get_legend_handles_labels(), strict=True)}
+    widest = 0.6 + 0.075 * max(map(len, known), default=0)  # inches
+    columns = max(1, int(drawing.get_figwidth() / widest))
     drawing.legend(
         known.values(),
         known.keys(),
         loc="outside lower left",
-        ncols=max(1, int(drawing.get_figwidth() / 2.2)),
+        ncols=columns,
         frameon=False,
         fontsize=8,
     )
