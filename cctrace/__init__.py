@@ -25,6 +25,7 @@ _PUBLIC = {
     "identify": "cctrace.explain.identify",
     "papers": "cctrace.papers",
     "plot": "cctrace.plot",
+    "learn": "cctrace.learn",
     "plot_flow": "cctrace.plot",
     "presets": "cctrace.presets",
     "read": "cctrace.flows.capture",

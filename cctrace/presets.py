@@ -100,3 +100,26 @@ def load(name):
     if name not in names():
         raise ArgumentError(f"no parameter set {name!r} ships with cctrace (there are: {', '.join(names()) or 'none'})")
     return json.loads((ROOT / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def bins(name):
+    """Return the bins of a BBRx table: shipped, by name, or a JSON file as `cctrace learn` writes it.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such set or file, or it has no list ``bins`` of objects.
+    """
+    if name in names():
+        found = load(name)
+    else:
+        try:
+            found = json.loads(Path(name).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ArgumentError(
+                f"table {name!r}: no file of JSON, and none of {', '.join(names())} ({error})"
+            ) from None
+    table = found.get("bins") if isinstance(found, dict) else None
+    if not isinstance(table, list) or not all(isinstance(cell, dict) for cell in table):
+        raise ArgumentError(f"table {name!r}: holds no list `bins` of objects")
+    return table

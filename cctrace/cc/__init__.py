@@ -116,7 +116,14 @@ def controller(spec):
     name, _, settings = canonical(spec).partition(":")
     module, _, attribute = REGISTRY[name].partition(":")
     cls = getattr(importlib.import_module(module), attribute)
-    given = [_setting(spec, part) for part in settings.split(",") if part]
+    numbers = []
+    for part in filter(None, settings.split(",")):
+        key, _, text = part.partition("=")
+        if key.strip() in cls.named_settings:
+            cls = cls.named_settings[key.strip()](cls, text.strip())
+        else:
+            numbers.append(part)
+    given = [_setting(spec, part) for part in numbers]
     params = dict(given)
     if len(params) < len(given):
         raise ArgumentError(f"controller {spec!r} sets a parameter twice")

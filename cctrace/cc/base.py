@@ -16,7 +16,7 @@ So that `cctrace.lang` can compile a class, methods are written in a subset of P
 * C arithmetic goes through `cctrace.cc.cmath`.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from cctrace.cc.cmath import f32, u32
 from cctrace.cc.linux import segments_in_flight
@@ -38,10 +38,14 @@ class Param(NamedTuple):
 
 
 class ArrayField(NamedTuple):
-    """A fixed-length array field; every element starts at `fill`."""
+    """A fixed-length array field; every element starts at `fill`, or each at its own where `fill` is a tuple."""
 
     length: int
-    fill: int | float
+    fill: int | float | tuple[float, ...]
+
+    def values(self):
+        """Return the elements at the start, a list."""
+        return list(self.fill) if isinstance(self.fill, tuple) else [self.fill] * self.length
 
 
 def ints(length, fill=0):
@@ -87,6 +91,8 @@ class Controller:
     golden_names: ClassVar[dict[str, str]] = {}
     # Golden-vector column -> why this class has no field for it; such a column must be constant in every vector.
     golden_absent: ClassVar[dict[str, str]] = {}
+    # Settings that are texts, not numbers: {name: function(cls, text)}, which returns the class to use; must be cached.
+    named_settings: ClassVar[dict[str, Any]] = {}
     # Why this class cannot be compiled; empty where it can.
     interpreted_only: ClassVar[str] = ""
     # {(from_state, to_state): "why"} over the names in `states`; drawn in the docs, and no run may leave it.
@@ -97,7 +103,7 @@ class Controller:
 
     def __init__(self, **params):
         for name, field in declared_fields(type(self)).items():
-            setattr(self, name, [field.fill] * field.length if isinstance(field, ArrayField) else field)
+            setattr(self, name, field.values() if isinstance(field, ArrayField) else field)
         for name, value in checked_params(type(self), params).items():
             setattr(self, self.params[name].field or name, value)
 

@@ -23,21 +23,63 @@ Left open by the paper, and chosen here:
 * above gamma C: allowed while R is below its target (k > 4), as Eq. 5 says;
 * a bin is looked up with the values at that moment; before the first RTT with [0,50) ms.
 
-The learning agent that retunes a bin sets `beta` (and `k`), which then hold in every bin.
+``bbrx:table=NAME`` takes another table, of models/ or a file as `cctrace learn` writes it; `beta` and `k` given as
+parameters hold in every bin.
 """
 
+import functools
+from typing import ClassVar
+
 from cctrace import presets
-from cctrace.cc.base import Param
+from cctrace.cc.base import ArrayField, Param
 from cctrace.cc.bbr1_model import BW_UNIT
 from cctrace.cc.bbr2016 import BBR2016
 from cctrace.cc.cmath import U32_MAX
+from cctrace.errors import ArgumentError
 
-# Table I: rows of Rmin by columns of C; a cell that is lost is taken as its row's first.
+# Rows of Rmin by columns of C; all tables have Table I's bins.
 _BINS = presets.load("bbrx_table1")["bins"]
 TABLE_MBPS = tuple(cell["rate_mbps"][0] for cell in _BINS if cell["min_rtt_ms"] == _BINS[0]["min_rtt_ms"])
 COLUMNS, ROWS = len(TABLE_MBPS), len(_BINS) // len(TABLE_MBPS)
 TABLE_RTT_US = tuple(1000 * cell["min_rtt_ms"][0] for cell in _BINS[::COLUMNS])
-TABLE_BETA = tuple(_BINS[k - k % COLUMNS]["beta"] if c["beta"] is None else c["beta"] for k, c in enumerate(_BINS))
+LEAST_K, MOST_K, MOST_BETA = 4, 40, 2.0
+
+
+def table_values(name):
+    """Return (beta, k) of every bin, in Table I's order, of a table: of `models/` by name, or a file.
+
+    A cell that is lost in the paper's text is taken as its row's first.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such table, or it is not one of Table I's bins.
+    """
+    bins = presets.bins(name)
+    if [(b.get("min_rtt_ms"), b.get("rate_mbps")) for b in bins] != [(b["min_rtt_ms"], b["rate_mbps"]) for b in _BINS]:
+        raise ArgumentError(f"table={name!r}: its bins are not those of Table I (models/bbrx_table1.json)")
+    cells = [bins[n - n % COLUMNS] if cell.get("beta") is None else cell for n, cell in enumerate(bins)]
+    try:
+        beta, k = tuple(float(cell["beta"]) for cell in cells), tuple(int(cell["k"]) for cell in cells)
+    except (KeyError, TypeError, ValueError):
+        raise ArgumentError(f"table={name!r}: every bin needs numbers beta and k") from None
+    if not all(0 <= value <= MOST_BETA for value in beta) or not all(LEAST_K <= value <= MOST_K for value in k):
+        raise ArgumentError(f"table={name!r}: beta must be in 0..{MOST_BETA:g}, k in {LEAST_K}..{MOST_K}")
+    return beta, k
+
+
+def with_table(cls, name):
+    """Return the controller with another table in place of Table I."""
+    return _with_values(cls, *table_values(name))
+
+
+@functools.lru_cache(maxsize=64)
+def _with_values(cls, beta, k):
+    fields = {"table_beta": ArrayField(len(beta), beta), "table_k": ArrayField(len(k), k)}
+    return type(cls.__name__, (cls,), {"__module__": cls.__module__, "__doc__": cls.__doc__} | fields)
+
+
+_BETA1, _K1 = table_values("bbrx_table1")
 
 
 class BBRx(BBR2016):
@@ -45,12 +87,17 @@ class BBRx(BBR2016):
 
     params = BBR2016.params | {
         "gamma": Param(1.0, 0.5, 1.0, "target utilisation [Chung18] Eq. 4 (the paper uses 1 and 0.98)"),
-        "beta": Param(-1.0, -1.0, 2.0, "queue control constant [Chung18] Eq. 4; below 0: from Table I"),
-        "k": Param(_BINS[0]["k"], 4, 40, "target RTT in quarters of min_rtt [Chung18] Eq. 5"),
+        "beta": Param(-1.0, -1.0, MOST_BETA, "queue control constant [Chung18] Eq. 4; below 0: from the table"),
+        "k": Param(0, 0, MOST_K, "target RTT in quarters of min_rtt, from 4 [Chung18] Eq. 5; 0: from the table"),
     }
+    named_settings: ClassVar[dict] = {"table": with_table}
+
+    table_beta = ArrayField(len(_BETA1), _BETA1)
+    table_k = ArrayField(len(_K1), _K1)
 
     latest_rtt_us: int = -1
-    bin_beta: float = 0.0  # in force since the last entry into STARTUP or PROBE_BW
+    bin_k: int = 4
+    bin_beta: float = 0.0  # in force, as `bin_k`, since the last entry into STARTUP or PROBE_BW
 
     def on_ack(self, ack):
         """Note the latest RTT, then as the parent."""
@@ -66,7 +113,7 @@ class BBRx(BBR2016):
         """Return r / C [Chung18] Eq. 5."""
         if self.latest_rtt_us < 0 or self.min_rtt_us == 0 or self.min_rtt_us == U32_MAX:
             return self.gamma
-        surplus = (self.latest_rtt_us - 0.25 * self.k * self.min_rtt_us) / self.min_rtt_us
+        surplus = (self.latest_rtt_us - 0.25 * self.bin_k * self.min_rtt_us) / self.min_rtt_us
         return max(self.gamma - self.bin_beta * surplus, self.drain_gain)
 
     def enter_startup(self, ack):
@@ -80,16 +127,17 @@ class BBRx(BBR2016):
         self.read_table(ack)
 
     def read_table(self, ack):
-        """Look up beta for this path [Chung18] Table I."""
+        """Look up beta and k for this path [Chung18] Table I."""
+        mbps = self.max_bw() * ack.mss * 8 / BW_UNIT  # segments/us: Mbit/s follow at once
+        cell = 0
+        for n in range(1, COLUMNS):
+            cell = cell + int(mbps >= TABLE_MBPS[n])
+        if self.min_rtt_us != U32_MAX:
+            for n in range(1, ROWS):
+                cell = cell + COLUMNS * int(self.min_rtt_us >= TABLE_RTT_US[n])
+        self.bin_beta = self.table_beta[cell]
+        self.bin_k = self.table_k[cell]
         if self.beta >= 0.0:
             self.bin_beta = self.beta
-            return
-        mbps = self.max_bw() * ack.mss * 8 / BW_UNIT  # segments/us: Mbit/s follow at once
-        column = 0
-        for k in range(1, COLUMNS):
-            column = column + int(mbps >= TABLE_MBPS[k])
-        row = 0
-        if self.min_rtt_us != U32_MAX:
-            for k in range(1, ROWS):
-                row = row + int(self.min_rtt_us >= TABLE_RTT_US[k])
-        self.bin_beta = TABLE_BETA[COLUMNS * row + column]
+        if self.k > 0:
+            self.bin_k = self.k

@@ -19,6 +19,7 @@ from cctrace.cli.diff import diff
 from cctrace.cli.fit import fit
 from cctrace.cli.flows import flows
 from cctrace.cli.identify import identify
+from cctrace.cli.learn import learn
 from cctrace.cli.predict import predict
 from cctrace.cli.replay import replay
 from cctrace.cli.reproduce import reproduce
@@ -39,8 +40,8 @@ def commands():
 
 
 for _command in (
-    analyze, convert, corpus, diff, fit, flows, identify, predict, replay, reproduce, simulate, sweep, validate,
-    variants, verify, whatif,
+    analyze, convert, corpus, diff, fit, flows, identify, learn, predict, replay, reproduce, simulate, sweep,
+    validate, variants, verify, whatif,
 ):  # fmt: skip
     commands.add_command(_command)
 

@@ -63,7 +63,7 @@ def _fields_of(cls):
     fields = {}
     for name, default in declared_fields(cls).items():
         length, value = (default.length, default.fill) if isinstance(default, ArrayField) else (0, default)
-        kind = kind_of(value)
+        kind = kind_of(value[0] if isinstance(value, tuple) else value)
         declared = annotations.get(name, kind)
         declared = _ANNOTATIONS.get(getattr(declared, "__name__", declared), str(declared))
         if kind not in DTYPES or (kind != declared and not length):

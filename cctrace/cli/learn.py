@@ -1,0 +1,89 @@
+"""`cctrace learn`: the learning agent of BBRx."""
+
+import click
+
+from cctrace.cli.common import command_options, print_json, print_table, progress, warn
+
+
+@click.command(short_help="Learn BBRx's table from simulated flows, or from counters of flows.")
+@click.argument("files", metavar="[COUNTERS]...", nargs=-1)
+@click.option("-o", "--output", "table", metavar="FILE", help="Write the table here, for --cc bbrx:table=FILE.")
+@click.option("--state", metavar="FILE", help="Keep what was learned here, and go on from there.")
+@click.option("--bins", metavar="N,...", help="Only these bins, 0 to 11 in the order of models/bbrx_table1.json.")
+@click.option("--flows", default=96, show_default=True, help="Flows whose mean utility is one trial.")
+@click.option(
+    "--slope", default=100.0, show_default=True, help="Of the utility's sigmoid, which the paper leaves open."
+)
+@click.option("--seed", default=1, show_default=True, help="Of the simulated flows.")
+@command_options()
+def learn(files, table, state, bins, flows, slope, seed, as_json):
+    """Gradient ascent on the mean utility of flows, bin by bin of BBRx's table, from beta 0.45 and k 4.
+
+    Without COUNTERS flows are simulated until every bin has elected its values; what was interrupted goes on with the
+    same --state. COUNTERS are tcp_info of flows that ran with the table that the last call wrote (-o): one step is made
+    with them, and the table to use next is written.
+
+    With --json: the table as models/bbrx_table1.json has it, with the number of trials per bin, and `done`.
+    """
+    import json
+    import os
+
+    from cctrace.errors import ArgumentError
+    from cctrace.learn import Agent, simulated
+
+    if not (table or state or as_json):
+        raise ArgumentError("give -o FILE for the table, --state FILE or --json: else what is learned would be lost")
+    if files and not state:
+        raise ArgumentError("give --state FILE: what counters teach is only a step")
+    agent = Agent.load(state) if state and os.path.exists(state) else Agent(flows, slope)
+    if (agent.flows, agent.slope) != (flows, slope):
+        warn(f"{state} goes on with its {agent.flows} flows a trial and slope {agent.slope:g}")
+    with progress("learning (the first simulation on a machine is compiled before, some 10 s)") as say:
+        if files:
+            counted = sum(_observe(agent, file) for file in files)
+            click.echo(f"{counted} flows counted", err=True)
+        else:
+            simulated(agent, seed, _numbers(bins), say, save=state)
+    if state:
+        agent.save(state)
+    found = agent.table()
+    if table:
+        with open(table, "w", encoding="utf-8") as out:
+            json.dump(found, out, indent=1)
+    if as_json:
+        print_json(found | {"done": agent.done})
+        return
+    rows = [
+        (_range(c["min_rtt_ms"]), _range(c["rate_mbps"]), c["k"], f"{c['beta']:g}", c["trials"]) for c in found["bins"]
+    ]
+    print_table(("min_rtt, ms", "rate, Mbit/s", "k", "beta", "trials"), rows)
+
+
+def _numbers(bins):
+    from cctrace.errors import ArgumentError
+
+    try:
+        return None if bins is None else [int(number) for number in bins.split(",")]
+    except ValueError:
+        raise ArgumentError(f"--bins {bins!r}: numbers of bins, for example 0,5,9") from None
+
+
+def _observe(agent, file):
+    """Let the agent learn from the flows of counters, each judged by the bin that it ran in."""
+    from cctrace.errors import ArgumentError
+    from cctrace.io import read_file
+    from cctrace.io.tcpinfo import TcpInfo
+    from cctrace.learn import statistics
+
+    counters = read_file(file)
+    if not isinstance(counters, TcpInfo):
+        raise ArgumentError(f"{file}: holds no counters of connections")
+    rows = statistics(counters, 0.0, 0)
+    for index, row in rows.iterrows():
+        k, beta = agent.now(agent.bin_of(row["min_rtt_us"], row["bw_bps"]))
+        rows.loc[index, ["k", "beta"]] = k, beta
+    return agent.observe(rows)
+
+
+def _range(bounds):
+    return f"{bounds[0]} and more" if bounds[1] is None else f"{bounds[0]} to {bounds[1]}"

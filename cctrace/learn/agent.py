@@ -1,0 +1,154 @@
+"""The agent: statistics of flows that ended go to the bin they belong to; a bin with enough of them moves on."""
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from cctrace import presets
+from cctrace.analytic.pilaw import SIGMOID_SLOPE, utility
+from cctrace.errors import ArgumentError, FormatError
+from cctrace.learn.search import Search
+
+COLUMNS = ("min_rtt_us", "bw_bps", "goodput_bps", "lost_share", "beta", "k")
+NEAR_BETA = 1e-6
+_FORM = "cctrace learning agent 1"
+
+
+@dataclass
+class Agent:
+    """A search per bin of BBRx's table, fed with statistics of flows.
+
+    Parameters
+    ----------
+    flows : int
+        N: flows whose mean utility counts as one trial [Chung18] Eq. 7.
+    slope : float
+        Of the utility's sigmoid; the paper gives none, PCC Allegro's is 100.
+
+    Attributes
+    ----------
+    searches : list of Search
+        Per bin, in the order of models/bbrx_table1.json.
+    waiting : list of list of float
+        Per bin, the utilities of flows since the last trial was complete.
+
+    Raises
+    ------
+    ArgumentError
+        If a parameter is not positive.
+    """
+
+    flows: int = 24
+    slope: float = SIGMOID_SLOPE
+    searches: list = field(default_factory=list)
+    waiting: list = field(default_factory=list)
+
+    def __post_init__(self):
+        if not isinstance(self.flows, int) or self.flows < 1:
+            raise ArgumentError(f"flows={self.flows!r} must be an integer from 1")
+        if not self.slope > 0:
+            raise ArgumentError(f"slope={self.slope!r} must be positive")
+        self.bins = [(cell["min_rtt_ms"], cell["rate_mbps"]) for cell in presets.bins("bbrx_table1")]
+        self.searches = self.searches or [Search() for _ in self.bins]
+        self.waiting = self.waiting or [[] for _ in self.bins]
+
+    def bin_of(self, min_rtt_us, bw_bps):
+        """Return the number of the bin of a flow, by its min_rtt (us) and bandwidth estimate (bit/s)."""
+        for number, bounds in enumerate(self.bins):
+            values = (min_rtt_us / 1e3, bw_bps / 1e6)
+            inside = (low <= v and (high is None or v < high) for v, (low, high) in zip(values, bounds, strict=True))
+            if all(inside):
+                return number
+        raise ArgumentError(f"min_rtt_us={min_rtt_us!r}, bw_bps={bw_bps!r}: no bin has these")
+
+    def now(self, number):
+        """Return the (k, beta) that flows of a bin are to use: what the search asks for, or what it elected."""
+        return self.searches[number].wanted() or self.searches[number].elected()
+
+    def observe(self, flows):
+        """Take the statistics of flows that ended.
+
+        Parameters
+        ----------
+        flows : DataFrame
+            A row per flow: ``min_rtt_us``, ``bw_bps`` (which choose the bin), ``goodput_bps``, ``lost_share``, and the
+            ``beta`` and ``k`` that it ran with; flows that ran with others than the bin's current ones tell nothing of
+            them and are left out.
+
+        Returns
+        -------
+        int
+            How many flows counted.
+
+        Raises
+        ------
+        ArgumentError
+            If a column is missing.
+        """
+        missing = [name for name in COLUMNS if name not in flows]
+        if missing:
+            raise ArgumentError(f"flows: no column {', '.join(missing)} (needed: {', '.join(COLUMNS)})")
+        counted = 0
+        for row in flows[list(COLUMNS)].itertuples():
+            number = self.bin_of(row.min_rtt_us, row.bw_bps)
+            search = self.searches[number]
+            if (wanted := search.wanted()) is None or not _same(wanted, row):
+                continue
+            counted += 1
+            self.waiting[number].append(float(utility(row.goodput_bps / 1e6, row.lost_share, self.slope)))
+            if len(self.waiting[number]) == self.flows:
+                search.note(float(np.mean(self.waiting[number])))
+                self.waiting[number] = []
+        return counted
+
+    @property
+    def done(self):
+        """Whether every bin has elected."""
+        return all(search.wanted() is None for search in self.searches)
+
+    def table(self, elected=False):
+        """Return the table, as models/bbrx_table1.json is written: for flows to use now, or only what was elected."""
+        bins = []
+        for number, (min_rtt_ms, rate_mbps) in enumerate(self.bins):
+            k, beta = self.searches[number].elected() if elected else self.now(number)
+            cell = {"min_rtt_ms": min_rtt_ms, "rate_mbps": rate_mbps, "beta": beta, "k": k}
+            bins.append(cell | {"trials": len(self.searches[number].tried)})
+        said = f"cctrace learn: {self.flows} flows a trial, utility [Chung18] Eq. 6 with slope {self.slope:g}"
+        return {"provenance": said, "delta": "min_rtt", "bins": bins}
+
+    def save(self, file):
+        """Write all that the agent knows, to be read by `load`; the file is replaced only when it is complete."""
+        state = {"form": _FORM, "flows": self.flows, "slope": self.slope, "waiting": self.waiting}
+        state["tried"] = [search.tried for search in self.searches]
+        part = Path(f"{file}.part")
+        part.write_text(json.dumps(state, indent=1), encoding="utf-8")
+        os.replace(part, file)
+
+    @classmethod
+    def load(cls, file):
+        """Return the agent that `save` wrote.
+
+        Raises
+        ------
+        FormatError
+            If the file is no agent's.
+        """
+        try:
+            state = json.loads(Path(file).read_text(encoding="utf-8"))
+            if state["form"] != _FORM:
+                raise ValueError(f"its form is {state['form']!r}")
+            searches = [Search([(int(k), float(b), float(u)) for k, b, u in tried]) for tried in state["tried"]]
+            agent = cls(state["flows"], state["slope"], searches, [list(map(float, w)) for w in state["waiting"]])
+        except (ValueError, KeyError, TypeError) as error:
+            raise FormatError(f"{file}: not the state of a learning agent ({error})") from None
+        if not len(agent.searches) == len(agent.waiting) == len(agent.bins):
+            raise FormatError(f"{file}: has {len(agent.searches)} bins, the table has {len(agent.bins)}")
+        return agent
+
+
+def _same(wanted, row):
+    k, beta = wanted
+    return int(row.k) == k and abs(row.beta - beta) <= NEAR_BETA

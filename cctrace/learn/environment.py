@@ -1,0 +1,147 @@
+"""Where flows come from: simulated dumbbells of a bin, or counters of recorded flows."""
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from cctrace.errors import ArgumentError
+from cctrace.learn.agent import COLUMNS
+from cctrace.sim.path import Path
+from cctrace.sim.simulate import simulate
+
+LEAST_MBPS, LEAST_RTT_MS = 0.5, 10.0  # where a bin begins at zero
+WIDEST = 10.0  # times its beginning: what is drawn of a bin, which may be a hundred times wide or have no end
+GIGABIT, WIDEST_GIGABIT = 1000.0, 1.2  # Mbit/s: from here on every packet costs, and narrower is drawn
+FLOWS = (1, 2, 4)
+QUEUE_BDP = (0.5, 2.0)  # the paper's Fig. 2 has 1.6 to 8 BDP of its one flow, its text speaks of shallow buffers
+LEAST_S, LEAST_RTTS = 6.0, 60  # duration
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Dumbbells drawn from a bin: link, base RTT, queue and number of flows are those of a seed.
+
+    The same seed gives the same dumbbells whatever the parameters tried, so that they are compared on the same ground.
+
+    Parameters
+    ----------
+    min_rtt_ms, rate_mbps : (float, float or None)
+        The bin; the rate is that of a flow, the link's is as many times that as there are flows.
+    paths : int
+        Dumbbells a trial.
+    seed : int
+    """
+
+    min_rtt_ms: tuple
+    rate_mbps: tuple
+    paths: int = 9
+    seed: int = 1
+
+    def flows(self, k, beta, **params):
+        """Return the statistics of flows with these parameters, a DataFrame as `Agent.observe` takes it.
+
+        Examples
+        --------
+        >>> found = Environment((0, 50), (3, 10), paths=1).flows(4, 0.45)
+        >>> len(found), bool(found.goodput_bps.between(1e6, 10e6).all())
+        (1, True)
+        """
+        rng = np.random.default_rng([self.seed, *_whole(self.min_rtt_ms), *_whole(self.rate_mbps)])
+        given = ",".join(f"{name}={value}" for name, value in ({"beta": beta, "k": k} | params).items())
+        rows = []
+        for number, flows in zip(range(self.paths), itertools.cycle(FLOWS), strict=False):
+            rate, rtt_ms = _drawn(rng, self.rate_mbps, LEAST_MBPS), _drawn(rng, self.min_rtt_ms, LEAST_RTT_MS)
+            queue = np.exp(rng.uniform(*np.log(QUEUE_BDP)))
+            path = Path(
+                rate=f"{rate * flows:.4f}Mbit", rtt=f"{rtt_ms:.3f}ms", buffer=_buffer(rate * flows, rtt_ms, queue)
+            )
+            seconds = max(LEAST_S, LEAST_RTTS * rtt_ms / 1e3)
+            sim = simulate(path, [f"bbrx:{given}"] * flows, f"{seconds:.3f}s", 100 * self.seed + number)
+            rows += [
+                (rtt_ms * 1e3, rate * 1e6, flow.goodput_bps, flow.retransmit_ratio, beta, k)
+                for flow in sim.flows.itertuples()
+            ]
+        return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _whole(bounds):
+    return [0 if side is None else int(side) for side in bounds]
+
+
+def _drawn(rng, bounds, least):
+    """Draw from a bin, evenly in the logarithm."""
+    low = max(bounds[0], least)
+    widest = low * (WIDEST_GIGABIT if low >= GIGABIT else WIDEST)
+    high = widest if bounds[1] is None else min(bounds[1], widest)
+    return float(np.exp(rng.uniform(np.log(low), np.log(0.999 * high))))
+
+
+def _buffer(rate_mbps, rtt_ms, bdp):
+    return f"{max(bdp * rate_mbps * rtt_ms * 125, 10 * 1514):.0f}B"
+
+
+def simulated(agent, seed=1, bins=None, say=lambda text: None, save=None):
+    """Let an agent learn from simulated flows until its bins have elected.
+
+    Parameters
+    ----------
+    agent : Agent
+        Changed in place; one that was interrupted goes on.
+    seed : int
+    bins : sequence of int, optional
+        Only these.
+    say : callable
+        Told what is being tried.
+    save : path, optional
+        Where the agent is kept after every trial.
+
+    Returns
+    -------
+    Agent
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such bin.
+    """
+    wanted = range(len(agent.bins)) if bins is None else list(bins)
+    for number in wanted:
+        if not 0 <= number < len(agent.bins):
+            raise ArgumentError(f"bin {number!r}: use 0 to {len(agent.bins) - 1}")
+        search, least = agent.searches[number], 1 + agent.flows * len(FLOWS) // sum(FLOWS)
+        place = Environment(*agent.bins[number], paths=least, seed=seed)
+        while (trial := search.wanted()) is not None:
+            k, beta = trial
+            say(f"bin {number + 1} of {len(agent.bins)}, trial {len(search.tried) + 1}: k {k}, beta {beta:g}")
+            agent.waiting[number] = []  # a trial of one seed is begun anew, not continued
+            agent.observe(place.flows(k, beta).head(agent.flows))
+            if save is not None:
+                agent.save(save)
+    return agent
+
+
+def statistics(table, beta, k):
+    """Return the statistics of recorded flows from the kernel's counters, as `Agent.observe` takes them.
+
+    Parameters
+    ----------
+    table : TcpInfo
+        Polls of flows that ran with `beta` and `k`; the last poll of each counts.
+    beta, k : float, int
+
+    Returns
+    -------
+    DataFrame
+        Of connections that sent data, sent segments again or not, and had a min_rtt and a rate.
+    """
+    rows = []
+    for index in range(len(table.connections)):
+        polls = table.select(index).frame()
+        last, first = polls.iloc[-1], polls.iloc[0]
+        rate = polls["bbr_bw_Bps"] if polls["bbr_bw_Bps"].notna().any() else polls["delivery_rate_Bps"]
+        goodput = 8e9 * (last["bytes_acked"] - first["bytes_acked"]) / max(last["time_ns"] - first["time_ns"], 1)
+        lost = last["total_retrans"] / max(last["data_segs_out"], 1)
+        rows.append((last["min_rtt"], 8.0 * rate.max(), goodput, lost, beta, k))
+    return pd.DataFrame(rows, columns=COLUMNS).dropna().astype(float)

@@ -1,0 +1,170 @@
+"""BBRx's learning agent: it climbs to the one maximum, counts what it may count, and can be interrupted."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cctrace as cct
+from cctrace.cc.bbrx import table_values
+from cctrace.cli import main
+from cctrace.errors import ArgumentError, FormatError
+from cctrace.learn import Agent, Environment, Search, simulated, statistics
+
+
+def climbed(utility):
+    search = Search()
+    while (wanted := search.wanted()) is not None:
+        search.note(utility(*wanted))
+    return search
+
+
+@settings(max_examples=60, deadline=None)
+@given(top=st.floats(0.05, 1.5), curvature=st.floats(0.5, 5.0))
+def test_the_search_finds_the_maximum_of_a_concave_utility(top, curvature):
+    search = climbed(lambda k, beta: 10 - curvature * (beta - top) ** 2 - (k - 4))
+    k, beta = search.elected()
+    assert k == 4
+    assert curvature * (beta - top) ** 2 <= 0.02 * 10  # within 2 % of the best utility
+    assert len(search.tried) <= 15
+
+
+def test_k_is_raised_until_the_optimum_stops_growing():
+    search = climbed(lambda k, beta: min(k, 6) - (beta - 0.45) ** 2)
+    assert search.elected() == (6, 0.45)
+    assert max(k for k, _, _ in search.tried) == 7  # and the one before is elected
+
+
+def test_a_search_that_is_over_takes_nothing():
+    search = climbed(lambda k, beta: -k - beta)
+    with pytest.raises(ArgumentError, match="over"):
+        search.note(1.0)
+    with pytest.raises(ArgumentError, match="not finite"):
+        Search().note(float("nan"))
+
+
+def flows_of(agent, number, count, beta=None, goodput_bps=5e6):
+    low = [side[0] for side in agent.bins[number]]
+    k, wanted = agent.now(number)
+    row = {
+        "min_rtt_us": 1e3 * low[0] + 1.0,
+        "bw_bps": 1e6 * low[1] + 1.0,
+        "goodput_bps": goodput_bps,
+        "lost_share": 0.0,
+    }
+    return pd.DataFrame([row | {"beta": wanted if beta is None else beta, "k": k}] * count)
+
+
+def test_only_flows_of_the_current_values_count_and_only_in_their_bin():
+    agent = Agent(flows=4)
+    assert agent.observe(flows_of(agent, 5, 3)) == 3
+    assert agent.observe(flows_of(agent, 5, 9, beta=0.3)) == 0
+    assert not agent.searches[5].tried
+    assert agent.observe(flows_of(agent, 5, 2)) == 1  # the fourth completes the trial; the next asks for another beta
+    assert [len(search.tried) for search in agent.searches] == [0] * 5 + [1] + [0] * 6
+    assert agent.searches[5].tried[0][2] == pytest.approx(5.0, rel=0.01)
+
+
+def test_an_agent_goes_on_where_it_was_kept(tmp_path):
+    agent = Agent(flows=3, slope=50.0)
+    agent.observe(flows_of(agent, 2, 4))
+    agent.save(tmp_path / "agent.json")
+    again = Agent.load(tmp_path / "agent.json")
+    assert again == agent
+    assert again.table() == agent.table()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"form": "other"}', '{"form": "cctrace learning agent 1", "tried": 3}'],
+                         ids=["empty", "list", "other", "torn"])  # fmt: skip
+def test_what_is_no_state_is_refused(tmp_path, text):
+    (tmp_path / "state").write_text(text)
+    with pytest.raises(FormatError, match="state of a learning agent"):
+        Agent.load(tmp_path / "state")
+
+
+def test_missing_columns_are_named():
+    with pytest.raises(ArgumentError, match="lost_share"):
+        Agent().observe(
+            pd.DataFrame({"min_rtt_us": [1.0], "bw_bps": [1.0], "goodput_bps": [1.0], "beta": [0.4], "k": [4]})
+        )
+
+
+def test_learning_on_simulated_flows_is_repeatable_and_resumes(tmp_path):
+    whole = simulated(Agent(flows=7), seed=2, bins=[1])
+    part = Agent(flows=7)
+    place = Environment(*part.bins[1], paths=4, seed=2)
+    k, beta = part.searches[1].wanted()
+    part.observe(place.flows(k, beta))
+    part.save(tmp_path / "state")
+    resumed = simulated(Agent.load(tmp_path / "state"), seed=2, bins=[1])
+    assert resumed.searches[1] == whole.searches[1]
+    assert whole.searches[1].wanted() is None
+    best = max(utility for _, _, utility in whole.searches[1].tried)
+    k, beta = whole.searches[1].elected()
+    elected = next(u for tried_k, tried_beta, u in whole.searches[1].tried if (tried_k, tried_beta) == (k, beta))
+    assert elected >= 0.99 * best
+
+
+def test_dumbbells_are_those_of_the_bin_and_the_seed():
+    one, same, other = (Environment((50, 100), (3, 10), 3, seed).flows(4, 0.45) for seed in (1, 1, 2))
+    pd.testing.assert_frame_equal(one, same)
+    assert not one.equals(other)
+    assert one.min_rtt_us.between(50e3, 100e3).all()
+    assert one.bw_bps.between(3e6, 10e6).all()
+
+
+def test_counters_of_recorded_flows_are_statistics():
+    recording = cct.datasets.path("single_bbr_1bdp")
+    (row,) = statistics(cct.read(recording / "tcpinfo.csv.zst"), 0.45, 4).to_dict("records")
+    flow = cct.read(recording / "sender.pcap.zst").flow(0).summary
+    assert row["min_rtt_us"] == pytest.approx(flow["rtt_min_us"], rel=0.02)
+    assert row["goodput_bps"] == pytest.approx(flow["goodput_bps"], rel=0.1)
+    assert row["goodput_bps"] <= row["bw_bps"] * 1.05
+    assert row["lost_share"] == pytest.approx(flow["retransmitted_segments"] / flow["segments_sent"], abs=1e-3)
+
+
+def test_a_learned_table_is_what_bbrx_takes(tmp_path, capsys):
+    file = tmp_path / "table.json"
+    assert main(["learn", "--bins", "1", "--flows", "7", "-o", str(file), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    table = json.loads(file.read_text())
+    assert printed == table | {"done": False}
+    beta, k = table_values(str(file))
+    assert (beta[1], k[1]) == (table["bins"][1]["beta"], table["bins"][1]["k"])
+    path = cct.Path(rate="5Mbit", rtt="20ms", buffer="1bdp")  # bin 1
+    learned = cct.simulate(path, f"bbrx:table={file}", "5s").flows
+    set_by_hand = cct.simulate(path, f"bbrx:beta={beta[1]},k={k[1]}", "5s").flows
+    assert np.array_equal(learned.goodput_bps, set_by_hand.goodput_bps)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("{}", "no list `bins`"),
+        ('{"bins": [{"beta": 1}]}', "not those of Table I"),
+        (None, "none of bbrx_table1"),
+    ],
+    ids=["empty", "bins", "missing"],
+)
+def test_a_wrong_table_is_refused(tmp_path, content, says):
+    file = tmp_path / "table.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ArgumentError, match=says):
+        cct.simulate(cct.Path(rate="5Mbit"), f"bbrx:table={file}", "1s")
+
+
+def test_a_value_that_no_table_may_have_is_refused(tmp_path):
+    table = cct.presets.load("bbrx_table1")
+    table["bins"][3] |= {"beta": 7.5, "k": 4}
+    (tmp_path / "table.json").write_text(json.dumps(table))
+    with pytest.raises(ArgumentError, match="beta must be"):
+        cct.controller(f"bbrx:table={tmp_path / 'table.json'}")
+
+
+def test_what_would_be_lost_is_asked_for(capsys):
+    assert main(["learn"]) == 2
+    assert "-o FILE" in capsys.readouterr().err
