@@ -63,9 +63,8 @@ def main():
             return np.mean([utility_of(place, k, beta, options.slope) for place in held])
 
         beta, k = published[number]
-        print(
-            f"bin {number}, RTT {bounds[0]} ms, rate {bounds[1]} Mbit/s: published k {k} beta {beta}: {on_held(k, beta):.3f}"
-        )
+        print(f"bin {number}, RTT {bounds[0]} ms, rate {bounds[1]} Mbit/s")
+        print(f"    published: k {k} beta {beta}: {on_held(k, beta):.3f} held out", flush=True)
         best = None
         if not options.no_grid:
             place = Environment(*bounds, paths, 0)
@@ -79,9 +78,7 @@ def main():
             got = on_held(k, beta)
             trials = len(agent.searches[number].tried)
             near = "" if best is None else f", {100 * (got / best - 1):+.1f} % of the grid's"
-            print(
-                f"    agent, seed {seed}: k {k} beta {beta:.2f}: {got:.3f}{near}, {len(agent.searches[number].tried)} trials"
-            )
+            print(f"    agent, seed {seed}: k {k} beta {beta:.2f}: {got:.3f}{near}, {trials} trials", flush=True)
         found = by_cma(Environment(*bounds, paths, 1), options.slope, trials)
         if found is not None:
             print(f"    CMA-ES: k {found[0]} beta {found[1]:.2f}: {on_held(*found):.3f}")
