@@ -8,8 +8,12 @@ import pytest
 from cctrace.cc.b3r_paper import B3RPaper
 from cctrace.cc.bbr1_model import BW_UNIT, GAIN_UNIT, PROBE_BW, STARTUP
 from cctrace.cc.bbr2016 import BBR2016
-from cctrace.cc.bbr_s_paper import MAX_SAMPLES, BBRSPaper
-from cctrace.cc.obbr_paper import FIRST_INTERVAL, WATCHING, OBBRPaper
+from cctrace.cc.bbr_s_paper import BBRSPaper
+from cctrace.cc.obbr_law import FIRST_INTERVAL, WATCHING
+from cctrace.cc.obbr_paper import OBBRPaper
+from cctrace.cc.percentile_bw import MAX_SAMPLES
+from cctrace.sim.path import Path
+from cctrace.sim.simulate import simulate
 from tests.build_stack import SteadyFlow
 
 PER_MS = 2
@@ -141,7 +145,7 @@ def test_bbr_s_paper_estimates_the_percentile_of_the_last_ten_rounds(percentile)
     for round_number in range(60):
         cc.rtt_cnt = round_number
         for bw in rng.integers(1, rng.choice([5, 10**6]), rng.integers(0, 40)).tolist():
-            cc.take_sample(bw)
+            cc.take_sample(bw, cc.rtt_cnt, cc.bw_rtts)
             history.append((round_number, bw))
             window = [b for r, b in history if round_number - r <= 10][-MAX_SAMPLES:]
             assert cc.percentile_bw == np.percentile(window, percentile, method="inverted_cdf")
@@ -165,7 +169,7 @@ def test_b3r_paper_takes_one_step_down_per_round_with_loss_and_one_up_per_min_rt
     assert flow.cc.probe_gain() == GAIN_UNIT * 5 // 4
     flow.cc.rtt_cnt += 1
     for _ in range(5):
-        flow.cc.adapt_probe(SimpleNamespace(**(vars(flow.ack) | {"rs_losses": 3})))
+        flow.cc.update_cycle_phase(SimpleNamespace(**(vars(flow.ack) | {"rs_losses": 3})))
     assert flow.cc.probe_gain() == int(1.2 * GAIN_UNIT)
     flow.deliver(80)  # 40 ms: not yet more than min_rtt
     assert flow.cc.probe_gain() == int(1.2 * GAIN_UNIT)
@@ -180,3 +184,38 @@ def test_b3r_paper_probes_with_the_adapted_gain_and_drains_as_ever():
         flow.deliver(1, losses=int(i % 20 == 0))  # 5 %, too few to be taken for a policer
         gains.append(flow.cc.pacing_gain)
     assert set(gains[2000:]) == {int(1.05 * GAIN_UNIT), GAIN_UNIT * 3 // 4, GAIN_UNIT}
+
+
+# -- on the QUIC stack -------------------------------------------------------------------------------------------------
+QUIC_FORMS = ("quic_obbr_paper", "quic_bbr_s_paper", "quic_b3r_paper")
+SHALLOW = Path(rate="20Mbit", rtt="40ms", buffer="0.3bdp")
+
+
+@pytest.mark.parametrize("name", QUIC_FORMS)
+def test_the_quic_forms_lose_less_than_their_parent_in_a_shallow_buffer(name):
+    lost = {cc: simulate(SHALLOW, [cc, cc], "15s").flows.retransmit_ratio.mean() for cc in (name, "quic_bbr")}
+    assert lost[name] < 0.9 * lost["quic_bbr"]
+
+
+@pytest.mark.parametrize("name", QUIC_FORMS)
+def test_the_quic_forms_decide_alike_compiled_and_interpreted(name):
+    compiled, interpreted = (simulate(SHALLOW, name, "1500ms", mode=mode).flows for mode in ("compiled", "interpreted"))
+    assert compiled.equals(interpreted)
+
+
+def test_the_quic_b3r_without_loss_is_its_parent_packet_by_packet():
+    deep = Path(rate="20Mbit", rtt="40ms", buffer="8bdp")
+    ours, parent = (simulate(deep, cc, "12s").flows for cc in ("quic_b3r_paper", "quic_bbr"))
+    assert parent.retransmit_ratio[0] == 0
+    assert ours.drop(columns="cc").equals(parent.drop(columns="cc"))
+
+
+def test_the_quic_obbr_lets_its_bandwidth_fall_where_its_parent_keeps_the_maximum():
+    path = Path(rate=[(0, "40Mbit"), (8, "8Mbit")], rtt="40ms", buffer="8bdp")
+    ours, parent = (simulate(path, cc, "12s").flows for cc in ("quic_obbr_paper", "quic_bbr"))
+    assert ours.queue_delay_p95_us[0] < parent.queue_delay_p95_us[0]
+
+
+def test_the_cap_of_the_quic_form_is_read_and_mu_1_fills_the_buffer_more_than_half():
+    lost = [simulate(SHALLOW, f"quic_obbr_paper:mu={mu}", "15s").flows.retransmit_ratio[0] for mu in (0.1, 1.0)]
+    assert lost[0] < lost[1]

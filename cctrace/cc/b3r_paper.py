@@ -20,39 +20,22 @@ counted in time (there in ACKs), one step per round (there per ACK with loss).
 
 from cctrace.cc.bbr1_model import GAIN_UNIT, PROBE_BW
 from cctrace.cc.bbr2016 import BBR2016
-
-BOLDEST = 5  # steps of 0.05 above 1
-MEEKEST = 1
-STEPS_PER_UNIT = 20
+from cctrace.cc.bold_probe import STEPS_PER_UNIT, BoldProbe
 
 
-class B3RPaper(BBR2016):
+class B3RPaper(BoldProbe, BBR2016):
     """B3R on Linux BBR; see the module's header."""
 
     params = {name: row for name, row in BBR2016.params.items() if name != "up_pacing_gain"}
 
     up_pacing_gain: float = 1.25  # until the adapted gain replaces it
-    boldness: int = BOLDEST  # of the probe: its gain is 1 + 0.05 * boldness
-    loss_round: int = -1  # round of the last step down
-    step_stamp_us: int = 0  # when the gain last changed, or a loss forbade it to grow
 
     def update_cycle_phase(self, ack):  # [Bi23] §5.1
         """Adapt the probing gain, then cycle as BBR does."""
-        self.adapt_probe(ack)
-        super().update_cycle_phase(ack)
-
-    def adapt_probe(self, ack):  # [Bi23] §5.1
-        """Take a step down in a round with loss, a step up after a min_rtt without."""
-        if ack.rs_losses > 0:
-            self.step_stamp_us = ack.now_us
-            if self.loss_round != self.rtt_cnt:
-                self.loss_round = self.rtt_cnt
-                self.boldness = max(self.boldness - 1, MEEKEST)
-        elif ack.now_us - self.step_stamp_us > self.min_rtt_us:
-            self.step_stamp_us = ack.now_us
-            self.boldness = min(self.boldness + 1, BOLDEST)
+        self.adapt_boldness(ack.rs_losses, ack.now_us, self.min_rtt_us, self.rtt_cnt)
         if self.mode == PROBE_BW and self.pacing_gain > GAIN_UNIT:
             self.pacing_gain = self.probe_gain()
+        super().update_cycle_phase(ack)
 
     def advance_cycle_phase(self, ack):  # [Bi23] §5.1
         """Enter the next phase, with the adapted gain if it probes."""

@@ -159,14 +159,18 @@ class QuicBBR(QuicController):
 
     def on_ack(self, ack):  # [ngx_bbr] ngx_bbr_on_ack
         """Take in an ACK that gave a rate sample."""
+        self.update_model(ack)
+        self.update_recovery_mode(ack)
+        self.set_pacing_rate(ack.smp_srtt_ms)
+        self.set_cwnd(ack)
+
+    def update_model(self, ack):  # [ngx_bbr] ngx_bbr_on_ack
+        """Learn from the ACK, and change the mode."""
         self.update_bandwidth(ack)
         self.update_cycle_phase(ack)
         self.check_full_bw_reached(ack)
         self.check_drain(ack)
         self.update_min_rtt(ack)
-        self.update_recovery_mode(ack)
-        self.set_pacing_rate(ack.smp_srtt_ms)
-        self.set_cwnd(ack)
 
     # -- model ---------------------------------------------------------------------------------------------------------
     def update_bandwidth(self, ack):  # [ngx_bbr] ngx_bbr_update_bandwidth
