@@ -4,6 +4,10 @@ Model:  that of `b3r_paper` (docs there), in place of Linux's BBR on the BBR of 
 
         modes: as in quic_bbr.
 
+Left open by the description, and chosen here as in `b3r_paper`, besides:
+
+* a loss is what the stack declares lost with an ACK; a min_rtt is counted in whole milliseconds.
+
 Sources: [Bi23] section 5.1, of [Singhania21]; [ngx_bbr].
 Differs from quic_bbr in: update_cycle_phase (adds adapt_boldness),
 cycle_gain. Differs from the released `b3r` as `b3r_paper` does.

@@ -4,6 +4,10 @@ Model:  that of `bbr_s_paper` (docs there), in place of Linux's BBR on the BBR o
 
         modes: as in quic_bbr.
 
+Left open by the description, and chosen here as in `bbr_s_paper`, besides:
+
+* the BDP of the window is of the percentile too, as everything that BBR uses bw for.
+
 Sources: [Bi23] section 5.1, of [Vargas21]; [ngx_bbr].
 Differs from quic_bbr in: update_bandwidth (adds take_sample), max_bw,
 target_cwnd (the percentile for the BDP too). Differs from the released `bbr_s` as `bbr_s_paper` does.

@@ -5,7 +5,12 @@ Model:  that of `obbr_paper` (docs there), in place of Linux's BBR on the BBR of
         modes: as in quic_bbr.
 
 With `quic_bbr`, `quic_bbr_s_paper` and `quic_b3r_paper` it differs in its law alone; compared with `obbr_paper` in the
-stack alone. What the paper leaves open is chosen as there; units are this stack's: milliseconds and bytes.
+stack alone.
+
+Left open by the paper, and chosen here as in `obbr_paper`, besides:
+
+* "acked in T" and "not acked in T" are in bytes: what was delivered; what was lost or is in flight besides;
+* RTT is the sample of the same ACK, in whole milliseconds as all of this stack.
 
 Sources: [Bi23] sections 4.1, 4.2, 5.1; [ngx_bbr].
 Differs from quic_bbr in: update_model (adds the law), inflight_gain; from the released `obbr` as `obbr_paper` does.
