@@ -4,7 +4,7 @@ import click
 from click.core import ParameterSource
 
 from cctrace.cli.arguments import controller_option, rate_option, time_option
-from cctrace.cli.common import command_options, print_json, print_table
+from cctrace.cli.common import command_options, print_json, print_table, progress
 from cctrace.errors import ArgumentError
 
 
@@ -45,16 +45,9 @@ def collapse(
     delay_us = _microseconds("--queue-delay", queue_delay)
     out = predicted(mean_us, sd_us, floor_us, samples, probe_rtt_samples, gain, delay_us)
     if rate is not None:
-        out["closed_loop"] = closed_loop(
-            mean_us,
-            sd_us,
-            _rate_bps(rate),
-            floor_us,
-            variant=variant,
-            draws=draws,
-            ordered=not reorder,
-            rho=rho,
-        )
+        options = {"variant": variant, "draws": draws, "ordered": not reorder, "rho": rho}
+        with progress("integrating over the loop's RTTs"):
+            out["closed_loop"] = closed_loop(mean_us, sd_us, _rate_bps(rate), floor_us, **options)
     _print(out, as_json, _collapse_words(out, mean_us, sd_us, gain))
 
 

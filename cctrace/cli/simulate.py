@@ -63,7 +63,7 @@ def simulate(preset, rate, rate_steps, trace, cc, ack_every, profile, duration, 
     quic = [name for name in controllers if controller(name)[0].view == "quic"]
     if keep and quic:
         raise ArgumentError(f"--pcap and --output are for TCP, and {quic[0]} is QUIC: leave them out")
-    with progress("simulating (the first simulation on a machine is compiled before, some 40 s)"):
+    with progress("simulating (what a machine simulates first is compiled before, some seconds)"):
         sim = run(path, controllers, duration, seed, packets=keep, exact=options["exact"], **common)
         if options["pcap"]:
             sim.to_pcap(options["pcap"], options["side"])

@@ -1,7 +1,23 @@
-"""Plots of flows, replays and simulations (`panels…` say what, `figure` draws it) and of tables (`of_tables`)."""
+"""Plots of flows, replays and simulations (`panels…` say what, `figure` draws it), of tables, and as in papers."""
 
 from cctrace.plot.figure import figure, plot_flow
+from cctrace.plot.of_papers import boxes, cdf, collapse_surface, queue_ratio, time_sequence
 from cctrace.plot.of_tables import bars, ellipses, heatmap, lines, over_time
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 
-__all__ = ["bars", "ellipses", "figure", "flow_panels", "flow_phases", "heatmap", "lines", "over_time", "plot_flow"]
+__all__ = [
+    "bars",
+    "boxes",
+    "cdf",
+    "collapse_surface",
+    "ellipses",
+    "figure",
+    "flow_panels",
+    "flow_phases",
+    "heatmap",
+    "lines",
+    "over_time",
+    "plot_flow",
+    "queue_ratio",
+    "time_sequence",
+]

@@ -1,0 +1,243 @@
+"""Plots of single flows and of many runs as papers draw them: time-sequence graph, CDFs, boxes, oBBR's Q_r.
+
+Each returns a `matplotlib.figure.Figure` that a notebook shows as it is; ``savefig("x.pdf")`` writes vectors.
+"""
+
+import numpy as np
+
+from cctrace.analytic import share
+from cctrace.errors import ArgumentError
+from cctrace.plot.figure import blank
+from cctrace.plot.of_tables import COLOURS
+from cctrace.plot.packets import KINDS, packets_of
+from cctrace.plot.panels import COLOURS as MEANINGS
+
+# What of the time-sequence graph is drawn how: kind of segment -> colour's meaning, label.
+_AGAIN = {
+    "fast": ("lost", "retransmitted"),
+    "probe": ("window", "tail-loss probe"),
+    "timeout": ("kernel", "after a timeout"),
+    "unexplained": ("limit", "unexplained"),
+    "again": ("limit", "again, not classified"),
+}
+_MOST = 20_000  # packets drawn one by one; a page has no room for more
+
+
+def time_sequence(flow, start_s=None, end_s=None, *, title=""):
+    """Draw the packets of a flow as tcptrace does: segments, acknowledgements, window, SACK blocks, retransmissions.
+
+    Parameters
+    ----------
+    flow : Flow
+    start_s, end_s : float, optional
+        Which part, seconds since the first packet; default: all.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ArgumentError
+        If there is no packet in that part, or more than can be drawn one by one.
+    """
+    start_ns = int(flow.summary["start_ns"])
+    sides = packets_of(flow)
+    low, high = (-np.inf if start_s is None else start_s), (np.inf if end_s is None else end_s)
+    times = [(side.time_ns - start_ns) / 1e9 for side in sides]
+    rows = [np.flatnonzero((t >= low) & (t <= high)) for t in times]
+    count = sum(map(len, rows))
+    if not 0 < count <= _MOST:
+        raise ArgumentError(
+            f"start_s={start_s}, end_s={end_s}: {count} packets there; 1 to {_MOST} can be drawn one by one"
+        )
+    place = flow.taken_at
+    drawing = blank((9.0, 5.0), title or ("" if place == "sender" else f"captured at: {place}"))
+    axes = drawing.subplots()
+    _sent(axes, sides[0], times[0], rows[0])
+    _received(axes, sides[1], times[1], rows[1])
+    axes.set(xlabel="Time since the first packet (s)", ylabel="Sequence number (MB)")
+    _finish(axes)
+    axes.legend(loc="upper left", frameon=False, fontsize=8)
+    return drawing
+
+
+def _sent(axes, sent, time_s, rows):
+    low, high = sent.seq[rows] / 1e6, (sent.seq[rows] + sent.size[rows]) / 1e6
+    kind = sent.kind[rows]
+    for i, name in enumerate(KINDS):
+        of = kind == i
+        if not of.any():
+            continue
+        meaning, label = _AGAIN.get(name, ("observed", "segments"))
+        wide = 1.2 if name == "new" else 2.2
+        axes.vlines(time_s[rows][of], low[of], high[of], color=MEANINGS[meaning], lw=wide, label=label)
+
+
+def _received(axes, received, time_s, rows):
+    known = rows[received.ack[rows] >= 0]
+    if len(known):
+        green, acked = MEANINGS["estimate"], received.ack[known] / 1e6
+        axes.step(time_s[known], acked, where="post", color=green, lw=1.1, label="acknowledged")
+    edged = known[received.window[known] >= 0]
+    if len(edged):
+        edge = (received.ack[edged] + received.window[edged]) / 1e6
+        limits = axes.get_ylim()
+        axes.step(time_s[edged], edge, where="post", color=MEANINGS["bound"], lw=1.0, label="window edge")
+        axes.set_ylim(*limits)  # a window far above would flatten all else
+    first = np.cumsum(received.blocks) - received.blocks
+    holders = rows[received.blocks[rows] > 0]
+    if len(holders):
+        at = np.repeat(time_s[holders], received.blocks[holders])
+        blocks = np.concatenate([np.arange(first[i], first[i] + received.blocks[i]) for i in holders])
+        left, right = received.left[blocks] / 1e6, received.right[blocks] / 1e6
+        axes.vlines(at, left, right, color=MEANINGS["pacing"], lw=0.9, alpha=0.6, label="SACK")
+
+
+def cdf(samples, *, xlabel="", title="", log=False):
+    """Draw the empirical distribution of each group of samples.
+
+    Parameters
+    ----------
+    samples : dict of str to array_like
+        Samples by name; what is not finite is left out.
+    log : bool
+        Logarithmic axis of values.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> figure = cdf({"bbr": [40, 41, 45], "cubic": [50, 80, 90]}, xlabel="RTT (ms)")
+    >>> [line.get_label() for line in figure.axes[0].lines]
+    ['bbr', 'cubic']
+    """
+    drawing = blank((5.6, 3.8), title)
+    axes = drawing.subplots()
+    for k, (name, values) in enumerate(_known(samples).items()):
+        values = np.sort(values)
+        share_of = np.arange(1, len(values) + 1) / len(values)
+        axes.step(values, share_of, where="post", color=COLOURS[k % len(COLOURS)], lw=1.4, label=name)
+    axes.set(xlabel=xlabel, ylabel="Share of samples", ylim=(0, 1.02))
+    if log:
+        axes.set_xscale("log")
+    _finish(axes)
+    axes.legend(loc="lower right", frameon=False, fontsize=8)
+    return drawing
+
+
+def boxes(samples, *, ylabel="", title="", whiskers=(5, 95)):
+    """Draw the samples of each group as a box: median, quartiles, and whiskers at two percentiles.
+
+    Parameters
+    ----------
+    samples : dict of str to array_like
+        By name, for example the goodputs of many runs per controller.
+    whiskers : (float, float)
+        Percentiles.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    known = _known(samples)
+    drawing = blank((1.6 + 0.8 * len(known), 3.8), title)
+    axes = drawing.subplots()
+    drawn = axes.boxplot(list(known.values()), whis=whiskers, showfliers=False, patch_artist=True, widths=0.55)
+    for k, (box, median) in enumerate(zip(drawn["boxes"], drawn["medians"], strict=True)):
+        box.set(facecolor=COLOURS[k % len(COLOURS)], alpha=0.35, edgecolor=COLOURS[k % len(COLOURS)])
+        median.set(color="#222", lw=1.6)
+    axes.set_xticks(range(1, len(known) + 1), list(known), rotation=20, ha="right", fontsize=8)
+    axes.set_ylabel(f"{ylabel} (median, quartiles, {whiskers[0]} and {whiskers[1]} %)".strip())
+    _finish(axes)
+    return drawing
+
+
+def queue_ratio(gain, ratios, *, title=""):
+    """Draw oBBR's Q_r over the loss-based share, and where it meets 1 - p: the share p* at which both live [Bi23].
+
+    Parameters
+    ----------
+    gain : float
+        BBR's cwnd_gain.
+    ratios : sequence of float
+        Buffers in bandwidth-delay products, a curve each.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    drawing = blank((5.6, 4.0), title)
+    axes = drawing.subplots()
+    p = np.linspace(0, 1, 201)
+    axes.plot(p, 1 - p, color="#444", ls="--", lw=1.2, label="1 - p")
+    for k, ratio in enumerate(ratios):
+        colour, meets = COLOURS[k % len(COLOURS)], float(share.loss_based_share(gain, ratio))
+        axes.plot(
+            p,
+            share.occupied_ratio(p, gain, ratio),
+            color=colour,
+            lw=1.4,
+            label=f"buffer {ratio:g} BDP: p* = {meets:.3f}",
+        )
+        axes.plot(meets, 1 - meets, "o", color=colour, ms=6)
+    axes.set(xlabel="Share p of the loss-based flows", ylabel="Share of the buffer, $Q_r$", xlim=(0, 1), ylim=(0, None))
+    _finish(axes)
+    axes.legend(frameon=False, fontsize=8)
+    return drawing
+
+
+def collapse_surface(model, sd_us, queue_delay_us, *, here=None, title=""):
+    """Draw the closed form's probability of minRTT collapse over jitter and queue, with where it is one in two.
+
+    Parameters
+    ----------
+    model : cctrace.analytic.Collapse
+        Its other parameters hold everywhere.
+    sd_us, queue_delay_us : array_like, shape (n,)
+        The axes.
+    here : (float, float), optional
+        A capture's own jitter and queueing delay, us: marked.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> from cctrace.analytic import Collapse
+    >>> model = Collapse(mean_us=5000, sd_us=500, floor_us=75)
+    >>> len(collapse_surface(model, [250, 500, 1000], [0, 1000], here=(400, 100)).axes)
+    2
+    """
+    sd, queue = np.asarray(sd_us, float), np.asarray(queue_delay_us, float)
+    chance = model.surface(sd_us=sd, queue_delay_us=queue)
+    drawing = blank((5.8, 4.2), title)
+    axes = drawing.subplots()
+    image = axes.pcolormesh(sd / 1e3, queue / 1e3, chance.T, vmin=0, vmax=1, cmap="cividis", shading="nearest")
+    if chance.min() < 0.5 < chance.max():
+        axes.contour(sd / 1e3, queue / 1e3, chance.T, [0.5], colors="white", linewidths=1.4)
+    if here is not None:
+        axes.plot(here[0] / 1e3, here[1] / 1e3, "X", color="white", mec="black", ms=10, label="this capture")
+        axes.legend(loc="upper right", fontsize=8)
+    axes.set(xlabel="Standard deviation of the RTT (ms)", ylabel="Queueing delay (ms)")
+    drawing.colorbar(image, ax=axes, label="Probability of collapse (line: one half)")
+    return drawing
+
+
+def _known(samples):
+    """Return the finite samples of each group."""
+    known = {str(name): np.asarray(values, float) for name, values in samples.items()}
+    known = {name: values[np.isfinite(values)] for name, values in known.items()}
+    empty = [name for name, values in known.items() if not len(values)]
+    if empty or not known:
+        raise ArgumentError(f"samples: {f'{empty[0]!r} has' if empty else 'there are'} no finite values")
+    return known
+
+
+def _finish(axes):
+    axes.grid(color="#e4e8ed", lw=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
