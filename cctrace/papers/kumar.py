@@ -108,7 +108,7 @@ class _OverJitter(Figure):
 SDS_MS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 # Process of the jitter: length of the runs, number of seeds. Fig. 2 shows what 90 s, the paper's length, change.
 SHORTER = {"reordering": ("30s", 5), "in order": ("10s", 3), "slots": ("10s", 3)}
-FEWER = {"reordering": ("30s", 3), "in order": ("10s", 2), "slots": ("10s", 2)}
+FEWER = {"reordering": ("30s", 2), "in order": ("10s", 1), "slots": ("10s", 1)}
 FULL = {"sd_ms": SDS_MS, "jitter": SHORTER | {"reordering, 90 s": ("90s", 2)}}
 QUICK = {"sd_ms": (0.0, 0.75, 1.5), "jitter": {"reordering": ("3s", 1), "in order": ("2s", 1)}}
 

@@ -30,7 +30,7 @@ def lines(table, x, panels, by, *, title="", xlabel="", columns=2, panel_by=None
     by : str
         Column whose values are the lines.
     panel_by : str, optional
-        A row of panels for each value of this column.
+        A row of panels for each value of this column (side by side, if there is one measure).
     marks : list of (x, label), optional
         Vertical lines in every panel.
 
@@ -41,12 +41,12 @@ def lines(table, x, panels, by, *, title="", xlabel="", columns=2, panel_by=None
     _has(table, [x, by, *(panel[0] for panel in panels)])
     groups = [None] if panel_by is None else list(dict.fromkeys(table[panel_by]))
     cells = [(panel, group) for group in groups for panel in panels]
-    across = len(panels) if panel_by else min(columns, len(cells))
+    across = min(columns, len(cells)) if not panel_by else len(panels) if len(panels) > 1 else len(groups)
     down = -(-len(cells) // across)
-    drawing = blank((3.7 * across + 0.4, 2.5 * down + 0.9), title)
+    drawing = blank((max(3.7 * across + 0.4, 7.0), 2.5 * down + 0.9), title)
     names = list(dict.fromkeys(table[by]))
     styles = dict(zip(names, _styles(), strict=False))
-    grid = drawing.subplots(down, across, squeeze=False, sharex=True, sharey="col" if panel_by else False)
+    grid = drawing.subplots(down, across, squeeze=False, sharex=True, sharey=_shared(panels) if panel_by else False)
     for axes, ((column, _, *options), group) in zip(grid.flat, cells, strict=False):
         rows = table if group is None else table[table[panel_by] == group]
         for name in names:
@@ -65,6 +65,11 @@ def lines(table, x, panels, by, *, title="", xlabel="", columns=2, panel_by=None
         axes.set_xlabel(xlabel or x)
     _legend(drawing, grid.flat)
     return drawing
+
+
+def _shared(panels):
+    """Which panels share their vertical axis: those of one measure, which stand above each other, or side by side."""
+    return "col" if len(panels) > 1 else "row"
 
 
 def _styles():
