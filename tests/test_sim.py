@@ -112,7 +112,7 @@ def settings_of_a_run(draw):
         aqm=draw(st.sampled_from(["droptail", "codel"])),
         ecn_threshold=draw(st.sampled_from([None, "8kB"])),
         policer=draw(st.sampled_from([None, ("2Mbit", "20kB")])),
-        shaper=draw(st.sampled_from([None, ("1.5Mbit", "10kB")])),
+        shaper=draw(st.sampled_from([None, ("1.5Mbit", "10kB"), ([(0, "1Mbit"), (0.4, "2Mbit")], "10kB")])),
     )
     if draw(st.booleans()):
         rtt = path.rtt_ns / 1e6
@@ -277,6 +277,19 @@ def test_a_shaper_lets_its_burst_through_at_once_and_the_rest_at_its_rate():
     assert sim.flows.tail_queue_delay_p95_us[0] == pytest.approx(np.quantile(waits_us, 0.95), rel=0.03)
 
 
+def test_a_shaper_whose_rate_changes_in_steps_gives_each_rate_in_its_time():
+    steps = [(0, "40Mbit"), (6, "0Mbit"), (7, "10Mbit")]
+    path = Path(rate="100Mbit", rtt="20ms", buffer="200kB", shaper=(steps, "100kB"))
+    timeline = simulate(path, "cubic6", duration="12s", sample="1s").timeline
+    wire_mbps = timeline.delivered_segments.diff().to_numpy() * WIRE * 8 / 1e6  # of the second before each sample
+    assert wire_mbps[3:7] == pytest.approx(40, rel=0.01)
+    assert wire_mbps[7] < 1.5  # what was under way
+    assert wire_mbps[9:] == pytest.approx(10, rel=0.02)
+    one = Path(rate="100Mbit", rtt="20ms", buffer="200kB", shaper=([(0, "40Mbit")], "100kB"))
+    same = Path(rate="100Mbit", rtt="20ms", buffer="200kB", shaper=("40Mbit", "100kB"))
+    assert simulate(one, "cubic6", "3s").flows.equals(simulate(same, "cubic6", "3s").flows)
+
+
 def test_a_shaped_flow_gets_the_shapers_rate():
     path = Path(rate="100Mbit", rtt="20ms", buffer="200kB", shaper=("10Mbit", "100kB"))
     sim = simulate(path, "cubic", "20s", profile="reference")
@@ -422,6 +435,7 @@ def test_a_flow_alone_is_exact():
         (lambda: Path(rate="1Mbit", loss="nan"), "nan"),
         (lambda: Path(rate="1Mbit", burst_loss=(0.1, float("nan"))), "two chances above 0"),
         (lambda: Path(rate="1Mbit", shaper=("1Mbit", "100B")), "at least 1514 bytes"),
+        (lambda: Path(rate="1Mbit", shaper=([(0, "1Mbit"), (1, "0Mbit")], "100kB")), "last rate must be positive"),
         (lambda: Path(rate="1Mbit", policer=("0Mbit", "100kB")), "must be positive"),
         (lambda: Path(rate="1Mbit", policer="1Mbit"), "give rate and burst"),
         (lambda: Path(rate="1Mbit", burst_loss="ab"), "two chances above 0"),

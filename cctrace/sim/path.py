@@ -59,6 +59,7 @@ class Path:
         Rate and burst of a policer before the queue: ``("10Mbit", "100kB")``; what exceeds them is dropped.
     shaper : (str, str), optional
         Rate and burst of a token bucket that empties the queue; what exceeds them waits, the burst leaves at `rate`.
+        The bucket's rate may vary in steps: ``([(0, "40Mbit"), (10, "10Mbit")], "100kB")``.
     trace : str or LinkTrace, optional
         A Mahimahi trace or UCC log (file, or what `cctrace.read` made of it), repeated for an hour; replaces `rate`.
 
@@ -212,8 +213,9 @@ class Path:
             rate, bucket = _bucket("policer", self.policer)
             given |= {"police": 1, "token_rate_Bps": rate, "police_bucket": bucket, "tokens": float(bucket)}
         if self.shaper is not None:
-            rate, bucket = _bucket("shaper", self.shaper)
-            given |= {"shaping": 1, "shape_rate_Bps": rate, "shape_bucket": bucket, "shape_tokens": float(bucket)}
+            times, rates, bucket = _shaper(self.shaper)
+            given |= {"shaping": 1, "shape_rate_Bps": rates[0], "shape_bucket": bucket, "shape_tokens": float(bucket)}
+            given |= {"shape_ns": times, "shape_values": rates, "shape_steps": len(times)}
         return given
 
     def delay_steps(self, place):
@@ -290,6 +292,21 @@ def _bucket(name, given):
     if rate <= 0 or burst < PACKET_BYTES:
         raise ArgumentError(f"{name}={given!r}: the rate must be positive, the burst at least {PACKET_BYTES} bytes")
     return rate / 8, burst
+
+
+def _shaper(given):
+    """Return (start ns, bytes/s, bytes) of a shaper whose rate is constant or varies in steps."""
+    try:
+        rate, burst = given
+    except (TypeError, ValueError):
+        raise ArgumentError(f"shaper={given!r}: give rate and burst, for example ('10Mbit', '100kB')") from None
+    if isinstance(rate, str):
+        rate, bucket = _bucket("shaper", given)
+        return np.zeros(1, np.int64), np.array([rate]), bucket
+    times, rates = _steps("shaper", rate, lambda value: _rate_bps(value, "shaper"))
+    if rates[-1] <= 0:
+        raise ArgumentError(f"shaper={given!r}: its last rate must be positive, or what waits would wait for ever")
+    return times, np.array(rates, np.float64) / 8, _bucket("shaper", ("1Mbit", burst))[1]
 
 
 def _trace_steps(trace):

@@ -163,13 +163,35 @@ def jitter_value(w, f):
             return value
 
 
+def fill_shaper(w, until):
+    """Let tokens come into the shaper's bucket until a time, at the rate that holds; it changes in steps."""
+    while w.shape_step + 1 < w.shape_steps and words(w.shape_ns)[w.shape_step + 1] <= until:
+        edge = words(w.shape_ns)[w.shape_step + 1]
+        w.shape_tokens = min(float(w.shape_bucket), w.shape_tokens + (edge - w.shape_at) / 1e9 * w.shape_rate_Bps)
+        w.shape_at = edge
+        w.shape_step += 1
+        w.shape_rate_Bps = reals(w.shape_values)[w.shape_step]
+    w.shape_tokens += (until - w.shape_at) / 1e9 * w.shape_rate_Bps
+    w.shape_at = until
+
+
 def shaper_wait(w, start, size):
     """How long (ns) the token bucket holds `size` bytes back that could be sent at `start`."""
-    w.shape_tokens = min(float(w.shape_bucket), w.shape_tokens + (start - w.shape_at) / 1e9 * w.shape_rate_Bps)
-    w.shape_at = start
+    fill_shaper(w, start)
+    w.shape_tokens = min(float(w.shape_bucket), w.shape_tokens)
     if w.shape_tokens >= size:
         return 0
-    return np.int64((size - w.shape_tokens) * 1e9 / w.shape_rate_Bps) + 1
+    missing, now, step = size - w.shape_tokens, start, w.shape_step
+    while True:
+        rate = reals(w.shape_values)[step]
+        end = words(w.shape_ns)[step + 1] if step + 1 < w.shape_steps else NEVER
+        if rate > 0.0:
+            done = now + np.int64(missing * 1e9 / rate) + 1
+            if done <= end:
+                return done - start
+            missing -= rate * (end - now) / 1e9
+        now = end
+        step += 1
 
 
 def mark(f, order):
@@ -209,8 +231,8 @@ def forward(w, f, order, now):
         f.drops_queue += 1
         return
     if w.shaping == 1:
-        w.shape_tokens += (start - w.shape_at) / 1e9 * w.shape_rate_Bps - f.wire_bytes
-        w.shape_at = start
+        fill_shaper(w, start)
+        w.shape_tokens -= f.wire_bytes
     if w.ecn_threshold > 0 and queued >= w.ecn_threshold:
         mark(f, order)
     w.busy_ns += end - start

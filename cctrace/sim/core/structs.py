@@ -75,6 +75,7 @@ _WORLD = (
     "delay_words", "delay_reals", "delay_steps", "delay_step", "delay_next_ns", "delay_shift_ns", "reorder",
     "ecn_threshold", "aqm", "aqm_target_ns", "aqm_interval_ns", "codel_first_above", "codel_drop_next", "codel_count",
     "codel_last_count", "codel_dropping", "police", "police_bucket", "police_at", "shaping", "shape_bucket", "shape_at",
+    "shape_ns", "shape_values", "shape_steps", "shape_step",
     "loss_state", "ack_loss_state", "has_normal",
     "jitter_kind", "jitter_per", "jitter_slot_ns", "jitter_table", "jitter_samples",
 )

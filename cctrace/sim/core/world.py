@@ -119,7 +119,7 @@ class World:
         w.police_at = FIRST_NS
         w.shape_at = FIRST_NS
         for name, value in path.world_fields().items():
-            shifted = value + FIRST_NS if name == "loss_ns" else value
+            shifted = value + FIRST_NS if name in ("loss_ns", "shape_ns") else value
             setattr(w, name, self.place(shifted) if isinstance(shifted, np.ndarray) else shifted)
         words, reals = path.delay_steps(self.place)
         words[:, 0] += FIRST_NS
