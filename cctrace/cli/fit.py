@@ -138,3 +138,30 @@ def _range(text):
         return name, (float(low), float(high if colon else "?"))
     except ValueError:
         raise click.BadParameter(f"{text!r} is not NAME or NAME=LOW:HIGH", param_hint="--parameter") from None
+
+
+@fit.command("share", short_help="How BBR and loss-based flows shared a bottleneck.")
+@paths("files", "FILE...")
+@reading_options
+@command_options()
+def share(files, limit, decapsulate, as_json):
+    """Fit how the flows of a capture shared one bottleneck, and hold the models' predictions against it.
+
+    The capture, taken at the sender, needs at least one BBR and one loss-based flow of 1 MB that were up together. With
+    --json: a list with one object per flow: flow (as `cctrace flows`), controller, share, and what holds for all:
+    bbr_share, loss_based_share (p), bbr_flows and loss_based_flows (N), gain (g), ratio (R), buffer_bytes, rate_bps,
+    base_rtt_us, predicted (of obbr, ware and mishra: bbr_share and the domain). Estimates are {"value", "low", "high"}.
+    Flows that do not tell have "refused" with the reason.
+    """
+    from cctrace.fit import Share
+
+    fits = {}
+
+    def of_capture(flow, say):
+        key = id(flow.capture)
+        if key not in fits:
+            fits.clear()
+            fits[key] = Share().fit(flow.capture, say)
+        return fits[key].of(flow.index)
+
+    over_flows(of_capture, files, {"limit": limit, "decapsulate": decapsulate}, as_json)

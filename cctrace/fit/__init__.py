@@ -18,6 +18,7 @@ from cctrace.fit.jitter import Jitter
 from cctrace.fit.parameters import Parameters
 from cctrace.fit.path import FittedPath, path
 from cctrace.fit.results import Estimate
+from cctrace.fit.share import Share
 
 __all__ = [
     "Collapse",
@@ -28,6 +29,7 @@ __all__ = [
     "Hierarchical",
     "Jitter",
     "Parameters",
+    "Share",
     "path",
     "uncongested_rtt",
 ]

@@ -50,15 +50,15 @@ def _plateau(parts, start_ns):
 
 
 def neighbours(flow):
-    """Return the indices of flows between the same hosts, in the same direction and at the same time."""
+    """Return the indices of flows at the same time between the same hosts, or known to share the bottleneck."""
     rows = flow.capture.flows
     mine = rows.iloc[flow.index]
     begin, end = mine["start_ns"], mine["start_ns"] + mine["duration_s"] * 1e9
     found = []
     for i, row in enumerate(rows.to_dict("records")):
-        same = (row["src"], row["dst"]) == (mine["src"], mine["dst"]) and i != flow.index
+        same = flow.capture.one_bottleneck or (row["src"], row["dst"]) == (mine["src"], mine["dst"])
         overlap = min(end, row["start_ns"] + row["duration_s"] * 1e9) - max(begin, row["start_ns"])
-        if same and overlap > 0 and row["bytes_sent"] > LEAST_SHARE * mine["bytes_sent"]:
+        if same and i != flow.index and overlap > 0 and row["bytes_sent"] > LEAST_SHARE * mine["bytes_sent"]:
             found.append(i)
     return found
 

@@ -81,6 +81,7 @@ class Capture:
         self.packets = packets
         self.hz, self.hz_given = hz or DEFAULT_HZ, hz is not None
         self.warnings = list(packets.warnings)
+        self.one_bottleneck = False  # whether fits may take all flows to share one, also between other hosts
 
     def __len__(self):
         return len(self.connections)

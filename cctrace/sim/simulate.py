@@ -22,10 +22,12 @@ from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.recorder import ends
 from cctrace.sim.result import Recorder, Simulation, counters, link_figures, notes, table, tail_start_ns
 from cctrace.sim.sender import Sender
+from cctrace.sim.state import columns_of
 from cctrace.units import parse_time_ns
 
 _run_world = Machine(run_world)
 MODES = ("compiled", "interpreted", "debug")
+HELD = "held"  # records of the controllers, which `state.columns_of` turns into columns
 
 
 def simulate(
@@ -55,7 +57,7 @@ def simulate(
         Interpreted obeys breakpoints and is about a thousand times slower; debug also checks after every event that
         what was sent is delivered, lost or in flight.
     sample : str, optional
-        Period at which to note the queue and the flows' windows: ``"10ms"``.
+        Period at which to note the queue, the flows' windows and what their controllers hold: ``"10ms"``.
     watch : sequence of str
         With `sample`: fields of the controllers to note too, for example ``("min_rtt_us", "bw_v")``; of an array its
         first element (of a filter: the best), NaN for a controller without such a field.
@@ -118,7 +120,7 @@ def simulate(
         return Simulation(
             table(flows, world, first, whole, duration_ns),
             link_figures(world, whole, path, duration_ns),
-            _timeline(samples) if samples else None,
+            _timeline(samples, flows, world) if samples else None,
             path,
             duration_ns / 1e9,
             [recorder.view() for recorder in run.recorders],
@@ -198,9 +200,16 @@ def _check_watched(watch, flows, sample):
         raise ArgumentError("watch needs sample, the period at which to look")
 
 
-def _timeline(samples):
+def _timeline(samples, flows, world):
     """Return the samples as a table: a row per instant and flow."""
-    return pd.DataFrame({name: np.concatenate([sample[name] for sample in samples]) for name in samples[0]})
+    held = [sample.pop(HELD) for sample in samples]
+    table = {name: np.concatenate([sample[name] for sample in samples]) for name in samples[0]}
+    parts = [
+        columns_of(flow.cc, [records[k] for records in held], int(world.flows[k].mss)) for k, flow in enumerate(flows)
+    ]
+    # Of all flows at the first instant, then at the second, as the rest of the table.
+    state = {name: np.stack([part[name] for part in parts], axis=1).ravel() for name in parts[0]}
+    return pd.DataFrame(table | {name: values for name, values in state.items() if name not in table})
 
 
 def _sample(world, at_ns, watch, flows):
@@ -231,4 +240,5 @@ def _sample(world, at_ns, watch, flows):
         "rtt_sum_us": f.rtt_sum_us.copy(),
         "sent_segments": f.n_sent.copy(),
         "retransmitted_segments": f.n_retx.copy(),
+        HELD: [world.held(k) for k in range(len(f))],
     } | watched

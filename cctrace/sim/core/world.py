@@ -6,6 +6,7 @@ from cctrace import schema
 from cctrace.cc import controller
 from cctrace.errors import ArgumentError
 from cctrace.lang import memory
+from cctrace.lang.fields import fields_of, record_dtype
 from cctrace.sim.core import bottleneck, bridge
 from cctrace.sim.core.chance import seeded
 from cctrace.sim.core.receive_window import FIRST_CLAMP_BYTES, FIRST_WINDOW_BYTES, INITIAL_COPIED
@@ -85,6 +86,17 @@ class World:
     def array(address):
         """Return the int64 array at an address."""
         return memory.words(address).view(np.int64)
+
+    def held(self, flow):
+        """Return all that a flow's controller holds now: the bytes of a record of its class (`lang.fields`)."""
+        controller = self._controllers[flow]
+        if isinstance(controller, np.dtype):
+            return self.array(self.flows[flow].state).tobytes()[: controller.itemsize]
+        fields = fields_of(type(controller))
+        record = np.zeros((), record_dtype(fields))
+        for name in fields:
+            record[name] = getattr(controller, name)
+        return record.tobytes()
 
     def field(self, flow, name):
         """Return what a field of a flow's controller holds now; of an array its first element."""

@@ -1,0 +1,313 @@
+r"""Who got how much of a bottleneck that BBR and loss-based flows shared, and does a model say so?
+
+    R, buffer   of the path that is fitted to the flow that sent most (`fit.path`, which sees the others' packets too)
+    g           what a BBR flow keeps in flight while it probes for bandwidth, over its own estimate of the BDP, from a
+                replay of its controller: its window's gain, with bursts and aggregation in it
+    p, N        the loss-based flows' share of what was delivered, and how many flows of each kind there are
+    predicted   BBR's share after oBBR's Q_r [Bi23]_, Ware [Ware19]_ and Mishra [Mishra22]_ (`cctrace.analytic.share`),
+                each with its domain, which is said as well
+
+Shares are of the time in which all flows were up, less its first fifth, in which they sort themselves out. Intervals
+are those of a bootstrap over blocks of that time; those of predictions carry on the errors of R and g, not the model's
+own, which docs/models.md shows.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cctrace.analytic import share as models
+from cctrace.cc import controller as resolve
+from cctrace.cc.bbr1_model import PROBE_BW
+from cctrace.errors import ArgumentError, FitError
+from cctrace.fit.blocks import block_length
+from cctrace.fit.path import path as fitted_path
+from cctrace.fit.results import Estimate, plain
+from cctrace.replaying.run import replay
+from cctrace.replaying.scores import UNKNOWN_LOG, blocks, replayed
+
+SENDERS = ("bbr2016", "bbr2022", "bbr2", "bbr3", "cubic6", "cubic", "reno")
+LOSS_BASED = ("cubic6", "cubic", "reno")
+BULK_BYTES = 1_000_000
+BIN_NS = 500_000_000
+SETTLING = 0.2  # of the common time, at its beginning
+LEAST_S = 5.0  # of common time
+LEAST_OVERLAP = 0.5  # of the time of a flow that counts as a competitor
+WIRE = 1514 / 1448  # bytes that `cct.Path` counts for a byte of payload
+DRAWS = 1000
+
+
+class Prediction(NamedTuple):
+    """BBR's share after one model, and whether the model was made for this case."""
+
+    bbr_share: Estimate
+    domain: str
+
+
+class OfFlow(NamedTuple):
+    """What a fitted `Share` says of one of its flows."""
+
+    fit: "Share"
+    number: int
+
+    def as_object(self):
+        """Return what `cctrace fit share --json` prints."""
+        name, share = self.fit.flows_[self.number]
+        return plain({"controller": name, "share": share}) | self.fit.as_object()
+
+    def summary(self):
+        """Return what was found, as text."""
+        return self.fit.summary()
+
+
+class Share:
+    """Estimator of how flows shared a bottleneck.
+
+    Parameters
+    ----------
+    senders : mapping of int to str, optional
+        Controllers of flows, by their number in the capture; those of the others are found by replaying SENDERS.
+
+    Attributes
+    ----------
+    flows_ : dict of int to (str, Estimate)
+        By number: the controller, and the share of what all delivered.
+    bbr_share_, loss_based_share_ : Estimate
+        Of each kind together; the latter is p.
+    bbr_flows_, loss_based_flows_ : int
+        N of each kind.
+    ratio_, gain_ : Estimate
+        R, buffer over BDP, and g.
+    buffer_bytes_, rate_bps_, base_rtt_us_ : Estimate
+        Of the path, in the terms of `cct.Path`.
+    predicted_ : dict of str to Prediction
+    common_s_ : float
+        Seconds that shares are counted over.
+
+    Examples
+    --------
+    >>> Share().fit(capture).predicted_["ware"].domain               # doctest: +SKIP
+    "outside: buffer below 16 BDP: the loss-based flows' back-off shows in BBR's RTT estimate"
+    """
+
+    def __init__(self, senders=None):
+        self.senders = dict(senders or {})
+        for name in self.senders.values():
+            if resolve(name)[0].view != "linux":
+                raise ArgumentError(f"senders has {name!r}, which no capture of TCP shows")
+
+    def fit(self, source, say=lambda text: None):
+        """Fit to a capture, or a simulation with ``packets=True``, of at least two flows through one bottleneck.
+
+        Raises
+        ------
+        FitError
+            If the capture was not taken at the sender, flows do not overlap long enough, or there is no BBR or no
+            loss-based flow among them; says what would be needed.
+        """
+        capture = source.capture() if hasattr(source, "to_pcap") else source
+        if not hasattr(capture, "bulk"):
+            raise ArgumentError(f"{source!r}: a share is fitted to a capture, or a simulation with packets=True")
+        flows = capture.bulk(BULK_BYTES)
+        if len(flows) < 2:
+            raise FitError(f"{len(flows)} flows of {BULK_BYTES / 1e6:g} MB; a share needs competition, at least two")
+        for flow in flows:
+            if flow.taken_at != "sender":
+                raise FitError("a capture taken at the sender is needed")
+        flows, begin, end = competitors(flows)
+        senders = {}
+        for flow in flows:
+            say(f"sender of {flow!r}")
+            senders[flow.index] = self.senders.get(flow.index) or sender_of(flow)
+        kinds = {k: "loss-based" if name in LOSS_BASED else "bbr" for k, name in senders.items()}
+        if len(set(kinds.values())) < 2:
+            raise FitError(
+                f"all {len(flows)} flows are {next(iter(kinds.values()))} "
+                f"({', '.join(sorted(set(senders.values())))}): the models need both BBR and loss-based flows"
+            )
+        self._count(flows, senders, kinds, begin, end)
+        say("path")
+        told, capture.one_bottleneck = capture.one_bottleneck, True
+        try:
+            self._describe_path(flows, say)
+        finally:
+            capture.one_bottleneck = told
+        say("gain")
+        self.gain_ = gain_of([f for f in flows if kinds[f.index] == "bbr"], senders, begin, end)
+        self._predict()
+        return self
+
+    def _count(self, flows, senders, kinds, begin, end):
+        """Take shares of what was delivered."""
+        self.common_s_ = (end - begin) / 1e9
+        bins = np.array([delivered(flow, begin, end) for flow in flows], float)
+        draws = resampled(bins)
+        of = {flow.index: k for k, flow in enumerate(flows)}
+        seen, total = bins.sum(axis=1) / bins.sum(), draws.sum(axis=0)
+        self.flows_ = {k: (senders[k], Estimate.of_draws(seen[row], draws[row] / total)) for k, row in of.items()}
+        bbr = [row for k, row in of.items() if kinds[k] == "bbr"]
+        self.bbr_flows_, self.loss_based_flows_ = len(bbr), len(flows) - len(bbr)
+        self.bbr_share_ = Estimate.of_draws(seen[bbr].sum(), draws[bbr].sum(axis=0) / total)
+        value, low, high = self.bbr_share_
+        self.loss_based_share_ = Estimate(1 - value, 1 - high, 1 - low)
+
+    def _describe_path(self, flows, say):
+        found = fitted_path(max(flows, key=lambda flow: flow.summary["bytes_sent"]), say).estimates
+        rates = found["rate_bps"]
+        if len(rates) > 1:
+            raise FitError("the rate of the path changed; shares are of one rate: cut the capture where it changes")
+        if "rate" in found["unseen"] or rates[0]["value"] is None:
+            raise FitError("the flows never filled the path together, so they did not compete")
+        self.rate_bps_ = Estimate(rates[0]["value"], rates[0]["low"], rates[0]["high"])
+        self.base_rtt_us_, self.buffer_bytes_ = found["base_rtt_us"], found["buffer_bytes"]
+        bdp = self.rate_bps_.value * self.base_rtt_us_.value / 8e6
+        buffer = self.buffer_bytes_
+        errors = [relative(e) for e in (self.rate_bps_, self.base_rtt_us_, buffer)]
+        if buffer.value is None:
+            self.ratio_ = Estimate(None, buffer.low / bdp, None)
+        else:
+            middle = buffer.value / bdp
+            self.ratio_ = Estimate.around(middle, middle * float(np.sqrt(np.square(errors).sum())), 0.0)
+
+    def _predict(self):
+        """Ask the models."""
+        self.predicted_ = {}
+        if self.ratio_.value is None or self.ratio_.value <= 0:
+            return
+        rng = np.random.default_rng(1)
+        spread = relative(self.ratio_)
+        ratio = np.maximum(self.ratio_.value * (1 + spread * rng.standard_normal(DRAWS)), 0.01)
+        gain = np.maximum(self.gain_.value * (1 + relative(self.gain_) * rng.standard_normal(DRAWS)), 0.01)
+        base_s, packets = self.base_rtt_us_.value / 1e6, self.rate_bps_.value / 8 / 1514
+        n, m, r = self.bbr_flows_, self.loss_based_flows_, self.ratio_.value
+        asked = {
+            "obbr": (lambda x, g: 1 - models.loss_based_share(g, x), models.share_domain(r, n, m)),
+            "ware": (
+                lambda x, g: models.ware_bbr_share(x, base_s, packets, n, self.common_s_),
+                models.ware_domain(r, base_s, self.common_s_, n, m),
+            ),
+            "mishra": (lambda x, g: np.mean(models.mishra_bounds(x, m), axis=0), models.mishra_domain(r, n, m)),
+        }
+        for name, (model, domain) in asked.items():
+            value = float(model(r, self.gain_.value))
+            self.predicted_[name] = Prediction(Estimate.of_draws(value, model(ratio, gain)), domain.text)
+
+    def of(self, number):
+        """Return what was found as seen by one flow, by its number in the capture.
+
+        Raises
+        ------
+        FitError
+            If the flow did not compete: it was up for less than half of the time of the longest.
+        """
+        if number not in self.flows_:
+            raise FitError(f"this flow was up for less than {LEAST_OVERLAP:.0%} of the time of the longest")
+        return OfFlow(self, number)
+
+    def as_object(self):
+        """Return what `cctrace fit share --json` prints for every flow."""
+        keys = ("bbr_share", "loss_based_share", "bbr_flows", "loss_based_flows", "gain", "ratio", "buffer_bytes")
+        keys += ("rate_bps", "base_rtt_us", "common_s")
+        common = {key: getattr(self, f"{key}_") for key in keys}
+        return plain(common | {"predicted": {name: found._asdict() for name, found in self.predicted_.items()}})
+
+    def summary(self):
+        """Return what was found, as text."""
+        lines = [f"flow {k} ({name}): {share.text('{:.3f}')}" for k, (name, share) in self.flows_.items()]
+        ratio, gain = self.ratio_.text("{:.2f}"), self.gain_.text("{:.2f}")
+        lines.append(
+            f"BBR together {self.bbr_share_.text('{:.3f}')} of {self.common_s_:.0f} s; R = {ratio} BDP, g = {gain}, "
+            f"N = {self.bbr_flows_} against {self.loss_based_flows_}"
+        )
+        if not self.predicted_:
+            lines.append("no prediction: the buffer never overflowed, so that R is only bounded")
+        for name, (share, domain) in self.predicted_.items():
+            lines.append(f"{name}: {share.text('{:.3f}')}; the case is {domain}")
+        return "\n".join(lines)
+
+
+def competitors(flows):
+    """Return the flows that were up together, and the capture times between which their shares are counted.
+
+    A flow that was up for less than half of the time of the longest is left out; the first fifth is as well.
+    """
+    spans = {flow.index: (int(flow.events["time_ns"][0]), int(flow.events["time_ns"][-1])) for flow in flows}
+    longest = max(last - first for first, last in spans.values())
+    flows = [f for f in flows if spans[f.index][1] - spans[f.index][0] >= LEAST_OVERLAP * longest]
+    begin = max(spans[flow.index][0] for flow in flows)
+    end = min(spans[flow.index][1] for flow in flows)
+    begin += int(SETTLING * max(end - begin, 0))
+    if len(flows) < 2 or end - begin < LEAST_S * 1e9:
+        raise FitError(
+            f"{len(flows)} flows are up together for {max(end - begin, 0) / 1e9:.1f} s after settling; at least two "
+            f"for {LEAST_S:g} s are needed"
+        )
+    return flows, begin, end
+
+
+def delivered(flow, begin, end):
+    """Return the segments delivered in each bin between two capture times."""
+    time_ns, segments = np.asarray(flow.events["time_ns"]), np.asarray(flow.events["delivered"], np.int64)
+    edges = np.arange(begin, end + 1, BIN_NS)
+    return np.diff(segments[np.minimum(np.searchsorted(time_ns, edges), len(segments) - 1)])
+
+
+def resampled(bins):
+    """Return sums of each flow over DRAWS circular block resamples of the bins, shape (flows, DRAWS)."""
+    count = bins.shape[1]
+    length = min(max(block_length(row) for row in bins), max(count // 4, 1))
+    rng = np.random.default_rng(1)
+    starts = rng.integers(count, size=(DRAWS, -(-count // length)))
+    places = (starts[:, :, None] + np.arange(length)).reshape(DRAWS, -1)[:, :count] % count
+    return bins[:, places].sum(axis=2)
+
+
+def sender_of(flow):
+    """Return the one of SENDERS whose replay explains the sends of a flow best.
+
+    Raises
+    ------
+    FitError
+        If none does.
+    """
+    stops, sent = blocks(flow.events)
+    hz_known = "hz" not in flow.events.meta["inferred"]
+    scores = {}
+    for name in SENDERS:
+        cls, given = resolve(name)
+        scores[name] = float(np.mean(replayed(flow, cls, given | {"hz": flow.hz}, stops, sent, hz_known)[0]))
+    best = max(scores, key=scores.get)
+    if scores[best] <= UNKNOWN_LOG:
+        raise FitError(
+            f"flow {flow.index}: no controller of {', '.join(SENDERS)} explains what it sent; name it with "
+            f"Share(senders={{{flow.index}: ...}})"
+        )
+    return best
+
+
+def gain_of(flows, senders, begin, end):
+    """Return g: what BBR flows have in flight in PROBE_BW, over the BDP that they estimate; medians of bins."""
+    ratios = []
+    for flow in flows:
+        name = senders[flow.index]
+        wanted = "bw_v[0]" if name.startswith(("bbr2016", "bbr2019", "bbr2022")) else "bw_hi1"
+        held = replay(flow, name, record=["mode", "min_rtt_us", wanted]).decisions
+        rows, time_ns = flow.events.rows, np.asarray(held["time_ns"])
+        bdp = np.asarray(held[wanted], float) / (1 << 24) * np.asarray(held["min_rtt_us"], float)
+        flight = np.asarray(rows["rs_prior_in_flight"], float)
+        use = (np.asarray(held["mode"]) == PROBE_BW) & (time_ns >= begin) & (time_ns < end) & (bdp > 0) & (flight > 0)
+        bins = (time_ns[use] - begin) // BIN_NS
+        ratio = flight[use] / bdp[use]
+        ratios += [np.median(ratio[bins == k]) for k in np.unique(bins)]
+    if len(ratios) < 4:
+        raise FitError("BBR was hardly in PROBE_BW while the flows competed; longer flows are needed")
+    ratios = np.array(ratios)
+    draws = resampled(ratios[None])[0] / len(ratios)
+    return Estimate.of_draws(float(ratios.mean()), draws)
+
+
+def relative(estimate):
+    """Return the relative standard error that an interval means; 0 where there is none."""
+    if estimate.value in (None, 0) or None in (estimate.low, estimate.high):
+        return 0.0
+    return (estimate.high - estimate.low) / (2 * 1.96 * abs(estimate.value))

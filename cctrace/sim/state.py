@@ -1,0 +1,97 @@
+"""What the controllers of a simulation hold, in common units: columns of `Simulation.timeline`.
+
+| column | |
+| --- | --- |
+| mode | name of the state; within PROBE_BW also of the phase ("PROBE_BW cruise") |
+| bw_Bps, min_rtt_us | the model of the path; of v2 and v3 the bandwidth in use, the least of the bounds |
+| pacing_gain, cwnd_gain | |
+| bw_hi_Bps, bw_lo_Bps, inflight_hi_segments, inflight_lo_segments | bounds of v2 and v3; infinite where there is none |
+| ssthresh_segments | of window-based controllers; infinite before the first loss |
+
+NaN (mode: an empty text) where a controller has no such thing.
+"""
+
+import numpy as np
+
+from cctrace.cc import controller as resolve
+from cctrace.lang.fields import fields_of, record_dtype
+
+BW_UNIT = 1 << 24  # Linux BBRs hold bandwidths in segments/us times this
+GAIN_UNIT = 256
+COLUMNS = (
+    "mode", "bw_Bps", "min_rtt_us", "pacing_gain", "cwnd_gain", "bw_hi_Bps", "bw_lo_Bps", "inflight_hi_segments",
+    "inflight_lo_segments", "ssthresh_segments",
+)  # fmt: skip
+_PHASES = 4  # from this place of `states` on they are phases of PROBE_BW, by `cycle_idx`
+
+
+def columns_of(spec, held, mss):
+    """Return {column: values} of one controller.
+
+    Parameters
+    ----------
+    spec : str or type
+        See `cctrace.cc.controller`.
+    held : list of bytes
+        What it held at each instant, see `World.held`.
+    mss : int
+        Bytes of a segment or packet.
+    """
+    cls, _ = resolve(spec)
+    records = np.frombuffer(b"".join(held), record_dtype(fields_of(cls)))
+    names, count = records.dtype.names, len(records)
+    linux = cls.view == "linux"
+    found = {name: np.full(count, np.nan) for name in COLUMNS[1:]}
+    found |= _model(records, names, linux, mss)
+    gains = GAIN_UNIT if linux else 1
+    for name in {"pacing_gain", "cwnd_gain"} & set(names):
+        found[name] = np.round(records[name].astype(float) / gains, 6)
+    for name in {"inflight_hi", "inflight_lo"} & set(names):
+        found[f"{name}_segments"] = _bound(records[name], 1 if linux else mss)
+    for name in {"snd_ssthresh", "ssthresh"} & set(names) if "pacing_gain" not in names else ():
+        found["ssthresh_segments"] = _bound(records[name], 1 if linux else mss)
+    return {"mode": _modes(cls, records, found)} | {name: found[name] for name in COLUMNS[1:]}
+
+
+def _model(records, names, linux, mss):
+    """Return bandwidth, its bounds and the least RTT."""
+    found = {}
+    unit = 1e6 * mss / BW_UNIT if linux else 1.0
+    if "bw_lo" in names:
+        highest = np.maximum(records["bw_hi0"], records["bw_hi1"]) if linux else records["bw_hi"].max(axis=1)
+        lowest = _bound(records["bw_lo"], 1 / unit)
+        found = {"bw_hi_Bps": highest * unit, "bw_lo_Bps": lowest, "bw_Bps": np.minimum(highest * unit, lowest)}
+    elif "lt_use_bw" in names:
+        bw = np.where(records["lt_use_bw"] > 0, records["lt_bw"], records["bw_v"][:, 0])
+        found = {"bw_Bps": np.where(bw > 0, bw * unit, np.nan)}
+    elif "bw" in names:
+        found = {"bw_Bps": records["bw"].astype(float)}
+    for name, scale in (("min_rtt_us", 1.0), ("min_rtt_ms", 1e3), ("min_rtt", 1e3)):
+        if name in names:
+            least = records[name].astype(float)
+            found["min_rtt_us"] = np.where((least == 0) | (least >= 0x7FFFFFFF), np.nan, least * scale)
+    return found
+
+
+def _bound(values, unit):
+    """Return a bound in units; infinite where it is not set."""
+    values = np.asarray(values, float)
+    return np.where(values >= 0x7FFFFFFF, np.inf, values / unit)
+
+
+def _modes(cls, records, found):
+    """Return the names of the states."""
+    states = cls.states
+    if "mode" not in records.dtype.names:
+        window = records["snd_cwnd" if cls.view == "linux" else "cwnd"]
+        limit = records["snd_ssthresh" if cls.view == "linux" else "ssthresh"]
+        return np.where(window < limit, states[0], states[-1]).astype(object) if states else np.full(len(records), "")
+    names = np.array(states, dtype=object)[np.clip(records["mode"], 0, len(states) - 1)]
+    probing = names == "PROBE_BW"
+    if len(states) > _PHASES:
+        phases = np.array([f"PROBE_BW {state.lower()}" for state in states[_PHASES:]], dtype=object)
+        phase = phases[np.clip(records["cycle_idx"], 0, len(phases) - 1)]
+    else:
+        gain = found["pacing_gain"]
+        phase = np.where(gain > 1, "PROBE_BW up", np.where(gain < 1, "PROBE_BW down", "PROBE_BW cruise"))
+    return np.where(probing, phase, names)
