@@ -58,6 +58,18 @@ def test_what_comes_from_the_users_files_is_escaped():
     data_of(page)
 
 
+def test_who_may_have_sent_a_flow_is_told_with_the_reason():
+    section = replace(
+        report().flows[0], candidates=[("bbr3", 0.9), (HOSTILE, 0.0999), ("reno", 0.0001)], identified=HOSTILE
+    )
+    page = render(replace(report(), flows=[section]))
+    assert "Which congestion control sent it: bbr3, 90 %" in page
+    assert "9.99 %" in page
+    assert "reno" not in page
+    assert "<img" not in page
+    assert "Which congestion control" not in render(report())
+
+
 def test_few_flows_have_no_search_field_and_many_have():
     rows = [[f"flow {i}", "1 bit/s"] for i in range(20)]
     assert 'id="search"' not in render(report())

@@ -253,7 +253,7 @@ def _section(analysis):
         return None
     timeless = counters is not None and not counters.is_timed
     packets = packets_of(analysis.flow) if view is not None and analysis.flow is not None else None
-    diagnosis = analysis.diagnosis
+    diagnosis, found = analysis.diagnosis, analysis.identification
     figures = [
         *zip(COLUMNS[1:-1], row_of(analysis)[1:-1], strict=True),
         ("Duration", "unknown" if np.isnan(row["duration_s"]) else format_time(row["duration_s"] * 1e9)),
@@ -277,6 +277,8 @@ def _section(analysis):
         limits=diagnosis.limits if diagnosis and not timeless else [],
         events=diagnosis.events if diagnosis and not timeless else [],
         verdicts=diagnosis.verdicts if diagnosis else [],
+        candidates=[(one.name, one.probability) for one in found.candidates] if found else [],
+        identified=found.reason if found else "",
     )
 
 

@@ -49,6 +49,10 @@ class FlowSection:
         Those of a `Diagnosis`.
     begin_s : float
         Left end of the time axis, if nothing is earlier.
+    candidates : list of (str, float)
+        Controllers that may have sent it, with their probabilities.
+    identified : str
+        On what that rests, a sentence.
     """
 
     title: str
@@ -66,6 +70,8 @@ class FlowSection:
     events: list[Event] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     begin_s: float = 0.0
+    candidates: list[tuple[str, float]] = field(default_factory=list)
+    identified: str = ""
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ def flow_section(i, flow, links=()):
 {_verdicts(flow.verdicts, flow.verdict)}
 <dl class="figures">{figures}</dl>
 {_AGREEMENT if compared else ""}
+{_candidates(flow)}
 {_phase_legend(flow.phases)}
 {_remarks(flow.notes)}
 {beside}
@@ -76,6 +77,23 @@ def _verdicts(verdicts, headline):
         for verdict in verdicts
     )
     return f'<details class="card" open><summary>Verdicts, most important first</summary><ol>{items}</ol></details>'
+
+
+_LIKELY = 0.005  # candidates that are listed
+
+
+def _candidates(flow):
+    """Return who may have sent the flow: it is a question of its own, and folded away."""
+    likely = [(name, probability) for name, probability in flow.candidates if probability >= _LIKELY]
+    if not likely:
+        return ""
+    rows = "".join(f"<tr><td>{escape(name)}</td><td>{format_share(share)}</td></tr>" for name, share in likely)
+    head = '<thead><tr><th scope="col">Controller</th><th scope="col">Probability</th></tr></thead>'
+    return (
+        f'<details class="card"><summary>Which congestion control sent it: {escape(likely[0][0])}, '
+        f'{format_share(likely[0][1])}</summary><table class="narrow">{head}<tbody>{rows}</tbody></table>'
+        f'<p class="soft">{escape(flow.identified)}</p></details>'
+    )
 
 
 def _remarks(notes):
