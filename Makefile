@@ -63,8 +63,9 @@ bench: $(TOOLS) ## what the README claims about speed; peers that are not instal
 validate: $(STAMP) ## agreement with the kernel's tcp_info: make validate [RECORDINGS=DIR]
 	$(BIN)/cctrace validate $(sort $(dir $(wildcard $(RECORDINGS)/*/tcpinfo.csv*)))
 
-docs: $(STAMP) ## the pages that are generated from the code
+docs: $(TOOLS) ## the pages that are generated from the code, and the site: docs/_build/index.html; warnings are errors
 	$(BIN)/python docs/make_variants.py
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build
 
 clean: ## remove the environment and everything that was generated
-	rm -rf $(VENV) build dist *.egg-info cctrace-report .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) build dist docs/_build *.egg-info cctrace-report .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
