@@ -24,7 +24,7 @@ from cctrace.cc import controller as resolve
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.explain import identify_counters as counters
 from cctrace.explain.identify_evidence import examine, shown
-from cctrace.explain.identify_fit import known_log_odds, wrong_factor
+from cctrace.explain.identify_fit import AFTER, known_log_odds, wrong_factor
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
@@ -36,7 +36,7 @@ from cctrace.replaying.scores import BLOCK_US
 # The newest kernel's first, in which order those that a flow does not tell apart are named.
 CANDIDATES = ("cubic6", "bbr3", "bbr2plus", "bbr2", "bbr2022", "bbr2019", "cubic", "reno", "bbr2016")
 UNKNOWN = "unknown"
-TEMPER, TEMPER_HALVES = 0.5, 0.1  # blocks that follow each other are not independent
+TEMPER, TEMPER_HALVES, TEMPER_POLLS = 0.5, 0.05, 0.1  # blocks that follow each other are not independent
 ALIKE = 20.0  # times less likely than the best: not of its group
 BULK_BYTES = 100_000
 
@@ -103,7 +103,7 @@ def identify(flow):
     began = time.perf_counter()
     if isinstance(flow, CounterFlow):
         found = counters.examine(flow, CANDIDATES)
-        evidence = {name: TEMPER_HALVES * float(np.sum(one.sends)) for name, one in found.items()}
+        evidence = {name: TEMPER_POLLS * float(np.sum(one.sends)) for name, one in found.items()}
         return _conclude(
             evidence, found, "counters", began, counters.known_log_odds(found[max(evidence, key=evidence.get)])
         )
@@ -118,8 +118,11 @@ def identify(flow):
         raise StreamError(f"{source}: nothing was sent before the last acknowledgement; identify needs a bulk flow")
     found = {name: examine(seen, name) for name in CANDIDATES}
     evidence = {name: _evidence(one) for name, one in found.items()}
-    how = "sends" if seen.exact else "flights"
-    return _conclude(evidence, found, how, began, known_log_odds(seen, found[max(evidence, key=evidence.get)]))
+    best = max(evidence, key=evidence.get)
+    known = known_log_odds(seen, found[best])
+    if seen.exact and known < 0:  # a stranger's: by which factor it reduces shows where its windows are set right
+        found[best] = found[best]._replace(after=examine(seen._replace(exact=False), best).after)
+    return _conclude(evidence, found, "sends" if seen.exact else "flights", began, known)
 
 
 def _evidence(one):
@@ -211,12 +214,23 @@ _WHAT = {
 }
 
 
+def _other_factor(name, one):
+    """Return in words which share of its window a sender keeps in a reduction, if that is not the candidate's."""
+    after = getattr(one, "after", math.nan)
+    if math.isnan(after) or abs(after) <= AFTER:
+        return ""
+    own = counters.FACTORS[name]
+    kept = own / (1 - after) if after > 0 else own * (1 + after)
+    return f", and this sender keeps {kept:.2f} of its window in a reduction, not {own:.2f}" if kept < 1 else ""
+
+
 def _reason(group, evidence, found, how):
     """Return in a sentence what speaks for a group, or against all candidates."""
     nearest = max(evidence, key=evidence.get)
     off = f"{found[nearest].scale:.0%} off" if how != "counters" else "nearer than the others"
     if group == (UNKNOWN,):
-        return f"no candidate explains {_WHAT[how]}, as its own sender would; the nearest, {nearest}, is {off}"
+        nearest_is = f"the nearest, {nearest}, is {off}{_other_factor(nearest, found[nearest])}"
+        return f"no candidate explains {_WHAT[how]}, as its own sender would; {nearest_is}"
     best = group[0]
     others = [name for name in evidence if name not in group]
     if not others:

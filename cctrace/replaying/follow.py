@@ -116,7 +116,14 @@ class Follower:
         book[loop.RETURNS] = sum(1 << schema.LINUX_EVENTS[name] for name in entries if entries[name])
         book[loop.REDUCES] = 0 if hasattr(self.cls, "on_ack") else 1
         book[loop.START_NS] = meta["start_ns"]
-        book[loop.GAIN_SLOT] = self.slot("pacing_gain") if "pacing_gain" in self.fields else -1
+        for place, name in (
+            (loop.GAIN_SLOT, "pacing_gain"),
+            (loop.CYCLE_SLOT, "cycle_mstamp"),
+            (loop.MIN_RTT_SLOT, "min_rtt_us"),
+        ):
+            book[place] = self.slot(name) if name in self.fields else -1
+        if not self.cls.probe_draws:  # a phase of v1 lasts as long as it takes, and its cycle is kept in step by itself
+            book[loop.CYCLE_SLOT] = -1
         book[loop.ECN_OK] = int(meta["ecn_ok"])
         book[loop.WATCH_SLOT] = -1
         book[loop.BLUR] = BLUR_ELSEWHERE if elsewhere else 1

@@ -58,12 +58,14 @@ A_NOW, A_CLOCK, A_WSTAMP, A_JIFFIES, A_LSNDTIME = (
 A_PRIOR_CWND, A_ECN_OK, A_RAND, A_MIN_RTT = (
     _at[name] for name in ("prior_cwnd_tp", "ecn_ok", "rand0", "tcp_min_rtt_us")
 )
+A_DELIVERED_MSTAMP = _at["delivered_mstamp_us"]
 A_CWND_LIMITED, A_MAX_PACKETS_OUT = _at["is_cwnd_limited"], _at["max_packets_out"]
 A_APP_LIMITED, A_SKB_APP_LIMITED = _at["rs_is_app_limited"], _at["skb_tx_app_limited"]
 CLOCK_START_US = 1_000_000
 JIFFIES_START = 1_000_000
 LONG_AGO = 1 << 20  # ticks, more than any window at any HZ
 ONE_GAIN = 256  # BBR_UNIT
+LONG_PHASE = 2  # minimum RTTs, within which a probe or a drain reaches what ends it
 LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # by which flights may err that were estimated from a capture taken elsewhere
 SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
 
@@ -93,8 +95,10 @@ SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
     GAIN_SLOT,  # slot of the pacing gain, -1: there is none
     STAMP_SLOT,  # slot of when the minimum RTT was renewed, where that is estimated; -1 where the replay knows
     DIPS,  # number of rows at which it was seen to be too old; they follow in the book
+    CYCLE_SLOT,  # slot of when the phase of the cycle began, -1 where it may last; with it:
+    MIN_RTT_SLOT,
     BOOK_SIZE,
-) = range(25)
+) = range(27)
 NOTHING, PACED_SENDS, FULL_FLIGHTS, ALL_SENDS = range(4)
 
 
@@ -143,7 +147,7 @@ def read_row(book, row, i, sends, marks, slots, stack, ack):
     if book[PACED] != 0:
         ack[A_CWND_LIMITED], ack[A_MAX_PACKETS_OUT] = stack[IS_CWND_LIMITED], stack[MAX_PACKETS_OUT]
     if book[BLUR] > 1 and book[GAIN_SLOT] >= 0:
-        lean(slots[book[GAIN_SLOT]], ack)
+        lean(book, slots, ack)
     if book[STAMP_SLOT] >= 0 and row.event == ON_ACK:
         slots[book[STAMP_SLOT]] = ack[A_JIFFIES] - (LONG_AGO if is_dip(book, i) else 0)
     if row.rs_send >= 0:
@@ -163,10 +167,14 @@ def is_dip(book, i):
     return found
 
 
-def lean(gain, ack):
+def lean(book, slots, ack):
     """Let an estimated flight reach what ends a probe or a drain somewhat early: one that errs would never reach it."""
-    in_flight = ack[A_PRIOR_IN_FLIGHT]
+    gain, in_flight = slots[book[GAIN_SLOT]], ack[A_PRIOR_IN_FLIGHT]
     margin = LEAN_SEGMENTS + in_flight * LEAN_PERCENT // 100
+    if book[CYCLE_SLOT] >= 0 and book[MIN_RTT_SLOT] >= 0:
+        lasted_us = ack[A_DELIVERED_MSTAMP] - slots[book[CYCLE_SLOT]]
+        if lasted_us > LONG_PHASE * slots[book[MIN_RTT_SLOT]]:
+            margin = in_flight
     if gain > ONE_GAIN:
         ack[A_PRIOR_IN_FLIGHT] = in_flight + margin
     elif gain < ONE_GAIN:
