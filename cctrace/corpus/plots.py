@@ -44,6 +44,6 @@ def drift(frame, quantity, by, ax=None):
         ax.fill_between(one["time"], one["low"], one["high"], alpha=0.2, color=line.get_color(), linewidth=0)
     ax.set(xlabel="time (UTC)", ylabel=f"{quantity}: median, 80 % of the flows")
     if by:
-        ax.legend(title=by)
-    ax.figure.autofmt_xdate()
+        ax.legend(title=by, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    ax.tick_params(axis="x", labelrotation=30)
     return ax

@@ -1,0 +1,183 @@
+"""Questions over a whole corpus, and the page over it."""
+
+import re
+import shutil
+
+import build_corpus
+import numpy as np
+import pandas as pd
+import pytest
+
+import cctrace as cct
+from cctrace import cli, datasets
+from cctrace.corpus.groups import pooled
+from cctrace.errors import ArgumentError
+
+COUNT = 16
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = build_corpus.write(tmp_path_factory.mktemp("captures") / "in", COUNT, 400)
+    (folder / "<b>bad.pcap").write_bytes(b"\xd4\xc3\xb2\xa1" + b"\xff" * 500)
+    for name in ("sender.pcap.zst", "tcpinfo.csv.zst"):
+        shutil.copy(datasets.path("tso_bbr_300m_veth", name), folder)
+    out = folder.parent / "out"
+    summary = cct.corpus.run(folder, out, "flows,explain,replay=bbr2", workers=1, source=r"-(\w+)\.pcap")
+    assert summary.errors == {"unreadable": 1}
+    return cct.corpus.open(out)
+
+
+def test_tables_are_read_when_asked_and_filtered(corpus):
+    frame = corpus.flows.frame(["capture", "rtt_min_us", "source"], source="loss_cubic_1pct")
+    assert list(frame.columns) == ["capture", "rtt_min_us", "source"]
+    assert frame["capture"].str.contains("loss_cubic_1pct").all()
+    assert len(frame) == COUNT // 4
+    assert len(corpus.flows) == len(corpus.flows.frame()) > COUNT
+    assert corpus.flows.frame()["start_ns"].dtype == "Int64"  # floats would be off by up to 128 ns
+    with pytest.raises(ArgumentError, match=r"no column \['nosuch'\]; it has capture"):
+        corpus.flows.frame(["nosuch"])
+    with pytest.raises(ArgumentError, match="no table paths; its tasks are flows,explain"):
+        corpus.paths  # noqa: B018
+    with pytest.raises(AttributeError):
+        corpus.nosuch  # noqa: B018
+
+
+def test_verdicts_and_controllers_are_counted_per_group(corpus):
+    counted = corpus.verdicts_by("source")
+    verdicts = corpus.verdicts.frame()
+    assert counted["flows"].sum() == len(verdicts)
+    assert counted.groupby("source")["share"].sum().to_numpy() == pytest.approx(1.0)
+    one = counted.iloc[0]
+    its = verdicts[(verdicts["source"] == one["source"]) & (verdicts["verdict"] == one["verdict"])]
+    assert one["flows"] == len(its)
+    assert one["goodput_median_bps"] == pytest.approx(its["goodput_bps"].median())
+    controllers = corpus.controllers_by().set_index("controller")["flows"]
+    assert controllers["bbr"] == 1  # of the recording with counters
+    assert controllers.sum() == len(verdicts)
+
+
+def test_replays_are_a_row_per_bulk_flow_with_agreement_where_counters_tell(corpus):
+    rows = corpus.replays.frame()
+    assert set(rows["controller"]) == {"bbr2"}
+    assert len(rows) == len(corpus.verdicts)
+    assert rows["bw_within_1_percent"].notna().sum() <= 1
+    assert (rows.loc[rows["refused"].isna(), "calls"] > 0).all()
+
+
+def test_drift_is_quantiles_over_time(corpus):
+    frame = corpus.drift("goodput_bps", every="min")
+    assert frame["flows"].sum() == len(corpus.flows)
+    assert (frame["low"] <= frame["median"]).all()
+    assert (frame["median"] <= frame["high"]).all()
+    assert frame["time"].is_monotonic_increasing
+    with pytest.raises(ArgumentError, match="no table of this corpus"):
+        corpus.drift("nosuch")
+
+
+def test_plots_are_axes_of_matplotlib(corpus):
+    pytest.importorskip("matplotlib").use("Agg")
+    bars = corpus.plot_verdicts("source")
+    assert bars.get_xlim() == (0, 1)
+    assert bars.patches
+    assert len(corpus.plot_drift("goodput_bps", "h", by="source").lines) == len(set(corpus.flows.frame()["source"]))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+def flows_of(rng, groups, flows, spread, among, error=0.05):
+    """Flows of groups whose true values are drawn; returns the frame and {group: true value}."""
+    truth = np.exp(rng.normal(np.log(40_000), among, groups))
+    rows = []
+    for group in range(groups):
+        for _ in range(flows[group % len(flows)]):
+            value = np.exp(rng.normal(np.log(truth[group]), np.hypot(spread, error)))
+            low, high = value * np.exp(-1.96 * error), value * np.exp(1.96 * error)
+            rows.append({"source": f"g{group:02d}", "x": value, "x_low": low, "x_high": high})
+    return pd.DataFrame(rows), {f"g{group:02d}": truth[group] for group in range(groups)}
+
+
+def test_intervals_of_groups_hold_about_as_often_as_they_say():
+    rng = np.random.default_rng(5)
+    inside, of = 0, 0
+    for _ in range(60):
+        frame, truth = flows_of(rng, 20, (2, 5, 20), spread=0.2, among=0.3)
+        found = pooled(frame, "x", "source").set_index("source")
+        true = pd.Series(truth)
+        inside += int(((found["low"] <= true) & (true <= found["high"])).sum())
+        of += len(true)
+    assert 0.92 < inside / of < 0.98
+
+
+def test_pooling_draws_small_groups_towards_the_others_and_is_nearer_to_the_truth():
+    rng = np.random.default_rng(6)
+    alone, together = [], []
+    for _ in range(40):
+        frame, truth = flows_of(rng, 15, (2, 30), spread=0.4, among=0.15)
+        found = pooled(frame, "x", "source").set_index("source")
+        means = np.log(frame["x"]).groupby(frame["source"]).mean()
+        true = np.log(pd.Series(truth))
+        alone.append(((means - true) ** 2).mean())
+        together.append(((np.log(found["value"]) - true) ** 2).mean())
+        assert found.loc["g00", "of_group"] <= found.loc["g01", "of_group"]
+    assert np.mean(together) < 0.7 * np.mean(alone)
+
+
+def test_flows_that_differ_by_no_more_than_their_errors_have_no_spread():
+    frame, _ = flows_of(np.random.default_rng(7), 1, (400,), spread=0.0, among=0.0, error=0.1)
+    (row,) = pooled(frame, "x", "source").to_dict("records")
+    assert row["spread"] < 1.04
+    assert row["flows"] == 400
+    assert row["low"] < row["value"] < row["high"]
+    assert pooled(frame.assign(x_low=np.nan), "x", "source").empty
+
+
+def test_fitted_quantities_are_pooled_per_group_of_the_corpus(tmp_path):
+    """Two pieces of one path, long enough for a fit: the path's 40 ms and 40 Mbit/s are found together."""
+    folder = build_corpus.write(tmp_path / "in", 2, 12_000, ["single_bbr_1bdp"])
+    cct.corpus.run(folder, tmp_path / "out", "fit,flows", workers=1, source=r"-(\w+)\.pcap")
+    corpus = cct.corpus.open(tmp_path / "out")
+    assert len(corpus.paths) == 2
+    (row,) = corpus.pooled("base_rtt_us", by="source").to_dict("records")
+    assert row["value"] == pytest.approx(40_000, rel=0.03)
+    (rate,) = corpus.pooled("rate_bps", by="network").to_dict("records")
+    assert rate["value"] == pytest.approx(40e6, rel=0.03)
+    assert set(corpus.collapse_by("source").columns) >= {"source", "controller", "flows", "threshold_sd_us", "sd_us_high"}
+    with pytest.raises(ArgumentError, match="allowed are rate_bps"):
+        corpus.pooled("nosuch")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+def test_the_page_leads_from_the_corpus_to_a_flow(corpus, tmp_path, capfd):
+    assert cli.main(["corpus", "report", corpus.where, "-o", str(tmp_path / "pages"), "--flows", "2"]) == 0
+    page = (tmp_path / "pages" / "index.html").read_text()
+    links = re.findall(r'<a href="([^"]+)">', page)
+    assert len(links) == 2
+    for link in links:
+        assert "<canvas" in (tmp_path / "pages" / link).read_text() or (tmp_path / "pages" / link).stat().st_size > 10_000
+    assert page.count("<tr data-verdict=") == len(corpus.verdicts)
+    assert f"<dt>Errors</dt><dd>{len(corpus.errors)}</dd>" in page
+    assert "<b>bad" not in page
+    assert "&lt;b&gt;bad.pcap" in page
+    assert "http" not in re.sub(r"<title>.*?</title>", "", page).replace("http-equiv", "")
+
+
+def test_the_page_counts_what_the_tables_hold(corpus, tmp_path):
+    from cctrace.report.corpus import write_pages
+
+    page = write_pages(corpus, tmp_path / "pages", pages=0).read_text()
+    assert "<a href" not in page
+    told = re.search(r"Goodput</h3><p class=\"soft\">([\d,]+) flows", page).group(1)
+    assert int(told) == len(corpus.verdicts)
+    with pytest.raises(ArgumentError, match="no column"):
+        write_pages(corpus, tmp_path / "pages", by="nosuch")
+
+
+def test_every_plain_row_can_be_sorted_and_read_without_the_script(corpus, tmp_path):
+    from cctrace.report.corpus import write_pages
+
+    page = write_pages(corpus, tmp_path / "pages", pages=0).read_text()
+    rows = re.findall(r"<tr data-verdict=.*?</tr>", page)
+    for row in rows:
+        numbers = re.findall(r'<td data-v="([^"]+)">', row)
+        assert len(numbers) == 5
+        assert all(number == "NaN" or float(number) >= 0 for number in numbers)
