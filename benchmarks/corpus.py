@@ -36,14 +36,13 @@ def cpu(who=resource.RUSAGE_CHILDREN):
 
 
 def run_seconds(*arguments, **options):
-    """Clock seconds, and CPU seconds of all processes, that a run takes on this machine; the start of the first not."""
+    """Clock seconds of a run; CPU seconds of all its processes and of the analyses alone, the first start left out."""
     cct.corpus.run(arguments[0] / "0000000-loss_cubic_1pct.pcap", f"{arguments[1]}-warm", workers=1)
     (zygote,) = batch._zygotes
-    begun = _cpu_seconds(zygote._process.pid), cpu(), cpu(resource.RUSAGE_SELF)
-    clock = cct.corpus.run(*arguments, **options).seconds
+    warm, before, own = _cpu_seconds(zygote._process.pid), cpu(), cpu(resource.RUSAGE_SELF)
+    summary = cct.corpus.run(*arguments, **options)
     batch.shut_down()
-    warm, before, own = begun
-    return clock, cpu() - before - warm + cpu(resource.RUSAGE_SELF) - own
+    return summary.seconds, cpu() - before - warm + cpu(resource.RUSAGE_SELF) - own, summary.cpu_seconds
 
 
 def analysis_seconds(folder, tasks=("flows", "explain")):
@@ -68,18 +67,14 @@ def analysis_seconds(folder, tasks=("flows", "explain")):
 def speed(captures, packets):
     with tempfile.TemporaryDirectory() as temporary:
         folder = build_corpus.write(Path(temporary) / "in", captures, packets)
-        alone_cpu, alone = analysis_seconds(folder)
-        seconds = {n: run_seconds(folder, Path(temporary) / f"out{n}", workers=n) for n in (1, 2)}
-    print(
-        f"analysis alone, one core: {1000 * alone_cpu / captures:.2f} ms of CPU a capture, "
-        f"{1000 * alone / captures:.2f} ms by the clock"
-    )
-    for workers, (took, used) in seconds.items():
-        share, over = alone / took / workers, 1000 * (used - alone_cpu) / captures
+        found = {n: run_seconds(folder, Path(temporary) / f"out{n}", workers=n) for n in (1, 2)}
+    for workers, (took, used, analyses) in found.items():
         print(
-            f"{workers} workers: {captures / took:.0f} captures/s, {share:.0%} of {workers} x one core by the clock; "
-            f"{over:+.2f} ms of CPU a capture beside its analysis ({alone_cpu / used:.0%} of it is analysis)"
+            f"{workers} workers: {captures / took:.0f} captures/s by the clock; {1000 * analyses / captures:.2f} ms of "
+            f"CPU a capture for its analysis, {1000 * (used - analyses) / captures:.2f} ms beside it: "
+            f"{analyses / used:.0%} of the CPU time is analysis"
         )
+    print(f"two workers reach {found[1][0] / found[2][0] / 2:.0%} of twice the rate of one, by the clock")
 
 
 def plan(entries):

@@ -133,6 +133,7 @@ def test_a_worker_that_is_killed_takes_nothing_along(cluster, captures, alone, t
     check(summary, tmp_path / "out", alone)
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_restarted_loses_nothing(cluster, captures, alone, tmp_path):
     def restart():
         for process in [*cluster.workers, cluster.scheduler]:

@@ -1,20 +1,17 @@
-r"""A fitted quantity per group: partial pooling of flows within groups, and of groups.
+"""A fitted quantity per group: the flows of each group pooled by `cct.fit.Hierarchical`, then the groups likewise.
 
-On the logarithm :math:`y_{ij}` of what flow :math:`i` of group :math:`j` says, with its standard error
-:math:`s_{ij}` from the width of its interval:
-
-.. math:: y_{ij} \sim N(\theta_j,\ s_{ij}^2 + \tau^2), \qquad \theta_j \sim N(\mu,\ \omega^2)
-
-:math:`\tau` (how much flows of a group differ) and :math:`\omega` (how much groups do) are moment estimates from the
-weighted sums of squares [DerSimonian86]_; a group of few or unsure flows is drawn towards the others by as much as
-:math:`\omega` allows.
+Both on the logarithm of the quantity: flows of a network differ by factors, and so do networks. A flow's error is the
+width of its interval. Groups with fewer than `LEAST_FLOWS` flows that have one say nothing by themselves.
 """
 
 import numpy as np
 import pandas as pd
 
-_Z95 = 1.959963984540054
-_LEAST_ERROR = 1e-4  # relative: no interval is narrower than the model that it is of
+from cctrace.fit.hierarchical import LEAST_FLOWS, Hierarchical
+from cctrace.fit.results import Estimate
+
+MOST_FLOWS = 20_000  # of a group: more tell nothing new, and pooling holds some hundred numbers for each
+COLUMNS = ("flows", "value", "low", "high", "spread", "among", "among_low", "among_high")
 
 
 def pooled(frame, quantity, by):
@@ -31,51 +28,36 @@ def pooled(frame, quantity, by):
     Returns
     -------
     DataFrame
-        Group, flows (that have value and interval), value, low, high (95 % interval of the group's mean, in the
-        logarithm), spread (factor by which flows of a group differ, one standard deviation), of_group (how much of the
-        value is the group's own, the rest is that of all groups).
+        Group, flows (that have value and interval), value, low, high (mean of the group, and its 95 % interval), spread
+        (factor by which flows of the group differ beyond their errors, one standard deviation); and where there are
+        at least `LEAST_FLOWS` groups, among, among_low, among_high: the same value drawn towards the other groups by as
+        much as they tell more than it. NaN where there are too few.
     """
     columns = [quantity, f"{quantity}_low", f"{quantity}_high"]
     known = frame[(frame[columns].notna() & (frame[columns] > 0)).all(axis=1)]
-    group = known[by] if by else pd.Series("all", index=known.index)
-    y = np.log(known[quantity].to_numpy(float))
-    width = np.log(known[columns[2]].to_numpy(float)) - np.log(known[columns[1]].to_numpy(float))
-    s2 = np.maximum(width / (2 * _Z95), _LEAST_ERROR) ** 2
-    codes, names = pd.factorize(group, sort=True)
-    if not len(names):
-        return pd.DataFrame(columns=[by or "group", "flows", "value", "low", "high", "spread", "of_group"])
-    tau2 = _between(y, s2, codes, len(names))
-    means, variances = _means(y, s2 + tau2, codes, len(names))
-    omega2 = _between(means, variances, np.zeros(len(names), int), 1)
-    (mu,), (mu_variance,) = _means(means, variances + omega2, np.zeros(len(names), int), 1)
-    own = omega2 / (omega2 + variances) if len(names) > 1 else np.ones(1)
-    value = own * means + (1 - own) * mu
-    error = np.sqrt(own * variances + (1 - own) ** 2 * mu_variance)
-    return pd.DataFrame(
-        {
-            by or "group": names,
-            "flows": np.bincount(codes, minlength=len(names)),
-            "value": np.exp(value),
-            "low": np.exp(value - _Z95 * error),
-            "high": np.exp(value + _Z95 * error),
-            "spread": np.exp(np.sqrt(tau2)),
-            "of_group": own,
-        }
-    )
+    groups = known.groupby(known[by] if by else pd.Series("all", index=known.index), sort=True)
+    rows = [{by or "group": name} | _alone(one[columns].to_numpy(float)) for name, one in groups]
+    found = pd.DataFrame(rows, columns=[by or "group", *COLUMNS])
+    _among(found)
+    return found
 
 
-def _means(y, variance, codes, groups):
-    """Return weighted means per group and their variances."""
-    weight = 1 / variance
-    total = np.bincount(codes, weight, groups)
-    return np.bincount(codes, weight * y, groups) / total, 1 / total
+def _alone(values):
+    """Return what the flows of one group say together."""
+    row = {"flows": len(values)}
+    if len(values) < LEAST_FLOWS:
+        return row
+    step = -(-len(values) // MOST_FLOWS)
+    fit = Hierarchical().pool(Estimate(*line) for line in np.log(values[::step]).tolist())
+    value, low, high = (float(np.exp(side)) for side in fit.mean_)
+    return row | {"value": value, "low": low, "high": high, "spread": float(np.exp(fit.spread_.value))}
 
 
-def _between(y, s2, codes, groups):
-    """Return the variance that the errors do not explain, pooled over the groups [DerSimonian86]_; 0 if they do."""
-    means, variances = _means(y, s2, codes, groups)
-    weight = 1 / s2
-    squares = np.sum(weight * (y - means[codes]) ** 2)
-    freedom = len(y) - groups
-    scale = np.sum(weight) - np.sum(np.bincount(codes, weight**2, groups) * variances)
-    return max(0.0, (squares - freedom) / scale) if freedom > 0 and scale > 0 else 0.0
+def _among(found):
+    """Add what each group's value is in the company of the others."""
+    told = found["value"].notna()
+    if told.sum() < LEAST_FLOWS:
+        return
+    logs = np.log(found.loc[told, ["value", "low", "high"]].to_numpy(float))
+    fit = Hierarchical().pool(Estimate(*line) for line in logs.tolist())
+    found.loc[told, ["among", "among_low", "among_high"]] = np.exp(np.array(fit.flows_, float))

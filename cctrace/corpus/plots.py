@@ -29,7 +29,7 @@ def shares(frame, by, column, ax=None):
 def intervals(frame, quantity, by, ax=None):
     """Draw values with their intervals, a line each; the groups with most flows if there are many."""
     ax = _axes(ax)
-    shown = frame.nlargest(_MOST_GROUPS, "flows").sort_values("value")
+    shown = frame.dropna(subset="value").nlargest(_MOST_GROUPS, "flows").sort_values("value")
     error = [shown["value"] - shown["low"], shown["high"] - shown["value"]]
     ax.errorbar(shown["value"], shown[by].astype(str), xerr=error, fmt="o", capsize=3)
     ax.set(xlabel=f"{quantity}, 95 % interval", ylabel=by, xscale="log")

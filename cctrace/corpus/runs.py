@@ -35,6 +35,8 @@ class Summary:
         Kind: captures.
     seconds : float
         By the clock, from listing to the last commit.
+    cpu_seconds : float
+        CPU time of the analyses alone, of all workers.
     already : int
         Inputs that were committed before.
     warnings : list of str
@@ -44,6 +46,7 @@ class Summary:
     packets: int = 0
     errors: dict = field(default_factory=dict)
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     already: int = 0
     warnings: list = field(default_factory=list)
 
@@ -51,6 +54,7 @@ class Summary:
         """Add what a batch committed."""
         self.captures += done["captures"]
         self.packets += done["packets"]
+        self.cpu_seconds += done["cpu_seconds"]
         for kind, count in done["errors"].items():
             self.errors[kind] = self.errors.get(kind, 0) + count
 
@@ -61,6 +65,7 @@ class Summary:
             "errors": sum(self.errors.values()),
             "packets": self.packets,
             "seconds": round(self.seconds, 3),
+            "cpu_seconds": round(self.cpu_seconds, 3),
             "errors_by_kind": dict(sorted(self.errors.items())),
             "captures_per_second": self.captures / self.seconds if self.seconds else None,
             "already": self.already,
@@ -300,5 +305,5 @@ def _lost(store, order):
     told = {"capture": entry.capture, "error": "worker", "reason": "every worker that took it ended"}
     parts = batch.Parts(order.tasks)
     parts.add(entry.source, entry.date, {"errors": [batch.error_row(told, entry)]})
-    done = {"captures": 1, "errors": {"worker": 1}, "packets": 0, "seconds": 0.0}
+    done = {"captures": 1, "errors": {"worker": 1}, "packets": 0, "seconds": 0.0, "cpu_seconds": 0.0}
     return batch.commit(order, parts, done)

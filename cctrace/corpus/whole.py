@@ -216,7 +216,7 @@ class Corpus:
             }
             for quantity in ("threshold_sd_us", "sd_us"):
                 (found,) = pooled(frame, quantity, None).to_dict("records") or [{}]
-                row |= {f"{quantity}{end}": found.get(f"{side}") for end, side in _ENDS}
+                row |= {f"{quantity}{end}": found.get(side) for end, side in _ENDS}
             rows.append(row)
         return pd.DataFrame(rows)
 
@@ -226,7 +226,7 @@ class Corpus:
         return frame.groupby([*more, *([by] if by else [])])
 
     def pooled(self, quantity, by="source"):
-        """Return a fitted quantity per group: what its flows say, and the other groups, each as much as it is sure.
+        """Return a fitted quantity per group, flows and groups pooled by `cct.fit.Hierarchical`.
 
         Parameters
         ----------

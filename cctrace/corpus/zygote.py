@@ -19,6 +19,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 import warnings
 
 _LENGTH = struct.Struct("<I")
@@ -117,7 +118,7 @@ def _told(order):
     found = iter(one.captures_of(entry, order["rules"], order["limit"]))
     while True:
         index += 1
-        name = entry["capture"]
+        name, began = entry["capture"], time.process_time()
         try:
             if (following := next(found, None)) is None:
                 break
@@ -133,6 +134,7 @@ def _told(order):
         except Exception as error:
             kind, reason = one.reason_of(error)
             message = {"error": kind, "reason": reason, "capture": name, "index": index}
+        message["cpu"] = time.process_time() - began
         if name == entry["capture"]:  # a capture by itself, or an archive that cannot be read on
             yield message | {"done": True}
             return
