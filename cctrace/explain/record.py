@@ -30,6 +30,7 @@ MODEL_BASED = ("bbr", "obbr", "b3r", "quic_bbr")  # beginnings of controllers' n
 FEWEST_LOST = 10
 FEWEST = 40  # packets with a known delay, for a rate to be sought
 SHAPED = 0.1  # how clearly the rate must show, for a bucket before it to be looked for
+WINDOW_FULL = 0.9  # of the receiver's window in flight; the rest is less than a burst
 TOGETHER_S = 2e-5  # between packets that leave together
 SEEN = 0.02  # share by which a queue must lower the deviation of the delays, for its rate to have shown
 BY_LOSSES = 0.9  # mean rank of the backlog at losses from which on losses show the rate
@@ -175,29 +176,45 @@ class Record:
         return self.controller is not None and self.controller.startswith(MODEL_BASED)
 
     @functools.cached_property
-    def window_shut_s(self):
-        """Intervals in which the receiver's window kept data back: less than a segment of it was free, seconds."""
+    def _windows(self):
+        """Return (time in s, bytes free in the receiver's window after it, that window) of every packet, in order."""
         capture, index = self.flow.capture, self.flow.index
         if "wscale" in self.flow.facts["inferred"]:
-            return np.zeros((0, 2))
+            return np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)
         clock, order, first = capture.at_the_sender(np.array([index]))
         rows, packets = order[first[0] : first[1]], capture.packets
-        sender, time = int(capture.connections.sender[index]), self.seconds(clock[rows])
-        side = capture.connections.sides[index, sender]
+        sender = int(capture.connections.sender[index])
+        base = int(capture.connections.sides[index, sender]["base"])
         mine = packets["direction"][rows] == sender
-        syn = (packets["flags"][rows] & SYN) != 0
-        seq = unwrapped(packets["seq"][rows], mine, int(side["base"]))
+        seq = unwrapped(packets["seq"][rows], mine, base)
         end = np.maximum.accumulate(np.where(mine, seq + packets["payload"][rows], 0))
-        offset = (packets["ack"][rows].astype(np.int64) - int(side["base"]) - end) & 0xFFFFFFFF
+        offset = (packets["ack"][rows].astype(np.int64) - base - end) & 0xFFFFFFFF
         ack = end + offset - ((offset >> 31) << 32)
-        window = packets["window"][rows].astype(np.int64) << int(self.flow.facts["wscale"])
-        told = ~mine & ~syn
+        told = ~mine & ((packets["flags"][rows] & SYN) == 0)
+        window = np.where(told, packets["window"][rows].astype(np.int64) << int(self.flow.facts["wscale"]), 0)
         edge = np.maximum.accumulate(np.where(told, ack + window, 0))
-        shut = (edge > 0) & (edge - end < self.table.mss)
+        last = np.maximum.accumulate(np.where(told, np.arange(len(rows)), 0))
+        known = edge > 0
+        return self.seconds(clock[rows])[known], (edge - end)[known], window[last][known]
+
+    @functools.cached_property
+    def window_shut_s(self):
+        """Intervals in which the receiver's window kept data back: less than a segment of it was free, seconds."""
+        time, free, _ = self._windows
+        shut = free < self.table.mss
         after = np.append(time[1:], time[-1:])
         change = np.diff(np.concatenate([[False], shut, [False]]).astype(np.int8))
         begin, stop = np.flatnonzero(change == 1), np.flatnonzero(change == -1) - 1
         return np.column_stack([time[begin], after[stop]])
+
+    @functools.cached_property
+    def window_full_share(self):
+        """The share of the time in which nine tenths of the receiver's window were in flight; 0 if it is unknown."""
+        time, free, window = self._windows
+        if len(time) < 2:
+            return 0.0
+        full = free < (1 - WINDOW_FULL) * window
+        return float(np.diff(time)[full[:-1]].sum() / max(self.duration_s, 1e-9))
 
     @functools.cached_property
     def zero_window_s(self):
@@ -283,7 +300,10 @@ class Record:
         if len(some) < 5:
             return float(np.median(rest)), 0.0
         inside = (rest - means[place])[many[place] >= 8]
-        return float(np.quantile(some, 0.1)), float(np.subtract(*np.quantile(inside, [0.84, 0.16])) / 2)
+        spread, least = float(np.subtract(*np.quantile(inside, [0.84, 0.16])) / 2), float(np.quantile(some, 0.1))
+        # Where stretches differ by no more than jitter, their middle is the better mean.
+        middle = float(np.median(some))
+        return (middle if middle - least < spread else least), spread
 
     @functools.cached_property
     def standing(self):
@@ -367,7 +387,9 @@ def _shown_by_losses(record, found):
         for value in plateau * np.linspace(0.9, 1.15, 26)
     ]
     rank, value = max(ranked)
-    return _with_rate(flow, value, found.shown, rank) if rank > BY_LOSSES else found
+    tried = _with_rate(flow, value, found.shown, rank)
+    # Packets that had come before a queue of that rate let them go would refute it.
+    return tried if rank > BY_LOSSES and tried.base_us > 0.9 * record.least_rtt_us else found
 
 
 def mean_rank(among, values):

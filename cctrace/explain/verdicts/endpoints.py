@@ -28,7 +28,7 @@ def _receiver(record):
     own = float(np.diff(shut)[:, 0].sum()) if len(shut) else 0.0
     if not busy_us > 0:
         return
-    share = max(held_us / busy_us, min(own * 1e6 / busy_us, 1.0))
+    share = max(held_us / busy_us, min(own * 1e6 / busy_us, 1.0), record.window_full_share)
     if share < MOST:
         return
     flying = record.acks["rs_prior_in_flight"]

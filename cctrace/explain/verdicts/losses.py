@@ -13,6 +13,8 @@ FEWEST = 5  # losses, for anything to be said of their cause
 SURE = 3.0  # standard errors
 UNLIKELY = 1e-3
 MOSTLY = 0.9  # share of the losses that a full queue explains, for the rest not to be asked about
+MANAGED = 10  # packets of queue at the least, for an active queue management to be told from a short buffer
+PACKET = 1514.0
 BY_OTHERS = 0.65  # mean rank of the RTTs before losses, where the flow's own queue says nothing: others' queue
 AT_RTT = 0.9  # mean rank of the RTTs before losses that a full queue makes
 AT_FULL = 0.8  # of the longest backlog
@@ -68,7 +70,9 @@ def _placed(record, lost):
     out = []
     if rest >= max(FEWEST, (1 - MOSTLY) * lost):
         rank, episodes = _before(record, met.rest)
-        if met.by_chance() < UNLIKELY:
+        if met.by_chance() < UNLIKELY and met.longest < MANAGED * PACKET:  # too short a queue to be managed
+            met.overflow, full = met.lost, lost
+        elif met.by_chance() < UNLIKELY:
             out.append(_aqm(record, met, rest))
         elif _gathered(record, met.rest) or ((rank - 0.5) * np.sqrt(12 * episodes) > SURE and rank > BY_OTHERS):
             out.append(_full_queue(record, rest, rank))
@@ -91,11 +95,12 @@ def _unplaced(record, lost):
 
 def _gathered(record, lost):
     """Return whether losses came at some times rather than over the whole flow, as chance would spread them."""
-    rows = np.flatnonzero(lost)
-    first = rows[np.diff(record.sent_s[rows], prepend=-np.inf) > record.least_rtt_us / 1e6]
-    if len(first) < FEWEST:
-        return len(rows) >= FEWEST * len(first)
-    return bool(stats.kstest(first / len(lost), "uniform").pvalue < UNLIKELY)
+    per_rtt = max(int(len(lost) * record.least_rtt_us / 1e6 / max(record.duration_s, 1e-6)), 1)
+    place = np.unique(np.flatnonzero(lost) // per_rtt)  # round trips (of packets sent) that lost something
+    rounds = -(-len(lost) // per_rtt)
+    if len(place) < min(FEWEST, rounds / 2):
+        return int(lost.sum()) >= FEWEST * len(place)
+    return bool(stats.kstest((place + 0.5) / rounds, "uniform").pvalue < UNLIKELY)
 
 
 def _before(record, lost):
