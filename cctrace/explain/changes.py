@@ -7,6 +7,7 @@ import numpy as np
 
 DIFFERS = 1.25  # times, from which on a rate is another
 STEADY = 0.12  # median deviation, relative, of the rate of a link that has one
+MOSTLY = 0.4  # share of the windows with a queue
 LEAST_WINDOWS = 5
 VARIES = 1.6  # 90th over 10th percentile, smoothed, from which on a link has no one rate
 
@@ -40,8 +41,21 @@ def rate_changes(record):
     for one, two in itertools.pairwise(stretches):
         apart = abs(np.log(two.rate / one.rate))
         if apart > max(np.log(DIFFERS), 3 * (one.spread + two.spread)) and min(one, two, key=lambda s: s.rate).full:
-            found.append(Change(two.begin_s, one.rate * 8e6, two.rate * 8e6, two.end_s))
+            at = _when(record, two.begin_s, one.rate, two.rate)
+            found.append(Change(at, one.rate * 8e6, two.rate * 8e6, two.end_s))
     return found
+
+
+def _when(record, near_s, before, after):
+    """Return from when on, in the second before a jump was seen, every window was nearer to the new rate; seconds."""
+    middle, rate, _ = record.delivered
+    window = middle[1] - middle[0]
+    rows = np.flatnonzero((middle > near_s - 1.0) & (middle < near_s + 2 * window))
+    new = (rate[rows] - np.sqrt(before * after)) * (after - before) > 0
+    if not len(rows) or not new[-1]:
+        return near_s
+    old = np.flatnonzero(~new)
+    return float(middle[rows[old[-1] + 1 if len(old) else 0]] - window / 2)
 
 
 class _Stretch(NamedTuple):
@@ -64,7 +78,8 @@ def _stretch(record, begin_s, end_s):
     if inside.sum() < LEAST_WINDOWS:
         return None
     queued = inside & record.standing
-    full = queued.sum() >= max(LEAST_WINDOWS, 0.4 * inside.sum()) and _unexplained(record, begin_s, end_s)
+    share = queued.sum() / inside.sum() if queued.sum() >= LEAST_WINDOWS else 0.0
+    full = share >= MOSTLY and _unexplained(record, begin_s, end_s)
     typical = float(np.median(rate[queued if full else inside]))
     spread = float(np.median(np.abs(rate[inside] - typical))) / typical
     own = record.bottleneck.seen and typical > 0.9 * record.bottleneck.rate

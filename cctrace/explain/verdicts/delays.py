@@ -137,7 +137,10 @@ def _acks(record, names, out):
         silence, quiet, after = silence[moving], quiet[moving], after[moving]
         pause, carried = float(np.average(silence, weights=after)), float(np.average(after, weights=after))
         serial_s = carried * (record.table.mss + WIRE_BYTES) / record.bottleneck.rate / 1e6
-        apart = np.average(quiet, weights=after) > 0.5 * pause  # most of the time nothing comes
+        if not record.bottleneck.seen:
+            serial_s = pause
+        lasted = float(np.average(time[last] - time[first], weights=total))
+        apart = max(lasted, pause - np.average(quiet, weights=after)) < 0.5 * pause  # mostly nothing comes
         long = carried >= 4 and min(pause, serial_s) > BATCH * base_s
         if apart and long and _varies(silence, after) < REGULAR and _by_clock(silence, after):
             yield _aggregation(record, pause, carried)
