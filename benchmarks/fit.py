@@ -3,11 +3,10 @@
     python benchmarks/fit.py recordings [--captures DIR] [--only REGEX] [--seeds 3]
     python benchmarks/fit.py policers --captures DIR
     python benchmarks/fit.py coverage [--runs 200]
-    python benchmarks/fit.py path-coverage [--runs 100]
 
 `recordings` compares `fit.path` with what the emulator of each recording was set to, and simulates the flow's own
 controller over the fitted path. By default the recordings that ship with cctrace; DIR holds others of the same lab.
-`coverage` draws delays and series of which the truth is known; `path-coverage` simulates flows over random paths.
+`coverage` draws delays and series of which the truth is known; that of paths is `benchmarks/fit_path.py`.
 """
 
 import argparse
@@ -222,50 +221,7 @@ def _fitted(data):
     return cct.fit.Jitter(["normal"])._fit(data, len(data.event))
 
 
-def path_coverage(options):
-    """Print how `fit.path`'s intervals hold random paths, and the quantiles of their probability-integral transform."""
-    shares = {}
-    for run in range(options.runs):
-        rng = np.random.default_rng(run)
-        rate, rtt, bdp = rng.uniform(5, 60), rng.uniform(20, 150), np.exp(rng.uniform(np.log(0.3), np.log(8)))
-        loss = rng.choice([0.0, 0.002, 0.01, 0.02])
-        sd = rng.choice([0.0, 0.02, 0.05]) * rtt
-        jitter = f"normal:sd={sd:.3f}ms,per={rng.choice(['packet', 'slot:5ms'])}" if sd else None
-        path = cct.Path(
-            rate=f"{rate:.3f}Mbit", rtt=f"{rtt:.3f}ms", buffer=f"{bdp:.3f}bdp", loss=f"{100 * loss}%", jitter=jitter
-        )
-        cc = rng.choice(["bbr2022", "cubic6"])
-        sim = cct.simulate(path, str(cc), "12s", run, packets=True, ack_every=2)
-        try:
-            e = cct.fit.path(sim).estimates
-        except cct.fit.FitError as refusal:
-            print(f"run {run}: refused: {refusal}")
-            continue
-        estimate = cct.fit.Estimate(*(e["rate_bps"][0][side] for side in ("value", "low", "high")))
-        pairs = {
-            "rate": (estimate, rate * 1e6 if "rate" not in e["unseen"] else None),
-            "base RTT": (e["base_rtt_us"], rtt * 1e3),
-            "buffer": (e["buffer_bytes"], path.buffer_bytes if e["buffer_bytes"].value else None),
-            "loss": (e["loss"]["share"], loss),
-            "jitter sd": (e["jitter"]["sd_us"], sd * 1e3) if sd and e["jitter"] else (None, None),
-        }
-        for name, (got, want) in pairs.items():
-            if want is None:
-                continue
-            half = (got.high - got.low) / 2 or 1e-9
-            z = 1.96 * (want - got.value) / half
-            shares.setdefault(name, []).append((z, off(got.value, want) if want else 0.0))
-    for name, values in shares.items():
-        z, errors = np.array(values).T
-        print(
-            f"{name}: {len(z)} runs, interval holds {100 * np.mean(np.abs(z) <= 1.96):.1f} %, "
-            f"error median {np.median(np.abs(errors)):.2f} %, p90 {np.quantile(np.abs(errors), 0.9):.2f} %, "
-            f"z at 5, 50, 95 %: {', '.join(f'{q:.1f}' for q in np.quantile(z, [0.05, 0.5, 0.95]))} "
-            "(a perfect one: -1.6, 0.0, 1.6)"
-        )
-
-
-COMMANDS = {"recordings": recordings, "policers": policers, "coverage": coverage, "path-coverage": path_coverage}
+COMMANDS = {"recordings": recordings, "policers": policers, "coverage": coverage}
 
 
 def main():

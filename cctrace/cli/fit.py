@@ -79,7 +79,8 @@ def path(flow, say):
     """Fit the path: rate over time, base RTT, buffer, random loss apart from congestive, jitter, what was not seen.
 
     With --json: a list with one object per flow: flow (as `cctrace flows`), rate_bps (a list of {"start_s", "value",
-    "low", "high"}), base_rtt_us, buffer_bytes, loss, jitter, policer, shaper, aqm, cross_traffic, unseen; estimates are
+    "low", "high"}), base_rtt_us, base_rtt_steps (of a route that changed), buffer_bytes, loss, jitter, policer, shaper,
+    aqm, acks, cross_traffic, unseen, correlation; estimates are
     {"value", "low", "high"}, a missing side is null. A flow that does not tell has "refused" with the reason.
     """
     from cctrace.fit import path as fitted

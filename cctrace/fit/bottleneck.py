@@ -24,9 +24,19 @@ from cctrace.fit.blocks import block_sizes, blocked
 from cctrace.fit.transmissions import DELIVERED, LOST
 
 MOST_STEPS = 40
+EXACT = 1e-6  # standard error of a rate that neighbours tell to the clock's last digit
+AGREE = 1e-3  # relative distance of rates that are the same
+AGREEING = 0.25  # share of pairs that must give the same rate
+BEHIND = (
+    0.7  # of the distance in which two packets came, that in which they were sent at most: one queued behind the other
+)
+PAIR_BYTES = 16_000  # of neighbours, at most: others may have been lost between them
+LEAST_PAIRS = 20
+LEAST_SHOWN = 100  # prompt RTTs, below which those are taken that may have waited for the receiver
 SMALL_US = 200.0  # deviations that need no explanation: clocks, the receiver's host
 WINDOW_US = 100_000.0  # of the delivered rate, at least; or one RTT
 LOWERS = 0.02  # a step must lower the deviation of the delays by this share, unless it is random
+SAME = 0.01  # rates closer than that are one
 DIFFERS = 0.08  # and the rate by this share
 
 
@@ -39,11 +49,20 @@ class Sent:
     told_us: np.ndarray  # NaN: not known when it arrived
     row: np.ndarray  # which ACK told of it
     first: np.ndarray  # bool: sent for the first time
+    prompt: np.ndarray  # bool: told of at once
 
     @functools.cached_property
     def known(self):
         """Rows of which it is known when they arrived."""
         return np.flatnonzero(np.isfinite(self.told_us))
+
+    @functools.cached_property
+    def shown(self):
+        """Rows of which it is known to the clock when they arrived: the last that a prompt ACK told of."""
+        known = self.known[np.argsort(self.row[self.known], kind="stable")]
+        last = np.append(np.diff(self.row[known]) != 0, True)
+        rows = np.sort(known[last & self.prompt[known]])
+        return rows if len(rows) >= LEAST_SHOWN else self.known
 
     @functools.cached_property
     def rtt_us(self):
@@ -97,6 +116,7 @@ def sent(table):
         np.where(known, (table.told_ns[rows] - table.start_ns) / 1e3, np.nan),
         table.ack_row[rows],
         ~table.again[rows],
+        table.prompt[rows],
     )
 
 
@@ -133,7 +153,7 @@ def deviation(flow, steps, whole=False):
     the queue empties, and is no fault of the rate. The logarithm lets a rate that explains most packets closely win
     over one that explains all of them badly. With `whole` the median is that of the whole flow.
     """
-    known = flow.known
+    known = flow.shown
     left = flow.told_us[known] - departures(flow.sent_us, flow.wire_bytes, steps)[known]
     if whole:
         return float(np.mean(np.log1p(np.abs(left - np.median(left)) / SMALL_US)))
@@ -142,9 +162,9 @@ def deviation(flow, steps, whole=False):
 
 
 def _window_rows(flow):
-    """Return how many rows of `known` a second or ten RTTs have."""
+    """Return how many rows of `shown` a second or ten RTTs have."""
     window_us, span_us = max(1e6, 10 * flow.least_rtt_us), flow.sent_us[-1] - flow.sent_us[0] + 1
-    return min(max(int(len(flow.known) * window_us / span_us), 20), len(flow.known))
+    return min(max(int(len(flow.shown) * window_us / span_us), 20), len(flow.shown))
 
 
 # --- constant rate ---------------------------------------------------------------------------------------------------
@@ -194,6 +214,9 @@ def constant_rate(flow, near=None):
     Where a queue stands for long, a rate a quarter of a per cent too high already has it drain: near the delivered rate
     the search goes in steps of a thousandth.
     """
+    paired = pair_rate(flow)
+    if paired is not None and (paired[1] < EXACT or not stands(flow, constant(paired[0]))):
+        return paired[0], deviation(flow, constant(paired[0]))
     rtt = float(np.nanmedian(flow.rtt_us))
     _, rate, _ = delivered_rate(flow, max(WINDOW_US, rtt))
     most = max(float(np.quantile(rate[rate > 0], 0.98)), near[1] if near else 0.0)
@@ -203,6 +226,41 @@ def constant_rate(flow, near=None):
     # Within its error, the rate at which delays do not drift from one end of the flow to the other.
     last = _least(lambda x: deviation(flow, constant(x), whole=True), rate * 0.998, rate * 1.002, 41, 2e-6)[0]
     return last, deviation(flow, constant(last))
+
+
+def lever(flow, steps):
+    """Return by how many us delays move per unit of the logarithm of the rates: for how long a queue stood."""
+    up = departures(flow.sent_us, flow.wire_bytes, Steps(steps.start_us, steps.rate * 1.0001))
+    moved = np.abs(up - departures(flow.sent_us, flow.wire_bytes, steps))[flow.shown]
+    return float(np.quantile(moved, 0.9)) / 1e-4
+
+
+def stands(flow, steps):
+    """Return whether a queue stood for so long that delays by themselves tell the rate better than neighbours do."""
+    left = flow.told_us[flow.shown] - departures(flow.sent_us, flow.wire_bytes, steps)[flow.shown]
+    return lever(flow, steps) * AGREE > float(np.subtract(*np.quantile(left, [0.84, 0.16]))) / 2
+
+
+def pair_rate(flow):
+    """Return the rate at which packets that left together arrived, and its standard error; None if they do not agree.
+
+    Neighbours that share their delay, as they do without jitter or where it changes in slots, come apart by their time
+    in service: whatever the queue, most of their distances give one rate.
+    """
+    rows = flow.shown
+    total = np.cumsum(flow.wire_bytes)
+    size, took, sent_apart = (np.diff(column[rows]) for column in (total, flow.told_us, flow.sent_us))
+    behind = (took > 0) & (sent_apart < BEHIND * took) & (size < PAIR_BYTES)
+    if behind.sum() < LEAST_PAIRS:
+        return None
+    logs = np.sort(np.log(size[behind] / took[behind]))
+    inside = np.searchsorted(logs, logs + 2 * AGREE, "right") - np.arange(len(logs))
+    best = int(np.argmax(inside))
+    if inside[best] < max(LEAST_PAIRS, AGREEING * len(logs)):
+        return None
+    agreed = logs[best : best + inside[best]]
+    error = float(np.subtract(*np.quantile(agreed, [0.84, 0.16]))) / 2 / np.sqrt(len(agreed))
+    return float(np.exp(np.median(agreed))), error
 
 
 def _plateau(flow):
@@ -263,7 +321,10 @@ def rate_steps(flow, say=lambda text: None):
         say(f"rate: {len(times)} candidate steps")
         trial = _initial(flow, times)
         trial, at = _polished(flow, trial, deviation(flow, trial))
+        found = len(trial.rate)
         trial, at = _pruned(flow, trial, at)
+        if 1 < len(trial.rate) < found:
+            trial, at = _polished(flow, trial, at, 1)
         if _both(flow, trial) < _both(flow, steps) * (1 - LOWERS):
             return trial, at
     return steps, cost
@@ -338,8 +399,9 @@ def _pruned(flow, steps, cost):
     while k < len(steps.rate):
         fewer = Steps(np.delete(steps.start_us, k), np.delete(steps.rate, k))
         fewer, without = _move_rate(flow, fewer, k - 1, deviation(flow, fewer), 0.2)
-        small = abs(np.log(steps.rate[k] / steps.rate[k - 1])) < 0.12  # as a host that stalls may feign
-        if _both(flow, fewer) < _both(flow, steps) * (1 + (5 if small else 1) * LOWERS):
+        change = abs(np.log(steps.rate[k] / steps.rate[k - 1]))
+        small = change < 0.12  # as a host that stalls may feign
+        if change < SAME or _both(flow, fewer) < _both(flow, steps) * (1 + (5 if small else 1) * LOWERS):
             steps, cost = fewer, without
         else:
             k += 1
@@ -353,7 +415,7 @@ def rate_errors(flow, steps):
     The delays left over are regressed on their derivatives by the rates, :math:`\partial d_i / \partial \log C_k`, with
     blocks as long as the delays hang together (sandwich).
     """
-    known = flow.known
+    known = flow.shown
     base = departures(flow.sent_us, flow.wire_bytes, steps)
     columns = []
     for k in range(len(steps.rate)):

@@ -26,6 +26,8 @@ STRETCH_US = 100_000.0
 SHORT = 3.0  # packets: an own queue that hardly depends on the rate
 WANDER = 6.0  # standard errors by which the median of a stretch may exceed the least ones
 TIE = 0.2  # of a packet's time at the bottleneck, at most: arrivals closer than that came together
+REORDERED = 1e-3  # share of packets overtaken from which on the path does not keep order
+HELD_US = 1_000.0  # by which a Linux receiver holds back SACKs at most (tcp_comp_sack_delay_ns)
 ACK_TIMER_US = 30_000.0  # an ACK for a single segment that much later waited for the receiver's timer
 
 
@@ -169,12 +171,18 @@ def delays_of(table, flow, steps, bucket_bytes=0.0):
     burst = np.diff(flow.sent_us, prepend=-np.inf) > max(TIE * packet_us, 20.0)
     group = np.cumsum(np.diff(flow.row[rows], prepend=-1) != 0) - 1
     rows, group = _without_timer(flow, departed, rows, group)
-    delay = flow.told_us[rows] - departed[rows]
+    gap = _gaps(table, flow, rows[np.append(True, np.diff(group) != 0)])
+    prompt, held_us = flow.prompt[rows], np.zeros(len(rows))
+    overtaken = inverted.mean() > REORDERED
+    if overtaken:  # who comes late is told of at once, who comes before is not: all count, held ones by half
+        held_us = np.where(prompt, 0.0, np.minimum(gap[group], HELD_US) / 2)
+    elif len(np.unique(group[prompt])) >= LEAST_SAMPLES:  # SACKs that a timer held back tell of arrivals late
+        rows, gap = rows[prompt], gap[np.unique(group[prompt])]
+        group, held_us = np.unique(group[prompt], return_inverse=True)[1].reshape(-1), held_us[prompt]
+    delay = flow.told_us[rows] - departed[rows] - held_us
     quiet = _quiet(departed[rows], delay, group, (departed - flow.sent_us)[rows] <= SHORT * packet_us)
     # Whole groups, so that what one ACK told of stays together.
     keep = quiet[group]
-    told = flow.told_us[rows][np.searchsorted(group, np.arange(group[-1] + 1))]
-    gap = np.diff(told, prepend=-np.inf)
     rows, kept = rows[keep], keep.mean()
     group = np.unique(group[keep], return_inverse=True)[1].reshape(-1)
     if len(group) < LEAST_SAMPLES:
@@ -195,6 +203,15 @@ def delays_of(table, flow, steps, bucket_bytes=0.0):
         steps,
         table,
     )
+
+
+def _gaps(table, flow, rows):
+    """Return how much later the ACKs that told of these rows came than the ones before them, of whatever they told."""
+    told = np.flatnonzero(table.ack_row >= 0)
+    acks, where = np.unique(table.ack_row[told], return_index=True)
+    time_us = (table.told_ns[told[where]] - table.start_ns) / 1e3
+    at = np.searchsorted(acks, flow.row[rows])
+    return np.where(at > 0, time_us[at] - time_us[np.maximum(at - 1, 0)], np.inf)
 
 
 def _tie_us(gap, packet_us):

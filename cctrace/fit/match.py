@@ -7,6 +7,8 @@ an ACK or a SACK block covers is found without looking at it again: `after` jump
 import numpy as np
 
 WAITING, DELIVERED, LOST, NEEDLESS = 0, 1, 2, 3  # state of a transmission
+LATE, AT_ONCE, FILLS = 0, 1, 2  # an ACK that may have waited, that did not, that filled a hole and tells of others late
+PROMPT = 3  # ACKs of disorder that a Linux receiver sends at once, before it compresses SACKs (tcp_fastretrans_thresh)
 
 
 def _find(starts, seq):
@@ -31,7 +33,7 @@ def _undelivered(after, i):
     return root
 
 
-def match(packets, sacks, starts, ends, least_ns, unit, latest, before, state, told, ack_row, after):
+def match(packets, sacks, starts, ends, least_ns, unit, latest, before, state, told, ack_row, after, when):
     """Walk through a connection's packets in order and note for every transmission how it ended.
 
     Parameters
@@ -54,10 +56,12 @@ def match(packets, sacks, starts, ends, least_ns, unit, latest, before, state, t
         and in which packet.
     after : ndarray of int64
         Union-find over the segments, one longer than they: the identity at first.
+    when : ndarray of int64
+        Per packet, written: whether the receiver sent this ACK as soon as what it tells of had arrived.
     """
     time_ns, first, count, ack, sack_row, sack_count = packets
     left, right = sacks
-    una = np.int64(0)
+    una, highest, repeats = np.int64(0), np.int64(0), np.int64(0)
     for row in range(time_ns.shape[0]):
         now = time_ns[row]
         if first[row] >= 0:
@@ -68,41 +72,35 @@ def match(packets, sacks, starts, ends, least_ns, unit, latest, before, state, t
             continue
         if ack[row] < 0:
             continue
-        if ack[row] > una:
-            _cover(
-                _find(starts, una),
-                _find(ends, ack[row] + 1),
-                now,
-                row,
-                least_ns,
-                latest,
-                before,
-                state,
-                told,
-                ack_row,
-                after,
-            )
-            una = ack[row]
-        for b in range(sack_row[row], sack_row[row] + sack_count[row]):
-            low, high = left[b], right[b]
-            if high <= una or (
-                b == sack_row[row] and sack_count[row] > 1 and low >= left[b + 1] and high <= right[b + 1]
-            ):
-                _needless(_find(starts, low), _find(ends, high + 1), latest, before, state)
-                continue
-            _cover(
-                _find(starts, low),
-                _find(ends, high + 1),
-                now,
-                row,
-                least_ns,
-                latest,
-                before,
-                state,
-                told,
-                ack_row,
-                after,
-            )
+        moves = ack[row] > una
+        # An ACK that moves on while a hole is left is the first of those of the next hole.
+        repeats = repeats + 1 if not moves else 1 if highest > ack[row] else 0
+        when[row] = (FILLS if highest > una else AT_ONCE) if moves else (AT_ONCE if repeats <= PROMPT else LATE)
+        covered, una = una, max(una, ack[row])
+        for b in range(sack_row[row] - 1, sack_row[row] + sack_count[row]):
+            if b < sack_row[row]:  # what the ACK itself covers
+                low, high = covered, una
+            else:
+                low, high = left[b], right[b]
+                inside = b == sack_row[row] and sack_count[row] > 1 and low >= left[b + 1] and high <= right[b + 1]
+                if high <= una or inside:
+                    _needless(_find(starts, low), _find(ends, high + 1), latest, before, state)
+                    continue
+                highest = max(highest, high)
+            if high > low:
+                _cover(
+                    _find(starts, low),
+                    _find(ends, high + 1),
+                    now,
+                    row,
+                    least_ns,
+                    latest,
+                    before,
+                    state,
+                    told,
+                    ack_row,
+                    after,
+                )
     return (una,)
 
 
@@ -129,11 +127,9 @@ def _cover(i, stop, now, row, least_ns, latest, before, state, told, ack_row, af
 
 def _needless(i, stop, latest, before, state):
     """A D-SACK: the receiver had the segments from i up to `stop` twice, so the one thought lost came after all."""
-    while i < stop:
-        k = latest[i]
-        while k >= 0:
-            if state[k] == LOST:
-                state[k] = NEEDLESS
-                break
+    for segment in range(i, stop):
+        k = latest[segment]
+        while k >= 0 and state[k] != LOST:
             k = before[k]
-        i += 1
+        if k >= 0:
+            state[k] = NEEDLESS

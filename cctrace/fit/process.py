@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from cctrace.fit.blocks import autocovariances
+from cctrace.fit.delays import REORDERED
 from cctrace.fit.results import Estimate
 
-REORDERED = 1e-3  # share of packets overtaken from which on the path does not keep order
 FLAT = 0.25  # share of flat pairs from which on draws are shared, where chance explains no more than a third of them
 LEAST_PAIRS = 100
 BIN_US = 50.0
@@ -80,17 +80,20 @@ def _shared(delays, both, flat, departed, share, correlation):
     ends = pairs[~flat]
     starts_burst = _burst_between(delays)
     at_burst, usual = starts_burst[ends].mean(), starts_burst[pairs].mean()
-    slot = slot_length(departed[ends] / 2 + departed[ends + 1] / 2, 3 * 1514 / float(np.median(delays.steps.rate)))
+    packets_us = 3 * 1514 / float(np.median(delays.steps.rate))
+    middle = (departed[:-1] + departed[1:]) / 2
+    # Draws hold for a slot at least: no slot is longer than the shortest times between changes.
+    apart = np.diff(middle[ends])
+    apart = apart[apart > packets_us]
+    shortest = float(np.quantile(apart, 0.1)) if len(apart) else packets_us
+    slot = slot_length(middle[ends], packets_us, middle[pairs], 1.5 * shortest)
     if at_burst > 0.9 and usual < 0.8 * at_burst and (slot is None or at_burst > 0.98):
         why = f"{100 * at_burst:.0f} % of the changes come with a new burst of the sender"
         return Process("burst", None, share, correlation, why)
     if slot is not None:
         return Process("slot", slot, share, correlation, "changes come on a grid in time")
-    runs = np.diff(departed[ends])
-    why = f"draws hold for {np.median(runs):.0f} us or so, on no grid in time"
-    return Process(
-        "slot", Estimate(float(np.median(runs)), float(np.quantile(runs, 0.1)), None), share, correlation, why
-    )
+    why = f"draws hold for {shortest:.0f} us or so, on no grid in time"
+    return Process("slot", Estimate(shortest, packets_us, None), share, correlation, why)
 
 
 def _burst_between(delays):
@@ -100,26 +103,34 @@ def _burst_between(delays):
     return begins[1:]
 
 
-def slot_length(times_us, least_us=0.0):
+def slot_length(times_us, least_us=0.0, possible_us=None, most_us=np.inf):
     """Return the period of a grid on which points lie, an `Estimate` in us; None if they lie on none.
 
+    Of points that can lie only at `possible_us` (where there are packets, which come with ACKs of the round trip
+    before) it is what these times do not explain.
+
     Each slot's end is seen only roughly, by the packets before and after it, and not every slot's end is a change.
-    Grids finer than `least_us` are those of the packets themselves.
+    Grids finer than `least_us` are those of the packets themselves, and none is coarser than `most_us`.
     """
-    span = float(times_us[-1] - times_us[0])
-    if len(times_us) < 20 or span <= 0:
+    span = float(times_us[-1] - times_us[0]) if len(times_us) >= 20 else 0.0
+    if span <= 0:
         return None
     counts = np.bincount(((times_us - times_us[0]) / BIN_US).astype(np.int64))
+    if possible_us is not None:
+        place = ((possible_us - times_us[0]) / BIN_US).astype(np.int64)
+        inside = (place >= 0) & (place < len(counts))
+        chance = counts.sum() / max(inside.sum(), 1)
+        counts = counts - chance * np.bincount(place[inside], minlength=len(counts))
     counts = counts[: int(4e7 / BIN_US)]
     size = 1 << int(np.ceil(np.log2(2 * len(counts))))
-    power = np.abs(np.fft.rfft(counts - counts.mean(), size)) ** 2 / counts.sum()
+    power = np.abs(np.fft.rfft(counts - counts.mean(), size)) ** 2 / len(times_us)
     frequency = np.arange(len(power)) / (size * BIN_US)
-    usable = (frequency > 20 / span) & (frequency < 1 / max(least_us, 4 * BIN_US))
+    usable = (frequency > max(20 / span, 1 / most_us)) & (frequency < 1 / max(least_us, 4 * BIN_US))
     if not usable.any():
         return None
     noise = np.median(power[usable])
     peak = float(power[usable].max())
-    if peak < 25 * max(noise, 1e-12) or peak < 0.05 * counts.sum():
+    if peak < 25 * max(noise, 1e-12) or peak < 0.05 * len(times_us):
         return None
     # Harmonics may be as strong as the fundamental: the lowest frequency that is.
     strong = np.flatnonzero(usable & (power > 0.4 * peak))

@@ -79,7 +79,9 @@ def _merged(alone, start_ns, others):
         its = sent(table)
         shift = (table.start_ns - start_ns) / 1e3
         unknown = np.full(len(its.sent_us), np.nan)
-        parts.append(Sent(its.sent_us + shift, its.wire_bytes, unknown, np.full(len(unknown), -1), its.first))
+        parts.append(
+            Sent(its.sent_us + shift, its.wire_bytes, unknown, np.full(len(unknown), -1), its.first, its.prompt)
+        )
     order = np.argsort(np.concatenate([part.sent_us for part in parts]), kind="stable")
     columns = (np.concatenate([getattr(part, name) for part in parts])[order] for name in Sent.__dataclass_fields__)
     return Sent(*columns)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cctrace.errors import ArgumentError, StreamError
-from cctrace.fit.match import DELIVERED, LOST, NEEDLESS, WAITING, match
+from cctrace.fit.match import AT_ONCE, DELIVERED, FILLS, LOST, NEEDLESS, WAITING, match
 from cctrace.lang.machine import Machine
 
 __all__ = ["DELIVERED", "LOST", "NEEDLESS", "WAITING", "Transmissions", "transmissions"]
@@ -41,6 +41,9 @@ class Transmissions:
         Sent before.
     exact : ndarray of bool
         `told_ns` is when the receiver had it: told by an ACK in order or by SACK, not by one that filled a hole.
+    prompt : ndarray of bool
+        The receiver said so at once: not in an ACK that its timer for SACKs held back, by up to a millisecond. (Delayed
+        ACKs tell of the last of their segments at once.)
     push : ndarray of bool
         The last segment of what the application or the stack pushed.
     start_ns : int
@@ -56,6 +59,7 @@ class Transmissions:
     state: np.ndarray
     again: np.ndarray
     exact: np.ndarray
+    prompt: np.ndarray
     push: np.ndarray
     start_ns: int
     mss: int
@@ -180,11 +184,11 @@ def _matched(time_ns, data, seq, payload, mss, ack, sacks, sack_row, sack_count,
     rows = tuple(np.ascontiguousarray(c, np.int64) for c in (time_ns, first, count, ack, sack_row, sack_count))
     sacks = tuple(np.ascontiguousarray(c, np.int64) for c in sacks)
     unit = np.ascontiguousarray(unit.reshape(-1), np.int64)
-    before, state, told, ack_row = _run(rows, sacks, starts, ends, 0, unit)
+    before, state, told, ack_row, when = _run(rows, sacks, starts, ends, 0, unit)
     single = (np.bincount(unit)[unit] == 1) & (state == DELIVERED)
     if single.any():  # retransmissions acknowledged in less time than any segment takes were not what was acknowledged
         least_ns = int(NO_SOONER * (told - time_ns[packet])[single].min())
-        before, state, told, ack_row = _run(rows, sacks, starts, ends, least_ns, unit)
+        before, state, told, ack_row, when = _run(rows, sacks, starts, ends, least_ns, unit)
     again = before >= 0
     return Transmissions(
         sent_ns=time_ns[packet],
@@ -195,6 +199,7 @@ def _matched(time_ns, data, seq, payload, mss, ack, sacks, sack_row, sack_count,
         state=state,
         again=again,
         exact=_exact(state, ack_row, again, len(time_ns)),
+        prompt=_prompt(state, ack_row, when),
         push=((flags[packet] & 8) > 0) & (nth == pieces[np.searchsorted(at, packet)] - 1),
         start_ns=int(time_ns[0]),
         mss=mss,
@@ -202,12 +207,12 @@ def _matched(time_ns, data, seq, payload, mss, ack, sacks, sack_row, sack_count,
 
 
 def _run(rows, sacks, starts, ends, least_ns, unit):
-    """Return before, state, told and ack_row of `match`."""
-    n = len(unit)
+    """Return before, state, told, ack_row and when of `match`."""
+    n, when = len(unit), np.zeros(len(rows[0]), np.int64)
     latest, after = np.full(len(starts), -1, np.int64), np.arange(len(starts) + 1)
     before, ack_row, told, state = (np.full(n, value, np.int64) for value in (-1, -1, 0, WAITING))
-    _match(rows, sacks, starts, ends, least_ns, unit, latest, before, state, told, ack_row, after)
-    return before, state, told, ack_row
+    _match(rows, sacks, starts, ends, least_ns, unit, latest, before, state, told, ack_row, after, when)
+    return before, state, told, ack_row, when
 
 
 def _exact(state, ack_row, again, packets):
@@ -215,3 +220,11 @@ def _exact(state, ack_row, again, packets):
     filled = np.zeros(packets, bool)
     filled[ack_row[(state == DELIVERED) & again]] = True
     return (state == DELIVERED) & (again | ~filled[ack_row])
+
+
+def _prompt(state, ack_row, when):
+    """Return which were told of at once; an ACK that fills a hole, if it tells of that alone."""
+    delivered = state == DELIVERED
+    alone = np.bincount(ack_row[delivered], minlength=len(when)) == 1
+    how = when[np.maximum(ack_row, 0)]
+    return delivered & ((how == AT_ONCE) | ((how == FILLS) & alone[np.maximum(ack_row, 0)]))

@@ -6,7 +6,7 @@ from scipy import stats
 from cctrace.explain.findings import Verdict
 from cctrace.explain.record import mean_rank
 from cctrace.fit.bottleneck import constant
-from cctrace.fit.losses import _congestive, _proportion, backlog_met
+from cctrace.fit.losses import _congestive, _proportion, backlog_met, decided_ns
 from cctrace.units import format_share, format_size, format_time
 
 FEWEST = 5  # losses, for anything to be said of their cause
@@ -41,7 +41,9 @@ class _Met:
         self.at_us, self.lost = record.sent_s * 1e6, record.lost
         self.met = backlog_met(record.fluid, steps, self.at_us)
         self.base_us, self.bdp = bottleneck.base_us, bottleneck.rate * bottleneck.base_us
-        self.longest = float(self.met[~self.lost].max())
+        # What was sent last may yet have been lost, and would not have stood in the queue.
+        settled = ~self.lost & (record.table.sent_ns <= decided_ns(record.table))
+        self.longest = float(self.met[settled if settled.any() else ~self.lost].max())
         packet = float(np.median(record.table.wire_bytes))
         overflow = _congestive(self.lost, self.met, self.met > self.longest / 2, self.longest, self.at_us)
         short = self.longest - float(np.median(self.met[overflow])) if overflow.any() else np.inf

@@ -63,7 +63,7 @@ def together(record):
         unknown = np.full(len(its.sent_us), np.nan)
         parts.append(replace(its, sent_us=its.sent_us + shift, told_us=unknown))
     order = np.argsort(np.concatenate([part.sent_us for part in parts]), kind="stable")
-    names = ("sent_us", "wire_bytes", "told_us", "row", "first")
+    names = tuple(Sent.__dataclass_fields__)
     whole = Sent(*(np.concatenate([getattr(part, name) for part in parts])[order] for name in names))
     alone = deviation(own, constant(record.bottleneck.rate))
     rate, cost = rate_of(whole)

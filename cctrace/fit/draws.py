@@ -1,0 +1,203 @@
+"""The distribution behind an estimate: of what an interval is the middle 95 %, and how estimates hang together.
+
+An `Estimate` is a value with the ends of a 95 % interval. Between them it is taken for a normal distribution, of the
+value or, where it cannot fall below zero and its interval is wide, of its logarithm, with a width for each side: so the
+distribution has the value as its median and the interval as its middle 95 %. A buffer that is known to the packet is
+equally likely anywhere within it.
+"""
+
+import json
+
+import numpy as np
+from scipy import special, stats
+
+from cctrace.errors import FormatError
+from cctrace.fit.results import Z95, Estimate
+from cctrace.sim.jitter import Jitter
+
+DRAWN = ("normal", "gamma", "lognormal", "exponential")  # distributions that `cctrace.Jitter` draws from as they are
+UNSEEN_REACH = 10.0  # times its bound that something may be which was seen from one side only
+EVEN = 0.95  # of a uniform distribution between the ends of its interval
+
+
+def at_share(even, estimate, share):
+    """Return the value below which a share of the estimate's distribution lies.
+
+    Parameters
+    ----------
+    even : bool
+        Uniform, not normal.
+    estimate : Estimate
+        With both ends.
+    share : float or ndarray
+
+    Examples
+    --------
+    >>> [round(float(at_share(False, Estimate(10.0, 9.0, 12.0), share)), 6) for share in (0.025, 0.5, 0.975)]
+    [9.0, 10.0, 12.0]
+    """
+    value, low, high = estimate
+    share = np.asarray(share, float)
+    if even:
+        return low + (share - (1 - EVEN) / 2) / EVEN * (high - low)
+    z = special.ndtri(share)
+    if _logarithmic(estimate):
+        side = np.where(z < 0, np.log(value / low), np.log(high / value))
+        return value * np.exp(z / Z95 * side)
+    return value + z / Z95 * np.where(z < 0, value - low, high - value)
+
+
+def share_below(even, estimate, truth, u=0.5):
+    """Return which share of the estimate's distribution lies below a number: the inverse of `at_share`.
+
+    `u` (from 0 to 1) says where in the step a number lies that the distribution has as a whole.
+    """
+    value, low, high = estimate
+    if even:
+        return float(np.clip((1 - EVEN) / 2 + EVEN * (truth - low) / (high - low), 0, 1))
+    if truth < value and _logarithmic(estimate):
+        width, off = np.log(value / low), np.log(truth / value) if truth > 0 else -np.inf
+    elif _logarithmic(estimate):
+        width, off = np.log(high / value), np.log(truth / value)
+    else:
+        width, off = (value - low if truth < value else high - value), truth - value
+    if width <= 0:
+        return float(u / 2 if truth < value else 0.5 + u / 2) if off == 0 else float(off > 0)
+    return float(stats.norm.cdf(Z95 * off / width))
+
+
+def _logarithmic(estimate):
+    return estimate.low > 0 and estimate.high > 1.2 * estimate.low
+
+
+# --- paths -----------------------------------------------------------------------------------------------------------
+def fields_of(estimates):
+    """Return the arguments of `cctrace.Path` for these estimates; what is only bounded takes its bound.
+
+    The base RTT of estimates has the jitter's mean in it; `cctrace.Path` adds that of a jitter that is not normal.
+    """
+    rates = [
+        (row["start_s"], row["value"] if row["value"] is not None else row["low"]) for row in estimates["rate_bps"]
+    ]
+    base = _steps_or_one(estimates)
+    jitter = estimates["jitter"]
+    # Of what the clock does not resolve the process is unknown, and it would change nothing.
+    drawn = None if jitter is None or jitter["process"] == "unknown" else simulated(jitter)
+    beyond = 0.0 if drawn is None or drawn.kind == "normal" else _mean_us(jitter)
+    rtt = [(start, f"{max(value - beyond, 1.0):.1f}us") for start, value in base]
+    buffer, loss, burst = estimates["buffer_bytes"], estimates["loss"], estimates["loss"].get("burst")
+    room = buffer.value if buffer.value is not None else 2 * buffer.low
+    return {
+        "rate": rates if len(rates) > 1 else rates[0][1],
+        "rtt": rtt if len(rtt) > 1 else rtt[0][1],
+        "buffer": f"{max(room, 1514):.0f}B",
+        "jitter": drawn,
+        "loss": "100%" if burst else f"{100 * loss['share'].value:.6f}%",
+        "burst_loss": tuple(side.value for side in burst) if burst else None,
+        "aqm": "codel" if estimates["aqm"] == "codel" else "droptail",
+        "policer": _bucket(estimates["policer"]),
+        "shaper": _bucket(estimates["shaper"]),
+    }
+
+
+def _steps_or_one(estimates):
+    """Return (start in s, base RTT in us) of the path's delay."""
+    steps = estimates.get("base_rtt_steps")
+    if steps:
+        return [(row["start_s"], row["value"]) for row in steps]
+    return [(0.0, next(side for side in estimates["base_rtt_us"] if side is not None))]
+
+
+def simulated(jitter):
+    """Return the `cctrace.Jitter` of estimates; of distributions that it does not draw from, of their quantiles."""
+    sd, mean = jitter["sd_us"].value, jitter["mean_us"].value
+    per = "packet"
+    if jitter["process"] == "burst" or (jitter["process"] == "slot" and jitter["slot_us"] is None):
+        per = "burst"
+    elif jitter["process"] == "slot":
+        per = f"slot:{jitter['slot_us'].value:.1f}us"
+    common = {"per": per, "reorder": jitter["process"] == "reorder"}
+    kind = jitter["distribution"]
+    if kind == "normal":
+        return Jitter("normal", sd=f"{sd:.2f}us", **common)
+    if kind not in DRAWN:
+        return Jitter("empirical", samples_ns=1e3 * np.array(jitter["quantiles_us"]), **common)
+    if kind == "exponential":
+        kind, sd = "gamma", mean
+    return Jitter(kind, sd=f"{sd:.2f}us", mean=f"{mean:.2f}us", **common)
+
+
+def _mean_us(jitter):
+    """Return what a jitter that adds to the base RTT adds on average."""
+    return jitter["mean_us"].value if jitter["distribution"] in DRAWN else float(np.mean(jitter["quantiles_us"]))
+
+
+def _bucket(found):
+    if found is None:
+        return None
+    size = found["bucket_bytes"]
+    return f"{found['rate_bps'].value:.0f}bit", f"{max(size.value or size.low, 1514):.0f}B"
+
+
+def draws(estimates, n, seed):
+    """Yield `n` sets of estimates without intervals, drawn from the distributions of these."""
+    rng = np.random.default_rng(seed)
+    together = estimates.get("correlation") or {"names": [], "matrix": np.zeros((0, 0))}
+    names, matrix = together["names"], np.array(together["matrix"], float)
+    values, vectors = np.linalg.eigh(matrix) if names else (np.zeros(0), np.zeros((0, 0)))
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    for _ in range(n):
+        z = dict(zip(names, root @ rng.standard_normal(len(names)), strict=True))
+        yield _drawn(estimates, z, rng, "")
+
+
+def _drawn(value, z, rng, name):
+    """Return estimates with one value drawn for each; `z` has the normal numbers of those that hang together."""
+    if isinstance(value, Estimate):
+        share = special.ndtr(z[name]) if name in z else rng.random()
+        return Estimate(float(_one(value, share, even=name == "buffer_bytes")))
+    if isinstance(value, dict) and {"start_s", "value", "low", "high"} <= set(value):
+        drawn = _drawn(Estimate(value["value"], value["low"], value["high"]), z, rng, name)
+        return value | {"value": drawn.value}
+    if isinstance(value, dict):
+        return {key: _drawn(item, z, rng, f"{name}.{key}".lstrip(".")) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(_drawn(item, z, rng, f"{name}.{k}") for k, item in enumerate(value))
+    return value
+
+
+def _one(estimate, share, even):
+    value, low, high = estimate
+    if high is None and low is None:
+        return value
+    if high is None:
+        return low * UNSEEN_REACH**share
+    return value if low is None else max(at_share(even, estimate, share), 0.0)
+
+
+# --- JSON ------------------------------------------------------------------------------------------------------------
+KEYS = ("rate_bps", "base_rtt_us", "buffer_bytes", "loss", "jitter", "policer", "shaper", "aqm", "unseen")
+
+
+def read_estimates(text):
+    """Return the estimates that JSON holds; see `FittedPath.from_json`."""
+    try:
+        found = json.loads(text) if isinstance(text, str | bytes) else text
+    except ValueError as error:
+        raise FormatError(f"a fitted path as JSON: {error}") from None
+    if not isinstance(found, dict) or (missing := [key for key in KEYS if key not in found]):
+        missing = missing if isinstance(found, dict) else KEYS
+        raise FormatError(f"a fitted path as JSON lacks {', '.join(missing)}; cctrace fit path --json writes it")
+    return {key: _read(item, key) for key, item in found.items()}
+
+
+def _read(value, name=""):
+    """Return JSON with its {"value", "low", "high"} as `Estimate`s."""
+    if isinstance(value, dict) and set(value) == {"value", "low", "high"}:
+        return Estimate(value["value"], value["low"], value["high"])
+    if isinstance(value, dict):
+        return {key: _read(item, key) for key, item in value.items()}
+    if isinstance(value, list):
+        read = [_read(item) for item in value]
+        return tuple(read) if name == "burst" else read
+    return value

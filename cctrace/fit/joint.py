@@ -1,0 +1,344 @@
+r"""Rate and jitter together, where every packet draws its own delay and the path keeps their order.
+
+A packet that waits for its predecessor looks like one in a queue, so the rate at which the delays deviate least is too
+low where the queue is short and jitter is not. The likelihood of `families` knows of that wait; with delays
+:math:`t_k - d_i(C)` in it, it is one of the rate C too. Errors are those of the sandwich over blocks. Where the delays
+hardly tell the rate, its likelihood is looked at as a whole: the interval is where the profile (over the parameters of
+the jitter) lies less than 1.92 below its maximum, stretched as the sandwich says.
+"""
+
+import copy
+from typing import NamedTuple
+
+import numpy as np
+from scipy import optimize, special
+
+from cctrace.fit.blocks import block_sizes, blocked
+from cctrace.fit.bottleneck import Steps, departures
+from cctrace.fit.families import FAMILIES, STALL, Censored, fit_family
+from cctrace.fit.jitter import AS_GOOD, NEAR
+
+MOST_GROUPS = 12_000
+MOST_STEPS = 4  # of the rate, for which this is done
+PIECE = 200
+WEAK = 0.002  # standard error of the log of a rate from which on its likelihood is looked at as a whole
+FAR = np.log(2.5)  # and how far
+POINTS = 12  # to each side
+HOPELESS = 30.0  # of log L below the maximum: no use to look farther
+DROP = 1.92  # of log L, at the ends of a 95 % interval
+MOST_MOVES = 12
+TOLD = 1e-4  # standard error of the log of a rate up to which no other family of jitter is tried
+RIVAL, MOST_RIVALS = 150.0, 2  # difference of AIC up to which it is, and how many
+MOST_TIMES = 30.0  # that the sd is larger or smaller than where the search began
+DEFINITE = 1e-5  # least eigenvalue of a curvature, in units in which its diagonal is one
+LEAST_LOG = -1e6  # of L of an ACK
+NO_STALLS = -10.0  # log-odds
+
+
+class Joint(NamedTuple):
+    """What the likelihood says.
+
+    Attributes
+    ----------
+    steps : Steps
+        At the maximum.
+    covariance : ndarray
+        Of the logs of the rates, then the mean delay (us), the log of the sd, the log of the mean beyond the least.
+    mean_us, sd_us, beyond_us : float
+        At the maximum.
+    bounds : (float or None, float or None) or None
+        95 % interval of the rate where that is not twice its standard error to each side; None: not told from more.
+    family : str
+        Distribution of the jitter.
+    """
+
+    steps: Steps
+    covariance: np.ndarray
+    mean_us: float
+    sd_us: float
+    beyond_us: float
+    bounds: tuple | None
+    family: str
+
+
+def joint(flow, delays, jitter):
+    """Return the `Joint` fit of rates and jitter, begun at those given, or None where it does not improve on them.
+
+    Parameters
+    ----------
+    flow : Sent
+    delays : Delays
+    jitter : Jitter
+        Fitted to the delays.
+    """
+    if len(delays.steps.rate) > MOST_STEPS or jitter.distribution_ not in FAMILIES:
+        return None
+    model = _Model(flow, delays, jitter)
+    theta = np.concatenate([jitter._best.p, np.log(delays.steps.rate)])
+    theta, least = model.climbed(theta)
+    if not np.isfinite(least):
+        return None
+    covariance, plain = model.errors(theta)
+    if covariance is not None and model.k == 1 and covariance[-1, -1] > TOLD**2:
+        model, theta = _family(model, theta, least, jitter)
+        covariance, plain = model.errors(theta)
+    if covariance is None:
+        return None
+    bounds = None
+    if model.k == 1 and not covariance[-1, -1] < WEAK**2:
+        theta, bounds = _profiled(model, theta, covariance[-1, -1] / plain[-1, -1])
+        covariance, plain = model.errors(theta)
+        if covariance is None:
+            return None
+    gradient = model.gradient(theta)
+    moved = np.zeros((model.k + 3, len(theta)))
+    moved[: model.k, len(theta) - model.k :] = np.eye(model.k)
+    moved[model.k :, : gradient.shape[1]] = gradient
+    mean, log_sd, log_beyond = model.moments(theta)
+    steps = Steps(delays.steps.start_us, np.exp(theta[-model.k :]))
+    return Joint(
+        steps, moved @ covariance @ moved.T, mean, np.exp(log_sd), np.exp(log_beyond), bounds, model.family.name
+    )
+
+
+def _family(model, theta, least, jitter):
+    """Return model and maximum of the family that is likeliest once the rate is free: at a wrong rate others may be."""
+    best = (model, theta, 2 * (len(theta) - least))
+    for name in [
+        name for name, aic in jitter.aic_.items() if aic < RIVAL and name != jitter.distribution_ and name in FAMILIES
+    ][:MOST_RIVALS]:
+        rival = model.of(FAMILIES[name])
+        p = fit_family(rival.data(theta), rival.family, stalls=bool(jitter.stalls_ > 1e-6)).p
+        found, at = rival.climbed(np.append(p, theta[-1]))
+        if np.isfinite(at) and 2 * (len(found) - at) < best[2] - max(AS_GOOD, NEAR * abs(best[2])):
+            best = (rival, found, 2 * (len(found) - at))
+    return best[:2]
+
+
+class _Model:
+    """Likelihood of (parameters of the family, log-odds of stalls, logs of the rates)."""
+
+    def __init__(self, flow, delays, jitter):
+        departed = departures(flow.sent_us, flow.wire_bytes, delays.steps)
+        self.flow, self.family = flow, FAMILIES[jitter.distribution_]
+        rows = np.searchsorted(departed, delays.departed_us)
+        # What came within the clock's reach of the packet before is known to have come no later than that.
+        slack = np.where(delays.event, 0.0, delays.tie_us - np.maximum(delays.gap_us, 0.0))
+        kept = _pieces(len(delays.event), MOST_GROUPS)
+        of_kept = kept[delays.group]
+        self.rows, self.event = rows[of_kept], delays.event[kept]
+        self.told = (flow.told_us[rows] + slack[delays.group])[of_kept]
+        self.group = np.unique(delays.group[of_kept], return_inverse=True)[1].reshape(-1)
+        self.start_us, self.k = delays.steps.start_us, len(delays.steps.rate)
+        self.sd = jitter.sd_us_.value
+        self.rate_h = self._steps(delays.steps)
+
+    def of(self, family):
+        """Return the model with another family."""
+        other = copy.copy(self)
+        other.family = family
+        return other
+
+    @property
+    def h(self):
+        """By how much each parameter is moved to see a derivative."""
+        count = len(FAMILIES[self.family.name].guess(0.0, 1.0, 1.0))
+        return np.concatenate([[max(0.03 * self.sd, 1e-3)], np.full(count, 0.03), self.rate_h])
+
+    def _steps(self, steps):
+        h = np.zeros(self.k)
+        base = self._departed(np.log(steps.rate))
+        for k in range(self.k):
+            logs = np.log(steps.rate)
+            logs[k] += 1e-4
+            reach = np.quantile(np.abs(self._departed(logs) - base), 0.95) / 1e-4
+            h[k] = np.clip(0.03 * self.sd / max(reach, 1e-3), 1e-9, 0.01)
+        return h
+
+    def _departed(self, logs):
+        return departures(self.flow.sent_us, self.flow.wire_bytes, Steps(self.start_us, np.exp(logs)))[self.rows]
+
+    def data(self, theta):
+        return Censored(self.told - self._departed(theta[-self.k :]), self.group, self.event)
+
+    def _impossible(self, data, theta):
+        if self.family.located and not 0 <= theta[0] < data.low:
+            return True
+        with np.errstate(all="ignore"):
+            mean, sd = self.family.moments(theta[: -self.k - 1]) if np.all(np.abs(theta[1:]) < 40) else (0.0, 0.0)
+        return not (mean > 0 and self.sd / MOST_TIMES < sd < self.sd * MOST_TIMES)
+
+    def each(self, theta):
+        """Return log L group by group."""
+        data, p = self.data(theta), theta[: -self.k]
+        with np.errstate(all="ignore"):
+            each = data.per_group(self.family, p[:-1], STALL * special.expit(p[-1]))
+        return np.maximum(np.nan_to_num(each, nan=LEAST_LOG), LEAST_LOG)
+
+    def total(self, theta, data=None):
+        """Return log L."""
+        data, p = data or self.data(theta), theta[: -self.k]
+        if self._impossible(data, theta):
+            return -np.inf
+        with np.errstate(all="ignore"):
+            value = data.log_likelihood(self.family, p[:-1], STALL * special.expit(p[-1]))
+        return value if np.isfinite(value) and abs(value) < 1e12 else -np.inf
+
+    def free(self, theta):
+        """Return which parameters may move: not stalls of which there are none."""
+        free = np.ones(len(theta), bool)
+        free[-self.k - 1] = theta[-self.k - 1] > NO_STALLS
+        return np.flatnonzero(free)
+
+    def scores(self, theta, free):
+        columns = []
+        for i in free:
+            shift = np.zeros(len(theta))
+            shift[i] = self.h[i]
+            columns.append((self.each(theta + shift) - self.each(theta - shift)) / (2 * self.h[i]))
+        return np.column_stack(columns)
+
+    def climbed(self, theta):
+        """Return the maximum and log L there: steps by the scores' outer product, halved until they lead up."""
+        at = self.total(theta)
+        free = self.free(theta)
+        for _ in range(MOST_MOVES):
+            scores = self.scores(theta, free)
+            if not np.all(np.isfinite(scores)):
+                break
+            move = np.zeros(len(theta))
+            scale = np.sqrt(np.maximum(np.sum(scores**2, axis=0), 1e-300))
+            scores = scores / scale
+            move[free] = np.linalg.lstsq(scores.T @ scores, scores.sum(axis=0), rcond=1e-8)[0] / scale
+            for _ in range(12):
+                value = self.total(theta + move)
+                if value > at:
+                    break
+                move /= 2
+            if not value > at:
+                break
+            theta, gain, at = theta + move, value - at, value
+            if gain < 0.01:
+                break
+        return theta, at
+
+    def errors(self, theta):
+        """Return the covariance by the sandwich over blocks, and as the curvature alone has it; None if it has none."""
+        free = self.free(theta)
+        scores = self.scores(theta, free)
+        n, h = len(free), self.h[free]
+        curvature = np.zeros((n, n))
+        for j, i in enumerate(free):
+            shift = np.zeros(len(theta))
+            shift[i] = self.h[i]
+            up, down = (self.scores(theta + sign * shift, free).sum(axis=0) for sign in (1, -1))
+            curvature[j] = (down - up) / (2 * h[j])
+        curvature = (curvature + curvature.T) / 2
+        if not (np.all(np.isfinite(scores)) and np.all(np.isfinite(curvature))):
+            return None, None
+        bread = _inverse(curvature)
+        if bread is None:  # differences of differences may drown in the tables' grain
+            bread = _inverse(scores.T @ scores)
+        if bread is None:
+            return None, None
+        size = max(block_sizes(np.abs(column)) for column in scores.T)
+        blocks = blocked(scores, size)
+        count = len(blocks)
+        meat = blocks.T @ blocks * count / max(count - n, 1)
+        sandwich = bread @ meat @ bread
+        # Of few blocks that tell something the sandwich is too small as often as it is too large.
+        short = np.sqrt(np.maximum(np.diag(bread) / np.maximum(np.diag(sandwich), 1e-300), 1.0))
+        wide, plain = np.zeros((2, len(theta), len(theta)))
+        place = np.ix_(free, free)
+        wide[place], plain[place] = sandwich * short * short[:, None], bread
+        return wide, plain
+
+    def at_rate(self, theta, log_rate):
+        """Return theta with the jitter that is likeliest at a rate, and log L."""
+        theta = theta.copy()
+        theta[-1] = log_rate
+        data, free = self.data(theta), self.free(theta)[:-1]
+        steps = np.where(free == 0, self.sd / 5, 0.1)
+
+        def cost(q):
+            full = theta.copy()
+            full[free] = q
+            return min(-self.total(full, data), 1e15)
+
+        start = theta[free]
+        if self.family.located and not start[0] < data.low:
+            start[0] = max(data.low - self.sd / 10, 0.0)
+        simplex = np.vstack([start, start + np.diag(steps)])
+        options = {"initial_simplex": simplex, "maxiter": 300, "fatol": 0.01, "xatol": 1e-2}
+        found = optimize.minimize(cost, start, method="Nelder-Mead", options=options)
+        theta[free] = found.x
+        return theta, -float(found.fun)
+
+    def moments(self, theta):
+        p = theta[: -self.k]
+        mean, sd = self.family.moments(p[:-1])
+        return np.array([mean, np.log(sd), np.log(max(mean - p[0], 1e-9)) if self.family.located else 0.0])
+
+    def gradient(self, theta):
+        """Return the derivatives of `moments` by the family's parameters."""
+        columns = []
+        for i in range(len(theta) - self.k - 1):
+            shift = np.zeros(len(theta))
+            shift[i] = self.h[i]
+            columns.append((self.moments(theta + shift) - self.moments(theta - shift)) / (2 * self.h[i]))
+        return np.column_stack(columns)
+
+
+def _inverse(matrix):
+    """Return the inverse of a positive definite matrix, or None of another."""
+    scale = 1 / np.sqrt(np.maximum(np.diag(matrix), 1e-300))
+    if np.any(np.diag(matrix) <= 0):
+        return None
+    values, vectors = np.linalg.eigh(matrix * scale * scale[:, None])
+    return (vectors / values) @ vectors.T * scale * scale[:, None] if values.min() > DEFINITE else None
+
+
+def _pieces(groups, most):
+    """Return which of the groups are used: whole pieces, evenly spread."""
+    if groups <= most:
+        return np.ones(groups, bool)
+    pieces = np.arange(groups) // PIECE
+    edges = np.floor(np.arange(pieces[-1] + 2) * most / groups)
+    return (np.diff(edges) > 0)[pieces]
+
+
+def _profiled(model, theta, stretch):
+    """Return the maximum over all rates, and the interval where the profile is within `DROP` of it."""
+    middle = theta[-1]
+    far = FAR * (np.arange(1, POINTS + 1) / POINTS) ** 1.5
+    found = {middle: (theta, model.total(theta))}
+    for side in (-1, 1):
+        at = theta
+        for step in far:
+            at, value = model.at_rate(at, middle + side * step)
+            found[middle + side * step] = (at, value)
+            if value < max(pair[1] for pair in found.values()) - HOPELESS * max(stretch, 1.0):
+                break
+    logs = np.array(sorted(found))
+    values = np.array([found[log][1] for log in logs])
+    best = int(np.argmax(values))
+    theta, top = model.climbed(found[logs[best]][0])
+    logs, values = np.append(logs, theta[-1]), np.append(values, max(top, values[best]))
+    order = np.argsort(logs)
+    logs, less = logs[order], (values.max() - values[order]) / stretch
+    peak = int(np.argmin(less))
+    low, high = _crossing(logs[: peak + 1][::-1], less[: peak + 1][::-1]), _crossing(logs[peak:], less[peak:])
+    return theta, tuple(None if side is None else float(np.exp(side)) for side in (low, high))
+
+
+def _crossing(logs, less):
+    """Return where `less` first exceeds `DROP`, going outwards; None if it does not."""
+    beyond = np.flatnonzero(less > DROP)
+    if not len(beyond):
+        return None
+    k = beyond[0]
+    if k == 0:
+        return float(logs[0])
+    # The root of the deviance is nearly straight.
+    a, b, c = np.sqrt(np.maximum([less[k - 1], DROP, less[k]], 0.0))
+    return float(logs[k - 1] + (logs[k] - logs[k - 1]) * (b - a) / (c - a))
