@@ -37,6 +37,9 @@ def test_the_parameter_of_a_simulated_sender_is_found_and_its_interval_holds_it(
     assert estimate.value == pytest.approx(truth, rel=0.02)
     assert fit.explained_ > 0.9
     assert fit.spec_.startswith(f"{controller}:{name}=")
+    values, shortfall = fit.profile(name)
+    assert values[shortfall == 0].min() <= estimate.value <= values[shortfall == 0].max()
+    assert np.all(shortfall[(values < estimate.low) | (values > estimate.high)] > 1.9)
     assert fit.score(sim) > 1.0  # per send; -1.8 is what nothing explains
 
 

@@ -99,7 +99,7 @@ class Parameters:
         """
         surface = self._surface(as_flow(source))
         best = surface.maximise(say, UNKNOWN_LOG)
-        self._values, self._best = [surface.values(point) for point in surface.scores], surface.values(best)
+        self._best = surface.values(best)
         scores = surface.scores[best]
         self.intervals_, self.explained_ = len(scores), float(np.mean(scores > UNKNOWN_LOG))
         names = [axis.name for axis in self.axes]
@@ -114,13 +114,33 @@ class Parameters:
             say(f"interval of {axis.name}")
             low, high = surface.interval(k, self._accepts)
             self.estimates_[axis.name] = self._estimate(axis, surface, k, low, high)
-        self.correlation_ = self._correlation(surface) if len(self.axes) > 1 else None
+        self._values = [surface.values(point) for point in surface.scores]
+        self._scores = np.array(list(surface.scores.values()))
+        self.correlation_ = self._correlation() if len(self.axes) > 1 else None
         if len(self.unidentified_) == len(self.axes) and all(e == (None,) * 3 for e in self.estimates_.values()):
             raise FitError("; ".join(f"{name} {why}" for name, why in self.unidentified_.items()))
         given = self.given | {n: e.value for n, e in self.estimates_.items() if e.value is not None}
         settings = ",".join(f"{name}={value:.6g}" for name, value in given.items())
         self.spec_ = self.controller.partition(":")[0] + (f":{settings}" if settings else "")
         return self
+
+    def profile(self, name):
+        """Return what was tried of a parameter, ascending, and by how much the sends are less likely there than best.
+
+        Returns
+        -------
+        values, shortfall : ndarray
+            The shortfall is summed over intervals of 0.2 s, in logarithms; of two parameters that of the best value of
+            the other that was tried.
+        """
+        names = [axis.name for axis in self.axes]
+        if name not in names:
+            raise ArgumentError(f"profile({name!r}): {self.controller} was fitted for {', '.join(names)}")
+        values = np.array([point[names.index(name)] for point in self._values], float)
+        tried, place = np.unique(values, return_inverse=True)
+        highest = np.full(len(tried), -np.inf)
+        np.maximum.at(highest, place, [scores.sum() for scores in self._scores])
+        return tried, highest.max() - highest
 
     def score(self, source):
         """Return the mean log likelihood of the sends of another flow under the likeliest values."""
@@ -173,12 +193,11 @@ class Parameters:
         )
         return Estimate(None, low, high)
 
-    def _correlation(self, surface):
+    def _correlation(self):
         """Return the correlation of two estimates if the intervals of 0.2 s were others: of resampled maxima."""
         if any(estimate.value is None for estimate in self.estimates_.values()):
             return None
-        points = np.array(self._values)
-        scores = np.array(list(surface.scores.values()))
+        points, scores = np.array(self._values), self._scores
         count = scores.shape[1]
         weights = np.random.default_rng(1).multinomial(count, np.full(count, 1 / count), RESAMPLES)
         drawn = points[np.argmax(scores @ weights.T, axis=0)]
