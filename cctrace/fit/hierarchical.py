@@ -160,19 +160,19 @@ class Hierarchical:
         return plain({key.rstrip("_"): getattr(self, key) for key in keys})
 
 
-def shortfall(values, errors, tau):
-    """Return minus the restricted log likelihood of an sd between flows [Viechtbauer05]_."""
-    variances = errors**2 + tau**2
+def shortfall(values, errors, taus):
+    """Return minus the restricted log likelihood of sds between flows [Viechtbauer05]_."""
+    variances = errors**2 + np.asarray(taus)[..., None] ** 2
     weights = 1 / variances
-    mean = weights @ values / weights.sum()
-    return 0.5 * (np.log(variances).sum() + np.log(weights.sum()) + weights @ (values - mean) ** 2)
+    total = weights.sum(axis=-1)
+    apart = values - (weights @ values / total)[..., None]
+    return 0.5 * (np.log(variances).sum(axis=-1) + np.log(total) + (weights * apart**2).sum(axis=-1))
 
 
 def spread(values, errors):
     """Return the likeliest sd between flows, values of order one."""
     places = np.append(0.0, np.geomspace(1e-4, 10.0, 61))
-    heights = [shortfall(values, errors, place) for place in places]
-    k = int(np.argmin(heights))
+    k = int(np.argmin(shortfall(values, errors, places)))
     if k == 0:
         return 0.0
     between = places[k - 1], places[min(k + 1, len(places) - 1)]
@@ -182,7 +182,7 @@ def spread(values, errors):
 def shrunken(values, errors):
     """Return own values, their errors and that of the mean, averaged over the sd between flows [Gelman06]_."""
     taus = np.linspace(0, MOST_SPREADS, SPREADS)
-    heights = np.array([shortfall(values, errors, tau) for tau in taus])
+    heights = shortfall(values, errors, taus)
     chances = np.exp(heights.min() - heights)
     chances /= chances.sum()
     weights = 1 / (errors**2 + taus[:, None] ** 2)
