@@ -155,6 +155,7 @@ def test_the_page_holds_the_packets_exactly():
 
 def test_packets_that_do_not_fit_are_on_pages_beside_the_report(tmp_path, monkeypatch):
     monkeypatch.setattr("cctrace.report.parts.PACKETS", 3000)
+    monkeypatch.setattr("cctrace.explain.analyze._identified", lambda flow: None)  # takes seconds, tested elsewhere
     capture = datasets.path("loss_cubic_1pct", "sender.pcap.zst")
     page = write_report(analyze([capture]), tmp_path).read_text()
     links = re.findall(r'href="(flow0-packets\d\.html)"', page)

@@ -12,10 +12,17 @@ from cctrace.explain.analyze import analyze
 from cctrace.plot.panels_of_many import comparison_panels
 from cctrace.report.compare import differences
 from cctrace.report.index import captures_in
+from cctrace.report.overview import write_report
 from tests.build_view import flow_view
 from tests.test_report import data_of
 
 LOSSY, JITTER = (datasets.path(name, "sender.pcap.zst") for name in ("loss_cubic_1pct", "tso_bbr_300m_veth"))
+
+
+@pytest.fixture(autouse=True)
+def nobody_asks_who_sent_it(monkeypatch):
+    """To identify a sender takes seconds, and is tested elsewhere."""
+    monkeypatch.setattr("cctrace.explain.analyze._identified", lambda flow: None)
 
 
 @pytest.fixture
@@ -111,6 +118,14 @@ def test_flows_are_compared_over_the_time_of_all_or_from_their_own_starts():
     panels, _, lasts = comparison_panels({"early": early, "late": late}, aligned=True)
     assert lasts == pytest.approx(2)
     assert panels[0].series[0].value == pytest.approx(panels[0].series[1].value)
+
+
+def test_flows_of_different_days_are_not_laid_over_one_time_axis(tmp_path):
+    """The recordings were taken minutes apart."""
+    page = write_report(analyze([LOSSY, JITTER]), tmp_path).read_text()
+    assert [flow["id"] for flow in data_of(page)["flows"]] == ["flow0", "flow1"]
+    together = write_report(analyze([datasets.path("compete_bbr_cubic_2bdp", "sender.pcap.zst")]), tmp_path).read_text()
+    assert [flow["id"] for flow in data_of(together)["flows"]] == ["flow0", "flow1", "comparison"]
 
 
 def test_simulate_explains_its_flows_on_the_same_page(run, tmp_path):

@@ -187,6 +187,11 @@ def _counter_tables(analysis):
     }
 
 
+def _lasted(view):
+    """Return when a flow began and ended, ns."""
+    return view.start_ns, int(view.events["time_ns"][-1])
+
+
 def report_of(analyses):
     """Return the `Report` of flows."""
     files = list(dict.fromkeys(analysis.file for analysis in analyses))
@@ -197,9 +202,8 @@ def report_of(analyses):
     columns, rows = table([*analyses, *others])
     if others or more:
         rest = f"; {more} more flows are left out" if more else ""
-        notes.append(
-            f"Explained are the {len(analyses)} flows of 100 kB and more; the table has the others, too{rest}."
-        )
+        explained = "flow is" if len(analyses) == 1 else f"{len(analyses)} flows are"
+        notes.append(f"The largest {explained} explained below; the table has the others, too{rest}.")
     return Report(
         title=_title(analyses),
         source=" · ".join(files),
@@ -231,6 +235,10 @@ def _others(analyses):
 def _comparison(analyses):
     """Return the section that lays the largest flows beside each other; None of a single one."""
     views = {analysis.title: analysis.view for analysis in analyses if analysis.view is not None}
+    if views:
+        first, last = _lasted(next(iter(views.values())))  # of the largest: captures of different days share no axis
+        spans = {title: _lasted(view) for title, view in views.items()}
+        views = {title: view for title, view in views.items() if spans[title][0] <= last and spans[title][1] >= first}
     if len(views) < 2:
         return None
     shown = dict(list(views.items())[:COMPARED])

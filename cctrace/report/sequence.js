@@ -87,7 +87,7 @@ class Packets {
     };
   }
 
-  base1(i, relative) { return relative ? this.base[i] : 0; }
+  baseOf(i, relative) { return relative ? this.base[i] : 0; }
 
   rows(side, [low, high]) { return [lowerBound(this.times[side], low), lowerBound(this.times[side], high + 1e-12)]; }
 }
@@ -135,7 +135,7 @@ class SequencePanel extends Panel {
     for (const kind of this.lanes) {
       const [first, last] = this.againInView(kind);
       for (let k = first; k < last && last - first <= ONE_BY_ONE; k++) {
-        const i = packets.again[kind][k], low = packets.sent.seq[i] - packets.base1(i, this.relative);
+        const i = packets.again[kind][k], low = packets.sent.seq[i] - packets.baseOf(i, this.relative);
         spans.push([low, low + packets.sent.size[i]]);
       }
     }
@@ -196,7 +196,7 @@ class SequencePanel extends Panel {
 
   // A bar from first to last byte; ticks at its ends where there is room for them.
   bar(c, i, ends) {
-    const { sent, times } = this.packets, base = this.packets.base1(i, this.relative);
+    const { sent, times } = this.packets, base = this.packets.baseOf(i, this.relative);
     const px = this.x(times[0][i]), from = this.y(sent.seq[i] - base), to = this.y(sent.seq[i] + sent.size[i] - base);
     const least = from - to < 2 ? 1 : 0;
     c.moveTo(px, from + least); c.lineTo(px, to - least);
@@ -221,7 +221,7 @@ class SequencePanel extends Panel {
       if (count > LABELLED) continue;
       for (let k = first; k < last; k++) {
         const i = this.packets.again[kind][k], { sent } = this.packets;
-        const top = sent.seq[i] + sent.size[i] - this.packets.base1(i, this.relative);
+        const top = sent.seq[i] + sent.size[i] - this.packets.baseOf(i, this.relative);
         const letter = LETTERS[kind] + (sent.kind[i] & 8 ? "d" : "");
         c.fillText(letter, this.x(this.packets.times[0][i]) + 3, this.y(top) + 4);
       }
@@ -279,7 +279,7 @@ class SequencePanel extends Panel {
       const word = flags & 2 ? "SYN" : flags & 4 ? "RST" : flags & 1 ? "FIN" : "";
       if (word) c.fillText(word, this.x(times[side][i]) + 3, this.y(v));
     };
-    for (let i = s0; i < s1; i++) if (sent.flags[i] & 7) mark(0, i, sent.seq[i] - this.packets.base1(i, this.relative), sent.flags[i]);
+    for (let i = s0; i < s1; i++) if (sent.flags[i] & 7) mark(0, i, sent.seq[i] - this.packets.baseOf(i, this.relative), sent.flags[i]);
     for (let i = r0; i < r1; i++) {
       const v = this.relative ? 0 : received.ack[i];
       if (received.flags[i] & 7) mark(1, i, v, received.flags[i]);
@@ -327,7 +327,7 @@ class SequencePanel extends Panel {
       const [first, last] = packets.rows(side, reach);
       if (last - first > 20000) return null;
       for (let i = first; i < last; i++) {
-        const base = side ? 0 : packets.base1(i, this.relative);
+        const base = side ? 0 : packets.baseOf(i, this.relative);
         const low = side ? (this.relative ? 0 : received.ack[i]) : sent.seq[i] - base;
         const high = side ? low : low + sent.size[i];
         const above = this.y(high) - py, below = py - this.y(low);
@@ -370,7 +370,7 @@ class SequencePanel extends Panel {
     if (!shown) return;
     const [side, i] = this.focus, { sent, received, times } = this.packets;
     const px = this.x(times[side][i]);
-    const value = side ? (this.relative ? 0 : received.ack[i]) : sent.seq[i] + sent.size[i] - this.packets.base1(i, this.relative);
+    const value = side ? (this.relative ? 0 : received.ack[i]) : sent.seq[i] + sent.size[i] - this.packets.baseOf(i, this.relative);
     const py = this.y(value), c = this.overlay.getContext("2d");
     c.strokeStyle = colour("ink");
     c.lineWidth = 1.5;
