@@ -22,15 +22,14 @@ from cctrace.fit import path as fit_path
 from cctrace.fit.results import plain
 from cctrace.fit.shared import neighbours
 from cctrace.fit.transmissions import DELIVERED, WIRE_BYTES, as_flow, transmissions
-from cctrace.sim.path import PACKET_BYTES
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 from cctrace.units import format_rate, format_share, format_time
 
 FIGURES = {"goodput_bps": "goodput_bps", "rtt_mean_us": "rtt_mean_us", "retransmitted_share": "retransmit_ratio"}
 DRAWS = 12
-LONGER = (1.0, 2.0, 4.0)  # times its longest backlog: the lengths tried of a queue that never overflowed
-OPEN_ENDED = 1.1  # times the RTT over the shortest such queue: the longest decides, and longer ones would be longer
+LEAST_DRAWS = 3
+OPEN_ENDED = 1.1  # times the RTT over the shorter half of unseen queues: longer ones would make it longer still
 HELD_BACK = 0.2  # share of the time in which not the path held the sender back, from which on nothing is answered
 # "Comes out again" is what the project asks of its predictions: within 10 %, 20 %, a factor of 2 or 0.3 points.
 NEAR = {"goodput_bps": 0.10, "rtt_mean_us": 0.20}
@@ -42,7 +41,7 @@ SIMULATOR = {"goodput_bps": 0.01, "rtt_mean_us": 0.012, "retransmitted_share": 0
 Z90 = 1.645
 _UNSEEN = {
     "rate": "a faster path: no queue ever grew, so what it could have carried is not known",
-    "buffer": "a longer queue: it never overflowed; one, two and four times its longest backlog are tried",
+    "buffer": "a longer queue: it never overflowed; one to ten times its longest backlog are tried",
     "base_rtt": "a shorter base RTT: others' packets stood in the queue all the time",
 }
 
@@ -156,8 +155,8 @@ def whatif(flow, candidates=(), *, own=None, draws=DRAWS, seed=1, say=lambda tex
     for name in [*candidates, *([own] if own else [])]:
         resolve(name)
     check_changes(changes)
-    if not isinstance(draws, int) or draws < len(LONGER):
-        raise ArgumentError(f"draws={draws!r} must be an integer from {len(LONGER)}")
+    if not isinstance(draws, int) or draws < LEAST_DRAWS:
+        raise ArgumentError(f"draws={draws!r} must be an integer from {LEAST_DRAWS}")
     captured = as_flow(flow)
     table = transmissions(captured)
     window, unseen = _held_back(captured)
@@ -178,7 +177,7 @@ def whatif(flow, candidates=(), *, own=None, draws=DRAWS, seed=1, say=lambda tex
     answers = {}
     for name in candidates or ([own] if own and changes else []):
         say(f"{name} over the inferred path")
-        answers[name] = _bounded(scene.runs(name, changes), misfit, path)
+        answers[name] = _bounded(scene.runs(name, changes), misfit, scene)
     return WhatIf(recorded, own, original, reproduces, answers, path, dict(changes), unseen)
 
 
@@ -195,24 +194,13 @@ def recorded_figures(flow, table):
     }
 
 
-def _drawn(path, draws, seed):
-    """Return paths drawn from what the capture leaves open; a buffer that never overflowed may be any longer."""
-    paths = [path] * draws
-    if "buffer" not in path.estimates["unseen"]:
-        return paths
-    least = path.estimates["buffer_bytes"].low
-    return [
-        changed(drawn, {"buffer": f"{max(least * LONGER[k % len(LONGER)], PACKET_BYTES):.0f}B"})
-        for k, drawn in enumerate(paths)
-    ]
-
-
 class _Scene:
     """What every run has in common: paths drawn, the other senders, the receiver, the time."""
 
     def __init__(self, path, table, flow, draws, seed, window):
-        self.paths, self.seed = _drawn(path, draws, seed), seed
+        self.paths, self.seed = path.draws(draws, seed), seed
         told = table.told_ns[table.told_ns >= 0]
+        self.unseen = path.estimates["unseen"]
         self.duration = f"{(int(told.max()) - table.start_ns) / 1e9:.3f}s"
         acks = len(np.unique(table.ack_row[table.ack_row >= 0]))
         self.common = {"ack_every": 1 if len(told) < 1.5 * acks else 2}
@@ -322,14 +310,15 @@ def _near(name, got, want):
     return abs(got - want) <= NEAR_POINTS or max(got, want) <= NEAR_FACTOR * min(got, want)
 
 
-def _bounded(runs, misfit, path):
+def _bounded(runs, misfit, scene):
     """Return the figures of a candidate, without the bounds that the capture does not give."""
-    figures, unseen = _estimates(runs, misfit), path.estimates["unseen"]
-    if "rate" in unseen:  # a path that never filled may be any faster
+    figures = _estimates(runs, misfit)
+    if "rate" in scene.unseen:  # a path that never filled may be any faster
         figures["goodput_bps"] = figures["goodput_bps"]._replace(high=None)
-    if "buffer" in unseen:
-        shortest, longest = (np.median(runs["rtt_mean_us"][k :: len(LONGER)]) for k in (0, len(LONGER) - 1))
-        if longest > OPEN_ENDED * shortest:
+    if "buffer" in scene.unseen:
+        rtt = runs["rtt_mean_us"][np.argsort([path.buffer_bytes for path in scene.paths])]
+        half = len(rtt) // 2
+        if np.median(rtt[half:]) > OPEN_ENDED * np.median(rtt[:half]):
             figures["rtt_mean_us"] = figures["rtt_mean_us"]._replace(high=None)
     return figures
 
