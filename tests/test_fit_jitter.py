@@ -1,19 +1,30 @@
 """Uncongested RTTs and jitter: recovered from what simulations and recordings show, refused where nothing is shown."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
+from scipy import signal
 
 import cctrace as cct
 from cctrace.cli import main
 from cctrace.fit.blocks import block_length, effective_samples
 from cctrace.fit.bottleneck import Steps, backlog, constant, departures, rate_steps, sent
+from cctrace.fit.delays import mean_of
 from cctrace.fit.families import FAMILIES, Censored, fit_family
-from cctrace.fit.process import slot_length
+from cctrace.fit.goodness import SHARES, product_limit
+from cctrace.fit.process import correlation_time, slot_length
 from cctrace.fit.transmissions import DELIVERED, LOST, transmissions
 
 PATH = {"rate": "40Mbit", "rtt": "40ms", "buffer": "4bdp"}
+
+
+def ordered(rng, draws):
+    """Return the delays that packets 300 us apart with these draws show, as `Censored`."""
+    departed = np.arange(len(draws)) * 300.0
+    arrived = np.maximum.accumulate(departed + draws)
+    return Censored(arrived - departed, np.arange(len(draws)), np.diff(arrived, prepend=-1) > 1e-6)
 
 
 def simulated(duration="8s", cc="bbr2022", ack_every=2, seed=1, **path):
@@ -76,6 +87,23 @@ def test_effective_samples_of_an_autoregression_are_those_of_theory(rng):
     assert block_length(x) > 5 * block_length(rng.standard_normal(n))
 
 
+def test_error_of_a_mean_knows_that_samples_hang_together(rng):
+    held = {}
+    for wide in (False, True):
+        for _ in range(40):
+            z = signal.lfilter([np.sqrt(1 - 0.9**2)], [1, -0.9], rng.standard_normal(3_000))
+            mean = mean_of(z)
+            error = (mean.high - mean.low) / 2 if wide else 1.96 * z.std() / np.sqrt(len(z))
+            held[wide] = held.get(wide, 0) + (abs(mean.value) <= error)
+    assert held[True] >= 34 > 25 > held[False]
+
+
+def test_autocorrelation_time_of_an_autoregression_is_that_of_theory(rng):
+    z = signal.lfilter([1], [1, -0.8], rng.standard_normal(20_000))
+    found = correlation_time(z, 100.0)
+    assert found.low < 100 * (0.5 + 0.8 / 0.2) < found.high < 1.4 * found.value
+
+
 # --- distribution ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("together", [1, 2])
 def test_draws_hidden_behind_the_packet_before_are_recovered(rng, together):
@@ -106,6 +134,66 @@ def test_the_family_that_drew_explains_as_well_as_any(rng, family, draw):
     assert fit.sd_us_.low * 0.98 < draws.std() < fit.sd_us_.high * 1.02
     assert fit.predict([0.5])[0] == pytest.approx(np.median(draws), rel=0.02)
     assert fit.score(draws) > fit.score(draws + 3 * draws.std())
+
+
+def test_two_components_and_no_family_describe_what_no_single_one_does(rng):
+    draws = np.r_[rng.normal(20_000, 500, 3_000), rng.normal(23_000, 300, 1_000)]
+    rng.shuffle(draws)
+    mixed = cct.fit.Jitter().fit(draws)
+    assert mixed.distribution_ == "mixture"
+    assert mixed.goodness_.probability > 0.05
+    free = cct.fit.Jitter(["normal", "empirical"]).fit(draws)  # the normal is refuted
+    assert free.distribution_ == "empirical"
+    for fit in (mixed, free):
+        assert fit.sd_us_.low < draws.std() < fit.sd_us_.high
+        assert fit.predict([0.1, 0.9]) == pytest.approx(np.quantile(draws, [0.1, 0.9]), rel=0.01)
+        drawn = fit.jitter()
+        assert drawn.kind == "empirical"
+        assert np.std(drawn.samples_ns) == pytest.approx(1e3 * draws.std(), rel=0.03)
+
+
+def test_residuals_refute_a_wrong_family_and_not_the_right_one_of_hidden_draws():
+    sim = simulated("12s", jitter="gamma:sd=2ms,mean=2ms,per=packet")
+    delays = cct.fit.uncongested_rtt(sim)
+    right, wrong = (cct.fit.Jitter([family]).fit(delays).goodness_ for family in ("gamma", "normal"))
+    assert right.probability > 0.01 > wrong.probability
+    assert wrong.distance > 2 * right.distance
+
+
+def test_residuals_of_dependent_draws_are_not_taken_for_independent_ones(rng):
+    """With a Kolmogorov table nearly every one of these series would be refuted."""
+    refuted = 0
+    for _ in range(12):
+        z = signal.lfilter([np.sqrt(1 - 0.95**2)], [1, -0.95], rng.standard_normal(4_000))
+        refuted += cct.fit.Jitter(["normal"]).fit(20_000 + 1_000 * z).goodness_.probability < 0.05
+    assert refuted <= 4
+
+
+def test_no_family_fits_a_product_limit_that_ignores_censoring(rng):
+    data = ordered(rng, rng.gamma(4, 500, 20_000) + 10_000)
+    table, mean, sd = product_limit(data, lambda x: np.ones(len(x)))
+    shown = data.delay_us[data.event[data.group]]
+    assert (mean, sd) == (pytest.approx(12_000, rel=0.02), pytest.approx(1_000, rel=0.1))
+    assert shown.mean() > 12_500
+    assert np.interp(0.5, SHARES, table) == pytest.approx(11_836, rel=0.02)  # the gamma's median
+
+
+def test_a_fit_survives_json(rng):
+    fit = cct.fit.Jitter().fit(rng.gamma(2, 1_000, 2_000) + 10_000)
+    again = cct.fit.Jitter.from_json(fit.to_json())
+    assert again.to_json() == fit.to_json()
+    assert again.as_object() == fit.as_object()
+    assert again.predict([0.3]) == fit.predict([0.3])
+    assert again.jitter() == fit.jitter()
+    with pytest.raises(cct.errors.ArgumentError, match="Collapse"):
+        cct.fit.Collapse.from_json(fit.to_json())
+
+
+def test_plot_shows_quantiles_on_the_diagonal_where_the_family_fits(rng):
+    pytest.importorskip("matplotlib").use("Agg")
+    _, right = cct.fit.Jitter(["normal"]).fit(rng.normal(20_000, 1_000, 4_000)).plot()
+    x, y = right.lines[0].get_data()
+    assert np.median(np.abs(x - y)) < 0.05  # ms
 
 
 # --- process ---------------------------------------------------------------------------------------------------------
@@ -143,7 +231,7 @@ def test_jitter_of_a_recording_is_what_the_emulator_drew():
     assert (fit.process_.name, fit.distribution_) == ("packet", "normal")
     assert fit.sd_us_.value == pytest.approx(2_002, rel=0.15)
     assert fit.delay_us_.value == pytest.approx(20_002, rel=0.02)
-    assert fit.effective_samples_ < 0.2 * len(fit._delays)  # 19,000 RTTs are not as many facts
+    assert fit.effective_samples_ < 0.2 * len(fit._data_of)  # 19,000 RTTs are not as many facts
 
 
 # --- RTT without queue -----------------------------------------------------------------------------------------------
@@ -165,6 +253,16 @@ def test_a_queue_that_others_fill_is_left_out():
     assert np.quantile(delays.rtt_us, 0.9) < 45_000
 
 
+def test_what_moves_all_packets_of_a_while_together_is_not_their_jitter():
+    """A host that stalls leaves backlog that lasts, on top of what each packet draws."""
+    delays = cct.fit.uncongested_rtt(simulated("10s", jitter="normal:sd=0.5ms,per=packet"))
+    backlog = 4_000.0 * (np.floor(delays.departed_us / 200_000.0) % 2)
+    gap = delays.gap_us + np.diff(backlog[delays.last], prepend=0.0)
+    fit = cct.fit.Jitter().fit(dataclasses.replace(delays, delay_us=delays.delay_us + backlog, gap_us=gap))
+    assert fit.sd_us_.value == pytest.approx(500, rel=0.1)
+    assert fit.wander_us_ == pytest.approx(2_000, rel=0.2)
+
+
 # --- refusals --------------------------------------------------------------------------------------------------------
 def test_a_constant_rtt_has_no_jitter():
     with pytest.raises(cct.fit.FitError, match="constant"):
@@ -177,6 +275,13 @@ def test_a_constant_rtt_has_no_jitter():
 def test_delays_that_tell_nothing_are_refused(draws, why):
     with pytest.raises(cct.fit.FitError, match=why):
         cct.fit.Jitter().fit(draws)
+
+
+def test_counters_are_refused_with_what_they_do_tell():
+    flow = cct.read(cct.datasets.path("jitter_bbr_sd2ms", "tcpinfo.csv.zst")).flow(0)
+    for estimator in (cct.fit.Jitter, cct.fit.Collapse):
+        with pytest.raises(cct.fit.FitError, match=r"at most 1\d{4} us.*capture at the sender"):
+            estimator().fit(flow)
 
 
 def test_a_short_flow_is_refused():

@@ -72,10 +72,13 @@ def analyze(files, tcpinfo, controller, folder, limit, decapsulate, as_json):
 
 def _verdicts(analysis):
     """Return the lines on one flow: its first verdict with advice, and the next ones in short."""
+    told = analysis.collapse if isinstance(analysis.collapse, str) else analysis.collapse and analysis.collapse.line()
+    forecast = [f"{analysis.title}: minRTT collapse: {told}"] if told else []
     if analysis.diagnosis is None:
-        return []
+        return forecast
     further = [verdict for verdict in analysis.diagnosis.verdicts[1:] if verdict.confidence >= LIKELY][:FURTHER]
-    return [f"{analysis.title}: {analysis.diagnosis.verdict}", *(f"    also: {verdict.text}" for verdict in further)]
+    also = (f"    also: {verdict.text}" for verdict in further)
+    return [f"{analysis.title}: {analysis.diagnosis.verdict}", *also, *forecast]
 
 
 _TOGETHER = 8  # files on one page

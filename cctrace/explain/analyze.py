@@ -10,7 +10,7 @@ import pandas as pd
 
 from cctrace.cc import KERNEL_NAMES
 from cctrace.cc import controller as resolve
-from cctrace.errors import ArgumentError, StreamError
+from cctrace.errors import ArgumentError, FitError, StreamError
 from cctrace.explain.diagnose import Diagnosis, diagnose
 from cctrace.explain.flow_view import FlowView
 from cctrace.explain.identify import UNKNOWN, Identification, identify
@@ -23,6 +23,8 @@ from cctrace.io import is_capture
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.run import replay
+
+FORECASTS = 20  # flows, of a second each
 
 
 @dataclass
@@ -59,6 +61,8 @@ class FlowAnalysis:
         The flow itself; None of a file so large that its packets are not all held at a time.
     identification : cctrace.explain.identify.Identification or None
         Who sent the flow, by what it shows; None if that cannot be told.
+    collapse : cctrace.fit.Collapse or str or None
+        Forecast of BBR's minRTT collapse on the flow's path; why there is none; None of counters alone.
     """
 
     file: str
@@ -75,6 +79,7 @@ class FlowAnalysis:
     model: pd.DataFrame | None = None
     flow: Flow | None = None
     identification: Identification | None = None
+    collapse: object = None
 
     @property
     def title(self):
@@ -138,6 +143,8 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, **options
             say(f"{file}: {flow!r}")
             analyses.append(_analyze_flow(file, flow, polls, controller, unused))
             analyses[-1].flow = None if isinstance(data, Iterator) else flow
+            if analyses[-1].view is not None:
+                analyses[-1].collapse = _forecast(flow, len(analyses), say)
     if analyses and all(analysis.view is None and analysis.counters is None for analysis in analyses):
         raise StreamError(analyses[0].notes[0])
     if unused:
@@ -282,6 +289,19 @@ def _contradiction(analysis):
         return
     share = sum(candidate.probability for candidate in found.candidates if candidate.name in found.group)
     yield f"the counters name {told}, but what was sent looks like {' or '.join(found.group)} (probability {share:.2f})"
+
+
+def _forecast(flow, number, say):
+    """Return the forecast of minRTT collapse for the flow analysed as `number`, or why there is none."""
+    from cctrace.fit.collapse import Collapse
+
+    if number > FORECASTS:
+        return f"only looked at for the first {FORECASTS} flows; `cctrace fit collapse` does it for all"
+    say("forecast of minRTT collapse")
+    try:
+        return Collapse(quick=True).fit(flow)
+    except (FitError, StreamError) as refusal:
+        return str(refusal)
 
 
 def _recorded(controller):

@@ -8,6 +8,9 @@ number of samples is n times the variance of one over the long-run variance, :ma
 """
 
 import numpy as np
+from scipy import special
+
+from cctrace.fit.results import Z95
 
 MOST_LAGS = 5_000
 
@@ -78,3 +81,8 @@ def blocked(rows, length):
     """Return the sums of successive blocks of rows, shape (blocks, columns)."""
     edges = np.arange(0, len(rows), length)
     return np.add.reduceat(rows, edges, axis=0)
+
+
+def student(degrees):
+    """Return how much wider a 95 % interval of Student's distribution is than a normal one."""
+    return float(special.stdtrit(degrees, 0.975) / Z95)

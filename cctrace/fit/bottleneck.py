@@ -83,12 +83,16 @@ class Steps(NamedTuple):
 
     def served(self, time_us):
         """Return how many bytes a busy server would have sent by a time."""
+        if len(self.rate) == 1:
+            return np.maximum(time_us, 0.0) * self.rate[0]
         return np.interp(time_us, self._knots_us, self._knots_bytes) + self.rate[-1] * np.maximum(
             time_us - self.start_us[-1], 0
         )
 
     def when(self, served_bytes):
         """Return by when a busy server has sent so much: the inverse of `served`."""
+        if len(self.rate) == 1:
+            return np.maximum(served_bytes, 0.0) / self.rate[0]
         inside = np.interp(served_bytes, self._knots_bytes, self._knots_us)
         return inside + np.maximum(served_bytes - self._knots_bytes[-1], 0) / self.rate[-1]
 

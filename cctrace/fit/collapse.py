@@ -1,52 +1,94 @@
 r"""Will BBR collapse on this path? From a capture to the jitter at which it would, and the jitter there is.
 
-The path of the flow (rate, delay without queue, distribution and process of the jitter) goes into the closed loop's
-model of minRTT collapse (`cctrace.analytic.closedloop`: Eqs. 9 to 11 of [Kumar19] with what a flow really samples).
-Nothing is typed in: the queueing delay :math:`\delta` follows from the window at the fitted rate, min_rtt's samples
-from the fitted process and the receiver's ACKs. The threshold is the sd, all else unchanged, at which a flow is below
-half the link with probability one half.
+The path of the flow (rate, delay without queue, distribution and process of the jitter, segments per ACK) is run in
+closed loop with each controller, its jitter stretched until the flow gets less than half of the link (`threshold`).
+So the window's queueing delay :math:`\delta(\sigma)` of [Kumar19], min_rtt's samples and their dependence come from the
+runs; nothing is typed in. Stretched means: every draw is multiplied, the delay without jitter stays as it is. The sd is
+counted as `cctrace.Jitter` does, a normal one before it is cut at zero delay.
 
-Errors: of the fit (its intervals), and of the model, whose thresholds are off by MODEL_ERROR (root mean square over the
-eight kinds of jitter of docs/models.md, against simulated flows).
+Errors: of the search (its runs' scatter), of the fitted shape, and SHAPE_ERROR for a shape that only resembles the
+true one further out. The chance of being collapsed is that of a run of the threshold's search, whose seed decides near
+the threshold: :math:`P = \Phi(\log(\sigma / \sigma_{1/2}) / s)`, s the scatter of runs along log sd.
 """
 
+import dataclasses
+import itertools
 from typing import NamedTuple
 
 import numpy as np
 from scipy import special
 
-from cctrace.analytic import closedloop
-from cctrace.analytic.distributions import Affine, TruncatedNormal
-from cctrace.analytic.jittered import SENDERS, Link
 from cctrace.display import of_summary
-from cctrace.errors import ArgumentError, FitError
-from cctrace.fit.bottleneck import constant, delivered_rate, deviation, rate_errors, rate_steps, sent
+from cctrace.errors import FitError
+from cctrace.fit.bottleneck import (
+    Sent,
+    candidate_steps,
+    constant,
+    constant_rate,
+    delivered_rate,
+    deviation,
+    rate_errors,
+    sent,
+)
 from cctrace.fit.delays import LEAST_SAMPLES, delays_of
-from cctrace.fit.jitter import Jitter
-from cctrace.fit.results import Z95, Estimate, plain
-from cctrace.fit.transmissions import as_flow, transmissions
+from cctrace.fit.jitter import Jitter, of_counters
+from cctrace.fit.results import Z95, Estimate, plain, read_json, write_json
+from cctrace.fit.threshold import SEGMENTS, WINDOWS_PER_HOUR, WIRE_PER_PAYLOAD, simulated_threshold
+from cctrace.fit.transmissions import LOST, as_flow, transmissions
+from cctrace.sim.sender import Sender
 
 CONTROLLERS = ("bbr2016", "bbr2019", "bbr2022")
-MODEL_ERROR = 0.06
-LIFETIMES_PER_HOUR = 360  # of the min_rtt filter, 10 s each
-LEAST_SHARE, MOST_SHARE = 1e-2, 1.0  # of the mean delay, between which the threshold is looked for
+TWINS = {"bbr2019": "bbr2022"}  # they differ in what equal RTTs do to min_rtt; with jitter no two are equal
+LEAST_SHARE, MOST_SHARE = 1e-2, 1.0  # of the mean delay: less tells nothing of a process; up to here it is looked for
+SHAPE_ERROR = 0.04  # of log sd
+ASSUMED_SLOT_US = 5000.0
+QUICK_SEGMENTS, QUICK_EVENTS = 800_000, 2_000
+QUICK_PACKETS, QUICK_BPS = 100_000, 250e6
+QUICK_FAMILIES = ("normal", "gamma", "lognormal")
+LOSSY = 0.02
+FASTER = 1.3  # than the fitted rate, for half a second: then it is not the path's
+LEAST_PART, CHANGED = 300, 0.12  # packets and log of rates: parts of a flow with a rate of their own
+BUSY = 0.5
+UNLIKELY = 0.05
+JITTERY = 0.05  # of the mean delay, at least, for a fall of the throughput to be called one of jitter
 
 
 class Forecast(NamedTuple):
-    """What awaits a controller: threshold and present sd, chance of being collapsed now and within an hour, domain."""
+    """What awaits a controller.
+
+    Attributes
+    ----------
+    threshold_sd_us : Estimate
+        The jitter's sd at which a flow gets half of the link.
+    sd_us : Estimate
+        The sd there is.
+    probability, probability_hour : Estimate
+        Of getting less than half of the link: over 40 s, and for 40 s at some time within an hour.
+    queue_delay_us : float
+        Delta: mean queueing delay in the run nearest below the threshold.
+    spread : float
+        How far chance moves the threshold of a single run, of log sd.
+    runs : int
+        Runs that the threshold stands on.
+    domain : str
+    """
 
     threshold_sd_us: Estimate
     sd_us: Estimate
     probability: Estimate
     probability_hour: Estimate
     queue_delay_us: float
+    spread: float
+    runs: int
     domain: str
 
     @property
     def verdict(self):
-        """Collapses: "yes", "no", or "close" where the interval does not decide."""
-        if self.threshold_sd_us.low is None or self.sd_us.high < self.threshold_sd_us.low:
-            return "no"
+        """Collapses: "yes", "no", or "close" where the interval or the seed decides."""
+        if self.threshold_sd_us.low is None:
+            return "yes"
+        if self.sd_us.high < self.threshold_sd_us.low:
+            return "no" if self.probability.value < UNLIKELY else "close"
         return "yes" if self.sd_us.low > (self.threshold_sd_us.high or np.inf) else "close"
 
 
@@ -56,15 +98,26 @@ class Collapse:
     Parameters
     ----------
     controllers : sequence of str
-        Some of `cctrace.analytic.jittered.SENDERS`.
+        Controllers of the simulator that are to be asked about.
+    quick : bool
+        Do it in about a second, as `cctrace analyze` does: fewer runs, families of distributions and packets.
+    seed : int
+        Of the first run.
 
     Attributes
     ----------
     forecasts_ : dict of str to Forecast
+    rate_bps_ : Estimate
     sd_us_ : Estimate
         The jitter's sd.
     process_ : str
-        As `Jitter.process_`; "unknown" where the jitter is too small to tell: then every process is considered.
+        As `Jitter.process_`; "unknown" where the jitter is too small to tell: the threshold is then that of normal
+        draws per slot of 5 ms, and its interval spans draws per packet too (with `quick` it has no upper end).
+    queue_us_ : float
+        Mean queueing delay of the flow itself.
+    fell_to_ : float or None
+        Least share of the rate that this flow got over 5 s; None if that is one half or more, if it never had more than
+        0.8 in a second, or if losses may be to blame, or there is little jitter.
 
     Examples
     --------
@@ -72,10 +125,10 @@ class Collapse:
     'no'
     """
 
-    def __init__(self, controllers=CONTROLLERS):
-        if unknown := set(controllers) - set(SENDERS):
-            raise ArgumentError(f"controllers has {sorted(unknown)}; it may have {', '.join(SENDERS)}")
-        self.controllers = tuple(controllers)
+    def __init__(self, controllers=CONTROLLERS, quick=False, seed=1):
+        for name in controllers:
+            Sender(name)  # an unknown one is refused there
+        self.controllers, self.quick, self.seed = tuple(controllers), quick, seed
 
     def fit(self, source, say=lambda text: None):
         """Fit to a flow of a capture, or a simulation with ``packets=True``.
@@ -85,131 +138,217 @@ class Collapse:
         FitError
             If the flow never showed the path's rate, or too few RTTs; says what would be needed.
         """
-        flow = as_flow(source)
-        table = transmissions(flow)
+        if hasattr(source, "polls"):
+            raise FitError(of_counters(source))
+        table = transmissions(as_flow(source))
         its = sent(table)
         if len(its.known) < LEAST_SAMPLES:
-            raise FitError(f"only {len(its.known)} RTTs are known; at least {LEAST_SAMPLES} are needed")
+            raise FitError(
+                f"only {len(its.known)} RTTs are known; at least {LEAST_SAMPLES} are needed: capture a longer flow"
+            )
+        if self.quick and len(its.known) > QUICK_PACKETS:
+            its = _part(its, 0.0, its.sent_us[its.known[QUICK_PACKETS]])
         say("rate of the bottleneck")
-        steps, _ = rate_steps(its, say)
-        if len(steps.rate) > 1:
-            raise FitError("the rate of the path changed; the model is of one rate: cut the capture where it changes")
+        steps = _one_rate(its)
         error = float(rate_errors(its, steps)[0])
         without = deviation(its, constant(1e6))
-        if error > 0.2 or without - deviation(its, steps) < 0.01 * without:
-            _, rate, _ = delivered_rate(its, max(2e5, its.least_rtt_us))
-            most = np.quantile(rate[rate > 0], 0.99) * 8
-            raise FitError(
-                f"the flow never filled the path, whose rate is at least {most:.3g} Mbit/s: a bulk flow is needed"
-            )
+        seen = error <= 0.2 and without - deviation(its, steps) >= 0.01 * without
+        _, rate, _ = delivered_rate(its, max(5e5, 4 * its.least_rtt_us))
+        if not seen or rate.max() > FASTER * steps.rate[0]:
+            raise FitError(_unfilled(its, rate.max() * 8))
         self.rate_bps_ = Estimate.around(steps.rate[0] * 8e6, steps.rate[0] * 8e6 * error)
+        if self.quick and self.rate_bps_.value > QUICK_BPS:
+            raise FitError(
+                f"at {self.rate_bps_.value / 1e6:.0f} Mbit/s the runs take more than a second; `cctrace fit collapse` "
+                "makes them"
+            )
         delays = delays_of(table, its, steps)
         self._describe(delays, say)
-        say("thresholds")
         self.ack_every_ = 2 if delays.segments_per_ack > 1.2 else 1
         self.queue_us_ = float(np.mean(delays.queue_us))
-        by_sender = {}  # releases that the model does not tell apart are looked at once
+        lost = float(np.mean(table.state == LOST))
+        self.domain_ = self._domain(delays, lost)
+        jittery = self.sd_us_.value > JITTERY * self.delay_us_ and lost < LOSSY / 2
+        self.fell_to_ = _fall(its, steps.rate[0]) if jittery else None
+        found = {}
         for name in self.controllers:
-            sender = SENDERS[name]
-            by_sender[sender] = by_sender.get(sender) or self._forecast(sender)
-        self.forecasts_ = {name: by_sender[SENDERS[name]] for name in self.controllers}
+            twin = TWINS.get(name, name)
+            say(f"threshold of {name}")
+            found[twin] = found.get(twin) or self._forecast(twin)
+        self.forecasts_ = {name: found[TWINS.get(name, name)] for name in self.controllers}
         return self
 
     def _describe(self, delays, say):
-        """Take what the model needs of the jitter; none at all is none."""
+        """Take what the runs need of the jitter; a normal one is assumed where it is too small to tell its process."""
+        middle = float(np.median(delays.rtt_us))
+        jitter = Jitter(QUICK_FAMILIES, events=QUICK_EVENTS) if self.quick else Jitter()
+        spread = float(np.subtract(*np.quantile(delays.rtt_us, [0.84, 0.16])) / 2)
         try:
-            fit = Jitter().fit(delays, say)
+            fit = None if self.quick and spread < LEAST_SHARE * middle / 2 else jitter.fit(delays, say)
         except FitError:
             fit = None
         if fit is None:
-            middle = float(np.median(delays.rtt_us))
-            self.process_, self.slot_us_, self.mean_us_ = "unknown", 5000.0, middle
-            self.sd_us_ = Estimate(0.0, 0.0, max(float(np.std(np.clip(delays.rtt_us, 0, 2 * middle))), 1.0))
-            self._shape = None
+            sd = max(float(np.std(np.clip(delays.rtt_us, 0, 2 * middle))), 1.0)
+            self.sd_us_ = Estimate(min(spread, sd), 0.0, sd)
+        else:
+            self.sd_us_ = fit.sd_us_
+        if fit is None or fit.process_.name == "unknown" or fit.sd_us_.value < LEAST_SHARE * middle:
+            self.process_, self.base_us_, self.delay_us_ = "unknown", middle, middle
+            self._drawn = {"kind": "normal", "sd_us": 1.0, "per": "packet", "reorder": False}
+            self._shape_error = 0.0
             return
-        self.process_, self.sd_us_ = fit.process_.name, fit.sd_us_
-        self.slot_us_ = fit.slot_us_.value if fit.slot_us_ else 5000.0
-        self.mean_us_ = fit.delay_us_.value
-        self._shape = None if self.process_ == "unknown" else _distribution(fit)
+        self._shape_error = fit.ratio_error_
+        drawn = fit.jitter()
+        self.process_, self.delay_us_ = fit.process_.name, fit.delay_us_.value
+        self.base_us_ = fit.base_us_
+        self._drawn = {"kind": drawn.kind, "sd_us": fit.nominal_sd_us_, "per": drawn.per, "reorder": drawn.reorder}
+        if drawn.kind != "normal":
+            self._drawn["mean_us"] = fit.mean_us_.value
+        if drawn.kind == "empirical":
+            self._drawn["samples_us"] = (np.asarray(drawn.samples_ns) / 1e3).tolist()
 
-    def delay(self, sd_us):
-        """Return the distribution of the delay without queue if its sd were another."""
-        if self._shape is None or isinstance(self._shape, TruncatedNormal):
-            return TruncatedNormal(self.mean_us_, sd_us)
-        return Affine(self._shape, sd_us / self._shape.std())
+    def _domain(self, delays, lost):
+        reasons = []
+        if delays.quiet_share < BUSY:
+            reasons.append(
+                f"others' packets stood in the queue {100 * (1 - delays.quiet_share):.0f} % of the time, and the runs "
+                "have one flow"
+            )
+        if lost > LOSSY:
+            reasons.append(f"{100 * lost:.1f} % of the segments were lost, and the runs lose none")
+        return f"outside: {'; '.join(reasons)}" if reasons else "inside"
 
-    def path(self, sd_us, process=None):
-        """Return the `cctrace.analytic.Link` that was fitted, with another sd of the jitter."""
-        process = process or ("packet" if self.process_ == "unknown" else self.process_)
-        return Link(
-            self.rate_bps_.value,
-            self.delay(sd_us),
-            draws="packet" if process == "reorder" else process,
-            ordered=process != "reorder",
-            slot_us=self.slot_us_,
-            ack_every=self.ack_every_,
+    def jitter(self, sd_us, per=None):
+        """Return the `cctrace.Jitter` of this path were its sd another."""
+        from cctrace.sim.jitter import Jitter as Simulated
+
+        drawn, factor = self._drawn, sd_us / self._drawn["sd_us"]
+        common = {"per": per or drawn["per"], "reorder": drawn["reorder"]}
+        if drawn["kind"] == "empirical":
+            return Simulated("empirical", samples_ns=1e3 * factor * np.array(drawn["samples_us"]), **common)
+        mean = f"{drawn['mean_us'] * factor:.4f}us" if "mean_us" in drawn else None
+        return Simulated(drawn["kind"], sd=f"{sd_us:.4f}us", mean=mean, **common)
+
+    def path(self, sd_us, per=None, base_us=None):
+        """Return the fitted `cctrace.Path`, with another sd of the jitter and a buffer that never overflows."""
+        from cctrace.sim.path import Path
+
+        base_us = self.base_us_ if base_us is None else base_us
+        longest_us = base_us + self.delay_us_ - self.base_us_ + sd_us
+        return Path(
+            rate=f"{self.rate_bps_.value:.0f}bit",
+            rtt=f"{max(base_us, 1.0):.2f}us",
+            buffer=f"{20 * max(self.rate_bps_.value / 8e6 * longest_us, 1514):.0f}B",
+            jitter=self.jitter(sd_us, per),
         )
 
-    def _threshold(self, sender, process):
-        low, high = LEAST_SHARE * self.mean_us_, MOST_SHARE * self.mean_us_
-        try:
-            return closedloop.threshold(lambda sd: self.path(sd, process), sender, low, high)
-        except ArgumentError:
-            return None
+    def share(self, sd_us, controller=CONTROLLERS[-1], base_us=None, duration="60s"):
+        """Return the share of the link that a run of `controller` gets, were the sd (and the delay) another."""
+        from cctrace.sim.simulate import simulate
 
-    def _forecast(self, sender):
-        processes = [self.process_] if self.process_ != "unknown" else ["packet", "slot"]
-        found = [self._threshold(sender, process) for process in processes]
-        known = [value for value in found if value is not None]
-        sd = max(self.sd_us_.value, LEAST_SHARE * self.mean_us_)
-        here = self.path(sd, processes[0])
-        factor = np.exp(Z95 * MODEL_ERROR)
-        if known:
-            threshold = Estimate(
-                found[0] if found[0] is not None else known[0],
-                min(known) / factor,
-                max(known) * factor if None not in found else None,
-            )
-        else:
-            threshold = Estimate(None, MOST_SHARE * self.mean_us_, None)
-        low, now, high = (self._probability(sender, threshold, *case) for case in self._cases(threshold))
-        chance = Estimate(now, min(low, now), max(high, now))
-        hour = Estimate(*(float(-np.expm1(LIFETIMES_PER_HOUR * np.log1p(-min(p, 1 - 1e-12)))) for p in chance))
-        least = float(here.delay.ppf(1e-4))
-        queue = float(closedloop.queue_delay_us(here, sender, least))
-        return Forecast(threshold, self.sd_us_, chance, hour, queue, closedloop.domain(here, sender).text)
+        sender = Sender(controller, ack_every=self.ack_every_)
+        sim = simulate(self.path(sd_us, base_us=base_us), sender, duration, self.seed)
+        return float(sim.flows.tail_goodput_bps[0] * WIRE_PER_PAYLOAD / self.rate_bps_.value)
 
-    def _cases(self, threshold):
-        """Return (sd, threshold) at the lower end of the chance, as fitted, and at its upper end."""
-        if threshold.value is None:
-            return [(None, None)] * 3
-        high = threshold.high or threshold.value * np.exp(Z95 * MODEL_ERROR)
-        return [
-            (self.sd_us_.low, high),
-            (self.sd_us_.value, threshold.value),
-            (self.sd_us_.high, threshold.low),
+    def _search(self, controller, per=None):
+        most = MOST_SHARE * self.delay_us_
+        return simulated_threshold(
+            lambda sd: self.path(sd, per),
+            controller,
+            self.rate_bps_.value,
+            0.3 * most,
+            most,
+            now_us=self._now_us,
+            ack_every=self.ack_every_,
+            segments=QUICK_SEGMENTS if self.quick else SEGMENTS,
+            seed=self.seed,
+        )
+
+    @property
+    def _now_us(self):
+        """The sd there is as `path` takes it."""
+        return 0.0 if self.process_ == "unknown" else self._drawn["sd_us"]
+
+    def _forecast(self, controller):
+        # Of processes that keep order slow draws are the worst for BBR.
+        processes = [None] if self.process_ != "unknown" else [f"slot:{ASSUMED_SLOT_US:.0f}us", "packet"]
+        found = [self._search(controller, per) for per in (processes[:1] if self.quick else processes)]
+        first = next((each for each in found if each.sd_us is not None), found[0])
+        factors = [np.exp(Z95 * np.hypot(np.hypot(each.error, SHAPE_ERROR), self._shape_error)) for each in found]
+        lows = [
+            each.least_us if each.sd_us is None else each.sd_us / factor
+            for each, factor in zip(found, factors, strict=True)
         ]
-
-    def _probability(self, sender, threshold, sd, at):
-        """Return the chance of being collapsed for a jitter `sd` where the threshold lies `at`."""
-        if sd is None:
-            return 0.0
-        scaled = sd * threshold.value / at
-        if scaled < LEAST_SHARE * self.mean_us_:
-            return 0.0
-        process = "packet" if self.process_ == "unknown" else self.process_
-        return closedloop.collapse_probability(self.path(scaled, process), sender)
+        highs = [
+            each.most_us if each.sd_us is None else each.sd_us * factor
+            for each, factor in zip(found, factors, strict=True)
+        ]
+        threshold = Estimate(
+            first.sd_us,
+            None if None in lows else min(lows),
+            None if None in highs or len(found) < len(processes) else max(highs),
+        )
+        chance = _seen(chance_of(threshold, self.sd_us_, first.spread), first)
+        return Forecast(
+            threshold,
+            self.sd_us_,
+            chance,
+            Estimate(*(float(-np.expm1(WINDOWS_PER_HOUR * np.log1p(-min(p, 1 - 1e-12)))) for p in chance)),
+            float(first.queue_us),
+            float(first.spread),
+            sum(each.runs for each in found),
+            self.domain_,
+        )
 
     def predict(self, sd_us, controller=CONTROLLERS[-1]):
         """Return the chance that `controller` is collapsed on this path were the jitter's sd `sd_us`."""
-        return closedloop.collapse_probability(self.path(sd_us), SENDERS[controller])
+        forecast = self.forecasts_[controller]
+        return float(chance_of(forecast.threshold_sd_us, Estimate(sd_us, sd_us, sd_us), forecast.spread).value)
 
     def as_object(self):
-        """Return what `cctrace fit collapse --json` prints."""
-        controllers = {
+        """Return what `cctrace fit collapse --json` prints: an object per controller, and what they share."""
+        each = {
             name: {**forecast._asdict(), "collapses": forecast.verdict} for name, forecast in self.forecasts_.items()
         }
-        return plain({"controllers": controllers, "process": self.process_, "queue_us": self.queue_us_})
+        shared = {
+            "process": self.process_,
+            "rate_bps": self.rate_bps_,
+            "delay_us": self.delay_us_,
+            "queue_us": self.queue_us_,
+            "fell_to_share": self.fell_to_,
+        }
+        return plain(each | shared)
+
+    def to_json(self):
+        """Return the fitted estimator as JSON text, which `from_json` reads."""
+        return write_json(self)
+
+    @classmethod
+    def from_json(cls, text):
+        """Return the estimator that `to_json` wrote.
+
+        Raises
+        ------
+        ArgumentError
+            If the text is not of such an estimator.
+        """
+        fit = read_json(cls, text)
+        fit.controllers = tuple(fit.controllers)
+        fit.forecasts_ = {name: Forecast(**forecast) for name, forecast in fit.forecasts_.items()}
+        return fit
+
+    def line(self):
+        """Return the forecast in one line, as `cctrace analyze` shows it."""
+        parts = []
+        for verdict in ("yes", "close", "no"):
+            names = [name for name, f in self.forecasts_.items() if f.verdict == verdict]
+            parts += [f"{verdict} for {', '.join(_limit(n, self.forecasts_[n]) for n in names)}"] if names else []
+        text = f"{', '.join(parts)}; jitter's sd {_milli(self.sd_us_)}, drawn per {self.process_}"
+        if self.fell_to_ is not None:
+            text += (
+                f"; this flow fell to {100 * self.fell_to_:.0f} % of its path's {self.rate_bps_.value / 1e6:.3g} Mbit/s"
+            )
+        return text if self.domain_ == "inside" else f"{text}; {self.domain_}"
 
     def _repr_html_(self):
         if not hasattr(self, "sd_us_"):
@@ -223,54 +362,102 @@ class Collapse:
             lines.append(
                 f"{name}: collapses: {f.verdict}; threshold {f.threshold_sd_us.text('{:.0f}')} us, "
                 f"{100 * f.probability.value:.3g} % now, {100 * f.probability_hour.value:.3g} % within an hour; "
-                f"the model is {f.domain}"
+                f"{f.domain} the domain of the runs"
             )
         return "\n".join(lines)
 
+    def plot(self, controller=None, axes=None):
+        """Draw the share of the link over the jitter's sd and the delay, with the flow's own point; see `plots`."""
+        from cctrace.fit.plots import surface
 
-def _distribution(fit):
-    """Return the fitted distribution of the delay without queue, as the models take it."""
-    p = fit._best.p
-    if fit.distribution_ == "normal":
-        return TruncatedNormal(p[0], np.exp(p[1]))
-    return _Shape(fit.distribution_, p, *fit._best.moments)
+        return surface(self, controller, axes)
 
 
-class _Shape(NamedTuple):
-    """A fitted distribution with what the models ask of one; SciPy's are ten times slower."""
+def chance_of(threshold, sd_us, spread):
+    """Return the chance that a run is collapsed at `sd_us`, an `Estimate`, given the threshold's."""
 
-    family: str
-    p: np.ndarray
-    mean_us: float
-    sd_us: float
+    def chance(sd, at):
+        if at is None or sd <= 0:
+            return 0.0
+        return float(special.ndtr(np.log(sd / at) / spread))
 
-    def logsf(self, x):
-        """Return log P(X > x)."""
-        beyond, p = np.maximum(np.asarray(x, float) - self.p[0], 0.0), self.p
-        with np.errstate(divide="ignore"):
-            if self.family == "gamma":
-                return np.log(special.gammaincc(np.exp(p[1]), beyond / np.exp(p[2])))
-            if self.family == "lognormal":
-                return special.log_ndtr(-(np.log(beyond) - p[1]) / np.exp(p[2]))
-            if self.family == "weibull":
-                return -((beyond / np.exp(p[2])) ** np.exp(p[1]))
-            return -beyond / np.exp(p[1])
+    if threshold.value is None and threshold.low is None:
+        return Estimate(1.0, 0.5, 1.0)  # collapsed at every sd that was tried
+    middle = threshold.value
+    return Estimate(
+        chance(sd_us.value, middle),
+        min(chance(sd_us.low, threshold.high), chance(sd_us.value, middle)),
+        max(chance(sd_us.high, threshold.low), chance(sd_us.value, middle)),
+    )
 
-    def ppf(self, q):
-        """Return the delay of probability `q`."""
-        p, q = self.p, np.asarray(q, float)
-        if self.family == "gamma":
-            return p[0] + np.exp(p[2]) * special.gammaincinv(np.exp(p[1]), q)
-        if self.family == "lognormal":
-            return p[0] + np.exp(p[1] + np.exp(p[2]) * special.ndtri(q))
-        if self.family == "weibull":
-            return p[0] + np.exp(p[2]) * (-np.log1p(-q)) ** np.exp(-p[1])
-        return p[0] - np.exp(p[1]) * np.log1p(-q)
 
-    def mean(self):
-        """Return the mean."""
-        return self.mean_us
+def _seen(chance, found):
+    """Return the chance with the runs at the sd there is: where some collapse and others do not, they tell it."""
+    if not found.collapsed:
+        return chance
+    low, high = special.betaincinv(found.collapsed + 0.5, found.tried - found.collapsed + 0.5, [0.025, 0.975])
+    return Estimate(found.collapsed / found.tried, min(chance.low, float(low)), max(chance.high, float(high)))
 
-    def std(self):
-        """Return the standard deviation."""
-        return self.sd_us
+
+def _unfilled(its, fastest_mbps):
+    """Return why the path's rate is not known, and what a flow shows that did not fill its path."""
+    rtt = its.rtt_us[its.known]
+    sd, mean = float(np.std(rtt)), float(np.mean(rtt))
+    text = (
+        f"the flow never filled the path long enough to show its rate, which is at least {fastest_mbps:.3g} Mbit/s: "
+        "a bulk flow is needed"
+    )
+    if sd > 2 * JITTERY * mean:
+        text += (
+            f"; its RTTs deviate by {sd / 1e3:.2g} ms from {mean / 1e3:.3g} ms without a queue to show for it: if it "
+            "was BBR with data to send, it is one that jitter made collapse"
+        )
+    return text
+
+
+def _one_rate(its):
+    """Return the one rate of the path as `Steps`; a rate that changed is refused.
+
+    Between the times at which a change is likely each part of the flow is asked for its own rate.
+    """
+    steps = constant(constant_rate(its)[0])
+    starts = np.concatenate([[0.0], candidate_steps(its), [np.inf]])
+    for begin, end in itertools.pairwise(starts if len(starts) > 2 else ()):
+        part = _part(its, begin, end)
+        if len(part.known) < LEAST_PART:
+            continue
+        own, deviates = constant_rate(part)
+        if abs(np.log(own / steps.rate[0])) > CHANGED and deviates < 0.8 * deviation(part, steps):
+            raise FitError(
+                f"the rate of the path changed (about {starts[1] / 1e6:.1f} s after the flow's first packet); the "
+                "forecast is of one rate: cut the capture where it changes"
+            )
+    return steps
+
+
+def _fall(its, rate):
+    """Return the least share of the rate over 5 s, None if it is above one half or no second had 0.8 of it."""
+    _, delivered, _ = delivered_rate(its, 1e6)
+    share = delivered[1:-1] / rate
+    if len(share) < 5 or share.max() < 0.8:
+        return None
+    least = float(np.convolve(share, np.full(5, 0.2), "valid").min())
+    return least if least < 0.5 else None
+
+
+def _part(its, begin_us, end_us):
+    rows = (its.sent_us >= begin_us) & (its.sent_us < end_us)
+    return Sent(*(getattr(its, field.name)[rows] for field in dataclasses.fields(Sent)))
+
+
+def _limit(name, forecast):
+    chance = forecast.probability.value
+    now = f", {100 * chance:.0f} % now" if chance >= UNLIKELY / 2 else ""
+    return f"{name} (above {_milli(forecast.threshold_sd_us)}{now})"
+
+
+def _milli(estimate):
+    milli = estimate.scaled(1e-3)
+    if None in milli:
+        return milli.text("{:.3g}") + " ms"
+    return f"{milli.value:.3g} ± {(milli.high - milli.low) / 2:.2g} ms"

@@ -10,12 +10,12 @@ controller.
 
 import functools
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cctrace.errors import FitError
-from cctrace.fit.blocks import block_length, block_means
+from cctrace.fit.blocks import block_length, block_means, block_sizes, student
 from cctrace.fit.blocks import effective_samples as effective
 from cctrace.fit.bottleneck import Steps, departures, rate_steps, sent
 from cctrace.fit.results import Estimate
@@ -86,6 +86,11 @@ class Delays:
         return np.append(np.flatnonzero(np.diff(self.group)), len(self.group) - 1)
 
     @property
+    def packet_us(self):
+        """Time that a full packet takes at the bottleneck, us."""
+        return 1514 / float(np.median(self.steps.rate))
+
+    @property
     def rtt_us(self):
         """The uncongested RTTs, one per ACK, in order; us."""
         return self.delay_us[self.last]
@@ -95,6 +100,17 @@ class Delays:
         """How many segments an ACK covers where they came apart."""
         apart = np.bincount(self.group)[self.event]
         return float(np.mean(np.minimum(apart, 2))) if len(apart) else 1.0
+
+    def steady(self, stretch_us):
+        """Return the delays less what moves the medians of stretches of time, and the sd of that, us."""
+        value = self.rtt_us
+        stretch = np.unique((self.departed_us[self.last] / stretch_us).astype(np.int64), return_inverse=True)[1]
+        order = np.argsort(stretch, kind="stable")
+        parts = np.split(value[order], np.flatnonzero(np.diff(stretch[order])) + 1)
+        medians = np.array([np.median(part) for part in parts])
+        off = (medians - np.median(medians))[stretch]
+        gap = self.gap_us - np.diff(off, prepend=off[0])
+        return replace(self, delay_us=self.delay_us - off[self.group], gap_us=gap), float(np.std(medians))
 
     @functools.cached_property
     def effective_samples(self):
@@ -109,15 +125,26 @@ class Delays:
     @functools.cached_property
     def mean_us(self):
         """RTT_UCAV, the mean RTT without queue, an `Estimate`; robust against stalls (0.5 % at each end trimmed)."""
-        rtt = self.rtt_us
-        low, high = np.quantile(rtt, [0.005, 0.995])
-        kept = np.clip(rtt, low, high)
-        means = block_means(kept, min(3 * self.block_length, max(len(kept) // 20, 1)))
-        return Estimate.around(kept.mean(), means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else np.nan)
+        return mean_of(self.rtt_us)
 
     def __repr__(self):
         worth = f"{self.effective_samples:.0f} effective"
         return f"<Delays: {len(self)} packets, mean {self.mean_us.text('{:.0f}')} us, {worth}>"
+
+
+def mean_of(series):
+    """Return the mean of dependent samples, an `Estimate`; 0.5 % at each end are cut to the next.
+
+    The error is that of the means of blocks (three times as long as the bootstrap's, at least 10 of them), of Student's
+    distribution: there may be few.
+    """
+    low, high = np.quantile(series, [0.005, 0.995])
+    kept = np.clip(series, low, high)
+    means = block_means(kept, block_sizes(kept, least=10))
+    if len(means) < 2:
+        return Estimate(float(kept.mean()))
+    error = means.std(ddof=1) / np.sqrt(len(means)) * student(len(means) - 1)
+    return Estimate.around(kept.mean(), error)
 
 
 def uncongested_rtt(source, steps=None, say=lambda text: None):

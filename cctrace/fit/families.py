@@ -116,6 +116,46 @@ def _weibull_moments(p):
     return p[0] + scale * mean, scale * np.sqrt(max(square - mean**2, 0.0))
 
 
+def _mixed(function):
+    """Return the same of two normal components: the second begins exp(p[2]) later and has a share expit(p[4])."""
+
+    def of(x, p):
+        first, second = _components(p)
+        low, high = -np.logaddexp(0.0, p[4]), -np.logaddexp(0.0, -p[4])
+        return np.logaddexp(low + function(x, first), high + function(x, second))
+
+    return of
+
+
+def _components(p):
+    return (p[0], p[1]), (p[0] + np.exp(p[2]), p[3])
+
+
+def _mixed_moments(p):
+    share = special.expit(p[4])
+    (mean, sd), (other, spread) = (_normal_moments(each) for each in _components(p))
+    both = (1 - share) * mean + share * other
+    square = (1 - share) * (sd**2 + mean**2) + share * (spread**2 + other**2)
+    return both, np.sqrt(max(square - both**2, 1e-12))
+
+
+# A distribution without a family is a table of quantiles at equally spaced shares.
+def _table_shares(p):
+    return (np.arange(len(p)) + 0.5) / len(p)
+
+
+def _table_cdf(x, p):
+    return np.log(np.interp(x, p, _table_shares(p), left=_TINY, right=1.0))
+
+
+def _table_pdf(x, p):
+    steps = np.maximum(np.diff(p), 1e-3)
+    cell = np.clip(np.searchsorted(p, x, "right") - 1, 0, len(steps) - 1)
+    inside = (x >= p[0]) & (x <= p[-1])
+    return np.where(inside, -np.log(steps[cell] * len(p)), np.log(_TINY))
+
+
+EMPIRICAL = Family("empirical", _table_pdf, _table_cdf, lambda p: (float(np.mean(p)), float(np.std(p))), None, True)
 FAMILIES = {
     family.name: family
     for family in (
@@ -159,6 +199,14 @@ FAMILIES = {
             lambda low, mid, sd: (low - sd / 10, np.log(sd)),
             True,
         ),
+        Family(
+            "mixture",
+            _mixed(_normal_pdf),
+            _mixed(_normal_cdf),
+            _mixed_moments,
+            lambda low, mid, sd: (mid, np.log(sd / 2), np.log(2 * sd), np.log(sd), -1.5),
+            False,
+        ),
     )
 }
 
@@ -176,10 +224,15 @@ class Censored:
         Per group: whether it arrived later than the group before.
     ordered : bool
         False: packets overtake, every delay is a draw.
+    gap_us : ndarray, optional
+        Per group: how much later it came than what it would have waited for; for residuals (`goodness`).
+    clock_us : float
+        Gaps that short may be those of hosts; residuals are those of longer ones.
     """
 
-    def __init__(self, delay_us, group, event, ordered=True):
+    def __init__(self, delay_us, group, event, ordered=True, gap_us=None, clock_us=0.0):
         self.delay_us, self.group, self.event, self.ordered = delay_us, group, event, ordered
+        self.gap_us, self.clock_us = gap_us, clock_us
         low, high = float(delay_us.min()), float(delay_us.max())
         self.low, self.high = low, high
         # Finer where there is most to tell apart: half the points by quantile, half evenly.
@@ -255,26 +308,20 @@ class Fitted(NamedTuple):
         return 2 * len(self.p) - 2 * self.log_likelihood
 
 
-def curvature(data, fitted):
-    """Return scores per group (n, parameters) and the negative Hessian at the maximum, by differences."""
+def score_rows(data, fitted):
+    """Return the scores per group at the maximum, (n, parameters), by differences; the parameters' units are alike.
+
+    The first parameter is counted in standard deviations. That of the stalls is left out where there are none.
+    """
     p, family = fitted.p, fitted.family
-    step = np.full(len(p), 0.01)
-    step[0] = max(0.01 * fitted.moments[1], 1e-3)
+    scale = np.full(len(p), 0.01)
+    scale[0] = max(0.01 * fitted.moments[1], 1e-3)
+    shifts = np.diag(scale)[: len(p) - (p[-1] < -15)]
 
     def of(q):
         return data.per_group(family, q[:-1], STALL * special.expit(q[-1]))
 
-    shifts = np.diag(step)
-    up, down = ([of(p + sign * shift) for shift in shifts] for sign in (1, -1))
-    scores = np.column_stack([(u - d) / (2 * h) for u, d, h in zip(up, down, step, strict=True)])
-    at = data.log_likelihood(family, p[:-1], fitted.stalls)
-    hessian = np.zeros((len(p), len(p)))
-    for i in range(len(p)):
-        hessian[i, i] = (up[i].sum() - 2 * at + down[i].sum()) / step[i] ** 2
-        for j in range(i):
-            corner = of(p + shifts[i] + shifts[j]).sum() - up[i].sum() - up[j].sum() + at
-            hessian[i, j] = hessian[j, i] = corner / (step[i] * step[j])
-    return scores, -hessian
+    return np.column_stack([(of(p + shift) - of(p - shift)) / 0.02 for shift in shifts])
 
 
 def without_stalls(data, fitted):

@@ -15,19 +15,23 @@ import numpy as np
 
 from cctrace.display import of_summary
 from cctrace.errors import ArgumentError, FitError
-from cctrace.fit.blocks import block_sizes
+from cctrace.fit.blocks import block_sizes, blocked, student
 from cctrace.fit.blocks import effective_samples as effective
 from cctrace.fit.delays import Delays, uncongested_rtt
-from cctrace.fit.families import FAMILIES, Censored, curvature, fit_family, without_stalls
-from cctrace.fit.process import Process, process_of
-from cctrace.fit.results import Estimate, plain
+from cctrace.fit.families import EMPIRICAL, FAMILIES, Censored, Fitted, fit_family, score_rows, without_stalls
+from cctrace.fit.goodness import Goodness, goodness, product_limit
+from cctrace.fit.process import Process, correlation_time, process_of
+from cctrace.fit.results import Estimate, plain, read_json, write_json
+from cctrace.fit.shown import shown_draws
 
 MOST_EVENTS = 6000  # used of a long flow: blocks of groups, evenly spread
 LEAST_EVENTS = 30
-DRAWS = 400
+DRAWS = 200
 AS_GOOD = 6.0  # difference of AIC
 NEAR = 5e-4  # and of it: no path draws exactly from a family, and a hundred thousand samples would tell
-PIECE = 200  # groups taken together where not all are used
+REFUTED, FAR_OFF = 0.01, 0.05  # probability and distance of the residuals from which on no family fits
+SHOWN = 0.5  # of the delays, from which on a mixture is looked for
+WANDERS, STRETCH_US, STEADIER = 0.03, 50_000.0, 0.6
 
 
 class Jitter:
@@ -40,6 +44,8 @@ class Jitter:
         normal beyond a least delay that is fitted too).
     seed : int
         Of the bootstrap.
+    events : int
+        Draws that are used of a long flow: whole pieces of it, evenly spread.
 
     Attributes
     ----------
@@ -68,10 +74,13 @@ class Jitter:
     ('normal', True)
     """
 
-    def __init__(self, families=tuple(FAMILIES), seed=1):
-        if unknown := set(families) - set(FAMILIES):
-            raise ArgumentError(f"families has {sorted(unknown)}; it may have {', '.join(FAMILIES)}")
-        self.families, self.seed = tuple(families), seed
+    def __init__(self, families=tuple(FAMILIES), seed=1, events=MOST_EVENTS):
+        known = [*FAMILIES, "empirical"]
+        if unknown := set(families) - set(known):
+            raise ArgumentError(f"families has {sorted(unknown)}; it may have {', '.join(known)}")
+        if not families:
+            raise ArgumentError(f"families is empty; it may have {', '.join(known)}")
+        self.families, self.seed, self.events = tuple(families), seed, events
 
     def fit(self, source, say=lambda text: None):
         """Fit to a flow, a simulation with ``packets=True``, `Delays`, or delays of independent draws (us).
@@ -85,6 +94,8 @@ class Jitter:
             delays = source
         elif isinstance(source, np.ndarray | list | tuple):
             return self._fit_draws(np.asarray(source, float))
+        elif hasattr(source, "polls"):
+            raise FitError(of_counters(source))
         else:
             delays = uncongested_rtt(source, say=say)
         spread = float(np.subtract(*np.quantile(delays.rtt_us, [0.99, 0.01])))
@@ -92,17 +103,41 @@ class Jitter:
             raise FitError(
                 f"the RTT without queue is constant (98 % within {spread:.1f} us): there is no jitter to be fitted"
             )
-        self.process_ = process_of(delays)
-        data = _censored(delays, self.process_)
-        self._delays = delays
-        return self._fit(data, delays.effective_samples, say)
+        self.process_, self.wander_us_ = process_of(delays), 0.0
+        self._fit(shown_draws(delays, self.process_, self.events), delays.effective_samples, say)
+        self._data_of = delays
+        if self.process_.name in ("packet", "reorder") and self._refuted(WANDERS):
+            self._without_wander(delays, say)
+        return self
+
+    def _refuted(self, distance):
+        found = self.goodness_
+        return found is not None and found.probability < REFUTED and found.distance > distance
+
+    def _without_wander(self, delays, say):
+        """Take out what moves all packets of 50 ms together, if the family then fits: backlog, not draws of packets."""
+        steady, wander_us = delays.steady(STRETCH_US)
+        # What is left at the steps of the medians would pass for a second component.
+        families = [name for name in self.families if name != "mixture"] or self.families
+        try:
+            fit = Jitter(families, self.seed, self.events)._fit(
+                shown_draws(steady, self.process_, self.events), steady.effective_samples, say
+            )
+        except FitError:
+            return
+        if fit.goodness_ is not None and fit.goodness_.distance < STEADIER * self.goodness_.distance:
+            kept = {"families": self.families, "wander_us_": wander_us, "_data_of": steady}
+            vars(self).update(vars(fit) | kept)
 
     def _fit_draws(self, draws):
         if draws.ndim != 1 or len(draws) < LEAST_EVENTS or not np.all(np.isfinite(draws)):
             raise FitError(f"{draws.size} delays; at least {LEAST_EVENTS} finite ones are needed")
         if np.ptp(draws) <= 0:
             raise FitError("all delays are equal: there is no jitter to be fitted")
-        self.process_ = Process("packet", None, Estimate(0.0), 0.0, "given as independent draws")
+        self.process_, self.wander_us_ = (
+            Process("packet", None, Estimate(0.0), correlation_time(draws, 1.0), "given as independent draws"),
+            0.0,
+        )
         data = Censored(draws, np.arange(len(draws)), np.ones(len(draws), bool), ordered=False)
         return self._fit(data, effective(draws))
 
@@ -113,59 +148,115 @@ class Jitter:
                 f"only {self.events_} delays were seen, all others hid behind the packet before; at least "
                 f"{LEAST_EVENTS} are needed: a longer flow, or one with pauses"
             )
-        self.effective_samples_ = effective_samples
+        self.effective_samples_, self.range_us_ = effective_samples, (data.low, data.high)
         fits = []
         for name in self.families:
-            say(f"jitter: {name}")
-            fits.append(fit_family(data, FAMILIES[name]))
+            if name == "mixture" and data.ordered and data.event.mean() < SHOWN and len(self.families) > 1:
+                continue  # where most draws hide, a second component may be anywhere
+            if name != "empirical":
+                say(f"jitter: {name}")
+                fits.append(fit_family(data, FAMILIES[name]))
+        if not fits:
+            fits = [fit_family(data, FAMILIES["normal"])]
+        fits = [fitted for fitted in fits if fitted.log_likelihood > -1e14] or fits[:1]
         least = min(fitted.aic for fitted in fits)
         # Of those that explain the delays as well the first: a far-off gamma, too, looks like a normal.
-        self._best = next(fitted for fitted in fits if fitted.aic <= least + max(AS_GOOD, NEAR * abs(least)))
-        self._best, self._data = without_stalls(data, self._best), data
-        self.distribution_, self.stalls_ = self._best.family.name, self._best.stalls
+        as_good = [fitted for fitted in fits if fitted.aic <= least + max(AS_GOOD, NEAR * abs(least))]
+        self._best, self._data = without_stalls(data, as_good[0]), data
         self.aic_ = {f.family.name: f.aic - least for f in sorted(fits, key=lambda fitted: fitted.aic)}
+        self.as_good_ = [fitted.family.name for fitted in as_good]
         self._errors()
+        if "empirical" in self.families and (self._refuted(FAR_OFF) or len(self.families) == 1):
+            self._without_family()
+        self.distribution_, self.stalls_ = self._best.family.name, self._best.stalls
         return self
 
-    def _errors(self):
-        """Bootstrap blocks of scores: one Newton step from the maximum for every resampled sum."""
-        best = self._best
-        scores, information = curvature(self._data, best)
-        size = block_sizes(np.abs(scores[:, min(1, scores.shape[1] - 1)]))
-        edges = np.arange(0, len(scores), size)
-        sums = np.add.reduceat(scores, edges, axis=0)
-        sums = sums - sums.mean(axis=0)
-        if not (np.all(np.isfinite(information)) and np.isfinite(best.moments).all()):
-            raise FitError("no family of distributions describes the delays; they may be a queue that others fill")
-        values, vectors = np.linalg.eigh((information + information.T) / 2)
-        keep = values > 1e-9 * values.max()
-        inverse = (vectors[:, keep] / values[keep]) @ vectors[:, keep].T
-        weights = np.random.default_rng(self.seed).poisson(1.0, (DRAWS, len(sums))) - 1
-        steps = weights @ sums @ inverse
-        mean, sd = best.moments
-        gradient = np.array([self._changes(k) for k in range(len(best.p))])
-        moved = steps @ gradient  # of the mean, log sd and log of the mean beyond the least
-        self.delay_us_ = Estimate.of_draws(mean, mean + moved[:, 0])
-        self.sd_us_ = Estimate.of_draws(sd, sd * np.exp(np.clip(moved[:, 1], -5, 5)))
-        beyond = self._beyond(best.p)
-        self.mean_us_ = Estimate.of_draws(beyond, beyond * np.exp(np.clip(moved[:, 2], -5, 5)))
-        self.covariance_ = np.cov(steps.T)
+    def _without_family(self):
+        """Take the distribution that explains the delays best, whatever its family; resample blocks for its errors."""
+        data = self._data
+        table, mean, sd = product_limit(data, self._reverse_hazard)
+        size = block_sizes(np.bincount(data.group, data.delay_us) / np.bincount(data.group))
+        blocks = np.arange(len(data.event)) // size
+        rng = np.random.default_rng(self.seed)
+        drawn = []
+        for _ in range(DRAWS):
+            weights = rng.poisson(1.0, blocks[-1] + 1)[blocks].astype(float)
+            quantiles, *moments = product_limit(data, self._reverse_hazard, weights)
+            drawn.append([*moments, quantiles[0]])
+        means, sds, leasts = np.array(drawn).T
+        wider = student(blocks[-1])
+        p = np.append(table, -20.0)
+        self._best = Fitted(EMPIRICAL, p, data.log_likelihood(EMPIRICAL, table, np.exp(-20.0)))
+        self.distribution_ = "empirical"
+        self.delay_us_ = Estimate.around(mean, means.std() * wider)
+        self.sd_us_ = Estimate.by_factor(sd, np.log(sds).std() * wider)
+        self.mean_us_ = Estimate.around(mean - table[0], (means - leasts).std() * wider)
+        ratios = [_ratio(least, mean, sd) for mean, sd, least in drawn]
+        self.ratio_error_ = float(np.std(ratios)) * wider
 
-    def _changes(self, k):
-        """Return derivatives by parameter k of the mean, the log of the sd, and that of the mean beyond the least."""
+    def _reverse_hazard(self, x):
+        """Return f/F of the family at delays x."""
+        best, data = self._best, self._data
+        log_pdf, log_cdf = data.tables(best.family, best.p[:-1], best.stalls)
+        return np.exp(np.minimum(np.interp(x, data.grid, log_pdf - log_cdf), 50.0))
+
+    def _errors(self):
+        """Take the errors from blocks of scores, as long as delays hang together (sandwich).
+
+        The information is the scores' own (their outer product): second differences of a likelihood over a grid are
+        noise in the direction in which least delay, shape and scale make up for each other. Blocks that happen to
+        scatter less than independent draws do are not believed.
+        """
+        best = self._best
+        scores = score_rows(self._data, best)
+        if not (np.all(np.isfinite(scores)) and np.isfinite(best.moments).all()):
+            raise FitError("no family of distributions describes the delays; they may be a queue that others fill")
+        size = block_sizes(np.abs(scores[:, min(1, scores.shape[1] - 1)]))
+        sums = blocked(scores, size)
+        sums = sums - sums.mean(axis=0)
+        inverse = np.linalg.pinv(scores.T @ scores, rcond=1e-9, hermitian=True)
+        self.goodness_ = goodness(self._data, best, scores, inverse, self.seed)
+        wider = student(len(sums) - 1)
+        by_blocks = inverse @ (sums.T @ sums) @ inverse * len(sums) / max(len(sums) - 1, 1) * wider**2
+        changes = self._changes()[: scores.shape[1]]
+        changes[0] *= max(best.moments[1], 0.1)  # as `score_rows` counts it
+        errors = [np.sqrt(max(c @ by_blocks @ c, c @ inverse @ c)) for c in changes.T]
+        (mean, sd), beyond = best.moments, self._beyond(best.p)
+        self.distribution_ = best.family.name
+        self.delay_us_ = Estimate.around(mean, errors[0])
+        self.sd_us_ = Estimate.by_factor(sd, errors[1])
+        self.mean_us_ = Estimate.by_factor(beyond, errors[2])
+        self.ratio_error_ = float(errors[3])
+
+    def _changes(self):
+        """Return derivatives, by each parameter, of mean, log sd, log of the mean beyond the least, and `_ratio`."""
         p, family = self._best.p, self._best.family
-        if k == len(p) - 1:
-            return np.zeros(3)
-        step = 1e-3 * (self._best.moments[1] if k == 0 else 1.0)
-        up, down = p.copy(), p.copy()
-        up[k], down[k] = p[k] + step, p[k] - step
-        (mean_up, sd_up), (mean_down, sd_down) = family.moments(up[:-1]), family.moments(down[:-1])
-        beyond = np.log(self._beyond(up) / self._beyond(down)) if family.located else 0.0
-        return np.array([mean_up - mean_down, np.log(sd_up / sd_down), beyond]) / (2 * step)
+
+        def of(q):
+            mean, sd = family.moments(q[:-1])
+            if not family.located:
+                return np.array([mean, np.log(sd), 0.0, 0.0])
+            return np.array([mean, np.log(sd), np.log(self._beyond(q)), _ratio(q[0], mean, sd)])
+
+        changes = np.zeros((len(p), 4))
+        for k in range(len(p) - 1):
+            step = np.where(np.arange(len(p)) == k, 1e-3 * (self._best.moments[1] if k == 0 else 1.0), 0.0)
+            changes[k] = (of(p + step) - of(p - step)) / (2 * step[k])
+        return changes
 
     def _beyond(self, p):
         family = self._best.family
-        return family.moments(p[:-1])[0] - p[0] if family.located else 0.0
+        return max(family.moments(p[:-1])[0] - p[0], 1e-9) if family.located else 0.0
+
+    @property
+    def base_us_(self):
+        """What `cctrace.Path` calls the RTT of a path with this jitter, us."""
+        return float(self.predict(1e-4)) if self.distribution_ == "mixture" else float(self._best.p[0])
+
+    @property
+    def nominal_sd_us_(self):
+        """The sd as `cctrace.Jitter` takes it, us: of a normal jitter before it is cut at zero delay."""
+        return float(np.exp(self._best.p[1])) if self.distribution_ == "normal" else self.sd_us_.value
 
     @property
     def slot_us_(self):
@@ -174,7 +265,9 @@ class Jitter:
 
     def predict(self, shares):
         """Return the delays (us, queue excluded) below which the given shares of draws lie."""
-        grid, log_cdf = self._data.grid, self._best.family.log_cdf(self._data.grid, self._best.p[:-1])
+        low, high = self.range_us_
+        grid = np.linspace(max(low - (high - low), 0.0), high + (high - low), 8192)
+        log_cdf = self._best.family.log_cdf(grid, self._best.p[:-1])
         return np.interp(np.asarray(shares, float), np.exp(log_cdf), grid)
 
     def score(self, source):
@@ -184,14 +277,14 @@ class Jitter:
             data = Censored(draws, np.arange(len(draws)), np.ones(len(draws), bool), ordered=False)
         else:
             delays = source if isinstance(source, Delays) else uncongested_rtt(source)
-            data = _censored(delays, self.process_)
+            data = shown_draws(delays, self.process_, self.events)
         best = self._best
         return data.log_likelihood(best.family, best.p[:-1], best.stalls) / len(data.event)
 
     def jitter(self):
         """Return the `cctrace.Jitter` that `cctrace.Path` takes.
 
-        A Weibull one becomes a thousand of its quantiles.
+        A Weibull one, a mixture and one without a family become a thousand of their quantiles.
         """
         from cctrace.sim.jitter import Jitter as Simulated
 
@@ -207,9 +300,42 @@ class Jitter:
             return Simulated(self.distribution_, sd=sd, mean=mean, **common)
         if self.distribution_ == "exponential":
             return Simulated("gamma", sd=mean, mean=mean, **common)
-        shape, scale = np.exp(self._best.p[1:3])
         shares = (np.arange(1000) + 0.5) / 1000
-        return Simulated("empirical", samples_ns=1e3 * scale * (-np.log1p(-shares)) ** (1 / shape), **common)
+        if self.distribution_ == "weibull":
+            shape, scale = np.exp(self._best.p[1:3])
+            beyond = scale * (-np.log1p(-shares)) ** (1 / shape)
+        else:
+            beyond = np.maximum(self.predict(shares) - self.base_us_, 0.0)
+        return Simulated("empirical", samples_ns=1e3 * beyond, **common)
+
+    def to_json(self):
+        """Return the fitted estimator as JSON text, which `from_json` reads; the delays are not in it."""
+        return write_json(self)
+
+    @classmethod
+    def from_json(cls, text):
+        """Return the estimator that `to_json` wrote.
+
+        Raises
+        ------
+        ArgumentError
+            If the text is not of such an estimator.
+        """
+        fit = read_json(cls, text)
+        best = fit._best
+        fit._best = Fitted(
+            (FAMILIES | {"empirical": EMPIRICAL})[best["family"]], np.array(best["p"]), best["log_likelihood"]
+        )
+        fit.families, fit.range_us_ = tuple(fit.families), tuple(fit.range_us_)
+        fit.process_ = Process(**fit.process_)
+        fit.goodness_ = fit.goodness_ and Goodness(**fit.goodness_)
+        return fit
+
+    def plot(self, axes=None):
+        """Draw the distribution with the fit, and quantiles against quantiles; see `cctrace.fit.plots`."""
+        from cctrace.fit.plots import distribution
+
+        return distribution(self, axes)
 
     def as_object(self):
         """Return what `cctrace fit jitter --json` prints."""
@@ -225,6 +351,9 @@ class Jitter:
             "mean_us": self.mean_us_,
             "delay_us": self.delay_us_,
             "correlation_time_us": self.process_.correlation_time_us,
+            "goodness": None if self.goodness_ is None else self.goodness_._asdict(),
+            "as_good": self.as_good_,
+            "wander_us": self.wander_us_,
             "effective_samples": self.effective_samples_,
             "stalls_share": self.stalls_,
             "aic": self.aic_,
@@ -252,53 +381,20 @@ class Jitter:
         )
 
 
-def _censored(delays, process):
-    """Return what a flow shows of draws: of packets, or of the slots or bursts that share one."""
-    if process.name == "slot" and process.slot_us is not None:
-        return _of_units(delays, _slots(delays, process.slot_us.value))
-    if process.name == "burst":
-        return _of_units(delays, np.cumsum(delays.burst))
-    if process.name == "reorder":
-        group = np.arange(len(delays))
-        return _thinned(Censored(delays.delay_us, group, np.ones(len(group), bool), ordered=False))
-    # What came within the clock's reach of the packet before is known to have come no later than that.
-    slack = np.where(delays.event, 0.0, delays.tie_us - np.maximum(delays.gap_us, 0.0))
-    return _thinned(Censored(delays.delay_us + slack[delays.group], delays.group, delays.event))
+def of_counters(flow):
+    """Return why counters do not tell jitter, with what they do tell."""
+    polls = flow.polls.frame()
+    least, varies = (polls[name].where(polls[name] > 0).dropna() for name in ("min_rtt", "rttvar"))
+    told = [f"an RTT without queue of at most {least.min():.0f} us"] if len(least) else []
+    if len(varies):
+        told.append(f"RTTs, queue included, that deviate by {varies.median():.0f} us from their smoothed mean")
+    known = f"; these tell {' and '.join(told)}" if told else ""
+    return (
+        "counters hold smoothed RTTs, queue and jitter together, at the times of polls: neither distribution nor "
+        f"process can be told from them{known}. A capture at the sender is needed (tcpdump, headers suffice)"
+    )
 
 
-def _slots(delays, slot_us):
-    """Return the slot of every packet: the grid is where the delays change."""
-    departed, rtt = delays.departed_us[delays.last], delays.rtt_us
-    both = delays.event[1:] & delays.event[:-1] & (np.abs(np.diff(rtt)) > delays.tie_us)
-    middle = (departed[1:] + departed[:-1])[both] / 2
-    phase = np.angle(np.exp(2j * np.pi * middle / slot_us).mean()) / (2 * np.pi) * slot_us
-    return np.floor((delays.departed_us - phase) / slot_us).astype(np.int64)
-
-
-def _of_units(delays, unit):
-    """Return one delay per slot or burst: what its packets showed, or the bound that the last of them gives."""
-    last = delays.last
-    unit, value, event = unit[last], delays.rtt_us, delays.event
-    new = np.diff(unit, prepend=unit[0] - 1) != 0
-    begin = np.flatnonzero(new)
-    # A packet that comes apart from the one before shows its draw; the first of a unit may still belong to the queue.
-    shown = np.where(event, value, np.inf)
-    least = np.minimum.reduceat(np.where(np.isfinite(shown), shown, np.inf), begin)
-    bound = np.minimum.reduceat(value, begin)
-    seen = np.isfinite(least)
-    delay = np.where(seen, np.where(seen, least, 0.0), bound)
-    return Censored(delay, np.arange(len(delay)), seen)
-
-
-def _thinned(data):
-    """Return part of the groups of long data: whole pieces, evenly spread."""
-    count = int(data.event.sum()) if data.ordered else len(data.event) // 2
-    keep = count / MOST_EVENTS
-    if keep <= 1.2:
-        return data
-    pieces = np.arange(len(data.event)) // PIECE
-    taken = np.floor(np.arange(pieces[-1] + 1) / keep) != np.floor((np.arange(pieces[-1] + 1) - 1) / keep)
-    of_group = taken[pieces]
-    rows = of_group[data.group]
-    group = np.unique(data.group[rows], return_inverse=True)[1].reshape(-1)
-    return Censored(data.delay_us[rows], group, data.event[of_group], data.ordered)
+def _ratio(base, mean, sd):
+    """Return log of what a threshold of the sd depends on: the least delay, and the sd over the mean beyond it."""
+    return float(np.log(max(base, 1.0)) + np.log(sd) - np.log(max(mean - base, 1e-3)))

@@ -13,10 +13,11 @@ import numpy as np
 
 from cctrace.fit.blocks import autocovariances
 from cctrace.fit.delays import REORDERED
-from cctrace.fit.results import Estimate
+from cctrace.fit.results import Z95, Estimate
 
 FLAT = 0.25  # share of flat pairs from which on draws are shared, where chance explains no more than a third of them
 LEAST_PAIRS = 100
+SELDOM = 0.05  # of the neighbours: so few arrive apart where each has a draw of its own, and most wait for a late one
 BIN_US = 50.0
 
 
@@ -31,7 +32,7 @@ class Process(NamedTuple):
         Length of a slot.
     flat_share : Estimate
         Share of pairs of neighbours that share a draw.
-    correlation_time_us : float
+    correlation_time_us : Estimate
         Sum of the autocorrelations of the delays that packets showed, times their distance.
     why : str
     """
@@ -39,20 +40,24 @@ class Process(NamedTuple):
     name: str
     slot_us: Estimate | None
     flat_share: Estimate
-    correlation_time_us: float
+    correlation_time_us: Estimate
     why: str
 
 
 def process_of(delays):
     """Return the `Process` of some `Delays`."""
     rtt, departed = delays.rtt_us, delays.departed_us[delays.last]
-    correlation = _correlation_time(rtt, departed)
+    step = float((departed[-1] - departed[0]) / max(len(rtt) - 1, 1))
+    correlation = correlation_time(rtt, step)
     if delays.reordered_share > REORDERED:
         why = f"{100 * delays.reordered_share:.2g} % of the packets arrived after one that was sent later"
         return Process("reorder", None, Estimate(0.0), correlation, why)
     both = delays.event[1:] & delays.event[:-1]
     gap = np.diff(departed)
     both &= (gap > 0) & (gap < 20 * np.median(gap[gap > 0]))
+    if both.sum() < LEAST_PAIRS and len(both) > LEAST_PAIRS / SELDOM:
+        why = f"only {both.sum()} of {len(both)} neighbours arrived apart, as those do that share a draw"
+        return Process("packet", None, Estimate(0.0), correlation, why)
     if both.sum() < LEAST_PAIRS:
         return Process("unknown", None, Estimate(None), correlation, f"only {both.sum()} neighbours arrived apart")
     change = np.abs(np.diff(rtt))[both]
@@ -151,14 +156,23 @@ def _refined(times_us, period, span):
     return float(grid[int(np.argmax(power))])
 
 
-def _correlation_time(rtt, departed):
-    """Return the autocorrelation time of the delays, us: the sum of correlations until they vanish, times spacing."""
-    low, high = np.quantile(rtt, [0.005, 0.995])
-    gamma = autocovariances(np.clip(rtt, low, high), min(2000, len(rtt) - 1))
+def correlation_time(series, step_us):
+    r"""Return the autocorrelation time of evenly spaced samples, an `Estimate` in us.
+
+    Half a step and the sum of the correlations, up to the lag that is five times what it comes to [Sokal97]: beyond,
+    only noise would be added. Its relative error is :math:`\sqrt{4 (M + 1/2 - \tau) / n}`, M that lag and tau the time
+    in samples [Wolff04]; the estimate, a sum of squares, is uncertain by a factor.
+    """
+    low, high = np.quantile(series, [0.005, 0.995])
+    n = len(series)
+    gamma = autocovariances(np.clip(series, low, high), min(5000, n - 1))
     if gamma[0] <= 0:
-        return 0.0
-    rho = gamma / gamma[0]
-    below = np.flatnonzero(rho < 0.05)
-    stop = int(below[0]) if len(below) else len(rho)
-    step = float((departed[-1] - departed[0]) / max(len(rtt) - 1, 1))
-    return float((0.5 + rho[1:stop].sum()) * step)
+        return Estimate(0.0)
+    times = 0.5 + np.cumsum(gamma[1:]) / gamma[0]
+    beyond = np.flatnonzero(np.arange(1, len(times) + 1) >= 5 * times)
+    lag = int(beyond[0]) if len(beyond) else len(times) - 1
+    value = max(float(times[lag]), 0.5)
+    error = min(Z95 * np.sqrt(4 * max(lag + 1.5 - value, 0.5) / n), 3.0)
+    # Half of what subtracting the mean takes away; the choice of the lag, where noise ends it, gives the other half.
+    value *= 1 + (lag + 1) / n
+    return Estimate(value * step_us, value * step_us * np.exp(-error), value * step_us * np.exp(error))

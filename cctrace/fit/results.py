@@ -1,8 +1,11 @@
 """What every estimator returns: values with intervals, plain dictionaries, and refusals."""
 
+import json
 from typing import NamedTuple
 
 import numpy as np
+
+from cctrace.errors import ArgumentError
 
 Z95 = 1.959963984540054
 
@@ -22,6 +25,12 @@ class Estimate(NamedTuple):
     def around(cls, value, error, least=-np.inf):
         """Return the estimate whose interval is that of a normal error, cut at `least`."""
         return cls(float(value), float(max(value - Z95 * error, least)), float(value + Z95 * error))
+
+    @classmethod
+    def by_factor(cls, value, error):
+        """Return the estimate of a positive value whose logarithm has a normal error."""
+        factor = float(np.exp(Z95 * min(error, 3.0)))
+        return cls(float(value), float(value) / factor, float(value) * factor)
 
     @classmethod
     def of_draws(cls, value, draws):
@@ -61,3 +70,44 @@ def plain(value):
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value
+
+
+def write_json(fit):
+    """Return a fitted estimator as JSON text: its class and its attributes, but for those that begin with ``_data``."""
+    state = {name: value for name, value in vars(fit).items() if not name.startswith("_data")}
+    return json.dumps({"cctrace.fit": type(fit).__name__} | _named(state), allow_nan=False)
+
+
+def _named(value):
+    """Return a value as JSON takes it; named tuples become objects."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return _named({key: getattr(item, "name", item) for key, item in value._asdict().items()})
+    if isinstance(value, dict):
+        return {str(key): _named(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_named(item) for item in value]
+    return plain(value)
+
+
+def read_json(cls, text):
+    """Return the estimator of class `cls` that `write_json` wrote; objects of value, low, high become estimates.
+
+    Raises
+    ------
+    ArgumentError
+        If the text is not of such an estimator.
+    """
+    try:
+        state = json.loads(text, object_hook=_estimate)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"text is not JSON: {error}") from None
+    kind = state.pop("cctrace.fit", None) if isinstance(state, dict) else None
+    if kind != cls.__name__:
+        raise ArgumentError(f"text is of {kind or 'something else'}; it must be what {cls.__name__}.to_json wrote")
+    fit = cls.__new__(cls)
+    vars(fit).update(state)
+    return fit
+
+
+def _estimate(found):
+    return Estimate(**found) if set(found) == set(Estimate._fields) else found

@@ -85,6 +85,11 @@ def timeline(counters):
     return [{"mode": None if mode == "None" else mode, "start_s": start, "end_s": end} for start, end, mode in spans]
 
 
+def forecast(collapse):
+    """Return a forecast of minRTT collapse for JSON: as `cctrace fit collapse`, {"refused": why}, or None."""
+    return {"refused": collapse} if isinstance(collapse, str) else collapse and collapse.as_object()
+
+
 def as_object(analysis):
     """Return a flow as a dict for JSON: the keys of `cctrace flows`, and what the analysis adds."""
     known = {key: None if value is pd.NA else value for key, value in analysis.row.items() if key != "warnings"}
@@ -97,6 +102,7 @@ def as_object(analysis):
         "agreement": analysis.agreement,
         "bbr_modes": timeline(analysis.counters) if analysis.counters else None,
         **_findings(analysis.diagnosis),
+        "collapse": forecast(analysis.collapse),
         "clock": asdict(analysis.clock) if analysis.clock else None,
         "warnings": analysis.notes,
     }

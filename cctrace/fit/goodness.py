@@ -1,0 +1,132 @@
+r"""How well a distribution fits delays that hide behind each other and hang together.
+
+*Residuals.* Given what came before, a group that arrives apart has arrived between the one before it and t_k with
+probability :math:`u_k = (G(t_k) - G(t_{k-1})) / (1 - G(t_{k-1}))`, :math:`G(t) = \prod_i F(t - d_i)`. If F is right the
+u are uniform; if draws are independent so are they. (A host that lets waiting packets go lets them go one by one: gaps
+of less than a packet's time are left out, and the others counted from there.)
+
+*The test.* The largest distance of the u's distribution from the uniform one is compared with what blocks of the
+flow show, multiplied by random numbers of mean 0. Parameters were fitted to the same delays, which makes the distance
+smaller than chance would: each multiplied block moves them along (its scores), and the distance is taken after that.
+So neither dependence nor fitting makes the test say what it should not, as Kolmogorov's tables do.
+
+*Without a family.* The distribution that maximises the likelihood of left-censored delays is the product-limit estimate
+counted from the top (Kaplan and Meier's, time reversed).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from cctrace.fit.blocks import block_sizes
+from cctrace.fit.families import FIRST, STALL
+
+DRAWS = 400
+POINTS = 99
+SHARES = (np.arange(401) + 0.5) / 401  # of the quantiles that describe a distribution without a family
+SHIFT = 0.05
+
+
+class Goodness(NamedTuple):
+    """Largest distance between the distributions of the residuals and of what they should be, and its probability.
+
+    Attributes
+    ----------
+    distance : float
+        0 to 1.
+    probability : float
+        Of a distance as large if the family is right, however the delays hang together.
+    samples : int
+        Delays that were seen, not merely bounded.
+    """
+
+    distance: float
+    probability: float
+    samples: int
+
+
+def residuals(data, family, p, stalls):
+    """Return the u of the groups that are events, in order, and the rows of these groups; see the module's header."""
+    log_cdf = data.tables(family, p, stalls)[1]
+
+    def of(x):
+        return np.interp(x, data.grid, log_cdf, left=-700.0)
+
+    if not data.ordered:
+        return np.exp(of(data.delay_us)), np.arange(len(data.delay_us))
+    place = np.arange(len(data.group)) - np.searchsorted(data.group, data.group)
+    usable = data.event & np.isfinite(data.gap_us) & (data.gap_us > data.clock_us)
+    rows = np.flatnonzero(usable[data.group] & (place < FIRST))
+    groups, begin = np.unique(data.group[rows], return_index=True)
+    now = np.add.reduceat(of(data.delay_us[rows]), begin)
+    before = np.add.reduceat(of(data.delay_us[rows] - data.gap_us[data.group[rows]] + data.clock_us), begin)
+    left = np.maximum(-np.expm1(before), 1e-12)
+    return np.clip((np.exp(now) - np.exp(before)) / left, 0.0, 1.0), groups
+
+
+def goodness(data, fitted, scores, inverse, seed):
+    """Return the `Goodness` of a fitted family; `scores` and `inverse` as in `Jitter._errors`."""
+    if data.ordered and data.gap_us is None:
+        return None
+    p, x = fitted.p, np.linspace(0, 1, POINTS + 2)[1:-1]
+
+    def empirical(q):
+        u = residuals(data, fitted.family, q[:-1], STALL * special.expit(q[-1]))[0]
+        return np.searchsorted(np.sort(u), x, "right") / max(len(u), 1)
+
+    u, groups = residuals(data, fitted.family, p[:-1], fitted.stalls)
+    if len(u) < 30:
+        return None
+    distance = empirical(p) - x
+    scale = np.ones(scores.shape[1])
+    scale[0] = fitted.moments[1]
+    moves = np.column_stack(
+        [
+            (empirical(p + shift) - empirical(p - shift)) / (2 * SHIFT)
+            for shift in SHIFT * np.pad(np.diag(scale), ((0, 0), (0, len(p) - len(scale))))
+        ]
+    )
+    size = block_sizes(u) * max(len(scores) // len(u), 1)
+    block = np.arange(len(scores)) // size
+    sums = np.add.reduceat(scores, np.arange(0, len(scores), size), axis=0)
+    counts = np.zeros((block[-1] + 1, POINTS))
+    np.add.at(counts, block[groups], (u[:, None] <= x) - x)
+    signs = np.random.default_rng(seed).standard_normal((DRAWS, len(sums)))
+    drawn = signs @ counts / len(u) + (signs @ sums @ inverse) @ moves.T
+    largest = float(np.abs(distance).max())
+    return Goodness(largest, float(np.mean(np.abs(drawn).max(axis=1) >= largest)), len(u))
+
+
+def product_limit(data, reverse_hazard, weights=None):
+    """Return quantiles (at `SHARES`), mean and sd of the distribution that explains censored delays best.
+
+    Parameters
+    ----------
+    data : Censored
+    reverse_hazard : callable
+        f/F of a family that fits roughly: of two delays of one group, which one it was that showed.
+    weights : ndarray, optional
+        Per group, of a bootstrap.
+    """
+    value = data.delay_us
+    weight = np.ones(len(data.event)) if weights is None else weights
+    at_risk = weight[data.group].astype(float)
+    if not data.ordered:
+        shown = at_risk
+    else:
+        place = np.arange(len(data.group)) - np.searchsorted(data.group, data.group)
+        rows = np.flatnonzero(data.event[data.group] & (place < FIRST))
+        hazard = np.maximum(reverse_hazard(value[rows]), 1e-12)
+        total = np.bincount(data.group[rows], hazard, len(data.event))
+        shown = np.zeros(len(value))
+        shown[rows] = weight[data.group[rows]] * hazard / total[data.group[rows]]
+    order = np.argsort(value, kind="stable")
+    risk = np.cumsum(at_risk[order])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        stays = np.log1p(-np.minimum(shown[order] / np.maximum(risk, 1e-12), 1.0))
+    log_cdf = np.append(np.cumsum(stays[::-1])[::-1][1:], 0.0)  # at each value: the product over those above it
+    cdf, value = np.exp(np.maximum(log_cdf, -700.0)), value[order]
+    mass = np.diff(cdf, prepend=0.0)
+    mean = float(mass @ value)
+    return np.interp(SHARES, cdf, value), mean, float(np.sqrt(mass @ (value - mean) ** 2))

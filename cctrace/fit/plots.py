@@ -1,0 +1,110 @@
+"""Drawings of fitted jitter and of the collapse it may cause; matplotlib is imported when one is made."""
+
+import numpy as np
+
+from cctrace.errors import ArgumentError
+
+LIMITS = 0.25, 3.0  # of the threshold (or of what was tried), on the axis of the sd
+STEPS = 9
+SURFACE_S = "21s"
+
+
+def _axes(axes, count):
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise ArgumentError("drawing needs matplotlib: pip install cctrace[plot]") from None
+    if axes is None:
+        return plt.subplots(1, count, figsize=(4.6 * count, 3.8), layout="constrained")[1]
+    return axes
+
+
+def distribution(fit, axes=None):
+    """Draw the distribution of the draws with the fit on the left, their quantiles against the fit's on the right.
+
+    Parameters
+    ----------
+    fit : Jitter
+        With the delays it was fitted to: not one that was read from JSON.
+    axes : pair of matplotlib Axes, optional
+
+    Returns
+    -------
+    pair of matplotlib Axes
+
+    Raises
+    ------
+    ArgumentError
+        If the delays are not at hand, or matplotlib is not installed.
+    """
+    from cctrace.fit.goodness import SHARES, product_limit
+
+    if not hasattr(fit, "_data"):
+        raise ArgumentError("a Jitter read from JSON has no delays to draw; draw it where it was fitted")
+    left, right = _axes(axes, 2)
+    seen = product_limit(fit._data, fit._reverse_hazard)[0] / 1e3
+    fitted = fit.predict(SHARES) / 1e3
+    left.step(seen, SHARES, where="mid", color="#888888", label="draws, without a family")
+    left.plot(fitted, SHARES, color="#c0392b", label=f"{fit.distribution_}, sd {fit.sd_us_.value / 1e3:.3g} ms")
+    left.set(xlabel="delay without queue (ms)", ylabel="share of draws below", ylim=(0, 1))
+    left.legend(loc="lower right", fontsize=8, frameon=False)
+    inner = (seen > seen[0] + 1e-6) & (SHARES[-1] > SHARES)  # below the least that showed the draws tell nothing
+    right.plot(fitted[inner], seen[inner], ".", ms=3, color="#2b6a8f")
+    ends = [min(fitted[inner][0], seen[inner][0]), max(fitted[-2], seen[-2])]
+    right.plot(ends, ends, lw=0.8, color="#888888")
+    right.set(xlabel=f"quantiles of the {fit.distribution_} (ms)", ylabel="quantiles of the draws (ms)")
+    found = fit.goodness_
+    if found is not None:
+        said = f"distance of residuals {found.distance:.3f}, p = {found.probability:.2g}"
+        right.set_title(said, fontsize=9)
+    left.set_title(f"process: {fit.process_.name}", fontsize=9)
+    return left, right
+
+
+def surface(fit, controller=None, axes=None):
+    """Draw the share of the link that `controller` gets over the jitter's sd and the delay, with the flow's own point.
+
+    Each of 81 cells is a run of 21 s, all of them together take a few seconds.
+
+    Parameters
+    ----------
+    fit : Collapse
+    controller : str, optional
+        By default the first that the forecast is about.
+    axes : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    axes = _axes(axes, 1)
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    controller = controller or fit.controllers[0]
+    if controller not in fit.forecasts_:
+        raise ArgumentError(f"controller is {controller!r}; the forecast is about {', '.join(fit.forecasts_)}")
+    forecast = fit.forecasts_[controller]
+    threshold = forecast.threshold_sd_us
+    middle = threshold.value or threshold.low or threshold.high
+    now = fit.sd_us_.value
+    least = min(LIMITS[0] * middle, 0.7 * now) if now > 0.02 * middle else LIMITS[0] * middle
+    sds = np.geomspace(least, LIMITS[1] * middle, STEPS)
+    delays = fit.base_us_ * np.geomspace(0.5, 2.0, STEPS)
+    share = np.array([[fit.share(sd, controller, base, SURFACE_S) for sd in sds] for base in delays])
+    mesh = axes.pcolormesh(sds / 1e3, delays / 1e3, share, vmin=0, vmax=1, cmap="RdYlBu", shading="nearest")
+    axes.contour(sds / 1e3, delays / 1e3, share, levels=[0.5], colors="k", linewidths=1)
+    axes.plot(max(now, sds[0]) / 1e3, fit.base_us_ / 1e3, "*", ms=14, color="k", clip_on=False, label="this flow")
+    sides = [side for side in (threshold.low, threshold.high) if side is not None]
+    if threshold.value is not None and len(sides) == 2:
+        axes.plot(
+            np.array(sides) / 1e3, [fit.base_us_ / 1e3] * 2, lw=2.5, color="k", alpha=0.6, label="threshold, 95 %"
+        )
+    axes.set(xscale="log", yscale="log", xlabel="sd of the jitter (ms)", ylabel="RTT without queue and jitter (ms)")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
+    axes.set_title(f"{controller}, {fit.rate_bps_.value / 1e6:.3g} Mbit/s, jitter per {fit.process_}", fontsize=9)
+    axes.legend(loc="upper left", fontsize=8)
+    axes.figure.colorbar(mesh, ax=axes, label="share of the link")
+    return axes

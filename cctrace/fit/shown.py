@@ -1,0 +1,64 @@
+"""What a flow shows of the draws of jitter: of packets, or of the slots or bursts that share one."""
+
+import numpy as np
+
+from cctrace.fit.families import Censored
+
+PIECE = 200  # groups taken together where not all are used
+
+
+def shown_draws(delays, process, most):
+    """Return what a flow shows of draws: of packets, or of the slots or bursts that share one."""
+    if process.name == "slot" and process.slot_us is not None:
+        return _of_units(delays, _slots(delays, process.slot_us.value))
+    if process.name == "burst":
+        return _of_units(delays, np.cumsum(delays.burst))
+    if process.name == "reorder":
+        group = np.arange(len(delays))
+        return _thinned(Censored(delays.delay_us, group, np.ones(len(group), bool), ordered=False), most)
+    # What came within the clock's reach of the packet before is known to have come no later than that.
+    slack = np.where(delays.event, 0.0, delays.tie_us - np.maximum(delays.gap_us, 0.0))
+    value = delays.delay_us + slack[delays.group]
+    return _thinned(Censored(value, delays.group, delays.event, gap_us=delays.gap_us, clock_us=delays.packet_us), most)
+
+
+def _slots(delays, slot_us):
+    """Return the slot of every packet: the grid is where the delays change."""
+    departed, rtt = delays.departed_us[delays.last], delays.rtt_us
+    both = delays.event[1:] & delays.event[:-1] & (np.abs(np.diff(rtt)) > delays.tie_us)
+    middle = (departed[1:] + departed[:-1])[both] / 2
+    phase = np.angle(np.exp(2j * np.pi * middle / slot_us).mean()) / (2 * np.pi) * slot_us
+    return np.floor((delays.departed_us - phase) / slot_us).astype(np.int64)
+
+
+def _of_units(delays, unit):
+    """Return one delay per slot or burst: what its packets showed, or the bound that the last of them gives."""
+    last = delays.last
+    unit, value, event = unit[last], delays.rtt_us, delays.event
+    new = np.diff(unit, prepend=unit[0] - 1) != 0
+    begin = np.flatnonzero(new)
+    # A packet that comes apart from the one before shows its draw; the first of a unit may still belong to the queue.
+    shown = np.where(event, value, np.inf)
+    least = np.minimum.reduceat(np.where(np.isfinite(shown), shown, np.inf), begin)
+    bound = np.minimum.reduceat(value, begin)
+    seen = np.isfinite(least)
+    delay = np.where(seen, np.where(seen, least, 0.0), bound)
+    # What the unit would have waited for: the ACK before that of its first packet that came apart.
+    first = np.minimum.reduceat(np.where(event, np.arange(len(value)), len(value)), begin)
+    gap = np.where(seen, delay - value[first % len(value)] + delays.gap_us[first % len(value)], np.inf)
+    return Censored(delay, np.arange(len(delay)), seen, gap_us=gap, clock_us=delays.packet_us)
+
+
+def _thinned(data, most):
+    """Return part of the groups of long data: whole pieces, evenly spread."""
+    count = int(data.event.sum()) if data.ordered else len(data.event) // 2
+    keep = count / most
+    if keep <= 1.2:
+        return data
+    pieces = np.arange(len(data.event)) // PIECE
+    taken = np.floor(np.arange(pieces[-1] + 1) / keep) != np.floor((np.arange(pieces[-1] + 1) - 1) / keep)
+    of_group = taken[pieces]
+    rows = of_group[data.group]
+    group = np.unique(data.group[rows], return_inverse=True)[1].reshape(-1)
+    gap = None if data.gap_us is None else data.gap_us[of_group]
+    return Censored(data.delay_us[rows], group, data.event[of_group], data.ordered, gap, data.clock_us)

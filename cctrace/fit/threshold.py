@@ -1,0 +1,160 @@
+r"""The jitter at which a controller collapses on a path: searched in closed loop, by simulation.
+
+A flow counts as collapsed that gets less than half of the link. Its share of the link falls with the jitter's sd, and
+near the threshold it also depends on the seed. So the sd is doubled or halved until the share crosses one half, the
+bracket is narrowed, and a logistic curve :math:`u(\sigma) = u_0 / (1 + (\sigma / \sigma_{1/2})^{1/w})` through all runs
+gives the threshold and its standard error: neighbouring runs share the noise.
+
+Every run has its own seed; the same path gives the same threshold.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import optimize
+
+from cctrace.sim.sender import Sender
+from cctrace.sim.simulate import simulate
+
+WIRE_PER_PAYLOAD = 1514 / 1448
+SEGMENTS = 4_000_000  # that may be simulated in a search
+LONGEST_S, SHORTEST_S = 60.0, 21.0  # of a run; the min_rtt filter lives for 10 s, the tail begins at a third
+RUNS = 14
+LEAST_RUNS = 8
+STEP = 1.5
+CLOSE = 0.15  # of log sd: further runs count less
+NEAR = 0.45  # of log sd around the threshold: runs that say where it is
+SCATTER = 0.05  # of log sd: least standard error, for what distinguishes one set of seeds from another
+SPREADS = 0.08, 0.6  # of log sd: bounds of how far chance moves the threshold of one run
+FAR = 0.3  # of the threshold: no run collapses below
+WINDOWS_PER_HOUR = 90  # of 40 s, the tail of the longest run
+
+
+class Threshold(NamedTuple):
+    """A threshold of the jitter's sd: value and standard error of its logarithm; without a value only bounded."""
+
+    sd_us: float | None
+    error: float
+    spread: float  # how far chance moves the threshold of one run, of log sd
+    least_us: float | None
+    most_us: float | None
+    runs: int
+    queue_us: float  # mean queueing delay of the run nearest below the threshold
+    tried: int = 0  # runs at the sd there is, and how many of them collapsed
+    collapsed: int = 0
+
+
+class _Search:
+    """Runs of one controller over `path_of(sd_us)`, and what they showed."""
+
+    def __init__(self, path_of, controller, ack_every, rate_bps, segments, seed):
+        self.path_of, self.sender = path_of, Sender(controller, ack_every=ack_every)
+        self.rate_bps, self.seed = rate_bps, seed
+        self.duration_s = float(np.clip(segments / RUNS / self.per_second, SHORTEST_S, LONGEST_S))
+        self.runs = int(np.clip(segments / (self.duration_s * self.per_second), LEAST_RUNS, RUNS))
+        self.x, self.share, self.queue_us = [], [], []
+
+    @property
+    def per_second(self):
+        """Segments of a full link."""
+        return self.rate_bps / 8 / 1514
+
+    def at(self, sd_us):
+        """Return the share of the link that a flow gets."""
+        sim = simulate(self.path_of(sd_us), self.sender, f"{self.duration_s:.3f}s", self.seed + len(self.x))
+        row = sim.flows.iloc[0]
+        self.x.append(np.log(sd_us))
+        self.share.append(row.tail_goodput_bps * WIRE_PER_PAYLOAD / self.rate_bps)
+        self.queue_us.append(float(row.tail_queue_delay_mean_us))
+        return self.share[-1]
+
+
+def simulated_threshold(
+    path_of, controller, rate_bps, guess_us, most_us, *, now_us=0.0, ack_every=2, segments=SEGMENTS, seed=1
+):
+    """Return the `Threshold` of a controller.
+
+    Parameters
+    ----------
+    path_of : callable
+        sd of the jitter in us -> `cctrace.Path`, of one rate, with a buffer that never overflows.
+    controller : str
+    rate_bps : float
+    guess_us, most_us : float
+        Where to begin, and the largest sd to try.
+    now_us : float
+        The sd there is. Where it is not far from the threshold half as many runs more are made at it: in order, and
+        with a window that grows with the jitter, some seeds collapse and others never do.
+    ack_every : int
+    segments : int
+        How many may be simulated; 8 runs of 21 s are made in any case.
+    seed : int
+    """
+    search = _Search(path_of, controller, ack_every, rate_bps, segments, seed)
+    low, high = _bracket(search, min(guess_us, most_us), most_us)
+    if high is None or low is None:
+        bound, runs, queue_us = float(np.exp(search.x[-1])), len(search.x), search.queue_us[-1]
+        sides = (bound, None) if high is None else (None, bound)
+        return Threshold(None, 0.0, 0.15, *sides, runs, queue_us, *_now(search, now_us, bound))
+    while high - low > np.log(1.12) and len(search.x) < search.runs - 3:
+        middle = (low + high) / 2
+        if search.at(np.exp(middle)) < 0.5:
+            high = middle
+        else:
+            low = middle
+    around = 0.06
+    while len(search.x) < search.runs:
+        search.at(np.exp(min((low + high) / 2 + around, np.log(most_us))))
+        around = -1.5 * around
+    x, error, spread = _curve(search, (low + high) / 2)
+    below = [k for k in range(len(search.x)) if search.share[k] >= 0.5]
+    nearest = min(below, key=lambda k: abs(search.x[k] - x), default=0)
+    runs, queue_us = len(search.x), search.queue_us[nearest]
+    return Threshold(float(np.exp(x)), error, spread, None, None, runs, queue_us, *_now(search, now_us, np.exp(x)))
+
+
+def _now(search, now_us, threshold_us):
+    """Return how many runs were made at the sd there is, and how many of them collapsed."""
+    if now_us < FAR * threshold_us:
+        return 0, 0
+    tried = search.runs // 2
+    return tried, sum(search.at(now_us) < 0.5 for _ in range(tried))
+
+
+def _bracket(search, start_us, most_us):
+    """Return log sd below and above the threshold; None for a side that was not found."""
+    x, most, least = np.log(start_us), np.log(most_us), np.log(most_us) - np.log(1e3)
+    collapsed = search.at(np.exp(x)) < 0.5
+    step = np.log(STEP) * (-1 if collapsed else 1)
+    while True:
+        if x >= most and not collapsed:
+            # Chance decides near the threshold: another seed must agree.
+            if search.at(most_us) >= 0.5:
+                return x, None
+            return most - np.log(STEP), most
+        if x <= least and collapsed:
+            return None, x
+        before, x = x, min(max(x + step, least), most)
+        now = search.at(np.exp(x)) < 0.5
+        if now != collapsed:
+            return min(before, x), max(before, x)
+
+
+def _curve(search, about):
+    """Return log of the threshold, its standard error and a single run's, of a logistic curve through the runs."""
+    x, share = np.array(search.x), np.array(search.share)
+    top = max(float(share.max()), 0.9)
+    weight = 1 / np.sqrt(1 + ((x - about) / CLOSE) ** 2)  # far off the curve is not logistic
+
+    def off(p):
+        middle, width = p[0], np.exp(p[1])
+        curve = top / (1 + np.exp(np.clip((x - middle) / width, -50, 50)) * (2 * top - 1))
+        return np.append(weight * (curve - share), 0.1 * (p[1] - np.log(0.12)))
+
+    found = optimize.least_squares(off, [about, np.log(0.12)], x_scale=[0.1, 1.0], loss="soft_l1", f_scale=0.3)
+    middle, width = float(found.x[0]), float(np.exp(found.x[1]))
+    near = np.abs(x - middle) < max(NEAR, 2 * width)
+    noise = np.sqrt(np.sum((off(found.x)[:-1] / weight)[near] ** 2) / max(near.sum() - 2, 1))
+    slope = (2 * top - 1) / (4 * top * width)  # of the share by log sd, where it is one half
+    error = noise / slope / np.sqrt(max(near.sum(), 1))
+    return middle, float(np.hypot(min(error, 0.5), SCATTER)), float(np.clip(noise / slope, *SPREADS))
