@@ -20,7 +20,7 @@ from cctrace.explain.changes import rate_changes
 from cctrace.fit.bottleneck import Sent, _least, constant, delivered_rate, departures, deviation, jumps, sent
 from cctrace.fit.buckets import shaper_of
 from cctrace.fit.losses import backlog_met
-from cctrace.fit.transmissions import LOST, NEEDLESS, transmissions
+from cctrace.fit.transmissions import LOST, transmissions
 from cctrace.fit.transmissions import _unwrapped as unwrapped
 from cctrace.flows.state import RST, SYN
 from cctrace.schema import EVENT_CODES
@@ -154,11 +154,6 @@ class Record:
         since = np.where(place >= 0, time - self.ack_s[np.maximum(place, 0)], np.inf)
         took_s = float(self.flow.capture._reactions(np.array([self.flow.index]))[0][0]) / 1e9
         return time, since <= max(3 * took_s, 2e-5), size
-
-    @property
-    def needless(self):
-        """How many transmissions were copies of what had arrived."""
-        return int((self.table.state == NEEDLESS).sum())
 
     @functools.cached_property
     def goodput_bps(self):

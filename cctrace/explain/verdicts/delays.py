@@ -98,7 +98,7 @@ def _reordering(record):
     late = first < np.maximum.accumulate(first) - EARLY_US
     count, share = int(late.sum()), float(late.mean())
     again = record.flow.retransmissions
-    spurious = int(again["spurious"].sum()) + 0
+    spurious = int(again["spurious"].sum())
     if count < REORDERED_LEAST or share < REORDERED:
         return
     cost = f", and {spurious} retransmissions were needless" if spurious else ""

@@ -1,4 +1,4 @@
-"""Flows of one file are judged together: who shares a queue, who wins, and whether a scheduler keeps them apart."""
+"""Flows of one file are judged together: who shares a queue with whom, and who gets how much."""
 
 from dataclasses import replace
 
