@@ -45,6 +45,7 @@ class Zygote:
                 env=os.environ | _ENVIRONMENT | {"PYTHONPATH": _search_path()},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
+                process_group=0,  # Ctrl-C is for the worker, which ends this by closing the socket
             )
         self._closing = weakref.finalize(self, _close, self._control, self._process)
         if self._control.recv(1) != b"r":
