@@ -290,7 +290,7 @@ class Fig8(_OverJitter):
                     paper="softens",
                     here=_listed(cbe) + " against " + _listed(plain) + " Mbit/s",
                     mechanism="bandwidth no longer feeds back on itself, so the window is short by min_rtt's error "
-                    "once, not by its power",
+                    "once, not by its power. Near the cliff it has less queue, sees lower RTTs, and gives way earlier",
                 ),
                 judge(
                     "8a",
@@ -311,6 +311,7 @@ class Fig8(_OverJitter):
                     paper="+2 ms",
                     here="mean RTT " + ", ".join(f"{x:+.1f}" for x in rtt.values()) + f" ms at {_list_of(jittered)} ms",
                     numbers=(2.0, max(rtt.values())),
+                    mechanism="it paces at the rate that is given, which no lucky sample exceeds: hardly a queue",
                 ),
             ]
         flat = [made.value("rtt_ms", cc="bbr2019_cmrt", jitter="reordering", sd_ms=s) for s in sds]
