@@ -87,4 +87,7 @@ def _filled(part, half_bps):
 def _means(part, since_s):
     """Return the mean of every column over time, from an instant on; None where nothing is left."""
     settled = part[part.time_s >= since_s].drop(columns=["time_s", "flow"])
-    return {name: _number(value) if len(settled) else None for name, value in settled.astype(float).mean().items()}
+    return {
+        name: _number(value) if len(settled) else None
+        for name, value in settled.select_dtypes("number").astype(float).mean().items()
+    }
