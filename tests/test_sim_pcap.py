@@ -172,3 +172,11 @@ def test_only_the_senders_host_sees_super_packets(tmp_path):
     sim = cct.simulate(cct.Path(rate="10Mbit", rtt="30ms", buffer="2bdp"), ["reno"], "1s", 1, packets=True)
     with pytest.raises(ArgumentError, match="tso=True: only the sender's own host"):
         sim.to_pcap(tmp_path / "x", side="receiver", tso=True)
+
+
+def test_a_receivers_capture_is_a_round_trip_away_from_the_sender(tmp_path):
+    sim = cct.simulate(cct.Path(rate="20Mbit", rtt="40ms", buffer="2bdp"), ["cubic"], "3s", 1, packets=True)
+    sim.to_pcap(tmp_path / "receiver.pcap", side="receiver")
+    quality = cct.read(tmp_path / "receiver.pcap").flow(0).quality()
+    assert quality["taken_at"] == "receiver"
+    assert quality["sender_side_us"] == pytest.approx(40_000 + 1500 * 8 / 20, abs=400)  # a segment's own time included

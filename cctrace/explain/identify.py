@@ -71,8 +71,8 @@ class Identification:
 
     @property
     def name(self):
-        """The most probable candidate."""
-        return self.candidates[0].name
+        """The most probable of the group: "unknown" only where that is likelier than all candidates together."""
+        return self.group[0]
 
 
 def identify(flow):
@@ -199,9 +199,9 @@ def _conclude(evidence, found, how, began, known):
 
 
 def _group(candidates):
-    best = candidates[0]
-    if best.name == UNKNOWN:
+    if dict(candidates)[UNKNOWN] >= 0.5:
         return (UNKNOWN,)
+    best = next(candidate for candidate in candidates if candidate.name != UNKNOWN)
     return tuple(
         name for name, probability in candidates if name != UNKNOWN and probability * ALIKE >= best.probability
     )

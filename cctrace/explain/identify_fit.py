@@ -21,7 +21,7 @@ EXACT_SCALE, EXACT_WEIGHT = 0.06, 2.0
 PACED_SCALE, PACED_WEIGHT = 0.06, 1.0  # where the times are estimates
 WINDOW_SCALE, WINDOW_WEIGHT = 0.085, 6.0
 AFTER, AFTER_WEIGHT, MOST_AFTER = 0.05, 40.0, 4.0
-FEW_BLOCKS, FEW_HALVES = 10, 40  # that count for less
+FEW_BLOCKS, FEW_HALVES = 20, 40  # that count for less
 
 
 def known_log_odds(shown, best):
