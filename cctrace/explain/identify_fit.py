@@ -16,12 +16,12 @@ import math
 import numpy as np
 
 BEFOREHAND = 1.0  # log odds
-SLOPE, MIDDLE, PER_LENGTH = 1.5, -0.8, 0.3  # of the median log likelihood of a send
-EXACT_SCALE, EXACT_WEIGHT = 0.06, 2.0
+SLOPE, MIDDLE, PER_LENGTH = 2.0, -0.8, 0.3  # of the median log likelihood of a send
+EXACT_SCALE, EXACT_WEIGHT = 0.045, 2.0
 PACED_SCALE, PACED_WEIGHT = 0.06, 1.0  # where the times are estimates
 WINDOW_SCALE, WINDOW_WEIGHT = 0.085, 6.0
 AFTER, AFTER_WEIGHT, MOST_AFTER = 0.05, 40.0, 4.0
-FEW_BLOCKS, FEW_HALVES = 20, 40  # that count for less
+FEW_BLOCKS, FEW_HALVES = 30, 40  # that count for less
 
 
 def known_log_odds(shown, best):
