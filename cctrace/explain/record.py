@@ -272,7 +272,9 @@ class Record:
         if self.fluid is None:
             return None
         found = _bottleneck(self.fluid)
-        if found.shown > SHAPED and (bucket := shaper_of(self.fluid, constant(found.rate))) is not None:
+        bucket = shaper_of(self.fluid, constant(found.rate)) if found.shown > SHAPED else None
+        # A bucket of a few packets that were put together is what putting them together makes.
+        if bucket is not None and bucket.size_bytes.value > 4 * float(np.median(self.fluid.wire_bytes)):
             return _with_rate(self.fluid, bucket.rate.value, found.shown, bucket_bytes=bucket.size_bytes.value)
         if not found.seen and self.lost.sum() >= FEWEST_LOST:
             return _shown_by_losses(self, found)
