@@ -28,14 +28,14 @@ LEAST_JITTER_US = 200.0  # sd: less is the host's, and is left to the simulation
 
 
 def entry(recording, folder):
-    """Return the entry of one recording."""
+    """Return the entry of one recording; None if its jitter is none that an entry can name."""
     flow = cct.read(str(folder / recording / "sender.pcap.zst")).bulk()[0]
     fitted = cct.fit.path(flow)
     e, jitter = fitted.estimates, fitted.estimates["jitter"]
     told = jitter is not None and jitter["process"] != "unknown" and jitter["sd_us"].value >= LEAST_JITTER_US
     drawn = simulated(jitter) if told else None
     if drawn is not None and drawn.kind == "empirical":
-        raise SystemExit(f"{recording}: a Weibull jitter has no text; fit it with another family")
+        return None
     rtt_us = e["base_rtt_us"].value - (jitter["mean_us"].value if drawn is not None and drawn.kind != "normal" else 0.0)
     return {
         "kind": "fitted",
@@ -65,6 +65,9 @@ def main():
             print(f"{name}: {options.captures / recording} is not there; kept as it is")
             continue
         made = entry(recording, options.captures)
+        if made is None:
+            print(f"{name}: the fitted jitter is not of a family that has a text; kept as it is")
+            continue
         print(f"{name}: {made['rate_bps']} {made['rtt_us']} us, {made['buffer_bytes']} bytes, {made['jitter']}")
         known["paths"][name] = made
     options.file.write_text(json.dumps(known, indent=1) + "\n")

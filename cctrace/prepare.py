@@ -26,11 +26,13 @@ def controllers(part, parts):
 def rooms():
     """Use the reader, the table, the reconstruction, the replay and the simulation."""
     import cctrace as cct
+    from cctrace.fit.transmissions import transmissions
     from cctrace.flows.table import of_file
 
     capture = cct.datasets.path("tso_bbr_300m_veth", "sender.pcap.zst")
     of_file(capture)
     flow = cct.read(capture).flow(0)
+    transmissions(flow)  # what every fit begins with
     for name in ("bbr2022", "cubic6"):
         cct.replay(flow, name)
     importlib.import_module("cctrace.report")  # so that the bytecode of what `analyze` imports is there, too
