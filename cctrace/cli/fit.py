@@ -92,9 +92,9 @@ def path(flow, say):
 def collapse(flow, say):
     """Fit minRTT collapse: the jitter at which BBR of 2016, 2019 and 2022 would collapse, and the jitter there is.
 
-    With --json: a list with one object per flow: flow (as `cctrace flows`), controllers (of each threshold_sd_us,
-    sd_us, probability, probability_hour as {"value", "low", "high"}, collapses: yes, no or close, and the model's
-    domain). A flow that does not tell has "refused" with the reason.
+    With --json: a list with one object per flow: flow (as `cctrace flows`), and per controller (bbr2016, bbr2019,
+    bbr2022) threshold_sd_us, sd_us, probability, probability_hour as {"value", "low", "high"}, collapses (yes, no or
+    close), and the domain. A flow that does not tell has "refused" with the reason.
     """
     from cctrace.fit import Collapse
 
