@@ -142,6 +142,7 @@ def test_two_flows_say_nothing_by_themselves():
 
 def test_fitted_quantities_are_pooled_per_group_of_the_corpus(tmp_path):
     """Three simulated flows over nearly the same path, as captures: its RTT and rate are found together."""
+    pytest.importorskip("matplotlib").use("Agg")
     for rtt_ms in (29, 30, 31):
         path = cct.Path(rate="4Mbit", rtt=f"{rtt_ms}ms", buffer="2bdp")
         run = cct.simulate(path, ["bbr2022"], duration="3s", seed=1, packets=True)
@@ -155,6 +156,7 @@ def test_fitted_quantities_are_pooled_per_group_of_the_corpus(tmp_path):
     assert row["low"] < 29_500
     assert row["high"] > 30_500
     assert row["spread"] == pytest.approx(1 + 1 / 30, abs=0.005)
+    assert len(corpus.plot_pooled("base_rtt_us").get_yticklabels()) == 1
     (rate,) = corpus.pooled("rate_bps", by="network").to_dict("records")
     assert rate["value"] == pytest.approx(4e6, rel=0.01)
     assert set(corpus.collapse_by("source").columns) >= {

@@ -37,7 +37,8 @@ def pooled(frame, quantity, by):
     known = frame[(frame[columns].notna() & (frame[columns] > 0)).all(axis=1)]
     groups = known.groupby(known[by] if by else pd.Series("all", index=known.index), sort=True)
     rows = [{by or "group": name} | _alone(one[columns].to_numpy(float)) for name, one in groups]
-    found = pd.DataFrame(rows, columns=[by or "group", *COLUMNS])
+    types = {"flows": int} | dict.fromkeys(COLUMNS[1:], float)
+    found = pd.DataFrame(rows, columns=[by or "group", *COLUMNS]).astype(types)
     _among(found)
     return found
 

@@ -183,14 +183,14 @@ def _collapse(flow, row):
     from cctrace.fit import Collapse
 
     try:
-        found = Collapse().fit(flow).as_object()["controllers"]
+        found = Collapse().fit(flow).forecasts_
     except (FitError, StreamError) as refusal:
         return [row | {"refused": str(refusal)}]
     rows = []
-    for name, told in found.items():
-        one = row | {"controller": name, "collapses": told["collapses"]}
+    for name, forecast in found.items():
+        one = row | {"controller": name, "collapses": forecast.verdict}
         for quantity in ("threshold_sd_us", "sd_us", "probability_hour"):
-            one |= _estimate(quantity, told[quantity])
+            one |= _estimate(quantity, getattr(forecast, quantity).as_object())
         rows.append(one)
     return rows
 
