@@ -237,7 +237,7 @@ def path(source, say=lambda text: None):
         "correlation": seen.correlation(),
         "rate_counts": COUNTS,
     }
-    if route is not None:
+    if route is not None and base.value is not None:
         estimates["base_rtt_steps"] = [
             {"start_s": float(start / 1e6)} | Estimate(*(None if x is None else x + shift for x in base)).as_object()
             for start, shift in zip(*route, strict=True)
