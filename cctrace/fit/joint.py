@@ -31,6 +31,7 @@ TOLD = 1e-4  # standard error of the log of a rate up to which no other family o
 RIVAL, MOST_RIVALS = 150.0, 2  # difference of AIC up to which it is, and how many
 MOST_TIMES = 30.0  # that the sd is larger or smaller than where the search began
 DEFINITE = 1e-5  # least eigenvalue of a curvature, in units in which its diagonal is one
+FARTHEST = 0.5  # that the log of a rate moves at once
 LEAST_LOG = -1e6  # of L of an ACK
 NO_STALLS = -10.0  # log-odds
 
@@ -210,6 +211,10 @@ class _Model:
             scale = np.sqrt(np.maximum(np.sum(scores**2, axis=0), 1e-300))
             scores = scores / scale
             move[free] = np.linalg.lstsq(scores.T @ scores, scores.sum(axis=0), rcond=1e-8)[0] / scale
+            if not np.all(np.isfinite(move)):
+                break
+            farthest = np.abs(move[-self.k :]).max()
+            move /= max(farthest / FARTHEST, 1.0)
             for _ in range(12):
                 value = self.total(theta + move)
                 if value > at:
