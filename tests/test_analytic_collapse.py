@@ -254,7 +254,7 @@ def test_the_command_prints_the_figures_and_refuses_nonsense(capsys):
     assert cli.main(command.split()) == 0
     assert 0.3 < json.loads(capsys.readouterr().out)["closed_loop"]["probability"] < 0.9
     assert cli.main([*command.split(), "--variant", "bbr9"]) == 2
-    assert "variant is 'bbr9'" in capsys.readouterr().err
+    assert "--variant bbr9: no controller is called 'bbr9'; did you mean" in capsys.readouterr().err
     assert cli.main(["predict", "share", "--ratio", "16", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["loss_based_share"] == 0.46875
 
@@ -262,7 +262,7 @@ def test_the_command_prints_the_figures_and_refuses_nonsense(capsys):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--mean -5ms --sd 1ms", "--mean='-5ms' is not a duration"),
+        ("--mean -5ms --sd 1ms", "--mean='-5ms' is negative"),
         ("--mean 5ms --sd 0us", "sd_us is 0"),
         ("--mean 5ms --sd 1ms --floor 6ms", "floor_us is 6000; it must lie below mean_us"),
         (

@@ -49,7 +49,7 @@ def test_a_mahimahi_trace_gives_the_rate(tmp_path, capsys):
     ("arguments", "said"),
     [
         (["--cc", "cubic"], "give one of --rate"),
-        (["--rate", "40Mbit", "--trace", "x", "--cc", "cubic"], "give one of --rate"),
+        (["--rate", "40Mbit", "--path", "wired_40mbit_40ms", "--cc", "cubic"], "give one of --rate"),
         (["--rate", "0Mbit", "--cc", "cubic"], "nothing would ever be delivered"),
         (["--rate", "40", "--cc", "cubic"], "40"),
         (["--rate", "40Mbit", "--cc", "bbr9"], "bbr9"),

@@ -97,6 +97,7 @@ def identify(flow):
 
     Examples
     --------
+    >>> import cctrace as cct
     >>> cct.identify(cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)).name
     'cubic6'
     """
