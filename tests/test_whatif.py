@@ -78,6 +78,15 @@ def test_an_application_that_holds_back_is_refused():
         cct.whatif(sim, ["reno"], own="bbr2022")
 
 
+def test_a_receive_window_that_held_back_is_kept():
+    path = cct.Path(rate="20Mbit", rtt="40ms", buffer="2bdp")
+    sim = cct.simulate(path, cct.Sender("cubic6", rwnd="40kB", ack_every=2), "8s", packets=True)
+    found = cct.whatif(sim, ["bbr2022"], own="cubic6", draws=3)
+    assert any("receive window" in text for text in found.unseen)
+    # 40 kB every 40 ms, whoever sends
+    assert found.candidates["bbr2022"]["goodput_bps"].value == pytest.approx(8e6, rel=0.1)
+
+
 def test_changes_are_those_of_a_path_or_factors():
     path = cct.Path(rate="10Mbit", rtt="40ms", buffer="2bdp", jitter="gamma:sd=1ms,mean=2ms", loss="1%")
     both = changed(path, {"rate": "x2", "rtt": "x0.5", "jitter": "x2", "loss": "x3"})

@@ -202,6 +202,11 @@ class Record:
         begin, stop = np.flatnonzero(change == 1), np.flatnonzero(change == -1) - 1
         return np.column_stack([time[begin], after[stop]])
 
+    @property
+    def largest_window_bytes(self):
+        """The largest receive window that was told; 0 if none is known."""
+        return int(np.max(self._windows[2], initial=0))
+
     @functools.cached_property
     def window_full_share(self):
         """The share of the time in which nine tenths of the receiver's window were in flight; 0 if it is unknown."""

@@ -17,6 +17,7 @@ from cctrace.errors import ArgumentError, FitError, StreamError
 from cctrace.explain.diagnose import diagnose
 from cctrace.explain.identify import UNKNOWN, identify
 from cctrace.explain.otherpath import changed, check_changes
+from cctrace.explain.record import Record
 from cctrace.fit import Estimate
 from cctrace.fit import path as fit_path
 from cctrace.fit.results import plain
@@ -30,7 +31,8 @@ FIGURES = {"goodput_bps": "goodput_bps", "rtt_mean_us": "rtt_mean_us", "retransm
 DRAWS = 12
 LEAST_DRAWS = 3
 OPEN_ENDED = 1.1  # times the RTT over the shorter half of unseen queues: longer ones would make it longer still
-HELD_BACK = 0.2  # share of the time in which not the path held the sender back, from which on nothing is answered
+HELD_BACK = ("application_limited", "send_buffer_limited")  # first verdicts with which nothing is answered
+WINDOW_SHUT = 0.01  # share of the time, from which on the receive window is part of the path
 # "Comes out again" is what the project asks of its predictions: within 10 %, 20 %, a factor of 2 or 0.3 points.
 NEAR = {"goodput_bps": 0.10, "rtt_mean_us": 0.20}
 NEAR_FACTOR, NEAR_POINTS = 2.0, 0.003
@@ -227,24 +229,23 @@ def _held_back(flow):
     FitError
         If the application or the send buffer did.
     """
-    limits = diagnose(flow).limits
-    whole = sum(limit.end_s - limit.start_s for limit in limits) or 1.0
-    share = {
-        name: sum(limit.end_s - limit.start_s for limit in limits if limit.name == name) / whole
-        for name in ("application", "send_buffer", "receive_window")
-    }
-    idle = share["application"] + share["send_buffer"]
-    if idle > HELD_BACK:
+    found = diagnose(flow)
+    first, unseen = found.verdicts[0].name if found.verdicts else "", []
+    whole = sum(limit.end_s - limit.start_s for limit in found.limits) or 1.0
+    idle, shut = (
+        sum(limit.end_s - limit.start_s for limit in found.limits if limit.name in names) / whole
+        for names in (("application", "send_buffer"), ("receive_window",))
+    )
+    if first in HELD_BACK:
         raise FitError(
-            f"the application or its send buffer held the flow back for {format_share(idle)} of the time: what another "
-            "controller would have done with more to send is not in the capture; a bulk transfer is needed"
+            f"the application or its send buffer held the flow back (for {format_share(idle)} of the time): what "
+            "another controller would have done with more to send is not in the capture; a bulk transfer is needed"
         )
-    unseen = []
     if idle > 0:
-        unseen.append(f"what the application would have sent in the {format_share(idle)} of the time it held back")
-    if share["receive_window"] <= 0.01:
+        unseen.append(f"that the application had less to send for up to {format_share(idle)} of the time")
+    window = Record(flow).largest_window_bytes
+    if shut <= WINDOW_SHUT or not window:
         return None, unseen
-    window = float(np.max(flow.events.rows["snd_wnd"]))
     unseen.append(f"a receive window above the {window / 1e3:.0f} kB seen, which held back and is kept")
     return window, unseen
 
