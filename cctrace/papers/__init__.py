@@ -2,7 +2,7 @@
 
 * `figure` a figure as a function: parameters, runs, table, plot, claims
 * `claims` marks that follow from numbers; `runs` results kept on disk; `measure` what a run measures
-* `kumar…`, `bbr2plus…`, `beyond` the papers
+* `kumar…`, `bbr2plus…`, `obbr…`, `bbrx…`, `beyond` the papers
 
 `reproduce` runs one or all figures of a paper; `cctrace reproduce` is the same on the command line.
 """
@@ -22,6 +22,7 @@ _PAPERS = {
         tuple(f"bbr2plus_{part}" for part in ("fairness", "shallow", "losses", "steps", "jitter", "traces")),
         "Yang et al., BBRv2+: Balancing Aggressiveness and Fairness with Delay-based Bandwidth Probing (2022)",
     ),
+    "obbr": (("obbr_model", "obbr_stable"), "Bi et al., oBBR: Optimize Retransmissions of BBR Flows on the Internet (2023)"),
     "beyond": (("beyond",), "Beyond the papers: starvation (Arun et al. 2022) and collapse, for every controller"),
 }
 

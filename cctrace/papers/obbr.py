@@ -1,0 +1,76 @@
+"""Bi et al., *oBBR* (USENIX ATC 2023): the systems, and what its figures share.
+
+The paper built all controllers in nginx-quic (section 5.1). The released module (`bpq233/oBBR`) holds BBR, oBBR, BBR-S,
+B3R and CUBIC: the names without addition. Where the text says something else than the module does (`cctrace variants obbr
+quic_obbr_paper`) its form runs beside it, on the same QUIC stack: *paper form*.
+
+Testbed: one machine, tc. Burst is 100 KB in all experiments that use tc: here a token bucket of that burst, fed by a
+gigabit, before which the buffer lies. Where section 3 names no burst, the same holds. Sessions of 1 GB take as long as
+the link needs for 1 GB.
+
+Sources: [Bi23].
+"""
+
+from cctrace.papers.runs import Run
+
+BBR, BBR2, CUBIC, BBR_S, B3R = "BBR", "BBRv2", "CUBIC", "BBR-S", "B3R"
+PAPER = " paper form"
+MUS = (0.5, 0.75, 1.0)
+
+
+def obbr(mu, form=""):
+    """Return the name of oBBR with a mu, as the paper writes it."""
+    return f"oBBR-{mu:g}{form}"
+
+
+SYSTEMS = {
+    BBR: "quic_bbr",
+    BBR2: "quic_bbr2",
+    CUBIC: "quic_cubic",
+    BBR_S: "bbr_s",
+    B3R: "b3r",
+    BBR_S + PAPER: "quic_bbr_s_paper",
+    B3R + PAPER: "quic_b3r_paper",
+    **{obbr(mu): f"obbr:mu={mu:g}" for mu in MUS},
+    **{obbr(mu, PAPER): f"quic_obbr_paper:mu={mu:g}" for mu in MUS},
+}
+FORMS = {"released": "", "paper form": PAPER}
+BURST = "100kB"
+FEED = "1Gbit"  # what reaches the token bucket
+PAYLOAD = 1252 / 1294  # of a QUIC packet
+SEEDS = (1, 2, 3)
+GIGABYTE_MBIT = 8_000
+
+
+def link(rate, rtt_ms, buffer_bytes, loss_pct=0.0):
+    """Return the fields of `Path` of the testbed: a token bucket with a rate in Mbit/s, or steps of (second, rate).
+
+    Examples
+    --------
+    >>> link(20, 40, 1000)["shaper"]
+    ['20Mbit', '100kB']
+    """
+    steps = f"{rate}Mbit" if isinstance(rate, int | float) else [[at, f"{mbps}Mbit"] for at, mbps in rate]
+    path = {"rate": FEED, "shaper": [steps, BURST], "rtt": f"{rtt_ms}ms", "buffer": f"{round(buffer_bytes)}B"}
+    return path | ({"loss": f"{loss_pct:g}%"} if loss_pct else {})
+
+
+def bdp_bytes(mbps, rtt_ms):
+    """Return the bandwidth-delay product."""
+    return mbps * 1e3 / 8 * rtt_ms
+
+
+def run_of(systems, path, seed, duration_s, **more):
+    """Return the `Run` of some systems (names, or controllers) over a path."""
+    flows = [{"cc": SYSTEMS.get(system, system)} for system in systems]
+    return Run({"path": path, "flows": flows, "duration": f"{duration_s:g}s", "seed": seed} | more)
+
+
+def listed(values, form="{:.2f}"):
+    """Write numbers with slashes between them."""
+    return "/".join(form.format(v) for v in values)
+
+
+def within_factor(values, wanted, factor=2.0):
+    """Say whether every value is within a factor of what is wanted."""
+    return all(w / factor <= v <= w * factor for v, w in zip(values, wanted, strict=True))

@@ -1,0 +1,452 @@
+"""oBBR, Figs. 7, 8 and 12: a link that stays as it is, with one flow, several of one kind, and two of two kinds.
+
+Section 5.2: {100 Mbit/s, 40 ms} and {40 Mbit/s, 100 ms}, R (buffer over BDP) 0.25, random losses of 0, 1 and 2 %;
+{60 Mbit/s, 60 ms}, R 0.2, 0.4 and 0.6; one to five flows over {100, 40}, R 0.5; two flows over {40, 100}, R 0.5 and 1.
+"Retransmitted" is what was sent again over what was sent.
+
+Of Fig. 12 the text says that both flows end once the 1 GB is delivered: together, or by one of them. Both are run.
+"""
+
+from cctrace.papers.claims import judge
+from cctrace.papers.figure import Figure
+from cctrace.papers.obbr import (
+    B3R,
+    BBR,
+    BBR2,
+    BBR_S,
+    CUBIC,
+    FORMS,
+    GIGABYTE_MBIT,
+    MUS,
+    PAPER,
+    PAYLOAD,
+    SEEDS,
+    SYSTEMS,
+    bdp_bytes,
+    link,
+    listed,
+    obbr,
+    run_of,
+    within_factor,
+)
+
+LOSSY = tuple((mbps, rtt, 0.25, loss) for mbps, rtt in ((100, 40), (40, 100)) for loss in (0.0, 1.0, 2.0))
+SHALLOW = tuple((60, 60, ratio, 0.0) for ratio in (0.2, 0.4, 0.6))
+
+
+def scenario(mbps, rtt_ms, ratio, loss_pct):
+    """Name a scenario of Fig. 7."""
+    return f"{mbps} Mbit/s, {rtt_ms} ms, R {ratio:g}" + (f", loss {loss_pct:g} %" if loss_pct else "")
+
+
+class Fig7(Figure):
+    """Retransmissions and goodput of one flow."""
+
+    def runs(self, p):
+        """One run per system, scenario and seed; as long as 1 GB takes, or `duration_s`."""
+        return [
+            (
+                {"system": system, "scenario": scenario(mbps, rtt, ratio, loss), "mbps": mbps, "seed": seed},
+                run_of(
+                    [system],
+                    link(mbps, rtt, ratio * bdp_bytes(mbps, rtt), loss),
+                    seed,
+                    p["duration_s"] or GIGABYTE_MBIT / mbps,
+                ),
+            )
+            for system in p["systems"]
+            for mbps, rtt, ratio, loss in p["scenarios"]
+            for seed in p["seeds"]
+        ]
+
+    def row(self, labels, result, p):
+        """Retransmitted share, in the run and in its last two thirds, and goodput as a share of the link."""
+        flow = result["flows"][0]
+        return {
+            "retransmitted_pct": 100 * flow["retransmit_ratio"],
+            "tail_retransmitted_pct": 100 * (flow["tail_retransmit_ratio"] or 0.0),
+            "goodput_mbps": flow["goodput_bps"] / 1e6,
+            "goodput_share": flow["goodput_bps"] / 1e6 / labels["mbps"],
+        }
+
+    def claims(self, made):
+        """Section 5.2.1, single flow."""
+        there = set(made.table.scenario)
+        lossy = [s for s in (scenario(*one) for one in LOSSY) if s in there]
+        shallow = [s for s in (scenario(*one) for one in SHALLOW) if s in there]
+        out = [_bbr_most(made, lossy), *_vulnerable(made, there)]
+        for form, ending in FORMS.items():
+            out += _obbr_of_form(made, form, ending, lossy, there)
+            out += _others_of_form(made, form, ending, lossy)
+        if len(shallow) == len(SHALLOW):
+            out.append(_falls_with_ratio(made, shallow))
+        return out
+
+    def plot(self, made):
+        """Retransmissions and goodput over the scenarios."""
+        from cctrace.plot import lines
+
+        names = list(dict.fromkeys(made.table.scenario))
+        table = made.table.assign(at=made.table.scenario.map(names.index) + 1)
+        panels = [("retransmitted_pct", "retransmitted (%)"), ("goodput_share", "goodput / link")]
+        key = "; ".join(f"{k}: {name}" for k, name in enumerate(names, 1))
+        half = key.find("; ", len(key) // 2)
+        return lines(table, "at", panels, "system", title=f"oBBR, Fig. 7. {key[:half]}\n{key[half + 2 :]}", xlabel="scenario")
+
+
+def _mean(made, column, system, scenarios):
+    rows = made.table[(made.table.system == system) & made.table.scenario.isin(scenarios)]
+    return float(rows[column].mean())
+
+
+def _bbr_most(made, lossy):
+    means = {system: _mean(made, "retransmitted_pct", system, lossy) for system in dict.fromkeys(made.table.system)}
+    worst = made.table[(made.table.system == BBR) & made.table.scenario.isin(lossy)].goodput_share.min()
+    return judge(
+        "7",
+        "BBR keeps its goodput in all cases, and retransmits most",
+        {
+            "80 % of the link everywhere": worst >= 0.8,
+            "more than all others (mean over losses and both paths)": all(
+                means[BBR] > v for s, v in means.items() if s != BBR
+            ),
+            "more than 10 %": means[BBR] > 10,
+        },
+        paper="17.42 % on average",
+        here=f"{means[BBR]:.2f} %, goodput at least {worst:.0%} of the link; most of the others "
+        + max((v, s) for s, v in means.items() if s != BBR)[1]
+        + f" with {max(v for s, v in means.items() if s != BBR):.2f} %",
+        numbers=(17.42, means[BBR]),
+        mechanism="two BDPs of window meet 1.25 BDP of path and buffer. How much overflows between probes hangs on how much "
+        "the maximum filter overestimates, and a flow alone whose ACKs come evenly overestimates little here",
+    )
+
+
+def _vulnerable(made, there):
+    """CUBIC and BBRv2 against random losses."""
+    out = []
+    for system, wanted in ((BBR2, (76, 94)), (CUBIC, (94, 96))):
+        for loss, paper in zip((1.0, 2.0), wanted, strict=True):
+            drops = []
+            for mbps, rtt in ((100, 40), (40, 100)):
+                clean, lossy = (scenario(mbps, rtt, 0.25, x) for x in (0.0, loss))
+                if {clean, lossy} <= there:
+                    most = made.value("goodput_mbps", system=system, scenario=clean)
+                    drops.append(100 * (1 - made.value("goodput_mbps", system=system, scenario=lossy) / most))
+            if drops:
+                mean = sum(drops) / len(drops)
+                out.append(
+                    judge(
+                        "7",
+                        f"{system} loses most of its goodput to {loss:g} % of random loss",
+                        {"more than half": mean > 50, f"{paper} % within 10 points": abs(mean - paper) <= 10},
+                        paper=f"{paper} % less",
+                        here=f"{listed(drops, '{:.0f}')} % less",
+                        numbers=(paper, mean),
+                    )
+                )
+    return out
+
+
+def _obbr_of_form(made, form, ending, lossy, there):
+    """Goodput of oBBR, and its retransmissions where the text has numbers."""
+    names = [obbr(mu, ending) for mu in MUS]
+    rows = made.table[made.table.system.isin(names) & made.table.scenario.isin(lossy)]
+    least = 100 * rows.goodput_share.min()
+    out = [
+        judge(
+            "7",
+            f"oBBR keeps its goodput in all cases ({form})",
+            {"at least 80 % of the link": least >= 80},
+            paper="at least 82.76 %",
+            here=f"at least {least:.1f} %",
+            numbers=(82.76, least),
+        )
+    ]
+    for where, wanted in (
+        ((40, 100, 0.25, 0.0), (0.51, 0.62, 1.97)),
+        ((40, 100, 0.25, 2.0), (2.82, 3.06, 3.93)),
+        ((60, 60, 0.2, 0.0), (1.54, 1.55, 3.10)),
+        ((60, 60, 0.4, 0.0), (0.51, 0.61, 1.78)),
+    ):
+        name = scenario(*where)
+        if name not in there:
+            continue
+        got = [made.value("retransmitted_pct", system=s, scenario=name) for s in names]
+        tail = [made.value("tail_retransmitted_pct", system=s, scenario=name) for s in names]
+        bbr = made.value("retransmitted_pct", system=BBR, scenario=name)
+        out.append(
+            judge(
+                "7",
+                f"oBBR retransmits little, more with a larger mu ({form}; {name})",
+                {
+                    "mu 1 most": got[2] > max(got[:2]),
+                    "all less than BBR": max(got) < bbr,
+                    "within a factor of two of the paper's": within_factor(got, wanted),
+                },
+                paper=f"{listed(wanted)} % at mu 0.5/0.75/1",
+                here=f"{listed(got)} %, in the last two thirds {listed(tail)} %; BBR {bbr:.2f} %",
+                numbers=(wanted[0], got[0]),
+                mechanism="the overflow of STARTUP is most of it (compare the last two thirds): the shorter the run, the more",
+            )
+        )
+    return out
+
+
+def _others_of_form(made, form, ending, lossy):
+    """B3R and BBR-S beside BBR and oBBR."""
+    means = {s: _mean(made, "retransmitted_pct", s, lossy) for s in dict.fromkeys(made.table.system)}
+    bold, sampled, best = means[B3R + ending], means[BBR_S + ending], max(means[obbr(mu, ending)] for mu in MUS)
+    return [
+        judge(
+            "7",
+            f"B3R retransmits about as much as BBR ({form})",
+            {"within a quarter": abs(bold / means[BBR] - 1) <= 0.25},
+            paper="similar",
+            here=f"{bold:.2f} against {means[BBR]:.2f} % (mean over losses and both paths)",
+            numbers=(means[BBR], bold),
+        ),
+        judge(
+            "7",
+            f"BBR-S retransmits less than BBR and B3R, more than every oBBR ({form})",
+            {"less than BBR": sampled < means[BBR], "less than B3R": sampled < bold, "more than oBBR": sampled > best},
+            paper="between them",
+            here=f"{sampled:.2f} %; BBR {means[BBR]:.2f}, B3R {bold:.2f}, oBBR "
+            f"{listed([means[obbr(mu, ending)] for mu in MUS])} %",
+        ),
+    ]
+
+
+def _falls_with_ratio(made, shallow):
+    conditions, said = {}, []
+    for system in (BBR, B3R, BBR_S):
+        got = [made.value("retransmitted_pct", system=system, scenario=s) for s in shallow]
+        conditions[f"{system} falls"] = got[0] > got[1] > got[2]
+        said.append(f"{system} {listed(got)}")
+    return judge(
+        "7",
+        "BBR, B3R and BBR-S retransmit less the larger the buffer",
+        conditions,
+        paper="falling over R 0.2, 0.4, 0.6",
+        here="; ".join(said) + " %",
+    )
+
+
+class Fig8(Figure):
+    """One to five flows of the same controller."""
+
+    def runs(self, p):
+        """One run per system, number of flows and seed."""
+        path = link(100, 40, 0.5 * bdp_bytes(100, 40))
+        return [
+            (
+                {"system": system, "flows": number, "seed": seed},
+                run_of([system] * number, path, seed, p["duration_s"] or number * GIGABYTE_MBIT / 100),
+            )
+            for system in p["systems"]
+            for number in p["flows"]
+            for seed in p["seeds"]
+        ]
+
+    def row(self, labels, result, p):
+        """Retransmitted share and goodput per flow, and Jain's index."""
+        flows = result["flows"]
+        rates = [flow["goodput_bps"] / 1e6 for flow in flows]
+        return {
+            "retransmitted_pct": 100 * sum(f["retransmitted"] for f in flows) / sum(f["sent"] for f in flows),
+            "goodput_mbps": sum(rates) / len(rates),
+            "least_mbps": min(rates),
+            "most_mbps": max(rates),
+            "used": sum(rates) / 100 / PAYLOAD,
+            "jain": sum(rates) ** 2 / (len(rates) * sum(r * r for r in rates)),
+        }
+
+    def claims(self, made):
+        """Section 5.2.1, multiple flows."""
+        numbers = sorted(made.table.flows.unique())
+        curve = {s: made.column("retransmitted_pct", "flows", system=s)[1] for s in dict.fromkeys(made.table.system)}
+        out = [
+            judge(
+                "8",
+                "BBR retransmits most, whatever the number of flows; more with two or three than with one",
+                {
+                    "most in the mean": all(curve[BBR].mean() >= c.mean() for c in curve.values()),
+                    "more with several than with one": curve[BBR][1:].max() > curve[BBR][0],
+                    "within a factor of two of 8.41 % with one": within_factor(curve[BBR][:1], [8.41]),
+                },
+                paper="8.41 % (1 flow) to 15.25 % (3 flows)",
+                here=f"{listed(curve[BBR])} % with {listed(numbers, '{:g}')} flows",
+                numbers=(15.25, float(curve[BBR].max())),
+                mechanism="alone two BDPs meet 1.5; several flows take the others' pauses for bandwidth",
+            )
+        ]
+        for form, ending in FORMS.items():
+            for mu, most, at in ((0.5, 0.52, 2), (0.75, 0.99, 3), (1.0, 7.59, 3)):
+                got = curve[obbr(mu, ending)]
+                out.append(
+                    judge(
+                        "8",
+                        f"oBBR-{mu:g} retransmits at most {most:g} % ({form})",
+                        {"at most twice that": got.max() <= 2 * most, "less than BBR": bool((got < curve[BBR]).all())},
+                        paper=f"at most {most:g} % ({at} flows)",
+                        here=f"{listed(got)} %",
+                        numbers=(most, float(got.max())),
+                    )
+                )
+        out.append(_fair(made))
+        return out
+
+    def plot(self, made):
+        """Retransmissions, goodput per flow and fairness over the number of flows."""
+        from cctrace.plot import lines
+
+        panels = [("retransmitted_pct", "retransmitted (%)"), ("goodput_mbps", "goodput per flow (Mbit/s)")]
+        panels += [("jain", "Jain's index"), ("least_mbps", "least flow (Mbit/s)")]
+        return lines(made.table, "flows", panels, "system", title=f"oBBR, Fig. 8: {self.title}", xlabel="flows")
+
+
+def _fair(made):
+    table = made.table
+    worst = table.groupby("system", sort=False).jain.min()
+    row = table.loc[table.jain.idxmin()]
+    return judge(
+        "8",
+        "all use the link and share it fairly",
+        {"Jain's index at least 0.9 everywhere": worst.min() >= 0.9, "90 % used everywhere": table.used.min() >= 0.9},
+        paper="effectively and fairly",
+        here="least index " + ", ".join(f"{s} {v:.2f}" for s, v in worst.items())
+        + f"; least used {table.used.min():.0%}; worst {row.system} with {row.flows} flows: {row.least_mbps:.0f} to "
+        f"{row.most_mbps:.0f} Mbit/s",
+        mechanism="not traced: in a shallow buffer whoever keeps more in flight has more of the link, and nothing in these "
+        "controllers evens that out before the next PROBE_RTT",
+    )
+
+
+class Fig12(Figure):
+    """One flow of oBBR, or BBR, against one of another controller."""
+
+    def runs(self, p):
+        """One run per pair, R, reading of the session's end and seed."""
+        out = []
+        for ratio in p["ratios"]:
+            path = link(40, 100, ratio * bdp_bytes(40, 100))
+            for system in p["systems"]:
+                for rival in p["rivals"]:
+                    for reading, seconds in p["sessions_s"].items():
+                        for seed in p["seeds"]:
+                            labels = {"system": system, "rival": rival, "ratio": ratio, "session": reading, "seed": seed}
+                            out.append((labels, run_of([system, rival], path, seed, seconds)))
+        return out
+
+    def row(self, labels, result, p):
+        """Goodput of both, and the first one's share."""
+        mine, other = (flow["goodput_bps"] / 1e6 for flow in result["flows"])
+        return {"mbps": mine, "rival_mbps": other, "share": mine / (mine + other)}
+
+    def claims(self, made):
+        """Section 5.2.4."""
+        out = []
+        for reading in dict.fromkeys(made.table.session):
+            for form, ending in FORMS.items():
+                out += _competes(made, reading, form, ending)
+        return out
+
+    def plot(self, made):
+        """Shares, a panel per R; the rivals are the lines."""
+        from cctrace.plot import bars
+
+        table = made.table[made.table.session == made.table.session.iloc[0]]
+        table = table.assign(pair="vs " + table.rival + ", R " + table.ratio.map("{:g}".format))
+        title = f"oBBR, Fig. 12: {self.title} ({made.table.session.iloc[0]})"
+        return bars(table, "pair", "share", "system", title=title, ylabel="share of the goodput")
+
+
+def _competes(made, reading, form, ending):
+    """The claims of section 5.2.4 for one form and one reading."""
+
+    def share(system, rival, ratio):
+        return made.value("share", system=system, rival=rival, ratio=ratio, session=reading)
+
+    names = [obbr(mu, ending) for mu in MUS]
+    low, high, of = [share(s, BBR, 0.5) for s in names], [share(s, BBR, 1.0) for s in names], f"({form}; {reading})"
+    cubic = {r: [share(s, CUBIC, r) for s in names] for r in (0.5, 1.0)}
+    second = {r: [share(s, BBR2, r) for s in names] for r in (0.5, 1.0)}
+    plain = share(BBR, CUBIC, 0.5)
+    return [
+        judge(
+            "12",
+            f"against BBR in 0.5 BDP oBBR hardly gains bandwidth; a larger mu helps {of}",
+            {"all below 45 %": max(low) < 0.45, "most with mu 1": low[2] == max(low), "mu 1: 20 to 45 %": 0.2 <= low[2] <= 0.45},
+            paper="33 % with mu 1",
+            here=f"{listed([100 * x for x in low], '{:.1f}')} % at mu 0.5/0.75/1",
+            numbers=(33.0, 100 * low[2]),
+        ),
+        judge(
+            "12",
+            f"in 1 BDP even mu 0.5 takes 40.5 % beside BBR {of}",
+            {"at least 30 %": high[0] >= 0.3, "more than in 0.5 BDP": high[0] > low[0]},
+            paper="40.5 %",
+            here=f"{listed([100 * x for x in high], '{:.1f}')} % at mu 0.5/0.75/1",
+            numbers=(40.5, 100 * high[0]),
+            mechanism="each loss sets oBBR's g by what the RTT shows; BBR answers no loss",
+        ),
+        judge(
+            "12",
+            f"against CUBIC oBBR has more than half, but leaves it more than BBR does in 0.5 BDP {of}",
+            {
+                "more than half in 0.5 BDP": min(cubic[0.5]) > 0.5,
+                "less than BBR takes": max(cubic[0.5]) < plain,
+                "CUBIC has 35 to 60 % somewhere in 1 BDP": 0.35 <= 1 - min(cubic[1.0]) <= 0.6,
+            },
+            paper="BBR takes almost all; CUBIC up to 46.6 % in 1 BDP",
+            here=f"{listed([100 * x for x in cubic[0.5]], '{:.0f}')} % (BBR {100 * plain:.0f}) in 0.5 BDP, "
+            f"{listed([100 * x for x in cubic[1.0]], '{:.0f}')} % in 1 BDP",
+            numbers=(46.6, 100 * (1 - min(cubic[1.0]))),
+        ),
+        judge(
+            "12",
+            f"against BBRv2 it is similar in 0.5 BDP; BBRv2 takes more in 1 BDP {of}",
+            {
+                "more than half in 0.5 BDP": min(second[0.5]) > 0.5,
+                "BBRv2 has more in 1 BDP than in 0.5": sum(second[1.0]) < sum(second[0.5]),
+                "and more than CUBIC there": sum(second[1.0]) < sum(cubic[1.0]),
+            },
+            paper="as CUBIC, then more bandwidth for BBRv2",
+            here=f"{listed([100 * x for x in second[0.5]], '{:.0f}')} % in 0.5 BDP, "
+            f"{listed([100 * x for x in second[1.0]], '{:.0f}')} % in 1 BDP",
+        ),
+    ]
+
+
+_ALL = tuple(SYSTEMS)
+_OBBR = tuple(obbr(mu, ending) for ending in ("", PAPER) for mu in MUS)
+_SESSIONS = {"1 GB in all": GIGABYTE_MBIT / 40, "1 GB by the faster": 1.6 * GIGABYTE_MBIT / 40}
+FIGURES = [
+    Fig7(
+        "7",
+        "one flow on a stable link: retransmissions and goodput",
+        {"systems": _ALL, "scenarios": LOSSY + SHALLOW, "seeds": SEEDS, "duration_s": None},
+        {"scenarios": (LOSSY[3], LOSSY[5], SHALLOW[1]), "seeds": (1,), "duration_s": 15},
+        ("system", "scenario"),
+    ),
+    Fig8(
+        "8",
+        "one to five flows of one controller",
+        {"systems": _ALL, "flows": (1, 2, 3, 4, 5), "seeds": SEEDS, "duration_s": None},
+        {"flows": (1, 3), "seeds": (1,), "duration_s": 10},
+        ("system", "flows"),
+    ),
+    Fig12(
+        "12",
+        "oBBR against others",
+        {
+            "systems": (BBR, *_OBBR),
+            "rivals": (BBR, CUBIC, BBR2),
+            "ratios": (0.5, 1.0),
+            "sessions_s": _SESSIONS,
+            "seeds": SEEDS,
+        },
+        {"sessions_s": {"20 s": 20.0}, "seeds": (1,)},
+        ("system", "rival", "ratio", "session"),
+    ),
+]
