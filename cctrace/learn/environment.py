@@ -110,8 +110,8 @@ def simulated(agent, seed=1, bins=None, say=lambda text: None, save=None):
     for number in wanted:
         if not 0 <= number < len(agent.bins):
             raise ArgumentError(f"bin {number!r}: use 0 to {len(agent.bins) - 1}")
-        search, least = agent.searches[number], 1 + agent.flows * len(FLOWS) // sum(FLOWS)
-        place = Environment(*agent.bins[number], paths=least, seed=seed)
+        search = agent.searches[number]
+        place = Environment(*agent.bins[number], paths=_paths_for(agent.flows), seed=seed)
         while (trial := search.wanted()) is not None:
             k, beta = trial
             say(f"bin {number + 1} of {len(agent.bins)}, trial {len(search.tried) + 1}: k {k}, beta {beta:g}")
@@ -120,6 +120,16 @@ def simulated(agent, seed=1, bins=None, say=lambda text: None, save=None):
             if save is not None:
                 agent.save(save)
     return agent
+
+
+def _paths_for(flows):
+    """Return how many dumbbells have so many flows together.
+
+    >>> [_paths_for(flows) for flows in (1, 4, 24)]
+    [1, 3, 11]
+    """
+    there = itertools.accumulate(itertools.cycle(FLOWS))
+    return next(paths for paths, total in enumerate(there, 1) if total >= flows)
 
 
 def statistics(table, beta, k):

@@ -22,7 +22,11 @@ _PAPERS = {
         tuple(f"bbr2plus_{part}" for part in ("fairness", "shallow", "losses", "steps", "jitter", "traces")),
         "Yang et al., BBRv2+: Balancing Aggressiveness and Fairness with Delay-based Bandwidth Probing (2022)",
     ),
-    "obbr": (("obbr_model", "obbr_stable"), "Bi et al., oBBR: Optimize Retransmissions of BBR Flows on the Internet (2023)"),
+    "obbr": (
+        ("obbr_model", "obbr_drop", "obbr_stable", "obbr_cellular"),
+        "Bi et al., oBBR: Optimize Retransmissions of BBR Flows on the Internet (2023)",
+    ),
+    "bbrx": (("bbrx",), "Chung et al., BBRx: Extending BBR for Customized TCP Performance (2018)"),
     "beyond": (("beyond",), "Beyond the papers: starvation (Arun et al. 2022) and collapse, for every controller"),
 }
 

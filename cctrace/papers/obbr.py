@@ -1,8 +1,8 @@
 """Bi et al., *oBBR* (USENIX ATC 2023): the systems, and what its figures share.
 
 The paper built all controllers in nginx-quic (section 5.1). The released module (`bpq233/oBBR`) holds BBR, oBBR, BBR-S,
-B3R and CUBIC: the names without addition. Where the text says something else than the module does (`cctrace variants obbr
-quic_obbr_paper`) its form runs beside it, on the same QUIC stack: *paper form*.
+B3R and CUBIC: the names without addition. Where the text says something else than the module does (`cctrace variants
+obbr quic_obbr_paper`) its form runs beside it, on the same QUIC stack: *paper form*.
 
 Testbed: one machine, tc. Burst is 100 KB in all experiments that use tc: here a token bucket of that burst, fed by a
 gigabit, before which the buffer lies. Where section 3 names no burst, the same holds. Sessions of 1 GB take as long as

@@ -39,6 +39,12 @@ def scenario(mbps, rtt_ms, ratio, loss_pct):
     return f"{mbps} Mbit/s, {rtt_ms} ms, R {ratio:g}" + (f", loss {loss_pct:g} %" if loss_pct else "")
 
 
+def by_form(table):
+    """Return a table with a column ``form``, and systems without it: a panel each for release and paper form."""
+    form = table.system.str.endswith(PAPER).map({True: "paper form", False: "released"})
+    return table.assign(form=form, system=table.system.str.removesuffix(PAPER))
+
+
 class Fig7(Figure):
     """Retransmissions and goodput of one flow."""
 
@@ -87,11 +93,13 @@ class Fig7(Figure):
         from cctrace.plot import lines
 
         names = list(dict.fromkeys(made.table.scenario))
-        table = made.table.assign(at=made.table.scenario.map(names.index) + 1)
+        table = by_form(made.table.assign(at=made.table.scenario.map(names.index) + 1))
         panels = [("retransmitted_pct", "retransmitted (%)"), ("goodput_share", "goodput / link")]
         key = "; ".join(f"{k}: {name}" for k, name in enumerate(names, 1))
         half = key.find("; ", len(key) // 2)
-        return lines(table, "at", panels, "system", title=f"oBBR, Fig. 7. {key[:half]}\n{key[half + 2 :]}", xlabel="scenario")
+        return lines(
+            table, "at", panels, "system", title=f"oBBR, Fig. 7. {key[:half]}\n{key[half + 2 :]}", xlabel="scenario"
+        )
 
 
 def _mean(made, column, system, scenarios):
@@ -117,7 +125,7 @@ def _bbr_most(made, lossy):
         + max((v, s) for s, v in means.items() if s != BBR)[1]
         + f" with {max(v for s, v in means.items() if s != BBR):.2f} %",
         numbers=(17.42, means[BBR]),
-        mechanism="two BDPs of window meet 1.25 BDP of path and buffer. How much overflows between probes hangs on how much "
+        mechanism="two BDPs of window meet 1.25 BDP of path and buffer. What overflows between probes depends on what "
         "the maximum filter overestimates, and a flow alone whose ACKs come evenly overestimates little here",
     )
 
@@ -187,7 +195,7 @@ def _obbr_of_form(made, form, ending, lossy, there):
                 paper=f"{listed(wanted)} % at mu 0.5/0.75/1",
                 here=f"{listed(got)} %, in the last two thirds {listed(tail)} %; BBR {bbr:.2f} %",
                 numbers=(wanted[0], got[0]),
-                mechanism="the overflow of STARTUP is most of it (compare the last two thirds): the shorter the run, the more",
+                mechanism="most of it is the overflow of STARTUP (compare the last two thirds): more in short runs",
             )
         )
     return out
@@ -301,8 +309,16 @@ class Fig8(Figure):
         from cctrace.plot import lines
 
         panels = [("retransmitted_pct", "retransmitted (%)"), ("goodput_mbps", "goodput per flow (Mbit/s)")]
-        panels += [("jain", "Jain's index"), ("least_mbps", "least flow (Mbit/s)")]
-        return lines(made.table, "flows", panels, "system", title=f"oBBR, Fig. 8: {self.title}", xlabel="flows")
+        panels.append(("jain", "Jain's index"))
+        return lines(
+            by_form(made.table),
+            "flows",
+            panels,
+            "system",
+            panel_by="form",
+            title=f"oBBR, Fig. 8: {self.title}",
+            xlabel="flows",
+        )
 
 
 def _fair(made):
@@ -314,11 +330,12 @@ def _fair(made):
         "all use the link and share it fairly",
         {"Jain's index at least 0.9 everywhere": worst.min() >= 0.9, "90 % used everywhere": table.used.min() >= 0.9},
         paper="effectively and fairly",
-        here="least index " + ", ".join(f"{s} {v:.2f}" for s, v in worst.items())
+        here="least index "
+        + ", ".join(f"{s} {v:.2f}" for s, v in worst.items())
         + f"; least used {table.used.min():.0%}; worst {row.system} with {row.flows} flows: {row.least_mbps:.0f} to "
         f"{row.most_mbps:.0f} Mbit/s",
-        mechanism="not traced: in a shallow buffer whoever keeps more in flight has more of the link, and nothing in these "
-        "controllers evens that out before the next PROBE_RTT",
+        mechanism="not traced: in a shallow buffer whoever keeps more in flight has more of the link, and nothing in "
+        "these controllers evens that out before the next PROBE_RTT",
     )
 
 
@@ -334,7 +351,13 @@ class Fig12(Figure):
                 for rival in p["rivals"]:
                     for reading, seconds in p["sessions_s"].items():
                         for seed in p["seeds"]:
-                            labels = {"system": system, "rival": rival, "ratio": ratio, "session": reading, "seed": seed}
+                            labels = {
+                                "system": system,
+                                "rival": rival,
+                                "ratio": ratio,
+                                "session": reading,
+                                "seed": seed,
+                            }
                             out.append((labels, run_of([system, rival], path, seed, seconds)))
         return out
 
@@ -376,7 +399,11 @@ def _competes(made, reading, form, ending):
         judge(
             "12",
             f"against BBR in 0.5 BDP oBBR hardly gains bandwidth; a larger mu helps {of}",
-            {"all below 45 %": max(low) < 0.45, "most with mu 1": low[2] == max(low), "mu 1: 20 to 45 %": 0.2 <= low[2] <= 0.45},
+            {
+                "all below 45 %": max(low) < 0.45,
+                "most with mu 1": low[2] == max(low),
+                "mu 1: 20 to 45 %": 0.2 <= low[2] <= 0.45,
+            },
             paper="33 % with mu 1",
             here=f"{listed([100 * x for x in low], '{:.1f}')} % at mu 0.5/0.75/1",
             numbers=(33.0, 100 * low[2]),

@@ -1,0 +1,448 @@
+"""Chung et al., *BBRx* (NetDev 0x12, 2018): Figs. 1 to 4, and the published beta beside a learned one.
+
+Fig. 2: k = 6, one flow, 5 Mbit/s, 25 ms, queues of 40 to 200 ms. Fig. 3: six flows; the text names 15 Mbit/s, 25 ms and
+"over 100 ms", the other rates and the queue are not stated: chosen, and varied. Fig. 4 is a live LTE network: path
+presets instead, beta = 0.5 and k = 6 as in section IV, against BBR of Linux 4.15 (`bbr2016`).
+
+Utility: Eq. 6, slope 100 (PCC Allegro's; the paper has none). Stability margins beside it: the linear loop of
+`cctrace.analytic.pilaw` with the RTT at its target, k/4 Rmin. There beta/delta times the RTT is beta k/4: neither rate
+nor Rmin is left in it, so linear margins cannot give what Fig. 3 shows of either.
+
+Sources: [Chung18].
+"""
+
+import numpy as np
+import pandas as pd
+
+from cctrace import learn, presets
+from cctrace.analytic import pilaw
+from cctrace.papers.claims import judge
+from cctrace.papers.figure import Figure
+from cctrace.papers.runs import Run
+
+K = 6
+BETAS = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+QUEUES_MS = (40, 80, 120, 160, 200)
+FLAT = 0.02  # of the best utility: a beta this close belongs to its range
+SEEDS = (1, 2, 3)
+
+
+def listed(values, form="{:.2f}"):
+    """Write numbers with slashes between them."""
+    return "/".join(form.format(v) for v in values)
+
+
+def flat_range(betas, utilities):
+    """Return the lowest and the highest beta around the best whose utility is within `FLAT` of it.
+
+    >>> flat_range([0.1, 0.2, 0.3, 0.4], [1.0, 2.0, 1.99, 1.0])
+    (0.2, 0.3)
+    """
+    utilities = np.asarray(utilities, float)
+    best = int(np.argmax(utilities))
+    good = utilities >= utilities[best] - FLAT * abs(utilities[best])
+    low, high = best, best
+    while low > 0 and good[low - 1]:
+        low -= 1
+    while high < len(good) - 1 and good[high + 1]:
+        high += 1
+    return float(betas[low]), float(betas[high])
+
+
+def run_of(cc, flows, rate_mbps, rtt_ms, queue_ms, seed, duration_s):
+    """Return the `Run` of some flows of a controller over a dumbbell."""
+    path = {"rate": f"{rate_mbps}Mbit", "rtt": f"{rtt_ms}ms", "buffer": f"{round(rate_mbps * queue_ms * 125)}B"}
+    return Run({"path": path, "flows": [{"cc": cc}] * flows, "duration": f"{duration_s:g}s", "seed": seed})
+
+
+class Fig1(Figure):
+    """The paper's sketch: a utility with one top, and steps of the search up to it."""
+
+    def runs(self, p):
+        """Nothing is simulated."""
+        return []
+
+    def derived(self, frame, p):
+        """A parabola, and where the agent's search tries it."""
+        search, rows = learn.Search(), []
+        while (trial := search.wanted()) is not None:
+            k, beta = trial
+            value = _sketch(beta)
+            search.note(value)
+            rows.append({"curve": f"tried with k {k}", "beta": beta, "utility": value, "seed": 1})
+        at = np.linspace(0.0, 1.2, 61)
+        return pd.DataFrame([{"curve": "U", "beta": b, "utility": _sketch(b), "seed": 1} for b in at] + rows)
+
+    def claims(self, made):
+        """Section III: the ascent ends at the top."""
+        tried = made.table[(made.table.curve == "tried with k 4")]
+        best = float(tried.beta[tried.utility.idxmax()])
+        return [
+            judge(
+                "1",
+                "gradient ascent from beta 0.45 finds the top of a utility that has one",
+                {"within 0.05": abs(best - 0.6) <= 0.05},
+                paper="a sketch",
+                here=f"beta {best:.2f} of 0.60 with {len(tried)} trials (a drawn parabola)",
+            )
+        ]
+
+    def plot(self, made):
+        """The curve and the trials."""
+        from cctrace.plot import lines
+
+        panels = [("utility", "utility (drawn)")]
+        return lines(made.table, "beta", panels, "curve", columns=1, title=f"BBRx, Fig. 1: {self.title}", xlabel="beta")
+
+
+def _sketch(beta):
+    return 1.0 - (beta - 0.6) ** 2
+
+
+class _Utility(Figure):
+    """Utility over beta."""
+
+    def row(self, labels, result, p):
+        """Mean utility over the flows, what it is made of, and the linear loop's margins."""
+        flows = result["flows"]
+        rates = np.array([flow["goodput_bps"] / 1e6 for flow in flows])
+        lost = np.array([flow["retransmit_ratio"] for flow in flows])
+        delta = labels.get("rtt_ms", 25) / 1e3
+        phase, gain = pilaw.margins(labels["beta"], delta, K / 4 * delta)
+        return {
+            "utility": float(pilaw.mean_utility(rates, lost)),
+            "mbps": float(rates.mean()),
+            "lost_pct": 100 * float(lost.mean()),
+            "queue_ms": flows[0]["queue_delay_mean_us"] / 1e3,
+            "phase_margin_deg": float(phase),
+            "gain_margin": float(gain),
+        }
+
+
+class Fig2(_Utility):
+    """One flow, the queue's length varied."""
+
+    def runs(self, p):
+        """One run per queue, beta and seed."""
+        return [
+            (
+                {"queue_limit_ms": queue, "beta": beta, "seed": seed},
+                run_of(f"bbrx:beta={beta},k={K}", 1, 5, 25, queue, seed, p["duration_s"]),
+            )
+            for queue in p["queues_ms"]
+            for beta in p["betas"]
+            for seed in p["seeds"]
+        ]
+
+    def claims(self, made):
+        """Section III-A."""
+        queues = sorted(made.table.queue_limit_ms.unique())
+        curve = {q: made.column("utility", "beta", queue_limit_ms=q) for q in queues}
+        betas = curve[queues[0]][0]
+        least, best = {q: c[1][0] for q, c in curve.items()}, {q: c[1].max() for q, c in curve.items()}
+        last = {q: c[1][-1] for q, c in curve.items()}
+        middle = (betas >= 0.2) & (betas <= 0.6)
+        edge = float(pilaw.largest_beta(1.0, K / 4))
+        return [
+            judge(
+                "2",
+                "with a small beta BBRx is BBR, and loses utility to overflows as the buffer gets shorter",
+                {
+                    "less utility in the shortest queue than in the longest": least[queues[0]]
+                    < 0.98 * least[queues[-1]],
+                    "and 2 % less than the best beta there": least[queues[0]] < 0.98 * best[queues[0]],
+                },
+                paper="lower utility",
+                here=f"{listed(least.values())} at beta {betas[0]:g}, queues {listed(queues, '{:g}')} ms; best "
+                f"{listed(best.values())}",
+                mechanism="two BDPs of window hold 25 ms of queue, which 40 ms do not overflow: losses are STARTUP's",
+            ),
+            judge(
+                "2",
+                "beyond beta 0.6 the utility decreases",
+                {"at the largest beta 2 % below the best": all(last[q] < 0.98 * best[q] for q in queues)},
+                paper="decreases, unstable",
+                here=f"{listed(last.values())} at beta {betas[-1]:g}, best {listed(best.values())}",
+                mechanism=f"the linear loop is stable up to beta {edge:.2f} (RTT at its target), past the figure",
+            ),
+            judge(
+                "2",
+                "the range from 0.2 to 0.6 is stable and flat",
+                {
+                    f"all within {FLAT:.0%} of the best": all(
+                        (curve[q][1][middle] >= (1 - FLAT) * best[q]).all() for q in queues
+                    )
+                },
+                paper="[0.2, 0.6]",
+                here=", ".join("{:g} ms [{:g}, {:g}]".format(q, *flat_range(*curve[q])) for q in queues)
+                + f"; phase margin {listed(np.degrees(np.pi / 2 - np.array([0.2, 0.6]) * K / 4), '{:.0f}')} degrees",
+            ),
+        ]
+
+    def plot(self, made):
+        """Utility and losses over beta, and the linear loop's phase margin."""
+        from cctrace.plot import lines
+
+        table = made.table.assign(queue=made.table.queue_limit_ms.map("{:g} ms".format))
+        panels = [("utility", "utility (Mbit/s)"), ("lost_pct", "sent again (%)"), ("queue_ms", "queue (ms)")]
+        panels.append(("phase_margin_deg", "phase margin (degrees)", {"zero": False}))
+        return lines(table, "beta", panels, "queue", title=f"BBRx, Fig. 2: {self.title}", xlabel="beta")
+
+
+class Fig3(_Utility):
+    """Six flows over rates and RTTs."""
+
+    def runs(self, p):
+        """One run per rate, RTT, queue, beta and seed."""
+        return [
+            (
+                {"mbps_link": rate, "rtt_ms": rtt, "queue_limit_ms": queue, "beta": beta, "seed": seed},
+                run_of(f"bbrx:beta={beta},k={K}", 6, rate, rtt, queue, seed, p["duration_s"]),
+            )
+            for rate in p["rates_mbps"]
+            for rtt in p["rtts_ms"]
+            for queue in p["queues_ms"]
+            for beta in p["betas"]
+            for seed in p["seeds"]
+        ]
+
+    def claims(self, made):
+        """Section III-B, for every queue."""
+        out = []
+        for queue in sorted(made.table.queue_limit_ms.unique()):
+            ranges = {
+                (rate, rtt): flat_range(
+                    *made.column("utility", "beta", mbps_link=rate, rtt_ms=rtt, queue_limit_ms=queue)
+                )
+                for rate in sorted(made.table.mbps_link.unique())
+                for rtt in sorted(made.table.rtt_ms.unique())
+            }
+            rates, rtts = sorted({k[0] for k in ranges}), sorted({k[1] for k in ranges})
+            (low0, high0), (low1, high1) = ranges[rates[0], rtts[0]], ranges[rates[0], rtts[-1]]
+            fast = ranges[rates[-1], rtts[0]]
+            out += [
+                judge(
+                    "3a",
+                    "at 15 Mbit/s the range shrinks and moves left to [0.2, 0.4] as Rmin grows over 100 ms "
+                    f"(queue {queue} ms)",
+                    {"narrower": high1 - low1 < high0 - low0, "its middle lower": low1 + high1 < low0 + high0},
+                    paper="[0.2, 0.4]",
+                    here=_said(ranges, rates[:1], rtts),
+                    mechanism="no linear margin can tell: it depends on beta k/4 alone",
+                ),
+                judge(
+                    "3",
+                    f"at 25 ms the range is wide, and moves right to [0.5, 0.7] as C grows (queue {queue} ms)",
+                    {
+                        "0.2 wide at each rate": all(
+                            ranges[r, rtts[0]][1] - ranges[r, rtts[0]][0] >= 0.2 for r in rates
+                        ),
+                        "its middle higher at the highest rate": sum(fast) > low0 + high0,
+                    },
+                    paper="[0.5, 0.7]",
+                    here=_said(ranges, rates, rtts[:1]),
+                ),
+            ]
+        return out
+
+    def plot(self, made):
+        """Utility over the link's share, a panel per rate, a line per RTT; the middle queue."""
+        from cctrace.plot import lines
+
+        queues = sorted(made.table.queue_limit_ms.unique())
+        queue = queues[len(queues) // 2]
+        table = made.table[made.table.queue_limit_ms == queue]
+        table = table.assign(rtt=table.rtt_ms.map("{:g} ms".format), panel=table.mbps_link.map("{:g} Mbit/s".format))
+        table = table.assign(share=6 * table.utility / table.mbps_link)
+        title = f"BBRx, Fig. 3: {self.title}, queue {queue} ms"
+        return lines(table, "beta", [("share", "utility / (C/6)")], "rtt", panel_by="panel", title=title, xlabel="beta")
+
+
+def _said(ranges, rates, rtts):
+    return ", ".join("{:g} Mbit/s {:g} ms [{:g}, {:g}]".format(c, r, *ranges[c, r]) for c in rates for r in rtts)
+
+
+class Fig4(Figure):
+    """BBRx and BBR over LTE path presets."""
+
+    def runs(self, p):
+        """One run per system, path and seed."""
+        out = []
+        for name in p["paths"]:
+            for seed in p["seeds"]:
+                fields = {k: v for k, v in presets.path_fields(name, seed).items() if v is not None}
+                fields["rate"] = [list(step) for step in fields["rate"]]
+                for system, cc in (("BBRx", f"bbrx:beta=0.5,k={K}"), ("BBR", "bbr2016")):
+                    run = {"path": fields, "flows": [{"cc": cc}], "duration": f"{p['duration_s']:g}s", "seed": seed}
+                    run |= {"sample": "200ms", "keep": ["time_s", "in_flight_segments", "srtt_us"]}
+                    out.append(({"system": system, "path": name, "seed": seed}, Run(run)))
+        return out
+
+    def row(self, labels, result, p):
+        """Throughput, RTT, retransmissions."""
+        flow = result["flows"][0]
+        return {
+            "mbps": flow["goodput_bps"] / 1e6,
+            "rtt_ms": flow["rtt_mean_us"] / 1e3,
+            "rtt_p95_ms": flow["rtt_p95_us"] / 1e3,
+            "retransmitted_pct": 100 * flow["retransmit_ratio"],
+            "line": result["timeline"][0],
+        }
+
+    def claims(self, made):
+        """Section IV."""
+        mean = made.table.groupby("system")[["mbps", "rtt_ms", "retransmitted_pct"]].mean()
+        gain = mean.mbps["BBRx"] / mean.mbps["BBR"]
+        return [
+            judge(
+                "4",
+                "BBRx has more throughput than BBR at a lower RTT and without retransmissions",
+                {
+                    "5 % more throughput": gain >= 1.05,
+                    "lower RTT": mean.rtt_ms["BBRx"] < mean.rtt_ms["BBR"],
+                    "fewer retransmissions": mean.retransmitted_pct["BBRx"] < mean.retransmitted_pct["BBR"],
+                },
+                paper="110.2 against 92.6 Mbit/s, a single trial over a live LTE network",
+                here=f"{mean.mbps['BBRx']:.1f} against {mean.mbps['BBR']:.1f} Mbit/s, RTT {mean.rtt_ms['BBRx']:.0f} and "
+                f"{mean.rtt_ms['BBR']:.0f} ms, {listed(mean.retransmitted_pct)} % (BBR/BBRx), mean of "
+                f"{made.table.path.nunique()} path presets",
+                numbers=(110.2 / 92.6, gain),
+                mechanism="presets, not the authors' network: the size says nothing of theirs",
+            )
+        ]
+
+    def plot(self, made):
+        """In flight and smoothed RTT over time, a panel per path and system (first seed)."""
+        from cctrace.plot import over_time
+
+        series = {}
+        for row in made.runs[made.runs.seed == made.runs.seed.min()].to_dict("records"):
+            line = row["line"]
+            series[f"{row['path']}, {row['system']}"] = [
+                (line["time_s"], [1.448 * n for n in line["in_flight_segments"]], "in flight", {"colour": "#1f6fb2"}),
+                (
+                    line["time_s"],
+                    [v / 1e3 for v in line["srtt_us"]],
+                    "srtt",
+                    {"right": True, "colour": "#333333"},
+                ),
+            ]
+        return over_time(series, title=f"BBRx, Fig. 4: {self.title}", ylabel="KB", right="srtt (ms)")
+
+
+def learned(number, flows, paths, seed):
+    """Let an agent learn a bin, and return utilities of the published and of its beta on flows that it never saw."""
+    agent = learn.simulated(learn.Agent(flows=flows), seed, [number])
+    cell = presets.bins("bbrx_table1")[number]
+    found = agent.table()["bins"][number]
+    held_out = learn.Environment(*agent.bins[number], paths=paths, seed=1000 + seed)
+    out = {"trials": len(agent.searches[number].tried), "beta": found["beta"], "k": found["k"]}
+    for name, (k, beta) in {"published": (cell["k"], cell["beta"]), "learned": (found["k"], found["beta"])}.items():
+        rows = held_out.flows(k, beta)
+        out[name] = float(pilaw.mean_utility(rows.goodput_bps.to_numpy() / 1e6, rows.lost_share.to_numpy()))
+    return out
+
+
+class Learned(Figure):
+    """Table I's beta beside the agent's, bin by bin."""
+
+    def runs(self, p):
+        """An agent per bin and seed."""
+        return [
+            (
+                {"bin": _bin(number), "seed": seed},
+                Run({"number": number, "flows": p["flows"], "paths": p["paths"], "seed": seed}, learned, ("bbrx",)),
+            )
+            for number in p["bins"]
+            for seed in p["seeds"]
+        ]
+
+    def row(self, labels, result, p):
+        """What was elected, and both utilities."""
+        return {
+            "beta": result["beta"],
+            "k": float(result["k"]),
+            "trials": float(result["trials"]),
+            "published": result["published"],
+            "learned": result["learned"],
+            "gain_pct": 100 * (result["learned"] / result["published"] - 1),
+        }
+
+    def claims(self, made):
+        """Is the published beta as good as a learned one?"""
+        return [
+            judge(
+                "learned",
+                f"the published beta is as good as a learned one ({row['bin']})",
+                {"utilities within 2 % on held-out flows": abs(row["gain_pct"]) <= 2},
+                paper="recommended from measurements",
+                here=f"published {row['published']:.3f}, learned {row['learned']:.3f} (beta {row['beta']:.2f} ± "
+                f"{row['beta_sd']:.2f}, {row['trials']:.0f} trials; {row['seeds']} seeds)",
+                numbers=(row["published"], row["learned"]),
+                mechanism="the utility is flat over wide ranges of beta (Fig. 2)",
+            )
+            for row in made.table.to_dict("records")
+        ]
+
+    def plot(self, made):
+        """Bars: both utilities in every bin."""
+        from cctrace.plot import bars
+
+        parts = [
+            made.table.assign(table=name, utility=made.table[name], utility_sd=made.table[f"{name}_sd"])
+            for name in ("published", "learned")
+        ]
+        title = "BBRx: published and learned beta"
+        return bars(pd.concat(parts), "bin", "utility", "table", title=title, ylabel="utility on held-out flows")
+
+
+def _bin(number):
+    cell = presets.bins("bbrx_table1")[number]
+    return "{}-{} ms, {}-{} Mbit/s".format(*cell["min_rtt_ms"], *cell["rate_mbps"])
+
+
+FIGURES = [
+    Fig1("1", "a concave utility and the ascent (schematic)", {}, {}, ("curve", "beta")),
+    Fig2(
+        "2",
+        "utility over beta, queues of 40 to 200 ms",
+        {"queues_ms": QUEUES_MS, "betas": BETAS, "seeds": SEEDS, "duration_s": 60.0},
+        {"queues_ms": (40, 200), "betas": BETAS[::2], "seeds": (1,), "duration_s": 20.0},
+        ("queue_limit_ms", "beta"),
+    ),
+    Fig3(
+        "3",
+        "utility over beta, six flows",
+        {
+            "rates_mbps": (15, 50, 100),
+            "rtts_ms": (25, 50, 100, 200),
+            "queues_ms": (40, 100, 200),
+            "betas": BETAS,
+            "seeds": SEEDS,
+            "duration_s": 30.0,
+        },
+        {
+            "rates_mbps": (15, 50),
+            "rtts_ms": (25, 200),
+            "queues_ms": (100,),
+            "betas": (0.1, 0.3, 0.5, 0.7, 0.9),
+            "seeds": (1,),
+            "duration_s": 10.0,
+        },
+        ("mbps_link", "rtt_ms", "queue_limit_ms", "beta"),
+    ),
+    Fig4(
+        "4",
+        "BBRx and BBR over LTE presets",
+        {"paths": ("lte_tmobile", "lte_verizon", "lte_att_driving"), "seeds": SEEDS, "duration_s": 60.0},
+        {"paths": ("lte_tmobile",), "seeds": (1,), "duration_s": 20.0},
+        ("system", "path"),
+    ),
+    Learned(
+        "learned",
+        "published beta against the learning agent's",
+        {"bins": (4, 5), "flows": 24, "paths": 36, "seeds": SEEDS},
+        {"bins": (5,), "flows": 5, "paths": 6, "seeds": (1,)},
+        ("bin",),
+    ),
+]

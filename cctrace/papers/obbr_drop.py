@@ -1,0 +1,387 @@
+"""oBBR, Figs. 4, 5 and 9: a bandwidth that drops.
+
+Fig. 4 (section 3.2): 20 Mbit/s, 100 ms, 200 KB of buffer, 5 or 2 Mbit/s after 10 s. 200 KB at 5 Mbit/s are 320 ms and
+cannot give the stated RTT of some 700 ms: twice the buffer runs as well. Fig. 5 (section 4.2): the caption says 5 and
+2 Mbit/s, the text 10 and 5; all three run. RTprop is BBR's own estimate, or the path's; samples taken in PROBE_RTT, in
+which 4 packets in flight say nothing of the link, are counted, or left out; so are the first 5 s, in which the estimate
+still is that of the bucket's first burst. Its buffer is not stated: that of Fig. 4.
+Fig. 9 (section 5.2.2): 40 and 10 Mbit/s in turn, 10 s each, 100 ms, 300 KB, and twice that.
+"""
+
+import numpy as np
+import pandas as pd
+
+from cctrace.papers.claims import judge
+from cctrace.papers.figure import Figure
+from cctrace.papers.obbr import BBR, FORMS, MUS, PAPER, SEEDS, SYSTEMS, link, obbr, run_of
+from cctrace.papers.runs import Run
+from cctrace.replaying.run import replay
+from cctrace.sim.path import Path
+from cctrace.sim.simulate import simulate
+
+RTT_MS, BEFORE_MBPS, DROP_S = 100, 20, 10
+FIRST_MS, PROBE_RTT, ACK = 1000, 3, 1  # of a simulation's trace: when it begins, a mode, an event
+BELOW = (0.5, 0.65, 0.75, 0.85, 0.95)  # of the estimate
+ABOVE = (1.25, 1.5, 2.0, 2.5, 3.0)  # RTprops
+RTPROP = ("BBR's RTprop", "the path's RTT")
+SETTLED_S = 5  # from here on what STARTUP and the bucket's first burst made of the estimate has expired
+READINGS = ("from the end of STARTUP", "after 5 s", "after 5 s without PROBE_RTT")
+NEAR = 1.3  # an estimate is right again when at most so much above the rate
+
+
+def buffers(stated_kb):
+    """Return the stated buffer and twice that, in bytes, by name."""
+    return {f"{factor * stated_kb} KB": factor * stated_kb * 1000 for factor in (1, 2)}
+
+
+def late_s(line, at_s, mbps, until_s):
+    """Return seconds from a drop until the estimate is right for the first time; up to the next change, if it is not.
+
+    Later it may be too high again: PROBE_RTT leaves the bucket full, and its burst passes at the gigabit that feeds it.
+    """
+    time_s, bw = np.array(line["time_s"]), np.array(line["bw_Bps"], float) * 8 / 1e6
+    right = time_s[(time_s > at_s) & (time_s <= until_s) & (bw <= NEAR * mbps)]
+    return float((right[0] if len(right) else until_s) - at_s)
+
+
+def over_time_of(line, rtt_ms):
+    """Return what is drawn of a run: time, RTT, estimate, flight, data sent again."""
+    return {
+        "time_s": line["time_s"],
+        "rtt_ms": [rtt_ms + q / 1e3 for q in line["queue_delay_us"]],
+        "bw_mbps": [8 * (b or 0.0) / 1e6 for b in line["bw_Bps"]],
+        "flight_kb": [1.252 * n for n in line["in_flight_segments"]],
+        "lost_kb": [1.252 * n for n in line["retransmitted_segments"]],
+    }
+
+
+_KEEP = {
+    "sample": "100ms",
+    "keep": ["time_s", "queue_delay_us", "bw_Bps", "in_flight_segments", "retransmitted_segments"],
+}
+
+
+class Fig4(Figure):
+    """What BBR does when the bandwidth drops for good."""
+
+    def runs(self, p):
+        """One run per buffer, rate after the drop and seed."""
+        return [
+            (
+                {"buffer": name, "after_mbps": after, "seed": seed},
+                run_of(
+                    [BBR],
+                    link([(0, BEFORE_MBPS), (DROP_S, after)], RTT_MS, size),
+                    seed,
+                    p["duration_s"],
+                    **_KEEP,
+                ),
+            )
+            for name, size in buffers(200).items()
+            for after in p["after_mbps"]
+            for seed in p["seeds"]
+        ]
+
+    def row(self, labels, result, p):
+        """Largest RTT after the drop, how late the estimate is right, flight before and after, what is sent again."""
+        line = over_time_of(result["timeline"][0], RTT_MS)
+        at, flight, lost = (np.array(line[n]) for n in ("time_s", "flight_kb", "lost_kb"))
+        late = late_s(result["timeline"][0], DROP_S, labels["after_mbps"], p["duration_s"])
+        stale = (at > DROP_S) & (at <= DROP_S + max(late, 1.0))
+        steady = (at > DROP_S - 5) & (at <= DROP_S)
+        return {
+            "rtt_max_ms": float(np.array(line["rtt_ms"])[at > DROP_S].max()),
+            "late_s": late,
+            "flight_before_kb": float(np.median(flight[steady])),
+            "flight_stale_kb": float(np.median(flight[stale])),
+            "lost_kb": float(lost[-1] - lost[at <= DROP_S][-1]),
+            "line": line,
+        }
+
+    def claims(self, made):
+        """Section 3.2."""
+        out = []
+        for row in made.table.to_dict("records"):
+            rtt, late = {5: (700, 7), 2: (1500, 15)}[row["after_mbps"]]
+            out.append(
+                judge(
+                    "4",
+                    f"after a drop to {row['after_mbps']} Mbit/s BBR goes on too fast for 10 ever longer RTTs "
+                    f"(buffer {row['buffer']})",
+                    {
+                        f"RTT of {rtt} ms within a quarter": abs(row["rtt_max_ms"] / rtt - 1) <= 0.25,
+                        f"estimate right after {late} s within a half": abs(row["late_s"] / late - 1) <= 0.5,
+                        "in flight within a third of before": abs(row["flight_stale_kb"] / row["flight_before_kb"] - 1)
+                        <= 1 / 3,
+                        "loses meanwhile": row["lost_kb"] > 0,
+                    },
+                    paper=f"~{rtt} ms, ~{late} s, the same in flight",
+                    here=f"{row['rtt_max_ms']:.0f} ms, {row['late_s']:.1f} s, {row['flight_before_kb']:.0f} then "
+                    f"{row['flight_stale_kb']:.0f} KB in flight, {row['lost_kb']:.0f} KB sent again",
+                    numbers=(float(rtt), row["rtt_max_ms"]),
+                    mechanism="the buffer bounds the RTT: 200 KB are 320 ms at 5 Mbit/s and 800 ms at 2",
+                )
+            )
+        return out
+
+    def plot(self, made):
+        """RTT, flight and losses over time, a panel per buffer and rate (first seed)."""
+        from cctrace.plot import over_time
+
+        series = {}
+        for row in made.runs[made.runs.seed == made.runs.seed.min()].to_dict("records"):
+            line = row["line"]
+            series[f"to {row['after_mbps']} Mbit/s, {row['buffer']}"] = [
+                (line["time_s"], line["rtt_ms"], "RTT (ms)", {"colour": "#333333"}),
+                (line["time_s"], line["flight_kb"], "in flight (KB)", {"right": True, "colour": "#1f6fb2"}),
+                (line["time_s"], line["lost_kb"], "sent again (KB)", {"right": True, "colour": "#b3541e"}),
+            ]
+        return over_time(series, title=f"oBBR, Fig. 4: {self.title}", ylabel="RTT (ms)", right="KB")
+
+
+def samples(path, cc, duration, seed, rates_mbps, base_rtt_ms):
+    """Return what the bandwidth and RTT samples of a flow are, after STARTUP.
+
+    Returns
+    -------
+    dict
+        ``quantiles`` of samples over the rate (1 to 99 %), ``below`` and ``above``: by reading, longest runs of
+        samples below `BELOW` of the estimate, and of RTTs above `ABOVE` RTprops.
+    """
+    fields = path | {"shaper": tuple([tuple(s) for s in v] if isinstance(v, list) else v for v in path["shaper"])}
+    events = simulate(Path(**fields), cc, duration, seed, trace=True).flow(0)
+    held, columns = replay(events, cc).decisions, events.columns
+    counted = (np.asarray(events.event) == ACK) & (columns["smp_interval_ms"] > 0)
+    mode = held["mode"].to_numpy()
+    counted &= np.cumsum((mode != 0) & (mode != mode[0])) > 0
+    rate = columns["smp_delivered"] / np.maximum(columns["smp_interval_ms"], 1) * 1e3
+    time_s = (columns["now_ms"] - FIRST_MS) / 1e3
+    before, after = rates_mbps
+    now = np.where(time_s < DROP_S, before, after) * 1e6 / 8 * 1252 / 1294
+    found = {"below": {}, "above": {}}
+    settled = counted & (time_s >= SETTLED_S)
+    readings = (counted, settled, settled & (mode != PROBE_RTT))
+    for name, kept in zip(READINGS, readings, strict=True):
+        share = rate[kept] / held["bw"].to_numpy()[kept]
+        found["below"][name] = [_longest(share < level) for level in BELOW]
+        for rtprop, least in zip(RTPROP, (held["min_rtt_ms"].to_numpy()[kept], base_rtt_ms), strict=True):
+            times = columns["smp_rtt_ms"][kept] / np.maximum(least, 1)
+            found["above"][f"{name}, {rtprop}"] = [_longest(times > level) for level in ABOVE]
+    share = rate[counted] / now[counted]
+    found["quantiles"] = np.quantile(share, np.arange(1, 100) / 100).round(4).tolist()
+    found["below_95"], found["below_85"] = float((share < 0.95).mean()), float((share < 0.85).mean())
+    return found
+
+
+def _longest(truths):
+    """Return the length of the longest run of true values.
+
+    >>> _longest(np.array([True, False, True, True]))
+    2
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], np.asarray(truths, int), [0]])))
+    return int((edges[1::2] - edges[::2]).max()) if len(edges) else 0
+
+
+class Fig5(Figure):
+    """Bandwidth and RTT samples of BBR, on a constant link and after drops."""
+
+    def runs(self, p):
+        """One run per rate after 10 s, buffer and seed."""
+        out = []
+        for after in p["after_mbps"]:
+            for name, size in buffers(200).items():
+                path = link([(0, BEFORE_MBPS), (DROP_S, after)] if after != BEFORE_MBPS else BEFORE_MBPS, RTT_MS, size)
+                for seed in p["seeds"]:
+                    arguments = {"path": path, "cc": SYSTEMS[BBR], "duration": f"{p['duration_s']:g}s", "seed": seed}
+                    arguments |= {"rates_mbps": [BEFORE_MBPS, after], "base_rtt_ms": RTT_MS}
+                    labels = {"after_mbps": after, "buffer": name, "seed": seed}
+                    out.append((labels, Run(arguments, samples, (SYSTEMS[BBR],))))
+        return out
+
+    def row(self, labels, result, p):
+        """Shares of low samples, and the longest runs at the thresholds that oBBR uses."""
+        at, over = BELOW.index(0.75), ABOVE.index(2.5)
+        row = {"below_95_pct": 100 * result["below_95"], "below_85_pct": 100 * result["below_85"], "found": result}
+        row |= {f"low_run, {name}": float(runs[at]) for name, runs in result["below"].items()}
+        return row | {f"high_run, {name}": float(runs[over]) for name, runs in result["above"].items()}
+
+    def claims(self, made):
+        """Section 4.2."""
+        constant, out = made.table[made.table.after_mbps == BEFORE_MBPS], []
+        for row in constant.to_dict("records"):
+            out.append(
+                judge(
+                    "5",
+                    f"many samples lie below the bandwidth of a constant link (buffer {row['buffer']})",
+                    {
+                        "30 to 90 % below 0.95": 30 <= row["below_95_pct"] <= 90,
+                        "10 to 40 % below 0.85": 10 <= row["below_85_pct"] <= 40,
+                    },
+                    paper="59 % below 0.95, 24 % below 0.85",
+                    here=f"{row['below_95_pct']:.0f} % and {row['below_85_pct']:.0f} %",
+                    numbers=(59.0, row["below_95_pct"]),
+                )
+            )
+        for buffer in dict.fromkeys(made.table.buffer):
+            for column in [c for c in made.table if c.startswith(("low_run", "high_run")) and not c.endswith("_sd")]:
+                out.append(_streaks(made, buffer, column))
+        return out
+
+    def plot(self, made):
+        """The samples' distribution, and the longest runs over the thresholds (first seed, stated buffer)."""
+        from cctrace.plot import lines
+
+        rows = made.runs[(made.runs.seed == made.runs.seed.min()) & (made.runs.buffer == made.runs.buffer.iloc[0])]
+        table = []
+        for row in rows.to_dict("records"):
+            name = "constant" if row["after_mbps"] == BEFORE_MBPS else f"to {row['after_mbps']} Mbit/s"
+            found, percent = row["found"], np.arange(1, 100)
+            curves = [("CDF (%) of sample / bandwidth", found["quantiles"], percent)]
+            curves += [("samples in a row below x estimate", BELOW, found["below"][READINGS[1]])]
+            curves += [
+                (f"RTTs in a row above x {who}", ABOVE, found["above"][f"{READINGS[1]}, {who}"]) for who in RTPROP
+            ]
+            for panel, xs, ys in curves:
+                table += [{"panel": panel, "link": name, "x": x, "y": float(y)} for x, y in zip(xs, ys, strict=True)]
+        title = f"oBBR, Fig. 5: {self.title}"
+        return lines(pd.DataFrame(table), "x", [("y", "")], "link", panel_by="panel", title=title)
+
+
+def _streaks(made, buffer, column):
+    """Judge whether the longest run tells a drop from a constant link."""
+    kind, _, reading = column.partition(", ")
+    low = kind == "low_run"
+    got = {a: made.value(column, after_mbps=a, buffer=buffer) for a in sorted(set(made.table.after_mbps), reverse=True)}
+    still, drops = got[BEFORE_MBPS], [v for a, v in got.items() if a != BEFORE_MBPS]
+    what = "samples below 0.75 of the estimate" if low else "RTTs above 2.5 RTprop"
+    most = 22 if low else 15
+    return judge(
+        "5",
+        f"the longest run of {what} tells a drop from a constant link ({reading}; buffer {buffer})",
+        {
+            "less than k = 30 on the constant link": still < 30,
+            "more than 30 after every drop": min(drops) > 30,
+            "five times as many": min(drops) >= 5 * still,
+        },
+        paper=f"at most {most}" + ("; clear after drops" if low else "; 373 and 328 after drops to 10 and 5 Mbit/s"),
+        here=", ".join(f"{v:.0f} at {a}" for a, v in got.items()) + " Mbit/s",
+        numbers=(float(most), still),
+        mechanism="not traced further; here a sample per packet, and a full bucket's burst lifts the estimate",
+    )
+
+
+class Fig9(Figure):
+    """BBR and oBBR over a bandwidth that goes up and down."""
+
+    def runs(self, p):
+        """One run per system, buffer and seed."""
+        steps = [(at, 40 if at % 20 == 0 else 10) for at in range(0, int(p["duration_s"]), 10)]
+        return [
+            (
+                {"system": system, "buffer": name, "seed": seed},
+                run_of([system], link(steps, RTT_MS, size), seed, p["duration_s"], **_KEEP),
+            )
+            for system in p["systems"]
+            for name, size in buffers(300).items()
+            for seed in p["seeds"]
+        ]
+
+    def row(self, labels, result, p):
+        """How late the estimate is right after a drop, RTT, goodput, what is sent again."""
+        flow, line = result["flows"][0], result["timeline"][0]
+        drops = range(10, int(p["duration_s"]), 20)
+        drawn = over_time_of(line, RTT_MS)
+        return {
+            "late_s": float(np.mean([late_s(line, at, 10, at + 10) for at in drops])),
+            "rtt_max_ms": max(r for t, r in zip(drawn["time_s"], drawn["rtt_ms"], strict=True) if t > 10),
+            "goodput_mbps": flow["goodput_bps"] / 1e6,
+            "retransmitted_pct": 100 * flow["retransmit_ratio"],
+            "retransmitted_mb": flow["retransmitted"] * 1252 / 1e6,
+            "line": {name: values[:601] for name, values in drawn.items()},
+        }
+
+    def claims(self, made):
+        """Section 5.2.2."""
+        out = []
+        for buffer in dict.fromkeys(made.table.buffer):
+            slow, top = (made.value(c, system=BBR, buffer=buffer) for c in ("late_s", "rtt_max_ms"))
+            out.append(
+                judge(
+                    "9",
+                    f"BBR has the right estimate only ~6 s after a drop, RTTs rise to ~600 ms (buffer {buffer})",
+                    {"4 to 8 s": 4 <= slow <= 8, "450 to 750 ms": 450 <= top <= 750},
+                    paper="~6 s, ~600 ms",
+                    here=f"{slow:.1f} s, {top:.0f} ms",
+                    numbers=(6.0, slow),
+                    mechanism="300 KB are 240 ms at 10 Mbit/s, twice that 480",
+                )
+            )
+            for form, ending in FORMS.items():
+                out += [_timely(made, buffer, obbr(mu, ending), form) for mu in MUS]
+        return out
+
+    def plot(self, made):
+        """Estimate and RTT over the first minute, stated buffer, first seed."""
+        from cctrace.plot import over_time
+
+        series, rows = {}, made.runs[made.runs.seed == made.runs.seed.min()]
+        for row in rows[rows.system.isin([BBR, obbr(0.75), obbr(0.75, PAPER)])].to_dict("records"):
+            line, end = row["line"], row["line"]["time_s"][-1]
+            at = [10 * k for k in range(int(end // 10) + 1)]
+            series[f"{row['system']}, {row['buffer']}"] = [
+                (at, [40 if t % 20 == 0 else 10 for t in at], "link", {"step": True, "colour": "#c0392b"}),
+                (line["time_s"], line["bw_mbps"], "bandwidth estimate", {"colour": "#1f6fb2"}),
+                (line["time_s"], line["rtt_ms"], "RTT", {"right": True, "colour": "#333333"}),
+            ]
+        return over_time(series, title=f"oBBR, Fig. 9: {self.title}", ylabel="Mbit/s", right="RTT (ms)")
+
+
+def _timely(made, buffer, system, form):
+    """Judge one oBBR beside BBR."""
+    mine, plain = (
+        {c: made.value(c, system=s, buffer=buffer) for c in ("late_s", "retransmitted_mb", "goodput_mbps")}
+        for s in (system, BBR)
+    )
+    ratio = plain["retransmitted_mb"] / max(mine["retransmitted_mb"], 1e-9)
+    return judge(
+        "9",
+        f"{system} follows in ~2 s, BBR spends 2.09 times as much on retransmissions, goodput is the same "
+        f"({form}; buffer {buffer})",
+        {
+            "earlier than BBR": mine["late_s"] < plain["late_s"],
+            "within 3 s": mine["late_s"] <= 3,
+            "BBR retransmits 1.5 times as much or more": ratio >= 1.5,
+            "goodput within 5 %": abs(mine["goodput_mbps"] / plain["goodput_mbps"] - 1) <= 0.05,
+        },
+        paper="~2 s, 2.09 times, the same goodput",
+        here=f"{mine['late_s']:.1f} s (BBR {plain['late_s']:.1f}), {ratio:.2f} times, "
+        f"{mine['goodput_mbps']:.1f} against {plain['goodput_mbps']:.1f} Mbit/s",
+        numbers=(2.09, ratio),
+    )
+
+
+_OBBR = tuple(obbr(mu, ending) for ending in ("", PAPER) for mu in MUS)
+FIGURES = [
+    Fig4(
+        "4",
+        "BBR when the bandwidth drops",
+        {"after_mbps": (5, 2), "seeds": SEEDS, "duration_s": 40.0},
+        {"seeds": (1,)},
+        ("buffer", "after_mbps"),
+    ),
+    Fig5(
+        "5",
+        "samples of bandwidth and RTT",
+        {"after_mbps": (20, 10, 5, 2), "seeds": SEEDS, "duration_s": 40.0},
+        {"seeds": (1,), "duration_s": 25.0},
+        ("after_mbps", "buffer"),
+    ),
+    Fig9(
+        "9",
+        "bandwidth that varies between 40 and 10 Mbit/s",
+        {"systems": (BBR, *_OBBR), "seeds": SEEDS, "duration_s": 320.0},
+        {"seeds": (1,), "duration_s": 60.0},
+        ("system", "buffer"),
+    ),
+]
