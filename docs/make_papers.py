@@ -1,7 +1,7 @@
 """Write the tables of docs/papers.md from what `cctrace reproduce --json` printed.
 
-    for paper in kumar bbr2plus beyond; do cctrace reproduce $paper --json > $paper.json; done
-    python docs/make_papers.py kumar.json bbr2plus.json beyond.json
+    for paper in kumar bbr2plus obbr bbrx beyond; do cctrace reproduce $paper --json > $paper.json; done
+    python docs/make_papers.py kumar.json bbr2plus.json obbr.json bbrx.json beyond.json
 
 What stands between the marks ``<!-- claims of PAPER -->`` and ``<!-- end -->`` is replaced.
 """

@@ -168,3 +168,12 @@ def test_a_value_that_no_table_may_have_is_refused(tmp_path):
 def test_what_would_be_lost_is_asked_for(capsys):
     assert main(["learn"]) == 2
     assert "-o FILE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flows", [1, 4, 11, 24])
+def test_a_trial_has_dumbbells_for_all_its_flows(flows):
+    from cctrace.learn.environment import FLOWS, _paths_for
+
+    paths = _paths_for(flows)
+    there = [FLOWS[k % len(FLOWS)] for k in range(paths)]
+    assert sum(there) >= flows > sum(there[:-1])

@@ -170,3 +170,23 @@ def test_a_users_own_trace_runs_where_figures_take_traces(shelf, tmp_path, capsy
     assert other.runs.mbps[0] < made.runs.mbps[0]
     assert main(["reproduce", "kumar", "2", "--trace", str(trace)]) == 2
     assert "figures of kumar that take link traces: none" in capsys.readouterr().err
+
+
+def test_the_range_of_beta_is_what_stays_near_the_best_utility():
+    from cctrace.papers.bbrx import flat_range
+
+    assert flat_range([0.1, 0.2, 0.3, 0.4, 0.5], [1.0, 2.0, 1.97, 1.0, 1.99]) == (0.2, 0.3)
+    assert flat_range([0.1, 0.2], [-1.0, -2.0]) == (0.1, 0.1)
+
+
+def test_an_estimate_is_late_until_it_is_first_right_and_never_later_than_the_next_change():
+    from cctrace.papers.obbr_drop import late_s
+
+    line = {"time_s": [9.0, 10.0, 11.0, 12.0, 13.0], "bw_Bps": [2.5e6, 2.5e6, 2.5e6, 0.6e6, 2.5e6]}
+    assert late_s(line, 10, 5, 20) == 2.0
+    assert late_s(line, 10, 1, 20) == 10.0
+
+
+def test_what_cannot_be_run_of_obbr_says_so(quick):
+    marks = {claim.figure: claim.mark for claim in quick("obbr", "10").claims}
+    assert marks["13"] == marks["14"] == NOT_RUN

@@ -9,7 +9,6 @@ Fig. 9 (section 5.2.2): 40 and 10 Mbit/s in turn, 10 s each, 100 ms, 300 KB, and
 """
 
 import numpy as np
-import pandas as pd
 
 from cctrace.papers.claims import judge
 from cctrace.papers.figure import Figure
@@ -230,22 +229,26 @@ class Fig5(Figure):
 
     def plot(self, made):
         """The samples' distribution, and the longest runs over the thresholds (first seed, stated buffer)."""
-        from cctrace.plot import lines
+        from cctrace.plot.figure import blank
 
         rows = made.runs[(made.runs.seed == made.runs.seed.min()) & (made.runs.buffer == made.runs.buffer.iloc[0])]
-        table = []
+        drawing = blank((13.0, 3.8), f"oBBR, Fig. 5: {self.title}, {made.runs.buffer.iloc[0]}, {READINGS[1]}")
+        grid = drawing.subplots(1, 4)
         for row in rows.to_dict("records"):
             name = "constant" if row["after_mbps"] == BEFORE_MBPS else f"to {row['after_mbps']} Mbit/s"
-            found, percent = row["found"], np.arange(1, 100)
-            curves = [("CDF (%) of sample / bandwidth", found["quantiles"], percent)]
-            curves += [("samples in a row below x estimate", BELOW, found["below"][READINGS[1]])]
-            curves += [
-                (f"RTTs in a row above x {who}", ABOVE, found["above"][f"{READINGS[1]}, {who}"]) for who in RTPROP
-            ]
-            for panel, xs, ys in curves:
-                table += [{"panel": panel, "link": name, "x": x, "y": float(y)} for x, y in zip(xs, ys, strict=True)]
-        title = f"oBBR, Fig. 5: {self.title}"
-        return lines(pd.DataFrame(table), "x", [("y", "")], "link", panel_by="panel", title=title)
+            found = row["found"]
+            grid[0].plot(found["quantiles"], np.arange(1, 100), label=name)
+            grid[1].plot(BELOW, found["below"][READINGS[1]], "o-")
+            for axes, who in zip(grid[2:], RTPROP, strict=True):
+                axes.plot(ABOVE, found["above"][f"{READINGS[1]}, {who}"], "o-")
+        grid[0].set(xlabel="sample / bandwidth", ylabel="samples (%)", xlim=(0, 2))
+        grid[1].set(xlabel="x estimate", ylabel="longest run below", yscale="symlog")
+        for axes, who in zip(grid[2:], RTPROP, strict=True):
+            axes.set(xlabel=f"x {who}", ylabel="longest run of RTTs above", yscale="symlog")
+        for axes in grid[1:]:
+            axes.axhline(30, color="#888", ls=":", lw=1)
+        drawing.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=8)
+        return drawing
 
 
 def _streaks(made, buffer, column):

@@ -97,9 +97,8 @@ class Fig7(Figure):
         panels = [("retransmitted_pct", "retransmitted (%)"), ("goodput_share", "goodput / link")]
         key = "; ".join(f"{k}: {name}" for k, name in enumerate(names, 1))
         half = key.find("; ", len(key) // 2)
-        return lines(
-            table, "at", panels, "system", title=f"oBBR, Fig. 7. {key[:half]}\n{key[half + 2 :]}", xlabel="scenario"
-        )
+        title = f"oBBR, Fig. 7. {key[:half]}\n{key[half + 2 :]}"
+        return lines(table, "at", panels, "system", panel_by="form", title=title, xlabel="scenario")
 
 
 def _mean(made, column, system, scenarios):
