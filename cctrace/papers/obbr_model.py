@@ -2,7 +2,8 @@
 
 Fig. 3: a BBR and a CUBIC flow over 20 Mbit/s, 40 ms, 7 minutes after the first 60 s; g = 2 and g = 1 over R, g at
 R = 16. The values of R and g on the axes are not in the text but for 0.5, 1 and 16: powers of two, and steps of a
-quarter. g is `cwnd_gain` of PROBE_BW. With bursts of 100 KB, one BDP here, the bucket itself lets much pass: without it runs as well.
+quarter. g is `cwnd_gain` of PROBE_BW. With bursts of 100 KB, one BDP here, the bucket itself lets much pass: without it
+runs as well.
 """
 
 import numpy as np
