@@ -14,6 +14,7 @@ from cctrace.explain.findings import LIMITS, Limit
 MOST_BINS = 2000
 PROBE_SEGMENTS = 4  # in flight in PROBE_RTT of BBR v1 [Linux61] bbr_cwnd_min_target
 PROBE_S = 0.1  # half of the 200 ms that it lasts
+LATE_S = 0.0005  # within which a busy host has answered an ACK
 WRITE_S = 0.005  # between what an application writes, at least
 PACED_S = 0.001  # what a pacing sender lets out at a time [Linux] tcp_tso_autosize
 FULL_PIPE = 1.25  # growth per round below which, three rounds long, a start has ended [Linux61] bbr_full_bw_thresh
@@ -139,14 +140,15 @@ def _idle(record):
 def _written(record):
     """Return the pauses before bursts that neither an ACK nor the pacing timer let out: the application wrote then.
 
-    A pacing sender lets out a millisecond's worth at a time, and at least two segments [Linux] tcp_tso_autosize.
+    A pacing sender lets out a millisecond's worth at a time, and at least two segments [Linux] tcp_tso_autosize. A
+    sender that takes its ACKs late is none that had nothing to send: a write has no ACK before it for `LATE_S`.
     """
-    time, clocked, size = record.released
+    time, since, size = record.bursts
     if len(time) < 3:
         return np.zeros((0, 2))
     rate = size.sum() / max(time[-1] - time[0], 1e-9)  # segments/s
     gap = np.diff(time)
-    wrote = ~clocked[1:] & (gap > WRITE_S) & (size[1:] >= max(4, 2 * rate * PACED_S))
+    wrote = (since[1:] > LATE_S) & (gap > WRITE_S) & (size[1:] >= max(4, 2 * rate * PACED_S))
     return np.column_stack([time[:-1], time[1:]])[wrote]
 
 

@@ -140,18 +140,23 @@ class Record:
         return self.table.state == LOST
 
     @functools.cached_property
-    def released(self):
-        """What was sent anew, in bursts: (when, s; whether an ACK had let it out just before; segments), arrays."""
+    def bursts(self):
+        """What was sent anew, in bursts: (when, s; seconds since the ACK before it; segments), arrays."""
         sends = self.events.sends
         sends = sends[sends["again"] == 0]
         if not len(sends) or not len(self.ack_s):
-            return np.zeros(0), np.zeros(0, bool), np.zeros(0)
+            return np.zeros(0), np.zeros(0), np.zeros(0)
         time = self.seconds(sends["time_ns"])
         begins = np.diff(time, prepend=-np.inf) > TOGETHER_S
         size = np.add.reduceat(sends["segments"].astype(np.int64), np.flatnonzero(begins))
         time = time[begins]
         place = np.searchsorted(self.ack_s, time, side="right") - 1
-        since = np.where(place >= 0, time - self.ack_s[np.maximum(place, 0)], np.inf)
+        return time, np.where(place >= 0, time - self.ack_s[np.maximum(place, 0)], np.inf), size
+
+    @functools.cached_property
+    def released(self):
+        """The same bursts: (when, s; whether an ACK had let it out just before; segments), arrays."""
+        time, since, size = self.bursts
         took_s = float(self.flow.capture._reactions(np.array([self.flow.index]))[0][0]) / 1e9
         return time, since <= max(3 * took_s, 2e-5), size
 
