@@ -7,6 +7,8 @@ Section 5.2: {100 Mbit/s, 40 ms} and {40 Mbit/s, 100 ms}, R (buffer over BDP) 0.
 Of Fig. 12 the text says that both flows end once the 1 GB is delivered: together, or by one of them. Both are run.
 """
 
+import textwrap
+
 from cctrace.papers.claims import judge
 from cctrace.papers.figure import Figure
 from cctrace.papers.obbr import (
@@ -96,8 +98,7 @@ class Fig7(Figure):
         table = by_form(made.table.assign(at=made.table.scenario.map(names.index) + 1))
         panels = [("retransmitted_pct", "retransmitted (%)"), ("goodput_share", "goodput / link")]
         key = "; ".join(f"{k}: {name}" for k, name in enumerate(names, 1))
-        half = key.find("; ", len(key) // 2)
-        title = f"oBBR, Fig. 7. {key[:half]}\n{key[half + 2 :]}"
+        title = "\n".join(textwrap.wrap(f"oBBR, Fig. 7. {key}", 75))
         return lines(table, "at", panels, "system", panel_by="form", title=title, xlabel="scenario")
 
 
@@ -194,7 +195,7 @@ def _obbr_of_form(made, form, ending, lossy, there):
                 paper=f"{listed(wanted)} % at mu 0.5/0.75/1",
                 here=f"{listed(got)} %, in the last two thirds {listed(tail)} %; BBR {bbr:.2f} %",
                 numbers=(wanted[0], got[0]),
-                mechanism="most of it is the overflow of STARTUP (compare the last two thirds): more in short runs",
+                mechanism="what the last two thirds lack is the overflow of STARTUP: the shorter the run, the more",
             )
         )
     return out
