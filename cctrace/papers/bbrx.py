@@ -255,7 +255,15 @@ class Fig3(_Utility):
         table = table.assign(rtt=table.rtt_ms.map("{:g} ms".format), panel=table.mbps_link.map("{:g} Mbit/s".format))
         table = table.assign(share=6 * table.utility / table.mbps_link)
         title = f"BBRx, Fig. 3: {self.title}, queue {queue} ms"
-        return lines(table, "beta", [("share", "utility / (C/6)")], "rtt", panel_by="panel", title=title, xlabel="beta")
+        return lines(
+            table,
+            "beta",
+            [("share", "utility / (C/6)", {"zero": False})],
+            "rtt",
+            panel_by="panel",
+            title=title,
+            xlabel="beta",
+        )
 
 
 def _said(ranges, rates, rtts):
