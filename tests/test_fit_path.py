@@ -7,6 +7,7 @@ import pytest
 
 import cctrace as cct
 from cctrace.cli import main
+from cctrace.fit.bottleneck import Sent, rate_steps
 from cctrace.fit.export import opportunities
 
 
@@ -156,3 +157,51 @@ def test_a_shaper_lets_a_burst_through_and_then_delays():
 def test_no_bucket_is_seen_where_none_was(name):
     e = cct.fit.path(recorded(name)).estimates
     assert (e["policer"], e["shaper"]) == (None, None)
+
+
+def test_a_policer_of_a_few_packets_has_its_rate_in_the_interval():
+    path = cct.Path(rate="100Mbit", rtt="100ms", buffer="600kB", policer=("3Mbit", "8000B"))
+    policer = cct.fit.path(cct.simulate(path, "cubic6", "20s", packets=True, ack_every=2)).estimates["policer"]
+    assert policer["rate_bps"].low <= 3e6 <= policer["rate_bps"].high
+    assert policer["rate_bps"].high < 9e6
+    assert policer["bucket_bytes"].value == pytest.approx(8000, abs=1514)
+
+
+@pytest.mark.parametrize("cc", ["cubic6", "reno"])
+def test_a_short_queue_behind_a_small_bucket_is_no_policer(cc):
+    path = cct.Path(rate="100Mbit", rtt="100ms", buffer="16kB", shaper=("10Mbit", "8000B"))
+    assert cct.fit.path(cct.simulate(path, cc, "20s", packets=True, ack_every=2)).estimates["policer"] is None
+
+
+def paused(rate, pauses, seconds=12.0):
+    """Return the `Sent` of a flow in 2 s of standing queue and 1 s without, through a server that pauses."""
+    at, wire = np.arange(0, seconds * 1e6, 1514 / 5.0), 1514.0
+    sent = at[(at % 3e6 < 2e6)] * 0.98
+    served, clock, pauses = np.empty(len(sent)), 0.0, list(pauses)
+    for k, time in enumerate(sent):
+        clock = max(clock, time)
+        while pauses and pauses[0][0] <= clock:
+            clock += pauses.pop(0)[1]
+        clock += wire / rate(clock)
+        served[k] = clock
+    told = served + 40_000 + np.random.default_rng(1).exponential(50, len(sent))
+    each = np.ones(len(sent), bool)
+    return Sent(sent, np.full(len(sent), wire), told, np.arange(len(sent)), each, each)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_server_that_pauses_has_not_changed_its_rate(seed):
+    rng = np.random.default_rng(seed)
+    at = np.arange(4e6, 8e6, 2e5)
+    steps, _ = rate_steps(
+        paused(lambda time: 5.0, [(t, rng.uniform(1e4, 2.5e4)) for t in at + rng.uniform(0, 1.4e5, 20)])
+    )
+    assert steps.rate == pytest.approx([5.0], rel=0.01)
+
+
+def test_a_rate_that_changed_by_a_sixth_is_found_though_the_server_pauses():
+    rng = np.random.default_rng(8)
+    pauses = [(time, rng.uniform(5e3, 15e3)) for time in np.arange(0.5e6, 11e6, 5e5)]
+    steps, _ = rate_steps(paused(lambda time: 5.0 if time < 6e6 else 4.2, pauses))
+    assert steps.rate == pytest.approx([5.0, 4.2], rel=0.02)
+    assert steps.start_us[1] == pytest.approx(6e6, abs=3e5)

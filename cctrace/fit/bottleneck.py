@@ -35,6 +35,7 @@ LEAST_PAIRS = 20
 LEAST_SHOWN = 100  # prompt RTTs, below which those are taken that may have waited for the receiver
 SMALL_US = 200.0  # deviations that need no explanation: clocks, the receiver's host
 WINDOW_US = 100_000.0  # of the delivered rate, at least; or one RTT
+LEAST_BENT = 10  # RTTs of a stretch in which it is seen whether a rate bends them, on average
 LOWERS = 0.02  # a step must lower the deviation of the delays by this share, unless it is random
 SAME = 0.01  # rates closer than that are one
 DIFFERS = 0.08  # and the rate by this share
@@ -163,6 +164,24 @@ def deviation(flow, steps, whole=False):
         return float(np.mean(np.log1p(np.abs(left - np.median(left)) / SMALL_US)))
     size = _window_rows(flow)
     return float(np.mean(np.log1p(np.abs(_around(left[: len(left) // size * size], size)) / SMALL_US)))
+
+
+def bend(flow, steps):
+    """Return the `deviation` around the median of `WINDOW_US`.
+
+    A wrong rate bends the delays of such a stretch wherever a queue stands; a host that stalled shifts them, and may
+    make a second of them look as if another rate were right.
+    """
+    known = flow.shown
+    left = flow.told_us[known] - departures(flow.sent_us, flow.wire_bytes, steps)[known]
+    span_us = flow.sent_us[-1] - flow.sent_us[0] + 1
+    window_us = max(WINDOW_US, LEAST_BENT * span_us / len(known))
+    stretch = (flow.sent_us[known] / window_us).astype(np.int64)
+    order = np.lexsort((left, stretch))
+    begin = np.flatnonzero(np.diff(stretch[order], prepend=-1))
+    count = np.diff(begin, append=len(order))
+    medians = (left[order[begin + (count - 1) // 2]] + left[order[begin + count // 2]]) / 2
+    return float(np.mean(np.log1p(np.abs(left[order] - np.repeat(medians, count)) / SMALL_US)))
 
 
 def _window_rows(flow):
@@ -329,7 +348,7 @@ def rate_steps(flow, say=lambda text: None):
         trial, at = _pruned(flow, trial, at)
         if 1 < len(trial.rate) < found:
             trial, at = _polished(flow, trial, at, 1)
-        if _both(flow, trial) < _both(flow, steps) * (1 - LOWERS):
+        if _both(flow, trial) < _both(flow, steps) * (1 - LOWERS) and bend(flow, trial) < bend(flow, steps):
             return trial, at
     return steps, cost
 
@@ -405,7 +424,8 @@ def _pruned(flow, steps, cost):
         fewer, without = _move_rate(flow, fewer, k - 1, deviation(flow, fewer), 0.2)
         change = abs(np.log(steps.rate[k] / steps.rate[k - 1]))
         small = change < 0.12  # as a host that stalls may feign
-        if change < SAME or _both(flow, fewer) < _both(flow, steps) * (1 + (5 if small else 1) * LOWERS):
+        needless = _both(flow, fewer) < _both(flow, steps) * (1 + (5 if small else 1) * LOWERS)
+        if change < SAME or needless or bend(flow, fewer) <= bend(flow, steps):
             steps, cost = fewer, without
         else:
             k += 1

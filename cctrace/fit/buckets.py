@@ -16,13 +16,15 @@ from typing import NamedTuple
 import numpy as np
 
 from cctrace.fit.bottleneck import _least, backlog, constant, departures
-from cctrace.fit.results import Estimate
+from cctrace.fit.results import Z95, Estimate
 
 PACKET = 1514.0
 LEAST_LOSSES = 15
 EXPLAINED = 0.8  # share of the losses that an empty bucket must explain
 SPARED = 0.03  # share of what passed that an empty bucket should have dropped, at most
 UNDELAYED = 0.15  # of V / r, by which a policer's packets may be late at most
+FULL = 0.8  # of V at losses, from which on a queue shows: a shaper's bucket lets what comes first through at once
+MOST_PLATEAU = np.log(10.0)  # of rates that tell lost and passed apart, looked at to each side
 PARTS = 8
 
 
@@ -69,6 +71,14 @@ class _Tried(NamedTuple):
             best = min(best, (early + late, size))
         return best
 
+    def misjudged(self, rate):
+        """Return how many packets are on the wrong side of the deficit that tells lost and passed apart best."""
+        met = self.met(rate)
+        lost = self.lost[np.argsort(met, kind="stable")]
+        below = np.concatenate([[0], np.cumsum(lost)])  # lost though they met less
+        above = np.concatenate([[0], np.cumsum(~lost)])
+        return int((below + above[-1] - above).min())
+
 
 def policer_of(tables, start_ns, base_us):
     """Return the policer that explains the losses, a `Bucket`, or None.
@@ -88,23 +98,50 @@ def policer_of(tables, start_ns, base_us):
     size = np.concatenate([table.wire_bytes for table in tables])[order]
     lost = np.concatenate([table.state == LOST for table in tables])[order]
     tried = _Tried(time[order], size, lost)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    place = place[: len(tables[0])]
     if lost.sum() < LEAST_LOSSES or _queued(tables[0], base_us):
         return None
     judged = sorted((_judged(tried, rate) for rate in _candidates(tried)), key=lambda found: -found.score)
     fit = (found for found in judged if found.explained.mean() >= EXPLAINED and found.spared <= SPARED)
-    best = next((found for found in fit if not _delayed(tables, start_ns, tried, found, base_us)), None)
+    best = next((found for found in fit if not _delayed(tables[0], found.met[place], found, base_us)), None)
     if best is None:
         return None
+    low, high = _plateau(tried, best.rate)
+    best = _judged(tried, np.sqrt(low * high))
     rate, bucket = best.rate, best.bucket
     errors = _errors(tried, best)
     own = tables[0].state == LOST
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
     whose = np.zeros(len(order), bool)
     whose[np.flatnonzero(lost)[best.explained]] = True
-    mask = own & whose[place[: len(own)]]
+    mask = own & whose[place]
     size_bytes = Estimate.around(bucket, max(errors[1], PACKET / 2), PACKET)
-    return Bucket(Estimate.around(rate, max(errors[0], 5e-4 * rate)), size_bytes, mask)
+    told = Estimate.around(rate, max(errors[0], 5e-4 * rate))
+    return Bucket(Estimate(rate, min(told.low, low), max(told.high, high)), size_bytes, mask)
+
+
+def _plateau(tried, rate):
+    """Return the bounds of the rates that tell lost and passed apart as well as this one does.
+
+    A bucket of a few packets is full again in milliseconds: the losses then say little of how fast. Counts of what is
+    misjudged wander by their root.
+    """
+    most = tried.misjudged(rate)
+    most += Z95 * np.sqrt(max(most, 1.0))
+    bounds = []
+    for side in (-1, 1):
+        inside, step = 0.0, 1e-4
+        while step < MOST_PLATEAU and tried.misjudged(rate * np.exp(side * step)) <= most:
+            inside, step = step, 2 * step
+        outside = min(step, MOST_PLATEAU)
+        while outside - inside > max(1e-5, 0.02 * outside):
+            middle = (inside + outside) / 2
+            inside, outside = (
+                (middle, outside) if tried.misjudged(rate * np.exp(side * middle)) <= most else (inside, middle)
+            )
+        bounds.append(rate * np.exp(side * inside))
+    return tuple(bounds)
 
 
 def _queued(table, base_us):
@@ -206,14 +243,12 @@ def _guesses(tried):
     return [(np.exp(edges[k] - 0.02), np.exp(edges[k + 1] + 0.02)) for k in often if counts[k]]
 
 
-def _delayed(tables, start_ns, tried, best, base_us):
+def _delayed(table, met, best, base_us):
     """Return whether packets waited where the bucket was short of tokens, as they would in a queue."""
-    table = tables[0]
     rtt = table.rtt_us
     known = np.isfinite(rtt) & ~table.again
-    at = np.searchsorted(tried.time_us, (table.sent_ns - start_ns) / 1e3)
-    wait = best.met[np.minimum(at, len(best.met) - 1)] / best.rate
-    high = known & (wait > np.quantile(wait[known], 0.6)) & (wait > 1e3)
+    wait = met / best.rate
+    high = known & (wait > FULL * best.bucket / best.rate) & (wait > 1e3)
     if high.sum() < 10:
         return True
     late = np.maximum(rtt[high] - base_us, 0.0)
