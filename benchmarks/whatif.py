@@ -3,13 +3,16 @@
     python benchmarks/whatif.py recordings --captures DIR [--only REGEX] [--draws 12]
     python benchmarks/whatif.py simulated [--runs 300] [--seed 1]
     python benchmarks/whatif.py simulator
+    python benchmarks/whatif.py floor
+    python benchmarks/whatif.py truth --captures DIR > benchmarks/whatif_lab.json
 
 DIR holds recordings of the lab named PATH_CONTROLLER_rREPEAT (see docs/whatif.md for how they were made). Every first
 repeat predicts the other controllers' recordings of its path. `oracle` simulates the true path, `unchanged` says that
 the other controller gets what this one got, `trace` replays the recorded delivery rate as the link's, and `floor` is
 how well the first repeat predicts the second of the same controller. Intervals are of a bootstrap over paths.
 `simulated` asks of simulated flows of all variants over random paths what others would have done there. `simulator`
-prints how far simulations of known paths are from the quiet lab's recordings (`explain.whatif.SIMULATOR`).
+prints how far simulations of known paths are from the quiet lab's recordings (`explain.whatif.SIMULATOR`). `truth`
+writes what the recordings in DIR showed, without the captures; `floor` compares repeats, and the oracle, from that.
 """
 
 import argparse
@@ -242,7 +245,56 @@ def simulator(options):
     )
 
 
-COMMANDS = {"recordings": recordings, "simulated": simulated, "simulator": simulator}
+# --- what the recordings showed ------------------------------------------------------------------------------------
+TRUTH = FilePath(__file__).with_name("whatif_lab.json")
+ABOUT = (
+    "Made by the project with its own lab: Linux 6.18 senders and receivers in network namespaces over an emulator of "
+    "the path (rate in Mbit/s and buffer in bytes of IP packets, delays in us, loss a share, jitter in us after the "
+    "bottleneck, order kept), 20 s of bulk, two repeats of BBR, CUBIC and Reno on each of 40 paths drawn at random. "
+    "Figures as explain.whatif.recorded_figures has them. stalls_over_4ms: intervals of 10 ms in which the emulator "
+    "was late by more. Written by benchmarks/whatif.py truth."
+)
+PATH_KEYS = ("rate", "buffer", "fwd_delay", "rev_delay", "loss", "fwd_jitter")
+
+
+def truth(options):
+    """Print as JSON what every recording showed, and the path it was made over."""
+    rows = []
+    for folder in sorted(options.captures.iterdir()):
+        if (name := NAME.fullmatch(folder.name)) and (folder / "sender.pcap.zst").exists():
+            p, _, table, figures = load(folder)
+            run = json.loads((folder / "scenario.json").read_text())["run"]
+            row = {"path": name[1], "cc": name[2], "repeat": int(name[3])} | {key: p.get(key) for key in PATH_KEYS}
+            row |= {"seconds": round((int(table.told_ns.max()) - table.start_ns) / 1e9, 2)}
+            row |= {key: round(value, 6) for key, value in figures.items()}
+            rows.append(row | {"stalls_over_4ms": run["emulator_stalls"]["intervals_over_4ms"]})
+    lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+    print(f'{{"about": {json.dumps(ABOUT)},\n "recordings": [\n{lines}\n ]}}')
+
+
+def floor(options):
+    """Print how well a repeat, and a simulation of the true path, predict a recording of the same controller."""
+    rows = pd.DataFrame(json.loads(TRUTH.read_text())["recordings"]).replace({np.nan: None})
+    errors = []
+    for (_, cc), two in rows.groupby(["path", "cc"]):
+        first, second = two.sort_values("repeat").to_dict("records")
+        given = {key: first[key] for key in PATH_KEYS if first[key] is not None}
+        oracle = over(true_path(given), KERNEL[cc], first["seconds"])
+        for name in FIGURES:
+            pair = error(name, second[name], first[name]), error(name, oracle[name], first[name])
+            errors.append({"figure": name, "cc": cc, "repeat": pair[0], "oracle": pair[1]})
+    table = pd.DataFrame(errors).groupby(["figure", "cc"], sort=False).agg(["median", "mean"])
+    print(f"{len(rows)} recordings of {rows.path.nunique()} paths; errors relative, of shares in parts of one")
+    print(table.to_string(float_format=lambda value: f"{value:.4f}"))
+
+
+COMMANDS = {
+    "recordings": recordings,
+    "simulated": simulated,
+    "simulator": simulator,
+    "truth": truth,
+    "floor": floor,
+}
 
 
 def main():
