@@ -9,7 +9,7 @@ equally likely anywhere within it.
 import json
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from cctrace.errors import FormatError
 from cctrace.fit.results import Z95, Estimate
@@ -63,7 +63,7 @@ def share_below(even, estimate, truth, u=0.5):
         width, off = (value - low if truth < value else high - value), truth - value
     if width <= 0:
         return float(u / 2 if truth < value else 0.5 + u / 2) if off == 0 else float(off > 0)
-    return float(stats.norm.cdf(Z95 * off / width))
+    return float(special.ndtr(Z95 * off / width))
 
 
 def _logarithmic(estimate):

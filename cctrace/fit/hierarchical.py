@@ -16,7 +16,7 @@ Sixty lines of NumPy and SciPy: statsmodels has the same as ``combine_effects``,
 """
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, special
 
 from cctrace.errors import ArgumentError, FitError
 from cctrace.fit.results import Z95, Estimate, plain
@@ -140,11 +140,11 @@ class Hierarchical:
         """Return half the length of the mean's interval [IntHout14]_."""
         degrees = len(values) - 1
         scatter = float(weights @ (values - mean) ** 2) / degrees
-        return float(stats.t.ppf((1 + CONFIDENCE) / 2, degrees)) * np.sqrt(scatter / weights.sum())
+        return float(special.stdtrit(degrees, (1 + CONFIDENCE) / 2)) * np.sqrt(scatter / weights.sum())
 
     def predict(self):
         """Return the interval in which the value of another flow of the path lies with 95 %."""
-        half = float(stats.t.ppf((1 + CONFIDENCE) / 2, max(len(self.single_) - 2, 1)))
+        half = float(special.stdtrit(max(len(self.single_) - 2, 1), (1 + CONFIDENCE) / 2))
         error = (self.mean_.high - self.mean_.value) / Z95
         return Estimate.around(self.mean_.value, half / Z95 * float(np.hypot(self.spread_.value, error)))
 
@@ -203,7 +203,7 @@ def spread_bounds(values, errors):
         return weights @ (values - weights @ values / weights.sum()) ** 2
 
     def where(point):
-        level = stats.chi2.ppf(point, len(values) - 1)
+        level = special.chdtri(len(values) - 1, 1 - point)
         if q(0.0) <= level:
             return 0.0
         most = 1.0

@@ -9,7 +9,7 @@ packets met is the buffer.
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from cctrace.fit.bottleneck import Steps, backlog
 from cctrace.fit.results import Estimate
@@ -125,9 +125,11 @@ def _early(lost, met):
     half = met < np.quantile(met[lost], 0.9)  # whatever happens at the longest queue
     if lost[half].sum() < LEAST_EARLY / 2 or np.ptp(met[half]) <= 0:
         return False
+    from scipy import stats  # late: it takes a third of a second, and only losses need it
+
     rank = stats.rankdata(met[half])
     score = (rank[lost[half]].mean() / len(rank) - 0.5) * np.sqrt(12 * lost[half].sum())
-    return bool(stats.norm.sf(score) < CHANCE)
+    return bool(special.ndtr(-score) < CHANCE)
 
 
 def decided_ns(table):
@@ -180,8 +182,8 @@ def _near(time_us, at):
 
 def _proportion(count, n):
     """Return the 95 % interval of a proportion ([Brown01]_: Jeffreys')."""
-    low = float(stats.beta.ppf(0.025, count + 0.5, n - count + 0.5)) if count else 0.0
-    return low, float(stats.beta.ppf(0.975, count + 0.5, max(n - count, 0) + 0.5))
+    low = float(special.betaincinv(count + 0.5, n - count + 0.5, 0.025)) if count else 0.0
+    return low, float(special.betaincinv(count + 0.5, max(n - count, 0) + 0.5, 0.975))
 
 
 def _episodes(times_us, apart_us=200_000.0):
@@ -193,7 +195,7 @@ def _bursts(random, share):
     after = random[1:][random[:-1]]
     if len(after) < 20 or after.mean() < BURSTY * share:
         return None
-    if stats.binom.sf(after.sum() - 1, len(after), share) > 1e-4:
+    if special.bdtrc(float(after.sum() - 1), len(after), share) > 1e-4:
         return None
     leave = 1 - after.mean()
     entered = int((random[1:] & ~random[:-1]).sum())

@@ -1,7 +1,7 @@
 """Which losses they were: chance, a full queue's (a shallow one's), an active queue management's."""
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from cctrace.explain.findings import Verdict
 from cctrace.explain.record import mean_rank
@@ -62,7 +62,7 @@ class _Met:
         found = 1.0
         for quantile in (0.1, 0.25, 0.5):
             share = float((self.met < np.quantile(met, quantile)).mean())
-            found = min(found, float(stats.binom.cdf(np.floor(quantile * n), n, share)) if share > quantile else 1.0)
+            found = min(found, float(special.bdtr(np.floor(quantile * n), n, share)) if share > quantile else 1.0)
         return found
 
 
@@ -102,6 +102,8 @@ def _gathered(record, lost):
     rounds = -(-len(lost) // per_rtt)
     if len(place) < min(FEWEST, rounds / 2):
         return int(lost.sum()) >= FEWEST * len(place)
+    from scipy import stats  # late: it takes a third of a second, and only losses need it
+
     return bool(stats.kstest((place + 0.5) / rounds, "uniform").pvalue < UNLIKELY)
 
 
