@@ -343,7 +343,8 @@ class Collapse:
         for verdict in ("yes", "close", "no"):
             names = [name for name, f in self.forecasts_.items() if f.verdict == verdict]
             parts += [f"{verdict} for {', '.join(_limit(n, self.forecasts_[n]) for n in names)}"] if names else []
-        text = f"{', '.join(parts)}; jitter's sd {_milli(self.sd_us_)}, drawn per {self.process_}"
+        drawn = "" if self.process_ == "unknown" else f", drawn per {self.process_}"
+        text = f"{', '.join(parts)}; jitter's sd {_milli(self.sd_us_)}{drawn}"
         if self.fell_to_ is not None:
             text += (
                 f"; this flow fell to {100 * self.fell_to_:.0f} % of its path's {self.rate_bps_.value / 1e6:.3g} Mbit/s"
