@@ -14,12 +14,12 @@ KEYS = (
 @click.command(short_help="Controllers over a modelled path.")
 @rate_option("--rate", help="Bottleneck rate on the wire, for example 40Mbit.")
 @click.option("--path", "preset", metavar="NAME", help="A path that ships with cctrace; other options change it.")
-@file_option("--rate-steps", metavar="FILE", help="Rate in steps: lines `seconds Mbit/s`.")
-@file_option("--trace", metavar="FILE", help="Mahimahi trace or UCC log, repeated for an hour.")
-@time_option("--rtt", default="40ms", show_default=True, help="Base RTT.")
+@file_option("--rate-steps", metavar="FILE", help="Steps: lines `seconds Mbit/s [RTT in ms [loss in %]]`.")
+@file_option("--trace", metavar="FILE", help="Mahimahi trace or UCC log (its RTT and loss too), repeated for an hour.")
+@time_option("--rtt", help="Base RTT.  [default: that of the file, if it has one, else 40ms]")
 @click.option("--buffer", default="1bdp", show_default=True, metavar="SIZE", help="Queue: 200kB, 2bdp, 100packets.")
 @click.option("--jitter", default="none", metavar="KIND:…", help="normal:sd=10ms,per=packet|burst|slot:5ms[,reorder]")
-@click.option("--loss", default="0%", show_default=True, metavar="SHARE", help="Random loss before the queue.")
+@click.option("--loss", metavar="SHARE", help="Random loss before the queue.  [default: the file's, else none]")
 @click.option(
     "--cc", "--controller", "cc", required=True, metavar="NAME,…", help="A controller per flow: bbr2022,obbr:mu=0.5"
 )
@@ -99,7 +99,8 @@ def simulate(preset, rate, rate_steps, trace, cc, ack_every, profile, duration, 
 def _path(preset, rate, rate_steps, trace, seed, options):
     """Return the path that the options describe."""
     from cctrace.errors import ArgumentError
-    from cctrace.sim.path import Path, read_rate_steps
+    from cctrace.sim.path import Path
+    from cctrace.sim.traces import read_steps
 
     if sum(option is not None for option in (preset, rate, rate_steps, trace)) != 1:
         raise ArgumentError("give one of --rate, --rate-steps, --trace and --path")
@@ -111,7 +112,9 @@ def _path(preset, rate, rate_steps, trace, seed, options):
         return Path.preset(preset, seed, **given)
     if trace is not None:
         return Path(trace=trace, **fields)
-    return Path(rate=rate if rate_steps is None else read_rate_steps(rate_steps), **fields)
+    if rate_steps is None:
+        return Path(rate=rate, **fields)
+    return Path(**read_steps(rate_steps) | {name: value for name, value in fields.items() if value is not None})
 
 
 def _bucket(text):

@@ -19,11 +19,14 @@ class LinkTrace:
         Length of the trace, ns; Mahimahi repeats a trace after it.
     source, format : str
     warnings : list of str
+    path_columns : dict of str to (str, float)
+        ``rtt`` and ``loss``, where the source has them: the column, and what a unit of it is in ns or as a share.
     """
 
-    def __init__(self, columns, capacity, end_ns, source="", format="", warnings=()):
+    def __init__(self, columns, capacity, end_ns, source="", format="", warnings=(), path_columns=()):
         self.columns, self.capacity, self.end_ns = columns, capacity, int(end_ns)
         self.source, self.format, self.warnings = source, format, list(warnings)
+        self.path_columns = dict(path_columns)
 
     def __len__(self):
         return len(next(iter(self.columns.values())))
@@ -54,6 +57,21 @@ class LinkTrace:
         edges = np.arange(0, self.end_ns + width, width)
         sums, _ = np.histogram(self.capacity[0], bins=edges, weights=self.capacity[1])
         return edges[:-1], sums * 8e9 / np.diff(np.minimum(edges, self.end_ns)).clip(1)
+
+    def steps(self, column):
+        """Return (ns from the start, values) of a column where it has numbers; the first holds from the beginning.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no such column, or no number in it.
+        """
+        values = self.columns.get(column)
+        if values is None or values.dtype == object or not (there := np.isfinite(values)).any():
+            raise ArgumentError(f"column={column!r}: {self.source} has no numbers of that name")
+        times = (self.columns["time_ns"] - self.columns["time_ns"][0])[there]
+        times[0] = 0
+        return times, values[there]
 
     def frame(self):
         """Return the columns as a pandas DataFrame."""

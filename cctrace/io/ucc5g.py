@@ -1,7 +1,11 @@
 """The logs of the UCC 4G and 5G datasets (G-NetTrack): one row per second or so of what a phone saw.
 
-`DL_bitrate` and `UL_bitrate` are kbit/s, the PING columns ms, `-` is missing. The rows are not exactly 1 Hz and several
-may bear one second: rows of one second share it evenly, so that times are distinct and nothing counts twice.
+`DL_bitrate` and `UL_bitrate` are kbit/s, the PING columns ms (PINGLOSS %), `-` is missing. The rows are not exactly
+1 Hz and several may bear one second: rows of one second share it evenly, so that times are distinct and nothing counts
+twice.
+
+A phone pings some five times in every 13 s or so, while it downloads. The least of five (PINGMIN) is nearest to a base
+RTT, and what a path takes; of five pings a loss is 0, 20, ... 100 %.
 
 Source: Raca et al., "Beyond Throughput, The Next Generation: A 5G Dataset", MMSys 2020, and its README.
 """
@@ -18,6 +22,8 @@ from cctrace.io.tcpinfo_csv import csv_rows
 _RENAMED = {"DL_bitrate": "dl_bps", "UL_bitrate": "ul_bps"} | {
     f"PING{name}": f"ping_{name.lower()}_ms" for name in ("AVG", "MIN", "MAX", "STDEV")
 }
+_RENAMED["PINGLOSS"] = "ping_loss_pct"
+_OF_PATH = {"rtt": ("ping_min_ms", 1e6, 3.6e6), "loss": ("ping_loss_pct", 0.01, 100.0)}  # column, unit, most
 
 
 def sniff(head):
@@ -61,8 +67,24 @@ def read(source):
         )
     widths = np.diff(time_ns, append=time_ns[-1] + 10**9)
     capacity = np.nan_to_num(columns["dl_bps"]) / 8 * widths / 1e9
+    there = _of_path(columns, name, warnings)
     start = time_ns[0]
-    return LinkTrace(columns, (time_ns - start, capacity), time_ns[-1] - start + 10**9, name, "ucc5g", warnings)
+    return LinkTrace(columns, (time_ns - start, capacity), time_ns[-1] - start + 10**9, name, "ucc5g", warnings, there)
+
+
+def _of_path(columns, name, warnings):
+    """Return the columns that say RTT and loss of the path; warn of such that hold what is neither."""
+    there = {}
+    for field, (column, unit, most) in _OF_PATH.items():
+        values = columns.get(column)
+        if values is None or (values.dtype != object and not np.isfinite(values).any()):
+            continue
+        least = 0.0 if field == "loss" else np.nextafter(0.0, 1.0)
+        if values.dtype == object or not np.all(np.isnan(values) | ((least <= values) & (values <= most))):
+            warnings.append(f"{name}: the column of {column} holds what is no {field}; it is not used for a path")
+            continue
+        there[field] = column, unit
+    return there
 
 
 def _times(cells, numbers, name):

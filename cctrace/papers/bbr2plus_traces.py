@@ -5,16 +5,16 @@ neither are the 25 % reproducible as such. Here run the path presets of `models/
 and traces of other people look like), and a user's own traces: ``traces=["my.trace"]``, or ``--trace my.trace``.
 """
 
-import hashlib
 from dataclasses import replace
 from pathlib import Path as FilePath
 
 from cctrace import presets
+from cctrace.io import read_file
 from cctrace.papers.bbr2plus import BBR, BBR2, CUBIC, PLUS, PLUS_20, PLUS_PAPER, SEEDS, run_of
 from cctrace.papers.claims import judge
 from cctrace.papers.figure import Figure
-from cctrace.papers.measure import simulation
 from cctrace.papers.normalised import normalised, over_runs, scattered
+from cctrace.papers.traces import over_trace, own, rates_of
 
 STATIONARY = ("5g_static1", "5g_static2", "lte_tmobile", "lte_verizon")
 MOVING = ("5g_car1", "5g_car2", "lte_att_driving")
@@ -25,7 +25,9 @@ BUFFER = "1500000B"
 def _paths(p):
     """Return [(scenario, name, seed, fields of Path)]."""
     if p["traces"]:
-        return [(OWN, FilePath(file).name, seed, _own(file)) for file in p["traces"] for seed in p["seeds"]]
+        return [
+            (OWN, FilePath(file).name, seed, own(file, buffer=BUFFER)) for file in p["traces"] for seed in p["seeds"]
+        ]
     out = []
     for scenario, names in (("stationary", p["stationary"]), ("moving", p["moving"])):
         for name in names:
@@ -36,20 +38,9 @@ def _paths(p):
     return out
 
 
-def _own(file):
-    """Return the path of a user's trace; its content is part of the run's name."""
-    content = hashlib.sha256(FilePath(file).read_bytes()).hexdigest()
-    return {"trace": str(FilePath(file).resolve()), "content": content, "buffer": BUFFER}
-
-
-def over_trace(path, **arguments):
-    """Measure over a user's trace; its content is among the arguments, so that another file is another run."""
-    return simulation({name: value for name, value in path.items() if name != "content"}, **arguments)
-
-
 def _run(system, seed, duration, fields):
     if "trace" in fields:
-        fields = {"rate": None, "rtt": "40ms"} | fields
+        fields = {"rate": None, "rtt": "40ms", "loss": "0%"} | fields
     keep = ["time_s", "delivered_segments", "queue_delay_us"]
     run = run_of([system], seed, duration, fields, sample="200ms", keep=keep)
     return replace(run, function=over_trace) if "trace" in fields else run
@@ -182,11 +173,12 @@ class Fig22(Figure):
         def mbps(rate):
             return (rate if isinstance(rate, float) else parse_rate_bps(rate, "rate")) / 1e6
 
-        rows = [
-            {"path": name, "time_s": t, "mbps": mbps(rate), "seed": 1}
-            for name in (*p["stationary"], *p["moving"])
-            for t, rate in presets.path_fields(name, 1)["rate"]
-        ]
+        if p["traces"]:
+            drawn = {FilePath(file).name: rates_of(read_file(file)) for file in p["traces"]}
+        else:
+            names = (*p["stationary"], *p["moving"])
+            drawn = {name: presets.path_fields(name, 1)["rate"] for name in names}
+        rows = [{"path": name, "time_s": t, "mbps": mbps(rate), "seed": 1} for name in drawn for t, rate in drawn[name]]
         return pd.DataFrame(rows)
 
     def plot(self, made):
@@ -200,14 +192,13 @@ class Fig22(Figure):
         return over_time(series, title="BBRv2+, Fig. 22: paths of Fig. 23", ylabel="Mbit/s", columns=3)
 
 
-_SETS = {"stationary": STATIONARY, "moving": MOVING}
+_SETS = {"stationary": STATIONARY, "moving": MOVING, "traces": ()}
 FIGURES = [
     Fig22("22", "examples of paths", _SETS, {"stationary": STATIONARY[:1], "moving": MOVING[:1]}, ("path", "time_s")),
     Fig23(
         "23",
         "throughput and delay over cellular paths",
-        _SETS
-        | {"systems": (CUBIC, BBR, BBR2, PLUS, PLUS_20, PLUS_PAPER), "traces": (), "seeds": SEEDS, "duration": "120s"},
+        _SETS | {"systems": (CUBIC, BBR, BBR2, PLUS, PLUS_20, PLUS_PAPER), "seeds": SEEDS, "duration": "120s"},
         {"stationary": STATIONARY[2:3], "moving": MOVING[2:], "seeds": (1,), "duration": "20s"},
         ("system", "scenario"),
     ),

@@ -4,7 +4,12 @@ Section 5.2.3 replays four logs of an operator in Ireland ([Raca20]). cctrace sh
 to `5g_car2` draw rates, second by second, from what was fitted to logs of that data set: other rates for each seed,
 whose mean over two minutes may be twice the log's. R is "set to different values", which the text does not name: 0.5
 and 1 BDP of Table 1's means.
+
+``traces=["B_2020.02.13_13.57.29.csv", ...]``, or ``--trace FILE``, runs a user's own logs instead, the paper's or
+others, as long as they are (`obbr_traces`).
 """
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,6 +32,8 @@ from cctrace.papers.obbr import (
     obbr,
     run_of,
 )
+from cctrace.papers.obbr_traces import own_trace, series_of, table1_claims
+from cctrace.papers.traces import over_trace
 
 TABLE1 = {"static1": (45, 80), "static2": (70, 69), "car1": (32, 78), "car2": (10, 118)}  # mean Mbit/s, ms
 
@@ -35,9 +42,11 @@ class Fig11(Figure):
     """Retransmissions and goodput over path presets that look like the traces."""
 
     def runs(self, p):
-        """One run per system, preset, R and seed."""
+        """One run per system, preset (or trace of one's own), R and seed."""
+        if p["traces"]:
+            return _over_own(p)
         out = []
-        for trace in p["traces"]:
+        for trace in p["presets"]:
             for seed in p["seeds"]:
                 fields = {k: v for k, v in presets.path_fields(f"5g_{trace}", seed).items() if v is not None}
                 fields["rate"] = [list(step) for step in fields["rate"]]
@@ -59,10 +68,14 @@ class Fig11(Figure):
 
     def claims(self, made):
         """Section 5.2.3."""
+        own = bool(made.parameters["traces"])
+        why = "" if own else "path presets, not the traces"
         lost = made.table.groupby("system", sort=False).retransmitted_pct.mean()
         out = []
         for form, ending in FORMS.items():
             names = [obbr(mu, ending) for mu in MUS]
+            if not {BBR, BBR2, CUBIC, BBR_S, *names} <= set(lost.index):
+                continue
             rows = made.table[made.table.system.isin([BBR, BBR2, CUBIC, BBR_S, *names])]
             best = rows.loc[rows.groupby(["trace", "ratio"]).goodput_mbps.idxmax()].system
             wins = int(best.isin(names).sum())
@@ -78,16 +91,16 @@ class Fig11(Figure):
                     paper="in this order",
                     here=", ".join(f"{s} {lost[s]:.2f}" for s in (CUBIC, BBR2, BBR_S, BBR))
                     + f", oBBR {listed(lost[names])} %",
-                    mechanism="path presets fitted to such logs, not the traces",
+                    mechanism=why,
                 ),
                 judge(
                     "11",
                     f"oBBR has the highest goodput in three of four traces ({form})",
                     {"in most of the cases": wins > len(best) / 2, "in three quarters": wins >= 0.75 * len(best)},
                     paper="three of four",
-                    here=f"{wins} of {len(best)} (preset, R)",
+                    here=f"{wins} of {len(best)} ({'trace' if own else 'preset'}, R)",
                     numbers=(0.75, wins / len(best)),
-                    mechanism="path presets, not the traces",
+                    mechanism=why,
                 ),
             ]
         return out
@@ -102,8 +115,23 @@ class Fig11(Figure):
         return bars(rows, "trace", "retransmitted_pct", "system", title=title, ylabel="retransmitted (%)")
 
 
+def _over_own(p):
+    """Return the runs over a user's traces; a session is as long as its trace, at most ``own_s``."""
+    out = []
+    for trace in map(own_trace, p["traces"]):
+        seconds = trace.rates[-1][0] + 1.0
+        for ratio in p["ratios"]:
+            path = trace.fields | {"buffer": f"{round(ratio * bdp_bytes(trace.mbps, trace.rtt_ms))}B"}
+            for seed in p["seeds"]:
+                for system in p["systems"]:
+                    run = run_of([system], path, seed, min(seconds, p["own_s"]))
+                    labels = {"system": system, "trace": trace.name, "ratio": ratio, "seed": seed}
+                    out.append((labels, replace(run, function=over_trace)))
+    return out
+
+
 class Fig10(Figure):
-    """Table 1 and what the presets draw."""
+    """Table 1 and what the presets draw, or the user's own traces."""
 
     def runs(self, p):
         """Nothing is simulated."""
@@ -113,6 +141,10 @@ class Fig10(Figure):
         """Mean and deviation of the rates drawn, by preset and seed."""
         import pandas as pd
 
+        if p["traces"]:
+            own = [own_trace(file) for file in p["traces"]]
+            table1 = {name: float(mbps) for name, (mbps, _) in TABLE1.items()}
+            return pd.DataFrame([{"table1_mbps": table1.get(t.name, float("nan")), "seed": 1} | t.row() for t in own])
         rows = []
         for trace in TABLE1:
             for seed in p["seeds"]:
@@ -123,6 +155,8 @@ class Fig10(Figure):
 
     def claims(self, made):
         """Says what these are, and what Figs. 13 and 14 would need."""
+        if made.parameters["traces"]:
+            return table1_claims(made.runs.to_dict("records"))
         means = [made.value("mbps", trace=t) for t in TABLE1]
         wanted = [mbps for mbps, _ in TABLE1.values()]
         return [
@@ -152,27 +186,37 @@ class Fig10(Figure):
         ]
 
     def plot(self, made):
-        """Rates drawn, a panel per preset (first seed)."""
+        """Rates drawn, a panel per preset (first seed); of one's own traces rate and RTT."""
         from cctrace.plot import over_time
 
+        if made.parameters["traces"]:
+            return over_time(series_of(made.runs), title="oBBR, Fig. 10", ylabel="Mbit/s", right="RTT (ms)")
         first = made.runs[made.runs.seed == made.runs.seed.min()].to_dict("records")
         series = {row["trace"]: [(range(len(row["drawn"])), row["drawn"], "rate", {"step": True})] for row in first}
         return over_time(series, title="oBBR, Fig. 10: path presets fitted to such logs", ylabel="Mbit/s")
 
 
 FIGURES = [
-    Fig10("10", "cellular paths, and Table 1 (path presets)", {"seeds": SEEDS}, {}, ("trace", "table1_mbps")),
+    Fig10(
+        "10",
+        "cellular paths, and Table 1 (path presets, or --trace)",
+        {"seeds": SEEDS, "traces": ()},
+        {},
+        ("trace",),
+    ),
     Fig11(
         "11",
-        "cellular paths (presets)",
+        "cellular paths (presets, or --trace)",
         {
             "systems": tuple(SYSTEMS),
-            "traces": tuple(TABLE1),
+            "presets": tuple(TABLE1),
+            "traces": (),
             "ratios": (0.5, 1.0),
             "seeds": SEEDS,
             "duration_s": 120.0,
+            "own_s": 3600.0,
         },
-        {"traces": ("static1", "car2"), "ratios": (0.5,), "seeds": (1,), "duration_s": 15.0},
+        {"presets": ("static1", "car2"), "ratios": (0.5,), "seeds": (1,), "duration_s": 15.0, "own_s": 15.0},
         ("system", "trace", "ratio"),
     ),
 ]

@@ -5,21 +5,21 @@ forward delay; a bandwidth-delay product (``"2bdp"``) is the first rate times th
 """
 
 import itertools
-import os
 import re
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from cctrace import presets
-from cctrace.errors import ArgumentError, FormatError
+from cctrace.errors import ArgumentError
 from cctrace.sim.core.structs import DELAY_REALS, DELAY_WORDS, NO_JITTER
 from cctrace.sim.jitter import Jitter
+from cctrace.sim.traces import trace_steps
 from cctrace.units import parse_rate_bps, parse_share, parse_size_bytes, parse_time_ns
 
 PACKET_BYTES = 1514  # the largest packet of a simulation, on the wire
-TRACE_NS = 3_600_000_000_000  # for which the trace of a link is repeated
 LEAST_BPS, MOST_BPS = 1.0, 1e14
+DEFAULT_RTT, DEFAULT_LOSS = "40ms", "0%"
 _PACKETS = re.compile(r"\s*(\d+)\s*(?:packets?|pkts?)\s*")
 
 
@@ -34,15 +34,16 @@ class Path:
     ----------
     rate : str or steps
         Bottleneck rate.
-    rtt : str or steps
-        Base round-trip time without queueing and serialisation. A step holds from the moment a packet leaves the queue.
+    rtt : str or steps, optional
+        Base round-trip time without queueing and serialisation, by default that of a `trace` that has one, else 40 ms.
+        A step holds from the moment a packet leaves the queue.
     buffer : str
         Queue in bytes, in BDPs of the first rate and RTT, or in packets of any size: ``"200kB"``, ``"2bdp"``,
         ``"100packets"``.
     jitter : Jitter, str or steps, optional
         A text is as `Jitter.parse` reads it, or the name of a recording whose jitter ships with cctrace.
-    loss : str or steps
-        Random loss of data packets before the queue, ``"1%"``.
+    loss : str or steps, optional
+        Random loss of data packets before the queue, ``"1%"``; by default that of a `trace` that has one, else none.
     burst_loss : (float, float), optional
         Gilbert-Elliott: probability of entering and of leaving the state in which `loss` applies.
     ack_loss : str
@@ -62,6 +63,7 @@ class Path:
         The bucket's rate may vary in steps: ``([(0, "40Mbit"), (10, "10Mbit")], "100kB")``.
     trace : str or LinkTrace, optional
         A Mahimahi trace or UCC log (file, or what `cctrace.read` made of it), repeated for an hour; replaces `rate`.
+        A UCC log with PING columns also gives `rtt` (PINGMIN) and `loss` (PINGLOSS), each value until the next.
 
     Raises
     ------
@@ -77,10 +79,10 @@ class Path:
     """
 
     rate: object = None
-    rtt: object = "40ms"
+    rtt: object = None
     buffer: str = "1bdp"
     jitter: object = None
-    loss: object = "0%"
+    loss: object = None
     burst_loss: tuple | None = None
     ack_loss: str = "0%"
     ack_burst_loss: tuple | None = None
@@ -91,22 +93,27 @@ class Path:
     shaper: tuple | None = None
     trace: object = None
     _steps: dict = field(init=False, repr=False, compare=False)
+    _said: list = field(init=False, repr=False, compare=False)
 
     def __post_init__(self):
         if (self.rate is None) == (self.trace is None):
             raise ArgumentError("a path needs either rate or trace")
-        rate = (
-            _trace_steps(self.trace)
-            if self.trace is not None
-            else _steps("rate", self.rate, lambda value: _rate_bps(value, "rate"))
-        )
-        steps = {
-            "rate": rate,
-            "rtt": _steps("rtt", self.rtt, lambda value: parse_time_ns(_text("rtt", value, "40ms"), "rtt")),
-            "jitter": _steps("jitter", self.jitter, _jitter),
-            "loss": _steps("loss", self.loss, lambda value: parse_share(value, "loss")),
+        steps, said = ({}, {}) if self.trace is None else trace_steps(self.trace)
+        for name, default in (("rtt", DEFAULT_RTT), ("loss", DEFAULT_LOSS)):
+            if getattr(self, name) is None and name not in steps:
+                object.__setattr__(self, name, default)
+        given = {
+            "rate": lambda value: _rate_bps(value, "rate"),
+            "rtt": lambda value: parse_time_ns(_text("rtt", value, "40ms"), "rtt"),
+            "jitter": _jitter,
+            "loss": lambda value: parse_share(value, "loss"),
         }
+        for name, parse in given.items():
+            if (value := getattr(self, name)) is not None or name == "jitter":
+                steps[name] = _steps(name, value, parse)
         object.__setattr__(self, "_steps", steps)
+        object.__setattr__(self, "_said", [text for name, text in said.items() if getattr(self, name) is None])
+        rate = steps["rate"]
         if not np.any(rate[1] > 0):
             raise ArgumentError("rate: no step has a positive rate, so nothing would ever be delivered")
         if min(steps["rtt"][1]) <= 0:
@@ -176,6 +183,10 @@ class Path:
     def has_jitter(self):
         """Whether there is jitter all the time."""
         return all(jitter is not None for jitter in self._steps["jitter"][1])
+
+    def notes(self):
+        """Return what is to be said of where the values come from, a list of texts."""
+        return list(self._said)
 
     def rate_steps(self):
         """Return (start ns, bit/s) of the rate's steps, as arrays."""
@@ -307,47 +318,3 @@ def _shaper(given):
     if rates[-1] <= 0:
         raise ArgumentError(f"shaper={given!r}: its last rate must be positive, or what waits would wait for ever")
     return times, np.array(rates, np.float64) / 8, _bucket("shaper", ("1Mbit", burst))[1]
-
-
-def _trace_steps(trace):
-    """Return (start ns, bit/s) of a link's trace, repeated for an hour; a Mahimahi trace in milliseconds."""
-    if isinstance(trace, str | os.PathLike):
-        from cctrace.io import read_file
-
-        trace = read_file(trace)
-    if not hasattr(trace, "capacity"):
-        raise ArgumentError(f"trace={trace!r}: a Mahimahi trace or a UCC log, or its file")
-    if trace.format == "ucc5g":
-        times, sizes = trace.capacity
-        rates = sizes * 8e9 / np.diff(times, append=trace.end_ns)
-    else:
-        times, rates = trace.rate(1)
-    rates = np.where(rates < LEAST_BPS, 0.0, rates)
-    repeats = max(-(-TRACE_NS // trace.end_ns), 1)
-    times = (times + trace.end_ns * np.arange(repeats)[:, None]).ravel()
-    changes = np.flatnonzero(np.diff(np.tile(rates, repeats), prepend=-1))
-    return times[changes].astype(np.int64), np.tile(rates, repeats)[changes]
-
-
-def read_rate_steps(file):
-    """Read a file of lines ``seconds Mbit/s`` (``#`` begins a comment) as the steps that `Path` takes.
-
-    Raises
-    ------
-    FormatError
-        If a line is not two numbers; names the line.
-    """
-    steps = []
-    with open(file, encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, 1):
-            words = line.partition("#")[0].replace(",", " ").split()
-            if not words:
-                continue
-            try:
-                seconds, mbit = map(float, words)
-            except ValueError:
-                raise FormatError(f"{file}, line {number}: {line.strip()!r} is not `seconds Mbit/s`") from None
-            steps.append((seconds, mbit * 1e6))
-    if not steps:
-        raise FormatError(f"{file}: no line `seconds Mbit/s`")
-    return steps

@@ -191,7 +191,7 @@ def table(flows, world, first, whole, duration_ns):
 
 def notes(path, flows, world):
     """Return the list `Simulation.notes`."""
-    said = []
+    said = path.notes()
     exact = [k for k, f in enumerate(world.flows) if f.ack_late_ns == 0 and f.q_late_ns == 0]
     if len(exact) > 1 and not path.has_jitter:
         said.append(

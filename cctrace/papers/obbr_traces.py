@@ -1,0 +1,128 @@
+"""oBBR, Figs. 10 and 11 and Table 1 over a user's own logs: the four of the paper, or others.
+
+Table 1 follows from the logs of the UCC dataset when a row counts as a second, the bandwidth is that of rows with any,
+and a ping holds until the next (PINGAVG): 10/33/70/45 Mbit/s and 119/78/69/79 ms for its 10/32/70/45 and 118/78/69/80.
+So Fig. 11 has the log's rate over time, that RTT over time, and no random loss, "for these emulations" (section 5.2.3).
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path as FilePath
+
+import numpy as np
+
+from cctrace.errors import ArgumentError
+from cctrace.io import read_file
+from cctrace.papers.claims import judge
+from cctrace.papers.traces import own, rates_of
+
+# Of Table 1: mean and deviation in Mbit/s and in ms, s; and when the log begins, which tells which it is.
+TABLE1 = {
+    "static1": ((45, 62), (80, 47), 3137, "2020.02.13_13.57.29"),
+    "static2": ((70, 80), (69, 6), 3322, "2020.01.16_10.43.34"),
+    "car1": ((32, 64), (78, 18), 1645, "2020.02.14_09.38.22"),
+    "car2": ((10, 15), (118, 78), 1155, "2019.12.14_10.16.30"),
+}
+RTT_COLUMN = "ping_avg_ms"
+RTT_MS = 40.0  # of a trace without pings
+
+
+@dataclass(frozen=True)
+class OwnTrace:
+    """A log as Table 1 describes it; `name` is the table's for the paper's logs, else the file's."""
+
+    name: str
+    mbps: float
+    deviation_mbps: float
+    rtt_ms: float
+    rtt_deviation_ms: float
+    seconds: float
+    rates: list
+    rtts: list
+    fields: dict
+
+    def row(self):
+        """Return the columns of Table 1, and what is drawn: rate (bit/s) and RTT (ms) over time."""
+        names = ("mbps", "deviation_mbps", "rtt_ms", "rtt_deviation_ms", "seconds")
+        measured = {name: float(getattr(self, name)) for name in names}
+        return {"trace": self.name} | measured | {"rates": self.rates, "rtts": self.rtts}
+
+
+def own_trace(file):
+    """Read a Mahimahi trace or UCC log.
+
+    Raises
+    ------
+    ArgumentError
+        If the file is no trace of a link.
+    """
+    trace = read_file(file)
+    if not hasattr(trace, "capacity"):
+        raise ArgumentError(f"traces: {file} is neither a Mahimahi trace nor a UCC log")
+    rtts, fields, over_time = np.array([RTT_MS]), {"rtt": f"{RTT_MS:g}ms"}, []
+    rates = trace.rate(1000)[1] / 1e6
+    if trace.format == "ucc5g":
+        rates = trace["dl_bps"] / 1e6
+        if "rtt" in trace.path_columns:
+            at, values = trace.steps(RTT_COLUMN)
+            rtts = values[np.searchsorted(at, trace["time_ns"] - trace["time_ns"][0], "right") - 1]
+            fields, over_time = {"rtt_column": RTT_COLUMN}, list(zip(at / 1e9, values, strict=True))
+    busy = rates[rates > 0]
+    if not len(busy):
+        raise ArgumentError(f"traces: {file} has no rate above 0")
+    found = (busy.mean(), busy.std(), rtts.mean(), rtts.std(), len(rates))
+    fields = own(file, loss="0%", **fields)
+    return OwnTrace(_name(trace, file), *map(float, found), rates_of(trace), over_time, fields)
+
+
+def _name(trace, file):
+    if trace.format == "ucc5g":
+        begins = datetime.fromtimestamp(int(trace["time_ns"][0]) // 10**9, UTC).strftime("%Y.%m.%d_%H.%M.%S")
+        for name, (*_, when) in TABLE1.items():
+            if when == begins:
+                return name
+    return FilePath(file).name
+
+
+def series_of(rows):
+    """Return rate and RTT over time of `OwnTrace.row`s, as `cctrace.plot.over_time` takes them."""
+    out = {}
+    for name, rates, rtts in zip(rows.trace, rows.rates, rows.rtts, strict=True):
+        at, bps = zip(*rates, strict=True)
+        out[name] = [(at, [r / 1e6 for r in bps], "rate", {"step": True})]
+        if rtts:
+            at, ms = zip(*rtts, strict=True)
+            out[name].append((at, ms, "RTT", {"step": True, "right": True, "colour": "#c0392b"}))
+    return out
+
+
+def table1_claims(rows):
+    """Compare logs with Table 1: those that are the paper's.
+
+    Parameters
+    ----------
+    rows : list of dict
+        Of `OwnTrace.row`, with ``trace``.
+    """
+    out = []
+    for row in rows:
+        if row["trace"] not in TABLE1:
+            continue
+        (mbps, deviation), (rtt, rtt_deviation), seconds, _ = TABLE1[row["trace"]]
+        out.append(
+            judge(
+                "Table 1",
+                f"bandwidth, RTT and duration of {row['trace']}",
+                {
+                    "mean bandwidth within 5 %": abs(row["mbps"] / mbps - 1) <= 0.05,
+                    "mean RTT within 5 %": abs(row["rtt_ms"] / rtt - 1) <= 0.05,
+                    "duration within 1 %": abs(row["seconds"] / seconds - 1) <= 0.01,
+                },
+                paper=f"{mbps}±{deviation} Mbit/s, {rtt}±{rtt_deviation} ms, {seconds} s",
+                here=f"{row['mbps']:.1f}±{row['deviation_mbps']:.1f} Mbit/s, {row['rtt_ms']:.1f}±"
+                f"{row['rtt_deviation_ms']:.1f} ms, {row['seconds']:.0f} rows",
+                numbers=(mbps, row["mbps"]),
+                mechanism="rows with a rate; a ping holds until the next; a row counts as a second",
+            )
+        )
+    return out

@@ -1,0 +1,100 @@
+"""Links that change over time, from files: Mahimahi traces, UCC logs, and lists of steps."""
+
+import os
+
+import numpy as np
+
+from cctrace.errors import ArgumentError, FormatError
+
+REPEATED_NS = 3_600_000_000_000  # for which the trace of a link is repeated
+_LEAST_BPS = 1.0  # what is slower stands still
+_COLUMNS = ("rate", "rtt", "loss")
+_SHOWN = {"rtt": ("base RTT", "ms", 1e6), "loss": ("random loss", "%", 0.01)}
+
+
+def trace_steps(trace):
+    """Return what a link's trace says of a path, repeated for an hour.
+
+    Parameters
+    ----------
+    trace : str, path or LinkTrace
+        A Mahimahi trace, read in milliseconds, or a UCC log.
+
+    Returns
+    -------
+    dict, dict
+        (start ns, values) by field of `Path`: ``rate`` in bit/s; ``rtt`` in ns and ``loss`` where the trace has them.
+        For the latter two, where they come from.
+
+    Raises
+    ------
+    ArgumentError
+        If it is no trace.
+    FormatError
+        If its file is not to be read.
+    """
+    if isinstance(trace, str | os.PathLike):
+        from cctrace.io import read_file
+
+        trace = read_file(trace)
+    if not hasattr(trace, "capacity"):
+        raise ArgumentError(f"trace={trace!r}: a Mahimahi trace or a UCC log, or its file")
+    if trace.format == "ucc5g":
+        times, sizes = trace.capacity
+        rates = sizes * 8e9 / np.diff(times, append=trace.end_ns)
+    else:
+        times, rates = trace.rate(1)
+    steps = {"rate": _repeated(times, np.where(rates < _LEAST_BPS, 0.0, rates), trace.end_ns)}
+    said = {}
+    for name, (column, scale) in trace.path_columns.items():
+        times, values = trace.steps(column)
+        steps[name] = _repeated(times, (values * scale).astype(np.int64 if name == "rtt" else float), trace.end_ns)
+        what, unit, size = _SHOWN[name]
+        low, high = (f"{value * scale / size:g}" for value in (values.min(), values.max()))
+        said[name] = f"{what}: {column} of {trace.source}, {len(values)} values from {low} to {high} {unit}"
+    return steps, said
+
+
+def _repeated(times, values, end_ns):
+    """Return steps over and over for an hour, without those that change nothing."""
+    repeats = max(-(-REPEATED_NS // end_ns), 1)
+    times = (times + end_ns * np.arange(repeats)[:, None]).ravel()
+    values = np.tile(values, repeats)
+    changes = np.flatnonzero(np.diff(values, prepend=-1))
+    return times[changes].astype(np.int64), values[changes]
+
+
+def read_steps(file):
+    """Read a file of lines ``seconds Mbit/s [RTT in ms [loss in %]]`` (``#`` begins a comment) as fields of `Path`.
+
+    Returns
+    -------
+    dict
+        ``rate``, and ``rtt`` and ``loss`` where there are such columns, each as steps that `Path` takes.
+
+    Raises
+    ------
+    FormatError
+        If a line is not two to four numbers, or not as many as the first; names the line.
+    """
+    rows = []
+    with open(file, encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, 1):
+            words = line.partition("#")[0].replace(",", " ").split()
+            if not words:
+                continue
+            try:
+                rows.append(tuple(map(float, words)))
+            except ValueError:
+                rows.append(())
+            if not 2 <= len(rows[-1]) <= 4:
+                raise FormatError(f"{file}, line {number}: {line.strip()!r} is not `seconds Mbit/s [RTT ms [loss %]]`")
+            if len(rows[-1]) != len(rows[0]):
+                raise FormatError(f"{file}, line {number}: {len(rows[-1])} numbers, the first line has {len(rows[0])}")
+    if not rows:
+        raise FormatError(f"{file}: no line `seconds Mbit/s`")
+    units = (lambda mbit: mbit * 1e6, "{!r}ms".format, "{!r}%".format)
+    return {
+        name: [(row[0], unit(row[k])) for row in rows]
+        for k, (name, unit) in enumerate(zip(_COLUMNS[: len(rows[0]) - 1], units, strict=False), 1)
+    }
