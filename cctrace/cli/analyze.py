@@ -35,9 +35,12 @@ FURTHER, LIKELY = 3, 0.5  # verdicts printed after the first, and how sure they 
     type=click.Path(file_okay=False, writable=True),
     help="Folder for report.html and the tables.",
 )
+@click.option(
+    "--what-if", is_flag=True, help="Put numbers to the advice: simulate what it names (some seconds a flow)."
+)
 @reading_options
 @command_options()
-def analyze(files, tcpinfo, controller, folder, limit, decapsulate, as_json):
+def analyze(files, tcpinfo, controller, folder, what_if, limit, decapsulate, as_json):
     """Explain every bulk flow of captures taken at the sender, or of counters alone (ss, NDT7, iperf3, qlog, ...).
 
     Prints why every flow went as it did, and a table (with --json, a list with one object per flow), and writes
@@ -49,13 +52,14 @@ def analyze(files, tcpinfo, controller, folder, limit, decapsulate, as_json):
     listed = (len(files) > _TOGETHER and not tcpinfo) or any(map(os.path.isdir, files))
     if listed:
         files = _files(files)
-        _index(files, controller, folder, {"limit": limit, "decapsulate": decapsulate}, as_json)
+        options = {"limit": limit, "decapsulate": decapsulate} | ({"what_if": True} if what_if else {})
+        _index(files, controller, folder, options, as_json)
         return
     from cctrace.explain.analyze import analyze as run
     from cctrace.report.overview import as_object, table, write_report
 
     with progress("loading") as say:
-        analyses = run(files, tcpinfo, controller, say, limit=limit, decapsulate=decapsulate)
+        analyses = run(files, tcpinfo, controller, say, what_if, limit=limit, decapsulate=decapsulate)
         page = write_report(analyses, folder, say)
     for analysis in analyses:
         for note in analysis.notes:
@@ -78,7 +82,13 @@ def _verdicts(analysis):
         return forecast
     further = [verdict for verdict in analysis.diagnosis.verdicts[1:] if verdict.confidence >= LIKELY][:FURTHER]
     also = (f"    also: {verdict.text}" for verdict in further)
-    return [f"{analysis.title}: {analysis.diagnosis.verdict}", *also, *forecast]
+    helps = [f"    {line}" for line in _helps(analysis.whatif)]
+    return [f"{analysis.title}: {analysis.diagnosis.verdict}", *helps, *also, *forecast]
+
+
+def _helps(found):
+    """Return the lines on what would help, if that was asked."""
+    return [f"what if: {found}"] if isinstance(found, str) else found.lines() if found else []
 
 
 _TOGETHER = 8  # files on one page

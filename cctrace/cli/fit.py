@@ -29,8 +29,8 @@ def _command(name, short_help):
     return decorate
 
 
-def over_flows(function, files, options, as_json):
-    """Print what `function(flow, say)` finds about every bulk flow of captures, or why it refuses."""
+def over_flows(function, files, options, as_json, which=None):
+    """Print what `function(flow, say)` finds about every bulk flow of captures (or flow `which`), or why it refuses."""
     from cctrace.errors import FitError, StreamError
     from cctrace.flows.capture import Capture, read
 
@@ -45,7 +45,7 @@ def over_flows(function, files, options, as_json):
             for warning in capture.warnings:
                 warn(warning)
             names = list(capture.flows.columns)
-            for flow in capture.bulk(BULK_BYTES):
+            for flow in capture.bulk(BULK_BYTES) if which is None else [capture.flow(which)]:
                 say(f"fitting {flow!r}")
                 row = {"flow": {name: flow.summary[name] for name in names}}
                 try:

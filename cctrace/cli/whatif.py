@@ -3,7 +3,7 @@
 import click
 
 from cctrace.cli.arguments import paths
-from cctrace.cli.common import command_options, reading_options
+from cctrace.cli.common import command_options, print_json, progress, reading_options
 from cctrace.cli.fit import over_flows
 from cctrace.cli.simulate import split_controllers
 
@@ -19,11 +19,15 @@ _CHANGED = "or x and a factor"
 @click.option("--buffer", metavar="SIZE", help=f"Another queue: 200kB, 2bdp, 100packets, {_CHANGED}: x2.")
 @click.option("--jitter", metavar="KIND:...", help=f"Other jitter: none, normal:sd=2ms, {_CHANGED}: x0.5.")
 @click.option("--loss", metavar="SHARE", help=f"Another random loss: 2%, {_CHANGED}.")
+@click.option("--aqm", type=click.Choice(["droptail", "codel"]), help="Another discipline of the queue.")
+@click.option("--rwnd", metavar="SIZE", help=f"Another receive window: 4MB, {_CHANGED} of the largest seen: x4.")
+@click.option("--flow", "index", type=int, metavar="N", help="Only this connection, as numbered by cctrace flows.")
+@click.option("-o", "--output", "folder", metavar="DIR", help="Write the report of cctrace analyze with the answers.")
 @click.option("--draws", default=12, show_default=True, help="Paths drawn from what the capture leaves open.")
 @click.option("--seed", default=1, show_default=True)
 @reading_options
 @command_options()
-def whatif(files, cc, own, draws, seed, limit, decapsulate, as_json, **changes):
+def whatif(files, cc, own, index, draws, seed, folder, limit, decapsulate, as_json, **changes):
     """Infer the path of every bulk flow of captures, and simulate other controllers, or a changed path, over it.
 
     First the flow's own controller is simulated: only if what was recorded comes out again is the path understood, and
@@ -31,8 +35,10 @@ def whatif(files, cc, own, draws, seed, limit, decapsulate, as_json, **changes):
 
     With --json: a list with one object per flow: flow (as cctrace flows), recorded, own, original (the own controller
     over the inferred path), reproduces (true or false), candidates {name: ...}, each with goodput_bps, rtt_mean_us and
-    retransmitted_share as {"value", "low", "high"}; changed, unseen. A flow that does not tell has "refused" with the
-    reason.
+    retransmitted_share as {"value", "low", "high"}; differences {name: ...}: the same against original, goodput and RTT
+    relative; changed, unseen. A flow that does not tell has "refused" with the reason.
+
+    With -o: also the report of cctrace analyze, with a section on these answers in every flow's.
     """
     from cctrace.cc import controller
     from cctrace.errors import ArgumentError
@@ -44,9 +50,35 @@ def whatif(files, cc, own, draws, seed, limit, decapsulate, as_json, **changes):
         raise ArgumentError("give --cc NAME,... or a change of the path (--buffer x2): else there is nothing to ask")
     for name in candidates:
         controller(name)
-    over_flows(
-        lambda flow, say: ask(flow, candidates, own=own, draws=draws, seed=seed, say=say, **changes),
-        files,
-        {"limit": limit, "decapsulate": decapsulate},
-        as_json,
-    )
+
+    def question(flow, say):
+        return ask(flow, candidates, own=own, draws=draws, seed=seed, say=say, **changes)
+
+    options = {"limit": limit, "decapsulate": decapsulate}
+    if not folder:
+        over_flows(question, files, options, as_json, index)
+        return
+    if index is not None:
+        raise ArgumentError("--flow and -o: the report is of all bulk flows; leave out one of the two")
+    _with_report(question, files, folder, options, as_json)
+
+
+def _with_report(question, files, folder, options, as_json):
+    """Print the answers, and write the report that has them."""
+    from cctrace.explain.analyze import analyze
+    from cctrace.report.overview import forecast, write_report
+
+    with progress("loading") as say:
+        analyses = analyze(files, say=say, what_if=question, **options)
+        page = write_report(analyses, folder, say)
+    if as_json:
+        print_json([{"flow": analysis.row} | (forecast(analysis.whatif) or {}) for analysis in analyses])
+    for analysis in [] if as_json else analyses:
+        told = analysis.whatif
+        click.echo(analysis.title)
+        click.echo(
+            "\n".join(f"  {line}" for line in told.summary().splitlines())
+            if hasattr(told, "summary")
+            else f"  refused: {told}"
+        )
+    click.echo(f"report: {page}", err=as_json)

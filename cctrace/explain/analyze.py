@@ -25,6 +25,7 @@ from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.run import replay
 
 FORECASTS = 20  # flows, of a second each
+NO_PACKETS = "the kernel's counters alone show no packets: a capture at the sender is needed"
 
 
 @dataclass
@@ -63,6 +64,8 @@ class FlowAnalysis:
         Who sent the flow, by what it shows; None if that cannot be told.
     collapse : cctrace.fit.Collapse or str or None
         Forecast of BBR's minRTT collapse on the flow's path; why there is none; None of counters alone.
+    whatif : cctrace.explain.whatif.WhatIf or str or None
+        What another controller or path would have changed; why that is not known; None if it was not asked.
     """
 
     file: str
@@ -80,6 +83,7 @@ class FlowAnalysis:
     flow: Flow | None = None
     identification: Identification | None = None
     collapse: object = None
+    whatif: object = None
 
     @property
     def title(self):
@@ -97,7 +101,7 @@ class FlowAnalysis:
         return self.row["retransmitted_segments"] / (self.row["segments_sent"] or np.nan)
 
 
-def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, **options):
+def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, what_if=None, **options):
     """Analyse the bulk flows of captures, or of counters alone.
 
     Parameters
@@ -111,6 +115,8 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, **options
         counters alone.
     say : callable
         Receives what is being done, for display.
+    what_if : bool or callable, optional
+        True: put numbers to the first verdict's advice (some seconds a flow); or `function(flow, say)`, a `WhatIf`.
     options
         `limit`, `decapsulate` of `cctrace.io.read_file`.
 
@@ -138,6 +144,8 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, **options
     for file, data in inputs:
         if isinstance(data, TcpInfo):
             analyses += _of_counters(file, data, controller)
+            for analysis in analyses if what_if else ():
+                analysis.whatif = analysis.whatif or NO_PACKETS
             continue
         for flow in data if isinstance(data, Iterator) else _bulk_flows(file, data):
             say(f"{file}: {flow!r}")
@@ -145,6 +153,7 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, **options
             analyses[-1].flow = None if isinstance(data, Iterator) else flow
             if analyses[-1].view is not None:
                 analyses[-1].collapse = _forecast(flow, len(analyses), say)
+                analyses[-1].whatif = _asked(what_if, flow, analyses[-1], len(analyses), say) if what_if else None
     if analyses and all(analysis.view is None and analysis.counters is None for analysis in analyses):
         raise StreamError(analyses[0].notes[0])
     if unused:
@@ -302,6 +311,26 @@ def _forecast(flow, number, say):
         return Collapse(quick=True).fit(flow)
     except (FitError, StreamError) as refusal:
         return str(refusal)
+
+
+def _asked(what_if, flow, analysis, number, say):
+    """Return what another controller or path would have changed, or why that is not known."""
+    if number > FORECASTS:
+        return f"only asked of the first {FORECASTS} flows; `cctrace whatif` does it for all"
+    try:
+        if callable(what_if):
+            return what_if(flow, say)
+        from cctrace.explain.whatif import what_would_help
+
+        return what_would_help(flow, analysis.diagnosis, _sender(analysis), say=say)
+    except (FitError, StreamError) as refusal:
+        return str(refusal)
+
+
+def _sender(analysis):
+    """Return the variant that sent a flow: as identified, unless the counters name another; None if nothing tells."""
+    found, told = _named(analysis.identification), analysis.controller
+    return found if told in (None, kernel_name(found)) else KERNEL_NAMES.get(told)
 
 
 def _recorded(controller):

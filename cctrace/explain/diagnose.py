@@ -22,6 +22,7 @@ from cctrace.explain.findings import Event, Limit, Verdict
 from cctrace.explain.limits import limits_of
 from cctrace.explain.look import look
 from cctrace.explain.record import Record
+from cctrace.explain.remedies import with_commands
 from cctrace.explain.verdicts import judge
 from cctrace.units import format_rate
 
@@ -93,7 +94,8 @@ def diagnose(flow, controller=None):
     record = Record(flow, controller)
     limits = limits_of(record)
     note = "" if flow.taken_at in ("sender", "unknown") else ELSEWHERE
-    return Diagnosis.of(limits, events_of(record), judge(record, limits), note=note)
+    verdicts = with_commands(judge(record, limits), flow, controller)
+    return Diagnosis.of(limits, events_of(record), verdicts, note=note)
 
 
 def _of_counters(flow, controller):

@@ -7,9 +7,9 @@ import numpy as np
 
 from cctrace.errors import ArgumentError
 from cctrace.sim.path import PACKET_BYTES, Path
-from cctrace.units import parse_share, parse_time_ns
+from cctrace.units import parse_share, parse_size_bytes, parse_time_ns
 
-CHANGES = ("rate", "rtt", "buffer", "jitter", "loss")
+CHANGES = ("rate", "rtt", "buffer", "jitter", "loss", "aqm", "rwnd")  # the last is the receiver's
 _FACTOR = re.compile(r"\s*[x\u00d7]\s*(\d+(?:\.\d*)?|\.\d+)\s*")
 
 
@@ -18,8 +18,24 @@ def check_changes(changes):
     for name, value in changes.items():
         if name not in CHANGES:
             raise ArgumentError(f"{name}={value!r}: what can be changed is {', '.join(CHANGES)}")
-        if not _FACTOR.fullmatch(str(value)):
+        if times(value) is not None and name != "aqm":
+            continue
+        if name == "rwnd":
+            parse_size_bytes(value, name=name)
+        else:
             Path(**({"rate": "1Mbit"} | {name: value}))
+
+
+def times(value):
+    """Return the factor that ``"x2"`` stands for, None for any other value.
+
+    Examples
+    --------
+    >>> times("x0.5"), times("200kB")
+    (0.5, None)
+    """
+    found = _FACTOR.fullmatch(str(value))
+    return float(found[1]) if found else None
 
 
 def changed(path, changes):
@@ -33,9 +49,9 @@ def changed(path, changes):
     """
     fields = {f.name: getattr(path, f.name) for f in dataclasses.fields(Path) if f.init}
     for name, value in changes.items():
-        factor = _FACTOR.fullmatch(str(value))
-        fields[name] = _times(path, name, float(factor[1])) if factor else value
-        if name == "loss" and not factor:
+        factor = times(value)
+        fields[name] = value if factor is None else _times(path, name, factor)
+        if name == "loss" and factor is None:
             fields["burst_loss"] = None
     if "rtt" in changes or "rate" in changes:
         fields["buffer"] = fields["buffer"] if "buffer" in changes else f"{path.buffer_bytes}B"

@@ -85,9 +85,9 @@ def timeline(counters):
     return [{"mode": None if mode == "None" else mode, "start_s": start, "end_s": end} for start, end, mode in spans]
 
 
-def forecast(collapse):
-    """Return a forecast of minRTT collapse for JSON: as `cctrace fit collapse`, {"refused": why}, or None."""
-    return {"refused": collapse} if isinstance(collapse, str) else collapse and collapse.as_object()
+def forecast(found):
+    """Return a forecast for JSON: as `cctrace fit collapse` or `cctrace whatif`, {"refused": why}, or None."""
+    return {"refused": found} if isinstance(found, str) else found and found.as_object()
 
 
 def as_object(analysis):
@@ -103,6 +103,7 @@ def as_object(analysis):
         "bbr_modes": timeline(analysis.counters) if analysis.counters else None,
         **_findings(analysis.diagnosis),
         "collapse": forecast(analysis.collapse),
+        "whatif": forecast(analysis.whatif),
         "clock": asdict(analysis.clock) if analysis.clock else None,
         "warnings": analysis.notes,
     }
@@ -131,7 +132,8 @@ def write_report(analyses, folder, say=lambda text: None):
     pathlib.Path
         Of report.html. Beside it: flows.parquet, and per flow flowN-events.parquet; where the kernel's counters were
         given flowN-tcpinfo.parquet; where a controller was replayed flowN-replay.parquet; with both
-        flowN-agreement.parquet. Without pyarrow (the extra "parquet") these are compressed CSV, flows.csv.gz and so on.
+        flowN-agreement.parquet; where what-if was asked flowN-whatif.parquet. Without pyarrow (the extra "parquet")
+        these are compressed CSV, flows.csv.gz and so on.
 
     Raises
     ------
@@ -144,7 +146,7 @@ def write_report(analyses, folder, say=lambda text: None):
     for ending in ("parquet", "csv.gz", "html"):
         for stale in folder.glob(f"flow[0-9]*-*.{ending}"):
             stale.unlink()
-    _save(pd.DataFrame([as_object(analysis) for analysis in analyses]), folder, "flows")
+    _save(pd.DataFrame([as_object(analysis) for analysis in analyses]).drop(columns="whatif"), folder, "flows")
     for i, analysis in enumerate(analyses):
         for name, frame in _tables(analysis).items():
             _save(frame, folder, f"flow{i}-{name}")
@@ -181,6 +183,7 @@ def _tables(analysis):
         return {}
     tables = {"events": pd.DataFrame(view.events), "tcpinfo": view.kernel, "replay": view.model}
     tables["agreement"] = analysis.polls
+    tables["whatif"] = analysis.whatif.table() if hasattr(analysis.whatif, "table") else None
     return {name: frame for name, frame in tables.items() if frame is not None}
 
 
@@ -293,6 +296,7 @@ def _section(analysis):
         verdicts=diagnosis.verdicts if diagnosis else [],
         candidates=[(one.name, one.probability) for one in found.candidates] if found else [],
         identified=found.reason if found else "",
+        whatif=analysis.whatif,
     )
 
 

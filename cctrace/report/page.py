@@ -53,6 +53,8 @@ class FlowSection:
         Controllers that may have sent it, with their probabilities.
     identified : str
         On what that rests, a sentence.
+    whatif : cctrace.explain.whatif.WhatIf or str, optional
+        What another controller or path would have changed, or why that is not known.
     """
 
     title: str
@@ -72,6 +74,7 @@ class FlowSection:
     begin_s: float = 0.0
     candidates: list[tuple[str, float]] = field(default_factory=list)
     identified: str = ""
+    whatif: object = None
 
 
 @dataclass(frozen=True)

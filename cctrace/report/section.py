@@ -7,6 +7,7 @@ import numpy as np
 from cctrace.plot.limits import LIMITS, limit_words, shares
 from cctrace.plot.packets import KIND_WORDS, KINDS
 from cctrace.plot.panels import PHASE_COLOURS
+from cctrace.report.whatif import whatif_card
 from cctrace.units import format_share
 
 _AGREEMENT = """<p class="soft">“= kernel”: the share of the kernel's polls, after the first second, at which the
@@ -41,6 +42,7 @@ def flow_section(i, flow, links=()):
 <h2 id="flow{i}">{escape(flow.title)}</h2>
 {verdict}
 {_verdicts(flow.verdicts, flow.verdict)}
+{whatif_card(flow.whatif)}
 <dl class="figures">{figures}</dl>
 {_AGREEMENT if compared else ""}
 {_candidates(flow)}

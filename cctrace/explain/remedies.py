@@ -1,0 +1,104 @@
+"""What would help, with numbers: the questions that a verdict's advice asks of `whatif`.
+
+remedies(verdict, own)          controllers and changes of the path that the advice names
+commands(verdict, flow, own)    `cctrace whatif ...`: the same as a command
+questions(diagnosis, own)       the same of a whole diagnosis, for `whatif.what_would_help`
+"""
+
+import dataclasses
+import shlex
+
+from cctrace.cc import KERNEL_NAMES
+
+# Verdict -> (controllers, {what of the path: another}), as its advice names them. What no simulation over the inferred
+# path tells (an application, a fair queue, a route) is not here.
+REMEDIES = {
+    "receiver_limited": ((), {"rwnd": "x4"}),
+    "policer": (("bbr2022", "bbr3"), {}),
+    "collapse": (("bbr2_comp", "bbr2plus", "cubic6"), {"jitter": "x0.5"}),
+    "reordering": ((), {"jitter": "none"}),
+    "stale_bandwidth": (("obbr_paper", "bbr3"), {"buffer": "x0.5"}),
+    "random_loss": (("bbr2022", "bbr3"), {"loss": "0%"}),
+    "shallow_buffer": (("bbr3", "obbr_paper"), {"buffer": "x4"}),
+    "self_induced_queue": (("bbr2022", "bbr3"), {"aqm": "codel"}),
+    "congestive_loss": (("bbr3",), {"aqm": "codel"}),
+    "path_full": ((), {"rate": "x2"}),
+    "jitter": ((), {"jitter": "x0.5"}),
+}
+LIKELY = 0.5  # how sure a verdict must be to be asked about
+BESIDE = ("cubic6", "bbr2022", "bbr3")  # what is asked where no verdict names a remedy
+
+
+def remedies(verdict, own=None):
+    """Return the questions that a verdict's advice asks: {name: (controller or None for its own, changes)}.
+
+    Parameters
+    ----------
+    verdict : str
+        Its name.
+    own : str, optional
+        The flow's controller, by its own or the kernel's name: it is no remedy for itself.
+
+    Examples
+    --------
+    >>> remedies("random_loss", "bbr")
+    {'bbr3': ('bbr3', {}), 'its own, loss 0%': (None, {'loss': '0%'})}
+    """
+    controllers, changes = REMEDIES.get(verdict, ((), {}))
+    found = _others(controllers, own)
+    found |= {f"its own, {name} {value}": (None, {name: value}) for name, value in changes.items()}
+    return found
+
+
+def _others(controllers, own):
+    kernel = KERNEL_NAMES.get(own, own)
+    return {name: (name, {}) for name in controllers if name not in (own, kernel)}
+
+
+def commands(verdict, flow, own=None):
+    """Return what `cctrace whatif` is to be given to answer a verdict's advice: ["cctrace ... --cc bbr3", "--loss 0%"].
+
+    The second and further ones take the place of the first one's option; none if no simulation would answer.
+
+    Parameters
+    ----------
+    verdict, own : str
+        As of `remedies`.
+    flow : Flow
+    """
+    asked = list(remedies(verdict, own).values())
+    controllers = [name for name, _ in asked if name]
+    changes = [f"--{key} {value}" for name, change in asked if not name for key, value in change.items()]
+    options = ([f"--cc {','.join(controllers)}"] if controllers else []) + changes
+    source, which = shlex.quote(str(flow.capture.packets.source)), ""
+    if len(flow.capture) > 1:
+        which = f" --flow {flow.index}"
+    return [f"cctrace whatif {source}{which} {option}" for option in options[:1]] + options[1:]
+
+
+def with_commands(verdicts, flow, own=None):
+    """Return verdicts whose advice names the commands that put numbers to it."""
+    found = []
+    for verdict in verdicts:
+        asked = "; or there ".join(f"`{command}`" for command in commands(verdict.name, flow, own))
+        advice = f"{verdict.advice} How much: {asked}." if asked else verdict.advice
+        found.append(dataclasses.replace(verdict, advice=advice))
+    return found
+
+
+def questions(diagnosis, own):
+    """Return what to ask about a flow: {name: (controller, changes)}.
+
+    The remedies of the first verdict that is at least half sure and has some; other controllers if these name none.
+
+    Parameters
+    ----------
+    diagnosis : Diagnosis
+    own : str or None
+        The flow's controller; without one no change of the path can be asked about.
+    """
+    sure = [verdict.name for verdict in diagnosis.verdicts if verdict.confidence >= LIKELY]
+    asked = next((found for name in sure if (found := remedies(name, own))), {})
+    if not any(who for who, _ in asked.values()):
+        asked = _others(BESIDE, own) | asked
+    return {name: (who or own, changes) for name, (who, changes) in asked.items() if who or own}

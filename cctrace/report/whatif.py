@@ -1,0 +1,57 @@
+"""The part of a flow's section about what another controller, or another path, would have done."""
+
+from html import escape
+
+from cctrace.explain.whatif import cells
+
+_HEADS = ("", "Goodput", "Mean RTT", "Sent again", "Against the original")
+
+
+def whatif_card(found):
+    """Return the HTML of a `WhatIf`; of a text, why there is none; "" of None."""
+    if found is None:
+        return ""
+    if isinstance(found, str):
+        return _card("What if", f"<p>No answer: {escape(found)}</p>")
+    advice = found.advice()
+    body = "".join(_row(name, figures, advice.get(name, "")) for name, figures in found.rows())
+    head = "".join(f'<th scope="col">{name}</th>' for name in _HEADS)
+    table = (
+        '<div class="scroll" tabindex="0" role="region" aria-label="What if">'
+        f'<table class="whatif"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
+    mark = "" if found.reproduces else ' class="card warning"'
+    trust = f"<p{mark}>{escape(_sentence(found.trust()))}</p>"
+    told = "Below each value where 90 % of further such runs would be."
+    if found.original:
+        told += f" “{found.own} simulated” is the check: the flow's own controller over the inferred path."
+    return _card(_title(found), f'{table}<p class="soft">{escape(told)}</p>{trust}{_unseen(found)}')
+
+
+def _row(name, figures, advice):
+    told = "".join(f"<td>{_split(text)}</td>" for text in cells(figures))
+    return f"<tr><td>{escape(name)}</td>{told}<td>{escape(advice)}</td></tr>"
+
+
+def _split(text):
+    """Return a value, and its interval on a line of its own."""
+    value, bracket, rest = text.partition(" (")
+    return f'{escape(value)}<br><span class="soft">{escape(rest[:-1])}</span>' if bracket else escape(value)
+
+
+def _title(found):
+    changed = ", ".join(f"{name} {value}" for name, value in found.changed.items())
+    return f"What if: other senders over {f'the path with {changed}' if changed else 'the inferred path'}"
+
+
+def _unseen(found):
+    items = "".join(f"<li>not excluded: {escape(text)}</li>" for text in found.unseen)
+    return f'<ul class="remarks">{items}</ul>' if items else ""
+
+
+def _sentence(text):
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _card(title, body):
+    return f'<details class="card" open><summary>{escape(title)}</summary>{body}</details>'
