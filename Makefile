@@ -9,7 +9,7 @@ DEMO := jitter_bbr_sd2ms
 RECORDINGS := datasets
 CAPTURES := datasets tests/golden/classes
 
-.PHONY: help demo test test-slow lint check check-external bench validate docs clean
+.PHONY: help demo test test-slow lint check check-external bench validate notebooks docs clean
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
@@ -62,6 +62,9 @@ bench: $(TOOLS) ## what the README claims about speed; peers that are not instal
 
 validate: $(STAMP) ## agreement with the kernel's tcp_info: make validate [RECORDINGS=DIR]
 	$(BIN)/cctrace validate $(sort $(dir $(wildcard $(RECORDINGS)/*/tcpinfo.csv*)))
+
+notebooks: $(TOOLS) ## run the notebooks and keep their outputs, minutes; the tests compare: make notebooks [ONLY="03 07"]
+	$(BIN)/python notebooks/rebuild.py $(ONLY)
 
 docs: $(TOOLS) ## the pages that are generated from the code, and the site: docs/_build/index.html; warnings are errors
 	$(BIN)/python docs/make_variants.py

@@ -1,7 +1,7 @@
 """Small recordings that ship with cctrace, with ground truth: where they are, where they come from, are they intact.
 
-A recording is a folder: captures, the kernel's tcp_info polled by the sender, and `scenario.json`, which says what the
-path and the senders were. `catalogue.json` lists each file with its sha256. Nothing is downloaded.
+A recording is a folder: captures, the kernel's counters (tcp_info polled by the sender, or `ss`), and `scenario.json`,
+which says what the path and the senders were. `catalogue.json` lists each file with its sha256. Nothing is downloaded.
 """
 
 import functools
@@ -29,8 +29,8 @@ def catalogue():
 
     Examples
     --------
-    >>> sorted(catalogue())
-    ['compete_bbr_cubic_2bdp', 'jitter_bbr_sd2ms', 'loss_cubic_1pct', 'single_bbr_1bdp', 'tso_bbr_300m_veth']
+    >>> sorted(catalogue())[-3:]
+    ['single_bbr_1bdp', 'tso_bbr_300m_veth', 'web_server']
     """
     return json.loads(json.dumps(_load()["recordings"]))
 

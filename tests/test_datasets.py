@@ -39,7 +39,7 @@ def test_a_changed_or_missing_file_is_named(tmp_path, monkeypatch):
 
 def test_each_recording_has_what_an_analysis_needs():
     for name in datasets.catalogue():
-        for file in ("sender.pcap.zst", "tcpinfo.csv.zst", "scenario.json"):
+        for file in ("sender.pcap.zst", "ss.txt.gz" if name == "web_server" else "tcpinfo.csv.zst", "scenario.json"):
             assert datasets.path(name, file).is_file()
 
 
@@ -72,7 +72,7 @@ def test_an_installed_wheel_carries_the_recordings(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     packed = set(zipfile.ZipFile(wheel).namelist())
     modules = {str(file.relative_to(REPOSITORY)) for file in REPOSITORY.glob("cctrace/**/*.py")}
-    assert modules | {"cctrace/py.typed", "cctrace/report/plot.js", "cctrace/report/report.css"} <= packed
+    assert modules | {"cctrace/py.typed", "cctrace/report/main.js", "cctrace/report/report.css"} <= packed
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", wheel], check=True)
