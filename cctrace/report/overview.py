@@ -10,7 +10,6 @@ import pandas as pd
 
 from cctrace.errors import StreamError
 from cctrace.explain.analyze import FlowAnalysis
-from cctrace.extras import is_installed
 from cctrace.plot.packets import packets_of
 from cctrace.plot.panels import Phases
 from cctrace.plot.panels_of_counters import counter_panels, counter_phases
@@ -18,6 +17,7 @@ from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 from cctrace.plot.panels_of_many import COMPARED, comparison_panels
 from cctrace.report.page import FlowSection, Report, write
 from cctrace.report.parts import fitting, parts
+from cctrace.report.save import save
 from cctrace.units import format_rate, format_share, format_size, format_time
 
 COLUMNS = ("Flow", "Sent", "Goodput", "RTT min", "RTT median", "RTT p95", "Retransmitted", "Controller")
@@ -146,10 +146,10 @@ def write_report(analyses, folder, say=lambda text: None):
     for ending in ("parquet", "csv.gz", "html"):
         for stale in folder.glob(f"flow[0-9]*-*.{ending}"):
             stale.unlink()
-    _save(pd.DataFrame([as_object(analysis) for analysis in analyses]).drop(columns="whatif"), folder, "flows")
+    save(pd.DataFrame([as_object(analysis) for analysis in analyses]).drop(columns="whatif"), folder, "flows")
     for i, analysis in enumerate(analyses):
         for name, frame in _tables(analysis).items():
-            _save(frame, folder, f"flow{i}-{name}")
+            save(frame, folder, f"flow{i}-{name}")
     say("drawing")
     page = folder / "report.html"
     report = report_of(analyses)
@@ -166,13 +166,6 @@ def _write_parts(section, i, folder):
         names.append(f"flow{i}-packets{k}.html")
         write(Report(part.title, section.title, ["Flow"], [[part.title]], [part]), folder / names[-1])
     return names
-
-
-def _save(frame, folder, name):
-    if is_installed("pyarrow"):
-        frame.to_parquet(folder / f"{name}.parquet")
-    else:
-        frame.to_csv(folder / f"{name}.csv.gz", index=False, compression={"method": "gzip", "compresslevel": 1})
 
 
 def _tables(analysis):
