@@ -75,6 +75,24 @@ class Sent:
         """The RTT that one in fifty is below."""
         return float(np.nanquantile(self.rtt_us, 0.02))
 
+    @functools.cached_property
+    def _work(self):
+        """(when each packet came, bytes that came before it, and with it)."""
+        total = np.cumsum(self.wire_bytes)
+        return np.maximum(self.sent_us, 0.0), total - self.wire_bytes, total
+
+    def unexplained(self, steps):
+        """Return what the queue at `steps` leaves of the delays of `shown`: arrivals less `departures`, us.
+
+        Of one rate, of which searches ask hundreds of times, without the bytes that were served at any time.
+        """
+        told = self.told_us[self.shown]
+        if len(steps.rate) > 1:
+            return told - departures(self.sent_us, self.wire_bytes, steps)[self.shown]
+        came, before, total = self._work
+        start = np.maximum.accumulate(came - before / steps.rate[0])  # of the busy period, were all its work one packet
+        return told - start[self.shown] - total[self.shown] / steps.rate[0]
+
 
 class Steps(NamedTuple):
     """A rate over time: from start_us[k] on it is rate[k] bytes/us; start_us[0] is 0."""
@@ -158,8 +176,7 @@ def deviation(flow, steps, whole=False):
     the queue empties, and is no fault of the rate. The logarithm lets a rate that explains most packets closely win
     over one that explains all of them badly. With `whole` the median is that of the whole flow.
     """
-    known = flow.shown
-    left = flow.told_us[known] - departures(flow.sent_us, flow.wire_bytes, steps)[known]
+    left = flow.unexplained(steps)
     if whole:
         return float(np.mean(np.log1p(np.abs(left - np.median(left)) / SMALL_US)))
     size = _window_rows(flow)
@@ -172,8 +189,7 @@ def bend(flow, steps):
     A wrong rate bends the delays of such a stretch wherever a queue stands; a host that stalled shifts them, and may
     make a second of them look as if another rate were right.
     """
-    known = flow.shown
-    left = flow.told_us[known] - departures(flow.sent_us, flow.wire_bytes, steps)[known]
+    known, left = flow.shown, flow.unexplained(steps)
     span_us = flow.sent_us[-1] - flow.sent_us[0] + 1
     window_us = max(WINDOW_US, LEAST_BENT * span_us / len(known))
     stretch = (flow.sent_us[known] / window_us).astype(np.int64)
@@ -260,7 +276,7 @@ def lever(flow, steps):
 
 def stands(flow, steps):
     """Return whether a queue stood for so long that delays by themselves tell the rate better than neighbours do."""
-    left = flow.told_us[flow.shown] - departures(flow.sent_us, flow.wire_bytes, steps)[flow.shown]
+    left = flow.unexplained(steps)
     return lever(flow, steps) * AGREE > float(np.subtract(*np.quantile(left, [0.84, 0.16]))) / 2
 
 

@@ -45,7 +45,8 @@ class Jitter:
     seed : int
         Of the bootstrap.
     events : int
-        Draws that are used of a long flow: whole pieces of it, evenly spread.
+        Draws that are used of a long flow: whole pieces of it, evenly spread. With fewer than by default the descent
+        to a maximum is not repeated either.
 
     Attributes
     ----------
@@ -149,20 +150,20 @@ class Jitter:
                 f"{LEAST_EVENTS} are needed: a longer flow, or one with pauses"
             )
         self.effective_samples_, self.range_us_ = effective_samples, (data.low, data.high)
-        fits = []
+        fits, quick = [], self.events < MOST_EVENTS
         for name in self.families:
             if name == "mixture" and data.ordered and data.event.mean() < SHOWN and len(self.families) > 1:
                 continue  # where most draws hide, a second component may be anywhere
             if name != "empirical":
                 say(f"jitter: {name}")
-                fits.append(fit_family(data, FAMILIES[name]))
+                fits.append(fit_family(data, FAMILIES[name], quick=quick))
         if not fits:
             fits = [fit_family(data, FAMILIES["normal"])]
         fits = [fitted for fitted in fits if fitted.log_likelihood > -1e14] or fits[:1]
         least = min(fitted.aic for fitted in fits)
         # Of those that explain the delays as well the first: a far-off gamma, too, looks like a normal.
         as_good = [fitted for fitted in fits if fitted.aic <= least + max(AS_GOOD, NEAR * abs(least))]
-        self._best, self._data = without_stalls(data, as_good[0]), data
+        self._best, self._data = without_stalls(data, as_good[0], quick), data
         self.aic_ = {f.family.name: f.aic - least for f in sorted(fits, key=lambda fitted: fitted.aic)}
         self.as_good_ = [fitted.family.name for fitted in as_good]
         self._errors()
