@@ -34,6 +34,7 @@ _PUBLIC = {
     "sweep": "cctrace.sim.sweep",
     "units": "cctrace.units",
     "whatif": "cctrace.explain.whatif",
+    "widget": "cctrace.report.widget",
 }
 __all__ = ["__version__", *_PUBLIC]
 _RENAMED = {"Flow": "Sender"}  # old name: new name; goes with the next release

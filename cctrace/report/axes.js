@@ -39,10 +39,10 @@ const wallClock = (start, ns) => {
   return `${day.slice(0, 10)} ${day.slice(11, 19)}.${String(at % 1000000000n).padStart(9, "0")} UTC`;
 };
 
-let known = {};
+let known = {}, painted = document.documentElement;  // whose style sheet names the colours
 const colour = (name) => known[name]
-  ?? (known[name] = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim() || "#888");
-const forgetColours = () => { known = {}; };
+  ?? (known[name] = getComputedStyle(painted).getPropertyValue(`--${name}`).trim() || "#888");
+const forgetColours = (host = painted) => { known = {}; painted = host; };
 
 // "#rrggbb" as the 32 bits of a pixel.
 const pixelOf = (hex, alpha) => {

@@ -1,24 +1,28 @@
-"""What the page's script draws, as JSON: every packet, every point of the panels, as far as the page may be large."""
+"""What the scripts draw, for the page as JSON: every packet, every point of the panels, as far as it may be large."""
 
+import base64
 import json
 
 import numpy as np
 
 from cctrace.plot.limits import LIMITS, limit_words
 from cctrace.plot.panels import decimate
-from cctrace.report.encode import floats, integers
+from cctrace.report.encode import fast, floats, integers, small
 
-_SERIES_BYTES = 2_200_000  # of the panels' points on a page; above that they are thinned
+_SERIES_BYTES = 1_650_000  # of the panels' points on a page (a third more as base64); above that they are thinned
+_WIDGET_BYTES = 100_000_000
 _THINNED = (20_000, 5_000, 1_500, 400)  # spans of time that a series is thinned to, tried in turn
 
 
-def page_data(flows, comparison):
+def page_data(flows, comparison, room=None):
     """Return what the script needs of a page.
 
     Parameters
     ----------
     flows : dict of int to FlowSection
     comparison : FlowSection or None
+    room : int, optional
+        Bytes that the panels' points may take.
 
     Returns
     -------
@@ -27,17 +31,38 @@ def page_data(flows, comparison):
     """
     encoded = [_flow(f"flow{i}", flow) for i, flow in flows.items()]
     encoded += [_flow("comparison", comparison)] if comparison is not None else []
-    _fill_series(encoded)
+    _fill_series(encoded, room)
     return _safe_json({"flows": encoded})
+
+
+def widget_data(identifier, flow):
+    """Return what the scripts need of a flow in a notebook: the columns as bytes, nothing thinned before 100 MB.
+
+    Parameters
+    ----------
+    identifier : str
+    flow : FlowSection
+
+    Returns
+    -------
+    dict
+    """
+    data = _flow(identifier, flow, fast)
+    _fill_series([data], _WIDGET_BYTES, fast)
+    return data
 
 
 def _safe_json(data):
     """JSON that cannot end the script element it stands in."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False, default=_base64)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _flow(identifier, flow):
+def _base64(data):
+    return base64.b64encode(data).decode("ascii")
+
+
+def _flow(identifier, flow, pack=small):
     return {
         "id": identifier,
         "start_ns": str(flow.start_ns),
@@ -47,7 +72,7 @@ def _flow(identifier, flow):
         "limits": [[limit_words(x.name), _class(x.name), x.start_s, x.end_s] for x in flow.limits],
         "events": [[event.name.replace("_", " "), event.start_s, event.end_s, event.text] for event in flow.events],
         "panels": [(identifier, panel) for panel in flow.panels],
-        "packets": None if flow.packets is None else _packets(flow),
+        "packets": None if flow.packets is None else _packets(flow, pack),
     }
 
 
@@ -64,23 +89,24 @@ def _range(flow):
     return [low, high if high > low else low + 1e-6]
 
 
-def _packets(flow):
+def _packets(flow, pack):
     sent, received = (_in_time(side) for side in flow.packets)
     start = np.int64(flow.start_ns)
     blocks = _blocks_in_time(flow.packets[1])
-    return {
+    columns = {
         "sent": {
-            "t": integers(sent["time_ns"] - start),
-            "kind": integers(sent["kind"] + 8 * sent["spurious"].astype(np.uint8)),
-            **{name: integers(sent[name]) for name in ("frame", "seq", "size", "flags")},
+            "t": sent["time_ns"] - start,
+            "kind": sent["kind"] + 8 * sent["spurious"].astype(np.uint8),
+            **{name: sent[name] for name in ("frame", "seq", "size", "flags")},
         },
         "received": {
-            "t": integers(received["time_ns"] - start),
-            **{name: integers(received[name]) for name in ("frame", "ack", "window", "size", "flags", "blocks")},
-            "left": integers(blocks[0]),
-            "length": integers(blocks[1] - blocks[0]),
+            "t": received["time_ns"] - start,
+            **{name: received[name] for name in ("frame", "ack", "window", "size", "flags", "blocks")},
+            "left": blocks[0],
+            "length": blocks[1] - blocks[0],
         },
     }
+    return {side: {name: integers(c, pack=pack) for name, c in of.items()} for side, of in columns.items()}
 
 
 def _in_time(side):
@@ -97,19 +123,20 @@ def _blocks_in_time(received):
     return received.left[rows], received.right[rows]
 
 
-def _fill_series(flows):
+def _fill_series(flows, room=None, pack=small):
     """Replace the panels by their data, in full where the page has room for it, else thinned as little as possible."""
+    room = _SERIES_BYTES if room is None else room
     for buckets in (None, *_THINNED):
-        found = [_panels(flow["panels"], buckets) for flow in flows]
+        found = [_panels(flow["panels"], buckets, pack) for flow in flows]
         size = sum(len(column["data"]) for _, times in found for column in times)
         size += sum(len(series["y"]["data"]) for panels, _ in found for panel in panels for series in panel["series"])
-        if size <= _SERIES_BYTES:
+        if size <= room:
             break
     for flow, (panels, times) in zip(flows, found, strict=True):
         flow["panels"], flow["times"], flow["thinned"] = panels, times, bool(buckets)
 
 
-def _panels(panels, buckets):
+def _panels(panels, buckets, pack):
     """Return the data of panels, and the columns of time that their series share."""
     times, known = [], {}
     found = []
@@ -120,9 +147,9 @@ def _panels(panels, buckets):
             key = time_s.tobytes()
             if key not in known:
                 known[key] = len(times)
-                times.append(integers(np.rint(time_s * 1e6), 1e-6))
+                times.append(integers(np.rint(time_s * 1e6), 1e-6, pack))
             kept = {"label": one.label, "colour": one.colour, "kind": one.kind, "dashed": one.dashed}
-            series.append(kept | {"stretches": one.stretches, "t": known[key], "y": floats(values)})
+            series.append(kept | {"stretches": one.stretches, "t": known[key], "y": floats(values, pack)})
         found.append(
             {
                 "id": f"{identifier}-{panel.name}",

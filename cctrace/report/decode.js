@@ -1,7 +1,13 @@
-// Columns of numbers, as encode.py packs them: base64, inflate, planes of bytes, zigzag, running sum.
-const inflated = async (text) => {
-  const packed = atob(text), bytes = new Uint8Array(packed.length);
-  for (let i = 0, n = packed.length; i < n; i++) bytes[i] = packed.charCodeAt(i);
+// Columns of numbers, as encode.py packs them: inflate, planes of bytes, zigzag, running sum. The page holds them as
+// base64, a notebook's kernel sends bytes.
+const bytesOf = (packed) => {
+  if (typeof packed !== "string") return new Uint8Array(packed.buffer ?? packed, packed.byteOffset ?? 0, packed.byteLength);
+  const text = atob(packed), bytes = new Uint8Array(text.length);
+  for (let i = 0, n = text.length; i < n; i++) bytes[i] = text.charCodeAt(i);
+  return bytes;
+};
+const inflated = async (packed) => {
+  const bytes = bytesOf(packed);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 };

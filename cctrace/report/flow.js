@@ -1,6 +1,7 @@
 // One flow: the span of time in view, which all its panels share, its limits and events.
 class Flow {
-  static async from(data) {
+  // `root` is the document, or the part of it that a notebook shows.
+  static async from(data, root = document) {
     const times = await Promise.all(data.times.map((column) => decoded(column)));
     const packets = data.packets ? await Packets.from(data.packets) : null;
     const panels = await Promise.all(data.panels.map(async (panel) => {
@@ -9,10 +10,10 @@ class Flow {
         times[s.t], await decoded(s.y))));
       return { ...panel, series };
     }));
-    return new Flow(data, panels, packets);
+    return new Flow(data, panels, packets, root);
   }
 
-  constructor(data, panels, packets) {
+  constructor(data, panels, packets, root) {
     Object.assign(this, { id: data.id, phases: data.phases, limits: data.limits, events: data.events });
     this.starts = this.phases.map(([start]) => start);
     this.timeAxis = data.time_axis;
@@ -22,11 +23,11 @@ class Flow {
     this.cursor = this.pointed = null;
     this.packets = packets;
     this.panels = [];
-    const strip = document.getElementById(`${this.id}-strip`), sequence = document.getElementById(`${this.id}-sequence`);
+    const strip = root.getElementById(`${this.id}-strip`), sequence = root.getElementById(`${this.id}-sequence`);
     if (strip) this.panels.push(new Strip(strip, this));
     if (sequence && packets) this.panels.push(new SequencePanel(sequence, this, packets));
-    for (const panel of panels) this.panels.push(new Panel(document.getElementById(panel.id), this, panel));
-    this.toolbar = document.getElementById(`${this.id}-toolbar`);
+    for (const panel of panels) this.panels.push(new Panel(root.getElementById(panel.id), this, panel));
+    this.toolbar = root.getElementById(`${this.id}-toolbar`);
     for (const button of this.toolbar.querySelectorAll("button")) button.addEventListener("click", () => this.do(button.dataset.do));
     for (const button of strip?.querySelectorAll(".events button") ?? []) {
       button.addEventListener("click", () => this.goTo(Number(button.dataset.from), Number(button.dataset.to)));
@@ -60,6 +61,7 @@ class Flow {
     for (const panel of this.panels) {
       if (panel.inView || all) panel.draw(); else panel.stale = true;
     }
+    this.changed?.(this.range);
     const [low, high] = this.range;
     this.toolbar.querySelector(".span").textContent = this.zoomed
       ? `${low.toFixed(6)} to ${high.toFixed(6)} s, ${digits((high - low) * 1000)} ms` : "";

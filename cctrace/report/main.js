@@ -11,7 +11,7 @@ let before;
 window.addEventListener("beforeprint", () => { before = root.dataset.theme; root.dataset.theme = "light"; drawAll(true); });
 window.addEventListener("afterprint", () => { if (before) root.dataset.theme = before; else delete root.dataset.theme; drawAll(); });
 named();
-sortable(document.getElementById("flows"));
+if (document.getElementById("flows")) sortable(document.getElementById("flows"));
 // One flow after the other: the first can be read while the others are unpacked.
 const ready = (async () => {
   for (const data of report.flows) {

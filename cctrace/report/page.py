@@ -17,7 +17,7 @@ from cctrace.report.data import page_data
 from cctrace.report.section import comparison_section, flow_section
 
 _HERE = Path(__file__).parent
-_SCRIPTS = ("decode", "axes", "series", "panel", "sequence", "flow", "table", "main")  # in the order in which they run
+_DRAWING = ("decode", "axes", "series", "panel", "sequence", "flow")  # in the order in which they run
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,18 @@ def write(report, file):
     Path(file).write_text(render(report), encoding="utf-8")
 
 
-def render(report):
-    """Return the page as one string of HTML."""
+def style():
+    """Return the style sheet."""
+    return f"{_colours()}\n{_text('report.css')}"
+
+
+def script(*last):
+    """Return the scripts that draw, and after them those of the names given."""
+    return "".join(_text(f"{name}.js") for name in (*_DRAWING, *last))
+
+
+def render(report, room=None):
+    """Return the page as one string of HTML, its curves in `room` bytes (default: 1.65 million)."""
     flows = {i: flow for i, flow in enumerate(report.flows) if flow is not None}
     sections = [comparison_section(report.comparison)] if report.comparison else []
     sections += [flow_section(i, flow, report.links.get(i, ())) for i, flow in flows.items()]
@@ -143,8 +153,7 @@ def render(report):
  content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:">
 <title>{escape(report.title)}</title>
 <style>
-{_colours()}
-{_text("report.css")}</style>
+{style()}</style>
 </head>
 <body>
 <header><div>
@@ -153,18 +162,18 @@ def render(report):
 <button type="button" id="theme" aria-label="Switch between light and dark">Dark</button>
 </div></header>
 <main{' class="wide"' if "Verdict" in report.columns else ""}>
-{_table(report, flows)}
+{_table(report, flows) if report.rows else ""}
 {_notes(report.notes)}
 <noscript><p class="card warning">The plots are drawn by a script inside this page; it needs JavaScript, not a network.
 </p></noscript>
 {body}
 </main>
 <footer>Written by cctrace {escape(cctrace.__version__)}. {_HELP}</footer>
-<script type="application/json" id="data">{page_data(flows, report.comparison)}</script>
+<script type="application/json" id="data">{page_data(flows, report.comparison, room)}</script>
 <script>
 "use strict";
 (() => {{
-{"".join(_text(f"{name}.js") for name in _SCRIPTS)}
+{script("table", "main")}
 }})();
 </script>
 </body>

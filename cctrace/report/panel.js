@@ -94,7 +94,7 @@ class Panel {
 
   turn(event) {
     // The page scrolls over plots that are not in use.
-    if (document.activeElement !== this.canvas && !event.ctrlKey && !event.metaKey) return;
+    if (this.canvas.getRootNode().activeElement !== this.canvas && !event.ctrlKey && !event.metaKey) return;
     event.preventDefault();
     const [px, py] = this.place(event);
     const factor = Math.exp(Math.max(-1, Math.min(1, (event.deltaY || event.deltaX) / 300)));

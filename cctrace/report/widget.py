@@ -1,0 +1,134 @@
+"""A flow in a notebook, down to the packet: the page's scripts as a widget, its columns sent as bytes."""
+
+import functools
+import re
+from dataclasses import replace
+from html import escape
+
+from cctrace.explain.flow_view import FlowView
+from cctrace.extras import needed
+from cctrace.plot.packets import packets_of
+from cctrace.plot.panels_of_flow import flow_panels, flow_phases
+from cctrace.report.data import widget_data
+from cctrace.report.page import FlowSection, Report, render, script, style
+from cctrace.report.section import flow_section
+
+_FALLBACK_PACKETS = 30_000  # that a notebook keeps for whoever opens it without a kernel: some 150 kB
+_FALLBACK_BYTES = 300_000  # of curves
+_FALLBACK_HEIGHT = 700  # pixels
+
+
+def widget(flow, run=None, diagnosis=None):
+    """Show a captured flow in a notebook: every packet, zoomed with the mouse, as on the page of a report.
+
+    Drag to zoom; click, then turn the wheel; Shift and drag moves; a double-click shows everything again. Where there is
+    no kernel (a notebook on a web page) a page of the flow stands in, with its packets up to 30,000.
+
+    Parameters
+    ----------
+    flow : Flow
+        With the kernel's counters attached, their curves are drawn too.
+    run : Run, optional
+        A replay of this flow with ``record="all"``: adds what the controller decided.
+    diagnosis : Diagnosis, optional
+        As of `cctrace.diagnose`: adds the limits over time and the events.
+
+    Returns
+    -------
+    anywidget.AnyWidget
+        Its `span`, (start, end) in seconds since the first packet, is what is in view, and may be set.
+
+    Raises
+    ------
+    StreamError
+        If the flow cannot be reconstructed from its capture.
+    MissingError
+        Without anywidget (the extra "notebooks").
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> shown = widget(cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0))
+    >>> shown.span = (3.0, 3.04)
+    >>> shown
+    <Widget 10.99.0.1:40001 → 10.99.0.2:5001: 9381 packets>
+    """
+    section = section_of(flow, run, diagnosis)
+    count = sum(map(len, section.packets))
+    return _widget_class()(
+        name=f"{section.title}: {count} packets",
+        section=section,
+        html=_fragment(section),
+        data=widget_data("flow0", section),
+        span=[0.0, 0.0],
+    )
+
+
+def section_of(flow, run=None, diagnosis=None):
+    """Return the `FlowSection` of a captured flow, without figures and without who may have sent it."""
+    view = FlowView.of(flow, run)
+    packets = packets_of(flow)
+    src, sport, dst, dport = flow.key
+    return FlowSection(
+        title=f"{src}:{sport} → {dst}:{dport}",
+        figures=[],
+        panels=[panel for panel in flow_panels(view, packets) if panel.name != "progress"],
+        phases=flow_phases(view),
+        duration_s=float(view.seconds(view.events)[-1]),
+        verdict=diagnosis.verdict if diagnosis else "",
+        packets=packets,
+        start_ns=view.start_ns,
+        taken_at=view.taken_at,
+        limits=diagnosis.limits if diagnosis else [],
+        events=diagnosis.events if diagnosis else [],
+    )
+
+
+def _fragment(section):
+    """Return style sheet and section for a shadow tree, whose root the sheet calls `:host` and not `:root`."""
+    sheet = re.sub(r":root(\[[^\]]+\]|:not\(\[[^\]]+\]\))", r":host(\1)", style()).replace(":root", ":host")
+    return f"<style>{sheet}</style>\n{flow_section(0, section)}"
+
+
+def _fallback(section):
+    """Return a page of the flow in a frame, thinned to what a notebook may keep."""
+    if sum(map(len, section.packets)) > _FALLBACK_PACKETS:
+        note = "Single packets are drawn where the notebook's kernel runs."
+        section = replace(section, packets=None, notes=[*section.notes, note])
+    page = render(Report(section.title, "", [], [], [section]), _FALLBACK_BYTES)
+    return (
+        f'<iframe srcdoc="{escape(page)}" title="{escape(section.title)}" '
+        f'style="width:100%;height:{_FALLBACK_HEIGHT}px;border:0"></iframe>'
+    )
+
+
+@functools.cache
+def _widget_class():
+    """Return the class; anywidget is imported when it is first wanted."""
+    anywidget, traitlets = needed("anywidget", "notebooks"), needed("traitlets", "notebooks")
+
+    class Widget(anywidget.AnyWidget):
+        """A flow in a notebook."""
+
+        _esm = script("widget")
+        html = traitlets.Unicode().tag(sync=True)
+        data = traitlets.Dict().tag(sync=True)
+        span = traitlets.List(traitlets.Float(), minlen=2, maxlen=2).tag(sync=True)
+        name = traitlets.Unicode()
+        section = traitlets.Any()
+
+        @traitlets.validate("span")
+        def _checked(self, proposal):
+            low, high = proposal["value"]
+            if low > high:
+                raise traitlets.TraitError(f"span={proposal['value']}: (start, end) in seconds, start before end")
+            return proposal["value"]
+
+        def __repr__(self):
+            return f"<Widget {self.name}>"
+
+        def _repr_mimebundle_(self, **kwargs):
+            data, metadata = super()._repr_mimebundle_(**kwargs)
+            return data | {"text/html": _fallback(self.section)}, metadata
+
+    return Widget
