@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 import cctrace
 from cctrace import datasets
+from cctrace.errors import ArgumentError
+from cctrace.explain.flow_view import FlowView
 from cctrace.plot import figure, flow_panels, flow_phases
 from cctrace.plot.panels import COLOURS, Panel, Phases, Series, decimate
 from cctrace.plot.panels_of_flow import delivery_rate_bps
+from cctrace.plot.states import lanes, states
 from tests.build_view import MSS, RATE_BPS, flow_view
 
 
@@ -168,3 +171,26 @@ def test_a_notebook_shows_a_figure_without_any_magic():
     png = figure(flow_panels(flow_view()), flow_phases(flow_view()), "a flow")._repr_png_()
     assert png.startswith(b"\x89PNG")
     assert len(png) > 10_000
+
+
+def test_states_over_time_are_the_controllers_modes_and_tcps(cubic):
+    mode, tcp = lanes(FlowView.of(cubic, cctrace.replay(cubic, "cubic", record="all")))
+    assert (mode.label, tcp.label) == ("mode", "TCP")
+    assert [name for _, _, name in mode.phases.spans][:2] == ["slow start", "congestion avoidance"]
+    events = cubic.events.rows
+    last = (int(events["time_ns"][-1]) - int(cubic.summary["start_ns"])) / 1e9
+    recovering = sum(end - start for start, end, name in tcp.phases.spans if name == "Recovery")
+    between = np.diff(events["time_ns"].astype(np.int64))[events["ca_state"][1:] == 3]
+    assert recovering == pytest.approx(between.sum() / 1e9, rel=0.05)
+    assert 0 < recovering < last
+    assert {name for _, _, name in tcp.phases.spans} == {"Open", "Disorder", "Recovery"}
+
+
+def test_states_are_drawn_with_gains_where_there_are_any_and_a_part_must_hold_something(cubic):
+    flow = cctrace.read(datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst")).flow(0)
+    drawn = states(flow, cctrace.replay(flow, "bbr", record="all"), 0, 3)
+    assert [label.get_text() for label in drawn.axes[0].get_yticklabels()] == ["mode", "TCP"]
+    assert [line.get_label() for line in drawn.axes[1].lines] == ["pacing gain (replay)", "cwnd gain (replay)"]
+    assert len(states(cubic).axes) == 1
+    with pytest.raises(ArgumentError, match="start_s=30, end_s=None: nothing lies between"):
+        states(cubic, start_s=30)

@@ -11,9 +11,12 @@ import cctrace as cct
 from cctrace import datasets
 from cctrace.explain.analyze import analyze
 from cctrace.explain.findings import Event, Limit, Verdict
+from cctrace.fit.collapse import Forecast
+from cctrace.fit.results import Estimate
 from cctrace.plot import flow_panels, flow_phases
 from cctrace.plot.packets import KINDS, packets_of
 from cctrace.plot.panels import Phases
+from cctrace.plot.states import Lane
 from cctrace.report import FlowSection, Report
 from cctrace.report.encode import decoded, floats, integers
 from cctrace.report.overview import write_report
@@ -92,7 +95,7 @@ def test_a_series_that_holds_its_values_is_kept_where_it_changes():
 
 
 def test_panels_of_many_events_are_thinned_to_what_the_page_has_room_for_and_keep_their_extremes(monkeypatch):
-    monkeypatch.setattr("cctrace.report.data._SERIES_BYTES", 100_000)
+    monkeypatch.setattr("cctrace.report.data._SERIES_BYTES", 75_000)
     view = flow_view(rows=100_000)
     view.events["rs_rtt_us"] += np.random.default_rng(1).integers(0, 10_000, 100_000)
     view.events["rs_rtt_us"][65_432] = 90_000
@@ -239,3 +242,56 @@ def test_stripes_too_thin_to_see_are_left_out_until_they_are_not():
     assert not Phases([(0.0, 0.01, "STARTUP"), (0.01, 20.0, "PROBE_BW")]).thin
     section = replace(report().flows[0], phases=Phases(cycle))
     assert "appear when zoomed in" in render(replace(report(), flows=[section]))
+
+
+class Forecasts:
+    """As much of `cctrace.fit.Collapse` as the page needs."""
+
+    forecasts_ = {
+        "bbr2016": Forecast(
+            Estimate(8000.0, 7000.0, None),
+            Estimate(2000.0, 1900.0, 2100.0),
+            Estimate(0.5),
+            Estimate(1e-9),
+            0.0,
+            0.1,
+            9,
+            "inside",
+        )
+    }
+    delay_us_, queue_us_ = 20_000.0, 5_000.0
+
+    def line(self):
+        return HOSTILE
+
+
+def test_the_forecast_of_collapse_is_a_table_and_a_surface_with_the_flow_on_it():
+    page = render(replace(report(), flows=[replace(report().flows[0], forecast=Forecasts())]))
+    assert "<img" not in page
+    row = re.search(r"<td>bbr2016</td>.*?</tr>", page)[0]
+    assert re.findall("<td>([^<]*)", row)[2:] == [
+        "8 ms (7 ms to -)",
+        "2 ms (1.9 ms to 2.1 ms)",
+        "50 %",
+        "below 0.0001 %",
+    ]
+    x, y = re.search('<circle cx="([^"]+)" cy="([^"]+)"', page).groups()
+    assert float(x) == pytest.approx(70 + 550 * 2000 / 9200, abs=0.1)
+    assert float(y) == pytest.approx(206 - 194 * 5000 / 10_000, abs=0.1)
+    assert "this flow: sd 2 ms, queue 5 ms" in page
+
+
+def test_why_there_is_no_forecast_is_said():
+    page = render(replace(report(), flows=[replace(report().flows[0], forecast=f"too short {HOSTILE}")]))
+    assert "minRTT collapse of BBR is not forecast: too short &lt;/script&gt;" in page
+    assert '<svg class="surface"' not in page
+
+
+def test_states_over_time_are_in_the_page_with_their_names():
+    lane = Lane("mode", Phases([(0.0, 0.5, "STARTUP"), (0.5, 1.5, HOSTILE)]))
+    page = render(replace(report(), flows=[replace(report().flows[0], lanes=[lane])]))
+    held = data_of(page)["flows"][0]["lanes"][0]
+    assert decoded(held["t"]).tolist() == pytest.approx([0, 0.5])
+    assert [held["names"][int(i)] for i in decoded(held["code"])] == ["STARTUP", HOSTILE]
+    assert (held["label"], held["end"]) == ("mode", 1.5)
+    assert "<img" not in page

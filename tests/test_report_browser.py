@@ -108,7 +108,7 @@ def test_at_40_ms_every_captured_packet_is_drawn(page, written):
     start = int(flow.summary["start_ns"])
     seconds = [(side.time_ns - start) / 1e9 for side in packets_of(flow)]
     for low in (0.0, 3.0, 7.5):
-        drawn = browser.evaluate(f"{FLOW}.zoom({low}, {low + 0.04}); ({{ ...{GRAPH}.canvas.dataset }})")
+        drawn = browser.evaluate(f"{FLOW}.zoom({low}, {low + 0.04}); {GRAPH}.draw(); ({{ ...{GRAPH}.canvas.dataset }})")
         inside = [int(((t >= low) & (t <= low + 0.04)).sum()) for t in seconds]
         assert [int(drawn["sent"]), int(drawn["received"])] == inside
         assert drawn["single"] == "true"
@@ -125,7 +125,7 @@ def test_at_40_ms_every_packet_that_tshark_lists_is_drawn_with_its_number(page, 
     command = ["tshark", "-r", plain, "-T", "fields", *fields, *within]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     browser = page(written)
-    drawn = browser.evaluate(f"{FLOW}.zoom({low}, {high}); ({{ ...{GRAPH}.canvas.dataset }})")
+    drawn = browser.evaluate(f"{FLOW}.zoom({low}, {high}); {GRAPH}.draw(); ({{ ...{GRAPH}.canvas.dataset }})")
     assert int(drawn["sent"]) + int(drawn["received"]) == len(listed) // 3 > 20
     frames = browser.evaluate(f"""[0, 1].flatMap((side) => {{
         const [first, last] = {GRAPH}.packets.rows(side, [{low}, {high}]);

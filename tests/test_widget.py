@@ -149,7 +149,8 @@ class TestInABrowser:
         )
         assert browser.evaluate(f"getComputedStyle({HOST}).backgroundColor") != light
         browser.evaluate(
-            "document.head.append(Object.assign(document.createElement('style'), {textContent: 'button {display: none}'}))"
+            "document.head.append(document.createElement('style')); "
+            "document.head.lastChild.textContent = 'button { display: none }'"
         )
         assert browser.evaluate(f"{HOST}.shadowRoot.querySelector('button').offsetWidth") > 0
 

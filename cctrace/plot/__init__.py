@@ -4,6 +4,7 @@ from cctrace.plot.figure import figure, plot_flow
 from cctrace.plot.of_papers import boxes, cdf, collapse_surface, queue_ratio, time_sequence
 from cctrace.plot.of_tables import bars, ellipses, heatmap, lines, over_time
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
+from cctrace.plot.states import states
 
 __all__ = [
     "bars",
@@ -19,5 +20,6 @@ __all__ = [
     "over_time",
     "plot_flow",
     "queue_ratio",
+    "states",
     "time_sequence",
 ]

@@ -188,20 +188,26 @@ def _rates(view):
 
 
 def _gains(view):
-    if view.model is None or view.kernel is None or "pacing_gain" not in view.model:
+    if view.model is None or "pacing_gain" not in view.model:
         return None
-    replay = _model_series(view, "pacing_gain", "pacing gain (replay)", "pacing", 1)
+    series = _model_series(view, "pacing_gain", "pacing gain (replay)", "pacing", 1)
     kernel = _kernel_series(view, "bbr_pacing_gain", "pacing gain (kernel)", 256)
-    if not replay or not kernel:
-        return None
+    if "cwnd_gain" in view.model:
+        series += _model_series(view, "cwnd_gain", "cwnd gain (replay)", "window", 1)
     return Panel(
         "gains",
-        "The replay against the kernel: pacing gain",
-        "What the replayed controller decided from the captured ACKs, against what the sender's kernel reported at "
-        "each poll. Where the two lie on each other, the replay decided what the kernel did.",
-        "Pacing gain",
-        replay + kernel,
+        "The replay against the kernel: gains" if kernel else "Gains of the replayed controller",
+        "What the replayed controller multiplies its model with: above 1, the pacing gain probes for more, below 1 it "
+        "drains what that queued." + (_AGAINST if kernel else ""),
+        "Gain",
+        [*series, *kernel],
     )
+
+
+_AGAINST = (
+    " Where the replay's curve lies on what the sender's kernel reported at each poll, the replay decided what the "
+    "kernel did."
+)
 
 
 def _model_series(view, column, label, colour, scale):

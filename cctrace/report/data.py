@@ -71,9 +71,19 @@ def _flow(identifier, flow, pack=small):
         "phases": flow.phases.spans,
         "limits": [[limit_words(x.name), _class(x.name), x.start_s, x.end_s] for x in flow.limits],
         "events": [[event.name.replace("_", " "), event.start_s, event.end_s, event.text] for event in flow.events],
+        "lanes": [_lane(lane, pack) for lane in flow.lanes],
         "panels": [(identifier, panel) for panel in flow.panels],
         "packets": None if flow.packets is None else _packets(flow, pack),
     }
+
+
+def _lane(lane, pack):
+    """Return a timeline of states: when each began, which it was; the last one ends at `end`."""
+    names = sorted({name for _, _, name in lane.phases.spans})
+    starts = np.array([start for start, _, _ in lane.phases.spans])
+    codes = [names.index(name) for _, _, name in lane.phases.spans]
+    shown = {"label": lane.label, "names": names, "end": lane.phases.spans[-1][1] if len(codes) else 0.0}
+    return shown | {"t": integers(np.rint(starts * 1e6), 1e-6, pack), "code": integers(codes, pack=pack)}
 
 
 def _class(name):

@@ -2,8 +2,8 @@
 
     integers --difference--> zigzag --one plane per byte--> deflate --> {"n", "planes", "scale", "data"}
 
-`decode.js` is the reverse; the page holds the bytes as base64, a notebook's kernel sends them as they are. A column of a
-million capture times takes some two bytes a row, a constant one nothing.
+`decode.js` is the reverse; the page holds the bytes as base64, a notebook's kernel sends them as they are. A column of
+a million capture times takes some two bytes a row, a constant one nothing.
 """
 
 import base64

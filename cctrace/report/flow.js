@@ -10,11 +10,13 @@ class Flow {
         times[s.t], await decoded(s.y))));
       return { ...panel, series };
     }));
-    return new Flow(data, panels, packets, root);
+    const lanes = await Promise.all((data.lanes ?? []).map(async (lane) => (
+      { ...lane, t: await decoded(lane.t), code: await decoded(lane.code, Uint8Array) })));
+    return new Flow(data, panels, packets, root, lanes);
   }
 
-  constructor(data, panels, packets, root) {
-    Object.assign(this, { id: data.id, phases: data.phases, limits: data.limits, events: data.events });
+  constructor(data, panels, packets, root, lanes) {
+    Object.assign(this, { id: data.id, lanes, phases: data.phases, limits: data.limits, events: data.events });
     this.starts = this.phases.map(([start]) => start);
     this.timeAxis = data.time_axis;
     this.startNs = BigInt(data.start_ns);
@@ -110,64 +112,13 @@ class Flow {
   circumstances(t) {
     const found = [];
     const phase = this.phases[lowerBound(this.starts, t + 1e-12) - 1];
-    if (phase && t < phase[1]) found.push(phase[2]);
+    if (phase && t < phase[1] && !this.lanes.length) found.push(phase[2]);
     const limit = this.limits.find(([, , start, end]) => start <= t && t < end);
     if (limit) found.push(`limit: ${limit[0]}`);
+    for (const lane of this.lanes) {
+      const row = lowerBound(lane.t, t + 1e-12) - 1;
+      if (row >= 0 && t <= lane.end) found.push(`${lane.label}: ${lane.names[lane.code[row]]}`);
+    }
     return found;
-  }
-}
-
-// The strip of limits, with a mark for each event.
-class Strip extends Panel {
-  constructor(figure, flow) {
-    super(figure, flow, { axis: "", from_zero: true, upper_limit: 1 }, 92);
-  }
-  valueRange() { return [0, 1]; }
-  drawPhases() {}
-
-  drawContent(c) {
-    for (const [, kind, start, end] of this.flow.limits) {
-      const left = Math.max(this.left, this.x(start)), width = Math.min(this.right, this.x(end)) - left;
-      if (width <= 0) continue;
-      c.fillStyle = colour(`l-${kind}`);
-      c.fillRect(left, MARGIN.top + 16, Math.max(0.5, width), this.bottom - MARGIN.top - 16);
-    }
-    c.fillStyle = colour("event");
-    for (const [, start, end] of this.flow.eventsInView()) {
-      const at = this.x(start), width = Math.max(2, this.x(end) - at);
-      c.fillRect(at, MARGIN.top + 11, width, 3);
-      c.beginPath(); c.moveTo(at, MARGIN.top + 14); c.lineTo(at - 4, MARGIN.top + 3); c.lineTo(at + 4, MARGIN.top + 3); c.fill();
-    }
-  }
-
-  drawAxes(c) {
-    const [low, high] = this.flow.range;
-    c.fillStyle = colour("ink");
-    c.textAlign = "center";
-    c.textBaseline = "top";
-    for (const [value, label] of ticks(low, high, (this.right - this.left) / 100)) c.fillText(label, this.x(value), this.bottom + 8);
-    c.textAlign = "right";
-    c.textBaseline = "middle";
-    c.fillText("events", this.left - 7, MARGIN.top + 7);
-    c.fillText("limit", this.left - 7, (MARGIN.top + 16 + this.bottom) / 2);
-  }
-  drawEvents() {}
-
-  eventAt(t) {
-    const reach = 8 * (this.flow.range[1] - this.flow.range[0]) / (this.right - this.left);
-    return this.flow.eventsInView().find(([, start, end]) => t >= start - reach && t <= end + reach);
-  }
-
-  drawCursor() {
-    const { cursor } = this.flow;
-    if (cursor === null) { this.readout.textContent = ""; return; }
-    const event = this.eventAt(cursor);
-    this.readout.textContent = [`${cursor.toFixed(6)} s`, ...this.flow.circumstances(cursor),
-      ...(event ? [`${event[0]}: ${event[3]}`] : [])].join("  ·  ");
-  }
-
-  click([px]) {
-    const event = this.eventAt(this.timeAt(px));
-    if (event) this.flow.goTo(event[1], event[2]); else this.flow.drawCursors();
   }
 }

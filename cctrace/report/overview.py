@@ -15,6 +15,7 @@ from cctrace.plot.panels import Phases
 from cctrace.plot.panels_of_counters import counter_panels, counter_phases
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 from cctrace.plot.panels_of_many import COMPARED, comparison_panels
+from cctrace.plot.states import lanes
 from cctrace.report.page import FlowSection, Report, write
 from cctrace.report.parts import fitting, parts
 from cctrace.report.save import save
@@ -290,6 +291,8 @@ def _section(analysis):
         candidates=[(one.name, one.probability) for one in found.candidates] if found else [],
         identified=found.reason if found else "",
         whatif=analysis.whatif,
+        forecast=analysis.collapse,
+        lanes=[] if view is None else lanes(view),
     )
 
 

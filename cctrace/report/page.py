@@ -13,11 +13,12 @@ from cctrace.explain.findings import Event, Limit, Verdict
 from cctrace.plot.limits import LIMITS
 from cctrace.plot.packets import Received, Sent
 from cctrace.plot.panels import COLOURS, DARK_COLOURS, DARK_PHASE_COLOURS, PHASE_COLOURS, Panel, Phases
+from cctrace.plot.states import STATE_COLOURS, Lane
 from cctrace.report.data import page_data
 from cctrace.report.section import comparison_section, flow_section
 
 _HERE = Path(__file__).parent
-_DRAWING = ("decode", "axes", "series", "panel", "sequence", "flow")  # in the order in which they run
+_DRAWING = ("decode", "axes", "series", "panel", "sequence", "strip", "flow")  # in the order in which they run
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,10 @@ class FlowSection:
         On what that rests, a sentence.
     whatif : cctrace.explain.whatif.WhatIf or str, optional
         What another controller or path would have changed, or why that is not known.
+    forecast : cctrace.fit.Collapse or str, optional
+        Of BBR's minRTT collapse; why there is none.
+    lanes : list of Lane
+        States over time.
     """
 
     title: str
@@ -75,6 +80,8 @@ class FlowSection:
     candidates: list[tuple[str, float]] = field(default_factory=list)
     identified: str = ""
     whatif: object = None
+    forecast: object = None
+    lanes: list[Lane] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -196,9 +203,11 @@ def _colours():
     light = {f"c-{name}": colour for name, colour in COLOURS.items()}
     light |= {f"p-{_key(name)}": colour for name, colour in PHASE_COLOURS.items()}
     light |= {f"l-{name}": colour for name, (_, colour, _) in LIMITS.items()}
+    light |= {f"s-{_key(name)}": colour for name, (colour, _) in STATE_COLOURS.items()}
     dark = {f"c-{name}": colour for name, colour in DARK_COLOURS.items()}
     dark |= {f"p-{_key(name)}": colour for name, colour in DARK_PHASE_COLOURS.items()}
     dark |= {f"l-{name}": colour for name, (_, _, colour) in LIMITS.items()}
+    dark |= {f"s-{_key(name)}": colour for name, (_, colour) in STATE_COLOURS.items()}
     light_text, dark_text = ("".join(f"--{name}:{value};" for name, value in side.items()) for side in (light, dark))
     return (
         f":root {{ {light_text} }}\n:root[data-theme=dark] {{ {dark_text} }}\n"

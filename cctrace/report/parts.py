@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from cctrace.plot.packets import Received
+from cctrace.plot.panels import Phases
 
 PACKETS = 1_000_000  # that a page holds one by one
 
@@ -53,6 +54,7 @@ def parts(section, size=None):
             panels=[_panel_between(panel, low, high) for panel in section.panels],
             limits=[limit for limit in section.limits if limit.end_s >= low and limit.start_s <= high],
             events=[event for event in section.events if event.end_s >= low and event.start_s <= high],
+            lanes=[lane._replace(phases=_phases_between(lane.phases, low, high)) for lane in section.lanes],
             begin_s=low,
             duration_s=high,
         )
@@ -63,6 +65,10 @@ def _between(side, low_ns, high_ns):
     blocks = np.repeat(kept, side.blocks) if isinstance(side, Received) else None
     columns = {name: getattr(side, name) for name in side.__dataclass_fields__}
     return type(side)(**{n: c[blocks if n in ("left", "right") else kept] for n, c in columns.items()})
+
+
+def _phases_between(phases, low, high):
+    return Phases([span for span in phases.spans if span[1] >= low and span[0] <= high])
 
 
 def _panel_between(panel, low, high):

@@ -7,6 +7,8 @@ import numpy as np
 from cctrace.plot.limits import LIMITS, limit_words, shares
 from cctrace.plot.packets import KIND_WORDS, KINDS
 from cctrace.plot.panels import PHASE_COLOURS
+from cctrace.plot.states import STATE_COLOURS
+from cctrace.report.forecast import forecast_section
 from cctrace.report.whatif import whatif_card
 from cctrace.units import format_share
 
@@ -46,6 +48,7 @@ def flow_section(i, flow, links=()):
 <dl class="figures">{figures}</dl>
 {_AGREEMENT if compared else ""}
 {_candidates(flow)}
+{forecast_section(flow.forecast)}
 {_phase_legend(flow.phases)}
 {_remarks(flow.notes)}
 {beside}
@@ -137,7 +140,7 @@ def _toolbar(identifier):
 
 
 def _strip(identifier, flow):
-    if not flow.limits and not flow.events:
+    if not flow.limits and not flow.events and not flow.lanes:
         return ""
     chips = "".join(
         f'<span><i style="background:var(--l-{name if name in LIMITS else "unknown"})"></i>{escape(limit_words(name))} '
@@ -159,12 +162,39 @@ def _strip(identifier, flow):
         else ""
     )
     return f"""<figure class="card strip" id="{identifier}-strip">
-<h3>What limited it, and what happened</h3>
+<h3>{"What limited it, its states, and what happened" if flow.limits else "States, and what happened"}</h3>
 <p class="phases">{chips}</p>
-<canvas tabindex="0" role="img" aria-label="Limits and events over time; the list below has the same events"></canvas>
+{_states(flow.lanes)}
+<canvas tabindex="0" role="img" aria-label="Limits, states and events over time; the lists
+below have the same"></canvas>
 <div class="readout" aria-live="polite"></div>
 {events}
+<details class="behind"><summary>Limits and states in view, as a table</summary><div tabindex="0" role="group"
+aria-label="Limits and states in view"></div></details>
 </figure>"""
+
+
+def _states(lanes):
+    """Return what the colours of the states mean, a line for each timeline."""
+    lines = []
+    for lane in lanes:
+        names = sorted({name for _, _, name in lane.phases.spans}, key=_order)
+        chips = "".join(
+            f'<span><i style="background:{_state_colour(name)}"></i>{escape(name)}</span>' for name in names
+        )
+        lines.append(f'<p class="phases">{escape(_LANES.get(lane.label, lane.label))}: {chips}</p>')
+    return "\n".join(lines)
+
+
+_LANES = {"mode": "Mode of the replayed controller", "TCP": "TCP’s state"}
+
+
+def _order(name):
+    return list(STATE_COLOURS).index(name) if name in STATE_COLOURS else len(STATE_COLOURS)
+
+
+def _state_colour(name):
+    return f"var(--s-{name.replace(' ', '-')})" if name in STATE_COLOURS else "var(--soft)"
 
 
 def _sequence(identifier, aside, sent):

@@ -9,6 +9,7 @@ from cctrace.explain.flow_view import FlowView
 from cctrace.extras import needed
 from cctrace.plot.packets import packets_of
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
+from cctrace.plot.states import lanes
 from cctrace.report.data import widget_data
 from cctrace.report.page import FlowSection, Report, render, script, style
 from cctrace.report.section import flow_section
@@ -21,8 +22,8 @@ _FALLBACK_HEIGHT = 700  # pixels
 def widget(flow, run=None, diagnosis=None):
     """Show a captured flow in a notebook: every packet, zoomed with the mouse, as on the page of a report.
 
-    Drag to zoom; click, then turn the wheel; Shift and drag moves; a double-click shows everything again. Where there is
-    no kernel (a notebook on a web page) a page of the flow stands in, with its packets up to 30,000.
+    Drag to zoom; click, then turn the wheel; Shift and drag moves; a double-click shows everything again. Where there
+    is no kernel (a notebook on a web page) a page of the flow stands in, with its packets up to 30,000.
 
     Parameters
     ----------
@@ -81,6 +82,7 @@ def section_of(flow, run=None, diagnosis=None):
         taken_at=view.taken_at,
         limits=diagnosis.limits if diagnosis else [],
         events=diagnosis.events if diagnosis else [],
+        lanes=lanes(view),
     )
 
 

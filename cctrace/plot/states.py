@@ -1,0 +1,138 @@
+"""States over time: what mode the replayed controller was in, and what the sender's TCP did about losses."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cctrace.errors import ArgumentError
+from cctrace.explain.flow_view import FlowView
+from cctrace.plot.figure import blank, draw
+from cctrace.plot.panels import Phases
+from cctrace.plot.panels_of_flow import flow_panels, flow_phases
+
+CA_STATES = ("Open", "Disorder", "CWR", "Recovery", "Loss")  # of Linux, tcp_ca_state
+# State -> its colour on a light page and on a dark one: Okabe and Ito's, which the colour-blind can tell apart.
+STATE_COLOURS = {
+    "STARTUP": ("#e69f00", "#e0a83a"),
+    "DRAIN": ("#999999", "#8a94a0"),
+    "PROBE_BW": ("#f2f5f8", "#2a323b"),
+    "PROBE_BW up": ("#009e73", "#3cc795"),
+    "PROBE_BW down": ("#cc79a7", "#e08fc0"),
+    "PROBE_RTT": ("#56b4e9", "#56b4e9"),
+    "slow start": ("#e69f00", "#e0a83a"),
+    "congestion avoidance": ("#f2f5f8", "#2a323b"),
+    "Open": ("#f2f5f8", "#2a323b"),
+    "Disorder": ("#f0e442", "#d9cf4a"),
+    "CWR": ("#0072b2", "#4aa3da"),
+    "Recovery": ("#d55e00", "#f08a4b"),
+    "Loss": ("#7a0019", "#ff6b81"),
+}
+OTHER = ("#c7ccd4", "#5b6875")  # states of controllers that are not listed
+
+
+class Lane(NamedTuple):
+    """A row of a timeline: what it is about, and its states."""
+
+    label: str
+    phases: Phases
+
+
+def lanes(view):
+    """Return the timelines of a flow: the replayed controller's mode, if there is a replay, and TCP's own state.
+
+    Parameters
+    ----------
+    view : FlowView
+
+    Returns
+    -------
+    list of Lane
+    """
+    found = []
+    mode = flow_phases(view)
+    if view.model is not None and not mode.spans:
+        slow = view.model["cwnd_segments"] < view.model["ssthresh_segments"]
+        names = np.where(slow, "slow start", "congestion avoidance")
+        mode = Phases.from_names(view.seconds(view.model), names)
+    if mode.spans:
+        found.append(Lane("mode", mode))
+    after = view.events["ca_state"][1:].astype(np.int64)  # noted before each call
+    if len(after):
+        names = np.array(CA_STATES, object)[np.minimum(after, len(CA_STATES) - 1)]
+        found.append(Lane("TCP", Phases.from_names(view.seconds(view.events)[:-1], names)))
+    return found
+
+
+def states(flow, run=None, start_s=None, end_s=None, *, title=""):
+    """Draw when a replayed controller was in which mode, with what gains, and TCP's states of loss recovery.
+
+    Parameters
+    ----------
+    flow : Flow
+    run : Run, optional
+        A replay of this flow with ``record="all"``.
+    start_s, end_s : float, optional
+        Which part, seconds since the first packet; default: all.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ArgumentError
+        If the part is empty.
+    StreamError
+        If the flow cannot be reconstructed from its capture.
+    """
+    view = FlowView.of(flow, run)
+    rows = lanes(view)
+    low, high = (0.0 if start_s is None else start_s), (_end(rows) if end_s is None else end_s)
+    if not low < high:
+        raise ArgumentError(f"start_s={start_s}, end_s={end_s}: nothing lies between; it ends at {_end(rows):.3f} s")
+    gains = [panel for panel in flow_panels(view) if panel.name == "gains"]
+    place = view.taken_at
+    drawing = blank((9.0, 0.9 + 0.5 * len(rows) + 2.2 * len(gains)), title or _aside(place))
+    ratios = {"height_ratios": [0.5 * len(rows) + 0.3] + [2.2] * len(gains)}
+    axes = drawing.subplots(1 + len(gains), sharex=True, squeeze=False, gridspec_kw=ratios)[:, 0]
+    for k, (_, phases) in enumerate(rows):
+        _bars(axes[0], k, phases, low, high)
+    axes[0].set_yticks(range(len(rows)), [label for label, _ in rows])
+    axes[0].set(ylim=(len(rows) - 0.4, -0.6), xlim=(low, high))
+    axes[0].spines[["top", "right", "left"]].set_visible(False)
+    _legend(axes[0], rows, low, high)
+    for axis, panel in zip(axes[1:], gains, strict=True):
+        draw(axis, panel)
+        axis.set_xlim(low, high)
+    axes[-1].set_xlabel("Time since the first packet (s)")
+    return drawing
+
+
+def _aside(place):
+    return "" if place == "sender" else f"captured at: {place}; times are estimates"
+
+
+def _end(rows):
+    return max((phases.spans[-1][1] for _, phases in rows if phases.spans), default=0.0)
+
+
+def _bars(axes, k, phases, low, high):
+    """Draw the states of a lane, those of a name in one call."""
+    shown: dict[str, list] = {}
+    for start, end, name in phases.spans:
+        if end > low and start < high:
+            shown.setdefault(name, []).append((start, end - start))
+    for name, spans in shown.items():
+        axes.broken_barh(
+            spans, (k - 0.35, 0.7), facecolor=STATE_COLOURS.get(name, OTHER)[0], edgecolor="#52606d", lw=0.2
+        )
+
+
+def _legend(axes, rows, low, high):
+    from matplotlib.patches import Patch
+
+    names = dict.fromkeys(n for _, phases in rows for a, b, n in phases.spans if b > low and a < high)
+    patches = [
+        Patch(facecolor=STATE_COLOURS.get(name, OTHER)[0], edgecolor="#52606d", lw=0.4, label=name) for name in names
+    ]
+    axes.legend(handles=patches, loc="lower left", bbox_to_anchor=(0, 1), ncols=7, frameon=False, fontsize=8)
