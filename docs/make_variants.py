@@ -24,8 +24,11 @@ def page():
     """Return the text of the page."""
     names = sorted(REGISTRY)
     entries = [describe(name) for name in names]
-    cells = [(f"[{e['name']}](#{e['name']})", e["stack"], e["parent"] or "", e["summary"]) for e in entries]
-    overview = table(("controller", "stack", "derived from", "what it is"), cells)
+    cells = [
+        (f"[{e['name']}](#{e['name']})", e["stack"], e["parent"] or "", ", ".join(e["papers"]), e["summary"])
+        for e in entries
+    ]
+    overview = table(("controller", "stack", "derived from", "papers", "what it is"), cells)
     families = [family(root) for root in names if not describe(root)["parent"]]
     parts = [HEADER, overview, *map(section, entries), "## Families", *filter(None, families)]
     return "\n\n".join(parts) + "\n"

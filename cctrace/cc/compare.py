@@ -11,8 +11,9 @@ import re
 import sys
 from typing import NamedTuple
 
-from cctrace.cc import REGISTRY, controller
+from cctrace.cc import REGISTRY, canonical, controller
 from cctrace.cc.base import Controller, LinuxController, QuicController
+from cctrace.cc.of_papers import SYSTEMS
 
 _COMMON = {Controller, LinuxController, QuicController, object}
 _HEADINGS = {"quirks": "Quirks", "left_open": "Left open", "sources": "Sources:", "differs": "Differs from"}
@@ -39,6 +40,7 @@ def describe(name):
     dict
         ``name``; ``stack`` ("linux" or "quic"); ``parent``, the registered name of the variant it is derived from, or
         None; ``summary``, the first line of its file, or of its class where a file holds several controllers;
+        ``papers`` {paper: what it calls this system}, of those that run it;
         ``params`` {name: {default, low, high, doc}}; ``own_steps``, those that its parent lacks or does otherwise;
         ``states`` and ``transitions`` as (from, to, why); and lists of sentences from its header: ``quirks`` of the
         release that are kept, ``left_open`` by the paper and chosen here, ``sources``, ``differs`` (from its parent, in
@@ -59,6 +61,7 @@ def describe(name):
         "stack": cls.view,
         "parent": parent,
         "summary": (documented.__doc__ or "").strip().split("\n")[0],
+        "papers": SYSTEMS.get(canonical(name).partition(":")[0], {}),
         "params": {key: _row(row, given.get(key, row.default)) for key, row in cls.params.items()},
         "own_steps": [step for step, function in _steps(cls).items() if inherited.get(step) is not function],
         "states": list(cls.states),

@@ -21,8 +21,9 @@ the 70-vector of the released network. It returns one number; what lies outside 
 >>> from cctrace.cc.orca import with_policy
 >>> HalfOnDelay = with_policy(lambda seen: -0.5 if seen[-1, 6] < 1 else 0.0)  # halve the window while a queue stands
 
-`with_policy` gives a class that stands wherever a controller's name can; `onnx_policy(path)` loads one from a file. A
-Python function cannot be compiled, so replays of it are interpreted.
+`with_policy` gives a class that stands wherever a controller's name can; `onnx_policy(path)` loads a policy, and so
+does ``orca:policy=model.onnx``. All but the policy is compiled; the policy stays Python (NumPy, ONNX), and is asked once
+per interval.
 
 Left open, and chosen here: the released kernel patch reports throughput and losses; here they are the
 segments delivered and marked lost, times the MSS. An interval ends with the first ACK that has an RTT after 20 ms (the
@@ -33,11 +34,12 @@ Sources: [Abbasloo20] section 4; [orca-src] Soheil-ab/Orca rl-module/envwrapper.
 Differs from cubic (Linux 4.15; the release patches 4.13) in: pkts_acked (adds the interval and the decision).
 """
 
-import math
+import functools
 from typing import ClassVar
 
 import numpy as np
 
+from cctrace.cc.asking import answering, ask
 from cctrace.cc.base import Param, floats
 from cctrace.cc.cubic import Cubic
 from cctrace.cc.linux import USEC_PER_MSEC, USEC_PER_SEC
@@ -56,7 +58,7 @@ def no_policy(observations):
     """Stand for the policy that the user has to give."""
     raise ArgumentError(
         "orca needs a policy, and its learned weights are not part of cctrace: "
-        "cctrace.cc.orca.with_policy(function) or with_policy(onnx_policy('model.onnx'))"
+        "'orca:policy=model.onnx', or the class of cctrace.cc.orca.with_policy(function)"
     )
 
 
@@ -75,7 +77,19 @@ def with_policy(policy):
     """
     if not callable(policy):
         raise ArgumentError(f"policy={policy!r} is not a function of an array of shape ({HISTORY}, {OBSERVATION})")
-    return type("Orca", (Orca,), {"policy": staticmethod(policy), "__module__": __name__})
+    return type("Orca", (Orca,), {"policy_at": _address_of(policy), "__module__": __name__})
+
+
+def _address_of(policy):
+    """Return where compiled code asks a policy."""
+
+    def decide(numbers):
+        action = float(policy(numbers.reshape(HISTORY, OBSERVATION)))
+        if action != action:
+            raise ArgumentError("the policy of orca returned NaN; it must return a number in [-1, 1]")
+        return action
+
+    return answering(decide, HISTORY * OBSERVATION)
 
 
 def onnx_policy(path):
@@ -105,13 +119,18 @@ def onnx_policy(path):
     return policy
 
 
+@functools.lru_cache(maxsize=16)
+def _with_file(cls, path):
+    return with_policy(onnx_policy(path))
+
+
 class Orca(Cubic):
     """Orca's frame around a policy; see the module's header."""
 
-    interpreted_only: ClassVar[str] = "its policy is a Python function"
-    policy = staticmethod(no_policy)
+    named_settings: ClassVar[dict] = {"policy": _with_file}
     params = Cubic.params | {"interval_ms": Param(20, 1, 10_000, "time between decisions, ms [Abbasloo20]")}
 
+    policy_at: int = _address_of(no_policy)
     past = floats(HISTORY * OBSERVATION)
     interval_start_us: int = 0
     delivered_before: int = 0  # segments, before the interval
@@ -146,9 +165,7 @@ class Orca(Cubic):
             self.snd_cwnd = int(SLOW_START_GROWTH * self.snd_cwnd)
             return
         self.observe(ack)
-        action = float(type(self).policy(np.array(self.past).reshape(HISTORY, OBSERVATION)))
-        if math.isnan(action):
-            raise ArgumentError("the policy of orca returned NaN; it must return a number in [-1, 1]")
+        action = ask(self.policy_at, self.past)
         percent = int(100 * 4.0 ** min(max(action, -1.0), 1.0))
         self.snd_cwnd = max(percent * self.snd_cwnd // 100, MIN_CWND)
 
@@ -158,19 +175,21 @@ class Orca(Cubic):
         throughput = (ack.delivered - self.delivered_before) * ack.mss / seconds
         loss_rate = (ack.lost - self.lost_before) * ack.mss / seconds
         self.max_throughput = max(self.max_throughput, throughput)
-        scale = self.max_throughput if self.max_throughput > 0.0 else math.inf
         srtt_us = max(ack.srtt_us8, 1) / 8
-        seen = (
-            throughput / scale,
-            min(self.stack_pacing_rate(ack) / scale, MAX_PACING),
-            LOSS_WEIGHT * loss_rate / scale,
-            self.rtt_samples / self.snd_cwnd,
-            seconds,
-            ack.tcp_min_rtt_us / srtt_us,
-            min(DELAY_MARGIN * ack.tcp_min_rtt_us / srtt_us, 1.0),
-        )
-        for i, value in enumerate([*self.past[OBSERVATION:], *seen]):
-            self.past[i] = value
+        oldest = len(self.past) - OBSERVATION
+        for i in range(oldest):
+            self.past[i] = self.past[i + OBSERVATION]
+        self.past[oldest] = self.of_most(throughput)
+        self.past[oldest + 1] = min(self.of_most(self.stack_pacing_rate(ack)), MAX_PACING)
+        self.past[oldest + 2] = self.of_most(LOSS_WEIGHT * loss_rate)
+        self.past[oldest + 3] = self.rtt_samples / self.snd_cwnd
+        self.past[oldest + 4] = seconds
+        self.past[oldest + 5] = ack.tcp_min_rtt_us / srtt_us
+        self.past[oldest + 6] = min(DELAY_MARGIN * ack.tcp_min_rtt_us / srtt_us, 1.0)
+
+    def of_most(self, rate):
+        """Return a rate as a share of the largest throughput so far; 0 before there is any."""
+        return rate / self.max_throughput if self.max_throughput > 0.0 else 0.0
 
     def stack_pacing_rate(self, ack):
         """Bytes/s that Linux would pace CUBIC at [Linux415] tcp_update_pacing_rate."""

@@ -19,6 +19,8 @@ WORDS = {
 def variants(names, as_json):
     """List the controllers, describe one (A), show what differs between two (A B), or print one as it runs (show A).
 
+    The list names the papers that run a controller, as `cctrace reproduce --list` has them.
+
     What it runs is spread over the files of its ancestors: `show A` prints each entry point and what that calls, in
     order, with the class that defines it, its source and its text.
 
@@ -43,8 +45,11 @@ def variants(names, as_json):
     elif names:
         _print_one(entries[0])
     else:
-        rows = [(e["name"], e["stack"], e["parent"] or "", len(e["own_steps"]), e["summary"]) for e in entries]
-        print_table(("controller", "stack", "derived from", "own steps", "what it is"), rows)
+        rows = [
+            (e["name"], e["stack"], e["parent"] or "", len(e["own_steps"]), ", ".join(e["papers"]), e["summary"])
+            for e in entries
+        ]
+        print_table(("controller", "stack", "derived from", "own steps", "papers", "what it is"), rows)
 
 
 def _show(name, as_json):
@@ -66,6 +71,8 @@ def _show(name, as_json):
 def _print_one(entry):
     click.echo(f"{entry['name']}: {entry['summary']}")
     click.echo(f"stack {entry['stack']}, derived from {entry['parent'] or 'nothing'}")
+    for paper, system in entry["papers"].items():
+        click.echo(f"paper {paper}: {system}")
     click.echo(f"steps of its own: {', '.join(entry['own_steps'])}\n")
     rows = [(key, p["default"], f"{p['low']} to {p['high']}", p["doc"]) for key, p in entry["params"].items()]
     print_table(("parameter", "default", "allowed", "meaning"), rows)

@@ -17,6 +17,7 @@ import ctypes
 import numpy as np
 
 from cctrace import schema
+from cctrace.cc import asking
 from cctrace.cc.base import param_fields
 from cctrace.lang import cache, objects
 from cctrace.lang.emit import Record, Scalar
@@ -122,7 +123,11 @@ class Compiled:
         return row
 
     def check(self):
-        """Raise ZeroDivisionError or IndexError, with file and line, if a call has failed since the last check."""
+        """Raise ZeroDivisionError or IndexError, with file and line, if a call has failed since the last check.
+
+        What a function raised that the code asked (`cc.asking`) goes before that.
+        """
+        asking.raise_kept()
         status, self._failed.value = self._failed.value, 0
         if status:
             raise failure(self._sites[status - 1], self._functions)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cctrace.cc import cmath
+from cctrace.cc import asking, cmath
 
 _OURS = "cctrace.lang."  # what stands for itself there (`memory.words`, …) is the compiler's business
 
@@ -59,7 +59,7 @@ class Fingerprint:
         if isinstance(value, bool | int | float | np.generic | tuple):
             return f"{type(value).__name__} {value!r}"
         if isinstance(value, types.FunctionType):
-            if value.__module__.startswith(_OURS) or value.__module__ == cmath.__name__:
+            if value.__module__.startswith(_OURS) or value.__module__ in (cmath.__name__, asking.__name__):
                 return f"{value.__name__} {getattr(value, 'dtype', '')!r}"
             return f"function {self.function(value)}"
         if isinstance(value, types.ModuleType):  # those of its names that the function uses

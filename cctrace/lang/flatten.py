@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cctrace import schema
-from cctrace.cc import cmath
+from cctrace.cc import asking, cmath
 from cctrace.cc.base import param_fields
 from cctrace.errors import CompileError
 from cctrace.lang.definitions import closure_of, definition_of, where_of
@@ -34,7 +34,7 @@ MATH = ("sqrt", "exp", "expm1", "log", "log1p", "log2", "pow", "floor", "ceil", 
 BUILTINS = (abs, min, max, int, float, bool, len)
 CMATH = (
     cmath.u8, cmath.u16, cmath.u32, cmath.s32, cmath.u64, cmath.u64_shr, cmath.u64_div, cmath.u64_lt, cmath.idiv,
-    np.float32,
+    np.float32, asking.ask,
 )  # fmt: skip
 
 _STATEMENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.If, ast.While, ast.For, ast.Return, ast.Expr, ast.Pass)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from cctrace.cc import cmath
+from cctrace.cc import asking, cmath
 from cctrace.lang import memory
 from cctrace.lang.emit import LLVM, Array, Scalar, Several, described
 
@@ -184,6 +184,13 @@ def _call(f, address, event, state, ack):
     return Scalar("int", f.op(f"call i64 {function}({args})"))
 
 
+def _ask(f, address, numbers):
+    if not isinstance(numbers, Array) or numbers.dtype != np.float64:
+        f.refuse(f"{described(numbers)} is asked about; only an array of floats can be")
+    function = f.op(f"inttoptr i64 {_integer(f, address)} to ptr")
+    return Scalar("float", f.op(f"call double {function}(ptr {numbers.text})"))
+
+
 # Python object: (what emits it, fewest and most arguments)
 INTRINSICS = {
     min: (_extreme("<"), 2, 99),
@@ -208,6 +215,7 @@ INTRINSICS = {
     cmath.u64_lt: (_u64_lt, 2, 2),
     cmath.idiv: (_idiv, 2, 2),
     memory.call: (_call, 4, 4),
+    asking.ask: (_ask, 2, 2),
 }
 _KINDS = {"int": (int, np.int64), "uint": (np.uint64,), "float": (float, np.float64), "f32": (np.float32,)}
 INTRINSICS |= {name: (_converted(kind), 1, 1) for kind, names in _KINDS.items() for name in names}

@@ -96,6 +96,8 @@ class World:
         record = np.zeros((), record_dtype(fields))
         for name in fields:
             record[name] = getattr(controller, name)
+        for slot, name in enumerate(bridge.shared_fields(type(controller))[1:], 1):
+            record[name] = self.array(self.flows[flow].state)[slot]  # the stack may have written it since the last call
         return record.tobytes()
 
     def field(self, flow, name):

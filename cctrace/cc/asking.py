@@ -1,0 +1,59 @@
+"""Python functions that compiled controllers ask: ``ask(address, numbers)``, the same interpreted and compiled.
+
+A policy (a network, a model in a file) is asked rarely, so it may stay Python; all around it is compiled.
+"""
+
+import ctypes
+
+import numpy as np
+
+_answers: dict[int, object] = {}
+_raised: list[BaseException] = []
+_Question = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.POINTER(ctypes.c_double))
+
+
+def answering(function, count):
+    """Remember a Python function for `ask`; returns its address, which compiled code can call too.
+
+    Compiled code knows no exceptions: there the answer is then 0, and `raise_kept` raises what the function raised.
+
+    Parameters
+    ----------
+    function : callable
+        Takes an ndarray of `count` floats, its own copy, and returns a number.
+    count : int
+
+    Examples
+    --------
+    >>> ask(answering(sum, 3), [1.0, 2.0, 4.0])
+    7.0
+    """
+
+    def called(numbers):
+        try:
+            return float(function(np.ctypeslib.as_array(numbers, (count,)).copy()))
+        except BaseException as error:  # an interrupt, too
+            _raised.append(error)
+            return 0.0
+
+    code = _Question(called)
+    address = ctypes.cast(code, ctypes.c_void_p).value
+
+    def answer(numbers, _code=code):  # as long as the address is known, so is the code
+        return float(function(np.array(numbers, float)))
+
+    _answers[address] = answer
+    return address
+
+
+def ask(address, numbers):
+    """Return what the function at `address` (see `answering`) says of an array of floats."""
+    return _answers[address](numbers)
+
+
+def raise_kept():
+    """Raise what a function that compiled code asked has raised, if any has."""
+    if _raised:
+        error = _raised[0]
+        _raised.clear()
+        raise error
