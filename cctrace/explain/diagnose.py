@@ -5,7 +5,8 @@
     limits      an account of the whole time                            explain.limits
     events      what happened when, in sentences with numbers           explain.events
     verdicts    the causes, most important first                        explain.verdicts, one module per family
-    polls       all of it from counters alone                           explain.polled; of a single look explain.look
+    polls       all of it from counters alone                           explain.polled, polled_verdicts;
+                of a single look                                        explain.look
 
 What a verdict rests on is its evidence; what would show that it is wrong is said with it. `unknown` is a verdict too:
 the first of a flow of which the record tells nothing.
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cctrace.errors import StreamError
-from cctrace.explain import polled
+from cctrace.explain import polled, polled_verdicts
 from cctrace.explain.events import events_of
 from cctrace.explain.findings import Event, Limit, Verdict
 from cctrace.explain.limits import limits_of
@@ -104,7 +105,7 @@ def _of_counters(flow, controller):
     timed = flow.is_timed and len(flow.polls) > 1
     if timed and len(flow.acked()[1]) > 1:
         limits = polled.limits_of(polls)
-        verdicts = polled.judge(polls, limits)
+        verdicts = polled_verdicts.judge(polls, limits)
         events = polled.events_of(polls)
         if not verdicts:
             rate = format_rate(flow.summary["goodput_bps"])

@@ -4,7 +4,7 @@ import numpy as np
 from scipy import special
 
 from cctrace.explain.findings import Verdict
-from cctrace.explain.record import mean_rank
+from cctrace.explain.own_queue import mean_rank
 from cctrace.fit.bottleneck import constant
 from cctrace.fit.losses import _congestive, _proportion, backlog_met, decided_ns
 from cctrace.units import format_share, format_size, format_time

@@ -3,7 +3,7 @@
 import numpy as np
 
 from cctrace.explain.findings import Verdict
-from cctrace.explain.record import mean_rank
+from cctrace.explain.own_queue import mean_rank
 from cctrace.fit.buckets import policer_of
 from cctrace.fit.transmissions import LOST
 from cctrace.units import format_rate, format_share, format_size

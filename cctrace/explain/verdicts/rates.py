@@ -7,7 +7,7 @@ import numpy as np
 from cctrace.explain.changes import variation
 from cctrace.explain.findings import Verdict
 from cctrace.explain.limits import shares
-from cctrace.explain.record import rolling_max
+from cctrace.explain.own_queue import rolling_max
 from cctrace.explain.verdicts.quality import too_short
 from cctrace.units import format_rate, format_share, format_size, format_time
 

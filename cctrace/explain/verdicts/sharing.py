@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from cctrace.explain.findings import Verdict
-from cctrace.explain.record import MOST, coarser, rate_of
+from cctrace.explain.own_queue import coarser, rate_of
+from cctrace.explain.record import MOST
 from cctrace.fit.bottleneck import Sent, constant, deviation, sent
 from cctrace.units import format_rate, format_share
 
