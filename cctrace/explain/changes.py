@@ -8,6 +8,7 @@ import numpy as np
 DIFFERS = 1.25  # times, from which on a rate is another
 STEADY = 0.12  # median deviation, relative, of the rate of a link that has one
 MOSTLY = 0.4  # share of the windows with a queue
+SAME = 0.05  # by which the rate with a queue may differ from that without
 LEAST_WINDOWS = 5
 VARIES = 1.6  # 90th over 10th percentile, smoothed, from which on a link has no one rate
 
@@ -77,20 +78,26 @@ def _stretch(record, begin_s, end_s):
     inside = (middle > begin_s) & (middle < end_s) & (rate > 0)
     if inside.sum() < LEAST_WINDOWS:
         return None
-    queued = inside & record.standing
-    share = queued.sum() / inside.sum() if queued.sum() >= LEAST_WINDOWS else 0.0
-    full = share >= MOSTLY and _unexplained(record, begin_s, end_s)
-    typical = float(np.median(rate[queued if full else inside]))
+    queued, whole = inside & _waited(record), float(np.median(rate[inside]))
+    # A queue that drains at the rate that holds afterwards, too, shows that rate.
+    enough = queued.sum() >= LEAST_WINDOWS
+    full = enough and (queued.sum() >= MOSTLY * inside.sum() or abs(np.median(rate[queued]) / whole - 1) < SAME)
+    typical = float(np.median(rate[queued])) if full else whole
     spread = float(np.median(np.abs(rate[inside] - typical))) / typical
     own = record.bottleneck.seen and typical > 0.9 * record.bottleneck.rate
     return _Stretch(begin_s, end_s, typical, spread, bool(full or own)) if spread < STEADY else None
 
 
-def _unexplained(record, begin_s, end_s):
-    """Return whether a queue stood in this time that the bottleneck's rate, taken as constant, does not explain."""
-    bottleneck = record.bottleneck
-    inside = (bottleneck.sent_us > begin_s * 1e6) & (bottleneck.sent_us < end_s * 1e6)
-    return bool(inside.any()) and np.median(bottleneck.rest_us[inside]) > record.queued_us
+def _waited(record):
+    """Return which windows of `delivered` had a queue that the bottleneck's rate, taken as constant, does not explain.
+
+    Packets are placed in the windows by when they left the sender.
+    """
+    middle, bottleneck = record.delivered[0], record.bottleneck
+    place = np.clip(np.searchsorted(middle, bottleneck.sent_us / 1e6), 0, len(middle) - 1)
+    many = np.bincount(place, minlength=len(middle))
+    rest = np.bincount(place, bottleneck.rest_us, len(middle)) / np.maximum(many, 1)
+    return record.standing & (rest > record.queued_us)
 
 
 def variation(record):
@@ -99,11 +106,7 @@ def variation(record):
     size = LEAST_WINDOWS
     if len(middle) < 6 * size:
         return None
-    bottleneck = record.bottleneck
-    place = np.clip(np.searchsorted(middle, bottleneck.sent_us / 1e6), 0, len(middle) - 1)
-    many = np.bincount(place, minlength=len(middle))
-    rest = np.bincount(place, bottleneck.rest_us, len(middle)) / np.maximum(many, 1)
-    waited = record.standing & (rest > record.queued_us)
+    waited = _waited(record)
     full = rate[waited]
     if len(full) < 6 * size or waited.mean() < 0.4:
         return None

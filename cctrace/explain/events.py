@@ -90,8 +90,7 @@ def _stalls(record):
 
 
 def _timeouts(record):
-    again = record.flow.retransmissions
-    times = record.seconds(again["time_ns"].to_numpy()[(again["why"] == "timeout").to_numpy()])
+    times = record.timeouts_s
     if not len(times):
         return []
     first = times[np.diff(times, prepend=-np.inf) > max(record.median_rtt_us / 1e6, 0.2)]

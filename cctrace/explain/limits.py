@@ -10,11 +10,14 @@ import itertools
 import numpy as np
 
 from cctrace.explain.findings import LIMITS, Limit
+from cctrace.explain.record import LATE_S
 
 MOST_BINS = 2000
 PROBE_SEGMENTS = 4  # in flight in PROBE_RTT of BBR v1 [Linux61] bbr_cwnd_min_target
 PROBE_S = 0.1  # half of the 200 ms that it lasts
-LATE_S = 0.0005  # within which a busy host has answered an ACK
+PROBE_EVERY_S = 5.0  # at most: ten seconds of v1, five of v2 [Linux61] bbr_min_rtt_win_sec
+APART = 4  # times the distance of what a pacing sender lets out, that its rate does not change at once
+SPARE = 3  # segments that an ACK may let out beyond twice what it acknowledges (reductions that round, Nagle)
 WRITE_S = 0.005  # between what an application writes, at least
 PACED_S = 0.001  # what a pacing sender lets out at a time [Linux] tcp_tso_autosize
 FULL_PIPE = 1.25  # growth per round below which, three rounds long, a start has ended [Linux61] bbr_full_bw_thresh
@@ -138,17 +141,24 @@ def _idle(record):
 
 
 def _written(record):
-    """Return the pauses before bursts that neither an ACK nor the pacing timer let out: the application wrote then.
+    """Return the pauses that neither an ACK nor the pacing timer ended: the application wrote then.
 
-    A pacing sender lets out a millisecond's worth at a time, and at least two segments [Linux] tcp_tso_autosize. A
-    sender that takes its ACKs late is none that had nothing to send: a write has no ACK before it for `LATE_S`.
+    A pacing sender lets out a millisecond's worth at a time, and at least two segments [Linux] tcp_tso_autosize, at
+    distances that differ little: a pause that is several times longer than that before and after it is none of its.
+    What an ACK lets out is about what it acknowledged. A sender that takes its ACKs late is none that had nothing to
+    send: a write has no ACK before it for `LATE_S`, or one that tells of far less than is written.
     """
-    time, since, size = record.bursts
+    time, since, size, place = record.bursts
     if len(time) < 3:
         return np.zeros((0, 2))
     rate = size.sum() / max(time[-1] - time[0], 1e-9)  # segments/s
     gap = np.diff(time)
-    wrote = (since[1:] > LATE_S) & (gap > WRITE_S) & (size[1:] >= max(4, 2 * rate * PACED_S))
+    before, after = np.append(np.inf, gap[:-1]), np.append(gap[1:], np.inf)
+    large = size[1:] >= max(4, 2 * rate * PACED_S)
+    apart = gap > APART * np.minimum(before, after)
+    told = np.diff(record.acks["delivered"].astype(np.int64), prepend=0)[np.maximum(place[1:], 0)]
+    unasked = (since[1:] > LATE_S) | (size[1:] > 2 * told + SPARE)
+    wrote = unasked & (gap > WRITE_S) & (large | apart)
     return np.column_stack([time[:-1], time[1:]])[wrote]
 
 
@@ -165,8 +175,7 @@ def merged(intervals):
 
 def _timeouts(record):
     """Return the silences that the retransmission timer ended."""
-    again = record.flow.retransmissions
-    fired = record.seconds(again["time_ns"].to_numpy()[(again["why"] == "timeout").to_numpy()])
+    fired = record.timeouts_s
     if not len(fired):
         return np.zeros((0, 2))
     heard = np.sort(np.concatenate([record.ack_s, record.sent_s]))
@@ -183,14 +192,18 @@ def _probe_rtt(record):
     if not len(acks) or np.median(flying) < 3 * PROBE_SEGMENTS or record.is_loss_based:
         return np.zeros((0, 2))
     runs = _runs(record.ack_s, (flying <= PROBE_SEGMENTS + 1) & (acks["ca_state"] < 2), record.duration_s)
-    return runs[np.diff(runs)[:, 0] >= PROBE_S]
+    runs = runs[np.diff(runs)[:, 0] >= PROBE_S]
+    often = len(runs) > 1 + record.duration_s / PROBE_EVERY_S  # then something else keeps so little in flight
+    return runs[:0] if often else runs
 
 
 def _released(record):
     """Return {"cwnd", "pacing"}: whether ACKs or a timer let out what was sent, between one send and the next."""
-    time, clocked, _ = record.released
+    time = record.bursts[0]
     if len(time) < 2:
         return {}
-    held = {"cwnd": clocked[1:], "pacing": ~clocked[1:]}
     gaps = np.column_stack([time[:-1], time[1:]])
+    if record.is_loss_based:  # which does not pace
+        return {"cwnd": gaps}
+    held = {"cwnd": record.released[1:], "pacing": ~record.released[1:]}
     return {name: gaps[mask] for name, mask in held.items()}

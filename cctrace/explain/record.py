@@ -28,6 +28,7 @@ MODEL_BASED = ("bbr", "obbr", "b3r", "quic_bbr")  # beginnings of controllers' n
 FEWEST = 40  # packets with a known delay, for a rate to be sought
 WINDOW_FULL = 0.9  # of the receiver's window in flight; the rest is less than a burst
 TOGETHER_S = 2e-5  # between packets that leave together
+LATE_S = 0.0005  # within which a busy host has answered an ACK
 _TABLES: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # transmissions of a capture's flows
 
 
@@ -97,24 +98,30 @@ class Record:
 
     @functools.cached_property
     def bursts(self):
-        """What was sent anew, in bursts: (when, s; seconds since the ACK before it; segments), arrays."""
+        """What was sent anew, in bursts: (when, s; seconds since the ACK before; segments; row of that ACK), arrays."""
         sends = self.events.sends
         sends = sends[sends["again"] == 0]
         if not len(sends) or not len(self.ack_s):
-            return np.zeros(0), np.zeros(0), np.zeros(0)
+            return (np.zeros(0),) * 3 + (np.zeros(0, np.int64),)
         time = self.seconds(sends["time_ns"])
         begins = np.diff(time, prepend=-np.inf) > TOGETHER_S
         size = np.add.reduceat(sends["segments"].astype(np.int64), np.flatnonzero(begins))
         time = time[begins]
         place = np.searchsorted(self.ack_s, time, side="right") - 1
-        return time, np.where(place >= 0, time - self.ack_s[np.maximum(place, 0)], np.inf), size
+        return time, np.where(place >= 0, time - self.ack_s[np.maximum(place, 0)], np.inf), size, place
 
     @functools.cached_property
     def released(self):
-        """The same bursts: (when, s; whether an ACK had let it out just before; segments), arrays."""
-        time, since, size = self.bursts
+        """Whether an ACK had let each of `bursts` out just before.
+
+        A host that has slept takes longer to answer; what a timer lets out falls anywhere between two ACKs, and so one
+        time in ten within the tenth of their distance (or that from the one before) that counts as an answer.
+        """
+        _, since, _, place = self.bursts
         took_s = float(self.flow.capture._reactions(np.array([self.flow.index]))[0][0]) / 1e9
-        return time, since <= max(3 * took_s, 2e-5), size
+        gap = np.diff(self.ack_s, prepend=-np.inf, append=np.inf)
+        apart = np.maximum(gap[:-1], gap[1:])[np.maximum(place, 0)]
+        return since <= np.maximum(max(3 * took_s, 2e-5), np.minimum(LATE_S, apart / 10))
 
     @functools.cached_property
     def goodput_bps(self):
@@ -186,6 +193,12 @@ class Record:
         told = packets["direction"][rows] != int(capture.connections.sender[index])
         told &= (packets["window"][rows] == 0) & ((packets["flags"][rows] & (SYN | RST)) == 0)
         return self.seconds(clock[rows][told])
+
+    @functools.cached_property
+    def timeouts_s(self):
+        """When the retransmission timer fired, seconds."""
+        again = self.flow.retransmissions
+        return self.seconds(again["time_ns"].to_numpy()[(again["why"] == "timeout").to_numpy()])
 
     # --- rounds --------------------------------------------------------------------------------------------------
     @functools.cached_property
@@ -286,11 +299,20 @@ class Record:
 
     @functools.cached_property
     def delivered(self):
-        """Return (middle_s, rate in bytes/us, mean RTT in us) of windows of 100 ms or an RTT, arrays."""
+        """Return (middle_s, rate in bytes/us, mean RTT in us) of windows of 100 ms or an RTT, arrays.
+
+        What an ACK tells of came since the one before: ACKs in batches are no changes of the rate.
+        """
         if self.fluid is None:
             return (np.zeros(0),) * 3
-        middle, rate, rtt = delivered_rate(self.fluid, max(100_000.0, self.fluid.least_rtt_us))
-        return middle / 1e6, rate, rtt
+        window_us = max(100_000.0, self.fluid.least_rtt_us)
+        middle, rate, rtt = delivered_rate(self.fluid, window_us)
+        order = np.argsort(self.fluid.told_us[self.fluid.known], kind="stable")
+        told = self.fluid.told_us[self.fluid.known][order]
+        total, last = np.cumsum(self.fluid.wire_bytes[self.fluid.known][order]), np.append(np.diff(told) > 0, True)
+        edges = np.append(middle - window_us / 2, middle[-1] + window_us / 2)
+        even = np.diff(np.interp(edges, told[last], total[last], left=0.0)) / window_us
+        return middle / 1e6, np.where(rate > 0, even, 0.0), rtt
 
     @functools.cached_property
     def steps_s(self):

@@ -17,6 +17,7 @@ import numpy as np
 
 from cctrace.fit.bottleneck import _least, backlog, constant, departures
 from cctrace.fit.results import Z95, Estimate
+from cctrace.fit.transmissions import LOST
 
 PACKET = 1514.0
 LEAST_LOSSES = 15
@@ -91,8 +92,6 @@ def policer_of(tables, start_ns, base_us):
     base_us : float
         RTT without queue.
     """
-    from cctrace.fit.transmissions import LOST
-
     time = np.concatenate([(table.sent_ns - start_ns) / 1e3 for table in tables])
     order = np.argsort(time, kind="stable")
     size = np.concatenate([table.wire_bytes for table in tables])[order]
@@ -145,13 +144,15 @@ def _plateau(tried, rate):
 
 
 def _queued(table, base_us):
-    """Return whether what was sent about the time of losses waited: a queue dropped, no policer."""
-    from cctrace.fit.transmissions import LOST
+    """Return whether what was sent about the time of losses waited: a queue dropped, no policer.
 
+    The losses of an RTT count once: those of a flow's start, its most, may overflow a queue elsewhere.
+    """
     known = np.flatnonzero(np.isfinite(table.rtt_us) & ~table.again)
     lost = np.flatnonzero(table.state == LOST)
     if not len(lost) or not len(known):
         return True
+    lost = lost[np.unique((table.sent_ns[lost] / (base_us * 1e3)).astype(np.int64), return_index=True)[1]]
     before = known[np.maximum(np.searchsorted(known, lost) - 1, 0)]
     return float(np.median(table.rtt_us[before])) - base_us > max(5e3, 0.2 * base_us)
 

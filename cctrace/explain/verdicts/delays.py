@@ -3,12 +3,14 @@
 import numpy as np
 
 from cctrace.explain.findings import Verdict
+from cctrace.explain.limits import shares
 from cctrace.explain.verdicts.quality import too_short
 from cctrace.fit.transmissions import WIRE_BYTES
 from cctrace.units import format_rate, format_share, format_time
 
 FILTER_S = 10.0  # of BBR's min_rtt [Linux61] bbr_min_rtt_win_sec
 FULL = 0.95  # of the bottleneck's rate: no collapse, whatever min_rtt says
+SHORT_PROBES = 0.6  # of the mean RTT: min_rtts of 3/5 let probes end before half of what they sent is back
 TAIL = 10.0  # standard deviations of jitter that a least RTT of some seconds may lie below the mean
 EARLY_US = 20.0  # by which an arrival must precede that of an earlier packet
 REORDERED = 0.002
@@ -16,6 +18,8 @@ REORDERED_LEAST = 10
 BATCH = 0.15  # of the base RTT, for which the bottleneck would take for what ACKs tell of at once
 DELAYED_ACK = 2.0  # segments per ACK at most [RFC5681] 4.2
 REGULAR = 0.35  # standard deviation over mean of the time between batches that a clock makes
+SKIPPED = 0.05  # of the time between batches, by which whole multiples of it may be missed
+FEWEST_ODD = 3  # batches that must differ, for their times and sizes to tell
 JITTERED = 0.05  # of the RTT without queue: delays that vary by so much within one put packets together
 INFLATED = 1.25
 
@@ -28,7 +32,7 @@ def verdicts(record, limits, found):
     ends = names & {"receiver_limited", "application_limited", "send_buffer_limited"}
     out = []
     if not names & {"competition", "rate_change", "stale_bandwidth"} and not ends and not record.is_loss_based:
-        out += _collapse(record)
+        out += _collapse(record, limits)
     out += _reordering(record)
     if not any(verdict.name == "reordering" for verdict in out):
         out += _acks(record, names, out)
@@ -59,25 +63,27 @@ def filtered_min(record):
     return np.arange(len(least)) * 0.25, filtered
 
 
-def _collapse(record):
+def _collapse(record, limits):
     bottleneck = record.bottleneck
     mean, spread = record.uncongested
     least = least_of_filter(record)
     by_jitter = mean - least < TAIL * spread and spread > 0.02 * mean
-    if not (least < mean / 2 and by_jitter) or (bottleneck.seen and record.use >= FULL):
+    share, paced = least / mean, shares(limits)
+    # A little above a half, probes that last for a min_rtt end before their ACKs are back: no growth without a queue.
+    slow = not bottleneck.seen and not record.lost.any() and paced.get("pacing", 0) > paced.get("cwnd", 0)
+    if not by_jitter or share > (SHORT_PROBES if slow else 0.5) or (bottleneck.seen and record.use >= FULL):
         return
-    share = least / mean
     rate = bottleneck.rate * 8e6
     of = f" of a path of {format_rate(rate)}" if bottleneck.seen else ""
     sure = 0.9 if record.is_model_based else 0.75
     yield Verdict(
         "collapse",
-        sure if share < 0.45 else sure - 0.15,
+        sure if share < 0.45 else sure - 0.15 if share < 0.5 else sure - 0.25,
         0.0,
         record.duration_s,
         {"min_rtt_us": least, "uncongested_rtt_us": mean, "jitter_sd_us": spread, "used_share": record.use},
         f"minRTT collapse: jitter (sd {format_time(spread * 1000)}) makes the least RTT "
-        f"{format_time(least * 1000)}, less than "
+        f"{format_time(least * 1000)}, {'less than' if share < 0.5 else 'hardly more than'} "
         f"half of the {format_time(mean * 1000)} that packets take without a queue, and a window of "
         "two bandwidth-delay "
         f"products of that is too small: {format_rate(record.goodput_bps)}{of}.",
@@ -153,10 +159,19 @@ def _acks(record, names, out):
 
 
 def _by_clock(silence, size):
-    """Return whether batches come at fixed times, with what there is, rather than when there is a fixed amount."""
+    """Return whether batches come at fixed times, with what there is, rather than when there is a fixed amount.
+
+    What differs tells: a small batch at its time, or one that was left out (none had come: twice the time, or thrice)
+    speak for a clock; a batch of the usual size that came late speaks for an amount. Where nothing differs, the one
+    that varies less is the fixed one.
+    """
     time, much = silence / np.median(silence), size / np.median(size)
     same_time, same_size = np.abs(time - 1) < 0.2, np.abs(much - 1) < 0.2
-    return bool((same_time & (much < 0.8)).sum() >= (same_size & (time > 1.2)).sum())
+    late, skipped = same_size & (time > 1.2), np.abs(time - np.round(time)) < SKIPPED
+    clock, amount = (same_time & (much < 0.8)).sum() + (late & skipped).sum(), (late & ~skipped).sum()
+    if max(clock, amount) < FEWEST_ODD:
+        clock, amount = np.std(np.log(size[same_size])), np.std(np.log(time[same_time]))
+    return bool(clock >= amount)
 
 
 def _varies(values, weights):

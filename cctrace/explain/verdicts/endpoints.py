@@ -1,4 +1,4 @@
-"""Causes at the ends: the receiver's window, the application, the send buffer, a transfer that was over too soon."""
+"""Causes at the ends: the receiver's window, the application, the send buffer, a transfer too short; and stalls."""
 
 import numpy as np
 
@@ -17,6 +17,7 @@ def verdicts(record, limits, found):
     """Return the verdicts of this family that hold."""
     share = shares(limits)
     out = [*_receiver(record), *_slow_start(record, limits), *_send_buffer(record), *_pauses(record)]
+    out += _stalls(record, share.get("rto_stall", 0.0))
     if not any(verdict.name == "slow_start_only" for verdict in out):
         out += [*_application(record, share), *_samples(record, share)]
     return out
@@ -87,8 +88,8 @@ def _slow_start(record, limits):
     start, _got, _ = record.rounds
     if record.lost.any() or not 1 <= len(start) <= SHORT_ROUNDS:
         return
-    idle = sum(limit.end_s - limit.start_s for limit in limits if limit.name == "application")
-    if startup_end_s(record) < MOST * record.duration_s or idle > MOST * record.duration_s:
+    silent = sum(limit.end_s - limit.start_s for limit in limits if limit.name in ("application", "rto_stall"))
+    if startup_end_s(record) < MOST * record.duration_s or silent > MOST * record.duration_s:
         return
     rounds = len(start)
     yield Verdict(
@@ -144,4 +145,22 @@ def _pauses(record):
         f"The receiver stopped reading {len(near)} times: its window was shut for {format_time(held * 1e9)} in all.",
         "Look at what the receiving application does meanwhile.",
         "ACKs of a window that never falls to nothing.",
+    )
+
+
+def _stalls(record, share):
+    """Silences that only the retransmission timer ended."""
+    if share < MUCH:
+        return
+    times = record.timeouts_s
+    yield Verdict(
+        "stalls",
+        min(0.95, 0.45 + share / 2),
+        float(times.min()),
+        float(times.max()),
+        {"stalled_share": share, "timeouts": len(times), "lost": int(record.lost.sum())},
+        f"It stood still for {format_share(share)} of the time: nothing was heard until the retransmission timer "
+        f"fired, {len(times)} times.",
+        "Look for a path that goes away, or that loses ACKs (a handover, a firewall, a full queue on the way back).",
+        "ACKs or data, in a capture at the receiver, during these silences.",
     )

@@ -25,11 +25,12 @@ def verdicts(record, limits, found):
     """Return the verdicts on losses that hold; none where others of the capture fill the queue, or a policer drops."""
     lost = int(record.lost.sum())
     explained = any(verdict.name in ("competition", "policer") for verdict in found)
-    if lost < FEWEST or record.bottleneck is None or explained:
+    if not lost or record.bottleneck is None or explained:
         return []
-    if record.changes or not record.bottleneck.seen:
-        return _unplaced(record, lost)
-    return _placed(record, lost)
+    placed = record.bottleneck.seen and not record.changes
+    if lost < FEWEST:
+        return _few(record, lost) if placed else []
+    return _placed(record, lost) if placed else _unplaced(record, lost)
 
 
 class _Met:
@@ -54,7 +55,11 @@ class _Met:
 
     def episodes(self, which):
         """Return how many of these losses are apart by an RTT: what chance may do is counted by them."""
-        return 1 + int(np.sum(np.diff(self.at_us[which]) > self.base_us)) if which.any() else 0
+        found, end = 0, -np.inf
+        for at in self.at_us[which].tolist():
+            if at > end:
+                found, end = found + 1, at + self.base_us
+        return found
 
     def by_chance(self):
         """Return how likely it is, by chance, that what did not overflow left the short backlogs alone so much."""
@@ -64,6 +69,15 @@ class _Met:
             share = float((self.met < np.quantile(met, quantile)).mean())
             found = min(found, float(special.bdtr(np.floor(quantile * n), n, share)) if share > quantile else 1.0)
         return found
+
+
+def _few(record, lost):
+    """Two losses may show an active queue management: chance seldom hits long queues alone, a full one no shorter."""
+    met = _Met(record)
+    short = met.met[record.lost].min() < AT_FULL * met.longest - 3 * PACKET
+    managed = short and met.longest > MANAGED * PACKET and met.episodes(record.lost) > 1
+    met.rest = record.lost
+    return [_aqm(record, met, lost)] if managed and met.by_chance() < UNLIKELY else []
 
 
 def _placed(record, lost):

@@ -4,7 +4,9 @@ import numpy as np
 
 from cctrace.explain.findings import Verdict
 from cctrace.explain.own_queue import mean_rank
+from cctrace.explain.verdicts.sharing import COMMON, together
 from cctrace.fit.buckets import policer_of
+from cctrace.fit.losses import decided_ns
 from cctrace.fit.transmissions import LOST
 from cctrace.units import format_rate, format_share, format_size
 
@@ -14,6 +16,8 @@ AMONG = (
 )  # transmissions of a flow in which a policer is looked for; the first that hold `ENOUGH` losses
 ENOUGH = 100
 FEWEST = 15
+SAME = 0.02  # by which rates may differ that are one
+SHOWN = 0.1  # share of the delays' deviation that a queue must explain, for its rate to be known
 EPISODES, LONGEST = 5, 0.9  # episodes of loss, and the mean rank of the RTTs before, that tell of a queue
 
 
@@ -23,14 +27,27 @@ def verdicts(record, limits, found):
         return []
     table = record.table
     most = next((rows for rows in AMONG if record.lost[:rows].sum() >= ENOUGH), AMONG[-1])
-    end_ns = table.sent_ns[min(most, len(table)) - 1]
-    tables = [table.first(most)]
-    tables += [other.first(int(np.searchsorted(other.sent_ns, end_ns))) for other in record.companions.values()]
+    # Of what was sent last it is not known whether it was lost, and so not what it met.
+    end_ns = min(table.sent_ns[min(most, len(table)) - 1], decided_ns(table))
+    whole = (table, *record.companions.values())
+    tables = [other.first(int(np.searchsorted(other.sent_ns, end_ns, "right"))) for other in whole]
     rtt = record.rtt_us[np.isfinite(record.rtt_us)]
     if (tables[0].state == LOST).sum() < FEWEST:
         return []
     bucket = policer_of([table for table in tables if len(table)], record.start_ns, float(np.quantile(rtt, 0.05)))
-    return [] if bucket is None or _queue_dropped(record) else [_verdict(record, tables[0], bucket)]
+    if bucket is None or _queue_dropped(record) or _is_the_links(record, bucket.rate.value):
+        return []
+    return [_verdict(record, tables[0], bucket)]
+
+
+def _is_the_links(record, rate):
+    """Return whether packets waited in a queue that is served at this rate: what it drops is no policer's.
+
+    A full queue drops as an empty bucket does, whatever waits in it; but behind a policer nothing waits at its rate.
+    """
+    gain, shared = together(record) if record.companions else (0.0, np.nan)
+    alone = record.bottleneck.rate if record.bottleneck.shown > SHOWN else np.nan
+    return abs(alone / rate - 1) < SAME or (gain > COMMON and abs(shared / rate - 1) < SAME)
 
 
 def _queue_dropped(record):
