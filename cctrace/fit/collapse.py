@@ -13,10 +13,8 @@ the threshold: :math:`P = \Phi(\log(\sigma / \sigma_{1/2}) / s)`, s the scatter 
 
 import dataclasses
 import itertools
-from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
 from cctrace.display import of_summary
 from cctrace.errors import FitError
@@ -31,6 +29,7 @@ from cctrace.fit.bottleneck import (
     sent,
 )
 from cctrace.fit.delays import LEAST_SAMPLES, delays_of
+from cctrace.fit.forecast import Forecast, chance_of, limit_text, milli_text, seen_chance
 from cctrace.fit.jitter import Jitter, of_counters
 from cctrace.fit.results import Z95, Estimate, plain, read_json, write_json
 from cctrace.fit.threshold import SEGMENTS, WINDOWS_PER_HOUR, WIRE_PER_PAYLOAD, simulated_threshold
@@ -49,47 +48,7 @@ LOSSY = 0.02
 FASTER = 1.3  # than the fitted rate, for half a second: then it is not the path's
 LEAST_PART, CHANGED = 300, 0.12  # packets and log of rates: parts of a flow with a rate of their own
 BUSY = 0.5
-UNLIKELY = 0.05
 JITTERY = 0.05  # of the mean delay, at least, for a fall of the throughput to be called one of jitter
-
-
-class Forecast(NamedTuple):
-    """What awaits a controller.
-
-    Attributes
-    ----------
-    threshold_sd_us : Estimate
-        The jitter's sd at which a flow gets half of the link.
-    sd_us : Estimate
-        The sd there is.
-    probability, probability_hour : Estimate
-        Of getting less than half of the link: over 40 s, and for 40 s at some time within an hour.
-    queue_delay_us : float
-        Delta: mean queueing delay in the run nearest below the threshold.
-    spread : float
-        How far chance moves the threshold of a single run, of log sd.
-    runs : int
-        Runs that the threshold stands on.
-    domain : str
-    """
-
-    threshold_sd_us: Estimate
-    sd_us: Estimate
-    probability: Estimate
-    probability_hour: Estimate
-    queue_delay_us: float
-    spread: float
-    runs: int
-    domain: str
-
-    @property
-    def verdict(self):
-        """Collapses: "yes", "no", or "close" where the interval or the seed decides."""
-        if self.threshold_sd_us.low is None:
-            return "yes"
-        if self.sd_us.high < self.threshold_sd_us.low:
-            return "no" if self.probability.value < UNLIKELY else "close"
-        return "yes" if self.sd_us.low > (self.threshold_sd_us.high or np.inf) else "close"
 
 
 class Collapse:
@@ -288,7 +247,7 @@ class Collapse:
             None if None in lows else min(lows),
             None if None in highs or len(found) < len(processes) else max(highs),
         )
-        chance = _seen(chance_of(threshold, self.sd_us_, first.spread), first)
+        chance = seen_chance(chance_of(threshold, self.sd_us_, first.spread), first)
         return Forecast(
             threshold,
             self.sd_us_,
@@ -342,9 +301,9 @@ class Collapse:
         parts = []
         for verdict in ("yes", "close", "no"):
             names = [name for name, f in self.forecasts_.items() if f.verdict == verdict]
-            parts += [f"{verdict} for {', '.join(_limit(n, self.forecasts_[n]) for n in names)}"] if names else []
+            parts += [f"{verdict} for {', '.join(limit_text(n, self.forecasts_[n]) for n in names)}"] if names else []
         drawn = "" if self.process_ == "unknown" else f", drawn per {self.process_}"
-        text = f"{', '.join(parts)}; jitter's sd {_milli(self.sd_us_)}{drawn}"
+        text = f"{', '.join(parts)}; jitter's sd {milli_text(self.sd_us_)}{drawn}"
         if self.fell_to_ is not None:
             text += (
                 f"; this flow fell to {100 * self.fell_to_:.0f} % of its path's {self.rate_bps_.value / 1e6:.3g} Mbit/s"
@@ -372,32 +331,6 @@ class Collapse:
         from cctrace.fit.plots import surface
 
         return surface(self, controller, axes)
-
-
-def chance_of(threshold, sd_us, spread):
-    """Return the chance that a run is collapsed at `sd_us`, an `Estimate`, given the threshold's."""
-
-    def chance(sd, at):
-        if at is None or sd <= 0:
-            return 0.0
-        return float(special.ndtr(np.log(sd / at) / spread))
-
-    if threshold.value is None and threshold.low is None:
-        return Estimate(1.0, 0.5, 1.0)  # collapsed at every sd that was tried
-    middle = threshold.value
-    return Estimate(
-        chance(sd_us.value, middle),
-        min(chance(sd_us.low, threshold.high), chance(sd_us.value, middle)),
-        max(chance(sd_us.high, threshold.low), chance(sd_us.value, middle)),
-    )
-
-
-def _seen(chance, found):
-    """Return the chance with the runs at the sd there is: where some collapse and others do not, they tell it."""
-    if not found.collapsed:
-        return chance
-    low, high = special.betaincinv(found.collapsed + 0.5, found.tried - found.collapsed + 0.5, [0.025, 0.975])
-    return Estimate(found.collapsed / found.tried, min(chance.low, float(low)), max(chance.high, float(high)))
 
 
 def _unfilled(its, fastest_mbps):
@@ -449,16 +382,3 @@ def _fall(its, rate):
 def _part(its, begin_us, end_us):
     rows = (its.sent_us >= begin_us) & (its.sent_us < end_us)
     return Sent(*(getattr(its, field.name)[rows] for field in dataclasses.fields(Sent)))
-
-
-def _limit(name, forecast):
-    chance = forecast.probability.value
-    now = f", {100 * chance:.0f} % now" if chance >= UNLIKELY / 2 else ""
-    return f"{name} (above {_milli(forecast.threshold_sd_us)}{now})"
-
-
-def _milli(estimate):
-    milli = estimate.scaled(1e-3)
-    if None in milli:
-        return milli.text("{:.3g}") + " ms"
-    return f"{milli.value:.3g} ± {(milli.high - milli.low) / 2:.2g} ms"

@@ -17,8 +17,9 @@ import numpy as np
 from cctrace.errors import FitError
 from cctrace.fit.blocks import block_length, block_means, block_sizes, student
 from cctrace.fit.blocks import effective_samples as effective
-from cctrace.fit.bottleneck import Steps, departures, rate_steps, sent
+from cctrace.fit.bottleneck import Steps, departures, sent
 from cctrace.fit.results import Estimate
+from cctrace.fit.steps import rate_steps
 from cctrace.fit.transmissions import Transmissions, as_flow, transmissions
 
 LEAST_SAMPLES = 100

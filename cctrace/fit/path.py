@@ -26,7 +26,6 @@ from cctrace.fit.bottleneck import (
     lever,
     pair_rate,
     rate_errors,
-    rate_steps,
     sent,
 )
 from cctrace.fit.buckets import policer_of, shaper_of
@@ -38,6 +37,7 @@ from cctrace.fit.losses import losses_of
 from cctrace.fit.results import Z95, Estimate, plain
 from cctrace.fit.route import on_one_route, route_steps
 from cctrace.fit.shared import companions, together
+from cctrace.fit.steps import rate_steps
 from cctrace.fit.transmissions import as_flow, transmissions
 from cctrace.sim.path import Path
 

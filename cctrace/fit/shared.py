@@ -5,7 +5,8 @@ import contextlib
 import numpy as np
 
 from cctrace.errors import StreamError
-from cctrace.fit.bottleneck import Sent, constant, constant_rate, rate_steps, sent
+from cctrace.fit.bottleneck import Sent, constant, constant_rate, sent
+from cctrace.fit.steps import rate_steps
 from cctrace.fit.transmissions import transmissions
 
 LEAST_SHARE = 0.02  # of the flow's bytes, for another to matter

@@ -1,0 +1,94 @@
+"""What is forecast of one controller on one path, and in which words."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from cctrace.fit.results import Estimate
+
+UNLIKELY = 0.05
+
+
+class Forecast(NamedTuple):
+    """What awaits a controller.
+
+    Attributes
+    ----------
+    threshold_sd_us : Estimate
+        The jitter's sd at which a flow gets half of the link.
+    sd_us : Estimate
+        The sd there is.
+    probability, probability_hour : Estimate
+        Of getting less than half of the link: over 40 s, and for 40 s at some time within an hour.
+    queue_delay_us : float
+        Delta: mean queueing delay in the run nearest below the threshold.
+    spread : float
+        How far chance moves the threshold of a single run, of log sd.
+    runs : int
+        Runs that the threshold stands on.
+    domain : str
+    """
+
+    threshold_sd_us: Estimate
+    sd_us: Estimate
+    probability: Estimate
+    probability_hour: Estimate
+    queue_delay_us: float
+    spread: float
+    runs: int
+    domain: str
+
+    @property
+    def verdict(self):
+        """Collapses: "yes", "no", or "close" where the interval or the seed decides."""
+        if self.threshold_sd_us.low is None:
+            return "yes"
+        if self.sd_us.high < self.threshold_sd_us.low:
+            return "no" if self.probability.value < UNLIKELY else "close"
+        return "yes" if self.sd_us.low > (self.threshold_sd_us.high or np.inf) else "close"
+
+
+def chance_of(threshold, sd_us, spread):
+    """Return the chance that a run is collapsed at `sd_us`, an `Estimate`, given the threshold's."""
+
+    def chance(sd, at):
+        if at is None or sd <= 0:
+            return 0.0
+        return float(special.ndtr(np.log(sd / at) / spread))
+
+    if threshold.value is None and threshold.low is None:
+        return Estimate(1.0, 0.5, 1.0)  # collapsed at every sd that was tried
+    middle = threshold.value
+    return Estimate(
+        chance(sd_us.value, middle),
+        min(chance(sd_us.low, threshold.high), chance(sd_us.value, middle)),
+        max(chance(sd_us.high, threshold.low), chance(sd_us.value, middle)),
+    )
+
+
+def seen_chance(chance, found):
+    """Return the chance with the runs at the sd there is: where some collapse and others do not, they tell it."""
+    if not found.collapsed:
+        return chance
+    low, high = special.betaincinv(found.collapsed + 0.5, found.tried - found.collapsed + 0.5, [0.025, 0.975])
+    return Estimate(found.collapsed / found.tried, min(chance.low, float(low)), max(chance.high, float(high)))
+
+
+def limit_text(name, forecast):
+    """Return a controller with the jitter at which it collapses."""
+    sd, chance = forecast.threshold_sd_us, forecast.probability.value
+    now = f", {100 * chance:.0f} % now" if chance >= UNLIKELY / 2 else ""
+    if sd.value is None and sd.low is not None:
+        return f"{name} (not up to {sd.low / 1e3:.3g} ms{now})"
+    if sd.value is None and sd.high is not None:
+        return f"{name} (already from {sd.high / 1e3:.3g} ms{now})"
+    return f"{name} (above {milli_text(sd)}{now})"
+
+
+def milli_text(estimate):
+    """Return an estimate in us as text in ms."""
+    milli = estimate.scaled(1e-3)
+    if None in milli:
+        return milli.text("{:.3g}") + " ms"
+    return f"{milli.value:.3g} ± {(milli.high - milli.low) / 2:.2g} ms"
