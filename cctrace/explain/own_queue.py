@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cctrace.fit.bottleneck import Sent, _least, constant, delivered_rate, departures, deviation
+from cctrace.fit.bottleneck import Sent, constant, delivered_rate, departures, deviation, least_of
 from cctrace.fit.buckets import shaper_of
 from cctrace.fit.losses import backlog_met
 
@@ -136,8 +136,8 @@ def rate_of(flow):
     def cost(value):
         return deviation(flow, constant(value))
 
-    wide = _least(cost, most / 2, most * 8, 28, 3e-3)
-    near = _least(cost, middle * 0.97, middle * 1.05, 24, 1e-3)
+    wide = least_of(cost, most / 2, most * 8, 28, 3e-3)
+    near = least_of(cost, middle * 0.97, middle * 1.05, 24, 1e-3)
     return min(wide, near, key=lambda found: found[1])
 
 

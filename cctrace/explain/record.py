@@ -18,8 +18,7 @@ from cctrace.errors import StreamError
 from cctrace.explain.changes import rate_changes
 from cctrace.explain.own_queue import bottleneck_of, coarser
 from cctrace.fit.bottleneck import delivered_rate, jumps, sent
-from cctrace.fit.transmissions import LOST, transmissions
-from cctrace.fit.transmissions import _unwrapped as unwrapped
+from cctrace.fit.transmissions import LOST, transmissions, unwrapped
 from cctrace.flows.state import RST, SYN
 from cctrace.schema import EVENT_CODES
 

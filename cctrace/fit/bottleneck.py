@@ -219,7 +219,7 @@ def delivered_rate(flow, window_us):
     return (edges[:-1] + 0.5) * window_us, rate, mean_rtt
 
 
-def _least(cost, low, high, points, tolerance):
+def least_of(cost, low, high, points, tolerance):
     """Return where a cost is least between low and high: the best of a grid, then golden section around it."""
     grid = np.geomspace(low, high, points)
     values = [cost(x) for x in grid]
@@ -253,11 +253,11 @@ def constant_rate(flow, near=None):
     rtt = float(np.nanmedian(flow.rtt_us))
     _, rate, _ = delivered_rate(flow, max(WINDOW_US, rtt))
     most = max(float(np.quantile(rate[rate > 0], 0.98)), near[1] if near else 0.0)
-    wide = _least(lambda x: deviation(flow, constant(x)), most / 2, most * 8, 40, 1e-4)
-    near = _least(lambda x: deviation(flow, constant(x)), *(near or _plateau(flow)), 80, 1e-5)
+    wide = least_of(lambda x: deviation(flow, constant(x)), most / 2, most * 8, 40, 1e-4)
+    near = least_of(lambda x: deviation(flow, constant(x)), *(near or _plateau(flow)), 80, 1e-5)
     rate, _ = min(wide, near, key=lambda found: found[1])
     # Within its error, the rate at which delays do not drift from one end of the flow to the other.
-    last = _least(lambda x: deviation(flow, constant(x), whole=True), rate * 0.998, rate * 1.002, 41, 2e-6)[0]
+    last = least_of(lambda x: deviation(flow, constant(x), whole=True), rate * 0.998, rate * 1.002, 41, 2e-6)[0]
     return last, deviation(flow, constant(last))
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cctrace.fit.bottleneck import _least, backlog, constant, departures
+from cctrace.fit.bottleneck import backlog, constant, departures, least_of
 from cctrace.fit.results import Z95, Estimate
 from cctrace.fit.transmissions import LOST
 
@@ -197,13 +197,13 @@ def _candidates(tried):
     """Return rates to judge: of what passed between losses, and of how well lost and passed are told apart."""
     mean = tried.size[~tried.lost].sum() / (tried.time_us[-1] - tried.time_us[0])
     places = [(mean / 3, mean * 30, 90), *((*bounds, 25) for bounds in _guesses(tried))]
-    found = [min((_least(lambda x: tried.cost(x)[0], *place, 1e-4) for place in places), key=lambda one: one[1])[0]]
+    found = [min((least_of(lambda x: tried.cost(x)[0], *place, 1e-4) for place in places), key=lambda one: one[1])[0]]
     for span_us in (5e5, 2e6, 8e6):
         passed, span = _between(tried, span_us)
         if len(span) >= LEAST_LOSSES:
             rates = passed / span
             found.append(
-                _least(
+                least_of(
                     lambda x, passed=passed, span=span: float(np.mean(np.log1p(np.abs(passed - x * span) / PACKET))),
                     max(np.quantile(rates, 0.05), 1e-9),
                     np.quantile(rates, 0.98) * 1.01,
@@ -289,7 +289,7 @@ def shaper_of(flow, steps):
 
     bucket = (least - float(np.median(rest))) * rate
     for _ in range(2):
-        bucket = _least(lambda b, r=rate: cost(r, b), bucket / 1.3, bucket * 1.3, 41, 1e-4)[0]
-        rate = _least(lambda x, b=bucket: cost(x, b), rate * 0.998, rate * 1.002, 21, 1e-6)[0]
+        bucket = least_of(lambda b, r=rate: cost(r, b), bucket / 1.3, bucket * 1.3, 41, 1e-4)[0]
+        rate = least_of(lambda x, b=bucket: cost(x, b), rate * 0.998, rate * 1.002, 21, 1e-6)[0]
     error = max(PACKET / 2, 0.5 * float(np.subtract(*np.quantile(rest, [0.6, 0.4]))) * rate)
     return Bucket(Estimate.around(rate, 5e-4 * rate), Estimate.around(bucket, error, PACKET), None)

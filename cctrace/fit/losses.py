@@ -81,7 +81,7 @@ def losses_of(table, flow, steps, policed=None, rate_error=0.0):
     met, lost = backlog_met(flow, steps, time_us), table.state[rows] == LOST
     longest = float(met[~lost].max()) if (~lost).any() else 0.0
     high = met > longest / 2
-    congestive = _congestive(lost, met, high, longest, time_us)
+    congestive = overflows(lost, met, high, longest, time_us)
     size = float(np.median(table.wire_bytes))
     buffer, aqm, clear = Estimate(None, max(longest, size), None), None, ~congestive
     wait_us = np.maximum(steps.when(steps.served(time_us) + met) - time_us, 0.0)
@@ -104,7 +104,7 @@ def losses_of(table, flow, steps, policed=None, rate_error=0.0):
         aqm = "early"
     random = lost & ~congestive
     count, n = int((lost & clear).sum()), int(clear.sum())
-    share = Estimate(count / max(n, 1), *_proportion(count, n))
+    share = Estimate(count / max(n, 1), *proportion(count, n))
     return Losses(share, _bursts(random, share.value), int(congestive.sum()), int(random.sum()), buffer, aqm)
 
 
@@ -155,7 +155,7 @@ def _buffer(met, time_us, size, error):
     return Estimate(float(value), float(max(value - half, size)), float(value + half)), droptail
 
 
-def _congestive(lost, met, high, longest, time_us):
+def overflows(lost, met, high, longest, time_us):
     """Return which losses are the queue's: those near its longest, if more are there than chance would have it."""
     chance = lost[~high].mean() if (~high).any() else 0.0
     expected = chance * high.sum()
@@ -180,7 +180,7 @@ def _near(time_us, at):
     return np.minimum(np.abs(time_us - at[place]), np.abs(time_us - at[place - 1])) < SAME_US
 
 
-def _proportion(count, n):
+def proportion(count, n):
     """Return the 95 % interval of a proportion ([Brown01]_: Jeffreys')."""
     low = float(special.betaincinv(count + 0.5, n - count + 0.5, 0.025)) if count else 0.0
     return low, float(special.betaincinv(count + 0.5, max(n - count, 0) + 0.5, 0.975))
@@ -200,8 +200,8 @@ def _bursts(random, share):
     leave = 1 - after.mean()
     entered = int((random[1:] & ~random[:-1]).sum())
     enter = entered / max(int((~random[:-1]).sum()), 1)
-    low, high = _proportion(int((~after).sum()), len(after))
+    low, high = proportion(int((~after).sum()), len(after))
     return (
-        Estimate(enter, *_proportion(entered, int((~random[:-1]).sum()))),
+        Estimate(enter, *proportion(entered, int((~random[:-1]).sum()))),
         Estimate(float(leave), low, high),
     )

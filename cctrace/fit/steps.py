@@ -11,13 +11,13 @@ import numpy as np
 from cctrace.fit.bottleneck import (
     WINDOW_US,
     Steps,
-    _least,
     bend,
     candidate_steps,
     constant,
     constant_rate,
     delivered_rate,
     deviation,
+    least_of,
 )
 
 LOWERS = 0.02  # a step must lower the deviation of the delays by this share, unless it is random
@@ -65,7 +65,7 @@ def _move_rate(flow, steps, k, cost, reach, tolerance=1e-3):
     def of(rate):
         return Steps(steps.start_us, np.where(np.arange(len(steps.rate)) == k, rate, steps.rate))
 
-    rate, value = _least(
+    rate, value = least_of(
         lambda x: deviation(flow, of(x)), steps.rate[k] * (1 - reach), steps.rate[k] * (1 + reach), 7, tolerance
     )
     return (of(rate), value) if value < cost else (steps, cost)
@@ -80,7 +80,7 @@ def _move_time(flow, steps, k, cost, reach_us=1_200_000.0):
     high = min(steps.start_us[k] + reach_us, end - 1e4)
     if high <= low:
         return steps, cost
-    time, value = _least(lambda x: _both(flow, of(x)), low, high, 25, 1e-4)
+    time, value = least_of(lambda x: _both(flow, of(x)), low, high, 25, 1e-4)
     if value >= _both(flow, steps):
         return steps, cost
     return of(time), deviation(flow, of(time))
@@ -103,7 +103,7 @@ def _last_rate(flow, steps, k):
     def of(rate):
         return Steps(steps.start_us, np.where(np.arange(len(steps.rate)) == k, rate, steps.rate))
 
-    rate, value = _least(lambda x: _both(flow, of(x)), steps.rate[k] * 0.96, steps.rate[k] * 1.04, 41, 1e-5)
+    rate, value = least_of(lambda x: _both(flow, of(x)), steps.rate[k] * 0.96, steps.rate[k] * 1.04, 41, 1e-5)
     return of(rate) if value < _both(flow, steps) else steps
 
 

@@ -123,7 +123,7 @@ def transmissions(source):
     sides = table.sides[index]
     sender, mss = int(table.sender[index]), int(table.mss[index])
     mine = packets["direction"][rows] == sender
-    seq = _unwrapped(packets["seq"][rows], mine, int(sides[sender]["base"]))
+    seq = unwrapped(packets["seq"][rows], mine, int(sides[sender]["base"]))
     payload = packets["payload"][rows].astype(np.int64)
     data = mine & (payload > 0)
     if not data.any():
@@ -133,7 +133,7 @@ def transmissions(source):
     return _matched(time_ns, data, seq, payload, mss, ack, (left, right), sack_row, sack_count, packets["flags"][rows])
 
 
-def _unwrapped(numbers, mine, base):
+def unwrapped(numbers, mine, base):
     """Return sequence numbers of the sender relative to `base`, growing without bound; 0 for other packets."""
     relative = (numbers.astype(np.int64) - base) & 0xFFFFFFFF
     values = relative[mine]

@@ -6,7 +6,7 @@ from scipy import special
 from cctrace.explain.findings import Verdict
 from cctrace.explain.own_queue import mean_rank
 from cctrace.fit.bottleneck import constant
-from cctrace.fit.losses import _congestive, _proportion, backlog_met, decided_ns
+from cctrace.fit.losses import backlog_met, decided_ns, overflows, proportion
 from cctrace.units import format_share, format_size, format_time
 
 FEWEST = 5  # losses, for anything to be said of their cause
@@ -46,7 +46,7 @@ class _Met:
         settled = ~self.lost & (record.table.sent_ns <= decided_ns(record.table))
         self.longest = float(self.met[settled if settled.any() else ~self.lost].max())
         packet = float(np.median(record.table.wire_bytes))
-        overflow = _congestive(self.lost, self.met, self.met > self.longest / 2, self.longest, self.at_us)
+        overflow = overflows(self.lost, self.met, self.met > self.longest / 2, self.longest, self.at_us)
         short = self.longest - float(np.median(self.met[overflow])) if overflow.any() else np.inf
         # A full queue drops at its length, which is the longest that anything passed with.
         full = short < max((1 - AT_FULL) * self.longest, 3 * packet)
@@ -173,7 +173,7 @@ def _chance(record, share, random, confidence, evidence):
 
 def _random(record, met, random):
     n = len(record.table) - int(met.overflow.sum())
-    low, high = (float(value) for value in _proportion(random, n))
+    low, high = (float(value) for value in proportion(random, n))
     evidence = {"share_low": low, "share_high": high, "congestive": int(met.overflow.sum()), "chance": met.by_chance()}
     return _chance(record, random / n, random, 0.97 if random >= 20 else 0.8, evidence)
 
