@@ -9,7 +9,6 @@ import pytest
 
 import cctrace as cct
 from cctrace import datasets
-from cctrace.explain.analyze import analyze
 from cctrace.explain.findings import Event, Limit, Verdict
 from cctrace.fit.collapse import Forecast
 from cctrace.fit.results import Estimate
@@ -19,7 +18,6 @@ from cctrace.plot.panels import Phases
 from cctrace.plot.states import Lane
 from cctrace.report import FlowSection, Report
 from cctrace.report.encode import decoded, floats, integers
-from cctrace.report.overview import write_report
 from cctrace.report.page import render
 from tests.build_view import flow_view
 from tests.conversation import Conversation
@@ -154,22 +152,6 @@ def test_the_page_holds_the_packets_exactly():
     assert decoded(packets["received"]["window"]).tolist() == received.window.tolist()
     assert decoded(packets["received"]["left"]).tolist() == received.left.tolist()
     assert decoded(packets["received"]["length"]).tolist() == (received.right - received.left).tolist()
-
-
-def test_packets_that_do_not_fit_are_on_pages_beside_the_report(tmp_path, monkeypatch):
-    monkeypatch.setattr("cctrace.report.parts.PACKETS", 3000)
-    monkeypatch.setattr("cctrace.explain.analyze._identified", lambda flow: None)  # takes seconds, tested elsewhere
-    capture = datasets.path("loss_cubic_1pct", "sender.pcap.zst")
-    page = write_report(analyze([capture]), tmp_path).read_text()
-    links = re.findall(r'href="(flow0-packets\d\.html)"', page)
-    assert sorted(path.name for path in tmp_path.glob("*.html")) == [*links, "report.html"]
-    assert "flow0-sequence" not in page
-    frames = []
-    for link in links:
-        packets = data_of((tmp_path / link).read_text())["flows"][0]["packets"]
-        frames.append(sum(packets[side]["frame"]["n"] for side in ("sent", "received")))
-    assert max(frames) <= 3000
-    assert sum(frames) == len(cct.read(capture).packets)
 
 
 def test_a_window_of_unknown_scale_is_not_drawn():

@@ -56,10 +56,11 @@ def analyze(files, tcpinfo, controller, folder, what_if, limit, decapsulate, as_
         _index(files, controller, folder, options, as_json)
         return
     from cctrace.explain.analyze import analyze as run
-    from cctrace.report.overview import as_object, table, write_report
+    from cctrace.report.overview import as_object, keeper, table, write_report
 
     with progress("loading") as say:
-        analyses = run(files, tcpinfo, controller, say, what_if, limit=limit, decapsulate=decapsulate)
+        options = {"limit": limit, "decapsulate": decapsulate}
+        analyses = run(files, tcpinfo, controller, say, what_if, keeper(), **options)
         page = write_report(analyses, folder, say)
     for analysis in analyses:
         for note in analysis.notes:

@@ -34,9 +34,11 @@ def diff(a, b, folder, limit, decapsulate, as_json):
     """
     from cctrace.explain.analyze import analyze
     from cctrace.report.compare import differences, pairs, write_comparison
+    from cctrace.report.overview import keeper
 
     with progress("loading") as say:
-        sides = [analyze([file], say=say, limit=limit, decapsulate=decapsulate) for file in (a, b)]
+        options = {"limit": limit, "decapsulate": decapsulate}
+        sides = [analyze([file], say=say, keep=keeper(), **options) for file in (a, b)]
         say("drawing")
         page = write_comparison(*sides, folder)
     found = [(one, other, differences(one, other)) for one, other in pairs(*sides)]

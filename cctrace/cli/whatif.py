@@ -66,10 +66,10 @@ def whatif(files, cc, own, index, draws, seed, folder, limit, decapsulate, as_js
 def _with_report(question, files, folder, options, as_json):
     """Print the answers, and write the report that has them."""
     from cctrace.explain.analyze import analyze
-    from cctrace.report.overview import forecast, write_report
+    from cctrace.report.overview import forecast, keeper, write_report
 
     with progress("loading") as say:
-        analyses = analyze(files, say=say, what_if=question, **options)
+        analyses = analyze(files, say=say, what_if=question, keep=keeper(), **options)
         page = write_report(analyses, folder, say)
     if as_json:
         print_json([{"flow": analysis.row} | (forecast(analysis.whatif) or {}) for analysis in analyses])

@@ -62,6 +62,8 @@ class FlowAnalysis:
         The flow itself; None of a file so large that its packets are not all held at a time.
     identification : cctrace.explain.identify.Identification or None
         Who sent the flow, by what it shows; None if that cannot be told.
+    packets : object
+        What `keep` returned, of a flow of such a file.
     collapse : cctrace.fit.Collapse or str or None
         Forecast of BBR's minRTT collapse on the flow's path; why there is none; None of counters alone.
     whatif : cctrace.explain.whatif.WhatIf or str or None
@@ -83,6 +85,7 @@ class FlowAnalysis:
     flow: Flow | None = None
     identification: Identification | None = None
     collapse: object = None
+    packets: object = None
     whatif: object = None
 
     @property
@@ -101,7 +104,7 @@ class FlowAnalysis:
         return self.row["retransmitted_segments"] / (self.row["segments_sent"] or np.nan)
 
 
-def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, what_if=None, **options):
+def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, what_if=None, keep=None, **options):
     """Analyse the bulk flows of captures, or of counters alone.
 
     Parameters
@@ -117,6 +120,8 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, what_if=N
         Receives what is being done, for display.
     what_if : bool or callable, optional
         True: put numbers to the first verdict's advice (some seconds a flow); or `function(flow, say)`, a `WhatIf`.
+    keep : callable, optional
+        Receives each flow of a file so large that its packets are not all held at a time, and returns what of them is.
     options
         `limit`, `decapsulate` of `cctrace.io.read_file`.
 
@@ -150,7 +155,10 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, what_if=N
         for flow in data if isinstance(data, Iterator) else _bulk_flows(file, data):
             say(f"{file}: {flow!r}")
             analyses.append(_analyze_flow(file, flow, polls, controller, unused))
-            analyses[-1].flow = None if isinstance(data, Iterator) else flow
+            if isinstance(data, Iterator):
+                analyses[-1].packets = keep(flow) if keep and analyses[-1].view is not None else None
+            else:
+                analyses[-1].flow = flow
             if analyses[-1].view is not None:
                 analyses[-1].collapse = _forecast(flow, len(analyses), say)
                 analyses[-1].whatif = _asked(what_if, flow, analyses[-1], len(analyses), say) if what_if else None

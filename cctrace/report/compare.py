@@ -8,8 +8,8 @@ import numpy as np
 from cctrace.plot.limits import limit_words, shares
 from cctrace.plot.panels import Phases
 from cctrace.plot.panels_of_many import comparison_panels
-from cctrace.report.overview import COLUMNS, as_object, report_of, row_of, sentence_of
-from cctrace.report.page import FlowSection, Report, write
+from cctrace.report.overview import COLUMNS, as_object, report_of, row_of, sentence_of, write_pages
+from cctrace.report.page import FlowSection, Report
 
 _PAIRS = 4  # flows of each capture: its largest
 FIGURES = (
@@ -89,7 +89,7 @@ def write_comparison(left, right, folder):
         comparison=_curves(marks, shown),
     )
     page = folder / "report.html"
-    write(report, page)
+    write_pages(report, page)
     return page
 
 

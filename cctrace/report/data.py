@@ -32,7 +32,7 @@ def page_data(flows, comparison, room=None):
     encoded = [_flow(f"flow{i}", flow) for i, flow in flows.items()]
     encoded += [_flow("comparison", comparison)] if comparison is not None else []
     _fill_series(encoded, room)
-    return _safe_json({"flows": encoded})
+    return as_json({"flows": encoded})
 
 
 def widget_data(identifier, flow):
@@ -52,8 +52,8 @@ def widget_data(identifier, flow):
     return data
 
 
-def _safe_json(data):
-    """JSON that cannot end the script element it stands in."""
+def as_json(data):
+    """Return JSON that cannot end the script element it stands in."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, default=_base64)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
@@ -73,7 +73,8 @@ def _flow(identifier, flow, pack=small):
         "events": [[event.name.replace("_", " "), event.start_s, event.end_s, event.text] for event in flow.events],
         "lanes": [_lane(lane, pack) for lane in flow.lanes],
         "panels": [(identifier, panel) for panel in flow.panels],
-        "packets": None if flow.packets is None else _packets(flow, pack),
+        "packets": None if flow.packets is None else packet_columns(flow.packets, flow.start_ns, pack),
+        "beside": flow.beside,
     }
 
 
@@ -92,6 +93,9 @@ def _class(name):
 
 def _range(flow):
     low, high = float(flow.begin_s), float(flow.duration_s)
+    if flow.beside:
+        low = min(low, flow.beside[0]["from"] / 1e9)
+        high = max(high, flow.beside[-1]["to"] / 1e9)
     for side in flow.packets or ():
         if len(side):
             low = min(low, (int(side.time_ns.min()) - flow.start_ns) / 1e9)
@@ -99,10 +103,11 @@ def _range(flow):
     return [low, high if high > low else low + 1e-6]
 
 
-def _packets(flow, pack):
-    sent, received = (_in_time(side) for side in flow.packets)
-    start = np.int64(flow.start_ns)
-    blocks = _blocks_in_time(flow.packets[1])
+def packet_columns(packets, start_ns, pack=small):
+    """Return the columns of packets, (`Sent`, `Received`), in the order of time."""
+    sent, received = (_in_time(side) for side in packets)
+    start = np.int64(start_ns)
+    blocks = _blocks_in_time(packets[1])
     columns = {
         "sent": {
             "t": sent["time_ns"] - start,

@@ -16,6 +16,7 @@ class Flow {
   }
 
   constructor(data, panels, packets, root, lanes) {
+    const chunks = data.beside?.length ? new Chunks(data.beside) : null;
     Object.assign(this, { id: data.id, lanes, phases: data.phases, limits: data.limits, events: data.events });
     this.starts = this.phases.map(([start]) => start);
     this.timeAxis = data.time_axis;
@@ -27,7 +28,7 @@ class Flow {
     this.panels = [];
     const strip = root.getElementById(`${this.id}-strip`), sequence = root.getElementById(`${this.id}-sequence`);
     if (strip) this.panels.push(new Strip(strip, this));
-    if (sequence && packets) this.panels.push(new SequencePanel(sequence, this, packets));
+    if (sequence && packets) this.panels.push(new SequencePanel(sequence, this, packets, chunks));
     for (const panel of panels) this.panels.push(new Panel(root.getElementById(panel.id), this, panel));
     this.toolbar = root.getElementById(`${this.id}-toolbar`);
     for (const button of this.toolbar.querySelectorAll("button")) button.addEventListener("click", () => this.do(button.dataset.do));

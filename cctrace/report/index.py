@@ -7,7 +7,7 @@ from pathlib import Path
 from cctrace.errors import CctraceError
 from cctrace.explain.analyze import analyze
 from cctrace.io import is_capture
-from cctrace.report.overview import COLUMNS, as_object, row_of, sentence_of, write_report
+from cctrace.report.overview import COLUMNS, as_object, keeper, row_of, sentence_of, write_report
 from cctrace.report.page import Report, write
 
 _ENDINGS = re.compile(r"(\.(pcap|pcapng|cap|ntar|snoop|dmp))?(\.(gz|zst|xz|bz2|lz4))?$")
@@ -59,7 +59,7 @@ def write_index(files, folder, controller=None, say=lambda text: None, **options
     for k, (file, name) in enumerate(zip(files, names, strict=True), 1):
         say(f"{k} of {len(files)}: {file}")
         try:
-            analyses = analyze([file], controller=controller, **options)
+            analyses = analyze([file], controller=controller, keep=keeper(), **options)
         except (CctraceError, OSError) as error:
             notes.append(f"no report of {file}: {' '.join(str(error).split())}")
             continue

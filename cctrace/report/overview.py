@@ -16,8 +16,8 @@ from cctrace.plot.panels_of_counters import counter_panels, counter_phases
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 from cctrace.plot.panels_of_many import COMPARED, comparison_panels
 from cctrace.plot.states import lanes
+from cctrace.report.chunks import CHUNK, SPANS, Packed, fitting, pack
 from cctrace.report.page import FlowSection, Report, write
-from cctrace.report.parts import fitting, parts
 from cctrace.report.save import save
 from cctrace.units import format_rate, format_share, format_size, format_time
 
@@ -144,7 +144,7 @@ def write_report(analyses, folder, say=lambda text: None):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     say("writing tables")
-    for ending in ("parquet", "csv.gz", "html"):
+    for ending in ("parquet", "csv.gz", "html", "js"):
         for stale in folder.glob(f"flow[0-9]*-*.{ending}"):
             stale.unlink()
     save(pd.DataFrame([as_object(analysis) for analysis in analyses]).drop(columns="whatif"), folder, "flows")
@@ -154,19 +154,32 @@ def write_report(analyses, folder, say=lambda text: None):
     say("drawing")
     page = folder / "report.html"
     report = report_of(analyses)
-    sections, beyond = fitting(report.flows)
-    links = {i: _write_parts(report.flows[i], i, folder) for i in beyond}
-    write(replace(report, flows=sections, links=links), page)
+    write_pages(report, page)
     return page
 
 
-def _write_parts(section, i, folder):
-    """Write pages with the packets of one flow; return their names."""
-    names = []
-    for k, part in enumerate(parts(section), 1):
-        names.append(f"flow{i}-packets{k}.html")
-        write(Report(part.title, section.title, ["Flow"], [[part.title]], [part]), folder / names[-1])
-    return names
+def keeper():
+    """Return what keeps the packets of flows of large files, for `analyze`: compressed if they are many."""
+    number = itertools.count(1)
+
+    def keep(flow):
+        k = next(number)
+        if k > _SECTIONS:
+            return None
+        packets = packets_of(flow)
+        few = sum(map(len, packets)) <= CHUNK
+        return packets if few else pack(packets, int(flow.summary["start_ns"]), SPANS // k)
+
+    return keep
+
+
+def write_pages(report, page):
+    """Write the page and, beside it, the files of packets that are too many for it."""
+    stems = [f"flow{i}" for i in range(len(report.flows))]
+    sections, beside = fitting(report.flows, stems)
+    write(replace(report, flows=sections), page)
+    for name, text in beside:
+        (page.parent / name).write_text(text, encoding="ascii")
 
 
 def _tables(analysis):
@@ -263,7 +276,8 @@ def _section(analysis):
     if view is None and counters is None:
         return None
     timeless = counters is not None and not counters.is_timed
-    packets = packets_of(analysis.flow) if view is not None and analysis.flow is not None else None
+    packets = packets_of(analysis.flow) if view is not None and analysis.flow is not None else analysis.packets
+    packed, packets = (packets, packets.shown) if isinstance(packets, Packed) else (None, packets)
     diagnosis, found = analysis.diagnosis, analysis.identification
     figures = [
         *zip(COLUMNS[1:-1], row_of(analysis)[1:-1], strict=True),
@@ -283,6 +297,7 @@ def _section(analysis):
         notes=sorted(analysis.notes, key=lambda note: "time stamps step back" in note),  # hardly ever matters: last
         time_axis=f"Time since the first {'poll' if counters else 'packet'} (s)",
         packets=packets,
+        packed=packed,
         start_ns=int(counters.start_ns) if counters else view.start_ns,
         taken_at="sender" if view is None else view.taken_at,
         limits=diagnosis.limits if diagnosis and not timeless else [],

@@ -7,6 +7,7 @@ the user's files is escaped, and a content security policy forbids the page any 
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import cctrace
 from cctrace.explain.findings import Event, Limit, Verdict
@@ -18,7 +19,7 @@ from cctrace.report.data import page_data
 from cctrace.report.section import comparison_section, flow_section
 
 _HERE = Path(__file__).parent
-_DRAWING = ("decode", "axes", "series", "panel", "sequence", "strip", "flow")  # in the order in which they run
+_DRAWING = ("decode", "axes", "series", "panel", "packets", "sequence", "strip", "flow")  # as they run
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,10 @@ class FlowSection:
         Of BBR's minRTT collapse; why there is none.
     lanes : list of Lane
         States over time.
+    packed : cctrace.report.chunks.Packed, optional
+        In place of `packets` where these are for files beside the page.
+    beside : list of dict
+        These files, where `packets` are a selection.
     """
 
     title: str
@@ -82,6 +87,8 @@ class FlowSection:
     whatif: object = None
     forecast: object = None
     lanes: list[Lane] = field(default_factory=list)
+    packed: Any = None
+    beside: list[dict] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -102,8 +109,6 @@ class Report:
     notes : list of str
     comparison : FlowSection, optional
         Panels that lay the flows beside each other.
-    links : dict of int to list of str
-        Pages beside this one that hold the packets of a flow (row), because they are too many for this one.
     row_links : dict of int to str
         Where the rows of an index lead.
     """
@@ -115,7 +120,6 @@ class Report:
     flows: list[FlowSection | None]
     notes: list[str] = field(default_factory=list)
     comparison: FlowSection | None = None
-    links: dict[int, list[str]] = field(default_factory=dict)
     row_links: dict[int, str] = field(default_factory=dict)
 
 
@@ -149,15 +153,17 @@ def render(report, room=None):
     """Return the page as one string of HTML, its curves in `room` bytes (default: 1.65 million)."""
     flows = {i: flow for i, flow in enumerate(report.flows) if flow is not None}
     sections = [comparison_section(report.comparison)] if report.comparison else []
-    sections += [flow_section(i, flow, report.links.get(i, ())) for i, flow in flows.items()]
+    sections += [flow_section(i, flow) for i, flow in flows.items()]
     body = "\n".join(sections)
+    beside = any(flow.beside for flow in flows.values())
+    allowed = " 'self' file:" if beside else ""  # scripts beside the page, which hold packets
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:">
+ content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'{allowed}; img-src data:">
 <title>{escape(report.title)}</title>
 <style>
 {style()}</style>
@@ -180,7 +186,7 @@ def render(report, room=None):
 <script>
 "use strict";
 (() => {{
-{script("table", "main")}
+{script(*(["chunks"] if beside else []), "table", "main")}
 }})();
 </script>
 </body>

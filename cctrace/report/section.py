@@ -31,15 +31,13 @@ _LAYERS = {
 _ALWAYS = ("new", "ack", "window", "sack")
 
 
-def flow_section(i, flow, links=()):
-    """Return the HTML of one flow's section; `links` are the pages beside this one that hold its packets."""
+def flow_section(i, flow):
+    """Return the HTML of one flow's section."""
     figures = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in flow.figures)
     compared = any(name.endswith("= kernel") for name, _ in flow.figures)
     aside = "" if flow.taken_at == "sender" else f"captured at: {flow.taken_at}"
     panels = "\n".join(_panel(f"flow{i}-{panel.name}", panel, aside) for panel in flow.panels)
     verdict = f'<p class="verdict">{escape(flow.verdict)}</p>' if flow.verdict else ""
-    pages = " ".join(f'<a href="{escape(link)}">part {k}</a>' for k, link in enumerate(links, 1))
-    beside = f"<p>Its packets, too many for this page, are on pages beside it: {pages}</p>" if pages else ""
     return f"""<section id="flow{i}-section">
 <h2 id="flow{i}">{escape(flow.title)}</h2>
 {verdict}
@@ -51,10 +49,9 @@ def flow_section(i, flow, links=()):
 {forecast_section(flow.forecast)}
 {_phase_legend(flow.phases)}
 {_remarks(flow.notes)}
-{beside}
 {_toolbar(f"flow{i}")}
 {_strip(f"flow{i}", flow)}
-{_sequence(f"flow{i}", aside, flow.packets[0]) if flow.packets is not None else ""}
+{_sequence(f"flow{i}", aside, flow.packets[0], flow.beside) if flow.packets is not None else ""}
 {panels}
 </section>"""
 
@@ -197,7 +194,20 @@ def _state_colour(name):
     return f"var(--s-{name.replace(' ', '-')})" if name in STATE_COLOURS else "var(--soft)"
 
 
-def _sequence(identifier, aside, sent):
+def _beside(spans):
+    """Return where the packets are that are too many for the page."""
+    if not spans:
+        return ""
+    count = sum(span["sent"] + span["received"] for span in spans)
+    return (
+        f'<p class="soft">Its {count} packets are in {len(spans)} files beside this page '
+        f"({escape(spans[0]['src'])} …), which are read as you zoom in; until then the extremes of short spans of "
+        "time stand for them. "
+        '<span class="beside" role="status"></span></p>'
+    )
+
+
+def _sequence(identifier, aside, sent, beside=()):
     present = {KINDS[kind] for kind in np.unique(sent.kind)} | set(_ALWAYS)
     legend = "".join(
         f'<button type="button" aria-pressed="true" data-layer="{key}" title="{escape(KIND_WORDS.get(key, name))}">'
@@ -211,6 +221,7 @@ def _sequence(identifier, aside, sent):
 acknowledged, above them the edge of the receiver's window. Zoom in until single packets part; point at one to read its
 frame number, time and contents. Where retransmissions are too many to tell apart they are counted in the lanes below
 the graph.</p>
+{_beside(beside)}
 <div class="legend">{legend}<button type="button" class="relative" aria-pressed="false">above the ACK line</button>
 </div>
 <div class="plot"><canvas tabindex="0" role="img" aria-label="Sequence numbers over time; the table below lists the

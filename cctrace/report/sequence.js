@@ -1,5 +1,4 @@
 // The time-sequence graph: every segment, acknowledgement, window edge and SACK block, down to the single packet.
-const KINDS = ["new", "fast", "probe", "timeout", "unexplained", "again"];
 const KIND_WORDS = ["new data", "retransmission (loss detection)", "retransmission (tail-loss probe)",
   "retransmission (after a timeout, RTO)", "retransmission (unexplained)", "sent again or out of order"];
 const LETTERS = ["", "R", "P", "T", "?", "o"];
@@ -8,94 +7,12 @@ const ONE_BY_ONE = 12000;  // packets in view up to which each is drawn by itsel
 const LABELLED = 150;
 const TABLED = 400;
 
-const secondsOf = (ns) => {
-  const seconds = new Float64Array(ns.length);
-  for (let i = 0; i < ns.length; i++) seconds[i] = ns[i] * 1e-9;
-  return seconds;
-};
-const picked = (rows, count, value) => {
-  const values = new Float64Array(count);
-  for (let k = 0; k < count; k++) values[k] = value(rows[k]);
-  return values;
-};
 const flagWords = (flags) => FLAGS.filter(([bit]) => flags & bit).map(([, name]) => name).join(" ");
 
-class Packets {
-  static async from(data) {
-    const small = { kind: Uint8Array, flags: Uint16Array, size: Float64Array, blocks: Uint8Array };
-    const [sent, received] = await Promise.all([decodedAll(data.sent, small), decodedAll(data.received, small)]);
-    return new Packets(sent, received);
-  }
-
-  constructor(sent, received) {
-    Object.assign(this, { sent, received });
-    this.times = [secondsOf(sent.t), secondsOf(received.t)];
-    const n = sent.t.length, m = received.t.length;
-    this.first = new Uint32Array(m + 1);
-    for (let i = 0; i < m; i++) this.first[i + 1] = this.first[i] + received.blocks[i];
-    // What was acknowledged when each segment left, and when each SACK block arrived.
-    this.base = new Float64Array(n);
-    let row = 0, acked = 0;
-    for (let i = 0; i < n; i++) {
-      while (row < m && received.t[row] <= sent.t[i]) { if (received.ack[row] > acked) acked = received.ack[row]; row++; }
-      this.base[i] = acked;
-    }
-    this.again = KINDS.map(() => []);
-    for (let i = 0; i < n; i++) if (sent.kind[i] & 7) this.again[sent.kind[i] & 7].push(i);
-    this.againTimes = this.again.map((rows) => picked(rows, rows.length, (i) => this.times[0][i]));
-    this.views = [this.view(false), this.view(true)];
-  }
-
-  // The curves and bars, absolute or relative to the cumulative acknowledgement.
-  view(relative) {
-    let made;
-    return () => made ?? (made = this.makeView(relative));
-  }
-
-  makeView(relative) {
-    const { sent, received } = this, n = sent.t.length, m = received.t.length;
-    const low = new Float64Array(n), high = new Float64Array(n);
-    let top = 0;
-    for (let i = 0; i < n; i++) {
-      const base = relative ? this.base[i] : 0, end = sent.seq[i] + sent.size[i];
-      const again = sent.kind[i] & 7;
-      if (!again) top = Math.max(top, end);
-      low[i] = (again ? top : sent.seq[i]) - base;
-      high[i] = (again ? top : end) - base;
-    }
-    const acks = new Uint32Array(m), edged = new Uint32Array(m);
-    let count = 0, windows = 0;
-    for (let i = 0; i < m; i++) {
-      if (received.ack[i] < 0) continue;
-      acks[count++] = i;
-      if (received.window[i] >= 0) edged[windows++] = i;
-    }
-    const at = (i) => this.times[1][i];
-    const line = picked(acks, count, (i) => relative ? 0 : received.ack[i]);
-    const edges = picked(edged, windows, (i) => received.window[i] + (relative ? 0 : received.ack[i]));
-    const blocks = received.left.length, left = new Float64Array(blocks), right = new Float64Array(blocks);
-    for (let i = 0; i < m; i++) {
-      for (let k = this.first[i]; k < this.first[i + 1]; k++) {
-        left[k] = received.left[k] - (relative ? received.ack[i] : 0);
-        right[k] = left[k] + received.length[k];
-      }
-    }
-    return {
-      low: new Pyramid(low), high: new Pyramid(high), left: new Pyramid(left), right: new Pyramid(right),
-      ack: new Series({ kind: "steps", colour: "k-ack", holds: true }, picked(acks, count, at), line),
-      window: new Series({ kind: "steps", colour: "k-window", holds: true }, picked(edged, windows, at), edges),
-    };
-  }
-
-  baseOf(i, relative) { return relative ? this.base[i] : 0; }
-
-  rows(side, [low, high]) { return [lowerBound(this.times[side], low), lowerBound(this.times[side], high + 1e-12)]; }
-}
-
 class SequencePanel extends Panel {
-  constructor(figure, flow, packets) {
+  constructor(figure, flow, packets, chunks = null) {
     super(figure, flow, { axis: "Sequence number (bytes)", from_zero: false, upper_limit: Infinity }, 440);
-    this.packets = packets;
+    Object.assign(this, { packets, whole: packets, chunks });
     this.relative = false;
     this.hidden = new Set();
     this.tip = figure.querySelector(".tip");
@@ -119,7 +36,7 @@ class SequencePanel extends Panel {
   }
 
   get view() { return this.packets.views[Number(this.relative)](); }
-  get lanes() { return this.present ?? (this.present = [1, 2, 3, 4, 5].filter((k) => this.packets.again[k].length)); }
+  get lanes() { return this.present ?? (this.present = [1, 2, 3, 4, 5].filter((k) => this.whole.again[k].length)); }
   get bottom() { return this.foot - 9 * this.lanes.length; }
 
   scaled() {
@@ -289,6 +206,7 @@ class SequencePanel extends Panel {
 
   // Lanes below the graph: how many segments of each kind of retransmission left in each pixel's time.
   draw() {
+    if (this.chunks) this.take();
     super.draw();
     const c = this.canvas.getContext("2d"), [t0, t1] = this.flow.range, width = this.right - this.left;
     this.lanes.forEach((kind, lane) => {
@@ -303,6 +221,14 @@ class SequencePanel extends Panel {
       }
       c.globalAlpha = 1;
     });
+  }
+
+  // The packets of what is in view from the files beside the page, if it is short, else the selection on the page.
+  take() {
+    const { range } = this.flow, packets = this.chunks.at(range, () => this.draw()) ?? this.whole;
+    if (packets !== this.packets) this.focus = null;
+    this.packets = packets;
+    this.figure.querySelector(".beside").textContent = this.chunks.words(range);
   }
 
   drawAxes(c) {
@@ -387,9 +313,10 @@ class SequencePanel extends Panel {
     const { ack, window: edge } = this.view, { packets } = this;
     const acked = packets.views[0]().ack.at(cursor), limit = packets.views[0]().window.at(cursor);
     const [s, r] = [packets.rows(0, this.flow.range), packets.rows(1, this.flow.range)];
+    const shown = this.chunks && packets === this.whole ? " (a selection: zoom in for all)" : "";
     return [`${cursor.toFixed(6)} s`, `acknowledged ${grouped(acked || 0)}`,
       ...(Number.isNaN(limit) ? [] : [`window edge ${grouped(limit)}`]),
-      `in view ${grouped(s[1] - s[0])} packets sent, ${grouped(r[1] - r[0])} received`, ...this.flow.circumstances(cursor)];
+      `in view ${grouped(s[1] - s[0])} packets sent, ${grouped(r[1] - r[0])} received${shown}`, ...this.flow.circumstances(cursor)];
   }
 
   // From packet to packet, in the order of time.

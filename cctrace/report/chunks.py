@@ -1,0 +1,165 @@
+"""Packets that are too many for one page: all of them in files beside it, and in the page a selection that looks alike.
+
+    flow0-packets1.js, flow0-packets2.js, ...    a span of time each; scripts, as a page on a disk may load nothing else
+    the page                                     of each of some thousand spans of time the extremes
+
+The page's script loads the files of what is in view as soon as they are few enough to be drawn packet by packet.
+"""
+
+import itertools
+import json
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from cctrace.plot.packets import NEW, Received
+from cctrace.report.data import as_json, packet_columns
+
+PACKETS = 1_000_000  # that a page holds one by one
+CHUNK = 200_000  # packets of a file beside it
+SPANS = 20_000  # of time, of each of which the page holds what is lowest and highest
+AGAIN = 50_000  # retransmissions that it holds besides
+
+
+class Packed(NamedTuple):
+    """The packets of a flow for files beside the page.
+
+    Attributes
+    ----------
+    shown : (Sent, Received)
+        Those that the page itself holds.
+    spans : list of dict
+        Of each file: ``from`` and ``to`` (ns since the flow's start), ``sent`` and ``received`` (numbers of packets),
+        ``acked`` and ``top`` (cumulative acknowledgement and end of what had been sent when it begins, bytes).
+    columns : list of dict
+        What the files hold, compressed.
+    """
+
+    shown: tuple
+    spans: list
+    columns: list
+
+
+def pack(packets, start_ns, spans=None):
+    """Return the `Packed` of a flow's packets.
+
+    Parameters
+    ----------
+    packets : (Sent, Received)
+    start_ns : int
+    spans : int, optional
+        Default: `SPANS`.
+    """
+    sent, received = (_ordered(side) for side in packets)
+    times = np.sort(np.concatenate((sent.time_ns, received.time_ns)))
+    edges = sorted({int(times[0]), *(int(t) for t in times[CHUNK::CHUNK]), int(times[-1]) + 1})
+    top = np.maximum.accumulate(np.concatenate(([0], sent.seq + sent.size)))
+    acked = np.maximum.accumulate(np.concatenate(([0], received.ack)))
+    found, columns = [], []
+    for low_ns, high_ns in itertools.pairwise(edges):
+        rows = [np.searchsorted(side.time_ns, (low_ns, high_ns)) for side in (sent, received)]
+        part = tuple(rows_of(side, np.arange(*ends)) for side, ends in zip((sent, received), rows, strict=True))
+        columns.append(packet_columns(part, start_ns))
+        span = {"from": low_ns - start_ns, "to": high_ns - start_ns, "sent": len(part[0]), "received": len(part[1])}
+        found.append(span | {"acked": int(acked[rows[1][0]]), "top": int(top[rows[0][0]])})
+    return Packed(_selected(sent, received, SPANS if spans is None else spans), found, columns)
+
+
+def files(packed, stem):
+    """Yield name and text of the files beside the page; their names begin with `stem`."""
+    for k, columns in enumerate(packed.columns, 1):
+        name = f"{stem}-packets{k}.js"
+        yield name, f"cctraceChunk({json.dumps(name)}, {as_json(columns)});\n"
+
+
+def fitting(sections, stems, room=None):
+    """Return the sections as a page can hold them, and the files that hold the packets of the others.
+
+    Parameters
+    ----------
+    sections : list of FlowSection or None
+    stems : list of str
+        What the names of a section's files begin with.
+    room : int, optional
+        Packets; default: `PACKETS`.
+
+    Returns
+    -------
+    sections : list of FlowSection or None
+    files : iterator of (str, str)
+        Names and texts.
+    """
+    room, kept, beside = PACKETS if room is None else room, [], []
+    for section, stem in zip(sections, stems, strict=True):
+        count = 0 if section is None or section.packets is None else sum(map(len, section.packets))
+        if section is not None and section.packed is not None:
+            count = 0
+        if count > room:
+            section = replace(section, packed=pack(section.packets, section.start_ns, SPANS // (len(beside) + 1)))
+            count = 0
+        if section is not None and section.packed is not None:
+            beside.append((section.packed, stem))
+            names = [f"{stem}-packets{k}.js" for k in range(1, len(section.packed.spans) + 1)]
+            spans = [{"src": name, **span} for name, span in zip(names, section.packed.spans, strict=True)]
+            section = replace(section, packets=section.packed.shown, packed=None, beside=spans)
+        room -= count
+        kept.append(section)
+    return kept, itertools.chain.from_iterable(files(packed, stem) for packed, stem in beside)
+
+
+def rows_of(side, rows):
+    """Return some packets of a side, by their rows in increasing order."""
+    columns = {name: getattr(side, name) for name in side.__dataclass_fields__}
+    if not isinstance(side, Received):
+        return type(side)(**{name: column[rows] for name, column in columns.items()})
+    first = np.cumsum(side.blocks) - side.blocks
+    count = side.blocks[rows]
+    ends = np.cumsum(count)
+    blocks = np.repeat(first[rows] - (ends - count), count) + np.arange(int(count.sum()))
+    return Received(**{n: c[blocks if n in ("left", "right") else rows] for n, c in columns.items()})
+
+
+def _ordered(side):
+    return rows_of(side, np.argsort(side.time_ns, kind="stable"))
+
+
+def _selected(sent, received, spans):
+    """Return of each span of time the first and last packets, and those with what is lowest and highest."""
+    ends = [side.time_ns[[0, -1]] for side in (sent, received) if len(side)]
+    low, high = min(int(e[0]) for e in ends), max(int(e[1]) for e in ends) + 1
+    new = sent.kind == NEW
+    again = np.flatnonzero(~new)
+    again = again[:: -(-len(again) // AGAIN) or 1]
+    least, most = np.where(new, sent.seq, np.iinfo(np.int64).max), np.where(new, sent.seq + sent.size, -1)
+    rows = [*_extreme(_span_of(sent, low, high, spans), least, most), again]
+    chosen = rows_of(sent, np.unique(np.concatenate(rows)))
+    span = _span_of(received, low, high, spans)
+    edge = np.maximum(received.window, 0) + received.ack
+    rows = _extreme(span, edge, edge)
+    held = np.flatnonzero(received.blocks)
+    if len(held):
+        first = (np.cumsum(received.blocks) - received.blocks)[held]
+        outer = np.minimum.reduceat(received.left, first), np.maximum.reduceat(received.right, first)
+        rows += [held[k] for k in _extreme(span[held], *outer)]
+    return chosen, rows_of(received, np.unique(np.concatenate(rows)))
+
+
+def _span_of(side, low, high, spans):
+    return ((side.time_ns - low) / (high - low) * spans).astype(np.int64)
+
+
+def _extreme(span, low, high):
+    """Return rows: the first and last of each span, the ones with the least `low` and with the largest `high`."""
+    if not len(span):
+        return [np.zeros(0, np.int64)]
+    first = np.concatenate(([0], np.flatnonzero(np.diff(span)) + 1))
+    last = np.append(first[1:], len(span)) - 1
+    return [first, last, _where(np.minimum, low, first), _where(np.maximum, high, first)]
+
+
+def _where(extreme, values, first):
+    """Return the first row of each group that has the group's extreme; groups begin at `first`."""
+    group = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(values))))
+    rows = np.flatnonzero(values == extreme.reduceat(values, first)[group])
+    return rows[np.unique(group[rows], return_index=True)[1]]
