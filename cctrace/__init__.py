@@ -31,6 +31,7 @@ _PUBLIC = {
     "read": "cctrace.flows.capture",
     "replay": "cctrace.replaying.run",
     "simulate": "cctrace.sim.simulate",
+    "streaming": "cctrace.streaming",
     "sweep": "cctrace.sim.sweep",
     "units": "cctrace.units",
     "whatif": "cctrace.explain.whatif",

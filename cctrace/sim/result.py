@@ -172,17 +172,18 @@ def counters(world):
 
 
 def table(flows, world, first, whole, duration_ns):
-    """Return the table `Simulation.flows` from the counters where the tail begins and at the end."""
+    """Return the table `Simulation.flows` from the counters where the tail begins (None: without it) and at the end."""
     rows = []
     for k, flow in enumerate(flows):
         f = world.flows[k]
         row = {"cc": flow.name, "profile": "quic" if f.profile == QUIC else flow.profile}
         mss = int(f.mss)
         row |= _figures({n: c[k] for n, c in whole.items()}, mss, duration_ns)
-        tail = _figures(
-            {n: c[k] - first[n][k] for n, c in whole.items()}, mss, duration_ns - tail_start_ns(duration_ns)
-        )
-        row |= {f"tail_{name}": value for name, value in tail.items()}
+        if first is not None:
+            tail = _figures(
+                {n: c[k] - first[n][k] for n, c in whole.items()}, mss, duration_ns - tail_start_ns(duration_ns)
+            )
+            row |= {f"tail_{name}": value for name, value in tail.items()}
         counts = ("n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "n_marked")
         names = ("sent", "retransmitted", "timeouts", "undos", "dropped", "lost", "marked")
         rows.append(row | {name: int(whole[c][k]) for name, c in zip(names, counts, strict=True)})

@@ -13,20 +13,16 @@ import pandas as pd
 from cctrace.cc import controller
 from cctrace.errors import ArgumentError
 from cctrace.lang.fields import fields_of
-from cctrace.lang.machine import Machine
-from cctrace.sim.core.check import check_books
-from cctrace.sim.core.loop import run, run_world, tap_room, trace_room
-from cctrace.sim.core.structs import QUIC, TAP_WIDTH, TRACE_WIDTH
+from cctrace.sim.core.structs import QUIC
 from cctrace.sim.core.view import CWND, PACING, Q_PACING
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.recorder import ends
-from cctrace.sim.result import Recorder, Simulation, counters, link_figures, notes, table, tail_start_ns
+from cctrace.sim.result import Simulation, counters, link_figures, notes, table, tail_start_ns
+from cctrace.sim.runner import Runner, check_mode
 from cctrace.sim.sender import Sender
 from cctrace.sim.state import columns_of
-from cctrace.units import parse_time_ns
+from cctrace.units import parse_size_bytes, parse_time_ns
 
-_run_world = Machine(run_world)
-MODES = ("compiled", "interpreted", "debug")
 HELD = "held"  # records of the controllers, which `state.columns_of` turns into columns
 
 
@@ -36,6 +32,7 @@ def simulate(
     duration="60s",
     seed=1,
     *,
+    until=None,
     mode="compiled",
     sample=None,
     watch=(),
@@ -53,6 +50,9 @@ def simulate(
     duration : str
     seed : int
         The same seed gives the same numbers, whatever the mode.
+    until : str, optional
+        Ends earlier, as soon as one flow has delivered so much in order: ``"1GB"``. `Simulation.flows` then has no
+        columns ``tail_*``.
     mode : "compiled", "interpreted" or "debug"
         Interpreted obeys breakpoints and is about a thousand times slower; debug also checks after every event that
         what was sent is delivered, lost or in flight.
@@ -93,8 +93,10 @@ def simulate(
     sample_ns = 0 if sample is None else parse_time_ns(sample, "sample")
     if duration_ns <= 0 or (sample is not None and sample_ns <= 0):
         raise ArgumentError(f"duration={duration!r} and sample={sample!r} must be positive")
-    if mode not in MODES:
-        raise ArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}")
+    check_mode(mode)
+    until_bytes = None if until is None else parse_size_bytes(until, name="until")
+    if until_bytes is not None and until_bytes <= 0:
+        raise ArgumentError(f"until={until!r} must be positive")
     flows = [flows] if isinstance(flows, str | Sender | type) else list(flows)
     if not flows:
         raise ArgumentError("flows is empty; give at least one controller")
@@ -107,12 +109,17 @@ def simulate(
     exact = exact or len(flows) == 1 or path.has_jitter
     world = World(path, flows, seed, mode == "compiled", exact)
     try:
-        run = _Run(world, mode, trace, packets)
+        run = Runner(world, mode, trace, packets)
+        if until_bytes is not None:
+            world.flows.awaited = -(-until_bytes // world.flows.mss)
         tail_ns = tail_start_ns(duration_ns)
-        samples = []
+        first, samples = None, []
         for at in _stops(duration_ns, tail_ns, sample_ns):
-            run.to(FIRST_NS + at)
-            if at == tail_ns:
+            reached_ns = run.to(FIRST_NS + at) - FIRST_NS
+            if reached_ns < at:
+                duration_ns = reached_ns
+                break
+            if at == tail_ns and until is None:
                 first = counters(world)
             if sample_ns and at % sample_ns == 0:
                 samples.append(_sample(world, at, watch, flows))
@@ -129,57 +136,6 @@ def simulate(
         )
     finally:
         world.close()
-
-
-class _Run:
-    """The event loop in one of its modes, and the traces it fills."""
-
-    def __init__(self, world, mode, trace, packets):
-        self.world = world
-        self.recorders = []
-        self.packets = [[] for _ in world.flows] if packets else []
-        if mode == "compiled":
-
-            def advance(until):
-                reached = _run_world(world.worlds, until)
-                world.check()
-                return reached
-
-        else:
-            check = check_books if mode == "debug" else None
-
-            def advance(until):
-                with np.errstate(over="ignore"):  # random numbers are made modulo 2**64
-                    return run(world.record, until, check)
-
-        self.advance = advance
-        if trace:
-            self.recorders = [Recorder("quic" if f.profile == QUIC else "linux") for f in world.flows]
-        self.empty()
-
-    def to(self, until):
-        """Advance to `until`, emptying traces on the way."""
-        while self.advance(until) < until:
-            self.empty()
-        self.empty()
-
-    def empty(self):
-        """Take the rows out of traces and taps, and make room for what one event can add."""
-        for pieces, f in zip(self.packets, self.world.flows, strict=False):
-            if f.tap_size > 0:
-                pieces.append(self.world.array(f.tap_buffer)[: f.tap_rows * TAP_WIDTH].reshape(-1, TAP_WIDTH).copy())
-                f.tap_rows = 0
-            elif f.profile != QUIC:
-                f.tap_size = tap_room(f) + 65_536
-                f.tap_buffer = self.world.place(np.zeros(f.tap_size * TAP_WIDTH, np.int64))
-        for recorder, f in zip(self.recorders, self.world.flows, strict=False):
-            if f.trace_size > 0:
-                recorder.take(self.world.array(f.trace_buffer)[: f.trace_rows * TRACE_WIDTH].reshape(-1, TRACE_WIDTH))
-                f.trace_rows = 0
-            wanted = max(4096, 2 * trace_room(f))
-            if wanted > f.trace_size:
-                f.trace_buffer = self.world.place(np.zeros(wanted * TRACE_WIDTH, np.int64))
-                f.trace_size = wanted
 
 
 def _stops(duration_ns, tail_ns, sample_ns):

@@ -66,7 +66,7 @@ def run_world(worlds, until_ns):
 
 
 def run(w, until_ns, check=None):
-    """Advance the simulation to `until_ns`; returns early, with the time, when a trace must be emptied.
+    """Advance the simulation to `until_ns`; returns early, with the time, to have a trace emptied or data fetched.
 
     `check` is called with world and flow after every event (interpreted only).
     """
@@ -91,6 +91,8 @@ def run(w, until_ns, check=None):
         f.next_ns = next_time(f)
         if check is not None:
             check(w, f)
+        if f.awaited > 0 and f.rcv_nxt >= f.awaited:
+            return now
 
 
 def trace_room(f):

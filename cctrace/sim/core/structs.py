@@ -20,6 +20,7 @@ _FLOW = (
     "ecn",
     # application (app.py)
     "app_kind", "app_segments", "app_period_ns", "app_on_ns", "app_end", "app_at", "app_stage",
+    "awaited",  # in order at the receiver: when so much is there, `loop.run` returns; 0: never (served.py)
     # sequence space and scoreboard, in segments
     "una", "nxt", "sacked_out", "lost_out", "retrans_out", "delivered", "delivered_ce", "lost", "high_seq",
     "ca_state", "undo_marker", "undo_proof", "prior_cwnd", "prior_ssthresh", "prr_delivered", "prr_out",
@@ -94,7 +95,7 @@ NEVER = 1 << 62
 NO_JITTER, NORMAL, GAMMA, LOGNORMAL, EMPIRICAL = range(5)
 PER_PACKET, PER_BURST, PER_SLOT = range(3)
 REFERENCE, LINUX, QUIC = 0, 1, 2  # profiles
-BULK, CHUNKS, ON_OFF, REQUESTS = range(4)  # applications
+BULK, CHUNKS, ON_OFF, REQUESTS, SERVED = range(5)  # applications; SERVED: driven from outside (served.py)
 CONNECTING, ESTABLISHED, RUNNING, STOPPED = range(4)  # their stages
 RTO_TIMER, REORDERING_TIMER, PROBE_TIMER = range(3)  # what the retransmission timer waits for
 TRACE_WIDTH = 80  # words of a row of a trace

@@ -1,0 +1,76 @@
+"""The event loop in one of its modes, from one instant of interest to the next."""
+
+import numpy as np
+
+from cctrace.errors import ArgumentError
+from cctrace.lang.machine import Machine
+from cctrace.sim.core.check import check_books
+from cctrace.sim.core.loop import run, run_world, tap_room, trace_room
+from cctrace.sim.core.structs import QUIC, TAP_WIDTH, TRACE_WIDTH
+from cctrace.sim.result import Recorder
+
+_run_world = Machine(run_world)
+MODES = ("compiled", "interpreted", "debug")
+
+
+def check_mode(mode):
+    """Raise ArgumentError for a mode that there is not."""
+    if mode not in MODES:
+        raise ArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}")
+
+
+class Runner:
+    """The event loop in one of its modes, and the traces it fills."""
+
+    def __init__(self, world, mode, trace, packets):
+        self.world = world
+        self.recorders = []
+        self.packets = [[] for _ in world.flows] if packets else []
+        if mode == "compiled":
+
+            def advance(until):
+                reached = _run_world(world.worlds, until)
+                world.check()
+                return reached
+
+        else:
+            check = check_books if mode == "debug" else None
+
+            def advance(until):
+                with np.errstate(over="ignore"):  # random numbers are made modulo 2**64
+                    return run(world.record, until, check)
+
+        self.advance = advance
+        if trace:
+            self.recorders = [Recorder("quic" if f.profile == QUIC else "linux") for f in world.flows]
+        self.empty()
+
+    def to(self, until):
+        """Advance to `until`, or until a flow has delivered what is awaited, emptying traces; returns the time."""
+        while (reached := int(self.advance(until))) < until and not self.there():
+            self.empty()
+        self.empty()
+        return reached
+
+    def there(self):
+        """Whether a flow has delivered what is awaited of it."""
+        f = self.world.flows
+        return bool(((f.awaited > 0) & (f.rcv_nxt >= f.awaited)).any())
+
+    def empty(self):
+        """Take the rows out of traces and taps, and make room for what one event can add."""
+        for pieces, f in zip(self.packets, self.world.flows, strict=False):
+            if f.tap_size > 0:
+                pieces.append(self.world.array(f.tap_buffer)[: f.tap_rows * TAP_WIDTH].reshape(-1, TAP_WIDTH).copy())
+                f.tap_rows = 0
+            elif f.profile != QUIC:
+                f.tap_size = tap_room(f) + 65_536
+                f.tap_buffer = self.world.place(np.zeros(f.tap_size * TAP_WIDTH, np.int64))
+        for recorder, f in zip(self.recorders, self.world.flows, strict=False):
+            if f.trace_size > 0:
+                recorder.take(self.world.array(f.trace_buffer)[: f.trace_rows * TRACE_WIDTH].reshape(-1, TRACE_WIDTH))
+                f.trace_rows = 0
+            wanted = max(4096, 2 * trace_room(f))
+            if wanted > f.trace_size:
+                f.trace_buffer = self.world.place(np.zeros(wanted * TRACE_WIDTH, np.int64))
+                f.trace_size = wanted

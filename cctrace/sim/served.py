@@ -1,0 +1,162 @@
+"""A simulated flow that sends what is asked for, when it is asked for: the transport under an application of its own.
+
+`simulate` knows what the applications will write before it begins. Here the caller is the client: it requests so many
+bytes, waits until they, or some of them, have arrived, and decides what comes next. Between requests the sender is
+idle, as a server's is, with all that follows for its controller.
+"""
+
+from dataclasses import replace
+
+from cctrace.errors import ArgumentError
+from cctrace.sim.core.structs import NEVER, RUNNING, SERVED
+from cctrace.sim.core.world import FIRST_NS, World
+from cctrace.sim.recorder import ends
+from cctrace.sim.result import Simulation, counters, link_figures, notes, table
+from cctrace.sim.runner import Runner, check_mode
+from cctrace.sim.sender import Sender
+
+MS = 1_000_000
+
+
+class Served:
+    """Client and server of one connection over a path; other flows may share it.
+
+    A request takes the path's reverse delay to the server. Times are nanoseconds since the simulation began, in which
+    the client never goes back. Use it in a ``with`` statement, or call `close`.
+
+    Parameters
+    ----------
+    path : Path
+    cc : str, class or Sender
+        The server's controller; a `Sender` with its ``app`` left as it is.
+    others : sequence of str, class or Sender
+        Flows beside it.
+    seed : int
+    mode : "compiled", "interpreted" or "debug"
+    packets : bool
+        Keep what captures would see.
+    **common
+        Fields of `Sender` that hold for all flows.
+
+    Raises
+    ------
+    ArgumentError
+        For an application in `cc`, and as `simulate`.
+
+    Examples
+    --------
+    >>> from cctrace.sim.path import Path
+    >>> with Served(Path(rate="1Mbit", rtt="40ms", buffer="20kB"), "reno", mode="interpreted") as connection:
+    ...     connection.request(14_480)
+    ...     first = connection.wait(1)
+    ...     last = connection.wait(14_480)
+    >>> first // 1_000_000, last // 1_000_000  # ms: the handshake, a round trip, and 9 more segments
+    (92, 201)
+    """
+
+    def __init__(self, path, cc, others=(), seed=1, *, mode="compiled", packets=False, **common):
+        check_mode(mode)
+        flows = [one if isinstance(one, Sender) else Sender(one, **common) for one in (cc, *others)]
+        flows = [replace(flow, **common) for flow in flows]
+        if flows[0].app != "bulk":
+            raise ArgumentError(f"app={flows[0].app!r} of {flows[0].name}: a served flow sends what is requested")
+        self.path, self.flows = path, flows
+        self._world = World(path, flows, seed, mode == "compiled", len(flows) == 1 or path.has_jitter)
+        self._flow = self._world.flows[0]
+        self._flow.app_kind, self._flow.app_segments = SERVED, 0
+        self._runner = Runner(self._world, mode, False, packets)
+        self._base = 0  # segments before the response
+        self._cut_ns = None  # when the server hears that a response is not wanted any more
+        self.now_ns = 0
+        while self._flow.app_stage != RUNNING:
+            self._advance(self.now_ns + MS)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    @property
+    def segment_bytes(self):
+        """Bytes of application data in a packet."""
+        return int(self._flow.mss)
+
+    def request(self, size_bytes):
+        """Ask for so many bytes now; what was requested before has arrived, or is cancelled.
+
+        Raises
+        ------
+        ArgumentError
+            If the size is not positive, or a response is under way.
+        """
+        f = self._flow
+        if size_bytes <= 0:
+            raise ArgumentError(f"size_bytes={size_bytes!r} must be positive")
+        if self._cut_ns is None and f.rcv_nxt < f.app_end:
+            raise ArgumentError("a response is under way: wait for it, or cancel it")
+        heard_ns = self.now_ns + int(f.rev_ns)
+        if self._cut_ns is not None:
+            self._advance(heard_ns)  # the client hears nothing of the new response meanwhile
+        f.app_segments = -(-int(size_bytes) // self.segment_bytes)
+        f.app_at = FIRST_NS + heard_ns
+        self._base = int(f.app_end)
+
+    def wait(self, size_bytes, until_ns=None):
+        """Let time pass until so many bytes of the response have arrived in order, or until an instant.
+
+        Returns
+        -------
+        int
+            The time, ns; `until_ns` if they had not come before.
+        """
+        f = self._flow
+        wanted = self._base + -(-int(size_bytes) // self.segment_bytes)
+        if f.rcv_nxt < wanted:
+            f.awaited = wanted
+            self._advance(NEVER if until_ns is None else until_ns)
+            f.awaited = 0
+        return self.now_ns
+
+    def received_bytes(self):
+        """Return how much of the response has arrived in order, in whole packets."""
+        return max(int(self._flow.rcv_nxt) - self._base, 0) * self.segment_bytes
+
+    def idle(self, until_ns):
+        """Let time pass."""
+        self._advance(until_ns)
+
+    def cancel(self):
+        """Say that the rest of the response is not wanted: the server stops when it hears of it."""
+        self._cut_ns = self.now_ns + int(self._flow.rev_ns)
+
+    def result(self):
+        """Return the `Simulation` so far; its figures are for the whole time (no ``tail_*``)."""
+        whole, w = counters(self._world), self._world
+        kept = [ends(f, rows) for f, rows in zip(w.flows, self._runner.packets, strict=False)]
+        return Simulation(
+            table(self.flows, w, None, whole, self.now_ns),
+            link_figures(w, whole, self.path, self.now_ns),
+            None,
+            self.path,
+            self.now_ns / 1e9,
+            [],
+            notes(self.path, self.flows, w),
+            kept,
+        )
+
+    def close(self):
+        """Forget the simulation."""
+        self._world.close()
+
+    def _advance(self, until_ns):
+        """Let events happen until an instant, or until what is awaited is there."""
+        f = self._flow
+        while True:
+            if self._cut_ns is not None and self.now_ns >= self._cut_ns:
+                f.app_end = min(f.app_end, f.nxt)
+                self._cut_ns = None
+            if self.now_ns >= until_ns or 0 < f.awaited <= f.rcv_nxt:
+                return
+            stop_ns = until_ns if self._cut_ns is None else min(until_ns, self._cut_ns)
+            self.now_ns = min(self._runner.to(FIRST_NS + stop_ns) - FIRST_NS, stop_ns)

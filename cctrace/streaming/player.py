@@ -1,0 +1,210 @@
+"""The client: it downloads segment after segment, plays what it has, and stalls when it has nothing.
+
+The same player runs over a simulated transport (`session`) and over rates alone (`rates`). Playback begins with the
+first segment. Arithmetic and order follow Sabre ([Sabre] at 09b03bb), for its decisions are to come out exactly.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cctrace.errors import ArgumentError
+from cctrace.streaming.estimates import estimate
+from cctrace.streaming.rules import rule
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of a player; the defaults are Sabre's.
+
+    Parameters
+    ----------
+    rule : str
+        Of `rules.RULES`.
+    estimate : str
+        Of `estimates.ESTIMATES`.
+    buffer_s : float
+        The largest buffer.
+    gamma_p : float
+        BOLA's weight of not stalling, against utility.
+    abandon : bool
+        Whether downloads are given up for a lower quality.
+    oscillate : bool
+        Whether BOLA exceeds by one step what the throughput carries; else it waits.
+    basic : bool
+        BOLA without its changes at begin and end of the video.
+    safe_buffer : bool
+        The rule against an insufficient buffer.
+
+    Raises
+    ------
+    ArgumentError
+        For an unknown name of rule or estimate (when the player is made), or a quantity that is not positive.
+    """
+
+    rule: str = "dynamic"
+    estimate: str = "ewma"
+    buffer_s: float = 25.0
+    gamma_p: float = 5.0
+    abandon: bool = True
+    oscillate: bool = True
+    basic: bool = False
+    safe_buffer: bool = True
+
+    def __post_init__(self):
+        for name in ("buffer_s", "gamma_p"):
+            if not getattr(self, name) > 0:
+                raise ArgumentError(f"{name}={getattr(self, name)!r} must be positive")
+
+    @property
+    def buffer_ms(self):
+        """The largest buffer."""
+        return self.buffer_s * 1000
+
+
+class Progress(NamedTuple):
+    """A download as far as it is: bits of a size, ms since the request, of these ms until the first bit."""
+
+    quality: int
+    size: int
+    bits: float
+    ms: float
+    first_ms: float
+    abandon_to: int | None = None
+
+
+class TimeUp(Exception):
+    """The network has no more time, `ms` after the request: the session ends where it is."""
+
+    def __init__(self, ms):
+        super().__init__(ms)
+        self.ms = ms
+
+
+class Player:
+    """One session.
+
+    Parameters
+    ----------
+    video : Video
+    settings : Settings
+    network : object
+        With ``download(size_bits, quality, ask)`` and ``wait(ms)``; `ask`, where it is given, is called with a
+        `Progress` now and then and returns a quality to give the download up for, or None.
+
+    Raises
+    ------
+    ArgumentError
+        If the buffer does not hold a segment more than the one that plays.
+    """
+
+    def __init__(self, video, settings, network):
+        if settings.buffer_ms < 2 * video.segment_ms:
+            raise ArgumentError(
+                f"buffer_s={settings.buffer_s:g} must hold two segments of {video.segment_ms / 1000:g} s at least"
+            )
+        self.video, self.settings, self.network = video, settings, network
+        self.rule = rule(settings.rule, video, settings)
+        self.estimate = estimate(settings.estimate, video)
+        self.throughput_kbps = self.latency_ms = None
+        self.buffered, self.played_ms = 0, 0  # segments there; of the first of them
+        self.stalled_ms, self.stalls, self.startup_ms = 0, 0, 0
+        self.clock_ms = 0
+        self.downloads = []  # rows
+
+    @property
+    def level_ms(self):
+        """What the buffer holds."""
+        return self.video.segment_ms * self.buffered - self.played_ms
+
+    def run(self):
+        """Play the video; returns whether it came to its end."""
+        try:
+            self._first()
+            index = 1
+            while index < self.video.segments:
+                index += self._next(index)
+        except TimeUp as error:
+            self._play(error.ms)
+            return False
+        return True
+
+    def _first(self):
+        """The first segment, in the lowest quality; playback begins when it is there."""
+        progress = self.network.download(self.video.sizes_bits[0][0], 0, None)
+        self.clock_ms += progress.ms
+        self.startup_ms = progress.ms
+        self.buffered = 1
+        self._note(0, progress, 0)
+        self._learn(progress)
+
+    def _next(self, index):
+        """Download one segment; returns 0 if that was given up."""
+        self._wait(self.level_ms + self.video.segment_ms - self.settings.buffer_ms, full=True)
+        quality, wait_ms = self.rule.choose(self, index)
+        self._wait(wait_ms)
+        level = self.level_ms
+
+        def ask(progress):
+            return self.rule.abandon(self, progress, max(0, level - progress.ms))
+
+        size = self.video.sizes_bits[index][quality]
+        progress = self.network.download(size, quality, ask if self.settings.abandon else None)
+        self._play(progress.ms)
+        whole = progress.abandon_to is None
+        self.buffered += whole
+        self._note(index, progress, level)
+        self.rule.downloaded(self, progress)
+        if whole:
+            self._learn(progress)
+        return whole
+
+    def _wait(self, ms, full=False):
+        if ms > 0:
+            self._play(ms)
+            self.network.wait(ms)
+            if full:
+                self.rule.waited(ms)
+
+    def _learn(self, progress):
+        span_ms = progress.ms - progress.first_ms
+        found = self.estimate.add(span_ms, progress.bits / span_ms, progress.first_ms)
+        self.throughput_kbps, self.latency_ms = found
+
+    def _note(self, index, progress, level):
+        end_s = self.clock_ms / 1000
+        self.downloads.append(
+            {
+                "segment": index,
+                "quality": progress.quality,
+                "abandoned": progress.abandon_to is not None,
+                "requested_s": end_s - progress.ms / 1000,
+                "first_byte_s": end_s - (progress.ms - progress.first_ms) / 1000,
+                "received_s": end_s,
+                "bits": progress.bits,
+                "buffer_s": level / 1000,
+            }
+        )
+
+    def _play(self, ms):
+        """Let the clock run: play what is there, then stall."""
+        self.clock_ms += ms
+        segment_ms = self.video.segment_ms
+        if self.buffered == 0:
+            self.stalled_ms += ms
+            return
+        if self.played_ms > 0:
+            if ms + self.played_ms < segment_ms:
+                self.played_ms += ms
+                return
+            ms -= segment_ms - self.played_ms
+            self.buffered -= 1
+            self.played_ms = 0
+        while ms > 0 and self.buffered > 0:
+            if ms < segment_ms:
+                self.played_ms = ms
+                return
+            self.buffered -= 1
+            ms -= segment_ms
+        if ms > 0:
+            self.stalled_ms += ms
+            self.stalls += 1

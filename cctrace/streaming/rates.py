@@ -1,0 +1,142 @@
+"""The network as rates and latencies over time, without transport: what Sabre takes for one.
+
+A request waits for one latency, then the bits flow at the rate. Times of a period that is over count in part: half a
+latency in one period leaves half of the next one's.
+"""
+
+from typing import NamedTuple
+
+from cctrace.errors import ArgumentError
+from cctrace.streaming.player import Progress
+from cctrace.streaming.video import read_json
+
+
+class Period(NamedTuple):
+    """So long (ms), so fast (kbit/s), so late (ms)."""
+
+    ms: float
+    kbps: float
+    latency_ms: float
+
+
+def read_periods(file):
+    """Read a network trace of Sabre: JSON, a list of `duration_ms`, `bandwidth_kbps`, `latency_ms`.
+
+    Raises
+    ------
+    ArgumentError
+        If the file is not one, or no period has a rate.
+    """
+    found = read_json(file, "network trace")
+    try:
+        periods = [Period(p["duration_ms"], p["bandwidth_kbps"], p["latency_ms"]) for p in found]
+    except (KeyError, TypeError) as error:
+        raise ArgumentError(f"{file}: no network trace of Sabre ({type(error).__name__}: {error})") from None
+    return periods
+
+
+class Rates:
+    """A network for a `Player`; after the last period comes the first.
+
+    Raises
+    ------
+    ArgumentError
+        If periods are not positive, or none has a rate.
+    """
+
+    STEP_BITS, STEP_MS = 12_000, 50  # between two questions whether to go on
+
+    def __init__(self, periods):
+        self.periods = [Period(*period) for period in periods]
+        if not any(p.kbps > 0 for p in self.periods) or any(p.ms <= 0 or p.latency_ms < 0 for p in self.periods):
+            raise ArgumentError(
+                f"{len(self.periods)} periods: each lasts, one at least has a rate, no latency is negative"
+            )
+        self.index, self.left_ms = 0, self.periods[0].ms
+
+    @property
+    def now(self):
+        """The period that holds."""
+        return self.periods[self.index]
+
+    def _pass(self, ms):
+        self.left_ms -= ms
+
+    def _turn(self):
+        self.index = (self.index + 1) % len(self.periods)
+        self.left_ms = self.now.ms
+
+    def wait(self, ms):
+        """Let time pass."""
+        while ms > self.left_ms:
+            ms -= self.left_ms
+            self._turn()
+        self._pass(ms)
+
+    def download(self, size, quality, ask):
+        """See `Player`."""
+        first_ms = self._latency()
+        if ask is None:
+            return Progress(quality, size, size, first_ms + self._whole(size), first_ms)
+        ms, bits, least_ms = first_ms, 0, self.STEP_MS - first_ms
+        while bits < size:
+            more, spent_ms = self._piece(size - bits, self.STEP_BITS, least_ms)
+            ms += spent_ms
+            bits += more
+            least_ms = self.STEP_MS
+            if bits < size and (lower := ask(Progress(quality, size, bits, ms, first_ms))) is not None:
+                return Progress(quality, size, bits, ms, first_ms, lower)
+        return Progress(quality, size, bits, ms, first_ms)
+
+    def _latency(self):
+        """Wait for one latency."""
+        units, total = 1, 0
+        while units > 0:
+            ms = units * self.now.latency_ms
+            if ms <= self.left_ms:
+                self._pass(ms)
+                return total + ms
+            total += self.left_ms
+            units -= self.left_ms / self.now.latency_ms
+            self._turn()
+        return total
+
+    def _whole(self, size):
+        """Wait for so many bits."""
+        total = 0
+        while size > 0:
+            rate = self.now.kbps
+            if size <= self.left_ms * rate:
+                ms = size / rate
+                self._pass(ms)
+                return total + ms
+            total += self.left_ms
+            size -= self.left_ms * rate
+            self._turn()
+        return total
+
+    def _piece(self, size, least_bits, least_ms):
+        """Wait for so many bits and for so long, but for no more than `size`; returns (bits, ms)."""
+        bits = ms = 0
+        while size > 0 and (least_bits > 0 or least_ms > 0):
+            rate = self.now.kbps
+            wanted, there = max(least_bits, least_ms * rate), self.left_ms * rate
+            if rate > 0 and size <= wanted and size <= there:
+                more, spent_ms = size, size / rate
+                self._pass(spent_ms)
+            elif rate > 0 and wanted <= there:
+                more, spent_ms = wanted, wanted / rate
+                least_bits = least_ms = 0
+                self._pass(spent_ms)
+            elif rate > 0 or least_bits > 0 or least_ms > self.left_ms:
+                more, spent_ms = there, self.left_ms
+                self._turn()
+            else:
+                more, spent_ms = 0, least_ms
+                self._pass(spent_ms)
+            bits += more
+            ms += spent_ms
+            size -= more
+            least_bits -= more
+            least_ms -= spent_ms
+        return bits, ms

@@ -1,0 +1,334 @@
+"""Rules by which a client of adaptive streaming chooses the quality of the next segment [Spiteri19], as Sabre has them.
+
+* `Throughput` the best bitrate that nine tenths of the estimated throughput carry, if the buffer can wait for it
+* `Bola` by the buffer: what has the best (utility + gamma p) V less the buffer's level, per bit [Spiteri16]
+* `BolaE` BOLA with virtual segments (*placeholder*) where others than BOLA have decided or the buffer was never filled
+* `Dynamic` throughput while the buffer is low or BOLA would choose less, BOLA otherwise
+* `DynamicDash` the same switch as the released dash.js has it: by the buffer alone, between `Throughput` and `BolaE`
+
+A rule sees the `player` that asks: `level_ms` (of the buffer), `throughput_kbps`, `latency_ms`, `video`. Constants are
+Sabre's ([Sabre] at 09b03bb): where that program and the papers differ, the program counts, as the decisions are to
+be compared.
+"""
+
+from math import log
+
+from cctrace.errors import ArgumentError
+
+
+class Rule:
+    """What every rule answers; the default does nothing."""
+
+    def __init__(self, video, settings):
+        self.video, self.settings = video, settings
+
+    def choose(self, player, index):
+        """Return (quality, ms to wait before the request) of segment `index`."""
+        raise NotImplementedError
+
+    def waited(self, ms):
+        """The player waited, because its buffer was full."""
+
+    def downloaded(self, player, progress):
+        """A download has ended, or was abandoned for ``progress.abandon_to``."""
+
+    def abandon(self, player, progress, level_ms):
+        """Return the quality for which to give up a download under way, or None."""
+
+
+def carried(player, throughput_kbps):
+    """Return the best quality whose segments come within their own duration, latency included."""
+    video, quality = player.video, 0
+    span = video.segment_ms
+    for k, rate in enumerate(video.bitrates_kbps[1:], 1):
+        if player.latency_ms + span * rate / throughput_kbps > span:
+            break
+        quality = k
+    return quality
+
+
+class Safety:
+    """The rule against an insufficient buffer: a segment has to come within a share of what the buffer lasts.
+
+    The share is 0.9 at first and falls to one half, by a tenth of itself a segment.
+    """
+
+    FIRST, FALL, LEAST = 0.9, 0.9, 0.5
+
+    def __init__(self):
+        self.share = self.FIRST
+
+    def limit(self, player, quality):
+        """Return the quality, or the best that is safe."""
+        bits = self.share * (player.level_ms - player.latency_ms) * player.throughput_kbps
+        self.share = max(self.share * self.FALL, self.LEAST)
+        for lower, rate in enumerate(player.video.bitrates_kbps[1 : quality + 1]):
+            if rate * player.video.segment_ms > bits:
+                return lower
+        return quality
+
+
+class Throughput(Rule):
+    """By the throughput; gives up a download that would take 1.8 segments or more."""
+
+    SHARE, PATIENCE, GRACE_MS = 0.9, 1.8, 500
+
+    def __init__(self, video, settings):
+        super().__init__(video, settings)
+        self.safety = Safety() if settings.safe_buffer else None
+
+    def choose(self, player, index):
+        """See `Rule`."""
+        quality = carried(player, player.throughput_kbps * self.SHARE)
+        return (quality if self.safety is None else self.safety.limit(player, quality)), 0
+
+    def abandon(self, player, progress, level_ms):
+        """See `Rule`; not in the first half second."""
+        span_ms = progress.ms - progress.first_ms
+        if progress.ms < self.GRACE_MS or span_ms <= 0:
+            return None
+        rate = progress.bits / span_ms
+        left = progress.size - progress.bits
+        if progress.ms + left / rate <= self.PATIENCE * self.video.segment_ms:
+            return None
+        quality = carried(player, rate * self.SHARE)
+        rates = self.video.bitrates_kbps
+        size = progress.size * rates[quality] / rates[progress.quality]
+        return None if quality >= progress.quality or size >= left else quality
+
+
+def best_score(video, v, utilities, gp, level_ms):
+    """Return the quality with the best score per bit; the lower one of two that are equal."""
+    scores = [(v * (u + gp) - level_ms) / rate for u, rate in zip(utilities, video.bitrates_kbps, strict=True)]
+    return scores.index(max(scores))
+
+
+def cheaper(video, v, utilities, gp, progress, left, level_ms):
+    """Return the quality whose download from its beginning beats the rest of the one under way, or None."""
+    choice, score = None, (v * (gp + utilities[progress.quality]) - level_ms) / left
+    for quality in range(progress.quality):
+        size = progress.size * video.bitrates_kbps[quality] / video.bitrates_kbps[progress.quality]
+        other = (v * (gp + utilities[quality]) - level_ms) / size
+        if size < left and other > score:
+            choice, score = quality, other
+    return choice
+
+
+class Bola(Rule):
+    """By the buffer; does not exceed by more than one step what the throughput carries.
+
+    ``settings.oscillate`` False: it waits instead of taking that step. ``settings.basic``: one buffer size throughout
+    (else it grows with the segments that are behind, and shrinks with those ahead), and nothing is given up.
+    """
+
+    def __init__(self, video, settings):
+        super().__init__(video, settings)
+        self.utilities = [log(rate) - log(video.bitrates_kbps[0]) for rate in video.bitrates_kbps]
+        self.gp = settings.gamma_p
+        self.last = 0
+        self._set_v(settings.buffer_ms)
+
+    def _set_v(self, buffer_ms):
+        self.v = (buffer_ms - self.video.segment_ms) / (self.utilities[-1] + self.gp)
+
+    def choose(self, player, index):
+        """See `Rule`."""
+        if not self.settings.basic:
+            near = max(min(index, self.video.segments - index) / 2, 3) * self.video.segment_ms
+            self._set_v(min(self.settings.buffer_ms, near))
+        quality, wait_ms = best_score(self.video, self.v, self.utilities, self.gp, player.level_ms), 0
+        if quality > self.last:
+            fits = carried(player, player.throughput_kbps)
+            if quality > fits:
+                quality, wait_ms = self._held(player, fits)
+        self.last = quality
+        return quality, wait_ms
+
+    def _held(self, player, fits):
+        if self.last > fits:
+            return self.last, 0
+        if self.settings.oscillate:
+            return fits + 1, 0
+        return fits, max(0, player.level_ms - self.v * (self.gp + self.utilities[fits]))
+
+    def abandon(self, player, progress, level_ms):
+        """See `Rule`; not where the buffer is above what its quality is worth."""
+        left = progress.size - progress.bits
+        if self.settings.basic or progress.bits <= 0 or left <= 0:
+            return None
+        if (self.v * (self.gp + self.utilities[progress.quality]) - level_ms) / left < 0:
+            return None
+        choice = cheaper(self.video, self.v, self.utilities, self.gp, progress, left, level_ms)
+        if choice is not None:
+            self.last = choice
+        return choice
+
+
+class BolaE(Rule):
+    """BOLA-E: BOLA over the buffer and a placeholder, with the rule against an insufficient buffer."""
+
+    LEAST_MS, LEAST_PER_LEVEL_MS = 10_000, 2_000
+
+    def __init__(self, video, settings):
+        super().__init__(video, settings)
+        offset = 1 - log(video.bitrates_kbps[0])
+        self.utilities = [log(rate) + offset for rate in video.bitrates_kbps]
+        if settings.safe_buffer:
+            buffer_ms = max(self.LEAST_MS + self.LEAST_PER_LEVEL_MS * len(video.bitrates_kbps), settings.buffer_ms)
+            self.gp = (self.utilities[-1] - 1) / (buffer_ms / self.LEAST_MS - 1)
+            self.v = self.LEAST_MS / self.gp
+        else:
+            self.gp = settings.gamma_p - 1
+            self.v = (settings.buffer_ms - video.segment_ms) / (self.utilities[-1] + self.gp)
+        self.safety = None
+        self.placeholder_ms, self.last = 0, 0
+
+    def level_least(self, quality):
+        """Return the level (ms) from which on a quality is better than all below it."""
+        rates, mine, level = self.video.bitrates_kbps, self.utilities[quality], 0
+        for rate, utility in list(zip(rates, self.utilities, strict=True))[:quality]:
+            own = rates[quality]
+            level = max(level, self.v * (self.gp + (own * utility - rate * mine) / (own - rate)))
+        return level
+
+    def level_most(self, quality):
+        """Return the level (ms) above which a quality has no score."""
+        return self.v * (self.utilities[quality] + self.gp)
+
+    def choose(self, player, index):
+        """See `Rule`; the first choice is by the throughput."""
+        level = player.level_ms
+        if self.safety is None:
+            self.safety = Safety()
+            quality = carried(player, player.throughput_kbps)
+            self.placeholder_ms = max(0, self.level_least(quality) - level)
+            return quality, 0
+        quality = best_score(self.video, self.v, self.utilities, self.gp, level + self.placeholder_ms)
+        fits = carried(player, player.throughput_kbps)
+        if quality > self.last and quality > fits:
+            quality = max(self.last, fits) + self.settings.oscillate
+        wait_ms = self._wait(level, quality)
+        if self.settings.safe_buffer and (safe := self.safety.limit(player, quality)) < quality:
+            quality, wait_ms = safe, 0
+            self.placeholder_ms = min(max(0, self.level_least(quality) - level), self.placeholder_ms)
+        return quality, wait_ms
+
+    def _wait(self, level, quality):
+        """Take what lies above the highest level from the placeholder, and the rest from the clock."""
+        over = level + self.placeholder_ms - self.level_most(quality)
+        if over <= 0:
+            over = 0
+        elif over <= self.placeholder_ms:
+            self.placeholder_ms -= over
+            over = 0
+        else:
+            over -= self.placeholder_ms
+            self.placeholder_ms = 0
+        return 0 if quality == len(self.video.bitrates_kbps) - 1 else over
+
+    def waited(self, ms):
+        """See `Rule`: what a full buffer kept back is virtual buffer."""
+        self.placeholder_ms += ms
+
+    def downloaded(self, player, progress):
+        """See `Rule`: keep the placeholder within what the quality that was taken says of the level."""
+        self.last, level = progress.quality, player.level_ms
+        if progress.abandon_to is not None:
+            to = progress.abandon_to
+            wanted = self.level_least(to) if to > 0 else self.LEAST_MS
+            self.placeholder_ms = min(self.placeholder_ms, max(0, wanted - level))
+            return
+        before = level + progress.ms
+        self.placeholder_ms = min(self.placeholder_ms, max(0, self.level_most(progress.quality) - before))
+        if level > 0:
+            self.placeholder_ms = max(self.placeholder_ms, self.level_least(progress.quality) - before)
+
+    def abandon(self, player, progress, level_ms):
+        """See `Rule`; what a new request waits for is counted."""
+        if progress.bits <= 0 or progress.size <= progress.bits:
+            return None
+        level = max(0, level_ms + self.placeholder_ms - progress.first_ms)
+        rate = progress.bits / (progress.ms - progress.first_ms)
+        left = progress.size - progress.bits - progress.first_ms * rate
+        if left <= 0:
+            return None
+        return cheaper(self.video, self.v, self.utilities, self.gp, progress, left, level)
+
+
+class _Switching(Rule):
+    """Two rules, one of which decides."""
+
+    def __init__(self, video, settings, by_buffer):
+        super().__init__(video, settings)
+        self.by_buffer, self.by_throughput = by_buffer(video, settings), Throughput(video, settings)
+        self.uses_buffer = False
+
+    def waited(self, ms):
+        """See `Rule`."""
+        self.by_buffer.waited(ms)
+
+    def downloaded(self, player, progress):
+        """See `Rule`."""
+        self.by_buffer.downloaded(player, progress)
+
+
+class Dynamic(_Switching):
+    """DYNAMIC of [Spiteri19]: BOLA from 10 s of buffer on, where it chooses no less than the throughput rule."""
+
+    LOW_MS = 10_000
+
+    def __init__(self, video, settings):
+        super().__init__(video, settings, Bola)
+
+    def choose(self, player, index):
+        """See `Rule`; both are asked each time."""
+        buffered, measured = (rule.choose(player, index) for rule in (self.by_buffer, self.by_throughput))
+        if self.uses_buffer:
+            self.uses_buffer = not (player.level_ms < self.LOW_MS and buffered[0] < measured[0])
+        else:
+            self.uses_buffer = player.level_ms > self.LOW_MS and buffered[0] >= measured[0]
+        return buffered if self.uses_buffer else measured
+
+    def abandon(self, player, progress, level_ms):
+        """See `Rule`; by the throughput, whichever rule has chosen."""
+        return self.by_throughput.abandon(player, progress, level_ms)
+
+
+class DynamicDash(_Switching):
+    """As dash.js: to BOLA-E above 10 s of buffer, back below 5 s; only the rule that decides is asked."""
+
+    LOW_MS, HIGH_MS = 5_000, 10_000
+
+    def __init__(self, video, settings):
+        super().__init__(video, settings, BolaE)
+
+    @property
+    def rule(self):
+        """Which decides now."""
+        return self.by_buffer if self.uses_buffer else self.by_throughput
+
+    def choose(self, player, index):
+        """See `Rule`."""
+        level = player.level_ms
+        self.uses_buffer = level >= self.LOW_MS if self.uses_buffer else level > self.HIGH_MS
+        return self.rule.choose(player, index)
+
+    def abandon(self, player, progress, level_ms):
+        """See `Rule`."""
+        return self.rule.abandon(player, progress, level_ms)
+
+
+RULES = {"dynamic": Dynamic, "dynamicdash": DynamicDash, "bola": Bola, "bolae": BolaE, "throughput": Throughput}
+
+
+def rule(name, video, settings):
+    """Return a new rule by name.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such rule.
+    """
+    if name not in RULES:
+        raise ArgumentError(f"rule={name!r}: use {', '.join(RULES)}")
+    return RULES[name](video, settings)

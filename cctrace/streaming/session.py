@@ -1,0 +1,234 @@
+"""A streaming session: the player over a simulated transport, or over rates alone, and what its viewer had of it."""
+
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+import pandas as pd
+
+from cctrace.errors import ArgumentError
+from cctrace.sim.served import Served
+from cctrace.streaming.player import Player, Progress, Settings, TimeUp
+from cctrace.streaming.rates import Rates
+from cctrace.streaming.video import Video
+
+MS = 1_000_000
+PATIENCE = 10  # a session that lasts so many times its video is left
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a client streamed.
+
+    Attributes
+    ----------
+    segments : DataFrame
+        One row per segment: ``quality``, ``bitrate_kbps``, ``requested_s``, ``first_byte_s``, ``received_s``,
+        ``bits``, ``buffer_s`` (at the request).
+    abandoned : DataFrame
+        Downloads that were given up, with the same columns.
+    average_quality : float
+        Mean quality of the segments, from 0.
+    switches, switches_down : int
+        Segments of another quality than the one before; of a lower one.
+    rebuffering_ratio : float
+        (playback time - length of the video) / length: what the viewer waited after the first picture.
+    stalls : int
+        Their number.
+    startup_s : float
+        From the first request to the first picture.
+    complete : bool
+        Whether the video came to its end.
+    settings : Settings
+    simulation : Simulation or None
+        Of the transport: figures of the server's flow (the first), and of others beside it.
+    """
+
+    segments: pd.DataFrame
+    abandoned: pd.DataFrame
+    average_quality: float
+    switches: int
+    switches_down: int
+    rebuffering_ratio: float
+    stalls: int
+    startup_s: float
+    complete: bool
+    settings: Settings
+    simulation: object = field(default=None, repr=False)
+
+    @property
+    def metrics(self):
+        """The session in numbers, {name: value}; with a transport also retransmissions and RTT of its flow."""
+        bits = self.segments.bits.sum() + self.abandoned.bits.sum()
+        out = {
+            "average_quality": self.average_quality,
+            "average_bitrate_kbps": float(self.segments.bitrate_kbps.mean()),
+            "switches": self.switches,
+            "switches_down": self.switches_down,
+            "rebuffering_ratio": self.rebuffering_ratio,
+            "stalls": self.stalls,
+            "startup_s": self.startup_s,
+            "abandoned": len(self.abandoned),
+            "downloaded_mbit": float(bits / 1e6),
+            "complete": self.complete,
+        }
+        if self.simulation is not None:
+            flow = self.simulation.flows.iloc[0]
+            out |= {"retransmit_ratio": float(flow.retransmit_ratio), "rtt_mean_us": float(flow.rtt_mean_us)}
+        return out
+
+    def __repr__(self):
+        return (
+            f"<Session of {len(self.segments)} segments: average quality {self.average_quality:.2f}, {self.switches} "
+            f"switches ({self.switches_down} down), rebuffering {self.rebuffering_ratio:.2%}>"
+        )
+
+
+def play(path, cc, video=None, seed=1, *, others=(), mode="compiled", packets=False, settings=None, **changes):
+    """Stream a video over a simulated path, in closed loop: client, server, its controller, the network.
+
+    The client requests one segment at a time; the server's flow sends it, as fast as its controller lets it, and is
+    idle until the next request. Bytes count that have arrived in order.
+
+    Parameters
+    ----------
+    path : Path
+    cc : str, class or Sender
+        The server's controller.
+    video : Video, optional
+        Default: ten minutes of Big Buck Bunny's ten bitrates, in segments of 4 s, all as large as their bitrate says.
+    seed : int
+    others : sequence of str, class or Sender
+        Flows that share the path.
+    mode : "compiled", "interpreted" or "debug"
+    packets : bool
+        Keep what captures would see, for ``session.simulation.to_pcap`` (TCP).
+    settings : Settings, optional
+        Of the player.
+    **changes
+        Fields of `Settings`, for example ``rule="bola"``.
+
+    Returns
+    -------
+    Session
+
+    Raises
+    ------
+    ArgumentError
+        For a wrong setting, path or controller.
+
+    Examples
+    --------
+    >>> from cctrace.sim.path import Path
+    >>> video = Video.of((100, 200), segment_s=1, minutes=0.05)
+    >>> played = play(Path(rate="3Mbit", rtt="40ms", buffer="2bdp"), "reno", video, mode="interpreted")
+    >>> played.segments.quality.tolist(), played.rebuffering_ratio, played.complete
+    ([0, 1, 1], 0.0, True)
+    """
+    video = Video.of() if video is None else video
+    settings = _settings(settings, changes)
+    with Served(path, cc, others, seed, mode=mode, packets=packets) as connection:
+        limit_ns = connection.now_ns + round(PATIENCE * video.length_s * 1e9)
+        player = Player(video, settings, Transport(connection, limit_ns))
+        complete = player.run()
+        return _session(player, complete, connection.result())
+
+
+def play_rates(periods, video=None, *, settings=None, **changes):
+    """Stream a video over rates and latencies, without transport.
+
+    Parameters
+    ----------
+    periods : list of (ms, kbit/s, latency in ms)
+        After the last comes the first; `rates.read_periods` reads Sabre's traces.
+    video, settings, **changes
+        As `play`.
+
+    Returns
+    -------
+    Session
+
+    Raises
+    ------
+    ArgumentError
+        For a wrong setting or period.
+
+    Examples
+    --------
+    >>> play_rates([(30_000, 5000, 75), (30_000, 1500, 200)]).segments.quality.tolist()[:6]
+    [0, 6, 6, 6, 6, 6]
+    """
+    player = Player(Video.of() if video is None else video, _settings(settings, changes), Rates(periods))
+    return _session(player, player.run(), None)
+
+
+class Transport:
+    """A `Served` connection as a `Player`'s network; asks as often as Sabre, each 50 ms and 12,000 bits at most."""
+
+    def __init__(self, connection, limit_ns):
+        self.connection, self.limit_ns = connection, limit_ns
+
+    def wait(self, ms):
+        """Let time pass."""
+        self.connection.idle(self.connection.now_ns + round(ms * MS))
+
+    def download(self, size, quality, ask):
+        """See `Player`; a client's clock tells a millisecond."""
+        began, connection = self.connection.now_ns, self.connection
+        whole = -(-size // 8)
+        connection.request(whole)
+        first_ms = self._until(began, 1)
+        asked_ms, bits = 0, 0
+        while True:
+            if ask is None:
+                ms = self._until(began, whole)
+            else:
+                self._until(began, min(-(-(bits + Rates.STEP_BITS) // 8), whole))
+                ms = self._until(began, whole, began + round((asked_ms + Rates.STEP_MS) * MS))
+            bits = min(8 * connection.received_bytes(), size)
+            seen = Progress(quality, size, bits, ms, max(0, min(first_ms, ms - 1)))
+            if bits >= size:
+                return seen
+            if (lower := ask(seen)) is not None:
+                connection.cancel()
+                return seen._replace(abandon_to=lower)
+            asked_ms = ms
+
+    def _until(self, began, size_bytes, until_ns=None):
+        """Wait for so many bytes, or until an instant; returns ms since the request."""
+        connection = self.connection
+        until_ns = self.limit_ns if until_ns is None else min(until_ns, self.limit_ns)
+        now = connection.wait(size_bytes, until_ns)
+        if now >= self.limit_ns:
+            raise TimeUp((now - began) / MS)
+        return (now - began) / MS
+
+
+def _settings(settings, changes):
+    """Return settings with changes, as names allow."""
+    known = [one.name for one in fields(Settings)]
+    for name in changes:
+        if name not in known:
+            raise ArgumentError(f"{name}={changes[name]!r} is no setting of a player; there are: {', '.join(known)}")
+    return replace(Settings() if settings is None else settings, **changes)
+
+
+def _session(player, complete, simulation):
+    """Return the `Session` that a player had."""
+    rows = pd.DataFrame(player.downloads)
+    rows.insert(2, "bitrate_kbps", [player.video.bitrates_kbps[q] for q in rows.quality])
+    given_up = rows.pop("abandoned")
+    taken = rows[~given_up].reset_index(drop=True)
+    steps = np.diff(taken.quality)
+    return Session(
+        taken,
+        rows[given_up].reset_index(drop=True),
+        float(taken.quality.mean()),
+        int((steps != 0).sum()),
+        int((steps < 0).sum()),
+        player.stalled_ms / 1000 / player.video.length_s,
+        player.stalls,
+        player.startup_ms / 1000,
+        complete,
+        player.settings,
+        simulation,
+    )

@@ -1,0 +1,110 @@
+"""What a streaming client knows of a video: bitrates, segments and their sizes."""
+
+import json
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
+from pathlib import Path
+
+from cctrace.errors import ArgumentError
+
+# Of the DASH Industry Forum's Big Buck Bunny at 30 frames a second, as [Bi23] section 5.3.1 lists them.
+BIG_BUCK_BUNNY_KBPS = (254, 507, 759, 1013, 1254, 1883, 3134, 4952, 9914, 14931)
+
+
+@dataclass(frozen=True)
+class Video:
+    """A video in segments of one length, each there in several bitrates.
+
+    Parameters
+    ----------
+    bitrates_kbps : tuple of float
+        Rising; quality 0 is the first. Default: the ten of Big Buck Bunny.
+    segment_ms : float
+    sizes_bits : tuple of tuples
+        Of each segment, the size in each bitrate.
+
+    Raises
+    ------
+    ArgumentError
+        If bitrates do not rise, or a segment has not one size for each.
+
+    Examples
+    --------
+    >>> video = Video.of(minutes=10)
+    >>> video.segments, video.length_s, video.sizes_bits[0][0]
+    (150, 600.0, 1016000)
+    """
+
+    bitrates_kbps: tuple
+    segment_ms: float
+    sizes_bits: tuple
+
+    def __post_init__(self):
+        rates = self.bitrates_kbps
+        if not rates or rates[0] <= 0 or any(a >= b for a, b in pairwise(rates)):
+            raise ArgumentError(f"bitrates_kbps={rates!r} must be positive and rise")
+        if self.segment_ms <= 0 or not self.sizes_bits:
+            raise ArgumentError(
+                f"segment_ms={self.segment_ms!r} with {len(self.sizes_bits)} segments: neither may be 0"
+            )
+        for k, sizes in enumerate(self.sizes_bits):
+            if len(sizes) != len(rates) or min(sizes) <= 0:
+                raise ArgumentError(f"segment {k} has sizes {sizes!r}; give a positive one for each of {rates}")
+
+    @classmethod
+    def of(cls, bitrates_kbps=BIG_BUCK_BUNNY_KBPS, segment_s=4.0, minutes=10.0):
+        """Return a video whose segments are all as large as their bitrate says.
+
+        Encoders make them larger and smaller by the scene; who has a manifest takes `read`.
+        """
+        number = ceil(minutes * 60 / segment_s)
+        sizes = tuple(round(rate * segment_s * 1000) for rate in bitrates_kbps)
+        return cls(tuple(bitrates_kbps), 1000 * segment_s, (sizes,) * number)
+
+    @classmethod
+    def read(cls, file):
+        """Read a manifest of Sabre: JSON with `segment_duration_ms`, `bitrates_kbps` and `segment_sizes_bits`.
+
+        Raises
+        ------
+        ArgumentError
+            If the file is not one.
+        """
+        found = read_json(file, "manifest")
+        try:
+            return cls(
+                tuple(found["bitrates_kbps"]),
+                found["segment_duration_ms"],
+                tuple(tuple(sizes) for sizes in found["segment_sizes_bits"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise ArgumentError(f"{file}: no manifest of Sabre ({type(error).__name__}: {error})") from None
+
+    def cut(self, seconds):
+        """Return the video as long as this, repeated where it is shorter."""
+        if seconds <= 0:
+            raise ArgumentError(f"seconds={seconds!r} of a video must be positive")
+        number = ceil(seconds * 1000 / self.segment_ms)
+        times = ceil(number / self.segments)
+        return Video(self.bitrates_kbps, self.segment_ms, (self.sizes_bits * times)[:number])
+
+    @property
+    def segments(self):
+        """Their number."""
+        return len(self.sizes_bits)
+
+    @property
+    def length_s(self):
+        """Seconds of video."""
+        return self.segments * self.segment_ms / 1000
+
+
+def read_json(file, what):
+    """Return what a JSON file holds, or raise ArgumentError that names it."""
+    try:
+        return json.loads(Path(file).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ArgumentError(f"{file}: {error.strerror}") from None
+    except ValueError as error:
+        raise ArgumentError(f"{file}: no JSON, as a {what} of Sabre is ({error})") from None

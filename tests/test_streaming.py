@@ -1,0 +1,187 @@
+"""The streaming client: every decision as Sabre's, its metrics, and sessions over the simulated transport."""
+
+import json
+from pathlib import Path as FilePath
+
+import numpy as np
+import pytest
+
+import cctrace as cct
+from cctrace.errors import ArgumentError
+from cctrace.sim.served import Served
+from cctrace.streaming import Settings, Video, play, play_rates, read_periods
+from cctrace.streaming.player import Player
+from cctrace.streaming.rates import Rates
+
+RECORDED = json.loads((FilePath(__file__).parent / "sabre" / "decisions.json").read_text())
+NAMES = [f"{k}-{case['settings']['rule']}" for k, case in enumerate(RECORDED["cases"])]
+SHORT = Video.of(minutes=1)
+FAST = cct.Path(rate="80Mbit", rtt="50ms", buffer="1bdp")
+
+
+def video_of(found):
+    sizes = tuple(tuple(sizes) for sizes in found["segment_sizes_bits"])
+    return Video(tuple(found["bitrates_kbps"]), found["segment_duration_ms"], sizes)
+
+
+# --- decisions -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("case", RECORDED["cases"], ids=NAMES)
+def test_every_decision_is_sabres(case):
+    player = Player(video_of(case["video"]), Settings(**case["settings"]), Rates(case["network"]))
+    assert player.run()
+    rows = [
+        [
+            row["segment"],
+            row["quality"],
+            int(row["bits"]),
+            int(round(1000 * (row["received_s"] - row["requested_s"]), 6)),
+            int(round(1000 * (row["first_byte_s"] - row["requested_s"]), 6)),
+            int(row["abandoned"]),
+        ]
+        for row in player.downloads
+    ]
+    assert rows == case["downloads"]
+    assert player.stalled_ms / 1000 == pytest.approx(case["stalled_s"], abs=1e-6)
+
+
+def test_what_was_recorded_reaches_every_rule_and_what_it_can_do():
+    rules = {case["settings"]["rule"] for case in RECORDED["cases"]}
+    assert rules == {"dynamic", "dynamicdash", "bola", "bolae", "throughput"}
+    for name in ("oscillate", "basic", "safe_buffer", "abandon"):
+        assert {case["settings"][name] for case in RECORDED["cases"]} == {True, False}
+    assert sum(row[5] for case in RECORDED["cases"] for row in case["downloads"]) > 100
+    assert sum(case["stalled_s"] > 0 for case in RECORDED["cases"]) > 5
+
+
+# --- metrics ---------------------------------------------------------------------------------------------------------
+def test_metrics_follow_from_what_was_played():
+    session = play_rates([(30_000, 5000, 75), (30_000, 400, 200)], Video.of(minutes=3), buffer_s=15)
+    quality = session.segments.quality.to_numpy()
+    assert session.average_quality == quality.mean()
+    assert session.switches == (np.diff(quality) != 0).sum() > session.switches_down == (np.diff(quality) < 0).sum() > 0
+    assert session.metrics["average_bitrate_kbps"] == session.segments.bitrate_kbps.mean()
+    assert session.complete
+    assert len(session.segments) == 45
+
+
+def test_rebuffering_is_playback_beyond_the_length_of_the_video():
+    # 1016 kbit a segment at 127 kbit/s take 8 s: of each segment but the first the viewer waits 4 s.
+    session = play_rates([(1000, 127, 0)], Video.of((254,), minutes=1), abandon=False)
+    assert session.rebuffering_ratio == pytest.approx(14 * 4 / 60)
+    assert (session.stalls, session.startup_s) == (14, 8.0)
+
+
+# --- over the transport ----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("cc", ["cubic6", "bbr2022", "quic_bbr", "quic_cubic"])
+def test_a_link_with_room_for_everything_is_used_for_the_best_quality_without_stalls(cc):
+    session = play(FAST, cc, SHORT)
+    assert session.segments.quality.iloc[-5:].eq(9).all()
+    assert session.rebuffering_ratio == 0.0
+    simulation = session.simulation
+    assert simulation.flows.goodput_bps[0] * simulation.duration_s == pytest.approx(
+        session.segments.bits.sum(), rel=0.1
+    )
+    assert session.segments.received_s.is_monotonic_increasing
+    assert (session.segments.first_byte_s - session.segments.requested_s).min() >= 0.05
+
+
+def test_a_slow_link_gives_a_lower_quality_and_losses_hurt_cubic_more_than_bbr():
+    slow = play(cct.Path(rate="2Mbit", rtt="50ms", buffer="1bdp"), "cubic6", SHORT)
+    assert 1.5 < slow.average_quality < 5
+    lossy = cct.Path(rate="80Mbit", rtt="270ms", buffer="0.5bdp", loss="1%")
+    assert play(lossy, "quic_cubic", SHORT).average_quality + 3 < play(lossy, "quic_bbr", SHORT).average_quality
+
+
+def test_a_session_is_the_same_in_every_mode_and_with_the_same_seed():
+    path = cct.Path(rate="2Mbit", rtt="50ms", buffer="1bdp", loss="1%")
+    video = Video.of((100, 250), segment_s=1, minutes=0.1)
+    runs = [play(path, "quic_bbr", video, 3, mode=mode) for mode in ("compiled", "interpreted", "debug", "compiled")]
+    for run in runs[1:]:
+        assert run.segments.equals(runs[0].segments)
+        assert run.metrics == runs[0].metrics
+    assert not play(path, "quic_bbr", video, 4).segments.equals(runs[0].segments)
+
+
+def test_others_share_the_path_and_a_video_that_never_ends_is_left():
+    alone = play(cct.Path(rate="4Mbit", rtt="50ms", buffer="1bdp"), "cubic6", SHORT)
+    beside = play(cct.Path(rate="4Mbit", rtt="50ms", buffer="1bdp"), "cubic6", SHORT, others=["cubic6", "cubic6"])
+    assert beside.average_quality < alone.average_quality
+    assert len(beside.simulation.flows) == 3
+    starved = play(cct.Path(rate="20kbit", rtt="50ms", buffer="20kB"), "cubic6", SHORT)
+    assert not starved.complete
+    assert starved.rebuffering_ratio > 5
+
+
+def test_the_server_is_idle_between_segments_and_sends_no_more_than_was_asked():
+    with Served(FAST, "cubic6") as connection:
+        connection.request(100_000)
+        connection.wait(100_000)
+        sent = connection.result().flows.sent[0]
+        connection.idle(connection.now_ns + 5_000_000_000)
+        assert connection.result().flows.sent[0] == sent == -(-100_000 // 1448)
+
+
+def test_a_response_that_is_cancelled_ends_when_the_server_hears_of_it():
+    path = cct.Path(rate="8Mbit", rtt="50ms", buffer="1bdp", reverse="20ms")
+    with Served(path, "cubic6") as connection:
+        connection.request(10_000_000)
+        connection.wait(200_000)
+        before = connection.result().flows.sent[0]
+        connection.cancel()
+        connection.request(14_480)
+        assert connection.wait(14_480) < 2_000_000_000
+        assert before < connection.result().flows.sent[0] < before + 250
+        with pytest.raises(ArgumentError, match="size_bytes=0 must be positive"):
+            connection.request(0)
+
+
+def test_a_session_can_be_captured(tmp_path):
+    session = play(FAST, "cubic6", Video.of(minutes=0.2), packets=True)
+    assert session.simulation.to_pcap(tmp_path / "session.pcap") > 1000
+
+
+# --- files and mistakes ----------------------------------------------------------------------------------------------
+def test_files_of_sabre_are_read(tmp_path):
+    (tmp_path / "network.json").write_text('[{"duration_ms": 30000, "bandwidth_kbps": 5000, "latency_ms": 75}]')
+    movie = {"segment_duration_ms": 3000, "bitrates_kbps": [230, 331], "segment_sizes_bits": [[690000, 990000]] * 3}
+    (tmp_path / "movie.json").write_text(json.dumps(movie))
+    video = Video.read(tmp_path / "movie.json")
+    assert (video.length_s, video.cut(20).segments) == (9.0, 7)
+    assert play_rates(read_periods(tmp_path / "network.json"), video).segments.quality.tolist() == [0, 1, 1]
+    (tmp_path / "other.json").write_text("[1]")
+    with pytest.raises(ArgumentError, match=r"other\.json: no network trace of Sabre"):
+        read_periods(tmp_path / "other.json")
+    with pytest.raises(ArgumentError, match=r"other\.json: no manifest of Sabre"):
+        Video.read(tmp_path / "other.json")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"rule": "best"}, "rule='best': use dynamic, dynamicdash, bola, bolae, throughput"),
+        ({"estimate": "none"}, "estimate='none': use ewma or sliding"),
+        ({"buffer_s": 5}, "buffer_s=5 must hold two segments of 4 s"),
+        ({"gamma_p": 0}, "gamma_p=0 must be positive"),
+        ({"bufer_s": 5}, "bufer_s=5 is no setting of a player; there are: rule, estimate, buffer_s"),
+    ],
+    ids=["rule", "estimate", "buffer", "gamma", "unknown"],
+)
+def test_a_wrong_setting_is_named(settings, said):
+    with pytest.raises(ArgumentError, match=said):
+        play_rates([(1000, 1000, 20)], **settings)
+
+
+def test_a_served_flow_has_no_application_of_its_own():
+    with pytest.raises(ArgumentError, match="app='bulk:size=1MB' of reno: a served flow sends what is requested"):
+        Served(FAST, cct.Sender("reno", app="bulk:size=1MB"))
+
+
+def test_a_simulation_ends_when_a_flow_has_delivered_what_is_asked_for():
+    path = cct.Path(rate="8Mbit", rtt="40ms", buffer="1bdp")
+    sim = cct.simulate(path, ["quic_bbr", "cubic6"], "60s", until="2MB")
+    delivered = sim.flows.goodput_bps * sim.duration_s / 8
+    assert 2e6 <= delivered.max() < 2.1e6
+    assert 2 < sim.duration_s < 4.2
+    assert not [name for name in sim.flows if name.startswith("tail_")]
+    with pytest.raises(ArgumentError, match="until='0B' must be positive"):
+        cct.simulate(path, "cubic6", "1s", until="0B")
