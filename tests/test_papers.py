@@ -187,6 +187,18 @@ def test_an_estimate_is_late_until_it_is_first_right_and_never_later_than_the_ne
     assert late_s(line, 10, 1, 20) == 10.0
 
 
-def test_what_cannot_be_run_of_obbr_says_so(quick):
-    marks = {claim.figure: claim.mark for claim in quick("obbr", "10").claims}
-    assert marks["13"] == marks["14"] == NOT_RUN
+def test_a_session_of_obbr_ends_when_its_file_is_delivered():
+    (made,) = papers.reproduce("obbr", "12", systems=("BBR",), rivals=("CUBIC",), ratios=(0.5,), seeds=(1,),
+                               sessions={"by the faster": (60.0, "20MB"), "in all": (5.0, None)})  # fmt: skip
+    faster, whole = made.runs.to_dict("records")
+    assert max(faster["mbps"], faster["rival_mbps"]) * faster["seconds"] == pytest.approx(160, rel=0.02)
+    assert whole["seconds"] == 5.0
+
+
+def test_obbrs_streaming_session_has_quality_switches_and_rebuffering(quick):
+    rows = quick("obbr", "14").table
+    assert rows.quality.between(0, 9).all()
+    lossy = rows[rows.path == "30 Mbit/s, 1 %"].set_index("system")
+    assert lossy.quality["CUBIC"] + 2 < lossy.quality["BBR"]
+    assert (rows.rebuffering_pct >= 0).all()
+    assert {claim.figure for claim in quick("obbr", "14").claims} == {"14"}

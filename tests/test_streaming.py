@@ -93,7 +93,7 @@ def test_a_slow_link_gives_a_lower_quality_and_losses_hurt_cubic_more_than_bbr()
 
 
 def test_a_session_is_the_same_in_every_mode_and_with_the_same_seed():
-    path = cct.Path(rate="2Mbit", rtt="50ms", buffer="1bdp", loss="1%")
+    path = cct.Path(rate="2Mbit", rtt="50ms", buffer="1bdp", loss="5%")
     video = Video.of((100, 250), segment_s=1, minutes=0.1)
     runs = [play(path, "quic_bbr", video, 3, mode=mode) for mode in ("compiled", "interpreted", "debug", "compiled")]
     for run in runs[1:]:
@@ -183,5 +183,7 @@ def test_a_simulation_ends_when_a_flow_has_delivered_what_is_asked_for():
     assert 2e6 <= delivered.max() < 2.1e6
     assert 2 < sim.duration_s < 4.2
     assert not [name for name in sim.flows if name.startswith("tail_")]
+    assert sim.notes == []
+    assert cct.simulate(path, "cubic6", "1s", until="2MB").notes == ["until='2MB' was not delivered in '1s'"]
     with pytest.raises(ArgumentError, match="until='0B' must be positive"):
         cct.simulate(path, "cubic6", "1s", until="0B")

@@ -24,6 +24,7 @@ from cctrace.cli.predict import predict
 from cctrace.cli.replay import replay
 from cctrace.cli.reproduce import reproduce
 from cctrace.cli.simulate import simulate
+from cctrace.cli.stream import stream
 from cctrace.cli.sweep import sweep
 from cctrace.cli.validate import validate
 from cctrace.cli.variants import variants
@@ -40,7 +41,7 @@ def commands():
 
 
 for _command in (
-    analyze, convert, corpus, diff, fit, flows, identify, learn, predict, replay, reproduce, simulate, sweep,
+    analyze, convert, corpus, diff, fit, flows, identify, learn, predict, replay, reproduce, simulate, stream, sweep,
     validate, variants, verify, whatif,
 ):  # fmt: skip
     commands.add_command(_command)

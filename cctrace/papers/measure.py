@@ -15,7 +15,7 @@ SETTLED_S = 0.3  # of a run, after which its rate says something
 FULL_S = 0.1  # after which STARTUP has filled a path of 5 ms: the queue before a collapse counts from here
 
 
-def simulation(path, flows, duration, seed, sample=None, watch=(), keep=(), exact=False):
+def simulation(path, flows, duration, seed, sample=None, watch=(), keep=(), exact=False, until=None):
     """Simulate, and return the figures of flows and link, and of samples over time what is asked for.
 
     Parameters
@@ -24,7 +24,7 @@ def simulation(path, flows, duration, seed, sample=None, watch=(), keep=(), exac
         Fields of `cctrace.Path`; ``jitter`` may be the fields of a `Jitter`.
     flows : list of dict
         Fields of `cctrace.Sender`.
-    duration, seed, sample, watch, exact
+    duration, seed, sample, watch, exact, until
         As `cctrace.simulate`.
     keep : sequence of str
         Columns of the timeline to return, flow by flow; the means over time come with any `sample`.
@@ -32,17 +32,16 @@ def simulation(path, flows, duration, seed, sample=None, watch=(), keep=(), exac
     Returns
     -------
     dict
-        ``flows`` (one dict per flow), ``link``; with `sample` also ``means``, ``before`` (means until the flow first
-        gets less than half the link's rate; None if it never had half), ``collapse_s`` (when that is, or None) per
-        flow, and ``timeline``.
+        ``flows`` (one dict per flow), ``link``, ``seconds`` (how long it was); with `sample` also ``means``, ``before``
+        (means until the flow first gets less than half the link's rate; None if it never had half), ``collapse_s``
+        (when that is, or None) per flow, and ``timeline``.
     """
-    fields = {name: _tuples(value) for name, value in path.items()}
-    if isinstance(path.get("jitter"), dict):
-        fields["jitter"] = Jitter(**path["jitter"])
-    route = Path(**fields)
-    sim = simulate(route, [Sender(**f) for f in flows], duration, seed, sample=sample, watch=list(watch), exact=exact)
+    route = path_of(path)
+    common = {"sample": sample, "watch": list(watch), "exact": exact, "until": until}
+    sim = simulate(route, [Sender(**f) for f in flows], duration, seed, **common)
     table = sim.flows.select_dtypes("number")
     out = {"flows": [{name: _number(row[name]) for name in table} for _, row in table.iterrows()]}
+    out["seconds"] = sim.duration_s
     out["link"] = {name: _number(value) for name, value in sim.link.items()}
     if sample is None:
         return out
@@ -57,6 +56,14 @@ def simulation(path, flows, duration, seed, sample=None, watch=(), keep=(), exac
     ]
     out["timeline"] = [{name: [_number(v) for v in part[name]] for name in keep} for part in parts]
     return out
+
+
+def path_of(fields):
+    """Return the `Path` that plain values describe."""
+    fields = {name: _tuples(value) for name, value in fields.items()}
+    if isinstance(fields.get("jitter"), dict):
+        fields["jitter"] = Jitter(**fields["jitter"])
+    return Path(**fields)
 
 
 def _tuples(value):

@@ -11,6 +11,8 @@ the link needs for 1 GB.
 Sources: [Bi23].
 """
 
+import pandas as pd
+
 from cctrace.papers.runs import Run
 
 BBR, BBR2, CUBIC, BBR_S, B3R = "BBR", "BBRv2", "CUBIC", "BBR-S", "B3R"
@@ -64,6 +66,17 @@ def run_of(systems, path, seed, duration_s, **more):
     """Return the `Run` of some systems (names, or controllers) over a path."""
     flows = [{"cc": SYSTEMS.get(system, system)} for system in systems]
     return Run({"path": path, "flows": flows, "duration": f"{duration_s:g}s", "seed": seed} | more)
+
+
+def by_form(table):
+    """Return a table with a column ``form``, and systems without it: a panel each for release and paper form.
+
+    What has one form only (BBR, BBRv2, CUBIC) is in both.
+    """
+    form = table.system.str.endswith(PAPER).map({True: "paper form", False: "released"})
+    one = table[table.system.isin([BBR, BBR2, CUBIC])].assign(form="paper form")
+    apart = table.assign(form=form, system=table.system.str.removesuffix(PAPER))
+    return pd.concat([apart[apart.form == "released"], one, apart[apart.form != "released"]])
 
 
 def listed(values, form="{:.2f}"):

@@ -1,13 +1,13 @@
-"""oBBR, Figs. 7, 8 and 12: a link that stays as it is, with one flow, several of one kind, and two of two kinds.
+"""oBBR, Figs. 7 and 8: a link that stays as it is, with one flow and with several of one kind.
 
 Section 5.2: {100 Mbit/s, 40 ms} and {40 Mbit/s, 100 ms}, R (buffer over BDP) 0.25, random losses of 0, 1 and 2 %;
-{60 Mbit/s, 60 ms}, R 0.2, 0.4 and 0.6; one to five flows over {100, 40}, R 0.5; two flows over {40, 100}, R 0.5 and 1.
-"Retransmitted" is what was sent again over what was sent.
-
-Of Fig. 12 the text says that both flows end once the 1 GB is delivered: together, or by one of them. Both are run.
+{60 Mbit/s, 60 ms}, R 0.2, 0.4 and 0.6; one to five flows over {100, 40}, R 0.5. A run of Fig. 7 ends when 1 GB is
+delivered, however long that takes; those of Fig. 8 are as long as the link needs for 1 GB each. "Retransmitted" is
+what was sent again over what was sent.
 """
 
 import textwrap
+from bisect import bisect_left
 
 from cctrace.papers.claims import judge
 from cctrace.papers.figure import Figure
@@ -20,11 +20,11 @@ from cctrace.papers.obbr import (
     FORMS,
     GIGABYTE_MBIT,
     MUS,
-    PAPER,
     PAYLOAD,
     SEEDS,
     SYSTEMS,
     bdp_bytes,
+    by_form,
     link,
     listed,
     obbr,
@@ -41,17 +41,12 @@ def scenario(mbps, rtt_ms, ratio, loss_pct):
     return f"{mbps} Mbit/s, {rtt_ms} ms, R {ratio:g}" + (f", loss {loss_pct:g} %" if loss_pct else "")
 
 
-def by_form(table):
-    """Return a table with a column ``form``, and systems without it: a panel each for release and paper form."""
-    form = table.system.str.endswith(PAPER).map({True: "paper form", False: "released"})
-    return table.assign(form=form, system=table.system.str.removesuffix(PAPER))
-
-
 class Fig7(Figure):
     """Retransmissions and goodput of one flow."""
 
     def runs(self, p):
-        """One run per system, scenario and seed; as long as 1 GB takes, or `duration_s`."""
+        """One run per system, scenario and seed, until `size` is delivered, or for `longest_s`."""
+        watched = {"sample": "2s", "keep": ["time_s", "sent_segments", "retransmitted_segments"], "until": p["size"]}
         return [
             (
                 {"system": system, "scenario": scenario(mbps, rtt, ratio, loss), "mbps": mbps, "seed": seed},
@@ -59,7 +54,8 @@ class Fig7(Figure):
                     [system],
                     link(mbps, rtt, ratio * bdp_bytes(mbps, rtt), loss),
                     seed,
-                    p["duration_s"] or GIGABYTE_MBIT / mbps,
+                    p["longest_s"],
+                    **watched,
                 ),
             )
             for system in p["systems"]
@@ -72,7 +68,8 @@ class Fig7(Figure):
         flow = result["flows"][0]
         return {
             "retransmitted_pct": 100 * flow["retransmit_ratio"],
-            "tail_retransmitted_pct": 100 * (flow["tail_retransmit_ratio"] or 0.0),
+            "tail_retransmitted_pct": _tail_pct(result["timeline"][0], flow, result["seconds"]),
+            "seconds": result["seconds"],
             "goodput_mbps": flow["goodput_bps"] / 1e6,
             "goodput_share": flow["goodput_bps"] / 1e6 / labels["mbps"],
         }
@@ -100,6 +97,15 @@ class Fig7(Figure):
         key = "; ".join(f"{k}: {name}" for k, name in enumerate(names, 1))
         title = "\n".join(textwrap.wrap(f"oBBR, Fig. 7. {key}", 75))
         return lines(table, "at", panels, "system", panel_by="form", title=title, xlabel="scenario")
+
+
+def _tail_pct(line, flow, seconds):
+    """Return the percentage sent again after the first third of a run."""
+    first = bisect_left(line["time_s"], seconds / 3)
+    if first == len(line["time_s"]):
+        return 0.0
+    sent, again = (flow[n] - line[f"{n}_segments"][first] for n in ("sent", "retransmitted"))
+    return 100 * again / max(sent, 1)
 
 
 def _mean(made, column, system, scenarios):
@@ -339,121 +345,13 @@ def _fair(made):
     )
 
 
-class Fig12(Figure):
-    """One flow of oBBR, or BBR, against one of another controller."""
-
-    def runs(self, p):
-        """One run per pair, R, reading of the session's end and seed."""
-        out = []
-        for ratio in p["ratios"]:
-            path = link(40, 100, ratio * bdp_bytes(40, 100))
-            for system in p["systems"]:
-                for rival in p["rivals"]:
-                    for reading, seconds in p["sessions_s"].items():
-                        for seed in p["seeds"]:
-                            labels = {
-                                "system": system,
-                                "rival": rival,
-                                "ratio": ratio,
-                                "session": reading,
-                                "seed": seed,
-                            }
-                            out.append((labels, run_of([system, rival], path, seed, seconds)))
-        return out
-
-    def row(self, labels, result, p):
-        """Goodput of both, and the first one's share."""
-        mine, other = (flow["goodput_bps"] / 1e6 for flow in result["flows"])
-        return {"mbps": mine, "rival_mbps": other, "share": mine / (mine + other)}
-
-    def claims(self, made):
-        """Section 5.2.4."""
-        out = []
-        for reading in dict.fromkeys(made.table.session):
-            for form, ending in FORMS.items():
-                out += _competes(made, reading, form, ending)
-        return out
-
-    def plot(self, made):
-        """Shares, a panel per R; the rivals are the lines."""
-        from cctrace.plot import bars
-
-        table = made.table[made.table.session == made.table.session.iloc[0]]
-        table = table.assign(pair="vs " + table.rival + ", R " + table.ratio.map("{:g}".format))
-        title = f"oBBR, Fig. 12: {self.title} ({made.table.session.iloc[0]})"
-        return bars(table, "pair", "share", "system", title=title, ylabel="share of the goodput")
-
-
-def _competes(made, reading, form, ending):
-    """The claims of section 5.2.4 for one form and one reading."""
-
-    def share(system, rival, ratio):
-        return made.value("share", system=system, rival=rival, ratio=ratio, session=reading)
-
-    names = [obbr(mu, ending) for mu in MUS]
-    low, high, of = [share(s, BBR, 0.5) for s in names], [share(s, BBR, 1.0) for s in names], f"({form}; {reading})"
-    cubic = {r: [share(s, CUBIC, r) for s in names] for r in (0.5, 1.0)}
-    second = {r: [share(s, BBR2, r) for s in names] for r in (0.5, 1.0)}
-    plain = share(BBR, CUBIC, 0.5)
-    return [
-        judge(
-            "12",
-            f"against BBR in 0.5 BDP oBBR hardly gains bandwidth; a larger mu helps {of}",
-            {
-                "all below 45 %": max(low) < 0.45,
-                "most with mu 1": low[2] == max(low),
-                "mu 1: 20 to 45 %": 0.2 <= low[2] <= 0.45,
-            },
-            paper="33 % with mu 1",
-            here=f"{listed([100 * x for x in low], '{:.1f}')} % at mu 0.5/0.75/1",
-            numbers=(33.0, 100 * low[2]),
-        ),
-        judge(
-            "12",
-            f"in 1 BDP even mu 0.5 takes 40.5 % beside BBR {of}",
-            {"at least 30 %": high[0] >= 0.3, "more than in 0.5 BDP": high[0] > low[0]},
-            paper="40.5 %",
-            here=f"{listed([100 * x for x in high], '{:.1f}')} % at mu 0.5/0.75/1",
-            numbers=(40.5, 100 * high[0]),
-            mechanism="each loss sets oBBR's g by what the RTT shows; BBR answers no loss",
-        ),
-        judge(
-            "12",
-            f"against CUBIC oBBR has more than half, but leaves it more than BBR does in 0.5 BDP {of}",
-            {
-                "more than half in 0.5 BDP": min(cubic[0.5]) > 0.5,
-                "less than BBR takes": max(cubic[0.5]) < plain,
-                "CUBIC has 35 to 60 % somewhere in 1 BDP": 0.35 <= 1 - min(cubic[1.0]) <= 0.6,
-            },
-            paper="BBR takes almost all; CUBIC up to 46.6 % in 1 BDP",
-            here=f"{listed([100 * x for x in cubic[0.5]], '{:.0f}')} % (BBR {100 * plain:.0f}) in 0.5 BDP, "
-            f"{listed([100 * x for x in cubic[1.0]], '{:.0f}')} % in 1 BDP",
-            numbers=(46.6, 100 * (1 - min(cubic[1.0]))),
-        ),
-        judge(
-            "12",
-            f"against BBRv2 it is similar in 0.5 BDP; BBRv2 takes more in 1 BDP {of}",
-            {
-                "more than half in 0.5 BDP": min(second[0.5]) > 0.5,
-                "BBRv2 has more in 1 BDP than in 0.5": sum(second[1.0]) < sum(second[0.5]),
-                "and more than CUBIC there": sum(second[1.0]) < sum(cubic[1.0]),
-            },
-            paper="as CUBIC, then more bandwidth for BBRv2",
-            here=f"{listed([100 * x for x in second[0.5]], '{:.0f}')} % in 0.5 BDP, "
-            f"{listed([100 * x for x in second[1.0]], '{:.0f}')} % in 1 BDP",
-        ),
-    ]
-
-
 _ALL = tuple(SYSTEMS)
-_OBBR = tuple(obbr(mu, ending) for ending in ("", PAPER) for mu in MUS)
-_SESSIONS = {"1 GB in all": GIGABYTE_MBIT / 40, "1 GB by the faster": 1.6 * GIGABYTE_MBIT / 40}
 FIGURES = [
     Fig7(
         "7",
         "one flow on a stable link: retransmissions and goodput",
-        {"systems": _ALL, "scenarios": LOSSY + SHALLOW, "seeds": SEEDS, "duration_s": None},
-        {"scenarios": (LOSSY[3], LOSSY[5], SHALLOW[1]), "seeds": (1,), "duration_s": 15},
+        {"systems": _ALL, "scenarios": LOSSY + SHALLOW, "seeds": SEEDS, "size": "1GB", "longest_s": 10_000.0},
+        {"scenarios": (LOSSY[3], LOSSY[5], SHALLOW[1]), "seeds": (1,), "longest_s": 15.0},
         ("system", "scenario"),
     ),
     Fig8(
@@ -462,18 +360,5 @@ FIGURES = [
         {"systems": _ALL, "flows": (1, 2, 3, 4, 5), "seeds": SEEDS, "duration_s": None},
         {"flows": (1, 3), "seeds": (1,), "duration_s": 10},
         ("system", "flows"),
-    ),
-    Fig12(
-        "12",
-        "oBBR against others",
-        {
-            "systems": (BBR, *_OBBR),
-            "rivals": (BBR, CUBIC, BBR2),
-            "ratios": (0.5, 1.0),
-            "sessions_s": _SESSIONS,
-            "seeds": SEEDS,
-        },
-        {"sessions_s": {"20 s": 20.0}, "seeds": (1,)},
-        ("system", "rival", "ratio", "session"),
     ),
 ]

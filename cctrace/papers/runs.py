@@ -39,11 +39,14 @@ class Run:
         Of a module; returns plain values. Default: `cctrace.papers.measure.simulation`.
     controllers : tuple of str
         Whose code the result depends on; default those of ``arguments["flows"]``.
+    rooms : tuple of str
+        Of the package, on which it depends beside the simulator: ``("streaming",)``.
     """
 
     arguments: dict
     function: object = measure.simulation
     controllers: tuple = field(default=())
+    rooms: tuple = field(default=())
 
     @property
     def key(self):
@@ -53,7 +56,8 @@ class Run:
             json.dumps(self.arguments, sort_keys=True),
             f"{self.function.__module__}.{self.function.__qualname__}",
             _module(self.function.__module__),
-            _engine(),
+            _rooms(_ENGINE),
+            *([_rooms(self.rooms)] if self.rooms else []),
             *(_controller(name.partition(":")[0]) for name in names),
         ]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
@@ -134,10 +138,10 @@ def _module(name):
     return _sources([FilePath(importlib.util.find_spec(name).origin)])
 
 
-@lru_cache(maxsize=1)
-def _engine():
+@lru_cache(maxsize=8)
+def _rooms(names):
     files = []
-    for name in _ENGINE:
+    for name in names:
         place = _ROOT / name
         files += sorted(place.rglob("*.py")) if place.is_dir() else [place]
     return _sources(files)

@@ -124,6 +124,7 @@ def simulate(
             if sample_ns and at % sample_ns == 0:
                 samples.append(_sample(world, at, watch, flows))
         whole = counters(world)
+        missed = [f"until={until!r} was not delivered in {duration!r}"] if until is not None and not run.there() else []
         return Simulation(
             table(flows, world, first, whole, duration_ns),
             link_figures(world, whole, path, duration_ns),
@@ -131,7 +132,7 @@ def simulate(
             path,
             duration_ns / 1e9,
             [recorder.view() for recorder in run.recorders],
-            notes(path, flows, world),
+            notes(path, flows, world) + missed,
             [ends(f, rows) for f, rows in zip(world.flows, run.packets, strict=False)],
         )
     finally:

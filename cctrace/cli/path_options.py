@@ -1,0 +1,72 @@
+"""The options that describe a modelled path, for the commands that simulate."""
+
+import click
+from click.core import ParameterSource
+
+from cctrace.cli.arguments import file_option, rate_option, time_option
+
+_OPTIONS = (
+    rate_option("--rate", help="Bottleneck rate on the wire, for example 40Mbit."),
+    click.option("--path", "preset", metavar="NAME", help="A path that ships with cctrace; other options change it."),
+    file_option("--rate-steps", metavar="FILE", help="Steps: lines `seconds Mbit/s [RTT in ms [loss in %]]`."),
+    file_option(
+        "--trace", metavar="FILE", help="Mahimahi trace or UCC log (its RTT and loss too), repeated for an hour."
+    ),
+    time_option("--rtt", help="Base RTT.  [default: that of the file, if it has one, else 40ms]"),
+    click.option("--buffer", default="1bdp", show_default=True, metavar="SIZE", help="Queue: 200kB, 2bdp, 100packets."),
+    click.option(
+        "--jitter", default="none", metavar="KIND:…", help="normal:sd=10ms,per=packet|burst|slot:5ms[,reorder]"
+    ),
+    click.option("--loss", metavar="SHARE", help="Random loss before the queue.  [default: the file's, else none]"),
+    click.option("--ecn-threshold", metavar="SIZE", help="Mark from this queue on: bytes, or BDPs."),
+    click.option("--aqm", type=click.Choice(["droptail", "codel"]), default="droptail", show_default=True),
+    click.option("--shaper", metavar="RATE,BURST", help="Token bucket that empties the queue: 10Mbit,100kB"),
+    click.option("--policer", metavar="RATE,BURST", help="Token bucket that drops what exceeds it: 10Mbit,100kB"),
+)
+_CHOICES = ("preset", "rate", "rate_steps", "trace")
+_BUCKETS = ("shaper", "policer")
+_FIELDS = ("rtt", "buffer", "jitter", "loss", "aqm", "ecn_threshold")
+
+
+def path_options(function):
+    """Add the options of a path to a command, which takes them as keywords."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def path_of(options, seed):
+    """Return the path that the options describe.
+
+    Raises
+    ------
+    ArgumentError
+        Unless one of --rate, --rate-steps, --trace and --path is given.
+    """
+    from cctrace.errors import ArgumentError
+    from cctrace.sim.path import Path
+    from cctrace.sim.traces import read_steps
+
+    if sum(options[name] is not None for name in _CHOICES) != 1:
+        raise ArgumentError("give one of --rate, --rate-steps, --trace and --path")
+    fields = {name: _bucket(options[name]) for name in _BUCKETS} | {name: options[name] for name in _FIELDS}
+    if options["preset"] is not None:
+        context = click.get_current_context()
+        given = {n: v for n, v in fields.items() if context.get_parameter_source(n) is not ParameterSource.DEFAULT}
+        return Path.preset(options["preset"], seed, **given)
+    if options["trace"] is not None:
+        return Path(trace=options["trace"], **fields)
+    if options["rate_steps"] is None:
+        return Path(rate=options["rate"], **fields)
+    steps = read_steps(options["rate_steps"])
+    return Path(**steps | {name: value for name, value in fields.items() if value is not None})
+
+
+def given(options):
+    """Return the names of the options that say which path it is, of those that were given."""
+    return [f"--{name.replace('_', '-').replace('preset', 'path')}" for name in _CHOICES if options[name] is not None]
+
+
+def _bucket(text):
+    """Split RATE,BURST."""
+    return None if text is None else tuple(part.strip() for part in text.split(","))

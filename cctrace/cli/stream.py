@@ -1,0 +1,109 @@
+"""`cctrace stream`: a video over a modelled path, and what its viewer has of it."""
+
+import click
+
+from cctrace.cli.arguments import controller_name, file_option, time_option
+from cctrace.cli.common import command_options, print_json, print_table, progress
+from cctrace.cli.path_options import given, path_of, path_options
+from cctrace.cli.simulate import split_controllers
+
+
+@click.command(short_help="A video (DASH) over a modelled path: quality, switches, rebuffering.")
+@path_options
+@click.option("--cc", "--controller", "cc", metavar="NAME,…", help="Controllers of the server, a session for each.")
+@click.option("--beside", metavar="NAME,…", help="Flows that share the path throughout.")
+@file_option("--network", metavar="FILE", help="A network trace of Sabre instead of a path: rates, no transport.")
+@file_option("--movie", metavar="FILE", help="A manifest of Sabre.  [default: Big Buck Bunny's ten bitrates, 4 s]")
+@time_option("--length", help="Of the video.  [default: ten minutes, or the manifest's]")
+@click.option(
+    "--rule",
+    type=click.Choice(["dynamic", "dynamicdash", "bola", "bolae", "throughput"]),
+    default="dynamic",
+    show_default=True,
+    help="How the client chooses.",
+)
+@click.option(
+    "--estimate",
+    type=click.Choice(["ewma", "sliding"]),
+    default="ewma",
+    show_default=True,
+    help="How it measures throughput.",
+)
+@time_option("--max-buffer", default="25s", show_default=True, help="What the client holds at most.")
+@click.option("--no-abandon", is_flag=True, help="No download is given up for a lower quality.")
+@click.option("--seed", default=1, show_default=True)
+@click.option("--csv", type=click.Path(dir_okay=False), metavar="FILE", help="Write a row per segment and session.")
+@command_options()
+def stream(cc, beside, network, movie, length, seed, csv, as_json, **options):
+    """Stream a video in closed loop: client, server, its controller, the path; a session per controller.
+
+    \b
+    cctrace stream --rate 30Mbit --rtt 270ms --buffer 0.25bdp --loss 1% --cc quic_bbr,quic_cubic,obbr:mu=0.5
+    cctrace stream --network network.json --movie movie.json --rule bola
+    """
+    from cctrace.errors import ArgumentError
+    from cctrace.streaming import play, play_rates, read_periods
+    from cctrace.units import parse_time_ns
+
+    if network is not None and (cc or beside or given(options)):
+        raise ArgumentError(f"--network has no transport: leave out {', '.join(given(options)) or '--cc'}")
+    if network is None and not cc:
+        raise ArgumentError("give --cc, the controllers of the server, and a path; or --network")
+    settings = {
+        "rule": options["rule"],
+        "estimate": options["estimate"],
+        "buffer_s": parse_time_ns(options["max_buffer"], "--max-buffer") / 1e9,
+        "abandon": not options["no_abandon"],
+    }
+    video = _video(movie, length)
+    if network is not None:
+        sessions = {"-": play_rates(read_periods(network), video, **settings)}
+    else:
+        path = path_of(options, seed)
+        others = [controller_name(name, "--beside") for name in split_controllers(beside)] if beside else []
+        names = [controller_name(name, "--cc") for name in split_controllers(cc)]
+        with progress("streaming (what a machine simulates first is compiled before, some seconds)"):
+            sessions = {name: play(path, name, video, seed, others=others, **settings) for name in names}
+    if csv is not None:
+        _write(sessions, csv)
+    if as_json:
+        print_json([{"cc": name} | session.metrics for name, session in sessions.items()])
+        return
+    print_table(
+        ("cc", "quality", "bitrate", "switches", "down", "rebuffering", "stalls", "startup", "retransmitted"),
+        [_row(name, session.metrics) for name, session in sessions.items()],
+        title=f"{video.length_s:g} s of video, qualities 0 to {len(video.bitrates_kbps) - 1}, rule {options['rule']}",
+    )
+
+
+def _row(name, found):
+    """Return a session as the table has it."""
+    ended = "" if found["complete"] else " (left)"
+    again = found.get("retransmit_ratio")
+    return (
+        name,
+        f"{found['average_quality']:.2f}",
+        f"{found['average_bitrate_kbps'] / 1000:.3f} Mbit/s",
+        found["switches"],
+        found["switches_down"],
+        f"{found['rebuffering_ratio']:.2%}{ended}",
+        found["stalls"],
+        f"{found['startup_s']:.2f} s",
+        "-" if again is None else f"{again:.2%}",
+    )
+
+
+def _video(movie, length):
+    """Return the video that the options describe."""
+    from cctrace.streaming import Video
+    from cctrace.units import parse_time_ns
+
+    video = Video.of() if movie is None else Video.read(movie)
+    return video if length is None else video.cut(parse_time_ns(length, "--length") / 1e9)
+
+
+def _write(sessions, file):
+    """Write the segments of all sessions."""
+    import pandas as pd
+
+    pd.concat([session.segments.assign(cc=name) for name, session in sessions.items()]).to_csv(file, index=False)

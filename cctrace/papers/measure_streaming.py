@@ -1,0 +1,28 @@
+"""What figures of papers measure of a streaming session: plain values in, plain values out, as in `measure`."""
+
+from cctrace.papers.measure import path_of
+from cctrace.streaming import Video, play
+
+
+def streamed(path, cc, seed, minutes, rule):
+    """Stream a video over a path, and return the session's metrics, what was sent, and each segment's quality.
+
+    Parameters
+    ----------
+    path : dict
+        Fields of `cctrace.Path`.
+    cc : str
+    seed : int
+    minutes : float
+        Of video.
+    rule : str
+        Of `cctrace.streaming.Settings`.
+    """
+    session = play(path_of(path), cc, Video.of(minutes=minutes), seed, rule=rule)
+    flow = session.simulation.flows.iloc[0]
+    return session.metrics | {
+        "qualities": session.segments.quality.tolist(),
+        "sent": int(flow.sent),
+        "retransmitted": int(flow.retransmitted),
+        "seconds": session.simulation.duration_s,
+    }
