@@ -1,18 +1,21 @@
 """The streaming client: every decision as Sabre's, its metrics, and sessions over the simulated transport."""
 
 import json
+import runpy
 from pathlib import Path as FilePath
 
 import numpy as np
 import pytest
 
 import cctrace as cct
+from cctrace.cli import main
 from cctrace.errors import ArgumentError
 from cctrace.sim.served import Served
 from cctrace.streaming import Settings, Video, play, play_rates, read_periods
 from cctrace.streaming.player import Player
 from cctrace.streaming.rates import Rates
 
+RECORDER = runpy.run_path(str(FilePath(__file__).parent / "sabre" / "record.py"))
 RECORDED = json.loads((FilePath(__file__).parent / "sabre" / "decisions.json").read_text())
 NAMES = [f"{k}-{case['settings']['rule']}" for k, case in enumerate(RECORDED["cases"])]
 SHORT = Video.of(minutes=1)
@@ -29,18 +32,7 @@ def video_of(found):
 def test_every_decision_is_sabres(case):
     player = Player(video_of(case["video"]), Settings(**case["settings"]), Rates(case["network"]))
     assert player.run()
-    rows = [
-        [
-            row["segment"],
-            row["quality"],
-            int(row["bits"]),
-            int(round(1000 * (row["received_s"] - row["requested_s"]), 6)),
-            int(round(1000 * (row["first_byte_s"] - row["requested_s"]), 6)),
-            int(row["abandoned"]),
-        ]
-        for row in player.downloads
-    ]
-    assert rows == case["downloads"]
+    assert RECORDER["rows_of"](player.downloads) == case["downloads"]
     assert player.stalled_ms / 1000 == pytest.approx(case["stalled_s"], abs=1e-6)
 
 
@@ -187,3 +179,28 @@ def test_a_simulation_ends_when_a_flow_has_delivered_what_is_asked_for():
     assert cct.simulate(path, "cubic6", "1s", until="2MB").notes == ["until='2MB' was not delivered in '1s'"]
     with pytest.raises(ArgumentError, match="until='0B' must be positive"):
         cct.simulate(path, "cubic6", "1s", until="0B")
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+def test_the_command_prints_a_session_per_controller_and_writes_segments(tmp_path, capsys):
+    path = ["--rate", "8Mbit", "--rtt", "50ms", "--length", "40s", "--seed", "2"]
+    file = tmp_path / "segments.csv"
+    assert main(["stream", *path, "--cc", "cubic6,obbr:mu=0.5", "--json", "--csv", str(file)]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert [row["cc"] for row in printed] == ["cubic6", "obbr:mu=0.5"]
+    same = play(cct.Path(rate="8Mbit", rtt="50ms", buffer="1bdp"), "cubic6", Video.of().cut(40), 2)
+    assert printed[0] == {"cc": "cubic6"} | same.metrics
+    assert len(file.read_text().splitlines()) == 1 + 2 * 10
+    assert main(["stream", *path, "--cc", "cubic6", "--beside", "bbr2022", "--rule", "bola"]) == 0
+    assert "40 s of video, qualities 0 to 9, rule bola" in capsys.readouterr().out
+
+
+def test_the_command_takes_sabres_files_and_says_what_goes_together(tmp_path, capsys):
+    network = tmp_path / "network.json"
+    network.write_text('[{"duration_ms": 30000, "bandwidth_kbps": 5000, "latency_ms": 75}]')
+    assert main(["stream", "--network", str(network), "--length", "20s", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["average_quality"] > 4
+    assert main(["stream", "--network", str(network), "--rate", "3Mbit"]) == 2
+    assert "--network has no transport: leave out --rate" in capsys.readouterr().err
+    assert main(["stream", "--rate", "3Mbit"]) == 2
+    assert "give --cc, the controllers of the server, and a path; or --network" in capsys.readouterr().err

@@ -180,6 +180,8 @@ class Player:
                 "requested_s": end_s - progress.ms / 1000,
                 "first_byte_s": end_s - (progress.ms - progress.first_ms) / 1000,
                 "received_s": end_s,
+                "download_ms": progress.ms,
+                "latency_ms": progress.first_ms,
                 "bits": progress.bits,
                 "buffer_s": level / 1000,
             }

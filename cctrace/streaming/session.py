@@ -23,7 +23,7 @@ class Session:
     ----------
     segments : DataFrame
         One row per segment: ``quality``, ``bitrate_kbps``, ``requested_s``, ``first_byte_s``, ``received_s``,
-        ``bits``, ``buffer_s`` (at the request).
+        ``download_ms`` (of these ``latency_ms`` until the first byte), ``bits``, ``buffer_s`` (at the request).
     abandoned : DataFrame
         Downloads that were given up, with the same columns.
     average_quality : float

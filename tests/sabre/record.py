@@ -57,6 +57,12 @@ def sabre(program, periods, movie, settings):
     return rows, float(re.search(r"^total rebuffer: ([\d.]+)", said, re.MULTILINE)[1])
 
 
+def rows_of(downloads):
+    """Return our player's downloads as `sabre` returns Sabre's: numbers cut off as it prints them."""
+    names = ("segment", "quality", "bits", "download_ms", "latency_ms", "abandoned")
+    return [[int(one[name]) for name in names] for one in downloads]
+
+
 def main(program):
     """Record 30 sessions."""
     dice, cases = random.Random(17), []
