@@ -99,6 +99,16 @@ def test_the_key_depends_on_arguments_and_controller_and_on_nothing_else():
     assert len(others | {a_run().key}) == 5
 
 
+def test_a_result_of_the_agent_depends_on_the_agents_code_too(monkeypatch):
+    ((_, run), *_) = papers.find("bbrx", "learned").runs({"bins": [5], "flows": 5, "paths": 3, "seeds": [1]})
+    seen = []
+    monkeypatch.setattr(runs, "_sources", lambda files: seen.extend(file.name for file in files) or "hash")
+    runs._rooms.cache_clear()
+    run.key  # noqa: B018
+    runs._rooms.cache_clear()
+    assert {"search.py", "environment.py", "pilaw.py", "bottleneck.py"} <= set(seen)
+
+
 def test_sources_are_compared_without_comments_and_docstrings(tmp_path):
     texts = ['def f():\n    """One."""\n    return 1\n', 'def f():\n    """Two."""\n    # a comment\n    return 1\n']
     files = []

@@ -22,8 +22,8 @@ the 70-vector of the released network. It returns one number; what lies outside 
 >>> HalfOnDelay = with_policy(lambda seen: -0.5 if seen[-1, 6] < 1 else 0.0)  # halve the window while a queue stands
 
 `with_policy` gives a class that stands wherever a controller's name can; `onnx_policy(path)` loads a policy, and so
-does ``orca:policy=model.onnx``. All but the policy is compiled; the policy stays Python (NumPy, ONNX), and is asked once
-per interval.
+does ``orca:policy=model.onnx``. All but the policy is compiled; the policy stays Python (NumPy, ONNX), and is asked
+once per interval.
 
 Left open, and chosen here: the released kernel patch reports throughput and losses; here they are the
 segments delivered and marked lost, times the MSS. An interval ends with the first ACK that has an RTT after 20 ms (the

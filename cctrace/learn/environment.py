@@ -16,7 +16,8 @@ WIDEST = 10.0  # times its beginning: what is drawn of a bin, which may be a hun
 GIGABIT, WIDEST_GIGABIT = 1000.0, 1.2  # Mbit/s: from here on every packet costs, and narrower is drawn
 FLOWS = (1, 2, 4)
 QUEUE_BDP = (0.5, 2.0)  # the paper's Fig. 2 has 1.6 to 8 BDP of its one flow, its text speaks of shallow buffers
-LEAST_S, LEAST_RTTS = 6.0, 60  # duration
+LEAST_S, LEAST_RTTS = 6.0, 60  # duration, of a flow that has its share of the link
+LEAST_BYTES = 20e6  # and this much to send: beta acts in PROBE_BW alone, and STARTUP's losses are to be a small part
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Environment:
     """Dumbbells drawn from a bin: link, base RTT, queue and number of flows are those of a seed.
 
     The same seed gives the same dumbbells whatever the parameters tried, so that they are compared on the same ground.
+    Rates, RTTs and queues of those with as many flows are spread evenly (a Latin hypercube): few dumbbells cover the
+    bin, and another seed's are like them.
 
     Parameters
     ----------
@@ -51,13 +54,14 @@ class Environment:
         rng = np.random.default_rng([self.seed, *_whole(self.min_rtt_ms), *_whole(self.rate_mbps)])
         given = ",".join(f"{name}={value}" for name, value in ({"beta": beta, "k": k} | params).items())
         rows = []
-        for number, flows in zip(range(self.paths), itertools.cycle(FLOWS), strict=False):
-            rate, rtt_ms = _drawn(rng, self.rate_mbps, LEAST_MBPS), _drawn(rng, self.min_rtt_ms, LEAST_RTT_MS)
-            queue = np.exp(rng.uniform(*np.log(QUEUE_BDP)))
+        for number, (flows, *places) in enumerate(_spread(rng, self.paths)):
+            rate = _within(places[0], self.rate_mbps, LEAST_MBPS)
+            rtt_ms = _within(places[1], self.min_rtt_ms, LEAST_RTT_MS)
+            queue = np.exp(np.interp(places[2], (0, 1), np.log(QUEUE_BDP)))
             path = Path(
                 rate=f"{rate * flows:.4f}Mbit", rtt=f"{rtt_ms:.3f}ms", buffer=_buffer(rate * flows, rtt_ms, queue)
             )
-            seconds = max(LEAST_S, LEAST_RTTS * rtt_ms / 1e3)
+            seconds = max(LEAST_S, LEAST_RTTS * rtt_ms / 1e3, LEAST_BYTES * 8e-6 / rate)
             sim = simulate(path, [f"bbrx:{given}"] * flows, f"{seconds:.3f}s", 100 * self.seed + number)
             rows += [
                 (rtt_ms * 1e3, rate * 1e6, flow.goodput_bps, flow.retransmit_ratio, beta, k)
@@ -70,19 +74,30 @@ def _whole(bounds):
     return [0 if side is None else int(side) for side in bounds]
 
 
-def _drawn(rng, bounds, least):
-    """Draw from a bin, evenly in the logarithm."""
+def _spread(rng, paths):
+    """Return (flows, three numbers from 0 to 1) of every dumbbell, those of as many flows spread evenly."""
+    flows = [FLOWS[k % len(FLOWS)] for k in range(paths)]
+    places = np.zeros((paths, 3))
+    for count in FLOWS:
+        own = [k for k in range(paths) if flows[k] == count]
+        for axis in range(3):
+            places[own, axis] = (rng.permutation(len(own)) + rng.uniform(size=len(own))) / max(len(own), 1)
+    return zip(flows, *places.T, strict=True)
+
+
+def _within(place, bounds, least):
+    """Return a value of a bin, by its place from 0 to 1 in the logarithm."""
     low = max(bounds[0], least)
     widest = low * (WIDEST_GIGABIT if low >= GIGABIT else WIDEST)
     high = widest if bounds[1] is None else min(bounds[1], widest)
-    return float(np.exp(rng.uniform(np.log(low), np.log(0.999 * high))))
+    return float(np.exp(np.interp(place, (0, 1), np.log([low, 0.999 * high]))))
 
 
 def _buffer(rate_mbps, rtt_ms, bdp):
     return f"{max(bdp * rate_mbps * rtt_ms * 125, 10 * 1514):.0f}B"
 
 
-def simulated(agent, seed=1, bins=None, say=lambda text: None, save=None):
+def simulated(agent, seed=1, bins=None, say=lambda text: None, save=None, place_of=Environment):
     """Let an agent learn from simulated flows until its bins have elected.
 
     Parameters
@@ -96,6 +111,8 @@ def simulated(agent, seed=1, bins=None, say=lambda text: None, save=None):
         Told what is being tried.
     save : path, optional
         Where the agent is kept after every trial.
+    place_of : callable
+        Makes the place of a bin: takes what `Environment` takes, has its `flows`.
 
     Returns
     -------
@@ -111,7 +128,7 @@ def simulated(agent, seed=1, bins=None, say=lambda text: None, save=None):
         if not 0 <= number < len(agent.bins):
             raise ArgumentError(f"bin {number!r}: use 0 to {len(agent.bins) - 1}")
         search = agent.searches[number]
-        place = Environment(*agent.bins[number], paths=_paths_for(agent.flows), seed=seed)
+        place = place_of(*agent.bins[number], paths=_paths_for(agent.flows), seed=seed)
         while (trial := search.wanted()) is not None:
             k, beta = trial
             say(f"bin {number + 1} of {len(agent.bins)}, trial {len(search.tried) + 1}: k {k}, beta {beta:g}")

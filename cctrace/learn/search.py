@@ -1,20 +1,28 @@
 """Gradient ascent on the mean utility of one bin: which (k, beta) to try next, from what was tried.
 
-The search has no state but its history, so it is resumed by reading that back. For each k the utility's slope is taken
-from both sides of the start; the ascent follows it with growing steps until the utility falls, and a parabola through
-the best point and its neighbours gives the last candidate [Chung18] §III-A, Fig. 1: one maximum.
+The search has no state but its history, so it is resumed by reading that back. Utilities of flows are noisy (a flow
+whose losses pass 5 % has nearly no utility), so no single trial is believed: of one k a parabola over the root of beta
+is fitted to all trials, those near the best one counting most, and its slope is followed with growing steps until its
+top lies between what was tried [Chung18] §III-A, Fig. 1: one maximum. (Over the root, since the utility falls faster
+below the top than beyond.) The top is tried, too. When no further k is worth it, what is left of `MOST_TRIALS` goes to
+either side of the top, and what is elected is the top of the last fit.
 """
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from cctrace.errors import ArgumentError
 
 FIRST_K, FIRST_BETA = 4, 0.45  # [Chung18] §III-A
-STEP, GROWTH = 0.15, 1.5  # of beta; the paper gives none
+STEP, GROWTH = 1.5, 1.3  # the factor to either side of the start, its growth (an exponent); the paper gives none
 LEAST_BETA, MOST_BETA = 0.05, 1.5
-NEAR = 0.04  # of beta: nearer candidates are the same
+NEAR = 0.08  # relative: nearer candidates are the same
+BESIDE = (1.25, 0.8, 1.12, 0.89, 1.4, 0.7)  # of the top: where spare trials go
+WIDTH = 0.3  # of the root of beta: how far from the best trial others count
 GROWS = 0.005  # relative growth of the optimum below which a further k is not worth it
 MOST_K = 12
+MOST_OF_K, MOST_TRIALS = 6, 15  # of one k; in all, a tenth of a grid of 30 betas and 5 k
 
 
 @dataclass
@@ -35,7 +43,7 @@ class Search:
     ...     k, beta = wanted
     ...     search.note(1 - (beta - 0.7) ** 2 - 0.1 * (k - 4))
     >>> k, beta = search.elected()
-    >>> k, round(beta, 2), len(search.tried) <= 15
+    >>> k, round(beta, 1), len(search.tried) <= 15
     (4, 0.7, True)
     """
 
@@ -43,17 +51,21 @@ class Search:
 
     def wanted(self):
         """Return the (k, beta) to try next, None when the search is over."""
-        k, start = FIRST_K, FIRST_BETA
-        before = None
+        if len(self.tried) >= MOST_TRIALS:
+            return None
+        k, start, before = FIRST_K, FIRST_BETA, None
         while k <= MOST_K:
-            points = {beta: utility for tried_k, beta, utility in self.tried if tried_k == k}
+            points = self._points(k)
+            start = next(iter(points), start)
             if (beta := _next_beta(points, start)) is not None:
                 return k, beta
-            best = max(points, key=points.get)
-            if before is not None and points[best] <= before + GROWS * abs(before):
-                return None
-            before, start, k = points[best], best, k + 1
-        return None
+            start, top = _top(points)
+            if before is not None and top <= before + GROWS * abs(before):
+                break
+            before, k = top, k + 1
+        k, beta = self.elected()
+        beside = _beside(self._points(k), beta)
+        return None if beside is None else (k, beside)
 
     def note(self, utility):
         """Take the mean utility of what was `wanted`.
@@ -69,53 +81,63 @@ class Search:
         self.tried.append((*wanted, float(utility)))
 
     def elected(self):
-        """Return the (k, beta) with the best utility of the k before the optimum stopped growing, so far."""
-        best = {}
-        for k, beta, utility in self.tried:
-            if k not in best or utility > best[k][1]:
-                best[k] = beta, utility
+        """Return the (k, beta) of the best utility of the k before the optimum stopped growing, so far."""
+        best = {k: _top(self._points(k)) for k in sorted({k for k, _, _ in self.tried})}
         elected = FIRST_K
-        for k in sorted(best)[1:]:
+        for k in list(best)[1:]:
             if best[k][1] <= best[elected][1] + GROWS * abs(best[elected][1]):
                 break
             elected = k
         return (elected, best[elected][0]) if best else (FIRST_K, FIRST_BETA)
 
+    def _points(self, k):
+        """Return {beta: utility} of what was tried with a k."""
+        return {beta: utility for tried_k, beta, utility in self.tried if tried_k == k}
+
 
 def _next_beta(points, start):
     """Return the next beta for one k, None when its optimum is found."""
-    for beta in (start, _clipped(start + STEP), _clipped(start - STEP)):
+    if len(points) >= MOST_OF_K:
+        return None
+    for beta in (start, _clipped(start * STEP), _clipped(start / STEP)):
         if beta not in points:
             return beta
-    above, below = _clipped(start + STEP), _clipped(start - STEP)
-    if points[start] < max(points[above], points[below]):
-        sign = 1 if points[above] >= points[below] else -1
-        last, step = (above if sign > 0 else below), STEP
-        while True:  # along the slope, until the utility falls or the range ends
-            step *= GROWTH
-            beta = _clipped(last + sign * step)
-            if beta == last:
-                return None
-            if beta not in points:
-                return beta
-            if points[beta] <= points[last]:
-                break
-            last = beta
-    return _vertex(points)
+    top, _ = _top(points)
+    ends = sorted(points)[:: len(points) - 1]
+    if top in ends:
+        return _beyond(points, top)
+    return top if min(abs(beta / top - 1) for beta in points) >= NEAR else None
 
 
-def _vertex(points):
-    """Return the vertex of the parabola through the best point and its neighbours, if nothing near it was tried."""
-    best = max(points, key=points.get)
-    lower, upper = [b for b in points if b < best], [b for b in points if b > best]
-    if not lower or not upper:
-        return None
-    a, b, c = max(lower), best, min(upper)
-    left, right = (b - a) * (points[b] - points[c]), (b - c) * (points[b] - points[a])
-    if left == right:
-        return None
-    vertex = round(b - 0.5 * ((b - a) * left - (b - c) * right) / (left - right), 4)
-    return vertex if a < vertex < c and min(abs(vertex - p) for p in points) >= NEAR else None
+def _beside(points, top):
+    """Return a beta beside the top that nothing near was tried of, None if there is none."""
+    for factor in BESIDE:
+        beta = _clipped(top * factor)
+        if min(abs(beta / tried - 1) for tried in points) >= NEAR / 2:
+            return beta
+    return None
+
+
+def _beyond(points, end):
+    """Return the next beta outside what was tried, a longer step away than the last; None at the range's end."""
+    betas = sorted(points, reverse=end == min(points))
+    beta = _clipped(end * (end / betas[-2]) ** GROWTH)
+    return beta if beta not in points else None
+
+
+def _top(points):
+    """Return (beta, utility) at the top of the parabola through what was tried, within that range."""
+    betas = sorted(points)
+    if len(betas) < 3:
+        best = max(points, key=points.get)
+        return best, points[best]
+    x, y = np.sqrt(betas), np.array([points[beta] for beta in betas])
+    weights = np.exp(-0.5 * ((x - x[np.argmax(y)]) / WIDTH) ** 2)
+    a, b, c = np.polyfit(x, y, 2, w=weights)
+    inside = a < 0 and x[0] < -b / (2 * a) < x[-1]
+    at = -b / (2 * a) if inside else max(x[0], x[-1], key=lambda end: np.polyval((a, b, c), end))
+    beta = round(float(at**2), 4) if inside else betas[0 if at == x[0] else -1]
+    return beta, float(np.polyval((a, b, c), at))
 
 
 def _clipped(beta):

@@ -1,4 +1,4 @@
-"""Chung et al., *BBRx* (NetDev 0x12, 2018): Figs. 1 to 4, and the published beta beside a learned one.
+"""Chung et al., *BBRx* (NetDev 0x12, 2018): Figs. 1 to 4; `bbrx_learned` has Table I beside what the agent learns.
 
 Fig. 2: k = 6, one flow, 5 Mbit/s, 25 ms, queues of 40 to 200 ms. Fig. 3: six flows; the text names 15 Mbit/s, 25 ms and
 "over 100 ms", the other rates and the queue are not stated: chosen, and varied. Fig. 4 is a live LTE network: path
@@ -338,78 +338,6 @@ class Fig4(Figure):
         return over_time(series, title=f"BBRx, Fig. 4: {self.title}", ylabel="KB", right="srtt (ms)")
 
 
-def learned(number, flows, paths, seed):
-    """Let an agent learn a bin, and return utilities of the published and of its beta on flows that it never saw."""
-    agent = learn.simulated(learn.Agent(flows=flows), seed, [number])
-    cell = presets.bins("bbrx_table1")[number]
-    found = agent.table()["bins"][number]
-    held_out = learn.Environment(*agent.bins[number], paths=paths, seed=1000 + seed)
-    out = {"trials": len(agent.searches[number].tried), "beta": found["beta"], "k": found["k"]}
-    for name, (k, beta) in {"published": (cell["k"], cell["beta"]), "learned": (found["k"], found["beta"])}.items():
-        rows = held_out.flows(k, beta)
-        out[name] = float(pilaw.mean_utility(rows.goodput_bps.to_numpy() / 1e6, rows.lost_share.to_numpy()))
-    return out
-
-
-class Learned(Figure):
-    """Table I's beta beside the agent's, bin by bin."""
-
-    def runs(self, p):
-        """An agent per bin and seed."""
-        return [
-            (
-                {"bin": _bin(number), "seed": seed},
-                Run({"number": number, "flows": p["flows"], "paths": p["paths"], "seed": seed}, learned, ("bbrx",)),
-            )
-            for number in p["bins"]
-            for seed in p["seeds"]
-        ]
-
-    def row(self, labels, result, p):
-        """What was elected, and both utilities."""
-        return {
-            "beta": result["beta"],
-            "k": float(result["k"]),
-            "trials": float(result["trials"]),
-            "published": result["published"],
-            "learned": result["learned"],
-            "gain_pct": 100 * (result["learned"] / result["published"] - 1),
-        }
-
-    def claims(self, made):
-        """Is the published beta as good as a learned one?"""
-        return [
-            judge(
-                "learned",
-                f"the published beta is as good as a learned one ({row['bin']})",
-                {"utilities within 2 % on held-out flows": abs(row["gain_pct"]) <= 2},
-                paper="recommended from measurements",
-                here=f"published {row['published']:.3f}, learned {row['learned']:.3f}, {row['gain_pct']:+.1f} ± "
-                f"{row['gain_pct_sd']:.1f} % (beta {row['beta']:.2f} ± "
-                f"{row['beta_sd']:.2f}, {row['trials']:.0f} trials; {row['seeds']} seeds)",
-                numbers=(row["published"], row["learned"]),
-                mechanism="three seeds, and 24 flows a trial: utilities are known to some per cent (docs/learning.md)",
-            )
-            for row in made.table.to_dict("records")
-        ]
-
-    def plot(self, made):
-        """Bars: both utilities in every bin."""
-        from cctrace.plot import bars
-
-        parts = [
-            made.table.assign(table=name, utility=made.table[name], utility_sd=made.table[f"{name}_sd"])
-            for name in ("published", "learned")
-        ]
-        title = "BBRx: published and learned beta"
-        return bars(pd.concat(parts), "bin", "utility", "table", title=title, ylabel="utility on held-out flows")
-
-
-def _bin(number):
-    cell = presets.bins("bbrx_table1")[number]
-    return "{}-{} ms, {}-{} Mbit/s".format(*cell["min_rtt_ms"], *cell["rate_mbps"])
-
-
 FIGURES = [
     Fig1("1", "a concave utility and the ascent (schematic)", {}, {}, ("curve", "beta")),
     Fig2(
@@ -446,12 +374,5 @@ FIGURES = [
         {"paths": ("lte_tmobile", "lte_verizon", "lte_att_driving"), "seeds": SEEDS, "duration_s": 60.0},
         {"paths": ("lte_tmobile",), "seeds": (1,), "duration_s": 20.0},
         ("system", "path"),
-    ),
-    Learned(
-        "learned",
-        "published beta against the learning agent's",
-        {"bins": (4, 5), "flows": 24, "paths": 36, "seeds": SEEDS},
-        {"bins": (5,), "flows": 5, "paths": 6, "seeds": (1,)},
-        ("bin",),
     ),
 ]

@@ -1,0 +1,205 @@
+"""Chung et al., *BBRx*: Table I beside what the agent of `cctrace.learn` elects, and the slope that the paper omits.
+
+Figure `learned`: in every bin the agent learns from simulated flows; its (k, beta) and the published one then run on
+the same held-out flows. Figure `slope`: the same flows judged by sigmoids of other slopes (Eq. 6 names none).
+
+Of Table I the cells of the row [0, 50) ms are merged, and so read as beta 0.75 and k 4 in all of its columns.
+
+Sources: [Chung18].
+"""
+
+import numpy as np
+import pandas as pd
+
+from cctrace import learn, presets
+from cctrace.analytic import pilaw
+from cctrace.cc.bbrx import table_values
+from cctrace.papers.bbrx import flat_range, listed
+from cctrace.papers.claims import judge
+from cctrace.papers.figure import Figure
+from cctrace.papers.runs import Run
+
+HELD_OUT = 1000  # seeds from here on are of flows that no agent learned from
+GIGABIT_SHARE = 0.3  # of the flows, from 1 Gbit/s on: every packet costs
+SEEDS = (1, 2, 3)
+BETAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.4)
+SLOPES = (20, 50, 100, 200, 400)
+ROOMS = ("learn", "analytic/pilaw.py")
+
+
+def bin_name(number):
+    """Return how a bin is written.
+
+    >>> bin_name(4), bin_name(11)
+    ('50-100 ms, 0-3 Mbit/s', '100- ms, 1000- Mbit/s')
+    """
+    cell = presets.bins("bbrx_table1")[number]
+    (low, high), (slow, fast) = cell["min_rtt_ms"], cell["rate_mbps"]
+    return f"{low}-{high or ''} ms, {slow}-{fast or ''} Mbit/s"
+
+
+def _place(number, paths, seed):
+    """Return the dumbbells of a bin, fewer from 1 Gbit/s on."""
+    cell = presets.bins("bbrx_table1")[number]
+    bounds = tuple(cell["min_rtt_ms"]), tuple(cell["rate_mbps"])
+    return learn.Environment(*bounds, paths=_fewer(number, paths), seed=seed)
+
+
+def _fewer(number, count):
+    fast = presets.bins("bbrx_table1")[number]["rate_mbps"][0] >= learn.environment.GIGABIT
+    return max(round(count * GIGABIT_SHARE), 1) if fast else count
+
+
+def learned(number, flows, paths, seed):
+    """Let an agent learn a bin, and return utilities of the published and of its beta on flows that it never saw."""
+    agent = learn.simulated(learn.Agent(flows=_fewer(number, flows)), seed, [number])
+    betas, ks = table_values("bbrx_table1")
+    found = agent.table()["bins"][number]
+    out = {"trials": len(agent.searches[number].tried), "beta": found["beta"], "k": found["k"]}
+    out |= {"published_beta": float(betas[number]), "published_k": int(ks[number])}
+    for name, (k, beta) in {
+        "published": (int(ks[number]), float(betas[number])),
+        "learned": (found["k"], found["beta"]),
+    }.items():
+        rows = _place(number, paths, HELD_OUT + seed).flows(k, beta)
+        out[name] = float(pilaw.mean_utility(rows.goodput_bps.to_numpy() / 1e6, rows.lost_share.to_numpy()))
+    return out
+
+
+def trial(number, k, beta, paths, seed):
+    """Return throughput (Mbit/s) and lost share of the flows of one trial."""
+    rows = _place(number, paths, seed).flows(k, beta)
+    return {"mbps": [float(x) / 1e6 for x in rows.goodput_bps], "lost": [float(x) for x in rows.lost_share]}
+
+
+def _run(function, **arguments):
+    return Run(arguments, function, ("bbrx",), ROOMS)
+
+
+class Learned(Figure):
+    """Table I's beta beside the agent's, bin by bin."""
+
+    def runs(self, p):
+        """An agent per bin and seed."""
+        return [
+            (
+                {"bin": bin_name(number), "seed": seed},
+                _run(learned, number=number, flows=p["flows"], paths=p["paths"], seed=seed),
+            )
+            for number in p["bins"]
+            for seed in p["seeds"]
+        ]
+
+    def row(self, labels, result, p):
+        """What was elected, and both utilities."""
+        names = ("published_beta", "published_k", "beta", "k", "trials", "published", "learned")
+        gain = 100 * (result["learned"] - result["published"]) / abs(result["published"])
+        return {name: float(result[name]) for name in names} | {"gain_pct": gain}
+
+    def claims(self, made):
+        """Is the published beta as good as a learned one?"""
+        return [
+            judge(
+                "Table I",
+                f"the published beta {row['published_beta']:g} is as good as a learned one ({row['bin']})",
+                {"a learned one is at most 2 % better on held-out flows": row["gain_pct"] <= 2},
+                paper=f"beta {row['published_beta']:g}, k {row['published_k']:g}, recommended from measurements",
+                here=f"published {row['published']:.3g}, learned {row['learned']:.3g}, {row['gain_pct']:+.1f} ± "
+                f"{row['gain_pct_sd']:.1f} % (beta {row['beta']:.2f} ± {row['beta_sd']:.2f}, k {row['k']:.1f}, "
+                f"{row['trials']:.0f} trials; {row['seeds']} seeds)",
+                numbers=(row["published"], row["learned"]),
+            )
+            for row in made.table.to_dict("records")
+        ]
+
+    def plot(self, made):
+        """What learning gains over the published beta, in every bin."""
+        from cctrace.plot import bars
+
+        table = made.table.assign(table="learned")
+        title = "BBRx: utility at the learned beta, against that at Table I's"
+        return bars(table, "bin", "gain_pct", "table", title=title, ylabel="gain on held-out flows (%)")
+
+
+class Slope(Figure):
+    """Utility over beta for sigmoids of several slopes: the same flows, judged otherwise."""
+
+    def runs(self, p):
+        """A trial per bin, beta and seed."""
+        return [
+            (
+                {"bin": bin_name(number), "beta": beta, "seed": seed},
+                _run(trial, number=number, k=4, beta=beta, paths=p["paths"], seed=seed),
+            )
+            for number in p["bins"]
+            for beta in p["betas"]
+            for seed in p["seeds"]
+        ]
+
+    def row(self, labels, result, p):
+        """The flows."""
+        return {"flows": result}
+
+    def derived(self, frame, p):
+        """A row per slope, and utilities as shares of the best of their slope, bin and seed."""
+        rows = []
+        for row in frame.to_dict("records"):
+            flows = row.pop("flows")
+            mbps, lost = np.array(flows["mbps"]), np.array(flows["lost"])
+            rows += [
+                row | {"slope": slope, "utility": float(pilaw.mean_utility(mbps, lost, slope))} for slope in p["slopes"]
+            ]
+        frame = pd.DataFrame(rows)
+        best = frame.groupby(["bin", "slope", "seed"]).utility.transform("max")
+        return frame.assign(share=frame.utility / best)
+
+    def claims(self, made):
+        """Does what is elected depend on a slope that the paper does not give?"""
+        out = []
+        for name in dict.fromkeys(made.table.bin):
+            ranges, best = {}, {}
+            for slope in made.parameters["slopes"]:
+                betas, values = made.column("utility", "beta", bin=name, slope=slope)
+                ranges[slope], best[slope] = flat_range(betas, values), float(betas[np.argmax(values)])
+            low, high = max(r[0] for r in ranges.values()), min(r[1] for r in ranges.values())
+            out.append(
+                judge(
+                    "Eq. 6",
+                    f"the sigmoid's slope does not move the best beta ({name})",
+                    {
+                        "one beta is within 2 % of the best of every slope": low <= high,
+                        "and so are all the best": all(low <= beta <= high for beta in best.values()),
+                    },
+                    paper="Sigmoid(p - 0.05), no slope; PCC Allegro has 100",
+                    here=f"best beta {listed(best.values(), '{:g}')} at slopes {listed(best, '{:g}')}; ranges "
+                    + ", ".join("[{:g}, {:g}]".format(*r) for r in ranges.values()),
+                )
+            )
+        return out
+
+    def plot(self, made):
+        """Shares of the best utility over beta, a line per slope, a panel per bin."""
+        from cctrace.plot import lines
+
+        table = made.table.assign(line=made.table.slope.map("slope {:g}".format))
+        panels = [("share", "utility / best", {"zero": False})]
+        title = f"BBRx: {self.title}"
+        return lines(table, "beta", panels, "line", panel_by="bin", title=title, xlabel="beta")
+
+
+FIGURES = [
+    Learned(
+        "learned",
+        "Table I's beta against the learning agent's",
+        {"bins": tuple(range(12)), "flows": 24, "paths": 36, "seeds": SEEDS},
+        {"bins": (5,), "flows": 5, "paths": 6, "seeds": (1,)},
+        ("bin",),
+    ),
+    Slope(
+        "slope",
+        "utility over beta by the sigmoid's slope, k = 4",
+        {"bins": (1, 5, 9), "betas": BETAS, "slopes": SLOPES, "paths": 42, "seeds": SEEDS[:2]},
+        {"bins": (5,), "betas": BETAS[::3], "slopes": SLOPES[::2], "paths": 3, "seeds": (1,)},
+        ("bin", "slope", "beta"),
+    ),
+]
