@@ -320,7 +320,7 @@ FIGURES = [
         "14",
         "video over chosen paths of 270 ms",
         {"systems": tuple(SYSTEMS), "paths": PATHS, "seeds": SEEDS, "minutes": 10.0, "rule": "dynamic"},
-        {"paths": (PATHS[0], PATHS[6]), "seeds": (1,), "minutes": 2.0},
+        {"paths": (PATHS[0], PATHS[6]), "seeds": (1,), "minutes": 1.0},
         ("system", "path", "mbps", "loss_pct"),
     ),
 ]

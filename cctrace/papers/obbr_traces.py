@@ -2,7 +2,8 @@
 
 Table 1 follows from the logs of the UCC dataset when a row counts as a second, the bandwidth is that of rows with any,
 and a ping holds until the next (PINGAVG): 10/33/70/45 Mbit/s and 119/78/69/79 ms for its 10/32/70/45 and 118/78/69/80.
-So Fig. 11 has the log's rate over time, that RTT over time, and no random loss, "for these emulations" (section 5.2.3).
+So Fig. 11 has the log's rate over time, as that of a token bucket of 100 KB (section 5.1), that RTT over time, and no
+random loss, "for these emulations" (section 5.2.3).
 """
 
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import numpy as np
 from cctrace.errors import ArgumentError
 from cctrace.io import read_file
 from cctrace.papers.claims import judge
+from cctrace.papers.obbr import BURST, FEED
 from cctrace.papers.traces import own, rates_of
 
 # Of Table 1: mean and deviation in Mbit/s and in ms, s; and when the log begins, which tells which it is.
@@ -71,7 +73,7 @@ def own_trace(file):
     if not len(busy):
         raise ArgumentError(f"traces: {file} has no rate above 0")
     found = (busy.mean(), busy.std(), rtts.mean(), rtts.std(), len(rates))
-    fields = own(file, loss="0%", **fields)
+    fields = own(file, loss="0%", burst=BURST, feed=FEED, **fields)
     return OwnTrace(_name(trace, file), *map(float, found), rates_of(trace), over_time, fields)
 
 
