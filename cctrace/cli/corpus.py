@@ -17,8 +17,9 @@ def corpus():
     "--tasks",
     default="flows,explain",
     show_default=True,
-    help="What to ask: flows, explain, identify, fit, replay=NAME.",
+    help="What to ask: flows, explain, identify, fit, replay=NAME, whatif=NAME+NAME.",
 )
+@click.option("--what-if", "candidates", metavar="NAME,...", help="Ask too: what these controllers would have got.")
 @click.option("--workers", type=int, metavar="N", help="Processes on this machine; default: one per core.")
 @click.option("--scheduler", metavar="ADDRESS", help="Dask scheduler whose workers do it, for example tcp://host:8786.")
 @click.option(
@@ -33,12 +34,12 @@ def corpus():
 @click.option("--time", "lasting", default="600s", show_default=True, help="CPU time that one capture may take.")
 @click.option("--limit", metavar="SIZE", help="Largest size that a compressed file may unpack to, for example 20GB.")
 @command_options()
-def run(inputs, output, tasks, workers, scheduler, counters, source, memory, lasting, limit, as_json):
+def run(inputs, output, tasks, candidates, workers, scheduler, counters, source, memory, lasting, limit, as_json):
     """Analyse every INPUT: captures, archives of them (tar, ZIP), counters, folders, patterns, URLs, lists (@FILE).
 
     Tables are Parquet datasets in DIR, one folder each: captures, errors, flows, verdicts, limits, events, controllers
-    (identify), paths and collapse (fit), replays. A capture that cannot be analysed is a row of errors. The same
-    command again goes on where it was interrupted, and does nothing when there is nothing left.
+    (identify), paths and collapse (fit), replays, whatifs. A capture that cannot be analysed is a row of errors. The
+    same command again goes on where it was interrupted, and does nothing when there is nothing left.
 
     With --json: captures, errors, packets, seconds (of this run), errors_by_kind, captures_per_second, already.
     """
@@ -46,6 +47,8 @@ def run(inputs, output, tasks, workers, scheduler, counters, source, memory, las
     from cctrace.units import parse_size_bytes, parse_time_ns
 
     options = {"counters": counters} if counters else {}
+    if candidates:
+        tasks = f"{tasks},whatif={candidates.replace(',', '+')}"
     with progress("listing") as say:
         summary = room.run(
             inputs,
@@ -104,8 +107,8 @@ def compact(folder, as_json):
 def info(folder, by, as_json):
     """Print what the corpus in DIR says as a whole: verdicts, controllers, collapse, errors, each per group.
 
-    With --json: captures, packets, errors, and a list of rows for verdicts, controllers, collapse and errors_by_kind,
-    where the tasks that fill them ran.
+    With --json: captures, packets, errors, and a list of rows for verdicts, controllers, collapse, whatif and
+    errors_by_kind, where the tasks that fill them ran.
     """
     from cctrace import corpus as room
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from cctrace.extras import needed
 
 VERSION = 1
-TEXT, TEXTS, NUMBERS = "str", "list<str>", "list<f8>"
+TEXT, TEXTS, NUMBERS, TRUTH = "str", "list<str>", "list<f8>", "bool"
 
 
 class Column(NamedTuple):
@@ -31,12 +31,12 @@ _FLOW = (
 _REFUSED = (Column("refused", TEXT, "", "why there is no answer; missing if there is one"),)
 
 
-def _estimate(name, unit, meaning):
-    """Return the columns of an estimate: value and 95 % interval."""
+def _estimate(name, unit, meaning, sure=95):
+    """Return the columns of an estimate: value and interval."""
     return (
         Column(name, "f8", unit, meaning),
-        Column(f"{name}_low", "f8", unit, "its 95 % interval: lower end"),
-        Column(f"{name}_high", "f8", unit, "its 95 % interval: upper end"),
+        Column(f"{name}_low", "f8", unit, f"its {sure} % interval: lower end, missing if there is none"),
+        Column(f"{name}_high", "f8", unit, f"its {sure} % interval: upper end, missing if there is none"),
     )
 
 
@@ -156,6 +156,27 @@ REPLAYS = (
     Column("cwnd_within_2", "f8", "", "of the polls at which its window is the kernel's, within 2 segments"),
     *_REFUSED,
 )
+_SENDERS = (("original", "of the own controller over the inferred path"), ("candidate", "of the candidate"))
+_FIGURES = (("goodput_bps", "bit/s"), ("rtt_mean_us", "us"), ("retransmitted_share", ""))
+WHATIFS = (
+    *_FLOW,
+    Column("start_ns", "i8", "ns", "first packet, since the epoch"),
+    Column("own", TEXT, "", "the controller that sent it; missing if unknown"),
+    Column("reproduces", TRUTH, "", "whether its own controller over the inferred path does again what was recorded"),
+    Column("controller", TEXT, "", "the candidate"),
+    *(Column(f"recorded_{name}", "f8", unit, "of the recording") for name, unit in _FIGURES),
+    *(
+        column
+        for sender, meaning in _SENDERS
+        for name, unit in _FIGURES
+        for column in _estimate(f"{sender}_{name}", unit, meaning, 90)
+    ),
+    *_estimate("goodput_change", "", "of the candidate against the original: 0.1 is a tenth more", 90),
+    *_estimate("rtt_change", "", "the same of the mean RTT", 90),
+    *_estimate("share_change", "", "the same of the share sent again, in parts of one", 90),
+    Column("unseen", TEXTS, "", "what the flow did not show"),
+    *_REFUSED,
+)
 TABLES = {
     "captures": CAPTURES,
     "errors": ERRORS,
@@ -167,6 +188,7 @@ TABLES = {
     "paths": PATHS,
     "collapse": COLLAPSE,
     "replays": REPLAYS,
+    "whatifs": WHATIFS,
 }
 # By what the rows of a table are ordered: never by what depends on who came first.
 ORDER = {
@@ -182,6 +204,7 @@ def arrow_schema(name):
         TEXT: pa.string(),
         TEXTS: pa.list_(pa.string()),
         NUMBERS: pa.list_(pa.float64()),
+        TRUTH: pa.bool_(),
         "i4": pa.int32(),
         "i8": pa.int64(),
         "f8": pa.float64(),

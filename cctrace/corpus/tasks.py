@@ -5,6 +5,7 @@
     identify          which congestion control sent it
     fit               its path, and whether BBR would collapse on it
     replay=NAME       what controller NAME would have decided
+    whatif=NAME+NAME  what controllers would have got on its path
 
 A flow that does not tell (a `StreamError`, a `FitError`) is a row with the reason in `refused`, not an error.
 """
@@ -15,7 +16,8 @@ import numpy as np
 
 from cctrace.errors import ArgumentError, FitError, StreamError
 
-NAMES = ("flows", "explain", "identify", "fit", "replay")
+NAMES = ("flows", "explain", "identify", "fit", "replay", "whatif")
+_ALLOWED = "allowed are flows, explain, identify, fit, replay=NAME, whatif=NAME+NAME"
 DEFAULT = ("flows", "explain")
 _SUMMARY = ("src", "sport", "dst", "dport", "packets", "bytes_sent", "segments_sent", "retransmitted_segments")
 _SUMMARY += ("goodput_bps", "rtt_min_us", "rtt_median_us", "rtt_p95_us", "start_ns", "duration_s", "warnings")
@@ -32,7 +34,7 @@ def parse(text):
     Raises
     ------
     ArgumentError
-        If one is unknown, or the controller of a replay is.
+        If one is unknown, or the controller of a replay or a what-if is.
 
     Examples
     --------
@@ -45,12 +47,12 @@ def parse(text):
     tasks = dict.fromkeys(name.strip() for name in names if name.strip())
     for task in tasks:
         name, given, variant = task.partition("=")
-        if name not in NAMES or bool(given) != (name == "replay"):
-            raise ArgumentError(f"tasks: {task!r}; allowed are flows, explain, identify, fit, replay=NAME")
-        if given:
-            controller(variant)
+        if name not in NAMES or bool(given) != (name in ("replay", "whatif")):
+            raise ArgumentError(f"tasks: {task!r}; {_ALLOWED}")
+        for one in variant.split("+") if name == "whatif" else [variant] if given else []:
+            controller(one)
     if not tasks:
-        raise ArgumentError("tasks: none given; allowed are flows, explain, identify, fit, replay=NAME")
+        raise ArgumentError(f"tasks: none given; {_ALLOWED}")
     return tuple(sorted(tasks, key=lambda task: (NAMES.index(task.partition("=")[0]), task)))
 
 
@@ -68,7 +70,7 @@ def rows_of(task, flow, key):
     Parameters
     ----------
     task : str
-        "explain", "identify", "fit" or "replay=NAME".
+        "explain", "identify", "fit", "replay=NAME" or "whatif=NAME+NAME".
     flow : Flow or CounterFlow
     key : dict
         What is the same in all of its rows: capture, connection, network.
@@ -229,10 +231,45 @@ def _agreement(run, flow):
     return {column: told[name] for name, column in names.items() if name in told}
 
 
+_CHANGES = {"goodput_change": "goodput_bps", "rtt_change": "rtt_mean_us", "share_change": "retransmitted_share"}
+
+
+def _whatif(flow, key, variant):
+    from cctrace.explain.whatif import whatif
+
+    names, row = variant.split("+"), key | {"start_ns": flow.summary["start_ns"]}
+    try:
+        if not hasattr(flow, "capture"):
+            raise FitError("counters alone: what if needs packets")
+        found = whatif(flow, names)
+    except (FitError, StreamError) as refusal:
+        return {"whatifs": [row | {"controller": name, "refused": str(refusal)} for name in names]}
+    told = found.as_object()
+    row |= {"own": found.own, "reproduces": found.reproduces, "unseen": found.unseen}
+    row |= {f"recorded_{figure}": value for figure, value in found.recorded.items()}
+    row |= _figures("original", told["original"])
+    rows = []
+    for name in names:
+        one = row | {"controller": name} | _figures("candidate", told["candidates"][name])
+        for column, figure in _CHANGES.items():
+            one |= _estimate(column, told["differences"].get(name, {}).get(figure))
+        rows.append(one)
+    return {"whatifs": rows}
+
+
+def _figures(sender, told):
+    """Return the columns of the three figures of a sender."""
+    columns = {}
+    for figure in _CHANGES.values():
+        columns |= _estimate(f"{sender}_{figure}", (told or {}).get(figure))
+    return columns
+
+
 _TASKS = {
     "flows": (None, ("flows",)),
     "explain": (_explain, ("verdicts", "limits", "events")),
     "identify": (_identify, ("controllers",)),
     "fit": (_fit, ("paths", "collapse")),
     "replay": (_replay, ("replays",)),
+    "whatif": (_whatif, ("whatifs",)),
 }

@@ -14,6 +14,7 @@ import pandas as pd
 from cctrace.corpus import plots, tables
 from cctrace.corpus.compaction import committed_parts
 from cctrace.corpus.groups import pooled
+from cctrace.corpus.holdback import MARGIN, compared
 from cctrace.corpus.runs import identity
 from cctrace.corpus.store import Local, open_store
 from cctrace.corpus.tasks import tables_of
@@ -144,7 +145,7 @@ class Corpus:
     ----------
     where : str
     tasks : list of str
-    captures, errors, flows, verdicts, limits, events, controllers, paths, collapse, replays : Table
+    captures, errors, flows, verdicts, limits, events, controllers, paths, collapse, replays, whatifs : Table
         Those that the tasks fill.
     """
 
@@ -219,6 +220,30 @@ class Corpus:
                 row |= {f"{quantity}{end}": found.get(side) for end, side in _ENDS}
             rows.append(row)
         return pd.DataFrame(rows)
+
+    def whatif_by(self, by=None, figure="goodput", margin=MARGIN):
+        """Return for how many flows another controller would have done better, or worse.
+
+        Parameters
+        ----------
+        by : str, optional
+            Column of the groups, such as source, network, own.
+        figure : {"goodput", "rtt", "share"}
+            What counts: more goodput, a shorter mean RTT, a smaller share sent again.
+        margin : float
+            From which on a change counts: relative, of the share in parts of one.
+
+        Returns
+        -------
+        DataFrame
+            See `cctrace.corpus.holdback.compared`.
+
+        Raises
+        ------
+        ArgumentError
+            If the task whatif did not run, or `figure` is another.
+        """
+        return compared(self.whatifs.frame(), by, figure, margin)
 
     def _groups(self, table, by, *more):
         frame = getattr(self, table).frame()
@@ -302,6 +327,8 @@ class Corpus:
             told["controllers"] = self.controllers_by(by if by != "controller" else None)
         if "collapse" in self.tables:
             told["collapse"] = self.collapse_by(by if by != "controller" else None)
+        if "whatifs" in self.tables:
+            told["whatif"] = self.whatif_by(by if by in ("source", "date", "network") else None)
         return told
 
     def plot_verdicts(self, by="source", ax=None):

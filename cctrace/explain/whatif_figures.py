@@ -68,6 +68,12 @@ def near(name, got, want):
     return abs(got - want) <= NEAR_POINTS or max(got, want) <= NEAR_FACTOR * min(got, want)
 
 
+def missed(name, estimate, want):
+    """Return by how much an estimate missed a figure beyond what its interval allows for, on the scale of `log`."""
+    middle, side = log(name, estimate.value), log(name, estimate.low if want < estimate.value else estimate.high)
+    return float(np.sqrt(max((middle - log(name, want)) ** 2 - (middle - side) ** 2, 0.0)))
+
+
 def interval(values, *further):
     """Return the median of a few runs, and where 90 % of further runs would be.
 
@@ -84,7 +90,7 @@ def interval(values, *further):
 
 
 def estimated(runs, misfit):
-    """Return {figure: Estimate} of runs: their spread, the simulator's error, by how much the original was missed."""
+    """Return {figure: Estimate} of runs: their spread, the simulator's error, and what `missed` says of the original."""
     found = {}
     for name, values in runs.items():
         sides = interval(log(name, values), SIMULATOR[name], misfit.get(name, 0.0))

@@ -11,7 +11,7 @@ from cctrace.explain.diagnose import diagnose
 from cctrace.explain.identify import UNKNOWN, identify
 from cctrace.explain.otherpath import changed, times
 from cctrace.explain.record import Record
-from cctrace.explain.whatif_figures import FIGURES, difference, estimated, log, near, recorded_figures
+from cctrace.explain.whatif_figures import FIGURES, difference, estimated, missed, near, recorded_figures
 from cctrace.fit import path as fit_path
 from cctrace.fit.shared import neighbours
 from cctrace.fit.transmissions import transmissions
@@ -93,7 +93,7 @@ class Scene:
         self.original = estimated(self._runs, {})
         got = {name: estimate.value for name, estimate in self.original.items()}
         self.reproduces = all(near(name, got[name], self.recorded[name]) for name in FIGURES)
-        self._misfit = {name: float(abs(log(name, got[name]) - log(name, self.recorded[name]))) for name in FIGURES}
+        self._misfit = {name: missed(name, self.original[name], self.recorded[name]) for name in FIGURES}
 
     def ask(self, name, changes, say=lambda text: None):
         """Return the figures of a controller over the path, changed, and by how much they differ from the original's.
@@ -112,7 +112,7 @@ class Scene:
             None without a known controller of its own.
         """
         say(f"{name} over the inferred path")
-        runs = self._run(name, changes, say)
+        runs = self._run(name, changes, say) if name != self.own or changes else self._runs
         figures = estimated(runs, self._misfit)
         differ = None if self._runs is None else difference(runs, self._runs, self._misfit)
         for answer in (figures, differ or {}):

@@ -14,6 +14,7 @@ import pandas as pd
 
 import cctrace
 from cctrace.errors import ArgumentError, CctraceError
+from cctrace.report.corpus_whatif import whatif_part
 from cctrace.units import format_rate, format_share, format_size, format_time
 
 _HERE = Path(__file__).parent
@@ -180,6 +181,7 @@ def _render(corpus, flows, by, links):
 {_distributions(flows)}
 </div>
 {_groups(flows, by, colours)}
+{whatif_part(corpus)}
 {_errors(errors)}
 {_table(flows, by, links)}
 </main>

@@ -1,0 +1,123 @@
+"""For which flows would another controller have done better? Told of those whose own controller comes out again.
+
+A flow is one of four:
+
+    better, worse       the 90 % interval of the change lies beyond the margin
+    alike               it lies within the margin
+    untold              it reaches over it: these could be either
+
+Shares are of the flows that reproduce; their 95 % intervals ([Brown01]_: Jeffreys') are over flows, as if they were
+drawn at random from those that will come.
+"""
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from cctrace.errors import ArgumentError
+from cctrace.fit.losses import _proportion
+
+MARGIN = 0.05
+FIGURES = {"goodput": ("goodput_change", 1), "rtt": ("rtt_change", -1), "share": ("share_change", -1)}
+KINDS = ("better", "worse", "alike", "untold")
+
+
+def kinds(frame, figure="goodput", margin=MARGIN):
+    """Return which of `KINDS` each row of the table `whatifs` is.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns ``goodput_change_low`` and ``_high``, and so on; a missing end is open.
+    figure : {"goodput", "rtt", "share"}
+    margin : float
+
+    Examples
+    --------
+    >>> rows = {"goodput_change_low": [0.1, -0.2, -0.01, -0.01], "goodput_change_high": [0.2, -0.1, 0.02, None]}
+    >>> kinds(pd.DataFrame(rows)).tolist()
+    ['better', 'worse', 'alike', 'untold']
+    """
+    if figure not in FIGURES:
+        raise ArgumentError(f"figure={figure!r}: allowed are {', '.join(FIGURES)}")
+    column, sign = FIGURES[figure]
+    low = frame[f"{column}_low"].astype(float).fillna(-np.inf)
+    high = frame[f"{column}_high"].astype(float).fillna(np.inf)
+    more, less = low > margin, high < -margin
+    alike = (low >= -margin) & (high <= margin)
+    found = np.select(
+        [more, less, alike], ["better" if sign > 0 else "worse", "worse" if sign > 0 else "better", "alike"], "untold"
+    )
+    return pd.Series(found, index=frame.index)
+
+
+def compared(frame, by=None, figure="goodput", margin=MARGIN):
+    """Return for how many flows candidates would have done better, or worse, than the flows' own controllers.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Of the table `whatifs`.
+    by : str, optional
+        Column of the groups.
+    figure, margin
+        As of `kinds`.
+
+    Returns
+    -------
+    DataFrame
+        Group, controller (the candidate), asked (flows), sent (those that it sent itself), answered (of the others
+        those that reproduce), better, worse, alike, untold (their numbers), better_share and worse_share with _low and
+        _high, change (median of the flows, and its 95 % interval _low, _high).
+    """
+    sent = frame["own"] == frame["controller"]
+    known = frame["reproduces"].fillna(False).astype(bool) & frame["refused"].isna() & ~sent
+    frame = frame.assign(kind=kinds(frame, figure, margin), sent=sent)
+    rows = []
+    for name, one in frame.groupby(["controller", *([by] if by else [])], sort=True, dropna=False):
+        told = one[known[one.index]]
+        count = told["kind"].value_counts().reindex(KINDS, fill_value=0)
+        row = ({by: name[1]} if by else {}) | {
+            "controller": name[0],
+            "asked": len(one),
+            "sent": int(one["sent"].sum()),
+            "answered": len(told),
+        }
+        row |= {kind: int(count[kind]) for kind in KINDS}
+        for kind in ("better", "worse"):
+            row |= dict(
+                zip(
+                    (f"{kind}_share", f"{kind}_share_low", f"{kind}_share_high"),
+                    share(count[kind], len(told)),
+                    strict=True,
+                )
+            )
+        middle = median(told[FIGURES[figure][0]].astype(float).dropna())
+        rows.append(row | dict(zip(("change", "change_low", "change_high"), middle, strict=True)))
+    return pd.DataFrame(rows)
+
+
+def share(count, n):
+    """Return a share of n flows with its 95 % interval; NaN of none.
+
+    >>> [round(side, 3) for side in share(5, 10)]
+    [0.5, 0.224, 0.776]
+    """
+    if not n:
+        return (np.nan,) * 3
+    return count / n, *(float(side) for side in _proportion(count, n))
+
+
+def median(values):
+    """Return the median with its 95 % interval, from the order of the values alone; NaN where there are too few.
+
+    >>> median(np.arange(1, 22))
+    (11.0, 6.0, 16.0)
+    """
+    ranked = np.sort(np.asarray(values, float))
+    if not len(ranked):
+        return (np.nan,) * 3
+    low = int(np.ceil(special.bdtrik(0.025, len(ranked), 0.5)))
+    if not low:
+        return float(np.median(ranked)), np.nan, np.nan
+    return float(np.median(ranked)), float(ranked[low - 1]), float(ranked[-low])

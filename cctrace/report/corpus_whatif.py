@@ -1,0 +1,64 @@
+"""The part of a corpus's page that says for which flows another controller would have done better."""
+
+from html import escape
+
+from cctrace.corpus.holdback import FIGURES, MARGIN
+from cctrace.units import format_share
+
+_WORDS = {"goodput": ("more goodput", "less goodput"), "rtt": ("a shorter RTT", "a longer RTT")}
+_WORDS["share"] = ("less sent again", "more sent again")
+_LEAST = {"goodput": MARGIN, "rtt": MARGIN, "share": 0.003}  # of the share sent again in parts of one
+
+
+def whatif_part(corpus):
+    """Return the HTML of what-if over a corpus; "" if it was not asked."""
+    if "whatifs" not in corpus.tables:
+        return ""
+    found = {figure: corpus.whatif_by(figure=figure, margin=_LEAST[figure]) for figure in FIGURES}
+    sentences = "".join(f"<p>{escape(_sentence(row))}</p>" for row in found["goodput"].to_dict("records"))
+    body = "".join(_row(figure, row) for figure, frame in found.items() for row in frame.to_dict("records"))
+    heads = ("Candidate", "Figure", "Better", "Worse", "About the same", "Not told", "Change, median")
+    head = "".join(f'<th class="text">{name}</th>' if i < 2 else f"<th>{name}</th>" for i, name in enumerate(heads))
+    return f"""<h2>Would another controller have done better?</h2>{sentences}
+<p class="soft">Over the path inferred from each flow, against its own controller over the same path; only flows whose
+own controller does again there what was recorded. Better and worse: by {format_share(MARGIN)} or more of goodput and
+RTT, 0.3 points of the share sent again, with 90 % confidence. In brackets 95 % intervals over flows.</p>
+<div class="card scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"""
+
+
+def _sentence(row):
+    name, asked = row["controller"], row["asked"] - row["sent"]
+    if not row["answered"]:
+        return f"{name}: none of {asked:,} flows that others sent came out again over its inferred path: no answer."
+    left = asked - row["answered"]
+    others = f" {left:,} more are left out: refused, or their recording does not come out again." if left else ""
+    others += f" {row['sent']:,} were sent by it." if row["sent"] else ""
+    return (
+        f"{name} would have had more goodput in {_share(row, 'better')} of {row['answered']:,} flows, less in "
+        f"{_share(row, 'worse')}; {row['alike']:,} about the same, {row['untold']:,} not told.{others}"
+    )
+
+
+def _share(row, kind):
+    value, low, high = (row[f"{kind}_share{end}"] for end in ("", "_low", "_high"))
+    if value != value:
+        return "unknown"
+    return f"{format_share(value)} ({100 * low:.3g} to {format_share(high)})"
+
+
+def _row(figure, row):
+    better, worse = _WORDS[figure]
+    change = "" if row["change"] != row["change"] else _change(figure, row)
+    cells = [
+        f'<td class="text name">{escape(row["controller"])}</td>',
+        f'<td class="text">{better} / {worse}</td>',
+        *(f"<td>{escape(_share(row, kind))}</td>" for kind in ("better", "worse")),
+        f"<td>{row['alike']:,}</td><td>{row['untold']:,}</td><td>{change}</td>",
+    ]
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _change(figure, row):
+    unit = " points" if figure == "share" else " %"
+    value, low, high = (100 * row[f"change{end}"] for end in ("", "_low", "_high"))
+    return f"{value:+.3g}{unit}" + (f" ({low:+.3g} to {high:+.3g})" if low == low else "")
