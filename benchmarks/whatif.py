@@ -11,7 +11,7 @@ repeat predicts the other controllers' recordings of its path. `oracle` simulate
 the other controller gets what this one got, `trace` replays the recorded delivery rate as the link's, and `floor` is
 how well the first repeat predicts the second of the same controller. Intervals are of a bootstrap over paths.
 `simulated` asks of simulated flows of all variants over random paths what others would have done there. `simulator`
-prints how far simulations of known paths are from the quiet lab's recordings (`explain.whatif_figures.SIMULATOR`). `truth`
+prints how far simulations of known paths are from the quiet lab's recordings (`SIMULATOR` of whatif_figures). `truth`
 writes what the recordings in DIR showed, without the captures; `floor` compares repeats, and the oracle, from that.
 """
 
@@ -238,8 +238,11 @@ def simulator(options):
             row = [np.log(mine[k] / theirs[k]) for k in ("goodput_mbps", "rtt_ms")] + [np.log(again[0] / again[1])]
             print(f"{name} {flow['cc']}: " + ", ".join(f"{value:+.3f}" for value in row), flush=True)
             rows.append(row)
-    within = np.quantile(np.abs(rows), 0.9, axis=0)
-    print("goodput, RTT, share sent again: 90 % of the errors are within " + ", ".join(f"{one:.3f}" for one in within))
+    robust = 1.4826 * np.median(np.abs(rows), axis=0)
+    print(
+        "goodput, RTT, share sent again: standard deviation (1.48 times the median error) "
+        + ", ".join(f"{value:.3f}" for value in robust)
+    )
 
 
 # --- what the recordings showed ------------------------------------------------------------------------------------
@@ -248,7 +251,7 @@ ABOUT = (
     "Made by the project with its own lab: Linux 6.18 senders and receivers in network namespaces over an emulator of "
     "the path (rate in Mbit/s and buffer in bytes of IP packets, delays in us, loss a share, jitter in us after the "
     "bottleneck, order kept), 20 s of bulk, two repeats of BBR, CUBIC and Reno on each of 40 paths drawn at random. "
-    "Figures as explain.whatif_figures.recorded_figures has them. stalls_over_4ms: intervals of 10 ms in which the emulator "
+    "Figures as recorded_figures has them (explain). stalls_over_4ms: intervals of 10 ms in which the emulator "
     "was late by more. Written by benchmarks/whatif.py truth."
 )
 PATH_KEYS = ("rate", "buffer", "fwd_delay", "rev_delay", "loss", "fwd_jitter")

@@ -90,7 +90,7 @@ def interval(values, *further):
 
 
 def estimated(runs, misfit):
-    """Return {figure: Estimate} of runs: their spread, the simulator's error, and what `missed` says of the original."""
+    """Return {figure: Estimate} of runs: their spread, the simulator's error, and by how much the original `missed`."""
     found = {}
     for name, values in runs.items():
         sides = interval(log(name, values), SIMULATOR[name], misfit.get(name, 0.0))
