@@ -31,7 +31,7 @@ def _command(name, short_help):
 
 def over_flows(function, files, options, as_json, which=None):
     """Print what `function(flow, say)` finds about every bulk flow of captures (or flow `which`), or why it refuses."""
-    from cctrace.errors import FitError, StreamError
+    from cctrace.errors import ArgumentError, FitError, StreamError
     from cctrace.flows.capture import Capture, read
 
     objects = []
@@ -40,7 +40,10 @@ def over_flows(function, files, options, as_json, which=None):
             say(f"reading {file}")
             capture = read(file, **options)
             if not isinstance(capture, Capture):
-                warn(f"{file}: holds no packets, and a fit needs them")
+                text = f"{file}: holds no packets, and these are needed: a capture, taken at the sender"
+                if len(files) == 1:
+                    raise ArgumentError(text)
+                warn(text)
                 continue
             for warning in capture.warnings:
                 warn(warning)

@@ -42,8 +42,9 @@ class WhatIf:
     original : dict or None
         The same figures of `own` over the inferred path: `Estimate`, 90 % intervals of the next such run.
     reproduces : bool
-        Whether these are what was recorded. Where they are not, the path is not understood, and the candidates' figures
-        are no advice.
+        Whether these are what was recorded: within 10 % of the goodput, 20 % of the mean RTT, a factor of 2 or 0.3
+        points of the share sent again; or within what chance makes of runs over one path. Where they are not, the path
+        is not understood, and the candidates' figures are no advice.
     candidates : dict
         {name: figures}.
     differences : dict

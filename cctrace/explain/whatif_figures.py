@@ -115,6 +115,7 @@ def difference(runs, original, misfit):
 
 # --- in words --------------------------------------------------------------------------------------------------------
 _WORDS = {"goodput_bps": "goodput", "rtt_mean_us": "RTT", SHARE: "sent again"}
+ALIKE = {"goodput_bps": 5.0, "rtt_mean_us": 5.0, SHARE: 0.3}  # per cent, points: up to here figures are about the same
 
 
 def in_words(differ):
@@ -139,7 +140,9 @@ def _differs(name, value, low, high):
     if (low is None or low <= 0) and (high is None or high >= 0):
         ends = [f"{'-' if side < 0 else '+'}{_two(side)}" for side in (low, high) if side is not None]
         if None in (low, high):
-            return f"perhaps the same {_WORDS[name]} ({ends[0]}{unit} or {'more' if high is None else 'less'})"
+            return f"{_WORDS[name]} undecided ({ends[0]}{unit} or {'more' if high is None else 'less'})"
+        if max(-low, high) > ALIKE[name]:
+            return f"{_WORDS[name]} undecided ({' to '.join(ends)}{unit})"
         return f"about the same {_WORDS[name]} ({' to '.join(ends)}{unit})"
     sides = (low, high) if value > 0 else (high, low)
     word, unit_ = "more" if value > 0 else "less", "" if name == SHARE else unit
