@@ -1,6 +1,11 @@
 """What if another controller had sent a flow: known paths come out again, and what is not known is not claimed."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +14,8 @@ import cctrace as cct
 from cctrace.cli import main
 from cctrace.errors import ArgumentError, FitError
 from cctrace.explain.otherpath import changed
-from cctrace.explain.whatif import FIGURES
+from cctrace.explain.whatif_figures import FIGURES, interval
+from cctrace.flows.counters import CounterFlow
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +135,97 @@ def test_the_command_needs_a_question(capsys):
     file = cct.datasets.path("single_bbr_1bdp") / "sender.pcap.zst"
     assert main(["whatif", str(file)]) == 2
     assert "--cc" in capsys.readouterr().err
+
+
+# --- inputs that tell less -------------------------------------------------------------------------------------------
+def test_a_path_that_never_filled_bounds_goodput_from_below():
+    # 2 % of random loss keeps Reno at a tenth of the rate, and jitter hides how packets were spaced
+    path = cct.Path(rate="80Mbit", rtt="40ms", buffer="1bdp", loss="2%", jitter="normal:sd=2ms")
+    sim = cct.simulate(path, "reno", "10s", 2, packets=True, ack_every=2)
+    found = cct.whatif(sim, ["bbr2022"], own="reno", draws=3)
+    assert any("faster path" in text for text in found.unseen)
+    goodput = found.candidates["bbr2022"]["goodput_bps"]
+    assert goodput.high is None
+    assert found.differences["bbr2022"]["goodput_bps"].high is None
+    truth = cct.simulate(path, "bbr2022", "10s", 1, ack_every=2).flows.goodput_bps[0]
+    assert goodput.low < truth
+
+
+def test_a_capture_at_the_receiver_says_what_it_lacks(simulated):
+    flow = simulated.capture(side="receiver").flow(0)
+    found = cct.whatif(flow, ["bbr2022"], own="cubic6", draws=3)
+    assert any("taken at the receiver" in text for text in found.unseen)
+    assert found.candidates["bbr2022"]["retransmitted_share"].high is None
+    assert not found.reproduces  # losses that filled CUBIC's queue are not in it
+
+
+def test_a_lossless_capture_at_the_receiver_is_answered(path):
+    sim = cct.simulate(path, "bbr2022", "10s", 1, packets=True, ack_every=2)
+    found = cct.whatif(sim.capture(side="receiver").flow(0), ["bbr3"], own="bbr2022", draws=3)
+    truth = cct.simulate(path, "bbr3", "10s", 1, ack_every=2).flows.iloc[0]
+    assert found.candidates["bbr3"]["goodput_bps"].value == pytest.approx(truth.goodput_bps, rel=0.05)
+    assert found.candidates["bbr3"]["rtt_mean_us"].value == pytest.approx(truth.rtt_mean_us, rel=0.1)
+
+
+def test_without_a_known_sender_there_are_figures_and_no_advice(simulated, monkeypatch):
+    def nobody(flow):
+        return SimpleNamespace(name="unknown", group=("unknown",))
+
+    monkeypatch.setattr("cctrace.explain.whatif_scene.identify", nobody)
+    found = cct.whatif(simulated, ["reno"], draws=3)
+    assert (found.own, found.original, found.reproduces, found.differences) == (None, None, False, {})
+    assert found.candidates["reno"]["goodput_bps"].value > 0
+    assert "own=NAME" in found.summary()
+    assert "no advice" in found.summary()
+
+
+def test_counters_alone_are_refused_with_what_is_missing(capsys):
+    file = str(cct.datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst"))
+    assert main(["whatif", file, "--cc", "reno"]) == 2
+    assert "a capture, taken at the sender" in capsys.readouterr().err
+    with pytest.raises(ArgumentError, match="single packets"):
+        cct.whatif(CounterFlow(cct.read(file), 0), ["reno"])
+
+
+def test_chance_is_no_reason_to_distrust_a_path():
+    # CUBIC under random loss differs by tens of per cent from run to run: what it did is one of these runs
+    path = cct.Path(rate="40Mbit", rtt="80ms", buffer="2bdp", loss="0.3%")
+    flows = [cct.simulate(path, "cubic6", "10s", seed, packets=True, ack_every=2) for seed in range(1, 5)]
+    goodputs = [sim.flows.goodput_bps[0] for sim in flows]
+    extreme = flows[int(np.argmax(goodputs))]
+    assert max(goodputs) > 1.1 * np.median(goodputs)
+    assert cct.whatif(extreme, ["reno"], own="cubic6", draws=5).reproduces
+
+
+def test_an_interval_of_few_runs_holds_as_many_further_runs_as_it_says():
+    rng = np.random.default_rng(1)
+    held = {n: [] for n in (3, 12)}
+    for n, hits in held.items():
+        for _ in range(4000):
+            _, low, high = interval(rng.standard_normal(n))
+            hits.append(low <= rng.standard_normal() <= high)
+    assert 0.86 <= np.mean(held[12]) <= 0.93  # quantiles of twelve: 0.76
+    assert 0.80 <= np.mean(held[3]) <= 0.95  # quantiles of three: 0.45
+
+
+def test_it_ends_within_a_second_of_an_interrupt(tmp_path):
+    sim = cct.simulate(cct.Path(rate="20Mbit", rtt="40ms"), "cubic6", "20s", packets=True)
+    sim.to_pcap(tmp_path / "long.pcap")
+    command = [
+        sys.executable,
+        "-m",
+        "cctrace",
+        "whatif",
+        str(tmp_path / "long.pcap"),
+        "--cc",
+        "bbr2",
+        "--draws",
+        "2000",
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    time.sleep(4.0)
+    process.send_signal(signal.SIGINT)
+    begin = time.monotonic()
+    assert process.wait(20) == 130
+    assert time.monotonic() - begin < 5.0  # on a busy machine; a second on a quiet one
+    assert b"interrupted" in process.stderr.read()
