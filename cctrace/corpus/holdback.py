@@ -15,7 +15,7 @@ import pandas as pd
 from scipy import special
 
 from cctrace.errors import ArgumentError
-from cctrace.fit.losses import _proportion
+from cctrace.fit.losses import proportion
 
 MARGIN = 0.05
 FIGURES = {"goodput": ("goodput_change", 1), "rtt": ("rtt_change", -1), "share": ("share_change", -1)}
@@ -105,7 +105,7 @@ def share(count, n):
     """
     if not n:
         return (np.nan,) * 3
-    return count / n, *(float(side) for side in _proportion(count, n))
+    return count / n, *(float(side) for side in proportion(count, n))
 
 
 def median(values):
