@@ -23,8 +23,9 @@ import numpy as np
 from cctrace.cc import controller as resolve
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.explain import identify_counters as counters
+from cctrace.explain.identify_elsewhere import elsewhere
 from cctrace.explain.identify_evidence import examine, shown
-from cctrace.explain.identify_fit import AFTER, known_log_odds, wrong_factor
+from cctrace.explain.identify_fit import AFTER, known_log_odds
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
@@ -36,8 +37,8 @@ from cctrace.replaying.scores import BLOCK_US
 # The newest kernel's first, in which order those that a flow does not tell apart are named.
 CANDIDATES = ("cubic6", "bbr3", "bbr2plus", "bbr2", "bbr2022", "bbr2019", "cubic", "reno", "bbr2016")
 UNKNOWN = "unknown"
-TEMPER, TEMPER_HALVES, TEMPER_POLLS = 0.5, 0.05, 0.1  # blocks that follow each other are not independent
-ALIKE = 20.0  # times less likely than the best: not of its group
+TEMPER, TEMPER_POLLS = 0.5, 0.1  # blocks that follow each other are not independent
+ALIKE = 50.0  # times less likely than the best: not of its group
 BULK_BYTES = 100_000
 
 
@@ -118,19 +119,14 @@ def identify(flow):
     if not seen.sent.any():
         raise StreamError(f"{source}: nothing was sent before the last acknowledgement; identify needs a bulk flow")
     found = {name: examine(seen, name) for name in CANDIDATES}
-    evidence = {name: _evidence(one) for name, one in found.items()}
+    evidence = {name: TEMPER * float(np.sum(one.sends)) for name, one in found.items()}
+    if not seen.exact:
+        evidence = elsewhere(seen, found)
     best = max(evidence, key=evidence.get)
     known = known_log_odds(seen, found[best])
     if seen.exact and known < 0:  # a stranger's: by which factor it reduces shows where its windows are set right
         found[best] = found[best]._replace(after=examine(seen._replace(exact=False), best).after)
     return _conclude(evidence, found, "sends" if seen.exact else "flights", began, known)
-
-
-def _evidence(one):
-    """Return the log of what a replay says for its candidate: by its sends if they are exact, else by its flights."""
-    if len(one.sends):
-        return TEMPER * float(np.sum(one.sends))
-    return TEMPER_HALVES * float(np.sum(one.halves)) - wrong_factor(one)
 
 
 def probabilities(evidence, known):

@@ -9,6 +9,8 @@ import numpy as np
 
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params
+from cctrace.cc.bbr2_model import BBR_UNIT as GAIN_UNIT
+from cctrace.cc.bbr2_model import PROBE_BW
 from cctrace.explain import identify_trajectory as trajectory
 from cctrace.flows.events import Events
 from cctrace.replaying import midflow
@@ -64,6 +66,8 @@ class Evidence(NamedTuple):
         The same after reductions of cwnd, the median; NaN where there is none, or the candidate paces.
     paces : bool
         Whether the candidate sets a pacing rate.
+    bw : ndarray
+        Bandwidth after each ACK, segments/s, NaN before the first PROBE_BW; empty for one without a gain cycle.
     """
 
     sends: np.ndarray
@@ -71,6 +75,7 @@ class Evidence(NamedTuple):
     scale: float
     after: float
     paces: bool
+    bw: np.ndarray
 
 
 def shown(flow):
@@ -108,7 +113,9 @@ def _replayed(shown, cls, given, hz, hz_known):
     follower = Follower(events, events.sends, cls, params)
     expiry = -1 if events.meta["complete"] or not cls.phase_choices else midflow.probe_rtt_row(events)
     script = infer(follower, expiry, hz_known).script
-    again = Follower(events, events.sends, cls, params, record=("snd_cwnd", "pacing_rate"))
+    cycles = hasattr(cls, "on_ack")
+    record = ("snd_cwnd", "pacing_rate", *(("pacing_gain", "mode") if cycles else ()))
+    again = Follower(events, events.sends, cls, params, record=record)
     sends = np.zeros(0)
     if shown.exact:
         sends = again.score(script, shown.stops)[sent > 0] / sent[sent > 0]
@@ -117,6 +124,16 @@ def _replayed(shown, cls, given, hz, hz_known):
     cwnd, pacing = (again.recorded[name].astype(float) for name in ("snd_cwnd", "pacing_rate"))
     over = shown.halves.over(cwnd, pacing, cls.pacing_overhead_bytes)
     halves, scale = trajectory.likelihoods(over[shown.halves.busy])
-    after = np.nan if hasattr(cls, "on_ack") else shown.halves.after_reductions(over)
-    guessed = not hz_known and follower.counts_ticks and hasattr(cls, "on_ack")  # else `infer` has found it
-    return Evidence(sends, halves, scale, after, hasattr(cls, "on_ack")), guessed
+    after = np.nan if cycles else shown.halves.after_reductions(over)
+    guessed = not hz_known and follower.counts_ticks and cycles  # else `infer` has found it
+    bw = _bandwidth(again.recorded, shown, cls) if cycles else np.zeros(0)
+    return Evidence(sends, halves, scale, after, cycles, bw), guessed
+
+
+def _bandwidth(recorded, shown, cls):
+    """Return what a BBR took for the bandwidth after each ACK, segments/s; NaN before its first PROBE_BW."""
+    rate, gain, mode = (
+        recorded[name][shown.halves.acks].astype(float) for name in ("pacing_rate", "pacing_gain", "mode")
+    )
+    bw = rate / np.maximum(gain / GAIN_UNIT, 1 / GAIN_UNIT) / (shown.halves.mss + cls.pacing_overhead_bytes)
+    return np.where(np.maximum.accumulate(mode == PROBE_BW), bw, np.nan)

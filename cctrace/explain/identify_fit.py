@@ -18,7 +18,7 @@ import numpy as np
 BEFOREHAND = 1.0  # log odds
 SLOPE, MIDDLE, PER_LENGTH = 2.0, -0.8, 0.3  # of the median log likelihood of a send
 EXACT_SCALE, EXACT_WEIGHT = 0.045, 2.0
-PACED_SCALE, PACED_WEIGHT = 0.06, 1.0  # where the times are estimates
+PACED_SCALE, PACED_WEIGHT, MOST_PACED = 0.085, 6.0, 3.0  # where the times are estimates; what it adds at most
 WINDOW_SCALE, WINDOW_WEIGHT = 0.085, 6.0
 AFTER, AFTER_WEIGHT, MOST_AFTER = 0.05, 40.0, 4.0
 FEW_BLOCKS, FEW_HALVES = 30, 40  # that count for less
@@ -41,7 +41,8 @@ def known_log_odds(shown, best):
         total += halves * EXACT_WEIGHT * math.log(EXACT_SCALE / best.scale)
     else:
         usual, weight = (PACED_SCALE, PACED_WEIGHT) if best.paces else (WINDOW_SCALE, WINDOW_WEIGHT)
-        total += halves * weight * math.log(usual / best.scale)
+        fits = weight * math.log(usual / best.scale)
+        total += halves * (min(fits, MOST_PACED) if best.paces else fits)
     return total - wrong_factor(best)
 
 

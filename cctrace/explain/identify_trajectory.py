@@ -57,7 +57,7 @@ class Blocks:
         self.left = left[np.searchsorted(sends["row"], self.acks, side="right")].astype(float)
         self.edges = self._edges(rows)
         self.sent = np.diff(self.left[self.edges])
-        self.busy = self._each(self.idle) == 0  # blocks in which the application always had more to send
+        self.busy = self.each(self.idle) == 0  # blocks in which the application always had more to send
 
     def __len__(self):
         return len(self.sent)
@@ -85,15 +85,15 @@ class Blocks:
         """
         before = np.maximum(self.acks - 1, 0)
         allowed = cwnd[before]
-        window = self._each(_share(self.flight, allowed, SLACK))
+        window = self.each(_share(self.flight, allowed, SLACK))
         rate = pacing_Bps[before]
         if not np.any(rate > 0):
-            return np.where(self._each(self.free) > 0.5, np.maximum(window, 0), window)
+            return np.where(self.each(self.free) > 0.5, np.maximum(window, 0), window)
         paced = np.cumsum(rate * np.diff(self.time_us, prepend=self.time_us[:1]) * 1e-6 / (self.mss + overhead_bytes))
         paced = np.diff(paced[self.edges])
         return np.maximum(_share(self.sent, paced, SLACK / 2), window)
 
-    def _each(self, values):
+    def each(self, values):
         """Return the mean of the values at the ACKs of each block."""
         if len(self.edges) < 2:
             return np.zeros(0)
@@ -103,7 +103,7 @@ class Blocks:
     def after_reductions(self, over):
         """Return by how much the first open block after each reduction is over, the median; NaN without any."""
         reduced = np.searchsorted(self.acks, self.reductions)
-        whole = self._each(self.open) == 1
+        whole = self.each(self.open) == 1
         found = []
         for begin, end in zip(reduced, np.append(reduced, len(self.acks))[1:], strict=True):
             inside = np.flatnonzero((self.edges[:-1] >= begin) & (self.edges[1:] <= end) & whole)

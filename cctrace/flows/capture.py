@@ -62,6 +62,7 @@ def read(source, format=None, hz=None, chunk=None, **options):
     return Capture(data, hz) if isinstance(data, Packets) else data
 
 
+BLUR_US = 1000  # by which the times of sends may err in a capture that was not taken at the sender
 _SHOWN = 10  # flows in a notebook
 
 
@@ -189,6 +190,7 @@ class Capture:
         p["answer_us"] = reaction.ANSWER * np.where(took_ns > 0, took_ns, reaction.TYPICAL_NS) // 1000
         p["ts_tick_us"] = _ticks(mine)
         phase = mine["ts_phase_us"] - self.connections.sender_side_ns[rows] // 2000
+        p["blur_us"] = np.where(self.connections.sender_side_ns[rows] > 0, BLUR_US, 0)
         p["ts_offset_us"] = p["tx_delay_ns"] // 1000 - (phase - p["start_ns"] // 1000 + CLOCK_START_US)
         return p
 

@@ -92,6 +92,7 @@ def undo(tp, seg, rs, out, unmark):
 def init_reduction(tp, rs, out):
     """Start reducing cwnd: the controller sets ssthresh [Linux] tcp_init_cwnd_reduction."""
     tp.high_seq = tp.snd_nxt
+    tp.reduced_us = tp.now_us
     tp.tlp_high_seq = 0
     sb.emit(out, tp, rs, SSTHRESH, 0)
 

@@ -45,6 +45,8 @@ def append(tp, seg, end_seq, tx_us, ts, in_flight):
     tp.tail += 1
     tp.packets_out += 1
     tp.snd_nxt = end_seq
+    if tp.blur_us and tp.ca_state == CA_RECOVERY and tx_us - tp.reduced_us <= tp.blur_us:
+        tp.high_seq = end_seq  # it may have left before the recovery began; else that would seem to end too early
 
 
 def before_send(tp, rs, out):
@@ -325,5 +327,7 @@ def fill_unseen(tp, seg, upto):
         append(tp, seg, tp.snd_nxt + size, tp.now_us, 0, sb.in_flight(tp) + 1)
         s = seg[(tp.tail - 1) & (seg.size - 1)]
         s.flags |= UNSEEN | EVER  # no RTT and no rate sample may come of it
+        if tp.blur_us and tp.ca_state == CA_RECOVERY and s.seq == tp.high_seq:  # lost: who knows when it left
+            tp.high_seq = s.end_seq
         s.tx_delivered_us = 0
         tp.unseen += 0 if is_probe else 1

@@ -51,7 +51,7 @@ TP = _i8(
     "srtt8 mdev4 mdev_max4 rttvar4 rtt_seq rto_us min0_t min0 min1_t min1 min2_t min2 hz "
     # recovery
     "ca_state high_seq has_undo undo_marker undo_retrans retrans_stamp may_undo_cwnd frto retransmits is_reneg "
-    "tlp_high_seq tlp_retrans sack_ok ts_ok ecn_ok "
+    "tlp_high_seq tlp_retrans sack_ok ts_ok ecn_ok reduced_us blur_us "
     # RACK
     "rack_us rack_end_seq rack_rtt_us rack_advanced reo_steps reo_persist reo_last_delivered dsack_seen "
     "reo_first_us reo_last_us armed_us probe_us loss_probes "
@@ -83,7 +83,7 @@ RS = _i8(
 # What must be known about a connection before the pass; one record per connection.
 PARAM = _i8(
     "sender mss wscale sack_ok ts_ok ecn_ok has_syn passive isn peer_isn ts_offset_us ts_tick_us start_ns hz "
-    "answer_us ack_delay_ns tx_delay_ns same_skb_ns"
+    "answer_us ack_delay_ns tx_delay_ns same_skb_ns blur_us"
 )
 
 EVENT = np.dtype([(c.name, c.dtype) for c in schema.EVENTS])

@@ -70,6 +70,7 @@ def start(tp, p, start_ns):
     tp.ts_offset_us = p.ts_offset_us
     tp.ts_tick_us = p.ts_tick_us
     tp.same_skb_ns = p.same_skb_ns
+    tp.blur_us = p.blur_us
     tp.list_head = -1
     tp.list_tail = -1
     tp.reordering = DEFAULT_REORDERING

@@ -104,7 +104,9 @@ class Follower:
     def _book(self):
         meta = self.events.meta
         elsewhere = "start_ns" in meta.get("inferred", ())
-        dips = midflow.probe_rtts(self.events) if elsewhere and hasattr(self.cls, "on_ack") else ()
+        dips = (
+            midflow.probe_rtts(self.events, self._probe_rtt_us()) if elsewhere and hasattr(self.cls, "on_ack") else ()
+        )
         book = np.zeros(loop.BOOK_SIZE + len(dips), np.int64)
         book[loop.BOOK_SIZE :], book[loop.DIPS] = dips, len(dips)
         stamps = [name for name in ("probe_rtt_min_stamp", "min_rtt_stamp") if name in self.fields]
@@ -132,6 +134,11 @@ class Follower:
         book[loop.OVERHEAD] = self.cls.pacing_overhead_bytes
         book[loop.SLOW_BURST] = self.cls.slow_burst_segments
         return book
+
+    def _probe_rtt_us(self):
+        """Return the age, us, at which the controller's minimum RTT calls for PROBE_RTT."""
+        params = self.params
+        return 1000 * params.get("probe_rtt_win_ms", params.get("min_rtt_win_sec", 0) * 1000)
 
     # ---- the committed run ------------------------------------------------------------------------------------------
     def run(self, stop=None, score=loop.NOTHING):

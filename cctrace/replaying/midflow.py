@@ -18,6 +18,7 @@ from cctrace.schema import LINUX_EVENTS
 FLOOR_SEGMENTS = 4  # bbr_cwnd_min_target
 HELD_US = 200_000  # bbr_probe_rtt_mode_ms
 MANY_ACKS, FEW_PLACES = 100, 2000
+EARLY_US = 200_000  # by which a dip may seem too early: where it begins is an estimate
 DIP, BACK = 0.65, 1.5  # of the usual flight; of the flight within
 _seen = weakref.WeakKeyDictionary()  # {Events: what `probe_rtts` returned}
 
@@ -38,8 +39,11 @@ def probe_rtt_row(events):
     return -1
 
 
-def probe_rtts(events):
+def probe_rtts(events, window_us=0):
     """Return the rows of the ACKs at which the recorded sender seems to have entered PROBE_RTT, ascending.
+
+    No two are nearer than `window_us`, by which a controller's minimum RTT is too old, nor is the first one that near
+    to the start: such a dip is of another kind, as DRAIN's.
 
     In flight falls to a low level without any sends, stays there for 200 ms, and comes back: to four segments in BBR
     v1, to half a BDP in v2 and v3. In a capture that was not taken at the sender the time at which the minimum RTT was
@@ -47,7 +51,14 @@ def probe_rtts(events):
     """
     if events not in _seen:
         _seen[events] = _dips(events)
-    return _seen[events]
+    now_us = np.asarray(events.now_us)
+    since_us = now_us[0] if events.meta["complete"] else -window_us
+    found = []
+    for row in _seen[events].tolist():
+        if now_us[row] - since_us > window_us - EARLY_US:
+            found.append(row)
+            since_us = now_us[row]
+    return np.array(found, np.int64)
 
 
 def _dips(events):
