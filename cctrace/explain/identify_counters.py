@@ -45,7 +45,10 @@ FAR = 0.2  # a window so far from the replay's is set right
 PROBE_SEGMENTS = 4  # bbr_cwnd_min_target
 HALF = (0.35, 0.65)  # of a BDP: cwnd in the PROBE_RTT of v2 and v3
 SEEN, UNSEEN = 0.5, 0.05  # likelihood of such a window where the candidate has it, where it has not
-USUAL_TOLD, USUAL, USUAL_WINDOW, WEIGHT = 0.008, 0.1, 0.15, 2.0
+USUAL_TOLD, USUAL, USUAL_WINDOW = 0.008, 0.1, 0.15
+PER_CUT = 4.0  # by which times as much windows are usually off where every poll shows a reduction
+BEFOREHAND, WEIGHT, TOLD_WEIGHT = 2.0, 2.0, 4.0  # log odds, and per unit of a logarithm of how far off
+TOLD_BEFOREHAND = 1.2
 FEW_CUTS, USUAL_CUT, CUT_WEIGHT, MOST_CUT = 3, 0.15, 20.0, 4.0
 
 
@@ -61,13 +64,16 @@ class Evidence(NamedTuple):
     cut : float
         The same of ssthresh after reductions; 0 where there are too few to tell, or the candidate paces.
     usual : float
-        The `scale` at which the candidate is as likely as a stranger.
+        The `scale` that is not unusual for a sender that is a candidate.
+    told : bool
+        Whether the counters tell the bandwidth by which the candidate paces.
     """
 
     sends: np.ndarray
     scale: float
     cut: float
     usual: float
+    told: bool
 
 
 class _Polls:
@@ -120,11 +126,10 @@ def examine(flow, candidates):
 def _evidence(polls, name):
     rate, off = _pacing(polls, name)
     if name in GAINS:
-        return Evidence(
-            (rate + _probe_rtt(polls, name) + np.log(ANY))[polls.use], off, 0.0, USUAL_TOLD if polls.told else USUAL
-        )
-    window, scale, wrong = _windows(polls, name)
-    return Evidence((rate + window)[polls.use], scale, wrong, USUAL_WINDOW)
+        each = (rate + _probe_rtt(polls, name) + np.log(ANY))[polls.use]
+        return Evidence(each, off, 0.0, USUAL_TOLD if polls.told else USUAL, polls.told)
+    window, scale, wrong, cuts = _windows(polls, name)
+    return Evidence((rate + window)[polls.use], scale, wrong, USUAL_WINDOW * (1 + PER_CUT * cuts / len(polls)), False)
 
 
 def _pacing(polls, name):
@@ -157,7 +162,7 @@ def _probe_rtt(polls, name):
 
 
 def _windows(polls, name):
-    """Return the log likelihood of each poll's windows under an unpaced controller, and how far it usually is off."""
+    """Return the log likelihood of each poll's windows, how far off they and reductions are, and the reductions."""
     cls, given = resolve(name)
     events = polls.flow.events
     follower = Follower(events, None, cls, checked_params(cls, given | ({"hz": 250} if "hz" in cls.params else {})))
@@ -195,7 +200,7 @@ def _reduced(polls, last, k):
 
 
 def _score(off, cut):
-    """Return the log likelihoods of what windows and reductions are off, and the scale of the windows'."""
+    """Return the log likelihoods of what windows and reductions are off, both scales, and how many reductions."""
     total = np.full(len(off), np.log(ANY))
     seen = np.isfinite(off)
     total[seen], scale = likelihoods(off[seen])
@@ -203,12 +208,13 @@ def _score(off, cut):
     off_by = np.abs(cut[cuts])
     total[cuts] = np.log((1 - CUT_STRAY) * np.exp(-off_by / CUT) / (2 * CUT) + CUT_STRAY * ANY)
     wrong = float(np.median(off_by)) if np.sum(cuts) >= FEW_CUTS else 0.0
-    return total, scale, wrong
+    return total, scale, wrong, int(np.sum(cuts))
 
 
 def known_log_odds(best):
     """Return the log odds that the best candidate made the counters, against that a stranger did."""
     if not np.isfinite(best.scale):
         return 0.0
-    known = 1.0 + WEIGHT * float(np.log(best.usual / max(best.scale, TOLD)))
+    before, weight = (TOLD_BEFOREHAND, TOLD_WEIGHT) if best.told else (BEFOREHAND, WEIGHT)
+    known = before + weight * float(np.log(best.usual / max(best.scale, TOLD)))
     return known - min(CUT_WEIGHT * max(best.cut - USUAL_CUT, 0.0), MOST_CUT)
