@@ -6,8 +6,8 @@
     python -m benchmarks.explain counters --captures DIR        tcp_info alone: every 10 ms, 100 ms, 1 s, one final look
 
 Printed: the table of confusion (cause against first verdict), false alarms on clean paths, and how far confidence can
-be trusted: verdicts in bins of confidence, and the share of them that is right. A cause may have several right names
-(`RIGHT`): a rate that fell is `rate_change`, and `stale_bandwidth` if the sender went on at the old one.
+be trusted: verdicts in bins of confidence, and the share of them that is right. Causes, and the names that are right
+for each, are those of `benchmarks/explain_cases.py`.
 """
 
 import argparse
@@ -20,161 +20,11 @@ from pathlib import Path
 import numpy as np
 
 import cctrace as cct
+from benchmarks.explain_cases import BESIDE, CAUSES, RIGHT, random_case, simulated_flow
 from cctrace.errors import CctraceError
-
-BBR = ("bbr2016", "bbr2019", "bbr2022", "bbr2", "bbr2plus", "bbr3")
-LOSS_BASED = ("cubic", "cubic6", "reno")
-VARIANTS = BBR + LOSS_BASED
-# Cause: names of verdicts that are right. What is clean is what its path gave.
-RIGHT = {
-    "clean": {"path_full"},
-    "random_loss": {"random_loss"},
-    "shallow_buffer": {"shallow_buffer"},
-    "rate_drop": {"rate_change", "stale_bandwidth"},
-    "collapse": {"collapse"},
-    "policer": {"policer"},
-    "receiver_limited": {"receiver_limited"},
-    "application_limited": {"application_limited"},
-    "competition": {"competition"},
-    "reordering": {"reordering"},
-    "ack_aggregation": {"ack_aggregation"},
-    "ack_thinning": {"ack_thinning"},
-    "aqm": {"aqm"},
-    "bufferbloat": {"self_induced_queue"},
-    "slow_start_only": {"slow_start_only"},
-    "path_full": {"path_full"},
-    "variable_link": {"rate_change"},
-    "jitter": {"collapse", "reordering", "path_full", "jitter"},
-}
 
 
 # --- simulated flows -------------------------------------------------------------------------------------------------
-def random_case(cause, number, seed=1):
-    """Return (path, flows, duration) of flow `number` with this cause: what `cct.Path` and `cct.Sender` take."""
-    rng = np.random.default_rng([seed, number, list(RIGHT).index(cause)])
-    rate, rtt = 10 ** rng.uniform(np.log10(5), 2), 10 ** rng.uniform(1, np.log10(150))
-    path = {"rate": f"{rate:.2f}Mbit", "rtt": f"{rtt:.2f}ms", "buffer": f"{rng.uniform(0.8, 2):.2f}bdp"}
-    path["reverse"] = f"{rtt * rng.uniform(0, 0.5):.2f}ms"
-    flow = {"cc": str(rng.choice(VARIANTS)), "ack_every": int(rng.integers(1, 3)), "hz": int(rng.choice([250, 1000]))}
-    duration = f"{max(10.0, 100 * rtt / 1000):.1f}s"
-    changed = globals()[f"_{cause}"](rng, path, flow, rate, rtt)
-    return path, [flow, *([changed] if changed else [])], duration
-
-
-def _clean(rng, path, flow, rate, rtt):
-    pass
-
-
-def _random_loss(rng, path, flow, rate, rtt):
-    path["loss"] = f"{10 ** rng.uniform(-0.7, 0.5):.3f}%"
-
-
-def _shallow_buffer(rng, path, flow, rate, rtt):
-    bdp = max(rate * rtt / 8 * 1000, 40_000)
-    path.update(
-        rtt=f"{bdp * 8 / rate / 1000:.2f}ms", reverse="0ms", buffer=f"{max(rng.uniform(0.03, 0.2) * bdp, 6056):.0f}B"
-    )
-
-
-def _rate_drop(rng, path, flow, rate, rtt):
-    path["rate"] = [
-        (0, path["rate"]),
-        (rng.uniform(0.4, 0.6) * max(10.0, rtt / 10), f"{rate / rng.uniform(3, 8):.2f}Mbit"),
-    ]
-
-
-def _collapse(rng, path, flow, rate, rtt):
-    rtt = rng.uniform(15, 50)
-    flow["cc"] = str(rng.choice(["bbr2016", "bbr2019", "bbr2022"]))
-    path.update(rate=f"{rng.uniform(30, 100):.1f}Mbit", rtt=f"{rtt:.2f}ms", reverse="0ms", buffer="8bdp")
-    path["jitter"] = f"normal:sd={rtt * rng.uniform(0.4, 0.6):.2f}ms"
-
-
-def _collapsed(path, flow, duration, seed):
-    """Return the path with so much jitter that the flow gets less than COLLAPSED of its rate; None if none does."""
-    for more in (1, 1.5, 2, 3):
-        sd = float(re.search(r"sd=([\d.]+)", path["jitter"])[1]) * more
-        tried = path | {"jitter": f"normal:sd={sd:.2f}ms"}
-        sim = cct.simulate(cct.Path(**tried), [cct.Sender(**flow)], duration, seed=seed, packets=True)
-        rate = float(path["rate"].removesuffix("Mbit")) * 1e6
-        if sim.capture().flows["goodput_bps"][0] < COLLAPSED * rate:
-            return tried
-    return None
-
-
-def _policer(rng, path, flow, rate, rtt):
-    policed = rate * rng.uniform(0.2, 0.6)
-    path["policer"] = (f"{policed:.2f}Mbit", f"{max(policed * 125 * rng.uniform(20, 300), 15000):.0f}B")
-
-
-def _receiver_limited(rng, path, flow, rate, rtt):
-    bdp = rate * rtt / 8 * 1000
-    flow["rwnd"] = f"{max(rng.uniform(0.2, 0.7) * bdp, 6 * 1448):.0f}B"
-
-
-def _application_limited(rng, path, flow, rate, rtt):
-    per_s = rate * 125_000 * rng.uniform(0.05, 0.35)
-    every = rng.uniform(0.02, 0.5)
-    flow["app"] = str(
-        rng.choice(
-            [
-                f"chunks:size={max(per_s * every, 3000):.0f}B,every={every * 1000:.0f}ms",
-                f"requests:size={rng.uniform(20, 200):.0f}kB,think={rng.uniform(0.3, 1):.2f}s",
-            ]
-        )
-    )
-
-
-def _competition(rng, path, flow, rate, rtt):
-    path["buffer"] = f"{rng.uniform(0.5, 3):.2f}bdp"
-    return flow | {"cc": str(rng.choice(VARIANTS)), "start": f"{rng.uniform(0, 1):.2f}s"}
-
-
-def _reordering(rng, path, flow, rate, rtt):
-    path["jitter"] = f"normal:sd={max(rtt * rng.uniform(0.02, 0.1), 0.5):.2f}ms,reorder"
-
-
-def _ack_aggregation(rng, path, flow, rate, rtt):
-    flow["ack_slot"] = f"{rtt * rng.uniform(0.3, 0.8):.2f}ms"
-
-
-def _ack_thinning(rng, path, flow, rate, rtt):
-    if rng.random() < 0.5:
-        path["ack_loss"] = f"{rng.uniform(65, 85):.0f}%"
-        flow["ack_every"] = 2
-    else:
-        flow["ack_every"] = int(rng.integers(6, 13))
-
-
-def _aqm(rng, path, flow, rate, rtt):
-    flow["cc"] = str(rng.choice(LOSS_BASED))
-    path.update(aqm="codel", buffer="8bdp")
-
-
-def _bufferbloat(rng, path, flow, rate, rtt):
-    flow["cc"] = str(rng.choice(LOSS_BASED))
-    path["buffer"] = f"{rng.uniform(8, 20):.1f}bdp"
-
-
-def _slow_start_only(rng, path, flow, rate, rtt):
-    path.update(rate=f"{rng.uniform(40, 200):.0f}Mbit", rtt=f"{rng.uniform(30, 150):.1f}ms")
-    flow["app"] = f"bulk:size={rng.uniform(15, 150):.0f}kB"
-
-
-COLLAPSED = 0.65
-CAUSES = [name for name in RIGHT if f"_{name}" in globals()]
-
-
-def simulated_flow(cause, number, seed=1):
-    """Return the captured first flow of a simulated case."""
-    path, flows, duration = random_case(cause, number, seed)
-    if cause == "collapse":
-        path = _collapsed(path, flows[0], duration, number + 1) or path
-    senders = [cct.Sender(**flow) for flow in flows]
-    sim = cct.simulate(cct.Path(**path), senders, duration, seed=number + 1, packets=True)
-    return sim.capture().flow(0), sim
-
-
 def simulated(args):
     """Judge simulated flows."""
     tally = Tally()
@@ -182,12 +32,14 @@ def simulated(args):
     for number in range(args.flows):
         cause = causes[number % len(causes)]
         try:
-            flow, _ = simulated_flow(cause, args.first + number, args.seed)
-            found = cct.diagnose(flow)
+            flow, controller = simulated_flow(cause, args.first + number, args.seed)
+            found = cct.diagnose(flow, controller)
         except CctraceError as error:
             tally.add(cause, f"({type(error).__name__})", 0.0, f"{number}: {error}")
             continue
         first = found.verdicts[0]
+        if cause in BESIDE:
+            first = next((verdict for verdict in found.verdicts if verdict.name in RIGHT[cause]), first)
         path, flows, duration = random_case(cause, args.first + number, args.seed)
         tally.add(
             cause,

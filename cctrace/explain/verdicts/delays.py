@@ -31,7 +31,7 @@ def verdicts(record, limits, found):
         return []
     ends = names & {"receiver_limited", "application_limited", "send_buffer_limited"}
     out = []
-    if not names & {"competition", "rate_change", "stale_bandwidth"} and not ends and not record.is_loss_based:
+    if not names & {"competition", "fair_queueing", "rate_change", "stale_bandwidth"} and not ends and not record.is_loss_based:
         out += _collapse(record, limits)
     out += _reordering(record)
     if not any(verdict.name == "reordering" for verdict in out):

@@ -24,7 +24,7 @@ PROBE_GAIN = 1.25  # pacing gain of BBR while it probes [Linux61] bbr_pacing_gai
 def verdicts(record, limits, found):
     """Return the verdicts on losses that hold; none where others of the capture fill the queue, or a policer drops."""
     lost = int(record.lost.sum())
-    explained = any(verdict.name in ("competition", "policer") for verdict in found)
+    explained = any(verdict.name in ("competition", "fair_queueing", "policer") for verdict in found)
     if not lost or record.bottleneck is None or explained:
         return []
     placed = record.bottleneck.seen and not record.changes

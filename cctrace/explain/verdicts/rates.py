@@ -28,11 +28,12 @@ def verdicts(record, limits, found):
     if record.bottleneck is None or too_short(record) or names & ENDS:
         return []
     out = []
-    if not names & {"competition", "policer"}:
+    if not names & {"competition", "fair_queueing", "policer"}:
         out += _changes(record, limits)
     if "competition" not in names:
         out += [*_bloat(record), *_before(record)]
-    out += _shaped(record)
+    if "fair_queueing" not in names:  # more than its part, while others had nothing to send, is no bucket's
+        out += _shaped(record)
     out += _full(record, {*names, *(verdict.name for verdict in out)})
     if not out and not names and not record.lost.any():
         out += _window(record)
