@@ -73,6 +73,21 @@ def cause_of(scenario, flow):
     return "path_full"
 
 
+def calibration(told):
+    """Return [(from, to, mean confidence, share that is right, how many)] of (confidence, right), and the ECE.
+
+    The expected calibration error is the mean of the bins' distance of confidence and share, weighted by how many.
+    """
+    sure, good = np.array([pair[0] for pair in told]), np.array([pair[1] for pair in told], bool)
+    place = np.minimum((sure * 10 + 1e-9).astype(int), 9)
+    bins = [
+        (k / 10, (k + 1) / 10, float(sure[place == k].mean()), float(good[place == k].mean()), int((place == k).sum()))
+        for k in np.unique(place)
+    ]
+    error = sum(abs(mean - share) * many for _, _, mean, share, many in bins) / max(len(sure), 1)
+    return [(low, high, round(mean, 10), share, many) for low, high, mean, share, many in bins], error
+
+
 class Tally:
     """First verdicts by cause, and how sure they were."""
 
@@ -92,16 +107,23 @@ class Tally:
         right = sum(good for _, good in self.sure)
         if args.json:
             print(
-                json.dumps({"right": right, "of": len(self.sure), "table": {k: dict(v) for k, v in self.table.items()}})
+                json.dumps(
+                    {
+                        "right": right,
+                        "of": len(self.sure),
+                        "calibration_error": calibration(self.sure)[1],
+                        "table": {k: dict(v) for k, v in self.table.items()},
+                    }
+                )
             )
             return
         for cause, names in self.table.items():
             print(f"{cause:20s} " + ", ".join(f"{name} {count}" for name, count in names.most_common()))
         print(f"right: {right} of {len(self.sure)} ({right / max(len(self.sure), 1):.1%})")
-        for low in np.arange(0, 1, 0.1):
-            told = [good for sure, good in self.sure if low <= sure < low + 0.1 + (low > 0.85)]
-            if told:
-                print(f"confidence {low:.1f} to {low + 0.1:.1f}: {np.mean(told):.0%} of {len(told)} right")
+        bins, error = calibration(self.sure)
+        for low, high, mean, good, many in bins:
+            print(f"confidence {low:.1f} to {high:.1f} (mean {mean:.2f}): {good:.0%} of {many} right")
+        print(f"expected calibration error: {error:.3f}")
         for line in self.wrong:
             print(line)
 

@@ -43,6 +43,7 @@ RIGHT = {
     "inflated_min_rtt": {"inflated_min_rtt"},
     "app_limited_samples": {"app_limited_samples"},
 }
+ACK_NS = 20_000  # of an ACK in the service of a reverse link of 20 Mbit/s
 BESIDE = {"inflated_min_rtt", "app_limited_samples"}
 
 
@@ -183,15 +184,15 @@ def _ack_compression(rng, path, flow, rate, rtt):
 
 
 def _inflated_min_rtt(rng, path, flow, rate, rtt):
-    """Two BBR flows with a deep buffer: the second takes the first one's queue for the path."""
+    """A BBR flow whose deep buffer another, loss-based, fills from the third second on."""
     path["buffer"] = "8bdp"
     flow["cc"] = str(rng.choice(BBR[:3]))
-    return flow | {"start": "2s"}
+    return flow | {"cc": str(rng.choice(LOSS_BASED)), "start": "3s"}
 
 
 def _app_limited_samples(rng, path, flow, rate, rtt):
     flow["cc"] = str(rng.choice(BBR))
-    flow["app"] = f"onoff:on={rng.uniform(1, 2):.2f}s,off={rng.uniform(0.3, 0.6):.2f}s"
+    flow["app"] = f"onoff:on={rtt * rng.uniform(3, 6):.0f}ms,off={rtt * rng.uniform(0.7, 1.5):.0f}ms"
 
 
 COLLAPSED = 0.65
@@ -212,7 +213,7 @@ def simulated_flow(cause, number, seed=1):
     senders = [cct.Sender(**flow) for flow in flows]
     sim = cct.simulate(cct.Path(**path), senders, duration, seed=number + 1, packets=True)
     if cause == "inflated_min_rtt":  # what the capture does not show fills the queue
-        return sim.capture(flow=1).flow(0), "bbr"
+        return sim.capture(flow=0).flow(0), "bbr"
     if cause == "ack_compression":
         return _compressed(sim, path, number).flow(0), None
     return sim.capture().flow(0), "bbr" if cause in BESIDE else None
@@ -230,19 +231,19 @@ def _served_in_turn(path, flows, duration, seed):
 
 
 def _compressed(sim, path, seed):
-    """Return the capture with its ACKs held up on the way back, now and then, until a queue there has drained.
+    """Return the capture with its ACKs held up on the way back every two RTTs, until a queue there has drained.
 
     They arrive at the reverse link's rate then, with the stamps of when they were sent; the sender paces, so that what
     it sends does not hang on them.
     """
-    found = sim.capture().packets
-    rng, time = np.random.default_rng(seed), found.columns["time_ns"].astype(np.int64)
+    found, rng = sim.capture().packets, np.random.default_rng(seed)
+    time = found.columns["time_ns"].astype(np.int64)
     acks = np.flatnonzero((found["payload"] == 0) & (found["direction"] == 1) & (time > time[0] + 500_000_000))
-    every = float(path["rtt"].removesuffix("ms")) * 1e6
-    begin = np.arange(time[0], time[-1], 2 * every)
-    held = begin + rng.uniform(0.3, 0.8, len(begin)) * every  # others' data leave, and these ACKs after them
+    rtt_ns = float(path["rtt"].removesuffix("ms")) * 1e6
+    begin = np.arange(time[0], time[-1], 2 * rtt_ns)
+    drained = begin + rng.uniform(0.5, 1.5, len(begin)) * rtt_ns  # others' data leave, and these ACKs after them
     place = np.searchsorted(begin, time[acks], "right") - 1
-    late = np.maximum(time[acks], held[place].astype(np.int64) + 5_000 * np.arange(len(acks)) % 1_000_000)
-    time[acks] = np.maximum.accumulate(late)
+    own = ACK_NS * np.arange(len(acks))
+    time[acks] = np.maximum.accumulate(np.maximum(time[acks], drained[place].astype(np.int64)) - own) + own
     found.columns["time_ns"] = time
     return Capture(found.sorted_by_time())

@@ -114,11 +114,8 @@ def _zero(record):
 
 
 def _idle(record):
-    acks, sent = record.acks, record.seconds(record.events.sends["time_ns"])
-    begin = record.ack_s[acks["packets_out"] == 0]
-    place = np.searchsorted(sent, begin, side="right")
-    later = place < len(sent)
-    gaps = merged(np.column_stack([begin[later], sent[place[later]]]))
+    gaps = merged(record.empty_s)
+    gaps = gaps[gaps[:, 1] < record.duration_s]
     limit = max(IDLE_S, 2 * record.median_rtt_us / 1e6)
     found = []
     for start, end in gaps[(gaps[:, 1] - gaps[:, 0]) > limit]:

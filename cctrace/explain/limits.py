@@ -130,14 +130,8 @@ def _runs(times, held, end_s):
 
 def _idle(record):
     """Return when nothing was outstanding, or what left had been written late (bubbles of an application)."""
-    sends, acks = record.events.sends, record.acks
-    empty = acks["packets_out"] == 0
-    begin = record.ack_s[empty]
-    sent = record.seconds(sends["time_ns"])
-    place = np.searchsorted(sent, begin, side="right")
-    stop = np.append(sent, record.duration_s)[place]
-    bubbles = _runs(record.ack_s, acks["app_limited"] > 0, record.duration_s)
-    return merged(np.vstack([np.column_stack([begin, np.maximum(stop, begin)]), bubbles, _written(record)]))
+    bubbles = _runs(record.ack_s, record.acks["app_limited"] > 0, record.duration_s)
+    return merged(np.vstack([record.empty_s, bubbles, _written(record)]))
 
 
 def _written(record):
@@ -146,7 +140,8 @@ def _written(record):
     A pacing sender lets out a millisecond's worth at a time, and at least two segments [Linux] tcp_tso_autosize, at
     distances that differ little: a pause that is several times longer than that before and after it is none of its.
     What an ACK lets out is about what it acknowledged. A sender that takes its ACKs late is none that had nothing to
-    send: a write has no ACK before it for `LATE_S`, or one that tells of far less than is written.
+    send: a write has no ACK before it for `LATE_S`, or one that tells of far less than is written, or ones before that
+    which told of as much and let nothing out.
     """
     time, since, size, place = record.bursts
     if len(time) < 3:
@@ -156,8 +151,11 @@ def _written(record):
     before, after = np.append(np.inf, gap[:-1]), np.append(gap[1:], np.inf)
     large = size[1:] >= max(4, 2 * rate * PACED_S)
     apart = gap > APART * np.minimum(before, after)
-    told = np.diff(record.acks["delivered"].astype(np.int64), prepend=0)[np.maximum(place[1:], 0)]
-    unasked = (since[1:] > LATE_S) | (size[1:] > 2 * told + SPARE)
+    delivered = np.append(record.acks["delivered"].astype(np.int64), 0)  # the last: before the first ACK
+    told = delivered[place[1:]] - delivered[np.maximum(place[1:], 0) - 1]
+    early = np.searchsorted(record.ack_s, time[1:] - LATE_S, side="right") - 1
+    unused = delivered[np.maximum(early, place[:-1])] - delivered[place[:-1]]
+    unasked = (since[1:] > LATE_S) | (size[1:] > 2 * told + SPARE) | (apart & (unused >= np.maximum(size[1:], 4)))
     wrote = unasked & (gap > WRITE_S) & (large | apart)
     return np.column_stack([time[:-1], time[1:]])[wrote]
 

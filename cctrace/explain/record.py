@@ -106,8 +106,23 @@ class Record:
         begins = np.diff(time, prepend=-np.inf) > TOGETHER_S
         size = np.add.reduceat(sends["segments"].astype(np.int64), np.flatnonzero(begins))
         time = time[begins]
-        place = np.searchsorted(self.ack_s, time, side="right") - 1
-        return time, np.where(place >= 0, time - self.ack_s[np.maximum(place, 0)], np.inf), size, place
+        # Half of what the stack takes was taken off the one and put on the other: an answer may seem to be too soon.
+        place = np.searchsorted(self.ack_s, time + self.took_s, side="right") - 1
+        since = np.maximum(time - self.ack_s[np.maximum(place, 0)], 0.0)
+        return time, np.where(place >= 0, since, np.inf), size, place
+
+    @functools.cached_property
+    def took_s(self):
+        """What the sender's stack takes to answer an ACK, seconds (`flows.reaction`)."""
+        return float(self.flow.capture._reactions(np.array([self.flow.index]))[0][0]) / 1e9
+
+    @functools.cached_property
+    def empty_s(self):
+        """Intervals from an ACK that left nothing outstanding to what was sent next (or the end), seconds."""
+        begin = self.ack_s[self.acks["packets_out"] == 0]
+        sent = self.seconds(self.events.sends["time_ns"])
+        stop = np.append(sent, self.duration_s)[np.searchsorted(sent, begin)]
+        return np.column_stack([begin, np.maximum(stop, begin)])
 
     @functools.cached_property
     def released(self):
@@ -117,10 +132,9 @@ class Record:
         time in ten within the tenth of their distance (or that from the one before) that counts as an answer.
         """
         _, since, _, place = self.bursts
-        took_s = float(self.flow.capture._reactions(np.array([self.flow.index]))[0][0]) / 1e9
         gap = np.diff(self.ack_s, prepend=-np.inf, append=np.inf)
         apart = np.maximum(gap[:-1], gap[1:])[np.maximum(place, 0)]
-        return since <= np.maximum(max(3 * took_s, 2e-5), np.minimum(LATE_S, apart / 10))
+        return since <= np.maximum(max(3 * self.took_s, 2e-5), np.minimum(LATE_S, apart / 10))
 
     @functools.cached_property
     def goodput_bps(self):

@@ -1,9 +1,9 @@
 """Verdicts by family of causes; `judge` asks all of them and puts the most important first."""
 
-from cctrace.explain.verdicts import delays, endpoints, losses, policing, quality, rates, sharing
+from cctrace.explain.verdicts import delays, endpoints, losses, pacing, policing, quality, rates, sharing
 from cctrace.explain.verdicts.order import ordered
 
-FAMILIES = (endpoints, policing, sharing, losses, rates, delays)
+FAMILIES = (endpoints, policing, sharing, pacing, losses, rates, delays)
 
 
 def judge(record, limits):

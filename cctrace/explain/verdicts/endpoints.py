@@ -19,7 +19,7 @@ def verdicts(record, limits, found):
     out = [*_receiver(record), *_slow_start(record, limits), *_send_buffer(record), *_pauses(record)]
     out += _stalls(record, share.get("rto_stall", 0.0))
     if not any(verdict.name == "slow_start_only" for verdict in out):
-        out += [*_application(record, share), *_samples(record, share)]
+        out += [*_application(record, share), *_samples(record, limits, share)]
     return out
 
 
@@ -63,11 +63,16 @@ def _application(record, share):
     )
 
 
-def _samples(record, share):
-    """Bandwidth samples of a model that tell of the application, not of the path."""
-    acks = record.acks
-    sampled = acks["rs_interval_us"] > 0
-    limited = float((acks["rs_is_app_limited"][sampled] != 0).mean()) if sampled.any() else 0.0
+def _samples(record, limits, share):
+    """Bandwidth samples of a model that tell of the application, not of the path: a pause of it lies in them."""
+    sampled = record.acks["rs_interval_us"] > 0
+    pauses = np.array([(limit.start_s, limit.end_s) for limit in limits if limit.name == "application"]).reshape(-1, 2)
+    if not sampled.any() or not len(pauses):
+        return
+    end = record.ack_s[sampled]
+    begin = end - record.acks["rs_interval_us"][sampled] / 1e6
+    later = np.append(pauses[:, 0], np.inf)[np.searchsorted(pauses[:, 1], begin, side="right")]
+    limited = float(((later < end) | (record.acks["rs_is_app_limited"][sampled] != 0)).mean())
     if not record.is_model_based or limited <= FEW or share.get("application", 0.0) >= MOST:
         return
     yield Verdict(
@@ -88,8 +93,9 @@ def _slow_start(record, limits):
     start, _got, _ = record.rounds
     if record.lost.any() or not 1 <= len(start) <= SHORT_ROUNDS:
         return
-    silent = sum(limit.end_s - limit.start_s for limit in limits if limit.name in ("application", "rto_stall"))
-    if startup_end_s(record) < MOST * record.duration_s or silent > MOST * record.duration_s:
+    share = shares(limits)
+    stood = share.get("application", 0.0) > MOST or share.get("rto_stall", 0.0) >= MUCH
+    if startup_end_s(record) < MOST * record.duration_s or stood:
         return
     rounds = len(start)
     yield Verdict(

@@ -30,7 +30,9 @@ def verdicts(record, limits, found):
     placed = record.bottleneck.seen and not record.changes
     if lost < FEWEST:
         return _few(record, lost) if placed else []
-    return _placed(record, lost) if placed else _unplaced(record, lost)
+    out = _placed(record, lost) if placed else _unplaced(record, lost)
+    bursts = any(verdict.name == "poor_pacing" for verdict in found)  # what they lose is neither chance's nor managed
+    return [verdict for verdict in out if not bursts or verdict.name not in ("random_loss", "aqm")]
 
 
 class _Met:

@@ -37,7 +37,15 @@ def verdicts(record, limits, found):
     bucket = policer_of([table for table in tables if len(table)], record.start_ns, float(np.quantile(rtt, 0.05)))
     if bucket is None or _queue_dropped(record) or _is_the_links(record, bucket.rate.value):
         return []
+    if bucket.size_bytes.value / bucket.rate.value < _ack_gap_us(record):
+        return []  # between two ACKs a queue of that size would have come and gone: waits do not show
     return [_verdict(record, tables[0], bucket)]
+
+
+def _ack_gap_us(record):
+    """Return the time between ACKs that what was delivered had come in, on average, us."""
+    got = np.diff(record.acks["delivered"].astype(np.int64))
+    return float(np.average(np.diff(record.ack_s), weights=got)) * 1e6 if got.sum() > 0 else 0.0
 
 
 def _is_the_links(record, rate):

@@ -1,0 +1,118 @@
+"""Causes that several flows, the ways of ACKs and the sender's bursts make; drawn as the benchmark draws them."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import cctrace as cct
+from benchmarks.explain import calibration
+from benchmarks.explain_cases import BESIDE, RIGHT, simulated_flow
+from cctrace.explain import limits
+from cctrace.explain.diagnose import diagnose
+from cctrace.explain.record import Record
+from cctrace.explain.verdicts.returning import _by_clock
+
+CASES = [
+    ("fair_queueing", 0),
+    ("fair_queueing", 30),  # the second flow comes later: the rate of the first falls, and is no change of the path's
+    ("shaper", 1),
+    ("poor_pacing", 4_000_002),
+    ("ack_compression", 5),
+    ("inflated_min_rtt", 9),
+    ("app_limited_samples", 10),
+    ("aqm", 6),
+    ("policer", 8),
+]
+
+
+@pytest.mark.parametrize(("cause", "number"), CASES, ids=[f"{cause}-{number}" for cause, number in CASES])
+def test_a_drawn_cause_is_told(cause, number):
+    flow, controller = simulated_flow(cause, number, seed=21)
+    found = diagnose(flow, controller)
+    told = [verdict for verdict in found.verdicts if verdict.name in RIGHT[cause]]
+    assert told
+    assert cause in BESIDE or found.verdicts[0].name == cause
+    assert told[0].evidence
+    assert told[0].refuted_by
+    assert told[0].advice
+
+
+def simulated(path, seed=1, duration="6s", **flow):
+    path = {"rate": "20Mbit", "rtt": "40ms", "buffer": "1.5bdp"} | path
+    sim = cct.simulate(cct.Path(**path), cct.Sender(**{"cc": "cubic"} | flow), duration, seed=seed, packets=True)
+    return sim.capture().flow(0)
+
+
+def test_parts_that_are_equal_in_one_queue_are_competition_and_no_turns():
+    sim = cct.simulate(
+        cct.Path(rate="20Mbit", rtt="40ms", buffer="2bdp"), ["cubic", "cubic"], "8s", seed=2, packets=True
+    )
+    assert [diagnose(sim.capture().flow(k)).cause for k in (0, 1)] == ["competition"] * 2
+
+
+@pytest.mark.parametrize("cc", ["cubic", "reno"])
+def test_a_sender_that_does_not_pace_is_not_said_to_be_paced(cc):
+    flow = simulated({"loss": "0.5%"}, cc=cc, ack_every=2)
+    share = limits.shares(diagnose(flow).limits)
+    assert share.get("pacing", 0) < 0.02 < share["cwnd"]
+    assert "pacing" not in limits.shares(diagnose(flow, cc).limits)
+
+
+def test_a_sender_that_paces_is_said_to_be_paced():
+    share = limits.shares(diagnose(simulated({}, cc="bbr2022")).limits)
+    assert share["pacing"] > 0.7 > share.get("cwnd", 0)
+
+
+def test_writes_that_a_pacing_timer_spreads_are_the_applications_pauses():
+    flow = simulated({}, cc="bbr2022", app="chunks:size=25kB,every=50ms")
+    share = limits.shares(diagnose(flow).limits)
+    assert share["application"] > 0.6
+
+
+def test_a_flow_that_waits_for_its_timer_is_stalled_and_not_short():
+    found = diagnose(simulated({"ack_loss": "85%", "rate": "90Mbit", "rtt": "14ms"}, seed=4, duration="10s", cc="bbr2"))
+    names = [verdict.name for verdict in found.verdicts]
+    assert "stalls" in names
+    assert "slow_start_only" not in names
+    stalls = next(verdict for verdict in found.verdicts if verdict.name == "stalls")
+    silent = limits.shares(found.limits)["rto_stall"]
+    assert stalls.evidence["stalled_share"] == pytest.approx(silent)
+    assert stalls.evidence["timeouts"] >= 1
+
+
+def test_a_clock_is_told_from_an_amount_by_what_differs():
+    rng = np.random.default_rng(1)
+    slots = np.where(rng.random(200) < 0.1, 20.0, 10.0)  # some slots had nothing
+    assert _by_clock(slots, rng.integers(8, 12, 200).astype(float))
+    late = np.where(rng.random(200) < 0.1, rng.uniform(13, 17, 200), 10.0)  # eight segments took longer
+    assert not _by_clock(late, np.full(200, 8.0))
+    assert _by_clock(np.full(200, 10.0), rng.integers(9, 12, 200).astype(float))
+    assert not _by_clock(rng.normal(10, 0.3, 200), np.full(200, 8.0))
+
+
+def test_acks_in_batches_do_not_make_the_delivered_rate_jump():
+    record = Record(simulated({"rtt": "120ms"}, cc="bbr2022", ack_slot="80ms", duration="10s"))
+    _, rate, _ = record.delivered
+    late = rate[len(rate) // 2 : -2]
+    assert np.std(late) < 0.25 * np.mean(late)
+    assert record.changes == []
+
+
+def test_limits_sum_to_the_whole_time_whatever_happens():
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        names = rng.choice(["cwnd", "pacing", "application", "recovery"], 3, replace=False)
+        spans = {str(name): np.sort(rng.uniform(-1, 12, (6,))).reshape(3, 2) for name in names}
+        found = limits.account(spans, 10.0, rng.uniform(0.01, 3))
+        assert found[0].start_s == 0
+        assert found[-1].end_s == pytest.approx(10.0)
+        assert sum(limits.shares(found).values()) == pytest.approx(1.0)
+        assert all(a.end_s == b.start_s and a.name != b.name for a, b in itertools.pairwise(found))
+
+
+def test_the_error_of_calibration_is_that_between_confidence_and_the_share_that_is_right():
+    told = [(0.95, True)] * 18 + [(0.95, False)] * 2 + [(0.65, True)] * 10
+    bins, error = calibration(told)
+    assert bins == [(0.6, 0.7, 0.65, 1.0, 10), (0.9, 1.0, 0.95, 0.9, 20)]
+    assert error == pytest.approx((10 * 0.35 + 20 * 0.05) / 30)
