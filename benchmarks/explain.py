@@ -68,8 +68,10 @@ def cause_of(scenario, flow):
         return "rate_drop"
     if p.get("mahimahi"):
         return "variable_link"
-    if p.get("fwd_reorder") or p.get("fwd_jitter") or p.get("rev_jitter"):
+    if p.get("fwd_reorder") or p.get("fwd_jitter"):
         return "jitter"
+    if p.get("rev_jitter"):
+        return "ack_jitter"
     return "path_full"
 
 

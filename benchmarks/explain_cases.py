@@ -42,6 +42,7 @@ RIGHT = {
     "poor_pacing": {"poor_pacing"},
     "inflated_min_rtt": {"inflated_min_rtt"},
     "app_limited_samples": {"app_limited_samples"},
+    "ack_jitter": {"collapse", "ack_compression", "path_full", "jitter"},
 }
 ACK_NS = 20_000  # of an ACK in the service of a reverse link of 20 Mbit/s
 BESIDE = {"inflated_min_rtt", "app_limited_samples"}
@@ -161,7 +162,7 @@ def _slow_start_only(rng, path, flow, rate, rtt):
 
 def _shaper(rng, path, flow, rate, rtt):
     shaped = rate * rng.uniform(0.2, 0.6)
-    path["shaper"] = (f"{shaped:.2f}Mbit", f"{max(shaped * 125 * rng.uniform(50, 500), 30_000):.0f}B")
+    path["shaper"] = (f"{shaped:.2f}Mbit", f"{max(shaped * 125 * rng.uniform(1.2 * rtt, 4 * rtt), 30_000):.0f}B")
 
 
 def _fair_queueing(rng, path, flow, rate, rtt):

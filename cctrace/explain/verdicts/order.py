@@ -40,4 +40,10 @@ ORDER = (
 
 def ordered(found):
     """Return verdicts in the order of their importance; what is hardly sure goes behind what is."""
-    return sorted(found, key=lambda verdict: (verdict.confidence < 0.5, ORDER.index(verdict.name)))
+    return sorted(found, key=lambda verdict: (verdict.confidence < 0.5, _place(verdict)))
+
+
+def _place(verdict):
+    """Return the place in `ORDER`; a shaper whose bucket is gone within an RTT is no more than a link."""
+    slight = verdict.name == "shaper" and verdict.evidence["bucket_rtts"] < 1
+    return ORDER.index("congestive_loss" if slight else verdict.name)

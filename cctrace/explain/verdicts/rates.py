@@ -199,7 +199,7 @@ def _shaped(record):
         0.8,
         0.0,
         record.duration_s,
-        {"rate_bps": rate, "bucket_bytes": size},
+        {"rate_bps": rate, "bucket_bytes": size, "bucket_rtts": size / (bottleneck.rate * bottleneck.base_us)},
         f"A shaper delays what exceeds {format_rate(rate)}: the first {format_size(size)} after a pause pass at once "
         "(a token bucket).",
         "Nothing to repair; a rate measured in the first moments is not the rate.",

@@ -57,7 +57,7 @@ def _compression(record):
             },
             f"ACKs are compressed on the way back: {format_share(share)} of them came in bunches of typically "
             f"{size:.0f} within {format_time(float(np.median(came[bunch])) * 1000)}, which the receiver had sent over "
-            f"{format_time(held * 1000)} (its time stamps): a queue on the return path held them up.",
+            f"{format_time(held * 1000)} (its time stamps): a queue on the return path, or its jitter, held them up.",
             "Look for what fills the way back (an upload, Wi-Fi); give ACKs priority there. Pacing hides the bursts.",
             "Time stamps of the ACKs of a bunch that are the same: then the receiver had waited.",
         )
