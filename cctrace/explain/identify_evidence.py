@@ -12,8 +12,10 @@ from cctrace.cc.base import checked_params
 from cctrace.cc.bbr2_model import BBR_UNIT as GAIN_UNIT
 from cctrace.cc.bbr2_model import PROBE_BW
 from cctrace.explain import identify_trajectory as trajectory
+from cctrace.explain.identify_windows import Astray, astray, limited
 from cctrace.flows.events import Events
-from cctrace.replaying import midflow
+from cctrace.flows.missing_sacks import restored
+from cctrace.replaying import midflow, reductions
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.infer import infer
 from cctrace.replaying.scores import UNKNOWN_LOG, blocks
@@ -36,6 +38,8 @@ class Shown(NamedTuple):
     hz_known : bool
     exact : bool
         Whether the times at which segments left are the sender's own, and its losses as it found them.
+    rebuilt : bool
+        Whether the SACKs had to be put back (`flows.missing_sacks`).
     stops, sent : ndarray
         Blocks of 0.2 s and the super-packets in each, see `scores.blocks`.
     halves : trajectory.Blocks
@@ -46,6 +50,7 @@ class Shown(NamedTuple):
     hz: int
     hz_known: bool
     exact: bool
+    rebuilt: bool
     stops: np.ndarray
     sent: np.ndarray
     halves: trajectory.Blocks
@@ -68,6 +73,10 @@ class Evidence(NamedTuple):
         Whether the candidate sets a pacing rate.
     bw : ndarray
         Bandwidth after each ACK, segments/s, NaN before the first PROBE_BW; empty for one without a gain cycle.
+    astray : Astray or None
+        How often the window was wrong; None where the candidate paces, or the flights are estimates.
+    ticks : bool
+        Whether its window depends on the kernel's ticks.
     """
 
     sends: np.ndarray
@@ -76,20 +85,29 @@ class Evidence(NamedTuple):
     after: float
     paces: bool
     bw: np.ndarray
+    astray: Astray | None = None
+    ticks: bool = False
 
 
 def shown(flow):
     """Return what a captured flow shows of its sender, `Shown`."""
+    blind, rebuilt = _is_blind(flow), False
+    if blind and "start_ns" not in flow.facts["inferred"]:
+        told = restored(flow)
+        blind = _is_blind(told)
+        flow, rebuilt = (flow, False) if blind else (told, True)
     events = flow.events
     if len(events) > MOST_ROWS:
         events = Events(events.rows[:MOST_ROWS], events.meta, events.sends[events.sends["row"] < MOST_ROWS])
-    again = int(flow.summary["retransmitted_segments"])
-    unexplained = flow.quality()["unexplained_retransmissions"]
-    blind = unexplained >= FEW_AGAIN and unexplained > UNEXPLAINED * again
     exact = "start_ns" not in events.meta["inferred"] and not blind
-    return Shown(
-        events, flow.hz, "hz" not in events.meta["inferred"], exact, *blocks(events), trajectory.Blocks(events)
-    )
+    known = flow.hz, "hz" not in events.meta["inferred"]
+    return Shown(events, *known, exact, rebuilt, *blocks(events), trajectory.Blocks(events))
+
+
+def _is_blind(flow):
+    """Whether the SACKs are missing by which the sender had found its losses."""
+    unexplained = flow.quality()["unexplained_retransmissions"]
+    return unexplained >= FEW_AGAIN and unexplained > UNEXPLAINED * int(flow.summary["retransmitted_segments"])
 
 
 def examine(shown, name):
@@ -113,21 +131,28 @@ def _replayed(shown, cls, given, hz, hz_known):
     follower = Follower(events, events.sends, cls, params)
     expiry = -1 if events.meta["complete"] or not cls.phase_choices else midflow.probe_rtt_row(events)
     script = infer(follower, expiry, hz_known).script
-    cycles = hasattr(cls, "on_ack")
-    record = ("snd_cwnd", "pacing_rate", *(("pacing_gain", "mode") if cycles else ()))
+    paces = hasattr(cls, "on_ack")
+    record = ("snd_cwnd", "pacing_rate", *(("pacing_gain", "mode") if paces else ("snd_ssthresh",)))
     again = Follower(events, events.sends, cls, params, record=record)
-    sends = np.zeros(0)
-    if shown.exact:
-        sends = again.score(script, shown.stops)[sent > 0] / sent[sent > 0]
-    else:
+    sends, wrong = np.zeros(0), None
+    if not shown.exact:
         trajectory.play(again, script, shown.halves)
+    else:
+        if follower.counts_ticks and not paces:
+            acks = shown.halves.acks[limited(shown.halves)]
+            script = reductions.set_right(again, script, shown.halves.reductions.tolist(), acks)
+            again = Follower(events, events.sends, cls, params, record=record)
+        sends = again.score(script, shown.stops)[sent > 0] / sent[sent > 0]
+        if not paces:
+            windows = (again.recorded[name] for name in ("snd_cwnd", "snd_ssthresh"))
+            wrong = astray(shown.halves, events.rows, *windows)
     cwnd, pacing = (again.recorded[name].astype(float) for name in ("snd_cwnd", "pacing_rate"))
     over = shown.halves.over(cwnd, pacing, cls.pacing_overhead_bytes)
     halves, scale = trajectory.likelihoods(over[shown.halves.busy])
-    after = np.nan if cycles else shown.halves.after_reductions(over)
-    guessed = not hz_known and follower.counts_ticks and cycles  # else `infer` has found it
-    bw = _bandwidth(again.recorded, shown, cls) if cycles else np.zeros(0)
-    return Evidence(sends, halves, scale, after, cycles, bw), guessed
+    after = np.nan if paces else shown.halves.after_reductions(over)
+    guessed = not hz_known and follower.counts_ticks and paces  # else `infer` has found it
+    bw = _bandwidth(again.recorded, shown, cls) if paces else np.zeros(0)
+    return Evidence(sends, halves, scale, after, paces, bw, wrong, follower.counts_ticks), guessed
 
 
 def _bandwidth(recorded, shown, cls):
@@ -137,3 +162,9 @@ def _bandwidth(recorded, shown, cls):
     )
     bw = rate / np.maximum(gain / GAIN_UNIT, 1 / GAIN_UNIT) / (shown.halves.mss + cls.pacing_overhead_bytes)
     return np.where(np.maximum.accumulate(mode == PROBE_BW), bw, np.nan)
+
+
+def super_packet(sends):
+    """Return the usual number of segments of a super-packet."""
+    begins = np.flatnonzero(sends["begins"] != 0)
+    return max(float(np.median(np.add.reduceat(sends["segments"].astype(float), begins))), 1.0) if len(begins) else 1.0

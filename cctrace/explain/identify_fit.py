@@ -1,11 +1,13 @@
 """Does the best candidate explain a flow as its own sender would? How probable it is that a stranger sent it.
 
 A sender's own replay is near perfect, whatever the path; a stranger's nearest relative is so for a while, or roughly.
-Three measures of the fit, each a share of what perfection would be, add to the log odds:
+Measures of the fit, each a share of what perfection would be, add to the log odds:
 
     sends      the median log likelihood of a send, in captures whose times are exact: about +2.4 of one's own in
                simulation, +1 on real hosts, less where super-packets are long, for a mistaken size costs more there
-    scale      by how much flights and rates are off (`identify_trajectory.likelihoods`)
+    astray     where times are exact: at which share of the ACKs an unpaced candidate's window is not the flow's
+               (`identify_windows`)
+    scale      by how much flights and rates are off (`identify_trajectory.likelihoods`), else
     after      by how much the window after a reduction is off: it tells the factor of the reduction
 
 The constants are those that separate simulated flows and recordings from strangers; docs/identify.md has how well.
@@ -15,13 +17,18 @@ import math
 
 import numpy as np
 
+from cctrace.explain.identify_evidence import super_packet
+
 BEFOREHAND = 1.0  # log odds
 SLOPE, MIDDLE, PER_LENGTH = 2.0, -0.8, 0.3  # of the median log likelihood of a send
+REBUILT = 1.0  # of it less where SACKs were put back: a few segments too many are a bandwidth for ten rounds
+UNPACED_SLOPE, MOST_SENDS = 1.0, 3.0  # the same where ACKs let most sends go, and what it adds at most
+ASTRAY, TICKS_ASTRAY, LEAST_ASTRAY, ASTRAY_WEIGHT = 0.015, 0.04, 0.004, 3.0  # shares; CUBIC's ticks have to be inferred
 EXACT_SCALE, EXACT_WEIGHT = 0.045, 2.0
 PACED_SCALE, PACED_WEIGHT, MOST_PACED = 0.085, 6.0, 3.0  # where the times are estimates; what it adds at most
 WINDOW_SCALE, WINDOW_WEIGHT = 0.085, 6.0
 AFTER, AFTER_WEIGHT, MOST_AFTER = 0.05, 40.0, 4.0
-FEW_BLOCKS, FEW_HALVES = 30, 40  # that count for less
+FEW_BLOCKS, FEW_HALVES, FEW_ACKS = 30, 40, 60  # that count for less
 
 
 def known_log_odds(shown, best):
@@ -36,9 +43,13 @@ def known_log_odds(shown, best):
     total = BEFOREHAND
     halves = min(len(best.halves) / FEW_HALVES, 1.0)
     if shown.exact:
-        middle = MIDDLE - PER_LENGTH * math.log(_super_packet(shown.events.sends))
-        total += min(len(best.sends) / FEW_BLOCKS, 1.0) * SLOPE * (float(np.median(best.sends)) - middle)
-        total += halves * EXACT_WEIGHT * math.log(EXACT_SCALE / best.scale)
+        middle = MIDDLE - PER_LENGTH * math.log(super_packet(shown.events.sends))
+        sends = min(len(best.sends) / FEW_BLOCKS, 1.0) * (float(np.median(best.sends)) - middle)
+        if best.astray is None:
+            sends += min(len(best.sends) / FEW_BLOCKS, 1.0) * REBUILT if shown.rebuilt else 0.0
+            total += SLOPE * sends + halves * EXACT_WEIGHT * math.log(EXACT_SCALE / best.scale)
+        else:
+            total += max(min(UNPACED_SLOPE * sends, MOST_SENDS), -MOST_SENDS) + _right_windows(best)
     else:
         usual, weight = (PACED_SCALE, PACED_WEIGHT) if best.paces else (WINDOW_SCALE, WINDOW_WEIGHT)
         fits = weight * math.log(usual / best.scale)
@@ -46,12 +57,12 @@ def known_log_odds(shown, best):
     return total - wrong_factor(best)
 
 
+def _right_windows(best):
+    usual = TICKS_ASTRAY if best.ticks else ASTRAY
+    weight = ASTRAY_WEIGHT * min(best.astray.acks / FEW_ACKS, 1.0)
+    return weight * math.log(usual / max(best.astray.share, LEAST_ASTRAY))
+
+
 def wrong_factor(one):
     """Return what it takes off a candidate's log odds that its windows are off after reductions, at most MOST_AFTER."""
     return 0.0 if math.isnan(one.after) else min(AFTER_WEIGHT * max(abs(one.after) - AFTER, 0.0), MOST_AFTER)
-
-
-def _super_packet(sends):
-    """Return the usual number of segments of a super-packet."""
-    begins = np.flatnonzero(sends["begins"] != 0)
-    return max(float(np.median(np.add.reduceat(sends["segments"].astype(float), begins))), 1.0) if len(begins) else 1.0

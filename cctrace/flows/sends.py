@@ -258,7 +258,7 @@ def retransmit(tp, seg, rs, out, log, i, tx_us, ts, why):
         s.flags |= RETRANS
         tp.retrans_out += 1
     if tp.retrans_stamp == 0:
-        tp.retrans_stamp = ts
+        tp.retrans_stamp = ts if ts else 1  # the kernel has its stamp also where none is sent
     tp.undo_retrans = max(0, tp.undo_retrans) + 1
     if i == tp.head and tp.reo_first_us == 0:
         timers.restart(tp)

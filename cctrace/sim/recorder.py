@@ -119,7 +119,7 @@ class _Wire:
 
     def __init__(self, flow, side, tso):
         self.flow, self.at_sender, self.tso = flow, side == "sender", tso
-        self.following = None  # (time, segment) that would belong to the super-packet in the last row
+        self.following = None  # (time, segment, rows) that would belong to the super-packet in the last row
         self.rows, self.blocks = [], []
         self.sent = []  # (time stamp ms, segment, marks, time stamp echoed) of each transmission
         self.acks = []  # what each ACK says
@@ -180,7 +180,8 @@ class _Wire:
         flags = ACK_FLAG | (CWR_FLAG if marks & REDUCED else 0) | (PSH_FLAG if marks & PUSHED else 0)
         tos = 3 if marks & CE else 2 if marks & ECT else 0
         if self.tso:
-            joins, self.following = self.following == (now, segment), None if flags & PSH_FLAG else (now, segment + 1)
+            joins = self.following == (now, segment, len(self.rows))  # an ACK of the same instant ends a super-packet
+            self.following = None if flags & PSH_FLAG else (now, segment + 1, len(self.rows) + (not joins))
             if joins:
                 *before, _ = row = self.rows[-1]
                 before[_COLUMNS.index("flags")] |= flags

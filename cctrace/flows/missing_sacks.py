@@ -1,0 +1,278 @@
+"""The SACKs that a capture lacks, put back: what the receiver must have told, from what was sent again and when.
+
+Some captures come without TCP options (cut off, rewritten, made of a table). Their senders had SACKs all the same, and
+did by them what the bare acknowledgements do not explain. Of a capture taken at the sender they can be rebuilt:
+
+    lost       every transmission of a segment but the one that had time to arrive before it was acknowledged
+    arrived    all others, in the order in which they left: the path is taken not to reorder
+    an ACK     that advances took in all that arrived up to the segment it asks for
+    another    a duplicate, took in arrivals from beyond a hole: of those that had time to come, as many as each other
+               duplicate of its burst (receivers merge what comes at once, or hold ACKs back); and at least as many as
+               the sender must have been told of before it sent again what it did
+
+What lies above the acknowledgement is then named by SACK blocks, the latest first. A path that reorders or loses ACKs
+is not told: whether what was rebuilt explains the sender is to be seen afterwards (`Flow.quality`).
+
+Sources: RFC 2018; [Linux618] net/ipv4/tcp_input.c tcp_sack_new_ofo_skb, __tcp_ack_snd_check.
+"""
+
+import numpy as np
+
+from cctrace.flows.capture import Capture
+from cctrace.flows.seqspace import unwrap
+from cctrace.flows.state import ACK, SYN
+from cctrace.io.packets import Packets
+
+BLOCKS = 4  # that an ACK has room for
+NO_TIME = 0.8  # of the smallest round trip, in which no answer comes to what was sent again
+BURST_NS = 2_000_000  # by which an ACK comes late of itself; what arrives within, arrives at once
+OFTEN = 0.98  # of the ACKs: what the path delivered before them stands for what it can
+AT_ONCE = 0.5  # segments, that the path could deliver between two ACKs of a burst
+LEAST_SPAN_NS = 10_000_000  # over which, or over a round trip, the path's rate is taken
+SOON = 0.5  # of the smallest round trip, within which a retransmission answers an ACK
+REORDERING = 0.25  # of the smallest round trip, by which later ones may overtake a segment [RFC 8985]
+DUPLICATES = 3  # segments beyond a hole, from which on it is taken for lost [RFC 6675]
+OPT_SACK = 2
+
+
+def restored(flow):
+    """Return a flow whose ACKs tell by SACKs what arrived.
+
+    Parameters
+    ----------
+    flow : Flow
+        Captured at its sender, without SACKs.
+
+    Returns
+    -------
+    Flow
+        Of a capture of this connection alone.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    >>> restored(flow).summary["segments_sent"] == flow.summary["segments_sent"]
+    True
+    """
+    capture, p = flow.capture, flow.capture.params([flow.index])[0]
+    rows = capture.connections.order[capture.connections.first[flow.index] : capture.connections.first[flow.index + 1]]
+    columns = {name: column[rows] for name, column in capture.packets.columns.items()}
+    columns["time_ns"] = capture.connections.clock[rows]
+    mine = columns["direction"] == p["sender"]
+    tx_ns, begin, end = _segments(columns, mine, p)
+    acks = np.flatnonzero(~mine & (columns["flags"] & ACK > 0) & (columns["flags"] & SYN == 0))
+    asked = _unwrapped(columns["ack"][acks], int(p["isn"]))
+    rtt_ns = int(flow.summary["rtt_min_us"]) * 1000
+    arrived = _arrived(tx_ns, begin, end, columns["time_ns"][acks], asked, rtt_ns)
+    ack_ns = columns["time_ns"][acks]
+    pace = _pace(tx_ns, end, ack_ns, asked, int(p["mss"]), rtt_ns)
+    told = _Receiver(tx_ns[arrived], begin[arrived], end[arrived], rtt_ns, *pace)
+    blocks = told.all_blocks(ack_ns, asked, *_answers(tx_ns, begin, ack_ns, SOON * rtt_ns))
+    return _with_blocks(flow, columns, acks, blocks, int(p["isn"]))
+
+
+def _pace(tx_ns, end, ack_ns, asked, mss, rtt_ns):
+    """Return how many segments the path delivers per ns, and how many at once, where it delivers them in order."""
+    highest = np.maximum.accumulate(end)[np.maximum(np.searchsorted(tx_ns, ack_ns, side="right") - 1, 0)]
+    new = np.diff(asked, prepend=asked[:1])
+    repairs = np.maximum.accumulate(np.where(new <= 0, highest, 0))  # until this is acknowledged, holes are filled
+    came = np.cumsum(np.where(asked > repairs, np.maximum(new, 0), 0) / max(mss, 1))
+    span_ns = max(rtt_ns, LEAST_SPAN_NS)
+    found = []
+    for within_ns in (span_ns, BURST_NS):
+        before = np.searchsorted(ack_ns, ack_ns - within_ns, side="left") - 1
+        found.append(float(np.quantile(came - np.where(before >= 0, came[before], 0), OFTEN)))
+    return found[0] / span_ns, max(found[1], DUPLICATES)
+
+
+def _answers(tx_ns, begin, ack_ns, soon_ns):
+    """Return the last segment that was sent again soon upon each ACK (-1: none), and when it had left before."""
+    upon = np.searchsorted(ack_ns, tx_ns, side="right") - 1
+    soon = (upon >= 0) & (tx_ns - ack_ns[upon] <= soon_ns)
+    last, left_ns, before = np.full(len(ack_ns), -1), np.zeros(len(ack_ns), np.int64), {}
+    for k, (segment, now_ns) in enumerate(zip(begin.tolist(), tx_ns.tolist(), strict=True)):
+        if soon[k] and segment in before and segment > last[upon[k]]:
+            last[upon[k]], left_ns[upon[k]] = segment, before[segment]
+        before[segment] = now_ns
+    return last, left_ns
+
+
+def _unwrapped(seq, isn):
+    """Return sequence numbers relative to the connection's, unwrapped in their order."""
+    near, found = 0, np.zeros(len(seq), np.int64)
+    for k, number in enumerate(seq.tolist()):
+        near = found[k] = unwrap(number, isn, near)
+    return found
+
+
+def _segments(columns, mine, p):
+    """Return when each segment left, where it begins and ends; super-packets taken apart."""
+    sent = np.flatnonzero(mine & (columns["payload"] > 0))
+    first, payload = _unwrapped(columns["seq"][sent], int(p["isn"])), columns["payload"][sent].astype(np.int64)
+    mss = max(int(p["mss"]), 1)
+    count = -(-payload // mss)
+    nth = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    begin = np.repeat(first, count) + nth * mss
+    return np.repeat(columns["time_ns"][sent], count), begin, np.minimum(begin + mss, np.repeat(first + payload, count))
+
+
+def _arrived(tx_ns, begin, end, ack_ns, asked, rtt_ns):
+    """Return which transmissions arrived: of those of one segment only the last that its ACK can have answered."""
+    highest = np.maximum.accumulate(asked) if len(asked) else asked
+    at = np.searchsorted(highest, end)
+    until = np.append(ack_ns, np.iinfo(np.int64).max)[at]
+    arrived, last = np.ones(len(tx_ns), bool), {}
+    for k, (segment, left, answer) in enumerate(zip(begin.tolist(), tx_ns.tolist(), until.tolist(), strict=True)):
+        before = last.get(segment)
+        if before is not None and answer - left > NO_TIME * rtt_ns:
+            arrived[before] = False
+        if before is None or answer - left > NO_TIME * rtt_ns:
+            last[segment] = k
+    return arrived
+
+
+class _Receiver:
+    """What the receiver has, as its ACKs come in.
+
+    Parameters
+    ----------
+    tx_ns, begin, end : ndarray
+        Of the segments that arrived, in this order.
+    rtt_ns : int
+        The smallest round trip.
+    rate, burst : float
+        Segments that the path delivers per ns, and at once.
+    """
+
+    def __init__(self, tx_ns, begin, end, rtt_ns, rate, burst):
+        self.arrivals = list(zip(tx_ns.tolist(), begin.tolist(), end.tolist(), strict=True))
+        self.size = max((e - b for _, b, e in self.arrivals), default=1)
+        self.rtt_ns, self.next, self.asked = rtt_ns, 0, -1
+        self.has = 1  # all up to here; the SYN is 0
+        self.beyond = []  # [begin, end, whether an ACK has told of it] of what lies above, the latest first
+        self.rate, self.burst = rate, burst
+        self.room, self.now_ns = 0.0, 0  # segments that the path can have delivered since the last that it did
+        self.recovers = -1  # until this is acknowledged, the sender needs no DUPLICATES more
+
+    def all_blocks(self, ack_ns, asked, answers, left_ns):
+        """Return the SACK blocks of each ACK, lists of (begin, end).
+
+        Parameters
+        ----------
+        ack_ns, asked : ndarray
+            When the ACKs came, and for what they ask.
+        answers, left_ns : ndarray
+            The last segment that was sent again upon each, -1 for none; when it had left before.
+        """
+        found = []
+        apart = np.flatnonzero(np.diff(ack_ns) * self.rate >= AT_ONCE) + 1
+        ends = np.append(apart, len(ack_ns))[np.searchsorted(apart, np.arange(len(ack_ns)), side="right")]
+        for k, (now_ns, number, answer) in enumerate(
+            zip(ack_ns.tolist(), asked.tolist(), answers.tolist(), strict=True)
+        ):
+            if number < self.asked:
+                found.append([])
+                continue
+            new = self.rate * (now_ns - self.now_ns)
+            self.room = min(new + (self.room if new < AT_ONCE else 0.0), self.burst)
+            self.now_ns = now_ns
+            if number > self.asked:
+                self._advance(number)
+            else:
+                burst = asked[k : ends[k]]
+                self._repeat(now_ns, int(ack_ns[ends[k] - 1]), int(np.sum(burst == number)))
+            if answer >= self.has:
+                self._be_told(now_ns, answer, int(left_ns[k]))
+            found.append(self._tell())
+        return found
+
+    def _tell(self):
+        """Return the blocks of an ACK, the latest first; what no ACK has told of yet before all."""
+        told = sorted(self.beyond, key=lambda block: block[2])[:BLOCKS]
+        for block in told:
+            block[2] = True
+        return [tuple(block[:2]) for block in told]
+
+    def _advance(self, asked):
+        while self.has < asked and self.next < len(self.arrivals):
+            self._take()
+        self.has = self.asked = asked
+        self._clear()
+
+    def _repeat(self, now_ns, until_ns, duplicates):
+        """One of so many duplicates of a burst: at least one segment from beyond a hole."""
+        since_ns = until_ns + BURST_NS - self.rtt_ns
+        most = self.room + self.rate * (until_ns - now_ns) + 0.5
+        come = 0
+        while come + 1 <= most and self._is_beyond(come) and self.arrivals[self.next + come][0] <= since_ns:
+            come += 1
+        for _ in range(max(-(-come // duplicates), 1)):
+            if self._is_beyond():
+                self._take()
+
+    def _be_told(self, now_ns, again, left_ns):
+        """Take in what the sender must know to send a segment again that had left before."""
+        since_ns = now_ns + BURST_NS - self.rtt_ns
+        while not self._is_lost(again, left_ns) and self._is_beyond() and self.arrivals[self.next][0] <= since_ns:
+            self._take()
+        if self.asked >= self.recovers and self.next:
+            self.recovers = max(end for _, end, _ in self.beyond) if self.beyond else again
+
+    def _is_lost(self, segment, left_ns):
+        """Whether what was told lets the sender take a segment for lost [RFC 6675, RFC 8985]."""
+        beyond = sum(max(end - max(begin, segment), 0) for begin, end, _ in self.beyond)
+        recovers = self.asked < self.recovers
+        late = self.arrivals[self.next - 1][0] >= left_ns + REORDERING * self.rtt_ns if self.next else False
+        return beyond >= (1 if recovers or late else DUPLICATES) * self.size
+
+    def _is_beyond(self, ahead=0):
+        at = self.next + ahead
+        return at < len(self.arrivals) and self.arrivals[at][1] > self.has
+
+    def _take(self):
+        _, begin, end = self.arrivals[self.next]
+        self.next += 1
+        self.room = max(self.room - 1, 0.0)
+        if begin > self.has:
+            self._put([begin, end, False])
+        else:
+            self.has = max(self.has, end)
+            self._clear()
+
+    def _put(self, block):
+        """Join a segment with its neighbours; what grew last comes first."""
+        apart = []
+        for other in self.beyond:
+            if other[0] <= block[1] and block[0] <= other[1]:
+                block = [min(block[0], other[0]), max(block[1], other[1]), False]
+            else:
+                apart.append(other)
+        self.beyond = [block, *apart]
+
+    def _clear(self):
+        """What lay above a hole that is filled is no longer told."""
+        while True:
+            reached = [block for block in self.beyond if block[0] <= self.has]
+            if not reached:
+                return
+            self.has = max(self.has, *(block[1] for block in reached))
+            self.beyond = [block for block in self.beyond if block[0] > self.has]
+
+
+def _with_blocks(flow, columns, acks, blocks, isn):
+    """Return the flow of a capture in which the ACKs have these blocks."""
+    count = np.array([len(each) for each in blocks], np.int64)
+    edges = np.array([edge for each in blocks for edge in each], np.int64).reshape(-1, 2)
+    sacks = {name: ((edges[:, k] + isn) & 0xFFFFFFFF).astype(np.uint32) for k, name in enumerate(("left", "right"))}
+    first = np.cumsum(count) - count
+    columns = columns | {name: columns[name].copy() for name in ("sack_row", "sack_count", "options", "conn")}
+    columns["sack_row"][acks] = np.where(count > 0, first, -1)
+    columns["sack_count"][acks] = count
+    columns["options"][acks] |= np.where(count > 0, OPT_SACK, 0).astype(columns["options"].dtype)
+    columns["conn"][:] = 0
+    old = flow.capture.packets
+    connections = {name: column[flow.index : flow.index + 1].copy() for name, column in old.connections.items()}
+    connections["sack_ok"][:] = 1
+    packets = Packets(columns, sacks, connections, old.counters, old.warnings, old.source)
+    return Capture(packets, flow.capture.hz if flow.capture.hz_given else None).flow(0)

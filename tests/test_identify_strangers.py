@@ -1,0 +1,102 @@
+"""Strangers, and senders whose SACKs a capture lacks: what is put back, what is set right, and who is nobody."""
+
+import numpy as np
+import pytest
+
+import cctrace as cct
+from benchmarks.identify import simulated
+from cctrace.cc.base import checked_params
+from cctrace.cc.cubic6 import Cubic6
+from cctrace.explain.identify import UNKNOWN
+from cctrace.explain.identify_evidence import examine, shown
+from cctrace.explain.identify_windows import limited
+from cctrace.flows.capture import Capture
+from cctrace.flows.missing_sacks import restored
+from cctrace.io.packets import Packets
+from cctrace.replaying.follow import Edit, Follower, Script
+from cctrace.replaying.reductions import set_right
+from cctrace.schema import LINUX_EVENTS
+
+
+def stripped(flow):
+    """Return the flow of a capture that lacks all TCP options, as one that was made of a table."""
+    packets = flow.capture.packets
+    columns = {name: column.copy() for name, column in packets.columns.items()}
+    for name in ("options", "sack_count", "tsval", "tsecr"):
+        columns[name][:] = 0
+    columns["sack_row"][:] = -1
+    connections = {name: column.copy() for name, column in packets.connections.items()}
+    connections["sack_ok"][:] = 0
+    none = {"left": np.zeros(0, np.uint32), "right": np.zeros(0, np.uint32)}
+    return Capture(Packets(columns, none, connections)).flow(flow.index)
+
+
+def delivered(flow):
+    rows = flow.events.rows
+    return rows[rows["event"] == LINUX_EVENTS["on_ack"]][["delivered", "ca_state"]]
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    return cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+
+
+def test_the_sacks_that_are_put_back_are_those_of_the_receiver(recorded):
+    bare = stripped(recorded)
+    again = bare.summary["retransmitted_segments"]
+    assert bare.quality()["unexplained_retransmissions"] > again / 2
+    back = restored(bare)
+    assert back.quality()["unexplained_retransmissions"] == 0
+    truth, found = delivered(recorded), delivered(back)
+    assert np.mean(truth["ca_state"] == found["ca_state"]) > 0.97
+    apart = np.abs(truth["delivered"].astype(int) - found["delivered"].astype(int))
+    assert np.mean(apart == 0) > 0.9
+    assert apart.max() <= 16  # a compressed ACK's
+
+
+@pytest.mark.parametrize("name", ["cubic6", "reno", "bbr2022"])
+def test_without_sacks_the_sender_is_named_all_the_same(name, tmp_path):
+    flow = simulated(name, 1, 21, "8s", tmp_path)
+    bare = stripped(flow)
+    assert shown(bare).rebuilt
+    assert not shown(flow).rebuilt
+    assert name in cct.identify(bare).group
+
+
+def test_a_stranger_without_sacks_is_nobody(tmp_path):
+    bare = stripped(simulated("Scalable", 1, 21, "8s", tmp_path))
+    assert shown(bare).rebuilt
+    assert cct.identify(bare).group == (UNKNOWN,)
+
+
+def test_a_window_is_never_wrong_under_its_own_controller_and_mostly_under_another(recorded):
+    seen = shown(recorded)
+    own, other = (examine(seen, name).astray for name in ("cubic6", "reno"))
+    assert own.acks == other.acks > 1000
+    assert own.share < 0.01
+    assert other.share > 0.2
+
+
+def test_a_window_that_was_a_segment_off_before_a_reduction_is_set_right(tmp_path):
+    seen = shown(simulated("cubic6", 1, 7, "8s", tmp_path))
+    blocks, events = seen.halves, seen.events
+    rows, acks = blocks.reductions.tolist(), blocks.acks[limited(blocks)]
+    params = checked_params(Cubic6, {"hz": seen.hz})
+    right = set_right(
+        Follower(events, events.sends, Cubic6, params, ("snd_cwnd",)), Script([], [], seen.hz), rows, acks
+    )
+    wrong = Script([], [Edit(rows[0], "snd_cwnd", 2)], seen.hz)
+    found = set_right(Follower(events, events.sends, Cubic6, params, ("snd_cwnd",)), wrong, rows, acks)
+    assert len(rows) > 1
+    assert right.edits == []
+    assert found.edits == [*wrong.edits, Edit(rows[0], "snd_cwnd", -2)]
+
+
+def test_an_ack_between_segments_of_one_instant_ends_a_super_packet(tmp_path):
+    path = cct.Path(rate="11.7Mbit", rtt="69ms", buffer="1bdp", jitter="normal:sd=5ms")
+    sim = cct.simulate(path, [cct.Sender("reno", ack_every=1)], "3s", 1, packets=True)
+    sim.to_pcap(tmp_path / "whole", tso=True)
+    packets = cct.read(tmp_path / "whole").packets
+    assert not packets["payload"][packets["direction"] == 1].any()
+    sim.to_pcap(tmp_path / "cut")
+    assert packets["payload"].sum() == cct.read(tmp_path / "cut").packets["payload"].sum()
