@@ -45,6 +45,7 @@ class Kept(Environment):
             cls.known[json.dumps(key)] = rows
 
     def flows(self, k, beta):
+        """Return the flows of a trial, from the file if they are there."""
         key = [self.min_rtt_ms, self.rate_mbps, self.paths, self.seed, k, float(beta)]
         if (text := json.dumps(key)) not in self.known:
             rows = super().flows(k, float(beta))

@@ -92,7 +92,7 @@ def test_only_flows_of_the_current_values_count_and_only_in_their_bin():
 
 
 def test_an_agent_goes_on_where_it_was_kept(tmp_path):
-    agent = Agent(flows=3, slope=50.0)
+    agent = Agent(flows=3, slope=50.0, gamma=0.98)
     agent.observe(flows_of(agent, 2, 4))
     agent.save(tmp_path / "agent.json")
     again = Agent.load(tmp_path / "agent.json")
@@ -128,6 +128,24 @@ def test_learning_on_simulated_flows_is_repeatable_and_resumes(tmp_path):
     k, beta = whole.searches[1].elected()
     near = [u for tried_k, b, u in whole.searches[1].tried if tried_k == k and abs(b / beta - 1) < 0.25]
     assert np.mean(near) >= 0.97 * max(utility for _, _, utility in whole.searches[1].tried)
+
+
+def test_simulated_flows_have_the_gamma_of_the_agent():
+    def seen_of(agent):
+        seen = []
+
+        def flows(k, beta, **params):
+            seen.append(params)
+            return flows_of(agent, 5, 1)
+
+        simulated(agent, bins=[5], place_of=lambda *bounds, paths, seed: SimpleNamespace(flows=flows))
+        return seen
+
+    assert all(params == {"gamma": 0.98} for params in seen_of(Agent(flows=1, gamma=0.98)))
+    assert all(params == {} for params in seen_of(Agent(flows=1)))
+    assert Agent(gamma=0.98).table()["gamma"] == [0.98]
+    with pytest.raises(ArgumentError, match=r"gamma=1\.5"):
+        Agent(gamma=1.5)
 
 
 def test_dumbbells_are_those_of_the_bin_and_the_seed():

@@ -14,9 +14,10 @@ from cctrace.cli.common import command_options, print_json, print_table, progres
 @click.option(
     "--slope", default=100.0, show_default=True, help="Of the utility's sigmoid, which the paper leaves open."
 )
+@click.option("--gamma", default=1.0, show_default=True, help="Of simulated flows: 1 or 0.98 in the paper.")
 @click.option("--seed", default=1, show_default=True, help="Of the simulated flows.")
 @command_options()
-def learn(files, table, state, bins, flows, slope, seed, as_json):
+def learn(files, table, state, bins, flows, slope, gamma, seed, as_json):
     """Gradient ascent on the mean utility of flows, bin by bin of BBRx's table, from beta 0.45 and k 4.
 
     Without COUNTERS flows are simulated until every bin has elected its values; what was interrupted goes on with the
@@ -35,9 +36,10 @@ def learn(files, table, state, bins, flows, slope, seed, as_json):
         raise ArgumentError("give -o FILE for the table, --state FILE or --json: else what is learned would be lost")
     if files and not state:
         raise ArgumentError("give --state FILE: what counters teach is only a step")
-    agent = Agent.load(state) if state and os.path.exists(state) else Agent(flows, slope)
-    if (agent.flows, agent.slope) != (flows, slope):
-        warn(f"{state} goes on with its {agent.flows} flows a trial and slope {agent.slope:g}")
+    agent = Agent.load(state) if state and os.path.exists(state) else Agent(flows, slope, gamma=gamma)
+    if (agent.flows, agent.slope, agent.gamma) != (flows, slope, gamma):
+        had = f"{agent.flows} flows a trial, slope {agent.slope:g} and gamma {agent.gamma:g}"
+        warn(f"{state} goes on with its {had}")
     with progress("learning (the first simulation on a machine is compiled before, some 10 s)") as say:
         if files:
             counted = sum(_observe(agent, file) for file in files)

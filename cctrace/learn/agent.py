@@ -27,6 +27,8 @@ class Agent:
         N: flows whose mean utility counts as one trial [Chung18] Eq. 7.
     slope : float
         Of the utility's sigmoid; the paper gives none, PCC Allegro's is 100.
+    gamma : float
+        Target utilisation that simulated flows have; the paper uses 1 and 0.98.
 
     Attributes
     ----------
@@ -45,12 +47,15 @@ class Agent:
     slope: float = SIGMOID_SLOPE
     searches: list = field(default_factory=list)
     waiting: list = field(default_factory=list)
+    gamma: float = 1.0
 
     def __post_init__(self):
         if not isinstance(self.flows, int) or self.flows < 1:
             raise ArgumentError(f"flows={self.flows!r} must be an integer from 1")
         if not self.slope > 0:
             raise ArgumentError(f"slope={self.slope!r} must be positive")
+        if not 0.5 <= self.gamma <= 1:
+            raise ArgumentError(f"gamma={self.gamma!r} must be from 0.5 to 1")
         self.bins = [(cell["min_rtt_ms"], cell["rate_mbps"]) for cell in presets.bins("bbrx_table1")]
         self.searches = self.searches or [Search() for _ in self.bins]
         self.waiting = self.waiting or [[] for _ in self.bins]
@@ -117,11 +122,11 @@ class Agent:
             cell = {"min_rtt_ms": min_rtt_ms, "rate_mbps": rate_mbps, "beta": beta, "k": k}
             bins.append(cell | {"trials": len(self.searches[number].tried)})
         said = f"cctrace learn: {self.flows} flows a trial, utility [Chung18] Eq. 6 with slope {self.slope:g}"
-        return {"provenance": said, "delta": "min_rtt", "bins": bins}
+        return {"provenance": said, "gamma": [self.gamma], "delta": "min_rtt", "bins": bins}
 
     def save(self, file):
         """Write all that the agent knows, to be read by `load`; the file is replaced only when it is complete."""
-        state = {"form": _FORM, "flows": self.flows, "slope": self.slope, "waiting": self.waiting}
+        state = {"form": _FORM, "flows": self.flows, "slope": self.slope, "gamma": self.gamma, "waiting": self.waiting}
         state["tried"] = [search.tried for search in self.searches]
         part = Path(f"{file}.part")
         part.write_text(json.dumps(state, indent=1), encoding="utf-8")
@@ -141,7 +146,8 @@ class Agent:
             if state["form"] != _FORM:
                 raise ValueError(f"its form is {state['form']!r}")
             searches = [Search([(int(k), float(b), float(u)) for k, b, u in tried]) for tried in state["tried"]]
-            agent = cls(state["flows"], state["slope"], searches, [list(map(float, w)) for w in state["waiting"]])
+            waiting = [list(map(float, w)) for w in state["waiting"]]
+            agent = cls(state["flows"], state["slope"], searches, waiting, state.get("gamma", 1.0))
         except (ValueError, KeyError, TypeError) as error:
             raise FormatError(f"{file}: not the state of a learning agent ({error})") from None
         if not len(agent.searches) == len(agent.waiting) == len(agent.bins):

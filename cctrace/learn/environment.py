@@ -124,6 +124,7 @@ def simulated(agent, seed=1, bins=None, say=lambda text: None, save=None, place_
         If there is no such bin.
     """
     wanted = range(len(agent.bins)) if bins is None else list(bins)
+    given = {} if agent.gamma == 1.0 else {"gamma": agent.gamma}
     for number in wanted:
         if not 0 <= number < len(agent.bins):
             raise ArgumentError(f"bin {number!r}: use 0 to {len(agent.bins) - 1}")
@@ -133,7 +134,7 @@ def simulated(agent, seed=1, bins=None, say=lambda text: None, save=None, place_
             k, beta = trial
             say(f"bin {number + 1} of {len(agent.bins)}, trial {len(search.tried) + 1}: k {k}, beta {beta:g}")
             agent.waiting[number] = []  # a trial of one seed is begun anew, not continued
-            agent.observe(place.flows(k, beta).head(agent.flows))
+            agent.observe(place.flows(k, beta, **given).head(agent.flows))
             if save is not None:
                 agent.save(save)
     return agent

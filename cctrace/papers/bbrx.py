@@ -184,7 +184,11 @@ class Fig2(_Utility):
         from cctrace.plot import lines
 
         table = made.table.assign(queue=made.table.queue_limit_ms.map("{:g} ms".format))
-        panels = [("utility", "utility (Mbit/s)"), ("lost_pct", "sent again (%)"), ("queue_ms", "queue (ms)")]
+        panels = [
+            ("utility", "utility (Mbit/s)", {"top": 5.5}),
+            ("lost_pct", "sent again (%)"),
+            ("queue_ms", "queue (ms)"),
+        ]
         panels.append(("phase_margin_deg", "phase margin (degrees)", {"zero": False}))
         return lines(table, "beta", panels, "queue", title=f"BBRx, Fig. 2: {self.title}", xlabel="beta")
 
