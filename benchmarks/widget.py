@@ -1,7 +1,8 @@
-"""How fluid the widget is with many packets: `python -m benchmarks.widget [PACKETS]`, five million if not told.
+"""How fluid the widget is with many packets: `python -m benchmarks.widget [PACKETS] [--loss SHARE] [--page]`.
 
-Simulates one BBR flow over 1 Gbit/s with jitter and one loss in 1,000 until the capture has that many packets, makes
-the widget, and zooms it in headless Chromium (found as `chromium`) from all of the flow to single packets. Printed:
+Simulates one BBR flow over 1 Gbit/s with jitter and one loss in 1,000 until the capture has that many packets (five
+million if not told), makes the widget, or the page (--page), and zooms it in headless Chromium (found as `chromium`)
+from all of the flow to single packets. Printed:
 processor time of the kernel's side; bytes sent to the browser; processor time of the page's thread until everything is
 drawn and per zoom (a frame each); resident memory of the page's process. Processor times, so that other load does not
 count.
@@ -16,16 +17,18 @@ from pathlib import Path
 import numpy as np
 
 import cctrace as cct
+from cctrace.report.page import Report, render
+from cctrace.report.widget import section_of
 from tests.browser import Browser
 from tests.widget_host import hosted
 
 PACKETS_PER_S = 159_000  # of 1 Gbit/s with an ACK for every second segment
-FLOW = "document.querySelector('.cctrace').flow"
+FLOW = "(window.cctrace.flows ?? [document.querySelector('.cctrace').flow])[0]"
 
 
-def simulated(packets):
+def simulated(packets, loss):
     """Return a flow of about that many packets."""
-    path = cct.Path(rate="1Gbit", rtt="20ms", buffer="1bdp", jitter="normal:sd=1ms", loss="0.1%")
+    path = cct.Path(rate="1Gbit", rtt="20ms", buffer="1bdp", jitter="normal:sd=1ms", loss=loss)
     done = cct.simulate(path, "bbr2022", f"{packets / PACKETS_PER_S:.1f}s", 1, packets=True)
     return done.capture(0).flow(0)
 
@@ -66,26 +69,44 @@ def resident(browser):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("packets", type=int, nargs="?", default=5_000_000)
-    flow = simulated(parser.parse_args().packets)
+    parser.add_argument("--loss", default="0.1%")
+    parser.add_argument("--page", action="store_true")
+    asked = parser.parse_args()
+    flow = simulated(asked.packets, asked.loss)
     assert len(flow.events)  # the re-enactment is the flow's, not the widget's
     before = time.process_time()
-    widget = cct.widget(flow)
-    made = time.process_time() - before
-    sides = widget.data["packets"].values()
-    sent = sum(len(column["data"]) for side in sides for column in side.values())
-    sent += sum(len(column["data"]) for column in widget.data["times"])
-    sent += sum(len(one["y"]["data"]) for panel in widget.data["panels"] for one in panel["series"])
-    print(f"{widget!r}: made in {made:.1f} s, {sent / 1e6:.1f} MB sent to the browser")
+    html = page_of(flow) if asked.page else widget_of(flow)
+    print(f"made in {time.process_time() - before:.1f} s")
     with tempfile.TemporaryDirectory() as folder, Browser(Path(folder)) as browser:
-        file = Path(folder) / "widget.html"
-        file.write_text(hosted(widget), encoding="utf-8")
+        file = Path(folder) / "shown.html"
+        file.write_text(html, encoding="utf-8")
         browser.call("Performance.enable", timeDomain="threadTicks")
         before = busy(browser)
         browser.open(file)
         opened = busy(browser) - before
+        browser.evaluate(f"{FLOW}.panels[1].figure.scrollIntoView()")
         took = np.array(zooms(browser)) * 1e3
         print(f"opened in {opened:.2f} s; zoom median {np.median(took):.1f} ms, p95 {np.quantile(took, 0.95):.1f} ms,")
         print(f"worst {took.max():.1f} ms; memory {resident(browser) / 1e6:.0f} MB; complaints: {browser.complaints}")
+
+
+def page_of(flow):
+    """Return the page of a flow as HTML."""
+    section = section_of(flow)
+    html = render(Report("", "", ["Flow"], [[section.title]], [section]))
+    print(f"{sum(map(len, section.packets))} packets, a page of {len(html) / 1e6:.1f} MB")
+    return html
+
+
+def widget_of(flow):
+    """Return a page that hosts the widget."""
+    widget = cct.widget(flow)
+    sides = widget.data["packets"].values()
+    sent = sum(len(column["data"]) for side in sides for column in side.values())
+    sent += sum(len(column["data"]) for column in widget.data["times"])
+    sent += sum(len(one["y"]["data"]) for panel in widget.data["panels"] for one in panel["series"])
+    print(f"{widget!r}, {sent / 1e6:.1f} MB sent to the browser")
+    return hosted(widget)
 
 
 if __name__ == "__main__":
