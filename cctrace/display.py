@@ -1,5 +1,7 @@
 """What objects show of themselves in a notebook: a title, figures, remarks; HTML without script or style sheet."""
 
+import dataclasses
+import reprlib
 from html import escape
 
 _TABLE = "border-collapse:collapse;margin:2px 0"
@@ -46,6 +48,73 @@ def of_summary(title, text):
         name, colon, value = line.partition(": ")
         (rows if colon else notes).append((name, value) if colon else name)
     return card(title, rows, notes)
+
+
+class Summarized:
+    """An object whose `summary()` is what a notebook shows of it, and whose `repr` is one line of it.
+
+    A subclass says in `shown_as` what it is and, if it is an estimator, in `shown_once` which attribute it has as soon
+    as it is fitted.
+    """
+
+    shown_as = ""
+    shown_once = ""
+
+    def _repr_html_(self):
+        if self.shown_once and not hasattr(self, self.shown_once):
+            return of_summary(f"{self.shown_as}, not fitted yet", "")
+        return of_summary(f"{self.shown_as}, fitted" if self.shown_once else self.shown_as, self.summary())
+
+    def __repr__(self):
+        if self.shown_once and not hasattr(self, self.shown_once):
+            return f"<{type(self).__name__}, not fitted yet>"
+        return f"<{type(self).__name__}: {shortened(self.summary())}>"
+
+
+def texts_of(values):
+    """Return names and values as texts: "grid" of an array, "not given" of None.
+
+    >>> texts_of({"sd_us": 750.0, "samples": None})
+    [('sd_us', '750'), ('samples', 'not given')]
+    """
+
+    def text(value):
+        return "not given" if value is None else "grid" if getattr(value, "ndim", 0) else f"{float(value):g}"
+
+    return [(name, text(value)) for name, value in values.items()]
+
+
+def shortened(text, most=160):
+    """Return the first line of a text, cut where it is long.
+
+    >>> shortened("one two\\nthree"), shortened("a" * 20, 10)
+    ('one two', 'aaaaaaaaa…')
+    """
+    line = text.partition("\n")[0]
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def brief(instance, always=(), **usual):
+    """Return a dataclass as the call that makes it, without what is as by default, or `usual`; `always` names fields."""
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = 80
+    given = []
+    for field in dataclasses.fields(instance):
+        value = getattr(instance, field.name)
+        default = field.default_factory() if callable(field.default_factory) else field.default
+        default = usual.get(field.name, default)
+        differs = type(value) is not type(default) or not _same(value, default)
+        if field.init and field.repr and (differs or field.name in always):
+            given.append(f"{field.name}={short.repr(value)}")
+    return f"{type(instance).__name__}({', '.join(given)})"
+
+
+def _same(one, other):
+    """Whether two values are equal; arrays are not compared."""
+    try:
+        return bool(one == other)
+    except ValueError:
+        return False
 
 
 def _remarks(notes):

@@ -25,6 +25,7 @@ def flow():
 @pytest.fixture(scope="module")
 def objects(flow):
     counters = cct.read(datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst"))
+    bbr = cct.read(datasets.path("single_bbr_1bdp", "sender.pcap.zst")).flow(0)
     path = cct.Path(rate="20Mbit", rtt="40ms", buffer="1bdp")
     return {
         "capture": flow.capture,
@@ -36,6 +37,14 @@ def objects(flow):
         "simulation": cct.simulate(path, ["bbr2022", "cubic"], "2s", 1, sample="100ms"),
         "collapse": cct.analytic.Collapse(mean_us=5000, sd_us=750, floor_us=75),
         "jitter": cct.fit.Jitter(),
+        "parameters": cct.fit.Parameters("bbr2022", "cwnd_gain"),
+        "share": cct.fit.Share(),
+        "pooled": cct.fit.Hierarchical(cct.fit.Jitter()),
+        "forecast": cct.fit.Collapse(quick=True).fit(bbr),
+        "delays": cct.fit.uncongested_rtt(flow),
+        "identified": cct.identify(flow),
+        "diagnosis": cct.diagnose(flow),
+        "compared": cct.replay(flow, "cubic").compare(),
     }
 
 
@@ -49,6 +58,14 @@ SHOWN = {
     "simulation": "Simulation: last 67 % of 2 s.*bbr2022.*Mbit/s.*cubic",
     "collapse": "minRTT collapse.*probability of collapse.*0.9863.*threshold of sd, us.*656.1",
     "jitter": "Jitter, not fitted yet",
+    "parameters": "Parameters of a controller, not fitted yet",
+    "share": "Shares of a bottleneck, not fitted yet",
+    "pooled": "Pooled over flows, not fitted yet",
+    "forecast": "minRTT collapse, fitted.*jitter.*process.*bbr2022.*collapses: ",
+    "delays": "RTTs without queue.*packets.*mean",
+    "identified": "Who sent it.*cubic6.*probability",
+    "diagnosis": "Diagnosis.*random_loss .confidence 0.*Losses by chance.*events",
+    "compared": "Replay of .* against the kernel.*cwnd",
 }
 
 
@@ -62,9 +79,16 @@ def test_an_object_shows_what_it_is_in_a_few_lines(objects, name):
 
 
 def test_the_reprs_are_one_short_line(objects):
-    for name in ("capture", "flow", "events", "counters", "connection", "simulation"):
-        assert "\n" not in repr(objects[name])
-        assert len(repr(objects[name])) < 400
+    for name, shown in objects.items():
+        assert "\n" not in repr(shown), name
+        assert len(repr(shown)) < 400, name
+        assert " object at 0x" not in repr(shown), name
+
+
+def test_a_path_and_a_sender_are_told_as_what_differs_from_the_default():
+    assert repr(cct.Path(rate="20Mbit", rtt="40ms", buffer="1bdp")) == "Path(rate='20Mbit', rtt='40ms', buffer='1bdp')"
+    assert repr(cct.Sender("bbr", start="2s")) == "Sender(cc='bbr', start='2s')"
+    assert repr(cct.Jitter("normal", sd="2ms")) == "Jitter(kind='normal', sd='2ms')"
 
 
 def test_what_comes_from_a_file_is_escaped():
@@ -79,7 +103,7 @@ def test_a_flow_without_an_rtt_sample_says_so():
     assert "unknown" in talk.capture().flow(0)._repr_html_()
 
 
-@pytest.mark.parametrize("name", ["capture", "flow", "events", "counters", "run", "simulation", "collapse"])
+@pytest.mark.parametrize("name", [name for name in SHOWN if name != "connection"])
 def test_an_object_survives_a_pickle(objects, name):
     copy = pickle.loads(pickle.dumps(objects[name]))
     assert copy._repr_html_() == objects[name]._repr_html_()

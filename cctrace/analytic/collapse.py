@@ -21,6 +21,7 @@ import numpy as np
 from cctrace.analytic.distributions import Affine, TruncatedNormal
 from cctrace.analytic.domain import checked, domain_of, not_negative, positive
 from cctrace.analytic.roots import first_root
+from cctrace.display import card, texts_of
 from cctrace.errors import ArgumentError
 
 PAPER_SAMPLES = 10_000  # M and L in Sec. III-E
@@ -314,13 +315,11 @@ class Collapse:
         if mean_us is not None and np.any(self.floor_us >= np.asarray(mean_us)):
             raise ArgumentError(f"floor_us is {np.max(self.floor_us):g}; it must lie below mean_us")
 
+    def __repr__(self):
+        return f"<Collapse, closed form: {', '.join(f'{name} {value}' for name, value in texts_of(self.values))}>"
+
     def _repr_html_(self):
-        from cctrace.display import card
-
-        def shown(value):
-            return "not given" if value is None else f"{np.asarray(value).item():g}" if np.ndim(value) == 0 else "grid"
-
-        rows = [(name, shown(value)) for name, value in self.values.items()]
+        rows = texts_of(self.values)
         single = all(value is not None and np.ndim(value) == 0 for value in self.values.values())
         if single:
             rows += [

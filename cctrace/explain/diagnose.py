@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from cctrace.display import Summarized
 from cctrace.errors import StreamError
 from cctrace.explain import polled, polled_verdicts
 from cctrace.explain.events import events_of
@@ -31,8 +32,8 @@ FROM_POLLS = "(From polls, not packets: shorter events do not show.)"
 ELSEWHERE = "(Captured elsewhere than at the sender: times are estimates.)"
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+@dataclass(frozen=True, repr=False)
+class Diagnosis(Summarized):
     """Why a flow behaved as it did.
 
     Attributes
@@ -53,6 +54,8 @@ class Diagnosis:
         Most important first; at least one.
     """
 
+    shown_as = "Diagnosis"
+
     cause: str
     verdict: str
     figures: dict
@@ -60,6 +63,11 @@ class Diagnosis:
     limits: list[Limit] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
+
+    def summary(self):
+        """Return the verdicts as text, the most important first, with how sure each is."""
+        lines = [f"{one.name} (confidence {one.confidence:.2g}): {one.line}" for one in self.verdicts]
+        return "\n".join([*lines, f"{len(self.limits)} spans of limits, {len(self.events)} events"])
 
     @classmethod
     def of(cls, limits, events, verdicts, coarse=False, note=""):

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cctrace.cc import controller as resolve
+from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.explain import identify_counters as counters
 from cctrace.explain.identify_elsewhere import elsewhere
@@ -39,6 +40,7 @@ CANDIDATES = ("cubic6", "bbr3", "bbr2plus", "bbr2", "bbr2022", "bbr2019", "cubic
 UNKNOWN = "unknown"
 TEMPER, TEMPER_POLLS = 0.5, 0.1  # blocks that follow each other are not independent
 ALIKE = 50.0  # times less likely than the best: not of its group
+LIKELY = 0.001  # candidates that are told
 BULK_BYTES = 100_000
 
 
@@ -49,8 +51,8 @@ class Candidate(NamedTuple):
     probability: float
 
 
-@dataclasses.dataclass(frozen=True)
-class Identification:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Identification(Summarized):
     """Who sent a flow.
 
     Attributes
@@ -65,6 +67,8 @@ class Identification:
         What it took, without reading the capture.
     """
 
+    shown_as = "Who sent it"
+
     candidates: list
     group: tuple
     reason: str
@@ -74,6 +78,13 @@ class Identification:
     def name(self):
         """The most probable of the group: "unknown" only where that is likelier than all candidates together."""
         return self.group[0]
+
+    def summary(self):
+        """Return the likeliest senders and the reason as text."""
+        likely = [
+            f"{one.name}: probability {one.probability:.3g}" for one in self.candidates if one.probability > LIKELY
+        ]
+        return "\n".join([*likely, self.reason])
 
 
 def identify(flow):

@@ -15,6 +15,7 @@ the capture cannot exclude is named in `WhatIf.unseen` and bounds the answer fro
 import dataclasses
 
 from cctrace.cc import controller as resolve
+from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, FitError, StreamError
 from cctrace.explain import remedies
 from cctrace.explain.otherpath import check_changes
@@ -29,8 +30,8 @@ DRAWS = 12
 LEAST_DRAWS = 3
 
 
-@dataclasses.dataclass(frozen=True)
-class WhatIf:
+@dataclasses.dataclass(frozen=True, repr=False)
+class WhatIf(Summarized):
     """What would have happened.
 
     Attributes
@@ -57,6 +58,8 @@ class WhatIf:
     unseen : list of str
         What the capture cannot exclude, in words.
     """
+
+    shown_as = "What would have happened"
 
     recorded: dict
     own: str | None

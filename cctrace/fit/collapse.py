@@ -16,7 +16,7 @@ import itertools
 
 import numpy as np
 
-from cctrace.display import of_summary
+from cctrace.display import Summarized
 from cctrace.errors import FitError
 from cctrace.fit.bottleneck import (
     Sent,
@@ -51,7 +51,7 @@ BUSY = 0.5
 JITTERY = 0.05  # of the mean delay, at least, for a fall of the throughput to be called one of jitter
 
 
-class Collapse:
+class Collapse(Summarized):
     """Estimator of minRTT collapse.
 
     Parameters
@@ -83,6 +83,8 @@ class Collapse:
     >>> Collapse().fit(flow).forecasts_["bbr2022"].verdict           # doctest: +SKIP
     'no'
     """
+
+    shown_as, shown_once = "minRTT collapse", "forecasts_"
 
     def __init__(self, controllers=CONTROLLERS, quick=False, seed=1):
         for name in controllers:
@@ -309,11 +311,6 @@ class Collapse:
                 f"; this flow fell to {100 * self.fell_to_:.0f} % of its path's {self.rate_bps_.value / 1e6:.3g} Mbit/s"
             )
         return text if self.domain_ == "inside" else f"{text}; {self.domain_}"
-
-    def _repr_html_(self):
-        if not hasattr(self, "sd_us_"):
-            return of_summary("minRTT collapse, not fitted yet", "")
-        return of_summary("minRTT collapse, fitted", self.summary())
 
     def summary(self):
         """Return what was found, as text."""

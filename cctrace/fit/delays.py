@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cctrace.display import card
 from cctrace.errors import FitError
 from cctrace.fit.blocks import block_length, block_means, block_sizes, student
 from cctrace.fit.blocks import effective_samples as effective
@@ -21,6 +22,7 @@ from cctrace.fit.bottleneck import Steps, departures, sent
 from cctrace.fit.results import Estimate
 from cctrace.fit.steps import rate_steps
 from cctrace.fit.transmissions import Transmissions, as_flow, transmissions
+from cctrace.units import format_share
 
 LEAST_SAMPLES = 100
 STRETCH_US = 100_000.0
@@ -127,6 +129,15 @@ class Delays:
     def mean_us(self):
         """RTT_UCAV, the mean RTT without queue, an `Estimate`; robust against stalls (0.5 % at each end trimmed)."""
         return mean_of(self.rtt_us)
+
+    def _repr_html_(self):
+        figures = [
+            ("packets", f"{len(self)}, worth {self.effective_samples:.0f} independent ones"),
+            ("mean", f"{self.mean_us.text('{:.0f}')} us"),
+            ("arrived out of order", format_share(self.reordered_share)),
+            ("without others' packets in the queue", format_share(self.quiet_share)),
+        ]
+        return card("RTTs without queue", figures)
 
     def __repr__(self):
         worth = f"{self.effective_samples:.0f} effective"

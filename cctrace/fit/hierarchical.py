@@ -18,6 +18,7 @@ Sixty lines of NumPy and SciPy: statsmodels has the same as ``combine_effects``,
 import numpy as np
 from scipy import optimize, special
 
+from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, FitError
 from cctrace.fit.results import Z95, Estimate, plain
 
@@ -26,7 +27,7 @@ MOST_SPREADS, SPREADS = 3.0, 301  # sds between flows that are averaged over, of
 CONFIDENCE = 0.95
 
 
-class Hierarchical:
+class Hierarchical(Summarized):
     """Partial pooling of an estimator's results over flows.
 
     Parameters
@@ -56,6 +57,8 @@ class Hierarchical:
     >>> Hierarchical().pool(flows).mean_.text("{:.2f}")
     '1.08 (0.62 to 1.53)'
     """
+
+    shown_as, shown_once = "Pooled over flows", "mean_"
 
     def __init__(self, estimator=None, of=None):
         self.estimator, self.of = estimator, of

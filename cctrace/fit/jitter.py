@@ -13,7 +13,7 @@ facts.
 
 import numpy as np
 
-from cctrace.display import of_summary
+from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, FitError
 from cctrace.fit.blocks import block_sizes, blocked, student
 from cctrace.fit.blocks import effective_samples as effective
@@ -34,7 +34,7 @@ SHOWN = 0.5  # of the delays, from which on a mixture is looked for
 WANDERS, STRETCH_US, STEADIER = 0.03, 50_000.0, 0.6
 
 
-class Jitter:
+class Jitter(Summarized):
     """Estimator of a path's jitter.
 
     Parameters
@@ -74,6 +74,8 @@ class Jitter:
     >>> fit.distribution_, bool(fit.sd_us_.low < 500 < fit.sd_us_.high)
     ('normal', True)
     """
+
+    shown_as, shown_once = "Jitter", "sd_us_"
 
     def __init__(self, families=tuple(FAMILIES), seed=1, events=MOST_EVENTS):
         known = [*FAMILIES, "empirical"]
@@ -360,11 +362,6 @@ class Jitter:
             "aic": self.aic_,
             "why": self.process_.why,
         }
-
-    def _repr_html_(self):
-        if not hasattr(self, "sd_us_"):
-            return of_summary("Jitter, not fitted yet", "")
-        return of_summary("Jitter, fitted", self.summary())
 
     def summary(self):
         """Return what was found, as text."""

@@ -26,6 +26,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from cctrace.cc import controller as resolve
+from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, FitError
 from cctrace.fit.results import Estimate, plain
 from cctrace.fit.surface import Axis, Surface
@@ -39,7 +40,7 @@ MOST_PARAMETERS = 2
 RESAMPLES = 400
 
 
-class Parameters:
+class Parameters(Summarized):
     """Estimator of a controller's parameters from what a flow sent.
 
     Parameters
@@ -71,6 +72,8 @@ class Parameters:
     >>> Parameters("bbr2022", ["cwnd_gain"]).fit(flow).estimates_["cwnd_gain"]           # doctest: +SKIP
     Estimate(value=1.5, low=1.48, high=1.53)
     """
+
+    shown_as, shown_once = "Parameters of a controller", "estimates_"
 
     def __init__(self, controller, parameters):
         self.cls, self.given = resolve(controller)

@@ -19,6 +19,7 @@ import numpy as np
 from cctrace.analytic import share as models
 from cctrace.cc import controller as resolve
 from cctrace.cc.bbr1_model import PROBE_BW
+from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, FitError
 from cctrace.fit.blocks import block_length
 from cctrace.fit.path import path as fitted_path
@@ -60,7 +61,7 @@ class OfFlow(NamedTuple):
         return self.fit.summary()
 
 
-class Share:
+class Share(Summarized):
     """Estimator of how flows shared a bottleneck.
 
     Parameters
@@ -89,6 +90,8 @@ class Share:
     >>> Share().fit(capture).predicted_["ware"].domain               # doctest: +SKIP
     "outside: buffer below 16 BDP: the loss-based flows' back-off shows in BBR's RTT estimate"
     """
+
+    shown_as, shown_once = "Shares of a bottleneck", "flows_"
 
     def __init__(self, senders=None):
         self.senders = dict(senders or {})

@@ -10,8 +10,10 @@ import functools
 import numpy as np
 import pandas as pd
 
+from cctrace.display import card
 from cctrace.errors import ArgumentError
 from cctrace.replaying.model import model_of
+from cctrace.units import format_share
 
 # Name, column of tcp_info, column of `model_table`, what the kernel's unit is in that of the model.
 QUANTITIES = {
@@ -138,6 +140,13 @@ class Comparison:
             if name in self.quantities:
                 out[label] = self.share_within(name, rel, absolute, slack)
         return out
+
+    def __repr__(self):
+        return f"<Comparison of {self.run.controller.__name__}: {len(self.polls)} polls, {', '.join(self.quantities)}>"
+
+    def _repr_html_(self):
+        figures = [(name, value if name == "polls" else format_share(value)) for name, value in self.summary().items()]
+        return card(f"Replay of {self.run.controller.__name__} against the kernel: shares of polls", figures)
 
     def frame(self):
         """Return a DataFrame with one row per poll: time_ns, the kernel's and the replay's value of each quantity."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cctrace.display import brief
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.sim.core.structs import EMPIRICAL, GAMMA, LOGNORMAL, NORMAL, PER_BURST, PER_PACKET, PER_SLOT
 from cctrace.units import LONGEST_NS, parse_time_ns
@@ -49,6 +50,9 @@ class Jitter:
     per: str = "packet"
     rho: float = 0.0
     reorder: bool = False
+
+    def __repr__(self):
+        return brief(self)
 
     def __post_init__(self):
         if self.kind not in _KINDS:

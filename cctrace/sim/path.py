@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cctrace import presets
+from cctrace.display import brief
 from cctrace.errors import ArgumentError
 from cctrace.sim.core.structs import DELAY_REALS, DELAY_WORDS, NO_JITTER
 from cctrace.sim.jitter import Jitter
@@ -94,6 +95,9 @@ class Path:
     trace: object = None
     _steps: dict = field(init=False, repr=False, compare=False)
     _said: list = field(init=False, repr=False, compare=False)
+
+    def __repr__(self):
+        return brief(self, ("rate", "rtt", "buffer"), loss="0%")
 
     def __post_init__(self):
         if (self.rate is None) == (self.trace is None):

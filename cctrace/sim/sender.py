@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cctrace.cc import controller
+from cctrace.display import brief
 from cctrace.errors import ArgumentError
 from cctrace.sim.core.structs import BULK, CHUNKS, LINUX, ON_OFF, REFERENCE, REQUESTS
 from cctrace.units import parse_size_bytes, parse_time_ns
@@ -82,6 +83,9 @@ class Sender:
     hz: int = 1000
     push_late: str | None = None
     ecn: bool = False
+
+    def __repr__(self):
+        return brief(self)
 
     def __post_init__(self):
         view = controller(self.cc)[0].view
