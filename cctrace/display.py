@@ -95,7 +95,7 @@ def shortened(text, most=160):
 
 
 def brief(instance, always=(), **usual):
-    """Return a dataclass as the call that makes it, without what is as by default, or `usual`; `always` names fields."""
+    """Return a dataclass as the call that makes it, but for what is as by default or `usual`; `always` are fields."""
     short = reprlib.Repr()
     short.maxstring = short.maxother = 80
     given = []
