@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize
 
+from cctrace.fit.results import Z95
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 
@@ -20,11 +21,11 @@ WIRE_PER_PAYLOAD = 1514 / 1448
 SEGMENTS = 4_000_000  # that may be simulated in a search
 LONGEST_S, SHORTEST_S = 60.0, 21.0  # of a run; the min_rtt filter lives for 10 s, the tail begins at a third
 RUNS = 14
-LEAST_RUNS = 8
+LEAST_RUNS = 11
 STEP = 1.5
 CLOSE = 0.15  # of log sd: further runs count less
 NEAR = 0.45  # of log sd around the threshold: runs that say where it is
-SCATTER = 0.05  # of log sd: least standard error, for what distinguishes one set of seeds from another
+SCATTER = 0.05  # of log sd: least standard error of RUNS runs, for what distinguishes one set of seeds from another
 SPREADS = 0.08, 0.6  # of log sd: bounds of how far chance moves the threshold of one run
 FAR = 0.3  # of the threshold: no run collapses below
 WINDOWS_PER_HOUR = 90  # of 40 s, the tail of the longest run
@@ -87,7 +88,7 @@ def simulated_threshold(
         with a window that grows with the jitter, some seeds collapse and others never do.
     ack_every : int
     segments : int
-        How many may be simulated; 8 runs of 21 s are made in any case.
+        How many may be simulated; 11 runs of 21 s are made in any case.
     seed : int
     """
     search = _Search(path_of, controller, ack_every, rate_bps, segments, seed)
@@ -110,7 +111,12 @@ def simulated_threshold(
     below = [k for k in range(len(search.x)) if search.share[k] >= 0.5]
     nearest = min(below, key=lambda k: abs(search.x[k] - x), default=0)
     runs, queue_us = len(search.x), search.queue_us[nearest]
-    return Threshold(float(np.exp(x)), error, spread, None, None, runs, queue_us, *_now(search, now_us, np.exp(x)))
+    tried = _now(search, now_us, np.exp(x))
+    if x > np.log(most_us):  # beyond what was tried: of the curve only its lower end is known
+        return Threshold(
+            None, error, spread, float(min(np.exp(x - Z95 * error), most_us)), None, runs, queue_us, *tried
+        )
+    return Threshold(float(np.exp(x)), error, spread, None, None, runs, queue_us, *tried)
 
 
 def _now(search, now_us, threshold_us):
@@ -157,4 +163,8 @@ def _curve(search, about):
     noise = np.sqrt(np.sum((off(found.x)[:-1] / weight)[near] ** 2) / max(near.sum() - 2, 1))
     slope = (2 * top - 1) / (4 * top * width)  # of the share by log sd, where it is one half
     error = noise / slope / np.sqrt(max(near.sum(), 1))
-    return middle, float(np.hypot(min(error, 0.5), SCATTER)), float(np.clip(noise / slope, *SPREADS))
+    return (
+        middle,
+        float(np.hypot(min(error, 0.5), SCATTER * (RUNS / len(x)) ** 2)),
+        float(np.clip(noise / slope, *SPREADS)),
+    )
