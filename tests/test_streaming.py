@@ -189,7 +189,7 @@ def test_the_command_prints_a_session_per_controller_and_writes_segments(tmp_pat
     printed = json.loads(capsys.readouterr().out)
     assert [row["cc"] for row in printed] == ["cubic6", "obbr:mu=0.5"]
     same = play(cct.Path(rate="8Mbit", rtt="50ms", buffer="1bdp"), "cubic6", Video.of().cut(40), 2)
-    assert printed[0] == {"cc": "cubic6"} | same.metrics
+    assert printed[0] == {"cc": "cubic6"} | same.metrics | {"qualities": same.segments.quality.tolist()}
     assert len(file.read_text().splitlines()) == 1 + 2 * 10
     assert main(["stream", *path, "--cc", "cubic6", "--beside", "bbr2022", "--rule", "bola"]) == 0
     assert "40 s of video, qualities 0 to 9, rule bola" in capsys.readouterr().out

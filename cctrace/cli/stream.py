@@ -67,7 +67,12 @@ def stream(cc, beside, network, movie, length, seed, csv, as_json, **options):
     if csv is not None:
         _write(sessions, csv)
     if as_json:
-        print_json([{"cc": name} | session.metrics for name, session in sessions.items()])
+        print_json(
+            [
+                {"cc": name} | session.metrics | {"qualities": session.segments.quality.tolist()}
+                for name, session in sessions.items()
+            ]
+        )
         return
     print_table(
         ("cc", "quality", "bitrate", "switches", "down", "rebuffering", "stalls", "startup", "retransmitted"),
