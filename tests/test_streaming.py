@@ -101,6 +101,7 @@ def test_others_share_the_path_and_a_video_that_never_ends_is_left():
     assert len(beside.simulation.flows) == 3
     starved = play(cct.Path(rate="20kbit", rtt="50ms", buffer="20kB"), "cubic6", SHORT)
     assert not starved.complete
+    assert "left after 10 times" in starved._repr_html_()
     assert starved.rebuffering_ratio > 5
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 import pandas as pd
 
+from cctrace.display import card
 from cctrace.errors import ArgumentError
 from cctrace.sim.served import Served
 from cctrace.streaming.player import Player, Progress, Settings, TimeUp
@@ -81,6 +82,19 @@ class Session:
             f"<Session of {len(self.segments)} segments: average quality {self.average_quality:.2f}, {self.switches} "
             f"switches ({self.switches_down} down), rebuffering {self.rebuffering_ratio:.2%}>"
         )
+
+    def _repr_html_(self):
+        found = self.metrics
+        rows = [
+            ("average quality", f"{self.average_quality:.2f} ({found['average_bitrate_kbps'] / 1000:.3f} Mbit/s)"),
+            ("switches", f"{self.switches}, {self.switches_down} of them down"),
+            ("rebuffering", f"{self.rebuffering_ratio:.2%}, {self.stalls} stalls; startup {self.startup_s:.2f} s"),
+            ("given up", f"{found['abandoned']} downloads"),
+        ]
+        if self.simulation is not None:
+            rows.append((self.simulation.flows.cc[0], f"{found['retransmit_ratio']:.2%} sent again"))
+        left = [] if self.complete else [f"left after {PATIENCE} times the length of the video"]
+        return card(f"Session: {len(self.segments)} segments, rule {self.settings.rule}", rows, left)
 
 
 def play(path, cc, video=None, seed=1, *, others=(), mode="compiled", packets=False, settings=None, **changes):
