@@ -50,29 +50,41 @@ def simulated(args):
     tally.show(args)
 
 
+DEEP = 2.0  # bandwidth-delay products: a loss-based controller may keep two base RTTs of queue in more
+
+
 # --- recordings ------------------------------------------------------------------------------------------------------
-def cause_of(scenario, flow):
-    """Return the cause that a recording's parameters name for one of its flows."""
-    p = scenario["parameters"]
-    if flow.get("mode") == "chunks":
-        return "application_limited"
-    if flow.get("mode") == "bytes":
-        return "slow_start_only"
-    if p.get("rcvbuf"):
-        return "receiver_limited"
-    if len(p["flows"]) > 1:
-        return "competition"
-    if p.get("loss"):
-        return "random_loss"
-    if p.get("steps"):
-        return "rate_drop"
-    if p.get("mahimahi"):
-        return "variable_link"
-    if p.get("fwd_reorder") or p.get("fwd_jitter"):
-        return "jitter"
-    if p.get("rev_jitter"):
-        return "ack_jitter"
-    return "path_full"
+def causes_of(scenario, flow):
+    """Return the causes that a recording's parameters name for one of its flows; the first names its row.
+
+    The verdict is right if it is right for one of them. Random loss is the only one where it alone would keep a
+    loss-based controller below the rate, with full buffers and the window of [Mathis97] (sqrt(1.5 / p)).
+    """
+    p, bulk = scenario["parameters"], flow.get("mode")
+    for cause, holds in (
+        ("application_limited", bulk == "chunks"),
+        ("slow_start_only", bulk == "bytes"),
+        ("receiver_limited", p.get("rcvbuf")),
+        ("competition", len(p["flows"]) > 1),
+        ("rate_drop", p.get("steps")),
+        ("variable_link", p.get("mahimahi")),
+        ("random_loss", p.get("loss") and _by_loss_bps(p) < p["rate"] * 1e6),
+    ):
+        if holds:
+            return [cause]
+    jitter = [("jitter", p.get("fwd_jitter") or p.get("fwd_reorder")), ("ack_jitter", p.get("rev_jitter"))]
+    found = [cause for cause, holds in jitter if holds] + ["slight_loss"] * bool(p.get("loss"))
+    deep = flow["cc"] != "bbr" and p["buffer"] > DEEP * p["rate"] * (p["fwd_delay"] + p["rev_delay"]) / 8
+    return [*found, *(["deep_buffer"] if deep else []), *([] if found or deep else ["path_full"])]
+
+
+def right_of(causes):
+    """Return the names of verdicts that are right for one of these causes."""
+    return set().union(*(RIGHT[cause] for cause in causes))
+
+
+def _by_loss_bps(p):
+    return 1448 * 8e6 * np.sqrt(1.5 / p["loss"]) / (p["fwd_delay"] + p["rev_delay"])
 
 
 def calibration(told):
@@ -133,24 +145,24 @@ class Tally:
 def recordings(args):
     """Judge the lab's recordings."""
     tally = Tally()
-    for folder in sorted(Path(args.captures).iterdir()):
+    for folder in sorted(Path(args.captures).glob(args.only)):
         if not (folder / "scenario.json").exists():
             continue
         scenario = json.loads((folder / "scenario.json").read_text())
         capture = cct.read(next(folder.glob("sender.pcap*")))
         for known in scenario["parameters"]["flows"]:
             index = int(np.flatnonzero(capture.flows["sport"] == known["sport"])[0])
-            cause = cause_of(scenario, known)
+            causes = causes_of(scenario, known)
             began = time.process_time()
             found = cct.diagnose(capture.flow(index), known["cc"] if args.named else None)
             first = found.verdicts[0]
             if args.verbose:
                 names = [f"{v.name} {v.confidence:.2f}" for v in found.verdicts]
                 print(
-                    f"{folder.name} {known['cc']}: {cause} | {', '.join(names)} ({time.process_time() - began:.2f} s)"
+                    f"{folder.name} {known['cc']}: {causes} | {', '.join(names)} ({time.process_time() - began:.2f} s)"
                 )
                 print(f"    {first.line}")
-            tally.add(cause, first.name, first.confidence, folder.name)
+            tally.add(causes[0], first.name, first.confidence, folder.name, right_of(causes))
     tally.show(args)
 
 
@@ -187,7 +199,7 @@ def counters(args):
         if args.every and name not in args.every:
             continue
         tally = Tally()
-        for folder in sorted(Path(args.captures).iterdir()):
+        for folder in sorted(Path(args.captures).glob(args.only)):
             if not (folder / "scenario.json").exists():
                 continue
             scenario = json.loads((folder / "scenario.json").read_text())
@@ -201,7 +213,8 @@ def counters(args):
                         f"{name} {folder.name}: "
                         f"{[(v.name, round(v.confidence, 2)) for v in found.verdicts]} {first.text}"
                     )
-                tally.add(cause_of(scenario, known), first.name, first.confidence, folder.name)
+                causes = causes_of(scenario, known)
+                tally.add(causes[0], first.name, first.confidence, folder.name, right_of(causes))
         print(f"--- tcp_info every {name}" if every else "--- one look at the end")
         tally.show(args)
 
@@ -230,6 +243,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("recordings", "simulated", "policers", "counters"))
     parser.add_argument("--captures", metavar="DIR")
+    parser.add_argument("--only", metavar="PATTERN", default="*", help="recordings, counters: folders of such names")
     parser.add_argument("--flows", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0, help="number of the first simulated flow")
     parser.add_argument("--seed", type=int, default=1)

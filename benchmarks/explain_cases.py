@@ -43,6 +43,8 @@ RIGHT = {
     "inflated_min_rtt": {"inflated_min_rtt"},
     "app_limited_samples": {"app_limited_samples"},
     "ack_jitter": {"collapse", "ack_compression", "path_full", "jitter"},
+    "slight_loss": {"random_loss", "path_full"},
+    "deep_buffer": {"self_induced_queue", "path_full"},
 }
 ACK_NS = 20_000  # of an ACK in the service of a reverse link of 20 Mbit/s
 BESIDE = {"inflated_min_rtt", "app_limited_samples"}

@@ -11,6 +11,7 @@ MOSTLY = 0.4  # share of the windows with a queue
 SAME = 0.05  # by which the rate with a queue may differ from that without
 LEAST_WINDOWS = 5
 VARIES = 1.6  # 90th over 10th percentile, smoothed, from which on a link has no one rate
+PACKET = 1514.0  # bytes
 
 
 class Change(NamedTuple):
@@ -74,7 +75,7 @@ def _stretch(record, begin_s, end_s):
 
     The path was full if the rate is the bottleneck's, or if a queue stood that the bottleneck's rate does not explain.
     """
-    middle, rate, _ = record.delivered
+    middle, rate, rtt = record.delivered
     inside = (middle > begin_s) & (middle < end_s) & (rate > 0)
     if inside.sum() < LEAST_WINDOWS:
         return None
@@ -82,6 +83,8 @@ def _stretch(record, begin_s, end_s):
     # A queue that drains at the rate that holds afterwards, too, shows that rate.
     enough = queued.sum() >= LEAST_WINDOWS
     full = enough and (queued.sum() >= MOSTLY * inside.sum() or abs(np.median(rate[queued]) / whole - 1) < SAME)
+    # Whoever waits at that rate waits for one packet at least, and for itself; late ACKs of a small window are less.
+    full = full and np.median(rtt[queued]) - record.uncongested[0] > 2 * PACKET / np.median(rate[queued])
     typical = float(np.median(rate[queued])) if full else whole
     spread = float(np.median(np.abs(rate[inside] - typical))) / typical
     own = record.bottleneck.seen and typical > 0.9 * record.bottleneck.rate

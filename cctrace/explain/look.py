@@ -21,6 +21,9 @@ QUEUE = 1.25  # and above which there is one
 TAIL = 10.0  # mean deviations that a least RTT may lie below the RTT by jitter
 USED = 0.8  # of the estimated rate
 SHORT_RTTS = 16
+DELAYED_US = 40_000  # of a delayed ACK [Linux] TCP_DELACK_MIN
+MOST_CONNECTIONS = 100
+BULK = 0.02  # of its bytes, that another connection must have sent to count
 
 
 def window_used(flow):
@@ -84,10 +87,17 @@ def _ends(flow, figures):
 
 def _path(flow, figures):
     rtt, least, share = figures["rtt_us"], figures["min_rtt_us"], figures["retransmitted_share"]
+    beside = _beside(flow)
+    if beside:
+        figures |= {"flows": 1 + len(beside), "their_rate_bps": sum(beside)}
+        told = f"{len(beside)} more of this table had data at the same time, {format_rate(sum(beside))} in all"
+        sure = 0.5 if flow.connection.get("dst") else 0.4  # whether they went the same way is not told
+        return "competition", sure, told, "A fair queue at the bottleneck (fq_codel, cake) would share evenly."
     if figures["reordered_share"] >= REORDERED and _last(flow, "reord_seen") >= 10:
         told = f"the kernel had seen reordering {_last(flow, 'reord_seen'):.0f} times"
         return "reordering", 0.8, told, "Find the parallel links or per-packet balancing."
-    if share >= LOSSY and rtt < QUEUED * least:
+    # At the end of a transfer the last ACK was delayed, which an eighth of goes into the smoothed RTT.
+    if share >= LOSSY and rtt < QUEUED * least + (DELAYED_US / 8 if _idle(flow) else 0):
         told = f"{format_share(share)} of the segments had been sent again, without a queue"
         return "random_loss", 0.45, told, "Look for a bad link."
     model, used = _last(flow, "bbr_min_rtt_us"), figures["busy_rate_bps"] / (figures["rate_bps"] or np.nan)
@@ -95,7 +105,7 @@ def _path(flow, figures):
         told = "BBR's min_rtt was less than half the RTT, by jitter: a minRTT collapse"
         return "collapse", 0.5, told, "A controller that does not take the least RTT for the path's."
     waiting = _idle(flow) or _last(flow, "delivery_rate_app_limited") == 1
-    if waiting and used < MOST:
+    if used < MOST and (waiting or (model > 0 and figures["cwnd_used"] < MOST)):
         return "application_limited", 0.6, *_WAITED
     if rtt > QUEUE * least or (waiting and model > 0 and used >= USED):
         return (
@@ -108,6 +118,25 @@ def _path(flow, figures):
         told = f"its congestion window was full, {_last(flow, 'snd_cwnd'):.0f} segments: the path set the pace"
         return "path_full", 0.5, told, ""
     return None
+
+
+def _beside(flow):
+    """Return the rates (bit/s) of connections of the table, to the same host as far as told, with data at the time."""
+    from cctrace.flows.counters import CounterFlow
+
+    table, mine, found = getattr(flow, "table", None), flow.connection, []
+    if table is None:
+        return found
+    busy, sent = _last(flow, "busy_time_us"), _last(flow, "bytes_acked")
+    for index, known in enumerate(table.connections[:MOST_CONNECTIONS]):
+        other = CounterFlow(table, index) if known.get("dst") == mine.get("dst") and known is not mine else None
+        if other is None or not len(other.polls):
+            continue
+        its_busy, its = _last(other, "busy_time_us"), _last(other, "bytes_acked")
+        apart_us = abs(_last(flow, "time_ns") - _last(other, "time_ns")) / 1e3
+        if its > BULK * sent and min(busy, its_busy) > 0 and not apart_us > max(busy, its_busy) / 2:
+            found.append(its * 8e6 / its_busy)
+    return found
 
 
 _WAITED = ("the application sent less than it could have", "Have the application write earlier or more at a time.")
