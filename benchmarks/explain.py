@@ -50,6 +50,7 @@ def simulated(args):
     tally.show(args)
 
 
+LOSSY = 0.005
 DEEP = 2.0  # bandwidth-delay products: a loss-based controller may keep two base RTTs of queue in more
 
 
@@ -58,7 +59,7 @@ def causes_of(scenario, flow):
     """Return the causes that a recording's parameters name for one of its flows; the first names its row.
 
     The verdict is right if it is right for one of them. Random loss is the only one where it alone would keep a
-    loss-based controller below the rate, with full buffers and the window of [Mathis97] (sqrt(1.5 / p)).
+    loss-based controller below the rate, by the window of [Mathis97] (sqrt(1.5 / p)); for BBR, from half a per cent on.
     """
     p, bulk = scenario["parameters"], flow.get("mode")
     for cause, holds in (
@@ -68,7 +69,10 @@ def causes_of(scenario, flow):
         ("competition", len(p["flows"]) > 1),
         ("rate_drop", p.get("steps")),
         ("variable_link", p.get("mahimahi")),
-        ("random_loss", p.get("loss") and _by_loss_bps(p) < p["rate"] * 1e6),
+        (
+            "random_loss",
+            p.get("loss") and (p["loss"] >= LOSSY if flow["cc"] == "bbr" else _by_loss_bps(p) < p["rate"] * 1e6),
+        ),
     ):
         if holds:
             return [cause]

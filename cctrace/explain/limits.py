@@ -140,10 +140,10 @@ def _written(record):
     A pacing sender lets out a millisecond's worth at a time, and at least two segments [Linux] tcp_tso_autosize, at
     distances that differ little: a pause that is several times longer than that before and after it is none of its.
     What an ACK lets out is about what it acknowledged. A sender that takes its ACKs late is none that had nothing to
-    send: a write has no ACK before it for `LATE_S`, or one that tells of far less than is written, or ones before that
+    send: a write has no ACK before it for `LATE_S`, or ones that tell of far less than is written, or ones before those
     which told of as much and let nothing out.
     """
-    time, since, size, place = record.bursts
+    time, since, size, place, last = record.bursts
     if len(time) < 3:
         return np.zeros((0, 2))
     rate = size.sum() / max(time[-1] - time[0], 1e-9)  # segments/s
@@ -152,8 +152,8 @@ def _written(record):
     large = size[1:] >= max(4, 2 * rate * PACED_S)
     apart = gap > APART * np.minimum(before, after)
     delivered = np.append(record.acks["delivered"].astype(np.int64), 0)  # the last: before the first ACK
-    told = delivered[place[1:]] - delivered[np.maximum(place[1:], 0) - 1]
     early = np.searchsorted(record.ack_s, time[1:] - LATE_S, side="right") - 1
+    told = delivered[last[1:]] - delivered[np.minimum(early, place[1:] - 1)]
     unused = delivered[np.maximum(early, place[:-1])] - delivered[place[:-1]]
     unasked = (since[1:] > LATE_S) | (size[1:] > 2 * told + SPARE) | (apart & (unused >= np.maximum(size[1:], 4)))
     wrote = unasked & (gap > WRITE_S) & (large | apart)
@@ -197,7 +197,7 @@ def _probe_rtt(record):
 
 def _released(record):
     """Return {"cwnd", "pacing"}: whether ACKs or a timer let out what was sent, between one send and the next."""
-    time = record.bursts[0]
+    time = record.bursts.time_s
     if len(time) < 2:
         return {}
     gaps = np.column_stack([time[:-1], time[1:]])

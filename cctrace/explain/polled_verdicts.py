@@ -17,6 +17,7 @@ QUEUED = 1.25  # times the least RTT
 TAIL = 10.0  # mean deviations that a least RTT of some seconds may lie below the mean by jitter
 SHALLOW = 0.25  # of the base RTT: the gain by which BBR probes, less 1
 BLOATED = 3.0  # times the base RTT
+GATHERED = 8.0  # times the dispersion of chance; losses that come in twos and threes make it two or three
 ALIKE = 0.5  # correlation of the RTTs of two flows that go through one queue
 SURE = 3.0
 
@@ -155,13 +156,15 @@ def _reordered(polls):
     share = seen / polls.sent if polls.sent > 0 else np.nan
     if not seen >= 10 or not share >= 0.002:
         return
+    told = f", and {copies:.0f} segments were sent again for nothing" if copies > 0 else ""
+    if copies > polls.again[-1]:
+        told = f", and duplicates: {copies:.0f} came twice, of {polls.again[-1]:.0f} that were sent again"
     yield _verdict(
         polls,
         "reordering",
         0.9,
         {"reordering_seen": seen, "share": share, "needless": copies},
-        f"The path reorders: the kernel saw it {seen:.0f} times, once in {1 / share:.0f} segments"
-        f"{f', and {copies:.0f} segments were sent again for nothing' if copies > 0 else ''}.",
+        f"The path reorders: the kernel saw it {seen:.0f} times, once in {1 / share:.0f} segments{told}.",
         "Find the parallel links or per-packet balancing; senders need RACK (Linux since 4.18) to live with it.",
         "A count of reordering that stays.",
     )
@@ -224,7 +227,24 @@ def _lost(polls):
     typical = float(np.nanmedian(polls.rtt)) / polls.least_us
     evidence = {"share": share, "lost": lost, "rtt_rank": rank, "polls_with_losses": len(steps), "queue_rtts": queue}
     spans = (float(polls.time[steps[0]]), float(polls.time[steps[-1] + 1])) if len(steps) else None
-    often = len(steps) >= FEWEST and len(steps) > 0.02 * len(polls.time)
+    apart = np.diff(polls.time[steps], prepend=0.0, append=polls.end)
+    often = len(steps) >= FEWEST and apart.max() < MOST * polls.end
+    gathered, rest = _dispersion(polls)
+    evidence |= {"dispersion": gathered, "share_otherwise": rest}
+    if gathered > GATHERED or rest < LOSSY:
+        told = "when RTTs were long" if rank > 0.5 + SURE / np.sqrt(12 * len(steps)) else "at some times only"
+        yield _verdict(
+            polls,
+            "congestive_loss",
+            0.55 if told.startswith("when") else 0.45,
+            evidence,
+            f"{lost:.0f} segments were sent again {told}, not as evenly as by chance: a full queue or a policer "
+            "dropped them.",
+            "A capture would tell which.",
+            "Losses that come evenly.",
+            spans,
+        )
+        return
     if (share >= LOSSY and (often and (not spread or rank < 0.7 or sure < SURE))) or (
         len(steps) < 2 and typical < 1.1 and share > 5 * LOSSY
     ):
@@ -262,6 +282,28 @@ def _lost(polls):
             "Losses after short RTTs.",
             spans,
         )
+
+
+def _dispersion(polls):
+    """Return how unevenly segments were sent again, and their share, both without the tenth of the time that had most.
+
+    Variance over mean of their counts, 1 by chance; NaN unknown. Stretches have as many segments each as hold ten
+    losses at the average share, and last two RTTs or more: what was lost together is sent again together. A start that
+    overflows a queue is left out: chance may act besides.
+    """
+    sent = np.maximum.accumulate(np.nan_to_num(polls["data_segs_out"]))
+    rtts = polls.time[-1] * 1e6 / (2 * polls.least_us)
+    many = int(min(polls.again[-1] / 10, np.nan_to_num(rtts), len(sent) - 1))
+    if many < FEWEST or not sent[-1] > sent[0]:
+        return np.nan, np.nan
+    inner = np.unique(np.searchsorted(sent, np.linspace(sent[0], sent[-1], many + 1)[1:-1]))
+    edges = np.unique(np.concatenate([[0], inner, [len(sent) - 1]]))
+    got, of = np.diff(polls.again[edges]), np.diff(sent[edges])
+    few = np.argsort(got / np.maximum(of, 1))[: len(got) - int(np.ceil(0.1 * len(got)))]
+    got, of = got[few], of[few]
+    mean = of * got.sum() / of.sum()
+    share = float(got.sum() / of.sum())
+    return (float(np.mean((got - mean) ** 2 / np.maximum(mean, 1e-9))) if share > 0 else 0.0), share
 
 
 def _bloated(polls):

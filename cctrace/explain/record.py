@@ -11,6 +11,7 @@ and to half a per cent: who wants the path itself takes `cctrace.fit.path`.
 
 import functools
 import weakref
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,18 @@ WINDOW_FULL = 0.9  # of the receiver's window in flight; the rest is less than a
 TOGETHER_S = 2e-5  # between packets that leave together
 LATE_S = 0.0005  # within which a busy host has answered an ACK
 _TABLES: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # transmissions of a capture's flows
+
+
+class Bursts(NamedTuple):
+    """What a sender let out together: when (s), how long after the ACK before it (s), segments, rows of that ACK and of
+    the last one that came before the burst's end.
+    """
+
+    time_s: np.ndarray
+    since_s: np.ndarray
+    segments: np.ndarray
+    place: np.ndarray
+    last: np.ndarray
 
 
 class Record:
@@ -97,19 +110,19 @@ class Record:
 
     @functools.cached_property
     def bursts(self):
-        """What was sent anew, in bursts: (when, s; seconds since the ACK before; segments; row of that ACK), arrays."""
+        """What was sent anew, in bursts: arrays of a `Bursts`."""
         sends = self.events.sends
         sends = sends[sends["again"] == 0]
         if not len(sends) or not len(self.ack_s):
-            return (np.zeros(0),) * 3 + (np.zeros(0, np.int64),)
+            return Bursts(*(np.zeros(0),) * 3, *(np.zeros(0, np.int64),) * 2)
         time = self.seconds(sends["time_ns"])
-        begins = np.diff(time, prepend=-np.inf) > TOGETHER_S
-        size = np.add.reduceat(sends["segments"].astype(np.int64), np.flatnonzero(begins))
-        time = time[begins]
+        first = np.flatnonzero(np.diff(time, prepend=-np.inf) > TOGETHER_S)
+        size = np.add.reduceat(sends["segments"].astype(np.int64), first)
+        end, time = time[np.append(first[1:], len(time)) - 1], time[first]
         # Half of what the stack takes was taken off the one and put on the other: an answer may seem to be too soon.
-        place = np.searchsorted(self.ack_s, time + self.took_s, side="right") - 1
+        place, last = (np.searchsorted(self.ack_s, at + self.took_s, side="right") - 1 for at in (time, end))
         since = np.maximum(time - self.ack_s[np.maximum(place, 0)], 0.0)
-        return time, np.where(place >= 0, since, np.inf), size, place
+        return Bursts(time, np.where(place >= 0, since, np.inf), size, place, last)
 
     @functools.cached_property
     def took_s(self):
@@ -131,7 +144,7 @@ class Record:
         A host that has slept takes longer to answer; what a timer lets out falls anywhere between two ACKs, and so one
         time in ten within the tenth of their distance (or that from the one before) that counts as an answer.
         """
-        _, since, _, place = self.bursts
+        since, place = self.bursts.since_s, self.bursts.place
         gap = np.diff(self.ack_s, prepend=-np.inf, append=np.inf)
         apart = np.maximum(gap[:-1], gap[1:])[np.maximum(place, 0)]
         return since <= np.maximum(max(3 * self.took_s, 2e-5), np.minimum(LATE_S, apart / 10))

@@ -86,7 +86,9 @@ def _placed(record, lost):
     met = _Met(record)
     rest, full = int(met.rest.sum()), int(met.overflow.sum())
     out = []
-    if rest >= max(FEWEST, (1 - MOSTLY) * lost):
+    # A full queue drops many at a time; chance that cuts the window as often is as much of a cause.
+    often = rest >= (1 - MOSTLY) * lost or met.episodes(met.rest) >= met.episodes(met.overflow)
+    if rest >= FEWEST and often:
         rank, episodes = _before(record, met.rest)
         if met.by_chance() < UNLIKELY and met.longest < MANAGED * PACKET:  # too short a queue to be managed
             met.overflow, full = met.lost, lost

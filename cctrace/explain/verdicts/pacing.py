@@ -26,11 +26,12 @@ def verdicts(record, limits, found):
     if few or names & EXPLAINED or record.flow.taken_at not in ("sender", "unknown"):
         return []
     burst, before, met = _bursts(record)
-    lost = record.lost
+    lost = np.flatnonzero(record.lost)
+    lost = lost[np.unique(burst[lost], return_index=True)[1]]  # the first of each burst
     quantum = max(2 * float(np.median(record.table.wire_bytes)), QUANTUM_S * 1e6 * record.bottleneck.rate)
     typical, rank = float(np.median(before[lost])), mean_rank(before, before[lost])
     filled = float(np.median(before[lost] / np.maximum(met[lost], before[lost] + 1)))
-    many = len(np.unique(burst[lost]))
+    many = len(lost)
     if typical < LARGE * quantum or rank < LATE or filled < FILLS or many < OFTEN:
         return []
     return [_verdict(record, {"before": typical, "quantum": quantum, "rank": rank, "filled": filled, "many": many})]

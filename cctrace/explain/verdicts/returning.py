@@ -13,6 +13,7 @@ REGULAR = 0.35  # standard deviation over mean of the time between batches that 
 SKIPPED = 0.05  # of the time between batches, by which whole multiples of it may be missed
 FEWEST_ODD = 3  # batches that must differ, for their times and sizes to tell
 JITTERED = 0.05  # of the RTT without queue: delays that vary by so much within one put packets together
+CLOSE = 0.1  # share of the ACKs
 BUNCH = 3  # ACKs at least, for a bunch
 TIGHT = 0.25  # of the time over which they were sent, within which a bunch comes
 TICKS = 4  # of the receiver's clock, over which a bunch was sent at least
@@ -108,7 +109,9 @@ def _batches(record):
             return
     per_ack, packets = float(size.mean()), _segments_per_packet(record)
     mean, spread = record.uncongested
-    jittered = spread > JITTERED * mean and calm.sum() / begins.sum() >= 2  # bursts are answered once
+    # Jitter puts packets together, which a receiver answers at once: ACKs closer than packets leave the bottleneck.
+    close = np.mean(np.diff(time) * 1e6 < (record.table.mss + WIRE_BYTES) / record.bottleneck.rate) > CLOSE
+    jittered = spread > JITTERED * mean and (close or calm.sum() / begins.sum() >= 2)
     if per_ack > 1.5 * max(DELAYED_ACK, packets) and not jittered:
         yield _thinning(record, per_ack, size, packets)
 
