@@ -10,8 +10,9 @@ turn with every segment and every second one acknowledged, in captures with and 
 Also simulated: controllers that are no candidate ("unknown" is right; `RELATIVES`, which differ from a candidate in a
 step or two, are shown apart: to be taken for it is no mistake).
 
-Printed: the table of confusion (a flow counts for the candidate that sent it if that is in the group named), and the
-expected calibration error: flows in ten bins by the probability of the group, mean of |share right - probability|.
+Printed: the table of confusion (a flow counts for the candidate that sent it if that is in the group named), how many
+candidates the groups have, and how far the probabilities of the groups hold: flows in ten bins by that probability, in
+each of them its mean, the share right and how many; their expected calibration error is the mean of the difference.
 """
 
 import argparse
@@ -83,6 +84,8 @@ class Delay(Reno):
 STRANGERS = {"Scalable": Scalable, "Delay": Delay, "bbrx": "bbrx"}
 RELATIVES = ("cubic_paced", "bbr_s_paper", "obbr_paper", "b3r_paper", "bbr2plus_paper")
 BINS = 10
+# What a flow can hardly tell apart: decisions that differ where little happens.
+FAMILIES = {name: "v1" if name in ("bbr2016", "bbr2019", "bbr2022") else name.rstrip("6") for name in CANDIDATES}
 
 
 def simulation(name, number, seed, duration, trace=False):
@@ -107,11 +110,12 @@ def from_ss(name, number, seed, duration, folder, bbr_fields=True):
     return identify(polled(name, number, seed, duration, folder, bbr_fields))
 
 
-def polled(name, number, seed, duration, folder, bbr_fields=True):
+def polled(name, number, seed, duration, folder, bbr_fields=True, every_ms=100):
     """Return that flow as counters."""
     case, sim = simulation(name, number, seed, duration, trace=True)
     file = Path(folder) / "ss.txt"
-    file.write_text(ss_text(STRANGERS.get(name, name), sim, case.flow["hz"], bbr_fields), encoding="utf-8")
+    text = ss_text(STRANGERS.get(name, name), sim, case.flow["hz"], bbr_fields, every_ms * 1_000_000)
+    file.write_text(text, encoding="utf-8")
     return cct.read(file).flow(0)
 
 
@@ -156,13 +160,27 @@ def right(result):
     return name in group or (group == (UNKNOWN,) and name in STRANGERS)
 
 
-def calibration_error(results):
-    """Return the expected calibration error of (right, probability) over `results`."""
+def reliability(results):
+    """Return, for each tenth of probability with any result, (results, their mean probability, share of them right)."""
     share = np.array([right(result) for result in results], float)
     probability = np.array([result[2] for result in results])
     bins = np.minimum((probability * BINS).astype(int), BINS - 1)
-    gaps = [abs(share[bins == k].sum() - probability[bins == k].sum()) for k in np.unique(bins)]
-    return float(np.sum(gaps) / len(results))
+    return [(int(np.sum(bins == k)), probability[bins == k].mean(), share[bins == k].mean()) for k in np.unique(bins)]
+
+
+def calibration_error(results):
+    """Return the expected calibration error of (right, probability) over `results`."""
+    return float(sum(count * abs(good - said) for count, said, good in reliability(results)) / len(results))
+
+
+def group_size(results):
+    """Return how many candidates the groups have that name any, the mean, and the share that is of one family."""
+    named = [group for _, group, *_ in results if group != (UNKNOWN,)]
+    if not named:
+        return np.nan, np.nan
+    return np.mean([len(group) for group in named]), np.mean(
+        [len({FAMILIES[one] for one in group}) == 1 for group in named]
+    )
 
 
 def table(results):
@@ -177,8 +195,14 @@ def report(title, results, named=True):
         return
     good = sum(map(right, results))
     print(f"{title}: {good} of {len(results)} right, calibration error {calibration_error(results):.3f}", flush=True)
-    if named:
-        table(results)
+    if not named:
+        return
+    size, alone = group_size(results)
+    print(f"  groups of {size:.2f} candidates, {alone:.0%} of them of one family (v1, CUBIC, or one candidate)")
+    print("  said, right: " + ", ".join(f"{said:.2f} {good:.2f} ({many})" for many, said, good in reliability(results)))
+    slowest = max(result[3] for result in results)
+    print(f"  {np.median([result[3] for result in results]):.2f} s each, at most {slowest:.2f} s")
+    table(results)
 
 
 def all_of(names, side, given, folder):
@@ -189,7 +213,7 @@ def all_of(names, side, given, folder):
             continue
         for number in range(given.flows):
             where = (name, number, given.seed, given.duration, folder)
-            flow = polled(*where) if side == "ss" else simulated(*where, side=side)
+            flow = polled(*where, every_ms=given.every_ms) if side == "ss" else simulated(*where, side=side)
             results.append(judge(flow, name))
     return results
 
@@ -201,6 +225,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="of the controllers simulated")
     parser.add_argument("--seen-from", nargs="+", default=["sender"], choices=("sender", "receiver", "ss"))
+    parser.add_argument("--every-ms", type=int, default=100, help="how often `ss` looks")
     parser.add_argument("--nebby", metavar="FOLDER", help="Nebby's captures, and nothing simulated")
     parser.add_argument("--half", type=int, choices=(0, 1), help="every second of them only")
     parser.add_argument("--recordings", nargs="+", default=[], metavar="FOLDER", help="these, and nothing simulated")

@@ -17,7 +17,7 @@ _FIELDS = ("snd_cwnd", "snd_ssthresh", "pacing_rate", "min_rtt_us", "pacing_gain
 _BW_FIELDS = ("bw_hi0", "bw_hi1", "bw_lo", "lt_use_bw", "lt_bw")
 
 
-def ss_text(spec, sim, hz, bbr_fields=True):
+def ss_text(spec, sim, hz, bbr_fields=True, every_ns=EVERY_NS):
     """Return polls of the simulation's first flow, which controller `spec` sent."""
     cls, params = controller(spec)
     trace, fields = sim.flow(0), fields_of(cls)
@@ -32,7 +32,7 @@ def ss_text(spec, sim, hz, bbr_fields=True):
     at_ns, column = trace.columns["clock_ns"], trace.columns
     sampled = np.flatnonzero((column["rs_interval_us"] > 0) & (column["rs_delivered"] > 0))
     lines = []
-    for now in np.arange(at_ns[0] + EVERY_NS // 3, at_ns[-1], EVERY_NS):
+    for now in np.arange(at_ns[0] + every_ns // 3, at_ns[-1], every_ns):
         row = int(np.searchsorted(at_ns, now, side="right")) - 1
         before = sampled[sampled <= row]
         ack = {name: int(values[row]) for name, values in column.items()}

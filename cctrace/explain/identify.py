@@ -42,6 +42,8 @@ TEMPER, TEMPER_POLLS = 0.5, 0.1  # blocks that follow each other are not indepen
 ALIKE = 50.0  # times less likely than the best: not of its group
 LIKELY = 0.001  # candidates that are told
 BULK_BYTES = 100_000
+MOST_ODDS = 500.0  # of a logarithm, that a float still holds
+CHECKED_ROWS = 20_000  # of the event stream: enough to check what counters name
 
 
 class Candidate(NamedTuple):
@@ -87,13 +89,16 @@ class Identification(Summarized):
         return "\n".join([*likely, self.reason])
 
 
-def identify(flow):
+def identify(flow, check=None):
     """Find out which congestion control sent a flow.
 
     Parameters
     ----------
     flow : Flow or CounterFlow
         Of a capture, wherever it was taken, or of counters.
+    check : str, optional
+        The candidate that the kernel's counters name: if it is in the group that a capture's first CHECKED_ROWS events
+        tell, that is the answer, in a small part of the time; else all of the flow is looked at as without it.
 
     Returns
     -------
@@ -126,18 +131,48 @@ def identify(flow):
     flow.events  # noqa: B018 (says what is missing)
     if flow.taken_at == "unknown":
         raise StreamError(f"{source}: where it was captured cannot be told; identify needs that")
-    seen = shown(flow)
-    if not seen.sent.any():
+    if check in CANDIDATES and len(flow.events) > CHECKED_ROWS:
+        found = _of_packets(shown(flow, CHECKED_ROWS), began)
+        if found is not None and check in found.group:
+            return found
+    found = _of_packets(shown(flow), began)
+    if found is None:
         raise StreamError(f"{source}: nothing was sent before the last acknowledgement; identify needs a bulk flow")
+    return found
+
+
+def _of_packets(seen, began):
+    """Return the `Identification` of what a capture shows of a flow; None if nothing was sent."""
+    if not seen.sent.any():
+        return None
     found = {name: examine(seen, name) for name in CANDIDATES}
     evidence = {name: TEMPER * float(np.sum(one.sends)) for name, one in found.items()}
     if not seen.exact:
         evidence = elsewhere(seen, found)
     best = max(evidence, key=evidence.get)
-    known = known_log_odds(seen, found[best])
+    known = _known(seen, found, evidence)
     if seen.exact and known < 0:  # a stranger's: by which factor it reduces shows where its windows are set right
         found[best] = found[best]._replace(after=examine(seen._replace(exact=False), best).after)
     return _conclude(evidence, found, "sends" if seen.exact else "flights", began, known)
+
+
+def _known(seen, found, evidence):
+    """Return the log odds that a candidate sent the flow: those of each that may be the one, as probable as it is."""
+    weights = softmax(evidence)
+    odds = [
+        weight * math.exp(min(known_log_odds(seen, found[name]), MOST_ODDS))
+        for name, weight in weights.items()
+        if weight * ALIKE >= max(weights.values())
+    ]
+    return math.log(math.fsum(odds))
+
+
+def softmax(evidence):
+    """Return {candidate: its probability if one of them sent the flow} of {candidate: log likelihood}."""
+    most = max(evidence.values())
+    weights = {name: math.exp(value - most) for name, value in evidence.items()}
+    total = math.fsum(weights.values())
+    return {name: weight / total for name, weight in weights.items()}
 
 
 def probabilities(evidence, known):
@@ -150,11 +185,8 @@ def probabilities(evidence, known):
     known : float
         Log odds that one of them sent the flow.
     """
-    most = max(evidence.values())
-    weights = {name: math.exp(value - most) for name, value in evidence.items()}
-    total = math.fsum(weights.values())
-    share = 1 / (1 + math.exp(-max(min(known, 500.0), -500.0)))
-    found = [Candidate(name, weight / total * share) for name, weight in weights.items()]
+    share = 1 / (1 + math.exp(-max(min(known, MOST_ODDS), -MOST_ODDS)))
+    found = [Candidate(name, weight * share) for name, weight in softmax(evidence).items()]
     return sorted([*found, Candidate(UNKNOWN, 1 - share)], key=lambda candidate: -candidate.probability)
 
 

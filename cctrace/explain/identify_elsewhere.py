@@ -21,7 +21,14 @@ from cctrace.explain.identify_phases import Phases
 
 FAMILY, FLIGHTS, BANDWIDTH, LEVEL, AFTER = 0.009, 0.012, 0.045, 0.035, 0.5
 MANY, DEPENDENCE = 300, 2 / 3  # blocks; exponent with which more of them count for less
+HALF_OPEN = 0.5  # share of a block's ACKs in recovery that make it one of recovery
+NEUTRAL = 0.57  # log likelihood of a flight or rate that is off by a tenth, at that scale
 LONG, SHORT_FLIGHTS, SHORT_PHASES = 60, 0.5, 4 / 3  # segments in flight; exponents with which fewer count for less
+
+
+def _told(one, open_):
+    """Return what each block's flight tells; in recovery an unpaced replay follows the flight, which tells little."""
+    return one.halves if one.paces else np.where(open_, one.halves, np.minimum(one.halves, NEUTRAL))
 
 
 def elsewhere(shown, found):
@@ -32,7 +39,8 @@ def elsewhere(shown, found):
     shown : identify_evidence.Shown
     found : {str: identify_evidence.Evidence}
     """
-    flights = {name: float(np.sum(one.halves)) for name, one in found.items()}
+    open_ = shown.halves.each(shown.halves.open)[shown.halves.busy] > HALF_OPEN
+    flights = {name: float(np.sum(_told(one, open_))) for name, one in found.items()}
     best = max((value for name, value in flights.items() if found[name].paces), default=0.0)
     blocks = max(len(one.halves) for one in found.values())
     count = (MANY / max(blocks, 1)) ** DEPENDENCE

@@ -89,16 +89,16 @@ class Evidence(NamedTuple):
     ticks: bool = False
 
 
-def shown(flow):
-    """Return what a captured flow shows of its sender, `Shown`."""
+def shown(flow, most=MOST_ROWS):
+    """Return what the first `most` rows of a captured flow's events show of its sender, `Shown`."""
     blind, rebuilt = _is_blind(flow), False
     if blind and "start_ns" not in flow.facts["inferred"]:
         told = restored(flow)
         blind = _is_blind(told)
         flow, rebuilt = (flow, False) if blind else (told, True)
     events = flow.events
-    if len(events) > MOST_ROWS:
-        events = Events(events.rows[:MOST_ROWS], events.meta, events.sends[events.sends["row"] < MOST_ROWS])
+    if len(events) > most:
+        events = Events(events.rows[:most], events.meta, events.sends[events.sends["row"] < most])
     exact = "start_ns" not in events.meta["inferred"] and not blind
     known = flow.hz, "hz" not in events.meta["inferred"]
     return Shown(events, *known, exact, rebuilt, *blocks(events), trajectory.Blocks(events))
