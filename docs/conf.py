@@ -6,6 +6,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from docutils.nodes import SkipNode
+from latex2mathml.converter import convert
 from pygments.lexers.special import TextLexer
 
 import cctrace
@@ -13,13 +15,18 @@ import cctrace
 project = "cctrace"
 author = "the cctrace authors"
 version = release = cctrace.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
-exclude_patterns = ["_build"]
-html_theme = "alabaster"
-html_theme_options = {"description": "TCP congestion control: explain, replay, predict", "page_width": "1100px"}
+source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb", ".rst": "restructuredtext"}
+exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
+nb_execution_mode = "off"  # the outputs that are kept; the tests compare them with what the notebooks say now
+html_math_renderer = "mathml"
+html_theme = "furo"
+html_title = "cctrace"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = html_copy_source = False
 default_role = "code"  # single backquotes name things of Python, as numpydoc has it
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
@@ -30,9 +37,58 @@ suppress_warnings = ["myst.xref_missing", "ref.citation", "ref.ref"]
 
 
 def setup(app):
-    """Read docstrings and diagrams as they are meant."""
+    """Bring the notebooks; read docstrings and diagrams as they are meant."""
+    _bring_notebooks(Path(app.srcdir))
+    app.add_html_math_renderer("mathml", (_math_in_line, None), (_math_in_lines, None))
     app.connect("autodoc-process-docstring", _keys_as_text)
+    app.connect("build-finished", _for_all_readers)
     app.add_lexer("mermaid", TextLexer)  # state diagrams are shown as their text
+
+
+def _bring_notebooks(docs):
+    """Copy the notebooks beneath the pages, with links as from there; what is unchanged is not read again."""
+    target = docs / "notebooks"
+    target.mkdir(exist_ok=True)
+    kept = docs.glob("../notebooks/*.ipynb")
+    texts = {path.name: path.read_text("utf-8").replace("](../docs/", "](../") for path in kept}
+    for old in target.glob("*.ipynb"):
+        if old.name not in texts:
+            old.unlink()
+    for name, text in texts.items():
+        if not (target / name).exists() or (target / name).read_text("utf-8") != text:
+            (target / name).write_text(text, "utf-8")
+
+
+def _math_in_line(writer, node):
+    """Formulas as MathML: the site asks nobody for a script."""
+    writer.body.append(convert(node.astext()))
+    raise SkipNode
+
+
+def _math_in_lines(writer, node):
+    writer.body.append(f'<div class="math" tabindex="0">{convert(node.astext(), display="block")}</div>')
+    raise SkipNode
+
+
+# What the theme leaves out for those who read by keyboard or hear the page; axe-core asks for it.
+_READERS = (
+    ('role="heading">', 'role="heading" aria-level="2">'),
+    ("<pre>", '<pre tabindex="0">'),
+    ('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper'),
+    ('<div class="output text_html">', '<div tabindex="0" class="output text_html">'),
+    ('<aside class="sidebar-drawer">', '<aside class="sidebar-drawer" aria-label="Pages">'),
+    ('<aside class="toc-drawer', '<aside aria-label="On this page" class="toc-drawer'),
+    ('<div class="view-this-page">', '<div class="view-this-page" role="region" aria-label="Source">'),
+)
+
+
+def _for_all_readers(app, exception):
+    for page in Path(app.outdir).rglob("*.html") if exception is None else ():
+        text = old = page.read_text("utf-8")
+        for before, after in _READERS:
+            text = text.replace(before, after)
+        if text != old:
+            page.write_text(text, "utf-8")
 
 
 def _keys_as_text(app, what, name, obj, options, lines):

@@ -11,7 +11,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 def test_a_controller_written_from_the_page_alone_runs_and_does_what_the_page_says(tmp_path, capsys):
     """The class is put into a module, as a reader would: what is compiled needs its source."""
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / "own_controller.md").read_text(encoding="utf-8"), re.S)
-    assert len(blocks) == 4
+    assert len(blocks) == 6
     module = tmp_path / "own.py"
     module.write_text("\n".join(blocks), encoding="utf-8")
     names: dict = {"__name__": "own"}

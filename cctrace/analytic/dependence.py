@@ -104,7 +104,7 @@ def ordered_log_cdf(delay, x, step_us, rho=0.0, gap_us=None):
     Notes
     -----
     For rho = 0 the product of `running_maximum_log_cdf`. Otherwise a discrete Markov chain in the score y: with
-    v(y; z) = P[J_-1 <= z, J_-2 <= z + tau, ... | y], the kernel K and the score b of a level,
+    :math:`v(y; z) = P[J_{-1} \le z, J_{-2} \le z + \tau, \dots \mid y]`, the kernel K and the score b of a level,
     :math:`v(y; z) = \int_{y' \le b(z)} K(y, y')\, v(y'; z + \tau)\,dy'` from the top down.
 
     Raises
