@@ -55,6 +55,11 @@ def test_noise_of_three_per_cent_costs_less_than_that_and_no_search_has_more_tha
     assert np.mean([utility(*search.elected()) for search in searches]) > 0.99 * best
 
 
+def test_a_k_of_one_lucky_trial_is_not_elected():
+    tried = [(4, beta, 1 - (beta - 0.45) ** 2) for beta in (0.3, 0.45, 0.675)]
+    assert Search([*tried, (5, 0.9, 100.0)]).elected()[0] == 4
+
+
 def test_a_resumed_search_asks_for_the_same():
     whole = climbed(lambda k, beta: np.sin(7 * beta) + 0.1 * k)
     for done in range(len(whole.tried)):

@@ -20,6 +20,7 @@ LEAST_BETA, MOST_BETA = 0.05, 1.5
 NEAR = 0.08  # relative: nearer candidates are the same
 BESIDE = (1.25, 0.8, 1.12, 0.89, 1.4, 0.7)  # of the top: where spare trials go
 WIDTH = 0.3  # of the root of beta: how far from the best trial others count
+FITTED = 3  # trials from which on a parabola is
 GROWS = 0.005  # relative growth of the optimum below which a further k is not worth it
 MOST_K = 12
 MOST_OF_K, MOST_TRIALS = 6, 15  # of one k; in all, a tenth of a grid of 30 betas and 5 k
@@ -82,7 +83,8 @@ class Search:
 
     def elected(self):
         """Return the (k, beta) of the best utility of the k before the optimum stopped growing, so far."""
-        best = {k: _top(self._points(k)) for k in sorted({k for k, _, _ in self.tried})}
+        tried = {k: self._points(k) for k in sorted({k for k, _, _ in self.tried})}
+        best = {k: _top(points) for k, points in tried.items() if k == FIRST_K or len(points) >= FITTED}
         elected = FIRST_K
         for k in list(best)[1:]:
             if best[k][1] <= best[elected][1] + GROWS * abs(best[elected][1]):
@@ -128,7 +130,7 @@ def _beyond(points, end):
 def _top(points):
     """Return (beta, utility) at the top of the parabola through what was tried, within that range."""
     betas = sorted(points)
-    if len(betas) < 3:
+    if len(betas) < FITTED:
         best = max(points, key=points.get)
         return best, points[best]
     x, y = np.sqrt(betas), np.array([points[beta] for beta in betas])
