@@ -26,7 +26,7 @@ from cctrace.learn import Agent, Environment, simulated
 BETAS, KS = np.round(np.arange(1, 31) * 0.05, 2), range(4, 9)
 SCREENED_K, SCREEN = 6, 4  # from this k on, so many times fewer flows
 GIGABIT_FLOWS = 14
-HELD_OUT, HELD = 1000, 6  # seeds from here on, so many, are of flows that nobody learned from
+HELD_OUT, HELD = 1000, 8  # seeds from here on, so many, are of flows that nobody learned from
 COLUMNS = ("min_rtt_us", "bw_bps", "goodput_bps", "lost_share", "beta", "k")
 
 
