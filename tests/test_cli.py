@@ -358,9 +358,9 @@ def test_analyze_replays_a_given_controller_where_no_counters_name_one(replayed)
     ("controller", "part"), [("obbr", "is of the QUIC stack"), ("bbr2023", "did you mean 'bbr2022'")]
 )
 def test_analyze_refuses_a_controller_it_cannot_replay_before_it_reads_anything(run, tmp_path, controller, part):
-    nonsense = tmp_path / "no-capture"
-    nonsense.write_text("neither packets nor counters")
-    status, _, err = run("analyze", nonsense, "--controller", controller, "-o", tmp_path)
+    broken = tmp_path / "broken.pcap"  # a header and nothing that could be read
+    broken.write_bytes(bytes.fromhex("d4c3b2a1020004000000000000000000ffff000001000000") + b"nonsense" * 4)
+    status, _, err = run("analyze", broken, "--controller", controller, "-o", tmp_path)
     assert status == 2
     assert part in err
     assert "no-capture" not in err

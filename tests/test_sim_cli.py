@@ -5,7 +5,8 @@ import json
 import pytest
 
 from cctrace.cli import main
-from cctrace.cli.simulate import KEYS, split_controllers
+from cctrace.cli.arguments import split_controllers
+from cctrace.cli.simulate import KEYS
 
 PATH = ["simulate", "--rtt", "20ms", "--buffer", "1bdp", "--duration", "3s"]
 

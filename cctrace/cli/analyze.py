@@ -4,7 +4,7 @@ import os
 
 import click
 
-from cctrace.cli.arguments import controller_option, file_option, paths
+from cctrace.cli.arguments import controller_option, file_option, folder_option, paths
 from cctrace.cli.common import command_options, print_json, print_table, progress, reading_options, warn
 
 FURTHER, LIKELY = 3, 0.5  # verdicts printed after the first, and how sure they must be
@@ -25,14 +25,12 @@ FURTHER, LIKELY = 3, 0.5  # verdicts printed after the first, and how sure they 
     metavar="NAME",
     help="Replay this controller over every flow; default: the one that the counters name, none without a capture.",
 )
-@click.option(
+@folder_option(
     "-o",
     "--output",
     "folder",
     default="cctrace-report",
     show_default=True,
-    metavar="DIR",
-    type=click.Path(file_okay=False, writable=True),
     help="Folder for report.html and the tables.",
 )
 @click.option(

@@ -5,6 +5,8 @@ A mistake is said at once: the argument, its value, what is allowed.
 
 import difflib
 import os
+import re
+import tempfile
 
 import click
 
@@ -19,6 +21,8 @@ def paths(name, metavar, folders=False):
     def checked(context, option, values):
         for value in values:
             check_file(value, folders)
+            if os.path.isfile(value):
+                check_format(value)
         return values
 
     return click.argument(name, metavar=metavar, nargs=-1, required=True, callback=checked)
@@ -55,6 +59,30 @@ def check_file(file, folders=False, called=""):
         near = difflib.get_close_matches(name, _entries(folder or "."), n=1)
         hint = f"; did you mean {os.path.join(folder, near[0])}?" if near else ""
         raise ArgumentError(f"{called}: no such file{' or folder' if folders else ''}{hint}")
+
+
+def check_format(file):
+    """Refuse a file of no known format, before what reads it is imported.
+
+    Raises
+    ------
+    FormatError
+    """
+    from cctrace.io import is_capture
+
+    is_capture(file)
+
+
+def check_flow(index, connections, source):
+    """Refuse a --flow that the source does not have.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if not 0 <= index < connections:
+        allowed = "0" if connections == 1 else f"0 to {connections - 1} (cctrace flows lists them)"
+        raise ArgumentError(f"--flow {index}: {source} has no such connection; allowed: {allowed}")
 
 
 def _entries(folder):
@@ -113,3 +141,110 @@ def rate_option(*names, **more):
         return text
 
     return click.option(*names, callback=checked, metavar="RATE", **more)
+
+
+def share_option(*names, **more):
+    """Declare an option that takes a share such as 2% or 0.02; the command receives the text."""
+
+    def checked(context, option, text):
+        from cctrace.units import parse_share
+
+        if text is not None:
+            parse_share(text, names[0])
+        return text
+
+    return click.option(*names, callback=checked, metavar="SHARE", **more)
+
+
+def jitter_option(*names, **more):
+    """Declare an option that takes a jitter, or the name of a shipped one; the command receives the text."""
+
+    def checked(context, option, text):
+        if text not in (None, "none"):
+            jitter_text(text, names[0])
+        return text
+
+    return click.option(*names, callback=checked, **more)
+
+
+def jitter_text(text, called):
+    """Return the jitter that a text describes; calls the argument `called` where it describes none."""
+    from cctrace import presets
+    from cctrace.sim.jitter import Jitter
+
+    try:
+        return Jitter.parse(text if ":" in text else presets.jitter_text(text))
+    except ArgumentError as error:
+        raise ArgumentError(f"{called} {text}: {error}") from None
+
+
+def controllers_option(*names, **more):
+    """Declare an option that names controllers, NAME,...; the command receives a list of registered names."""
+
+    def checked(context, option, text):
+        return [controller_name(name, names[0]) for name in split_controllers(text)] if text else []
+
+    return click.option(*names, callback=checked, **more)
+
+
+def split_controllers(text):
+    """Split ``bbr2022,obbr:mu=0.5,beta=1``: a piece PARAM=VALUE belongs to the controller before it.
+
+    Examples
+    --------
+    >>> split_controllers("bbr2022,obbr:mu=0.5,cubic")
+    ['bbr2022', 'obbr:mu=0.5', 'cubic']
+    >>> split_controllers("bbr2:loss_thresh=0.2,beta=0.3")
+    ['bbr2:loss_thresh=0.2,beta=0.3']
+    """
+    names = []
+    for piece in text.split(","):
+        if names and "=" in piece and ":" not in piece:
+            names[-1] += f",{piece}"
+        else:
+            names.append(piece.strip())
+    return names
+
+
+_FACTOR = re.compile(r"x\d+(\.\d+)?$")
+
+
+def change_option(name, parse, **more):
+    """Declare an option that takes another value, `parse(text, name)`, or x and a factor; the command gets the text."""
+
+    def checked(context, option, text):
+        if text is not None and not _FACTOR.match(text):
+            parse(text, name)
+        return text
+
+    return click.option(name, callback=checked, **more)
+
+
+def folder_option(*names, **more):
+    """Declare an option that names a folder to write into, made if it is not there; it must be possible to."""
+
+    def checked(context, option, folder):
+        if folder is not None:
+            check_folder(folder, names[-2] if names[-1].isidentifier() else names[-1])
+        return folder
+
+    return click.option(*names, metavar="DIR", callback=checked, **more)
+
+
+def check_folder(folder, called):
+    """Refuse a folder that could not be written to, before what takes time.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    there = os.path.abspath(folder)
+    while not os.path.exists(there):
+        there = os.path.dirname(there)
+    if not os.path.isdir(there):
+        raise ArgumentError(f"{called} {folder}: {there} is a file; give a folder")
+    try:
+        with tempfile.TemporaryDirectory(dir=there):
+            pass
+    except OSError as error:
+        raise ArgumentError(f"{called} {folder}: nothing can be written in {there}: {error.strerror}") from None

@@ -2,11 +2,17 @@
 
 import click
 
+from cctrace.cli.arguments import check_file
 from cctrace.cli.common import command_options, print_json, progress, reading_options, warn
 
 
+def _readable(context, option, source):
+    check_file(source)
+    return source
+
+
 @click.command(short_help="Write a capture or counters as Parquet, CSV or pcap.")
-@click.argument("source")
+@click.argument("source", callback=_readable)
 @click.argument("target")
 @click.option("--to", metavar="FORMAT", help="parquet, csv or pcap; default: the ending of TARGET.")
 @click.option(

@@ -2,7 +2,7 @@
 
 import click
 
-from cctrace.cli.arguments import check_file
+from cctrace.cli.arguments import check_file, folder_option
 from cctrace.cli.common import command_options, print_json, print_table, progress, reading_options
 
 
@@ -14,14 +14,12 @@ def _file(context, option, value):
 @click.command(short_help="Lay two captures beside each other.")
 @click.argument("a", callback=_file)
 @click.argument("b", callback=_file)
-@click.option(
+@folder_option(
     "-o",
     "--output",
     "folder",
     default="cctrace-diff",
     show_default=True,
-    metavar="DIR",
-    type=click.Path(file_okay=False, writable=True),
     help="Folder for report.html.",
 )
 @reading_options

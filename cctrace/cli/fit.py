@@ -2,7 +2,7 @@
 
 import click
 
-from cctrace.cli.arguments import paths
+from cctrace.cli.arguments import check_flow, controller_option, paths
 from cctrace.cli.common import command_options, print_json, progress, reading_options, warn
 
 BULK_BYTES = 100_000
@@ -47,6 +47,8 @@ def over_flows(function, files, options, as_json, which=None):
                 continue
             for warning in capture.warnings:
                 warn(warning)
+            if which is not None:
+                check_flow(which, len(capture), file)
             names = list(capture.flows.columns)
             for flow in capture.bulk(BULK_BYTES) if which is None else [capture.flow(which)]:
                 say(f"fitting {flow!r}")
@@ -106,7 +108,9 @@ def collapse(flow, say):
 
 @fit.command("parameters", short_help="Parameters of the sender's controller.")
 @paths("files", "FILE...")
-@click.option("--controller", required=True, metavar="NAME", help="Linux controller, as of `cctrace variants`.")
+@controller_option(
+    "--controller", "--cc", required=True, metavar="NAME", help="Linux controller, as of `cctrace variants`."
+)
 @click.option(
     "--parameter",
     "names",

@@ -30,12 +30,13 @@ def learn(files, table, state, bins, flows, slope, gamma, seed, as_json):
     import os
 
     from cctrace.errors import ArgumentError
-    from cctrace.learn import Agent, simulated
 
     if not (table or state or as_json):
         raise ArgumentError("give -o FILE for the table, --state FILE or --json: else what is learned would be lost")
     if files and not state:
         raise ArgumentError("give --state FILE: what counters teach is only a step")
+    from cctrace.learn import Agent, simulated  # takes time: mistakes are said before
+
     agent = Agent.load(state) if state and os.path.exists(state) else Agent(flows, slope, gamma=gamma)
     if (agent.flows, agent.slope, agent.gamma) != (flows, slope, gamma):
         had = f"{agent.flows} flows a trial, slope {agent.slope:g} and gamma {agent.gamma:g}"

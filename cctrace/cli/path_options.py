@@ -3,7 +3,7 @@
 import click
 from click.core import ParameterSource
 
-from cctrace.cli.arguments import file_option, rate_option, time_option
+from cctrace.cli.arguments import file_option, jitter_option, rate_option, share_option, time_option
 
 _OPTIONS = (
     rate_option("--rate", help="Bottleneck rate on the wire, for example 40Mbit."),
@@ -14,10 +14,10 @@ _OPTIONS = (
     ),
     time_option("--rtt", help="Base RTT.  [default: that of the file, if it has one, else 40ms]"),
     click.option("--buffer", default="1bdp", show_default=True, metavar="SIZE", help="Queue: 200kB, 2bdp, 100packets."),
-    click.option(
+    jitter_option(
         "--jitter", default="none", metavar="KIND:…", help="normal:sd=10ms,per=packet|burst|slot:5ms[,reorder]"
     ),
-    click.option("--loss", metavar="SHARE", help="Random loss before the queue.  [default: the file's, else none]"),
+    share_option("--loss", help="Random loss before the queue.  [default: the file's, else none]"),
     click.option("--ecn-threshold", metavar="SIZE", help="Mark from this queue on: bytes, or BDPs."),
     click.option("--aqm", type=click.Choice(["droptail", "codel"]), default="droptail", show_default=True),
     click.option("--shaper", metavar="RATE,BURST", help="Token bucket that empties the queue: 10Mbit,100kB"),

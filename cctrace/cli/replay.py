@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from cctrace.cli.arguments import check_file, controller_option, file_option
+from cctrace.cli.arguments import check_file, check_flow, controller_option, file_option
 from cctrace.cli.common import command_options, print_json, print_table, progress, warn
 from cctrace.extras import needed
 
@@ -90,9 +90,7 @@ def _flow(source, index, tcpinfo):
     if tcpinfo and isinstance(data, CounterTable):
         raise ArgumentError(f"{source}: holds counters, not packets; --tcpinfo belongs to a capture")
     connections = len(data if isinstance(data, Capture) else data.connections)
-    if not 0 <= index < connections:
-        allowed = "0" if connections == 1 else f"0 to {connections - 1} (cctrace flows lists them)"
-        raise ArgumentError(f"--flow {index}: {source} has no such connection; allowed: {allowed}")
+    check_flow(index, connections, source)
     flow = data.flow(index)
     if tcpinfo:
         flow = flow.attach(read(tcpinfo))

@@ -2,7 +2,7 @@
 
 import click
 
-from cctrace.cli.arguments import controller_name, time_option
+from cctrace.cli.arguments import controllers_option, folder_option, time_option
 from cctrace.cli.common import command_options, print_json, print_table, progress
 from cctrace.cli.path_options import path_of, path_options
 
@@ -13,18 +13,21 @@ KEYS = (
 
 @click.command(short_help="Controllers over a modelled path.")
 @path_options
-@click.option(
-    "--cc", "--controller", "cc", required=True, metavar="NAME,…", help="A controller per flow: bbr2022,obbr:mu=0.5"
+@controllers_option(
+    "--cc",
+    "--controller",
+    "controllers",
+    required=True,
+    metavar="NAME,…",
+    help="A controller per flow: bbr2022,obbr:mu=0.5",
 )
 @click.option("--ack-every", default=1, show_default=True, help="Segments per ACK.")
 @click.option("--ecn", is_flag=True, help="Flows negotiate ECN (profile linux).")
 @click.option("--exact", is_flag=True, help="Exact clocks, which may let flows lock each other out.")
-@click.option(
+@folder_option(
     "-o",
     "--output",
     "folder",
-    type=click.Path(file_okay=False, writable=True),
-    metavar="DIR",
     help="Explain the TCP flows in DIR/report.html, as analyze does of captures.",
 )
 @click.option("--pcap", type=click.Path(dir_okay=False), metavar="FILE", help="Write the TCP flows as a capture.")
@@ -34,7 +37,7 @@ KEYS = (
 @click.option("--until", metavar="SIZE", help="End as soon as a flow has delivered so much, for example 1GB.")
 @click.option("--seed", default=1, show_default=True)
 @command_options()
-def simulate(cc, ack_every, profile, duration, until, seed, as_json, **options):
+def simulate(controllers, ack_every, profile, duration, until, seed, as_json, **options):
     """Run one flow per controller over a shared bottleneck, and print what each of them got.
 
     The figures are for the run, and as tail_* for its last 67 % (not with --until). Profile reference is the stack of
@@ -47,7 +50,6 @@ def simulate(cc, ack_every, profile, duration, until, seed, as_json, **options):
     from cctrace.sim.simulate import simulate as run  # takes time: mistakes are said before
 
     common = {"profile": profile, "ack_every": ack_every, "ecn": options["ecn"]}
-    controllers = [controller_name(name, "--cc") for name in split_controllers(cc)]
     folder = options["folder"]
     keep = options["pcap"] is not None or folder is not None
     quic = [name for name in controllers if controller(name)[0].view == "quic"]
@@ -86,25 +88,6 @@ def simulate(cc, ack_every, profile, duration, until, seed, as_json, **options):
         title=f"{'last 67 % of ' if shown else ''}{sim.duration_s:g} s; utilisation {sim.link['utilisation']:.1%}, "
         f"fairness {sim.link['jain']:.3f}",
     )
-
-
-def split_controllers(text):
-    """Split ``bbr2022,obbr:mu=0.5,beta=1``: a piece PARAM=VALUE belongs to the controller before it.
-
-    Examples
-    --------
-    >>> split_controllers("bbr2022,obbr:mu=0.5,cubic")
-    ['bbr2022', 'obbr:mu=0.5', 'cubic']
-    >>> split_controllers("bbr2:loss_thresh=0.2,beta=0.3")
-    ['bbr2:loss_thresh=0.2,beta=0.3']
-    """
-    names = []
-    for piece in text.split(","):
-        if names and "=" in piece and ":" not in piece:
-            names[-1] += f",{piece}"
-        else:
-            names.append(piece.strip())
-    return names
 
 
 def _report(sim, folder, side, controllers):

@@ -2,16 +2,17 @@
 
 import click
 
-from cctrace.cli.arguments import controller_name, file_option, time_option
+from cctrace.cli.arguments import controllers_option, file_option, time_option
 from cctrace.cli.common import command_options, print_json, print_table, progress
 from cctrace.cli.path_options import given, path_of, path_options
-from cctrace.cli.simulate import split_controllers
 
 
 @click.command(short_help="A video (DASH) over a modelled path: quality, switches, rebuffering.")
 @path_options
-@click.option("--cc", "--controller", "cc", metavar="NAME,…", help="Controllers of the server, a session for each.")
-@click.option("--beside", metavar="NAME,…", help="Flows that share the path throughout.")
+@controllers_option(
+    "--cc", "--controller", "names", metavar="NAME,…", help="Controllers of the server, a session for each."
+)
+@controllers_option("--beside", "others", metavar="NAME,…", help="Flows that share the path throughout.")
 @file_option("--network", metavar="FILE", help="A network trace of Sabre instead of a path: rates, no transport.")
 @file_option("--movie", metavar="FILE", help="A manifest of Sabre.  [default: Big Buck Bunny's ten bitrates, 4 s]")
 @time_option("--length", help="Of the video.  [default: ten minutes, or the manifest's]")
@@ -34,7 +35,7 @@ from cctrace.cli.simulate import split_controllers
 @click.option("--seed", default=1, show_default=True)
 @click.option("--csv", type=click.Path(dir_okay=False), metavar="FILE", help="Write a row per segment and session.")
 @command_options()
-def stream(cc, beside, network, movie, length, seed, csv, as_json, **options):
+def stream(names, others, network, movie, length, seed, csv, as_json, **options):
     """Stream a video in closed loop: client, server, its controller, the path; a session per controller.
 
     \b
@@ -45,9 +46,9 @@ def stream(cc, beside, network, movie, length, seed, csv, as_json, **options):
     from cctrace.streaming import play, play_rates, read_periods
     from cctrace.units import parse_time_ns
 
-    if network is not None and (cc or beside or given(options)):
+    if network is not None and (names or others or given(options)):
         raise ArgumentError(f"--network has no transport: leave out {', '.join(given(options)) or '--cc'}")
-    if network is None and not cc:
+    if network is None and not names:
         raise ArgumentError("give --cc, the controllers of the server, and a path; or --network")
     settings = {
         "rule": options["rule"],
@@ -60,8 +61,6 @@ def stream(cc, beside, network, movie, length, seed, csv, as_json, **options):
         sessions = {"-": play_rates(read_periods(network), video, **settings)}
     else:
         path = path_of(options, seed)
-        others = [controller_name(name, "--beside") for name in split_controllers(beside)] if beside else []
-        names = [controller_name(name, "--cc") for name in split_controllers(cc)]
         with progress("streaming (what a machine simulates first is compiled before, some seconds)"):
             sessions = {name: play(path, name, video, seed, others=others, **settings) for name in names}
     if csv is not None:

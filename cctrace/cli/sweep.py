@@ -2,6 +2,7 @@
 
 import click
 
+from cctrace.cli.arguments import controller_name, rate_option, time_option
 from cctrace.cli.common import command_options, print_json, print_table, progress
 
 _SHOWN = ("goodput_bps", "retransmit_ratio", "rtt_mean_us", "queue_delay_mean_us")
@@ -17,11 +18,11 @@ _SHOWN = ("goodput_bps", "retransmit_ratio", "rtt_mean_us", "queue_delay_mean_us
     metavar='"NAME=VALUE VALUE…"',
     help='A field of Path or Sender and its values, separated by blanks; repeatable: "buffer=1bdp 4bdp".',
 )
-@click.option("--rate", metavar="RATE", help="Bottleneck rate on the wire, if it is not varied.")
-@click.option("--rtt", default="40ms", show_default=True, metavar="TIME", help="Base RTT, if it is not varied.")
+@rate_option("--rate", help="Bottleneck rate on the wire, if it is not varied.")
+@time_option("--rtt", default="40ms", show_default=True, help="Base RTT, if it is not varied.")
 @click.option("--buffer", default="1bdp", show_default=True, metavar="SIZE", help="Queue, if it is not varied.")
 @click.option("--seeds", default=5, show_default=True, type=click.IntRange(1), help="Runs of each: seeds 1 to this.")
-@click.option("--duration", default="60s", show_default=True, metavar="TIME")
+@time_option("--duration", default="60s", show_default=True)
 @click.option("--file", metavar="FILE", help="Keep results here, a line each; a sweep that finds its file goes on.")
 @click.option("--csv", metavar="FILE", help="Write a row per run and flow.")
 @click.option("--workers", type=click.IntRange(1), default=None, help="Processes; default one per core.")
@@ -32,6 +33,9 @@ def sweep(cc, vary, rate, rtt, buffer, seeds, duration, file, csv, workers, as_j
     \b
     cctrace sweep --rate 40Mbit --cc bbr2022 --cc bbr2022+cubic6 --vary "buffer=0.5bdp 2bdp 8bdp" --seeds 3
     """
+    for name in cc:
+        for each in name.split("+"):
+            controller_name(each, "--cc")
     from cctrace.sim.path import Path
     from cctrace.sim.sweep import sweep as run
 

@@ -2,32 +2,49 @@
 
 import click
 
-from cctrace.cli.arguments import paths
+from cctrace.cli.arguments import (
+    change_option,
+    controller_option,
+    controllers_option,
+    folder_option,
+    jitter_text,
+    paths,
+)
 from cctrace.cli.common import command_options, print_json, progress, reading_options
 from cctrace.cli.fit import over_flows
-from cctrace.cli.simulate import split_controllers
+from cctrace.errors import ArgumentError
+from cctrace.units import parse_rate_bps, parse_share, parse_time_ns
+
+
+def _jitter(text, name):
+    return None if text == "none" else jitter_text(text, name)
+
 
 _CHANGED = "or x and a factor"
 
 
 @click.command(short_help="What would another controller have done with these flows?")
 @paths("files", "FILE...")
-@click.option("--cc", default="", metavar="NAME,...", help="Controllers to ask about: cubic6,bbr2,obbr:mu=0.5")
-@click.option("--own", metavar="NAME", help="The controller that sent the flows; default: as cctrace identify finds.")
-@click.option("--rate", metavar="RATE", help=f"Another bottleneck: 40Mbit, {_CHANGED}: x2.")
-@click.option("--rtt", metavar="TIME", help=f"Another base RTT: 20ms, {_CHANGED}.")
+@controllers_option(
+    "--cc", "--controller", "candidates", metavar="NAME,...", help="Controllers to ask about: cubic6,bbr2,obbr:mu=0.5"
+)
+@controller_option(
+    "--own", metavar="NAME", help="The controller that sent the flows; default: as cctrace identify finds."
+)
+@change_option("--rate", parse_rate_bps, metavar="RATE", help=f"Another bottleneck: 40Mbit, {_CHANGED}: x2.")
+@change_option("--rtt", parse_time_ns, metavar="TIME", help=f"Another base RTT: 20ms, {_CHANGED}.")
 @click.option("--buffer", metavar="SIZE", help=f"Another queue: 200kB, 2bdp, 100packets, {_CHANGED}: x2.")
-@click.option("--jitter", metavar="KIND:...", help=f"Other jitter: none, normal:sd=2ms, {_CHANGED}: x0.5.")
-@click.option("--loss", metavar="SHARE", help=f"Another random loss: 2%, {_CHANGED}.")
+@change_option("--jitter", _jitter, metavar="KIND:...", help=f"Other jitter: none, normal:sd=2ms, {_CHANGED}: x0.5.")
+@change_option("--loss", parse_share, metavar="SHARE", help=f"Another random loss: 2%, {_CHANGED}.")
 @click.option("--aqm", type=click.Choice(["droptail", "codel"]), help="Another discipline of the queue.")
 @click.option("--rwnd", metavar="SIZE", help=f"Another receive window: 4MB, {_CHANGED} of the largest seen: x4.")
 @click.option("--flow", "index", type=int, metavar="N", help="Only this connection, as numbered by cctrace flows.")
-@click.option("-o", "--output", "folder", metavar="DIR", help="Write the report of cctrace analyze with the answers.")
+@folder_option("-o", "--output", "folder", help="Write the report of cctrace analyze with the answers.")
 @click.option("--draws", default=12, show_default=True, help="Paths drawn from what the capture leaves open.")
 @click.option("--seed", default=1, show_default=True)
 @reading_options
 @command_options()
-def whatif(files, cc, own, index, draws, seed, folder, limit, decapsulate, as_json, **changes):
+def whatif(files, candidates, own, index, draws, seed, folder, limit, decapsulate, as_json, **changes):
     """Infer the path of every bulk flow of captures, and simulate other controllers, or a changed path, over it.
 
     First the flow's own controller is simulated: only if what was recorded comes out again is the path understood, and
@@ -40,16 +57,10 @@ def whatif(files, cc, own, index, draws, seed, folder, limit, decapsulate, as_js
 
     With -o: also the report of cctrace analyze, with a section on these answers in every flow's.
     """
-    from cctrace.cc import controller
-    from cctrace.errors import ArgumentError
-    from cctrace.explain.whatif import whatif as ask
-
-    candidates = split_controllers(cc) if cc else []
     changes = {name: value for name, value in changes.items() if value is not None}
     if not candidates and not changes:
         raise ArgumentError("give --cc NAME,... or a change of the path (--buffer x2): else there is nothing to ask")
-    for name in candidates:
-        controller(name)
+    from cctrace.explain.whatif import whatif as ask  # takes time: mistakes are said before
 
     def question(flow, say):
         return ask(flow, candidates, own=own, draws=draws, seed=seed, say=say, **changes)
