@@ -363,7 +363,7 @@ def test_analyze_refuses_a_controller_it_cannot_replay_before_it_reads_anything(
     status, _, err = run("analyze", broken, "--controller", controller, "-o", tmp_path)
     assert status == 2
     assert part in err
-    assert "no-capture" not in err
+    assert "broken.pcap" not in err
 
 
 def test_replay_prints_the_last_decision_and_the_agreement_and_writes_all_decisions(run, tmp_path):
