@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 import cctrace as cct
-from benchmarks.identify import simulated
+from benchmarks.identify import from_ss, simulated
 from cctrace.cc.base import checked_params
 from cctrace.cc.cubic6 import Cubic6
 from cctrace.explain.identify import UNKNOWN
 from cctrace.explain.identify_evidence import examine, shown
+from cctrace.explain.identify_polled_fit import growth, wrong_reductions
 from cctrace.explain.identify_windows import limited
 from cctrace.flows.capture import Capture
 from cctrace.flows.missing_sacks import restored
@@ -100,3 +101,28 @@ def test_an_ack_between_segments_of_one_instant_ends_a_super_packet(tmp_path):
     assert not packets["payload"][packets["direction"] == 1].any()
     sim.to_pcap(tmp_path / "cut")
     assert packets["payload"].sum() == cct.read(tmp_path / "cut").packets["payload"].sum()
+
+
+@pytest.mark.parametrize("name", ["Scalable", "Delay"])
+def test_counters_of_a_stranger_are_nobodys(name, tmp_path):
+    assert from_ss(name, 0, 21, "6s", tmp_path).group == (UNKNOWN,)
+
+
+class Polls:
+    """Two reductions of a Reno whose window fills the path: 40 to 20 to 30 to 15, an increment a poll."""
+
+    cwnd = np.array([*range(30, 41), *range(20, 31), *range(15, 20)], float)
+    ssthresh = np.array([15.0] * 11 + [20.0] * 11 + [15.0] * 5)
+    delivered = np.cumsum(cwnd)
+    time_ns = np.arange(27) * 100_000_000
+    rtt_us = np.full(27, 100_000.0)
+    open = use = np.ones(27, bool)
+
+
+def test_polls_tell_the_factor_of_reductions_and_how_fast_the_window_grows():
+    assert wrong_reductions(Polls, 0.5) == (2, 0.0)
+    assert wrong_reductions(Polls, 0.7) == (2, 0.0)  # as well two reductions by 0.7, and no growth before
+    assert wrong_reductions(Polls, 0.875) == (2, 1.0)
+    increments, share = growth(Polls)
+    assert share == pytest.approx(1, abs=0.05)  # what was delivered while cwnd grew by one
+    assert increments == pytest.approx(24, abs=1)

@@ -38,7 +38,7 @@ from cctrace.replaying.scores import BLOCK_US
 # The newest kernel's first, in which order those that a flow does not tell apart are named.
 CANDIDATES = ("cubic6", "bbr3", "bbr2plus", "bbr2", "bbr2022", "bbr2019", "cubic", "reno", "bbr2016")
 UNKNOWN = "unknown"
-TEMPER, TEMPER_POLLS = 0.5, 0.1  # blocks that follow each other are not independent
+TEMPER = 0.5  # blocks that follow each other are not independent
 ALIKE = 50.0  # times less likely than the best: not of its group
 LIKELY = 0.001  # candidates that are told
 BULK_BYTES = 100_000
@@ -121,7 +121,7 @@ def identify(flow, check=None):
     began = time.perf_counter()
     if isinstance(flow, CounterFlow):
         found = counters.examine(flow, CANDIDATES)
-        evidence = {name: TEMPER_POLLS * float(np.sum(one.sends)) for name, one in found.items()}
+        evidence = counters.evidence(found)
         return _conclude(
             evidence, found, "counters", began, counters.known_log_odds(found[max(evidence, key=evidence.get)])
         )

@@ -19,6 +19,7 @@ from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params
 from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
 from cctrace.errors import StreamError
+from cctrace.explain.identify_polled_fit import foreign_log_odds
 from cctrace.explain.identify_trajectory import likelihoods
 from cctrace.io.tcpinfo import MISSING
 from cctrace.replaying.follow import Follower
@@ -37,6 +38,7 @@ TOLD, GUESSED = 0.004, 0.08  # errors of the rate, as a share, if the counters t
 STRAY = 0.03  # of the polls fit no gain
 ANY = 0.2  # density of what nothing predicts, per unit of a logarithm
 FEW_POLLS = 10
+TEMPER = 0.1  # polls that follow each other are not independent
 BW_POLLS = 10  # among which the largest delivery rate stands for the bandwidth
 FACTORS = {"cubic": 717 / 1024, "cubic6": 717 / 1024, "reno": 0.5}  # of a reduction
 CUT, CUT_STRAY = 0.05, 0.1  # error of ssthresh, as a share: cwnd grows between the poll and the loss
@@ -45,7 +47,7 @@ FAR = 0.2  # a window so far from the replay's is set right
 PROBE_SEGMENTS = 4  # bbr_cwnd_min_target
 HALF = (0.35, 0.65)  # of a BDP: cwnd in the PROBE_RTT of v2 and v3
 SEEN, UNSEEN = 0.5, 0.05  # likelihood of such a window where the candidate has it, where it has not
-USUAL_TOLD, USUAL, USUAL_WINDOW = 0.008, 0.1, 0.15
+USUAL_TOLD, USUAL, USUAL_WINDOW = 0.0065, 0.1, 0.15
 PER_CUT = 4.0  # by which times as much windows are usually off where every poll shows a reduction
 BEFOREHAND, WEIGHT, TOLD_WEIGHT = 2.0, 2.0, 4.0  # log odds, and per unit of a logarithm of how far off
 TOLD_BEFOREHAND = 1.2
@@ -67,6 +69,8 @@ class Evidence(NamedTuple):
         The `scale` that is not unusual for a sender that is a candidate.
     told : bool
         Whether the counters tell the bandwidth by which the candidate paces.
+    foreign : float
+        Log odds against an unpaced candidate by its reductions and growth (`identify_polled_fit`).
     """
 
     sends: np.ndarray
@@ -74,6 +78,7 @@ class Evidence(NamedTuple):
     cut: float
     usual: float
     told: bool
+    foreign: float = 0.0
 
 
 class _Polls:
@@ -88,6 +93,7 @@ class _Polls:
         delivered = value("delivered")
         if np.isnan(delivered).all():
             delivered = value("bytes_acked") / self.mss
+        self.delivered = np.nan_to_num(delivered)
         moved = np.diff(delivered, prepend=np.nan) > 0
         self.use = (self.time_ns != MISSING) & (self.cwnd > 0) & (self.rtt_us > 0) & moved
         self.ssthresh = np.where(self.ssthresh > 0, self.ssthresh, TCP_INFINITE_SSTHRESH)
@@ -129,7 +135,9 @@ def _evidence(polls, name):
         each = (rate + _probe_rtt(polls, name) + np.log(ANY))[polls.use]
         return Evidence(each, off, 0.0, USUAL_TOLD if polls.told else USUAL, polls.told)
     window, scale, wrong, cuts = _windows(polls, name)
-    return Evidence((rate + window)[polls.use], scale, wrong, USUAL_WINDOW * (1 + PER_CUT * cuts / len(polls)), False)
+    usual = USUAL_WINDOW * (1 + PER_CUT * cuts / len(polls))
+    foreign = foreign_log_odds(polls, name, FACTORS[name])
+    return Evidence((rate + window)[polls.use], scale, wrong, usual, False, foreign)
 
 
 def _pacing(polls, name):
@@ -211,10 +219,22 @@ def _score(off, cut):
     return total, scale, wrong, int(np.sum(cuts))
 
 
+def evidence(found):
+    """Return the log of what the counters say for each candidate: {candidate: Evidence} to {candidate: number}.
+
+    Among those that do not pace, reductions and growth count, too.
+    """
+    least = min((one.foreign for name, one in found.items() if name not in GAINS), default=0.0)
+    return {
+        name: TEMPER * float(np.sum(one.sends)) - (0.0 if name in GAINS else one.foreign - least)
+        for name, one in found.items()
+    }
+
+
 def known_log_odds(best):
     """Return the log odds that the best candidate made the counters, against that a stranger did."""
     if not np.isfinite(best.scale):
         return 0.0
     before, weight = (TOLD_BEFOREHAND, TOLD_WEIGHT) if best.told else (BEFOREHAND, WEIGHT)
     known = before + weight * float(np.log(best.usual / max(best.scale, TOLD)))
-    return known - min(CUT_WEIGHT * max(best.cut - USUAL_CUT, 0.0), MOST_CUT)
+    return known - min(CUT_WEIGHT * max(best.cut - USUAL_CUT, 0.0), MOST_CUT) - best.foreign
