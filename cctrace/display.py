@@ -1,7 +1,6 @@
 """What objects show of themselves in a notebook: a title, figures, remarks; HTML without script or style sheet."""
 
 import dataclasses
-import reprlib
 from html import escape
 
 _TABLE = "border-collapse:collapse;margin:2px 0"
@@ -96,8 +95,6 @@ def shortened(text, most=160):
 
 def brief(instance, always=(), **usual):
     """Return a dataclass as the call that makes it, but for what is as by default or `usual`; `always` are fields."""
-    short = reprlib.Repr()
-    short.maxstring = short.maxother = 80
     given = []
     for field in dataclasses.fields(instance):
         value = getattr(instance, field.name)
@@ -105,7 +102,7 @@ def brief(instance, always=(), **usual):
         default = usual.get(field.name, default)
         differs = type(value) is not type(default) or not _same(value, default)
         if field.init and field.repr and (differs or field.name in always):
-            given.append(f"{field.name}={short.repr(value)}")
+            given.append(f"{field.name}={value!r}")
     return f"{type(instance).__name__}({', '.join(given)})"
 
 

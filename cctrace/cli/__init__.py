@@ -12,7 +12,7 @@ import click
 
 import cctrace
 from cctrace.cli.analyze import analyze
-from cctrace.cli.common import command_options, forget_warnings, warn
+from cctrace.cli.common import command_options, forget_warnings, interruptible, warn
 from cctrace.cli.convert import convert
 from cctrace.cli.corpus import corpus
 from cctrace.cli.diff import diff
@@ -61,17 +61,20 @@ def main(arguments=None):
     warnings.showwarning = _show_warning
     warnings.simplefilter("always", CctraceWarning)
     try:
-        status = commands.main(arguments, prog_name="cctrace", standalone_mode=False)
-        sys.stdout.flush()
+        with interruptible() as interrupts:
+            status = commands.main(arguments, prog_name="cctrace", standalone_mode=False)
+            sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message())
         return 0
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         return _complain("interrupted", 130)
     except BrokenPipeError:  # the reader (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
+        if interrupts:  # a library took it for a failure of its own
+            return _complain("interrupted", 130)
         if debug:
             raise
         return _complain(_one_line(error), 2)

@@ -3,7 +3,9 @@
 import contextlib
 import json as jsonlib
 import math
+import signal
 import sys
+import threading
 
 import click
 
@@ -119,6 +121,31 @@ def lines_of(columns, rows):
 def _are_quantities(rows, i):
     cells = {str(row[i]) for row in rows} - {"", "unknown"}
     return i > 0 and all(cell[0].isdigit() and ":" not in cell for cell in cells)
+
+
+_PATIENCE_S = 0.9  # after which what swallowed an interrupt, or cleans up, is interrupted again
+
+
+@contextlib.contextmanager
+def interruptible():
+    """Make Ctrl-C end what runs within a second, even where a library swallows it; gives a list, empty until then."""
+    interrupts = []
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupts
+        return
+
+    def interrupt(number, frame):
+        interrupts.append(number)
+        signal.setitimer(signal.ITIMER_REAL, _PATIENCE_S)
+        raise KeyboardInterrupt
+
+    before = [(number, signal.signal(number, interrupt)) for number in (signal.SIGINT, signal.SIGALRM)]
+    try:
+        yield interrupts
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import json
 import os
 import tempfile
 import zlib
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path as FilePath
@@ -22,6 +22,7 @@ from cctrace.cc import controller
 from cctrace.lang.cache import cache_dir
 from cctrace.lang.compile import fingerprint_of
 from cctrace.papers import measure
+from cctrace.sim.processes import processes
 
 _ENGINE = ("sim", "tcp", "units.py", "schema.py")  # of the package: what a simulation is made of, besides controllers
 _ROOT = FilePath(__file__).parent.parent
@@ -95,14 +96,10 @@ def run_all(runs, workers=1, progress=None, fresh=False):
     if progress:
         progress(len(known), total)
     if workers > 1 and len(missing) > 1:
-        with ProcessPoolExecutor(workers) as pool:
+        with processes(workers) as pool:
             running = {pool.submit(run): key for key, run in missing.items()}
-            try:
-                for future in as_completed(running):
-                    keep(running[future], future.result())
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+            for future in as_completed(running):
+                keep(running[future], future.result())
     else:
         for key, run in missing.items():
             keep(key, run())

@@ -1,10 +1,11 @@
 """Many simulations: a grid of paths, senders and seeds over all cores, kept on disk so that it can be continued."""
 
+import contextlib
 import hashlib
 import itertools
 import json
 import os
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import fields, replace
 from pathlib import Path as FilePath
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.sim.path import Path
+from cctrace.sim.processes import processes
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 
@@ -126,8 +128,7 @@ def _simulate_all(fixed, missing, results, file, workers, progress, total):
         progress(done, total)
     if not missing:
         return
-    pool = ProcessPoolExecutor(workers) if workers > 1 and len(missing) > 1 else None
-    try:
+    with processes(workers) if workers > 1 and len(missing) > 1 else contextlib.nullcontext() as pool:
         if pool:
             running = {pool.submit(_run, fixed, task): key for key, task in missing}
             finished = ((running[future], future.result()) for future in as_completed(running))
@@ -141,9 +142,6 @@ def _simulate_all(fixed, missing, results, file, workers, progress, total):
             done += 1
             if progress:
                 progress(done, total)
-    finally:
-        if pool:
-            pool.shutdown(cancel_futures=True)
 
 
 def _dataset(axes, results):
