@@ -1,5 +1,6 @@
 """Causes that several flows, the ways of ACKs and the sender's bursts make; drawn as the benchmark draws them."""
 
+import io
 import itertools
 
 import numpy as np
@@ -109,6 +110,35 @@ def test_limits_sum_to_the_whole_time_whatever_happens():
         assert found[-1].end_s == pytest.approx(10.0)
         assert sum(limits.shares(found).values()) == pytest.approx(1.0)
         assert all(a.end_s == b.start_s and a.name != b.name for a, b in itertools.pairwise(found))
+
+
+def polls_with(again):
+    """Return a flow of polls every 100 ms in which so many segments had been sent again."""
+    n = len(again)
+    table = {"time_ns": [10**18 + 10**8 * i for i in range(n)], "tcpi_rtt": [40_000] * n, "tcpi_snd_mss": [1000] * n}
+    table |= {"tcpi_min_rtt": [40_000] * n, "tcpi_data_segs_out": [100 * i for i in range(n)]}
+    table |= {"tcpi_bytes_acked": [1 + 10**5 * i for i in range(n)], "tcpi_total_retrans": list(again)}
+    lines = [",".join(table), *(",".join(map(str, row)) for row in zip(*table.values(), strict=True))]
+    return cct.read(io.BytesIO("\n".join(lines).encode())).flow()
+
+
+def test_losses_by_chance_come_evenly_and_a_start_that_overflows_does_not_hide_them():
+    chance = np.random.default_rng(2).poisson(1.0, 300)
+    assert diagnose(polls_with(np.cumsum(chance))).cause == "random_loss"
+    chance[5:8] = 90  # of a hundred
+    found = diagnose(polls_with(np.cumsum(chance)))
+    assert found.cause == "random_loss"
+    assert found.figures["share_otherwise"] == pytest.approx(0.01, rel=0.2)
+
+
+def test_losses_that_come_together_are_no_chance_though_no_rtt_was_long():
+    again = np.zeros(300, int)
+    again[20:300:40] = 60
+    again[21:300:40] = 40
+    found = diagnose(polls_with(np.cumsum(again)))
+    assert found.cause == "congestive_loss"
+    assert found.verdicts[0].confidence < 0.5
+    assert found.figures["dispersion"] > 8
 
 
 def test_the_error_of_calibration_is_that_between_confidence_and_the_share_that_is_right():

@@ -94,3 +94,25 @@ def test_a_window_full_at_most_looks_is_the_receivers_although_the_kernel_counts
     assert found.cause == "receiver_limited"
     assert found.figures["window_used"] == pytest.approx(0.96)
     assert "96 % of it" in found.verdict
+
+
+def test_others_to_the_same_host_that_had_data_at_the_time_are_competition_with_little_confidence():
+    two = HEADER + SOCKET + words() + SOCKET.replace("60308", "60309") + words(acked=500_000)
+    found = diagnose(flow_of(two)).verdicts[0]
+    assert (found.name, found.confidence) == ("competition", 0.5)
+    assert found.evidence["flows"] == 2
+    assert found.evidence["their_rate_bps"] == pytest.approx(500_000 * 8 / 4.72)
+    elsewhere = HEADER + SOCKET + words() + SOCKET.replace("10.0.0.2", "10.0.0.3") + words()
+    assert diagnose(flow_of(elsewhere)).cause == "unknown"
+    small = SOCKET.replace("60308", "60309") + words(acked=5_000)
+    assert diagnose(flow_of(HEADER + SOCKET + words() + small)).cause == "unknown"
+
+
+AT_THE_END = [(104, 0, "random_loss"), (104, 50, "unknown"), (90, 50, "random_loss")]
+
+
+@pytest.mark.parametrize(("rtt", "unacked", "cause"), AT_THE_END)
+def test_a_delayed_ack_at_the_end_of_a_transfer_is_no_queue(rtt, unacked, cause):
+    text = words(unacked=unacked, notsent=0 if unacked == 0 else 90_000, cc="cubic", rest="retrans:0/20")
+    text = text.replace("rtt:123.2/0.23", f"rtt:{rtt}/0.23").replace("minrtt:122.3", "minrtt:90")
+    assert diagnose(flow_of(HEADER + SOCKET + text)).cause == cause

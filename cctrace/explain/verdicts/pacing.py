@@ -28,7 +28,7 @@ def verdicts(record, limits, found):
     burst, before, met = _bursts(record)
     lost = np.flatnonzero(record.lost)
     lost = lost[np.unique(burst[lost], return_index=True)[1]]  # the first of each burst
-    quantum = max(2 * float(np.median(record.table.wire_bytes)), QUANTUM_S * 1e6 * record.bottleneck.rate)
+    quantum = max(2 * float(np.median(record.table.wire_bytes)), QUANTUM_S * record.goodput_bps / 8)
     typical, rank = float(np.median(before[lost])), mean_rank(before, before[lost])
     filled = float(np.median(before[lost] / np.maximum(met[lost], before[lost] + 1)))
     many = len(lost)
