@@ -106,6 +106,13 @@ def calibration(told):
     return [(low, high, round(mean, 10), share, many) for low, high, mean, share, many in bins], error
 
 
+def slope(told):
+    """Return by what the logarithmic odds of (confidence, right) above a half would have to be multiplied."""
+    sure, good = np.array([pair for pair in told if 0.5 < pair[0] < 1]).reshape(-1, 2).T
+    odds, tried = np.log(sure / (1 - sure)), np.arange(0.2, 4, 0.05)
+    return float(max(tried, key=lambda by: -np.log1p(np.exp(np.where(good > 0, -1, 1) * by * odds)).sum()))
+
+
 class Tally:
     """First verdicts by cause, and how sure they were."""
 
@@ -141,7 +148,9 @@ class Tally:
         bins, error = calibration(self.sure)
         for low, high, mean, good, many in bins:
             print(f"confidence {low:.1f} to {high:.1f} (mean {mean:.2f}): {good:.0%} of {many} right")
-        print(f"expected calibration error: {error:.3f}")
+        print(
+            f"expected calibration error: {error:.3f}; likeliest slope of the logarithmic odds: {slope(self.sure):.2f}"
+        )
         for line in self.wrong:
             print(line)
 

@@ -108,11 +108,19 @@ def test_others_to_the_same_host_that_had_data_at_the_time_are_competition_with_
     assert diagnose(flow_of(HEADER + SOCKET + words() + small)).cause == "unknown"
 
 
+def test_one_burst_of_losses_that_leaves_a_large_window_is_no_loss_by_chance():
+    text = words(acked=10_000_000, unacked=0, notsent=0, cc="cubic", rest="retrans:0/100")
+    text = text.replace("rtt:123.2/0.23", "rtt:100/0.23").replace("minrtt:122.3", "minrtt:100")  # 212 segments, not 24
+    text = text.replace("269Mbps", "18Mbps")
+    found = diagnose(flow_of(HEADER + SOCKET + text)).verdicts[0]
+    assert (found.name, found.confidence) == ("path_full", 0.4)
+
+
 AT_THE_END = [(104, 0, "random_loss"), (104, 50, "unknown"), (90, 50, "random_loss")]
 
 
 @pytest.mark.parametrize(("rtt", "unacked", "cause"), AT_THE_END)
 def test_a_delayed_ack_at_the_end_of_a_transfer_is_no_queue(rtt, unacked, cause):
-    text = words(unacked=unacked, notsent=0 if unacked == 0 else 90_000, cc="cubic", rest="retrans:0/20")
+    text = words(unacked=unacked, notsent=0 if unacked == 0 else 90_000, cc="cubic", rest="retrans:0/10")
     text = text.replace("rtt:123.2/0.23", f"rtt:{rtt}/0.23").replace("minrtt:122.3", "minrtt:90")
     assert diagnose(flow_of(HEADER + SOCKET + text)).cause == cause

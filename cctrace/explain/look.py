@@ -14,13 +14,16 @@ from cctrace.units import format_rate, format_share, format_size, format_time
 WINDOW_FULL = 0.9  # of the receiver's window in flight; the rest is less than a burst
 CWND_FULL = 0.9
 MOST = 0.5  # of the time so far
-LOSSY = 0.005  # segments sent again: above it loss-based controllers are far below most paths' rates
+LOSSY = 0.005  # segments sent again
 REORDERED = 0.002  # times that reordering was seen, per segment
 QUEUED = 1.1  # times the least RTT, below which there is no queue
 QUEUE = 1.25  # and above which there is one
 TAIL = 10.0  # mean deviations that a least RTT may lie below the RTT by jitter
 USED = 0.8  # of the estimated rate
 SHORT_RTTS = 16
+FEWEST = 10  # segments sent again
+AMPLE = 2.0  # times the window that losses allow
+START = 4.0  # bandwidth-delay products that a start may lose
 DELAYED_US = 40_000  # of a delayed ACK [Linux] TCP_DELACK_MIN
 MOST_CONNECTIONS = 100
 BULK = 0.02  # of its bytes, that another connection must have sent to count
@@ -97,7 +100,7 @@ def _path(flow, figures):
         told = f"the kernel had seen reordering {_last(flow, 'reord_seen'):.0f} times"
         return "reordering", 0.8, told, "Find the parallel links or per-packet balancing."
     # At the end of a transfer the last ACK was delayed, which an eighth of goes into the smoothed RTT.
-    if share >= LOSSY and rtt < QUEUED * least + (DELAYED_US / 8 if _idle(flow) else 0):
+    if rtt < QUEUED * least + (DELAYED_US / 8 if _idle(flow) else 0) and _by_loss(flow, figures):
         told = f"{format_share(share)} of the segments had been sent again, without a queue"
         return "random_loss", 0.45, told, "Look for a bad link."
     model, used = _last(flow, "bbr_min_rtt_us"), figures["busy_rate_bps"] / (figures["rate_bps"] or np.nan)
@@ -117,7 +120,24 @@ def _path(flow, figures):
     if figures["cwnd_used"] >= CWND_FULL:
         told = f"its congestion window was full, {_last(flow, 'snd_cwnd'):.0f} segments: the path set the pace"
         return "path_full", 0.5, told, ""
+    if _idle(flow) and _last(flow, "total_retrans") >= FEWEST:
+        told = f"it had sent {_last(flow, 'total_retrans'):.0f} segments again: at times it had filled its path"
+        return "path_full", 0.4, told, ""
     return None
+
+
+def _by_loss(flow, figures):
+    """Return whether as much was lost, evenly, as explains the rate; what a full queue drops at once is far more.
+
+    Of a controller that takes losses for congestion the window on average is then that of [Mathis97], sqrt(1.5 / p);
+    BBR's start may overflow a queue by some of its bandwidth-delay products.
+    """
+    share, lost, mss = figures["retransmitted_share"], _last(flow, "total_retrans"), _last(flow, "snd_mss")
+    if _last(flow, "bbr_bw_Bps") > 0:
+        return share >= LOSSY and lost > START * _last(flow, "bbr_bw_Bps") * figures["min_rtt_us"] / 1e6 / mss
+    window = figures["busy_rate_bps"] / 8e6 * figures["rtt_us"] / mss
+    known = np.isfinite(window)
+    return lost >= FEWEST and (window < AMPLE * np.sqrt(1.5 / share) if known else share >= LOSSY)
 
 
 def _beside(flow):

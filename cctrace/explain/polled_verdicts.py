@@ -17,6 +17,7 @@ QUEUED = 1.25  # times the least RTT
 TAIL = 10.0  # mean deviations that a least RTT of some seconds may lie below the mean by jitter
 SHALLOW = 0.25  # of the base RTT: the gain by which BBR probes, less 1
 BLOATED = 3.0  # times the base RTT
+COARSE = 4.0  # RTTs between polls
 GATHERED = 8.0  # times the dispersion of chance; losses that come in twos and threes make it two or three
 ALIKE = 0.5  # correlation of the RTTs of two flows that go through one queue
 SURE = 3.0
@@ -245,13 +246,15 @@ def _lost(polls):
             spans,
         )
         return
-    if (share >= LOSSY and (often and (not spread or rank < 0.7 or sure < SURE))) or (
+    # Polls that are some RTTs apart do not show which RTTs losses followed: a queue that stands speaks for itself then.
+    blind = np.isnan(gathered) and np.median(np.diff(polls.time)) * 1e6 > COARSE * polls.least_us and typical > QUEUED
+    if (share >= LOSSY and not blind and (often and (not spread or rank < 0.7 or sure < SURE))) or (
         len(steps) < 2 and typical < 1.1 and share > 5 * LOSSY
     ):
         yield _verdict(
             polls,
             "random_loss",
-            0.75 if often else 0.5,
+            0.75 if often and not polls.is_model_based else 0.55,  # whose probes lose evenly where buffers are short
             evidence,
             f"{format_share(share)} of the segments were sent again, most of them while RTTs were no "
             "longer than usual: "
