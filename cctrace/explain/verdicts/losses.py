@@ -99,7 +99,8 @@ def _placed(record, lost):
         else:
             out.append(_random(record, met, rest))
     if full >= FEWEST:
-        out.append(_overflow(record, met))
+        overflow = _overflow(record, met)
+        out = [verdict for verdict in out if verdict.name != overflow.name] + [overflow]
     return out
 
 
