@@ -26,6 +26,7 @@ SLACK = 1.0  # segments that a count may be off: which ACK came before which sen
 LEAST_BLOCK_US = 5_000
 LEAST_AFTER = 2  # open blocks after a reduction that tell of it
 OFF = 0.15  # share of the flight by which a window in slow start is wrong
+MANY_BLOCKS, MOSTLY_FULL, USUALLY_FULL = 100, 0.8, 0.9  # of the largest flight: a tenth and half of the others
 GROWING = 1.15  # times the flight of the block before: still in slow start
 
 
@@ -58,9 +59,18 @@ class Blocks:
         self.edges = self._edges(rows)
         self.sent = np.diff(self.left[self.edges])
         self.busy = self.each(self.idle) == 0  # blocks in which the application always had more to send
+        if "start_ns" in events.meta["inferred"] and self._is_steady():
+            self.free[:] = True
 
     def __len__(self):
         return len(self.sent)
+
+    def _is_steady(self):
+        """Whether no loss cut a flight that hardly ever changed: a window of fixed size held the sender, not cwnd."""
+        if len(self.reductions) or len(self) < MANY_BLOCKS:
+            return False
+        tenth, middle = np.quantile(self.each(self.flight), [0.1, 0.5])
+        return bool(tenth > MOSTLY_FULL * self.flight.max() and middle > USUALLY_FULL * self.flight.max())
 
     def _edges(self, rows):
         if len(self.acks) < 2:

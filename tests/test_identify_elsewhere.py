@@ -1,0 +1,133 @@
+"""Generations of BBR from their gain cycles, what a receiver's record may not be told by, and the check of a name."""
+
+import types
+
+import numpy as np
+import pytest
+
+import cctrace as cct
+from benchmarks.identify import CANDIDATES, FAMILIES, calibration_error, group_size, polled, reliability, simulated
+from cctrace.explain import identify as whose
+from cctrace.explain.identify_phases import FEW, Phases, Rates, chain
+from cctrace.replaying import midflow
+from cctrace.schema import LINUX_EVENTS
+
+RTT_US = 40_000.0
+
+
+class Sent:
+    """Blocks of half a round trip whose rates are given, relative to 1000 segments/s."""
+
+    def __init__(self, gains):
+        block_us = RTT_US / 2
+        self.edges = np.arange(len(gains) + 1)
+        self.time_us = self.edges * block_us
+        self.sent = np.array(gains) * 1000 * block_us / 1e6
+        self.open, self.flight = np.ones(len(self.edges)), np.full(len(self.edges), 40.0)
+        self.acks = self.edges
+
+    def __len__(self):
+        return len(self.sent)
+
+    def each(self, values):
+        return values[1:].astype(float)
+
+
+V1 = [1.25, 1.25, 0.75, 0.75, *[1.0] * 12]
+V2 = [1.25, 1.25, 0.75, 0.75, *[1.0] * 84]
+V2_PLUS = [1.0, 1.0, 1.1, 1.1, 1.0, 1.0, 0.9, 0.9, *[1.0] * 19]
+V3 = [*[1.25] * 6, *[0.91] * 6, *[1.0] * 78]
+
+
+@pytest.mark.parametrize(
+    ("cycle", "name"),
+    [(V1, "bbr2022"), (V2, "bbr2"), (V2_PLUS, "bbr2plus"), (V3, "bbr3")],
+    ids=["v1", "v2", "v2+", "v3"],
+)
+def test_a_gain_cycle_is_its_generations_in_whatever_phase_it_begins(cycle, name):
+    for phase in (0, 5):
+        gains = np.tile(np.roll(cycle, phase), 600 // len(cycle) + 1)[:600]
+        rates = Rates(Sent(gains), RTT_US)
+        one = dict.fromkeys(("bbr2022", "bbr2", "bbr2plus", "bbr3"))
+        fits = {c: rates.likelihood(chain(c, RTT_US, rates.flight), np.log(1000.0), 0) for c in one}
+        assert max(fits, key=fits.get) == name
+        blind = {c: rates.likelihood(chain(c, RTT_US, rates.flight), rates.level(), 0) for c in one}
+        assert max(blind, key=blind.get) == name
+
+
+def test_stages_of_a_chain_follow_each_other_for_as_long_as_its_phases_last():
+    one = chain("bbr2022", RTT_US, 40)
+    assert one.step.sum(axis=1) == pytest.approx(1)
+    assert np.all(one.step > -1e-12)
+    rest = np.linalg.matrix_power(one.step, 100_000)[0]
+    share = {gain: rest[one.gains == gain].sum() for gain in (1.25, 0.75, 1.0)}
+    whole = 1.3 + 0.8 + 6 * 1.05
+    assert share == pytest.approx({1.25: 1.3 / whole, 0.75: 0.8 / whole, 1.0: 6.3 / whole})
+
+
+def test_a_few_blocks_tell_of_no_phase():
+    halves = Sent([1.0] * (FEW - 1))
+    found = {"bbr2022": types.SimpleNamespace(bw=np.full(FEW, 1000.0))}
+    phases = Phases(types.SimpleNamespace(halves=halves, events=None), found)
+    assert phases.by_level == phases.by_bandwidth == {}
+
+
+@pytest.mark.parametrize(("name", "number"), [("bbr2022", 12), ("bbr2", 12), ("bbr2plus", 9), ("bbr3", 3)])
+def test_a_receivers_capture_tells_the_generations_of_bbr_apart(name, number, tmp_path):
+    found = cct.identify(simulated(name, number, 41, "8s", tmp_path, side="receiver"))
+    assert name in found.group
+    others = {FAMILIES[one] for one in found.group} - {FAMILIES[name]}
+    assert len(others) <= 1
+    assert not {"cubic", "reno"} & others
+
+
+def test_a_receivers_capture_has_as_many_reductions_as_the_sender_made(tmp_path):
+    for name, number in (("cubic6", 3), ("reno", 3)):
+        count = [
+            int(
+                np.sum(
+                    simulated(name, number, 41, "5s", tmp_path, side).events.rows["event"] == LINUX_EVENTS["ssthresh"]
+                )
+            )
+            for side in ("sender", "receiver")
+        ]
+        assert count[0] == count[1] > 0
+
+
+def test_drain_is_no_probe_of_the_rtt(tmp_path):
+    events = simulated("bbr2", 2, 41, "5s", tmp_path, side="receiver").events
+    (first, *_) = midflow.probe_rtts(events)
+    assert events.now_us[first] - events.now_us[0] < 1_000_000
+    assert not len(midflow.probe_rtts(events, 5_000_000))
+
+
+def test_counters_name_is_checked_on_the_first_events_and_on_all_of_them_if_they_disagree(tmp_path, monkeypatch):
+    flow = simulated("reno", 0, 7, "5s", tmp_path)
+    whole = cct.identify(flow)
+    monkeypatch.setattr(whose, "CHECKED_ROWS", 2000)
+    looked = []
+    monkeypatch.setattr(whose, "shown", lambda *args: looked.append(args[1:]) or original(*args))
+    original = cct.explain.identify_evidence.shown
+    assert "reno" in cct.identify(flow, check="reno").group
+    assert looked == [(2000,)]
+    assert cct.identify(flow, check="bbr2022").candidates == whole.candidates
+    assert looked == [(2000,), (2000,), ()]
+    assert cct.identify(flow, check="dctcp").candidates == whole.candidates
+
+
+@pytest.mark.parametrize("name", ["cubic6", "bbr2022"])
+def test_a_look_a_second_is_enough(name, tmp_path):
+    assert name in cct.identify(polled(name, 0, 21, "13s", tmp_path, every_ms=1000)).group
+
+
+def test_how_far_probabilities_hold_is_counted_by_tenths():
+    results = [("reno", ("reno",), 0.95, 0.1)] * 9 + [
+        ("reno", ("cubic",), 0.95, 0.1),
+        ("reno", ("unknown",), 0.55, 0.1),
+    ]
+    assert reliability(results) == [(1, pytest.approx(0.55), 0.0), (10, pytest.approx(0.95), pytest.approx(0.9))]
+    assert calibration_error(results) == pytest.approx((0.55 + 10 * 0.05) / 11)
+    size, alone = group_size([*results, ("bbr2", ("bbr2", "bbr3"), 0.9, 0.1)])
+    assert size == pytest.approx(12 / 11)
+    assert alone == pytest.approx(10 / 11)
+    assert set(FAMILIES) == set(CANDIDATES)
