@@ -253,7 +253,7 @@ def _analyze_flow(file, flow, polls, controller, unused):
     analysis.controller = controller_name(flow.tcpinfo)
     try:
         quality = flow.quality()
-        analysis.identification = _identified(flow)
+        analysis.identification = _identified(flow, KERNEL_NAMES.get(analysis.controller))
         analysis.replayed = controller or KERNEL_NAMES.get(analysis.controller) or _named(analysis.identification)
         run = replay(flow, analysis.replayed, record=_recorded(analysis.replayed)) if analysis.replayed else None
     except StreamError as error:
@@ -270,10 +270,10 @@ def _analyze_flow(file, flow, polls, controller, unused):
     return analysis
 
 
-def _identified(flow):
-    """Return who sent a flow, None if that cannot be told."""
+def _identified(flow, check=None):
+    """Return who sent a flow, None if that cannot be told; `check` is whom counters name."""
     try:
-        return identify(flow)
+        return identify(flow, check)
     except StreamError:
         return None
 
