@@ -25,7 +25,7 @@ GRAPH = f"{FLOW}.panels.find((panel) => panel.packets)"
 def folder(request, tmp_path_factory):
     """A report of a capture that is taken for a large one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cctrace.explain.analyze._identified", lambda flow: None)  # takes seconds, tested elsewhere
+        patch.setattr("cctrace.explain.analyze._identified", lambda *_: None)  # takes seconds, tested elsewhere
         patch.setattr("cctrace.explain.analyze._forecast", lambda *given: None)
         patch.setattr(chunks, "PACKETS", 3000)
         patch.setattr(chunks, "CHUNK", 1000)
@@ -76,7 +76,7 @@ def test_a_selection_has_the_extremes_of_every_span_of_time(sides):
 
 
 def test_files_of_an_earlier_report_are_removed(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("cctrace.explain.analyze._identified", lambda flow: None)
+    monkeypatch.setattr("cctrace.explain.analyze._identified", lambda *_: None)
     monkeypatch.setattr("cctrace.explain.analyze._forecast", lambda *given: None)
     (tmp_path / "flow0-packets7.js").write_text("old")
     write_report(analyze([CAPTURE]), tmp_path)

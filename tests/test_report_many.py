@@ -22,7 +22,7 @@ LOSSY, JITTER = (datasets.path(name, "sender.pcap.zst") for name in ("loss_cubic
 @pytest.fixture(autouse=True)
 def nobody_asks_who_sent_it(monkeypatch):
     """To identify a sender takes seconds, and is tested elsewhere."""
-    monkeypatch.setattr("cctrace.explain.analyze._identified", lambda flow: None)
+    monkeypatch.setattr("cctrace.explain.analyze._identified", lambda *_: None)
 
 
 @pytest.fixture
