@@ -71,4 +71,4 @@ docs: $(TOOLS) ## the pages that are generated from the code, and the site: docs
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build
 
 clean: ## remove the environment and everything that was generated
-	rm -rf $(VENV) build dist docs/_build docs/notebooks *.egg-info cctrace-report .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) build dist docs/_build docs/notebooks docs/jupyter_execute *.egg-info cctrace-report .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

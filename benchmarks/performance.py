@@ -60,7 +60,9 @@ HEAD = """# Performance
 
 Written by `python -m benchmarks.performance`: every block is what the command above it printed, on the machine and
 under the load that stand beside it. Figures of other machines and moments differ, the ratios within a block less. What
-a million captures cost stands in [scale](scale.md), why it is fast in [design](design.md).
+a million captures cost stands in [scale](scale.md), why it is fast in [design](design.md), figures of a quiet machine in
+[captures](captures.md). A load above the number of cores means that others had the machine too: times by the clock are
+then far too long, CPU times somewhat.
 """
 
 
