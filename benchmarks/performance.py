@@ -42,8 +42,9 @@ SECTIONS = {
     ),
     "job": (
         "The main job",
-        "benchmarks/main_job.py",
-        "From a flow to the table of decisions, all inference included; how that grows with length; whole commands.",
+        "benchmarks/main_job.py commands",
+        "Whole commands as a user runs them. (`replay` and `length` instead of `commands`: calls a second, all\n"
+        "inference included, and how that grows with the length of a flow; they take a quarter of an hour.)",
     ),
     "simulation": (
         "The simulation",
@@ -60,9 +61,9 @@ HEAD = """# Performance
 
 Written by `python -m benchmarks.performance`: every block is what the command above it printed, on the machine and
 under the load that stand beside it. Figures of other machines and moments differ, the ratios within a block less. What
-a million captures cost stands in [scale](scale.md), why it is fast in [design](design.md), figures of a quiet machine in
-[captures](captures.md). A load above the number of cores means that others had the machine too: times by the clock are
-then far too long, CPU times somewhat.
+a million captures cost stands in [scale](scale.md), why it is fast in [design](design.md), figures of a quiet machine
+in [captures](captures.md). A load above the number of cores means that others had the machine too: times by the clock
+are then far too long, CPU times somewhat.
 """
 
 

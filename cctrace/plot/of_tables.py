@@ -14,6 +14,7 @@ COLOURS = (
     "#9db4c8", "#e08e45",
 )  # fmt: skip
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
+_MOST_TICKS = 8
 
 
 def lines(table, x, panels, by, *, title="", xlabel="", columns=2, panel_by=None, marks=()):
@@ -95,12 +96,22 @@ def _dress(axes, label, title, log=False, logx=False, top=None, zero=True, level
         axes.set_ylim(0, top)
     if logx:
         axes.set_xscale("log")
+        _ticks_where_measured(axes)
     if level is not None:
         axes.axhline(level, color="#444", ls="--", lw=1, zorder=0)
     axes.set_title(title, fontsize=9)
     axes.tick_params(labelsize=8)
     axes.grid(color="#e4e8ed", lw=0.6)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _ticks_where_measured(axes):
+    """Name the places on a logarithmic axis, if they are few: the usual labels of a decade or two overlap."""
+    drawn = [line.get_xdata() for line in axes.lines if len(line.get_xdata()) > 2]
+    places = np.unique(np.concatenate(drawn)) if drawn else np.empty(0)
+    if 0 < len(places) <= _MOST_TICKS:
+        axes.set_xticks(places, [f"{place:g}" for place in places])
+        axes.minorticks_off()
 
 
 def _legend(drawing, axes):
