@@ -108,6 +108,19 @@ def test_counters_of_a_stranger_are_nobodys(name, tmp_path):
     assert from_ss(name, 0, 21, "6s", tmp_path).group == (UNKNOWN,)
 
 
+@pytest.mark.parametrize(
+    ("name", "number", "said"),
+    [
+        ("cubic6:beta=0.875", 0, "with beta 0.875 instead of 0.7 cubic6 would explain it better"),
+        ("Scalable", 0, "keeps 0.88 of its window in a reduction, not 0.50"),
+    ],
+)
+def test_the_reason_names_the_nearest_relative_and_in_what_a_stranger_differs(name, number, said, tmp_path):
+    found = cct.identify(simulated(name, number, 61, "8s", tmp_path))
+    assert found.group == (UNKNOWN,)
+    assert said in found.reason
+
+
 class Polls:
     """Two reductions of a Reno whose window fills the path: 40 to 20 to 30 to 15, an increment a poll."""
 

@@ -26,7 +26,8 @@ from cctrace.errors import ArgumentError, StreamError
 from cctrace.explain import identify_counters as counters
 from cctrace.explain.identify_elsewhere import elsewhere
 from cctrace.explain.identify_evidence import examine, shown
-from cctrace.explain.identify_fit import AFTER, known_log_odds
+from cctrace.explain.identify_fit import known_log_odds
+from cctrace.explain.identify_relative import difference
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
@@ -151,9 +152,8 @@ def _of_packets(seen, began):
         evidence = elsewhere(seen, found)
     best = max(evidence, key=evidence.get)
     known = _known(seen, found, evidence)
-    if seen.exact and known < 0:  # a stranger's: by which factor it reduces shows where its windows are set right
-        found[best] = found[best]._replace(after=examine(seen._replace(exact=False), best).after)
-    return _conclude(evidence, found, "sends" if seen.exact else "flights", began, known)
+    differs = difference(seen, best, counters.FACTORS.get(best, math.nan)) if known < 0 else ""
+    return _conclude(evidence, found, "sends" if seen.exact else "flights", began, known, differs)
 
 
 def _known(seen, found, evidence):
@@ -232,10 +232,11 @@ def _flows(file, options):
     return data.bulk() or [data.flow(int(data.flows["bytes_sent"].argmax()))]
 
 
-def _conclude(evidence, found, how, began, known):
+def _conclude(evidence, found, how, began, known, differs=""):
     candidates = probabilities(evidence, known)
     group = _group(candidates)
-    return Identification(candidates, group, _reason(group, evidence, found, how), time.perf_counter() - began)
+    reason = _reason(group, evidence, found, how, differs)
+    return Identification(candidates, group, reason, time.perf_counter() - began)
 
 
 def _group(candidates):
@@ -254,22 +255,12 @@ _WHAT = {
 }
 
 
-def _other_factor(name, one):
-    """Return in words which share of its window a sender keeps in a reduction, if that is not the candidate's."""
-    after = getattr(one, "after", math.nan)
-    if math.isnan(after) or abs(after) <= AFTER:
-        return ""
-    own = counters.FACTORS[name]
-    kept = own / (1 - after) if after > 0 else own * (1 + after)
-    return f", and this sender keeps {kept:.2f} of its window in a reduction, not {own:.2f}" if kept < 1 else ""
-
-
-def _reason(group, evidence, found, how):
+def _reason(group, evidence, found, how, differs):
     """Return in a sentence what speaks for a group, or against all candidates."""
     nearest = max(evidence, key=evidence.get)
     off = f"{found[nearest].scale:.0%} off" if how != "counters" else "nearer than the others"
     if group == (UNKNOWN,):
-        nearest_is = f"the nearest, {nearest}, is {off}{_other_factor(nearest, found[nearest])}"
+        nearest_is = f"the nearest, {nearest}, is {off}{differs}"
         return f"no candidate explains {_WHAT[how]}, as its own sender would; {nearest_is}"
     best = group[0]
     others = [name for name in evidence if name not in group]

@@ -96,12 +96,20 @@ def shown(flow, most=MOST_ROWS):
         told = restored(flow)
         blind = _is_blind(told)
         flow, rebuilt = (flow, False) if blind else (told, True)
-    events = flow.events
+    inferred = flow.facts["inferred"]
+    exact = "start_ns" not in inferred and not blind
+    return _shown(flow.events, most, flow.hz, "hz" not in inferred, exact, rebuilt)
+
+
+def first(shown, most):
+    """Return what the first `most` rows show, `Shown`."""
+    return _shown(shown.events, most, shown.hz, shown.hz_known, shown.exact, shown.rebuilt)
+
+
+def _shown(events, most, *known):
     if len(events) > most:
         events = Events(events.rows[:most], events.meta, events.sends[events.sends["row"] < most])
-    exact = "start_ns" not in events.meta["inferred"] and not blind
-    known = flow.hz, "hz" not in events.meta["inferred"]
-    return Shown(events, *known, exact, rebuilt, *blocks(events), trajectory.Blocks(events))
+    return Shown(events, *known, *blocks(events), trajectory.Blocks(events))
 
 
 def _is_blind(flow):
