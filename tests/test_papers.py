@@ -197,12 +197,19 @@ def test_an_estimate_is_late_until_it_is_first_right_and_never_later_than_the_ne
     assert late_s(line, 10, 1, 20) == 10.0
 
 
-def test_a_session_of_obbr_ends_when_its_file_is_delivered():
+def test_a_session_of_obbr_ends_when_its_file_is_delivered(shelf):
     (made,) = papers.reproduce("obbr", "12", systems=("BBR",), rivals=("CUBIC",), ratios=(0.5,), seeds=(1,),
                                sessions={"by the faster": (60.0, "20MB"), "in all": (5.0, None)})  # fmt: skip
     faster, whole = made.runs.to_dict("records")
     assert max(faster["mbps"], faster["rival_mbps"]) * faster["seconds"] == pytest.approx(160, rel=0.02)
     assert whole["seconds"] == 5.0
+
+
+def test_some_systems_alone_make_a_table_and_no_claims_that_compare_all(shelf):
+    (made,) = papers.reproduce("obbr", "14", quick=True, systems=("BBR", "CUBIC"), paths=((30, 1.0),))
+    assert made.table.system.tolist() == ["BBR", "CUBIC"]
+    assert made.claims == []
+    assert made.plot().axes
 
 
 def test_obbrs_streaming_session_has_quality_switches_and_rebuffering(quick):

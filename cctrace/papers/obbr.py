@@ -79,6 +79,11 @@ def by_form(table):
     return pd.concat([apart[apart.form == "released"], one, apart[apart.form != "released"]])
 
 
+def complete(made):
+    """Say whether a `Reproduction` has all systems: what the paper claims compares them."""
+    return set(SYSTEMS) <= set(made.table.system)
+
+
 def listed(values, form="{:.2f}"):
     """Write numbers with slashes between them."""
     return "/".join(form.format(v) for v in values)
