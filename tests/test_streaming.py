@@ -105,6 +105,14 @@ def test_others_share_the_path_and_a_video_that_never_ends_is_left():
     assert starved.rebuffering_ratio > 5
 
 
+def test_bbr_stays_in_startup_where_a_segment_fits_its_window_and_released_obbr_does_not():
+    path = cct.Path(rate="80Mbit", rtt="270ms", buffer="0.25bdp")
+    again = {cc: play(path, cc, Video.of(minutes=3)).metrics["retransmit_ratio"] for cc in ("quic_bbr", "obbr:mu=0.5")}
+    assert again["quic_bbr"] > 0.3 > 0.05 > again["obbr:mu=0.5"]
+    slower = cct.Path(rate="30Mbit", rtt="270ms", buffer="0.25bdp")
+    assert play(slower, "quic_bbr", Video.of(minutes=3)).metrics["retransmit_ratio"] < 0.15
+
+
 def test_the_server_is_idle_between_segments_and_sends_no_more_than_was_asked():
     with Served(FAST, "cubic6") as connection:
         connection.request(100_000)
