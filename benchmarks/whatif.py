@@ -142,7 +142,11 @@ def _predictions(path, runs, options):
 def report(table):
     answered = table[table["answered"]]
     print(f"{len(table) // 3} directed predictions, {len(answered) // 3} answered, of {table.path.nunique()} paths")
-    for figure, rows in answered.groupby("figure", sort=False):
+    parts = [*answered.groupby("figure", sort=False)]
+    parts += [(figure, rows[rows.high.notna()]) for figure, rows in parts if rows.high.isna().any()]
+    for figure, rows in parts:
+        if len(rows) < len(answered) // len(FIGURES):
+            print(f"of the {len(rows)} that the capture bounds on both sides:")
         columns = ("whatif", "oracle", "unchanged", "trace", "repeat")
         errors = {
             c: np.array([error(figure, g, w) for g, w in zip(rows[c], rows.recorded, strict=True)]) for c in columns
@@ -198,8 +202,7 @@ def random_path(rng):
 
 def simulated(options):
     """Print how often what-if of a simulated flow meets what another variant does over the true path."""
-    met = {name: [] for name in FIGURES}
-    held = {name: [] for name in FIGURES}
+    met, held, bounded = ({name: [] for name in FIGURES} for _ in range(3))
     for run in range(options.runs):
         rng = np.random.default_rng([options.seed, run])
         path, (source, target) = random_path(rng), rng.choice(VARIANTS, 2, replace=False)
@@ -218,10 +221,14 @@ def simulated(options):
                 else good(name, got.value, want[name], (want[name],) * 2)
             )
             held[name].append(got.low <= want[name] <= (got.high if got.high is not None else np.inf))
+            bounded[name] += [] if got.high is None else [met[name][-1]]
             if not met[name][-1]:
                 print(f"run {run}, {source} to {target}: {name} {got.text()} for {want[name]:.4g}", flush=True)
     for name in FIGURES:
-        print(f"{name}: {sum(met[name])} of {len(met[name])} within tolerance, 90 % intervals hold {sum(held[name])}")
+        print(
+            f"{name}: {sum(met[name])} of {len(met[name])} within tolerance, 90 % intervals hold {sum(held[name])}; "
+            f"of those that are bounded on both sides {sum(bounded[name])} of {len(bounded[name])}"
+        )
 
 
 # --- the simulator itself --------------------------------------------------------------------------------------------

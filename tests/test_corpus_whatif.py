@@ -54,6 +54,14 @@ def test_only_flows_that_reproduce_and_others_sent_count():
     assert found["change"] == pytest.approx(0.2)
 
 
+def test_what_is_untold_may_be_either():
+    (sure,), (unsure,) = (compared(rows([0.2] * 5 + more)).to_dict("records") for more in ([0.0] * 5, [0.05] * 5))
+    assert (sure["untold"], unsure["untold"]) == (0, 5)
+    assert unsure["better_share"] == sure["better_share"] == 0.5
+    assert sure["better_share_high"] < 0.85 < unsure["better_share_high"]
+    assert sure["worse_share_high"] < 0.3 < unsure["worse_share_high"]
+
+
 def test_intervals_of_shares_and_medians_hold_as_often_as_they_say():
     rng = np.random.default_rng(1)
     counts = rng.binomial(40, 0.3, 2000)

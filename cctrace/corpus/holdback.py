@@ -6,8 +6,8 @@ A flow is one of four:
     alike               it lies within the margin
     untold              it reaches over it: these could be either
 
-Shares are of the flows that reproduce; their 95 % intervals ([Brown01]_: Jeffreys') are over flows, as if they were
-drawn at random from those that will come.
+Shares are of the flows that reproduce, and of these of what is sure. Their 95 % intervals ([Brown01]_: Jeffreys') are
+over flows, as if these were drawn at random from those that will come; the upper end takes all that is untold for it.
 """
 
 import numpy as np
@@ -85,13 +85,9 @@ def compared(frame, by=None, figure="goodput", margin=MARGIN):
         }
         row |= {kind: int(count[kind]) for kind in KINDS}
         for kind in ("better", "worse"):
-            row |= dict(
-                zip(
-                    (f"{kind}_share", f"{kind}_share_low", f"{kind}_share_high"),
-                    share(count[kind], len(told)),
-                    strict=True,
-                )
-            )
+            value, low, _ = share(count[kind], len(told))
+            row |= {f"{kind}_share": value, f"{kind}_share_low": low}
+            row[f"{kind}_share_high"] = share(count[kind] + count["untold"], len(told))[2]
         middle = median(told[FIGURES[figure][0]].astype(float).dropna())
         rows.append(row | dict(zip(("change", "change_low", "change_high"), middle, strict=True)))
     return pd.DataFrame(rows)

@@ -22,7 +22,8 @@ def whatif_part(corpus):
     return f"""<h2>Would another controller have done better?</h2>{sentences}
 <p class="soft">Over the path inferred from each flow, against its own controller over the same path; only flows whose
 own controller does again there what was recorded. Better and worse: by {format_share(MARGIN)} or more of goodput and
-RTT, 0.3 points of the share sent again, with 90 % confidence. In brackets 95 % intervals over flows.</p>
+RTT, 0.3 points of the share sent again, with 90 % confidence. In brackets 95 % intervals over flows; flows that are not
+told may be either.</p>
 <div class="card scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"""
 
 
