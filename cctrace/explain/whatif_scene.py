@@ -13,6 +13,7 @@ from cctrace.explain.otherpath import changed, times
 from cctrace.explain.record import Record
 from cctrace.explain.whatif_figures import FIGURES, SHARE, difference, estimated, missed, near, recorded_figures
 from cctrace.fit import path as fit_path
+from cctrace.fit.draws import UNSEEN_REACH
 from cctrace.fit.shared import neighbours
 from cctrace.fit.transmissions import transmissions
 from cctrace.sim.sender import Sender
@@ -21,10 +22,11 @@ from cctrace.units import format_share
 
 OPEN_ENDED = 1.1  # times the RTT over the shorter half of unseen queues: longer ones would make it longer still
 HELD_BACK = ("application_limited", "send_buffer_limited")  # first verdicts with which nothing is answered
+MOST_BDP = 10.0  # buffers that paths have, at most or so
 WINDOW_SHUT = 0.01  # share of the time, from which on the receive window is part of the path
 _UNSEEN = {
     "rate": "a faster path: no queue ever grew, so what it could have carried is not known",
-    "buffer": "a longer queue: it never overflowed; one to ten times its longest backlog are tried",
+    "buffer": "a longer queue: it never overflowed; its longest backlog to ten times that, or ten BDP, are tried",
     "base_rtt": "a shorter base RTT: others' packets stood in the queue all the time",
 }
 
@@ -80,7 +82,7 @@ class Scene:
         self.unseen += [_UNSEEN[name] for name in self.bounded if name in _UNSEEN]
         say("whose flow it was")
         self.own = own or _own(flow, self.unseen)
-        self._paths, self._seed = self.path.draws(draws, seed), seed
+        self._paths, self._seed = plausible(self.path, draws, seed), seed
         told = table.told_ns[table.told_ns >= 0]
         self.recorded = recorded_figures(flow, table)
         self._duration = f"{(int(told.max()) - table.start_ns) / 1e9:.3f}s"
@@ -165,6 +167,21 @@ class Scene:
         elif self.window:
             told["rwnd"] = f"{self.window:.0f}B"
         return told
+
+
+def plausible(path, draws, seed):
+    """Return paths drawn from what a fit leaves open.
+
+    A queue that never overflowed may be as long as ten bandwidth-delay products, if that is more than ten times its
+    longest backlog: a flow that never made a queue says nothing of its length.
+    """
+    paths = path.draws(draws, seed)
+    least = path.estimates["buffer_bytes"].low
+    bdp = path.max_rate_bps() / 8 * path.rtt_ns / 1e9
+    if "buffer" not in path.estimates["unseen"] or not least or MOST_BDP * bdp <= UNSEEN_REACH * least:
+        return paths
+    power = np.log(MOST_BDP * bdp / least) / np.log(UNSEEN_REACH)
+    return [changed(one, {"buffer": f"{least * (one.buffer_bytes / least) ** power:.0f}B"}) for one in paths]
 
 
 def _held_back(flow, found):
