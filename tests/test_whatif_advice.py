@@ -14,6 +14,7 @@ from cctrace.explain.diagnose import diagnose
 from cctrace.explain.otherpath import check_changes
 from cctrace.explain.remedies import REMEDIES, commands, questions, remedies
 from cctrace.explain.verdicts.order import ORDER
+from cctrace.explain.whatif_scene import plausible
 from cctrace.fit import Estimate
 from cctrace.report.overview import as_object, write_report
 from cctrace.report.whatif import whatif_card
@@ -121,3 +122,14 @@ def test_a_difference_that_may_be_none_is_called_so():
     none = Estimate(0.0, -0.001, 0.001)
     told = in_words(dict.fromkeys(("goodput_bps", "rtt_mean_us", "retransmitted_share"), none))
     assert told.count("about the same") == 3
+
+
+def test_a_flow_that_never_made_a_queue_leaves_open_buffers_of_ten_bdp(analysis):
+    path = analysis.whatif.path
+    assert "buffer" in path.estimates["unseen"]
+    bdp = path.max_rate_bps() / 8 * path.rtt_ns / 1e9
+    sizes = [one.buffer_bytes / bdp for one in plausible(path, 60, 1)]
+    least = path.estimates["buffer_bytes"].low / bdp
+    assert least < 0.8  # CUBIC under random loss hardly made one
+    assert least <= min(sizes) < 2 * least
+    assert 5 < max(sizes) <= 10
