@@ -17,6 +17,7 @@ _PUBLIC = {
     "QuicController": "cctrace.cc.base",
     "Sender": "cctrace.sim.sender",
     "analytic": "cctrace.analytic",
+    "analyze": "cctrace.explain.analyze",
     "controller": "cctrace.cc",
     "corpus": "cctrace.corpus",
     "datasets": "cctrace.datasets",
