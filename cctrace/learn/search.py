@@ -21,7 +21,7 @@ NEAR = 0.08  # relative: nearer candidates are the same
 BESIDE = (1.25, 0.8, 1.12, 0.89, 1.4, 0.7)  # of the top: where spare trials go
 WIDTH = 0.3  # of the root of beta: how far from the best trial others count
 FITTED = 3  # trials from which on a parabola is
-GROWS = 0.005  # relative growth of the optimum below which a further k is not worth it
+GROWS = 0.005  # relative growth of the optimum below which a further k is not worth it, nor below its standard error
 MOST_K = 12
 MOST_OF_K, MOST_TRIALS = 6, 15  # of one k; in all, a tenth of a grid of 30 betas and 5 k
 
@@ -60,10 +60,9 @@ class Search:
             start = next(iter(points), start)
             if (beta := _next_beta(points, start)) is not None:
                 return k, beta
-            start, top = _top(points)
-            if before is not None and top <= before + GROWS * abs(before):
+            if before is not None and not _grows(before, points):
                 break
-            before, k = top, k + 1
+            start, before, k = _top(points)[0], points, k + 1
         k, beta = self.elected()
         beside = _beside(self._points(k), beta)
         return None if beside is None else (k, beside)
@@ -83,18 +82,27 @@ class Search:
 
     def elected(self):
         """Return the (k, beta) of the best utility of the k before the optimum stopped growing, so far."""
-        tried = {k: self._points(k) for k in sorted({k for k, _, _ in self.tried})}
-        best = {k: _top(points) for k, points in tried.items() if k == FIRST_K or len(points) >= FITTED}
+        if not self.tried:
+            return FIRST_K, FIRST_BETA
         elected = FIRST_K
-        for k in list(best)[1:]:
-            if best[k][1] <= best[elected][1] + GROWS * abs(best[elected][1]):
-                break
-            elected = k
-        return (elected, best[elected][0]) if best else (FIRST_K, FIRST_BETA)
+        while len(above := self._points(elected + 1)) >= FITTED and _grows(self._points(elected), above):
+            elected += 1
+        return elected, _top(self._points(elected))[0]
 
     def _points(self, k):
         """Return {beta: utility} of what was tried with a k."""
         return {beta: utility for tried_k, beta, utility in self.tried if tried_k == k}
+
+
+def _grows(points, above):
+    """Say whether the optimum of a k is better than that of the k before, by more than the fits are known to."""
+    tops = [_top(points)[1], _top(above)[1]]
+    fitted = [trials for trials in (points, above) if len(trials) > FITTED]
+    error = 0.0
+    if fitted:
+        variance = sum(map(_residuals, fitted)) / sum(len(trials) - FITTED for trials in fitted)
+        error = np.sqrt(variance * FITTED * (1 / len(points) + 1 / len(above)))
+    return tops[1] > tops[0] + max(GROWS * abs(tops[0]), error)
 
 
 def _next_beta(points, start):
@@ -133,13 +141,25 @@ def _top(points):
     if len(betas) < FITTED:
         best = max(points, key=points.get)
         return best, points[best]
-    x, y = np.sqrt(betas), np.array([points[beta] for beta in betas])
-    weights = np.exp(-0.5 * ((x - x[np.argmax(y)]) / WIDTH) ** 2)
-    a, b, c = np.polyfit(x, y, 2, w=weights)
+    x, _, _, (a, b, c) = _fit(points)
     inside = a < 0 and x[0] < -b / (2 * a) < x[-1]
     at = -b / (2 * a) if inside else max(x[0], x[-1], key=lambda end: np.polyval((a, b, c), end))
     beta = round(float(at**2), 4) if inside else betas[0 if at == x[0] else -1]
     return beta, float(np.polyval((a, b, c), at))
+
+
+def _fit(points):
+    """Return roots of the betas, utilities, weights, and the parabola's coefficients."""
+    betas = sorted(points)
+    x, y = np.sqrt(betas), np.array([points[beta] for beta in betas])
+    weights = np.exp(-0.5 * ((x - x[np.argmax(y)]) / WIDTH) ** 2)
+    return x, y, weights, np.polyfit(x, y, 2, w=weights)
+
+
+def _residuals(points):
+    """Return the weighted sum of the squares that the fit leaves."""
+    x, y, weights, parabola = _fit(points)
+    return float(np.sum((weights * (y - np.polyval(parabola, x))) ** 2))
 
 
 def _clipped(beta):
