@@ -31,11 +31,13 @@ def bin_name(number):
     """Return how a bin is written.
 
     >>> bin_name(4), bin_name(11)
-    ('50-100 ms, 0-3 Mbit/s', '100- ms, 1000- Mbit/s')
+    ('50 to 100 ms, 0 to 3 Mbit/s', 'from 100 ms, from 1000 Mbit/s')
     """
     cell = presets.bins("bbrx_table1")[number]
-    (low, high), (slow, fast) = cell["min_rtt_ms"], cell["rate_mbps"]
-    return f"{low}-{high or ''} ms, {slow}-{fast or ''} Mbit/s"
+    rtts, rates = (
+        f"from {low}" if high is None else f"{low} to {high}" for low, high in (cell["min_rtt_ms"], cell["rate_mbps"])
+    )
+    return f"{rtts} ms, {rates} Mbit/s"
 
 
 def _place(number, paths, seed):
