@@ -36,7 +36,13 @@ def catalogue():
 
 
 def provenance():
-    """Return where the recordings come from and under which licence they may be used, as a dict of strings."""
+    """Return where the recordings come from and under which licence they may be used, as a dict of strings.
+
+    Examples
+    --------
+    >>> provenance()["licence"]
+    'MIT, as cctrace itself'
+    """
     return dict(_load()["provenance"])
 
 
@@ -75,7 +81,13 @@ def path(name, file=None):
 
 
 def verify():
-    """Return the files, as "name/file", that are missing or differ from the catalogue's sha256 (none: all intact)."""
+    """Return the files, as "name/file", that are missing or differ from the catalogue's sha256 (none: all intact).
+
+    Examples
+    --------
+    >>> verify()
+    []
+    """
     bad = []
     for name, recording in _load()["recordings"].items():
         for file, entry in recording["files"].items():

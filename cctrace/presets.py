@@ -9,12 +9,24 @@ ROOT = Path(__file__).parent / "_data" / "models"
 
 
 def names():
-    """Return the names of the shipped parameter sets, sorted."""
+    """Return the names of the shipped parameter sets, sorted.
+
+    Examples
+    --------
+    >>> "bbrx_table1" in names()
+    True
+    """
     return sorted(file.stem for file in ROOT.glob("*.json"))
 
 
 def path_names():
-    """Return the names that `cctrace.Path.preset` takes, sorted."""
+    """Return the names that `cctrace.Path.preset` takes, sorted.
+
+    Examples
+    --------
+    >>> "5g_car1" in path_names()
+    True
+    """
     return sorted(load("paths")["paths"])
 
 

@@ -28,6 +28,11 @@ class Param(NamedTuple):
 
     `field` is what holds it where that is not the parameter's own name: a constant of the kernel may be called as a
     field is whose value it sets (``cwnd_gain``).
+
+    Examples
+    --------
+    >>> Param(717, 1, 1024, "window kept after a loss, of 1024").default
+    717
     """
 
     default: int | float

@@ -52,6 +52,14 @@ class Diagnosis(Summarized):
         In the order of time.
     verdicts : list of Verdict
         Most important first; at least one.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    >>> found = cct.diagnose(flow)
+    >>> found.cause, found.limits[0].name
+    ('random_loss', 'startup')
     """
 
     shown_as = "Diagnosis"

@@ -78,6 +78,14 @@ class Verdict:
         What would help.
     refuted_by : str
         What would show that it is wrong.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    >>> first = cct.diagnose(flow).verdicts[0]
+    >>> first.name, first.confidence > 0.9
+    ('random_loss', True)
     """
 
     name: str

@@ -48,6 +48,13 @@ def read(source, format=None, hz=None, chunk=None, **options):
     ------
     FormatError
         If the file cannot be read; names file, offset and reason.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> capture = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst"))
+    >>> len(capture.packets), capture.flows["dport"].tolist()
+    (9381, [5001])
     """
     from cctrace.flows.counters import CounterTable
     from cctrace.io import read_file, stream
@@ -74,6 +81,13 @@ class Capture:
     packets : Packets
     hz : int, optional
         CONFIG_HZ of the senders, 250 if not given.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> capture = cct.read(cct.datasets.path("web_server", "sender.pcap.zst"))
+    >>> len(capture.flows), [flow.key[2] for flow in capture.bulk()][:2]
+    (11, ['198.51.100.10', '192.0.2.50'])
     """
 
     def __init__(self, packets, hz=None):

@@ -24,6 +24,15 @@ class Flow:
         The kernel's own account, see `attach`.
     alignment : cctrace.flows.align.Alignment or None
         How its clock was related to the capture's.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    >>> flow.key, flow.taken_at, int(flow.summary["retransmitted_segments"])
+    (('10.99.0.1', 40001, '10.99.0.2', 5001), 'sender', 57)
+    >>> float(flow.rtt["rtt_us"].min()) / 1e3
+    40.0
     """
 
     def __init__(self, capture, index, tcpinfo=None, alignment=None):

@@ -82,6 +82,13 @@ class TcpInfo:
         Packet events, where the source logs them too (qlog).
     warnings : list of str
     source, format : str
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> polls = cct.read(cct.datasets.path("web_server", "ss.txt.gz"))
+    >>> sorted({one["cc"] for one in polls.connections})
+    ['bbr', 'cubic']
     """
 
     def __init__(self, columns, extra, connection, connections, source="", format="", warnings=()):

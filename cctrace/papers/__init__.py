@@ -56,6 +56,11 @@ def find(paper, name):
     ------
     ArgumentError
         If there is no such paper or figure; says which there are.
+
+    Examples
+    --------
+    >>> find("kumar", "2").name
+    '2'
     """
     there = figures(paper)
     wanted = str(name).lower().removeprefix("figure").removeprefix("fig").strip(" .-_")

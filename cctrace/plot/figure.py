@@ -32,6 +32,13 @@ def plot_flow(flow, run=None):
     ------
     StreamError
         If the flow cannot be reconstructed from its capture.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    >>> [axes.get_title(loc="left") for axes in plot_flow(flow).axes][:2]
+    ['Progress: sequence numbers over time', 'Round-trip time']
     """
     view = FlowView.of(flow, run)
     src, sport, dst, dport = flow.key

@@ -40,6 +40,13 @@ def time_sequence(flow, start_s=None, end_s=None, *, title=""):
     ------
     ArgumentError
         If there is no packet in that part, or more than can be drawn one by one.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    >>> time_sequence(flow, 4.0, 4.2).axes[0].get_ylabel()
+    'Sequence number (MB)'
     """
     start_ns = int(flow.summary["start_ns"])
     sides = packets_of(flow)
@@ -141,6 +148,11 @@ def boxes(samples, *, ylabel="", title="", whiskers=(5, 95)):
     Returns
     -------
     matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> boxes({"bbr": [9.1, 9.4, 9.5], "cubic": [3.2, 3.0, 3.9]}, ylabel="Goodput (Mbit/s)").axes[0].get_ylabel()
+    'Goodput (Mbit/s) (median, quartiles, 5 and 95 %)'
     """
     known = _known(samples)
     drawing = blank((1.6 + 0.8 * len(known), 3.8), title)
@@ -168,6 +180,11 @@ def queue_ratio(gain, ratios, *, title=""):
     Returns
     -------
     matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> len(queue_ratio(2.0, [1, 2, 16]).axes)
+    1
     """
     drawing = blank((5.6, 4.0), title)
     axes = drawing.subplots()

@@ -38,6 +38,13 @@ def lines(table, x, panels, by, *, title="", xlabel="", columns=2, panel_by=None
     Returns
     -------
     matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> runs = pd.DataFrame({"cc": ["bbr", "bbr"], "sd_ms": [0, 4], "mbps": [9.4, 3.2]})
+    >>> lines(runs, "sd_ms", [("mbps", "Goodput (Mbit/s)")], "cc").axes[0].get_ylabel()
+    'Goodput (Mbit/s)'
     """
     _has(table, [x, by, *(panel[0] for panel in panels)])
     groups = [None] if panel_by is None else list(dict.fromkeys(table[panel_by]))
@@ -134,6 +141,13 @@ def bars(table, x, value, by, *, title="", ylabel=""):
     Returns
     -------
     matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> runs = pd.DataFrame({"cc": ["bbr", "cubic"], "buffer": [1, 1], "mbps": [9.4, 3.2]})
+    >>> bars(runs, "buffer", "mbps", "cc", ylabel="Goodput (Mbit/s)").axes[0].get_ylabel()
+    'Goodput (Mbit/s)'
     """
     _has(table, [x, value, by])
     names, groups = list(dict.fromkeys(table[x])), list(dict.fromkeys(table[by]))

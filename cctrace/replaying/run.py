@@ -58,6 +58,14 @@ class Run:
     inferred : Inferred
         What no record shows and had to be found out from the sends, see `cctrace.replaying.infer`: numbers drawn,
         where the ticks lay, the share of gain cycles in step.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> folder = cct.datasets.path("loss_cubic_1pct")
+    >>> flow = cct.read(folder / "sender.pcap.zst").flow(0).attach(cct.read(folder / "tcpinfo.csv.zst"))
+    >>> cct.replay(flow, "cubic6").compare().summary()["cwnd_2"] > 0.99
+    True
     """
 
     decisions: pd.DataFrame
@@ -145,6 +153,16 @@ def replay(source, controller, *, mode="compiled", record=None, **params):
     Notes
     -----
     This is a shadow run: what the controller would have decided on these ACKs, not what would have happened.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    >>> run = replay(flow, "cubic6")
+    >>> int(run.decisions["snd_cwnd"].max()), run.decisions["event"].iloc[0]
+    (45, 'init')
+    >>> [one.params["beta"] for one in replay(flow, "cubic6", beta=[0.6, 0.7])]
+    [0.6, 0.7]
     """
     cls, given = resolve(controller)
     grid = {name: list(v) for name, v in params.items() if isinstance(v, list | tuple | range | np.ndarray)}

@@ -42,6 +42,14 @@ class Simulation:
     duration_s : float
     notes : list of str
         What a reader of the figures should know: flows that may have locked each other out, marks that nobody answers.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> path = cct.Path(rate="5Mbit", rtt="20ms", buffer="1bdp")
+    >>> sim = cct.simulate(path, ["reno", "cubic6"], "2s", seed=1, sample="100ms")
+    >>> list(sim.flows["cc"]), len(sim.timeline)
+    (['reno', 'cubic6'], 42)
     """
 
     flows: pd.DataFrame
