@@ -37,15 +37,15 @@ def verdicts(record, limits, found):
     bucket = policer_of([table for table in tables if len(table)], record.start_ns, float(np.quantile(rtt, 0.05)))
     if bucket is None or _queue_dropped(record) or _is_the_links(record, bucket.rate.value):
         return []
-    if bucket.size_bytes.value / bucket.rate.value < _ack_gap_us(record):
-        return []  # between two ACKs a queue of that size would have come and gone: waits do not show
+    if bucket.size_bytes.value < 2 * _told_at_once(record):
+        return []  # between two ACKs most of a queue of that size would have come and gone: waits do not show
     return [_verdict(record, tables[0], bucket)]
 
 
-def _ack_gap_us(record):
-    """Return the time between ACKs that what was delivered had come in, on average, us."""
+def _told_at_once(record):
+    """Return how much an ACK tells of, on average over what was delivered, bytes."""
     got = np.diff(record.acks["delivered"].astype(np.int64))
-    return float(np.average(np.diff(record.ack_s), weights=got)) * 1e6 if got.sum() > 0 else 0.0
+    return float(np.average(got, weights=got)) * record.table.mss if got.sum() > 0 else 0.0
 
 
 def _is_the_links(record, rate):
