@@ -132,8 +132,26 @@ def test_a_response_that_is_cancelled_ends_when_the_server_hears_of_it():
         connection.request(14_480)
         assert connection.wait(14_480) < 2_000_000_000
         assert before < connection.result().flows.sent[0] < before + 250
+        connection.request(10_000_000)
+        connection.wait(200_000)
+        with pytest.raises(ArgumentError, match="a response is under way"):
+            connection.request(14_480)
+        connection.cancel()
+        connection.idle(connection.now_ns + 25_000_000)  # the server has heard; what it sent is not yet there
+        connection.request(14_480)
+        assert connection.wait(14_480) < 3_000_000_000
         with pytest.raises(ArgumentError, match="size_bytes=0 must be positive"):
             connection.request(0)
+
+
+@pytest.mark.parametrize("rule", ["bola", "bolae", "dynamicdash", "throughput"])
+def test_every_rule_plays_to_the_end_over_a_path_with_losses(rule):
+    path = cct.Path(rate="6Mbit", rtt="200ms", buffer="0.5bdp", loss="2%", reverse="90ms")
+    session = play(path, "quic_bbr", Video.of(minutes=2), 3, rule=rule, oscillate=False)
+    assert session.complete
+    assert session.segments.segment.tolist() == list(range(30))
+    assert session.segments.quality.max() >= 5
+    assert len(session.abandoned) > 0 or rule == "bolae"
 
 
 def test_a_session_can_be_captured(tmp_path):

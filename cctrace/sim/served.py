@@ -66,6 +66,7 @@ class Served:
         self._flow.app_kind, self._flow.app_segments = SERVED, 0
         self._runner = Runner(self._world, mode, False, packets)
         self._base = 0  # segments before the response
+        self._cancelled = False  # the client wants no more of the last response
         self._cut_ns = None  # when the server hears that a response is not wanted any more
         self.now_ns = 0
         while self._flow.app_stage != RUNNING:
@@ -93,11 +94,12 @@ class Served:
         f = self._flow
         if size_bytes <= 0:
             raise ArgumentError(f"size_bytes={size_bytes!r} must be positive")
-        if self._cut_ns is None and f.rcv_nxt < f.app_end:
+        if not self._cancelled and f.rcv_nxt < f.app_end:
             raise ArgumentError("a response is under way: wait for it, or cancel it")
         heard_ns = self.now_ns + int(f.rev_ns)
         if self._cut_ns is not None:
             self._advance(heard_ns)  # the client hears nothing of the new response meanwhile
+        self._cancelled = False
         f.app_segments = -(-int(size_bytes) // self.segment_bytes)
         f.app_at = FIRST_NS + heard_ns
         self._base = int(f.app_end)
@@ -128,7 +130,7 @@ class Served:
 
     def cancel(self):
         """Say that the rest of the response is not wanted: the server stops when it hears of it."""
-        self._cut_ns = self.now_ns + int(self._flow.rev_ns)
+        self._cancelled, self._cut_ns = True, self.now_ns + int(self._flow.rev_ns)
 
     def result(self):
         """Return the `Simulation` so far; its figures are for the whole time (no ``tail_*``)."""
