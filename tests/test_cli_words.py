@@ -183,13 +183,15 @@ def test_the_lines_of_a_table_align_quantities_right_and_texts_left():
     assert lines_of(("name", "size"), [("a", "10 B"), ("bcd", "9 kB")]) == ["name  size", "a     10 B", "bcd   9 kB"]
 
 
-def test_flows_of_long_addresses_fit_a_terminal(long_names):
+@pytest.mark.parametrize("name", ["long addresses", "a web server"])
+def test_flows_fit_a_terminal_of_80_columns_and_nothing_is_cut(long_names, name):
+    file = long_names if name == "long addresses" else datasets.path("web_server", "sender.pcap.zst")
     control, terminal = pty.openpty()
     run = subprocess.Popen(
-        [sys.executable, "-m", "cctrace", "flows", str(long_names)],
+        [sys.executable, "-m", "cctrace", "flows", str(file)],
         stdout=terminal,
         stderr=subprocess.DEVNULL,
-        env=os.environ | {"COLUMNS": "100"},
+        env=os.environ | {"COLUMNS": "80"},
     )
     os.close(terminal)
     text = b""
@@ -203,8 +205,10 @@ def test_flows_of_long_addresses_fit_a_terminal(long_names):
         text += part
     assert run.wait(60) == 0
     lines = re.sub(r"\x1b\[[\d;]*m", "", text.decode()).splitlines()
-    assert max(map(len, lines)) <= 100
-    assert "0: [fd01:1011:1213:1415:1617:1819:1a1b:1c1d]:" in "\n".join(lines)
+    assert max(map(len, lines)) <= 80
+    assert "…" not in "\n".join(lines)
+    known = "[fd01:1011:1213:1415:1617:1819:1a1b:1c1d]:" if name == "long addresses" else "192.0.2.1:443"
+    assert f"0: {known}" in "\n".join(lines)
 
 
 def test_an_unknown_controller_of_the_library_suggests_the_nearest():

@@ -15,6 +15,8 @@ from cctrace import datasets
 from cctrace.explain.analyze import analyze
 from cctrace.explain.findings import Event, Limit
 from cctrace.plot.packets import Received, Sent, packets_of
+from cctrace.plot.panels import Phases
+from cctrace.plot.states import Lane
 from cctrace.report.overview import write_report
 from cctrace.report.page import render
 from tests.browser import CHROMIUM, Browser
@@ -197,6 +199,19 @@ def test_an_event_leads_to_its_moment_and_a_legend_entry_hides_its_curve(page):
     shown = browser.evaluate("""(() => { const entry = document.querySelector('#flow0-rtt .legend button');
         entry.click(); return entry.getAttribute('aria-pressed'); })()""")
     assert shown == "false"
+
+
+def test_a_state_that_begins_within_the_pixel_of_a_short_one_is_drawn_as_long_as_it_lasts(page):
+    spans = [(0.0, 0.1, "Open"), (0.1, 0.1000001, "Disorder"), (0.1000001, 0.2, "Loss")]
+    browser = page(talk_report(lanes=[Lane("TCP", Phases(spans))]))
+    seen = browser.evaluate("""(() => { const strip = window.cctrace.flows[0].panels[0], canvas = strip.canvas;
+        const c = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
+        c.drawImage(canvas, 0, 0);
+        const row = c.getImageData(0, strip.top(strip.first) + 3, canvas.width, 1).data;
+        const at = (t) => [...row.slice(4 * Math.round(strip.x(t)), 4 * Math.round(strip.x(t)) + 3)];
+        return [at(0.05), at(0.15)]; })()""")
+    assert seen[1] == [0x7A, 0x00, 0x19]  # Loss
+    assert seen[0] != seen[1]
 
 
 def test_the_tables_behind_the_plots_say_what_they_show(page):

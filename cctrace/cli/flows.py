@@ -46,6 +46,7 @@ def flows(files, limit, decapsulate, as_json):
 _BLOCK = 10_000  # rows of a table: a flood of SYNs has millions
 _COLUMNS = ["flow", "sender", "receiver", "packets", "sent", "goodput", "retransmitted", "RTT min", "median", "p95"]
 _COLUMNS += ["duration", "warnings"]
+_SHORT = ["packets", "sent", "goodput", "again", "RTT min", "median", "p95", "duration"]  # for 80 columns
 
 
 def _print(block):
@@ -56,11 +57,14 @@ def _print(block):
         print_table(_COLUMNS, cells)
         return
     # Too wide for the terminal: the ends and what there is to know in lines of their own.
-    figures = lines_of(_COLUMNS[3:-1], [row[3:-1] for row in cells])
-    head, *figures = (line if len(line) <= width else line[: width - 1] + "…" for line in figures)
+    figures = lines_of(_SHORT, [row[3:-1] for row in cells])
+    room = width - 2  # of the indent
+    head, *figures = (line if len(line) <= room else line[: room - 1] + "…" for line in figures)
     click.secho(f"  {head}", bold=True)
     for (number, sender, receiver, *_, warnings), line in zip(cells, figures, strict=True):
-        click.echo(f"{number}: {sender} -> {receiver}")
+        mark = f"{number}: "
+        ends = f"{mark}{sender} -> {receiver}"
+        click.echo(ends if len(ends) <= width else f"{mark}{sender}\n{' ' * (len(mark) - 3)}-> {receiver}")
         click.echo(f"  {line}")
         if warnings:
             click.echo(textwrap.fill(warnings, width, initial_indent="  ", subsequent_indent="  "))

@@ -129,7 +129,7 @@ def _receive_window(view, packets):
 
 _UNLIMITED = 0x3FFFFFFF  # segments: what is larger is a kernel's word for "none yet"
 _BOUNDS = (
-    ("ssthresh_segments", "ssthresh", "ssthresh", False),
+    ("ssthresh_segments", "ssthresh", "ssthresh", True),
     ("inflight_hi_segments", "inflight_hi", "limit", False),
     ("inflight_lo_segments", "inflight_lo", "limit", True),
 )

@@ -44,8 +44,8 @@ class Strip extends Panel {
         c.fillStyle = colour("ink");
         c.fillText(name, Math.max(this.left, this.x(t[i])) + 5, this.top(k) + LANE / 2, width - 10);
       }
-      // Of states narrower than a pixel the first is drawn: they could not be told apart.
-      i = until - t[i] < pixel ? Math.max(i + 1, lowerBound(t, t[i] + pixel, i + 1, last)) : i + 1;
+      // Of states narrower than a pixel the first is drawn, and then the one that lasts beyond it.
+      i = until - t[i] < pixel ? Math.max(i + 1, lowerBound(t, t[i] + pixel, i + 1, last) - 1) : i + 1;
     }
   }
 

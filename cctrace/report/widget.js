@@ -15,7 +15,9 @@ const render = async ({ model, el }) => {
   const dress = () => { host.dataset.theme = isDarkAround() ? "dark" : "light"; forgetColours(host); };
   dress();
   const flow = await Flow.from(model.get("data"), root);
+  // JupyterLab hides all of itself while it changes its theme: what is drawn then is drawn again.
   const repaint = () => { dress(); flow.draw(); };
+  const redress = () => { repaint(); requestAnimationFrame(repaint); setTimeout(repaint, 500); };
   const follow = () => { const [low, high] = model.get("span"); if (high > low && flow.inSpan !== `${low},${high}`) flow.zoom(low, high); };
   let waiting = 0;
   flow.changed = ([low, high]) => {
@@ -24,7 +26,7 @@ const render = async ({ model, el }) => {
     waiting = setTimeout(() => { model.set("span", [low, high]); model.save_changes(); }, 150);
   };
   model.on("change:span", follow);
-  const width = new ResizeObserver(() => flow.draw()), theme = new MutationObserver(repaint);
+  const width = new ResizeObserver(() => flow.draw()), theme = new MutationObserver(redress);
   width.observe(host);
   theme.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "class"] });
   host.flow = flow;  // for whoever explores the widget from the browser's console
