@@ -49,7 +49,7 @@ HALF = (0.35, 0.65)  # of a BDP: cwnd in the PROBE_RTT of v2 and v3
 SEEN, UNSEEN = 0.5, 0.05  # likelihood of such a window where the candidate has it, where it has not
 USUAL_TOLD, USUAL, USUAL_WINDOW = 0.0065, 0.1, 0.15
 PER_CUT = 4.0  # by which times as much windows are usually off where every poll shows a reduction
-BEFOREHAND, WEIGHT, TOLD_WEIGHT = 2.0, 2.0, 4.0  # log odds, and per unit of a logarithm of how far off
+BEFOREHAND, WEIGHT, TOLD_WEIGHT = 2.0, 2.0, 6.0  # log odds, and per unit of a logarithm of how far off
 TOLD_BEFOREHAND = 1.2
 FEW_CUTS, USUAL_CUT, CUT_WEIGHT, MOST_CUT = 3, 0.15, 20.0, 4.0
 
