@@ -98,7 +98,10 @@ def shown(flow, most=MOST_ROWS):
         flow, rebuilt = (flow, False) if blind else (told, True)
     inferred = flow.facts["inferred"]
     exact = "start_ns" not in inferred and not blind
-    return _shown(flow.events, most, flow.hz, "hz" not in inferred, exact, rebuilt)
+    events = flow.events
+    if rebuilt:  # nor are there the time stamps by which the sender took some of its RTTs
+        events = Events(events.rows, events.meta | {"inferred": (*inferred, "min_rtt")}, events.sends)
+    return _shown(events, most, flow.hz, "hz" not in inferred, exact, rebuilt)
 
 
 def first(shown, most):

@@ -21,9 +21,9 @@ from cctrace.explain.identify_evidence import super_packet
 
 BEFOREHAND = 1.0  # log odds
 SLOPE, MIDDLE, PER_LENGTH = 2.0, -0.8, 0.3  # of the median log likelihood of a send
-REBUILT = 1.0  # of it less where SACKs were put back: a few segments too many are a bandwidth for ten rounds
+REBUILT_SLOPE, REBUILT = 1.0, 3.5  # where SACKs were put back: a few segments too many are a bandwidth for ten rounds
 UNPACED_SLOPE, MOST_SENDS = 1.0, 3.0  # the same where ACKs let most sends go, and what it adds at most
-ASTRAY, TICKS_ASTRAY, LEAST_ASTRAY, ASTRAY_WEIGHT = 0.015, 0.04, 0.004, 3.0  # shares; CUBIC's ticks have to be inferred
+ASTRAY, TICKS_ASTRAY, LEAST_ASTRAY, ASTRAY_WEIGHT = 0.022, 0.04, 0.004, 3.0  # shares; CUBIC's ticks have to be inferred
 EXACT_SCALE, EXACT_WEIGHT = 0.045, 2.0
 PACED_SCALE, PACED_WEIGHT, MOST_PACED = 0.13, 6.0, 3.0  # where the times are estimates; what it adds at most
 WINDOW_SCALE, WINDOW_WEIGHT = 0.085, 6.0
@@ -46,8 +46,9 @@ def known_log_odds(shown, best):
         middle = MIDDLE - PER_LENGTH * math.log(super_packet(shown.events.sends))
         sends = min(len(best.sends) / FEW_BLOCKS, 1.0) * (float(np.median(best.sends)) - middle)
         if best.astray is None:
-            sends += min(len(best.sends) / FEW_BLOCKS, 1.0) * REBUILT if shown.rebuilt else 0.0
-            total += SLOPE * sends + halves * EXACT_WEIGHT * math.log(EXACT_SCALE / best.scale)
+            full = min(len(best.sends) / FEW_BLOCKS, 1.0)
+            total += REBUILT_SLOPE * (sends + REBUILT * full) if shown.rebuilt else SLOPE * sends
+            total += halves * EXACT_WEIGHT * math.log(EXACT_SCALE / best.scale)
         else:
             total += max(min(UNPACED_SLOPE * sends, MOST_SENDS), -MOST_SENDS) + _right_windows(best)
     else:

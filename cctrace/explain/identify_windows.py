@@ -5,7 +5,8 @@ what each ACK delivered, and where losses were found. So the replay of its own c
 segment, ACK after ACK; another controller may grow alike for a while, or give way alike, but is somewhere else soon.
 
     open        in flight before an ACK, against cwnd after the ACK before: apart by more than SLACK + SHARE
-                (below by more than what senders wait for, to send a super-packet of it; in slow start: by half)
+                (below by more than what senders wait for, to send a super-packet of it); not in slow start, where it
+                grows faster than it is filled
     recovery    in flight above cwnd, which proportional rate reduction lets fall
 
 Sources: [Linux618] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tso_should_defer; tcp_input.c tcp_cwnd_reduction.
@@ -20,7 +21,6 @@ from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, TSO_RTT_LOG
 
 SLACK = 1  # segments: one may wait for a second one to go with it
 SHARE = 0.02  # of cwnd, that the number of ACKs until an increment may be off
-SLOW_START = 0.5  # of cwnd, that may be unused where it doubles in a round
 REPAIR = 1  # segments, by which recovery may be off in addition
 PACING_RATIO = 1.2  # sysctl tcp_pacing_ca_ratio: the rate by which super-packets are sized
 WIN_DIVISOR = 3  # sysctl tcp_tso_win_divisor: a sender does not wait for more than this part of its window
@@ -79,10 +79,8 @@ def astray(blocks, rows, cwnd, ssthresh):
     before = blocks.acks[1:] - 1
     window = cwnd[before].astype(float)
     apart = blocks.flight[1:] - window
-    still_open = limited(blocks)[1:]
-    slow_start = window < ssthresh[before]
-    waits = np.maximum(awaited(rows[before], window, blocks.mss) - 1, SLACK)
-    below = np.where(slow_start, np.maximum(SLOW_START * window, waits), waits + SHARE * window)
+    still_open = limited(blocks)[1:] & (window >= ssthresh[before])
+    below = np.maximum(awaited(rows[before], window, blocks.mss) - 1, SLACK) + SHARE * window
     above = SLACK + SHARE * window
     wrong = still_open & ((apart > above) | (apart < -below))
     repairs = ~blocks.open[1:]

@@ -104,13 +104,16 @@ class Follower:
     def _book(self):
         meta = self.events.meta
         elsewhere = "start_ns" in meta.get("inferred", ())
+        own_stamp = not elsewhere and "min_rtt" not in meta.get("inferred", ())
         dips = (
-            midflow.probe_rtts(self.events, self._probe_rtt_us()) if elsewhere and hasattr(self.cls, "on_ack") else ()
+            midflow.probe_rtts(self.events, self._probe_rtt_us())
+            if not own_stamp and hasattr(self.cls, "on_ack")
+            else ()
         )
         book = np.zeros(loop.BOOK_SIZE + len(dips), np.int64)
         book[loop.BOOK_SIZE :], book[loop.DIPS] = dips, len(dips)
         stamps = [name for name in ("probe_rtt_min_stamp", "min_rtt_stamp") if name in self.fields]
-        book[loop.STAMP_SLOT] = self.slot(stamps[0]) if elsewhere and stamps else -1
+        book[loop.STAMP_SLOT] = self.slot(stamps[0]) if stamps and not own_stamp else -1
         book[loop.ADDRESS] = self._machine.address
         book[loop.ACK] = self.ack.ctypes.data
         entries = self._machine.entries

@@ -4,7 +4,8 @@ A replay of an unpaced controller that is a segment off (an ACK's exact number o
 on through ssthresh, and CUBIC through its plateau: whether a window fell short of the last one, by one segment, decides
 how far it will grow. But a sender that cwnd limits fills its window, up to a segment that waits for a second one to go
 with it, so the flights up to the next reduction tell which window it was. Only a difference of NEAR segments is tried,
-and of a reduction's factor nothing is changed: another controller's windows stay wrong.
+and of a reduction's factor nothing is changed: another controller's windows stay wrong. Before the first AT_FIRST
+reductions the window may be what was in flight, by however much: HyStart leaves slow start by microseconds.
 """
 
 import numpy as np
@@ -17,6 +18,8 @@ WAITING = 0.25  # segments that usually wait
 ASTRAY = 4.0  # segments: what is further off, is off by anything
 CLEARLY = 0.2  # segments, in the mean of FEW flights or more
 FEW = 8
+AT_FIRST = 3  # reductions
+LATEST = 6  # ACKs before a reduction, of which the largest flight stands for the window
 
 
 def set_right(follower, script, rows, limited):
@@ -39,7 +42,7 @@ def set_right(follower, script, rows, limited):
     """
     follower.begin(script)
     pending, made = list(script.edits), []
-    for row, following in zip(rows, [*rows[1:], len(follower.rows)], strict=False):
+    for k, (row, following) in enumerate(zip(rows, [*rows[1:], len(follower.rows)], strict=False)):
         while pending and pending[0].row <= row:
             follower.run(pending[0].row)
             follower.edit(pending[0])
@@ -48,18 +51,30 @@ def set_right(follower, script, rows, limited):
         told = limited[
             np.searchsorted(limited, row, "right") : np.searchsorted(limited, min(following, row + MOST_ROWS))
         ]
-        by = _nearest(follower, told) if len(told) >= FEW else 0
+        since = rows[k - 1] if k else -1
+        latest = limited[np.searchsorted(limited, since, "right") : np.searchsorted(limited, row, "right")][-LATEST:]
+        seen = _beyond(follower, latest) if k < AT_FIRST else ()
+        less = min(seen, default=0) if len(latest) == LATEST else 0
+        by = _nearest(follower, told, (*NEAR, *seen)) if len(told) >= FEW else min(less, 0)
         if by:
             made.append(Edit(row, "snd_cwnd", by))
             follower.edit(made[-1])
     return script._replace(edits=[*made, *pending])
 
 
-def _nearest(follower, told):
+def _beyond(follower, latest):
+    """Return by how many segments more the largest of the latest flights is than the window, if that is not near."""
+    if not len(latest):
+        return ()
+    by = int(follower.rows.rs_prior_in_flight[latest].max()) - follower.get("snd_cwnd")
+    return (by,) if abs(by) > max(NEAR) else ()
+
+
+def _nearest(follower, told, tried):
     """Return by how many segments a larger window at this row fits the flights before rows `told` clearly best."""
     saved, off = follower.save(), []
     flight = follower.rows.rs_prior_in_flight[told].astype(float)
-    for by in NEAR:
+    for by in tried:
         if follower.get("snd_cwnd") + by >= 2:
             follower.set("snd_cwnd", follower.get("snd_cwnd") + by)
             follower.run(int(told[-1]))
@@ -69,4 +84,4 @@ def _nearest(follower, told):
         else:
             off.append(np.inf)
     best = int(np.argmin(off))
-    return NEAR[best] if off[best] < off[0] - CLEARLY else 0
+    return tried[best] if off[best] < off[0] - CLEARLY else 0
