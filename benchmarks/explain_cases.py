@@ -164,6 +164,7 @@ def _slow_start_only(rng, path, flow, rate, rtt):
 
 def _shaper(rng, path, flow, rate, rtt):
     shaped = rate * rng.uniform(0.2, 0.6)
+    path["buffer"] = f"{max(rng.uniform(0.8, 2) * shaped * rtt * 125, 6 * 1514):.0f}B"
     path["shaper"] = (f"{shaped:.2f}Mbit", f"{max(shaped * 125 * rng.uniform(1.2 * rtt, 4 * rtt), 30_000):.0f}B")
 
 
