@@ -42,6 +42,7 @@ TEMPER = 0.1  # polls that follow each other are not independent
 BW_POLLS = 10  # among which the largest delivery rate stands for the bandwidth
 FACTORS = {"cubic": 717 / 1024, "cubic6": 717 / 1024, "reno": 0.5}  # of a reduction
 CUT, CUT_STRAY = 0.05, 0.1  # error of ssthresh, as a share: cwnd grows between the poll and the loss
+OFTEN_NS = 200_000_000  # between polls; if more, windows may have been reduced more than twice meanwhile
 DROP = 0.9  # share of the window before, below which it was reduced
 FAR = 0.2  # a window so far from the replay's is set right
 PROBE_SEGMENTS = 4  # bbr_cwnd_min_target
@@ -87,6 +88,8 @@ class _Polls:
     def __init__(self, flow):
         self.flow = flow
         self.time_ns = flow.polls["time_ns"]
+        apart_ns = np.median(np.diff(self.time_ns[self.time_ns != MISSING])) if len(self.time_ns) > 1 else 0
+        self.often = min(OFTEN_NS / max(float(apart_ns), 1.0), 1.0)  # how much what happens between polls tells
         value = flow.values
         self.cwnd, self.ssthresh, self.rate = value("snd_cwnd"), value("snd_ssthresh"), value("pacing_rate_Bps")
         self.rtt_us, self.mss = flow.rtt_us(), value("snd_mss")
@@ -136,8 +139,8 @@ def _evidence(polls, name):
         return Evidence(each, off, 0.0, USUAL_TOLD if polls.told else USUAL, polls.told)
     window, scale, wrong, cuts = _windows(polls, name)
     usual = USUAL_WINDOW * (1 + PER_CUT * cuts / len(polls))
-    foreign = foreign_log_odds(polls, name, FACTORS[name])
-    return Evidence((rate + window)[polls.use], scale, wrong, usual, False, foreign)
+    foreign = foreign_log_odds(polls, name, FACTORS[name]) * polls.often
+    return Evidence((rate + window)[polls.use], scale, wrong * polls.often, usual / polls.often, False, foreign)
 
 
 def _pacing(polls, name):
