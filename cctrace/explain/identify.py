@@ -3,7 +3,8 @@
     1. replay      each candidate decides again on the recorded ACKs; what no record shows (draws, ticks) is inferred
     2. score       a capture taken at the sender: when each super-packet left, and of how many segments, against what
                    the candidate would have let go, `replaying.likelihood.any_send`; elsewhere, or where the SACKs are
-                   missing: what was in flight and how fast it was sent, `identify_trajectory`
+                   missing: what was in flight and how fast it was sent, `identify_trajectory`, and in which phases,
+                   `identify_phases`, weighed by `identify_elsewhere`
                    counters: how cwnd, ssthresh and pacing rate went on from poll to poll, `identify_counters`
     3. compare     softmax over the candidates; what hangs together counts once, tempered
     4. unknown     does the best candidate explain the flow as its sender would? `identify_fit`
