@@ -37,7 +37,7 @@ def limited(blocks):
     """Return before which ACKs cwnd was what limited the sender, out of recovery."""
     open_twice = blocks.open.copy()
     open_twice[1:] &= blocks.open[:-1]
-    return open_twice & ~blocks.free
+    return open_twice & ~blocks.free & (blocks.left < blocks.left[-1:])  # after the last send there was nothing to send
 
 
 def awaited(rows, cwnd, mss):
