@@ -34,10 +34,11 @@ from cctrace.papers.obbr import (
     obbr,
     run_of,
 )
+from cctrace.papers.obbr_traces import TABLE1 as LOGS
 from cctrace.papers.obbr_traces import own_trace, series_of, table1_claims
 from cctrace.papers.traces import over_trace
 
-TABLE1 = {"static1": (45, 80), "static2": (70, 69), "car1": (32, 78), "car2": (10, 118)}  # mean Mbit/s, ms
+TABLE1 = {name: (mbps, rtt) for name, ((mbps, _), (rtt, _), *_) in LOGS.items()}  # mean Mbit/s, ms
 
 
 class Fig11(Figure):

@@ -2,8 +2,8 @@
 
 Table 1 follows from the logs of the UCC dataset when a row counts as a second, the bandwidth is that of rows with any,
 and a ping holds until the next (PINGAVG): 10/33/70/45 Mbit/s and 119/78/69/79 ms for its 10/32/70/45 and 118/78/69/80.
-So Fig. 11 has the log's rate over time, as that of a token bucket of 100 KB (section 5.1), that RTT over time, and no
-random loss, "for these emulations" (section 5.2.3).
+So Fig. 11 has the log's rate over time, as that of a token bucket of 100 KB (section 5.1), that RTT over time, and, as
+section 5.2.3 says, no random loss.
 """
 
 from dataclasses import dataclass
