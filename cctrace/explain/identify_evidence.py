@@ -151,7 +151,8 @@ def _replayed(shown, cls, given, hz, hz_known):
     else:
         if follower.counts_ticks and not paces:
             acks = shown.halves.acks[limited(shown.halves)]
-            script = reductions.set_right(again, script, shown.halves.reductions.tolist(), acks)
+            first_ones = reductions.AT_FIRST if shown.rebuilt else 0  # else HyStart tells old CUBIC from new
+            script = reductions.set_right(again, script, shown.halves.reductions.tolist(), acks, first_ones)
             again = Follower(events, events.sends, cls, params, record=record)
         sends = again.score(script, shown.stops)[sent > 0] / sent[sent > 0]
         if not paces:

@@ -4,8 +4,7 @@ A replay of an unpaced controller that is a segment off (an ACK's exact number o
 on through ssthresh, and CUBIC through its plateau: whether a window fell short of the last one, by one segment, decides
 how far it will grow. But a sender that cwnd limits fills its window, up to a segment that waits for a second one to go
 with it, so the flights up to the next reduction tell which window it was. Only a difference of NEAR segments is tried,
-and of a reduction's factor nothing is changed: another controller's windows stay wrong. Before the first AT_FIRST
-reductions the window may be what was in flight, by however much: HyStart leaves slow start by microseconds.
+and of a reduction's factor nothing is changed: another controller's windows stay wrong.
 """
 
 import numpy as np
@@ -22,7 +21,7 @@ AT_FIRST = 3  # reductions
 LATEST = 6  # ACKs before a reduction, of which the largest flight stands for the window
 
 
-def set_right(follower, script, rows, limited):
+def set_right(follower, script, rows, limited, at_first=0):
     """Return a script that also has the windows before reductions as the flights after them tell.
 
     Parameters
@@ -35,6 +34,9 @@ def set_right(follower, script, rows, limited):
         Ascending: those of the calls that return ssthresh.
     limited : ndarray of int
         Ascending: rows of ACKs before which cwnd was what limited the sender.
+    at_first : int
+        Before so many first reductions the window may be what was in flight, by however much (AT_FIRST: where the
+        ACKs' SACKs are not the receiver's own).
 
     Returns
     -------
@@ -53,7 +55,7 @@ def set_right(follower, script, rows, limited):
         ]
         since = rows[k - 1] if k else -1
         latest = limited[np.searchsorted(limited, since, "right") : np.searchsorted(limited, row, "right")][-LATEST:]
-        seen = _beyond(follower, latest) if k < AT_FIRST else ()
+        seen = _beyond(follower, latest) if k < at_first else ()
         less = min(seen, default=0) if len(latest) == LATEST else 0
         by = _nearest(follower, told, (*NEAR, *seen)) if len(told) >= FEW else min(less, 0)
         if by:
