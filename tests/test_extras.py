@@ -8,7 +8,7 @@ import pytest
 import cctrace as cct
 from cctrace.errors import MissingError
 from cctrace.extras import needed
-from cctrace.report import overview
+from cctrace.report import save
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def without(monkeypatch):
                 raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr(sys, "meta_path", [Nobody(), *sys.meta_path])
-    monkeypatch.setattr(overview, "is_installed", lambda package: False)
+    monkeypatch.setattr(save, "is_installed", lambda package: False)
 
 
 def test_a_missing_package_is_named_with_the_extra_that_brings_it(without):
@@ -38,7 +38,7 @@ def test_a_golden_vector_cannot_be_read_without_pyarrow(without):
 
 def test_the_tables_of_a_report_are_csv_without_pyarrow(without, tmp_path):
     frame = pd.DataFrame({"time_ns": [1, 2], "cwnd": [10, 11]})
-    overview._save(frame, tmp_path, "flow0-replay")
+    save.save(frame, tmp_path, "flow0-replay")
     (file,) = tmp_path.iterdir()
     assert file.name == "flow0-replay.csv.gz"
     assert pd.read_csv(file).equals(frame)

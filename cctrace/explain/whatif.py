@@ -217,7 +217,8 @@ def answer(scene, questions, say=lambda text: None, changes=None):
 def cells(figures):
     """Return the texts of goodput, mean RTT and share sent again, each with its interval.
 
-    >>> cells({"goodput_bps": Estimate(9e6, 8e6), "rtt_mean_us": Estimate(4e4), SHARE: Estimate(0.01, 0.0, 0.02)})
+    >>> again = Estimate(0.01, 0.0, 0.02)
+    >>> cells({"goodput_bps": Estimate(9e6, 8e6), "rtt_mean_us": Estimate(4e4), "retransmitted_share": again})
     ['9 Mbit/s (8 Mbit/s to ?)', '40 ms', '1 % (0 % to 2 %)']
     """
     forms = (format_rate, lambda us: format_time(us * 1e3), format_share)
