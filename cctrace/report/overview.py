@@ -18,7 +18,7 @@ from cctrace.plot.panels_of_many import COMPARED, comparison_panels
 from cctrace.plot.states import lanes
 from cctrace.report.chunks import CHUNK, SPANS, Packed, fitting, pack
 from cctrace.report.page import FlowSection, Report, write
-from cctrace.report.save import save
+from cctrace.report.save import frame_of, save
 from cctrace.units import format_rate, format_share, format_size, format_time
 
 COLUMNS = ("Flow", "Sent", "Goodput", "RTT min", "RTT median", "RTT p95", "Retransmitted", "Controller")
@@ -188,7 +188,7 @@ def _tables(analysis):
         return _counter_tables(analysis)
     if view is None:
         return {}
-    tables = {"events": pd.DataFrame(view.events), "tcpinfo": view.kernel, "replay": view.model}
+    tables = {"events": frame_of(view.events), "tcpinfo": view.kernel, "replay": view.model}
     tables["agreement"] = analysis.polls
     tables["whatif"] = analysis.whatif.table() if hasattr(analysis.whatif, "table") else None
     return {name: frame for name, frame in tables.items() if frame is not None}
@@ -197,7 +197,7 @@ def _tables(analysis):
 def _counter_tables(analysis):
     tables = {"tcpinfo": analysis.counters.polls.frame()}
     with contextlib.suppress(StreamError):  # what is lacking has been noted where it was asked for
-        tables["events"] = pd.DataFrame(analysis.counters.events.rows)
+        tables["events"] = frame_of(analysis.counters.events.rows)
     return tables | {
         name: frame for name, frame in (("replay", analysis.model), ("agreement", analysis.polls)) if frame is not None
     }

@@ -25,6 +25,18 @@ def save(frame, folder, name):
     return path
 
 
+def frame_of(records):
+    """Return records as a table, column by column: pandas would gather those of a kind, which takes nine times as long.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> frame_of(np.array([(1, 2), (3, 4)], [("time_ns", "i8"), ("event", "u1")]))["event"].tolist()
+    [2, 4]
+    """
+    return pd.DataFrame({name: records[name].copy() for name in records.dtype.names}, copy=False)
+
+
 def csv_text(frame):
     """Return a table of two columns or more as CSV with a header, as ``frame.to_csv(index=False)`` does.
 
