@@ -8,6 +8,7 @@ import pandas as pd
 
 from cctrace.errors import ArgumentError
 from cctrace.learn.agent import COLUMNS
+from cctrace.sim.core.world import MOST_PACKETS
 from cctrace.sim.path import Path
 from cctrace.sim.simulate import simulate
 
@@ -17,6 +18,7 @@ GIGABIT, WIDEST_GIGABIT = 1000.0, 1.2  # Mbit/s: from here on every packet costs
 FLOWS = (1, 2, 4)
 QUEUE_BDP = (0.5, 2.0)  # the paper's Fig. 2 has 1.6 to 8 BDP of its one flow, its text speaks of shallow buffers
 LEAST_S, LEAST_RTTS = 6.0, 60  # duration, of a flow that has its share of the link
+MOST_BYTES = 0.9 * MOST_PACKETS * 1514  # in path and queue, as the simulator holds them: from 1 Gbit/s on RTTs are cut
 LEAST_BYTES = 20e6  # and this much to send: beta acts in PROBE_BW alone, and STARTUP's losses are to be a small part
 
 
@@ -58,6 +60,7 @@ class Environment:
             rate = _within(places[0], self.rate_mbps, LEAST_MBPS)
             rtt_ms = _within(places[1], self.min_rtt_ms, LEAST_RTT_MS)
             queue = np.exp(np.interp(places[2], (0, 1), np.log(QUEUE_BDP)))
+            rtt_ms = min(rtt_ms, MOST_BYTES / (rate * flows * 125 * (1 + queue)))
             path = Path(
                 rate=f"{rate * flows:.4f}Mbit", rtt=f"{rtt_ms:.3f}ms", buffer=_buffer(rate * flows, rtt_ms, queue)
             )
