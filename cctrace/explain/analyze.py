@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -148,9 +148,9 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, what_if=N
     analyses = []
     for file, data in inputs:
         if isinstance(data, TcpInfo):
-            analyses += _of_counters(file, data, controller)
-            for analysis in analyses if what_if else ():
-                analysis.whatif = analysis.whatif or NO_PACKETS
+            analyses += [
+                replace(one, whatif=NO_PACKETS if what_if else None) for one in _of_counters(file, data, controller)
+            ]
             continue
         for flow in data if isinstance(data, Iterator) else _bulk_flows(file, data):
             say(f"{file}: {flow!r}")

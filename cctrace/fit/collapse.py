@@ -31,7 +31,7 @@ from cctrace.fit.bottleneck import (
 from cctrace.fit.delays import LEAST_SAMPLES, delays_of
 from cctrace.fit.forecast import Forecast, chance_of, limit_text, milli_text, seen_chance
 from cctrace.fit.jitter import Jitter, of_counters
-from cctrace.fit.results import Z95, Estimate, plain, read_json, write_json
+from cctrace.fit.results import Z95, Estimate, Kept, plain
 from cctrace.fit.threshold import SEGMENTS, WINDOWS_PER_HOUR, WIRE_PER_PAYLOAD, simulated_threshold
 from cctrace.fit.transmissions import LOST, as_flow, transmissions
 from cctrace.sim.sender import Sender
@@ -51,7 +51,7 @@ BUSY = 0.5
 JITTERY = 0.05  # of the mean delay, at least, for a fall of the throughput to be called one of jitter
 
 
-class Collapse(Summarized):
+class Collapse(Kept, Summarized):
     """Estimator of minRTT collapse.
 
     Parameters
@@ -280,23 +280,9 @@ class Collapse(Summarized):
         }
         return plain(each | shared)
 
-    def to_json(self):
-        """Return the fitted estimator as JSON text, which `from_json` reads."""
-        return write_json(self)
-
-    @classmethod
-    def from_json(cls, text):
-        """Return the estimator that `to_json` wrote.
-
-        Raises
-        ------
-        ArgumentError
-            If the text is not of such an estimator.
-        """
-        fit = read_json(cls, text)
-        fit.controllers = tuple(fit.controllers)
-        fit.forecasts_ = {name: Forecast(**forecast) for name, forecast in fit.forecasts_.items()}
-        return fit
+    def _restore(self):
+        self.controllers = tuple(self.controllers)
+        self.forecasts_ = {name: Forecast(**forecast) for name, forecast in self.forecasts_.items()}
 
     def line(self):
         """Return the forecast in one line, as `cctrace analyze` shows it."""

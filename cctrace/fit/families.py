@@ -349,18 +349,19 @@ def fit_family(data, family, start=None, stalls=True, quick=False):
     sd = max(float(np.subtract(*np.quantile(seen, [0.84, 0.16]))) / 2, 1.0)
     if start is None:
         start = np.array([*family.guess(data.low, float(np.quantile(seen, 0.3)), sd), -3.0])
-    if not stalls:
-        start = np.append(start[:-1], -20.0)
+    start = np.array(start if stalls else start[:-1])  # the caller's stays as it is
     if family.located:
         start[0] = max(start[0], 0.0)
 
+    def whole(p):
+        return p if stalls else np.append(p, -20.0)
+
     def cost(p):
+        p = whole(p)
         if family.located and not 0 <= p[0] < data.low:
             return 1e15
         if not np.all(np.abs(p[1:]) < 40):
             return 1e15
-        if not stalls:
-            p = np.append(p[:-1], -20.0)
         value = -data.log_likelihood(family, p[:-1], STALL * special.expit(p[-1]))
         return value if np.isfinite(value) else 1e15
 
@@ -375,5 +376,4 @@ def fit_family(data, family, start=None, stalls=True, quick=False):
             options={"initial_simplex": simplex, "maxiter": 400, "fatol": 0.5 if quick else 0.05, "xatol": 1e-2},
         )
         start = found.x
-    p = found.x if stalls else np.append(found.x[:-1], -20.0)
-    return Fitted(family, p, -float(found.fun))
+    return Fitted(family, whole(found.x), -float(found.fun))

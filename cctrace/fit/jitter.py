@@ -21,7 +21,7 @@ from cctrace.fit.delays import Delays, uncongested_rtt
 from cctrace.fit.families import EMPIRICAL, FAMILIES, Censored, Fitted, fit_family, score_rows, without_stalls
 from cctrace.fit.goodness import Goodness, goodness, product_limit
 from cctrace.fit.process import Process, correlation_time, process_of
-from cctrace.fit.results import Estimate, plain, read_json, write_json
+from cctrace.fit.results import Estimate, Kept, plain
 from cctrace.fit.shown import shown_draws
 
 MOST_EVENTS = 6000  # used of a long flow: blocks of groups, evenly spread
@@ -34,7 +34,7 @@ SHOWN = 0.5  # of the delays, from which on a mixture is looked for
 WANDERS, STRETCH_US, STEADIER = 0.03, 50_000.0, 0.6
 
 
-class Jitter(Summarized):
+class Jitter(Kept, Summarized):
     """Estimator of a path's jitter.
 
     Parameters
@@ -311,28 +311,14 @@ class Jitter(Summarized):
             beyond = np.maximum(self.predict(shares) - self.base_us_, 0.0)
         return Simulated("empirical", samples_ns=1e3 * beyond, **common)
 
-    def to_json(self):
-        """Return the fitted estimator as JSON text, which `from_json` reads; the delays are not in it."""
-        return write_json(self)
-
-    @classmethod
-    def from_json(cls, text):
-        """Return the estimator that `to_json` wrote.
-
-        Raises
-        ------
-        ArgumentError
-            If the text is not of such an estimator.
-        """
-        fit = read_json(cls, text)
-        best = fit._best
-        fit._best = Fitted(
+    def _restore(self):
+        best = self._best
+        self._best = Fitted(
             (FAMILIES | {"empirical": EMPIRICAL})[best["family"]], np.array(best["p"]), best["log_likelihood"]
         )
-        fit.families, fit.range_us_ = tuple(fit.families), tuple(fit.range_us_)
-        fit.process_ = Process(**fit.process_)
-        fit.goodness_ = fit.goodness_ and Goodness(**fit.goodness_)
-        return fit
+        self.families, self.range_us_ = tuple(self.families), tuple(self.range_us_)
+        self.process_ = Process(**self.process_)
+        self.goodness_ = self.goodness_ and Goodness(**self.goodness_)
 
     def plot(self, axes=None):
         """Draw the distribution with the fit, and quantiles against quantiles; see `cctrace.fit.plots`."""

@@ -72,10 +72,38 @@ def plain(value):
     return value
 
 
-def write_json(fit):
-    """Return a fitted estimator as JSON text: its class and its attributes, but for those that begin with ``_data``."""
-    state = {name: value for name, value in vars(fit).items() if not name.startswith("_data")}
-    return json.dumps({"cctrace.fit": type(fit).__name__} | _named(state), allow_nan=False)
+class Kept:
+    """A fitted estimator that survives as JSON text; the data it was fitted to (``_data…``) do not."""
+
+    def to_json(self):
+        """Return the fitted estimator as JSON text, which `from_json` reads."""
+        state = {name: value for name, value in vars(self).items() if not name.startswith("_data")}
+        return json.dumps({"cctrace.fit": type(self).__name__} | _named(state), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text):
+        """Return the estimator that `to_json` wrote.
+
+        Raises
+        ------
+        ArgumentError
+            If the text is not of such an estimator.
+        """
+        try:
+            state = json.loads(text, object_hook=_estimate)
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(f"text is not JSON: {error}") from None
+        kind = state.pop("cctrace.fit", None) if isinstance(state, dict) else None
+        if kind != cls.__name__:
+            raise ArgumentError(f"text is of {kind or 'something else'}; it must be what {cls.__name__}.to_json wrote")
+        fit = cls.__new__(cls)
+        vars(fit).update(state)
+        fit._restore()
+        return fit
+
+    def _restore(self):
+        """Make of what JSON holds (objects, lists) what the attributes were."""
+        raise NotImplementedError
 
 
 def _named(value):
@@ -87,26 +115,6 @@ def _named(value):
     if isinstance(value, list | tuple):
         return [_named(item) for item in value]
     return plain(value)
-
-
-def read_json(cls, text):
-    """Return the estimator of class `cls` that `write_json` wrote; objects of value, low, high become estimates.
-
-    Raises
-    ------
-    ArgumentError
-        If the text is not of such an estimator.
-    """
-    try:
-        state = json.loads(text, object_hook=_estimate)
-    except (TypeError, ValueError) as error:
-        raise ArgumentError(f"text is not JSON: {error}") from None
-    kind = state.pop("cctrace.fit", None) if isinstance(state, dict) else None
-    if kind != cls.__name__:
-        raise ArgumentError(f"text is of {kind or 'something else'}; it must be what {cls.__name__}.to_json wrote")
-    fit = cls.__new__(cls)
-    vars(fit).update(state)
-    return fit
 
 
 def _estimate(found):

@@ -6,11 +6,12 @@ longer than the analysis does; here every distinct value becomes text once. The 
 
 import gzip
 
+import numpy as np
 import pandas as pd
 
 from cctrace.extras import is_installed
 
-_REPEATS = 4  # times that a value must occur, on average, to be worth looking up
+_REPEATS = 2  # times that a value must occur, on average, to be worth looking up
 _QUOTED = frozenset(',"\r\n')
 
 
@@ -30,7 +31,6 @@ def frame_of(records):
 
     Examples
     --------
-    >>> import numpy as np
     >>> frame_of(np.array([(1, 2), (3, 4)], [("time_ns", "i8"), ("event", "u1")]))["event"].tolist()
     [2, 4]
     """
@@ -53,12 +53,14 @@ def csv_text(frame):
 
 
 def _cells(column):
+    whole = isinstance(column.dtype, np.dtype) and column.dtype.kind in "iub"
+    text = str if whole else _text  # of whole numbers none is missing or has a comma
     if column.dtype == object:  # of whatever: lists have no hash
-        return list(map(_text, column.tolist()))
+        return list(map(text, column.tolist()))
     codes, values = pd.factorize(column)
     if _REPEATS * len(values) > len(column):
-        return list(map(_text, column.tolist()))
-    texts = [*map(_text, values.tolist()), ""]  # the last is that of code -1: missing
+        return list(map(text, column.tolist()))
+    texts = [*map(text, values.tolist()), ""]  # the last is that of code -1: missing
     return [texts[code] for code in codes.tolist()]
 
 
