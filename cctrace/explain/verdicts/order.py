@@ -52,8 +52,8 @@ def ordered(found):
 def calibrated(confidence):
     """Return the confidence that is right as often as it says, of one as the rules give it; what is unlikely stays.
 
-    One number, the slope of its logarithmic odds, is fitted: `python -m benchmarks.explain simulated` prints the one
-    that makes its flows likeliest.
+    One number, the slope of its logarithmic odds, was set on simulated flows; `python -m benchmarks.explain simulated`
+    prints the one that makes its flows likeliest (docs/explain.md: how far it holds for others).
 
     Examples
     --------
