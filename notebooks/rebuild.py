@@ -31,7 +31,8 @@ METADATA = {
     "language_info": {"name": "python"},
 }
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
-OF_THE_MACHINE = re.compile(r"0x[0-9a-f]{6,}|/(?:tmp|home|root|work|build)/[^\s'\"<>),:]*")
+# Addresses, and absolute paths wherever a checkout lies (two names at least: not the end of a tag, nor a URL's).
+OF_THE_MACHINE = re.compile(r"0x[0-9a-f]{6,}|(?<![\w.:/<…])/(?:[^\s'\"<>),:/]+/)+[^\s'\"<>),:]*")
 COLOURS = 64
 CELL_PX = 8  # pictures are compared in squares of so many pixels,
 SHADE = 40  # which differ from so many of 255 shades on;
