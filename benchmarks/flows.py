@@ -22,7 +22,7 @@ import tempfile
 import time
 
 import numpy as np
-from ingest import machine, tile
+from benchmarks.ingest import machine, tile
 
 from cctrace import schema
 from cctrace.flows.capture import Capture

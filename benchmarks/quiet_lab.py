@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-from benchmarks.simulate import recording, simulated
+from benchmarks.recorded import recording, simulated
 
 ABOUT = (
     "Made by the project with its own lab: Linux senders and receivers in network namespaces over an emulator "

@@ -234,7 +234,7 @@ def simulated(options):
 # --- the simulator itself --------------------------------------------------------------------------------------------
 def simulator(options):
     """Print the errors of simulations of known paths against the quiet lab's recordings, on the scale of intervals."""
-    from benchmarks.simulate import compare_recordings, recorded
+    from benchmarks.recorded import compare_recordings, recorded
 
     rows = []
     for name, recordings_, _ in recorded(None, options.only):

@@ -83,9 +83,12 @@ def _shared(delays, both, flat, departed, share, correlation):
     """Tell bursts from slots where neighbours share draws."""
     pairs = np.flatnonzero(both)
     ends = pairs[~flat]
+    packets_us = 3 * 1514 / float(np.median(delays.steps.rate))
+    if not len(ends):
+        why = "draws end between bursts only: how long they hold does not show"
+        return Process("slot", Estimate(packets_us, packets_us, None), share, correlation, why)
     starts_burst = _burst_between(delays)
     at_burst, usual = starts_burst[ends].mean(), starts_burst[pairs].mean()
-    packets_us = 3 * 1514 / float(np.median(delays.steps.rate))
     middle = (departed[:-1] + departed[1:]) / 2
     # Draws hold for a slot at least: no slot is longer than the shortest times between changes.
     apart = np.diff(middle[ends])
