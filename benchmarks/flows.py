@@ -22,8 +22,8 @@ import tempfile
 import time
 
 import numpy as np
-from benchmarks.ingest import machine, tile
 
+from benchmarks.ingest import machine, tile
 from cctrace import schema
 from cctrace.flows.capture import Capture
 from cctrace.io import read_file
