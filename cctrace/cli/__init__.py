@@ -20,6 +20,7 @@ from cctrace.cli.fit import fit
 from cctrace.cli.flows import flows
 from cctrace.cli.identify import identify
 from cctrace.cli.learn import learn
+from cctrace.cli.plot import plot
 from cctrace.cli.predict import predict
 from cctrace.cli.replay import replay
 from cctrace.cli.reproduce import reproduce
@@ -41,8 +42,8 @@ def commands():
 
 
 for _command in (
-    analyze, convert, corpus, diff, fit, flows, identify, learn, predict, replay, reproduce, simulate, stream, sweep,
-    validate, variants, verify, whatif,
+    analyze, convert, corpus, diff, fit, flows, identify, learn, plot, predict, replay, reproduce, simulate, stream,
+    sweep, validate, variants, verify, whatif,
 ):  # fmt: skip
     commands.add_command(_command)
 

@@ -1,7 +1,9 @@
 """Plots of flows, replays and simulations (`panels…` say what, `figure` draws it), of tables, and as in papers."""
 
 from cctrace.plot.figure import figure, plot_flow
-from cctrace.plot.of_papers import boxes, cdf, collapse_surface, queue_ratio, time_sequence
+from cctrace.plot.of_papers import collapse_surface, queue_ratio, time_sequence
+from cctrace.plot.of_runs import samples
+from cctrace.plot.of_samples import boxes, cdf
 from cctrace.plot.of_tables import bars, ellipses, heatmap, lines, over_time
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 from cctrace.plot.states import states
@@ -20,6 +22,7 @@ __all__ = [
     "over_time",
     "plot_flow",
     "queue_ratio",
+    "samples",
     "states",
     "time_sequence",
 ]

@@ -1,4 +1,4 @@
-"""Plots of single flows and of many runs as papers draw them: time-sequence graph, CDFs, boxes, oBBR's Q_r.
+"""Plots of single flows and of models as papers draw them: time-sequence graph, oBBR's Q_r, collapse surface.
 
 Each returns a `matplotlib.figure.Figure` that a notebook shows as it is; ``savefig("x.pdf")`` writes vectors.
 """
@@ -64,7 +64,7 @@ def time_sequence(flow, start_s=None, end_s=None, *, title=""):
     _sent(axes, sides[0], times[0], rows[0])
     _received(axes, sides[1], times[1], rows[1])
     axes.set(xlabel="Time since the first packet (s)", ylabel="Sequence number (MB)")
-    _finish(axes)
+    finish(axes)
     axes.legend(loc="upper left", frameon=False, fontsize=8)
     return drawing
 
@@ -101,72 +101,6 @@ def _received(axes, received, time_s, rows):
         axes.vlines(at, left, right, color=MEANINGS["pacing"], lw=0.9, alpha=0.6, label="SACK")
 
 
-def cdf(samples, *, xlabel="", title="", log=False):
-    """Draw the empirical distribution of each group of samples.
-
-    Parameters
-    ----------
-    samples : dict of str to array_like
-        Samples by name; what is not finite is left out.
-    log : bool
-        Logarithmic axis of values.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-
-    Examples
-    --------
-    >>> figure = cdf({"bbr": [40, 41, 45], "cubic": [50, 80, 90]}, xlabel="RTT (ms)")
-    >>> [line.get_label() for line in figure.axes[0].lines]
-    ['bbr', 'cubic']
-    """
-    drawing = blank((5.6, 3.8), title)
-    axes = drawing.subplots()
-    for k, (name, values) in enumerate(_known(samples).items()):
-        values = np.sort(values)
-        share_of = np.arange(1, len(values) + 1) / len(values)
-        axes.step(values, share_of, where="post", color=COLOURS[k % len(COLOURS)], lw=1.4, label=name)
-    axes.set(xlabel=xlabel, ylabel="Share of samples", ylim=(0, 1.02))
-    if log:
-        axes.set_xscale("log")
-    _finish(axes)
-    axes.legend(loc="lower right", frameon=False, fontsize=8)
-    return drawing
-
-
-def boxes(samples, *, ylabel="", title="", whiskers=(5, 95)):
-    """Draw the samples of each group as a box: median, quartiles, and whiskers at two percentiles.
-
-    Parameters
-    ----------
-    samples : dict of str to array_like
-        By name, for example the goodputs of many runs per controller.
-    whiskers : (float, float)
-        Percentiles.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-
-    Examples
-    --------
-    >>> boxes({"bbr": [9.1, 9.4, 9.5], "cubic": [3.2, 3.0, 3.9]}, ylabel="Goodput (Mbit/s)").axes[0].get_ylabel()
-    'Goodput (Mbit/s) (median, quartiles, 5 and 95 %)'
-    """
-    known = _known(samples)
-    drawing = blank((1.6 + 0.8 * len(known), 3.8), title)
-    axes = drawing.subplots()
-    drawn = axes.boxplot(list(known.values()), whis=whiskers, showfliers=False, patch_artist=True, widths=0.55)
-    for k, (box, median) in enumerate(zip(drawn["boxes"], drawn["medians"], strict=True)):
-        box.set(facecolor=COLOURS[k % len(COLOURS)], alpha=0.35, edgecolor=COLOURS[k % len(COLOURS)])
-        median.set(color="#222", lw=1.6)
-    axes.set_xticks(range(1, len(known) + 1), list(known), rotation=20, ha="right", fontsize=8)
-    axes.set_ylabel(f"{ylabel} (median, quartiles, {whiskers[0]} and {whiskers[1]} %)".strip())
-    _finish(axes)
-    return drawing
-
-
 def queue_ratio(gain, ratios, *, title=""):
     """Draw oBBR's Q_r over the loss-based share, and where it meets 1 - p: the share p* at which both live [Bi23].
 
@@ -201,7 +135,7 @@ def queue_ratio(gain, ratios, *, title=""):
         )
         axes.plot(meets, 1 - meets, "o", color=colour, ms=6)
     axes.set(xlabel="Share p of the loss-based flows", ylabel="Share of the buffer, $Q_r$", xlim=(0, 1), ylim=(0, None))
-    _finish(axes)
+    finish(axes)
     axes.legend(frameon=False, fontsize=8)
     return drawing
 
@@ -244,17 +178,8 @@ def collapse_surface(model, sd_us, queue_delay_us, *, here=None, title=""):
     return drawing
 
 
-def _known(samples):
-    """Return the finite samples of each group."""
-    known = {str(name): np.asarray(values, float) for name, values in samples.items()}
-    known = {name: values[np.isfinite(values)] for name, values in known.items()}
-    empty = [name for name, values in known.items() if not len(values)]
-    if empty or not known:
-        raise ArgumentError(f"samples: {f'{empty[0]!r} has' if empty else 'there are'} no finite values")
-    return known
-
-
-def _finish(axes):
+def finish(axes):
+    """Dress axes as all plots of this package are: a faint grid, no frame above and to the right."""
     axes.grid(color="#e4e8ed", lw=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,16 +1,13 @@
 """Many captures: a report for each, and one page that lists them."""
 
-import os
-import re
 from pathlib import Path
 
+from cctrace.corpus.names import common_folder, short_names
 from cctrace.errors import CctraceError
 from cctrace.explain.analyze import analyze
 from cctrace.io import is_capture
 from cctrace.report.overview import COLUMNS, as_object, keeper, row_of, sentence_of, write_report
 from cctrace.report.page import Report, write
-
-_ENDINGS = re.compile(r"(\.(pcap|pcapng|cap|ntar|snoop|dmp))?(\.(gz|zst|xz|bz2|lz4))?$")
 
 
 def captures_in(folder):
@@ -55,7 +52,7 @@ def write_index(files, folder, controller=None, say=lambda text: None, **options
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    rows, links, objects, notes, names = [], {}, [], [], _names(files)
+    rows, links, objects, notes, names = [], {}, [], [], short_names(files)
     for k, (file, name) in enumerate(zip(files, names, strict=True), 1):
         say(f"{k} of {len(files)}: {file}")
         try:
@@ -71,20 +68,5 @@ def write_index(files, folder, controller=None, say=lambda text: None, **options
     page = folder / "report.html"
     title = f"{len(files)} captures, {len(rows)} flows"
     columns = ["Capture", *COLUMNS, "Verdict"]
-    write(Report(title, _common(files), columns, rows, [], notes=notes, row_links=links), page)
+    write(Report(title, common_folder(files), columns, rows, [], notes=notes, row_links=links), page)
     return page, objects, notes
-
-
-def _common(files):
-    return os.path.commonpath([os.path.abspath(file) for file in files]) if files else ""
-
-
-def _names(files):
-    """Return a short name for each file: what tells it from the others, without the folders that all share."""
-    base = _common(files) if len(files) > 1 else os.path.dirname(os.path.abspath(files[0])) if files else ""
-    base = base if os.path.isdir(base) else os.path.dirname(base)
-    names: list[str] = []
-    for file in files:
-        name = _ENDINGS.sub("", os.path.relpath(os.path.abspath(file), base)).replace(os.sep, "-")
-        names.append(name if name not in names else f"{name}-{len(names)}")
-    return names

@@ -1,0 +1,92 @@
+"""`cctrace plot`: figures for papers, in files."""
+
+import os
+
+import click
+
+from cctrace.cli.arguments import check_folder, paths
+from cctrace.cli.common import command_options, print_json, print_table, progress
+
+_ENDINGS = (".pdf", ".svg", ".png")
+
+
+def _drawing(context, option, file):
+    from cctrace.errors import ArgumentError
+
+    if not file.endswith(_ENDINGS):
+        raise ArgumentError(f"-o {file}: its ending says the format: {', '.join(_ENDINGS)}")
+    check_folder(os.path.dirname(file) or ".", "-o")
+    return file
+
+
+def save(drawing, file):
+    """Write a figure; its folder is made if there is none."""
+    os.makedirs(os.path.dirname(file) or ".", exist_ok=True)
+    drawing.savefig(file, dpi=150)
+
+
+def _written(function):
+    return click.option(
+        "-o", "--output", required=True, metavar="FILE", callback=_drawing, help="FILE.pdf, .svg or .png."
+    )(function)
+
+
+@click.group(short_help="Figures for papers: distributions over many runs, graphs of a flow.")
+def plot():
+    """Draw into a file: vectors (.pdf, .svg) or a picture (.png)."""
+
+
+def _over_runs(name, help):
+    @plot.command(name, short_help=help)
+    @click.argument("quantity")
+    @paths("inputs", "INPUT...", folders=True)
+    @_written
+    @click.option("--by", metavar="GROUP", help="controller, file, folder, flow, src, dst; of a corpus any column.")
+    @click.option("--log", is_flag=True, help="Logarithmic axis of values.")
+    @click.option("--title", default="", metavar="TEXT")
+    @command_options()
+    def command(quantity, inputs, output, by, log, title, as_json):
+        from cctrace import plot as plots
+        from cctrace.plot.of_runs import axis_label
+
+        with progress("reading"):
+            found = plots.samples(inputs[0] if len(inputs) == 1 else list(inputs), quantity, by)
+            label = axis_label(quantity)
+            options = {"xlabel": label} if name == "cdf" else {"ylabel": label}
+            save(getattr(plots, name)(found, title=title, log=log, **options), output)
+        rows = [_summary(group, values) for group, values in found.items()]
+        if as_json:
+            print_json({"quantity": quantity, "axis": label, "file": output, "groups": rows})
+            return
+        shown = [[row["group"], row["count"], *(f"{row[key]:.4g}" for key in _QUANTILES)] for row in rows]
+        print_table(("group", "count", *_QUANTILES), shown, label)
+        click.echo(f"drawn: {output}")
+
+    command.help = f"""{help}
+
+    QUANTITY is goodput, rtt_min, rtt_median, rtt_p95, retransmitted, duration or sent, one value a flow, or rtt or
+    queue (RTT above the flow's lowest), every sample; of a corpus any column with numbers. INPUT are captures, folders
+    of captures, patterns in quotes, or the folder of a corpus; of captures the flows of at least 100 kB.
+
+    \b
+    cctrace plot {name} rtt captures/ -o rtt.pdf
+    cctrace plot {name} goodput results/ --by controller -o goodput.pdf
+
+    With --json: quantity, axis, file and groups, each with count, min, p5, p25, median, p75, p95 and max.
+    """
+    return command
+
+
+_QUANTILES = {"min": 0.0, "p5": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
+
+
+def _summary(group, values):
+    import numpy as np
+
+    known = values[np.isfinite(values)]
+    at = np.quantile(known, list(_QUANTILES.values())) if len(known) else [np.nan] * len(_QUANTILES)
+    return {"group": group, "count": len(known)} | dict(zip(_QUANTILES, map(float, at), strict=True))
+
+
+_over_runs("cdf", "Cumulative distributions of a quantity over many flows.")
+_over_runs("boxes", "A quantity of many flows as boxes: median, quartiles, 5 and 95 %.")

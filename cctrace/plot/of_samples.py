@@ -1,0 +1,115 @@
+"""Plots of samples and of many runs: distributions, boxes.
+
+Each returns a `matplotlib.figure.Figure` that a notebook shows as it is; ``savefig("x.pdf")`` writes vectors.
+"""
+
+import numpy as np
+
+from cctrace.errors import ArgumentError
+from cctrace.plot.figure import blank
+from cctrace.plot.of_papers import finish
+from cctrace.plot.of_runs import axis_label, samples
+from cctrace.plot.of_tables import COLOURS
+
+_BESIDE = 6  # groups from which on the legend stands beside the axes
+_STEPS = 5000  # of a curve: more than a page resolves
+_DASHES = ("-", "--", ":", "-.")
+
+
+def cdf(of, quantity=None, *, by=None, xlabel="", title="", log=False):
+    """Draw the empirical distribution of each group of samples.
+
+    Parameters
+    ----------
+    of : dict of str to array_like, or what `samples` takes
+        Samples by name; what is not finite is left out. With `quantity`: captures, a folder, a pattern, a corpus,
+        flows, replays or simulations.
+    quantity, by : str, optional
+        What of them, and what makes the groups: see `samples`.
+    log : bool
+        Logarithmic axis of values.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> figure = cdf({"bbr": [40, 41, 45], "cubic": [50, 80, 90]}, xlabel="RTT (ms)")
+    >>> [line.get_label() for line in figure.axes[0].lines]
+    ['bbr', 'cubic']
+    >>> import cctrace as cct
+    >>> cdf(cct.datasets.path("loss_cubic_1pct"), "rtt", by="folder").axes[0].get_xlabel()
+    'RTT (ms)'
+    """
+    known = _known(of, quantity, by)
+    drawing = blank((5.6 if len(known) <= _BESIDE else 7.6, 3.8), title)
+    axes = drawing.subplots()
+    for k, (name, values) in enumerate(known.items()):
+        values = np.sort(values)
+        share_of = np.arange(1, len(values) + 1) / len(values)
+        kept = np.unique(np.linspace(0, len(values) - 1, min(len(values), _STEPS)).astype(np.int64))
+        dashes = _DASHES[k // len(COLOURS) % len(_DASHES)]
+        style = {"color": COLOURS[k % len(COLOURS)], "lw": 1.4, "ls": dashes}
+        axes.step(values[kept], share_of[kept], where="post", label=name, **style)
+    axes.set(xlabel=xlabel or (axis_label(quantity) if quantity else ""), ylabel="Cumulative share", ylim=(0, 1.02))
+    if log:
+        axes.set_xscale("log")
+    finish(axes)
+    place = {"loc": "lower right"} if len(known) <= _BESIDE else {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+    axes.legend(frameon=False, fontsize=8, **place)
+    return drawing
+
+
+def boxes(of, quantity=None, *, by=None, ylabel="", title="", whiskers=(5, 95), log=False):
+    r"""Draw the samples of each group as a box: median, quartiles, and whiskers at two percentiles.
+
+    Parameters
+    ----------
+    of : dict of str to array_like, or what `samples` takes
+        By name, for example the goodputs of many runs per controller. With `quantity`: captures, a folder, a pattern,
+        a corpus, flows, replays or simulations.
+    quantity, by : str, optional
+        What of them, and what makes the groups: see `samples`.
+    whiskers : (float, float)
+        Percentiles.
+    log : bool
+        Logarithmic axis of values.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> boxes({"bbr": [9.1, 9.4, 9.5], "cubic": [3.2, 3.0, 3.9]}, ylabel="Goodput (Mbit/s)").axes[0].get_ylabel()
+    'Goodput (Mbit/s)\nmedian, quartiles, 5 and 95 %'
+    """
+    known = _known(of, quantity, by)
+    drawing = blank((2.0 + 0.8 * len(known), 3.8), title)
+    axes = drawing.subplots()
+    drawn = axes.boxplot(list(known.values()), whis=whiskers, showfliers=False, patch_artist=True, widths=0.55)
+    for k, (box, median) in enumerate(zip(drawn["boxes"], drawn["medians"], strict=True)):
+        box.set(facecolor=COLOURS[k % len(COLOURS)], alpha=0.35, edgecolor=COLOURS[k % len(COLOURS)])
+        median.set(color="#222", lw=1.6)
+    axes.set_xticks(range(1, len(known) + 1), list(known), rotation=20, ha="right", fontsize=8)
+    label = ylabel or (axis_label(quantity) if quantity else "")
+    spread = f"median, quartiles, {whiskers[0]} and {whiskers[1]} %"
+    axes.set_ylabel(f"{label}\n{spread}".strip(), fontsize=9)
+    if log:
+        axes.set_yscale("log")
+    finish(axes)
+    return drawing
+
+
+def _known(of, quantity, by):
+    """Return the finite samples of each group."""
+    if quantity is None and not isinstance(of, dict):
+        raise ArgumentError(f"of={of!r}: a dict of samples by name, or say which quantity: cdf(of, 'goodput')")
+    by_name = of if quantity is None else samples(of, quantity, by)
+    known = {str(name): np.asarray(values, float) for name, values in by_name.items()}
+    known = {name: values[np.isfinite(values)] for name, values in known.items()}
+    empty = [name for name, values in known.items() if not len(values)]
+    if empty or not known:
+        raise ArgumentError(f"samples: {f'{empty[0]!r} has' if empty else 'there are'} no finite values")
+    return known
