@@ -267,7 +267,7 @@ class Record:
     def fluid(self):
         """The `Sent` of the flow, neighbours put together so that about `MOST` remain; None if too little is known."""
         whole = sent(self.table)
-        if len(whole.known) < FEWEST:
+        if len(whole.known) < FEWEST or not whole.first.any():
             return None
         return coarser(whole, -(-len(whole.sent_us) // MOST))
 
@@ -291,11 +291,11 @@ class Record:
         means = np.bincount(place, rest) / many
         some = means[many >= 8]
         if len(some) < 5:
-            return float(np.median(rest)), 0.0
+            return max(float(np.median(rest)), bottleneck.base_us), 0.0
         inside = (rest - means[place])[many[place] >= 8]
         spread, least = float(np.subtract(*np.quantile(inside, [0.84, 0.16])) / 2), float(np.quantile(some, 0.1))
         # Where stretches differ by no more than jitter, their middle is the better mean.
-        middle = float(np.median(some))
+        least, middle = max(least, bottleneck.base_us), max(float(np.median(some)), bottleneck.base_us)
         return (middle if middle - least < spread else least), spread
 
     @functools.cached_property

@@ -10,6 +10,7 @@ import numpy as np
 
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.fit.match import AT_ONCE, DELIVERED, FILLS, LOST, NEEDLESS, WAITING, match
+from cctrace.flows.state import OPT_COPY
 from cctrace.lang.machine import Machine
 
 __all__ = ["DELIVERED", "LOST", "NEEDLESS", "WAITING", "Transmissions", "transmissions"]
@@ -120,6 +121,7 @@ def transmissions(source):
     table, packets = capture.connections, capture.packets
     clock, order, first = capture.at_the_sender(np.array([index]))
     rows = order[first[0] : first[1]]
+    rows = rows[packets["options"][rows] & OPT_COPY == 0]
     sides = table.sides[index]
     sender, mss = int(table.sender[index]), int(table.mss[index])
     mine = packets["direction"][rows] == sender

@@ -22,4 +22,4 @@ def judge(record, limits):
     names = {verdict.name for verdict in found}
     if "collapse" in names:  # what looks like a full path is its window
         found = [verdict for verdict in found if verdict.name != "path_full"]
-    return ordered(found) or [quality.unknown(record)]
+    return ordered(quality.tempered(found)) or [quality.unknown(record)]

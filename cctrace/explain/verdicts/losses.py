@@ -48,8 +48,10 @@ class _Met:
         settled = ~self.lost & (record.table.sent_ns <= decided_ns(record.table))
         self.longest = float(self.met[settled if settled.any() else ~self.lost].max())
         packet = float(np.median(record.table.wire_bytes))
-        overflow = overflows(self.lost, self.met, self.met > self.longest / 2, self.longest, self.at_us)
-        short = self.longest - float(np.median(self.met[overflow])) if overflow.any() else np.inf
+        # A queue of the sender's host takes (and drops) a super-packet whole: its last segment must have room, too.
+        met = self.met + _behind(record.table)
+        overflow = overflows(self.lost, met, met > self.longest / 2, self.longest, self.at_us)
+        short = self.longest - float(np.median(met[overflow])) if overflow.any() else np.inf
         # A full queue drops at its length, which is the longest that anything passed with.
         full = short < max((1 - AT_FULL) * self.longest, 3 * packet)
         self.overflow = overflow if full else np.zeros(len(overflow), bool)
@@ -71,6 +73,13 @@ class _Met:
             share = float((self.met < np.quantile(met, quantile)).mean())
             found = min(found, float(special.bdtr(np.floor(quantile * n), n, share)) if share > quantile else 1.0)
         return found
+
+
+def _behind(table):
+    """Return how much of what was captured as one packet follows each segment of it, bytes."""
+    total = np.cumsum(table.wire_bytes)
+    last = np.append(np.flatnonzero(np.diff(table.sent_ns)), len(table) - 1)
+    return total[last[np.searchsorted(last, np.arange(len(table)))]] - total
 
 
 def _few(record, lost):
@@ -180,7 +189,8 @@ def _random(record, met, random):
     n = len(record.table) - int(met.overflow.sum())
     low, high = (float(value) for value in proportion(random, n))
     evidence = {"share_low": low, "share_high": high, "congestive": int(met.overflow.sum()), "chance": met.by_chance()}
-    return _chance(record, random / n, random, 0.97 if random >= 20 else 0.8, evidence)
+    often = met.episodes(met.rest) >= FEWEST  # what was lost together is one event
+    return _chance(record, random / n, random, (0.97 if random >= 20 else 0.8) if often else 0.45, evidence)
 
 
 def _overflow(record, met):

@@ -139,9 +139,9 @@ def _varies(values, weights):
 
 
 def _segments_per_packet(record):
-    """Return the segments that arrive together since the sender's device cut them: of a captured packet, typically."""
+    """Return the segments that arrive together since the sender's device cut them: of a captured packet, on average."""
     sends = record.events.sends
-    return float(np.median(sends["segments"])) if len(sends) else 1.0
+    return float(np.mean(sends["segments"])) if len(sends) else 1.0
 
 
 def _aggregation(record, pause, carried):

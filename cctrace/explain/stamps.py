@@ -1,0 +1,122 @@
+"""What the time stamps of both ends [RFC7323] tell of the capture itself: a queue before it, a clock that was set.
+
+A packet is stamped when its sender's TCP makes it, and timed when it passes the capture. What lies between the two is
+constant, but for the stamp's resolution, unless something holds packets in between; and it changes for both ends at
+once, by the same amount, only where the capture's own clock does.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cctrace.flows.capture import _ticks
+from cctrace.flows.state import OPT_COPY, OPT_TIMESTAMPS
+
+SKEW = 1e-3  # by which two clocks may drift apart; quartz does by a tenth of that, ntpd steers by half of it
+FEWEST = 50  # stamped packets
+NEAR = 20  # packets on each side of a gap, by whose stamps it is judged
+GAPS = 20  # longest silences that are looked at
+SET_US = 20_000.0  # by which a clock is set at least, to be told from a stall
+BACK_US = 2_000.0  # and back; a ring that several CPUs feed is out of order by microseconds
+
+
+class Stamps(NamedTuple):
+    """The packets of one end: when they were captured, and their stamps, us; the stamps' resolution; which packets
+    of the connection they are.
+    """
+
+    time_us: np.ndarray
+    stamp_us: np.ndarray
+    tick_us: int
+    place: np.ndarray | None = None
+
+
+def stamps_of(flow, of_sender=True):
+    """Return the `Stamps` of the packets of a flow's sender, or of its receiver, by the capture's clock."""
+    capture, index = flow.capture, flow.index
+    table, packets = capture.connections, capture.packets
+    side = int(table.sender[index]) if of_sender else 1 - int(table.sender[index])
+    rows = table.order[table.first[index] : table.first[index + 1]]
+    stamped = packets["options"][rows] & (OPT_TIMESTAMPS | OPT_COPY) == OPT_TIMESTAMPS
+    place = np.flatnonzero((packets["direction"][rows] == side) & stamped)
+    rows = rows[place]
+    tick = int(_ticks(table.sides[index, side][None])[0])
+    if not len(rows):
+        return Stamps(np.zeros(0), np.zeros(0), tick, place)
+    start = int(packets["time_ns"][table.order[table.first[index]]])
+    ticks = (packets["tsval"][rows].astype(np.int64) - int(packets["tsval"][rows[0]])) & 0xFFFFFFFF
+    ticks = np.where(ticks >= 1 << 31, ticks - (1 << 32), ticks)
+    return Stamps((packets["time_ns"][rows].astype(np.int64) - start) / 1e3, ticks * float(tick), tick, place)
+
+
+def held_us(stamps):
+    """Return for how long packets had typically been held between their stamp and the capture, us; 0 if unknown.
+
+    That is the median of what lies above the line below all of them: clocks may drift apart by `SKEW`. Where a line of
+    any slope leaves nothing, the stamps are of a clock of unknown rate, and tell nothing.
+
+    Examples
+    --------
+    >>> time = np.arange(0, 10e6, 1e4)
+    >>> stamp = time // 1000 * 1000
+    >>> bool(held_us(Stamps(time, stamp, 1000)) < 1000)  # stamped when captured
+    True
+    >>> queue = np.where(time > 1e5, 30e3, 0.0)  # what a shaper's queue adds
+    >>> 28e3 < held_us(Stamps(time, (time - queue) // 1000 * 1000, 1000)) < 32e3
+    True
+    """
+    time, above = stamps.time_us, stamps.time_us - stamps.stamp_us
+    if len(time) < FEWEST or time[-1] <= time[0]:
+        return 0.0
+    place = (time - time[0]) / (time[-1] - time[0])
+    most = SKEW * (time[-1] - time[0])
+    free = min(_above(place, above, drift) for drift in (above[-1] - above[0], *_lower_slopes(place, above)))
+    if free < 2 * stamps.tick_us:
+        return 0.0
+    return min(_above(place, above, drift) for drift in np.linspace(-most, most, 41))
+
+
+def _above(place, above, drift):
+    """Return the median of what lies above the line of this drift from end to end that lies below all."""
+    left = above - drift * place
+    return float(np.median(left) - left.min())
+
+
+def _lower_slopes(place, above):
+    """Return slopes of lines through the least of the first and of the last parts of the flow."""
+    slopes = []
+    for share in (0.02, 0.1, 0.3):
+        first, last = above[place <= share], above[place >= 1 - share]
+        if len(first) and len(last):
+            slopes.append((last.min() - first.min()) / (1 - share))
+    return slopes
+
+
+def clock_set(flow):
+    """Return (when in s, by how much in us) the capture's clock was set, or None: forward by 20 ms, or back.
+
+    Set forward it leaves a silence, after which the stamps of both ends lag by as much; set back, records that are
+    older than those before them in the file, and stamps that lag by less.
+    """
+    capture, index = flow.capture, flow.index
+    rows = capture.connections.order[capture.connections.first[index] : capture.connections.first[index + 1]]
+    time = capture.packets["time_ns"][rows].astype(np.int64)
+    apart = np.diff(time) / 1e3
+    ends = [stamps_of(flow, of_sender) for of_sender in (True, False)]
+    for k in np.argsort(-np.abs(apart))[:GAPS]:
+        if abs(apart[k]) < SET_US and apart[k] > -BACK_US:
+            continue
+        by = [_later(end, k) for end in ends]
+        least = min(by, key=abs)
+        agree = max(abs(one - least) for one in by) < max(5 * max(end.tick_us for end in ends), 0.1 * abs(least))
+        if agree and abs(least) > abs(apart[k]) / 2:
+            return float((time[k] - time[0]) / 1e9), least
+    return None
+
+
+def _later(stamps, place):
+    """Return by how much more the stamps lag after a packet of the connection than before, us; 0 if too few tell."""
+    lag = stamps.time_us - stamps.stamp_us
+    split = int(np.searchsorted(stamps.place, place, side="right"))
+    before, after = lag[max(split - NEAR, 0) : split], lag[split : split + NEAR]
+    return float(np.median(after) - np.median(before)) if min(len(before), len(after)) >= NEAR // 2 else 0.0
