@@ -75,6 +75,8 @@ def test_a_forecast_survives_json_and_is_drawn_with_the_flows_own_point():
     assert again.to_json() == fit.to_json()
     assert again.summary() == fit.summary()
     assert again.path(8_000) == fit.path(8_000)
+    assert again.forecasts_["bbr2016"].seen == fit.forecasts_["bbr2016"].seen
+    assert sum(share < 0.5 for _, share in again.forecasts_["bbr2016"].seen) >= 2  # runs on both sides
     assert again.predict(3_000, "bbr2016") < again.predict(60_000, "bbr2016")
     pytest.importorskip("matplotlib").use("Agg")
     axes = again.plot()

@@ -237,17 +237,18 @@ class Forecasts:
             Estimate(1e-9),
             0.0,
             0.1,
-            9,
+            2,
             "inside",
+            ((4000.0, 0.9), (10_000.0, 0.21)),
         )
     }
-    delay_us_, queue_us_ = 20_000.0, 5_000.0
+    delay_us_, sd_us_ = 20_000.0, Estimate(2000.0, 1900.0, 2100.0)
 
     def line(self):
         return HOSTILE
 
 
-def test_the_forecast_of_collapse_is_a_table_and_a_surface_with_the_flow_on_it():
+def test_the_forecast_of_collapse_is_a_table_and_the_runs_it_stands_on_with_the_flows_own_jitter():
     page = render(replace(report(), flows=[replace(report().flows[0], forecast=Forecasts())]))
     assert "<img" not in page
     row = re.search(r"<td>bbr2016</td>.*?</tr>", page)[0]
@@ -257,10 +258,17 @@ def test_the_forecast_of_collapse_is_a_table_and_a_surface_with_the_flow_on_it()
         "50 %",
         "below 0.0001 %",
     ]
-    x, y = re.search('<circle cx="([^"]+)" cy="([^"]+)"', page).groups()
-    assert float(x) == pytest.approx(70 + 550 * 2000 / 9200, abs=0.1)
-    assert float(y) == pytest.approx(206 - 194 * 5000 / 10_000, abs=0.1)
-    assert "this flow: sd 2 ms, queue 5 ms" in page
+    runs = [
+        tuple(map(float, at)) for at in re.findall(r'<circle cx="([^"]+)" cy="([^"]+)" r="[^"]+" class="run"', page)
+    ]
+    assert runs[:2] == [
+        (pytest.approx(62 + 558 * 4000 / 10_500, abs=0.1), pytest.approx(214 - 200 * 0.9 / 1.05, abs=0.1)),
+        (pytest.approx(62 + 558 * 10_000 / 10_500, abs=0.1), pytest.approx(214 - 200 * 0.21 / 1.05, abs=0.1)),
+    ]
+    assert len(runs) == 3  # the last one is the legend's
+    here = re.search(r'<line x1="([^"]+)" x2="[^"]+" y1="14" y2="214" class="here"', page)[1]
+    assert float(here) == pytest.approx(62 + 558 * 2000 / 10_500, abs=0.1)
+    assert "this flow: sd 2 ms" in page
 
 
 def test_why_there_is_no_forecast_is_said():

@@ -252,6 +252,32 @@ def test_axe_finds_no_barrier_in_light_and_dark(page, written):
         assert found == [], theme
 
 
+def test_what_is_printed_is_light_complete_and_in_shape(page):
+    """Plots that were never on the screen are drawn; the layer above them, which would cover them, is left out."""
+    browser = page(talk_report(events=[Event("idle", 0.1, 0.1, "")], limits=[Limit("cwnd", 0.0, 0.2)]))
+    browser.evaluate("document.documentElement.dataset.theme = 'dark'")
+    browser.evaluate("""addEventListener('beforeprint', () => { window.seen = {
+        theme: document.documentElement.dataset.theme,
+        colours: [...document.querySelectorAll("canvas:not(.overlay)")].map((canvas) => {
+            const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
+            copy.drawImage(canvas, 0, 0);
+            return new Set(new Uint32Array(copy.getImageData(0, 0, canvas.width, canvas.height).data.buffer)).size; }),
+        }; });
+        matchMedia('print').addEventListener('change', (event) => { if (event.matches) Object.assign(seen, {
+            shapes: [...document.querySelectorAll("canvas:not(.overlay)")].map(
+                (canvas) => canvas.clientHeight * canvas.width / canvas.clientWidth / canvas.height),
+            covered: [...document.querySelectorAll("canvas.overlay")].some((canvas) => canvas.clientWidth > 0),
+            wide: [...document.querySelectorAll("body *")].filter((one) =>
+                one.getBoundingClientRect().right > document.body.getBoundingClientRect().right + 1).length,
+        }); }); true""")
+    browser.call("Page.printToPDF")
+    seen = browser.evaluate("window.seen")
+    assert (seen["theme"], seen["covered"], seen["wide"]) == ("light", False, 0)
+    assert [count > 10 for count in seen["colours"]] == [True] * 7
+    assert seen["shapes"] == pytest.approx([1.0] * 7, abs=0.02)
+    assert browser.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
 def million(times=1_000_001):
     """Packets of a recording end to end, with their sequence numbers, as many as wanted."""
     flow = cct.read(datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst")).flow(0)

@@ -259,6 +259,7 @@ class Collapse(Kept, Summarized):
             float(first.spread),
             sum(each.runs for each in found),
             self.domain_,
+            tuple(itertools.chain.from_iterable(each.seen for each in found)),
         )
 
     def predict(self, sd_us, controller=CONTROLLERS[-1]):
@@ -282,7 +283,10 @@ class Collapse(Kept, Summarized):
 
     def _restore(self):
         self.controllers = tuple(self.controllers)
-        self.forecasts_ = {name: Forecast(**forecast) for name, forecast in self.forecasts_.items()}
+        self.forecasts_ = {
+            name: Forecast(**forecast | {"seen": tuple(map(tuple, forecast.get("seen", ())))})
+            for name, forecast in self.forecasts_.items()
+        }
 
     def line(self):
         """Return the forecast in one line, as `cctrace analyze` shows it."""

@@ -28,6 +28,9 @@ class Forecast(NamedTuple):
     runs : int
         Runs that the threshold stands on.
     domain : str
+    seen : tuple of (float, float)
+        Every run of the search, those at the sd there is too: the jitter's sd (us), and the share of the link that the
+        flow got.
     """
 
     threshold_sd_us: Estimate
@@ -38,6 +41,7 @@ class Forecast(NamedTuple):
     spread: float
     runs: int
     domain: str
+    seen: tuple = ()
 
     @property
     def verdict(self):

@@ -43,6 +43,7 @@ class Threshold(NamedTuple):
     queue_us: float  # mean queueing delay of the run nearest below the threshold
     tried: int = 0  # runs at the sd there is, and how many of them collapsed
     collapsed: int = 0
+    seen: tuple = ()  # of each run: the sd, us, and the share of the link that the flow got
 
 
 class _Search:
@@ -54,6 +55,11 @@ class _Search:
         self.duration_s = float(np.clip(segments / RUNS / self.per_second, SHORTEST_S, LONGEST_S))
         self.runs = int(np.clip(segments / (self.duration_s * self.per_second), LEAST_RUNS, RUNS))
         self.x, self.share, self.queue_us = [], [], []
+
+    @property
+    def seen(self):
+        """Every run so far: its sd, us, and the share of the link that it got."""
+        return tuple((float(np.exp(x)), float(share)) for x, share in zip(self.x, self.share, strict=True))
 
     @property
     def per_second(self):
@@ -96,7 +102,7 @@ def simulated_threshold(
     if high is None or low is None:
         bound, runs, queue_us = float(np.exp(search.x[-1])), len(search.x), search.queue_us[-1]
         sides = (bound, None) if high is None else (None, bound)
-        return Threshold(None, 0.0, 0.15, *sides, runs, queue_us, *_now(search, now_us, bound))
+        return Threshold(None, 0.0, 0.15, *sides, runs, queue_us, *_now(search, now_us, bound), search.seen)
     while high - low > np.log(1.12) and len(search.x) < search.runs - 3:
         middle = (low + high) / 2
         if search.at(np.exp(middle)) < 0.5:
@@ -114,9 +120,9 @@ def simulated_threshold(
     tried = _now(search, now_us, np.exp(x))
     if x > np.log(most_us):  # beyond what was tried: of the curve only its lower end is known
         return Threshold(
-            None, error, spread, float(min(np.exp(x - Z95 * error), most_us)), None, runs, queue_us, *tried
+            None, error, spread, float(min(np.exp(x - Z95 * error), most_us)), None, runs, queue_us, *tried, search.seen
         )
-    return Threshold(float(np.exp(x)), error, spread, None, None, runs, queue_us, *tried)
+    return Threshold(float(np.exp(x)), error, spread, None, None, runs, queue_us, *tried, search.seen)
 
 
 def _now(search, now_us, threshold_us):

@@ -1,27 +1,18 @@
-"""The forecast of minRTT collapse on the page: words, a table, and the closed form's surface with the flow on it."""
+"""The forecast of minRTT collapse on the page: words, a table, and the runs of the simulator that it stands on."""
 
+import math
 from html import escape
 
-import numpy as np
-
-from cctrace.analytic.collapse import Collapse
 from cctrace.units import format_share, format_time
 
-_MAP = (
-    (0, 32, 76),
-    (65, 77, 107),
-    (124, 123, 120),
-    (188, 174, 108),
-    (255, 234, 70),
-)  # cividis
-_COLUMNS, _ROWS = 36, 14
-_WIDTH, _HEIGHT = 640, 250
-_LEFT, _TOP, _RIGHT, _BOTTOM = 70, 12, 620, 206
+_WIDTH, _HEIGHT = 640, 270
+_LEFT, _TOP, _RIGHT, _BOTTOM = 62, 14, 620, 214
 _LEAST = 1e-6  # chance that is told: the runs behind it are some dozens
+_MARKS = 3.6  # pixels
 _NOTE = (
-    "Background: the chance that the closed form of Kumar et al. gives, for independent samples of a normal RTT. "
-    "Bar: the threshold that runs of the simulator with this path's jitter show, with its interval; the forecast rests "
-    "on these runs."
+    "Each mark is a run of the simulator: this path (its rate, delay, and its jitter, stretched), alone, for 21 s or "
+    "more, with one of the controllers. Below one half a flow counts as collapsed; bars are the thresholds with their "
+    "intervals. No closed form is in it."
 )
 
 
@@ -47,7 +38,7 @@ def forecast_section(forecast):
     return (
         f'<details class="card forecast"><summary>Would jitter make BBR’s minRTT collapse here? '
         f'{escape(forecast.line())}</summary>\n<div class="scroll" tabindex="0" role="region" '
-        f'aria-label="Forecast of minRTT collapse">{table}</div>\n{_surface(forecast)}'
+        f'aria-label="Forecast of minRTT collapse">{table}</div>\n{_runs(forecast)}'
         f'<p class="soft">{_NOTE}</p></details>'
     )
 
@@ -73,42 +64,35 @@ def _between(estimate):
     return f"{value} ({low} to {high})"
 
 
-def _axes(forecast):
-    """Return the ends of the axes: the jitter's sd and the queueing delay, us."""
-    one = next(iter(forecast.forecasts_.values()))
-    known = [side for side in (*one.threshold_sd_us, *one.sd_us) if side is not None]
-    widest = min(max([1.15 * max(known, default=0), 0.25 * forecast.delay_us_]), 2 * forecast.delay_us_)
-    return widest, max(0.5 * forecast.delay_us_, 1.5 * forecast.queue_us_)
+def _widest(forecast):
+    """Return the right end of the axis: the jitter's sd, us."""
+    known = [forecast.sd_us_.value, 0.25 * forecast.delay_us_]
+    for one in forecast.forecasts_.values():
+        known += [side for side in one.threshold_sd_us if side is not None] + [sd for sd, _ in one.seen]
+    return min(1.05 * max(known), 2 * forecast.delay_us_)
 
 
-def _surface(forecast):
-    name, one = next(iter(forecast.forecasts_.items()))
-    widest, longest = _axes(forecast)
-    sd = (np.arange(_COLUMNS) + 0.5) / _COLUMNS * widest
-    queue = (np.arange(_ROWS) + 0.5) / _ROWS * longest
-    chance = Collapse(mean_us=forecast.delay_us_).surface(sd_us=sd, queue_delay_us=queue)
-    wide, high = (_RIGHT - _LEFT) / _COLUMNS, (_BOTTOM - _TOP) / _ROWS
-    cells = "".join(
-        f'<rect x="{_LEFT + i * wide:.1f}" y="{_BOTTOM - (k + 1) * high:.1f}" width="{wide + 0.4:.1f}" '
-        f'height="{high + 0.4:.1f}" fill="{_colour(chance[i, k])}"/>'
-        for i in range(_COLUMNS)
-        for k in range(_ROWS)
-    )
-    x = _scale(widest, _LEFT, _RIGHT)
-    y = _scale(longest, _BOTTOM, _TOP)
-    here = (x(one.sd_us.value), y(forecast.queue_us_))
-    said = f"this flow: sd {format_time(one.sd_us.value * 1e3)}, queue {format_time(forecast.queue_us_ * 1e3)}"
+def _groups(forecast):
+    """Return what was run, once for controllers that share their runs: [(names, forecast)]."""
+    found: dict[tuple, list] = {}
+    for name, one in forecast.forecasts_.items():
+        found.setdefault((one.seen, one.threshold_sd_us), []).append((name, one))
+    return [(", ".join(name for name, _ in group), group[0][1]) for group in found.values()]
+
+
+def _runs(forecast):
+    widest, groups = _widest(forecast), _groups(forecast)
+    x, y = _scale(widest, _LEFT, _RIGHT), _scale(1.05, _BOTTOM, _TOP)
+    said = f"this flow: sd {format_time(forecast.sd_us_.value * 1e3)}"
     label = (
-        f"Chance of minRTT collapse over the jitter's standard deviation and the queueing delay, with {said}; "
-        "the table above has the forecast"
+        f"Share of the link that simulated flows got over the jitter's standard deviation; {said}; "
+        "the table above has the thresholds"
     )
-    end, shift = ("end", -10) if here[0] > (_LEFT + _RIGHT) / 2 else ("start", 10)
+    marks = "".join(_group(k, names, one, x, y) for k, (names, one) in enumerate(groups))
+    half = f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{y(0.5):.1f}" y2="{y(0.5):.1f}" class="half"/>'
     return (
-        f'<svg class="surface" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(label)}">{cells}'
-        f"{_ticks(widest, x, longest, y)}{_threshold(one.threshold_sd_us, x, here[1], name)}"
-        f'<circle cx="{here[0]:.1f}" cy="{here[1]:.1f}" r="6" fill="#fff" stroke="#000" stroke-width="2"/>'
-        f'<text class="on" x="{here[0] + shift:.1f}" y="{here[1] - 12:.1f}" text-anchor="{end}">{escape(said)}</text>'
-        "</svg>"
+        f'<svg class="surface" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(label)}">'
+        f"{_ticks(widest, x, y)}{half}{marks}{_here(forecast.sd_us_, said, x)}</svg>"
     )
 
 
@@ -116,46 +100,66 @@ def _scale(most, start, end):
     return lambda value: start + (end - start) * min(max(value / most, 0.0), 1.0)
 
 
-def _threshold(threshold, x, y, name):
-    """Return the interval of the threshold as a bar at the flow's own queue; nothing where the runs found none."""
-    if threshold.value is None:
-        return ""
-    low = threshold.value if threshold.low is None else threshold.low
-    high = np.inf if threshold.high is None else threshold.high
-    at = f'y1="{y - 16:.1f}" y2="{y + 16:.1f}" stroke="#fff" stroke-width="2"'
+def _here(sd_us, said, x):
+    """Return the flow's own jitter as a line, its interval as a band."""
+    low, high = (x(sd_us.value if side is None else side) for side in (sd_us.low, sd_us.high))
+    at = x(sd_us.value)
+    end, shift = ("end", -8) if at > (_LEFT + _RIGHT) / 2 else ("start", 8)
     return (
-        f'<line x1="{x(low):.1f}" x2="{x(high):.1f}" y1="{y:.1f}" y2="{y:.1f}" stroke="#000" stroke-width="7"/>'
-        f'<line x1="{x(low):.1f}" x2="{x(high):.1f}" y1="{y:.1f}" y2="{y:.1f}" stroke="#fff" stroke-width="4"/>'
-        f'<line x1="{x(threshold.value):.1f}" x2="{x(threshold.value):.1f}" {at}/>'
-        f'<text class="on" x="{x(threshold.value):.1f}" y="{y - 30:.1f}" text-anchor="middle">'
-        f"threshold of {escape(name)}</text>"
+        f'<rect x="{low:.1f}" y="{_TOP}" width="{max(high - low, 0.5):.1f}" height="{_BOTTOM - _TOP}" class="band"/>'
+        f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP}" y2="{_BOTTOM}" class="here"/>'
+        f'<text x="{at + shift:.1f}" y="{_BOTTOM - 10}" text-anchor="{end}">{escape(said)}</text>'
     )
 
 
-def _ticks(widest, x, longest, y):
+def _group(k, names, one, x, y):
+    """Return the runs of controllers, the bar of their threshold, and their legend."""
+    colour = f"var(--c-flow{k})"
+    parts = [_mark(k, x(sd), y(share)) for sd, share in one.seen]
+    value, low, high = one.threshold_sd_us
+    at = y(0.5) + 7 * k - 3
+    if value is not None:
+        ends = (x(value if side is None else side) for side in (low, high))
+        parts += ['<line x1="{:.1f}" x2="{:.1f}" {at}/>'.format(*ends, at=f'y1="{at:.1f}" y2="{at:.1f}" class="bar"')]
+        parts += [f'<line x1="{x(value):.1f}" x2="{x(value):.1f}" y1="{at - 7:.1f}" y2="{at + 7:.1f}" class="bar"/>']
+    left = _LEFT + 250 * k
+    parts += [_mark(k, left + 6, _HEIGHT - 8), f'<text x="{left + 16}" y="{_HEIGHT - 4}">{escape(names)}</text>']
+    return f'<g style="color:{colour}">{"".join(parts)}</g>'
+
+
+def _mark(k, x, y):
+    """Return a mark of its own for each group: colours alone do not tell them apart."""
+    if k % 3 == 0:
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{_MARKS}" class="run"/>'
+    if k % 3 == 1:
+        return f'<path d="M{x:.1f} {y - _MARKS:.1f}l{_MARKS} {2 * _MARKS}h{-2 * _MARKS}z" class="run"/>'
+    return f'<rect x="{x - 3:.1f}" y="{y - 3:.1f}" width="6" height="6" class="run"/>'
+
+
+def _round_steps(most):
+    """Return some round numbers from 0 to `most`.
+
+    >>> _round_steps(10.5), _round_steps(320)
+    ([0.0, 2.0, 4.0, 6.0, 8.0, 10.0], [0.0, 100.0, 200.0, 300.0])
+    """
+    power = 10.0 ** math.floor(math.log10(most))
+    step = next(power * part for part in (0.2, 0.5, 1.0, 2.0) if most / (power * part) <= 6)
+    return [step * k for k in range(int(most / step + 1e-9) + 1)]
+
+
+def _ticks(widest, x, y):
     marks = [
-        f'<text x="{x(share * widest):.1f}" y="{_BOTTOM + 16}" text-anchor="middle">{share * widest / 1e3:.3g}</text>'
-        for share in (0, 0.25, 0.5, 0.75, 1)
+        f'<text x="{x(sd):.1f}" y="{_BOTTOM + 16}" text-anchor="middle">{sd / 1e3:.4g}</text>'
+        for sd in _round_steps(widest)
     ]
     marks += [
-        f'<text x="{_LEFT - 6}" y="{y(share * longest) + 4:.1f}" text-anchor="end">{share * longest / 1e3:.3g}</text>'
-        for share in (0, 0.5, 1)
+        f'<text x="{_LEFT - 6}" y="{y(share) + 4:.1f}" text-anchor="end">{share:.0%}</text>' for share in (0, 0.5, 1)
     ]
     middle = (_TOP + _BOTTOM) / 2
     return (
-        "".join(marks) + f'<text x="{(_LEFT + _RIGHT) / 2}" y="{_HEIGHT - 8}" text-anchor="middle">'
+        f'<rect x="{_LEFT}" y="{_TOP}" width="{_RIGHT - _LEFT}" height="{_BOTTOM - _TOP}" class="frame"/>'
+        + "".join(marks)
+        + f'<text x="{(_LEFT + _RIGHT) / 2}" y="{_BOTTOM + 34}" text-anchor="middle">'
         "Standard deviation of the jitter (ms)</text>"
-        f'<text transform="translate(16 {middle}) rotate(-90)" text-anchor="middle">Queueing delay (ms)</text>'
+        f'<text transform="translate(14 {middle}) rotate(-90)" text-anchor="middle">Share of the link</text>'
     )
-
-
-def _colour(chance):
-    """Return the colour of a chance.
-
-    >>> _colour(0.0), _colour(1.0)
-    ('#00204c', '#ffea46')
-    """
-    place = float(np.clip(chance, 0, 1)) * (len(_MAP) - 1)
-    i = min(int(place), len(_MAP) - 2)
-    mixed = (round(a + (b - a) * (place - i)) for a, b in zip(_MAP[i], _MAP[i + 1], strict=True))
-    return "#" + "".join(f"{part:02x}" for part in mixed)

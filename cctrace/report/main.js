@@ -8,8 +8,15 @@ button.addEventListener("click", () => { root.dataset.theme = isDark() ? "light"
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { named(); drawAll(); });
 window.addEventListener("resize", () => drawAll());
 let before;
-window.addEventListener("beforeprint", () => { before = root.dataset.theme; root.dataset.theme = "light"; drawAll(true); });
-window.addEventListener("afterprint", () => { if (before) root.dataset.theme = before; else delete root.dataset.theme; drawAll(); });
+const setPrinting = (on) => {
+  root.classList.toggle("printing", on);
+  if (on) { before = root.dataset.theme; root.dataset.theme = "light"; }
+  else if (before) root.dataset.theme = before;
+  else delete root.dataset.theme;
+  drawAll(on);
+};
+window.addEventListener("beforeprint", () => setPrinting(true));
+window.addEventListener("afterprint", () => setPrinting(false));
 named();
 if (document.getElementById("flows")) sortable(document.getElementById("flows"));
 // One flow after the other: the first can be read while the others are unpacked.

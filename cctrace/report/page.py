@@ -181,7 +181,7 @@ def render(report, room=None):
 </p></noscript>
 {body}
 </main>
-<footer>Written by cctrace {escape(cctrace.__version__)}. {_HELP}</footer>
+<footer>Written by cctrace {escape(cctrace.__version__)}. <span class="screen">{_HELP}</span></footer>
 <script type="application/json" id="data">{page_data(flows, report.comparison, room)}</script>
 <script>
 "use strict";
