@@ -144,8 +144,8 @@ def identify(flow, check=None):
 
 
 def _of_packets(seen, began):
-    """Return the `Identification` of what a capture shows of a flow; None if nothing was sent."""
-    if not seen.sent.any():
+    """Return the `Identification` of what a capture shows of a flow; None if nothing was sent, or acknowledged."""
+    if not seen.sent.any() or not len(seen.halves.acks):
         return None
     found = {name: examine(seen, name) for name in CANDIDATES}
     evidence = {name: TEMPER * float(np.sum(one.sends)) for name, one in found.items()}

@@ -16,6 +16,7 @@ of it), and where it left slow start, which HyStart decides by microseconds that
 import numpy as np
 
 from cctrace.cc.linux import CA_DISORDER, TCP_INFINITE_SSTHRESH
+from cctrace.replaying.scores import firsts_of_intervals
 from cctrace.schema import LINUX_EVENTS
 
 FINEST, COARSEST = 0.02, 0.6  # scales of what blocks are off
@@ -53,7 +54,8 @@ class Blocks:
         self.reductions = np.flatnonzero(reduces)  # rows of the calls that a recovery begins with
         self.idle = np.zeros(len(self.acks), bool)  # the application had nothing more to send
         waited = sends["row"][sends["app_limited"] != 0]
-        self.idle[np.minimum(np.searchsorted(self.acks, waited), len(self.acks) - 1)] = True
+        if len(self.acks):
+            self.idle[np.minimum(np.searchsorted(self.acks, waited), len(self.acks) - 1)] = True
         left = np.concatenate([[0], np.cumsum(sends["segments"].astype(np.int64))])
         self.left = left[np.searchsorted(sends["row"], self.acks, side="right")].astype(float)
         self.edges = self._edges(rows)
@@ -74,11 +76,10 @@ class Blocks:
 
     def _edges(self, rows):
         if len(self.acks) < 2:
-            return np.zeros(1, np.int64)
+            return np.zeros(len(self.acks), np.int64)
         half_us = max(float(np.median(rows["srtt_us8"][self.acks])) / 16, LEAST_BLOCK_US)
-        places = np.searchsorted(self.time_us, np.arange(self.time_us[0], self.time_us[-1], half_us))
         kept = [0]
-        for place in np.unique(places).tolist():
+        for place in firsts_of_intervals(self.time_us, half_us).tolist():
             if self.left[place] - self.left[kept[-1]] >= LEAST_SENT:
                 kept.append(place)
         return np.array(kept)

@@ -267,7 +267,8 @@ class Record:
     def fluid(self):
         """The `Sent` of the flow, neighbours put together so that about `MOST` remain; None if too little is known."""
         whole = sent(self.table)
-        if len(whole.known) < FEWEST or not whole.first.any():
+        moves = len(whole.sent_us) and whole.sent_us[-1] > whole.sent_us[0]  # not one stamp for all
+        if len(whole.known) < FEWEST or not whole.first[whole.known].any() or not moves:
             return None
         return coarser(whole, -(-len(whole.sent_us) // MOST))
 

@@ -38,11 +38,13 @@ def recorded_figures(flow, table):
     Raises
     ------
     StreamError
-        If nothing was acknowledged.
+        If nothing was acknowledged, or time does not move.
     """
     told = table.told_ns[table.told_ns >= 0]
     if not len(told):
         raise StreamError("nothing that was sent was acknowledged, so there is nothing to compare with")
+    if told.max() <= table.start_ns:
+        raise StreamError("all its packets bear one time stamp, so there is no rate to compare with")
     delivered = (table.wire_bytes - WIRE_BYTES)[table.state == DELIVERED].sum()
     return {
         "goodput_bps": float(delivered * 8e9 / (int(told.max()) - table.start_ns)),

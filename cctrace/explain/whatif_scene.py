@@ -6,7 +6,7 @@ scene.ask("bbr3")            another controller over the same paths with the sam
 
 import numpy as np
 
-from cctrace.errors import FitError, StreamError
+from cctrace.errors import ArgumentError, FitError, StreamError
 from cctrace.explain.diagnose import diagnose
 from cctrace.explain.identify import UNKNOWN, identify
 from cctrace.explain.otherpath import changed, times
@@ -153,7 +153,11 @@ class Scene:
         changes = {key: value for key, value in changes.items() if key != "rwnd"}
         for k, path in enumerate(paths):
             say(f"{name} over the inferred path: {k + 1} of {len(paths)}")
-            sim = simulate(changed(path, changes), [sender, *self._others], self._duration, self._seed + k)
+            over = changed(path, changes)
+            try:
+                sim = simulate(over, [sender, *self._others], self._duration, self._seed + k)
+            except ArgumentError as error:
+                raise FitError(f"the inferred path cannot be simulated: {error}") from None
             rows.append([float(sim.flows[column].iloc[0]) for column in FIGURES.values()])
         return dict(zip(FIGURES, np.array(rows).T, strict=True))
 

@@ -125,6 +125,11 @@ class Collapse(Kept, Summarized):
             )
         delays = delays_of(table, its, steps)
         self._describe(delays, say)
+        if not self.delay_us_ > 0:
+            raise FitError(
+                "nothing is left of the RTTs without the queue that the rate of the path would have made: the rate, or "
+                "the capture's times, are not what they seem"
+            )
         self.ack_every_ = 2 if delays.segments_per_ack > 1.2 else 1
         self.queue_us_ = float(np.mean(delays.queue_us))
         lost = float(np.mean(table.state == LOST))

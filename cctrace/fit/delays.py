@@ -203,6 +203,8 @@ def delays_of(table, flow, steps, bucket_bytes=0.0):
     """Return the `Delays` of what went through a bottleneck of known rate; see `uncongested_rtt`."""
     departed = departures(flow.sent_us, flow.wire_bytes, steps, bucket_bytes)
     rows = flow.known[flow.first[flow.known]]
+    if not len(rows):
+        raise FitError("no ACK tells of single packets: each one's RTT is hidden by those sent with it")
     rows = rows[np.argsort(flow.row[rows], kind="stable")]
     in_order = np.sort(rows)
     inverted = flow.told_us[in_order] < np.maximum.accumulate(flow.told_us[in_order]) - 1.0

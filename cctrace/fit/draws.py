@@ -153,6 +153,8 @@ def draws(estimates, n, seed):
 
 def _drawn(value, z, rng, name):
     """Return estimates with one value drawn for each; `z` has the normal numbers of those that hang together."""
+    if isinstance(value, Estimate) and value.value is None and value.low is None:
+        return value  # no more than an upper bound, which is what the path has
     if isinstance(value, Estimate):
         share = special.ndtr(z[name]) if name in z else rng.random()
         return Estimate(float(_one(value, share, even=name == "buffer_bytes")))

@@ -11,6 +11,9 @@ from cctrace.flows.state import DSACK, UNEXPLAINED
 from cctrace.flows.vantage import CONFIDENCE, PLACES
 from cctrace.schema import LINUX_EVENTS
 
+DAY_S = 86_400
+LONGEST_S = 30 * DAY_S  # of a connection that is reconstructed; what it takes grows with its time
+
 
 class Flow:
     """One connection, seen from the endpoint that sent more payload.
@@ -81,6 +84,9 @@ class Flow:
     def _reenacted(self):
         self._require_both_directions()
         rows, log, sent, _, _, finals = self.capture.reenact([self.index])
+        if not len(rows):
+            name = self.capture.packets.source
+            raise StreamError(f"{name}: connection {self.index}: nothing to reconstruct: no ACK follows its data")
         return rows, log, sent, finals[0]
 
     def _require_both_directions(self):
@@ -101,6 +107,12 @@ class Flow:
             raise StreamError(
                 f"{name}: connection {self.index}: nothing to reconstruct: the acknowledgements are missing; "
                 "capture both directions"
+            )
+        if self.summary["duration_s"] > LONGEST_S:
+            raise StreamError(
+                f"{name}: connection {self.index}: nothing to reconstruct: its packets span "
+                f"{self.summary['duration_s'] / DAY_S:,.0f} days, and {LONGEST_S // DAY_S} are the most; where a clock "
+                "was set in between, cut the capture there"
             )
 
     @functools.cached_property

@@ -46,7 +46,7 @@ def restored(flow):
     Returns
     -------
     Flow
-        Of a capture of this connection alone.
+        Of a capture of this connection alone; itself if no ACK tells of its RTT.
 
     Examples
     --------
@@ -62,6 +62,8 @@ def restored(flow):
     mine = columns["direction"] == p["sender"]
     tx_ns, begin, end = _segments(columns, mine, p)
     acks = np.flatnonzero(~mine & (columns["flags"] & ACK > 0) & (columns["flags"] & SYN == 0))
+    if not len(acks) or not isinstance(flow.summary["rtt_min_us"], int):  # NA without a sample
+        return flow
     asked = _unwrapped(columns["ack"][acks], int(p["isn"]))
     rtt_ns = int(flow.summary["rtt_min_us"]) * 1000
     arrived = _arrived(tx_ns, begin, end, columns["time_ns"][acks], asked, rtt_ns)

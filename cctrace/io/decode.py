@@ -10,12 +10,13 @@ was captured, how long it was, when it came and on which link type. `decode_fram
 Nothing is dropped silently: each frame either becomes a row or counts in exactly one of the skip counters.
 Lengths are those of the wire: where the IP header says 0 (TSO, BIG TCP) the length comes from the record.
 
-Sources: RFC 791, 8200, 9293, 7323, 2018, 2675 (jumbograms).
+Sources: RFC 791, 8200, 9293, 7323, 2018.
 """
 
 import numpy as np
 
 from cctrace.io.fragments import gather, is_whole
+from cctrace.io.ipv6 import jumbo_length, skip_extensions
 from cctrace.io.layout import (
     BACK_STEP_NS,
     BACK_STEPS,
@@ -58,48 +59,8 @@ from cctrace.io.link import be16, be32, be64, inner_header, ip_header, u8
 
 # A connection whose SYN was not captured, silent for this long, ends when a SYN reuses its ports.
 REUSE_SILENCE_NS = 240_000_000_000  # 2 MSL [RFC 9293]
+LARGEST_PACKET = 1 << 20  # bytes; BIG TCP ends at 512 KiB [gso_max_size], so a longer one is a damaged length
 _DUPLICATE_NS = 1_000_000_000  # a copy follows its original within this time
-
-
-def _jumbo_length(b, p, end):
-    """Return the IPv6 payload length of a jumbogram from its hop-by-hop header at p, or 0 [RFC 2675]."""
-    if p + 2 > end:
-        return 0
-    stop = min(end, p + 8 + 8 * u8(b, p + 1))
-    p += 2
-    while p + 6 <= stop:
-        if u8(b, p) == 0xC2 and u8(b, p + 1) == 4:
-            return be32(b, p + 2)
-        p += 1 if u8(b, p) == 0 else 2 + u8(b, p + 1)
-    return 0
-
-
-def _skip_extensions(b, p, end, protocol):
-    """Walk IPv6 extension headers from p: (protocol, offset, fragment: 0 none, 1 first of several, 2 later)."""
-    fragment = 0
-    while True:
-        if protocol == 0 or protocol == 43 or protocol == 60 or protocol == 135 or protocol == 139 or protocol == 140:
-            if p + 2 > end:
-                return -1 - CUT_HEADERS, p, fragment
-            protocol = u8(b, p)
-            p += 8 + 8 * u8(b, p + 1)
-        elif protocol == 51:  # AH counts 4-byte units
-            if p + 2 > end:
-                return -1 - CUT_HEADERS, p, fragment
-            protocol = u8(b, p)
-            p += 8 + 4 * u8(b, p + 1)
-        elif protocol == 44:
-            if p + 8 > end:
-                return -1 - CUT_HEADERS, p, fragment
-            word = be16(b, p + 2)
-            protocol = u8(b, p)
-            p += 8
-            if word >> 3:
-                return protocol, p, 2
-            if word & 1:
-                fragment = 1
-        else:
-            return protocol, p, fragment
 
 
 def _mix(x):
@@ -175,8 +136,8 @@ def _ip(b, p, end, wire_end):
         length, protocol = be16(b, p + 4), u8(b, p + 6)
         zero = 1 if length == 0 else 0
         if length == 0 and protocol == 0:
-            length = _jumbo_length(b, p + 40, end)
-        protocol, q, fragment = _skip_extensions(b, p + 40, end, protocol)
+            length = jumbo_length(b, p + 40, end)
+        protocol, q, fragment = skip_extensions(b, p + 40, end, protocol)
         return protocol, q, (p + 40 + length if length else wire_end), fragment, zero
     return -1 - (MALFORMED if p < end else CUT_HEADERS), p, wire_end, 0, 0
 
@@ -324,7 +285,7 @@ def decode_frames(
             counters[CUT_HEADERS if p + 16 <= wire_end else (LATER_FRAGMENTS if fragment else MALFORMED)] += 1
             continue
         header = 4 * (u8(b, p + 12) >> 4)
-        if header < 20 or p + header > wire_end:
+        if header < 20 or p + header > wire_end or wire_end - p > LARGEST_PACKET:
             counters[LATER_FRAGMENTS if header >= 20 and fragment else MALFORMED] += 1
             continue
         sport, dport, seq_no, ack_no = be16(b, p), be16(b, p + 2), be32(b, p + 4), be32(b, p + 8)

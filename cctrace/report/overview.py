@@ -147,7 +147,7 @@ def write_report(analyses, folder, say=lambda text: None):
     for ending in ("parquet", "csv.gz", "html", "js"):
         for stale in folder.glob(f"flow[0-9]*-*.{ending}"):
             stale.unlink()
-    save(pd.DataFrame([as_object(analysis) for analysis in analyses]).drop(columns="whatif"), folder, "flows")
+    save(pd.DataFrame([_storable(as_object(one)) for one in analyses]).drop(columns="whatif"), folder, "flows")
     for i, analysis in enumerate(analyses):
         for name, frame in _tables(analysis).items():
             save(frame, folder, f"flow{i}-{name}")
@@ -156,6 +156,13 @@ def write_report(analyses, folder, say=lambda text: None):
     report = report_of(analyses)
     write_pages(report, page)
     return page
+
+
+def _storable(value):
+    """Return a value with None for each record without fields, of which Parquet has none."""
+    if isinstance(value, dict):
+        return {name: _storable(one) for name, one in value.items()} or None
+    return [_storable(one) for one in value] if isinstance(value, list) else value
 
 
 def keeper():
