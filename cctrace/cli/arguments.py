@@ -117,12 +117,14 @@ def controller_name(text, called):
         raise ArgumentError(f"{called} {text}: {error}") from None
 
 
-def time_option(*names, **more):
-    """Declare an option that takes a duration such as 40ms, or 0; the command receives the text."""
+def time_option(*names, positive=False, **more):
+    """Declare an option that takes a duration such as 40ms, or 0 unless `positive`; the command receives the text."""
 
     def checked(context, option, text):
         from cctrace.units import parse_time_ns
 
+        if positive and text is not None and not parse_time_ns(text, names[0]):
+            raise ArgumentError(f"{names[0]} {text}: a duration above 0 is needed, for example 40ms, 1.5s, 2min")
         if text not in (None, "0"):
             parse_time_ns(text, names[0])
         return text
@@ -206,18 +208,58 @@ def split_controllers(text):
     return names
 
 
-_FACTOR = re.compile(r"x\d+(\.\d+)?$")
+def queue_size(text, called):
+    """Check what a queue may be: 200kB, 2bdp, 100packets.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    from cctrace.sim.path import Path
+
+    try:
+        Path(rate="1Mbit", buffer=text)
+    except ArgumentError as error:
+        raise ArgumentError(f"{called} {text}: {error}") from None
 
 
-def change_option(name, parse, **more):
+_FACTOR = re.compile(r"x(\d+(\.\d+)?)$")
+
+
+def change_option(name, parse, zero=False, **more):
     """Declare an option that takes another value, `parse(text, name)`, or x and a factor; the command gets the text."""
 
     def checked(context, option, text):
-        if text is not None and not _FACTOR.match(text):
+        factor = None if text is None else _FACTOR.match(text)
+        if factor and not zero and not float(factor[1]):
+            raise ArgumentError(f"{name} {text}: a factor above 0 is needed, for example x0.5 or x2")
+        if text is not None and not factor:
             parse(text, name)
         return text
 
     return click.option(name, callback=checked, **more)
+
+
+def buffer_option(**more):
+    """Declare the option of a queue's size; the command receives the text."""
+
+    def checked(context, option, text):
+        queue_size(text, "--buffer")
+        return text
+
+    return click.option("--buffer", default="1bdp", show_default=True, metavar="SIZE", callback=checked, **more)
+
+
+def output_option(*names, **more):
+    """Declare an option that names a file to write, in a folder that is there; the command receives the name."""
+
+    def checked(context, option, file):
+        folder = os.path.dirname(os.path.abspath(file)) if file is not None else None
+        if folder is not None and not os.path.isdir(folder):
+            raise ArgumentError(f"{names[-1]} {file}: there is no folder {folder}")
+        return file
+
+    return click.option(*names, metavar="FILE", callback=checked, **more)
 
 
 def folder_option(*names, **more):

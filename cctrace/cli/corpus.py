@@ -2,6 +2,7 @@
 
 import click
 
+from cctrace.cli.arguments import check_file, check_folder, time_option
 from cctrace.cli.common import command_options, print_json, print_table, progress, warn
 
 
@@ -10,9 +11,27 @@ def corpus():
     """From one capture to a million: run, then compact, info, report; or `cct.corpus.open(DIR)` in Python."""
 
 
+def _inputs(context, option, inputs):
+    for one in inputs:
+        check_file(one.removeprefix("@"), folders=not one.startswith("@"))
+    return inputs
+
+
+def _output(context, option, folder):
+    if "://" not in folder:
+        check_folder(folder, "--output")
+    return folder
+
+
+def _corpus(context, option, folder):
+    if "://" not in folder:
+        check_file(folder, folders=True)
+    return folder
+
+
 @corpus.command(short_help="Analyse captures; go on where an earlier run ended.")
-@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
-@click.option("-o", "--output", required=True, metavar="DIR", help="Folder or URL for the tables.")
+@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, callback=_inputs)
+@click.option("-o", "--output", required=True, metavar="DIR", callback=_output, help="Folder or URL for the tables.")
 @click.option(
     "--tasks",
     default="flows,explain",
@@ -20,7 +39,9 @@ def corpus():
     help="What to ask: flows, explain, identify, fit, replay=NAME, whatif=NAME+NAME.",
 )
 @click.option("--what-if", "candidates", metavar="NAME,...", help="Ask too: what these controllers would have got.")
-@click.option("--workers", type=int, metavar="N", help="Processes on this machine; default: one per core.")
+@click.option(
+    "--workers", type=click.IntRange(1), metavar="N", help="Processes on this machine; default: one per core."
+)
 @click.option("--scheduler", metavar="ADDRESS", help="Dask scheduler whose workers do it, for example tcp://host:8786.")
 @click.option(
     "--counters",
@@ -31,7 +52,9 @@ def corpus():
 )
 @click.option("--source", metavar="REGEX", help="Its group in a name is the partition `source`; default: M-Lab's host.")
 @click.option("--memory", default="4GB", show_default=True, help="Memory that one capture may take.")
-@click.option("--time", "lasting", default="600s", show_default=True, help="CPU time that one capture may take.")
+@time_option(
+    "--time", "lasting", positive=True, default="600s", show_default=True, help="CPU time that one capture may take."
+)
 @click.option("--limit", metavar="SIZE", help="Largest size that a compressed file may unpack to, for example 20GB.")
 @command_options()
 def run(inputs, output, tasks, candidates, workers, scheduler, counters, source, memory, lasting, limit, as_json):
@@ -43,8 +66,11 @@ def run(inputs, output, tasks, candidates, workers, scheduler, counters, source,
 
     With --json: captures, errors, packets, seconds (of this run), errors_by_kind, captures_per_second, already.
     """
-    from cctrace import corpus as room
     from cctrace.units import parse_size_bytes, parse_time_ns
+
+    memory_bytes = parse_size_bytes(memory, name="--memory")
+    limit_bytes = parse_size_bytes(limit, name="--limit") if limit else None
+    from cctrace import corpus as room  # takes time: mistakes are said before
 
     options = {"counters": counters} if counters else {}
     if candidates:
@@ -57,9 +83,9 @@ def run(inputs, output, tasks, candidates, workers, scheduler, counters, source,
             workers=workers,
             scheduler=scheduler,
             source=source,
-            memory=parse_size_bytes(memory, name="--memory"),
+            memory=memory_bytes,
             seconds=parse_time_ns(lasting, name="--time") / 1e9,
-            limit=parse_size_bytes(limit, name="--limit") if limit else None,
+            limit=limit_bytes,
             say=say,
             **options,
         )
@@ -82,7 +108,7 @@ def _print(summary, output):
 
 
 @corpus.command(short_help="Merge small parts into large ones.")
-@click.argument("folder", metavar="DIR")
+@click.argument("folder", metavar="DIR", callback=_corpus)
 @command_options()
 def compact(folder, as_json):
     """Merge the parts of every table in DIR into parts of 64 to 128 MB, ordered; the rows stay as they are.
@@ -101,7 +127,7 @@ def compact(folder, as_json):
 
 
 @corpus.command(short_help="What a corpus says as a whole.")
-@click.argument("folder", metavar="DIR")
+@click.argument("folder", metavar="DIR", callback=_corpus)
 @click.option("--by", metavar="COLUMN", help="Group by a column: source, date, network, controller.")
 @command_options()
 def info(folder, by, as_json):
@@ -134,7 +160,7 @@ def _text(value):
 
 
 @corpus.command(short_help="Write a page over the corpus, and pages of flows.")
-@click.argument("folder", metavar="DIR")
+@click.argument("folder", metavar="DIR", callback=_corpus)
 @click.option("-o", "--output", metavar="DIR", help="Where the pages go; default: DIR/report, of a URL ./report.")
 @click.option("--by", default="source", show_default=True, metavar="COLUMN", help="Group by source, date or network.")
 @click.option(

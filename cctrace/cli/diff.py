@@ -1,13 +1,17 @@
 """`cctrace diff`: two captures beside each other."""
 
+import os
+
 import click
 
-from cctrace.cli.arguments import check_file, folder_option
+from cctrace.cli.arguments import check_file, check_format, folder_option
 from cctrace.cli.common import command_options, print_json, print_table, progress, reading_options
 
 
 def _file(context, option, value):
     check_file(value)
+    if os.path.isfile(value):
+        check_format(value)
     return value
 
 

@@ -50,7 +50,7 @@ def over_flows(function, files, options, as_json, which=None):
             if which is not None:
                 check_flow(which, len(capture), file)
             names = list(capture.flows.columns)
-            for flow in capture.bulk(BULK_BYTES) if which is None else [capture.flow(which)]:
+            for flow in _bulk(capture) if which is None else [capture.flow(which)]:
                 say(f"fitting {flow!r}")
                 row = {"flow": {name: flow.summary[name] for name in names}}
                 try:
@@ -65,6 +65,11 @@ def over_flows(function, files, options, as_json, which=None):
         flow = found["flow"]
         click.echo(f"{flow['src']}:{flow['sport']} -> {flow['dst']}:{flow['dport']}")
         click.echo("\n".join(f"  {line}" for line in text.splitlines()))
+
+
+def _bulk(capture):
+    """Return the flows of 100 kB and more, or the largest if there are none: its refusal says what is missing."""
+    return capture.bulk(BULK_BYTES) or [capture.flow(int(capture.flows["bytes_sent"].argmax()))]
 
 
 @_command("jitter", "Distribution and process of the delay variation.")
@@ -129,9 +134,16 @@ def parameters(files, controller, names, limit, decapsulate, as_json):
     null, and then the value is), unidentified (why), correlation (of two), explained (share of the intervals of 0.2 s).
     A flow that does not tell has "refused" with the reason.
     """
-    from cctrace.fit import Parameters
+    from cctrace.cc import controller as resolve
+    from cctrace.errors import ArgumentError
 
     wanted = dict(_range(name) for name in names)
+    known = resolve(controller)[0].params
+    for name in wanted:
+        if name not in known:
+            raise ArgumentError(f"--parameter {name}: {controller} has no such parameter; it has {', '.join(known)}")
+    from cctrace.fit import Parameters  # takes time: mistakes are said before
+
     estimator = Parameters(controller, wanted if any(wanted.values()) else list(wanted))
     over_flows(estimator.fit, files, {"limit": limit, "decapsulate": decapsulate}, as_json)
 

@@ -3,7 +3,7 @@
 import click
 from click.core import ParameterSource
 
-from cctrace.cli.arguments import file_option, jitter_option, rate_option, share_option, time_option
+from cctrace.cli.arguments import buffer_option, file_option, jitter_option, rate_option, share_option, time_option
 
 _OPTIONS = (
     rate_option("--rate", help="Bottleneck rate on the wire, for example 40Mbit."),
@@ -13,7 +13,7 @@ _OPTIONS = (
         "--trace", metavar="FILE", help="Mahimahi trace or UCC log (its RTT and loss too), repeated for an hour."
     ),
     time_option("--rtt", help="Base RTT.  [default: that of the file, if it has one, else 40ms]"),
-    click.option("--buffer", default="1bdp", show_default=True, metavar="SIZE", help="Queue: 200kB, 2bdp, 100packets."),
+    buffer_option(help="Queue: 200kB, 2bdp, 100packets."),
     jitter_option(
         "--jitter", default="none", metavar="KIND:…", help="normal:sd=10ms,per=packet|burst|slot:5ms[,reorder]"
     ),

@@ -7,6 +7,8 @@ from cctrace.cli.arguments import controller_option, rate_option, time_option
 from cctrace.cli.common import command_options, print_json, print_table, progress
 from cctrace.errors import ArgumentError
 
+_ABOVE_0 = click.FloatRange(0, min_open=True)
+
 
 @click.group(short_help="Closed forms: minRTT collapse, shares of a buffer.")
 def predict():
@@ -17,9 +19,11 @@ def predict():
 @time_option("--mean", required=True, help="Mean RTT without queue, for example 5ms.")
 @time_option("--sd", required=True, help="Its standard deviation (jitter).")
 @time_option("--floor", default="0us", show_default=True, help="Propagation delay: no RTT is below it.")
-@click.option("--samples", default=10_000.0, show_default=True, help="RTT samples in PROBE_BW, effective number.")
-@click.option("--probe-rtt-samples", default=160.0, show_default=True, help="RTT samples in PROBE_RTT.")
-@click.option("--gain", default=2.0, show_default=True, help="BBR's cwnd_gain.")
+@click.option(
+    "--samples", type=_ABOVE_0, default=10_000.0, show_default=True, help="RTT samples in PROBE_BW, effective number."
+)
+@click.option("--probe-rtt-samples", type=_ABOVE_0, default=160.0, show_default=True, help="RTT samples in PROBE_RTT.")
+@click.option("--gain", type=_ABOVE_0, default=2.0, show_default=True, help="BBR's cwnd_gain.")
 @time_option("--queue-delay", default="0", show_default=True, help="Queueing delay in PROBE_BW.")
 @rate_option("--rate", help="Link rate: predict the flow in its loop too, dependent RTTs and all.")
 @controller_option("--variant", default="bbr2016", show_default=True, help="With --rate: the controller.")
@@ -78,8 +82,8 @@ def _collapse_words(out, mean_us, sd_us, gain):
 
 
 @predict.command(short_help="How do BBR and loss-based flows share a buffer?")
-@click.option("--gain", default=2.0, show_default=True, help="BBR's cwnd_gain.")
-@click.option("--ratio", required=True, type=float, help="Buffer in bandwidth-delay products.")
+@click.option("--gain", type=_ABOVE_0, default=2.0, show_default=True, help="BBR's cwnd_gain.")
+@click.option("--ratio", required=True, type=_ABOVE_0, help="Buffer in bandwidth-delay products.")
 @click.option("--flows", default=1, show_default=True, help="BBR flows.")
 @click.option("--loss-based-flows", default=1, show_default=True, help="Loss-based flows.")
 @rate_option("--rate", default="40Mbit", show_default=True, help="Link rate (Ware's model).")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from cctrace.cli.arguments import check_file, check_flow, controller_option, file_option
+from cctrace.cli.arguments import check_file, check_flow, controller_option, file_option, output_option
 from cctrace.cli.common import command_options, print_json, print_table, progress, warn
 from cctrace.extras import needed
 
@@ -29,7 +29,7 @@ def _picture(context, option, file):
 )
 @click.option("--flow", "index", default=0, show_default=True, help="Which connection of a capture or of counters.")
 @file_option("--tcpinfo", metavar="FILE", help="The kernel's counters of a capture's flow, to compare with.")
-@click.option("-o", "--output", metavar="FILE", help="Write the decisions, one row per call, as Parquet.")
+@output_option("-o", "--output", help="Write the decisions, one row per call, as Parquet.")
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, writable=True),

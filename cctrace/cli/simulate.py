@@ -33,7 +33,7 @@ KEYS = (
 @click.option("--pcap", type=click.Path(dir_okay=False), metavar="FILE", help="Write the TCP flows as a capture.")
 @click.option("--side", type=click.Choice(["sender", "receiver"]), default="sender", help="Where --pcap captures.")
 @click.option("--profile", type=click.Choice(["reference", "linux"]), default="linux", show_default=True)
-@time_option("--duration", default="60s", show_default=True)
+@time_option("--duration", positive=True, default="60s", show_default=True)
 @click.option("--until", metavar="SIZE", help="End as soon as a flow has delivered so much, for example 1GB.")
 @click.option("--seed", default=1, show_default=True)
 @command_options()

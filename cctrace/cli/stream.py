@@ -43,13 +43,14 @@ def stream(names, others, network, movie, length, seed, csv, as_json, **options)
     cctrace stream --network network.json --movie movie.json --rule bola
     """
     from cctrace.errors import ArgumentError
-    from cctrace.streaming import play, play_rates, read_periods
-    from cctrace.units import parse_time_ns
 
     if network is not None and (names or others or given(options)):
         raise ArgumentError(f"--network has no transport: leave out {', '.join(given(options)) or '--cc'}")
     if network is None and not names:
         raise ArgumentError("give --cc, the controllers of the server, and a path; or --network")
+    from cctrace.streaming import play, play_rates, read_periods  # takes time: mistakes are said before
+    from cctrace.units import parse_time_ns
+
     settings = {
         "rule": options["rule"],
         "estimate": options["estimate"],

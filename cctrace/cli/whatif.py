@@ -9,15 +9,20 @@ from cctrace.cli.arguments import (
     folder_option,
     jitter_text,
     paths,
+    queue_size,
 )
 from cctrace.cli.common import command_options, print_json, progress, reading_options
 from cctrace.cli.fit import over_flows
 from cctrace.errors import ArgumentError
-from cctrace.units import parse_rate_bps, parse_share, parse_time_ns
+from cctrace.units import parse_rate_bps, parse_share, parse_size_bytes, parse_time_ns
 
 
 def _jitter(text, name):
     return None if text == "none" else jitter_text(text, name)
+
+
+def _window(text, name):
+    return parse_size_bytes(text, name=name)
 
 
 _CHANGED = "or x and a factor"
@@ -33,14 +38,24 @@ _CHANGED = "or x and a factor"
 )
 @change_option("--rate", parse_rate_bps, metavar="RATE", help=f"Another bottleneck: 40Mbit, {_CHANGED}: x2.")
 @change_option("--rtt", parse_time_ns, metavar="TIME", help=f"Another base RTT: 20ms, {_CHANGED}.")
-@click.option("--buffer", metavar="SIZE", help=f"Another queue: 200kB, 2bdp, 100packets, {_CHANGED}: x2.")
-@change_option("--jitter", _jitter, metavar="KIND:...", help=f"Other jitter: none, normal:sd=2ms, {_CHANGED}: x0.5.")
-@change_option("--loss", parse_share, metavar="SHARE", help=f"Another random loss: 2%, {_CHANGED}.")
+@change_option("--buffer", queue_size, metavar="SIZE", help=f"Another queue: 200kB, 2bdp, 100packets, {_CHANGED}: x2.")
+@change_option(
+    "--jitter", _jitter, zero=True, metavar="KIND:...", help=f"Other jitter: none, normal:sd=2ms, {_CHANGED}: x0.5."
+)
+@change_option("--loss", parse_share, zero=True, metavar="SHARE", help=f"Another random loss: 2%, {_CHANGED}.")
 @click.option("--aqm", type=click.Choice(["droptail", "codel"]), help="Another discipline of the queue.")
-@click.option("--rwnd", metavar="SIZE", help=f"Another receive window: 4MB, {_CHANGED} of the largest seen: x4.")
+@change_option(
+    "--rwnd", _window, metavar="SIZE", help=f"Another receive window: 4MB, {_CHANGED} of the largest seen: x4."
+)
 @click.option("--flow", "index", type=int, metavar="N", help="Only this connection, as numbered by cctrace flows.")
 @folder_option("-o", "--output", "folder", help="Write the report of cctrace analyze with the answers.")
-@click.option("--draws", default=12, show_default=True, help="Paths drawn from what the capture leaves open.")
+@click.option(
+    "--draws",
+    type=click.IntRange(3),
+    default=12,
+    show_default=True,
+    help="Paths drawn from what the capture leaves open.",
+)
 @click.option("--seed", default=1, show_default=True)
 @reading_options
 @command_options()
@@ -60,17 +75,18 @@ def whatif(files, candidates, own, index, draws, seed, folder, limit, decapsulat
     changes = {name: value for name, value in changes.items() if value is not None}
     if not candidates and not changes:
         raise ArgumentError("give --cc NAME,... or a change of the path (--buffer x2): else there is nothing to ask")
-    from cctrace.explain.whatif import whatif as ask  # takes time: mistakes are said before
 
     def question(flow, say):
+        from cctrace.explain.whatif import whatif as ask  # takes time: mistakes are said before
+
         return ask(flow, candidates, own=own, draws=draws, seed=seed, say=say, **changes)
 
+    if folder and index is not None:
+        raise ArgumentError("--flow and -o: the report is of all bulk flows; leave out one of the two")
     options = {"limit": limit, "decapsulate": decapsulate}
     if not folder:
         over_flows(question, files, options, as_json, index)
         return
-    if index is not None:
-        raise ArgumentError("--flow and -o: the report is of all bulk flows; leave out one of the two")
     _with_report(question, files, folder, options, as_json)
 
 

@@ -15,7 +15,6 @@ import pandas as pd
 from scipy import special
 
 from cctrace.errors import ArgumentError
-from cctrace.fit.losses import proportion
 
 MARGIN = 0.05
 FIGURES = {"goodput": ("goodput_change", 1), "rtt": ("rtt_change", -1), "share": ("share_change", -1)}
@@ -101,6 +100,8 @@ def share(count, n):
     """
     if not n:
         return (np.nan,) * 3
+    from cctrace.fit.losses import proportion  # takes time
+
     return count / n, *(float(side) for side in proportion(count, n))
 
 

@@ -13,7 +13,6 @@ import pandas as pd
 
 from cctrace.corpus import plots, tables
 from cctrace.corpus.compaction import committed_parts
-from cctrace.corpus.groups import pooled
 from cctrace.corpus.holdback import MARGIN, compared
 from cctrace.corpus.runs import identity
 from cctrace.corpus.store import Local, open_store
@@ -216,7 +215,7 @@ class Corpus:
                 "share_yes": float((frame["collapses"] == "yes").mean()),
             }
             for quantity in ("threshold_sd_us", "sd_us"):
-                (found,) = pooled(frame, quantity, None).to_dict("records") or [{}]
+                (found,) = _pooled(frame, quantity, None).to_dict("records") or [{}]
                 row |= {f"{quantity}{end}": found.get(side) for end, side in _ENDS}
             rows.append(row)
         return pd.DataFrame(rows)
@@ -271,7 +270,7 @@ class Corpus:
                 frame = self.tables[table].frame(
                     [*dict.fromkeys([by, quantity, f"{quantity}_low", f"{quantity}_high"])]
                 )
-                return pooled(frame, quantity, by)
+                return _pooled(frame, quantity, by)
         known = [name.removesuffix("_low") for name in self._columns() if name.endswith("_low")]
         raise ArgumentError(
             f"quantity={quantity!r}: of tasks {','.join(self.tasks)} allowed are {', '.join(known) or 'none'}"
@@ -349,3 +348,9 @@ class Corpus:
 
 
 _ENDS = (("", "value"), ("_low", "low"), ("_high", "high"))
+
+
+def _pooled(frame, quantity, by):
+    from cctrace.corpus.groups import pooled  # takes time
+
+    return pooled(frame, quantity, by)
