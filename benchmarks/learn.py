@@ -5,8 +5,8 @@
 Per bin of Table I: a grid of 30 betas and 5 values of k elects what is best on training flows, the agent what its
 trials say, CMA-ES (if installed) what it finds with as many trials as the agent. All are compared by their mean utility
 on held-out flows, beside the published values of the bin. The grid's k from 6 on, which are far below, are run with a
-quarter of the flows; the agent's price is counted against a grid without that. From 1 Gbit/s on, a trial has 14 flows
-and every second beta. Flows are kept in a file, so that what was interrupted goes on, and another slope costs little.
+quarter of the flows; the agent's price is counted against a grid without that. Flows are kept in a file, so that what
+was interrupted goes on, and another slope costs little.
 """
 
 import argparse
@@ -25,7 +25,6 @@ from cctrace.learn import Agent, Environment, simulated
 
 BETAS, KS = np.round(np.arange(1, 31) * 0.05, 2), range(4, 9)
 SCREENED_K, SCREEN = 6, 4  # from this k on, so many times fewer flows
-GIGABIT_FLOWS = 14
 HELD_OUT, HELD = 1000, 8  # seeds from here on, so many, are of flows that nobody learned from
 COLUMNS = ("min_rtt_us", "bw_bps", "goodput_bps", "lost_share", "beta", "k")
 
@@ -61,10 +60,10 @@ def utility_of(place, k, beta, slope):
     return float(mean_utility(flows.goodput_bps / 1e6, flows.lost_share, slope))
 
 
-def by_grid(bounds, paths, betas, slope):
+def by_grid(bounds, paths, slope):
     """Return the (k, beta) that is best on the training flows of seed 0."""
     whole, part = Kept(*bounds, paths, 0), Kept(*bounds, max(paths // SCREEN, 3), 0)
-    grid = {(k, b): utility_of(whole if k < SCREENED_K else part, k, b, slope) for k in KS for b in betas}
+    grid = {(k, b): utility_of(whole if k < SCREENED_K else part, k, b, slope) for k in KS for b in BETAS}
     best = max((point for point in grid if point[0] < SCREENED_K), key=grid.get)
     screened = {point: value for point, value in grid.items() if point[0] >= SCREENED_K}
     if max(screened.values()) > utility_of(part, *best, slope):  # not that far below: run it whole
@@ -92,8 +91,7 @@ def by_cma(place, slope, trials):
 def bin_table(number, cell, published, options):
     """Print what each search elects in a bin, and what that is worth on held-out flows."""
     bounds = tuple(cell["min_rtt_ms"]), tuple(cell["rate_mbps"])
-    fast = bounds[1][0] >= 1000
-    flows = min(options.flows, GIGABIT_FLOWS) if fast else options.flows
+    flows = options.flows
     paths = 1 + flows * 3 // 7
     held = [Kept(*bounds, paths, HELD_OUT + seed) for seed in range(HELD)]
     began = time.process_time()
@@ -101,7 +99,7 @@ def bin_table(number, cell, published, options):
     def on_held(k, beta):
         return np.array([utility_of(place, k, beta, options.slope) for place in held])
 
-    grid = by_grid(bounds, paths, BETAS[1::2] if fast else BETAS, options.slope)
+    grid = by_grid(bounds, paths, options.slope)
     best = on_held(*grid)
 
     def say(who, k, beta, more=""):

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import cctrace as cct
 from cctrace import schema
 from cctrace.cc import b3r, bbr_s, controller, obbr, quic_bbr, quic_bbr2, quic_reno
 from cctrace.cc.cmath import f32
@@ -263,6 +264,11 @@ def test_newreno_doubles_each_round_in_slow_start_and_paces_a_quarter_faster(ren
     reno.on_ack(ack(now_ms=1040, smp_acked=12_000, smp_po_sent_time=1000, smp_srtt_ms=40))
     assert reno.cwnd == 24_000
     assert reno.pacing_rate == 24_000 * 1000 // 40 * 5 // 4
+
+
+def test_newreno_fills_a_simulated_path():
+    path = cct.Path(rate="4Mbit", rtt="40ms", buffer="1bdp")
+    assert cct.simulate(path, "quic_reno", "5s").flows.goodput_bps[0] > 3e6  # paced from kInitialRtt on, before any RTT
 
 
 def test_newreno_does_not_grow_a_window_that_the_application_left_unused(reno):

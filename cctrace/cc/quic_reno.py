@@ -10,8 +10,8 @@ Model:  slow start             cwnd += acked
 Left open by the RFC, and chosen here: the packet size is that of this stack, 1252 bytes; an
 ACK's bytes count as one acknowledgement of the packet that gave the rate sample (the newest), whose send time says
 whether it belongs to the recovery period; the window does not grow when that packet was sent application-limited
-(section 7.8); pacing is N = 1.25 times cwnd over the smoothed RTT (section 7.7), none before the first RTT. ECN is not
-in the QUIC view, so CE marks do not appear.
+(section 7.8); pacing is N = 1.25 times cwnd over the smoothed RTT (section 7.7), which begins with kInitialRtt (section
+5.3, appendix A.2). ECN is not in the QUIC view, so CE marks do not appear.
 
 Sources: [RFC9002] section 7, appendix B.   Differs from its parent in everything: it is written afresh.
 """
@@ -30,6 +30,7 @@ MIN_PACKETS = 2
 LOSS_REDUCTION = 2  # kLossReductionFactor 0.5
 PACING_NUMERATOR = 5  # N = 5/4
 PACING_DENOMINATOR = 4
+INITIAL_RTT_MS = 333
 
 
 class QuicReno(QuicController):
@@ -94,6 +95,7 @@ class QuicReno(QuicController):
 
     def pace(self, ack):  # [RFC9002] 7.7
         """Spread the window over four fifths of the smoothed RTT."""
+        rtt = INITIAL_RTT_MS
         if ack.smp_srtt_ms > 0:
-            rtt = PACING_DENOMINATOR * ack.smp_srtt_ms
-            self.pacing_rate = PACING_NUMERATOR * self.cwnd * MSEC_PER_SEC // rtt
+            rtt = ack.smp_srtt_ms
+        self.pacing_rate = PACING_NUMERATOR * self.cwnd * MSEC_PER_SEC // (PACING_DENOMINATOR * rtt)

@@ -24,7 +24,8 @@ def learn(files, table, state, bins, flows, slope, gamma, seed, as_json):
     same --state. COUNTERS are tcp_info of flows that ran with the table that the last call wrote (-o): one step is made
     with them, and the table to use next is written.
 
-    With --json: the table as models/bbrx_table1.json has it, with the number of trials per bin, and `done`.
+    With --json: the table as models/bbrx_table1.json has it, with the number of trials per bin, how it was made
+    (command, version, date), and `done`.
     """
     import json
     import os
@@ -49,17 +50,32 @@ def learn(files, table, state, bins, flows, slope, gamma, seed, as_json):
             simulated(agent, seed, _numbers(bins), say, save=state)
     if state:
         agent.save(state)
-    found = agent.table()
+    found = _told(agent, files, bins, seed)
     if table:
         with open(table, "w", encoding="utf-8") as out:
             json.dump(found, out, indent=1)
     if as_json:
-        print_json(found | {"done": agent.done})
+        print_json(found)
         return
     rows = [
         (_range(c["min_rtt_ms"]), _range(c["rate_mbps"]), c["k"], f"{c['beta']:g}", c["trials"]) for c in found["bins"]
     ]
     print_table(("min_rtt, ms", "rate, Mbit/s", "k", "beta", "trials"), rows)
+
+
+def _told(agent, files, bins, seed):
+    """Return the agent's table with what made it (command, version, day), and whether every bin has elected."""
+    import datetime
+
+    from cctrace import __version__
+
+    given = {"flows": agent.flows, "slope": f"{agent.slope:g}", "gamma": f"{agent.gamma:g}"}
+    given |= {} if files else {"seed": seed} | ({} if bins is None else {"bins": bins})
+    command = ["cctrace learn", *files, *(f"--{name} {value}" for name, value in given.items())]
+    day = datetime.datetime.now(datetime.UTC).date().isoformat()
+    made = {"command": " ".join(command), "version": __version__, "date": day, "done": agent.done}
+    table = agent.table()
+    return {"provenance": table.pop("provenance")} | made | table
 
 
 def _numbers(bins):

@@ -8,8 +8,8 @@ import pandas as pd
 
 from cctrace.errors import ArgumentError
 from cctrace.learn.agent import COLUMNS
-from cctrace.sim.core.world import MOST_PACKETS
 from cctrace.sim.path import Path
+from cctrace.sim.sender import ETHERNET_MSS, MOST_MSS, TCP_HEADERS
 from cctrace.sim.simulate import simulate
 
 LEAST_MBPS, LEAST_RTT_MS = 0.5, 10.0  # where a bin begins at zero
@@ -17,9 +17,12 @@ WIDEST = 10.0  # times its beginning: what is drawn of a bin, which may be a hun
 GIGABIT, WIDEST_GIGABIT = 1000.0, 1.2  # Mbit/s: from here on every packet costs, and narrower is drawn
 FLOWS = (1, 2, 4)
 QUEUE_BDP = (0.5, 2.0)  # the paper's Fig. 2 has 1.6 to 8 BDP of its one flow, its text speaks of shallow buffers
-LEAST_S, LEAST_RTTS = 6.0, 60  # duration, of a flow that has its share of the link
-MOST_BYTES = 0.9 * MOST_PACKETS * 1514  # in path and queue, as the simulator holds them: from 1 Gbit/s on RTTs are cut
+LEAST_S, LEAST_RTTS = 6.0, 200  # duration, of a flow that has its share of the link; after 60 RTTs STARTUP's overshoot
+# alone is 3 to 5 % of all segments, where Eq. 6 falls: which side of that a dumbbell was on decided its utility
 LEAST_BYTES = 20e6  # and this much to send: beta acts in PROBE_BW alone, and STARTUP's losses are to be a small part
+MOST_BDP_BYTES = 32e6  # of a flow: RTTs are cut to that; half of the largest window of a simulated receiver
+BDP_SEGMENTS = 250  # longer pipes have larger segments in place of more of them, as a host hands over trains of packets
+WIDE_WINDOW = "512MB"  # of receivers of larger segments: how a window grows is modelled for Ethernet's
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,15 @@ class Environment:
     paths : int
         Dumbbells a trial.
     seed : int
+    bdp_segments : float
+        Segments are as large as Ethernet's while a flow's BDP has no more of them, and larger beyond; infinite: never.
     """
 
     min_rtt_ms: tuple
     rate_mbps: tuple
     paths: int = 9
     seed: int = 1
+    bdp_segments: float = BDP_SEGMENTS
 
     def flows(self, k, beta, **params):
         """Return the statistics of flows with these parameters, a DataFrame as `Agent.observe` takes it.
@@ -60,12 +66,14 @@ class Environment:
             rate = _within(places[0], self.rate_mbps, LEAST_MBPS)
             rtt_ms = _within(places[1], self.min_rtt_ms, LEAST_RTT_MS)
             queue = np.exp(np.interp(places[2], (0, 1), np.log(QUEUE_BDP)))
-            rtt_ms = min(rtt_ms, MOST_BYTES / (rate * flows * 125 * (1 + queue)))
+            rtt_ms = min(rtt_ms, MOST_BDP_BYTES / (rate * 125))
+            mss = segment_bytes(rate * rtt_ms * 125, self.bdp_segments)
             path = Path(
-                rate=f"{rate * flows:.4f}Mbit", rtt=f"{rtt_ms:.3f}ms", buffer=_buffer(rate * flows, rtt_ms, queue)
+                rate=f"{rate * flows:.4f}Mbit", rtt=f"{rtt_ms:.3f}ms", buffer=_buffer(rate * flows, rtt_ms, queue, mss)
             )
             seconds = max(LEAST_S, LEAST_RTTS * rtt_ms / 1e3, LEAST_BYTES * 8e-6 / rate)
-            sim = simulate(path, [f"bbrx:{given}"] * flows, f"{seconds:.3f}s", 100 * self.seed + number)
+            larger = {} if mss == ETHERNET_MSS else {"mss": mss, "rwnd": WIDE_WINDOW}
+            sim = simulate(path, [f"bbrx:{given}"] * flows, f"{seconds:.3f}s", 100 * self.seed + number, **larger)
             rows += [
                 (rtt_ms * 1e3, rate * 1e6, flow.goodput_bps, flow.retransmit_ratio, beta, k)
                 for flow in sim.flows.itertuples()
@@ -96,8 +104,17 @@ def _within(place, bounds, least):
     return float(np.exp(np.interp(place, (0, 1), np.log([low, 0.999 * high]))))
 
 
-def _buffer(rate_mbps, rtt_ms, bdp):
-    return f"{max(bdp * rate_mbps * rtt_ms * 125, 10 * 1514):.0f}B"
+def segment_bytes(bdp_bytes, most):
+    """Return the data bytes of a segment, of which `most` make a BDP, from Ethernet's to half a burst.
+
+    >>> segment_bytes(100e3, 250), segment_bytes(2e6, 250), segment_bytes(2e6, float("inf"))
+    (1448, 7934, 1448)
+    """
+    return int(min(max(bdp_bytes / most - TCP_HEADERS, ETHERNET_MSS), MOST_MSS))
+
+
+def _buffer(rate_mbps, rtt_ms, bdp, mss):
+    return f"{max(bdp * rate_mbps * rtt_ms * 125, 10 * (mss + TCP_HEADERS)):.0f}B"
 
 
 def simulated(agent, seed=1, bins=None, say=lambda text: None, save=None, place_of=Environment):

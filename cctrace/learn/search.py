@@ -2,12 +2,14 @@
 
 The search has no state but its history, so it is resumed by reading that back. Utilities of flows are noisy (a flow
 whose losses pass 5 % has nearly no utility), so no single trial is believed: of one k a parabola over the root of beta
-is fitted to all trials, those near the best one counting most, and its slope is followed with growing steps until its
-top lies between what was tried [Chung18] §III-A, Fig. 1: one maximum. (Over the root, since the utility falls faster
-below the top than beyond.) The top is tried, too. When no further k is worth it, what is left of `MOST_TRIALS` goes to
-either side of the top, and what is elected is the top of the last fit.
+is fitted to all trials, those near the best one counting most and those far off the others little (one dumbbell past
+5 % takes its trial down). Its slope is followed with growing steps until its top lies between what was tried [Chung18]
+§III-A, Fig. 1: one maximum. (Over the root, since the utility falls faster below the top than beyond.) The top is
+tried, too. When no further k is worth it, what is left of `MOST_TRIALS` goes to either side of the top, and what is
+elected is the top of the last fit.
 """
 
+import functools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +23,7 @@ NEAR = 0.08  # relative: nearer candidates are the same
 BESIDE = (1.25, 0.8, 1.12, 0.89, 1.4, 0.7)  # of the top: where spare trials go
 WIDTH = 0.3  # of the root of beta: how far from the best trial others count
 FITTED = 3  # trials from which on a parabola is
+FAR_OFF, ROUNDS = 1.5, 8  # standard deviations from which on a trial counts less [Huber64], and iterations of that
 GROWS = 0.005  # relative growth of the optimum below which a further k is not worth it, nor below its standard error
 MOST_K = 12
 MOST_OF_K, MOST_TRIALS = 6, 15  # of one k; in all, a tenth of a grid of 30 betas and 5 k
@@ -141,19 +144,35 @@ def _top(points):
     if len(betas) < FITTED:
         best = max(points, key=points.get)
         return best, points[best]
-    x, _, _, (a, b, c) = _fit(points)
-    inside = a < 0 and x[0] < -b / (2 * a) < x[-1]
-    at = -b / (2 * a) if inside else max(x[0], x[-1], key=lambda end: np.polyval((a, b, c), end))
-    beta = round(float(at**2), 4) if inside else betas[0 if at == x[0] else -1]
+    x, y, _, (a, b, c) = _fit(points)
+    if a >= 0:  # flat but for noise, or a valley: no slope to follow, so what does best together with its neighbours
+        means = [np.average(y, weights=_near(x, one, WIDTH / 2)) for one in x]
+        return betas[int(np.argmax(means))], float(max(means))
+    at = min(max(-b / (2 * a), x[0]), x[-1])
+    beta = round(float(at**2), 4) if x[0] < at < x[-1] else betas[0 if at == x[0] else -1]
     return beta, float(np.polyval((a, b, c), at))
 
 
 def _fit(points):
     """Return roots of the betas, utilities, weights, and the parabola's coefficients."""
-    betas = sorted(points)
-    x, y = np.sqrt(betas), np.array([points[beta] for beta in betas])
-    weights = np.exp(-0.5 * ((x - x[np.argmax(y)]) / WIDTH) ** 2)
-    return x, y, weights, np.polyfit(x, y, 2, w=weights)
+    return _fitted(tuple(sorted(points.items())))
+
+
+@functools.lru_cache(maxsize=256)
+def _fitted(points):
+    x, y = np.sqrt([beta for beta, _ in points]), np.array([utility for _, utility in points])
+    weights = near = _near(x, x[np.argmax(y)], WIDTH)
+    powers = np.vander(x, 3)
+    for _ in range(ROUNDS if len(points) > FITTED else 1):
+        parabola = np.linalg.lstsq(powers * weights[:, None], y * weights, None)[0]
+        off = near * np.abs(y - powers @ parabola)
+        usual = FAR_OFF * 1.4826 * np.median(off) + 1e-9 * np.abs(y).max() + 1e-12
+        weights = near * np.sqrt(usual / np.maximum(off, usual))
+    return x, y, weights, parabola
+
+
+def _near(x, centre, width):
+    return np.exp(-0.5 * ((x - centre) / width) ** 2)
 
 
 def _residuals(points):

@@ -20,7 +20,6 @@ from cctrace.papers.figure import Figure
 from cctrace.papers.runs import Run
 
 HELD_OUT = 1000  # seeds from here on are of flows that no agent learned from
-GIGABIT_SHARE = 0.3  # of the flows, from 1 Gbit/s on: every packet costs
 SEEDS = (1, 2, 3)
 BETAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.4)
 SLOPES = (20, 50, 100, 200, 400)
@@ -41,20 +40,14 @@ def bin_name(number):
 
 
 def _place(number, paths, seed):
-    """Return the dumbbells of a bin, fewer from 1 Gbit/s on."""
+    """Return the dumbbells of a bin."""
     cell = presets.bins("bbrx_table1")[number]
-    bounds = tuple(cell["min_rtt_ms"]), tuple(cell["rate_mbps"])
-    return learn.Environment(*bounds, paths=_fewer(number, paths), seed=seed)
-
-
-def _fewer(number, count):
-    fast = presets.bins("bbrx_table1")[number]["rate_mbps"][0] >= learn.environment.GIGABIT
-    return max(round(count * GIGABIT_SHARE), 1) if fast else count
+    return learn.Environment(tuple(cell["min_rtt_ms"]), tuple(cell["rate_mbps"]), paths=paths, seed=seed)
 
 
 def learned(number, flows, paths, seed):
     """Let an agent learn a bin, and return utilities of the published and of its beta on flows that it never saw."""
-    agent = learn.simulated(learn.Agent(flows=_fewer(number, flows)), seed, [number])
+    agent = learn.simulated(learn.Agent(flows=flows), seed, [number])
     betas, ks = table_values("bbrx_table1")
     found = agent.table()["bins"][number]
     out = {"trials": len(agent.searches[number].tried), "beta": found["beta"], "k": found["k"]}

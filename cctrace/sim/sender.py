@@ -19,6 +19,9 @@ _APPS = {
     "requests": (REQUESTS, ("size", "think")),
 }
 UNLIMITED = 1 << 40  # segments
+ETHERNET_MSS, QUIC_MSS = 1448, 1252  # bytes of data, and on the wire so many more:
+TCP_HEADERS, QUIC_HEADERS = 66, 42
+MOST_MSS = 32_000  # two of them are the largest burst that a sender hands over
 
 
 class Application(NamedTuple):
@@ -63,6 +66,9 @@ class Sender:
     ecn : bool
         Negotiate ECN (profile linux). Echoed until answered [RFC3168]; packet by packet, as DCTCP does, for a
         controller whose parameter ``ecn_enable`` is on (``"bbr2:ecn_enable=1"``).
+    mss : int, optional
+        Data bytes of a segment (66 more on the wire) of a Linux controller: 1448 by default, 8948 with jumbo frames. Up
+        to 32,000 stand for trains of packets, which a sender of gigabits hands over in one piece anyway.
 
     Raises
     ------
@@ -83,6 +89,7 @@ class Sender:
     hz: int = 1000
     push_late: str | None = None
     ecn: bool = False
+    mss: int | None = None
 
     def __repr__(self):
         return brief(self)
@@ -92,6 +99,11 @@ class Sender:
         if self.ecn and (view == "quic" or self.profile != "linux"):
             stack = "QUIC stack" if view == "quic" else f"profile {self.profile}"
             raise ArgumentError(f"ecn=True for {self.name}: the {stack} has no ECN")
+        if self.mss is not None and (
+            view == "quic" or not isinstance(self.mss, int) or not 536 <= self.mss <= MOST_MSS
+        ):
+            said = "is the stack's own with QUIC" if view == "quic" else f"must be an integer from 536 to {MOST_MSS}"
+            raise ArgumentError(f"mss={self.mss!r} for {self.name}: {said}")
         if self.profile not in tuple(PROFILES):
             raise ArgumentError(f"profile={self.profile!r}: use {' or '.join(PROFILES)}")
         if not isinstance(self.ack_every, int) or not 1 <= self.ack_every <= 10_000:
@@ -106,14 +118,22 @@ class Sender:
             raise ArgumentError(f"stop={self.stop!r} must be later than start={self.start!r}")
         if self.ack_slot is not None and self.ack_slot_ns <= 0:
             raise ArgumentError(f"ack_slot={self.ack_slot!r} must be positive")
-        if self.rwnd is not None and parse_size_bytes(self.rwnd, name="rwnd") < 2 * 1448:
+        if self.rwnd is not None and parse_size_bytes(self.rwnd, name="rwnd") < 2 * self.sizes[0]:
             raise ArgumentError(f"rwnd={self.rwnd!r} is less than two segments")
-        self.application(1448)
+        self.application(self.sizes[0])
 
     @property
     def name(self):
         """The controller as given, or the name of its class."""
         return self.cc if isinstance(self.cc, str) else self.cc.__name__
+
+    @property
+    def sizes(self):
+        """Bytes of data in a segment, and on the wire."""
+        if controller(self.cc)[0].view == "quic":
+            return QUIC_MSS, QUIC_MSS + QUIC_HEADERS
+        mss = self.mss or ETHERNET_MSS
+        return mss, mss + TCP_HEADERS
 
     @property
     def start_ns(self):

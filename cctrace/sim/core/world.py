@@ -24,6 +24,7 @@ from cctrace.sim.core.structs import (
     WORLD,
 )
 from cctrace.sim.core.view import LINUX_BITS, Q_RAND, QUIC_BITS, V_RAND, draw
+from cctrace.sim.path import PACKET_BYTES
 from cctrace.sim.sender import PROFILES
 from cctrace.units import parse_size_bytes, parse_time_ns
 
@@ -146,7 +147,8 @@ class World:
         """A power of two that holds what can be outstanding: several times path and buffer, whatever the controller."""
         extra_ns = max(0 if flow.rtt_ns is None else flow.rtt_ns - path.rtt_ns for flow in flows)
         pipe = path.max_rate_bps() / 8e9 * (path.max_delay_ns() + max(extra_ns, 0)) + path.buffer_bytes
-        if pipe / 1514 > MOST_PACKETS:
+        packet = min(PACKET_BYTES if flow.mss is None else flow.sizes[1] for flow in flows)
+        if pipe / packet > MOST_PACKETS:
             raise ArgumentError(
                 f"path and buffer hold {pipe / 1e6:.0f} MB, more than the {MOST_PACKETS} packets allowed"
             )
@@ -162,8 +164,11 @@ class World:
         for name in _RINGS:
             setattr(f, name, self.place(np.zeros(ring, np.int64)))
         f.sack_blocks = self.place(np.zeros(2 * KEPT_BLOCKS, np.int64))
-        f.mss = 1252 if quic else 1448
-        f.wire_bytes = 1294 if quic else 1514
+        f.mss, f.wire_bytes = flow.sizes
+        if f.wire_bytes > path.buffer_bytes:
+            raise ArgumentError(
+                f"mss={flow.mss!r}: a packet of {f.wire_bytes} bytes does not fit buffer={path.buffer!r}"
+            )
         f.has_on_ack = int(hasattr(cls, "on_ack"))
         self._set_controller(f, cls, params | ({} if quic else {"hz": flow.hz}))
         f.rtt_tally = self.place(np.zeros(TALLY_SIZE, np.int64))
@@ -173,7 +178,7 @@ class World:
         if profile == LINUX and flow.rwnd is None:
             f.snd_right = f.rcv_right = f.rcv_ssthresh = FIRST_WINDOW_BYTES // f.mss
             f.rcv_clamp = FIRST_CLAMP_BYTES // f.mss
-            f.rcv_copied = INITIAL_COPIED
+            f.rcv_copied = min(INITIAL_COPIED, FIRST_WINDOW_BYTES // f.mss)
         f.start_ns = FIRST_NS + flow.start_ns
         f.stop_ns = FIRST_NS + flow.stop_ns if flow.stop_ns is not None else NEVER
         f.hz = flow.hz
