@@ -24,7 +24,7 @@ BESIDE = (1.25, 0.8, 1.12, 0.89, 1.4, 0.7)  # of the top: where spare trials go
 WIDTH = 0.3  # of the root of beta: how far from the best trial others count
 FITTED = 3  # trials from which on a parabola is
 FAR_OFF, ROUNDS = 1.5, 8  # standard deviations from which on a trial counts less [Huber64], and iterations of that
-GROWS = 0.01  # relative growth of the optimum below which a further k is not worth its queue; nor below its standard error
+GROWS = 0.01  # relative growth of the optimum below which a further k is not worth its queue, nor below its error
 MOST_K = 12
 MOST_OF_K, MOST_TRIALS = 6, 15  # of one k; in all, a tenth of a grid of 30 betas and 5 k
 
