@@ -12,7 +12,7 @@ from cctrace.errors import StreamError
 from cctrace.fit.draws import draws
 from cctrace.fit.results import Estimate
 from cctrace.io.pcap import FILE_HEADER
-from cctrace.replaying.scores import firsts_of_intervals
+from cctrace.replaying.intervals import firsts_of_intervals
 
 DAY_NS = 86_400 * 10**9
 PACKETS = 600

@@ -13,11 +13,10 @@ Sources: [Linux614] net/ipv4/tcp_cubic.c, include/net/tcp.h.   Differs from cubi
 * a round ends with the ACK that passes its end, below 16 segments and where cwnd is not the limit as well;
 * the stack remembers for a round that cwnd was the limit.
 
-No golden vectors exist; recordings of 6.18 agree in where slow start ends. Whether the socket paces (an fq qdisc or
-SO_MAX_PACING_RATE; the kernel's sk_pacing_status) is the parameter `paced`, 0 by default, as for one without either.
+No golden vectors exist; recordings of 6.18 agree in where slow start ends, of sockets that pace (`paced`, see reno) and
+of others.
 """
 
-from cctrace.cc.base import Param
 from cctrace.cc.cmath import U32_MAX, s32, u32, u64_div
 from cctrace.cc.cubic import (
     HYSTART_DELAY,
@@ -36,8 +35,6 @@ UNSET_RATE = -1  # ~0UL: where nothing set or observed the pacing rate, it is co
 
 class Cubic6(Cubic):
     """CUBIC of Linux 6.14 and later; see the module's header."""
-
-    params = Cubic.params | {"paced": Param(0, 0, 1, "1: the socket paces (sk_pacing_status)")}
 
     def cong_avoid(self, ack):
         """Slow start to ssthresh, then along the curve [Linux614] cubictcp_cong_avoid."""

@@ -21,7 +21,7 @@ class CubicPaced(Cubic6):
     """CUBIC that paces; see the module's header."""
 
     sets_pacing_rate = True
-    params = Cubic6.params | {
+    params = {name: row for name, row in Cubic6.params.items() if name != "max_pacing_rate"} | {
         "paced": Cubic6.params["paced"]._replace(default=1),
         "slow_start_ratio": Param(2.0, 1.0, 10.0, "pacing rate over cwnd/srtt in slow start [Bi23] §5.1"),
         "avoidance_ratio": Param(1.2, 1.0, 10.0, "pacing rate over cwnd/srtt afterwards [Bi23] §5.1"),

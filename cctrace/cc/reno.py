@@ -11,11 +11,15 @@ Model:  slow start:            +1 segment per segment acked, up to ssthresh
 The window only grows while it is what limits the sender. Within Recovery and CWR the stack itself moves cwnd
 (proportional rate reduction, RFC 6937); controllers without `on_ack` are then not asked.
 
+It sets no pacing rate, but the socket may pace all the same, by the rate that the stack makes of cwnd and RTT: under
+the fq qdisc, with SO_MAX_PACING_RATE, or because a BBR had been at work before. That is the parameter `paced`, the
+kernel's sk_pacing_status.
+
 Sources: [RFC5681] §3.1; [Linux61] net/ipv4/tcp_cong.c tcp_reno_*, tcp_slow_start(), tcp_cong_avoid_ai();
 include/net/tcp.h tcp_is_cwnd_limited().
 """
 
-from cctrace.cc.base import LinuxController
+from cctrace.cc.base import LinuxController, Param
 from cctrace.cc.cmath import u32
 
 
@@ -23,6 +27,11 @@ class Reno(LinuxController):
     """Reno of Linux 6.1; see the module's header."""
 
     sets_pacing_rate = False
+    slow_burst_segments = 2  # sysctl tcp_min_tso_segs
+    params = LinuxController.params | {
+        "paced": Param(0, 0, 1, "1: the socket paces (sk_pacing_status), as under fq or SO_MAX_PACING_RATE"),
+        "max_pacing_rate": Param(0, 0, 1 << 40, "SO_MAX_PACING_RATE, bytes/s; 0: no limit"),
+    }
     states = ("SLOW_START", "CONGESTION_AVOIDANCE")
     transitions = {
         ("SLOW_START", "CONGESTION_AVOIDANCE"): "cwnd reached ssthresh, or a loss set ssthresh",

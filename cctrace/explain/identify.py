@@ -35,7 +35,7 @@ from cctrace.flows.flow import Flow
 from cctrace.flows.large import LARGE_FILE, bulk_flows
 from cctrace.io import is_capture
 from cctrace.io.tcpinfo import TcpInfo
-from cctrace.replaying.scores import BLOCK_US
+from cctrace.replaying.intervals import BLOCK_US
 
 # The newest kernel's first, in which order those that a flow does not tell apart are named.
 CANDIDATES = ("cubic6", "bbr3", "bbr2plus", "bbr2", "bbr2022", "bbr2019", "cubic", "reno", "bbr2016")
@@ -256,6 +256,10 @@ _WHAT = {
 }
 
 
+_PACES, _WINDOW = "packets leave by a pacing timer, at the rate", "packets leave upon ACKs, as many as the window"
+_PACED = "packets leave as cwnd lets them, paced, as under fq or SO_MAX_PACING_RATE, by the window"
+
+
 def _reason(group, evidence, found, how, differs):
     """Return in a sentence what speaks for a group, or against all candidates."""
     nearest = max(evidence, key=evidence.get)
@@ -268,10 +272,8 @@ def _reason(group, evidence, found, how, differs):
     if not others:
         return "this flow is too short to tell the candidates apart"
     second = max(others, key=evidence.get)
-    paces = resolve(best)[0].sets_pacing_rate
-    how_sent = (
-        "packets leave by a pacing timer, at the rate" if paces else "packets leave upon ACKs, as many as the window"
-    )
+    paced = how == "sends" and found[best].paced
+    how_sent = _PACED if paced else _PACES if resolve(best)[0].sets_pacing_rate else _WINDOW
     alike = f" ({', '.join(group[1:])} cannot be told from it on this flow)" if len(group) > 1 else ""
     start = f"{how_sent} of {best}{alike}" if how == "sends" else f"{best}{alike} explains best {_WHAT[how]}"
     lead = (

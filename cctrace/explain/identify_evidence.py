@@ -12,13 +12,14 @@ from cctrace.cc.base import checked_params
 from cctrace.cc.bbr2_model import BBR_UNIT as GAIN_UNIT
 from cctrace.cc.bbr2_model import PROBE_BW
 from cctrace.explain import identify_trajectory as trajectory
-from cctrace.explain.identify_windows import Astray, astray, limited
+from cctrace.explain.identify_windows import Astray, astray, fullest, limited
 from cctrace.flows.events import Events
 from cctrace.flows.missing_sacks import restored
 from cctrace.replaying import midflow, reductions
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.infer import infer
-from cctrace.replaying.scores import UNKNOWN_LOG, blocks
+from cctrace.replaying.intervals import blocks
+from cctrace.replaying.scores import UNKNOWN_LOG
 from cctrace.replaying.ticks import CONFIG_HZ
 
 MOST_ROWS = 150_000  # of the event stream
@@ -77,6 +78,8 @@ class Evidence(NamedTuple):
         How often the window was wrong; None where the candidate paces, or the flights are estimates.
     ticks : bool
         Whether its window depends on the kernel's ticks.
+    paced : bool
+        Whether the socket paces although the candidate does not.
     """
 
     sends: np.ndarray
@@ -87,6 +90,7 @@ class Evidence(NamedTuple):
     bw: np.ndarray
     astray: Astray | None = None
     ticks: bool = False
+    paced: bool = False
 
 
 def shown(flow, most=MOST_ROWS):
@@ -141,7 +145,8 @@ def _replayed(shown, cls, given, hz, hz_known):
     params = checked_params(cls, given | ({"hz": hz} if "hz" in cls.params else {}))
     follower = Follower(events, events.sends, cls, params)
     expiry = -1 if events.meta["complete"] or not cls.phase_choices else midflow.probe_rtt_row(events)
-    script = infer(follower, expiry, hz_known).script
+    script = infer(follower, expiry, hz_known, "paced" in given).script
+    paced = follower.may_pace and follower.params["paced"] != 0
     paces = hasattr(cls, "on_ack")
     record = ("snd_cwnd", "pacing_rate", *(("pacing_gain", "mode") if paces else ("snd_ssthresh",)))
     again = Follower(events, events.sends, cls, params, record=record)
@@ -150,21 +155,22 @@ def _replayed(shown, cls, given, hz, hz_known):
         trajectory.play(again, script, shown.halves)
     else:
         if follower.counts_ticks and not paces:
-            acks = shown.halves.acks[limited(shown.halves)]
+            told = limited(shown.halves) & fullest(shown.halves) if paced else limited(shown.halves)
+            acks = shown.halves.acks[told]
             first_ones = reductions.AT_FIRST if shown.rebuilt else 0  # else HyStart tells old CUBIC from new
             script = reductions.set_right(again, script, shown.halves.reductions.tolist(), acks, first_ones)
             again = Follower(events, events.sends, cls, params, record=record)
         sends = again.score(script, shown.stops)[sent > 0] / sent[sent > 0]
         if not paces:
             windows = (again.recorded[name] for name in ("snd_cwnd", "snd_ssthresh"))
-            wrong = astray(shown.halves, events.rows, *windows)
+            wrong = astray(shown.halves, events.rows, *windows, paced)
     cwnd, pacing = (again.recorded[name].astype(float) for name in ("snd_cwnd", "pacing_rate"))
     over = shown.halves.over(cwnd, pacing, cls.pacing_overhead_bytes)
     halves, scale = trajectory.likelihoods(over[shown.halves.busy])
     after = np.nan if paces else shown.halves.after_reductions(over)
     guessed = not hz_known and follower.counts_ticks and paces  # else `infer` has found it
     bw = _bandwidth(again.recorded, shown, cls) if paces else np.zeros(0)
-    return Evidence(sends, halves, scale, after, paces, bw, wrong, follower.counts_ticks), guessed
+    return Evidence(sends, halves, scale, after, paces, bw, wrong, follower.counts_ticks, paced), guessed
 
 
 def _bandwidth(recorded, shown, cls):

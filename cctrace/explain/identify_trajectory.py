@@ -16,7 +16,7 @@ of it), and where it left slow start, which HyStart decides by microseconds that
 import numpy as np
 
 from cctrace.cc.linux import CA_DISORDER, TCP_INFINITE_SSTHRESH
-from cctrace.replaying.scores import firsts_of_intervals
+from cctrace.replaying.intervals import firsts_of_intervals
 from cctrace.schema import LINUX_EVENTS
 
 FINEST, COARSEST = 0.02, 0.6  # scales of what blocks are off

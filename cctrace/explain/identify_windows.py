@@ -9,6 +9,9 @@ segment, ACK after ACK; another controller may grow alike for a while, or give w
                 grows faster than it is filled
     recovery    in flight above cwnd, which proportional rate reduction lets fall
 
+Where the socket paces (`replaying.paced`), the timer may keep cwnd from being filled for a while, but not for a whole
+round trip: below counts what the fullest flight of this half round trip and the one before falls short of cwnd.
+
 Sources: [Linux618] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tso_should_defer; tcp_input.c tcp_cwnd_reduction.
 """
 
@@ -59,7 +62,20 @@ def awaited(rows, cwnd, mss):
     return np.minimum(np.maximum(made, MIN_TSO_SEGS), np.maximum(cwnd / WIN_DIVISOR, 1))
 
 
-def astray(blocks, rows, cwnd, ssthresh):
+def fullest(blocks):
+    """Return which ACKs found the largest flight of their half round trip."""
+    return blocks.flight >= _most(blocks, blocks.flight)[0]
+
+
+def _most(blocks, values):
+    """Return at each ACK the largest value of its half round trip, and of that and the one before."""
+    begins = np.unique(np.append(0, blocks.edges[:-1]))
+    most = np.maximum.reduceat(values, begins)
+    each = np.diff(np.append(begins, len(values)))
+    return np.repeat(most, each), np.repeat(np.maximum(most, np.append(-np.inf, most[:-1])), each)
+
+
+def astray(blocks, rows, cwnd, ssthresh, paced=False):
     """Return how often the flights are not those of a replayed controller without pacing.
 
     Parameters
@@ -69,6 +85,8 @@ def astray(blocks, rows, cwnd, ssthresh):
         The event stream that they are of.
     cwnd, ssthresh : ndarray
         After each row of the stream, segments.
+    paced : bool
+        Whether the socket paces.
 
     Returns
     -------
@@ -79,10 +97,11 @@ def astray(blocks, rows, cwnd, ssthresh):
     before = blocks.acks[1:] - 1
     window = cwnd[before].astype(float)
     apart = blocks.flight[1:] - window
+    nearest = _most(blocks, np.append(-np.inf, apart))[1][1:] if paced else apart
     still_open = limited(blocks)[1:] & (window >= ssthresh[before])
     below = np.maximum(awaited(rows[before], window, blocks.mss) - 1, SLACK) + SHARE * window
     above = SLACK + SHARE * window
-    wrong = still_open & ((apart > above) | (apart < -below))
+    wrong = still_open & ((apart > above) | (nearest < -below))
     repairs = ~blocks.open[1:]
     wrong |= repairs & (apart > above + REPAIR)
     told = int(np.sum(still_open | repairs))

@@ -31,7 +31,8 @@ from cctrace.errors import ArgumentError, FitError
 from cctrace.fit.results import Estimate, plain
 from cctrace.fit.surface import Axis, Surface
 from cctrace.fit.transmissions import as_flow
-from cctrace.replaying.scores import BLOCK_US, UNKNOWN_LOG, blocks, replayed
+from cctrace.replaying.intervals import BLOCK_US, blocks
+from cctrace.replaying.scores import UNKNOWN_LOG, replayed
 
 EVIDENCE = 1.92  # half the 95 % point of chi-square with one degree of freedom
 SPREAD = 1.5  # 0.98 were the standard error known; it is estimated from tens of intervals, few of which may tell

@@ -24,8 +24,9 @@ from cctrace.errors import ArgumentError, FitError
 from cctrace.fit.blocks import block_length
 from cctrace.fit.path import path as fitted_path
 from cctrace.fit.results import Estimate, plain
+from cctrace.replaying.intervals import blocks
 from cctrace.replaying.run import replay
-from cctrace.replaying.scores import UNKNOWN_LOG, blocks, replayed
+from cctrace.replaying.scores import UNKNOWN_LOG, replayed
 
 SENDERS = ("bbr2016", "bbr2022", "bbr2", "bbr3", "cubic6", "cubic", "reno")
 LOSS_BASED = ("cubic6", "cubic", "reno")

@@ -7,7 +7,6 @@ would have found is given as a `Script`.
 
 import functools
 import weakref
-from collections import namedtuple
 from typing import NamedTuple
 
 import numpy as np
@@ -16,17 +15,13 @@ from cctrace import schema
 from cctrace.cc.base import param_fields
 from cctrace.cc.cmath import U32_MAX
 from cctrace.cc.linux import USEC_PER_SEC
-from cctrace.lang.compile import compiled
-from cctrace.lang.fields import RETURNED, debug_class, fields_of, mistyped, record_dtype, recordable
+from cctrace.lang.fields import fields_of, record_dtype, recordable
 from cctrace.lang.machine import Machine
-from cctrace.lang.memory import callback, forget
+from cctrace.lang.memory import forget
 from cctrace.replaying import loop, midflow
 from cctrace.replaying import stack as sk
+from cctrace.replaying.calls import CompiledCalls, InterpretedCalls
 
-_RETURNING = ("ssthresh", "undo_cwnd")
-_NAMES = schema.names(schema.LINUX_VIEW)
-_ENTRY = {code: name for name, code in schema.LINUX_EVENTS.items()}
-_CARRIED = ("snd_cwnd", "snd_cwnd_cnt", "snd_ssthresh", "pacing_rate", "app_limited")
 _MACHINES = {name: Machine(getattr(loop, name)) for name in ("run", "trials", "scan")}
 MOST, CHANGES = 512, 4  # hypotheses at a time, and what each may change
 BLUR_ELSEWHERE = 20  # captures not taken at the sender: a time stamp of 1 ms tells when a segment left
@@ -44,12 +39,13 @@ class Edit(NamedTuple):
 
 
 class Script(NamedTuple):
-    """What was inferred: numbers drawn (row and four raw numbers each), edits, both ascending; the kernel's ticks."""
+    """What was inferred: numbers drawn (row and four raw numbers each), edits, both ascending; ticks; pacing."""
 
     draws: list
     edits: list
     hz: int = 0  # as given
     tick_us: int = 0  # by how much they are ahead of the connection's clock
+    paced: int | None = None  # whether the socket paced; None: as given
 
 
 class Follower:
@@ -75,7 +71,7 @@ class Follower:
         self.sends = (empty if sends is None else sends).view(np.recarray)
         self.fields = fields_of(cls)
         self.dtype = record_dtype(self.fields)
-        self._machine = _Compiled(cls, params) if mode == "compiled" else _Interpreted(cls, params, mode)
+        self._machine = CompiledCalls(cls, params) if mode == "compiled" else InterpretedCalls(cls, params, mode)
         self.slots = self._machine.slots
         weakref.finalize(self, forget, [self._machine.address])
         self.row = 0
@@ -133,6 +129,9 @@ class Follower:
         book[loop.WATCH_SLOT] = -1
         book[loop.BLUR] = BLUR_ELSEWHERE if elsewhere else 1
         book[loop.PACED] = 1 if self.cls.sets_pacing_rate and not book[loop.REDUCES] else 0
+        of_stack = book[loop.REDUCES] and not self.cls.sets_pacing_rate and "paced" in self.fields
+        book[loop.PACED_SLOT] = self.slot("paced") if of_stack else -1
+        book[loop.MAX_RATE_SLOT] = self.slot("max_pacing_rate") if of_stack else -1
         book[loop.OWN_MIN_RTT] = self.slot("min_rtt_us") if self.cls.bursts_by_min_rtt else -1
         book[loop.OVERHEAD] = self.cls.pacing_overhead_bytes
         book[loop.SLOW_BURST] = self.cls.slow_burst_segments
@@ -190,14 +189,16 @@ class Follower:
             self.edit(edit)
         self.run()
 
-    def score(self, script, stops):
-        """Call all rows with what was inferred; return the log likelihood of the sends before each row of `stops`.
+    def score(self, script, stops, by=loop.ALL_SENDS):
+        """Call rows with what was inferred; return the log likelihood of the sends before each row of `stops`.
 
         Parameters
         ----------
         script : Script
         stops : sequence of int
-            Ascending rows, the last one the number of rows; each block of rows is scored by itself.
+            Ascending rows, up to the number of rows; each block of rows is scored by itself.
+        by : int
+            `loop.ALL_SENDS`, or `loop.TIMED_SENDS`: not by how many segments left at a time.
 
         Returns
         -------
@@ -211,9 +212,9 @@ class Follower:
         for k, stop in enumerate(stops):
             self.likelihood[0] = 0.0
             while edits and edits[0].row < stop:
-                self.run(edits[0].row, loop.ALL_SENDS)
+                self.run(edits[0].row, by)
                 self.edit(edits.pop(0))
-            self.run(stop, loop.ALL_SENDS)
+            self.run(stop, by)
             found[k] = self.likelihood[0]
         return found
 
@@ -221,6 +222,18 @@ class Follower:
         """Take over what was inferred, at row 0; edits are left to the caller."""
         self._know(np.array(script.draws, np.int64).reshape(-1, 5))
         self.set_ticks(script.hz or self.params["hz"], script.tick_us)
+        if script.paced is not None:
+            self.set_paced(script.paced)
+
+    @property
+    def may_pace(self):
+        """Whether the socket may pace although the controller sets no rate."""
+        return self.book[loop.PACED_SLOT] >= 0
+
+    def set_paced(self, paced):
+        """Let the socket pace (1) or not (0)."""
+        self.params = self.params | {"paced": paced}
+        self.set("paced", paced)
 
     def set_ticks(self, hz, tick_us):
         """Let the kernel have so many ticks a second, so far ahead of the connection's clock."""
@@ -357,71 +370,3 @@ class Follower:
     def state(self):
         """The current state: {field: value}, arrays as lists, parameters not included."""
         return {name: self.get(name) for name in self.fields if name not in param_fields(self.cls)}
-
-
-class _Compiled:
-    """The compiled class; its state is a record."""
-
-    def __init__(self, cls, params):
-        self.code = compiled(cls)
-        self.records = self.code.new_state(**params)
-        self.slots = self.records.view(np.int64)
-        self.ack = np.zeros(len(_NAMES), np.int64)
-        self.address = self.code.address
-        self.entries = {name: entry.returns for name, entry in self.code.flat.entries.items()}
-        self.counts_ticks = "jiffies" in self.code.columns
-
-    def check(self):
-        self.code.check()
-
-    def get(self, name):
-        value = self.records[name][0]
-        return value.tolist()
-
-    def set(self, name, value):
-        self.records[name][0] = value
-
-
-class _Interpreted:
-    """An object of the class; of its fields, those that the stack shares and `Follower` records lie in slots, too."""
-
-    def __init__(self, cls, params, mode):
-        self.controller = (debug_class(cls) if mode == "debug" else cls)(**params)
-        self.fields = fields_of(cls)
-        self.records = np.zeros(1, record_dtype(self.fields))
-        self.slots = self.records.view(np.int64)
-        self.ack = np.zeros(len(_NAMES), np.int64)
-        self.entries = {n: n in _RETURNING for n in schema.LINUX_EVENTS if hasattr(cls, n)}
-        self._row = namedtuple("Ack", _NAMES)
-        self._cls = cls
-        self.address = callback(self._call)
-        self._write()
-
-    def check(self):
-        """Errors were raised where they arose."""
-
-    def _call(self, event, state, ack):
-        controller = self.controller
-        for name in _CARRIED:
-            setattr(controller, name, int(self.records[name][0]))
-        controller.draws = 0
-        returned = getattr(controller, _ENTRY[int(event)])(self._row._make(self.ack.tolist()))
-        self._write()
-        self.records[RETURNED] = 0 if returned is None else returned
-        return 0 if returned is None else returned
-
-    def _write(self):
-        for name, field in self.fields.items():
-            value = getattr(self.controller, name)
-            if field.kind == "int" and not field.length and isinstance(value, float):
-                raise mistyped(self._cls.__name__, name, "int", "float")
-            self.records[name] = value
-
-    def get(self, name):
-        if name in _CARRIED:
-            return self.records[name][0].tolist()
-        return getattr(self.controller, name)
-
-    def set(self, name, value):
-        setattr(self.controller, name, value)
-        self.records[name] = value

@@ -1,9 +1,9 @@
-"""What a replay has to find out, because no record shows it: numbers that the sender drew, and where its ticks lay.
+"""What a replay has to find out, because no record shows it: numbers drawn, where ticks lay, whether the socket paced.
 
-The phase of BBR v1's gain cycle (`cycle`), the waits of v2, v2+ and v3 (`probes`) and CUBIC's ticks (`ticks`) are found
-by the same means: hypotheses are run over the same rows (`Follower.trials`, `Follower.scan`), and the one under which
-the sends are likeliest (`likelihood`) is kept. What the kernel logged of its state is not looked at: it is what a
-comparison is made with.
+The phase of BBR v1's gain cycle (`cycle`), the waits of v2, v2+ and v3 (`probes`), CUBIC's ticks (`ticks`) and the
+pacing of sockets whose controller sets no rate (`paced`) are found by the same means: hypotheses are run over the same
+rows (`Follower.trials`, `Follower.scan`, `Follower.score`), and the one under which the sends are likeliest
+(`likelihood`) is kept. What the kernel logged of its state is not looked at: it is what a comparison is made with.
 
 What runs (a gain cycle, a tick) is changed if the likelihood ratio exceeds hypotheses / FALSE_ALARM: by Markov's
 inequality what is right is then changed with a probability of at most FALSE_ALARM, as far as the likelihood is the
@@ -15,11 +15,12 @@ import math
 from cctrace.replaying.cycle import Cycle
 from cctrace.replaying.follow import Script
 from cctrace.replaying.hypotheses import Inferred
+from cctrace.replaying.paced import likely_paced
 from cctrace.replaying.probes import Probes
 from cctrace.replaying.ticks import CONFIG_HZ, Ticks, likeliest_ticks
 
 
-def infer(follower, expiry=-1, hz_known=True):
+def infer(follower, expiry=-1, hz_known=True, paced_known=False):
     """Run a follower over all its rows, and find out on the way what it needs.
 
     Parameters
@@ -30,10 +31,15 @@ def infer(follower, expiry=-1, hz_known=True):
         Row at which the minimum RTT expires, whatever its age in the replay (`midflow`); -1 for none.
     hz_known : bool
         Whether the follower's HZ is more than a guess.
+    paced_known : bool
+        Whether that the socket paces, or does not, is given.
     """
     cls = follower.cls
     hz, tick_us = follower.params["hz"], 0
-    work = None
+    work = paced = None
+    if not paced_known and follower.may_pace and len(follower.sends):
+        paced = likely_paced(follower)
+        follower.set_paced(paced)
     if not hasattr(cls, "on_ack") and follower.counts_ticks:
         rates = (hz,) if hz_known else (hz, *(rate for rate in CONFIG_HZ if rate != hz))
         hz, tick_us = likeliest_ticks(follower, rates)
@@ -44,7 +50,8 @@ def infer(follower, expiry=-1, hz_known=True):
     if work is None:
         while follower.run() < len(follower.rows):
             follower.draw([0])
-        return Inferred(Script(follower.draws[: follower.drawn].tolist(), [], hz, tick_us), [], math.nan)
+        return Inferred(Script(follower.draws[: follower.drawn].tolist(), [], hz, tick_us, paced), [], math.nan)
     work.run()
     in_step = work.right / work.judged if work.judged else math.nan
-    return Inferred(Script(follower.draws[: follower.drawn].tolist(), work.edits, hz, tick_us), work.found, in_step)
+    script = Script(follower.draws[: follower.drawn].tolist(), work.edits, hz, tick_us, paced)
+    return Inferred(script, work.found, in_step)

@@ -87,15 +87,7 @@ def any_send(sends, k, slots, stack, gap_us, own_min_rtt, slow_burst):
     time between the super-packets of this flow, by which lateness without a known reason is judged.
     """
     send = sends[k]
-    paced = slots[PACING] > 0 and stack[WSTAMP_NS] > stack[SKB_NS]
-    due_ns = stack[WSTAMP_NS] if paced else stack[SKB_NS]
-    if stack[WAS_FULL] != 0:
-        due_ns = max(due_ns, stack[ACKED_NS])
-    off_us = abs(send.tx_ns - due_ns) / 1000.0
-    density = EXACT / (2 * EXACT_US) * math.exp(-off_us / EXACT_US)
-    density += ROUGH / (2 * ROUGH_US) * math.exp(-off_us / ROUGH_US)
-    density += (HELD if send.tx_ns > due_ns else EARLY) * gap_us / ((gap_us + off_us) * (gap_us + off_us))
-    total = math.log(density * UNIT_US + WHATEVER)
+    total = send_time(send.tx_ns, slots, stack, gap_us)
     if send.again != 0 or stack[CA_STATE] > CA_DISORDER or stack[WAS_FULL] == OTHER_LIMIT:
         return total
     room = slots[CWND] - (np.int64(send.in_flight) - np.int64(send.segments))
@@ -107,6 +99,29 @@ def any_send(sends, k, slots, stack, gap_us, own_min_rtt, slow_burst):
     if slots[PACING] > 0:
         return total + burst_size(sends, k, slots[PACING], slots, stack, own_min_rtt, slow_burst)
     return total + size_likelihood(segments, min(room, LONGEST))
+
+
+def send_time(tx_ns, slots, stack, gap_us):
+    """Log likelihood of when a super-packet left, as `any_send` counts it."""
+    paced = slots[PACING] > 0 and stack[WSTAMP_NS] > stack[SKB_NS]
+    due_ns = stack[WSTAMP_NS] if paced else stack[SKB_NS]
+    if stack[WAS_FULL] != 0:
+        due_ns = max(due_ns, stack[ACKED_NS])
+    off_us = abs(tx_ns - due_ns) / 1000.0
+    density = EXACT / (2 * EXACT_US) * math.exp(-off_us / EXACT_US)
+    density += ROUGH / (2 * ROUGH_US) * math.exp(-off_us / ROUGH_US)
+    density += (HELD if tx_ns > due_ns else EARLY) * gap_us / ((gap_us + off_us) * (gap_us + off_us))
+    return math.log(density * UNIT_US + WHATEVER)
+
+
+def timed_send(sends, k, slots, stack, gap_us):
+    """Log likelihood of a super-packet but for its size: when it left, and whether cwnd had room for it."""
+    send = sends[k]
+    total = send_time(send.tx_ns, slots, stack, gap_us)
+    open_window = send.again == 0 and stack[CA_STATE] <= CA_DISORDER and stack[WAS_FULL] != OTHER_LIMIT
+    if open_window and np.int64(send.in_flight) - np.int64(send.segments) >= slots[CWND]:
+        total += math.log(BEYOND_CWND)
+    return total
 
 
 def segments_of(sends, k):

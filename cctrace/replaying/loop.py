@@ -8,9 +8,9 @@ would have let go. `follow` makes them; `likelihood` says what a send is worth.
 import numpy as np
 
 from cctrace import schema
-from cctrace.cc.linux import EVENT_CWND_RESTART, EVENT_TX_START
+from cctrace.cc.linux import CA_DISORDER, EVENT_CWND_RESTART, EVENT_TX_START
 from cctrace.lang.memory import call
-from cctrace.replaying.likelihood import OTHER_LIMIT, any_send, full_flight, paced_send
+from cctrace.replaying.likelihood import OTHER_LIMIT, any_send, full_flight, paced_send, timed_send
 from cctrace.replaying.observed import observe
 from cctrace.replaying.stack import (
     A_CA_STATE,
@@ -46,8 +46,10 @@ from cctrace.replaying.stack import (
     after_call,
     before_call,
     begin_skb,
+    least_burst,
     mark_app_limited,
     pace_skb,
+    update_pacing_rate,
     validate_cwnd,
 )
 
@@ -97,9 +99,16 @@ SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
     DIPS,  # number of rows at which it was seen to be too old; they follow in the book
     CYCLE_SLOT,  # slot of when the phase of the cycle began, -1 where it may last; with it:
     MIN_RTT_SLOT,
+    PACED_SLOT,  # slot of `paced`: the socket paces, though its controller sets no rate; -1: there is none
+    MAX_RATE_SLOT,  # slot of SO_MAX_PACING_RATE then
     BOOK_SIZE,
-) = range(27)
-NOTHING, PACED_SENDS, FULL_FLIGHTS, ALL_SENDS = range(4)
+) = range(29)
+NOTHING, PACED_SENDS, FULL_FLIGHTS, ALL_SENDS, TIMED_SENDS = range(5)
+
+
+def is_paced(book, slots):
+    """Whether the socket paces without its controller's doing."""
+    return book[PACED_SLOT] >= 0 and slots[book[PACED_SLOT]] != 0
 
 
 def take_send(book, sends, slots, stack, marks, likelihood):
@@ -112,6 +121,8 @@ def take_send(book, sends, slots, stack, marks, likelihood):
         elif book[SCORE] == ALL_SENDS:
             gap_us = book[USUAL_GAP_US]
             likelihood[0] += any_send(sends, k, slots, stack, gap_us, book[OWN_MIN_RTT], book[SLOW_BURST])
+        elif book[SCORE] == TIMED_SENDS:
+            likelihood[0] += timed_send(sends, k, slots, stack, book[USUAL_GAP_US])
         begin_skb(send.tx_ns, stack)
     marks[k] = 1 if slots[APP_LIMITED] != 0 else 0
     segments = np.int64(send.segments)
@@ -144,7 +155,7 @@ def read_row(book, row, i, sends, marks, slots, stack, ack):
     ack[A_LSNDTIME] = JIFFIES_START + (row.lsndtime_us + stack[TICK_US]) * hz // 1_000_000
     ack[A_PRIOR_CWND] = stack[PRIOR_CWND]
     ack[A_ECN_OK] = book[ECN_OK]
-    if book[PACED] != 0:
+    if book[PACED] != 0 or is_paced(book, slots):
         ack[A_CWND_LIMITED], ack[A_MAX_PACKETS_OUT] = stack[IS_CWND_LIMITED], stack[MAX_PACKETS_OUT]
     if book[BLUR] > 1 and book[GAIN_SLOT] >= 0:
         lean(book, slots, ack)
@@ -181,6 +192,23 @@ def lean(book, slots, ack):
         ack[A_PRIOR_IN_FLIGHT] = max(in_flight - margin, 0)
 
 
+def take_held(row, sends, clock_ns, slots, stack):
+    """The pacing timer ran out before `clock_ns`, and nothing left: for cwnd, if that has no room for a super-packet.
+
+    `row` is the last one before. What cwnd leaves may wait for the next ACK: [Linux618] tcp_tso_should_defer.
+    """
+    if stack[WSTAMP_NS] > clock_ns or stack[NEXT_SEND] == 0:
+        return
+    if stack[WAITING] != 0:
+        packets_out, snd_nxt, in_flight = np.int64(row.packets_out), row.snd_nxt, flight_of(row)
+    else:
+        send = sends[stack[NEXT_SEND] - 1]
+        packets_out, snd_nxt, in_flight = np.int64(send.packets_out), send.snd_nxt, np.int64(send.in_flight)
+    room = slots[CWND] - in_flight
+    if room <= 0 or (stack[CA_STATE] <= CA_DISORDER and room < least_burst(slots, stack)):
+        validate_cwnd(True, packets_out, snd_nxt, stack[SND_UNA], stack)
+
+
 def take_draws(book, draws, i, stack, ack):
     """Give the call of row `i` its random numbers; return whether they are known. `draws` rows: row, four numbers."""
     k = stack[NEXT_DRAW]
@@ -194,12 +222,14 @@ def take_draws(book, draws, i, stack, ack):
     return False
 
 
+def flight_of(row):
+    """Segments in flight after a row [Linux618] tcp_packets_in_flight."""
+    return np.int64(row.packets_out) - np.int64(row.sacked_out) - np.int64(row.lost_out) + np.int64(row.retrans_out)
+
+
 def take_silence(row, slots, stack):
     """Nothing has left since the last ACK: if that is for cwnd, say so."""
-    in_flight = (
-        np.int64(row.packets_out) - np.int64(row.sacked_out) - np.int64(row.lost_out) + np.int64(row.retrans_out)
-    )
-    if in_flight >= slots[CWND]:
+    if flight_of(row) >= slots[CWND]:
         validate_cwnd(True, np.int64(row.packets_out), row.snd_nxt, row.snd_una, stack)
     stack[WAITING] = 0
 
@@ -208,7 +238,11 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
     """Do what row `i` says; return whether the controller drew a number that nobody knows."""
     take_sends(book, rows, sends, marks, i, slots, stack, likelihood)
     row = rows[i]
-    if stack[WAITING] != 0 and row.time_ns > rows[i - 1].time_ns:
+    if is_paced(book, slots) and i > 0 and row.time_ns > rows[i - 1].time_ns:
+        if row.is_cwnd_limited != 0:
+            take_held(rows[i - 1], sends, row.time_ns - book[START_NS] + CLOCK_START_US * 1000, slots, stack)
+        stack[WAITING] = 0
+    elif stack[WAITING] != 0 and row.time_ns > rows[i - 1].time_ns:
         take_silence(rows[i - 1], slots, stack)
     event = np.int64(row.event)
     has_entry = book[ENTRIES] >> event & 1
@@ -223,7 +257,7 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
             likelihood[0] += full_flight(row, slots[CWND])
         stack[ACKED_NS], stack[WAITING] = ack[A_CLOCK], 1
         stack[WAS_FULL] = 1 if ack[A_PRIOR_IN_FLIGHT] + stack[BURST] > slots[CWND] else 0
-        if book[SCORE] == ALL_SENDS and row.is_cwnd_limited == 0:
+        if book[SCORE] >= ALL_SENDS and row.is_cwnd_limited == 0:
             stack[WAS_FULL] = OTHER_LIMIT
     before_call(event, ack, slots, stack, book[REDUCES], stack[HZ])
     if event == ON_ACK:
@@ -240,6 +274,8 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
         elif event == UNDO_CWND:
             returned = slots[CWND]
     after_call(event, ack, slots, stack, book[REDUCES], stack[HZ], returned)
+    if is_paced(book, slots):
+        update_pacing_rate(event, ack, slots, slots[book[MAX_RATE_SLOT]])
     stack[CA_STATE] = ack[A_CA_STATE]
     stack[MIN_RTT_US] = ack[A_MIN_RTT]
     return slots[DRAWS] > 0 and not known

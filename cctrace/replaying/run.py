@@ -177,7 +177,7 @@ def replay(source, controller, *, mode="compiled", record=None, **params):
 
 
 def _replay(source, cls, mode, record, params):
-    hz_known = "hz" in params
+    hz_known, paced_known = "hz" in params, "paced" in params
     if "hz" in cls.params and not hz_known and hasattr(source, "hz"):
         params = params | {"hz": source.hz}  # the recorded sender's kernel
         hz_known = "hz" not in source.events.meta.get("inferred", ())
@@ -187,7 +187,7 @@ def _replay(source, cls, mode, record, params):
     wanted = list(dict.fromkeys([*names, *(model_fields(cls) if logged else ())]))
     if cls.view == "linux" and hasattr(source, "events"):
         events = source.events
-        machine, inferred = follow(source, cls, params, wanted, mode, hz_known)
+        machine, inferred = follow(source, cls, params, wanted, mode, hz_known, paced_known)
         params = machine.params
         kinds, time_ns = events["event"], events["time_ns"]
     else:
@@ -202,7 +202,7 @@ def _replay(source, cls, mode, record, params):
     return Run(decisions, machine.state, cls, params, warnings, source, inferred)
 
 
-def follow(source, cls, params, record, mode="compiled", hz_known=True):
+def follow(source, cls, params, record, mode="compiled", hz_known=True, paced_known=False):
     """Replay a Linux controller over a recorded flow, or one of which counters are known.
 
     Returns
@@ -219,7 +219,7 @@ def follow(source, cls, params, record, mode="compiled", hz_known=True):
     if mode == "compiled" or (hidden and not cls.interpreted_only):
         follower = Follower(events, events.sends, cls, params, record if mode == "compiled" else ())
         expiry = -1 if events.meta["complete"] or not cls.phase_choices else midflow.probe_rtt_row(events)
-        inferred = infer(follower, expiry, hz_known)
+        inferred = infer(follower, expiry, hz_known, paced_known)
     if mode != "compiled":
         follower = Follower(events, events.sends, cls, params, record, mode)
         follower.play(inferred.script)

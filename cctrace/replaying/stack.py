@@ -19,6 +19,8 @@ A replay carries the controller's own outputs from call to call; between the cal
     set_state Recovery  upon RACK's timer: the same for one segment                     tcp_rack_reo_timeout
     COMPLETE_CWR        cwnd = ssthresh, unless the reduction was undone                tcp_end_cwnd_reduction
     CWND_RESTART        cwnd halves for every RTO idle, down to the initial window      tcp_cwnd_restart
+    init, on_ack,       if the socket paces: the rate, by cwnd and RTT                  tcp_update_pacing_rate
+    cong_avoid
     ==================  ==============================================================  ============================
 
 What was sent in a recovery, in flight and delivered is the recording's; ssthresh is the controller's. `slots` are the
@@ -41,12 +43,13 @@ from cctrace.cc.linux import (
     CA_RECOVERY,
     EVENT_COMPLETE_CWR,
     EVENT_CWND_RESTART,
+    MIN_TSO_SEGS,
     TCP_INFINITE_SSTHRESH,
 )
-from cctrace.tcp.pacing import next_departure
+from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, TSO_WIN_DIVISOR, near_peer_bytes, next_departure, tso_autosize
 from cctrace.tcp.prr import prr_cwnd
 from cctrace.tcp.rate import app_limited_after, app_limited_until
-from cctrace.tcp.window import cwnd_after_idle, note_usage, ssthresh_before
+from cctrace.tcp.window import cwnd_after_idle, note_usage, ssthresh_before, stack_pacing_rate
 
 _at = {name: k for k, name in enumerate(schema.names(schema.LINUX_VIEW))}
 A_ARG, A_CA_STATE, A_ACK, A_SND_UNA, A_DATA_SEGS_OUT = (
@@ -58,6 +61,7 @@ A_PACKETS_OUT, A_SACKED_OUT, A_LOST_OUT, A_RETRANS_OUT = (
 A_DELIVERED, A_SRTT, A_RTTVAR, A_JIFFIES, A_LSNDTIME = (
     _at[name] for name in ("delivered", "srtt_us8", "rttvar_us4", "jiffies", "lsndtime")
 )
+A_MSS = _at["mss"]
 A_ACKED_SACKED, A_LOSSES, A_PRIOR_IN_FLIGHT = (
     _at[name] for name in ("rs_acked_sacked", "rs_losses", "rs_prior_in_flight")
 )
@@ -97,6 +101,7 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
 ) = range(27)
 
 INIT, ON_ACK, SSTHRESH_CALL, SET_STATE, CWND_EVENT, UNDO_CWND = range(6)  # schema.LINUX_EVENTS
+CONG_AVOID = schema.LINUX_EVENTS["cong_avoid"]
 
 
 def packets_in_flight(ack):
@@ -140,6 +145,20 @@ def after_call(event, ack, slots, stack, reducing, hz, returned):
                 reduce_cwnd(ack, slots, stack, 1, 0, False)
     elif event == CWND_EVENT and arg == EVENT_CWND_RESTART and reducing:
         restart_from_idle(ack, slots, hz)
+
+
+def update_pacing_rate(event, ack, slots, most_Bps):
+    """Renew the rate of a socket that paces without its controller's doing [Linux618] tcp_update_pacing_rate."""
+    if event in (ON_ACK, CONG_AVOID, INIT):
+        cwnd, ssthresh = slots[CWND], slots[SSTHRESH]
+        slots[PACING] = stack_pacing_rate(ack[A_MSS], cwnd, ssthresh, ack[A_PACKETS_OUT], ack[A_SRTT], most_Bps)
+
+
+def least_burst(slots, stack):
+    """Segments for which a sender waits until cwnd has room for them [Linux618] tcp_tso_should_defer."""
+    more = near_peer_bytes(SK_GSO_MAX_SIZE, stack[MIN_RTT_US])
+    made = tso_autosize(slots[PACING], more, stack[MSS], MIN_TSO_SEGS)
+    return min(made, slots[CWND] // TSO_WIN_DIVISOR)
 
 
 def begin_reduction(ack, slots, stack):

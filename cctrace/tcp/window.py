@@ -17,11 +17,16 @@ def ssthresh_before(ca_state, ssthresh, cwnd):
     return ssthresh
 
 
-def stack_pacing_rate(mss, cwnd, ssthresh, packets_out, srtt8):
-    """Return the pacing rate of a controller that sets none, bytes/s: it sizes bursts [Linux61]."""
+def stack_pacing_rate(mss, cwnd, ssthresh, packets_out, srtt8, most_Bps=0):
+    """Return the pacing rate of a controller that sets none, bytes/s [Linux61] tcp_update_pacing_rate.
+
+    It sizes bursts, and spaces them where the socket paces. `most_Bps` is SO_MAX_PACING_RATE, 0 for none.
+    """
     percent = PACING_SS_RATIO if cwnd < ssthresh // 2 else PACING_CA_RATIO
     rate = mss * RATE_SCALE * percent * max(cwnd, packets_out)
-    return rate // srtt8 if srtt8 > 0 else rate
+    if srtt8 > 0:
+        rate = rate // srtt8
+    return min(rate, most_Bps) if most_Bps > 0 else rate
 
 
 def note_usage(limited, stale, is_cwnd_limited, packets_out, max_packets_out):

@@ -6,6 +6,7 @@ from cctrace.sim.core.bottleneck import forward_delay
 from cctrace.sim.core.calls import CWND_EVENT, INIT, call, current_ssthresh, in_flight
 from cctrace.sim.core.output import push
 from cctrace.sim.core.quic_sender import q_start
+from cctrace.sim.core.reduction import update_pacing_rate
 from cctrace.sim.core.samples import take_rtt
 from cctrace.sim.core.structs import (
     BULK,
@@ -45,6 +46,8 @@ def application(w, f, now):
         f.min_rtt_stamp = now
         take_rtt(f, handshake_rtt)
         call(w, f, INIT, 0, now)
+        if f.paced == 1 and f.has_on_ack == 0:
+            update_pacing_rate(w, f)
         offer(w, f, now)
     elif now >= f.stop_ns:
         f.app_end = min(f.app_end, f.nxt)

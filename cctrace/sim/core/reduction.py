@@ -120,7 +120,7 @@ def cong_control(w, f, newly_delivered, advanced, now):
 def update_pacing_rate(w, f):
     """tcp_update_pacing_rate."""
     cwnd, ssthresh = words(f.state)[CWND], words(f.state)[SSTHRESH]
-    words(f.state)[PACING] = stack_pacing_rate(f.mss, cwnd, ssthresh, f.nxt - f.una, f.srtt)
+    words(f.state)[PACING] = stack_pacing_rate(f.mss, cwnd, ssthresh, f.nxt - f.una, f.srtt, f.max_rate)
 
 
 def cwnd_reduction(w, f, newly_delivered, advanced, now):

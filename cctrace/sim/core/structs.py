@@ -15,8 +15,8 @@ _FLOW = (
     "ack_dup", "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo", "sack_blocks", "state", "cc", "mask",
     "rtt_tally", "queue_tally", "trace_buffer", "trace_rows", "trace_size", "tap_buffer", "tap_rows", "tap_size",
     # what the flow is
-    "profile", "mss", "wire_bytes", "pace_overhead", "has_on_ack", "paced", "rwnd", "start_ns", "stop_ns", "hz",
-    "fwd_ns", "rev_ns", "ack_every", "delack_ns", "ack_slot_ns", "ack_late_ns", "comp_sack_nr",
+    "profile", "mss", "wire_bytes", "pace_overhead", "has_on_ack", "paced", "max_rate", "rwnd", "start_ns", "stop_ns",
+    "hz", "fwd_ns", "rev_ns", "ack_every", "delack_ns", "ack_slot_ns", "ack_late_ns", "comp_sack_nr",
     "ecn",
     # application (app.py)
     "app_kind", "app_segments", "app_period_ns", "app_on_ns", "app_end", "app_at", "app_stage",

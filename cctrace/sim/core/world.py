@@ -4,6 +4,7 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.cc import controller
+from cctrace.cc.base import checked_params
 from cctrace.errors import ArgumentError
 from cctrace.lang import memory
 from cctrace.lang.fields import fields_of, record_dtype
@@ -214,7 +215,9 @@ class World:
 
     def _set_controller(self, f, cls, params):
         """Give the flow its controller: a function pointer and its record, or an object and the fields it shares."""
-        f.paced = int(cls.sets_pacing_rate)
+        params = checked_params(cls, params)
+        f.paced = int(cls.sets_pacing_rate or params.get("paced", 0) != 0)
+        f.max_rate = params.get("max_pacing_rate", 0)
         f.pace_overhead = cls.pacing_overhead_bytes
         f.slow_burst = cls.slow_burst_segments
         if self.compiled:

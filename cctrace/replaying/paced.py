@@ -1,0 +1,44 @@
+"""Did the socket pace, although its controller sets no rate? A capture at the sender shows when each super-packet left.
+
+Under fq, with SO_MAX_PACING_RATE, or after a BBR, the stack spaces what Reno or CUBIC send, at twice cwnd / RTT in
+slow start and 1.2 times later [Linux618] tcp_update_pacing_rate; else they send at once what an ACK makes room for.
+Either is replayed from the start, and scored by when things left, and whether cwnd had room for them
+(`likelihood.timed_send`; not by how many segments left at a time, which depends on more than this). Intervals of 0.2 s
+count once. If the recorded sender ran another controller, neither explains what left, and nothing is found out.
+"""
+
+import math
+
+import numpy as np
+
+from cctrace.replaying import loop
+from cctrace.replaying.follow import BLUR_ELSEWHERE, Script
+from cctrace.replaying.hypotheses import FALSE_ALARM
+from cctrace.replaying.intervals import blocks
+
+TEMPER = 0.5  # intervals that follow each other are not independent
+MOST_ROWS = 60_000  # of the stream, that are looked at
+EXPLAINED = -0.5  # log likelihood of a send, in the mean: of one's own sender some +2, of others -1 and far less
+
+
+def likely_paced(follower):
+    """Return 1 if a socket that paces explains what left, and clearly better than one that does not, else 0.
+
+    Parameters
+    ----------
+    follower : Follower
+        Compiled, at row 0, of a controller that sets no pacing rate; it is left there.
+    """
+    stops, sent = blocks(follower.events)
+    looked = int(np.sum(stops <= MOST_ROWS))
+    if not looked or follower.book[loop.BLUR] >= BLUR_ELSEWHERE:
+        return 0  # estimated times do not tell
+    stops, sent = stops[:looked], np.maximum(sent[:looked], 1)
+    before, given = follower.save(), follower.params["paced"]
+    likelihood = []
+    for paced in (0, 1):
+        likelihood.append(follower.score(Script([], [], paced=paced), stops, loop.TIMED_SENDS) / sent)
+        follower.restore(before)
+    follower.set_paced(given)
+    better = TEMPER * float(np.sum(likelihood[1] - likelihood[0]))
+    return int(better > math.log(1 / FALSE_ALARM) and float(np.mean(likelihood[1])) > EXPLAINED)

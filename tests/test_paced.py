@@ -1,0 +1,101 @@
+"""Window-based controllers whose socket paces: the stack's rate, simulated and replayed, and that it did, found out."""
+
+import numpy as np
+import pytest
+
+import cctrace as cct
+from cctrace.errors import ArgumentError
+from cctrace.tcp.window import stack_pacing_rate
+
+SPECS = ("cubic6", "reno", "cubic")
+PATH = cct.Path(rate="20Mbit", rtt="40ms", buffer="1bdp")
+
+
+@pytest.fixture(
+    scope="module", params=[(name, paced) for name in SPECS for paced in (0, 1)], ids=lambda p: f"{p[0]}-{p[1]}"
+)
+def sent(request, tmp_path_factory):
+    """A simulated sender's capture: the controller, whether its socket paced, the simulation, the flow as read back."""
+    name, paced = request.param
+    file = tmp_path_factory.mktemp("paced") / "sender.pcap"
+    sim = cct.simulate(PATH, f"{name}:paced={paced}", "4s", seed=3, packets=True, trace=True)
+    sim.to_pcap(file)
+    return name, paced, sim, cct.read(file).flow(0)
+
+
+def test_the_rate_is_the_least_of_what_cwnd_and_the_socket_allow():
+    of_cwnd = stack_pacing_rate(1000, 10, 100, 10, 8 * 100_000)  # [Linux61] tcp_update_pacing_rate
+    assert stack_pacing_rate(1000, 10, 100, 10, 8 * 100_000, of_cwnd - 1) == of_cwnd - 1
+    assert stack_pacing_rate(1000, 10, 100, 10, 8 * 100_000, of_cwnd + 1) == of_cwnd
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_paced_start_fits_into_a_shallow_buffer(spec):
+    """Unpaced, the burst of a round overflows thirty packets long before the link is full."""
+    shallow = cct.Path(rate="50Mbit", rtt="60ms", buffer="30packets")
+    plain, paced = (
+        cct.simulate(shallow, one, "2s", 1).flows["goodput_bps"].iloc[0] for one in (spec, f"{spec}:paced=1")
+    )
+    assert paced > 1.3 * plain
+
+
+@pytest.mark.parametrize("spec", ["cubic6:paced=1", "reno:paced=1,max_pacing_rate=500000"])
+def test_compiled_and_interpreted_send_alike(spec):
+    compiled, interpreted = (cct.simulate(PATH, spec, "0.4s", 1, mode=mode) for mode in ("compiled", "interpreted"))
+    assert compiled.flows.equals(interpreted.flows)
+
+
+def test_a_socket_sends_no_faster_than_its_limit():
+    sim = cct.simulate(PATH, "cubic6:paced=1,max_pacing_rate=500000", "5s", 1)
+    assert sim.flows["tail_goodput_bps"].iloc[0] == pytest.approx(8 * 500_000, rel=0.01)
+
+
+def test_a_limit_below_nothing_is_refused():
+    with pytest.raises(ArgumentError, match=r"max_pacing_rate=-1 is outside \[0, "):
+        cct.simulate(PATH, "reno:max_pacing_rate=-1", "1s")
+
+
+def test_a_replay_finds_out_whether_the_socket_paced(sent):
+    name, paced, _, flow = sent
+    run = cct.replay(flow, name)
+    assert run.inferred.script.paced == run.params["paced"] == paced
+
+
+def test_what_is_given_is_believed(sent):
+    name, paced, _, flow = sent
+    run = cct.replay(flow, f"{name}:paced={1 - paced}")
+    assert run.params["paced"] == 1 - paced
+    assert run.inferred.script.paced is None
+
+
+def test_a_replay_holds_the_window_of_the_simulation(sent):
+    name, _, sim, flow = sent
+    simulated, replayed = (cct.replay(source, name).decisions for source in (sim.flow(0), flow))
+    acks = [one[one["event"] == "pkts_acked"] for one in (simulated, replayed)]
+    some = min(map(len, acks))
+    apart = np.abs(acks[0]["snd_cwnd"].to_numpy()[:some].astype(int) - acks[1]["snd_cwnd"].to_numpy()[:some])
+    assert np.mean(apart <= 2) > 0.98
+
+
+@pytest.mark.parametrize("name", ["cubic6", "reno"])
+def test_an_interpreted_replay_decides_alike(name, tmp_path):
+    cct.simulate(PATH, f"{name}:paced=1", "1s", seed=3, packets=True).to_pcap(tmp_path / "sender.pcap")
+    flow = cct.read(tmp_path / "sender.pcap").flow(0)
+    compiled, interpreted = (cct.replay(flow, name, mode=mode, paced=1) for mode in ("compiled", "interpreted"))
+    assert compiled.decisions.equals(interpreted.decisions)
+
+
+def test_the_sender_is_known_and_that_it_paced_is_said(sent):
+    name, paced, _, flow = sent
+    found = cct.identify(flow)
+    assert name in found.group
+    assert ("paced, as under fq or SO_MAX_PACING_RATE" in found.reason) == bool(paced)
+
+
+@pytest.mark.parametrize(("address", "paced"), [("198.51.100.10", 1), ("203.0.113.20", 1)])
+def test_a_server_whose_default_is_bbr_paces_cubic_too(address, paced):
+    """Its listening socket had BBR, which leaves sk_pacing_status behind; HyStart then waits twice as long."""
+    capture = cct.read(cct.datasets.path("web_server", "sender.pcap.zst"))
+    flow = next(flow for flow in capture.bulk() if flow.key[2] == address)
+    assert cct.replay(flow, "cubic6").params["paced"] == paced
+    assert cct.identify(flow).name == "cubic6"
