@@ -8,11 +8,12 @@ import pytest
 
 import cctrace as cct
 from benchmarks.explain import calibration
-from benchmarks.explain_cases import BESIDE, RIGHT, simulated_flow
+from benchmarks.explain_cases import BESIDE, RIGHT, random_case, simulated_flow
 from cctrace.explain import limits
 from cctrace.explain.diagnose import diagnose
 from cctrace.explain.record import Record
 from cctrace.explain.verdicts.returning import _by_clock
+from tests.conversation import MSS, Conversation
 
 CASES = [
     ("fair_queueing", 0),
@@ -146,3 +147,65 @@ def test_the_error_of_calibration_is_that_between_confidence_and_the_share_that_
     bins, error = calibration(told)
     assert bins == [(0.6, 0.7, 0.65, 1.0, 10), (0.9, 1.0, 0.95, 0.9, 20)]
     assert error == pytest.approx((10 * 0.35 + 20 * 0.05) / 30)
+
+
+def written_in_parts(when, segments=24, writes=40):
+    """A path of a segment per millisecond and 40 ms; `when` tells from what is outstanding when to write more, or None.
+
+    It is asked at every ACK, with its time and the next one's.
+    """
+    talk, arrivals, free, sent, told = Conversation(), [], 0.0, 0, 0
+    now = 0.0
+    while True:
+        if now is not None:
+            talk.data(now, 1 + MSS * sent, segments=segments)
+            sent += segments
+            for _ in range(segments // 2):
+                free = max(free, now) + 2.0
+                arrivals.append(free + 40.0)
+        if told == len(arrivals) or sent >= writes * segments:
+            return talk.capture().flow(0)
+        at, told = arrivals[told], told + 1
+        talk.ack(at, 1 + 2 * MSS * told)
+        now = when(sent - 2 * told, at, arrivals[told] if told < len(arrivals) else np.inf)
+
+
+def test_writes_that_wait_for_acks_are_a_full_send_buffer():
+    first = diagnose(written_in_parts(lambda out, at, _: at + 0.1 if out == 8 else None)).verdicts[0]
+    assert first.name == "send_buffer_limited"
+    assert first.evidence["in_flight_at_writes_bytes"] == pytest.approx(8 * MSS, rel=0.15)
+
+
+def test_writes_at_their_own_times_are_the_applications():
+    times = iter(np.arange(1, 60) * 50.0 + 0.9 * np.sin(np.arange(1, 60)))
+    due = [next(times)]
+
+    def clocked(_, at, following):
+        if not at <= due[0] < following:
+            return None
+        now, due[0] = due[0], next(times)
+        return now
+
+    assert diagnose(written_in_parts(clocked)).verdicts[0].name == "application_limited"
+
+
+@pytest.mark.parametrize("number", [13, 23])
+def test_a_bucket_that_fills_again_between_bursts_shows_the_shapers_rate_and_not_the_links(number):
+    path = random_case("shaper", number, 61)[0]
+    first = diagnose(simulated_flow("shaper", number, 61)[0]).verdicts[0]
+    rate, bucket = path["shaper"]
+    assert first.name == "shaper"
+    assert first.evidence["rate_bps"] == pytest.approx(float(rate.removesuffix("Mbit")) * 1e6, rel=0.005)
+    assert first.evidence["bucket_bytes"] == pytest.approx(float(bucket.removesuffix("B")), rel=0.05)
+
+
+@pytest.mark.parametrize(("cause", "number"), [("rate_drop", 3), ("fair_queueing", 16), ("competition", 8)])
+def test_a_rate_that_fell_or_is_shared_is_no_bucket(cause, number):
+    verdicts = diagnose(simulated_flow(cause, number, 71)[0]).verdicts
+    assert "shaper" not in [verdict.name for verdict in verdicts if verdict.confidence > 0.5]
+
+
+def test_bursts_are_measured_by_what_was_delivered_where_no_queue_showed_the_rate():
+    """ACKs that come in batches hide the rate: one that is much too high made every burst fill a queue of its own."""
+    flow = simulated({"rate": "12Mbit", "rtt": "35ms", "buffer": "2bdp"}, seed=3, duration="8s", ack_slot="10ms")
+    assert "poor_pacing" not in [verdict.name for verdict in diagnose(flow).verdicts]

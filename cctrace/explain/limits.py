@@ -131,10 +131,10 @@ def _runs(times, held, end_s):
 def _idle(record):
     """Return when nothing was outstanding, or what left had been written late (bubbles of an application)."""
     bubbles = _runs(record.ack_s, record.acks["app_limited"] > 0, record.duration_s)
-    return merged(np.vstack([record.empty_s, bubbles, _written(record)]))
+    return merged(np.vstack([record.empty_s, bubbles, written(record)]))
 
 
-def _written(record):
+def written(record):
     """Return the pauses that neither an ACK nor the pacing timer ended: the application wrote then.
 
     A pacing sender lets out a millisecond's worth at a time, and at least two segments [Linux] tcp_tso_autosize, at

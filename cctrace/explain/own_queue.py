@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cctrace.fit.bottleneck import Sent, constant, delivered_rate, departures, deviation, least_of
-from cctrace.fit.buckets import shaper_of
+from cctrace.fit.buckets import refilled_shaper, shaper_of
 from cctrace.fit.losses import backlog_met
 
 FEWEST_LOST = 10
@@ -71,6 +71,7 @@ def bottleneck_of(record):
     flow = record.fluid
     found = _by_delays(flow)
     bucket = shaper_of(flow, constant(found.rate)) if found.shown > SHAPED else None
+    bucket = bucket or refilled_shaper(flow, found.rate)
     # A bucket of a few packets that were put together is what putting them together makes.
     if bucket is not None and bucket.size_bytes.value > 4 * float(np.median(flow.wire_bytes)):
         return _with_rate(flow, bucket.rate.value, found.shown, bucket_bytes=bucket.size_bytes.value)

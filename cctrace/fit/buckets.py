@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cctrace.fit.bottleneck import backlog, constant, departures, least_of
+from cctrace.fit.bottleneck import backlog, constant, delivered_rate, departures, least_of
 from cctrace.fit.results import Z95, Estimate
 from cctrace.fit.transmissions import LOST
 
@@ -27,6 +27,9 @@ UNDELAYED = 0.15  # of V / r, by which a policer's packets may be late at most
 FULL = 0.8  # of V at losses, from which on a queue shows: a shaper's bucket lets what comes first through at once
 MOST_PLATEAU = np.log(10.0)  # of rates that tell lost and passed apart, looked at to each side
 PARTS = 8
+SPENT = (
+    0.25  # quantile of the delays less the queue at a shaper's rate, where it is busy for more than that of the time
+)
 
 
 class Bucket(NamedTuple):
@@ -293,3 +296,50 @@ def shaper_of(flow, steps):
         rate = least_of(lambda x, b=bucket: cost(x, b), rate * 0.998, rate * 1.002, 21, 1e-6)[0]
     error = max(PACKET / 2, 0.5 * float(np.subtract(*np.quantile(rest, [0.6, 0.4]))) * rate)
     return Bucket(Estimate.around(rate, 5e-4 * rate), Estimate.around(bucket, error, PACKET), None)
+
+
+def refilled_shaper(flow, rate):
+    """Return the shaper that delayed packets at a lower rate than the one that explains their delays best, or None.
+
+    Where a sender pauses or slows down, tokens come back, and the link's own rate shows while they last; a single rate
+    then explains either. The shaper's is near what was delivered while delays were long; with its bucket the path
+    alone is left of nearly all of them, while tokens last as well as when they are spent.
+
+    Parameters
+    ----------
+    flow : Sent
+    rate : float
+        The rate that explains the delays best, bytes/us.
+    """
+    known = flow.known
+    least = float(np.median(np.sort(flow.rtt_us[known])[:10])) - PACKET / rate
+    margin = max(500.0, 3 * PACKET / rate, 0.03 * least)
+
+    def left(rate, bucket):
+        gone = departures(flow.sent_us, flow.wire_bytes, constant(rate), bucket)
+        return (flow.told_us - gone)[known] - least
+
+    def bucket_at(rate):  # by so much sooner than from the queue alone packets come, once it is empty
+        return -float(np.quantile(left(rate, 0.0), SPENT)) * rate
+
+    def cost(rate):
+        bucket = bucket_at(rate)
+        return float(np.mean(np.log1p(np.abs(left(rate, bucket)) / 200.0))) if bucket > 0 else np.inf
+
+    if np.quantile(left(rate, 0.0), 0.8) < margin:
+        return None
+    _, delivered, delay = delivered_rate(flow, max(3e5, 2 * least))
+    long = (delivered > 0) & (delay > (least + np.quantile(delay[delivered > 0], 0.9)) / 2)
+    if long.sum() < 3:
+        return None
+    middle = float(np.median(delivered[long]))
+    slow = least_of(cost, middle * 0.9, middle * 1.1, 80, 1e-4)[0]
+    bucket = bucket_at(slow)
+    if not bucket > 0 or slow > 0.95 * rate:
+        return None
+    near = np.abs(left(slow, bucket)) < margin
+    spent = backlog(flow.sent_us, flow.wire_bytes, constant(slow))[known] > bucket
+    refills = int((np.diff(spent.astype(np.int8)) < 0).sum())
+    if refills < 2 or spent.all() or min(near.mean(), near[spent].mean(), near[~spent].mean()) < EXPLAINED:
+        return None
+    return Bucket(Estimate.around(slow, 5e-4 * slow), Estimate.around(bucket, margin * slow, PACKET), None)

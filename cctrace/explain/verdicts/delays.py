@@ -32,7 +32,8 @@ def verdicts(record, limits, found):
     ):
         out += _collapse(record, limits)
     out += _reordering(record)
-    if not any(verdict.name == "reordering" for verdict in out):
+    paused = names & {"application_limited", "send_buffer_limited"}  # whose ACKs come as what it sent
+    if not any(verdict.name == "reordering" for verdict in out) and not paused:
         out += returning(record)
     out += _jitter(record, out)
     out += _inflated(record)

@@ -3,14 +3,16 @@
 import numpy as np
 
 from cctrace.explain.findings import Verdict
-from cctrace.explain.limits import shares, startup_end_s
+from cctrace.explain.limits import shares, startup_end_s, written
 from cctrace.units import format_share, format_size, format_time
 
 MOST = 0.5  # of the time
 MUCH = 0.25
 FEW = 0.1  # of the bandwidth samples
 SHORT_ROUNDS = 14  # a start that doubles from ten segments is at 80 MB by then
-STEADY = 0.02  # by which a window may vary that something fixed holds
+OFTEN = 10  # writes at least
+MOSTLY = 0.8  # share of them
+ABOUT = 0.05  # of what is in flight, within which writes find as much of it left
 
 
 def verdicts(record, limits, found):
@@ -51,6 +53,9 @@ def _application(record, share):
     idle = share.get("application", 0.0)
     if idle < MUCH:
         return
+    if (level := _written_at(record)) is not None:
+        yield _by_writes(record, idle, level)
+        return
     yield Verdict(
         "application_limited",
         min(0.99, 0.5 + idle / 2) if idle >= MOST else 0.2 + 0.5 * idle,
@@ -60,6 +65,42 @@ def _application(record, share):
         f"The application limited it: for {format_share(idle)} of the time it sent less than it could have.",
         "Have the application write earlier or more at a time; the network could carry more.",
         "Data that waits in the socket (notsent_bytes of ss) while nothing leaves.",
+    )
+
+
+def _written_at(record):
+    """Return how many segments were in flight when data were written, if it was about as many every time; else None.
+
+    An application writes when its time has come, or when a reply has: then an ACK just before is chance, or nothing is
+    in flight. A full send buffer lets it write when ACKs have freed a part of it.
+    """
+    bursts = record.bursts
+    wrote = np.searchsorted(bursts.time_s, written(record)[:, 1])
+    if len(wrote) < OFTEN:
+        return None
+    place = np.maximum(bursts.place[wrote], 0)
+    left = record.acks["packets_out"][place].astype(float)
+    gap = np.diff(record.ack_s, prepend=-np.inf)[place]
+    answers = bursts.since_s[wrote] < gap / 4
+    level, most = float(np.median(left)), float(np.quantile(record.acks["rs_prior_in_flight"], 0.9))
+    same = np.abs(left - level) <= max(2.0, ABOUT * most)
+    return level if level > 0 and min(answers.mean(), same.mean()) >= MOSTLY else None
+
+
+def _by_writes(record, idle, level):
+    size = level * record.table.mss
+    most = float(np.quantile(record.acks["rs_prior_in_flight"], 0.9)) * record.table.mss
+    return Verdict(
+        "send_buffer_limited",
+        0.7,
+        0.0,
+        record.duration_s,
+        {"waited_share": idle, "in_flight_at_writes_bytes": size, "in_flight_bytes": most},
+        f"Its send buffer held it back: for {format_share(idle)} of the time it waited until ACKs had left only "
+        f"{format_size(size)} of some {format_size(most)} in flight, and sent more just after one, time and again.",
+        "A larger send buffer would help (net.ipv4.tcp_wmem, SO_SNDBUF unset); the kernel's counters (`ss -tin`, given "
+        "with --tcpinfo) would tell for sure.",
+        "A kernel that counts no time in sndbuf_limited, or an application that waits for replies.",
     )
 
 

@@ -42,20 +42,23 @@ class _Met:
         bottleneck = record.bottleneck
         steps = constant(bottleneck.rate)
         self.at_us, self.lost = record.sent_s * 1e6, record.lost
-        self.met = backlog_met(record.fluid, steps, self.at_us)
+        # What a shaper's tokens let through at once does not wait; what the link drops meanwhile is another queue's.
+        deficit = backlog_met(record.fluid, steps, self.at_us)
+        self.met = np.maximum(deficit - bottleneck.bucket_bytes, 0.0)
+        judged = deficit >= bottleneck.bucket_bytes
         self.base_us, self.bdp = bottleneck.base_us, bottleneck.rate * bottleneck.base_us
         # What was sent last may yet have been lost, and would not have stood in the queue.
         settled = ~self.lost & (record.table.sent_ns <= decided_ns(record.table))
         self.longest = float(self.met[settled if settled.any() else ~self.lost].max())
         packet = float(np.median(record.table.wire_bytes))
         # A queue of the sender's host takes (and drops) a super-packet whole: its last segment must have room, too.
-        met = self.met + _behind(record.table)
+        met = np.where(judged, self.met + _behind(record.table), 0.0)
         overflow = overflows(self.lost, met, met > self.longest / 2, self.longest, self.at_us)
         short = self.longest - float(np.median(met[overflow])) if overflow.any() else np.inf
         # A full queue drops at its length, which is the longest that anything passed with.
         full = short < max((1 - AT_FULL) * self.longest, 3 * packet)
         self.overflow = overflow if full else np.zeros(len(overflow), bool)
-        self.rest = self.lost & ~self.overflow
+        self.rest = self.lost & ~self.overflow & judged
 
     def episodes(self, which):
         """Return how many of these losses are apart by an RTT: what chance may do is counted by them."""
@@ -68,6 +71,8 @@ class _Met:
     def by_chance(self):
         """Return how likely it is, by chance, that what did not overflow left the short backlogs alone so much."""
         met, n = self.met[self.rest], self.episodes(self.rest)
+        if not n:
+            return 1.0
         found = 1.0
         for quantile in (0.1, 0.25, 0.5):
             share = float((self.met < np.quantile(met, quantile)).mean())
@@ -99,7 +104,9 @@ def _placed(record, lost):
     often = rest >= (1 - MOSTLY) * lost or met.episodes(met.rest) >= met.episodes(met.overflow)
     if rest >= FEWEST and often:
         rank, episodes = _before(record, met.rest)
-        if met.by_chance() < UNLIKELY and met.longest < MANAGED * PACKET:  # too short a queue to be managed
+        # Too short a queue to be managed, or one that holds what the link's own has left when tokens run out.
+        plain = met.longest < MANAGED * PACKET or bool(record.bottleneck.bucket_bytes)
+        if met.by_chance() < UNLIKELY and plain:
             met.overflow, full = met.lost, lost
         elif met.by_chance() < UNLIKELY:
             out.append(_aqm(record, met, rest))

@@ -5,7 +5,7 @@ import numpy as np
 from cctrace.explain.findings import Verdict
 from cctrace.explain.own_queue import mean_rank
 from cctrace.explain.verdicts.quality import too_short
-from cctrace.fit.bottleneck import constant
+from cctrace.fit.bottleneck import constant, delivered_rate
 from cctrace.fit.losses import backlog_met
 from cctrace.units import format_share, format_size
 
@@ -39,12 +39,20 @@ def verdicts(record, limits, found):
 
 def _bursts(record):
     """Return of every transmission the number of its burst, and what of that left before it and what it met, bytes."""
-    table, rate = record.table, record.bottleneck.rate
+    table, rate = record.table, _rate(record)
     sent_us = record.sent_s * 1e6
     begins = np.diff(sent_us, prepend=-np.inf) > TOGETHER * table.wire_bytes / rate
     burst = np.cumsum(begins) - 1
     total = np.cumsum(table.wire_bytes) - table.wire_bytes
     return burst, total - total[np.flatnonzero(begins)][burst], backlog_met(record.fluid, constant(rate), sent_us)
+
+
+def _rate(record):
+    """Return the bottleneck's rate, bytes/us; where no queue showed it, the most that was delivered."""
+    if record.bottleneck.seen:
+        return record.bottleneck.rate
+    _, rate, _ = delivered_rate(record.fluid, max(100_000.0, 4 * record.fluid.least_rtt_us))
+    return float(np.quantile(rate[rate > 0], 0.9))
 
 
 def _verdict(record, told):

@@ -64,7 +64,7 @@ def _changes(record, limits):
             "The old rate delivered later while a queue stood.",
         )
         return
-    if varied:
+    if varied and not _lasting(record.bottleneck):  # tokens that come back are no other rate
         low, high = varied
         yield Verdict(
             "rate_change",
@@ -78,6 +78,11 @@ def _changes(record, limits):
             "A queue that is kept short (fq_codel, cake) would keep the delay low while the rate varies.",
             "A constant rate that explains the delays.",
         )
+
+
+def _lasting(bottleneck):
+    """Return whether there is a token bucket that outlasts an RTT."""
+    return bottleneck.bucket_bytes > bottleneck.rate * bottleneck.base_us
 
 
 def _between(record, changes):
