@@ -285,3 +285,14 @@ def test_a_trial_has_dumbbells_for_all_its_flows(flows):
     paths = _paths_for(flows)
     there = [FLOWS[k % len(FLOWS)] for k in range(paths)]
     assert sum(there) >= flows > sum(there[:-1])
+
+
+def test_the_learned_table_that_ships_says_what_made_it_and_is_what_flows_use():
+    table = cct.presets.load("bbrx_learned")
+    assert {"provenance", "command", "version", "date", "bins"} <= set(table)
+    assert table["done"]
+    assert all(1 <= cell["trials"] <= 15 for cell in table["bins"])
+    beta, k = table_values("bbrx_learned")
+    path = cct.Path(rate="5Mbit", rtt="70ms", buffer="1bdp")  # bin 5
+    run = cct.simulate(path, "bbrx:table=bbrx_learned", "5s", sample="1s", watch=("bin_beta", "bin_k")).timeline
+    assert (run.bin_beta.iloc[-1], run.bin_k.iloc[-1]) == (beta[5], k[5])

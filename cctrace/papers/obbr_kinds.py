@@ -197,7 +197,7 @@ FIGURES = [
     ),
     KindsOfVideo(
         "14-kinds",
-        "video over paths whose rate changes",
+        "video over changing rates",
         {
             "systems": (BBR, BBR2, CUBIC, BBR_S, obbr(0.5), obbr(1.0)),
             "kinds": VARYING,
