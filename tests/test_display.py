@@ -11,6 +11,7 @@ import pytest
 import cctrace as cct
 from cctrace import datasets
 from cctrace.display import card, grid
+from cctrace.fit.families import EMPIRICAL, FAMILIES
 from cctrace.io.packets import Packets
 from tests.conversation import MSS, Conversation
 from tests.test_report import HOSTILE
@@ -107,6 +108,11 @@ def test_a_flow_without_an_rtt_sample_says_so():
 def test_an_object_survives_a_pickle(objects, name):
     copy = pickle.loads(pickle.dumps(objects[name]))
     assert copy._repr_html_() == objects[name]._repr_html_()
+
+
+@pytest.mark.parametrize("family", [EMPIRICAL, *FAMILIES.values()], ids=lambda family: family.name)
+def test_a_fit_of_any_distribution_survives_a_pickle(family):
+    assert pickle.loads(pickle.dumps(family)) is family
 
 
 def test_a_capture_and_counters_come_back_from_parquet_as_they_were(objects, tmp_path):

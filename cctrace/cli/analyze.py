@@ -1,5 +1,6 @@
 """`cctrace analyze`: explain every bulk flow of captures, and write a report."""
 
+import collections
 import os
 
 import click
@@ -7,6 +8,7 @@ import click
 from cctrace.cli.arguments import controller_option, file_option, folder_option, paths
 from cctrace.cli.common import command_options, print_json, print_table, progress, reading_options, warn
 
+_OFTEN = 3  # flows for which the same is said one by one
 FURTHER, LIKELY = 3, 0.5  # verdicts printed after the first, and how sure they must be
 
 
@@ -60,9 +62,8 @@ def analyze(files, tcpinfo, controller, folder, what_if, limit, decapsulate, as_
         options = {"limit": limit, "decapsulate": decapsulate}
         analyses = run(files, tcpinfo, controller, say, what_if, keeper(), **options)
         page = write_report(analyses, folder, say)
-    for analysis in analyses:
-        for note in analysis.notes:
-            warn(note if analysis.file in note else f"{analysis.title}: {note}")
+    for note in _notes(analyses):
+        warn(note)
     if as_json:
         print_json([as_object(analysis) for analysis in analyses])
     else:
@@ -71,6 +72,19 @@ def analyze(files, tcpinfo, controller, folder, what_if, limit, decapsulate, as_
                 click.echo(line)
         print_table(*table(analyses))
     click.echo(f"report: {page}", err=as_json)
+
+
+def _notes(analyses):
+    """Return what there is to say about the data; what holds for many flows of a file once, with their number."""
+    notes = collections.Counter((analysis.file, note) for analysis in analyses for note in set(analysis.notes))
+    for analysis in analyses:
+        for note in analysis.notes:
+            if analysis.file in note:
+                yield note
+            elif (many := notes[analysis.file, note]) > _OFTEN:
+                yield f"{analysis.file}: {many} flows: {note}"
+            else:
+                yield f"{analysis.title}: {note}"
 
 
 def _verdicts(analysis):

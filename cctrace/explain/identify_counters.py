@@ -88,7 +88,8 @@ class _Polls:
     def __init__(self, flow):
         self.flow = flow
         self.time_ns = flow.polls["time_ns"]
-        apart_ns = np.median(np.diff(self.time_ns[self.time_ns != MISSING])) if len(self.time_ns) > 1 else 0
+        apart = np.diff(self.time_ns[self.time_ns != MISSING])
+        apart_ns = np.median(apart) if len(apart) else 0
         self.often = min(OFTEN_NS / max(float(apart_ns), 1.0), 1.0)  # how much what happens between polls tells
         value = flow.values
         self.cwnd, self.ssthresh, self.rate = value("snd_cwnd"), value("snd_ssthresh"), value("pacing_rate_Bps")

@@ -77,7 +77,7 @@ def fields_of(estimates):
     The base RTT of estimates has the jitter's mean in it; `cctrace.Path` adds that of a jitter that is not normal.
     """
     rates = [
-        (row["start_s"], row["value"] if row["value"] is not None else row["low"]) for row in estimates["rate_bps"]
+        (row["start_s"], float(row["low"] if row["value"] is None else row["value"])) for row in estimates["rate_bps"]
     ]
     base = _steps_or_one(estimates)
     jitter = estimates["jitter"]

@@ -36,6 +36,13 @@ class Family(NamedTuple):
     guess: object
     located: bool  # the first parameter is the least delay
 
+    def __reduce__(self):  # functions made by functions have no name to be pickled by; a family has
+        return _family, (self.name,)
+
+
+def _family(name):
+    return EMPIRICAL if name == EMPIRICAL.name else FAMILIES[name]
+
 
 def _log_mass(p):
     """Return log of the share of a normal distribution above zero delay: below, a delay is drawn again."""

@@ -246,7 +246,10 @@ class CounterFlow:
         return coarse.caveats(self.events)
 
     def view(self, kind, **params):
-        """Return what controllers of one stack read, a `cctrace.flows.views.View` of `events`; `kind` linux or quic."""
+        """Return what QUIC controllers read, a `cctrace.flows.views.View` of `events`; `kind` is "quic".
+
+        Of Linux controllers there is none (a `StreamError`): replay the flow itself.
+        """
         from cctrace.flows import views
 
         return views.of_events(self.events, kind)

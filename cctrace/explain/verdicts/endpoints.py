@@ -189,7 +189,8 @@ def _pauses(record):
         float(zero[0]),
         float(zero[-1]),
         {"pauses": len(near), "shut_s": held},
-        f"The receiver stopped reading {len(near)} times: its window was shut for {format_time(held * 1e9)} in all.",
+        f"The receiver stopped reading {'once' if len(near) == 1 else f'{len(near)} times'}: its window was shut for "
+        f"{format_time(held * 1e9)} in all.",
         "Look at what the receiving application does meanwhile.",
         "ACKs of a window that never falls to nothing.",
     )

@@ -108,13 +108,14 @@ def _copies(record, quality):
 
 
 def _missing(record, quality):
-    missing = quality["unseen_segments"] / max(record.flow.summary["segments_sent"], 1)
+    unseen = quality["unseen_segments"]
+    missing = unseen / max(unseen + record.flow.summary["segments_sent"], 1)
     if missing <= UNSEEN:
         return
     yield _artefact(
         record,
         min(0.99, 0.5 + missing),
-        {"unseen_share": missing, "unseen_segments": quality["unseen_segments"]},
+        {"unseen_share": missing, "unseen_segments": unseen},
         f"The capture lacks {format_share(missing)} of what was sent (acknowledged, but never shown), so that "
         "losses and windows are uncertain.",
         "Capture with a larger buffer (tcpdump -B), a shorter snapshot, or fewer bytes.",
