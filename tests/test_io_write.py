@@ -1,6 +1,7 @@
 """What is written is what was read: Parquet without loss, pcap with the same headers, CSV for people."""
 
 import csv
+import errno
 import io
 import json
 import struct
@@ -131,6 +132,30 @@ def test_what_cannot_be_converted_is_an_error(capture, tmp_path):
     (tmp_path / "t").write_text("0\n5\n")
     with pytest.raises(ArgumentError, match="only captures become pcap"):
         convert(tmp_path / "t", tmp_path / "out.pcap")
+
+
+def test_a_source_is_never_its_own_target(tmp_path):
+    file = tmp_path / "own.pcap"
+    file.write_bytes(data := pcap(CAPTURE, 101))
+    (tmp_path / "same.pcap").symlink_to(file)
+    with pytest.raises(ArgumentError, match="is the source itself"):
+        convert(file, tmp_path / "same.pcap")
+    assert file.read_bytes() == data
+
+
+@pytest.mark.parametrize("to", ["csv", "pcap", "parquet"])
+def test_a_target_that_cannot_be_written_whole_is_left_as_it_was(capture, tmp_path, monkeypatch, to):
+    target = tmp_path / f"out.{to}"
+    target.write_text("before")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(OSError, match="No space left") as refusal:
+        convert(capture, target)
+    assert refusal.value.filename == str(target)
+    assert [(path.name, path.read_text()) for path in tmp_path.glob("out*")] == [(target.name, "before")]
 
 
 def test_damaged_and_foreign_parquet_is_refused(capture, tmp_path):

@@ -89,6 +89,8 @@ def _one_line(error):
         return error.format_message()
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:  # no bug here: the disk is full, the network is gone
+        return error.strerror
     if isinstance(error, CctraceError):
         return " ".join(str(error).split())
     return f"internal error, {type(error).__name__}: {' '.join(str(error).split())} (--debug shows where)"

@@ -9,6 +9,7 @@ import glob
 import operator
 import os
 import re
+import stat
 import sys
 from typing import NamedTuple
 
@@ -185,15 +186,28 @@ def _expand(one):
     path = os.path.abspath(one)
     try:
         if os.path.isdir(path):
-            return {name: _size(name) for name in taken(_walk(path))}
+            return _sizes(taken(_walk(path)))
         if os.path.isfile(path) and _LIST.search(path) and _names_files(path):
             return _of_list(path)
     except OSError as error:
         raise ArgumentError(f"{one}: cannot be listed: {error.strerror}") from None
     if os.path.lexists(path):
         return {path: _size(path)}
-    found = (os.path.abspath(name) for name in glob.iglob(one, recursive=True))
-    return {name: _size(name) for name in found if not os.path.isdir(name)}
+    return _sizes(os.path.abspath(name) for name in glob.iglob(one, recursive=True))
+
+
+def _sizes(names):
+    """Return {name: size} of files; without folders, and pipes, sockets and devices, which may never end."""
+    found = {}
+    for name in names:
+        try:
+            status = os.stat(name)
+        except OSError:
+            found[name] = -1  # becomes a row of errors
+            continue
+        if stat.S_ISREG(status.st_mode):
+            found[name] = status.st_size
+    return found
 
 
 def _walk(folder):

@@ -1,5 +1,6 @@
 """Out: `convert` writes what `read_file` reads as Parquet (lossless), CSV (for people) or pcap (for other tools)."""
 
+import contextlib
 import os
 import struct
 
@@ -38,22 +39,50 @@ def convert(source, target, to=None, chunk=1_000_000, **options):
     Raises
     ------
     ArgumentError
-        An unknown target format, or pcap from something that is no capture.
+        An unknown target format, pcap from something that is no capture, or the source as its own target.
+    OSError
+        If the target cannot be written; it is left as it was.
     """
     target = os.fspath(target)
     to = to or target.rpartition(".")[2].lower()
     if to not in TARGETS:
         raise ArgumentError(f"to={to!r}: allowed are {', '.join(TARGETS)} (or a target that ends so)")
+    if _is_file(source) and _is_file(target) and os.path.samefile(source, target):
+        raise ArgumentError(f"target={target!r} is the source itself: give another name")
     data = _open(source, chunk, options)
     if to == "pcap" and not isinstance(data, _Parts):
         raise ArgumentError(f"{source}: only captures become pcap, this is {type(data).__name__}")
-    if to == "parquet":
-        from cctrace.io.parquet import save_table
+    with _whole(target) as file:
+        if to == "parquet":
+            from cctrace.io.parquet import save_table
 
-        rows = save_table(data, target)
-    else:
-        rows = _write_csv(data, target) if to == "csv" else write_pcap(data, target)
+            rows = save_table(data, file)
+        else:
+            rows = _write_csv(data, file) if to == "csv" else write_pcap(data, file)
     return {"rows": rows, "target": target, "to": to, "warnings": list(data.warnings)}
+
+
+def _is_file(source):
+    return isinstance(source, (str, os.PathLike)) and os.path.isfile(source)
+
+
+@contextlib.contextmanager
+def _whole(target):
+    """Yield the file to write: one beside the target, which it becomes once it is whole; a device or pipe itself."""
+    if os.path.exists(target) and not os.path.isfile(target):
+        yield target
+        return
+    part = f"{target}.part"
+    try:
+        yield part
+        os.replace(part, target)
+    except OSError as error:
+        if error.filename in (None, part):
+            raise OSError(error.errno, error.strerror, target) from error
+        raise
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
 
 
 class _Parts:
@@ -74,7 +103,7 @@ def _open(source, chunk, options):
     from cctrace.io.source import open_source
 
     name = options.get("format")
-    if name is None and isinstance(source, (str, os.PathLike)) and os.path.isfile(source):
+    if name is None and _is_file(source):
         with open_source(source, options.get("limit")) as opened:
             name = sniff(opened)
     if name in FORMATS and name not in CAPTURES:
