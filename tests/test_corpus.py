@@ -341,15 +341,6 @@ def test_inputs_may_be_patterns_folders_lists_and_urls(captures, tmp_path):
     assert {entry.source for entry in of} == set(build_corpus.RECORDINGS)
 
 
-def test_a_folder_is_listed_without_what_may_never_end(captures, tmp_path):
-    (tmp_path / "a.pcap").write_bytes(next(captures.iterdir()).read_bytes())
-    os.mkfifo(tmp_path / "pipe.pcap")
-    (tmp_path / "dangling.pcap").symlink_to(tmp_path / "nothing")
-    (tmp_path / "folder.pcap").mkdir()
-    for given in (str(tmp_path), f"{tmp_path}/*.pcap"):
-        assert [os.path.basename(entry.capture) for entry in listed(given)] == ["a.pcap", "dangling.pcap"]
-
-
 def test_urls_in_and_out_give_the_same_rows(captures, whole, tmp_path):
     fsspec = pytest.importorskip("fsspec")
     names = [f"file://{path}" for path in sorted(captures.iterdir())[:4]]

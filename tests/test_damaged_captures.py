@@ -1,6 +1,7 @@
 """Captures whose clock, lengths or packets make no sense: every command says what is wrong, or goes without it."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from backports import zstd
 
 import cctrace as cct
 from cctrace import cli, datasets
+from cctrace.corpus.inputs import listed
 from cctrace.errors import StreamError
 from cctrace.fit.draws import draws
 from cctrace.fit.results import Estimate
@@ -131,3 +133,12 @@ def test_what_has_only_an_upper_bound_stays_that_in_every_draw():
     for drawn in draws(estimates, 3, seed=1):
         assert drawn["base_rtt_us"] == Estimate(None, None, 5e4)
         assert 0 <= drawn["loss"]["share"].value <= 0.02
+
+
+def test_a_folder_is_listed_without_what_may_never_end(written, tmp_path):
+    written(single)
+    os.mkfifo(tmp_path / "pipe.pcap")
+    (tmp_path / "dangling.pcap").symlink_to(tmp_path / "nothing")
+    (tmp_path / "folder.pcap").mkdir()
+    for given in (str(tmp_path), f"{tmp_path}/*.pcap"):
+        assert [os.path.basename(entry.capture) for entry in listed(given)] == ["damaged.pcap", "dangling.pcap"]
