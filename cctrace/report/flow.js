@@ -1,21 +1,33 @@
 // One flow: the span of time in view, which all its panels share, its limits and events.
 class Flow {
-  // `root` is the document, or the part of it that a notebook shows.
+  // `root` is the document, or the part of it that a notebook shows. The packets come first: `rest` is kept when the
+  // curves of all panels are there, too.
   static async from(data, root = document) {
-    const times = await Promise.all(data.times.map((column) => decoded(column)));
     const packets = data.packets ? await Packets.from(data.packets) : null;
-    const panels = await Promise.all(data.panels.map(async (panel) => {
-      const series = await Promise.all(panel.series.map(async (s) => new Series(
-        { label: s.label, colour: `c-${s.colour}`, kind: s.kind, dashed: s.dashed, stretches: s.stretches },
-        times[s.t], await decoded(s.y))));
-      return { ...panel, series };
-    }));
     const lanes = await Promise.all((data.lanes ?? []).map(async (lane) => (
       { ...lane, t: await decoded(lane.t), code: await decoded(lane.code, Uint8Array) })));
-    return new Flow(data, panels, packets, root, lanes);
+    const flow = new Flow(data, packets, root, lanes);
+    flow.rest = flow.unpack(data, root);
+    return flow;
   }
 
-  constructor(data, panels, packets, root, lanes) {
+  async unpack(data, root) {
+    const times = [];
+    for (const panel of data.panels) {
+      const series = [];
+      for (const s of panel.series) {
+        times[s.t] ??= await decoded(data.times[s.t]);
+        series.push(new Series({ label: s.label, colour: `c-${s.colour}`, kind: s.kind, dashed: s.dashed,
+          stretches: s.stretches }, times[s.t], await decoded(s.y)));
+      }
+      const made = new Panel(root.getElementById(panel.id), this, { ...panel, series });
+      this.panels.push(made);
+      this.watch(made);
+      if (made.inView) made.draw(); else made.stale = true;
+    }
+  }
+
+  constructor(data, packets, root, lanes) {
     const chunks = data.beside?.length ? new Chunks(data.beside) : null;
     Object.assign(this, { id: data.id, lanes, phases: data.phases, limits: data.limits, events: data.events });
     this.starts = this.phases.map(([start]) => start);
@@ -29,26 +41,25 @@ class Flow {
     const strip = root.getElementById(`${this.id}-strip`), sequence = root.getElementById(`${this.id}-sequence`);
     if (strip) this.panels.push(new Strip(strip, this));
     if (sequence && packets) this.panels.push(new SequencePanel(sequence, this, packets, chunks));
-    for (const panel of panels) this.panels.push(new Panel(root.getElementById(panel.id), this, panel));
     this.toolbar = root.getElementById(`${this.id}-toolbar`);
     for (const button of this.toolbar.querySelectorAll("button")) button.addEventListener("click", () => this.do(button.dataset.do));
     for (const button of strip?.querySelectorAll(".events button") ?? []) {
       button.addEventListener("click", () => this.goTo(Number(button.dataset.from), Number(button.dataset.to)));
     }
-    this.watch();
-  }
-
-  // Only what is on the screen is drawn at once; the rest when it comes into view.
-  watch() {
-    for (const panel of this.panels) panel.inView = panel.figure.getBoundingClientRect().top < 1.2 * innerHeight;
-    const seen = new IntersectionObserver((entries) => {
+    this.seen = new IntersectionObserver((entries) => {
       for (const entry of entries) {
         const panel = this.panels.find((one) => one.figure === entry.target);
         panel.inView = entry.isIntersecting;
         if (panel.inView && panel.stale) { panel.stale = false; panel.draw(); }
       }
     }, { rootMargin: "200px" });
-    for (const panel of this.panels) seen.observe(panel.figure);
+    for (const panel of this.panels) this.watch(panel);
+  }
+
+  // Only what is on the screen is drawn at once; the rest when it comes into view.
+  watch(panel) {
+    panel.inView = panel.figure.getBoundingClientRect().top < 1.2 * innerHeight;
+    this.seen.observe(panel.figure);
   }
 
   do(what) {

@@ -25,6 +25,7 @@ const ready = (async () => {
     const flow = await Flow.from(data);
     flows.push(flow);
     flow.draw();
+    await flow.rest;
   }
   document.documentElement.dataset.ready = "true";
   return flows;

@@ -6,19 +6,24 @@ class Pyramid {
   constructor(values) {
     this.values = values;
     const blocks = Math.ceil(values.length / BLOCK);
-    this.low = new Float64Array(blocks).fill(Infinity);
-    this.high = new Float64Array(blocks).fill(-Infinity);
-    for (let i = 0; i < values.length; i++) {
-      const block = i >> 6, value = values[i];
-      if (value < this.low[block]) this.low[block] = value;
-      if (value > this.high[block]) this.high[block] = value;
+    this.low = new Float64Array(blocks);
+    this.high = new Float64Array(blocks);
+    for (let block = 0, i = 0; block < blocks; block++) {
+      let low = Infinity, high = -Infinity;
+      for (const end = Math.min(i + BLOCK, values.length); i < end; i++) {
+        const value = values[i];
+        if (value < low) low = value;
+        if (value > high) high = value;
+      }
+      this.low[block] = low;
+      this.high[block] = high;
     }
   }
   extremes(first, last) {
     let low = Infinity, high = -Infinity, i = first;
     while (i < last) {
       if ((i & (BLOCK - 1)) === 0 && i + BLOCK <= last) {
-        const block = i >> 6;
+        const block = i / BLOCK;
         if (this.low[block] < low) low = this.low[block];
         if (this.high[block] > high) high = this.high[block];
         i += BLOCK;
