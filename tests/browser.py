@@ -9,11 +9,19 @@ import select
 import shutil
 import subprocess
 import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
 
 CHROMIUM = shutil.which("chromium")
 _FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
 _FLAGS += ["--disable-background-networking", "--disable-component-update", "--hide-scrollbars"]
 _FLAGS += ["--force-device-scale-factor=1", "--remote-debugging-pipe"]
+IN_A_BROWSER = [
+    pytest.mark.external,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium: make check-external installs it"),
+]
 
 
 class Browser:
@@ -114,6 +122,14 @@ class Browser:
         result = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
+
+    def barriers(self):
+        """Return what axe-core finds in the page: [rule and element]; the test is skipped where it is not installed."""
+        found = find_spec("axe_core_python")
+        if found is None:
+            pytest.skip("axe-core is not installed")
+        self.evaluate((Path(found.origin).parent / "axe.min.js").read_text("utf-8") + "; true")
+        return self.evaluate("axe.run().then((r) => r.violations.map((v) => `${v.id}: ${v.nodes[0].html}`))")
 
     def drag(self, start, end):
         """Press the mouse at a place of the window, (x, y), move it to another and let go."""

@@ -13,7 +13,7 @@ from cctrace.plot.packets import packets_of
 from cctrace.report import chunks
 from cctrace.report.encode import decoded
 from cctrace.report.overview import keeper, write_report
-from tests.browser import CHROMIUM, Browser
+from tests.browser import IN_A_BROWSER
 from tests.test_report import data_of
 
 CAPTURE = datasets.path("loss_cubic_1pct", "sender.pcap.zst")
@@ -83,13 +83,7 @@ def test_files_of_an_earlier_report_are_removed(folder, tmp_path, monkeypatch):
     assert not list(tmp_path.glob("*.js"))
 
 
-@pytest.fixture
-def browser(tmp_path):
-    with Browser(tmp_path) as one:
-        yield one
-
-
-def shown(browser, low, high):
+def zoomed(browser, low, high):
     """Zoom, wait for the files, and return what was drawn and what is said of it."""
     waited = "new Promise((done) => setTimeout(() => done(true), 600))"
     browser.evaluate(f"{FLOW}.zoom({low}, {high}); {GRAPH}.draw(); {waited}")
@@ -98,32 +92,31 @@ def shown(browser, low, high):
     return counts, browser.evaluate("document.querySelector('.beside').textContent")
 
 
-@pytest.mark.external
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium: make check-external installs it")
-def test_opened_from_a_disk_the_page_reads_the_files_of_what_is_in_view_and_no_other(browser, folder, sides):
-    text = (folder / "report.html").read_text()
-    page = folder / "few.html"
-    page.write_text(text.replace("AT_A_TIME = 600000", "AT_A_TIME = 2500"))
-    browser.open(page)
-    assert browser.requests == []  # all of the flow is in view: the selection stands for it
-    start = int(data_of(text)["flows"][0]["start_ns"])
-    for low, high in ((3.0, 3.04), (7.5, 7.54), (3.0, 3.04)):
-        times = [(side.time_ns - start) / 1e9 for side in sides]
-        counts, said = shown(browser, low, high)
-        assert counts == [int(((t >= low) & (t <= high)).sum()) for t in times]
-        assert said == "In view: every packet."
-    assert all(url.startswith(f"file://{folder}/flow0-packets") for url in browser.requests)
-    assert len(browser.requests) == len(set(browser.requests)) <= 4
-    assert shown(browser, 0, 30)[1] == "In view: extremes."
-    assert browser.complaints == []
+class TestInABrowser:
+    pytestmark = IN_A_BROWSER
 
+    def test_opened_from_a_disk_the_page_reads_the_files_of_what_is_in_view_and_no_other(self, browser, folder, sides):
+        text = (folder / "report.html").read_text()
+        page = folder / "few.html"
+        page.write_text(text.replace("AT_A_TIME = 600000", "AT_A_TIME = 2500"))
+        browser.requests.clear()
+        browser.open(page)
+        assert browser.requests == []  # all of the flow is in view: the selection stands for it
+        start = int(data_of(text)["flows"][0]["start_ns"])
+        for low, high in ((3.0, 3.04), (7.5, 7.54), (3.0, 3.04)):
+            times = [(side.time_ns - start) / 1e9 for side in sides]
+            counts, said = zoomed(browser, low, high)
+            assert counts == [int(((t >= low) & (t <= high)).sum()) for t in times]
+            assert said == "In view: every packet."
+        assert all(url.startswith(f"file://{folder}/flow0-packets") for url in browser.requests)
+        assert len(browser.requests) == len(set(browser.requests)) <= 4
+        assert zoomed(browser, 0, 30)[1] == "In view: extremes."
+        assert browser.complaints == []
 
-@pytest.mark.external
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium: make check-external installs it")
-def test_a_page_without_its_files_says_so_and_draws_the_selection(browser, folder, tmp_path):
-    page = tmp_path / "alone.html"
-    page.write_text((folder / "report.html").read_text())
-    browser.open(page)
-    counts, said = shown(browser, 3.0, 3.04)
-    assert said.endswith("is not beside this page: keep the files of the report together.")
-    assert counts[0] > 0
+    def test_a_page_without_its_files_says_so_and_draws_the_selection(self, browser, folder, tmp_path):
+        page = tmp_path / "alone.html"
+        page.write_text((folder / "report.html").read_text())
+        browser.open(page)
+        counts, said = zoomed(browser, 3.0, 3.04)
+        assert said.endswith("is not beside this page: keep the files of the report together.")
+        assert counts[0] > 0

@@ -13,7 +13,7 @@ from cctrace.plot.packets import packets_of
 from cctrace.report import page
 from cctrace.report.encode import decoded
 from cctrace.report.widget import section_of
-from tests.browser import CHROMIUM, Browser
+from tests.browser import IN_A_BROWSER
 from tests.test_report import lossy_talk
 from tests.widget_host import hosted
 
@@ -94,37 +94,14 @@ def test_without_anywidget_it_says_what_to_install(talk, monkeypatch):
         cct.widget(talk)
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    with Browser(tmp_path_factory.mktemp("browser")) as one:
-        yield one
-
-
 @pytest.fixture
-def host(browser, tmp_path):
-    """Open a widget in a page that hosts it, which must not complain afterwards."""
-
-    def opened(widget):
-        file = tmp_path / "host.html"
-        file.write_text(hosted(widget), encoding="utf-8")
-        browser.complaints.clear()
-        browser.requests.clear()
-        browser.open(file)
-        return browser
-
-    yield opened
-    assert browser.complaints == []
-    assert browser.requests == []
-
-
-in_a_browser = [
-    pytest.mark.external,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium: make check-external installs it"),
-]
+def host(shown):
+    """Open a widget in a page that hosts it."""
+    return lambda widget: shown(hosted(widget))
 
 
 class TestInABrowser:
-    pytestmark = in_a_browser
+    pytestmark = IN_A_BROWSER
 
     def test_at_40_ms_every_captured_packet_is_drawn(self, host, flow):
         browser = host(cct.widget(flow))

@@ -1,0 +1,30 @@
+"""What the tests in a browser share: one Chromium per module, and a page in it that must not complain."""
+
+import pytest
+
+from tests.browser import Browser
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Browser(tmp_path_factory.mktemp("browser")) as one:
+        yield one
+
+
+@pytest.fixture
+def shown(browser, tmp_path):
+    """Open a file, or HTML, and return the browser, which must neither complain nor ask for anything afterwards."""
+
+    def opened(page):
+        file = page
+        if isinstance(page, str):
+            file = tmp_path / "page.html"
+            file.write_text(page, encoding="utf-8")
+        browser.complaints.clear()
+        browser.requests.clear()
+        browser.open(file)
+        return browser
+
+    yield opened
+    assert browser.complaints == []
+    assert browser.requests == []
