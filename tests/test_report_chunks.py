@@ -100,6 +100,7 @@ class TestInABrowser:
         page = folder / "few.html"
         page.write_text(text.replace("AT_A_TIME = 600000", "AT_A_TIME = 2500"))
         browser.requests.clear()
+        browser.complaints.clear()
         browser.open(page)
         assert browser.requests == []  # all of the flow is in view: the selection stands for it
         start = int(data_of(text)["flows"][0]["start_ns"])
