@@ -1,12 +1,22 @@
-"""Window-based controllers whose socket paces: the stack's rate, simulated and replayed, and that it did, found out."""
+"""Window-based controllers whose socket paces: the stack's rate, simulated and replayed, and that it did, found out.
+
+`recordings/paced_cubic` is ours: Linux 6.18 (HZ = 250) on 2026-11-22, the first 8 s of CUBIC with an SO_MAX_PACING_RATE
+far beyond the path (10 Mbit/s, 83 ms, a buffer of 313 kB), captured at the sender; MIT as cctrace itself.
+"""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import cctrace as cct
 from cctrace.errors import ArgumentError
+from cctrace.explain.analyze import analyze
+from cctrace.explain.validate import load
+from cctrace.io.tcpinfo import MISSING
 from cctrace.tcp.window import stack_pacing_rate
 
+RECORDING = Path(__file__).parent / "recordings" / "paced_cubic"
 SPECS = ("cubic6", "reno", "cubic")
 PATH = cct.Path(rate="20Mbit", rtt="40ms", buffer="1bdp")
 
@@ -99,3 +109,41 @@ def test_a_server_whose_default_is_bbr_paces_cubic_too(address, paced):
     flow = next(flow for flow in capture.bulk() if flow.key[2] == address)
     assert cct.replay(flow, "cubic6").params["paced"] == paced
     assert cct.identify(flow).name == "cubic6"
+
+
+@pytest.fixture
+def recorded():
+    """The recording, its socket's limit forgotten: whether it paced is left to find out."""
+    (flow,) = load(RECORDING)
+    flow.tcpinfo["max_pacing_rate"][:] = MISSING
+    return flow
+
+
+def test_the_kernels_window_and_rate_come_out_of_a_paced_recording(recorded):
+    """HyStart's train must last a whole minimum RTT, not half of it, and the rate is the kernel's to the byte."""
+    comparison = cct.replay(recorded, "cubic6").compare()
+    assert comparison.run.params["paced"] == 1
+    assert comparison.share_within("cwnd") > 0.99
+    assert comparison.share_within("ssthresh") > 0.99
+    polls = recorded.tcpinfo
+    last = np.searchsorted(comparison.model["time_ns"], polls["time_ns"][comparison.polls], side="right") - 1
+    kernels = polls["pacing_rate_Bps"][comparison.polls]
+    assert np.mean(np.abs(comparison.model["pacing_rate_Bps"].to_numpy()[last] - kernels) <= 1e-3 * kernels) > 0.9
+
+
+def test_taken_for_unpaced_the_same_recording_leaves_slow_start_too_early(recorded):
+    assert cct.replay(recorded, "cubic6", paced=0).compare().share_within("cwnd", absolute=2) < 0.5
+
+
+def test_a_limit_that_the_counters_tell_is_known():
+    (flow,) = load(RECORDING)
+    run = cct.replay(flow, "cubic6")
+    assert run.inferred.script.paced is None
+    assert run.params["paced"] == 1
+    assert run.params["max_pacing_rate"] == 1 << 40
+
+
+def test_the_recording_is_cubics_and_pacing_held_it_back_for_a_while():
+    (analysis,) = analyze([RECORDING / "sender.pcap.zst"])
+    assert analysis.identification.spec == "cubic6:paced=1"
+    assert "pacing" in {limit.name for limit in analysis.diagnosis.limits}

@@ -20,8 +20,9 @@ def identify(files, limit, decapsulate, as_json):
     tell. "unknown" is a candidate too.
 
     With --json: a list with one object per flow: file, flow (as flows --json has it), candidates (name, probability;
-    the most probable first), group (the best and those that this flow does not tell from it), reason, seconds. A flow
-    that cannot be identified has no candidates; the reason says what would be needed.
+    the most probable first), group (the best and those that this flow does not tell from it), paced (whether the
+    socket was seen to pace although its controller sets no rate), reason, seconds. A flow that cannot be identified
+    has no candidates; the reason says what would be needed.
     """
     from cctrace.errors import StreamError
     from cctrace.explain.identify import identify_files
@@ -48,11 +49,12 @@ def _as_json(file, flow, result):
 
     known = {"file": file, "flow": flow.summary}
     if isinstance(result, StreamError):
-        return known | {"candidates": [], "group": [], "reason": str(result), "seconds": None}
+        return known | {"candidates": [], "group": [], "paced": False, "reason": str(result), "seconds": None}
     candidates = [candidate._asdict() for candidate in result.candidates]
     return known | {
         "candidates": candidates,
         "group": list(result.group),
+        "paced": result.paced,
         "reason": result.reason,
         "seconds": round(result.seconds, 3),
     }

@@ -264,7 +264,8 @@ def _analyze_flow(file, flow, polls, controller, unused):
         analysis.notes.append(flow.alignment.text)
     analysis.notes += _contradiction(analysis)
     analysis.view = FlowView.of(flow, run)
-    analysis.diagnosis = diagnose(flow, analysis.controller or kernel_name(_named(analysis.identification)))
+    paced = run is not None and run.params.get("paced", 0) == 1
+    analysis.diagnosis = diagnose(flow, analysis.controller or kernel_name(_named(analysis.identification)), paced)
     if run is not None and flow.tcpinfo is not None:
         _compare(analysis, run)
     return analysis
@@ -338,7 +339,9 @@ def _asked(what_if, flow, analysis, number, say):
 def _sender(analysis):
     """Return the variant that sent a flow: as identified, unless the counters name another; None if nothing tells."""
     found, told = _named(analysis.identification), analysis.controller
-    return found if told in (None, kernel_name(found)) else KERNEL_NAMES.get(told)
+    if told not in (None, kernel_name(found)):
+        return KERNEL_NAMES.get(told)
+    return found and analysis.identification.spec
 
 
 def _recorded(controller):

@@ -84,7 +84,7 @@ class Diagnosis(Summarized):
         return cls(first.name, f"{first.line} {note}".strip(), first.evidence, coarse, limits, events, verdicts)
 
 
-def diagnose(flow, controller=None):
+def diagnose(flow, controller=None, paced=False):
     """Return the `Diagnosis` of a flow.
 
     Parameters
@@ -93,6 +93,8 @@ def diagnose(flow, controller=None):
         Other flows of the same capture are judged with it.
     controller : str, optional
         The kernel's name of its congestion control, if known.
+    paced : bool
+        Whether its socket is known to pace although that sets no rate (`Identification.paced`).
 
     Raises
     ------
@@ -108,7 +110,7 @@ def diagnose(flow, controller=None):
     """
     if hasattr(flow, "polls"):
         return _of_counters(flow, controller)
-    record = Record(flow, controller)
+    record = Record(flow, controller, paced)
     limits = limits_of(record)
     note = "" if flow.taken_at in ("sender", "unknown") else ELSEWHERE
     verdicts = with_commands(judge(record, limits), flow, controller)

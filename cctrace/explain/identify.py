@@ -69,6 +69,8 @@ class Identification(Summarized):
         Why, in a sentence.
     seconds : float
         What it took, without reading the capture.
+    paced : bool
+        Whether the socket was seen to pace although the controller sets no rate.
     """
 
     shown_as = "Who sent it"
@@ -77,11 +79,17 @@ class Identification(Summarized):
     group: tuple
     reason: str
     seconds: float
+    paced: bool = False
 
     @property
     def name(self):
         """The most probable of the group: "unknown" only where that is likelier than all candidates together."""
         return self.group[0]
+
+    @property
+    def spec(self):
+        """`name` with its ``paced=1``, as `cctrace.replay` and `cctrace.simulate` take it."""
+        return f"{self.name}:paced=1" if self.paced else self.name
 
     def summary(self):
         """Return the likeliest senders and the reason as text."""
@@ -237,7 +245,8 @@ def _conclude(evidence, found, how, began, known, differs=""):
     candidates = probabilities(evidence, known)
     group = _group(candidates)
     reason = _reason(group, evidence, found, how, differs)
-    return Identification(candidates, group, reason, time.perf_counter() - began)
+    paced = group[0] in found and found[group[0]].paced
+    return Identification(candidates, group, reason, time.perf_counter() - began, paced)
 
 
 def _group(candidates):
@@ -272,10 +281,10 @@ def _reason(group, evidence, found, how, differs):
     if not others:
         return "this flow is too short to tell the candidates apart"
     second = max(others, key=evidence.get)
-    paced = how == "sends" and found[best].paced
-    how_sent = _PACED if paced else _PACES if resolve(best)[0].sets_pacing_rate else _WINDOW
+    how_sent = _PACED if found[best].paced else _PACES if resolve(best)[0].sets_pacing_rate else _WINDOW
     alike = f" ({', '.join(group[1:])} cannot be told from it on this flow)" if len(group) > 1 else ""
-    start = f"{how_sent} of {best}{alike}" if how == "sends" else f"{best}{alike} explains best {_WHAT[how]}"
+    limited = ", on a socket with SO_MAX_PACING_RATE," if how == "counters" and found[best].paced else ""
+    start = f"{how_sent} of {best}{alike}" if how == "sends" else f"{best}{alike}{limited} explains best {_WHAT[how]}"
     lead = (
         (found[best].sends - found[second].sends)
         if len(found[best].sends)

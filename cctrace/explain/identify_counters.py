@@ -72,6 +72,8 @@ class Evidence(NamedTuple):
         Whether the counters tell the bandwidth by which the candidate paces.
     foreign : float
         Log odds against an unpaced candidate by its reductions and growth (`identify_polled_fit`).
+    paced : bool
+        Whether the socket paces although the candidate does not: it has an SO_MAX_PACING_RATE.
     """
 
     sends: np.ndarray
@@ -80,6 +82,7 @@ class Evidence(NamedTuple):
     usual: float
     told: bool
     foreign: float = 0.0
+    paced: bool = False
 
 
 class _Polls:
@@ -106,6 +109,7 @@ class _Polls:
         self.told = bool((told > 0).any())
         self.bw = told if self.told else _largest_of_late(value("delivery_rate_Bps"))
         self.min_rtt_us = np.fmin(value("min_rtt"), self.rtt_us)
+        self.paced = bool((value("max_pacing_rate") > 0).any())
 
     def __len__(self):
         return int(self.use.sum())
@@ -141,7 +145,9 @@ def _evidence(polls, name):
     window, scale, wrong, cuts = _windows(polls, name)
     usual = USUAL_WINDOW * (1 + PER_CUT * cuts / len(polls))
     foreign = foreign_log_odds(polls, name, FACTORS[name]) * polls.often
-    return Evidence((rate + window)[polls.use], scale, wrong * polls.often, usual / polls.often, False, foreign)
+    return Evidence(
+        (rate + window)[polls.use], scale, wrong * polls.often, usual / polls.often, False, foreign, polls.paced
+    )
 
 
 def _pacing(polls, name):

@@ -201,7 +201,7 @@ def _released(record):
     if len(time) < 2:
         return {}
     gaps = np.column_stack([time[:-1], time[1:]])
-    if record.is_loss_based:  # which does not pace
+    if record.is_loss_based and not record.paced:
         return {"cwnd": gaps}
     held = {"cwnd": record.released[1:], "pacing": ~record.released[1:]}
     return {name: gaps[mask] for name, mask in held.items()}

@@ -52,6 +52,8 @@ class Record:
     flow : Flow
     controller : str, optional
         The kernel's name of the sender's congestion control.
+    paced : bool
+        Whether its socket is known to pace although it sets no rate.
 
     Raises
     ------
@@ -59,8 +61,8 @@ class Record:
         If the capture lacks the data or the acknowledgements.
     """
 
-    def __init__(self, flow, controller=None):
-        self.flow, self.controller, self.events = flow, controller, flow.events
+    def __init__(self, flow, controller=None, paced=False):
+        self.flow, self.controller, self.paced, self.events = flow, controller, paced, flow.events
         self.table = table_of(flow.capture, flow.index)
         self.start_ns = self.table.start_ns
         self.duration_s = float(flow.summary["duration_s"])

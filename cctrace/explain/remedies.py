@@ -51,6 +51,7 @@ def remedies(verdict, own=None):
 
 
 def _others(controllers, own):
+    own = own and own.partition(":")[0]
     kernel = KERNEL_NAMES.get(own, own)
     return {name: (name, {}) for name in controllers if name not in (own, kernel)}
 

@@ -152,9 +152,9 @@ class Agreement:
         if self._run is None:
             return None
         decisions = self._run.decisions
-        paced = self.cc == "bbr"
-        rate = decisions["pacing_rate"] if paced else 0
-        probing = decisions["mode"] == self._run.controller.states.index("PROBE_RTT") if paced else False
+        bbr = self.cc == "bbr"
+        rate = decisions["pacing_rate"] if bbr or self._run.params.get("paced") else 0
+        probing = decisions["mode"] == self._run.controller.states.index("PROBE_RTT") if bbr else False
         told = {"time_ns": decisions["time_ns"], "rate": rate, "cwnd": decisions["snd_cwnd"], "probing": probing}
         return np.column_stack(np.broadcast_arrays(*told.values()))
 

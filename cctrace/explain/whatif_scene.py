@@ -231,7 +231,7 @@ def _own(flow, unseen):
         return None
     if len(found.group) > 1:
         unseen.append(f"that it was {' or '.join(name for name in found.group if name != found.name)} that sent it")
-    return found.name
+    return found.spec
 
 
 def _others(flow, path):
