@@ -141,6 +141,14 @@ def test_a_limit_that_the_counters_tell_is_known():
     assert run.inferred.script.paced is None
     assert run.params["paced"] == 1
     assert run.params["max_pacing_rate"] == 1 << 40
+    assert cct.replay(flow, "cubic6", max_pacing_rate=500_000).params["max_pacing_rate"] == 500_000
+    flow.tcpinfo["max_pacing_rate"][:] = 1 << 50  # beyond all that is allowed: no limit
+    assert cct.replay(flow, "cubic6").params["paced"] == 1
+
+
+def test_counters_without_packets_let_a_paced_window_grow():
+    polls = cct.read(RECORDING / "tcpinfo.csv.zst").flow(0)
+    assert cct.replay(polls, "cubic6", paced=1).decisions["snd_cwnd"].max() > 100
 
 
 def test_the_recording_is_cubics_and_pacing_held_it_back_for_a_while():

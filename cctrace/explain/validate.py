@@ -153,7 +153,7 @@ class Agreement:
             return None
         decisions = self._run.decisions
         bbr = self.cc == "bbr"
-        rate = decisions["pacing_rate"] if bbr or self._run.params.get("paced") else 0
+        rate = decisions["pacing_rate"].clip(lower=0) if bbr or self._run.params.get("paced") else 0
         probing = decisions["mode"] == self._run.controller.states.index("PROBE_RTT") if bbr else False
         told = {"time_ns": decisions["time_ns"], "rate": rate, "cwnd": decisions["snd_cwnd"], "probing": probing}
         return np.column_stack(np.broadcast_arrays(*told.values()))

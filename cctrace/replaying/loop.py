@@ -155,7 +155,7 @@ def read_row(book, row, i, sends, marks, slots, stack, ack):
     ack[A_LSNDTIME] = JIFFIES_START + (row.lsndtime_us + stack[TICK_US]) * hz // 1_000_000
     ack[A_PRIOR_CWND] = stack[PRIOR_CWND]
     ack[A_ECN_OK] = book[ECN_OK]
-    if book[PACED] != 0 or is_paced(book, slots):
+    if book[PACED] != 0 or (is_paced(book, slots) and sends.size > 0):
         ack[A_CWND_LIMITED], ack[A_MAX_PACKETS_OUT] = stack[IS_CWND_LIMITED], stack[MAX_PACKETS_OUT]
     if book[BLUR] > 1 and book[GAIN_SLOT] >= 0:
         lean(book, slots, ack)

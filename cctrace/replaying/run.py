@@ -182,8 +182,8 @@ def _replay(source, cls, mode, record, params):
         params = params | {"hz": source.hz}  # the recorded sender's kernel
         hz_known = "hz" not in source.events.meta.get("inferred", ())
     if "max_pacing_rate" in cls.params and not paced_known:
-        limit = _socket_limit(source)
-        params, paced_known = (params | limit, True) if limit else (params, False)
+        limit = _socket_limit(source, cls.params["max_pacing_rate"].high)
+        params, paced_known = limit | params, bool(limit)
     params = checked_params(cls, params)
     names = recorded_names(cls, record)
     logged = getattr(source, "tcpinfo", None) is not None and cls.view == "linux"
@@ -231,14 +231,14 @@ def follow(source, cls, params, record, mode="compiled", hz_known=True, paced_kn
     return follower, inferred
 
 
-def _socket_limit(source):
+def _socket_limit(source, most_Bps):
     """Return what attached counters tell: that a socket with an SO_MAX_PACING_RATE paces, and at most how fast."""
     info = getattr(source, "tcpinfo", None)
     told = None if info is None else (info.columns | info.extra).get("max_pacing_rate")
     known = np.zeros(0) if told is None else np.unique(told[told > 0])
     if not len(known):
         return {}
-    return {"paced": 1} | ({"max_pacing_rate": int(known[0])} if len(known) == 1 else {})
+    return {"paced": 1} | ({"max_pacing_rate": min(int(known[0]), most_Bps)} if len(known) == 1 else {})
 
 
 def view_of(source, cls, params):
