@@ -4,7 +4,7 @@ import os
 
 import click
 
-from cctrace.cli.arguments import check_folder, paths
+from cctrace.cli.arguments import check_file, check_flow, check_folder, paths, time_option
 from cctrace.cli.common import command_options, print_json, print_table, progress
 
 _ENDINGS = (".pdf", ".svg", ".png")
@@ -90,3 +90,46 @@ def _summary(group, values):
 
 _over_runs("cdf", "Cumulative distributions of a quantity over many flows.")
 _over_runs("boxes", "A quantity of many flows as boxes: median, quartiles, 5 and 95 %.")
+
+
+_GRAPHS = ("time-sequence", "segment-sizes", "throughput", "rtt", "windows", "ladder")
+_OF_A_PART = ("time-sequence", "ladder")
+
+
+@plot.command(short_help="A graph of one flow: time-sequence, throughput, ladder, and others.")
+@click.argument("graph", type=click.Choice(_GRAPHS))
+@click.argument("file", callback=lambda context, option, file: check_file(file) or file)
+@_written
+@click.option("--flow", "index", default=0, show_default=True, help="Which connection of the capture.")
+@time_option("--from", "begin", help="Where a time-sequence graph or a ladder begins, since the first packet.")
+@time_option("--to", "end", help="Where a time-sequence graph ends.")
+@click.option("--packets", default=40, show_default=True, help="How many a ladder has.")
+@click.option("--title", default="", metavar="TEXT")
+@command_options(json=False)
+def flow(graph, file, output, index, begin, end, packets, title):
+    """Draw a GRAPH of a flow of the capture FILE, as tcptrace and Wireshark have it.
+
+    \b
+    cctrace plot flow time-sequence capture.pcap --from 4.2s --to 4.4s -o sequence.pdf
+    cctrace plot flow ladder capture.pcap -o ladder.pdf
+    """
+    from cctrace import plot as plots
+    from cctrace.errors import ArgumentError
+    from cctrace.flows.capture import Capture, read
+    from cctrace.units import parse_time_ns
+
+    low, high = (None if text is None else parse_time_ns(text, name="--from, --to") / 1e9 for text in (begin, end))
+    if (low is not None and graph not in _OF_A_PART) or (high is not None and graph != "time-sequence"):
+        raise ArgumentError(f"--from, --to: {graph} is drawn of the whole flow")
+    with progress(f"reading {file}"):
+        data = read(file)
+        if not isinstance(data, Capture):
+            raise ArgumentError(f"{file}: holds no packets")
+        check_flow(index, len(data), file)
+        options = {
+            "ladder": {"start_s": low or 0.0, "packets": packets},
+            "time-sequence": {"start_s": low, "end_s": high},
+        }
+        draw = getattr(plots, graph.replace("-", "_"))
+        save(draw(data.flow(index), title=title, **options.get(graph, {})), output)
+    click.echo(f"drawn: {output}")

@@ -13,7 +13,7 @@ from cctrace.plot.packets import KINDS, packets_of
 from cctrace.plot.panels import COLOURS as MEANINGS
 
 # What of the time-sequence graph is drawn how: kind of segment -> colour's meaning, label.
-_AGAIN = {
+AGAIN = {
     "fast": ("lost", "retransmitted"),
     "probe": ("window", "tail-loss probe"),
     "timeout": ("kernel", "after a timeout"),
@@ -76,7 +76,7 @@ def _sent(axes, sent, time_s, rows):
         of = kind == i
         if not of.any():
             continue
-        meaning, label = _AGAIN.get(name, ("observed", "segments"))
+        meaning, label = AGAIN.get(name, ("observed", "segments"))
         wide = 1.2 if name == "new" else 2.2
         axes.vlines(time_s[rows][of], low[of], high[of], color=MEANINGS[meaning], lw=wide, label=label)
 

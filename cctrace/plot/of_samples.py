@@ -102,6 +102,60 @@ def boxes(of, quantity=None, *, by=None, ylabel="", title="", whiskers=(5, 95), 
     return drawing
 
 
+def qq(of, quantity=None, *, by=None, against=None, label="", title=""):
+    """Draw the quantiles of groups of samples against those of one of them, or of a distribution.
+
+    Parameters
+    ----------
+    of : dict of str to array_like, or what `samples` takes
+        As for `cdf`.
+    quantity, by : str, optional
+        As for `cdf`.
+    against : str or scipy.stats frozen distribution, optional
+        The group, or the distribution (in the unit of the samples), on the horizontal axis; default: the first group.
+    label : str
+        What is on both axes, with its unit.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such group, or none besides.
+
+    Examples
+    --------
+    >>> qq({"a": [1, 2, 3], "b": [2, 3, 4]}, label="RTT (ms)").axes[0].get_ylabel()
+    'RTT (ms)'
+    """
+    known = _known(of, quantity, by)
+    if against is None or isinstance(against, str):
+        name = next(iter(known)) if against is None else against
+        if name not in known or len(known) < 2:
+            raise ArgumentError(f"against={against!r}: one of two or more groups; there are {', '.join(known)}")
+        reference, quantiles = name, np.quantile(known.pop(name), _SHARES)
+    else:
+        reference, quantiles = "the distribution", against.ppf(_SHARES)
+    drawing = blank((4.6, 4.2), title)
+    axes = drawing.subplots()
+    ends = [quantiles[0], quantiles[-1]]
+    for k, (name, values) in enumerate(known.items()):
+        its = np.quantile(values, _SHARES)
+        axes.plot(quantiles, its, ".-", ms=4, lw=0.7, color=COLOURS[k % len(COLOURS)], label=name)
+        ends = [min(ends[0], its[0]), max(ends[1], its[-1])]
+    axes.plot(ends, ends, color="#444", ls="--", lw=1, zorder=0)
+    label = label or (axis_label(quantity) if quantity else "")
+    axes.set(xlabel=f"{label} of {reference}".strip(), ylabel=label)
+    finish(axes)
+    axes.legend(frameon=False, fontsize=8, loc="upper left")
+    return drawing
+
+
+_SHARES = np.arange(1, 200) / 200
+
+
 def _known(of, quantity, by):
     """Return the finite samples of each group."""
     if quantity is None and not isinstance(of, dict):

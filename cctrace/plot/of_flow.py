@@ -1,0 +1,239 @@
+"""Graphs of one flow as tcptrace and Wireshark draw them: segment sizes, throughput, RTT, windows, one-way delays.
+
+Each returns a `matplotlib.figure.Figure` that a notebook shows as it is; ``savefig("x.pdf")`` writes vectors.
+"""
+
+import numpy as np
+
+from cctrace.errors import ArgumentError
+from cctrace.plot.figure import blank
+from cctrace.plot.of_papers import AGAIN, finish
+from cctrace.plot.packets import KINDS, packets_of
+from cctrace.plot.panels import COLOURS, decimate
+from cctrace.schema import LINUX_EVENTS
+
+_POINTS = 1000  # of a curve over time
+_BUCKETS = 2000  # spans of time that dense points are thinned to
+_TIME = "Time since the first packet (s)"
+
+
+def segment_sizes(flow, *, title=""):
+    """Draw the payload of every segment over time, and how often each size was sent.
+
+    Segments as the capture shows them: at a sender whose device cuts them, super-packets of up to 64 kB.
+
+    Parameters
+    ----------
+    flow : Flow
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    >>> segment_sizes(flow).axes[0].get_ylabel()
+    'Payload of a segment (B)'
+    """
+    sent = packets_of(flow)[0]
+    time_s, carries = _seconds(flow, sent), sent.size > 0
+    drawing = blank((9.0, 3.8), title or _place(flow))
+    over_time, often = drawing.subplots(1, 2, sharey=True, width_ratios=(3, 1))
+    for i, name in enumerate(KINDS):
+        rows = np.flatnonzero(carries & (sent.kind == i))
+        if len(rows):
+            meaning, label = AGAIN.get(name, ("observed", "new data"))
+            points = decimate(time_s[rows], sent.size[rows].astype(float), _BUCKETS)
+            over_time.plot(*points, ".", ms=3, color=COLOURS[meaning], label=label)
+    sizes, counts = np.unique(sent.size[carries], return_counts=True)
+    often.hlines(sizes, 0.5, counts, color=COLOURS["observed"], lw=1.6)
+    often.set(xlabel="Segments", xscale="log", xlim=(0.5, None))
+    over_time.set(xlabel=_TIME, ylabel="Payload of a segment (B)", ylim=(0, None))
+    over_time.legend(loc="lower right", fontsize=8, markerscale=3)
+    for axes in (over_time, often):
+        finish(axes)
+    return drawing
+
+
+def throughput(flow, span_s=None, *, title=""):
+    """Draw the throughput as a moving average: what was sent, what was acknowledged, and the mean since the start.
+
+    Parameters
+    ----------
+    flow : Flow
+    span_s : float, optional
+        Of the average, back from each instant; default: 1 s, or a tenth of a flow shorter than 10 s.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ArgumentError
+        If `span_s` is not positive.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    >>> [line.get_label() for line in throughput(flow, 0.5).axes[0].lines]
+    ['sent, with retransmissions', 'acknowledged', 'acknowledged, since the start']
+    """
+    lasted = flow.summary["duration_s"]
+    span_s = min(1.0, lasted / 10) if span_s is None else span_s
+    if not span_s > 0:
+        raise ArgumentError(f"span_s={span_s}: above 0, in seconds")
+    sent, received = packets_of(flow)
+    order = np.argsort(sent.time_ns, kind="stable")
+    sends = _seconds(flow, sent)[order], np.cumsum(sent.size[order])
+    acks = _acknowledged(flow, received)
+    at = np.linspace(0, lasted, _POINTS + 1)[1:]
+    drawing = blank((9.0, 3.8), title or _place(flow))
+    axes = drawing.subplots()
+    for (time_s, total), meaning, label in (
+        (sends, "observed", "sent, with retransmissions"),
+        (acks, "estimate", "acknowledged"),
+    ):
+        axes.plot(at, _mean_bps(time_s, total, at, span_s) / 1e6, color=COLOURS[meaning], lw=1.2, label=label)
+    mean = _mean_bps(*acks, at, lasted) / 1e6
+    axes.plot(at, mean, color=COLOURS["bound"], lw=1.2, ls="--", label="acknowledged, since the start")
+    axes.set(xlabel=_TIME, ylabel=f"Throughput, mean of {span_s:.3g} s (Mbit/s)", ylim=(0, None))
+    finish(axes)
+    axes.legend(frameon=False, fontsize=8, loc="upper right")
+    return drawing
+
+
+def _mean_bps(time_s, total, at, span_s):
+    """Return the mean rate of the last `span_s` before each of `at`; at the start, since the start."""
+    total = np.concatenate(([0], total))
+    since = np.maximum(at - span_s, 0.0)
+    return 8 * (total[np.searchsorted(time_s, at, "right")] - total[np.searchsorted(time_s, since)]) / (at - since)
+
+
+def _acknowledged(flow, received):
+    """Return when packets of the receiver came, and what had been acknowledged then: seconds, bytes."""
+    known = np.flatnonzero(received.ack >= 0)
+    known = known[np.argsort(received.time_ns[known], kind="stable")]
+    acked = np.maximum.accumulate(np.maximum(received.ack[known] - 1, 0))  # the SYN is no payload
+    return _seconds(flow, received)[known], acked
+
+
+def rtt(flow, over="time", *, title=""):
+    """Draw every RTT sample that the sender's TCP took, over time or over what was acknowledged.
+
+    Parameters
+    ----------
+    flow : Flow
+    over : {"time", "sequence"}
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ArgumentError
+        If `over` is another.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    >>> rtt(flow, over="sequence").axes[0].get_xlabel()
+    'Acknowledged (MB)'
+    """
+    if over not in ("time", "sequence"):
+        raise ArgumentError(f"over={over!r}: 'time' or 'sequence'")
+    rows = flow.events.rows
+    rows = rows[(rows["event"] == LINUX_EVENTS["pkts_acked"]) & (rows["rs_rtt_us"] >= 0)]
+    x = (rows["time_ns"] - flow.summary["start_ns"]) / 1e9 if over == "time" else rows["snd_una"] / 1e6
+    drawing = blank((9.0, 3.8), title or _place(flow))
+    axes = drawing.subplots()
+    points = decimate(x.astype(float), rows["rs_rtt_us"] / 1e3, _BUCKETS)
+    axes.plot(*points, ".", ms=2.5, color=COLOURS["observed"])
+    axes.set(xlabel=_TIME if over == "time" else "Acknowledged (MB)", ylabel="RTT (ms)", ylim=(0, None))
+    finish(axes)
+    return drawing
+
+
+def windows(flow, *, title=""):
+    """Draw the receiver's window and the bytes that were out: sent, and not yet acknowledged, losses included.
+
+    Parameters
+    ----------
+    flow : Flow
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    >>> [line.get_label() for line in windows(flow).axes[0].lines]
+    ['receive window', 'bytes out']
+    """
+    sent, received = packets_of(flow)
+    drawing = blank((9.0, 3.8), title or _place(flow))
+    axes = drawing.subplots()
+    known = np.flatnonzero((received.window >= 0) & (received.ack >= 0))
+    if len(known):
+        points = decimate(_seconds(flow, received)[known], received.window[known] / 1e3, _BUCKETS)
+        axes.step(*points, where="post", color=COLOURS["bound"], lw=1.2, label="receive window")
+    order = np.argsort(sent.time_ns, kind="stable")
+    time_s, top = _seconds(flow, sent)[order], np.maximum.accumulate((sent.seq + sent.size)[order])
+    acked_s, acked = _acknowledged(flow, received)
+    before = np.concatenate(([0], acked))[np.searchsorted(acked_s, time_s, "right")]
+    out = decimate(time_s, np.maximum(top - 1 - before, 0) / 1e3, _BUCKETS)
+    axes.step(*out, where="post", color=COLOURS["observed"], lw=1.0, label="bytes out")
+    axes.set(xlabel=_TIME, ylabel="Window (kB)", ylim=(0, None))
+    finish(axes)
+    axes.legend(frameon=False, fontsize=8, loc="center right")
+    return drawing
+
+
+def one_way_delays(flow, receiver, *, title=""):
+    """Draw how long each segment was under way, from captures at both ends, and each ACK.
+
+    Parameters
+    ----------
+    flow : Flow
+        Of the sender's capture.
+    receiver : Flow
+        The same connection, captured at the receiver.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Delays are less the difference of the two clocks, as if the smallest of both directions were equal.
+
+    Raises
+    ------
+    ArgumentError
+        If these are two connections, or the captures do not overlap.
+    """
+    segments, acks = flow.join(receiver)
+    offset_us = segments.attrs["clock_offset_us"]
+    drawing = blank((9.0, 3.8), title)
+    axes = drawing.subplots()
+    for table, sign, meaning, label in ((segments, -1, "observed", "segments"), (acks, 1, "estimate", "ACKs")):
+        time_s = (table["time_ns"].to_numpy() - flow.summary["start_ns"]) / 1e9
+        time_s = time_s - (offset_us / 1e6 if sign > 0 else 0.0)  # ACKs leave by the receiver's clock
+        points = decimate(time_s, (table["delay_us"].to_numpy() + sign * offset_us) / 1e3, _BUCKETS)
+        axes.plot(*points, ".", ms=2.5, color=COLOURS[meaning], label=label)
+    axes.set(xlabel=_TIME, ylabel="One-way delay (ms)", ylim=(0, None))
+    finish(axes)
+    axes.legend(frameon=False, fontsize=8, markerscale=3)
+    return drawing
+
+
+def _seconds(flow, side):
+    return (side.time_ns - flow.summary["start_ns"]) / 1e9
+
+
+def _place(flow):
+    return "" if flow.taken_at == "sender" else f"captured at: {flow.taken_at}"

@@ -1,0 +1,118 @@
+"""The time line of both ends, packet by packet: tcptrace's, and Wireshark's flow graph."""
+
+import numpy as np
+
+from cctrace.errors import ArgumentError
+from cctrace.flows.state import FIN, RST, SYN
+from cctrace.plot.figure import blank
+from cctrace.plot.of_papers import AGAIN
+from cctrace.plot.packets import KINDS, packets_of
+from cctrace.plot.panels import COLOURS
+
+_MOST = 200
+_SLOPE = 0.45  # of a row: an arrow leaves before it arrives
+_FLAGS = ((SYN, "SYN"), (FIN, "FIN"), (RST, "RST"))
+
+
+def ladder(flow, start_s=0.0, packets=40, *, title=""):
+    """Draw packets as arrows between the two ends, a row each, with their times and frame numbers.
+
+    The level end of an arrow is what the capture saw; the other end is drawn, not measured.
+
+    Parameters
+    ----------
+    flow : Flow
+    start_s : float
+        From when on, seconds since the first packet.
+    packets : int
+        How many, 200 at most.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ArgumentError
+        If there is no packet from then on, or `packets` is out of range.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    >>> len(ladder(flow, packets=12).axes[0].patches)
+    12
+    """
+    if not 1 <= packets <= _MOST:
+        raise ArgumentError(f"packets={packets}: 1 to {_MOST}")
+    rows = _rows(flow, start_s, packets)
+    if not rows:
+        raise ArgumentError(
+            f"start_s={start_s}: no packet from then on; the flow has {flow.summary['duration_s']:.3g} s"
+        )
+    drawing = blank((7.6, 0.8 + 0.24 * len(rows)), title)
+    axes = drawing.subplots()
+    axes.vlines([0, 1], -1, len(rows), color="#444", lw=1.2)
+    src, sport, dst, dport = flow.key
+    for x, host, port in ((0, src, sport), (1, dst, dport)):
+        axes.text(x, -1.2, f"{host}:{port}", ha="center", va="bottom", fontsize=9, fontweight="bold")
+    at_receiver = flow.taken_at == "receiver"
+    for y, (forth, time_s, frame, text, colour) in enumerate(rows):
+        leaves = forth != at_receiver  # where the capture was taken
+        start, end = (y, y + _SLOPE) if leaves else (y - _SLOPE, y)
+        tail, head = ((0, start), (1, end)) if forth else ((1, start), (0, end))
+        style = {"arrowstyle": "-|>", "color": colour, "lw": 1.1, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 9}
+        axes.add_patch(_arrow(tail, head, **style))
+        beside = {"va": "bottom" if leaves else "top", "ha": "center", "fontsize": 7.5, "color": colour}
+        axes.text(0.5, (start + end) / 2 + (-0.04 if leaves else 0.04), text, **beside)
+        axes.text(-0.03, y, f"{time_s:.6f} s", ha="right", va="center", fontsize=7.5)
+        axes.text(1.03, y, f"frame {frame}" if frame else "", ha="left", va="center", fontsize=7.5, color="#555")
+    axes.set(xlim=(-0.28, 1.22), ylim=(len(rows) + 0.3, -2.0))
+    axes.axis("off")
+    return drawing
+
+
+def _arrow(tail, head, **style):
+    from matplotlib.patches import FancyArrowPatch
+
+    return FancyArrowPatch(tail, head, **style)
+
+
+def _rows(flow, start_s, packets):
+    """Return (from the sender, seconds, frame, words, colour) of packets in the order of time."""
+    start_ns = flow.summary["start_ns"]
+    low_ns = start_ns + round(start_s * 1e9)
+    found = []
+    for forth, side in zip((True, False), packets_of(flow), strict=True):
+        order = np.argsort(side.time_ns, kind="stable")
+        for i in order[np.searchsorted(side.time_ns[order], low_ns) :][:packets]:
+            words, colour = (_of_sent if forth else _of_received)(side, int(i))
+            found.append((int(side.time_ns[i]), not forth, int(side.frame[i]), words, colour))
+    found.sort(key=lambda one: one[:2])
+    return [
+        (not back, (time_ns - start_ns) / 1e9, frame, words, colour)
+        for time_ns, back, frame, words, colour in found[:packets]
+    ]
+
+
+def _flags(flags):
+    return [name for bit, name in _FLAGS if flags & bit]
+
+
+def _of_sent(sent, i):
+    kind = KINDS[sent.kind[i]]
+    meaning, word = AGAIN.get(kind, ("observed", ""))
+    size, seq = int(sent.size[i]), int(sent.seq[i])
+    parts = [*_flags(sent.flags[i]), f"{seq:,} to {seq + size:,} ({size:,} B)" if size else "no data", word]
+    return ", ".join(part for part in parts if part), COLOURS[meaning]
+
+
+def _of_received(received, i):
+    ack = int(received.ack[i])
+    first = int(received.blocks[:i].sum())
+    parts = [*_flags(received.flags[i]), f"ACK {ack:,}" if ack >= 0 else "no ACK"]
+    if received.window[i] >= 0:
+        parts.append(f"window {int(received.window[i]):,}")
+    for k in range(first, first + int(received.blocks[i])):
+        parts.append(f"SACK {int(received.left[k]):,} to {int(received.right[k]):,}")
+    return ", ".join(parts), COLOURS["estimate"]
