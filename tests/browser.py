@@ -113,7 +113,7 @@ class Browser:
         self.evaluate(
             "new Promise((done) => document.readyState === 'complete' ? done() : addEventListener('load', done))"
         )
-        self.evaluate("window.cctrace ? window.cctrace.ready.then(() => true) : true")
+        self.evaluate("window.cctrace?.ready?.then(() => true) ?? true")
         self.requests = [url for url in self.requests if url != f"file://{file}"]
         return time.monotonic() - started
 
