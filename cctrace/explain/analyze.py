@@ -142,6 +142,7 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, what_if=N
     """
     if controller is not None:
         _require_replayable(controller)
+    files = [files] if isinstance(files, str | os.PathLike) else files
     inputs = [(str(file), _input(file, say, options)) for file in files]
     polls = [_polls(file, say, options) for file in tcpinfo]
     unused = {id(table): f"{table.source}: no flow of the captures has these addresses" for table in polls}

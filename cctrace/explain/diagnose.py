@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cctrace.display import Summarized
-from cctrace.errors import StreamError
+from cctrace.errors import ArgumentError, StreamError
 from cctrace.explain import polled, polled_verdicts
 from cctrace.explain.events import events_of
 from cctrace.explain.findings import Event, Limit, Verdict
@@ -98,6 +98,8 @@ def diagnose(flow, controller=None, paced=False):
 
     Raises
     ------
+    ArgumentError
+        If it is neither.
     StreamError
         If a capture lacks the data or the acknowledgements; if counters tell nothing.
 
@@ -110,6 +112,8 @@ def diagnose(flow, controller=None, paced=False):
     """
     if hasattr(flow, "polls"):
         return _of_counters(flow, controller)
+    if not hasattr(flow, "capture"):
+        raise ArgumentError(f"cannot diagnose {type(flow).__name__!r}: use a flow of a capture or of counters")
     record = Record(flow, controller, paced)
     limits = limits_of(record)
     note = "" if flow.taken_at in ("sender", "unknown") else ELSEWHERE

@@ -14,6 +14,8 @@ the capture cannot exclude is named in `WhatIf.unseen` and bounds the answer fro
 
 import dataclasses
 
+import numpy as np
+
 from cctrace.cc import controller as resolve
 from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, FitError, StreamError
@@ -158,11 +160,11 @@ def whatif(flow, candidates=(), *, own=None, draws=DRAWS, seed=1, say=lambda tex
     StreamError
         If the capture lacks one direction.
     """
-    candidates = list(candidates)
+    candidates = [candidates] if isinstance(candidates, str) else list(candidates)
     for name in [*candidates, *([own] if own else [])]:
         resolve(name)
     check_changes(changes)
-    if not isinstance(draws, int) or draws < LEAST_DRAWS:
+    if not isinstance(draws, int | np.integer) or draws < LEAST_DRAWS:
         raise ArgumentError(f"draws={draws!r} must be an integer from {LEAST_DRAWS}")
     scene = Scene(as_flow(flow), own=own, draws=draws, seed=seed, say=say)
     names = candidates or ([scene.own] if scene.own and changes else [])

@@ -179,8 +179,10 @@ class Flow:
         Raises
         ------
         ArgumentError
-            If no connection of `tcpinfo` can be this one, whatever its clock.
+            If it holds no counters, or no connection of it can be this one, whatever its clock.
         """
+        if not hasattr(tcpinfo, "select"):
+            raise ArgumentError(f"cannot attach {type(tcpinfo).__name__!r}: use counters, as cctrace.read returns them")
         return Flow(self.capture, self.index, *_matching(self, tcpinfo))
 
     def view(self, kind, **params):

@@ -160,8 +160,11 @@ def _expand(source):
     """Return the list of inputs that an argument of `read_file` stands for."""
     if isinstance(source, (list, tuple)):
         return [one for item in source for one in _expand(item)]
-    if not isinstance(source, (str, os.PathLike)):
+    if hasattr(source, "read") or isinstance(source, Source | Member):
         return [source]
+    if not isinstance(source, (str, os.PathLike)):
+        kind = type(source).__name__
+        raise ArgumentError(f"cannot read {kind!r}: give a path, a URL, an open binary file, or a list of these")
     path = os.fspath(source)
     if not glob.has_magic(path) or "://" in path or os.path.exists(path):
         return [path]

@@ -5,6 +5,7 @@ flows, of which `infer` finds out what no record shows). `agreement` compares wi
 """
 
 import itertools
+import os
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -178,6 +179,9 @@ def replay(source, controller, *, mode="compiled", record=None, **params):
 
 def _replay(source, cls, mode, record, params):
     hz_known, paced_known = "hz" in params, "paced" in params
+    if not (hasattr(source, "events") or hasattr(source, "view") or isinstance(source, str | os.PathLike)):
+        kind = type(source).__name__
+        raise ArgumentError(f"cannot replay {kind!r}; give a flow, a View or the path of a golden vector")
     if "hz" in cls.params and not hz_known and hasattr(source, "hz"):
         params = params | {"hz": source.hz}  # the recorded sender's kernel
         hz_known = "hz" not in source.events.meta.get("inferred", ())
@@ -245,11 +249,9 @@ def view_of(source, cls, params):
     """Return the `View` of a source for a controller class: a path is read as a golden vector."""
     if hasattr(source, "view"):
         return source.view(cls.view, **params)
-    if hasattr(source, "__fspath__") or isinstance(source, str):
-        from cctrace.replaying.vectors import load
+    from cctrace.replaying.vectors import load
 
-        return load(source).view.view(cls.view)
-    raise ArgumentError(f"cannot replay {type(source).__name__!r}; give a flow, a View or the path of a golden vector")
+    return load(source).view.view(cls.view)
 
 
 def recorded_names(cls, record):

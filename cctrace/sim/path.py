@@ -257,7 +257,7 @@ def _text(name, value, example):
 
 
 def _rate_bps(value, name):
-    rate = float(value) if isinstance(value, int | float) else parse_rate_bps(value, name)
+    rate = float(value) if isinstance(value, int | float | np.integer) else parse_rate_bps(value, name)
     if rate != 0 and not LEAST_BPS <= rate <= MOST_BPS:
         raise ArgumentError(f"{name}={value!r}: use 0 or a rate from 1 bit/s to 100 Tbit/s")
     return rate

@@ -16,6 +16,7 @@ from cctrace.lang.fields import fields_of
 from cctrace.sim.core.structs import QUIC
 from cctrace.sim.core.view import CWND, PACING, Q_PACING
 from cctrace.sim.core.world import FIRST_NS, World
+from cctrace.sim.path import Path
 from cctrace.sim.recorder import ends
 from cctrace.sim.result import Simulation, counters, link_figures, notes, table, tail_start_ns
 from cctrace.sim.runner import Runner, check_mode
@@ -94,6 +95,8 @@ def simulate(
     if duration_ns <= 0 or (sample is not None and sample_ns <= 0):
         raise ArgumentError(f"duration={duration!r} and sample={sample!r} must be positive")
     check_mode(mode)
+    if not isinstance(path, Path):
+        raise ArgumentError(f"path={path!r} must be a cctrace.Path, for example cctrace.Path(rate='40Mbit')")
     until_bytes = None if until is None else parse_size_bytes(until, name="until")
     if until_bytes is not None and until_bytes <= 0:
         raise ArgumentError(f"until={until!r} must be positive")
@@ -107,7 +110,7 @@ def simulate(
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ArgumentError(f"seed={seed!r} must be an integer from 0")
     exact = exact or len(flows) == 1 or path.has_jitter
-    world = World(path, flows, seed, mode == "compiled", exact)
+    world = World(path, flows, int(seed), mode == "compiled", exact)
     try:
         run = Runner(world, mode, trace, packets)
         if until_bytes is not None:

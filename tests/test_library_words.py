@@ -1,0 +1,67 @@
+"""The library, too, says of a wrong argument what it is and what is allowed; numbers of numpy are numbers."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import cctrace as cct
+from cctrace import datasets
+from cctrace.errors import ArgumentError
+
+FILE = datasets.path("loss_cubic_1pct", "sender.pcap.zst")
+
+
+@pytest.fixture(scope="module")
+def flow():
+    return cct.read(FILE).flow(0)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda flow: cct.read(None), "cannot read 'NoneType': give a path"),
+        (lambda flow: cct.read(b"pcap"), "cannot read 'bytes': give a path"),
+        (lambda flow: cct.diagnose(flow.capture), "cannot diagnose 'Capture': use a flow"),
+        (lambda flow: cct.identify(FILE), "cannot identify 'PosixPath': use a flow"),
+        (lambda flow: cct.replay(flow.capture, "cubic"), "cannot replay 'Capture'; give a flow"),
+        (lambda flow: flow.attach(FILE), "cannot attach 'PosixPath': use counters"),
+        (lambda flow: flow.attach(flow.capture), "cannot attach 'Capture': use counters"),
+        (lambda flow: cct.simulate("40Mbit", "bbr", "1s"), "path='40Mbit' must be a cctrace.Path"),
+        (lambda flow: cct.whatif(flow, "cubik"), "'cubik'.*did you mean 'cubic'"),
+        (lambda flow: cct.whatif(flow, ["cubic"], draws=np.int64(2)), "draws=.*2.* must be an integer from 3"),
+        (lambda flow: cct.Path(rate=np.int64(-1)), "rate=.*-1.*: use 0 or a rate"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_wrong_argument_is_named_with_what_is_allowed(flow, call, said):
+    with pytest.raises(ArgumentError, match=said):
+        call(flow)
+
+
+def test_numbers_of_numpy_are_numbers():
+    path = cct.Path(rate=np.int64(10_000_000), rtt="20ms")
+    same = cct.Path(rate="10Mbit", rtt="20ms")
+    for seed in (np.int64(2), np.uint8(2)):
+        got = cct.simulate(path, "bbr", "1s", seed).flows
+        assert got.equals(cct.simulate(same, "bbr", "1s", 2).flows)
+
+
+def test_one_file_may_be_given_to_analyze_as_it_is():
+    assert [analysis.file for analysis in cct.analyze(str(FILE))] == [str(FILE)]
+
+
+def test_two_threads_that_look_at_one_capture_see_what_one_sees():
+    capture, found = cct.read(FILE), {}
+
+    def look(number):
+        flow = capture.flow(0)
+        found[number] = (cct.diagnose(flow).verdict, cct.identify(flow).candidates[:3], len(flow.events))
+
+    threads = [threading.Thread(target=look, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found[0] == found[1]
+    assert found[0][0].startswith("Losses by chance")
