@@ -150,6 +150,17 @@ def test_replay_prints_names_and_units(run):
     assert " s after the first call (2026-" in said["time"]
 
 
+@pytest.mark.parametrize("file", ["sender.pcap.zst", "ss.txt.gz"])
+def test_of_many_connections_the_one_that_sent_most_is_replayed(run, file):
+    status, out, _ = run("replay", datasets.path("web_server", file), "--controller", "bbr")
+    assert status == 0
+    assert "192.0.2.1:443 → 198.51.100.10:36220" in out
+    assert (
+        "192.0.2.1:443 → 192.0.2.50:60470"
+        in run("replay", datasets.path("web_server", "sender.pcap.zst"), "--cc", "bbr", "--flow", "7")[1]
+    )
+
+
 def test_agreement_is_told_in_words_and_programs_get_both(run):
     out = run("replay", CAPTURE, "--controller", "cubic6", "--tcpinfo", COUNTERS)[1]
     assert re.search(r"cwnd within 2 segments +\d", out)

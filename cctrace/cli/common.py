@@ -90,6 +90,15 @@ def _plain(value):
     return value
 
 
+def end(host, port):
+    """Return an endpoint as people write it.
+
+    >>> end("192.0.2.1", 443), end("2001:db8::1", 443)
+    ('192.0.2.1:443', '[2001:db8::1]:443')
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def print_table(columns, rows, title=None):
     """Print rows as a table; columns of quantities are aligned to the right, texts to the left."""
     if not sys.stdout.isatty():  # read by programs, by grep and by mail: one line a row, however long

@@ -8,7 +8,16 @@ import textwrap
 import click
 
 from cctrace.cli.arguments import paths
-from cctrace.cli.common import command_options, lines_of, print_json_list, print_table, progress, reading_options, warn
+from cctrace.cli.common import (
+    command_options,
+    end,
+    lines_of,
+    print_json_list,
+    print_table,
+    progress,
+    reading_options,
+    warn,
+)
 
 
 @click.command(short_help="List the connections of captures.")
@@ -78,8 +87,8 @@ def _cells(number, row):
 
     return (
         number,
-        _end(row["src"], row["sport"]),
-        _end(row["dst"], row["dport"]),
+        end(row["src"], row["sport"]),
+        end(row["dst"], row["dport"]),
         row["packets"],
         format_size(row["bytes_sent"]),
         format_rate(row["goodput_bps"]),
@@ -88,7 +97,3 @@ def _cells(number, row):
         format_time(row["duration_s"] * 1e9),
         "; ".join(row["warnings"]),
     )
-
-
-def _end(host, port):
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from cctrace.cli.arguments import check_file, check_flow, controller_option, file_option, output_option
-from cctrace.cli.common import command_options, print_json, print_table, progress, warn
+from cctrace.cli.common import command_options, end, print_json, print_table, progress, warn
 from cctrace.extras import needed
 
 
@@ -27,7 +27,13 @@ def _picture(context, option, file):
     metavar="NAME",
     help="For example bbr3 or obbr:mu=0.75; see variants.",
 )
-@click.option("--flow", "index", default=0, show_default=True, help="Which connection of a capture or of counters.")
+@click.option(
+    "--flow",
+    "index",
+    type=int,
+    metavar="N",
+    help="Which connection of a capture or of counters, as numbered by cctrace flows; default: the one that sent most.",
+)
 @file_option("--tcpinfo", metavar="FILE", help="The kernel's counters of a capture's flow, to compare with.")
 @output_option("-o", "--output", help="Write the decisions, one row per call, as Parquet.")
 @click.option(
@@ -80,6 +86,8 @@ def replay(source, controller, index, tcpinfo, output, plot, interpreted, as_jso
 
 
 def _flow(source, index, tcpinfo):
+    import numpy as np
+
     from cctrace.errors import ArgumentError
     from cctrace.flows.capture import Capture, read
     from cctrace.flows.counters import CounterTable
@@ -89,8 +97,10 @@ def _flow(source, index, tcpinfo):
         raise ArgumentError(f"{source}: holds neither packets nor counters of connections")
     if tcpinfo and isinstance(data, CounterTable):
         raise ArgumentError(f"{source}: holds counters, not packets; --tcpinfo belongs to a capture")
-    connections = len(data if isinstance(data, Capture) else data.connections)
-    check_flow(index, connections, source)
+    if index is None:
+        sent = data.flows["bytes_sent"].to_numpy(float)
+        index = 0 if np.isnan(sent).all() else int(np.nanargmax(sent))
+    check_flow(index, len(data if isinstance(data, Capture) else data.connections), source)
     flow = data.flow(index)
     if tcpinfo:
         flow = flow.attach(read(tcpinfo))
@@ -138,6 +148,9 @@ def _words(result, last):
     mss = getattr(result.source, "facts", {}).get("mss")
     times = result.decisions["time_ns"]
     found = [("calls", f"{len(times)}"), ("last call", str(last["event"]))]
+    src, sport, dst, dport = getattr(result.source, "key", (None,) * 4)
+    if src is not None and dst is not None:
+        found.insert(0, ("flow", f"{end(src, sport)} → {end(dst, dport)}"))
     if hasattr(result.source, "facts"):
         found.append(("time", time_in_words(times.iloc[-1], times.iloc[0])))
     return found + in_words(result.controller, result.state, mss)
