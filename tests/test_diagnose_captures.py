@@ -1,11 +1,16 @@
 """Captures that mislead: a queue before the capture, a clock that is set, copies, packets that were not captured."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
 import cctrace as cct
 from cctrace.explain.diagnose import diagnose
+from cctrace.explain.record import Record
 from cctrace.explain.stamps import clock_set, held_us, stamps_of
+from cctrace.fit.transmissions import transmissions
 from cctrace.flows.capture import Capture
 from cctrace.flows.state import OPT_COPY
 
@@ -109,10 +114,19 @@ def test_a_capture_that_lacks_packets_is_sure_of_nothing_else():
 
 def test_a_base_rtt_is_never_less_than_nothing():
     """A LAN of microseconds behind a token bucket: a queue of its rate alone would have let packets come too late."""
-    from cctrace.explain.record import Record
-
     found = packets(rtt="0.2ms", buffer="80000B", shaper=("10Mbit", "60000B"), rate="200Mbit")
     record = Record(Capture(found).flow(0))
     assert record.bottleneck.base_us >= record.least_rtt_us / 2
     assert record.uncongested[0] >= record.least_rtt_us / 2
     assert diagnose(Capture(found).flow(0)).cause != "shallow_buffer"
+
+
+def test_transmissions_are_computed_once_per_flow_and_go_with_their_capture():
+    capture = Capture(packets(2))
+    table = transmissions(capture.flow(0))
+    assert transmissions(capture.flow(0)) is table
+    assert transmissions(Capture(packets(2)).flow(0)) is not table
+    gone = weakref.ref(capture)
+    del capture
+    gc.collect()
+    assert gone() is None

@@ -10,7 +10,6 @@ and to half a per cent: who wants the path itself takes `cctrace.fit.path`.
 """
 
 import functools
-import weakref
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +28,6 @@ FEWEST = 40  # packets with a known delay, for a rate to be sought
 WINDOW_FULL = 0.9  # of the receiver's window in flight; the rest is less than a burst
 TOGETHER_S = 2e-5  # between packets that leave together
 LATE_S = 0.0005  # within which a busy host has answered an ACK
-_TABLES: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # transmissions of a capture's flows
 
 
 class Bursts(NamedTuple):
@@ -63,7 +61,7 @@ class Record:
 
     def __init__(self, flow, controller=None, paced=False):
         self.flow, self.controller, self.paced, self.events = flow, controller, paced, flow.events
-        self.table = table_of(flow.capture, flow.index)
+        self.table = transmissions(flow)
         self.start_ns = self.table.start_ns
         self.duration_s = float(flow.summary["duration_s"])
 
@@ -260,7 +258,7 @@ class Record:
         for index in np.flatnonzero(same & ~apart.to_numpy() & big.to_numpy())[:17]:
             if index != self.flow.index:
                 try:
-                    found[int(index)] = table_of(self.flow.capture, int(index))
+                    found[int(index)] = transmissions(self.flow.capture.flow(int(index)))
                 except StreamError:
                     continue
         return found
@@ -348,11 +346,3 @@ class Record:
         """When the delivered rate changed, seconds; `changes.rate_changes` tells of which the path was the cause."""
         middle, rate, _ = self.delivered
         return jumps(middle[rate > 0], np.log(rate[rate > 0]))
-
-
-def table_of(capture, index):
-    """Return the `Transmissions` of a flow of a capture; kept, since flows are judged together."""
-    kept = _TABLES.setdefault(capture, {})
-    if index not in kept:
-        kept[index] = transmissions(capture.flow(index))
-    return kept[index]

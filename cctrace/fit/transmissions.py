@@ -4,6 +4,7 @@ The event stream has a row per call; what a path did to a packet needs a row per
 taken apart. Times are those of the sender: a capture taken elsewhere is corrected as the re-enactment does it.
 """
 
+import weakref
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +19,7 @@ __all__ = ["DELIVERED", "LOST", "NEEDLESS", "WAITING", "Transmissions", "transmi
 NO_SOONER = 0.8  # of the least RTT
 WIRE_BYTES = 66  # of headers per segment in `cctrace.Path`: 14 Ethernet, 20 IPv4, 32 TCP with time stamps
 _match = Machine(match)
+_KEPT: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # of a capture's flows, by their number
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def as_flow(source, index=0):
 
 
 def transmissions(source):
-    """Return the `Transmissions` of a flow.
+    """Return the `Transmissions` of a flow; computed once, and kept as long as its capture.
 
     Parameters
     ----------
@@ -116,6 +118,14 @@ def transmissions(source):
         If the capture lacks the data or the acknowledgements.
     """
     flow = as_flow(source)
+    kept = _KEPT.setdefault(flow.capture, {})
+    if flow.index not in kept:
+        kept[flow.index] = _of(flow)
+    return kept[flow.index]
+
+
+def _of(flow):
+    """Return the `Transmissions` of a captured flow."""
     flow._require_both_directions()
     capture, index = flow.capture, flow.index
     table, packets = capture.connections, capture.packets
