@@ -58,10 +58,14 @@ DEEP = 2.0  # bandwidth-delay products: a loss-based controller may keep two bas
 def causes_of(scenario, flow):
     """Return the causes that a recording's parameters name for one of its flows; the first names its row.
 
+    A recording of one cause says so itself (`cause`); of others the parameters tell.
+
     The verdict is right if it is right for one of them. Random loss is the only one where it alone would keep a
     loss-based controller below the rate, by the window of [Mathis97] (sqrt(1.5 / p)); for BBR, from half a per cent on.
     """
     p, bulk = scenario["parameters"], flow.get("mode")
+    if "cause" in p:
+        return [p["cause"]]
     for cause, holds in (
         ("application_limited", bulk == "chunks"),
         ("slow_start_only", bulk == "bytes"),

@@ -45,6 +45,11 @@ RIGHT = {
     "ack_jitter": {"collapse", "ack_compression", "path_full", "jitter"},
     "slight_loss": {"random_loss", "path_full"},
     "deep_buffer": {"self_induced_queue", "path_full"},
+    "rate_down": {"rate_change", "stale_bandwidth"},  # from here on causes that recordings name themselves
+    "rate_up": {"rate_change"},
+    "short_flows": {"slow_start_only"},
+    "receiver_pauses": {"receiver_pauses", "receiver_limited"},
+    "send_buffer_limited": {"send_buffer_limited", "window_limited"},
 }
 ACK_NS = 20_000  # of an ACK in the service of a reverse link of 20 Mbit/s
 BESIDE = {"inflated_min_rtt", "app_limited_samples"}

@@ -150,9 +150,9 @@ def test_the_error_of_calibration_is_that_between_confidence_and_the_share_that_
 
 
 def written_in_parts(when, segments=24, writes=40):
-    """A path of a segment per millisecond and 40 ms; `when` tells from what is outstanding when to write more, or None.
+    """A path of a segment per millisecond and some 40 ms; `when` tells when to write more, or None.
 
-    It is asked at every ACK, with its time and the next one's.
+    It is asked at every ACK, with what is outstanding, its time and the next one's.
     """
     talk, arrivals, free, sent, told = Conversation(), [], 0.0, 0, 0
     now = 0.0
@@ -162,7 +162,7 @@ def written_in_parts(when, segments=24, writes=40):
             sent += segments
             for _ in range(segments // 2):
                 free = max(free, now) + 2.0
-                arrivals.append(free + 40.0)
+                arrivals.append(free + 40.0 + 3.0 * np.sin(free / 500.0))
         if told == len(arrivals) or sent >= writes * segments:
             return talk.capture().flow(0)
         at, told = arrivals[told], told + 1

@@ -56,6 +56,9 @@ def look(flow):
         "retransmitted_share": _last(flow, "total_retrans") / sent if sent > 0 else np.nan,
         "reordered_share": _last(flow, "reord_seen") / sent if sent > 0 else np.nan,
     }
+    window = _last(flow, "snd_wnd")
+    took = figures["busy_rate_bps"] / 8e6 * figures["rtt_us"]
+    figures["window_average"] = min(1.0, took / window) if window > 0 else np.nan
     name, confidence, told, advice = _cause(flow, figures)
     text = f"At this look {told}; {_rest(figures)}. (One look: nothing tells how it was before or after.)"
     return Verdict(name, confidence, 0.0, 0.0, figures, text, advice, "A second look, some seconds later.")
@@ -76,6 +79,9 @@ def _ends(flow, figures):
     if figures["window_used"] >= WINDOW_FULL:
         used, window = format_share(figures["window_used"]), format_size(_last(flow, "snd_wnd"))
         return "receiver_limited", 0.8, f"the receiver's window was full: {used} of {window} in flight", bigger
+    if figures["window_average"] >= WINDOW_FULL and figures["receiver_share"] > 0:
+        used, window = format_share(figures["window_average"]), format_size(_last(flow, "snd_wnd"))
+        return "receiver_limited", 0.6, f"its rate on average took {used} of the receiver's {window} per RTT", bigger
     if figures["receiver_share"] >= MOST:
         return "receiver_limited", 0.9, "the receiver's window had held it back for most of its time", bigger
     if figures["send_buffer_share"] >= MOST:

@@ -19,6 +19,7 @@ from cctrace.units import format_rate
 
 MOST = 0.5  # of the time
 FEWEST = 5
+LONGER = 1.25  # times the RTTs that a rate which falls makes longer
 INFINITE = 0x7FFFFFFF  # snd_ssthresh before the first loss [Linux] TCP_INFINITE_SSTHRESH
 STARTUP_GAIN, UNIT = 640, 256  # of BBR: above 2.5, and 1
 DIFFERS, STEADY = 1.25, 0.15
@@ -151,11 +152,11 @@ def rate_changes(polls):
             typical = float(np.median(rate[inside]))
             spread = float(np.median(np.abs(rate[inside] / typical - 1)))
             if spread < STEADY:
-                plateaus.append((begin, typical, spread, float(np.max(rtt[inside]))))
-    for (_, before, spread1, _), (begin, after, spread2, longest) in itertools.pairwise(plateaus):
+                plateaus.append((begin, typical, spread, float(np.quantile(rtt[inside], 0.9))))
+    for (_, before, spread1, its), (begin, after, spread2, later) in itertools.pairwise(plateaus):
         apart = abs(np.log(after / before))
-        # A path that slows down makes a queue; a sender that does leaves none.
-        queued = after > before or longest > 1.5 * np.median(rtt[some])
-        if apart > max(np.log(DIFFERS), 3 * (spread1 + spread2)) and queued:
+        # A path that slows down makes a queue, longer than the one before; a sender that does leaves none.
+        queued = later > LONGER * max(LONGER * polls.least_us, its)
+        if apart > max(np.log(DIFFERS), 3 * (spread1 + spread2)) and (after > before or queued):
             found.append((float(begin), before, after))
     return found if any(after < before for _, before, after in found) else []

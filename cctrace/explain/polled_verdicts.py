@@ -71,7 +71,7 @@ def _ends(polls, limits):
             "Time in sndbuf_limited that does not grow.",
         )
     idle = shares(limits).get("application", 0.0)
-    if idle >= MUCH and not _is_short(polls):
+    if idle >= MUCH and not _is_short(polls) and not buffer >= MUCH:  # data waited in the buffer then
         yield _verdict(
             polls,
             "application_limited",
@@ -254,7 +254,7 @@ def _lost(polls):
         yield _verdict(
             polls,
             "random_loss",
-            0.75 if often and not polls.is_model_based else 0.55,  # whose probes lose evenly where buffers are short
+            0.6 if often and not polls.is_model_based else 0.55,  # a policer, or a short buffer, may lose as evenly
             evidence,
             f"{format_share(share)} of the segments were sent again, most of them while RTTs were no "
             "longer than usual: "

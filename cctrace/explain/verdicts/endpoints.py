@@ -12,6 +12,9 @@ FEW = 0.1  # of the bandwidth samples
 SHORT_ROUNDS = 14  # a start that doubles from ten segments is at 80 MB by then
 OFTEN = 10  # writes at least
 MOSTLY = 0.8  # share of them
+EITHER = 0.6  # of an application, where it may be the send buffer
+CLOSER = 4  # times that writes follow ACKs more evenly than each other
+TOOK_S = 2e-5  # by which a host's answers differ in any case
 ABOUT = 0.05  # of what is in flight, within which writes find as much of it left
 
 
@@ -53,38 +56,52 @@ def _application(record, share):
     idle = share.get("application", 0.0)
     if idle < MUCH:
         return
-    if (level := _written_at(record)) is not None:
+    level, told = _written_at(record)
+    if told:
         yield _by_writes(record, idle, level)
         return
+    sure = min(0.99, 0.5 + idle / 2) if idle >= MOST else 0.2 + 0.5 * idle
+    either = ""
+    if level is not None:
+        either = (
+            f" Or its send buffer was full: data were always written when {level:.0f} segments were left in flight."
+        )
+        sure = min(sure, EITHER)
     yield Verdict(
         "application_limited",
-        min(0.99, 0.5 + idle / 2) if idle >= MOST else 0.2 + 0.5 * idle,
+        sure,
         0.0,
         record.duration_s,
         {"application_share": idle, "goodput_bps": record.goodput_bps},
-        f"The application limited it: for {format_share(idle)} of the time it sent less than it could have.",
+        f"The application limited it: for {format_share(idle)} of the time it sent less than it could have.{either}",
         "Have the application write earlier or more at a time; the network could carry more.",
         "Data that waits in the socket (notsent_bytes of ss) while nothing leaves.",
     )
 
 
 def _written_at(record):
-    """Return how many segments were in flight when data were written, if it was about as many every time; else None.
+    """Return (how many segments were in flight when data were written, None if not as many every time; whether the send
+    buffer made it so).
 
     An application writes when its time has come, or when a reply has: then an ACK just before is chance, or nothing is
-    in flight. A full send buffer lets it write when ACKs have freed a part of it.
+    in flight. A full send buffer lets it write when ACKs have freed a part of it: so long after an ACK, whenever that
+    comes. Where ACKs themselves come like a clock the two are alike.
     """
     bursts = record.bursts
     wrote = np.searchsorted(bursts.time_s, written(record)[:, 1])
     if len(wrote) < OFTEN:
-        return None
+        return None, False
     place = np.maximum(bursts.place[wrote], 0)
     left = record.acks["packets_out"][place].astype(float)
     gap = np.diff(record.ack_s, prepend=-np.inf)[place]
-    answers = bursts.since_s[wrote] < gap / 4
+    since = bursts.since_s[wrote]
+    answers = since < gap / 4
+    apart, after = (np.subtract(*np.quantile(x, [0.75, 0.25])) for x in (np.diff(bursts.time_s[wrote]), since))
     level, most = float(np.median(left)), float(np.quantile(record.acks["rs_prior_in_flight"], 0.9))
     same = np.abs(left - level) <= max(2.0, ABOUT * most)
-    return level if level > 0 and min(answers.mean(), same.mean()) >= MOSTLY else None
+    if not level > 0 or min(answers.mean(), same.mean()) < MOSTLY:
+        return None, False
+    return level, bool(apart > CLOSER * max(after, TOOK_S))
 
 
 def _by_writes(record, idle, level):
