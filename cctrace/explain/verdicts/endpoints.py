@@ -57,7 +57,7 @@ def _application(record, share):
     if idle < MUCH:
         return
     level, told = _written_at(record)
-    if told:
+    if told and idle >= MOST:  # ACKs in batches make pauses, too, for less of the time
         yield _by_writes(record, idle, level)
         return
     sure = min(0.99, 0.5 + idle / 2) if idle >= MOST else 0.2 + 0.5 * idle
