@@ -7,8 +7,8 @@
 
 The paths are those of `benchmarks/replay_simulated.py` (5 to 60 Mbit/s, 10 to 100 ms, clean, random loss, jitter), in
 turn with every segment and every second one acknowledged, in captures with and without super-packets; HZ is not told.
-Also simulated: controllers that are no candidate ("unknown" is right; `RELATIVES`, which differ from a candidate in a
-step or two, are shown apart: to be taken for it is no mistake).
+Also simulated: controllers that are no candidate (`benchmarks/strangers.py`; "unknown" is right; `RELATIVES`, which
+differ from a candidate in a step or two, are shown apart: to be taken for it is no mistake).
 
 Printed: the table of confusion (a flow counts for the candidate that sent it if that is in the group named), how many
 candidates the groups have, and how far the probabilities of the groups hold: flows in ten bins by that probability, in
@@ -28,60 +28,10 @@ import numpy as np
 import cctrace as cct
 from benchmarks.polls import ss_text
 from benchmarks.replay_simulated import CONDITIONS, random_case
+from benchmarks.strangers import STRANGERS
 from cctrace.cc import KERNEL_NAMES
-from cctrace.cc.reno import Reno
 from cctrace.explain.identify import CANDIDATES, UNKNOWN, identify
 
-
-class Scalable(Reno):
-    """Grows by 1 % per window and falls by an eighth (Scalable TCP, Kelly 2003); no candidate."""
-
-    def cong_avoid(self, ack):
-        if not self.is_cwnd_limited(ack):
-            return
-        acked = ack.arg
-        if self.in_slow_start():
-            acked = self.slow_start(acked)
-            if acked == 0:
-                return
-        self.additive_increase(min(self.snd_cwnd, 100), acked)
-
-    def ssthresh(self, ack):
-        return max(self.snd_cwnd - (self.snd_cwnd >> 3), 2)
-
-
-class Delay(Reno):
-    """Keeps two to four segments in the queue, as Vegas does (Brakmo 1995); no candidate."""
-
-    base_us: int = 0x7FFFFFFF
-    least_us: int = 0x7FFFFFFF
-    round_end: int = 0
-
-    def pkts_acked(self, ack):
-        if ack.rs_rtt_us > 0:
-            self.base_us = min(self.base_us, ack.rs_rtt_us)
-            self.least_us = min(self.least_us, ack.rs_rtt_us)
-
-    def cong_avoid(self, ack):
-        if ack.snd_una < self.round_end or self.least_us == 0x7FFFFFFF:
-            if self.in_slow_start():
-                self.slow_start(ack.arg)
-            return
-        self.round_end = ack.snd_nxt
-        queued = self.snd_cwnd * (self.least_us - self.base_us) // self.least_us
-        self.least_us = 0x7FFFFFFF
-        if self.in_slow_start():
-            if queued > 1:
-                self.snd_ssthresh = min(self.snd_ssthresh, max(self.snd_cwnd - 1, 2))
-            else:
-                self.slow_start(ack.arg)
-        elif queued > 4:
-            self.snd_cwnd = max(self.snd_cwnd - 1, 2)
-        elif queued < 2:
-            self.snd_cwnd = self.snd_cwnd + 1
-
-
-STRANGERS = {"Scalable": Scalable, "Delay": Delay, "bbrx": "bbrx"}
 RELATIVES = ("cubic_paced", "bbr_s_paper", "obbr_paper", "b3r_paper", "bbr2plus_paper")
 BINS = 10
 # What a flow can hardly tell apart: decisions that differ where little happens.

@@ -95,8 +95,11 @@ def test_the_scale_of_what_is_off_is_found_and_never_finer_than_a_clock_allows()
 def test_a_wrong_factor_of_reductions_counts_against_a_candidate():
     class One:
         after = 0.25
+        reductions = 4
 
     assert wrong_factor(One) == MOST_AFTER
+    One.reductions = 1
+    assert wrong_factor(One) == MOST_AFTER / 4
     One.after = np.nan
     assert wrong_factor(One) == 0
 

@@ -28,6 +28,7 @@ from cctrace.explain import identify_counters as counters
 from cctrace.explain.identify_elsewhere import elsewhere
 from cctrace.explain.identify_evidence import examine, shown
 from cctrace.explain.identify_fit import known_log_odds
+from cctrace.explain.identify_phases import Phases
 from cctrace.explain.identify_relative import difference
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.counters import CounterFlow
@@ -157,10 +158,12 @@ def _of_packets(seen, began):
         return None
     found = {name: examine(seen, name) for name in CANDIDATES}
     evidence = {name: TEMPER * float(np.sum(one.sends)) for name, one in found.items()}
+    phases = None
     if not seen.exact:
-        evidence = elsewhere(seen, found)
+        phases = Phases(seen, found)
+        evidence = elsewhere(seen, found, phases)
     best = max(evidence, key=evidence.get)
-    known = _known(seen, found, evidence)
+    known = _known(seen, found, evidence) - (phases.other_cycle(best) if phases else 0.0)
     differs = difference(seen, best, counters.FACTORS.get(best, math.nan)) if known < 0 else ""
     return _conclude(evidence, found, "sends" if seen.exact else "flights", began, known, differs)
 
@@ -279,7 +282,7 @@ def _reason(group, evidence, found, how, differs):
     best = group[0]
     others = [name for name in evidence if name not in group]
     if not others:
-        return "this flow is too short to tell the candidates apart"
+        return "this flow is too short to tell the candidates apart, or something else than their windows held it back"
     second = max(others, key=evidence.get)
     how_sent = _PACED if found[best].paced else _PACES if resolve(best)[0].sets_pacing_rate else _WINDOW
     alike = f" ({', '.join(group[1:])} cannot be told from it on this flow)" if len(group) > 1 else ""

@@ -20,6 +20,7 @@ from cctrace.cc.base import checked_params
 from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
 from cctrace.errors import StreamError
 from cctrace.explain.identify_polled_fit import foreign_log_odds
+from cctrace.explain.identify_polled_rates import other_gains, unchanged
 from cctrace.explain.identify_trajectory import likelihoods
 from cctrace.io.tcpinfo import MISSING
 from cctrace.replaying.follow import Follower
@@ -71,7 +72,8 @@ class Evidence(NamedTuple):
     told : bool
         Whether the counters tell the bandwidth by which the candidate paces.
     foreign : float
-        Log odds against an unpaced candidate by its reductions and growth (`identify_polled_fit`).
+        Log odds against the candidate: by its reductions and growth (`identify_polled_fit`), or, if it paces, by its
+        rates (`identify_polled_rates`).
     paced : bool
         Whether the socket paces although the candidate does not: it has an SO_MAX_PACING_RATE.
     """
@@ -138,10 +140,15 @@ def examine(flow, candidates):
 
 
 def _evidence(polls, name):
-    rate, off = _pacing(polls, name)
+    rate, ratio, off = _pacing(polls, name)
     if name in GAINS:
-        each = (rate + _probe_rtt(polls, name) + np.log(ANY))[polls.use]
-        return Evidence(each, off, 0.0, USUAL_TOLD if polls.told else USUAL, polls.told)
+        use, is_v1 = polls.use, GAINS[name] is _V1
+        each = (rate + _probe_rtt(polls, name) + np.log(ANY))[use]
+        foreign = other_gains(rate[use], ratio[use], TOLD if polls.told else GUESSED)
+        delivered = polls.delivered * polls.mss
+        if not polls.paced:  # else the socket's limit is the rate
+            foreign += polls.often * unchanged(polls.time_ns, polls.rate, delivered, polls.rtt_us, is_v1)
+        return Evidence(each, off, 0.0, USUAL_TOLD if polls.told else USUAL, polls.told, foreign)
     window, scale, wrong, cuts = _windows(polls, name)
     usual = USUAL_WINDOW * (1 + PER_CUT * cuts / len(polls))
     foreign = foreign_log_odds(polls, name, FACTORS[name]) * polls.often
@@ -151,9 +158,11 @@ def _evidence(polls, name):
 
 
 def _pacing(polls, name):
-    """Return the log likelihood of each poll's pacing rate, and by which share rates usually miss the nearest gain."""
+    """Return the log likelihood of each poll's pacing rate, the log of that rate over the bandwidth, and by which share
+    rates usually miss the nearest gain.
+    """
     if not (polls.rate > 0).any():
-        return np.zeros(len(polls.rate)), np.nan
+        return np.zeros(len(polls.rate)), np.full(len(polls.rate), np.nan), np.nan
     if name in GAINS:
         gains, error = GAINS[name], TOLD if polls.told else GUESSED
         unit = polls.bw * ((polls.mss + HEADERS) / polls.mss if name == "bbr2016" else MARGIN)
@@ -167,7 +176,7 @@ def _pacing(polls, name):
     known = np.isfinite(ratio)
     least = np.min(apart, axis=1)[known & polls.use]
     off = float(np.median(least)) if len(least) else np.nan
-    return np.where(known, np.log(np.where(known, density, 0) + STRAY * ANY), np.log(ANY)), max(off, TOLD)
+    return np.where(known, np.log(np.where(known, density, 0) + STRAY * ANY), np.log(ANY)), ratio, max(off, TOLD)
 
 
 def _probe_rtt(polls, name):

@@ -8,11 +8,17 @@ more blocks there are:
                                + FLIGHTS  each of them against the best (flights)       x short^(1/2)
                                + (BANDWIDTH by_bandwidth + LEVEL by_level) (phases)     x short^(4/3) ]
                - AFTER wrong_factor        short = min(1, flight / 60 segments): the errors are of segments
+               - what flights say against one that paces (`identify_strange`)
+
+A window that something else than cwnd holds, whoever's it is, tells neither those that pace from the others, nor that
+they should have probed.
 
 The weights are those of greatest likelihood (of the sender, in a softmax) over 225 simulated flows, 25 random paths of
 seeds 41 and 42 as their receivers saw them; with weights fitted to three quarters of the paths, 97 to 99 % of the
 flows on the others were right.
 """
+
+import math
 
 import numpy as np
 
@@ -31,21 +37,23 @@ def _told(one, open_):
     return one.halves if one.paces else np.where(open_, one.halves, np.minimum(one.halves, NEUTRAL))
 
 
-def elsewhere(shown, found):
+def elsewhere(shown, found, phases=None):
     """Return the log of what speaks for each candidate.
 
     Parameters
     ----------
     shown : identify_evidence.Shown
     found : {str: identify_evidence.Evidence}
+    phases : Phases, optional
+        Of both, if there already.
     """
+    phases = phases or Phases(shown, found)
     open_ = shown.halves.each(shown.halves.open)[shown.halves.busy] > HALF_OPEN
     flights = {name: float(np.sum(_told(one, open_))) for name, one in found.items()}
     best = max((value for name, value in flights.items() if found[name].paces), default=0.0)
     blocks = max(len(one.halves) for one in found.values())
     count = (MANY / max(blocks, 1)) ** DEPENDENCE
     short = min(float(np.median(shown.halves.flight)) / LONG, 1.0)
-    phases = Phases(shown, found)
     evidence = {}
     for name, one in found.items():
         if one.paces:
@@ -54,4 +62,12 @@ def elsewhere(shown, found):
             evidence[name] = count * (value + short**SHORT_PHASES * cycle)
         else:
             evidence[name] = count * FAMILY * flights[name] - AFTER * wrong_factor(one)
-    return evidence
+    return _apart(found, evidence, shown.halves.held_back)
+
+
+def _apart(found, evidence, held_back):
+    """Return the evidence with what flights say against those that pace; if held back, none that does not is ahead."""
+    if not held_back:
+        return {name: value - found[name].foreign for name, value in evidence.items()}
+    most = max((value for name, value in evidence.items() if found[name].paces), default=math.inf)
+    return {name: value if found[name].paces else min(value, most) for name, value in evidence.items()}

@@ -11,6 +11,7 @@ from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params
 from cctrace.cc.bbr2_model import BBR_UNIT as GAIN_UNIT
 from cctrace.cc.bbr2_model import PROBE_BW
+from cctrace.explain import identify_strange as strange
 from cctrace.explain import identify_trajectory as trajectory
 from cctrace.explain.identify_windows import Astray, astray, fullest, limited
 from cctrace.flows.events import Events
@@ -70,6 +71,8 @@ class Evidence(NamedTuple):
         How far the flights and rates usually were off, as a share.
     after : float
         The same after reductions of cwnd, the median; NaN where there is none, or the candidate paces.
+    reductions : int
+        How many that is the median of.
     paces : bool
         Whether the candidate sets a pacing rate.
     bw : ndarray
@@ -80,17 +83,21 @@ class Evidence(NamedTuple):
         Whether its window depends on the kernel's ticks.
     paced : bool
         Whether the socket paces although the candidate does not.
+    foreign : float
+        Log odds against it by what it cannot do (`identify_strange`); 0 where it does not pace, or times are exact.
     """
 
     sends: np.ndarray
     halves: np.ndarray
     scale: float
     after: float
+    reductions: int
     paces: bool
     bw: np.ndarray
     astray: Astray | None = None
     ticks: bool = False
     paced: bool = False
+    foreign: float = 0.0
 
 
 def shown(flow, most=MOST_ROWS):
@@ -167,10 +174,27 @@ def _replayed(shown, cls, given, hz, hz_known):
     cwnd, pacing = (again.recorded[name].astype(float) for name in ("snd_cwnd", "pacing_rate"))
     over = shown.halves.over(cwnd, pacing, cls.pacing_overhead_bytes)
     halves, scale = trajectory.likelihoods(over[shown.halves.busy])
-    after = np.nan if paces else shown.halves.after_reductions(over)
+    after, reduced = (np.nan, 0) if paces else shown.halves.after_reductions(over)
     guessed = not hz_known and follower.counts_ticks and paces  # else `infer` has found it
     bw = _bandwidth(again.recorded, shown, cls) if paces else np.zeros(0)
-    return Evidence(sends, halves, scale, after, paces, bw, wrong, follower.counts_ticks, paced), guessed
+    foreign = _foreign(shown, cls, cwnd) if paces and not shown.exact else 0.0
+    return Evidence(
+        sends, halves, scale, after, reduced, paces, bw, wrong, follower.counts_ticks, paced, foreign
+    ), guessed
+
+
+def _foreign(shown, cls, cwnd):
+    """Return the log odds against a candidate that paces, by what flights do that its own would not."""
+    blocks, is_v1 = shown.halves, bool(cls.phase_choices)
+    if not len(blocks):
+        return 0.0
+    rows = shown.events.rows[blocks.acks]
+    min_rtt_us = float(np.min(rows["tcp_min_rtt_us"]))
+    queued = rows["srtt_us8"] / 8 > strange.QUEUED * min_rtt_us
+    window = blocks.each(np.where(queued, cwnd[blocks.acks], np.inf)) if is_v1 else None
+    usual_rtt_us = float(np.median(rows["srtt_us8"])) / 8
+    still_us = strange.longest_still_us(blocks, window)
+    return strange.paced_log_odds(blocks, still_us, min_rtt_us, usual_rtt_us, is_v1)
 
 
 def _bandwidth(recorded, shown, cls):

@@ -26,9 +26,10 @@ UNPACED_SLOPE, MOST_SENDS = 1.0, 3.0  # the same where ACKs let most sends go, a
 ASTRAY, TICKS_ASTRAY, LEAST_ASTRAY, ASTRAY_WEIGHT = 0.022, 0.04, 0.004, 3.0  # shares; CUBIC's ticks have to be inferred
 EXACT_SCALE, EXACT_WEIGHT = 0.045, 2.0
 PACED_SCALE, PACED_WEIGHT, MOST_PACED = 0.13, 6.0, 3.0  # where the times are estimates; what it adds at most
-WINDOW_SCALE, WINDOW_WEIGHT = 0.085, 6.0
-AFTER, AFTER_WEIGHT, MOST_AFTER = 0.05, 40.0, 4.0
-FEW_BLOCKS, FEW_HALVES, FEW_ACKS = 30, 40, 60  # that count for less
+WINDOW_SCALE, WINDOW_WEIGHT, MOST_WINDOW = 0.06, 6.0, 4.0
+HELD_BACK = 1.0  # log odds at most where something else than cwnd held an unpaced sender, whoever it was
+AFTER, AFTER_WEIGHT, MOST_AFTER = 0.03, 80.0, 8.0
+FEW_BLOCKS, FEW_HALVES, FEW_ACKS, FEW_REDUCTIONS = 30, 40, 60, 4  # that count for less
 
 
 def known_log_odds(shown, best):
@@ -52,9 +53,12 @@ def known_log_odds(shown, best):
         else:
             total += max(min(UNPACED_SLOPE * sends, MOST_SENDS), -MOST_SENDS) + _right_windows(best)
     else:
-        usual, weight = (PACED_SCALE, PACED_WEIGHT) if best.paces else (WINDOW_SCALE, WINDOW_WEIGHT)
-        fits = weight * math.log(usual / best.scale)
-        total += halves * (min(fits, MOST_PACED) if best.paces else fits)
+        usual, weight, most = (
+            (PACED_SCALE, PACED_WEIGHT, MOST_PACED) if best.paces else (WINDOW_SCALE, WINDOW_WEIGHT, MOST_WINDOW)
+        )
+        total += halves * min(weight * math.log(usual / best.scale), most) - best.foreign
+        if shown.halves.held_back and not best.paces:
+            total = min(total, HELD_BACK)
     return total - wrong_factor(best)
 
 
@@ -66,4 +70,7 @@ def _right_windows(best):
 
 def wrong_factor(one):
     """Return what it takes off a candidate's log odds that its windows are off after reductions, at most MOST_AFTER."""
-    return 0.0 if math.isnan(one.after) else min(AFTER_WEIGHT * max(abs(one.after) - AFTER, 0.0), MOST_AFTER)
+    if math.isnan(one.after):
+        return 0.0
+    wrong = min(AFTER_WEIGHT * max(abs(one.after) - AFTER, 0.0), MOST_AFTER)
+    return wrong * min(one.reductions / FEW_REDUCTIONS, 1.0)

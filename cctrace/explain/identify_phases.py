@@ -35,6 +35,8 @@ PER_RTT = 4  # steps of a minimum RTT in which durations are counted
 LEVEL_RTTS = 12  # on either side, the rates among which the median is usual
 LEAST_RTT_US = 10_000
 FEW = 10  # blocks that tell nothing
+OTHERS = ((2, 1), (1, 2), (2, 2))  # times as far from 1 and as often: cycles of strangers
+OTHER_USUAL, OTHER_WEIGHT, MOST_OTHER = 8.0, 0.1, 8.0  # log likelihood ratio of one's own; log odds per unit of it
 LATE = 8  # share of the blocks that are left out where PROBE_BW begins too late
 
 
@@ -76,38 +78,47 @@ def _exponential(matrix, halvings=6, terms=12):
     return np.linalg.matrix_power(total, 2**halvings)
 
 
-def chain(name, min_rtt_us, flight):
-    """Return the `Chain` of a candidate's gain cycle on a path of `flight` segments."""
+def chain(name, min_rtt_us, flight, further=1.0, often=1.0):
+    """Return the `Chain` of a candidate's gain cycle on a path of `flight` segments.
+
+    Parameters
+    ----------
+    name : str
+    min_rtt_us, flight : float
+    further, often : float
+        For a stranger: gains are so many times as far from 1, and phases so many times shorter.
+    """
+    phases = _phases(name, min_rtt_us, flight)
+    return Chain([(1 + further * (gain - 1), rtts / often, stages, then) for gain, rtts, stages, then in phases])
+
+
+def _phases(name, min_rtt_us, flight):
     cls, _ = resolve(name)
     if cls.phase_choices:
         rest = [(CRUISE_GAIN, 1.05, 3, {(k + 1) % 8: 1.0}) for k in range(2, 8)]
-        return Chain([(1.25, 1.3, 2, {1: 1.0}), (0.75, 0.8, 2, {2: 1.0}), *rest])
+        return [(1.25, 1.3, 2, {1: 1.0}), (0.75, 0.8, 2, {2: 1.0}), *rest]
     up, down = (cls.params[n].default for n in ("up_pacing_gain", "down_pacing_gain"))
     refill = (CRUISE_GAIN, 1.0, 3)
     if "pre_up_pacing_gain" in cls.params:
         pre_up, slightly = (cls.params[n].default for n in ("pre_up_pacing_gain", "down_slightly_pacing_gain"))
-        return Chain(
-            [
-                (up, 1.5, 2, {6: 0.7, 1: 0.3}),
-                (down, 1.5, 2, {2: 1.0}),
-                (CRUISE_GAIN, 9.5, 8, {3: 1.0}),
-                (*refill, {4: 1.0}),
-                (pre_up, 1.0, 3, {5: 1.0}),
-                (CRUISE_GAIN, 1.0, 3, {7: 0.6, 0: 0.4}),
-                (CRUISE_GAIN, 1.0, 3, {1: 0.6, 0: 0.4}),
-                (slightly, 1.5, 2, {2: 1.0}),
-            ]
-        )
+        return [
+            (up, 1.5, 2, {6: 0.7, 1: 0.3}),
+            (down, 1.5, 2, {2: 1.0}),
+            (CRUISE_GAIN, 9.5, 8, {3: 1.0}),
+            (*refill, {4: 1.0}),
+            (pre_up, 1.0, 3, {5: 1.0}),
+            (CRUISE_GAIN, 1.0, 3, {7: 0.6, 0: 0.4}),
+            (CRUISE_GAIN, 1.0, 3, {1: 0.6, 0: 0.4}),
+            (slightly, 1.5, 2, {2: 1.0}),
+        ]
     long = 1.5 if "bw_probe_pif_gain" in cls.params else 3.0  # v3 probes and drains for longer
     wait = max(min(WAIT_US / min_rtt_us, 1.05 * min(PROBE_ROUNDS, max(flight, 4))) - 3, 1.0)
-    return Chain(
-        [
-            (up, long, 2, {1: 1.0}),
-            (down, long, 2, {2: 1.0}),
-            (CRUISE_GAIN, wait, 6, {3: 1.0}),
-            (*refill, {0: 1.0}),
-        ]
-    )
+    return [
+        (up, long, 2, {1: 1.0}),
+        (down, long, 2, {2: 1.0}),
+        (CRUISE_GAIN, wait, 6, {3: 1.0}),
+        (*refill, {0: 1.0}),
+    ]
 
 
 class Rates:
@@ -190,6 +201,7 @@ class Phases:
 
     def __init__(self, shown, found):
         self.by_bandwidth, self.by_level = {}, {}
+        self._own, self._seen = {}, None
         cycles = {name: one.bw for name, one in found.items() if np.isfinite(one.bw).any()}
         if len(shown.halves) < FEW or not cycles:
             return
@@ -204,6 +216,28 @@ class Phases:
                 by_chain[alike] = rates.likelihood(cycle, level, start)
             self.by_level[name] = by_chain[alike]
             self.by_bandwidth[name] = rates.likelihood(cycle, rates.bandwidth(bw), start)
+        self._seen = rates, start, level, cycles
+        self._own = {name: (self.by_level[name], self.by_bandwidth[name]) for name in cycles}
         for ratios in (self.by_bandwidth, self.by_level):
             best = max(ratios.values())
             ratios.update({name: value - best for name, value in ratios.items()})
+
+    def other_cycle(self, name):
+        """Return the log odds against a candidate, 0 or more: how much better a cycle like its own explains the rates.
+
+        A stranger's: gains twice as far from 1, or phases half as long, against the candidate's bandwidth as well as
+        against the usual rate.
+        """
+        if name not in self._own:
+            return 0.0
+        rates, start, level, cycles = self._seen
+        bandwidth = rates.bandwidth(cycles[name])
+        better = 0.0
+        for further, often in OTHERS:
+            other = chain(name, rates.min_rtt_us, rates.flight, further, often)
+            gained = [
+                rates.likelihood(other, usual, start) - own
+                for usual, own in zip((level, bandwidth), self._own[name], strict=True)
+            ]
+            better = max(better, min(gained))
+        return min(OTHER_WEIGHT * max(better - OTHER_USUAL, 0.0), MOST_OTHER)

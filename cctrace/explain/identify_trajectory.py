@@ -10,7 +10,8 @@ are Laplace around 0 with a scale of the flow's own, the likeliest for the candi
 few (ASTRAY) are anything at all.
 
 An unpaced controller is set right where the record shows its window: before each reduction (which then tells the factor
-of it), and where it left slow start, which HyStart decides by microseconds that only the sender's own capture has.
+of it), where it left slow start, which HyStart decides by microseconds that only the sender's own capture has, and
+where a reduction seems to have been undone but was not: time stamps tell the sender alone what it sent in vain.
 """
 
 import numpy as np
@@ -28,6 +29,7 @@ LEAST_BLOCK_US = 5_000
 LEAST_AFTER = 2  # open blocks after a reduction that tell of it
 OFF = 0.15  # share of the flight by which a window in slow start is wrong
 MANY_BLOCKS, MOSTLY_FULL, USUALLY_FULL = 100, 0.8, 0.9  # of the largest flight: a tenth and half of the others
+HELD_BACK = 0.8  # of the ACKs
 GROWING = 1.15  # times the flight of the block before: still in slow start
 
 
@@ -40,6 +42,8 @@ class Blocks:
         Rows of the ACKs.
     edges : ndarray of int
         The ACKs, by their number, between which the blocks lie.
+    held_back : bool
+        Whether mostly something else than cwnd held the sender, in a capture that was not taken there.
     """
 
     def __init__(self, events):
@@ -61,8 +65,10 @@ class Blocks:
         self.edges = self._edges(rows)
         self.sent = np.diff(self.left[self.edges])
         self.busy = self.each(self.idle) == 0  # blocks in which the application always had more to send
-        if "start_ns" in events.meta["inferred"] and self._is_steady():
+        elsewhere = "start_ns" in events.meta["inferred"]
+        if elsewhere and self._is_steady():
             self.free[:] = True
+        self.held_back = elsewhere and bool(np.mean(self.free) > HELD_BACK)
 
     def __len__(self):
         return len(self.sent)
@@ -112,7 +118,7 @@ class Blocks:
         return sums / np.diff(self.edges)
 
     def after_reductions(self, over):
-        """Return by how much the first open block after each reduction is over, the median; NaN without any."""
+        """Return by how much the first open block after a reduction is over, the median, and of how many; else NaN."""
         reduced = np.searchsorted(self.acks, self.reductions)
         whole = self.each(self.open) == 1
         found = []
@@ -120,7 +126,7 @@ class Blocks:
             inside = np.flatnonzero((self.edges[:-1] >= begin) & (self.edges[1:] <= end) & whole)
             if len(inside) >= LEAST_AFTER:
                 found.append(over[inside[0]])
-        return float(np.median(found)) if found else np.nan
+        return (float(np.median(found)) if found else np.nan), len(found)
 
 
 def _share(seen, allowed, slack):
@@ -163,14 +169,17 @@ def play(follower, script, blocks):
         stops += [(row, 1, None) for row in reductions]
         places = blocks.acks[blocks.edges].tolist()
         stops += [(row, 2, k) for k, row in enumerate(places) if row < first]
+        stops += [(int(row), 3, None) for row in np.flatnonzero(follower.rows["event"] == LINUX_EVENTS["undo_cwnd"])]
     for row, kind, what in sorted(stops, key=lambda stop: stop[:2]):
         follower.run(row)
         if kind == 0:
             follower.edit(what)
         elif kind == 1:
             _set_window(follower, blocks, row)
-        else:
+        elif kind == 2:
             _leave_slow_start(follower, blocks, what)
+        else:
+            _undo(follower, blocks, row)
     follower.run()
 
 
@@ -181,6 +190,18 @@ def _set_window(follower, blocks, row):
     limited = blocks.open[some] & ~blocks.free[some]
     if limited.any():
         follower.set("snd_cwnd", max(int(np.median(blocks.flight[some][limited])), 2))
+
+
+def _undo(follower, blocks, row):
+    """Take a reduction back only if the flights of the next round trip are as large as before it."""
+    reduced = follower.get("snd_cwnd"), follower.get("snd_ssthresh")
+    follower.run(row + 1)
+    begin = int(np.searchsorted(blocks.acks, row))
+    end = int(np.searchsorted(blocks.left, blocks.left[min(begin, len(blocks.left) - 1)] + reduced[0]))
+    later = blocks.flight[begin:end][blocks.open[begin:end] & ~blocks.free[begin:end]]
+    if len(later) and abs(np.median(later) - reduced[0]) < abs(np.median(later) - follower.get("snd_cwnd")):
+        follower.set("snd_cwnd", reduced[0])
+        follower.set("snd_ssthresh", reduced[1])
 
 
 def _leave_slow_start(follower, blocks, k):

@@ -1,0 +1,118 @@
+"""Thousands of simulated flows, each looked at from its sender, its receiver and through `ss`: who is identified?
+
+    python -m benchmarks.identify_many RESULTS --seed 911 --paths 223     2,007 flows; goes on where it was stopped
+    python -m benchmarks.identify_many RESULTS --kept ...                 strangers that no rule has seen (`KEPT`)
+    python -m benchmarks.identify_many RESULTS --report                   the table of what is there
+
+A path is that of `benchmarks.identify`, number and seed; each of its flows lasts 8 s. RESULTS has a line of JSON for
+each flow and side. A flow counts as right if the group named has its sender ("unknown" for a stranger); intervals are
+Wilson's, of 95 %.
+"""
+
+import argparse
+import datetime
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import cctrace as cct
+from benchmarks.identify import calibration_error, group_size, judge, right
+from benchmarks.polls import ss_text
+from benchmarks.replay_simulated import CONDITIONS, random_case
+from benchmarks.strangers import KEPT, KNOWN, STRANGERS
+from cctrace.explain.identify import CANDIDATES
+
+SIDES = ("sender", "receiver", "ss")
+Z = 1.959964
+
+
+def looked_at(name, number, seed, folder, duration="8s"):
+    """Return {side: result} of one simulated flow, see `identify.judge`."""
+    case = random_case(CONDITIONS[number % len(CONDITIONS)], seed, number, duration)
+    spec = STRANGERS.get(name, name)
+    sender = cct.Sender(spec, **case.flow, ack_every=1 + number % 2)
+    sim = cct.simulate(cct.Path(**case.path), [sender], duration, 1000 * seed + number, packets=True, trace=True)
+    found = {}
+    for side in SIDES:
+        file = Path(folder) / (side if side == "ss" else f"{side}.pcap")
+        if side == "ss":
+            file.write_text(ss_text(spec, sim, case.flow["hz"]), encoding="utf-8")
+        else:
+            sim.to_pcap(file, side=side, tso=side == "sender" and number // 2 % 2 == 1)
+        found[side] = judge(cct.read(file).flow(0), name)
+    return found
+
+
+def wilson(good, many):
+    """Return the interval of 95 % of a share, `good` of `many`."""
+    share, spread = good / many, Z**2 / many
+    middle = (share + spread / 2) / (1 + spread)
+    half = Z * np.sqrt(share * (1 - share) / many + spread / many / 4) / (1 + spread)
+    return middle - half, middle + half
+
+
+def results(file):
+    """Return {(name, number, side): result} of a file's lines."""
+    found = {}
+    for line in Path(file).read_text(encoding="utf-8").splitlines():
+        one = json.loads(line)
+        found[one["name"], one["number"], one["side"]] = (one["name"], tuple(one["group"]), one["p"], one["seconds"])
+    return found
+
+
+def report(file):
+    """Print how often each side was right, and what was taken for what."""
+    found = results(file)
+    for side in SIDES:
+        for title, names in (("candidates", CANDIDATES), ("strangers known", KNOWN), ("strangers kept", KEPT)):
+            some = [one for (name, _, where), one in found.items() if where == side and name in names]
+            if not some:
+                continue
+            good = sum(map(right, some))
+            low, high = wilson(good, len(some))
+            print(
+                f"from {side}, {title}: {good} of {len(some)} right, {good / len(some):.2%} ({low:.1%} to {high:.1%}), "
+                f"calibration error {calibration_error(some):.3f}, groups of {group_size(some)[0]:.2f}"
+            )
+            for name in names:
+                each = [one for one in some if one[0] == name]
+                wrong = [f"{' or '.join(one[1])} {one[2]:.2f}" for one in each if not right(one)]
+                if wrong:
+                    print(f"  {name}, {len(wrong)} of {len(each)} wrong: " + "; ".join(wrong))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("results", metavar="RESULTS")
+    parser.add_argument("--seed", type=int, default=911)
+    parser.add_argument("--paths", type=int, default=223)
+    parser.add_argument("--kept", action="store_true", help="the strangers that were kept apart")
+    parser.add_argument("--known", action="store_true", help="the strangers that rules were made with")
+    parser.add_argument("--until", metavar="HH:MM", help="stop then")
+    parser.add_argument("--report", action="store_true", help="simulate nothing")
+    given = parser.parse_args()
+    if given.report:
+        report(given.results)
+        return 0
+    Path(given.results).touch()
+    done = results(given.results)
+    names = KEPT if given.kept else KNOWN if given.known else CANDIDATES
+    with tempfile.TemporaryDirectory() as folder, Path(given.results).open("a", encoding="utf-8") as out:
+        for number in range(given.paths):
+            for name in names:
+                if (name, number, "ss") in done:
+                    continue
+                if given.until and f"{datetime.datetime.now():%H:%M}" >= given.until:
+                    return 0
+                for side, (_, group, probability, seconds) in looked_at(name, number, given.seed, folder).items():
+                    line = {"name": name, "number": number, "side": side, "group": group, "p": probability}
+                    out.write(json.dumps(line | {"seconds": round(seconds, 3)}) + "\n")
+                out.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""Who is nobody, seen from the receiver or through `ss`: strangers by what no candidate would do."""
+
+import numpy as np
+import pytest
+
+import cctrace as cct
+from benchmarks.identify import from_ss, simulated
+from cctrace.explain.identify import UNKNOWN
+from cctrace.explain.identify_evidence import examine, shown
+from cctrace.explain.identify_polled_rates import other_gains, unchanged
+from cctrace.explain.identify_strange import longest_still_us, paced_log_odds, straight_rises
+
+RTT_US = 40_000.0
+
+
+class Flights:
+    """Blocks of half a round trip whose flights are given."""
+
+    reductions = np.zeros(0, int)
+
+    def __init__(self, flight, reductions=()):
+        self.flight = np.append(flight[:1], flight).astype(float)
+        self.edges = self.acks = np.arange(len(self.flight))
+        self.time_us = self.edges * RTT_US / 2
+        self.open, self.busy = np.ones(len(self.edges)), np.ones(len(flight), bool)
+        self.reductions = np.array(reductions, int)
+
+    def __len__(self):
+        return len(self.flight) - 1
+
+    def each(self, values):
+        return values[1:].astype(float)
+
+
+def probing(rounds, high=1.25):
+    return np.tile([high, high, *[1.0] * (2 * rounds - 2)], 400 // (2 * rounds))[:400] * 80
+
+
+def test_a_flight_is_still_between_probes_and_for_ever_without():
+    assert longest_still_us(Flights(probing(8))) == pytest.approx(7 * RTT_US)
+    assert longest_still_us(Flights(np.full(400, 80))) == pytest.approx(350 * RTT_US / 2)
+    assert longest_still_us(Flights(np.full(400, 80)), np.full(400, 81.0)) == 0  # its window holds it
+
+
+def test_only_who_holds_still_for_longer_than_it_waits_to_probe_is_a_stranger():
+    for is_v1, rounds in ((True, 8), (False, 60)):
+        blocks = Flights(probing(rounds))
+        assert paced_log_odds(blocks, longest_still_us(blocks), RTT_US, RTT_US, is_v1) == 0
+    still = Flights(np.full(400, 80))
+    assert paced_log_odds(still, longest_still_us(still), RTT_US, RTT_US, is_v1=False) > 5
+    assert paced_log_odds(still, longest_still_us(still), 100.0, 100.0, is_v1=True) == 0  # a block is many round trips
+
+
+def test_a_window_rises_in_straight_lines_and_a_bbr_does_not():
+    saw = np.tile(np.linspace(70, 90, 40), 10)
+    cuts = np.arange(40, 400, 40) + 1
+    assert straight_rises(Flights(saw, cuts)) == (9, 1.0)
+    assert paced_log_odds(Flights(saw, cuts), 0.0, RTT_US, RTT_US, is_v1=True) > 5
+    assert straight_rises(Flights(probing(8), cuts))[1] == 0
+
+
+def test_rates_at_other_gains_and_rates_that_never_change_are_a_strangers():
+    ratio = np.log(np.tile([1.0, 1.0, 1.5, 0.5], 20))
+    own = np.where(ratio == 0, np.log(50.0), np.log(0.006))
+    assert other_gains(own, ratio, 0.004) == 10
+    assert other_gains(np.full(80, np.log(100.0)), np.zeros(80), 0.004) == 0
+    time_ns = np.arange(80) * 100_000_000
+    sent, rtt_us = np.arange(80) * 1e5, np.full(80, RTT_US)
+    for is_v1 in (True, False):
+        assert unchanged(time_ns, np.full(80, 1e6), sent, rtt_us, is_v1) > 5
+    assert unchanged(time_ns, np.full(80, 1e6), sent, 4 * rtt_us, is_v1=True) == 0  # 48 rounds at a policer's rate
+    assert unchanged(time_ns, np.full(80, 1e6), sent / 3, rtt_us, is_v1=False) == 0  # not used
+    changes = 1e6 * (1 + 0.01 * (np.arange(80) // 20))
+    assert unchanged(time_ns, changes, sent, rtt_us, is_v1=False) == 0
+    assert unchanged(time_ns, np.full(80, 0.0), sent, rtt_us, is_v1=False) == 0
+
+
+@pytest.mark.parametrize(("name", "number"), [("Constant", 2), ("Steep", 1), ("Quick", 1), ("Delay", 2)])
+def test_a_stranger_seen_from_the_receiver_is_nobody(name, number, tmp_path):
+    assert cct.identify(simulated(name, number, 71, "8s", tmp_path, side="receiver")).group == (UNKNOWN,)
+
+
+@pytest.mark.parametrize("name", ["Constant", "Quick"])
+def test_counters_of_a_stranger_that_paces_are_nobodys(name, tmp_path):
+    assert from_ss(name, 0, 71, "8s", tmp_path).group == (UNKNOWN,)
+    if name == "Constant":
+        assert from_ss(name, 0, 71, "8s", tmp_path, bbr_fields=False).group == (UNKNOWN,)
+
+
+def test_a_reduction_that_only_seems_undone_is_kept(tmp_path):
+    seen = shown(simulated("cubic6", 2, 71, "8s", tmp_path, side="receiver"))
+    assert examine(seen, "cubic6").scale == pytest.approx(0.02)
+
+
+def test_who_was_held_back_by_the_receivers_window_is_anybody(tmp_path):
+    for name in ("bbr2022", "cubic6"):
+        sim = cct.simulate(
+            cct.Path(rate="40Mbit", rtt="40ms", buffer="1bdp"), [cct.Sender(name, rwnd="60kB")], "4s", 1, packets=True
+        )
+        sim.to_pcap(tmp_path / "held", side="receiver")
+        found = cct.identify(cct.read(tmp_path / "held").flow(0))
+        assert found.group == (UNKNOWN,) or len(found.group) > 3
+        assert dict(found.candidates)[UNKNOWN] > 0.15
