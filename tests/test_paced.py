@@ -154,4 +154,18 @@ def test_counters_without_packets_let_a_paced_window_grow():
 def test_the_recording_is_cubics_and_pacing_held_it_back_for_a_while():
     (analysis,) = analyze([RECORDING / "sender.pcap.zst"])
     assert analysis.identification.spec == "cubic6:paced=1"
+    assert analysis.paced
     assert "pacing" in {limit.name for limit in analysis.diagnosis.limits}
+
+
+@pytest.mark.parametrize(
+    ("told", "simulated"), [("cubic", "cubic6:paced=1"), ("reno", "reno:paced=1"), ("bbr", "bbr2022")]
+)
+def test_whom_the_counters_name_is_simulated_paced_if_it_can_be(told, simulated, monkeypatch):
+    """Where the sends look like nobody's, what-if takes whom the kernel names."""
+    asked = []
+    monkeypatch.setattr("cctrace.explain.analyze.identify", lambda *_: None)
+    monkeypatch.setattr("cctrace.explain.analyze.controller_name", lambda _: told)
+    monkeypatch.setattr("cctrace.explain.whatif.what_would_help", lambda flow, diagnosis, own, say: asked.append(own))
+    analyze([RECORDING / "sender.pcap.zst"], [RECORDING / "tcpinfo.csv.zst"], what_if=True)
+    assert asked == [simulated]

@@ -62,6 +62,8 @@ class FlowAnalysis:
         The flow itself; None of a file so large that its packets are not all held at a time.
     identification : cctrace.explain.identify.Identification or None
         Who sent the flow, by what it shows; None if that cannot be told.
+    paced : bool
+        Whether the socket paced although the controller that was replayed sets no rate.
     packets : object
         What `keep` returned, of a flow of such a file.
     collapse : cctrace.fit.Collapse or str or None
@@ -84,6 +86,7 @@ class FlowAnalysis:
     model: pd.DataFrame | None = None
     flow: Flow | None = None
     identification: Identification | None = None
+    paced: bool = False
     collapse: object = None
     packets: object = None
     whatif: object = None
@@ -265,8 +268,9 @@ def _analyze_flow(file, flow, polls, controller, unused):
         analysis.notes.append(flow.alignment.text)
     analysis.notes += _contradiction(analysis)
     analysis.view = FlowView.of(flow, run)
-    paced = run is not None and run.params.get("paced", 0) == 1
-    analysis.diagnosis = diagnose(flow, analysis.controller or kernel_name(_named(analysis.identification)), paced)
+    analysis.paced = run is not None and run.params.get("paced", 0) == 1
+    sender = analysis.controller or kernel_name(_named(analysis.identification))
+    analysis.diagnosis = diagnose(flow, sender, analysis.paced)
     if run is not None and flow.tcpinfo is not None:
         _compare(analysis, run)
     return analysis
@@ -341,8 +345,9 @@ def _sender(analysis):
     """Return the variant that sent a flow: as identified, unless the counters name another; None if nothing tells."""
     found, told = _named(analysis.identification), analysis.controller
     if told not in (None, kernel_name(found)):
-        return KERNEL_NAMES.get(told)
-    return found and analysis.identification.spec
+        found = KERNEL_NAMES.get(told)
+    may_pace = found is not None and "max_pacing_rate" in resolve(found)[0].params
+    return f"{found}:paced=1" if may_pace and analysis.paced else found
 
 
 def _recorded(controller):
