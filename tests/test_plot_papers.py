@@ -1,6 +1,7 @@
 """Figures of papers show the numbers they are given: packets, distributions, boxes, fixed points."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import cctrace as cct
@@ -63,3 +64,11 @@ def test_the_collapse_surface_marks_the_capture_and_where_it_is_one_in_two():
     assert axes.lines[0].get_xdata() == [0.656]
     edge = np.concatenate([path.vertices for path in axes.collections[1].get_paths()])
     assert edge[np.argmin(edge[:, 1]), 0] == pytest.approx(0.656, abs=0.05)
+
+
+def test_bars_below_zero_are_seen():
+    table = pd.DataFrame({"bin": ["a", "b"], "gain": [-2.0, 1.0], "table": ["learned", "learned"]})
+    (axes,) = plot.bars(table, "bin", "gain", "table").axes
+    assert axes.get_ylim()[0] < -2.0
+    (axes,) = plot.bars(table.assign(gain=1.0), "bin", "gain", "table").axes
+    assert axes.get_ylim()[0] == 0.0

@@ -160,7 +160,8 @@ def bars(table, x, value, by, *, title="", ylabel=""):
         spread = rows.get(f"{value}_sd")
         axes.bar(at, rows[value], width, yerr=spread, color=COLOURS[k % len(COLOURS)], label=str(group), capsize=2)
     axes.set_xticks(range(len(names)), names, rotation=25, ha="right", fontsize=8)
-    _dress(axes, ylabel or value, "")
+    below = bool((table[value] < 0).any())
+    _dress(axes, ylabel or value, "", zero=not below, level=0 if below else None)
     _legend(drawing, [axes])
     return drawing
 
