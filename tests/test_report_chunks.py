@@ -98,7 +98,7 @@ class TestInABrowser:
     def test_opened_from_a_disk_the_page_reads_the_files_of_what_is_in_view_and_no_other(self, browser, folder, sides):
         text = (folder / "report.html").read_text()
         page = folder / "few.html"
-        page.write_text(text.replace("AT_A_TIME = 600000", "AT_A_TIME = 2500"))
+        page.write_text(text.replace("AT_A_TIME = 400000", "AT_A_TIME = 2500"))
         browser.requests.clear()
         browser.complaints.clear()
         browser.open(page)

@@ -1,5 +1,5 @@
 // Packets in files beside the page: those of what is in view are read once they are few enough to be drawn one by one.
-const AT_A_TIME = 600000;  // packets
+const AT_A_TIME = 400000;  // packets
 const KEPT = 12;  // files held in memory
 const called = new Map();
 window.cctraceChunk = (name, columns) => called.get(name)?.(columns);
