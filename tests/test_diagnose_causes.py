@@ -205,7 +205,7 @@ def test_a_rate_that_fell_or_is_shared_is_no_bucket(cause, number):
     assert "shaper" not in [verdict.name for verdict in verdicts if verdict.confidence > 0.5]
 
 
-def test_bursts_are_measured_by_what_was_delivered_where_no_queue_showed_the_rate():
+def test_one_overflow_of_a_path_whose_rate_no_queue_showed_is_no_poor_pacing():
     """ACKs that come in batches hide the rate: one that is much too high made every burst fill a queue of its own."""
     flow = simulated({"rate": "12Mbit", "rtt": "35ms", "buffer": "2bdp"}, seed=3, duration="8s", ack_slot="10ms")
     assert "poor_pacing" not in [verdict.name for verdict in diagnose(flow).verdicts]

@@ -26,6 +26,7 @@ from cctrace.explain.look import look
 from cctrace.explain.record import Record
 from cctrace.explain.remedies import with_commands
 from cctrace.explain.verdicts import judge
+from cctrace.explain.verdicts.quality import is_elsewhere
 from cctrace.units import format_rate
 
 FROM_POLLS = "(From polls, not packets: shorter events do not show.)"
@@ -116,7 +117,7 @@ def diagnose(flow, controller=None, paced=False):
         raise ArgumentError(f"cannot diagnose {type(flow).__name__!r}: use a flow of a capture or of counters")
     record = Record(flow, controller, paced)
     limits = limits_of(record)
-    note = "" if flow.taken_at in ("sender", "unknown") else ELSEWHERE
+    note = ELSEWHERE if is_elsewhere(flow) else ""
     verdicts = with_commands(judge(record, limits), flow, controller)
     return Diagnosis.of(limits, events_of(record), verdicts, note=note)
 

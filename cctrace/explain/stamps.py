@@ -102,10 +102,9 @@ def clock_set(flow):
     rows = capture.connections.order[capture.connections.first[index] : capture.connections.first[index + 1]]
     time = capture.packets["time_ns"][rows].astype(np.int64)
     apart = np.diff(time) / 1e3
-    ends = [stamps_of(flow, of_sender) for of_sender in (True, False)]
-    for k in np.argsort(-np.abs(apart))[:GAPS]:
-        if abs(apart[k]) < SET_US and apart[k] > -BACK_US:
-            continue
+    odd = np.flatnonzero((apart >= SET_US) | (apart <= -BACK_US))
+    ends = [stamps_of(flow, of_sender) for of_sender in (True, False)] if len(odd) else []
+    for k in odd[np.argsort(-np.abs(apart[odd]))][:GAPS]:
         by = [_later(end, k) for end in ends]
         least = min(by, key=abs)
         agree = max(abs(one - least) for one in by) < max(5 * max(end.tick_us for end in ends), 0.1 * abs(least))

@@ -5,7 +5,7 @@ import numpy as np
 from cctrace.explain.findings import Verdict
 from cctrace.explain.own_queue import mean_rank
 from cctrace.explain.verdicts.quality import too_short
-from cctrace.fit.bottleneck import constant, delivered_rate
+from cctrace.fit.bottleneck import constant
 from cctrace.fit.losses import backlog_met
 from cctrace.units import format_share, format_size
 
@@ -16,6 +16,7 @@ FILLS = 0.8  # of the queue that lost packets met, that their own burst had put 
 LATE = 0.7  # mean rank of the place in the burst of what was lost
 FEWEST = 10  # losses
 OFTEN = 5  # bursts that lost something
+EPISODE_RTTS = 4  # within which losses are of one overflow
 EXPLAINED = {"competition", "fair_queueing", "policer"}
 
 
@@ -32,6 +33,9 @@ def verdicts(record, limits, found):
     typical, rank = float(np.median(before[lost])), mean_rank(before, before[lost])
     filled = float(np.median(before[lost] / np.maximum(met[lost], before[lost] + 1)))
     many = len(lost)
+    if not record.bottleneck.seen:  # a rate that is no more than a guess: what overflows time and again only
+        apart = np.diff(record.sent_s[lost], prepend=-np.inf) > EPISODE_RTTS * record.median_rtt_us / 1e6
+        many = int(apart.sum())
     if typical < LARGE * quantum or rank < LATE or filled < FILLS or many < OFTEN:
         return []
     return [_verdict(record, {"before": typical, "quantum": quantum, "rank": rank, "filled": filled, "many": many})]
@@ -39,20 +43,12 @@ def verdicts(record, limits, found):
 
 def _bursts(record):
     """Return of every transmission the number of its burst, and what of that left before it and what it met, bytes."""
-    table, rate = record.table, _rate(record)
+    table, rate = record.table, record.bottleneck.rate
     sent_us = record.sent_s * 1e6
     begins = np.diff(sent_us, prepend=-np.inf) > TOGETHER * table.wire_bytes / rate
     burst = np.cumsum(begins) - 1
     total = np.cumsum(table.wire_bytes) - table.wire_bytes
     return burst, total - total[np.flatnonzero(begins)][burst], backlog_met(record.fluid, constant(rate), sent_us)
-
-
-def _rate(record):
-    """Return the bottleneck's rate, bytes/us; where no queue showed it, the most that was delivered."""
-    if record.bottleneck.seen:
-        return record.bottleneck.rate
-    _, rate, _ = delivered_rate(record.fluid, max(100_000.0, 4 * record.fluid.least_rtt_us))
-    return float(np.quantile(rate[rate > 0], 0.9))
 
 
 def _verdict(record, told):

@@ -24,7 +24,7 @@ def verdicts(record, limits, found):
     quality = flow.quality()
     asked = (_clock(record, quality), _copies(record, quality), _held(record, quality), _missing(record, quality))
     out = list(itertools.islice(itertools.chain(*asked), 1))
-    if flow.taken_at not in ("sender", "unknown") and quality["sender_side_us"] > HERE_US:
+    if is_elsewhere(flow):
         out.append(
             Verdict(
                 "vantage_point",
@@ -40,6 +40,11 @@ def verdicts(record, limits, found):
             )
         )
     return out
+
+
+def is_elsewhere(flow):
+    """Return whether a capture was taken further from its sender than the sender's own reaction takes."""
+    return bool(flow.capture.connections.sender_side_ns[flow.index] > HERE_US * 1000)
 
 
 def tempered(found):
@@ -69,7 +74,7 @@ def _clock(record, quality):
 
 def _held(record, quality):
     """Something before the capture holds what the sender's TCP has sent: a shaper on the interface itself."""
-    if quality["sender_side_us"] > HERE_US or record.flow.taken_at == "receiver":
+    if is_elsewhere(record.flow) or record.flow.taken_at == "receiver":
         return
     stamps = stamps_of(record.flow)
     held = held_us(stamps)
@@ -81,8 +86,8 @@ def _held(record, quality):
         0.95,
         {"held_us": held, "captured_rtt_us": record.flow.summary["rtt_median_us"], "tick_us": stamps.tick_us},
         f"Packets had been held for {format_time(held * 1000)}, typically, between the sender's TCP and the capture "
-        "(its time stamps tell): a queue of its own host, such as a shaper on the captured interface, is before the "
-        f"capture and limits what leaves. RTTs as captured (typically {rtt}), and what is in flight, lack that queue.",
+        "(its time stamps tell): a queue before the capture, such as a shaper on the captured interface, limits what "
+        f"leaves. RTTs as captured (typically {rtt}), and what is in flight, lack that queue.",
         "Look at `tc -s qdisc` of the sender's interface; capture where TCP hands packets over (before the shaper), or "
         "take the kernel's counters (`ss -tin`, given with --tcpinfo), whose RTT has that queue in it.",
         "Time stamps that are as old as the capture when packets pass it.",
