@@ -74,9 +74,9 @@ def samples(of, quantity, by=None):
     Parameters
     ----------
     of : str, path, Corpus, Capture, Flow, Run, Simulation, a list of these, or dict of str to these
-        A capture, a folder of captures, a pattern ("runs/**/*.pcap*"), the folder or URL of a corpus; of captures the
+        A capture, a folder of captures, a pattern (``runs/**/*.pcap*``), the folder or URL of a corpus; of captures the
         flows of at least 100 kB, or the largest. The keys of a dict are the groups. Where captures of both ends lie
-        together, a pattern ("*/sender.pcap*") takes one of them.
+        together, a pattern (``*/sender.pcap*``) takes one of them.
     quantity : str
         ``goodput``, ``rtt_min``, ``rtt_median``, ``rtt_p95``, ``retransmitted``, ``duration``, ``sent``, or any numeric
         column of what is given (of a corpus that of any table, of `Simulation.flows`, of `Flow.summary`): a value per

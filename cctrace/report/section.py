@@ -200,7 +200,7 @@ def _beside(spans):
         return ""
     count = sum(span["sent"] + span["received"] for span in spans)
     return (
-        f'<p class="soft">Its {count} packets are in {len(spans)} files beside this page '
+        f'<p class="soft">Its {count:,} packets are in {len(spans)} files beside this page '
         f"({escape(spans[0]['src'])} …), which are read as you zoom in; until then the extremes of short spans of "
         "time stand for them. "
         '<span class="beside" role="status"></span></p>'
