@@ -14,7 +14,7 @@ from cctrace.flows.state import OPT_COPY, OPT_TIMESTAMPS
 
 SKEW = 1e-3  # by which two clocks may drift apart; quartz does by a tenth of that, ntpd steers by half of it
 FEWEST = 50  # stamped packets
-NEAR = 20  # packets on each side of a gap, by whose stamps it is judged
+NEAR, FAR = 20, 500  # packets on each side of a gap, at least and at most, by whose stamps it is judged
 GAPS = 20  # longest silences that are looked at
 SET_US = 20_000.0  # by which a clock is set at least, to be told from a stall
 BACK_US = 2_000.0  # and back; a ring that several CPUs feed is out of order by microseconds
@@ -117,5 +117,5 @@ def _later(stamps, place):
     """Return by how much more the stamps lag after a packet of the connection than before, us; 0 if too few tell."""
     lag = stamps.time_us - stamps.stamp_us
     split = int(np.searchsorted(stamps.place, place, side="right"))
-    before, after = lag[max(split - NEAR, 0) : split], lag[split : split + NEAR]
-    return float(np.median(after) - np.median(before)) if min(len(before), len(after)) >= NEAR // 2 else 0.0
+    before, after = lag[max(split - FAR, 0) : split], lag[split : split + FAR]  # a host that stalls catches up
+    return float(np.median(after) - np.median(before)) if min(len(before), len(after)) >= NEAR else 0.0
