@@ -69,6 +69,13 @@ def test_a_parameter_that_never_mattered_is_refused():
         Parameters("bbr2", ["full_loss_cnt"]).fit(clean)
 
 
+@pytest.mark.parametrize("paced", [0, 1])
+def test_a_switch_that_mattered_is_on_or_off_and_nothing_between(paced):
+    fit = Parameters("cubic6", ["paced"]).fit(sender(f"cubic6:paced={paced}", loss="0.1%"))
+    assert fit.estimates_["paced"] == (paced, paced, paced)
+    assert fit.unidentified_ == {}
+
+
 def test_a_window_that_never_limited_is_bounded_from_below_only():
     fit = Parameters("bbr2022", {"cwnd_gain": (1.0, 3.0)}).fit(sender("bbr2022", loss=0, jitter=None))
     value, low, high = fit.estimates_["cwnd_gain"]

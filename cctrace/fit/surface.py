@@ -165,6 +165,8 @@ class Surface:
     def interval(self, k, accepts):
         """Return the least and largest accepted value along axis `k`, the others at their likeliest; None: no bound.
 
+        Of whole numbers the last accepted ones; where one alone is left of a range, as of a switch, it is both.
+
         Parameters
         ----------
         accepts : callable
@@ -176,7 +178,10 @@ class Surface:
             return accepts(best, self.scores[self._profile(k, place)])
 
         inside = [point[k] for point in self.scores if accepts(best, self.scores[point])]
-        return tuple(self._edge(k, accepted, inside, upwards) for upwards in (False, True))
+        low, high = (self._edge(k, accepted, inside, upwards) for upwards in (False, True))
+        if self.axes[k].whole and (low == self.axes[k].high or high == self.axes[k].low):
+            return (high, high) if low is None else (low, low)
+        return low, high
 
     def _profile(self, k, place):
         """Return the likeliest point with this place on axis `k`."""
@@ -189,7 +194,7 @@ class Surface:
         return self._climb(start, 1 / 64, k, 1 / 1024)
 
     def _edge(self, k, accepted, inside, upwards):
-        """Return the value beyond which none is accepted, the nearest one that is not; None if all are."""
+        """Return the value beyond which none is accepted, the nearest one that is not (or whole, is); None if all are."""
         edge = max(inside) if upwards else min(inside)
         limit = 1.0 if upwards else 0.0
         if edge == limit or accepted(limit):
@@ -208,4 +213,4 @@ class Surface:
                 edge = middle
             else:
                 outside = middle
-        return self.axes[k].value(outside)
+        return self.axes[k].value(edge if self.axes[k].whole else outside)
