@@ -5,8 +5,27 @@ The names below are the public interface; each is imported when it is first used
 
 import importlib
 import warnings
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0.dev0"
+
+if TYPE_CHECKING:  # type checkers and editors do not run __getattr__; a test holds this to _PUBLIC
+    from cctrace import analytic, corpus, datasets, fit, learn, papers, plot, presets, streaming, units
+    from cctrace.cc import controller
+    from cctrace.cc.base import LinuxController, QuicController
+    from cctrace.explain.analyze import analyze
+    from cctrace.explain.diagnose import diagnose
+    from cctrace.explain.identify import identify
+    from cctrace.explain.whatif import whatif
+    from cctrace.flows.capture import Capture, read
+    from cctrace.plot import plot_flow
+    from cctrace.replaying.run import replay
+    from cctrace.report.widget import widget
+    from cctrace.sim.jitter import Jitter
+    from cctrace.sim.path import Path
+    from cctrace.sim.sender import Sender
+    from cctrace.sim.simulate import simulate
+    from cctrace.sim.sweep import sweep
 
 # Public name: the module that defines it, or that it is.
 _PUBLIC = {

@@ -1,5 +1,6 @@
 """Commands print tables for people and JSON for programs; an error is one line and exit status 2."""
 
+import ast
 import contextlib
 import io
 import json
@@ -462,5 +463,17 @@ def test_every_public_name_can_be_imported():
     for name in cctrace.__all__:
         assert getattr(cctrace, name) is not None
     assert set(cctrace.__all__) <= set(dir(cctrace))
+
+
+def test_type_checkers_see_the_same_public_names():
+    """They and editors do not run `__getattr__`: the names stand there once more, for them."""
+    tree = ast.parse(Path(cctrace.__file__).read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    told = {
+        name.name: f"{line.module}.{name.name}" if line.module == "cctrace" else line.module
+        for line in block.body
+        for name in line.names
+    }
+    assert told == cctrace._PUBLIC
     with pytest.raises(AttributeError, match="nosuch"):
         cctrace.nosuch  # noqa: B018

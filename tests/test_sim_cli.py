@@ -56,7 +56,7 @@ def test_a_mahimahi_trace_gives_the_rate(tmp_path, capsys):
         (["--rate", "40Mbit", "--cc", "bbr9"], "bbr9"),
         (["--rate", "40Mbit", "--cc", "cubic", "--jitter", "normal:sigma=3ms"], "unknown 'sigma'"),
         (["--rate", "40Mbit", "--cc", "cubic", "--loss", "120%"], "120%"),
-        (["--rate", "40Mbit", "--cc", "cubic", "--duration", "0s"], "must be positive"),
+        (["--rate", "40Mbit", "--cc", "cubic", "--duration", "0s"], "--duration 0s: a duration above 0"),
         (["--rate", "40Mbit", "--cc", "cubic,obbr", "--pcap", "x.pcap"], "obbr is QUIC"),
         (["--rate", "40Mbit", "--cc", "obbr", "--ecn"], "no ECN"),
         (["--rate", "40Mbit", "--cc", "cubic", "--shaper", "1Mbit"], "give rate and burst"),
