@@ -84,8 +84,10 @@ def test_a_window_based_sender_waits_for_acks_that_fill_its_bursts(seen):
 
 def test_duplicates_bring_quick_acks():
     names = ("quick_acks", "rcv_acked", "fwd_ns", "rev_ns")
-    flow = SimpleNamespace(**dict.fromkeys(names, 0), rcv_nxt=8, rcv_duplicate=8, rcv_right=9, rcv_last_ns=MS, rwnd=100)
-    assert quick(flow, 7, 2 * MS)
+    flow = SimpleNamespace(
+        **dict.fromkeys(names, 0), rcv_nxt=8, rcv_duplicate=8, rcv_right=9 * 1448, mss=1448, rwnd=100
+    )
+    assert quick(flow, 7)
     assert flow.quick_acks == 4  # half the window
 
 

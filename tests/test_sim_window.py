@@ -1,9 +1,12 @@
 """The simulated receive window grows as that of the Linux 6.18 receivers that the lab recorded."""
 
+import json
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from benchmarks.receiver import LAB, compare
 from cctrace.sim.core import receive_window
 from cctrace.sim.core.loop import run
 from cctrace.sim.core.world import FIRST_NS, World
@@ -16,64 +19,100 @@ MS = 1_000_000
 
 @pytest.fixture
 def receiver():
-    """A receiver of segments of 1448 bytes that has just been connected, 40 ms away."""
-    names = ("rcv_nxt", "rcv_high", "goodput_segs", "rcv_copied_to", "rcv_copied_at", "quick_acks")
-    state = {
-        "rcv_ssthresh": 45,
-        "rcv_clamp": 56,
-        "rcv_copied": 10,
-        "rcv_right": 45,
-        "srtt": 40_000 << 3,
-        "rwnd": 40_000,
-    }
-    return SimpleNamespace(**dict.fromkeys(names, 0) | state)
+    """A receiver of segments of 1448 bytes that has just been connected, 40 ms away by its own estimate."""
+    names = ("rcv_nxt", "rcv_high", "goodput_segs", "rcv_copied_to", "rcv_copied_at", "quick_acks", "rcv_acked")
+    names += ("rcv_clock_ns", "rcv_echo_ms", "rcv_rtt_edge", "rcv_rtt_at")
+    state = {"rcv_ssthresh": 65_160, "rcvbuf": 131_072, "rcv_copied": 10, "rcv_right": 65_160, "mss": 1448}
+    return SimpleNamespace(**dict.fromkeys(names, 0) | state, rcv_rtt8=40_000 << 3, rwnd=40_000)
 
 
 def arrive(f, segments, now):
     for _ in range(segments):
+        receive_window.grow_window(f, f.rcv_nxt)
         f.rcv_nxt += 1
         f.rcv_high = max(f.rcv_high, f.rcv_nxt)
         f.goodput_segs += 1
-        receive_window.grow_window(f, now)
+        receive_window.adjust_space(f, f.rcv_nxt - 1, now)
 
 
-def test_the_window_grows_by_two_segments_for_each_that_arrives_up_to_its_clamp(receiver):
+def test_the_window_grows_by_two_segments_for_each_that_arrives_as_far_as_the_buffer_has_room(receiver):
     arrive(receiver, 3, MS)
-    assert receive_window.advertise(receiver) == 3 + 45 + 2 * 3
+    assert receive_window.advertise(receiver) == (3 * 1448 + 37 * 2048) // 1448  # 65160 + 6 * 1448, rounded up
     arrive(receiver, 7, MS)
-    assert receive_window.advertise(receiver) == 10 + 56
+    assert receiver.rcv_ssthresh == 81_920 - 1440  # 160 / 256 of the buffer, but for the segment not yet read
+    assert receive_window.advertise(receiver) == (10 * 1448 + 81_920) // 1448
 
 
 def test_a_window_that_opens_is_told_at_once(receiver):
     arrive(receiver, 1, MS)
     assert receiver.quick_acks == 1
-    receiver.quick_acks = 0
-    arrive(receiver, 10, 2 * MS)  # the clamp is reached after six
+    arrive(receiver, 10, 2 * MS)  # the buffer is full after five
     receiver.quick_acks = 0
     arrive(receiver, 1, 3 * MS)
     assert receiver.quick_acks == 0
 
 
-def test_the_clamp_follows_what_was_read_in_a_round_trip(receiver):
-    arrive(receiver, 19, MS)
+def test_the_buffer_follows_what_was_read_in_a_round_trip(receiver):
+    arrive(receiver, 39, MS)
+    assert receiver.rcvbuf == 131_072
     arrive(receiver, 1, 41 * MS)  # 40 ms are over
-    assert receiver.rcv_copied == 20
-    assert receiver.rcv_clamp == 2 * 20 + 2 * 40 * (20 - 10) // 10  # twice that, and as much again as it grew
+    assert receiver.rcv_copied == 40
+    window = 2 * 40 + 2 * 80 * (40 - 10) // 10  # twice that, and twice as much again as it grew
+    assert receiver.rcvbuf == window * 1448 * 256 // 160
+
+
+def test_a_hole_that_is_filled_ends_the_measurement_without_what_waited(receiver):
+    arrive(receiver, 12, MS)
+    receiver.rcv_nxt = receiver.rcv_high = receiver.goodput_segs = 52  # 12 was missing: 39 waited behind it
+    receive_window.adjust_space(receiver, 12, 41 * MS)
+    assert receiver.rcv_copied == 10
+    arrive(receiver, 1, 82 * MS)
+    assert receiver.rcv_copied == 40
 
 
 def test_segments_behind_a_hole_narrow_the_window_and_the_right_edge_stays(receiver):
     arrive(receiver, 10, MS)
     edge = receive_window.advertise(receiver)
-    receiver.rcv_high += 31
-    for _ in range(30):  # segment 10 is missing
+    for k in range(30):  # segment 10 is missing
+        receive_window.grow_window(receiver, 11 + k)
         receiver.goodput_segs += 1
-        receive_window.grow_window(receiver, MS)
+        receiver.rcv_high = 12 + k
+    assert receive_window.free_window(receiver) == (81_920 - 30 * 1440) // 2048 * 2048
+    assert receiver.quick_acks == 0  # the buffer is more than half full
     assert receive_window.advertise(receiver) == edge
-    assert receiver.rcv_clamp - 30 < 45
+
+
+def test_the_round_trip_is_the_least_of_stamps_and_windows_or_smoothed(receiver):
+    receiver.rcv_rtt8 = 0
+    receive_window.measure_rtt(receiver, 141 * MS, 100)
+    assert receiver.rcv_rtt8 == 41_000 << 3
+    receive_window.measure_rtt(receiver, 143 * MS, 100)  # the same stamp again says nothing
+    receive_window.measure_rtt(receiver, 150 * MS, 101)
+    assert receiver.rcv_rtt8 == (41_000 << 3) + 8_000
+    receive_window.measure_rtt(receiver, 160 * MS, 120)
+    assert receiver.rcv_rtt8 == 40_000 << 3
+    receive_window.measure_window_rtt(receiver, 160 * MS)
+    receiver.rcv_nxt = 44
+    receive_window.measure_window_rtt(receiver, 170 * MS)  # a segment less than the window
+    assert receiver.rcv_rtt8 == 40_000 << 3
+    receiver.rcv_nxt = 45
+    receive_window.measure_window_rtt(receiver, 190 * MS)
+    assert receiver.rcv_rtt8 == 30_000 << 3
+
+
+RECORDED = json.loads(LAB.read_text())["recordings"]
+
+
+@pytest.mark.parametrize("name", sorted(RECORDED))
+def test_the_windows_of_recorded_receivers_are_met(name):
+    acks, alike, same, apart = compare(RECORDED[name])
+    assert alike >= 0.98 * acks
+    assert same >= 0.98 * alike
+    assert np.median(apart) == 0
 
 
 # The window that single_bbr_1bdp's receiver advertised (Linux 6.18, 40 Mbit/s, 40 ms, 1 BDP), bytes, by ms since start.
-# A quarter: the receiver's own RTT estimate, which times the growth, is not the sender's.
+# A fifth: tens of microseconds of an emulator decide which segment ends a round trip; see above for the rule itself.
 @pytest.mark.parametrize(("at_ms", "recorded"), [(100, 81_920), (220, 200_704), (340, 909_312), (580, 1_570_816)])
 def test_the_window_opens_as_recorded(at_ms, recorded):
     path = Path(rate="40.373Mbit", rtt="40ms", reverse="20ms", buffer="1bdp")
@@ -82,7 +121,7 @@ def test_the_window_opens_as_recorded(at_ms, recorded):
     f = world.flows[0]
     advertised = (f.snd_right - f.una) * f.mss
     world.close()
-    assert advertised == pytest.approx(recorded, rel=0.25)
+    assert advertised == pytest.approx(recorded, rel=0.2)
 
 
 def test_a_given_window_is_fixed_and_the_reference_has_none():

@@ -194,7 +194,7 @@ class Surface:
         return self._climb(start, 1 / 64, k, 1 / 1024)
 
     def _edge(self, k, accepted, inside, upwards):
-        """Return the value beyond which none is accepted, the nearest one that is not (whole: the last); None: all are."""
+        """Return the value beyond which none is accepted (the nearest that is not; or the last whole one), or None."""
         edge = max(inside) if upwards else min(inside)
         limit = 1.0 if upwards else 0.0
         if edge == limit or accepted(limit):

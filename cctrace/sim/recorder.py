@@ -44,13 +44,14 @@ class Ends(NamedTuple):
     window_bytes: int  # the largest
     forward_ns: int
     reverse_ns: int
+    clock_ns: int  # where the receiver's millisecond begins, before the simulation's
     ecn: bool
 
 
 def ends(f, pieces):
     """Return the `Ends` of a FLOW record."""
     rows = np.concatenate(pieces) if pieces else None
-    return Ends(rows, int(f.mss), int(f.rwnd * f.mss), int(f.fwd_ns), int(f.rev_ns), bool(f.ecn))
+    return Ends(rows, int(f.mss), int(f.rwnd * f.mss), int(f.fwd_ns), int(f.rev_ns), int(f.rcv_clock_ns), bool(f.ecn))
 
 
 def write(flows, file, side, which, tso=False):
@@ -153,7 +154,7 @@ class _Wire:
                 if not self.at_sender:
                     self.data(now, stamp_ms, segment, was | marks, echo_ms)
             elif what == TAP_ACK:
-                self.acks.append((now // 1_000_000, marks, value, *self.receiver.acknowledge()))
+                self.acks.append(((now + self.flow.clock_ns) // 1_000_000, marks, value, *self.receiver.acknowledge()))
                 if not self.at_sender:
                     self.ack(now, self.acks[-1])
             elif what == TAP_ACK_ARRIVED:
@@ -168,7 +169,7 @@ class _Wire:
         answer_ns = now - self.flow.reverse_ns
         asks, answers = (ECE_FLAG | CWR_FLAG, ECE_FLAG) if self.flow.ecn else (0, 0)
         first, second = (syn_ns, now) if self.at_sender else (answer_ns, answer_ns)
-        syn_ms, self.heard_ms = syn_ns // 1_000_000, answer_ns // 1_000_000
+        syn_ms, self.heard_ms = syn_ns // 1_000_000, (answer_ns + self.flow.clock_ns) // 1_000_000
         self.receiver.stamp_ms = syn_ms
         self.add(first, 0, SYN_FLAG | asks, 0, 0, syn_ms, 0, options=_OF_SYN)
         self.add(second, 1, SYN_FLAG | ACK_FLAG | answers, 0, 1, self.heard_ms, syn_ms, options=_OF_SYN)

@@ -42,7 +42,8 @@ def application(w, f, now):
         handshake_rtt = (now - f.start_ns) // 1000
         f.min_rtt = handshake_rtt
         f.syn_ack_ns = now - f.rev_ns
-        f.heard_ms = f.syn_ack_ns // 1_000_000
+        f.heard_ms = (f.syn_ack_ns + f.rcv_clock_ns) // 1_000_000
+        f.rcv_copied_at = max(now, w.free_at) + f.fwd_ns  # tcp_init_buffer_space, as the handshake's ACK arrives
         f.min_rtt_stamp = now
         take_rtt(f, handshake_rtt)
         call(w, f, INIT, 0, now)

@@ -13,7 +13,14 @@ import numpy as np
 from cctrace.lang.memory import words
 from cctrace.sim.core.bottleneck import losing
 from cctrace.sim.core.chance import LATE_STREAM, PATH_STREAM, uniform
-from cctrace.sim.core.receive_window import advertise, grow_window
+from cctrace.sim.core.receive_window import (
+    adjust_space,
+    advertise,
+    grow_buffer,
+    grow_window,
+    measure_rtt,
+    measure_window_rtt,
+)
 from cctrace.sim.core.structs import (
     ACCURATE_ECN,
     CE,
@@ -73,16 +80,20 @@ def receive(w, f, now):
 def linux_receive(w, f, order, segment, echo_changed, now):
     """tcp_data_queue and __tcp_ack_snd_check."""
     f.rcv_duplicate = 0
-    measure_rtt(f, order, now)
+    if f.rcv_first_rtt == 0:
+        f.rcv_first_rtt = (now - f.syn_ack_ns) // 1000  # tcp_synack_rtt_meas
+    measure_rtt(f, now, words(f.tx_echo)[order & f.mask])
     holes = f.rcv_high > f.rcv_nxt
     in_order = segment == f.rcv_nxt
     reported = segment > f.rcv_nxt and f.ack_every == DELAYED and note_block(w, f, segment, now)
+    if in_order and f.ack_every == DELAYED:
+        note_pause(f, now)
     log_arrival(f, order, now)
     note_stamp(f, order, segment)
     mark_received(w, f, segment, now)
     if in_order:
         forget_blocks(f)
-    at_once = (f.ack_every == DELAYED and quick(f, segment, now)) or echo_changed
+    at_once = (f.ack_every == DELAYED and quick(f, segment)) or echo_changed
     disorder = f.rcv_high > f.rcv_nxt
     if reported:
         return
@@ -116,27 +127,30 @@ def discard_old(w, f, order, segment, now):
     send_ack(w, f, now)
 
 
-def quick(f, segment, now):
+def note_pause(f, now):
+    """tcp_event_data_recv: the first data, and the first after a pause longer than the receiver's RTO."""
+    rtt_ns = f.fwd_ns + f.rev_ns
+    if f.rcv_last_ns == 0 or now - f.rcv_last_ns > rtt_ns + max(2 * rtt_ns, 200_000_000):
+        f.quick_acks = max(f.quick_acks, first_quick_acks(f))
+    f.rcv_last_ns = now
+
+
+def quick(f, segment):
     """Whether a Linux receiver that delays ACKs acknowledges the arrival at once (tcp_in_quickack_mode).
 
-    It does so for the first 16 ACKs of a connection, after a pause (tcp_event_data_recv), after a duplicate
+    It does so for the first 16 ACKs of a connection, after a pause (`note_pause`), after a duplicate
     (tcp_send_dupack) and while its window opens (tcp_grow_window). The end of a burst, which carries PSH, is
     acknowledged as soon as it was read (tcp_measure_rcv_mss, tcp_cleanup_rbuf); the simulated application reads at the
     end of each instant.
     """
     if segment < f.rcv_nxt and f.rcv_duplicate > 0:
         f.quick_acks = max(f.quick_acks, first_quick_acks(f))
-    elif segment < f.rcv_nxt:
-        rtt_ns = f.fwd_ns + f.rev_ns
-        if f.rcv_last_ns == 0 or now - f.rcv_last_ns > rtt_ns + max(2 * rtt_ns, 200_000_000):  # the receiver's RTO
-            f.quick_acks = max(f.quick_acks, first_quick_acks(f))
-        f.rcv_last_ns = now
     return f.quick_acks > 0
 
 
 def first_quick_acks(f):
     """tcp_incr_quickack: half the window's segments, from 2 to 16."""
-    return min(max(min(f.rcv_right - f.rcv_acked, f.rwnd) // 2, 2), MAX_QUICK_ACKS)
+    return min(max(min(f.rcv_right // f.mss - f.rcv_acked, f.rwnd) // 2, 2), MAX_QUICK_ACKS)
 
 
 def acknowledge_disorder(w, f, now):
@@ -165,21 +179,6 @@ def log_arrival(f, order, now):
     tap(f, now, TAP_ARRIVED, words(f.tx_marks)[order & f.mask], order)
     words(f.log_order)[f.log_next & f.mask] = order
     f.log_next += 1
-
-
-def measure_rtt(f, order, now):
-    """tcp_rcv_rtt_measure_ts: from an ACK to the data it let go, by time stamps; falls at once, rises slowly."""
-    if f.rcv_first_rtt == 0:
-        f.rcv_first_rtt = (now - f.syn_ack_ns) // 1000  # tcp_synack_rtt_meas
-    echo_ms = words(f.tx_echo)[order & f.mask]
-    sample = (now // 1_000_000 - echo_ms) * 1000
-    if echo_ms == f.rcv_echo_ms or sample <= 0:
-        return
-    f.rcv_echo_ms = echo_ms
-    if f.rcv_rtt8 == 0 or sample << 3 < f.rcv_rtt8:
-        f.rcv_rtt8 = sample << 3
-    else:
-        f.rcv_rtt8 += sample - (f.rcv_rtt8 >> 3)
 
 
 def note_block(w, f, segment, now):
@@ -272,14 +271,20 @@ def mark_received(w, f, segment, now):
     if segment < f.rcv_nxt or words(f.got)[segment & f.mask] == 1:
         f.rcv_duplicate = segment + 1
         return
+    if f.rcv_copied > 0:
+        if segment == f.rcv_nxt:
+            measure_window_rtt(f, now)
+        grow_window(f, segment)
     f.goodput_segs += 1
     words(f.got)[segment & f.mask] = 1
     f.rcv_high = max(f.rcv_high, segment + 1)
     while words(f.got)[f.rcv_nxt & f.mask] == 1:
         words(f.got)[f.rcv_nxt & f.mask] = 0
         f.rcv_nxt += 1
-    if f.rcv_copied > 0:
-        grow_window(f, now)
+    if f.rcv_copied > 0 and segment > f.rcv_nxt:
+        grow_buffer(f, f.rcv_copied)
+    elif f.rcv_copied > 0:
+        adjust_space(f, segment, now)
 
 
 def send_ack(w, f, now):

@@ -45,7 +45,8 @@ _FLOW = (
     "dup_acks", "compressed", "compressed_at_nxt", "n_blocks", "syn_ack_ns", "rcv_first_rtt", "rcv_rtt8", "rcv_echo_ms",
     "heard_ms", "n_discarded",
     # receive window (receive_window.py)
-    "snd_right", "rcv_right", "rcv_ssthresh", "rcv_clamp", "rcv_copied", "rcv_copied_to", "rcv_copied_at",
+    "snd_right", "rcv_right", "rcv_ssthresh", "rcvbuf", "rcv_copied", "rcv_copied_to", "rcv_copied_at", "rcv_clock_ns",
+    "rcv_rtt_edge", "rcv_rtt_at",
     "arr_head", "arr_tail", "last_arrival", "ack_head", "ack_tail", "last_ack",
     # jitter process
     "burst_id", "jitter_id", "jitter_ns",

@@ -10,7 +10,7 @@ from cctrace.lang import memory
 from cctrace.lang.fields import fields_of, record_dtype
 from cctrace.sim.core import bottleneck, bridge
 from cctrace.sim.core.chance import seeded
-from cctrace.sim.core.receive_window import FIRST_CLAMP_BYTES, FIRST_WINDOW_BYTES, INITIAL_COPIED
+from cctrace.sim.core.receive_window import FIRST_BUFFER_BYTES, FIRST_WINDOW_BYTES, INITIAL_COPIED
 from cctrace.sim.core.receiver import KEPT_BLOCKS
 from cctrace.sim.core.structs import (
     ACCURATE_ECN,
@@ -38,6 +38,8 @@ MOST_PACKETS = 1 << 18  # in the path and its buffer
 LARGEST_WINDOW = "64MB"
 MOST_LATE_NS = 1_000_000
 PUSH_LATE_NS = 1_000_000  # nginx's timers are counted in milliseconds
+MS = 1_000_000
+_CLOCKS = 1  # of what a seed draws: where a receiver's millisecond begins
 _DELACK_NS = 40_000_000  # how long a receiver holds a lone ACK back [Linux61] TCP_DELACK_MIN
 
 
@@ -60,8 +62,9 @@ class World:
         ring = self._ring_size(path, flows)
         try:
             self._set_path(path)
-            for f, flow in zip(self.flows, flows, strict=True):
-                self._set_flow(f, flow, path, ring)
+            clocks_ns = np.random.default_rng([seed, _CLOCKS]).integers(0, MS, len(flows))
+            for f, flow, clock_ns in zip(self.flows, flows, clocks_ns, strict=True):
+                self._set_flow(f, flow, path, ring, clock_ns)
                 if flow.profile != "reference" and not exact:
                     self._set_lateness(f, flow, path)
             self._draw_first()
@@ -155,7 +158,7 @@ class World:
             )
         return 1 << int(np.clip(np.ceil(np.log2(16 * pipe / 500 + 4096)), 12, 20))
 
-    def _set_flow(self, f, flow, path, ring):
+    def _set_flow(self, f, flow, path, ring, clock_ns):
         cls, params = controller(flow.cc)
         quic = cls.view == "quic"
         profile = QUIC if quic else PROFILES[flow.profile]
@@ -177,8 +180,9 @@ class World:
         f.rwnd = min(parse_size_bytes(flow.rwnd or LARGEST_WINDOW) // f.mss, ring // 4)
         f.snd_right = f.rcv_right = NEVER
         if profile == LINUX and flow.rwnd is None:
-            f.snd_right = f.rcv_right = f.rcv_ssthresh = FIRST_WINDOW_BYTES // f.mss
-            f.rcv_clamp = FIRST_CLAMP_BYTES // f.mss
+            f.snd_right = FIRST_WINDOW_BYTES // f.mss
+            f.rcv_right = f.rcv_ssthresh = FIRST_WINDOW_BYTES
+            f.rcvbuf = FIRST_BUFFER_BYTES
             f.rcv_copied = min(INITIAL_COPIED, FIRST_WINDOW_BYTES // f.mss)
         f.start_ns = FIRST_NS + flow.start_ns
         f.stop_ns = FIRST_NS + flow.stop_ns if flow.stop_ns is not None else NEVER
@@ -186,6 +190,7 @@ class World:
         f.fwd_ns = path.rtt_ns - path.reverse_ns if flow.rtt_ns is None else flow.rtt_ns - path.reverse_ns
         f.rev_ns = path.reverse_ns
         f.ack_every = flow.ack_every
+        f.rcv_clock_ns = clock_ns
         f.delack_ns = _DELACK_NS
         f.ack_slot_ns = flow.ack_slot_ns
         f.comp_sack_nr = flow.comp_sack_nr
