@@ -22,6 +22,7 @@ SAME = 0.025  # of the flight, that it may vary by on either side
 SAME_SEGMENTS = 1.0
 FIRST = 8  # share of the blocks that belong to the start
 V1_WAIT_RTTS = 56.0  # usual ones: a cycle, or bbr_lt_bw_max_rtts of 48 at what it takes for a policer's rate
+LEAST_FLIGHT = 24  # segments, twice the BDP where its window of two holds v1 back
 WAIT_RTTS, WAIT_US = 72.0, 3_300_000.0  # minimum ones: BBRv2's and v3's bbr_is_time_to_probe
 HELD, HELD_SEGMENTS = 0.07, 2.0  # below the window, by which it does not hold a flight
 QUEUED = 1.3  # minimum RTTs: v1's window is two BDP
@@ -111,6 +112,7 @@ def paced_log_odds(blocks, still_us, min_rtt_us, usual_rtt_us, is_v1):
     """
     wait_us = V1_WAIT_RTTS * usual_rtt_us if is_v1 else min(WAIT_RTTS * min_rtt_us, WAIT_US)
     shows = np.median(np.diff(blocks.time_us[blocks.edges])) < 2 * min_rtt_us  # else a probe is shorter than a block
+    shows &= not is_v1 or np.median(blocks.flight) >= LEAST_FLIGHT  # else its probe is of a segment or two
     still = STILL_WEIGHT * np.log(max(still_us / max(wait_us, 1.0), 1.0)) if shows else 0.0
     epochs, share = straight_rises(blocks)
     straight = STRAIGHT_WEIGHT * max(share - STRAIGHT_SHARE, 0.0) * min(epochs / FEW_EPOCHS, 1.0)
