@@ -149,20 +149,21 @@ def test_one_poisoned_capture_is_one_error(tmp_path):
 
 
 def fifo(folder):
+    """Put a pipe among the captures; return what names all of them, since a folder is listed without pipes."""
     os.mkfifo(folder / "0000003-stuck.pcap")
-    return folder
+    return sorted(folder.iterdir())
 
 
 def test_a_capture_that_never_ends_is_an_error_of_its_own(tmp_path):
-    folder = fifo(build_corpus.write(tmp_path / "in", 6, 100))
-    summary = cct.corpus.run(folder, tmp_path / "out", workers=1, seconds=0.2)
+    captures = fifo(build_corpus.write(tmp_path / "in", 6, 100))
+    summary = cct.corpus.run(captures, tmp_path / "out", workers=1, seconds=0.2)
     assert summary.errors == {"time": 1}
     assert summary.captures == 7
     assert "0.2 s" in errors(tmp_path / "out")["reason"][0]
 
 
 def test_a_capture_that_kills_its_process_is_an_error_of_its_own(tmp_path):
-    folder = fifo(build_corpus.write(tmp_path / "in", 6, 100))
+    captures = fifo(build_corpus.write(tmp_path / "in", 6, 100))
 
     def kill():
         """Whoever waits for the pipe: first a child that had done others, then a new one."""
@@ -176,7 +177,7 @@ def test_a_capture_that_kills_its_process_is_an_error_of_its_own(tmp_path):
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
-    summary = cct.corpus.run(folder, tmp_path / "out", workers=1)
+    summary = cct.corpus.run(captures, tmp_path / "out", workers=1)
     killer.join(5)
     assert summary.errors == {"crashed": 1}
     assert "SIGKILL" in errors(tmp_path / "out")["reason"][0]
@@ -396,13 +397,13 @@ def test_the_command_prints_what_programs_need(captures, tmp_path, capfd):
     ("arguments", "said"),
     [
         (["/nowhere/*.pcap"], "no file matches"),
-        (["@/nowhere/list"], "the list cannot be read"),
+        (["@/nowhere/list"], "/nowhere/list: no such file"),
         (["nosuch://bucket/*"], "cannot be listed"),
         (["CAPTURES", "--tasks", "flows,ponder"], "'ponder'; allowed are flows"),
         (["CAPTURES", "--tasks", "replay=nosuch"], "nosuch"),
-        (["CAPTURES", "--workers", "0"], "at least 1"),
+        (["CAPTURES", "--workers", "0"], "'--workers': 0 is not in the range x>=1"),
         (["CAPTURES", "--memory", "1MB"], "at least 64 MB"),
-        (["CAPTURES", "--time", "0s"], "more than 0"),
+        (["CAPTURES", "--time", "0s"], "--time 0s: a duration above 0"),
         (["CAPTURES", "--source", "("], "no regular expression"),
         (["CAPTURES", "--counters", "x"], "CAPTURE:COUNTERS"),
     ],

@@ -89,8 +89,10 @@ def test_a_window_that_was_a_segment_off_before_a_reduction_is_set_right(tmp_pat
     wrong = Script([], [Edit(rows[0], "snd_cwnd", 2)], seen.hz)
     found = set_right(Follower(events, events.sends, Cubic6, params, ("snd_cwnd",)), wrong, rows, acks)
     assert len(rows) > 1
-    assert right.edits == []
-    assert found.edits == [*wrong.edits, Edit(rows[0], "snd_cwnd", -2)]
+    # What delayed ACKs hide is a segment here and there, which is set right as well.
+    assert rows[0] not in [edit.row for edit in right.edits]
+    assert len(right.edits) <= len(rows) / 4
+    assert found.edits == [*wrong.edits, Edit(rows[0], "snd_cwnd", -2), *right.edits]
 
 
 def test_an_ack_between_segments_of_one_instant_ends_a_super_packet(tmp_path):
