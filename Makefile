@@ -52,13 +52,13 @@ check-external: $(TOOLS) ## tests against tshark, tcptrace and a browser; instal
 		|| DEBIAN_FRONTEND=noninteractive timeout 180 apt-get install -qq -y --no-install-recommends $$program >/dev/null \
 		|| echo "could not install $$program: its tests will be skipped"; done
 	$(PYTEST) -m external
-	$(BIN)/python benchmarks/peers.py $(CAPTURES)
+	$(BIN)/python -m benchmarks.peers $(CAPTURES)
 
 bench: $(TOOLS) ## what the README claims about speed; peers that are not installed are left out
-	$(BIN)/python benchmarks/ingest.py datasets/$(DEMO)/sender.pcap.zst
-	$(BIN)/python benchmarks/flows.py datasets/$(DEMO)/sender.pcap.zst
-	$(BIN)/python benchmarks/replay.py
-	$(BIN)/python benchmarks/main_job.py
+	$(BIN)/python -m benchmarks.ingest datasets/$(DEMO)/sender.pcap.zst
+	$(BIN)/python -m benchmarks.flows datasets/$(DEMO)/sender.pcap.zst
+	$(BIN)/python -m benchmarks.replay
+	$(BIN)/python -m benchmarks.main_job
 
 validate: $(STAMP) ## agreement with the kernel's tcp_info: make validate [RECORDINGS=DIR]
 	$(BIN)/cctrace validate $(sort $(dir $(wildcard $(RECORDINGS)/*/tcpinfo.csv*)))

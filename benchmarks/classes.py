@@ -1,6 +1,6 @@
 """Retransmissions by class, side by side: cctrace, the sender's kernel, tshark and tcptrace.
 
-    python benchmarks/classes.py CAPTURE...
+    python -m benchmarks.classes CAPTURE...
 
 A capture is a file, or the folder of a recording. The kernel's counts are those of `nstat` in the sender's network
 namespace: in the recording's `scenario.json`, or under the capture's name in a `nstat.json` beside it. tshark and

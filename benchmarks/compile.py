@@ -1,4 +1,4 @@
-"""How long compiling takes: ``python benchmarks/compile.py``.
+"""How long compiling takes: ``python -m benchmarks.compile``.
 
 For everything that is compiled when a capture is read, its sender re-enacted, replayed and simulated, and for every
 registered controller: CPU seconds to make the code (to LLVM's text, and LLVM's own part) in a cache that is empty, and

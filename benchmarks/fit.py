@@ -1,8 +1,8 @@
 """How near to the truth fits come, and how often their intervals hold it; one command per claim.
 
-    python benchmarks/fit.py recordings [--captures DIR] [--only REGEX] [--seeds 3]
-    python benchmarks/fit.py policers --captures DIR
-    python benchmarks/fit.py coverage [--runs 200]
+    python -m benchmarks.fit recordings [--captures DIR] [--only REGEX] [--seeds 3]
+    python -m benchmarks.fit policers --captures DIR
+    python -m benchmarks.fit coverage [--runs 200]
 
 `recordings` compares `fit.path` with what the emulator of each recording was set to, and simulates the flow's own
 controller over the fitted path. By default the recordings that ship with cctrace; DIR holds others of the same lab.

@@ -1,7 +1,7 @@
 """How near fitted jitter and forecasts of collapse come to the truth; one command per claim.
 
-    python benchmarks/fit_jitter.py collapse [--runs 60] [--controllers bbr2016,bbr2022] [--only REGEX]
-    python benchmarks/fit_jitter.py coverage [--runs 2000] [--samples 1000] [--only REGEX]
+    python -m benchmarks.fit_jitter collapse [--runs 60] [--controllers bbr2016,bbr2022] [--only REGEX]
+    python -m benchmarks.fit_jitter coverage [--runs 2000] [--samples 1000] [--only REGEX]
 
 `collapse` draws paths and kinds of jitter, finds by bisection (four seeds a step, runs of 60 s) the jitter's sd at
 which a simulated flow gets half of the link, records 15 s of a flow at 0.2 to 0.8 of that, fits `cct.fit.Collapse` to

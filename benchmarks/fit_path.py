@@ -1,7 +1,7 @@
 """How often the intervals of `fit.path` hold the truth, on simulated flows over random paths.
 
-    python benchmarks/fit_path.py coverage [--runs 500] [--first 100000] [--jobs 1] [--details]
-    python benchmarks/fit_path.py exact [--runs 50]
+    python -m benchmarks.fit_path coverage [--runs 500] [--first 100000] [--jobs 1] [--details]
+    python -m benchmarks.fit_path exact [--runs 50]
 
 `coverage` draws a path for every seed (see `drawn`), simulates a flow, fits, and asks where in each estimate's
 distribution the truth lies: the probability-integral transform, which is uniform where intervals of every level hold as

@@ -1,6 +1,6 @@
 """How fast connections are listed and senders reconstructed, and whether that stays so: long files, short connections.
 
-    python benchmarks/flows.py CAPTURE [--packets 5000000] [--repeat 3] [--connections 100000]
+    python -m benchmarks.flows CAPTURE [--packets 5000000] [--repeat 3] [--connections 100000]
 
 Listing: `cctrace flows` and `tcptrace -nlr` as whole processes side by side, interpreter start included, compiled code
 in the cache. The capture is tiled to the asked size, as in ingest.py. The programs run in turn and the best of each

@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing of every reader with atheris (pip install atheris): whatever the bytes, a result or an error.
 
-    python benchmarks/fuzz.py [CORPUS_DIR] [-max_total_time=600]      # libFuzzer's options
+    python -m benchmarks.fuzz [CORPUS_DIR] [-max_total_time=600]      # libFuzzer's options
 
 The compiled decoders run interpreted, so that coverage sees them and every index is checked. The first byte of an input
 chooses the format; the rest is the file. Seeds are those of tests/test_io_fuzz.py.

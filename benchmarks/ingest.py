@@ -1,6 +1,6 @@
 """How fast captures are read, side by side in one run: cctrace, dpkt, the decompressors alone, tshark.
 
-    python benchmarks/ingest.py CAPTURE [--packets 5000000] [--dpkt-packets 200000]
+    python -m benchmarks.ingest CAPTURE [--packets 5000000] [--dpkt-packets 200000]
 
 The capture (a pcap, plain or compressed) is tiled to the asked size, time stamps shifted from tile to tile. Every
 figure is packets per second of one whole read of a warm file; peers that are not installed are left out.

@@ -1,6 +1,6 @@
 """How near BBRx's learning agent comes to an exhaustive search, and at what price; on flows neither of them saw.
 
-    python benchmarks/learn.py [--bins 0,5,9] [--seeds 5] [--flows 96] [--slope 100] [--keep flows.jsonl]
+    python -m benchmarks.learn [--bins 0,5,9] [--seeds 5] [--flows 96] [--slope 100] [--keep flows.jsonl]
 
 Per bin of Table I: a grid of 30 betas and 5 values of k elects what is best on training flows, the agent what its
 trials say, CMA-ES (if installed) what it finds with as many trials as the agent. All are compared by their mean utility

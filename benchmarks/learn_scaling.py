@@ -1,6 +1,6 @@
 """Whether larger segments move the optimum: utility over beta of a bin, with Ethernet's segments and with larger ones.
 
-    python benchmarks/learn_scaling.py [--bin 10] [--flows 24] [--seeds 2]
+    python -m benchmarks.learn_scaling [--bin 10] [--flows 24] [--seeds 2]
 
 `cctrace.learn.Environment` lets segments grow beyond Ethernet's where more than 250 would make a flow's BDP. Here the
 same dumbbells run with segments of 1448 bytes throughout, with 250 and with 100 in a BDP; utilities as shares of the

@@ -1,4 +1,4 @@
-"""How long the main job takes, as a user runs it: ``python benchmarks/main_job.py [replay] [length] [commands]``.
+"""How long the main job takes, as a user runs it: ``python -m benchmarks.main_job [replay] [length] [commands]``.
 
 replay    calls a second of `cct.replay(flow, name)`, from the flow to the table of decisions, all inference included:
           of the shipped BBR recording, and of a flow of 200 s that the controller itself sent (simulated, written as a

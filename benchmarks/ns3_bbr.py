@@ -1,6 +1,6 @@
 """Packets per second of CPU time: ns-3's TcpBbr and cctrace's bbr2022, one flow at 1 Gbit/s and 20 ms, side by side.
 
-    python benchmarks/ns3_bbr.py [--ns3 PYTHON] [--seconds 2]
+    python -m benchmarks.ns3_bbr [--ns3 PYTHON] [--seconds 2]
 
 PYTHON is an interpreter that has ns-3 (default: /opt/ns3/bin/python, or the one that runs this file):
 

@@ -1,6 +1,6 @@
 """Every connection of captures counted by cctrace, tcptrace and tshark: equal, or why not.
 
-    python benchmarks/peers.py CAPTURE|FOLDER...
+    python -m benchmarks.peers CAPTURE|FOLDER...
 
 Of each connection and direction: packets, bytes (each once) and packets sent again. A difference is explained only if
 the packets that carry it are of one of the classes in `WHY`, counted one by one from the packets themselves by the slow

@@ -26,34 +26,34 @@ CAPTURE = "datasets/jitter_bbr_sd2ms/sender.pcap.zst"
 SECTIONS = {
     "reading": (
         "Reading captures",
-        f"benchmarks/ingest.py {CAPTURE} --packets 2000000",
+        f"-m benchmarks.ingest {CAPTURE} --packets 2000000",
         "Whole reads of a warm file into columns, beside dpkt, tshark and the decompressors alone.",
     ),
     "flows": (
         "Listing connections",
-        f"benchmarks/flows.py {CAPTURE} --packets 2000000",
+        f"-m benchmarks.flows {CAPTURE} --packets 2000000",
         "`cctrace flows` as a process, interpreter start included, beside tcptrace; then the reconstruction of the\n"
         "sender's view.",
     ),
     "replay": (
         "Controllers alone",
-        "benchmarks/replay.py --only bbr2022 bbr2 bbr3 cubic6",
+        "-m benchmarks.replay --only bbr2022 bbr2 bbr3 cubic6",
         "Calls a second of each controller over recorded calls, compiled and interpreted.",
     ),
     "job": (
         "The main job",
-        "benchmarks/main_job.py commands",
+        "-m benchmarks.main_job commands",
         "Whole commands as a user runs them. (`replay` and `length` instead of `commands`: calls a second, all\n"
         "inference included, and how that grows with the length of a flow; they take a quarter of an hour.)",
     ),
     "simulation": (
         "The simulation",
-        "benchmarks/simulate.py speed",
+        "-m benchmarks.simulate speed",
         "Packets sent per second of one core.",
     ),
     "ns3": (
         "Beside ns-3",
-        "benchmarks/ns3_bbr.py",
+        "-m benchmarks.ns3_bbr",
         "The same dumbbell and BBR in ns-3's TcpBbr, packets a second of CPU time.",
     ),
 }

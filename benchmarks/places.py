@@ -1,6 +1,6 @@
 """Captures that were not taken at the sender, against the sender's kernel and the emulator's list of drops.
 
-    python benchmarks/places.py RECORDING...
+    python -m benchmarks.places RECORDING...
 
 A recording is a folder with `receiver.pcap.zst`, `sender.pcap.zst` and `tcpinfo.csv.zst`. For each flow of the
 receiver's capture: where it is thought to have been taken and how far from the sender; how far the shifted view's

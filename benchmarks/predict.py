@@ -1,6 +1,6 @@
 """Hold the analytic models against closed-loop runs.
 
-    python benchmarks/predict.py [TABLE.csv ...] [--recordings DIR ...]
+    python -m benchmarks.predict [TABLE.csv ...] [--recordings DIR ...]
 
 Prints, per table and scenario, the predicted probability of collapse next to the observed share of collapsed runs; AUC
 and Brier score of the model and of the paper's i.i.d. form (10,000 samples, no queue), and the best that any function

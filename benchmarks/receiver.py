@@ -1,7 +1,7 @@
 """How a simulated receiver answers what a recorded one got: what it acknowledges, and the window of every ACK.
 
-    python benchmarks/receiver.py CAPTURE... [--seconds 5]
-    python benchmarks/receiver.py --lab
+    python -m benchmarks.receiver CAPTURE... [--seconds 5]
+    python -m benchmarks.receiver --lab
 
 CAPTURE is a receiver-side capture of a bulk flow, from its handshake on. Its data arrive at the simulated receiver
 when they arrived at the recorded one, in the order recorded; nothing else is simulated. Printed is the share of the

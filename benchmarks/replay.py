@@ -1,4 +1,4 @@
-"""How fast a stream is replayed, and how soon: ``python benchmarks/replay.py [--only NAME…]``.
+"""How fast a stream is replayed, and how soon: ``python -m benchmarks.replay [--only NAME…]``.
 
 One line for each registered controller: calls per second compiled and interpreted, their ratio, and the time until the
 first call is done in a new process, imports not counted, without a cache (`first s`) and with it (`again s`).

@@ -1,8 +1,8 @@
 """The fair judge of the replay: simulated flows, written as captures and read back as any other, where all is known.
 
-    python benchmarks/replay_simulated.py [--variants bbr2022 cubic6] [--paths 10] [--condition clean loss jitter]
-    python benchmarks/replay_simulated.py --issue                  three paths that are always the same, 15 s each
-    python benchmarks/replay_simulated.py --show bbr2022 7 --condition loss      where run 7 departs, and in what
+    python -m benchmarks.replay_simulated [--variants bbr2022 cubic6] [--paths 10] [--condition clean loss jitter]
+    python -m benchmarks.replay_simulated --issue                  three paths that are always the same, 15 s each
+    python -m benchmarks.replay_simulated --show bbr2022 7 --condition loss      where run 7 departs, and in what
 
 A run simulates one controller over a random path, writes what a capture at the sender would hold, reads that back as
 any capture and replays it with the controller that had made it. What that controller held in the simulation is known:

@@ -1,10 +1,10 @@
 """How true and how fast the simulation is; one command per claim.
 
-    python benchmarks/simulate.py closed-loop --vectors DIR [--only REGEX] [--seeds 5] [--own]
-    python benchmarks/simulate.py competition --vectors DIR
-    python benchmarks/simulate.py reordering  --vectors DIR
-    python benchmarks/simulate.py recordings  [--captures DIR]
-    python benchmarks/simulate.py speed
+    python -m benchmarks.simulate closed-loop --vectors DIR [--only REGEX] [--seeds 5] [--own]
+    python -m benchmarks.simulate competition --vectors DIR
+    python -m benchmarks.simulate reordering  --vectors DIR
+    python -m benchmarks.simulate recordings  [--captures DIR]
+    python -m benchmarks.simulate speed
 
 DIR holds the golden vectors' summaries (`closed_loop_summary.csv`, ...) or recordings of the real stack (by default
 what recordings of a quiet lab showed, `quiet_lab.json`). Each command prints the rows that miss their tolerance and the

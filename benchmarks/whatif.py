@@ -1,10 +1,10 @@
 """How well one recording of a path predicts what another controller does there, beside an oracle, baselines, the floor.
 
-    python benchmarks/whatif.py recordings --captures DIR [--only REGEX] [--draws 12]
-    python benchmarks/whatif.py simulated [--runs 300] [--seed 1]
-    python benchmarks/whatif.py simulator
-    python benchmarks/whatif.py floor
-    python benchmarks/whatif.py truth --captures DIR > benchmarks/whatif_lab.json
+    python -m benchmarks.whatif recordings --captures DIR [--only REGEX] [--draws 12]
+    python -m benchmarks.whatif simulated [--runs 300] [--seed 1]
+    python -m benchmarks.whatif simulator
+    python -m benchmarks.whatif floor
+    python -m benchmarks.whatif truth --captures DIR > benchmarks/whatif_lab.json
 
 DIR holds recordings of the lab named PATH_CONTROLLER_rREPEAT (see docs/whatif.md for how they were made). Every first
 repeat predicts the other controllers' recordings of its path. `oracle` simulates the true path, `unchanged` says that

@@ -1,7 +1,7 @@
 """Whether a corpus says rightly for which flows another controller would have done better: that was recorded, too.
 
     cctrace corpus run 'DIR/whatif_*_r1/sender.pcap.zst' -o OUT --what-if bbr2022,cubic6,reno --counters none
-    python benchmarks/whatif_corpus.py OUT
+    python -m benchmarks.whatif_corpus OUT
 
 DIR holds the recordings that benchmarks/whatif.py uses, OUT becomes a corpus of the first repeats. What the others did
 on the same path is in benchmarks/whatif_lab.json, the mean of two repeats each. Printed are, per candidate and figure,

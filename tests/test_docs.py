@@ -1,5 +1,6 @@
 """What the code cites, the documentation lists; what the README shows, works; generated pages are up to date."""
 
+import importlib
 import re
 import runpy
 import subprocess
@@ -60,3 +61,11 @@ def test_every_release_names_its_sources_and_every_paper_what_it_leaves_open():
         entry = describe(name)
         assert entry["sources"], name
         assert entry["left_open"] or not name.endswith("_paper"), name
+
+
+def test_every_benchmark_that_the_pages_name_is_a_module_that_loads():
+    pages = [REPOSITORY / "README.md", REPOSITORY / "Makefile", *REPOSITORY.glob("docs/*.md")]
+    named = {name for page in pages for name in re.findall(r"-m benchmarks\.(\w+)", page.read_text(encoding="utf-8"))}
+    assert {"explain", "whatif", "simulate"} <= named
+    for name in named - {"fuzz"}:  # which wants atheris
+        assert callable(importlib.import_module(f"benchmarks.{name}").main)
