@@ -22,6 +22,7 @@ from cctrace.fit.bottleneck import (
 
 LOWERS = 0.02  # a step must lower the deviation of the delays by this share, unless it is random
 SAME = 0.01  # rates closer than that are one
+EARLIER_US = 3e6  # how far from where it was found the time of a step may lie, whose packets were lost
 
 
 def rate_steps(flow, say=lambda text: None):
@@ -112,12 +113,26 @@ def _both(flow, steps):
     return deviation(flow, steps) + deviation(flow, steps, whole=True)
 
 
+def _without(flow, steps, k):
+    """Return steps without the `k`-th, and their deviation: the rate before it goes on, or that after it came earlier.
+
+    Where a fall of the rate cost so many packets that few delays show its time, a rate lower still, until the queue is
+    as it was, explains them as well as the right time does.
+    """
+    fewer = Steps(np.delete(steps.start_us, k), np.delete(steps.rate, k))
+    found = [_move_rate(flow, fewer, k - 1, deviation(flow, fewer), 0.2)]
+    if k > 1:
+        earlier = Steps(np.delete(steps.start_us, k), np.delete(steps.rate, k - 1))
+        for trial, cost in (found[0], (earlier, deviation(flow, earlier))):
+            found.append(_move_time(flow, trial, k - 1, cost, EARLIER_US))
+    return min(found, key=lambda trial: _both(flow, trial[0]))
+
+
 def _pruned(flow, steps, cost):
     """Leave out steps without which the delays are explained as well."""
     k = 1
     while k < len(steps.rate):
-        fewer = Steps(np.delete(steps.start_us, k), np.delete(steps.rate, k))
-        fewer, without = _move_rate(flow, fewer, k - 1, deviation(flow, fewer), 0.2)
+        fewer, without = _without(flow, steps, k)
         change = abs(np.log(steps.rate[k] / steps.rate[k - 1]))
         small = change < 0.12  # as a host that stalls may feign
         needless = _both(flow, fewer) < _both(flow, steps) * (1 + (5 if small else 1) * LOWERS)
