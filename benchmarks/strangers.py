@@ -25,8 +25,8 @@ from cctrace.cc.reno import Reno
 NEVER_US = 0x7FFFFFFF
 
 
-class Scalable(Reno):
-    """Grows by 1 % per window and falls by an eighth."""
+class Rule(Reno):
+    """Reno's slow start; a subclass says how its window grows after it: `avoid(ack, acked segments)`."""
 
     def cong_avoid(self, ack):
         if not self.is_cwnd_limited(ack):
@@ -36,6 +36,13 @@ class Scalable(Reno):
             acked = self.slow_start(acked)
             if acked == 0:
                 return
+        self.avoid(ack, acked)
+
+
+class Scalable(Rule):
+    """Grows by 1 % per window and falls by an eighth."""
+
+    def avoid(self, ack, acked):
         self.additive_increase(min(self.snd_cwnd, 100), acked)
 
     def ssthresh(self, ack):
@@ -73,34 +80,20 @@ class Delay(Reno):
             self.snd_cwnd = self.snd_cwnd + 1
 
 
-class Gentle(Reno):
+class Gentle(Rule):
     """Half a segment a round, keeps 0.8 of its window."""
 
-    def cong_avoid(self, ack):
-        if not self.is_cwnd_limited(ack):
-            return
-        acked = ack.arg
-        if self.in_slow_start():
-            acked = self.slow_start(acked)
-            if acked == 0:
-                return
+    def avoid(self, ack, acked):
         self.additive_increase(2 * self.snd_cwnd, acked)
 
     def ssthresh(self, ack):
         return max(self.snd_cwnd * 4 // 5, 2)
 
 
-class Steep(Reno):
+class Steep(Rule):
     """Three segments a round, keeps 0.8 of its window."""
 
-    def cong_avoid(self, ack):
-        if not self.is_cwnd_limited(ack):
-            return
-        acked = ack.arg
-        if self.in_slow_start():
-            acked = self.slow_start(acked)
-            if acked == 0:
-                return
+    def avoid(self, ack, acked):
         self.additive_increase(max(self.snd_cwnd // 3, 1), acked)
 
     def ssthresh(self, ack):
@@ -167,7 +160,7 @@ class Westwood(Reno):
         return max(int(self.rate * self.least_us), 2)
 
 
-class Hamilton(Reno):
+class Hamilton(Rule):
     """Grows with the square of the time since the last loss, keeps the share of minimum and maximum RTT."""
 
     least_us: int = 0x7FFFFFFF
@@ -187,14 +180,7 @@ class Hamilton(Reno):
             return 0.5
         return min(max(self.least_us / self.most_us, 0.5), 0.8)
 
-    def cong_avoid(self, ack):
-        if not self.is_cwnd_limited(ack):
-            return
-        acked = ack.arg
-        if self.in_slow_start():
-            acked = self.slow_start(acked)
-            if acked == 0:
-                return
+    def avoid(self, ack, acked):
         late = (ack.now_us - self.lost_us) / 1e6 - 1.0
         step = 1.0
         if late > 0:
