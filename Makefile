@@ -8,8 +8,9 @@ PYTEST := $(BIN)/python -m pytest -rs
 DEMO := jitter_bbr_sd2ms
 RECORDINGS := datasets
 CAPTURES := datasets tests/golden/classes
+MINUTES := 10
 
-.PHONY: help demo test test-slow lint check check-external bench validate notebooks docs clean
+.PHONY: help demo test test-slow lint check check-external bench validate fuzz notebooks docs clean
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
@@ -63,12 +64,17 @@ bench: $(TOOLS) ## what the README claims about speed; peers that are not instal
 validate: $(STAMP) ## agreement with the kernel's tcp_info: make validate [RECORDINGS=DIR]
 	$(BIN)/cctrace validate $(sort $(dir $(wildcard $(RECORDINGS)/*/tcpinfo.csv*)))
 
+fuzz: $(TOOLS) ## look for files that crash a reader or an analysis: make fuzz [MINUTES=10]; inputs in fuzz-failures/
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[fuzz]"
+	$(BIN)/python -m fuzz --minutes $(MINUTES)
+
 notebooks: $(TOOLS) ## run the notebooks and keep their outputs, minutes; the tests compare: make notebooks [ONLY="03 07"]
 	$(BIN)/python notebooks/rebuild.py $(ONLY)
 
 docs: $(TOOLS) ## the pages that are generated from the code, and the site: docs/_build/index.html; warnings are errors
 	$(BIN)/python docs/make_variants.py
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build
+	@echo "the site: file://$(CURDIR)/docs/_build/index.html"
 
 clean: ## remove the environment and everything that was generated
 	rm -rf $(VENV) build dist docs/_build docs/notebooks docs/jupyter_execute *.egg-info cctrace-report .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,11 +1,89 @@
-"""What objects show of themselves in a notebook: a title, figures, remarks; HTML without script or style sheet."""
+"""How text is shown: made harmless for a terminal and for HTML; and what objects show of themselves in a notebook.
+
+A file's name and its contents may hold anything: sequences that drive a terminal, marks that reverse the direction of
+writing, bytes that are not UTF-8. `visible` writes them out; every text that the commands print, that a page shows or
+that a table stores goes through it, or through `escape`, which calls it.
+"""
 
 import dataclasses
-from html import escape
+import html
+import unicodedata
 
 _TABLE = "border-collapse:collapse;margin:2px 0"
 _HEAD = "text-align:left;padding:1px 14px 1px 0;font-weight:600"
 _CELL = "text-align:left;padding:1px 14px 1px 0"
+
+
+def visible(text, keep="\n\t"):
+    """Return a text in which nothing acts on a terminal and everything can be written as UTF-8.
+
+    What does not print (control and format characters, lone surrogates) is written out as Python does, the bytes of a
+    file name that is not UTF-8 as ``\\xff``.
+
+    Parameters
+    ----------
+    text : object
+        Its `str` is taken.
+    keep : str
+        Characters that stay although they do not print.
+
+    Examples
+    --------
+    >>> import os
+    >>> visible("a\\x1b[31m.pcap"), visible("5 µs → 1 ms"), visible(os.fsdecode(b"bad\\xff.pcap"))
+    ('a\\\\x1b[31m.pcap', '5 µs → 1 ms', 'bad\\\\xff.pcap')
+    """
+    text = str(text)
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in keep else _written_out(one) for one in text)
+
+
+_BYTES_OF_NAMES = range(0xDC80, 0xDD00)  # what surrogateescape makes of bytes that are not UTF-8 [PEP 383]
+
+
+def _written_out(character):
+    code = ord(character)
+    if code in _BYTES_OF_NAMES:
+        return f"\\x{code - 0xDC00:02x}"
+    if unicodedata.category(character) == "Zs":  # spaces of other widths
+        return character
+    return character.encode("ascii", "backslashreplace").decode() if code > 0x7F else f"\\x{code:02x}"
+
+
+def endpoint(host, port):
+    """Return an endpoint as people write it; "unknown" where it is None.
+
+    Examples
+    --------
+    >>> endpoint("192.0.2.1", 443), endpoint("2001:db8::1", 443), endpoint(None, None)
+    ('192.0.2.1:443', '[2001:db8::1]:443', 'unknown')
+    """
+    if host is None:
+        return "unknown"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def connection(src, sport, dst, dport):
+    """Return a connection as people write it, the sender of the data first.
+
+    Examples
+    --------
+    >>> connection("192.0.2.1", 443, "198.51.100.7", 50000)
+    '192.0.2.1:443 → 198.51.100.7:50000'
+    """
+    return f"{endpoint(src, sport)} → {endpoint(dst, dport)}"
+
+
+def escape(text):
+    """Return a text as HTML shows it; quotation marks too, so that it may stand in an attribute.
+
+    Examples
+    --------
+    >>> escape('<a title="\\x1b">')
+    '&lt;a title=&quot;\\\\x1b&quot;&gt;'
+    """
+    return html.escape(visible(text))  # noqa: TID251 (the one place)
 
 
 def card(title, rows, notes=()):
@@ -25,7 +103,7 @@ def card(title, rows, notes=()):
     <div><b>Flow &lt;a&gt;</b><table style="border-collapse:collapse;margin:2px 0"><tr><th style="text-align:left;padding:1px 14px 1px 0;font-weight:600">sent</th><td style="text-align:left;padding:1px 14px 1px 0">1 MB</td></tr></table></div>
     """  # noqa: E501
     lines = "".join(
-        f'<tr><th style="{_HEAD}">{escape(str(name))}</th><td style="{_CELL}">{escape(str(value))}</td></tr>'
+        f'<tr><th style="{_HEAD}">{escape(name)}</th><td style="{_CELL}">{escape(value)}</td></tr>'
         for name, value in rows
     )
     return f'<div><b>{escape(title)}</b><table style="{_TABLE}">{lines}</table>{_remarks(notes)}</div>'
@@ -33,9 +111,9 @@ def card(title, rows, notes=()):
 
 def grid(title, columns, rows, notes=()):
     """Return a title and a table as HTML; `rows` are sequences of values, one per column."""
-    head = "".join(f'<th style="{_HEAD}">{escape(str(name))}</th>' for name in columns)
+    head = "".join(f'<th style="{_HEAD}">{escape(name)}</th>' for name in columns)
     body = "".join(
-        "<tr>" + "".join(f'<td style="{_CELL}">{escape(str(value))}</td>' for value in row) + "</tr>" for row in rows
+        "<tr>" + "".join(f'<td style="{_CELL}">{escape(value)}</td>' for value in row) + "</tr>" for row in rows
     )
     return f'<div><b>{escape(title)}</b><table style="{_TABLE}"><tr>{head}</tr>{body}</table>{_remarks(notes)}</div>'
 
@@ -115,4 +193,4 @@ def _same(one, other):
 
 
 def _remarks(notes):
-    return "".join(f'<div style="opacity:0.7">{escape(str(note))}</div>' for note in notes)
+    return "".join(f'<div style="opacity:0.7">{escape(note)}</div>' for note in notes)

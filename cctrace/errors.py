@@ -33,5 +33,29 @@ class Truncated(CctraceWarning):
     """A file ends early; what precedes the end was read."""
 
 
+class PartFailed(CctraceWarning):
+    """A part of an analysis met an error of cctrace itself; the result lacks that part. `--debug` raises it."""
+
+
 class FitError(CctraceError, ValueError):
     """The data do not tell what was to be fitted; the message says what would be needed."""
+
+
+def one_line(error):
+    """Return an exception as one line: what a user's input brought about as it is, anything else as an internal error.
+
+    Examples
+    --------
+    >>> one_line(FormatError("a.pcap: the file is empty")), one_line(FileNotFoundError(2, "No such file", "b.pcap"))
+    ('a.pcap: the file is empty', 'b.pcap: No such file')
+    >>> one_line(KeyError("rtt"))
+    "internal error, KeyError: 'rtt' (--debug shows where)"
+    """
+    text = " ".join(str(error).split())
+    if isinstance(error, CctraceError):
+        return text
+    if isinstance(error, OSError) and error.strerror:  # no bug here: the disk is full, the network is gone
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    if isinstance(error, MemoryError):  # of the machine, or of a limit (ulimit -v)
+        return f"not enough memory for this: {text or 'an allocation failed'}"
+    return f"internal error, {type(error).__name__}: {text} (--debug shows where)"

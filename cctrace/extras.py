@@ -2,8 +2,13 @@
 
 import importlib
 import importlib.util
+import os
+import sys
+from pathlib import Path
 
 from cctrace.errors import MissingError
+
+_ABOVE = Path(__file__).resolve().parents[1]  # a checkout, or where wheels are installed
 
 
 def needed(module, extra):
@@ -18,7 +23,31 @@ def needed(module, extra):
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         package = module.partition(".")[0]
-        raise MissingError(f"this needs {package}, which is not installed: pip install 'cctrace[{extra}]'") from error
+        raise MissingError(f"this needs {package}, which is not installed: {how_to_install(extra)}") from error
+
+
+def how_to_install(extra):
+    """Return the command that installs an extra beside this cctrace, whatever the working directory.
+
+    In a checkout the package is installed in place, by the pip of its own environment; pip would look for a wheel of it
+    elsewhere.
+    """
+    if not (_ABOVE / "setup.cfg").is_file():
+        return f"{program('pip')} install 'cctrace[{extra}]'"
+    if Path.cwd() == _ABOVE:
+        return f"{program('pip')} install -e '.[{extra}]'"
+    return f"{program('pip')} install -e '{_ABOVE}[{extra}]'"
+
+
+def program(name):
+    """Return how a program of this environment is called from here: by its name where the shell finds that one."""
+    beside = Path(sys.prefix) / "bin" / name
+    if not beside.exists():
+        return f"{sys.executable} -m {name}"
+    found = next((Path(at) / name for at in os.get_exec_path() if (Path(at) / name).is_file()), None)
+    if found == beside:
+        return name
+    return str(beside.relative_to(Path.cwd())) if beside.is_relative_to(Path.cwd()) else str(beside)
 
 
 def is_installed(package):

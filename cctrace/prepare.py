@@ -6,10 +6,9 @@ Nothing depends on it: what is not in the cache, or no longer what would be comp
 import importlib
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 from cctrace.lang import cache
+from cctrace.sim.processes import processes
 
 
 def controllers(part, parts):
@@ -43,7 +42,7 @@ def rooms():
 def main():
     """Compile with two processes; prints one line."""
     begin = time.monotonic()
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+    with processes(2) as pool:
         tasks = [pool.submit(rooms), *(pool.submit(controllers, part, 4) for part in range(4))]
         for task in tasks:
             task.result()

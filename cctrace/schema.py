@@ -9,6 +9,9 @@ Ownership in a replay (`Column.replay`):
 * ``unknown``   no recording shows it; the column holds the stated neutral value and `Events.unknown` names it.
 
 Unknown is explicit: where a value was not observed the column holds its `missing` value, never a guess.
+
+`Column.within` is what a file may say, where that is less than the dtype holds: `cctrace.io.door` asks before compiled
+code, which does not check an index, sees it.
 """
 
 from typing import NamedTuple
@@ -16,6 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 U32_MAX = 0xFFFFFFFF
+LATEST_NS = (1 << 62) - 1  # in 2116: sums of a time and a duration do not overflow
+LARGEST_PACKET = 1 << 20  # bytes; BIG TCP ends at 512 KiB [gso_max_size], so a longer one is a damaged length
 
 
 class Column(NamedTuple):
@@ -28,19 +33,42 @@ class Column(NamedTuple):
     source: str = ""
     replay: str = "observed"
     missing: int | float | None = None
+    within: tuple[int, int] | None = None
+
+    @property
+    def bounds(self):
+        """The least and the largest value that a file may give, integers."""
+        limits = np.iinfo(self.dtype)
+        return self.within or (int(limits.min), int(limits.max))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Packets: one row per captured TCP packet, as `cctrace.io` decodes it. About 60 bytes a row.
 PACKETS = (
-    Column("time_ns", "i8", "ns", "capture time, nanoseconds since the epoch", "pcap record"),
-    Column("conn", "i4", "", "connection number, in order of first packet", "addresses and ports"),
-    Column("direction", "u1", "", "0: from the endpoint listed first in the connection table, 1: towards it"),
+    Column("time_ns", "i8", "ns", "capture time, nanoseconds since the epoch", "pcap record", within=(0, LATEST_NS)),
+    Column(
+        "conn",
+        "i4",
+        "",
+        "connection number, in order of first packet",
+        "addresses and ports",
+        within=(0, (1 << 31) - 1),
+    ),
+    Column(
+        "direction", "u1", "", "0: from the endpoint listed first in the connection table, 1: towards it", within=(0, 1)
+    ),
     Column("flags", "u2", "", "TCP flags, FIN=1 SYN=2 RST=4 PSH=8 ACK=16 URG=32 ECE=64 CWR=128 AE=256", "RFC 9293"),
     Column("seq", "u4", "bytes", "sequence number as sent (wraps)", "RFC 9293"),
     Column("ack", "u4", "bytes", "acknowledgement number as sent (wraps)", "RFC 9293"),
     Column("window", "u2", "", "receive window, unscaled", "RFC 9293"),
-    Column("payload", "u4", "bytes", "TCP payload on the wire (not merely captured)", "IP total length, or capture"),
+    Column(
+        "payload",
+        "u4",
+        "bytes",
+        "TCP payload on the wire (not merely captured)",
+        "IP total length, or capture",
+        within=(0, LARGEST_PACKET),
+    ),
     Column("ip_len", "u4", "bytes", "IP packet length; from the record length where the header says 0 (TSO, BIG TCP)"),
     Column("tos", "u1", "", "IP type of service / traffic class; the low two bits are ECN", "RFC 3168"),
     Column("ttl", "u1", "", "IP TTL / hop limit"),
@@ -54,8 +82,15 @@ PACKETS = (
         "bit 0 time stamps, 1 SACK blocks, 2 MSS, 3 window scale, 4 SACK permitted, 7 options malformed or cut off",
         "RFC 9293",
     ),
-    Column("sack_row", "i4", "", "first row of this packet's blocks in the SACK table, -1 none", "RFC 2018"),
-    Column("sack_count", "u1", "", "number of SACK blocks (0 to 4)", "RFC 2018"),
+    Column(
+        "sack_row",
+        "i4",
+        "",
+        "first row of this packet's blocks in the SACK table, -1 none",
+        "RFC 2018",
+        within=(-1, (1 << 31) - 1),
+    ),
+    Column("sack_count", "u1", "", "number of SACK blocks", "RFC 2018", within=(0, 4)),
     Column("frame", "u4", "", "number of its record in the capture, from 1, as Wireshark counts; 0 unknown"),
 )
 
@@ -70,11 +105,11 @@ CONNECTIONS = (
     Column("sport", "u2", "", "port of endpoint A"),
     Column("dst", "O", "", "address of endpoint B"),
     Column("dport", "u2", "", "port of endpoint B"),
-    Column("mss_a", "i4", "bytes", "MSS option sent by A, -1 unknown", "SYN", missing=-1),
-    Column("mss_b", "i4", "bytes", "MSS option sent by B, -1 unknown", "SYN", missing=-1),
-    Column("wscale_a", "i2", "", "window scale sent by A, -1 unknown", "SYN", missing=-1),
-    Column("wscale_b", "i2", "", "window scale sent by B, -1 unknown", "SYN", missing=-1),
-    Column("sack_ok", "i1", "", "1 both SYNs permit SACK, 0 not, -1 unknown", "SYN", missing=-1),
+    Column("mss_a", "i4", "bytes", "MSS option sent by A, -1 unknown", "SYN", missing=-1, within=(-1, 65535)),
+    Column("mss_b", "i4", "bytes", "MSS option sent by B, -1 unknown", "SYN", missing=-1, within=(-1, 65535)),
+    Column("wscale_a", "i2", "", "window scale sent by A, -1 unknown", "SYN", missing=-1, within=(-1, 255)),
+    Column("wscale_b", "i2", "", "window scale sent by B, -1 unknown", "SYN", missing=-1, within=(-1, 255)),
+    Column("sack_ok", "i1", "", "1 both SYNs permit SACK, 0 not, -1 unknown", "SYN", missing=-1, within=(-1, 1)),
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -97,7 +132,7 @@ VECTOR_EVENT_NAMES = {"cong_control": "on_ack"}
 
 # The order of the calls within one ACK ([Linux61] tcp_ack). Sends and idle restarts (cwnd_event TX_START) lie between.
 ACK_CALL_ORDER = (
-    ("skb_marked_lost", "v2 and later: once per segment that RACK marks lost"),
+    ("skb_marked_lost", "v2 and later: once per super-packet, or what is left of it, that is marked lost"),
     ("pkts_acked", "after the RTT sample of this ACK was taken"),
     ("ssthresh", "on entering Recovery, CWR or Loss; the stack stores the return value in ssthresh"),
     ("set_state", "before ca_state changes; `arg` is the new state"),
@@ -113,10 +148,10 @@ CWND_EVENTS = ("TX_START", "CWND_RESTART", "COMPLETE_CWR", "LOSS", "ECN_NO_CE", 
 # The event stream: one row per call that a controller could receive. Sequence numbers are unwrapped; the first byte of
 # payload is 1 (the SYN is 0). Segment counts are in segments of the MSS, as the kernel counts them.
 EVENTS = (
-    Column("time_ns", "i8", "ns", "when the sender's TCP learned or did it", "capture clock"),
-    Column("event", "u1", "", "code of the call, see LINUX_EVENTS", "tcp_congestion_ops"),
+    Column("time_ns", "i8", "ns", "when the sender's TCP learned or did it", "capture clock", within=(0, LATEST_NS)),
+    Column("event", "u1", "", "code of the call, see LINUX_EVENTS", "tcp_congestion_ops", within=(0, 8)),
     Column("arg", "i4", "", "argument of the call (new state, cwnd event, packets acked)", "tcp_congestion_ops"),
-    Column("ca_state", "u1", "", "congestion state before the call", "icsk_ca_state"),
+    Column("ca_state", "u1", "", "congestion state before the call", "icsk_ca_state", within=(0, 4)),
     Column("ack", "i8", "bytes", "cumulative acknowledgement being processed", "TCP header"),
     Column("snd_una", "i8", "bytes", "oldest unacknowledged byte", "RFC 9293"),
     Column("snd_nxt", "i8", "bytes", "next byte to be sent", "RFC 9293"),
@@ -135,7 +170,7 @@ EVENTS = (
     Column("mdev_us4", "u4", "us/4", "mean deviation", "tp->mdev_us"),
     Column("rttvar_us4", "u4", "us/4", "smoothed maximum of mdev", "tp->rttvar_us"),
     Column("tcp_min_rtt_us", "u4", "us", "TCP's windowed minimum RTT", "tcp_min_rtt()", missing=U32_MAX),
-    Column("mss", "u2", "bytes", "payload of a full segment", "tp->mss_cache"),
+    Column("mss", "u2", "bytes", "payload of a full segment", "tp->mss_cache", within=(1, 65535)),
     Column("is_cwnd_limited", "u1", "", "cwnd kept the sender from sending", "tp->is_cwnd_limited"),
     Column("max_packets_out", "u4", "segments", "largest packets_out of this window", "tp->max_packets_out"),
     Column("lsndtime_us", "i8", "us", "last send of data, on the clock of now_us", "tp->lsndtime"),
@@ -152,18 +187,25 @@ EVENTS = (
     Column("rs_is_ack_delayed", "u1", "", "the ACK was probably delayed by the receiver", "rate_sample"),
     Column("rs_is_acking_tlp_retrans", "u1", "", "the ACK covers a tail-loss probe", "rate_sample"),
     Column("tlp_orig_data_app_limited", "u1", "", "the probed data were app-limited", "tp->tlp_orig_data_app_limited"),
-    Column("rs_tx_in_flight", "u4", "segments", "in flight when the sampled segment was sent", "rate_sample (v2)"),
+    Column("rs_tx_in_flight", "u4", "segments", "in flight when the sampled segment was sent", "rate_sample (v3)"),
+    Column(
+        "rs_tx_in_flight_v2", "u4", "segments", "the same, as the kernel of v2 parts super-packets", "rate_sample (v2)"
+    ),
     Column("rs_lost", "i4", "segments", "lost over the sample", "rate_sample (v2)"),
     Column("rs_prior_lost", "u4", "segments", "lost when the sampled segment was sent", "rate_sample (v2)"),
     Column("rs_delivered_ce", "i4", "segments", "delivered with CE over the sample", "rate_sample (v2)"),
     Column(
         "rs_send", "i4", "", "row of SENDS of the sampled segment (skb_marked_lost: of the lost one)", "", missing=-1
     ),
-    Column("skb_tx_in_flight", "u4", "segments", "skb_marked_lost: in flight when it was sent", "TCP_SKB_CB (v2)"),
+    Column("skb_tx_in_flight", "u4", "segments", "skb_marked_lost: in flight when it was sent", "TCP_SKB_CB (v3)"),
+    Column(
+        "skb_tx_in_flight_v2", "u4", "segments", "the same, as the kernel of v2 parts super-packets", "TCP_SKB_CB (v2)"
+    ),
     Column("skb_tx_lost", "u4", "segments", "skb_marked_lost: lost when it was sent", "TCP_SKB_CB (v2)"),
     Column("skb_tx_delivered", "u4", "segments", "skb_marked_lost: delivered when it was sent", "TCP_SKB_CB"),
     Column("skb_tx_app_limited", "u1", "", "skb_marked_lost: app-limited when it was sent", "TCP_SKB_CB"),
     Column("skb_tx_has_mstamp", "u1", "", "skb_marked_lost: it has a send time", "TCP_SKB_CB"),
+    Column("skb_segments", "u2", "segments", "skb_marked_lost: what it holds", "tcp_skb_pcount()"),
 )
 
 # The other half of the event stream: one row per packet of data that left, in the order of the events. What the stack
@@ -208,7 +250,9 @@ LINUX_CARRIED = {
     "app_limited": "app_limited",
 }
 
+# What a replay takes the place of, or (those of v2) puts there.
 _NOT_IN_LINUX_VIEW = {"time_ns", "event", "lsndtime_us", "app_limited", "rs_send"}
+_NOT_IN_LINUX_VIEW |= {"rs_tx_in_flight_v2", "skb_tx_in_flight_v2"}
 LINUX_VIEW = tuple(c._replace(dtype="i8") for c in EVENTS if c.name not in _NOT_IN_LINUX_VIEW) + _LINUX_DERIVED
 
 # What a QUIC controller reads as `ack.<name>`, every column an int64: milliseconds and bytes.
@@ -247,14 +291,24 @@ QUIC_CARRIED = {"cg_app_limited": "app_limited"}
 
 # ---------------------------------------------------------------------------------------------------------------------
 # tcp_info: one row per poll. A field that a source does not report is missing (NaN / pd.NA), never 0.
-TCP_INFO = (
+# What a kernel can have meant, by unit; what lies outside is missing. Rates and times leave room for sums and bits.
+_TCP_INFO_WITHIN = {
+    "ns": (0, LATEST_NS),
+    "us": (0, 1 << 50),
+    "bytes": (0, 1 << 56),
+    "bytes/s": (0, 1 << 50),
+    "segments": (0, U32_MAX),
+    "1/256": (0, U32_MAX),
+    "": (0, U32_MAX),
+}
+TCP_INFO: tuple[Column, ...] = (
     Column("time_ns", "i8", "ns", "before the poll", "poller"),
     Column("time_after_ns", "i8", "ns", "after the poll (equal to time_ns where unknown)", "poller"),
-    Column("state", "i8", "", "TCP state, 1 ESTABLISHED", "tcpi_state"),
-    Column("ca_state", "i8", "", "0 Open, 1 Disorder, 2 CWR, 3 Recovery, 4 Loss", "tcpi_ca_state"),
+    Column("state", "i8", "", "TCP state, 1 ESTABLISHED", "tcpi_state", within=(0, 15)),
+    Column("ca_state", "i8", "", "0 Open, 1 Disorder, 2 CWR, 3 Recovery, 4 Loss", "tcpi_ca_state", within=(0, 4)),
     Column("snd_cwnd", "i8", "segments", "congestion window", "tcpi_snd_cwnd"),
     Column("snd_ssthresh", "i8", "segments", "slow-start threshold", "tcpi_snd_ssthresh"),
-    Column("snd_mss", "i8", "bytes", "sending MSS", "tcpi_snd_mss"),
+    Column("snd_mss", "i8", "bytes", "sending MSS", "tcpi_snd_mss", within=(0, 65535)),
     Column("unacked", "i8", "segments", "packets_out", "tcpi_unacked"),
     Column("sacked", "i8", "segments", "sacked_out", "tcpi_sacked"),
     Column("lost", "i8", "segments", "lost_out", "tcpi_lost"),
@@ -283,7 +337,16 @@ TCP_INFO = (
     Column("bbr_min_rtt_us", "i8", "us", "BBR's min_rtt", "tcp_bbr_info"),
     Column("bbr_pacing_gain", "i8", "1/256", "BBR's pacing gain", "tcp_bbr_info"),
     Column("bbr_cwnd_gain", "i8", "1/256", "BBR's cwnd gain", "tcp_bbr_info"),
+    Column("bbr_version", "i8", "", "generation of BBR, where the kernel tells it", "length, byte 39 of tcp_bbr_info"),
+    # Of BBR versions 2 and 3; a bound that is not set is missing.
+    Column("bbr_phase", "i8", "", "place in `io.tcpinfo_struct.PHASES`", "tcp_bbr_info (v2)"),
+    Column("bbr_bw_hi_Bps", "i8", "bytes/s", "long-term maximum of the bandwidth", "tcp_bbr_info (v2)"),
+    Column("bbr_bw_lo_Bps", "i8", "bytes/s", "short-term bound on the bandwidth", "tcp_bbr_info (v2)"),
+    Column("bbr_inflight_hi", "i8", "segments", "long-term bound on what is in flight", "tcp_bbr_info (v2)"),
+    Column("bbr_inflight_lo", "i8", "segments", "short-term bound on what is in flight", "tcp_bbr_info (v2)"),
+    Column("bbr_extra_acked", "i8", "segments", "most that was ACKed beyond the estimate", "tcp_bbr_info (v2)"),
 )
+TCP_INFO = tuple(c if c.within else c._replace(within=_TCP_INFO_WITHIN[c.unit]) for c in TCP_INFO)
 
 
 def names(columns):

@@ -23,6 +23,8 @@ _BDP = re.compile(_NUMBER + r"(?:bdp|BDP)\s*")
 LONGEST_NS = 10**17  # three years: a longer duration is a mistake, and sums of such still fit 64 bits
 LARGEST_BYTES = 10**15
 _SHARE = re.compile(_NUMBER + r"(%|)\s*")
+_FACTOR = re.compile(r"\s*[x\u00d7]" + _NUMBER)
+_TURNED = re.compile(_NUMBER + r"[x\u00d7]\s*")
 
 
 def parse_rate_bps(text, name=None):
@@ -114,6 +116,25 @@ def parse_share(text, name=None):
     return share
 
 
+def parse_factor(text, name=None):
+    """Return the factor that ``"x2"`` stands for; None for any text that is no factor.
+
+    Raises
+    ------
+    ArgumentError
+        If `text` is a factor written the other way round, ``"2x"``.
+
+    Examples
+    --------
+    >>> parse_factor("x0.5"), parse_factor("200kB")
+    (0.5, None)
+    """
+    if turned := _TURNED.fullmatch(str(text)):
+        raise ArgumentError(f"{_called(text, name)}: write a factor as 'x{turned[1]}'")
+    found = _FACTOR.fullmatch(str(text))
+    return float(found[1]) if found else None
+
+
 def _match(pattern, text, name, what, examples):
     """Return the groups of `pattern`, the first as a float."""
     found = pattern.fullmatch(str(text))
@@ -129,6 +150,33 @@ def _called(text, name):
     return repr(text) if name is None else f"{name}={text!r}"
 
 
+def format_number(value, digits=3):
+    """Return a number as people write it: so many significant digits, thousands apart, and never an exponent.
+
+    >>> format_number(14_321.0, 2), format_number(0.2345), format_number(0.00000358), format_number(0)
+    ('14,000', '0.234', '0.00000358', '0')
+    """
+    if math.isnan(value):
+        return "unknown"
+    if math.isinf(value):
+        return "infinite" if value > 0 else "-infinite"
+    rounded = float(f"{value:.{digits}g}")
+    if abs(rounded) >= 10 ** (digits - 1):
+        return f"{rounded:,.0f}"
+    decimals = digits - 1 - math.floor(math.log10(abs(rounded))) if rounded else 0
+    text = f"{rounded:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def format_count(count):
+    """Return a whole number, thousands apart.
+
+    >>> format_count(12_600)
+    '12,600'
+    """
+    return f"{count:,}"
+
+
 def format_rate(bps):
     """Return a rate in bits per second as text with three digits.
 
@@ -139,12 +187,12 @@ def format_rate(bps):
 
 
 def format_time(ns):
-    """Return a duration in nanoseconds as text with three digits.
+    """Return a duration in nanoseconds as text with three digits; what is below a tenth of one is none.
 
-    >>> format_time(40_237_000), format_time(1_500_000_000), format_time(19_966_000_000)
-    ('40.2 ms', '1.5 s', '20 s')
+    >>> format_time(40_237_000), format_time(1_500_000_000), format_time(19_966_000_000), format_time(0)
+    ('40.2 ms', '1.5 s', '20 s', '0 s')
     """
-    return _scaled(ns, (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1)), "")
+    return "0 s" if abs(ns) < 0.1 else _scaled(ns, (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1)), "")
 
 
 def format_size(size_bytes):
@@ -157,18 +205,21 @@ def format_size(size_bytes):
 
 
 def format_share(share):
-    """Return a share as a percentage with three digits.
+    """Return a share as a percentage with three digits; of what hardly is any, that it is less than a thousandth.
 
-    >>> format_share(0.00954), format_share(1.0)
-    ('0.954 %', '100 %')
+    >>> format_share(0.00954), format_share(1.0), format_share(3.58e-7), format_share(0.0)
+    ('0.954 %', '100 %', 'less than 0.001 %', '0 %')
     """
-    return "unknown" if math.isnan(share) else f"{share * 100:.3g} %"
+    if math.isnan(share):
+        return "unknown"
+    return "less than 0.001 %" if 0 < share < 1e-5 else f"{format_number(100 * share)} %"
 
 
 def _scaled(value, steps, unit):
     if math.isnan(value):
         return "unknown"
-    # Compare the rounded value, so that 999.9 k becomes 1 M and not 1e+03 k.
-    name, factor = next(((n, f) for n, f in steps if float(f"{abs(value) / f:.3g}") >= 1), steps[-1])
+    # Compare the rounded value, so that 999.9 k becomes 1 M and not 1,000 k (below .999 rounding cannot reach it).
+    size = abs(value)
+    name, factor = next(((n, f) for n, f in steps if size / f >= 0.999 and float(f"{size / f:.3g}") >= 1), steps[-1])
     digits = f"{value / factor:.3g}"
-    return f"{float(digits):.0f} {name}{unit}" if "e" in digits else f"{digits} {name}{unit}"
+    return f"{format_number(value / factor) if 'e' in digits else digits} {name}{unit}"

@@ -27,6 +27,7 @@ html_title = "cctrace"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = html_copy_source = False
+html_show_search_summary = False  # read from disk, a page may not fetch the pages it found
 default_role = "code"  # single backquotes name things of Python, as numpydoc has it
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"

@@ -114,7 +114,8 @@ class Browser:
             "new Promise((done) => document.readyState === 'complete' ? done() : addEventListener('load', done))"
         )
         self.evaluate("window.cctrace?.ready?.then(() => true) ?? true")
-        self.requests = [url for url in self.requests if url != f"file://{file}"]
+        page = str(file).partition("#")[0]
+        self.requests = [url for url in self.requests if url != f"file://{page}"]
         return time.monotonic() - started
 
     def evaluate(self, expression):
@@ -122,6 +123,12 @@ class Browser:
         result = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
+
+    def until(self, condition):
+        """Wait until a condition of the page's script holds; `call` gives up when it never does."""
+        self.evaluate(
+            f"new Promise((done) => (function look() {{ {condition} ? done(true) : setTimeout(look, 10); }})())"
+        )
 
     def barriers(self):
         """Return what axe-core finds in the page: [rule and element]; the test is skipped where it is not installed."""

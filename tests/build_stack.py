@@ -8,6 +8,7 @@ NEUTRAL = dict.fromkeys(schema.names(schema.LINUX_VIEW), 0) | {
     "mss": 1448,
     "tcp_min_rtt_us": schema.U32_MAX,
     "delivered": 1,
+    "skb_segments": 1,
     "is_cwnd_limited": 1,
     "rs_delivered": -1,
     "rs_interval_us": -1,

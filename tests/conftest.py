@@ -5,6 +5,12 @@ import pytest
 from tests.browser import Browser
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """Let commands be silent for as long as they take: what they print must not depend on the machine's speed."""
+    monkeypatch.setattr("cctrace.cli.common.SILENT_S", 3600.0)
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     with Browser(tmp_path_factory.mktemp("browser")) as one:

@@ -105,14 +105,15 @@ def net(seen):
 
 
 @pytest.mark.parametrize("policy", [net, lambda seen: -0.5 if seen[-1, 6] < 1 else 0.1], ids=["net", "delay"])
-def test_compiled_orca_decides_as_interpreted_and_in_no_time(policy):
+def test_compiled_orca_decides_as_interpreted_and_far_sooner(policy):
     path = cct.Path(rate="2Mbit", rtt="40ms", buffer="2bdp", loss="0.5%")
     cls = orca.with_policy(policy)
     cct.simulate(path, cls, "100ms")  # compiled once
     begin = time.process_time()
     compiled = cct.simulate(path, cls, "3s", sample="100ms")
-    assert time.process_time() - begin < 0.5  # 13.7 s, interpreted, when it could not be compiled
+    middle = time.process_time()
     interpreted = cct.simulate(path, cls, "3s", sample="100ms", mode="interpreted")
+    assert middle - begin < (time.process_time() - middle) / 4  # it could not be compiled once, and took as long
     assert compiled.flows.equals(interpreted.flows)
     assert compiled.timeline.equals(interpreted.timeline)
 

@@ -264,8 +264,8 @@ def test_credit_for_growth_is_lost_in_bbr2_and_kept_in_bbr3_while_the_bound_does
 
 def test_a_lost_segment_sent_with_nothing_in_flight_sets_no_bound():
     cc = cruising(BBR2).cc
-    assert cc.inflight_hi_from_lost_skb(1, 0) == U32_MAX
-    assert cc.inflight_hi_from_lost_skb(0, 5) == U32_MAX
+    assert cc.inflight_hi_from_lost_skb(1, 0, 1) == U32_MAX
+    assert cc.inflight_hi_from_lost_skb(0, 5, 1) == U32_MAX
 
 
 # --- BBRv2+ by its paper ----------------------------------------------------------------------------------------------

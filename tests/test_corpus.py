@@ -178,7 +178,7 @@ def test_a_capture_that_kills_its_process_is_an_error_of_its_own(tmp_path):
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     summary = cct.corpus.run(captures, tmp_path / "out", workers=1)
-    killer.join(5)
+    killer.join(60)
     assert summary.errors == {"crashed": 1}
     assert "SIGKILL" in errors(tmp_path / "out")["reason"][0]
 
@@ -250,7 +250,7 @@ def test_children_end_with_their_worker(captures):
     source = Zygote()
     child, connection = source.fork()
     source.close()
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while os.path.exists(f"/proc/{child}") and time.monotonic() < end:
         time.sleep(0.02)
     assert not os.path.exists(f"/proc/{child}")
@@ -401,7 +401,7 @@ def test_the_command_prints_what_programs_need(captures, tmp_path, capfd):
         (["nosuch://bucket/*"], "cannot be listed"),
         (["CAPTURES", "--tasks", "flows,ponder"], "'ponder'; allowed are flows"),
         (["CAPTURES", "--tasks", "replay=nosuch"], "nosuch"),
-        (["CAPTURES", "--workers", "0"], "'--workers': 0 is not in the range x>=1"),
+        (["CAPTURES", "--workers", "0"], "'--workers': 0 is not in the range 1<=x<="),
         (["CAPTURES", "--memory", "1MB"], "at least 64 MB"),
         (["CAPTURES", "--time", "0s"], "--time 0s: a duration above 0"),
         (["CAPTURES", "--source", "("], "no regular expression"),

@@ -12,6 +12,8 @@ import cctrace as cct
 from cctrace import cli, datasets
 from cctrace.corpus.groups import pooled
 from cctrace.errors import ArgumentError
+from cctrace.explain.analyze import analyze
+from cctrace.report.corpus import write_pages
 
 COUNT = 16
 
@@ -188,8 +190,6 @@ def test_the_page_leads_from_the_corpus_to_a_flow(corpus, tmp_path, capfd):
 
 
 def test_the_page_counts_what_the_tables_hold(corpus, tmp_path):
-    from cctrace.report.corpus import write_pages
-
     page = write_pages(corpus, tmp_path / "pages", pages=0).read_text()
     assert "<a href" not in page
     told = re.search(r"Goodput</h3><p class=\"soft\">([\d,]+) flows", page).group(1)
@@ -199,11 +199,38 @@ def test_the_page_counts_what_the_tables_hold(corpus, tmp_path):
 
 
 def test_every_plain_row_can_be_sorted_and_read_without_the_script(corpus, tmp_path):
-    from cctrace.report.corpus import write_pages
-
     page = write_pages(corpus, tmp_path / "pages", pages=0).read_text()
     rows = re.findall(r"<tr data-verdict=.*?</tr>", page)
     for row in rows:
         numbers = re.findall(r'<td data-v="([^"]+)">', row)
         assert len(numbers) == 5
         assert all(number == "NaN" or float(number) >= 0 for number in numbers)
+
+
+def test_a_report_reads_a_capture_once_and_asks_nothing_that_the_run_has_found(tmp_path, monkeypatch):
+    run = cct.simulate(cct.Path(rate="10Mbit", rtt="20ms", buffer="2bdp"), ["cubic6", "bbr2022"], "4s", packets=True)
+    (tmp_path / "in").mkdir()
+    run.to_pcap(tmp_path / "in" / "two.pcap")
+    cct.corpus.run(tmp_path / "in", tmp_path / "out", "flows,explain,identify", workers=1)
+    corpus = cct.corpus.open(tmp_path / "out")
+    read = []
+
+    def analyzed(files, *arguments, **options):
+        read.append(files)
+        return analyze(files, *arguments, **options)
+
+    monkeypatch.setattr("cctrace.explain.analyze.analyze", analyzed)
+    monkeypatch.setattr("cctrace.explain.analyze.identify", _never)
+    monkeypatch.setattr("cctrace.fit.collapse.Collapse.fit", _never)
+    index = write_pages(corpus, tmp_path / "pages").read_text("utf-8")
+    assert len(read) == 1
+    links = re.findall(r'<a href="([^"]+)">', index)
+    assert len(links) == 2
+    pages = [(tmp_path / "pages" / link).read_text("utf-8") for link in links]
+    told = [re.search(r"Which congestion control sent it: ([^<]*)", page)[1] for page in pages]
+    assert any(name.startswith("cubic") for name in told)
+    assert any(name.startswith("bbr2022") for name in told)
+
+
+def _never(*given, **options):
+    raise AssertionError("the run of the corpus has found this")

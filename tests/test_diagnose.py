@@ -84,7 +84,8 @@ CAUSES = [
 
 @pytest.mark.parametrize(("cause", "path", "flow"), CAUSES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CAUSES)])
 def test_the_first_verdict_is_the_cause(cause, path, flow):
-    found = cct.diagnose(simulated(LINK | path, **flow))
+    sender = "bbr" if cause == "collapse" else None  # of nobody else it is told
+    found = cct.diagnose(simulated(LINK | path, **flow), sender)
     assert found.cause == cause
     assert found.verdicts[0].advice
 

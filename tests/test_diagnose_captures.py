@@ -10,9 +10,10 @@ import cctrace as cct
 from cctrace.explain.diagnose import diagnose
 from cctrace.explain.record import Record
 from cctrace.explain.stamps import clock_set, held_us, stamps_of
-from cctrace.fit.transmissions import transmissions
+from cctrace.fit.transmissions import LOST, transmissions
 from cctrace.flows.capture import Capture
 from cctrace.flows.state import OPT_COPY
+from tests.conversation import MSS, Conversation
 
 UNSURE = 0.4
 
@@ -130,3 +131,56 @@ def test_transmissions_are_computed_once_per_flow_and_go_with_their_capture():
     del capture
     gc.collect()
     assert gone() is None
+
+
+def at_the_receiver(found, way_ns=20_000_000):
+    """Return a sender's packets as the receiver sees them: a way later (its ACKs sooner), without what was lost."""
+    flow, columns = Capture(found).flow(0), found.columns
+    table, base = transmissions(flow), int(flow.capture.connections.sides[0, 0]["base"])
+    gone = set(zip(*(column[table.state == LOST].tolist() for column in (table.sent_ns, table.seq)), strict=True))
+    forward = columns["direction"] == 0
+    seq = columns["seq"].astype(np.int64) - base
+    at = zip(columns["time_ns"].tolist(), np.where(columns["payload"] > 0, seq, 0).tolist(), strict=True)
+    kept = ~(forward & np.array([one in gone for one in at]))
+    time_ns = columns["time_ns"] + np.where(forward, way_ns, -way_ns)
+    order = np.flatnonzero(kept)[np.argsort(time_ns[kept], kind="stable")]
+    found.columns = {name: column[order] for name, column in (columns | {"time_ns": time_ns}).items()}
+    return Capture(found).flow(0)
+
+
+def test_what_a_router_dropped_is_not_lacking_in_the_receivers_capture():
+    flow = at_the_receiver(packets(3, loss="1.5%"))
+    assert flow.taken_at == "receiver"
+    assert flow.quality()["unseen_segments"] == 0
+    found = {verdict.name: verdict for verdict in diagnose(flow).verdicts}
+    assert not {"capture_artefact", "application_limited"} & set(found)
+    assert found["lost_before_capture"].evidence["retransmitted_share"] == pytest.approx(0.015, abs=0.01)
+
+
+@pytest.mark.parametrize("cc", ["cubic", "bbr2022"])
+def test_an_applications_pauses_show_at_the_receiver_too(cc):
+    sender = cct.Sender(cc=cc, app="chunks:size=60kB,every=120ms")
+    sim = cct.simulate(cct.Path(rate="12Mbit", rtt="40ms", buffer="1.5bdp"), sender, "5s", seed=3, packets=True)
+    flow = sim.capture(side="receiver").flow(0)
+    assert flow.taken_at == "receiver"
+    assert diagnose(flow).cause == "application_limited"
+
+
+def test_what_was_in_flight_when_a_capture_began_is_not_lacking():
+    talk = Conversation(handshake=False)
+    talk.data(0.0, 1).data(0.1, 1 + 30 * MSS)  # a retransmission, then new data: 29 segments are in flight between
+    for k in range(30):
+        talk.ack(40.0 + k, 1 + (k + 1) * MSS).data(40.1 + k, 1 + (31 + k) * MSS)
+    for k in range(30, 60):
+        talk.ack(40.0 + k, 1 + (k + 1) * MSS)
+    flow = talk.flow()
+    assert not flow.facts["complete"]
+    assert flow.quality()["unseen_segments"] == 0
+    later = Conversation(handshake=False)
+    for k in range(60):
+        later.ack(40.0 + k, 1 + (k + 1) * MSS)
+        if not 50 <= k < 53:
+            later.data(40.1 + k, 1 + (31 + k) * MSS)
+    for k in range(60, 91):
+        later.ack(40.0 + k, 1 + (k + 1) * MSS)
+    assert later.flow().quality()["unseen_segments"] == 3

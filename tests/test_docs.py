@@ -1,5 +1,6 @@
 """What the code cites, the documentation lists; what the README shows, works; generated pages are up to date."""
 
+import contextlib
 import importlib
 import re
 import runpy
@@ -7,8 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from cctrace.cc import REGISTRY
 from cctrace.cc.compare import describe
+from cctrace.cli import main
 
 REPOSITORY = Path(__file__).parent.parent
 KEY = re.compile(r"\[([A-Z][A-Za-z]+v?\d{2,4}|RFC ?\d+)\]")
@@ -29,6 +33,20 @@ def test_the_example_of_the_readme_runs(tmp_path):
     assert result.returncode == 0, result.stderr
     assert "10.99.0.1" in result.stdout
     assert (tmp_path / "flow.png").stat().st_size > 50_000
+
+
+@pytest.mark.slow  # the whole analysis of a recording
+def test_the_output_that_the_readme_shows_is_what_the_command_prints(tmp_path, capsys):
+    """But for where lines break: on a terminal they do as the window is wide."""
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    shown = " ".join(re.search(r"```\n(10\.99\.0\.1:.*?)report: ", readme, re.DOTALL)[1].split())
+    capture, counters = (f"datasets/jitter_bbr_sd2ms/{name}" for name in ("sender.pcap.zst", "tcpinfo.csv.zst"))
+    with contextlib.chdir(REPOSITORY):
+        assert main(["analyze", capture, "--tcpinfo", counters, "-o", str(tmp_path)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    verdict, figures = shown.partition(" also: ")[0], shown.rpartition("Replay = kernel")[2]
+    assert verdict in printed
+    assert [word for word in figures.split() if word not in printed] == []
 
 
 def test_the_readme_links_only_to_files_that_exist():

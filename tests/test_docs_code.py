@@ -18,5 +18,5 @@ def test_a_controller_written_from_the_page_alone_runs_and_does_what_the_page_sa
     exec(compile(module.read_text(encoding="utf-8"), str(module), "exec"), names)
     flows = names["sim"].flows
     assert flows["goodput_bps"][0] == pytest.approx(18.8e6, rel=0.005)  # the page's own figures
-    assert flows["tail_queue_delay_mean_us"][0] == pytest.approx(2100, abs=50)
+    assert flows["tail_queue_delay_mean_us"][0] == pytest.approx(2460, abs=50)
     assert "rs_rtt_us" in capsys.readouterr().out

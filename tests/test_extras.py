@@ -1,13 +1,15 @@
 """What is not installed unless asked for: said in a line where it is needed, done without where it can be."""
 
+import os
 import sys
 
 import pandas as pd
 import pytest
 
 import cctrace as cct
+from cctrace import extras
 from cctrace.errors import MissingError
-from cctrace.extras import needed
+from cctrace.extras import how_to_install, needed
 from cctrace.report import save
 
 
@@ -27,12 +29,42 @@ def without(monkeypatch):
 
 
 def test_a_missing_package_is_named_with_the_extra_that_brings_it(without):
-    with pytest.raises(MissingError, match=r"needs matplotlib, .* pip install 'cctrace\[plot\]'"):
+    with pytest.raises(MissingError, match=r"needs matplotlib, which is not installed: \S*pip install "):
         needed("matplotlib.figure", "plot")
 
 
+def test_in_a_checkout_the_environments_own_pip_installs_in_place(monkeypatch, tmp_path):
+    checkout, elsewhere = tmp_path / "checkout", tmp_path / "elsewhere"
+    pip = checkout / ".venv" / "bin" / "pip"
+    for folder in (pip.parent, elsewhere):
+        folder.mkdir(parents=True)
+    pip.touch()
+    (checkout / "setup.cfg").touch()
+    monkeypatch.setattr(extras, "_ABOVE", checkout)
+    monkeypatch.setattr(sys, "prefix", str(checkout / ".venv"))
+    monkeypatch.chdir(checkout)
+    assert how_to_install("plot") == ".venv/bin/pip install -e '.[plot]'"
+    monkeypatch.chdir(elsewhere)
+    assert how_to_install("plot") == f"{pip} install -e '{checkout}[plot]'"
+    monkeypatch.setenv("PATH", str(pip.parent), prepend=os.pathsep)  # the environment is activated
+    assert how_to_install("plot") == f"pip install -e '{checkout}[plot]'"
+    monkeypatch.setattr(extras, "_ABOVE", elsewhere)  # as in site-packages
+    assert how_to_install("plot") == "pip install 'cctrace[plot]'"
+    pip.unlink()  # an environment without pip of its own, as uv makes them
+    assert how_to_install("plot") == f"{sys.executable} -m pip install 'cctrace[plot]'"
+
+
+def test_a_protocol_that_takes_a_package_of_its_own_is_no_internal_error(monkeypatch):
+    def refuses(url, mode):
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr("fsspec.open", refuses)
+    with pytest.raises(MissingError, match=r"s3://bucket/x.pcap: Install s3fs to access S3 \(with \S*pip install\)"):
+        cct.read("s3://bucket/x.pcap")
+
+
 def test_a_golden_vector_cannot_be_read_without_pyarrow(without):
-    with pytest.raises(MissingError, match=r"pip install 'cctrace\[parquet\]'"):
+    with pytest.raises(MissingError, match=r"needs pyarrow, .*pip install .*\[parquet\]'"):
         cct.replay("tests/golden/cubic/fuzz_s1.parquet", "cubic")
 
 

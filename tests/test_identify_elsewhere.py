@@ -101,7 +101,7 @@ def test_drain_is_no_probe_of_the_rtt(tmp_path):
     assert not len(midflow.probe_rtts(events, 5_000_000))
 
 
-def test_counters_name_is_checked_on_the_first_events_and_on_all_of_them_if_they_disagree(tmp_path, monkeypatch):
+def test_a_name_from_counters_is_checked_on_the_first_events_and_never_believed_against_them(tmp_path, monkeypatch):
     flow = simulated("reno", 0, 7, "5s", tmp_path)
     whole = cct.identify(flow)
     monkeypatch.setattr(whose, "CHECKED_ROWS", 2000)
@@ -110,8 +110,8 @@ def test_counters_name_is_checked_on_the_first_events_and_on_all_of_them_if_they
     original = cct.explain.identify_evidence.shown
     assert "reno" in cct.identify(flow, check="reno").group
     assert looked == [(2000,)]
-    assert cct.identify(flow, check="bbr2022").candidates == whole.candidates
-    assert looked == [(2000,), (2000,), ()]
+    assert "reno" in cct.identify(flow, check="bbr2022").group
+    assert looked == [(2000,), (2000,)]
     assert cct.identify(flow, check="dctcp").candidates == whole.candidates
 
 

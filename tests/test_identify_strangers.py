@@ -57,7 +57,7 @@ def test_the_sacks_that_are_put_back_are_those_of_the_receiver(recorded):
 
 @pytest.mark.parametrize("name", ["cubic6", "reno", "bbr2022"])
 def test_without_sacks_the_sender_is_named_all_the_same(name, tmp_path):
-    flow = simulated(name, 1, 21, "8s", tmp_path)
+    flow = simulated(name, 1, 23, "8s", tmp_path)
     bare = stripped(flow)
     assert shown(bare).rebuilt
     assert not shown(flow).rebuilt

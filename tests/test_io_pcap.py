@@ -23,7 +23,7 @@ from cctrace import schema
 from cctrace.errors import FormatError, Truncated
 from cctrace.io import pcap as reader
 from cctrace.io import read_file, stream
-from cctrace.io.source import Chunks
+from cctrace.io.chunks import Chunks
 
 T0 = 1_795_190_736_401_848_537  # odd nanoseconds: a float64 would lose them
 
@@ -286,6 +286,14 @@ def test_time_stamps_that_step_back_are_counted_and_kept():
     assert packets["time_ns"].tolist() == [T0, T0 - 40_000, T0 + 5]
     assert (packets.counters["back_steps"], packets.counters["back_step_ns"]) == (1, 40_000)
     assert packets.sorted_by_time()["seq"].tolist() == [9, 1, 10]
+
+
+@pytest.mark.parametrize(("back_ns", "warned"), [(40_000, False), (2_000_000, True)])
+def test_stamps_that_step_back_by_microseconds_are_a_note_and_by_milliseconds_a_warning(back_ns, warned):
+    packets = read(pcap([(T0, ipv4(tcp())), (T0 - back_ns, ipv4(tcp(seq=9)))], 101))
+    told = "time stamps step back 1 time, by at most"
+    assert [told in text for text in packets.warnings] == [True] * warned
+    assert [told in text for text in packets.notes] == [True] * (not warned)
 
 
 def test_copies_from_a_mirror_port_are_marked_and_retransmissions_are_not():

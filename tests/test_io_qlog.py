@@ -275,3 +275,9 @@ def test_a_window_told_in_an_event_of_its_own_is_the_window(name):
     assert info["congestion_window_bytes"].tolist() == [12_000, 12_000]
     assert info["bytes_in_flight"].tolist() == [6000, 6000]
     assert info["rtt"].tolist() == [MISSING, 40_500]
+
+
+def test_lists_within_lists_without_end_are_one_line():
+    deep = b'{"qlog_version": "0.3", "traces": ' + b"[" * 100_000
+    with pytest.raises(FormatError, match="nested too deeply"):
+        cctrace.read(io.BytesIO(deep))

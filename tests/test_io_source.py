@@ -2,7 +2,8 @@
 
 import threading
 
-from cctrace.io.source import Chunks, Source
+from cctrace.io.chunks import Chunks
+from cctrace.io.source import Source
 
 
 class Slow:
@@ -19,7 +20,7 @@ class Slow:
     def readinto(self, view):
         self.inside = True
         self.started.set()
-        self.go.wait(10)
+        self.go.wait(60)
         self.inside = False
         return 0
 
@@ -32,7 +33,7 @@ def test_a_file_is_not_closed_while_it_is_read_ahead():
     file = Slow()
     source = Source(file, "slow")
     chunks = Chunks(source)
-    assert file.started.wait(10)
+    assert file.started.wait(60)
     closing = threading.Thread(target=source.close)
     closing.start()
     closing.join(0.05)

@@ -11,6 +11,7 @@ from cctrace.io import read_file
 from cctrace.io.clock import leading_time
 from cctrace.io.ss import bytes_per_second
 from cctrace.io.tcpinfo import MISSING
+from cctrace.io.tcpinfo_struct import PHASES
 
 T = 1795190736468301357  # 2026-11-20 16:05:36.468301357 UTC
 SOCKET = "ESTAB 0      78192  10.99.0.1:40001 10.99.0.2:5001 "
@@ -151,8 +152,8 @@ def test_the_patched_ss_of_bbr3_tells_more():
     info = read(f"# {T}\n{SOCKET} bbr3 cwnd:10 {bbr}\n")
     names = ("bbr_version", "bbr_bw_hi_Bps", "bbr_inflight_hi", "bbr_phase", "bbr_mode")
     assert values(info, *names) == {
-        "bbr_version": [3], "bbr_bw_hi_Bps": [1_000_000], "bbr_inflight_hi": [99], "bbr_phase": ["PROBE_BW_UP"],
-        "bbr_mode": ["PROBE_BW"],
+        "bbr_version": [3], "bbr_bw_hi_Bps": [1_000_000], "bbr_inflight_hi": [99],
+        "bbr_phase": [PHASES.index("PROBE_BW_UP")], "bbr_mode": ["PROBE_BW"],
     }  # fmt: skip
 
 

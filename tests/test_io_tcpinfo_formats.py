@@ -12,7 +12,7 @@ import pytest
 from cctrace.errors import FormatError
 from cctrace.io import read_file
 from cctrace.io.tcpinfo import MISSING
-from cctrace.io.tcpinfo_struct import BBR23_INFO, TCP_INFO, decode_bbr
+from cctrace.io.tcpinfo_struct import BBR23_INFO, PHASES, TCP_INFO, decode_bbr
 
 T = 1795190736468301000
 
@@ -64,12 +64,13 @@ def test_bbr_versions_are_told_apart_by_length_and_version_byte():
     one = struct.pack("<5I", 1, 2, 3, 739, 512)
     assert decode_bbr(one) == {
         "bbr_bw_Bps": 1 + (2 << 32), "bbr_min_rtt_us": 3, "bbr_pacing_gain": 739, "bbr_cwnd_gain": 512,
+        "bbr_version": 1,
     }  # fmt: skip
     three = np.zeros(1, BBR23_INFO)
     three["version"], three["phase"], three["bw_hi"], three["mode"] = 3, 4, 77, 2
     assert BBR23_INFO.fields["version"][1] == 39
     got = decode_bbr(three.tobytes())
-    assert (got["bbr_version"], got["bbr_phase"], got["bbr_bw_hi_Bps"]) == (3, "PROBE_BW_UP", 77)
+    assert (got["bbr_version"], got["bbr_phase"], got["bbr_bw_hi_Bps"]) == (3, PHASES.index("PROBE_BW_UP"), 77)
     assert decode_bbr(b"short") == {}
 
 

@@ -1,7 +1,7 @@
 """Plain functions as machine code: Python's numbers, kept in the cache, made anew when anything changed."""
 
 import ctypes
-import json
+import hashlib
 import os
 import subprocess
 import sys
@@ -193,6 +193,11 @@ def run(folder, *args, **kwargs):
     return outcome(start(folder, *args, **kwargs))
 
 
+def signed(data):
+    """The bytes of an entry whose checksum is right."""
+    return hashlib.sha256(data).hexdigest().encode() + b"\n" + data
+
+
 def test_another_docstring_comment_line_or_folder_compiles_nothing(tmp_path):
     assert run(tmp_path) == (["10", "1"], [])
     assert run(tmp_path) == (["10", "0"], [])
@@ -208,9 +213,10 @@ def test_another_docstring_comment_line_or_folder_compiles_nothing(tmp_path):
         lambda data: data[:-9] + b"damage...",
         lambda data: b"",
         lambda data: b"no code\n" + data,
-        lambda data: data.replace(json.loads(data.split(b"\n")[0])["key"].encode(), b"another"),
+        lambda data: signed(data.split(b"\n", 1)[1].replace(b'"key": "', b'"key": "another')),
+        lambda data: data.replace(b'"words": ', b'"words": 1'),
     ],
-    ids=["cut", "overwritten", "empty", "garbage", "of another function"],
+    ids=["cut", "overwritten", "empty", "garbage", "of another function", "another head"],
 )
 def test_damaged_or_stale_code_is_made_anew_with_a_line_of_warning(tmp_path, damage):
     run(tmp_path)
@@ -243,6 +249,54 @@ def test_a_temporary_folder_that_others_can_write_to_is_not_used(tmp_path):
     assert printed == ["10", "1"]
     assert not line.endswith(str(theirs))
     assert not list(theirs.iterdir())
+
+
+def theirs(path):
+    path.chmod(0o777 if path.is_dir() else 0o666)
+
+
+def linked(path):
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+NOT_OURS = [(theirs, "can be written by others"), (linked, "symbolic link")]
+
+
+@pytest.mark.parametrize(("change", "reason"), NOT_OURS, ids=["written by others", "link"])
+def test_a_folder_that_others_can_change_is_not_used_wherever_it_is(tmp_path, change, reason):
+    run(tmp_path)
+    change(tmp_path / "cache")
+    before = {entry: entry.stat().st_mtime_ns for entry in (tmp_path / "cache").iterdir()}
+    (tmp_path / "tmp").mkdir()
+    printed, (line,) = run(tmp_path, TMPDIR=str(tmp_path / "tmp"))
+    assert printed == ["10", "1"]
+    assert reason in line
+    assert line.startswith(f"cctrace: {tmp_path / 'cache'} ")
+    assert {entry: entry.stat().st_mtime_ns for entry in (tmp_path / "cache").iterdir()} == before
+
+
+@pytest.mark.parametrize(("change", "reason"), [NOT_OURS[0], (linked, "symbolic link")], ids=["others", "link"])
+def test_an_entry_that_others_can_change_is_not_loaded(tmp_path, change, reason):
+    run(tmp_path)
+    (entry,) = (tmp_path / "cache").glob("*.o")
+    change(entry)
+    printed, (line,) = run(tmp_path)
+    assert printed == ["10", "1"]
+    assert line.startswith(f"cctrace: {entry} ")
+    assert line.endswith("it is compiled anew")
+    assert reason in line.lower()
+    assert run(tmp_path) == (["10", "0"], [])
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to others")
+def test_the_folder_of_another_user_is_not_used(tmp_path):
+    run(tmp_path)
+    os.chown(tmp_path / "cache", 12345, 0)
+    (tmp_path / "tmp").mkdir()
+    printed, (line,) = run(tmp_path, TMPDIR=str(tmp_path / "tmp"))
+    assert printed == ["10", "1"]
+    assert "belongs to another user (uid 12345)" in line
 
 
 def test_processes_that_start_at_once_do_not_collide(tmp_path):

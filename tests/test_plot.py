@@ -163,7 +163,9 @@ def test_retransmissions_are_found_across_the_wrap_of_sequence_numbers(cubic):
 def test_a_flow_is_drawn_in_one_call(cubic):
     drawing = cctrace.plot_flow(cubic)
     assert drawing.get_suptitle() == "10.99.0.1:40001 → 10.99.0.2:5001"
-    assert len(drawing.axes) == 4
+    titles = [axes.get_title(loc="left").partition(":")[0] for axes in drawing.axes]
+    assert titles[:3] == ["Progress", "Throughput over time", "Round-trip time"]
+    assert len(titles) == 5
 
 
 def test_a_notebook_shows_a_figure_without_any_magic():

@@ -103,3 +103,15 @@ def test_the_command_draws_a_graph_of_a_part_and_refuses_what_has_none(tmp_path,
     assert drawn.read_text().startswith("<?xml")
     assert main(["plot", "flow", "windows", file, "--from", "2s", "-o", str(drawn)]) == 2
     assert "--from, --to: windows is drawn of the whole flow" in capsys.readouterr().err
+
+
+def test_a_simulation_is_drawn_as_a_capture_of_it_would_be():
+    path = cct.Path(rate="10Mbit", rtt="20ms")
+    sim = cct.simulate(path, ["reno", "cubic6"], "2s", seed=1, packets=True)
+    drawn, captured = cct.plot_flow(sim, index=1), cct.plot_flow(sim.capture().flow(1))
+    assert [axes.get_title(loc="left") for axes in drawn.axes] == [a.get_title(loc="left") for a in captured.axes]
+    assert np.array_equal(drawn.axes[1].lines[0].get_ydata(), captured.axes[1].lines[0].get_ydata())
+    with pytest.raises(ArgumentError, match="flow=2: the simulation has 2"):
+        cct.plot_flow(sim, index=2)
+    with pytest.raises(ArgumentError, match=r"kept no packets; run simulate\(..., packets=True\)"):
+        cct.plot_flow(cct.simulate(path, "reno", "1s"))

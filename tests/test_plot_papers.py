@@ -19,16 +19,25 @@ def test_the_time_sequence_graph_has_every_segment_ack_and_block():
     assert "window edge" in [line.get_label() for line in axes.lines]
 
 
-def test_of_a_part_only_its_packets_are_drawn_and_an_empty_or_endless_one_is_refused(monkeypatch):
+def test_of_a_part_only_its_packets_are_drawn_and_an_empty_one_is_refused():
     flow = lossy_talk().capture().flow(0)
     (axes,) = plot.time_sequence(flow, 0.08, 0.1).axes
     assert [len(c.get_segments()) for c in axes.collections if c.get_label() == "retransmitted"] == [1]
     assert axes.get_xlim()[0] > 0.07
-    with pytest.raises(ArgumentError, match="start_s=5, end_s=6: 0 packets there"):
+    with pytest.raises(ArgumentError, match=r"start_s=5, end_s=6 \(--from, --to\): no packet there; the flow lasts"):
         plot.time_sequence(flow, 5, 6)
-    monkeypatch.setattr("cctrace.plot.of_papers._MOST", 10)
-    with pytest.raises(ArgumentError, match="16 packets there; 1 to 10 can be drawn"):
-        plot.time_sequence(flow)
+
+
+def test_packets_too_many_to_draw_one_by_one_are_drawn_as_what_they_cover(monkeypatch):
+    flow = lossy_talk().capture().flow(0)
+    (every,) = plot.time_sequence(flow).axes
+    monkeypatch.setattr("cctrace.plot.of_papers._MOST", 5)
+    monkeypatch.setattr("cctrace.plot.of_papers._SPANS", 3)
+    (thinned,) = plot.time_sequence(flow).axes
+    bars, covered = (next(c for c in axes.collections if c.get_label() == "segments") for axes in (every, thinned))
+    assert len(covered.get_segments()) <= 3 < len(bars.get_segments())
+    ends = [np.concatenate(one.get_segments())[:, 1] for one in (bars, covered)]
+    assert (ends[0].min(), ends[0].max()) == (ends[1].min(), ends[1].max())
 
 
 def test_a_cdf_reaches_one_and_leaves_out_what_is_not_finite():

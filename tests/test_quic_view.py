@@ -110,7 +110,7 @@ def test_a_lost_segment_counts_as_sent_when_what_had_been_delivered_by_then_was_
             ("init", 1_000_000, {}),
             ("on_ack", 1_040_000, sample(2)),
             ("on_ack", 1_045_900, sample(5)),
-            ("skb_marked_lost", 1_090_000, {"skb_tx_delivered": 4, "lost": 1}),
+            ("skb_marked_lost", 1_090_000, {"skb_tx_delivered": 4, "lost": 1, "skb_segments": 1}),
             ("on_ack", 1_090_000, sample(6)),
         )
     )
@@ -141,8 +141,8 @@ def losses(span_us, ack_rtt_us=1_000, by_timer=False):
         ("init", 1_000_000, {}),
         ("on_ack", 1_050_000, sample(2)),
         ("on_ack", 1_050_000 + span_us, sample(3)),
-        ("skb_marked_lost", detected, {"skb_tx_delivered": 2, "lost": 1}),
-        ("skb_marked_lost", detected, {"skb_tx_delivered": 3, "lost": 2}),
+        ("skb_marked_lost", detected, {"skb_tx_delivered": 2, "lost": 1, "skb_segments": 1}),
+        ("skb_marked_lost", detected, {"skb_tx_delivered": 3, "lost": 2, "skb_segments": 1}),
         ("on_ack", detected + by_timer, sample(4, rtt_us=ack_rtt_us, interval_us=200_000)),
     ]
     return calls_of(quic_view(stream(*rows)))

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
-from cctrace.cc.base import LinuxController, Param, QuicController, f32, floats, ints
+from cctrace.cc.base import Controller, LinuxController, Param, QuicController, f32, floats, ints
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.views import View
 from cctrace.replaying.player import MODES, Player
 from cctrace.replaying.run import replay
+from cctrace.sim.path import Path
+from cctrace.sim.simulate import simulate
 
 
 class Walker(LinuxController):
@@ -159,9 +161,32 @@ def test_wrong_arguments_are_named():
         replay(3, Walker)
 
 
+def test_a_controller_without_the_methods_that_decide_is_refused():
+    class Empty(LinuxController):
+        pass
+
+    class Half(LinuxController):
+        def cong_avoid(self, ack):
+            self.snd_cwnd = self.snd_cwnd + 1
+
+    class Silent(QuicController):
+        pass
+
+    path = Path(rate="10Mbit")
+    with pytest.raises(ArgumentError, match="Empty never sets its window: it needs the method on_ack, or cong_avoid"):
+        replay(stream(), Empty)
+    with pytest.raises(ArgumentError, match="Half has cong_avoid without ssthresh and undo_cwnd"):
+        simulate(path, Half, "1s")
+    with pytest.raises(ArgumentError, match="Silent never sets its window: it needs the method on_ack"):
+        simulate(path, [Silent], "1s")
+    with pytest.raises(ArgumentError, match="Controller belongs to no stack: subclass LinuxController"):
+        replay(stream(), Controller)
+
+
 def test_a_controller_of_the_other_stack_is_refused():
     class Other(QuicController):
-        pass
+        def on_ack(self, ack):
+            self.cwnd = 20_000
 
     with pytest.raises(StreamError, match="columns of a linux controller, not of a quic one"):
         replay(stream(), Other)

@@ -20,12 +20,7 @@ def test_a_replay_holds_at_every_ack_what_the_simulation_held(variant, condition
     assert min(shares.values()) >= LEAST[condition]
 
 
-# inflight_hi is one or two segments off from one ACK on; so in 1 of 8 draws, in none before the receive window grew as
-# recorded. Not traced to its cause.
-ONE_OFF = pytest.mark.xfail(reason="inflight_hi of bbr3 is replayed a segment or two too low", strict=True)
-
-
-@pytest.mark.parametrize("variant", ["bbr2022", pytest.param("bbr3", marks=ONE_OFF), "cubic6"])
+@pytest.mark.parametrize("variant", ["bbr2022", "bbr3", "cubic6"])
 def test_delayed_acks_take_nothing_away(variant, tmp_path):
     case = random_case("loss", 4, 1, "5s")
     shares = summary([judge(variant, case._replace(flow=case.flow | {"ack_every": 2}), 1, tmp_path)])
@@ -38,5 +33,6 @@ def test_what_the_senders_tcp_saw_is_read_from_the_capture_to_the_unit(condition
     mine, theirs = result.flow.events.of("on_ack"), np.flatnonzero(result.trace.event == 1)
     names = ("delivered", "lost", "snd_una", "srtt_us8", "rs_rtt_us", "rs_delivered", "rs_interval_us", "rs_lost")
     for name in (*names, "rs_tx_in_flight", "rs_prior_in_flight", "ca_state", "data_segs_out"):
-        differs = result.flow.events[name][mine].astype(np.int64) != result.trace.columns[name][theirs]
+        column = "rs_tx_in_flight_v2" if name == "rs_tx_in_flight" else name  # as the kernel of bbr2 counts
+        differs = result.flow.events[column][mine].astype(np.int64) != result.trace.columns[name][theirs]
         assert differs.mean() < 0.005, name  # RACK's timer fires at a tick, which a capture shows too late

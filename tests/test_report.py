@@ -9,7 +9,9 @@ import pytest
 
 import cctrace as cct
 from cctrace import datasets
+from cctrace.explain.analyze import analyze
 from cctrace.explain.findings import Event, Limit, Verdict
+from cctrace.explain.parts import Refusal
 from cctrace.fit.collapse import Forecast
 from cctrace.fit.results import Estimate
 from cctrace.plot import flow_panels, flow_phases
@@ -18,6 +20,7 @@ from cctrace.plot.panels import Phases
 from cctrace.plot.states import Lane
 from cctrace.report import FlowSection, Report
 from cctrace.report.encode import decoded, floats, integers
+from cctrace.report.overview import _title, report_of
 from cctrace.report.page import render
 from tests.build_view import flow_view
 from tests.conversation import Conversation
@@ -61,14 +64,50 @@ def test_what_comes_from_the_users_files_is_escaped():
 
 def test_who_may_have_sent_a_flow_is_told_with_the_reason():
     section = replace(
-        report().flows[0], candidates=[("bbr3", 0.9), (HOSTILE, 0.0999), ("reno", 0.0001)], identified=HOSTILE
+        report().flows[0],
+        candidates=[("bbr3", 0.9), (HOSTILE, 0.0999), ("reno", 0.0001)],
+        sender=f"bbr3 (90 % sure) {HOSTILE}",
+        identified=HOSTILE,
     )
     page = render(replace(report(), flows=[section]))
-    assert "Which congestion control sent it: bbr3, 90 %" in page
+    assert "Which congestion control sent it: bbr3 (90 % sure)" in page
     assert "9.99 %" in page
     assert "reno" not in page
     assert "<img" not in page
     assert "Which congestion control" not in render(report())
+
+
+def test_the_verdict_opens_a_section_with_its_cause_and_its_commands_are_code():
+    flow = replace(report().flows[0], cause="random loss", verdict="Losses by chance. How much: `cctrace whatif a<b`.")
+    page = render(replace(report(), flows=[flow]))
+    assert "<strong>Random loss.</strong> Losses by chance. How much: <code>cctrace whatif a&lt;b</code>." in page
+    body = page[page.index("<body>") :]
+    order = ['class="verdict"', 'class="figures"', 'class="toolbar"', "<canvas", "<details"]
+    assert sorted(order, key=body.index) == order
+
+
+def test_a_single_flow_needs_no_table_and_small_flows_have_one_of_their_own():
+    one = report()
+    assert 'id="flows"' not in render(replace(one, rows=one.rows[:1]))
+    page = render(replace(one, rows=[one.rows[0], one.rows[0]], others=[["10.0.0.1:1 → 10.0.0.2:2", "8 kB"]]))
+    table, folded = page.split('id="flows"')[1].split("</table>")[:2]
+    assert table.count("<tr>") == 3
+    assert "1 smaller flow</summary>" in folded
+    assert "10.0.0.1:1 → 10.0.0.2:2" in folded
+
+
+def test_the_title_says_how_many_of_the_flows_are_explained():
+    named = report_of(analyze([datasets.path("web_server", "ss.txt.gz")]))
+    assert named.title == f"{len(named.rows)} flows"
+    assert _title([None, None], 11) == "2 of 11 flows"
+
+
+def test_the_marks_of_events_are_in_the_legends():
+    events = [Event("stall", 0.5, 0.6, "Nothing came.")]
+    page = render(replace(report(), flows=[replace(report().flows[0], events=events)]))
+    assert '<b class="event">▼</b> an event' in page
+    assert '<b class="event">▲</b> below a graph: an event' in page
+    assert 'class="event">' not in render(report())
 
 
 def test_few_flows_have_no_search_field_and_many_have():
@@ -256,7 +295,7 @@ def test_the_forecast_of_collapse_is_a_table_and_the_runs_it_stands_on_with_the_
         "8 ms (7 ms to -)",
         "2 ms (1.9 ms to 2.1 ms)",
         "50 %",
-        "below 0.0001 %",
+        "less than 0.001 %",
     ]
     runs = [
         tuple(map(float, at)) for at in re.findall(r'<circle cx="([^"]+)" cy="([^"]+)" r="[^"]+" class="run"', page)
@@ -272,8 +311,10 @@ def test_the_forecast_of_collapse_is_a_table_and_the_runs_it_stands_on_with_the_
 
 
 def test_why_there_is_no_forecast_is_said():
-    page = render(replace(report(), flows=[replace(report().flows[0], forecast=f"too short {HOSTILE}")]))
-    assert "minRTT collapse of BBR is not forecast: too short &lt;/script&gt;" in page
+    page = render(
+        replace(report(), flows=[replace(report().flows[0], forecast=Refusal("forecast", f"too short {HOSTILE}"))])
+    )
+    assert "minRTT collapse here?</summary><p>Not known: too short &lt;/script&gt;" in page
     assert '<svg class="surface"' not in page
 
 

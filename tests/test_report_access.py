@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 import cctrace as cct
+from cctrace.display import visible
 from cctrace.explain.analyze import analyze
 from cctrace.explain.findings import Event
+from cctrace.explain.parts import Refusal
 from cctrace.plot.panels import Phases
 from cctrace.report.compare import write_comparison
 from cctrace.report.index import write_index
@@ -36,7 +38,7 @@ def pages(captures, tmp_path_factory):
     """The report with a comparing panel, the index of several, and two beside each other."""
     folder = tmp_path_factory.mktemp("pages")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cctrace.explain.analyze._forecast", lambda *given: f"not asked {HOSTILE}")
+        patch.setattr("cctrace.explain.analyze._forecast", lambda *given: Refusal("forecast", f"not asked {HOSTILE}"))
         several, one = (analyze([file]) for file in captures)
         index, _, _ = write_index(captures, folder / "index")
     both = {"report": write_report(several, folder / "report"), "index": index}
@@ -60,7 +62,7 @@ def test_axe_finds_no_barrier_in_a_widget(shown, captures, theme):
     browser = shown(hosted(cct.widget(cct.read(captures[0]).flow(0))))
     browser.evaluate("document.querySelector('.cctrace').flow.zoom(1, 1.005)")
     browser.evaluate(f"document.body.dataset.jpThemeLight = '{str(theme == 'light').lower()}'")
-    browser.evaluate("new Promise((done) => setTimeout(() => done(true), 100))")
+    browser.until(f"document.querySelector('.cctrace').dataset.theme === '{theme}'")
     browser.evaluate(
         "document.getElementById('el').setAttribute('role', 'main'); true"
     )  # of the notebook, not of its cells
@@ -78,7 +80,7 @@ def test_hostile_texts_in_the_comparing_panel_are_texts(shown):
     )
     browser = shown_page(shown, replace(report(HOSTILE), comparison=compared))
     assert browser.evaluate("document.querySelectorAll('img').length") == 0
-    assert browser.evaluate("document.getElementById('comparison').textContent") == HOSTILE
+    assert browser.evaluate("document.getElementById('comparison').textContent") == visible(HOSTILE)
     browser.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true)); true")
     assert browser.evaluate("document.querySelectorAll('img').length") == 0  # nor do the tables that a script fills
 

@@ -11,6 +11,7 @@ from cctrace import datasets
 from cctrace.explain.analyze import analyze
 from cctrace.plot.packets import packets_of
 from cctrace.report import chunks
+from cctrace.report.document import policy
 from cctrace.report.encode import decoded
 from cctrace.report.overview import keeper, write_report
 from tests.browser import IN_A_BROWSER
@@ -83,13 +84,20 @@ def test_files_of_an_earlier_report_are_removed(folder, tmp_path, monkeypatch):
     assert not list(tmp_path.glob("*.js"))
 
 
-def zoomed(browser, low, high):
-    """Zoom, wait for the files, and return what was drawn and what is said of it."""
-    waited = "new Promise((done) => setTimeout(() => done(true), 600))"
+def zoomed(browser, low, high, until):
+    """Zoom, wait until the page says `until` of what is in view, and return what was drawn."""
+    said = f"document.querySelector('.beside').textContent.includes({json.dumps(until)})"
+    waited = f"new Promise((done) => (function look() {{ {said} ? done(true) : setTimeout(look, 20); }})())"
     browser.evaluate(f"{FLOW}.zoom({low}, {high}); {GRAPH}.draw(); {waited}")
     drawn = browser.evaluate(f"({{ ...{GRAPH}.canvas.dataset }})")
-    counts = [int(drawn[side]) for side in ("sent", "received")]
-    return counts, browser.evaluate("document.querySelector('.beside').textContent")
+    return [int(drawn[side]) for side in ("sent", "received")]
+
+
+def with_script_changed(page, old, new):
+    """Return a page with something else in its script, and the policy that allows it."""
+    changed = page.replace(old, new)
+    sheet, script = (re.search(f"<{tag}>(.*?)</{tag}>", changed, re.DOTALL)[1] for tag in ("style", "script"))
+    return re.sub('(Policy" content=")[^"]*', lambda found: found[1] + policy(sheet, script, loads=True), changed)
 
 
 class TestInABrowser:
@@ -98,7 +106,7 @@ class TestInABrowser:
     def test_opened_from_a_disk_the_page_reads_the_files_of_what_is_in_view_and_no_other(self, browser, folder, sides):
         text = (folder / "report.html").read_text()
         page = folder / "few.html"
-        page.write_text(text.replace("AT_A_TIME = 400000", "AT_A_TIME = 2500"))
+        page.write_text(with_script_changed(text, "AT_A_TIME = 400000", "AT_A_TIME = 2500"))
         browser.requests.clear()
         browser.complaints.clear()
         browser.open(page)
@@ -106,18 +114,32 @@ class TestInABrowser:
         start = int(data_of(text)["flows"][0]["start_ns"])
         for low, high in ((3.0, 3.04), (7.5, 7.54), (3.0, 3.04)):
             times = [(side.time_ns - start) / 1e9 for side in sides]
-            counts, said = zoomed(browser, low, high)
+            counts = zoomed(browser, low, high, "In view: every packet.")
             assert counts == [int(((t >= low) & (t <= high)).sum()) for t in times]
-            assert said == "In view: every packet."
         assert all(url.startswith(f"file://{folder}/flow0-packets") for url in browser.requests)
         assert len(browser.requests) == len(set(browser.requests)) <= 4
-        assert zoomed(browser, 0, 30)[1] == "In view: extremes."
+        zoomed(browser, 0, 30, "In view: extremes.")
         assert browser.complaints == []
+
+    def test_extremes_are_not_saved_as_if_they_were_the_packets(self, browser, folder):
+        text = (folder / "report.html").read_text()
+        page = folder / "saved.html"
+        page.write_text(with_script_changed(text, "AT_A_TIME = 400000", "AT_A_TIME = 2500"))
+        browser.open(page)
+        told = f"{GRAPH}.cannotSave('csv')"
+        zoomed(browser, 0, 30, "In view: extremes.")
+        browser.evaluate("document.querySelector('.sequence [data-save=csv]').click()")
+        readout = browser.evaluate("document.querySelector('.sequence .readout').textContent")
+        assert readout == browser.evaluate(told)
+        assert readout.startswith("Zoom in until every packet in view has been read")
+        assert browser.evaluate(f"{GRAPH}.cannotSave('png')") == ""
+        counts = zoomed(browser, 3.0, 3.04, "In view: every packet.")
+        assert browser.evaluate(told) == ""
+        assert browser.evaluate(f"{GRAPH}.numbers()[1].length") == sum(counts)
 
     def test_a_page_without_its_files_says_so_and_draws_the_selection(self, browser, folder, tmp_path):
         page = tmp_path / "alone.html"
         page.write_text((folder / "report.html").read_text())
         browser.open(page)
-        counts, said = zoomed(browser, 3.0, 3.04)
-        assert said.endswith("is not beside this page: keep the files of the report together.")
-        assert counts[0] > 0
+        told = "is not beside this page: keep the files of the report together."
+        assert zoomed(browser, 3.0, 3.04, told)[0] > 0

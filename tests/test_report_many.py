@@ -57,7 +57,7 @@ def test_a_folder_gives_a_report_for_each_capture_and_a_page_that_leads_to_them(
     found = json.loads(out)
     assert [one["report"] for one in found] == ["a/report.html", "deep-b/report.html"]
     page = (tmp_path / "out" / "report.html").read_text()
-    assert re.findall(r'href="([^"#]+)#flow0"', page) == ["a/report.html", "deep-b/report.html"]
+    assert re.findall(r'href="([^"#]+)#flow0"', page) == ["./a/report.html", "./deep-b/report.html"]
     assert "<title>2 captures, 2 flows</title>" in page
     assert (tmp_path / "out" / "a" / "report.html").exists()
 
@@ -69,9 +69,35 @@ def test_a_capture_that_cannot_be_read_does_not_keep_the_others_from_the_index(r
     damaged.write_bytes(bytes.fromhex("d4c3b2a1020004000000000000000000ffff000065000000"))
     assert whole
     status, _, err = run("analyze", folder, "-o", tmp_path / "out")
-    assert status == 0
+    assert status == 2
     assert f"no report of {damaged}" in err
-    assert "no report of" in (tmp_path / "out" / "report.html").read_text()
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "no report of" in page
+    assert "deep-b/report.html#flow0" in page
+
+
+def test_an_error_of_ours_in_one_capture_does_not_keep_the_others_from_the_index(run, folder, tmp_path, monkeypatch):
+    def fails_at_a(files, **options):
+        if files[0].name == "a.pcap.zst":
+            raise KeyError("rtt")
+        return analyze(files, **options)
+
+    monkeypatch.setattr("cctrace.report.index.analyze", fails_at_a)
+    status, _, err = run("analyze", folder, "-o", tmp_path / "out", "--debug")
+    assert status == 2
+    assert f"no report of {folder / 'a.pcap.zst'}: internal error, KeyError: 'rtt'" in err
+    assert "in fails_at_a" in err  # the traceback
+    assert "deep-b/report.html#flow0" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_file_that_breaks_the_guessing_of_formats_is_named_and_does_not_end_the_folder(folder, monkeypatch):
+    def fails_at_notes(path):
+        if path.name == "notes.txt":
+            raise TypeError
+        return path.suffix == ".zst"
+
+    monkeypatch.setattr("cctrace.report.index.is_capture", fails_at_notes)
+    assert "notes.txt" in [path.name for path in captures_in(folder)]
 
 
 def test_a_folder_without_captures_says_so(run, tmp_path):

@@ -46,6 +46,12 @@ def test_a_mahimahi_trace_gives_the_rate(tmp_path, capsys):
     )
 
 
+@pytest.mark.parametrize("command", [["simulate", "--duration", "1s"], ["stream", "--length", "4s"]])
+def test_a_buffer_below_one_packet_at_1_mbit_is_taken_where_the_path_holds_more(command, capsys):
+    assert main([*command, "--rate", "30Mbit", "--rtt", "270ms", "--buffer", "0.25bdp", "--cc", "cubic", "--json"]) == 0
+    assert "cubic" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -57,6 +63,7 @@ def test_a_mahimahi_trace_gives_the_rate(tmp_path, capsys):
         (["--rate", "40Mbit", "--cc", "cubic", "--jitter", "normal:sigma=3ms"], "unknown 'sigma'"),
         (["--rate", "40Mbit", "--cc", "cubic", "--loss", "120%"], "120%"),
         (["--rate", "40Mbit", "--cc", "cubic", "--duration", "0s"], "--duration 0s: a duration above 0"),
+        (["--rate", "1Mbit", "--cc", "cubic", "--buffer", "0.25bdp"], "0.25bdp' is less than one packet"),
         (["--rate", "40Mbit", "--cc", "cubic,obbr", "--pcap", "x.pcap"], "obbr is QUIC"),
         (["--rate", "40Mbit", "--cc", "obbr", "--ecn"], "no ECN"),
         (["--rate", "40Mbit", "--cc", "cubic", "--shaper", "1Mbit"], "give rate and burst"),

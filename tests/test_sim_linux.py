@@ -11,6 +11,7 @@ from cctrace.sim.core.calls import in_flight
 from cctrace.sim.core.linux_sender import linux_ack, send_loss_probe
 from cctrace.sim.core.output import defers, push_new
 from cctrace.sim.core.receiver import receive, send_ack
+from cctrace.sim.core.sendmsg import sendmsg
 from cctrace.sim.core.structs import LOST, NEVER, SACKED, segments
 from cctrace.sim.core.view import CWND
 from cctrace.sim.core.world import FIRST_NS, World
@@ -29,6 +30,7 @@ class Receiver:
         self.world = World(Path(rate="100Mbit", rtt="40ms", buffer="1bdp"), [flow], 1, False, True)
         self.f = self.world.flows[0]
         self.f.syn_ack_ns, self.f.rcv_last_ns = START - rtt_ms * MS, START  # no pause: no quick ACKs
+        self.f.ato = self.f.hz // 25
         self.rtt_ms, self.sent = rtt_ms, 0
         self.sent_at_ms = None  # half an RTT before the arrival
 
@@ -143,8 +145,9 @@ class AckedByHand:
         self.world = World(Path(rate="1Gbit", rtt="20ms", buffer="1bdp"), [Sender(cc, rwnd="1MB")], 1, False, True)
         self.w, self.f = self.world.record, self.world.flows[0]
         f = self.f
-        f.srtt, f.min_rtt, f.rto_us, f.app_end = 20_000 << 3, 20_000, 220_000, 1 << 40
-        words(f.state)[CWND] = 1
+        f.srtt, f.min_rtt, f.rto_us, f.sndbuf = 20_000 << 3, 20_000, 220_000, 1 << 40
+        words(f.state)[CWND] = 0
+        sendmsg(self.w, f, 1000 * f.mss, START)
         for k in range(window):
             words(f.state)[CWND] = k + 1
             push_new(self.w, f, 0, START + k * MS)
@@ -226,7 +229,7 @@ def test_a_duplicate_for_every_retransmission_undoes_the_recovery():
 
 def test_a_tail_loss_probe_is_not_counted_among_the_retransmissions():
     sender = AckedByHand(window=2)
-    sender.f.app_end = sender.f.nxt
+    sender.f.write_seq = sender.f.nxt
     send_loss_probe(sender.w, sender.f, START + 60 * MS)
     assert sender.f.n_retx == 1
     assert sender.f.retrans_out == 0
@@ -237,13 +240,13 @@ def test_a_sender_waits_for_a_third_of_its_window_if_an_ack_is_near():
     sender = AckedByHand(window=12)
     w, f, now = sender.w, sender.f, START + 19 * MS  # the first ACK is due in a millisecond
     f.wstamp_ns = now
-    assert defers(w, f, 3, 45, now)
-    assert not defers(w, f, 4, 45, now)  # a third
-    assert not defers(w, f, 3, 3, now)  # a full burst
-    assert not defers(w, f, 3, 45, now - MS)  # the ACK is too far
-    assert not defers(w, f, 3, 45, now + 2 * MS)  # it was quiet for a millisecond
+    assert defers(w, f, 3, 45, 45, now)
+    assert not defers(w, f, 4, 45, 45, now)  # a third
+    assert not defers(w, f, 3, 3, 45, now)  # a full burst
+    assert not defers(w, f, 3, 45, 45, now - MS)  # the ACK is too far
+    assert not defers(w, f, 3, 45, 45, now + 2 * MS)  # it was quiet for a millisecond
     f.ca_state = CA_RECOVERY
-    assert not defers(w, f, 3, 45, now)
+    assert not defers(w, f, 3, 45, 45, now)
 
 
 def test_the_rate_sample_is_that_of_the_segment_sent_last():

@@ -1,6 +1,9 @@
 """A sweep is the grid of its simulations, and continues where it was interrupted."""
 
 import json
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -57,3 +60,21 @@ def test_bad_sweeps_are_refused_before_anything_runs(tmp_path):
     other.write_text(json.dumps([1, 2]) + "\n")
     with pytest.raises(FormatError, match="not a result of a sweep"):
         sweep(PATH, "cubic", 1, file=other)
+
+
+KILLED = """
+import os, signal, time
+from cctrace.sim.processes import processes
+
+with processes(2) as pool:
+    pool.submit(time.sleep, 600)
+    pool.submit(print, "at work", flush=True).result()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_workers_end_when_the_process_that_made_them_is_killed():
+    """They hold the other end of the pipe, which therefore ends with the last of them."""
+    killed = subprocess.run([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, check=False, timeout=120)
+    assert killed.returncode == -signal.SIGKILL
+    assert killed.stdout == b"at work\n"

@@ -9,6 +9,7 @@ import pytest
 from benchmarks.receiver import LAB, compare
 from cctrace.sim.core import receive_window
 from cctrace.sim.core.loop import run
+from cctrace.sim.core.structs import LINUX_6_18
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
@@ -20,19 +21,29 @@ MS = 1_000_000
 @pytest.fixture
 def receiver():
     """A receiver of segments of 1448 bytes that has just been connected, 40 ms away by its own estimate."""
-    names = ("rcv_nxt", "rcv_high", "goodput_segs", "rcv_copied_to", "rcv_copied_at", "quick_acks", "rcv_acked")
+    names = (
+        "rcv_nxt",
+        "rcv_high",
+        "goodput_segs",
+        "rcv_copied_to",
+        "rcv_copied_at",
+        "quick_acks",
+        "rcv_acked",
+        "rcv_held",
+    )
     names += ("rcv_clock_ns", "rcv_echo_ms", "rcv_rtt_edge", "rcv_rtt_at")
     state = {"rcv_ssthresh": 65_160, "rcvbuf": 131_072, "rcv_copied": 10, "rcv_right": 65_160, "mss": 1448}
+    state |= {"kernel": LINUX_6_18, "rcv_truesize": 2304, "rcv_ratio": 160}
     return SimpleNamespace(**dict.fromkeys(names, 0) | state, rcv_rtt8=40_000 << 3, rwnd=40_000)
 
 
 def arrive(f, segments, now):
     for _ in range(segments):
-        receive_window.grow_window(f, f.rcv_nxt)
+        receive_window.grow_window(f, 2304)  # unread
         f.rcv_nxt += 1
         f.rcv_high = max(f.rcv_high, f.rcv_nxt)
         f.goodput_segs += 1
-        receive_window.adjust_space(f, f.rcv_nxt - 1, now)
+        receive_window.adjust_space(f, f.rcv_nxt, now)
 
 
 def test_the_window_grows_by_two_segments_for_each_that_arrives_as_far_as_the_buffer_has_room(receiver):
@@ -64,7 +75,7 @@ def test_the_buffer_follows_what_was_read_in_a_round_trip(receiver):
 def test_a_hole_that_is_filled_ends_the_measurement_without_what_waited(receiver):
     arrive(receiver, 12, MS)
     receiver.rcv_nxt = receiver.rcv_high = receiver.goodput_segs = 52  # 12 was missing: 39 waited behind it
-    receive_window.adjust_space(receiver, 12, 41 * MS)
+    receive_window.adjust_space(receiver, 13, 41 * MS)
     assert receiver.rcv_copied == 10
     arrive(receiver, 1, 82 * MS)
     assert receiver.rcv_copied == 40
@@ -74,8 +85,8 @@ def test_segments_behind_a_hole_narrow_the_window_and_the_right_edge_stays(recei
     arrive(receiver, 10, MS)
     edge = receive_window.advertise(receiver)
     for k in range(30):  # segment 10 is missing
-        receive_window.grow_window(receiver, 11 + k)
-        receiver.goodput_segs += 1
+        receive_window.grow_window(receiver, 0)
+        receiver.rcv_held += 2304
         receiver.rcv_high = 12 + k
     assert receive_window.free_window(receiver) == (81_920 - 30 * 1440) // 2048 * 2048
     assert receiver.quick_acks == 0  # the buffer is more than half full

@@ -1,6 +1,7 @@
 """Quantities are read as people write them, and a quantity without a unit is refused."""
 
 import math
+import re
 
 import pytest
 
@@ -55,10 +56,23 @@ def test_texts_keep_three_digits_and_never_an_exponent():
     assert units.format_rate(999_999) == "1 Mbit/s"
     assert units.format_rate(999_400) == "999 kbit/s"
     assert units.format_time(100) == "100 ns"
-    assert units.format_time(3600 * 10**9) == "3600 s"
+    assert units.format_time(3600 * 10**9) == "3,600 s"
     assert units.format_size(0) == "0 B"
-    assert units.format_share(1e-7) == "1e-05 %"
+    assert units.format_share(1e-7) == "less than 0.001 %"
+    assert units.format_share(0.00123) == "0.123 %"
+    assert units.format_time(0) == "0 s"
+    assert units.format_number(14_321, 2) == "14,000"
+    assert units.format_number(0.000_012_34) == "0.0000123"
+    assert units.format_number(-2.5) == "-2.5"
+    assert units.format_count(1_234_567) == "1,234,567"
     assert units.format_rate(math.nan) == "unknown"
+
+
+@pytest.mark.parametrize("exponent", range(-30, 31))
+def test_no_number_of_any_size_is_written_with_an_exponent(exponent):
+    value = 1.2345 * 10.0**exponent
+    for write in (units.format_number, units.format_rate, units.format_time, units.format_size, units.format_share):
+        assert not re.search(r"\de[+-]?\d", write(value))
 
 
 @pytest.mark.parametrize("text", ["-40Mbit", "-0.5 Gbit/s"])

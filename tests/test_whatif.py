@@ -120,6 +120,34 @@ def test_wrong_arguments_are_named(simulated, given, named):
         cct.whatif(simulated, ["reno"], **given)
 
 
+class Held(cct.LinuxController):
+    """A window of 40 segments, whatever happens."""
+
+    sets_pacing_rate = False
+
+    def on_ack(self, ack):
+        self.snd_cwnd = 40
+
+
+def test_a_class_of_ones_own_is_a_candidate_and_may_have_sent_the_flow(simulated):
+    told = cct.whatif(simulated, [Held, "reno"], own=Held, draws=3)
+    assert told.own == "Held"
+    assert list(told.candidates) == ["Held", "reno"]
+    assert "Held simulated" in told.summary()
+    assert "Held" in repr(told) + told._repr_html_() + json.dumps(told.as_object())
+    assert list(cct.whatif(simulated, Held, own="cubic6", draws=3).table().index)[-1] == "Held"
+    with pytest.raises(ArgumentError, match="'Held' is given twice"):
+        cct.whatif(simulated, [Held, Held])
+
+
+def test_a_factor_written_the_other_way_round_is_told_how(simulated, capsys):
+    with pytest.raises(ArgumentError, match="buffer='2x': write a factor as 'x2'"):
+        cct.whatif(simulated, buffer="2x")
+    capture = str(cct.datasets.path("single_bbr_1bdp") / "sender.pcap.zst")
+    assert main(["whatif", capture, "--rate", "0.5x"]) == 2
+    assert capsys.readouterr().err == "cctrace: --rate='0.5x': write a factor as 'x0.5'\n"
+
+
 def test_the_command_prints_json_of_a_recording(capsys):
     file = cct.datasets.path("single_bbr_1bdp") / "sender.pcap.zst"
     assert main(["whatif", str(file), "--cc", "cubic6", "--draws", "3", "--json"]) == 0
@@ -143,7 +171,7 @@ def test_the_command_needs_a_question(capsys):
 def test_a_path_that_never_filled_bounds_goodput_from_below():
     # 2 % of random loss keeps Reno at a tenth of the rate, and jitter hides how packets were spaced
     path = cct.Path(rate="80Mbit", rtt="40ms", buffer="1bdp", loss="2%", jitter="normal:sd=2ms")
-    sim = cct.simulate(path, "reno", "10s", 2, packets=True, ack_every=2)
+    sim = cct.simulate(path, "reno", "10s", 1, packets=True, ack_every=2)
     found = cct.whatif(sim, ["bbr2022"], own="reno", draws=3)
     assert any("faster path" in text for text in found.unseen)
     goodput = found.candidates["bbr2022"]["goodput_bps"]

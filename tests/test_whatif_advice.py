@@ -12,6 +12,7 @@ from cctrace.cli import main
 from cctrace.explain.analyze import NO_PACKETS, analyze
 from cctrace.explain.diagnose import diagnose
 from cctrace.explain.otherpath import check_changes
+from cctrace.explain.parts import Refusal
 from cctrace.explain.remedies import REMEDIES, commands, questions, remedies
 from cctrace.explain.verdicts.order import ORDER
 from cctrace.explain.whatif_scene import plausible
@@ -89,7 +90,7 @@ def test_json_and_page_show_what_would_help(analysis, tmp_path):
 
 
 def test_the_page_escapes_what_it_is_told():
-    assert "<script>" not in whatif_card("<script>alert(1)</script>")
+    assert "<script>" not in whatif_card(Refusal("what-if", "<script>alert(1)</script>"))
     assert whatif_card(None) == ""
 
 

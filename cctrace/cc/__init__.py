@@ -1,12 +1,14 @@
 """Congestion controls, one file each, and the registry that names them.
 
-Everywhere a controller is named, ``name:param=value,…`` gives parameters too: ``obbr:mu=0.5``.
+Everywhere a controller is named, ``name:param=value,…`` gives parameters too: ``obbr:mu=0.5``. Classes of one's own are
+given as they are, or, on the command line, as ``FILE.py:CLASS`` (`cctrace.cc.own`).
 """
 
 import difflib
 import importlib
 
-from cctrace.cc.base import Controller, checked_params
+from cctrace.cc import own
+from cctrace.cc.base import Controller, check_methods, checked_params
 from cctrace.errors import ArgumentError
 
 # name: "module:Class", imported when asked for.
@@ -45,8 +47,9 @@ REGISTRY: dict[str, str] = {
     "cubic_paced": "cctrace.cc.cubic_paced:CubicPaced",
 }
 
-# The kernel's name of a congestion control: the controller that makes the decisions of its modules since Linux 6.1.
-KERNEL_NAMES = {"bbr": "bbr2022", "cubic": "cubic6", "reno": "reno"}
+# The kernel's name of a congestion control, or the generation of BBR that its counters tell (all of them are "bbr" to
+# some kernel): the controller that makes the decisions of its modules since Linux 6.1.
+KERNEL_NAMES = {"bbr": "bbr2022", "bbr2": "bbr2", "bbr3": "bbr3", "cubic": "cubic6", "reno": "reno"}
 # What people say -> the name here; case does not matter. A name that is registered itself (cubic) is that one.
 _SPOKEN = {
     "bbr": "bbr2022",
@@ -79,7 +82,10 @@ def canonical(spec):
     >>> canonical("bbr"), canonical("Cubic"), canonical("OBBR:mu=0.5")
     ('bbr2022', 'cubic', 'obbr:mu=0.5')
     """
-    name, colon, settings = spec.partition(":")
+    name, colon, settings = own.parts(spec)
+    if own.file_of(name):
+        own.known(name)
+        return spec
     found = name.strip().lower()
     found = found if found in REGISTRY else _SPOKEN.get(found, found)
     if found not in REGISTRY:
@@ -95,7 +101,8 @@ def controller(spec):
     Parameters
     ----------
     spec : str or type
-        A name (see `canonical`), ``name:param=value,…``, or a subclass of `Controller`.
+        A name (see `canonical`), ``name:param=value,…``, a class that `own.load` has loaded (``FILE.py:CLASS``), or a
+        subclass of `Controller`.
 
     Returns
     -------
@@ -105,20 +112,25 @@ def controller(spec):
     Raises
     ------
     ArgumentError
-        If the name is unknown (the nearest is suggested) or a parameter is unknown, not a number or out of range.
+        If the name is unknown (the nearest is suggested), a parameter is unknown, not a number or out of range, or a
+        class lacks a method that the stack has to call.
 
     Examples
     --------
-    >>> controller(Controller)
-    (<class 'cctrace.cc.base.Controller'>, {})
+    >>> controller("obbr:mu=0.5")
+    (<class 'cctrace.cc.obbr.OBBR'>, {'mu': 0.5})
     """
     if isinstance(spec, type) and issubclass(spec, Controller):
+        check_methods(spec)
         return spec, {}
     if not isinstance(spec, str):
-        raise ArgumentError(f"a controller is a name or a subclass of Controller, not {spec!r}")
-    name, _, settings = canonical(spec).partition(":")
-    module, _, attribute = REGISTRY[name].partition(":")
-    cls = getattr(importlib.import_module(module), attribute)
+        raise ArgumentError(f"a controller is a name or a subclass of LinuxController or QuicController, not {spec!r}")
+    name, _, settings = own.parts(canonical(spec))
+    if own.file_of(name):
+        cls = own.known(name)
+    else:
+        module, _, attribute = REGISTRY[name].partition(":")
+        cls = getattr(importlib.import_module(module), attribute)
     numbers = []
     for part in filter(None, settings.split(",")):
         key, _, text = part.partition("=")
@@ -132,6 +144,15 @@ def controller(spec):
         raise ArgumentError(f"controller {spec!r} sets a parameter twice")
     checked_params(cls, params)
     return cls, params
+
+
+def called(spec):
+    """Return what a controller is called in tables: the specification, or the name of a class.
+
+    >>> called("obbr:mu=0.5"), called(Controller)
+    ('obbr:mu=0.5', 'Controller')
+    """
+    return spec.__name__ if isinstance(spec, type) else spec
 
 
 def _setting(spec, part):

@@ -87,6 +87,10 @@ class Controller:
     pacing_overhead_bytes: ClassVar[int] = 0  # header bytes per segment that pacing counts
     bursts_by_min_rtt: ClassVar[bool] = False  # its bursts are longer on short paths, by the `min_rtt_us` it keeps
     slow_burst_segments: ClassVar[int] = 1  # the shortest burst below 1.2 Mbit/s
+    app_limited_by_acks: ClassVar[bool] = False  # its kernel asks with every ACK whether the application limits it
+    parts_as_v2: ClassVar[bool] = (
+        False  # its kernel notes in the parts of a super-packet what v2alpha's tcp_fragment does
+    )
     params: ClassVar[dict[str, Param]] = {}
     phase_choices: ClassVar[int] = 0  # values of the one draw that a replay infers from the sends, 0: none
     # What a replay infers instead where draws decide how long to wait before probing: how many values each draw has, as
@@ -159,6 +163,28 @@ def checked_params(cls, given):
         if isinstance(param.default, int) and not isinstance(param.default, bool) and int(value) != value:
             raise ArgumentError(f"{cls.__name__}: {name}={value!r} must be an integer")
     return {name: type(p.default)(given.get(name, p.default)) for name, p in cls.params.items()}
+
+
+def check_methods(cls):
+    """Refuse a controller class that lacks a method without which it decides nothing.
+
+    The kernel refuses a module in the same way [Linux61] tcp_register_congestion_control; there, ``ssthresh`` and
+    ``undo_cwnd`` are needed beside ``cong_control`` (``on_ack`` here), too.
+
+    Raises
+    ------
+    ArgumentError
+        Names what is missing.
+    """
+    if not cls.view:
+        raise ArgumentError(f"{cls.__name__} belongs to no stack: subclass LinuxController or QuicController")
+    if hasattr(cls, "on_ack"):
+        return
+    allowed = "on_ack, or cong_avoid with ssthresh and undo_cwnd" if cls.view == "linux" else "on_ack"
+    if cls.view == "quic" or not hasattr(cls, "cong_avoid"):
+        raise ArgumentError(f"{cls.__name__} never sets its window: it needs the method {allowed}")
+    if missing := [name for name in ("ssthresh", "undo_cwnd") if not hasattr(cls, name)]:
+        raise ArgumentError(f"{cls.__name__} has cong_avoid without {' and '.join(missing)}: it needs {allowed}")
 
 
 class LinuxController(Controller):

@@ -96,6 +96,8 @@ class BBR2(BBR2Bounds):
         "ecn_reprobe_gain": Param(0.0, 0.0, 511 / 256, "first growth when marks cease, of inflight_hi; 0 off"),
     }
     probe_draws = (BW_PROBE_RAND_ROUNDS, 0)
+    app_limited_by_acks = True
+    parts_as_v2 = True
     # Modes by `mode`, then the phases of PROBE_BW by `cycle_idx`: `states[4 + cycle_idx]`.
     states: ClassVar[tuple[str, ...]] = ("STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT", "UP", "DOWN", "CRUISE", "REFILL")
     transitions = {

@@ -91,13 +91,13 @@ class BBR2Bounds(BBR2Model):
         marked = delivered_ce > 0 and delivered > 0 and self.ecn_eligible
         return marked and delivered_ce >= (delivered * ECN_THRESH) >> BBR_SCALE
 
-    def inflight_hi_from_lost_skb(self, lost, tx_in_flight):
+    def inflight_hi_from_lost_skb(self, lost, tx_in_flight, segments):
         """Flight at which the loss rate crossed the threshold [BBRv2alpha] bbr2_inflight_hi_from_lost_skb.
 
-        Solves (lost_prev + x) / (inflight_prev + x) = loss_thresh for the prefix x of the lost segment.
+        Solves (lost_prev + x) / (inflight_prev + x) = loss_thresh for the prefix x of the lost `segments`.
         """
-        inflight_prev = s32(tx_in_flight - 1)
-        lost_prev = s32(lost - 1)
+        inflight_prev = s32(tx_in_flight - segments)
+        lost_prev = s32(lost - segments)
         if inflight_prev < 0 or lost_prev < 0:
             return UNSET
         loss_thresh = in_8_bits(self.loss_thresh)
@@ -261,13 +261,13 @@ class BBR2Bounds(BBR2Model):
         return growth
 
     def skb_marked_lost(self, ack):
-        """A segment is marked lost: was it one of a probe that went too far? [BBRv2alpha] bbr2_skb_marked_lost."""
+        """A super-packet is marked lost: was it one of a probe that went too far? [BBRv2alpha] bbr2_skb_marked_lost."""
         self.note_loss(ack)
         if not self.bw_probe_samples or not ack.skb_tx_has_mstamp:
             return
         lost = s32(ack.lost - ack.skb_tx_lost)
         if self.is_inflight_too_high(lost, ack.skb_tx_in_flight, 0, 0):
-            tx_in_flight = self.inflight_hi_from_lost_skb(lost, ack.skb_tx_in_flight)
+            tx_in_flight = self.inflight_hi_from_lost_skb(lost, ack.skb_tx_in_flight, ack.skb_segments)
             self.handle_inflight_too_high(ack, tx_in_flight, ack.skb_tx_app_limited)
 
     # --- recovery -----------------------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ class BBR3(BBR2):
     """
 
     slow_burst_segments = MIN_TSO_SEGS
+    parts_as_v2 = False
     params = _SAME | {
         "startup_pacing_gain": Param(710 / 256, 1.0, 1023 / 256, "pacing gain of STARTUP, 4 ln 2"),
         "startup_cwnd_gain": Param(2.0, 1.0, 1023 / 256, "cwnd gain of STARTUP and DRAIN"),

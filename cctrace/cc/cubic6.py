@@ -1,4 +1,4 @@
-"""CUBIC of today's Linux (6.14 and later, as in the 6.18 of the recordings), HyStart after its rework.
+"""CUBIC of today's Linux: HyStart as corrected in 6.14, and in stable releases that took the correction over.
 
 Model, states and window are those of `cubic`; HyStart counts in microseconds:
 
@@ -13,8 +13,11 @@ Sources: [Linux614] net/ipv4/tcp_cubic.c, include/net/tcp.h.   Differs from cubi
 * a round ends with the ACK that passes its end, below 16 segments and where cwnd is not the limit as well;
 * the stack remembers for a round that cwnd was the limit.
 
-No golden vectors exist; recordings of 6.18 agree in where slow start ends, of sockets that pace (`paced`, see reno) and
-of others.
+The last two of these are a correction of 6.14 that stable releases took over: Debian's 6.12.117 behaves so, too. What a
+kernel is called tells little, then; what it does is what `identify` looks at.
+
+No golden vectors exist; recordings of 6.18 and 6.12.117 agree in where slow start ends, of sockets that pace (`paced`,
+see reno) and of others.
 """
 
 from cctrace.cc.cmath import U32_MAX, s32, u32, u64_div
@@ -34,7 +37,7 @@ UNSET_RATE = -1  # ~0UL: where nothing set or observed the pacing rate, it is co
 
 
 class Cubic6(Cubic):
-    """CUBIC of Linux 6.14 and later; see the module's header."""
+    """CUBIC of today's Linux; see the module's header."""
 
     def cong_avoid(self, ack):
         """Slow start to ssthresh, then along the curve [Linux614] cubictcp_cong_avoid."""

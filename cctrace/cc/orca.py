@@ -44,6 +44,7 @@ from cctrace.cc.base import Param, floats
 from cctrace.cc.cubic import Cubic
 from cctrace.cc.linux import USEC_PER_MSEC, USEC_PER_SEC
 from cctrace.errors import ArgumentError
+from cctrace.extras import program
 
 OBSERVATION = 7
 HISTORY = 10
@@ -108,7 +109,7 @@ def onnx_policy(path):
     try:
         import onnxruntime
     except ImportError:
-        raise ArgumentError(f"{path}: an ONNX policy needs onnxruntime; pip install onnxruntime") from None
+        raise ArgumentError(f"{path}: an ONNX policy needs onnxruntime: {program('pip')} install onnxruntime") from None
     session = onnxruntime.InferenceSession(str(path))
     name = session.get_inputs()[0].name
 

@@ -12,7 +12,7 @@ import click
 
 import cctrace
 from cctrace.cli.analyze import analyze
-from cctrace.cli.common import command_options, forget_warnings, interruptible, warn
+from cctrace.cli.common import begin_run, command_options, echo, interruptible, show_traceback, warn
 from cctrace.cli.convert import convert
 from cctrace.cli.corpus import corpus
 from cctrace.cli.diff import diff
@@ -31,7 +31,7 @@ from cctrace.cli.validate import validate
 from cctrace.cli.variants import variants
 from cctrace.cli.verify import verify
 from cctrace.cli.whatif import whatif
-from cctrace.errors import CctraceError, CctraceWarning
+from cctrace.errors import CctraceWarning, PartFailed, one_line
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -58,15 +58,17 @@ def main(arguments=None):
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in arguments
-    forget_warnings()
+    begin_run(debug)
     warnings.showwarning = _show_warning
     warnings.simplefilter("always", CctraceWarning)
+    if debug:
+        warnings.simplefilter("error", PartFailed)
     try:
         with interruptible() as interrupts:
             status = commands.main(arguments, prog_name="cctrace", standalone_mode=False)
             sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message())
+        echo(error.format_message())
         return 0
     except (click.exceptions.Abort, KeyboardInterrupt):
         return _complain("interrupted", 130)
@@ -76,8 +78,7 @@ def main(arguments=None):
     except Exception as error:
         if interrupts:  # a library took it for a failure of its own
             return _complain("interrupted", 130)
-        if debug:
-            raise
+        show_traceback(error)
         return _complain(_one_line(error), 2)
     return status if isinstance(status, int) else 0
 
@@ -87,17 +88,11 @@ def _one_line(error):
         return f"{error.format_message()} (see {error.ctx.command_path} --help)"
     if isinstance(error, click.ClickException):
         return error.format_message()
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    if isinstance(error, OSError) and error.strerror:  # no bug here: the disk is full, the network is gone
-        return error.strerror
-    if isinstance(error, CctraceError):
-        return " ".join(str(error).split())
-    return f"internal error, {type(error).__name__}: {' '.join(str(error).split())} (--debug shows where)"
+    return one_line(error)
 
 
 def _complain(message, status):
-    print(f"cctrace: {message}", file=sys.stderr)
+    echo(f"cctrace: {message}", err=True)
     return status
 
 

@@ -5,10 +5,21 @@ import os
 
 import click
 
-from cctrace.cli.arguments import controller_option, file_option, folder_option, paths
-from cctrace.cli.common import command_options, print_json, print_table, progress, reading_options, warn
+from cctrace.cli.arguments import controller_option, file_option, folder_option, paths, trust_option
+from cctrace.cli.common import (
+    command_options,
+    echo,
+    print_json,
+    print_table,
+    print_text,
+    progress,
+    reading_options,
+    show_traceback,
+    warn,
+)
 
 _OFTEN = 3  # flows for which the same is said one by one
+FAILED = 2  # exit status where a capture among many could not be analysed
 FURTHER, LIKELY = 3, 0.5  # verdicts printed after the first, and how sure they must be
 
 
@@ -39,6 +50,7 @@ FURTHER, LIKELY = 3, 0.5  # verdicts printed after the first, and how sure they 
     "--what-if", is_flag=True, help="Put numbers to the advice: simulate what it names (some seconds a flow)."
 )
 @reading_options
+@trust_option
 @command_options()
 def analyze(files, tcpinfo, controller, folder, what_if, limit, decapsulate, as_json):
     """Explain every bulk flow of captures taken at the sender, or of counters alone (ss, NDT7, iperf3, qlog, ...).
@@ -47,14 +59,14 @@ def analyze(files, tcpinfo, controller, folder, what_if, limit, decapsulate, as_
     DIR/report.html, which opens offline, with the tables as Parquet beside it.
 
     A folder stands for all captures in it and below. They, and more than eight files, each get a report of their own,
-    and DIR/report.html lists them.
+    and DIR/report.html lists them. A capture that cannot be analysed is a warning, a line on that page and exit status
+    2; the others are analysed all the same.
     """
     listed = (len(files) > _TOGETHER and not tcpinfo) or any(map(os.path.isdir, files))
     if listed:
         files = _files(files)
         options = {"limit": limit, "decapsulate": decapsulate} | ({"what_if": True} if what_if else {})
-        _index(files, controller, folder, options, as_json)
-        return
+        return _index(files, controller, folder, options, as_json)
     from cctrace.explain.analyze import analyze as run
     from cctrace.report.overview import as_object, keeper, table, write_report
 
@@ -69,9 +81,15 @@ def analyze(files, tcpinfo, controller, folder, what_if, limit, decapsulate, as_
     else:
         for analysis in analyses:
             for line in _verdicts(analysis):
-                click.echo(line)
-        print_table(*table(analyses))
-    click.echo(f"report: {page}", err=as_json)
+                print_text(line)
+        print_table(*table(analyses), heading=(2, _heading), short={"Retransmitted": "Resent"})
+    echo(f"report: {page}", err=as_json)
+    return 0
+
+
+def _heading(row):
+    """Return the flow and the cause of a row of the table."""
+    return f"{row[0]}: {row[1]}" if row[1] else row[0]
 
 
 def _notes(analyses):
@@ -89,19 +107,19 @@ def _notes(analyses):
 
 def _verdicts(analysis):
     """Return the lines on one flow: its first verdict with advice, and the next ones in short."""
-    told = analysis.collapse if isinstance(analysis.collapse, str) else analysis.collapse and analysis.collapse.line()
-    forecast = [f"{analysis.title}: minRTT collapse: {told}"] if told else []
     if analysis.diagnosis is None:
-        return forecast
+        return []
     further = [verdict for verdict in analysis.diagnosis.verdicts[1:] if verdict.confidence >= LIKELY][:FURTHER]
     also = (f"    also: {verdict.text}" for verdict in further)
     helps = [f"    {line}" for line in _helps(analysis.whatif)]
-    return [f"{analysis.title}: {analysis.diagnosis.verdict}", *helps, *also, *forecast]
+    return [f"{analysis.title}: {analysis.diagnosis.verdict}", *helps, *also]
 
 
 def _helps(found):
     """Return the lines on what would help, if that was asked."""
-    return [f"what if: {found}"] if isinstance(found, str) else found.lines() if found else []
+    from cctrace.explain.parts import Refusal
+
+    return [f"what if: {found}"] if isinstance(found, Refusal) else found.lines() if found else []
 
 
 _TOGETHER = 8  # files on one page
@@ -119,26 +137,30 @@ def _files(given):
 
 
 def _index(files, controller, folder, options, as_json):
+    """Write the reports and the list of them; return the exit status."""
     from cctrace.report.index import write_index
 
     with progress("loading") as say:
-        page, objects, notes = write_index(files, folder, controller, say, **options)
+        page, objects, notes = write_index(files, folder, controller, say, show_traceback, **options)
     for note in notes:
         warn(note)
     if as_json:
         print_json(objects)
     else:
+        from cctrace.explain.verdicts.order import cause_words
         from cctrace.units import format_rate, format_share
 
         rows = [
             (
                 one["report"].rpartition("/")[0],
                 f"{one['src']}:{one['sport']}",
+                cause_words(one["verdicts"][0]["name"], one["verdicts"][0]["confidence"]) if one["verdicts"] else "",
                 format_rate(one["goodput_bps"]),
                 format_share(one["retransmitted_share"]),
-                one["diagnosis"]["cause"] if one["diagnosis"] else "",
             )
             for one in objects
         ]
-        print_table(("capture", "sender", "goodput", "retransmitted", "limited by"), rows)
-    click.echo(f"report: {page}", err=as_json)
+        columns = ("capture", "sender", "cause", "goodput", "retransmitted")
+        print_table(columns, rows, heading=(2, lambda row: f"{row[0]}: {row[1]}"))
+    echo(f"report: {page}", err=as_json)
+    return FAILED if notes else 0

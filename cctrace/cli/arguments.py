@@ -5,7 +5,7 @@ A mistake is said at once: the argument, its value, what is allowed.
 
 import difflib
 import os
-import re
+import sys
 import tempfile
 
 import click
@@ -13,6 +13,8 @@ import click
 from cctrace.errors import ArgumentError
 
 _PATTERN = "*?["
+MOST_WORKERS = 1024  # processes of one machine
+MOST_ROWS = 100_000_000  # packets held at a time: 6 GB of columns
 
 
 def paths(name, metavar, folders=False):
@@ -41,7 +43,7 @@ def file_option(*names, **more):
 
 
 def check_file(file, folders=False, called=""):
-    """Refuse what is no file: one that does not exist, and a folder where none is wanted.
+    """Refuse what is no file: one that does not exist, a device, and a folder where none is wanted.
 
     Raises
     ------
@@ -54,6 +56,11 @@ def check_file(file, folders=False, called=""):
     called = f"{called} {file}" if called else file
     if os.path.isdir(file) and not folders:
         raise ArgumentError(f"{called} is a folder: give a file (or several, a pattern without quotes)")
+    if os.path.exists(file) and not os.path.isfile(file) and not os.path.isdir(file):
+        from cctrace.io.source import is_device
+
+        if is_device(file):  # unlike a pipe it may never end
+            raise ArgumentError(f"{called} is a device: give a file")
     if not os.path.exists(file):
         folder, name = os.path.split(file)
         near = difflib.get_close_matches(name, _entries(folder or "."), n=1)
@@ -85,6 +92,14 @@ def check_flow(index, connections, source):
         raise ArgumentError(f"--flow {index}: {source} has no such connection; allowed: {allowed}")
 
 
+def largest(bytes_sent):
+    """Return the index of the connection that sent most; the first if none is known to have sent anything."""
+    import numpy as np
+
+    sent = np.nan_to_num(np.asarray(bytes_sent, float), nan=-1.0)
+    return int(sent.argmax()) if len(sent) else 0
+
+
 def _entries(folder):
     try:
         return os.listdir(folder)
@@ -104,17 +119,59 @@ def controller_option(*names, **more):
 def controller_name(text, called):
     """Return the registered name of what a user calls a controller; parameters stay where they are.
 
+    ``FILE.py:CLASS`` is loaded, if the command has --trust and the user allows it.
+
     Raises
     ------
     ArgumentError
         If there is none of that name; calls the argument `called` and suggests the nearest.
     """
-    from cctrace.cc import canonical
+    from cctrace.cc import canonical, own
 
     try:
+        if own.file_of(text) and _TRUST in click.get_current_context().meta:
+            _allow(text, own.file_of(text), called)
+            own.load(text)
         return canonical(text)
     except ArgumentError as error:
         raise ArgumentError(f"{called} {text}: {error}") from None
+
+
+_TRUST = "cctrace.trust"  # in a command's context: whether files may be run, and which the user has allowed
+
+
+def trust_option(function):
+    """Add ``--trust`` to a command whose controllers may be classes in files of one's own."""
+
+    def keep(context, option, given):
+        context.meta[_TRUST] = given, set()
+
+    return click.option(
+        "-y",
+        "--trust",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=keep,
+        help="Run the files of --cc FILE.py:CLASS without asking.",
+    )(function)
+
+
+def _allow(text, file, called):
+    """Return if the user allows a file to be run."""
+    check_file(file)
+    if ":" not in text.removeprefix(file):
+        raise ArgumentError(f"name the class in it, too: {file}:CLASS")
+    given, allowed = click.get_current_context().meta[_TRUST]
+    if given or file in allowed:
+        return
+    if not sys.stdin.isatty() or not sys.stderr.isatty():
+        raise ArgumentError(
+            f"this runs {file} as a program, with all your rights; add --trust if you know what is in it"
+        )
+    if not click.confirm(f"{called}: {file} is a program, and will run with all your rights. Run it?", err=True):
+        raise ArgumentError("it was not run")
+    allowed.add(file)
 
 
 def time_option(*names, positive=False, **more):
@@ -211,29 +268,30 @@ def split_controllers(text):
 def queue_size(text, called):
     """Check what a queue may be: 200kB, 2bdp, 100packets.
 
+    How many bytes a BDP has is not known here: the path refuses a queue of less than a packet once it is.
+
     Raises
     ------
     ArgumentError
     """
-    from cctrace.sim.path import Path
+    from cctrace.sim.path import MOST_BPS, Path
 
     try:
-        Path(rate="1Mbit", buffer=text)
+        Path(rate=MOST_BPS, buffer=text)
     except ArgumentError as error:
         raise ArgumentError(f"{called} {text}: {error}") from None
-
-
-_FACTOR = re.compile(r"x(\d+(\.\d+)?)$")
 
 
 def change_option(name, parse, zero=False, **more):
     """Declare an option that takes another value, `parse(text, name)`, or x and a factor; the command gets the text."""
 
     def checked(context, option, text):
-        factor = None if text is None else _FACTOR.match(text)
-        if factor and not zero and not float(factor[1]):
+        from cctrace.units import parse_factor
+
+        factor = None if text is None else parse_factor(text, name)
+        if factor == 0 and not zero:
             raise ArgumentError(f"{name} {text}: a factor above 0 is needed, for example x0.5 or x2")
-        if text is not None and not factor:
+        if text is not None and factor is None:
             parse(text, name)
         return text
 

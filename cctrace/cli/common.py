@@ -1,13 +1,24 @@
-"""What the commands share: options, JSON, tables and progress."""
+"""What the commands share: options, JSON, tables and progress.
+
+Everything that a command prints goes through `echo`, `print_json`, `print_table` or `progress`: neither what files hold
+nor what they are called may drive the terminal. The linter forbids the other ways.
+"""
 
 import contextlib
 import json as jsonlib
 import math
+import re
+import shutil
 import signal
 import sys
+import textwrap
 import threading
+import time
+import traceback
 
 import click
+
+from cctrace.display import visible
 
 
 def warn(text):
@@ -15,15 +26,30 @@ def warn(text):
     line = " ".join(str(text).split())
     if line not in _warned:
         _warned.add(line)
-        click.echo(f"cctrace: warning: {line}", err=True)
+        echo(f"cctrace: warning: {line}", err=True)
 
 
 _warned: set[str] = set()
+_shows_tracebacks = False
 
 
-def forget_warnings():
-    """Begin a new run of a command."""
+def begin_run(debug=False):
+    """Begin a new run of a command; with `debug`, errors show their tracebacks."""
+    global _shows_tracebacks
+    _shows_tracebacks = debug
     _warned.clear()
+
+
+def show_traceback(error):
+    """Print on stderr where an error comes from, if the user asked for it (`--debug`)."""
+    if _shows_tracebacks:
+        echo("".join(traceback.format_exception(error)).rstrip(), err=True)
+
+
+def echo(text="", err=False, bold=False):
+    """Print lines, on stderr with `err`; what would act on the terminal is written out."""
+    text = visible(text)
+    click.echo(click.style(text, bold=True) if bold else text, err=err)  # noqa: TID251 (the one place)
 
 
 def command_options(json=True):
@@ -66,16 +92,24 @@ def _size(text):
 
 def print_json(value):
     """Print a value as JSON; numpy scalars become numbers and what is not finite becomes null."""
-    click.echo(jsonlib.dumps(_plain(value), indent=1, ensure_ascii=False))
+    echo(_json(value, indent=1))
 
 
 def print_json_list(values):
     """Print values as one JSON list, a line each, as they come: there may be too many for the memory."""
     mark = "["
     for value in values:
-        sys.stdout.write(f"{mark}\n{jsonlib.dumps(_plain(value), ensure_ascii=False)}")
+        sys.stdout.write(f"{mark}\n{_json(value)}")
         mark = ","
     sys.stdout.write("\n]\n" if mark == "," else "[]\n")
+
+
+def _json(value, indent=None):
+    """Return JSON in which nothing acts on a terminal: what does not print is an escape, so nothing is lost."""
+    text = jsonlib.dumps(_plain(value), indent=indent, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one == "\n" else jsonlib.dumps(one)[1:-1] for one in text)
 
 
 def _plain(value):
@@ -90,37 +124,108 @@ def _plain(value):
     return value
 
 
-def end(host, port):
-    """Return an endpoint as people write it.
+def print_table(columns, rows, title=None, heading=None, short=None):
+    """Print rows as a table; columns of quantities are aligned to the right, texts to the left.
 
-    >>> end("192.0.2.1", 443), end("2001:db8::1", 443)
-    ('192.0.2.1:443', '[2001:db8::1]:443')
+    What is too wide for the terminal is stacked: a row takes several lines, and nothing is cut. Programs, grep and mail
+    get one line a row, however long.
+
+    Parameters
+    ----------
+    columns : sequence of str
+    rows : list of sequences
+    title : str, optional
+    heading : (int, function), optional
+        How many columns the first line of a stacked row stands for, and what makes its text of a row; default: the
+        first column.
+    short : dict of str to str, optional
+        Shorter names of columns, for the stack.
     """
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    rows = [[visible(cell, keep="") for cell in row] for row in rows]
+    lines, head = lines_of(columns, rows), 1
+    if sys.stdout.isatty() and max(map(len, lines)) > (width := shutil.get_terminal_size().columns):
+        count, text = heading or (1, lambda row: str(row[0]))
+        names = [(short or {}).get(name, name) for name in columns[count:]]
+        lines, head = _stacked(text(columns), names, [(text(row), row[count:]) for row in rows], width)
+    if title:
+        echo(title)
+    for line in lines[:head]:
+        echo(line, bold=True)
+    if rest := lines[head:]:
+        echo("\n".join(rest))  # at once: a flood of SYNs has millions
 
 
-def print_table(columns, rows, title=None):
-    """Print rows as a table; columns of quantities are aligned to the right, texts to the left."""
-    if not sys.stdout.isatty():  # read by programs, by grep and by mail: one line a row, however long
-        click.echo("\n".join(([title] if title else []) + lines_of(columns, rows)))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for i, name in enumerate(columns):
-        justify = "right" if _are_quantities(rows, i) else "left"
-        table.add_column(name, justify=justify, overflow="fold", no_wrap=i > 0)
-    for row in rows:
-        table.add_row(*(str(cell) for cell in row))
-    Console(markup=False, highlight=False, emoji=False).print(table)
+_INDENT = "  "
 
 
-def lines_of(columns, rows):
-    """Return a table as plain lines, two spaces between columns."""
+def _stacked(name, columns, rows, width):
+    """Return rows, (heading, cells), as lines of a width at most, and how many of them are the table's head."""
+    room = width - len(_INDENT)
+    texts = [[name, *(cells[i] for _, cells in rows)] for i, name in enumerate(columns)]
+    long = [i for i, column in enumerate(texts) if max(map(len, column[1:]), default=0) > room]
+    parts: list[list[int]] = []
+    used = room
+    for i, column in enumerate(texts):
+        wide = max(map(len, column))
+        if i in long or not any(column[1:]):
+            continue
+        if parts and used + len(_INDENT) + wide <= room:
+            parts[-1].append(i)
+            used += len(_INDENT) + wide
+        else:
+            parts.append([i])
+            used = wide
+    blocks = [
+        lines_of([columns[i] for i in part], [[cells[i] for i in part] for _, cells in rows], first=False)
+        for part in parts
+    ]
+    lines = [*([name] if name else []), *(_INDENT + block[0] for block in blocks)]
+    head = len(lines)
+    for k, (heading, cells) in enumerate(rows, 1):
+        lines += _broken(heading, width)
+        lines += [_INDENT + block[k] for block in blocks if block[k].strip()]
+        lines += [line for i in long if cells[i] for line in wrapped(f"{columns[i]}: {cells[i]}", width, _INDENT)]
+    return lines, head
+
+
+def _broken(heading, width):
+    """Return a heading as one line, or two if it names two ends that are too long for one."""
+    return [heading] if len(heading) <= width else re.sub(r" (→|->) ", rf"\n{_INDENT}\1 ", heading).split("\n")
+
+
+_WITH_UNIT = re.compile(r"(?<=\d) (?=\S)")
+
+
+def wrapped(text, width, indent=""):
+    """Return a text as lines of a width at most; words stay whole, and a number stays with its unit.
+
+    >>> wrapped("It sent 20 MB in 3.5 s.", 14)
+    ['It sent 20 MB', '  in 3.5 s.']
+    """
+    lines = textwrap.wrap(
+        _WITH_UNIT.sub("\xa0", text),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent + _INDENT,
+        break_long_words=False,  # names and commands can be copied
+        break_on_hyphens=False,
+    )
+    return [line.replace("\xa0", " ") for line in lines]
+
+
+def print_text(text):
+    """Print a text: wrapped in a terminal, as far to the right as it begins; else as one line."""
+    if sys.stdout.isatty():
+        begin = len(text) - len(text.lstrip())
+        text = "\n".join(wrapped(text[begin:], shutil.get_terminal_size().columns, text[:begin]))
+    echo(text)
+
+
+def lines_of(columns, rows, first=True):
+    """Return a table as plain lines, two spaces between columns; the `first` column is one of texts."""
     cells = [[str(cell) for cell in row] for row in (columns, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    right = [_are_quantities(rows, i) for i in range(len(columns))]
+    right = [(i > 0 or not first) and _are_quantities(rows, i) for i in range(len(columns))]
     return [
         "  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)).rstrip()
         for row in cells
@@ -129,7 +234,7 @@ def lines_of(columns, rows):
 
 def _are_quantities(rows, i):
     cells = {str(row[i]) for row in rows} - {"", "unknown"}
-    return i > 0 and all(cell[0].isdigit() and ":" not in cell for cell in cells)
+    return all(cell[0].isdigit() and ":" not in cell for cell in cells)
 
 
 _PATIENCE_S = 0.9  # after which what swallowed an interrupt, or cleans up, is interrupted again
@@ -157,13 +262,36 @@ def interruptible():
             signal.signal(number, handler)
 
 
+SILENT_S = 2.0  # that a command may take without saying what it does
+_LONGEST_S = 60.0  # between the lines that say so
+
+
 @contextlib.contextmanager
 def progress(what):
-    """Show on stderr, if it is a terminal, what is being done; yields a function that changes the text."""
+    """Show on stderr what is being done; yields a function that changes the text.
+
+    A terminal shows it all the time; a file or a pipe gets a line if it takes more than SILENT_S, and then ever fewer.
+    """
     if not sys.stderr.isatty():
-        yield lambda text: None
+        doing, ended = [what], threading.Event()
+        told = threading.Thread(target=_tell, args=(doing, ended), daemon=True)
+        told.start()
+        try:
+            yield lambda text: doing.__setitem__(0, text)
+        finally:
+            ended.set()
+            told.join()
         return
     from rich.console import Console
+    from rich.text import Text
 
-    with Console(stderr=True).status(what) as status:
-        yield status.update
+    with Console(stderr=True).status(Text(visible(what))) as status:
+        yield lambda text: status.update(Text(visible(text, keep="")))
+
+
+def _tell(doing, ended):
+    """Print what is being done, until it has ended: after SILENT_S, and then after twice as long each time."""
+    began, wait_s = time.monotonic(), SILENT_S
+    while not ended.wait(wait_s):
+        echo(f"cctrace: {' '.join(doing[0].split())} ({time.monotonic() - began:.0f} s)", err=True)
+        wait_s = min(2 * wait_s, _LONGEST_S)

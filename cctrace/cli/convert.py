@@ -2,8 +2,8 @@
 
 import click
 
-from cctrace.cli.arguments import check_file
-from cctrace.cli.common import command_options, print_json, progress, reading_options, warn
+from cctrace.cli.arguments import MOST_ROWS, check_file
+from cctrace.cli.common import command_options, echo, print_json, progress, reading_options, warn
 
 
 def _readable(context, option, source):
@@ -16,7 +16,12 @@ def _readable(context, option, source):
 @click.argument("target")
 @click.option("--to", metavar="FORMAT", help="parquet, csv or pcap; default: the ending of TARGET.")
 @click.option(
-    "--chunk", default=1_000_000, show_default=True, metavar="N", help="Packets of a capture held in memory at a time."
+    "--chunk",
+    default=1_000_000,
+    show_default=True,
+    metavar="N",
+    type=click.IntRange(1, MOST_ROWS),
+    help="Packets of a capture held in memory at a time.",
 )
 @reading_options
 @command_options()
@@ -35,4 +40,4 @@ def convert(source, target, to, chunk, limit, decapsulate, as_json):
     if as_json:
         print_json({"source": source} | done)
     else:
-        click.echo(f"{target}: {done['rows']} rows, {done['to']}")
+        echo(f"{target}: {done['rows']} rows, {done['to']}")

@@ -2,8 +2,8 @@
 
 import click
 
-from cctrace.cli.arguments import check_file, check_folder, time_option
-from cctrace.cli.common import command_options, print_json, print_table, progress, warn
+from cctrace.cli.arguments import MOST_WORKERS, check_file, check_folder, time_option
+from cctrace.cli.common import command_options, echo, print_json, print_table, progress, warn
 
 
 @click.group(short_help="Analyse any number of captures, here or on a cluster.")
@@ -40,7 +40,10 @@ def _corpus(context, option, folder):
 )
 @click.option("--what-if", "candidates", metavar="NAME,...", help="Ask too: what these controllers would have got.")
 @click.option(
-    "--workers", type=click.IntRange(1), metavar="N", help="Processes on this machine; default: one per core."
+    "--workers",
+    type=click.IntRange(1, MOST_WORKERS),
+    metavar="N",
+    help="Processes on this machine; default: one per core.",
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Dask scheduler whose workers do it, for example tcp://host:8786.")
 @click.option(
@@ -104,7 +107,7 @@ def _print(summary, output):
     rows += [("time", f"{summary.seconds:,.1f} s{rate}")]
     rows += [("inputs done before", f"{summary.already:,}")] if summary.already else []
     print_table(("", "this run"), rows)
-    click.echo(f"tables: {output}")
+    echo(f"tables: {output}")
 
 
 @corpus.command(short_help="Merge small parts into large ones.")
@@ -123,7 +126,7 @@ def compact(folder, as_json):
     if as_json:
         print_json(told)
     else:
-        click.echo(f"{told['before']} parts are now {told['after']}")
+        echo(f"{told['before']} parts are now {told['after']}")
 
 
 @corpus.command(short_help="What a corpus says as a whole.")
@@ -147,10 +150,23 @@ def info(folder, by, as_json):
     print_table(("", "corpus"), numbers)
     for name, frame in told.items():
         if not isinstance(frame, int) and len(frame):
-            click.echo()
+            frame = _with_causes(frame)
+            echo()
             print_table(
                 list(frame.columns), [[_text(cell) for cell in row] for row in frame.itertuples(index=False)], name
             )
+
+
+def _with_causes(frame):
+    """Return a table of verdicts with the cause in plain words beside each; others as they are."""
+    from cctrace.explain.verdicts.order import CAUSES
+
+    if "verdict" not in frame:
+        return frame
+    place = frame.columns.get_loc("verdict") + 1
+    frame = frame.copy()
+    frame.insert(place, "cause", frame["verdict"].map(lambda name: CAUSES.get(name, "")))
+    return frame
 
 
 def _text(value):
@@ -164,7 +180,13 @@ def _text(value):
 @click.option("-o", "--output", metavar="DIR", help="Where the pages go; default: DIR/report, of a URL ./report.")
 @click.option("--by", default="source", show_default=True, metavar="COLUMN", help="Group by source, date or network.")
 @click.option(
-    "--flows", "pages", default=20, show_default=True, metavar="N", help="Flows that get a page of their own."
+    "--flows",
+    "pages",
+    default=20,
+    show_default=True,
+    type=click.IntRange(0, 10_000),
+    metavar="N",
+    help="Flows that get a page of their own.",
 )
 @command_options(json=False)
 def report(folder, output, by, pages):
@@ -177,4 +199,4 @@ def report(folder, output, by, pages):
 
     with progress("reading") as say:
         page = write_pages(room.open(folder), output, by, pages, say)
-    click.echo(f"report: {page}")
+    echo(f"report: {page}")

@@ -5,7 +5,7 @@ import os
 import click
 
 from cctrace.cli.arguments import check_file, check_format, folder_option
-from cctrace.cli.common import command_options, print_json, print_table, progress, reading_options
+from cctrace.cli.common import command_options, echo, print_json, print_table, progress, reading_options
 
 
 def _file(context, option, value):
@@ -47,13 +47,13 @@ def diff(a, b, folder, limit, decapsulate, as_json):
     if as_json:
         print_json([{"a": x.title, "b": y.title, "differences": rows} for x, y, rows in found])
     for one, other, rows in () if as_json else found:
-        click.echo(f"A: {one.title}\nB: {other.title}\n")
+        echo(f"A: {one.title} of {one.file}\nB: {other.title} of {other.file}\n")
         print_table(("figure", "A", "B", "B / A"), [_words(row) for row in rows])
         for mark, side in (("A", one), ("B", other)):
             if side.diagnosis:
-                click.echo(f"{mark}: {side.diagnosis.verdict}")
-        click.echo()
-    click.echo(f"report: {page}", err=as_json)
+                echo(f"{mark}: {side.diagnosis.verdict}")
+        echo()
+    echo(f"report: {page}", err=as_json)
 
 
 def _words(row):

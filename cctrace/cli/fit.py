@@ -2,8 +2,8 @@
 
 import click
 
-from cctrace.cli.arguments import check_flow, controller_option, paths
-from cctrace.cli.common import command_options, print_json, progress, reading_options, warn
+from cctrace.cli.arguments import check_flow, controller_option, paths, trust_option
+from cctrace.cli.common import command_options, echo, print_json, progress, reading_options, warn
 
 BULK_BYTES = 100_000
 
@@ -63,8 +63,8 @@ def over_flows(function, files, options, as_json, which=None):
         return
     for found, text in objects:
         flow = found["flow"]
-        click.echo(f"{flow['src']}:{flow['sport']} -> {flow['dst']}:{flow['dport']}")
-        click.echo("\n".join(f"  {line}" for line in text.splitlines()))
+        echo(f"{flow['src']}:{flow['sport']} -> {flow['dst']}:{flow['dport']}")
+        echo("\n".join(f"  {line}" for line in text.splitlines()))
 
 
 def _bulk(capture):
@@ -125,6 +125,7 @@ def collapse(flow, say):
     help="What to fit, and where to look (default: all that is allowed); once or twice.",
 )
 @reading_options
+@trust_option
 @command_options()
 def parameters(files, controller, names, limit, decapsulate, as_json):
     """Fit parameters of a controller to what was sent: which cwnd_gain, beta or loss threshold explains it.

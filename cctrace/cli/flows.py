@@ -1,23 +1,12 @@
 """`cctrace flows`: the connections of captures."""
 
 import itertools
-import shutil
-import sys
-import textwrap
 
 import click
 
 from cctrace.cli.arguments import paths
-from cctrace.cli.common import (
-    command_options,
-    end,
-    lines_of,
-    print_json_list,
-    print_table,
-    progress,
-    reading_options,
-    warn,
-)
+from cctrace.cli.common import command_options, print_json_list, print_table, progress, reading_options, warn
+from cctrace.display import endpoint
 
 
 @click.command(short_help="List the connections of captures.")
@@ -55,28 +44,12 @@ def flows(files, limit, decapsulate, as_json):
 _BLOCK = 10_000  # rows of a table: a flood of SYNs has millions
 _COLUMNS = ["flow", "sender", "receiver", "packets", "sent", "goodput", "retransmitted", "RTT min", "median", "p95"]
 _COLUMNS += ["duration", "warnings"]
-_SHORT = ["packets", "sent", "goodput", "again", "RTT min", "median", "p95", "duration"]  # for 80 columns
+_SHORT = {"retransmitted": "resent"}  # for 80 columns
 
 
 def _print(block):
     cells = [_cells(number, row) for number, row in block]
-    width = shutil.get_terminal_size().columns
-    lines = lines_of(_COLUMNS, cells)
-    if not sys.stdout.isatty() or max(map(len, lines)) <= width:
-        print_table(_COLUMNS, cells)
-        return
-    # Too wide for the terminal: the ends and what there is to know in lines of their own.
-    figures = lines_of(_SHORT, [row[3:-1] for row in cells])
-    room = width - 2  # of the indent
-    head, *figures = (line if len(line) <= room else line[: room - 1] + "…" for line in figures)
-    click.secho(f"  {head}", bold=True)
-    for (number, sender, receiver, *_, warnings), line in zip(cells, figures, strict=True):
-        mark = f"{number}: "
-        ends = f"{mark}{sender} -> {receiver}"
-        click.echo(ends if len(ends) <= width else f"{mark}{sender}\n{' ' * (len(mark) - 3)}-> {receiver}")
-        click.echo(f"  {line}")
-        if warnings:
-            click.echo(textwrap.fill(warnings, width, initial_indent="  ", subsequent_indent="  "))
+    print_table(_COLUMNS, cells, heading=(3, lambda row: "{}: {} -> {}".format(*row)), short=_SHORT)
 
 
 def _cells(number, row):
@@ -87,8 +60,8 @@ def _cells(number, row):
 
     return (
         number,
-        end(row["src"], row["sport"]),
-        end(row["dst"], row["dport"]),
+        endpoint(row["src"], row["sport"]),
+        endpoint(row["dst"], row["dport"]),
         row["packets"],
         format_size(row["bytes_sent"]),
         format_rate(row["goodput_bps"]),

@@ -3,7 +3,17 @@
 import click
 
 from cctrace.cli.arguments import paths
-from cctrace.cli.common import command_options, print_json, print_table, progress, reading_options, warn
+from cctrace.cli.common import (
+    command_options,
+    echo,
+    print_json,
+    print_table,
+    print_text,
+    progress,
+    reading_options,
+    warn,
+)
+from cctrace.display import endpoint
 
 
 @click.command(short_help="Which congestion control sent the flows of captures, or of counters.")
@@ -14,10 +24,10 @@ def identify(files, limit, decapsulate, as_json):
     """Find out which congestion control sent the bulk flows of captures, and how sure that is.
 
     Each FILE is a capture, wherever it was taken, or holds counters of connections (ss, tcp_info). Every candidate (BBR
-    of 2016, 2019 and 2022, v2, v2+ and v3, CUBIC of before and since Linux 6.14, Reno) is replayed, and scored by when
-    packets left and how many at a time (sender), by what was in flight and how fast (elsewhere), or by how cwnd,
-    ssthresh and pacing rate went on (counters). Neither addresses nor ports are looked at, nor the name that counters
-    tell. "unknown" is a candidate too.
+    of 2016, 2019 and 2022, v2, v2+ and v3, CUBIC with the HyStart of before and since its rework, Reno) is replayed,
+    and scored by when packets left and how many at a time (sender), by what was in flight and how fast (elsewhere), or
+    by how cwnd, ssthresh and pacing rate went on (counters). Neither addresses nor ports are looked at. "unknown" is a
+    candidate too. Counters that name the controller are believed; what is asked then is which of its variants it was.
 
     With --json: a list with one object per flow: file, flow (as flows --json has it), candidates (name, probability;
     the most probable first), group (the best and those that this flow does not tell from it), paced (whether the
@@ -28,7 +38,7 @@ def identify(files, limit, decapsulate, as_json):
     from cctrace.explain.identify import identify_files
 
     with progress("identifying") as say:
-        found = list(identify_files(files, say, limit=limit, decapsulate=decapsulate))
+        found = [_believed(*one) for one in identify_files(files, say, limit=limit, decapsulate=decapsulate)]
     if found and all(isinstance(result, StreamError) for _, _, result in found):
         raise found[0][2]
     for _, _, result in found:
@@ -37,11 +47,16 @@ def identify(files, limit, decapsulate, as_json):
     if as_json:
         print_json([_as_json(*one) for one in found])
         return
-    identified = [one for one in found if not isinstance(one[2], StreamError)]
-    rows = [_row(flow, result) for _, flow, result in identified]
-    print_table(("sender", "receiver", "controller", "probability"), rows)
-    for (sender, *_), (_, _, result) in zip(rows, identified, strict=True):
-        click.echo(f"\n{sender}: {result.reason}.")
+    identified = [(flow, result) for _, flow, result in found if not isinstance(result, StreamError)]
+    rows = [_row(flow, result) for flow, result in identified]
+    print_table(("sender", "receiver", "controller"), rows, heading=(2, _ends))
+    for row, (_, result) in zip(rows, identified, strict=True):
+        echo()
+        print_text(f"{_ends(row)}: {result.reason}.")
+
+
+def _ends(row):
+    return " → ".join(row[:2])
 
 
 def _as_json(file, flow, result):
@@ -60,8 +75,33 @@ def _as_json(file, flow, result):
     }
 
 
+def _believed(file, flow, result):
+    """Return a flow that was identified, with the name that its counters tell believed."""
+    from cctrace.errors import StreamError
+    from cctrace.explain.sender_words import believed
+
+    found = None if isinstance(result, StreamError) else result
+    told = _told(flow, found)
+    return file, flow, result if told is None else believed(found, told)
+
+
+def _told(flow, found):
+    """Return the controller that a flow's counters name, by the kernel's name; None if they do not."""
+    from cctrace.explain.told import controller_name, sender
+
+    polls = getattr(flow, "polls", None)
+    told = controller_name(polls)
+    return told and sender(polls, told, *(found.group if found else ()))[0]
+
+
 def _row(flow, result):
+    from cctrace.explain.diagnose import diagnose
+    from cctrace.explain.parts import Refusal, attempt
+    from cctrace.explain.sender_words import OF_EITHER_FAMILY, group_words, sender_words
+
     src, sport, dst, dport = flow.key
-    together = sum(probability for name, probability in result.candidates if name in result.group)
-    ends = ("-" if src is None else f"{src}:{sport}", "-" if dst is None else f"{dst}:{dport}")
-    return *ends, " or ".join(result.group), f"{together:.3f}"
+    ends = ["-" if host is None else endpoint(host, port) for host, port in ((src, sport), (dst, dport))]
+    if told := _told(flow, result):
+        return *ends, f"{told} (named by the counters)"
+    found = attempt("diagnosis", diagnose, flow) if group_words(result.group) == OF_EITHER_FAMILY else None
+    return *ends, sender_words(result, None if isinstance(found, Refusal) else found)

@@ -2,7 +2,7 @@
 
 import click
 
-from cctrace.cli.common import command_options, print_json, print_table, progress, warn
+from cctrace.cli.common import command_options, echo, print_json, print_table, progress, warn
 
 
 @click.command(short_help="Learn BBRx's table from simulated flows, or from counters of flows.")
@@ -10,7 +10,13 @@ from cctrace.cli.common import command_options, print_json, print_table, progres
 @click.option("-o", "--output", "table", metavar="FILE", help="Write the table here, for --cc bbrx:table=FILE.")
 @click.option("--state", metavar="FILE", help="Keep what was learned here, and go on from there.")
 @click.option("--bins", metavar="N,...", help="Only these bins, 0 to 11 in the order of models/bbrx_table1.json.")
-@click.option("--flows", default=96, show_default=True, help="Flows whose mean utility is one trial.")
+@click.option(
+    "--flows",
+    default=96,
+    type=click.IntRange(1, 100_000),
+    show_default=True,
+    help="Flows whose mean utility is one trial.",
+)
 @click.option(
     "--slope", default=100.0, show_default=True, help="Of the utility's sigmoid, which the paper leaves open."
 )
@@ -45,7 +51,7 @@ def learn(files, table, state, bins, flows, slope, gamma, seed, as_json):
     with progress("learning (the first simulation on a machine is compiled before, some 10 s)") as say:
         if files:
             counted = sum(_observe(agent, file) for file in files)
-            click.echo(f"{counted} flows counted", err=True)
+            echo(f"{counted} flows counted", err=True)
         else:
             simulated(agent, seed, _numbers(bins), say, save=state)
     if state:

@@ -4,8 +4,9 @@ import os
 
 import click
 
-from cctrace.cli.arguments import check_file, check_flow, check_folder, paths, time_option
-from cctrace.cli.common import command_options, print_json, print_table, progress
+from cctrace.cli.arguments import check_file, check_flow, check_folder, largest, paths, time_option
+from cctrace.cli.common import command_options, echo, print_json, print_table, progress
+from cctrace.display import connection
 
 _ENDINGS = (".pdf", ".svg", ".png")
 
@@ -60,7 +61,7 @@ def _over_runs(name, help):
             return
         shown = [[row["group"], row["count"], *(f"{row[key]:.4g}" for key in _QUANTILES)] for row in rows]
         print_table(("group", "count", *_QUANTILES), shown, label)
-        click.echo(f"drawn: {output}")
+        echo(f"drawn: {output}")
 
     command.help = f"""{help}
 
@@ -100,10 +101,12 @@ _OF_A_PART = ("time-sequence", "ladder")
 @click.argument("graph", type=click.Choice(_GRAPHS))
 @click.argument("file", callback=lambda context, option, file: check_file(file) or file)
 @_written
-@click.option("--flow", "index", default=0, show_default=True, help="Which connection of the capture.")
+@click.option("--flow", "index", type=int, metavar="N", help="Which connection; default: the one that sent most.")
 @time_option("--from", "begin", help="Where a time-sequence graph or a ladder begins, since the first packet.")
 @time_option("--to", "end", help="Where a time-sequence graph ends.")
-@click.option("--packets", default=40, show_default=True, help="How many a ladder has.")
+@click.option(
+    "--packets", default=40, type=click.IntRange(1, 1_000_000), show_default=True, help="How many a ladder has."
+)
 @click.option("--title", default="", metavar="TEXT")
 @command_options(json=False)
 def flow(graph, file, output, index, begin, end, packets, title):
@@ -125,11 +128,12 @@ def flow(graph, file, output, index, begin, end, packets, title):
         data = read(file)
         if not isinstance(data, Capture):
             raise ArgumentError(f"{file}: holds no packets")
+        index = largest(data.flows["bytes_sent"]) if index is None else index
         check_flow(index, len(data), file)
         options = {
             "ladder": {"start_s": low or 0.0, "packets": packets},
             "time-sequence": {"start_s": low, "end_s": high},
         }
-        draw = getattr(plots, graph.replace("-", "_"))
-        save(draw(data.flow(index), title=title, **options.get(graph, {})), output)
-    click.echo(f"drawn: {output}")
+        draw, drawn = getattr(plots, graph.replace("-", "_")), data.flow(index)
+        save(draw(drawn, title=title, **options.get(graph, {})), output)
+    echo(f"drawn: {output}, of flow {index}: {connection(*drawn.key)}")

@@ -4,7 +4,7 @@ import click
 from click.core import ParameterSource
 
 from cctrace.cli.arguments import controller_option, rate_option, time_option
-from cctrace.cli.common import command_options, print_json, print_table, progress
+from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 from cctrace.errors import ArgumentError
 
 _ABOVE_0 = click.FloatRange(0, min_open=True)
@@ -84,8 +84,10 @@ def _collapse_words(out, mean_us, sd_us, gain):
 @predict.command(short_help="How do BBR and loss-based flows share a buffer?")
 @click.option("--gain", type=_ABOVE_0, default=2.0, show_default=True, help="BBR's cwnd_gain.")
 @click.option("--ratio", required=True, type=_ABOVE_0, help="Buffer in bandwidth-delay products.")
-@click.option("--flows", default=1, show_default=True, help="BBR flows.")
-@click.option("--loss-based-flows", default=1, show_default=True, help="Loss-based flows.")
+@click.option("--flows", default=1, type=click.IntRange(1, 1_000_000), show_default=True, help="BBR flows.")
+@click.option(
+    "--loss-based-flows", default=1, type=click.IntRange(0, 1_000_000), show_default=True, help="Loss-based flows."
+)
 @rate_option("--rate", default="40Mbit", show_default=True, help="Link rate (Ware's model).")
 @time_option("--rtt", default="40ms", show_default=True, help="Base RTT (Ware's model).")
 @time_option("--duration", default="120s", show_default=True, help="Time together (Ware's model).")
@@ -142,7 +144,7 @@ def _print(out, as_json, words):
     if as_json:
         print_json(out)
         return
-    click.echo("\n".join([*words, ""]))
+    echo("\n".join([*words, ""]))
     rows = []
     for name, value in out.items():
         nested = value.items() if isinstance(value, dict) else [("", value)]

@@ -4,8 +4,17 @@ from pathlib import Path
 
 import click
 
-from cctrace.cli.arguments import check_file, check_flow, controller_option, file_option, output_option
-from cctrace.cli.common import command_options, end, print_json, print_table, progress, warn
+from cctrace.cli.arguments import (
+    check_file,
+    check_flow,
+    controller_option,
+    file_option,
+    largest,
+    output_option,
+    trust_option,
+)
+from cctrace.cli.common import command_options, echo, print_json, print_table, progress, warn
+from cctrace.display import connection
 from cctrace.extras import needed
 
 
@@ -32,7 +41,8 @@ def _picture(context, option, file):
     "index",
     type=int,
     metavar="N",
-    help="Which connection of a capture or of counters, as numbered by cctrace flows; default: the one that sent most.",
+    help="Which connection of a capture or of counters, as numbered by cctrace flows; default: the one that sent most, "
+    "of those whose counters name the controller if there are any.",
 )
 @file_option("--tcpinfo", metavar="FILE", help="The kernel's counters of a capture's flow, to compare with.")
 @output_option("-o", "--output", help="Write the decisions, one row per call, as Parquet.")
@@ -44,6 +54,7 @@ def _picture(context, option, file):
     help="Draw the flow and what the controller decided: FILE.html, or .png, .svg, .pdf.",
 )
 @click.option("--interpreted", is_flag=True, help="Run the controller as a Python class, not compiled.")
+@trust_option
 @command_options()
 def replay(source, controller, index, tcpinfo, output, plot, interpreted, as_json):
     """Replay a controller over a capture's flow, counters alone (ss, NDT7, iperf3, qlog, ...) or a golden vector.
@@ -57,7 +68,7 @@ def replay(source, controller, index, tcpinfo, output, plot, interpreted, as_jso
     if vector and tcpinfo:
         raise ArgumentError("--tcpinfo belongs to a capture, and a golden vector is none")
     with progress(f"reading {source}") as say:
-        stream = source if vector else _flow(source, index, tcpinfo)
+        stream, chosen = (source, "") if vector else _flow(source, index, tcpinfo, controller)
         from cctrace.replaying.run import replay as run
 
         say(f"replaying {controller}")
@@ -73,21 +84,21 @@ def replay(source, controller, index, tcpinfo, output, plot, interpreted, as_jso
         warn(warning)
     agreement = None if vector else _agreement(result)
     last = {} if result.decisions.empty else result.decisions.iloc[-1].to_dict()
-    words = _words(result, last)
+    words = [*([("chosen", chosen)] if chosen else []), *_words(result, last)]
     if as_json:
         summary = {"controller": controller, "params": result.params, "calls": len(result.decisions)}
         found = {"last": last, "words": dict(words), "agreement": agreement, "warnings": result.warnings}
+        found |= {"through_fq": getattr(result.source, "through_fq", None)}
         print_json({"source": source} | summary | found)
         return
     print_table(("after the last call", controller), words)
     if agreement:
-        click.echo()
+        echo()
         print_table(("agreement with the kernel", "share of polls"), _shares(agreement))
 
 
-def _flow(source, index, tcpinfo):
-    import numpy as np
-
+def _flow(source, index, tcpinfo, controller):
+    """Return the flow that is asked for, and why that one if it was not said."""
     from cctrace.errors import ArgumentError
     from cctrace.flows.capture import Capture, read
     from cctrace.flows.counters import CounterTable
@@ -97,16 +108,31 @@ def _flow(source, index, tcpinfo):
         raise ArgumentError(f"{source}: holds neither packets nor counters of connections")
     if tcpinfo and isinstance(data, CounterTable):
         raise ArgumentError(f"{source}: holds counters, not packets; --tcpinfo belongs to a capture")
+    chosen, count = "", len(data if isinstance(data, Capture) else data.connections)
     if index is None:
-        sent = data.flows["bytes_sent"].to_numpy(float)
-        index = 0 if np.isnan(sent).all() else int(np.nanargmax(sent))
-    check_flow(index, len(data if isinstance(data, Capture) else data.connections), source)
+        index, chosen = _choice(data, controller)
+        chosen = chosen if count > 1 else ""
+    check_flow(index, count, source)
     flow = data.flow(index)
     if tcpinfo:
         flow = flow.attach(read(tcpinfo))
         if flow.alignment.offset_ns or flow.alignment.drift_ppm:
             warn(flow.alignment.text)
-    return flow
+    return flow, chosen
+
+
+def _choice(data, controller):
+    """Return the index of the flow to replay over, and why: the largest, of those that the controller sent if told."""
+    from cctrace.explain.told import controller_name, kernel_name
+    from cctrace.flows.capture import Capture
+
+    sent, kernels = data.flows["bytes_sent"].to_numpy(float), kernel_name(controller.partition(":")[0])
+    names = [] if isinstance(data, Capture) else [controller_name(data.select(i)) for i in range(len(sent))]
+    of = [i for i, name in enumerate(names) if name == kernels]
+    if not of:
+        return largest(sent), f"flow {largest(sent)}: it sent most of {len(sent)}"
+    index = of[largest(sent[of])]
+    return index, f"flow {index}: it sent most of the {len(of)} whose counters name {kernels}"
 
 
 def _drawn(stream, controller):
@@ -140,7 +166,8 @@ def _draw(flow, result, controller, source, file):
 
 
 def _words(result, last):
-    """Return what the controller held at the end, as (name, text)."""
+    """Return what the controller held at the as (name, text)."""
+    from cctrace.replaying.through_fq import FQ_IN_WORDS
     from cctrace.replaying.words import in_words, time_in_words
 
     if not last:
@@ -148,11 +175,13 @@ def _words(result, last):
     mss = getattr(result.source, "facts", {}).get("mss")
     times = result.decisions["time_ns"]
     found = [("calls", f"{len(times)}"), ("last call", str(last["event"]))]
-    src, sport, dst, dport = getattr(result.source, "key", (None,) * 4)
-    if src is not None and dst is not None:
-        found.insert(0, ("flow", f"{end(src, sport)} → {end(dst, dport)}"))
+    key = getattr(result.source, "key", (None,) * 4)
+    if None not in key:
+        found.insert(0, ("flow", connection(*key)))
     if hasattr(result.source, "facts"):
         found.append(("time", time_in_words(times.iloc[-1], times.iloc[0])))
+    if hasattr(result.source, "through_fq"):
+        found.append(("sent through", FQ_IN_WORDS[result.source.through_fq]))
     return found + in_words(result.controller, result.state, mss)
 
 
@@ -179,6 +208,8 @@ def _figure(name):
     """
     if name in ("polls", "locked"):
         return {"polls": "polls", "locked": "gain cycles in step with the sends"}[name]
+    if name.startswith("inflight"):
+        return f"{name} equal"
     quantity, _, within = name.rpartition("_")
     if within.endswith("%"):
         return f"{quantity} within {within[:-1]} %"

@@ -5,7 +5,8 @@ import os
 
 import click
 
-from cctrace.cli.common import command_options, print_json, print_table, progress
+from cctrace.cli.arguments import MOST_WORKERS
+from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 
 _MOST_ROWS = 60  # of a table on the screen; --output writes all
 
@@ -16,7 +17,7 @@ _MOST_ROWS = 60  # of a table on the screen; --output writes all
 @click.option("--list", "listed", is_flag=True, help="Name the papers and their figures, and stop.")
 @click.option("--quick", is_flag=True, help="Few and short runs: seconds instead of minutes; marks may differ.")
 @click.option("--fresh", is_flag=True, help="Make results again that are kept on disk.")
-@click.option("--workers", type=click.IntRange(1), default=None, help="Processes; default one per core.")
+@click.option("--workers", type=click.IntRange(1, MOST_WORKERS), default=None, help="Processes; default one per core.")
 @click.option(
     "--trace", "traces", multiple=True, metavar="FILE", help="Your own link trace, where a figure takes them."
 )
@@ -93,21 +94,21 @@ def _print_list(papers, paper, as_json):
 
 def _print_figure(made, output):
     table = made.shown()
-    click.echo(f"\nFigure {made.figure.name}: {made.figure.title}")
+    echo(f"\nFigure {made.figure.name}: {made.figure.title}")
     rows = [tuple(row) for row in table.itertuples(index=False)]
     print_table(list(table.columns), rows[:_MOST_ROWS])
     if len(rows) > _MOST_ROWS:
         where = "" if output else "; --output DIR writes all"
-        click.echo(f"… {len(rows) - _MOST_ROWS} more rows{where}")
+        echo(f"… {len(rows) - _MOST_ROWS} more rows{where}")
     for claim in made.claims:
-        click.echo(f"\n[{claim.mark}] {claim.figure}: {claim.claim}")
-        click.echo(f"    paper: {claim.paper}")
-        click.echo(f"    here:  {claim.here}")
+        echo(f"\n[{claim.mark}] {claim.figure}: {claim.claim}")
+        echo(f"    paper: {claim.paper}")
+        echo(f"    here:  {claim.here}")
         for name in ("mechanism", "recording"):
             if text := getattr(claim, name):
-                click.echo(f"    {name}: {text}")
+                echo(f"    {name}: {text}")
         if claim.failed:
-            click.echo(f"    not fulfilled: {'; '.join(claim.failed)}")
+            echo(f"    not fulfilled: {'; '.join(claim.failed)}")
 
 
 def _write(made, paper, output):

@@ -2,8 +2,8 @@
 
 import click
 
-from cctrace.cli.arguments import controllers_option, folder_option, time_option
-from cctrace.cli.common import command_options, print_json, print_table, progress
+from cctrace.cli.arguments import controllers_option, folder_option, time_option, trust_option
+from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 from cctrace.cli.path_options import path_of, path_options
 
 KEYS = (
@@ -21,7 +21,7 @@ KEYS = (
     metavar="NAME,…",
     help="A controller per flow: bbr2022,obbr:mu=0.5",
 )
-@click.option("--ack-every", default=1, show_default=True, help="Segments per ACK.")
+@click.option("--ack-every", default=1, type=click.IntRange(1, 1000), show_default=True, help="Segments per ACK.")
 @click.option("--ecn", is_flag=True, help="Flows negotiate ECN (profile linux).")
 @click.option("--exact", is_flag=True, help="Exact clocks, which may let flows lock each other out.")
 @folder_option(
@@ -36,6 +36,7 @@ KEYS = (
 @time_option("--duration", positive=True, default="60s", show_default=True)
 @click.option("--until", metavar="SIZE", help="End as soon as a flow has delivered so much, for example 1GB.")
 @click.option("--seed", default=1, show_default=True)
+@trust_option
 @command_options()
 def simulate(controllers, ack_every, profile, duration, until, seed, as_json, **options):
     """Run one flow per controller over a shared bottleneck, and print what each of them got.
@@ -67,13 +68,13 @@ def simulate(controllers, ack_every, profile, duration, until, seed, as_json, **
         for row in sim.flows.itertuples()
     ]
     if page:
-        click.echo(f"report: {page}", err=True)
+        echo(f"report: {page}", err=True)
     if as_json:
         whole = {"duration_s": sim.duration_s, "seed": seed, "profile": profile, "notes": sim.notes}
         print_json({"flows": rows, "link": sim.link} | whole)
         return
     for note in sim.notes:
-        click.echo(f"note: {note}", err=True)
+        echo(f"note: {note}", err=True)
     print_table(
         ("cc", "goodput", "retransmitted", "RTT", "RTT p95", "queue", "queue p95"),
         [

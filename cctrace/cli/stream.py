@@ -2,7 +2,7 @@
 
 import click
 
-from cctrace.cli.arguments import controllers_option, file_option, time_option
+from cctrace.cli.arguments import controllers_option, file_option, time_option, trust_option
 from cctrace.cli.common import command_options, print_json, print_table, progress
 from cctrace.cli.path_options import given, path_of, path_options
 
@@ -34,6 +34,7 @@ from cctrace.cli.path_options import given, path_of, path_options
 @click.option("--no-abandon", is_flag=True, help="No download is given up for a lower quality.")
 @click.option("--seed", default=1, show_default=True)
 @click.option("--csv", type=click.Path(dir_okay=False), metavar="FILE", help="Write a row per segment and session.")
+@trust_option
 @command_options()
 def stream(names, others, network, movie, length, seed, csv, as_json, **options):
     """Stream a video in closed loop: client, server, its controller, the path; a session per controller.

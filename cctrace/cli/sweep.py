@@ -2,7 +2,7 @@
 
 import click
 
-from cctrace.cli.arguments import buffer_option, controller_name, rate_option, time_option
+from cctrace.cli.arguments import MOST_WORKERS, buffer_option, controller_name, rate_option, time_option, trust_option
 from cctrace.cli.common import command_options, print_json, print_table, progress
 
 _SHOWN = ("goodput_bps", "retransmit_ratio", "rtt_mean_us", "queue_delay_mean_us")
@@ -21,11 +21,14 @@ _SHOWN = ("goodput_bps", "retransmit_ratio", "rtt_mean_us", "queue_delay_mean_us
 @rate_option("--rate", help="Bottleneck rate on the wire, if it is not varied.")
 @time_option("--rtt", default="40ms", show_default=True, help="Base RTT, if it is not varied.")
 @buffer_option(help="Queue, if it is not varied.")
-@click.option("--seeds", default=5, show_default=True, type=click.IntRange(1), help="Runs of each: seeds 1 to this.")
+@click.option(
+    "--seeds", default=5, show_default=True, type=click.IntRange(1, 10_000), help="Runs of each: seeds 1 to this."
+)
 @time_option("--duration", positive=True, default="60s", show_default=True)
 @click.option("--file", metavar="FILE", help="Keep results here, a line each; a sweep that finds its file goes on.")
 @click.option("--csv", metavar="FILE", help="Write a row per run and flow.")
-@click.option("--workers", type=click.IntRange(1), default=None, help="Processes; default one per core.")
+@click.option("--workers", type=click.IntRange(1, MOST_WORKERS), default=None, help="Processes; default one per core.")
+@trust_option
 @command_options()
 def sweep(cc, vary, rate, rtt, buffer, seeds, duration, file, csv, workers, as_json):
     """Simulate every combination of controllers, settings and seeds; print mean and spread over the seeds.

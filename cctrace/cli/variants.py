@@ -2,7 +2,7 @@
 
 import click
 
-from cctrace.cli.common import command_options, print_json, print_table
+from cctrace.cli.common import command_options, echo, print_json, print_table
 
 # Key of `describe` -> what its sentences are.
 WORDS = {
@@ -60,24 +60,24 @@ def _show(name, as_json):
         print_json(steps)
         return
     for step in steps:
-        click.echo(f"{'  ' * step['depth']}{step['step']}  ({step['class']})")
+        echo(f"{'  ' * step['depth']}{step['step']}  ({step['class']})")
     for step in steps:
         if step["source"]:
             cites = f"  {'; '.join(step['cites'])}" if step["cites"] else ""
-            click.echo(f"\n# {step['class']}.{step['step']}  {step['file']}:{step['line']}{cites}")
-            click.echo(step["source"].rstrip())
+            echo(f"\n# {step['class']}.{step['step']}  {step['file']}:{step['line']}{cites}")
+            echo(step["source"].rstrip())
 
 
 def _print_one(entry):
-    click.echo(f"{entry['name']}: {entry['summary']}")
-    click.echo(f"stack {entry['stack']}, derived from {entry['parent'] or 'nothing'}")
+    echo(f"{entry['name']}: {entry['summary']}")
+    echo(f"stack {entry['stack']}, derived from {entry['parent'] or 'nothing'}")
     for paper, system in entry["papers"].items():
-        click.echo(f"paper {paper}: {system}")
-    click.echo(f"steps of its own: {', '.join(entry['own_steps'])}\n")
+        echo(f"paper {paper}: {system}")
+    echo(f"steps of its own: {', '.join(entry['own_steps'])}\n")
     rows = [(key, p["default"], f"{p['low']} to {p['high']}", p["doc"]) for key, p in entry["params"].items()]
     print_table(("parameter", "default", "allowed", "meaning"), rows)
     if entry["transitions"]:
-        click.echo()
+        echo()
         print_table(("from", "to", "when"), entry["transitions"])
     _print_words(entry)
 
@@ -85,9 +85,9 @@ def _print_one(entry):
 def _print_words(entry):
     for heading in WORDS:
         if entry[heading]:
-            click.echo(f"\n{entry['name']}: {WORDS[heading]}")
+            echo(f"\n{entry['name']}: {WORDS[heading]}")
             for sentence in entry[heading]:
-                click.echo(f"  * {sentence}")
+                echo(f"  * {sentence}")
 
 
 def _print_differences(left, right, as_json):
@@ -107,9 +107,9 @@ def _print_differences(left, right, as_json):
         texts = [(d.name, *("none" if side is None else side for side in (d.left, d.right))) for d in rows]
         if texts:
             print_table((what, left, right), texts)
-            click.echo()
+            echo()
         else:
-            click.echo(f"the same {what}s\n")
-    click.echo("(what both headers say is left out)")
+            echo(f"the same {what}s\n")
+    echo("(what both headers say is left out)")
     for entry, other in zip(entries, entries[::-1], strict=True):
         _print_words(entry | {heading: [s for s in entry[heading] if s not in other[heading]] for heading in WORDS})

@@ -3,7 +3,7 @@
 import click
 
 from cctrace.cli.arguments import paths
-from cctrace.cli.common import command_options, print_json, print_table, progress
+from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 
 
 @click.command(short_help="Replay golden vectors, compare every column.")
@@ -26,7 +26,7 @@ def verify(vectors, interpreted, as_json):
         keys = ("path", "variant", "rows", "mismatching_rows")
         rows = [(*(vector[key] for key in keys), _words(vector["first"])) for vector in result["vectors"]]
         print_table(("vector", "controller", "rows", "mismatching", "first mismatch"), rows)
-        click.echo(f"{result['files']} files, {result['rows']} rows, {result['mismatching_rows']} mismatching")
+        echo(f"{result['files']} files, {result['rows']} rows, {result['mismatching_rows']} mismatching")
     return 1 if result["mismatching_rows"] else 0
 
 

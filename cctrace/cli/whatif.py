@@ -10,8 +10,9 @@ from cctrace.cli.arguments import (
     jitter_text,
     paths,
     queue_size,
+    trust_option,
 )
-from cctrace.cli.common import command_options, print_json, progress, reading_options
+from cctrace.cli.common import command_options, echo, print_json, progress, reading_options
 from cctrace.cli.fit import over_flows
 from cctrace.errors import ArgumentError
 from cctrace.units import parse_rate_bps, parse_share, parse_size_bytes, parse_time_ns
@@ -51,13 +52,14 @@ _CHANGED = "or x and a factor"
 @folder_option("-o", "--output", "folder", help="Write the report of cctrace analyze with the answers.")
 @click.option(
     "--draws",
-    type=click.IntRange(3),
+    type=click.IntRange(3, 10_000),
     default=12,
     show_default=True,
     help="Paths drawn from what the capture leaves open.",
 )
 @click.option("--seed", default=1, show_default=True)
 @reading_options
+@trust_option
 @command_options()
 def whatif(files, candidates, own, index, draws, seed, folder, limit, decapsulate, as_json, **changes):
     """Infer the path of every bulk flow of captures, and simulate other controllers, or a changed path, over it.
@@ -102,10 +104,10 @@ def _with_report(question, files, folder, options, as_json):
         print_json([{"flow": analysis.row} | (forecast(analysis.whatif) or {}) for analysis in analyses])
     for analysis in [] if as_json else analyses:
         told = analysis.whatif
-        click.echo(analysis.title)
-        click.echo(
+        echo(analysis.title)
+        echo(
             "\n".join(f"  {line}" for line in told.summary().splitlines())
             if hasattr(told, "summary")
             else f"  refused: {told}"
         )
-    click.echo(f"report: {page}", err=as_json)
+    echo(f"report: {page}", err=as_json)

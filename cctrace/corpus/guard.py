@@ -16,6 +16,7 @@ import threading
 import time
 import weakref
 
+import cctrace
 from cctrace.corpus import zygote
 from cctrace.errors import CctraceError
 
@@ -41,7 +42,7 @@ class Zygote:
         self._control, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _MAIN, str(theirs.fileno())],
+                [sys.executable, "-P", "-c", _MAIN, str(theirs.fileno())],
                 env=os.environ | _ENVIRONMENT | {"PYTHONPATH": _search_path()},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -90,8 +91,13 @@ def _close(control, process):
 
 
 def _search_path():
-    """Return the PYTHONPATH by which a new process finds the same packages."""
-    return os.pathsep.join(path or os.getcwd() for path in sys.path)
+    """Return the PYTHONPATH by which a new process finds the same packages, and nothing in the working directory.
+
+    Captures lie there, and what else a stranger put beside them: a numpy.py would be imported. An interpreter that was
+    started there has it as "" in its own path; cctrace itself is found all the same.
+    """
+    here = os.path.dirname(os.path.dirname(os.path.abspath(cctrace.__file__)))
+    return os.pathsep.join([path for path in sys.path if path] + [here])
 
 
 class Guard:

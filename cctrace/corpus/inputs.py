@@ -13,8 +13,10 @@ import stat
 import sys
 from typing import NamedTuple
 
+from cctrace.display import visible
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
+from cctrace.io.source import file_url, is_device
 
 RULES = {
     "ours": ("sender:tcpinfo.csv", "sender:ss.txt", "{name}:{name}.tcpinfo.csv", "{name}:{name}.ss.txt"),
@@ -32,7 +34,7 @@ UNKNOWN_DATE, OTHER_SOURCE = "unknown", "other"
 
 
 class Entry(NamedTuple):
-    """One input: a capture or counters, or an archive of them."""
+    """One input: a capture or counters, or an archive of them. Names are UTF-8, see `file_url`."""
 
     capture: str
     size: int
@@ -158,9 +160,10 @@ def listed(inputs, counters=DEFAULT_RULES, source=None):
     for name, size in sizes.items():
         if name not in used:
             found = pattern.search(name)
-            of = re.sub(r"[^\w.-]+", "_", found.group(1)) if found else OTHER_SOURCE
-            told = sys.intern(of), sys.intern(date_in(name)), joined.get(name, none)  # a million: shared where equal
-            entries.append(Entry(name, size, is_archive(name), *told))
+            of = re.sub(r"[^\w.-]+", "_", visible(found.group(1))) if found else OTHER_SOURCE
+            counters = [file_url(one) for one in joined[name]] if name in joined else none
+            told = sys.intern(of), sys.intern(date_in(name)), counters  # a million: shared where equal
+            entries.append(Entry(file_url(name), size, is_archive(name), *told))
     entries.sort(key=operator.attrgetter("source", "capture"))
     return entries
 
@@ -251,7 +254,7 @@ def _remote(url):
 def _names_files(path):
     """Return whether the first line of a text names a file, as that of a list does."""
     with open(path, "rb") as file:
-        first = next((line for line in file.read(65536).decode("utf-8", "replace").splitlines() if _told(line)), "")
+        first = next((line for line in os.fsdecode(file.read(65536)).splitlines() if _told(line)), "")
     return "://" in first.split(" ")[0] or os.path.exists(_beside(path, first.strip()))
 
 
@@ -267,8 +270,10 @@ def _beside(path, name):
 
 def _of_list(path):
     """Return {name: size} of what a list names; a line is a path or a URL, "#" begins a comment."""
+    if is_device(path):
+        raise ArgumentError(f"{path}: is a device: give a list of inputs, one a line")
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
             lines = [line.strip() for line in file if _told(line)]
     except OSError as error:
         raise ArgumentError(f"{path}: the list cannot be read: {error.strerror}") from None

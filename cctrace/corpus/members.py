@@ -5,12 +5,12 @@ A tar is read twice: its names say which counters belong to which capture, then 
 
 import tarfile
 import zipfile
-import zlib
 
 from cctrace.corpus.inputs import taken
 from cctrace.errors import FormatError
 from cctrace.io import archive
-from cctrace.io.source import BOMB_FLOOR, BOMB_RATIO, Member, open_source
+from cctrace.io.compression import bomb, most_bytes
+from cctrace.io.source import Member, open_source
 
 MOST = 4 << 30  # bytes of one member, as stored
 
@@ -56,8 +56,8 @@ def _names(source):
             for info in tar:
                 if info.isfile() and info.size:
                     found[info.name] = None
-    except (tarfile.TarError, EOFError) as error:
-        return list(found), str(error)
+    except archive.DAMAGE as error:
+        return list(found), " ".join(str(error).split()) or type(error).__name__
     return list(found), source.cut or ""
 
 
@@ -98,7 +98,7 @@ def _tarred(name, names, joined, limit):
                         del joined[capture]
                         member, beside = held.pop(capture), [held[one] for one in counters]
                         yield member.name, lambda member=member, beside=beside: (member, beside)
-        except tarfile.TarError:
+        except archive.DAMAGE:
             return  # told by whoever read the names
 
 
@@ -123,7 +123,7 @@ def _zipped(name, source, rules, limit):
                         f"{name}:{one}",
                         lambda one=one: _unzipped(name, zipped, infos, [one, *joined.get(one, [])], limit),
                     )
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+    except archive.ZIP_DAMAGE as error:
         raise FormatError(f"{name}: a ZIP archive that cannot be read: {error}") from None
 
 
@@ -131,13 +131,11 @@ def _unzipped(name, zipped, infos, wanted, limit):
     members = []
     for one in wanted:
         info = infos[one]
-        if info.file_size > (limit or max(BOMB_FLOOR, BOMB_RATIO * info.compress_size)):
-            raise FormatError(
-                f"{name}:{one} unpacks from {info.compress_size} to {info.file_size} bytes: a decompression bomb? If "
-                "the file is sound, raise the limit (limit=, --limit)"
-            )
+        most = limit or most_bytes(info.compress_size)
+        if info.file_size > most:
+            raise FormatError(bomb(f"{name}:{one}", info.compress_size, most))
         try:
             members.append(Member(f"{name}:{one}", zipped.read(info)))
-        except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError) as error:
+        except archive.ZIP_DAMAGE as error:
             raise FormatError(f"{name}:{one}: cannot be unpacked: {error}") from None
     return members[0], members[1:]

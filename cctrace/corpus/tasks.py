@@ -105,8 +105,8 @@ def flow_row(summary, key):
 
 
 def _explain(flow, key):
-    from cctrace.explain.analyze import controller_name
     from cctrace.explain.diagnose import diagnose
+    from cctrace.explain.told import controller_name
 
     summary = flow.summary
     row = key | {name: summary[name] for name in ("bytes_sent", "goodput_bps", "start_ns")}

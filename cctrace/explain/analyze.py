@@ -1,6 +1,5 @@
 """What `cctrace analyze` finds out about the bulk flows of captures, before anything is printed or drawn."""
 
-import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -10,10 +9,15 @@ import pandas as pd
 
 from cctrace.cc import KERNEL_NAMES
 from cctrace.cc import controller as resolve
-from cctrace.errors import ArgumentError, FitError, StreamError
+from cctrace.display import connection
+from cctrace.errors import ArgumentError, StreamError
+from cctrace.explain.attached import Counters
 from cctrace.explain.diagnose import Diagnosis, diagnose
 from cctrace.explain.flow_view import FlowView
-from cctrace.explain.identify import UNKNOWN, Identification, identify
+from cctrace.explain.identify import CANDIDATES, UNKNOWN, Identification, identify
+from cctrace.explain.parts import Refusal, attempt
+from cctrace.explain.sender_words import believed
+from cctrace.explain.told import controller_name, kernel_name, sender
 from cctrace.flows.align import Alignment
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.counters import CounterFlow
@@ -23,9 +27,13 @@ from cctrace.io import is_capture
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.run import replay
+from cctrace.replaying.through_fq import SENT_THROUGH_FQ, at_hand_over
+from cctrace.units import format_rate, format_share
 
 FORECASTS = 20  # flows, of a second each
-NO_PACKETS = "the kernel's counters alone show no packets: a capture at the sender is needed"
+NO_PACKETS = Refusal("what-if", "the kernel's counters alone show no packets: a capture at the sender is needed")
+COLLAPSE = "forecast of minRTT collapse"
+IDLE = 0.01  # of the path's rate: no controller with data to send gets less
 
 
 @dataclass
@@ -40,6 +48,8 @@ class FlowAnalysis:
         The flow's row of `Capture.flows`.
     controller : str or None
         The sender's congestion control by the kernel's name, None if nothing tells.
+    variant : str or None
+        Which of its variants, by the counters and by what was sent, see `cctrace.explain.told`.
     replayed : str or None
         The controller that was replayed over the flow, None if none was.
     agreement : dict or None
@@ -54,6 +64,8 @@ class FlowAnalysis:
         All that is known of a connection without a capture.
     clock : cctrace.flows.align.Alignment or None
         How the clock of the counters was related to the capture's.
+    through_fq : bool or None
+        Whether it was sent through fq; None where that is not known.
     diagnosis : cctrace.explain.diagnose.Diagnosis or None
         What limited the flow; None if it has no event stream.
     model : DataFrame or None
@@ -61,20 +73,23 @@ class FlowAnalysis:
     flow : Flow or None
         The flow itself; None of a file so large that its packets are not all held at a time.
     identification : cctrace.explain.identify.Identification or None
-        Who sent the flow, by what it shows; None if that cannot be told.
+        Who sent the flow, by what it shows; of what counters name only its variants. None if that cannot be told.
     paced : bool
         Whether the socket paced although the controller that was replayed sets no rate.
     packets : object
         What `keep` returned, of a flow of such a file.
-    collapse : cctrace.fit.Collapse or str or None
-        Forecast of BBR's minRTT collapse on the flow's path; why there is none; None of counters alone.
-    whatif : cctrace.explain.whatif.WhatIf or str or None
+    collapse : cctrace.fit.Collapse or Refusal or None
+        Forecast of minRTT collapse on the path of a BBR's flow; why there is none; None of others, and of counters.
+    whatif : cctrace.explain.whatif.WhatIf or Refusal or None
         What another controller or path would have changed; why that is not known; None if it was not asked.
+
+    Of a part that could not be found out `notes` say why, see `explain.parts`.
     """
 
     file: str
     row: dict
     controller: str | None = None
+    variant: str | None = None
     replayed: str | None = None
     agreement: dict | None = None
     polls: pd.DataFrame | None = None
@@ -82,6 +97,7 @@ class FlowAnalysis:
     notes: list[str] = field(default_factory=list)
     counters: CounterFlow | None = None
     clock: Alignment | None = None
+    through_fq: bool | None = None
     diagnosis: Diagnosis | None = None
     model: pd.DataFrame | None = None
     flow: Flow | None = None
@@ -98,8 +114,16 @@ class FlowAnalysis:
             known = self.counters.connection if self.counters else {}
             seen = f" ({known['vantage_point']})" if known.get("vantage_point") else ""
             return f"connection {known.get('group_id', known.get('flow_id', 'without a name'))}{seen}"
-        ends = ((self.row["src"], self.row["sport"]), (self.row["dst"], self.row["dport"]))
-        return " → ".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in ends)
+        return connection(*(self.row[name] for name in ("src", "sport", "dst", "dport")))
+
+    def find(self, part, function, *arguments, **options):
+        """Return what a function finds out of the flow; None, with a note that says why, of a part without a result."""
+        found = attempt(part, function, *arguments, **options)
+        if not isinstance(found, Refusal):
+            return found
+        if not any(found.reason in note for note in self.notes):
+            self.notes = [*self.notes, found.note]
+        return None
 
     @property
     def retransmitted_share(self):
@@ -107,7 +131,7 @@ class FlowAnalysis:
         return self.row["retransmitted_segments"] / (self.row["segments_sent"] or np.nan)
 
 
-def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, what_if=None, keep=None, **options):
+def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, what_if=None, keep=None, found=None, **options):
     """Analyse the bulk flows of captures, or of counters alone.
 
     Parameters
@@ -125,6 +149,9 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, what_if=N
         True: put numbers to the first verdict's advice (some seconds a flow); or `function(flow, say)`, a `WhatIf`.
     keep : callable, optional
         Receives each flow of a file so large that its packets are not all held at a time, and returns what of them is.
+    found : dict of (str, int, str, int) to Identification or None, optional
+        Only these flows of captures are analysed, by (src, sport, dst, dport), without a forecast; and of those whose
+        identification is known already nobody asks again who sent them. Counters that are none's are no error.
     options
         `limit`, `decapsulate` of `cctrace.io.read_file`.
 
@@ -147,8 +174,7 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, what_if=N
         _require_replayable(controller)
     files = [files] if isinstance(files, str | os.PathLike) else files
     inputs = [(str(file), _input(file, say, options)) for file in files]
-    polls = [_polls(file, say, options) for file in tcpinfo]
-    unused = {id(table): f"{table.source}: no flow of the captures has these addresses" for table in polls}
+    polls = Counters(_polls(file, say, options) for file in tcpinfo)
     analyses = []
     for file, data in inputs:
         if isinstance(data, TcpInfo):
@@ -157,19 +183,22 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, what_if=N
             ]
             continue
         for flow in data if isinstance(data, Iterator) else _bulk_flows(file, data):
-            say(f"{file}: {flow!r}")
-            analyses.append(_analyze_flow(file, flow, polls, controller, unused))
+            if found is not None and flow.key not in found:
+                continue
+            say(f"analysing {connection(*flow.key)} of {file}")
+            analyses.append(_analyze_flow(file, flow, polls, controller, (found or {}).get(flow.key)))
             if isinstance(data, Iterator):
-                analyses[-1].packets = keep(flow) if keep and analyses[-1].view is not None else None
+                analyses[-1].packets = analyses[-1].find("packets", keep, flow) if keep else None
             else:
                 analyses[-1].flow = flow
             if analyses[-1].view is not None:
-                analyses[-1].collapse = _forecast(flow, len(analyses), say)
+                if found is None:
+                    analyses[-1].collapse = _forecast(flow, analyses[-1].variant, len(analyses), say)
                 analyses[-1].whatif = _asked(what_if, flow, analyses[-1], len(analyses), say) if what_if else None
-    if analyses and all(analysis.view is None and analysis.counters is None for analysis in analyses):
+    if analyses and all(one.view is None and one.diagnosis is None and one.counters is None for one in analyses):
         raise StreamError(analyses[0].notes[0])
-    if unused:
-        raise ArgumentError(next(iter(unused.values())))
+    if found is None:
+        polls.require_used()
     return analyses
 
 
@@ -189,19 +218,20 @@ def _of_counters(file, table, controller):
     A controller is replayed only if asked for: what the kernel itself decided is there already.
     """
     found = []
-    for index, connection in enumerate(table.connections):
+    for index in range(len(table.connections)):
         counters = CounterFlow(table, index)
         row = counters.row()
-        found.append(FlowAnalysis(file, row, connection.get("cc"), notes=row["warnings"], counters=counters))
-        if found[-1].controller is None and counters.modes() is not None:
-            found[-1].controller = "bbr"
+        told = controller_name(counters.polls)
+        found.append(FlowAnalysis(file, row, told, notes=row["warnings"], counters=counters))
     found.sort(key=lambda analysis: -np.nan_to_num(analysis.row["bytes_sent"]))
     bulk = [analysis for analysis in found if analysis.row["bytes_sent"] >= 100_000] or found[:1]
     for analysis in bulk:
-        analysis.identification = _identified(analysis.counters)
-        analysis.notes = [*analysis.notes, *_contradiction(analysis)]
-        with contextlib.suppress(StreamError):  # no stream, no diagnosis: the figures are there all the same
-            analysis.diagnosis = diagnose(analysis.counters, analysis.controller)
+        analysis.identification = _identified(analysis.counters, analysis.controller)
+        group = _group(analysis.identification)
+        kernels, analysis.variant = sender(analysis.counters.polls, analysis.controller, *group)
+        analysis.notes = [*analysis.notes, *_doubts(analysis, kernels)]
+        analysis.identification = believed(analysis.identification, analysis.controller)
+        analysis.diagnosis = analysis.find("diagnosis", diagnose, analysis.counters, analysis.controller)
         if controller:
             _replay_counters(analysis, controller)
     return bulk
@@ -209,13 +239,11 @@ def _of_counters(file, table, controller):
 
 def _replay_counters(analysis, controller):
     counters = analysis.counters
-    try:
-        run = replay(counters, controller, record=_recorded(controller))
-    except StreamError as error:
-        analysis.notes = [*analysis.notes, str(error)]
+    run = analysis.find("replay", replay, counters, controller, record=_recorded(controller))
+    if run is None:
         return
     analysis.replayed, analysis.notes = controller, [*analysis.notes, *counters.caveats]
-    analysis.model = model_of(run)
+    analysis.model = analysis.find("model", model_of, run)
     _compare(analysis, run)
 
 
@@ -242,112 +270,103 @@ def _require_replayable(controller):
         )
 
 
-def _analyze_flow(file, flow, polls, controller, unused):
-    """Return the analysis of one flow; take its counters out of `unused`, note there why others are not its."""
+def _analyze_flow(file, flow, polls, controller, identification=None):
+    """Return the analysis of one flow, with those of the `Counters` that are its; who sent it may be known already."""
     analysis = FlowAnalysis(file, flow.summary)
-    for table in polls:
-        try:
-            flow = flow.attach(table)
-        except ArgumentError as error:
-            if id(table) in unused:
-                unused[id(table)] = str(error)
-            continue
-        unused.pop(id(table), None)
+    flow, others = polls.attach(flow)
     analysis.clock = flow.alignment
     analysis.controller = controller_name(flow.tcpinfo)
-    try:
-        quality = flow.quality()
-        analysis.identification = _identified(flow, KERNEL_NAMES.get(analysis.controller))
-        analysis.replayed = controller or KERNEL_NAMES.get(analysis.controller) or _named(analysis.identification)
-        run = replay(flow, analysis.replayed, record=_recorded(analysis.replayed)) if analysis.replayed else None
-    except StreamError as error:
-        analysis.notes = [str(error)]
+    quality = attempt("sender's view", flow.quality)
+    if isinstance(quality, Refusal):
+        analysis.notes = [quality.reason, *others]
         return analysis
-    analysis.notes = [*quality["warnings"], *_assumptions(quality)]
+    analysis.notes = [*quality["warnings"], *_assumptions(quality), *others]
     if flow.alignment is not None and (flow.alignment.offset_ns or flow.alignment.drift_ppm):
         analysis.notes.append(flow.alignment.text)
-    analysis.notes += _contradiction(analysis)
-    analysis.view = FlowView.of(flow, run)
+    flow = analysis.find("hand-over to fq", at_hand_over, flow) or flow
+    analysis.through_fq = flow.through_fq
+    if flow.through_fq:
+        analysis.notes.append(SENT_THROUGH_FQ)
+    analysis.identification = identification or _identified(flow, analysis.controller)
+    kernels, analysis.variant = sender(flow.tcpinfo, analysis.controller, *_group(analysis.identification))
+    analysis.notes += _doubts(analysis, kernels)
+    analysis.identification = believed(analysis.identification, analysis.controller)
+    asked = controller or analysis.variant
+    run = analysis.find("replay", replay, flow, asked, record=_recorded(asked)) if asked else None
+    analysis.replayed = asked if run is not None else None
+    analysis.view = analysis.find("sender's view", FlowView.of, flow, run)
     analysis.paced = run is not None and run.params.get("paced", 0) == 1
-    sender = analysis.controller or kernel_name(_named(analysis.identification))
-    analysis.diagnosis = diagnose(flow, sender, analysis.paced)
+    analysis.diagnosis = analysis.find("diagnosis", diagnose, flow, kernels, analysis.paced)
+    analysis.notes += analysis.diagnosis.lacks if analysis.diagnosis else []
     if run is not None and flow.tcpinfo is not None:
         _compare(analysis, run)
     return analysis
 
 
-def _identified(flow, check=None):
-    """Return who sent a flow, None if that cannot be told; `check` is whom counters name."""
-    try:
-        return identify(flow, check)
-    except StreamError:
+def _identified(flow, told):
+    """Return who sent a flow, None if that cannot be told; `told` is whom counters name: one of its variants."""
+    if told is not None and told not in map(kernel_name, CANDIDATES):
         return None
+    found = attempt("identification", identify, flow, KERNEL_NAMES.get(told))
+    return None if isinstance(found, Refusal) else found
 
 
-def _named(identification):
-    """Return the candidate that an identification names, None if it names nobody."""
-    if identification is None or identification.name == UNKNOWN:
-        return None
-    return identification.name
+def _group(identification):
+    """Return the candidates that an identification names; () if it names nobody."""
+    return () if identification is None or identification.name == UNKNOWN else identification.group
 
 
-def kernel_name(variant):
-    """Return the kernel's name of the congestion control that a variant is a generation of; None for None.
+def _doubts(analysis, kernels):
+    """Return notes on a sender of which the counters leave open which BBR it is, or whose sends look like another's.
 
-    Examples
-    --------
-    >>> kernel_name("bbr2019"), kernel_name("cubic6")
-    ('bbr', 'cubic')
+    In the first case `kernels`, as `sender` gives it, becomes the analysis's controller.
     """
-    if variant is None:
-        return None
-    generations = {"bbr2016": "bbr", "bbr2019": "bbr", "bbr2022": "bbr", "bbr2plus": "bbr2", "cubic6": "cubic"}
-    return generations.get(variant, variant)
-
-
-def _contradiction(analysis):
-    """Yield a note if what was sent does not look like the controller that the counters name."""
+    if analysis.controller not in (None, kernels):
+        analysis.controller = kernels
+        return [f"the counters do not tell which BBR it is; what was sent looks like {analysis.variant}"]
     found, told = analysis.identification, analysis.controller
     if found is None or found.name == UNKNOWN or told not in KERNEL_NAMES or told in map(kernel_name, found.group):
-        return
+        return []
     share = sum(candidate.probability for candidate in found.candidates if candidate.name in found.group)
-    yield f"the counters name {told}, but what was sent looks like {' or '.join(found.group)} (probability {share:.2f})"
+    looks = " or ".join(found.group)
+    return [f"the counters name {told}, but what was sent looks like {looks} (probability {share:.2f})"]
 
 
-def _forecast(flow, number, say):
-    """Return the forecast of minRTT collapse for the flow analysed as `number`, or why there is none."""
+def _forecast(flow, variant, number, say):
+    """Return the forecast of minRTT collapse for the flow analysed as `number`, or the `Refusal`; None if no BBR's."""
     from cctrace.fit.collapse import Collapse
 
+    if variant is None or not variant.startswith("bbr"):
+        return None
     if number > FORECASTS:
-        return f"only looked at for the first {FORECASTS} flows; `cctrace fit collapse` does it for all"
-    say("forecast of minRTT collapse")
-    try:
-        return Collapse(quick=True).fit(flow)
-    except (FitError, StreamError) as refusal:
-        return str(refusal)
+        reason = f"only looked at for the first {FORECASTS} flows; `cctrace fit collapse` does it for all"
+        return Refusal(COLLAPSE, reason)
+    say(COLLAPSE)
+    found = attempt(COLLAPSE, Collapse(quick=True).fit, flow)
+    if isinstance(found, Collapse) and flow.summary["goodput_bps"] < IDLE * found.rate_bps_.value:
+        used = format_share(flow.summary["goodput_bps"] / found.rate_bps_.value)
+        return Refusal(COLLAPSE, f"the flow used {used} of its path's {format_rate(found.rate_bps_.value)}")
+    return found
 
 
 def _asked(what_if, flow, analysis, number, say):
-    """Return what another controller or path would have changed, or why that is not known."""
+    """Return what another controller or path would have changed, or the `Refusal`."""
     if number > FORECASTS:
-        return f"only asked of the first {FORECASTS} flows; `cctrace whatif` does it for all"
-    try:
-        if callable(what_if):
-            return what_if(flow, say)
-        from cctrace.explain.whatif import what_would_help
+        reason = f"only asked of the first {FORECASTS} flows; `cctrace whatif` does it for all"
+        return Refusal(NO_PACKETS.part, reason)
+    if callable(what_if):
+        return attempt(NO_PACKETS.part, what_if, flow, say)
+    if analysis.diagnosis is None:
+        return Refusal(NO_PACKETS.part, "nothing is known of what limited the flow")
+    from cctrace.explain.whatif import what_would_help
 
-        return what_would_help(flow, analysis.diagnosis, _sender(analysis), say=say)
-    except (FitError, StreamError) as refusal:
-        return str(refusal)
+    return attempt(NO_PACKETS.part, what_would_help, flow, analysis.diagnosis, _sender(analysis), say=say)
 
 
 def _sender(analysis):
-    """Return the variant that sent a flow: as identified, unless the counters name another; None if nothing tells."""
-    found, told = _named(analysis.identification), analysis.controller
-    if told not in (None, kernel_name(found)):
-        found = KERNEL_NAMES.get(told)
-    may_pace = found is not None and "max_pacing_rate" in resolve(found)[0].params
-    return f"{found}:paced=1" if may_pace and analysis.paced else found
+    """Return the variant that sent a flow, with ``paced=1`` where its socket paced; None if nothing tells."""
+    may_pace = analysis.variant is not None and "max_pacing_rate" in resolve(analysis.variant)[0].params
+    return f"{analysis.variant}:paced=1" if may_pace and analysis.paced else analysis.variant
 
 
 def _recorded(controller):
@@ -355,10 +374,9 @@ def _recorded(controller):
 
 
 def _compare(analysis, run):
-    try:
-        comparison = run.compare()
-    except ArgumentError as error:
-        analysis.notes.append(str(error))
+    comparison = attempt("comparison with the kernel's counters", run.compare)
+    if isinstance(comparison, Refusal):
+        analysis.notes.append(comparison.reason)
         return
     analysis.agreement, analysis.polls = comparison.summary(), comparison.frame()
 
@@ -369,18 +387,3 @@ def _assumptions(quality):
     guessed = [name for name in quality["inferred"] if name != "hz"]
     if guessed:
         yield f"guessed, because the capture does not show it: {', '.join(guessed)}"
-
-
-def controller_name(tcpinfo):
-    """Return the kernel's name of a connection's congestion control, None if its counters do not tell.
-
-    Parameters
-    ----------
-    tcpinfo : TcpInfo or None
-        Polls of one connection.
-    """
-    if tcpinfo is None:
-        return None
-    if tcpinfo.connections[0].get("cc"):
-        return tcpinfo.connections[0]["cc"]
-    return "bbr" if tcpinfo.frame()["bbr_bw_Bps"].notna().any() else None

@@ -23,9 +23,11 @@ from cctrace.explain.events import events_of
 from cctrace.explain.findings import Event, Limit, Verdict
 from cctrace.explain.limits import limits_of
 from cctrace.explain.look import look
+from cctrace.explain.parts import Refusal, attempt
 from cctrace.explain.record import Record
 from cctrace.explain.remedies import with_commands
 from cctrace.explain.verdicts import judge
+from cctrace.explain.verdicts.order import cause_words
 from cctrace.explain.verdicts.quality import is_elsewhere
 from cctrace.units import format_rate
 
@@ -53,6 +55,8 @@ class Diagnosis(Summarized):
         In the order of time.
     verdicts : list of Verdict
         Most important first; at least one.
+    lacks : list of str
+        What could not be asked, and why.
 
     Examples
     --------
@@ -72,6 +76,12 @@ class Diagnosis(Summarized):
     limits: list[Limit] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
+    lacks: list[str] = field(default_factory=list)
+
+    @property
+    def in_words(self):
+        """The cause in a few plain words, as tables have it."""
+        return cause_words(self.cause, self.verdicts[0].confidence)
 
     def summary(self):
         """Return the verdicts as text, the most important first, with how sure each is."""
@@ -79,10 +89,10 @@ class Diagnosis(Summarized):
         return "\n".join([*lines, f"{len(self.limits)} spans of limits, {len(self.events)} events"])
 
     @classmethod
-    def of(cls, limits, events, verdicts, coarse=False, note=""):
+    def of(cls, limits, events, verdicts, coarse=False, note="", lacks=()):
         """Return the diagnosis of these findings; `note` follows its sentence."""
-        first = verdicts[0]
-        return cls(first.name, f"{first.line} {note}".strip(), first.evidence, coarse, limits, events, verdicts)
+        first, said = verdicts[0], [refusal.note for refusal in lacks]
+        return cls(first.name, f"{first.line} {note}".strip(), first.evidence, coarse, limits, events, verdicts, said)
 
 
 def diagnose(flow, controller=None, paced=False):
@@ -116,10 +126,22 @@ def diagnose(flow, controller=None, paced=False):
     if not hasattr(flow, "capture"):
         raise ArgumentError(f"cannot diagnose {type(flow).__name__!r}: use a flow of a capture or of counters")
     record = Record(flow, controller, paced)
-    limits = limits_of(record)
+    lacks: list[Refusal] = []
+
+    def found(part, function, *given, instead):
+        result = attempt(part, function, *given)
+        if isinstance(result, Refusal):
+            lacks.append(result)
+            return instead
+        return result
+
+    limits = found(
+        "account of what limited it when", limits_of, record, instead=[Limit("unknown", 0.0, record.duration_s)]
+    )
+    events = found("list of events", events_of, record, instead=[])
     note = ELSEWHERE if is_elsewhere(flow) else ""
-    verdicts = with_commands(judge(record, limits), flow, controller)
-    return Diagnosis.of(limits, events_of(record), verdicts, note=note)
+    verdicts = with_commands(judge(record, limits, found), flow, controller)
+    return Diagnosis.of(limits, events, verdicts, note=note, lacks=lacks)
 
 
 def _of_counters(flow, controller):

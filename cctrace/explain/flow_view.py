@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from cctrace.flows.flow import Flow
 from cctrace.replaying.model import model_of
 from cctrace.schema import EVENT_CODES
 
@@ -30,6 +31,10 @@ class FlowView:
         Time of the connection's first packet.
     taken_at : str
         Where it was captured, see `cctrace.flows.vantage`.
+    throughput : DataFrame, optional
+        As `Flow.throughput` returns it.
+    reverse : dict, optional
+        As `Flow.reverse` returns it.
     """
 
     events: np.ndarray
@@ -38,6 +43,8 @@ class FlowView:
     retransmissions: pd.DataFrame | None = None
     first_ns: int | None = None
     taken_at: str = "sender"
+    throughput: pd.DataFrame | None = None
+    reverse: dict | None = None
 
     @classmethod
     def of(cls, flow, run=None):
@@ -54,10 +61,13 @@ class FlowView:
         StreamError
             If the flow cannot be reconstructed from its capture.
         """
+        if run is not None and isinstance(run.source, Flow):  # what it was replayed over, if it was sent through fq
+            flow = run.source
         kernel = None if flow.tcpinfo is None else flow.tcpinfo.frame()
         model = None if run is None else model_of(run)
         again = flow.retransmissions[["time_ns", "seq"]]
-        return cls(flow.events.rows, model, kernel, again, int(flow.summary["start_ns"]), flow.taken_at)
+        seen = flow.throughput(_bin_s(flow)), flow.reverse()
+        return cls(flow.events.rows, model, kernel, again, int(flow.summary["start_ns"]), flow.taken_at, *seen)
 
     @functools.cached_property
     def acks(self):
@@ -75,3 +85,14 @@ class FlowView:
         """Return the times of a table in seconds since the start of the flow."""
         # Subtract as integers first: epoch nanoseconds do not fit a float64.
         return (np.asarray(table["time_ns"], np.int64) - self.start_ns) / 1e9
+
+
+_BINS = 200  # of the throughput drawn; more would draw the bursts of single round trips
+
+
+def _bin_s(flow):
+    """Return how long the bins of a picture of the throughput are: 1, 2 or 5 of a decade, two round trips or more."""
+    rtt_us = flow.summary["rtt_median_us"]
+    least = max(flow.summary["duration_s"] / _BINS, 0.0 if pd.isna(rtt_us) else 2e-6 * rtt_us, 1e-6)
+    decade = 10.0 ** np.floor(np.log10(least))
+    return float(next(decade * step for step in (1, 2, 5, 10) if decade * step >= least * (1 - 1e-9)))

@@ -37,6 +37,7 @@ from cctrace.flows.large import LARGE_FILE, bulk_flows
 from cctrace.io import is_capture
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.replaying.intervals import BLOCK_US
+from cctrace.replaying.through_fq import at_hand_over
 
 # The newest kernel's first, in which order those that a flow does not tell apart are named.
 CANDIDATES = ("cubic6", "bbr3", "bbr2plus", "bbr2", "bbr2022", "bbr2019", "cubic", "reno", "bbr2016")
@@ -108,8 +109,8 @@ def identify(flow, check=None):
     flow : Flow or CounterFlow
         Of a capture, wherever it was taken, or of counters.
     check : str, optional
-        The candidate that the kernel's counters name: if it is in the group that a capture's first CHECKED_ROWS events
-        tell, that is the answer, in a small part of the time; else all of the flow is looked at as without it.
+        The candidate that the kernel's counters name: a capture's first CHECKED_ROWS events then are enough, which take
+        a small part of the time. Who is named is not told `identify`; what contradicts it can be seen from the result.
 
     Returns
     -------
@@ -142,9 +143,10 @@ def identify(flow, check=None):
     flow.events  # noqa: B018 (says what is missing)
     if flow.taken_at == "unknown":
         raise StreamError(f"{source}: where it was captured cannot be told; identify needs that")
+    flow = at_hand_over(flow, resolve(check)[0] if check in CANDIDATES else None)
     if check in CANDIDATES and len(flow.events) > CHECKED_ROWS:
         found = _of_packets(shown(flow, CHECKED_ROWS), began)
-        if found is not None and check in found.group:
+        if found is not None:
             return found
     found = _of_packets(shown(flow), began)
     if found is None:

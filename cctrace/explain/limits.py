@@ -10,7 +10,6 @@ import itertools
 import numpy as np
 
 from cctrace.explain.findings import LIMITS, Limit
-from cctrace.explain.record import LATE_S
 
 MOST_BINS = 2000
 PROBE_SEGMENTS = 4  # in flight in PROBE_RTT of BBR v1 [Linux61] bbr_cwnd_min_target
@@ -129,7 +128,14 @@ def _runs(times, held, end_s):
 
 
 def _idle(record):
-    """Return when nothing was outstanding, or what left had been written late (bubbles of an application)."""
+    """Return when nothing was outstanding, or what left had been written late (bubbles of an application).
+
+    What is captured beyond a queue has left that at the queue's times, whenever ACKs had let it out: only a pause of
+    more than an RTT is the application's there.
+    """
+    if record.flow.taken_at != "sender":
+        pauses = written(record)
+        return merged(np.vstack([record.empty_s, pauses[np.diff(pauses)[:, 0] > record.median_rtt_us / 1e6]]))
     bubbles = _runs(record.ack_s, record.acks["app_limited"] > 0, record.duration_s)
     return merged(np.vstack([record.empty_s, bubbles, written(record)]))
 
@@ -140,8 +146,8 @@ def written(record):
     A pacing sender lets out a millisecond's worth at a time, and at least two segments [Linux] tcp_tso_autosize, at
     distances that differ little: a pause that is several times longer than that before and after it is none of its.
     What an ACK lets out is about what it acknowledged. A sender that takes its ACKs late is none that had nothing to
-    send: a write has no ACK before it for `LATE_S`, or ones that tell of far less than is written, or ones before those
-    which told of as much and let nothing out.
+    send: a write has no ACK before it for `Record.late_s`, or ones that tell of far less than is written, or ones
+    before those which told of as much and let nothing out.
     """
     time, since, size, place, last = record.bursts
     if len(time) < 3:
@@ -152,10 +158,12 @@ def written(record):
     large = size[1:] >= max(4, 2 * rate * PACED_S)
     apart = gap > APART * np.minimum(before, after)
     delivered = np.append(record.acks["delivered"].astype(np.int64), 0)  # the last: before the first ACK
-    early = np.searchsorted(record.ack_s, time[1:] - LATE_S, side="right") - 1
+    early = np.searchsorted(record.ack_s, time[1:] - record.late_s, side="right") - 1
     told = delivered[last[1:]] - delivered[np.minimum(early, place[1:] - 1)]
     unused = delivered[np.maximum(early, place[:-1])] - delivered[place[:-1]]
-    unasked = (since[1:] > LATE_S) | (size[1:] > 2 * told + SPARE) | (apart & (unused >= np.maximum(size[1:], 4)))
+    unasked = (
+        (since[1:] > record.late_s) | (size[1:] > 2 * told + SPARE) | (apart & (unused >= np.maximum(size[1:], 4)))
+    )
     wrote = unasked & (gap > WRITE_S) & (large | apart)
     return np.column_stack([time[:-1], time[1:]])[wrote]
 

@@ -9,6 +9,7 @@ look is an instant: nothing moves in it, and only what the kernel counted since 
 import numpy as np
 
 from cctrace.explain.findings import Verdict
+from cctrace.explain.socket_limit import ADVICE, is_at, socket_limit
 from cctrace.units import format_rate, format_share, format_size, format_time
 
 WINDOW_FULL = 0.9  # of the receiver's window in flight; the rest is less than a burst
@@ -87,6 +88,10 @@ def _ends(flow, figures):
     if figures["send_buffer_share"] >= MOST:
         told = "its own send buffer had been full for most of its time"
         return "send_buffer_limited", 0.9, told, "A larger send buffer would help."
+    limit, paced = socket_limit(flow.values("pacing_rate_Bps")[-1:], flow.values("max_pacing_rate")[-1:])
+    if paced and is_at(max(figures["delivery_rate_Bps"], figures["busy_rate_bps"] / 8, key=np.nan_to_num), limit):
+        told = f"it paced at the limit of its socket (SO_MAX_PACING_RATE), {format_rate(8 * limit)}, and got as much"
+        return "pacing_limited", 0.8, told, ADVICE
     round_trips = _last(flow, "busy_time_us") / figures["min_rtt_us"] if figures["min_rtt_us"] > 0 else np.nan
     if _idle(flow) and round_trips < SHORT_RTTS and not _last(flow, "total_retrans") > 0:
         told = f"it had sent for no more than {round_trips:.0f} round trips, without a loss: still in slow start"
@@ -138,7 +143,7 @@ def _by_loss(flow, figures):
     Of a controller that takes losses for congestion the window on average is then that of [Mathis97], sqrt(1.5 / p);
     BBR's start may overflow a queue by some of its bandwidth-delay products.
     """
-    share, lost, mss = figures["retransmitted_share"], _last(flow, "total_retrans"), _last(flow, "snd_mss")
+    share, lost, mss = figures["retransmitted_share"], _last(flow, "total_retrans"), _last(flow, "snd_mss") or np.nan
     if _last(flow, "bbr_bw_Bps") > 0:
         return share >= LOSSY and lost > START * _last(flow, "bbr_bw_Bps") * figures["min_rtt_us"] / 1e6 / mss
     window = figures["busy_rate_bps"] / 8e6 * figures["rtt_us"] / mss

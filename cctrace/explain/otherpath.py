@@ -1,16 +1,14 @@
 """A path with some of its quantities replaced, or multiplied."""
 
 import dataclasses
-import re
 
 import numpy as np
 
 from cctrace.errors import ArgumentError
 from cctrace.sim.path import PACKET_BYTES, Path
-from cctrace.units import parse_share, parse_size_bytes, parse_time_ns
+from cctrace.units import parse_factor, parse_share, parse_size_bytes, parse_time_ns
 
 CHANGES = ("rate", "rtt", "buffer", "jitter", "loss", "aqm", "rwnd")  # the last is the receiver's
-_FACTOR = re.compile(r"\s*[x\u00d7]\s*(\d+(?:\.\d*)?|\.\d+)\s*")
 
 
 def check_changes(changes):
@@ -18,24 +16,12 @@ def check_changes(changes):
     for name, value in changes.items():
         if name not in CHANGES:
             raise ArgumentError(f"{name}={value!r}: what can be changed is {', '.join(CHANGES)}")
-        if times(value) is not None and name != "aqm":
+        if parse_factor(value, name) is not None and name != "aqm":
             continue
         if name == "rwnd":
             parse_size_bytes(value, name=name)
         else:
             Path(**({"rate": "1Mbit"} | {name: value}))
-
-
-def times(value):
-    """Return the factor that ``"x2"`` stands for, None for any other value.
-
-    Examples
-    --------
-    >>> times("x0.5"), times("200kB")
-    (0.5, None)
-    """
-    found = _FACTOR.fullmatch(str(value))
-    return float(found[1]) if found else None
 
 
 def changed(path, changes):
@@ -49,7 +35,7 @@ def changed(path, changes):
     """
     fields = {f.name: getattr(path, f.name) for f in dataclasses.fields(Path) if f.init}
     for name, value in changes.items():
-        factor = times(value)
+        factor = parse_factor(value)
         fields[name] = value if factor is None else _times(path, name, factor)
         if name == "loss" and factor is None:
             fields["burst_loss"] = None

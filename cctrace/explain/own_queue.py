@@ -13,7 +13,7 @@ from cctrace.fit.losses import backlog_met
 FEWEST_LOST = 10
 SHAPED = 0.1  # how clearly the rate must show, for a bucket before it to be looked for
 SEEN = 0.02  # share by which a queue must lower the deviation of the delays, for its rate to have shown
-LEAST_BASE = 0.5  # of the least RTT, that the path takes at least, whatever a model of its queue leaves
+LEAST_BASE = 0.5  # of the least RTT: a model of the queue that leaves less to the path does not hold
 BY_LOSSES = 0.9  # mean rank of the backlog at losses from which on losses show the rate
 
 
@@ -25,7 +25,7 @@ class Bottleneck:
     ----------
     rate : float
     base_us : float
-        The least RTT without the flow's own queue (2 % quantile; no less than half the least RTT).
+        The least RTT without the flow's own queue (2 % quantile; the least RTT where that is less than half of it).
     queue_us : ndarray
         What each packet of known RTT waited in the flow's own queue.
     rest_us : ndarray
@@ -92,7 +92,8 @@ def _with_rate(flow, rate, shown, by_losses=0.0, bucket_bytes=0.0):
     rest = flow.told_us[known] - left[known]
     queue = np.maximum(left - flow.sent_us - flow.wire_bytes / rate, 0.0)[known]
     # A bucket that let packets through sooner than a queue does leaves less than nothing: no RTT is as short.
-    base = max(float(np.quantile(rest, 0.02)), LEAST_BASE * float(np.nanmin(flow.rtt_us)), 1.0)
+    least, base = float(np.nanmin(flow.rtt_us)), float(np.quantile(rest, 0.02))
+    base = max(base if base >= LEAST_BASE * least else least, 1.0)
     return Bottleneck(rate, base, queue, rest, flow.sent_us[known], shown, by_losses, bucket_bytes)
 
 

@@ -23,6 +23,7 @@ LONGER = 1.25  # times the RTTs that a rate which falls makes longer
 INFINITE = 0x7FFFFFFF  # snd_ssthresh before the first loss [Linux] TCP_INFINITE_SSTHRESH
 STARTUP_GAIN, UNIT = 640, 256  # of BBR: above 2.5, and 1
 DIFFERS, STEADY = 1.25, 0.15
+MOST_WINDOWS = 4  # per poll: where a gap is long, what lies in it is interpolated anyway
 
 
 class Polls:
@@ -71,6 +72,7 @@ class Polls:
             return (np.zeros(0),) * 3
         time = (time_ns - self.flow.start_ns) / 1e9
         step = max(0.1, 1.01 * float(np.median(np.diff(time))), np.nan_to_num(self.least_us) / 1e6)
+        step = max(step, (time[-1] - time[0]) / (MOST_WINDOWS * len(time)))
         edges = np.arange(time[0], time[-1] + 1e-9, step)
         if len(edges) < 3:
             return (np.zeros(0),) * 3

@@ -7,6 +7,7 @@ from cctrace.explain.limits import shares
 from cctrace.explain.look import WINDOW_FULL, window_used
 from cctrace.explain.own_queue import mean_rank
 from cctrace.explain.polled import FEWEST, MOST, rate_changes
+from cctrace.explain.socket_limit import ADVICE, REFUTED, is_at, socket_limit
 from cctrace.explain.verdicts.order import ordered
 from cctrace.units import format_rate, format_share, format_size, format_time
 
@@ -70,8 +71,10 @@ def _ends(polls, limits):
             "A larger send buffer would help (net.ipv4.tcp_wmem, SO_SNDBUF unset).",
             "Time in sndbuf_limited that does not grow.",
         )
+    paced = [*_paced(polls)] if not (receiver >= MOST or used >= WINDOW_FULL or buffer >= MUCH) else []
+    yield from paced
     idle = shares(limits).get("application", 0.0)
-    if idle >= MUCH and not _is_short(polls) and not buffer >= MUCH:  # data waited in the buffer then
+    if idle >= MUCH and not paced and not _is_short(polls) and not buffer >= MUCH:  # data waited in the buffer then
         yield _verdict(
             polls,
             "application_limited",
@@ -92,6 +95,25 @@ def _ends(polls, limits):
             "Fewer round trips would help: a connection that is kept open, a larger initial window, a nearer server.",
             "A window that stopped growing.",
         )
+
+
+def _paced(polls):
+    """The socket's own pacing limit: the rate was at it, and RTTs tell of no queue."""
+    limit, share = socket_limit(polls["pacing_rate_Bps"], polls["max_pacing_rate"])
+    _, rate, _ = polls.windows
+    queued = np.nanmedian(polls.rtt) > QUEUED * polls.least_us if np.isfinite(polls.rtt).any() else False
+    if share < MOST or queued or not len(rate) or not is_at(float(np.median(rate)) / 8, limit):
+        return
+    yield _verdict(
+        polls,
+        "pacing_limited",
+        0.9,
+        {"limit_bps": 8 * limit, "limited_share": share, "goodput_bps": polls.flow.summary["goodput_bps"]},
+        f"Its socket's pacing limit (SO_MAX_PACING_RATE) held it to {format_rate(8 * limit)}: it paced at that limit "
+        f"in {format_share(share)} of the polls, and RTTs tell of no queue.",
+        ADVICE,
+        REFUTED,
+    )
 
 
 def _is_short(polls):
@@ -259,7 +281,8 @@ def _lost(polls):
             f"{format_share(share)} of the segments were sent again, most of them while RTTs were no "
             "longer than usual: "
             "losses by chance.",
-            "Look for a bad link; BBR or another model-based controller loses less rate to it.",
+            "Look for a bad link"
+            + ("." if polls.is_model_based else "; BBR or another model-based controller loses less rate to it."),
             "Losses that come only when RTTs are long.",
             spans,
         )

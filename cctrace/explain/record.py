@@ -18,16 +18,26 @@ from cctrace.errors import StreamError
 from cctrace.explain.changes import rate_changes
 from cctrace.explain.own_queue import bottleneck_of, coarser
 from cctrace.fit.bottleneck import delivered_rate, jumps, sent
-from cctrace.fit.transmissions import LOST, transmissions, unwrapped
+from cctrace.fit.transmissions import LOST, transmissions
+from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import RST, SYN
 from cctrace.schema import EVENT_CODES
+from cctrace.units import format_time
 
 MOST = 40_000  # packets of which the queue is computed
 MODEL_BASED = ("bbr", "obbr", "b3r", "quic_bbr")  # beginnings of controllers' names
 FEWEST = 40  # packets with a known delay, for a rate to be sought
 WINDOW_FULL = 0.9  # of the receiver's window in flight; the rest is less than a burst
 TOGETHER_S = 2e-5  # between packets that leave together
+LEAST_US = 1.0  # RTT that is one: clocks of 10 ms show 0
 LATE_S = 0.0005  # within which a busy host has answered an ACK
+ANSWERS, MOSTLY = 50, 0.8  # ACKs, and the share of them that must be answered, for the time that takes to be known
+ALIKE, APART, SLOWEST_S = 1.5, 8, 0.005  # answers' spread; how short they are beside the time between ACKs; and at most
+
+
+def is_model_based(controller):
+    """Return whether a controller, by its name, is known to build a model of the path, as BBR does; None is not."""
+    return controller is not None and controller.startswith(MODEL_BASED)
 
 
 class Bursts(NamedTuple):
@@ -98,6 +108,11 @@ class Record:
         known = self.rtt_us[np.isfinite(self.rtt_us)]
         return float(np.median(known)) if len(known) else np.nan
 
+    @property
+    def per_rtt(self):
+        """The words "per RTT of 40 ms"; without a number where the capture's clock is too coarse for one."""
+        return f"per RTT of {format_time(self.median_rtt_us * 1000)}" if self.median_rtt_us >= LEAST_US else "per RTT"
+
     @functools.cached_property
     def sent_s(self):
         """When each transmission left, seconds."""
@@ -130,10 +145,36 @@ class Record:
         return float(self.flow.capture._reactions(np.array([self.flow.index]))[0][0]) / 1e9
 
     @functools.cached_property
+    def late_s(self):
+        """Within what the sender has answered an ACK, seconds: `LATE_S`, or more where it always answers as late.
+
+        A slow host, or a link between it and the capture, puts the same time between every ACK and what that lets out.
+        It is no timer's where it is short beside the time between ACKs and data are outstanding: an application's
+        writes fall anywhere between two ACKs.
+        """
+        acks, sent = self.acks, self.seconds(self.events.sends["time_ns"])
+        got = np.diff(acks["delivered"].astype(np.int64), prepend=0) > 0
+        time = self.ack_s[got & (acks["packets_out"] > 0)]
+        if len(time) < ANSWERS or not len(sent):
+            return LATE_S
+        after = np.append(sent, np.inf)[np.searchsorted(sent, time)] - time
+        apart = np.diff(time, append=np.inf)
+        answered = after < apart
+        if answered.mean() < MOSTLY:
+            return LATE_S
+        low, middle, high = np.quantile(after[answered], [0.1, 0.5, 0.9])
+        alike = high < ALIKE * low and middle < min(SLOWEST_S, float(np.median(apart)) / APART)
+        return max(LATE_S, ALIKE * float(high)) if alike else LATE_S
+
+    @functools.cached_property
     def empty_s(self):
-        """Intervals from an ACK that left nothing outstanding to what was sent next (or the end), seconds."""
+        """Intervals from an ACK that left nothing outstanding to what was sent next (or the end), seconds.
+
+        What keeps a connection alive is nothing new.
+        """
         begin = self.ack_s[self.acks["packets_out"] == 0]
-        sent = self.seconds(self.events.sends["time_ns"])
+        sends = self.events.sends
+        sent = self.seconds(sends["time_ns"][sends["again"] == 0])
         stop = np.append(sent, self.duration_s)[np.searchsorted(sent, begin)]
         return np.column_stack([begin, np.maximum(stop, begin)])
 
@@ -147,7 +188,8 @@ class Record:
         since, place = self.bursts.since_s, self.bursts.place
         gap = np.diff(self.ack_s, prepend=-np.inf, append=np.inf)
         apart = np.maximum(gap[:-1], gap[1:])[np.maximum(place, 0)]
-        return since <= np.maximum(max(3 * self.took_s, 2e-5), np.minimum(LATE_S, apart / 10))
+        always = self.late_s if self.late_s > LATE_S else 0.0
+        return since <= np.maximum(max(3 * self.took_s, 2e-5, always), np.minimum(LATE_S, apart / 10))
 
     @functools.cached_property
     def goodput_bps(self):
@@ -157,12 +199,12 @@ class Record:
     @property
     def is_loss_based(self):
         """Whether the controller is known to take losses for congestion and to build no model of the path."""
-        return self.controller is not None and not self.controller.startswith(MODEL_BASED)
+        return self.controller is not None and not self.is_model_based
 
     @property
     def is_model_based(self):
         """Whether the controller is known to build a model of the path, as BBR does."""
-        return self.controller is not None and self.controller.startswith(MODEL_BASED)
+        return is_model_based(self.controller)
 
     @functools.cached_property
     def _windows(self):

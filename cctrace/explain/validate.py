@@ -9,6 +9,7 @@ Counters of a capture that starts in mid-flow are compared as differences from i
 compared there, because the kernel remembers a minimum from before the capture.
 """
 
+import contextlib
 import csv
 import gzip
 import json
@@ -17,8 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cctrace.cc import KERNEL_NAMES
-from cctrace.errors import ArgumentError, FormatError
+from cctrace.cc import KERNEL_NAMES, REGISTRY
+from cctrace.errors import ArgumentError, FormatError, StreamError
+from cctrace.explain.identify import identify
+from cctrace.explain.told import controller_name, leaves_open, sender
 from cctrace.flows.capture import read
 from cctrace.replaying.run import replay
 
@@ -56,7 +59,7 @@ _FIGURES = (
     ("bytes_acked", 0.995, "bytes_acked", _equal, True),
     ("unacked", 0.995, "unacked", _equal, False),
     ("rtt", 0.95, "rtt", _relative(0.005), False),
-    ("rttvar", 0.95, "rttvar", _relative(0.02), False),
+    ("rttvar", 0.95, "rttvar", _relative(0.02, 1.0), False),  # the kernel tells whole microseconds
     ("min_rtt", 0.95, "min_rtt", _relative(0.01), False),
     ("delivery_rate", 0.95, "delivery_rate_Bps", _relative(0.01), False),
     ("app_limited", 0.97, "delivery_rate_app_limited", _equal, False),
@@ -64,6 +67,13 @@ _FIGURES = (
     ("rwnd_limited", 0.95, "rwnd_limited_us", _relative(0.05, 8_000), True),
 )
 _OF_A_WINDOW = (("cwnd", "cwnd", 0.95, {"absolute": 2.0}), ("ssthresh", "ssthresh", 0.95, {}))
+# Of BBRv2 and v3, whose kernel logs them.
+_OF_BOUNDS = (
+    ("mode", "mode", 0.95, {"slack_polls": 1}),
+    ("inflight_hi", "inflight_hi", 0.95, {}),
+    ("inflight_lo", "inflight_lo", 0.95, {}),
+    ("bw_lo_1%", "bw_lo", 0.95, {"rel": 1e-2}),
+)
 _RECOVERY = (("sacked", 0.9), ("lost", 0.9), ("retrans", 0.9))
 
 
@@ -77,7 +87,8 @@ class Agreement:
     stalls : ndarray of int64, shape (n, 2)
         Intervals to set aside, ns.
     cc : str, optional
-        The kernel's name of the sender's congestion control; "bbr" is recognised by its counters.
+        The kernel's name of the sender's congestion control; BBR and its version are recognised by its counters, or by
+        what was sent where they leave that open.
 
     Attributes
     ----------
@@ -95,7 +106,7 @@ class Agreement:
     def __init__(self, flow, stalls=None, cc=None):
         self.flow = flow
         info = flow.tcpinfo
-        self.cc = "bbr" if (info["bbr_bw_Bps"] >= 0).any() else cc
+        self.cc, variant = _sender(flow, cc)
         begin = flow.summary["start_ns"]
         end = int(flow.capture.connections.sides["last_ns"][flow.index].max())
         asked = (info["state"] == ESTABLISHED) & (info["time_ns"] > begin) & (info["time_after_ns"] < end)
@@ -103,11 +114,18 @@ class Agreement:
         self.set_aside = int((asked & held).sum())
         self.polls = np.flatnonzero(asked & ~held)
         self.kernel = {name: column[self.polls] for name, column in info.columns.items()}
-        times = np.column_stack([self.kernel["time_ns"], self.kernel["time_after_ns"]])
-        self._run = replay(flow, KERNEL_NAMES[self.cc]) if self.cc in KERNEL_NAMES and len(times) else None
+        # What has the same time stamp as the poll came before or after it: nothing tells, where a clock is coarse.
+        times = np.column_stack([self.kernel["time_ns"] - 1, self.kernel["time_after_ns"]])
+        self._run = replay(flow, variant) if variant and len(times) else None
+        if self._run:  # which found out how the flow was sent
+            flow = self.flow = self._run.source
         self.states = flow.answers(times, self._decided())
         self.replay = None
         self.figures = self._figures() + self._replay_figures() if len(self.polls) else []
+
+    @property
+    def _is_bbr(self):
+        return self._run is not None and "pacing_gain" in self._run.decisions
 
     def agrees(self, name):
         """Return for each poll whether the value named as in `figures` (or `ca_state`, `rto`, ...) agrees."""
@@ -152,7 +170,7 @@ class Agreement:
         if self._run is None:
             return None
         decisions = self._run.decisions
-        bbr = self.cc == "bbr"
+        bbr = self._is_bbr
         rate = decisions["pacing_rate"].clip(lower=0) if bbr or self._run.params.get("paced") else 0
         probing = decisions["mode"] == self._run.controller.states.index("PROBE_RTT") if bbr else False
         told = {"time_ns": decisions["time_ns"], "rate": rate, "cwnd": decisions["snd_cwnd"], "probing": probing}
@@ -176,7 +194,8 @@ class Agreement:
             ("min_rtt", "min_rtt", 0.98, {"rel": 1e-2}),
             ("pacing_gain", "pacing_gain", 0.95, {"absolute": 1e-6, "slack_polls": 1}),
             ("cwnd_gain", "cwnd_gain", 0.95, {"absolute": 1e-6, "slack_polls": 1}),
-            *(_OF_A_WINDOW if self.cc != "bbr" else ()),
+            *(_OF_A_WINDOW if not self._is_bbr else ()),
+            *(_OF_BOUNDS if self._is_bbr else ()),
         )
         found = []
         for label, quantity, need, how in wanted:
@@ -206,6 +225,17 @@ class Agreement:
                 f.name: {"share": f.share, "polls": f.polls, "need": f.need, "met": f.met} for f in self.figures
             },
         }
+
+
+def _sender(flow, told):
+    """Return the kernel's name and the variant of a flow's sender; None for what is not known, or not replayed."""
+    told = controller_name(flow.tcpinfo) or told
+    group = ()
+    if leaves_open(flow.tcpinfo, told):
+        with contextlib.suppress(StreamError):
+            group = identify(flow, KERNEL_NAMES[told]).group
+    kernels, variant = sender(flow.tcpinfo, told, *group)
+    return kernels, variant if variant in REGISTRY else None
 
 
 def _inside(times, intervals):

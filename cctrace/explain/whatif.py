@@ -16,6 +16,7 @@ import dataclasses
 
 import numpy as np
 
+from cctrace.cc import called
 from cctrace.cc import controller as resolve
 from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, FitError, StreamError
@@ -133,9 +134,9 @@ def whatif(flow, candidates=(), *, own=None, draws=DRAWS, seed=1, say=lambda tex
     ----------
     flow : Flow or Simulation
         Of a capture (or of a simulation with ``packets=True``).
-    candidates : sequence of str
-        Controllers, as `simulate` takes them; none: only the flow's own.
-    own : str, optional
+    candidates : str, class or sequence of these
+        Controllers, by name or classes of your own; none: only the flow's own.
+    own : str or class, optional
         The controller that sent the flow; by default as `identify` finds.
     draws : int
         How many paths are drawn from what the capture leaves open; each is a run per candidate.
@@ -160,15 +161,18 @@ def whatif(flow, candidates=(), *, own=None, draws=DRAWS, seed=1, say=lambda tex
     StreamError
         If the capture lacks one direction.
     """
-    candidates = [candidates] if isinstance(candidates, str) else list(candidates)
-    for name in [*candidates, *([own] if own else [])]:
-        resolve(name)
+    candidates = [candidates] if isinstance(candidates, str | type) else list(candidates)
+    for spec in [*candidates, *([own] if own else [])]:
+        resolve(spec)
+    names = [called(spec) for spec in candidates]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ArgumentError(f"candidates: {twice[0]!r} is given twice; each needs a name of its own")
     check_changes(changes)
     if not isinstance(draws, int | np.integer) or draws < LEAST_DRAWS:
         raise ArgumentError(f"draws={draws!r} must be an integer from {LEAST_DRAWS}")
     scene = Scene(as_flow(flow), own=own, draws=draws, seed=seed, say=say)
-    names = candidates or ([scene.own] if scene.own and changes else [])
-    return answer(scene, {name: (name, changes) for name in names}, say, changes)
+    asked = candidates or ([scene.own] if scene.own and changes else [])
+    return answer(scene, {called(spec): (spec, changes) for spec in asked}, say, changes)
 
 
 def what_would_help(flow, diagnosis, own=None, *, draws=DRAWS, seed=1, say=lambda text: None):
@@ -212,7 +216,8 @@ def answer(scene, questions, say=lambda text: None, changes=None):
     for name, (controller, others) in questions.items():
         candidates[name], differ = scene.ask(controller, others, say)
         differences |= {name: differ} if differ else {}
-    checked = scene.recorded, scene.own, scene.original, scene.reproduces
+    own = None if scene.own is None else called(scene.own)
+    checked = scene.recorded, own, scene.original, scene.reproduces
     return WhatIf(*checked, candidates, differences, scene.path, dict(changes or {}), scene.unseen)
 
 

@@ -13,6 +13,7 @@ from scipy import special
 from cctrace.errors import StreamError
 from cctrace.fit.results import Estimate
 from cctrace.fit.transmissions import DELIVERED, WIRE_BYTES
+from cctrace.units import format_number
 
 FIGURES = {"goodput_bps": "goodput_bps", "rtt_mean_us": "rtt_mean_us", "retransmitted_share": "retransmit_ratio"}
 SHARE = "retransmitted_share"
@@ -157,4 +158,4 @@ def _ends(near_, far, unit):
 
 def _two(value):
     """Return the size of a number with two digits, or as a whole number."""
-    return f"{abs(value):.0f}" if abs(value) >= 10 else f"{abs(value):.2g}" if abs(value) >= 0.005 else "0"
+    return f"{abs(value):.0f}" if abs(value) >= 10 else format_number(abs(value), 2) if abs(value) >= 0.005 else "0"

@@ -9,7 +9,7 @@ import numpy as np
 from cctrace.errors import ArgumentError, FitError, StreamError
 from cctrace.explain.diagnose import diagnose
 from cctrace.explain.identify import UNKNOWN, identify
-from cctrace.explain.otherpath import changed, times
+from cctrace.explain.otherpath import changed
 from cctrace.explain.record import Record
 from cctrace.explain.whatif_figures import FIGURES, SHARE, difference, estimated, missed, near, recorded_figures
 from cctrace.fit import path as fit_path
@@ -18,7 +18,7 @@ from cctrace.fit.shared import neighbours
 from cctrace.fit.transmissions import transmissions
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
-from cctrace.units import format_share
+from cctrace.units import format_share, parse_factor
 
 OPEN_ENDED = 1.1  # times the RTT over the shorter half of unseen queues: longer ones would make it longer still
 HELD_BACK = ("application_limited", "send_buffer_limited")  # first verdicts with which nothing is answered
@@ -38,7 +38,7 @@ class Scene:
     ----------
     flow : Flow
         Of a capture.
-    own : str, optional
+    own : str or class, optional
         The controller that sent it; by default as `identify` finds.
     draws, seed : int
     diagnosis : Diagnosis, optional
@@ -51,7 +51,7 @@ class Scene:
     path : FittedPath
     recorded : dict
         {figure: value}.
-    own : str or None
+    own : str, class or None
     original : dict or None
         {figure: Estimate} of `own` over the path.
     reproduces : bool
@@ -111,7 +111,7 @@ class Scene:
 
         Parameters
         ----------
-        name : str
+        name : str or class
         changes : dict
             As `whatif` takes them.
         say : callable
@@ -152,7 +152,7 @@ class Scene:
         sender = Sender(name, **self._receiver(changes))
         changes = {key: value for key, value in changes.items() if key != "rwnd"}
         for k, path in enumerate(paths):
-            say(f"{name} over the inferred path: {k + 1} of {len(paths)}")
+            say(f"{sender.name} over the inferred path: {k + 1} of {len(paths)}")
             over = changed(path, changes)
             try:
                 sim = simulate(over, [sender, *self._others], self._duration, self._seed + k)
@@ -166,7 +166,7 @@ class Scene:
         told = {"ack_every": self._ack_every}
         if "rwnd" in changes:
             size = changes["rwnd"]
-            factor = times(size)
+            factor = parse_factor(size)
             told["rwnd"] = size if factor is None else f"{factor * (self.window or self._largest_window):.0f}B"
         elif self.window:
             told["rwnd"] = f"{self.window:.0f}B"

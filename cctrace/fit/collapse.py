@@ -35,6 +35,7 @@ from cctrace.fit.results import Z95, Estimate, Kept, plain
 from cctrace.fit.threshold import SEGMENTS, WINDOWS_PER_HOUR, WIRE_PER_PAYLOAD, simulated_threshold
 from cctrace.fit.transmissions import LOST, as_flow, transmissions
 from cctrace.sim.sender import Sender
+from cctrace.units import format_rate, format_share, format_time
 
 CONTROLLERS = ("bbr2016", "bbr2019", "bbr2022")
 TWINS = {"bbr2019": "bbr2022"}  # they differ in what equal RTTs do to min_rtt; with jitter no two are equal
@@ -120,7 +121,7 @@ class Collapse(Kept, Summarized):
         self.rate_bps_ = Estimate.around(steps.rate[0] * 8e6, steps.rate[0] * 8e6 * error)
         if self.quick and self.rate_bps_.value > QUICK_BPS:
             raise FitError(
-                f"at {self.rate_bps_.value / 1e6:.0f} Mbit/s the runs take more than a second; `cctrace fit collapse` "
+                f"at {format_rate(self.rate_bps_.value)} the runs take more than a second; `cctrace fit collapse` "
                 "makes them"
             )
         delays = delays_of(table, its, steps)
@@ -302,9 +303,7 @@ class Collapse(Kept, Summarized):
         drawn = "" if self.process_ == "unknown" else f", drawn per {self.process_}"
         text = f"{', '.join(parts)}; jitter's sd {milli_text(self.sd_us_)}{drawn}"
         if self.fell_to_ is not None:
-            text += (
-                f"; this flow fell to {100 * self.fell_to_:.0f} % of its path's {self.rate_bps_.value / 1e6:.3g} Mbit/s"
-            )
+            text += f"; this flow fell to {100 * self.fell_to_:.0f} % of its path's {format_rate(self.rate_bps_.value)}"
         return text if self.domain_ == "inside" else f"{text}; {self.domain_}"
 
     def summary(self):
@@ -313,7 +312,7 @@ class Collapse(Kept, Summarized):
         for name, f in self.forecasts_.items():
             lines.append(
                 f"{name}: collapses: {f.verdict}; threshold {f.threshold_sd_us.text('{:.0f}')} us, "
-                f"{100 * f.probability.value:.3g} % now, {100 * f.probability_hour.value:.3g} % within an hour; "
+                f"{format_share(f.probability.value)} now, {format_share(f.probability_hour.value)} within an hour; "
                 f"{f.domain} the domain of the runs"
             )
         return "\n".join(lines)
@@ -330,13 +329,13 @@ def _unfilled(its, fastest_mbps):
     rtt = its.rtt_us[its.known]
     sd, mean = float(np.std(rtt)), float(np.mean(rtt))
     text = (
-        f"the flow never filled the path long enough to show its rate, which is at least {fastest_mbps:.3g} Mbit/s: "
-        "a bulk flow is needed"
+        "the flow never filled the path long enough to show its rate, which is at least "
+        f"{format_rate(fastest_mbps * 1e6)}: a bulk flow is needed"
     )
     if sd > 2 * JITTERY * mean:
         text += (
-            f"; its RTTs deviate by {sd / 1e3:.2g} ms from {mean / 1e3:.3g} ms without a queue to show for it: if it "
-            "was BBR with data to send, it is one that jitter made collapse"
+            f"; its RTTs deviate by {format_time(1e3 * sd)} from {format_time(1e3 * mean)} without a queue to show for "
+            "it: if it was BBR with data to send, it is one that jitter made collapse"
         )
     return text
 

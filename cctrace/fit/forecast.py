@@ -6,6 +6,7 @@ import numpy as np
 from scipy import special
 
 from cctrace.fit.results import Estimate
+from cctrace.units import format_number, format_time
 
 UNLIKELY = 0.05
 
@@ -84,9 +85,9 @@ def limit_text(name, forecast):
     sd, chance = forecast.threshold_sd_us, forecast.probability.value
     now = f", {100 * chance:.0f} % now" if chance >= UNLIKELY / 2 else ""
     if sd.value is None and sd.low is not None:
-        return f"{name} (not up to {sd.low / 1e3:.3g} ms{now})"
+        return f"{name} (not up to {format_time(sd.low * 1e3)}{now})"
     if sd.value is None and sd.high is not None:
-        return f"{name} (already from {sd.high / 1e3:.3g} ms{now})"
+        return f"{name} (already from {format_time(sd.high * 1e3)}{now})"
     return f"{name} (above {milli_text(sd)}{now})"
 
 
@@ -94,5 +95,5 @@ def milli_text(estimate):
     """Return an estimate in us as text in ms."""
     milli = estimate.scaled(1e-3)
     if None in milli:
-        return milli.text("{:.3g}") + " ms"
-    return f"{milli.value:.3g} ± {(milli.high - milli.low) / 2:.2g} ms"
+        return milli.text() + " ms"
+    return f"{format_number(milli.value)} ± {format_number((milli.high - milli.low) / 2, 2)} ms"

@@ -23,6 +23,7 @@ from cctrace.fit.goodness import Goodness, goodness, product_limit
 from cctrace.fit.process import Process, correlation_time, process_of
 from cctrace.fit.results import Estimate, Kept, plain
 from cctrace.fit.shown import shown_draws
+from cctrace.units import format_share
 
 MOST_EVENTS = 6000  # used of a long flow: blocks of groups, evenly spread
 LEAST_EVENTS = 30
@@ -359,7 +360,7 @@ class Jitter(Kept, Summarized):
                 f"process: {self.process_.name}{slot} ({self.process_.why})",
                 f"mean delay without queue: {self.delay_us_.text('{:.0f}')} us",
                 f"{self.events_} draws seen, {self.effective_samples_:.0f} effective samples, "
-                f"{100 * self.stalls_:.2g} % stalls",
+                f"{format_share(self.stalls_)} stalls",
                 f"AIC beyond the least: {others}",
             ]
         )

@@ -26,6 +26,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from cctrace.cc import controller as resolve
+from cctrace.cc.own import parts
 from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, FitError
 from cctrace.fit.results import Estimate, plain
@@ -33,6 +34,7 @@ from cctrace.fit.surface import Axis, Surface
 from cctrace.fit.transmissions import as_flow
 from cctrace.replaying.intervals import BLOCK_US, blocks
 from cctrace.replaying.scores import UNKNOWN_LOG, replayed
+from cctrace.replaying.through_fq import at_hand_over
 
 EVIDENCE = 1.92  # half the 95 % point of chi-square with one degree of freedom
 SPREAD = 1.5  # 0.98 were the standard error known; it is estimated from tens of intervals, few of which may tell
@@ -125,7 +127,7 @@ class Parameters(Summarized):
             raise FitError("; ".join(f"{name} {why}" for name, why in self.unidentified_.items()))
         given = self.given | {n: e.value for n, e in self.estimates_.items() if e.value is not None}
         settings = ",".join(f"{name}={value:.6g}" for name, value in given.items())
-        self.spec_ = self.controller.partition(":")[0] + (f":{settings}" if settings else "")
+        self.spec_ = parts(self.controller)[0] + (f":{settings}" if settings else "")
         return self
 
     def profile(self, name):
@@ -154,6 +156,7 @@ class Parameters(Summarized):
         source = f"{flow.capture.packets.source}: connection {flow.index}"
         if flow.taken_at != "sender":
             raise FitError(f"{source}: a capture taken at the sender is needed, which shows what was sent, and when")
+        flow = at_hand_over(flow, self.cls)
         stops, sent = blocks(flow.events)
         if np.count_nonzero(sent) < LEAST_BLOCKS:
             raise FitError(

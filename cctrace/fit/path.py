@@ -40,6 +40,7 @@ from cctrace.fit.shared import companions, together
 from cctrace.fit.steps import rate_steps
 from cctrace.fit.transmissions import as_flow, transmissions
 from cctrace.sim.path import Path
+from cctrace.units import format_number
 
 SEEN = 0.01  # share by which the deviation of the delays must fall when the queue is taken into account
 UNSURE = 0.2  # standard error of a rate, relative, from which on it is no estimate
@@ -146,7 +147,7 @@ class FittedPath(Path):
         for row in e.get("base_rtt_steps", [])[1:]:
             lines.append(f"base RTT from {row['start_s']:.2f} s: {row['value']:.0f} us")
         lines.append(f"buffer: {e['buffer_bytes'].text('{:.0f}')} bytes")
-        lines.append(f"random loss: {e['loss']['model']}, {e['loss']['share'].scaled(100).text('{:.3g}')} %")
+        lines.append(f"random loss: {e['loss']['model']}, {e['loss']['share'].scaled(100).text()} %")
         if e["jitter"] is not None:
             sd = e["jitter"]["sd_us"].text("{:.0f}")
             lines.append(f"jitter: {e['jitter']['distribution']}, {e['jitter']['process']}, sd {sd} us")
@@ -157,7 +158,7 @@ class FittedPath(Path):
         if e["acks"] is not None:
             slot = e["acks"]["aggregation_us"]
             gathered = f", gathered in slots of {slot.text('{:.0f}')} us" if slot else ""
-            lines.append(f"ACKs: one for {e['acks']['every'].value:.3g} segments{gathered}")
+            lines.append(f"ACKs: one for {format_number(e['acks']['every'].value)} segments{gathered}")
         lines.append(f"queue: {e['aqm'] or 'too few drops to tell'}")
         lines.append(f"cross traffic: {e['cross_traffic']['kind']}")
         if e["unseen"]:

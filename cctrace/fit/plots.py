@@ -3,6 +3,7 @@
 import numpy as np
 
 from cctrace.errors import ArgumentError
+from cctrace.extras import needed
 
 LIMITS = 0.25, 3.0  # of the threshold (or of what was tried), on the axis of the sd
 STEPS = 9
@@ -10,10 +11,7 @@ SURFACE_S = "21s"
 
 
 def _axes(axes, count):
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError:
-        raise ArgumentError("drawing needs matplotlib: pip install cctrace[plot]") from None
+    plt = needed("matplotlib.pyplot", "plot")
     if axes is None:
         return plt.subplots(1, count, figsize=(4.6 * count, 3.8), layout="constrained")[1]
     return axes

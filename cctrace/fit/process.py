@@ -14,6 +14,7 @@ import numpy as np
 from cctrace.fit.blocks import autocovariances
 from cctrace.fit.delays import REORDERED
 from cctrace.fit.results import Z95, Estimate
+from cctrace.units import format_share
 
 FLAT = 0.25  # share of flat pairs from which on draws are shared, where chance explains no more than a third of them
 LEAST_PAIRS = 100
@@ -50,7 +51,7 @@ def process_of(delays):
     step = float((departed[-1] - departed[0]) / max(len(rtt) - 1, 1))
     correlation = correlation_time(rtt, step)
     if delays.reordered_share > REORDERED:
-        why = f"{100 * delays.reordered_share:.2g} % of the packets arrived after one that was sent later"
+        why = f"{format_share(delays.reordered_share)} of the packets arrived after one that was sent later"
         return Process("reorder", None, Estimate(0.0), correlation, why)
     both = delays.event[1:] & delays.event[:-1]
     gap = np.diff(departed)

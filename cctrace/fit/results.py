@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cctrace.errors import ArgumentError
+from cctrace.units import format_number
 
 Z95 = 1.959963984540054
 
@@ -46,9 +47,11 @@ class Estimate(NamedTuple):
         """Return {"value", "low", "high"}."""
         return dict(self._asdict())
 
-    def text(self, form="{:.4g}"):
-        """Return the estimate in words."""
-        value, low, high = (None if side is None else form.format(side) for side in self)
+    def text(self, form=None):
+        """Return the estimate in words; numbers have four digits, or are as `form` ("{:.0f}") says."""
+        value, low, high = (
+            None if side is None else form.format(side) if form else format_number(side, 4) for side in self
+        )
         if low is not None and high is not None:
             return f"{value} ({low} to {high})"
         if value is None:

@@ -295,8 +295,9 @@ def gain_of(flows, senders, begin, end):
     for flow in flows:
         name = senders[flow.index]
         wanted = "bw_v[0]" if name.startswith(("bbr2016", "bbr2019", "bbr2022")) else "bw_hi1"
-        held = replay(flow, name, record=["mode", "min_rtt_us", wanted]).decisions
-        rows, time_ns = flow.events.rows, np.asarray(held["time_ns"])
+        run = replay(flow, name, record=["mode", "min_rtt_us", wanted])
+        held = run.decisions
+        rows, time_ns = run.source.events.rows, np.asarray(held["time_ns"])
         bdp = np.asarray(held[wanted], float) / (1 << 24) * np.asarray(held["min_rtt_us"], float)
         flight = np.asarray(rows["rs_prior_in_flight"], float)
         use = (np.asarray(held["mode"]) == PROBE_BW) & (time_ns >= begin) & (time_ns < end) & (bdp > 0) & (flight > 0)

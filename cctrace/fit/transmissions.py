@@ -11,6 +11,7 @@ import numpy as np
 
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.fit.match import AT_ONCE, DELIVERED, FILLS, LOST, NEEDLESS, WAITING, match
+from cctrace.flows.seqspace import unwrap, unwrapped
 from cctrace.flows.state import OPT_COPY
 from cctrace.lang.machine import Machine
 
@@ -97,8 +98,8 @@ def as_flow(source, index=0):
     if hasattr(source, "to_pcap"):
         return source.capture(index).flow(0)
     raise ArgumentError(
-        f"{source!r}: a fit takes a flow of a capture, or a simulation with packets=True; of counters alone it cannot "
-        "see single packets"
+        f"{source!r}: single packets are needed: give a flow of a capture, or a simulation with packets=True; counters "
+        "alone do not have them"
     )
 
 
@@ -145,27 +146,13 @@ def _of(flow):
     return _matched(time_ns, data, seq, payload, mss, ack, (left, right), sack_row, sack_count, packets["flags"][rows])
 
 
-def unwrapped(numbers, mine, base):
-    """Return sequence numbers of the sender relative to `base`, growing without bound; 0 for other packets."""
-    relative = (numbers.astype(np.int64) - base) & 0xFFFFFFFF
-    values = relative[mine]
-    if len(values):
-        steps = np.diff(values, prepend=values[:1])
-        wraps = np.cumsum((steps < -(1 << 31)).astype(np.int64) - (steps > (1 << 31)))
-        values = values + (wraps << 32)
-    out = np.zeros(len(numbers), np.int64)
-    out[mine] = values
-    return out
-
-
 def _acknowledged(packets, rows, mine, seq, base):
     """Return ack (-1 none), left, right, sack_row and sack_count, unwrapped to what had been sent by then."""
     near = np.maximum.accumulate(np.where(mine, seq, 0))
     acks = (~mine) & ((packets["flags"][rows] & 16) > 0) & ((packets["flags"][rows] & 2) == 0)
 
     def closest(numbers, near):
-        offset = (numbers.astype(np.int64) - base - near) & 0xFFFFFFFF
-        return near + offset - ((offset >> 31) << 32)
+        return unwrap(numbers.astype(np.int64), base, near)
 
     ack = np.where(acks, closest(packets["ack"][rows], near), -1)
     count = np.where(acks, packets["sack_count"][rows], 0).astype(np.int64)

@@ -30,6 +30,7 @@ def clear(rs):
     rs.prior_ce = 0
     rs.prior_lost = 0
     rs.tx_in_flight = 0
+    rs.tx_in_flight_v2 = 0
     rs.is_app_limited = 0
     rs.is_retrans = 0
     rs.last_end_seq = 0

@@ -14,7 +14,7 @@ import numpy as np
 from cctrace.errors import ArgumentError
 from cctrace.flows import reaction, reenact
 from cctrace.flows.flow import Flow
-from cctrace.flows.state import CLOCK_START_US, DEFAULT_HZ, PARAM, PSH
+from cctrace.flows.state import CLOCK_START_US, DEFAULT_HZ, DIRECTLY, PARAM, PSH
 from cctrace.flows.table import Connections
 
 
@@ -69,6 +69,7 @@ def read(source, format=None, hz=None, chunk=None, **options):
     return Capture(data, hz) if isinstance(data, Packets) else data
 
 
+LARGEST_WSCALE = 14  # a larger one counts as this [RFC 7323] 2.3
 BLUR_US = 1000  # by which the times of sends may err in a capture that was not taken at the sender
 _SHOWN = 10  # flows in a notebook
 
@@ -96,6 +97,7 @@ class Capture:
         self.packets = packets
         self.hz, self.hz_given = hz or DEFAULT_HZ, hz is not None
         self.warnings = list(packets.warnings)
+        self._reaction: dict[int, tuple[int, int]] = {}  # of connections whose senders' was measured
         self.one_bottleneck = False  # whether fits may take all flows to share one, also between other hosts
 
     def __len__(self):
@@ -172,8 +174,8 @@ class Capture:
                 return i
         raise ArgumentError(f"which={key!r}: no such connection in {self.packets.source}")
 
-    def params(self, rows):
-        """Return the parameters of the re-enactment for connections `rows` (`state.PARAM`)."""
+    def params(self, rows, fq=DIRECTLY):
+        """Return the parameters of the re-enactment for connections `rows` (`state.PARAM`), behind fq or not."""
         c, table = self.connections, self.packets.connections
         rows = np.asarray(rows)
         s = c.sender[rows]
@@ -183,7 +185,7 @@ class Capture:
         wscale = np.where(s == 0, table["wscale_b"][rows], table["wscale_a"][rows])
         # Scaling needs both SYNs to carry it. Without them, the largest scale: no window is then mistaken for a limit.
         both = (table["wscale_a"][rows] >= 0) & (table["wscale_b"][rows] >= 0)
-        p["wscale"] = np.where(both, wscale, np.where(mine["syn"] > 0, 0, 14))
+        p["wscale"] = np.where(both, np.minimum(wscale, LARGEST_WSCALE), np.where(mine["syn"] > 0, 0, LARGEST_WSCALE))
         p["sack_ok"] = np.where(table["sack_ok"][rows] == 0, 0, 1)
         p["ts_ok"] = mine["ts_count"] > 0
         p["ecn_ok"] = (mine["ecn_syn"] > 0) & (other["ecn_syn"] > 0)
@@ -199,6 +201,7 @@ class Capture:
             opened_ns - opened_ns % 1_000_000_000
         )  # so that microseconds and ticks end where the capture's do
         p["hz"] = self.hz
+        p["fq"] = fq
         took_ns, p["same_skb_ns"] = self._reactions(rows)
         p["ack_delay_ns"] = p["tx_delay_ns"] = took_ns // 2
         p["answer_us"] = reaction.ANSWER * np.where(took_ns > 0, took_ns, reaction.TYPICAL_NS) // 1000
@@ -214,14 +217,21 @@ class Capture:
         took_ns, same_ns = np.full(len(rows), reaction.TYPICAL_NS), np.full(len(rows), reaction.SAME_SKB_NS)
         measurable = (c.first[rows + 1] - c.first[rows] > 2 * reaction.ENOUGH) & (c.sender_side_ns[rows] == 0)
         for i in np.flatnonzero(measurable):
-            mine = c.order[c.first[rows[i]] : c.first[rows[i] + 1]]
-            sent = self.packets["direction"][mine] == c.sender[rows[i]]
-            payload, psh = self.packets["payload"][mine], (self.packets["flags"][mine] & PSH) != 0
-            took_ns[i] = reaction.reaction_ns(c.clock[mine], sent, payload > 0)
-            same_ns[i] = reaction.same_skb_ns(c.clock[mine], np.where(sent, payload, 0), psh)
+            row = int(rows[i])
+            if row not in self._reaction:
+                self._reaction[row] = self._measured_reaction(row)
+            took_ns[i], same_ns[i] = self._reaction[row]
         return took_ns, same_ns
 
-    def reenact(self, rows, polls=None, decided=None):
+    def _measured_reaction(self, row):
+        c = self.connections
+        mine = c.order[c.first[row] : c.first[row + 1]]
+        sent = self.packets["direction"][mine] == c.sender[row]
+        payload, psh = self.packets["payload"][mine], (self.packets["flags"][mine] & PSH) != 0
+        took_ns = reaction.reaction_ns(c.clock[mine], sent, payload > 0)
+        return took_ns, reaction.same_skb_ns(c.clock[mine], np.where(sent, payload, 0), psh)
+
+    def reenact(self, rows, polls=None, decided=None, fq=DIRECTLY, most=None):
         """Re-enact the senders of the given connections in one compiled pass.
 
         Parameters
@@ -231,6 +241,10 @@ class Capture:
             Intervals (capture clock, ns) at which to answer as TCP_INFO would; only for a single connection.
         decided : ndarray of int64, shape (n, 4), optional
             As for `Flow.answers`; only for a single connection.
+        fq : int
+            How the senders' packets had left before they were captured, `state.THROUGH_FQ` or others; see `handover`.
+        most : int, optional
+            How many packets to look at; only for a single connection.
 
         Returns
         -------
@@ -240,13 +254,16 @@ class Capture:
         """
         rows = np.asarray(rows, np.int64)
         clock, order, first = self.at_the_sender(rows)
+        if most is not None:
+            order = order[first[0] :][:most]
+            first = np.array([0, len(order)])
         names = ("direction", "flags", "seq", "ack", "window", "payload")
         names += ("tsval", "tsecr", "options", "sack_row", "sack_count")
         columns = (clock, *(self.packets[name] for name in names))
         sacks = (self.packets.sacks["left"], self.packets.sacks["right"])
         polls = np.zeros((0, 2), np.int64) if polls is None else np.ascontiguousarray(polls, np.int64)
         decided = np.zeros((0, 4), np.int64) if decided is None else np.ascontiguousarray(decided, np.int64)
-        return reenact.run(columns, sacks, order, first, self.params(rows), polls, decided)
+        return reenact.run(columns, sacks, order, first, self.params(rows, fq), polls, decided)
 
     def at_the_sender(self, rows):
         """Return times and order of the packets of connections `rows` as at their senders, and where each begins.

@@ -29,8 +29,10 @@ from cctrace.errors import StreamError
 from cctrace.flows.events import Events
 from cctrace.flows.state import EVENT
 from cctrace.io.tcpinfo import MISSING
+from cctrace.units import format_time
 
 MOST_ACKS = 1000  # made up between two polls
+MOST_ROWS = 2_000_000  # made up in all: 400 MB
 MSS_IF_UNKNOWN = 1448
 CWND_FULL = 0.9  # a share of cwnd in flight that tells that cwnd kept the sender from sending
 _CODE = schema.LINUX_EVENTS
@@ -79,7 +81,7 @@ def caveats(events):
     """Return what a reader of anything computed from a coarse stream should know, a list of one-line texts."""
     told = events.meta["coarse"]
     return [
-        f"coarse event stream: {told['polls']} polls, typically {told['interval_ms']:.4g} ms apart, and "
+        f"coarse event stream: {told['polls']} polls, typically {format_time(1e6 * told['interval_ms'])} apart, and "
         f"{told['made_up']} of {told['acks']} ACKs made up between them; rates are means or single samples, RTTs means "
         "(so that minima are too high), gain cycles out of step, and windows that grow by the ACK not to be trusted"
     ]
@@ -202,7 +204,8 @@ def _acks(known):
     """Return the ACKs at their times, with what they deliver."""
     step_ns, grown = np.diff(known.time_ns), np.diff(known.delivered)
     rtt_ns = np.maximum(known.rtt_us[1:], 1) * 1000
-    count = np.clip(np.ceil(step_ns / rtt_ns), 1, np.minimum(np.maximum(grown, 1), MOST_ACKS)).astype(np.int64)
+    most = np.clip(MOST_ROWS // len(step_ns), 1, MOST_ACKS)
+    count = np.clip(np.ceil(step_ns / rtt_ns), 1, np.minimum(np.maximum(grown, 1), most)).astype(np.int64)
     count[grown == 0] = 0
     nth = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + 1
     of = np.repeat(np.arange(len(count)), count)
@@ -318,12 +321,13 @@ def _calls(acks):
         (after[ack] >= CA_CWR) & ((before[ack] < CA_CWR) | ((after[ack] == CA_LOSS) & (before[ack] < CA_LOSS)))
     ]
     changed = ack[after[ack] != before[ack]]
+    most_lost = np.clip(MOST_ROWS // len(rows), 1, MOST_ACKS)
     grows = ack[(after[ack] <= CA_DISORDER) | (after[ack] == CA_LOSS)]
     calls = (
         ("init", np.zeros(1, np.int64), 0, False),
         ("cwnd_event", ack[acks.idle_ns[ack] > 0], EVENT_TX_START, False),
         ("pkts_acked", ack, rows["rs_acked_sacked"], False),
-        ("skb_marked_lost", np.repeat(ack, np.minimum(rows["rs_losses"][ack], MOST_ACKS)), 0, False),
+        ("skb_marked_lost", np.repeat(ack, np.minimum(rows["rs_losses"][ack], most_lost)), 0, False),
         ("ssthresh", entered, 0, False),
         ("set_state", changed, after, False),
         ("cwnd_event", changed[(before[changed] >= CA_CWR) & (before[changed] < CA_LOSS) & (after[changed] < CA_CWR)],
@@ -352,7 +356,8 @@ def _calls(acks):
         ("delivered", "rs_prior_delivered"),
     ):
         out[f"skb_tx_{column}"][lost] = out[source][lost]
-    out["skb_tx_has_mstamp"][lost] = 1
+    out["rs_tx_in_flight_v2"], out["skb_tx_in_flight_v2"] = out["rs_tx_in_flight"], out["skb_tx_in_flight"]
+    out["skb_tx_has_mstamp"][lost] = out["skb_segments"][lost] = 1
     early = ~np.isin(out["event"], (_CODE["on_ack"], _CODE["cong_avoid"]))
     for column in ("rs_delivered", "rs_interval_us"):
         out[column][early] = -1

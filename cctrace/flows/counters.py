@@ -93,8 +93,8 @@ class CounterFlow:
             self.packets = {name: column[mine] for name, column in table.events.items()}
 
     def values(self, name):
-        """Return a column as float64, shape (polls,), NaN where it is missing or not reported at all."""
-        if name not in self.polls.columns and name not in self.polls.extra:
+        """Return a column as float64, shape (polls,), NaN where it is missing, text, or not reported at all."""
+        if (name not in self.polls.columns and name not in self.polls.extra) or self.polls[name].dtype == object:
             return np.full(len(self.polls), np.nan)
         column = self.polls[name]
         return np.where(column == MISSING, np.nan, column) if column.dtype == np.int64 else column.astype(float)
@@ -161,8 +161,9 @@ class CounterFlow:
         }
 
     def _duration_s(self, time_ns):
-        """Return the time from the first poll to the last, and to the last progress; NaN without times."""
-        times = np.concatenate([self.polls["time_ns"], time_ns])
+        """Return the time from the first poll to the last, and to the last progress or packet; NaN without times."""
+        logged = [] if self.packets is None else [self.packets["time_ns"]]
+        times = np.concatenate([self.polls["time_ns"], time_ns, *logged])
         return (int(times.max()) - self.start_ns) / 1e9 if self.is_timed else np.nan
 
     def _counts(self):
@@ -223,12 +224,13 @@ class CounterFlow:
 
     @property
     def rtt(self):
-        """The RTTs that the polls tell, as of a capture's flow: DataFrame of time_ns and rtt_us, one row per sample."""
+        """The RTTs that the polls tell, as of a capture's flow: DataFrame of time_s, time_ns and rtt_us."""
         import pandas as pd
 
         rows = self.events.rows[self.events.of("on_ack")]
         rows = rows[rows["rs_rtt_us"] >= 0]
-        return pd.DataFrame({"time_ns": rows["time_ns"], "rtt_us": rows["rs_rtt_us"]})
+        times = {"time_s": self.seconds(rows["time_ns"]), "time_ns": rows["time_ns"]}
+        return pd.DataFrame(times | {"rtt_us": rows["rs_rtt_us"]})
 
     @property
     def facts(self):
@@ -268,9 +270,26 @@ class CounterFlow:
         names = np.where(modes == None, "unknown", modes)  # noqa: E711 (element by element)
         return np.where(probing & (gain > 256), "PROBE_BW up", np.where(probing & (gain < 256), "PROBE_BW down", names))
 
-    def seconds(self):
-        """Return the times of the polls in seconds since the first."""
-        return (self.polls["time_ns"] - self.start_ns) / 1e9
+    def seconds(self, time_ns=None):
+        """Return times in seconds since the first poll, as float64; by default those of the polls."""
+        return (np.asarray(self.polls["time_ns"] if time_ns is None else time_ns, np.int64) - self.start_ns) / 1e9
+
+    def throughput(self):
+        """Return what was acknowledged per second, between one poll and the next.
+
+        Returns
+        -------
+        DataFrame
+            One row per interval: ``time_s``, where it begins, ``span_s``, its length, and ``acked_bps``, in bits per
+            second. Empty where the counters do not tell.
+        """
+        import pandas as pd
+
+        time_ns, acked = self.acked()
+        time_ns, rows = np.unique(time_ns, return_index=True)
+        span_s = np.diff(time_ns) / 1e9
+        rate_bps = np.diff(acked[rows]) * 8 / span_s
+        return pd.DataFrame({"time_s": self.seconds(time_ns)[:-1], "span_s": span_s, "acked_bps": rate_bps})
 
     @property
     def start_ns(self):
@@ -284,7 +303,9 @@ class CounterFlow:
     @property
     def is_timed(self):
         """Whether the source tells when it polled; `ss` does not, unless something else notes the time."""
-        return bool((self.polls["time_ns"] != MISSING).any()) or self.packets is not None
+        return bool((self.polls["time_ns"] != MISSING).any()) or (
+            self.packets is not None and len(self.packets["time_ns"]) > 0
+        )
 
 
 def _in_time_order(polls):

@@ -6,6 +6,17 @@ from cctrace import schema
 from cctrace.errors import FormatError, StreamError
 from cctrace.flows.state import CLOCK_START_US, EVENT
 
+# What replays reckon with of the facts that hold for all rows, and what a file may say of it.
+_FACTS = {
+    "mss": (1, 65535),
+    "hz": (24, 10_000),
+    "start_ns": (0, schema.LATEST_NS),
+    "handshake_rtt_us": (-1, 1 << 50),
+    "initial_cwnd": (-1, 1 << 31),
+    "complete": (0, 1),
+    "ecn_ok": (0, 1),
+}
+
 
 class Events:
     """One row per call that the sender's congestion control could have received.
@@ -25,14 +36,16 @@ class Events:
         ``in_flight_told``.
     sends : structured ndarray, optional
         Fields of `schema.SENDS`: what left, between the rows; None where nobody saw it.
+    zero_ns : int, optional
+        Where `frame` counts seconds from: the flow's first packet; default: the first row.
 
     Examples
     --------
     >>> events["delivered"][-1]            # doctest: +SKIP
     """
 
-    def __init__(self, rows, meta, sends=None):
-        self.rows, self.meta, self.sends = rows, dict(meta), sends
+    def __init__(self, rows, meta, sends=None, zero_ns=None):
+        self.rows, self.meta, self.sends, self._zero_ns = rows, dict(meta), sends, zero_ns
 
     def __len__(self):
         return len(self.rows)
@@ -117,23 +130,34 @@ class Events:
         FormatError
             If the file is not Parquet, is damaged, or holds another table.
         """
-        from cctrace.io import parquet
+        from cctrace.io import door, parquet
 
         kind, columns, meta = parquet.load(source)
         if kind != "events":
             raise FormatError(f"{source}: holds {kind}, not an event stream")
         if lacking := sorted(set(EVENT.names) - set(columns)):
             raise FormatError(f"{source}: an event stream of another version of cctrace: lacks {', '.join(lacking)}")
+        columns = door.checked(schema.EVENTS, columns, source)
         rows = np.zeros(len(columns["time_ns"]), EVENT)
         for name in EVENT.names:
             rows[name] = columns[name]
-        return cls(rows, {name: tuple(fact) if isinstance(fact, list) else fact for name, fact in meta.items()})
+        facts = {name: tuple(fact) if isinstance(fact, list) else fact for name, fact in meta.items()}
+        for name, (low, high) in _FACTS.items():
+            if not (isinstance(facts.get(name), int) and low <= facts[name] <= high):
+                raise FormatError(f"{source}: {name} is {facts.get(name)!r}; needed is an integer from {low} to {high}")
+        return cls(rows, facts)
 
     def frame(self):
-        """Return a DataFrame with one row per call; `event` as text, values not observed as NA."""
+        """Return a DataFrame with one row per call.
+
+        Its columns are `time_s`, seconds since the flow's first packet, and those of `schema.EVENTS`; `event` is a
+        text, and what was not observed is NA.
+        """
         import pandas as pd
 
-        data = {}
+        time_ns = self.rows["time_ns"]
+        zero_ns = self._zero_ns if self._zero_ns is not None else int(time_ns[0]) if len(self) else 0
+        data = {"time_s": (time_ns - zero_ns) / 1e9}
         for column in schema.EVENTS:
             values = np.ascontiguousarray(self.rows[column.name])
             if column.name == "event":

@@ -1,13 +1,15 @@
 """One connection of a capture: its event stream, the kernel's own account of it, views, retransmissions, quality."""
 
 import functools
+import math
 
 import numpy as np
 
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.align import align, best_alignment
 from cctrace.flows.events import Events
-from cctrace.flows.state import DSACK, UNEXPLAINED
+from cctrace.flows.state import DIRECTLY, DSACK, THROUGH_FQ, UNEXPLAINED
+from cctrace.flows.unshown import unshown_bytes
 from cctrace.flows.vantage import CONFIDENCE, PLACES
 from cctrace.schema import LINUX_EVENTS
 
@@ -27,6 +29,9 @@ class Flow:
         The kernel's own account, see `attach`.
     alignment : cctrace.flows.align.Alignment or None
         How its clock was related to the capture's.
+    through_fq : bool or None
+        Whether its packets had passed fq before they were captured; None where nobody has found out, see
+        `cctrace.replaying.through_fq`.
 
     Examples
     --------
@@ -40,6 +45,14 @@ class Flow:
 
     def __init__(self, capture, index, tcpinfo=None, alignment=None):
         self.capture, self.index, self.tcpinfo, self.alignment = capture, index, tcpinfo, alignment
+        self.through_fq, self._left, self._decided, self._most = None, DIRECTLY, None, None
+
+    def _like(self, **changes):
+        """Return this flow with other attributes."""
+        other = Flow(self.capture, self.index)
+        kept = ("tcpinfo", "alignment", "through_fq", "_left", "_decided", "_most")
+        vars(other).update({name: getattr(self, name) for name in kept} | changes)
+        return other
 
     @functools.cached_property
     def summary(self):
@@ -83,11 +96,15 @@ class Flow:
     @functools.cached_property
     def _reenacted(self):
         self._require_both_directions()
-        rows, log, sent, _, _, finals = self.capture.reenact([self.index])
+        rows, log, sent, _, _, finals = self._reenact()
         if not len(rows):
             name = self.capture.packets.source
             raise StreamError(f"{name}: connection {self.index}: nothing to reconstruct: no ACK follows its data")
         return rows, log, sent, finals[0]
+
+    def _reenact(self, polls=None, decided=None):
+        decided = self._decided if decided is None else decided
+        return self.capture.reenact([self.index], polls, decided, self._left, self._most)
 
     def _require_both_directions(self):
         c = self.capture.connections
@@ -125,7 +142,28 @@ class Flow:
             If the capture lacks the data or the acknowledgements of this connection.
         """
         rows, _, sent, _ = self._reenacted
-        return Events(rows, self.facts, sent)
+        return Events(rows, self.facts, sent, int(self.summary["start_ns"]))
+
+    def seconds(self, time_ns):
+        """Return times of the capture's clock in seconds since the flow's first packet, the zero of every plot.
+
+        Parameters
+        ----------
+        time_ns : array_like of int64
+            For example a column ``time_ns`` of any table here, the attached counters' included.
+
+        Returns
+        -------
+        ndarray of float64, shape of `time_ns`
+        """
+        # Subtract as integers first: epoch nanoseconds do not fit a float64.
+        return (np.asarray(time_ns, np.int64) - int(self.summary["start_ns"])) / 1e9
+
+    def throughput(self, bin_s=None):
+        """Return what was sent and acknowledged per second, in bins of time; see `throughput.throughput`."""
+        from cctrace.flows.throughput import throughput
+
+        return throughput(self, bin_s)
 
     @functools.cached_property
     def facts(self):
@@ -183,7 +221,24 @@ class Flow:
         """
         if not hasattr(tcpinfo, "select"):
             raise ArgumentError(f"cannot attach {type(tcpinfo).__name__!r}: use counters, as cctrace.read returns them")
-        return Flow(self.capture, self.index, *_matching(self, tcpinfo))
+        polls, alignment = _matching(self, tcpinfo)
+        return self._like(tcpinfo=polls, alignment=alignment)
+
+    def as_left(self, how, decided=None):
+        """Return this flow as having left in a way of `state` (DIRECTLY, THROUGH_FQ, LATE_TIMER).
+
+        `decided` is that of `answers`: rate and cwnd tell when TCP handed what over; without, cwnd held nothing back.
+        """
+        return self._like(through_fq=how == THROUGH_FQ, _left=how, _decided=decided)
+
+    def first(self, packets):
+        """Return what the first so many packets show of this flow."""
+        return self._like(_most=packets)
+
+    @property
+    def is_beginning(self):
+        """Whether this is what the first packets show, see `first`."""
+        return self._most is not None
 
     def view(self, kind, **params):
         """Return what QUIC controllers read, a `cctrace.flows.views.View` of `events`; `kind` is "quic".
@@ -194,6 +249,12 @@ class Flow:
 
         return views.of_events(self.events, kind)
 
+    def reverse(self):
+        """Return what the other end sent (packets, data, ACKs) and how soon it was answered; see `reverse.reverse`."""
+        from cctrace.flows.reverse import reverse
+
+        return reverse(self)
+
     @property
     def hz(self):
         """Ticks per second of the sender's kernel."""
@@ -201,20 +262,22 @@ class Flow:
 
     @functools.cached_property
     def sends(self):
-        """What the sender sent, in the order of `events`: DataFrame of `schema.SENDS`, one row per packet."""
+        """What the sender sent, in the order of `events`: DataFrame, time_s and `schema.SENDS`, one row per packet."""
         import pandas as pd
 
         sent = self.events.sends
-        return pd.DataFrame({name: np.ascontiguousarray(sent[name]) for name in sent.dtype.names})
+        columns = {name: np.ascontiguousarray(sent[name]) for name in sent.dtype.names}
+        return pd.DataFrame({"time_s": self.seconds(sent["time_ns"]), **columns})
 
     @property
     def rtt(self):
-        """The RTT samples that the sender took: DataFrame of time_ns and rtt_us, one row per sample."""
+        """The RTT samples that the sender took: DataFrame of time_s, time_ns and rtt_us, one row per sample."""
         import pandas as pd
 
         rows = self.events.rows
         taken = rows[(rows["event"] == LINUX_EVENTS["pkts_acked"]) & (rows["rs_rtt_us"] >= 0)]
-        return pd.DataFrame({"time_ns": taken["time_ns"], "rtt_us": taken["rs_rtt_us"]})
+        times = {"time_s": self.seconds(taken["time_ns"]), "time_ns": taken["time_ns"]}
+        return pd.DataFrame(times | {"rtt_us": taken["rs_rtt_us"]})
 
     @property
     def account(self):
@@ -230,9 +293,9 @@ class Flow:
     def retransmissions(self):
         """Every segment that was sent again; DataFrame, one row per segment and transmission.
 
-        ``time_ns``, ``seq``, ``end_seq`` (unwrapped), ``why`` (fast: loss detection marked it; probe: tail-loss probe;
-        timeout: the retransmission timer or what followed it; unexplained), ``spurious`` (a D-SACK reported it as a
-        duplicate later on).
+        ``time_s`` (since the flow's first packet), ``time_ns``, ``seq``, ``end_seq`` (unwrapped), ``why`` (fast: loss
+        detection marked it; probe: tail-loss probe; timeout: the retransmission timer or what followed it;
+        unexplained), ``spurious`` (a D-SACK reported it as a duplicate later on).
         """
         import pandas as pd
 
@@ -247,7 +310,8 @@ class Flow:
             needless[hit[::-1][last]] = True
         why = pd.Categorical.from_codes(again["why"], ["fast", "probe", "timeout", "unexplained"])
         columns = {name: np.ascontiguousarray(again[name]) for name in ("time_ns", "seq", "end_seq")}
-        return pd.DataFrame({**columns, "why": why, "spurious": needless})
+        time_s = self.seconds(columns["time_ns"])
+        return pd.DataFrame({"time_s": time_s, **columns, "why": why, "spurious": needless})
 
     def nstat(self):
         """Return what `nstat` on the sender would have counted for this connection; see `nstat.nstat`."""
@@ -262,13 +326,14 @@ class Flow:
         ``complete`` (the handshake is there), ``taken_at`` (sender, middle, receiver or unknown), how sure that is
         (``taken_at_confidence``, see `vantage`) and ``sender_side_us`` (from the capture to the sender and back; where
         it is not 0 all times are estimates, RTTs to half a millisecond at best),
-        ``unseen_segments`` (sent, but not captured), ``out_of_order``, ``unexplained_retransmissions`` (no rule says
-        why the kernel sent them), ``not_counted`` (packets of the sender that other programs call sent again: copies of
-        a mirror port, repeated SYNs and FINs, single bytes that keep alive or probe the window), ``time_steps_back``
+        ``unseen_segments`` (acknowledged, and never captured, of what was sent while the capture ran),
+        ``out_of_order``, ``unexplained_retransmissions`` (no rule says why the kernel sent them), ``not_counted``
+        (packets of the sender that other programs call sent again: copies of a mirror port, repeated SYNs and FINs,
+        single bytes that keep alive or probe the window), ``time_steps_back``
         (records older than their predecessor), ``inferred`` (facts that are guesses), ``warnings`` (those of
         `Capture.flows` and of the file).
         """
-        _, log, _, final = self._reenacted
+        log = self._reenacted[1]
         side = self.capture.connections.sides[self.index, self.capture.connections.sender[self.index]]
         place, confidence, away_ns = (int(column[self.index]) for column in self.capture.connections.vantage)
         return {
@@ -276,7 +341,7 @@ class Flow:
             "taken_at": PLACES[place],
             "taken_at_confidence": CONFIDENCE[confidence],
             "sender_side_us": away_ns // 1000,
-            "unseen_segments": int(final["unseen"]),
+            "unseen_segments": self._unseen_segments(),
             "out_of_order": int(side["out_of_order"]),
             "unexplained_retransmissions": int((log["why"] == UNEXPLAINED).sum()),
             "not_counted": {
@@ -289,6 +354,14 @@ class Flow:
             "inferred": self.facts["inferred"],
             "warnings": [*self.summary["warnings"], *self.capture.warnings],
         }
+
+    def _unseen_segments(self):
+        made_up = int(self._reenacted[3]["unseen"])  # no ACK that is not believed makes up anything
+        if not made_up:
+            return 0
+        rtt_us = self.summary["rtt_median_us"]
+        lacking = unshown_bytes(self.capture, self.index, math.nan if rtt_us is None else 1e3 * rtt_us)
+        return min(made_up, -(-lacking // int(self.capture.connections.mss[self.index])))
 
     def join(self, receiver):
         """Return one-way delays and true losses from this flow and its capture at the receiver; see `join.join`."""
@@ -315,7 +388,7 @@ class Flow:
             `state.SNAP` records, one for every state that held at some instant of a poll; `poll` indexes `polls`.
         """
         self._require_both_directions()
-        return self.capture.reenact([self.index], polls, decided)[4]
+        return self._reenact(polls, decided)[4]
 
 
 def _may_be(flow, known):
@@ -323,6 +396,15 @@ def _may_be(flow, known):
     if known.get("src") is not None:
         return False
     return known.get("dst", flow.key[2]) == flow.key[2] and known.get("dport", flow.key[3]) == flow.key[3]
+
+
+def is_of_receiver(flow, tcpinfo):
+    """Return whether polls are of the other end of a flow's connection: what its receiver's kernel counted."""
+    src, sport, dst, dport = flow.key
+    return any(
+        (known.get("src"), known.get("sport"), known.get("dst"), known.get("dport")) == (dst, dport, src, sport)
+        for known in tcpinfo.connections
+    )
 
 
 def _matching(flow, tcpinfo):
@@ -334,6 +416,8 @@ def _matching(flow, tcpinfo):
     # Sources that do not name the endpoints: the polls whose progress is this flow's.
     anonymous = [index for index, known in enumerate(tcpinfo.connections) if _may_be(flow, known)]
     if not anonymous:
+        if is_of_receiver(flow, tcpinfo):
+            raise ArgumentError(f"{tcpinfo.source}: these are the receiver's sockets ({dst}:{dport} -> {src}:{sport})")
         raise ArgumentError(f"no polls of {src}:{sport} -> {dst}:{dport} in {tcpinfo.source}")
     found, refused = [], []
     for index in anonymous:

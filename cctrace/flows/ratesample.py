@@ -25,6 +25,7 @@ def on_sent(tp, s, in_flight):
     s.tx_ce = tp.delivered_ce
     s.tx_lost = tp.lost
     s.tx_in_flight = in_flight
+    s.tx_in_flight_v2 = in_flight
     s.tx_app_limited = 1 if tp.app_limited != 0 else 0
     s.tx_send = tp.sent
 
@@ -40,6 +41,7 @@ def on_delivered(tp, rs, s, end_seq):
         rs.prior_ce = s.tx_ce
         rs.prior_lost = s.tx_lost
         rs.tx_in_flight = s.tx_in_flight
+        rs.tx_in_flight_v2 = s.tx_in_flight_v2
         rs.is_app_limited = s.tx_app_limited
         rs.send = s.tx_send
         rs.is_retrans = 1 if s.flags & (RETRANS | EVER) else 0

@@ -23,6 +23,7 @@ from cctrace.cc.linux import (
     EVENT_TLP_RECOVERY,
 )
 from cctrace.flows import scoreboard as sb
+from cctrace.flows import skbs
 from cctrace.flows.reno_sacks import add_reno_sack
 from cctrace.flows.state import EVER, LOST, SACKED
 from cctrace.tcp.probe import TIMEOUT_MIN_US
@@ -134,13 +135,15 @@ def enter_loss(tp, seg, rs, out):
         tp.is_reneg = 1
     elif not tp.sack_ok:
         tp.sacked_out = 0
-    for i in range(tp.head, tp.tail):
-        s = seg[i & mask]
+    i = tp.head
+    while i < tp.tail:
+        first, end = skbs.skb_of(tp, seg, i)
         if reneging:
-            s.flags &= ~SACKED
-        elif i != tp.head and tp.rack_rtt_us - (tp.now_us - s.tx_us) > 0:
-            continue  # sent too recently to be judged
-        sb.mark_lost(tp, seg, i, rs, out)
+            for k in range(first, end):
+                seg[k & mask].flags &= ~SACKED
+        if reneging or i == tp.head or tp.rack_rtt_us - (tp.now_us - seg[i & mask].tx_us) <= 0:  # not sent too recently
+            sb.mark_lost(tp, seg, i, rs, out)
+        i = end
     first = tp.ca_state <= CA_DISORDER or tp.high_seq <= tp.snd_una
     if first or (tp.ca_state == CA_LOSS and tp.retransmits == 0):
         tp.may_undo_cwnd = 1
@@ -274,6 +277,8 @@ def identify_loss(tp, seg, rs, out):
         advanced = rs.flag & sb.UNA_ADVANCED
         dup = tp.ca_state < CA_RECOVERY and tp.sacked_out >= tp.reordering
         if (dup or (tp.ca_state == CA_RECOVERY and advanced)) and not seg[tp.head & (seg.size - 1)].flags & LOST:
+            if tp.head + 1 < tp.tail:
+                skbs.fragment(tp, seg, tp.head + 1)
             sb.mark_lost(tp, seg, tp.head, rs, out)
         return
     prior = tp.retrans_out

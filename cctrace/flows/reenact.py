@@ -7,6 +7,7 @@ import numpy as np
 
 from cctrace.flows import recovery
 from cctrace.flows.acks import clear
+from cctrace.flows.handover import TASKLET_NS, leave, may_hand_over, next_data, super_packet
 from cctrace.flows.sends import is_window_probe, note_window_probe
 from cctrace.flows.seqspace import unwrap
 from cctrace.flows.state import (
@@ -24,6 +25,7 @@ from cctrace.flows.state import (
     SENT,
     SNAP,
     SYN,
+    THROUGH_FQ,
     TP,
 )
 from cctrace.flows.tcp_sender import (
@@ -40,10 +42,16 @@ from cctrace.flows.tcp_sender import (
     start,
 )
 from cctrace.lang.machine import Machine
+from cctrace.tcp.small_queue import skb_truesize
 
 FIRST_RING = 64
 MARGIN = 64  # rows that one packet can cause besides those for each outstanding segment
-BELIEVABLE_GAP = 1 << 28  # bytes; a number further ahead than this belongs to no data of this connection
+HANDED_SEGMENTS = 256  # that TCP hands to fq at a time: two of the largest super-packets, or an initial window
+# What may be missing between two packets of a connection. A number further ahead belongs to no data of it; and a file
+# of a kilobyte must not make up a gigabyte of segments, however small it says they are.
+BELIEVABLE_GAP = 1 << 28  # bytes
+MOST_UNSEEN = 1 << 18  # segments outstanding or missing in all: 380 MB of 1448
+UNSEEN_PER_PACKET = 64  # and so many more for each packet that was captured: a super-packet of 64 kB
 NOTHING, OUT, RETRANSMISSIONS, SENDS, ANSWERS, RING = range(-1, 5)  # the tables that can lack room
 
 
@@ -69,7 +77,7 @@ def reenact(packets, sacks, order, first, params, polls, decided, place, tables)
             at.packet = 0
         sequence = order[first[c] : first[c + 1]]
         for k in range(at.packet, sequence.size):
-            if tp.paced > 512 and direction[sequence[k]] != p.sender:
+            if p.fq != THROUGH_FQ and tp.paced > 512 and direction[sequence[k]] != p.sender:
                 bring_forward(tp, p, sequence, k, time_ns, direction, payload, tsval)
             q = sequence[k]
             if options[q] & OPT_COPY:
@@ -83,24 +91,24 @@ def reenact(packets, sacks, order, first, params, polls, decided, place, tables)
                 ahead = 0
             else:
                 ahead = unwrap(ack[q], p.isn, tp.snd_una) - tp.snd_nxt
-            if ahead > BELIEVABLE_GAP:
+            if not is_believable(tp, p.mss, ahead, ahead - size if mine else ahead, k):
                 tp.ignored += 1
                 continue
             # Make sure of room for whatever this packet can cause.
             event_ns = time_ns[q] if mine else time_ns[q] + p.ack_delay_ns
-            new = max(0, ahead) // max(1, p.mss) + 3
+            new = max(0, ahead) // max(1, p.mss) + 3 + (HANDED_SEGMENTS if p.fq == THROUGH_FQ else 0)
             rows = MARGIN + 3 * (tp.packets_out + new)
             lacks = NOTHING
             if tp.rows + rows > out.size:
                 lacks, at.needed = OUT, tp.rows + rows
             elif tp.logged + rows > log.size:
                 lacks, at.needed = RETRANSMISSIONS, tp.logged + rows
-            elif tp.sent == sent.size:
-                lacks, at.needed = SENDS, tp.sent + 1
+            elif tp.sent + new > sent.size:
+                lacks, at.needed = SENDS, tp.sent + new
             elif tp.tail - tp.head + new > seg.size:
                 lacks, at.needed = RING, tp.tail - tp.head + new
-            elif at.taken + 2 * most_answers(polls, at.poll, event_ns) > snap.size:
-                lacks, at.needed = ANSWERS, at.taken + 2 * most_answers(polls, at.poll, event_ns)
+            elif at.taken + 3 * most_answers(polls, at.poll, event_ns + TASKLET_NS) > snap.size:
+                lacks, at.needed = ANSWERS, at.taken + 3 * most_answers(polls, at.poll, event_ns + TASKLET_NS)
             if lacks != NOTHING:
                 at.packet = k
                 return lacks
@@ -120,6 +128,12 @@ def reenact(packets, sacks, order, first, params, polls, decided, place, tables)
                 at.decision += 1
             if fl & RST:
                 continue
+            if mine and k < tp.handed and size > 0:
+                last, _ = super_packet(p, sequence, k, time_ns, direction, flags, seq, payload)
+                if leave(tp, size, last == k):
+                    answer(tp, snap, at, polls, event_ns + TASKLET_NS, p.start_ns)
+                    hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets)
+                continue
             if mine and fl & SYN:
                 send_syn(tp, seg, clock_us(time_ns[q] - p.tx_delay_ns, p.start_ns), tsval[q], fl & ACK != 0)
             elif mine:
@@ -134,6 +148,10 @@ def reenact(packets, sacks, order, first, params, polls, decided, place, tables)
                     establish(tp, rs, out, 1)
                 data = np.int64(payload[q])
                 send(tp, seg, rs, out, log, sent, p, time_ns[q], a, a + size, data, fl, tsval[q])
+                if p.fq == THROUGH_FQ:
+                    last, _ = super_packet(p, sequence, k, time_ns, direction, flags, seq, payload)
+                    if last == k:
+                        hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets)
             elif fl & ACK:
                 a = unwrap(ack[q], p.isn, tp.snd_una)
                 tp.tsecr = tsecr[q] if options[q] & OPT_TIMESTAMPS else 0
@@ -145,10 +163,48 @@ def reenact(packets, sacks, order, first, params, polls, decided, place, tables)
                 wide = np.int64(window[q]) << (0 if fl & SYN else p.wscale)
                 waiting = is_answered(p, sequence, k, time_ns, direction, payload)
                 receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, wide, size > 0, fl, waiting)
+                if p.fq == THROUGH_FQ:
+                    hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets)
         ends[c, 0], ends[c, 1], ends[c, 2] = tp.rows, tp.logged, tp.sent
         at.connection += 1
         at.packet = -1
     return NOTHING
+
+
+def is_believable(tp, mss, ahead, missing, packets):
+    """Whether a number so many bytes ahead, so many of them missing, belongs to a connection of so many packets."""
+    if ahead > BELIEVABLE_GAP:
+        return False
+    segments = missing // max(1, mss)
+    if segments <= 0:
+        return True
+    most = MOST_UNSEEN + UNSEEN_PER_PACKET * packets
+    return tp.packets_out + segments <= MOST_UNSEEN and tp.unseen + segments <= most
+
+
+def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets):
+    """Send what TCP hands to fq now, behind the packet at place `k`: it leaves later; see `handover`."""
+    time_ns, direction, flags, seq, _, _, payload, tsval, _, _, _, _ = packets
+    room = HANDED_SEGMENTS - 1
+    while tp.established:
+        first = next_data(p, sequence, max(k + 1, tp.handed), direction, payload)
+        if first == sequence.size:
+            return
+        last, size = super_packet(p, sequence, first, time_ns, direction, flags, seq, payload)
+        q = sequence[first]
+        a = unwrap(seq[q], p.isn, tp.snd_nxt)
+        room -= size // max(1, p.mss) + 1
+        if a > tp.snd_nxt or room < 0 or not may_hand_over(tp, seg, time_ns[q], a, a + size, size):
+            return
+        for j in range(first, last + 1):
+            q = sequence[j]
+            data = np.int64(payload[q])
+            if direction[q] == p.sender and data > 0:
+                end = a + data + (1 if flags[q] & FIN else 0)
+                send(tp, seg, rs, out, log, sent, p, time_ns[q], a, end, data, flags[q], tsval[q])
+                a += data
+        tp.handed = last + 1
+        tp.queued += skb_truesize(size)
 
 
 _reenact = Machine(reenact)

@@ -11,7 +11,7 @@ Sources: RFC 2018, RFC 2883 (D-SACK), RFC 8985 (RACK-TLP); [Linux] tcp_input.c, 
 """
 
 from cctrace import schema
-from cctrace.flows import ratesample
+from cctrace.flows import ratesample, skbs
 from cctrace.flows.state import EVER, LISTED, LOST, RETRANS, SACKED
 from cctrace.tcp.rack import (
     MAX_REORDERING,
@@ -214,16 +214,6 @@ def next_unsacked(tp, seg, i):
     return j
 
 
-def split(tp, seg, i):
-    """Let a super-packet end before segment `i`, where a SACK block begins [Linux] tcp_match_skb_to_sack."""
-    mask = seg.size - 1
-    edge = seg[i & mask].seq
-    j = i - 1
-    while j >= tp.head and seg[j & mask].skb_end > edge:
-        seg[j & mask].skb_end = edge
-        j -= 1
-
-
 def tag_again(tp, seg, rs, left, right):
     """Tag the segments of a D-SACK block that earlier ACKs had SACKed."""
     i = find(tp, seg, left)
@@ -238,35 +228,50 @@ def tag_block(tp, seg, rs, left, right, dup_left, dup_right):
     """Tag the segments that lie fully inside one SACK block; [dup_left, dup_right) is reported as a duplicate."""
     mask = seg.size - 1
     i = find(tp, seg, left)
-    if i < tp.tail and seg[i & mask].seq >= left:
-        split(tp, seg, i)
-    while i < tp.tail and seg[i & mask].seq < right:
-        s = seg[i & mask]
-        if s.seq >= left and s.end_seq <= right:
-            if s.flags & SACKED:
-                i = next_unsacked(tp, seg, i)
-                continue
-            tag(tp, seg, rs, i, s.seq >= dup_left and s.end_seq <= dup_right)
+    if i < tp.tail and seg[i & mask].seq < left:
         i += 1
+    while i < tp.tail and seg[i & mask].end_seq <= right:
+        s = seg[i & mask]
+        if s.flags & SACKED:
+            i = next_unsacked(tp, seg, i)
+            continue
+        is_dup = s.seq >= dup_left and s.end_seq <= dup_right
+        skbs.fragment(tp, seg, i)
+        skb_end = s.skb_end
+        last = i + 1
+        while last < tp.tail and seg[last & mask].skb_end == skb_end and seg[last & mask].end_seq <= right:
+            last += 1
+        if last < tp.tail and seg[last & mask].skb_end == skb_end:
+            skbs.take_front(tp, seg, i, last, is_dup)
+        while i < last:
+            tag(tp, seg, rs, i, is_dup)
+            i += 1
 
 
 def mark_lost(tp, seg, i, rs, out):
-    """Mark segment `i` lost, or its retransmission lost again [Linux] tcp_mark_skb_lost."""
-    s = seg[i & (seg.size - 1)]
-    if s.flags & SACKED:
+    """Mark the super-packet of segment `i` lost, or its retransmission lost again [Linux] tcp_mark_skb_lost."""
+    first, end = skbs.skb_of(tp, seg, i)
+    marked = 0
+    for k in range(first, end):
+        s = seg[k & (seg.size - 1)]
+        if s.flags & SACKED or s.flags & (LOST | RETRANS) == LOST:
+            continue
+        marked += 1
+        if s.flags & LOST:
+            s.flags &= ~RETRANS
+            tp.retrans_out -= 1
+        else:
+            s.flags |= LOST
+            tp.lost_out += 1
+    if marked == 0:
         return
-    if s.flags & LOST:
-        if not s.flags & RETRANS:
-            return
-        s.flags &= ~RETRANS
-        tp.retrans_out -= 1
-    else:
-        s.flags |= LOST
-        tp.lost_out += 1
-    tp.lost += 1
+    tp.lost += marked
     emit(out, tp, rs, SKB_MARKED_LOST, 0)
+    s = seg[i & (seg.size - 1)]
     row = out[tp.rows - 1]
+    row.skb_segments = marked
     row.skb_tx_in_flight = s.tx_in_flight
+    row.skb_tx_in_flight_v2 = s.tx_in_flight_v2
     row.skb_tx_lost = s.tx_lost
     row.skb_tx_delivered = s.tx_delivered
     row.skb_tx_app_limited = s.tx_app_limited
@@ -288,12 +293,22 @@ def rack_detect(tp, seg, rs, out):
                 break
             remaining = tp.rack_rtt_us + window - (tp.now_us - s.tx_us)
             if remaining <= 0:
-                mark_lost(tp, seg, i, rs, out)
-                list_remove(tp, seg, i)
+                first, end = skbs.skb_of(tp, seg, i)
+                while first <= following and following < end:
+                    following = seg[following & mask].next
+                mark_skb_lost(tp, seg, i, rs, out)
             else:
                 wait = max(wait, remaining)
         i = following
     return wait
+
+
+def mark_skb_lost(tp, seg, i, rs, out):
+    """Mark the super-packet of segment `i` lost, and take it off the list."""
+    first, end = skbs.skb_of(tp, seg, i)
+    mark_lost(tp, seg, i, rs, out)
+    for k in range(first, end):
+        list_remove(tp, seg, k)
 
 
 def update_reordering_steps(tp, rs):
@@ -360,12 +375,15 @@ def emit(out, tp, rs, event, arg):
     row.rs_is_acking_tlp_retrans = rs.acking_tlp
     row.tlp_orig_data_app_limited = 0
     row.rs_tx_in_flight = rs.tx_in_flight
+    row.rs_tx_in_flight_v2 = rs.tx_in_flight_v2
     row.rs_lost = rs.lost
     row.rs_prior_lost = rs.prior_lost
     row.rs_delivered_ce = rs.delivered_ce
     row.rs_send = rs.send
     row.skb_tx_in_flight = 0
+    row.skb_tx_in_flight_v2 = 0
     row.skb_tx_lost = 0
     row.skb_tx_delivered = 0
     row.skb_tx_app_limited = 0
     row.skb_tx_has_mstamp = 0
+    row.skb_segments = 0

@@ -8,7 +8,7 @@ Sources: [Linux] tcp_write_xmit, tcp_event_new_data_sent, tcp_retransmit_skb, tc
 
 from cctrace import schema
 from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_RECOVERY, EVENT_CWND_RESTART, EVENT_TX_START
-from cctrace.flows import ratesample, recovery, timers
+from cctrace.flows import ratesample, recovery, skbs, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear
 from cctrace.flows.state import (
@@ -128,6 +128,8 @@ def pace(tp, payload, begins):
 
 def paced_until_us(tp):
     """Return when the pacing timer ends: as the replay paces, else as far from the last send as that from its own."""
+    if tp.hands_over:  # to a queue that waits instead
+        return tp.now_us
     if tp.rate_Bps > 0:
         return max(tp.now_us, tp.wstamp_ns // 1000)
     return tp.now_us + (tp.send_gap_us if tp.paced > 512 else 0)
@@ -232,8 +234,11 @@ def note_window_probe(tp, b):
     tp.probe_end = b
 
 
-def retransmit(tp, seg, rs, out, log, i, tx_us, ts, why):
-    """Note the retransmission of segment `i` [Linux] tcp_retransmit_skb; a tail-loss probe is not counted as out."""
+def retransmit(tp, seg, rs, out, log, i, tx_us, ts, why, joins):
+    """Note the retransmission of segment `i` [Linux] tcp_retransmit_skb; a tail-loss probe is not counted as out.
+
+    It `joins` the segment before it if both may have been sent as one: they are, if they were one super-packet.
+    """
     s = seg[i & (seg.size - 1)]
     tp.total_retrans += 1
     tp.bytes_retrans += s.end_seq - s.seq
@@ -247,8 +252,19 @@ def retransmit(tp, seg, rs, out, log, i, tx_us, ts, why):
         sb.emit(out, tp, rs, CWND_EVENT, EVENT_TX_START)
     s.tx_us = tx_us
     s.ts = ts
+    begins = not joins or i != tp.again_next or s.skb_end != tp.again_end
+    if begins:
+        skbs.fragment(tp, seg, i)
+        tp.again_first, tp.again_end, tp.again_flying = i, s.skb_end, flying
+    tp.again_next = i + 1
+    if i + 1 < tp.tail:
+        skbs.fragment(tp, seg, i + 1)
     ratesample.on_sent(tp, s, flying + 1)
     sb.list_append(tp, seg, i)
+    for k in range(max(tp.again_first, tp.head), i + 1):
+        one = seg[k & (seg.size - 1)]
+        one.skb_end = s.end_seq
+        one.tx_in_flight = one.tx_in_flight_v2 = tp.again_flying + tp.again_next - tp.again_first
     s.flags |= EVER
     tp.lsnd_us = tp.now_us
     if why == PROBE:
@@ -282,8 +298,7 @@ def explain(tp, seg, rs, out, i):
         recovery.enter_loss(tp, seg, rs, out)
         timers.on_timeout(tp)
         return TIMEOUT
-    sb.mark_lost(tp, seg, i, rs, out)
-    sb.list_remove(tp, seg, i)
+    sb.mark_skb_lost(tp, seg, i, rs, out)
     if tp.ca_state < CA_RECOVERY:
         recovery.enter_recovery(tp, seg, rs, out, False)
     return UNEXPLAINED

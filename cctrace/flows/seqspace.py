@@ -21,6 +21,19 @@ def unwrap(seq, base, near):
     return near + offset - ((offset >> 31) << 32)
 
 
+def unwrapped(numbers, mine, base):
+    """Return sequence numbers of the sender relative to `base`, growing without bound; 0 for other packets."""
+    relative = (numbers.astype(np.int64) - base) & 0xFFFFFFFF
+    values = relative[mine]
+    if len(values):
+        steps = np.diff(values, prepend=values[:1])
+        wraps = np.cumsum((steps < -(1 << 31)).astype(np.int64) - (steps > (1 << 31)))
+        values = values + (wraps << 32)
+    out = np.zeros(len(numbers), np.int64)
+    out[mine] = values
+    return out
+
+
 def group(conn, connections):
     """Return the packets' rows grouped by connection, in file order within each, and where each group starts.
 

@@ -13,6 +13,9 @@ from cctrace import schema
 FIN, SYN, RST, PSH, ACK, ECE = 1, 2, 4, 8, 16, 64
 OPT_TIMESTAMPS, OPT_COPY = 1, 64
 
+# How packets left the sender: at once, through fq, or by a timer of the sender's that may be as late as fq's.
+DIRECTLY, THROUGH_FQ, LATE_TIMER = range(3)
+
 # Tags of a segment, the kernel's TCPCB_* bits.
 SACKED = 1  # TCPCB_SACKED_ACKED
 RETRANS = 2  # TCPCB_SACKED_RETRANS: a retransmission is in flight
@@ -36,7 +39,7 @@ def _i8(names):
 
 SEG = _i8(
     "seq end_seq skb_end flags tx_us ts prev next skip "
-    "tx_delivered tx_delivered_us tx_first_us tx_ce tx_lost tx_in_flight tx_app_limited tx_send"
+    "tx_delivered tx_delivered_us tx_first_us tx_ce tx_lost tx_in_flight tx_in_flight_v2 tx_app_limited tx_send"
 )
 
 TP = _i8(
@@ -71,19 +74,25 @@ TP = _i8(
     "now_us clock_ns start_ns ts_offset_us ts_tick_us tsecr answer_us rows logged sent unseen ignored established "
     "synack_us "
     # the super-packet that is being sent
-    "group_us group_ns group_first group_end_ns group_psh group_ts ts_late same_skb_ns"
+    "group_us group_ns group_first group_end_ns group_psh group_ts ts_late same_skb_ns "
+    # the super-packet that is being sent again: its first segment, the one after it, the end of what it was a part of,
+    # and what was in flight before it
+    "again_first again_next again_end again_flying "
+    # whether packets go through fq; the place of the next one that TCP has not handed over, the memory of what waits
+    # there, whether that keeps TCP from handing over more, and how far apart super-packets leave
+    "hands_over handed queued throttled gap_ns"
 )
 
 RS = _i8(
     "flag first_sack_us last_sack_us sack_delivered reord ack prior_delivered prior_delivered_us prior_ce prior_lost "
-    "tx_in_flight is_app_limited is_retrans last_end_seq snd_interval_us delivered interval_us rtt_us losses "
-    "acked_sacked prior_in_flight is_ack_delayed acking_tlp lost delivered_ce send"
+    "tx_in_flight tx_in_flight_v2 is_app_limited is_retrans last_end_seq snd_interval_us delivered interval_us rtt_us "
+    "losses acked_sacked prior_in_flight is_ack_delayed acking_tlp lost delivered_ce send"
 )
 
 # What must be known about a connection before the pass; one record per connection.
 PARAM = _i8(
     "sender mss wscale sack_ok ts_ok ecn_ok has_syn passive isn peer_isn ts_offset_us ts_tick_us start_ns hz "
-    "answer_us ack_delay_ns tx_delay_ns same_skb_ns blur_us"
+    "answer_us ack_delay_ns tx_delay_ns same_skb_ns blur_us fq"
 )
 
 EVENT = np.dtype([(c.name, c.dtype) for c in schema.EVENTS])

@@ -22,6 +22,8 @@ CHUNK = 1 << 15  # packets per part of a file: few enough to stay in the cache
 # What the pass reads of every packet, and as which type.
 _UNREAD = ("window", "ip_len", "tos", "ttl", "ip_id", "frame")
 COLUMNS = {c.name: c.dtype for c in schema.PACKETS if c.name not in _UNREAD}
+LEAST_MSS = 48  # of an option: what is below counts as this [Linux618] tcp_min_snd_mss
+MOST_SEGMENTS = 1024  # of a super-packet: BIG TCP's 512 KiB in segments of the 536 that any path carries [RFC 9293]
 COMMON_MSS = (1448, 1460, 1428, 1440, 1388, 1400, 1348, 1360, 1220, 1208, 8948, 8960, 8928, 8940, 536, 524, 1380, 1368)
 walk = Machine(scan.walk)
 
@@ -221,8 +223,9 @@ _RTTS = ("rtt_min_us", "rtt_median_us", "rtt_p95_us")
 
 
 def _mss_option(table):
-    """Return the smaller of the two MSS options; -1 where one is unknown."""
-    return np.minimum(table["mss_a"], table["mss_b"]).astype(np.int64)
+    """Return the smaller of the two MSS options, no less than what a sender accepts; -1 where one is unknown."""
+    told = np.minimum(table["mss_a"], table["mss_b"]).astype(np.int64)
+    return np.where(told > 0, np.maximum(told, LEAST_MSS), -1)
 
 
 def _as(column, dtype):
@@ -254,6 +257,9 @@ def segment_size(largest, gcd, syn_mss):
     -------
     (int, bool)
     """
+    least = -(-largest // MOST_SEGMENTS)
+    if 0 < syn_mss < least:  # the option is not the sender's, or the length not that of a packet
+        return least, False
     if syn_mss > 0:
         # The path may have allowed less than the MSS: then packets are never as large.
         return (largest, True) if 0 < largest < syn_mss and gcd == largest else (syn_mss, True)

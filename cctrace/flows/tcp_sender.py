@@ -13,6 +13,7 @@ from cctrace import schema
 from cctrace.flows import rtt_filters, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear, on_ack, update_rtt
+from cctrace.flows.handover import waited_in_timer
 from cctrace.flows.sends import (
     account_window,
     append,
@@ -35,11 +36,13 @@ from cctrace.flows.sends import (
 )
 from cctrace.flows.state import (
     CLOCK_START_US,
+    DIRECTLY,
     ECE,
     EVER,
     FIN,
     PSH,
     SYN,
+    THROUGH_FQ,
 )
 from cctrace.tcp.rack import DEFAULT_REORDERING
 from cctrace.tcp.rate import app_limited_until
@@ -49,12 +52,12 @@ INIT = schema.LINUX_EVENTS["init"]
 U32_MAX = schema.U32_MAX
 FIRST_RING = 64
 MARGIN = 64  # rows that one packet can cause besides those for each outstanding segment
-BELIEVABLE_GAP = 1 << 28  # bytes; a number further ahead than this belongs to no data of this connection
 
 SAME_LOOP_NS = 5_000  # within which the next super-packet of the same loop follows
 HELD_UP_US = 100_000  # no CPU sleeps for longer between the stamp and the transmission
 SELDOM = 64  # of 1024
 HELD_ACKS = 64  # more than arrive while one super-packet is sent
+MOST_LONGER = 4  # times the usual gap: what is longer is no gap between packets that waited
 IDLE_US = 200  # an empty pipe left empty this long is one that the application left empty
 
 
@@ -71,6 +74,8 @@ def start(tp, p, start_ns):
     tp.ts_tick_us = p.ts_tick_us
     tp.same_skb_ns = p.same_skb_ns
     tp.blur_us = p.blur_us
+    tp.hands_over = 1 if p.fq == THROUGH_FQ else 0
+    tp.paced = 1024 if tp.hands_over else 0
     tp.list_head = -1
     tp.list_tail = -1
     tp.reordering = DEFAULT_REORDERING
@@ -231,6 +236,8 @@ def is_answered(p, order, k, time_ns, direction, payload):
 
 def stamp_group(tp, p, ns, ts):
     """Set the time that TCP gave to the super-packet which begins at `ns`: within its time stamp's tick."""
+    if p.fq != DIRECTLY:
+        ns -= waited_in_timer(tp, p, ns)
     tp.group_us = clock_us(ns - p.tx_delay_ns, p.start_ns)
     tp.group_ts = ts
     behind = (tp.group_us + tp.ts_offset_us) // tp.ts_tick_us - ts & U32_MAX
@@ -255,12 +262,13 @@ def send_syn(tp, seg, tx_us, ts, is_answer):
         tp.total_retrans += 1
 
 
-def send_again(tp, seg, rs, out, log, a, b, ts):
-    """The sender retransmits [a, b), all of it outstanding."""
+def send_again(tp, seg, rs, out, log, a, b, ts, begins):
+    """The sender retransmits [a, b), all outstanding; it may be more of a super-packet, unless it `begins` one."""
     i = sb.find(tp, seg, a)
     why = explain(tp, seg, rs, out, i)
     while i < tp.tail and seg[i & (seg.size - 1)].seq < b:
-        retransmit(tp, seg, rs, out, log, i, tp.group_us, ts, why)
+        retransmit(tp, seg, rs, out, log, i, tp.group_us, ts, why, not begins)
+        begins = False
         i += 1
 
 
@@ -273,6 +281,8 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
     if not together or tp.group_psh or a != tp.snd_nxt:
         tp.group_first = tp.tail
     begins = not together or tp.group_psh != 0
+    if p.fq == THROUGH_FQ and begins and 0 < since < tp.min0 * 1000:  # what is longer than a round trip is no pacing
+        tp.gap_ns += (min(since, MOST_LONGER * tp.gap_ns) - tp.gap_ns) >> 2 if tp.gap_ns else since
     pace(tp, payload, begins)
     tp.group_end_ns = ns
     tp.group_psh = 1 if fl & PSH else 0
@@ -287,7 +297,7 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
             note_sent(tp, sent, ns, payload, begins, True, False, fl & PSH)
             return
         if tp.snd_una < tp.snd_nxt and not show_reordered(tp, seg, a, min(b, tp.snd_nxt)):
-            send_again(tp, seg, rs, out, log, max(a, tp.snd_una), min(b, tp.snd_nxt), ts)
+            send_again(tp, seg, rs, out, log, max(a, tp.snd_una), min(b, tp.snd_nxt), ts, begins)
         a = min(b, tp.snd_nxt)
         if a == b:
             if tp.cwnd:
@@ -304,7 +314,8 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
     was_empty = tp.packets_out == 0
     limited = False
     if not together:
-        note_pacing(tp)
+        if p.fq != THROUGH_FQ:
+            note_pacing(tp)
         limited = before_send(tp, rs, out)
     if tp.busy_since_us == 0:
         tp.busy_since_us = tp.now_us
@@ -321,6 +332,7 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
         s = seg[i & (seg.size - 1)]
         s.skb_end = b
         s.tx_in_flight = flying
+        s.tx_in_flight_v2 = flying
     tp.lsnd_us = tp.now_us
     if probing:
         timers.on_probe(tp, 0)

@@ -171,7 +171,7 @@ def quic_view(events):
     starts = (kind == code["cwnd_event"]) & (events["arg"] == schema.CWND_EVENTS.index("TX_START"))
     calls = {
         "init": np.flatnonzero(kind == code["init"]),
-        "on_lost": np.flatnonzero(kind == code["skb_marked_lost"]),
+        "on_lost": np.repeat(*_lost_segments(events)),
         "on_ack": np.flatnonzero(sampled),
         "restart_from_idle": np.flatnonzero(starts & (last_limited != 0)),
     }
@@ -191,6 +191,12 @@ def quic_view(events):
     unknown = [name for name in _SCHEMA["quic"] if name.startswith("rand")]
     columns = taken | dict.fromkeys(unknown, np.zeros(len(row), np.int64))
     return View("quic", event, columns, unknown=unknown, time_ns=events["time_ns"][row])
+
+
+def _lost_segments(events):
+    """Return the rows of `skb_marked_lost`, and how many segments, each of them a packet of QUIC's, they mark."""
+    rows = np.flatnonzero(events["event"] == schema.LINUX_EVENTS["skb_marked_lost"])
+    return rows, events["skb_segments"][rows]
 
 
 def _quic_columns(events):

@@ -10,7 +10,7 @@ import os
 from importlib import import_module
 
 from cctrace.errors import ArgumentError, FormatError
-from cctrace.io.source import BOM, Member, Source, open_source
+from cctrace.io.source import BOM, Member, Source, file_path, open_source
 
 # Name of a format (`format=`) and module. The order is that of sniffing: the most certain magic first.
 FORMATS = {
@@ -114,6 +114,8 @@ def _of_archive(source, decapsulate, limit):
             elif name != ARCHIVE:
                 tables.append(_module(name).read(open_source(member, limit)))
         except FormatError as error:
+            if member.allowance.is_spent:
+                raise
             warnings.append(f"{error}; left out")
     tables = [table for table in tables if isinstance(table, tcpinfo.TcpInfo)]
     if bool(tables) == bool(captures):
@@ -204,7 +206,9 @@ def _packets(sources, chunk, format, decapsulate, limit):
 def _lasts(source):
     """Return whether a source can be read a second time, unlike standard input."""
     path = source.path if isinstance(source, Source) else source
-    return isinstance(path, Member) or (isinstance(path, (str, os.PathLike)) and os.path.isfile(path))
+    return isinstance(path, Member) or (
+        isinstance(path, (str, os.PathLike)) and os.path.isfile(file_path(os.fspath(path)))
+    )
 
 
 class _Glance:

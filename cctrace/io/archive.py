@@ -3,17 +3,25 @@
 Members are held as they are stored: a `.pcap.zst` in a tar stays compressed until it is read. Those of no known format
 (a README, an index) are left out, and named in a warning. All captures are joined as rotated files are; counters become
 one table, in which the parts of a connection (M-Lab's `.00000`, `.00001` ...) come together.
+
+What an archive may unpack to is bounded once for all that is in it, however it is nested: by the size of the archive.
 """
 
 import io
+import lzma
 import tarfile
 import zipfile
 import zlib
 
 from cctrace.errors import FormatError
-from cctrace.io.source import BOMB_FLOOR, BOMB_RATIO, Member
+from cctrace.io.compression import Allowance
+from cctrace.io.source import Member
 
+MOST_MEMBERS = 20_000  # read as one: each is looked at by every reader, and all are held
 _ZIP = b"PK\3\4"
+# What the standard library's readers raise at damaged archives, besides their own errors.
+DAMAGE = (tarfile.TarError, EOFError, ValueError, LookupError, ArithmeticError)
+ZIP_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, RuntimeError, *DAMAGE)  # also: encrypted
 
 
 def sniff(head):
@@ -27,39 +35,39 @@ def members(source):
     Raises
     ------
     FormatError
-        No file could be read, or a ZIP file is encrypted, damaged or a bomb.
+        No file could be read, there are too many or they unpack to too much, or a ZIP file is encrypted or damaged.
     """
-    found, warnings = _zipped(source) if source.head.startswith(_ZIP) else _tarred(source)
+    is_zip = source.head.startswith(_ZIP)
+    damage = ZIP_DAMAGE if is_zip else DAMAGE
+    found, warnings, allowance = [], [], Allowance(source)
+    try:
+        for name, size, read in (_zipped if is_zip else _tarred)(source):
+            allowance.add(size)
+            if len(found) == MOST_MEMBERS:
+                advice = "unpack it and read them in parts, or analyse each with `cctrace corpus run`"
+                raise FormatError(f"{source.name}: more than {MOST_MEMBERS} files in the archive; {advice}")
+            found.append(Member(f"{source.name}:{name}", read(), allowance))
+    except damage as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if is_zip:
+            raise FormatError(f"{source.name}: a ZIP archive that cannot be read: {reason}") from None
+        warnings.append(f"{source.name}: the archive is damaged or cut short ({reason}); read what precedes it")
     if not found:
         raise FormatError("; ".join([f"{source.name}: no files in the archive", *warnings]))
     return found, warnings
 
 
 def _tarred(source):
-    found, warnings = [], []
-    try:
-        with tarfile.open(fileobj=source, mode="r|") as archive:
-            for info in archive:
-                if info.isfile() and info.size:
-                    found.append(Member(f"{source.name}:{info.name}", archive.extractfile(info).read()))
-    except tarfile.TarError as error:
-        warnings.append(f"{source.name}: the archive is damaged or cut short ({error}); read what precedes it")
-    return found, warnings
+    """Yield (name, size, function that reads it) for each file of a tar."""
+    with tarfile.open(fileobj=source, mode="r|") as archive:
+        for info in archive:
+            if info.isfile() and info.size:
+                yield info.name, info.size, lambda info=info: archive.extractfile(info).read()
 
 
 def _zipped(source):
-    found = []
-    try:
-        with zipfile.ZipFile(io.BytesIO(source.rest())) as archive:
-            for info in archive.infolist():
-                if info.is_dir() or not info.file_size:
-                    continue
-                if info.file_size > (source.limit or max(BOMB_FLOOR, BOMB_RATIO * info.compress_size)):
-                    raise FormatError(
-                        f"{source.name}: {info.filename} unpacks from {info.compress_size} to {info.file_size} bytes: "
-                        "a decompression bomb? If the file is sound, raise the limit (limit=, --limit)"
-                    )
-                found.append(Member(f"{source.name}:{info.filename}", archive.read(info)))
-    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError) as error:
-        raise FormatError(f"{source.name}: a ZIP archive that cannot be read: {error}") from None
-    return found, []
+    """As `_tarred`; a ZIP tells what it holds at its end."""
+    with zipfile.ZipFile(io.BytesIO(source.rest())) as archive:
+        for info in archive.infolist():
+            if not info.is_dir() and info.file_size:
+                yield info.filename, info.file_size, lambda info=info: archive.read(info)

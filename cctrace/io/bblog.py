@@ -144,7 +144,7 @@ class _Log:
         if len(record) < 112 or not self.stacks:
             return
         poll = {name: int.from_bytes(record[at : at + 4], "little") for name, at in _FIELDS.items()}
-        poll |= {"time_ns": 1000 * (self._offset_us + _microseconds(record, 0)), "connection": self._number}
+        poll |= {"time_ns": 1000 * (self._offset_us + _microseconds(record, 0)), tcpinfo.CONNECTION: self._number}
         poll |= {"event": record[25], "state": _ESTABLISHED.get(int.from_bytes(record[56:60], "little"))}
         # Sequence numbers wrap: what was acknowledged is counted on from the record before.
         iss = int.from_bytes(record[64:68], "little")

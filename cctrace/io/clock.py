@@ -15,6 +15,7 @@ _DATE = re.compile(
     r"(?: (?P<zone>[A-Z]{2,5}|[+-]\d{2,4}))?(?: (?P<y2>\d{4}))?(?!\w)"
 )
 _CLOCK = re.compile(r"(\d\d?):(\d\d):(\d\d)(?:[.,](\d+))?(?![\w:])")
+_LATEST_NS = 1 << 63  # what an int64 holds: the year 2262
 _MONTHS = ("", "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
@@ -58,6 +59,8 @@ def leading_time(text):
                 ns = parse(match)
             except (ValueError, OverflowError):
                 continue
+            if not -_LATEST_NS < ns < _LATEST_NS:
+                continue
             return ns, re.sub(r"^\s?[\])]", "", text[match.end() :])
     return None, text
 
@@ -83,6 +86,8 @@ def _parse_date(match):
     if match["half"]:
         hour = int(hour) % 12 + 12 * (match["half"] == "PM")
     month, day = _MONTHS.index(match["month"]), match["d1"] or match["d2"]
+    if not day:  # "Mar 18:08:10": cut, or not a date at all
+        raise ValueError(f"{match[0]!r} names no day")
     return _calendar_ns(
         match["y1"] or match["y2"] or 1970, month, day, hour, minute, second, match["fraction"], match["zone"]
     )

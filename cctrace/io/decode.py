@@ -56,10 +56,10 @@ from cctrace.io.layout import (
     ZERO_IP_LENGTH,
 )
 from cctrace.io.link import be16, be32, be64, inner_header, ip_header, u8
+from cctrace.schema import LARGEST_PACKET
 
 # A connection whose SYN was not captured, silent for this long, ends when a SYN reuses its ports.
 REUSE_SILENCE_NS = 240_000_000_000  # 2 MSL [RFC 9293]
-LARGEST_PACKET = 1 << 20  # bytes; BIG TCP ends at 512 KiB [gso_max_size], so a longer one is a damaged length
 _DUPLICATE_NS = 1_000_000_000  # a copy follows its original within this time
 
 
@@ -68,15 +68,22 @@ def _mix(x):
     return x ^ (x >> 32)
 
 
+def _endpoint(key, hi, lo, port):
+    """Return the hash of an endpoint by a secret, so that nobody can write a capture whose endpoints all collide."""
+    x = (lo ^ key[0]) * key[1]
+    x = (x ^ (x >> 32) ^ hi ^ (port << 24)) * key[1]
+    return x ^ (x >> 29)
+
+
 def _s32(x):
     return ((x + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
-def _find(c, table, s_hi, s_lo, d_hi, d_lo, sport, dport, version):
+def _find(c, table, key, s_hi, s_lo, d_hi, d_lo, sport, dport, version):
     """Look a connection up, in either direction: (slot of the table, connection or -1, direction)."""
     forth = (version << 32) | (sport << 16) | dport
     back = (version << 32) | (dport << 16) | sport
-    slot = (_mix(s_lo + 31 * s_hi + (sport << 40)) + _mix(d_lo + 31 * d_hi + (dport << 40))) & (len(table) - 1)
+    slot = (_mix(_endpoint(key, s_hi, s_lo, sport)) + _mix(_endpoint(key, d_hi, d_lo, dport))) & (len(table) - 1)
     while table[slot] >= 0:
         k = table[slot]
         a_hi, a_lo, b_hi, b_lo, ports = c[k, SRC_HI], c[k, SRC_LO], c[k, DST_HI], c[k, DST_LO], c[k, PORTS]
@@ -227,13 +234,13 @@ def _join(g, i, r, c, counters):
 
 
 def decode_frames(
-    b, offset, caplen, wirelen, stamp, link, f, count, tunnels, r, row, sacks, s, c, n, table, g, counters
+    b, offset, caplen, wirelen, stamp, link, f, count, tunnels, r, row, sacks, s, c, n, table, key, g, counters
 ):  # fmt: skip
     """Decode frames of the buffer `b` into the columns, from number `f` on.
 
     Stops before `count` when the connections fill their arrays or half of the hash table. The caller provides room for
-    one row and four SACK rows per frame. `g` keeps datagrams that came in fragments, see `fragments.py`. Reads stay
-    within b[offset : offset + caplen] of each frame.
+    one row and four SACK rows per frame. `key` is two odd secret numbers; `g` keeps datagrams that came in fragments,
+    see `fragments.py`. Reads stay within b[offset : offset + caplen] of each frame.
 
     Returns (next frame, rows, SACK rows and connections now in use).
     """
@@ -303,7 +310,7 @@ def decode_frames(
 
         # Connection: reused ports start a new one. A SYN of another number is proof, one where the capture had none yet
         # may have been overtaken by what followed it.
-        slot, k, d = _find(c, table, s_hi, s_lo, d_hi, d_lo, sport, dport, version)
+        slot, k, d = _find(c, table, key, s_hi, s_lo, d_hi, d_lo, sport, dport, version)
         is_reuse = k >= 0 and bits & 18 == 2 and c[k, ISN + d] != seq_no
         if is_reuse and c[k, ISN + d] < 0:
             is_reuse = c[k, CLOSED] or now - c[k, CONN_LAST_NS] > REUSE_SILENCE_NS
@@ -354,11 +361,11 @@ def decode_frames(
     return f, row, s, n
 
 
-def rehash(c, n, table):
+def rehash(c, n, table, key):
     """Fill an empty table with the connections, the latest of each pair of endpoints only; returns (connections,)."""
     for k in range(n):
         ports = c[k, PORTS]
         a_hi, a_lo, b_hi, b_lo = c[k, SRC_HI], c[k, SRC_LO], c[k, DST_HI], c[k, DST_LO]
-        slot, _, _ = _find(c, table, a_hi, a_lo, b_hi, b_lo, (ports >> 16) & 65535, ports & 65535, ports >> 32)
+        slot, _, _ = _find(c, table, key, a_hi, a_lo, b_hi, b_lo, (ports >> 16) & 65535, ports & 65535, ports >> 32)
         table[slot] = k
     return (n,)

@@ -55,7 +55,7 @@ def read(source):
         for entry in sorted(entries, key=lambda entry: entry["t"]):
             if told_now := _poll(entry):
                 last |= told_now
-                polls.append(last | {"connection": len(connections), "snd_mss": mss} | _carried(entry))
+                polls.append(last | {tcpinfo.CONNECTION: len(connections), "snd_mss": mss} | _carried(entry))
         known = {"flow_id": name, "cc": meta.get("CONG_CONTROL")}
         connections.append({key: value for key, value in known.items() if value})
     if not polls:

@@ -4,6 +4,7 @@ A file format fills `Frames` chunk by chunk, `Decoder.feed` has `decode.py` turn
 the rows out. Connections live on from chunk to chunk.
 """
 
+import os
 import socket
 import warnings
 from collections import namedtuple
@@ -31,11 +32,12 @@ from cctrace.io.layout import (
     UNDECODED,
     WSCALE,
 )  # fmt: skip
-from cctrace.io.packets import Packets
+from cctrace.io.packets import FAR_BACK_NS, Packets, back_steps
 from cctrace.lang.machine import Machine
 
 TUNNELS = {"ipip": 1, "gre": 2, "vxlan": 4, "geneve": 8}  # bits of the argument `tunnels` of `decode_frames`
 decode_frames, rehash = Machine(decode.decode_frames), Machine(decode.rehash)
+_SECRET = np.frombuffer(os.urandom(16), np.int64) | 1  # where a connection is in the hash table, and nothing else
 Rows = namedtuple("Rows", [c.name for c in schema.PACKETS])  # type: ignore[misc]
 Blocks = namedtuple("Blocks", [c.name for c in schema.SACKS])  # type: ignore[misc]
 
@@ -87,7 +89,7 @@ class Decoder:
         """Decode `count` frames of the buffer `data`."""
         if self._n_rows + count > len(self._rows[0]):
             share = 0.0 if self._part else frames.share
-            self._rows = Rows(*_longer(self._rows, self._n_rows, max(count, self._part), share))
+            self._rows = Rows(*_longer(self._rows, self._n_rows, max(count, min(self._part, _TRUSTED)), share))
         if self._n_sacks + 4 * count > len(self._sacks[0]):
             self._sacks = Blocks(*_longer(self._sacks, self._n_sacks, 4 * count))
         f = 0
@@ -95,7 +97,7 @@ class Decoder:
             f, self._n_rows, self._n_sacks, self._n_conns = decode_frames(
                 data, frames.offset, frames.caplen, frames.wirelen, frames.time_ns, frames.link, f, count,
                 self._tunnels, self._rows, self._n_rows, self._sacks, self._n_sacks, self._conns, self._n_conns,
-                self._table, self._datagrams, self._counters,
+                self._table, _SECRET, self._datagrams, self._counters,
             )  # fmt: skip
             if f < count:
                 self._make_room_for_connections()
@@ -103,7 +105,7 @@ class Decoder:
     def _make_room_for_connections(self):
         (self._conns,) = _longer([self._conns], self._n_conns, self._n_conns)
         self._table = np.full(4 * len(self._conns), -1, np.int64)
-        rehash(self._conns, self._n_conns, self._table)
+        rehash(self._conns, self._n_conns, self._table, _SECRET)
 
     def take(self):
         """Return the packets decoded since the last call; connection numbers go on counting."""
@@ -211,8 +213,8 @@ def describe(counters):
         yield f"{c['cut_options']} packets with TCP options malformed or cut off by the capture"
     if c["beyond_wire"]:
         yield f"{c['beyond_wire']} packets claim more bytes than their frames had; believed"
-    if c["back_steps"]:
-        yield f"time stamps step back {c['back_steps']} times, by at most {c['back_step_ns'] / 1000:g} us"
+    if c["back_step_ns"] >= FAR_BACK_NS:
+        yield back_steps(c)
     if c["duplicates"]:
         text = "bit 6 of column options marks the copies, flows leave them out"
         yield f"{c['duplicates']} packets were captured twice (mirror port?); {text}"

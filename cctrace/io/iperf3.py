@@ -62,7 +62,7 @@ def _connection(told, cc):
 def _poll(stream, connection, zero_ns, mss, retransmitted):
     cwnd = stream.get("snd_cwnd")
     poll = {
-        "connection": connection,
+        tcpinfo.CONNECTION: connection,
         "time_ns": zero_ns + round(float(stream.get("end", 0)) * 1e9),
         "rtt": stream.get("rtt"),
         "rttvar": stream.get("rttvar"),

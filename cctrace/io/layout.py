@@ -68,7 +68,6 @@ DATAGRAMS, DATAGRAM_FIELDS = 65, FRAGMENT_MAP + 65536 // 8 // 32
 SECTION, INTERFACE, PACKET, SIMPLE, STATISTICS, ENHANCED = 0x0A0D0D0A, 1, 2, 3, 5, 6
 USED_UP, STATE, BAD_LENGTH, BAD_TRAILER = range(4)
 # Columns of its interface matrix. Time stamps become nanoseconds by factor (MULTIPLY), divisor (DIVIDE) or shift.
-LATEST_NS = (1 << 62) - 1  # in 2116: an offset added cannot overflow
 LINK, MODE, FACTOR, OFFSET_NS, SNAPLEN = range(5)
 MULTIPLY, DIVIDE, SHIFT = range(3)
 # What `find_packets` counts.

@@ -3,6 +3,7 @@
 import numpy as np
 
 from cctrace.errors import ArgumentError
+from cctrace.units import format_rate
 
 
 class LinkTrace:
@@ -35,7 +36,7 @@ class LinkTrace:
         return self.columns[name]
 
     def __repr__(self):
-        rate = f"{self.mean_rate_bps / 1e6:.3g} Mbit/s"
+        rate = format_rate(self.mean_rate_bps)
         return f"<LinkTrace {self.source}: {len(self)} rows, {self.end_ns / 1e9:g} s, {rate}>"
 
     @property

@@ -72,7 +72,7 @@ def _read_archive(source):
         if len(attributes) > _BBR:
             poll |= tcpinfo_struct.decode_bbr(attributes[_BBR])
         name = attributes[_CONGESTION] if len(attributes) > _CONGESTION else b""
-        poll["connection"] = connections.number(key, name.rstrip(b"\0").decode("ascii", "replace"))
+        poll[tcpinfo.CONNECTION] = connections.number(key, name.rstrip(b"\0").decode("ascii", "replace"))
         polls.append(poll)
         dumps.append(attributes[_INFO])
     if source.cut:
@@ -117,7 +117,7 @@ def _read_ndt7(source):
 
 def _ndt7_poll(row, start_ns, connection):
     info = dict(row["TCPInfo"])
-    poll = {"time_ns": start_ns + int(info.pop("ElapsedTime", 0)) * 1000, "connection": connection}
+    poll = {"time_ns": start_ns + int(info.pop("ElapsedTime", 0)) * 1000, tcpinfo.CONNECTION: connection}
     for name, value in info.items():
         # -1 is the kernel's "unlimited" in a signed JSON number.
         poll[tcpinfo.field_name(name)] = None if value == -1 else value

@@ -7,6 +7,14 @@ from cctrace import schema
 # Bits of the column `options`.
 TIMESTAMPS, SACK, MSS, WINDOW_SCALE, SACK_PERMITTED, DUPLICATE, BAD_OPTIONS = 1, 2, 4, 8, 16, 64, 128
 
+FAR_BACK_NS = 1_000_000  # the CPUs that feed one capture ring make stamps step back by microseconds: no harm
+
+
+def back_steps(counters):
+    """Return in words how often time stamps step back, and how far."""
+    times, far_us = counters["back_steps"], counters["back_step_ns"] / 1000
+    return f"time stamps step back {times} time{'s' if times > 1 else ''}, by at most {far_us:g} us"
+
 
 class Packets:
     """The TCP packets of a capture.
@@ -52,6 +60,12 @@ class Packets:
         import pandas as pd
 
         return pd.DataFrame({c.name: self.columns[c.name] for c in schema.PACKETS}, copy=False)
+
+    @property
+    def notes(self):
+        """What is worth knowing of the file and changes no number, a list of sentences; warnings are in `warnings`."""
+        small = 0 < self.counters.get("back_step_ns", 0) < FAR_BACK_NS
+        return [f"{back_steps(self.counters)}: several CPUs fed the capture"] if small else []
 
     def connection_frame(self):
         """Return the connections as a pandas DataFrame, columns of `schema.CONNECTIONS`."""

@@ -12,11 +12,11 @@ import numpy as np
 from cctrace import __version__, schema
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.extras import needed
-from cctrace.io import tcpinfo
+from cctrace.io import door, tcpinfo
 from cctrace.io.kernelevents import KernelEvents
 from cctrace.io.linktrace import LinkTrace
 from cctrace.io.packets import Packets
-from cctrace.io.source import open_source
+from cctrace.io.source import reads
 
 _KEY = b"cctrace"
 
@@ -63,23 +63,26 @@ def save(path, kind, parts, meta):
     return rows
 
 
+@reads("a table that cctrace wrote")
 def load(source):
     """Return (kind, columns, meta) of a table written by `save`; missing values as `save` got them.
+
+    Nothing is known of the values yet: whoever knows the kind has `door` look at them.
 
     Raises
     ------
     FormatError
-        Not Parquet, damaged, or not written by cctrace.
+        Not Parquet, damaged, not written by cctrace, or it claims more than a file of its size holds.
     """
     pa = needed("pyarrow", "parquet")
     pq = needed("pyarrow.parquet", "parquet")
 
-    with open_source(source) as opened:
-        name = opened.name
-        data = b"".join(iter(lambda: opened.read(1 << 22), b""))
+    name, data = source.name, source.rest()
     try:
-        table = pq.read_table(pa.BufferReader(data))
-        told = pq.read_metadata(pa.BufferReader(data)).metadata
+        with pq.ParquetFile(pa.BufferReader(data)) as file:
+            told = file.metadata.metadata or {}
+            source.refuse_bomb(_claimed_bytes(file.metadata), len(data))
+            table = file.read()
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{name}: damaged Parquet: {str(error).splitlines()[0]}") from None
     if _KEY not in told:
@@ -88,6 +91,17 @@ def load(source):
     return told["kind"], {n: _numpy(table[n].combine_chunks()) for n in table.column_names}, told["meta"]
 
 
+def _claimed_bytes(metadata):
+    """Return about how many bytes a table takes once read: runs of one value take next to none in the file."""
+    lists = sum(
+        metadata.row_group(group).column(k).num_values
+        for group in range(metadata.num_row_groups)
+        for k in range(metadata.num_columns)
+    )
+    return 8 * lists
+
+
+@reads("a table that cctrace wrote")
 def read(source):
     """Read packets, tcp_info or a link trace that `save_table` wrote.
 
@@ -96,24 +110,14 @@ def read(source):
     FormatError
         As `load`; also for event streams, which are no input file but are loaded by `Events`.
     """
-    with open_source(source) as opened:
-        name = opened.name
-        kind, columns, meta = load(opened)
+    name = source.name
+    kind, columns, meta = load(source)
     if kind == "packets":
         return _packets(columns, meta, name)
     if kind == "tcp_info":
-        known = {c.name for c in schema.TCP_INFO}
-        parts = [
-            {n: c for n, c in columns.items() if (n in known) == wanted and n != "connection"} for wanted in (1, 0)
-        ]
-        return tcpinfo.TcpInfo(
-            *parts, columns["connection"], meta["connections"], name, meta["format"], meta["warnings"]
-        )
+        return _tcp_info(columns, meta, name)
     if kind == "link":
-        capacity = tuple(columns.pop(f"capacity_{part}") for part in ("ns", "bytes"))
-        used = capacity[0] != tcpinfo.MISSING
-        capacity = tuple(part[used] for part in capacity)
-        return LinkTrace(columns, capacity, meta["end_ns"], name, meta["format"], meta["warnings"])
+        return _link(columns, meta, name)
     raise FormatError(f"{name}: this Parquet holds {kind}, which is not read as a file")
 
 
@@ -161,14 +165,47 @@ def _packet_columns(packets):
 
 def _packets(columns, meta, name):
     left, right = (columns.pop(f"sack_{side}") for side in ("left", "right"))
-    count = np.diff(left.offsets.to_numpy())
-    first = np.where(count > 0, left.offsets.to_numpy()[:-1], -1)
-    columns |= {"sack_row": first, "sack_count": count}
+    offsets = left.offsets.to_numpy()
+    count = np.diff(offsets)
+    columns |= {"sack_row": np.where(count > 0, offsets[:-1], -1), "sack_count": count}
     columns.setdefault("frame", np.zeros(len(count), np.uint32))  # files of earlier versions
-    columns = {c.name: columns[c.name].astype(c.dtype) for c in schema.PACKETS}
     sacks = {"left": left.values.to_numpy(), "right": right.values.to_numpy()}
-    connections = {c.name: np.array(meta["connections"][c.name], c.dtype) for c in schema.CONNECTIONS}
-    return Packets(columns, sacks, connections, meta["counters"], meta["warnings"], name)
+    tables = door.packets(columns, sacks, meta["connections"], name)
+    counters = {str(key): int(value) for key, value in meta["counters"].items()}
+    return Packets(*tables, counters, _texts(meta["warnings"]), name)
+
+
+def _tcp_info(columns, meta, name):
+    connections = meta["connections"]
+    if not (isinstance(connections, list) and all(isinstance(known, dict) for known in connections)):
+        raise FormatError(f"{name}: damaged: its connections are no list of what identifies them")
+    number = schema.Column("connection", "i8", "", "", within=(0, len(connections) - 1))
+    polled = {c.name: columns.pop(c.name) for c in schema.TCP_INFO if c.name in columns}
+    missing = np.full(len(columns["connection"]), tcpinfo.MISSING)
+    table = tuple(column._replace(within=None) for column in schema.TCP_INFO)
+    polled = door.checked((number, *table), {c.name: missing for c in table} | polled | columns, name)
+    connection = polled.pop("connection")
+    warnings = [f"{name}: {line}" for line in door.plausible(polled, tcpinfo.MISSING)]
+    extra = {key: values for key, values in columns.items() if key != "connection"}
+    return tcpinfo.TcpInfo(
+        polled, extra, connection, connections, name, str(meta["format"]), _texts(meta["warnings"]) + warnings
+    )
+
+
+def _link(columns, meta, name):
+    time = schema.Column("capacity_ns", "i8", "ns", "", within=(0, schema.LATEST_NS))
+    size, end_ns = np.asarray(columns.pop("capacity_bytes"), np.float64), meta["end_ns"]
+    used = columns["capacity_ns"] != tcpinfo.MISSING
+    times = door.checked((time,), {"capacity_ns": columns.pop("capacity_ns")[used]}, name)["capacity_ns"]
+    size = size[used]
+    sound = isinstance(end_ns, int) and 0 < end_ns <= schema.LATEST_NS and np.isfinite(size).all() and (size >= 0).all()
+    if not sound or np.any(np.diff(times) < 0):
+        raise FormatError(f"{name}: damaged: what the link could carry is no bytes at ascending times")
+    return LinkTrace(columns, (times, size), end_ns, name, str(meta["format"]), _texts(meta["warnings"]))
+
+
+def _texts(lines):
+    return [str(line) for line in lines]
 
 
 def _arrow(column):

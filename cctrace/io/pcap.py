@@ -8,9 +8,9 @@ Source: draft-ietf-opsawg-pcap; libpcap's savefile reader for the dialects.
 
 from cctrace.errors import FormatError
 from cctrace.io import records
+from cctrace.io.chunks import CHUNK, Chunks
 from cctrace.io.frames import Frames
 from cctrace.io.layout import BAD_LENGTH
-from cctrace.io.source import CHUNK, Chunks
 from cctrace.lang.machine import Machine
 
 # Magic number as read in little-endian order: (big-endian, nanoseconds per unit of the fraction, record header bytes).

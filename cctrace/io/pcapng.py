@@ -11,6 +11,7 @@ import numpy as np
 
 from cctrace.errors import FormatError
 from cctrace.io import bblog, records
+from cctrace.io.chunks import CHUNK, Chunks
 from cctrace.io.frames import Frames
 from cctrace.io.layout import (
     BAD_LENGTH,
@@ -30,7 +31,6 @@ from cctrace.io.layout import (
     UNDEFINED,
     USED_UP,
 )
-from cctrace.io.source import CHUNK, Chunks
 from cctrace.lang.machine import Machine
 
 LARGEST_BLOCK = 1 << 24
@@ -58,7 +58,8 @@ def frames_of(source, decoder, chunk=CHUNK):
                 section.counts,
             )  # fmt: skip
             frames.share = chunks.share
-            yield chunks.data, frames, count
+            if count:  # a file may be all interfaces
+                yield chunks.data, frames, count
             if status == STATE and not section.enter(chunks, source, decoder):
                 break
         if status in (BAD_LENGTH, BAD_TRAILER):

@@ -177,7 +177,7 @@ def _connection(trace):
 def _walk(trace, at, polls, events, name, warnings):
     """Add the metrics of one trace, connection `at`, to `polls`, and its packets to `events`."""
     clock, kinds = _Clock(trace), {}
-    state, odd = {"connection": at}, 0
+    state, odd = {tcpinfo.CONNECTION: at}, 0
     names = [str(name).lower() for name in trace.get("event_fields") or ("time", "category", "event", "data")]
     for event in trace.get("events") or []:
         try:

@@ -7,6 +7,7 @@ Source: RFC 9000, section 17.2; RFC 9369 (version 2).
 
 import socket
 
+from cctrace.display import endpoint
 from cctrace.io.frames import Decoder
 from cctrace.io.link import ip_header
 from cctrace.units import format_size
@@ -82,16 +83,12 @@ class Survey(Decoder):
         named = []
         for key, told in sorted(self.flows.items(), key=lambda item: -item[1]["bytes"]):
             carried = f"{told['version']}, {told['packets']} packets, {format_size(told['bytes'])}"
-            named.append(f"{_end(*key[:2])} → {_end(*key[2:])} ({carried})")
+            named.append(f"{endpoint(*key[:2])} → {endpoint(*key[2:])} ({carried})")
         more = f" and {len(named) - _LISTED} more" if len(named) > _LISTED else ""
         return (
             f"QUIC (UDP): {', '.join(named[:_LISTED])}{more}; its acknowledgements are encrypted: "
             "have an endpoint write a qlog, which cctrace reads"
         )
-
-
-def _end(address, port):
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _udp(packet):

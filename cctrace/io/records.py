@@ -11,7 +11,6 @@ from cctrace.io.layout import (
     ERRATIC,
     FACTOR,
     INTERFACE,
-    LATEST_NS,
     LINK,
     MODE,
     MULTIPLY,
@@ -27,6 +26,7 @@ from cctrace.io.layout import (
     USED_UP,
 )
 from cctrace.io.link import OFFSET
+from cctrace.schema import LATEST_NS
 
 
 def _u32(b, p, big):
@@ -90,7 +90,8 @@ def _nanoseconds(high, low, interface):
         if bits > 32:  # what lies below 2**-32 s is less than a nanosecond, and would overflow
             rest, bits = rest >> (bits - 32), 32
         ns = seconds * 1_000_000_000 + ((rest * 1_000_000_000) >> bits)
-    return max(ns + interface[OFFSET_NS], -1)
+    ns += interface[OFFSET_NS]
+    return np.int64(-1) if ns > LATEST_NS else max(ns, -1)
 
 
 def find_packets(b, pos, end, big, interfaces, n_interfaces, largest, offset, caplen, wirelen, time_ns, link, counts):

@@ -51,7 +51,7 @@ def read(source):
         except (ValueError, IndexError):
             odd += 1
             continue
-        poll["connection"] = connections.number(key)
+        poll[tcpinfo.CONNECTION] = connections.number(key)
         polls.append(poll)
     name = source.name
     if not polls:

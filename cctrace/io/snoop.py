@@ -8,9 +8,9 @@ Source: RFC 1761.
 
 from cctrace.errors import FormatError
 from cctrace.io import records
+from cctrace.io.chunks import CHUNK, Chunks
 from cctrace.io.frames import Frames
 from cctrace.io.layout import BAD_LENGTH
-from cctrace.io.source import CHUNK, Chunks
 from cctrace.lang.machine import Machine
 
 _MAGIC = b"snoop\0\0\0"

@@ -1,135 +1,24 @@
 """Where bytes come from: a file, standard input, a file object or a URL; plain or compressed, told apart by content.
 
-`open_source` hands out a `Source`: `head` (the first bytes, for sniffing), `Chunks(source)` (for the compiled decoders:
-the next are read and decompressed in a second thread while this one is decoded) and `lines()` (for text formats).
-Bytes are always decompressed; offsets in messages count decompressed bytes.
-
-Two dangers are met here, once for all formats. A compressed file that ends early yields what precedes the end and sets
-`Source.cut`. A decompression bomb is refused: more bytes than `limit` out of one compressed file is an error that
-says how to raise it.
+`open_source` returns a `Source`: `head` (the first bytes, for sniffing), `lines()` (for text formats), and bytes for
+`cctrace.io.chunks` (for the compiled decoders). Bytes are always decompressed (`cctrace.io.compression`); offsets in
+messages count decompressed bytes.
 """
 
 import functools
 import io
 import os
-import queue
 import stat
 import sys
 import threading
-import weakref
+import urllib.parse
 
-import numpy as np
+from cctrace.errors import CctraceError, FormatError, MissingError
+from cctrace.extras import needed, program
+from cctrace.io.compression import DECOMPRESSORS, Decompressed, bomb, most_bytes
 
-from cctrace.errors import ArgumentError, CctraceError, FormatError
-
-CHUNK = 4 << 20  # bytes per chunk: fits the cache, and large enough that per-chunk costs vanish
-_AHEAD = 4  # chunks that are read in advance, so that reader and decoder rarely wait for each other
-HEADROOM = 1 << 18  # unconsumed bytes that are kept in front of the next chunk
 HEAD = 4096  # bytes that `sniff` functions see
-_COMPRESSED_READ = 1 << 16
-
-# Without a limit from the user, this many bytes per compressed byte are accepted, and BOMB_FLOOR bytes in any case.
-# Headers of captures shrink 3 to 10 times, full packets of zeros 100 times.
-BOMB_RATIO = 250
-BOMB_FLOOR = 1 << 28
 BOM = b"\xef\xbb\xbf"
-
-
-def _gzip():
-    from isal import igzip_lib
-
-    return igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
-
-
-def _zstd():
-    from backports import zstd
-
-    return zstd.ZstdDecompressor()
-
-
-def _xz():
-    import lzma
-
-    return lzma.LZMADecompressor(memlimit=1 << 30)
-
-
-def _bz2():
-    import bz2
-
-    return bz2.BZ2Decompressor()
-
-
-def _lz4():
-    try:
-        from lz4 import frame
-    except ImportError:
-        raise ArgumentError("reading .lz4 needs the package lz4: pip install lz4") from None
-    return frame.LZ4FrameDecompressor()
-
-
-# All five decompressors follow the protocol of the standard library's: decompress(data, max_length), eof, needs_input.
-_DECOMPRESSORS = (
-    (b"\x1f\x8b", "gzip", _gzip),
-    (b"\x28\xb5\x2f\xfd", "zstd", _zstd),
-    (b"\xfd7zXZ\x00", "xz", _xz),
-    (b"BZh", "bzip2", _bz2),
-    (b"\x04\x22\x4d\x18", "lz4", _lz4),
-)
-
-
-class _Decompressed(io.RawIOBase):
-    """The decompressed bytes of a binary file: every member, bounded memory, early ends noticed, bombs refused."""
-
-    def __init__(self, raw, first, kind, make, source):
-        self._raw, self._input, self._make, self._source = raw, first, make, source
-        self._kind, self._decoder, self._bytes_out = kind, make(), 0
-
-    def readable(self):
-        return True
-
-    def readinto(self, view):
-        data = self._next(len(view))
-        view[: len(data)] = data
-        return len(data)
-
-    def _next(self, size):
-        while True:
-            if self._decoder.eof and not self._next_member():
-                return b""
-            if self._decoder.needs_input and not self._input:
-                self._input = self._raw.read(_COMPRESSED_READ)
-                self._source.taken += len(self._input)
-                if not self._input:
-                    self._source.cut = f"the {self._kind} stream ends early"
-                    return b""
-            try:
-                data = self._decoder.decompress(self._input, size)
-            except Exception as error:  # five codecs, as many families of errors
-                self._source.cut = f"the {self._kind} stream is corrupt ({error})"
-                self._next = lambda size: b""
-                return b""
-            self._input = b""
-            if data:
-                self._bytes_out += len(data)
-                self._refuse_bomb()
-                return data
-
-    def _next_member(self):
-        """Start on what follows a finished member: another member, padding (ignored), or the end."""
-        self._input = self._decoder.unused_data or self._raw.read(_COMPRESSED_READ)
-        self._source.taken += len(self._input) if not self._decoder.unused_data else 0
-        if not self._input.strip(b"\0"):
-            return False
-        self._decoder = self._make()
-        return True
-
-    def _refuse_bomb(self):
-        limit = self._source.limit or max(BOMB_FLOOR, BOMB_RATIO * self._source.taken)
-        if self._bytes_out > limit:
-            raise FormatError(
-                f"{self._source.name}: {self._source.taken} compressed bytes gave more than {limit} bytes: "
-                f"a decompression bomb? If the file is sound, raise the limit (limit=, --limit)"
-            )
 
 
 def _text(line):
@@ -160,9 +49,9 @@ class Source:
         self._file, self.size = stream, _file_size(stream)
         first = _read_some(stream, HEAD)
         self.taken = len(first)
-        for magic, kind, make in _DECOMPRESSORS:
+        for magic, kind, make in DECOMPRESSORS:
             if first.startswith(magic):
-                stream = _Decompressed(stream, first, kind, make, self)
+                stream = Decompressed(stream, first, kind, make, self)
                 first = _read_some(stream, HEAD)
                 break
         self._stream, self._pending = stream, first
@@ -218,6 +107,16 @@ class Source:
         """Return all that is left as one str; undecodable bytes become U+FFFD."""
         return self.rest().removeprefix(BOM).decode("utf-8", "replace")
 
+    def refuse_bomb(self, size, compressed):
+        """Raise FormatError if so many bytes are too many out of so many `compressed` ones."""
+        most = self.limit or most_bytes(compressed)
+        if size > most:
+            raise FormatError(bomb(self.name, compressed, most))
+        if isinstance(self.path, Member) and self.path.allowance is not None:
+            grown = max(size - self.path.unpacked, 0)  # it may be opened any number of times
+            self.path.unpacked += grown
+            self.path.allowance.add(grown)
+
     def close(self):
         """Close the underlying file, unless it was the caller's; waits for a read that is under way."""
         if self._file is not sys.stdin.buffer:
@@ -233,10 +132,18 @@ class Source:
 
 
 class Member:
-    """A file in an archive: its bytes as they are stored there, to be opened any number of times."""
+    """A file in an archive: its bytes as they are stored there, to be opened any number of times.
 
-    def __init__(self, name, data):
-        self.name, self.data = name, data
+    Attributes
+    ----------
+    allowance : Allowance or None
+        Of all members of an archive that is read as one.
+    unpacked : int
+        What has come out of this one.
+    """
+
+    def __init__(self, name, data, allowance=None):
+        self.name, self.data, self.allowance, self.unpacked = name, data, allowance, 0
 
     def open(self):
         """Return a binary file object."""
@@ -250,6 +157,15 @@ def _file_size(stream):
     except (AttributeError, OSError):
         return 0
     return status.st_size if stat.S_ISREG(status.st_mode) else 0
+
+
+def is_device(path):
+    """Return whether a path is a device (/dev/zero), which may never end; pipes and files are none."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
 
 
 def _read_some(stream, size):
@@ -285,14 +201,45 @@ def open_source(source, limit=None):
             stream = source
         elif name == "-":
             name, stream = "<stdin>", sys.stdin.buffer
-        elif "://" in name:
+        elif "://" in name and not name.startswith(_FILE):
             stream = _open_url(name)
         else:
-            stream = open(name, "rb", buffering=0)  # noqa: SIM115 (the Source closes it)
-        opened = Source(stream, name, limit, name if os.path.isfile(name) else None)
+            stream = open(file_path(name), "rb", buffering=0)  # noqa: SIM115 (the Source closes it)
+        opened = Source(stream, name, limit, name if os.path.isfile(file_path(name)) else None)
     except OSError as error:
         raise FormatError(f"{name}: {error.strerror or error}") from error
     return _opened(opened)
+
+
+_FILE = "file://"
+
+
+def file_url(path):
+    """Return the name of a local file as text in UTF-8: itself, or a URL where it holds other bytes [RFC8089].
+
+    Examples
+    --------
+    >>> file_url("/data/a.pcap"), file_url(os.fsdecode(b"/data/\\xff.pcap"))
+    ('/data/a.pcap', 'file:///data/%FF.pcap')
+    """
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return _FILE + urllib.parse.quote(os.fsencode(os.path.abspath(path)))
+    return path
+
+
+def file_path(name):
+    """Return the path of a local file that is named by path or by URL; the reverse of `file_url`.
+
+    Examples
+    --------
+    >>> file_path("/data/a%20b.pcap"), file_path("file:///data/a%20b.pcap")
+    ('/data/a%20b.pcap', '/data/a b.pcap')
+    """
+    if not name.startswith(_FILE):
+        return name
+    return os.fsdecode(urllib.parse.unquote_to_bytes(name.removeprefix(_FILE)))
 
 
 def _opened(source):
@@ -302,11 +249,11 @@ def _opened(source):
 
 
 def _open_url(url):
+    fsspec = needed("fsspec", "formats")
     try:
-        import fsspec
-    except ImportError:
-        raise ArgumentError(f"{url}: reading URLs needs the package fsspec: pip install fsspec") from None
-    return fsspec.open(url, "rb").open()
+        return fsspec.open(url, "rb").open()
+    except ImportError as error:  # each protocol takes a package of its own: aiohttp, s3fs
+        raise MissingError(f"{url}: {error} (with {program('pip')} install)") from error
 
 
 def reads(what):
@@ -324,88 +271,12 @@ def reads(what):
                     return function(opened, **options)
                 except CctraceError:
                     raise
-                except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+                except RecursionError as error:
+                    raise FormatError(f"{opened.name}: {what}, nested too deeply to be read") from error
+                except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
                     reason = " ".join(f"{type(error).__name__}: {error}".split())
                     raise FormatError(f"{opened.name}: not of the shape of {what} ({reason})") from error
 
         return read
 
     return decorate
-
-
-class Chunks:
-    """The bytes of a source as a window that a decoder moves along; the next chunks are read in the background.
-
-    Each chunk is read behind a headroom into which the unconsumed end of the one before is copied, so that a record
-    cut by the chunk's end continues in place.
-
-    Attributes
-    ----------
-    data : ndarray of uint8
-        The window's buffer; bytes `pos` to `end` are not consumed yet.
-    pos, end : int
-        Set `pos` to what has been consumed before calling `more`.
-    """
-
-    def __init__(self, source, chunk=CHUNK):
-        self._source = source
-        self.data, self.pos, self.end = np.empty(0, np.uint8), 0, 0
-        self._base = 0  # offset in the source of data[0]
-        self._taken = 0  # of the file's bytes, for those up to `end`
-        self._free: queue.SimpleQueue = queue.SimpleQueue()
-        self._full: queue.SimpleQueue = queue.SimpleQueue()
-        for _ in range(_AHEAD):
-            self._free.put(np.empty(HEADROOM + chunk, np.uint8))
-        weakref.finalize(self, self._free.put, None)  # ends the thread when nobody wants more
-        threading.Thread(target=_fill, args=(source, self._free, self._full), daemon=True).start()
-
-    @property
-    def offset(self):
-        """Offset in the source of the byte at `pos`."""
-        return self._base + self.pos
-
-    @property
-    def share(self):
-        """About which part of the source precedes `pos`, 0 where its size is not known."""
-        if not self._source.size:
-            return 0.0
-        return self._taken / self._source.size * self.offset / (self._base + self.end)
-
-    def more(self, need=1):
-        """Make at least `need` bytes available from `pos` on; False if the source ends before."""
-        while self.end - self.pos < need:
-            if self._full is None:
-                return False
-            buffer, count, self._taken = self._full.get()
-            if not count:
-                self._full = None
-                if isinstance(buffer, Exception):
-                    raise buffer
-                return False
-            self._append(buffer, count)
-        return True
-
-    def _append(self, buffer, count):
-        offset, left, old = self.offset, self.data[self.pos : self.end], self.data
-        if len(left) <= HEADROOM:
-            start = HEADROOM - len(left)
-            buffer[start:HEADROOM] = left
-            self.data, self.pos, self.end = buffer, start, HEADROOM + count
-        else:  # a record larger than the headroom, rare
-            self.data = np.concatenate((left, buffer[HEADROOM : HEADROOM + count]))
-            self._free.put(buffer)
-            self.pos, self.end = 0, len(self.data)
-        if len(old) == len(buffer):
-            self._free.put(old)
-        self._base = offset - self.pos
-
-
-def _fill(source, free, full):
-    """Fill free buffers behind their headroom: (buffer, bytes, of the file's bytes so far); (error, 0, 0) the last."""
-    try:
-        count = 1
-        while count and (buffer := free.get()) is not None:
-            count = source.readinto(memoryview(buffer)[HEADROOM:])
-            full.put((buffer, count, source.taken))
-    except Exception as error:  # handed over to the thread that asks
-        full.put((error, 0, 0))

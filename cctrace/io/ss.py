@@ -12,10 +12,12 @@ Sources: [iproute2] misc/ss.c, tcp_stats_print and tcp_show_info, releases 4.1 t
 
 import re
 
+from cctrace.display import shortened
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.clock import leading_time
 from cctrace.io.source import reads
+from cctrace.io.tcpinfo_struct import PHASES
 
 STATES = {
     "ESTAB": 1, "SYN-SENT": 2, "SYN-RECV": 3, "FIN-WAIT-1": 4, "FIN-WAIT-2": 5, "TIME-WAIT": 6, "UNCONN": 7,
@@ -68,6 +70,11 @@ _WORDS = {
     "rcv_wnd": ("rcv_wnd", "n", 606, 0),
     "rehash": ("rehash", "n", 606, 0),
 }
+# What a poll holds besides words: no word may be called so.
+_ODD = "odd"  # words of a shape not met before
+_OWN = {_ODD, "key", "informed", "time_ns", "time_after_ns", "state", "recv_q", "send_q", "cc"}
+_PARSED = {"bbr", "skmem", "rtt", "retrans", "wscale", "send", "pacing_rate"}  # known, with a shape of their own
+_SHOWN_ODD = 3  # of them, in the warning
 _FLAGS = {"ts", "sack", "ecn", "ecnseen", "fastopen", "usec_ts", "app_limited", "mptcp", "tcp-ulp-mptcp", "ao", "md5"}
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]")
@@ -118,13 +125,19 @@ def read(source):
         warnings.append(f"{name}: no time stamps; the samples are in order, their times are missing")
     elif max(poll["time_ns"] or 0 for poll in polls) < 366 * 86400 * 10**9:
         warnings.append(f"{name}: the time stamps name no year; counted from 1970-01-01")
+    odd = [word for poll in polls for word in poll.pop(_ODD, ())]
+    if odd:
+        shown = ", ".join(dict.fromkeys(map(shortened, odd[:_SHOWN_ODD])))
+        warnings.append(
+            f"{name}: {len(odd)} words are not as ss prints them ({shown}); left out, kept in columns text_…"
+        )
     _fill_zeros(polls)
     if any(poll["key"] is None for poll in polls):
         warnings.append(f"{name}: lines without their sockets' lines; told apart by their counters")
         _identify(polls)
     connections = tcpinfo.Connections()
     for poll in polls:
-        poll["connection"] = connections.number(poll.pop("key"), poll.pop("cc", None))
+        poll[tcpinfo.CONNECTION] = connections.number(poll.pop("key"), poll.pop("cc", None))
     table = [_named(known) for known in connections.table]
     return tcpinfo.build(tcpinfo.columns_of(polls), table, name, "ss", warnings)
 
@@ -227,8 +240,11 @@ def _information(text, poll):
                 poll["delivery_rate_app_limited" if bare == "app_limited" else f"flag_{bare}"] = 1
             elif bare and "cc" not in poll and re.fullmatch(r"[a-z][a-z0-9_]*", bare):
                 poll["cc"] = bare
-        except ValueError:  # a word of a shape not met before
-            poll[f"text_{group or rate or key}"] = inner or value or word
+        except (ValueError, OverflowError):  # a word of a shape not met before
+            name, told = group or rate or key, inner or value or word
+            poll[f"text_{name}"] = told
+            if name in _WORDS or name in _PARSED or name in _OWN:
+                poll.setdefault(_ODD, []).append(f"{name}:{told}")
 
 
 def _take_rate(word, value, poll):
@@ -254,6 +270,8 @@ def _take_word(key, word, poll):
         poll[column] = int(word) if unit == "n" else _micros(word) if unit == "ms" else bytes_per_second(word)
     elif key in ("sk", "cgroup"):
         poll[key] = word
+    elif key in _OWN:
+        raise ValueError(f"{key} is no word of ss")
     else:
         poll[key] = int(word)
 
@@ -263,15 +281,20 @@ def _bbr(inner, poll):
     for part in inner.split(","):
         key, _, word = part.partition(":")
         if word.endswith("bps"):
-            poll[f"bbr_{key}_Bps"] = bytes_per_second(word)
+            poll[f"bbr_{key}_Bps"] = _bounded(bytes_per_second(word))
         elif key == "mrtt":
             poll["bbr_min_rtt_us"] = _micros(word)
         elif key.endswith("_gain"):
             poll[f"bbr_{key}"] = round(float(word) * 256)
         elif key == "phase":
-            poll["bbr_phase"] = word
+            poll["bbr_phase"] = PHASES.index(word) if word in PHASES else None
         elif key:
-            poll[f"bbr_{key}"] = int(word)
+            poll[f"bbr_{key}"] = _bounded(int(word))
+
+
+def _bounded(value):
+    """Return a value of BBR's; None for the greatest of its type, which stands for no bound, as printf shows it."""
+    return value if 0 <= value < 1 << 63 else None
 
 
 def bytes_per_second(text):

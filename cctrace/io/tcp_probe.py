@@ -43,7 +43,7 @@ def read(source):
         except ValueError:
             odd += 1
             continue
-        poll["connection"] = connections.number(key)
+        poll[tcpinfo.CONNECTION] = connections.number(key)
         polls.append(poll)
     name, cut = source.name, source.cut
     if not polls:

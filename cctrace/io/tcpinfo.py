@@ -5,17 +5,29 @@ it puts those of `schema.TCP_INFO` in their place, keeps the others in `extra`, 
 "none" into `MISSING`.
 """
 
+import contextlib
 from functools import cache
 
 import numpy as np
 
 from cctrace import schema
+from cctrace.display import visible
+from cctrace.io import cells, door
 
 MISSING = np.iinfo(np.int64).min  # in the int64 columns of TcpInfo; pd.NA in `frame()`
 U32_NONE, U64_NONE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 
-# What stands for "no value" in struct tcp_info: no RTT sample yet, no limit to the pacing rate.
-_NONE = {"min_rtt": U32_NONE, "pacing_rate_Bps": U64_NONE, "max_pacing_rate": U64_NONE, "bbr_min_rtt_us": U32_NONE}
+MOST_FIELDS = 1000  # of polls: struct tcp_info has 70; a table of as many columns as rows would be quadratic
+# What stands for "no value" in the kernel's structs: no RTT sample yet, no limit to the pacing rate, no bound set.
+_NONE = {
+    "min_rtt": U32_NONE,
+    "pacing_rate_Bps": U64_NONE,
+    "max_pacing_rate": U64_NONE,
+    "bbr_min_rtt_us": U32_NONE,
+    "bbr_bw_lo_Bps": U64_NONE,
+    "bbr_inflight_lo": U32_NONE,
+    "bbr_inflight_hi": U32_NONE,
+}
 
 # Kernel names and the schema's, where the schema's is not simply the kernel's without "tcpi_".
 _NAMES = {
@@ -35,7 +47,7 @@ _BBR_GAINS = {
     (128, 512): "DRAIN",
     (256, 256): "PROBE_RTT",
     (256, 128): "PROBE_RTT",
-} | {(pacing, cwnd): "PROBE_BW" for pacing in (192, 230, 256, 320) for cwnd in (512, 576)}
+} | {(pacing, cwnd): "PROBE_BW" for pacing in (192, 230, 232, 256, 320) for cwnd in (512, 576)}
 
 # Other people's words for fields, in lower case and without underscores.
 _WORDS = {
@@ -63,6 +75,13 @@ _WORDS = {
     "lport": "sport",
     "rport": "dport",
 }
+
+
+# Columns of readers that are not in the schema, and are reckoned with.
+_NUMBERS = {"snd_una", "snd_nxt", "snd_max", "interval_bytes", "interval_us", "bytes_in_flight", "snd_cwnd_bytes"}
+_NUMBERS |= {"ssthresh_bytes", "congestion_window_bytes", "latest_rtt_us"}
+_TEXTS = ("src", "dst", "cc")
+CONNECTION = ("connection",)  # key of a poll's connection number: no text, so that no field of a file is called so
 
 
 class TcpInfo:
@@ -183,15 +202,14 @@ def plain_address(text):
 def columns_of(polls):
     """Turn one dict per poll into columns; what a poll lacks (or holds as None) is missing.
 
-    Columns of whole numbers become int64 (uint64 where they need it), others float64 or objects.
+    Columns of whole numbers become int64 (uint64 where they need it), others float64 or objects, which `build` settles.
     """
     names = dict.fromkeys(name for poll in polls for name in poll)
+    if len(names) > MOST_FIELDS:
+        raise ValueError(f"{len(names)} different fields, where no source has more than {MOST_FIELDS}")
     out = {}
     for name in names:
-        try:
-            out[name] = column([poll.get(name) for poll in polls])
-        except OverflowError:
-            raise ValueError(f"the field {name} holds a number beyond 64 bits") from None
+        out[name] = column([poll.get(name) for poll in polls])
     return out
 
 
@@ -199,12 +217,18 @@ def column(values):
     """Return values, None where missing, as a column of the narrowest fitting kind: int64, uint64, float64, object."""
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {int, bool}:
-        if max((value for value in values if value is not None), default=0) > np.iinfo(np.int64).max:
+        known = [value for value in values if value is not None]
+        if max(known, default=0) > U64_NONE or min(known, default=0) <= MISSING:
+            return np.array(values, object)
+        if max(known, default=0) > cells.INT64.max:
             return np.array([U64_NONE if value is None or value < 0 else value for value in values], np.uint64)
         return np.array([MISSING if value is None else value for value in values], np.int64)
     if kinds <= {int, float}:
-        return np.array([np.nan if value is None else value for value in values])
-    return np.array(values, object)
+        with contextlib.suppress(OverflowError):  # an integer that no float holds
+            return np.array([np.nan if value is None else float(value) for value in values])
+    out = np.empty(len(values), object)  # element by element: np.array would make a table of lists
+    out[:] = values
+    return out
 
 
 class Connections:
@@ -234,45 +258,72 @@ def build(fields, connections, source, format, warnings=()):
     Parameters
     ----------
     fields : dict of str to array_like
-        Columns under kernel names (with or without "tcpi_") or schema names, all of one length; `connection` is the
-        index into `connections` (all 0 if absent). Integer columns may be uint64.
+        Columns under kernel names (with or without "tcpi_") or schema names, all of one length; `CONNECTION` is the
+        index into `connections` (all 0 if absent). Integer columns may be uint64. Values that are none of their
+        column's kind become missing, and a warning.
     connections : list of dict
     """
     rows = len(next(iter(fields.values())))
-    connection = np.asarray(fields.pop("connection", np.zeros(rows)), np.int64)
+    connection = np.asarray(fields.pop(CONNECTION, np.zeros(rows)), np.int64)
     columns = {c.name: np.full(rows, MISSING) for c in schema.TCP_INFO}
-    extra = {}
+    extra, warnings = {}, list(warnings)
     for name, values in fields.items():
-        plain = name.removeprefix("tcpi_")
+        plain = visible(name.removeprefix("tcpi_"))
         plain = _NAMES.get(plain, plain)
-        values = np.asarray(values)
+        values, left_out = _settled(np.asarray(values), plain in columns or plain in _NUMBERS)
+        if left_out:
+            warnings.append(f"{source}: the field {plain}: {left_out}")
         if values.dtype.kind in "iu":
             values = _signed(values, _NONE.get(plain))
-        if plain in columns and values.dtype == object:
-            raise ValueError(
-                f"the field {name} holds {next(v for v in values if isinstance(v, str) or v is not None)!r}"
-            )
         if plain in columns:
             columns[plain] = values if values.dtype == np.int64 else _whole(values)
         else:
-            extra[plain] = values
-    if np.any(columns["bbr_pacing_gain"] != MISSING):
+            extra["connection_told" if plain == "connection" else plain] = values  # `frame` has a column of that name
+    warnings += [f"{source}: {line}" for line in door.plausible(columns, MISSING)]
+    if "bbr_mode" in extra or np.any(columns["bbr_pacing_gain"] != MISSING):
         extra["bbr_mode"] = _bbr_modes(columns, extra)
     if np.all(columns["time_after_ns"] == MISSING):
         columns["time_after_ns"] = columns["time_ns"].copy()
-    return TcpInfo(columns, extra, connection, list(connections), source, format, warnings)
+    return TcpInfo(columns, extra, connection, [_told(one) for one in connections], source, format, warnings)
+
+
+def _told(connection):
+    """Return what identifies a connection: numbers, and texts that can be shown."""
+    return {
+        name: value if value is None or (isinstance(value, int) and name not in _TEXTS) else cells.as_text(value)
+        for name, value in connection.items()
+    }
+
+
+def _settled(values, is_number):
+    """Return a column of one kind, and what was left out of it; see `cells.settled`."""
+    if values.dtype.kind == "f":
+        wrong = np.isinf(values) | (np.abs(np.nan_to_num(values)) >= -float(MISSING))
+        if not wrong.any():
+            return values, None
+        return np.where(wrong, np.nan, values), cells.LeftOut(int(wrong.sum()), float(values[wrong][0]))
+    if values.dtype != object:
+        return values, None
+    kept, left_out = cells.settled(values.tolist(), is_number)
+    return column(kept), left_out
 
 
 def _bbr_modes(columns, extra):
     """Return BBR's mode by name, as printed or else as its gains tell; None where neither says."""
     printed = extra.get("bbr_mode", np.full(len(columns["state"]), MISSING))
     gains = zip(columns["bbr_pacing_gain"].tolist(), columns["bbr_cwnd_gain"].tolist(), strict=True)
-    modes = [BBR_MODES[m] if 0 <= m < 4 else _BBR_GAINS.get(g) for m, g in zip(printed.tolist(), gains, strict=True)]
-    modes = np.array(modes, object)
+    modes = np.array([_mode(m) or _BBR_GAINS.get(g) for m, g in zip(printed.tolist(), gains, strict=True)], object)
     # Both gains are also 1 before the first data are acknowledged (bytes_acked counts the SYN).
     acked = columns["bytes_acked"]
     modes[(modes == "PROBE_RTT") & (acked != MISSING) & (acked <= 1)] = None
     return modes
+
+
+def _mode(told):
+    """Return the name of a mode that is told by name or number, None if it is neither."""
+    if isinstance(told, str):
+        return told if told in BBR_MODES else None
+    return BBR_MODES[int(told)] if told is not None and 0 <= told < len(BBR_MODES) else None
 
 
 def _signed(values, none):

@@ -3,6 +3,7 @@
 One row per poll. A column of times is required (see `_TIMES`; where the name tells no unit, the size of the numbers
 does). `flow_id` or addresses and ports, and every field that the header names in a spelling known to
 `tcpinfo.field_name`, are optional; other columns are kept. Empty cells, "-" and "N/A" are missing values, never 0.
+`cc_info_hex` holds what getsockopt(TCP_CC_INFO) returned, and tells which BBR it is.
 """
 
 import csv
@@ -14,16 +15,19 @@ from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.clock import epoch_ns, parse_iso
 from cctrace.io.source import reads
-from cctrace.io.tcpinfo_struct import FIELDS
+from cctrace.io.tcpinfo_struct import FIELDS, decode_bbr
 
 _KNOWN = {c.name for c in schema.TCP_INFO} | {name for name, _ in FIELDS} | {"bbr_bw_bytes_per_s"}
 _TIMES = {"time_ns": 1, "nsecs": 1, "time_us": 1000, "time_ms": 10**6, "time_s": 10**9}
 _UNITLESS_TIMES = ("time", "ts", "timestamp")
 MISSING_TEXTS = ("", "-", "N/A", "n/a", "NA", "nan", "NaN", "null", "None")
 _KEYS = ("flow_id", "src", "sport", "dst", "dport", "cc")
+CC_INFO = "cc_info_hex"  # what getsockopt(TCP_CC_INFO) returned, as hexadecimal digits
 # The lab's names for what INET_DIAG_BBRINFO says.
 _BBR = {
     "bbr_bw_bytes_per_s": "bbr_bw_Bps",
+    "bbr_bw_hi_bytes_per_s": "bbr_bw_hi_Bps",
+    "bbr_bw_lo_bytes_per_s": "bbr_bw_lo_Bps",
     "bbr_pacing_gain_256": "bbr_pacing_gain",
     "bbr_cwnd_gain_256": "bbr_cwnd_gain",
 }
@@ -76,8 +80,11 @@ def read(source):
     numbers, cells = zip(*rows, strict=True)
     columns = dict(zip(header, zip(*cells, strict=True), strict=True))
     connection, connections = _connections(columns, len(rows))
-    fields = _time_fields(columns, numbers, name) | {"connection": connection}
+    fields = _time_fields(columns, numbers, name) | {tcpinfo.CONNECTION: connection}
     fields |= {key: _column(values, key, numbers, name) for key, values in columns.items() if key not in _KEYS}
+    if CC_INFO in columns:
+        del fields[CC_INFO]
+        fields |= _bbr_fields(columns[CC_INFO], numbers, name)
     bits = fields.pop("app_limited_bits", None)
     if bits is not None:
         fields["delivery_rate_app_limited"] = np.where(bits == tcpinfo.MISSING, bits, bits & 1)
@@ -121,6 +128,17 @@ def _time_fields(columns, numbers, name):
         except ValueError:
             raise FormatError(f"{name}: line {number}, column {column}: {cell!r} is not a time") from None
     return {"time_ns": np.array(out, np.int64)}
+
+
+def _bbr_fields(cells, numbers, name):
+    """Decode what TCP_CC_INFO returned at each poll."""
+    polls = []
+    for number, cell in zip(numbers, cells, strict=True):
+        try:
+            polls.append(decode_bbr(bytes.fromhex("" if cell.strip() in MISSING_TEXTS else cell)))
+        except ValueError:
+            raise FormatError(f"{name}: line {number}, column {CC_INFO}: {cell!r} is not hexadecimal") from None
+    return tcpinfo.columns_of(polls)
 
 
 def _column(cells, column, numbers, name):

@@ -45,7 +45,7 @@ def read(source):
             odd += 1
             continue
         key = tuple(poll.pop(name, None) for name in _ENDS)
-        poll["connection"] = connections.number(key, poll.pop("cc", None))
+        poll[tcpinfo.CONNECTION] = connections.number(key, poll.pop("cc", None))
         poll.setdefault("time_ns", None)
         polls.append(poll)
     name = source.name

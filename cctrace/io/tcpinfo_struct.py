@@ -44,6 +44,7 @@ BBR23_INFO = np.dtype(
     + [("mode", "u1"), ("phase", "u1"), ("unused", "u1"), ("version", "u1")]
     + [(n, "<u4") for n in ("inflight_lo", "inflight_hi", "extra_acked")]
 )
+# By number of bbr_phase [BBRv3] include/uapi/linux/inet_diag.h, enum tcp_bbr2_phase.
 PHASES = ("", "STARTUP", "DRAIN", "PROBE_RTT", "PROBE_BW_UP", "PROBE_BW_DOWN", "PROBE_BW_CRUISE", "PROBE_BW_REFILL")
 
 
@@ -67,7 +68,10 @@ def decode(dumps):
 
 
 def decode_bbr(dump):
-    """Decode one struct tcp_bbr_info, of version 1 (20 bytes) or 2 and 3 (52), into {field: value}; {} if too short."""
+    """Decode one struct tcp_bbr_info, of version 1 (20 bytes) or 2 and 3 (52), into {field: value}; {} if too short.
+
+    The information that other controllers give (vegas, dctcp) is shorter than that of any BBR.
+    """
     if len(dump) < BBR_INFO.itemsize:
         return {}
     long = len(dump) >= BBR23_INFO.itemsize
@@ -77,14 +81,13 @@ def decode_bbr(dump):
         "bbr_min_rtt_us": int(raw["min_rtt"]),
         "bbr_pacing_gain": int(raw["pacing_gain"]),
         "bbr_cwnd_gain": int(raw["cwnd_gain"]),
+        "bbr_version": int(raw["version"]) if long else 1,
     }
     if long:
-        out["bbr_version"] = int(raw["version"])
         out["bbr_bw_hi_Bps"] = int(raw["bw_hi"]) | int(raw["bw_hi_msb"]) << 32
         out["bbr_bw_lo_Bps"] = int(raw["bw_lo"]) | int(raw["bw_lo_msb"]) << 32
-        for name in ("mode", "inflight_lo", "inflight_hi", "extra_acked"):
+        for name in ("mode", "phase", "inflight_lo", "inflight_hi", "extra_acked"):
             out[f"bbr_{name}"] = int(raw[name])
-        out["bbr_phase"] = PHASES[raw["phase"]] if raw["phase"] < len(PHASES) else str(raw["phase"])
     return out
 
 

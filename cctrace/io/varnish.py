@@ -98,7 +98,7 @@ class _Reader:
                 self.timeless += 1
             else:
                 number = self.told.number(self._key(transaction))
-                transaction.poll = {"time_ns": transaction.time_ns, "connection": number} | figures
+                transaction.poll = {"time_ns": transaction.time_ns, tcpinfo.CONNECTION: number} | figures
                 self.polls.append(transaction.poll)
 
     @staticmethod

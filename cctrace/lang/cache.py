@@ -1,26 +1,29 @@
 """The one cache of compiled code: object code on disk, named by what was compiled.
 
-An entry is a file ``<title>-<digest>.o``: a line of JSON (the key in full, a checksum, what the compiler has to say of
-the code), then object code. The key says everything that the code depends on (`cctrace.lang.fingerprint`), so nothing
-stale is ever found; an entry that is damaged, or that belongs to another key, is made anew with a line of warning.
-Entries are written aside and renamed: processes that start at the same time write the same file. Nothing is unpickled.
+An entry is a file ``<title>-<digest>.o``: the SHA-256 of all that follows, a line of JSON (the key in full, what the
+compiler has to say of the code), then object code. The key says everything that the code depends on
+(`cctrace.lang.fingerprint`), so nothing stale is ever found; an entry that is damaged, or that belongs to another key,
+is made anew with a line of warning. Entries are written aside and renamed: processes that start at the same time write
+the same file. Nothing is unpickled.
 
-They live in $CCTRACE_CACHE, else ~/.cache/cctrace, else a directory of the user's in the system's temporary directory:
-what is loaded from there is executed, so one that is not the user's, or that others can write to, will not do.
+They live in $CCTRACE_CACHE, else ~/.cache/cctrace, else a directory of the user's in the system's temporary directory.
+What is loaded from there is executed. Wherever it is, a directory or an entry that is a symbolic link, that belongs to
+another user or that others can write to is therefore not used, and a line on stderr says why.
 """
 
 import contextlib
 import hashlib
 import json
 import os
+import stat
 import sys
 import tempfile
-import zlib
 from functools import lru_cache
 from pathlib import Path
 
 from cctrace.lang import objects
 
+_FORMAT = 2  # of an entry: those of another one have other names
 _KEPT = 16  # entries of one title: those of a class that is being written in a notebook come and go
 
 
@@ -36,7 +39,7 @@ def obtain(title, key, build):
     build : function
         Returns a dictionary (as JSON can write it) and object code.
     """
-    key = f"{objects.target()}\n{key}"
+    key = f"{_FORMAT}\n{objects.target()}\n{key}"
     digest = hashlib.sha256(key.encode()).hexdigest()
     path = cache_dir() / f"{title}-{digest[:20]}.o"
     found = _read(path, digest)
@@ -54,53 +57,74 @@ def cache_dir():
 @lru_cache(maxsize=8)
 def _usable(asked, home, temporary):
     wanted = Path(asked) if asked else Path("~/.cache/cctrace").expanduser()
-    own = Path(temporary) / f"cctrace-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
-    if _is_writable(wanted):
+    reason = _why_not(wanted)
+    if reason is None:
         return wanted
-    chosen = own if _is_writable(own) and _is_private(own) else Path(tempfile.mkdtemp(prefix="cctrace-"))
-    _warn(f"{wanted} cannot be written, so compiled code is kept in {chosen}")
+    own = Path(temporary) / f"cctrace-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
+    chosen = own if _why_not(own) is None else Path(tempfile.mkdtemp(prefix="cctrace-"))
+    _warn(f"{wanted} {reason}, so compiled code is kept in {chosen}")
     return chosen
 
 
-def _is_writable(path):
+def _why_not(folder):
+    """Return why code is not kept in a directory, which is made if it is not there; None if it can be."""
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
-    except OSError:
-        return False
-    return True
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if reason := _distrusted(folder.lstat(), stat.S_ISDIR, "directory"):
+            return reason
+        with tempfile.TemporaryFile(dir=folder):
+            return None
+    except OSError as error:
+        return f"cannot be written ({error.strerror})"
 
 
-def _is_private(path):
-    """Whether a directory of a known name, in a place where everybody writes, is the user's and nobody else's."""
-    status = path.stat()
-    return not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not status.st_mode & 0o022)
+def _distrusted(status, is_kind, kind):
+    """Return why what lies there could be somebody else's code, None if only this user can have written it."""
+    if stat.S_ISLNK(status.st_mode):
+        return "is a symbolic link"
+    if not is_kind(status.st_mode):
+        return f"is no {kind}"
+    if hasattr(os, "getuid") and status.st_uid != os.getuid():
+        return f"belongs to another user (uid {status.st_uid})"
+    if hasattr(os, "getuid") and status.st_mode & 0o022:
+        return f"can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
+    return None
 
 
 def _read(path, digest):
     try:
-        data = path.read_bytes()
-    except OSError:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except FileNotFoundError:
         return None
-    try:
-        line, code = data.split(b"\n", 1)
+    except OSError as error:
+        reason = "is a symbolic link" if path.is_symlink() else f"cannot be opened ({error.strerror})"
+        _warn(f"{path} {reason}; it is compiled anew")
+        return None
+    with os.fdopen(handle, "rb") as file:
+        if reason := _distrusted(os.fstat(handle), stat.S_ISREG, "file"):
+            _warn(f"{path} {reason}; it is compiled anew")
+            return None
+        data = file.read()
+    checksum, _, rest = data.partition(b"\n")
+    if checksum == _checksum(rest):
+        line, _, code = rest.partition(b"\n")
         head = json.loads(line)
-        sound = head["key"] == digest and head["crc"] == zlib.crc32(code)
-    except (ValueError, KeyError, TypeError):
-        sound = False
-    if not sound:
-        _warn(f"{path} is damaged or belongs to other code; it is compiled anew")
-        return None
-    return head["said"], code
+        if head["key"] == digest:
+            return head["said"], code
+    _warn(f"{path} is damaged or belongs to other code; it is compiled anew")
+    return None
+
+
+def _checksum(data):
+    return hashlib.sha256(data).hexdigest().encode()
 
 
 def _write(path, digest, said, code):
-    line = json.dumps({"key": digest, "crc": zlib.crc32(code), "said": said})
+    data = json.dumps({"key": digest, "said": said}).encode() + b"\n" + code
     try:
         handle, aside = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
         with os.fdopen(handle, "wb") as file:
-            file.write(line.encode() + b"\n" + code)
+            file.write(_checksum(data) + b"\n" + data)
         os.replace(aside, path)
         _forget_oldest(path)
     except OSError as error:  # a full disk: the code is used all the same

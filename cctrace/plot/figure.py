@@ -5,6 +5,7 @@ import io
 
 from cctrace.explain.flow_view import FlowView
 from cctrace.extras import needed
+from cctrace.fit.transmissions import as_flow
 from cctrace.plot.packets import packets_of
 from cctrace.plot.panels import COLOURS, PHASE_COLOURS, Phases, decimate
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
@@ -14,15 +15,18 @@ _PANEL_INCHES = (10.0, 2.6)
 _ENTRIES = 4  # of a legend beside each other
 
 
-def plot_flow(flow, run=None):
-    """Draw a captured flow: progress, RTT, data in flight, rates.
+def plot_flow(flow, run=None, *, index=0):
+    """Draw a captured or simulated flow: progress, RTT, data in flight, rates.
 
     Parameters
     ----------
-    flow : Flow
-        With the kernel's counters attached, their curves are drawn too.
+    flow : Flow or Simulation
+        With the kernel's counters attached, their curves are drawn too. A simulation must have kept its packets
+        (``simulate(..., packets=True)``); it is drawn as a capture at the sender shows it.
     run : Run, optional
         A replay of this flow with ``record="all"`` or with counters attached: adds what the controller decided.
+    index : int
+        Which flow of a simulation.
 
     Returns
     -------
@@ -30,6 +34,8 @@ def plot_flow(flow, run=None):
 
     Raises
     ------
+    ArgumentError
+        If the simulation kept no packets, or has no such flow.
     StreamError
         If the flow cannot be reconstructed from its capture.
 
@@ -38,8 +44,9 @@ def plot_flow(flow, run=None):
     >>> import cctrace as cct
     >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
     >>> [axes.get_title(loc="left") for axes in plot_flow(flow).axes][:2]
-    ['Progress: sequence numbers over time', 'Round-trip time']
+    ['Progress: sequence numbers over time', 'Throughput over time']
     """
+    flow = as_flow(flow, index)
     view = FlowView.of(flow, run)
     src, sport, dst, dport = flow.key
     aside = "" if view.taken_at == "sender" else f"   (captured at: {view.taken_at}; times are estimates)"

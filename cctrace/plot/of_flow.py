@@ -221,7 +221,7 @@ def one_way_delays(flow, receiver, *, title=""):
     drawing = blank((9.0, 3.8), title)
     axes = drawing.subplots()
     for table, sign, meaning, label in ((segments, -1, "observed", "segments"), (acks, 1, "estimate", "ACKs")):
-        time_s = (table["time_ns"].to_numpy() - flow.summary["start_ns"]) / 1e9
+        time_s = flow.seconds(table["time_ns"])
         time_s = time_s - (offset_us / 1e6 if sign > 0 else 0.0)  # ACKs leave by the receiver's clock
         points = decimate(time_s, (table["delay_us"].to_numpy() + sign * offset_us) / 1e3, _BUCKETS)
         axes.plot(*points, ".", ms=2.5, color=COLOURS[meaning], label=label)
@@ -232,7 +232,7 @@ def one_way_delays(flow, receiver, *, title=""):
 
 
 def _seconds(flow, side):
-    return (side.time_ns - flow.summary["start_ns"]) / 1e9
+    return flow.seconds(side.time_ns)
 
 
 def _place(flow):

@@ -15,7 +15,7 @@ from cctrace.corpus import open as open_corpus
 from cctrace.corpus.inputs import is_archive, listed
 from cctrace.corpus.names import short_names
 from cctrace.errors import ArgumentError
-from cctrace.explain.analyze import controller_name
+from cctrace.explain.told import controller_name
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.flow import Flow
 from cctrace.flows.large import LARGE_FILE, bulk_flows

@@ -157,6 +157,27 @@ class Phases:
         return cls([(float(time_s[a]), float(b), str(names[a])) for a, b in zip(starts, ends, strict=True)])
 
 
+def throughput_series(table, columns, scale):
+    """Return the series of a table of throughput, which hold each rate until its bin ends.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As `Flow.throughput` returns it.
+    columns : sequence of (str, str, str)
+        Column, label and colour of each series.
+    scale : float
+        Bits per second of the axis' unit.
+    """
+    if not len(table):
+        return []
+    time_s = np.append(table["time_s"], table["time_s"].iloc[-1] + table["span_s"].iloc[-1])
+    return [
+        Series(label, time_s, np.append(table[name], table[name].iloc[-1]) / scale, colour, "steps")
+        for name, label, colour in columns
+    ]
+
+
 def decimate(time_s, values, buckets):
     """Thin a series to what can be seen: first, lowest, highest and last point of each of `buckets` spans of time.
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cctrace.plot.panels import Panel, Phases, Series
+from cctrace.plot.panels import Panel, Phases, Series, throughput_series
 
 # What of a replay is drawn where: panel, column of `model_table`, label, colour, factor to the unit of the panel.
 _REPLAYED = (
@@ -21,7 +21,10 @@ def counter_panels(counters, model=None):
     model : DataFrame, optional
         What a controller that was replayed over the coarse event stream held, see `replaying.model.model_table`.
     """
-    panels = (_progress(counters), _rtt(counters), _window(counters), _rates(counters), _again(counters))
+    panels = (
+        *(_progress(counters), _throughput(counters), _rtt(counters), _window(counters), _rates(counters)),
+        _again(counters),
+    )
     for name, column, label, colour, factor in _REPLAYED if model is not None else ():
         panel = next(panel for panel in panels if panel.name == name)
         if column in model:
@@ -48,6 +51,12 @@ def _progress(counters):
     series = [Series("acknowledged", seconds, acked / 1e6, "estimate")] if len(acked) else []
     text = "How much had arrived at each poll. The slope is the throughput."
     return Panel("progress", "Progress", text, "Acknowledged (MB)", series)
+
+
+def _throughput(counters):
+    series = throughput_series(counters.throughput(), (("acked_bps", "acknowledged", "estimate"),), 1e6)
+    text = "How fast data were acknowledged from each poll to the next."
+    return Panel("throughput", "Throughput over time", text, "Throughput (Mbit/s)", series)
 
 
 def _rtt(counters):

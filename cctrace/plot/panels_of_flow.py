@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from cctrace.plot.panels import Panel, Phases, Series
+from cctrace.plot.panels import Panel, Phases, Series, throughput_series
+from cctrace.units import format_time
 
 
 def flow_panels(view, packets=None):
@@ -22,7 +23,10 @@ def flow_panels(view, packets=None):
     list of Panel
         Those for which the flow has data.
     """
-    panels = (_progress(view), _rtt(view), _in_flight(view, packets), _rates(view), _gains(view))
+    panels = (
+        *(_progress(view), _throughput(view), _rtt(view), _in_flight(view, packets), _rates(view)),
+        _gains(view),
+    )
     return [panel for panel in panels if panel is not None]
 
 
@@ -53,6 +57,22 @@ def _progress(view):
         f"Sequence number ({unit})",
         series,
         from_zero=False,
+    )
+
+
+def _throughput(view):
+    if view.throughput is None or not len(view.throughput):
+        return None
+    table = view.throughput
+    columns = (("sent_bps", "sent, with retransmissions", "observed"), ("acked_bps", "acknowledged", "estimate"))
+    scale, unit = _prefix(max(table[name].max() for name, _, _ in columns), "bit/s")
+    return Panel(
+        "throughput",
+        "Throughput over time",
+        f"Payload sent and acknowledged in each {format_time(table['span_s'].iloc[0] * 1e9)}. What was sent and not "
+        "acknowledged soon after was lost and sent again, or waited in a queue.",
+        f"Throughput ({unit})",
+        throughput_series(table, columns, scale),
     )
 
 

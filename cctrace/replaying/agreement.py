@@ -1,8 +1,8 @@
 """A replay against the state that the recorded kernel logged, poll by poll.
 
-A value *agrees at a poll* if it agrees at some instant between the poll's two time stamps, and with `slack_polls` at
-some instant between the polls that many before and after: a state that changed while nobody looked may be
-seen one poll early or late.
+A value *agrees at a poll* if it agrees at some instant from the poll's first time stamp to its second, and with
+`slack_polls` at some instant between the polls that many before and after: a state that changed while nobody looked may
+be seen one poll early or late. BBR is compared from its first sample of the bandwidth on.
 """
 
 import functools
@@ -12,6 +12,7 @@ import pandas as pd
 
 from cctrace.display import card
 from cctrace.errors import ArgumentError
+from cctrace.io.tcpinfo import BBR_MODES
 from cctrace.replaying.model import model_of
 from cctrace.units import format_share
 
@@ -23,7 +24,12 @@ QUANTITIES = {
     "cwnd_gain": ("bbr_cwnd_gain", "cwnd_gain", 1 / 256),
     "cwnd": ("snd_cwnd", "cwnd_segments", 1.0),
     "ssthresh": ("snd_ssthresh", "ssthresh_segments", 1.0),
+    "mode": ("bbr_mode", "mode", 1.0),
+    "inflight_hi": ("bbr_inflight_hi", "inflight_hi_segments", 1.0),
+    "inflight_lo": ("bbr_inflight_lo", "inflight_lo_segments", 1.0),
+    "bw_lo": ("bbr_bw_lo_Bps", "bw_lo_Bps", 1.0),
 }
+OF_BOUNDED = ("mode", "inflight_hi", "inflight_lo", "bw_lo")  # told by the kernels of BBRv2 and v3 only
 STARTUP_GAIN = 512  # the kernel's pacing gains above twice 256 are those of STARTUP, in every BBR
 
 
@@ -61,10 +67,13 @@ class Comparison:
         self.polls = np.flatnonzero((info["time_ns"] > time_ns[0]) & (info["time_after_ns"] < time_ns[-1]))
         if not len(self.polls):
             raise ArgumentError(f"{info.source}: no poll lies within the replayed time")
+        measured = np.flatnonzero(info["bbr_bw_Bps"][self.polls] > 1)  # v2 and v3 say 1 before the first
+        if len(measured):
+            self.polls = self.polls[measured[0] :]
         gain = info["bbr_pacing_gain"][self.polls]
-        measured = info["bbr_bw_Bps"][self.polls] > 0  # not before the first ACK
-        self.startup = (gain > 0).any() & ~np.logical_or.accumulate(measured & (gain <= STARTUP_GAIN))
-        self._low = np.searchsorted(time_ns, info["time_ns"][self.polls], side="right") - 1
+        self.startup = (gain > 0).any() & ~np.logical_or.accumulate(gain <= STARTUP_GAIN)
+        # What has the same time stamp as the poll came before or after it: nothing tells, where a clock is coarse.
+        self._low = np.searchsorted(time_ns, info["time_ns"][self.polls], side="left") - 1
         self._high = np.searchsorted(time_ns, info["time_after_ns"][self.polls], side="right") - 1
 
     @functools.cached_property
@@ -78,9 +87,27 @@ class Comparison:
         """Names of what both the replay and the polls have."""
         return tuple(
             name
-            for name, (logged, replayed, _) in QUANTITIES.items()
-            if replayed in self.model and (self._info[logged][self.polls] >= 0).any()
+            for name, (_, replayed, _) in QUANTITIES.items()
+            if replayed in self.model and not np.isnan(self._logged(name)).all()
         )
+
+    def _logged(self, name):
+        """Return what the kernel logged at each poll, in the model's unit; NaN where nothing, inf where no bound."""
+        column, _, unit = QUANTITIES[name]
+        if name in OF_BOUNDED:
+            told = self._info["bbr_version"][self.polls] > 1
+            if not told.any():
+                return np.full(len(self.polls), np.nan)
+        if name == "mode":
+            return np.where(told, _codes(self._info[column][self.polls]), np.nan)
+        values = self._info[column][self.polls]
+        none = np.where(told, np.inf, np.nan) if name in OF_BOUNDED else np.nan
+        return np.where(values >= 0, values * unit, none)
+
+    def _replayed(self, name):
+        """Return what the replay held after each call."""
+        values = self.model[QUANTITIES[name][1]].to_numpy()
+        return _codes(values) if name == "mode" else values
 
     def agrees(self, name, rel=0.0, absolute=0.0, slack_polls=0):
         """Return for each poll whether a quantity agrees; bool, shape of `polls`.
@@ -92,16 +119,16 @@ class Comparison:
         """
         if name not in self.quantities:
             raise ArgumentError(f"{name!r} cannot be compared here; what can: {', '.join(self.quantities)}")
-        logged, replayed, unit = QUANTITIES[name]
-        want = self._info[logged][self.polls] * unit
-        values = self.model[replayed].to_numpy()
+        want, values = self._logged(name), self._replayed(name)
         last = len(want) - 1
         low = self._low[np.maximum(np.arange(last + 1) - slack_polls, 0)]
         high = self._high[np.minimum(np.arange(last + 1) + slack_polls, last)]
-        sizes = high - low + 1
+        sizes = np.maximum(high - low + 1, 0)  # none where the times of the polls go back
         poll = np.repeat(np.arange(last + 1), sizes)
         rows = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes) + np.repeat(low, sizes)
-        near = np.abs(values[rows] - want[poll]) <= np.maximum(rel * np.abs(want[poll]), absolute)
+        got, asked = values[rows], want[poll]
+        with np.errstate(invalid="ignore"):  # of two bounds that are not set
+            near = (got == asked) | (np.abs(got - asked) <= np.maximum(rel * np.abs(asked), absolute))
         found = np.zeros(last + 1, bool)
         np.logical_or.at(found, poll, near)
         return found
@@ -123,8 +150,12 @@ class Comparison:
         return self.run.inferred.in_step
 
     def summary(self):
-        """Return the figures for reports and JSON: {name: share of polls}, `polls` (after STARTUP) and `locked`."""
-        out = {"polls": int(np.count_nonzero(~self.startup)), "locked": self.locked}
+        """Return the figures for reports and JSON: {name: share of polls}, `polls` and `locked`.
+
+        They are of the polls after STARTUP; of those in it, if the kernel never left it.
+        """
+        only_startup = bool(self.startup.all())
+        out = {"polls": int(np.count_nonzero(self.startup == only_startup)), "locked": self.locked}
         wanted = {
             "bw_0.1%": ("bw", 1e-3, 0.0, 0),
             "bw_1%": ("bw", 1e-2, 0.0, 0),
@@ -133,12 +164,16 @@ class Comparison:
             "cwnd_gain": ("cwnd_gain", 0.0, 1e-6, 1),
             "cwnd_2": ("cwnd", 0.0, 2.0, 0),
             "ssthresh": ("ssthresh", 0.0, 0.0, 0),
+            "mode": ("mode", 0.0, 0.0, 1),
+            "inflight_hi": ("inflight_hi", 0.0, 0.0, 0),
+            "inflight_lo": ("inflight_lo", 0.0, 0.0, 0),
+            "bw_lo_1%": ("bw_lo", 1e-2, 0.0, 0),
         }
         if getattr(self.run.source, "caveats", ()):  # of a coarse stream no more can be asked
             wanted |= {"bw_5%": ("bw", 5e-2, 0.0, 0), "min_rtt_5%": ("min_rtt", 5e-2, 0.0, 0)}
         for label, (name, rel, absolute, slack) in wanted.items():
             if name in self.quantities:
-                out[label] = self.share_within(name, rel, absolute, slack)
+                out[label] = self.share_within(name, rel, absolute, slack, only_startup)
         return out
 
     def __repr__(self):
@@ -149,10 +184,21 @@ class Comparison:
         return card(f"Replay of {self.run.controller.__name__} against the kernel: shares of polls", figures)
 
     def frame(self):
-        """Return a DataFrame with one row per poll: time_ns, the kernel's and the replay's value of each quantity."""
-        table = {"time_ns": self._info["time_ns"][self.polls]}
+        """Return a DataFrame with one row per poll: when, and the kernel's and the replay's value of each quantity.
+
+        ``time_s`` counts from the flow's first packet (of counters alone: from their first poll), ``time_ns`` is on the
+        capture's clock.
+        """
+        time_ns = self._info["time_ns"][self.polls]
+        table = {"time_s": self.run.source.seconds(time_ns), "time_ns": time_ns}
         for name in self.quantities:
-            logged, replayed, unit = QUANTITIES[name]
-            table[f"{name}_kernel"] = self._info[logged][self.polls] * unit
+            column, replayed, _ = QUANTITIES[name]
+            table[f"{name}_kernel"] = self._info[column][self.polls] if name == "mode" else self._logged(name)
             table[f"{name}_replay"] = self.model[replayed].to_numpy()[self._low]
         return pd.DataFrame(table)
+
+
+def _codes(modes):
+    """Return the places of names of modes in BBR_MODES as float64; NaN for what is none."""
+    codes = pd.Categorical(modes, categories=BBR_MODES).codes
+    return np.where(codes < 0, np.nan, codes)

@@ -48,6 +48,15 @@ class Script(NamedTuple):
     paced: int | None = None  # whether the socket paced; None: as given
 
 
+def _pointing(rows, sends):
+    """Return rows whose `rs_send` points into the table of sends; a stream that was saved comes without its sends."""
+    beyond = rows["rs_send"] >= sends
+    if beyond.any():
+        rows = rows.copy()
+        rows["rs_send"][beyond] = -1
+    return rows
+
+
 class Follower:
     """A Linux controller at a row of a recorded flow.
 
@@ -66,9 +75,9 @@ class Follower:
 
     def __init__(self, events, sends, cls, params, record=(), mode="compiled"):
         self.cls, self.params, self.mode, self.events = cls, params, mode, events
-        self.rows = events.rows.view(np.recarray)
         empty = np.zeros(0, [(c.name, c.dtype) for c in schema.SENDS])
         self.sends = (empty if sends is None else sends).view(np.recarray)
+        self.rows = _pointing(events.rows, len(self.sends)).view(np.recarray)
         self.fields = fields_of(cls)
         self.dtype = record_dtype(self.fields)
         self._machine = CompiledCalls(cls, params) if mode == "compiled" else InterpretedCalls(cls, params, mode)
@@ -135,6 +144,7 @@ class Follower:
         book[loop.OWN_MIN_RTT] = self.slot("min_rtt_us") if self.cls.bursts_by_min_rtt else -1
         book[loop.OVERHEAD] = self.cls.pacing_overhead_bytes
         book[loop.SLOW_BURST] = self.cls.slow_burst_segments
+        book[loop.PARTS_AS_V2], book[loop.BY_ACKS] = self.cls.parts_as_v2, self.cls.app_limited_by_acks
         return book
 
     def _probe_rtt_us(self):

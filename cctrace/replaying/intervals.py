@@ -24,9 +24,9 @@ def firsts_of_intervals(times, step):
     return np.unique(np.append(0, np.searchsorted(times, edges[edges < times[-1]])))
 
 
-def blocks(events):
-    """Return the row that ends each interval of 0.2 s, and how many super-packets leave in it."""
+def blocks(events, block_us=BLOCK_US):
+    """Return the row that ends each interval of `block_us`, and how many super-packets leave in it."""
     now_us = np.asarray(events.now_us)
-    stops = np.append(firsts_of_intervals(now_us, BLOCK_US)[1:], len(now_us))
+    stops = np.append(firsts_of_intervals(now_us, block_us)[1:], len(now_us))
     sends = events.sends
     return stops, np.diff(np.searchsorted(sends["row"][sends["begins"] != 0], stops), prepend=0)

@@ -21,19 +21,17 @@ import math
 
 import numpy as np
 
-from cctrace.cc.linux import CA_DISORDER, GSO_MAX_SIZE, MIN_TSO_SEGS
+from cctrace.cc.linux import CA_DISORDER
 from cctrace.replaying.stack import (
     ACKED_NS,
     CA_STATE,
     CWND,
-    MIN_RTT_US,
-    MSS,
     PACING,
     SKB_NS,
     WAS_FULL,
     WSTAMP_NS,
+    usual_burst,
 )
-from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, bbr_min_tso_segs, near_peer_bytes, tso_autosize
 
 EXACT, ROUGH, HELD, EARLY = 0.62, 0.25, 0.10, 0.03
 ANSWER_NS = 100_000  # a send this soon after an ACK was let go by it
@@ -75,7 +73,7 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, blur):
         total += math.log(BEYOND_CWND)
     if blur > 1:
         return total
-    return total + burst_size(sends, k, rate, slots, stack, own_min_rtt, slow_burst)
+    return total + burst_size(sends, k, slots, stack, own_min_rtt, slow_burst)
 
 
 def any_send(sends, k, slots, stack, gap_us, own_min_rtt, slow_burst):
@@ -97,7 +95,7 @@ def any_send(sends, k, slots, stack, gap_us, own_min_rtt, slow_burst):
     if room <= 0:
         return total + math.log(BEYOND_CWND / LONGEST)
     if slots[PACING] > 0:
-        return total + burst_size(sends, k, slots[PACING], slots, stack, own_min_rtt, slow_burst)
+        return total + burst_size(sends, k, slots, stack, own_min_rtt, slow_burst)
     return total + size_likelihood(segments, min(room, LONGEST))
 
 
@@ -141,16 +139,9 @@ def size_likelihood(segments, made):
     return math.log(SHORTER / made) if segments < made else math.log(LONGER / LONGEST)
 
 
-def burst_size(sends, k, rate_Bps, slots, stack, own_min_rtt, slow_burst):
+def burst_size(sends, k, slots, stack, own_min_rtt, slow_burst):
     """Log likelihood of how many segments the super-packet has that begins with send `k`."""
-    segments = segments_of(sends, k)
-    if own_min_rtt >= 0:
-        more = near_peer_bytes(GSO_MAX_SIZE, slots[own_min_rtt])
-    else:
-        more = near_peer_bytes(SK_GSO_MAX_SIZE, stack[MIN_RTT_US])
-    least = bbr_min_tso_segs(rate_Bps) if slow_burst == 1 else MIN_TSO_SEGS
-    made = tso_autosize(rate_Bps, more, stack[MSS], least)
-    return size_likelihood(segments, made)
+    return size_likelihood(segments_of(sends, k), usual_burst(slots, stack, own_min_rtt, slow_burst))
 
 
 def full_flight(row, cwnd):

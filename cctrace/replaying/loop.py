@@ -39,6 +39,7 @@ from cctrace.replaying.stack import (
     SSTHRESH_CALL,
     STATE,
     TICK_US,
+    UNANSWERED,
     UNDO_CWND,
     WAITING,
     WAS_FULL,
@@ -61,11 +62,13 @@ A_PRIOR_CWND, A_ECN_OK, A_RAND, A_MIN_RTT = (
     _at[name] for name in ("prior_cwnd_tp", "ecn_ok", "rand0", "tcp_min_rtt_us")
 )
 A_DELIVERED_MSTAMP = _at["delivered_mstamp_us"]
+A_TX_IN_FLIGHT, A_SKB_TX_IN_FLIGHT = _at["rs_tx_in_flight"], _at["skb_tx_in_flight"]
 A_CWND_LIMITED, A_MAX_PACKETS_OUT = _at["is_cwnd_limited"], _at["max_packets_out"]
 A_APP_LIMITED, A_SKB_APP_LIMITED = _at["rs_is_app_limited"], _at["skb_tx_app_limited"]
 CLOCK_START_US = 1_000_000
 JIFFIES_START = 1_000_000
 LONG_AGO = 1 << 20  # ticks, more than any window at any HZ
+SOON_NS = 1_000_000  # after the pacing timer, by when what waits for nothing else has left
 ONE_GAIN = 256  # BBR_UNIT
 LONG_PHASE = 2  # minimum RTTs, within which a probe or a drain reaches what ends it
 LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # by which flights may err that were estimated from a capture taken elsewhere
@@ -101,8 +104,10 @@ SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
     MIN_RTT_SLOT,
     PACED_SLOT,  # slot of `paced`: the socket paces, though its controller sets no rate; -1: there is none
     MAX_RATE_SLOT,  # slot of SO_MAX_PACING_RATE then
+    PARTS_AS_V2,  # its kernel parts super-packets as that of BBRv2 does
+    BY_ACKS,  # its kernel asks with every ACK whether the application has nothing to send
     BOOK_SIZE,
-) = range(29)
+) = range(31)
 NOTHING, PACED_SENDS, FULL_FLIGHTS, ALL_SENDS, TIMED_SENDS = range(5)
 
 
@@ -128,6 +133,8 @@ def take_send(book, sends, slots, stack, marks, likelihood):
     segments = np.int64(send.segments)
     pace_skb(np.int64(send.payload) + segments * book[OVERHEAD], segments, slots[PACING], stack)
     stack[NEXT_SEND] = k + 1
+    if send.again == 0:
+        stack[UNANSWERED] = 0
     if k + 1 == sends.size or sends[k + 1].begins != 0:
         limited = np.int64(send.in_flight) >= slots[CWND]
         validate_cwnd(limited, np.int64(send.packets_out), send.snd_nxt, stack[SND_UNA], stack)
@@ -138,8 +145,8 @@ def take_sends(book, rows, sends, marks, i, slots, stack, likelihood):
     """Let everything leave that left before row `i`."""
     while stack[NEXT_SEND] < sends.size and sends[stack[NEXT_SEND]].row <= i:
         send = sends[stack[NEXT_SEND]]
-        if send.app_limited != 0 and i > 0:
-            mark_app_limited(send, np.int64(rows[i - 1].delivered), slots)
+        if i > 0:
+            mark_app_limited(send, np.int64(rows[i - 1].delivered), slots, stack, book[BY_ACKS] != 0)
         take_send(book, sends, slots, stack, marks, likelihood)
 
 
@@ -155,6 +162,8 @@ def read_row(book, row, i, sends, marks, slots, stack, ack):
     ack[A_LSNDTIME] = JIFFIES_START + (row.lsndtime_us + stack[TICK_US]) * hz // 1_000_000
     ack[A_PRIOR_CWND] = stack[PRIOR_CWND]
     ack[A_ECN_OK] = book[ECN_OK]
+    if book[PARTS_AS_V2] != 0:
+        ack[A_TX_IN_FLIGHT], ack[A_SKB_TX_IN_FLIGHT] = row.rs_tx_in_flight_v2, row.skb_tx_in_flight_v2
     if book[PACED] != 0 or (is_paced(book, slots) and sends.size > 0):
         ack[A_CWND_LIMITED], ack[A_MAX_PACKETS_OUT] = stack[IS_CWND_LIMITED], stack[MAX_PACKETS_OUT]
     if book[BLUR] > 1 and book[GAIN_SLOT] >= 0:
@@ -192,7 +201,7 @@ def lean(book, slots, ack):
         ack[A_PRIOR_IN_FLIGHT] = max(in_flight - margin, 0)
 
 
-def take_held(row, sends, clock_ns, slots, stack):
+def take_held(book, row, sends, clock_ns, slots, stack):
     """The pacing timer ran out before `clock_ns`, and nothing left: for cwnd, if that has no room for a super-packet.
 
     `row` is the last one before. What cwnd leaves may wait for the next ACK: [Linux618] tcp_tso_should_defer.
@@ -205,7 +214,8 @@ def take_held(row, sends, clock_ns, slots, stack):
         send = sends[stack[NEXT_SEND] - 1]
         packets_out, snd_nxt, in_flight = np.int64(send.packets_out), send.snd_nxt, np.int64(send.in_flight)
     room = slots[CWND] - in_flight
-    if room <= 0 or (stack[CA_STATE] <= CA_DISORDER and room < least_burst(slots, stack)):
+    short = room < least_burst(slots, stack, book[OWN_MIN_RTT], book[SLOW_BURST])
+    if room <= 0 or (stack[CA_STATE] <= CA_DISORDER and short):
         validate_cwnd(True, packets_out, snd_nxt, stack[SND_UNA], stack)
 
 
@@ -227,10 +237,24 @@ def flight_of(row):
     return np.int64(row.packets_out) - np.int64(row.sacked_out) - np.int64(row.lost_out) + np.int64(row.retrans_out)
 
 
-def take_silence(row, slots, stack):
-    """Nothing has left since the last ACK: if that is for cwnd, say so."""
-    if flight_of(row) >= slots[CWND]:
-        validate_cwnd(True, np.int64(row.packets_out), row.snd_nxt, row.snd_una, stack)
+def note_unanswered(book, prior, clock_ns, slots, stack):
+    """Nothing followed the ACK of row `prior` by `clock_ns`: count it if neither pacing nor cwnd explains that."""
+    if stack[WSTAMP_NS] + SOON_NS > clock_ns or stack[CA_STATE] > CA_DISORDER:
+        return
+    if slots[CWND] - flight_of(prior) >= least_burst(slots, stack, book[OWN_MIN_RTT], book[SLOW_BURST]):
+        stack[UNANSWERED] += 1
+
+
+def take_waiting(book, prior, row, sends, slots, stack):
+    """Time passes between two rows: what did not leave meanwhile, although it might, waits for cwnd or the writer."""
+    clock_ns = row.time_ns - book[START_NS] + CLOCK_START_US * 1000
+    paced = is_paced(book, slots)
+    if stack[WAITING] != 0 and not paced and flight_of(prior) >= slots[CWND]:
+        validate_cwnd(True, np.int64(prior.packets_out), prior.snd_nxt, prior.snd_una, stack)
+    if (paced or book[PACED] != 0) and row.is_cwnd_limited != 0:
+        take_held(book, prior, sends, clock_ns, slots, stack)
+    if stack[WAITING] != 0 and book[PACED] != 0 and row.is_cwnd_limited != 0:
+        note_unanswered(book, prior, clock_ns, slots, stack)
     stack[WAITING] = 0
 
 
@@ -238,12 +262,8 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
     """Do what row `i` says; return whether the controller drew a number that nobody knows."""
     take_sends(book, rows, sends, marks, i, slots, stack, likelihood)
     row = rows[i]
-    if is_paced(book, slots) and i > 0 and row.time_ns > rows[i - 1].time_ns:
-        if row.is_cwnd_limited != 0:
-            take_held(rows[i - 1], sends, row.time_ns - book[START_NS] + CLOCK_START_US * 1000, slots, stack)
-        stack[WAITING] = 0
-    elif stack[WAITING] != 0 and row.time_ns > rows[i - 1].time_ns:
-        take_silence(rows[i - 1], slots, stack)
+    if i > 0 and row.time_ns > rows[i - 1].time_ns:
+        take_waiting(book, rows[i - 1], row, sends, slots, stack)
     event = np.int64(row.event)
     has_entry = book[ENTRIES] >> event & 1
     if not has_entry and (event >= SKB_MARKED_LOST or event == INIT):
@@ -251,7 +271,7 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
     read_row(book, row, i, sends, marks, slots, stack, ack)
     starts = event == CWND_EVENT and (row.arg == EVENT_TX_START or row.arg == EVENT_CWND_RESTART)
     if starts and stack[NEXT_SEND] < sends.size:
-        mark_app_limited(sends[stack[NEXT_SEND]], ack[A_DELIVERED], slots)
+        mark_app_limited(sends[stack[NEXT_SEND]], ack[A_DELIVERED], slots, stack, book[BY_ACKS] != 0)
     if event == ON_ACK:
         if book[SCORE] == FULL_FLIGHTS:
             likelihood[0] += full_flight(row, slots[CWND])

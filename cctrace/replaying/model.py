@@ -42,8 +42,8 @@ def model_table(controller, decisions, time_ns, mss):
     -------
     DataFrame
         Those that the controller has of: time_ns, cwnd_segments, ssthresh_segments, pacing_rate_Bps, min_rtt_us,
-        bw_Bps, cwnd_gain, pacing_gain, phase, inflight_hi_segments, inflight_lo_segments (infinite while there is no
-        such bound).
+        bw_Bps, cwnd_gain, pacing_gain, mode, phase, and inflight_hi_segments, inflight_lo_segments, bw_lo_Bps (infinite
+        while there is no such bound).
     """
     held = {name: np.asarray(decisions[name]) for name in model_fields(controller)}
     table = {"time_ns": np.asarray(time_ns, np.int64), "cwnd_segments": held["snd_cwnd"].astype(np.float64)}
@@ -59,13 +59,17 @@ def model_table(controller, decisions, time_ns, mss):
         unset = (held["min_rtt_us"] == 0) | (held["min_rtt_us"] == 0xFFFFFFFF)
         table["min_rtt_us"] = np.where(unset, np.nan, held["min_rtt_us"].astype(np.float64))
     bw = _bandwidth(held)
+    unit = 1e6 * np.asarray(mss, np.float64) / _BW_UNIT
     if bw is not None:
-        table["bw_Bps"] = np.where(bw > 0, bw / _BW_UNIT * 1e6 * np.asarray(mss, np.float64), np.nan)
+        table["bw_Bps"] = np.where(bw > 0, bw * unit, np.nan)
+    if "bw_lo" in held:
+        table["bw_lo_Bps"] = np.where(held["bw_lo"] >= _UNBOUNDED, np.inf, held["bw_lo"] * unit)
     if "cwnd_gain" in held:
         table["cwnd_gain"] = held["cwnd_gain"] / _GAIN_UNIT
     if "pacing_gain" in held:
         table["pacing_gain"] = held["pacing_gain"] / _GAIN_UNIT
-        table["phase"] = _phase(controller, held)
+        table["mode"] = np.array(controller.states[:4], dtype=object)[held["mode"]]
+        table["phase"] = _phase(table["mode"], held["pacing_gain"])
     return pd.DataFrame(table)
 
 
@@ -79,10 +83,8 @@ def _bandwidth(held):
     return None
 
 
-def _phase(controller, held):
+def _phase(mode, gain):
     """Return the name of each row's state; within PROBE_BW also what it is probing for."""
-    names = np.array(controller.states[:4], dtype=object)[held["mode"]]
-    probing = names == "PROBE_BW"
-    gain = held["pacing_gain"]
+    probing = mode == "PROBE_BW"
     up, down = probing & (gain > _GAIN_UNIT), probing & (gain < _GAIN_UNIT)
-    return np.where(up, "PROBE_BW up", np.where(down, "PROBE_BW down", names))
+    return np.where(up, "PROBE_BW up", np.where(down, "PROBE_BW down", mode))

@@ -45,3 +45,4 @@ def observe(row, ack):
     ack[39] = row.skb_tx_delivered
     ack[40] = row.skb_tx_app_limited
     ack[41] = row.skb_tx_has_mstamp
+    ack[42] = row.skb_segments

@@ -16,6 +16,7 @@ from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params, param_fields
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
+from cctrace.flows.flow import Flow
 from cctrace.lang.fields import fields_of
 from cctrace.replaying import loop, midflow
 from cctrace.replaying.follow import Follower
@@ -23,6 +24,7 @@ from cctrace.replaying.hypotheses import Inferred
 from cctrace.replaying.infer import infer
 from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.player import MODES, Player
+from cctrace.replaying.through_fq import at_hand_over
 
 # Recorded by default: what the controller decides, and of its model what exists of these.
 OUTPUTS = {"linux": ("snd_cwnd", "snd_ssthresh", "pacing_rate"), "quic": ("cwnd", "pacing_rate")}
@@ -46,7 +48,8 @@ class Run:
     Attributes
     ----------
     decisions : DataFrame
-        One row per call: ``time_ns``, ``event`` (name) and what was recorded, after the call.
+        One row per call: ``time_s`` (since the flow's first packet, of a golden vector since its first call),
+        ``time_ns``, ``event`` (name) and what was recorded, after the call.
     state : dict
         The final state, {field: value}.
     controller : type
@@ -96,7 +99,9 @@ class Run:
         Of a Linux controller as `cctrace.replaying.model.model_table`, if the replay recorded what that needs
         (``record="all"``, or counters attached); ``decisions`` holds the controller's own fields and units.
         """
-        return model_of(self)
+        table = model_of(self)
+        table.insert(0, "time_s", self.decisions["time_s"])
+        return table
 
     def to_parquet(self, path):
         """Write `decisions` as Parquet (with the extra "parquet"); returns the rows written."""
@@ -192,6 +197,10 @@ def _replay(source, cls, mode, record, params):
     names = recorded_names(cls, record)
     logged = getattr(source, "tcpinfo", None) is not None and cls.view == "linux"
     wanted = list(dict.fromkeys([*names, *(model_fields(cls) if logged else ())]))
+    if cls.view == "linux" and isinstance(source, Flow):
+        source = at_hand_over(source, cls)
+        if source.through_fq and "paced" in params and not paced_known:
+            params, paced_known = params | {"paced": 1}, True
     if cls.view == "linux" and hasattr(source, "events"):
         events = source.events
         machine, inferred = follow(source, cls, params, wanted, mode, hz_known, paced_known)
@@ -204,9 +213,17 @@ def _replay(source, cls, mode, record, params):
         kinds, time_ns = view.event, view.time_ns
     codes = {code: name for name, code in schema.EVENT_CODES.items()}
     events = pd.Categorical.from_codes(kinds, [codes[code] for code in range(len(codes))])
-    decisions = pd.DataFrame({"time_ns": np.ascontiguousarray(time_ns), "event": events} | machine.recorded, copy=False)
+    columns = {"time_s": _seconds(source, time_ns), "time_ns": np.ascontiguousarray(time_ns), "event": events}
+    decisions = pd.DataFrame(columns | machine.recorded, copy=False)
     warnings = [*machine.warnings, *getattr(source, "caveats", ())]
     return Run(decisions, machine.state, cls, params, warnings, source, inferred)
+
+
+def _seconds(source, time_ns):
+    """Return times in seconds since the flow's first packet; since the first call where no flow is known."""
+    if hasattr(source, "summary"):
+        return source.seconds(time_ns)
+    return (time_ns - (time_ns[0] if len(time_ns) else 0)) / 1e9
 
 
 def follow(source, cls, params, record, mode="compiled", hz_known=True, paced_known=False):

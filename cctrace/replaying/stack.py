@@ -11,6 +11,7 @@ A replay carries the controller's own outputs from call to call; between the cal
     on_ack              app_limited = 0 once what it marked has been delivered          tcp_rate_gen
     a send              the application had nothing: app_limited = delivered + flight   tcp_rate_check_app_limited
                         flight >= cwnd: is_cwnd_limited (of a paced sender)             tcp_cwnd_validate
+    the pacing timer    no room for a super-packet: is_cwnd_limited                     tcp_tso_should_defer
                         its samples are marked while app_limited is set                 tcp_rate_skb_sent
                         the next one departs no earlier than after its length           tcp_update_skb_after_send
     ------------------  --------------------------------------------------------------  ----------------------------
@@ -43,10 +44,18 @@ from cctrace.cc.linux import (
     CA_RECOVERY,
     EVENT_COMPLETE_CWR,
     EVENT_CWND_RESTART,
+    GSO_MAX_SIZE,
     MIN_TSO_SEGS,
     TCP_INFINITE_SSTHRESH,
 )
-from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, TSO_WIN_DIVISOR, near_peer_bytes, next_departure, tso_autosize
+from cctrace.tcp.pacing import (
+    SK_GSO_MAX_SIZE,
+    TSO_WIN_DIVISOR,
+    bbr_min_tso_segs,
+    near_peer_bytes,
+    next_departure,
+    tso_autosize,
+)
 from cctrace.tcp.prr import prr_cwnd
 from cctrace.tcp.rate import app_limited_after, app_limited_until
 from cctrace.tcp.window import cwnd_after_idle, note_usage, ssthresh_before, stack_pacing_rate
@@ -96,10 +105,12 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     WAS_FULL,  # the last ACK found no room for a super-packet in cwnd
     BURST,  # segments of the last super-packet
     WAITING,  # the last ACK has not been followed by a send
+    UNANSWERED,  # ACKs so far that nothing followed, although pacing and cwnd let it
     STATE,  # address of the slots that belong to it
     STACK_SIZE,
-) = range(27)
+) = range(28)
 
+FEW_UNANSWERED = 3  # ACKs; one or two may cross what they let go
 INIT, ON_ACK, SSTHRESH_CALL, SET_STATE, CWND_EVENT, UNDO_CWND = range(6)  # schema.LINUX_EVENTS
 CONG_AVOID = schema.LINUX_EVENTS["cong_avoid"]
 
@@ -154,11 +165,19 @@ def update_pacing_rate(event, ack, slots, most_Bps):
         slots[PACING] = stack_pacing_rate(ack[A_MSS], cwnd, ssthresh, ack[A_PACKETS_OUT], ack[A_SRTT], most_Bps)
 
 
-def least_burst(slots, stack):
+def usual_burst(slots, stack, own_min_rtt, slow_burst):
+    """Segments of a super-packet at the present rate [Linux618] tcp_tso_segs; for the last two see `loop`'s book."""
+    if own_min_rtt >= 0:
+        more = near_peer_bytes(GSO_MAX_SIZE, slots[own_min_rtt])
+    else:
+        more = near_peer_bytes(SK_GSO_MAX_SIZE, stack[MIN_RTT_US])
+    least = bbr_min_tso_segs(slots[PACING]) if slow_burst == 1 else MIN_TSO_SEGS
+    return tso_autosize(slots[PACING], more, stack[MSS], least)
+
+
+def least_burst(slots, stack, own_min_rtt, slow_burst):
     """Segments for which a sender waits until cwnd has room for them [Linux618] tcp_tso_should_defer."""
-    more = near_peer_bytes(SK_GSO_MAX_SIZE, stack[MIN_RTT_US])
-    made = tso_autosize(slots[PACING], more, stack[MSS], MIN_TSO_SEGS)
-    return min(made, slots[CWND] // TSO_WIN_DIVISOR)
+    return min(usual_burst(slots, stack, own_min_rtt, slow_burst), slots[CWND] // TSO_WIN_DIVISOR)
 
 
 def begin_reduction(ack, slots, stack):
@@ -195,9 +214,14 @@ def restart_from_idle(ack, slots, hz):
     slots[CWND] = cwnd_after_idle(slots[CWND], ack[A_JIFFIES] - ack[A_LSNDTIME], rto)
 
 
-def mark_app_limited(send, delivered, slots):
-    """The application had let the pipe run empty before this send [Linux618] tcp_rate_check_app_limited."""
-    if send.app_limited != 0:
+def mark_app_limited(send, delivered, slots, stack, by_acks):
+    """The application had nothing to send before this send [Linux618] tcp_rate_check_app_limited.
+
+    It had let the pipe run empty, or waited for room in the send buffer: while it does, ACKs go unanswered. That is
+    noted when it writes again, or `by_acks`, in the kernels of BBRv2 and v3, before what is sent again as well.
+    """
+    silent = stack[UNANSWERED] >= FEW_UNANSWERED and (by_acks or send.again == 0)
+    if send.app_limited != 0 or silent:
         slots[APP_LIMITED] = app_limited_until(delivered, np.int64(send.in_flight) - np.int64(send.segments))
 
 

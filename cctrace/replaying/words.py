@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from cctrace.units import format_rate, format_size, format_time
+from cctrace.units import format_number, format_rate, format_size, format_time
 
 UNBOUNDED = 0x3FFFFFFF  # a kernel's word for "none yet" is larger
 _BW_UNIT = 1 << 24
@@ -66,7 +66,7 @@ def _model(controller, state, mss):
     if bandwidth is not None:
         in_bytes = controller.view == "quic" or mss is not None
         rate = format_rate(bandwidth * 8 * (1 if controller.view == "quic" else mss or 1))
-        text = rate if in_bytes else f"{bandwidth:.4g} segments/s"
+        text = rate if in_bytes else f"{format_number(bandwidth)} segments/s"
         found.append(("bandwidth estimate", text if bandwidth else "none yet"))
     for name, factor in (("min_rtt_us", 1e3), ("min_rtt_ms", 1e6)):
         if name in state:
@@ -74,7 +74,9 @@ def _model(controller, state, mss):
             found.append(("min_rtt", format_time(state[name] * factor) if known else "none yet"))
     unit = 1 if controller.view == "quic" else 256
     found += [
-        (name.replace("_", " "), f"{state[name] / unit:.4g}") for name in ("pacing_gain", "cwnd_gain") if name in state
+        (name.replace("_", " "), format_number(state[name] / unit, 4))
+        for name in ("pacing_gain", "cwnd_gain")
+        if name in state
     ]
     found += [
         (name, _segments(state[name], mss))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cctrace.corpus.names import short_names
 from cctrace.plot.limits import limit_words, shares
 from cctrace.plot.panels import Phases
 from cctrace.plot.panels_of_many import comparison_panels
@@ -80,7 +81,7 @@ def write_comparison(left, right, folder):
     columns = ["Which", *COLUMNS, "Verdict"]
     rows = [[mark, *row_of(side), sentence_of(side)] for mark, side in zip(marks, shown, strict=True)]
     report = Report(
-        title=f"{Path(left[0].file).name} against {Path(right[0].file).name}",
+        title=" against ".join(_names(left[0].file, right[0].file)),
         source=f"A: {left[0].file} · B: {right[0].file}",
         columns=columns,
         rows=rows,
@@ -91,6 +92,12 @@ def write_comparison(left, right, folder):
     page = folder / "report.html"
     write_pages(report, page)
     return page
+
+
+def _names(*files):
+    """Return the names of two files, with the folders that tell them apart if they have the same."""
+    names = [Path(file).name for file in files]
+    return names if len(set(names)) > 1 else short_names(files)
 
 
 def _curves(marks, shown):

@@ -1,5 +1,4 @@
 // Sorting and searching the table of flows; without this script the page shows it as it was written.
-"use strict";
 const table = document.getElementById("flows");
 const body = table.tBodies[0];
 const rows = Array.from(body.rows);

@@ -4,17 +4,22 @@ Everything is in the one file, as in the page of a capture; what comes from the 
 """
 
 import os
+import re
 import tempfile
+import warnings
 from dataclasses import replace
-from html import escape
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 import cctrace
-from cctrace.errors import ArgumentError, CctraceError
+from cctrace.corpus.one import reason_of
+from cctrace.display import escape
+from cctrace.errors import ArgumentError, CctraceWarning
+from cctrace.explain.verdicts.order import CAUSES
 from cctrace.report.corpus_whatif import whatif_part
+from cctrace.report.document import document, link
 from cctrace.units import format_rate, format_share, format_size, format_time
 
 _HERE = Path(__file__).parent
@@ -68,10 +73,9 @@ def write_pages(corpus, folder=None, by="source", pages=20, say=lambda text: Non
     flows = _flows(corpus, by)
     folder.mkdir(parents=True, exist_ok=True)
     links = {}
-    for row in _chosen(flows, pages):
-        say(f"drawing {row.capture}")
-        if link := _page_of(corpus, row, folder):
-            links[row.capture, row.connection] = link
+    for capture, chosen in _chosen(flows, pages).groupby("capture", sort=False):
+        say(f"drawing {capture}")
+        links |= _pages_of(corpus, capture, chosen, folder)
     page = folder / "index.html"
     page.write_text(_render(corpus, flows, by, links), encoding="utf-8")
     return page
@@ -87,7 +91,7 @@ def _flows(corpus, by):
     told = {"verdict": "unknown", "text": "", "controller": None}
     if "verdicts" in corpus.tables:
         verdicts = corpus.verdicts.frame([*keys, "verdict", "text", "controller", "refused"])
-        verdicts["verdict"] = verdicts["verdict"].fillna("refused")
+        verdicts["verdict"] = verdicts["verdict"].map(lambda name: CAUSES.get(name, name)).fillna("refused")
         verdicts["text"] = verdicts["text"].fillna(verdicts.pop("refused"))
         flows = flows.merge(verdicts, on=keys, how="inner")
     else:
@@ -99,40 +103,67 @@ def _flows(corpus, by):
     return flows.sort_values("bytes_sent", ascending=False, kind="stable").reset_index(drop=True)
 
 
+_ENDS = ["src", "sport", "dst", "dport"]
+
+
 def _chosen(flows, pages):
     """Return the flows that get a page: of every verdict the largest, then the second largest, and so on."""
     rank = flows.groupby("verdict").cumcount()
-    order = np.lexsort((np.arange(len(flows)), rank.to_numpy()))[:pages]
-    return list(flows.iloc[order][["capture", "connection", "src", "sport", "dst", "dport"]].itertuples(index=False))
+    return flows.iloc[np.lexsort((np.arange(len(flows)), rank.to_numpy()))[:pages]]
 
 
-def _page_of(corpus, row, folder):
-    """Draw a flow; return where its page is, relative to the index. None if the capture is not there any more."""
+def _pages_of(corpus, capture, chosen, folder):
+    """Draw flows of one capture, read once; return the addresses of their pages by (capture, connection).
+
+    A warning, if that fails: most often the file is gone.
+    """
     from cctrace.explain.analyze import analyze
     from cctrace.report.overview import write_report
 
-    told = corpus.captures.frame(["counters"], capture=row.capture)["counters"]
+    told = corpus.captures.frame(["counters"], capture=capture)["counters"]
     counters = list(told.iloc[0]) if len(told) else []
-    name = f"{_stem(row.capture)}-{row.connection}"
+    known = _identified(corpus, capture)
+    ends = {tuple(row[_ENDS]): int(row["connection"]) for _, row in chosen.iterrows()}
+    pages = {}
     with tempfile.TemporaryDirectory() as temporary:
         try:
-            source, *beside = [_file(one, temporary) for one in (row.capture, *counters)]
-            try:
-                analyses = analyze([source], beside)
-            except ArgumentError:  # counters that belong to no flow
-                analyses = analyze([source])
-            ends = (row.src, row.sport, row.dst, row.dport)
-            its = [one for one in analyses if tuple(one.row[key] for key in ("src", "sport", "dst", "dport")) == ends]
-            return f"{name}/{write_report([replace(its[0], file=row.capture)], folder / name).name}" if its else None
-        except (CctraceError, OSError):
-            return None
+            source, *beside = [_file(one, temporary) for one in (capture, *counters)]
+            found = {key: known.get(connection) for key, connection in ends.items()}
+            for one in analyze([source], beside, found=found):
+                connection = ends.get(tuple(one.row[key] for key in _ENDS))
+                if connection is not None:
+                    name = f"{_stem(capture)}-{connection}"
+                    page = write_report([replace(one, file=capture)], folder / name)
+                    pages[capture, connection] = link(name, page.name)
+        except Exception as error:  # one capture never ends the page over all of them
+            warnings.warn(f"{capture}: no page of its own: {': '.join(reason_of(error))}", CctraceWarning, 2)
+    return pages
+
+
+def _identified(corpus, capture):
+    """Return who sent the flows of a capture as the corpus has it: {connection: Identification}."""
+    from cctrace.explain.identify import Candidate, Identification
+
+    if "controllers" not in corpus.tables:
+        return {}
+    columns = ["connection", "group", "candidates", "probabilities", "reason"]
+    rows = corpus.controllers.frame(columns, capture=capture).dropna(subset=["candidates"])
+    return {
+        int(row["connection"]): Identification(
+            [Candidate(*one) for one in zip(row["candidates"], row["probabilities"], strict=True)],
+            tuple(row["group"]),
+            row["reason"],
+            0.0,
+        )
+        for _, row in rows.iterrows()
+    }
 
 
 def _stem(capture):
     """Return a name for a folder that only this capture has."""
     import hashlib
 
-    base = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in capture.rpartition("/")[2])
+    base = re.sub(r"[^\w.-]", "_", capture.rpartition("/")[2], flags=re.ASCII).lstrip(".")
     return f"{base[:60]}-{hashlib.blake2b(capture.encode(), digest_size=4).hexdigest()}"
 
 
@@ -140,15 +171,15 @@ def _file(name, temporary):
     """Return a capture as a file: itself, or a copy of a member of an archive."""
     from cctrace.corpus.inputs import is_archive
 
-    archive, colon, member = name.rpartition(":")
-    if not colon or not is_archive(archive):
+    archive = name.rpartition(":")[0]
+    if not archive or not is_archive(archive):
         return name
     from cctrace.io import archive as archives
     from cctrace.io.source import open_source
 
     with open_source(archive) as source:
         found = {one.name: one for one in archives.members(source)[0]}
-    path = os.path.join(temporary, member.replace("/", "_"))
+    path = os.path.join(temporary, str(len(os.listdir(temporary))))  # what it is called does not matter
     Path(path).write_bytes(found[name].data)
     return path
 
@@ -157,20 +188,8 @@ def _file(name, temporary):
 def _render(corpus, flows, by, links):
     errors = corpus.errors.frame()
     title = f"{len(corpus.captures) + len(errors):,} captures"
-    colours = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(flows["verdict"].value_counts().index)}
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:">
-<title>{title}</title>
-<style>
-{(_HERE / "corpus.css").read_text(encoding="utf-8")}</style>
-</head>
-<body>
-<header><div>
+    classes = {name: f"v{i % len(_COLOURS)}" for i, name in enumerate(flows["verdict"].value_counts().index)}
+    body = f"""<header><div>
 <h1>{title}</h1>
 <p class="soft">{escape(corpus.where)} · tasks {escape(", ".join(corpus.tasks))}</p>
 </div></header>
@@ -180,17 +199,15 @@ def _render(corpus, flows, by, links):
 <div class="grid">
 {_distributions(flows)}
 </div>
-{_groups(flows, by, colours)}
+{_groups(flows, by, classes)}
 {whatif_part(corpus)}
 {_errors(errors)}
 {_table(flows, by, links)}
 </main>
-<footer>Written by cctrace {escape(cctrace.__version__)}. The tables beside this page hold every flow.</footer>
-<script>
-{(_HERE / "corpus.js").read_text(encoding="utf-8")}</script>
-</body>
-</html>
-"""
+<footer>Written by cctrace {escape(cctrace.__version__)}. The tables beside this page hold every flow.</footer>"""
+    colours = "".join(f".v{i}{{background:{colour};fill:{colour}}}" for i, colour in enumerate(_COLOURS))
+    sheet = f"{colours}\n{(_HERE / 'corpus.css').read_text(encoding='utf-8')}"
+    return document(title, sheet, body, (_HERE / "corpus.js").read_text(encoding="utf-8"))
 
 
 def _figures(corpus, flows, errors):
@@ -248,29 +265,32 @@ def _histogram(title, values, form):
 <line class="axis" x1="0" y1="115" x2="400" y2="115"/>{labels}</svg></div>"""
 
 
-def _groups(flows, by, colours):
+def _groups(flows, by, classes):
     """Return the shares of verdicts in every group, the largest groups first."""
     body = []
     groups = flows.groupby(by, dropna=False)
     for name in groups.size().sort_values(ascending=False, kind="stable").index[:_MOST_GROUPS]:
         one = flows[flows[by] == name]
         shares = one["verdict"].value_counts(normalize=True)
+        ends = 100 * shares.cumsum()
         mix = "".join(
-            f'<span style="width:{100 * share:.2f}%;background:{colours[verdict]}" '
-            f'title="{escape(verdict)}: {escape(format_share(share))}"></span>'
+            f'<rect class="{classes[verdict]}" x="{ends[verdict] - 100 * share:.2f}" width="{100 * share:.2f}" '
+            f'height="1"><title>{escape(verdict)}: {escape(format_share(share))}</title></rect>'
             for verdict, share in shares.items()
         )
+        said = ", ".join(f"{verdict} {format_share(share)}" for verdict, share in shares.items())
         goodput = _or(format_rate, one["goodput_bps"].median())
         rtt = _or(_time, one["rtt_min_us"].astype(float).median())
         body.append(
             f'<tr><td class="text name">{escape(str(name))}</td><td>{len(one):,}</td><td>{goodput}</td>'
-            f'<td>{rtt}</td><td class="text"><div class="mix">{mix}</div></td></tr>'
+            f'<td>{rtt}</td><td class="text"><svg class="mix" role="img" aria-label="{escape(said)}" '
+            f'viewBox="0 0 100 1" preserveAspectRatio="none">{mix}</svg></td></tr>'
         )
-    key = "".join(f'<span><i style="background:{colour}"></i>{escape(name)}</span>' for name, colour in colours.items())
+    key = "".join(f'<span><i class="{mark}"></i>{escape(name)}</span>' for name, mark in classes.items())
     more = f'<p class="soft">The {_MOST_GROUPS} largest of {len(groups):,}.</p>' if len(groups) > _MOST_GROUPS else ""
     return f"""<h2>By {escape(by)}</h2>{more}
 <div class="card scroll"><table><thead><tr><th class="text">{escape(by)}</th><th>Flows</th><th>Goodput, median</th>
-<th>Lowest RTT, median</th><th class="text">Verdicts</th></tr></thead><tbody>{"".join(body)}</tbody></table>
+<th>Lowest RTT, median</th><th class="text">Causes</th></tr></thead><tbody>{"".join(body)}</tbody></table>
 <div class="key">{key}</div></div>"""
 
 
@@ -295,7 +315,7 @@ def _table(flows, by, links):
         "Capture",
         "Flow",
         by,
-        "Verdict",
+        "Cause",
         "Controller",
         "Sent",
         "Goodput",
@@ -314,7 +334,7 @@ def _table(flows, by, links):
 <p class="soft">A linked flow has its own page; <code>cctrace analyze CAPTURE</code> writes one of any other.{more}</p>
 <div class="card scroll"><div class="tools" id="tools" hidden>
 <input id="search" type="search" placeholder="Search" aria-label="Search the flows">
-<select id="only" aria-label="Only this verdict"><option value="">every verdict</option>{names}</select>
+<select id="only" aria-label="Only this cause"><option value="">every cause</option>{names}</select>
 <span class="soft" id="count" role="status"></span></div>
 <table id="flows"><thead><tr>{head}</tr></thead><tbody>
 {body}
@@ -323,8 +343,8 @@ def _table(flows, by, links):
 
 def _row(row, by, links):
     name = escape("/".join(row["capture"].split("/")[-2:]))
-    if link := links.get((row["capture"], row["connection"])):
-        name = f'<a href="{escape(link)}">{name}</a>'
+    if address := links.get((row["capture"], row["connection"])):
+        name = f'<a href="{escape(address)}">{name}</a>'
     flow = f"{row['src']}:{row['sport']} → {row['dst']}:{row['dport']}"
     texts = [flow, str(row[by]), row["verdict"], row["controller"] if isinstance(row["controller"], str) else "unknown"]
     cells = [f'<td class="text name" title="{escape(row["capture"])}">{name}</td>']

@@ -1,9 +1,8 @@
 """The part of a corpus's page that says for which flows another controller would have done better."""
 
-from html import escape
-
 from cctrace.corpus.holdback import FIGURES, MARGIN
-from cctrace.units import format_share
+from cctrace.display import escape
+from cctrace.units import format_number, format_share
 
 _WORDS = {"goodput": ("more goodput", "less goodput"), "rtt": ("a shorter RTT", "a longer RTT")}
 _WORDS["share"] = ("less sent again", "more sent again")
@@ -44,7 +43,7 @@ def _share(row, kind):
     value, low, high = (row[f"{kind}_share{end}"] for end in ("", "_low", "_high"))
     if value != value:
         return "unknown"
-    return f"{format_share(value)} ({100 * low:.3g} to {format_share(high)})"
+    return f"{format_share(value)} ({format_number(100 * low)} to {format_share(high)})"
 
 
 def _row(figure, row):

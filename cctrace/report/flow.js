@@ -42,6 +42,7 @@ class Flow {
     if (strip) this.panels.push(new Strip(strip, this));
     if (sequence && packets) this.panels.push(new SequencePanel(sequence, this, packets, chunks));
     this.toolbar = root.getElementById(`${this.id}-toolbar`);
+    this.link = root === document ? this.toolbar.querySelector("a.view") : null;  // a notebook has an address of its own
     for (const button of this.toolbar.querySelectorAll("button")) button.addEventListener("click", () => this.do(button.dataset.do));
     for (const button of strip?.querySelectorAll(".events button") ?? []) {
       button.addEventListener("click", () => this.goTo(Number(button.dataset.from), Number(button.dataset.to)));
@@ -79,6 +80,9 @@ class Flow {
     const [low, high] = this.range;
     this.toolbar.querySelector(".span").textContent = this.zoomed
       ? `${low.toFixed(6)} to ${high.toFixed(6)} s, ${digits((high - low) * 1000)} ms` : "";
+    if (!this.link) return;
+    this.link.hidden = !this.zoomed;
+    Object.assign(this.link, { href: `#${this.id}&from=${low.toFixed(6)}&to=${high.toFixed(6)}` });
   }
 
   drawCursors() {

@@ -1,14 +1,16 @@
 """The forecast of minRTT collapse on the page: words, a table, and the runs of the simulator that it stands on."""
 
 import math
-from html import escape
 
+from cctrace.display import escape
+from cctrace.explain.parts import Refusal
 from cctrace.units import format_share, format_time
 
 _WIDTH, _HEIGHT = 640, 270
 _LEFT, _TOP, _RIGHT, _BOTTOM = 62, 14, 620, 214
 _LEAST = 1e-6  # chance that is told: the runs behind it are some dozens
 _MARKS = 3.6  # pixels
+_ASKED = "Would jitter make BBR’s minRTT collapse here?"
 _NOTE = (
     "Each mark is a run of the simulator: this path (its rate, delay, and its jitter, stretched), alone, for 21 s or "
     "more, with one of the controllers. Below one half a flow counts as collapsed; bars are the thresholds with their "
@@ -21,13 +23,14 @@ def forecast_section(forecast):
 
     Parameters
     ----------
-    forecast : cctrace.fit.Collapse or str or None
-        Why there is none, if it is a text.
+    forecast : cctrace.fit.Collapse or Refusal or None
     """
     if forecast is None:
         return ""
-    if isinstance(forecast, str):
-        return f'<p class="soft">minRTT collapse of BBR is not forecast: {escape(forecast)}.</p>'
+    if isinstance(forecast, Refusal):
+        return (
+            f'<details class="card"><summary>{_ASKED}</summary><p>Not known: {escape(forecast.reason)}.</p></details>'
+        )
     head = ("Controller", "Collapses", "Threshold of the sd", "Jitter’s sd", "Chance now", "Within an hour")
     rows = "".join(
         "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in _row(name, one)) + "</tr>"
@@ -36,8 +39,8 @@ def forecast_section(forecast):
     columns = "".join(f'<th scope="col">{name}</th>' for name in head)
     table = f'<table class="narrow"><thead><tr>{columns}</tr></thead><tbody>{rows}</tbody></table>'
     return (
-        f'<details class="card forecast"><summary>Would jitter make BBR’s minRTT collapse here? '
-        f'{escape(forecast.line())}</summary>\n<div class="scroll" tabindex="0" role="region" '
+        f'<details class="card forecast"><summary>{_ASKED} {escape(forecast.line())}</summary>\n'
+        f'<div class="scroll" tabindex="0" role="region" '
         f'aria-label="Forecast of minRTT collapse">{table}</div>\n{_runs(forecast)}'
         f'<p class="soft">{_NOTE}</p></details>'
     )
@@ -55,7 +58,7 @@ def _row(name, one):
 
 
 def _chance(value):
-    return format_share(value) if value >= _LEAST else f"below {format_share(_LEAST)}"
+    return format_share(max(value, _LEAST))
 
 
 def _between(estimate):
@@ -114,7 +117,6 @@ def _here(sd_us, said, x):
 
 def _group(k, names, one, x, y):
     """Return the runs of controllers, the bar of their threshold, and their legend."""
-    colour = f"var(--c-flow{k})"
     parts = [_mark(k, x(sd), y(share)) for sd, share in one.seen]
     value, low, high = one.threshold_sd_us
     at = y(0.5) + 7 * k - 3
@@ -124,7 +126,7 @@ def _group(k, names, one, x, y):
         parts += [f'<line x1="{x(value):.1f}" x2="{x(value):.1f}" y1="{at - 7:.1f}" y2="{at + 7:.1f}" class="bar"/>']
     left = _LEFT + 250 * k
     parts += [_mark(k, left + 6, _HEIGHT - 8), f'<text x="{left + 16}" y="{_HEIGHT - 4}">{escape(names)}</text>']
-    return f'<g style="color:{colour}">{"".join(parts)}</g>'
+    return f'<g class="c-flow{k}">{"".join(parts)}</g>'
 
 
 def _mark(k, x, y):

@@ -3,15 +3,20 @@
 from pathlib import Path
 
 from cctrace.corpus.names import common_folder, short_names
-from cctrace.errors import CctraceError
+from cctrace.errors import CctraceError, one_line
 from cctrace.explain.analyze import analyze
 from cctrace.io import is_capture
+from cctrace.report.document import link
 from cctrace.report.overview import COLUMNS, as_object, keeper, row_of, sentence_of, write_report
 from cctrace.report.page import Report, write
+
+PAGE = "report.html"
 
 
 def captures_in(folder):
     """Return the captures in a folder and those in it, sorted; what is of no known format is left out.
+
+    A file at which telling formats apart fails is taken for a capture: whoever reads it will say what is wrong.
 
     Parameters
     ----------
@@ -21,24 +26,30 @@ def captures_in(folder):
     -------
     list of pathlib.Path
     """
-    found = []
-    for path in sorted(Path(folder).rglob("*")):
-        try:
-            if path.is_file() and is_capture(path):
-                found.append(path)
-        except (CctraceError, OSError):
-            continue
-    return found
+    return [path for path in sorted(Path(folder).rglob("*")) if path.is_file() and _may_be_capture(path)]
 
 
-def write_index(files, folder, controller=None, say=lambda text: None, **options):
+def _may_be_capture(path):
+    try:
+        return is_capture(path)
+    except (CctraceError, OSError):
+        return False
+    except Exception:
+        return True
+
+
+def write_index(files, folder, controller=None, say=lambda text: None, failed=lambda error: None, **options):
     """Analyse captures one by one, and write a report for each and a page that lists all flows.
+
+    No capture ends the others' analysis: one that cannot be analysed, for whatever reason, is noted on the page.
 
     Parameters
     ----------
     files : sequence of path-like
     folder : path-like
         Receives report.html, the list, and a folder with the report of each capture.
+    failed : callable
+        Receives the exception that ended the analysis of a capture.
     controller, say, options
         As of `cctrace.explain.analyze.analyze`.
 
@@ -48,25 +59,32 @@ def write_index(files, folder, controller=None, say=lambda text: None, **options
     objects : list of dict
         One per flow, as `overview.as_object`.
     notes : list of str
-        Why a capture has no report.
+        One for each capture that has no report: which, and why.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    rows, links, objects, notes, names = [], {}, [], [], short_names(files)
+    rows, links, objects, notes, names = [], {}, [], [], short_names(files, taken={PAGE})
     for k, (file, name) in enumerate(zip(files, names, strict=True), 1):
         say(f"{k} of {len(files)}: {file}")
         try:
             analyses = analyze([file], controller=controller, keep=keeper(), **options)
-        except (CctraceError, OSError) as error:
-            notes.append(f"no report of {file}: {' '.join(str(error).split())}")
+            write_report(analyses, folder / name)
+            lines = [(link(name, PAGE, fragment=f"flow{i}"), *_told(one)) for i, one in enumerate(analyses)]
+        except Exception as error:
+            notes.append(f"no report of {file}: {one_line(error)}")
+            failed(error)
             continue
-        write_report(analyses, folder / name)
-        for i, analysis in enumerate(analyses):
-            links[len(rows)] = f"{name}/report.html#flow{i}"
-            rows.append([name, *row_of(analysis), sentence_of(analysis)])
-            objects.append(as_object(analysis) | {"report": f"{name}/report.html"})
-    page = folder / "report.html"
+        for address, cells, found in lines:
+            links[len(rows)] = address
+            rows.append([name, *cells])
+            objects.append(found | {"report": f"{name}/{PAGE}"})
+    page = folder / PAGE
     title = f"{len(files)} captures, {len(rows)} flows"
     columns = ["Capture", *COLUMNS, "Verdict"]
     write(Report(title, common_folder(files), columns, rows, [], notes=notes, row_links=links), page)
     return page, objects, notes
+
+
+def _told(analysis):
+    """Return the texts of a flow under the columns of the list, but for the first, and the flow for programs."""
+    return [*row_of(analysis), sentence_of(analysis)], as_object(analysis)

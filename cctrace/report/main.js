@@ -19,6 +19,15 @@ window.addEventListener("beforeprint", () => setPrinting(true));
 window.addEventListener("afterprint", () => setPrinting(false));
 named();
 if (document.getElementById("flows")) sortable(document.getElementById("flows"));
+// The address of a part of a flow: #flow0&from=3.2&to=3.24, in seconds.
+const goToAddress = () => {
+  const [id, ...settings] = location.hash.slice(1).split("&"), given = new URLSearchParams(settings.join("&"));
+  const flow = flows.find((one) => one.id === id), low = Number(given.get("from")), high = Number(given.get("to"));
+  if (!flow || !(high > low)) return;
+  flow.zoom(low, high);
+  flow.toolbar.scrollIntoView({ block: "start" });
+};
+window.addEventListener("hashchange", goToAddress);
 // One flow after the other: the first can be read while the others are unpacked.
 const ready = (async () => {
   for (const data of report.flows) {
@@ -27,6 +36,7 @@ const ready = (async () => {
     flow.draw();
     await flow.rest;
   }
+  goToAddress();
   document.documentElement.dataset.ready = "true";
   return flows;
 })();

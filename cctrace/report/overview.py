@@ -8,20 +8,23 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from cctrace.display import visible
 from cctrace.errors import StreamError
 from cctrace.explain.analyze import FlowAnalysis
+from cctrace.explain.sender_words import sender_words
 from cctrace.plot.packets import packets_of
 from cctrace.plot.panels import Phases
 from cctrace.plot.panels_of_counters import counter_panels, counter_phases
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 from cctrace.plot.panels_of_many import COMPARED, comparison_panels
 from cctrace.plot.states import lanes
+from cctrace.replaying.through_fq import FQ_IN_WORDS
 from cctrace.report.chunks import CHUNK, SPANS, Packed, fitting, pack
 from cctrace.report.page import FlowSection, Report, write
 from cctrace.report.save import frame_of, save
 from cctrace.units import format_rate, format_share, format_size, format_time
 
-COLUMNS = ("Flow", "Sent", "Goodput", "RTT min", "RTT median", "RTT p95", "Retransmitted", "Controller")
+COLUMNS = ("Flow", "Cause", "Sent", "Goodput", "RTT min", "RTT median", "RTT p95", "Retransmitted", "Controller")
 AGREEMENT = "Replay = kernel"  # the last column, where there is something to compare
 # Share of polls at which the replay and the kernel agree: key of `Comparison.summary`, short name, full name.
 _FIGURES = (
@@ -51,6 +54,7 @@ def row_of(analysis):
     row = analysis.row
     return [
         analysis.title,
+        analysis.diagnosis.in_words if analysis.diagnosis else "",
         format_size(row["bytes_sent"]),
         format_rate(row["goodput_bps"]),
         *(_rtt(row[f"rtt_{which}_us"]) for which in ("min", "median", "p95")),
@@ -67,16 +71,14 @@ def sentence_of(analysis):
 
 
 def _controller(analysis):
-    name = analysis.controller or _identified(analysis.identification)
-    return f"{name} (as {analysis.replayed})" if analysis.replayed else name
+    """Return who sent a flow; of what the counters name what was replayed for it, if that has another name."""
+    told, replayed = analysis.controller, analysis.replayed
+    return f"{told} (as {replayed})" if told and replayed not in (None, told) else _sender(analysis)
 
 
-def _identified(found):
-    """Return whom an identification names, and how sure that is."""
-    if found is None or found.group == ("unknown",):
-        return "unknown"
-    share = sum(candidate.probability for candidate in found.candidates if candidate.name in found.group)
-    return f"{' or '.join(found.group)}, probability {share:.2f}"
+def _sender(analysis):
+    """Return who sent a flow: whom the counters name, else whom it shows."""
+    return analysis.controller or sender_words(analysis.identification, analysis.diagnosis)
 
 
 def timeline(counters):
@@ -88,7 +90,7 @@ def timeline(counters):
 
 def forecast(found):
     """Return a forecast for JSON: as `cctrace fit collapse` or `cctrace whatif`, {"refused": why}, or None."""
-    return {"refused": found} if isinstance(found, str) else found and found.as_object()
+    return found and found.as_object()
 
 
 def as_object(analysis):
@@ -99,6 +101,7 @@ def as_object(analysis):
         "retransmitted_share": analysis.retransmitted_share,
         "controller": analysis.controller,
         "replayed": analysis.replayed,
+        "through_fq": analysis.through_fq,
         "candidates": [one._asdict() for one in analysis.identification.candidates] if analysis.identification else [],
         "agreement": analysis.agreement,
         "bbr_modes": timeline(analysis.counters) if analysis.counters else None,
@@ -159,9 +162,11 @@ def write_report(analyses, folder, say=lambda text: None):
 
 
 def _storable(value):
-    """Return a value with None for each record without fields, of which Parquet has none."""
+    """Return a value as Parquet takes it: None for a record without fields, texts as UTF-8."""
     if isinstance(value, dict):
         return {name: _storable(one) for name, one in value.items()} or None
+    if isinstance(value, str):
+        return visible(value)
     return [_storable(one) for one in value] if isinstance(value, list) else value
 
 
@@ -222,16 +227,15 @@ def report_of(analyses):
     if len(analyses) > _SECTIONS:
         notes.append(f"Drawn below: the first {_SECTIONS} of {len(analyses)} flows; the tables hold all of them.")
     others, more = _others(analyses)
+    if more:
+        notes.append(f"{more} more flows are in no table.")
     columns, rows = table([*analyses, *others])
-    if others or more:
-        rest = f"; {more} more flows are left out" if more else ""
-        explained = "flow is" if len(analyses) == 1 else f"{len(analyses)} flows are"
-        notes.append(f"The largest {explained} explained below; the table has the others, too{rest}.")
     return Report(
-        title=_title(analyses),
+        title=_title(analyses, len(analyses) + len(others) + more),
         source=" · ".join(files),
         columns=columns,
-        rows=rows,
+        rows=rows[: len(analyses)],
+        others=rows[len(analyses) :],
         flows=[_section(analysis) for analysis in analyses[:_SECTIONS]],
         notes=notes,
         comparison=_comparison(analyses),
@@ -270,9 +274,9 @@ def _comparison(analyses):
     return FlowSection("The flows beside each other", [], panels, Phases(), duration_s, notes=notes, start_ns=start_ns)
 
 
-def _title(analyses):
+def _title(analyses, total):
     if len(analyses) > 1:
-        return f"{len(analyses)} flows"
+        return f"{len(analyses)} flows" if len(analyses) == total else f"{len(analyses)} of {total} flows"
     counters = analyses[0].counters
     kind = "QUIC" if counters is not None and counters.polls.format == "qlog" else "TCP"
     return f"{kind} {'flow ' if analyses[0].row['src'] else ''}{analyses[0].title}"
@@ -287,10 +291,11 @@ def _section(analysis):
     packed, packets = (packets, packets.shown) if isinstance(packets, Packed) else (None, packets)
     diagnosis, found = analysis.diagnosis, analysis.identification
     figures = [
-        *zip(COLUMNS[1:-1], row_of(analysis)[1:-1], strict=True),
+        *zip(COLUMNS[2:-1], row_of(analysis)[2:-1], strict=True),
         ("Duration", "unknown" if np.isnan(row["duration_s"]) else format_time(row["duration_s"] * 1e9)),
     ]
-    figures += [("Controller", analysis.controller or "unknown")]
+    figures += [("Controller", _sender(analysis))]
+    figures += [("Sent through", FQ_IN_WORDS[True])] if analysis.through_fq else []
     figures += [("Replayed as", analysis.replayed)] if analysis.replayed else []
     agreement = analysis.agreement or {}
     figures += [(name, format_share(agreement[key])) for key, _, name in _FIGURES if key in agreement]
@@ -300,8 +305,9 @@ def _section(analysis):
         panels=[] if timeless else counter_panels(counters, analysis.model) if counters else _panels(view, packets),
         phases=Phases() if timeless else counter_phases(counters) if counters else flow_phases(view),
         duration_s=np.nan_to_num(row["duration_s"]) if counters else float(view.seconds(view.events)[-1]),
+        cause=diagnosis.in_words if diagnosis else "",
         verdict=diagnosis.verdict if diagnosis else "",
-        notes=sorted(analysis.notes, key=lambda note: "time stamps step back" in note),  # hardly ever matters: last
+        notes=[*analysis.notes, *(analysis.flow.capture.packets.notes if analysis.flow is not None else ())],
         time_axis=f"Time since the first {'poll' if counters else 'packet'} (s)",
         packets=packets,
         packed=packed,
@@ -311,10 +317,12 @@ def _section(analysis):
         events=diagnosis.events if diagnosis and not timeless else [],
         verdicts=diagnosis.verdicts if diagnosis else [],
         candidates=[(one.name, one.probability) for one in found.candidates] if found else [],
+        sender=_sender(analysis),
         identified=found.reason if found else "",
         whatif=analysis.whatif,
         forecast=analysis.collapse,
         lanes=[] if view is None else lanes(view),
+        reverse=None if view is None else view.reverse,
     )
 
 

@@ -1,25 +1,26 @@
 """One HTML page that explains a capture, complete in itself: it opens offline and refers to nothing outside.
 
 The page holds the panels of `cctrace.plot` and every packet, a style sheet and scripts that draw them. What comes from
-the user's files is escaped, and a content security policy forbids the page any network.
+the user's files is escaped, and the content security policy of `document` forbids the page any network.
 """
 
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import cctrace
+from cctrace.display import escape
 from cctrace.explain.findings import Event, Limit, Verdict
 from cctrace.plot.limits import LIMITS
 from cctrace.plot.packets import Received, Sent
 from cctrace.plot.panels import COLOURS, DARK_COLOURS, DARK_PHASE_COLOURS, PHASE_COLOURS, Panel, Phases
 from cctrace.plot.states import STATE_COLOURS, Lane
 from cctrace.report.data import page_data
+from cctrace.report.document import document
 from cctrace.report.section import comparison_section, flow_section
 
 _HERE = Path(__file__).parent
-_DRAWING = ("decode", "axes", "series", "panel", "packets", "sequence", "strip", "flow")  # as they run
+_DRAWING = ("decode", "axes", "series", "save", "panel", "packets", "sequence", "strip", "flow")  # as they run
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,10 @@ class FlowSection:
     phases : Phases
     duration_s : float
         Right end of the time axis.
+    cause : str
+        In a few words, why the flow behaved as it did.
     verdict : str
-        One sentence that says why the flow behaved as it did.
+        The same in a sentence, with advice.
     notes : list of str
         Sentences shown above the panels: what limits what the reader may conclude.
     time_axis : str
@@ -53,11 +56,13 @@ class FlowSection:
         Left end of the time axis, if nothing is earlier.
     candidates : list of (str, float)
         Controllers that may have sent it, with their probabilities.
+    sender : str
+        Who sent it, in a few words.
     identified : str
         On what that rests, a sentence.
-    whatif : cctrace.explain.whatif.WhatIf or str, optional
+    whatif : cctrace.explain.whatif.WhatIf or Refusal, optional
         What another controller or path would have changed, or why that is not known.
-    forecast : cctrace.fit.Collapse or str, optional
+    forecast : cctrace.fit.Collapse or Refusal, optional
         Of BBR's minRTT collapse; why there is none.
     lanes : list of Lane
         States over time.
@@ -65,6 +70,8 @@ class FlowSection:
         In place of `packets` where these are for files beside the page.
     beside : list of dict
         These files, where `packets` are a selection.
+    reverse : dict, optional
+        What the other end sent, see `Flow.reverse`.
     """
 
     title: str
@@ -72,6 +79,7 @@ class FlowSection:
     panels: list[Panel]
     phases: Phases
     duration_s: float
+    cause: str = ""
     verdict: str = ""
     notes: list[str] = field(default_factory=list)
     time_axis: str = "Time since the first packet (s)"
@@ -83,12 +91,14 @@ class FlowSection:
     verdicts: list[Verdict] = field(default_factory=list)
     begin_s: float = 0.0
     candidates: list[tuple[str, float]] = field(default_factory=list)
+    sender: str = ""
     identified: str = ""
     whatif: object = None
     forecast: object = None
     lanes: list[Lane] = field(default_factory=list)
     packed: Any = None
     beside: list[dict] = field(default_factory=list)
+    reverse: dict | None = None
 
 
 @dataclass(frozen=True)
@@ -104,13 +114,15 @@ class Report:
         Head of the overview table.
     rows : list of list of str
         Its cells, one row per flow.
+    others : list of list of str
+        Rows of flows that have no section because they are small: folded below the table.
     flows : list of FlowSection or None
         The flows' sections, in the order of the rows; None, or a shorter list, where there is none.
     notes : list of str
     comparison : FlowSection, optional
         Panels that lay the flows beside each other.
     row_links : dict of int to str
-        Where the rows of an index lead.
+        Where the rows of an index lead, addresses made by `document.link`.
     """
 
     title: str
@@ -121,6 +133,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     comparison: FlowSection | None = None
     row_links: dict[int, str] = field(default_factory=dict)
+    others: list[list[str]] = field(default_factory=list)
 
 
 def write(report, file):
@@ -156,48 +169,29 @@ def render(report, room=None):
     sections += [flow_section(i, flow) for i, flow in flows.items()]
     body = "\n".join(sections)
     beside = any(flow.beside for flow in flows.values())
-    allowed = " 'self' file:" if beside else ""  # scripts beside the page, which hold packets
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'{allowed}; img-src data:">
-<title>{escape(report.title)}</title>
-<style>
-{style()}</style>
-</head>
-<body>
-<header><div>
+    main = f"""<header><div>
 <h1>{escape(report.title)}</h1>
 <p class="soft">{escape(report.source)}</p>
 <button type="button" id="theme" aria-label="Switch between light and dark">Dark</button>
 </div></header>
 <main{' class="wide"' if "Verdict" in report.columns else ""}>
-{_table(report, flows) if report.rows else ""}
+{_table(report, flows) if len(report.rows) > 1 or not flows else ""}
+{_others(report)}
 {_notes(report.notes)}
 <noscript><p class="card warning">The plots are drawn by a script inside this page; it needs JavaScript, not a network.
 </p></noscript>
 {body}
 </main>
-<footer>Written by cctrace {escape(cctrace.__version__)}. <span class="screen">{_HELP}</span></footer>
-<script type="application/json" id="data">{page_data(flows, report.comparison, room)}</script>
-<script>
-"use strict";
-(() => {{
-{script(*(["chunks"] if beside else []), "table", "main")}
-}})();
-</script>
-</body>
-</html>
-"""
+<footer>Written by cctrace {escape(cctrace.__version__)}. <span class="screen">{_HELP}</span></footer>"""
+    drawing = script(*(["chunks"] if beside else []), "table", "main")
+    return document(report.title, style(), main, drawing, page_data(flows, report.comparison, room), loads=beside)
 
 
 _HELP = """Plots: drag to zoom all panels of a flow (a box zooms both axes); click a plot, then turn the wheel to zoom
 at the pointer (with Shift, or over the axis: the vertical one); Shift and drag moves; double-click shows everything
-again; a legend entry hides its curve. Keys on a plot: + and &minus; zoom, arrows move, Shift with the up and down
-arrows zooms the vertical axis, comma and full stop go from packet to packet, 0 shows everything."""
+again; a legend entry hides its curve; PNG and CSV save a plot and the numbers in view; the link beside the buttons
+leads back to what is in view. Keys on a plot: + and &minus; zoom, arrows move, Shift with the up and down arrows zooms
+the vertical axis, comma and full stop go from packet to packet, 0 shows everything."""
 
 
 def _text(name):
@@ -215,8 +209,9 @@ def _colours():
     dark |= {f"l-{name}": colour for name, (_, _, colour) in LIMITS.items()}
     dark |= {f"s-{_key(name)}": colour for name, (_, colour) in STATE_COLOURS.items()}
     light_text, dark_text = ("".join(f"--{name}:{value};" for name, value in side.items()) for side in (light, dark))
+    marks = "".join(f".{name}{{--mark:var(--{name})}}" for name in light)  # a class each: see `document`
     return (
-        f":root {{ {light_text} }}\n:root[data-theme=dark] {{ {dark_text} }}\n"
+        f"{marks}\n:root {{ {light_text} }}\n:root[data-theme=dark] {{ {dark_text} }}\n"
         f"@media (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{ {dark_text} }} }}"
     )
 
@@ -230,7 +225,8 @@ _SEARCHED = 8  # flows from which on a search field is of use
 
 def _table(report, flows):
     head = "".join(
-        f'<th scope="col" aria-sort="none"><button type="button">{escape(name)}</button></th>'
+        f'<th scope="col" data-label="{escape(name)}" aria-sort="none">'
+        f'<button type="button">{escape(name)}</button></th>'
         for name in report.columns
     )
     body = []
@@ -238,8 +234,7 @@ def _table(report, flows):
         cells = [escape(cell) for cell in row]
         if i in flows or i in report.row_links:
             cells[0] = f'<a href="{escape(report.row_links.get(i, f"#flow{i}"))}">{cells[0]}</a>'
-        named = zip(report.columns, cells, strict=True)
-        body.append("<tr>" + "".join(f'<td data-label="{escape(name)}">{cell}</td>' for name, cell in named) + "</tr>")
+        body.append(_row(report.columns, cells))
     search = (
         '<p class="search"><label>Search <input type="search" id="search" autocomplete="off"></label> '
         '<output id="found" class="soft"></output></p>\n'
@@ -248,9 +243,28 @@ def _table(report, flows):
     )
     return (
         f'<div class="card">\n{search}<div class="scroll" tabindex="0" role="region" aria-label="Flows">\n'
-        f'<table id="flows"><thead><tr>{head}</tr></thead><tbody>\n'
+        f'<table id="flows" class="flows"><thead><tr>{head}</tr></thead><tbody>\n'
         + "\n".join(body)
         + "\n</tbody></table></div></div>"
+    )
+
+
+def _row(columns, cells):
+    named = zip(columns, cells, strict=True)
+    return "<tr>" + "".join(f'<td data-label="{escape(name)}">{cell}</td>' for name, cell in named) + "</tr>"
+
+
+def _others(report):
+    """Return the flows without a section as a table of their own, folded."""
+    if not report.others:
+        return ""
+    head = "".join(f'<th scope="col" data-label="{escape(name)}">{escape(name)}</th>' for name in report.columns)
+    rows = "".join(_row(report.columns, map(escape, row)) for row in report.others)
+    count = f"{len(report.others):,} smaller flow{'s' if len(report.others) > 1 else ''}"
+    return (
+        f'<details class="card"><summary>{count}</summary><div class="scroll" tabindex="0" role="region" '
+        f'aria-label="Smaller flows"><table class="flows"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+        "</div></details>"
     )
 
 

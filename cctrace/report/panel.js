@@ -13,6 +13,9 @@ class Panel {
     this.listen();
     const table = figure.querySelector("details.behind");
     if (table) table.addEventListener("toggle", () => this.fillTable());
+    for (const button of figure.querySelectorAll("[data-save]")) {
+      button.addEventListener("click", () => save(this, button.dataset.save));
+    }
   }
 
   listenToLegend() {
@@ -105,8 +108,11 @@ class Panel {
     }
   }
 
-  stretch(factor, around = (this.shown[0] + this.shown[1]) / 2) {
-    this.values = this.shown.map((value) => around + (value - around) * factor);
+  // The range of values in view, also before the first drawing.
+  spanned() { return this.values ?? this.valueRange(); }
+
+  stretch(factor, around = (this.spanned()[0] + this.spanned()[1]) / 2) {
+    this.values = this.spanned().map((value) => around + (value - around) * factor);
     this.flow.draw();
   }
 
@@ -125,8 +131,8 @@ class Panel {
   }
 
   lift(share) {
-    const by = share * (this.shown[1] - this.shown[0]);
-    this.values = this.shown.map((value) => value + by);
+    const [low, high] = this.spanned(), by = share * (high - low);
+    this.values = [low + by, high + by];
     this.flow.draw();
   }
 
@@ -159,7 +165,7 @@ class Panel {
     this.width = this.canvas.clientWidth;  // asked once: each time the browser lays out the page
     if (!this.width) return;
     const c = this.context(this.canvas);
-    this.shown = this.values ?? this.valueRange();
+    this.shown = this.spanned();
     this.drawPhases(c);
     this.drawAxes(c);
     c.save();
@@ -262,6 +268,21 @@ class Panel {
       if (!series.hidden && !Number.isNaN(value)) parts.push(`${series.label} ${digits(value)}`);
     }
     return [...parts, ...this.flow.circumstances(cursor)];
+  }
+
+  // What is shown, each with the name of its colour.
+  legend() { return this.series.filter((one) => !one.hidden).map((one) => [one.label, one.colour]); }
+
+  // Every point in view, as it was drawn.
+  numbers() {
+    const [low, high] = this.flow.range, rows = [];
+    for (const series of this.series) {
+      if (series.hidden) continue;
+      for (let i = lowerBound(series.times, low); i < series.times.length && series.times[i] <= high; i++) {
+        rows.push([series.times[i].toFixed(6), series.label, Number(series.values[i].toPrecision(9))]);
+      }
+    }
+    return [["time_s", "curve", this.data.axis], rows];
   }
 
   // The numbers behind the picture, for who cannot see it: the span in view in twelve parts.

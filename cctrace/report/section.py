@@ -1,14 +1,16 @@
 """The part of the page about one flow: what is said about it, and the frames that the script draws into."""
 
-from html import escape
+import re
 
 import numpy as np
 
+from cctrace.display import escape
 from cctrace.plot.limits import LIMITS, limit_words, shares
 from cctrace.plot.packets import KIND_WORDS, KINDS
 from cctrace.plot.panels import PHASE_COLOURS
 from cctrace.plot.states import STATE_COLOURS
 from cctrace.report.forecast import forecast_section
+from cctrace.report.reverse import reverse_card
 from cctrace.report.whatif import whatif_card
 from cctrace.units import format_share
 
@@ -33,27 +35,51 @@ _ALWAYS = ("new", "ack", "window", "sack")
 
 def flow_section(i, flow):
     """Return the HTML of one flow's section."""
-    figures = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in flow.figures)
     compared = any(name.endswith("= kernel") for name, _ in flow.figures)
     aside = "" if flow.taken_at == "sender" else f"captured at: {flow.taken_at}"
     panels = "\n".join(_panel(f"flow{i}-{panel.name}", panel, aside) for panel in flow.panels)
-    verdict = f'<p class="verdict">{escape(flow.verdict)}</p>' if flow.verdict else ""
     return f"""<section id="flow{i}-section">
 <h2 id="flow{i}">{escape(flow.title)}</h2>
-{verdict}
-{_verdicts(flow.verdicts, flow.verdict)}
-{whatif_card(flow.whatif)}
-<dl class="figures">{figures}</dl>
-{_AGREEMENT if compared else ""}
-{_candidates(flow)}
-{forecast_section(flow.forecast)}
-{_phase_legend(flow.phases)}
-{_remarks(flow.notes)}
+{_headline(flow)}
+{_figures(flow.figures)}
 {_toolbar(f"flow{i}")}
 {_strip(f"flow{i}", flow)}
+{_verdicts(flow.verdicts, flow.verdict)}
+{whatif_card(flow.whatif)}
+{_candidates(flow)}
+{forecast_section(flow.forecast)}
+{_AGREEMENT if compared else ""}
+{_remarks(flow.notes)}
 {_sequence(f"flow{i}", aside, flow.packets[0], flow.beside) if flow.packets is not None else ""}
+{_phase_legend(flow.phases, flow.events)}
 {panels}
+{reverse_card(flow)}
 </section>"""
+
+
+def _headline(flow):
+    """Return the verdict: the cause in a few words, the sentence, and what would help."""
+    if not flow.verdict:
+        return ""
+    cause = f"<strong>{escape(flow.cause[:1].upper() + flow.cause[1:])}.</strong> " if flow.cause else ""
+    return f'<p class="verdict">{cause}{prose(flow.verdict)}</p>'
+
+
+def prose(text):
+    """Return a text as HTML, what stands between backticks as code.
+
+    >>> prose("run `cctrace whatif a<b`")
+    'run <code>cctrace whatif a&lt;b</code>'
+    """
+    return _CODE.sub(r"<code>\1</code>", escape(text))
+
+
+_CODE = re.compile("`([^`]+)`")
+
+
+def _figures(figures):
+    items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in figures)
+    return f'<dl class="figures">{items}</dl>'
 
 
 def comparison_section(comparison):
@@ -73,12 +99,16 @@ def _verdicts(verdicts, headline):
     items = "".join(
         f"<li><strong>{escape(verdict.name.replace('_', ' '))}</strong> "
         f'<span class="soft">confidence {format_share(verdict.confidence)}, {verdict.start_s:.3g} to '
-        f"{verdict.end_s:.3g} s</span><br>{'' if verdict.line == headline else escape(verdict.line)}"
-        + (f' <span class="soft">Refuted by: {escape(verdict.refuted_by)}</span>' if verdict.refuted_by else "")
+        f"{verdict.end_s:.3g} s</span><br>{'' if verdict.line in headline else prose(verdict.line)}"
+        + (f' <span class="soft">Refuted by: {prose(verdict.refuted_by)}</span>' if verdict.refuted_by else "")
         + "</li>"
         for verdict in verdicts
     )
-    return f'<details class="card" open><summary>Verdicts, most important first</summary><ol>{items}</ol></details>'
+    more = (
+        f"{len(verdicts) - 1} more verdicts" if len(verdicts) > 2 else "one more verdict" if len(verdicts) == 2 else ""
+    )
+    said = f"How sure that is, what would refute it{more and f', and {more}'}"
+    return f'<details class="card"><summary>{said}</summary><ol>{items}</ol></details>'
 
 
 _LIKELY = 0.005  # candidates that are listed
@@ -92,32 +122,38 @@ def _candidates(flow):
     rows = "".join(f"<tr><td>{escape(name)}</td><td>{format_share(share)}</td></tr>" for name, share in likely)
     head = '<thead><tr><th scope="col">Controller</th><th scope="col">Probability</th></tr></thead>'
     return (
-        f'<details class="card"><summary>Which congestion control sent it: {escape(likely[0][0])}, '
-        f'{format_share(likely[0][1])}</summary><table class="narrow">{head}<tbody>{rows}</tbody></table>'
+        f'<details class="card"><summary>Which congestion control sent it: {escape(flow.sender)}</summary>'
+        f'<table class="narrow">{head}<tbody>{rows}</tbody></table>'
         f'<p class="soft">{escape(flow.identified)}</p></details>'
     )
 
 
 def _remarks(notes):
     """Return what a reader should know, in small print: a page of warnings is one that nobody reads."""
-    items = "".join(f"<li>{escape(note)}</li>" for note in notes)
+    items = "".join(f"<li>{prose(note)}</li>" for note in notes)
     return f'<ul class="remarks">{items}</ul>' if notes else ""
 
 
-def _phase_legend(phases):
+def _phase_legend(phases, events):
     present = {name for _, _, name in phases.spans}
     chips = [
-        f'<span><i style="background:var(--p-{name.replace(" ", "-")})"></i>{escape(name)}</span>'
+        f'<span><i class="p-{name.replace(" ", "-")}"></i>{escape(name)}</span>'
         for name in PHASE_COLOURS
         if name in present
     ]
-    chips += [
-        f'<span><i style="background:var(--card)"></i>{escape(name)}</span>'
-        for name in sorted(present - set(PHASE_COLOURS))
-    ]
+    chips += [f"<span><i></i>{escape(name)}</span>" for name in sorted(present - set(PHASE_COLOURS))]
     if phases.thin:
         chips.append("<span>(phases of PROBE_BW a few pixels wide appear when zoomed in)</span>")
-    return f'<p class="phases">Background: {"".join(chips)}</p>' if chips else ""
+    background = f"Background: {''.join(chips)}" if chips else ""
+    marks = f"<span>{_EVENT}</span>" if events else ""
+    return f'<p class="phases">{background}{marks}</p>' if background or marks else ""
+
+
+_EVENT = '<b class="event">▲</b> below a graph: an event; the list of events says what happened'
+
+
+_SAVE = """<span class="save"><button type="button" data-save="png" title="Save the picture">PNG</button>
+<button type="button" data-save="csv" title="Save the numbers in view">CSV</button></span>"""
 
 
 def _toolbar(identifier):
@@ -132,7 +168,8 @@ def _toolbar(identifier):
         )
     )
     return (
-        f'<div class="toolbar" id="{identifier}-toolbar">{buttons}<span class="span soft" role="status"></span></div>'
+        f'<div class="toolbar" id="{identifier}-toolbar">{buttons}<span class="span soft" role="status"></span>'
+        f'<a class="view" href="#{identifier}" hidden>Link to this view</a></div>'
     )
 
 
@@ -140,10 +177,11 @@ def _strip(identifier, flow):
     if not flow.limits and not flow.events and not flow.lanes:
         return ""
     chips = "".join(
-        f'<span><i style="background:var(--l-{name if name in LIMITS else "unknown"})"></i>{escape(limit_words(name))} '
+        f'<span><i class="l-{name if name in LIMITS else "unknown"}"></i>{escape(limit_words(name))} '
         f"{format_share(share)}</span>"
         for name, share in shares(flow.limits).items()
     )
+    chips += '<span><b class="event">▼</b> an event: the list below says what happened</span>' if flow.events else ""
     rows = "".join(
         f'<li><button type="button" data-from="{event.start_s:.9g}" data-to="{event.end_s:.9g}">{event.start_s:.4f} s'
         f"</button> <strong>{escape(event.name.replace('_', ' '))}</strong> {escape(event.text)}</li>"
@@ -159,6 +197,7 @@ def _strip(identifier, flow):
         else ""
     )
     return f"""<figure class="card strip" id="{identifier}-strip">
+{_SAVE}
 <h3>{"What limited it, its states, and what happened" if flow.limits else "States, and what happened"}</h3>
 <p class="phases">{chips}</p>
 {_states(flow.lanes)}
@@ -176,9 +215,7 @@ def _states(lanes):
     lines = []
     for lane in lanes:
         names = sorted({name for _, _, name in lane.phases.spans}, key=_order)
-        chips = "".join(
-            f'<span><i style="background:{_state_colour(name)}"></i>{escape(name)}</span>' for name in names
-        )
+        chips = "".join(f'<span><i class="{_state_class(name)}"></i>{escape(name)}</span>' for name in names)
         lines.append(f'<p class="phases">{escape(_LANES.get(lane.label, lane.label))}: {chips}</p>')
     return "\n".join(lines)
 
@@ -190,8 +227,8 @@ def _order(name):
     return list(STATE_COLOURS).index(name) if name in STATE_COLOURS else len(STATE_COLOURS)
 
 
-def _state_colour(name):
-    return f"var(--s-{name.replace(' ', '-')})" if name in STATE_COLOURS else "var(--soft)"
+def _state_class(name):
+    return f"s-{name.replace(' ', '-')}" if name in STATE_COLOURS else "other"
 
 
 def _beside(spans):
@@ -216,6 +253,7 @@ def _sequence(identifier, aside, sent, beside=()):
         if key in present
     )
     return f"""<figure class="card sequence" id="{identifier}-sequence">
+{_SAVE}
 <h3>Time–sequence graph: every packet{_aside(aside)}</h3>
 <p class="soft">A bar is a segment, from its first to its last byte; below the bars climbs the line of what was
 acknowledged, above them the edge of the receiver's window. Zoom in until single packets part; point at one to read its
@@ -242,6 +280,7 @@ def _panel(identifier, panel, aside):
         for series in panel.series
     )
     return f"""<figure class="card" id="{escape(identifier)}">
+{_SAVE}
 <h3>{escape(panel.title)}{_aside(aside)}</h3>
 <p class="soft">{escape(panel.explanation)}</p>
 <div class="legend">{legend}</div>
@@ -254,10 +293,10 @@ aria-label="{escape(panel.title)}, numbers"></div></details>
 
 
 def _swatch(series):
-    colour = f"var(--c-{series.colour})"
+    colour = f"c-{series.colour}"
     if series.kind == "points":
-        mark = f'<circle cx="11" cy="6" r="3" style="fill:{colour}"/>'
+        mark = f'<circle cx="11" cy="6" r="3" class="{colour}"/>'
     else:
         dash = ' stroke-dasharray="4 3"' if series.dashed else ""
-        mark = f'<line x1="1" y1="6" x2="21" y2="6" style="stroke:{colour}" stroke-width="2.2"{dash}/>'
+        mark = f'<line x1="1" y1="6" x2="21" y2="6" class="{colour}" stroke-width="2.2"{dash}/>'
     return f'<svg width="22" height="12" aria-hidden="true">{mark}</svg>'

@@ -343,6 +343,36 @@ class SequencePanel extends Panel {
     return true;
   }
 
+  legend() {
+    const shown = [...this.figure.querySelectorAll(".legend button[data-layer]")].filter((one) => !this.hidden.has(one.dataset.layer));
+    return shown.map((one) => [one.textContent, `k-${one.dataset.layer}`]);
+  }
+
+  cannotSave(kind) {
+    return kind === "csv" && this.chunks && this.packets === this.whole
+      ? "Zoom in until every packet in view has been read: the extremes that stand for them are no table." : "";
+  }
+
+  // Every packet in view.
+  numbers() {
+    const { sent, received, times, first } = this.packets, rows = [];
+    const [s0, s1] = this.packets.rows(0, this.flow.range), [r0, r1] = this.packets.rows(1, this.flow.range);
+    for (let i = s0; i < s1; i++) {
+      rows.push([(sent.t[i] * 1e-9).toFixed(9), sent.frame[i] || "", "sent", KIND_WORDS[sent.kind[i] & 7], sent.seq[i],
+        sent.size[i], "", "", "", flagWords(sent.flags[i])]);
+    }
+    for (let i = r0; i < r1; i++) {
+      const blocks = Array.from({ length: received.blocks[i] }, (_, k) => first[i] + k)
+        .map((k) => `${received.left[k]}-${received.left[k] + received.length[k]}`).join(" ");
+      rows.push([(received.t[i] * 1e-9).toFixed(9), received.frame[i] || "", "received", "", "", received.size[i],
+        received.ack[i] < 0 ? "" : received.ack[i], received.window[i] < 0 ? "" : received.window[i], blocks,
+        flagWords(received.flags[i])]);
+    }
+    rows.sort((a, b) => a[0] - b[0]);
+    const head = ["time_s", "frame", "direction", "kind", "seq", "payload_bytes", "ack", "window_bytes", "sack", "flags"];
+    return [head, rows];
+  }
+
   fillTable() {
     const details = this.figure.querySelector("details.behind");
     if (!details.open) return;

@@ -81,9 +81,14 @@ class Strip extends Panel {
     if (event) this.flow.goTo(event[1], event[2]); else this.flow.drawCursors();
   }
 
-  fillTable() {
-    const details = this.figure.querySelector("details.behind");
-    if (!details.open) return;
+  legend() {
+    const limits = this.flow.limits.map(([name, kind]) => [name, `l-${kind}`]);
+    const states = this.flow.lanes.flatMap(({ names }) => names.map((name) => [name, `s-${name.replaceAll(" ", "-")}`]));
+    return [...new Map([...limits, ...states]), ...(this.flow.events.length ? [["events", "event"]] : [])];
+  }
+
+  // Limits, states and events in view: what, which, from, to.
+  spans() {
     const [low, high] = this.flow.range, rows = [];
     const add = (what, name, start, end) => {
       if (end >= low && start <= high) rows.push([what, name, start.toFixed(6), end.toFixed(6)]);
@@ -94,6 +99,18 @@ class Strip extends Panel {
         add(label, names[code[i]], t[i], i + 1 < t.length ? t[i + 1] : end);
       }
     }
+    return rows;
+  }
+
+  numbers() {
+    const events = this.flow.eventsInView().map(([name, start, end, text]) => ["event", name, start.toFixed(6), end.toFixed(6), text]);
+    return [["of", "is", "from_s", "to_s", "text"], [...this.spans().map((row) => [...row, ""]), ...events]];
+  }
+
+  fillTable() {
+    const details = this.figure.querySelector("details.behind");
+    if (!details.open) return;
+    const rows = this.spans();
     const caption = rows.length <= TABLED ? `${rows.length} spans in view` : `The first ${TABLED} spans in view: zoom in for others`;
     details.querySelector("div").replaceChildren(tableOf(caption, ["Of", "Is", "From (s)", "To (s)"], rows.slice(0, TABLED)));
   }

@@ -1,18 +1,18 @@
 """The part of a flow's section about what another controller, or another path, would have done."""
 
-from html import escape
-
+from cctrace.display import escape
+from cctrace.explain.parts import Refusal
 from cctrace.explain.whatif import cells
 
 _HEADS = ("", "Goodput", "Mean RTT", "Sent again", "Against the original")
 
 
 def whatif_card(found):
-    """Return the HTML of a `WhatIf`; of a text, why there is none; "" of None."""
+    """Return the HTML of a `WhatIf`; of a `Refusal`, why there is none; "" of None."""
     if found is None:
         return ""
-    if isinstance(found, str):
-        return _card("What if", f"<p>No answer: {escape(found)}</p>")
+    if isinstance(found, Refusal):
+        return _card("What if", f"<p>No answer: {escape(found.reason)}</p>")
     advice = found.advice()
     body = "".join(_row(name, figures, advice.get(name, "")) for name, figures in found.rows())
     head = "".join(f'<th scope="col">{name}</th>' for name in _HEADS)

@@ -1,10 +1,11 @@
 """A flow in a notebook, down to the packet: the page's scripts as a widget, its columns sent as bytes."""
 
 import functools
+import html
 import re
 from dataclasses import replace
-from html import escape
 
+from cctrace.display import escape
 from cctrace.explain.flow_view import FlowView
 from cctrace.extras import needed
 from cctrace.plot.packets import packets_of
@@ -98,8 +99,9 @@ def _fallback(section):
         note = "Single packets are drawn where the notebook's kernel runs."
         section = replace(section, packets=None, notes=[*section.notes, note])
     page = render(Report(section.title, "", [], [], [section]), _FALLBACK_BYTES)
+    whole = html.escape(page)  # noqa: TID251 (a page, whose texts are escaped)
     return (
-        f'<iframe srcdoc="{escape(page)}" title="{escape(section.title)}" '
+        f'<iframe srcdoc="{whole}" title="{escape(section.title)}" '
         f'style="width:100%;height:{_FALLBACK_HEIGHT}px;border:0"></iframe>'
     )
 

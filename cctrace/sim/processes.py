@@ -2,8 +2,11 @@
 
 import contextlib
 import multiprocessing
+import os
 import signal
+import threading
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.connection import wait
 
 
 @contextlib.contextmanager
@@ -15,7 +18,9 @@ def processes(workers):
     workers : int
     """
     before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(workers, initializer=_leave_interrupts)
+    # Forked, on every version of Python: a new interpreter would look for modules in the working directory first.
+    fork = multiprocessing.get_context("fork")
+    pool = ProcessPoolExecutor(workers, mp_context=fork, initializer=_begin)
     try:
         yield pool
     except BaseException:
@@ -26,6 +31,15 @@ def processes(workers):
     pool.shutdown()
 
 
-def _leave_interrupts():
-    """Ignore the terminal's Ctrl-C: who made the pool ends it."""
+def _begin() -> None:
+    """Leave the terminal's Ctrl-C to the process that made the pool, and end when that process is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    # Nothing tells a worker in the middle of a simulation that nobody waits for the result any more.
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)

@@ -4,13 +4,24 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cctrace.cc import controller
+from cctrace.cc import called, controller
 from cctrace.display import brief
 from cctrace.errors import ArgumentError
-from cctrace.sim.core.structs import BULK, CHUNKS, LINUX, ON_OFF, REFERENCE, REQUESTS
+from cctrace.sim.core.structs import (
+    BULK,
+    CHUNKS,
+    LINUX,
+    LINUX_6_1,
+    LINUX_6_12,
+    LINUX_6_18,
+    ON_OFF,
+    REFERENCE,
+    REQUESTS,
+)
 from cctrace.units import parse_size_bytes, parse_time_ns
 
 PROFILES = {"reference": REFERENCE, "linux": LINUX}
+KERNELS = {"6.1": LINUX_6_1, "6.12": LINUX_6_12, "6.18": LINUX_6_18}
 # Application: its kind and what it must be given.
 _APPS = {
     "bulk": (BULK, ()),
@@ -61,6 +72,11 @@ class Sender:
         The stack around a Linux controller; QUIC controllers have their own.
     hz : int
         Ticks per second of the sender's kernel.
+    kernel : {"6.18", "6.12", "6.1"}
+        Linux release of both hosts (profile linux): how receive windows grow, and how super-packets are cut, changed.
+    fq : bool
+        The sender's device has the fq qdisc (profile linux): it paces, of every controller, and TCP hands super-packets
+        over ahead of time.
     push_late : str, optional
         A QUIC push timer fires late by up to this much, at random (default: see `simulate`, ``exact``).
     ecn : bool
@@ -87,6 +103,8 @@ class Sender:
     rwnd: str | None = None
     profile: str = "linux"
     hz: int = 1000
+    kernel: str = "6.18"
+    fq: bool = False
     push_late: str | None = None
     ecn: bool = False
     mss: int | None = None
@@ -112,6 +130,11 @@ class Sender:
             raise ArgumentError(f"comp_sack_nr={self.comp_sack_nr!r} must be an integer from 0 to 255")
         if not isinstance(self.hz, int) or not 100 <= self.hz <= 1000:
             raise ArgumentError(f"hz={self.hz!r} must be an integer from 100 to 1000")
+        if self.fq and (view == "quic" or self.profile != "linux"):
+            stack = "QUIC stack" if view == "quic" else f"profile {self.profile}"
+            raise ArgumentError(f"fq=True for {self.name}: the {stack} has no fq")
+        if self.kernel not in tuple(KERNELS):
+            raise ArgumentError(f"kernel={self.kernel!r}: use {', '.join(KERNELS)}")
         if self.rtt is not None and self.rtt_ns <= 0:
             raise ArgumentError(f"rtt={self.rtt!r} of a flow must be positive")
         if self.stop is not None and self.stop_ns <= self.start_ns:
@@ -125,7 +148,7 @@ class Sender:
     @property
     def name(self):
         """The controller as given, or the name of its class."""
-        return self.cc if isinstance(self.cc, str) else self.cc.__name__
+        return called(self.cc)
 
     @property
     def sizes(self):

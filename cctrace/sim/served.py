@@ -10,6 +10,7 @@ from dataclasses import replace
 from cctrace.errors import ArgumentError
 from cctrace.sim.core.structs import NEVER, RUNNING, SERVED
 from cctrace.sim.core.world import FIRST_NS, World
+from cctrace.sim.core.write_queue import discard_unsent
 from cctrace.sim.recorder import ends
 from cctrace.sim.result import Simulation, counters, link_figures, notes, table
 from cctrace.sim.runner import Runner, check_mode
@@ -51,7 +52,7 @@ class Served:
     ...     first = connection.wait(1)
     ...     last = connection.wait(14_480)
     >>> first // 1_000_000, last // 1_000_000  # ms: the handshake, a round trip, and 9 more segments
-    (92, 201)
+    (93, 202)
     """
 
     def __init__(self, path, cc, others=(), seed=1, *, mode="compiled", packets=False, **common):
@@ -156,7 +157,7 @@ class Served:
         f = self._flow
         while True:
             if self._cut_ns is not None and self.now_ns >= self._cut_ns:
-                f.app_end = min(f.app_end, f.nxt)
+                discard_unsent(f)
                 self._cut_ns = None
             if self.now_ns >= until_ns or 0 < f.awaited <= f.rcv_nxt:
                 return

@@ -11,6 +11,7 @@ from pathlib import Path as FilePath
 
 import numpy as np
 
+from cctrace.cc import own
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.sim.path import Path
 from cctrace.sim.processes import processes
@@ -100,6 +101,8 @@ def _run(fixed, task):
 def _key(fixed, task):
     """A text that names a run: two runs of the same key have the same numbers."""
     text = repr((sorted(fixed.items(), key=lambda item: item[0]), sorted(task.items(), key=lambda item: item[0])))
+    names = task["cc"] if isinstance(task["cc"], tuple) else (task["cc"],)
+    text += "".join(own.digest(own.parts(name)[0]) for name in names if isinstance(name, str))
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 

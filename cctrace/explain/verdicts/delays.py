@@ -10,6 +10,8 @@ from cctrace.units import format_rate, format_share, format_time
 
 FILTER_S = 10.0  # of BBR's min_rtt [Linux61] bbr_min_rtt_win_sec
 FULL = 0.95  # of the bottleneck's rate: no collapse, whatever min_rtt says
+USED = 0.01  # of the bottleneck's rate: no controller with data to send gets less
+PACED = 0.25  # of the time
 SHORT_PROBES = 0.6  # of the mean RTT: min_rtts of 3/5 let probes end before half of what they sent is back
 TAIL = 10.0  # standard deviations of jitter that a least RTT of some seconds may lie below the mean
 EARLY_US = 20.0  # by which an arrival must precede that of an earlier packet
@@ -23,12 +25,12 @@ def verdicts(record, limits, found):
     names = {verdict.name for verdict in found if verdict.confidence >= 0.6}
     if record.bottleneck is None or too_short(record) or names & {"slow_start_only"}:
         return []
-    ends = names & {"receiver_limited", "application_limited", "send_buffer_limited"}
+    ends = names & {"receiver_limited", "application_limited", "send_buffer_limited", "pacing_limited"}
     out = []
     if (
         not names & {"competition", "fair_queueing", "rate_change", "stale_bandwidth"}
         and not ends
-        and not record.is_loss_based
+        and _acts_as_bbr(record, limits)
     ):
         out += _collapse(record, limits)
     out += _reordering(record)
@@ -38,6 +40,17 @@ def verdicts(record, limits, found):
     out += _jitter(record, out)
     out += _inflated(record)
     return out
+
+
+def _acts_as_bbr(record, limits):
+    """Return whether the sender is known to be BBR, or, where nobody is known, paces or probes for the RTT as it does.
+
+    What hardly uses its path is idle, whatever its min_rtt.
+    """
+    if record.is_loss_based or (record.bottleneck.seen and not record.use >= USED):
+        return False
+    share = shares(limits)
+    return record.is_model_based or share.get("probe_rtt", 0.0) > 0 or share.get("pacing", 0.0) >= PACED
 
 
 def least_of_filter(record):
@@ -74,14 +87,15 @@ def _collapse(record, limits):
         return
     rate = bottleneck.rate * 8e6
     of = f" of a path of {format_rate(rate)}" if bottleneck.seen else ""
-    sure = 0.9 if record.is_model_based else 0.75
+    sure = 0.9 if record.is_model_based else 0.7
+    who = "" if record.is_model_based else " of a sender that paces as BBR does"
     yield Verdict(
         "collapse",
         sure if share < 0.45 else sure - 0.15 if share < 0.5 else sure - 0.25,
         0.0,
         record.duration_s,
         {"min_rtt_us": least, "uncongested_rtt_us": mean, "jitter_sd_us": spread, "used_share": record.use},
-        f"minRTT collapse: jitter (sd {format_time(spread * 1000)}) makes the least RTT "
+        f"minRTT collapse{who}: jitter (sd {format_time(spread * 1000)}) makes the least RTT "
         f"{format_time(least * 1000)}, {'less than' if share < 0.5 else 'hardly more than'} "
         f"half of the {format_time(mean * 1000)} that packets take without a queue, and a window of "
         "two bandwidth-delay "

@@ -4,6 +4,7 @@ import numpy as np
 
 from cctrace.explain.findings import Verdict
 from cctrace.explain.limits import shares, startup_end_s, written
+from cctrace.explain.verdicts.paced import verdicts_of_socket
 from cctrace.units import format_share, format_size, format_time
 
 MOST = 0.5  # of the time
@@ -15,6 +16,7 @@ MOSTLY = 0.8  # share of them
 EITHER = 0.6  # of an application, where it may be the send buffer
 CLOSER = 4  # times that writes follow ACKs more evenly than each other
 TOOK_S = 2e-5  # by which a host's answers differ in any case
+CHANCE = 20  # times less than between ACKs, within which an answer to one is no chance
 ABOUT = 0.05  # of what is in flight, within which writes find as much of it left
 
 
@@ -23,7 +25,9 @@ def verdicts(record, limits, found):
     share = shares(limits)
     out = [*_receiver(record), *_slow_start(record, limits), *_send_buffer(record), *_pauses(record)]
     out += _stalls(record, share.get("rto_stall", 0.0))
-    if not any(verdict.name == "slow_start_only" for verdict in out):
+    if not any(verdict.name == "receiver_limited" for verdict in out):
+        out += verdicts_of_socket(record)
+    if not any(verdict.name in ("slow_start_only", "pacing_limited") for verdict in out):
         out += [*_application(record, share), *_samples(record, limits, share)]
     return out
 
@@ -46,7 +50,7 @@ def _receiver(record):
         *span,
         {"receiver_share": share, "window_bytes": window, "rtt_us": record.median_rtt_us},
         f"The receiver's window held it back for {format_share(share)} of the time it had data to send: about "
-        f"{format_size(window)} per RTT of {format_time(record.median_rtt_us * 1000)}.",
+        f"{format_size(window)} {record.per_rtt}.",
         "A larger receive buffer would help (or a receiver that reads faster); another congestion control would not.",
         "Windows in the ACKs that leave a segment or more free.",
     )
@@ -54,6 +58,9 @@ def _receiver(record):
 
 def _application(record, share):
     idle = share.get("application", 0.0)
+    waited = [*_send_buffer(record)]
+    if waited:  # the kernel knows what waited for room in the buffer, and when there was nothing at all
+        idle = min(idle, 1 - float(record.flow.tcpinfo["busy_time_us"].max()) / 1e6 / max(record.duration_s, 1e-9))
     if idle < MUCH:
         return
     level, told = _written_at(record)
@@ -97,11 +104,14 @@ def _written_at(record):
     since = bursts.since_s[wrote]
     answers = since < gap / 4
     apart, after = (np.subtract(*np.quantile(x, [0.75, 0.25])) for x in (np.diff(bursts.time_s[wrote]), since))
+    # No timer of an application falls upon the same microseconds after an ACK every time.
+    prompt = max(3 * record.took_s, TOOK_S)
+    by_ack = np.quantile(since, MOSTLY) <= prompt < np.median(gap) / CHANCE
     level, most = float(np.median(left)), float(np.quantile(record.acks["rs_prior_in_flight"], 0.9))
     same = np.abs(left - level) <= max(2.0, ABOUT * most)
     if not level > 0 or min(answers.mean(), same.mean()) < MOSTLY:
         return None, False
-    return level, bool(apart > CLOSER * max(after, TOOK_S))
+    return level, bool(by_ack or apart > CLOSER * max(after, TOOK_S))
 
 
 def _by_writes(record, idle, level):

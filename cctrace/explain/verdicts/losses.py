@@ -7,7 +7,7 @@ from cctrace.explain.findings import Verdict
 from cctrace.explain.own_queue import mean_rank
 from cctrace.fit.bottleneck import constant
 from cctrace.fit.losses import backlog_met, decided_ns, overflows, proportion
-from cctrace.units import format_share, format_size, format_time
+from cctrace.units import format_number, format_share, format_size, format_time
 
 FEWEST = 5  # losses, for anything to be said of their cause
 SURE = 3.0  # standard errors
@@ -18,6 +18,7 @@ PACKET = 1514.0
 BY_OTHERS = 0.8  # mean rank of the RTTs before losses, where the flow's own queue says nothing: others' queue
 AT_RTT = 0.9  # mean rank of the RTTs before losses that a full queue makes
 AT_FULL = 0.8  # of the longest backlog
+PASSED = 2  # packets per dropped one, at most, that a full queue let pass although it was longer
 PROBE_GAIN = 1.25  # pacing gain of BBR while it probes [Linux61] bbr_pacing_gain
 
 
@@ -55,8 +56,11 @@ class _Met:
         met = np.where(judged, self.met + _behind(record.table), 0.0)
         overflow = overflows(self.lost, met, met > self.longest / 2, self.longest, self.at_us)
         short = self.longest - float(np.median(met[overflow])) if overflow.any() else np.inf
-        # A full queue drops at its length, which is the longest that anything passed with.
+        # A full queue drops at its length, which is the longest that anything passed with: it lets nothing pass then,
+        # where an early drop (RED) lets much.
         full = short < max((1 - AT_FULL) * self.longest, 3 * packet)
+        passed = np.sum(settled & (self.met > self.longest - short + packet))
+        full &= bool(passed <= PASSED * (1 + overflow.sum()))
         self.overflow = overflow if full else np.zeros(len(overflow), bool)
         self.rest = self.lost & ~self.overflow & judged
 
@@ -187,7 +191,8 @@ def _chance(record, share, random, confidence, evidence):
         float(record.sent_s[record.lost].max()),
         {"loss_share": share, "lost": random} | evidence,
         f"Losses by chance: {format_share(share)} of the packets, whether the queue was long or empty{held}.",
-        "Look for a bad link (wireless, cable, duplex); BBR or another model-based controller loses less rate to it.",
+        "Look for a bad link (wireless, cable, duplex)"
+        + ("." if record.is_model_based else "; BBR or another model-based controller loses less rate to it."),
         "Losses that come only when the queue is long.",
     )
 
@@ -214,7 +219,8 @@ def _overflow(record, met):
         0.9,
         *_span(record),
         evidence,
-        f"A full queue of {format_size(buffer)} ({ratio:.2g} bandwidth-delay products) dropped {dropped} packets.",
+        f"A full queue of {format_size(buffer)} ({format_number(ratio, 2)} bandwidth-delay products) dropped {dropped} "
+        "packets.",
         "That is how a loss-based controller finds the rate; an AQM with ECN would do it without losses.",
         "Losses while the queue was short.",
     )
@@ -226,9 +232,9 @@ def _shallow(record, sure, evidence, size):
         sure,
         *_span(record),
         evidence,
-        f"The buffer is shallow: {size}, {evidence['buffer_bdp']:.2g} bandwidth-delay products, less than the "
-        f"{PROBE_GAIN - 1:g} by which BBR exceeds the rate when it probes; it dropped {evidence['lost']} packets "
-        f"({format_share(evidence['lost'] / len(record.table))}).",
+        f"The buffer is shallow: {size}, {format_number(evidence['buffer_bdp'], 2)} bandwidth-delay products, less "
+        f"than the {PROBE_GAIN - 1:g} by which BBR exceeds the rate when it probes; it dropped {evidence['lost']} "
+        f"packets ({format_share(evidence['lost'] / len(record.table))}).",
         "A larger buffer at the bottleneck, pacing without bursts, or a controller that heeds losses (BBRv3, oBBR).",
         "Backlogs longer than that without a loss.",
     )
@@ -248,8 +254,9 @@ def _aqm(record, met, lost):
         float(np.clip(0.6 - np.log10(met.by_chance() + 1e-12) / 20, 0.6, 0.95)),
         *_span(record),
         {"lost": lost, "wait_us_p10": low, "wait_us_p50": middle, "wait_us_p90": high, "longest_wait_us": longest},
-        f"An active queue management dropped {lost} packets: with {low / 1e3:.1f} to {high / 1e3:.1f} ms of queue, not "
-        f"with an empty one, while others passed that met {longest / 1e3:.0f} ms.",
+        f"An active queue management dropped {lost} packets: with {format_time(1e3 * low)} to "
+        f"{format_time(1e3 * high)} of queue, not with an empty one, while others passed that met "
+        f"{format_time(1e3 * longest)}.",
         "Nothing to repair; with ECN on both ends it would mark instead of drop.",
         "Losses at one length of the queue only (a full buffer), or with an empty one (chance).",
     )

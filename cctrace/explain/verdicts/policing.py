@@ -67,6 +67,11 @@ def _queue_dropped(record):
     return episodes >= EPISODES and mean_rank(record.rtt_us[known], record.rtt_us[before]) > LONGEST
 
 
+def _slower(record):
+    """Return what would keep a sender below a rate; one that builds a model of its path is rate-based already."""
+    return "SO_MAX_PACING_RATE" if record.is_model_based else "a rate-based controller, SO_MAX_PACING_RATE"
+
+
 def _verdict(record, table, bucket):
     rate, size = bucket.rate.value * 8e6, bucket.size_bytes.value
     lost = table.state == LOST
@@ -80,6 +85,6 @@ def _verdict(record, table, bucket):
         {"rate_bps": rate, "bucket_bytes": size, "explained_share": explained, "lost": int(lost.sum())},
         f"A policer dropped what exceeded {format_rate(rate)} (token bucket of about {format_size(size)}): "
         f"{format_share(explained)} of {int(lost.sum())} losses met an empty bucket, and packets did not wait.",
-        "Pace below that rate (a rate-based controller, SO_MAX_PACING_RATE), or have the operator shape instead.",
+        f"Pace below that rate ({_slower(record)}), or have the operator shape instead.",
         "Losses while tokens were left, or delays that grew before them.",
     )

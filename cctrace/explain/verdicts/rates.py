@@ -8,6 +8,7 @@ from cctrace.explain.changes import variation
 from cctrace.explain.findings import Verdict
 from cctrace.explain.limits import shares
 from cctrace.explain.own_queue import rolling_max
+from cctrace.explain.verdicts.paced import verdicts_of_sends
 from cctrace.explain.verdicts.quality import too_short
 from cctrace.units import format_rate, format_share, format_size, format_time
 
@@ -19,7 +20,7 @@ STEADY = 0.03  # by which the largest in flight of rounds may differ that someth
 STEADY_RATE = 0.12  # median deviation, relative, of the rate of a link that has one
 STEPPED = 0.7  # share of the time with one rate or another, for which a link's rate changes in steps
 BW_ROUNDS = 10  # of BBR's bandwidth filter [Linux61] bbr_bw_rtts
-ENDS = {"receiver_limited", "application_limited", "slow_start_only", "send_buffer_limited"}
+ENDS = {"receiver_limited", "application_limited", "slow_start_only", "send_buffer_limited", "pacing_limited"}
 
 
 def verdicts(record, limits, found):
@@ -29,6 +30,8 @@ def verdicts(record, limits, found):
         return []
     out = []
     if not names & {"competition", "fair_queueing", "policer"}:
+        if paced := verdicts_of_sends(record, limits):
+            return paced
         out += _changes(record, limits)
     if "competition" not in names:
         out += [*_bloat(record), *_before(record)]
@@ -165,7 +168,8 @@ def _bloat(record):
         f"It filled a deep buffer itself: {format_time(queue * 1000)} of queue of its own, typically, on a base RTT of "
         f"{format_time(bottleneck.base_us * 1000)} ({format_size(queue * bottleneck.rate)} at "
         f"{format_rate(bottleneck.rate * 8e6)}).",
-        "An AQM at the bottleneck (fq_codel, cake), or a controller that keeps queues short (BBR).",
+        "An AQM at the bottleneck (fq_codel, cake)"
+        + ("." if record.is_model_based else ", or a controller that keeps queues short (BBR)."),
         "RTTs that stay as long while little is in flight.",
     )
 
@@ -276,9 +280,9 @@ def _window(record):
         0.0,
         record.duration_s,
         {"window_bytes": size, "rtt_us": record.median_rtt_us, "spread": spread},
-        f"Something held its window at {format_size(size)}: so much per RTT of "
-        f"{format_time(record.median_rtt_us * 1000)}, "
+        f"Something held its window at {format_size(size)}: so much {record.per_rtt}, "
         "round after round, without loss, queue or a full receive window.",
-        "A larger send buffer, or a higher limit of the window; the kernel's counters would tell which.",
+        "A larger send buffer, or a higher limit of the window or of the pacing rate; "
+        + ("the kernel's counters name none of these." if record.flow.tcpinfo else "the kernel's counters would tell."),
         "A window that grows while nothing is lost.",
     )

@@ -7,13 +7,15 @@ import numpy as np
 
 from cctrace.explain.findings import Verdict
 from cctrace.explain.own_queue import coarser, rate_of
-from cctrace.explain.record import MOST
+from cctrace.explain.record import MOST, Record
 from cctrace.fit.bottleneck import Sent, Steps, constant, deviation, sent
 from cctrace.units import format_rate, format_share
 
 COMMON = 0.1  # share by which the queue of all together explains a flow's delays better than its own
 FAIR = 0.05  # of the fair share, within which everyone gets it
 STEADY = 0.1  # and within which it stays, for three quarters of the time
+FILLED = 0.7  # of the link's rate, that all flows together had where they competed
+MOST_OF_IT = 0.5  # of a flow's data, that must have met a link so full
 FEWEST = 20  # windows in which all had data, for their shares to be compared
 
 
@@ -23,20 +25,48 @@ def verdicts(record, limits, found):
         return []
     gain, rate = together(record)
     turns = _in_turns(record, gain)
-    if turns is not None and turns.deviation < (1 - COMMON) * turns.deviation_common:
+    if turns is not None and (turns.hold or _others_show_turns(record)):
         return [_fair(record, turns)]
-    return [_competition(record, gain, rate)] if gain >= COMMON else []
+    if gain < COMMON or (got := _got(record, rate)) is None:
+        return []
+    return [_competition(record, gain, rate, got)]
 
 
-def _competition(record, gain, rate):
+class _Got(NamedTuple):
+    """What a flow and its companions got while they were up together, bit/s of the wire, by their numbers."""
+
+    mine: float
+    theirs: dict
+
+
+def _got(record, link):
+    """Return the `_Got` of flows that filled the link together; None where most of this one's data met it half empty.
+
+    Whoever sends little into a link that others leave empty competes with nobody, whatever queue would explain.
+    """
+    parts = _parts(record)
+    begin, end = (1e6 * at_s for at_s in _overlap(record))
+    window_us = max(100_000.0, *(part.least_rtt_us for part in parts if len(part.known)))
+    edges = np.arange(begin, end + 1.0, window_us)
+    if len(edges) < 2:
+        return None
+    rates = np.array([_rates(part, edges) for part in parts])
+    mine, filled = rates[0], rates.sum(axis=0) >= FILLED * link
+    if not mine.any() or mine[filled].sum() < MOST_OF_IT * mine.sum():
+        return None
+    mean = rates.mean(axis=1) * 8e6
+    return _Got(float(mean[0]), dict(zip(record.companions, mean[1:].tolist(), strict=True)))
+
+
+def _competition(record, gain, rate, got):
     rows = record.flow.capture.flows
-    mine = record.goodput_bps
-    theirs = {index: float(rows.iloc[index]["goodput_bps"]) for index in record.companions}
+    mine, theirs = got
     total = mine + sum(theirs.values())
     best = max(theirs, key=theirs.get)
     fair = total / (1 + len(theirs))
     won = "more than" if mine > (1 + FAIR) * fair else "less than" if mine < (1 - FAIR) * fair else "about"
     name = f"{rows.iloc[best]['src']}:{rows.iloc[best]['sport']}"
+    others = f"{len(theirs)} other flow{'s' if len(theirs) > 1 else ''}"
     return Verdict(
         "competition",
         float(min(0.99, 0.7 + gain)),
@@ -48,10 +78,9 @@ def _competition(record, gain, rate):
             "link_bps": rate * 8e6,
             "explained_better_by": float(gain),
         },
-        f"It shared a bottleneck of {format_rate(rate * 8e6)} with {len(theirs)} other flow"
-        f"{'s' if len(theirs) > 1 else ''} of this capture and got {format_share(mine / total)} "
-        f"of it, {won} a fair "
-        f"share ({format_rate(mine)}; {name} got {format_rate(theirs[best])}).",
+        f"It shared a bottleneck of {format_rate(rate * 8e6)} with {others} of this capture and got "
+        f"{format_share(mine / total)} of what they got together, {won} a fair share ({format_rate(mine)}; {name} got "
+        f"{format_rate(theirs[best])}).",
         "A fair queue at the bottleneck (fq_codel, cake) would share evenly, whoever the controllers are.",
         "Delays that this flow's own queue explains as well as the queue of all together.",
     )
@@ -60,6 +89,7 @@ def _competition(record, gain, rate):
 def _fair(record, turns):
     rate, many = turns.rate * 8e6, 1 + len(record.companions)
     alone = f"; while it was alone it got {format_rate(turns.solo * 8e6)}" if turns.solo > 0 else ""
+    whose = "its" if turns.hold else "the largest other flow's"
     own = "" if turns.solo > 0 else " (or each of them has a limit of its own)"
     return Verdict(
         "fair_queueing",
@@ -74,8 +104,8 @@ def _fair(record, turns):
         },
         f"The bottleneck serves its flows in turn: {many} flows of this capture got equal parts of "
         f"{format_rate(rate)} while all had data (this one {format_share(turns.share)}, within "
-        f"{format_share(turns.spread)} of that for three quarters of the time){alone}, and its delays are those of a "
-        f"queue of its own{own}.",
+        f"{format_share(turns.spread)} of that for three quarters of the time){alone}, and "
+        f"{whose} delays are those of a queue of its own{own}.",
         "Nothing to repair: no flow can take another's part, and more in flight only makes one's own queue longer.",
         "Delays that the queue of all together explains, or parts that follow the controllers.",
     )
@@ -115,6 +145,24 @@ class _Turns(NamedTuple):
     spread: float
     deviation: float
     deviation_common: float
+
+    @property
+    def hold(self):
+        """Whether a queue of its own explains the flow's delays, and one for all does not."""
+        return self.deviation < (1 - COMMON) * self.deviation_common
+
+
+def _others_show_turns(record):
+    """Return whether the largest companion's delays are those of a queue of its own, served in turn.
+
+    An AQM that drops much of this flow's own queue leaves delays that no queue explains.
+    """
+    rows = record.flow.capture.flows
+    other = Record(record.flow.capture.flow(max(record.companions, key=lambda k: rows.iloc[k]["bytes_sent"])))
+    if other.fluid is None or record.flow.index not in other.companions:
+        return False
+    turns = _in_turns(other, together(other)[0])
+    return turns is not None and turns.hold
 
 
 def _in_turns(record, gain):

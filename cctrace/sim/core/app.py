@@ -2,12 +2,13 @@
 
 from cctrace.cc.linux import EVENT_CWND_RESTART
 from cctrace.lang.memory import words
-from cctrace.sim.core.bottleneck import forward_delay
-from cctrace.sim.core.calls import CWND_EVENT, INIT, call, current_ssthresh, in_flight
+from cctrace.sim.core.bottleneck import forward_bare, forward_delay, step_up
+from cctrace.sim.core.calls import CWND_EVENT, INIT, call, current_ssthresh
 from cctrace.sim.core.output import push
 from cctrace.sim.core.quic_sender import q_start
 from cctrace.sim.core.reduction import update_pacing_rate
 from cctrace.sim.core.samples import take_rtt
+from cctrace.sim.core.sendmsg import check_app_limited, write
 from cctrace.sim.core.structs import (
     BULK,
     CHUNKS,
@@ -24,11 +25,12 @@ from cctrace.sim.core.structs import (
     TAP_SYN_ACK,
 )
 from cctrace.sim.core.tap import tap
-from cctrace.sim.core.view import APP_LIMITED, CWND, SSTHRESH
-from cctrace.tcp.rate import app_limited_until
+from cctrace.sim.core.view import CWND, SSTHRESH
+from cctrace.sim.core.write_queue import discard_unsent, expand_sndbuf
 from cctrace.tcp.window import cwnd_after_idle
 
 UNLIMITED = 1 << 40
+SYN_OPTIONS_BYTES = 8  # MSS, window scale, SACK permitted: beside the time stamps that all segments have
 
 
 def application(w, f, now):
@@ -43,15 +45,20 @@ def application(w, f, now):
         f.min_rtt = handshake_rtt
         f.syn_ack_ns = now - f.rev_ns
         f.heard_ms = (f.syn_ack_ns + f.rcv_clock_ns) // 1_000_000
-        f.rcv_copied_at = max(now, w.free_at) + f.fwd_ns  # tcp_init_buffer_space, as the handshake's ACK arrives
+        if f.profile == LINUX:  # tcp_init_buffer_space, as the handshake's ACK arrives
+            f.rcv_copied_at = forward_bare(w, f, 0, now)
+            f.rcv_first_rtt = (f.rcv_copied_at - f.syn_ack_ns) // 1000  # tcp_synack_rtt_meas
+            f.jitter_id = 0
         f.min_rtt_stamp = now
         take_rtt(f, handshake_rtt)
+        if f.profile == LINUX:
+            expand_sndbuf(f)  # tcp_init_buffer_space
         call(w, f, INIT, 0, now)
         if f.paced == 1 and f.has_on_ack == 0:
             update_pacing_rate(w, f)
         offer(w, f, now)
     elif now >= f.stop_ns:
-        f.app_end = min(f.app_end, f.nxt)
+        discard_unsent(f)
         f.app_stage = STOPPED
     else:
         offer(w, f, now)
@@ -66,20 +73,26 @@ def connect(w, f, now):
     else:
         f.app_stage = ESTABLISHED
         tap(f, now, TAP_SYN, 0, 0)
-        leaves = max(now, w.free_at)
-        f.app_at = leaves + forward_delay(w, f, leaves) + f.rev_ns
+        if f.profile == LINUX:
+            f.app_at = step_up(w, forward_bare(w, f, SYN_OPTIONS_BYTES, now) + f.rev_ns)
+        else:  # the golden vectors' handshake takes no time of the bottleneck
+            leaves = max(now, w.free_at)
+            f.app_at = leaves + forward_delay(w, f, leaves) + f.rev_ns
         f.jitter_id = 0  # the data draw their own, even in the same slot
 
 
 def offer(w, f, now):
     """The application writes, and says when it wakes up next."""
-    if f.profile == LINUX or (f.profile == REFERENCE and f.nxt > 0):  # the reference's first write marks nothing
+    if f.profile == REFERENCE and f.nxt > 0:  # the reference's first write marks nothing
         check_app_limited(w, f)
     if f.profile == LINUX and f.has_on_ack == 0:
         restart_after_idle(w, f, now)
     if f.app_kind == ON_OFF:
         on = f.app_end <= f.nxt
-        f.app_end = UNLIMITED if on else f.nxt
+        if on:
+            f.app_end = UNLIMITED
+        else:
+            discard_unsent(f)
         f.app_at = now + (f.app_on_ns if on else f.app_period_ns)
     else:
         f.app_end += f.app_segments
@@ -87,19 +100,17 @@ def offer(w, f, now):
             f.app_at = now + f.app_period_ns
     if f.app_kind == BULK or f.app_at > f.stop_ns:
         f.app_at = f.stop_ns
-    if f.profile != QUIC:
-        push(w, f, now)
+    if f.profile == LINUX:
+        write(w, f, now)
+    else:
+        f.write_seq = f.app_end
+        if f.profile != QUIC:
+            push(w, f, now)
 
 
 def answered(f, now):
     """A response was acknowledged completely: the next request comes after the time to think."""
     f.app_at = min(now + f.app_period_ns, f.stop_ns)
-
-
-def check_app_limited(w, f):
-    """tcp_rate_check_app_limited: the sender had nothing to send although window and recovery would have let it."""
-    if f.nxt >= f.app_end and in_flight(f) < words(f.state)[CWND] and f.lost_out <= f.retrans_out:
-        words(f.state)[APP_LIMITED] = app_limited_until(f.delivered, in_flight(f))
 
 
 def restart_after_idle(w, f, now):

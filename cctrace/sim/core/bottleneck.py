@@ -26,6 +26,9 @@ from cctrace.sim.core.structs import (
 )
 from cctrace.sim.core.tally import count
 
+TIMER_SLACK_NS = 50_000  # by which a process's timer may be late to save an interrupt
+MIN_DELTA_NS = 500  # of a timer [Linux612] arch/um/kernel/time.c TIMER_MIN_DELTA
+
 
 def service_end(w, start_ns, size):
     """Return when `size` bytes put into service at `start_ns` have left, on a piecewise constant rate."""
@@ -204,6 +207,24 @@ def mark(f, order):
     return True
 
 
+def first_departure(w, since):
+    """Return when the first packet leaves the queue from a time on, of those that are in it; NEVER if none does."""
+    k = w.q_head
+    while k != w.q_tail:
+        at = words(w.q_ns)[k]
+        if at >= since:
+            return at - at % w.timer_step_ns + (w.timer_step_ns if at % w.timer_step_ns > 0 else 0)
+        k = (k + 1) & w.q_mask
+    return NEVER
+
+
+def told_lost(f, order):
+    """Whether a transmission is among those that are told to get lost, in ascending order."""
+    while f.lost_at < f.lost_told and words(f.lost_orders)[f.lost_at] < order:
+        f.lost_at += 1
+    return f.lost_at < f.lost_told and words(f.lost_orders)[f.lost_at] == order
+
+
 def forward(w, f, order, now):
     """Put transmission `order` on the path: lost, queued, shaped, marked, delayed."""
     if random_loss(w, now):
@@ -217,7 +238,11 @@ def forward(w, f, order, now):
             f.drops_queue += 1
             return
         w.tokens -= f.wire_bytes
-    if queued + f.wire_bytes > w.buffer_bytes or 0 < w.buffer_packets <= queued_packets(w):
+    told = told_lost(f, order)
+    full = queued + f.wire_bytes > w.buffer_bytes or 0 < w.buffer_packets <= queued_packets(w)
+    if f.losses_told == 1:  # a nearly full queue dropped what was lost; microseconds decide which packet finds it full
+        full = told and 10 * (queued + f.wire_bytes) >= 9 * w.buffer_bytes - 10 * f.wire_bytes
+    if full:
         f.drops_queue += 1
         return
     start = max(now, w.free_at)
@@ -235,16 +260,62 @@ def forward(w, f, order, now):
         w.shape_tokens -= f.wire_bytes
     if w.ecn_threshold > 0 and queued >= w.ecn_threshold:
         mark(f, order)
-    w.busy_ns += end - start
-    w.free_at = end
-    words(w.q_ns)[w.q_tail] = end
-    words(w.q_bytes)[w.q_tail] = f.wire_bytes
-    w.q_tail = (w.q_tail + 1) & w.q_mask
-    w.queue_bytes += f.wire_bytes
+    serve(w, start, end, f.wire_bytes)
     f.qdelay_sum_ns += start - now
     f.qdelay_count += 1
     count(f.queue_tally, start - now)
-    arrive(w, f, order, end + forward_delay(w, f, end))
+    if told:
+        f.drops_random += 1
+        return
+    left = step_up(w, end)
+    arrive(w, f, order, step_up(w, left + forward_delay(w, f, left)))
+
+
+def step_up(w, at):
+    """When a timer for `at` fires, by the clock that its host reads.
+
+    A clock that advances in steps hides where in a step an interrupt came: the next timer is set as much late, and one
+    that seems to be early is waited for again, half a microsecond at least (User Mode Linux, itimer_next_event). And
+    the first interrupt after a poll is due wakes the process that polls, which reads the clock before all else is done.
+    """
+    if w.timer_step_ns == 1:
+        return at
+    real = at + w.timer_phase_ns + 1
+    if real // w.timer_step_ns * w.timer_step_ns < at:
+        real += MIN_DELTA_NS + 1
+    if w.poll_ns > 0 and real % w.poll_ns < TIMER_SLACK_NS and real // w.poll_ns != w.polled:
+        w.polled = real // w.poll_ns
+        real += w.poll_lasts_ns
+    w.timer_phase_ns = real % w.timer_step_ns
+    return real - w.timer_phase_ns
+
+
+def serve(w, start, end, size):
+    """Note in the queue a packet that is in service from `start` to `end`."""
+    w.busy_ns += end - start
+    w.free_at = end
+    words(w.q_ns)[w.q_tail] = end
+    words(w.q_bytes)[w.q_tail] = size
+    w.q_tail = (w.q_tail + 1) & w.q_mask
+    w.queue_bytes += size
+
+
+def forward_bare(w, f, options, now):
+    """Put a packet without data on the path, which loses none of a handshake; return when it arrives.
+
+    `options` are the bytes by which its options are longer than those of a data segment.
+    """
+    queued = queue_now(w, now)
+    size = f.wire_bytes - f.mss + options
+    start = max(now, w.free_at)
+    end = service_end(w, start, size)
+    if end == NEVER:
+        return NEVER
+    if queued + size <= w.buffer_bytes and not 0 < w.buffer_packets <= queued_packets(w):
+        serve(w, start, end, size)
+    w.free_at = end
+    left = step_up(w, end)
+    return step_up(w, left + forward_delay(w, f, left))
 
 
 def arrive(w, f, order, at):

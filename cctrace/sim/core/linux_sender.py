@@ -8,6 +8,7 @@ from cctrace.cc.linux import CA_CWR, CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY,
 from cctrace.lang.memory import words
 from cctrace.sim.core.ca_states import LOST_DATA, NEW_DATA, NOTHING, begin_recovery, linux_alert, try_keep_open
 from cctrace.sim.core.calls import CWND_EVENT, PKTS_ACKED, call, current_ssthresh, in_flight, mstamp, set_state
+from cctrace.sim.core.fq import hand_over
 from cctrace.sim.core.output import push_new, retransmit, transmit
 from cctrace.sim.core.receive_window import window_left
 from cctrace.sim.core.reduction import (
@@ -24,6 +25,7 @@ from cctrace.sim.core.sack import rack_detect_loss, rack_update_reo_wnd, take_re
 from cctrace.sim.core.samples import rate_gen, start_rate_sample
 from cctrace.sim.core.structs import NEVER, PROBE_TIMER, REORDERING_TIMER, RTO_TIMER, SACKED, segments
 from cctrace.sim.core.view import CWND, CWND_CNT
+from cctrace.sim.core.write_queue import check_space, free_acked, note_sent
 from cctrace.tcp.rack import DEFAULT_REORDERING
 
 
@@ -35,14 +37,17 @@ def linux_ack(w, f, now):
     f.echo_ms = words(f.ack_echo)[place]
     f.heard_ms = (now - f.rev_ns + f.rcv_clock_ns) // 1_000_000
     f.snd_right = max(f.snd_right, words(f.ack_right)[place])
+    prior_una = f.una
     duplicate = words(f.ack_dup)[place] - 1
     f.ece = words(f.ack_ece)[place]
     f.ack_head += 1
     start_rate_sample(f)
     f.orig_sacked = f.rack_waits = 0
-    prior_delivered, prior_lost, prior_una, outstanding = f.delivered, f.lost, f.una, f.nxt > f.una
+    prior_delivered, prior_lost, outstanding = f.delivered, f.lost, f.nxt > f.una
     sacked, restart = take_report(w, f, log_from, log_to, duplicate, now)
     advanced = f.una > prior_una
+    free_acked(f, prior_una)
+    f.max_window = max(f.max_window, min(f.snd_right - f.una, f.rwnd) * f.mss)
     rexmit = NOTHING
     if outstanding:
         call(w, f, PKTS_ACKED, f.una - prior_una, now)
@@ -57,6 +62,7 @@ def linux_ack(w, f, now):
         cong_control(w, f, f.delivered - prior_delivered, advanced, now)
     xmit_recovery(w, f, rexmit, now)
     push_new(w, f, 0, now)
+    check_space(f, now)
 
 
 def xmit_recovery(w, f, rexmit, now):
@@ -103,9 +109,13 @@ def rack_reo_timeout(w, f, now):
 def send_loss_probe(w, f, now):
     """tcp_send_loss_probe: new data if there are any, else the last segment again."""
     if f.tlp_high_seq == 0:
-        new = f.nxt < f.app_end and window_left(f) > 0
+        new = f.nxt < f.write_seq and window_left(f) > 0
         f.tlp_retrans = 0 if new else 1
         transmit(w, f, f.nxt if new else f.nxt - 1, 0, now, True)
+        if new:
+            note_sent(f)
+        if f.fq == 1:
+            hand_over(w, f, 1, now)
         f.tlp_high_seq = f.nxt
     rearm_rto(f, now)
 
@@ -152,4 +162,6 @@ def linux_timeout(w, f, now):
     f.retransmits += 1
     f.backoff = min(f.backoff + 1, 15)
     transmit(w, f, f.una, 0, now)
+    if f.fq == 1:
+        hand_over(w, f, 1, now)
     arm(f, RTO_TIMER, current_rto(f), now)

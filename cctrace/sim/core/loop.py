@@ -2,18 +2,21 @@
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.app import answered, application
+from cctrace.sim.core.fq import release
 from cctrace.sim.core.linux_sender import linux_ack, linux_timer
 from cctrace.sim.core.output import push
 from cctrace.sim.core.quic_sender import q_probe, q_process_ack, q_push
-from cctrace.sim.core.receiver import receive, send_ack
+from cctrace.sim.core.receiver import delack_timer, receive, send_ack
 from cctrace.sim.core.reference import on_rto, process_ack
+from cctrace.sim.core.sendmsg import write
 from cctrace.sim.core.structs import LINUX, NEVER, QUIC, REQUESTS, RUNNING, TAP_ACK_ARRIVED, flows
 from cctrace.sim.core.tap import tap, tap_room
 
 
 def next_time(f):
     """Return when the flow has something to do."""
-    t = min(min(min(f.pace_at, f.rto_at), min(f.delack_at, f.app_at)), min(f.push_at, f.probe_at))
+    t = min(min(min(f.pace_at, f.rto_at), min(f.delack_at, f.app_at)), min(min(f.push_at, f.probe_at), f.write_at))
+    t = min(min(t, f.dack_at), min(f.fq_at, f.tsq_at))
     if f.arr_head < f.arr_tail:
         t = min(t, words(f.arr_ns)[f.arr_head & f.mask])
     if f.ack_head < f.ack_tail:
@@ -23,6 +26,8 @@ def next_time(f):
 
 def step(w, f, now):
     """Do what the flow has to do at `now`."""
+    if f.fq_at <= now or (w.one_host == 1 and f.fq_due_ns <= now):
+        release(w, f, now)
     if f.arr_head < f.arr_tail and words(f.arr_ns)[f.arr_head & f.mask] <= now:
         receive(w, f, now)
     elif f.ack_head < f.ack_tail and words(f.ack_ns)[f.ack_head & f.mask] <= now:
@@ -35,11 +40,15 @@ def step(w, f, now):
             process_ack(w, f, now)
         if f.app_kind == REQUESTS and f.app_at == f.stop_ns and f.app_stage == RUNNING and all_delivered(f):
             answered(f, now)
+    elif f.dack_at <= now:
+        delack_timer(w, f, now)
     elif f.delack_at <= now:
         send_ack(w, f, now)
     elif f.pace_at <= now:
         f.pace_at = NEVER
         push(w, f, now)
+        if w.one_host == 1 and f.compressed > 0 and f.comp_due_ns <= now:
+            f.delack_at = now  # the interrupt for one timer serves all that may fire (hrtimer_run_softirq)
     elif f.app_at <= now:
         application(w, f, now)
     elif f.rto_at <= now:
@@ -47,9 +56,14 @@ def step(w, f, now):
             linux_timer(w, f, now)
         else:
             on_rto(w, f, now)
+    elif f.tsq_at <= now:
+        f.tsq_at = NEVER
+        push(w, f, now)
     elif f.push_at <= now:
         q_push(w, f, now)
-    else:
+    elif f.write_at <= now:  # a process runs when the interrupts of the instant are served
+        write(w, f, now)
+    elif f.probe_at <= now:
         q_probe(w, f, now)
 
 

@@ -2,15 +2,18 @@
 
 from cctrace.cc.linux import CA_CWR, CA_RECOVERY, EVENT_TX_START
 from cctrace.lang.memory import words
-from cctrace.sim.core.bottleneck import forward
+from cctrace.sim.core.bottleneck import forward, step_up
 from cctrace.sim.core.calls import CWND_EVENT, call, in_flight, mstamp
+from cctrace.sim.core.fq import hand_over, throttled
 from cctrace.sim.core.receive_window import window_left
 from cctrace.sim.core.rtx_timer import arm, current_rto, rearm_rto, schedule_loss_probe
 from cctrace.sim.core.samples import rate_skb_sent
+from cctrace.sim.core.skbs import fragment, join_skbs, share_in_flight
 from cctrace.sim.core.structs import (
     ECT,
     EVER_RETRANS,
     LINUX,
+    LINUX_6_1,
     LOST,
     NEVER,
     PROBE_TIMER,
@@ -19,11 +22,13 @@ from cctrace.sim.core.structs import (
     REORDERING_TIMER,
     RETRANS,
     RTO_TIMER,
+    SKB_END,
     TAP_SENT,
     segments,
 )
 from cctrace.sim.core.tap import tap
 from cctrace.sim.core.view import CWND, PACING
+from cctrace.sim.core.write_queue import check_space, cut_head, end_skb, head_segments, note_sent, pushes, write_end
 from cctrace.tcp.pacing import (
     GSO_MAX_SIZE,
     MIN_TSO_SEGS,
@@ -36,7 +41,6 @@ from cctrace.tcp.pacing import (
 from cctrace.tcp.window import note_usage
 
 SOON_NS = 1_000_000  # of the last write and of the next ACK, for a burst to wait
-WRITTEN_SEGMENTS = 45  # of a buffer as a large write fills it (tcp_xmit_size_goal)
 MOST_BURST = 127  # segments of a burst (bbr_tso_segs_goal), which matters with segments below 514 bytes
 
 
@@ -49,6 +53,7 @@ def push(w, f, now):
 def retransmit(w, f, now):
     """tcp_xmit_retransmit_queue: what is lost, as far as window and pacing allow; returns how many segments went."""
     sent = 0
+    longest = tso_segments(w, f) if f.profile == LINUX else 1
     while f.lost_out > f.retrans_out and in_flight(f) < words(f.state)[CWND]:
         if must_wait(w, f, now):
             break
@@ -57,37 +62,81 @@ def retransmit(w, f, now):
             break
         head = index == f.una
         prior = f.wstamp_ns
-        transmit(w, f, index, 0, now)
-        update_pacing(w, f, 1, prior, now)
-        sent += 1
+        burst = lost_together(f, index, min(longest, words(f.state)[CWND] - in_flight(f)))
+        if f.fq == 1 and throttled(f, burst, 1):
+            break
+        retransmit_skb(w, f, index, burst, now)
+        update_pacing(w, f, burst, prior, now)
+        sent += burst
         if f.profile == LINUX and head and (f.timer != REORDERING_TIMER or f.rto_at == NEVER):
             arm(f, RTO_TIMER, current_rto(f), now)
     return sent
 
 
-def push_new(w, f, sent, now):
-    """tcp_write_xmit: new data, as far as window, pacing and application allow."""
+def lost_together(f, index, most):
+    """How many lost segments from `index` on are of one skb, which is sent again as one: at most `most`."""
+    count = 1
+    while count < most and not segments(f.seg)[(index + count - 1) & f.mask].marks & SKB_END:
+        if segments(f.seg)[(index + count) & f.mask].marks & (LOST | RETRANS) != LOST:
+            break
+        count += 1
+    return count
+
+
+def retransmit_skb(w, f, index, burst, now):
+    """__tcp_retransmit_skb: `burst` segments; the last carries PSH, as that of a super-packet does, or as it did."""
+    if f.profile == LINUX:
+        f.burst_id += 1
+    for k in range(index, index + burst - 1):
+        transmit(w, f, k, 0, now)
+    last = index + burst - 1
+    pushed = words(f.tx_marks)[segments(f.seg)[last & f.mask].order & f.mask] & PUSHED
+    transmit(w, f, last, PUSHED if burst > 1 and f.profile == LINUX else pushed, now)
+    if f.profile == LINUX:
+        join_skbs(f, index, last + 1, in_flight(f))
+        end_skb(f, last)
+    if f.fq == 1:
+        hand_over(w, f, burst, now)
+
+
+def push_new(w, f, sent, now, once=False):
+    """tcp_write_xmit: new data, as far as window, pacing and application allow; `once` sends one burst, unasked."""
     limited = False
-    while f.nxt < f.app_end and window_left(f) > 0:
+    while f.nxt < f.write_seq:
+        if f.profile == LINUX and must_wait(w, f, now):  # whatever the windows say: its timer is set
+            break
         quota = words(f.state)[CWND] - in_flight(f)
-        if quota <= 0 or must_wait(w, f, now):
+        if quota <= 0 or window_left(f) <= 0 or must_wait(w, f, now):
             break
         longest = tso_segments(w, f)
+        burst = min(min(longest, quota), min(f.write_seq - f.nxt, window_left(f)))
         if f.profile == LINUX:
-            if defers(w, f, min(quota, window_left(f)), longest, now):
-                limited = quota < window_left(f)
+            burst = min(burst, max(words(f.state)[CWND] >> 1, 1))  # tcp_cwnd_test: at least two bursts in flight
+            held = skb_segments(f, min(longest, quota))
+            if not once and defers(w, f, min(quota, window_left(f)), longest, held, now):
+                limited = quota < window_left(f) and quota <= held
                 break
-            quota = min(quota, max(words(f.state)[CWND] >> 1, 1))  # tcp_cwnd_test: at least two bursts in flight
-        burst = min(min(longest, quota), min(f.app_end - f.nxt, window_left(f)))
+            burst = min(burst, held)
+            if f.fq == 1 and throttled(f, burst, 0):
+                cut_head(f, burst)
+                break
         prior = f.wstamp_ns
         f.burst_id += 1
-        for _ in range(burst - 1):
+        ends = f.nxt + burst
+        pushed = burst > 1 or (f.profile == LINUX and pushes(f, f.nxt))
+        while f.nxt < ends - 1:
             transmit(w, f, f.nxt, 0, now)
-        transmit(w, f, f.nxt, PUSHED if burst > 1 else 0, now)
+        transmit(w, f, f.nxt, PUSHED if pushed else 0, now)
         if f.profile == LINUX:
-            share_in_flight(f, burst)
+            share_in_flight(f, burst, in_flight(f))
+            note_sent(f)
+            if f.fq == 1:
+                hand_over(w, f, burst, now)
+            check_space(f, now)
         update_pacing(w, f, burst, prior, now)
         sent += burst
+        if once:
+            break
     limited = limited or in_flight(f) >= words(f.state)[CWND]
     if f.profile == LINUX:
         if sent > 0 or limited:
@@ -103,18 +152,25 @@ def push_new(w, f, sent, now):
             f.max_packets_seq = f.nxt
 
 
-def share_in_flight(f, burst):
-    """tcp_set_tx_in_flight [BBRv2alpha]: a burst is one skb, and all of it counts for each of its segments."""
-    for k in range(1, burst):
-        segments(f.seg)[(f.nxt - 1 - k) & f.mask].tx_in_flight = in_flight(f)
+def push_one(w, f, now):
+    """tcp_push_one: what was just written begins to leave."""
+    push_new(w, f, 0, now, True)
 
 
-def defers(w, f, room, longest, now):
-    """tcp_tso_should_defer: whether a burst shorter than it might be waits for the next ACK to lengthen it."""
-    if room >= longest or f.app_end - f.nxt == 1 or f.una == f.nxt or f.ca_state >= CA_RECOVERY:
+def skb_segments(f, wanted):
+    """tcp_grow_skb: how many segments the next skb holds, filled up from the one behind it since Linux 6.10."""
+    held = head_segments(f)
+    if f.kernel == LINUX_6_1 or held >= wanted or f.wq_tail - f.wq_head < 2:
+        return held
+    return min(wanted, -(-write_end(f, f.wq_head + 1) // f.mss) - f.nxt)
+
+
+def defers(w, f, room, longest, held, now):
+    """tcp_tso_should_defer: whether an skb of `held` segments waits for the next ACK, for a longer burst."""
+    if held == 1 or room >= longest or f.una == f.nxt or f.ca_state >= CA_RECOVERY:
         return False
-    if room >= WRITTEN_SEGMENTS - f.nxt % WRITTEN_SEGMENTS:
-        return False  # the rest of the buffer next to be sent
+    if room >= held and f.wq_tail - f.wq_head > 1:
+        return False  # all of it goes, and nothing will be added
     if now - f.wstamp_ns > SOON_NS or 3 * room >= min(words(f.state)[CWND], window_left(f) + f.nxt - f.una):
         return False
     srtt_ns = f.srtt * 125
@@ -157,6 +213,9 @@ def transmit(w, f, index, marks, now, probe=False):
     if f.ecn > 0:
         set_ecn(f, order, index)
     if index < f.nxt:
+        fragment(f, index)
+        if index + 1 < f.nxt:
+            fragment(f, index + 1)
         seg.marks |= EVER_RETRANS
         f.n_retx += 1
         if not probe:
@@ -164,6 +223,7 @@ def transmit(w, f, index, marks, now, probe=False):
     else:
         seg.marks = 0
     seg.order = order
+    seg.skb_end = index + 1
     seg.sent_ns = f.wstamp_ns
     words(f.tx_ns)[order & f.mask] = f.wstamp_ns
     words(f.tx_echo)[order & f.mask] = f.heard_ms
@@ -178,8 +238,9 @@ def transmit(w, f, index, marks, now, probe=False):
     f.lsndtime_us = mstamp(now)
     f.data_segs_out += 1
     f.n_sent += 1
-    tap(f, now, TAP_SENT, words(f.tx_marks)[order & f.mask], index)
-    forward(w, f, order, now)
+    if f.fq == 0:
+        tap(f, now, TAP_SENT, words(f.tx_marks)[order & f.mask], index)
+        forward(w, f, order, now)
 
 
 def note_retransmission(f, seg):
@@ -223,7 +284,7 @@ def tso_segments(w, f):
 
 def must_wait(w, f, now):
     """tcp_pacing_check: arm the pacing timer if the next departure is in the future."""
-    if f.paced == 0 or f.wstamp_ns <= now:
+    if f.paced == 0 or f.fq == 1 or f.wstamp_ns <= now:
         return False
-    f.pace_at = f.wstamp_ns
+    f.pace_at = step_up(w, f.wstamp_ns)
     return True

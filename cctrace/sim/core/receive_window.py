@@ -1,4 +1,4 @@
-"""The receive window of a current Linux receiver, which decides how far a young connection may run ahead.
+"""The receive window of a Linux receiver, which decides how far a young connection may run ahead.
 
 The window begins at 64 KB. Each segment that arrives lets it grow by two, as far as the receive buffer has room beside
 what it holds; the buffer follows what the application took during the last round trip: twice that, and more while it
@@ -7,29 +7,91 @@ time stamps in milliseconds and of the time that a whole window takes to arrive;
 eighth. The right edge never moves back, and is rounded up to what the window scale can say. So a start-up that
 overflows the queue stalls on the window long before its congestion window does. Windows and buffers are in bytes,
 sequence numbers and what was copied in segments; the application reads at once. [Linux618] tcp_input.c, tcp_output.c.
+
+Kernels differ: before 6.16 or so the buffer has a cushion of 16 segments and no room for what waits behind a hole
+[Linux612]; 6.1 takes half of all memory for payload, whatever the segments' is [Linux61].
 """
+
+from cctrace.lang.memory import words
+from cctrace.sim.core.structs import LINUX_6_1, LINUX_6_18
 
 FIRST_BUFFER_BYTES = 131_072  # tcp_rmem[1]
 FIRST_WINDOW_BYTES = 65_160  # before data: 45 segments of 1448
 WINDOW_STEP_BYTES = 1 << 11  # the window scale that goes with a tcp_rmem[2] of 64 MB
 PLAIN_BYTES, PLAIN_TRUESIZE_BYTES = 1448, 2304  # a segment, and the memory it takes, received one by one
-SCALING_RATIO = 160  # 256ths of memory that are payload, of such segments: `tcp_measure_rcv_mss`
+FIRST_CLAMP_BYTES = FIRST_BUFFER_BYTES // 2 - PLAIN_BYTES  # one segment of half a buffer stays reserved before 6.18
+CUSHION_SEGMENTS = 16  # beside what the application reads in a round trip, before 6.18
+PLAIN_RCVMEM_BYTES = 2920  # 6.1: what a segment is taken to occupy when the buffer grows (tcp_rcv_space_adjust)
+PAGE_FRAG_BYTES = 32_768  # of the sender's memory that segments point to (SKB_FRAG_PAGE_ORDER)
 INITIAL_COPIED = 10  # segments taken to have been read before anything was: the initial window
 
 
-def window_of(memory_bytes):
+def scaling_ratio(kernel, truesize_bytes):
+    """256ths of memory that are payload, of segments that take so much: `tcp_measure_rcv_mss`; half in 6.1."""
+    return 128 if kernel == LINUX_6_1 else (PLAIN_BYTES << 8) // truesize_bytes
+
+
+def window_of(f, memory_bytes):
     """tcp_win_from_space: how much of a receive buffer may be advertised."""
-    return memory_bytes * SCALING_RATIO >> 8
+    return memory_bytes * f.rcv_ratio >> 8
 
 
-def memory_of(f, held):
-    """What segments take that wait; longer ones in proportion."""
-    return held * f.mss * PLAIN_TRUESIZE_BYTES // PLAIN_BYTES
+def window_clamp(f):
+    """The largest window of this buffer; 6.1 computes it anew only when the buffer grows, 6.12 with the first data."""
+    if f.kernel == LINUX_6_1 and f.rcvbuf == FIRST_BUFFER_BYTES:
+        return FIRST_CLAMP_BYTES
+    return window_of(f, f.rcvbuf)
+
+
+def truesize(f):
+    """Memory of an skb with one segment; a longer one takes more in proportion."""
+    return f.mss * f.rcv_truesize // PLAIN_BYTES
+
+
+def joins(f, segment):
+    """tcp_ooo_try_coalesce: whether a segment is added to the skb that ends before it; then it takes its bytes only.
+
+    That goes where segments arrive in page fragments, `rcv_frags` of which an skb holds.
+    """
+    if segment == f.rcv_nxt or f.rcv_frags == 0:
+        return False
+    before = words(f.got)[(segment - 1) & f.mask]
+    return before > 0 and (before >> 2) + fragments(f, segment) <= f.rcv_frags
+
+
+def fragments(f, segment):
+    """Of how many page fragments a segment consists: two where the sender's page ends in it."""
+    first = segment * f.mss
+    return 1 if first // PAGE_FRAG_BYTES == (first + f.mss - 1) // PAGE_FRAG_BYTES else 2
+
+
+def held_by(f, segment):
+    """Bytes of the buffer that a segment takes before its window grows: in order it is unread, else it may join."""
+    return truesize(f) if segment == f.rcv_nxt else f.mss if joins(f, segment) else 0
+
+
+def hold(f, segment):
+    """Keep a segment until those before it are there: `got` tells whether it begins an skb, and its fragments."""
+    if joins(f, segment):
+        begun = words(f.got)[(segment - 1) & f.mask] >> 2
+        words(f.got)[segment & f.mask] = 1 | (begun + fragments(f, segment)) << 2
+        f.rcv_held += f.mss
+    else:
+        words(f.got)[segment & f.mask] = 3 | fragments(f, segment) << 2
+        f.rcv_held += truesize(f)
+
+
+def release(f, segment):
+    """The application reads a segment."""
+    f.rcv_held -= truesize(f) if words(f.got)[segment & f.mask] & 2 else f.mss
+    words(f.got)[segment & f.mask] = 0
 
 
 def measure_rtt(f, now, echo_ms):
     """tcp_rcv_rtt_measure_ts: from an ACK to the data it let go, by the receiver's clock."""
     sample = ((now + f.rcv_clock_ns) // 1_000_000 - echo_ms) * 1000
+    if sample == 0 and f.kernel == LINUX_6_1:
+        sample = 1000
     if echo_ms != f.rcv_echo_ms and sample > 0:
         update_rtt(f, sample, False)
     f.rcv_echo_ms = echo_ms
@@ -54,35 +116,58 @@ def update_rtt(f, sample, of_window):
         f.rcv_rtt8 += sample - (f.rcv_rtt8 >> 3)
 
 
-def grow_window(f, segment):
-    """tcp_grow_window, for a segment that is new and not counted yet; the sender hears of more room at once."""
-    held = f.goodput_segs - f.rcv_nxt + (1 if segment == f.rcv_nxt else 0)  # unread, or behind a hole before it
-    room = window_of(f.rcvbuf - memory_of(f, held)) - f.rcv_ssthresh
+def grow_window(f, more_bytes):
+    """tcp_grow_window, for a segment that is new and takes `more_bytes`; the sender hears of more room at once."""
+    room = min(window_clamp(f), window_of(f, f.rcvbuf - f.rcv_held - more_bytes)) - f.rcv_ssthresh
     if room > 0:
         f.rcv_ssthresh += min(room, 2 * f.mss)
         f.quick_acks |= 1
 
 
-def adjust_space(f, segment, now):
+def first_read(f, segment):
+    """Where the first skb ends that the application reads: what waited behind `segment` joins it as far as it can."""
+    end = segment + 1
+    count = fragments(f, segment)
+    while f.rcv_frags > 0 and words(f.got)[end & f.mask] > 0:
+        last = end
+        while words(f.got)[(last + 1) & f.mask] & 3 == 1:
+            last += 1
+        count += words(f.got)[last & f.mask] >> 2
+        if count > f.rcv_frags:
+            break
+        end = last + 1
+    return end
+
+
+def adjust_space(f, read, now):
     """tcp_rcv_space_adjust: once in a round trip, what the application took in it.
 
-    It is asked for each segment read, and what waits to be read behind the first does not count, nor, a second time,
-    what was read: so a hole that is filled ends a measurement early, and the next has all that waited.
+    It is asked for each skb read, the first of them up to `read`; what waits to be read behind it does not count, nor,
+    a second time, what was read: so a hole that is filled ends a measurement early, and the next has all that waited.
     """
-    if f.rcv_rtt8 == 0 or now - f.rcv_copied_at < (f.rcv_rtt8 >> 3) * 1000:
+    if f.rcv_rtt8 == 0 or now // 1000 - f.rcv_copied_at // 1000 < f.rcv_rtt8 >> 3:
         return
-    copied = 2 * (segment + 1) - f.rcv_copied_to - f.rcv_nxt
+    copied = read - f.rcv_copied_to
+    if f.kernel != LINUX_6_1:
+        copied -= f.rcv_nxt - read
     if copied > f.rcv_copied:
         grow_buffer(f, copied)
-    f.rcv_copied_to = segment + 1
+    f.rcv_copied_to = read
     f.rcv_copied_at = now
 
 
 def grow_buffer(f, copied):
     """tcp_rcvbuf_grow: room for what the next round trip may bring, and for what waits behind a hole."""
     window = 2 * copied * f.mss
-    window += 2 * (window * (copied - f.rcv_copied) // f.rcv_copied) + max(f.rcv_high - f.rcv_nxt, 0) * f.mss
-    f.rcvbuf = max(f.rcvbuf, (min(window, f.rwnd * f.mss) << 8) // SCALING_RATIO)
+    if f.kernel != LINUX_6_18:
+        window += CUSHION_SEGMENTS * f.mss
+    window += 2 * (window * (copied - f.rcv_copied) // f.rcv_copied)
+    if f.kernel == LINUX_6_18:
+        window += max(f.rcv_high - f.rcv_nxt, 0) * f.mss
+    memory = (min(window, f.rwnd * f.mss) << 8) // f.rcv_ratio
+    if f.kernel == LINUX_6_1:
+        memory = min(window, f.rwnd * f.mss) // f.mss * (PLAIN_RCVMEM_BYTES * f.mss // PLAIN_BYTES)
+    f.rcvbuf = max(f.rcvbuf, memory)
     f.rcv_copied = copied
 
 
@@ -98,8 +183,8 @@ def advertise(f):
 
 def free_window(f):
     """__tcp_select_window, before it is rounded: beyond half a buffer quick ACKs end, near its end all room."""
-    full = window_of(f.rcvbuf)
-    free = window_of(f.rcvbuf - memory_of(f, f.goodput_segs - f.rcv_nxt))
+    full = window_clamp(f)
+    free = window_of(f, f.rcvbuf - f.rcv_held)
     if free < full >> 1:
         f.quick_acks = 0
         free -= free % WINDOW_STEP_BYTES

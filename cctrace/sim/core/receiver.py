@@ -11,21 +11,26 @@ Function names are the kernel's ([Linux618] tcp_input.c).
 import numpy as np
 
 from cctrace.lang.memory import words
-from cctrace.sim.core.bottleneck import losing
+from cctrace.sim.core.bottleneck import losing, step_up
 from cctrace.sim.core.chance import LATE_STREAM, PATH_STREAM, uniform
 from cctrace.sim.core.receive_window import (
     adjust_space,
     advertise,
+    first_read,
     grow_buffer,
     grow_window,
+    held_by,
+    hold,
     measure_rtt,
     measure_window_rtt,
+    release,
 )
 from cctrace.sim.core.structs import (
     ACCURATE_ECN,
     CE,
     ECT,
     LINUX,
+    LINUX_6_18,
     MAX_QUICK_ACKS,
     NEVER,
     PUSHED,
@@ -36,6 +41,8 @@ from cctrace.sim.core.structs import (
     TAP_DISCARDED,
 )
 from cctrace.sim.core.tap import tap
+from cctrace.tcp.rtt import RTO_MIN_US
+from cctrace.tcp.wheel import fires_ns
 
 COMPRESSED_NS = 1_000_000  # longest that an ACK is held back: sysctl tcp_comp_sack_delay_ns
 COMPRESSION_SLACK_NS = 100_000  # tcp_comp_sack_slack_ns; an idle host's timer fires at its end
@@ -107,8 +114,10 @@ def linux_receive(w, f, order, segment, echo_changed, now):
         f.unacked_data += 1
         if f.unacked_data >= f.ack_every:
             send_ack(w, f, now)
-        elif words(f.tx_marks)[order & f.mask] & PUSHED and f.ack_every == DELAYED:
-            f.delack_at = now  # once the application has read all there is, see `quick`
+        elif f.ack_every == DELAYED:
+            delay_ack(w, f, now)
+            if words(f.tx_marks)[order & f.mask] & PUSHED:
+                f.delack_at = now  # once the application has read all there is, see `quick`
         elif f.delack_at == NEVER:
             f.delack_at = now + f.delack_ns
 
@@ -128,11 +137,61 @@ def discard_old(w, f, order, segment, now):
 
 
 def note_pause(f, now):
-    """tcp_event_data_recv: the first data, and the first after a pause longer than the receiver's RTO."""
-    rtt_ns = f.fwd_ns + f.rev_ns
-    if f.rcv_last_ns == 0 or now - f.rcv_last_ns > rtt_ns + max(2 * rtt_ns, 200_000_000):
+    """tcp_event_data_recv: how long ACKs may wait follows from the times between data (`ato`, in ticks).
+
+    The first data, and the first after a pause longer than the receiver's timeout, are acknowledged at once.
+    """
+    rtt_us = f.rcv_first_rtt
+    rto = ticks_of(f, rtt_us + max(2 * rtt_us, RTO_MIN_US))
+    least = f.hz // 25
+    if f.ato == 0:
+        f.ato = least
         f.quick_acks = max(f.quick_acks, first_quick_acks(f))
+    else:
+        since = jiffies(f, now) - jiffies(f, f.rcv_last_ns)
+        if since <= least // 2:
+            f.ato = (f.ato >> 1) + least // 2
+        elif since < f.ato:
+            f.ato = min(min((f.ato >> 1) + since, rto), f.hz // 5)
+        elif since > rto:
+            f.quick_acks = max(f.quick_acks, first_quick_acks(f))
     f.rcv_last_ns = now
+
+
+def jiffies(f, now):
+    """Ticks of a host's clock."""
+    return now * f.hz // 1_000_000_000
+
+
+def ticks_of(f, us):
+    """usecs_to_jiffies: rounded up."""
+    return (us * f.hz + 999_999) // 1_000_000
+
+
+def delay_ack(w, f, now):
+    """tcp_send_delayed_ack; the receiver's only RTT sample is that of the handshake."""
+    least, ato = f.hz // 25, f.ato
+    if ato > least:
+        ato = min(ato, min(f.hz // 2, max(ticks_of(f, f.rcv_first_rtt), least)))
+    ato = min(ato, f.hz // 5 - 1)
+    due = fires_ns(now, ato, f.hz)
+    if f.dack_pending == 1:
+        if f.dack_at <= fires_ns(now, ato >> 2, f.hz):
+            send_ack(w, f, now)
+            return
+        due = min(due, f.dack_at)
+    f.dack_pending = 1
+    f.dack_at = due
+
+
+def delack_timer(w, f, now):
+    """tcp_delack_timer_handler. An ACK does not stop the timer: it may end the compression of later ones, too."""
+    f.dack_at = NEVER
+    if f.compressed > 0:
+        send_ack(w, f, now)
+    elif f.dack_pending == 1:
+        f.ato = min(min(f.ato << 1, ticks_of(f, f.rcv_first_rtt + max(2 * f.rcv_first_rtt, RTO_MIN_US))), f.hz // 5)
+        send_ack(w, f, now)
 
 
 def quick(f, segment):
@@ -165,7 +224,8 @@ def acknowledge_disorder(w, f, now):
     f.compressed += 1
     if f.compressed == 1:
         delay = min(min(f.rcv_rtt8, f.rcv_first_rtt << 3) * 125 // 20, COMPRESSED_NS)
-        f.delack_at = now + delay + COMPRESSION_SLACK_NS
+        f.delack_at = step_up(w, now + delay + COMPRESSION_SLACK_NS)
+        f.comp_due_ns = now + delay
 
 
 def acknowledge_in_slot(f, now):
@@ -268,28 +328,31 @@ def note_stamp(f, order, segment):
 
 def mark_received(w, f, segment, now):
     """Keep the receiver's window: a bit per segment beyond rcv_nxt."""
-    if segment < f.rcv_nxt or words(f.got)[segment & f.mask] == 1:
+    if segment < f.rcv_nxt or words(f.got)[segment & f.mask] > 0:
         f.rcv_duplicate = segment + 1
         return
     if f.rcv_copied > 0:
         if segment == f.rcv_nxt:
             measure_window_rtt(f, now)
-        grow_window(f, segment)
+        grow_window(f, held_by(f, segment))
     f.goodput_segs += 1
-    words(f.got)[segment & f.mask] = 1
+    hold(f, segment)
     f.rcv_high = max(f.rcv_high, segment + 1)
-    while words(f.got)[f.rcv_nxt & f.mask] == 1:
-        words(f.got)[f.rcv_nxt & f.mask] = 0
+    read = first_read(f, segment)
+    while words(f.got)[f.rcv_nxt & f.mask] > 0:
+        release(f, f.rcv_nxt)
         f.rcv_nxt += 1
     if f.rcv_copied > 0 and segment > f.rcv_nxt:
-        grow_buffer(f, f.rcv_copied)
+        if f.kernel == LINUX_6_18:
+            grow_buffer(f, f.rcv_copied)
     elif f.rcv_copied > 0:
-        adjust_space(f, segment, now)
+        adjust_space(f, read, now)
 
 
 def send_ack(w, f, now):
     """Acknowledge everything received so far; the ACK may be lost or delayed on its way."""
     f.delack_at = NEVER
+    f.dack_pending = 0
     f.n_acks += 1
     f.compressed = 0
     f.quick_acks = max(f.quick_acks - 1, 0)
@@ -305,7 +368,7 @@ def send_ack(w, f, now):
         if w.ack_loss_state == 1 and uniform(w, PATH_STREAM) < w.ack_loss:
             return
     late = np.int64(uniform(w, LATE_STREAM) * f.ack_late_ns) if f.ack_late_ns > 0 else 0
-    at = max(now + f.rev_ns + late, f.last_ack)
+    at = max(step_up(w, now + f.rev_ns + late), f.last_ack)
     f.last_ack = at
     words(f.ack_id)[f.ack_tail & f.mask] = f.n_acks
     words(f.ack_ns)[f.ack_tail & f.mask] = at

@@ -17,6 +17,7 @@ from cctrace.sim.core.calls import (
     in_flight,
     set_state,
 )
+from cctrace.sim.core.skbs import skb_of
 from cctrace.sim.core.structs import LINUX, LOST, RETRANS, SACKED, segments
 from cctrace.sim.core.view import CWND, CWND_CNT, PACING, SSTHRESH
 from cctrace.tcp.prr import prr_cwnd
@@ -25,19 +26,21 @@ from cctrace.tcp.window import stack_pacing_rate
 
 
 def mark_lost(w, f, index, now):
-    """tcp_mark_skb_lost, and the controllers' skb_marked_lost."""
-    seg = segments(f.seg)[index & f.mask]
-    if seg.marks & (LOST | RETRANS) == LOST:
+    """tcp_mark_skb_lost, of the super-packet of a segment, and the controllers' skb_marked_lost."""
+    if segments(f.seg)[index & f.mask].marks & (LOST | RETRANS) == LOST:
         return
-    if seg.marks & RETRANS and (seg.marks & LOST or f.profile != LINUX):
-        seg.marks &= ~RETRANS  # the retransmission was lost too
-        f.retrans_out -= 1
-    if not seg.marks & LOST:
-        seg.marks |= LOST
-        f.lost_out += 1
-    f.lost += 1
-    f.retrans_scan = min(f.retrans_scan, index)
-    call(w, f, MARKED_LOST, index, now)
+    first, end = skb_of(f, index)
+    for k in range(first, end):
+        seg = segments(f.seg)[k & f.mask]
+        if seg.marks & RETRANS and (seg.marks & LOST or f.profile != LINUX):
+            seg.marks &= ~RETRANS  # the retransmission was lost too
+            f.retrans_out -= 1
+        if not seg.marks & LOST:
+            seg.marks |= LOST
+            f.lost_out += 1
+    f.lost += end - first
+    f.retrans_scan = min(f.retrans_scan, first)
+    call(w, f, MARKED_LOST, first, now)
 
 
 def enter_recovery(w, f, now):

@@ -5,6 +5,7 @@ from cctrace.sim.core.calls import mstamp
 from cctrace.sim.core.structs import LINUX, NEVER, PROBE_TIMER, RTO_TIMER, segments
 from cctrace.tcp.probe import probe_timeout_us
 from cctrace.tcp.rtt import RTO_MAX_US
+from cctrace.tcp.wheel import fires_ns
 
 
 def current_rto(f):
@@ -13,11 +14,10 @@ def current_rto(f):
 
 
 def arm(f, kind, timeout_us, now):
-    """Start the timer; Linux counts in jiffies, from the last tick, and rounds up."""
+    """Start the timer; Linux counts in jiffies and rounds up."""
     f.timer = kind
     if f.profile == LINUX:
-        ticks = now * f.hz // 1_000_000_000 + (timeout_us * f.hz + 999_999) // 1_000_000
-        f.rto_at = -(-ticks * 1_000_000_000 // f.hz)
+        f.rto_at = fires_ns(now, (timeout_us * f.hz + 999_999) // 1_000_000, f.hz)
     else:
         f.rto_at = now + timeout_us * 1000
 

@@ -15,7 +15,9 @@ from cctrace.sim.core.calls import mstamp
 from cctrace.sim.core.reduction import mark_lost
 from cctrace.sim.core.rtx_timer import arm
 from cctrace.sim.core.samples import rate_skb_delivered, update_rtt
+from cctrace.sim.core.skbs import part_sacked
 from cctrace.sim.core.structs import EVER_RETRANS, FRESH, LOST, REORDERING_TIMER, RETRANS, SACKED, segments
+from cctrace.sim.core.write_queue import account_sacked
 from cctrace.tcp.probe import TIMEOUT_MIN_US
 from cctrace.tcp.rack import (
     MAX_REORDERING,
@@ -101,7 +103,9 @@ def sacktag(w, f, log_from, log_to, low, now):
         seg = segments(f.seg)[index & f.mask]
         if index < f.una or not seg.marks & FRESH:
             continue
+        part_sacked(f, index)
         seg.marks = (seg.marks & ~FRESH) | SACKED
+        account_sacked(f, index)
         rack_advance(f, seg, index, now)
         if not seg.marks & EVER_RETRANS:
             if index < f.sack_high:
@@ -215,7 +219,7 @@ def rack_detect_loss(w, f, now):
                 f.tx_head = order + 1
             continue
         at_head = False
-        if seg.sent_ns > f.rack_ns or (seg.sent_ns == f.rack_ns and index >= f.rack_index):
+        if seg.sent_ns > f.rack_ns or (seg.sent_ns == f.rack_ns and seg.skb_end > f.rack_index):
             break
         left = limit - (mstamp(now) - mstamp(seg.sent_ns))
         if left <= 0:

@@ -16,15 +16,20 @@ _FLOW = (
     "rtt_tally", "queue_tally", "trace_buffer", "trace_rows", "trace_size", "tap_buffer", "tap_rows", "tap_size",
     # what the flow is
     "profile", "mss", "wire_bytes", "pace_overhead", "has_on_ack", "paced", "max_rate", "rwnd", "start_ns", "stop_ns",
-    "hz", "fwd_ns", "rev_ns", "ack_every", "delack_ns", "ack_slot_ns", "ack_late_ns", "comp_sack_nr",
+    "hz", "kernel", "fwd_ns", "rev_ns", "ack_every", "delack_ns", "ack_slot_ns", "ack_late_ns", "comp_sack_nr",
     "ecn",
     # application (app.py)
     "app_kind", "app_segments", "app_period_ns", "app_on_ns", "app_end", "app_at", "app_stage",
+    # the send buffer (write_queue.py): bytes, but for write_seq; what the application has of it is app_end
+    "write_seq", "written", "pushed_seq", "max_window", "wmem_queued", "sndbuf", "nospace", "write_at",
+    "wq_ends", "wq_head", "wq_tail",
+    "fq", "fq_next", "fq_at", "fq_due_ns", "wmem_alloc", "tsq_throttled", "tsq_at",  # fq.py; fq_next is a transmission
     "awaited",  # in order at the receiver: when so much is there, `loop.run` returns; 0: never (served.py)
     # sequence space and scoreboard, in segments
     "una", "nxt", "sacked_out", "lost_out", "retrans_out", "delivered", "delivered_ce", "lost", "high_seq",
     "ca_state", "undo_marker", "undo_proof", "prior_cwnd", "prior_ssthresh", "prr_delivered", "prr_out",
     "tx_next", "tx_head", "d1", "d2", "d3", "retrans_scan", "data_segs_out", "retransmits",
+    "losses_told", "lost_orders", "lost_told", "lost_at",  # what the path is told to lose: transmissions, in order
     # clocks
     "delivered_mstamp", "first_tx_mstamp", "wstamp_ns", "lsndtime_us", "pace_at", "rto_at", "probe_at",
     "srtt", "mdev", "mdev_max", "rttvar", "rtt_seq", "rto_us", "backoff", "min_rtt", "min_rtt_stamp",
@@ -41,17 +46,19 @@ _FLOW = (
     "ece", "queue_cwr",
     # receiver
     "ts_recent_ms", "rcv_acked", "rcv_duplicate", "demand_cwr", "ce_state", "n_ce", "n_acks",
-    "log_next", "log_seen", "unacked_data", "delack_at", "rcv_nxt", "rcv_high", "quick_acks", "rcv_last_ns",
-    "dup_acks", "compressed", "compressed_at_nxt", "n_blocks", "syn_ack_ns", "rcv_first_rtt", "rcv_rtt8", "rcv_echo_ms",
+    "log_next", "log_seen", "unacked_data", "delack_at", "dack_at", "dack_pending", "ato",
+    "rcv_nxt", "rcv_high", "quick_acks", "rcv_last_ns",
+    "dup_acks", "compressed", "comp_due_ns", "compressed_at_nxt", "n_blocks", "syn_ack_ns", "rcv_first_rtt", "rcv_rtt8",
+    "rcv_echo_ms",
     "heard_ms", "n_discarded",
     # receive window (receive_window.py)
     "snd_right", "rcv_right", "rcv_ssthresh", "rcvbuf", "rcv_copied", "rcv_copied_to", "rcv_copied_at", "rcv_clock_ns",
-    "rcv_rtt_edge", "rcv_rtt_at",
+    "rcv_rtt_edge", "rcv_rtt_at", "rcv_truesize", "rcv_ratio", "rcv_held", "rcv_frags",
     "arr_head", "arr_tail", "last_arrival", "ack_head", "ack_tail", "last_ack",
     # jitter process
     "burst_id", "jitter_id", "jitter_ns",
     # QUIC
-    "push_at", "pto_count", "probe_kind", "q_late_ns", "q_ssthresh_slot", "min_rtt_slot", "slow_burst",
+    "push_at", "pto_count", "probe_kind", "q_late_ns", "q_ssthresh_slot", "min_rtt_slot", "slow_burst", "parts_as_v2",
     "q_window", "q_in_flight", "q_send", "q_lost",
     "q_delivered", "q_delivered_ms", "q_first_sent_ms", "q_po_sent", "q_prior_in_flight", "q_prior_delivered",
     "q_largest_ack", "q_latest_rtt", "q_avg_rtt", "q_rttvar", "q_min_rtt", "q_first_rtt_ms", "q_start_ms", "q_budget",
@@ -66,10 +73,13 @@ _FLOW = (
 )
 _SEGMENT = (
     "marks", "order", "sent_ns", "tx_delivered", "tx_delivered_mstamp", "tx_first_mstamp", "tx_in_flight",
-    "tx_lost", "tx_app_limited", "tx_delivered_ce", "po_sent",
+    "tx_lost", "tx_app_limited", "tx_delivered_ce", "po_sent", "skb_end",
 )
 _WORLD = (
     "flows", "n", "linux_view", "quic_view", "rng",  # addresses, and the number of flows
+    "told_draws", "told", "told_used",  # numbers that the controllers are told to draw, and how many of them
+    # how exact timers are, whether those of both hosts are of one kernel, how long a process takes to read the clock
+    "timer_step_ns", "timer_phase_ns", "one_host", "clock_read_ns", "poll_ns", "poll_lasts_ns", "polled",
     "q_ns", "q_bytes", "q_mask", "q_head", "q_tail", "buffer_bytes", "buffer_packets", "queue_bytes", "free_at",
     "busy_ns",
     "steps_ns", "steps_Bps", "steps", "step",
@@ -96,6 +106,7 @@ NEVER = 1 << 62
 NO_JITTER, NORMAL, GAMMA, LOGNORMAL, EMPIRICAL = range(5)
 PER_PACKET, PER_BURST, PER_SLOT = range(3)
 REFERENCE, LINUX, QUIC = 0, 1, 2  # profiles
+LINUX_6_1, LINUX_6_12, LINUX_6_18 = 601, 612, 618  # kernels whose rules differ (`Sender.kernel`)
 BULK, CHUNKS, ON_OFF, REQUESTS, SERVED = range(5)  # applications; SERVED: driven from outside (served.py)
 CONNECTING, ESTABLISHED, RUNNING, STOPPED = range(4)  # their stages
 RTO_TIMER, REORDERING_TIMER, PROBE_TIMER = range(3)  # what the retransmission timer waits for
@@ -105,8 +116,10 @@ TAP_SYN, TAP_SYN_ACK, TAP_SENT, TAP_ARRIVED, TAP_ACK, TAP_ACK_ARRIVED, TAP_DISCA
 TALLY_SIZE = 48 * 64  # words of a tally: 64 logarithmic steps per power of two
 # Marks of a segment
 SACKED, LOST, RETRANS, EVER_RETRANS, FRESH = 1, 2, 4, 8, 16  # FRESH: reported by the ACK being processed
+SKB_END = 32  # the last segment of its skb (profile linux)
 # Marks of a transmission: ECN-capable, window reduced, congestion experienced [RFC3168]; the end of a burst (PSH)
 ECT, REDUCED, CE, PUSHED = 1, 2, 4, 8
+SKB_LAST = 16  # the last of its super-packet in fq
 NO_ECN, CLASSIC_ECN, ACCURATE_ECN = range(3)  # a flow's: none; echoed until answered; echoed packet by packet (DCTCP)
 MAX_QUICK_ACKS = 16  # TCP_MAX_QUICKACKS
 DELAY_WORDS, DELAY_REALS = 8, 4  # of a step of the path's delay, see `bottleneck.next_delay`

@@ -22,7 +22,7 @@ V_RS_APP, V_RS_RETRANS = _at["rs_is_app_limited"], _at["rs_is_retrans"]
 V_RS_TX_FLIGHT, V_RS_LOST, V_RS_PRIOR_LOST = _at["rs_tx_in_flight"], _at["rs_lost"], _at["rs_prior_lost"]
 V_RS_CE, V_SKB_FLIGHT, V_SKB_LOST = _at["rs_delivered_ce"], _at["skb_tx_in_flight"], _at["skb_tx_lost"]
 V_SKB_DELIVERED, V_SKB_APP, V_SKB_MSTAMP = _at["skb_tx_delivered"], _at["skb_tx_app_limited"], _at["skb_tx_has_mstamp"]
-V_ECN_OK = _at["ecn_ok"]
+V_SKB_SEGMENTS, V_ECN_OK = _at["skb_segments"], _at["ecn_ok"]
 V_NOW, V_JIFFIES, V_CLOCK, V_WSTAMP = _at["now_us"], _at["jiffies"], _at["clock_ns"], _at["wstamp_ns"]
 V_LSNDTIME, V_PRIOR_CWND, V_RAND = _at["lsndtime"], _at["prior_cwnd_tp"], _at["rand0"]
 JIFFIES_EPOCH = 1_000_000
@@ -89,13 +89,14 @@ def fill_linux_view(w, f, event, arg, now):
     v[V_WSTAMP] = f.wstamp_ns
     v[V_LSNDTIME] = JIFFIES_EPOCH + f.lsndtime_us * f.hz // 1_000_000 if f.lsndtime_us > 0 else 0
     v[V_PRIOR_CWND] = f.prior_cwnd
-    if event == 6:  # skb_marked_lost: the marks that the segment took along
+    if event == 6:  # skb_marked_lost: the marks that the super-packet, from its first segment on, took along
         seg = segments(f.seg)[arg & f.mask]
         v[V_SKB_FLIGHT] = seg.tx_in_flight
         v[V_SKB_LOST] = seg.tx_lost
         v[V_SKB_DELIVERED] = seg.tx_delivered
         v[V_SKB_APP] = seg.tx_app_limited
         v[V_SKB_MSTAMP] = seg.tx_delivered_mstamp
+        v[V_SKB_SEGMENTS] = seg.skb_end - arg
 
 
 def fill_quic_view(w, f, arg, now):
@@ -137,6 +138,10 @@ def replace_used(w, f, view, first, bits):
 
 
 def draw(w, view, first, kept, bits):
-    """Put new random numbers into a view, behind the `kept` first ones."""
+    """Put new random numbers into a view, behind the `kept` first ones; those that were told come first."""
     for k in range(kept, DRAWN):
-        words(view)[first + k] = random_bits(w, CC_STREAM, bits)
+        if w.told_used < w.told:
+            words(view)[first + k] = words(w.told_draws)[w.told_used]
+            w.told_used += 1
+        else:
+            words(view)[first + k] = random_bits(w, CC_STREAM, bits)

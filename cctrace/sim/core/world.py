@@ -10,13 +10,21 @@ from cctrace.lang import memory
 from cctrace.lang.fields import fields_of, record_dtype
 from cctrace.sim.core import bottleneck, bridge
 from cctrace.sim.core.chance import seeded
-from cctrace.sim.core.receive_window import FIRST_BUFFER_BYTES, FIRST_WINDOW_BYTES, INITIAL_COPIED
+from cctrace.sim.core.receive_window import (
+    FIRST_BUFFER_BYTES,
+    FIRST_CLAMP_BYTES,
+    FIRST_WINDOW_BYTES,
+    INITIAL_COPIED,
+    PLAIN_TRUESIZE_BYTES,
+    scaling_ratio,
+)
 from cctrace.sim.core.receiver import KEPT_BLOCKS
 from cctrace.sim.core.structs import (
     ACCURATE_ECN,
     CLASSIC_ECN,
     FLOW,
     LINUX,
+    LINUX_6_18,
     NEVER,
     NO_ECN,
     QUIC,
@@ -25,14 +33,15 @@ from cctrace.sim.core.structs import (
     WORLD,
 )
 from cctrace.sim.core.view import LINUX_BITS, Q_RAND, QUIC_BITS, V_RAND, draw
+from cctrace.sim.core.write_queue import FIRST_SNDBUF_BYTES
 from cctrace.sim.path import PACKET_BYTES
-from cctrace.sim.sender import PROFILES
+from cctrace.sim.sender import KERNELS, PROFILES
 from cctrace.units import parse_size_bytes, parse_time_ns
 
 FIRST_NS = 1_000_000_000  # when a simulation starts: the stacks' clocks do not start at zero
 _RINGS = (
     "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo", "ack_dup",
-    "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo",
+    "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo", "wq_ends"
 )  # fmt: skip
 MOST_PACKETS = 1 << 18  # in the path and its buffer
 LARGEST_WINDOW = "64MB"
@@ -56,6 +65,7 @@ class World:
         self.flows = np.zeros(len(flows), FLOW).view(np.recarray)
         self.record.flows = self.place(self.flows)
         self.record.n = len(flows)
+        self.record.timer_step_ns = 1
         self.record.linux_view = self.place(np.zeros(len(schema.LINUX_VIEW), np.int64))
         self.record.quic_view = self.place(np.zeros(len(schema.QUIC_VIEW), np.int64))
         self.record.rng = self.place(seeded(seed).view(np.int64))
@@ -71,6 +81,18 @@ class World:
         except BaseException:
             self.close()
             raise
+
+    def tell(self, draws):
+        """Have the controllers draw these raw numbers, before any others."""
+        self.record.told = len(draws)
+        self.record.told_draws = self.place(np.array(draws, np.int64))
+        self._draw_first()
+
+    def lose(self, flow, orders):
+        """Have the path lose these transmissions of a flow (counted from 0), and no others."""
+        f = self.flows[flow]
+        f.losses_told, f.lost_told, f.lost_at = 1, len(orders), 0
+        f.lost_orders = self.place(np.array([*orders, 0], np.int64))
 
     def _draw_first(self):
         """Put random numbers for the first call into each view that is in use."""
@@ -174,14 +196,23 @@ class World:
                 f"mss={flow.mss!r}: a packet of {f.wire_bytes} bytes does not fit buffer={path.buffer!r}"
             )
         f.has_on_ack = int(hasattr(cls, "on_ack"))
+        f.fq = int(flow.fq)
+        if flow.fq and "paced" in cls.params:
+            params |= {"paced": 1}  # fq makes every socket pace (fq_classify)
         self._set_controller(f, cls, params | ({} if quic else {"hz": flow.hz}))
         f.rtt_tally = self.place(np.zeros(TALLY_SIZE, np.int64))
         f.queue_tally = self.place(np.zeros(TALLY_SIZE, np.int64))
         f.rwnd = min(parse_size_bytes(flow.rwnd or LARGEST_WINDOW) // f.mss, ring // 4)
         f.snd_right = f.rcv_right = NEVER
+        f.sndbuf, f.max_window = FIRST_SNDBUF_BYTES, FIRST_WINDOW_BYTES if flow.rwnd is None else f.rwnd * f.mss
+        f.kernel = KERNELS[flow.kernel]
+        f.rcv_truesize = PLAIN_TRUESIZE_BYTES
+        f.rcv_ratio = scaling_ratio(f.kernel, PLAIN_TRUESIZE_BYTES)
         if profile == LINUX and flow.rwnd is None:
             f.snd_right = FIRST_WINDOW_BYTES // f.mss
             f.rcv_right = f.rcv_ssthresh = FIRST_WINDOW_BYTES
+            if f.kernel != LINUX_6_18:
+                f.rcv_ssthresh = FIRST_CLAMP_BYTES
             f.rcvbuf = FIRST_BUFFER_BYTES
             f.rcv_copied = min(INITIAL_COPIED, FIRST_WINDOW_BYTES // f.mss)
         f.start_ns = FIRST_NS + flow.start_ns
@@ -200,7 +231,18 @@ class World:
         f.delivered = 1
         f.app_kind, f.app_segments, f.app_period_ns, f.app_on_ns = flow.application(int(f.mss))
         f.app_at = f.start_ns
-        for timer in ("pace_at", "rto_at", "delack_at", "push_at", "probe_at"):
+        for timer in (
+            "pace_at",
+            "rto_at",
+            "delack_at",
+            "dack_at",
+            "push_at",
+            "probe_at",
+            "write_at",
+            "fq_at",
+            "fq_due_ns",
+            "tsq_at",
+        ):
             setattr(f, timer, NEVER)
         f.undo_marker = f.d1 = f.d2 = f.d3 = -1
         f.min_rtt = schema.U32_MAX
@@ -221,10 +263,11 @@ class World:
     def _set_controller(self, f, cls, params):
         """Give the flow its controller: a function pointer and its record, or an object and the fields it shares."""
         params = checked_params(cls, params)
-        f.paced = int(cls.sets_pacing_rate or params.get("paced", 0) != 0)
+        f.paced = int(cls.sets_pacing_rate or params.get("paced", 0) != 0 or f.fq == 1)
         f.max_rate = params.get("max_pacing_rate", 0)
         f.pace_overhead = cls.pacing_overhead_bytes
         f.slow_burst = cls.slow_burst_segments
+        f.parts_as_v2 = int(cls.parts_as_v2)
         if self.compiled:
             from cctrace.lang.compile import compiled
 

@@ -1,0 +1,219 @@
+"""Recordings of the lab that runs Linux in virtual time, and the simulation of the same path with the lab's clock.
+
+A recording is a folder with scenario.json, sender.pcap and, where packets were lost, receiver.pcap; or one entry of a
+file that `keep` wrote, which holds of each only what a comparison needs. docs/simulation.md says what is not modelled.
+"""
+
+import json
+
+import numpy as np
+
+import cctrace as cct
+from cctrace.cc import controller
+from cctrace.sim.core.receive_window import scaling_ratio
+from cctrace.sim.core.structs import TAP_SENT
+from cctrace.sim.core.world import FIRST_NS, World
+from cctrace.sim.path import Path
+from cctrace.sim.recorder import ends
+from cctrace.sim.runner import Runner
+from cctrace.sim.sender import Sender
+
+COLUMNS = ("time_ns", "direction", "flags", "seq", "payload", "ip_id", "tsval")
+MSS, IP_HEADERS = 1448, 52  # with time stamps; the lab's bottleneck counts IP bytes
+SYN = 2
+TIMER_STEP_NS = 256  # of the lab's clock
+PSCHED_TICK_NS = 64  # in which netem counts delays
+POLL_LASTS_NS = {"6.12": 1792, "6.1": 2304}  # a poll of the counters: readings of the clock
+MAX_SKB_FRAGS = 17  # page fragments of an skb; a veth hands segments over in such
+SKB_OVERHEAD = {"6.12": 896, "6.1": 1280}  # bytes of an skb beside its data, as those kernels are configured
+NOT_MODELLED = (
+    "steps",
+    "tso",
+    "jitter_us",
+    "rev_jitter_us",
+    "rev_loss",
+    "reorder",
+    "policer",
+    "rcvbuf",
+    "gso_max_segs",
+)
+
+
+def packets_of(file):
+    """Return the columns of the first connection of a capture, as int64, in order of time."""
+    table = cct.read(str(file)).packets
+    c = {name: table[name][table["conn"] == table["conn"][0]].astype(np.int64) for name in COLUMNS}
+    order = np.argsort(c["time_ns"], kind="stable")
+    return {name: values[order] for name, values in c.items()}
+
+
+def transmissions(c):
+    """Return (first byte, time in ns) of every segment of data that a sender's capture shows."""
+    first = int(c["seq"][np.flatnonzero(c["flags"] & SYN)[0]]) + 1
+    data = (c["direction"] == 0) & (c["payload"] > 0)
+    return (c["seq"][data] - first) % 2**32, c["time_ns"][data]
+
+
+def lost(sender, receiver):
+    """Return the numbers, from 0, of the sender's transmissions that no receiver's capture shows."""
+    keys = []
+    for c in (sender, receiver):
+        data = (c["direction"] == 0) & (c["payload"] > 0)
+        keys.append(np.column_stack([c[name][data] for name in ("seq", "tsval", "ip_id")]).tolist())
+    arrived = set(map(tuple, keys[1]))
+    return [number for number, key in enumerate(keys[0]) if tuple(key) not in arrived]
+
+
+def drawn(file, cc):
+    """Return the raw random numbers that BBR drew, as a replay of the sender's capture infers them."""
+    cls = controller(cc)[0]
+    count = len(cls.probe_draws) if cls.probe_draws else 1 if cls.phase_choices else 0
+    if count == 0:
+        return []
+    calls = cct.replay(cct.read(str(file)).flow(0), cc).inferred.script.draws
+    return [number for _, *numbers in calls for number in numbers[:count]]
+
+
+def controller_of(kernel, cc):
+    """Return the project's name of a kernel's controller: which BBR "bbr" is depends on the kernel image."""
+    if cc == "bbr":
+        return "bbr3" if "bbr3" in kernel else "bbr2022"
+    return {"cubic": "cubic6"}.get(cc, cc)
+
+
+def netem_ns(us):
+    """Return what a delay of so many microseconds is to netem: whole units of its clock."""
+    return us * 1000 // PSCHED_TICK_NS * PSCHED_TICK_NS
+
+
+class Recording:
+    """One recording of the lab: what was sent, and the path it was sent over.
+
+    `offsets` (bytes) and `times` (ns since the flow was to start) are those of all segments sent, `lost` the numbers of
+    those that did not arrive (None: nobody looked), `draws` BBR's random numbers, `phase_ns` the hidden part of the
+    clock, in a list of one.
+    """
+
+    def __init__(self, scenario, offsets, times, syn_ns, draws, losses):
+        self.scenario, self.parameters, self.name = scenario, scenario["parameters"], scenario["name"]
+        self.release = ".".join(scenario["kernel"].split(".")[:2])
+        self.controller = controller_of(scenario["kernel_image"], self.parameters["flows"][0]["cc"])
+        self.offsets, self.times, self.syn_ns = offsets, times, syn_ns
+        self.draws, self.lost, self.phase_ns = draws, losses, [0]
+
+    @classmethod
+    def read(cls, folder):
+        """Return the recording in a folder."""
+        scenario = json.loads((folder / "scenario.json").read_text())
+        file = next(folder.glob("sender.pcap*"))
+        sender = packets_of(file)
+        start_ns = scenario["start_realtime_ns"]
+        offsets, times = transmissions(sender)
+        found = list(folder.glob("receiver.pcap*"))
+        draws = drawn(file, controller_of(scenario["kernel_image"], scenario["parameters"]["flows"][0]["cc"]))
+        losses = lost(sender, packets_of(found[0])) if found else None
+        return cls(scenario, offsets, times - start_ns, int(sender["time_ns"][0]) - start_ns, draws, losses)
+
+    @property
+    def seconds(self):
+        """How long the flow was to send."""
+        return self.parameters["flows"][0]["stop"]
+
+    def not_modelled(self):
+        """Return what of the scenario the simulated lab does not have."""
+        p, flow = self.parameters, self.parameters["flows"][0]
+        found = [name for name in NOT_MODELLED if p.get(name)]
+        found += [f"qdisc {p['qdisc']}"] if p.get("qdisc", "droptail") != "droptail" else []
+        found += ["several flows"] if len(p["flows"]) > 1 else []
+        found += ["application"] if flow.get("mode", "bulk") != "bulk" or flow.get("sndbuf") else []
+        found += ["losses without receiver.pcap"] if p.get("loss") and self.lost is None else []
+        return found
+
+    def path(self):
+        """Return the simulated path; rates are those of IP packets, in whole bytes a second as tc rounds them."""
+        p = self.parameters
+        forward_ns, reverse_ns = (
+            p[name] * 1000 // PSCHED_TICK_NS * PSCHED_TICK_NS for name in ("fwd_delay", "rev_delay")
+        )
+        return Path(
+            rate=8 * int(p["rate"] * 1e6 / 8),
+            rtt=f"{forward_ns + reverse_ns}ns",
+            reverse=f"{reverse_ns}ns",
+            buffer=f"{max(2, round(p['buffer'] / 1500))}packets",
+        )
+
+    def sender(self):
+        """Return the simulated sender."""
+        return Sender(
+            self.controller,
+            start=f"{self.syn_ns}ns",
+            stop=f"{self.seconds}s",
+            ack_every=2,
+            hz=1000 if "hz1000" in self.scenario["kernel_image"] else 250,
+            kernel=self.release,
+            fq=bool(self.parameters.get("fq")),
+        )
+
+    def world(self, compiled=True):
+        """Return the World of the simulation: the lab's clock, and what skbs take in its kernel."""
+        world = World(self.path(), [self.sender()], 1, compiled, exact=True)
+        w, f = world.record, world.flows[0]
+        w.timer_step_ns = w.clock_read_ns = TIMER_STEP_NS
+        w.timer_phase_ns = self.phase_ns[0]
+        w.one_host = 1
+        w.poll_ns, w.poll_lasts_ns = self.parameters["poll_ms"] * 1_000_000, POLL_LASTS_NS[self.release]
+        f.wire_bytes = f.mss + IP_HEADERS
+        f.rcv_clock_ns = 0  # one host, one clock
+        f.rcv_frags = MAX_SKB_FRAGS
+        f.rcv_truesize = f.mss + SKB_OVERHEAD[self.release]
+        f.rcv_ratio = scaling_ratio(f.kernel, f.rcv_truesize)
+        if self.lost is not None:
+            world.lose(0, self.lost)
+        if self.draws:
+            world.tell(self.draws)
+        return world
+
+    def simulated(self, seconds, mode="compiled"):
+        """Return (first byte, time in ns) of every segment that the simulated sender sends."""
+        world = self.world(mode == "compiled")
+        try:
+            runner = Runner(world, mode, trace=False, packets=True)
+            runner.to(FIRST_NS + int(seconds * 1e9))
+            rows = ends(world.flows[0], runner.packets[0]).rows
+        finally:
+            world.close()
+        sent = rows[(rows[:, 1] & 7) == TAP_SENT]
+        return sent[:, 2] * MSS, sent[:, 0] - FIRST_NS
+
+    def until(self, seconds):
+        """Return (first byte, time in ns) of every segment sent before a time."""
+        early = self.times < seconds * 1e9
+        return self.offsets[early], self.times[early]
+
+
+def keep(recordings, seconds, file):
+    """Write what a comparison needs of the first seconds of recordings, with their scenarios, as a file for `kept`."""
+    arrays, entries = {}, []
+    for k, r in enumerate(recordings):
+        offsets, times = r.until(seconds)
+        arrays |= {
+            f"offsets_{k}": np.diff(offsets, prepend=0),
+            f"times_{k}": np.diff(times, prepend=0) // TIMER_STEP_NS,
+        }
+        told = {"syn_ns": r.syn_ns, "draws": r.draws, "phase_ns": r.phase_ns, "seconds": seconds}
+        losses = None if r.lost is None else [number for number in r.lost if number < len(offsets)]
+        scenario = {name: r.scenario[name] for name in ("name", "parameters", "kernel", "kernel_image", "sha256")}
+        entries.append({"scenario": scenario, "lost": losses} | told)
+    np.savez_compressed(file, entries=np.frombuffer(json.dumps(entries).encode(), np.uint8), **arrays)
+
+
+def kept(file):
+    """Return {name: (recording, seconds)} of a file that `keep` wrote."""
+    held = np.load(file)
+    found = {}
+    for k, entry in enumerate(json.loads(held["entries"].tobytes())):
+        offsets, times = np.cumsum(held[f"offsets_{k}"]), np.cumsum(held[f"times_{k}"]) * TIMER_STEP_NS
+        r = Recording(entry["scenario"], offsets, times, entry["syn_ns"], entry["draws"], entry["lost"])
+        r.phase_ns = entry["phase_ns"]
+        found[r.name] = r, entry["seconds"]
+    return found

@@ -1,0 +1,40 @@
+"""The kernel's counters that are given with captures, and which flows they belong to."""
+
+from cctrace.errors import ArgumentError
+from cctrace.flows.flow import is_of_receiver
+
+
+class Counters:
+    """The counters given with captures.
+
+    Parameters
+    ----------
+    tables : sequence of TcpInfo
+    """
+
+    def __init__(self, tables):
+        self.tables = list(tables)
+        self._refused = {
+            id(table): f"{table.source}: no flow of the captures has these addresses" for table in self.tables
+        }
+
+    def attach(self, flow):
+        """Return a flow with the counters that are its, and notes on those that are its receiver's."""
+        notes = []
+        for table in self.tables:
+            try:
+                flow = flow.attach(table)
+            except ArgumentError as error:
+                if is_of_receiver(flow, table):
+                    notes.append(f"{error}: they do not tell what limited its sender, so it was analysed without them")
+                    self._refused.pop(id(table), None)
+                elif id(table) in self._refused:
+                    self._refused[id(table)] = str(error)
+            else:
+                self._refused.pop(id(table), None)
+        return flow, notes
+
+    def require_used(self):
+        """Raise `ArgumentError` if counters are of no flow of the captures."""
+        if self._refused:
+            raise ArgumentError(next(iter(self._refused.values())))

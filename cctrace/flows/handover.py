@@ -1,0 +1,119 @@
+"""When TCP handed a super-packet to fq: captures behind this queue show only when fq let it go.
+
+With fq, TCP does not wait until pacing lets a packet leave. It stamps the packet with that time (`tcp_wstamp_ns`),
+hands it to the queue and counts it as sent, and fq keeps it until then. The capture is taken behind the queue. So what
+TCP knew when it sent (what had been delivered by then, how much was in flight) belongs to an earlier moment than the
+packet's own. TCP hands over
+
+    when an ACK arrives, and when a packet leaves fq if the one after it had been held back for TCP Small Queues,
+    as long as cwnd and the receive window have room and what waits in fq is no more than `tcp.small_queue` allows.
+
+Packets leave in the order in which they were handed over. One that leaves later than all this explains was not there
+before: the application had not written it, and TCP handed it over when it left.
+
+Sources: [Linux61] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tsq_write, __tcp_transmit_skb; net/sched/sch_fq.c.
+"""
+
+import numpy as np
+
+from cctrace.flows import scoreboard as sb
+from cctrace.flows.state import CLOCK_START_US, LATE_TIMER, LOST, PSH, RETRANS, SACKED
+from cctrace.tcp.small_queue import SKB_OVERHEAD, TIMER_SLACK_NS, is_throttled, skb_truesize
+
+HELD_PACKETS = 256  # more than a small queue and the ACKs between them
+# By which a packet may leave later than its rate explains, besides a gap: the rate is a replay's, which may be wrong.
+PATIENCE_NS = 50_000
+TASKLET_NS = 2_000  # until TCP goes on when a packet has left: a process that the same interrupt woke may come first
+U32_MAX = 0xFFFFFFFF
+
+
+def next_data(p, sequence, first, direction, payload):
+    """Return the first place from `first` on with data of the sender, the sequence's end if there are none near."""
+    for j in range(first, min(sequence.size, first + HELD_PACKETS)):
+        if direction[sequence[j]] == p.sender and payload[sequence[j]] > 0:
+            return j
+    return sequence.size
+
+
+def super_packet(p, sequence, first, time_ns, direction, flags, seq, payload):
+    """Return the last place of the super-packet whose data begin at place `first`, and its payload from there on.
+
+    Its segments follow each other at once, and the last of several has PSH [Linux61] __tcp_transmit_skb.
+    """
+    q = sequence[first]
+    last, size = first, np.int64(payload[q])
+    j = first + 1
+    while j < min(sequence.size, first + HELD_PACKETS) and not flags[sequence[last]] & PSH:
+        q, before = sequence[j], sequence[last]
+        if direction[q] == p.sender and payload[q] > 0:
+            follows = (np.int64(seq[before]) + np.int64(payload[before])) & U32_MAX == np.int64(seq[q])
+            if not follows or time_ns[q] - time_ns[before] >= p.same_skb_ns:
+                return last, size
+            last = j
+            size += np.int64(payload[q])
+        j += 1
+    return last, size
+
+
+def paced_until_ns(tp):
+    """Return the earliest departure time of the next super-packet, capture clock, where the rate is known."""
+    return tp.wstamp_ns + tp.start_ns - CLOCK_START_US * 1000
+
+
+def due_ns(tp):
+    """Return when pacing lets the next super-packet go, capture clock: as a replay says, else as the last ones went."""
+    if tp.rate_Bps > 0:
+        return max(tp.clock_ns, paced_until_ns(tp))
+    return max(tp.clock_ns, tp.group_end_ns + tp.gap_ns)
+
+
+def waited_in_timer(tp, p, ns):
+    """Return by how much a packet that left at `ns` left after its time: fq's timer may be late by its slack."""
+    due = tp.clock_ns
+    if p.fq == LATE_TIMER:
+        due = tp.start_ns + (tp.last_ack_us - CLOCK_START_US) * 1000
+    if tp.rate_Bps > 0:
+        due = max(due, paced_until_ns(tp))
+    return min(max(ns - due, 0), TIMER_SLACK_NS)
+
+
+def may_hand_over(tp, seg, ns, a, b, size):
+    """Return whether TCP hands over, now, the super-packet [a, b) that left at `ns` [Linux61] tcp_write_xmit."""
+    gap_ns = tp.gap_ns
+    if tp.rate_Bps > 0:
+        gap_ns = max(gap_ns, tp.skb_bytes * 1_000_000_000 // tp.rate_Bps)
+    if ns - due_ns(tp) > gap_ns + PATIENCE_NS:
+        return False
+    segments = (size + tp.mss - 1) // tp.mss
+    again = a < tp.snd_nxt
+    if again:
+        s = seg[sb.find(tp, seg, a) & (seg.size - 1)]
+        if a < tp.snd_una or s.flags & (SACKED | LOST | RETRANS) != LOST:
+            return False
+        segments = 1
+    elif b > tp.snd_una + tp.snd_wnd:
+        return False
+    if tp.cwnd and sb.in_flight(tp) + segments > tp.cwnd:
+        return False
+    skbs = 0 if tp.head == tp.tail else 1 if is_single(tp, seg) else 2
+    if is_throttled(tp.queued, skb_truesize(size), max(tp.rate_Bps, 0), again, skbs):
+        tp.throttled = 1
+        return False
+    return True
+
+
+def is_single(tp, seg):
+    """Return whether all that is outstanding is one super-packet."""
+    mask = seg.size - 1
+    return seg[tp.head & mask].skb_end == seg[(tp.tail - 1) & mask].skb_end
+
+
+def leave(tp, payload, is_last):
+    """A segment that waited leaves; return whether TCP, which waited for its super-packet to leave, goes on."""
+    tp.queued -= payload
+    if not is_last:
+        return False
+    tp.queued -= SKB_OVERHEAD
+    waited = tp.throttled != 0
+    tp.throttled = 0
+    return waited

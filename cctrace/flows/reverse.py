@@ -1,0 +1,124 @@
+"""The other direction of a connection: what the receiver of the bulk data sent, and how soon that was answered."""
+
+import numpy as np
+
+from cctrace.flows.state import ACK, ECE, FIN, OPT_COPY, OPT_TIMESTAMPS, RST, SYN
+
+
+def reverse(flow):
+    """Return what the other end of a flow sent.
+
+    Parameters
+    ----------
+    flow : Flow
+        Of a capture.
+
+    Returns
+    -------
+    dict
+        ``packets``; of these ``data_packets`` with ``payload_bytes`` (each byte once) and ``retransmitted_packets``;
+        ``messages``: how often it began to send data after data of the bulk sender, or first; ``pure_acks``, and
+        ``bytes_per_ack``, payload that the bulk sender sent per pure ACK; ``sack_packets``, ``zero_windows`` and
+        ``ece_packets``, which carry SACK blocks, a window of 0 and the ECN echo; ``answered_us``: ``min``, ``median``
+        and ``p95`` of the time from data to their acknowledgement, without data that were sent again [RFC6298]_;
+        ``echoed_us``: the same from each new time stamp to the packet that echoes it [RFC7323]_. Both are None without
+        samples. They are measured from where it was captured to the bulk sender and back: at the receiver RTTs as that
+        end sees them, at the sender how long this host took to answer.
+    """
+    capture = flow.capture
+    _, rows, _ = capture.at_the_sender(np.array([flow.index]))
+    rows = np.sort(rows)
+    packets = {name: capture.packets[name][rows] for name in _COLUMNS}
+    forth = packets["direction"] == capture.connections.sender[flow.index]
+    copy = packets["options"] & OPT_COPY != 0
+    back = {name: values[~forth & ~copy] for name, values in packets.items()}
+    ahead = {name: values[forth & ~copy] for name, values in packets.items()}
+    carries = back["payload"] > 0
+    seq, new, answered_ns = _answers(back, ahead, carries)
+    pure = ~carries & (back["flags"] & (SYN | FIN | RST) == 0) & (back["flags"] & ACK != 0)
+    handshake = back["flags"] & (SYN | RST) != 0
+    sides = forth[(packets["payload"] > 0) & ~copy]
+    begins = ~sides & np.concatenate(([True], sides[:-1]))[: len(sides)]
+    count = int(pure.sum())
+    return {
+        "packets": len(back["flags"]),
+        "data_packets": int(carries.sum()),
+        "payload_bytes": int(seq),
+        "retransmitted_packets": int((~new).sum()),
+        "messages": int(begins.sum()),
+        "pure_acks": count,
+        "bytes_per_ack": float(flow.summary["bytes_sent"] / count) if count else None,
+        "sack_packets": int((back["sack_count"] > 0).sum()),
+        "zero_windows": int(((back["window"] == 0) & ~handshake).sum()),
+        "ece_packets": int(((back["flags"] & ECE != 0) & ~handshake).sum()),
+        "answered_us": _quantiles_us(answered_ns),
+        "echoed_us": _quantiles_us(_echoes(back, ahead)),
+    }
+
+
+_COLUMNS = (
+    "time_ns",
+    "direction",
+    "payload",
+    "flags",
+    "seq",
+    "ack",
+    "window",
+    "sack_count",
+    "options",
+    "tsval",
+    "tsecr",
+)
+
+
+def _answers(back, ahead, carries):
+    """Return the bytes of payload, each once; whether each packet with data is new; the times until new ones' ACKs."""
+    if not carries.any():
+        return 0, np.zeros(0, bool), np.zeros(0, np.int64)
+    time_ns, size = back["time_ns"][carries], back["payload"][carries].astype(np.int64)
+    base = int(back["seq"][carries][0])
+    start = _unwrapped(back["seq"][carries], base)
+    end = start + size
+    before = np.maximum.accumulate(np.concatenate(([start.min()], end)))[:-1]
+    new = end > before
+    told = ahead["flags"] & ACK != 0
+    acked = np.maximum.accumulate(_unwrapped(ahead["ack"][told], base)) if told.any() else np.zeros(0, np.int64)
+    first, last = np.maximum(start, before)[new], end[new]  # both ascend: what is new begins where the known ends
+    again = np.zeros(len(last) + 1, np.int64)
+    np.add.at(again, np.searchsorted(last, start[~new], side="right"), 1)
+    np.add.at(again, np.searchsorted(first, end[~new]), -1)
+    once = np.cumsum(again[:-1]) <= 0
+    by = np.searchsorted(acked, last[once])
+    found = by < len(acked)
+    waited = ahead["time_ns"][told][by[found]] - time_ns[new][once][found]
+    return int((last - first).sum()), new, waited[waited >= 0]
+
+
+def _echoes(back, ahead):
+    """Return the times from each new time stamp to the first packet that echoes it, ns."""
+    stamped, echoing = (side["options"] & OPT_TIMESTAMPS != 0 for side in (back, ahead))
+    echoing &= ahead["tsecr"] != 0  # a SYN has nothing to echo
+    if not stamped.any() or not echoing.any():
+        return np.zeros(0, np.int64)
+    base = int(back["tsval"][stamped][0])
+    value = _unwrapped(back["tsval"][stamped], base)
+    new = value > np.maximum.accumulate(np.concatenate(([-1], value)))[:-1]
+    echo = np.maximum.accumulate(_unwrapped(ahead["tsecr"][echoing], base))
+    by = np.searchsorted(echo, value[new])
+    found = np.flatnonzero(by < len(echo))
+    found = found[echo[by[found]] == value[new][found]]  # else a later one was echoed in its place
+    waited = ahead["time_ns"][echoing][by[found]] - back["time_ns"][stamped][new][found]
+    return waited[waited >= 0]
+
+
+def _unwrapped(numbers, base):
+    """Return 32-bit sequence numbers as bytes since `base`, without wraps."""
+    steps = np.diff(numbers.astype(np.int64), prepend=base)
+    return np.cumsum(((steps + (1 << 31)) & 0xFFFFFFFF) - (1 << 31))
+
+
+def _quantiles_us(waited_ns):
+    if not len(waited_ns):
+        return None
+    least, median, p95 = np.quantile(waited_ns / 1e3, (0, 0.5, 0.95))
+    return {"min": float(least), "median": float(median), "p95": float(p95)}

@@ -1,0 +1,67 @@
+"""Super-packets of the sender: what is sent, lost and retransmitted as one (struct sk_buff).
+
+Each segment of the queue knows the end of its super-packet (`skb_end`); those of one have in common what was in flight
+with it. A SACK, or a retransmission of a part, parts it for good. What the parts then count as in flight differs
+between the kernels of BBRv3 and of BBRv2 (`tx_in_flight_v2`); others do not count it.
+
+Sources: [BBRv3], [BBRv2alpha] tcp_fragment, tcp_shifted_skb; [Linux] tcp_match_skb_to_sack, tcp_shift_skb_data.
+"""
+
+from cctrace.flows.state import LOST, RETRANS, SACKED
+
+
+def skb_of(tp, seg, i):
+    """Return the first segment of the super-packet of segment `i`, as far as it is outstanding, and that after it."""
+    mask = seg.size - 1
+    skb_end = seg[i & mask].skb_end
+    first, end = i, i + 1
+    while first > tp.head and seg[(first - 1) & mask].skb_end == skb_end:
+        first -= 1
+    while end < tp.tail and seg[end & mask].skb_end == skb_end:
+        end += 1
+    return first, end
+
+
+def fragment(tp, seg, i):
+    """Let a super-packet end before segment `i`, if it does not [Linux] tcp_fragment.
+
+    Its first part counts as sent by itself, into what was in flight before it, and the second after the first [BBRv3];
+    the first as with the second, and the second without the first [BBRv2alpha].
+    """
+    mask = seg.size - 1
+    first, end = skb_of(tp, seg, i)
+    if first == i:
+        return
+    before = max(seg[i & mask].tx_in_flight - (end - first), 0)
+    before_v2 = max(seg[i & mask].tx_in_flight_v2 - (end - first), 0)
+    for k in range(first, i):
+        seg[k & mask].skb_end = seg[i & mask].seq
+        seg[k & mask].tx_in_flight = before + i - first
+    for k in range(i, end):
+        seg[k & mask].tx_in_flight_v2 = before_v2 + end - i
+
+
+def take_front(tp, seg, i, end, is_dup):
+    """Part the segments from `i` on that a SACK block covers from the rest of their super-packet, from `end` on.
+
+    They are shifted to the super-packet before them, if that is SACKed, too [Linux] tcp_shift_skb_data; what remains
+    counts as sent without them. Else the super-packet is fragmented.
+    """
+    mask = seg.size - 1
+    s = seg[i & mask]
+    shifts = i > tp.head and (is_dup or s.flags & (LOST | RETRANS) != RETRANS)
+    if shifts:
+        prior = seg[(i - 1) & mask]
+        whole = prior.end_seq - prior.seq == tp.mss
+        shifts = whole and prior.flags & (SACKED | LOST | RETRANS) == SACKED
+    if not shifts:
+        fragment(tp, seg, end)
+        return
+    skb_end = s.skb_end
+    for k in range(i, end):
+        seg[k & mask].skb_end = seg[end & mask].seq
+    k = end
+    while k < tp.tail and seg[k & mask].skb_end == skb_end:
+        seg[k & mask].tx_in_flight = max(seg[k & mask].tx_in_flight - (end - i), 0)
+        seg[k & mask].tx_in_flight_v2 = max(seg[k & mask].tx_in_flight_v2 - (end - i), 0)
+        k += 1

@@ -1,0 +1,71 @@
+"""What a file holds in one column, made of one kind: whole numbers, numbers, or text. What fits nowhere is missing.
+
+A damaged or odd value never refuses a whole file, and is never lost in silence: it becomes a missing one, and a warning
+says how many there are and shows the first.
+"""
+
+import json
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from cctrace.display import shortened, visible
+
+INT64 = np.iinfo(np.int64)
+_LARGEST = 1 << 64  # whole numbers; and floats, which these hold without becoming infinite
+_SHOWN = 40  # characters of a value in a warning
+
+
+class LeftOut(NamedTuple):
+    """Values of a column that are missing because they are none of its kind."""
+
+    count: int
+    first: object
+
+    def __str__(self):
+        first = shortened(visible(repr(self.first)), _SHOWN)
+        return f"{self.count} values are no numbers of 64 bits ({first}); taken as missing"
+
+
+def settled(values, is_number=False):
+    """Return values as a list of numbers and None, or of texts and None; and those left out, None if all are there.
+
+    Parameters
+    ----------
+    values : sequence
+        Of anything that a file may hold; None is missing.
+    is_number : bool
+        Whether the column is one of numbers by its name; otherwise it is if at least half of its values are numbers.
+
+    Returns
+    -------
+    values : list
+    left_out : LeftOut or None
+
+    Examples
+    --------
+    >>> settled([7, "7x", None])
+    ([7, None, None], LeftOut(count=1, first='7x'))
+    >>> settled(["ESTAB", ["a", 1], None])
+    (['ESTAB', '["a", 1]', None], None)
+    """
+    known = [value for value in values if value is not None]
+    odd = [value for value in known if not _is_number(value)]
+    if is_number or 2 * len(odd) <= len(known):
+        kept = [value if value is not None and _is_number(value) else None for value in values]
+        return kept, LeftOut(len(odd), odd[0]) if odd else None
+    return [None if value is None else as_text(value) for value in values], None
+
+
+def _is_number(value):
+    if isinstance(value, float | np.floating):
+        return math.isnan(value) or -_LARGEST < value < _LARGEST
+    return isinstance(value, int | np.integer) and INT64.min < value < _LARGEST
+
+
+def as_text(value):
+    """Return a value as text that can be shown and stored; a list or an object as JSON."""
+    if isinstance(value, str):
+        return visible(value)
+    return visible(json.dumps(value, default=str) if isinstance(value, list | dict) else value)

@@ -1,0 +1,89 @@
+"""The bytes of a source as the compiled decoders take them: chunk by chunk, the next ones read while one is decoded."""
+
+import queue
+import threading
+import weakref
+
+import numpy as np
+
+CHUNK = 4 << 20  # bytes per chunk: fits the cache, and large enough that per-chunk costs vanish
+HEADROOM = 1 << 18  # unconsumed bytes that are kept in front of the next chunk
+_AHEAD = 4  # chunks that are read in advance, so that reader and decoder rarely wait for each other
+
+
+class Chunks:
+    """The bytes of a source as a window that a decoder moves along; the next chunks are read in the background.
+
+    Each chunk is read behind a headroom into which the unconsumed end of the one before is copied, so that a record
+    cut by the chunk's end continues in place.
+
+    Attributes
+    ----------
+    data : ndarray of uint8
+        The window's buffer; bytes `pos` to `end` are not consumed yet.
+    pos, end : int
+        Set `pos` to what has been consumed before calling `more`.
+    """
+
+    def __init__(self, source, chunk=CHUNK):
+        self._source = source
+        self.data, self.pos, self.end = np.empty(0, np.uint8), 0, 0
+        self._base = 0  # offset in the source of data[0]
+        self._taken = 0  # of the file's bytes, for those up to `end`
+        self._free: queue.SimpleQueue = queue.SimpleQueue()
+        self._full: queue.SimpleQueue = queue.SimpleQueue()
+        for _ in range(_AHEAD):
+            self._free.put(np.empty(HEADROOM + chunk, np.uint8))
+        weakref.finalize(self, self._free.put, None)  # ends the thread when nobody wants more
+        threading.Thread(target=_fill, args=(source, self._free, self._full), daemon=True).start()
+
+    @property
+    def offset(self):
+        """Offset in the source of the byte at `pos`."""
+        return self._base + self.pos
+
+    @property
+    def share(self):
+        """About which part of the source precedes `pos`, 0 where its size is not known."""
+        if not self._source.size:
+            return 0.0
+        return self._taken / self._source.size * self.offset / (self._base + self.end)
+
+    def more(self, need=1):
+        """Make at least `need` bytes available from `pos` on; False if the source ends before."""
+        while self.end - self.pos < need:
+            if self._full is None:
+                return False
+            buffer, count, self._taken = self._full.get()
+            if not count:
+                self._full = None
+                if isinstance(buffer, Exception):
+                    raise buffer
+                return False
+            self._append(buffer, count)
+        return True
+
+    def _append(self, buffer, count):
+        offset, left, old = self.offset, self.data[self.pos : self.end], self.data
+        if len(left) <= HEADROOM:
+            start = HEADROOM - len(left)
+            buffer[start:HEADROOM] = left
+            self.data, self.pos, self.end = buffer, start, HEADROOM + count
+        else:  # a record larger than the headroom, rare
+            self.data = np.concatenate((left, buffer[HEADROOM : HEADROOM + count]))
+            self._free.put(buffer)
+            self.pos, self.end = 0, len(self.data)
+        if len(old) == len(buffer):
+            self._free.put(old)
+        self._base = offset - self.pos
+
+
+def _fill(source, free, full):
+    """Fill free buffers behind their headroom: (buffer, bytes, of the file's bytes so far); (error, 0, 0) the last."""
+    try:
+        count = 1
+        while count and (buffer := free.get()) is not None:
+            count = source.readinto(memoryview(buffer)[HEADROOM:])
+            full.put((buffer, count, source.taken))
+    except Exception as error:  # handed over to the thread that asks
+        full.put((error, 0, 0))

@@ -1,0 +1,154 @@
+"""Compressed files: the five codecs, told apart by their first bytes, and the limits on what may come out of a file.
+
+A compressed file that ends early yields what precedes the end and sets `Source.cut`. A decompression bomb, more bytes
+than the limit out of one file, over all that is packed in it, is an error that says how to raise the limit.
+"""
+
+import io
+
+from cctrace.errors import FormatError
+from cctrace.extras import needed
+
+_COMPRESSED_READ = 1 << 16  # bytes
+
+# Without a limit from the user, this many bytes per compressed byte are accepted, and BOMB_FLOOR bytes in any case.
+# Headers of captures shrink 3 to 10 times, full packets of zeros 100 times.
+BOMB_RATIO = 250
+BOMB_FLOOR = 1 << 25
+_UNKNOWN_SIZE = 1 << 22  # bytes that an archive of unknown size is taken to have at least
+
+
+def _gzip():
+    from isal import igzip_lib
+
+    return igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+
+
+def _zstd():
+    from backports import zstd
+
+    return zstd.ZstdDecompressor()
+
+
+def _xz():
+    import lzma
+
+    return lzma.LZMADecompressor(memlimit=1 << 30)
+
+
+def _bz2():
+    import bz2
+
+    return bz2.BZ2Decompressor()
+
+
+def _lz4():
+    return needed("lz4.frame", "formats").LZ4FrameDecompressor()
+
+
+# All five decompressors follow the protocol of the standard library's: decompress(data, max_length), eof, needs_input.
+DECOMPRESSORS = (
+    (b"\x1f\x8b", "gzip", _gzip),
+    (b"\x28\xb5\x2f\xfd", "zstd", _zstd),
+    (b"\xfd7zXZ\x00", "xz", _xz),
+    (b"BZh", "bzip2", _bz2),
+    (b"\x04\x22\x4d\x18", "lz4", _lz4),
+)
+
+
+class Decompressed(io.RawIOBase):
+    """The decompressed bytes of a binary file: every member, bounded memory, early ends noticed, bombs refused."""
+
+    def __init__(self, raw, first, kind, make, source):
+        self._raw, self._input, self._make, self._source = raw, first, make, source
+        self._kind, self._decoder, self._bytes_out = kind, make(), 0
+
+    def readable(self):
+        """Say that it can be read, as `io.RawIOBase` asks."""
+        return True
+
+    def readinto(self, view):
+        """Read up to as many bytes as a buffer holds; return how many, 0 at the end."""
+        data = self._next(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def _next(self, size):
+        while True:
+            if self._decoder.eof and not self._next_member():
+                return b""
+            if self._decoder.needs_input and not self._input:
+                self._input = self._raw.read(_COMPRESSED_READ)
+                self._source.taken += len(self._input)
+                if not self._input:
+                    self._source.cut = f"the {self._kind} stream ends early"
+                    return b""
+            try:
+                data = self._decoder.decompress(self._input, size)
+            except Exception as error:  # five codecs, as many families of errors
+                self._source.cut = f"the {self._kind} stream is corrupt ({error})"
+                self._next = lambda size: b""
+                return b""
+            self._input = b""
+            if data:
+                self._bytes_out += len(data)
+                self._source.refuse_bomb(self._bytes_out, self._source.taken)
+                return data
+
+    def _next_member(self):
+        """Start on what follows a finished member: another member, padding (ignored), or the end."""
+        self._input = self._decoder.unused_data or self._raw.read(_COMPRESSED_READ)
+        self._source.taken += len(self._input) if not self._decoder.unused_data else 0
+        if not self._input.strip(b"\0"):
+            return False
+        self._decoder = self._make()
+        return True
+
+
+def most_bytes(compressed):
+    """Return how many bytes may come out of so many compressed ones where the user set no limit."""
+    return max(BOMB_FLOOR, BOMB_RATIO * compressed)
+
+
+def bomb(name, compressed, most):
+    """Return what to say of a file that unpacks to too much."""
+    return (
+        f"{name}: {compressed} compressed bytes unpack to more than {most} bytes: a decompression bomb? If the file is "
+        "sound, raise the limit (limit=, --limit)"
+    )
+
+
+class Allowance:
+    """What may come out of one archive in all: its members count, and what is packed in them.
+
+    Parameters
+    ----------
+    source : Source
+        The archive.
+    """
+
+    def __init__(self, source):
+        self._source, self._unpacked = source, 0
+
+    @property
+    def most(self):
+        """How many bytes may come out of it; of a pipe or a URL only what was read so far is known."""
+        source = self._source
+        return source.limit or most_bytes(source.size or max(source.taken, _UNKNOWN_SIZE))
+
+    @property
+    def is_spent(self):
+        """Whether more has come out than may."""
+        return self._unpacked > self.most
+
+    def add(self, size):
+        """Count so many bytes.
+
+        Raises
+        ------
+        FormatError
+            If that is more than may come out.
+        """
+        self._unpacked += size
+        if self.is_spent:
+            raise FormatError(bomb(self._source.name, self._source.size or self._source.taken, self.most))

@@ -1,0 +1,121 @@
+"""The door: what a file says is checked here before compiled code sees it.
+
+Compiled code does not ask whether a connection number has a connection: a wrong one would read and write where the
+file says. `cctrace.io.decode` makes the columns of a capture itself, from bytes whose every offset it checks: these are
+believed. A table that a file holds as a table is not: packets and event streams in Parquet come through `checked`,
+which refuses the file; counters of any format through `plausible`, which drops the value and says so.
+"""
+
+import numpy as np
+
+from cctrace import schema
+from cctrace.errors import FormatError
+
+
+def checked(table, columns, source):
+    """Return the columns of a table that a file holds, with their dtypes, after looking at every value.
+
+    Parameters
+    ----------
+    table : tuple of Column
+    columns : mapping of str to array_like
+        May hold others as well.
+    source : str
+        Name of the file.
+
+    Returns
+    -------
+    dict of str to ndarray, all of one length
+
+    Raises
+    ------
+    FormatError
+        A column is missing, has another length, holds something else than the integers (texts) it should, or one that
+        is not `within` its bounds; names the file, the column and the first such row.
+    """
+    if lacking := [column.name for column in table if column.name not in columns]:
+        raise FormatError(f"{source}: lacks the columns {', '.join(lacking)}")
+    found = {column.name: _column(column, np.asarray(columns[column.name]), source) for column in table}
+    lengths = {name: len(values) for name, values in found.items()}
+    if len(set(lengths.values())) > 1:
+        raise FormatError(f"{source}: columns of different lengths: {lengths}")
+    return found
+
+
+def _column(column, values, source):
+    """Return one column, typed; see `checked`."""
+    if values.ndim != 1:
+        raise FormatError(f"{source}: column {column.name!r} is no list of numbers")
+    if column.dtype == "O":
+        wrong = [row for row, value in enumerate(values.tolist()) if not isinstance(value, str)]
+        if wrong:
+            raise FormatError(f"{source}: column {column.name!r}, row {wrong[0]}: {values[wrong[0]]!r} is no text")
+        return values.astype(object)
+    if values.size and values.dtype.kind not in "iub":
+        raise FormatError(f"{source}: column {column.name!r} holds {values.dtype}, where integers are needed")
+    low, high = column.bounds
+    if values.size and (values.min() < low or values.max() > high):
+        row = int(np.flatnonzero((values < low) | (values > high))[0])
+        raise FormatError(
+            f"{source}: column {column.name!r}, row {row}: {values[row]} is not within {low} to {high}: damaged, or "
+            "not written by cctrace"
+        )
+    return values.astype(column.dtype, copy=False)
+
+
+def packets(columns, sacks, connections, source):
+    """Return the three tables of packets, checked, each number of a row within the table that it points into.
+
+    Parameters
+    ----------
+    columns, sacks, connections : mapping of str to array_like
+        As for `Packets`.
+    source : str
+        Name of the file.
+
+    Returns
+    -------
+    columns, sacks, connections : dict of str to ndarray
+
+    Raises
+    ------
+    FormatError
+        As `checked`.
+    """
+    columns = checked(schema.PACKETS, columns, source)
+    sacks = checked(schema.SACKS, sacks, source)
+    connections = checked(schema.CONNECTIONS, connections, source)
+    if not len(columns["conn"]):
+        raise FormatError(f"{source}: no packets in the file")
+    known, last = len(connections["src"]), int(columns["conn"].max())
+    if last >= known:
+        raise FormatError(f"{source}: packets of connection {last}, but the table of connections has {known} rows")
+    begin, blocks = columns["sack_row"].astype(np.int64), columns["sack_count"].astype(np.int64)
+    if np.any((blocks > 0) & ((begin < 0) | (begin + blocks > len(sacks["left"])))):
+        raise FormatError(f"{source}: packets have SACK blocks that the table of {len(sacks['left'])} blocks does not")
+    return columns, sacks, connections
+
+
+def plausible(columns, missing):
+    """Make what no kernel can have said of a connection missing, in place.
+
+    Parameters
+    ----------
+    columns : dict of str to ndarray of int64
+        Of `schema.TCP_INFO`.
+    missing : int
+        What stands for a missing value.
+
+    Returns
+    -------
+    list of str
+        One line for each such column.
+    """
+    lines = []
+    for column in schema.TCP_INFO:
+        values, (low, high) = columns[column.name], column.bounds
+        wrong = ((values < low) & (values != missing)) | (values > high)
+        if wrong.any():
+            lines.append(f"{int(wrong.sum())} values of {column.name} are not within {low} to {high}: taken as missing")
+            values[wrong] = missing
+    return lines

@@ -1,0 +1,95 @@
+"""The frame of every page that cctrace writes: complete in itself, and closed to everything that is not its own.
+
+Two things hold for all pages, so they are made here and nowhere else. The content security policy names the page's own
+style sheet and script by their hashes: whatever else came to stand in the page, out of the name of a file or its
+contents, would neither run nor be loaded. And a link leads to a file beside the page, whatever that file is called.
+
+Sources: [CSP3] W3C Content Security Policy Level 3, 2.3.1 (hashes), 8.2 (strict-dynamic); [RFC3986] 2.1, 4.2.
+"""
+
+import base64
+import hashlib
+from urllib.parse import quote
+
+from cctrace.display import escape
+
+
+def document(title, sheet, body, script, data="", loads=False):
+    """Return a page as one string of HTML.
+
+    Parameters
+    ----------
+    title : str
+    sheet : str
+        Its style sheet. There is no other: the policy does not allow ``style`` attributes.
+    body : str
+        HTML; what comes from files must have been through `cctrace.display.escape`.
+    script : str
+        Its script, which runs in strict mode and in a scope of its own.
+    data : str
+        JSON that the script finds in the element ``data``; "" for none.
+    loads : bool
+        Whether the script loads further ones, from files beside the page.
+    """
+    script = f'"use strict";\n(() => {{\n{script}}})();\n'
+    held = f'<script type="application/json" id="data">{data}</script>\n' if data else ""
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{policy(sheet, script, loads)}">
+<title>{escape(title)}</title>
+<style>{sheet}</style>
+</head>
+<body>
+{body}
+{held}<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def policy(sheet, script, loads=False):
+    """Return the content security policy of a page with this style sheet and this script, and no others.
+
+    Examples
+    --------
+    >>> policy("p { margin: 0 }", "").split("; script")[0]
+    "default-src 'none'; style-src 'sha256-7IWhgxoOGTB5NQzjGk9OPt0FwhVeBvZGoWgF9xLLh8c='"
+    """
+    trusted = " 'strict-dynamic'" if loads else ""  # what a script of the page adds is trusted like itself
+    return (
+        f"default-src 'none'; style-src {_hash(sheet)}; script-src {_hash(script)}{trusted}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text):
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def link(*path, fragment=""):
+    """Return the address of a file, relative to the page that links to it.
+
+    Parameters
+    ----------
+    *path : str
+        Names of folders and of the file, from the page's folder on; never "..".
+    fragment : str
+        Identifier within the page that is linked to.
+
+    Raises
+    ------
+    ValueError
+        If a name would lead out of the page's folder.
+
+    Examples
+    --------
+    >>> link("javascript:alert(1)", "report.html", fragment="flow0"), link("50% #1?", "report.html")
+    ('./javascript%3Aalert%281%29/report.html#flow0', './50%25%20%231%3F/report.html')
+    """
+    if any(name in ("", ".", "..") or "/" in name for name in path):
+        raise ValueError(f"{path}: not the names of folders and a file below the page")
+    address = "/".join(quote(name, safe="") for name in path)
+    return f"./{address}" + (f"#{quote(fragment, safe='')}" if fragment else "")

@@ -1,0 +1,78 @@
+"""The fq qdisc at the sender: super-packets wait there until the time that TCP gave them, and TCP small queues.
+
+With fq TCP hands a super-packet over as soon as window and TSQ allow, stamped with its earliest departure time; fq lets
+it go then, by a timer that may be ten microseconds late. Each that leaves lets TCP hand over more. So what TCP counts
+as sent follows the hand-over, what a capture shows follows fq. [Linux612] net/sched/sch_fq.c, tcp_output.c.
+"""
+
+from cctrace.lang.memory import words
+from cctrace.sim.core.bottleneck import first_departure, forward, step_up
+from cctrace.sim.core.structs import NEVER, SKB_END, SKB_LAST, TAP_SENT, segments
+from cctrace.sim.core.tap import tap
+from cctrace.sim.core.view import PACING
+from cctrace.sim.core.write_queue import overhead
+from cctrace.tcp.small_queue import TIMER_SLACK_NS, is_throttled
+
+
+def truesize(f, count):
+    """Memory of an skb of so many segments."""
+    return overhead(f) + count * f.mss
+
+
+def throttled(f, count, again):
+    """tcp_small_queue_check: whether an skb of `count` segments must wait; TCP then goes on when others have left."""
+    rate_Bps = max(words(f.state)[PACING], 0)
+    if not is_throttled(f.wmem_alloc, truesize(f, count), rate_Bps, again, 1 if few_outstanding(f) else 2):
+        return False
+    f.tsq_throttled = 1
+    return True
+
+
+def few_outstanding(f):
+    """tcp_rtx_queue_empty_or_single_skb."""
+    index = f.una
+    while index < f.nxt and not segments(f.seg)[index & f.mask].marks & SKB_END:
+        index += 1
+    return index + 1 >= f.nxt
+
+
+def hand_over(w, f, count, now):
+    """fq_enqueue: the last `count` transmissions are a super-packet; what is due leaves."""
+    words(f.tx_marks)[(f.tx_next - 1) & f.mask] |= SKB_LAST
+    f.wmem_alloc += truesize(f, count)
+    release(w, f, now)
+
+
+def release(w, f, now):
+    """fq_dequeue: all that is due leaves; the timer waits for the next. TCP may go on (tcp_wfree)."""
+    left = False
+    while f.fq_next < f.tx_next and words(f.tx_ns)[f.fq_next & f.mask] <= now:
+        left = True
+        count = 0
+        last = 0
+        while last == 0:
+            place = f.fq_next & f.mask
+            tap(f, now, TAP_SENT, words(f.tx_marks)[place], words(f.tx_seg)[place])
+            forward(w, f, f.fq_next, now)
+            count += 1
+            last = words(f.tx_marks)[place] & SKB_LAST
+            f.fq_next += 1
+        f.wmem_alloc -= truesize(f, count)
+    if left and f.tsq_throttled == 1:
+        f.tsq_throttled = 0
+        f.tsq_at = now
+    watch(w, f)
+
+
+def watch(w, f):
+    """qdisc_watchdog_schedule_range_ns: at the end of the slack, or with an interrupt of the same host within it."""
+    if f.fq_next == f.tx_next:
+        f.fq_at = f.fq_due_ns = NEVER
+        return
+    due = words(f.tx_ns)[f.fq_next & f.mask]
+    if due == f.fq_due_ns:
+        return
+    f.fq_due_ns = due
+    f.fq_at = step_up(w, due + TIMER_SLACK_NS)
+    if w.one_host == 1:
+        f.fq_at = min(f.fq_at, max(first_departure(w, due), due))

@@ -1,0 +1,83 @@
+"""The application's writes, profile `linux`: it writes until the socket is full or it has written all it had.
+
+Function names are the kernel's ([Linux612] net/ipv4/tcp.c).
+"""
+
+from cctrace.lang.memory import words
+from cctrace.sim.core.calls import in_flight
+from cctrace.sim.core.output import push_new, push_one
+from cctrace.sim.core.structs import NEVER
+from cctrace.sim.core.view import APP_LIMITED, CWND
+from cctrace.sim.core.write_queue import WRITE_BYTES, is_writeable, overhead, size_goal, wait_for_space, write_end
+from cctrace.tcp.rate import app_limited_until
+
+
+def write(w, f, now):
+    """What the application does when it may write. Where reading the clock takes a process time, sends come later."""
+    f.write_at = NEVER
+    now += w.clock_read_ns
+    if f.write_seq * f.mss > f.written:
+        f.written = f.write_seq * f.mss  # set from outside
+    while f.written < f.app_end * f.mss:
+        sendmsg(w, f, min(WRITE_BYTES, f.app_end * f.mss - f.written), now)
+        if not is_writeable(f):
+            wait_for_space(f, now)
+            return
+
+
+def sendmsg(w, f, left, now):
+    """tcp_sendmsg_locked: as much of `left` bytes as the buffer takes."""
+    check_app_limited(w, f)
+    goal = size_goal(f)
+    begun = f.written
+    while left > 0:
+        if not has_room(f, goal):
+            if f.wmem_queued >= f.sndbuf:
+                break
+            words(f.wq_ends)[f.wq_tail & f.mask] = f.written << 1
+            f.wq_tail += 1
+            f.wmem_queued += overhead(f)
+        place = (f.wq_tail - 1) & f.mask
+        copy = min(left, goal - tail_bytes(f))
+        pushed = words(f.wq_ends)[place] & 1 if f.written > begun else 0
+        f.written += copy
+        f.wmem_queued += copy
+        left -= copy
+        words(f.wq_ends)[place] = f.written << 1 | pushed
+        f.write_seq = f.written // f.mss
+        if left > 0 and f.written - f.pushed_seq > f.max_window >> 1:  # forced_push
+            mark_push(f)
+            now += w.clock_read_ns
+            push_new(w, f, 0, now)
+        elif left > 0 and f.wq_tail - f.wq_head == 1:
+            now += w.clock_read_ns
+            push_one(w, f, now)
+    if f.written > begun:
+        mark_push(f)
+        push_new(w, f, 0, now + w.clock_read_ns)
+
+
+def has_room(f, goal):
+    """Whether the last skb is still to be sent and not full."""
+    return f.wq_tail > f.wq_head and tail_bytes(f) < goal
+
+
+def tail_bytes(f):
+    """Bytes in the last skb of the write queue."""
+    begins = f.nxt * f.mss
+    if f.wq_tail - f.wq_head > 1:
+        begins = max(begins, write_end(f, f.wq_tail - 2))
+    return f.written - begins
+
+
+def mark_push(f):
+    """tcp_mark_push: the last skb carries PSH."""
+    if f.wq_tail > f.wq_head:
+        words(f.wq_ends)[(f.wq_tail - 1) & f.mask] |= 1
+    f.pushed_seq = f.written
+
+
+def check_app_limited(w, f):
+    """tcp_rate_check_app_limited: the sender had nothing to send although window and recovery would have let it."""
+    if f.nxt >= f.write_seq and in_flight(f) < words(f.state)[CWND] and f.lost_out <= f.retrans_out:
+        words(f.state)[APP_LIMITED] = app_limited_until(f.delivered, in_flight(f))

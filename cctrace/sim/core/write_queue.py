@@ -1,0 +1,145 @@
+"""The send buffer: what the application has written, in which skbs, and when it may write more.
+
+A bulk application writes until its socket is full. The kernel fills skbs one after another, each up to what half of the
+largest receive window seen holds, 64 KB at most, so where skbs end follows from how the window opened. Super-packets
+are cut from the first of them; a kernel before 6.10 ends one where the skb ends, a later one takes what is missing from
+the next skb. The buffer begins at tcp_wmem[1] and grows while data leave that do not fill the congestion window; an
+application that waits is woken once a third of the buffer is free, and writes before time goes on. Whether the socket
+ran dry meanwhile decides which rate samples the application limits, and what tcp_tso_should_defer holds back.
+
+Function names are the kernel's ([Linux612] net/ipv4/tcp.c, tcp_input.c, tcp_output.c; net/core/stream.c).
+"""
+
+from cctrace.cc.linux import GSO_MAX_SIZE, MAX_TCP_HEADER, TCP_INIT_CWND
+from cctrace.lang.memory import words
+from cctrace.sim.core.calls import in_flight
+from cctrace.sim.core.structs import LINUX_6_1, NEVER, SACKED, SKB_END, segments
+from cctrace.sim.core.view import CWND
+
+FIRST_SNDBUF_BYTES, LARGEST_SNDBUF_BYTES = 65_536, 67_108_864  # tcp_wmem[1], [2]
+WRITE_BYTES = 1 << 18  # that the application writes at a time
+SKB_OVERHEAD_BYTES = 896  # of an skb beside its data (SKB_TRUESIZE of a small head) since 6.3
+SKB_OVERHEAD_BYTES_6_1 = 1280  # before: its head took a kilobyte
+SEGMENT_BYTES = 2304  # what tcp_sndbuf_expand reserves for a segment of 1460 bytes
+SKB_DATA_BYTES = GSO_MAX_SIZE - (MAX_TCP_HEADER + 1)
+
+
+def overhead(f):
+    """Bytes that an skb takes beside its data."""
+    return SKB_OVERHEAD_BYTES_6_1 if f.kernel == LINUX_6_1 else SKB_OVERHEAD_BYTES
+
+
+def size_goal(f):
+    """tcp_xmit_size_goal: how much an skb is filled with."""
+    return max(min(SKB_DATA_BYTES, f.max_window >> 1) // f.mss, 1) * f.mss
+
+
+def write_end(f, k):
+    """Where skb `k` of the write queue ends, bytes; its lowest bit tells whether it carries PSH."""
+    return words(f.wq_ends)[k & f.mask] >> 1
+
+
+def head_segments(f):
+    """How many segments the first skb of the write queue still holds, a last one that is not full among them."""
+    return -(-write_end(f, f.wq_head) // f.mss) - f.nxt
+
+
+def cut_head(f, count):
+    """tso_fragment: the first `count` segments of the write queue are an skb of their own, although not sent yet."""
+    end = (f.nxt + count) * f.mss
+    if write_end(f, f.wq_head) > end:
+        f.wq_head -= 1
+        words(f.wq_ends)[f.wq_head & f.mask] = end << 1
+        f.wmem_queued += overhead(f)
+
+
+def pushes(f, index):
+    """Whether the skb that ends with segment `index`, if one does, carries PSH."""
+    end = (index + 1) * f.mss
+    k = f.wq_head
+    while k < f.wq_tail and write_end(f, k) < end:
+        k += 1
+    return k < f.wq_tail and write_end(f, k) == end and words(f.wq_ends)[k & f.mask] & 1 == 1
+
+
+def note_sent(f):
+    """tcp_event_new_data_sent, after tso_fragment or tcp_grow_skb: a super-packet up to `nxt` is an skb of its own."""
+    sent = f.nxt * f.mss
+    while f.wq_head < f.wq_tail and write_end(f, f.wq_head) <= sent:
+        f.wmem_queued -= overhead(f)
+        f.wq_head += 1
+    end_skb(f, f.nxt - 1)
+
+
+def end_skb(f, index):
+    """An skb ends with a segment, by being sent so or by tcp_fragment."""
+    seg = segments(f.seg)[index & f.mask]
+    if not seg.marks & SKB_END:
+        seg.marks |= SKB_END
+        f.wmem_queued += overhead(f)
+
+
+def merge_skbs(f, index):
+    """tcp_shift_skb_data: the skb that ends with a segment and the one behind it become one."""
+    seg = segments(f.seg)[index & f.mask]
+    if seg.marks & SKB_END:
+        seg.marks &= ~SKB_END
+        f.wmem_queued -= overhead(f)
+
+
+def account_sacked(f, index):
+    """tcp_sacktag_walk: what is SACKed is cut from its skb, and joined with SACKed neighbours."""
+    if index > f.una:
+        if segments(f.seg)[(index - 1) & f.mask].marks & SACKED:
+            merge_skbs(f, index - 1)
+        else:
+            end_skb(f, index - 1)
+    if index + 1 < f.nxt and segments(f.seg)[(index + 1) & f.mask].marks & SACKED:
+        merge_skbs(f, index)
+    else:
+        end_skb(f, index)
+
+
+def free_acked(f, prior_una):
+    """tcp_rtx_queue_unlink_and_free, tcp_trim_head: what the ACK covers makes room."""
+    f.wmem_queued -= (f.una - prior_una) * f.mss
+    for index in range(prior_una, f.una):
+        if segments(f.seg)[index & f.mask].marks & SKB_END:
+            f.wmem_queued -= overhead(f)
+
+
+def discard_unsent(f):
+    """The application takes back what it has written and TCP has not sent: it closes, or thinks better of it."""
+    f.wmem_queued -= f.written - f.nxt * f.mss + (f.wq_tail - f.wq_head) * overhead(f)
+    f.wq_head = f.wq_tail
+    f.written = f.nxt * f.mss
+    f.app_end = f.write_seq = min(f.app_end, f.nxt)
+
+
+def expand_sndbuf(f):
+    """tcp_sndbuf_expand."""
+    segs = max(max(TCP_INIT_CWND, words(f.state)[CWND]), f.reordering + 1)
+    wanted = (3 if f.has_on_ack == 1 else 2) * segs * SEGMENT_BYTES * f.mss // 1448
+    f.sndbuf = max(f.sndbuf, min(wanted, LARGEST_SNDBUF_BYTES))
+
+
+def is_writeable(f):
+    """sk_stream_is_writeable: a third of the buffer is free."""
+    return f.sndbuf - f.wmem_queued >= f.wmem_queued >> 1 and f.wmem_queued < f.sndbuf
+
+
+def check_space(f, now):
+    """tcp_check_space: the buffer grows unless cwnd is full; an application that waits for room is woken."""
+    if f.nospace == 0:
+        return
+    if in_flight(f) < words(f.state)[CWND]:
+        expand_sndbuf(f)
+    if is_writeable(f):
+        f.nospace = 0
+        f.write_at = min(f.write_at, now)
+
+
+def wait_for_space(f, now):
+    """The application waits until it can write: tcp_poll."""
+    f.nospace = 0 if is_writeable(f) else 1
+    f.write_at = NEVER if f.nospace == 1 else now

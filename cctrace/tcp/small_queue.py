@@ -1,0 +1,39 @@
+"""TCP Small Queues: how much of a connection may wait in the queue of the sender's own device.
+
+What TCP has handed to the device's queue (fq, say) and has not left yet is counted in `sk_wmem_alloc`, as the memory
+that its packets (skbs) take. The next one must wait while that exceeds a millisecond at the pacing rate, or two packets
+of its size if that is more; TCP goes on when a packet has left.
+
+Source: [Linux61] net/ipv4/tcp_output.c tcp_small_queue_check, tcp_wfree; include/linux/skbuff.h SKB_TRUESIZE.
+"""
+
+from cctrace.cc.linux import PACING_SHIFT
+
+SKB_OVERHEAD = 960  # bytes that an skb of TCP's takes besides its payload, on 64 bits since 6.3; 1,280 before
+WMEM_BASE = 1  # sk_wmem_alloc of a socket with nothing in any queue
+TIMER_SLACK_NS = 10_000  # of fq's timer (its option timer_slack): what waits leaves up to so much late
+
+
+def skb_truesize(payload):
+    """Return the memory that a packet with so many bytes of payload takes, bytes."""
+    return SKB_OVERHEAD + payload
+
+
+def is_throttled(queued, truesize, rate_Bps, again, rtx_skbs):
+    """Return whether a packet must wait until something has left [Linux61] tcp_small_queue_check.
+
+    Parameters
+    ----------
+    queued : int
+        Memory of the packets that were handed over and have not left, bytes.
+    truesize : int
+        Memory of the next one.
+    rate_Bps : int
+        The pacing rate, bytes/s; 0 where it is not known.
+    again : bool
+        Whether it is a retransmission: of those twice as much may wait.
+    rtx_skbs : int
+        Packets in the retransmission queue; with one or none, nothing waits.
+    """
+    limit = max(2 * truesize, rate_Bps >> PACING_SHIFT) << (1 if again else 0)
+    return rtx_skbs > 1 and queued + WMEM_BASE > limit

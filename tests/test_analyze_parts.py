@@ -1,0 +1,123 @@
+"""Every part of an analysis stands on its own, and the counters of the other host end nothing."""
+
+import dataclasses
+
+import pytest
+
+import cctrace as cct
+from cctrace.cli import main
+from cctrace.errors import ArgumentError, PartFailed
+from cctrace.explain.analyze import analyze
+from cctrace.explain.attached import Counters
+from cctrace.explain.parts import Refusal, attempt
+
+PARTS = {
+    "cctrace.explain.analyze.identify": "identification",
+    "cctrace.explain.analyze.replay": "replay",
+    "cctrace.explain.analyze.diagnose": "diagnosis",
+    "cctrace.explain.diagnose.limits_of": "account of what limited it when",
+    "cctrace.explain.diagnose.events_of": "list of events",
+    "cctrace.explain.verdicts.losses.verdicts": "judgement of losses",
+    "cctrace.fit.collapse.Collapse.fit": "forecast of minRTT collapse",
+    "cctrace.explain.whatif.what_would_help": "what-if",
+}
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory):
+    """A capture of 3 s of CUBIC that loses 1 % by chance."""
+    path = cct.Path(rate="10Mbit", rtt="20ms", buffer="2bdp", loss="1%")
+    sim = cct.simulate(path, "cubic", "3s", seed=4, packets=True)
+    file = tmp_path_factory.mktemp("parts") / "loss.pcap"
+    sim.to_pcap(file)
+    return file
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Leave out the parts that take seconds, and have the flow told as a BBR's: minRTT collapse is asked of these."""
+    monkeypatch.setattr("cctrace.explain.analyze.sender", lambda *_: ("bbr", "bbr2022"))
+    monkeypatch.setattr("cctrace.explain.analyze.identify", lambda *_: None)
+    monkeypatch.setattr("cctrace.fit.collapse.Collapse.fit", lambda *_: None)
+
+
+def _refused(*given, **options):
+    raise ArgumentError("path and buffer hold 459 MB,\nmore than allowed")
+
+
+def _broken(*given, **options):
+    raise ZeroDivisionError("division by zero")
+
+
+@pytest.mark.parametrize("place", PARTS)
+def test_a_part_that_is_refused_leaves_the_others_standing(capture, quick, monkeypatch, place):
+    monkeypatch.setattr(place, _refused)
+    one = analyze([capture], controller="cubic", what_if=True)[0]
+    assert one.view is not None
+    assert (one.diagnosis is None) == place.endswith("analyze.diagnose")
+    said = [str(one.collapse), str(one.whatif), *one.notes]
+    if not place.endswith("analyze.identify"):  # who sent it is often not known, and told where it is shown
+        assert any("path and buffer hold 459 MB, more than allowed" in text for text in said)
+
+
+@pytest.mark.parametrize("place", PARTS)
+def test_an_error_of_the_program_in_a_part_is_announced_and_raised_on_demand(capture, quick, monkeypatch, place):
+    monkeypatch.setattr(place, _broken)
+    with pytest.warns(PartFailed, match=f"{PARTS[place]}: internal error, ZeroDivisionError: division by zero"):
+        one = analyze([capture], controller="cubic", what_if=True)[0]
+    assert one.view is not None
+
+
+def test_the_command_goes_on_with_a_warning_and_debug_shows_the_traceback(
+    capture, quick, monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setattr("cctrace.fit.collapse.Collapse.fit", _broken)
+    arguments = ["analyze", str(capture), "--cc", "cubic", "-o", str(tmp_path / "report")]
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert "Losses by chance" in out
+    assert "internal error, ZeroDivisionError" in err
+    assert (tmp_path / "report" / "report.html").exists()
+    assert main([*arguments, "--debug"]) == 2
+    err = capsys.readouterr().err
+    assert "in _broken" in err
+    assert "ZeroDivisionError: division by zero" in err
+
+
+def test_only_exceptions_are_caught_not_the_users_interrupt():
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        attempt("forecast", interrupted)
+    assert attempt("sum", sum, [1, 2]) == 3
+    assert attempt("sum", _refused).as_object() == {"refused": "path and buffer hold 459 MB, more than allowed"}
+
+
+def _ss(src, dst):
+    """Counters of one socket, as `ss -tin` prints them twice."""
+    line = f"ESTAB 0 0 {src} {dst}\n\t cubic rto:240 rtt:40/2 mss:1448 cwnd:10 bytes_acked:1000 busy:20ms\n"
+    return f"1700000000.0\n{line}1700000001.0\n{line}"
+
+
+def test_counters_of_the_receiver_are_told_and_left_out(capture, quick, tmp_path):
+    flow = cct.read(capture).flow(0)
+    src, sport, dst, dport = flow.key
+    theirs, strangers = tmp_path / "receiver.txt", tmp_path / "strangers.txt"
+    theirs.write_text(_ss(f"{dst}:{dport}", f"{src}:{sport}"))
+    strangers.write_text(_ss("192.0.2.1:9", "192.0.2.2:10"))
+    one = analyze([capture], [theirs], controller="cubic")[0]
+    assert one.diagnosis.cause == "random_loss"
+    assert one.flow.tcpinfo is None
+    assert any("these are the receiver's sockets" in note and str(theirs) in note for note in one.notes)
+    with pytest.raises(ArgumentError, match="the receiver's sockets"):
+        flow.attach(cct.read(theirs))
+    with pytest.raises(ArgumentError, match="no polls of"):
+        analyze([capture], [strangers], controller="cubic")
+    assert Counters([]).attach(flow)[0] is flow
+
+
+def test_a_refusal_is_a_value():
+    refusal = Refusal("forecast", "too little is known")
+    assert dataclasses.replace(refusal) == refusal
+    assert refusal.note == "there is no forecast: too little is known"

@@ -1,0 +1,199 @@
+"""What the ends of a connection do: pacing limits, send buffers, late answers; and what is told of idle flows.
+
+`recordings/pacing_limit` is ours: Linux 6.12 (User Mode Linux), 10 s of CUBIC with an SO_MAX_PACING_RATE of 500,000
+bytes/s over 14 Mbit/s and 24 ms; every poll of its counters names the limit.
+"""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cctrace as cct
+from cctrace.explain.analyze import analyze
+from cctrace.explain.diagnose import diagnose
+from cctrace.explain.limits import limits_of, shares
+from cctrace.explain.record import LATE_S, Record
+from cctrace.explain.verdicts.again import MUCH
+from cctrace.flows.capture import Capture
+from cctrace.sim.recorder import packets
+from tests.conversation import MSS, Conversation
+
+RECORDING = Path(__file__).parent / "recordings" / "pacing_limit"
+LINK = {"rate": "16Mbit", "rtt": "30ms", "buffer": "2bdp"}
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """The flow without its counters, and these."""
+    return cct.read(RECORDING / "sender.pcap.zst").flow(0), cct.read(RECORDING / "tcpinfo.csv.zst")
+
+
+def simulated(path=None, duration="5s", **flow):
+    sender = cct.Sender(**{"cc": "cubic"} | flow)
+    return cct.simulate(cct.Path(**LINK | (path or {})), sender, duration, seed=2, packets=True).capture().flow(0)
+
+
+def polled(**columns):
+    """Return a flow of 101 polls every 100 ms, 100 kB acknowledged in each."""
+    n = 101
+    table = {"time_ns": [10**18 + 10**8 * i for i in range(n)], "tcpi_rtt": [40_000] * n, "tcpi_snd_mss": [1000] * n}
+    table |= {"tcpi_min_rtt": [40_000] * n, "tcpi_bytes_acked": [1 + 10**5 * i for i in range(n)]}
+    table |= {"tcpi_busy_time": [10**5 * i for i in range(n)]} | {name: [value] * n for name, value in columns.items()}
+    lines = [",".join(table), *(",".join(map(str, row)) for row in zip(*table.values(), strict=True))]
+    return cct.read(io.BytesIO("\n".join(lines).encode())).flow()
+
+
+# --- a limit of the pacing rate --------------------------------------------------------------------------------------
+def test_a_pacing_limit_that_the_kernel_names_is_the_verdict_with_its_rate(recorded):
+    flow, counters = recorded
+    first = diagnose(flow.attach(counters), "cubic").verdicts[0]
+    assert first.name == "pacing_limited"
+    assert first.evidence["limit_bps"] == 4e6
+    assert "4 Mbit/s" in first.text
+    assert "SO_MAX_PACING_RATE" in first.text
+    assert first.confidence > 0.9
+
+
+def test_a_pacing_limit_shows_in_the_sends_alone_with_less_confidence(recorded):
+    flow, counters = recorded
+    first, told = diagnose(flow).verdicts[0], diagnose(flow.attach(counters)).verdicts[0]
+    assert first.name == "pacing_limited"
+    assert first.evidence["limit_bps"] == pytest.approx(4e6, rel=0.06)  # on the wire: with 66 of 1514 bytes of headers
+    assert first.confidence < told.confidence
+
+
+def test_counters_alone_tell_the_pacing_limit(recorded):
+    _, counters = recorded
+    found = diagnose(counters.flow())
+    assert found.cause == "pacing_limited"
+    assert found.figures["limit_bps"] == 4e6
+
+
+def test_a_limit_that_is_not_reached_limits_nothing():
+    reached = polled(tcpi_pacing_rate=10**6, tcpi_max_pacing_rate=10**6)
+    assert diagnose(reached).cause == "pacing_limited"
+    assert diagnose(polled(tcpi_pacing_rate=10**6, tcpi_max_pacing_rate=2**40)).cause != "pacing_limited"
+    idle = polled(tcpi_pacing_rate=10**7, tcpi_max_pacing_rate=10**7)  # at its limit, but hardly sending
+    assert diagnose(idle).cause != "pacing_limited"
+
+
+def test_one_look_of_ss_tells_the_pacing_limit():
+    words = "rtt:40/2 mss:1448 cwnd:60 bytes_acked:10000000 unacked:16 data_segs_out:7000 delivery_rate 3.98Mbps "
+    text = f"ESTAB 0 90000 10.0.0.1:4000 10.0.0.2:80\n\t cubic {words} pacing_rate 4Mbps/4Mbps busy:20000ms minrtt:39\n"
+    found = diagnose(cct.read(io.BytesIO(text.encode())).flow())
+    assert found.cause == "pacing_limited"
+    assert "4 Mbit/s" in found.verdict
+
+
+def test_small_writes_that_come_evenly_are_the_applications_and_no_limit_of_pacing():
+    talk = Conversation()
+    for k in range(400):
+        talk.data(5.0 * k, 1 + 1000 * k, size=1000).ack(5.0 * k + 40.0, 1 + 1000 * (k + 1))
+    found = diagnose(talk.flow())
+    assert found.cause == "application_limited"
+
+
+def test_a_sender_that_fills_its_path_or_its_window_is_not_paced():
+    for flow in (simulated(cc="bbr2022"), simulated(), simulated(rwnd="32kB"), simulated(cc="bbr2022", rwnd="32kB")):
+        assert "pacing_limited" not in [verdict.name for verdict in diagnose(flow).verdicts]
+
+
+# --- the send buffer, and answers ------------------------------------------------------------------------------------
+def test_the_kernels_account_of_the_send_buffer_outranks_an_inferred_application():
+    flow = simulated(app="chunks:size=60kB,every=80ms", duration="6s")
+    assert diagnose(flow).cause == "application_limited"
+    time_ns, una = flow.events["time_ns"], flow.events["snd_una"]
+    lines = ["flow_id,time_ns,tcpi_bytes_acked,tcpi_busy_time,tcpi_sndbuf_limited"]
+    for k in range(60):
+        at = int(time_ns[0]) + k * 10**8
+        acked = int(una[max(int(np.searchsorted(time_ns, at, side="right")) - 1, 0)])
+        lines.append(f"0,{at},{acked},{k * 10**5},{k * 9 * 10**4}")
+    told = flow.attach(cct.read(io.BytesIO("\n".join(lines).encode())))
+    assert diagnose(told).cause == "send_buffer_limited"
+    assert "application_limited" not in [verdict.name for verdict in diagnose(told).verdicts]
+
+
+def answered(late_ms, rounds=40, window=20):
+    """A window of segments that each ACK moves on: two at a time, so many ms after it."""
+    talk, sent = Conversation(rtt_ms=400.0).data(0.0, 1, segments=window), window
+    for k in range(rounds * window // 2):
+        at = 400.0 + k // 10 * 400.0 + k % 10 * 36.0
+        talk.ack(at, 1 + 2 * MSS * (k + 1))
+        talk.data(at + late_ms, 1 + MSS * sent).data(at + late_ms + 1.2, 1 + MSS * (sent + 1))
+        sent += 2
+    return talk.flow()
+
+
+@pytest.mark.parametrize("late_ms", [0.05, 3.0])
+def test_what_every_ack_lets_out_is_clocked_by_acks_however_late_the_sender_answers(late_ms):
+    record = Record(answered(late_ms))
+    share = shares(limits_of(record))
+    assert share.get("application", 0.0) < 0.05
+    assert share["cwnd"] > 0.5
+    assert (record.late_s > LATE_S) == (late_ms > 1)
+    assert "application_limited" not in [verdict.name for verdict in diagnose(answered(late_ms)).verdicts]
+
+
+# --- what is sent again ----------------------------------------------------------------------------------------------
+def test_heavy_retransmission_gets_a_word_where_something_else_comes_first():
+    path = {"rate": "40Mbit", "policer": ("5Mbit", "30kB")}
+    found = diagnose(simulated(path, cc="bbr2016"), "bbr")
+    assert found.cause == "policer"
+    (heavy,) = [verdict for verdict in found.verdicts if verdict.name == "heavy_retransmission"]
+    assert heavy.evidence["retransmitted_share"] > MUCH
+    assert f"{100 * heavy.evidence['retransmitted_share']:.3g} %" in heavy.text
+    seldom = diagnose(simulated({"loss": "0.5%"}))
+    assert "heavy_retransmission" not in [verdict.name for verdict in seldom.verdicts]
+
+
+# --- idle flows ------------------------------------------------------------------------------------------------------
+def test_flows_that_hardly_use_a_link_do_not_compete_for_it():
+    small = cct.Sender(cc="cubic", app="chunks:size=6kB,every=200ms")
+    path = cct.Path(rate="100Mbit", rtt="10ms", buffer="1bdp", jitter="normal:sd=1ms")
+    sim = cct.simulate(path, [small, small], "8s", seed=3, packets=True)
+    for k in (0, 1):
+        names = [verdict.name for verdict in diagnose(sim.capture().flow(k)).verdicts]
+        assert not {"competition", "collapse", "path_full"} & set(names)
+
+
+def test_shares_are_of_what_the_flows_got_while_both_were_up():
+    late = cct.Sender(cc="cubic", start="4s")
+    sim = cct.simulate(cct.Path(**LINK), [cct.Sender(cc="cubic"), late], "10s", seed=2, packets=True)
+    capture = sim.capture()
+    found = [diagnose(capture.flow(k)).verdicts[0] for k in range(2)]
+    assert [one.name for one in found] == ["competition"] * 2
+    assert sum(one.evidence["share"] for one in found) == pytest.approx(1.0, abs=0.02)
+    assert all("of what they got together" in one.text for one in found)
+
+
+def test_no_collapse_is_told_or_forecast_of_a_sender_that_is_not_bbr(tmp_path):
+    flow = simulated({"jitter": "normal:sd=10ms,per=slot:5ms", "buffer": "8bdp"}, cc="cubic")
+    assert "collapse" not in [verdict.name for verdict in diagnose(flow, "cubic").verdicts]
+    cct.simulate(cct.Path(**LINK), "cubic", "3s", seed=2, packets=True).to_pcap(tmp_path / "cubic.pcap")
+    assert analyze([tmp_path / "cubic.pcap"])[0].collapse is None
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+def test_a_clock_too_coarse_for_the_rtt_gives_no_rtt_of_nothing():
+    talk = Conversation(rtt_ms=0.0, wscale=0, timestamps=False).data(0, 1, 10)
+    for k in range(200):
+        talk.ack(10.0 * (k + 1), 1 + 2 * (k + 1) * MSS, window=10 * MSS).data(10.0 * (k + 1), 1 + (10 + 2 * k) * MSS, 2)
+    found = diagnose(talk.flow())
+    assert not any(" 0 ns" in verdict.text or "RTT of 0" in verdict.text for verdict in found.verdicts)
+
+
+def test_a_base_rtt_is_no_fraction_of_the_least_rtt():
+    """A token bucket that lets bursts through sooner than its rate leaves its model less than the path takes."""
+    record = Record(simulated({"rate": "1Gbit", "rtt": "60us", "shaper": ("50Mbit", "60kB"), "buffer": "1MB"}))
+    assert record.bottleneck.base_us >= 0.5 * record.least_rtt_us
+
+
+def test_flows_served_in_turn_are_told_so_though_the_delays_of_one_show_no_queue():
+    ends = []
+    for k, jitter in enumerate(({"jitter": "normal:sd=8ms,per=slot:5ms"}, {})):  # of the first no queue explains them
+        path = cct.Path(rate="6Mbit", rtt="30ms", buffer="4bdp", **jitter)
+        ends += cct.simulate(path, ["bbr2016", "cubic"][k], "8s", seed=5 + 1000 * k, packets=True).ends
+    capture = Capture(packets(ends, "sender", None))
+    assert [diagnose(capture.flow(k)).cause for k in (0, 1)] == ["fair_queueing"] * 2

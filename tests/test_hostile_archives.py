@@ -1,0 +1,89 @@
+"""Archives are bounded by their own size, over all that is nested in them, and by the number of their files."""
+
+import contextlib
+import gzip
+import io
+import tarfile
+import zipfile
+
+import pytest
+from wire import ethernet, ipv4, pcap, tcp
+
+from cctrace.errors import FormatError
+from cctrace.io import archive, read_file
+from cctrace.io.compression import BOMB_FLOOR
+
+CAPTURE = pcap([(10**18, ethernet(ipv4(tcp())))])
+
+
+def tar(files, mode="w:gz"):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as packed:
+        for name, data in files:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            packed.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def zipped(files):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, data in files:
+            packed.writestr(name, data)
+    return out.getvalue()
+
+
+PACKERS = pytest.mark.parametrize("pack", [tar, zipped], ids=["tar", "zip"])
+
+
+@PACKERS
+def test_members_that_are_each_small_enough_are_too_much_together(pack, tmp_path):
+    part = bytes(BOMB_FLOOR // 3)
+    path = tmp_path / "bomb"
+    path.write_bytes(pack([(f"{k}.pcap", part) for k in range(4)]))
+    with pytest.raises(FormatError, match="decompression bomb"):
+        read_file(path)
+
+
+@PACKERS
+def test_compressed_members_count_with_what_is_packed_in_them(pack, tmp_path):
+    zeros = [(10**18, bytes(60_000))] * (BOMB_FLOOR // 180_000)
+    part = gzip.compress(pcap([*zeros, (10**18, ethernet(ipv4(tcp())))]))
+    path = tmp_path / "nested"
+    path.write_bytes(pack([(f"{k}.pcap.gz", part) for k in range(4)]))
+    with pytest.raises(FormatError, match=r"nested: \d+ compressed bytes unpack"):
+        read_file(path)
+    assert len(read_file(path, limit=8 * BOMB_FLOOR)) == 4
+
+
+@PACKERS
+def test_an_archive_of_very_many_files_is_refused(pack, tmp_path, monkeypatch):
+    monkeypatch.setattr(archive, "MOST_MEMBERS", 20)
+    path = tmp_path / "many"
+    path.write_bytes(pack([(f"{k}.pcap", CAPTURE) for k in range(21)]))
+    with pytest.raises(FormatError, match="more than 20 files"):
+        read_file(path)
+    path.write_bytes(pack([(f"{k}.pcap", CAPTURE) for k in range(20)]))
+    assert len(read_file(path)) == 20
+
+
+def test_a_tar_that_claims_a_sparse_file_of_a_terabyte_is_refused_before_it_is_read(tmp_path):
+    info = tarfile.TarInfo("sparse.pcap")
+    info.pax_headers = {"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.size": str(1 << 40),
+                        "GNU.sparse.map": "0,0", "GNU.sparse.numblocks": "1"}  # fmt: skip
+    path = tmp_path / "sparse.tar"
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as packed:
+        packed.addfile(info)
+    with pytest.raises(FormatError, match="bomb"):
+        read_file(path)
+
+
+@pytest.mark.parametrize("at", range(0, 120, 3))
+def test_a_damaged_zip_is_one_line(at, tmp_path):
+    data = bytearray(zipped([("a.pcap", CAPTURE)]))
+    data[-120 + at] ^= 0xFF
+    path = tmp_path / "damaged.zip"
+    path.write_bytes(data)
+    with contextlib.suppress(FormatError):  # anything else is not one line
+        assert len(read_file(path)) == 1

@@ -1,0 +1,91 @@
+"""Recordings of kernels in virtual time (docs/lab.md): super-packets under loss, a small send buffer, windows.
+
+User Mode Linux in time-travel mode, HZ = 250: BBRv3 (a patched 6.12.117), BBRv2 (6.1.192), BBRv1 and CUBIC (6.12.117);
+path and seed are in scenario.json. Each was made after the rules that it tests, and looked at once.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cctrace as cct
+from cctrace.explain.validate import validate
+
+RECORDINGS = Path(__file__).parent / "recordings"
+SENDERS = {
+    "lab_v3_loss": "BBR3",  # 1.5 % random loss
+    "lab_v3_tso": "BBR3",  # the capture has the super-packets themselves
+    "lab_v2_jitter": "BBR2",  # 1 % random loss and jitter of 2 ms
+    "lab_v1_sndbuf": "BBR2022",  # a send buffer of 24 kB
+    "lab_cubic": "Cubic6",
+}
+BOUNDED = [name for name, sender in SENDERS.items() if sender in ("BBR2", "BBR3")]
+# Counters follow from sequence numbers and the kernel's counting rules alone: nothing here blurs them.
+EXACT = ("total_retrans", "delivered", "bytes_acked")
+
+
+@pytest.fixture(scope="module", params=SENDERS)
+def agreement(request):
+    (found,) = validate(RECORDINGS / request.param)
+    return found
+
+
+@pytest.fixture(scope="module")
+def shares(agreement):
+    return {figure.name: figure.share for figure in agreement.figures}
+
+
+def test_the_kernels_counters_tell_which_controller_to_replay(agreement):
+    name = agreement.flow.capture.packets.source.split("/")[-2]
+    assert agreement.as_dict()["replayed"] == SENDERS[name]
+
+
+def test_counters_are_the_kernels_at_every_poll(shares):
+    assert min(shares[name] for name in EXACT) == 1.0
+
+
+def test_the_replay_is_the_kernels_after_its_first_sample(agreement, shares):
+    replayed = {name: share for name, share in shares.items() if name.startswith("replay_")}
+    if agreement.flow.capture.packets.source.split("/")[-2] == "lab_v1_sndbuf":
+        replayed = {name: share for name, share in replayed.items() if "_bw_" not in name}  # see the next test
+    assert len(replayed) >= 2
+    assert min(replayed.values()) >= 0.99  # a poll may come while the kernel is at work
+
+
+@pytest.mark.xfail(strict=True, reason="bw is 4 % low: the sender's view misses when a full send buffer is app-limited")
+@pytest.mark.parametrize("agreement", ["lab_v1_sndbuf"], indirect=True)
+@pytest.mark.usefixtures("agreement")
+def test_the_bandwidth_behind_a_small_send_buffer_is_the_kernels(shares):
+    assert min(share for name, share in shares.items() if name.startswith("replay_bw_")) >= 0.99
+
+
+@pytest.mark.parametrize("agreement", BOUNDED, indirect=True)
+@pytest.mark.usefixtures("agreement")
+def test_bounds_that_losses_set_are_the_kernels(shares):
+    """They hang on which segments were one super-packet, and on what was in flight with each part of it."""
+    for name in ("inflight_hi", "inflight_lo", "bw_lo_1%", "mode"):
+        assert shares[f"replay_{name}"] >= 0.99, name
+
+
+@pytest.mark.parametrize("agreement", ["lab_v1_sndbuf"], indirect=True)
+def test_behind_a_small_send_buffer_bbr_stays_in_startup(agreement):
+    assert agreement.replay.startup.all()
+    assert agreement.replay.agrees("pacing_gain").all()
+    assert agreement.replay.summary()["polls"] == len(agreement.replay.polls)
+
+
+def test_parts_of_a_super_packet_add_up_to_what_was_lost():
+    flow = cct.read(RECORDINGS / "lab_v3_loss" / "sender.pcap.zst").flow(0)
+    lost = flow.events.of("skb_marked_lost")
+    grew = np.diff(flow.events["lost"][lost].astype(int), prepend=0)
+    assert grew.tolist() == flow.events["skb_segments"][lost].tolist()
+    assert grew.max() > 1
+
+
+def test_an_early_drop_is_no_full_queue():
+    """RED drops at queues that others pass: CUBIC behind one of up to 120 kB, which never held more than half of it."""
+    found = cct.diagnose(cct.read(RECORDINGS / "lab_red" / "sender.pcap.zst").flow(0))
+    names = [verdict.name for verdict in found.verdicts]
+    assert "aqm" in names
+    assert not {"congestive_loss", "shallow_buffer", "self_induced_queue"} & set(names)

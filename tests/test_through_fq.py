@@ -1,0 +1,170 @@
+"""Flows that were sent through fq: a capture shows when packets left that queue, and TCP had handed them over before.
+
+The recordings are of Linux 6.12 in User Mode Linux, whose tcp_info says what the sender held; scenario.json has the
+path and seed. BBRv1, BBRv3 under random loss, and CUBIC; none of them was looked at while the rules were written.
+"""
+
+import contextlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cctrace as cct
+from cctrace.cc import controller
+from cctrace.cc.base import LinuxController
+from cctrace.cc.bbr2016 import BBR2016
+from cctrace.explain.analyze import analyze
+from cctrace.explain.validate import validate
+from cctrace.flows.capture import Capture
+from cctrace.io.packets import Packets
+from cctrace.replaying.through_fq import at_hand_over, passage
+from cctrace.report.overview import as_object, write_report
+from cctrace.tcp.small_queue import is_throttled, skb_truesize
+
+RECORDINGS = Path(__file__).parent / "recordings"
+SENDERS = {"fq_bbr1": "bbr2022", "fq_bbr3_loss": "bbr3", "fq_cubic": "cubic6"}
+NO_FQ = {"single_bbr_1bdp": "bbr2022", "loss_cubic_1pct": "cubic6"}
+# The kernel tells these exactly; what is left are polls in the microseconds in which the stack is at work.
+SENDERS_VIEW = ("unacked", "delivery_rate", "app_limited", "rttvar")
+
+
+@pytest.fixture(scope="module", params=SENDERS)
+def recording(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def flow(recording):
+    return cct.read(RECORDINGS / recording / "sender.pcap.zst").flow(0)
+
+
+@pytest.fixture(scope="module")
+def figures(recording):
+    (agreement,) = validate(RECORDINGS / recording)
+    return {figure.name: figure.share for figure in agreement.figures}
+
+
+@pytest.mark.parametrize("name", SENDERS_VIEW)
+def test_the_senders_view_is_the_kernels(figures, name):
+    assert figures[name] >= 0.97
+
+
+def test_what_the_controller_decided_is_the_kernels(figures):
+    replayed = {name: share for name, share in figures.items() if name.startswith("replay_") and "startup" not in name}
+    assert len(replayed) >= 2
+    assert min(replayed.values()) >= 0.98
+
+
+def test_fq_is_told_from_when_packets_left(flow, recording):
+    found = passage(flow)
+    assert found.through_fq
+    assert found.controller == SENDERS[recording]
+
+
+def test_who_sent_it_is_found_through_fq(flow, recording):
+    assert SENDERS[recording] in cct.identify(flow).group
+
+
+@pytest.mark.parametrize("name", NO_FQ)
+def test_a_sender_with_its_own_timer_or_none_is_not_taken_for_one_with_fq(name):
+    flow = cct.read(cct.datasets.path(name, "sender.pcap.zst")).flow(0)
+    run = cct.replay(flow, NO_FQ[name])
+    assert run.source.through_fq is False
+    assert np.array_equal(run.source.events.rows, flow.events.rows)
+
+
+@pytest.fixture(scope="module")
+def old_bbr(tmp_path_factory):
+    """Capture of a BBR of 2016 that paces by a timer, which today's BBR explains better with fq than without."""
+    file = tmp_path_factory.mktemp("old_bbr") / "sender.pcap"
+    path = cct.Path(rate="9Mbit", rtt="11.9ms", buffer="1.13bdp", reverse="2.2ms", loss="0.41%")
+    sender = cct.Sender("bbr2016", hz=250, start="27.764ms")
+    cct.simulate(path, [sender], "5s", 1, packets=True).to_pcap(file)
+    return file
+
+
+@pytest.mark.parametrize("believed", [None, "bbr2016"])
+def test_what_an_older_kernel_sent_by_its_timer_is_not_taken_for_fq(old_bbr, believed):
+    flow = cct.read(old_bbr, hz=250).flow(0)
+    found = passage(flow, believed and controller(believed)[0])
+    assert found.through_fq is False
+    assert controller(found.controller)[0] is BBR2016
+
+
+def test_a_small_send_buffer_holds_the_sender_so_that_its_sends_do_not_tell():
+    """BBRv1 without fq: it waits for room in the send buffer, and stays at the rate that it sampled before."""
+    assert passage(cct.read(RECORDINGS / "lab_v1_sndbuf" / "sender.pcap.zst").flow(0)).through_fq is None
+
+
+@pytest.mark.parametrize("cc", ["bbr2022", "bbr3", "cubic6"])
+@pytest.mark.parametrize("held", [{"app": "chunks:size=60kB,every=40ms"}, {"rwnd": "48kB"}])
+def test_a_sender_that_the_application_or_the_receiver_holds_is_not_taken_for_one_with_fq(cc, held):
+    path = cct.Path(rate="20mbit", rtt="40ms", buffer="1.5bdp")
+    run = cct.simulate(path, cct.Sender(cc, **held), duration="4s", packets=True)
+    assert not passage(run.capture().flow(0)).through_fq
+
+
+def test_cubic_whose_acks_let_everything_go_is_not_taken_for_one_with_fq():
+    """A download of a web server without fq: at 1.2 cwnd per RTT pacing would hold nothing back."""
+    flow = cct.read(cct.datasets.path("web_server", "sender.pcap.zst")).bulk()[0]
+    assert not passage(flow).through_fq
+
+
+class Uncompilable(LinuxController):
+    """A controller of the user's own, in Python that is not compiled."""
+
+    snd_cwnd: int = 10
+
+    def on_ack(self, ack):
+        """Keep the window."""
+        with contextlib.nullcontext():
+            self.snd_cwnd = 20
+
+
+def test_whether_there_was_fq_is_told_for_a_class_that_does_not_compile():
+    flow = cct.read(cct.datasets.path("single_bbr_1bdp", "sender.pcap.zst")).flow(0)
+    assert cct.replay(flow, Uncompilable, mode="interpreted").source.through_fq is False
+
+
+def test_the_report_and_its_json_say_that_a_flow_was_sent_through_fq(tmp_path):
+    analyses = analyze(RECORDINGS / "fq_bbr1" / "sender.pcap.zst")
+    write_report(analyses, tmp_path)
+    assert as_object(analyses[0])["through_fq"] is True
+    page = (tmp_path / "report.html").read_text()
+    assert "<dt>Sent through</dt><dd>fq (its tap is behind the qdisc)</dd>" in page
+
+
+def test_the_report_of_a_sender_without_fq_does_not_speak_of_it(tmp_path):
+    analyses = analyze(RECORDINGS / "lab_cubic" / "sender.pcap.zst")
+    write_report(analyses, tmp_path)
+    assert as_object(analyses[0])["through_fq"] is False
+    assert "<dt>Sent through</dt>" not in (tmp_path / "report.html").read_text()
+
+
+def test_of_a_capture_from_the_middle_of_a_connection_nothing_is_said(flow):
+    whole = flow.capture.packets
+    columns = {name: column[200:] for name, column in whole.columns.items()}
+    late = Capture(Packets(columns, whole.sacks, whole.connections)).flow(0)
+    assert at_hand_over(late) is late
+    assert late.through_fq is None
+
+
+def test_nothing_is_handed_over_after_it_left_and_the_order_stays(flow):
+    """Rows and sends are in the order of events: a send stands before the ACKs that came while it waited in fq."""
+    handed = at_hand_over(flow).events
+    left_ns, before = handed.sends["time_ns"], handed.sends["row"]
+    inside = before < len(handed)
+    assert np.all(handed.rows["time_ns"][np.maximum(before - 1, 0)][inside] <= left_ns[inside])
+    assert np.all(np.diff(before) >= 0)
+    assert np.array_equal(left_ns, flow.events.sends["time_ns"])
+    assert np.any(before < flow.events.sends["row"])
+
+
+def test_two_packets_of_the_same_size_wait_at_most_at_low_rates():
+    size = skb_truesize(2896)
+    assert not is_throttled(size, size, 1_000_000, False, 10)
+    assert is_throttled(2 * size, size, 1_000_000, False, 10)
+    assert not is_throttled(2 * size, size, 1_000_000, True, 10)  # twice as much of what is sent again
+    assert not is_throttled(9 * size, size, 1_000_000, False, 1)  # the queue for retransmission is all but empty
+    assert not is_throttled(2 * size, size, 1 << 24, False, 10)  # a millisecond at this rate is 16 kB
