@@ -30,7 +30,7 @@ from benchmarks.polls import ss_text
 from benchmarks.replay_simulated import CONDITIONS, random_case
 from benchmarks.strangers import STRANGERS
 from cctrace.cc import KERNEL_NAMES
-from cctrace.explain.identify import CANDIDATES, UNKNOWN, identify
+from cctrace.identification.identify import CANDIDATES, UNKNOWN, identify
 
 RELATIVES = ("cubic_paced", "bbr_s_paper", "obbr_paper", "b3r_paper", "bbr2plus_paper")
 BINS = 10

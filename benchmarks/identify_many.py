@@ -23,7 +23,7 @@ from benchmarks.identify import calibration_error, group_size, judge, right
 from benchmarks.polls import ss_text
 from benchmarks.replay_simulated import CONDITIONS, random_case
 from benchmarks.strangers import KEPT, KNOWN, STRANGERS
-from cctrace.explain.identify import CANDIDATES
+from cctrace.identification.identify import CANDIDATES
 
 SIDES = ("sender", "receiver", "ss")
 Z = 1.959964

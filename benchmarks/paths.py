@@ -12,8 +12,8 @@ import re
 from pathlib import Path
 
 import cctrace as cct
+from cctrace.estimates import plain
 from cctrace.fit.draws import simulated
-from cctrace.fit.results import plain
 
 RECORDINGS = {
     "wired_40mbit_40ms": "single_bbr_1bdp",

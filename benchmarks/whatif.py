@@ -11,8 +11,9 @@ repeat predicts the other controllers' recordings of its path. `oracle` simulate
 the other controller gets what this one got, `trace` replays the recorded delivery rate as the link's, and `floor` is
 how well the first repeat predicts the second of the same controller. Intervals are of a bootstrap over paths.
 `simulated` asks of simulated flows of all variants over random paths what others would have done there. `simulator`
-prints how far simulations of known paths are from the quiet lab's recordings (`SIMULATOR` of whatif_figures). `truth`
-writes what the recordings in DIR showed, without the captures; `floor` compares repeats, and the oracle, from that.
+prints how far simulations of known paths are from the quiet lab's recordings (`SIMULATOR` of
+counterfactual.figures). `truth` writes what the recordings in DIR showed, without the captures; `floor` compares
+repeats, and the oracle, from that.
 """
 
 import argparse
@@ -25,8 +26,8 @@ import numpy as np
 import pandas as pd
 
 import cctrace as cct
-from cctrace.explain.whatif_figures import FIGURES, recorded_figures
-from cctrace.fit.transmissions import DELIVERED, transmissions
+from cctrace.counterfactual.figures import FIGURES, recorded_figures
+from cctrace.path.transmissions import DELIVERED, transmissions
 
 WIRE = 1514 / 1500  # the lab's links carry bare IP packets, cct.Path counts Ethernet frames
 KERNEL = {"bbr": "bbr2022", "cubic": "cubic6", "reno": "reno"}

@@ -11,13 +11,13 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:  # type checkers and editors do not run __getattr__; a test holds this to _PUBLIC
     from cctrace import analytic, corpus, datasets, fit, learn, papers, plot, presets, streaming, units
+    from cctrace.analysis.analyze import analyze
     from cctrace.cc import controller
     from cctrace.cc.base import LinuxController, QuicController
-    from cctrace.explain.analyze import analyze
-    from cctrace.explain.diagnose import diagnose
-    from cctrace.explain.identify import identify
-    from cctrace.explain.whatif import whatif
+    from cctrace.counterfactual.whatif import whatif
+    from cctrace.diagnosis.diagnose import diagnose
     from cctrace.flows.capture import Capture, read
+    from cctrace.identification.identify import identify
     from cctrace.plot import plot_flow
     from cctrace.replaying.run import replay
     from cctrace.report.widget import widget
@@ -36,13 +36,13 @@ _PUBLIC = {
     "QuicController": "cctrace.cc.base",
     "Sender": "cctrace.sim.sender",
     "analytic": "cctrace.analytic",
-    "analyze": "cctrace.explain.analyze",
+    "analyze": "cctrace.analysis.analyze",
     "controller": "cctrace.cc",
     "corpus": "cctrace.corpus",
     "datasets": "cctrace.datasets",
-    "diagnose": "cctrace.explain.diagnose",
+    "diagnose": "cctrace.diagnosis.diagnose",
     "fit": "cctrace.fit",
-    "identify": "cctrace.explain.identify",
+    "identify": "cctrace.identification.identify",
     "papers": "cctrace.papers",
     "plot": "cctrace.plot",
     "learn": "cctrace.learn",
@@ -54,7 +54,7 @@ _PUBLIC = {
     "streaming": "cctrace.streaming",
     "sweep": "cctrace.sim.sweep",
     "units": "cctrace.units",
-    "whatif": "cctrace.explain.whatif",
+    "whatif": "cctrace.counterfactual.whatif",
     "widget": "cctrace.report.widget",
 }
 __all__ = ["__version__", *_PUBLIC]

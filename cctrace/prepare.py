@@ -25,8 +25,8 @@ def controllers(part, parts):
 def rooms():
     """Use the reader, the table, the reconstruction, the replay and the simulation."""
     import cctrace as cct
-    from cctrace.fit.transmissions import transmissions
     from cctrace.flows.table import of_file
+    from cctrace.path.transmissions import transmissions
 
     capture = cct.datasets.path("tso_bbr_300m_veth", "sender.pcap.zst")
     of_file(capture)
@@ -35,7 +35,7 @@ def rooms():
     for name in ("bbr2022", "cubic6"):
         cct.replay(flow, name)
     importlib.import_module("cctrace.report")  # so that the bytecode of what `analyze` imports is there, too
-    importlib.import_module("cctrace.explain.analyze")
+    importlib.import_module("cctrace.analysis.analyze")
     cct.simulate(cct.Path(rate="10Mbit", rtt="10ms", buffer="1bdp"), ["reno", "quic_reno"], duration="100ms")
 
 

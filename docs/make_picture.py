@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from cctrace.explain.analyze import analyze
+from cctrace.analysis.analyze import analyze
 from cctrace.report.overview import write_report
 
 REPOSITORY = Path(__file__).resolve().parents[1]

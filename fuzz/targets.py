@@ -27,7 +27,7 @@ def read(data):
 
 def analyze(data):
     """Analyse bytes as a file, and write its report; no part of it may fail for a reason of its own."""
-    from cctrace.explain.analyze import analyze as run
+    from cctrace.analysis.analyze import analyze as run
     from cctrace.report.overview import write_report
 
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(CctraceError):
@@ -64,7 +64,17 @@ def main():
     import atheris
 
     target = sys.argv.pop(1)
-    with atheris.instrument_imports(include=["cctrace.io", "cctrace.flows", "cctrace.explain", "cctrace.report"]):
+    with atheris.instrument_imports(
+        include=[
+            "cctrace.io",
+            "cctrace.flows",
+            "cctrace.path",
+            "cctrace.diagnosis",
+            "cctrace.identification",
+            "cctrace.analysis",
+            "cctrace.report",
+        ]
+    ):
         for module in FORMATS.values():
             __import__(f"cctrace.io.{module}")
     atheris.Setup(sys.argv, lambda data: one(target, data))

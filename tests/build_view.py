@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from cctrace import schema
-from cctrace.explain.flow_view import FlowView
+from cctrace.analysis.flow_view import FlowView
 
 RATE_BPS, RTT_US, MSS, START_NS = 10e6, 40_000, 1448, 1_795_191_153_675_129_354
 

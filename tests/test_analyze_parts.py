@@ -5,21 +5,21 @@ import dataclasses
 import pytest
 
 import cctrace as cct
+from cctrace.analysis.analyze import analyze
+from cctrace.analysis.attached import Counters
 from cctrace.cli import main
 from cctrace.errors import ArgumentError, PartFailed
-from cctrace.explain.analyze import analyze
-from cctrace.explain.attached import Counters
-from cctrace.explain.parts import Refusal, attempt
+from cctrace.refusals import Refusal, attempt
 
 PARTS = {
-    "cctrace.explain.analyze.identify": "identification",
-    "cctrace.explain.analyze.replay": "replay",
-    "cctrace.explain.analyze.diagnose": "diagnosis",
-    "cctrace.explain.diagnose.limits_of": "account of what limited it when",
-    "cctrace.explain.diagnose.events_of": "list of events",
-    "cctrace.explain.verdicts.losses.verdicts": "judgement of losses",
+    "cctrace.analysis.analyze.identify": "identification",
+    "cctrace.analysis.analyze.replay": "replay",
+    "cctrace.analysis.analyze.diagnose": "diagnosis",
+    "cctrace.diagnosis.diagnose.limits_of": "account of what limited it when",
+    "cctrace.diagnosis.diagnose.events_of": "list of events",
+    "cctrace.diagnosis.rules.losses.verdicts": "judgement of losses",
     "cctrace.fit.collapse.Collapse.fit": "forecast of minRTT collapse",
-    "cctrace.explain.whatif.what_would_help": "what-if",
+    "cctrace.counterfactual.whatif.what_would_help": "what-if",
 }
 
 
@@ -36,8 +36,8 @@ def capture(tmp_path_factory):
 @pytest.fixture
 def quick(monkeypatch):
     """Leave out the parts that take seconds, and have the flow told as a BBR's: minRTT collapse is asked of these."""
-    monkeypatch.setattr("cctrace.explain.analyze.sender", lambda *_: ("bbr", "bbr2022"))
-    monkeypatch.setattr("cctrace.explain.analyze.identify", lambda *_: None)
+    monkeypatch.setattr("cctrace.analysis.analyze.sender", lambda *_: ("bbr", "bbr2022"))
+    monkeypatch.setattr("cctrace.analysis.analyze.identify", lambda *_: None)
     monkeypatch.setattr("cctrace.fit.collapse.Collapse.fit", lambda *_: None)
 
 

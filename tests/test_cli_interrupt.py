@@ -19,7 +19,7 @@ RECORDING = str(datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst"))
 SLOW = {
     "simulate": ["simulate", "--rate", "1Gbit", "--cc", "bbr,cubic", "--duration", "3600s"],
     "sweep": ["sweep", "--rate", "1Gbit", "--cc", "bbr", "--duration", "3600s", "--workers", "2"],
-    "fit": ["fit", "path", RECORDING],
+    "fit": ["fit", "path", *[RECORDING] * 100],
     "replay": ["replay", RECORDING, "--controller", "bbr3", "--interpreted"],
 }
 

@@ -9,7 +9,7 @@ import pytest
 from cctrace import cli, datasets
 from cctrace.cli.common import lines_of, print_table, print_text, wrapped
 from cctrace.cli.corpus import _with_causes
-from cctrace.explain.verdicts.order import CAUSES, cause_words
+from cctrace.diagnosis.rules.order import CAUSES, cause_words
 
 COLUMNS = ("flow", "sent", "goodput", "warnings")
 ROW = ("10.0.0.1:1 → 10.0.0.2:2", "20 MB", "3 Mbit/s", "it lacks the first packets, and some of the last")

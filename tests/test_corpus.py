@@ -21,8 +21,8 @@ from cctrace.corpus import inputs, manifest, tables, zygote
 from cctrace.corpus.guard import Guard, Zygote
 from cctrace.corpus.inputs import Entry, Rules, listed
 from cctrace.corpus.store import Local, OutputError, open_store
+from cctrace.diagnosis.diagnose import diagnose
 from cctrace.errors import ArgumentError
-from cctrace.explain.diagnose import diagnose
 
 COUNT = 24
 

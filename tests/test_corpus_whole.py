@@ -10,9 +10,9 @@ import pytest
 
 import cctrace as cct
 from cctrace import cli, datasets
+from cctrace.analysis.analyze import analyze
 from cctrace.corpus.groups import pooled
 from cctrace.errors import ArgumentError
-from cctrace.explain.analyze import analyze
 from cctrace.report.corpus import write_pages
 
 COUNT = 16
@@ -219,8 +219,8 @@ def test_a_report_reads_a_capture_once_and_asks_nothing_that_the_run_has_found(t
         read.append(files)
         return analyze(files, *arguments, **options)
 
-    monkeypatch.setattr("cctrace.explain.analyze.analyze", analyzed)
-    monkeypatch.setattr("cctrace.explain.analyze.identify", _never)
+    monkeypatch.setattr("cctrace.analysis.analyze.analyze", analyzed)
+    monkeypatch.setattr("cctrace.analysis.analyze.identify", _never)
     monkeypatch.setattr("cctrace.fit.collapse.Collapse.fit", _never)
     index = write_pages(corpus, tmp_path / "pages").read_text("utf-8")
     assert len(read) == 1

@@ -11,8 +11,8 @@ import cctrace as cct
 from cctrace import cli, datasets
 from cctrace.corpus.inputs import listed
 from cctrace.errors import StreamError
+from cctrace.estimates import Estimate
 from cctrace.fit.draws import draws
-from cctrace.fit.results import Estimate
 from cctrace.io.pcap import FILE_HEADER
 from cctrace.replaying.intervals import firsts_of_intervals
 

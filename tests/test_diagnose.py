@@ -8,10 +8,10 @@ import pytest
 
 import cctrace as cct
 from cctrace import datasets
-from cctrace.explain import limits
-from cctrace.explain.diagnose import diagnose
-from cctrace.explain.findings import LIMITS
-from cctrace.explain.verdicts.order import ORDER
+from cctrace.diagnosis import limits
+from cctrace.diagnosis.diagnose import diagnose
+from cctrace.diagnosis.findings import LIMITS
+from cctrace.diagnosis.rules.order import ORDER
 from cctrace.flows.capture import read
 from tests.conversation import MSS, Conversation
 

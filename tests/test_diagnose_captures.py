@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import cctrace as cct
-from cctrace.explain.diagnose import diagnose
-from cctrace.explain.record import Record
-from cctrace.explain.stamps import clock_set, held_us, stamps_of
-from cctrace.fit.transmissions import LOST, transmissions
+from cctrace.diagnosis.diagnose import diagnose
+from cctrace.diagnosis.record import Record
 from cctrace.flows.capture import Capture
 from cctrace.flows.state import OPT_COPY
+from cctrace.path.stamps import clock_set, held_us, stamps_of
+from cctrace.path.transmissions import LOST, transmissions
 from tests.conversation import MSS, Conversation
 
 UNSURE = 0.4

@@ -9,10 +9,10 @@ import pytest
 import cctrace as cct
 from benchmarks.explain import calibration
 from benchmarks.explain_cases import BESIDE, RIGHT, random_case, simulated_flow
-from cctrace.explain import limits
-from cctrace.explain.diagnose import diagnose
-from cctrace.explain.record import Record
-from cctrace.explain.verdicts.returning import _by_clock
+from cctrace.diagnosis import limits
+from cctrace.diagnosis.diagnose import diagnose
+from cctrace.diagnosis.record import Record
+from cctrace.diagnosis.rules.returning import _by_clock
 from tests.conversation import MSS, Conversation
 
 CASES = [

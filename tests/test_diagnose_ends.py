@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import cctrace as cct
-from cctrace.explain.analyze import analyze
-from cctrace.explain.diagnose import diagnose
-from cctrace.explain.limits import limits_of, shares
-from cctrace.explain.record import LATE_S, Record
-from cctrace.explain.verdicts.again import MUCH
+from cctrace.analysis.analyze import analyze
+from cctrace.diagnosis.diagnose import diagnose
+from cctrace.diagnosis.limits import limits_of, shares
+from cctrace.diagnosis.record import LATE_S, Record
+from cctrace.diagnosis.rules.again import MUCH
 from cctrace.flows.capture import Capture
 from cctrace.sim.recorder import packets
 from tests.conversation import MSS, Conversation

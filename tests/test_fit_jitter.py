@@ -9,14 +9,14 @@ from scipy import signal
 
 import cctrace as cct
 from cctrace.cli import main
-from cctrace.fit.blocks import block_length, effective_samples
-from cctrace.fit.bottleneck import Steps, backlog, constant, departures, sent
 from cctrace.fit.delays import mean_of
 from cctrace.fit.families import FAMILIES, Censored, fit_family
 from cctrace.fit.goodness import SHARES, product_limit
 from cctrace.fit.process import correlation_time, slot_length
-from cctrace.fit.steps import rate_steps
-from cctrace.fit.transmissions import DELIVERED, LOST, transmissions
+from cctrace.path.blocks import block_length, effective_samples
+from cctrace.path.bottleneck import Steps, backlog, constant, departures, sent
+from cctrace.path.steps import rate_steps
+from cctrace.path.transmissions import DELIVERED, LOST, transmissions
 
 PATH = {"rate": "40Mbit", "rtt": "40ms", "buffer": "4bdp"}
 

@@ -7,9 +7,9 @@ import pytest
 
 import cctrace as cct
 from cctrace.cli import main
-from cctrace.fit.bottleneck import Sent
 from cctrace.fit.export import opportunities
-from cctrace.fit.steps import rate_steps
+from cctrace.path.bottleneck import Sent
+from cctrace.path.steps import rate_steps
 
 
 def recorded(name, index=0):

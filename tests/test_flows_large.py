@@ -6,7 +6,7 @@ from pandas.testing import assert_frame_equal
 
 import cctrace as cct
 from cctrace import datasets
-from cctrace.explain import analyze as analysis
+from cctrace.analysis import analyze as analysis
 from cctrace.flows.large import bulk_flows
 from cctrace.io.packets import joined
 

@@ -8,8 +8,8 @@ import pytest
 import zstandard
 
 from cctrace import datasets
+from cctrace.diagnosis.diagnose import diagnose
 from cctrace.errors import ArgumentError, StreamError
-from cctrace.explain.diagnose import diagnose
 from cctrace.flows.capture import read
 from tests.conversation import MSS, Conversation
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import cctrace
-from cctrace.explain.diagnose import diagnose
+from cctrace.diagnosis.diagnose import diagnose
 from cctrace.flows.quantized import smooth
 
 T0, CHUNK, RTT_US = 1_700_000_000, 22_675_456, 43_000

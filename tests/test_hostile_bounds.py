@@ -4,8 +4,8 @@ import pytest
 from wire import ethernet, ipv4, pcap, tcp, tcp_options
 
 import cctrace as cct
+from cctrace.diagnosis.polled import MOST_WINDOWS, Polls
 from cctrace.errors import FormatError
-from cctrace.explain.polled import MOST_WINDOWS, Polls
 from cctrace.flows import coarse
 from cctrace.flows.capture import LARGEST_WSCALE
 from cctrace.flows.reenact import MOST_UNSEEN, UNSEEN_PER_PACKET

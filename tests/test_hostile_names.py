@@ -26,8 +26,8 @@ SHORT = datasets.path("tso_bbr_300m_veth", "sender.pcap.zst")
 @pytest.fixture(autouse=True)
 def nobody_asks_who_sent_it(monkeypatch):
     """To identify a sender takes seconds, and is tested elsewhere."""
-    monkeypatch.setattr("cctrace.explain.analyze._identified", lambda *_: None)
-    monkeypatch.setattr("cctrace.explain.analyze._forecast", lambda *_: None)
+    monkeypatch.setattr("cctrace.analysis.analyze._identified", lambda *_: None)
+    monkeypatch.setattr("cctrace.analysis.analyze._forecast", lambda *_: None)
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import cctrace as cct
 from benchmarks.identify import from_ss, simulated
 from cctrace.cli import main
 from cctrace.errors import ArgumentError, StreamError
-from cctrace.explain.identify import ALIKE, CANDIDATES, UNKNOWN, identify_files, probabilities
-from cctrace.explain.identify_fit import MOST_AFTER, wrong_factor
-from cctrace.explain.identify_trajectory import FINEST, likelihoods
+from cctrace.identification.identify import ALIKE, CANDIDATES, UNKNOWN, identify_files, probabilities
+from cctrace.identification.odds import MOST_AFTER, wrong_factor
+from cctrace.identification.trajectory import FINEST, likelihoods
 
 
 @pytest.mark.parametrize(("name", "number"), [(name, k % 3) for k, name in enumerate(CANDIDATES)])

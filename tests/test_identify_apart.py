@@ -5,10 +5,10 @@ import pytest
 
 import cctrace as cct
 from benchmarks.identify import from_ss, simulated
-from cctrace.explain.identify import UNKNOWN
-from cctrace.explain.identify_evidence import examine, shown
-from cctrace.explain.identify_polled_rates import other_gains, unchanged
-from cctrace.explain.identify_strange import longest_still_us, paced_log_odds, straight_rises
+from cctrace.identification.identify import UNKNOWN
+from cctrace.identification.polled_rates import other_gains, unchanged
+from cctrace.identification.sends import examine, shown
+from cctrace.identification.strangers import longest_still_us, paced_log_odds, straight_rises
 
 RTT_US = 40_000.0
 

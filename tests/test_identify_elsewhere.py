@@ -7,8 +7,8 @@ import pytest
 
 import cctrace as cct
 from benchmarks.identify import CANDIDATES, FAMILIES, calibration_error, group_size, polled, reliability, simulated
-from cctrace.explain import identify as whose
-from cctrace.explain.identify_phases import FEW, Phases, Rates, chain
+from cctrace.identification import identify as whose
+from cctrace.identification.phases import FEW, Phases, Rates, chain
 from cctrace.replaying import midflow
 from cctrace.schema import LINUX_EVENTS
 
@@ -107,7 +107,7 @@ def test_a_name_from_counters_is_checked_on_the_first_events_and_never_believed_
     monkeypatch.setattr(whose, "CHECKED_ROWS", 2000)
     looked = []
     monkeypatch.setattr(whose, "shown", lambda *args: looked.append(args[1:]) or original(*args))
-    original = cct.explain.identify_evidence.shown
+    original = cct.identification.sends.shown
     assert "reno" in cct.identify(flow, check="reno").group
     assert looked == [(2000,)]
     assert "reno" in cct.identify(flow, check="bbr2022").group

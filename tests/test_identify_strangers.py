@@ -7,12 +7,12 @@ import cctrace as cct
 from benchmarks.identify import from_ss, simulated
 from cctrace.cc.base import checked_params
 from cctrace.cc.cubic6 import Cubic6
-from cctrace.explain.identify import UNKNOWN
-from cctrace.explain.identify_evidence import examine, shown
-from cctrace.explain.identify_polled_fit import growth, wrong_reductions
-from cctrace.explain.identify_windows import limited
 from cctrace.flows.capture import Capture
 from cctrace.flows.missing_sacks import restored
+from cctrace.identification.flights import limited
+from cctrace.identification.identify import UNKNOWN
+from cctrace.identification.polled_odds import growth, wrong_reductions
+from cctrace.identification.sends import examine, shown
 from cctrace.io.packets import Packets
 from cctrace.replaying.follow import Edit, Follower, Script
 from cctrace.replaying.reductions import set_right

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cctrace as cct
-from cctrace.explain.validate import validate
+from cctrace.analysis.validate import validate
 
 RECORDINGS = Path(__file__).parent / "recordings"
 SENDERS = {

@@ -8,7 +8,7 @@ import pytest
 
 import cctrace
 from cctrace import cli
-from cctrace.explain.diagnose import diagnose
+from cctrace.diagnosis.diagnose import diagnose
 from cctrace.io.tcpinfo import MISSING
 
 T0 = 1_733_525_121

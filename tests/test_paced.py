@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import cctrace as cct
+from cctrace.analysis.analyze import analyze
+from cctrace.analysis.validate import load
 from cctrace.errors import ArgumentError
-from cctrace.explain.analyze import analyze
-from cctrace.explain.validate import load
 from cctrace.io.tcpinfo import MISSING
 from cctrace.tcp.window import stack_pacing_rate
 
@@ -164,8 +164,10 @@ def test_the_recording_is_cubics_and_pacing_held_it_back_for_a_while():
 def test_whom_the_counters_name_is_simulated_paced_if_it_can_be(told, simulated, monkeypatch):
     """Where the sends look like nobody's, what-if takes whom the kernel names."""
     asked = []
-    monkeypatch.setattr("cctrace.explain.analyze.identify", lambda *_: None)
-    monkeypatch.setattr("cctrace.explain.analyze.controller_name", lambda _: told)
-    monkeypatch.setattr("cctrace.explain.whatif.what_would_help", lambda flow, diagnosis, own, say: asked.append(own))
+    monkeypatch.setattr("cctrace.analysis.analyze.identify", lambda *_: None)
+    monkeypatch.setattr("cctrace.analysis.analyze.controller_name", lambda _: told)
+    monkeypatch.setattr(
+        "cctrace.counterfactual.whatif.what_would_help", lambda flow, diagnosis, own, say: asked.append(own)
+    )
     analyze([RECORDING / "sender.pcap.zst"], [RECORDING / "tcpinfo.csv.zst"], what_if=True)
     assert asked == [simulated]

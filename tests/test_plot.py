@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import cctrace
 from cctrace import datasets
+from cctrace.analysis.flow_view import FlowView
 from cctrace.errors import ArgumentError
-from cctrace.explain.flow_view import FlowView
 from cctrace.plot import figure, flow_panels, flow_phases
 from cctrace.plot.panels import COLOURS, Panel, Phases, Series, decimate
 from cctrace.plot.panels_of_flow import delivery_rate_bps

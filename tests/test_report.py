@@ -9,15 +9,15 @@ import pytest
 
 import cctrace as cct
 from cctrace import datasets
-from cctrace.explain.analyze import analyze
-from cctrace.explain.findings import Event, Limit, Verdict
-from cctrace.explain.parts import Refusal
+from cctrace.analysis.analyze import analyze
+from cctrace.diagnosis.findings import Event, Limit, Verdict
+from cctrace.estimates import Estimate
 from cctrace.fit.collapse import Forecast
-from cctrace.fit.results import Estimate
 from cctrace.plot import flow_panels, flow_phases
 from cctrace.plot.packets import KINDS, packets_of
 from cctrace.plot.panels import Phases
 from cctrace.plot.states import Lane
+from cctrace.refusals import Refusal
 from cctrace.report import FlowSection, Report
 from cctrace.report.encode import decoded, floats, integers
 from cctrace.report.overview import _title, report_of

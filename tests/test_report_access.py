@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 import cctrace as cct
+from cctrace.analysis.analyze import analyze
+from cctrace.diagnosis.findings import Event
 from cctrace.display import visible
-from cctrace.explain.analyze import analyze
-from cctrace.explain.findings import Event
-from cctrace.explain.parts import Refusal
 from cctrace.plot.panels import Phases
+from cctrace.refusals import Refusal
 from cctrace.report.compare import write_comparison
 from cctrace.report.index import write_index
 from cctrace.report.overview import write_report
@@ -38,7 +38,7 @@ def pages(captures, tmp_path_factory):
     """The report with a comparing panel, the index of several, and two beside each other."""
     folder = tmp_path_factory.mktemp("pages")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cctrace.explain.analyze._forecast", lambda *given: Refusal("forecast", f"not asked {HOSTILE}"))
+        patch.setattr("cctrace.analysis.analyze._forecast", lambda *given: Refusal("forecast", f"not asked {HOSTILE}"))
         several, one = (analyze([file]) for file in captures)
         index, _, _ = write_index(captures, folder / "index")
     both = {"report": write_report(several, folder / "report"), "index": index}

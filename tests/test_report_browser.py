@@ -11,9 +11,9 @@ import zstandard
 
 import cctrace as cct
 from cctrace import datasets
+from cctrace.analysis.analyze import analyze
+from cctrace.diagnosis.findings import Event, Limit
 from cctrace.display import visible
-from cctrace.explain.analyze import analyze
-from cctrace.explain.findings import Event, Limit
 from cctrace.plot.packets import Received, Sent, packets_of
 from cctrace.plot.panels import Phases
 from cctrace.plot.states import Lane

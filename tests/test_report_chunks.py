@@ -8,7 +8,7 @@ import pytest
 
 import cctrace as cct
 from cctrace import datasets
-from cctrace.explain.analyze import analyze
+from cctrace.analysis.analyze import analyze
 from cctrace.plot.packets import packets_of
 from cctrace.report import chunks
 from cctrace.report.document import policy
@@ -26,13 +26,13 @@ GRAPH = f"{FLOW}.panels.find((panel) => panel.packets)"
 def folder(request, tmp_path_factory):
     """A report of a capture that is taken for a large one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cctrace.explain.analyze._identified", lambda *_: None)  # takes seconds, tested elsewhere
-        patch.setattr("cctrace.explain.analyze._forecast", lambda *given: None)
+        patch.setattr("cctrace.analysis.analyze._identified", lambda *_: None)  # takes seconds, tested elsewhere
+        patch.setattr("cctrace.analysis.analyze._forecast", lambda *given: None)
         patch.setattr(chunks, "PACKETS", 3000)
         patch.setattr(chunks, "CHUNK", 1000)
         patch.setattr("cctrace.report.overview.CHUNK", 1000)
         if request.param != "many packets":
-            patch.setattr("cctrace.explain.analyze.LARGE_FILE", 1)
+            patch.setattr("cctrace.analysis.analyze.LARGE_FILE", 1)
         return write_report(analyze([CAPTURE], keep=keeper()), tmp_path_factory.mktemp("report")).parent
 
 
@@ -77,8 +77,8 @@ def test_a_selection_has_the_extremes_of_every_span_of_time(sides):
 
 
 def test_files_of_an_earlier_report_are_removed(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("cctrace.explain.analyze._identified", lambda *_: None)
-    monkeypatch.setattr("cctrace.explain.analyze._forecast", lambda *given: None)
+    monkeypatch.setattr("cctrace.analysis.analyze._identified", lambda *_: None)
+    monkeypatch.setattr("cctrace.analysis.analyze._forecast", lambda *given: None)
     (tmp_path / "flow0-packets7.js").write_text("old")
     write_report(analyze([CAPTURE]), tmp_path)
     assert not list(tmp_path.glob("*.js"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cctrace import cli, datasets
-from cctrace.explain.analyze import analyze
+from cctrace.analysis.analyze import analyze
 from cctrace.plot.panels_of_many import comparison_panels
 from cctrace.report.compare import differences
 from cctrace.report.index import captures_in
@@ -22,7 +22,7 @@ LOSSY, JITTER = (datasets.path(name, "sender.pcap.zst") for name in ("loss_cubic
 @pytest.fixture(autouse=True)
 def nobody_asks_who_sent_it(monkeypatch):
     """To identify a sender takes seconds, and is tested elsewhere."""
-    monkeypatch.setattr("cctrace.explain.analyze._identified", lambda *_: None)
+    monkeypatch.setattr("cctrace.analysis.analyze._identified", lambda *_: None)
 
 
 @pytest.fixture

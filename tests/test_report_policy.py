@@ -8,7 +8,7 @@ import re
 import pytest
 
 from cctrace import corpus, datasets
-from cctrace.explain.analyze import analyze
+from cctrace.analysis.analyze import analyze
 from cctrace.report.compare import write_comparison
 from cctrace.report.corpus import write_pages
 from cctrace.report.index import write_index
@@ -24,7 +24,7 @@ def pages(tmp_path_factory):
     """One page of every kind."""
     folder = tmp_path_factory.mktemp("pages")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cctrace.explain.analyze._identified", lambda *_: None)  # takes seconds, tested elsewhere
+        patch.setattr("cctrace.analysis.analyze._identified", lambda *_: None)  # takes seconds, tested elsewhere
         one = analyze([CAPTURE], [COUNTERS])
         corpus.run([str(CAPTURE)], str(folder / "corpus"), "flows,explain", workers=1)
         return {

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 import cctrace as cct
+from cctrace.analysis.analyze import _forecast, analyze
 from cctrace.cli import main
-from cctrace.explain.analyze import _forecast, analyze
-from cctrace.explain.findings import Verdict
-from cctrace.explain.identify import CANDIDATES, Candidate, Identification
-from cctrace.explain.sender_words import believed, sender_words
+from cctrace.diagnosis.findings import Verdict
+from cctrace.identification.identify import CANDIDATES, Candidate, Identification
+from cctrace.identification.words import believed, sender_words
 from cctrace.report.overview import row_of
 
 
@@ -77,7 +77,7 @@ def test_identify_names_both_ends_and_the_controller_that_counters_tell(capsys):
 
 
 def test_a_name_of_the_counters_leaves_the_rest_of_a_long_flow_alone(monkeypatch):
-    from cctrace.explain import identify as room
+    from cctrace.identification import identify as room
 
     looked = []
     flow = cct.read(cct.datasets.path("single_bbr_1bdp", "sender.pcap.zst")).flow(0)

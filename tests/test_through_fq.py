@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import cctrace as cct
+from cctrace.analysis.analyze import analyze
+from cctrace.analysis.validate import validate
 from cctrace.cc import controller
 from cctrace.cc.base import LinuxController
 from cctrace.cc.bbr2016 import BBR2016
-from cctrace.explain.analyze import analyze
-from cctrace.explain.validate import validate
 from cctrace.flows.capture import Capture
 from cctrace.io.packets import Packets
 from cctrace.replaying.through_fq import at_hand_over, passage

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import cctrace as cct
+from cctrace.analysis.flow_view import FlowView
 from cctrace.errors import ArgumentError
-from cctrace.explain.flow_view import FlowView
 from cctrace.flows.counters import CounterFlow
 from cctrace.plot.packets import packets_of
 from cctrace.plot.panels_of_counters import counter_panels

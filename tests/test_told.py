@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cctrace.errors import FormatError
-from cctrace.explain.told import controller_name, generation, leaves_open, sender
+from cctrace.identification.named import controller_name, generation, leaves_open, sender
 from cctrace.io import read_file
 from cctrace.io.tcpinfo import MISSING
 from cctrace.io.tcpinfo_struct import BBR23_INFO, BBR_INFO

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from cctrace import cli, datasets
+from cctrace.analysis.validate import _inside, stalls, validate
 from cctrace.errors import FormatError
-from cctrace.explain.validate import _inside, stalls, validate
 
 RECORDINGS = sorted(set(datasets.catalogue()) - {"web_server"})  # which has `ss` only
 UNDISTURBED = ["jitter_bbr_sd2ms", "tso_bbr_300m_veth"]  # nothing was lost or reordered in them

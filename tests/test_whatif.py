@@ -14,9 +14,9 @@ import pytest
 
 import cctrace as cct
 from cctrace.cli import main
+from cctrace.counterfactual.figures import FIGURES, interval
+from cctrace.counterfactual.questions import changed
 from cctrace.errors import ArgumentError, FitError
-from cctrace.explain.otherpath import changed
-from cctrace.explain.whatif_figures import FIGURES, interval
 from cctrace.flows.counters import CounterFlow
 
 
@@ -201,7 +201,7 @@ def test_without_a_known_sender_there_are_figures_and_no_advice(simulated, monke
     def nobody(flow):
         return SimpleNamespace(name="unknown", group=("unknown",))
 
-    monkeypatch.setattr("cctrace.explain.whatif_scene.identify", nobody)
+    monkeypatch.setattr("cctrace.counterfactual.scene.identify", nobody)
     found = cct.whatif(simulated, ["reno"], draws=3)
     assert (found.own, found.original, found.reproduces, found.differences) == (None, None, False, {})
     assert found.candidates["reno"]["goodput_bps"].value > 0

@@ -7,16 +7,16 @@ import shlex
 import pytest
 
 import cctrace as cct
+from cctrace.analysis.analyze import NO_PACKETS, analyze
 from cctrace.cc import controller
 from cctrace.cli import main
-from cctrace.explain.analyze import NO_PACKETS, analyze
-from cctrace.explain.diagnose import diagnose
-from cctrace.explain.otherpath import check_changes
-from cctrace.explain.parts import Refusal
-from cctrace.explain.remedies import REMEDIES, commands, questions, remedies
-from cctrace.explain.verdicts.order import ORDER
-from cctrace.explain.whatif_scene import plausible
+from cctrace.counterfactual.questions import check_changes
+from cctrace.counterfactual.scene import plausible
+from cctrace.diagnosis.diagnose import diagnose
+from cctrace.diagnosis.remedies import REMEDIES, commands, questions, remedies
+from cctrace.diagnosis.rules.order import ORDER
 from cctrace.fit import Estimate
+from cctrace.refusals import Refusal
 from cctrace.report.overview import as_object, write_report
 from cctrace.report.whatif import whatif_card
 
@@ -95,7 +95,7 @@ def test_the_page_escapes_what_it_is_told():
 
 
 def test_without_the_option_nothing_is_simulated(file, monkeypatch):
-    monkeypatch.setattr("cctrace.explain.whatif_scene.simulate", None)
+    monkeypatch.setattr("cctrace.counterfactual.scene.simulate", None)
     assert analyze([file])[0].whatif is None
 
 
@@ -118,7 +118,7 @@ def test_an_answer_that_does_not_reproduce_gives_no_numbers(file):
 
 
 def test_a_difference_that_may_be_none_is_called_so():
-    from cctrace.explain.whatif_figures import in_words
+    from cctrace.counterfactual.figures import in_words
 
     none = Estimate(0.0, -0.001, 0.001)
     told = in_words(dict.fromkeys(("goodput_bps", "rtt_mean_us", "retransmitted_share"), none))

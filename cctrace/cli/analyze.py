@@ -67,7 +67,7 @@ def analyze(files, tcpinfo, controller, folder, what_if, limit, decapsulate, as_
         files = _files(files)
         options = {"limit": limit, "decapsulate": decapsulate} | ({"what_if": True} if what_if else {})
         return _index(files, controller, folder, options, as_json)
-    from cctrace.explain.analyze import analyze as run
+    from cctrace.analysis.analyze import analyze as run
     from cctrace.report.overview import as_object, keeper, table, write_report
 
     with progress("loading") as say:
@@ -117,7 +117,7 @@ def _verdicts(analysis):
 
 def _helps(found):
     """Return the lines on what would help, if that was asked."""
-    from cctrace.explain.parts import Refusal
+    from cctrace.refusals import Refusal
 
     return [f"what if: {found}"] if isinstance(found, Refusal) else found.lines() if found else []
 
@@ -147,7 +147,7 @@ def _index(files, controller, folder, options, as_json):
     if as_json:
         print_json(objects)
     else:
-        from cctrace.explain.verdicts.order import cause_words
+        from cctrace.diagnosis.rules.order import cause_words
         from cctrace.units import format_rate, format_share
 
         rows = [

@@ -159,7 +159,7 @@ def info(folder, by, as_json):
 
 def _with_causes(frame):
     """Return a table of verdicts with the cause in plain words beside each; others as they are."""
-    from cctrace.explain.verdicts.order import CAUSES
+    from cctrace.diagnosis.rules.order import CAUSES
 
     if "verdict" not in frame:
         return frame

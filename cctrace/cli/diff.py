@@ -34,7 +34,7 @@ def diff(a, b, folder, limit, decapsulate, as_json):
     Prints how their figures and limits differ (with --json, a list of pairs with "a", "b" and "differences"), and
     writes DIR/report.html: curves from a common start, and both captures down to the packet.
     """
-    from cctrace.explain.analyze import analyze
+    from cctrace.analysis.analyze import analyze
     from cctrace.report.compare import differences, pairs, write_comparison
     from cctrace.report.overview import keeper
 

@@ -35,7 +35,7 @@ def identify(files, limit, decapsulate, as_json):
     has no candidates; the reason says what would be needed.
     """
     from cctrace.errors import StreamError
-    from cctrace.explain.identify import identify_files
+    from cctrace.identification.identify import identify_files
 
     with progress("identifying") as say:
         found = [_believed(*one) for one in identify_files(files, say, limit=limit, decapsulate=decapsulate)]
@@ -78,7 +78,7 @@ def _as_json(file, flow, result):
 def _believed(file, flow, result):
     """Return a flow that was identified, with the name that its counters tell believed."""
     from cctrace.errors import StreamError
-    from cctrace.explain.sender_words import believed
+    from cctrace.identification.words import believed
 
     found = None if isinstance(result, StreamError) else result
     told = _told(flow, found)
@@ -87,7 +87,7 @@ def _believed(file, flow, result):
 
 def _told(flow, found):
     """Return the controller that a flow's counters name, by the kernel's name; None if they do not."""
-    from cctrace.explain.told import controller_name, sender
+    from cctrace.identification.named import controller_name, sender
 
     polls = getattr(flow, "polls", None)
     told = controller_name(polls)
@@ -95,9 +95,9 @@ def _told(flow, found):
 
 
 def _row(flow, result):
-    from cctrace.explain.diagnose import diagnose
-    from cctrace.explain.parts import Refusal, attempt
-    from cctrace.explain.sender_words import OF_EITHER_FAMILY, group_words, sender_words
+    from cctrace.diagnosis.diagnose import diagnose
+    from cctrace.identification.words import OF_EITHER_FAMILY, group_words, sender_words
+    from cctrace.refusals import Refusal, attempt
 
     src, sport, dst, dport = flow.key
     ends = ["-" if host is None else endpoint(host, port) for host, port in ((src, sport), (dst, dport))]

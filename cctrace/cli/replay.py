@@ -123,8 +123,8 @@ def _flow(source, index, tcpinfo, controller):
 
 def _choice(data, controller):
     """Return the index of the flow to replay over, and why: the largest, of those that the controller sent if told."""
-    from cctrace.explain.told import controller_name, kernel_name
     from cctrace.flows.capture import Capture
+    from cctrace.identification.named import controller_name, kernel_name
 
     sent, kernels = data.flows["bytes_sent"].to_numpy(float), kernel_name(controller.partition(":")[0])
     names = [] if isinstance(data, Capture) else [controller_name(data.select(i)) for i in range(len(sent))]
@@ -152,8 +152,8 @@ def _draw(flow, result, controller, source, file):
     """Write the picture of a replay: the report page, or what matplotlib writes."""
     suffix = Path(file).suffix
     if suffix == ".html":
-        from cctrace.explain.analyze import FlowAnalysis
-        from cctrace.explain.flow_view import FlowView
+        from cctrace.analysis.analyze import FlowAnalysis
+        from cctrace.analysis.flow_view import FlowView
         from cctrace.report.overview import report_of
         from cctrace.report.page import write
 

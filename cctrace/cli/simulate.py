@@ -95,7 +95,7 @@ def _report(sim, folder, side, controllers):
     """Write the capture that either end would have taken, and the report of it; return the page."""
     from pathlib import Path
 
-    from cctrace.explain.analyze import analyze
+    from cctrace.analysis.analyze import analyze
     from cctrace.report.overview import write_report
 
     Path(folder).mkdir(parents=True, exist_ok=True)

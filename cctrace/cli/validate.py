@@ -17,7 +17,7 @@ def validate(recordings, as_json):
     Where the sender's controller is known it is replayed, and its state compared as well. A missed figure is marked in
     the table; it is no error.
     """
-    from cctrace.explain import validate as validation
+    from cctrace.analysis import validate as validation
 
     results = []
     with progress("validating") as show:

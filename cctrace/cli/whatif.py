@@ -79,7 +79,7 @@ def whatif(files, candidates, own, index, draws, seed, folder, limit, decapsulat
         raise ArgumentError("give --cc NAME,... or a change of the path (--buffer x2): else there is nothing to ask")
 
     def question(flow, say):
-        from cctrace.explain.whatif import whatif as ask  # takes time: mistakes are said before
+        from cctrace.counterfactual.whatif import whatif as ask  # takes time: mistakes are said before
 
         return ask(flow, candidates, own=own, draws=draws, seed=seed, say=say, **changes)
 
@@ -94,7 +94,7 @@ def whatif(files, candidates, own, index, draws, seed, folder, limit, decapsulat
 
 def _with_report(question, files, folder, options, as_json):
     """Print the answers, and write the report that has them."""
-    from cctrace.explain.analyze import analyze
+    from cctrace.analysis.analyze import analyze
     from cctrace.report.overview import forecast, keeper, write_report
 
     with progress("loading") as say:

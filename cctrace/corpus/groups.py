@@ -7,8 +7,8 @@ width of its interval. Groups with fewer than `LEAST_FLOWS` flows that have one 
 import numpy as np
 import pandas as pd
 
+from cctrace.estimates import Estimate
 from cctrace.fit.hierarchical import LEAST_FLOWS, Hierarchical
-from cctrace.fit.results import Estimate
 
 MOST_FLOWS = 20_000  # of a group: more tell nothing new, and pooling holds some hundred numbers for each
 COLUMNS = ("flows", "value", "low", "high", "spread", "among", "among_low", "among_high")

@@ -100,7 +100,7 @@ def share(count, n):
     """
     if not n:
         return (np.nan,) * 3
-    from cctrace.fit.losses import proportion  # takes time
+    from cctrace.path.losses import proportion  # takes time
 
     return count / n, *(float(side) for side in proportion(count, n))
 

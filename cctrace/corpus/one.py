@@ -96,7 +96,7 @@ def _key(name, index, summary):
 
 def _flows(source, limit):
     """Return the rows of all connections, an iterator over (bulk flow, its row's number), and warnings."""
-    from cctrace.explain.analyze import LARGE_FILE
+    from cctrace.analysis.analyze import LARGE_FILE
     from cctrace.flows.capture import Capture, read
     from cctrace.io import is_capture
     from cctrace.io.tcpinfo import TcpInfo

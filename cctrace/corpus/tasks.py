@@ -105,8 +105,8 @@ def flow_row(summary, key):
 
 
 def _explain(flow, key):
-    from cctrace.explain.diagnose import diagnose
-    from cctrace.explain.told import controller_name
+    from cctrace.diagnosis.diagnose import diagnose
+    from cctrace.identification.named import controller_name
 
     summary = flow.summary
     row = key | {name: summary[name] for name in ("bytes_sent", "goodput_bps", "start_ns")}
@@ -145,7 +145,7 @@ _FIGURES = (
 
 
 def _identify(flow, key):
-    from cctrace.explain.identify import identify
+    from cctrace.identification.identify import identify
 
     row = key | {"start_ns": flow.summary["start_ns"]}
     try:
@@ -235,7 +235,7 @@ _CHANGES = {"goodput_change": "goodput_bps", "rtt_change": "rtt_mean_us", "share
 
 
 def _whatif(flow, key, variant):
-    from cctrace.explain.whatif import whatif
+    from cctrace.counterfactual.whatif import whatif
 
     names, row = variant.split("+"), key | {"start_ns": flow.summary["start_ns"]}
     try:

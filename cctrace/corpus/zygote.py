@@ -87,7 +87,7 @@ def _warm():
     import cctrace as cct
     import cctrace.corpus.members
     import cctrace.corpus.one
-    import cctrace.explain.diagnose
+    import cctrace.diagnosis.diagnose
 
     with contextlib.suppress(Exception):  # of a broken installation every capture tells
         capture = cct.read(cct.datasets.path("tso_bbr_300m_veth", "sender.pcap.zst"))

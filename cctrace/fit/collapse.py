@@ -18,7 +18,12 @@ import numpy as np
 
 from cctrace.display import Summarized
 from cctrace.errors import FitError
-from cctrace.fit.bottleneck import (
+from cctrace.estimates import Z95, Estimate, Kept, plain
+from cctrace.fit.delays import LEAST_SAMPLES, delays_of
+from cctrace.fit.forecast import Forecast, chance_of, limit_text, milli_text, seen_chance
+from cctrace.fit.jitter import Jitter, of_counters
+from cctrace.fit.threshold import SEGMENTS, WINDOWS_PER_HOUR, WIRE_PER_PAYLOAD, simulated_threshold
+from cctrace.path.bottleneck import (
     Sent,
     candidate_steps,
     constant,
@@ -28,12 +33,7 @@ from cctrace.fit.bottleneck import (
     rate_errors,
     sent,
 )
-from cctrace.fit.delays import LEAST_SAMPLES, delays_of
-from cctrace.fit.forecast import Forecast, chance_of, limit_text, milli_text, seen_chance
-from cctrace.fit.jitter import Jitter, of_counters
-from cctrace.fit.results import Z95, Estimate, Kept, plain
-from cctrace.fit.threshold import SEGMENTS, WINDOWS_PER_HOUR, WIRE_PER_PAYLOAD, simulated_threshold
-from cctrace.fit.transmissions import LOST, as_flow, transmissions
+from cctrace.path.transmissions import LOST, as_flow, transmissions
 from cctrace.sim.sender import Sender
 from cctrace.units import format_rate, format_share, format_time
 

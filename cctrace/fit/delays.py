@@ -16,12 +16,12 @@ import numpy as np
 
 from cctrace.display import card
 from cctrace.errors import FitError
-from cctrace.fit.blocks import block_length, block_means, block_sizes, student
-from cctrace.fit.blocks import effective_samples as effective
-from cctrace.fit.bottleneck import Steps, departures, sent
-from cctrace.fit.results import Estimate
-from cctrace.fit.steps import rate_steps
-from cctrace.fit.transmissions import Transmissions, as_flow, transmissions
+from cctrace.estimates import Estimate
+from cctrace.path.blocks import block_length, block_means, block_sizes, student
+from cctrace.path.blocks import effective_samples as effective
+from cctrace.path.bottleneck import Steps, departures, sent
+from cctrace.path.steps import rate_steps
+from cctrace.path.transmissions import Transmissions, as_flow, transmissions
 from cctrace.units import format_share
 
 LEAST_SAMPLES = 100

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import special
 
 from cctrace.errors import FormatError
-from cctrace.fit.results import Z95, Estimate
+from cctrace.estimates import Z95, Estimate
 from cctrace.sim.jitter import Jitter
 
 DRAWN = ("normal", "gamma", "lognormal", "exponential")  # distributions that `cctrace.Jitter` draws from as they are

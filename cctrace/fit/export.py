@@ -4,7 +4,7 @@ import json
 from itertools import pairwise
 
 from cctrace.errors import ArgumentError
-from cctrace.fit.results import plain
+from cctrace.estimates import plain
 
 FORMS = ("netem", "mahimahi", "json")
 MTU = 1500

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from cctrace.fit.results import Estimate
+from cctrace.estimates import Estimate
 from cctrace.units import format_number, format_time
 
 UNLIKELY = 0.05

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from cctrace.fit.blocks import block_sizes
 from cctrace.fit.families import FIRST, STALL
+from cctrace.path.blocks import block_sizes
 
 DRAWS = 400
 POINTS = 99

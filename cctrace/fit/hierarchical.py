@@ -20,7 +20,7 @@ from scipy import optimize, special
 
 from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, FitError
-from cctrace.fit.results import Z95, Estimate, plain
+from cctrace.estimates import Z95, Estimate, plain
 
 LEAST_FLOWS = 3
 MOST_SPREADS, SPREADS = 3.0, 301  # sds between flows that are averaged over, of the range of the values

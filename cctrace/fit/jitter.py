@@ -15,14 +15,14 @@ import numpy as np
 
 from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, FitError
-from cctrace.fit.blocks import block_sizes, blocked, student
-from cctrace.fit.blocks import effective_samples as effective
+from cctrace.estimates import Estimate, Kept, plain
 from cctrace.fit.delays import Delays, uncongested_rtt
 from cctrace.fit.families import EMPIRICAL, FAMILIES, Censored, Fitted, fit_family, score_rows, without_stalls
 from cctrace.fit.goodness import Goodness, goodness, product_limit
 from cctrace.fit.process import Process, correlation_time, process_of
-from cctrace.fit.results import Estimate, Kept, plain
 from cctrace.fit.shown import shown_draws
+from cctrace.path.blocks import block_sizes, blocked, student
+from cctrace.path.blocks import effective_samples as effective
 from cctrace.units import format_share
 
 MOST_EVENTS = 6000  # used of a long flow: blocks of groups, evenly spread

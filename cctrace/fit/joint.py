@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize, special
 
-from cctrace.fit.blocks import block_sizes, blocked
-from cctrace.fit.bottleneck import Steps, departures
 from cctrace.fit.families import FAMILIES, STALL, Censored, fit_family
 from cctrace.fit.jitter import AS_GOOD, NEAR
+from cctrace.path.blocks import block_sizes, blocked
+from cctrace.path.bottleneck import Steps, departures
 
 MOST_GROUPS = 12_000
 MOST_STEPS = 4  # of the rate, for which this is done

@@ -29,9 +29,9 @@ from cctrace.cc import controller as resolve
 from cctrace.cc.own import parts
 from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, FitError
-from cctrace.fit.results import Estimate, plain
+from cctrace.estimates import Estimate, plain
 from cctrace.fit.surface import Axis, Surface
-from cctrace.fit.transmissions import as_flow
+from cctrace.path.transmissions import as_flow
 from cctrace.replaying.intervals import BLOCK_US, blocks
 from cctrace.replaying.scores import UNKNOWN_LOG, replayed
 from cctrace.replaying.through_fq import at_hand_over

@@ -4,9 +4,9 @@ import numpy as np
 
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
-from cctrace.fit.bottleneck import delivered_rate, departures
-from cctrace.fit.losses import backlog_met
-from cctrace.fit.transmissions import LOST
+from cctrace.path.bottleneck import delivered_rate, departures
+from cctrace.path.losses import backlog_met
+from cctrace.path.transmissions import LOST
 
 MOST_POINTS = 6_000
 SEEN_COLOUR, FIT_COLOUR, LOST_COLOUR = "#9aa5b1", "#1f5fa8", "#c0392b"
@@ -15,7 +15,7 @@ SEEN_COLOUR, FIT_COLOUR, LOST_COLOUR = "#9aa5b1", "#1f5fa8", "#c0392b"
 def figure(path):
     """Return the figure; see `FittedPath.plot`."""
     if not hasattr(path, "_seen"):
-        raise ArgumentError("this path was read from JSON: only what `cctrace.fit.path` returned can be drawn")
+        raise ArgumentError("this path was read from JSON: only what `cctrace.fit.fitted_path` returned can be drawn")
     table, flow, seen = path._seen
     drawing = needed("matplotlib.figure", "plot").Figure(figsize=(10, 8), layout="constrained")
     rates, delays, queue = drawing.subplots(3, 1, sharex=True)

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cctrace.fit.blocks import autocovariances
+from cctrace.estimates import Z95, Estimate
 from cctrace.fit.delays import REORDERED
-from cctrace.fit.results import Z95, Estimate
+from cctrace.path.blocks import autocovariances
 from cctrace.units import format_share
 
 FLAT = 0.25  # share of flat pairs from which on draws are shared, where chance explains no more than a third of them

@@ -21,9 +21,9 @@ from cctrace.cc import controller as resolve
 from cctrace.cc.bbr1_model import PROBE_BW
 from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, FitError
-from cctrace.fit.blocks import block_length
-from cctrace.fit.path import path as fitted_path
-from cctrace.fit.results import Estimate, plain
+from cctrace.estimates import Estimate, plain
+from cctrace.fit.fitted_path import path as fitted_path
+from cctrace.path.blocks import block_length
 from cctrace.replaying.intervals import blocks
 from cctrace.replaying.run import replay
 from cctrace.replaying.scores import UNKNOWN_LOG, replayed

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize
 
-from cctrace.fit.results import Z95
+from cctrace.estimates import Z95
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 

@@ -3,9 +3,9 @@
 import functools
 import io
 
-from cctrace.explain.flow_view import FlowView
+from cctrace.analysis.flow_view import FlowView
 from cctrace.extras import needed
-from cctrace.fit.transmissions import as_flow
+from cctrace.path.transmissions import as_flow
 from cctrace.plot.packets import packets_of
 from cctrace.plot.panels import COLOURS, PHASE_COLOURS, Phases, decimate
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases

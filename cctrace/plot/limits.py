@@ -1,4 +1,4 @@
-"""What limited a flow when, as the pictures show it: words and colours of `cctrace.explain.findings`."""
+"""What limited a flow when, as the pictures show it: words and colours of `cctrace.diagnosis.findings`."""
 
 # Name -> words, colour on a light page, colour on a dark one.
 LIMITS = {

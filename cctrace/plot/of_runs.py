@@ -15,10 +15,10 @@ from cctrace.corpus import open as open_corpus
 from cctrace.corpus.inputs import is_archive, listed
 from cctrace.corpus.names import short_names
 from cctrace.errors import ArgumentError
-from cctrace.explain.told import controller_name
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.flow import Flow
 from cctrace.flows.large import LARGE_FILE, bulk_flows
+from cctrace.identification.named import controller_name
 from cctrace.replaying.run import Run
 from cctrace.schema import LINUX_EVENTS
 from cctrace.sim.result import Simulation

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cctrace.analysis.flow_view import FlowView
 from cctrace.errors import ArgumentError
-from cctrace.explain.flow_view import FlowView
 from cctrace.plot.figure import blank, draw
 from cctrace.plot.panels import Phases
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases

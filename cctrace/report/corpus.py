@@ -15,9 +15,9 @@ import pandas as pd
 
 import cctrace
 from cctrace.corpus.one import reason_of
+from cctrace.diagnosis.rules.order import CAUSES
 from cctrace.display import escape
 from cctrace.errors import ArgumentError, CctraceWarning
-from cctrace.explain.verdicts.order import CAUSES
 from cctrace.report.corpus_whatif import whatif_part
 from cctrace.report.document import document, link
 from cctrace.units import format_rate, format_share, format_size, format_time
@@ -117,7 +117,7 @@ def _pages_of(corpus, capture, chosen, folder):
 
     A warning, if that fails: most often the file is gone.
     """
-    from cctrace.explain.analyze import analyze
+    from cctrace.analysis.analyze import analyze
     from cctrace.report.overview import write_report
 
     told = corpus.captures.frame(["counters"], capture=capture)["counters"]
@@ -142,7 +142,7 @@ def _pages_of(corpus, capture, chosen, folder):
 
 def _identified(corpus, capture):
     """Return who sent the flows of a capture as the corpus has it: {connection: Identification}."""
-    from cctrace.explain.identify import Candidate, Identification
+    from cctrace.identification.identify import Candidate, Identification
 
     if "controllers" not in corpus.tables:
         return {}

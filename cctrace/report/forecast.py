@@ -3,7 +3,7 @@
 import math
 
 from cctrace.display import escape
-from cctrace.explain.parts import Refusal
+from cctrace.refusals import Refusal
 from cctrace.units import format_share, format_time
 
 _WIDTH, _HEIGHT = 640, 270

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from cctrace.analysis.analyze import analyze
 from cctrace.corpus.names import common_folder, short_names
 from cctrace.errors import CctraceError, one_line
-from cctrace.explain.analyze import analyze
 from cctrace.io import is_capture
 from cctrace.report.document import link
 from cctrace.report.overview import COLUMNS, as_object, keeper, row_of, sentence_of, write_report
@@ -51,7 +51,7 @@ def write_index(files, folder, controller=None, say=lambda text: None, failed=la
     failed : callable
         Receives the exception that ended the analysis of a capture.
     controller, say, options
-        As of `cctrace.explain.analyze.analyze`.
+        As of `cctrace.analysis.analyze.analyze`.
 
     Returns
     -------

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from cctrace.analysis.analyze import FlowAnalysis
 from cctrace.display import visible
 from cctrace.errors import StreamError
-from cctrace.explain.analyze import FlowAnalysis
-from cctrace.explain.sender_words import sender_words
+from cctrace.identification.words import sender_words
 from cctrace.plot.packets import packets_of
 from cctrace.plot.panels import Phases
 from cctrace.plot.panels_of_counters import counter_panels, counter_phases

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import cctrace
+from cctrace.diagnosis.findings import Event, Limit, Verdict
 from cctrace.display import escape
-from cctrace.explain.findings import Event, Limit, Verdict
 from cctrace.plot.limits import LIMITS
 from cctrace.plot.packets import Received, Sent
 from cctrace.plot.panels import COLOURS, DARK_COLOURS, DARK_PHASE_COLOURS, PHASE_COLOURS, Panel, Phases
@@ -60,7 +60,7 @@ class FlowSection:
         Who sent it, in a few words.
     identified : str
         On what that rests, a sentence.
-    whatif : cctrace.explain.whatif.WhatIf or Refusal, optional
+    whatif : cctrace.counterfactual.whatif.WhatIf or Refusal, optional
         What another controller or path would have changed, or why that is not known.
     forecast : cctrace.fit.Collapse or Refusal, optional
         Of BBR's minRTT collapse; why there is none.

@@ -1,8 +1,8 @@
 """The part of a flow's section about what another controller, or another path, would have done."""
 
+from cctrace.counterfactual.whatif import cells
 from cctrace.display import escape
-from cctrace.explain.parts import Refusal
-from cctrace.explain.whatif import cells
+from cctrace.refusals import Refusal
 
 _HEADS = ("", "Goodput", "Mean RTT", "Sent again", "Against the original")
 

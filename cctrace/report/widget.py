@@ -5,8 +5,8 @@ import html
 import re
 from dataclasses import replace
 
+from cctrace.analysis.flow_view import FlowView
 from cctrace.display import escape
-from cctrace.explain.flow_view import FlowView
 from cctrace.extras import needed
 from cctrace.plot.packets import packets_of
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases

@@ -1,0 +1,1 @@
+"""Everything about one flow, from all rooms below."""

@@ -1,0 +1,314 @@
+"""Agreement with the kernel: what cctrace reconstructs from a capture against the tcp_info of the sender's kernel.
+
+A recording is a folder with `sender.pcap.zst`, `tcpinfo.csv.zst` (or other spellings of the same), `scenario.json` and,
+where the path was emulated, `queue.csv.gz`. A value *agrees at a poll* if it agrees at some instant between the
+poll's two time stamps: the reconstruction answers with every state that held within them. Polls inside an interval
+whose `late_max_us` exceeds 4 ms are set aside and counted: the emulator itself stalled there.
+
+Counters of a capture that starts in mid-flow are compared as differences from its first poll; `min_rtt` is not
+compared there, because the kernel remembers a minimum from before the capture.
+"""
+
+import contextlib
+import csv
+import gzip
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from cctrace.cc import KERNEL_NAMES, REGISTRY
+from cctrace.errors import ArgumentError, FormatError, StreamError
+from cctrace.flows.capture import read
+from cctrace.identification.identify import identify
+from cctrace.identification.named import controller_name, leaves_open, sender
+from cctrace.replaying.run import replay
+
+STALL_US = 4_000
+NON_OPEN_SHARE = 0.02  # recovery is compared on its own where at least this share of the polls is not Open
+ESTABLISHED = 1
+
+
+class Figure(NamedTuple):
+    """One figure of agreement: at which share of how many polls, and what is asked for."""
+
+    name: str
+    share: float
+    polls: int
+    need: float
+
+    @property
+    def met(self):
+        """Whether the figure reaches what is asked for."""
+        return self.share >= self.need
+
+
+def _equal(got, want):
+    return got == want
+
+
+def _relative(tolerance, floor=0.0):
+    return lambda got, want: np.abs(got - want) <= np.maximum(tolerance * want, floor)
+
+
+# name, needed share, column of tcp_info, comparison of (reconstructed, kernel's), counter that grows from 0
+_FIGURES = (
+    ("total_retrans", 1.0, "total_retrans", _equal, True),
+    ("delivered", 0.995, "delivered", _equal, True),
+    ("bytes_acked", 0.995, "bytes_acked", _equal, True),
+    ("unacked", 0.995, "unacked", _equal, False),
+    ("rtt", 0.95, "rtt", _relative(0.005), False),
+    ("rttvar", 0.95, "rttvar", _relative(0.02, 1.0), False),  # the kernel tells whole microseconds
+    ("min_rtt", 0.95, "min_rtt", _relative(0.01), False),
+    ("delivery_rate", 0.95, "delivery_rate_Bps", _relative(0.01), False),
+    ("app_limited", 0.97, "delivery_rate_app_limited", _equal, False),
+    ("busy_time", 0.95, "busy_time_us", _relative(0.05), True),
+    ("rwnd_limited", 0.95, "rwnd_limited_us", _relative(0.05, 8_000), True),
+)
+_OF_A_WINDOW = (("cwnd", "cwnd", 0.95, {"absolute": 2.0}), ("ssthresh", "ssthresh", 0.95, {}))
+# Of BBRv2 and v3, whose kernel logs them.
+_OF_BOUNDS = (
+    ("mode", "mode", 0.95, {"slack_polls": 1}),
+    ("inflight_hi", "inflight_hi", 0.95, {}),
+    ("inflight_lo", "inflight_lo", 0.95, {}),
+    ("bw_lo_1%", "bw_lo", 0.95, {"rel": 1e-2}),
+)
+_RECOVERY = (("sacked", 0.9), ("lost", 0.9), ("retrans", 0.9))
+
+
+class Agreement:
+    """The reconstruction of one flow against its polls.
+
+    Parameters
+    ----------
+    flow : Flow
+        With tcp_info attached.
+    stalls : ndarray of int64, shape (n, 2)
+        Intervals to set aside, ns.
+    cc : str, optional
+        The kernel's name of the sender's congestion control; BBR and its version are recognised by its counters, or by
+        what was sent where they leave that open.
+
+    Attributes
+    ----------
+    polls : ndarray of int64
+        Rows of the flow's tcp_info that are compared.
+    set_aside : int
+        Polls inside stalls.
+    states : structured ndarray
+        `state.SNAP` records; `poll` indexes `polls`.
+    replay : Comparison or None
+        The sender's own controller replayed, against the kernel's log; None if nothing tells which it was.
+    figures : list of Figure
+    """
+
+    def __init__(self, flow, stalls=None, cc=None):
+        self.flow = flow
+        info = flow.tcpinfo
+        self.cc, variant = _sender(flow, cc)
+        begin = flow.summary["start_ns"]
+        end = int(flow.capture.connections.sides["last_ns"][flow.index].max())
+        asked = (info["state"] == ESTABLISHED) & (info["time_ns"] > begin) & (info["time_after_ns"] < end)
+        held = _inside(info["time_ns"], np.zeros((0, 2), np.int64) if stalls is None else stalls)
+        self.set_aside = int((asked & held).sum())
+        self.polls = np.flatnonzero(asked & ~held)
+        self.kernel = {name: column[self.polls] for name, column in info.columns.items()}
+        # What has the same time stamp as the poll came before or after it: nothing tells, where a clock is coarse.
+        times = np.column_stack([self.kernel["time_ns"] - 1, self.kernel["time_after_ns"]])
+        self._run = replay(flow, variant) if variant and len(times) else None
+        if self._run:  # which found out how the flow was sent
+            flow = self.flow = self._run.source
+        self.states = flow.answers(times, self._decided())
+        self.replay = None
+        self.figures = self._figures() + self._replay_figures() if len(self.polls) else []
+
+    @property
+    def _is_bbr(self):
+        return self._run is not None and "pacing_gain" in self._run.decisions
+
+    def agrees(self, name):
+        """Return for each poll whether the value named as in `figures` (or `ca_state`, `rto`, ...) agrees."""
+        _, _, column, compare, counter = next((f for f in _FIGURES if f[0] == name), (name, 0, name, _equal, False))
+        got, want = self.values(column), self.kernel[column][self.states["poll"]]
+        if counter and not self.flow.facts["complete"]:
+            got, want = got - got[0], want - want[0]
+        return self._any(compare(got.astype(np.float64) if compare is not _equal else got, want))
+
+    def values(self, column):
+        """Return the reconstructed values of a tcp_info column, one for each of `states`."""
+        if column == "delivery_rate_Bps":
+            interval = np.maximum(self.states["rate_interval_us"], 1)
+            rate = self.states["rate_delivered"] * self.flow.facts["mss"] * 1_000_000 // interval
+            return np.where(self.states["rate_interval_us"] > 0, rate, 0)
+        return self.states[column]
+
+    def _any(self, matches):
+        found = np.zeros(len(self.polls), bool)
+        np.logical_or.at(found, self.states["poll"], matches)
+        return found
+
+    def _figures(self):
+        out = []
+        for name, need, column, *_ in _FIGURES:
+            known = self.kernel[column] >= 0
+            if known.any() and (name != "min_rtt" or self.flow.facts["complete"]):
+                out.append(Figure(name, float(self.agrees(name)[known].mean()), int(known.sum()), need))
+        disturbed = self.kernel["ca_state"] != 0
+        if disturbed.mean() >= NON_OPEN_SHARE:
+            state = self.agrees("ca_state")
+            out.append(Figure("ca_state", float(state.mean()), len(state), 0.95))
+            out.append(Figure("ca_state_not_open", float(state[disturbed].mean()), int(disturbed.sum()), 0.9))
+            for name, need in _RECOVERY:
+                some = self.kernel[name] > 0
+                if some.any():
+                    out.append(Figure(name, float(self.agrees(name)[some].mean()), int(some.sum()), need))
+        return out
+
+    def _decided(self):
+        """Return when the replayed controller decided what; see `Flow.answers`."""
+        if self._run is None:
+            return None
+        decisions = self._run.decisions
+        bbr = self._is_bbr
+        rate = decisions["pacing_rate"].clip(lower=0) if bbr or self._run.params.get("paced") else 0
+        probing = decisions["mode"] == self._run.controller.states.index("PROBE_RTT") if bbr else False
+        told = {"time_ns": decisions["time_ns"], "rate": rate, "cwnd": decisions["snd_cwnd"], "probing": probing}
+        return np.column_stack(np.broadcast_arrays(*told.values()))
+
+    def _replay_figures(self):
+        if self._run is None:
+            return []
+        try:
+            self.replay = self._run.compare()
+        except ArgumentError:  # a flow too short to be compared
+            return []
+        kept = np.isin(self.replay.polls, self.polls)
+        if not kept.any():
+            return []
+        # Losses hide samples by the capture's order against the kernel's: nothing exact is asked for then.
+        lossless = self.kernel["total_retrans"][-1] == self.kernel["total_retrans"][0]
+        wanted = (
+            ("bw_0.1%", "bw", 0.95 if lossless else 0.0, {"rel": 1e-3}),
+            ("bw_1%", "bw", 0.95, {"rel": 1e-2}),
+            ("min_rtt", "min_rtt", 0.98, {"rel": 1e-2}),
+            ("pacing_gain", "pacing_gain", 0.95, {"absolute": 1e-6, "slack_polls": 1}),
+            ("cwnd_gain", "cwnd_gain", 0.95, {"absolute": 1e-6, "slack_polls": 1}),
+            *(_OF_A_WINDOW if not self._is_bbr else ()),
+            *(_OF_BOUNDS if self._is_bbr else ()),
+        )
+        found = []
+        for label, quantity, need, how in wanted:
+            if quantity in self.replay.quantities:
+                agrees = self.replay.agrees(quantity, **how)
+                parts = (
+                    (label, kept & ~self.replay.startup, need),
+                    (f"{label}_startup", kept & self.replay.startup, 0.0),
+                )
+                found += [
+                    Figure(f"replay_{n}", float(agrees[p].mean()), int(p.sum()), m) for n, p, m in parts if p.any()
+                ]
+        return found
+
+    def as_dict(self):
+        """Return the result for JSON: flow, polls compared and set aside, quality, figures by name."""
+        src, sport, dst, dport = self.flow.key
+        quality = self.flow.quality()
+        return {
+            "flow": f"{src}:{sport} -> {dst}:{dport}",
+            "polls": len(self.polls),
+            "polls_in_stalls": self.set_aside,
+            "unexplained_retransmissions": quality["unexplained_retransmissions"],
+            "replayed": self.replay.run.controller.__name__ if self.replay else None,
+            "phase_locked": None if self.replay is None or np.isnan(self.replay.locked) else self.replay.locked,
+            "figures": {
+                f.name: {"share": f.share, "polls": f.polls, "need": f.need, "met": f.met} for f in self.figures
+            },
+        }
+
+
+def _sender(flow, told):
+    """Return the kernel's name and the variant of a flow's sender; None for what is not known, or not replayed."""
+    told = controller_name(flow.tcpinfo) or told
+    group = ()
+    if leaves_open(flow.tcpinfo, told):
+        with contextlib.suppress(StreamError):
+            group = identify(flow, KERNEL_NAMES[told]).group
+    kernels, variant = sender(flow.tcpinfo, told, *group)
+    return kernels, variant if variant in REGISTRY else None
+
+
+def _inside(times, intervals):
+    """Return which times lie in one of the (sorted, disjoint) intervals (start, end]."""
+    if len(intervals) == 0:
+        return np.zeros(len(times), bool)
+    at = np.searchsorted(intervals[:, 0], times, side="left") - 1
+    return (at >= 0) & (times <= intervals[np.maximum(at, 0), 1])
+
+
+def stalls(folder):
+    """Return the intervals (start, end], ns, in which the emulator of a recording was late by more than 4 ms."""
+    path = Path(folder) / "queue.csv.gz"
+    if not path.exists():
+        return np.zeros((0, 2), np.int64)
+    with gzip.open(path, "rt", encoding="ascii") as file:
+        rows = list(csv.DictReader(file))
+    if not rows or "late_max_us" not in rows[0]:
+        return np.zeros((0, 2), np.int64)
+    times = np.array([int(row["time_ns"]) for row in rows], np.int64)
+    late = np.array([float(row["late_max_us"]) > STALL_US for row in rows])
+    before = np.concatenate([times[:1] - 10_000_000, times[:-1]])
+    return np.column_stack([before, times])[late]
+
+
+def load(folder):
+    """Read a recording.
+
+    Parameters
+    ----------
+    folder : path
+
+    Returns
+    -------
+    list of Flow
+        Each flow that the recording's tcp_info covers, with it attached.
+
+    Raises
+    ------
+    FormatError
+        If the folder lacks the sender's capture or tcp_info.
+    """
+    folder = Path(folder)
+    capture = read(_one(folder, "sender.pcap*"))
+    info = read(_one(folder, "tcpinfo.csv*"))
+    ports = _described(folder, "sport")
+    flows = []
+    for index, known in enumerate(info.connections):
+        sport = known.get("sport", ports.get(known.get("flow_id")))
+        for row, port in enumerate(capture.flows["sport"]):
+            if (sport is None and len(info.connections) == 1) or port == sport:
+                flows.append(type(capture.flow(row))(capture, row, info.select(index)))
+                break
+    return flows
+
+
+def _one(folder, pattern):
+    found = sorted(folder.glob(pattern))
+    if not found:
+        raise FormatError(f"{folder}: no {pattern}; a recording holds sender.pcap.zst and tcpinfo.csv.zst")
+    return found[0]
+
+
+def _described(folder, name):
+    """Return {flow id: value} of what the recording's scenario says of its flows."""
+    path = Path(folder) / "scenario.json"
+    if not path.exists():
+        return {}
+    scenario = json.loads(path.read_text(encoding="utf-8"))
+    return {flow["id"]: flow[name] for flow in scenario["parameters"]["flows"]}
+
+
+def validate(folder):
+    """Return the `Agreement` of every flow of one recording; see `load` for the errors."""
+    controllers = dict(zip(_described(folder, "sport").values(), _described(folder, "cc").values(), strict=True))
+    return [Agreement(flow, stalls(folder), controllers.get(flow.key[1])) for flow in load(folder)]

@@ -1,0 +1,1 @@
+"""What another controller, or another path, would have done."""

@@ -1,0 +1,161 @@
+"""The figures of a what-if: of what was recorded, of simulated runs with intervals, and of two senders' difference.
+
+Everything is on the scale on which errors are alike: logarithms, a share's of half a point more than it is.
+
+    runs        {figure: a value per drawn path}
+    estimated   median and 90 % interval of the next such run
+    difference  of a candidate and the flow's own controller over the same paths with the same chance
+"""
+
+import numpy as np
+from scipy import special
+
+from cctrace.errors import StreamError
+from cctrace.estimates import Estimate
+from cctrace.path.transmissions import DELIVERED, WIRE_BYTES
+from cctrace.units import format_number
+
+FIGURES = {"goodput_bps": "goodput_bps", "rtt_mean_us": "rtt_mean_us", "retransmitted_share": "retransmit_ratio"}
+SHARE = "retransmitted_share"
+# "Comes out again" is what the project asks of its predictions: within 10 %, 20 %, a factor of 2 or 0.3 points.
+NEAR = {"goodput_bps": 0.10, "rtt_mean_us": 0.20}
+NEAR_FACTOR, NEAR_POINTS = 2.0, 0.003
+SIDES = (0.05, 0.95)  # 90 % intervals
+Z90 = 1.645
+# How far simulations of a known path are from recordings of it, as the half of a 90 % interval on the scale of `log`,
+# told from recordings of a quiet lab that no what-if is judged by: `python benchmarks/whatif.py simulator`.
+SIMULATOR = {"goodput_bps": 0.01 * Z90, "rtt_mean_us": 0.012 * Z90, SHARE: 0.03 * Z90}
+
+
+def recorded_figures(flow, table):
+    """Return goodput (bit/s of payload, from the first packet to the last ACK), mean RTT (us) and share sent again.
+
+    Parameters
+    ----------
+    flow : Flow
+    table : Transmissions
+        Of it.
+
+    Raises
+    ------
+    StreamError
+        If nothing was acknowledged, or time does not move.
+    """
+    told = table.told_ns[table.told_ns >= 0]
+    if not len(told):
+        raise StreamError("nothing that was sent was acknowledged, so there is nothing to compare with")
+    if told.max() <= table.start_ns:
+        raise StreamError("all its packets bear one time stamp, so there is no rate to compare with")
+    delivered = (table.wire_bytes - WIRE_BYTES)[table.state == DELIVERED].sum()
+    return {
+        "goodput_bps": float(delivered * 8e9 / (int(told.max()) - table.start_ns)),
+        "rtt_mean_us": float(flow.rtt.rtt_us.mean()),
+        SHARE: float(table.again.mean()),
+    }
+
+
+def log(name, value):
+    """Return a figure on the scale on which its errors are alike."""
+    return np.log(np.asarray(value) + (NEAR_POINTS if name == SHARE else 0.0))
+
+
+def unlog(name, value):
+    """Return the figure whose `log` this is."""
+    return float(np.clip(np.exp(value) - NEAR_POINTS, 0.0, 1.0) if name == SHARE else np.exp(value))
+
+
+def near(name, got, want):
+    """Return whether a figure comes out again."""
+    if name in NEAR:
+        return abs(got / want - 1) <= NEAR[name]
+    return abs(got - want) <= NEAR_POINTS or max(got, want) <= NEAR_FACTOR * min(got, want)
+
+
+def missed(name, estimate, want):
+    """Return by how much an estimate missed a figure beyond what its interval allows for, on the scale of `log`."""
+    middle, side = log(name, estimate.value), log(name, estimate.low if want < estimate.value else estimate.high)
+    return float(np.sqrt(max((middle - log(name, want)) ** 2 - (middle - side) ** 2, 0.0)))
+
+
+def interval(values, *further):
+    """Return the median of a few runs, and where 90 % of further runs would be.
+
+    `further` are half widths that come on top, of errors that do not depend on these. Quantiles of n runs are no such
+    interval: of 12 they would hold 76 %. Here it is that of a normal sample, sqrt(1 + 1/n) times Student's quantile
+    ([Hahn91]_), with a spread for each side of the median.
+    """
+    n, middle = len(values), float(np.median(values))
+    off = np.asarray(values) - middle
+    reach = np.sqrt(1 + 1 / n) * special.stdtrit(n - 1, SIDES[1])
+    sides = [reach * np.sqrt(2 * np.mean(np.where(sign * off > 0, off, 0.0) ** 2) * n / (n - 1)) for sign in (-1, 1)]
+    low, high = (float(np.sqrt(side**2 + sum(one**2 for one in further))) for side in sides)
+    return middle, middle - low, middle + high
+
+
+def estimated(runs, misfit):
+    """Return {figure: Estimate} of runs: their spread, the simulator's error, and by how much the original `missed`."""
+    found = {}
+    for name, values in runs.items():
+        sides = interval(log(name, values), SIMULATOR[name], misfit.get(name, 0.0))
+        found[name] = Estimate(*(unlog(name, side) for side in sides))
+    return found
+
+
+def difference(runs, original, misfit):
+    """Return {figure: Estimate} of what changes against the own controller: relative, of the share in parts of one.
+
+    The runs are over the same drawn paths, so that what is not known of these cancels as far as it acts on both.
+    """
+    found = {}
+    for name, values in runs.items():
+        gained = log(name, values) - log(name, original[name])
+        simulator = np.sqrt(2) * SIMULATOR[name]
+        sides = interval(gained, simulator, misfit.get(name, 0.0))
+        least = float(np.median(original[name])) + NEAR_POINTS
+        found[name] = Estimate(*(float(np.expm1(side)) * (least if name == SHARE else 1.0) for side in sides))
+    return found
+
+
+# --- in words --------------------------------------------------------------------------------------------------------
+_WORDS = {"goodput_bps": "goodput", "rtt_mean_us": "RTT", SHARE: "sent again"}
+ALIKE = {"goodput_bps": 5.0, "rtt_mean_us": 5.0, SHARE: 0.3}  # per cent, points: up to here figures are about the same
+
+
+def in_words(differ):
+    """Return how two senders differ, in words.
+
+    Examples
+    --------
+    >>> told = {"goodput_bps": Estimate(-0.12, -0.15, -0.08), "rtt_mean_us": Estimate(0.01, -0.03, 0.04)}
+    >>> in_words(told | {SHARE: Estimate(0.004, 0.002, None)})
+    '12 % less goodput (8 to 15 %), about the same RTT (-3 to +4 %), 0.4 points more sent again (0.2 or more)'
+    >>> in_words(told | {"goodput_bps": Estimate(1.5, 1.2, 2.0), SHARE: Estimate(0.0, -0.001, 0.001)})
+    '2.5 times the goodput (2.2 to 3), about the same RTT (-3 to +4 %), about the same sent again (-0.1 to +0.1 points)'
+    """
+    return ", ".join(_differs(name, *differ[name]) for name in FIGURES)
+
+
+def _differs(name, value, low, high):
+    if name != SHARE and value >= 1:
+        return f"{_two(1 + value)} times the {_WORDS[name]} ({_ends(*(side and 1 + side for side in (low, high)), '')})"
+    unit = " points" if name == SHARE else " %"
+    value, low, high = (None if side is None else 100 * side for side in (value, low, high))
+    if (low is None or low <= 0) and (high is None or high >= 0):
+        ends = [f"{'-' if side < 0 else '+'}{_two(side)}" for side in (low, high) if side is not None]
+        if None in (low, high):
+            return f"{_WORDS[name]} undecided ({ends[0]}{unit} or {'more' if high is None else 'less'})"
+        if max(-low, high) > ALIKE[name]:
+            return f"{_WORDS[name]} undecided ({' to '.join(ends)}{unit})"
+        return f"about the same {_WORDS[name]} ({' to '.join(ends)}{unit})"
+    sides = (low, high) if value > 0 else (high, low)
+    word, unit_ = "more" if value > 0 else "less", "" if name == SHARE else unit
+    return f"{_two(value)}{unit} {word} {_WORDS[name]} ({_ends(*sides, unit_)})"
+
+
+def _ends(near_, far, unit):
+    return f"{_two(near_)}{unit} or more" if far is None else f"{_two(near_)} to {_two(far)}{unit}"
+
+
+def _two(value):
+    """Return the size of a number with two digits, or as a whole number."""
+    return f"{abs(value):.0f}" if abs(value) >= 10 else format_number(abs(value), 2) if abs(value) >= 0.005 else "0"

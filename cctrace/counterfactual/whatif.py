@@ -1,0 +1,244 @@
+"""What if another controller had sent this flow, or its path had been another?
+
+    1. infer     the path, by `fit.path`, with draws of what the capture leaves open; whose flow it was, by `identify`
+    2. check     the flow's own controller over these paths: does what was recorded come out again?
+    3. ask       the candidates over the same draws, with the same chance (common random numbers)
+
+Others that share the bottleneck in the capture are simulated as the senders they are, not replayed: they react. What
+the capture cannot exclude is named in `WhatIf.unseen` and bounds the answer from one side.
+
+    whatif_scene        the path, the senders, the runs
+    whatif_figures      figures and their intervals
+    remedies            which questions a diagnosis asks
+"""
+
+import dataclasses
+
+import numpy as np
+
+from cctrace.cc import called
+from cctrace.cc import controller as resolve
+from cctrace.counterfactual.figures import FIGURES, in_words
+from cctrace.counterfactual.questions import check_changes
+from cctrace.counterfactual.scene import Scene
+from cctrace.diagnosis import remedies
+from cctrace.display import Summarized
+from cctrace.errors import ArgumentError, FitError, StreamError
+from cctrace.estimates import plain
+from cctrace.fit import Estimate
+from cctrace.path.transmissions import as_flow
+from cctrace.units import format_rate, format_share, format_time
+
+DRAWS = 12
+LEAST_DRAWS = 3
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class WhatIf(Summarized):
+    """What would have happened.
+
+    Attributes
+    ----------
+    recorded : dict
+        ``goodput_bps``, ``rtt_mean_us`` and ``retransmitted_share`` of the flow as it was captured.
+    own : str or None
+        The controller that sent it; None if nothing tells.
+    original : dict or None
+        The same figures of `own` over the inferred path: `Estimate`, 90 % intervals of the next such run.
+    reproduces : bool
+        Whether these are what was recorded: within 10 % of the goodput, 20 % of the mean RTT, a factor of 2 or 0.3
+        points of the share sent again; or within what chance makes of runs over one path. Where they are not, the path
+        is not understood, and the candidates' figures are no advice.
+    candidates : dict
+        {name: figures}.
+    differences : dict
+        {name: figures}: how a candidate differs from the original over the same paths, with the same chance; goodput
+        and RTT relative (0.1: a tenth more), the share sent again in parts of one. Empty without `own`.
+    path : FittedPath
+        The inferred path.
+    changed : dict
+        What was changed of it, as given.
+    unseen : list of str
+        What the capture cannot exclude, in words.
+    """
+
+    shown_as = "What would have happened"
+
+    recorded: dict
+    own: str | None
+    original: dict | None
+    reproduces: bool
+    candidates: dict
+    differences: dict
+    path: object
+    changed: dict
+    unseen: list
+
+    def as_object(self):
+        """Return what `cctrace whatif --json` prints for a flow."""
+        named = ("recorded", "own", "original", "reproduces", "candidates", "differences", "changed", "unseen")
+        recorded = {name: Estimate(value, value, value) for name, value in self.recorded.items()}
+        return plain({name: getattr(self, name) for name in named} | {"recorded": recorded})
+
+    def rows(self):
+        """Return (sender, {figure: Estimate}) of the recording, of the original, and of every candidate."""
+        rows = [("recorded", {name: Estimate(value) for name, value in self.recorded.items()})]
+        if self.original:
+            rows.append((f"{self.own} simulated", self.original))
+        return rows + list(self.candidates.items())
+
+    def table(self):
+        """Return the answer as a DataFrame: a row per sender, value and interval of each figure."""
+        import pandas as pd
+
+        flat = {
+            sender: {f"{name}{end}": getattr(figures[name], side) for name in FIGURES for end, side in _ENDS}
+            for sender, figures in self.rows()
+        }
+        return pd.DataFrame.from_dict(flat, orient="index")
+
+    def advice(self):
+        """Return a sentence per candidate on what would change, "" each where nothing shows that the path is known."""
+        if not self.reproduces:
+            return dict.fromkeys(self.candidates, "")
+        return {name: in_words(differ) for name, differ in self.differences.items()}
+
+    def lines(self):
+        """Return what to tell in short: a line per candidate, or one that says why there is no advice."""
+        told = [f"what if {name}: {text}" for name, text in self.advice().items() if text]
+        return told or [f"what if: {self.trust()}"]
+
+    def trust(self):
+        """Return in words whether the figures are advice."""
+        if self.reproduces:
+            return "the inferred path reproduces the recording"
+        if self.original:
+            return "the inferred path does NOT reproduce the recording: the figures above are no advice"
+        return "whose flow it was is unknown, so nothing shows that the path is understood: no advice"
+
+    def summary(self):
+        """Return the answer as text."""
+        lines = [_line(name, figures) for name, figures in self.rows()]
+        lines.append(self.trust())
+        lines += [f"{name}: {text}" for name, text in self.advice().items() if text]
+        return "\n".join(lines + [f"not excluded: {text}" for text in self.unseen])
+
+
+_ENDS = (("", "value"), ("_low", "low"), ("_high", "high"))
+
+
+def whatif(flow, candidates=(), *, own=None, draws=DRAWS, seed=1, say=lambda text: None, **changes):
+    """Simulate other controllers, or another path, in place of those of a captured flow.
+
+    Parameters
+    ----------
+    flow : Flow or Simulation
+        Of a capture (or of a simulation with ``packets=True``).
+    candidates : str, class or sequence of these
+        Controllers, by name or classes of your own; none: only the flow's own.
+    own : str or class, optional
+        The controller that sent the flow; by default as `identify` finds.
+    draws : int
+        How many paths are drawn from what the capture leaves open; each is a run per candidate.
+    seed : int
+        The same seed gives the same numbers.
+    say : callable
+        Told what is being done.
+    **changes
+        Of the path: ``rate``, ``rtt``, ``buffer``, ``jitter``, ``loss``, ``aqm``, as `Path` takes them, or ``"x2"``:
+        times 2; ``rwnd``: the receiver's window, ``"2MB"`` or ``"x4"``: times the largest seen.
+
+    Returns
+    -------
+    WhatIf
+
+    Raises
+    ------
+    ArgumentError
+        For an unknown controller or change.
+    FitError
+        If the path cannot be inferred, or not the path but the application held the flow back.
+    StreamError
+        If the capture lacks one direction.
+    """
+    candidates = [candidates] if isinstance(candidates, str | type) else list(candidates)
+    for spec in [*candidates, *([own] if own else [])]:
+        resolve(spec)
+    names = [called(spec) for spec in candidates]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ArgumentError(f"candidates: {twice[0]!r} is given twice; each needs a name of its own")
+    check_changes(changes)
+    if not isinstance(draws, int | np.integer) or draws < LEAST_DRAWS:
+        raise ArgumentError(f"draws={draws!r} must be an integer from {LEAST_DRAWS}")
+    scene = Scene(as_flow(flow), own=own, draws=draws, seed=seed, say=say)
+    asked = candidates or ([scene.own] if scene.own and changes else [])
+    return answer(scene, {called(spec): (spec, changes) for spec in asked}, say, changes)
+
+
+def what_would_help(flow, diagnosis, own=None, *, draws=DRAWS, seed=1, say=lambda text: None):
+    """Return what would change if a diagnosis's advice were followed.
+
+    Parameters
+    ----------
+    flow : Flow
+    diagnosis : Diagnosis
+        Of it.
+    own : str, optional
+        The controller that sent it; by default as `identify` finds.
+    draws, seed, say
+        As of `whatif`.
+
+    Returns
+    -------
+    WhatIf or str
+        Why there is no answer. Asked is what `remedies.questions` names.
+    """
+    try:
+        scene = Scene(flow, own=own, draws=draws, seed=seed, diagnosis=diagnosis, say=say)
+    except (FitError, StreamError) as refusal:
+        return str(refusal)
+    return answer(scene, remedies.questions(diagnosis, scene.own), say)
+
+
+def answer(scene, questions, say=lambda text: None, changes=None):
+    """Return the `WhatIf` of a scene.
+
+    Parameters
+    ----------
+    scene : Scene
+    questions : dict of str to (str, dict)
+        Name of the answer: controller and changes of the path.
+    say : callable
+    changes : dict, optional
+        What all the questions change.
+    """
+    candidates, differences = {}, {}
+    for name, (controller, others) in questions.items():
+        candidates[name], differ = scene.ask(controller, others, say)
+        differences |= {name: differ} if differ else {}
+    own = None if scene.own is None else called(scene.own)
+    checked = scene.recorded, own, scene.original, scene.reproduces
+    return WhatIf(*checked, candidates, differences, scene.path, dict(changes or {}), scene.unseen)
+
+
+def cells(figures):
+    """Return the texts of goodput, mean RTT and share sent again, each with its interval.
+
+    >>> again = Estimate(0.01, 0.0, 0.02)
+    >>> cells({"goodput_bps": Estimate(9e6, 8e6), "rtt_mean_us": Estimate(4e4), "retransmitted_share": again})
+    ['9 Mbit/s (8 Mbit/s to ?)', '40 ms', '1 % (0 % to 2 %)']
+    """
+    forms = (format_rate, lambda us: format_time(us * 1e3), format_share)
+    return [_range(figures[name], form) for name, form in zip(FIGURES, forms, strict=True)]
+
+
+def _line(name, figures):
+    goodput, rtt, again = cells(figures)
+    return f"{name:24s} {goodput}, RTT {rtt}, {again} sent again"
+
+
+def _range(estimate, form):
+    if estimate.low is None and estimate.high is None:
+        return form(estimate.value)
+    low, high = ("?" if side is None else form(side) for side in (estimate.low, estimate.high))
+    return f"{form(estimate.value)} ({low} to {high})"

@@ -1,0 +1,1 @@
+"""Why a flow behaved as it did: facts, limits, events, and the rules that name causes."""

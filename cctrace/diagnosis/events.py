@@ -1,0 +1,202 @@
+"""What happened to a flow, and when: sentences with numbers, in the order of time."""
+
+import numpy as np
+
+from cctrace.diagnosis.findings import Event
+from cctrace.diagnosis.limits import merged
+from cctrace.units import format_rate, format_share, format_size, format_time
+
+MOST = 40  # of a kind; what is beyond is told of in the last
+APART_RTTS = 2  # losses closer than that are one episode
+IDLE_S = 0.2  # with nothing to send, at least (or two RTTs)
+STALL_RTTS = 4  # with data outstanding and nothing heard
+BURST = 45  # segments back to back: more than one super-packet of 64 kB
+ROUTE = 0.1  # of the least RTT, by which it changes for good, for another route
+ROUTE_WINDOWS = 8
+
+
+def events_of(record):
+    """Return the list of `Event` of a captured flow, in the order of time."""
+    found = [*_rates(record), *_losses(record), *_stalls(record), *_timeouts(record), *_zero(record)]
+    found += [*_idle(record), *_routes(record), *_rtts(record), *_bursts(record)]
+    return sorted(found, key=lambda event: event.start_s)
+
+
+def _some(events, kind):
+    """Return no more than `MOST` events, the longest; the last says how many there were."""
+    if len(events) <= MOST:
+        return events
+    kept = sorted(events, key=lambda event: event.start_s - event.end_s)[:MOST]
+    end = max(event.end_s for event in events)
+    text = f"In all there were {len(events)} of these ({kind}); the {MOST} longest are listed."
+    return [*kept, Event(events[0].name, end, end, text, {"count": len(events)})]
+
+
+def _rates(record):
+    from cctrace.diagnosis.rules.rates import stale_seconds
+
+    for change in record.changes:
+        fell = change.after_bps < change.before_bps
+        text = (
+            f"At {change.at_s:.1f} s the path's rate {'fell' if fell else 'rose'} from "
+            f"{format_rate(change.before_bps)} "
+            f"to {format_rate(change.after_bps)}"
+        )
+        evidence = {"before_bps": change.before_bps, "after_bps": change.after_bps}
+        if fell:
+            stale = stale_seconds(record, change)
+            inside = (record.sent_s > change.at_s) & (record.sent_s < change.until_s)
+            rtt = record.rtt_us[inside]
+            longest = float(np.nanmax(rtt)) if np.isfinite(rtt).any() else np.nan
+            evidence |= {"stale_s": stale, "longest_rtt_us": longest}
+            if stale > 0 and not record.is_loss_based:
+                text += f"; a bandwidth estimate over ten round trips was stale for {stale:.1f} s"
+            if longest == longest:
+                text += f"; RTTs reached {format_time(longest * 1000)}"
+        yield Event("rate_change", change.at_s, change.at_s, text + ".", evidence)
+
+
+def _losses(record):
+    lost = np.flatnonzero(record.lost)
+    if not len(lost):
+        return []
+    at = record.sent_s[lost]
+    apart = np.diff(at, prepend=-np.inf) > max(APART_RTTS * record.median_rtt_us / 1e6, 0.02)
+    first = np.flatnonzero(apart)
+    found = []
+    for k, begin in enumerate(first):
+        stop = first[k + 1] if k + 1 < len(first) else len(lost)
+        n, start, end = int(stop - begin), float(at[begin]), float(at[stop - 1])
+        sent = int(np.searchsorted(record.sent_s, end, "right") - np.searchsorted(record.sent_s, start))
+        of = f", {format_share(n / sent)} of what was sent meanwhile" if n > 1 and sent else ""
+        text = f"At {start:.1f} s {n} packet{'s were' if n > 1 else ' was'} lost{of}."
+        found.append(Event("loss_episode", start, end, text, {"lost": n, "sent": sent}))
+    return _some(found, "episodes of loss")
+
+
+def _stalls(record):
+    """Silences of the ACKs, with data outstanding."""
+    acks, time = record.acks, record.ack_s
+    if len(time) < 3:
+        return []
+    limit = max(STALL_RTTS * record.median_rtt_us / 1e6, 0.05)
+    quiet = (np.diff(time) > limit) & (acks["packets_out"][:-1] > 0)
+    found = []
+    for k in np.flatnonzero(quiet):
+        lasted = float(time[k + 1] - time[k])
+        text = f"At {time[k]:.1f} s nothing was heard for {format_time(lasted * 1e9)}, with data outstanding."
+        found.append(Event("stall", float(time[k]), float(time[k + 1]), text, {"lasted_s": lasted}))
+    return _some(found, "stalls")
+
+
+def _timeouts(record):
+    times = record.timeouts_s
+    if not len(times):
+        return []
+    first = times[np.diff(times, prepend=-np.inf) > max(record.median_rtt_us / 1e6, 0.2)]
+    found = [
+        Event("timeout", float(at), float(at), f"At {at:.1f} s the retransmission timer fired.", {}) for at in first
+    ]
+    return _some(found, "timeouts")
+
+
+def _zero(record):
+    zero = record.zero_window_s
+    if not len(zero):
+        return []
+    found = []
+    for begin, end in record.window_shut_s:
+        if np.any((zero >= begin - 1e-3) & (zero <= end)):
+            lasted = end - begin
+            text = f"At {begin:.1f} s the receiver shut its window for {format_time(lasted * 1e9)}."
+            found.append(Event("zero_window", float(begin), float(end), text, {"lasted_s": float(lasted)}))
+    return _some(found, "zero windows")
+
+
+def _idle(record):
+    gaps = merged(record.empty_s)
+    gaps = gaps[gaps[:, 1] < record.duration_s]
+    limit = max(IDLE_S, 2 * record.median_rtt_us / 1e6)
+    found = []
+    for start, end in gaps[(gaps[:, 1] - gaps[:, 0]) > limit]:
+        text = f"At {start:.1f} s there was nothing to send for {format_time((end - start) * 1e9)}."
+        found.append(Event("idle", float(start), float(end), text, {"lasted_s": float(end - start)}))
+    return _some(found, "idle periods")
+
+
+def _routes(record):
+    """A least RTT that changes for good, by more than it varies: another route (or a queue that stays for ever)."""
+    if record.bottleneck is None:
+        return []
+    time, rest = record.bottleneck.sent_us / 1e6, record.bottleneck.rest_us
+    place = (time / 0.5).astype(np.int64)
+    many = np.bincount(place)
+    least = np.full(len(many), np.inf)
+    np.minimum.at(least, place, rest)
+    middles, least = np.flatnonzero(many >= 4) * 0.5, least[many >= 4]
+    size = ROUTE_WINDOWS
+    if len(least) < 2 * size:
+        return []
+    windows = np.lib.stride_tricks.sliding_window_view(least, size)
+    before, after = windows[:-size], windows[size:]
+    # Every stretch before is shorter than every one after, or the other way: no queue does that twice as long.
+    up, down = after.min(axis=1) - before.max(axis=1), before.min(axis=1) - after.max(axis=1)
+    jump = np.maximum(up, down)
+    noise = np.maximum(np.ptp(before, axis=1), np.ptp(after, axis=1))
+    clear = (jump > ROUTE * least.min()) & (jump > 3 * noise)
+    found = []
+    while clear.any():
+        k = int(np.argmax(np.where(clear, jump, -1)))
+        old, new = float(np.median(before[k])), float(np.median(after[k]))
+        at = float(middles[min(k + size, len(middles) - 1)])
+        text = (
+            f"At {at:.1f} s the path's own delay changed from {format_time(old * 1000)} to {format_time(new * 1000)}."
+        )
+        found.append(Event("route_change", at, at, text, {"before_us": old, "after_us": new}))
+        clear[max(k - size, 0) : k + size] = False
+    return found
+
+
+def _rtts(record):
+    """RTTs that double, or halve, for a second at least."""
+    middle, rate, rtt = record.delivered
+    known = np.isfinite(rtt) & (rate > 0)
+    time, value = middle[known], rtt[known]
+    if len(value) < 4:
+        return []
+    size = max(int(np.ceil(1.0 / max(np.median(np.diff(time)), 1e-3))), 5)
+    if len(value) < 2 * size:
+        return []
+    medians = np.median(np.lib.stride_tricks.sliding_window_view(value, size), axis=1)
+    ratio = np.log(medians[size:] / medians[:-size])
+    found, clear = [], np.abs(ratio) > np.log(2.0)
+    while clear.any():
+        k = int(np.argmax(np.where(clear, np.abs(ratio), -1)))
+        at, old, new = float(time[k + size]), float(medians[k]), float(medians[k + size])
+        text = (
+            f"At {at:.1f} s RTTs {'rose' if new > old else 'fell'} from {format_time(old * 1000)} to "
+            f"{format_time(new * 1000)}."
+        )
+        found.append(Event("rtt_change", at, at, text, {"before_us": old, "after_us": new}))
+        clear[max(k - 2 * size, 0) : k + 2 * size] = False
+    return _some(found, "changes of the RTT")
+
+
+def _bursts(record):
+    """Segments that left back to back, more than a super-packet holds."""
+    sends = record.events.sends
+    if record.bottleneck is None or len(sends) < 2 or not record.bottleneck.seen:
+        return []
+    packet_us = (record.table.mss + 66) / record.bottleneck.rate
+    gap_us = np.diff(sends["time_ns"], prepend=sends["time_ns"][:1]) / 1e3
+    begins = gap_us > max(0.2 * packet_us, 20.0)
+    begins[0] = True
+    first = np.flatnonzero(begins)
+    size = np.add.reduceat(sends["segments"].astype(np.int64), first)
+    found = []
+    for k in np.flatnonzero(size > BURST):
+        at = float(record.seconds(sends["time_ns"][first[k] : first[k] + 1])[0])
+        payload = float(size[k] * record.table.mss)
+        text = f"At {at:.1f} s {size[k]} segments ({format_size(payload)}) left back to back."
+        found.append(Event("burst", at, at + float(size[k]) * 1e-9, text, {"segments": int(size[k])}))
+    return _some(found, "bursts")

@@ -1,0 +1,215 @@
+"""What limited a flow when: an account of its time, from the first packet to the last.
+
+Each limit holds in intervals; of a stretch of time (a quarter of an RTT, or a two-thousandth of the flow) the first of
+`findings.LIMITS` that covers half of it is the name, else the one that covers most. Neighbours of one name are one
+`Limit`, so that the account sums to the whole duration.
+"""
+
+import itertools
+
+import numpy as np
+
+from cctrace.diagnosis.findings import LIMITS, Limit
+
+MOST_BINS = 2000
+PROBE_SEGMENTS = 4  # in flight in PROBE_RTT of BBR v1 [Linux61] bbr_cwnd_min_target
+PROBE_S = 0.1  # half of the 200 ms that it lasts
+PROBE_EVERY_S = 5.0  # at most: ten seconds of v1, five of v2 [Linux61] bbr_min_rtt_win_sec
+APART = 4  # times the distance of what a pacing sender lets out, that its rate does not change at once
+SPARE = 3  # segments that an ACK may let out beyond twice what it acknowledges (reductions that round, Nagle)
+WRITE_S = 0.005  # between what an application writes, at least
+PACED_S = 0.001  # what a pacing sender lets out at a time [Linux] tcp_tso_autosize
+FULL_PIPE = 1.25  # growth per round below which, three rounds long, a start has ended [Linux61] bbr_full_bw_thresh
+FULL_ROUNDS = 3
+
+
+def limits_of(record):
+    """Return the list of `Limit` of a captured flow, in order, without a gap."""
+    end = record.duration_s
+    found = {
+        "rto_stall": _timeouts(record),
+        "receive_window": record.window_shut_s,
+        "application": _idle(record),
+        "probe_rtt": _probe_rtt(record),
+        "recovery": _states(record, 2),
+        "startup": np.array([[0.0, startup_end_s(record)]]),
+    } | _released(record)
+    step = max(record.median_rtt_us / 4e6 if record.median_rtt_us > 0 else 0.01, 1e-3)
+    return account(found, end, step)
+
+
+def account(intervals, end_s, step_s):
+    """Return the limits of stretches of `step_s` from 0 to `end_s`.
+
+    Parameters
+    ----------
+    intervals : dict of str to ndarray, shape (n, 2)
+        When each limit held, seconds; within one name sorted and disjoint.
+    end_s, step_s : float
+
+    Returns
+    -------
+    list of Limit
+
+    Examples
+    --------
+    >>> account({"application": np.array([[0.5, 1.0]])}, 2.0, 0.25)  # doctest: +ELLIPSIS
+    [Limit(name='unknown', start_s=0.0, end_s=0.5), Limit(name='application', start_s=0.5, end_s=1.0), Limit(...)]
+    """
+    if not end_s > 0:
+        return []
+    edges = np.linspace(0.0, end_s, int(np.clip(np.ceil(end_s / max(step_s, 1e-6)), 1, MOST_BINS)) + 1)
+    names = [name for name in LIMITS if name in intervals]
+    share = np.array([covered(intervals[name], edges) for name in names]) / np.diff(edges)
+    share = share.reshape(len(names), len(edges) - 1)
+    most = np.append(names, "unknown")
+    half = np.vstack([share >= 0.5, np.ones((1, len(edges) - 1), bool)])
+    first = np.argmax(half, axis=0)
+    if names:
+        largest = np.where(share.max(axis=0) > 0.05, np.argmax(share, axis=0), len(names))
+        first = np.where(first < len(names), first, largest)
+    label = most[first]
+    starts = np.concatenate([[0], np.flatnonzero(label[1:] != label[:-1]) + 1, [len(label)]])
+    return [Limit(str(label[a]), float(edges[a]), float(edges[b])) for a, b in itertools.pairwise(starts)]
+
+
+def covered(intervals, edges):
+    """Return how much of each bin the intervals cover."""
+    intervals = np.asarray(intervals, float).reshape(-1, 2)
+    if not len(intervals):
+        return np.zeros(len(edges) - 1)
+    knots = np.concatenate([[-np.inf], intervals.ravel()])
+    total = np.concatenate(
+        [[0.0], np.column_stack([np.zeros(len(intervals)), np.diff(intervals)[:, 0]]).ravel().cumsum()]
+    )
+    knots[0] = min(edges[0], knots[1]) - 1.0
+    return np.diff(np.interp(edges, knots, total))
+
+
+def shares(limits):
+    """Return {name: share of the time} of an account."""
+    total = sum(limit.end_s - limit.start_s for limit in limits) or 1.0
+    found = {}
+    for limit in limits:
+        found[limit.name] = found.get(limit.name, 0.0) + (limit.end_s - limit.start_s) / total
+    return found
+
+
+def startup_end_s(record):
+    """Return when the start ended: at the first loss, or when three rounds delivered no quarter more than before."""
+    start, got, _ = record.rounds
+    lost = record.sent_s[record.lost]
+    first_loss = float(lost.min()) + record.least_rtt_us / 1e6 if len(lost) else np.inf
+    most = 0.0
+    since = 0
+    for k in range(len(start)):
+        if got[k] >= FULL_PIPE * most:
+            most, since = float(got[k]), 0
+        else:
+            since += 1
+        if since >= FULL_ROUNDS:
+            return float(min(start[k - FULL_ROUNDS + 1], first_loss))
+    return float(min(record.duration_s, first_loss))
+
+
+def _states(record, least):
+    """Return when the congestion state was `least` or worse (2 CWR, 3 Recovery, 4 Loss)."""
+    return _runs(record.ack_s, record.acks["ca_state"] >= least, record.duration_s)
+
+
+def _runs(times, held, end_s):
+    """Return the intervals [time of a row, time of the next) in which `held`, put together."""
+    if not len(times):
+        return np.zeros((0, 2))
+    after = np.append(times[1:], max(end_s, times[-1]))
+    change = np.diff(np.concatenate([[False], held, [False]]).astype(np.int8))
+    begin, stop = np.flatnonzero(change == 1), np.flatnonzero(change == -1) - 1
+    return np.column_stack([times[begin], after[stop]])
+
+
+def _idle(record):
+    """Return when nothing was outstanding, or what left had been written late (bubbles of an application).
+
+    What is captured beyond a queue has left that at the queue's times, whenever ACKs had let it out: only a pause of
+    more than an RTT is the application's there.
+    """
+    if record.flow.taken_at != "sender":
+        pauses = written(record)
+        return merged(np.vstack([record.empty_s, pauses[np.diff(pauses)[:, 0] > record.median_rtt_us / 1e6]]))
+    bubbles = _runs(record.ack_s, record.acks["app_limited"] > 0, record.duration_s)
+    return merged(np.vstack([record.empty_s, bubbles, written(record)]))
+
+
+def written(record):
+    """Return the pauses that neither an ACK nor the pacing timer ended: the application wrote then.
+
+    A pacing sender lets out a millisecond's worth at a time, and at least two segments [Linux] tcp_tso_autosize, at
+    distances that differ little: a pause that is several times longer than that before and after it is none of its.
+    What an ACK lets out is about what it acknowledged. A sender that takes its ACKs late is none that had nothing to
+    send: a write has no ACK before it for `Record.late_s`, or ones that tell of far less than is written, or ones
+    before those which told of as much and let nothing out.
+    """
+    time, since, size, place, last = record.bursts
+    if len(time) < 3:
+        return np.zeros((0, 2))
+    rate = size.sum() / max(time[-1] - time[0], 1e-9)  # segments/s
+    gap = np.diff(time)
+    before, after = np.append(np.inf, gap[:-1]), np.append(gap[1:], np.inf)
+    large = size[1:] >= max(4, 2 * rate * PACED_S)
+    apart = gap > APART * np.minimum(before, after)
+    delivered = np.append(record.acks["delivered"].astype(np.int64), 0)  # the last: before the first ACK
+    early = np.searchsorted(record.ack_s, time[1:] - record.late_s, side="right") - 1
+    told = delivered[last[1:]] - delivered[np.minimum(early, place[1:] - 1)]
+    unused = delivered[np.maximum(early, place[:-1])] - delivered[place[:-1]]
+    unasked = (
+        (since[1:] > record.late_s) | (size[1:] > 2 * told + SPARE) | (apart & (unused >= np.maximum(size[1:], 4)))
+    )
+    wrote = unasked & (gap > WRITE_S) & (large | apart)
+    return np.column_stack([time[:-1], time[1:]])[wrote]
+
+
+def merged(intervals):
+    """Return intervals sorted, those that overlap put together."""
+    intervals = intervals[np.argsort(intervals[:, 0], kind="stable")]
+    if not len(intervals):
+        return intervals
+    reach = np.maximum.accumulate(intervals[:, 1])
+    begins = np.concatenate([[True], intervals[1:, 0] > reach[:-1]])
+    last = np.append(np.flatnonzero(begins)[1:] - 1, len(intervals) - 1)
+    return np.column_stack([intervals[begins, 0], reach[last]])
+
+
+def _timeouts(record):
+    """Return the silences that the retransmission timer ended."""
+    fired = record.timeouts_s
+    if not len(fired):
+        return np.zeros((0, 2))
+    heard = np.sort(np.concatenate([record.ack_s, record.sent_s]))
+    place = np.searchsorted(heard, fired - 1e-6) - 1
+    begin = np.where(place >= 0, heard[np.maximum(place, 0)], 0.0)
+    long = fired - begin > record.median_rtt_us / 2e6
+    return merged(np.column_stack([begin, fired])[long])
+
+
+def _probe_rtt(record):
+    """Return when a flow of many segments kept four in flight for a while, with more to send: PROBE_RTT of BBR v1."""
+    acks = record.acks
+    flying = acks["rs_prior_in_flight"]
+    if not len(acks) or np.median(flying) < 3 * PROBE_SEGMENTS or record.is_loss_based:
+        return np.zeros((0, 2))
+    runs = _runs(record.ack_s, (flying <= PROBE_SEGMENTS + 1) & (acks["ca_state"] < 2), record.duration_s)
+    runs = runs[np.diff(runs)[:, 0] >= PROBE_S]
+    often = len(runs) > 1 + record.duration_s / PROBE_EVERY_S  # then something else keeps so little in flight
+    return runs[:0] if often else runs
+
+
+def _released(record):
+    """Return {"cwnd", "pacing"}: whether ACKs or a timer let out what was sent, between one send and the next."""
+    time = record.bursts.time_s
+    if len(time) < 2:
+        return {}
+    gaps = np.column_stack([time[:-1], time[1:]])
+    if record.is_loss_based and not record.paced:
+        return {"cwnd": gaps}
+    held = {"cwnd": record.released[1:], "pacing": ~record.released[1:]}
+    return {name: gaps[mask] for name, mask in held.items()}

@@ -1,0 +1,164 @@
+"""Why a flow behaved as it did, from polls of its counters alone: limits and events without a packet.
+
+What the kernel accounts for (time with data, time limited by the receiver's window and by the send buffer, segments
+sent again, reordering seen) is as good as from packets, however seldom it is asked. What follows from how rate, RTT and
+losses move together needs several polls per change. `polled_verdicts` draws the conclusions; docs/explain.md has the
+accuracy by the distance of the polls.
+"""
+
+import functools
+import itertools
+
+import numpy as np
+
+from cctrace.diagnosis.findings import Event, Limit
+from cctrace.diagnosis.limits import account
+from cctrace.diagnosis.look import WINDOW_FULL
+from cctrace.path.bottleneck import jumps
+from cctrace.units import format_rate
+
+MOST = 0.5  # of the time
+FEWEST = 5
+LONGER = 1.25  # times the RTTs that a rate which falls makes longer
+INFINITE = 0x7FFFFFFF  # snd_ssthresh before the first loss [Linux] TCP_INFINITE_SSTHRESH
+STARTUP_GAIN, UNIT = 640, 256  # of BBR: above 2.5, and 1
+DIFFERS, STEADY = 1.25, 0.15
+MOST_WINDOWS = 4  # per poll: where a gap is long, what lies in it is interpolated anyway
+
+
+class Polls:
+    """The polls of one connection as columns of numbers, NaN where unknown; times in seconds since the first."""
+
+    def __init__(self, flow, controller=None):
+        self.flow, self.controller = flow, controller or flow.connection.get("cc")
+        self.time = flow.seconds()
+        self.end = float(np.nan_to_num(flow.summary["duration_s"]))
+
+    def __getitem__(self, name):
+        return self.flow.values(name)
+
+    @functools.cached_property
+    def rtt(self):
+        """The smoothed RTT, us."""
+        return self.flow.rtt_us()
+
+    @functools.cached_property
+    def least_us(self):
+        """The least RTT that is known, us."""
+        known = np.concatenate([self["min_rtt"], self.rtt])
+        known = known[(known > 0) & (known < 4e9)]
+        return float(known.min()) if len(known) else np.nan
+
+    @functools.cached_property
+    def again(self):
+        """Segments sent again so far, at every poll."""
+        return np.maximum.accumulate(np.nan_to_num(self["total_retrans"]))
+
+    @functools.cached_property
+    def sent(self):
+        """Segments sent, at the last poll; NaN unknown."""
+        return float(self.flow.summary["segments_sent"] or np.nan)
+
+    @property
+    def is_model_based(self):
+        """Whether the controller builds a model of the path."""
+        return bool((self["bbr_bw_Bps"] > 0).any()) or (self.controller or "").startswith("bbr")
+
+    @functools.cached_property
+    def windows(self):
+        """Return (middle_s, rate_bps, rtt_us) of windows of 100 ms, of an RTT, or of what lies between polls."""
+        time_ns, acked = self.flow.acked()
+        if len(acked) < 3:
+            return (np.zeros(0),) * 3
+        time = (time_ns - self.flow.start_ns) / 1e9
+        step = max(0.1, 1.01 * float(np.median(np.diff(time))), np.nan_to_num(self.least_us) / 1e6)
+        step = max(step, (time[-1] - time[0]) / (MOST_WINDOWS * len(time)))
+        edges = np.arange(time[0], time[-1] + 1e-9, step)
+        if len(edges) < 3:
+            return (np.zeros(0),) * 3
+        got = np.diff(np.interp(edges, time, acked.astype(float))) * 8 / step
+        known = np.isfinite(self.rtt)
+        middle = (edges[:-1] + edges[1:]) / 2
+        rtt = np.interp(middle, self.time[known], self.rtt[known]) if known.any() else np.full(len(middle), np.nan)
+        return middle, got, rtt
+
+    def span_us(self, name):
+        """Return how much an account of time grew, us, from the beginning of the connection; NaN unknown."""
+        column = self[name]
+        return float(np.nanmax(column)) if np.isfinite(column).any() else np.nan
+
+
+def limits_of(polls):
+    """Return the list of `Limit`; of a single poll one limit of the whole time."""
+    time, end = polls.time, polls.end
+    if len(time) < 2 or not end > 0:
+        return [Limit("unknown", 0.0, end)]
+    pairs = np.column_stack([time[:-1], time[1:]])
+    width = np.maximum(np.diff(time), 1e-9) * 1e6
+
+    def grew(name):
+        return np.nan_to_num(np.diff(polls[name])) >= MOST * width
+
+    busy = polls["busy_time_us"]
+    later = {name: polls[name][1:] for name in ("unacked", "snd_cwnd", "ca_state", "bbr_pacing_gain", "bbr_cwnd_gain")}
+    idle = np.diff(busy) < MOST * width if np.isfinite(busy).all() else later["unacked"] == 0
+    full = later["unacked"] >= WINDOW_FULL * later["snd_cwnd"]
+    start = (polls["snd_ssthresh"][1:] >= INFINITE) & (polls.again[1:] == 0) & (not polls.is_model_based)
+    start |= later["bbr_pacing_gain"] > STARTUP_GAIN
+    probing = (later["bbr_cwnd_gain"] == UNIT) & (later["bbr_pacing_gain"] == UNIT) & (later["unacked"] <= 5)
+    held = {
+        "receive_window": grew("rwnd_limited_us"),
+        "send_buffer": grew("sndbuf_limited_us"),
+        "application": idle | (polls["delivery_rate_app_limited"][1:] == 1),
+        "probe_rtt": probing,
+        "recovery": later["ca_state"] >= 2,
+        "startup": start,
+        "cwnd": full,
+        "pacing": ~full & polls.is_model_based & np.isfinite(later["unacked"]),
+    }
+    return account({name: pairs[mask] for name, mask in held.items()}, end, float(np.median(np.diff(time))))
+
+
+def events_of(polls):
+    """Return the list of `Event` that polls show: changes of the rate, losses, idle periods."""
+    found = []
+    for at, before, after in rate_changes(polls):
+        verb = "fell" if after < before else "rose"
+        text = f"At {at:.1f} s the path's rate {verb} from {format_rate(before)} to {format_rate(after)}."
+        found.append(Event("rate_change", at, at, text, {"before_bps": before, "after_bps": after}))
+    lost = np.diff(polls.again)
+    for k in np.argsort(-lost)[:40]:
+        if lost[k] > 0:
+            start, end = float(polls.time[k]), float(polls.time[k + 1])
+            text = f"Until {end:.1f} s {lost[k]:.0f} segment{'s were' if lost[k] > 1 else ' was'} sent again."
+            found.append(Event("loss_episode", start, end, text, {"sent_again": float(lost[k])}))
+    for limit in limits_of(polls):
+        if limit.name == "application" and limit.end_s - limit.start_s > max(0.2, 2 * polls.least_us / 1e6):
+            lasted = limit.end_s - limit.start_s
+            text = f"At {limit.start_s:.1f} s the application sent less than it could, for {lasted:.1f} s."
+            found.append(Event("idle", limit.start_s, limit.end_s, text, {"lasted_s": lasted}))
+    return sorted(found, key=lambda event: event.start_s)
+
+
+def rate_changes(polls):
+    """Return [(at_s, before_bps, after_bps)]: changes of the delivered rate while RTTs told of a queue on one side."""
+    middle, rate, rtt = polls.windows
+    some = rate > 0
+    if some.sum() < 12:
+        return []
+    at = jumps(middle[some], np.log(rate[some]))
+    edges, found, plateaus = [middle[0] - 1.0, *at, middle[-1] + 1.0], [], []
+    for begin, end in itertools.pairwise(edges):
+        inside = some & (middle > begin) & (middle < end)
+        if inside.sum() >= FEWEST:
+            typical = float(np.median(rate[inside]))
+            spread = float(np.median(np.abs(rate[inside] / typical - 1)))
+            if spread < STEADY:
+                plateaus.append((begin, typical, spread, float(np.quantile(rtt[inside], 0.9))))
+    for (_, before, spread1, its), (begin, after, spread2, later) in itertools.pairwise(plateaus):
+        apart = abs(np.log(after / before))
+        # A path that slows down makes a queue, longer than the one before; a sender that does leaves none.
+        queued = later > LONGER * max(LONGER * polls.least_us, its)
+        if apart > max(np.log(DIFFERS), 3 * (spread1 + spread2)) and (after > before or queued):
+            found.append((float(begin), before, after))
+    return found if any(after < before for _, before, after in found) else []

@@ -1,0 +1,390 @@
+"""What a diagnosis reads of a captured flow: every packet's fate, the bottleneck's rate and queue, windows, rounds.
+
+    record = Record(flow)
+    record.bottleneck       rate and base RTT of the path, and the queue that this flow put there
+    record.lost             which packets were lost
+
+Everything is computed when it is first asked for. The bottleneck is that of `fit.bottleneck` (Lindley's queue, the rate
+that explains the delays best), of a flow in which neighbouring packets are put together so that about `MOST` remain,
+and to half a per cent: for the path itself, use `cctrace.fit.path`.
+"""
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from cctrace.errors import StreamError
+from cctrace.flows.seqspace import unwrapped
+from cctrace.flows.state import RST, SYN
+from cctrace.path.bottleneck import delivered_rate, jumps, sent
+from cctrace.path.changes import rate_changes
+from cctrace.path.own_queue import bottleneck_of, coarser
+from cctrace.path.transmissions import LOST, transmissions
+from cctrace.schema import EVENT_CODES
+from cctrace.units import format_time
+
+MOST = 40_000  # packets of which the queue is computed
+MODEL_BASED = ("bbr", "obbr", "b3r", "quic_bbr")  # beginnings of controllers' names
+FEWEST = 40  # packets with a known delay, for a rate to be sought
+WINDOW_FULL = 0.9  # of the receiver's window in flight; the rest is less than a burst
+TOGETHER_S = 2e-5  # between packets that leave together
+LEAST_US = 1.0  # RTT that is one: clocks of 10 ms show 0
+LATE_S = 0.0005  # within which a busy host has answered an ACK
+ANSWERS, MOSTLY = 50, 0.8  # ACKs, and the share of them that must be answered, for the time that takes to be known
+ALIKE, APART, SLOWEST_S = 1.5, 8, 0.005  # answers' spread; how short they are beside the time between ACKs; and at most
+
+
+def is_model_based(controller):
+    """Return whether a controller, by its name, is known to build a model of the path, as BBR does; None is not."""
+    return controller is not None and controller.startswith(MODEL_BASED)
+
+
+class Bursts(NamedTuple):
+    """What a sender let out together: when (s), how long after the ACK before it (s), segments, rows of that ACK and of
+    the last one that came before the burst's end.
+    """
+
+    time_s: np.ndarray
+    since_s: np.ndarray
+    segments: np.ndarray
+    place: np.ndarray
+    last: np.ndarray
+
+
+class Record:
+    """A captured flow, as its diagnosis reads it.
+
+    Parameters
+    ----------
+    flow : Flow
+    controller : str, optional
+        The kernel's name of the sender's congestion control.
+    paced : bool
+        Whether its socket is known to pace although it sets no rate.
+
+    Raises
+    ------
+    StreamError
+        If the capture lacks the data or the acknowledgements.
+    """
+
+    def __init__(self, flow, controller=None, paced=False):
+        self.flow, self.controller, self.paced, self.events = flow, controller, paced, flow.events
+        self.table = transmissions(flow)
+        self.start_ns = self.table.start_ns
+        self.duration_s = float(flow.summary["duration_s"])
+
+    # --- rows of the event stream ------------------------------------------------------------------------------------
+    @functools.cached_property
+    def acks(self):
+        """The rows that end an ACK."""
+        rows = self.events.rows
+        return rows[rows["event"] == EVENT_CODES["on_ack"]]
+
+    @functools.cached_property
+    def ack_s(self):
+        """When they were, seconds since the first packet."""
+        return self.seconds(self.acks["time_ns"])
+
+    def seconds(self, time_ns):
+        """Return times of the capture in seconds since the flow's first packet."""
+        return (np.asarray(time_ns, np.int64) - self.start_ns) / 1e9
+
+    @functools.cached_property
+    def rtt_us(self):
+        """RTTs of packets that were sent once, us; NaN where unknown. One per transmission."""
+        return np.where(self.table.again, np.nan, self.table.rtt_us)
+
+    @functools.cached_property
+    def least_rtt_us(self):
+        """The least RTT."""
+        known = self.rtt_us[np.isfinite(self.rtt_us)]
+        return float(known.min()) if len(known) else np.nan
+
+    @functools.cached_property
+    def median_rtt_us(self):
+        """The median RTT."""
+        known = self.rtt_us[np.isfinite(self.rtt_us)]
+        return float(np.median(known)) if len(known) else np.nan
+
+    @property
+    def per_rtt(self):
+        """The words "per RTT of 40 ms"; without a number where the capture's clock is too coarse for one."""
+        return f"per RTT of {format_time(self.median_rtt_us * 1000)}" if self.median_rtt_us >= LEAST_US else "per RTT"
+
+    @functools.cached_property
+    def sent_s(self):
+        """When each transmission left, seconds."""
+        return self.seconds(self.table.sent_ns)
+
+    @functools.cached_property
+    def lost(self):
+        """Which transmissions were lost."""
+        return self.table.state == LOST
+
+    @functools.cached_property
+    def bursts(self):
+        """What was sent anew, in bursts: arrays of a `Bursts`."""
+        sends = self.events.sends
+        sends = sends[sends["again"] == 0]
+        if not len(sends) or not len(self.ack_s):
+            return Bursts(*(np.zeros(0),) * 3, *(np.zeros(0, np.int64),) * 2)
+        time = self.seconds(sends["time_ns"])
+        first = np.flatnonzero(np.diff(time, prepend=-np.inf) > TOGETHER_S)
+        size = np.add.reduceat(sends["segments"].astype(np.int64), first)
+        end, time = time[np.append(first[1:], len(time)) - 1], time[first]
+        # Half of what the stack takes was taken off the one and put on the other: an answer may seem to be too soon.
+        place, last = (np.searchsorted(self.ack_s, at + self.took_s, side="right") - 1 for at in (time, end))
+        since = np.maximum(time - self.ack_s[np.maximum(place, 0)], 0.0)
+        return Bursts(time, np.where(place >= 0, since, np.inf), size, place, last)
+
+    @functools.cached_property
+    def took_s(self):
+        """What the sender's stack takes to answer an ACK, seconds (`flows.reaction`)."""
+        return float(self.flow.capture._reactions(np.array([self.flow.index]))[0][0]) / 1e9
+
+    @functools.cached_property
+    def late_s(self):
+        """Within what the sender has answered an ACK, seconds: `LATE_S`, or more where it always answers as late.
+
+        A slow host, or a link between it and the capture, puts the same time between every ACK and what that lets out.
+        It is no timer's where it is short beside the time between ACKs and data are outstanding: an application's
+        writes fall anywhere between two ACKs.
+        """
+        acks, sent = self.acks, self.seconds(self.events.sends["time_ns"])
+        got = np.diff(acks["delivered"].astype(np.int64), prepend=0) > 0
+        time = self.ack_s[got & (acks["packets_out"] > 0)]
+        if len(time) < ANSWERS or not len(sent):
+            return LATE_S
+        after = np.append(sent, np.inf)[np.searchsorted(sent, time)] - time
+        apart = np.diff(time, append=np.inf)
+        answered = after < apart
+        if answered.mean() < MOSTLY:
+            return LATE_S
+        low, middle, high = np.quantile(after[answered], [0.1, 0.5, 0.9])
+        alike = high < ALIKE * low and middle < min(SLOWEST_S, float(np.median(apart)) / APART)
+        return max(LATE_S, ALIKE * float(high)) if alike else LATE_S
+
+    @functools.cached_property
+    def empty_s(self):
+        """Intervals from an ACK that left nothing outstanding to what was sent next (or the end), seconds.
+
+        What keeps a connection alive is nothing new.
+        """
+        begin = self.ack_s[self.acks["packets_out"] == 0]
+        sends = self.events.sends
+        sent = self.seconds(sends["time_ns"][sends["again"] == 0])
+        stop = np.append(sent, self.duration_s)[np.searchsorted(sent, begin)]
+        return np.column_stack([begin, np.maximum(stop, begin)])
+
+    @functools.cached_property
+    def released(self):
+        """Whether an ACK had let each of `bursts` out just before.
+
+        A host that has slept takes longer to answer; what a timer lets out falls anywhere between two ACKs, and so one
+        time in ten within the tenth of their distance (or that from the one before) that counts as an answer.
+        """
+        since, place = self.bursts.since_s, self.bursts.place
+        gap = np.diff(self.ack_s, prepend=-np.inf, append=np.inf)
+        apart = np.maximum(gap[:-1], gap[1:])[np.maximum(place, 0)]
+        always = self.late_s if self.late_s > LATE_S else 0.0
+        return since <= np.maximum(max(3 * self.took_s, 2e-5, always), np.minimum(LATE_S, apart / 10))
+
+    @functools.cached_property
+    def goodput_bps(self):
+        """Goodput, bit/s of payload."""
+        return float(self.flow.summary["goodput_bps"])
+
+    @property
+    def is_loss_based(self):
+        """Whether the controller is known to take losses for congestion and to build no model of the path."""
+        return self.controller is not None and not self.is_model_based
+
+    @property
+    def is_model_based(self):
+        """Whether the controller is known to build a model of the path, as BBR does."""
+        return is_model_based(self.controller)
+
+    @functools.cached_property
+    def _windows(self):
+        """Return (time in s, bytes free in the receiver's window after it, that window) of every packet, in order."""
+        capture, index = self.flow.capture, self.flow.index
+        if "wscale" in self.flow.facts["inferred"]:
+            return np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)
+        clock, order, first = capture.at_the_sender(np.array([index]))
+        rows, packets = order[first[0] : first[1]], capture.packets
+        sender = int(capture.connections.sender[index])
+        base = int(capture.connections.sides[index, sender]["base"])
+        mine = packets["direction"][rows] == sender
+        seq = unwrapped(packets["seq"][rows], mine, base)
+        end = np.maximum.accumulate(np.where(mine, seq + packets["payload"][rows], 0))
+        offset = (packets["ack"][rows].astype(np.int64) - base - end) & 0xFFFFFFFF
+        ack = end + offset - ((offset >> 31) << 32)
+        told = ~mine & ((packets["flags"][rows] & SYN) == 0)
+        window = np.where(told, packets["window"][rows].astype(np.int64) << int(self.flow.facts["wscale"]), 0)
+        edge = np.maximum.accumulate(np.where(told, ack + window, 0))
+        last = np.maximum.accumulate(np.where(told, np.arange(len(rows)), 0))
+        known = edge > 0
+        return self.seconds(clock[rows])[known], (edge - end)[known], window[last][known]
+
+    @functools.cached_property
+    def window_shut_s(self):
+        """Intervals in which the receiver's window kept data back: less than a segment of it was free, seconds."""
+        time, free, _ = self._windows
+        shut = free < self.table.mss
+        after = np.append(time[1:], time[-1:])
+        change = np.diff(np.concatenate([[False], shut, [False]]).astype(np.int8))
+        begin, stop = np.flatnonzero(change == 1), np.flatnonzero(change == -1) - 1
+        return np.column_stack([time[begin], after[stop]])
+
+    @property
+    def largest_window_bytes(self):
+        """The largest receive window that was told; 0 if none is known."""
+        return int(np.max(self._windows[2], initial=0))
+
+    @functools.cached_property
+    def window_full_share(self):
+        """The share of the time in which nine tenths of the receiver's window were in flight; 0 if it is unknown."""
+        time, free, window = self._windows
+        if len(time) < 2:
+            return 0.0
+        full = free < (1 - WINDOW_FULL) * window
+        return float(np.diff(time)[full[:-1]].sum() / max(self.duration_s, 1e-9))
+
+    @functools.cached_property
+    def zero_window_s(self):
+        """When the receiver said that its window is shut altogether, seconds."""
+        capture, index = self.flow.capture, self.flow.index
+        clock, order, first = capture.at_the_sender(np.array([index]))
+        rows, packets = order[first[0] : first[1]], capture.packets
+        told = packets["direction"][rows] != int(capture.connections.sender[index])
+        told &= (packets["window"][rows] == 0) & ((packets["flags"][rows] & (SYN | RST)) == 0)
+        return self.seconds(clock[rows][told])
+
+    @functools.cached_property
+    def timeouts_s(self):
+        """When the retransmission timer fired, seconds."""
+        again = self.flow.retransmissions
+        return self.seconds(again["time_ns"].to_numpy()[(again["why"] == "timeout").to_numpy()])
+
+    # --- rounds --------------------------------------------------------------------------------------------------
+    @functools.cached_property
+    def rounds(self):
+        """Return (start_s, segments delivered, largest in flight) of every round trip, arrays."""
+        acks = self.acks
+        if not len(acks):
+            return (np.zeros(0),) * 3
+        ends, place, delivered = [], 0, acks["delivered"]
+        prior = np.maximum.accumulate(acks["rs_prior_delivered"])
+        while place < len(acks):  # the next round begins when what was sent after this one's start is acknowledged
+            ends.append(place)
+            place = max(int(np.searchsorted(prior, delivered[place])), place + 1)
+        ends = np.array(ends)
+        got = np.diff(delivered[ends].astype(np.int64), append=int(delivered[-1]))
+        most = np.maximum.reduceat(acks["rs_prior_in_flight"].astype(np.int64), ends)
+        return self.ack_s[ends], got, most
+
+    # --- the bottleneck ----------------------------------------------------------------------------------------------
+    @functools.cached_property
+    def companions(self):
+        """Transmissions of flows between the same hosts at the same time, {index: Transmissions}."""
+        rows = self.flow.capture.flows
+        mine = rows.iloc[self.flow.index]
+        found = {}
+        begin, end = mine["start_ns"], mine["start_ns"] + mine["duration_s"] * 1e9
+        its_end = rows["start_ns"] + rows["duration_s"] * 1e9
+        same = ((rows["src"] == mine["src"]) | (rows["dst"] == mine["dst"])).to_numpy()
+        apart = (np.minimum(its_end, end) - np.maximum(rows["start_ns"], begin)) <= 0.2 * min(end - begin, 1e18)
+        big = rows["bytes_sent"] > 0.02 * mine["bytes_sent"]
+        for index in np.flatnonzero(same & ~apart.to_numpy() & big.to_numpy())[:17]:
+            if index != self.flow.index:
+                try:
+                    found[int(index)] = transmissions(self.flow.capture.flow(int(index)))
+                except StreamError:
+                    continue
+        return found
+
+    @functools.cached_property
+    def fluid(self):
+        """The `Sent` of the flow, neighbours put together so that about `MOST` remain; None if too little is known."""
+        whole = sent(self.table)
+        moves = len(whole.sent_us) and whole.sent_us[-1] > whole.sent_us[0]  # not one stamp for all
+        if len(whole.known) < FEWEST or not whole.first[whole.known].any() or not moves:
+            return None
+        return coarser(whole, -(-len(whole.sent_us) // MOST))
+
+    @functools.cached_property
+    def bottleneck(self):
+        """The `Bottleneck`, None if too few delays are known."""
+        return None if self.fluid is None else bottleneck_of(self)
+
+    @functools.cached_property
+    def uncongested(self):
+        """Return (mean RTT without queue, standard deviation within a stretch), us: of stretches of an RTT or more.
+
+        The mean is that of the stretches in which least stood before the flow's packets (lower decile of their means),
+        the deviation what delays vary within a stretch: jitter does, a queue that others fill does not.
+        """
+        bottleneck = self.bottleneck
+        rest, time = bottleneck.rest_us, bottleneck.sent_us
+        stretch = max(bottleneck.base_us, 5e3, 16 * (time[-1] - time[0]) / len(time))
+        place = np.unique((time / stretch).astype(np.int64), return_inverse=True)[1].reshape(-1)
+        many = np.bincount(place)
+        means = np.bincount(place, rest) / many
+        some = means[many >= 8]
+        if len(some) < 5:
+            return max(float(np.median(rest)), bottleneck.base_us), 0.0
+        inside = (rest - means[place])[many[place] >= 8]
+        spread, least = float(np.subtract(*np.quantile(inside, [0.84, 0.16])) / 2), float(np.quantile(some, 0.1))
+        # Where stretches differ by no more than jitter, their middle is the better mean.
+        least, middle = max(least, bottleneck.base_us), max(float(np.median(some)), bottleneck.base_us)
+        return (middle if middle - least < spread else least), spread
+
+    @functools.cached_property
+    def standing(self):
+        """Which windows of `delivered` had a queue before them: RTTs above the uncongested by more than jitter."""
+        _, rate, rtt = self.delivered
+        return (rate > 0) & (rtt > self.queued_us)
+
+    @functools.cached_property
+    def queued_us(self):
+        """The delay, us, from which on something stood before a packet: what jitter hardly reaches."""
+        mean, spread = self.uncongested
+        return mean + max(3 * spread, 0.03 * mean, 1000.0)
+
+    @functools.cached_property
+    def use(self):
+        """The share of the bottleneck's rate that was delivered, in the windows that had data to send (median)."""
+        middle, rate, _ = self.delivered
+        start = min(1.0, 0.2 * self.duration_s)
+        busy = rate[(rate > 0) & (middle > start)]
+        return float(np.median(busy) / self.bottleneck.rate) if len(busy) else np.nan
+
+    @functools.cached_property
+    def changes(self):
+        """When the path's rate changed, a list of `changes.Change`."""
+        return [] if self.bottleneck is None else rate_changes(self)
+
+    @functools.cached_property
+    def delivered(self):
+        """Return (middle_s, rate in bytes/us, mean RTT in us) of windows of 100 ms or an RTT, arrays.
+
+        What an ACK tells of came since the one before: ACKs in batches are no changes of the rate.
+        """
+        if self.fluid is None:
+            return (np.zeros(0),) * 3
+        window_us = max(100_000.0, self.fluid.least_rtt_us)
+        middle, rate, rtt = delivered_rate(self.fluid, window_us)
+        order = np.argsort(self.fluid.told_us[self.fluid.known], kind="stable")
+        told = self.fluid.told_us[self.fluid.known][order]
+        total, last = np.cumsum(self.fluid.wire_bytes[self.fluid.known][order]), np.append(np.diff(told) > 0, True)
+        edges = np.append(middle - window_us / 2, middle[-1] + window_us / 2)
+        even = np.diff(np.interp(edges, told[last], total[last], left=0.0)) / window_us
+        return middle / 1e6, np.where(rate > 0, even, 0.0), rtt
+
+    @functools.cached_property
+    def steps_s(self):
+        """When the delivered rate changed, seconds; `changes.rate_changes` tells of which the path was the cause."""
+        middle, rate, _ = self.delivered
+        return jumps(middle[rate > 0], np.log(rate[rate > 0]))

@@ -1,0 +1,415 @@
+"""The path of a flow: rate over time, base RTT, buffer, losses by cause, jitter, and what the flow could not see.
+
+    path = cct.fit.path(flow)                        # a cct.Path, and an estimate of everything in it
+    cct.simulate(path, "bbr2022", "20s")             # the same path, whatever is to be asked of it
+    print(path.summary()); path.export("netem")
+
+The order is that of what depends on what: the rate explains the delays best (`bottleneck`), the queue follows from the
+rate, delays without queue give base RTT and jitter (`delays`, `jitter`), the backlog that lost packets met tells
+congestion from chance and bounds the buffer (`losses`).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cctrace.display import of_summary
+from cctrace.errors import FitError
+from cctrace.estimates import Z95, Estimate, plain
+from cctrace.fit.delays import LEAST_SAMPLES, Delays, delays_of
+from cctrace.fit.draws import DRAWN, draws, fields_of, read_estimates
+from cctrace.fit.jitter import Jitter
+from cctrace.fit.joint import Joint, joint
+from cctrace.path.acks import acks_of
+from cctrace.path.blocks import block_means
+from cctrace.path.bottleneck import (
+    Steps,
+    constant,
+    delivered_rate,
+    departures,
+    deviation,
+    lever,
+    pair_rate,
+    rate_errors,
+    sent,
+)
+from cctrace.path.buckets import policer_of, shaper_of
+from cctrace.path.losses import losses_of
+from cctrace.path.neighbours import companions, together
+from cctrace.path.route import on_one_route, route_steps
+from cctrace.path.steps import rate_steps
+from cctrace.path.transmissions import as_flow, transmissions
+from cctrace.sim.path import Path
+from cctrace.units import format_number
+
+SEEN = 0.01  # share by which the deviation of the delays must fall when the queue is taken into account
+UNSURE = 0.2  # standard error of a rate, relative, from which on it is no estimate
+CLOCKS = 1e-6  # of a rate: a capture tells the time of a packet at the bottleneck to the nanosecond or so
+GRAIN_US = 2.0  # delays do not tell more
+STANDS = 200.0  # times the sd of the jitter that a queue must stand for the delays to tell its rate by themselves
+MOST_ROUNDS = 3
+MOVED = 0.002  # relative, by which a rate must move for the delays to be taken anew
+COUNTS = "payload and 66 bytes of headers per segment (as cctrace.Path)"
+
+
+class FittedPath(Path):
+    """A `cctrace.Path` fitted to a flow.
+
+    Attributes
+    ----------
+    estimates : dict
+        ``rate_bps`` [{start_s, value, low, high}], ``base_rtt_us``, ``buffer_bytes``, ``loss`` {model, share, ...},
+        ``jitter``, ``policer``, ``shaper``, ``aqm``, ``acks``, ``cross_traffic``, ``unseen``, ``rate_counts``; and
+        ``correlation`` of the rates, the base RTT and the jitter.
+    """
+
+    estimates: dict
+
+    @classmethod
+    def of(cls, estimates):
+        """Return the path of these estimates; what is only bounded takes its bound (an unseen buffer twice that)."""
+        fitted = cls(**fields_of(estimates))
+        object.__setattr__(fitted, "estimates", estimates)
+        return fitted
+
+    @classmethod
+    def from_json(cls, text):
+        """Return the fitted path that `export` ``("json")`` wrote, or an object of ``cctrace fit path --json``.
+
+        Raises
+        ------
+        FormatError
+            If it is neither; says what is missing.
+
+        Examples
+        --------
+        >>> again = FittedPath.from_json(fitted.export("json"))             # doctest: +SKIP
+        """
+        return cls.of(read_estimates(text))
+
+    def draws(self, n=100, seed=1):
+        """Return `n` plausible paths: drawn from what the estimates leave open, as they hang together.
+
+        Of what was seen from one side only the bound is multiplied by up to ten, evenly in the logarithm.
+
+        Parameters
+        ----------
+        n, seed : int
+
+        Returns
+        -------
+        list of Path
+        """
+        return [Path(**fields_of(drawn)) for drawn in draws(self.estimates, n, seed)]
+
+    def plot(self):
+        """Draw rate, queue, delays and losses of the flow with what was fitted to them; needs matplotlib.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        ArgumentError
+            If the path was read from JSON: the flow is needed.
+        MissingError
+            If matplotlib is not installed.
+        """
+        from cctrace.fit.plot import figure
+
+        return figure(self)
+
+    def as_object(self):
+        """Return what `cctrace fit path --json` prints."""
+        return plain(self.estimates)
+
+    def export(self, to):
+        """Return a script that emulates the path: ``"netem"`` (tc), ``"mahimahi"``, or ``"json"`` (the estimates).
+
+        Raises
+        ------
+        ArgumentError
+            If `to` is another.
+        """
+        from cctrace.fit.export import export
+
+        return export(self, to)
+
+    def _repr_html_(self):
+        return of_summary("Path, fitted", self.summary())
+
+    def summary(self):
+        """Return what was found, as text."""
+        e = self.estimates
+        lines = [f"rate from {row['start_s']:.2f} s: {_mbit(row)} Mbit/s" for row in e["rate_bps"]]
+        lines.append(f"base RTT: {e['base_rtt_us'].text('{:.0f}')} us")
+        for row in e.get("base_rtt_steps", [])[1:]:
+            lines.append(f"base RTT from {row['start_s']:.2f} s: {row['value']:.0f} us")
+        lines.append(f"buffer: {e['buffer_bytes'].text('{:.0f}')} bytes")
+        lines.append(f"random loss: {e['loss']['model']}, {e['loss']['share'].scaled(100).text()} %")
+        if e["jitter"] is not None:
+            sd = e["jitter"]["sd_us"].text("{:.0f}")
+            lines.append(f"jitter: {e['jitter']['distribution']}, {e['jitter']['process']}, sd {sd} us")
+        for name in ("policer", "shaper"):
+            if e[name] is not None:
+                rate = e[name]["rate_bps"].scaled(1e-6).text()
+                lines.append(f"{name}: {rate} Mbit/s, bucket {e[name]['bucket_bytes'].text('{:.0f}')} bytes")
+        if e["acks"] is not None:
+            slot = e["acks"]["aggregation_us"]
+            gathered = f", gathered in slots of {slot.text('{:.0f}')} us" if slot else ""
+            lines.append(f"ACKs: one for {format_number(e['acks']['every'].value)} segments{gathered}")
+        lines.append(f"queue: {e['aqm'] or 'too few drops to tell'}")
+        lines.append(f"cross traffic: {e['cross_traffic']['kind']}")
+        if e["unseen"]:
+            lines.append(f"not seen: {', '.join(e['unseen'])}")
+        return "\n".join([*lines, f"intervals: 95 %; bytes are {COUNTS}"])
+
+
+def path(source, say=lambda text: None):
+    """Fit the path of a flow.
+
+    Parameters
+    ----------
+    source : Flow or Simulation
+        A captured flow (others of the same capture that share its bottleneck are taken into account), or a simulation
+        with ``packets=True``.
+    say : callable, optional
+        Told what is being done.
+
+    Returns
+    -------
+    FittedPath
+        A `cctrace.Path` with `estimates`, `summary()`, `export()` and `as_object()`.
+
+    Raises
+    ------
+    FitError
+        If too little is known of the flow; says what would be needed.
+    StreamError
+        If the capture lacks the data or the acknowledgements.
+    """
+    captured = as_flow(source)
+    table = transmissions(captured)
+    alone = sent(table)
+    if len(alone.known) < LEAST_SAMPLES:
+        raise FitError(
+            f"only {len(alone.known)} RTTs are known; at least {LEAST_SAMPLES} are needed, so capture a longer flow"
+        )
+    say("rate of the bottleneck")
+    others = companions(captured)
+    flow, steps, sharing = together(others, table, alone, say)
+    route = route_steps(flow, steps)
+    if len(route[0]) > 1 and not sharing:
+        say(f"base RTT: {len(route[0]) - 1} changes of the route")
+        flow = on_one_route(flow, steps, route)
+        steps = rate_steps(flow, say)[0]
+    else:
+        route = None
+    say("token buckets")
+    shaper = shaper_of(flow, steps)
+    policer = None
+    if shaper is None:  # whose full queue drops like a policer that delays
+        policer = policer_of([table, *others], table.start_ns, float(np.nanquantile(table.rtt_us, 0.05)))
+    say("jitter")
+    seen = _seen(table, flow, steps, shaper, sharing)
+    unseen = []
+    rates = _rates(flow, seen, unseen)
+    base = seen.base(table)
+    if seen.delays is None:  # others' packets stood in the queue all the time
+        unseen.append("base_rtt")
+    losses = losses_of(table, flow, seen.steps, None if policer is None else policer.explained, seen.errors.max())
+    if losses.buffer_bytes.value is None:
+        unseen.append("buffer")
+    if losses.aqm in (None, "other"):
+        unseen.append("aqm")
+    estimates = {
+        "rate_bps": rates,
+        "base_rtt_us": base,
+        "buffer_bytes": _less(losses.buffer_bytes, _bytes(shaper)),
+        "loss": _loss(losses),
+        "jitter": seen.as_jitter(),
+        "policer": None if policer is None else policer.as_estimates(),
+        "shaper": None if shaper is None else shaper.as_estimates(),
+        "aqm": losses.aqm,
+        "acks": acks_of(table),
+        "cross_traffic": _cross_traffic(seen.delays, sharing),
+        "unseen": unseen,
+        "correlation": seen.correlation(),
+        "rate_counts": COUNTS,
+    }
+    if route is not None and base.value is not None:
+        estimates["base_rtt_steps"] = [
+            {"start_s": float(start / 1e6)} | Estimate(*(None if x is None else x + shift for x in base)).as_object()
+            for start, shift in zip(*route, strict=True)
+        ]
+    fitted = FittedPath.of(estimates)
+    object.__setattr__(fitted, "_seen", (table, flow, seen))
+    return fitted
+
+
+class _Seen(NamedTuple):
+    """Rate, delays and jitter as the data show them together; see `_seen`."""
+
+    steps: Steps
+    errors: np.ndarray  # standard errors of the logs of the rates
+    delays: Delays | None
+    jitter: Jitter | None
+    joint: Joint | None
+    drift_us: float  # by how much the base RTT moves with the rate's error
+
+    def base(self, table):
+        """Return the mean RTT without queue and serialisation, the jitter's mean included."""
+        if self.delays is None:
+            return Estimate(None, None, float(np.nanmin(table.rtt_us)))
+        if self.joint is not None:
+            k = len(self.steps.rate)
+            return Estimate.around(self.joint.mean_us, np.sqrt(self.joint.covariance[k, k]), 0.0)
+        if self.jitter is not None and self.jitter.process_.name != "unknown":
+            value, low, high = self.jitter.delay_us_
+            return Estimate.around(value, np.hypot((high - low) / (2 * Z95), self.drift_us), 0.0)
+        rtt = self.delays.rtt_us
+        middle = float(np.median(rtt))
+        means = block_means(np.clip(rtt, *np.quantile(rtt, [0.05, 0.95])), max(len(rtt) // 20, 1))
+        error = means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else 0.0
+        return Estimate.around(middle, max(np.hypot(error, self.drift_us), GRAIN_US), 0.0)
+
+    def correlation(self):
+        """Return how errors hang together: {names, matrix}, or None where they were not estimated together."""
+        if self.joint is None:
+            return None
+        names = [f"rate_bps.{k}" for k in range(len(self.steps.rate))] + [
+            "base_rtt_us",
+            "jitter.sd_us",
+            "jitter.mean_us",
+        ]
+        error = np.sqrt(np.maximum(np.diag(self.joint.covariance), 1e-300))
+        matrix = np.clip(self.joint.covariance / error / error[:, None], -1, 1)
+        np.fill_diagonal(matrix, 1.0)
+        return {"names": names, "matrix": matrix.round(4).tolist()}
+
+    def as_jitter(self):
+        """Return the estimates of the jitter."""
+        if self.jitter is None:
+            return None
+        found = self.jitter.as_estimates()
+        if found["distribution"] not in DRAWN:
+            quantiles = self.jitter.predict((np.arange(200) + 0.5) / 200)
+            found["quantiles_us"] = (quantiles - quantiles[0]).round(2).tolist()
+        if self.joint is None:
+            return found
+        k, spread = len(self.steps.rate), np.sqrt(np.diag(self.joint.covariance))
+
+        def of(value, error):
+            return Estimate(value, value * np.exp(-Z95 * error), value * np.exp(Z95 * error))
+
+        found["sd_us"], found["delay_us"] = of(self.joint.sd_us, spread[k + 1]), self.base(None)
+        if self.jitter.mean_us_.value:
+            found["mean_us"] = of(self.joint.beyond_us, spread[k + 2])
+        return found
+
+
+def _seen(table, flow, steps, shaper, sharing):
+    """Return rate, delays and jitter: each as the others have it."""
+    bucket = _bytes(shaper)
+    steps = steps if shaper is None else constant(shaper.rate.value)
+    delays = jitter = found = None
+    families = {}
+    for _ in range(MOST_ROUNDS):
+        try:
+            delays = delays_of(table, flow, steps, bucket)
+            jitter = Jitter(**families).fit(delays)
+        except FitError:
+            break
+        ordered = jitter.process_.name in ("packet", "unknown") and delays.reordered_share == 0
+        if shaper is not None or sharing or not ordered or jitter.sd_us_.value < GRAIN_US:
+            break
+        found = joint(flow, delays, jitter)
+        if found is not None and found.bounds and lever(flow, steps) > STANDS * jitter.sd_us_.value:
+            found = None  # a queue stood for so long that delays tell the rate, whatever the likelihood of the jitter
+        if found is None:
+            break
+        moved = np.abs(np.log(found.steps.rate / steps.rate)).max()
+        steps = found.steps
+        if moved < MOVED and found.family == jitter.distribution_:
+            break
+        families = {"families": (found.family,)}
+    k = len(steps.rate)
+    paired = pair_rate(flow) if k == 1 else None
+    if found is not None:
+        errors = np.sqrt(np.diag(found.covariance)[:k])
+    elif paired is not None and paired[0] == steps.rate[0]:
+        errors = np.array([paired[1]])
+    else:
+        errors = rate_errors(flow, steps)
+    drift = 0.0 if delays is None or found is not None else _drift(table, flow, steps, errors, delays, bucket)
+    return _Seen(steps, errors, delays, jitter, found, drift)
+
+
+def _drift(table, flow, steps, errors, delays, bucket):
+    """Return by how much the median delay moves with one standard error of the rates."""
+    up = departures(flow.sent_us, flow.wire_bytes, Steps(steps.start_us, steps.rate * np.exp(errors)), bucket)
+    at = departures(flow.sent_us, flow.wire_bytes, steps, bucket)
+    rows = np.minimum(np.searchsorted(at, delays.departed_us), len(at) - 1)
+    return float(np.median(np.abs(up - at)[rows]))
+
+
+def _rates(flow, seen, unseen):
+    """Return the rows of ``rate_bps``; a rate that no queue showed is bounded by what was delivered."""
+    steps, errors = seen.steps, seen.errors
+    window = max(200_000.0, flow.least_rtt_us)
+    _, rate, _ = delivered_rate(flow, window)
+    fastest = float(np.quantile(rate[rate > 0], 0.99)) * 8e6
+    bounds = seen.joint.bounds if seen.joint is not None else None
+    if len(steps.rate) == 1 and (not _shows(flow, seen) or errors[0] > UNSURE or (bounds and bounds[1] is None)):
+        unseen.append("rate")
+        low = bounds[0] * 8e6 if bounds and bounds[0] else fastest
+        return [{"start_s": 0.0, "value": max(fastest, low), "low": low, "high": None}]
+    rows = []
+    for start, value, error in zip(steps.start_us, steps.rate * 8e6, errors, strict=True):
+        error = np.hypot(error, CLOCKS)
+        estimate = Estimate(value, value * np.exp(-Z95 * error), value * np.exp(Z95 * error))
+        if bounds:
+            estimate = Estimate(value, *(side * 8e6 if side else None for side in bounds))
+        rows.append({"start_s": float(start / 1e6)} | estimate.as_object())
+    return rows
+
+
+def _shows(flow, seen):
+    """Return whether a queue at this rate explains any of the delays."""
+    if seen.joint is not None:
+        return seen.joint.bounds is None or None not in seen.joint.bounds
+    with_queue, without = deviation(flow, seen.steps), deviation(flow, constant(1e6))
+    return without - with_queue >= SEEN * without
+
+
+def _loss(losses):
+    found = {"model": "none", "share": losses.share, "congestive": losses.congestive, "random": losses.random}
+    if losses.random:
+        found["model"] = "gilbert-elliott" if losses.burst else "bernoulli"
+    if losses.burst:
+        found["burst"] = losses.burst
+    return found
+
+
+def _cross_traffic(delays, sharing):
+    """Return what else went through the bottleneck, as far as it shows."""
+    quiet = 0.0 if delays is None else delays.quiet_share
+    found = {"kind": "none", "flows_in_capture": sharing, "quiet_share": quiet}
+    if sharing:
+        found["kind"] = "elastic"
+    elif quiet < 0.5:
+        found["kind"] = "unknown"  # more than the flow's own queue stood before it half of the time
+    return found
+
+
+def _less(estimate, size):
+    return Estimate(*(None if side is None else max(side - size, 1514.0) for side in estimate))
+
+
+def _bytes(shaper):
+    return 0.0 if shaper is None else shaper.size_bytes.value
+
+
+def _mbit(row):
+    return Estimate(row["value"], row["low"], row["high"]).scaled(1e-6).text()

@@ -1,0 +1,1 @@
+"""Which controller sent a flow."""

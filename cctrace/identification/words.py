@@ -1,0 +1,81 @@
+"""Who sent a flow, as tables and pages say it."""
+
+import dataclasses
+
+from cctrace.identification.identify import ALIKE, Candidate, Identification
+from cctrace.identification.named import kernel_name
+
+NAMES = 3  # controllers that are named; more are told by their family, if they have one
+OF_EITHER_FAMILY = "cannot be told from this record"
+# Verdict -> why such a flow shows little of its controller.
+_HELD = {
+    "receiver_limited": "it was limited by the receiver",
+    "receiver_pauses": "it was limited by the receiver",
+    "application_limited": "it was limited by its application",
+    "send_buffer_limited": "it was limited by its send buffer",
+    "pacing_limited": "it was limited by a pacing rate",
+    "slow_start_only": "it never left slow start",
+}
+
+
+def believed(found, told):
+    """Return an identification as it is where the kernel's counters name the controller: theirs, or a variant of it.
+
+    Parameters
+    ----------
+    found : Identification or None
+        By what was sent.
+    told : str or None
+        The kernel's name, as `told.controller_name` gives it.
+
+    Returns
+    -------
+    Identification or None
+        None only if nothing is known.
+    """
+    if told is None:
+        return found
+    left = [one for one in found.candidates if kernel_name(one.name) == told] if found else []
+    if not (total := sum(one.probability for one in left)):
+        return Identification(
+            [Candidate(told, 1.0)], (told,), f"the counters name {told}", found.seconds if found else 0.0
+        )
+    left = [one._replace(probability=one.probability / total) for one in left]
+    group = tuple(one.name for one in left if one.probability * ALIKE >= left[0].probability)
+    tells = f"; {found.reason}" if set(found.group) <= {one.name for one in left} else ""
+    return dataclasses.replace(found, candidates=left, group=group, reason=f"the counters name {told}{tells}")
+
+
+def group_words(group):
+    """Return the names of a group; of one too large what they have in common, or that it cannot be told.
+
+    Examples
+    --------
+    >>> group_words(("cubic6", "reno", "cubic"))
+    'cubic6, reno or cubic'
+    >>> group_words(("bbr2022", "bbr2019", "bbr3", "bbr2"))
+    'a BBR of any version'
+    """
+    if len(group) > NAMES:
+        return "a BBR of any version" if all(name.startswith("bbr") for name in group) else OF_EITHER_FAMILY
+    *others, last = group
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def sender_words(found, diagnosis=None):
+    """Return whom an identification names and how sure that is; why nobody, if the diagnosis knows.
+
+    Parameters
+    ----------
+    found : Identification or None
+    diagnosis : Diagnosis, optional
+    """
+    if found is None or found.group == ("unknown",):
+        return "unknown"
+    words = group_words(found.group)
+    if words == OF_EITHER_FAMILY:
+        verdicts = diagnosis.verdicts if diagnosis else []
+        why = next((_HELD[verdict.name] for verdict in verdicts if verdict.name in _HELD), "")
+        return f"{words} ({why})" if why else words
+    share = sum(one.probability for one in found.candidates if one.name in found.group)
+    return f"{words} ({'over 99' if share > 0.99 else round(100 * share)} % sure)"

@@ -1,0 +1,1 @@
+"""What the packets of a flow show about its path."""

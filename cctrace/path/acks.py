@@ -1,0 +1,57 @@
+"""How the receiver acknowledges: every packet, every second, or all that came in a slot of time.
+
+Of ACKs in order it is counted of how many segments each tells. An ACK for every n has most at n; one for what came in a
+slot (aggregation, by a radio link or a host that coalesces) tells of more the faster they come, and ACKs come at
+multiples of the slot.
+"""
+
+import numpy as np
+
+from cctrace.estimates import Estimate
+from cctrace.path.transmissions import DELIVERED
+
+LEAST_ACKS = 50
+MOST_EVERY = 2.5  # segments per ACK from which on they may have been gathered
+ALWAYS = 0.9  # share of the ACKs that tell of one number of segments where that number calls for the ACK
+ON_GRID = 0.8  # share of the distances of ACKs that must be multiples of a slot
+NEAR_GRID = 0.15  # of a slot
+
+
+def acks_of(table):
+    """Return {"every", "aggregation_us"}: segments per ACK, and the slot in which ACKs are gathered or None.
+
+    Parameters
+    ----------
+    table : Transmissions
+
+    Returns
+    -------
+    dict or None
+        None where fewer than `LEAST_ACKS` ACKs came in order.
+    """
+    rows = np.flatnonzero((table.state == DELIVERED) & table.prompt & ~table.again)
+    ack, first, count = np.unique(table.ack_row[rows], return_index=True, return_counts=True)
+    if len(ack) < LEAST_ACKS:
+        return None
+    told_us = table.told_ns[rows[first]] / 1e3
+    low, middle, high = np.quantile(count, [0.1, 0.5, 0.9])
+    gathered = count.mean() > MOST_EVERY and np.mean(count == middle) < ALWAYS
+    slot = _slot(told_us) if gathered else None
+    return {"every": Estimate(float(middle), float(low), float(high)), "aggregation_us": slot}
+
+
+def _slot(told_us):
+    """Return the slot whose multiples lie between ACKs, an `Estimate`, or None."""
+    apart = np.diff(told_us)
+    apart = apart[(apart > 0) & (apart < 4 * np.median(apart))]
+    if len(apart) < LEAST_ACKS:
+        return None
+    # The shortest distances that many ACKs have: those of neighbouring slots.
+    shortest = float(np.quantile(apart, 0.1))
+    near = apart[np.abs(apart / shortest - 1) < NEAR_GRID]
+    slot = float(np.median(near)) if len(near) else shortest
+    off = np.abs(apart / slot - np.round(apart / slot))
+    if np.mean((off < NEAR_GRID) & (apart > (1 - NEAR_GRID) * slot)) < ON_GRID:
+        return None
+    error = float(np.std(near)) / np.sqrt(len(near)) if len(near) > 1 else NEAR_GRID * slot
+    return Estimate.around(slot, max(error, 1e-3))

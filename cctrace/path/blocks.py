@@ -1,0 +1,88 @@
+r"""Dependent samples: how many independent ones they are worth, and errors that know it.
+
+Samples of one flow hang together, and errors computed as if they did not are too small by any factor. Everything here
+works on blocks so long that neighbouring ones hardly know of each other: the mean of a block is then one fact.
+
+The block length is [Politis04]_'s (with [Patton09]_'s correction) for the circular block bootstrap; the effective
+number of samples is n times the variance of one over the long-run variance, :math:`n \gamma_0 / \sum_k \gamma_k`.
+"""
+
+import numpy as np
+from scipy import special
+
+from cctrace.estimates import Z95
+
+MOST_LAGS = 5_000
+
+
+def autocovariances(series, lags):
+    """Return the autocovariances of a series at lags 0 to `lags`."""
+    x = np.asarray(series, float) - np.mean(series)
+    n = len(x)
+    size = 1 << int(np.ceil(np.log2(2 * n)))
+    spectrum = np.fft.rfft(x, size)
+    return np.fft.irfft(spectrum * np.conj(spectrum), size)[: lags + 1] / n
+
+
+def block_length(series):
+    """Return the block length (samples) for the circular block bootstrap of a series' mean [Politis04]_.
+
+    >>> block_length(np.random.default_rng(1).standard_normal(1000)) < 10
+    True
+    """
+    n = len(series)
+    if n < 16 or np.ptp(series) == 0:
+        return 1
+    most = int(min(np.ceil(3 * np.sqrt(n)), n // 3))
+    reach = max(5, int(np.ceil(np.sqrt(np.log10(n)))))
+    lags = min(max(2 * most, reach), MOST_LAGS, n - 1)
+    gamma = autocovariances(series, lags)
+    small = np.abs(gamma[1:] / gamma[0]) < 2 * np.sqrt(np.log10(n) / n)
+    # The first lag from which on the correlations stay insignificant for a while.
+    runs = np.convolve(small, np.ones(reach), "valid") >= reach
+    m = int(np.argmax(runs)) if runs.any() else lags
+    m = min(2 * max(m, 1), lags)
+    k = np.arange(-m, m + 1)
+    flat_top = np.clip(2 * (1 - np.abs(k) / m), 0, 1)
+    g = gamma[np.abs(k)] * flat_top
+    spread = 4 / 3 * g.sum() ** 2
+    if spread <= 0:
+        return most
+    return int(np.clip(np.ceil((2 * (np.abs(k) * g).sum() ** 2 / spread) ** (1 / 3) * n ** (1 / 3)), 1, most))
+
+
+def effective_samples(series):
+    """Return the number of independent samples whose mean would be as uncertain as that of `series`.
+
+    >>> n = effective_samples(np.repeat(np.random.default_rng(1).standard_normal(500), 20))
+    >>> bool(300 < n < 800)
+    True
+    """
+    series = np.asarray(series, float)
+    n = len(series)
+    if n < 4 or np.ptp(series) == 0:
+        return 1.0
+    means = block_means(series, block_sizes(series))
+    return float(np.clip(np.var(series) / max(np.var(means, ddof=1) / len(means), 1e-300), 1.0, n))
+
+
+def block_sizes(series, least=20):
+    """Return a length of block for sandwich errors: three times the bootstrap's, but at least `least` blocks."""
+    return int(np.clip(3 * block_length(series), 1, max(len(series) // least, 1)))
+
+
+def block_means(series, length):
+    """Return the means of successive blocks; what does not fill one at the end is left out."""
+    count = max(len(series) // length, 1)
+    return np.asarray(series[: count * length], float).reshape(count, -1).mean(axis=1)
+
+
+def blocked(rows, length):
+    """Return the sums of successive blocks of rows, shape (blocks, columns)."""
+    edges = np.arange(0, len(rows), length)
+    return np.add.reduceat(rows, edges, axis=0)
+
+
+def student(degrees):
+    """Return how much wider a 95 % interval of Student's distribution is than a normal one."""
+    return float(special.stdtrit(degrees, 0.975) / Z95)

@@ -1,0 +1,367 @@
+r"""The rate of the bottleneck over time: the one that explains the delays of a flow by its own queue.
+
+What was sent when and how large it was is in the capture, so the queue at a bottleneck of rate C follows by Lindley's
+recursion, :math:`d_i = \max(s_i, d_{i-1}) + x_i / C`, for any C. The RTT less that departure is what the rest of the
+path took. Where C is right that is a constant and jitter; where it is not, the queue is left in it: a rate one per cent
+off shifts the RTTs at the end of a second of standing queue by ten milliseconds. The rate is therefore taken at which
+what is left deviates least (`deviation`), and its error from how much of the remaining wander, in blocks, a change of
+the rate could explain.
+
+Times are microseconds since the flow's first packet, rates bytes per microsecond (Mbyte/s) of the wire.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from cctrace.path.blocks import block_sizes, blocked
+from cctrace.path.transmissions import DELIVERED, LOST
+
+MOST_STEPS = 40
+EXACT = 1e-6  # standard error of a rate that neighbours tell to the clock's last digit
+AGREE = 1e-3  # relative distance of rates that are the same
+AGREEING = 0.25  # share of pairs that must give the same rate
+BEHIND = (
+    0.7  # of the distance in which two packets came, that in which they were sent at most: one queued behind the other
+)
+PAIR_BYTES = 16_000  # of neighbours, at most: others may have been lost between them
+LEAST_PAIRS = 20
+LEAST_SHOWN = 100  # prompt RTTs, below which those are taken that may have waited for the receiver
+SMALL_US = 200.0  # deviations that need no explanation: clocks, the receiver's host
+WINDOW_US = 100_000.0  # of the delivered rate, at least; or one RTT
+LEAST_BENT = 10  # RTTs of a stretch in which it is seen whether a rate bends them, on average
+DIFFERS = 0.08  # share by which the rate must change
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What the queue sees and what became of it; times in us since the first packet of the flow."""
+
+    sent_us: np.ndarray  # of what was not lost, ascending
+    wire_bytes: np.ndarray
+    told_us: np.ndarray  # NaN: not known when it arrived
+    row: np.ndarray  # which ACK told of it
+    first: np.ndarray  # bool: sent for the first time
+    prompt: np.ndarray  # bool: told of at once
+
+    @functools.cached_property
+    def known(self):
+        """Rows of which it is known when they arrived."""
+        return np.flatnonzero(np.isfinite(self.told_us))
+
+    @functools.cached_property
+    def shown(self):
+        """Rows of which it is known to the clock when they arrived: the last that a prompt ACK told of."""
+        known = self.known[np.argsort(self.row[self.known], kind="stable")]
+        last = np.append(np.diff(self.row[known]) != 0, True)
+        rows = np.sort(known[last & self.prompt[known]])
+        return rows if len(rows) >= LEAST_SHOWN else self.known
+
+    @functools.cached_property
+    def rtt_us(self):
+        """RTTs, NaN where unknown."""
+        return self.told_us - self.sent_us
+
+    @functools.cached_property
+    def least_rtt_us(self):
+        """The RTT that one in fifty is below."""
+        return float(np.nanquantile(self.rtt_us, 0.02))
+
+    @functools.cached_property
+    def _work(self):
+        """(when each packet came, bytes that came before it, and with it)."""
+        total = np.cumsum(self.wire_bytes)
+        return np.maximum(self.sent_us, 0.0), total - self.wire_bytes, total
+
+    def unexplained(self, steps):
+        """Return what the queue at `steps` leaves of the delays of `shown`: arrivals less `departures`, us.
+
+        Of one rate, of which searches ask hundreds of times, without the bytes that were served at any time.
+        """
+        told = self.told_us[self.shown]
+        if len(steps.rate) > 1:
+            return told - departures(self.sent_us, self.wire_bytes, steps)[self.shown]
+        came, before, total = self._work
+        start = np.maximum.accumulate(came - before / steps.rate[0])  # of the busy period, were all its work one packet
+        return told - start[self.shown] - total[self.shown] / steps.rate[0]
+
+
+class Steps(NamedTuple):
+    """A rate over time: from start_us[k] on it is rate[k] bytes/us; start_us[0] is 0."""
+
+    start_us: np.ndarray
+    rate: np.ndarray
+
+    def served(self, time_us):
+        """Return how many bytes a busy server would have sent by a time."""
+        if len(self.rate) == 1:
+            return np.maximum(time_us, 0.0) * self.rate[0]
+        return np.interp(time_us, self._knots_us, self._knots_bytes) + self.rate[-1] * np.maximum(
+            time_us - self.start_us[-1], 0
+        )
+
+    def when(self, served_bytes):
+        """Return by when a busy server has sent so much: the inverse of `served`."""
+        if len(self.rate) == 1:
+            return np.maximum(served_bytes, 0.0) / self.rate[0]
+        inside = np.interp(served_bytes, self._knots_bytes, self._knots_us)
+        return inside + np.maximum(served_bytes - self._knots_bytes[-1], 0) / self.rate[-1]
+
+    @property
+    def _knots_us(self):
+        return self.start_us
+
+    @property
+    def _knots_bytes(self):
+        return np.concatenate([[0.0], np.cumsum(np.diff(self.start_us) * self.rate[:-1])])
+
+
+def constant(rate):
+    """Return the `Steps` of a constant rate."""
+    return Steps(np.zeros(1), np.array([float(rate)]))
+
+
+def sent(table):
+    """Return the `Sent` of a table of transmissions."""
+    rows = np.flatnonzero(table.state != LOST)
+    known = (table.state[rows] == DELIVERED) & table.exact[rows]
+    return Sent(
+        (table.sent_ns[rows] - table.start_ns) / 1e3,
+        table.wire_bytes[rows],
+        np.where(known, (table.told_ns[rows] - table.start_ns) / 1e3, np.nan),
+        table.ack_row[rows],
+        ~table.again[rows],
+        table.prompt[rows],
+    )
+
+
+def departures(sent_us, wire_bytes, steps, bucket_bytes=0.0):
+    """Return when each packet has left a queue that is served at `steps`.
+
+    Parameters
+    ----------
+    sent_us, wire_bytes : ndarray
+        Arrivals, ascending.
+    steps : Steps
+    bucket_bytes : float
+        Of a token bucket at that rate: so much leaves at once after a pause.
+    """
+    clock = steps.served(sent_us)
+    total = np.cumsum(wire_bytes)
+    behind = total + np.maximum.accumulate(clock - (total - wire_bytes))  # work done when the packet has left
+    if bucket_bytes:
+        return np.where(behind - bucket_bytes > clock, steps.when(behind - bucket_bytes), sent_us)
+    return steps.when(behind)
+
+
+def backlog(sent_us, wire_bytes, steps):
+    """Return the bytes in the queue just after each packet came, itself included."""
+    clock = steps.served(sent_us)
+    total = np.cumsum(wire_bytes)
+    return total + np.maximum.accumulate(clock - (total - wire_bytes)) - clock
+
+
+def deviation(flow, steps, whole=False):
+    """Return the deviation of the delays that the queue does not explain: mean of log(1 + |x - median| / SMALL_US).
+
+    The median is that of a second or ten RTTs: a backlog that others or a stalled host left in the queue stays until
+    the queue empties, and is no fault of the rate. The logarithm lets a rate that explains most packets closely win
+    over one that explains all of them badly. With `whole` the median is that of the whole flow.
+    """
+    left = flow.unexplained(steps)
+    if whole:
+        return float(np.mean(np.log1p(np.abs(left - np.median(left)) / SMALL_US)))
+    size = _window_rows(flow)
+    return float(np.mean(np.log1p(np.abs(_around(left[: len(left) // size * size], size)) / SMALL_US)))
+
+
+def bend(flow, steps):
+    """Return the `deviation` around the median of `WINDOW_US`.
+
+    A wrong rate bends the delays of such a stretch wherever a queue stands; a host that stalled shifts them, and may
+    make a second of them look as if another rate were right.
+    """
+    known, left = flow.shown, flow.unexplained(steps)
+    span_us = flow.sent_us[-1] - flow.sent_us[0] + 1
+    window_us = max(WINDOW_US, LEAST_BENT * span_us / len(known))
+    stretch = (flow.sent_us[known] / window_us).astype(np.int64)
+    order = np.lexsort((left, stretch))
+    begin = np.flatnonzero(np.diff(stretch[order], prepend=-1))
+    count = np.diff(begin, append=len(order))
+    medians = (left[order[begin + (count - 1) // 2]] + left[order[begin + count // 2]]) / 2
+    return float(np.mean(np.log1p(np.abs(left[order] - np.repeat(medians, count)) / SMALL_US)))
+
+
+def _window_rows(flow):
+    """Return how many rows of `shown` a second or ten RTTs have."""
+    window_us, span_us = max(1e6, 10 * flow.least_rtt_us), flow.sent_us[-1] - flow.sent_us[0] + 1
+    return min(max(int(len(flow.shown) * window_us / span_us), 20), len(flow.shown))
+
+
+# --- constant rate ---------------------------------------------------------------------------------------------------
+def delivered_rate(flow, window_us):
+    """Return the middles and rates of windows in which something was delivered, and their mean excess of RTT."""
+    known = np.isfinite(flow.told_us)
+    told, size, rtt = flow.told_us[known], flow.wire_bytes[known], flow.rtt_us[known]
+    order = np.argsort(told, kind="stable")
+    told, size, rtt = told[order], size[order], rtt[order]
+    place = (told / window_us).astype(np.int64)
+    edges = np.arange(place[-1] + 2)
+    begin = np.searchsorted(place, edges)
+    total = np.concatenate([[0.0], np.cumsum(size)])
+    rate = (total[begin[1:]] - total[begin[:-1]]) / window_us
+    many = np.diff(begin)
+    waits = np.concatenate([[0.0], np.cumsum(rtt)])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean_rtt = (waits[begin[1:]] - waits[begin[:-1]]) / many
+    return (edges[:-1] + 0.5) * window_us, rate, mean_rtt
+
+
+def least_of(cost, low, high, points, tolerance):
+    """Return where a cost is least between low and high: the best of a grid, then golden section around it."""
+    grid = np.geomspace(low, high, points)
+    values = [cost(x) for x in grid]
+    best = int(np.argmin(values))
+    a, b = grid[max(best - 1, 0)], grid[min(best + 1, points - 1)]
+    golden = (np.sqrt(5) - 1) / 2
+    c, d = b - golden * (b - a), a + golden * (b - a)
+    at_c, at_d = cost(c), cost(d)
+    while (b - a) > tolerance * b:
+        if at_c < at_d:
+            b, d, at_d = d, c, at_c
+            c = b - golden * (b - a)
+            at_c = cost(c)
+        else:
+            a, c, at_c = c, d, at_d
+            d = a + golden * (b - a)
+            at_d = cost(d)
+    x, value = (c, at_c) if at_c < at_d else (d, at_d)
+    return (x, value) if value <= values[best] else (grid[best], values[best])
+
+
+def constant_rate(flow, near=None):
+    """Return the constant rate that explains the delays best, and their deviation with it; looks closely `near`.
+
+    Where a queue stands for long, a rate a quarter of a per cent too high already has it drain: near the delivered rate
+    the search goes in steps of a thousandth.
+    """
+    paired = pair_rate(flow)
+    if paired is not None and (paired[1] < EXACT or not stands(flow, constant(paired[0]))):
+        return paired[0], deviation(flow, constant(paired[0]))
+    rtt = float(np.nanmedian(flow.rtt_us))
+    _, rate, _ = delivered_rate(flow, max(WINDOW_US, rtt))
+    most = max(float(np.quantile(rate[rate > 0], 0.98)), near[1] if near else 0.0)
+    wide = least_of(lambda x: deviation(flow, constant(x)), most / 2, most * 8, 40, 1e-4)
+    near = least_of(lambda x: deviation(flow, constant(x)), *(near or _plateau(flow)), 80, 1e-5)
+    rate, _ = min(wide, near, key=lambda found: found[1])
+    # Within its error, the rate at which delays do not drift from one end of the flow to the other.
+    last = least_of(lambda x: deviation(flow, constant(x), whole=True), rate * 0.998, rate * 1.002, 41, 2e-6)[0]
+    return last, deviation(flow, constant(last))
+
+
+def lever(flow, steps):
+    """Return by how many us delays move per unit of the logarithm of the rates: for how long a queue stood."""
+    up = departures(flow.sent_us, flow.wire_bytes, Steps(steps.start_us, steps.rate * 1.0001))
+    moved = np.abs(up - departures(flow.sent_us, flow.wire_bytes, steps))[flow.shown]
+    return float(np.quantile(moved, 0.9)) / 1e-4
+
+
+def stands(flow, steps):
+    """Return whether a queue stood for so long that delays by themselves tell the rate better than neighbours do."""
+    left = flow.unexplained(steps)
+    return lever(flow, steps) * AGREE > float(np.subtract(*np.quantile(left, [0.84, 0.16]))) / 2
+
+
+def pair_rate(flow):
+    """Return the rate at which packets that left together arrived, and its standard error; None if they do not agree.
+
+    Neighbours that share their delay, as they do without jitter or where it changes in slots, come apart by their time
+    in service: whatever the queue, most of their distances give one rate.
+    """
+    rows = flow.shown
+    total = np.cumsum(flow.wire_bytes)
+    size, took, sent_apart = (np.diff(column[rows]) for column in (total, flow.told_us, flow.sent_us))
+    behind = (took > 0) & (sent_apart < BEHIND * took) & (size < PAIR_BYTES)
+    if behind.sum() < LEAST_PAIRS:
+        return None
+    logs = np.sort(np.log(size[behind] / took[behind]))
+    inside = np.searchsorted(logs, logs + 2 * AGREE, "right") - np.arange(len(logs))
+    best = int(np.argmax(inside))
+    if inside[best] < max(LEAST_PAIRS, AGREEING * len(logs)):
+        return None
+    agreed = logs[best : best + inside[best]]
+    error = float(np.subtract(*np.quantile(agreed, [0.84, 0.16]))) / 2 / np.sqrt(len(agreed))
+    return float(np.exp(np.median(agreed))), error
+
+
+def _plateau(flow):
+    """Return the bounds of the rate at which most was delivered while a queue stood."""
+    low = flow.least_rtt_us
+    _, rate, mean_rtt = delivered_rate(flow, max(4 * WINDOW_US, 4 * low))
+    standing = rate[(mean_rtt > 1.05 * low) & (rate > 0)]
+    middle = float(np.median(standing)) if len(standing) else float(np.quantile(rate[rate > 0], 0.9))
+    return middle * 0.97, middle * 1.05
+
+
+# --- where it may change ---------------------------------------------------------------------------------------------
+def candidate_steps(flow, most=MOST_STEPS, reach=5):
+    """Return the times at which the delivered rate changes while a queue stands, us, ascending.
+
+    A change is where the medians of `reach` windows before and after differ most, and by more than they wander.
+    """
+    low = flow.least_rtt_us
+    middle, rate, mean_rtt = delivered_rate(flow, max(WINDOW_US, low))
+    queue = (mean_rtt > low + max(0.02 * low, 1000.0)) & (rate > 0)
+    return jumps(middle[queue], np.log(rate[queue]), most, reach)
+
+
+def jumps(times, values, most=MOST_STEPS, reach=5):
+    """Return the times at which the level of a series of logarithms changes, ascending; see `candidate_steps`."""
+    if len(values) < 2 * reach + 2:
+        return np.zeros(0)
+    windows = np.lib.stride_tricks.sliding_window_view(values, reach)
+    medians = np.median(windows, axis=1)
+    wander = np.median(np.abs(windows - medians[:, None]), axis=1)
+    before, after = medians[:-reach], medians[reach:]
+    jump = np.abs(after - before)
+    clear = jump > np.maximum(DIFFERS, 3 * np.maximum(wander[:-reach], wander[reach:]))
+    found = []
+    while clear.any() and len(found) < most:
+        k = int(np.argmax(np.where(clear, jump, -1)))
+        # The jump is between the windows whose difference is largest near there.
+        near = np.arange(max(k + reach - 2, 1), min(k + reach + 3, len(values)))
+        at = near[np.argmax(np.abs(values[near] - values[near - 1]))]
+        found.append((times[at - 1] + times[at]) / 2)
+        clear[max(k - reach + 1, 0) : k + reach] = False
+    return np.unique(found)
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+def rate_errors(flow, steps):
+    r"""Return the standard error of every rate, relative to it.
+
+    The delays left over are regressed on their derivatives by the rates, :math:`\partial d_i / \partial \log C_k`, with
+    blocks as long as the delays hang together (sandwich).
+    """
+    known = flow.shown
+    base = departures(flow.sent_us, flow.wire_bytes, steps)
+    columns = []
+    for k in range(len(steps.rate)):
+        up = Steps(steps.start_us, np.where(np.arange(len(steps.rate)) == k, steps.rate * 1.0005, steps.rate))
+        columns.append((departures(flow.sent_us, flow.wire_bytes, up) - base)[known] / 5e-4)
+    size = _window_rows(flow)
+    rows = len(known) // size * size
+    noise, x = _around(flow.told_us[known][:rows] - base[known][:rows], size), np.column_stack(columns)[:rows]
+    x = np.column_stack([_around(column, size, np.mean) for column in x.T])
+    weight = 1 / ((np.abs(noise) + SMALL_US / 10) * (SMALL_US + np.abs(noise)))  # of the deviation's logarithm
+    scores = blocked(x * (noise * weight)[:, None], max(block_sizes(noise), size))
+    bread = np.linalg.pinv((x * weight[:, None]).T @ x)
+    return np.sqrt(np.diag(bread @ (scores.T @ scores) @ bread))
+
+
+def _around(values, size, middle=np.median):
+    """Return values less the middle of the `size` around them."""
+    parts = values.reshape(-1, size)
+    return (parts - middle(parts, axis=1)[:, None]).ravel()

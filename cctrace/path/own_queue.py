@@ -1,0 +1,151 @@
+"""The bottleneck as a flow's own queue shows it: the rate that explains its delays best, or at which losses met the
+longest queues, and what every packet waited there.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cctrace.path.bottleneck import Sent, constant, delivered_rate, departures, deviation, least_of
+from cctrace.path.buckets import refilled_shaper, shaper_of
+from cctrace.path.losses import backlog_met
+
+FEWEST_LOST = 10
+SHAPED = 0.1  # how clearly the rate must show, for a bucket before it to be looked for
+SEEN = 0.02  # share by which a queue must lower the deviation of the delays, for its rate to have shown
+LEAST_BASE = 0.5  # of the least RTT: a model of the queue that leaves less to the path does not hold
+BY_LOSSES = 0.9  # mean rank of the backlog at losses from which on losses show the rate
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """The bottleneck of a flow, as far as its own queue shows it; rates in bytes of the wire per us.
+
+    Attributes
+    ----------
+    rate : float
+    base_us : float
+        The least RTT without the flow's own queue (2 % quantile; the least RTT where that is less than half of it).
+    queue_us : ndarray
+        What each packet of known RTT waited in the flow's own queue.
+    rest_us : ndarray
+        Its RTT without that.
+    sent_us : ndarray
+        When it was sent, since the first packet.
+    shown : float
+        Share by which the queue lowers the deviation of the delays.
+    by_losses : float
+        Mean rank, 0 to 1, of the backlog that lost packets met among those of all; 0 where delays showed the rate.
+    bucket_bytes : float
+        Of the token bucket that lets the beginnings of bursts pass at once (a shaper); 0 for a plain queue.
+    """
+
+    rate: float
+    base_us: float
+    queue_us: np.ndarray
+    rest_us: np.ndarray
+    sent_us: np.ndarray
+    shown: float
+    by_losses: float = 0.0
+    bucket_bytes: float = 0.0
+
+    @property
+    def seen(self):
+        """Whether a queue or its overflow showed the rate; else it is no more than what was delivered."""
+        return self.shown > SEEN or self.by_losses > BY_LOSSES
+
+
+def coarser(whole, size):
+    """Return a `Sent` in which `size` neighbours count as one packet, sent and told of when its last was."""
+    if size <= 1:
+        return whole
+    last = np.arange(size - 1, len(whole.sent_us), size)
+    total = np.add.reduceat(whole.wire_bytes, last - size + 1)[: len(last)]
+    sent_us, told_us, first = whole.sent_us[last], whole.told_us[last], whole.first[last]
+    # So many of one are told by ACKs of their own, and none of these rests on a millisecond.
+    return Sent(sent_us, total, told_us, np.arange(len(last)), first, np.ones(len(last), bool))
+
+
+def bottleneck_of(record):
+    """Return the `Bottleneck` of a `Record` whose `fluid` is known."""
+    flow = record.fluid
+    found = _by_delays(flow)
+    bucket = shaper_of(flow, constant(found.rate)) if found.shown > SHAPED else None
+    bucket = bucket or refilled_shaper(flow, found.rate)
+    # A bucket of a few packets that were put together is what putting them together makes.
+    if bucket is not None and bucket.size_bytes.value > 4 * float(np.median(flow.wire_bytes)):
+        return _with_rate(flow, bucket.rate.value, found.shown, bucket_bytes=bucket.size_bytes.value)
+    if not found.seen and record.lost.sum() >= FEWEST_LOST:
+        return _shown_by_losses(record, found)
+    return found
+
+
+def _by_delays(flow):
+    rate, cost = rate_of(flow)
+    without = deviation(flow, constant(1e6))
+    return _with_rate(flow, rate, float((without - cost) / without) if without > 0 else 0.0)
+
+
+def _with_rate(flow, rate, shown, by_losses=0.0, bucket_bytes=0.0):
+    left = departures(flow.sent_us, flow.wire_bytes, constant(rate), bucket_bytes)
+    known = flow.known[flow.first[flow.known]]
+    rest = flow.told_us[known] - left[known]
+    queue = np.maximum(left - flow.sent_us - flow.wire_bytes / rate, 0.0)[known]
+    # A bucket that let packets through sooner than a queue does leaves less than nothing: no RTT is as short.
+    least, base = float(np.nanmin(flow.rtt_us)), float(np.quantile(rest, 0.02))
+    base = max(base if base >= LEAST_BASE * least else least, 1.0)
+    return Bottleneck(rate, base, queue, rest, flow.sent_us[known], shown, by_losses, bucket_bytes)
+
+
+def _shown_by_losses(record, found):
+    """Return the bottleneck at which losses met the longest queues, where delays showed none; else `found`."""
+    flow, at_us = record.fluid, record.sent_s[record.lost] * 1e6
+    _, rate, _ = delivered_rate(flow, max(100_000.0, flow.least_rtt_us))
+    plateau = float(np.quantile(rate[rate > 0], 0.9))
+    ranked = [
+        (mean_rank(backlog_met(flow, constant(value), flow.sent_us), backlog_met(flow, constant(value), at_us)), value)
+        for value in plateau * np.linspace(0.9, 1.15, 26)
+    ]
+    rank, value = max(ranked)
+    tried = _with_rate(flow, value, found.shown, rank)
+    # Packets that had come before a queue of that rate let them go would refute it.
+    return tried if rank > BY_LOSSES and tried.base_us > 0.9 * record.least_rtt_us else found
+
+
+def mean_rank(among, values):
+    """Return the mean rank, 0 to 1, of values among others; 0.5 where nothing tells them apart."""
+    among = np.sort(among)
+    low, high = (np.searchsorted(among, values, side) for side in ("left", "right"))
+    return float(np.mean((low + high) / 2) / len(among))
+
+
+def rate_of(flow):
+    """Return the constant rate that explains the delays best and the deviation with it, as `constant_rate`, to 0.5 %.
+
+    What is delivered may be others' packets too: the rate is looked for near what leaves while a queue stands.
+    """
+    low = flow.least_rtt_us
+    span = max(100_000.0, 4 * low)
+    if flow.sent_us[-1] - flow.sent_us[0] < 4 * span:
+        span = max((flow.sent_us[-1] - flow.sent_us[0]) / 4, 1.0)
+    place = np.maximum(flow.sent_us / span, 0).astype(np.int64)  # others may have begun before
+    sent_rate = np.bincount(place, flow.wire_bytes)[:-1] / span
+    _, rate, mean_rtt = delivered_rate(flow, span)
+    whole = rate if len(flow.known) > 0.9 * len(flow.sent_us) else sent_rate
+    some = whole[whole > 0]
+    most = float(np.quantile(some, 0.98))
+    standing = rate[(mean_rtt > 1.05 * low) & (rate > 0)] if whole is rate else some
+    middle = float(np.median(standing)) if len(standing) else float(np.quantile(some, 0.9))
+
+    def cost(value):
+        return deviation(flow, constant(value))
+
+    wide = least_of(cost, most / 2, most * 8, 28, 3e-3)
+    near = least_of(cost, middle * 0.97, middle * 1.05, 24, 1e-3)
+    return min(wide, near, key=lambda found: found[1])
+
+
+def rolling_max(values, size):
+    """Return the maximum of each value and the `size` - 1 before it."""
+    padded = np.concatenate([np.full(size - 1, -np.inf), values])
+    return np.lib.stride_tricks.sliding_window_view(padded, size).max(axis=1)

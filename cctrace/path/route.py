@@ -1,0 +1,94 @@
+"""A route that changes: steps of the base RTT.
+
+What the queue does not explain of the delays lies at one level, with jitter about it. When the route changes the level
+jumps, and stays; what others put into the queue, or a host that stalls, comes and goes. So steps are looked for in
+medians of a tenth of a second, a second apart at least, and kept where the level holds on both sides of them.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from cctrace.path.bottleneck import departures
+
+WINDOW_US = 100_000.0
+LEAST_WINDOWS = 10  # to each side of a step
+LEAST_SAMPLES = 3  # RTTs in a window
+LEAST_US, LEAST_SHARE = 1_000.0, 0.02  # of a step; and of the least RTT
+HOLDS = 0.25  # of a step: by how much the level may wander on either side
+MOST_STEPS = 8
+
+
+def route_steps(flow, steps):
+    """Return when the base RTT changes (us), and how much it is above what it was at first: arrays, with (0, 0).
+
+    Parameters
+    ----------
+    flow : Sent
+    steps : Steps
+        Rate of the bottleneck.
+    """
+    time, level = _levels(flow, steps)
+    least = max(LEAST_US, LEAST_SHARE * flow.least_rtt_us)
+    edges = sorted({0, *_split(level, 0, len(level), least)})[: MOST_STEPS + 1]
+    if len(edges) == 1 or not len(level):
+        return np.zeros(1), np.zeros(1)
+    ends = [*edges[1:], len(level)]
+    levels = np.array([np.median(level[a:b]) for a, b in zip(edges, ends, strict=True)])
+    departed, rest = _rest(flow, steps)
+    starts = [0.0]
+    for k, a in enumerate(edges[1:]):
+        inside = np.flatnonzero((departed >= time[max(a - 2, 0)]) & (departed <= time[min(a + 1, len(time) - 1)]))
+        nearer_before = np.abs(rest[inside] - levels[k]) - np.abs(rest[inside] - levels[k + 1])
+        cost = np.cumsum(nearer_before)  # of calling the first so many "before"
+        starts.append(float(departed[inside[int(np.argmin(cost))]]))
+    return np.array(starts), levels - levels[0]
+
+
+def _levels(flow, steps):
+    """Return times and medians of the delays beyond the queue, by window."""
+    departed, rest = _rest(flow, steps)
+    window = np.maximum.accumulate((departed / WINDOW_US).astype(np.int64))
+    begin = np.flatnonzero(np.diff(window, prepend=-1))
+    parts = [part for part in np.split(np.arange(len(rest)), begin[1:]) if len(part) >= LEAST_SAMPLES]
+    return (
+        np.array([departed[part].mean() for part in parts]),
+        np.array([np.median(rest[part]) for part in parts]),
+    )
+
+
+def _rest(flow, steps):
+    """Return when packets had left the bottleneck, and what they took from then."""
+    departed = departures(flow.sent_us, flow.wire_bytes, steps)[flow.shown]
+    return departed, flow.told_us[flow.shown] - departed
+
+
+def _split(level, a, b, least):
+    """Return where the level changes between rows a and b."""
+    if b - a < 2 * LEAST_WINDOWS:
+        return []
+    # The least sum of squares of ranks: a few windows of a stalled host weigh no more than others.
+    rank = np.argsort(np.argsort(level[a:b])).astype(float)
+    total, n = np.cumsum(rank), np.arange(1, b - a + 1)
+    between = (total[:-1] - n[:-1] * rank.mean()) ** 2 / (n[:-1] * (b - a - n[:-1]))
+    inside = slice(LEAST_WINDOWS - 1, b - a - LEAST_WINDOWS)
+    at = a + 1 + LEAST_WINDOWS - 1 + int(np.argmax(between[inside]))
+    before, after = level[a:at], level[at:b]
+    near = level[max(a, at - 3 * LEAST_WINDOWS) : at], level[at : min(b, at + 3 * LEAST_WINDOWS)]
+    jump = abs(np.median(near[1]) - np.median(near[0]))
+    wander = max(float(np.subtract(*np.quantile(side, [0.84, 0.16]))) / 2 for side in near)
+    if jump < least or wander > HOLDS * jump:
+        # Two changes back and forth hide in one split: each half may show one.
+        return []
+    return [*_split(level, a, at, least), at, *_split(level, at, b, least)] if len(before) and len(after) else []
+
+
+def on_one_route(flow, steps, route):
+    """Return the flow as it would have been had the route not changed."""
+    starts, shifts = route
+    departed = departures(flow.sent_us, flow.wire_bytes, steps)
+    later = shifts[np.searchsorted(starts, departed, "right") - 1]
+    told = flow.told_us - later
+    for start in starts[1:]:  # packets of both routes, which may have waited for each other
+        told[np.abs(departed - start) < flow.least_rtt_us] = np.nan
+    return replace(flow, told_us=told)

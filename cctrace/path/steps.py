@@ -1,0 +1,143 @@
+"""A bottleneck's rate that changes: when, and from which rate to which.
+
+Candidates are where the delivered rate jumps while a queue stands (`bottleneck.candidate_steps`); then each time and
+each rate is moved to where the delays are explained best, and steps that explain nothing are left out.
+"""
+
+import itertools
+
+import numpy as np
+
+from cctrace.path.bottleneck import (
+    WINDOW_US,
+    Steps,
+    bend,
+    candidate_steps,
+    constant,
+    constant_rate,
+    delivered_rate,
+    deviation,
+    least_of,
+)
+
+LOWERS = 0.02  # a step must lower the deviation of the delays by this share, unless it is random
+SAME = 0.01  # rates closer than that are one
+EARLIER_US = 3e6  # how far from where it was found the time of a step may lie, whose packets were lost
+
+
+def rate_steps(flow, say=lambda text: None):
+    """Return the `Steps` that explain the delays best, and their deviation.
+
+    Parameters
+    ----------
+    flow : Sent
+    say : callable
+        Told what is being done.
+    """
+    rate, cost = constant_rate(flow)
+    steps = constant(rate)
+    times = candidate_steps(flow)
+    if len(times):
+        say(f"rate: {len(times)} candidate steps")
+        trial = _initial(flow, times)
+        trial, at = _polished(flow, trial, deviation(flow, trial))
+        found = len(trial.rate)
+        trial, at = _pruned(flow, trial, at)
+        if 1 < len(trial.rate) < found:
+            trial, at = _polished(flow, trial, at, 1)
+        if _both(flow, trial) < _both(flow, steps) * (1 - LOWERS) and bend(flow, trial) < bend(flow, steps):
+            return trial, at
+    return steps, cost
+
+
+def _initial(flow, times_us):
+    """Return steps at the given times with the median delivered rate of each."""
+    starts = np.concatenate([[0.0], np.sort(times_us)])
+    middle, rate, _ = delivered_rate(flow, WINDOW_US)
+    edges = np.append(starts, np.inf)
+    rates = []
+    for a, b in itertools.pairwise(edges):
+        inside = rate[(middle > a + WINDOW_US) & (middle < b) & (rate > 0)]
+        rates.append(np.median(inside) if len(inside) else np.median(rate[rate > 0]))
+    return Steps(starts, np.array(rates))
+
+
+def _move_rate(flow, steps, k, cost, reach, tolerance=1e-3):
+    def of(rate):
+        return Steps(steps.start_us, np.where(np.arange(len(steps.rate)) == k, rate, steps.rate))
+
+    rate, value = least_of(
+        lambda x: deviation(flow, of(x)), steps.rate[k] * (1 - reach), steps.rate[k] * (1 + reach), 7, tolerance
+    )
+    return (of(rate), value) if value < cost else (steps, cost)
+
+
+def _move_time(flow, steps, k, cost, reach_us=1_200_000.0):
+    def of(time):
+        return Steps(np.where(np.arange(len(steps.rate)) == k, time, steps.start_us), steps.rate)
+
+    low = max(steps.start_us[k] - reach_us, steps.start_us[k - 1] + 1e4)
+    end = steps.start_us[k + 1] if k + 1 < len(steps.rate) else flow.sent_us[-1]
+    high = min(steps.start_us[k] + reach_us, end - 1e4)
+    if high <= low:
+        return steps, cost
+    time, value = least_of(lambda x: _both(flow, of(x)), low, high, 25, 1e-4)
+    if value >= _both(flow, steps):
+        return steps, cost
+    return of(time), deviation(flow, of(time))
+
+
+def _polished(flow, steps, cost, sweeps=2):
+    for _ in range(sweeps):
+        for k in range(len(steps.rate)):
+            steps, cost = _move_rate(flow, steps, k, cost, 0.05, 3e-4)
+            if k:
+                steps, cost = _move_time(flow, steps, k, cost)
+    for k in range(len(steps.rate)):
+        steps = _last_rate(flow, steps, k)
+    return steps, deviation(flow, steps)
+
+
+def _last_rate(flow, steps, k):
+    """Return the steps with one rate where delays drift least, as `constant_rate` does it."""
+
+    def of(rate):
+        return Steps(steps.start_us, np.where(np.arange(len(steps.rate)) == k, rate, steps.rate))
+
+    rate, value = least_of(lambda x: _both(flow, of(x)), steps.rate[k] * 0.96, steps.rate[k] * 1.04, 41, 1e-5)
+    return of(rate) if value < _both(flow, steps) else steps
+
+
+def _both(flow, steps):
+    """Return the deviations around the median nearby and that of all: a queue that stays looks like a longer path."""
+    return deviation(flow, steps) + deviation(flow, steps, whole=True)
+
+
+def _without(flow, steps, k):
+    """Return steps without the `k`-th, and their deviation: the rate before it goes on, or that after it came earlier.
+
+    Where a fall of the rate cost so many packets that few delays show its time, a rate lower still, until the queue is
+    as it was, explains them as well as the right time does.
+    """
+    fewer = Steps(np.delete(steps.start_us, k), np.delete(steps.rate, k))
+    found = [_move_rate(flow, fewer, k - 1, deviation(flow, fewer), 0.2)]
+    if k > 1:
+        earlier = Steps(np.delete(steps.start_us, k), np.delete(steps.rate, k - 1))
+        for trial, cost in (found[0], (earlier, deviation(flow, earlier))):
+            found.append(_move_time(flow, trial, k - 1, cost, EARLIER_US))
+    return min(found, key=lambda trial: _both(flow, trial[0]))
+
+
+def _pruned(flow, steps, cost):
+    """Leave out steps without which the delays are explained as well."""
+    k = 1
+    while k < len(steps.rate):
+        fewer, without = _without(flow, steps, k)
+        change = abs(np.log(steps.rate[k] / steps.rate[k - 1]))
+        small = change < 0.12  # as a host that stalls may feign
+        needless = _both(flow, fewer) < _both(flow, steps) * (1 + (5 if small else 1) * LOWERS)
+        if change < SAME or needless or bend(flow, fewer) <= bend(flow, steps):
+            steps, cost = fewer, without
+        else:
+            k += 1
+    return steps, cost

@@ -1,0 +1,229 @@
+"""What fitting reads of a flow: every transmission of a segment, when it left and when the sender learned its fate.
+
+The event stream has a row per call; what a path did to a packet needs a row per packet. Segments of super-packets are
+taken apart. Times are those of the sender: a capture taken elsewhere is corrected as the re-enactment does it.
+"""
+
+import weakref
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cctrace.errors import ArgumentError, StreamError
+from cctrace.flows.seqspace import unwrap, unwrapped
+from cctrace.flows.state import OPT_COPY
+from cctrace.lang.machine import Machine
+from cctrace.path.match import AT_ONCE, DELIVERED, FILLS, LOST, NEEDLESS, WAITING, match
+
+__all__ = ["DELIVERED", "LOST", "NEEDLESS", "WAITING", "Transmissions", "transmissions"]
+
+NO_SOONER = 0.8  # of the least RTT
+WIRE_BYTES = 66  # of headers per segment in `cctrace.Path`: 14 Ethernet, 20 IPv4, 32 TCP with time stamps
+_match = Machine(match)
+_KEPT: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # of a capture's flows, by their number
+
+
+@dataclass(frozen=True)
+class Transmissions:
+    """One row per transmission, in the order of sending; n of them.
+
+    Attributes
+    ----------
+    sent_ns : ndarray of int64
+        Capture clock.
+    told_ns : ndarray of int64
+        When an ACK or SACK told that it arrived; -1 if none did.
+    ack_row : ndarray of int64
+        Which packet told so (equal for what one ACK told of); -1 none.
+    wire_bytes : ndarray of float
+        Payload and 66 bytes of headers, as `cctrace.Path` counts.
+    seq : ndarray of int64
+        First byte, unwrapped; the first of the flow is 1.
+    state : ndarray of int64
+        WAITING when the capture ended, DELIVERED, LOST, or NEEDLESS (a copy of what had arrived).
+    again : ndarray of bool
+        Sent before.
+    exact : ndarray of bool
+        `told_ns` is when the receiver had it: told by an ACK in order or by SACK, not by one that filled a hole.
+    prompt : ndarray of bool
+        The receiver said so at once: not in an ACK that its timer for SACKs held back, by up to a millisecond. (Delayed
+        ACKs tell of the last of their segments at once.)
+    push : ndarray of bool
+        The last segment of what the application or the stack pushed.
+    start_ns : int
+        First packet of the flow; times in results are relative to it.
+    mss : int
+    """
+
+    sent_ns: np.ndarray
+    told_ns: np.ndarray
+    ack_row: np.ndarray
+    wire_bytes: np.ndarray
+    seq: np.ndarray
+    state: np.ndarray
+    again: np.ndarray
+    exact: np.ndarray
+    prompt: np.ndarray
+    push: np.ndarray
+    start_ns: int
+    mss: int
+
+    def __len__(self):
+        return len(self.sent_ns)
+
+    def first(self, rows):
+        """Return the first `rows` transmissions."""
+        columns = {name: value[:rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return replace(self, **columns)
+
+    @property
+    def rtt_us(self):
+        """Microseconds until an ACK told of it; NaN where none did, or where an ACK did so late."""
+        known = (self.state == DELIVERED) & self.exact
+        return np.where(known, (self.told_ns - self.sent_ns) / 1e3, np.nan)
+
+
+def as_flow(source, index=0):
+    """Return the captured flow that `source` is, or that a simulation with ``packets=True`` would have shown.
+
+    Raises
+    ------
+    ArgumentError
+        If `source` is neither.
+    """
+    from cctrace.flows.flow import Flow
+
+    if isinstance(source, Flow):
+        return source
+    if hasattr(source, "to_pcap"):
+        return source.capture(index).flow(0)
+    raise ArgumentError(
+        f"{source!r}: single packets are needed: give a flow of a capture, or a simulation with packets=True; counters "
+        "alone do not have them"
+    )
+
+
+def transmissions(source):
+    """Return the `Transmissions` of a flow; computed once, and kept as long as its capture.
+
+    Parameters
+    ----------
+    source : Flow or Simulation
+        Of a simulation (``packets=True``) the first flow.
+
+    Raises
+    ------
+    ArgumentError
+        If it is of another kind.
+    StreamError
+        If the capture lacks the data or the acknowledgements.
+    """
+    flow = as_flow(source)
+    kept = _KEPT.setdefault(flow.capture, {})
+    if flow.index not in kept:
+        kept[flow.index] = _of(flow)
+    return kept[flow.index]
+
+
+def _of(flow):
+    """Return the `Transmissions` of a captured flow."""
+    flow._require_both_directions()
+    capture, index = flow.capture, flow.index
+    table, packets = capture.connections, capture.packets
+    clock, order, first = capture.at_the_sender(np.array([index]))
+    rows = order[first[0] : first[1]]
+    rows = rows[packets["options"][rows] & OPT_COPY == 0]
+    sides = table.sides[index]
+    sender, mss = int(table.sender[index]), int(table.mss[index])
+    mine = packets["direction"][rows] == sender
+    seq = unwrapped(packets["seq"][rows], mine, int(sides[sender]["base"]))
+    payload = packets["payload"][rows].astype(np.int64)
+    data = mine & (payload > 0)
+    if not data.any():
+        raise StreamError(f"{packets.source}: connection {index}: no data")
+    time_ns = np.maximum.accumulate(clock[rows])
+    ack, left, right, sack_row, sack_count = _acknowledged(packets, rows, mine, seq, int(sides[sender]["base"]))
+    return _matched(time_ns, data, seq, payload, mss, ack, (left, right), sack_row, sack_count, packets["flags"][rows])
+
+
+def _acknowledged(packets, rows, mine, seq, base):
+    """Return ack (-1 none), left, right, sack_row and sack_count, unwrapped to what had been sent by then."""
+    near = np.maximum.accumulate(np.where(mine, seq, 0))
+    acks = (~mine) & ((packets["flags"][rows] & 16) > 0) & ((packets["flags"][rows] & 2) == 0)
+
+    def closest(numbers, near):
+        return unwrap(numbers.astype(np.int64), base, near)
+
+    ack = np.where(acks, closest(packets["ack"][rows], near), -1)
+    count = np.where(acks, packets["sack_count"][rows], 0).astype(np.int64)
+    begin = np.cumsum(count) - count
+    place = np.repeat(packets["sack_row"][rows] - begin, count) + np.arange(count.sum())
+    left, right = (closest(packets.sacks[side][place], np.repeat(near, count)) for side in ("left", "right"))
+    return ack, left, right, begin, count
+
+
+def _matched(time_ns, data, seq, payload, mss, ack, sacks, sack_row, sack_count, flags):
+    """Take super-packets apart, find how every transmission ended, and build the table."""
+    at = np.flatnonzero(data)
+    pieces = np.maximum(1, -(-payload[at] // mss))
+    first = np.full(len(time_ns), -1, np.int64)
+    first[at] = np.cumsum(pieces) - pieces
+    count = np.zeros(len(time_ns), np.int64)
+    count[at] = pieces
+    packet = np.repeat(at, pieces)
+    nth = np.arange(len(packet)) - first[packet]
+    size = np.minimum(payload[packet] - nth * mss, mss)
+    start = seq[packet] + nth * mss
+    starts, unit = np.unique(start, return_inverse=True)
+    ends = np.zeros(len(starts), np.int64)
+    np.maximum.at(ends, unit, start + size)
+    ends = np.ascontiguousarray(
+        np.minimum.accumulate(ends[::-1])[::-1]
+    )  # a segment within a longer one ends no later than its successor
+    rows = tuple(np.ascontiguousarray(c, np.int64) for c in (time_ns, first, count, ack, sack_row, sack_count))
+    sacks = tuple(np.ascontiguousarray(c, np.int64) for c in sacks)
+    unit = np.ascontiguousarray(unit.reshape(-1), np.int64)
+    before, state, told, ack_row, when = _run(rows, sacks, starts, ends, 0, unit)
+    single = (np.bincount(unit)[unit] == 1) & (state == DELIVERED)
+    if single.any():  # retransmissions acknowledged in less time than any segment takes were not what was acknowledged
+        least_ns = int(NO_SOONER * (told - time_ns[packet])[single].min())
+        before, state, told, ack_row, when = _run(rows, sacks, starts, ends, least_ns, unit)
+    again = before >= 0
+    return Transmissions(
+        sent_ns=time_ns[packet],
+        told_ns=np.where(state == DELIVERED, told, -1),
+        ack_row=ack_row,
+        wire_bytes=(size + WIRE_BYTES).astype(float),
+        seq=start,
+        state=state,
+        again=again,
+        exact=_exact(state, ack_row, again, len(time_ns)),
+        prompt=_prompt(state, ack_row, when),
+        push=((flags[packet] & 8) > 0) & (nth == pieces[np.searchsorted(at, packet)] - 1),
+        start_ns=int(time_ns[0]),
+        mss=mss,
+    )
+
+
+def _run(rows, sacks, starts, ends, least_ns, unit):
+    """Return before, state, told, ack_row and when of `match`."""
+    n, when = len(unit), np.zeros(len(rows[0]), np.int64)
+    latest, after = np.full(len(starts), -1, np.int64), np.arange(len(starts) + 1)
+    before, ack_row, told, state = (np.full(n, value, np.int64) for value in (-1, -1, 0, WAITING))
+    _match(rows, sacks, starts, ends, least_ns, unit, latest, before, state, told, ack_row, after, when)
+    return before, state, told, ack_row, when
+
+
+def _exact(state, ack_row, again, packets):
+    """Return which were told of when they arrived: an ACK that a retransmission brought tells of others late."""
+    filled = np.zeros(packets, bool)
+    filled[ack_row[(state == DELIVERED) & again]] = True
+    return (state == DELIVERED) & (again | ~filled[ack_row])
+
+
+def _prompt(state, ack_row, when):
+    """Return which were told of at once; an ACK that fills a hole, if it tells of that alone."""
+    delivered = state == DELIVERED
+    alone = np.bincount(ack_row[delivered], minlength=len(when)) == 1
+    how = when[np.maximum(ack_row, 0)]
+    return delivered & ((how == AT_ONCE) | ((how == FILLS) & alone[np.maximum(ack_row, 0)]))
