@@ -6,7 +6,7 @@ import pytest
 
 import cctrace as cct
 from cctrace import papers
-from cctrace.cc import REGISTRY
+from cctrace.cc import BBR_GENERATIONS, KERNEL_NAMES, REGISTRY, is_model_based, kernel_name
 from cctrace.cc.of_papers import SYSTEMS
 from cctrace.cc.orca import with_policy
 from cctrace.cli import main
@@ -16,6 +16,16 @@ from cctrace.papers import bbr2plus, obbr
 def test_systems_are_registered_controllers_of_papers_that_are_here():
     assert set(SYSTEMS) <= set(REGISTRY)
     assert {paper for systems in SYSTEMS.values() for paper in systems} == set(papers.papers()) - {"beyond"}
+
+
+def test_every_bbr_is_model_based_and_no_loss_based_controller_is():
+    loss_based = {name for name in REGISTRY if not is_model_based(name)}
+    assert loss_based == {"reno", "cubic", "cubic6", "cubic_paced", "quic_reno", "quic_cubic", "orca"}
+    assert all(map(is_model_based, BBR_GENERATIONS.values()))
+
+
+def test_a_kernels_name_and_its_newest_variant_name_each_other():
+    assert {name: kernel_name(variant) for name, variant in KERNEL_NAMES.items()} == {n: n for n in KERNEL_NAMES}
 
 
 @pytest.mark.parametrize(("paper", "systems"), [("bbr2plus", bbr2plus.SYSTEMS), ("obbr", obbr.SYSTEMS)],

@@ -6,6 +6,7 @@ given as they are, or, on the command line, as ``FILE.py:CLASS`` (`cctrace.cc.ow
 
 import difflib
 import importlib
+from functools import lru_cache
 
 from cctrace.cc import own
 from cctrace.cc.base import Controller, check_methods, checked_params
@@ -47,9 +48,18 @@ REGISTRY: dict[str, str] = {
     "cubic_paced": "cctrace.cc.cubic_paced:CubicPaced",
 }
 
-# The kernel's name of a congestion control, or the generation of BBR that its counters tell (all of them are "bbr" to
-# some kernel): the controller that makes the decisions of its modules since Linux 6.1.
-KERNEL_NAMES = {"bbr": "bbr2022", "bbr2": "bbr2", "bbr3": "bbr3", "cubic": "cubic6", "reno": "reno"}
+# The name that a kernel gives a congestion control (of BBR, the generation that its counters give: every generation is
+# called "bbr" by some kernel) and the controllers that make the decisions of its modules, the newest first.
+_OF_KERNELS = {
+    "bbr": ("bbr2022", "bbr2019", "bbr2016"),
+    "bbr2": ("bbr2", "bbr2plus"),
+    "bbr3": ("bbr3",),
+    "cubic": ("cubic6",),
+    "reno": ("reno",),
+}
+KERNEL_NAMES = {name: variants[0] for name, variants in _OF_KERNELS.items()}  # as released since Linux 6.1
+BBR_GENERATIONS = {1: "bbr", 2: "bbr2", 3: "bbr3"}  # by the version in struct tcp_bbr_info
+_KERNEL_NAME_OF = {variant: name for name, variants in _OF_KERNELS.items() for variant in variants}
 # What people say -> the name here; case does not matter. A name that is registered itself (cubic) is that one.
 _SPOKEN = {
     "bbr": "bbr2022",
@@ -63,7 +73,7 @@ _SPOKEN = {
 }
 
 
-def canonical(spec):
+def canonical(spec: str) -> str:
     """Return a specification with the registered name of its controller.
 
     Parameters
@@ -95,7 +105,7 @@ def canonical(spec):
     return f"{found}{colon}{settings}"
 
 
-def controller(spec):
+def controller(spec: str | type[Controller]) -> tuple[type[Controller], dict[str, float]]:
     """Return the class and the given parameters that a specification names.
 
     Parameters
@@ -146,7 +156,39 @@ def controller(spec):
     return cls, params
 
 
-def called(spec):
+def kernel_name(variant: str) -> str:
+    """Return the name that kernels give the congestion control of which a variant is a release; else the name itself.
+
+    >>> kernel_name("bbr2019"), kernel_name("cubic6"), kernel_name("vegas")
+    ('bbr', 'cubic', 'vegas')
+    """
+    return _KERNEL_NAME_OF.get(variant, variant)
+
+
+@lru_cache(maxsize=256)
+def is_model_based(name: str | None) -> bool:
+    """Return whether a controller builds a model of the path, as BBR does (`Controller.model_based`).
+
+    Parameters
+    ----------
+    name : str or None
+        See `controller`, or the name that a kernel gives a module that is not registered here: those that begin with
+        ``bbr`` (``bbrplus``) are derived from BBR. None, an unknown controller: False.
+
+    Examples
+    --------
+    >>> [is_model_based(name) for name in ("bbr", "obbr:mu=0.5", "bbrplus", "cubic", "vegas", None)]
+    [True, True, True, False, False, False]
+    """
+    if name is None:
+        return False
+    try:
+        return controller(name)[0].model_based
+    except ArgumentError:
+        return name.startswith("bbr")
+
+
+def called(spec: str | type) -> str:
     """Return what a controller is called in tables: the specification, or the name of a class.
 
     >>> called("obbr:mu=0.5"), called(Controller)
@@ -155,7 +197,7 @@ def called(spec):
     return spec.__name__ if isinstance(spec, type) else spec
 
 
-def _setting(spec, part):
+def _setting(spec: str, part: str) -> tuple[str, float]:
     name, equals, text = part.partition("=")
     if not equals:
         raise ArgumentError(f"controller {spec!r}: {part!r} is not PARAM=VALUE")

@@ -83,6 +83,7 @@ class Controller:
     """
 
     view: ClassVar[str] = ""
+    model_based: ClassVar[bool] = False  # it builds a model of the path, as BBR does, instead of answering each loss
     sets_pacing_rate: ClassVar[bool] = True  # and the stack paces by it
     pacing_overhead_bytes: ClassVar[int] = 0  # header bytes per segment that pacing counts
     bursts_by_min_rtt: ClassVar[bool] = False  # its bursts are longer on short paths, by the `min_rtt_us` it keeps

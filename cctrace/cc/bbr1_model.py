@@ -43,6 +43,7 @@ LT_USE_ROUNDS = 48
 class BBR1Model(LinuxController):
     """Path model of BBR v1; see the module's header."""
 
+    model_based = True
     params = LinuxController.params | {
         "bw_rtts": Param(CYCLE_LEN + 2, 1, 1000, "window of the bandwidth filter, rounds"),
     }

@@ -85,6 +85,7 @@ def ilog2(x):
 class BBR2Model(LinuxController):
     """Measurements and control laws that BBRv2, BBRv2+ and BBRv3 share; parameters are those of `bbr2.BBR2`."""
 
+    model_based = True
     bursts_by_min_rtt = True
 
     mode: int = STARTUP

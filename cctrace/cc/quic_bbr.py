@@ -74,6 +74,7 @@ BBR_S_COLUMNS = ("g_bbrs_tot", "g_bbrs_flag")
 class QuicBBR(QuicController):
     """BBR of oBBR's nginx-quic (`-C BBR`)."""
 
+    model_based = True
     # Named as in `bbr2016`, of which these are the constants, in single precision.
     params = QuicController.params | {
         "high_gain": Param(2.885, 1.0, 10.0, "gains of STARTUP: 2/ln 2 is the least that doubles the rate"),

@@ -44,6 +44,7 @@ EPOCH_ACK_MAX = 0xFFFFF * MSS
 class QuicBBR2Model(QuicController):
     """The path as BBRv2 of nginx-quic sees it."""
 
+    model_based = True
     golden_names = {
         "s2_bw_hi0": "bw_hi[0]",
         "s2_bw_hi1": "bw_hi[1]",

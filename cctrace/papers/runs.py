@@ -13,6 +13,7 @@ import json
 import os
 import tempfile
 import zlib
+from collections.abc import Iterable
 from concurrent.futures import as_completed
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -149,15 +150,41 @@ def _controller(name):
     return hashlib.sha256(fingerprint_of(controller(name)[0]).text().encode()).hexdigest()
 
 
-def _sources(files):
-    """Return a hash of what files say to Python: comments, docstrings and layout do not count."""
+_TYPING = frozenset({"__future__", "collections.abc", "numpy.typing", "typing"})
+
+
+class _WithoutWords(ast.NodeTransformer):
+    """Drop what does not change a result: docstrings, annotations of functions, imports that only annotations need."""
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        body = getattr(node, "body", None)
+        first = body[0] if isinstance(body, list) and body else None
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            first.value.value = ""
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.returns = None
+        return self.generic_visit(node)
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        node.annotation = None
+        return node
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
+        return None if node.module in _TYPING else node
+
+    def visit_If(self, node: ast.If) -> ast.AST | None:
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            return None
+        return self.generic_visit(node)
+
+
+def _sources(files: Iterable[FilePath]) -> str:
+    """Return a hash of what files do: comments, docstrings, annotations and layout do not count."""
     known = hashlib.sha256()
     for file in files:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            body = getattr(node, "body", None)
-            first = body[0].value if isinstance(body, list) and body and isinstance(body[0], ast.Expr) else None
-            if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                first.value = ""
+        tree = _WithoutWords().visit(ast.parse(file.read_text(encoding="utf-8")))
         known.update(f"{file.name}\n{ast.dump(tree)}\n".encode())
     return known.hexdigest()
