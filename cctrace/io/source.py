@@ -99,7 +99,7 @@ class Source:
     def rest(self):
         """Return all bytes that are left."""
         parts = []
-        while data := self.read(1 << 24):
+        while data := self.read(1 << 20):
             parts.append(data)
         return b"".join(parts)
 
