@@ -4,9 +4,13 @@ Every error that a user can cause is one line, "cctrace: what, where, what to do
 an internal error, whose traceback `--debug` shows. Warnings about data read only in part are lines on stderr too.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -37,7 +41,7 @@ from cctrace.errors import CctraceWarning, PartFailed, one_line
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(cctrace.__version__, message="cctrace %(version)s")
 @command_options(json=False)
-def commands():
+def commands() -> None:
     """Explain, replay and predict TCP congestion control from captures and kernel counters."""
 
 
@@ -48,7 +52,7 @@ for _command in (
     commands.add_command(_command)
 
 
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status: 0 done, 1 the check it ran found something, 2 error.
 
     Parameters
@@ -83,7 +87,7 @@ def main(arguments=None):
     return status if isinstance(status, int) else 0
 
 
-def _one_line(error):
+def _one_line(error: Exception) -> str:
     if isinstance(error, click.UsageError) and error.ctx:
         return f"{error.format_message()} (see {error.ctx.command_path} --help)"
     if isinstance(error, click.ClickException):
@@ -91,10 +95,17 @@ def _one_line(error):
     return one_line(error)
 
 
-def _complain(message, status):
+def _complain(message: str, status: int) -> int:
     echo(f"cctrace: {message}", err=True)
     return status
 
 
-def _show_warning(message, category, filename, lineno, file=None, line=None):
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: Any | None = None,
+    line: str | None = None,
+) -> None:
     warn(message if issubclass(category, CctraceWarning) else f"{os.path.basename(filename)}:{lineno}: {message}")

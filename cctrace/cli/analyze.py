@@ -1,7 +1,11 @@
 """`cctrace analyze`: explain every bulk flow of captures, and write a report."""
 
+from __future__ import annotations
+
 import collections
 import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +21,9 @@ from cctrace.cli.common import (
     show_traceback,
     warn,
 )
+
+if TYPE_CHECKING:
+    from cctrace.analysis.analyze import FlowAnalysis
 
 _OFTEN = 3  # flows for which the same is said one by one
 FAILED = 2  # exit status where a capture among many could not be analysed
@@ -52,7 +59,16 @@ FURTHER, LIKELY = 3, 0.5  # verdicts printed after the first, and how sure they 
 @reading_options
 @trust_option
 @command_options()
-def analyze(files, tcpinfo, controller, folder, what_if, limit, decapsulate, as_json):
+def analyze(
+    files: tuple[str, ...],
+    tcpinfo: tuple[str, ...],
+    controller: str | None,
+    folder: str,
+    what_if: bool,
+    limit: int | None,
+    decapsulate: tuple[str, ...],
+    as_json: bool,
+) -> int:
     """Explain every bulk flow of captures taken at the sender, or of counters alone (ss, NDT7, iperf3, qlog, ...).
 
     Prints why every flow went as it did, and a table (with --json, a list with one object per flow), and writes
@@ -63,15 +79,13 @@ def analyze(files, tcpinfo, controller, folder, what_if, limit, decapsulate, as_
     2; the others are analysed all the same.
     """
     listed = (len(files) > _TOGETHER and not tcpinfo) or any(map(os.path.isdir, files))
+    options: dict[str, Any] = {"limit": limit, "decapsulate": decapsulate}
     if listed:
-        files = _files(files)
-        options = {"limit": limit, "decapsulate": decapsulate} | ({"what_if": True} if what_if else {})
-        return _index(files, controller, folder, options, as_json)
+        return _index(_files(files), controller, folder, options | {"what_if": what_if}, as_json)
     from cctrace.analysis.analyze import analyze as run
     from cctrace.report.overview import as_object, keeper, table, write_report
 
     with progress("loading") as say:
-        options = {"limit": limit, "decapsulate": decapsulate}
         analyses = run(files, tcpinfo, controller, say, what_if, keeper(), **options)
         page = write_report(analyses, folder, say)
     for note in _notes(analyses):
@@ -82,17 +96,18 @@ def analyze(files, tcpinfo, controller, folder, what_if, limit, decapsulate, as_
         for analysis in analyses:
             for line in _verdicts(analysis):
                 print_text(line)
-        print_table(*table(analyses), heading=(2, _heading), short={"Retransmitted": "Resent"})
+        columns, rows = table(analyses)
+        print_table(columns, rows, heading=(2, _heading), short={"Retransmitted": "Resent"})
     echo(f"report: {page}", err=as_json)
     return 0
 
 
-def _heading(row):
+def _heading(row: Any) -> str:
     """Return the flow and the cause of a row of the table."""
     return f"{row[0]}: {row[1]}" if row[1] else row[0]
 
 
-def _notes(analyses):
+def _notes(analyses: list[FlowAnalysis]) -> Iterator[str]:
     """Return what there is to say about the data; what holds for many flows of a file once, with their number."""
     notes = collections.Counter((analysis.file, note) for analysis in analyses for note in set(analysis.notes))
     for analysis in analyses:
@@ -105,7 +120,7 @@ def _notes(analyses):
                 yield f"{analysis.title}: {note}"
 
 
-def _verdicts(analysis):
+def _verdicts(analysis: FlowAnalysis) -> list[str]:
     """Return the lines on one flow: its first verdict with advice, and the next ones in short."""
     if analysis.diagnosis is None:
         return []
@@ -115,7 +130,7 @@ def _verdicts(analysis):
     return [f"{analysis.title}: {analysis.diagnosis.verdict}", *helps, *also]
 
 
-def _helps(found):
+def _helps(found: Any) -> list[str]:
     """Return the lines on what would help, if that was asked."""
     from cctrace.refusals import Refusal
 
@@ -125,7 +140,7 @@ def _helps(found):
 _TOGETHER = 8  # files on one page
 
 
-def _files(given):
+def _files(given: Iterable[str]) -> list[str]:
     """Return the files, with the captures in a folder for the folder."""
     from cctrace.errors import ArgumentError
     from cctrace.report.index import captures_in
@@ -136,7 +151,7 @@ def _files(given):
     return found
 
 
-def _index(files, controller, folder, options, as_json):
+def _index(files: list[str], controller: str | None, folder: str, options: dict[str, Any], as_json: bool) -> int:
     """Write the reports and the list of them; return the exit status."""
     from cctrace.report.index import write_index
 

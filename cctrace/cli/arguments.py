@@ -3,24 +3,32 @@
 A mistake is said at once: the argument, its value, what is allowed.
 """
 
+from __future__ import annotations
+
 import difflib
 import os
 import sys
 import tempfile
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cctrace.errors import ArgumentError
 
+if TYPE_CHECKING:
+    from cctrace.sim.jitter import Jitter
+
+Decorator = Callable[[Any], Any]
 _PATTERN = "*?["
 MOST_WORKERS = 1024  # processes of one machine
 MOST_ROWS = 100_000_000  # packets held at a time: 6 GB of columns
 
 
-def paths(name, metavar, folders=False):
+def paths(name: str, metavar: str, folders: bool = False) -> Decorator:
     """Declare an argument of one or more files ("-", URLs and quoted patterns are files too), or `folders`."""
 
-    def checked(context, option, values):
+    def checked(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> Any:
         for value in values:
             check_file(value, folders)
             if os.path.isfile(value):
@@ -30,10 +38,20 @@ def paths(name, metavar, folders=False):
     return click.argument(name, metavar=metavar, nargs=-1, required=True, callback=checked)
 
 
-def file_option(*names, **more):
+def file_argument(name: str) -> Decorator:
+    """Declare an argument of one file."""
+
+    def checked(context: click.Context, option: click.Parameter, file: str) -> str:
+        check_file(file)
+        return file
+
+    return click.argument(name, callback=checked)
+
+
+def file_option(*names: str, **more: Any) -> Decorator:
     """Declare an option that takes a file, or several with ``multiple=True``."""
 
-    def checked(context, option, value):
+    def checked(context: click.Context, option: click.Parameter, value: Any) -> Any:
         for file in value if isinstance(value, tuple) else [value]:
             if file is not None:
                 check_file(file, called=names[0])
@@ -42,7 +60,7 @@ def file_option(*names, **more):
     return click.option(*names, callback=checked, **more)
 
 
-def check_file(file, folders=False, called=""):
+def check_file(file: str, folders: bool = False, called: str = "") -> None:
     """Refuse what is no file: one that does not exist, a device, and a folder where none is wanted.
 
     Raises
@@ -68,7 +86,7 @@ def check_file(file, folders=False, called=""):
         raise ArgumentError(f"{called}: no such file{' or folder' if folders else ''}{hint}")
 
 
-def check_format(file):
+def check_format(file: str) -> None:
     """Refuse a file of no known format, before what reads it is imported.
 
     Raises
@@ -80,7 +98,7 @@ def check_format(file):
     is_capture(file)
 
 
-def check_flow(index, connections, source):
+def check_flow(index: int, connections: int, source: str) -> None:
     """Refuse a --flow that the source does not have.
 
     Raises
@@ -92,7 +110,7 @@ def check_flow(index, connections, source):
         raise ArgumentError(f"--flow {index}: {source} has no such connection; allowed: {allowed}")
 
 
-def largest(bytes_sent):
+def largest(bytes_sent: Any) -> int:
     """Return the index of the connection that sent most; the first if none is known to have sent anything."""
     import numpy as np
 
@@ -100,23 +118,23 @@ def largest(bytes_sent):
     return int(sent.argmax()) if len(sent) else 0
 
 
-def _entries(folder):
+def _entries(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:
         return []
 
 
-def controller_option(*names, **more):
+def controller_option(*names: str, **more: Any) -> Decorator:
     """Declare an option that names a controller; the command receives the registered name."""
 
-    def checked(context, option, text):
+    def checked(context: click.Context, option: click.Parameter, text: str | None) -> Any:
         return None if text is None else controller_name(text, names[0])
 
     return click.option(*names, callback=checked, **more)
 
 
-def controller_name(text, called):
+def controller_name(text: str, called: str) -> str:
     """Return the registered name of what a user calls a controller; parameters stay where they are.
 
     ``FILE.py:CLASS`` is loaded, if the command has --trust and the user allows it.
@@ -140,10 +158,10 @@ def controller_name(text, called):
 _TRUST = "cctrace.trust"  # in a command's context: whether files may be run, and which the user has allowed
 
 
-def trust_option(function):
+def trust_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--trust`` to a command whose controllers may be classes in files of one's own."""
 
-    def keep(context, option, given):
+    def keep(context: click.Context, option: click.Parameter, given: bool) -> None:
         context.meta[_TRUST] = given, set()
 
     return click.option(
@@ -157,7 +175,7 @@ def trust_option(function):
     )(function)
 
 
-def _allow(text, file, called):
+def _allow(text: str, file: str, called: str) -> None:
     """Return if the user allows a file to be run."""
     check_file(file)
     if ":" not in text.removeprefix(file):
@@ -174,10 +192,10 @@ def _allow(text, file, called):
     allowed.add(file)
 
 
-def time_option(*names, positive=False, **more):
+def time_option(*names: str, positive: bool = False, **more: Any) -> Decorator:
     """Declare an option that takes a duration such as 40ms, or 0 unless `positive`; the command receives the text."""
 
-    def checked(context, option, text):
+    def checked(context: click.Context, option: click.Parameter, text: str | None) -> Any:
         from cctrace.units import parse_time_ns
 
         if positive and text is not None and not parse_time_ns(text, names[0]):
@@ -189,10 +207,10 @@ def time_option(*names, positive=False, **more):
     return click.option(*names, callback=checked, metavar="TIME", **more)
 
 
-def rate_option(*names, **more):
+def rate_option(*names: str, **more: Any) -> Decorator:
     """Declare an option that takes a rate such as 40Mbit; the command receives the text."""
 
-    def checked(context, option, text):
+    def checked(context: click.Context, option: click.Parameter, text: str | None) -> Any:
         from cctrace.units import parse_rate_bps
 
         if text is not None:
@@ -202,10 +220,10 @@ def rate_option(*names, **more):
     return click.option(*names, callback=checked, metavar="RATE", **more)
 
 
-def share_option(*names, **more):
+def share_option(*names: str, **more: Any) -> Decorator:
     """Declare an option that takes a share such as 2% or 0.02; the command receives the text."""
 
-    def checked(context, option, text):
+    def checked(context: click.Context, option: click.Parameter, text: str | None) -> Any:
         from cctrace.units import parse_share
 
         if text is not None:
@@ -215,10 +233,10 @@ def share_option(*names, **more):
     return click.option(*names, callback=checked, metavar="SHARE", **more)
 
 
-def jitter_option(*names, **more):
+def jitter_option(*names: str, **more: Any) -> Decorator:
     """Declare an option that takes a jitter, or the name of a shipped one; the command receives the text."""
 
-    def checked(context, option, text):
+    def checked(context: click.Context, option: click.Parameter, text: str | None) -> Any:
         if text not in (None, "none"):
             jitter_text(text, names[0])
         return text
@@ -226,7 +244,7 @@ def jitter_option(*names, **more):
     return click.option(*names, callback=checked, **more)
 
 
-def jitter_text(text, called):
+def jitter_text(text: str, called: str) -> Jitter:
     """Return the jitter that a text describes; calls the argument `called` where it describes none."""
     from cctrace import presets
     from cctrace.sim.jitter import Jitter
@@ -237,16 +255,16 @@ def jitter_text(text, called):
         raise ArgumentError(f"{called} {text}: {error}") from None
 
 
-def controllers_option(*names, **more):
+def controllers_option(*names: str, **more: Any) -> Decorator:
     """Declare an option that names controllers, NAME,...; the command receives a list of registered names."""
 
-    def checked(context, option, text):
+    def checked(context: click.Context, option: click.Parameter, text: str | None) -> Any:
         return [controller_name(name, names[0]) for name in split_controllers(text)] if text else []
 
     return click.option(*names, callback=checked, **more)
 
 
-def split_controllers(text):
+def split_controllers(text: str) -> list[str]:
     """Split ``bbr2022,obbr:mu=0.5,beta=1``: a piece PARAM=VALUE belongs to the controller before it.
 
     Examples
@@ -256,7 +274,7 @@ def split_controllers(text):
     >>> split_controllers("bbr2:loss_thresh=0.2,beta=0.3")
     ['bbr2:loss_thresh=0.2,beta=0.3']
     """
-    names = []
+    names: list[str] = []
     for piece in text.split(","):
         if names and "=" in piece and ":" not in piece:
             names[-1] += f",{piece}"
@@ -265,7 +283,7 @@ def split_controllers(text):
     return names
 
 
-def queue_size(text, called):
+def queue_size(text: str, called: str) -> None:
     """Check what a queue may be: 200kB, 2bdp, 100packets.
 
     How many bytes a BDP has is not known here: the path refuses a queue of less than a packet once it is.
@@ -282,10 +300,10 @@ def queue_size(text, called):
         raise ArgumentError(f"{called} {text}: {error}") from None
 
 
-def change_option(name, parse, zero=False, **more):
+def change_option(name: str, parse: Callable[[str, str], Any], zero: bool = False, **more: Any) -> Decorator:
     """Declare an option that takes another value, `parse(text, name)`, or x and a factor; the command gets the text."""
 
-    def checked(context, option, text):
+    def checked(context: click.Context, option: click.Parameter, text: str | None) -> Any:
         from cctrace.units import parse_factor
 
         factor = None if text is None else parse_factor(text, name)
@@ -298,20 +316,20 @@ def change_option(name, parse, zero=False, **more):
     return click.option(name, callback=checked, **more)
 
 
-def buffer_option(**more):
+def buffer_option(**more: Any) -> Decorator:
     """Declare the option of a queue's size; the command receives the text."""
 
-    def checked(context, option, text):
+    def checked(context: click.Context, option: click.Parameter, text: str) -> str:
         queue_size(text, "--buffer")
         return text
 
     return click.option("--buffer", default="1bdp", show_default=True, metavar="SIZE", callback=checked, **more)
 
 
-def output_option(*names, **more):
+def output_option(*names: str, **more: Any) -> Decorator:
     """Declare an option that names a file to write, in a folder that is there; the command receives the name."""
 
-    def checked(context, option, file):
+    def checked(context: click.Context, option: click.Parameter, file: str | None) -> Any:
         folder = os.path.dirname(os.path.abspath(file)) if file is not None else None
         if folder is not None and not os.path.isdir(folder):
             raise ArgumentError(f"{names[-1]} {file}: there is no folder {folder}")
@@ -320,10 +338,10 @@ def output_option(*names, **more):
     return click.option(*names, metavar="FILE", callback=checked, **more)
 
 
-def folder_option(*names, **more):
+def folder_option(*names: str, **more: Any) -> Decorator:
     """Declare an option that names a folder to write into, made if it is not there; it must be possible to."""
 
-    def checked(context, option, folder):
+    def checked(context: click.Context, option: click.Parameter, folder: str | None) -> Any:
         if folder is not None:
             check_folder(folder, names[-2] if names[-1].isidentifier() else names[-1])
         return folder
@@ -331,7 +349,7 @@ def folder_option(*names, **more):
     return click.option(*names, metavar="DIR", callback=checked, **more)
 
 
-def check_folder(folder, called):
+def check_folder(folder: str, called: str) -> None:
     """Refuse a folder that could not be written to, before what takes time.
 
     Raises

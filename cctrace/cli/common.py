@@ -4,6 +4,8 @@ Everything that a command prints goes through `echo`, `print_json`, `print_table
 nor what they are called may drive the terminal. The linter forbids the other ways.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json as jsonlib
 import math
@@ -15,13 +17,17 @@ import textwrap
 import threading
 import time
 import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import click
 
 from cctrace.display import visible
 
+Heading = tuple[int, Callable[[Sequence[Any]], str]]
 
-def warn(text):
+
+def warn(text: object) -> None:
     """Print a warning as one line on stderr, each only once: readers and tables may both carry it."""
     line = " ".join(str(text).split())
     if line not in _warned:
@@ -33,29 +39,29 @@ _warned: set[str] = set()
 _shows_tracebacks = False
 
 
-def begin_run(debug=False):
+def begin_run(debug: bool = False) -> None:
     """Begin a new run of a command; with `debug`, errors show their tracebacks."""
     global _shows_tracebacks
     _shows_tracebacks = debug
     _warned.clear()
 
 
-def show_traceback(error):
+def show_traceback(error: Exception) -> None:
     """Print on stderr where an error comes from, if the user asked for it (`--debug`)."""
     if _shows_tracebacks:
         echo("".join(traceback.format_exception(error)).rstrip(), err=True)
 
 
-def echo(text="", err=False, bold=False):
+def echo(text: str = "", err: bool = False, bold: bool = False) -> None:
     """Print lines, on stderr with `err`; what would act on the terminal is written out."""
     text = visible(text)
     click.echo(click.style(text, bold=True) if bold else text, err=err)  # noqa: TID251 (the one place)
 
 
-def command_options(json=True):
+def command_options(json: bool = True) -> Callable[..., Any]:
     """Add the options that every command has: `--debug`, and `--json` as the argument `as_json`."""
 
-    def decorate(function):
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         # main() looks for --debug itself: it must hold for errors in the other options too.
         function = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")(function)
         if json:
@@ -65,7 +71,7 @@ def command_options(json=True):
     return decorate
 
 
-def reading_options(function):
+def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of commands that read captures: `--limit` and `--decapsulate`, as arguments of `read_file`."""
     function = click.option(
         "--limit",
@@ -81,7 +87,7 @@ def reading_options(function):
     )(function)
 
 
-def _size(text):
+def _size(text: str) -> int:
     from cctrace.errors import ArgumentError
     from cctrace.units import parse_size_bytes
 
@@ -90,12 +96,12 @@ def _size(text):
     raise ArgumentError(f"--limit {text}: at least one byte")
 
 
-def print_json(value):
+def print_json(value: Any) -> None:
     """Print a value as JSON; numpy scalars become numbers and what is not finite becomes null."""
     echo(_json(value, indent=1))
 
 
-def print_json_list(values):
+def print_json_list(values: Iterable[Any]) -> None:
     """Print values as one JSON list, a line each, as they come: there may be too many for the memory."""
     mark = "["
     for value in values:
@@ -104,7 +110,7 @@ def print_json_list(values):
     sys.stdout.write("\n]\n" if mark == "," else "[]\n")
 
 
-def _json(value, indent=None):
+def _json(value: Any, indent: int | None = None) -> str:
     """Return JSON in which nothing acts on a terminal: what does not print is an escape, so nothing is lost."""
     text = jsonlib.dumps(_plain(value), indent=indent, ensure_ascii=False)
     if text.isprintable():
@@ -112,7 +118,7 @@ def _json(value, indent=None):
     return "".join(one if one.isprintable() or one == "\n" else jsonlib.dumps(one)[1:-1] for one in text)
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -124,7 +130,13 @@ def _plain(value):
     return value
 
 
-def print_table(columns, rows, title=None, heading=None, short=None):
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    title: str | None = None,
+    heading: Heading | None = None,
+    short: dict[str, str] | None = None,
+) -> None:
     """Print rows as a table; columns of quantities are aligned to the right, texts to the left.
 
     What is too wide for the terminal is stacked: a row takes several lines, and nothing is cut. Programs, grep and mail
@@ -158,7 +170,9 @@ def print_table(columns, rows, title=None, heading=None, short=None):
 _INDENT = "  "
 
 
-def _stacked(name, columns, rows, width):
+def _stacked(
+    name: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[Any]]], width: int
+) -> tuple[list[str], int]:
     """Return rows, (heading, cells), as lines of a width at most, and how many of them are the table's head."""
     room = width - len(_INDENT)
     texts = [[name, *(cells[i] for _, cells in rows)] for i, name in enumerate(columns)]
@@ -188,7 +202,7 @@ def _stacked(name, columns, rows, width):
     return lines, head
 
 
-def _broken(heading, width):
+def _broken(heading: str, width: int) -> list[str]:
     """Return a heading as one line, or two if it names two ends that are too long for one."""
     return [heading] if len(heading) <= width else re.sub(r" (→|->) ", rf"\n{_INDENT}\1 ", heading).split("\n")
 
@@ -196,7 +210,7 @@ def _broken(heading, width):
 _WITH_UNIT = re.compile(r"(?<=\d) (?=\S)")
 
 
-def wrapped(text, width, indent=""):
+def wrapped(text: str, width: int, indent: str = "") -> list[str]:
     """Return a text as lines of a width at most; words stay whole, and a number stays with its unit.
 
     >>> wrapped("It sent 20 MB in 3.5 s.", 14)
@@ -213,7 +227,7 @@ def wrapped(text, width, indent=""):
     return [line.replace("\xa0", " ") for line in lines]
 
 
-def print_text(text):
+def print_text(text: str) -> None:
     """Print a text: wrapped in a terminal, as far to the right as it begins; else as one line."""
     if sys.stdout.isatty():
         begin = len(text) - len(text.lstrip())
@@ -221,7 +235,7 @@ def print_text(text):
     echo(text)
 
 
-def lines_of(columns, rows, first=True):
+def lines_of(columns: Sequence[str], rows: Sequence[Sequence[Any]], first: bool = True) -> list[str]:
     """Return a table as plain lines, two spaces between columns; the `first` column is one of texts."""
     cells = [[str(cell) for cell in row] for row in (columns, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -232,7 +246,7 @@ def lines_of(columns, rows, first=True):
     ]
 
 
-def _are_quantities(rows, i):
+def _are_quantities(rows: Sequence[Sequence[Any]], i: int) -> bool:
     cells = {str(row[i]) for row in rows} - {"", "unknown"}
     return all(cell[0].isdigit() and ":" not in cell for cell in cells)
 
@@ -241,14 +255,14 @@ _PATIENCE_S = 0.9  # after which what swallowed an interrupt, or cleans up, is i
 
 
 @contextlib.contextmanager
-def interruptible():
+def interruptible() -> Iterator[list[int]]:
     """Make Ctrl-C end what runs within a second, even where a library swallows it; gives a list, empty until then."""
-    interrupts = []
+    interrupts: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield interrupts
         return
 
-    def interrupt(number, frame):
+    def interrupt(number: int, frame: Any) -> None:
         interrupts.append(number)
         signal.setitimer(signal.ITIMER_REAL, _PATIENCE_S)
         raise KeyboardInterrupt
@@ -267,7 +281,7 @@ _LONGEST_S = 60.0  # between the lines that say so
 
 
 @contextlib.contextmanager
-def progress(what):
+def progress(what: str) -> Iterator[Callable[[str], Any]]:
     """Show on stderr what is being done; yields a function that changes the text.
 
     A terminal shows it all the time; a file or a pipe gets a line if it takes more than SILENT_S, and then ever fewer.
@@ -289,7 +303,7 @@ def progress(what):
         yield lambda text: status.update(Text(visible(text, keep="")))
 
 
-def _tell(doing, ended):
+def _tell(doing: list[str], ended: threading.Event) -> None:
     """Print what is being done, until it has ended: after SILENT_S, and then after twice as long each time."""
     began, wait_s = time.monotonic(), SILENT_S
     while not ended.wait(wait_s):

@@ -1,18 +1,15 @@
 """`cctrace convert`: captures, counters and link traces as Parquet, CSV or pcap."""
 
+from __future__ import annotations
+
 import click
 
-from cctrace.cli.arguments import MOST_ROWS, check_file
+from cctrace.cli.arguments import MOST_ROWS, file_argument
 from cctrace.cli.common import command_options, echo, print_json, progress, reading_options, warn
 
 
-def _readable(context, option, source):
-    check_file(source)
-    return source
-
-
 @click.command(short_help="Write a capture or counters as Parquet, CSV or pcap.")
-@click.argument("source", callback=_readable)
+@file_argument("source")
 @click.argument("target")
 @click.option("--to", metavar="FORMAT", help="parquet, csv or pcap; default: the ending of TARGET.")
 @click.option(
@@ -25,7 +22,9 @@ def _readable(context, option, source):
 )
 @reading_options
 @command_options()
-def convert(source, target, to, chunk, limit, decapsulate, as_json):
+def convert(
+    source: str, target: str, to: str | None, chunk: int, limit: int | None, decapsulate: tuple[str, ...], as_json: bool
+) -> None:
     """Convert anything that cctrace reads.
 
     Parquet keeps everything and can be read back; CSV is for people; pcap (captures only) is for other tools: raw IP

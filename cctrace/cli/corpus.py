@@ -1,29 +1,36 @@
 """`cctrace corpus`: any number of captures, on this machine's processes or on a Dask cluster."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from cctrace.cli.arguments import MOST_WORKERS, check_file, check_folder, time_option
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, warn
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 @click.group(short_help="Analyse any number of captures, here or on a cluster.")
-def corpus():
+def corpus() -> None:
     """From one capture to a million: run, then compact, info, report; or `cct.corpus.open(DIR)` in Python."""
 
 
-def _inputs(context, option, inputs):
+def _inputs(context: click.Context, option: click.Parameter, inputs: tuple[str, ...]) -> tuple[str, ...]:
     for one in inputs:
         check_file(one.removeprefix("@"), folders=not one.startswith("@"))
     return inputs
 
 
-def _output(context, option, folder):
+def _output(context: click.Context, option: click.Parameter, folder: str) -> str:
     if "://" not in folder:
         check_folder(folder, "--output")
     return folder
 
 
-def _corpus(context, option, folder):
+def _corpus(context: click.Context, option: click.Parameter, folder: str) -> str:
     if "://" not in folder:
         check_file(folder, folders=True)
     return folder
@@ -60,7 +67,20 @@ def _corpus(context, option, folder):
 )
 @click.option("--limit", metavar="SIZE", help="Largest size that a compressed file may unpack to, for example 20GB.")
 @command_options()
-def run(inputs, output, tasks, candidates, workers, scheduler, counters, source, memory, lasting, limit, as_json):
+def run(
+    inputs: tuple[str, ...],
+    output: str,
+    tasks: str,
+    candidates: str | None,
+    workers: int | None,
+    scheduler: str | None,
+    counters: tuple[str, ...],
+    source: str,
+    memory: str,
+    lasting: str,
+    limit: str | None,
+    as_json: bool,
+) -> None:
     """Analyse every INPUT: captures, archives of them (tar, ZIP), counters, folders, patterns, URLs, lists (@FILE).
 
     Tables are Parquet datasets in DIR, one folder each: captures, errors, flows, verdicts, limits, events, controllers
@@ -100,7 +120,7 @@ def run(inputs, output, tasks, candidates, workers, scheduler, counters, source,
         _print(summary, output)
 
 
-def _print(summary, output):
+def _print(summary: Any, output: str) -> None:
     rate = f" ({summary.captures / summary.seconds:,.1f} captures/s)" if summary.captures else ""
     rows = [("captures", f"{summary.captures:,}"), ("packets", f"{summary.packets:,}")]
     rows += [(f"errors: {kind}", f"{count:,}") for kind, count in sorted(summary.errors.items())]
@@ -113,7 +133,7 @@ def _print(summary, output):
 @corpus.command(short_help="Merge small parts into large ones.")
 @click.argument("folder", metavar="DIR", callback=_corpus)
 @command_options()
-def compact(folder, as_json):
+def compact(folder: str, as_json: bool) -> None:
     """Merge the parts of every table in DIR into parts of 64 to 128 MB, ordered; the rows stay as they are.
 
     Equal corpora are equal bytes afterwards, `_run` and `manifest` apart. With --json: before and after, numbers of
@@ -133,7 +153,7 @@ def compact(folder, as_json):
 @click.argument("folder", metavar="DIR", callback=_corpus)
 @click.option("--by", metavar="COLUMN", help="Group by a column: source, date, network, controller.")
 @command_options()
-def info(folder, by, as_json):
+def info(folder: str, by: str | None, as_json: bool) -> None:
     """Print what the corpus in DIR says as a whole: verdicts, controllers, collapse, errors, each per group.
 
     With --json: captures, packets, errors, and a list of rows for verdicts, controllers, collapse, whatif and
@@ -157,19 +177,19 @@ def info(folder, by, as_json):
             )
 
 
-def _with_causes(frame):
+def _with_causes(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a table of verdicts with the cause in plain words beside each; others as they are."""
     from cctrace.diagnosis.rules.order import CAUSES
 
     if "verdict" not in frame:
         return frame
-    place = frame.columns.get_loc("verdict") + 1
+    place = list(frame.columns).index("verdict") + 1
     frame = frame.copy()
     frame.insert(place, "cause", frame["verdict"].map(lambda name: CAUSES.get(name, "")))
     return frame
 
 
-def _text(value):
+def _text(value: Any) -> str:
     if isinstance(value, float):
         return "" if value != value else f"{value:.4g}"
     return str(value)
@@ -189,7 +209,7 @@ def _text(value):
     help="Flows that get a page of their own.",
 )
 @command_options(json=False)
-def report(folder, output, by, pages):
+def report(folder: str, output: str, by: str | None, pages: int) -> None:
     """Write index.html over the corpus in DIR: distributions, a table to sort and search, and pages of single flows.
 
     The pages are drawn from the captures, which must still be where they were.

@@ -1,6 +1,9 @@
 """`cctrace diff`: two captures beside each other."""
 
+from __future__ import annotations
+
 import os
+from typing import Any
 
 import click
 
@@ -8,7 +11,7 @@ from cctrace.cli.arguments import check_file, check_format, folder_option
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, reading_options
 
 
-def _file(context, option, value):
+def _file(context: click.Context, option: click.Parameter, value: Any) -> str:
     check_file(value)
     if os.path.isfile(value):
         check_format(value)
@@ -28,7 +31,7 @@ def _file(context, option, value):
 )
 @reading_options
 @command_options()
-def diff(a, b, folder, limit, decapsulate, as_json):
+def diff(a: str, b: str, folder: str, limit: int | None, decapsulate: tuple[str, ...], as_json: bool) -> None:
     """Compare the largest flow of capture A with that of B, the second largest with the second, up to four.
 
     Prints how their figures and limits differ (with --json, a list of pairs with "a", "b" and "differences"), and
@@ -40,10 +43,10 @@ def diff(a, b, folder, limit, decapsulate, as_json):
 
     with progress("loading") as say:
         options = {"limit": limit, "decapsulate": decapsulate}
-        sides = [analyze([file], say=say, keep=keeper(), **options) for file in (a, b)]
+        left, right = (analyze([file], say=say, keep=keeper(), **options) for file in (a, b))
         say("drawing")
-        page = write_comparison(*sides, folder)
-    found = [(one, other, differences(one, other)) for one, other in pairs(*sides)]
+        page = write_comparison(left, right, folder)
+    found = [(one, other, differences(one, other)) for one, other in pairs(left, right)]
     if as_json:
         print_json([{"a": x.title, "b": y.title, "differences": rows} for x, y, rows in found])
     for one, other, rows in () if as_json else found:
@@ -56,7 +59,7 @@ def diff(a, b, folder, limit, decapsulate, as_json):
     echo(f"report: {page}", err=as_json)
 
 
-def _words(row):
+def _words(row: Any) -> tuple[str, str, str, str]:
     from cctrace.plot.limits import limit_words
     from cctrace.units import format_rate, format_share, format_size, format_time
 

@@ -1,27 +1,36 @@
 """`cctrace fit`: what captured flows tell of their path, with intervals."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from cctrace.cli.arguments import check_flow, controller_option, paths, trust_option
 from cctrace.cli.common import command_options, echo, print_json, progress, reading_options, warn
 
+if TYPE_CHECKING:
+    from cctrace.flows.capture import Capture
+    from cctrace.flows.flow import Flow
+
 BULK_BYTES = 100_000
 
 
 @click.group(short_help="Fit models of the path to captured flows, with intervals.")
-def fit():
+def fit() -> None:
     """What every bulk flow (100 kB and more) of captures tells of its path, each figure with its 95 % interval."""
 
 
-def _command(name, short_help):
+def _command(name: str, short_help: str) -> Callable[..., Any]:
     """Declare a command that fits something to every bulk flow of captures: `function(flow, say)`, a result."""
 
-    def decorate(function):
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @fit.command(name, short_help=short_help, help=function.__doc__)
         @paths("files", "FILE...")
         @reading_options
         @command_options()
-        def command(files, limit, decapsulate, as_json):
+        def command(files: tuple[str, ...], limit: int | None, decapsulate: tuple[str, ...], as_json: bool) -> None:
             over_flows(function, files, {"limit": limit, "decapsulate": decapsulate}, as_json)
 
         return command
@@ -29,7 +38,13 @@ def _command(name, short_help):
     return decorate
 
 
-def over_flows(function, files, options, as_json, which=None):
+def over_flows(
+    function: Callable[..., Any],
+    files: tuple[str, ...],
+    options: dict[str, Any],
+    as_json: bool,
+    which: int | None = None,
+) -> None:
     """Print what `function(flow, say)` finds about every bulk flow of captures (or flow `which`), or why it refuses."""
     from cctrace.errors import ArgumentError, FitError, StreamError
     from cctrace.flows.capture import Capture, read
@@ -67,13 +82,13 @@ def over_flows(function, files, options, as_json, which=None):
         echo("\n".join(f"  {line}" for line in text.splitlines()))
 
 
-def _bulk(capture):
+def _bulk(capture: Capture) -> list[Flow]:
     """Return the flows of 100 kB and more, or the largest if there are none: its refusal says what is missing."""
     return capture.bulk(BULK_BYTES) or [capture.flow(int(capture.flows["bytes_sent"].argmax()))]
 
 
 @_command("jitter", "Distribution and process of the delay variation.")
-def jitter(flow, say):
+def jitter(flow: Flow, say: Callable[[str], None]) -> Any:
     """Fit the path's jitter: distribution, sd, and process (a draw per packet, burst or slot; reordering).
 
     With --json: a list with one object per flow: flow (as `cctrace flows`), distribution, process, slot_us, sd_us,
@@ -85,7 +100,7 @@ def jitter(flow, say):
 
 
 @_command("path", "Rate, base RTT, buffer, loss, jitter of the path.")
-def path(flow, say):
+def path(flow: Flow, say: Callable[[str], None]) -> Any:
     """Fit the path: rate over time, base RTT, buffer, random loss apart from congestive, jitter, what was not seen.
 
     With --json: a list with one object per flow: flow (as `cctrace flows`), rate_bps (a list of {"start_s", "value",
@@ -99,7 +114,7 @@ def path(flow, say):
 
 
 @_command("collapse", "Would BBR's minRTT collapse on this path?")
-def collapse(flow, say):
+def collapse(flow: Flow, say: Callable[[str], None]) -> Any:
     """Fit minRTT collapse: the jitter at which BBR of 2016, 2019 and 2022 would collapse, and the jitter there is.
 
     With --json: a list with one object per flow: flow (as `cctrace flows`), and per controller (bbr2016, bbr2019,
@@ -127,7 +142,14 @@ def collapse(flow, say):
 @reading_options
 @trust_option
 @command_options()
-def parameters(files, controller, names, limit, decapsulate, as_json):
+def parameters(
+    files: tuple[str, ...],
+    controller: str,
+    names: tuple[str, ...],
+    limit: int | None,
+    decapsulate: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Fit parameters of a controller to what was sent: which cwnd_gain, beta or loss threshold explains it.
 
     The capture must have been taken at the sender. With --json: a list with one object per flow: flow (as `cctrace
@@ -149,7 +171,7 @@ def parameters(files, controller, names, limit, decapsulate, as_json):
     over_flows(estimator.fit, files, {"limit": limit, "decapsulate": decapsulate}, as_json)
 
 
-def _range(text):
+def _range(text: str) -> tuple[str, tuple[float, float] | None]:
     """Return (name, None or (low, high)) of NAME[=LOW:HIGH]."""
     name, given, between = text.partition("=")
     if not given:
@@ -165,7 +187,7 @@ def _range(text):
 @paths("files", "FILE...")
 @reading_options
 @command_options()
-def share(files, limit, decapsulate, as_json):
+def share(files: tuple[str, ...], limit: int | None, decapsulate: tuple[str, ...], as_json: bool) -> None:
     """Fit how the flows of a capture shared one bottleneck, and hold the models' predictions against it.
 
     The capture, taken at the sender, needs at least one BBR and one loss-based flow of 1 MB that were up together. With
@@ -176,9 +198,9 @@ def share(files, limit, decapsulate, as_json):
     """
     from cctrace.fit import Share
 
-    fits = {}
+    fits: dict[int, Any] = {}
 
-    def of_capture(flow, say):
+    def of_capture(flow: Flow, say: Callable[[str], None]) -> Any:
         key = id(flow.capture)
         if key not in fits:
             fits.clear()

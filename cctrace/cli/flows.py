@@ -1,6 +1,9 @@
 """`cctrace flows`: the connections of captures."""
 
+from __future__ import annotations
+
 import itertools
+from typing import Any
 
 import click
 
@@ -13,7 +16,7 @@ from cctrace.display import endpoint
 @paths("files", "FILE...")
 @reading_options
 @command_options()
-def flows(files, limit, decapsulate, as_json):
+def flows(files: tuple[str, ...], limit: int | None, decapsulate: tuple[str, ...], as_json: bool) -> None:
     """List the connections of captures: who sent, how much, how fast, how often again, and the RTT.
 
     Each FILE is a capture of its own; a pattern in quotes ('trace.pcap*') is one capture in several files, joined in
@@ -47,15 +50,15 @@ _COLUMNS += ["duration", "warnings"]
 _SHORT = {"retransmitted": "resent"}  # for 80 columns
 
 
-def _print(block):
+def _print(block: list[tuple[int, dict[str, Any]]]) -> None:
     cells = [_cells(number, row) for number, row in block]
     print_table(_COLUMNS, cells, heading=(3, lambda row: "{}: {} -> {}".format(*row)), short=_SHORT)
 
 
-def _cells(number, row):
+def _cells(number: int, row: Any) -> tuple[Any, ...]:
     from cctrace.units import format_rate, format_size, format_time
 
-    def rtt(value):
+    def rtt(value: Any) -> str:
         return "unknown" if value is None or value != value else format_time(value * 1000)
 
     return (

@@ -1,5 +1,9 @@
 """`cctrace identify`: which congestion control sent a flow."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import click
 
 from cctrace.cli.arguments import paths
@@ -20,7 +24,7 @@ from cctrace.display import endpoint
 @paths("files", "FILE...")
 @reading_options
 @command_options()
-def identify(files, limit, decapsulate, as_json):
+def identify(files: tuple[str, ...], limit: int | None, decapsulate: tuple[str, ...], as_json: bool) -> None:
     """Find out which congestion control sent the bulk flows of captures, and how sure that is.
 
     Each FILE is a capture, wherever it was taken, or holds counters of connections (ss, tcp_info). Every candidate (BBR
@@ -55,11 +59,11 @@ def identify(files, limit, decapsulate, as_json):
         print_text(f"{_ends(row)}: {result.reason}.")
 
 
-def _ends(row):
+def _ends(row: Any) -> str:
     return " → ".join(row[:2])
 
 
-def _as_json(file, flow, result):
+def _as_json(file: str, flow: Any, result: Any) -> dict[str, Any]:
     from cctrace.errors import StreamError
 
     known = {"file": file, "flow": flow.summary}
@@ -75,7 +79,7 @@ def _as_json(file, flow, result):
     }
 
 
-def _believed(file, flow, result):
+def _believed(file: str, flow: Any, result: Any) -> tuple[str, Any, Any]:
     """Return a flow that was identified, with the name that its counters tell believed."""
     from cctrace.errors import StreamError
     from cctrace.identification.words import believed
@@ -85,7 +89,7 @@ def _believed(file, flow, result):
     return file, flow, result if told is None else believed(found, told)
 
 
-def _told(flow, found):
+def _told(flow: Any, found: Any) -> str | None:
     """Return the controller that a flow's counters name, by the kernel's name; None if they do not."""
     from cctrace.identification.named import controller_name, sender
 
@@ -94,7 +98,7 @@ def _told(flow, found):
     return told and sender(polls, told, *(found.group if found else ()))[0]
 
 
-def _row(flow, result):
+def _row(flow: Any, result: Any) -> tuple[Any, ...]:
     from cctrace.diagnosis.diagnose import diagnose
     from cctrace.identification.words import OF_EITHER_FAMILY, group_words, sender_words
     from cctrace.refusals import Refusal, attempt

@@ -1,5 +1,10 @@
 """`cctrace learn`: the learning agent of BBRx."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import click
 
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, warn
@@ -23,7 +28,17 @@ from cctrace.cli.common import command_options, echo, print_json, print_table, p
 @click.option("--gamma", default=1.0, show_default=True, help="Of simulated flows: 1 or 0.98 in the paper.")
 @click.option("--seed", default=1, show_default=True, help="Of the simulated flows.")
 @command_options()
-def learn(files, table, state, bins, flows, slope, gamma, seed, as_json):
+def learn(
+    files: tuple[str, ...],
+    table: str | None,
+    state: str | None,
+    bins: str | None,
+    flows: int,
+    slope: float,
+    gamma: float,
+    seed: int,
+    as_json: bool,
+) -> None:
     """Gradient ascent on the mean utility of flows, bin by bin of BBRx's table, from beta 0.45 and k 4.
 
     Without COUNTERS flows are simulated until every bin has elected its values; what was interrupted goes on with the
@@ -69,7 +84,7 @@ def learn(files, table, state, bins, flows, slope, gamma, seed, as_json):
     print_table(("min_rtt, ms", "rate, Mbit/s", "k", "beta", "trials"), rows)
 
 
-def _told(agent, files, bins, seed):
+def _told(agent: Any, files: Sequence[str], bins: str | None, seed: int) -> dict[str, Any]:
     """Return the agent's table with what made it (command, version, day), and whether every bin has elected."""
     import datetime
 
@@ -84,7 +99,7 @@ def _told(agent, files, bins, seed):
     return {"provenance": table.pop("provenance")} | made | table
 
 
-def _numbers(bins):
+def _numbers(bins: str | None) -> list[int] | None:
     from cctrace.errors import ArgumentError
 
     try:
@@ -93,7 +108,7 @@ def _numbers(bins):
         raise ArgumentError(f"--bins {bins!r}: numbers of bins, for example 0,5,9") from None
 
 
-def _observe(agent, file):
+def _observe(agent: Any, file: str) -> int:
     """Let the agent learn from the flows of counters, each judged by the bin that it ran in."""
     from cctrace.errors import ArgumentError
     from cctrace.io import read_file
@@ -110,5 +125,5 @@ def _observe(agent, file):
     return agent.observe(rows)
 
 
-def _range(bounds):
+def _range(bounds: Sequence[Any]) -> str:
     return f"{bounds[0]} and more" if bounds[1] is None else f"{bounds[0]} to {bounds[1]}"

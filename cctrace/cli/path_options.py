@@ -1,9 +1,17 @@
 """The options that describe a modelled path, for the commands that simulate."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
 import click
 from click.core import ParameterSource
 
 from cctrace.cli.arguments import buffer_option, file_option, jitter_option, rate_option, share_option, time_option
+
+if TYPE_CHECKING:
+    from cctrace.sim.path import Path
 
 _OPTIONS = (
     rate_option("--rate", help="Bottleneck rate on the wire, for example 40Mbit."),
@@ -28,14 +36,14 @@ _BUCKETS = ("shaper", "policer")
 _FIELDS = ("rtt", "buffer", "jitter", "loss", "aqm", "ecn_threshold")
 
 
-def path_options(function):
+def path_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a path to a command, which takes them as keywords."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
 
 
-def path_of(options, seed):
+def path_of(options: Mapping[str, Any], seed: int) -> Path:
     """Return the path that the options describe.
 
     Raises
@@ -62,11 +70,11 @@ def path_of(options, seed):
     return Path(**steps | {name: value for name, value in fields.items() if value is not None})
 
 
-def given(options):
+def given(options: Mapping[str, Any]) -> list[str]:
     """Return the names of the options that say which path it is, of those that were given."""
     return [f"--{name.replace('_', '-').replace('preset', 'path')}" for name in _CHOICES if options[name] is not None]
 
 
-def _bucket(text):
+def _bucket(text: str | None) -> tuple[str, ...] | None:
     """Split RATE,BURST."""
     return None if text is None else tuple(part.strip() for part in text.split(","))

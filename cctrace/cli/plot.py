@@ -1,17 +1,24 @@
 """`cctrace plot`: figures for papers, in files."""
 
+from __future__ import annotations
+
 import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cctrace.cli.arguments import check_file, check_flow, check_folder, largest, paths, time_option
+from cctrace.cli.arguments import check_flow, check_folder, file_argument, largest, paths, time_option
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 from cctrace.display import connection
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _ENDINGS = (".pdf", ".svg", ".png")
 
 
-def _drawing(context, option, file):
+def _drawing(context: click.Context, option: click.Parameter, file: str) -> str:
     from cctrace.errors import ArgumentError
 
     if not file.endswith(_ENDINGS):
@@ -20,24 +27,24 @@ def _drawing(context, option, file):
     return file
 
 
-def save(drawing, file):
+def save(drawing: Any, file: str) -> None:
     """Write a figure; its folder is made if there is none."""
     os.makedirs(os.path.dirname(file) or ".", exist_ok=True)
     drawing.savefig(file, dpi=150)
 
 
-def _written(function):
+def _written(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "-o", "--output", required=True, metavar="FILE", callback=_drawing, help="FILE.pdf, .svg or .png."
     )(function)
 
 
 @click.group(short_help="Figures for papers: distributions over many runs, graphs of a flow.")
-def plot():
+def plot() -> None:
     """Draw into a file: vectors (.pdf, .svg) or a picture (.png)."""
 
 
-def _over_runs(name, help):
+def _over_runs(name: str, help: str) -> click.Command:
     @plot.command(name, short_help=help)
     @click.argument("quantity")
     @paths("inputs", "INPUT...", folders=True)
@@ -46,7 +53,9 @@ def _over_runs(name, help):
     @click.option("--log", is_flag=True, help="Logarithmic axis of values.")
     @click.option("--title", default="", metavar="TEXT")
     @command_options()
-    def command(quantity, inputs, output, by, log, title, as_json):
+    def command(
+        quantity: str, inputs: tuple[str, ...], output: str, by: str | None, log: bool, title: str, as_json: bool
+    ) -> None:
         from cctrace import plot as plots
         from cctrace.plot.of_runs import axis_label
 
@@ -81,7 +90,7 @@ def _over_runs(name, help):
 _QUANTILES = {"min": 0.0, "p5": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
 
 
-def _summary(group, values):
+def _summary(group: str, values: np.ndarray) -> dict[str, Any]:
     import numpy as np
 
     known = values[np.isfinite(values)]
@@ -99,7 +108,7 @@ _OF_A_PART = ("time-sequence", "ladder")
 
 @plot.command(short_help="A graph of one flow: time-sequence, throughput, ladder, and others.")
 @click.argument("graph", type=click.Choice(_GRAPHS))
-@click.argument("file", callback=lambda context, option, file: check_file(file) or file)
+@file_argument("file")
 @_written
 @click.option("--flow", "index", type=int, metavar="N", help="Which connection; default: the one that sent most.")
 @time_option("--from", "begin", help="Where a time-sequence graph or a ladder begins, since the first packet.")
@@ -109,7 +118,9 @@ _OF_A_PART = ("time-sequence", "ladder")
 )
 @click.option("--title", default="", metavar="TEXT")
 @command_options(json=False)
-def flow(graph, file, output, index, begin, end, packets, title):
+def flow(
+    graph: str, file: str, output: str, index: int | None, begin: str | None, end: str | None, packets: int, title: str
+) -> None:
     """Draw a GRAPH of a flow of the capture FILE, as tcptrace and Wireshark have it.
 
     \b

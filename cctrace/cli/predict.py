@@ -1,5 +1,10 @@
 """`cctrace predict`: what the closed forms say, before anything is measured."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
 import click
 from click.core import ParameterSource
 
@@ -11,7 +16,7 @@ _ABOVE_0 = click.FloatRange(0, min_open=True)
 
 
 @click.group(short_help="Closed forms: minRTT collapse, shares of a buffer.")
-def predict():
+def predict() -> None:
     """What the analytic models say about a path, each figure with the domain of its model."""
 
 
@@ -38,14 +43,26 @@ def predict():
 @click.option("--reorder", is_flag=True, help="With --rate: the path does not keep the packets' order (netem).")
 @command_options()
 def collapse(
-    mean, sd, floor, samples, probe_rtt_samples, gain, queue_delay, rate, variant, draws, rho, reorder, as_json
-):
+    mean: str,
+    sd: str,
+    floor: str,
+    samples: float,
+    probe_rtt_samples: float,
+    gain: float,
+    queue_delay: str,
+    rate: str | None,
+    variant: str,
+    draws: str,
+    rho: float,
+    reorder: bool,
+    as_json: bool,
+) -> None:
     """Predict minRTT collapse for a normal RTT truncated at the propagation delay (Kumar et al., Eqs. 9 and 11)."""
     from cctrace.analytic.predict import closed_loop
     from cctrace.analytic.predict import collapse as predicted
 
     _used_only_with_rate(rate)
-    mean_us, sd_us, floor_us = (_microseconds(*each) for each in (("--mean", mean), ("--sd", sd), ("--floor", floor)))
+    mean_us, sd_us, floor_us = _microseconds("--mean", mean), _microseconds("--sd", sd), _microseconds("--floor", floor)
     delay_us = _microseconds("--queue-delay", queue_delay)
     out = predicted(mean_us, sd_us, floor_us, samples, probe_rtt_samples, gain, delay_us)
     if rate is not None:
@@ -55,11 +72,11 @@ def collapse(
     _print(out, as_json, _collapse_words(out, mean_us, sd_us, gain))
 
 
-def _collapse_words(out, mean_us, sd_us, gain):
+def _collapse_words(out: dict[str, Any], mean_us: float, sd_us: float, gain: float) -> list[str]:
     """Return what the figures mean, a list of sentences."""
     from cctrace.units import format_share, format_time
 
-    def time(us):
+    def time(us: float) -> str:
         return format_time(us * 1000)
 
     chance, limit, least = out["probability"], out["threshold_sd_us"], out["expected_min_rtt_us"]
@@ -92,7 +109,16 @@ def _collapse_words(out, mean_us, sd_us, gain):
 @time_option("--rtt", default="40ms", show_default=True, help="Base RTT (Ware's model).")
 @time_option("--duration", default="120s", show_default=True, help="Time together (Ware's model).")
 @command_options()
-def share(gain, ratio, flows, loss_based_flows, rate, rtt, duration, as_json):
+def share(
+    gain: float,
+    ratio: float,
+    flows: int,
+    loss_based_flows: int,
+    rate: str,
+    rtt: str,
+    duration: str,
+    as_json: bool,
+) -> None:
     """Predict BBR's share of a drop-tail buffer after oBBR, Ware et al. and Mishra et al."""
     from cctrace.analytic.predict import buffer_share
 
@@ -101,7 +127,7 @@ def share(gain, ratio, flows, loss_based_flows, rate, rtt, duration, as_json):
     _print(out, as_json, _share_words(out, ratio))
 
 
-def _share_words(out, ratio):
+def _share_words(out: dict[str, Any], ratio: float) -> list[str]:
     from cctrace.units import format_share
 
     words = [
@@ -120,7 +146,7 @@ def _share_words(out, ratio):
     return words
 
 
-def _used_only_with_rate(rate):
+def _used_only_with_rate(rate: str | None) -> None:
     """Refuse options of the flow in its loop where no loop was asked for."""
     context = click.get_current_context()
     for name in ("variant", "draws", "rho", "reorder"):
@@ -128,19 +154,19 @@ def _used_only_with_rate(rate):
             raise ArgumentError(f"--{name} has a meaning only with --rate, the flow in its loop")
 
 
-def _microseconds(option, text):
+def _microseconds(option: str, text: str) -> float:
     from cctrace import units
 
     return 0.0 if text == "0" else units.parse_time_ns(text, option) / 1000
 
 
-def _rate_bps(text):
+def _rate_bps(text: str) -> float:
     from cctrace import units
 
     return units.parse_rate_bps(text, "--rate")
 
 
-def _print(out, as_json, words):
+def _print(out: dict[str, Any], as_json: bool, words: Iterable[str]) -> None:
     if as_json:
         print_json(out)
         return

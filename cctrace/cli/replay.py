@@ -1,13 +1,16 @@
 """`cctrace replay`: what a controller would have decided on recorded ACKs."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cctrace.cli.arguments import (
-    check_file,
     check_flow,
     controller_option,
+    file_argument,
     file_option,
     largest,
     output_option,
@@ -17,8 +20,11 @@ from cctrace.cli.common import command_options, echo, print_json, print_table, p
 from cctrace.display import connection
 from cctrace.extras import needed
 
+if TYPE_CHECKING:
+    pass
 
-def _picture(context, option, file):
+
+def _picture(context: click.Context, option: click.Parameter, file: str) -> str | None:
     from cctrace.errors import ArgumentError
 
     if file is not None and Path(file).suffix not in (".html", ".png", ".svg", ".pdf"):
@@ -27,7 +33,7 @@ def _picture(context, option, file):
 
 
 @click.command(short_help="What a controller decides on recorded ACKs.")
-@click.argument("source", callback=lambda context, option, file: check_file(file) or file)
+@file_argument("source")
 @controller_option(
     "--controller",
     "--cc",
@@ -56,7 +62,16 @@ def _picture(context, option, file):
 @click.option("--interpreted", is_flag=True, help="Run the controller as a Python class, not compiled.")
 @trust_option
 @command_options()
-def replay(source, controller, index, tcpinfo, output, plot, interpreted, as_json):
+def replay(
+    source: str,
+    controller: str,
+    index: int | None,
+    tcpinfo: tuple[str, ...],
+    output: str,
+    plot: str | None,
+    interpreted: bool,
+    as_json: bool,
+) -> None:
     """Replay a controller over a capture's flow, counters alone (ss, NDT7, iperf3, qlog, ...) or a golden vector.
 
     This is a shadow run: what the controller would have decided on these ACKs, not what would have happened. Of
@@ -97,7 +112,7 @@ def replay(source, controller, index, tcpinfo, output, plot, interpreted, as_jso
         print_table(("agreement with the kernel", "share of polls"), _shares(agreement))
 
 
-def _flow(source, index, tcpinfo, controller):
+def _flow(source: str, index: int | None, tcpinfo: tuple[str, ...], controller: str) -> tuple[Any, Any]:
     """Return the flow that is asked for, and why that one if it was not said."""
     from cctrace.errors import ArgumentError
     from cctrace.flows.capture import Capture, read
@@ -121,7 +136,7 @@ def _flow(source, index, tcpinfo, controller):
     return flow, chosen
 
 
-def _choice(data, controller):
+def _choice(data: Any, controller: str) -> tuple[int, str]:
     """Return the index of the flow to replay over, and why: the largest, of those that the controller sent if told."""
     from cctrace.flows.capture import Capture
     from cctrace.identification.named import controller_name, kernel_name
@@ -135,7 +150,7 @@ def _choice(data, controller):
     return index, f"flow {index}: it sent most of the {len(of)} whose counters name {kernels}"
 
 
-def _drawn(stream, controller):
+def _drawn(stream: Any, controller: str) -> list[str]:
     """Return what has to be recorded for a picture; refuse what there is none of."""
     from cctrace.cc import controller as resolve
     from cctrace.errors import ArgumentError
@@ -148,7 +163,7 @@ def _drawn(stream, controller):
     return model_fields(cls)
 
 
-def _draw(flow, result, controller, source, file):
+def _draw(flow: Any, result: Any, controller: str, source: str, file: str) -> None:
     """Write the picture of a replay: the report page, or what matplotlib writes."""
     suffix = Path(file).suffix
     if suffix == ".html":
@@ -165,7 +180,7 @@ def _draw(flow, result, controller, source, file):
     plot_flow(flow, result).savefig(file)
 
 
-def _words(result, last):
+def _words(result: Any, last: Any) -> list[tuple[str, str]]:
     """Return what the controller held at the as (name, text)."""
     from cctrace.replaying.through_fq import FQ_IN_WORDS
     from cctrace.replaying.words import in_words, time_in_words
@@ -185,7 +200,7 @@ def _words(result, last):
     return found + in_words(result.controller, result.state, mss)
 
 
-def _agreement(result):
+def _agreement(result: Any) -> Any:
     """Return the agreement with the counters of the flow, None if there are none that this controller has, too."""
     if getattr(result.source, "tcpinfo", None) is None:
         return None
@@ -193,14 +208,14 @@ def _agreement(result):
     return comparison.summary() if comparison.quantities else None
 
 
-def _shares(agreement):
+def _shares(agreement: Any) -> list[tuple[str, str]]:
     from cctrace.units import format_share
 
     known = {name: value for name, value in agreement.items() if value == value}
     return [(_figure(name), value if name == "polls" else format_share(value)) for name, value in known.items()]
 
 
-def _figure(name):
+def _figure(name: str) -> str:
     """Return the key of a figure of `Comparison.summary` in words.
 
     >>> _figure("bw_1%"), _figure("cwnd_2"), _figure("pacing_gain")

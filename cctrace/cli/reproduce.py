@@ -1,12 +1,18 @@
 """`cctrace reproduce`: figures of papers, made again, and what of their claims holds."""
 
+from __future__ import annotations
+
 import contextlib
 import os
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cctrace.cli.arguments import MOST_WORKERS
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
+
+if TYPE_CHECKING:
+    pass
 
 _MOST_ROWS = 60  # of a table on the screen; --output writes all
 
@@ -25,7 +31,17 @@ _MOST_ROWS = 60  # of a table on the screen; --output writes all
     "-o", "--output", type=click.Path(file_okay=False), metavar="DIR", help="Write tables (CSV) and plots (PNG)."
 )
 @command_options()
-def reproduce(paper, figure, listed, quick, fresh, workers, traces, output, as_json):
+def reproduce(
+    paper: str | None,
+    figure: str | None,
+    listed: bool,
+    quick: bool,
+    fresh: bool,
+    workers: int | None,
+    traces: str | None,
+    output: str,
+    as_json: bool,
+) -> None:
     """Run a figure of a PAPER, or all of them, and print what comes out and which of the paper's claims hold.
 
     Results are kept on disk, named by code and parameters: what was interrupted goes on, what is known is not made
@@ -47,7 +63,7 @@ def reproduce(paper, figure, listed, quick, fresh, workers, traces, output, as_j
     with progress("reproducing") as say:
         for name in names:
 
-            def report(one, done, total, name=name):
+            def report(one: Any, done: int, total: int, name: str = name) -> None:
                 say(f"{paper}, figure {name}: {done} of {total} runs")
 
             (made,) = papers.reproduce(
@@ -68,7 +84,7 @@ def reproduce(paper, figure, listed, quick, fresh, workers, traces, output, as_j
         print_json(claims)
 
 
-def _with_traces(papers, paper, names):
+def _with_traces(papers: Any, paper: str, names: list[str] | None) -> list[str]:
     """Return those figures that take link traces, of the named or of all."""
     from cctrace.errors import ArgumentError
 
@@ -79,7 +95,7 @@ def _with_traces(papers, paper, names):
     return names or able
 
 
-def _print_list(papers, paper, as_json):
+def _print_list(papers: Any, paper: str | None, as_json: bool) -> None:
     there = papers.papers() if paper is None else {paper: ""}
     found = [
         {"paper": name, "figure": one.name, "title": one.title}
@@ -92,7 +108,7 @@ def _print_list(papers, paper, as_json):
     print_table(("paper", "figure", "title"), [tuple(row.values()) for row in found])
 
 
-def _print_figure(made, output):
+def _print_figure(made: Any, output: str) -> None:
     table = made.shown()
     echo(f"\nFigure {made.figure.name}: {made.figure.title}")
     rows = [tuple(row) for row in table.itertuples(index=False)]
@@ -111,7 +127,7 @@ def _print_figure(made, output):
             echo(f"    not fulfilled: {'; '.join(claim.failed)}")
 
 
-def _write(made, paper, output):
+def _write(made: Any, paper: str | None, output: str) -> None:
     os.makedirs(output, exist_ok=True)
     stem = os.path.join(output, f"{paper}_{made.figure.name}")
     plain = [name for name in made.runs if not made.runs[name].map(lambda value: isinstance(value, dict)).any()]

@@ -1,5 +1,9 @@
 """`cctrace simulate`: what would happen on a modelled path."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import click
 
 from cctrace.cli.arguments import controllers_option, folder_option, time_option, trust_option
@@ -38,7 +42,16 @@ KEYS = (
 @click.option("--seed", default=1, show_default=True)
 @trust_option
 @command_options()
-def simulate(controllers, ack_every, profile, duration, until, seed, as_json, **options):
+def simulate(
+    controllers: list[str],
+    ack_every: int,
+    profile: str,
+    duration: str,
+    until: str | None,
+    seed: int,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Run one flow per controller over a shared bottleneck, and print what each of them got.
 
     The figures are for the run, and as tail_* for its last 67 % (not with --until). Profile reference is the stack of
@@ -91,7 +104,7 @@ def simulate(controllers, ack_every, profile, duration, until, seed, as_json, **
     )
 
 
-def _report(sim, folder, side, controllers):
+def _report(sim: Any, folder: str, side: str, controllers: list[str]) -> str:
     """Write the capture that either end would have taken, and the report of it; return the page."""
     from pathlib import Path
 

@@ -1,10 +1,17 @@
 """`cctrace stream`: a video over a modelled path, and what its viewer has of it."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from cctrace.cli.arguments import controllers_option, file_option, time_option, trust_option
 from cctrace.cli.common import command_options, print_json, print_table, progress
 from cctrace.cli.path_options import given, path_of, path_options
+
+if TYPE_CHECKING:
+    pass
 
 
 @click.command(short_help="A video (DASH) over a modelled path: quality, switches, rebuffering.")
@@ -36,7 +43,17 @@ from cctrace.cli.path_options import given, path_of, path_options
 @click.option("--csv", type=click.Path(dir_okay=False), metavar="FILE", help="Write a row per segment and session.")
 @trust_option
 @command_options()
-def stream(names, others, network, movie, length, seed, csv, as_json, **options):
+def stream(
+    names: str,
+    others: Any,
+    network: Any,
+    movie: Any,
+    length: Any,
+    seed: int,
+    csv: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Stream a video in closed loop: client, server, its controller, the path; a session per controller.
 
     \b
@@ -82,7 +99,7 @@ def stream(names, others, network, movie, length, seed, csv, as_json, **options)
     )
 
 
-def _row(name, found):
+def _row(name: str, found: Any) -> tuple[Any, ...]:
     """Return a session as the table has it."""
     ended = "" if found["complete"] else " (left)"
     again = found.get("retransmit_ratio")
@@ -99,7 +116,7 @@ def _row(name, found):
     )
 
 
-def _video(movie, length):
+def _video(movie: Any, length: Any) -> Any:
     """Return the video that the options describe."""
     from cctrace.streaming import Video
     from cctrace.units import parse_time_ns
@@ -108,7 +125,7 @@ def _video(movie, length):
     return video if length is None else video.cut(parse_time_ns(length, "--length") / 1e9)
 
 
-def _write(sessions, file):
+def _write(sessions: Any, file: str) -> None:
     """Write the segments of all sessions."""
     import pandas as pd
 

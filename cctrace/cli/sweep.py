@@ -1,9 +1,16 @@
 """`cctrace sweep`: many simulations over a grid, kept in a file."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from cctrace.cli.arguments import MOST_WORKERS, buffer_option, controller_name, rate_option, time_option, trust_option
 from cctrace.cli.common import command_options, print_json, print_table, progress
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SHOWN = ("goodput_bps", "retransmit_ratio", "rtt_mean_us", "queue_delay_mean_us")
 
@@ -30,7 +37,19 @@ _SHOWN = ("goodput_bps", "retransmit_ratio", "rtt_mean_us", "queue_delay_mean_us
 @click.option("--workers", type=click.IntRange(1, MOST_WORKERS), default=None, help="Processes; default one per core.")
 @trust_option
 @command_options()
-def sweep(cc, vary, rate, rtt, buffer, seeds, duration, file, csv, workers, as_json):
+def sweep(
+    cc: Any,
+    vary: tuple[str, ...],
+    rate: str | None,
+    rtt: str | None,
+    buffer: Any,
+    seeds: int,
+    duration: str,
+    file: str,
+    csv: str | None,
+    workers: int | None,
+    as_json: bool,
+) -> None:
     """Simulate every combination of controllers, settings and seeds; print mean and spread over the seeds.
 
     \b
@@ -79,7 +98,7 @@ def sweep(cc, vary, rate, rtt, buffer, seeds, duration, file, csv, workers, as_j
     )
 
 
-def _axis(text):
+def _axis(text: str) -> tuple[str, list[Any]]:
     """Split ``buffer=1bdp 2bdp`` into a name and its values; whole numbers become numbers."""
     from cctrace.errors import ArgumentError
 
@@ -90,7 +109,7 @@ def _axis(text):
     return name.strip(), found
 
 
-def _summary(frame, by):
+def _summary(frame: pd.DataFrame, by: list[str]) -> list[dict[str, Any]]:
     """Return a row per combination: means of the seeds, and their standard deviations."""
     rows = []
     for values, part in frame.groupby(by, sort=False):

@@ -1,6 +1,10 @@
 """`cctrace validate`: how far reconstruction agrees with the kernel's own account of recorded flows."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,7 +15,7 @@ from cctrace.cli.common import command_options, print_json, print_table, progres
 @click.command(short_help="Compare reconstructed flows with the kernel's tcp_info.")
 @paths("recordings", "RECORDING...", folders=True)
 @command_options()
-def validate(recordings, as_json):
+def validate(recordings: tuple[str, ...], as_json: bool) -> int:
     """Compare what is reconstructed from sender.pcap with tcpinfo.csv, for each recording (a folder).
 
     Where the sender's controller is known it is replayed, and its state compared as well. A missed figure is marked in
@@ -34,7 +38,7 @@ def validate(recordings, as_json):
     return 0
 
 
-def _rows(name, agreement):
+def _rows(name: str, agreement: Any) -> Iterator[tuple[Any, ...]]:
     for figure in agreement.figures:
         share, need = f"{100 * figure.share:.2f}", f"{100 * figure.need:g}" if figure.need else ""
         verdict = "" if figure.met else "missed"

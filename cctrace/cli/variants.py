@@ -1,5 +1,9 @@
 """`cctrace variants`: the controllers, how any two of them differ, and the text of one in the order it runs in."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import click
 
 from cctrace.cli.common import command_options, echo, print_json, print_table
@@ -16,7 +20,7 @@ WORDS = {
 @click.command(short_help="List the controllers, or show how two differ.")
 @click.argument("names", metavar="[A [B] | show A]", nargs=-1)
 @command_options()
-def variants(names, as_json):
+def variants(names: tuple[str, ...], as_json: bool) -> None:
     """List the controllers, describe one (A), show what differs between two (A B), or print one as it runs (show A).
 
     The list names the papers that run a controller, as `cctrace reproduce --list` has them.
@@ -52,7 +56,7 @@ def variants(names, as_json):
         print_table(("controller", "stack", "derived from", "own steps", "papers", "what it is"), rows)
 
 
-def _show(name, as_json):
+def _show(name: str, as_json: bool) -> None:
     from cctrace.cc.show import resolved
 
     steps = resolved(name)
@@ -68,7 +72,7 @@ def _show(name, as_json):
             echo(step["source"].rstrip())
 
 
-def _print_one(entry):
+def _print_one(entry: dict[str, Any]) -> None:
     echo(f"{entry['name']}: {entry['summary']}")
     echo(f"stack {entry['stack']}, derived from {entry['parent'] or 'nothing'}")
     for paper, system in entry["papers"].items():
@@ -82,7 +86,7 @@ def _print_one(entry):
     _print_words(entry)
 
 
-def _print_words(entry):
+def _print_words(entry: dict[str, Any]) -> None:
     for heading in WORDS:
         if entry[heading]:
             echo(f"\n{entry['name']}: {WORDS[heading]}")
@@ -90,7 +94,7 @@ def _print_words(entry):
                 echo(f"  * {sentence}")
 
 
-def _print_differences(left, right, as_json):
+def _print_differences(left: str, right: str, as_json: bool) -> None:
     from cctrace.cc.compare import describe, differences
 
     params, steps = differences(left, right)

@@ -1,5 +1,9 @@
 """`cctrace verify`: golden vectors through the controllers, every recorded column compared."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import click
 
 from cctrace.cli.arguments import paths
@@ -10,7 +14,7 @@ from cctrace.cli.common import command_options, echo, print_json, print_table, p
 @paths("vectors", "VECTOR...", folders=True)
 @click.option("--interpreted", is_flag=True, help="Run the controllers as Python classes, not compiled.")
 @command_options()
-def verify(vectors, interpreted, as_json):
+def verify(vectors: tuple[str, ...], interpreted: bool, as_json: bool) -> int:
     """Replay golden vectors and compare every recorded output and state column.
 
     VECTOR is a .parquet file or a folder of them; the name of its folder names the controller. The exit status is 1 if
@@ -30,7 +34,7 @@ def verify(vectors, interpreted, as_json):
     return 1 if result["mismatching_rows"] else 0
 
 
-def _words(first):
+def _words(first: dict[str, Any] | None) -> str:
     if first is None:
         return ""
     return f"row {first['row']}, {first['column']}: expected {first['expected']}, got {first['got']}"

@@ -1,5 +1,10 @@
 """`cctrace whatif`: what another controller, or another path, would have done."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from cctrace.cli.arguments import (
@@ -17,12 +22,16 @@ from cctrace.cli.fit import over_flows
 from cctrace.errors import ArgumentError
 from cctrace.units import parse_rate_bps, parse_share, parse_size_bytes, parse_time_ns
 
+if TYPE_CHECKING:
+    from cctrace.flows.flow import Flow
+    from cctrace.sim.jitter import Jitter
 
-def _jitter(text, name):
+
+def _jitter(text: str, name: str) -> Jitter | None:
     return None if text == "none" else jitter_text(text, name)
 
 
-def _window(text, name):
+def _window(text: str, name: str) -> int | None:
     return parse_size_bytes(text, name=name)
 
 
@@ -61,7 +70,19 @@ _CHANGED = "or x and a factor"
 @reading_options
 @trust_option
 @command_options()
-def whatif(files, candidates, own, index, draws, seed, folder, limit, decapsulate, as_json, **changes):
+def whatif(
+    files: tuple[str, ...],
+    candidates: list[str],
+    own: str | None,
+    index: int | None,
+    draws: int,
+    seed: int,
+    folder: str | None,
+    limit: int | None,
+    decapsulate: tuple[str, ...],
+    as_json: bool,
+    **changes: Any,
+) -> None:
     """Infer the path of every bulk flow of captures, and simulate other controllers, or a changed path, over it.
 
     First the flow's own controller is simulated: only if what was recorded comes out again is the path understood, and
@@ -78,7 +99,7 @@ def whatif(files, candidates, own, index, draws, seed, folder, limit, decapsulat
     if not candidates and not changes:
         raise ArgumentError("give --cc NAME,... or a change of the path (--buffer x2): else there is nothing to ask")
 
-    def question(flow, say):
+    def question(flow: Flow, say: Callable[[str], None]) -> Any:
         from cctrace.counterfactual.whatif import whatif as ask  # takes time: mistakes are said before
 
         return ask(flow, candidates, own=own, draws=draws, seed=seed, say=say, **changes)
@@ -92,7 +113,7 @@ def whatif(files, candidates, own, index, draws, seed, folder, limit, decapsulat
     _with_report(question, files, folder, options, as_json)
 
 
-def _with_report(question, files, folder, options, as_json):
+def _with_report(question: Any, files: tuple[str, ...], folder: str, options: Any, as_json: bool) -> None:
     """Print the answers, and write the report that has them."""
     from cctrace.analysis.analyze import analyze
     from cctrace.report.overview import forecast, keeper, write_report
