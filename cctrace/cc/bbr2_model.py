@@ -31,7 +31,7 @@ from cctrace.cc.linux import (
 )
 
 BW_SCALE = 24
-BW_UNIT = 1 << BW_SCALE
+BW_UNIT = 1 << BW_SCALE  # of all Linux BBRs: bandwidths are segments/us times this
 BBR_SCALE = 8
 BBR_UNIT = 1 << BBR_SCALE
 

@@ -12,7 +12,8 @@ from scipy import special
 
 from cctrace.errors import StreamError
 from cctrace.estimates import Estimate
-from cctrace.path.transmissions import DELIVERED, WIRE_BYTES
+from cctrace.path.transmissions import DELIVERED
+from cctrace.tcp.wire import HEADER_BYTES
 from cctrace.units import format_number
 
 FIGURES = {"goodput_bps": "goodput_bps", "rtt_mean_us": "rtt_mean_us", "retransmitted_share": "retransmit_ratio"}
@@ -46,7 +47,7 @@ def recorded_figures(flow, table):
         raise StreamError("nothing that was sent was acknowledged, so there is nothing to compare with")
     if told.max() <= table.start_ns:
         raise StreamError("all its packets bear one time stamp, so there is no rate to compare with")
-    delivered = (table.wire_bytes - WIRE_BYTES)[table.state == DELIVERED].sum()
+    delivered = (table.wire_bytes - HEADER_BYTES)[table.state == DELIVERED].sum()
     return {
         "goodput_bps": float(delivered * 8e9 / (int(told.max()) - table.start_ns)),
         "rtt_mean_us": float(flow.rtt.rtt_us.mean()),

@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 
 from cctrace.errors import ArgumentError
-from cctrace.sim.path import PACKET_BYTES, Path
+from cctrace.sim.path import Path
+from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import parse_factor, parse_share, parse_size_bytes, parse_time_ns
 
 CHANGES = ("rate", "rtt", "buffer", "jitter", "loss", "aqm", "rwnd")  # the last is the receiver's

@@ -4,6 +4,7 @@ import numpy as np
 
 from cctrace.diagnosis.findings import Event
 from cctrace.diagnosis.limits import merged
+from cctrace.tcp.wire import HEADER_BYTES
 from cctrace.units import format_rate, format_share, format_size, format_time
 
 MOST = 40  # of a kind; what is beyond is told of in the last
@@ -187,7 +188,7 @@ def _bursts(record):
     sends = record.events.sends
     if record.bottleneck is None or len(sends) < 2 or not record.bottleneck.seen:
         return []
-    packet_us = (record.table.mss + 66) / record.bottleneck.rate
+    packet_us = (record.table.mss + HEADER_BYTES) / record.bottleneck.rate
     gap_us = np.diff(sends["time_ns"], prepend=sends["time_ns"][:1]) / 1e3
     begins = gap_us > max(0.2 * packet_us, 20.0)
     begins[0] = True

@@ -22,7 +22,7 @@ from cctrace.estimates import Z95, Estimate, Kept, plain
 from cctrace.fit.delays import LEAST_SAMPLES, delays_of
 from cctrace.fit.forecast import Forecast, chance_of, limit_text, milli_text, seen_chance
 from cctrace.fit.jitter import Jitter, of_counters
-from cctrace.fit.threshold import SEGMENTS, WINDOWS_PER_HOUR, WIRE_PER_PAYLOAD, simulated_threshold
+from cctrace.fit.threshold import SEGMENTS, WINDOWS_PER_HOUR, simulated_threshold
 from cctrace.path.bottleneck import (
     Sent,
     candidate_steps,
@@ -35,6 +35,7 @@ from cctrace.path.bottleneck import (
 )
 from cctrace.path.transmissions import LOST, as_flow, transmissions
 from cctrace.sim.sender import Sender
+from cctrace.tcp.wire import PACKET_BYTES, WIRE_PER_PAYLOAD
 from cctrace.units import format_rate, format_share, format_time
 
 CONTROLLERS = ("bbr2016", "bbr2019", "bbr2022")
@@ -205,7 +206,7 @@ class Collapse(Kept, Summarized):
         return Path(
             rate=f"{self.rate_bps_.value:.0f}bit",
             rtt=f"{max(base_us, 1.0):.2f}us",
-            buffer=f"{20 * max(self.rate_bps_.value / 8e6 * longest_us, 1514):.0f}B",
+            buffer=f"{20 * max(self.rate_bps_.value / 8e6 * longest_us, PACKET_BYTES):.0f}B",
             jitter=self.jitter(sd_us, per),
         )
 

@@ -22,6 +22,7 @@ from cctrace.path.blocks import effective_samples as effective
 from cctrace.path.bottleneck import Steps, departures, sent
 from cctrace.path.steps import rate_steps
 from cctrace.path.transmissions import Transmissions, as_flow, transmissions
+from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import format_share
 
 LEAST_SAMPLES = 100
@@ -91,7 +92,7 @@ class Delays:
     @property
     def packet_us(self):
         """Time that a full packet takes at the bottleneck, us."""
-        return 1514 / float(np.median(self.steps.rate))
+        return PACKET_BYTES / float(np.median(self.steps.rate))
 
     @property
     def rtt_us(self):
@@ -208,7 +209,7 @@ def delays_of(table, flow, steps, bucket_bytes=0.0):
     rows = rows[np.argsort(flow.row[rows], kind="stable")]
     in_order = np.sort(rows)
     inverted = flow.told_us[in_order] < np.maximum.accumulate(flow.told_us[in_order]) - 1.0
-    packet_us = 1514 / float(np.median(steps.rate))
+    packet_us = PACKET_BYTES / float(np.median(steps.rate))
     burst = np.diff(flow.sent_us, prepend=-np.inf) > max(TIE * packet_us, 20.0)
     group = np.cumsum(np.diff(flow.row[rows], prepend=-1) != 0) - 1
     rows, group = _without_timer(flow, departed, rows, group)

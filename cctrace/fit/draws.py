@@ -14,6 +14,7 @@ from scipy import special
 from cctrace.errors import FormatError
 from cctrace.estimates import Z95, Estimate
 from cctrace.sim.jitter import Jitter
+from cctrace.tcp.wire import PACKET_BYTES
 
 DRAWN = ("normal", "gamma", "lognormal", "exponential")  # distributions that `cctrace.Jitter` draws from as they are
 UNSEEN_REACH = 10.0  # times its bound that something may be which was seen from one side only
@@ -90,7 +91,7 @@ def fields_of(estimates):
     return {
         "rate": rates if len(rates) > 1 else rates[0][1],
         "rtt": rtt if len(rtt) > 1 else rtt[0][1],
-        "buffer": f"{max(room, 1514):.0f}B",
+        "buffer": f"{max(room, PACKET_BYTES):.0f}B",
         "jitter": drawn,
         "loss": "100%" if burst else f"{100 * loss['share'].value:.6f}%",
         "burst_loss": tuple(side.value for side in burst) if burst else None,
@@ -136,7 +137,7 @@ def _bucket(found):
     if found is None:
         return None
     size = found["bucket_bytes"]
-    return f"{found['rate_bps'].value:.0f}bit", f"{max(size.value or size.low, 1514):.0f}B"
+    return f"{found['rate_bps'].value:.0f}bit", f"{max(size.value or size.low, PACKET_BYTES):.0f}B"
 
 
 def draws(estimates, n, seed):

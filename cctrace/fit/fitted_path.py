@@ -40,6 +40,7 @@ from cctrace.path.route import on_one_route, route_steps
 from cctrace.path.steps import rate_steps
 from cctrace.path.transmissions import as_flow, transmissions
 from cctrace.sim.path import Path
+from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import format_number
 
 SEEN = 0.01  # share by which the deviation of the delays must fall when the queue is taken into account
@@ -404,7 +405,7 @@ def _cross_traffic(delays, sharing):
 
 
 def _less(estimate, size):
-    return Estimate(*(None if side is None else max(side - size, 1514.0) for side in estimate))
+    return Estimate(*(None if side is None else max(side - size, float(PACKET_BYTES)) for side in estimate))
 
 
 def _bytes(shaper):

@@ -14,6 +14,7 @@ import numpy as np
 from cctrace.estimates import Z95, Estimate
 from cctrace.fit.delays import REORDERED
 from cctrace.path.blocks import autocovariances
+from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import format_share
 
 FLAT = 0.25  # share of flat pairs from which on draws are shared, where chance explains no more than a third of them
@@ -84,7 +85,7 @@ def _shared(delays, both, flat, departed, share, correlation):
     """Tell bursts from slots where neighbours share draws."""
     pairs = np.flatnonzero(both)
     ends = pairs[~flat]
-    packets_us = 3 * 1514 / float(np.median(delays.steps.rate))
+    packets_us = 3 * PACKET_BYTES / float(np.median(delays.steps.rate))
     if not len(ends):
         why = "draws end between bursts only: how long they hold does not show"
         return Process("slot", Estimate(packets_us, packets_us, None), share, correlation, why)

@@ -19,6 +19,7 @@ import numpy as np
 from cctrace.analytic import share as models
 from cctrace.cc import controller as resolve
 from cctrace.cc.bbr1_model import PROBE_BW
+from cctrace.cc.bbr2_model import BW_UNIT
 from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate, plain
@@ -27,6 +28,7 @@ from cctrace.path.blocks import block_length
 from cctrace.replaying.intervals import blocks
 from cctrace.replaying.run import replay
 from cctrace.replaying.scores import UNKNOWN_LOG, replayed
+from cctrace.tcp.wire import PACKET_BYTES
 
 SENDERS = ("bbr2016", "bbr2022", "bbr2", "bbr3", "cubic6", "cubic", "reno")
 LOSS_BASED = ("cubic6", "cubic", "reno")
@@ -35,7 +37,6 @@ BIN_NS = 500_000_000
 SETTLING = 0.2  # of the common time, at its beginning
 LEAST_S = 5.0  # of common time
 LEAST_OVERLAP = 0.5  # of the time of a flow that counts as a competitor
-WIRE = 1514 / 1448  # bytes that `cct.Path` counts for a byte of payload
 DRAWS = 1000
 
 
@@ -182,7 +183,7 @@ class Share(Summarized):
         spread = relative(self.ratio_)
         ratio = np.maximum(self.ratio_.value * (1 + spread * rng.standard_normal(DRAWS)), 0.01)
         gain = np.maximum(self.gain_.value * (1 + relative(self.gain_) * rng.standard_normal(DRAWS)), 0.01)
-        base_s, packets = self.base_rtt_us_.value / 1e6, self.rate_bps_.value / 8 / 1514
+        base_s, packets = self.base_rtt_us_.value / 1e6, self.rate_bps_.value / 8 / PACKET_BYTES
         n, m, r = self.bbr_flows_, self.loss_based_flows_, self.ratio_.value
         asked = {
             "obbr": (lambda x, g: 1 - models.loss_based_share(g, x), models.share_domain(r, n, m)),
@@ -298,7 +299,7 @@ def gain_of(flows, senders, begin, end):
         run = replay(flow, name, record=["mode", "min_rtt_us", wanted])
         held = run.decisions
         rows, time_ns = run.source.events.rows, np.asarray(held["time_ns"])
-        bdp = np.asarray(held[wanted], float) / (1 << 24) * np.asarray(held["min_rtt_us"], float)
+        bdp = np.asarray(held[wanted], float) / BW_UNIT * np.asarray(held["min_rtt_us"], float)
         flight = np.asarray(rows["rs_prior_in_flight"], float)
         use = (np.asarray(held["mode"]) == PROBE_BW) & (time_ns >= begin) & (time_ns < end) & (bdp > 0) & (flight > 0)
         bins = (time_ns[use] - begin) // BIN_NS

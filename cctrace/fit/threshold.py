@@ -16,8 +16,8 @@ from scipy import optimize
 from cctrace.estimates import Z95
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
+from cctrace.tcp.wire import PACKET_BYTES, WIRE_PER_PAYLOAD
 
-WIRE_PER_PAYLOAD = 1514 / 1448
 SEGMENTS = 4_000_000  # that may be simulated in a search
 LONGEST_S, SHORTEST_S = 60.0, 21.0  # of a run; the min_rtt filter lives for 10 s, the tail begins at a third
 RUNS = 14
@@ -64,7 +64,7 @@ class _Search:
     @property
     def per_second(self):
         """Segments of a full link."""
-        return self.rate_bps / 8 / 1514
+        return self.rate_bps / 8 / PACKET_BYTES
 
     def at(self, sd_us):
         """Return the share of the link that a flow gets."""

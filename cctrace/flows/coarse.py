@@ -29,11 +29,12 @@ from cctrace.errors import StreamError
 from cctrace.flows.events import Events
 from cctrace.flows.state import EVENT
 from cctrace.io.tcpinfo import MISSING
+from cctrace.tcp.wire import MSS_BYTES
 from cctrace.units import format_time
 
 MOST_ACKS = 1000  # made up between two polls
 MOST_ROWS = 2_000_000  # made up in all: 400 MB
-MSS_IF_UNKNOWN = 1448
+MSS_IF_UNKNOWN = MSS_BYTES
 CWND_FULL = 0.9  # a share of cwnd in flight that tells that cwnd kept the sender from sending
 _CODE = schema.LINUX_EVENTS
 

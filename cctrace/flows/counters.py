@@ -17,6 +17,7 @@ from cctrace.errors import ArgumentError
 from cctrace.flows import coarse, quantized
 from cctrace.flows.state import DEFAULT_HZ
 from cctrace.io.tcpinfo import MISSING, TcpInfo
+from cctrace.tcp.sequence import unwrapped
 
 COARSE = "from counters, without a capture: RTTs are the sender's smoothed ones, and times those of the polls"
 
@@ -118,7 +119,8 @@ class CounterFlow:
         if np.isnan(acked).all() and self.packets is not None:
             return _acked_packets(self.packets)
         if np.isnan(acked).all() and "snd_una" in self.polls.extra:  # tcp_probe: as sent, from where it begins
-            return time_ns, _unwrapped(self.polls.extra["snd_una"])
+            una = self.polls.extra["snd_una"].astype(np.uint32)
+            return time_ns, np.maximum.accumulate(unwrapped(una, int(una[0])))
         known = ~np.isnan(acked)
         return time_ns[known], acked[known].astype(np.int64)
 
@@ -314,12 +316,6 @@ def _in_time_order(polls):
         for name in columns:
             columns[name] = columns[name][order]
     return polls
-
-
-def _unwrapped(seq):
-    """Return sequence numbers of 32 bits as bytes since the first, which do not go back."""
-    steps = np.diff(seq.astype(np.uint32), prepend=np.uint32(seq[0])).view(np.int32)
-    return np.maximum.accumulate(np.cumsum(steps, dtype=np.int64))
 
 
 def _growth(acked):

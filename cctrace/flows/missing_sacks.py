@@ -19,9 +19,9 @@ Sources: RFC 2018; [Linux618] net/ipv4/tcp_input.c tcp_sack_new_ofo_skb, __tcp_a
 import numpy as np
 
 from cctrace.flows.capture import Capture
-from cctrace.flows.seqspace import unwrap
 from cctrace.flows.state import ACK, SYN
 from cctrace.io.packets import Packets
+from cctrace.tcp.sequence import unwrapped
 
 BLOCKS = 4  # that an ACK has room for
 NO_TIME = 0.8  # of the smallest round trip, in which no answer comes to what was sent again
@@ -64,7 +64,7 @@ def restored(flow):
     acks = np.flatnonzero(~mine & (columns["flags"] & ACK > 0) & (columns["flags"] & SYN == 0))
     if not len(acks) or not isinstance(flow.summary["rtt_min_us"], int):  # NA without a sample
         return flow
-    asked = _unwrapped(columns["ack"][acks], int(p["isn"]))
+    asked = unwrapped(columns["ack"][acks], int(p["isn"]))
     rtt_ns = int(flow.summary["rtt_min_us"]) * 1000
     arrived = _arrived(tx_ns, begin, end, columns["time_ns"][acks], asked, rtt_ns)
     ack_ns = columns["time_ns"][acks]
@@ -100,18 +100,10 @@ def _answers(tx_ns, begin, ack_ns, soon_ns):
     return last, left_ns
 
 
-def _unwrapped(seq, isn):
-    """Return sequence numbers relative to the connection's, unwrapped in their order."""
-    near, found = 0, np.zeros(len(seq), np.int64)
-    for k, number in enumerate(seq.tolist()):
-        near = found[k] = unwrap(number, isn, near)
-    return found
-
-
 def _segments(columns, mine, p):
     """Return when each segment left, where it begins and ends; super-packets taken apart."""
     sent = np.flatnonzero(mine & (columns["payload"] > 0))
-    first, payload = _unwrapped(columns["seq"][sent], int(p["isn"])), columns["payload"][sent].astype(np.int64)
+    first, payload = unwrapped(columns["seq"][sent], int(p["isn"])), columns["payload"][sent].astype(np.int64)
     mss = max(int(p["mss"]), 1)
     count = -(-payload // mss)
     nth = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)

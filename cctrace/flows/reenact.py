@@ -9,7 +9,6 @@ from cctrace.flows import recovery
 from cctrace.flows.acks import clear
 from cctrace.flows.handover import TASKLET_NS, leave, may_hand_over, next_data, super_packet
 from cctrace.flows.sends import is_window_probe, note_window_probe
-from cctrace.flows.seqspace import unwrap
 from cctrace.flows.state import (
     ACK,
     CLOCK_START_US,
@@ -42,6 +41,7 @@ from cctrace.flows.tcp_sender import (
     start,
 )
 from cctrace.lang.machine import Machine
+from cctrace.tcp.sequence import unwrap
 from cctrace.tcp.small_queue import skb_truesize
 
 FIRST_RING = 64

@@ -3,6 +3,7 @@
 import numpy as np
 
 from cctrace.flows.state import ACK, ECE, FIN, OPT_COPY, OPT_TIMESTAMPS, RST, SYN
+from cctrace.tcp.sequence import unwrapped
 
 
 def reverse(flow):
@@ -77,12 +78,12 @@ def _answers(back, ahead, carries):
         return 0, np.zeros(0, bool), np.zeros(0, np.int64)
     time_ns, size = back["time_ns"][carries], back["payload"][carries].astype(np.int64)
     base = int(back["seq"][carries][0])
-    start = _unwrapped(back["seq"][carries], base)
+    start = unwrapped(back["seq"][carries], base)
     end = start + size
     before = np.maximum.accumulate(np.concatenate(([start.min()], end)))[:-1]
     new = end > before
     told = ahead["flags"] & ACK != 0
-    acked = np.maximum.accumulate(_unwrapped(ahead["ack"][told], base)) if told.any() else np.zeros(0, np.int64)
+    acked = np.maximum.accumulate(unwrapped(ahead["ack"][told], base)) if told.any() else np.zeros(0, np.int64)
     first, last = np.maximum(start, before)[new], end[new]  # both ascend: what is new begins where the known ends
     again = np.zeros(len(last) + 1, np.int64)
     np.add.at(again, np.searchsorted(last, start[~new], side="right"), 1)
@@ -101,20 +102,14 @@ def _echoes(back, ahead):
     if not stamped.any() or not echoing.any():
         return np.zeros(0, np.int64)
     base = int(back["tsval"][stamped][0])
-    value = _unwrapped(back["tsval"][stamped], base)
+    value = unwrapped(back["tsval"][stamped], base)
     new = value > np.maximum.accumulate(np.concatenate(([-1], value)))[:-1]
-    echo = np.maximum.accumulate(_unwrapped(ahead["tsecr"][echoing], base))
+    echo = np.maximum.accumulate(unwrapped(ahead["tsecr"][echoing], base))
     by = np.searchsorted(echo, value[new])
     found = np.flatnonzero(by < len(echo))
     found = found[echo[by[found]] == value[new][found]]  # else a later one was echoed in its place
     waited = ahead["time_ns"][echoing][by[found]] - back["time_ns"][stamped][new][found]
     return waited[waited >= 0]
-
-
-def _unwrapped(numbers, base):
-    """Return 32-bit sequence numbers as bytes since `base`, without wraps."""
-    steps = np.diff(numbers.astype(np.int64), prepend=base)
-    return np.cumsum(((steps + (1 << 31)) & 0xFFFFFFFF) - (1 << 31))
 
 
 def _quantiles_us(waited_ns):

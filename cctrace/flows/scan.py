@@ -8,8 +8,8 @@ import math
 
 import numpy as np
 
-from cctrace.flows.seqspace import unwrap
 from cctrace.flows.state import ACK, ECE, FIN, HOLES, OPT_COPY, OPT_TIMESTAMPS, OPTION_BYTES, PSH, SAMPLE_BITS, SYN
+from cctrace.tcp.sequence import unwrap
 
 
 def _room(me, pool, used, behind):

@@ -7,30 +7,13 @@ Sequence numbers are 32-bit and wrap; here they are relative to the connection (
 import numpy as np
 
 from cctrace.lang.machine import Machine
-
-
-def unwrap(seq, base, near):
-    """Return `seq - base` (32-bit numbers) unwrapped to the value closest to `near`.
-
-    Examples
-    --------
-    >>> int(unwrap(5, 0xFFFFFFFF, 0))
-    6
-    """
-    offset = (np.int64(seq) - base - near) & 0xFFFFFFFF
-    return near + offset - ((offset >> 31) << 32)
+from cctrace.tcp import sequence
 
 
 def unwrapped(numbers, mine, base):
     """Return sequence numbers of the sender relative to `base`, growing without bound; 0 for other packets."""
-    relative = (numbers.astype(np.int64) - base) & 0xFFFFFFFF
-    values = relative[mine]
-    if len(values):
-        steps = np.diff(values, prepend=values[:1])
-        wraps = np.cumsum((steps < -(1 << 31)).astype(np.int64) - (steps > (1 << 31)))
-        values = values + (wraps << 32)
     out = np.zeros(len(numbers), np.int64)
-    out[mine] = values
+    out[mine] = sequence.unwrapped(numbers[mine], base)
     return out
 
 

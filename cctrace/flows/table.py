@@ -17,6 +17,7 @@ from cctrace.errors import ArgumentError
 from cctrace.flows import scan, vantage
 from cctrace.flows.state import OPTION_BYTES, SAMPLE_BITS, SIDE
 from cctrace.lang.machine import Machine
+from cctrace.tcp.wire import MSS_BYTES
 
 CHUNK = 1 << 15  # packets per part of a file: few enough to stay in the cache
 # What the pass reads of every packet, and as which type.
@@ -264,13 +265,13 @@ def segment_size(largest, gcd, syn_mss):
         # The path may have allowed less than the MSS: then packets are never as large.
         return (largest, True) if 0 < largest < syn_mss and gcd == largest else (syn_mss, True)
     if largest <= 0:
-        return 1448, False
+        return MSS_BYTES, False
     if largest <= 1460 or gcd == largest:
         return largest, largest in COMMON_MSS
     for mss in COMMON_MSS:
         if gcd and gcd % mss == 0:
             return mss, True
-    return 1448, False
+    return MSS_BYTES, False
 
 
 def _quantiles(samples, sides):

@@ -6,8 +6,9 @@ dropped, until the sender sends it again; and a capture that begins in mid-flow 
 
 import numpy as np
 
-from cctrace.flows.seqspace import unwrap, unwrapped
+from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import ACK, RST, SYN
+from cctrace.tcp.sequence import unwrap
 
 SINGLE = 1  # byte, of a FIN, or of a probe of a shut window: no data that the capture lacks
 

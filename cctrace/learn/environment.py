@@ -9,8 +9,9 @@ import pandas as pd
 from cctrace.errors import ArgumentError
 from cctrace.learn.agent import COLUMNS
 from cctrace.sim.path import Path
-from cctrace.sim.sender import ETHERNET_MSS, MOST_MSS, TCP_HEADERS
+from cctrace.sim.sender import MOST_MSS
 from cctrace.sim.simulate import simulate
+from cctrace.tcp.wire import HEADER_BYTES, MSS_BYTES
 
 LEAST_MBPS, LEAST_RTT_MS = 0.5, 10.0  # where a bin begins at zero
 WIDEST = 10.0  # times its beginning: what is drawn of a bin, which may be a hundred times wide or have no end
@@ -72,7 +73,7 @@ class Environment:
                 rate=f"{rate * flows:.4f}Mbit", rtt=f"{rtt_ms:.3f}ms", buffer=_buffer(rate * flows, rtt_ms, queue, mss)
             )
             seconds = max(LEAST_S, LEAST_RTTS * rtt_ms / 1e3, LEAST_BYTES * 8e-6 / rate)
-            larger = {} if mss == ETHERNET_MSS else {"mss": mss, "rwnd": WIDE_WINDOW}
+            larger = {} if mss == MSS_BYTES else {"mss": mss, "rwnd": WIDE_WINDOW}
             sim = simulate(path, [f"bbrx:{given}"] * flows, f"{seconds:.3f}s", 100 * self.seed + number, **larger)
             rows += [
                 (rtt_ms * 1e3, rate * 1e6, flow.goodput_bps, flow.retransmit_ratio, beta, k)
@@ -110,11 +111,11 @@ def segment_bytes(bdp_bytes, most):
     >>> segment_bytes(100e3, 250), segment_bytes(2e6, 250), segment_bytes(2e6, float("inf"))
     (1448, 7934, 1448)
     """
-    return int(min(max(bdp_bytes / most - TCP_HEADERS, ETHERNET_MSS), MOST_MSS))
+    return int(min(max(bdp_bytes / most - HEADER_BYTES, MSS_BYTES), MOST_MSS))
 
 
 def _buffer(rate_mbps, rtt_ms, bdp, mss):
-    return f"{max(bdp * rate_mbps * rtt_ms * 125, 10 * (mss + TCP_HEADERS)):.0f}B"
+    return f"{max(bdp * rate_mbps * rtt_ms * 125, 10 * (mss + HEADER_BYTES)):.0f}B"
 
 
 def simulated(agent, seed=1, bins=None, say=lambda text: None, save=None, place_of=Environment):

@@ -12,10 +12,11 @@ from cctrace.papers.bbr2plus import BBR, BBR2, CUBIC, PLUS, PLUS_20, PLUS_PAPER,
 from cctrace.papers.claims import judge
 from cctrace.papers.figure import Figure
 from cctrace.papers.netem import table
+from cctrace.tcp.wire import WIRE_PER_PAYLOAD
 
 SPREADS = {"sd = mean": 1.0, "sd = mean/4": 0.25}
 ORDERS = {"in order": False, "reordering": True}
-LINK_MBPS = 40 * 1448 / 1514
+LINK_MBPS = 40 / WIRE_PER_PAYLOAD
 
 
 class _OverJitter(Figure):

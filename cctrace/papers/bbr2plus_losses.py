@@ -20,8 +20,9 @@ from cctrace.papers.bbr2plus import (
 )
 from cctrace.papers.claims import judge
 from cctrace.papers.figure import Figure
+from cctrace.tcp.wire import WIRE_PER_PAYLOAD
 
-LINK_MBPS = 40 * 1448 / 1514
+LINK_MBPS = 40 / WIRE_PER_PAYLOAD
 
 
 class Fig8(Figure):

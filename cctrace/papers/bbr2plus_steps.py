@@ -13,10 +13,12 @@ import random
 import numpy as np
 import pandas as pd
 
+from cctrace.cc.bbr2_model import BW_UNIT
 from cctrace.papers.bbr2plus import BBR, BBR2, CUBIC, PLUS, PLUS_20, PLUS_PAPER, SEEDS, SINGLE_PAPER, listed, run_of
 from cctrace.papers.claims import judge
 from cctrace.papers.figure import Figure
 from cctrace.papers.normalised import normalised, over_runs, scattered
+from cctrace.tcp.wire import PACKET_BYTES
 
 STEP_S, STEP_MBPS, STEPS = 2, 5, 10
 CASES = {"5 to 50": (5, 50), "5 to 50, buffer of 5": (5, 5), "55 to 100": (55, 100)}  # lowest rate, rate of the BDP
@@ -92,7 +94,7 @@ def _samples(line, queue_ms):
     best = np.max([np.array(line[name], float) for name in (*V1, *V2) if name in line], axis=0)
     return {
         "time_s": line["time_s"],
-        "bw_mbps": (best / (1 << 24) * 1514 * 8).tolist(),
+        "bw_mbps": (best / BW_UNIT * PACKET_BYTES * 8).tolist(),
         "queue_ms": queue_ms.tolist(),
     }
 

@@ -14,17 +14,19 @@ Sources: [Kumar19].
 
 import numpy as np
 
+from cctrace.cc.bbr2_model import BW_UNIT
 from cctrace.papers.claims import judge
 from cctrace.papers.figure import Figure
 from cctrace.papers.runs import Run
+from cctrace.tcp.wire import MSS_BYTES, PACKET_BYTES, WIRE_PER_PAYLOAD
 
 RATE = "1Gbit"
 BUFFER = "1000packets"
 FLOOR_US = 75  # propagation: what is left when netem's draw is cut at zero
 MEAN_US = 5000
 UCAV_US = MEAN_US + FLOOR_US  # RTT_UCAV
-LINK_BPS = 1e9 * 1448 / 1514  # payload
-BDP_SEGMENTS = 1e9 / 8 / 1514 * UCAV_US / 1e6
+LINK_BPS = 1e9 / WIRE_PER_PAYLOAD  # payload
+BDP_SEGMENTS = 1e9 / 8 / PACKET_BYTES * UCAV_US / 1e6
 JITTER = {
     "reordering": "normal:sd={sd}us,reorder",
     "in order": "normal:sd={sd}us",
@@ -63,7 +65,7 @@ def figures_of(result):
 
 def _mbps(bw):
     """Payload Mbit/s of a bandwidth in segments/us << 24."""
-    return bw / (1 << 24) * 1448 * 8
+    return bw / BW_UNIT * MSS_BYTES * 8
 
 
 class _OverJitter(Figure):

@@ -21,9 +21,10 @@ from cctrace.errors import ArgumentError
 from cctrace.papers.claims import judge
 from cctrace.papers.figure import Figure
 from cctrace.papers.kumar import FLOOR_US, LINK_BPS, QUICK, SDS_MS, SHORTER, UCAV_US, figures_of, run_of
+from cctrace.tcp.wire import PACKET_BYTES
 
 CYCLE_US = 8 * UCAV_US  # a probe cycle: eight RTTs
-LINK_PACKETS = 1e9 / 8e6 / 1514  # per us
+LINK_PACKETS = 1e9 / 8e6 / PACKET_BYTES  # per us
 TESTBED = "testbed"
 MODELS = {"model, queue over the run": "queue_ms", "model, queue before": "queue_before_ms", "model, no queue": None}
 COLUMNS = ("min_rtt_ms", "bw_mbps", "throughput_mbps", "collapsed")

@@ -10,6 +10,7 @@ from cctrace.sim.jitter import Jitter
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
+from cctrace.tcp.wire import MSS_BYTES, WIRE_PER_PAYLOAD
 
 SETTLED_S = 0.3  # of a run, after which its rate says something
 FULL_S = 0.1  # after which STARTUP has filled a path of 5 ms: the queue before a collapse counts from here
@@ -46,7 +47,7 @@ def simulation(path, flows, duration, seed, sample=None, watch=(), keep=(), exac
     if sample is None:
         return out
     parts = [part.reset_index(drop=True) for _, part in sim.timeline.groupby("flow")]
-    half = route.max_rate_bps() / 2 * 1448 / 1514
+    half = route.max_rate_bps() / 2 / WIRE_PER_PAYLOAD
     ends = [_collapse(part, half) for part in parts]
     out["collapse_s"] = ends
     out["means"] = [_means(part, SETTLED_S) for part in parts]
@@ -79,7 +80,7 @@ def _number(value):
 def _collapse(part, half_bps):
     """Return the first time from which a flow gets less than half of the link over three samples, or None."""
     time_s = part.time_s.to_numpy()
-    bps = np.diff(part.delivered_segments.to_numpy()) * 1448 * 8 / np.diff(time_s)
+    bps = np.diff(part.delivered_segments.to_numpy()) * MSS_BYTES * 8 / np.diff(time_s)
     low = (bps < half_bps) & (time_s[:-1] >= SETTLED_S)
     runs = low[:-2] & low[1:-1] & low[2:] if len(low) > 2 else low[:0]
     return float(time_s[:-1][: len(runs)][runs][0]) if runs.any() else None
@@ -87,7 +88,7 @@ def _collapse(part, half_bps):
 
 def _filled(part, half_bps):
     """Return a flow's samples, or none of them if it never got half of the link."""
-    bps = np.diff(part.delivered_segments) * 1448 * 8 / np.diff(part.time_s)
+    bps = np.diff(part.delivered_segments) * MSS_BYTES * 8 / np.diff(part.time_s)
     return part if (bps >= half_bps).any() else part[:0]
 
 

@@ -14,6 +14,7 @@ Sources: [Bi23].
 import pandas as pd
 
 from cctrace.papers.runs import Run
+from cctrace.tcp.wire import QUIC_MSS_BYTES, QUIC_PACKET_BYTES
 
 BBR, BBR2, CUBIC, BBR_S, B3R = "BBR", "BBRv2", "CUBIC", "BBR-S", "B3R"
 PAPER = " paper form"
@@ -39,7 +40,7 @@ SYSTEMS = {
 FORMS = {"released": "", "paper form": PAPER}
 BURST = "100kB"
 FEED = "1Gbit"  # what reaches the token bucket
-PAYLOAD = 1252 / 1294  # of a QUIC packet
+PAYLOAD = QUIC_MSS_BYTES / QUIC_PACKET_BYTES
 SEEDS = (1, 2, 3)
 GIGABYTE_MBIT = 8_000
 

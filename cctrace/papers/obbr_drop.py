@@ -17,6 +17,7 @@ from cctrace.papers.runs import Run
 from cctrace.replaying.run import replay
 from cctrace.sim.path import Path
 from cctrace.sim.simulate import simulate
+from cctrace.tcp.wire import QUIC_MSS_BYTES, QUIC_PACKET_BYTES
 
 RTT_MS, BEFORE_MBPS, DROP_S = 100, 20, 10
 FIRST_MS, PROBE_RTT, ACK = 1000, 3, 1  # of a simulation's trace: when it begins, a mode, an event
@@ -156,7 +157,7 @@ def samples(path, cc, duration, seed, rates_mbps, base_rtt_ms):
     rate = columns["smp_delivered"] / np.maximum(columns["smp_interval_ms"], 1) * 1e3
     time_s = (columns["now_ms"] - FIRST_MS) / 1e3
     before, after = rates_mbps
-    now = np.where(time_s < DROP_S, before, after) * 1e6 / 8 * 1252 / 1294
+    now = np.where(time_s < DROP_S, before, after) * 1e6 / 8 * QUIC_MSS_BYTES / QUIC_PACKET_BYTES
     found = {"below": {}, "above": {}}
     settled = counted & (time_s >= SETTLED_S)
     readings = (counted, settled, settled & (mode != PROBE_RTT))
@@ -300,7 +301,7 @@ class Fig9(Figure):
             "rtt_max_ms": max(r for t, r in zip(drawn["time_s"], drawn["rtt_ms"], strict=True) if t > 10),
             "goodput_mbps": flow["goodput_bps"] / 1e6,
             "retransmitted_pct": 100 * flow["retransmit_ratio"],
-            "retransmitted_mb": flow["retransmitted"] * 1252 / 1e6,
+            "retransmitted_mb": flow["retransmitted"] * QUIC_MSS_BYTES / 1e6,
             "line": {name: values[:601] for name, values in drawn.items()},
         }
 

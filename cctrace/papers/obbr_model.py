@@ -13,6 +13,7 @@ from cctrace.analytic import share
 from cctrace.papers.claims import judge
 from cctrace.papers.figure import Figure
 from cctrace.papers.obbr import SEEDS, bdp_bytes, link, listed, run_of
+from cctrace.tcp.wire import QUIC_MSS_BYTES
 
 MBPS, RTT_MS, WHOLE_S, SKIPPED_S = 20, 40, 480.0, 60.0
 PANELS = {
@@ -125,7 +126,7 @@ class Fig3(Figure):
         for line in result["timeline"]:
             at, got = np.array(line["time_s"]), np.array(line["delivered_segments"])
             first = int(np.searchsorted(at, p["skipped_s"]))
-            rates.append((got[-1] - got[first]) * 1252 * 8 / 1e6 / (at[-1] - at[first]))
+            rates.append((got[-1] - got[first]) * QUIC_MSS_BYTES * 8 / 1e6 / (at[-1] - at[first]))
         return {
             "bbr_mbps": rates[0],
             "cubic_mbps": rates[1],

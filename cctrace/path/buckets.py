@@ -18,8 +18,8 @@ import numpy as np
 from cctrace.estimates import Z95, Estimate
 from cctrace.path.bottleneck import backlog, constant, delivered_rate, departures, least_of
 from cctrace.path.transmissions import LOST
+from cctrace.tcp.wire import PACKET_BYTES
 
-PACKET = 1514.0
 LEAST_LOSSES = 15
 EXPLAINED = 0.8  # share of the losses that an empty bucket must explain
 SPARED = 0.03  # share of what passed that an empty bucket should have dropped, at most
@@ -69,9 +69,9 @@ class _Tried(NamedTuple):
         met = self.met(rate)
         lost, passed = met[self.lost], met[~self.lost]
         best = (np.inf, 0.0)
-        for size in [bucket] if bucket else np.quantile(lost, np.linspace(0.05, 0.95, 13)) - PACKET / 2:
-            early = np.log1p(np.maximum(size - lost, 0.0) / PACKET).mean()
-            late = np.log1p(np.maximum(passed - size, 0.0) / PACKET).mean()
+        for size in [bucket] if bucket else np.quantile(lost, np.linspace(0.05, 0.95, 13)) - PACKET_BYTES / 2:
+            early = np.log1p(np.maximum(size - lost, 0.0) / PACKET_BYTES).mean()
+            late = np.log1p(np.maximum(passed - size, 0.0) / PACKET_BYTES).mean()
             best = min(best, (early + late, size))
         return best
 
@@ -118,7 +118,7 @@ def policer_of(tables, start_ns, base_us):
     whose = np.zeros(len(order), bool)
     whose[np.flatnonzero(lost)[best.explained]] = True
     mask = own & whose[place]
-    size_bytes = Estimate.around(bucket, max(errors[1], PACKET / 2), PACKET)
+    size_bytes = Estimate.around(bucket, max(errors[1], PACKET_BYTES / 2), PACKET_BYTES)
     told = Estimate.around(rate, max(errors[0], 5e-4 * rate))
     return Bucket(Estimate(rate, min(told.low, low), max(told.high, high)), size_bytes, mask)
 
@@ -183,7 +183,7 @@ def _judged(tried, rate):
     met = tried.met(rate)
     first = np.flatnonzero(tried.lost)
     episode = tried.time_us[first] < tried.time_us[first[0]] + 1e6
-    bucket = float(np.median(met[first][episode][:32])) - PACKET / 2
+    bucket = float(np.median(met[first][episode][:32])) - PACKET_BYTES / 2
     time, size, lost = tried.time_us.tolist(), tried.size.tolist(), tried.lost.tolist()
     level, before, seen = 0.0, time[0], np.empty(len(time))
     for k in range(len(time)):
@@ -191,8 +191,8 @@ def _judged(tried, rate):
         before, seen[k] = time[k], level
         if lost[k]:
             level = bucket if level > bucket / 2 else level - size[k]
-    explained = seen[tried.lost] > bucket - 3 * PACKET
-    spared = float(np.mean(seen[~tried.lost] > bucket + 2 * PACKET))
+    explained = seen[tried.lost] > bucket - 3 * PACKET_BYTES
+    spared = float(np.mean(seen[~tried.lost] > bucket + 2 * PACKET_BYTES))
     return _Judged(rate, bucket, seen, explained, spared)
 
 
@@ -207,7 +207,9 @@ def _candidates(tried):
             rates = passed / span
             found.append(
                 least_of(
-                    lambda x, passed=passed, span=span: float(np.mean(np.log1p(np.abs(passed - x * span) / PACKET))),
+                    lambda x, passed=passed, span=span: float(
+                        np.mean(np.log1p(np.abs(passed - x * span) / PACKET_BYTES))
+                    ),
                     max(np.quantile(rates, 0.05), 1e-9),
                     np.quantile(rates, 0.98) * 1.01,
                     400,
@@ -281,8 +283,8 @@ def shaper_of(flow, steps):
         return None
     rate, known = float(steps.rate[0]), flow.known
     rest = (flow.told_us - departures(flow.sent_us, flow.wire_bytes, steps))[known]
-    least = float(np.median(np.sort(flow.rtt_us[known])[:10])) - PACKET / rate
-    margin = max(500.0, 3 * PACKET / rate, 0.03 * least)
+    least = float(np.median(np.sort(flow.rtt_us[known])[:10])) - PACKET_BYTES / rate
+    margin = max(500.0, 3 * PACKET_BYTES / rate, 0.03 * least)
     if np.quantile(rest, 0.6) > least - margin:
         return None
 
@@ -294,8 +296,8 @@ def shaper_of(flow, steps):
     for _ in range(2):
         bucket = least_of(lambda b, r=rate: cost(r, b), bucket / 1.3, bucket * 1.3, 41, 1e-4)[0]
         rate = least_of(lambda x, b=bucket: cost(x, b), rate * 0.998, rate * 1.002, 21, 1e-6)[0]
-    error = max(PACKET / 2, 0.5 * float(np.subtract(*np.quantile(rest, [0.6, 0.4]))) * rate)
-    return Bucket(Estimate.around(rate, 5e-4 * rate), Estimate.around(bucket, error, PACKET), None)
+    error = max(PACKET_BYTES / 2, 0.5 * float(np.subtract(*np.quantile(rest, [0.6, 0.4]))) * rate)
+    return Bucket(Estimate.around(rate, 5e-4 * rate), Estimate.around(bucket, error, PACKET_BYTES), None)
 
 
 def refilled_shaper(flow, rate):
@@ -312,8 +314,8 @@ def refilled_shaper(flow, rate):
         The rate that explains the delays best, bytes/us.
     """
     known = flow.known
-    least = float(np.median(np.sort(flow.rtt_us[known])[:10])) - PACKET / rate
-    margin = max(500.0, 3 * PACKET / rate, 0.03 * least)
+    least = float(np.median(np.sort(flow.rtt_us[known])[:10])) - PACKET_BYTES / rate
+    margin = max(500.0, 3 * PACKET_BYTES / rate, 0.03 * least)
 
     def left(rate, bucket):
         gone = departures(flow.sent_us, flow.wire_bytes, constant(rate), bucket)
@@ -342,4 +344,4 @@ def refilled_shaper(flow, rate):
     refills = int((np.diff(spent.astype(np.int8)) < 0).sum())
     if refills < 2 or spent.all() or min(near.mean(), near[spent].mean(), near[~spent].mean()) < EXPLAINED:
         return None
-    return Bucket(Estimate.around(slow, 5e-4 * slow), Estimate.around(bucket, margin * slow, PACKET), None)
+    return Bucket(Estimate.around(slow, 5e-4 * slow), Estimate.around(bucket, margin * slow, PACKET_BYTES), None)

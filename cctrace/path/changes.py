@@ -5,13 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cctrace.tcp.wire import PACKET_BYTES
+
 DIFFERS = 1.25  # times, from which on a rate is another
 STEADY = 0.12  # median deviation, relative, of the rate of a link that has one
 MOSTLY = 0.4  # share of the windows with a queue
 SAME = 0.05  # by which the rate with a queue may differ from that without
 LEAST_WINDOWS = 5
 VARIES = 1.6  # 90th over 10th percentile, smoothed, from which on a link has no one rate
-PACKET = 1514.0  # bytes
 
 
 class Change(NamedTuple):
@@ -84,7 +85,7 @@ def _stretch(record, begin_s, end_s):
     enough = queued.sum() >= LEAST_WINDOWS
     full = enough and (queued.sum() >= MOSTLY * inside.sum() or abs(np.median(rate[queued]) / whole - 1) < SAME)
     # Whoever waits at that rate waits for one packet at least, and for itself; late ACKs of a small window are less.
-    full = full and np.median(rtt[queued]) - record.uncongested[0] > 2 * PACKET / np.median(rate[queued])
+    full = full and np.median(rtt[queued]) - record.uncongested[0] > 2 * PACKET_BYTES / np.median(rate[queued])
     typical = float(np.median(rate[queued])) if full else whole
     spread = float(np.median(np.abs(rate[inside] - typical))) / typical
     own = record.bottleneck.seen and typical > 0.9 * record.bottleneck.rate

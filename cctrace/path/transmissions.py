@@ -10,15 +10,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cctrace.errors import ArgumentError, StreamError
-from cctrace.flows.seqspace import unwrap, unwrapped
+from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import OPT_COPY
 from cctrace.lang.machine import Machine
 from cctrace.path.match import AT_ONCE, DELIVERED, FILLS, LOST, NEEDLESS, WAITING, match
+from cctrace.tcp.sequence import unwrap
+from cctrace.tcp.wire import HEADER_BYTES
 
 __all__ = ["DELIVERED", "LOST", "NEEDLESS", "WAITING", "Transmissions", "transmissions"]
 
 NO_SOONER = 0.8  # of the least RTT
-WIRE_BYTES = 66  # of headers per segment in `cctrace.Path`: 14 Ethernet, 20 IPv4, 32 TCP with time stamps
 _match = Machine(match)
 _KEPT: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # of a capture's flows, by their number
 
@@ -193,7 +194,7 @@ def _matched(time_ns, data, seq, payload, mss, ack, sacks, sack_row, sack_count,
         sent_ns=time_ns[packet],
         told_ns=np.where(state == DELIVERED, told, -1),
         ack_row=ack_row,
-        wire_bytes=(size + WIRE_BYTES).astype(float),
+        wire_bytes=(size + HEADER_BYTES).astype(float),
         seq=start,
         state=state,
         again=again,

@@ -4,9 +4,8 @@ import numpy as np
 import pandas as pd
 
 from cctrace.cc.base import declared_fields
+from cctrace.cc.bbr2_model import BBR_UNIT, BW_UNIT
 
-_BW_UNIT = 1 << 24  # Linux BBRs hold bandwidths in segments/us times this
-_GAIN_UNIT = 256
 _UNBOUNDED = 0x3FFFFFFF  # Linux says ~0U or 0x7fffffff
 _FIELDS = (
     *("snd_cwnd", "snd_ssthresh", "pacing_rate", "mode", "cycle_idx", "pacing_gain", "cwnd_gain", "min_rtt_us"),
@@ -59,15 +58,15 @@ def model_table(controller, decisions, time_ns, mss):
         unset = (held["min_rtt_us"] == 0) | (held["min_rtt_us"] == 0xFFFFFFFF)
         table["min_rtt_us"] = np.where(unset, np.nan, held["min_rtt_us"].astype(np.float64))
     bw = _bandwidth(held)
-    unit = 1e6 * np.asarray(mss, np.float64) / _BW_UNIT
+    unit = 1e6 * np.asarray(mss, np.float64) / BW_UNIT
     if bw is not None:
         table["bw_Bps"] = np.where(bw > 0, bw * unit, np.nan)
     if "bw_lo" in held:
         table["bw_lo_Bps"] = np.where(held["bw_lo"] >= _UNBOUNDED, np.inf, held["bw_lo"] * unit)
     if "cwnd_gain" in held:
-        table["cwnd_gain"] = held["cwnd_gain"] / _GAIN_UNIT
+        table["cwnd_gain"] = held["cwnd_gain"] / BBR_UNIT
     if "pacing_gain" in held:
-        table["pacing_gain"] = held["pacing_gain"] / _GAIN_UNIT
+        table["pacing_gain"] = held["pacing_gain"] / BBR_UNIT
         table["mode"] = np.array(controller.states[:4], dtype=object)[held["mode"]]
         table["phase"] = _phase(table["mode"], held["pacing_gain"])
     return pd.DataFrame(table)
@@ -86,5 +85,5 @@ def _bandwidth(held):
 def _phase(mode, gain):
     """Return the name of each row's state; within PROBE_BW also what it is probing for."""
     probing = mode == "PROBE_BW"
-    up, down = probing & (gain > _GAIN_UNIT), probing & (gain < _GAIN_UNIT)
+    up, down = probing & (gain > BBR_UNIT), probing & (gain < BBR_UNIT)
     return np.where(up, "PROBE_BW up", np.where(down, "PROBE_BW down", mode))

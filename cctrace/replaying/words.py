@@ -2,10 +2,10 @@
 
 import pandas as pd
 
+from cctrace.cc.bbr2_model import BW_UNIT
 from cctrace.units import format_number, format_rate, format_size, format_time
 
 UNBOUNDED = 0x3FFFFFFF  # a kernel's word for "none yet" is larger
-_BW_UNIT = 1 << 24
 
 
 def in_words(controller, state, mss):
@@ -109,4 +109,4 @@ def _bandwidth(controller, state):
         found = state["lt_bw"] if state.get("lt_use_bw") else state["bw_v"][0]
     else:
         return None
-    return found / _BW_UNIT * 1e6
+    return found / BW_UNIT * 1e6

@@ -16,9 +16,9 @@ from cctrace.errors import ArgumentError
 from cctrace.sim.core.structs import DELAY_REALS, DELAY_WORDS, NO_JITTER
 from cctrace.sim.jitter import Jitter
 from cctrace.sim.traces import trace_steps
+from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import parse_rate_bps, parse_share, parse_size_bytes, parse_time_ns
 
-PACKET_BYTES = 1514  # the largest packet of a simulation, on the wire
 LEAST_BPS, MOST_BPS = 1.0, 1e14
 DEFAULT_RTT, DEFAULT_LOSS = "40ms", "0%"
 _PACKETS = re.compile(r"\s*(\d+)\s*(?:packets?|pkts?)\s*")

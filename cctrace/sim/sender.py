@@ -18,6 +18,7 @@ from cctrace.sim.core.structs import (
     REFERENCE,
     REQUESTS,
 )
+from cctrace.tcp.wire import HEADER_BYTES, MSS_BYTES, QUIC_HEADER_BYTES, QUIC_MSS_BYTES
 from cctrace.units import parse_size_bytes, parse_time_ns
 
 PROFILES = {"reference": REFERENCE, "linux": LINUX}
@@ -30,8 +31,6 @@ _APPS = {
     "requests": (REQUESTS, ("size", "think")),
 }
 UNLIMITED = 1 << 40  # segments
-ETHERNET_MSS, QUIC_MSS = 1448, 1252  # bytes of data, and on the wire so many more:
-TCP_HEADERS, QUIC_HEADERS = 66, 42
 MOST_MSS = 32_000  # two of them are the largest burst that a sender hands over
 
 
@@ -154,9 +153,9 @@ class Sender:
     def sizes(self):
         """Bytes of data in a segment, and on the wire."""
         if controller(self.cc)[0].view == "quic":
-            return QUIC_MSS, QUIC_MSS + QUIC_HEADERS
-        mss = self.mss or ETHERNET_MSS
-        return mss, mss + TCP_HEADERS
+            return QUIC_MSS_BYTES, QUIC_MSS_BYTES + QUIC_HEADER_BYTES
+        mss = self.mss or MSS_BYTES
+        return mss, mss + HEADER_BYTES
 
     @property
     def start_ns(self):

@@ -14,10 +14,9 @@ NaN (mode: an empty text) where a controller has no such thing.
 import numpy as np
 
 from cctrace.cc import controller as resolve
+from cctrace.cc.bbr2_model import BBR_UNIT, BW_UNIT
 from cctrace.lang.fields import fields_of, record_dtype
 
-BW_UNIT = 1 << 24  # Linux BBRs hold bandwidths in segments/us times this
-GAIN_UNIT = 256
 COLUMNS = (
     "mode", "bw_Bps", "min_rtt_us", "pacing_gain", "cwnd_gain", "bw_hi_Bps", "bw_lo_Bps", "inflight_hi_segments",
     "inflight_lo_segments", "ssthresh_segments",
@@ -43,7 +42,7 @@ def columns_of(spec, held, mss):
     linux = cls.view == "linux"
     found = {name: np.full(count, np.nan) for name in COLUMNS[1:]}
     found |= _model(records, names, linux, mss)
-    gains = GAIN_UNIT if linux else 1
+    gains = BBR_UNIT if linux else 1
     for name in {"pacing_gain", "cwnd_gain"} & set(names):
         found[name] = np.round(records[name].astype(float) / gains, 6)
     for name in {"inflight_hi", "inflight_lo"} & set(names):

@@ -7,6 +7,7 @@ from cctrace.diagnosis.findings import Verdict
 from cctrace.path.bottleneck import constant
 from cctrace.path.losses import backlog_met, decided_ns, overflows, proportion
 from cctrace.path.own_queue import mean_rank
+from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import format_number, format_share, format_size, format_time
 
 FEWEST = 5  # losses, for anything to be said of their cause
@@ -14,7 +15,6 @@ SURE = 3.0  # standard errors
 UNLIKELY = 1e-3
 MOSTLY = 0.9  # share of the losses that a full queue explains, for the rest not to be asked about
 MANAGED = 10  # packets of queue at the least, for an active queue management to be told from a short buffer
-PACKET = 1514.0
 BY_OTHERS = 0.8  # mean rank of the RTTs before losses, where the flow's own queue says nothing: others' queue
 AT_RTT = 0.9  # mean rank of the RTTs before losses that a full queue makes
 AT_FULL = 0.8  # of the longest backlog
@@ -94,8 +94,8 @@ def _behind(table):
 def _few(record, lost):
     """Two losses may show an active queue management: chance seldom hits long queues alone, a full one no shorter."""
     met = _Met(record)
-    short = met.met[record.lost].min() < AT_FULL * met.longest - 3 * PACKET
-    managed = short and met.longest > MANAGED * PACKET and met.episodes(record.lost) > 1
+    short = met.met[record.lost].min() < AT_FULL * met.longest - 3 * PACKET_BYTES
+    managed = short and met.longest > MANAGED * PACKET_BYTES and met.episodes(record.lost) > 1
     met.rest = record.lost
     return [_aqm(record, met, lost)] if managed and met.by_chance() < UNLIKELY else []
 
@@ -109,7 +109,7 @@ def _placed(record, lost):
     if rest >= FEWEST and often:
         rank, episodes = _before(record, met.rest)
         # Too short a queue to be managed, or one that holds what the link's own has left when tokens run out.
-        plain = met.longest < MANAGED * PACKET or bool(record.bottleneck.bucket_bytes)
+        plain = met.longest < MANAGED * PACKET_BYTES or bool(record.bottleneck.bucket_bytes)
         if met.by_chance() < UNLIKELY and plain:
             met.overflow, full = met.lost, lost
         elif met.by_chance() < UNLIKELY:

@@ -5,7 +5,7 @@ import numpy as np
 from cctrace.diagnosis.findings import Verdict
 from cctrace.diagnosis.limits import shares, startup_end_s
 from cctrace.diagnosis.socket_limit import ADVICE, REFUTED, is_at, socket_limit
-from cctrace.path.transmissions import WIRE_BYTES
+from cctrace.tcp.wire import HEADER_BYTES
 from cctrace.units import format_rate, format_share
 
 MOST = 0.5  # of the time
@@ -47,7 +47,7 @@ def verdicts_of_sends(record, limits):
     at_the_paths = bottleneck.seen and rate >= SPARE * bottleneck.rate
     if even < EVEN or record.lost.any() or _is_queued(record) or at_the_paths:
         return []
-    share, sizes = shares(limits), record.table.wire_bytes[~record.table.again] - WIRE_BYTES
+    share, sizes = shares(limits), record.table.wire_bytes[~record.table.again] - HEADER_BYTES
     carried = f", and the path carried {format_rate(bottleneck.rate * 8e6)}" if bottleneck.seen else ""
     told = (
         f"packets left evenly at {format_rate(rate * 8e6)} (on the wire) for {format_share(even)} of the time, no "
@@ -80,7 +80,7 @@ def even_rate(record):
     """Return (rate in bytes/us, share of the time at it) of what left after the start; (nan, 0.0) of too few bursts."""
     bursts = record.bursts
     later = bursts.time_s > startup_end_s(record)
-    time, size = bursts.time_s[later], bursts.segments[later] * (record.table.mss + WIRE_BYTES)
+    time, size = bursts.time_s[later], bursts.segments[later] * (record.table.mss + HEADER_BYTES)
     if len(time) < FEWEST or not time[-1] > time[0]:
         return np.nan, 0.0
     apart = float(np.median(np.diff(time)))
@@ -98,7 +98,7 @@ def _is_queued(record):
     bottleneck = record.bottleneck
     if bottleneck is None or not bottleneck.seen:
         return False
-    return float(np.median(bottleneck.queue_us)) * bottleneck.rate > PACKETS * (record.table.mss + WIRE_BYTES)
+    return float(np.median(bottleneck.queue_us)) * bottleneck.rate > PACKETS * (record.table.mss + HEADER_BYTES)
 
 
 def _had_more(record, rate):

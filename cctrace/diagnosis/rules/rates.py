@@ -10,6 +10,7 @@ from cctrace.diagnosis.rules.paced import verdicts_of_sends
 from cctrace.diagnosis.rules.quality import too_short
 from cctrace.path.changes import variation
 from cctrace.path.own_queue import rolling_max
+from cctrace.tcp.wire import HEADER_BYTES
 from cctrace.units import format_rate, format_share, format_size, format_time
 
 FULL = 0.9  # of the bottleneck's rate
@@ -108,7 +109,7 @@ def stale_seconds(record, change):
     """Return for how long after a drop the maximum of ten rounds' rate samples exceeded the new rate by a tenth."""
     acks = record.acks
     sampled = (acks["rs_interval_us"] > 0) & (acks["rs_delivered"] > 0)
-    wire = record.table.mss + 66
+    wire = record.table.mss + HEADER_BYTES
     rate = acks["rs_delivered"][sampled] * (wire * 8e6) / acks["rs_interval_us"][sampled]
     rounds = np.searchsorted(record.rounds[0], record.ack_s[sampled], side="right")
     most = np.zeros(int(rounds.max()) + 1 if len(rounds) else 1)

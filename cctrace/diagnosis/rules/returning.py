@@ -4,7 +4,7 @@ import numpy as np
 
 from cctrace.diagnosis.findings import Verdict
 from cctrace.flows.state import SYN
-from cctrace.path.transmissions import WIRE_BYTES
+from cctrace.tcp.wire import HEADER_BYTES
 from cctrace.units import format_share, format_time
 
 BATCH = 0.15  # of the base RTT, for which the bottleneck would take for what ACKs tell of at once
@@ -98,7 +98,7 @@ def _batches(record):
     if moving.sum() >= 20:
         silence, quiet, after = silence[moving], quiet[moving], after[moving]
         pause, carried = float(np.average(silence, weights=after)), float(np.average(after, weights=after))
-        serial_s = carried * (record.table.mss + WIRE_BYTES) / record.bottleneck.rate / 1e6
+        serial_s = carried * (record.table.mss + HEADER_BYTES) / record.bottleneck.rate / 1e6
         if not record.bottleneck.seen:
             serial_s = pause
         lasted = float(np.average(time[last] - time[first], weights=total))
@@ -110,7 +110,7 @@ def _batches(record):
     per_ack, packets = float(size.mean()), _segments_per_packet(record)
     mean, spread = record.uncongested
     # Jitter puts packets together, which a receiver answers at once: ACKs closer than packets leave the bottleneck.
-    close = np.mean(np.diff(time) * 1e6 < (record.table.mss + WIRE_BYTES) / record.bottleneck.rate) > CLOSE
+    close = np.mean(np.diff(time) * 1e6 < (record.table.mss + HEADER_BYTES) / record.bottleneck.rate) > CLOSE
     jittered = spread > JITTERED * mean and (close or calm.sum() / begins.sum() >= 2)
     if per_ack > 1.5 * max(DELAYED_ACK, packets) and not jittered:
         yield _thinning(record, per_ack, size, packets)

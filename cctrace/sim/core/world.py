@@ -34,8 +34,8 @@ from cctrace.sim.core.structs import (
 )
 from cctrace.sim.core.view import LINUX_BITS, Q_RAND, QUIC_BITS, V_RAND, draw
 from cctrace.sim.core.write_queue import FIRST_SNDBUF_BYTES
-from cctrace.sim.path import PACKET_BYTES
 from cctrace.sim.sender import KERNELS, PROFILES
+from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import parse_size_bytes, parse_time_ns
 
 FIRST_NS = 1_000_000_000  # when a simulation starts: the stacks' clocks do not start at zero
