@@ -1,7 +1,11 @@
 """Panels as a matplotlib figure, for notebooks and papers."""
 
+from __future__ import annotations
+
 import functools
 import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from cctrace.analysis.flow_view import FlowView
 from cctrace.extras import needed
@@ -10,12 +14,21 @@ from cctrace.plot.packets import packets_of
 from cctrace.plot.panels import COLOURS, PHASE_COLOURS, Phases, decimate
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from cctrace.flows.flow import Flow
+    from cctrace.plot.panels import Panel
+    from cctrace.replaying.run import Run
+    from cctrace.sim.result import Simulation
+
 _BUCKETS = 2000  # spans of time a series is thinned to: more than a printed page resolves
 _PANEL_INCHES = (10.0, 2.6)
 _ENTRIES = 4  # of a legend beside each other
 
 
-def plot_flow(flow, run=None, *, index=0):
+def plot_flow(flow: Flow | Simulation, run: Run | None = None, *, index: int = 0) -> Figure:
     """Draw a captured or simulated flow: progress, RTT, data in flight, rates.
 
     Parameters
@@ -46,23 +59,24 @@ def plot_flow(flow, run=None, *, index=0):
     >>> [axes.get_title(loc="left") for axes in plot_flow(flow).axes][:2]
     ['Progress: sequence numbers over time', 'Throughput over time']
     """
-    flow = as_flow(flow, index)
-    view = FlowView.of(flow, run)
-    src, sport, dst, dport = flow.key
+    one = as_flow(flow, index)
+    view = FlowView.of(one, run)
+    src, sport, dst, dport = one.key
     aside = "" if view.taken_at == "sender" else f"   (captured at: {view.taken_at}; times are estimates)"
     title = f"{src}:{sport} → {dst}:{dport}{aside}"
-    return figure(flow_panels(view, packets_of(flow)), flow_phases(view), title)
+    return figure(flow_panels(view, packets_of(one)), flow_phases(view), title)
 
 
 @functools.cache
-def _shown_by_notebooks():
+def _shown_by_notebooks() -> Any:
     """Return `Figure` with what IPython asks an object for; matplotlib's own tells it nothing outside of pyplot."""
-    figures = needed("matplotlib.figure", "plot")
+    needed("matplotlib.figure", "plot")
+    from matplotlib.figure import Figure
 
-    class Drawing(figures.Figure):
+    class Drawing(Figure):
         """A figure that a notebook shows as it is."""
 
-        def _repr_png_(self):
+        def _repr_png_(self) -> bytes:
             picture = io.BytesIO()
             self.savefig(picture, format="png")
             return picture.getvalue()
@@ -70,7 +84,7 @@ def _shown_by_notebooks():
     return Drawing
 
 
-def blank(inches, title=""):
+def blank(inches: tuple[float, float], title: str = "") -> Figure:
     """Return an empty figure of a size, with a title; a notebook shows it, pyplot does not know it."""
     drawing = _shown_by_notebooks()(figsize=inches, layout="constrained")
     if title:
@@ -78,7 +92,7 @@ def blank(inches, title=""):
     return drawing
 
 
-def figure(panels, phases=None, title=""):
+def figure(panels: Sequence[Panel], phases: Phases | None = None, title: str = "") -> Figure:
     """Draw panels above each other over one time axis.
 
     Parameters
@@ -102,7 +116,7 @@ def figure(panels, phases=None, title=""):
     return drawing
 
 
-def draw(axes, panel, phases=None):
+def draw(axes: Axes, panel: Panel, phases: Phases | None = None) -> None:
     """Draw one panel into given matplotlib axes; the legend stands above, where it covers no data."""
     phases = phases or Phases()
     hidden = "PROBE_BW " if phases.thin else None
@@ -111,7 +125,7 @@ def draw(axes, panel, phases=None):
             axes.axvspan(start, end, color=PHASE_COLOURS[name], lw=0, zorder=0)
     for series in panel.series:
         time_s, values = decimate(series.time_s, series.value, _BUCKETS)
-        style = {"color": COLOURS[series.colour], "label": series.label, "lw": 1.1}
+        style: dict[str, Any] = {"color": COLOURS[series.colour], "label": series.label, "lw": 1.1}
         if series.kind == "points":
             style |= {"ls": "none", "marker": ".", "ms": 2, "alpha": 0.6}
         elif series.dashed:

@@ -1,5 +1,10 @@
 """What limited a flow when, as the pictures show it: words and colours of `cctrace.diagnosis.findings`."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
 # Name -> words, colour on a light page, colour on a dark one.
 LIMITS = {
     "startup": ("start-up", "#e69f00", "#e0a83a"),
@@ -15,7 +20,7 @@ LIMITS = {
 }
 
 
-def limit_words(name):
+def limit_words(name: str) -> str:
     """Return a limit's name for people.
 
     >>> limit_words("receive_window")
@@ -24,7 +29,7 @@ def limit_words(name):
     return LIMITS[name][0] if name in LIMITS else name.replace("_", " ")
 
 
-def shares(limits):
+def shares(limits: Iterable[Any]) -> dict[str, float]:
     """Return {name: share of the time} of a diagnosis's limits, largest first."""
     lasted: dict[str, float] = {}
     for limit in limits:

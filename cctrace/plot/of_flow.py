@@ -3,6 +3,10 @@
 Each returns a `matplotlib.figure.Figure` that a notebook shows as it is; ``savefig("x.pdf")`` writes vectors.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from cctrace.errors import ArgumentError
@@ -12,12 +16,18 @@ from cctrace.plot.packets import KINDS, packets_of
 from cctrace.plot.panels import COLOURS, decimate
 from cctrace.schema import LINUX_EVENTS
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+    from cctrace.flows.flow import Flow
+
 _POINTS = 1000  # of a curve over time
 _BUCKETS = 2000  # spans of time that dense points are thinned to
 _TIME = "Time since the first packet (s)"
 
 
-def segment_sizes(flow, *, title=""):
+def segment_sizes(flow: Flow, *, title: str = "") -> Figure:
     """Draw the payload of every segment over time, and how often each size was sent.
 
     Segments as the capture shows them: at a sender whose device cuts them, super-packets of up to 64 kB.
@@ -57,7 +67,7 @@ def segment_sizes(flow, *, title=""):
     return drawing
 
 
-def throughput(flow, span_s=None, *, title=""):
+def throughput(flow: Flow, span_s: float | None = None, *, title: str = "") -> Figure:
     """Draw the throughput as a moving average: what was sent, what was acknowledged, and the mean since the start.
 
     Parameters
@@ -106,14 +116,14 @@ def throughput(flow, span_s=None, *, title=""):
     return drawing
 
 
-def _mean_bps(time_s, total, at, span_s):
+def _mean_bps(time_s: NDArray[Any], total: NDArray[Any], at: NDArray[Any], span_s: float) -> NDArray[Any]:
     """Return the mean rate of the last `span_s` before each of `at`; at the start, since the start."""
     total = np.concatenate(([0], total))
     since = np.maximum(at - span_s, 0.0)
     return 8 * (total[np.searchsorted(time_s, at, "right")] - total[np.searchsorted(time_s, since)]) / (at - since)
 
 
-def _acknowledged(flow, received):
+def _acknowledged(flow: Flow, received: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return when packets of the receiver came, and what had been acknowledged then: seconds, bytes."""
     known = np.flatnonzero(received.ack >= 0)
     known = known[np.argsort(received.time_ns[known], kind="stable")]
@@ -121,7 +131,7 @@ def _acknowledged(flow, received):
     return _seconds(flow, received)[known], acked
 
 
-def rtt(flow, over="time", *, title=""):
+def rtt(flow: Flow, over: str = "time", *, title: str = "") -> Figure:
     """Draw every RTT sample that the sender's TCP took, over time or over what was acknowledged.
 
     Parameters
@@ -159,7 +169,7 @@ def rtt(flow, over="time", *, title=""):
     return drawing
 
 
-def windows(flow, *, title=""):
+def windows(flow: Flow, *, title: str = "") -> Figure:
     """Draw the receiver's window and the bytes that were out: sent, and not yet acknowledged, losses included.
 
     Parameters
@@ -196,7 +206,7 @@ def windows(flow, *, title=""):
     return drawing
 
 
-def one_way_delays(flow, receiver, *, title=""):
+def one_way_delays(flow: Flow, receiver: Flow, *, title: str = "") -> Figure:
     """Draw how long each segment was under way, from captures at both ends, and each ACK.
 
     Parameters
@@ -231,9 +241,9 @@ def one_way_delays(flow, receiver, *, title=""):
     return drawing
 
 
-def _seconds(flow, side):
+def _seconds(flow: Flow, side: Any) -> NDArray[Any]:
     return flow.seconds(side.time_ns)
 
 
-def _place(flow):
+def _place(flow: Flow) -> str:
     return "" if flow.taken_at == "sender" else f"captured at: {flow.taken_at}"

@@ -1,20 +1,30 @@
 """The time line of both ends, packet by packet: tcptrace's, and Wireshark's flow graph."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from cctrace.errors import ArgumentError
 from cctrace.flows.state import FIN, RST, SYN
 from cctrace.plot.figure import blank
 from cctrace.plot.of_papers import AGAIN
-from cctrace.plot.packets import KINDS, packets_of
+from cctrace.plot.packets import KINDS, Received, Sent, packets_of
 from cctrace.plot.panels import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from cctrace.flows.flow import Flow
 
 _MOST = 200
 _SLOPE = 0.45  # of a row: an arrow leaves before it arrives
 _FLAGS = ((SYN, "SYN"), (FIN, "FIN"), (RST, "RST"))
 
 
-def ladder(flow, start_s=0.0, packets=40, *, title=""):
+def ladder(flow: Flow, start_s: float = 0.0, packets: int = 40, *, title: str = "") -> Figure:
     """Draw packets as arrows between the two ends, a row each, with their times and frame numbers.
 
     The level end of an arrow is what the capture saw; the other end is drawn, not measured.
@@ -61,9 +71,16 @@ def ladder(flow, start_s=0.0, packets=40, *, title=""):
         leaves = forth != at_receiver  # where the capture was taken
         start, end = (y, y + _SLOPE) if leaves else (y - _SLOPE, y)
         tail, head = ((0, start), (1, end)) if forth else ((1, start), (0, end))
-        style = {"arrowstyle": "-|>", "color": colour, "lw": 1.1, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 9}
+        style: dict[str, Any] = {
+            "arrowstyle": "-|>",
+            "color": colour,
+            "lw": 1.1,
+            "shrinkA": 0,
+            "shrinkB": 0,
+            "mutation_scale": 9,
+        }
         axes.add_patch(_arrow(tail, head, **style))
-        beside = {"va": "bottom" if leaves else "top", "ha": "center", "fontsize": 7.5, "color": colour}
+        beside: dict[str, Any] = {"va": "bottom" if leaves else "top", "ha": "center", "fontsize": 7.5, "color": colour}
         axes.text(0.5, (start + end) / 2 + (-0.04 if leaves else 0.04), text, **beside)
         axes.text(-0.03, y, f"{time_s:.6f} s", ha="right", va="center", fontsize=7.5)
         axes.text(1.03, y, f"frame {frame}" if frame else "", ha="left", va="center", fontsize=7.5, color="#555")
@@ -72,22 +89,25 @@ def ladder(flow, start_s=0.0, packets=40, *, title=""):
     return drawing
 
 
-def _arrow(tail, head, **style):
+def _arrow(tail: tuple[float, float], head: tuple[float, float], **style: Any) -> Any:
     from matplotlib.patches import FancyArrowPatch
 
     return FancyArrowPatch(tail, head, **style)
 
 
-def _rows(flow, start_s, packets):
+def _rows(flow: Flow, start_s: float, packets: int) -> list[tuple[bool, float, int, str, str]]:
     """Return (from the sender, seconds, frame, words, colour) of packets in the order of time."""
     start_ns = flow.summary["start_ns"]
     low_ns = start_ns + round(start_s * 1e9)
     found = []
-    for forth, side in zip((True, False), packets_of(flow), strict=True):
+    sent, received = packets_of(flow)
+    sides: list[tuple[Sent | Received, Callable[[Any, int], tuple[str, str]]]]
+    sides = [(sent, _of_sent), (received, _of_received)]
+    for side, described in sides:
         order = np.argsort(side.time_ns, kind="stable")
         for i in order[np.searchsorted(side.time_ns[order], low_ns) :][:packets]:
-            words, colour = (_of_sent if forth else _of_received)(side, int(i))
-            found.append((int(side.time_ns[i]), not forth, int(side.frame[i]), words, colour))
+            words, colour = described(side, int(i))
+            found.append((int(side.time_ns[i]), side is received, int(side.frame[i]), words, colour))
     found.sort(key=lambda one: one[:2])
     return [
         (not back, (time_ns - start_ns) / 1e9, frame, words, colour)
@@ -95,11 +115,11 @@ def _rows(flow, start_s, packets):
     ]
 
 
-def _flags(flags):
+def _flags(flags: int) -> list[str]:
     return [name for bit, name in _FLAGS if flags & bit]
 
 
-def _of_sent(sent, i):
+def _of_sent(sent: Any, i: int) -> tuple[str, str]:
     kind = KINDS[sent.kind[i]]
     meaning, word = AGAIN.get(kind, ("observed", ""))
     size, seq = int(sent.size[i]), int(sent.seq[i])
@@ -107,7 +127,7 @@ def _of_sent(sent, i):
     return ", ".join(part for part in parts if part), COLOURS[meaning]
 
 
-def _of_received(received, i):
+def _of_received(received: Any, i: int) -> tuple[str, str]:
     ack = int(received.ack[i])
     first = int(received.blocks[:i].sum())
     parts = [*_flags(received.flags[i]), f"ACK {ack:,}" if ack >= 0 else "no ACK"]

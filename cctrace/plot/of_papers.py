@@ -3,6 +3,11 @@
 Each returns a `matplotlib.figure.Figure` that a notebook shows as it is; ``savefig("x.pdf")`` writes vectors.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from cctrace.analytic import share
@@ -11,6 +16,13 @@ from cctrace.plot.figure import blank
 from cctrace.plot.of_tables import COLOURS
 from cctrace.plot.packets import KINDS, packets_of
 from cctrace.plot.panels import COLOURS as MEANINGS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike, NDArray
+
+    from cctrace.flows.flow import Flow
 
 # What of the time-sequence graph is drawn how: kind of segment -> colour's meaning, label.
 AGAIN = {
@@ -24,7 +36,7 @@ _MOST = 20_000  # packets drawn one by one; a page has no room for more
 _SPANS = 4_000  # of time, of which each is one bar where there are more
 
 
-def time_sequence(flow, start_s=None, end_s=None, *, title=""):
+def time_sequence(flow: Flow, start_s: float | None = None, end_s: float | None = None, *, title: str = "") -> Figure:
     """Draw the packets of a flow as tcptrace does: segments, acknowledgements, window, SACK blocks, retransmissions.
 
     More than 20,000 of a kind are drawn as what they cover in each of 4,000 spans of time.
@@ -70,7 +82,7 @@ def time_sequence(flow, start_s=None, end_s=None, *, title=""):
     return drawing
 
 
-def _sent(axes, sent, time_s, rows):
+def _sent(axes: Axes, sent: Any, time_s: NDArray[Any], rows: Any) -> None:
     low, high = sent.seq[rows] / 1e6, (sent.seq[rows] + sent.size[rows]) / 1e6
     kind = sent.kind[rows]
     for i, name in enumerate(KINDS):
@@ -83,7 +95,9 @@ def _sent(axes, sent, time_s, rows):
         axes.vlines(*bars, color=MEANINGS[meaning], lw=wide, label=label)
 
 
-def _thinned(time_s, low, high):
+def _thinned(
+    time_s: NDArray[Any], low: NDArray[Any], high: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Return bars (time, low, high): those given, or of too many what they cover in each of `_SPANS` spans of time."""
     if len(time_s) <= _MOST:
         return time_s, low, high
@@ -94,7 +108,7 @@ def _thinned(time_s, low, high):
     return time_s[order][first], least, most
 
 
-def _received(axes, received, time_s, rows):
+def _received(axes: Axes, received: Any, time_s: NDArray[Any], rows: Any) -> None:
     known = rows[received.ack[rows] >= 0]
     known = known[:: -max(1, len(known) // _MOST)][::-1]  # lines that climb: what lies between is on the line
     if len(known):
@@ -115,7 +129,7 @@ def _received(axes, received, time_s, rows):
         axes.vlines(*_thinned(at, left, right), color=MEANINGS["pacing"], lw=0.9, alpha=0.6, label="SACK")
 
 
-def queue_ratio(gain, ratios, *, title=""):
+def queue_ratio(gain: float, ratios: Sequence[float], *, title: str = "") -> Figure:
     """Draw oBBR's Q_r over the loss-based share, and where it meets 1 - p: the share p* at which both live [Bi23].
 
     Parameters
@@ -154,7 +168,9 @@ def queue_ratio(gain, ratios, *, title=""):
     return drawing
 
 
-def collapse_surface(model, sd_us, queue_delay_us, *, here=None, title=""):
+def collapse_surface(
+    model: Any, sd_us: ArrayLike, queue_delay_us: ArrayLike, *, here: tuple[float, float] | None = None, title: str = ""
+) -> Figure:
     """Draw the closed form's probability of minRTT collapse over jitter and queue, with where it is one in two.
 
     Parameters
@@ -192,7 +208,7 @@ def collapse_surface(model, sd_us, queue_delay_us, *, here=None, title=""):
     return drawing
 
 
-def finish(axes):
+def finish(axes: Axes) -> None:
     """Dress axes as all plots of this package are: a faint grid, no frame above and to the right."""
     axes.grid(color="#e4e8ed", lw=0.6)
     axes.set_axisbelow(True)

@@ -5,10 +5,14 @@ Corpus, or its folder     ├─> flows with their names ──quantity──> {
 Flow, Run, Simulation, …  ┘
 """
 
+from __future__ import annotations
+
 import os
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from pandas.api.types import is_numeric_dtype
 
 from cctrace.corpus import Corpus
 from cctrace.corpus import open as open_corpus
@@ -22,6 +26,11 @@ from cctrace.identification.named import controller_name
 from cctrace.replaying.run import Run
 from cctrace.schema import LINUX_EVENTS
 from cctrace.sim.result import Simulation
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.flows.views import View
 
 # Short names of quantities: one value per flow, a column; or `SAMPLED`, of each flow all samples.
 ALIASES = {
@@ -64,11 +73,11 @@ _CORPUS_JOIN = ["capture", "connection"]
 class _Item(NamedTuple):
     """One flow: what it may be grouped by, and where its values come from."""
 
-    labels: dict
-    source: object
+    labels: dict[str, Any]
+    source: Any
 
 
-def samples(of, quantity, by=None):
+def samples(of: Any, quantity: str, by: str | None = None) -> dict[str, NDArray[Any]]:
     """Return a quantity of many flows, by group.
 
     Parameters
@@ -128,7 +137,7 @@ def samples(of, quantity, by=None):
     return {name: scale * np.concatenate(values) for name, values in groups.items()}
 
 
-def axis_label(quantity):
+def axis_label(quantity: str) -> str:
     """Return the label of an axis of a quantity, with its unit.
 
     Examples
@@ -143,15 +152,15 @@ def axis_label(quantity):
     return _LABELS.get(column, words[:1].upper() + words[1:]) + (f" ({unit})" if unit else "")
 
 
-def _column(quantity):
+def _column(quantity: str) -> str:
     return ALIASES.get(quantity, SAMPLED.get(quantity, quantity))
 
 
-def _unit(column):
+def _unit(column: str) -> tuple[str, float]:
     return next((unit for end, unit in _UNITS.items() if column.endswith(end)), ("", 1.0))
 
 
-def _corpus(of):
+def _corpus(of: Any) -> Any:
     """Return the corpus that is meant, None if it is something else."""
     if isinstance(of, Corpus):
         return of
@@ -160,7 +169,7 @@ def _corpus(of):
     return None
 
 
-def _of_corpus(corpus, column, by):
+def _of_corpus(corpus: Any, column: str, by: str) -> dict[str, NDArray[Any]]:
     if column in SAMPLED:
         raise ArgumentError(f"quantity={column!r}: a corpus keeps rtt_min, rtt_median and rtt_p95 of each flow")
     column = "retransmitted_segments" if column == "retransmitted_share" and "flows" in corpus.tables else column
@@ -185,7 +194,7 @@ def _of_corpus(corpus, column, by):
     return {name: values[known & (groups == name)] for name in sorted(set(groups[known]))}
 
 
-def _table_with(corpus, column, called):
+def _table_with(corpus: Any, column: str, called: str) -> Any:
     """Return the table of a corpus that has a column: of flows rather than of captures."""
     known = sorted(corpus.tables.values(), key=lambda table: table.name in ("captures", "errors"))
     for table in known:
@@ -195,7 +204,7 @@ def _table_with(corpus, column, called):
     raise ArgumentError(f"{called}={column!r}: no table of {corpus.where} has it; there are {', '.join(names)}")
 
 
-def _items(of, by):
+def _items(of: Any, by: str | None) -> Iterator[_Item]:
     """Yield the flows that are meant, each an `_Item`."""
     if isinstance(of, list | tuple):
         files = [os.fspath(one) for one in of if isinstance(one, str | os.PathLike)]
@@ -214,15 +223,15 @@ def _items(of, by):
         named = _flow_item(of.source).labels if isinstance(of.source, Flow) else {"flow": repr(of.source)}
         yield _Item(named | {"controller": of.controller.__name__}, of)
     elif isinstance(of, Simulation):
-        for i, row in of.flows.iterrows():
-            yield _Item({"controller": row["cc"], "flow": f"flow {i}"}, (of, int(i)))
+        for i, name in enumerate(of.flows["cc"]):
+            yield _Item({"controller": name, "flow": f"flow {i}"}, (of, i))
     else:
         raise ArgumentError(
             f"{of!r}: a capture, a folder, a pattern, a corpus, a Capture, Flow, Run or Simulation, or a list of these"
         )
 
 
-def _of_files(inputs, by):
+def _of_files(inputs: Iterable[str], by: str | None) -> Iterator[_Item]:
     entries = [entry for entry in listed(inputs) if not is_archive(entry.capture)]
     files = [entry.capture for entry in entries]
     for entry, name in zip(entries, short_names(files), strict=True):
@@ -238,7 +247,7 @@ def _of_files(inputs, by):
             yield item._replace(labels=item.labels | named)
 
 
-def _bulk(file):
+def _bulk(file: str) -> Iterable[Any]:
     """Return the bulk flows of a capture; of a large one, one by one."""
     if os.path.isfile(file) and os.path.getsize(file) >= LARGE_FILE:
         return bulk_flows(file)
@@ -248,22 +257,23 @@ def _bulk(file):
     return (item.source for item in _items(data, None)) if len(data) else []
 
 
-def _flow_item(flow):
+def _flow_item(flow: Flow) -> _Item:
     src, sport, dst, dport = flow.key
     ends = {"flow": f"{src}:{sport} → {dst}:{dport}", "src": src, "dst": dst}
     return _Item(ends | {"controller": controller_name(flow.tcpinfo)}, flow)
 
 
-def _natural(flows):
+def _natural(flows: Sequence[dict[str, Any]]) -> str:
     """Return what the groups are if nobody says: the first that is known of all flows."""
     known = (name for name in GROUPS if all(labels.get(name) is not None for labels in flows))
     return next(known, "flow")
 
 
-def _values(source, quantity):
+def _values(source: Any, quantity: str) -> NDArray[Any]:
     """Return the values of one flow, in the unit of the column."""
     if isinstance(source, tuple):
-        return _of_simulation(*source, quantity)
+        simulation, index = source
+        return _of_simulation(simulation, index, quantity)
     if isinstance(source, Run):
         if quantity in SAMPLED or _column(quantity) in getattr(source.source, "summary", ()):
             return _values(source.source, quantity)
@@ -276,11 +286,11 @@ def _values(source, quantity):
     return _one(row, column, quantity, "a capture's flow")
 
 
-def _sampled(rtt_us, quantity):
+def _sampled(rtt_us: NDArray[Any], quantity: str) -> NDArray[Any]:
     return rtt_us - rtt_us.min(initial=np.inf) if quantity == "queue" and len(rtt_us) else rtt_us
 
 
-def _one(row, column, quantity, whose):
+def _one(row: dict[str, Any], column: str, quantity: str, whose: str) -> NDArray[Any]:
     """Return a number of a row of figures, as an array."""
     value = row.get(column, "")
     if not (value is None or isinstance(value, int | float | np.number)):
@@ -291,7 +301,7 @@ def _one(row, column, quantity, whose):
     return np.array([np.nan if value is None else value], np.float64)
 
 
-def _of_simulation(simulation, index, quantity):
+def _of_simulation(simulation: Simulation, index: int, quantity: str) -> NDArray[Any]:
     if quantity in SAMPLED:
         if simulation.traces:
             return _sampled(_rtt_us(simulation.flow(index)), quantity)
@@ -300,12 +310,12 @@ def _of_simulation(simulation, index, quantity):
         raise ArgumentError(
             f"quantity={quantity!r}: this simulation kept no samples; run simulate(..., trace=True), or take rtt_p95_us"
         )
-    row = simulation.flows.loc[index].to_dict()
+    row: dict[str, Any] = {str(name): value for name, value in simulation.flows.loc[index].items()}
     row["retransmitted_share"] = row["retransmit_ratio"]
     return _one(row, _column(quantity), quantity, "a simulation's flow")
 
 
-def _rtt_us(view):
+def _rtt_us(view: View) -> NDArray[Any]:
     """Return the RTT samples of a simulated flow."""
     if view.kind == "quic":
         rtt_ms = view.columns["smp_rtt_ms"]
@@ -314,8 +324,8 @@ def _rtt_us(view):
     return rtt_us[rtt_us >= 0].astype(np.float64)
 
 
-def _of_run(run, quantity):
-    for table in (run.decisions, run.table if "snd_cwnd" in run.decisions else ()):
-        if quantity in table and np.issubdtype(table[quantity].dtype, np.number):
+def _of_run(run: Run, quantity: str) -> NDArray[Any]:
+    for table in (run.decisions, *([run.table] if "snd_cwnd" in run.decisions else [])):
+        if quantity in table and is_numeric_dtype(table[quantity]):
             return table[quantity].to_numpy(np.float64)
     raise ArgumentError(f"quantity={quantity!r}: this run recorded {', '.join(run.decisions.columns)}")

@@ -3,6 +3,10 @@
 Each returns a `matplotlib.figure.Figure` that a notebook shows as it is; ``savefig("x.pdf")`` writes vectors.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from cctrace.errors import ArgumentError
@@ -11,12 +15,18 @@ from cctrace.plot.of_papers import finish
 from cctrace.plot.of_runs import axis_label, samples
 from cctrace.plot.of_tables import COLOURS
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
 _BESIDE = 6  # groups from which on the legend stands beside the axes
 _STEPS = 5000  # of a curve: more than a page resolves
 _DASHES = ("-", "--", ":", "-.")
 
 
-def cdf(of, quantity=None, *, by=None, xlabel="", title="", log=False):
+def cdf(
+    of: Any, quantity: str | None = None, *, by: str | None = None, xlabel: str = "", title: str = "", log: bool = False
+) -> Figure:
     """Draw the empirical distribution of each group of samples.
 
     Parameters
@@ -50,18 +60,29 @@ def cdf(of, quantity=None, *, by=None, xlabel="", title="", log=False):
         share_of = np.arange(1, len(values) + 1) / len(values)
         kept = np.unique(np.linspace(0, len(values) - 1, min(len(values), _STEPS)).astype(np.int64))
         dashes = _DASHES[k // len(COLOURS) % len(_DASHES)]
-        style = {"color": COLOURS[k % len(COLOURS)], "lw": 1.4, "ls": dashes}
+        style: dict[str, Any] = {"color": COLOURS[k % len(COLOURS)], "lw": 1.4, "ls": dashes}
         axes.step(values[kept], share_of[kept], where="post", label=name, **style)
     axes.set(xlabel=xlabel or (axis_label(quantity) if quantity else ""), ylabel="Cumulative share", ylim=(0, 1.02))
     if log:
         axes.set_xscale("log")
     finish(axes)
-    place = {"loc": "lower right"} if len(known) <= _BESIDE else {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+    place: dict[str, Any] = (
+        {"loc": "lower right"} if len(known) <= _BESIDE else {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+    )
     axes.legend(frameon=False, fontsize=8, **place)
     return drawing
 
 
-def boxes(of, quantity=None, *, by=None, ylabel="", title="", whiskers=(5, 95), log=False):
+def boxes(
+    of: Any,
+    quantity: str | None = None,
+    *,
+    by: str | None = None,
+    ylabel: str = "",
+    title: str = "",
+    whiskers: tuple[float, float] = (5, 95),
+    log: bool = False,
+) -> Figure:
     r"""Draw the samples of each group as a box: median, quartiles, and whiskers at two percentiles.
 
     Parameters
@@ -102,7 +123,15 @@ def boxes(of, quantity=None, *, by=None, ylabel="", title="", whiskers=(5, 95), 
     return drawing
 
 
-def qq(of, quantity=None, *, by=None, against=None, label="", title=""):
+def qq(
+    of: Any,
+    quantity: str | None = None,
+    *,
+    by: str | None = None,
+    against: str | None = None,
+    label: str = "",
+    title: str = "",
+) -> Figure:
     """Draw the quantiles of groups of samples against those of one of them, or of a distribution.
 
     Parameters
@@ -156,7 +185,7 @@ def qq(of, quantity=None, *, by=None, against=None, label="", title=""):
 _SHARES = np.arange(1, 200) / 200
 
 
-def _known(of, quantity, by):
+def _known(of: Any, quantity: str | None, by: str | None) -> dict[str, NDArray[Any]]:
     """Return the finite samples of each group."""
     if quantity is None and not isinstance(of, dict):
         raise ArgumentError(f"of={of!r}: a dict of samples by name, or say which quantity: cdf(of, 'goodput')")

@@ -4,10 +4,20 @@ What papers on congestion control draw. Each takes a table (pandas) and returns 
 notebook shows as it is.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
 import numpy as np
 
 from cctrace.errors import ArgumentError
 from cctrace.plot.figure import blank
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLOURS = (
     "#1f6fb2", "#b3541e", "#2e8b57", "#8a4fa3", "#c2a000", "#5d6b7a", "#d6336c", "#17a2a2", "#111827", "#7fb069",
@@ -17,7 +27,18 @@ MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
 _MOST_TICKS = 8
 
 
-def lines(table, x, panels, by, *, title="", xlabel="", columns=2, panel_by=None, marks=()):
+def lines(
+    table: pd.DataFrame,
+    x: str,
+    panels: Sequence[Any],
+    by: str,
+    *,
+    title: str = "",
+    xlabel: str = "",
+    columns: int = 2,
+    panel_by: str | None = None,
+    marks: Sequence[tuple[float, str]] = (),
+) -> Figure:
     """Draw measured columns over `x`, one line per value of `by`, with the spread of the seeds as bars.
 
     Parameters
@@ -75,27 +96,45 @@ def lines(table, x, panels, by, *, title="", xlabel="", columns=2, panel_by=None
     return drawing
 
 
-def _shared(panels):
+def _shared(panels: Sequence[Any]) -> Literal["col", "row"]:
     """Which panels share their vertical axis: those of one measure, which stand above each other, or side by side."""
     return "col" if len(panels) > 1 else "row"
 
 
-def _styles():
+def _styles() -> Iterator[tuple[str, str]]:
     while True:
         yield from zip(COLOURS, MARKS, strict=True)
 
 
-def _line(axes, rows, x, column, name, style, options=None):
+def _line(
+    axes: Axes,
+    rows: pd.DataFrame,
+    x: str,
+    column: str,
+    name: str,
+    style: tuple[str, str],
+    options: dict[str, Any] | None = None,
+) -> None:
     rows = rows[np.isfinite(rows[column].astype(float))]
     if rows.empty:
         return
     scale, (colour, mark) = (options or {}).get("scale", 1.0), style
     bars = rows[f"{column}_sd"] * scale if f"{column}_sd" in rows else None
-    drawn = {"color": colour, "marker": mark, "ms": 4, "lw": 1.3, "elinewidth": 0.8, "capsize": 2}
+    drawn: dict[str, Any] = {"color": colour, "marker": mark, "ms": 4, "lw": 1.3, "elinewidth": 0.8, "capsize": 2}
     axes.errorbar(rows[x], rows[column] * scale, bars, label=str(name), **drawn)
 
 
-def _dress(axes, label, title, log=False, logx=False, top=None, zero=True, level=None, scale=1.0):
+def _dress(
+    axes: Axes,
+    label: str,
+    title: str,
+    log: bool = False,
+    logx: bool = False,
+    top: float | None = None,
+    zero: bool = True,
+    level: float | None = None,
+    scale: float = 1.0,
+) -> None:
     axes.set_ylabel(label, fontsize=9)
     if log:
         axes.set_yscale("log")
@@ -112,16 +151,17 @@ def _dress(axes, label, title, log=False, logx=False, top=None, zero=True, level
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _ticks_where_measured(axes):
+def _ticks_where_measured(axes: Axes) -> None:
     """Name the places on a logarithmic axis, if they are few: the usual labels of a decade or two overlap."""
-    drawn = [line.get_xdata() for line in axes.lines if len(line.get_xdata()) > 2]
+    places_of = [np.asarray(line.get_xdata()) for line in axes.lines]
+    drawn = [places for places in places_of if len(places) > 2]
     places = np.unique(np.concatenate(drawn)) if drawn else np.empty(0)
     if 0 < len(places) <= _MOST_TICKS:
         axes.set_xticks(places, [f"{place:g}" for place in places])
         axes.minorticks_off()
 
 
-def _legend(drawing, axes):
+def _legend(drawing: Figure, axes: Iterable[Axes]) -> None:
     known = {label: handle for one in axes for handle, label in zip(*one.get_legend_handles_labels(), strict=True)}
     widest = 0.6 + 0.075 * max(map(len, known), default=0)  # inches
     columns = max(1, int(drawing.get_figwidth() / widest))
@@ -135,7 +175,7 @@ def _legend(drawing, axes):
     )
 
 
-def bars(table, x, value, by, *, title="", ylabel=""):
+def bars(table: pd.DataFrame, x: str, value: str, by: str, *, title: str = "", ylabel: str = "") -> Figure:
     """Draw a value for each name in a column, a bar per value of `by`, with the spread of the seeds.
 
     Returns
@@ -167,8 +207,19 @@ def bars(table, x, value, by, *, title="", ylabel=""):
 
 
 def heatmap(
-    table, rows, columns, value, *, by=None, label="", title="", form="{:.1f}", centre=None, xlabel="", ylabel=""
-):
+    table: pd.DataFrame,
+    rows: str,
+    columns: str,
+    value: str,
+    *,
+    by: str | None = None,
+    label: str = "",
+    title: str = "",
+    form: str = "{:.1f}",
+    centre: float | None = None,
+    xlabel: str = "",
+    ylabel: str = "",
+) -> Figure:
     """Draw a value over two axes as coloured squares with their numbers, one panel per value of `by`.
 
     Parameters
@@ -220,7 +271,7 @@ def heatmap(
     return drawing
 
 
-def _numbers(axes, square, image, form):
+def _numbers(axes: Axes, square: pd.DataFrame, image: Any, form: str) -> None:
     """Label a square's axes, and write into each cell its number in a colour that can be read on it."""
     axes.set_xticks(range(square.shape[1]), [f"{v:g}" for v in square.columns], fontsize=7)
     axes.set_yticks(range(square.shape[0]), [f"{v:g}" for v in square.index], fontsize=7)
@@ -231,7 +282,7 @@ def _numbers(axes, square, image, form):
             axes.text(j, i, form.format(v), ha="center", va="center", fontsize=6, color="white" if dark else "black")
 
 
-def ellipses(table, by="cc", *, panel_by=None, title=""):
+def ellipses(table: pd.DataFrame, by: str = "cc", *, panel_by: str | None = None, title: str = "") -> Figure:
     """Draw normalised throughput against normalised delay: marker mean, ellipse one sd, line to the p95.
 
     Better is up and to the right: delay grows to the left, as in the literature.
@@ -265,7 +316,7 @@ def ellipses(table, by="cc", *, panel_by=None, title=""):
     return drawing
 
 
-def _ellipse(axes, row, name, colour, mark):
+def _ellipse(axes: Axes, row: Mapping[Any, Any], name: str, colour: str, mark: str) -> None:
     # On a logarithmic axis an ellipse is drawn as a polygon; what would reach zero is cut at a tenth of the mean.
     turn = np.linspace(0, 2 * np.pi, 90)
     x = np.maximum(row["delay"] + row["delay_spread"] * np.cos(turn), row["delay"] / 10)
@@ -276,7 +327,15 @@ def _ellipse(axes, row, name, colour, mark):
     axes.plot(row["delay"], row["throughput"], mark, color=colour, ms=7, label=str(name))
 
 
-def over_time(series, *, title="", ylabel="", right=None, xlabel="Time (s)", columns=2):
+def over_time(
+    series: dict[str, list[Any]],
+    *,
+    title: str = "",
+    ylabel: str = "",
+    right: str | None = None,
+    xlabel: str = "Time (s)",
+    columns: int = 2,
+) -> Figure:
     """Draw panels of curves over time.
 
     Parameters
@@ -296,7 +355,7 @@ def over_time(series, *, title="", ylabel="", right=None, xlabel="Time (s)", col
     for axes, (name, curves) in zip(grid.flat, series.items(), strict=False):
         second = axes.twinx() if right else None
         for k, (time_s, values, label, options) in enumerate(curves):
-            on = second if options.get("right") else axes
+            on = second if second is not None and options.get("right") else axes
             style = {"drawstyle": "steps-post"} if options.get("step") else {}
             on.plot(
                 time_s, values, color=options.get("colour", COLOURS[k % len(COLOURS)]), lw=1.1, label=label, **style
@@ -316,7 +375,7 @@ def over_time(series, *, title="", ylabel="", right=None, xlabel="Time (s)", col
     return drawing
 
 
-def _has(table, names):
+def _has(table: pd.DataFrame, names: Sequence[str]) -> None:
     missing = [name for name in names if name not in table]
     if missing:
         raise ArgumentError(f"table has no column {missing[0]!r}; there are: {', '.join(map(str, table.columns))}")

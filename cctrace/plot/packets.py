@@ -1,10 +1,18 @@
 """The packets of one connection as a time-sequence graph draws them: what the sender sent, what came back."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cctrace.flows.state import ACK, OPT_COPY, RST, SYN
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.flows.flow import Flow
 
 # What a segment of the sender is, `Sent.kind`; the first ones are the reasons of `Flow.retransmissions`.
 KINDS = ("new", "fast", "probe", "timeout", "unexplained", "again")
@@ -47,7 +55,7 @@ class Sent:
     spurious: np.ndarray
     flags: np.ndarray
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.time_ns)
 
 
@@ -81,11 +89,11 @@ class Received:
     left: np.ndarray
     right: np.ndarray
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.time_ns)
 
 
-def packets_of(flow):
+def packets_of(flow: Flow) -> tuple[Sent, Received]:
     """Return every captured packet of a flow.
 
     Parameters
@@ -112,7 +120,8 @@ def packets_of(flow):
     mine = order[forth[order]]
     place = np.cumsum(forth) - 1
     sent = Sent(
-        *(packets[name][rows[mine]] for name in ("time_ns", "frame")),
+        packets["time_ns"][rows[mine]],
+        packets["frame"][rows[mine]],
         seq[mine],
         packets["payload"][rows[mine]].astype(np.int64),
         kind[place[mine]],
@@ -122,12 +131,12 @@ def packets_of(flow):
     return sent, _received(flow, rows, order[~forth[order]], seq, forth)
 
 
-def _wrapped(difference):
+def _wrapped(difference: NDArray[Any]) -> NDArray[Any]:
     """Return differences of 32-bit numbers as signed ones."""
     return ((difference + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
 
 
-def _unwrapped(seq, flags, forth, isn):
+def _unwrapped(seq: NDArray[Any], flags: NDArray[Any], forth: NDArray[Any], isn: int) -> NDArray[Any]:
     """Return the sender's sequence numbers without wraps; for the packets of the other side the latest one so far."""
     seq = seq.astype(np.int64) - isn
     counts = forth & (flags & RST == 0)  # a reset may carry any number
@@ -138,7 +147,9 @@ def _unwrapped(seq, flags, forth, isn):
     return np.where(forth, latest + _wrapped(seq - latest), latest)
 
 
-def _kinds(flow, time_ns, seq, rows):
+def _kinds(
+    flow: Flow, time_ns: NDArray[Any], seq: NDArray[Any], rows: NDArray[Any]
+) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
     """Return kind and spuriousness of the sender's packets, in the order in which it sent them."""
     size = flow.capture.packets["payload"][rows].astype(np.int64)
     end, kind, spurious = seq + size, np.zeros(len(seq), np.uint8), np.zeros(len(seq), bool)
@@ -160,7 +171,9 @@ def _kinds(flow, time_ns, seq, rows):
     return kind, spurious
 
 
-def _received(flow, rows, mine, latest, forth):
+def _received(
+    flow: Flow, rows: NDArray[Any], mine: NDArray[Any], latest: NDArray[Any], forth: NDArray[Any]
+) -> Received:
     """Return the `Received` of the packets `mine`, given the latest sequence number sent before each packet."""
     packets, facts = flow.capture.packets, flow.facts
     rows, near = rows[mine], latest[mine]

@@ -4,9 +4,17 @@
 thing in the same colours. A colour has one meaning on every panel: see `COLOURS`.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import ArrayLike, NDArray
 
 # Meaning -> colour.
 COLOURS = {
@@ -121,7 +129,7 @@ class Panel:
     from_zero: bool = True
 
     @property
-    def upper_limit(self):
+    def upper_limit(self) -> float:
         """Return the largest value the axis needs to show: lines in full, points up to their 99.8th percentile.
 
         A few samples of an ACK burst can be a hundred times the link rate; they would flatten everything else.
@@ -141,23 +149,23 @@ class Phases:
     spans: list[tuple[float, float, str]] = field(default_factory=list)
 
     @property
-    def thin(self):
+    def thin(self) -> bool:
         """Whether most phases of a PROBE_BW cycle are too short to be told apart when all of the flow is shown."""
         cycle = [end - start for start, end, name in self.spans if name.startswith("PROBE_BW ")]
         return bool(cycle) and float(np.median(cycle)) < THIN_SHARE * (self.spans[-1][1] - self.spans[0][0])
 
     @classmethod
-    def from_names(cls, time_s, names):
+    def from_names(cls, time_s: NDArray[Any], names: ArrayLike) -> Phases:
         """Join equal neighbours of one phase name per time; each phase lasts until the next one begins."""
-        names = np.asarray(names, dtype=object)
-        if not len(names):
+        name_of = np.asarray(names, dtype=object)
+        if not len(name_of):
             return cls()
-        starts = np.concatenate(([0], np.flatnonzero(names[1:] != names[:-1]) + 1))
+        starts = np.concatenate(([0], np.flatnonzero(name_of[1:] != name_of[:-1]) + 1))
         ends = np.append(time_s[starts[1:]], time_s[-1])
-        return cls([(float(time_s[a]), float(b), str(names[a])) for a, b in zip(starts, ends, strict=True)])
+        return cls([(float(time_s[a]), float(b), str(name_of[a])) for a, b in zip(starts, ends, strict=True)])
 
 
-def throughput_series(table, columns, scale):
+def throughput_series(table: pd.DataFrame, columns: Sequence[tuple[str, str, str]], scale: float) -> list[Series]:
     """Return the series of a table of throughput, which hold each rate until its bin ends.
 
     Parameters
@@ -178,7 +186,7 @@ def throughput_series(table, columns, scale):
     ]
 
 
-def decimate(time_s, values, buckets):
+def decimate(time_s: NDArray[Any], values: NDArray[Any], buckets: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Thin a series to what can be seen: first, lowest, highest and last point of each of `buckets` spans of time.
 
     Parameters

@@ -1,8 +1,18 @@
 """The panels of a connection of which only counters are known: no event stream, one point per poll."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from cctrace.plot.panels import Panel, Phases, Series, throughput_series
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from cctrace.flows.counters import CounterFlow
 
 # What of a replay is drawn where: panel, column of `model_table`, label, colour, factor to the unit of the panel.
 _REPLAYED = (
@@ -12,7 +22,7 @@ _REPLAYED = (
 )
 
 
-def counter_panels(counters, model=None):
+def counter_panels(counters: CounterFlow, model: pd.DataFrame | None = None) -> list[Panel]:
     """Return the panels of a `cctrace.flows.counters.CounterFlow` for which it has data, a list of `Panel`.
 
     Parameters
@@ -25,7 +35,9 @@ def counter_panels(counters, model=None):
         *(_progress(counters), _throughput(counters), _rtt(counters), _window(counters), _rates(counters)),
         _again(counters),
     )
-    for name, column, label, colour, factor in _REPLAYED if model is not None else ():
+    for name, column, label, colour, factor in _REPLAYED:
+        if model is None:
+            break
         panel = next(panel for panel in panels if panel.name == name)
         if column in model:
             seconds = (model["time_ns"].to_numpy(np.int64) - counters.start_ns) / 1e9
@@ -33,19 +45,21 @@ def counter_panels(counters, model=None):
     return [panel for panel in panels if panel.series]
 
 
-def counter_phases(counters):
+def counter_phases(counters: CounterFlow) -> Phases:
     """Return BBR's modes over time as `Phases`, empty where there is none."""
     names = counters.phase_names()
     return Phases() if names is None else Phases.from_names(counters.seconds(), names)
 
 
-def _series(counters, label, values, colour, kind="steps", dashed=False):
+def _series(
+    counters: CounterFlow, label: str, values: NDArray[Any], colour: str, kind: str = "steps", dashed: bool = False
+) -> list[Series]:
     """Return the one series in a list, or none where nothing is known."""
     known = np.isfinite(values) & (values > 0)
     return [Series(label, counters.seconds(), values, colour, kind, dashed)] if known.any() else []
 
 
-def _progress(counters):
+def _progress(counters: CounterFlow) -> Panel:
     time_ns, acked = counters.acked()
     seconds = (time_ns - counters.start_ns) / 1e9
     series = [Series("acknowledged", seconds, acked / 1e6, "estimate")] if len(acked) else []
@@ -53,13 +67,13 @@ def _progress(counters):
     return Panel("progress", "Progress", text, "Acknowledged (MB)", series)
 
 
-def _throughput(counters):
+def _throughput(counters: CounterFlow) -> Panel:
     series = throughput_series(counters.throughput(), (("acked_bps", "acknowledged", "estimate"),), 1e6)
     text = "How fast data were acknowledged from each poll to the next."
     return Panel("throughput", "Throughput over time", text, "Throughput (Mbit/s)", series)
 
 
-def _rtt(counters):
+def _rtt(counters: CounterFlow) -> Panel:
     series = _series(counters, "latest RTT", counters.values("latest_rtt_us") / 1e3, "observed", "points")
     series += _series(counters, "smoothed RTT", counters.rtt_us() / 1e3, "bound")
     series += _series(counters, "lowest RTT (sender)", counters.values("min_rtt") / 1e3, "observed", dashed=True)
@@ -68,7 +82,7 @@ def _rtt(counters):
     return Panel("rtt", "Round-trip time", text, "RTT (ms)", series)
 
 
-def _window(counters):
+def _window(counters: CounterFlow) -> Panel:
     flight = counters.outstanding() - np.nan_to_num(counters.values("sacked")) - np.nan_to_num(counters.values("lost"))
     series = _series(counters, "in flight", flight + np.nan_to_num(counters.values("retrans")), "observed")
     series += _series(counters, "cwnd", counters.values("snd_cwnd"), "window")
@@ -80,7 +94,7 @@ def _window(counters):
     return Panel("in_flight", "Data in flight and window", f"Segments {text}", "Segments", series)
 
 
-def _rates(counters):
+def _rates(counters: CounterFlow) -> Panel:
     names = (
         ("delivery rate", "delivery_rate_Bps", "observed", "points"),
         ("pacing rate", "pacing_rate_Bps", "pacing", "steps"),
@@ -95,7 +109,7 @@ def _rates(counters):
     return Panel("rates", "Rates", text, "Rate (Mbit/s)", series)
 
 
-def _again(counters):
+def _again(counters: CounterFlow) -> Panel:
     series = _series(counters, "retransmitted so far", counters.values("total_retrans"), "lost")
     text = "Segments that had been sent again by each poll; a step is a loss, or what was taken for one."
     return Panel("retransmitted", "Retransmissions", text, "Segments", series)

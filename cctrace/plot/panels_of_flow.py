@@ -1,6 +1,9 @@
 """The panels that explain one bulk flow: progress, RTT, data in flight, rates, and the replay against the kernel."""
 
+from __future__ import annotations
+
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -8,8 +11,13 @@ import pandas as pd
 from cctrace.plot.panels import Panel, Phases, Series, throughput_series
 from cctrace.units import format_time
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-def flow_panels(view, packets=None):
+    from cctrace.analysis.flow_view import FlowView
+
+
+def flow_panels(view: FlowView, packets: Any | None = None) -> list[Panel]:
     """Return the panels of a flow.
 
     Parameters
@@ -30,14 +38,14 @@ def flow_panels(view, packets=None):
     return [panel for panel in panels if panel is not None]
 
 
-def flow_phases(view):
+def flow_phases(view: FlowView) -> Phases:
     """Return the phases of the replayed controller (none without a model that has phases)."""
     if view.model is None or "phase" not in view.model:
         return Phases()
     return Phases.from_names(view.seconds(view.model), view.model["phase"])
 
 
-def _progress(view):
+def _progress(view: FlowView) -> Panel:
     events, time_s = view.events, view.seconds(view.events)
     scale, unit = _prefix(events["snd_nxt"].max(), "B")
     series = [
@@ -60,7 +68,7 @@ def _progress(view):
     )
 
 
-def _throughput(view):
+def _throughput(view: FlowView) -> Panel | None:
     if view.throughput is None or not len(view.throughput):
         return None
     table = view.throughput
@@ -76,7 +84,7 @@ def _throughput(view):
     )
 
 
-def _rtt(view):
+def _rtt(view: FlowView) -> Panel:
     events = view.acks
     samples = _numbers(events, "rs_rtt_us", missing=-1) / 1e3
     srtt = _numbers(events, "srtt_us8", missing=0) / 8e3
@@ -98,7 +106,7 @@ def _rtt(view):
     )
 
 
-def _in_flight(view, packets):
+def _in_flight(view: FlowView, packets: Any) -> Panel:
     acks = view.acks
     mss = float(view.events["mss"].max())
     in_flight = mss * _numbers(acks, "rs_prior_in_flight")
@@ -122,7 +130,7 @@ def _in_flight(view, packets):
     )
 
 
-def _bounds(view, mss):
+def _bounds(view: FlowView, mss: float) -> list[Series]:
     """Return what the controller bounds the data in flight to besides cwnd; none while it is unlimited."""
     found = []
     for column, label, colour, dashed in _BOUNDS:
@@ -134,7 +142,7 @@ def _bounds(view, mss):
     return [replace(one, stretches=False) for one in bounded if np.isfinite(one.value).any()]
 
 
-def _receive_window(view, packets):
+def _receive_window(view: FlowView, packets: Any) -> list[Series]:
     if packets is None or not len(packets[1]):
         return []
     received = packets[1]
@@ -155,7 +163,7 @@ _BOUNDS = (
 )
 
 
-def _bdp(view):
+def _bdp(view: FlowView) -> Series:
     """Return the bandwidth-delay product in bytes: the model's where there is one, else one figure for the flow."""
     if view.model is not None and "bw_Bps" in view.model:
         values = _numbers(view.model, "bw_Bps") * _numbers(view.model, "min_rtt_us") / 1e6
@@ -168,7 +176,7 @@ def _bdp(view):
     return Series("BDP (95 % rate x lowest RTT)", ends, np.full(len(ends), bdp), "bound", dashed=True)
 
 
-def delivery_rate_bps(acks):
+def delivery_rate_bps(acks: NDArray[Any]) -> NDArray[Any]:
     """Return the delivery-rate sample of each ACK in bits per second, NaN where there is none.
 
     Parameters
@@ -186,7 +194,7 @@ def delivery_rate_bps(acks):
         return np.where(interval_us > 0, delivered * _numbers(acks, "mss") * 8e6 / interval_us, np.nan)
 
 
-def _rates(view):
+def _rates(view: FlowView) -> Panel:
     acks, rate = view.acks, delivery_rate_bps(view.acks)
     finite = rate[np.isfinite(rate)]
     scale, unit = _prefix(np.quantile(finite, 0.95) if finite.size else 1, "bit/s")
@@ -207,7 +215,7 @@ def _rates(view):
     )
 
 
-def _gains(view):
+def _gains(view: FlowView) -> Panel | None:
     if view.model is None or "pacing_gain" not in view.model:
         return None
     series = _model_series(view, "pacing_gain", "pacing gain (replay)", "pacing", 1)
@@ -230,31 +238,33 @@ _AGAINST = (
 )
 
 
-def _model_series(view, column, label, colour, scale):
+def _model_series(view: FlowView, column: str, label: str, colour: str, scale: float) -> list[Series]:
     if view.model is None or column not in view.model:
         return []
     return [Series(label, view.seconds(view.model), _numbers(view.model, column) / scale, colour, "steps")]
 
 
-def _kernel_series(view, column, label, scale, missing=None, colour="kernel"):
+def _kernel_series(
+    view: FlowView, column: str, label: str, scale: float, missing: float | None = None, colour: str = "kernel"
+) -> list[Series]:
     if view.kernel is None or column not in view.kernel or view.kernel[column].isna().all():
         return []
     values = _numbers(view.kernel, column, missing) / scale
     return [Series(label, view.seconds(view.kernel), values, colour, "steps", dashed=True)]
 
 
-def _numbers(table, column, missing=None):
+def _numbers(table: Any, column: str, missing: float | None = None) -> NDArray[Any]:
     """Return a column as float64, NaN where it is missing."""
     values = table[column]
     values = values.to_numpy(np.float64, na_value=np.nan) if isinstance(table, pd.DataFrame) else values.astype(float)
     return values if missing is None else np.where(values == missing, np.nan, values)
 
 
-def _divided(series, scale):
+def _divided(series: Series, scale: float) -> Series:
     return replace(series, value=series.value / scale)
 
 
-def _prefix(largest, unit):
+def _prefix(largest: float, unit: str) -> tuple[float, str]:
     """Return (divisor, unit with prefix) that make `largest` a number people can read."""
     for factor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if largest >= factor:

@@ -1,15 +1,25 @@
 """The panels that lay flows of one capture beside each other: who got what, and who waited how long."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from cctrace.plot.panels import Panel, Series
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.analysis.flow_view import FlowView
 
 COMPARED = 8  # flows, as many as there are colours that the colour-blind can tell apart
 _SPANS = 300  # of time, over which a rate is taken
 _SHORTEST_S = 0.1
 
 
-def comparison_panels(views, aligned=False):
+def comparison_panels(views: Mapping[str, FlowView], aligned: bool = False) -> tuple[list[Panel], int, float]:
     """Return the panels that compare flows.
 
     Parameters
@@ -63,21 +73,23 @@ def comparison_panels(views, aligned=False):
     return panels, start_ns, duration_s
 
 
-def _panel(name, title, explanation, axis, curves):
+def _panel(
+    name: str, title: str, explanation: str, axis: str, curves: Mapping[str, tuple[NDArray[Any], NDArray[Any]]]
+) -> Panel:
     series = [
         Series(label, time_s, values, f"flow{i}", "steps") for i, (label, (time_s, values)) in enumerate(curves.items())
     ]
     return Panel(name, title, explanation, axis, series)
 
 
-def _rate(view, start_ns, edges):
+def _rate(view: FlowView, start_ns: int, edges: NDArray[Any]) -> NDArray[Any]:
     """Return the rate at which data were acknowledged between the edges (s), Mbit/s."""
     time_s = (view.events["time_ns"] - start_ns) / 1e9
     acked = np.interp(edges, time_s, view.events["snd_una"].astype(np.float64))
     return np.diff(acked) * 8e-6 / np.diff(edges)
 
 
-def _queue(view, start_ns):
+def _queue(view: FlowView, start_ns: int) -> tuple[NDArray[Any], NDArray[Any]]:
     acks = view.acks
     known = acks["srtt_us8"] > 0
     samples = acks["rs_rtt_us"][acks["rs_rtt_us"] > 0]

@@ -1,6 +1,8 @@
 """States over time: what mode the replayed controller was in, and what the sender's TCP did about losses."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -9,6 +11,13 @@ from cctrace.errors import ArgumentError
 from cctrace.plot.figure import blank, draw
 from cctrace.plot.panels import Phases
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from cctrace.flows.flow import Flow
+    from cctrace.replaying.run import Run
 
 CA_STATES = ("Open", "Disorder", "CWR", "Recovery", "Loss")  # of Linux, tcp_ca_state
 # State -> its colour on a light page and on a dark one: Okabe and Ito's, which the colour-blind can tell apart.
@@ -37,7 +46,7 @@ class Lane(NamedTuple):
     phases: Phases
 
 
-def lanes(view):
+def lanes(view: FlowView) -> list[Lane]:
     """Return the timelines of a flow: the replayed controller's mode, if there is a replay, and TCP's own state.
 
     Parameters
@@ -63,7 +72,9 @@ def lanes(view):
     return found
 
 
-def states(flow, run=None, start_s=None, end_s=None, *, title=""):
+def states(
+    flow: Flow, run: Run | None = None, start_s: float | None = None, end_s: float | None = None, *, title: str = ""
+) -> Figure:
     """Draw when a replayed controller was in which mode, with what gains, and TCP's states of loss recovery.
 
     Parameters
@@ -108,15 +119,15 @@ def states(flow, run=None, start_s=None, end_s=None, *, title=""):
     return drawing
 
 
-def _aside(place):
+def _aside(place: str) -> str:
     return "" if place == "sender" else f"captured at: {place}; times are estimates"
 
 
-def _end(rows):
+def _end(rows: Any) -> float:
     return max((phases.spans[-1][1] for _, phases in rows if phases.spans), default=0.0)
 
 
-def _bars(axes, k, phases, low, high):
+def _bars(axes: Axes, k: int, phases: Phases, low: float, high: float) -> None:
     """Draw the states of a lane, those of a name in one call."""
     shown: dict[str, list] = {}
     for start, end, name in phases.spans:
@@ -128,7 +139,7 @@ def _bars(axes, k, phases, low, high):
         )
 
 
-def _legend(axes, rows, low, high):
+def _legend(axes: Axes, rows: Any, low: float, high: float) -> None:
     from matplotlib.patches import Patch
 
     names = dict.fromkeys(n for _, phases in rows for a, b, n in phases.spans if b > low and a < high)
