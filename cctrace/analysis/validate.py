@@ -119,7 +119,7 @@ class Agreement:
         self._run = replay(flow, variant) if variant and len(times) else None
         if self._run:  # which found out how the flow was sent
             flow = self.flow = self._run.source
-        self.states = flow.answers(times, self._decided())
+        self.states = flow.answers(times, self._decided(), self._run and self._run.marked)
         self.replay = None
         self.figures = self._figures() + self._replay_figures() if len(self.polls) else []
 

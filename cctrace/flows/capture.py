@@ -231,8 +231,21 @@ class Capture:
         took_ns = reaction.reaction_ns(c.clock[mine], sent, payload > 0)
         return took_ns, reaction.same_skb_ns(c.clock[mine], np.where(sent, payload, 0), psh)
 
-    def reenact(self, rows, polls=None, decided=None, fq=DIRECTLY, most=None):
+    def reenact(self, rows, polls=None, decided=None, marked=None, fq=DIRECTLY, most=None):
         """Re-enact the senders of the given connections in one compiled pass.
+
+        The arguments are those of `reenactment`.
+
+        Returns
+        -------
+        rows, log, sent, ends, snapshots, finals
+            Event rows, retransmission log (`state.LOG`) and sends (`state.SENT`) of all connections; where each
+            connection's end in them, shape (connections, 3); `state.SNAP` records; final `state.TP` records.
+        """
+        return reenact.run(self.reenactment(rows, polls, decided, marked, fq, most))
+
+    def reenactment(self, rows, polls=None, decided=None, marked=None, fq=DIRECTLY, most=None):
+        """Return a re-enactment that has not begun, a `reenact.Pass`.
 
         Parameters
         ----------
@@ -241,16 +254,12 @@ class Capture:
             Intervals (capture clock, ns) at which to answer as TCP_INFO would; only for a single connection.
         decided : ndarray of int64, shape (n, 4), optional
             As for `Flow.answers`; only for a single connection.
+        marked : ndarray of uint8, optional
+            As for `Flow.answers`; only for a single connection.
         fq : int
             How the senders' packets had left before they were captured, `state.THROUGH_FQ` or others; see `handover`.
         most : int, optional
             How many packets to look at; only for a single connection.
-
-        Returns
-        -------
-        rows, log, sent, ends, snapshots, finals
-            Event rows, retransmission log (`state.LOG`) and sends (`state.SENT`) of all connections; where each
-            connection's end in them, shape (connections, 3); `state.SNAP` records; final `state.TP` records.
         """
         rows = np.asarray(rows, np.int64)
         clock, order, first = self.at_the_sender(rows)
@@ -263,7 +272,8 @@ class Capture:
         sacks = (self.packets.sacks["left"], self.packets.sacks["right"])
         polls = np.zeros((0, 2), np.int64) if polls is None else np.ascontiguousarray(polls, np.int64)
         decided = np.zeros((0, 4), np.int64) if decided is None else np.ascontiguousarray(decided, np.int64)
-        return reenact.run(columns, sacks, order, first, self.params(rows, fq), polls, decided)
+        marked = np.zeros(0, np.uint8) if marked is None else np.ascontiguousarray(marked, np.uint8)
+        return reenact.Pass(columns, sacks, order, first, self.params(rows, fq), polls, decided, marked)
 
     def at_the_sender(self, rows):
         """Return times and order of the packets of connections `rows` as at their senders, and where each begins.

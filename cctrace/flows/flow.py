@@ -102,9 +102,13 @@ class Flow:
             raise StreamError(f"{name}: connection {self.index}: nothing to reconstruct: no ACK follows its data")
         return rows, log, sent, finals[0]
 
-    def _reenact(self, polls=None, decided=None):
+    def _reenact(self, polls=None, decided=None, marked=None):
         decided = self._decided if decided is None else decided
-        return self.capture.reenact([self.index], polls, decided, self._left, self._most)
+        return self.capture.reenact([self.index], polls, decided, marked, self._left, self._most)
+
+    def reenactment(self, how):
+        """Return a re-enactment of this flow as having left in a way of `state`, not yet begun: `reenact.Pass`."""
+        return self.capture.reenactment([self.index], fq=how, most=self._most)
 
     def _require_both_directions(self):
         c = self.capture.connections
@@ -369,7 +373,7 @@ class Flow:
 
         return join(self, receiver)
 
-    def answers(self, polls, decided=None):
+    def answers(self, polls, decided=None, marked=None):
         """Return what TCP_INFO would have answered in the given intervals, from the capture alone.
 
         Parameters
@@ -381,6 +385,9 @@ class Flow:
             (segments), whether it was in PROBE_RTT. Rate and cwnd tell since when the receive window has held the
             sender back: the kernel asks them first, and the capture itself gives a rough idea of them only. PROBE_RTT
             has what is sent marked application-limited.
+        marked : array_like of uint8, shape (sends,), optional
+            Which packets left, by that replay, while the application limited the sender (`Run.marked`); without, the
+            capture's rows tell.
 
         Returns
         -------
@@ -388,7 +395,7 @@ class Flow:
             `state.SNAP` records, one for every state that held at some instant of a poll; `poll` indexes `polls`.
         """
         self._require_both_directions()
-        return self._reenact(polls, decided)[4]
+        return self._reenact(polls, decided, marked)[4]
 
 
 def _may_be(flow, known):

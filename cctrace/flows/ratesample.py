@@ -26,7 +26,7 @@ def on_sent(tp, s, in_flight):
     s.tx_lost = tp.lost
     s.tx_in_flight = in_flight
     s.tx_in_flight_v2 = in_flight
-    s.tx_app_limited = 1 if tp.app_limited != 0 else 0
+    s.tx_app_limited = tp.mark if tp.mark >= 0 else 1 if tp.app_limited != 0 else 0
     s.tx_send = tp.sent
 
 

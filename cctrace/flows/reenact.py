@@ -52,18 +52,18 @@ HANDED_SEGMENTS = 256  # that TCP hands to fq at a time: two of the largest supe
 BELIEVABLE_GAP = 1 << 28  # bytes
 MOST_UNSEEN = 1 << 18  # segments outstanding or missing in all: 380 MB of 1448
 UNSEEN_PER_PACKET = 64  # and so many more for each packet that was captured: a super-packet of 64 kB
-NOTHING, OUT, RETRANSMISSIONS, SENDS, ANSWERS, RING = range(-1, 5)  # the tables that can lack room
+IGNORED, NOTHING, OUT, RETRANSMISSIONS, SENDS, ANSWERS, RING, ASKS = range(-2, 6)  # from OUT on tables that lack room
 
 
-def reenact(packets, sacks, order, first, params, polls, decided, place, tables):
+def reenact(packets, sacks, order, first, params, polls, decided, marked, place, tables):
     """Re-enact the connections from where `place`, a PASS record, is; see `run`.
 
     Returns the number of the table that lacks room, NOTHING if all is done. Nothing was done yet of the packet at which
-    it stops, so it goes on from there once the table is larger.
+    it stops, so it goes on from there once the table is larger. A pass that a controller leads (`place.led`) also
+    stops, with ASKS, where rows were added and TCP may hand over next: it goes on once they have been decided.
     """
     out, log, sent, snap, seg, ends, finals, blocks, scratch = tables
-    time_ns, direction, flags, seq, ack, window, payload, tsval, tsecr, options, sack_row, sack_count = packets
-    left, right = sacks
+    time_ns, direction, _, _, _, _, payload, tsval, _, _, _, _ = packets
     rs = scratch[0]
     at = place[0]
     while at.connection < params.size:
@@ -77,98 +77,175 @@ def reenact(packets, sacks, order, first, params, polls, decided, place, tables)
             at.packet = 0
         sequence = order[first[c] : first[c + 1]]
         for k in range(at.packet, sequence.size):
-            if p.fq != THROUGH_FQ and tp.paced > 512 and direction[sequence[k]] != p.sender:
-                bring_forward(tp, p, sequence, k, time_ns, direction, payload, tsval)
-            q = sequence[k]
-            if options[q] & OPT_COPY:
-                continue
-            fl = flags[q]
-            mine = direction[q] == p.sender
-            size = np.int64(payload[q])
-            if mine:
-                ahead = unwrap(seq[q], p.isn, tp.snd_nxt) + size - tp.snd_nxt
-            elif not fl & ACK:
-                ahead = 0
-            else:
-                ahead = unwrap(ack[q], p.isn, tp.snd_una) - tp.snd_nxt
-            if not is_believable(tp, p.mss, ahead, ahead - size if mine else ahead, k):
-                tp.ignored += 1
-                continue
-            # Make sure of room for whatever this packet can cause.
-            event_ns = time_ns[q] if mine else time_ns[q] + p.ack_delay_ns
-            new = max(0, ahead) // max(1, p.mss) + 3 + (HANDED_SEGMENTS if p.fq == THROUGH_FQ else 0)
-            rows = MARGIN + 3 * (tp.packets_out + new)
-            lacks = NOTHING
-            if tp.rows + rows > out.size:
-                lacks, at.needed = OUT, tp.rows + rows
-            elif tp.logged + rows > log.size:
-                lacks, at.needed = RETRANSMISSIONS, tp.logged + rows
-            elif tp.sent + new > sent.size:
-                lacks, at.needed = SENDS, tp.sent + new
-            elif tp.tail - tp.head + new > seg.size:
-                lacks, at.needed = RING, tp.tail - tp.head + new
-            elif at.taken + 3 * most_answers(polls, at.poll, event_ns + TASKLET_NS) > snap.size:
-                lacks, at.needed = ANSWERS, at.taken + 3 * most_answers(polls, at.poll, event_ns + TASKLET_NS)
-            if lacks != NOTHING:
-                at.packet = k
-                return lacks
-            if tp.reo_first_us:
-                due = (tp.reo_last_us - CLOCK_START_US) * 1000 + p.start_ns
-                if due < event_ns:
-                    answer(tp, snap, at, polls, due, p.start_ns)
-                    set_clock(tp, due, p.start_ns)
-                    clear(rs)
-                    rs.ack = tp.snd_una
-                    recovery.reordering_timeout(tp, seg, rs, out)
-            answer(tp, snap, at, polls, event_ns, p.start_ns)
-            set_clock(tp, event_ns, p.start_ns)
-            while at.decision < decided.shape[0] and decided[at.decision, 0] <= event_ns:
-                tp.rate_Bps, tp.cwnd = decided[at.decision, 1], decided[at.decision, 2]
-                tp.probing_rtt = decided[at.decision, 3]
-                at.decision += 1
-            if fl & RST:
-                continue
-            if mine and k < tp.handed and size > 0:
-                last, _ = super_packet(p, sequence, k, time_ns, direction, flags, seq, payload)
-                if leave(tp, size, last == k):
-                    answer(tp, snap, at, polls, event_ns + TASKLET_NS, p.start_ns)
-                    hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets)
-                continue
-            if mine and fl & SYN:
-                send_syn(tp, seg, clock_us(time_ns[q] - p.tx_delay_ns, p.start_ns), tsval[q], fl & ACK != 0)
-            elif mine:
-                a = unwrap(seq[q], p.isn, tp.snd_nxt)
-                if not fl & FIN and tp.established and is_window_probe(tp, a, size):
-                    note_window_probe(tp, a + size)
-                    continue
-                size += 1 if fl & FIN else 0
-                if size == 0 or (p.has_syn and not tp.established):
-                    continue
-                if not tp.established:
-                    establish(tp, rs, out, 1)
-                data = np.int64(payload[q])
-                send(tp, seg, rs, out, log, sent, p, time_ns[q], a, a + size, data, fl, tsval[q])
-                if p.fq == THROUGH_FQ:
-                    last, _ = super_packet(p, sequence, k, time_ns, direction, flags, seq, payload)
-                    if last == k:
-                        hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets)
-            elif fl & ACK:
-                a = unwrap(ack[q], p.isn, tp.snd_una)
-                tp.tsecr = tsecr[q] if options[q] & OPT_TIMESTAMPS else 0
-                count = min(np.int64(sack_count[q]), 4)
-                for i in range(count):
-                    blocks[i, 0] = unwrap(left[sack_row[q] + i], p.isn, tp.snd_una)
-                    blocks[i, 1] = unwrap(right[sack_row[q] + i], p.isn, tp.snd_una)
-                ack_seq = unwrap(seq[q], p.peer_isn, tp.snd_wl1)
-                wide = np.int64(window[q]) << (0 if fl & SYN else p.wscale)
-                waiting = is_answered(p, sequence, k, time_ns, direction, payload)
-                receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, wide, size > 0, fl, waiting)
-                if p.fq == THROUGH_FQ:
-                    hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets)
+            if at.asks == 0:
+                if p.fq != THROUGH_FQ and tp.paced > 512 and direction[sequence[k]] != p.sender:
+                    bring_forward(tp, p, sequence, k, time_ns, direction, payload, tsval)
+                lacks = lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg)
+                if lacks >= OUT:
+                    at.packet = k
+                    return lacks
+                if lacks == NOTHING:
+                    take(
+                        tp,
+                        seg,
+                        rs,
+                        out,
+                        log,
+                        sent,
+                        snap,
+                        blocks,
+                        p,
+                        at,
+                        sequence,
+                        k,
+                        packets,
+                        sacks,
+                        polls,
+                        decided,
+                        marked,
+                    )
+                if at.asks != 0 and at.led != 0 and tp.rows > at.led_rows:
+                    at.packet = k
+                    return ASKS
+            if at.asks != 0:
+                at.asks = 0
+                if at.led == 0 and decided.shape[0] > 0:
+                    decide(tp, decided, min(tp.rows, decided.shape[0]) - 1)
+                hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked)
         ends[c, 0], ends[c, 1], ends[c, 2] = tp.rows, tp.logged, tp.sent
         at.connection += 1
         at.packet = -1
     return NOTHING
+
+
+def lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg):
+    """Return the table that lacks room for whatever the packet at place `k` can cause, NOTHING if none does.
+
+    IGNORED if it is a copy, or cannot belong to the connection.
+    """
+    time_ns, direction, flags, seq, ack, _, payload, _, _, options, _, _ = packets
+    q = sequence[k]
+    if options[q] & OPT_COPY:
+        return IGNORED
+    mine = direction[q] == p.sender
+    size = np.int64(payload[q])
+    if mine:
+        ahead = unwrap(seq[q], p.isn, tp.snd_nxt) + size - tp.snd_nxt
+    elif not flags[q] & ACK:
+        ahead = 0
+    else:
+        ahead = unwrap(ack[q], p.isn, tp.snd_una) - tp.snd_nxt
+    if not is_believable(tp, p.mss, ahead, ahead - size if mine else ahead, k):
+        tp.ignored += 1
+        return IGNORED
+    event_ns = handled_ns(p, time_ns[q], mine)
+    new = max(0, ahead) // max(1, p.mss) + 3 + (HANDED_SEGMENTS if p.fq == THROUGH_FQ else 0)
+    rows = MARGIN + 3 * (tp.packets_out + new)
+    answers = 3 * most_answers(polls, at.poll, event_ns + TASKLET_NS)
+    lacks = NOTHING
+    if tp.rows + rows > out.size:
+        lacks, at.needed = OUT, tp.rows + rows
+    elif tp.logged + rows > log.size:
+        lacks, at.needed = RETRANSMISSIONS, tp.logged + rows
+    elif tp.sent + new > sent.size:
+        lacks, at.needed = SENDS, tp.sent + new
+    elif tp.tail - tp.head + new > seg.size:
+        lacks, at.needed = RING, tp.tail - tp.head + new
+    elif at.taken + answers > snap.size:
+        lacks, at.needed = ANSWERS, at.taken + answers
+    return lacks
+
+
+def handled_ns(p, time_ns, mine):
+    """Return when the stack handles a packet: the sender's own when it was captured."""
+    return time_ns if mine else time_ns + p.ack_delay_ns
+
+
+def decide(tp, decided, i):
+    """Take what the controller decided at row `i` of `decided`."""
+    tp.rate_Bps, tp.cwnd, tp.probing_rtt = decided[i, 1], decided[i, 2], decided[i, 3]
+
+
+def take(tp, seg, rs, out, log, sent, snap, blocks, p, at, sequence, k, packets, sacks, polls, decided, marked):
+    """The packet at place `k` is handled; `at.asks` says whether TCP may hand over to fq next."""
+    time_ns, direction, flags, seq, _, _, payload, _, _, _, _, _ = packets
+    q = sequence[k]
+    fl = flags[q]
+    mine = direction[q] == p.sender
+    event_ns = handled_ns(p, time_ns[q], mine)
+    if tp.reo_first_us:
+        due = (tp.reo_last_us - CLOCK_START_US) * 1000 + p.start_ns
+        if due < event_ns:
+            answer(tp, snap, at, polls, due, p.start_ns)
+            set_clock(tp, due, p.start_ns)
+            clear(rs)
+            rs.ack = tp.snd_una
+            recovery.reordering_timeout(tp, seg, rs, out)
+    answer(tp, snap, at, polls, event_ns, p.start_ns)
+    set_clock(tp, event_ns, p.start_ns)
+    while at.decision < decided.shape[0] and decided[at.decision, 0] <= event_ns:
+        decide(tp, decided, at.decision)
+        at.decision += 1
+    if fl & RST:
+        return
+    if mine and k < tp.handed and payload[q] > 0:
+        last, _ = super_packet(p, sequence, k, time_ns, direction, flags, seq, payload)
+        if leave(tp, np.int64(payload[q]), last == k):
+            answer(tp, snap, at, polls, event_ns + TASKLET_NS, p.start_ns)
+            at.asks = 1
+    elif mine:
+        take_own(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, marked)
+    elif fl & ACK:
+        take_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks)
+        at.asks = 1 if p.fq == THROUGH_FQ else 0
+
+
+def take_own(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, marked):
+    """The sender transmits the packet at place `k`, which TCP had not handed over before."""
+    time_ns, direction, flags, seq, _, _, payload, tsval, _, _, _, _ = packets
+    q = sequence[k]
+    fl, size = flags[q], np.int64(payload[q])
+    if fl & SYN:
+        send_syn(tp, seg, clock_us(time_ns[q] - p.tx_delay_ns, p.start_ns), tsval[q], fl & ACK != 0)
+        return
+    a = unwrap(seq[q], p.isn, tp.snd_nxt)
+    if not fl & FIN and tp.established and is_window_probe(tp, a, size):
+        note_window_probe(tp, a + size)
+        return
+    end = a + size + (1 if fl & FIN else 0)
+    if end == a or (p.has_syn and not tp.established):
+        return
+    if not tp.established:
+        establish(tp, rs, out, 1)
+    mark(tp, marked)
+    send(tp, seg, rs, out, log, sent, p, time_ns[q], a, end, size, fl, tsval[q])
+    if p.fq == THROUGH_FQ:
+        last, _ = super_packet(p, sequence, k, time_ns, direction, flags, seq, payload)
+        at.asks = 1 if last == k else 0
+
+
+def take_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks):
+    """The sender receives the packet at place `k`, an ACK."""
+    time_ns, direction, flags, seq, ack, window, payload, _, tsecr, options, sack_row, sack_count = packets
+    left, right = sacks
+    q = sequence[k]
+    fl = flags[q]
+    a = unwrap(ack[q], p.isn, tp.snd_una)
+    tp.tsecr = tsecr[q] if options[q] & OPT_TIMESTAMPS else 0
+    count = min(np.int64(sack_count[q]), 4)
+    for i in range(count):
+        blocks[i, 0] = unwrap(left[sack_row[q] + i], p.isn, tp.snd_una)
+        blocks[i, 1] = unwrap(right[sack_row[q] + i], p.isn, tp.snd_una)
+    ack_seq = unwrap(seq[q], p.peer_isn, tp.snd_wl1)
+    wide = np.int64(window[q]) << (0 if fl & SYN else p.wscale)
+    waiting = is_answered(p, sequence, k, time_ns, direction, payload)
+    receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, wide, payload[q] > 0, fl, waiting)
+
+
+def mark(tp, marked):
+    """Note whether a replay marks the next packet as limited by the application, where one was made."""
+    if tp.sent < marked.size:
+        tp.mark = np.int64(marked[tp.sent])
 
 
 def is_believable(tp, mss, ahead, missing, packets):
@@ -182,7 +259,7 @@ def is_believable(tp, mss, ahead, missing, packets):
     return tp.packets_out + segments <= MOST_UNSEEN and tp.unseen + segments <= most
 
 
-def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets):
+def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked):
     """Send what TCP hands to fq now, behind the packet at place `k`: it leaves later; see `handover`."""
     time_ns, direction, flags, seq, _, _, payload, tsval, _, _, _, _ = packets
     room = HANDED_SEGMENTS - 1
@@ -201,6 +278,7 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets):
             data = np.int64(payload[q])
             if direction[q] == p.sender and data > 0:
                 end = a + data + (1 if flags[q] & FIN else 0)
+                mark(tp, marked)
                 send(tp, seg, rs, out, log, sent, p, time_ns[q], a, end, data, flags[q], tsval[q])
                 a += data
         tp.handed = last + 1
@@ -210,30 +288,57 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets):
 _reenact = Machine(reenact)
 
 
-def run(packets, sacks, order, first, params, polls, decided):
-    """Re-enact the connections; see `Capture.reenact`."""
-    growing = [
-        np.empty(max(256, order.size + order.size // 2), EVENT),
-        np.empty(256, LOG),
-        np.empty(max(256, order.size // 2), SENT),
-        np.zeros(polls.shape[0] * 2 + 16, SNAP),
-        np.zeros(FIRST_RING, SEG),  # the next connection's segments overwrite the last one's
-    ]
-    ends, finals = np.zeros((params.size, 3), np.int64), np.zeros(params.size, TP)
-    rest = ends, finals, np.zeros((4, 2), np.int64), np.zeros(1, RS)
-    at = np.zeros(1, PASS)
-    at["packet"] = -1
-    order = order.copy()  # packets are brought forward in it
-    given = packets, sacks, order, first, params, polls, decided, at
-    while (lacks := _reenact(*given, (*growing, *rest))) != NOTHING:
-        needed, tp = int(at["needed"][0]), finals[at["connection"][0]]
+def run(work):
+    """Re-enact the connections of a `Pass`; see `Capture.reenact`."""
+    while (lacks := _reenact(*work.given, work.tables)) != NOTHING:
+        work.grow(lacks)
+    return work.results()
+
+
+class Pass:
+    """What a pass works on; see `Capture.reenact`.
+
+    Attributes
+    ----------
+    given : tuple
+        The arguments of `reenact` but for its tables.
+    tables : tuple of ndarray
+    """
+
+    def __init__(self, packets, sacks, order, first, params, polls, decided, marked):
+        self._growing = [
+            np.empty(max(256, order.size + order.size // 2), EVENT),
+            np.empty(256, LOG),
+            np.empty(max(256, order.size // 2), SENT),
+            np.zeros(polls.shape[0] * 2 + 16, SNAP),
+            np.zeros(FIRST_RING, SEG),  # the next connection's segments overwrite the last one's
+        ]
+        self._ends, self.finals = np.zeros((params.size, 3), np.int64), np.zeros(params.size, TP)
+        self._rest = self._ends, self.finals, np.zeros((4, 2), np.int64), np.zeros(1, RS)
+        self.at = np.zeros(1, PASS)
+        self.at["packet"] = -1
+        # Packets are brought forward in their order.
+        self.given = packets, sacks, order.copy(), first, params, polls, decided, marked, self.at
+
+    @property
+    def tables(self):
+        """The tables as they are now."""
+        return (*self._growing, *self._rest)
+
+    def grow(self, lacks):
+        """Make room in the table that lacks it."""
+        needed, tp = int(self.at["needed"][0]), self.finals[self.at["connection"][0]]
+        table = self._growing[lacks]
         if lacks == RING:
-            growing[RING] = larger_ring(growing[RING], int(tp["head"]), int(tp["tail"]), needed)
+            self._growing[RING] = larger_ring(table, int(tp["head"]), int(tp["tail"]), needed)
         else:
-            growing[lacks] = larger(growing[lacks], needed)
-    out, log, sent, snap, _ = growing
-    rows, logged, departed = ends[-1] if params.size else (0, 0, 0)
-    return out[:rows], log[:logged], sent[:departed], ends, snap[: at["taken"][0]], finals
+            self._growing[lacks] = larger(table, needed)
+
+    def results(self):
+        """Return what `Capture.reenact` returns."""
+        out, log, sent, snap, _ = self._growing
+        rows, logged, departed = self._ends[-1] if len(self._ends) else (0, 0, 0)
+        return out[:rows], log[:logged], sent[:departed], self._ends, snap[: self.at["taken"][0]], self.finals
 
 
 def larger(table, needed):

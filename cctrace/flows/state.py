@@ -68,8 +68,9 @@ TP = _i8(
     # how the sender sends: segments of its super-packets (the largest lately, the last two), the end of its last small
     # segment, whether a timer paces it (of 1024), how far apart
     "burst burst1 burst2 small_end paced send_gap_us "
-    # what a replay decides (0: there is none), and when the pacing lets the next one go, see `sends.pace`
-    "rate_Bps cwnd probing_rtt wstamp_ns late_ns skb_ns skb_bytes "
+    # what a replay decides (0: there is none), and when the pacing lets the next one go, see `sends.pace`; whether it
+    # marks the next packet as limited by the application (-1: there is none)
+    "rate_Bps cwnd probing_rtt wstamp_ns late_ns skb_ns skb_bytes mark "
     # the clock and what comes out
     "now_us clock_ns start_ns ts_offset_us ts_tick_us tsecr answer_us rows logged sent unseen ignored established "
     "synack_us "
@@ -101,8 +102,9 @@ SENT = np.dtype([(c.name, c.dtype) for c in schema.SENDS])
 LOG = _i8("time_ns seq end_seq why")
 
 # Where the pass is: connection, packet of it (-1: it has not begun), what is used of the answers, the first poll that
-# is not over, the next decision; and how much room it needs where it had to stop.
-PASS = _i8("connection packet taken poll decision needed")
+# is not over, the next decision; how much room it needs where it had to stop; whether a controller leads it, how many
+# rows that knows, and whether TCP may hand over next.
+PASS = _i8("connection packet taken poll decision needed led led_rows asks")
 
 # What TCP_INFO would have answered; columns of schema.TCP_INFO plus the poll they answer.
 SNAP = _i8(

@@ -82,6 +82,7 @@ def start(tp, p, start_ns):
     tp.reo_steps = 1
     tp.undo_retrans = -1
     tp.rate_app_limited = 1
+    tp.mark = -1
     tp.queue_empty = 1
     tp.now_us = CLOCK_START_US
     tp.clock_ns = start_ns

@@ -161,8 +161,12 @@ class Follower:
         stop = len(self.rows) if stop is None else min(stop, len(self.rows))
         self._ask(self.row, stop, score)
         self.row = int(self._bound("run")())
-        self._machine.check()
+        self.check()
         return self.row
+
+    def check(self):
+        """Raise what a call failed with, if one has."""
+        self._machine.check()
 
     def _ask(self, first, last, score, hypotheses=0, watch=None, unknown=0):
         book = self.book

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.cc import controller as resolve
@@ -62,6 +63,8 @@ class Run:
     inferred : Inferred
         What no record shows and had to be found out from the sends, see `cctrace.replaying.infer`: numbers drawn,
         where the ticks lay, the share of gain cycles in step.
+    marked : ndarray of uint8 or None
+        For each packet that the flow's sender sent, whether it left while the application limited the sender.
 
     Examples
     --------
@@ -79,6 +82,7 @@ class Run:
     warnings: list
     source: object = None
     inferred: Inferred = field(default_factory=Inferred.nothing)
+    marked: NDArray[np.uint8] | None = None
 
     def __repr__(self):
         given = ",".join(f"{name}={value}" for name, value in self.params.items())
@@ -216,7 +220,8 @@ def _replay(source, cls, mode, record, params):
     columns = {"time_s": _seconds(source, time_ns), "time_ns": np.ascontiguousarray(time_ns), "event": events}
     decisions = pd.DataFrame(columns | machine.recorded, copy=False)
     warnings = [*machine.warnings, *getattr(source, "caveats", ())]
-    return Run(decisions, machine.state, cls, params, warnings, source, inferred)
+    marked = getattr(machine, "marks", None)
+    return Run(decisions, machine.state, cls, params, warnings, source, inferred, marked)
 
 
 def _seconds(source, time_ns):

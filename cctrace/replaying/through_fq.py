@@ -8,7 +8,8 @@ first, under the controllers that may have sent it, and scored by when things le
 (the application or its send buffer did), it is not known.
 
 When TCP handed over depends on cwnd and pacing rate, which the controller decides upon the samples of what was
-handed over: reconstruction and replay are repeated, each with what the other found, until nothing changes.
+handed over: both run in one pass (`one_pass`). What no record shows, such as numbers that the controller drew, is
+inferred from the stream that came out, which may call for another pass.
 """
 
 import math
@@ -24,7 +25,7 @@ from cctrace.cc.linux import CA_DISORDER
 from cctrace.flows.handover import PATIENCE_NS
 from cctrace.flows.state import DIRECTLY, LATE_TIMER, THROUGH_FQ
 from cctrace.lang.fields import fields_of
-from cctrace.replaying import loop
+from cctrace.replaying import loop, one_pass
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM
 from cctrace.replaying.infer import infer
@@ -43,7 +44,7 @@ CLOSE = 1.5  # log likelihood of a send by which fq may be what makes the sender
 # and more if that does not tell.
 LOOKS = (5_000, 3), (25_000, 6)
 LEAST_BLOCK_US = 20_000  # what is sent in a round trip, or so long, says much the same: n sends count as sqrt(n)
-MOST_ROUNDS = 12  # of reconstruction and replay; usually three or four change anything
+MOST_ROUNDS = 12  # of passes and inference; usually two or three change anything
 FEW_SENDS = 50  # super-packets; fewer tell nothing
 WAITING = 3  # gaps between super-packets, for which the next ones wait in fq
 SENT_THROUGH_FQ = (
@@ -199,6 +200,10 @@ class _Played(NamedTuple):
         Lowest and highest pacing rate in it.
     decided : ndarray
         What the controller decided, for `Flow.as_left`.
+    cls, params
+        The controller's class, and its parameters.
+    script : one_pass.Timed
+        What no record shows.
     """
 
     likelihood: np.ndarray
@@ -208,6 +213,9 @@ class _Played(NamedTuple):
     paced: np.ndarray
     rates: np.ndarray
     decided: np.ndarray
+    cls: type
+    params: dict
+    script: one_pass.Timed
 
     @property
     def mean(self):
@@ -245,9 +253,8 @@ def _play(flow, controller, block_us):
     number = (now_us[stops - 1] - now_us[0]) // block_us
     rates = np.column_stack([bound.reduceat(decided[:, 1], firsts) for bound in (np.minimum, np.maximum)])
     held, paced = _held(events, decided, stops)
-    return _Played(
-        likelihood[some] / sent[some], sent[some], number[some], held[some], paced[some], rates[some], decided
-    )
+    shown = likelihood[some] / sent[some], sent[some], number[some], held[some], paced[some], rates[some]
+    return _Played(*shown, decided, cls, params, one_pass.timed(script, follower))
 
 
 def _held(events, decided, stops):
@@ -289,9 +296,10 @@ def _converged(flow, controller, played=None, rounds=MOST_ROUNDS):
     played = played or _play(flow, controller, block_us)
     found = []
     for _ in range(rounds):
-        handed = flow.as_left(THROUGH_FQ, played.decided)
-        before, played = played.decided, _play(handed, controller, block_us)
+        decided = one_pass.hand_over(flow, played.cls, played.params, played.script)
+        handed = flow.as_left(THROUGH_FQ, decided)
+        played = _play(handed, controller, block_us)
         found.append((handed, played))
-        if np.array_equal(played.decided, before):
+        if np.array_equal(played.decided, decided):
             return found[-1]
     return max(found, key=lambda one: one[1].mean)
