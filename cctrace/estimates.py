@@ -43,7 +43,7 @@ class Estimate(NamedTuple):
         """Return the estimate in another unit."""
         return Estimate(*(None if side is None else side * factor for side in self))
 
-    def as_object(self):
+    def to_dict(self):
         """Return {"value", "low", "high"}."""
         return dict(self._asdict())
 
@@ -63,7 +63,7 @@ class Estimate(NamedTuple):
 def plain(value):
     """Return a value as JSON takes it: estimates as objects, NaN as None."""
     if isinstance(value, Estimate):
-        return value.as_object()
+        return value.to_dict()
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -36,7 +36,7 @@ class Refusal:
         """One line for the notes of an analysis."""
         return f"there is no {self.part}: {self.reason}"
 
-    def as_object(self):
+    def to_dict(self):
         """Return what is written as JSON in place of the result."""
         return {"refused": self.reason}
 

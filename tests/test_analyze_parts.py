@@ -91,7 +91,7 @@ def test_only_exceptions_are_caught_not_the_users_interrupt():
     with pytest.raises(KeyboardInterrupt):
         attempt("forecast", interrupted)
     assert attempt("sum", sum, [1, 2]) == 3
-    assert attempt("sum", _refused).as_object() == {"refused": "path and buffer hold 459 MB, more than allowed"}
+    assert attempt("sum", _refused).to_dict() == {"refused": "path and buffer hold 459 MB, more than allowed"}
 
 
 def _ss(src, dst):

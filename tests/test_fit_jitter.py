@@ -183,7 +183,7 @@ def test_a_fit_survives_json(rng):
     fit = cct.fit.Jitter().fit(rng.gamma(2, 1_000, 2_000) + 10_000)
     again = cct.fit.Jitter.from_json(fit.to_json())
     assert again.to_json() == fit.to_json()
-    assert again.as_object() == fit.as_object()
+    assert again.to_dict() == fit.to_dict()
     assert again.predict([0.3]) == fit.predict([0.3])
     assert again.jitter() == fit.jitter()
     with pytest.raises(cct.errors.ArgumentError, match="Collapse"):

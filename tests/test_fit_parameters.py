@@ -82,7 +82,7 @@ def test_a_window_that_never_limited_is_bounded_from_below_only():
     assert (value, high) == (None, None)
     assert 1.0 < low < 2.0
     assert "from one side only" in fit.unidentified_["cwnd_gain"]
-    assert json.loads(json.dumps(fit.as_object()))["parameters"]["cwnd_gain"] == {
+    assert json.loads(json.dumps(fit.to_dict()))["parameters"]["cwnd_gain"] == {
         "value": None,
         "low": low,
         "high": None,

@@ -110,7 +110,7 @@ def test_exports_say_what_was_fitted(clean):
     assert np.all(np.diff(times) >= 0)
     assert times[-1] <= 10_000
     assert "mm-link" in clean.export("mahimahi")
-    assert json.loads(clean.export("json"))["base_rtt_us"] == clean.estimates["base_rtt_us"].as_object()
+    assert json.loads(clean.export("json"))["base_rtt_us"] == clean.estimates["base_rtt_us"].to_dict()
     with pytest.raises(cct.errors.ArgumentError, match="netem"):
         clean.export("ns3")
 

@@ -38,7 +38,7 @@ def shares(agreement):
 
 def test_the_kernels_counters_tell_which_controller_to_replay(agreement):
     name = agreement.flow.capture.packets.source.split("/")[-2]
-    assert agreement.as_dict()["replayed"] == SENDERS[name]
+    assert agreement.to_dict()["replayed"] == SENDERS[name]
 
 
 def test_counters_are_the_kernels_at_every_poll(shares):

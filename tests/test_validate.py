@@ -43,7 +43,7 @@ def test_where_the_kernel_saw_no_loss_none_is_found(agreement):
 
 
 def test_no_retransmission_lacks_an_explanation(agreement):
-    assert agreement.as_dict()["unexplained_retransmissions"] == 0
+    assert agreement.to_dict()["unexplained_retransmissions"] == 0
 
 
 @pytest.mark.parametrize("agreement", [name for name in RECORDINGS if "bbr" in name], indirect=True)

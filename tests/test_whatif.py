@@ -54,7 +54,7 @@ def test_a_longer_queue_makes_reno_wait_longer(simulated, answer):
 
 
 def test_the_same_seed_gives_the_same_answer(simulated, answer):
-    assert cct.whatif(simulated, ["bbr2022", "reno"], draws=3).as_object() == answer.as_object()
+    assert cct.whatif(simulated, ["bbr2022", "reno"], draws=3).to_dict() == answer.to_dict()
 
 
 def test_a_path_that_does_not_come_out_again_is_no_advice(simulated):
@@ -134,7 +134,7 @@ def test_a_class_of_ones_own_is_a_candidate_and_may_have_sent_the_flow(simulated
     assert told.own == "Held"
     assert list(told.candidates) == ["Held", "reno"]
     assert "Held simulated" in told.summary()
-    assert "Held" in repr(told) + told._repr_html_() + json.dumps(told.as_object())
+    assert "Held" in repr(told) + told._repr_html_() + json.dumps(told.to_dict())
     assert list(cct.whatif(simulated, Held, own="cubic6", draws=3).table().index)[-1] == "Held"
     with pytest.raises(ArgumentError, match="'Held' is given twice"):
         cct.whatif(simulated, [Held, Held])

@@ -210,7 +210,7 @@ class Agreement:
                 ]
         return found
 
-    def as_dict(self):
+    def to_dict(self):
         """Return the result for JSON: flow, polls compared and set aside, quality, figures by name."""
         src, sport, dst, dport = self.flow.key
         quality = self.flow.quality()

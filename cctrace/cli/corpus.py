@@ -115,7 +115,7 @@ def run(
     for warning in summary.warnings:
         warn(warning)
     if as_json:
-        print_json(summary.as_object())
+        print_json(summary.to_dict())
     else:
         _print(summary, output)
 

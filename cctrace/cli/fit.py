@@ -70,7 +70,7 @@ def over_flows(
                 row = {"flow": {name: flow.summary[name] for name in names}}
                 try:
                     found = function(flow, say)
-                    objects.append((row | found.as_object(), found.summary()))
+                    objects.append((row | found.to_dict(), found.summary()))
                 except (FitError, StreamError) as refusal:
                     objects.append((row | {"refused": str(refusal)}, f"refused: {refusal}"))
     if as_json:

@@ -29,7 +29,7 @@ def validate(recordings: tuple[str, ...], as_json: bool) -> int:
             show(str(folder))
             results += [(Path(folder).name, agreement) for agreement in validation.validate(folder)]
     if as_json:
-        print_json([{"recording": name, **agreement.as_dict()} for name, agreement in results])
+        print_json([{"recording": name, **agreement.to_dict()} for name, agreement in results])
     else:
         print_table(
             ("recording", "flow", "polls", "in stalls", "figure", "agrees %", "needs %", ""),

@@ -58,7 +58,7 @@ class Summary:
         for kind, count in done["errors"].items():
             self.errors[kind] = self.errors.get(kind, 0) + count
 
-    def as_object(self):
+    def to_dict(self):
         """Return what ``cctrace corpus run --json`` prints."""
         return {
             "captures": self.captures,

@@ -170,7 +170,7 @@ def _path(flow, row):
     from cctrace.fit import path
 
     try:
-        found = path(flow).as_object()
+        found = path(flow).to_dict()
     except (FitError, StreamError) as refusal:
         return row | {"refused": str(refusal)}
     jitter = found["jitter"] or {}
@@ -192,7 +192,7 @@ def _collapse(flow, row):
     for name, forecast in found.items():
         one = row | {"controller": name, "collapses": forecast.verdict}
         for quantity in ("threshold_sd_us", "sd_us", "probability_hour"):
-            one |= _estimate(quantity, getattr(forecast, quantity).as_object())
+            one |= _estimate(quantity, getattr(forecast, quantity).to_dict())
         rows.append(one)
     return rows
 
@@ -244,7 +244,7 @@ def _whatif(flow, key, variant):
         found = whatif(flow, names)
     except (FitError, StreamError) as refusal:
         return {"whatifs": [row | {"controller": name, "refused": str(refusal)} for name in names]}
-    told = found.as_object()
+    told = found.to_dict()
     row |= {"own": found.own, "reproduces": found.reproduces, "unseen": found.unseen}
     row |= {f"recorded_{figure}": value for figure, value in found.recorded.items()}
     row |= _figures("original", told["original"])

@@ -74,7 +74,7 @@ class WhatIf(Summarized):
     changed: dict
     unseen: list
 
-    def as_object(self):
+    def to_dict(self):
         """Return what `cctrace whatif --json` prints for a flow."""
         named = ("recorded", "own", "original", "reproduces", "candidates", "differences", "changed", "unseen")
         recorded = {name: Estimate(value, value, value) for name, value in self.recorded.items()}

@@ -274,7 +274,7 @@ class Collapse(Kept, Summarized):
         forecast = self.forecasts_[controller]
         return float(chance_of(forecast.threshold_sd_us, Estimate(sd_us, sd_us, sd_us), forecast.spread).value)
 
-    def as_object(self):
+    def to_dict(self):
         """Return what `cctrace fit collapse --json` prints: an object per controller, and what they share."""
         each = {
             name: {**forecast._asdict(), "collapses": forecast.verdict} for name, forecast in self.forecasts_.items()

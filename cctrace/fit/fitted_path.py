@@ -121,7 +121,7 @@ class FittedPath(Path):
 
         return figure(self)
 
-    def as_object(self):
+    def to_dict(self):
         """Return what `cctrace fit path --json` prints."""
         return plain(self.estimates)
 
@@ -181,7 +181,7 @@ def path(source, say=lambda text: None):
     Returns
     -------
     FittedPath
-        A `cctrace.Path` with `estimates`, `summary()`, `export()` and `as_object()`.
+        A `cctrace.Path` with `estimates`, `summary()`, `export()` and `to_dict()`.
 
     Raises
     ------
@@ -241,7 +241,7 @@ def path(source, say=lambda text: None):
     }
     if route is not None and base.value is not None:
         estimates["base_rtt_steps"] = [
-            {"start_s": float(start / 1e6)} | Estimate(*(None if x is None else x + shift for x in base)).as_object()
+            {"start_s": float(start / 1e6)} | Estimate(*(None if x is None else x + shift for x in base)).to_dict()
             for start, shift in zip(*route, strict=True)
         ]
     fitted = FittedPath.of(estimates)
@@ -372,7 +372,7 @@ def _rates(flow, seen, unseen):
         estimate = Estimate(value, value * np.exp(-Z95 * error), value * np.exp(Z95 * error))
         if bounds:
             estimate = Estimate(value, *(side * 8e6 if side else None for side in bounds))
-        rows.append({"start_s": float(start / 1e6)} | estimate.as_object())
+        rows.append({"start_s": float(start / 1e6)} | estimate.to_dict())
     return rows
 
 

@@ -157,7 +157,7 @@ class Hierarchical(Summarized):
         lines += [f"flow: {s.text()}, pooled {p.text()}" for s, p in zip(self.single_, self.flows_, strict=True)]
         return "\n".join(lines + [f"flow {k} left out: {why}" for k, why in self.refused_.items()])
 
-    def as_object(self):
+    def to_dict(self):
         """Return it as JSON takes it."""
         keys = ("mean_", "spread_", "flows_", "single_", "refused_")
         return plain({key.rstrip("_"): getattr(self, key) for key in keys})

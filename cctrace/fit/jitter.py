@@ -327,7 +327,7 @@ class Jitter(Kept, Summarized):
 
         return distribution(self, axes)
 
-    def as_object(self):
+    def to_dict(self):
         """Return what `cctrace fit jitter --json` prints."""
         return plain(self.as_estimates())
 

@@ -225,7 +225,7 @@ class Parameters(Summarized):
     def _default(self, name):
         return self.cls.params[name].default
 
-    def as_object(self):
+    def to_dict(self):
         """Return what `cctrace fit parameters --json` prints."""
         return plain(
             {

@@ -53,10 +53,10 @@ class OfFlow(NamedTuple):
     fit: "Share"
     number: int
 
-    def as_object(self):
+    def to_dict(self):
         """Return what `cctrace fit share --json` prints."""
         name, share = self.fit.flows_[self.number]
-        return plain({"controller": name, "share": share}) | self.fit.as_object()
+        return plain({"controller": name, "share": share}) | self.fit.to_dict()
 
     def summary(self):
         """Return what was found, as text."""
@@ -209,7 +209,7 @@ class Share(Summarized):
             raise FitError(f"this flow was up for less than {LEAST_OVERLAP:.0%} of the time of the longest")
         return OfFlow(self, number)
 
-    def as_object(self):
+    def to_dict(self):
         """Return what `cctrace fit share --json` prints for every flow."""
         keys = ("bbr_share", "loss_based_share", "bbr_flows", "loss_based_flows", "gain", "ratio", "buffer_bytes")
         keys += ("rate_bps", "base_rtt_us", "common_s")

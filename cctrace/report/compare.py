@@ -9,7 +9,7 @@ from cctrace.corpus.names import short_names
 from cctrace.plot.limits import limit_words, shares
 from cctrace.plot.panels import Phases
 from cctrace.plot.panels_of_many import comparison_panels
-from cctrace.report.overview import COLUMNS, as_object, report_of, row_of, sentence_of, write_pages
+from cctrace.report.overview import COLUMNS, report_of, row_of, sentence_of, to_dict, write_pages
 from cctrace.report.page import FlowSection, Report
 
 _PAIRS = 4  # flows of each capture: its largest
@@ -42,7 +42,7 @@ def differences(one, other):
         ``figure`` (as `cctrace flows --json` calls it; ``limit_NAME``: share of the time), ``a``, ``b``, ``ratio`` (b
         over a; None where a is 0 or one of them is unknown).
     """
-    sides = [as_object(side) for side in (one, other)]
+    sides = [to_dict(side) for side in (one, other)]
     rows = [(name, *(_number(side[name]) for side in sides)) for name in FIGURES]
     limits = [shares(side.diagnosis.limits) if side.diagnosis else {} for side in (one, other)]
     for name in dict.fromkeys([*limits[0], *limits[1]]):

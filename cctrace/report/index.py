@@ -7,7 +7,7 @@ from cctrace.corpus.names import common_folder, short_names
 from cctrace.errors import CctraceError, one_line
 from cctrace.io import is_capture
 from cctrace.report.document import link
-from cctrace.report.overview import COLUMNS, as_object, keeper, row_of, sentence_of, write_report
+from cctrace.report.overview import COLUMNS, keeper, row_of, sentence_of, to_dict, write_report
 from cctrace.report.page import Report, write
 
 PAGE = "report.html"
@@ -57,7 +57,7 @@ def write_index(files, folder, controller=None, say=lambda text: None, failed=la
     -------
     page : pathlib.Path
     objects : list of dict
-        One per flow, as `overview.as_object`.
+        One per flow, as `overview.to_dict`.
     notes : list of str
         One for each capture that has no report: which, and why.
     """
@@ -87,4 +87,4 @@ def write_index(files, folder, controller=None, say=lambda text: None, failed=la
 
 def _told(analysis):
     """Return the texts of a flow under the columns of the list, but for the first, and the flow for programs."""
-    return [*row_of(analysis), sentence_of(analysis)], as_object(analysis)
+    return [*row_of(analysis), sentence_of(analysis)], to_dict(analysis)

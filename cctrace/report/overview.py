@@ -90,10 +90,10 @@ def timeline(counters):
 
 def forecast(found):
     """Return a forecast for JSON: as `cctrace fit collapse` or `cctrace whatif`, {"refused": why}, or None."""
-    return found and found.as_object()
+    return found and found.to_dict()
 
 
-def as_object(analysis):
+def to_dict(analysis):
     """Return a flow as a dict for JSON: the keys of `cctrace flows`, and what the analysis adds."""
     known = {key: None if value is pd.NA else value for key, value in analysis.row.items() if key != "warnings"}
     return known | {
@@ -150,7 +150,7 @@ def write_report(analyses, folder, say=lambda text: None):
     for ending in ("parquet", "csv.gz", "html", "js"):
         for stale in folder.glob(f"flow[0-9]*-*.{ending}"):
             stale.unlink()
-    save(pd.DataFrame([_storable(as_object(one)) for one in analyses]).drop(columns="whatif"), folder, "flows")
+    save(pd.DataFrame([_storable(to_dict(one)) for one in analyses]).drop(columns="whatif"), folder, "flows")
     for i, analysis in enumerate(analyses):
         for name, frame in _tables(analysis).items():
             save(frame, folder, f"flow{i}-{name}")
