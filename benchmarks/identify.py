@@ -2,7 +2,7 @@
 
     python -m benchmarks.identify [--flows 2] [--duration 8s]       simulated flows of every candidate, random paths
     python -m benchmarks.identify --seen-from receiver ss ...       the same flows, as their receivers or `ss` saw them
-    python -m benchmarks.identify --recordings FOLDER...            recordings, whose scenario.json names it
+    python -m benchmarks.identify --recordings FOLDER...            recordings, whose scenario.json or counters name it
     python -m benchmarks.identify --nebby FOLDER [--half 0]         Nebby's captures, the sender after __ in their names
 
 The paths are those of `benchmarks/replay_simulated.py` (5 to 60 Mbit/s, 10 to 100 ms, clean, random loss, jitter), in
@@ -30,7 +30,10 @@ from benchmarks.polls import ss_text
 from benchmarks.replay_simulated import CONDITIONS, random_case
 from benchmarks.strangers import STRANGERS
 from cctrace.cc import KERNEL_NAMES
+from cctrace.errors import StreamError
 from cctrace.identification.identify import CANDIDATES, UNKNOWN, identify
+from cctrace.identification.named import controller_name
+from cctrace.identification.named import sender as sender_by_counters
 
 RELATIVES = ("cubic_paced", "bbr_s_paper", "obbr_paper", "b3r_paper", "bbr2plus_paper")
 BINS = 10
@@ -41,9 +44,9 @@ FAMILIES = {name: "v1" if name in ("bbr2016", "bbr2019", "bbr2022") else name.rs
 def simulation(name, number, seed, duration, trace=False):
     """Return random path number `number` of `replay_simulated`, and its simulation with a flow that `name` sent."""
     case = random_case(CONDITIONS[number % len(CONDITIONS)], seed, number, duration)
-    sender = cct.Sender(STRANGERS.get(name, name), **case.flow, ack_every=1 + number % 2)
+    sent_by = cct.Sender(STRANGERS.get(name, name), **case.flow, ack_every=1 + number % 2)
     return case, cct.simulate(
-        cct.Path(**case.path), [sender], duration, 1000 * seed + number, packets=not trace, trace=trace
+        cct.Path(**case.path), [sent_by], duration, 1000 * seed + number, packets=not trace, trace=trace
     )
 
 
@@ -89,13 +92,44 @@ def nebby(folder, half=None):
         print(f"{kind:8}{counts[kind, True]} of {counts[kind, True] + counts[kind, False]} right")
 
 
-def recorded(folder):
-    """Yield (flow, name) of a recording's bulk flows; scenario.json names their senders."""
+FILES = {"sender": "sender.pcap*", "receiver": "receiver.pcap*", "ss": "tcpinfo.csv*"}
+
+
+def recorded(folder, side="sender"):
+    """Yield (source port, flow, name of its sender) of a recording's bulk flows, as they look from a side.
+
+    The counters name the sender, where they are recorded, else scenario.json does.
+    """
     folder = Path(folder)
     flows = json.loads((folder / "scenario.json").read_text(encoding="utf-8"))["parameters"]["flows"]
-    for flow in cct.read(next(folder.glob("sender.pcap*"))).bulk():
-        kernel = next((one["cc"] for one in flows if one.get("sport") == flow.key[1]), flows[0]["cc"])
-        yield flow, KERNEL_NAMES[kernel]
+    names = [KERNEL_NAMES[one["cc"]] for one in flows]
+    table = next((cct.read(file) for file in folder.glob(FILES["ss"])), None)
+    polled = [table.flow(k) for k in range(len(table.connections))] if table is not None else []
+    for k, one in enumerate(polled):
+        _, names[k] = sender_by_counters(one.polls, controller_name(one.polls) or flows[k]["cc"])
+    ports = [one.get("sport", 0) for one in flows]
+    if side == "ss":
+        yield from zip(ports, polled, names, strict=True)
+        return
+    for flow in (flow for file in folder.glob(FILES[side]) for flow in cct.read(file).bulk()):
+        port = flow.key[1]
+        yield port, flow, names[ports.index(port) if port in ports else 0]
+
+
+def of_recordings(folders, side):
+    """Print who is named for each flow of recordings, as seen from a side, and how often that is right."""
+    results = []
+    for folder in folders:
+        for port, flow, name in recorded(folder, side):
+            try:
+                results.append(judge(flow, name))
+            except StreamError as error:
+                results.append((name, (f"refused: {error}",), 1.0, 0.0))
+            sent_by, group, together, seconds = results[-1]
+            mark = "" if right(results[-1]) else "  WRONG"
+            found = f"{' or '.join(group)} {together:.3f}"
+            print(f"{Path(folder).name:32}{port:6} {sent_by:9}{found:40}{seconds:6.1f} s{mark}", flush=True)
+    report(f"recordings, from {side}", results)
 
 
 def judge(flow, name):
@@ -182,15 +216,8 @@ def main():
     given = parser.parse_args()
     began = time.process_time()
     if given.recordings:
-        results = []
-        for folder in given.recordings:
-            for flow, name in recorded(folder):
-                results.append(judge(flow, name))
-                sender, group, together, seconds = results[-1]
-                mark = "" if right(results[-1]) else "  WRONG"
-                found = f"{' or '.join(group)} {together:.3f}"
-                print(f"{Path(folder).name:32}{flow.key[1]:6} {sender:9}{found:40}{seconds:6.1f} s{mark}", flush=True)
-        report("recordings", results)
+        for side in given.seen_from:
+            of_recordings(given.recordings, side)
         return 0
     if given.nebby:
         nebby(given.nebby, given.half)
