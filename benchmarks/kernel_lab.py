@@ -26,6 +26,7 @@ PSCHED_TICK_NS = 64  # in which netem counts delays
 POLL_LASTS_NS = {"6.12": 1792, "6.1": 2304}  # a poll of the counters: readings of the clock
 MAX_SKB_FRAGS = 17  # page fragments of an skb; a veth hands segments over in such
 SKB_OVERHEAD = {"6.12": 896, "6.1": 1280}  # bytes of an skb beside its data, as those kernels are configured
+WMEM_MAX = 212_992  # the largest SO_SNDBUF that the lab's kernels grant (net.core.wmem_max)
 NOT_MODELLED = (
     "steps",
     "tso",
@@ -125,7 +126,7 @@ class Recording:
         found = [name for name in NOT_MODELLED if p.get(name)]
         found += [f"qdisc {p['qdisc']}"] if p.get("qdisc", "droptail") != "droptail" else []
         found += ["several flows"] if len(p["flows"]) > 1 else []
-        found += ["application"] if flow.get("mode", "bulk") != "bulk" or flow.get("sndbuf") else []
+        found += ["application"] if flow.get("mode", "bulk") != "bulk" else []
         found += ["losses without receiver.pcap"] if p.get("loss") and self.lost is None else []
         return found
 
@@ -144,6 +145,7 @@ class Recording:
 
     def sender(self):
         """Return the simulated sender."""
+        sndbuf = self.parameters["flows"][0].get("sndbuf")
         return Sender(
             self.controller,
             start=f"{self.syn_ns}ns",
@@ -152,6 +154,7 @@ class Recording:
             hz=1000 if "hz1000" in self.scenario["kernel_image"] else 250,
             kernel=self.release,
             fq=bool(self.parameters.get("fq")),
+            send_buffer=f"{min(sndbuf, WMEM_MAX)}B" if sndbuf else None,
         )
 
     def world(self, compiled=True):

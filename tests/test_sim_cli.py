@@ -30,6 +30,16 @@ def test_the_same_seed_prints_the_same_and_another_does_not(capsys):
     assert printed(3) == printed(3) != printed(4)
 
 
+def test_a_send_buffer_limits_what_is_on_its_way(capsys):
+    def goodput_bps(*options):
+        assert main([*PATH, "--rate", "40Mbit", "--cc", "bbr2022", "--json", *options]) == 0
+        return json.loads(capsys.readouterr().out)["flows"][0]["goodput_bps"]
+
+    assert goodput_bps("--send-buffer", "16kB") < 0.7 * goodput_bps()
+    assert main([*PATH, "--rate", "40Mbit", "--cc", "bbr2022", "--send-buffer", "some"]) == 2
+    assert "send_buffer='some'" in capsys.readouterr().err
+
+
 def test_rate_steps_come_from_a_file(tmp_path, capsys):
     steps = tmp_path / "steps.txt"
     steps.write_text("# seconds Mbit/s\n0 20\n1 5\n")

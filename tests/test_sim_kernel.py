@@ -1,12 +1,13 @@
 """Profile linux sends what recorded kernels sent, segment by segment, and the rules that this rests on."""
 
+from pathlib import Path as FilePath
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from benchmarks.kernel_equality import LAB, compare, in_order, occurrences
-from benchmarks.kernel_lab import kept
+from benchmarks.kernel_lab import Recording, kept
 from cctrace.errors import ArgumentError
 from cctrace.sim.core import write_queue
 from cctrace.sim.core.structs import LINUX_6_1, LINUX_6_12
@@ -17,6 +18,7 @@ from cctrace.tcp.wheel import fires_ns, wheel_tick
 
 MS = 1_000_000
 RECORDED = kept(LAB)
+RECORDINGS = FilePath(__file__).with_name("recordings")
 
 
 # What the project asks for: every transmission of the kernel, in order and within 100 us, but for one in a hundred of
@@ -29,6 +31,29 @@ def test_each_segment_leaves_when_it_left_the_recorded_kernel(name, least):
     recording, seconds = RECORDED[name]
     share, _ = compare(recording.simulated(seconds), recording.until(seconds), MS // 10)
     assert share >= least
+
+
+def test_a_sender_with_a_small_send_buffer_sends_what_the_recorded_kernel_sent():
+    recording = Recording.read(RECORDINGS / "lab_v1_sndbuf")
+    assert recording.sender().send_buffer == "24000B"
+    share, _ = compare(recording.simulated(recording.seconds), recording.until(recording.seconds), MS // 10)
+    assert share >= 0.95
+    recording.parameters["flows"][0]["sndbuf"] = 0  # the buffer grows: another flow
+    share, _ = compare(recording.simulated(recording.seconds), recording.until(recording.seconds), MS // 10)
+    assert share < 0.5
+
+
+def test_a_send_buffer_holds_half_its_bytes_and_needs_a_stack_that_has_one():
+    path = Path(rate="40Mbit", rtt="60ms", buffer="2bdp")
+    small, large = (simulate(path, Sender("reno", send_buffer=size), "5s").flows.iloc[0] for size in ("64kB", "4MB"))
+    # 128 kB in the kernel's books, of which the overhead of skbs takes a part; some bytes more are let in (sendmsg).
+    assert 64e3 < small.goodput_bps / 8 * 0.06 < 200e3
+    assert large.goodput_bps > 1.5 * small.goodput_bps
+    for cc, options in (("quic_bbr", {}), ("reno", {"profile": "reference"})):
+        with pytest.raises(ArgumentError, match="has no send buffer"):
+            Sender(cc, send_buffer="64kB", **options)
+    with pytest.raises(ArgumentError, match="send_buffer='0kB' must be from 1 byte"):
+        Sender("reno", send_buffer="0kB")
 
 
 def test_a_comparison_counts_what_is_late_out_of_order_or_sent_by_one_side_only():

@@ -26,6 +26,9 @@ KEYS = (
     help="A controller per flow: bbr2022,obbr:mu=0.5",
 )
 @click.option("--ack-every", default=1, type=click.IntRange(1, 1000), show_default=True, help="Segments per ACK.")
+@click.option(
+    "--send-buffer", metavar="SIZE", help="What applications ask for by SO_SNDBUF (profile linux), for example 64kB."
+)
 @click.option("--ecn", is_flag=True, help="Flows negotiate ECN (profile linux).")
 @click.option("--exact", is_flag=True, help="Exact clocks, which may let flows lock each other out.")
 @folder_option(
@@ -64,6 +67,8 @@ def simulate(
     from cctrace.sim.simulate import simulate as run  # takes time: mistakes are said before
 
     common = {"profile": profile, "ack_every": ack_every, "ecn": options["ecn"]}
+    if options["send_buffer"] is not None:
+        common["send_buffer"] = options["send_buffer"]
     folder = options["folder"]
     keep = options["pcap"] is not None or folder is not None
     quic = [name for name in controllers if controller(name)[0].view == "quic"]

@@ -67,6 +67,9 @@ class Sender:
         name; profile linux, `ack_every` above 1).
     rwnd : str, optional
         Receive window; by default it grows as a Linux receiver's (profile linux), or is 64 MB.
+    send_buffer : str, optional
+        What the application asks for by SO_SNDBUF (profile linux), e.g. ``"64kB"``. The kernel takes twice that, counts
+        the overhead of its packet buffers in it, and keeps the size; by default the buffer grows with the window.
     profile : {"linux", "reference"}
         The stack around a Linux controller; QUIC controllers have their own.
     hz : int
@@ -100,6 +103,7 @@ class Sender:
     ack_slot: str | None = None
     comp_sack_nr: int = 44
     rwnd: str | None = None
+    send_buffer: str | None = None
     profile: str = "linux"
     hz: int = 1000
     kernel: str = "6.18"
@@ -142,6 +146,11 @@ class Sender:
             raise ArgumentError(f"ack_slot={self.ack_slot!r} must be positive")
         if self.rwnd is not None and parse_size_bytes(self.rwnd, name="rwnd") < 2 * self.sizes[0]:
             raise ArgumentError(f"rwnd={self.rwnd!r} is less than two segments")
+        if self.send_buffer is not None and (view == "quic" or self.profile != "linux"):
+            stack = "QUIC stack" if view == "quic" else f"profile {self.profile}"
+            raise ArgumentError(f"send_buffer={self.send_buffer!r} for {self.name}: the {stack} has no send buffer")
+        if self.send_buffer is not None and not 1 <= self.send_buffer_bytes < 1 << 30:
+            raise ArgumentError(f"send_buffer={self.send_buffer!r} must be from 1 byte to 1 GiB")
         self.application(self.sizes[0])
 
     @property
@@ -176,6 +185,11 @@ class Sender:
     def ack_slot_ns(self):
         """Aggregation slot, ns, 0 for none."""
         return 0 if self.ack_slot is None else parse_time_ns(self.ack_slot, "ack_slot")
+
+    @property
+    def send_buffer_bytes(self) -> int:
+        """What SO_SNDBUF asks for, bytes; 0 if the application does not set it."""
+        return 0 if self.send_buffer is None else parse_size_bytes(self.send_buffer, name="send_buffer")
 
     def application(self, mss):
         """Return the `Application` that `app` describes, in segments of `mss` bytes."""

@@ -238,7 +238,7 @@ def forward(w, f, order, now):
             f.drops_queue += 1
             return
         w.tokens -= f.wire_bytes
-    told = told_lost(f, order)
+    told = f.losses_told == 1 and told_lost(f, order)
     full = queued + f.wire_bytes > w.buffer_bytes or 0 < w.buffer_packets <= queued_packets(w)
     if f.losses_told == 1:  # a nearly full queue dropped what was lost; microseconds decide which packet finds it full
         full = told and 10 * (queued + f.wire_bytes) >= 9 * w.buffer_bytes - 10 * f.wire_bytes

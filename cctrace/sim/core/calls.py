@@ -25,7 +25,9 @@ def mstamp(now):
 
 
 def call(w, f, event, arg, now):
-    """Call the flow's controller; return what the entry point returns."""
+    """Call the flow's controller; return what the entry point returns, 0 if the controller has no such entry point."""
+    if f.entries >> event & 1 == 0 and f.trace_size == 0:
+        return 0
     fill_linux_view(w, f, event, arg, now)
     if f.trace_size > 0:
         trace_call(f, event, w.linux_view, LINUX_SLOTS, LINUX_COLUMNS)

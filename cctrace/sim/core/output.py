@@ -6,7 +6,7 @@ from cctrace.sim.core.bottleneck import forward, step_up
 from cctrace.sim.core.calls import CWND_EVENT, call, in_flight, mstamp
 from cctrace.sim.core.fq import hand_over, throttled
 from cctrace.sim.core.receive_window import window_left
-from cctrace.sim.core.rtx_timer import arm, current_rto, rearm_rto, schedule_loss_probe
+from cctrace.sim.core.rtx_timer import arm, current_rto, probes, rearm_rto, schedule_loss_probe
 from cctrace.sim.core.samples import rate_skb_sent
 from cctrace.sim.core.skbs import fragment, join_skbs, share_in_flight
 from cctrace.sim.core.structs import (
@@ -53,6 +53,8 @@ def push(w, f, now):
 def retransmit(w, f, now):
     """tcp_xmit_retransmit_queue: what is lost, as far as window and pacing allow; returns how many segments went."""
     sent = 0
+    if f.lost_out <= f.retrans_out:
+        return sent
     longest = tso_segments(w, f) if f.profile == LINUX else 1
     while f.lost_out > f.retrans_out and in_flight(f) < words(f.state)[CWND]:
         if must_wait(w, f, now):
@@ -230,7 +232,7 @@ def transmit(w, f, index, marks, now, probe=False):
     rate_skb_sent(w, f, seg, mstamp(f.wstamp_ns))
     if index == f.nxt:
         f.nxt += 1
-        if f.rto_at == NEVER or f.timer == PROBE_TIMER:
+        if (f.rto_at == NEVER or f.timer == PROBE_TIMER) and not probes(f):  # else `push_new` sets the timer
             rearm_rto(f, now)
     seg.tx_in_flight = in_flight(f)
     if f.ca_state == CA_RECOVERY or f.ca_state == CA_CWR:

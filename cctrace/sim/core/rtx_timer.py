@@ -38,9 +38,14 @@ def rearm_rto(f, now):
         arm(f, RTO_TIMER, current_rto(f), now)
 
 
+def probes(f):
+    """Whether the timer waits for a tail-loss probe while data are outstanding."""
+    return f.profile == LINUX and (f.ca_state == CA_OPEN or f.ca_state == CA_CWR)
+
+
 def schedule_loss_probe(f, advancing, now):
     """tcp_schedule_loss_probe [RFC8985] §7.2: in two RTTs, or at the timeout; returns whether it was set."""
-    if f.profile != LINUX or f.nxt == f.una or (f.ca_state != CA_OPEN and f.ca_state != CA_CWR):
+    if f.nxt == f.una or not probes(f):
         return False
     left = current_rto(f) if advancing else rto_left(f, now)
     arm(f, PROBE_TIMER, probe_timeout_us(f.srtt, f.nxt - f.una, left), now)

@@ -15,13 +15,13 @@ _FLOW = (
     "ack_dup", "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo", "sack_blocks", "state", "cc", "mask",
     "rtt_tally", "queue_tally", "trace_buffer", "trace_rows", "trace_size", "tap_buffer", "tap_rows", "tap_size",
     # what the flow is
-    "profile", "mss", "wire_bytes", "pace_overhead", "has_on_ack", "paced", "max_rate", "rwnd", "start_ns", "stop_ns",
-    "hz", "kernel", "fwd_ns", "rev_ns", "ack_every", "delack_ns", "ack_slot_ns", "ack_late_ns", "comp_sack_nr",
-    "ecn",
+    "profile", "mss", "wire_bytes", "pace_overhead", "entries", "has_on_ack", "paced", "max_rate", "rwnd", "start_ns",
+    "stop_ns", "hz", "kernel", "fwd_ns", "rev_ns", "ack_every", "delack_ns", "ack_slot_ns", "ack_late_ns",
+    "comp_sack_nr", "ecn",
     # application (app.py)
     "app_kind", "app_segments", "app_period_ns", "app_on_ns", "app_end", "app_at", "app_stage",
     # the send buffer (write_queue.py): bytes, but for write_seq; what the application has of it is app_end
-    "write_seq", "written", "pushed_seq", "max_window", "wmem_queued", "sndbuf", "nospace", "write_at",
+    "write_seq", "written", "pushed_seq", "max_window", "wmem_queued", "sndbuf", "most_sndbuf", "nospace", "write_at",
     "wq_ends", "wq_head", "wq_tail",
     "fq", "fq_next", "fq_at", "fq_due_ns", "wmem_alloc", "tsq_throttled", "tsq_at",  # fq.py; fq_next is a transmission
     "awaited",  # in order at the receiver: when so much is there, `loop.run` returns; 0: never (served.py)

@@ -33,7 +33,12 @@ from cctrace.sim.core.structs import (
     WORLD,
 )
 from cctrace.sim.core.view import LINUX_BITS, Q_RAND, QUIC_BITS, V_RAND, draw
-from cctrace.sim.core.write_queue import FIRST_SNDBUF_BYTES
+from cctrace.sim.core.write_queue import (
+    FIRST_SNDBUF_BYTES,
+    LARGEST_SNDBUF_BYTES,
+    LEAST_SNDBUF_BYTES,
+    SNDBUF_FACTOR,
+)
 from cctrace.sim.sender import KERNELS, PROFILES
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import parse_size_bytes, parse_time_ns
@@ -196,6 +201,7 @@ class World:
                 f"mss={flow.mss!r}: a packet of {f.wire_bytes} bytes does not fit buffer={path.buffer!r}"
             )
         f.has_on_ack = int(hasattr(cls, "on_ack"))
+        f.entries = sum(1 << code for name, code in schema.LINUX_EVENTS.items() if hasattr(cls, name))
         f.fq = int(flow.fq)
         if flow.fq and "paced" in cls.params:
             params |= {"paced": 1}  # fq makes every socket pace (fq_classify)
@@ -204,7 +210,10 @@ class World:
         f.queue_tally = self.place(np.zeros(TALLY_SIZE, np.int64))
         f.rwnd = min(parse_size_bytes(flow.rwnd or LARGEST_WINDOW) // f.mss, ring // 4)
         f.snd_right = f.rcv_right = NEVER
-        f.sndbuf, f.max_window = FIRST_SNDBUF_BYTES, FIRST_WINDOW_BYTES if flow.rwnd is None else f.rwnd * f.mss
+        f.sndbuf, f.most_sndbuf = FIRST_SNDBUF_BYTES, LARGEST_SNDBUF_BYTES
+        if flow.send_buffer is not None:
+            f.sndbuf = f.most_sndbuf = max(SNDBUF_FACTOR * flow.send_buffer_bytes, LEAST_SNDBUF_BYTES)
+        f.max_window = FIRST_WINDOW_BYTES if flow.rwnd is None else f.rwnd * f.mss
         f.kernel = KERNELS[flow.kernel]
         f.rcv_truesize = PLAIN_TRUESIZE_BYTES
         f.rcv_ratio = scaling_ratio(f.kernel, PLAIN_TRUESIZE_BYTES)

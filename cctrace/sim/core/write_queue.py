@@ -3,9 +3,10 @@
 A bulk application writes until its socket is full. The kernel fills skbs one after another, each up to what half of the
 largest receive window seen holds, 64 KB at most, so where skbs end follows from how the window opened. Super-packets
 are cut from the first of them; a kernel before 6.10 ends one where the skb ends, a later one takes what is missing from
-the next skb. The buffer begins at tcp_wmem[1] and grows while data leave that do not fill the congestion window; an
-application that waits is woken once a third of the buffer is free, and writes before time goes on. Whether the socket
-ran dry meanwhile decides which rate samples the application limits, and what tcp_tso_should_defer holds back.
+the next skb. The buffer begins at tcp_wmem[1] and grows while data leave that do not fill the congestion window; one
+whose size the application set (SO_SNDBUF) stays. An application that waits is woken once a third of the buffer is
+free, and writes before time goes on. Whether the socket ran dry meanwhile decides which rate samples the application
+limits, and what tcp_tso_should_defer holds back.
 
 Function names are the kernel's ([Linux612] net/ipv4/tcp.c, tcp_input.c, tcp_output.c; net/core/stream.c).
 """
@@ -17,6 +18,8 @@ from cctrace.sim.core.structs import LINUX_6_1, NEVER, SACKED, SKB_END, segments
 from cctrace.sim.core.view import CWND
 
 FIRST_SNDBUF_BYTES, LARGEST_SNDBUF_BYTES = 65_536, 67_108_864  # tcp_wmem[1], [2]
+LEAST_SNDBUF_BYTES = 4608  # SOCK_MIN_SNDBUF
+SNDBUF_FACTOR = 2  # the kernel takes twice what SO_SNDBUF asks for, as half may be overhead (__sock_set_sndbuf)
 WRITE_BYTES = 1 << 18  # that the application writes at a time
 SKB_OVERHEAD_BYTES = 896  # of an skb beside its data (SKB_TRUESIZE of a small head) since 6.3
 SKB_OVERHEAD_BYTES_6_1 = 1280  # before: its head took a kilobyte
@@ -120,7 +123,7 @@ def expand_sndbuf(f):
     """tcp_sndbuf_expand."""
     segs = max(max(TCP_INIT_CWND, words(f.state)[CWND]), f.reordering + 1)
     wanted = (3 if f.has_on_ack == 1 else 2) * segs * SEGMENT_BYTES * f.mss // 1448
-    f.sndbuf = max(f.sndbuf, min(wanted, LARGEST_SNDBUF_BYTES))
+    f.sndbuf = max(f.sndbuf, min(wanted, f.most_sndbuf))
 
 
 def is_writeable(f):
