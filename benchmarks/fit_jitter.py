@@ -19,9 +19,9 @@ import numpy as np
 from scipy import signal
 
 import cctrace as cct
-from cctrace.fit.delays import mean_of
 from cctrace.fit.families import Censored
 from cctrace.fit.process import correlation_time, slot_length
+from cctrace.path.delays import mean_of
 
 WIRE_PER_PAYLOAD = 1514 / 1448
 MOST_SHARE = 1.0  # of the mean delay, up to where thresholds are looked for

@@ -9,12 +9,12 @@ from scipy import signal
 
 import cctrace as cct
 from cctrace.cli import main
-from cctrace.fit.delays import mean_of
 from cctrace.fit.families import FAMILIES, Censored, fit_family
 from cctrace.fit.goodness import SHARES, product_limit
 from cctrace.fit.process import correlation_time, slot_length
 from cctrace.path.blocks import block_length, effective_samples
 from cctrace.path.bottleneck import Steps, backlog, constant, departures, sent
+from cctrace.path.delays import mean_of
 from cctrace.path.steps import rate_steps
 from cctrace.path.transmissions import DELIVERED, LOST, transmissions
 

@@ -24,6 +24,7 @@ from cctrace.identification.named import controller_name, kernel_name, sender
 from cctrace.identification.words import believed
 from cctrace.io import is_capture
 from cctrace.io.tcpinfo import TcpInfo
+from cctrace.path.evidence import forget
 from cctrace.refusals import Refusal, attempt
 from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.run import replay
@@ -195,6 +196,7 @@ def analyze(files, tcpinfo=(), controller=None, say=lambda text: None, what_if=N
                 if found is None:
                     analyses[-1].collapse = _forecast(flow, analyses[-1].variant, len(analyses), say)
                 analyses[-1].whatif = _asked(what_if, flow, analyses[-1], len(analyses), say) if what_if else None
+                forget(flow)
     if analyses and all(one.view is None and one.diagnosis is None and one.counters is None for one in analyses):
         raise StreamError(analyses[0].notes[0])
     if found is None:

@@ -14,8 +14,7 @@ from cctrace.errors import ArgumentError, FitError, StreamError
 from cctrace.fit import path as fit_path
 from cctrace.fit.draws import UNSEEN_REACH
 from cctrace.identification.identify import UNKNOWN, identify
-from cctrace.path.neighbours import neighbours
-from cctrace.path.transmissions import transmissions
+from cctrace.path.evidence import evidence_of
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 from cctrace.units import format_share, parse_factor
@@ -69,7 +68,7 @@ class Scene:
     """
 
     def __init__(self, flow, *, own=None, draws, seed, diagnosis=None, say=lambda text: None):
-        table = transmissions(flow)
+        table = evidence_of(flow).transmissions
         self.window, self.unseen = _held_back(flow, diagnosis)
         say("the path")
         if flow.taken_at not in ("sender", "unknown"):
@@ -237,11 +236,12 @@ def _own(flow, unseen):
 def _others(flow, path):
     """Return the senders of the other flows through the same bottleneck."""
     begin_ns, senders = flow.summary["start_ns"], []
-    least_us = float(np.nanmin(transmissions(flow).rtt_us))
-    for index in neighbours(flow):
+    evidence = evidence_of(flow)
+    least_us = float(np.nanmin(evidence.transmissions.rtt_us))
+    for index, table in evidence.same_ends.items():
         other = flow.capture.flow(index)
         start = (other.summary["start_ns"] - begin_ns) / 1e9
-        rtt_us = path.rtt_ns / 1e3 + float(np.nanmin(transmissions(other).rtt_us)) - least_us
+        rtt_us = path.rtt_ns / 1e3 + float(np.nanmin(table.rtt_us)) - least_us
         span = {"start": f"{max(start, 0):.3f}s", "stop": f"{start + other.summary['duration_s']:.3f}s"}
         senders.append(Sender(_own(other, []) or "cubic", rtt=f"{max(rtt_us, 100.0):.0f}us", **span))
     return senders

@@ -4,29 +4,23 @@
     record.bottleneck       rate and base RTT of the path, and the queue that this flow put there
     record.lost             which packets were lost
 
-Everything is computed when it is first asked for. The bottleneck is that of `fit.bottleneck` (Lindley's queue, the rate
-that explains the delays best), of a flow in which neighbouring packets are put together so that about `MOST` remain,
-and to half a per cent: for the path itself, use `cctrace.fit.path`.
+Everything is computed when it is first asked for. What packets show about the path is that of `PathEvidence`, with
+neighbouring packets counted as one and the rate to half a per cent: for the path itself, use `cctrace.fit.path`.
 """
 
 import functools
+import operator
 from typing import NamedTuple
 
 import numpy as np
 
-from cctrace.errors import StreamError
 from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import RST, SYN
-from cctrace.path.bottleneck import delivered_rate, jumps, sent
-from cctrace.path.changes import rate_changes
-from cctrace.path.own_queue import bottleneck_of, coarser
-from cctrace.path.transmissions import LOST, transmissions
+from cctrace.path.evidence import evidence_of
 from cctrace.schema import EVENT_CODES
 from cctrace.units import format_time
 
-MOST = 40_000  # packets of which the queue is computed
 MODEL_BASED = ("bbr", "obbr", "b3r", "quic_bbr")  # beginnings of controllers' names
-FEWEST = 40  # packets with a known delay, for a rate to be sought
 WINDOW_FULL = 0.9  # of the receiver's window in flight; the rest is less than a burst
 TOGETHER_S = 2e-5  # between packets that leave together
 LEAST_US = 1.0  # RTT that is one: clocks of 10 ms show 0
@@ -52,6 +46,11 @@ class Bursts(NamedTuple):
     last: np.ndarray
 
 
+def _of_path(name):
+    """Return the property that is that part of the flow's `PathEvidence`."""
+    return property(operator.attrgetter(f"path.{name}"), doc=f"`{name}` of the flow's `PathEvidence`.")
+
+
 class Record:
     """A captured flow, as its diagnosis reads it.
 
@@ -71,7 +70,8 @@ class Record:
 
     def __init__(self, flow, controller=None, paced=False):
         self.flow, self.controller, self.paced, self.events = flow, controller, paced, flow.events
-        self.table = transmissions(flow)
+        self.path = evidence_of(flow)
+        self.table = self.path.transmissions
         self.start_ns = self.table.start_ns
         self.duration_s = float(flow.summary["duration_s"])
 
@@ -91,37 +91,17 @@ class Record:
         """Return times of the capture in seconds since the flow's first packet."""
         return (np.asarray(time_ns, np.int64) - self.start_ns) / 1e9
 
-    @functools.cached_property
-    def rtt_us(self):
-        """RTTs of packets that were sent once, us; NaN where unknown. One per transmission."""
-        return np.where(self.table.again, np.nan, self.table.rtt_us)
-
-    @functools.cached_property
-    def least_rtt_us(self):
-        """The least RTT."""
-        known = self.rtt_us[np.isfinite(self.rtt_us)]
-        return float(known.min()) if len(known) else np.nan
-
-    @functools.cached_property
-    def median_rtt_us(self):
-        """The median RTT."""
-        known = self.rtt_us[np.isfinite(self.rtt_us)]
-        return float(np.median(known)) if len(known) else np.nan
+    rtt_us = _of_path("rtt_us")
+    least_rtt_us = _of_path("least_rtt_us")
+    median_rtt_us = _of_path("median_rtt_us")
 
     @property
     def per_rtt(self):
         """The words "per RTT of 40 ms"; without a number where the capture's clock is too coarse for one."""
         return f"per RTT of {format_time(self.median_rtt_us * 1000)}" if self.median_rtt_us >= LEAST_US else "per RTT"
 
-    @functools.cached_property
-    def sent_s(self):
-        """When each transmission left, seconds."""
-        return self.seconds(self.table.sent_ns)
-
-    @functools.cached_property
-    def lost(self):
-        """Which transmissions were lost."""
-        return self.table.state == LOST
+    sent_s = _of_path("sent_s")
+    lost = _of_path("lost")
 
     @functools.cached_property
     def bursts(self):
@@ -286,72 +266,14 @@ class Record:
         return self.ack_s[ends], got, most
 
     # --- the bottleneck ----------------------------------------------------------------------------------------------
-    @functools.cached_property
-    def companions(self):
-        """Transmissions of flows between the same hosts at the same time, {index: Transmissions}."""
-        rows = self.flow.capture.flows
-        mine = rows.iloc[self.flow.index]
-        found = {}
-        begin, end = mine["start_ns"], mine["start_ns"] + mine["duration_s"] * 1e9
-        its_end = rows["start_ns"] + rows["duration_s"] * 1e9
-        same = ((rows["src"] == mine["src"]) | (rows["dst"] == mine["dst"])).to_numpy()
-        apart = (np.minimum(its_end, end) - np.maximum(rows["start_ns"], begin)) <= 0.2 * min(end - begin, 1e18)
-        big = rows["bytes_sent"] > 0.02 * mine["bytes_sent"]
-        for index in np.flatnonzero(same & ~apart.to_numpy() & big.to_numpy())[:17]:
-            if index != self.flow.index:
-                try:
-                    found[int(index)] = transmissions(self.flow.capture.flow(int(index)))
-                except StreamError:
-                    continue
-        return found
-
-    @functools.cached_property
-    def fluid(self):
-        """The `Sent` of the flow, neighbours put together so that about `MOST` remain; None if too little is known."""
-        whole = sent(self.table)
-        moves = len(whole.sent_us) and whole.sent_us[-1] > whole.sent_us[0]  # not one stamp for all
-        if len(whole.known) < FEWEST or not whole.first[whole.known].any() or not moves:
-            return None
-        return coarser(whole, -(-len(whole.sent_us) // MOST))
-
-    @functools.cached_property
-    def bottleneck(self):
-        """The `Bottleneck`, None if too few delays are known."""
-        return None if self.fluid is None else bottleneck_of(self)
-
-    @functools.cached_property
-    def uncongested(self):
-        """Return (mean RTT without queue, standard deviation within a stretch), us: of stretches of an RTT or more.
-
-        The mean is that of the stretches in which least stood before the flow's packets (lower decile of their means),
-        the deviation what delays vary within a stretch: jitter does, a queue that others fill does not.
-        """
-        bottleneck = self.bottleneck
-        rest, time = bottleneck.rest_us, bottleneck.sent_us
-        stretch = max(bottleneck.base_us, 5e3, 16 * (time[-1] - time[0]) / len(time))
-        place = np.unique((time / stretch).astype(np.int64), return_inverse=True)[1].reshape(-1)
-        many = np.bincount(place)
-        means = np.bincount(place, rest) / many
-        some = means[many >= 8]
-        if len(some) < 5:
-            return max(float(np.median(rest)), bottleneck.base_us), 0.0
-        inside = (rest - means[place])[many[place] >= 8]
-        spread, least = float(np.subtract(*np.quantile(inside, [0.84, 0.16])) / 2), float(np.quantile(some, 0.1))
-        # Where stretches differ by no more than jitter, their middle is the better mean.
-        least, middle = max(least, bottleneck.base_us), max(float(np.median(some)), bottleneck.base_us)
-        return (middle if middle - least < spread else least), spread
-
-    @functools.cached_property
-    def standing(self):
-        """Which windows of `delivered` had a queue before them: RTTs above the uncongested by more than jitter."""
-        _, rate, rtt = self.delivered
-        return (rate > 0) & (rtt > self.queued_us)
-
-    @functools.cached_property
-    def queued_us(self):
-        """The delay, us, from which on something stood before a packet: what jitter hardly reaches."""
-        mean, spread = self.uncongested
-        return mean + max(3 * spread, 0.03 * mean, 1000.0)
+    bottleneck = _of_path("bottleneck")
+    companions = _of_path("companions")
+    fluid = _of_path("coarse")
+    uncongested = _of_path("uncongested")
+    standing = _of_path("standing")
+    queued_us = _of_path("queued_us")
+    changes = _of_path("rate_changes")
+    delivered = _of_path("delivered")
 
     @functools.cached_property
     def use(self):
@@ -360,31 +282,3 @@ class Record:
         start = min(1.0, 0.2 * self.duration_s)
         busy = rate[(rate > 0) & (middle > start)]
         return float(np.median(busy) / self.bottleneck.rate) if len(busy) else np.nan
-
-    @functools.cached_property
-    def changes(self):
-        """When the path's rate changed, a list of `changes.Change`."""
-        return [] if self.bottleneck is None else rate_changes(self)
-
-    @functools.cached_property
-    def delivered(self):
-        """Return (middle_s, rate in bytes/us, mean RTT in us) of windows of 100 ms or an RTT, arrays.
-
-        What an ACK tells of came since the one before: ACKs in batches are no changes of the rate.
-        """
-        if self.fluid is None:
-            return (np.zeros(0),) * 3
-        window_us = max(100_000.0, self.fluid.least_rtt_us)
-        middle, rate, rtt = delivered_rate(self.fluid, window_us)
-        order = np.argsort(self.fluid.told_us[self.fluid.known], kind="stable")
-        told = self.fluid.told_us[self.fluid.known][order]
-        total, last = np.cumsum(self.fluid.wire_bytes[self.fluid.known][order]), np.append(np.diff(told) > 0, True)
-        edges = np.append(middle - window_us / 2, middle[-1] + window_us / 2)
-        even = np.diff(np.interp(edges, told[last], total[last], left=0.0)) / window_us
-        return middle / 1e6, np.where(rate > 0, even, 0.0), rtt
-
-    @functools.cached_property
-    def steps_s(self):
-        """When the delivered rate changed, seconds; `changes.rate_changes` tells of which the path was the cause."""
-        middle, rate, _ = self.delivered
-        return jumps(middle[rate > 0], np.log(rate[rate > 0]))

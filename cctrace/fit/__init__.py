@@ -13,12 +13,13 @@ would be needed. See docs/fitting.md.
 from cctrace.errors import FitError
 from cctrace.estimates import Estimate
 from cctrace.fit.collapse import Collapse
-from cctrace.fit.delays import Delays, uncongested_rtt
+from cctrace.fit.delays import uncongested_rtt
 from cctrace.fit.fitted_path import FittedPath, path
 from cctrace.fit.hierarchical import Hierarchical
 from cctrace.fit.jitter import Jitter
 from cctrace.fit.parameters import Parameters
 from cctrace.fit.share import Share
+from cctrace.path.delays import Delays
 
 __all__ = [
     "Collapse",

@@ -19,7 +19,6 @@ import numpy as np
 from cctrace.display import Summarized
 from cctrace.errors import FitError
 from cctrace.estimates import Z95, Estimate, Kept, plain
-from cctrace.fit.delays import LEAST_SAMPLES, delays_of
 from cctrace.fit.forecast import Forecast, chance_of, limit_text, milli_text, seen_chance
 from cctrace.fit.jitter import Jitter, of_counters
 from cctrace.fit.threshold import SEGMENTS, WINDOWS_PER_HOUR, simulated_threshold
@@ -31,9 +30,9 @@ from cctrace.path.bottleneck import (
     delivered_rate,
     deviation,
     rate_errors,
-    sent,
 )
-from cctrace.path.transmissions import LOST, as_flow, transmissions
+from cctrace.path.delays import delays_of, require_rtts
+from cctrace.path.evidence import evidence_of
 from cctrace.sim.sender import Sender
 from cctrace.tcp.wire import PACKET_BYTES, WIRE_PER_PAYLOAD
 from cctrace.units import format_rate, format_share, format_time
@@ -103,16 +102,13 @@ class Collapse(Kept, Summarized):
         """
         if hasattr(source, "polls"):
             raise FitError(of_counters(source))
-        table = transmissions(as_flow(source))
-        its = sent(table)
-        if len(its.known) < LEAST_SAMPLES:
-            raise FitError(
-                f"only {len(its.known)} RTTs are known; at least {LEAST_SAMPLES} are needed: capture a longer flow"
-            )
+        path = evidence_of(source)
+        table, its = path.transmissions, path.sent
+        require_rtts(its)
         if self.quick and len(its.known) > QUICK_PACKETS:
             its = _part(its, 0.0, its.sent_us[its.known[QUICK_PACKETS]])
         say("rate of the bottleneck")
-        steps = _one_rate(its)
+        steps = _one_rate(its, path.constant_rate[0] if its is path.sent else constant_rate(its)[0])
         error = float(rate_errors(its, steps)[0])
         without = deviation(its, constant(1e6))
         seen = error <= 0.2 and without - deviation(its, steps) >= 0.01 * without
@@ -134,7 +130,7 @@ class Collapse(Kept, Summarized):
             )
         self.ack_every_ = 2 if delays.segments_per_ack > 1.2 else 1
         self.queue_us_ = float(np.mean(delays.queue_us))
-        lost = float(np.mean(table.state == LOST))
+        lost = float(np.mean(path.lost))
         self.domain_ = self._domain(delays, lost)
         jittery = self.sd_us_.value > JITTERY * self.delay_us_ and lost < LOSSY / 2
         self.fell_to_ = _fall(its, steps.rate[0]) if jittery else None
@@ -341,12 +337,12 @@ def _unfilled(its, fastest_mbps):
     return text
 
 
-def _one_rate(its):
+def _one_rate(its, rate):
     """Return the one rate of the path as `Steps`; a rate that changed is refused.
 
     Between the times at which a change is likely each part of the flow is asked for its own rate.
     """
-    steps = constant(constant_rate(its)[0])
+    steps = constant(rate)
     starts = np.concatenate([[0.0], candidate_steps(its), [np.inf]])
     for begin, end in itertools.pairwise(starts if len(starts) > 2 else ()):
         part = _part(its, begin, end)

@@ -9,6 +9,7 @@ rate, delays without queue give base RTT and jitter (`delays`, `jitter`), the ba
 congestion from chance and bounds the buffer (`losses`).
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -16,11 +17,9 @@ import numpy as np
 from cctrace.display import of_summary
 from cctrace.errors import FitError
 from cctrace.estimates import Z95, Estimate, plain
-from cctrace.fit.delays import LEAST_SAMPLES, Delays, delays_of
 from cctrace.fit.draws import DRAWN, draws, fields_of, read_estimates
 from cctrace.fit.jitter import Jitter
 from cctrace.fit.joint import Joint, joint
-from cctrace.path.acks import acks_of
 from cctrace.path.blocks import block_means
 from cctrace.path.bottleneck import (
     Steps,
@@ -31,14 +30,10 @@ from cctrace.path.bottleneck import (
     lever,
     pair_rate,
     rate_errors,
-    sent,
 )
-from cctrace.path.buckets import policer_of, shaper_of
+from cctrace.path.delays import Delays, delays_of, require_rtts
+from cctrace.path.evidence import PathEvidence, evidence_of
 from cctrace.path.losses import losses_of
-from cctrace.path.neighbours import companions, together
-from cctrace.path.route import on_one_route, route_steps
-from cctrace.path.steps import rate_steps
-from cctrace.path.transmissions import as_flow, transmissions
 from cctrace.sim.path import Path
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import format_number
@@ -190,28 +185,17 @@ def path(source, say=lambda text: None):
     StreamError
         If the capture lacks the data or the acknowledgements.
     """
-    captured = as_flow(source)
-    table = transmissions(captured)
-    alone = sent(table)
-    if len(alone.known) < LEAST_SAMPLES:
-        raise FitError(
-            f"only {len(alone.known)} RTTs are known; at least {LEAST_SAMPLES} are needed, so capture a longer flow"
-        )
+    return path_of(evidence_of(source), say)
+
+
+def path_of(evidence: PathEvidence, say: Callable[[str], object] = lambda text: None) -> FittedPath:
+    """Return the `FittedPath` of what packets show; see `path`."""
+    table = evidence.transmissions
+    require_rtts(evidence.sent)
     say("rate of the bottleneck")
-    others = companions(captured)
-    flow, steps, sharing = together(others, table, alone, say)
-    route = route_steps(flow, steps)
-    if len(route[0]) > 1 and not sharing:
-        say(f"base RTT: {len(route[0]) - 1} changes of the route")
-        flow = on_one_route(flow, steps, route)
-        steps = rate_steps(flow, say)[0]
-    else:
-        route = None
+    flow, steps, sharing, route = evidence.through
     say("token buckets")
-    shaper = shaper_of(flow, steps)
-    policer = None
-    if shaper is None:  # whose full queue drops like a policer that delays
-        policer = policer_of([table, *others], table.start_ns, float(np.nanquantile(table.rtt_us, 0.05)))
+    shaper, policer = evidence.shaper, evidence.policer
     say("jitter")
     seen = _seen(table, flow, steps, shaper, sharing)
     unseen = []
@@ -233,7 +217,7 @@ def path(source, say=lambda text: None):
         "policer": None if policer is None else policer.as_estimates(),
         "shaper": None if shaper is None else shaper.as_estimates(),
         "aqm": losses.aqm,
-        "acks": acks_of(table),
+        "acks": None if evidence.acks is None else evidence.acks._asdict(),
         "cross_traffic": _cross_traffic(seen.delays, sharing),
         "unseen": unseen,
         "correlation": seen.correlation(),

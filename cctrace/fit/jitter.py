@@ -16,13 +16,14 @@ import numpy as np
 from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate, Kept, plain
-from cctrace.fit.delays import Delays, uncongested_rtt
+from cctrace.fit.delays import uncongested_rtt
 from cctrace.fit.families import EMPIRICAL, FAMILIES, Censored, Fitted, fit_family, score_rows, without_stalls
 from cctrace.fit.goodness import Goodness, goodness, product_limit
 from cctrace.fit.process import Process, correlation_time, process_of
 from cctrace.fit.shown import shown_draws
 from cctrace.path.blocks import block_sizes, blocked, student
 from cctrace.path.blocks import effective_samples as effective
+from cctrace.path.delays import Delays
 from cctrace.units import format_share
 
 MOST_EVENTS = 6000  # used of a long flow: blocks of groups, evenly spread
@@ -101,7 +102,7 @@ class Jitter(Kept, Summarized):
         elif hasattr(source, "polls"):
             raise FitError(of_counters(source))
         else:
-            delays = uncongested_rtt(source, say=say)
+            delays = uncongested_rtt(source)
         spread = float(np.subtract(*np.quantile(delays.rtt_us, [0.99, 0.01])))
         if spread <= 2.0:
             raise FitError(

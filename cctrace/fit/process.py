@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cctrace.estimates import Z95, Estimate
-from cctrace.fit.delays import REORDERED
 from cctrace.path.blocks import autocovariances
+from cctrace.path.delays import REORDERED
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import format_share
 

@@ -23,8 +23,9 @@ from cctrace.cc.bbr2_model import BW_UNIT
 from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate, plain
-from cctrace.fit.fitted_path import path as fitted_path
+from cctrace.fit.fitted_path import path_of
 from cctrace.path.blocks import block_length
+from cctrace.path.evidence import evidence_of
 from cctrace.replaying.intervals import blocks
 from cctrace.replaying.run import replay
 from cctrace.replaying.scores import UNKNOWN_LOG, replayed
@@ -132,11 +133,7 @@ class Share(Summarized):
             )
         self._count(flows, senders, kinds, begin, end)
         say("path")
-        told, capture.one_bottleneck = capture.one_bottleneck, True
-        try:
-            self._describe_path(flows, say)
-        finally:
-            capture.one_bottleneck = told
+        self._describe_path(flows, say)
         say("gain")
         self.gain_ = gain_of([f for f in flows if kinds[f.index] == "bbr"], senders, begin, end)
         self._predict()
@@ -157,7 +154,8 @@ class Share(Summarized):
         self.loss_based_share_ = Estimate(1 - value, 1 - high, 1 - low)
 
     def _describe_path(self, flows, say):
-        found = fitted_path(max(flows, key=lambda flow: flow.summary["bytes_sent"]), say).estimates
+        largest = max(flows, key=lambda flow: flow.summary["bytes_sent"])
+        found = path_of(evidence_of(largest, one_bottleneck=True), say).estimates
         rates = found["rate_bps"]
         if len(rates) > 1:
             raise FitError("the rate of the path changed; shares are of one rate: cut the capture where it changes")

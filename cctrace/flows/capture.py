@@ -98,7 +98,7 @@ class Capture:
         self.hz, self.hz_given = hz or DEFAULT_HZ, hz is not None
         self.warnings = list(packets.warnings)
         self._reaction: dict[int, tuple[int, int]] = {}  # of connections whose senders' was measured
-        self.one_bottleneck = False  # whether fits may take all flows to share one, also between other hosts
+        self._kept: dict[object, object] = {}  # what rooms above computed of single flows, for all who ask
 
     def __len__(self):
         return len(self.connections)

@@ -46,11 +46,12 @@ class Flow:
     def __init__(self, capture, index, tcpinfo=None, alignment=None):
         self.capture, self.index, self.tcpinfo, self.alignment = capture, index, tcpinfo, alignment
         self.through_fq, self._left, self._decided, self._most = None, DIRECTLY, None, None
+        self._kept: dict[object, object] = {}  # what rooms above computed of its packets, for all who ask
 
     def _like(self, **changes):
         """Return this flow with other attributes."""
         other = Flow(self.capture, self.index)
-        kept = ("tcpinfo", "alignment", "through_fq", "_left", "_decided", "_most")
+        kept = ("tcpinfo", "alignment", "through_fq", "_left", "_decided", "_most", "_kept")
         vars(other).update({name: getattr(self, name) for name in kept} | changes)
         return other
 

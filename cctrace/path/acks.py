@@ -5,6 +5,8 @@ slot (aggregation, by a radio link or a host that coalesces) tells of more the f
 multiples of the slot.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from cctrace.estimates import Estimate
@@ -17,8 +19,15 @@ ON_GRID = 0.8  # share of the distances of ACKs that must be multiples of a slot
 NEAR_GRID = 0.15  # of a slot
 
 
+class Acks(NamedTuple):
+    """Segments per ACK, and the slot in which ACKs are gathered (us), or None."""
+
+    every: Estimate
+    aggregation_us: Estimate | None
+
+
 def acks_of(table):
-    """Return {"every", "aggregation_us"}: segments per ACK, and the slot in which ACKs are gathered or None.
+    """Return the `Acks` of a flow.
 
     Parameters
     ----------
@@ -26,7 +35,7 @@ def acks_of(table):
 
     Returns
     -------
-    dict or None
+    Acks or None
         None where fewer than `LEAST_ACKS` ACKs came in order.
     """
     rows = np.flatnonzero((table.state == DELIVERED) & table.prompt & ~table.again)
@@ -37,7 +46,7 @@ def acks_of(table):
     low, middle, high = np.quantile(count, [0.1, 0.5, 0.9])
     gathered = count.mean() > MOST_EVERY and np.mean(count == middle) < ALWAYS
     slot = _slot(told_us) if gathered else None
-    return {"every": Estimate(float(middle), float(low), float(high)), "aggregation_us": slot}
+    return Acks(Estimate(float(middle), float(low), float(high)), slot)
 
 
 def _slot(told_us):

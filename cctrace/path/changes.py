@@ -24,34 +24,34 @@ class Change(NamedTuple):
     until_s: float
 
 
-def rate_changes(record):
+def rate_changes(path):
     """Return the `Change` list of a flow.
 
     A change is the path's if the path was full at the lower of two rates: what the flow had had, or got later, was
     then no longer, or not yet, to be had.
     """
-    middle, _, _ = record.delivered
-    if not len(record.steps_s):
+    middle, _, _ = path.delivered
+    if not len(path.rate_jumps_s):
         return []
     gap = max(0.6, 6 * (middle[1] - middle[0])) if len(middle) > 1 else 0.6
     edges = [0.0]
-    for at in record.steps_s:
+    for at in path.rate_jumps_s:
         if at - edges[-1] >= gap or len(edges) == 1:
             edges.append(float(at))
     edges.append(float(middle[-1]) + 1.0)
-    stretches = [found for a, b in itertools.pairwise(edges) if (found := _stretch(record, a, b))]
+    stretches = [found for a, b in itertools.pairwise(edges) if (found := _stretch(path, a, b))]
     found = []
     for one, two in itertools.pairwise(stretches):
         apart = abs(np.log(two.rate / one.rate))
         if apart > max(np.log(DIFFERS), 3 * (one.spread + two.spread)) and min(one, two, key=lambda s: s.rate).full:
-            at = _when(record, two.begin_s, one.rate, two.rate)
+            at = _when(path, two.begin_s, one.rate, two.rate)
             found.append(Change(at, one.rate * 8e6, two.rate * 8e6, two.end_s))
     return found
 
 
-def _when(record, near_s, before, after):
+def _when(path, near_s, before, after):
     """Return from when on, in the second before a jump was seen, every window was nearer to the new rate; seconds."""
-    middle, rate, _ = record.delivered
+    middle, rate, _ = path.delivered
     window = middle[1] - middle[0]
     rows = np.flatnonzero((middle > near_s - 1.0) & (middle < near_s + 2 * window))
     new = (rate[rows] - np.sqrt(before * after)) * (after - before) > 0
@@ -71,46 +71,46 @@ class _Stretch(NamedTuple):
     full: bool
 
 
-def _stretch(record, begin_s, end_s):
+def _stretch(path, begin_s, end_s):
     """Return what was delivered between two jumps, None if it had no one rate.
 
     The path was full if the rate is the bottleneck's, or if a queue stood that the bottleneck's rate does not explain.
     """
-    middle, rate, rtt = record.delivered
+    middle, rate, rtt = path.delivered
     inside = (middle > begin_s) & (middle < end_s) & (rate > 0)
     if inside.sum() < LEAST_WINDOWS:
         return None
-    queued, whole = inside & _waited(record), float(np.median(rate[inside]))
+    queued, whole = inside & _waited(path), float(np.median(rate[inside]))
     # A queue that drains at the rate that holds afterwards, too, shows that rate.
     enough = queued.sum() >= LEAST_WINDOWS
     full = enough and (queued.sum() >= MOSTLY * inside.sum() or abs(np.median(rate[queued]) / whole - 1) < SAME)
     # Whoever waits at that rate waits for one packet at least, and for itself; late ACKs of a small window are less.
-    full = full and np.median(rtt[queued]) - record.uncongested[0] > 2 * PACKET_BYTES / np.median(rate[queued])
+    full = full and np.median(rtt[queued]) - path.uncongested[0] > 2 * PACKET_BYTES / np.median(rate[queued])
     typical = float(np.median(rate[queued])) if full else whole
     spread = float(np.median(np.abs(rate[inside] - typical))) / typical
-    own = record.bottleneck.seen and typical > 0.9 * record.bottleneck.rate
+    own = path.bottleneck.seen and typical > 0.9 * path.bottleneck.rate
     return _Stretch(begin_s, end_s, typical, spread, bool(full or own)) if spread < STEADY else None
 
 
-def _waited(record):
+def _waited(path):
     """Return which windows of `delivered` had a queue that the bottleneck's rate, taken as constant, does not explain.
 
     Packets are placed in the windows by when they left the sender.
     """
-    middle, bottleneck = record.delivered[0], record.bottleneck
+    middle, bottleneck = path.delivered[0], path.bottleneck
     place = np.clip(np.searchsorted(middle, bottleneck.sent_us / 1e6), 0, len(middle) - 1)
     many = np.bincount(place, minlength=len(middle))
     rest = np.bincount(place, bottleneck.rest_us, len(middle)) / np.maximum(many, 1)
-    return record.standing & (rest > record.queued_us)
+    return path.standing & (rest > path.queued_us)
 
 
-def variation(record):
+def variation(path):
     """Return (10th, 90th percentile) of the rate, bit/s, while a queue stood, over half a second; None if too short."""
-    middle, rate, _ = record.delivered
+    middle, rate, _ = path.delivered
     size = LEAST_WINDOWS
     if len(middle) < 6 * size:
         return None
-    waited = _waited(record)
+    waited = _waited(path)
     full = rate[waited]
     if len(full) < 6 * size or waited.mean() < 0.4:
         return None

@@ -1,88 +1,82 @@
-"""Flows of one capture that share a bottleneck go through one queue."""
+"""Which other flows of a capture share a flow's queue: candidates, and whether one queue explains the delays better."""
 
 import contextlib
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from cctrace.errors import StreamError
-from cctrace.path.bottleneck import Sent, constant, constant_rate, sent
-from cctrace.path.steps import rate_steps
+from cctrace.path.bottleneck import Sent, constant, deviation, sent
+from cctrace.path.own_queue import MOST, coarser, packets_per_unit, rate_of
 from cctrace.path.transmissions import transmissions
 
 LEAST_SHARE = 0.02  # of the flow's bytes, for another to matter
-BETTER = 0.85  # times the deviation alone: from there on the queue is common
+LEAST_OVERLAP = 0.2  # of the flow's time
+MOST_OTHERS = 16
 
 
-def together(others, table, alone, say):
-    """Return what goes through a flow's bottleneck, the bottleneck's rate, and how many other flows of the capture do.
+class Shared(NamedTuple):
+    """By which share the queue of all together explains a flow's delays better than its own; the rate of that queue."""
+
+    gain: float
+    rate: float
+
+
+def neighbours(rows, index, one_bottleneck=False):
+    """Return the indices of the flows of a capture that may share the queue of one.
+
+    They have an end in common with it (or all may be taken to share one bottleneck), are up for a fifth of its time,
+    and carry a fiftieth of its bytes or more.
 
     Parameters
     ----------
-    others : list of Transmissions
-        Of its `companions`.
-    table : Transmissions
-        Its own.
-    alone : Sent
-        What it sent.
+    rows : DataFrame
+        `Capture.flows`.
+    index : int
+    one_bottleneck : bool
     """
-    if others:
-        merged = _merged(alone, table.start_ns, others)
-        rate, cost = constant_rate(merged, _plateau([alone, *others], table.start_ns))
-        by_itself = constant_rate(alone)[1]
-        if cost < BETTER * by_itself:
-            return merged, constant(rate), len(others)
-    return alone, rate_steps(alone, say)[0], 0
-
-
-def _plateau(parts, start_ns):
-    """Return the bounds of what all flows together got in most windows of 400 ms."""
-    total = np.zeros(0)
-    for part in parts:
-        its = part if isinstance(part, Sent) else sent(part)
-        shift = 0.0 if part is its else (part.start_ns - start_ns) / 1e3
-        window = np.maximum((its.told_us[its.known] + shift) / 400_000.0, 0).astype(np.int64)
-        got = np.bincount(window, its.wire_bytes[its.known]) / 400_000.0
-        longer = np.zeros(max(len(total), len(got)))
-        longer[: len(total)] += total
-        longer[: len(got)] += got
-        total = longer
-    middle = float(np.median(total[total > 0]))
-    return middle * 0.97, middle * 1.05
-
-
-def neighbours(flow):
-    """Return the indices of flows at the same time between the same hosts, or known to share the bottleneck."""
-    rows = flow.capture.flows
-    mine = rows.iloc[flow.index]
+    mine = rows.iloc[index]
     begin, end = mine["start_ns"], mine["start_ns"] + mine["duration_s"] * 1e9
-    found = []
-    for i, row in enumerate(rows.to_dict("records")):
-        same = flow.capture.one_bottleneck or (row["src"], row["dst"]) == (mine["src"], mine["dst"])
-        overlap = min(end, row["start_ns"] + row["duration_s"] * 1e9) - max(begin, row["start_ns"])
-        if same and i != flow.index and overlap > 0 and row["bytes_sent"] > LEAST_SHARE * mine["bytes_sent"]:
-            found.append(i)
-    return found
+    its_end = rows["start_ns"] + rows["duration_s"] * 1e9
+    near = ((rows["src"] == mine["src"]) | (rows["dst"] == mine["dst"])).to_numpy() | one_bottleneck
+    overlap = (np.minimum(its_end, end) - np.maximum(rows["start_ns"], begin)).to_numpy()
+    near &= (overlap > LEAST_OVERLAP * (end - begin)) & (
+        rows["bytes_sent"] > LEAST_SHARE * mine["bytes_sent"]
+    ).to_numpy()
+    near[index] = False
+    return np.flatnonzero(near)[:MOST_OTHERS].tolist()
 
 
-def companions(flow):
-    """Return the transmissions of `neighbours`, of those that can be reconstructed."""
-    found = []
-    for i in neighbours(flow):
+def companions_of(capture, indices):
+    """Return {index: Transmissions} of those flows that can be reconstructed."""
+    found = {}
+    for index in indices:
         with contextlib.suppress(StreamError):
-            found.append(transmissions(flow.capture.flow(i)))
+            found[index] = transmissions(capture.flow(index))
     return found
 
 
-def _merged(alone, start_ns, others):
+def parts_of(table, companions):
+    """Return the `Sent` of a flow and of its companions, on its own clock and as coarse as all together require."""
+    size = packets_per_unit(len(table) + sum(map(len, companions.values())), 2 * MOST)
+    parts = []
+    for each in (table, *companions.values()):
+        its, shift = coarser(sent(each), size), (each.start_ns - table.start_ns) / 1e3
+        parts.append(replace(its, sent_us=its.sent_us + shift, told_us=its.told_us + shift))
+    return parts
+
+
+def merged(parts):
     """Return the `Sent` of all flows in the order of sending; only of the first it is known when what arrived."""
-    parts = [alone]
-    for table in others:
-        its = sent(table)
-        shift = (table.start_ns - start_ns) / 1e3
-        unknown = np.full(len(its.sent_us), np.nan)
-        parts.append(
-            Sent(its.sent_us + shift, its.wire_bytes, unknown, np.full(len(unknown), -1), its.first, its.prompt)
-        )
+    own, *others = parts
+    parts = [own, *(replace(other, told_us=np.full(len(other.sent_us), np.nan)) for other in others)]
     order = np.argsort(np.concatenate([part.sent_us for part in parts]), kind="stable")
-    columns = (np.concatenate([getattr(part, name) for part in parts])[order] for name in Sent.__dataclass_fields__)
-    return Sent(*columns)
+    return Sent(*(np.concatenate([getattr(part, name) for part in parts])[order] for name in Sent.__dataclass_fields__))
+
+
+def shared_queue(parts, own_rate):
+    """Return the `Shared` of a flow, whose delays a bottleneck of `own_rate` explains best, and of others."""
+    alone = deviation(parts[0], constant(own_rate))
+    rate, cost = rate_of(merged(parts))
+    return Shared((alone - cost) / alone if alone > 0 else 0.0, rate)

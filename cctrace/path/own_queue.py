@@ -3,6 +3,7 @@ longest queues, and what every packet waited there.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from cctrace.path.bottleneck import Sent, constant, delivered_rate, departures, 
 from cctrace.path.buckets import refilled_shaper, shaper_of
 from cctrace.path.losses import backlog_met
 
+MOST = 40_000  # packets of which the queue is computed
 FEWEST_LOST = 10
 SHAPED = 0.1  # how clearly the rate must show, for a bucket before it to be looked for
 SEEN = 0.02  # share by which a queue must lower the deviation of the delays, for its rate to have shown
@@ -55,6 +57,59 @@ class Bottleneck:
         return self.shown > SEEN or self.by_losses > BY_LOSSES
 
 
+class Uncongested(NamedTuple):
+    """RTT without queue: its mean, and its standard deviation within a stretch of an RTT or more, us."""
+
+    mean_us: float
+    spread_us: float
+
+
+class Delivered(NamedTuple):
+    """What was delivered in windows of time: their middles (s), rate (bytes/us) and mean RTT (us), arrays."""
+
+    middle_s: np.ndarray
+    rate: np.ndarray
+    rtt_us: np.ndarray
+
+
+def uncongested_of(bottleneck):
+    """Return the `Uncongested` of stretches of an RTT or more.
+
+    The mean is that of the stretches in which least stood before the flow's packets (lower decile of their means),
+    the deviation what delays vary within a stretch: jitter does, a queue that others fill does not.
+    """
+    rest, time = bottleneck.rest_us, bottleneck.sent_us
+    stretch = max(bottleneck.base_us, 5e3, 16 * (time[-1] - time[0]) / len(time))
+    place = np.unique((time / stretch).astype(np.int64), return_inverse=True)[1].reshape(-1)
+    many = np.bincount(place)
+    means = np.bincount(place, rest) / many
+    some = means[many >= 8]
+    if len(some) < 5:
+        return Uncongested(max(float(np.median(rest)), bottleneck.base_us), 0.0)
+    inside = (rest - means[place])[many[place] >= 8]
+    spread, least = float(np.subtract(*np.quantile(inside, [0.84, 0.16])) / 2), float(np.quantile(some, 0.1))
+    # Where stretches differ by no more than jitter, their middle is the better mean.
+    least, middle = max(least, bottleneck.base_us), max(float(np.median(some)), bottleneck.base_us)
+    return Uncongested(middle if middle - least < spread else least, spread)
+
+
+def delivered_of(flow):
+    """Return what was `Delivered` of a `Sent` (None: nothing is known) in windows of 100 ms or an RTT.
+
+    What an ACK acknowledges came since the one before: ACKs in batches are no changes of the rate.
+    """
+    if flow is None:
+        return Delivered(*(np.zeros(0),) * 3)
+    window_us = max(100_000.0, flow.least_rtt_us)
+    middle, rate, rtt = delivered_rate(flow, window_us)
+    order = np.argsort(flow.told_us[flow.known], kind="stable")
+    told = flow.told_us[flow.known][order]
+    total, last = np.cumsum(flow.wire_bytes[flow.known][order]), np.append(np.diff(told) > 0, True)
+    edges = np.append(middle - window_us / 2, middle[-1] + window_us / 2)
+    even = np.diff(np.interp(edges, told[last], total[last], left=0.0)) / window_us
+    return Delivered(middle / 1e6, np.where(rate > 0, even, 0.0), rtt)
+
+
 def coarser(whole, size):
     """Return a `Sent` in which `size` neighbours count as one packet, sent and told of when its last was."""
     if size <= 1:
@@ -66,17 +121,22 @@ def coarser(whole, size):
     return Sent(sent_us, total, told_us, np.arange(len(last)), first, np.ones(len(last), bool))
 
 
-def bottleneck_of(record):
-    """Return the `Bottleneck` of a `Record` whose `fluid` is known."""
-    flow = record.fluid
+def packets_per_unit(packets, most=MOST):
+    """Return how many neighbours are to count as one, so that about `most` remain."""
+    return -(-packets // most)
+
+
+def bottleneck_of(path):
+    """Return the `Bottleneck` of a `PathEvidence` whose `coarse` is known."""
+    flow = path.coarse
     found = _by_delays(flow)
     bucket = shaper_of(flow, constant(found.rate)) if found.shown > SHAPED else None
     bucket = bucket or refilled_shaper(flow, found.rate)
     # A bucket of a few packets that were put together is what putting them together makes.
     if bucket is not None and bucket.size_bytes.value > 4 * float(np.median(flow.wire_bytes)):
         return _with_rate(flow, bucket.rate.value, found.shown, bucket_bytes=bucket.size_bytes.value)
-    if not found.seen and record.lost.sum() >= FEWEST_LOST:
-        return _shown_by_losses(record, found)
+    if not found.seen and path.lost.sum() >= FEWEST_LOST:
+        return _shown_by_losses(path, found)
     return found
 
 
@@ -97,9 +157,9 @@ def _with_rate(flow, rate, shown, by_losses=0.0, bucket_bytes=0.0):
     return Bottleneck(rate, base, queue, rest, flow.sent_us[known], shown, by_losses, bucket_bytes)
 
 
-def _shown_by_losses(record, found):
+def _shown_by_losses(path, found):
     """Return the bottleneck at which losses met the longest queues, where delays showed none; else `found`."""
-    flow, at_us = record.fluid, record.sent_s[record.lost] * 1e6
+    flow, at_us = path.coarse, path.sent_s[path.lost] * 1e6
     _, rate, _ = delivered_rate(flow, max(100_000.0, flow.least_rtt_us))
     plateau = float(np.quantile(rate[rate > 0], 0.9))
     ranked = [
@@ -109,7 +169,7 @@ def _shown_by_losses(record, found):
     rank, value = max(ranked)
     tried = _with_rate(flow, value, found.shown, rank)
     # Packets that had come before a queue of that rate let them go would refute it.
-    return tried if rank > BY_LOSSES and tried.base_us > 0.9 * record.least_rtt_us else found
+    return tried if rank > BY_LOSSES and tried.base_us > 0.9 * path.least_rtt_us else found
 
 
 def mean_rank(among, values):

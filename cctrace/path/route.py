@@ -6,6 +6,7 @@ medians of a tenth of a second, a second apart at least, and kept where the leve
 """
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +20,15 @@ HOLDS = 0.25  # of a step: by how much the level may wander on either side
 MOST_STEPS = 8
 
 
+class Route(NamedTuple):
+    """When the base RTT changes, us, and by how much it is above what it was at first, us: arrays that begin with 0."""
+
+    start_us: np.ndarray
+    above_us: np.ndarray
+
+
 def route_steps(flow, steps):
-    """Return when the base RTT changes (us), and how much it is above what it was at first: arrays, with (0, 0).
+    """Return the `Route` of a flow.
 
     Parameters
     ----------
@@ -32,7 +40,7 @@ def route_steps(flow, steps):
     least = max(LEAST_US, LEAST_SHARE * flow.least_rtt_us)
     edges = sorted({0, *_split(level, 0, len(level), least)})[: MOST_STEPS + 1]
     if len(edges) == 1 or not len(level):
-        return np.zeros(1), np.zeros(1)
+        return Route(np.zeros(1), np.zeros(1))
     ends = [*edges[1:], len(level)]
     levels = np.array([np.median(level[a:b]) for a, b in zip(edges, ends, strict=True)])
     departed, rest = _rest(flow, steps)
@@ -42,7 +50,7 @@ def route_steps(flow, steps):
         nearer_before = np.abs(rest[inside] - levels[k]) - np.abs(rest[inside] - levels[k + 1])
         cost = np.cumsum(nearer_before)  # of calling the first so many "before"
         starts.append(float(departed[inside[int(np.argmin(cost))]]))
-    return np.array(starts), levels - levels[0]
+    return Route(np.array(starts), levels - levels[0])
 
 
 def _levels(flow, steps):

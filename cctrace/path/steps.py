@@ -25,20 +25,19 @@ SAME = 0.01  # rates closer than that are one
 EARLIER_US = 3e6  # how far from where it was found the time of a step may lie, whose packets were lost
 
 
-def rate_steps(flow, say=lambda text: None):
+def rate_steps(flow, best=None):
     """Return the `Steps` that explain the delays best, and their deviation.
 
     Parameters
     ----------
     flow : Sent
-    say : callable
-        Told what is being done.
+    best : (float, float), optional
+        Its `constant_rate`, if that is known.
     """
-    rate, cost = constant_rate(flow)
+    rate, cost = best or constant_rate(flow)
     steps = constant(rate)
     times = candidate_steps(flow)
     if len(times):
-        say(f"rate: {len(times)} candidate steps")
         trial = _initial(flow, times)
         trial, at = _polished(flow, trial, deviation(flow, trial))
         found = len(trial.rate)

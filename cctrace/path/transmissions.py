@@ -1,10 +1,9 @@
-"""What fitting reads of a flow: every transmission of a segment, when it left and when the sender learned its fate.
+"""Every transmission of a segment, when it left and when the sender learned its fate.
 
 The event stream has a row per call; what a path did to a packet needs a row per packet. Segments of super-packets are
 taken apart. Times are those of the sender: a capture taken elsewhere is corrected as the re-enactment does it.
 """
 
-import weakref
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +20,6 @@ __all__ = ["DELIVERED", "LOST", "NEEDLESS", "WAITING", "Transmissions", "transmi
 
 NO_SOONER = 0.8  # of the least RTT
 _match = Machine(match)
-_KEPT: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # of a capture's flows, by their number
 
 
 @dataclass(frozen=True)
@@ -120,10 +118,10 @@ def transmissions(source):
         If the capture lacks the data or the acknowledgements.
     """
     flow = as_flow(source)
-    kept = _KEPT.setdefault(flow.capture, {})
-    if flow.index not in kept:
-        kept[flow.index] = _of(flow)
-    return kept[flow.index]
+    kept, key = flow.capture._kept, (Transmissions, flow.index)
+    if key not in kept:
+        kept[key] = _of(flow)
+    return kept[key]
 
 
 def _of(flow):

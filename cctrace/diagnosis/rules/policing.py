@@ -3,7 +3,7 @@
 import numpy as np
 
 from cctrace.diagnosis.findings import Verdict
-from cctrace.diagnosis.rules.sharing import COMMON, together
+from cctrace.diagnosis.rules.sharing import COMMON
 from cctrace.path.buckets import policer_of
 from cctrace.path.losses import decided_ns
 from cctrace.path.own_queue import mean_rank
@@ -53,7 +53,7 @@ def _is_the_links(record, rate):
 
     A full queue drops as an empty bucket does, whatever waits in it; but behind a policer nothing waits at its rate.
     """
-    gain, shared = together(record) if record.companions else (0.0, np.nan)
+    gain, shared = record.path.shared or (0.0, np.nan)
     alone = record.bottleneck.rate if record.bottleneck.shown > SHOWN else np.nan
     return abs(alone / rate - 1) < SAME or (gain > COMMON and abs(shared / rate - 1) < SAME)
 

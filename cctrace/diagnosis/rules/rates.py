@@ -8,7 +8,6 @@ from cctrace.diagnosis.findings import Verdict
 from cctrace.diagnosis.limits import shares
 from cctrace.diagnosis.rules.paced import verdicts_of_sends
 from cctrace.diagnosis.rules.quality import too_short
-from cctrace.path.changes import variation
 from cctrace.path.own_queue import rolling_max
 from cctrace.tcp.wire import HEADER_BYTES
 from cctrace.units import format_rate, format_share, format_size, format_time
@@ -46,7 +45,7 @@ def verdicts(record, limits, found):
 
 # ---------------------------------------------------------------------------------------------------------------------
 def _changes(record, limits):
-    changes, varied = record.changes, variation(record)
+    changes, varied = record.changes, record.path.rate_range_bps
     if changes and not (varied and _between(record, changes) < STEPPED):
         drops = [change for change in changes if change.after_bps < change.before_bps]
         if drops and (record.is_model_based or (record.controller is None and _paced(limits))):

@@ -1,14 +1,12 @@
 """Flows of one file are judged together: who shares a queue with whom, who is served in turn, who gets how much."""
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from cctrace.diagnosis.findings import Verdict
-from cctrace.diagnosis.record import MOST, Record
-from cctrace.path.bottleneck import Sent, Steps, constant, deviation, sent
-from cctrace.path.own_queue import coarser, rate_of
+from cctrace.diagnosis.record import Record
+from cctrace.path.bottleneck import Steps, constant, deviation
 from cctrace.units import format_rate, format_share
 
 COMMON = 0.1  # share by which the queue of all together explains a flow's delays better than its own
@@ -23,7 +21,7 @@ def verdicts(record, limits, found):
     """Return `competition`, if other flows of the capture go through this one's queue, or `fair_queueing`."""
     if not record.companions or record.fluid is None:
         return []
-    gain, rate = together(record)
+    gain, rate = record.path.shared
     turns = _in_turns(record, gain)
     if turns is not None and (turns.hold or _others_show_turns(record)):
         return [_fair(record, turns)]
@@ -44,7 +42,7 @@ def _got(record, link):
 
     Whoever sends little into a link that others leave empty competes with nobody, whatever queue would explain.
     """
-    parts = _parts(record)
+    parts = record.path.parts
     begin, end = (1e6 * at_s for at_s in _overlap(record))
     window_us = max(100_000.0, *(part.least_rtt_us for part in parts if len(part.known)))
     edges = np.arange(begin, end + 1.0, window_us)
@@ -111,29 +109,6 @@ def _fair(record, turns):
     )
 
 
-def together(record):
-    """Return by how much the queue of all flows explains this one's delays better than its own, and its rate."""
-    own, *others = _parts(record)
-    parts = [own, *(replace(other, told_us=np.full(len(other.sent_us), np.nan)) for other in others)]
-    order = np.argsort(np.concatenate([part.sent_us for part in parts]), kind="stable")
-    names = tuple(Sent.__dataclass_fields__)
-    whole = Sent(*(np.concatenate([getattr(part, name) for part in parts])[order] for name in names))
-    alone = deviation(own, constant(record.bottleneck.rate))
-    rate, cost = rate_of(whole)
-    return (alone - cost) / alone if alone > 0 else 0.0, rate
-
-
-def _parts(record):
-    """Return the `Sent` of this flow and of its companions, on this one's clock and as coarse as `MOST` wants."""
-    packets = len(record.table) + sum(len(table) for table in record.companions.values())
-    size = max(1, -(-packets // (2 * MOST)))
-    parts = [coarser(sent(record.table), size)]
-    for table in record.companions.values():
-        its, shift = coarser(sent(table), size), (table.start_ns - record.start_ns) / 1e3
-        parts.append(replace(its, sent_us=its.sent_us + shift, told_us=its.told_us + shift))
-    return parts
-
-
 class _Turns(NamedTuple):
     """Flows served in turn: the link's rate and this flow's while it was alone (0: never), bytes/us; this one's share
     and what it keeps within of that, relative; the deviation of its delays with such a server, and with one for all.
@@ -161,13 +136,13 @@ def _others_show_turns(record):
     other = Record(record.flow.capture.flow(max(record.companions, key=lambda k: rows.iloc[k]["bytes_sent"])))
     if other.fluid is None or record.flow.index not in other.companions:
         return False
-    turns = _in_turns(other, together(other)[0])
+    turns = _in_turns(other, other.path.shared.gain)
     return turns is not None and turns.hold
 
 
 def _in_turns(record, gain):
     """Return the `_Turns` if all flows got equal parts whenever they had data, else None."""
-    own, *others = _parts(record)
+    own, *others = record.path.parts
     window_us = max(100_000.0, *(part.least_rtt_us for part in (own, *others) if len(part.known)))
     edges = np.arange(0.0, own.sent_us[-1] + window_us, window_us)
     if len(edges) < FEWEST:
