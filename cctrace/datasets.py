@@ -4,22 +4,29 @@ A recording is a folder: captures, the kernel's counters (tcp_info polled by the
 which says what the path and the senders were. `catalogue.json` lists each file with its sha256. Nothing is downloaded.
 """
 
+from __future__ import annotations
+
 import functools
 import hashlib
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cctrace.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from typing import Any
+
 
 ROOT = Path(__file__).parent / "_data" / "datasets"
 
 
 @functools.cache
-def _load():
+def _load() -> dict[str, Any]:
     return json.loads((ROOT / "catalogue.json").read_text(encoding="utf-8"))
 
 
-def catalogue():
+def catalogue() -> dict[str, Any]:
     """Return the recordings that ship with cctrace.
 
     Returns
@@ -35,7 +42,7 @@ def catalogue():
     return json.loads(json.dumps(_load()["recordings"]))
 
 
-def provenance():
+def provenance() -> dict[str, str]:
     """Return where the recordings come from and under which licence they may be used, as a dict of strings.
 
     Examples
@@ -46,7 +53,7 @@ def provenance():
     return dict(_load()["provenance"])
 
 
-def path(name, file=None):
+def path(name: str, file: str | None = None) -> Path:
     """Return the folder of a shipped recording, or one file of it.
 
     Parameters
@@ -80,7 +87,7 @@ def path(name, file=None):
     return ROOT / name / file
 
 
-def verify():
+def verify() -> list[str]:
     """Return the files, as "name/file", that are missing or differ from the catalogue's sha256 (none: all intact).
 
     Examples

@@ -5,16 +5,24 @@ writing, bytes that are not UTF-8. `visible` writes them out; every text that th
 that a table stores goes through it, or through `escape`, which calls it.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import html
 import unicodedata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+    from typing import Any
+
 
 _TABLE = "border-collapse:collapse;margin:2px 0"
 _HEAD = "text-align:left;padding:1px 14px 1px 0;font-weight:600"
 _CELL = "text-align:left;padding:1px 14px 1px 0"
 
 
-def visible(text, keep="\n\t"):
+def visible(text: object, keep: str = "\n\t") -> str:
     """Return a text in which nothing acts on a terminal and everything can be written as UTF-8.
 
     What does not print (control and format characters, lone surrogates) is written out as Python does, the bytes of a
@@ -42,7 +50,7 @@ def visible(text, keep="\n\t"):
 _BYTES_OF_NAMES = range(0xDC80, 0xDD00)  # what surrogateescape makes of bytes that are not UTF-8 [PEP 383]
 
 
-def _written_out(character):
+def _written_out(character: str) -> str:
     code = ord(character)
     if code in _BYTES_OF_NAMES:
         return f"\\x{code - 0xDC00:02x}"
@@ -51,7 +59,7 @@ def _written_out(character):
     return character.encode("ascii", "backslashreplace").decode() if code > 0x7F else f"\\x{code:02x}"
 
 
-def endpoint(host, port):
+def endpoint(host: str | None, port: int | str | None) -> str:
     """Return an endpoint as people write it; "unknown" where it is None.
 
     Examples
@@ -64,7 +72,7 @@ def endpoint(host, port):
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def connection(src, sport, dst, dport):
+def connection(src: str | None, sport: int | str | None, dst: str | None, dport: int | str | None) -> str:
     """Return a connection as people write it, the sender of the data first.
 
     Examples
@@ -75,7 +83,7 @@ def connection(src, sport, dst, dport):
     return f"{endpoint(src, sport)} → {endpoint(dst, dport)}"
 
 
-def escape(text):
+def escape(text: object) -> str:
     """Return a text as HTML shows it; quotation marks too, so that it may stand in an attribute.
 
     Examples
@@ -86,7 +94,7 @@ def escape(text):
     return html.escape(visible(text))  # noqa: TID251 (the one place)
 
 
-def card(title, rows, notes=()):
+def card(title: str, rows: Iterable[tuple[str, object]], notes: Iterable[object] = ()) -> str:
     """Return a title and figures as HTML.
 
     Parameters
@@ -109,7 +117,7 @@ def card(title, rows, notes=()):
     return f'<div><b>{escape(title)}</b><table style="{_TABLE}">{lines}</table>{_remarks(notes)}</div>'
 
 
-def grid(title, columns, rows, notes=()):
+def grid(title: str, columns: Iterable[object], rows: Iterable[Iterable[object]], notes: Iterable[object] = ()) -> str:
     """Return a title and a table as HTML; `rows` are sequences of values, one per column."""
     head = "".join(f'<th style="{_HEAD}">{escape(name)}</th>' for name in columns)
     body = "".join(
@@ -118,13 +126,11 @@ def grid(title, columns, rows, notes=()):
     return f'<div><b>{escape(title)}</b><table style="{_TABLE}"><tr>{head}</tr>{body}</table>{_remarks(notes)}</div>'
 
 
-def of_summary(title, text):
+def of_summary(title: str, text: str) -> str:
     """Return the lines of a summary, "name: value", as a card."""
-    rows, notes = [], []
-    for line in text.splitlines():
-        name, colon, value = line.partition(": ")
-        (rows if colon else notes).append((name, value) if colon else name)
-    return card(title, rows, notes)
+    lines = [line.partition(": ") for line in text.splitlines()]
+    rows = [(name, value) for name, colon, value in lines if colon]
+    return card(title, rows, [name for name, colon, _ in lines if not colon])
 
 
 class Summarized:
@@ -137,31 +143,39 @@ class Summarized:
     shown_as = ""
     shown_once = ""
 
-    def _repr_html_(self):
-        if self.shown_once and not hasattr(self, self.shown_once):
+    def summary(self) -> str:
+        """Return what a person reads of it, as text."""
+        raise NotImplementedError
+
+    def _is_ready(self) -> bool:
+        """Whether there is something to summarize: always, unless it is an estimator that has not been fitted."""
+        return not self.shown_once or hasattr(self, self.shown_once)
+
+    def _repr_html_(self) -> str:
+        if not self._is_ready():
             return of_summary(f"{self.shown_as}, not fitted yet", "")
         return of_summary(f"{self.shown_as}, fitted" if self.shown_once else self.shown_as, self.summary())
 
-    def __repr__(self):
-        if self.shown_once and not hasattr(self, self.shown_once):
+    def __repr__(self) -> str:
+        if not self._is_ready():
             return f"<{type(self).__name__}, not fitted yet>"
         return f"<{type(self).__name__}: {shortened(self.summary())}>"
 
 
-def texts_of(values):
+def texts_of(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return names and values as texts: "grid" of an array, "not given" of None.
 
     >>> texts_of({"sd_us": 750.0, "samples": None})
     [('sd_us', '750'), ('samples', 'not given')]
     """
 
-    def text(value):
+    def text(value: Any) -> str:
         return "not given" if value is None else "grid" if getattr(value, "ndim", 0) else f"{float(value):g}"
 
     return [(name, text(value)) for name, value in values.items()]
 
 
-def shortened(text, most=160):
+def shortened(text: str, most: int = 160) -> str:
     """Return the first line of a text, cut where it is long.
 
     >>> shortened("one two\\nthree"), shortened("a" * 20, 10)
@@ -171,7 +185,7 @@ def shortened(text, most=160):
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def brief(instance, always=(), **usual):
+def brief(instance: Any, always: Collection[str] = (), **usual: object) -> str:
     """Return a dataclass as the call that makes it, but for what is as by default or `usual`; `always` are fields."""
     given = []
     for field in dataclasses.fields(instance):
@@ -184,7 +198,7 @@ def brief(instance, always=(), **usual):
     return f"{type(instance).__name__}({', '.join(given)})"
 
 
-def _same(one, other):
+def _same(one: object, other: object) -> bool:
     """Whether two values are equal; arrays are not compared."""
     try:
         return bool(one == other)
@@ -192,5 +206,5 @@ def _same(one, other):
         return False
 
 
-def _remarks(notes):
+def _remarks(notes: Iterable[object]) -> str:
     return "".join(f'<div style="opacity:0.7">{escape(note)}</div>' for note in notes)

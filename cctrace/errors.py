@@ -1,5 +1,7 @@
 """The errors and warnings of cctrace: one line that says what, where and what to do."""
 
+from __future__ import annotations
+
 
 class CctraceError(Exception):
     """Base of every error that a user's input can cause; the CLI prints it as one line and exits with 2."""
@@ -41,7 +43,7 @@ class FitError(CctraceError, ValueError):
     """The data do not tell what was to be fitted; the message says what would be needed."""
 
 
-def one_line(error):
+def one_line(error: BaseException) -> str:
     """Return an exception as one line: what a user's input brought about as it is, anything else as an internal error.
 
     Examples

@@ -1,17 +1,24 @@
 """Packages that are not installed with cctrace unless asked for: the extras of setup.cfg."""
 
+from __future__ import annotations
+
 import importlib
 import importlib.util
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cctrace.errors import MissingError
+
+if TYPE_CHECKING:
+    from typing import Any
+
 
 _ABOVE = Path(__file__).resolve().parents[1]  # a checkout, or where wheels are installed
 
 
-def needed(module, extra):
+def needed(module: str, extra: str) -> Any:
     """Return a module of a package that comes with an extra.
 
     Raises
@@ -26,7 +33,7 @@ def needed(module, extra):
         raise MissingError(f"this needs {package}, which is not installed: {how_to_install(extra)}") from error
 
 
-def how_to_install(extra):
+def how_to_install(extra: str) -> str:
     """Return the command that installs an extra beside this cctrace, whatever the working directory.
 
     In a checkout the package is installed in place, by the pip of its own environment; pip would look for a wheel of it
@@ -39,7 +46,7 @@ def how_to_install(extra):
     return f"{program('pip')} install -e '{_ABOVE}[{extra}]'"
 
 
-def program(name):
+def program(name: str) -> str:
     """Return how a program of this environment is called from here: by its name where the shell finds that one."""
     beside = Path(sys.prefix) / "bin" / name
     if not beside.exists():
@@ -50,6 +57,6 @@ def program(name):
     return str(beside.relative_to(Path.cwd())) if beside.is_relative_to(Path.cwd()) else str(beside)
 
 
-def is_installed(package):
+def is_installed(package: str) -> bool:
     """Whether a package is installed."""
     return importlib.util.find_spec(package) is not None

@@ -3,15 +3,16 @@
 Nothing depends on it: what is not in the cache, or no longer what would be compiled, is compiled when it is first used.
 """
 
+from __future__ import annotations
+
 import importlib
-import sys
 import time
 
 from cctrace.lang import cache
 from cctrace.sim.processes import processes
 
 
-def controllers(part, parts):
+def controllers(part: int, parts: int) -> None:
     """Compile one in `parts` of the registered controllers."""
     from cctrace.cc import REGISTRY, controller
     from cctrace.lang.compile import compiled
@@ -22,7 +23,7 @@ def controllers(part, parts):
             compiled(cls)
 
 
-def rooms():
+def rooms() -> None:
     """Use the reader, the table, the reconstruction, the replay and the simulation."""
     import cctrace as cct
     from cctrace.flows.table import of_file
@@ -39,7 +40,7 @@ def rooms():
     cct.simulate(cct.Path(rate="10Mbit", rtt="10ms", buffer="1bdp"), ["reno", "quic_reno"], duration="100ms")
 
 
-def main():
+def main() -> None:
     """Compile with two processes; prints one line."""
     begin = time.monotonic()
     with processes(2) as pool:
@@ -53,4 +54,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

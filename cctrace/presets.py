@@ -1,14 +1,21 @@
 """Fitted or learned parameter sets that ship with cctrace: one JSON object per file of `models/`, with provenance."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cctrace.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from typing import Any
+
 
 ROOT = Path(__file__).parent / "_data" / "models"
 
 
-def names():
+def names() -> list[str]:
     """Return the names of the shipped parameter sets, sorted.
 
     Examples
@@ -19,7 +26,7 @@ def names():
     return sorted(file.stem for file in ROOT.glob("*.json"))
 
 
-def path_names():
+def path_names() -> list[str]:
     """Return the names that `cctrace.Path.preset` takes, sorted.
 
     Examples
@@ -30,7 +37,7 @@ def path_names():
     return sorted(load("paths")["paths"])
 
 
-def path_fields(name, seed=1, seconds=120):
+def path_fields(name: str, seed: int = 1, seconds: int = 120) -> dict[str, Any]:
     """Return the arguments of `cctrace.Path` for a path by name.
 
     Parameters
@@ -57,7 +64,7 @@ def path_fields(name, seed=1, seconds=120):
     return fields | {"rate": _cellular(entry["rate"], seed, seconds)}
 
 
-def _cellular(drawn, seed, seconds):
+def _cellular(drawn: dict[str, float], seed: int, seconds: int) -> list[tuple[int, float]]:
     """Return a rate per second: log-normal, autocorrelated, with outages."""
     import math
     import random
@@ -72,7 +79,7 @@ def _cellular(drawn, seed, seconds):
     return steps
 
 
-def jitter_text(name):
+def jitter_text(name: str) -> str:
     """Return a shipped jitter, by the name of its recording, as `cctrace.Jitter.parse` reads it.
 
     Raises
@@ -91,7 +98,7 @@ def jitter_text(name):
     return f"gamma:sd={shape**0.5 * scale:.1f}us,mean={shape * scale:.1f}us,per={entry['draws']}{order}"
 
 
-def load(name):
+def load(name: str) -> dict[str, Any]:
     """Return one shipped parameter set.
 
     Parameters
@@ -114,7 +121,7 @@ def load(name):
     return json.loads((ROOT / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def bins(name):
+def bins(name: str) -> list[dict[str, Any]]:
     """Return the bins of a BBRx table: shipped, by name, or a JSON file as `cctrace learn` writes it.
 
     Raises

@@ -14,11 +14,21 @@ Unknown is explicit: where a value was not observed the column holds its `missin
 code, which does not check an index, sees it.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-U32_MAX = 0xFFFFFFFF
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+
+U32_MAX, U64_MAX = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
+MISSING = int(np.iinfo(np.int64).min)  # a missing value in an int64 column; pd.NA in a DataFrame
 LATEST_NS = (1 << 62) - 1  # in 2116: sums of a time and a duration do not overflow
 LARGEST_PACKET = 1 << 20  # bytes; BIG TCP ends at 512 KiB [gso_max_size], so a longer one is a damaged length
 
@@ -36,7 +46,7 @@ class Column(NamedTuple):
     within: tuple[int, int] | None = None
 
     @property
-    def bounds(self):
+    def bounds(self) -> tuple[int, int]:
         """The least and the largest value that a file may give, integers."""
         limits = np.iinfo(self.dtype)
         return self.within or (int(limits.min), int(limits.max))
@@ -339,7 +349,7 @@ TCP_INFO: tuple[Column, ...] = (
     Column("bbr_cwnd_gain", "i8", "1/256", "BBR's cwnd gain", "tcp_bbr_info"),
     Column("bbr_version", "i8", "", "generation of BBR, where the kernel tells it", "length, byte 39 of tcp_bbr_info"),
     # Of BBR versions 2 and 3; a bound that is not set is missing.
-    Column("bbr_phase", "i8", "", "place in `io.tcpinfo_struct.PHASES`", "tcp_bbr_info (v2)"),
+    Column("bbr_phase", "i8", "", "place in `io.structs.PHASES`", "tcp_bbr_info (v2)"),
     Column("bbr_bw_hi_Bps", "i8", "bytes/s", "long-term maximum of the bandwidth", "tcp_bbr_info (v2)"),
     Column("bbr_bw_lo_Bps", "i8", "bytes/s", "short-term bound on the bandwidth", "tcp_bbr_info (v2)"),
     Column("bbr_inflight_hi", "i8", "segments", "long-term bound on what is in flight", "tcp_bbr_info (v2)"),
@@ -349,7 +359,7 @@ TCP_INFO: tuple[Column, ...] = (
 TCP_INFO = tuple(c if c.within else c._replace(within=_TCP_INFO_WITHIN[c.unit]) for c in TCP_INFO)
 
 
-def names(columns):
+def names(columns: Iterable[Column]) -> tuple[str, ...]:
     """Return the column names of a table, in order.
 
     >>> names(SACKS)
@@ -358,6 +368,6 @@ def names(columns):
     return tuple(c.name for c in columns)
 
 
-def empty(columns, rows=0):
+def empty(columns: Iterable[Column], rows: int = 0) -> dict[str, NDArray[Any]]:
     """Return {name: zeroed array} for a table."""
     return {c.name: np.zeros(rows, dtype=c.dtype) for c in columns}

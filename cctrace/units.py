@@ -7,10 +7,18 @@ Rates are bits per second for `bit`, `bit/s`, `bps` ("40Mbit", "40 Mbit/s", "40M
 small `b` is a bit and a capital `B` a byte, as in iperf3 and `ss`. (`tc` alone reads "mbps" as megabytes.)
 """
 
+from __future__ import annotations
+
 import math
 import re
+from typing import TYPE_CHECKING
 
 from cctrace.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
 
 _NUMBER = r"\s*(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)\s*"
 _PREFIX = {"": 1, "k": 10**3, "K": 10**3, "m": 10**6, "M": 10**6, "g": 10**9, "G": 10**9, "T": 10**12}
@@ -27,7 +35,7 @@ _FACTOR = re.compile(r"\s*[x\u00d7]" + _NUMBER)
 _TURNED = re.compile(_NUMBER + r"[x\u00d7]\s*")
 
 
-def parse_rate_bps(text, name=None):
+def parse_rate_bps(text: object, name: str | None = None) -> float:
     """Return a rate in bits per second; errors call the argument `name`, here as in the other functions.
 
     Raises
@@ -44,7 +52,7 @@ def parse_rate_bps(text, name=None):
     return number * _PREFIX[prefix] * (8 if unit.startswith("B") else 1)
 
 
-def parse_time_ns(text, name=None):
+def parse_time_ns(text: object, name: str | None = None) -> int:
     """Return a duration in whole nanoseconds.
 
     Raises
@@ -63,7 +71,7 @@ def parse_time_ns(text, name=None):
     return round(number * _TIME_NS[unit])
 
 
-def parse_size_bytes(text, bdp_bytes=None, name=None):
+def parse_size_bytes(text: object, bdp_bytes: float | None = None, name: str | None = None) -> int:
     """Return a size in whole bytes.
 
     Parameters
@@ -90,13 +98,13 @@ def parse_size_bytes(text, bdp_bytes=None, name=None):
     return _checked_size(text, name, number * (_BINARY.get(prefix) or _PREFIX[prefix]))
 
 
-def _checked_size(text, name, size_bytes):
+def _checked_size(text: object, name: str | None, size_bytes: float) -> int:
     if size_bytes > LARGEST_BYTES:
         raise ArgumentError(f"{_called(text, name)} is more than a petabyte")
     return round(size_bytes)
 
 
-def parse_share(text, name=None):
+def parse_share(text: object, name: str | None = None) -> float:
     """Return a share between 0 and 1.
 
     Raises
@@ -116,7 +124,7 @@ def parse_share(text, name=None):
     return share
 
 
-def parse_factor(text, name=None):
+def parse_factor(text: object, name: str | None = None) -> float | None:
     """Return the factor that ``"x2"`` stands for; None for any text that is no factor.
 
     Raises
@@ -135,7 +143,7 @@ def parse_factor(text, name=None):
     return float(found[1]) if found else None
 
 
-def _match(pattern, text, name, what, examples):
+def _match(pattern: re.Pattern[str], text: object, name: str | None, what: str, examples: str) -> tuple[Any, ...]:
     """Return the groups of `pattern`, the first as a float."""
     found = pattern.fullmatch(str(text))
     if not found and pattern.fullmatch(str(text).lstrip().removeprefix("-")):
@@ -145,12 +153,12 @@ def _match(pattern, text, name, what, examples):
     return number, *found.groups()[1:]
 
 
-def _called(text, name):
+def _called(text: object, name: str | None) -> str:
     """Return how an error names an argument and its value."""
     return repr(text) if name is None else f"{name}={text!r}"
 
 
-def format_number(value, digits=3):
+def format_number(value: float, digits: int = 3) -> str:
     """Return a number as people write it: so many significant digits, thousands apart, and never an exponent.
 
     >>> format_number(14_321.0, 2), format_number(0.2345), format_number(0.00000358), format_number(0)
@@ -168,7 +176,7 @@ def format_number(value, digits=3):
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def format_count(count):
+def format_count(count: int) -> str:
     """Return a whole number, thousands apart.
 
     >>> format_count(12_600)
@@ -177,7 +185,7 @@ def format_count(count):
     return f"{count:,}"
 
 
-def format_rate(bps):
+def format_rate(bps: float) -> str:
     """Return a rate in bits per second as text with three digits.
 
     >>> format_rate(38_137_000), format_rate(0)
@@ -186,7 +194,7 @@ def format_rate(bps):
     return _scaled(bps, (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1)), "bit/s")
 
 
-def format_time(ns):
+def format_time(ns: float) -> str:
     """Return a duration in nanoseconds as text with three digits; what is below a tenth of one is none.
 
     >>> format_time(40_237_000), format_time(1_500_000_000), format_time(19_966_000_000), format_time(0)
@@ -195,7 +203,7 @@ def format_time(ns):
     return "0 s" if abs(ns) < 0.1 else _scaled(ns, (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1)), "")
 
 
-def format_size(size_bytes):
+def format_size(size_bytes: float) -> str:
     """Return a number of bytes as text with three digits, decimal prefixes.
 
     >>> format_size(96_164_689), format_size(512)
@@ -204,7 +212,7 @@ def format_size(size_bytes):
     return _scaled(size_bytes, (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1)), "B")
 
 
-def format_share(share):
+def format_share(share: float) -> str:
     """Return a share as a percentage with three digits; of what hardly is any, that it is less than a thousandth.
 
     >>> format_share(0.00954), format_share(1.0), format_share(3.58e-7), format_share(0.0)
@@ -215,7 +223,7 @@ def format_share(share):
     return "less than 0.001 %" if 0 < share < 1e-5 else f"{format_number(100 * share)} %"
 
 
-def _scaled(value, steps, unit):
+def _scaled(value: float, steps: Sequence[tuple[str, float]], unit: str) -> str:
     if math.isnan(value):
         return "unknown"
     # Compare the rounded value, so that 999.9 k becomes 1 M and not 1,000 k (below .999 rounding cannot reach it).

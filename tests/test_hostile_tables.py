@@ -13,7 +13,7 @@ from cctrace.cc.base import checked_params
 from cctrace.errors import FormatError
 from cctrace.flows.events import Events
 from cctrace.io import door
-from cctrace.io.parquet import save
+from cctrace.io.tablefile import save
 from cctrace.io.tcpinfo import MISSING
 from cctrace.replaying.follow import Follower
 

@@ -12,7 +12,7 @@ import pytest
 from cctrace.errors import FormatError
 from cctrace.io import read_file
 from cctrace.io.tcpinfo import MISSING
-from cctrace.io.tcpinfo_struct import BBR23_INFO, PHASES, TCP_INFO, decode_bbr
+from cctrace.io.structs import BBR23_INFO, PHASES, TCP_INFO, decode_bbr
 
 T = 1795190736468301000
 

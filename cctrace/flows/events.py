@@ -117,9 +117,9 @@ class Events:
 
     def save(self, path):
         """Write the stream as Parquet, without loss; `Events.load` reads it back. Returns the rows written."""
-        from cctrace.io import parquet
+        from cctrace.io import tablefile
 
-        return parquet.save(path, "events", [{name: self[name] for name in self.rows.dtype.names}], self.meta)
+        return tablefile.save(path, "events", [{name: self[name] for name in self.rows.dtype.names}], self.meta)
 
     @classmethod
     def load(cls, source):
@@ -130,9 +130,9 @@ class Events:
         FormatError
             If the file is not Parquet, is damaged, or holds another table.
         """
-        from cctrace.io import door, parquet
+        from cctrace.io import door, tablefile
 
-        kind, columns, meta = parquet.load(source)
+        kind, columns, meta = tablefile.load(source)
         if kind != "events":
             raise FormatError(f"{source}: holds {kind}, not an event stream")
         if lacking := sorted(set(EVENT.names) - set(columns)):

@@ -5,12 +5,31 @@ A reader of captures has `sniff` and `frames_of`, which finds the frames that `f
 Readers are imported when they are needed, so that reading a capture does not wait for what other formats need.
 """
 
+from __future__ import annotations
+
 import glob
 import os
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from cctrace.errors import ArgumentError, FormatError
-from cctrace.io.source import BOM, Member, Source, file_path, open_source
+from cctrace.io.source import BOM, BinaryFile, Member, Source, file_path, open_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from cctrace.io.frames import Decoder, FrameIterator, Frames
+    from cctrace.io.kernelevents import KernelEvents
+    from cctrace.io.linktrace import LinkTrace
+    from cctrace.io.packets import Packets
+    from cctrace.io.quic import Survey
+    from cctrace.io.source import Input, Inputs
+    from cctrace.io.tcpinfo import TcpInfo
+
 
 # Name of a format (`format=`) and module. The order is that of sniffing: the most certain magic first.
 FORMATS = {
@@ -38,7 +57,9 @@ CAPTURES = ("pcap", "pcapng", "snoop")
 ARCHIVE = "archive"  # what `sniff` calls a tar or ZIP file
 
 
-def read_file(source, format=None, decapsulate=(), limit=None):
+def read_file(
+    source: Inputs, format: str | None = None, decapsulate: str | Sequence[str] = (), limit: int | None = None
+) -> Packets | TcpInfo | LinkTrace | KernelEvents:
     """Read one input of any supported format.
 
     Parameters
@@ -82,7 +103,13 @@ def read_file(source, format=None, decapsulate=(), limit=None):
     return next(_packets(sources, None, format, decapsulate, limit))
 
 
-def stream(source, chunk=1_000_000, format=None, decapsulate=(), limit=None):
+def stream(
+    source: Inputs,
+    chunk: int = 1_000_000,
+    format: str | None = None,
+    decapsulate: str | Sequence[str] = (),
+    limit: int | None = None,
+) -> Iterator[Packets]:
     """Yield the packets of a capture, larger than memory if need be, as `Packets` of about `chunk` rows each.
 
     Connection numbers run through; each part's connection table holds all connections seen so far, and its counters
@@ -93,14 +120,15 @@ def stream(source, chunk=1_000_000, format=None, decapsulate=(), limit=None):
         raise ArgumentError(f"chunk={chunk}: at least 1 packet")
     sources = _expand(source)
     if len(sources) == 1 and format is None:
-        sources = [open_source(sources[0], limit)]
-        if sniff(sources[0]) == ARCHIVE:
-            yield _of_archive(sources[0], decapsulate, limit)
+        opened = open_source(sources[0], limit)
+        sources = [opened]
+        if sniff(opened) == ARCHIVE:
+            yield _of_archive(opened, decapsulate, limit)  # type: ignore[misc]  # its captures, or `FormatError`
             return
     yield from _packets(sources, chunk, format, decapsulate, limit)
 
 
-def _of_archive(source, decapsulate, limit):
+def _of_archive(source: Source, decapsulate: str | Sequence[str], limit: int | None) -> Packets | TcpInfo:
     """Return what the members of an archive hold, as one."""
     from cctrace.io import archive, tcpinfo
 
@@ -114,7 +142,7 @@ def _of_archive(source, decapsulate, limit):
             elif name != ARCHIVE:
                 tables.append(_module(name).read(open_source(member, limit)))
         except FormatError as error:
-            if member.allowance.is_spent:
+            if member.allowance and member.allowance.is_spent:
                 raise
             warnings.append(f"{error}; left out")
     tables = [table for table in tables if isinstance(table, tcpinfo.TcpInfo)]
@@ -126,12 +154,12 @@ def _of_archive(source, decapsulate, limit):
     return data
 
 
-def _name_of(member, limit):
+def _name_of(member: Member, limit: int | None) -> str:
     with open_source(member, limit) as opened:
         return sniff(opened)
 
 
-def sniff(source):
+def sniff(source: Source) -> str:
     """Return the name of the format of an open `Source`; FormatError if it is none that cctrace reads."""
     head = source.head.removeprefix(BOM)
     for name in FORMATS:
@@ -142,27 +170,27 @@ def sniff(source):
     raise FormatError(import_module("cctrace.io.foreign").refusal(source))
 
 
-def is_capture(source, limit=None):
+def is_capture(source: Input, limit: int | None = None) -> bool:
     """Return whether a file holds packets; FormatError if it is of no known format. `limit` as for `read_file`."""
     with open_source(source, limit) as opened:
         return sniff(opened) in CAPTURES
 
 
-def _module(name):
+def _module(name: str) -> Any:
     return import_module(f"cctrace.io.{FORMATS[name]}")
 
 
-def _format_of(source, format):
+def _format_of(source: Source, format: str | None) -> str:
     if format is not None and format not in FORMATS:
         raise ArgumentError(f"format={format!r}: allowed are {', '.join(FORMATS)}")
     return format or sniff(source)
 
 
-def _expand(source):
+def _expand(source: Inputs) -> list[Input]:
     """Return the list of inputs that an argument of `read_file` stands for."""
     if isinstance(source, (list, tuple)):
         return [one for item in source for one in _expand(item)]
-    if hasattr(source, "read") or isinstance(source, Source | Member):
+    if isinstance(source, BinaryFile | Source | Member):
         return [source]
     if not isinstance(source, (str, os.PathLike)):
         kind = type(source).__name__
@@ -173,10 +201,12 @@ def _expand(source):
     found = sorted(glob.glob(path))
     if not found:
         raise FormatError(f"{path}: no file matches")
-    return found
+    return list(found)
 
 
-def _packets(sources, chunk, format, decapsulate, limit):
+def _packets(
+    sources: Sequence[Input], chunk: int | None, format: str | None, decapsulate: str | Sequence[str], limit: int | None
+) -> Iterator[Packets]:
     """Yield the packets of captures, joined in the order of time: all at once, or in parts of about `chunk` rows."""
     from cctrace.io.frames import Decoder
 
@@ -203,7 +233,7 @@ def _packets(sources, chunk, format, decapsulate, limit):
         yield decoder.take()
 
 
-def _lasts(source):
+def _lasts(source: Input) -> bool:
     """Return whether a source can be read a second time, unlike standard input."""
     path = source.path if isinstance(source, Source) else source
     return isinstance(path, Member) or (
@@ -214,10 +244,11 @@ def _lasts(source):
 class _Glance:
     """Looks for QUIC while reading what can be read only once, where there is more than TCP."""
 
-    def __init__(self, name):
-        self._name, self.survey, self._others = name, None, 0
+    def __init__(self, name: str) -> None:
+        self._name, self._others = name, 0
+        self.survey: Survey | None = None
 
-    def look(self, data, frames, count, decoder):
+    def look(self, data: NDArray[np.uint8], frames: Frames, count: int, decoder: Decoder) -> None:
         others = decoder.counters["non_tcp"]
         if others > self._others:
             self._others = others
@@ -225,18 +256,20 @@ class _Glance:
             self.survey.feed(data, frames, count)
 
 
-def _survey(name):
+def _survey(name: str) -> Survey:
     from cctrace.io.quic import Survey
 
     return Survey(name)
 
 
-def _quic(sources, once, format, decoder, limit):
+def _quic(
+    sources: Sequence[Input], once: _Glance | None, format: str | None, decoder: Decoder, limit: int | None
+) -> str:
     """Return what there is of QUIC in captures with more than TCP, "" if nothing."""
     if not decoder.counters["non_tcp"]:
         return ""
     if once:
-        return once.survey.text()
+        return once.survey.text() if once.survey else ""
     survey = _survey(decoder.name)
     for source in sources:
         with open_source(getattr(source, "path", None) or source, limit) as opened:
@@ -247,7 +280,7 @@ def _quic(sources, once, format, decoder, limit):
     return survey.text()
 
 
-def _frames_of(source, format, decoder, **kwargs):
+def _frames_of(source: Source, format: str | None, decoder: Decoder, **kwargs: int) -> FrameIterator:
     name = _format_of(source, format)
     if name not in CAPTURES:
         raise FormatError(f"{source.name}: a capture is needed here, this is {name}")
@@ -256,7 +289,7 @@ def _frames_of(source, format, decoder, **kwargs):
     return _module(name).frames_of(source, decoder, **kwargs)
 
 
-def _start_ns(source, format, limit):
+def _start_ns(source: Input, format: str | None, limit: int | None) -> int:
     """Return the time of the first packet of a capture, 0 if it has none."""
     from cctrace.io.frames import Decoder
 

@@ -7,15 +7,25 @@ one table, in which the parts of a connection (M-Lab's `.00000`, `.00001` ...) c
 What an archive may unpack to is bounded once for all that is in it, however it is nested: by the size of the archive.
 """
 
+from __future__ import annotations
+
 import io
 import lzma
 import tarfile
 import zipfile
 import zlib
+from functools import partial
+from typing import IO, TYPE_CHECKING, cast
 
 from cctrace.errors import FormatError
 from cctrace.io.compression import Allowance
 from cctrace.io.source import Member
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cctrace.io.source import Source
+
 
 MOST_MEMBERS = 20_000  # read as one: each is looked at by every reader, and all are held
 _ZIP = b"PK\3\4"
@@ -24,12 +34,12 @@ DAMAGE = (tarfile.TarError, EOFError, ValueError, LookupError, ArithmeticError)
 ZIP_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, RuntimeError, *DAMAGE)  # also: encrypted
 
 
-def sniff(head):
+def sniff(head: bytes) -> bool:
     """Tell whether a file that starts with these bytes is a tar or a ZIP archive."""
     return head[257:262] == b"ustar" or head.startswith(_ZIP)
 
 
-def members(source):
+def members(source: Source) -> tuple[list[Member], list[str]]:
     """Return the files in an archive, in its order, as `Member`; and warnings about what could not be read.
 
     Raises
@@ -39,7 +49,9 @@ def members(source):
     """
     is_zip = source.head.startswith(_ZIP)
     damage = ZIP_DAMAGE if is_zip else DAMAGE
-    found, warnings, allowance = [], [], Allowance(source)
+    found: list[Member] = []
+    warnings: list[str] = []
+    allowance = Allowance(source)
     try:
         for name, size, read in (_zipped if is_zip else _tarred)(source):
             allowance.add(size)
@@ -57,17 +69,22 @@ def members(source):
     return found, warnings
 
 
-def _tarred(source):
+def _tarred(source: Source) -> Iterator[tuple[str, int, Callable[[], bytes]]]:
     """Yield (name, size, function that reads it) for each file of a tar."""
-    with tarfile.open(fileobj=source, mode="r|") as archive:
+    with tarfile.open(fileobj=cast(IO[bytes], source), mode="r|") as archive:
         for info in archive:
             if info.isfile() and info.size:
-                yield info.name, info.size, lambda info=info: archive.extractfile(info).read()
+                yield info.name, info.size, partial(_extracted, archive, info)
 
 
-def _zipped(source):
+def _extracted(archive: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
+    file = archive.extractfile(info)
+    return file.read() if file else b""
+
+
+def _zipped(source: Source) -> Iterator[tuple[str, int, Callable[[], bytes]]]:
     """As `_tarred`; a ZIP tells what it holds at its end."""
     with zipfile.ZipFile(io.BytesIO(source.rest())) as archive:
         for info in archive.infolist():
             if not info.is_dir() and info.file_size:
-                yield info.filename, info.file_size, lambda info=info: archive.read(info)
+                yield info.filename, info.file_size, partial(archive.read, info)

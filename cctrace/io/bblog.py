@@ -8,12 +8,23 @@ release (ticks or microseconds, scaled or not): it stays `tlb_srtt`, and no RTT 
 Source: [FreeBSD] sys/netinet/tcp_log_buf.h, tcplog_dumper; draft-ietf-opsawg-pcapng (custom options).
 """
 
+from __future__ import annotations
+
 import socket
 import struct
+from typing import TYPE_CHECKING, Literal
 
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.source import reads
+from cctrace.tcp.sequence import unwrap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from cctrace.io.source import Source
+
 
 NETFLIX = 10949  # private enterprise number
 _CUSTOM = (2988, 2989, 19372, 19373)
@@ -37,26 +48,27 @@ _STACK_NAMES = (
     "cwnd_gain", "flex7", "bbr_state", "bbr_substate", "inhpts", "ininput", "use_lt_bw", "flex8", "pkt_epoch",
 )  # fmt: skip
 _STACK_AT = 160
+ByteOrder = Literal["little", "big"]
 HINT = "FreeBSD's BBLog: cct.read(file, format='bblog') reads what its TCP knew at every event, for flow.attach"
 
 
-def sniff(head):
+def sniff(head: bytes) -> bool:
     """Tell whether a file, or a section, of these bytes is a pcapng with BBLog; unasked it is read as a capture."""
     if head[:4] != b"\x0a\x0d\x0d\x0a":
         return False
-    order = "little" if head[8:12] == _LITTLE else "big"
+    order: ByteOrder = "little" if head[8:12] == _LITTLE else "big"
     end = int.from_bytes(head[4:8], order)
     return any(kind == _VERSION for kind, _ in options_of(head[:end], 24, order))
 
 
-def _netflix(code, value, order):
+def _netflix(code: int, value: bytes, order: ByteOrder) -> tuple[int | None, bytes]:
     """Return (type, value) of a custom option of Netflix, (None, b"") of any other."""
     if code not in _CUSTOM or len(value) < 8 or int.from_bytes(value[:4], order) != NETFLIX:
         return None, b""
     return int.from_bytes(value[4:8], "little"), value[8:]
 
 
-def options_of(block, at, order):
+def options_of(block: bytes, at: int, order: ByteOrder) -> Iterator[tuple[int | None, bytes]]:
     """Yield (type, value) of Netflix's options from `at` on, as far as they lie in the block; others as (None, b"")."""
     while at + 4 <= len(block) - 4:
         code, length = (int.from_bytes(block[at + i : at + i + 2], order) for i in (0, 2))
@@ -67,7 +79,7 @@ def options_of(block, at, order):
 
 
 @reads("a BBLog")
-def read(source):
+def read(source: Source) -> tcpinfo.TcpInfo:
     """Read a BBLog into `TcpInfo`, one row per event.
 
     Raises
@@ -82,7 +94,7 @@ def read(source):
         raise FormatError(f"{name}: no BBLog: no block of this file holds a struct tcp_log_buffer")
     warnings = [f"{name}: {damage}"] if damage else []
     warnings += [f"{name}: {log.skipped} events were lost before they were written"] if log.skipped else []
-    warnings += [f"{name}: {source.cut}; read what precedes it"] if source.cut else []
+    warnings += source.cut_warning()
     connections = [
         {field: value for field, value in known.items() if value is not None} | {"stack": stack}
         for known, stack in zip(log.connections.table, log.stacks, strict=True)
@@ -91,11 +103,15 @@ def read(source):
 
 
 class _Log:
-    def __init__(self):
-        self.polls, self.connections, self.stacks, self.skipped = [], tcpinfo.Connections(), [], 0
-        self._order, self._offset_us, self._number, self._version, self._acked = "little", 0, 0, 9, {}
+    def __init__(self) -> None:
+        self.polls: list[tcpinfo.Poll] = []
+        self.connections, self.skipped = tcpinfo.Connections(), 0
+        self.stacks: list[str] = []
+        self._order: ByteOrder = "little"
+        self._offset_us, self._number, self._version = 0, 0, 9
+        self._acked: dict[int, int] = {}
 
-    def take_all(self, source):
+    def take_all(self, source: Source) -> str:
         """Take in the blocks of a pcapng; returns what is wrong with it, "" if nothing."""
         at = 0
         while head := source.read(12):
@@ -113,7 +129,7 @@ class _Log:
             at += length
         return ""
 
-    def _take(self, kind, block):
+    def _take(self, kind: int, block: bytes) -> None:
         if kind == _SECTION:
             self._enter(dict(options_of(block, 24, self._order)))
         elif kind == _PACKET:
@@ -125,10 +141,11 @@ class _Log:
             else:
                 self._poll(options_of(block, 16, "little"))
 
-    def _enter(self, told):
+    def _enter(self, told: dict[int | None, bytes]) -> None:
         """Take in the options of a section header: version, connection, offset of the clock, name of the stack."""
         self._version = int.from_bytes(told.get(_VERSION, b"\x09"), "little")
-        info, key = told.get(_DUMPINFO, b""), (None,) * 4
+        info = told.get(_DUMPINFO, b"")
+        key: tuple[Any, ...] = (None,) * 4
         if len(info) >= 80:
             self._offset_us = _microseconds(info, 56)
             fport, lport = struct.unpack("!HH", info[16:20])
@@ -139,18 +156,17 @@ class _Log:
         if self._number == len(self.stacks):
             self.stacks.append(told.get(_STACKNAME, b"\0unknown")[1:].rstrip(b"\0").decode("ascii", "replace"))
 
-    def _poll(self, options):
+    def _poll(self, options: Iterator[tuple[int | None, bytes]]) -> None:
         record = next((value for kind, value in options if kind == _TCPINFO), b"")
         if len(record) < 112 or not self.stacks:
             return
-        poll = {name: int.from_bytes(record[at : at + 4], "little") for name, at in _FIELDS.items()}
+        poll: tcpinfo.Poll = {name: int.from_bytes(record[at : at + 4], "little") for name, at in _FIELDS.items()}
         poll |= {"time_ns": 1000 * (self._offset_us + _microseconds(record, 0)), tcpinfo.CONNECTION: self._number}
         poll |= {"event": record[25], "state": _ESTABLISHED.get(int.from_bytes(record[56:60], "little"))}
         # Sequence numbers wrap: what was acknowledged is counted on from the record before.
         iss = int.from_bytes(record[64:68], "little")
         before = self._acked.get(self._number, 0)
-        step = (poll["snd_una"] - iss - before) & 0xFFFFFFFF
-        self._acked[self._number] = before + (step if step < 1 << 31 else 0)
+        self._acked[self._number] = max(before, int(unwrap(poll["snd_una"], iss, before)))
         if iss:
             poll["bytes_acked"] = self._acked[self._number]
         flags = int.from_bytes(record[26:28], "little")
@@ -159,7 +175,7 @@ class _Log:
         self.polls.append(poll)
 
 
-def _microseconds(data, at):
+def _microseconds(data: bytes, at: int) -> int:
     """Return a `struct timeval` of 64-bit parts in microseconds."""
     seconds, micros = struct.unpack_from("<qq", data, at)
     return seconds * 10**6 + micros

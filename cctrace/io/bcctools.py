@@ -11,7 +11,10 @@ and received, in whole KiB. Its variants `-t`, `-T`, `-w` and `-s` (CSV) are tol
 Source: tcpretrans(8), tcplife(8) of bcc; tools/tcpretrans.bt and tcplife.bt of bpftrace.
 """
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +22,12 @@ from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.kernelevents import KernelEvents
 from cctrace.io.source import reads
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cctrace.io.source import Source
+
 
 _RETRANS = re.compile(
     r"\s*(\d\d):(\d\d):(\d\d)\s+\d+\s+(?:[46]\s+)?(\S+):(\d{1,5})\s+(?:([A-Z])>\s+)?(\S+):(\d{1,5})\s+(\w+)\s*$"
@@ -34,14 +43,14 @@ _LIFE_HEADER = re.compile(
 _NOISE = re.compile(r"Tracing |Attach|Detaching|\^C|\[\.\.\.\]")
 
 
-def sniff(head):
+def sniff(head: bytes) -> bool:
     """Tell whether a file that starts with these bytes is the output of tcpretrans or tcplife."""
     text = head.decode("utf-8", "replace")
     return bool(_RETRANS_HEADER.search(text) or _LIFE_HEADER.search(text))
 
 
 @reads("output of tcpretrans or tcplife")
-def read(source):
+def read(source: Source) -> KernelEvents:
     """Read the output of tcpretrans or tcplife into `KernelEvents`, one row per line.
 
     Raises
@@ -62,12 +71,12 @@ def read(source):
     if not rows:
         raise FormatError(f"{name}: no events in this output of {kind}")
     warnings = [f"{name}: {odd} lines are cut or garbled; left out"] if odd else []
-    warnings += [f"{name}: {source.cut}; read what precedes it"] if source.cut else []
+    warnings += source.cut_warning()
     columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
     return KernelEvents(columns, kind, name, warnings)
 
 
-def _retransmission(line):
+def _retransmission(line: str) -> dict[str, Any] | None:
     found = _RETRANS.match(line)
     if not found:
         return None
@@ -76,7 +85,7 @@ def _retransmission(line):
     return _ends(src, sport, dst, dport) | told
 
 
-def _life(line):
+def _life(line: str) -> dict[str, Any] | None:
     found = _LIFE.search(line.replace(",", " "))
     if not found:
         return None
@@ -84,6 +93,6 @@ def _life(line):
     return ends | {"tx_kib": int(found["tx"]), "rx_kib": int(found["rx"]), "duration_ms": float(found["ms"])}
 
 
-def _ends(src, sport, dst, dport):
+def _ends(src: str, sport: str, dst: str, dport: str) -> dict[str, Any]:
     src, dst = tcpinfo.plain_address(src), tcpinfo.plain_address(dst)
     return {"src": src, "sport": int(sport), "dst": dst, "dport": int(dport)}

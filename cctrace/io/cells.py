@@ -4,31 +4,40 @@ A damaged or odd value never refuses a whole file, and is never lost in silence:
 says how many there are and shows the first.
 """
 
+from __future__ import annotations
+
 import json
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cctrace.display import shortened, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
 
 INT64 = np.iinfo(np.int64)
 _LARGEST = 1 << 64  # whole numbers; and floats, which these hold without becoming infinite
 _SHOWN = 40  # characters of a value in a warning
 
 
-class LeftOut(NamedTuple):
+@dataclass(frozen=True)
+class LeftOut:
     """Values of a column that are missing because they are none of its kind."""
 
     count: int
     first: object
 
-    def __str__(self):
+    def __str__(self) -> str:
         first = shortened(visible(repr(self.first)), _SHOWN)
         return f"{self.count} values are no numbers of 64 bits ({first}); taken as missing"
 
 
-def settled(values, is_number=False):
+def settled(values: Sequence[Any], is_number: bool = False) -> tuple[list[Any], LeftOut | None]:
     """Return values as a list of numbers and None, or of texts and None; and those left out, None if all are there.
 
     Parameters
@@ -58,13 +67,13 @@ def settled(values, is_number=False):
     return [None if value is None else as_text(value) for value in values], None
 
 
-def _is_number(value):
+def _is_number(value: object) -> bool:
     if isinstance(value, float | np.floating):
-        return math.isnan(value) or -_LARGEST < value < _LARGEST
-    return isinstance(value, int | np.integer) and INT64.min < value < _LARGEST
+        return math.isnan(value) or abs(float(value)) < _LARGEST
+    return isinstance(value, int | np.integer) and INT64.min < int(value) < _LARGEST
 
 
-def as_text(value):
+def as_text(value: object) -> str:
     """Return a value as text that can be shown and stored; a list or an object as JSON."""
     if isinstance(value, str):
         return visible(value)

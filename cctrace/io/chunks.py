@@ -1,13 +1,22 @@
 """The bytes of a source as the compiled decoders take them: chunk by chunk, the next ones read while one is decoded."""
 
+from __future__ import annotations
+
 import queue
 import threading
 import weakref
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from cctrace.io.source import Source
+
 
 CHUNK = 4 << 20  # bytes per chunk: fits the cache, and large enough that per-chunk costs vanish
 HEADROOM = 1 << 18  # unconsumed bytes that are kept in front of the next chunk
+_Filled = tuple[NDArray[np.uint8] | Exception, int, int]
 _AHEAD = 4  # chunks that are read in advance, so that reader and decoder rarely wait for each other
 
 
@@ -25,37 +34,37 @@ class Chunks:
         Set `pos` to what has been consumed before calling `more`.
     """
 
-    def __init__(self, source, chunk=CHUNK):
+    def __init__(self, source: Source, chunk: int = CHUNK) -> None:
         self._source = source
         self.data, self.pos, self.end = np.empty(0, np.uint8), 0, 0
         self._base = 0  # offset in the source of data[0]
         self._taken = 0  # of the file's bytes, for those up to `end`
-        self._free: queue.SimpleQueue = queue.SimpleQueue()
-        self._full: queue.SimpleQueue = queue.SimpleQueue()
+        self._free: queue.SimpleQueue[NDArray[np.uint8] | None] = queue.SimpleQueue()
+        self._full: queue.SimpleQueue[_Filled] | None = queue.SimpleQueue()
         for _ in range(_AHEAD):
             self._free.put(np.empty(HEADROOM + chunk, np.uint8))
         weakref.finalize(self, self._free.put, None)  # ends the thread when nobody wants more
         threading.Thread(target=_fill, args=(source, self._free, self._full), daemon=True).start()
 
     @property
-    def offset(self):
+    def offset(self) -> int:
         """Offset in the source of the byte at `pos`."""
         return self._base + self.pos
 
     @property
-    def share(self):
+    def share(self) -> float:
         """About which part of the source precedes `pos`, 0 where its size is not known."""
         if not self._source.size:
             return 0.0
         return self._taken / self._source.size * self.offset / (self._base + self.end)
 
-    def more(self, need=1):
+    def more(self, need: int = 1) -> bool:
         """Make at least `need` bytes available from `pos` on; False if the source ends before."""
         while self.end - self.pos < need:
             if self._full is None:
                 return False
             buffer, count, self._taken = self._full.get()
-            if not count:
+            if isinstance(buffer, Exception) or not count:
                 self._full = None
                 if isinstance(buffer, Exception):
                     raise buffer
@@ -63,7 +72,7 @@ class Chunks:
             self._append(buffer, count)
         return True
 
-    def _append(self, buffer, count):
+    def _append(self, buffer: NDArray[np.uint8], count: int) -> None:
         offset, left, old = self.offset, self.data[self.pos : self.end], self.data
         if len(left) <= HEADROOM:
             start = HEADROOM - len(left)
@@ -78,12 +87,12 @@ class Chunks:
         self._base = offset - self.pos
 
 
-def _fill(source, free, full):
+def _fill(source: Source, free: queue.SimpleQueue[NDArray[np.uint8] | None], full: queue.SimpleQueue[_Filled]) -> None:
     """Fill free buffers behind their headroom: (buffer, bytes, of the file's bytes so far); (error, 0, 0) the last."""
     try:
         count = 1
         while count and (buffer := free.get()) is not None:
-            count = source.readinto(memoryview(buffer)[HEADROOM:])
+            count = source.readinto(buffer.data[HEADROOM:])
             full.put((buffer, count, source.taken))
     except Exception as error:  # handed over to the thread that asks
         full.put((error, 0, 0))

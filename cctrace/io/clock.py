@@ -4,6 +4,8 @@ Understood: epoch numbers (s, ms, us or ns, told by size), ISO 8601, `date`'s de
 "Jan 02 15:04:05", and a bare time of day. Without a zone UTC is assumed; without a year or a day, 1970 or its first.
 """
 
+from __future__ import annotations
+
 import re
 from datetime import UTC, datetime
 
@@ -14,16 +16,17 @@ _DATE = re.compile(
     r"(?:(?P<y1>\d{4}) +)?(?P<clock>\d\d?:\d\d:\d\d)(?:\.(?P<fraction>\d+))?(?: (?P<half>[AP]M))?"
     r"(?: (?P<zone>[A-Z]{2,5}|[+-]\d{2,4}))?(?: (?P<y2>\d{4}))?(?!\w)"
 )
+_BEFORE = " \t\r\n\f\v#=[(-"  # what stands before a time: brackets, comments, rules
 _CLOCK = re.compile(r"(\d\d?):(\d\d):(\d\d)(?:[.,](\d+))?(?![\w:])")
 _LATEST_NS = 1 << 63  # what an int64 holds: the year 2262
 _MONTHS = ("", "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
-def _fraction_ns(digits):
+def _fraction_ns(digits: str | None) -> int:
     return int((digits or "0")[:9].ljust(9, "0"))
 
 
-def epoch_ns(whole, fraction=None):
+def epoch_ns(whole: str, fraction: str | None = None) -> int:
     """Return nanoseconds for an epoch number whose unit shows in its size; s, ms, us, ns.
 
     >>> epoch_ns("1700000000", "5"), epoch_ns("1700000000500")
@@ -35,7 +38,16 @@ def epoch_ns(whole, fraction=None):
     raise ValueError(f"{whole} is no epoch time")
 
 
-def _calendar_ns(year, month, day, hour, minute, second, fraction=None, zone=None):
+def _calendar_ns(
+    year: int | str,
+    month: int | str,
+    day: int | str,
+    hour: int | str,
+    minute: int | str,
+    second: int | str,
+    fraction: str | None = None,
+    zone: str | None = None,
+) -> int:
     shift = 0
     if zone and zone[0] in "+-":
         digits = zone[1:].replace(":", "").ljust(4, "0")
@@ -45,13 +57,13 @@ def _calendar_ns(year, month, day, hour, minute, second, fraction=None, zone=Non
     return (int(moment.timestamp()) + leap - shift) * 10**9 + _fraction_ns(fraction)
 
 
-def leading_time(text):
+def leading_time(text: str) -> tuple[int | None, str]:
     """Return (time in ns, rest of the text) if `text` begins with a time, brackets allowed; else (None, text).
 
     >>> leading_time("2026-11-20T18:18:20.5Z ESTAB 0")
     (1795198700500000000, ' ESTAB 0')
     """
-    start = re.match(r"[\s#=\[(-]*", text).end()
+    start = len(text) - len(text.lstrip(_BEFORE))
     for pattern, parse in ((_EPOCH, _parse_epoch), (_ISO, _parse_iso), (_DATE, _parse_date), (_CLOCK, _parse_clock)):
         match = pattern.match(text, start)
         if match:
@@ -65,7 +77,7 @@ def leading_time(text):
     return None, text
 
 
-def parse_iso(text):
+def parse_iso(text: str) -> int:
     """Return nanoseconds of an ISO 8601 time; ValueError if it is none."""
     match = _ISO.match(text)
     if not match:
@@ -73,15 +85,15 @@ def parse_iso(text):
     return _parse_iso(match)
 
 
-def _parse_epoch(match):
+def _parse_epoch(match: re.Match[str]) -> int:
     return epoch_ns(match[1], match[2])
 
 
-def _parse_iso(match):
+def _parse_iso(match: re.Match[str]) -> int:
     return _calendar_ns(*match.groups())
 
 
-def _parse_date(match):
+def _parse_date(match: re.Match[str]) -> int:
     hour, minute, second = match["clock"].split(":")
     if match["half"]:
         hour = int(hour) % 12 + 12 * (match["half"] == "PM")
@@ -93,5 +105,5 @@ def _parse_date(match):
     )
 
 
-def _parse_clock(match):
+def _parse_clock(match: re.Match[str]) -> int:
     return _calendar_ns(1970, 1, 1, *match.groups())

@@ -4,10 +4,20 @@ A compressed file that ends early yields what precedes the end and sets `Source.
 than the limit out of one file, over all that is packed in it, is an error that says how to raise the limit.
 """
 
+from __future__ import annotations
+
 import io
+from typing import TYPE_CHECKING, Protocol
 
 from cctrace.errors import FormatError
 from cctrace.extras import needed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from cctrace.io.source import BinaryFile, Source
+
 
 _COMPRESSED_READ = 1 << 16  # bytes
 
@@ -18,35 +28,53 @@ BOMB_FLOOR = 1 << 25
 _UNKNOWN_SIZE = 1 << 22  # bytes that an archive of unknown size is taken to have at least
 
 
-def _gzip():
+class Decompressor(Protocol):
+    """What the standard library's decompressors share, and those of other packages."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the end of the compressed data was reached."""
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether `decompress` needs more input before it can go on."""
+
+    @property
+    def unused_data(self) -> bytes:
+        """What follows the end of the compressed data."""
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        """Return up to `max_length` bytes."""
+
+
+def _gzip() -> Decompressor:
     from isal import igzip_lib
 
     return igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
 
 
-def _zstd():
+def _zstd() -> Decompressor:
     from backports import zstd
 
     return zstd.ZstdDecompressor()
 
 
-def _xz():
+def _xz() -> Decompressor:
     import lzma
 
     return lzma.LZMADecompressor(memlimit=1 << 30)
 
 
-def _bz2():
+def _bz2() -> Decompressor:
     import bz2
 
     return bz2.BZ2Decompressor()
 
 
-def _lz4():
+def _lz4() -> Decompressor:
     return needed("lz4.frame", "formats").LZ4FrameDecompressor()
 
 
-# All five decompressors follow the protocol of the standard library's: decompress(data, max_length), eof, needs_input.
 DECOMPRESSORS = (
     (b"\x1f\x8b", "gzip", _gzip),
     (b"\x28\xb5\x2f\xfd", "zstd", _zstd),
@@ -59,22 +87,24 @@ DECOMPRESSORS = (
 class Decompressed(io.RawIOBase):
     """The decompressed bytes of a binary file: every member, bounded memory, early ends noticed, bombs refused."""
 
-    def __init__(self, raw, first, kind, make, source):
+    def __init__(
+        self, raw: BinaryFile, first: bytes, kind: str, make: Callable[[], Decompressor], source: Source
+    ) -> None:
         self._raw, self._input, self._make, self._source = raw, first, make, source
-        self._kind, self._decoder, self._bytes_out = kind, make(), 0
+        self._kind, self._decoder, self._bytes_out, self._is_corrupt = kind, make(), 0, False
 
-    def readable(self):
+    def readable(self) -> bool:
         """Say that it can be read, as `io.RawIOBase` asks."""
         return True
 
-    def readinto(self, view):
+    def readinto(self, view: Any) -> int:
         """Read up to as many bytes as a buffer holds; return how many, 0 at the end."""
         data = self._next(len(view))
         view[: len(data)] = data
         return len(data)
 
-    def _next(self, size):
-        while True:
+    def _next(self, size: int) -> bytes:
+        while not self._is_corrupt:
             if self._decoder.eof and not self._next_member():
                 return b""
             if self._decoder.needs_input and not self._input:
@@ -87,15 +117,16 @@ class Decompressed(io.RawIOBase):
                 data = self._decoder.decompress(self._input, size)
             except Exception as error:  # five codecs, as many families of errors
                 self._source.cut = f"the {self._kind} stream is corrupt ({error})"
-                self._next = lambda size: b""
+                self._is_corrupt = True
                 return b""
             self._input = b""
             if data:
                 self._bytes_out += len(data)
                 self._source.refuse_bomb(self._bytes_out, self._source.taken)
                 return data
+        return b""
 
-    def _next_member(self):
+    def _next_member(self) -> bool:
         """Start on what follows a finished member: another member, padding (ignored), or the end."""
         self._input = self._decoder.unused_data or self._raw.read(_COMPRESSED_READ)
         self._source.taken += len(self._input) if not self._decoder.unused_data else 0
@@ -105,12 +136,12 @@ class Decompressed(io.RawIOBase):
         return True
 
 
-def most_bytes(compressed):
+def most_bytes(compressed: int) -> int:
     """Return how many bytes may come out of so many compressed ones where the user set no limit."""
     return max(BOMB_FLOOR, BOMB_RATIO * compressed)
 
 
-def bomb(name, compressed, most):
+def bomb(name: str, compressed: int, most: int) -> str:
     """Return what to say of a file that unpacks to too much."""
     return (
         f"{name}: {compressed} compressed bytes unpack to more than {most} bytes: a decompression bomb? If the file is "
@@ -127,21 +158,21 @@ class Allowance:
         The archive.
     """
 
-    def __init__(self, source):
+    def __init__(self, source: Source) -> None:
         self._source, self._unpacked = source, 0
 
     @property
-    def most(self):
+    def most(self) -> int:
         """How many bytes may come out of it; of a pipe or a URL only what was read so far is known."""
         source = self._source
         return source.limit or most_bytes(source.size or max(source.taken, _UNKNOWN_SIZE))
 
     @property
-    def is_spent(self):
+    def is_spent(self) -> bool:
         """Whether more has come out than may."""
         return self._unpacked > self.most
 
-    def add(self, size):
+    def add(self, size: int) -> None:
         """Count so many bytes.
 
         Raises

@@ -6,13 +6,25 @@ believed. A table that a file holds as a table is not: packets and event streams
 which refuses the file; counters of any format through `plausible`, which drops the value and says so.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from cctrace import schema
 from cctrace.errors import FormatError
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
-def checked(table, columns, source):
+    from numpy.typing import ArrayLike, NDArray
+
+    from cctrace.schema import Column
+
+
+def checked(table: Sequence[Column], columns: Mapping[str, ArrayLike], source: str) -> dict[str, NDArray[Any]]:
     """Return the columns of a table that a file holds, with their dtypes, after looking at every value.
 
     Parameters
@@ -42,7 +54,7 @@ def checked(table, columns, source):
     return found
 
 
-def _column(column, values, source):
+def _column(column: Column, values: NDArray[Any], source: str) -> NDArray[Any]:
     """Return one column, typed; see `checked`."""
     if values.ndim != 1:
         raise FormatError(f"{source}: column {column.name!r} is no list of numbers")
@@ -63,7 +75,9 @@ def _column(column, values, source):
     return values.astype(column.dtype, copy=False)
 
 
-def packets(columns, sacks, connections, source):
+def packets(
+    columns: Mapping[str, ArrayLike], sacks: Mapping[str, ArrayLike], connections: Mapping[str, ArrayLike], source: str
+) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
     """Return the three tables of packets, checked, each number of a row within the table that it points into.
 
     Parameters
@@ -96,7 +110,7 @@ def packets(columns, sacks, connections, source):
     return columns, sacks, connections
 
 
-def plausible(columns, missing):
+def plausible(columns: dict[str, NDArray[Any]], missing: int) -> list[str]:
     """Make what no kernel can have said of a connection missing, in place.
 
     Parameters

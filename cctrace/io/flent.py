@@ -6,11 +6,20 @@ Sampled are cwnd (segments), rtt and rtt_var (ms), pacing and delivery rates (Mb
 Source: [flent] runners.py (SsRunner, NetperfDemoRunner), file format version 4.
 """
 
+from __future__ import annotations
+
 import json
+from typing import TYPE_CHECKING
 
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.source import reads
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cctrace.io.source import Source
+
 
 _MEGA = 10**6 / 8  # Mbit/s -> bytes/s
 _VALUES = {
@@ -26,13 +35,13 @@ _VALUES = {
 }
 
 
-def sniff(head):
+def sniff(head: bytes) -> bool:
     """Tell whether a file that starts with these bytes is flent's."""
     return head.lstrip().startswith(b"{") and b'"metadata"' in head[:200] and b'"BATCH_' in head
 
 
 @reads("a flent data file")
-def read(source):
+def read(source: Source) -> tcpinfo.TcpInfo:
     """Read the sockets' samples of a flent run into `TcpInfo`; a connection's `flow_id` is the name of its series.
 
     Raises
@@ -45,13 +54,14 @@ def read(source):
     except ValueError as error:
         raise FormatError(f"{source.name}: not JSON: {source.cut or error}") from None
     told = whole["metadata"].get("SERIES_META") or {}
-    polls, connections = [], []
+    polls: list[tcpinfo.Poll] = []
+    connections: list[dict[str, Any]] = []
     for name, entries in sorted(whole["raw_values"].items()):
         if not any(key in entry for entry in entries or () for key in _VALUES):
             continue
         meta = told.get(name) or {}
         mss = meta.get("TCP_MSS")
-        last = {}  # what the socket said last holds for what the stream had carried by then
+        last: dict[str, Any] = {}  # what the socket said last holds for what the stream had carried by then
         for entry in sorted(entries, key=lambda entry: entry["t"]):
             if told_now := _poll(entry):
                 last |= told_now
@@ -65,7 +75,7 @@ def read(source):
     return tcpinfo.build(tcpinfo.columns_of(polls), connections, source.name, "flent")
 
 
-def _poll(entry):
+def _poll(entry: dict[str, Any]) -> dict[str, Any] | None:
     poll = {
         ours: round(float(entry[key]) * factor) for key, (ours, factor) in _VALUES.items() if entry.get(key) is not None
     }
@@ -74,7 +84,7 @@ def _poll(entry):
     return poll | {"time_ns": round(float(entry["t"]) * 1e9)}
 
 
-def _carried(entry):
+def _carried(entry: dict[str, Any]) -> dict[str, int]:
     """Return the bytes that the stream carried in the interval that an entry ends; none if it is a look at cwnd."""
     value, lasted = entry.get("val"), entry.get("dur")
     if value is None or lasted is None:

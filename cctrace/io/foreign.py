@@ -1,6 +1,13 @@
 """Files that cctrace does not read: what they are by their first bytes, and the command that helps."""
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cctrace.io.source import Source
+
 
 _EDITCAP = "editcap -F pcap turns it into one that it reads"
 _STARTS = {
@@ -34,7 +41,7 @@ _PATTERNS = (
 )
 
 
-def refusal(source):
+def refusal(source: Source) -> str:
     """Return why an open `Source` of no known format is not read, and what to do; one line."""
     head, name = source.head, source.name
     for start, what in _STARTS.items():
@@ -49,7 +56,7 @@ def refusal(source):
     return f"{name}: not a format that cctrace reads (starts with bytes {head[:8].hex(' ')})"
 
 
-def _is_erf(head):
+def _is_erf(head: bytes) -> bool:
     """Tell whether bytes are up to three records of ERF: seconds since the epoch, a type, lengths that lead on."""
     at, found = 0, 0
     while at + 16 <= len(head) and found < 3:

@@ -4,12 +4,17 @@ A file format fills `Frames` chunk by chunk, `Decoder.feed` has `decode.py` turn
 the rows out. Connections live on from chunk to chunk.
 """
 
+from __future__ import annotations
+
 import os
 import socket
 import warnings
 from collections import namedtuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.errors import ArgumentError, Truncated
@@ -35,11 +40,20 @@ from cctrace.io.layout import (
 from cctrace.io.packets import FAR_BACK_NS, Packets, back_steps
 from cctrace.lang.machine import Machine
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from cctrace.io.chunks import Chunks
+    from cctrace.io.source import Source
+
+
 TUNNELS = {"ipip": 1, "gre": 2, "vxlan": 4, "geneve": 8}  # bits of the argument `tunnels` of `decode_frames`
 decode_frames, rehash = Machine(decode.decode_frames), Machine(decode.rehash)
 _SECRET = np.frombuffer(os.urandom(16), np.int64) | 1  # where a connection is in the hash table, and nothing else
-Rows = namedtuple("Rows", [c.name for c in schema.PACKETS])  # type: ignore[misc]
-Blocks = namedtuple("Blocks", [c.name for c in schema.SACKS])  # type: ignore[misc]
+_named: Any = namedtuple  # the fields come from the schema, which a type checker cannot follow
+Rows = _named("Rows", [c.name for c in schema.PACKETS])
+Blocks = _named("Blocks", [c.name for c in schema.SACKS])
 
 
 class Frames:
@@ -48,10 +62,13 @@ class Frames:
     `share` is about which part of the file they and those before make up, 0 where it is not known.
     """
 
-    def __init__(self, capacity=1 << 15):
+    def __init__(self, capacity: int = 1 << 15) -> None:
         self.share = 0.0
         self.offset, self.caplen, self.wirelen, self.time_ns = (np.empty(capacity, np.int64) for _ in range(4))
         self.link = np.empty(capacity, np.int32)
+
+
+FrameIterator = Iterator[tuple[NDArray[np.uint8], Frames, int]]  # buffer, where its frames are, how many
 
 
 class Decoder:
@@ -67,8 +84,9 @@ class Decoder:
         About how many rows will be taken at a time; 0: all of a file.
     """
 
-    def __init__(self, name, decapsulate=(), part=0):
-        self.name, self.warnings, self._part = name, [], part
+    def __init__(self, name: str, decapsulate: str | Sequence[str] = (), part: int = 0) -> None:
+        self.name, self._part = name, part
+        self.warnings: list[str] = []
         self._tunnels = _tunnel_bits(decapsulate)
         self._rows = Rows(*(np.empty(0, c.dtype) for c in schema.PACKETS))
         self._sacks = Blocks(*(np.empty(0, c.dtype) for c in schema.SACKS))
@@ -81,16 +99,16 @@ class Decoder:
         self._counters = np.zeros(len(COUNTERS), np.int64)
 
     @property
-    def counters(self):
+    def counters(self) -> dict[str, int]:
         """What has been counted so far, by name."""
         return {name: int(v) for name, v in zip(COUNTERS, self._counters, strict=True) if name != "last_ns"}
 
-    def feed(self, data, frames, count):
+    def feed(self, data: NDArray[np.uint8], frames: Frames, count: int) -> None:
         """Decode `count` frames of the buffer `data`."""
-        if self._n_rows + count > len(self._rows[0]):
+        if self._n_rows + count > len(self._rows.time_ns):
             share = 0.0 if self._part else frames.share
             self._rows = Rows(*_longer(self._rows, self._n_rows, max(count, min(self._part, _TRUSTED)), share))
-        if self._n_sacks + 4 * count > len(self._sacks[0]):
+        if self._n_sacks + 4 * count > len(self._sacks.left):
             self._sacks = Blocks(*_longer(self._sacks, self._n_sacks, 4 * count))
         f = 0
         while f < count:
@@ -102,18 +120,17 @@ class Decoder:
             if f < count:
                 self._make_room_for_connections()
 
-    def _make_room_for_connections(self):
+    def _make_room_for_connections(self) -> None:
         (self._conns,) = _longer([self._conns], self._n_conns, self._n_conns)
         self._table = np.full(4 * len(self._conns), -1, np.int64)
         rehash(self._conns, self._n_conns, self._table, _SECRET)
 
-    def take(self):
+    def take(self) -> Packets:
         """Return the packets decoded since the last call; connection numbers go on counting."""
         rows, sacks = self._rows, self._sacks
-        for array in rows:
-            array.resize(self._n_rows, refcheck=False)
-        for array in sacks:
-            array.resize(self._n_sacks, refcheck=False)
+        for arrays, size in ((rows, self._n_rows), (sacks, self._n_sacks)):
+            for array in arrays:
+                array.resize(size, refcheck=False)
         self._rows = Rows(*(np.empty(0, c.dtype) for c in schema.PACKETS))
         self._sacks = Blocks(*(np.empty(0, c.dtype) for c in schema.SACKS))
         self._n_rows = self._n_sacks = 0
@@ -123,16 +140,16 @@ class Decoder:
         )
 
     @property
-    def rows(self):
+    def rows(self) -> int:
         """Packets decoded since the last `take`."""
         return self._n_rows
 
     @property
-    def connections(self):
+    def connections(self) -> int:
         """Connections seen so far."""
         return self._n_conns
 
-    def check_link(self, source, link):
+    def check_link(self, source: Source, link: int) -> None:
         """Add a warning if frames of a link type cannot be decoded."""
         if link not in LINK_TYPES:
             names = ", ".join(sorted({f"{name} ({number})" for number, name in LINK_TYPES.items()}))
@@ -141,21 +158,21 @@ class Decoder:
             if f"{source.name}: {text}" not in self.warnings:
                 self.warn(source, text)
 
-    def add_note(self, text):
+    def add_note(self, text: str) -> None:
         """Add a warning about all that was read; none if it is empty."""
         if text:
             self.warnings.append(f"{self.name}: {text}")
 
-    def warn(self, source, text):
+    def warn(self, source: Source, text: str) -> None:
         """Add a warning about a source to the result."""
         self.warnings.append(f"{source.name}: {text}")
 
-    def damaged(self, source, text):
+    def damaged(self, source: Source, text: str) -> None:
         """Add a warning about a damaged tail to the result, and issue it."""
         self.warn(source, text)
         warnings.warn(self.warnings[-1], Truncated, stacklevel=3)
 
-    def ended(self, source, chunks, what):
+    def ended(self, source: Source, chunks: Chunks, what: str) -> None:
         """Say whether the bytes of a source ended where they should, at the end of a record."""
         left = chunks.end - chunks.pos
         if source.cut or left:
@@ -163,7 +180,7 @@ class Decoder:
             text = f"{reason}, {left} bytes into the {what} at offset {chunks.offset}; read what precedes it"
             self.damaged(source, text)
 
-    def why_empty(self):
+    def why_empty(self) -> str:
         """Say in one line why there are no packets."""
         counters = self.counters
         if not counters["frames"]:
@@ -173,7 +190,7 @@ class Decoder:
         found += "; decapsulate= (--decapsulate all) looks into tunnels" if counters["tunnelled"] else ""
         return "; ".join([found, *(text.removeprefix(f"{self.name}: ") for text in self.warnings)])
 
-    def _connection_table(self):
+    def _connection_table(self) -> dict[str, NDArray[Any]]:
         c = self._conns[: self._n_conns]
         ok = c[:, SACK_OK : SACK_OK + 2]
         new = c[len(self._src) :]
@@ -191,11 +208,11 @@ class Decoder:
             "sack_ok": np.where((ok == 0).any(1), 0, np.where((ok == 1).all(1), 1, -1)).astype("i1"),
         }
 
-    def _all_warnings(self):
+    def _all_warnings(self) -> list[str]:
         return [*self.warnings, *(f"{self.name}: {text}" for text in describe(self.counters))]
 
 
-def describe(counters):
+def describe(counters: Mapping[str, int]) -> Iterator[str]:
     """Yield one line per counter that a reader of the numbers should know about."""
     c = counters
     skipped = {
@@ -222,7 +239,7 @@ def describe(counters):
         yield f"{c['unseen_acks']} ACKs cover {c['unseen_bytes']} bytes that the capture does not hold"
 
 
-def _tunnel_bits(decapsulate):
+def _tunnel_bits(decapsulate: str | Sequence[str]) -> int:
     names = [decapsulate] if isinstance(decapsulate, str) else list(decapsulate)
     if names == ["all"]:
         names = list(TUNNELS)
@@ -235,7 +252,7 @@ def _tunnel_bits(decapsulate):
 _TRUSTED = 1 << 24  # rows for which an estimate from the first frames of a file is trusted: 1 GB, touched as it fills
 
 
-def _longer(arrays, used, more, share=0.0):
+def _longer(arrays: Iterable[NDArray[Any]], used: int, more: int, share: float = 0.0) -> Iterator[NDArray[Any]]:
     """Yield arrays with room for `more` rows that begin with the `used` ones of each.
 
     As long as the file will need, judging by its `share` so far; otherwise half as much again. What is not touched
@@ -250,7 +267,7 @@ def _longer(arrays, used, more, share=0.0):
         yield longer
 
 
-def _addresses(hi, lo, ports):
+def _addresses(hi: NDArray[np.int64], lo: NDArray[np.int64], ports: NDArray[np.int64]) -> NDArray[np.object_]:
     """Return addresses as text; `ports` tells the IP version."""
     out, is_four = np.empty(len(lo), object), ports >> 32 == 4
     for which, family, packed in (

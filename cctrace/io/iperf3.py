@@ -6,14 +6,22 @@ segments where the MSS is told), retransmits per interval (accumulated into `tot
 Source: [iperf3] iperf_api.c, iperf_tcp.c.
 """
 
+from __future__ import annotations
+
 import json
+from typing import TYPE_CHECKING
 
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.source import reads
 
+if TYPE_CHECKING:
+    from typing import Any
 
-def sniff(head):
+    from cctrace.io.source import Source
+
+
+def sniff(head: bytes) -> bool:
     """Tell whether a file that starts with these bytes is iperf3 JSON or a JSON stream of it."""
     text = head.lstrip()
     is_stream = text.startswith(b'{"event"') and b'"data"' in text[:400]
@@ -21,7 +29,7 @@ def sniff(head):
 
 
 @reads("iperf3 JSON")
-def read(source):
+def read(source: Source) -> tcpinfo.TcpInfo:
     """Read the sender's intervals into `TcpInfo`.
 
     Raises
@@ -29,14 +37,17 @@ def read(source):
     FormatError
         Not iperf3 JSON, an error that iperf3 reported, or no interval of a sending TCP stream.
     """
-    text, name, cut = "\n".join(source.lines()), source.name, source.cut
-    warnings = [f"{name}: {cut}; read what precedes it"] if cut else []
+    text, name = "\n".join(source.lines()), source.name
+    warnings = source.cut_warning()
     start, intervals, end = _parse(text, name, warnings)
     connected = {c.get("socket"): c for c in start.get("connected", [])}
     zero_ns = int(start.get("timestamp", {}).get("timesecs", 0)) * 10**9
     mss = start.get("tcp_mss") or start.get("tcp_mss_default")
     cc = end.get("sender_tcp_congestion")
-    polls, connections, known, retransmitted = [], [], {}, {}
+    polls: list[tcpinfo.Poll] = []
+    connections: list[dict[str, Any]] = []
+    known: dict[object, int] = {}
+    retransmitted: dict[object, int] = {}
     for interval in intervals:
         for stream in interval.get("streams", []):
             if "snd_cwnd" not in stream and "rtt" not in stream:
@@ -53,13 +64,13 @@ def read(source):
     return tcpinfo.build(tcpinfo.columns_of(polls), connections, name, "iperf3", warnings)
 
 
-def _connection(told, cc):
+def _connection(told: dict[str, Any], cc: str | None) -> dict[str, Any]:
     names = {"local_host": "src", "local_port": "sport", "remote_host": "dst", "remote_port": "dport"}
     out = {ours: told[theirs] for theirs, ours in names.items() if theirs in told}
     return out | ({"cc": cc} if cc else {})
 
 
-def _poll(stream, connection, zero_ns, mss, retransmitted):
+def _poll(stream: dict[str, Any], connection: int, zero_ns: int, mss: int | None, retransmitted: int) -> dict[Any, Any]:
     cwnd = stream.get("snd_cwnd")
     poll = {
         tcpinfo.CONNECTION: connection,
@@ -80,7 +91,7 @@ def _poll(stream, connection, zero_ns, mss, retransmitted):
     return poll
 
 
-def _parse(text, name, warnings):
+def _parse(text: str, name: str, warnings: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
     """Return (start, intervals, end) of either form; a cut stream yields what its whole lines say."""
     if not text.lstrip().startswith('{"event"'):
         try:
@@ -88,7 +99,7 @@ def _parse(text, name, warnings):
         except ValueError as error:
             raise FormatError(f"{name}: not JSON: {error}") from None
         return whole.get("start", {}), whole.get("intervals", []), whole.get("end", {}) | _error(whole)
-    parts = {"start": {}, "end": {}}
+    parts: dict[str, dict[str, Any]] = {"start": {}, "end": {}}
     intervals = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
@@ -108,5 +119,5 @@ def _parse(text, name, warnings):
     return parts["start"], intervals, parts["end"]
 
 
-def _error(whole):
+def _error(whole: dict[str, Any]) -> dict[str, Any]:
     return {"error": whole["error"]} if "error" in whole else {}

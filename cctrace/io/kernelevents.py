@@ -1,13 +1,30 @@
 """`KernelEvents`: what tracing tools printed about connections, as columns, and how it agrees with a captured flow."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from cctrace.errors import ArgumentError
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+
 _DAY_S, _ZONE_S = 86_400, 900  # time zones differ by quarters of an hour
 _HANDSHAKE = ("SYN_SENT", "SYN_RECV", "NEW_SYN_RECV")
+
+
+class CapturedFlow(Protocol):
+    """What `KernelEvents.beside` asks of a flow; `cctrace.flows.flow.Flow` is one."""
+
+    key: tuple[str, int, str, int]
+    retransmissions: pd.DataFrame
+    summary: dict[str, Any]
 
 
 class Beside(NamedTuple):
@@ -42,25 +59,27 @@ class KernelEvents:
     warnings : list of str
     """
 
-    def __init__(self, columns, format, source="", warnings=()):
+    def __init__(
+        self, columns: dict[str, NDArray[Any]], format: str, source: str = "", warnings: Sequence[str] = ()
+    ) -> None:
         self.columns, self.format, self.source, self.warnings = columns, format, source, list(warnings)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.columns["sport"])
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> NDArray[Any]:
         return self.columns[name]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<KernelEvents {self.source}: {len(self)} lines of {self.format}>"
 
-    def frame(self):
+    def frame(self) -> pd.DataFrame:
         """Return the columns as a pandas DataFrame."""
         import pandas as pd
 
         return pd.DataFrame(self.columns)
 
-    def beside(self, flow):
+    def beside(self, flow: CapturedFlow) -> Beside:
         """Return what the tool said of a flow of a capture, beside what the capture shows, a `Beside`.
 
         Figures of tcpretrans: ``kernel`` (retransmissions told, without those of the handshake, ``handshake``),
@@ -82,11 +101,11 @@ class KernelEvents:
             return self._life(flow, mine, reverse)
         raise ArgumentError(f"no line about {src}:{sport} -> {dst}:{dport} in {self.source}")
 
-    def _between(self, src, sport, dst, dport):
+    def _between(self, src: str, sport: int, dst: str, dport: int) -> NDArray[np.bool_]:
         c = self.columns
         return (c["src"] == src) & (c["sport"] == sport) & (c["dst"] == dst) & (c["dport"] == dport)
 
-    def _retransmissions(self, flow, mine):
+    def _retransmissions(self, flow: CapturedFlow, mine: NDArray[np.bool_]) -> Beside:
         early = np.isin(self["state"], _HANDSHAKE)
         told = np.sort(self["second_of_day"][mine & (self["kind"] != "L") & ~early])
         table = flow.retransmissions.copy()
@@ -110,7 +129,7 @@ class KernelEvents:
         )
         return Beside(text.format(**figures), figures, table)
 
-    def _life(self, flow, mine, reverse):
+    def _life(self, flow: CapturedFlow, mine: NDArray[np.bool_], reverse: NDArray[np.bool_]) -> Beside:
         row = np.flatnonzero(mine | reverse)[-1]  # of a port used again the last
         kib = int(self["tx_kib" if mine[row] else "rx_kib"][row])
         sent, took = int(flow.summary["bytes_sent"]), flow.summary["duration_s"] * 1000
@@ -123,9 +142,9 @@ class KernelEvents:
         return Beside(f"{told}; the capture: {sent / 1024:.1f} KiB in {took:.0f} ms", figures, None)
 
 
-def _pairs(told, seen):
+def _pairs(told: NDArray[np.int64], seen: NDArray[np.int64]) -> list[int]:
     """Return rows of `seen`, one per second of `told` that has one then or a second before; ascending, s of the day."""
-    left = {}
+    left: dict[int, list[int]] = {}
     for row, second in enumerate(seen.tolist()):
         left.setdefault(second, []).append(row)
     found = []

@@ -1,9 +1,20 @@
 """`LinkTrace`: how fast a link was over time, from emulators and measurement campaigns, as columns."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from cctrace.errors import ArgumentError
 from cctrace.units import format_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    import pandas as pd
+    from numpy.typing import NDArray
 
 
 class LinkTrace:
@@ -24,27 +35,36 @@ class LinkTrace:
         ``rtt`` and ``loss``, where the source has them: the column, and what a unit of it is in ns or as a share.
     """
 
-    def __init__(self, columns, capacity, end_ns, source="", format="", warnings=(), path_columns=()):
+    def __init__(
+        self,
+        columns: dict[str, NDArray[Any]],
+        capacity: tuple[NDArray[np.int64], NDArray[np.float64]],
+        end_ns: int,
+        source: str = "",
+        format: str = "",
+        warnings: Sequence[str] = (),
+        path_columns: Mapping[str, tuple[str, float]] | None = None,
+    ) -> None:
         self.columns, self.capacity, self.end_ns = columns, capacity, int(end_ns)
         self.source, self.format, self.warnings = source, format, list(warnings)
-        self.path_columns = dict(path_columns)
+        self.path_columns = dict(path_columns or {})
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> NDArray[Any]:
         return self.columns[name]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         rate = format_rate(self.mean_rate_bps)
         return f"<LinkTrace {self.source}: {len(self)} rows, {self.end_ns / 1e9:g} s, {rate}>"
 
     @property
-    def mean_rate_bps(self):
+    def mean_rate_bps(self) -> float:
         """Mean rate over the trace, bit/s."""
         return float(self.capacity[1].sum()) * 8e9 / self.end_ns if self.end_ns else float("nan")
 
-    def rate(self, bin_ms=100):
+    def rate(self, bin_ms: float = 100) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return (start of each bin in ns, mean rate in it in bit/s).
 
         >>> chances = np.array([0, 10**6]), np.array([1500.0, 1500.0])
@@ -59,7 +79,7 @@ class LinkTrace:
         sums, _ = np.histogram(self.capacity[0], bins=edges, weights=self.capacity[1])
         return edges[:-1], sums * 8e9 / np.diff(np.minimum(edges, self.end_ns)).clip(1)
 
-    def steps(self, column):
+    def steps(self, column: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return (ns from the start, values) of a column where it has numbers; the first holds from the beginning.
 
         Raises
@@ -74,7 +94,7 @@ class LinkTrace:
         times[0] = 0
         return times, values[there]
 
-    def frame(self):
+    def frame(self) -> pd.DataFrame:
         """Return the columns as a pandas DataFrame."""
         import pandas as pd
 

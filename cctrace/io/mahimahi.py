@@ -7,7 +7,10 @@ the trace starts over after its last millisecond. Log: comments, then `t + bytes
 Source: [mahimahi] src/frontend/link_queue.cc.
 """
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,11 +18,15 @@ from cctrace.errors import FormatError
 from cctrace.io.linktrace import LinkTrace
 from cctrace.io.source import reads
 
+if TYPE_CHECKING:
+    from cctrace.io.source import Source
+
+
 OPPORTUNITY_BYTES = 1500
 _EVENT = re.compile(rb"(\d{1,15}) (?:([+#]) (\d{1,15})|(-) (\d{1,15}) (\d{1,15})|(d) (\d{1,15}) (\d{1,15}))\s*$")
 
 
-def sniff(head):
+def sniff(head: bytes) -> bool:
     """Tell whether a file that starts with these bytes is a Mahimahi trace or log."""
     lines = [line.strip() for line in head.split(b"\n")[:20]]
     body = [line for line in lines[: -1 if len(lines) > 1 else None] if line and not line.startswith(b"#")]
@@ -29,7 +36,7 @@ def sniff(head):
 
 
 @reads("a Mahimahi file")
-def read(source):
+def read(source: Source) -> LinkTrace:
     """Read a trace or a log into a `LinkTrace`.
 
     Raises
@@ -38,8 +45,7 @@ def read(source):
         A line that is neither, times that go backwards in a trace, or nothing in the file; names the line.
     """
     lines = [line.strip() for line in source.lines()]
-    name, cut = source.name, source.cut
-    warnings = [f"{name}: {cut}; read what precedes it"] if cut else []
+    name, warnings = source.name, source.cut_warning()
     body = [(number, line) for number, line in enumerate(lines, 1) if line and not line.startswith("#")]
     if not body:
         raise FormatError(f"{name}: no opportunities and no events in this Mahimahi file")
@@ -59,7 +65,7 @@ def read(source):
     return LinkTrace({"time_ms": times}, capacity, times[-1] * 10**6, name, "mahimahi", warnings)
 
 
-def _read_log(body, lines, name, warnings):
+def _read_log(body: list[tuple[int, str]], lines: list[str], name: str, warnings: list[str]) -> LinkTrace:
     base = next((int(m[1]) for line in lines if (m := re.match(r"# base timestamp: (\d+)", line))), 0)
     rows, odd = [], 0
     for _, line in body:

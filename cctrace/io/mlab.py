@@ -7,17 +7,26 @@ NDT7: `ServerMeasurements` of a download or upload, the server being the socket'
 Sources: m-lab/tcp-info netlink and inetdiag; m-lab/ndt-server spec/data-format.md; its 2020 form said MaxBandwidth.
 """
 
+from __future__ import annotations
+
 import base64
 import binascii
 import json
 import re
 import socket
 import struct
+from typing import TYPE_CHECKING
 
 from cctrace.errors import FormatError
-from cctrace.io import tcpinfo, tcpinfo_struct
+from cctrace.io import structs, tcpinfo
 from cctrace.io.clock import parse_iso
 from cctrace.io.source import reads
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cctrace.io.source import Source
+
 
 _INFO, _CONGESTION, _BBR = 2, 4, 16
 _NDT_BBR = {
@@ -29,7 +38,7 @@ _NDT_BBR = {
 }
 
 
-def sniff(head):
+def sniff(head: bytes) -> bool:
     """Tell whether a file that starts with these bytes is a tcp-info archive or an NDT7 result."""
     start = head.lstrip()[:2000]
     return start.startswith(b"{") and (
@@ -39,7 +48,7 @@ def sniff(head):
 
 
 @reads("M-Lab JSON")
-def read(source):
+def read(source: Source) -> tcpinfo.TcpInfo:
     """Read a tcp-info archive or an NDT7 result into `TcpInfo`.
 
     Raises
@@ -50,7 +59,7 @@ def read(source):
     return _read_archive(source) if re.search(rb'"RawIDM"|"Sequence"', source.head) else _read_ndt7(source)
 
 
-def _read_archive(source):
+def _read_archive(source: Source) -> tcpinfo.TcpInfo:
     dumps, polls, warnings = [], [], []
     connections = tcpinfo.Connections()
     for number, line in enumerate(source.lines(), 1):
@@ -67,23 +76,22 @@ def _read_archive(source):
         except (ValueError, KeyError, TypeError, AttributeError, struct.error, binascii.Error) as error:
             warnings.append(f"{source.name}: line {number} is not a snapshot ({error}); left out")
             continue
-        if len(attributes) <= _INFO or len(attributes[_INFO]) < tcpinfo_struct.SHORTEST:
+        if len(attributes) <= _INFO or len(attributes[_INFO]) < structs.SHORTEST:
             continue
         if len(attributes) > _BBR:
-            poll |= tcpinfo_struct.decode_bbr(attributes[_BBR])
+            poll |= structs.decode_bbr(attributes[_BBR])
         name = attributes[_CONGESTION] if len(attributes) > _CONGESTION else b""
         poll[tcpinfo.CONNECTION] = connections.number(key, name.rstrip(b"\0").decode("ascii", "replace"))
         polls.append(poll)
         dumps.append(attributes[_INFO])
-    if source.cut:
-        warnings.append(f"{source.name}: {source.cut}; read what precedes it")
+    warnings += source.cut_warning()
     if not dumps:
         raise FormatError("; ".join([f"{source.name}: no snapshots with struct tcp_info", *warnings[:1]]))
-    fields = tcpinfo.columns_of(polls) | tcpinfo_struct.decode(dumps)
+    fields = tcpinfo.columns_of(polls) | structs.decode(dumps)
     return tcpinfo.build(fields, connections.table, source.name, "mlab-tcp-info", warnings)
 
 
-def _identify(message):
+def _identify(message: bytes) -> tuple[tcpinfo.Poll, tuple[str, int, str, int]]:
     """Return (queues, address key) from a struct inet_diag_msg."""
     family = message[0]
     sport, dport = struct.unpack_from("!HH", message, 4)
@@ -93,7 +101,7 @@ def _identify(message):
     return {"recv_q": recv_q, "send_q": send_q}, (src, sport, dst, dport)
 
 
-def _read_ndt7(source):
+def _read_ndt7(source: Source) -> tcpinfo.TcpInfo:
     text = "\n".join(source.lines())
     try:
         result = json.loads(text)
@@ -115,9 +123,9 @@ def _read_ndt7(source):
     return tcpinfo.build(tcpinfo.columns_of(polls), connections, source.name, "ndt7")
 
 
-def _ndt7_poll(row, start_ns, connection):
+def _ndt7_poll(row: dict[str, Any], start_ns: int, connection: int) -> dict[Any, Any]:
     info = dict(row["TCPInfo"])
-    poll = {"time_ns": start_ns + int(info.pop("ElapsedTime", 0)) * 1000, tcpinfo.CONNECTION: connection}
+    poll: tcpinfo.Poll = {"time_ns": start_ns + int(info.pop("ElapsedTime", 0)) * 1000, tcpinfo.CONNECTION: connection}
     for name, value in info.items():
         # -1 is the kernel's "unlimited" in a signed JSON number.
         poll[tcpinfo.field_name(name)] = None if value == -1 else value

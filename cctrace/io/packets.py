@@ -1,8 +1,20 @@
 """`Packets`: the TCP packets of one capture as columns, its connections, and everything that was not read and why."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from cctrace import schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
 
 # Bits of the column `options`.
 TIMESTAMPS, SACK, MSS, WINDOW_SCALE, SACK_PERMITTED, DUPLICATE, BAD_OPTIONS = 1, 2, 4, 8, 16, 64, 128
@@ -10,7 +22,7 @@ TIMESTAMPS, SACK, MSS, WINDOW_SCALE, SACK_PERMITTED, DUPLICATE, BAD_OPTIONS = 1,
 FAR_BACK_NS = 1_000_000  # the CPUs that feed one capture ring make stamps step back by microseconds: no harm
 
 
-def back_steps(counters):
+def back_steps(counters: Mapping[str, int]) -> str:
     """Return in words how often time stamps step back, and how far."""
     times, far_us = counters["back_steps"], counters["back_step_ns"] / 1000
     return f"time stamps step back {times} time{'s' if times > 1 else ''}, by at most {far_us:g} us"
@@ -35,45 +47,53 @@ class Packets:
         Name of the file.
     """
 
-    def __init__(self, columns, sacks, connections, counters=None, warnings=(), source=""):
+    def __init__(
+        self,
+        columns: dict[str, NDArray[Any]],
+        sacks: dict[str, NDArray[Any]],
+        connections: dict[str, NDArray[Any]],
+        counters: Mapping[str, int] | None = None,
+        warnings: Sequence[str] = (),
+        source: str = "",
+    ) -> None:
         self.columns, self.sacks, self.connections = columns, sacks, connections
         self.counters = dict(counters or {})
         self.warnings = list(warnings)
         self.source = source
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.columns["time_ns"])
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> NDArray[Any]:
         return self.columns[name]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<Packets {self.source}: {len(self)} packets, {len(self.connections['sport'])} connections>"
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Bytes held by the columns and the SACK table."""
         return sum(a.nbytes for a in (*self.columns.values(), *self.sacks.values()))
 
-    def frame(self):
+    def frame(self) -> pd.DataFrame:
         """Return the packets as a pandas DataFrame, one row each, columns of `schema.PACKETS` (no copy)."""
         import pandas as pd
 
         return pd.DataFrame({c.name: self.columns[c.name] for c in schema.PACKETS}, copy=False)
 
     @property
-    def notes(self):
+    def notes(self) -> list[str]:
         """What is worth knowing of the file and changes no number, a list of sentences; warnings are in `warnings`."""
         small = 0 < self.counters.get("back_step_ns", 0) < FAR_BACK_NS
         return [f"{back_steps(self.counters)}: several CPUs fed the capture"] if small else []
 
-    def connection_frame(self):
+    def connection_frame(self) -> pd.DataFrame:
         """Return the connections as a pandas DataFrame, columns of `schema.CONNECTIONS`."""
         import pandas as pd
 
         return pd.DataFrame({c.name: self.connections[c.name] for c in schema.CONNECTIONS})
 
-    def sorted_by_time(self):
+    def sorted_by_time(self) -> Packets:
         """Return these packets in the order of their time stamps (stable), or themselves if that is how they are.
 
         Several CPUs feeding one capture ring make stamps step back by microseconds; see `counters["back_steps"]`.
@@ -85,7 +105,7 @@ class Packets:
         columns = {name: column[order] for name, column in self.columns.items()}
         return Packets(columns, self.sacks, self.connections, self.counters, self.warnings, self.source)
 
-    def select(self, wanted):
+    def select(self, wanted: NDArray[np.bool_]) -> Packets:
         """Return the packets of some connections; the connection table stays whole.
 
         Parameters
@@ -106,7 +126,7 @@ class Packets:
         return Packets(columns, sacks, self.connections, self.counters, self.warnings, self.source)
 
 
-def joined(parts):
+def joined(parts: Iterable[Packets]) -> Packets:
     """Return successive parts of one capture, as `io.stream` yields them, as one `Packets`."""
     parts = list(parts)
     columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}

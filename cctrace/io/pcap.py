@@ -6,12 +6,22 @@ The magic number tells byte order and unit of the fraction; the "modified" diale
 Source: draft-ietf-opsawg-pcap; libpcap's savefile reader for the dialects.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from cctrace.errors import FormatError
 from cctrace.io import records
 from cctrace.io.chunks import CHUNK, Chunks
 from cctrace.io.frames import Frames
 from cctrace.io.layout import BAD_LENGTH
 from cctrace.lang.machine import Machine
+
+if TYPE_CHECKING:
+    from cctrace.io.bblog import ByteOrder
+    from cctrace.io.frames import Decoder, FrameIterator
+    from cctrace.io.source import Source
+
 
 # Magic number as read in little-endian order: (big-endian, nanoseconds per unit of the fraction, record header bytes).
 _DIALECTS = {
@@ -28,12 +38,12 @@ LARGEST_RECORD = 1 << 24  # captured bytes; above this a length field is taken f
 find_records = Machine(records.find_records)
 
 
-def sniff(head):
+def sniff(head: bytes) -> bool:
     """Tell whether a file that starts with these bytes is a pcap."""
     return head[:4] in _DIALECTS
 
 
-def frames_of(source, decoder, chunk=CHUNK):
+def frames_of(source: Source, decoder: Decoder, chunk: int = CHUNK) -> FrameIterator:
     """Yield (buffer, `Frames`, count) until a pcap ends; tells `decoder` about a damaged tail."""
     chunks, frames = Chunks(source, chunk), Frames()
     if not chunks.more(FILE_HEADER):
@@ -62,9 +72,9 @@ def frames_of(source, decoder, chunk=CHUNK):
     decoder.ended(source, chunks, "record")
 
 
-def _file_header(head, name):
+def _file_header(head: bytes, name: str) -> tuple[bool, int, int, int, int]:
     big, unit_ns, header = _DIALECTS[head[:4]]
-    order = "big" if big else "little"
+    order: ByteOrder = "big" if big else "little"
     major, minor = int.from_bytes(head[4:6], order), int.from_bytes(head[6:8], order)
     if major != 2 and (major, minor) != (543, 0):
         raise FormatError(f"{name}: pcap version {major}.{minor} at offset 4 is unknown; 2.x is allowed")

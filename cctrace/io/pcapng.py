@@ -7,6 +7,10 @@ of other types are passed over. Packets are found by a compiled loop, which stop
 Source: draft-ietf-opsawg-pcapng.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from cctrace.errors import FormatError
@@ -33,19 +37,27 @@ from cctrace.io.layout import (
 )
 from cctrace.lang.machine import Machine
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cctrace.io.bblog import ByteOrder
+    from cctrace.io.frames import Decoder, FrameIterator
+    from cctrace.io.source import Source
+
+
 LARGEST_BLOCK = 1 << 24
 _MAGIC = b"\x0a\x0d\x0d\x0a"
-_BYTE_ORDERS = {b"\x4d\x3c\x2b\x1a": "little", b"\x1a\x2b\x3c\x4d": "big"}
+_BYTE_ORDERS: dict[bytes, ByteOrder] = {b"\x4d\x3c\x2b\x1a": "little", b"\x1a\x2b\x3c\x4d": "big"}
 
 find_packets = Machine(records.find_packets)
 
 
-def sniff(head):
+def sniff(head: bytes) -> bool:
     """Tell whether a file that starts with these bytes is a pcapng."""
     return head[:4] == _MAGIC
 
 
-def frames_of(source, decoder, chunk=CHUNK):
+def frames_of(source: Source, decoder: Decoder, chunk: int = CHUNK) -> FrameIterator:
     """Yield (buffer, `Frames`, count) until a pcapng ends; tells `decoder` about damage and about what is unusual."""
     chunks, frames, section = Chunks(source, chunk), Frames(), _Section()
     need = 12
@@ -78,17 +90,18 @@ def frames_of(source, decoder, chunk=CHUNK):
 class _Section:
     """What the blocks so far have said about those to come."""
 
-    def __init__(self):
-        self.order, self.broken = "little", False
+    def __init__(self) -> None:
+        self.order: ByteOrder = "little"
+        self.broken = False
         self.interfaces, self.n_interfaces = np.zeros((8, 5), np.int64), 0
         self.counts = np.zeros(4, np.int64)
         self.dropped, self.bblog = 0, False
 
     @property
-    def big(self):
+    def big(self) -> bool:
         return self.order == "big"
 
-    def enter(self, chunks, source, decoder):
+    def enter(self, chunks: Chunks, source: Source, decoder: Decoder) -> bool:
         """Take in the section, interface or statistics block at `chunks.pos`; False if it is not complete yet."""
         head = chunks.data[chunks.pos : min(chunks.pos + 12, chunks.end)].tobytes()
         is_section = head[:4] == _MAGIC
@@ -117,13 +130,13 @@ class _Section:
         chunks.pos += length
         return True
 
-    def _break(self, chunks, source, decoder, text):
+    def _break(self, chunks: Chunks, source: Source, decoder: Decoder, text: str) -> None:
         self.broken = True
         if chunks.offset == 0:
             raise FormatError(f"{source.name}: section header at offset 0 {text}")
         decoder.damaged(source, f"block at offset {chunks.offset} {text}; stopped there")
 
-    def _take(self, block, is_section):
+    def _take(self, block: bytes, is_section: bool) -> None:
         number = lambda start, size: int.from_bytes(block[start : start + size], self.order)  # noqa: E731
         if is_section:
             self.n_interfaces = 0
@@ -137,7 +150,7 @@ class _Section:
         else:
             self._add_interface(number(8, 2), number(12, 4), block)
 
-    def _add_interface(self, link, snaplen, block):
+    def _add_interface(self, link: int, snaplen: int, block: bytes) -> None:
         if self.n_interfaces == len(self.interfaces):
             self.interfaces = np.concatenate((self.interfaces, np.zeros_like(self.interfaces)))
         row = self.interfaces[self.n_interfaces]
@@ -152,7 +165,7 @@ class _Section:
                     raise ValueError(f"if_tsoffset of {seconds} s ignored: it would leave the range of time_ns")
                 row[OFFSET_NS] = seconds * 1_000_000_000
 
-    def _options(self, block, at):
+    def _options(self, block: bytes, at: int) -> Iterator[tuple[int, bytes]]:
         """Yield (code, value) of the options that start at `at`; ValueError where they leave the block."""
         while at + 4 <= len(block) - 4:
             code, length = (int.from_bytes(block[at + i : at + i + 2], self.order) for i in (0, 2))
@@ -163,7 +176,7 @@ class _Section:
             yield code, block[at + 4 : at + 4 + length]
             at += 4 + (length + 3 & ~3)
 
-    def report(self, source, decoder):
+    def report(self, source: Source, decoder: Decoder) -> None:
         """Warn about what was unusual."""
         lines = {
             "packet blocks claim more bytes than they hold": self.counts[CLIPPED],
@@ -179,7 +192,7 @@ class _Section:
             decoder.warn(source, bblog.HINT)
 
 
-def _resolution(value):
+def _resolution(value: int) -> tuple[int, int]:
     """Return (mode, factor) for an if_tsresol byte: 10**-v seconds, or 2**-v with the top bit set."""
     if value & 0x80:
         bits = value & 0x7F

@@ -9,11 +9,14 @@ event to event.
 Sources: draft-ietf-quic-qlog-main-schema-02 to -11, draft-ietf-quic-qlog-quic-events; draft-marx-qlog-main-schema-01.
 """
 
+from __future__ import annotations
+
 import functools
 import gc
 import json
 import re
 from array import array
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +24,15 @@ from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.clock import parse_iso
 from cctrace.io.source import reads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from cctrace.io.source import Source
+
 
 _METRICS = {
     "smoothed_rtt": ("rtt", 1000),
@@ -43,7 +55,7 @@ _RS = "\x1e"
 _SCRIPT = re.compile(r"\s*(?:var|let|const)\s+\w+\s*=\s*(?=\{)")  # a file that a page loads (.qlog.js)
 
 
-def sniff(head):
+def sniff(head: bytes) -> bool:
     """Tell whether a file that starts with these bytes is a qlog."""
     script = _SCRIPT.match(head.decode("latin-1"))
     start = head[script.end() if script else 0 :].lstrip(b"\x1e \r\n\t")[:1000]
@@ -53,11 +65,11 @@ def sniff(head):
     return known or (b'"traces"' in start and b'"events"' in head)  # the version may stand at the end
 
 
-def _without_collecting(function):
+def _without_collecting(function: Callable[[Source], tcpinfo.TcpInfo]) -> Callable[[Source], tcpinfo.TcpInfo]:
     """Run a function without looking for circles among its millions of small objects: two thirds of the time."""
 
     @functools.wraps(function)
-    def run(*args):
+    def run(*args: Source) -> tcpinfo.TcpInfo:
         collecting = gc.isenabled()
         gc.disable()
         try:
@@ -71,7 +83,7 @@ def _without_collecting(function):
 
 @reads("qlog")
 @_without_collecting
-def read(source):
+def read(source: Source) -> tcpinfo.TcpInfo:
     """Read a qlog into `TcpInfo`: one row per update of the recovery metrics, packet events in `events`.
 
     `events` holds the columns time_ns, connection, kind (sent, received, acked, lost), space (packet type), first and
@@ -85,8 +97,9 @@ def read(source):
     text, name = source.text(), source.name
     script = _SCRIPT.match(text)
     text = text[script.end() :].rstrip().removesuffix(";") if script else text
-    warnings = [f"{name}: {source.cut}; read what precedes it"] if source.cut else []
-    polls, events, connections = [], _Packets(), []
+    warnings, events = source.cut_warning(), _Packets()
+    polls: list[tcpinfo.Poll] = []
+    connections: list[dict[str, Any]] = []
     for trace in _traces(text, name, warnings):
         at = len(connections)
         connections.append(_connection(trace))
@@ -99,7 +112,7 @@ def read(source):
     return info
 
 
-def _traces(text, name, warnings):
+def _traces(text: str, name: str, warnings: list[str]) -> list[dict[str, Any]]:
     """Return the traces of a file, each {header fields, "events": [...]}."""
     if text.lstrip(" \t\r\n").startswith(_RS):  # (a bare lstrip takes the separator for a blank)
         return _sequences(text.split(_RS)[1:], warnings, name)
@@ -114,7 +127,7 @@ def _traces(text, name, warnings):
     return [trace for trace in traces if isinstance(trace, dict)]
 
 
-def _is_json(text):
+def _is_json(text: str) -> bool:
     try:
         json.loads(text)
     except ValueError:
@@ -122,9 +135,9 @@ def _is_json(text):
     return True
 
 
-def _sequences(records, warnings, name):
+def _sequences(records: list[str], warnings: list[str], name: str) -> list[dict[str, Any]]:
     """Return the traces of a text sequence: a header is followed by its events, and perhaps by another header."""
-    traces = []
+    traces: list[dict[str, Any]] = []
     for number, record in enumerate(records):
         if not record.strip():
             continue
@@ -141,7 +154,7 @@ def _sequences(records, warnings, name):
     return traces
 
 
-def _salvage(text, error, warnings, name):
+def _salvage(text: str, error: ValueError, warnings: list[str], name: str) -> dict[str, Any]:
     """Return what a JSON file cut short holds: the header of its last trace and the events before the cut."""
     match = re.search(r'"events"\s*:\s*\[', text)
     if not match:
@@ -153,7 +166,8 @@ def _salvage(text, error, warnings, name):
         raise FormatError(f"{name}: not JSON: {error}") from None
     decoder, at, events = json.JSONDecoder(), match.end(), []
     while True:
-        at = re.compile(r"[\s,]*").match(text, at).end()
+        while at < len(text) and (text[at].isspace() or text[at] == ","):
+            at += 1
         try:
             event, at = decoder.raw_decode(text, at)
         except ValueError:
@@ -164,7 +178,7 @@ def _salvage(text, error, warnings, name):
     return whole
 
 
-def _connection(trace):
+def _connection(trace: dict[str, Any]) -> dict[str, Any]:
     common = trace.get("common_fields") or {}
     vantage = trace.get("vantage_point") or {}
     told = {
@@ -174,10 +188,13 @@ def _connection(trace):
     return {name: value for name, value in told.items() if value}
 
 
-def _walk(trace, at, polls, events, name, warnings):
+def _walk(
+    trace: dict[str, Any], at: int, polls: list[dict[str, Any]], events: _Packets, name: str, warnings: list[str]
+) -> None:
     """Add the metrics of one trace, connection `at`, to `polls`, and its packets to `events`."""
-    clock, kinds = _Clock(trace), {}
-    state, odd = {tcpinfo.CONNECTION: at}, 0
+    clock, odd = _Clock(trace), 0
+    kinds: dict[object, str] = {}
+    state: tcpinfo.Poll = {tcpinfo.CONNECTION: at}
     names = [str(name).lower() for name in trace.get("event_fields") or ("time", "category", "event", "data")]
     for event in trace.get("events") or []:
         try:
@@ -205,12 +222,12 @@ def _walk(trace, at, polls, events, name, warnings):
         warnings.append(f"{name}: {odd} events are not of qlog's shape; left out")
 
 
-def _kind(name):
+def _kind(name: str) -> str:
     """Return the name of an event without its category, of whichever draft."""
     return name.rpartition(":")[2].lower().removeprefix("recovery_")
 
 
-def _metrics(data, unit_ns):
+def _metrics(data: dict[str, Any], unit_ns: int) -> dict[str, Any]:
     """Return the metrics of an update, those we know in our units; without a number of 64 bits they are missing."""
     told = {}
     for theirs, value in data.items():
@@ -224,7 +241,7 @@ def _metrics(data, unit_ns):
     return told
 
 
-def _add_packet(events, time_ns, at, kind, data):
+def _add_packet(events: _Packets, time_ns: int, at: int, kind: str, data: dict[str, Any]) -> None:
     """Add a packet, and the ACK ranges in it, as (time, connection, kind, packet type, first and last number, bytes).
 
     A type that the log calls unknown (quic-trace's, which has no handshake) is that of application data.
@@ -242,7 +259,7 @@ def _add_packet(events, time_ns, at, kind, data):
                     events.append(time_ns, at, "acked", space, _int64(span[0]), _int64(span[-1]), -1)
 
 
-def _int64(value):
+def _int64(value: Any) -> int:
     """Return a number, or a text of one, rounded to an integer; OverflowError if it exceeds 64 bits."""
     if type(value) is not int:
         value = round(value) if isinstance(value, float) else int(value)
@@ -254,14 +271,15 @@ def _int64(value):
 class _Packets:
     """Packet events as they are collected, column by column."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._time_ns, self._connection, self._first, self._last, self._bytes = (array("q") for _ in range(5))
-        self._kind, self._space = [], []
+        self._kind: list[str] = []
+        self._space: list[str] = []
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._kind)
 
-    def append(self, time_ns, at, kind, space, first, last, size):
+    def append(self, time_ns: int, at: int, kind: str, space: str, first: int, last: int, size: int) -> None:
         """Add one."""
         self._time_ns.append(time_ns)
         self._connection.append(at)
@@ -271,7 +289,7 @@ class _Packets:
         self._last.append(last)
         self._bytes.append(size)
 
-    def columns(self):
+    def columns(self) -> dict[str, NDArray[Any]]:
         """Return the columns of `TcpInfo.events`."""
         types = {"kind": object, "space": object}
         names = ("time_ns", "connection", "kind", "space", "first", "last", "bytes")
@@ -281,15 +299,15 @@ class _Packets:
 class _Clock:
     """Turns the times of events into nanoseconds, whichever way the trace counts."""
 
-    def __init__(self, trace):
+    def __init__(self, trace: dict[str, Any]) -> None:
         common = trace.get("common_fields") or {}
         configuration = trace.get("configuration") or {}
         self._format = common.get("time_format") or common.get("protocol_time_format") or "relative"
         self._is_delta = self._format in ("delta", "relative_to_previous_event")
-        self.unit_ns = {"us": 1000, "ns": 1}.get(configuration.get("time_units"), 10**6)
+        self.unit_ns = {"us": 1000, "ns": 1}.get(str(configuration.get("time_units")), 10**6)
         self._now = self._zero = self._reference(common.get("reference_time", configuration.get("time_offset", 0)))
 
-    def _reference(self, told):
+    def _reference(self, told: Any) -> int:
         if isinstance(told, dict):
             wall = told.get("wall_clock_time")
             if wall:
@@ -298,7 +316,7 @@ class _Clock:
             return 0 if epoch == "unknown" else parse_iso(epoch)
         return _exact(told or 0, self.unit_ns)
 
-    def at(self, event):
+    def at(self, event: dict[str, Any]) -> int:
         """Return the time of an event."""
         told = event.get("time")
         if told is None:
@@ -311,7 +329,7 @@ class _Clock:
         return ns if self._format == "absolute" else self._zero + ns
 
 
-def _exact(number, unit_ns):
+def _exact(number: Any, unit_ns: int) -> int:
     """Return nanoseconds without losing digits to a float that counts from the epoch."""
     if isinstance(number, str):
         number = int(number) if number.lstrip("-").isdigit() else float(number)

@@ -5,19 +5,31 @@ A flow is QUIC from its first long header on: a version that is known, and a con
 Source: RFC 9000, section 17.2; RFC 9369 (version 2).
 """
 
+from __future__ import annotations
+
 import socket
+from typing import TYPE_CHECKING
 
 from cctrace.display import endpoint
 from cctrace.io.frames import Decoder
 from cctrace.io.link import ip_header
 from cctrace.units import format_size
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from cctrace.io.frames import Frames
+
+
 MOST_FRAMES = 200_000  # looked at, one by one
 _LISTED = 5  # connections named in a message
 UDP = 17
 
 
-def version_name(version):
+def version_name(version: int) -> str | None:
     """Return the name of a QUIC version, None if it is none.
 
     >>> version_name(1), version_name(0xFF00001D), version_name(0x51303530), version_name(0x16030100)
@@ -41,11 +53,12 @@ class Survey(Decoder):
         (address, port, address, port), the endpoint that spoke first in front -> dict of version, packets, bytes.
     """
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.flows, self._frames = {}, 0
+        self.flows: dict[tuple[str, int, str, int], dict[str, Any]] = {}
+        self._frames = 0
 
-    def feed(self, data, frames, count):
+    def feed(self, data: NDArray[np.uint8], frames: Frames, count: int) -> None:
         """Look at `count` frames of the buffer `data`, as far as `MOST_FRAMES` allows."""
         if count <= 0 or self._frames >= MOST_FRAMES:
             return
@@ -58,11 +71,11 @@ class Survey(Decoder):
                 self._look(bytes(data[ip : start + size]))
 
     @property
-    def is_full(self):
+    def is_full(self) -> bool:
         """Whether it has seen as many frames as it looks at."""
         return self._frames >= MOST_FRAMES
 
-    def _look(self, packet):
+    def _look(self, packet: bytes) -> None:
         ends, datagram = _udp(packet)
         if ends is None:
             return
@@ -76,7 +89,7 @@ class Survey(Decoder):
         self.flows[key]["packets"] += 1
         self.flows[key]["bytes"] += len(datagram)
 
-    def text(self):
+    def text(self) -> str:
         """Return one line that lists the connections and says where QUIC's figures are; "" without any."""
         if not self.flows:
             return ""
@@ -91,7 +104,7 @@ class Survey(Decoder):
         )
 
 
-def _udp(packet):
+def _udp(packet: bytes) -> tuple[tuple[str, int, str, int] | None, bytes]:
     """Return the endpoints and the payload of a UDP datagram, (None, b"") of anything else."""
     version = packet[0] >> 4 if packet else 0
     if version == 4 and len(packet) >= 28 and packet[9] == UDP:
@@ -105,7 +118,7 @@ def _udp(packet):
     return (src, sport, dst, dport), packet[at + 8 : at + max(8, length)]
 
 
-def _long_header(datagram):
+def _long_header(datagram: bytes) -> str | None:
     """Return the QUIC version of a datagram with a long header, None if it has none."""
     if len(datagram) < 7 or datagram[0] & 0xC0 != 0xC0 or datagram[5] > 20:
         return None

@@ -7,12 +7,21 @@ The first line says which siftr wrote it. Windows are bytes, `o` is a packet tha
 Source: [FreeBSD] sys/netinet/siftr.c, siftr(4).
 """
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING
 
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.clock import epoch_ns
 from cctrace.io.source import reads
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cctrace.io.source import Source
+
 
 _START = b"enable_time_secs="
 _FIELDS = (
@@ -23,13 +32,13 @@ _FIELDS = (
 _ESTABLISHED = {4: 1}  # FreeBSD's TCPS_ESTABLISHED; other states are numbered otherwise than Linux's
 
 
-def sniff(head):
+def sniff(head: bytes) -> bool:
     """Tell whether a file that starts with these bytes is siftr's log."""
     return head.startswith(_START) and b"siftrver=" in head
 
 
 @reads("a siftr log")
-def read(source):
+def read(source: Source) -> tcpinfo.TcpInfo:
     """Read a siftr log into `TcpInfo`, one row per packet.
 
     Raises
@@ -57,15 +66,15 @@ def read(source):
     if not polls:
         raise FormatError(f"{name}: no packets in this siftr log")
     warnings = [f"{name}: {odd} lines are cut or garbled; left out"] if odd else []
-    warnings += [f"{name}: {source.cut}; read what precedes it"] if source.cut else []
+    warnings += source.cut_warning()
     return tcpinfo.build(tcpinfo.columns_of(polls), connections.table, name, "siftr", warnings)
 
 
-def _poll(cells, ticks):
+def _poll(cells: list[str], ticks: tuple[int, int]) -> tuple[dict[Any, Any], tuple[str, int, str, int]]:
     old = cells[1].startswith("0x")
     time, src, sport, dst, dport, *values = cells[2 if old else 1 :]
     whole, _, fraction = time.partition(".")
-    poll = {"time_ns": epoch_ns(whole, fraction), "direction": cells[0]}
+    poll: tcpinfo.Poll = {"time_ns": epoch_ns(whole, fraction), "direction": cells[0]}
     for name, text in zip(_FIELDS, values, strict=False):
         if name:
             poll[name] = int(text)

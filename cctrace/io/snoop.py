@@ -6,12 +6,21 @@ far, seconds, microseconds) and the frame, all big-endian.
 Source: RFC 1761.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from cctrace.errors import FormatError
 from cctrace.io import records
 from cctrace.io.chunks import CHUNK, Chunks
 from cctrace.io.frames import Frames
 from cctrace.io.layout import BAD_LENGTH
 from cctrace.lang.machine import Machine
+
+if TYPE_CHECKING:
+    from cctrace.io.frames import Decoder, FrameIterator
+    from cctrace.io.source import Source
+
 
 _MAGIC = b"snoop\0\0\0"
 _HEADER = 16
@@ -21,12 +30,12 @@ _LINKS = {0: 1, 4: 1, 8: 10}  # its numbers for 802.3, Ethernet and FDDI to thos
 find_snoop = Machine(records.find_snoop)
 
 
-def sniff(head):
+def sniff(head: bytes) -> bool:
     """Tell whether a file that starts with these bytes is a snoop."""
     return head[:8] == _MAGIC
 
 
-def frames_of(source, decoder, chunk=CHUNK):
+def frames_of(source: Source, decoder: Decoder, chunk: int = CHUNK) -> FrameIterator:
     """Yield (buffer, `Frames`, count) until a snoop ends; tells `decoder` about a damaged tail."""
     chunks, frames = Chunks(source, chunk), Frames()
     if not chunks.more(_HEADER):

@@ -5,6 +5,8 @@
 messages count decompressed bytes.
 """
 
+from __future__ import annotations
+
 import functools
 import io
 import os
@@ -12,18 +14,40 @@ import stat
 import sys
 import threading
 import urllib.parse
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 
 from cctrace.errors import CctraceError, FormatError, MissingError
 from cctrace.extras import needed, program
 from cctrace.io.compression import DECOMPRESSORS, Decompressed, bomb, most_bytes
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cctrace.io.compression import Allowance
+
+
 HEAD = 4096  # bytes that `sniff` functions see
 BOM = b"\xef\xbb\xbf"
 
 
-def _text(line):
+def _text(line: bytes) -> str:
     """Return a line as str without the byte order mark that some editors and shells begin a file with."""
     return line.removeprefix(BOM).decode("utf-8", "replace").rstrip("\r")
+
+
+@runtime_checkable
+class BinaryFile(Protocol):
+    """A file object that yields bytes, as `open(path, "rb")` returns."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return up to `size` bytes, b"" at the end."""
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Fill a buffer; return how many bytes that was."""
+
+    def close(self) -> None:
+        """Close the file."""
 
 
 class Source:
@@ -43,8 +67,9 @@ class Source:
         Bytes of the file, compressed if it is, 0 where only reading tells; and how many of them were read so far.
     """
 
-    def __init__(self, stream, name, limit=None, path=None):
-        self.name, self.limit, self.cut, self.path = name, limit, None, path
+    def __init__(self, stream: BinaryFile, name: str, limit: int | None = None, path: Origin | None = None) -> None:
+        self.name, self.limit, self.path = name, limit, path
+        self.cut: str | None = None
         self._reading, self._closed = threading.Lock(), False
         self._file, self.size = stream, _file_size(stream)
         first = _read_some(stream, HEAD)
@@ -57,12 +82,12 @@ class Source:
         self._stream, self._pending = stream, first
         self.head = first
 
-    def readinto(self, view):
+    def readinto(self, view: memoryview) -> int:
         """Fill `view` as far as bytes last; return how many."""
         with self._reading:  # never from a closed file: another one may have got its descriptor
             return 0 if self._closed else self._readinto(view)
 
-    def _readinto(self, view):
+    def _readinto(self, view: memoryview) -> int:
         total = min(len(self._pending), len(view))
         view[:total] = self._pending[:total]
         self._pending = self._pending[total:]
@@ -75,12 +100,12 @@ class Source:
                 self.taken += count
         return total
 
-    def read(self, size):
+    def read(self, size: int) -> bytes:
         """Return up to `size` bytes; fewer only at the end."""
         data = bytearray(size)
         return bytes(data[: self.readinto(memoryview(data))])
 
-    def lines(self, longest=1 << 24):
+    def lines(self, longest: int = 1 << 24) -> Iterator[str]:
         """Yield the lines as str without their ends; undecodable bytes become U+FFFD.
 
         Raises FormatError for a line of more than `longest` bytes, so that no file can exhaust the memory.
@@ -96,18 +121,18 @@ class Source:
         if rest:
             yield _text(rest)
 
-    def rest(self):
+    def rest(self) -> bytes:
         """Return all bytes that are left."""
         parts = []
         while data := self.read(1 << 20):
             parts.append(data)
         return b"".join(parts)
 
-    def text(self):
+    def text(self) -> str:
         """Return all that is left as one str; undecodable bytes become U+FFFD."""
         return self.rest().removeprefix(BOM).decode("utf-8", "replace")
 
-    def refuse_bomb(self, size, compressed):
+    def refuse_bomb(self, size: int, compressed: int) -> None:
         """Raise FormatError if so many bytes are too many out of so many `compressed` ones."""
         most = self.limit or most_bytes(compressed)
         if size > most:
@@ -117,17 +142,21 @@ class Source:
             self.path.unpacked += grown
             self.path.allowance.add(grown)
 
-    def close(self):
+    def cut_warning(self) -> list[str]:
+        """Return a warning if the bytes ended early, as a list of one line or none."""
+        return [f"{self.name}: {self.cut}; read what precedes it"] if self.cut else []
+
+    def close(self) -> None:
         """Close the underlying file, unless it was the caller's; waits for a read that is under way."""
         if self._file is not sys.stdin.buffer:
             with self._reading:
                 self._closed = True
                 self._file.close()
 
-    def __enter__(self):
+    def __enter__(self) -> Source:
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
 
@@ -142,15 +171,22 @@ class Member:
         What has come out of this one.
     """
 
-    def __init__(self, name, data, allowance=None):
+    def __init__(self, name: str, data: bytes, allowance: Allowance | None = None) -> None:
         self.name, self.data, self.allowance, self.unpacked = name, data, allowance, 0
 
-    def open(self):
+    def open(self) -> io.BytesIO:
         """Return a binary file object."""
         return io.BytesIO(self.data)
 
 
-def _file_size(stream):
+Origin = str | Member  # what can be opened again
+Input = str | os.PathLike[str] | BinaryFile | Source | Member
+Inputs = Input | Sequence[Input]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _file_size(stream: Any) -> int:
     """Return the size of a regular file, 0 for anything else."""
     try:
         status = os.fstat(stream.fileno())
@@ -159,7 +195,7 @@ def _file_size(stream):
     return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
-def is_device(path):
+def is_device(path: str | os.PathLike[str]) -> bool:
     """Return whether a path is a device (/dev/zero), which may never end; pipes and files are none."""
     try:
         mode = os.stat(path).st_mode
@@ -168,7 +204,7 @@ def is_device(path):
     return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
 
 
-def _read_some(stream, size):
+def _read_some(stream: BinaryFile, size: int) -> bytes:
     """Read exactly `size` bytes unless the stream ends before."""
     parts = []
     while size and (data := stream.read(size)):
@@ -177,7 +213,7 @@ def _read_some(stream, size):
     return b"".join(parts)
 
 
-def open_source(source, limit=None):
+def open_source(source: Input, limit: int | None = None) -> Source:
     """Open a path, "-" (standard input), a binary file object or a URL (through fsspec) as a `Source`.
 
     Parameters
@@ -195,12 +231,13 @@ def open_source(source, limit=None):
         return source
     if isinstance(source, Member):
         return _opened(Source(source.open(), source.name, limit, source))
-    name = str(getattr(source, "name", "<stream>")) if hasattr(source, "read") else os.fspath(source)
+    name = str(getattr(source, "name", "<stream>")) if isinstance(source, BinaryFile) else os.fspath(source)
     try:
-        if hasattr(source, "read"):
+        stream: BinaryFile
+        if isinstance(source, BinaryFile):
             stream = source
         elif name == "-":
-            name, stream = "<stdin>", sys.stdin.buffer
+            name, stream = "<stdin>", cast(BinaryFile, sys.stdin.buffer)  # typeshed forgets its readinto
         elif "://" in name and not name.startswith(_FILE):
             stream = _open_url(name)
         else:
@@ -214,7 +251,7 @@ def open_source(source, limit=None):
 _FILE = "file://"
 
 
-def file_url(path):
+def file_url(path: str) -> str:
     """Return the name of a local file as text in UTF-8: itself, or a URL where it holds other bytes [RFC8089].
 
     Examples
@@ -229,7 +266,7 @@ def file_url(path):
     return path
 
 
-def file_path(name):
+def file_path(name: str) -> str:
     """Return the path of a local file that is named by path or by URL; the reverse of `file_url`.
 
     Examples
@@ -242,13 +279,13 @@ def file_path(name):
     return os.fsdecode(urllib.parse.unquote_to_bytes(name.removeprefix(_FILE)))
 
 
-def _opened(source):
+def _opened(source: Source) -> Source:
     if not source.head:
         raise FormatError(f"{source.name}: {source.cut or 'the file is empty'}")
     return source
 
 
-def _open_url(url):
+def _open_url(url: str) -> BinaryFile:
     fsspec = needed("fsspec", "formats")
     try:
         return fsspec.open(url, "rb").open()
@@ -256,19 +293,19 @@ def _open_url(url):
         raise MissingError(f"{url}: {error} (with {program('pip')} install)") from error
 
 
-def reads(what):
+def reads(what: str) -> Callable[[Callable[Concatenate[Source, P], T]], Callable[Concatenate[Input, P], T]]:
     """Make a function that reads an open `Source` a reader of anything `open_source` opens.
 
     What the function trips over (a JSON of another shape, a number beyond 64 bits) becomes a FormatError that says so
     in one line; the original error stays attached as its cause.
     """
 
-    def decorate(function):
+    def decorate(function: Callable[Concatenate[Source, P], T]) -> Callable[Concatenate[Input, P], T]:
         @functools.wraps(function)
-        def read(source, **options):
+        def read(source: Input, /, *args: P.args, **options: P.kwargs) -> T:
             with open_source(source) as opened:
                 try:
-                    return function(opened, **options)
+                    return function(opened, *args, **options)
                 except CctraceError:
                     raise
                 except RecursionError as error:

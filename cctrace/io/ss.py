@@ -10,14 +10,23 @@ a word that came with release R counts as zero where absent if the file shows an
 Sources: [iproute2] misc/ss.c, tcp_stats_print and tcp_show_info, releases 4.1 to 6.8.
 """
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING
 
 from cctrace.display import shortened
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.clock import leading_time
 from cctrace.io.source import reads
-from cctrace.io.tcpinfo_struct import PHASES
+from cctrace.io.structs import PHASES
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cctrace.io.source import Source
+
 
 STATES = {
     "ESTAB": 1, "SYN-SENT": 2, "SYN-RECV": 3, "FIN-WAIT-1": 4, "FIN-WAIT-2": 5, "TIME-WAIT": 6, "UNCONN": 7,
@@ -92,7 +101,7 @@ _RATE = re.compile(r"([\d.]+)([kKMGT]?)bps")
 _SCALE = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
-def sniff(head):
+def sniff(head: bytes) -> bool:
     """Tell whether a file that starts with these bytes looks like the output of ss."""
     text = head.decode("utf-8", "replace")
     if "Local Address:Port" in text or ("Recv-Q" in text and "Send-Q" in text):
@@ -106,7 +115,7 @@ def sniff(head):
 
 
 @reads("ss output")
-def read(source):
+def read(source: Source) -> tcpinfo.TcpInfo:
     """Read `ss -ti` output into `TcpInfo`; one row per socket and sample that carries TCP information.
 
     Raises
@@ -115,10 +124,9 @@ def read(source):
         No socket with TCP information (was ss run with -i?).
     """
     polls, without = _polls(source)
-    name, cut = source.name, source.cut
+    name, warnings = source.name, source.cut_warning()
     if not polls:
         raise FormatError(f"{name}: {without} sockets, none with TCP information; was ss run with -t and -i?")
-    warnings = [f"{name}: {cut}; read what precedes it"] if cut else []
     if without:
         warnings.append(f"{name}: {without} sockets without TCP information left out")
     if all(poll["time_ns"] is None for poll in polls):
@@ -142,7 +150,7 @@ def read(source):
     return tcpinfo.build(tcpinfo.columns_of(polls), table, name, "ss", warnings)
 
 
-def _polls(source):
+def _polls(source: Source) -> tuple[list[dict[Any, Any]], int]:
     """Return (one dict per socket with information, number of sockets without)."""
     polls, without = [], 0
     before = after = current = None
@@ -176,9 +184,11 @@ _GROWING = ("bytes_acked", "bytes_received", "bytes_sent", "segs_out", "segs_in"
 _LASTING = ("cc", "snd_mss", "snd_wscale", "rcv_wscale", "advmss")
 
 
-def _identify(polls):
+def _identify(polls: list[dict[str, Any]]) -> None:
     """Give polls without addresses the numbers of their connections: counters grow, and each is asked once a sample."""
-    latest, asked, sample = {}, set(), None
+    latest: dict[int, dict[str, Any]] = {}
+    asked: set[int] = set()
+    sample = None
     for poll in polls:
         if poll["key"] is not None:
             continue
@@ -191,20 +201,20 @@ def _identify(polls):
         poll["key"] = (None, number, None, None)
 
 
-def _named(known):
+def _named(known: dict[str, Any]) -> dict[str, Any]:
     """Return what identifies a connection: its addresses, or the number that `_identify` gave it."""
     if known["src"] is not None:
         return known
     return {"flow_id": known["sport"]} | ({"cc": known["cc"]} if "cc" in known else {})
 
 
-def _continues(last, poll):
+def _continues(last: dict[str, Any], poll: dict[str, Any]) -> bool:
     """Return whether a poll can be a later one of the same connection."""
     same = all(last.get(name) == poll.get(name) for name in _LASTING)
     return same and all(last.get(name, 0) <= poll.get(name, 0) for name in _GROWING)
 
 
-def _socket(match, before, after):
+def _socket(match: re.Match[str], before: int | None, after: int | None) -> dict[Any, Any]:
     return {
         "time_ns": before,
         "time_after_ns": after,
@@ -220,11 +230,11 @@ def _socket(match, before, after):
     }
 
 
-def _port(text):
+def _port(text: str) -> int | str:
     return int(text) if text.isdigit() else text
 
 
-def _information(text, poll):
+def _information(text: str, poll: dict[str, Any]) -> None:
     """Add the words of an information line to a poll."""
     for group, inner, rate, value, key, word, bare in _TOKEN.findall(text):
         try:
@@ -247,7 +257,7 @@ def _information(text, poll):
                 poll.setdefault(_ODD, []).append(f"{name}:{told}")
 
 
-def _take_rate(word, value, poll):
+def _take_rate(word: str, value: str, poll: dict[str, Any]) -> None:
     first, _, limit = value.partition("/")
     if word == "send":
         poll["send_Bps"] = bytes_per_second(first)
@@ -257,7 +267,7 @@ def _take_rate(word, value, poll):
         poll["max_pacing_rate"] = bytes_per_second(limit)
 
 
-def _take_word(key, word, poll):
+def _take_word(key: str, word: str, poll: dict[str, Any]) -> None:
     if key == "rtt":
         poll["rtt"], poll["rttvar"] = (_micros(part) for part in word.split("/"))
     elif key == "retrans":
@@ -276,7 +286,7 @@ def _take_word(key, word, poll):
         poll[key] = int(word)
 
 
-def _bbr(inner, poll):
+def _bbr(inner: str, poll: dict[str, Any]) -> None:
     """Take in BBR's parenthesis; versions 2 and 3 of a patched ss print more into it."""
     for part in inner.split(","):
         key, _, word = part.partition(":")
@@ -292,12 +302,12 @@ def _bbr(inner, poll):
             poll[f"bbr_{key}"] = _bounded(int(word))
 
 
-def _bounded(value):
+def _bounded(value: int) -> int | None:
     """Return a value of BBR's; None for the greatest of its type, which stands for no bound, as printf shows it."""
     return value if 0 <= value < 1 << 63 else None
 
 
-def bytes_per_second(text):
+def bytes_per_second(text: str) -> int:
     """Return bytes per second for a rate as ss prints it, "1.05Mbps"; ValueError if it is none.
 
     >>> bytes_per_second("11074.0Mbps"), bytes_per_second("8bps")
@@ -309,12 +319,12 @@ def bytes_per_second(text):
     return round(float(match[1]) * _SCALE[match[2]] / 8)
 
 
-def _micros(text):
+def _micros(text: str) -> int:
     """Return microseconds for milliseconds as ss prints them: "40.2", "132ms", "72ms(0.1%)"."""
     return round(float(text.partition("(")[0].removesuffix("ms")) * 1000)
 
 
-def _fill_zeros(polls):
+def _fill_zeros(polls: list[dict[str, Any]]) -> None:
     """Put the value that an absent word stands for, where this file's ss knows the word."""
     seen = set().union(*polls)
     release = max((release for column, _, release, _ in _WORDS.values() if column in seen), default=0)

@@ -7,24 +7,33 @@ A line is about a socket of this machine; `src` is the socket's own address.
 Source: [Linux618] include/trace/events/tcp.h.
 """
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING
 
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.source import reads
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cctrace.io.source import Source
+
 
 _LINE = re.compile(r"\s(?P<seconds>\d+)\.(?P<fraction>\d+):\s+(?:\w+:)?tcp_probe:\s+(?P<fields>.*)")
 _FIELD = re.compile(r"(\w+)=(\S+)")
 _RENAMED = {"length": "data_len", "ssthresh": "snd_ssthresh", "srtt": "rtt"}
 
 
-def sniff(head):
+def sniff(head: bytes) -> bool:
     """Tell whether a file that starts with these bytes holds tcp_probe events."""
     return b"tcp_probe:" in head and b"snd_cwnd=" in head
 
 
 @reads("tcp_probe events")
-def read(source):
+def read(source: Source) -> tcpinfo.TcpInfo:
     """Read tcp_probe events into `TcpInfo`; times are the tracer's clock (mostly seconds since boot).
 
     Raises
@@ -45,20 +54,19 @@ def read(source):
             continue
         poll[tcpinfo.CONNECTION] = connections.number(key)
         polls.append(poll)
-    name, cut = source.name, source.cut
+    name = source.name
     if not polls:
         raise FormatError(f"{name}: no tcp_probe events")
     warnings = [f"{name}: {odd} tcp_probe lines are cut or garbled; left out"] if odd else []
-    if cut:
-        warnings.append(f"{name}: {cut}; read what precedes it")
+    warnings += source.cut_warning()
     return tcpinfo.build(tcpinfo.columns_of(polls), connections.table, name, "tcp_probe", warnings)
 
 
-def _poll(match):
+def _poll(match: re.Match[str]) -> tuple[dict[Any, Any], tuple[str, int, str, int]]:
     fields = dict(_FIELD.findall(match["fields"]))
     key = (*_endpoint(fields.pop("src", "")), *_endpoint(fields.pop("dest", "")))
     nanoseconds = int(match["seconds"]) * 10**9 + int(match["fraction"][:9].ljust(9, "0"))
-    poll = {"time_ns": nanoseconds}
+    poll: tcpinfo.Poll = {"time_ns": nanoseconds}
     for name, text in fields.items():
         value = re.fullmatch(r"(0x)?([0-9a-fA-F]+)", text)
         if not value:
@@ -70,7 +78,7 @@ def _poll(match):
     return poll, key
 
 
-def _endpoint(text):
+def _endpoint(text: str) -> tuple[str, int]:
     address, _, port = text.rpartition(":")
     if not port.isdigit():
         raise ValueError(text)

@@ -5,28 +5,39 @@ it puts those of `schema.TCP_INFO` in their place, keeps the others in `extra`, 
 "none" into `MISSING`.
 """
 
+from __future__ import annotations
+
 import contextlib
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cctrace import schema
 from cctrace.display import visible
 from cctrace.io import cells, door
+from cctrace.io.structs import FIELDS
+from cctrace.schema import MISSING, U32_MAX, U64_MAX
 
-MISSING = np.iinfo(np.int64).min  # in the int64 columns of TcpInfo; pd.NA in `frame()`
-U32_NONE, U64_NONE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
 
+    import pandas as pd
+    from numpy.typing import NDArray
+
+
+Poll = dict[Any, Any]  # one poll as a reader finds it: fields by name, and `CONNECTION`
 MOST_FIELDS = 1000  # of polls: struct tcp_info has 70; a table of as many columns as rows would be quadratic
 # What stands for "no value" in the kernel's structs: no RTT sample yet, no limit to the pacing rate, no bound set.
 _NONE = {
-    "min_rtt": U32_NONE,
-    "pacing_rate_Bps": U64_NONE,
-    "max_pacing_rate": U64_NONE,
-    "bbr_min_rtt_us": U32_NONE,
-    "bbr_bw_lo_Bps": U64_NONE,
-    "bbr_inflight_lo": U32_NONE,
-    "bbr_inflight_hi": U32_NONE,
+    "min_rtt": U32_MAX,
+    "pacing_rate_Bps": U64_MAX,
+    "max_pacing_rate": U64_MAX,
+    "bbr_min_rtt_us": U32_MAX,
+    "bbr_bw_lo_Bps": U64_MAX,
+    "bbr_inflight_lo": U32_MAX,
+    "bbr_inflight_hi": U32_MAX,
 }
 
 # Kernel names and the schema's, where the schema's is not simply the kernel's without "tcpi_".
@@ -110,22 +121,31 @@ class TcpInfo:
     ['bbr', 'cubic']
     """
 
-    def __init__(self, columns, extra, connection, connections, source="", format="", warnings=()):
+    def __init__(
+        self,
+        columns: dict[str, NDArray[Any]],
+        extra: dict[str, NDArray[Any]],
+        connection: NDArray[np.int64],
+        connections: list[dict[str, Any]],
+        source: str = "",
+        format: str = "",
+        warnings: Sequence[str] = (),
+    ) -> None:
         self.columns, self.extra = columns, extra
         self.connection, self.connections = connection, connections
         self.source, self.format, self.warnings = source, format, list(warnings)
-        self.events = None
+        self.events: dict[str, NDArray[Any]] | None = None
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.connection)
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> NDArray[Any]:
         return self.columns[name] if name in self.columns else self.extra[name]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<TcpInfo {self.source}: {len(self)} polls, {len(self.connections)} connections>"
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         from cctrace.display import card
 
         known = [name for name, values in self.columns.items() if name not in ("time_ns", "time_after_ns")
@@ -141,13 +161,14 @@ class TcpInfo:
         ]
         return card(f"Counters {self.source}", rows, self.warnings)
 
-    def to_parquet(self, path):
+    def to_parquet(self, path: str | os.PathLike[str]) -> int:
         """Write the polls as Parquet, without loss; `cctrace.read` reads them back. Returns the rows written."""
-        from cctrace.io.parquet import save_table
+        from cctrace.io.tablefile import save
 
-        return save_table(self, path)
+        meta = {"connections": self.connections, "format": self.format, "warnings": self.warnings}
+        return save(path, "tcp_info", [{"connection": self.connection} | self.columns | self.extra], meta)
 
-    def select(self, index):
+    def select(self, index: int) -> TcpInfo:
         """Return the polls of one connection, in the order of the source."""
         rows = self.connection == index
         return TcpInfo(
@@ -160,11 +181,11 @@ class TcpInfo:
             self.warnings,
         )
 
-    def frame(self):
+    def frame(self) -> pd.DataFrame:
         """Return a DataFrame: `connection`, the columns of `schema.TCP_INFO` (Int64, missing as NA), the extra ones."""
         import pandas as pd
 
-        out = {"connection": self.connection}
+        out: dict[str, Any] = {"connection": self.connection}
         for name, column in (self.columns | self.extra).items():
             if column.dtype == np.int64:
                 gap = column == MISSING
@@ -174,7 +195,7 @@ class TcpInfo:
         return pd.DataFrame(out)
 
 
-def field_name(name):
+def field_name(name: str) -> str:
     """Return the schema's or kernel's name of a field in any spelling: "tcpi_snd_cwnd", "SndCwnd", "sndcwnd".
 
     >>> field_name("RWndLimited"), field_name("AppLimited"), field_name("novel_thing")
@@ -186,20 +207,18 @@ def field_name(name):
 
 
 @cache
-def _spellings():
-    from cctrace.io.tcpinfo_struct import FIELDS
-
+def _spellings() -> dict[str, str]:
     names = (*(c.name for c in schema.TCP_INFO), *(name for name, _ in FIELDS), *_NAMES)
     return {name.replace("_", "").lower(): name for name in names} | _WORDS
 
 
-def plain_address(text):
+def plain_address(text: str) -> str:
     """Return an address without brackets, interface and the prefix of an IPv4 address mapped into IPv6."""
     text = text.strip("[]").partition("%")[0]
     return text[7:] if text.lower().startswith("::ffff:") and "." in text else text
 
 
-def columns_of(polls):
+def columns_of(polls: Sequence[Mapping[Any, Any]]) -> dict[Any, NDArray[Any]]:
     """Turn one dict per poll into columns; what a poll lacks (or holds as None) is missing.
 
     Columns of whole numbers become int64 (uint64 where they need it), others float64 or objects, which `build` settles.
@@ -213,15 +232,15 @@ def columns_of(polls):
     return out
 
 
-def column(values):
+def column(values: Sequence[Any]) -> NDArray[Any]:
     """Return values, None where missing, as a column of the narrowest fitting kind: int64, uint64, float64, object."""
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {int, bool}:
         known = [value for value in values if value is not None]
-        if max(known, default=0) > U64_NONE or min(known, default=0) <= MISSING:
+        if max(known, default=0) > U64_MAX or min(known, default=0) <= MISSING:
             return np.array(values, object)
         if max(known, default=0) > cells.INT64.max:
-            return np.array([U64_NONE if value is None or value < 0 else value for value in values], np.uint64)
+            return np.array([U64_MAX if value is None or value < 0 else value for value in values], np.uint64)
         return np.array([MISSING if value is None else value for value in values], np.int64)
     if kinds <= {int, float}:
         with contextlib.suppress(OverflowError):  # an integer that no float holds
@@ -239,10 +258,11 @@ class Connections:
     (0, 0, [{'src': '10.0.0.1', 'sport': 1000, 'dst': '10.0.0.2', 'dport': 80, 'cc': 'bbr'}])
     """
 
-    def __init__(self):
-        self.table, self._known = [], {}
+    def __init__(self) -> None:
+        self.table: list[dict[str, Any]] = []
+        self._known: dict[tuple[Any, ...], int] = {}
 
-    def number(self, key, cc=None):
+    def number(self, key: tuple[Any, ...], cc: str | None = None) -> int:
         """Return the number of the connection (src, sport, dst, dport); note its congestion control where told."""
         at = self._known.setdefault(key, len(self._known))
         if at == len(self.table):
@@ -252,7 +272,9 @@ class Connections:
         return at
 
 
-def build(fields, connections, source, format, warnings=()):
+def build(
+    fields: dict[Any, Any], connections: list[dict[str, Any]], source: str, format: str, warnings: Sequence[str] = ()
+) -> TcpInfo:
     """Arrange columns as read into a `TcpInfo`.
 
     Parameters
@@ -287,7 +309,7 @@ def build(fields, connections, source, format, warnings=()):
     return TcpInfo(columns, extra, connection, [_told(one) for one in connections], source, format, warnings)
 
 
-def _told(connection):
+def _told(connection: dict[str, Any]) -> dict[str, Any]:
     """Return what identifies a connection: numbers, and texts that can be shown."""
     return {
         name: value if value is None or (isinstance(value, int) and name not in _TEXTS) else cells.as_text(value)
@@ -295,7 +317,7 @@ def _told(connection):
     }
 
 
-def _settled(values, is_number):
+def _settled(values: NDArray[Any], is_number: bool) -> tuple[NDArray[Any], cells.LeftOut | None]:
     """Return a column of one kind, and what was left out of it; see `cells.settled`."""
     if values.dtype.kind == "f":
         wrong = np.isinf(values) | (np.abs(np.nan_to_num(values)) >= -float(MISSING))
@@ -308,7 +330,7 @@ def _settled(values, is_number):
     return column(kept), left_out
 
 
-def _bbr_modes(columns, extra):
+def _bbr_modes(columns: dict[str, NDArray[Any]], extra: dict[str, NDArray[Any]]) -> NDArray[np.object_]:
     """Return BBR's mode by name, as printed or else as its gains tell; None where neither says."""
     printed = extra.get("bbr_mode", np.full(len(columns["state"]), MISSING))
     gains = zip(columns["bbr_pacing_gain"].tolist(), columns["bbr_cwnd_gain"].tolist(), strict=True)
@@ -319,14 +341,14 @@ def _bbr_modes(columns, extra):
     return modes
 
 
-def _mode(told):
+def _mode(told: Any) -> str | None:
     """Return the name of a mode that is told by name or number, None if it is neither."""
     if isinstance(told, str):
         return told if told in BBR_MODES else None
     return BBR_MODES[int(told)] if told is not None and 0 <= told < len(BBR_MODES) else None
 
 
-def _signed(values, none):
+def _signed(values: NDArray[Any], none: int | None) -> NDArray[np.int64]:
     """Return int64 with `none`, and u64 values that do not fit (all are such markers), as MISSING."""
     out = values.astype(np.int64)
     if none is not None:
@@ -336,13 +358,13 @@ def _signed(values, none):
     return out
 
 
-def _whole(values):
+def _whole(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return floats as int64, rounded to nearest, NaN as MISSING."""
     gap = np.isnan(values)
     return np.where(gap, MISSING, np.rint(np.where(gap, 0, values)).astype(np.int64))
 
 
-def merged(tables, source):
+def merged(tables: Sequence[TcpInfo], source: str) -> TcpInfo:
     """Return several `TcpInfo` as one: connections of the same addresses and ports are one, in the order given.
 
     Parameters
@@ -352,7 +374,9 @@ def merged(tables, source):
     source : str
         Name of what they came from.
     """
-    known, connections, numbers = {}, [], []
+    known: dict[tuple[Any, ...], int] = {}
+    connections: list[dict[str, Any]] = []
+    numbers = []
     for table in tables:
         mine = []
         for told in table.connections:
@@ -375,12 +399,12 @@ def merged(tables, source):
     whole = TcpInfo(columns, extra, connection, connections, source, kind, warnings)
     logged = [(of, table.events) for of, table in zip(numbers, tables, strict=True) if table.events is not None]
     if logged:
-        whole.events = {name: np.concatenate([events[name] for _, events in logged]) for name in logged[0][1]}
-        whole.events["connection"] = np.concatenate([of[events["connection"]] for of, events in logged])
+        whole.events = joined = {name: np.concatenate([log[name] for _, log in logged]) for name in logged[0][1]}
+        joined["connection"] = np.concatenate([of[events["connection"]] for of, events in logged])
     return whole
 
 
-def _joined(parts, sizes):
+def _joined(parts: Sequence[NDArray[Any] | None], sizes: Sequence[int]) -> NDArray[Any]:
     """Return the parts of an extra column as one; where a table lacks it, its rows are missing."""
     present = [part for part in parts if part is not None]
     kind = np.result_type(*present) if all(part.dtype.kind in "if" for part in present) else np.dtype(object)
@@ -389,7 +413,7 @@ def _joined(parts, sizes):
     return np.concatenate([_as_kind(part, kind) for part in full])
 
 
-def _as_kind(part, kind):
+def _as_kind(part: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
     """Return a column as another type; what is missing stays missing."""
     if part.dtype == kind or part.dtype.kind != "i":
         return part.astype(kind)

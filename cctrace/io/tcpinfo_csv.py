@@ -6,7 +6,10 @@ does). `flow_id` or addresses and ports, and every field that the header names i
 `cc_info_hex` holds what getsockopt(TCP_CC_INFO) returned, and tells which BBR it is.
 """
 
+from __future__ import annotations
+
 import csv
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +18,16 @@ from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.clock import epoch_ns, parse_iso
 from cctrace.io.source import reads
-from cctrace.io.tcpinfo_struct import FIELDS, decode_bbr
+from cctrace.io.structs import FIELDS, decode_bbr
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from cctrace.io.source import Source
+
 
 _KNOWN = {c.name for c in schema.TCP_INFO} | {name for name, _ in FIELDS} | {"bbr_bw_bytes_per_s"}
 _TIMES = {"time_ns": 1, "nsecs": 1, "time_us": 1000, "time_ms": 10**6, "time_s": 10**9}
@@ -33,27 +45,27 @@ _BBR = {
 }
 
 
-def sniff(head):
+def sniff(head: bytes) -> bool:
     """Tell whether a file that starts with these bytes is a CSV of tcp_info."""
     return any(_is_header(line.split(",")) for line in head.decode("utf-8", "replace").splitlines()[:3])
 
 
-def known_fields():
+def known_fields() -> set[str]:
     """Return the names of the fields of tcp_info, those of the schema and of the struct; times left out."""
     return _KNOWN - {"time_ns", "time_after_ns"}
 
 
-def _names(cells):
+def _names(cells: Sequence[str]) -> list[str]:
     return [_BBR.get(cell.strip(), tcpinfo.field_name(cell.strip())) for cell in cells]
 
 
-def _is_header(cells):
+def _is_header(cells: Sequence[str]) -> bool:
     names = set(_names(cells))
     return bool(names & {*_TIMES, *_UNITLESS_TIMES}) and len(names & _KNOWN - {"time_ns", "time_after_ns"}) >= 1
 
 
 @reads("CSV")
-def read(source):
+def read(source: Source) -> tcpinfo.TcpInfo:
     """Read a CSV of tcp_info polls into `TcpInfo`.
 
     Raises
@@ -61,14 +73,13 @@ def read(source):
     FormatError
         No header with a time, no rows, or a cell that is no number; names line and column.
     """
-    rows = list(csv_rows(source))
-    name, cut = source.name, source.cut
-    at = next((i for i, row in enumerate(rows[:3]) if _is_header(row)), None)  # bpftrace speaks before its header
+    lines = list(csv_rows(source))
+    name, warnings = source.name, source.cut_warning()
+    at = next((i for i, row in enumerate(lines[:3]) if _is_header(row)), None)  # bpftrace speaks before its header
     if at is None:
         raise FormatError(f"{name}: no header line that names a time and a field of tcp_info")
-    header = _names(rows[at])
-    rows = [(number, row) for number, row in enumerate(rows[at + 1 :], at + 2) if row]
-    warnings = [f"{name}: {cut}; read what precedes it"] if cut else []
+    header = _names(lines[at])
+    rows = [(number, row) for number, row in enumerate(lines[at + 1 :], at + 2) if row]
     if rows and len(rows[-1][1]) < len(header):
         number, row = rows.pop()
         warnings.append(f"{name}: line {number} is cut off after {len(row)} of {len(header)} fields")
@@ -91,7 +102,7 @@ def read(source):
     return tcpinfo.build(fields, connections, name, "tcpinfo-csv", warnings)
 
 
-def csv_rows(source):
+def csv_rows(source: Source) -> Iterator[list[str]]:
     """Yield the rows of a CSV; a stray carriage return or an endless field is a ValueError."""
     try:
         yield from csv.reader(source.lines())
@@ -99,11 +110,11 @@ def csv_rows(source):
         raise ValueError(str(error)) from None
 
 
-def _connections(columns, rows):
+def _connections(columns: dict[str, tuple[str, ...]], rows: int) -> tuple[ArrayLike, list[dict[str, Any]]]:
     keys = [key for key in _KEYS if key in columns]
     if not keys:
         return np.zeros(rows, np.int64), [{}]
-    index = {}
+    index: dict[tuple[str, ...], int] = {}
     connection = [index.setdefault(key, len(index)) for key in zip(*(columns[key] for key in keys), strict=True)]
     numbers = ("flow_id", "sport", "dport")
     connections = [
@@ -113,7 +124,7 @@ def _connections(columns, rows):
     return connection, connections
 
 
-def _time_fields(columns, numbers, name):
+def _time_fields(columns: dict[str, tuple[str, ...]], numbers: Sequence[int], name: str) -> dict[Any, Any]:
     """Take the time column out of `columns` and return it as `time_ns`."""
     column = next(c for c in (*_TIMES, *_UNITLESS_TIMES) if c in columns)
     out = []
@@ -130,7 +141,7 @@ def _time_fields(columns, numbers, name):
     return {"time_ns": np.array(out, np.int64)}
 
 
-def _bbr_fields(cells, numbers, name):
+def _bbr_fields(cells: Sequence[str], numbers: Sequence[int], name: str) -> dict[Any, NDArray[Any]]:
     """Decode what TCP_CC_INFO returned at each poll."""
     polls = []
     for number, cell in zip(numbers, cells, strict=True):
@@ -141,7 +152,7 @@ def _bbr_fields(cells, numbers, name):
     return tcpinfo.columns_of(polls)
 
 
-def _column(cells, column, numbers, name):
+def _column(cells: Sequence[str], column: str, numbers: Sequence[int], name: str) -> NDArray[Any]:
     """Parse one column: whole numbers, else numbers, else (if it is no field of tcp_info) text."""
     try:
         return tcpinfo.column([int(cell) if cell.strip() not in MISSING_TEXTS else None for cell in cells])

@@ -6,7 +6,10 @@ Each object is a poll. A time is read from `time`, `ts`, `timestamp`, `time_loca
 (`{"ts": ..., "tcp_info": {...}}`). "-", "N/A" and null are missing.
 """
 
+from __future__ import annotations
+
 import json
+from typing import TYPE_CHECKING
 
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
@@ -14,13 +17,19 @@ from cctrace.io.clock import epoch_ns, parse_iso
 from cctrace.io.source import reads
 from cctrace.io.tcpinfo_csv import MISSING_TEXTS, known_fields
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cctrace.io.source import Source
+
+
 _TIMES = {"time_ns": 1, "nsecs": 1, "time_us": 1000, "time_ms": 10**6, "time_s": 10**9}
 _OPEN_TIMES = ("time", "ts", "timestamp", "time_iso8601", "msec")
 _ENDS = {"src": ("src", "saddr", "server_addr", "local_addr"), "sport": ("sport", "lport", "server_port"),
          "dst": ("dst", "daddr", "remote_addr", "client"), "dport": ("dport", "rport", "remote_port")}  # fmt: skip
 
 
-def sniff(head):
+def sniff(head: bytes) -> bool:
     """Tell whether a file that starts with these bytes is JSON with fields of tcp_info."""
     start = head.lstrip()
     if start[:1] not in (b"{", b"["):
@@ -30,7 +39,7 @@ def sniff(head):
 
 
 @reads("JSON of tcp_info")
-def read(source):
+def read(source: Source) -> tcpinfo.TcpInfo:
     """Read an array or lines of polls into `TcpInfo`.
 
     Raises
@@ -52,12 +61,12 @@ def read(source):
     if not polls:
         raise FormatError(f"{name}: no object with fields of tcp_info")
     warnings = [f"{name}: {odd} records without fields of tcp_info left out"] if odd else []
-    warnings += [f"{name}: {source.cut}; read what precedes it"] if source.cut else []
+    warnings += source.cut_warning()
     table = [{key: value for key, value in known.items() if value is not None} for known in connections.table]
     return tcpinfo.build(tcpinfo.columns_of(polls), table, name, "tcpinfo-json", warnings)
 
 
-def _records(source):
+def _records(source: Source) -> list[Any]:
     text = source.text()
     try:
         whole = json.loads(text)
@@ -75,12 +84,12 @@ def _records(source):
     return records
 
 
-def _name(text):
+def _name(text: str) -> str:
     return tcpinfo.field_name(text.strip().removeprefix("tcpinfo_").removeprefix("tcp_info_"))
 
 
-def _poll(record):
-    flat = {}
+def _poll(record: dict[str, Any]) -> dict[Any, Any]:
+    flat: dict[str, Any] = {}
     for key, value in record.items():
         flat |= value if isinstance(value, dict) else {key: value}
     poll = {}
@@ -98,14 +107,14 @@ def _poll(record):
     return {key: value for key, value in poll.items() if key not in known or not isinstance(value, str)}
 
 
-def _time(value):
+def _time(value: object) -> int:
     whole, _, fraction = str(value).partition(".")
     if whole.isdigit():
         return epoch_ns(whole, fraction)
     return parse_iso(str(value))
 
 
-def _number(value):
+def _number(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     if value.strip() in MISSING_TEXTS:

@@ -10,7 +10,10 @@ RTT, and what a path takes; of five pings a loss is 0, 20, ... 100 %.
 Source: Raca et al., "Beyond Throughput, The Next Generation: A 5G Dataset", MMSys 2020, and its README.
 """
 
+from __future__ import annotations
+
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +22,15 @@ from cctrace.io.linktrace import LinkTrace
 from cctrace.io.source import reads
 from cctrace.io.tcpinfo_csv import csv_rows
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from cctrace.io.source import Source
+
+
 _RENAMED = {"DL_bitrate": "dl_bps", "UL_bitrate": "ul_bps"} | {
     f"PING{name}": f"ping_{name.lower()}_ms" for name in ("AVG", "MIN", "MAX", "STDEV")
 }
@@ -26,14 +38,14 @@ _RENAMED["PINGLOSS"] = "ping_loss_pct"
 _OF_PATH = {"rtt": ("ping_min_ms", 1e6, 3.6e6), "loss": ("ping_loss_pct", 0.01, 100.0)}  # column, unit, most
 
 
-def sniff(head):
+def sniff(head: bytes) -> bool:
     """Tell whether a file that starts with these bytes is a log of the UCC datasets."""
     first = head.split(b"\n", 1)[0]
     return first.startswith(b"Timestamp,") and b"DL_bitrate" in first
 
 
 @reads("a UCC log")
-def read(source):
+def read(source: Source) -> LinkTrace:
     """Read a log into a `LinkTrace` whose capacity is the download rate.
 
     Raises
@@ -41,11 +53,10 @@ def read(source):
     FormatError
         A time stamp or rate that is none, or no rows; names the line.
     """
-    rows = list(csv_rows(source))
-    name, cut = source.name, source.cut
-    warnings = [f"{name}: {cut}; read what precedes it"] if cut else []
-    header = [cell.strip() for cell in rows[0]]
-    rows = [(number, row) for number, row in enumerate(rows[1:], 2) if row]
+    lines = list(csv_rows(source))
+    name, warnings = source.name, source.cut_warning()
+    header = [cell.strip() for cell in lines[0]]
+    rows = [(number, row) for number, row in enumerate(lines[1:], 2) if row]
     if rows and len(rows[-1][1]) < len(header):
         warnings.append(f"{name}: line {rows[-1][0]} is cut off; left out")
         rows.pop()
@@ -72,7 +83,7 @@ def read(source):
     return LinkTrace(columns, (time_ns - start, capacity), time_ns[-1] - start + 10**9, name, "ucc5g", warnings, there)
 
 
-def _of_path(columns, name, warnings):
+def _of_path(columns: dict[str, NDArray[Any]], name: str, warnings: list[str]) -> dict[str, tuple[str, float]]:
     """Return the columns that say RTT and loss of the path; warn of such that hold what is neither."""
     there = {}
     for field, (column, unit, most) in _OF_PATH.items():
@@ -87,14 +98,14 @@ def _of_path(columns, name, warnings):
     return there
 
 
-def _times(cells, numbers, name):
-    seconds = []
+def _times(cells: Sequence[str], numbers: Sequence[int], name: str) -> NDArray[np.int64]:
+    found = []
     for number, cell in zip(numbers, cells, strict=True):
         try:
-            seconds.append(int(datetime.strptime(cell, "%Y.%m.%d_%H.%M.%S").replace(tzinfo=UTC).timestamp()))
+            found.append(int(datetime.strptime(cell, "%Y.%m.%d_%H.%M.%S").replace(tzinfo=UTC).timestamp()))
         except ValueError:
             raise FormatError(f"{name}: line {number}: {cell!r} is not a time like 2020.02.13_13.57.29") from None
-    seconds = np.array(seconds, np.int64)
+    seconds = np.array(found, np.int64)
     if np.any(np.diff(seconds) < 0):
         at = int(np.flatnonzero(np.diff(seconds) < 0)[0])
         raise FormatError(f"{name}: line {numbers[at + 1]}: time goes backwards, to {cells[at + 1]}")
@@ -103,7 +114,7 @@ def _times(cells, numbers, name):
     return seconds * 10**9 + place * 10**9 // np.repeat(count, count)
 
 
-def _numbers(values):
+def _numbers(values: Sequence[str]) -> NDArray[Any]:
     """Return a column of numbers, or of text where one of them is none."""
     try:
         return np.array([np.nan if value in ("-", "") else float(value) for value in values])

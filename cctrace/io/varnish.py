@@ -7,20 +7,28 @@ the server's end too. One poll is `tcpi:`, `tcpi2:` and the name of the congesti
 Source: vmod_tcp(3), vsl(7), varnishlog(1).
 """
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING
 
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.clock import epoch_ns
 from cctrace.io.source import reads
 
+if TYPE_CHECKING:
+    from cctrace.io.source import Source
+
+
 _HEAD = re.compile(r"(\*+)\s+<<\s*\w+\s*>>\s+\d+")
 _RECORD = re.compile(r"(?:-+|\s*(\d+))\s+(\w+)\s+(?:[cb]\s+)?(.*)")
 _DUMP = re.compile(r"tcpi2?: (.*)")
+Endpoint = tuple[str | None, int | None]
 _CONTROL = "getsockopt() returned: "
 
 
-def sniff(head):
+def sniff(head: bytes) -> bool:
     """Tell whether a file that starts with these bytes is Varnish's log."""
     text = head.decode("utf-8", "replace")
     return bool(_HEAD.match(text.lstrip()) or re.search(r"^ *\d+ (SessOpen|Begin) +[cb] ", text, re.MULTILINE))
@@ -29,12 +37,15 @@ def sniff(head):
 class _Transaction:
     """What is known of a transaction when its sockets' figures come."""
 
-    def __init__(self, server=(None, None)):
-        self.time_ns, self.client, self.server, self.poll = None, (None, None), server, None
+    def __init__(self, server: Endpoint = (None, None)) -> None:
+        self.time_ns: int | None = None
+        self.client: Endpoint = (None, None)
+        self.server = server
+        self.poll: tcpinfo.Poll | None = None
 
 
 @reads("Varnish's log")
-def read(source):
+def read(source: Source) -> tcpinfo.TcpInfo:
     """Read the log of `varnishlog` into `TcpInfo`, one row per `tcp.dump_info()`.
 
     Raises
@@ -52,17 +63,19 @@ def read(source):
     if not reader.polls:
         raise FormatError(f"{name}: no tcp_info in this log of Varnish; tcp.dump_info() in sub vcl_deliver writes it")
     warnings = [f"{name}: {reader.timeless} polls have no Timestamp; left out"] if reader.timeless else []
-    warnings += [f"{name}: {source.cut}; read what precedes it"] if source.cut else []
+    warnings += source.cut_warning()
     connections = [{field: value for field, value in known.items() if value is not None} for known in reader.told.table]
     return tcpinfo.build(tcpinfo.columns_of(reader.polls), connections, name, "varnishlog", warnings)
 
 
 class _Reader:
-    def __init__(self):
-        self.polls, self.told, self.timeless = [], tcpinfo.Connections(), 0
-        self._grouped, self._raw = _Transaction(), {}
+    def __init__(self) -> None:
+        self.polls: list[tcpinfo.Poll] = []
+        self.told, self.timeless = tcpinfo.Connections(), 0
+        self._grouped = _Transaction()
+        self._raw: dict[str, _Transaction] = {}
 
-    def take(self, line):
+    def take(self, line: str) -> None:
         """Take in one line."""
         if head := _HEAD.match(line):
             # What is nested belongs to the session that was opened above it.
@@ -86,7 +99,7 @@ class _Reader:
         elif tag == "End" and number:
             del self._raw[number]
 
-    def _log(self, transaction, text):
+    def _log(self, transaction: _Transaction, text: str) -> None:
         if text.startswith(_CONTROL) and transaction.poll is not None:
             control = text[len(_CONTROL) :].strip()
             self.told.number(self._key(transaction), control or None)
@@ -102,5 +115,5 @@ class _Reader:
                 self.polls.append(transaction.poll)
 
     @staticmethod
-    def _key(transaction):
+    def _key(transaction: _Transaction) -> tuple[str | None, int | None, str | None, int | None]:
         return (*transaction.server, *transaction.client)

@@ -1,8 +1,11 @@
 """Out: `convert` writes what `read_file` reads as Parquet (lossless), CSV (for people) or pcap (for other tools)."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import struct
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,12 +13,26 @@ from cctrace.errors import ArgumentError
 from cctrace.io import FORMATS, read_file, stream
 from cctrace.io.packets import MSS, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE, Packets
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any, TypeGuard
+
+    import pandas as pd
+
+    from cctrace.io.kernelevents import KernelEvents
+    from cctrace.io.linktrace import LinkTrace
+    from cctrace.io.source import Inputs
+    from cctrace.io.tcpinfo import TcpInfo
+
+
 TARGETS = ("parquet", "csv", "pcap")
 _LINKTYPE_RAW = 101
 _SYN = 2
 
 
-def convert(source, target, to=None, chunk=1_000_000, **options):
+def convert(
+    source: Inputs, target: str | os.PathLike[str], to: str | None = None, chunk: int = 1_000_000, **options: Any
+) -> dict[str, Any]:
     """Convert a file that cctrace reads.
 
     Parameters
@@ -57,17 +74,19 @@ def convert(source, target, to=None, chunk=1_000_000, **options):
             from cctrace.io.parquet import save_table
 
             rows = save_table(data, file)
+        elif isinstance(data, _Parts) and to == "pcap":
+            rows = write_pcap(data, file)
         else:
-            rows = _write_csv(data, file) if to == "csv" else write_pcap(data, file)
+            rows = _write_csv(data, file)
     return {"rows": rows, "target": target, "to": to, "warnings": list(data.warnings)}
 
 
-def _is_file(source):
+def _is_file(source: object) -> TypeGuard[str | os.PathLike[str]]:
     return isinstance(source, (str, os.PathLike)) and os.path.isfile(source)
 
 
 @contextlib.contextmanager
-def _whole(target):
+def _whole(target: str) -> Iterator[str]:
     """Yield the file to write: one beside the target, which it becomes once it is whole; a device or pipe itself."""
     if os.path.exists(target) and not os.path.isfile(target):
         yield target
@@ -88,16 +107,17 @@ def _whole(target):
 class _Parts:
     """The parts of a capture, and the warnings of the last one once they have been gone through."""
 
-    def __init__(self, parts):
-        self._parts, self.warnings = parts, []
+    def __init__(self, parts: Iterable[Packets]) -> None:
+        self._parts = parts
+        self.warnings: list[str] = []
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Packets]:
         for packets in self._parts:
             self.warnings = packets.warnings
             yield packets
 
 
-def _open(source, chunk, options):
+def _open(source: Inputs, chunk: int, options: dict[str, Any]) -> _Parts | TcpInfo | LinkTrace | KernelEvents:
     """Return the parts of a capture, or the whole of anything else."""
     from cctrace.io import CAPTURES, sniff
     from cctrace.io.source import open_source
@@ -112,7 +132,7 @@ def _open(source, chunk, options):
     return _Parts(stream(source, chunk, **options))
 
 
-def _write_csv(data, target):
+def _write_csv(data: _Parts | TcpInfo | LinkTrace | KernelEvents, target: str) -> int:
     """Write a CSV; packets with the addresses and ports of sender and receiver instead of a connection's number."""
     rows = 0
     with open(target, "w", encoding="utf-8", newline="") as file:
@@ -123,25 +143,25 @@ def _write_csv(data, target):
     return rows
 
 
-def _packet_frame(packets):
+def _packet_frame(packets: Packets) -> pd.DataFrame:
     frame = packets.frame().drop(columns=["sack_row", "sack_count"])
     forth = packets["direction"] == 0
     ends = {name: packets.connections[name][packets["conn"]] for name in ("src", "sport", "dst", "dport")}
     for at, (name, other) in enumerate((("src", "dst"), ("sport", "dport"), ("dst", "src"), ("dport", "sport")), 1):
         frame.insert(at, name, np.where(forth, ends[name], ends[other]))
-    blocks = [_blocks(packets, i) for i in np.flatnonzero(packets["sack_count"])]
+    blocks = [_blocks(packets, i) for i in np.flatnonzero(packets["sack_count"]).tolist()]
     column = np.full(len(packets), "", object)
     column[packets["sack_count"] > 0] = [" ".join(f"{left}-{right}" for left, right in pairs) for pairs in blocks]
     frame["sack"] = column
     return frame
 
 
-def _blocks(packets, i):
+def _blocks(packets: Packets, i: int) -> list[tuple[int, int]]:
     rows = slice(packets["sack_row"][i], packets["sack_row"][i] + packets["sack_count"][i])
     return list(zip(packets.sacks["left"][rows].tolist(), packets.sacks["right"][rows].tolist(), strict=True))
 
 
-def write_pcap(parts, target):
+def write_pcap(parts: Iterable[Packets], target: str | os.PathLike[str]) -> int:
     """Write `Packets`, in parts, as a nanosecond pcap of raw IP: headers alone, lengths as they were on the wire.
 
     Returns the number of packets.
@@ -156,7 +176,7 @@ def write_pcap(parts, target):
     return rows
 
 
-def records(packets):
+def records(packets: Packets) -> Iterator[bytes]:
     """Yield one pcap record per packet: IP and TCP headers as they were, options in the usual order, no payload."""
     import socket
 
@@ -208,7 +228,7 @@ _HEADER_COLUMNS = (
 )
 
 
-def _tcp_options(packets, i, conn, direction, flags):
+def _tcp_options(packets: Packets, i: int, conn: int, direction: int, flags: int) -> bytes:
     """Return the TCP options of a packet, padded; MSS and window scale as its connection's SYN had them."""
     bits, out, side = int(packets["options"][i]), b"", "ba"[direction == 0]
     if flags & _SYN:
@@ -227,7 +247,7 @@ def _tcp_options(packets, i, conn, direction, flags):
     return out
 
 
-def _checksum(header):
+def _checksum(header: bytes) -> int:
     total = sum(struct.unpack("!10H", header))
     total = (total & 0xFFFF) + (total >> 16)
     return ~(total + (total >> 16)) & 0xFFFF

@@ -1,6 +1,15 @@
 """What a client expects of the network: throughput (kbit/s) and latency (ms), from the downloads so far."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
 from cctrace.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cctrace.streaming.video import Video
 
 
 class Ewma:
@@ -9,14 +18,14 @@ class Ewma:
     Each is corrected for its beginning at zero. A latency counts once a segment, so its half-life is in segments.
     """
 
-    def __init__(self, video, half_lives_s=(3.0, 8.0)):
+    def __init__(self, video: Video, half_lives_s: Sequence[float] = (3.0, 8.0)) -> None:
         self.half_lives_ms = [1000 * h for h in half_lives_s]
         self.half_lives_segments = [h / video.segment_ms for h in self.half_lives_ms]
         self.throughputs = [0.0] * len(self.half_lives_ms)
         self.latencies = [0.0] * len(self.half_lives_ms)
         self.download_ms, self.downloads = 0.0, 0
 
-    def add(self, download_ms, throughput, latency):
+    def add(self, download_ms: float, throughput: float, latency: float) -> tuple[float, float]:
         """A download has ended; returns (throughput, latency) from now on."""
         self.download_ms += download_ms
         self.downloads += 1
@@ -34,21 +43,29 @@ class Ewma:
 class Sliding:
     """The means of the last downloads, three by default."""
 
-    def __init__(self, video, last=3):
+    def __init__(self, video: Video, last: int = 3) -> None:
         self.last = last
-        self.throughputs, self.latencies = [], []
+        self.throughputs: list[float] = []
+        self.latencies: list[float] = []
 
-    def add(self, download_ms, throughput, latency):
+    def add(self, download_ms: float, throughput: float, latency: float) -> tuple[float, float]:
         """A download has ended; returns (throughput, latency) from now on."""
         self.throughputs = [*self.throughputs, throughput][-self.last :]
         self.latencies = [*self.latencies, latency][-self.last :]
         return sum(self.throughputs) / len(self.throughputs), sum(self.latencies) / len(self.latencies)
 
 
-ESTIMATES = {"ewma": Ewma, "sliding": Sliding}
+class Estimate(Protocol):
+    """What a `Player` expects of an estimate."""
+
+    def add(self, download_ms: float, throughput: float, latency: float) -> tuple[float, float]:
+        """Take in a download that has ended; return (throughput, latency) from now on."""
 
 
-def estimate(name, video):
+ESTIMATES: dict[str, Callable[[Video], Estimate]] = {"ewma": Ewma, "sliding": Sliding}
+
+
+def estimate(name: str, video: Video) -> Estimate:
     """Return a new estimate by name.
 
     Raises

@@ -4,12 +4,18 @@ The same player runs over a simulated transport (`session`) and over rates alone
 first segment. Arithmetic and order follow Sabre ([Sabre] at 09b03bb), for its decisions are to come out exactly.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cctrace.errors import ArgumentError
 from cctrace.streaming.estimates import estimate
 from cctrace.streaming.rules import rule
+
+if TYPE_CHECKING:
+    from cctrace.streaming.video import Video
 
 
 @dataclass(frozen=True)
@@ -50,13 +56,13 @@ class Settings:
     basic: bool = False
     safe_buffer: bool = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("buffer_s", "gamma_p"):
             if not getattr(self, name) > 0:
                 raise ArgumentError(f"{name}={getattr(self, name)!r} must be positive")
 
     @property
-    def buffer_ms(self):
+    def buffer_ms(self) -> float:
         """The largest buffer."""
         return self.buffer_s * 1000
 
@@ -65,17 +71,30 @@ class Progress(NamedTuple):
     """A download as far as it is: bits of a size, ms since the request, of these ms until the first bit."""
 
     quality: int
-    size: int
+    size: float
     bits: float
     ms: float
     first_ms: float
     abandon_to: int | None = None
 
 
+Ask = Callable[[Progress], int | None]  # asked during a download: a lower quality to switch to, or None to go on
+
+
+class Network(Protocol):
+    """What a `Player` downloads from."""
+
+    def download(self, size: float, quality: int, ask: Ask | None) -> Progress:
+        """Download `size` bits; `ask`, where it is given, may end the download early."""
+
+    def wait(self, ms: float) -> None:
+        """Let time pass."""
+
+
 class TimeUp(Exception):
     """The network has no more time, `ms` after the request: the session ends where it is."""
 
-    def __init__(self, ms):
+    def __init__(self, ms: float) -> None:
         super().__init__(ms)
         self.ms = ms
 
@@ -87,9 +106,7 @@ class Player:
     ----------
     video : Video
     settings : Settings
-    network : object
-        With ``download(size_bits, quality, ask)`` and ``wait(ms)``; `ask`, where it is given, is called with a
-        `Progress` now and then and returns a quality to give the download up for, or None.
+    network : Network
 
     Raises
     ------
@@ -97,7 +114,7 @@ class Player:
         If the buffer does not hold a segment more than the one that plays.
     """
 
-    def __init__(self, video, settings, network):
+    def __init__(self, video: Video, settings: Settings, network: Network) -> None:
         if settings.buffer_ms < 2 * video.segment_ms:
             raise ArgumentError(
                 f"buffer_s={settings.buffer_s:g} must hold two segments of {video.segment_ms / 1000:g} s at least"
@@ -105,18 +122,18 @@ class Player:
         self.video, self.settings, self.network = video, settings, network
         self.rule = rule(settings.rule, video, settings)
         self.estimate = estimate(settings.estimate, video)
-        self.throughput_kbps = self.latency_ms = None
-        self.buffered, self.played_ms = 0, 0  # segments there; of the first of them
-        self.stalled_ms, self.stalls, self.startup_ms = 0, 0, 0
-        self.clock_ms = 0
-        self.downloads = []  # rows
+        self.throughput_kbps = self.latency_ms = float("nan")  # until the first segment is there
+        self.buffered, self.played_ms = 0, 0.0  # segments in the buffer, and how much of the first was played
+        self.stalled_ms = self.startup_ms = self.clock_ms = 0.0
+        self.stalls = 0
+        self.downloads: list[dict[str, Any]] = []  # rows
 
     @property
-    def level_ms(self):
+    def level_ms(self) -> float:
         """What the buffer holds."""
         return self.video.segment_ms * self.buffered - self.played_ms
 
-    def run(self):
+    def run(self) -> bool:
         """Play the video; returns whether it came to its end."""
         try:
             self._first()
@@ -128,7 +145,7 @@ class Player:
             return False
         return True
 
-    def _first(self):
+    def _first(self) -> None:
         """The first segment, in the lowest quality; playback begins when it is there."""
         progress = self.network.download(self.video.sizes_bits[0][0], 0, None)
         self.clock_ms += progress.ms
@@ -137,14 +154,14 @@ class Player:
         self._note(0, progress, 0)
         self._learn(progress)
 
-    def _next(self, index):
+    def _next(self, index: int) -> int:
         """Download one segment; returns 0 if that was given up."""
         self._wait(self.level_ms + self.video.segment_ms - self.settings.buffer_ms, full=True)
         quality, wait_ms = self.rule.choose(self, index)
         self._wait(wait_ms)
         level = self.level_ms
 
-        def ask(progress):
+        def ask(progress: Progress) -> int | None:
             return self.rule.abandon(self, progress, max(0, level - progress.ms))
 
         size = self.video.sizes_bits[index][quality]
@@ -158,19 +175,19 @@ class Player:
             self._learn(progress)
         return whole
 
-    def _wait(self, ms, full=False):
+    def _wait(self, ms: float, full: bool = False) -> None:
         if ms > 0:
             self._play(ms)
             self.network.wait(ms)
             if full:
                 self.rule.waited(ms)
 
-    def _learn(self, progress):
+    def _learn(self, progress: Progress) -> None:
         span_ms = progress.ms - progress.first_ms
         found = self.estimate.add(span_ms, progress.bits / span_ms, progress.first_ms)
         self.throughput_kbps, self.latency_ms = found
 
-    def _note(self, index, progress, level):
+    def _note(self, index: int, progress: Progress, level: float) -> None:
         end_s = self.clock_ms / 1000
         self.downloads.append(
             {
@@ -187,7 +204,7 @@ class Player:
             }
         )
 
-    def _play(self, ms):
+    def _play(self, ms: float) -> None:
         """Let the clock run: play what is there, then stall."""
         self.clock_ms += ms
         segment_ms = self.video.segment_ms

@@ -4,11 +4,19 @@ A request waits for one latency, then the bits flow at the rate. Times of a peri
 latency in one period leaves half of the next one's.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 from cctrace.errors import ArgumentError
 from cctrace.streaming.player import Progress
 from cctrace.streaming.video import read_json
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
+    from cctrace.streaming.player import Ask
 
 
 class Period(NamedTuple):
@@ -19,7 +27,7 @@ class Period(NamedTuple):
     latency_ms: float
 
 
-def read_periods(file):
+def read_periods(file: str | os.PathLike[str]) -> list[Period]:
     """Read a network trace of Sabre: JSON, a list of `duration_ms`, `bandwidth_kbps`, `latency_ms`.
 
     Raises
@@ -46,7 +54,7 @@ class Rates:
 
     STEP_BITS, STEP_MS = 12_000, 50  # between two questions whether to go on
 
-    def __init__(self, periods):
+    def __init__(self, periods: Iterable[tuple[float, float, float]]) -> None:
         self.periods = [Period(*period) for period in periods]
         if not any(p.kbps > 0 for p in self.periods) or any(p.ms <= 0 or p.latency_ms < 0 for p in self.periods):
             raise ArgumentError(
@@ -55,30 +63,30 @@ class Rates:
         self.index, self.left_ms = 0, self.periods[0].ms
 
     @property
-    def now(self):
+    def now(self) -> Period:
         """The period that holds."""
         return self.periods[self.index]
 
-    def _pass(self, ms):
+    def _pass(self, ms: float) -> None:
         self.left_ms -= ms
 
-    def _turn(self):
+    def _turn(self) -> None:
         self.index = (self.index + 1) % len(self.periods)
         self.left_ms = self.now.ms
 
-    def wait(self, ms):
+    def wait(self, ms: float) -> None:
         """Let time pass."""
         while ms > self.left_ms:
             ms -= self.left_ms
             self._turn()
         self._pass(ms)
 
-    def download(self, size, quality, ask):
+    def download(self, size: float, quality: int, ask: Ask | None) -> Progress:
         """See `Player`."""
         first_ms = self._latency()
         if ask is None:
             return Progress(quality, size, size, first_ms + self._whole(size), first_ms)
-        ms, bits, least_ms = first_ms, 0, self.STEP_MS - first_ms
+        ms, bits, least_ms = first_ms, 0.0, self.STEP_MS - first_ms
         while bits < size:
             more, spent_ms = self._piece(size - bits, self.STEP_BITS, least_ms)
             ms += spent_ms
@@ -88,9 +96,9 @@ class Rates:
                 return Progress(quality, size, bits, ms, first_ms, lower)
         return Progress(quality, size, bits, ms, first_ms)
 
-    def _latency(self):
+    def _latency(self) -> float:
         """Wait for one latency."""
-        units, total = 1, 0
+        units, total = 1.0, 0.0
         while units > 0:
             ms = units * self.now.latency_ms
             if ms <= self.left_ms:
@@ -101,9 +109,9 @@ class Rates:
             self._turn()
         return total
 
-    def _whole(self, size):
+    def _whole(self, size: float) -> float:
         """Wait for so many bits."""
-        total = 0
+        total = 0.0
         while size > 0:
             rate = self.now.kbps
             if size <= self.left_ms * rate:
@@ -115,9 +123,9 @@ class Rates:
             self._turn()
         return total
 
-    def _piece(self, size, least_bits, least_ms):
+    def _piece(self, size: float, least_bits: float, least_ms: float) -> tuple[float, float]:
         """Wait for so many bits and for so long, but for no more than `size`; returns (bits, ms)."""
-        bits = ms = 0
+        bits = ms = 0.0
         while size > 0 and (least_bits > 0 or least_ms > 0):
             rate = self.now.kbps
             wanted, there = max(least_bits, least_ms * rate), self.left_ms * rate
@@ -126,13 +134,13 @@ class Rates:
                 self._pass(spent_ms)
             elif rate > 0 and wanted <= there:
                 more, spent_ms = wanted, wanted / rate
-                least_bits = least_ms = 0
+                least_bits = least_ms = 0.0
                 self._pass(spent_ms)
             elif rate > 0 or least_bits > 0 or least_ms > self.left_ms:
                 more, spent_ms = there, self.left_ms
                 self._turn()
             else:
-                more, spent_ms = 0, least_ms
+                more, spent_ms = 0.0, least_ms
                 self._pass(spent_ms)
             bits += more
             ms += spent_ms

@@ -11,32 +11,41 @@ Sabre's ([Sabre] at 09b03bb): where that program and the papers differ, the prog
 be compared.
 """
 
+from __future__ import annotations
+
 from math import log
+from typing import TYPE_CHECKING
 
 from cctrace.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cctrace.streaming.player import Player, Progress, Settings
+    from cctrace.streaming.video import Video
 
 
 class Rule:
     """What every rule answers; the default does nothing."""
 
-    def __init__(self, video, settings):
+    def __init__(self, video: Video, settings: Settings) -> None:
         self.video, self.settings = video, settings
 
-    def choose(self, player, index):
+    def choose(self, player: Player, index: int) -> tuple[int, float]:
         """Return (quality, ms to wait before the request) of segment `index`."""
         raise NotImplementedError
 
-    def waited(self, ms):
+    def waited(self, ms: float) -> None:
         """The player waited, because its buffer was full."""
 
-    def downloaded(self, player, progress):
+    def downloaded(self, player: Player, progress: Progress) -> None:
         """A download has ended, or was abandoned for ``progress.abandon_to``."""
 
-    def abandon(self, player, progress, level_ms):
+    def abandon(self, player: Player, progress: Progress, level_ms: float) -> int | None:
         """Return the quality for which to give up a download under way, or None."""
 
 
-def carried(player, throughput_kbps):
+def carried(player: Player, throughput_kbps: float) -> int:
     """Return the best quality whose segments come within their own duration, latency included."""
     video, quality = player.video, 0
     span = video.segment_ms
@@ -55,10 +64,10 @@ class Safety:
 
     FIRST, FALL, LEAST = 0.9, 0.9, 0.5
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.share = self.FIRST
 
-    def limit(self, player, quality):
+    def limit(self, player: Player, quality: int) -> int:
         """Return the quality, or the best that is safe."""
         bits = self.share * (player.level_ms - player.latency_ms) * player.throughput_kbps
         self.share = max(self.share * self.FALL, self.LEAST)
@@ -73,16 +82,16 @@ class Throughput(Rule):
 
     SHARE, PATIENCE, GRACE_MS = 0.9, 1.8, 500
 
-    def __init__(self, video, settings):
+    def __init__(self, video: Video, settings: Settings) -> None:
         super().__init__(video, settings)
         self.safety = Safety() if settings.safe_buffer else None
 
-    def choose(self, player, index):
+    def choose(self, player: Player, index: int) -> tuple[int, float]:
         """See `Rule`."""
         quality = carried(player, player.throughput_kbps * self.SHARE)
         return (quality if self.safety is None else self.safety.limit(player, quality)), 0
 
-    def abandon(self, player, progress, level_ms):
+    def abandon(self, player: Player, progress: Progress, level_ms: float) -> int | None:
         """See `Rule`; not in the first half second."""
         span_ms = progress.ms - progress.first_ms
         if progress.ms < self.GRACE_MS or span_ms <= 0:
@@ -97,13 +106,15 @@ class Throughput(Rule):
         return None if quality >= progress.quality or size >= left else quality
 
 
-def best_score(video, v, utilities, gp, level_ms):
+def best_score(video: Video, v: float, utilities: Sequence[float], gp: float, level_ms: float) -> int:
     """Return the quality with the best score per bit; the lower one of two that are equal."""
     scores = [(v * (u + gp) - level_ms) / rate for u, rate in zip(utilities, video.bitrates_kbps, strict=True)]
     return scores.index(max(scores))
 
 
-def cheaper(video, v, utilities, gp, progress, left, level_ms):
+def cheaper(
+    video: Video, v: float, utilities: Sequence[float], gp: float, progress: Progress, left: float, level_ms: float
+) -> int | None:
     """Return the quality whose download from its beginning beats the rest of the one under way, or None."""
     choice, score = None, (v * (gp + utilities[progress.quality]) - level_ms) / left
     for quality in range(progress.quality):
@@ -121,22 +132,22 @@ class Bola(Rule):
     (else it grows with the segments that are behind, and shrinks with those ahead), and nothing is given up.
     """
 
-    def __init__(self, video, settings):
+    def __init__(self, video: Video, settings: Settings) -> None:
         super().__init__(video, settings)
         self.utilities = [log(rate) - log(video.bitrates_kbps[0]) for rate in video.bitrates_kbps]
         self.gp = settings.gamma_p
         self.last = 0
         self._set_v(settings.buffer_ms)
 
-    def _set_v(self, buffer_ms):
+    def _set_v(self, buffer_ms: float) -> None:
         self.v = (buffer_ms - self.video.segment_ms) / (self.utilities[-1] + self.gp)
 
-    def choose(self, player, index):
+    def choose(self, player: Player, index: int) -> tuple[int, float]:
         """See `Rule`."""
         if not self.settings.basic:
             near = max(min(index, self.video.segments - index) / 2, 3) * self.video.segment_ms
             self._set_v(min(self.settings.buffer_ms, near))
-        quality, wait_ms = best_score(self.video, self.v, self.utilities, self.gp, player.level_ms), 0
+        quality, wait_ms = best_score(self.video, self.v, self.utilities, self.gp, player.level_ms), 0.0
         if quality > self.last:
             fits = carried(player, player.throughput_kbps)
             if quality > fits:
@@ -144,14 +155,14 @@ class Bola(Rule):
         self.last = quality
         return quality, wait_ms
 
-    def _held(self, player, fits):
+    def _held(self, player: Player, fits: int) -> tuple[int, float]:
         if self.last > fits:
             return self.last, 0
         if self.settings.oscillate:
             return fits + 1, 0
         return fits, max(0, player.level_ms - self.v * (self.gp + self.utilities[fits]))
 
-    def abandon(self, player, progress, level_ms):
+    def abandon(self, player: Player, progress: Progress, level_ms: float) -> int | None:
         """See `Rule`; not where the buffer is above what its quality is worth."""
         left = progress.size - progress.bits
         if self.settings.basic or progress.bits <= 0 or left <= 0:
@@ -169,7 +180,7 @@ class BolaE(Rule):
 
     LEAST_MS, LEAST_PER_LEVEL_MS = 10_000, 2_000
 
-    def __init__(self, video, settings):
+    def __init__(self, video: Video, settings: Settings) -> None:
         super().__init__(video, settings)
         offset = 1 - log(video.bitrates_kbps[0])
         self.utilities = [log(rate) + offset for rate in video.bitrates_kbps]
@@ -180,10 +191,10 @@ class BolaE(Rule):
         else:
             self.gp = settings.gamma_p - 1
             self.v = (settings.buffer_ms - video.segment_ms) / (self.utilities[-1] + self.gp)
-        self.safety = None
-        self.placeholder_ms, self.last = 0, 0
+        self.safety: Safety | None = None
+        self.placeholder_ms, self.last = 0.0, 0
 
-    def level_least(self, quality):
+    def level_least(self, quality: int) -> float:
         """Return the level (ms) from which on a quality is better than all below it."""
         rates, mine, level = self.video.bitrates_kbps, self.utilities[quality], 0
         for rate, utility in list(zip(rates, self.utilities, strict=True))[:quality]:
@@ -191,11 +202,11 @@ class BolaE(Rule):
             level = max(level, self.v * (self.gp + (own * utility - rate * mine) / (own - rate)))
         return level
 
-    def level_most(self, quality):
+    def level_most(self, quality: int) -> float:
         """Return the level (ms) above which a quality has no score."""
         return self.v * (self.utilities[quality] + self.gp)
 
-    def choose(self, player, index):
+    def choose(self, player: Player, index: int) -> tuple[int, float]:
         """See `Rule`; the first choice is by the throughput."""
         level = player.level_ms
         if self.safety is None:
@@ -213,7 +224,7 @@ class BolaE(Rule):
             self.placeholder_ms = min(max(0, self.level_least(quality) - level), self.placeholder_ms)
         return quality, wait_ms
 
-    def _wait(self, level, quality):
+    def _wait(self, level: float, quality: int) -> float:
         """Take what lies above the highest level from the placeholder, and the rest from the clock."""
         over = level + self.placeholder_ms - self.level_most(quality)
         if over <= 0:
@@ -226,11 +237,11 @@ class BolaE(Rule):
             self.placeholder_ms = 0
         return 0 if quality == len(self.video.bitrates_kbps) - 1 else over
 
-    def waited(self, ms):
+    def waited(self, ms: float) -> None:
         """See `Rule`: what a full buffer kept back is virtual buffer."""
         self.placeholder_ms += ms
 
-    def downloaded(self, player, progress):
+    def downloaded(self, player: Player, progress: Progress) -> None:
         """See `Rule`: keep the placeholder within what the quality that was taken says of the level."""
         self.last, level = progress.quality, player.level_ms
         if progress.abandon_to is not None:
@@ -243,7 +254,7 @@ class BolaE(Rule):
         if level > 0:
             self.placeholder_ms = max(self.placeholder_ms, self.level_least(progress.quality) - before)
 
-    def abandon(self, player, progress, level_ms):
+    def abandon(self, player: Player, progress: Progress, level_ms: float) -> int | None:
         """See `Rule`; what a new request waits for is counted."""
         if progress.bits <= 0 or progress.size <= progress.bits:
             return None
@@ -258,16 +269,16 @@ class BolaE(Rule):
 class _Switching(Rule):
     """Two rules, one of which decides."""
 
-    def __init__(self, video, settings, by_buffer):
+    def __init__(self, video: Video, settings: Settings, by_buffer: Callable[[Video, Settings], Rule]) -> None:
         super().__init__(video, settings)
         self.by_buffer, self.by_throughput = by_buffer(video, settings), Throughput(video, settings)
         self.uses_buffer = False
 
-    def waited(self, ms):
+    def waited(self, ms: float) -> None:
         """See `Rule`."""
         self.by_buffer.waited(ms)
 
-    def downloaded(self, player, progress):
+    def downloaded(self, player: Player, progress: Progress) -> None:
         """See `Rule`."""
         self.by_buffer.downloaded(player, progress)
 
@@ -277,10 +288,10 @@ class Dynamic(_Switching):
 
     LOW_MS = 10_000
 
-    def __init__(self, video, settings):
+    def __init__(self, video: Video, settings: Settings) -> None:
         super().__init__(video, settings, Bola)
 
-    def choose(self, player, index):
+    def choose(self, player: Player, index: int) -> tuple[int, float]:
         """See `Rule`; both are asked each time."""
         buffered, measured = (rule.choose(player, index) for rule in (self.by_buffer, self.by_throughput))
         if self.uses_buffer:
@@ -289,7 +300,7 @@ class Dynamic(_Switching):
             self.uses_buffer = player.level_ms > self.LOW_MS and buffered[0] >= measured[0]
         return buffered if self.uses_buffer else measured
 
-    def abandon(self, player, progress, level_ms):
+    def abandon(self, player: Player, progress: Progress, level_ms: float) -> int | None:
         """See `Rule`; by the throughput, whichever rule has chosen."""
         return self.by_throughput.abandon(player, progress, level_ms)
 
@@ -299,29 +310,35 @@ class DynamicDash(_Switching):
 
     LOW_MS, HIGH_MS = 5_000, 10_000
 
-    def __init__(self, video, settings):
+    def __init__(self, video: Video, settings: Settings) -> None:
         super().__init__(video, settings, BolaE)
 
     @property
-    def rule(self):
+    def rule(self) -> Rule:
         """Which decides now."""
         return self.by_buffer if self.uses_buffer else self.by_throughput
 
-    def choose(self, player, index):
+    def choose(self, player: Player, index: int) -> tuple[int, float]:
         """See `Rule`."""
         level = player.level_ms
         self.uses_buffer = level >= self.LOW_MS if self.uses_buffer else level > self.HIGH_MS
         return self.rule.choose(player, index)
 
-    def abandon(self, player, progress, level_ms):
+    def abandon(self, player: Player, progress: Progress, level_ms: float) -> int | None:
         """See `Rule`."""
         return self.rule.abandon(player, progress, level_ms)
 
 
-RULES = {"dynamic": Dynamic, "dynamicdash": DynamicDash, "bola": Bola, "bolae": BolaE, "throughput": Throughput}
+RULES: dict[str, Callable[[Video, Settings], Rule]] = {
+    "dynamic": Dynamic,
+    "dynamicdash": DynamicDash,
+    "bola": Bola,
+    "bolae": BolaE,
+    "throughput": Throughput,
+}
 
 
-def rule(name, video, settings):
+def rule(name: str, video: Video, settings: Settings) -> Rule:
     """Return a new rule by name.
 
     Raises

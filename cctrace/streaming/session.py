@@ -1,6 +1,9 @@
 """A streaming session: the player over a simulated transport, or over rates alone, and what its viewer had of it."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -11,6 +14,15 @@ from cctrace.sim.served import Served
 from cctrace.streaming.player import Player, Progress, Settings, TimeUp
 from cctrace.streaming.rates import Rates
 from cctrace.streaming.video import Video
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from cctrace.sim.path import Path
+    from cctrace.sim.result import Simulation
+    from cctrace.streaming.player import Ask
+
 
 MS = 1_000_000
 PATIENCE = 10  # a session that lasts so many times its video is left
@@ -54,10 +66,10 @@ class Session:
     startup_s: float
     complete: bool
     settings: Settings
-    simulation: object = field(default=None, repr=False)
+    simulation: Simulation | None = field(default=None, repr=False)
 
     @property
-    def metrics(self):
+    def metrics(self) -> dict[str, Any]:
         """The session in numbers, {name: value}; with a transport also retransmissions and RTT of its flow."""
         bits = self.segments.bits.sum() + self.abandoned.bits.sum()
         out = {
@@ -77,13 +89,13 @@ class Session:
             out |= {"retransmit_ratio": float(flow.retransmit_ratio), "rtt_mean_us": float(flow.rtt_mean_us)}
         return out
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (
             f"<Session of {len(self.segments)} segments: average quality {self.average_quality:.2f}, {self.switches} "
             f"switches ({self.switches_down} down), rebuffering {self.rebuffering_ratio:.2%}>"
         )
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         found = self.metrics
         rows = [
             ("average quality", f"{self.average_quality:.2f} ({found['average_bitrate_kbps'] / 1000:.3f} Mbit/s)"),
@@ -97,7 +109,18 @@ class Session:
         return card(f"Session: {len(self.segments)} segments, rule {self.settings.rule}", rows, left)
 
 
-def play(path, cc, video=None, seed=1, *, others=(), mode="compiled", packets=False, settings=None, **changes):
+def play(
+    path: Path,
+    cc: Any,
+    video: Video | None = None,
+    seed: int = 1,
+    *,
+    others: Sequence[Any] = (),
+    mode: str = "compiled",
+    packets: bool = False,
+    settings: Settings | None = None,
+    **changes: Any,
+) -> Session:
     """Stream a video over a simulated path, in closed loop: client, server, its controller, the network.
 
     The client requests one segment at a time; the server's flow sends it, as fast as its controller lets it, and is
@@ -147,7 +170,13 @@ def play(path, cc, video=None, seed=1, *, others=(), mode="compiled", packets=Fa
         return _session(player, complete, connection.result())
 
 
-def play_rates(periods, video=None, *, settings=None, **changes):
+def play_rates(
+    periods: Iterable[tuple[float, float, float]],
+    video: Video | None = None,
+    *,
+    settings: Settings | None = None,
+    **changes: Any,
+) -> Session:
     """Stream a video over rates and latencies, without transport.
 
     Parameters
@@ -178,36 +207,36 @@ def play_rates(periods, video=None, *, settings=None, **changes):
 class Transport:
     """A `Served` connection as a `Player`'s network; asks as often as Sabre, each 50 ms and 12,000 bits at most."""
 
-    def __init__(self, connection, limit_ns):
+    def __init__(self, connection: Served, limit_ns: int) -> None:
         self.connection, self.limit_ns = connection, limit_ns
 
-    def wait(self, ms):
+    def wait(self, ms: float) -> None:
         """Let time pass."""
         self.connection.idle(self.connection.now_ns + round(ms * MS))
 
-    def download(self, size, quality, ask):
+    def download(self, size: float, quality: int, ask: Ask | None) -> Progress:
         """See `Player`; a client's clock tells a millisecond."""
         began, connection = self.connection.now_ns, self.connection
-        whole = -(-size // 8)
+        whole = int(-(-size // 8))
         connection.request(whole)
         first_ms = self._until(began, 1)
-        asked_ms, bits = 0, 0
+        asked_ms = bits = 0.0
         while True:
             if ask is None:
                 ms = self._until(began, whole)
             else:
-                self._until(began, min(-(-(bits + Rates.STEP_BITS) // 8), whole))
+                self._until(began, min(int(-(-(bits + Rates.STEP_BITS) // 8)), whole))
                 ms = self._until(began, whole, began + round((asked_ms + Rates.STEP_MS) * MS))
             bits = min(8 * connection.received_bytes(), size)
             seen = Progress(quality, size, bits, ms, max(0, min(first_ms, ms - 1)))
             if bits >= size:
                 return seen
-            if (lower := ask(seen)) is not None:
+            if ask and (lower := ask(seen)) is not None:
                 connection.cancel()
                 return seen._replace(abandon_to=lower)
             asked_ms = ms
 
-    def _until(self, began, size_bytes, until_ns=None):
+    def _until(self, began: int, size_bytes: int, until_ns: int | None = None) -> float:
         """Wait for so many bytes, or until an instant; returns ms since the request."""
         connection = self.connection
         until_ns = self.limit_ns if until_ns is None else min(until_ns, self.limit_ns)
@@ -217,7 +246,7 @@ class Transport:
         return (now - began) / MS
 
 
-def _settings(settings, changes):
+def _settings(settings: Settings | None, changes: dict[str, Any]) -> Settings:
     """Return settings with changes, as names allow."""
     known = [one.name for one in fields(Settings)]
     for name in changes:
@@ -226,7 +255,7 @@ def _settings(settings, changes):
     return replace(Settings() if settings is None else settings, **changes)
 
 
-def _session(player, complete, simulation):
+def _session(player: Player, complete: bool, simulation: Simulation | None) -> Session:
     """Return the `Session` that a player had."""
     rows = pd.DataFrame(player.downloads)
     rows.insert(2, "bitrate_kbps", [player.video.bitrates_kbps[q] for q in rows.quality])

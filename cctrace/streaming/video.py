@@ -1,12 +1,21 @@
 """What a streaming client knows of a video: bitrates, segments and their sizes."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cctrace.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+    from typing import Any
+
 
 # Of the DASH Industry Forum's Big Buck Bunny at 30 frames a second, as [Bi23] section 5.3.1 lists them.
 BIG_BUCK_BUNNY_KBPS = (254, 507, 759, 1013, 1254, 1883, 3134, 4952, 9914, 14931)
@@ -40,7 +49,7 @@ class Video:
     segment_ms: float
     sizes_bits: tuple
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         rates = self.bitrates_kbps
         if not rates or rates[0] <= 0 or any(a >= b for a, b in pairwise(rates)):
             raise ArgumentError(f"bitrates_kbps={rates!r} must be positive and rise")
@@ -53,7 +62,9 @@ class Video:
                 raise ArgumentError(f"segment {k} has sizes {sizes!r}; give a positive one for each of {rates}")
 
     @classmethod
-    def of(cls, bitrates_kbps=BIG_BUCK_BUNNY_KBPS, segment_s=4.0, minutes=10.0):
+    def of(
+        cls, bitrates_kbps: Sequence[float] = BIG_BUCK_BUNNY_KBPS, segment_s: float = 4.0, minutes: float = 10.0
+    ) -> Video:
         """Return a video whose segments are all as large as their bitrate says.
 
         Encoders make them larger and smaller by the scene; who has a manifest takes `read`.
@@ -63,7 +74,7 @@ class Video:
         return cls(tuple(bitrates_kbps), 1000 * segment_s, (sizes,) * number)
 
     @classmethod
-    def read(cls, file):
+    def read(cls, file: str | os.PathLike[str]) -> Video:
         """Read a manifest of Sabre: JSON with `segment_duration_ms`, `bitrates_kbps` and `segment_sizes_bits`.
 
         Raises
@@ -81,7 +92,7 @@ class Video:
         except (KeyError, TypeError) as error:
             raise ArgumentError(f"{file}: no manifest of Sabre ({type(error).__name__}: {error})") from None
 
-    def cut(self, seconds):
+    def cut(self, seconds: float) -> Video:
         """Return the video as long as this, repeated where it is shorter."""
         if seconds <= 0:
             raise ArgumentError(f"seconds={seconds!r} of a video must be positive")
@@ -90,17 +101,17 @@ class Video:
         return Video(self.bitrates_kbps, self.segment_ms, (self.sizes_bits * times)[:number])
 
     @property
-    def segments(self):
+    def segments(self) -> int:
         """Their number."""
         return len(self.sizes_bits)
 
     @property
-    def length_s(self):
+    def length_s(self) -> float:
         """Seconds of video."""
         return self.segments * self.segment_ms / 1000
 
 
-def read_json(file, what):
+def read_json(file: str | os.PathLike[str], what: str) -> Any:
     """Return what a JSON file holds, or raise ArgumentError that names it."""
     try:
         return json.loads(Path(file).read_text(encoding="utf-8"))
