@@ -11,8 +11,8 @@ import pytest
 
 from cctrace.errors import FormatError
 from cctrace.io import read_file
-from cctrace.io.tcpinfo import MISSING
 from cctrace.io.structs import BBR23_INFO, PHASES, TCP_INFO, decode_bbr
+from cctrace.io.tcpinfo import MISSING
 
 T = 1795190736468301000
 

@@ -141,7 +141,7 @@ def flow(
             raise ArgumentError(f"{file}: holds no packets")
         index = largest(data.flows["bytes_sent"]) if index is None else index
         check_flow(index, len(data), file)
-        options = {
+        options: dict[str, dict[str, Any]] = {
             "ladder": {"start_s": low or 0.0, "packets": packets},
             "time-sequence": {"start_s": low, "end_s": high},
         }
