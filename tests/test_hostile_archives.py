@@ -9,9 +9,13 @@ import zipfile
 import pytest
 from wire import ethernet, ipv4, pcap, tcp
 
+import cctrace as cct
+from cctrace.corpus import members
+from cctrace.corpus.inputs import Rules
 from cctrace.errors import FormatError
 from cctrace.io import archive, read_file
 from cctrace.io.compression import BOMB_FLOOR
+from cctrace.io.source import open_source
 
 CAPTURE = pcap([(10**18, ethernet(ipv4(tcp())))])
 
@@ -87,3 +91,33 @@ def test_a_damaged_zip_is_one_line(at, tmp_path):
     path.write_bytes(data)
     with contextlib.suppress(FormatError):  # anything else is not one line
         assert len(read_file(path)) == 1
+
+
+@PACKERS
+def test_a_corpus_bounds_what_all_members_of_an_archive_unpack_to(pack, tmp_path):
+    zeros = [(10**18, bytes(60_000))] * (BOMB_FLOOR // 180_000)
+    part = gzip.compress(pcap([*zeros, (10**18, ethernet(ipv4(tcp())))]))
+    path = tmp_path / ("nested.zip" if pack is zipped else "nested.tar.gz")
+    path.write_bytes(pack([(f"{k}.pcap.gz", part) for k in range(9)]))
+    read = 0
+    with pytest.raises(FormatError, match="decompression bomb"):  # noqa: PT012 (some are read before)
+        for _, load in members.groups(str(path), Rules(), None):
+            with open_source(load()[0]) as source:
+                source.rest()
+            read += 1
+    assert 0 < read < 9
+
+
+@PACKERS
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_files_of_one_name_in_an_archive_are_all_analysed(pack, tmp_path):
+    captures = [pcap([(10**18, ethernet(ipv4(tcp(sport=port))))]) for port in (1001, 1002, 1003)]
+    path = tmp_path / ("twice.zip" if pack is zipped else "twice.tar.gz")
+    path.write_bytes(pack([("a/x.pcap", one) for one in captures]))
+    assert cct.corpus.run(path, tmp_path / "out", workers=1).captures == 3
+    rows = cct.corpus.open(tmp_path / "out").flows.frame()
+    assert dict(zip(rows["capture"].str.removeprefix(f"{path}:"), rows["sport"], strict=True)) == {
+        "a/x.pcap": 1001,
+        "a/(2)/x.pcap": 1002,
+        "a/(3)/x.pcap": 1003,
+    }

@@ -1,21 +1,35 @@
 """The captures in an archive, one after another, each with its counters: nothing is unpacked to disk.
 
-A tar is read twice: its names say which counters belong to which capture, then what is needed is taken as it comes.
+A tar is read twice: the first pass lists its names, which say which counters belong to which capture; the second takes
+the files as they come. Archives may hold several files of one name (`tar --append` writes a newer one behind the older
+one): each is analysed, the second as `folder/(2)/name`, so that it finds its counters among the second files, too.
+
+What comes out of an archive is bounded for all its members together, as `cctrace.io.archive` bounds it.
 """
 
+from __future__ import annotations
+
+import io
 import tarfile
 import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from cctrace.corpus.inputs import taken
 from cctrace.errors import FormatError
 from cctrace.io import archive
-from cctrace.io.compression import bomb, most_bytes
-from cctrace.io.source import Member, open_source
+from cctrace.io.compression import Allowance, bomb, most_bytes
+from cctrace.io.source import Member, Source, open_source
+
+if TYPE_CHECKING:
+    from cctrace.corpus.inputs import Rules
 
 MOST = 4 << 30  # bytes of one member, as stored
+Capture = tuple[str, Callable[[], tuple[Member, list[Member]]]]  # name, and what returns it and its counters
 
 
-def groups(name, rules, limit):
+def groups(name: str, rules: Rules, limit: int | None) -> Iterator[Capture]:
     """Yield (name, function that returns source and counters) for every capture in an archive.
 
     Parameters
@@ -23,14 +37,14 @@ def groups(name, rules, limit):
     name : str
         Path or URL of the archive.
     rules : Rules
-        Which counters belong to which capture; what is no capture's is analysed by itself.
+        Which counters belong to which capture; counters of no capture are analysed by themselves.
     limit : int, optional
-        Largest size that a member may have.
+        Largest size that a member may have, and that all may have together.
 
     Raises
     ------
     FormatError
-        If it is no archive, or is damaged: after what precedes the damage.
+        If it is no archive, is damaged, or unpacks to too much: after the captures that precede the damage.
     """
     with open_source(name, limit) as source:
         if not archive.sniff(source.head):
@@ -48,21 +62,37 @@ def groups(name, rules, limit):
         raise FormatError(f"{name}: the archive is damaged or cut short ({damage}); what precedes it was analysed")
 
 
-def _names(source):
+def _distinct(infos: Iterable[Any], name_of: Callable[[Any], str]) -> Iterator[tuple[str, Any]]:
+    """Yield (name, info) of an archive's members under distinct names."""
+    used: set[str] = set()
+    for info in infos:
+        name = first = name_of(info)
+        number = 1
+        while name in used:
+            number += 1
+            folder, slash, base = first.rpartition("/")
+            name = f"{folder}{slash}({number})/{base}"
+        used.add(name)
+        yield name, info
+
+
+def _files(tar: tarfile.TarFile) -> Iterator[tuple[str, tarfile.TarInfo]]:
+    return _distinct((info for info in tar if info.isfile() and info.size), lambda info: info.name)
+
+
+def _names(source: Source) -> tuple[list[str], str]:
     """Return the names of the files in a tar, and what is wrong with it ("" nothing)."""
-    found = {}
+    found: list[str] = []
     try:
-        with tarfile.open(fileobj=source, mode="r|") as tar:
-            for info in tar:
-                if info.isfile() and info.size:
-                    found[info.name] = None
+        with tarfile.open(fileobj=cast(IO[bytes], source), mode="r|") as tar:
+            found.extend(name for name, _ in _files(tar))
     except archive.DAMAGE as error:
-        return list(found), " ".join(str(error).split()) or type(error).__name__
-    return list(found), source.cut or ""
+        return found, " ".join(str(error).split()) or type(error).__name__
+    return found, source.cut or ""
 
 
-def _joined(names, rules):
-    folders: dict[str, list] = {}
+def _joined(names: Iterable[str], rules: Rules) -> dict[str, list[str]]:
+    folders: dict[str, list[str]] = {}
     for name in names:
         folder, slash, base = name.rpartition("/")
         folders.setdefault(folder + slash, []).append(base)
@@ -73,69 +103,68 @@ def _joined(names, rules):
     }
 
 
-def _tarred(name, names, joined, limit):
-    """Yield what is complete as soon as it is; what waits for its counters, or a capture, is held as stored."""
-    wanted = {one for counters in joined.values() for one in counters}
+def _tarred(name: str, left: set[str], joined: dict[str, list[str]], limit: int | None) -> Iterator[Capture]:
+    """Yield each capture as soon as it is complete; only those that wait for counters, and counters, are held."""
+    counters = {one for names in joined.values() for one in names}
     held: dict[str, Member] = {}
-    with open_source(name, limit) as source, tarfile.open(fileobj=source, mode="r|") as tar:
-        left = set(names)
+    with open_source(name, limit) as source, tarfile.open(fileobj=cast(IO[bytes], source), mode="r|") as tar:
+        allowance = Allowance(source)
         try:
-            for info in tar:
-                if info.name not in left or not (info.isfile() and info.size):
+            for one, info in _files(tar):
+                if one not in left:
                     continue
-                left.discard(info.name)
                 if info.size > (limit or MOST):
-                    yield f"{name}:{info.name}", _too_large(name, info.name, info.size)
+                    yield f"{name}:{one}", partial(_refuse, f"{name}:{one}", info.size)
                     continue
-                held[info.name] = Member(f"{name}:{info.name}", tar.extractfile(info).read())
-                if info.name not in wanted and info.name not in joined:
-                    member = held.pop(info.name)
-                    yield member.name, lambda member=member: (member, [])
+                allowance.add(info.size)
+                held[one] = Member(f"{name}:{one}", archive.extracted(tar, info), allowance)
+                if one not in counters and one not in joined:
+                    yield _capture(held.pop(one), [])
                     continue
-                for capture in [one for one, counters in joined.items() if info.name in (one, *counters)]:
-                    counters = joined[capture]
-                    if capture in held and all(one in held for one in counters):
-                        del joined[capture]
-                        member, beside = held.pop(capture), [held[one] for one in counters]
-                        yield member.name, lambda member=member, beside=beside: (member, beside)
+                for capture in [capture for capture, names in joined.items() if one in (capture, *names)]:
+                    if capture in held and all(beside in held for beside in joined[capture]):
+                        beside = [held[other] for other in joined.pop(capture)]
+                        yield _capture(held.pop(capture), beside)
         except archive.DAMAGE:
-            return  # told by whoever read the names
+            return  # `groups` knows of it from the first pass
 
 
-def _too_large(name, member, size):
-    def refuse():
-        raise FormatError(f"{name}:{member}: {size} bytes; raise the limit if that is right (limit=, --limit)")
-
-    return refuse
+def _capture(member: Member, counters: list[Member]) -> Capture:
+    return member.name, lambda: (member, counters)
 
 
-def _zipped(name, source, rules, limit):
-    import io
+def _refuse(name: str, size: int) -> tuple[Member, list[Member]]:
+    raise FormatError(f"{name}: {size} bytes; raise the limit if that is right (limit=, --limit)")
 
+
+def _zipped(name: str, source: Source, rules: Rules, limit: int | None) -> Iterator[Capture]:
     try:
         with zipfile.ZipFile(io.BytesIO(source.rest())) as zipped:
-            infos = {info.filename: info for info in zipped.infolist() if not info.is_dir() and info.file_size}
-            joined = _joined(list(infos), rules)
-            wanted = {one for counters in joined.values() for one in counters}
+            allowance = Allowance(source)
+            files = (info for info in zipped.infolist() if not info.is_dir() and info.file_size)
+            infos: dict[str, zipfile.ZipInfo] = dict(_distinct(files, lambda info: info.filename))
+            joined = _joined(infos, rules)
+            counters = {one for names in joined.values() for one in names}
             for one in taken(infos):
-                if one not in wanted:
-                    yield (
-                        f"{name}:{one}",
-                        lambda one=one: _unzipped(name, zipped, infos, [one, *joined.get(one, [])], limit),
-                    )
+                allowance.add(0)  # refuses the rest once the allowance is spent
+                if one not in counters:
+                    wanted = {other: infos[other] for other in (one, *joined.get(one, ()))}
+                    yield f"{name}:{one}", partial(_unzipped, name, zipped, wanted, allowance, limit)
     except archive.ZIP_DAMAGE as error:
         raise FormatError(f"{name}: a ZIP archive that cannot be read: {error}") from None
 
 
-def _unzipped(name, zipped, infos, wanted, limit):
+def _unzipped(
+    name: str, zipped: zipfile.ZipFile, infos: dict[str, zipfile.ZipInfo], allowance: Allowance, limit: int | None
+) -> tuple[Member, list[Member]]:
     members = []
-    for one in wanted:
-        info = infos[one]
+    for one, info in infos.items():
         most = limit or most_bytes(info.compress_size)
         if info.file_size > most:
             raise FormatError(bomb(f"{name}:{one}", info.compress_size, most))
+        allowance.add(info.file_size)
         try:
-            members.append(Member(f"{name}:{one}", zipped.read(info)))
+            members.append(Member(f"{name}:{one}", zipped.read(info), allowance))
         except archive.ZIP_DAMAGE as error:
             raise FormatError(f"{name}:{one}: cannot be unpacked: {error}") from None
     return members[0], members[1:]

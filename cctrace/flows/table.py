@@ -301,15 +301,19 @@ def of_file(source, **options):
     ArgumentError
         If it holds counters or a link trace, not packets.
     """
-    from cctrace.io import is_capture, read_file, stream
+    from cctrace.io import CAPTURES, MAY_HOLD_PACKETS, format_of, read_file, stream
     from cctrace.io.packets import Packets
 
-    lasting = isinstance(source, (str, os.PathLike)) and os.path.isfile(source)
-    if lasting and is_capture(source, options.get("limit")):
-        return Connections(lambda: _ahead(stream(source, CHUNK, **options)))
+    refused = ArgumentError(f"{source}: holds counters, not packets")
+    if isinstance(source, (str, os.PathLike)) and os.path.isfile(source):
+        kind = options.get("format") or format_of(source, options.get("limit"))
+        if kind in CAPTURES:
+            return Connections(lambda: _ahead(stream(source, CHUNK, **options)))
+        if kind not in MAY_HOLD_PACKETS:  # before hundreds of megabytes of counters are read in vain
+            raise refused
     data = read_file(source, **options)  # what might not be there to be read again
     if not isinstance(data, Packets):
-        raise ArgumentError(f"{source}: holds counters, not packets")
+        raise refused
     return Connections(lambda: [data])
 
 

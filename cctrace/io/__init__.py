@@ -55,6 +55,7 @@ FORMATS = {
 }
 CAPTURES = ("pcap", "pcapng", "snoop")
 ARCHIVE = "archive"  # what `sniff` calls a tar or ZIP file
+MAY_HOLD_PACKETS = (*CAPTURES, ARCHIVE, "parquet")
 
 
 def read_file(
@@ -137,7 +138,7 @@ def _of_archive(source: Source, decapsulate: str | Sequence[str], limit: int | N
     tables, captures = [], []
     for member in members:
         try:
-            if (name := _name_of(member, limit)) in CAPTURES:
+            if (name := format_of(member, limit)) in CAPTURES:
                 captures.append(member)
             elif name != ARCHIVE:
                 tables.append(_module(name).read(open_source(member, limit)))
@@ -154,11 +155,6 @@ def _of_archive(source: Source, decapsulate: str | Sequence[str], limit: int | N
     return data
 
 
-def _name_of(member: Member, limit: int | None) -> str:
-    with open_source(member, limit) as opened:
-        return sniff(opened)
-
-
 def sniff(source: Source) -> str:
     """Return the name of the format of an open `Source`; FormatError if it is none that cctrace reads."""
     head = source.head.removeprefix(BOM)
@@ -170,10 +166,15 @@ def sniff(source: Source) -> str:
     raise FormatError(import_module("cctrace.io.foreign").refusal(source))
 
 
-def is_capture(source: Input, limit: int | None = None) -> bool:
-    """Return whether a file holds packets; FormatError if it is of no known format. `limit` as for `read_file`."""
+def format_of(source: Input, limit: int | None = None) -> str:
+    """Return what `sniff` says of a file; FormatError if its format is unknown. `limit` as for `read_file`."""
     with open_source(source, limit) as opened:
-        return sniff(opened) in CAPTURES
+        return sniff(opened)
+
+
+def is_capture(source: Input, limit: int | None = None) -> bool:
+    """Return whether a file is a capture; FormatError if its format is unknown. `limit` as for `read_file`."""
+    return format_of(source, limit) in CAPTURES
 
 
 def _module(name: str) -> Any:

@@ -74,10 +74,11 @@ def _tarred(source: Source) -> Iterator[tuple[str, int, Callable[[], bytes]]]:
     with tarfile.open(fileobj=cast(IO[bytes], source), mode="r|") as archive:
         for info in archive:
             if info.isfile() and info.size:
-                yield info.name, info.size, partial(_extracted, archive, info)
+                yield info.name, info.size, partial(extracted, archive, info)
 
 
-def _extracted(archive: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
+def extracted(archive: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
+    """Return the bytes of a file in a tar."""
     file = archive.extractfile(info)
     return file.read() if file else b""
 
