@@ -1,6 +1,7 @@
 """Figures of papers: names, marks that follow from numbers, results on disk, and every figure in its quick version."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,9 @@ from cctrace.papers.claims import HELD, IN_PART, NOT_HELD, NOT_RUN, judge, mark_
 from cctrace.papers.runs import Run, run_all
 
 PATH = {"rate": "10Mbit", "rtt": "20ms", "buffer": "1bdp", "jitter": "normal:sd=2ms"}
+# What the quick figures come to, claim by claim: runs are the same to the last digit on every machine. Where a change
+# of the simulator, of a controller or of a claim moves a mark, find out why before recording it.
+QUICK_MARKS = json.loads((Path(__file__).parent / "quick_marks.json").read_text(encoding="utf-8"))
 FIGURES = [(paper, name) for paper in papers.papers() for name in papers.figures(paper)]
 
 
@@ -145,17 +149,23 @@ def test_the_command_lists_papers_and_figures(capsys):
 
 # --- the figures -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("paper", "name"), FIGURES, ids=[f"{paper}-{name}" for paper, name in FIGURES])
-def test_a_quick_figure_has_table_claims_and_plot(quick, paper, name):
+def test_a_quick_figure_has_a_table_a_plot_and_the_recorded_marks(quick, paper, name):
     made = quick(paper, name)
     assert len(made.table) > 0
     assert not made.table.select_dtypes("number").isna().all().any()
     assert made.plot().axes
+    assert [claim.mark for claim in made.claims] == QUICK_MARKS[paper][name]
     for claim in made.claims:
-        assert claim.mark in (HELD, IN_PART, NOT_HELD, NOT_RUN)
         assert claim.claim
         assert claim.paper
-        assert claim.here
         assert "nan" not in claim.here.split()
+
+
+def test_a_mark_is_not_held_in_full_with_failed_conditions(quick):
+    for paper, name in (("kumar", "2"), ("bbr2plus", "19"), ("obbr", "12")):
+        for claim in quick(paper, name).claims:
+            assert (claim.mark == HELD) == (not claim.failed)
+            assert (claim.mark == IN_PART) <= bool(claim.failed)
 
 
 def test_the_command_prints_claims_as_json_and_writes_tables_and_plots(quick, tmp_path, capsys):
@@ -167,11 +177,11 @@ def test_the_command_prints_claims_as_json_and_writes_tables_and_plots(quick, tm
 
 
 def test_the_papers_model_without_jitter_to_speak_of_keeps_the_link_and_loses_it_with_much():
-    from cctrace.papers.kumar_model import LINK_BPS, bandwidth
+    from cctrace.papers.kumar_model import LINK_MBPS, bandwidth
 
-    assert bandwidth(100.0, 0.0, 30.0, seed=1) == pytest.approx(LINK_BPS / 1e6)
-    assert bandwidth(1500.0, 0.0, 30.0, seed=1) < 0.05 * LINK_BPS / 1e6
-    assert bandwidth(1500.0, 20_000.0, 30.0, seed=1) == pytest.approx(LINK_BPS / 1e6)  # a queue hides the jitter
+    assert bandwidth(100.0, 0.0, 30.0, seed=1) == pytest.approx(LINK_MBPS)
+    assert bandwidth(1500.0, 0.0, 30.0, seed=1) < 0.05 * LINK_MBPS
+    assert bandwidth(1500.0, 20_000.0, 30.0, seed=1) == pytest.approx(LINK_MBPS)  # a queue hides the jitter
 
 
 def test_a_users_own_trace_runs_where_figures_take_traces(shelf, tmp_path, capsys):

@@ -75,7 +75,7 @@ def reproduce(
                 fresh=fresh,
                 **changes,
             )
-            claims += [{"paper_name": paper, "quick": quick} | claim.as_dict() for claim in made.claims]
+            claims += [{"paper_name": paper, "quick": quick} | claim.to_dict() for claim in made.claims]
             if not as_json:
                 _print_figure(made, output)
             if output is not None:

@@ -7,10 +7,18 @@
 `reproduce` runs one or all figures of a paper; `cctrace reproduce` is the same on the command line.
 """
 
+from __future__ import annotations
+
 import difflib
 import importlib
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from cctrace.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from cctrace.papers.figure import Figure, Reproduction
 
 # Name of a paper: the modules that hold its figures (each a list FIGURES), and what it is.
 _PAPERS = {
@@ -31,12 +39,12 @@ _PAPERS = {
 }
 
 
-def papers():
+def papers() -> dict[str, str]:
     """Return {name: title} of the papers."""
     return {name: title for name, (_, title) in _PAPERS.items()}
 
 
-def figures(paper):
+def figures(paper: str) -> dict[str, Figure]:
     """Return {name: Figure} of a paper, in its order.
 
     Raises
@@ -49,7 +57,7 @@ def figures(paper):
     return {figure.name: figure for module in modules for figure in module.FIGURES}
 
 
-def find(paper, name):
+def find(paper: str, name: str) -> Figure:
     """Return one `Figure`, by paper and name (``"5"``; ``"fig5"`` will do).
 
     Raises
@@ -68,14 +76,23 @@ def find(paper, name):
     return there[wanted]
 
 
-def _known(what, name, there, said=None):
+def _known(what: str, name: str, there: Iterable[str], given: str | None = None) -> None:
     if name not in there:
         near = difflib.get_close_matches(str(name), there, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ArgumentError(f"{what} {said or name!r} is not here; {hint}there are: {', '.join(there)}")
+        raise ArgumentError(f"{what} {given or name!r} is not here; {hint}there are: {', '.join(there)}")
 
 
-def reproduce(paper, name=None, *, quick=False, workers=1, progress=None, fresh=False, **changes):
+def reproduce(
+    paper: str,
+    name: str | None = None,
+    *,
+    quick: bool = False,
+    workers: int = 1,
+    progress: Callable[[Figure, int, int], object] | None = None,
+    fresh: bool = False,
+    **changes: Any,
+) -> list[Reproduction]:
     """Run a figure of a paper, or all of them.
 
     Parameters
@@ -100,13 +117,5 @@ def reproduce(paper, name=None, *, quick=False, workers=1, progress=None, fresh=
     list of Reproduction
     """
     chosen = list(figures(paper).values()) if name is None else [find(paper, name)]
-    return [
-        one(
-            quick,
-            workers=workers,
-            fresh=fresh,
-            progress=None if progress is None else lambda done, total, one=one: progress(one, done, total),
-            **changes,
-        )
-        for one in chosen
-    ]
+    common = {"workers": workers, "fresh": fresh} | changes
+    return [one(quick, progress=progress and partial(progress, one), **common) for one in chosen]

@@ -11,7 +11,11 @@ every other segment, Linux 5.4's stack is that of profile linux.
 Sources: [Yang22].
 """
 
+from typing import Any
+
+from cctrace.papers.figure import Fields, Figure
 from cctrace.papers.runs import Run
+from cctrace.tcp.wire import WIRE_PER_PAYLOAD
 
 BBR, BBR2, CUBIC = "BBR", "BBRv2", "CUBIC"
 BBR2_20, BBR2_20_0 = "BBRv2(20 %, 0.3)", "BBRv2(20 %, 0)"
@@ -30,22 +34,25 @@ SYSTEMS = {
     SINGLE_PAPER: "bbr2plus_paper:eta1=0",
     CUBIC: "cubic",
 }
+FORMS = (PLUS, PLUS_20, PLUS_PAPER)  # of BBRv2+
 RATE_MBPS, RTT_MS = 40, 40
+LINK_MBPS = RATE_MBPS / WIRE_PER_PAYLOAD  # payload
 SEEDS = (1, 2, 3, 4, 5)
 
 
-def flow(system, **fields):
+class Yang22(Figure):
+    """A figure of this paper."""
+
+    paper = "BBRv2+"
+
+
+def flow(system: str, **fields: Any) -> Fields:
     """Return the fields of a `Sender` of a system."""
     return {"cc": SYSTEMS[system], "ack_every": 2} | fields
 
 
-def run_of(systems, seed, duration, path=None, **more):
+def run_of(systems: list[Any], seed: int, duration: str, path: Fields | None = None, **more: Any) -> Run:
     """Return the `Run` of some systems (names, or fields of `Sender`) over the paper's path, with changes."""
     fields = {"rate": f"{RATE_MBPS}Mbit", "rtt": f"{RTT_MS}ms"} | (path or {})
     flows = [flow(system) if isinstance(system, str) else system for system in systems]
     return Run({"path": fields, "flows": flows, "duration": duration, "seed": seed} | more)
-
-
-def listed(values, form="{:.2f}"):
-    """Write numbers with slashes between them."""
-    return "/".join(form.format(v) for v in values)

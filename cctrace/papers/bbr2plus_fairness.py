@@ -3,7 +3,10 @@
 Two flows start together at 40 Mbit/s and run for three minutes (section 3.2).
 """
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.analytic.metrics import jain
 from cctrace.papers.bbr2plus import (
@@ -11,6 +14,7 @@ from cctrace.papers.bbr2plus import (
     BBR2,
     BBR2_20,
     CUBIC,
+    FORMS,
     PLUS,
     PLUS_20,
     PLUS_PAPER,
@@ -18,22 +22,37 @@ from cctrace.papers.bbr2plus import (
     SINGLE,
     SINGLE_20,
     SINGLE_PAPER,
+    Yang22,
     flow,
-    listed,
     run_of,
 )
-from cctrace.papers.claims import judge
-from cctrace.papers.figure import Figure
+from cctrace.papers.claims import Claim, judge, listed
+from cctrace.papers.figure import Fields, Reproduction, drawing
+from cctrace.papers.runs import Result, Run
 
 BUFFERS_BDP = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 LONG_MS = 150
 CLOSE = 0.1  # of Jain's index, which is within 0.05 of itself from seed to seed
+_AXIS = {"logx": True, "top": 1.03}
 
 
-class _OverBuffers(Figure):
-    """Jain's index and the throughput of two flows, for every system and buffer."""
+class AgainstCubic(Yang22):
+    """Jain's index and the throughput of a flow of the system and of one of CUBIC, over the buffer."""
 
-    def row(self, labels, result, p):
+    varied = {"system": "systems", "buffer_bdp": "buffers_bdp"}
+    drawn = drawing(
+        "lines",
+        "buffer_bdp",
+        [("jain", "Jain's index", _AXIS), ("share", "share of the link", _AXIS | {"level": 0.5})],
+        "system",
+        xlabel="buffer (BDP)",
+    )
+
+    def run(self, at: Fields, p: Fields) -> Run:
+        """A flow of the system and one of CUBIC."""
+        return run_of([at["system"], CUBIC], at["seed"], p["duration"], {"buffer": f"{at['buffer_bdp']}bdp"})
+
+    def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Throughputs of both flows, Jain's index (Eq. 1), what the first retransmits."""
         first, second = (f["goodput_bps"] / 1e6 for f in result["flows"])
         return {
@@ -44,183 +63,140 @@ class _OverBuffers(Figure):
             "retransmitted_pct": 100 * result["flows"][0]["retransmit_ratio"],
         }
 
-    def plot(self, made):
-        """Fairness, and the share of the first flow, over the buffer."""
-        from cctrace.plot import lines
 
-        panels = [
-            ("jain", "Jain's index", {"logx": True, "top": 1.03}),
-            ("share", self.said, {"logx": True, "top": 1.03, "level": 0.5}),
-        ]
-        title = f"BBRv2+, Fig. {self.name}: {self.title}"
-        return lines(made.table, "buffer_bdp", panels, "system", title=title, xlabel="buffer (BDP)")
-
-    said = "share of the link"
-
-
-def _at(made, column, system, wanted):
+def _at(made: Reproduction, column: str, system: str, wanted: Callable[[float], bool]) -> NDArray[np.float64]:
     """Return the means of a column at those of the buffers that were run and fulfil a condition."""
     buffers, values = made.column(column, "buffer_bdp", system=system)
     return values[[bool(wanted(b)) for b in buffers]]
 
 
-class AgainstCubic(_OverBuffers):
-    """A flow of the system against one of CUBIC."""
+def _shallow(bdp: float) -> bool:
+    return bdp < 2
 
-    def runs(self, p):
-        """One run per system, buffer and seed."""
-        return [
-            (
-                {"system": system, "buffer_bdp": buffer, "seed": seed},
-                run_of([system, CUBIC], seed, p["duration"], {"buffer": f"{buffer}bdp"}),
-            )
-            for system in p["systems"]
-            for buffer in p["buffers_bdp"]
-            for seed in p["seeds"]
-        ]
+
+def _moderate(bdp: float) -> bool:
+    return 2 <= bdp <= 4
+
+
+def _deep(bdp: float) -> bool:
+    return bdp >= 8
 
 
 class Fig4(AgainstCubic):
     """BBR and BBRv2."""
 
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 3.2.1."""
         b = made.column("jain", "buffer_bdp", system=BBR)[0]
-        shallow, moderate, deep = (lambda x: x < 2), (lambda x: 2 <= x <= 4), (lambda x: x >= 8)
-        old, new = (_at(made, "jain", s, shallow) for s in (BBR, BBR2))
-        return [
-            judge(
-                "4",
-                "below 2 BDP, BBRv2 is clearly fairer to CUBIC than BBR",
-                {f"at {x:g} BDP": bool(n > o + 0.05) for x, o, n in zip(b[b < 2], old, new, strict=True)},
-                paper="significantly higher index",
-                here=f"{listed(new)} against {listed(old)} at {listed(b[b < 2], '{:g}')} BDP",
-                mechanism="BBRv2 answers losses (inflight_hi, inflight_lo), BBR does not",
-            ),
-            judge(
-                "4",
-                "in deep buffers CUBIC gets more than BBR and than BBRv2",
-                {s: bool((_at(made, "share", s, deep) < 0.5).all()) for s in (BBR, BBR2)},
-                paper="CUBIC more",
-                here="; ".join(f"{s} has {listed(_at(made, 'share', s, deep))}" for s in (BBR, BBR2))
-                + f" at {listed(b[b >= 8], '{:g}')} BDP",
-                mechanism="two BDPs of the least RTT cap their flight, the buffer caps CUBIC's",
-                recording="Linux 6.18, 2 BDP: bbr 15.7 and cubic 22.7 Mbit/s (docs/simulation.md)",
-            ),
-            judge(
-                "4",
-                "at moderate buffers BBRv2 is less competitive than BBR",
-                {
-                    f"at {x:g} BDP": bool(n < o)
-                    for x, o, n in zip(
-                        b[(b >= 2) & (b <= 4)],
-                        _at(made, "share", BBR, moderate),
-                        _at(made, "share", BBR2, moderate),
-                        strict=True,
-                    )
-                },
-                paper="lower share",
-                here=" against ".join(listed(_at(made, "share", s, moderate)) for s in (BBR2, BBR)),
-                mechanism="it probes every 2 to 3 s or 63 rounds instead of every 8, and keeps 15 % off inflight_hi",
-            ),
-        ]
+        old, new = (_at(made, "jain", s, _shallow) for s in (BBR, BBR2))
+        shares = {s: _at(made, "share", s, _deep) for s in (BBR, BBR2)}
+        before, after = (_at(made, "share", s, _moderate) for s in (BBR, BBR2))
+        yield judge(
+            "4",
+            "below 2 BDP, BBRv2 is clearly fairer to CUBIC than BBR",
+            {f"at {x:g} BDP": n > o + 0.05 for x, o, n in zip(b[b < 2], old, new, strict=True)},
+            paper="significantly higher index",
+            here=f"{listed(new)} against {listed(old)} at {listed(b[b < 2], '{:g}')} BDP",
+            mechanism="BBRv2 answers losses (inflight_hi, inflight_lo), BBR does not",
+        )
+        yield judge(
+            "4",
+            "in deep buffers CUBIC gets more than BBR and than BBRv2",
+            {s: (share < 0.5).all() for s, share in shares.items()},
+            paper="CUBIC more",
+            here="; ".join(f"{s} has {listed(share)}" for s, share in shares.items())
+            + f" at {listed(b[b >= 8], '{:g}')} BDP",
+            mechanism="two BDPs of the least RTT cap their flight, the buffer caps CUBIC's",
+            recording="Linux 6.18, 2 BDP: bbr 15.7 and cubic 22.7 Mbit/s (docs/simulation.md)",
+        )
+        yield judge(
+            "4",
+            "at moderate buffers BBRv2 is less competitive than BBR",
+            {f"at {x:g} BDP": n < o for x, o, n in zip(b[(b >= 2) & (b <= 4)], before, after, strict=True)},
+            paper="lower share",
+            here=f"{listed(after)} against {listed(before)}",
+            mechanism="it probes every 2 to 3 s or 63 rounds instead of every 8, and keeps 15 % off inflight_hi",
+        )
 
 
 class Fig10(AgainstCubic):
     """BBRv2 with the loss threshold at 20 %."""
 
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 3.4."""
         low = min(made.runs.buffer_bdp)
         v = {s: made.value("jain", system=s, buffer_bdp=low) for s in (BBR2, BBR2_20)}
-        between = lambda x: 1 <= x <= 4  # noqa: E731
-        old, new = (_at(made, "jain", s, between) for s in (BBR2, BBR2_20))
-        return [
-            judge(
-                "10",
-                "alpha 20 % makes BBRv2 less fair in an extremely shallow buffer",
-                {"lower index": v[BBR2_20] < v[BBR2] - 0.02},
-                paper="worse at 0.2 BDP",
-                here=f"{v[BBR2_20]:.2f} against {v[BBR2]:.2f} at {low:g} BDP",
-                mechanism="losses of a buffer this small stay below 20 %, so inflight_hi is never set",
-            ),
-            judge(
-                "10",
-                "and fairer at moderate buffers",
-                {"higher index on average (1 to 4 BDP)": float(np.mean(new)) > float(np.mean(old))},
-                paper="better",
-                here=f"{listed(new)} against {listed(old)}",
-                mechanism="where CUBIC was ahead, more aggressiveness is more fairness",
-            ),
-        ]
+        old, new = (_at(made, "jain", s, lambda x: 1 <= x <= 4) for s in (BBR2, BBR2_20))
+        yield judge(
+            "10",
+            "alpha 20 % makes BBRv2 less fair in an extremely shallow buffer",
+            {"lower index": v[BBR2_20] < v[BBR2] - 0.02},
+            paper="worse at 0.2 BDP",
+            here=f"{v[BBR2_20]:.2f} against {v[BBR2]:.2f} at {low:g} BDP",
+            mechanism="losses of a buffer this small stay below 20 %, so inflight_hi is never set",
+        )
+        yield judge(
+            "10",
+            "and fairer at moderate buffers",
+            {"higher index on average (1 to 4 BDP)": np.mean(new) > np.mean(old)},
+            paper="better",
+            here=f"{listed(new)} against {listed(old)}",
+            mechanism="where CUBIC was ahead, more aggressiveness is more fairness",
+        )
 
 
 class Fig19(AgainstCubic):
     """BBRv2+ with and without the dual mode."""
 
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 5.4, for every form of BBRv2+."""
-        deep = lambda x: x >= 8  # noqa: E731
         low = min(made.runs.buffer_bdp)
-        v2 = _at(made, "share", BBR2, deep)
+        v2 = _at(made, "share", BBR2, _deep)
         b, best = made.column("jain", "buffer_bdp", system=BBR)
         best = np.maximum(best, made.column("jain", "buffer_bdp", system=BBR2)[1])
-        out = []
         for plus, single in ((PLUS, SINGLE), (PLUS_20, SINGLE_20), (PLUS_PAPER, SINGLE_PAPER)):
             if plus not in set(made.runs.system):
                 continue
-            alone, dual = (_at(made, "share", s, deep) for s in (single, plus))
+            alone, dual = (_at(made, "share", s, _deep) for s in (single, plus))
             index = made.column("jain", "buffer_bdp", system=plus)[1]
-            shallow = (
-                made.value("jain", system=plus, buffer_bdp=low),
-                made.value("jain", system=BBR2_20, buffer_bdp=low),
-            )
+            shallow = [made.value("jain", system=s, buffer_bdp=low) for s in (plus, BBR2_20)]
             behind = [f"{x:g}" for x, i, best_ in zip(b, index, best, strict=True) if i < best_ - CLOSE / 2]
-            out += [
-                judge(
-                    "19a",
-                    f"without the dual mode CUBIC starves BBRv2+ in deep buffers ({plus})",
-                    {
-                        "at most a quarter of BBRv2's share": bool((alone <= v2 / 4).all()),
-                        "less than BBRv2": bool((alone < v2).all()),
-                    },
-                    paper="starved",
-                    here=f"{listed(alone)} of the link, BBRv2 {listed(v2)}",
-                    mechanism="CUBIC's queue looks like less bandwidth, so the estimate is given up round by round",
-                ),
-                judge(
-                    "19b",
-                    f"the dual mode ends that ({plus})",
-                    {
-                        "at least 80 % of BBRv2's share": bool((dual >= 0.8 * v2).all()),
-                        "more than without": bool((dual > alone).all()),
-                    },
-                    paper="eliminated",
-                    here=f"{listed(dual)} of the link, without {listed(alone)}, BBRv2 {listed(v2)}",
-                    mechanism=_dual(plus),
-                ),
-                judge(
-                    "19b",
-                    f"fairer than BBRv2(20 %, 0.3) in an extremely shallow buffer ({plus})",
-                    {"higher index": shallow[0] > shallow[1]},
-                    paper="better at 0.2 BDP",
-                    here=f"{shallow[0]:.2f} against {shallow[1]:.2f}",
-                    mechanism=_SHALLOW[plus],
-                ),
-                judge(
-                    "19b",
-                    f"no worse than the better one of BBR and BBRv2 at any buffer ({plus})",
-                    {
-                        "index within 0.05 of the better at every buffer": not behind,
-                        "at most buffers": len(behind) < len(b) / 2,
-                    },
-                    paper="no worse",
-                    here=f"{listed(index)} against {listed(best)}"
-                    + (f"; behind at {', '.join(behind)} BDP" if behind else ""),
-                    mechanism="in deep buffers as the dual mode does, in the shallowest as its tries do",
-                ),
-            ]
-        return out
+            yield judge(
+                "19a",
+                f"without the dual mode CUBIC starves BBRv2+ in deep buffers ({plus})",
+                {"at most a quarter of BBRv2's share": (alone <= v2 / 4).all(), "less than BBRv2": (alone < v2).all()},
+                paper="starved",
+                here=f"{listed(alone)} of the link, BBRv2 {listed(v2)}",
+                mechanism="CUBIC's queue looks like less bandwidth, so the estimate is given up round by round",
+            )
+            yield judge(
+                "19b",
+                f"the dual mode ends that ({plus})",
+                {"at least 80 % of BBRv2's share": (dual >= 0.8 * v2).all(), "more than without": (dual > alone).all()},
+                paper="eliminated",
+                here=f"{listed(dual)} of the link, without {listed(alone)}, BBRv2 {listed(v2)}",
+                mechanism=_DUAL[plus],
+            )
+            yield judge(
+                "19b",
+                f"fairer than BBRv2(20 %, 0.3) in an extremely shallow buffer ({plus})",
+                {"higher index": shallow[0] > shallow[1]},
+                paper="better at 0.2 BDP",
+                here=f"{shallow[0]:.2f} against {shallow[1]:.2f}",
+                mechanism=_SHALLOW[plus],
+            )
+            yield judge(
+                "19b",
+                f"no worse than the better one of BBR and BBRv2 at any buffer ({plus})",
+                {
+                    "index within 0.05 of the better at every buffer": not behind,
+                    "at most buffers": len(behind) < len(b) / 2,
+                },
+                paper="no worse",
+                here=f"{listed(index)} against {listed(best)}"
+                + (f"; behind at {', '.join(behind)} BDP" if behind else ""),
+                mechanism="in deep buffers as the dual mode does, in the shallowest as its tries do",
+            )
 
 
 _SHALLOW = {
@@ -232,120 +208,109 @@ _SHALLOW = {
 }
 
 
-def _dual(system):
-    if system == PLUS_PAPER:
-        return "cruises whose least RTT is above 1.1 RTprop twice in a row give the state machine of BBRv2"
-    return (
-        "the module's thresholds follow the latest RTT (`ever_measured_mrtt`, a quirk of the release), so it "
-        "switches with the queue"
+_SWITCHES = (
+    "the module's thresholds follow the latest RTT (`ever_measured_mrtt`, a quirk of the release), so it switches with "
+    "the queue"
+)
+_DUAL = {
+    PLUS: _SWITCHES,
+    PLUS_20: _SWITCHES,
+    PLUS_PAPER: "cruises whose least RTT is above 1.1 RTprop twice in a row give the state machine of BBRv2",
+}
+
+
+class RttFairness(AgainstCubic):
+    """Two flows of one system, of 40 and of 150 ms; the buffer is in BDPs of the longer path."""
+
+    drawn = drawing(
+        "lines",
+        "buffer_bdp",
+        [("jain", "Jain's index", _AXIS), ("share", "share of the flow of 150 ms", _AXIS | {"level": 0.5})],
+        "system",
+        xlabel="buffer (BDP)",
     )
 
-
-class RttFairness(_OverBuffers):
-    """Two flows of one system, of 40 and of 150 ms."""
-
-    said = "share of the flow of 150 ms"
-
-    def runs(self, p):
-        """One run per system, buffer (of the longer path) and seed."""
-        bdp = 40e6 / 8 * LONG_MS / 1e3
-        return [
-            (
-                {"system": system, "buffer_bdp": buffer, "seed": seed},
-                run_of(
-                    [flow(system, rtt=f"{LONG_MS}ms"), flow(system)],
-                    seed,
-                    p["duration"],
-                    {"buffer": f"{round(buffer * bdp)}B"},
-                ),
-            )
-            for system in p["systems"]
-            for buffer in p["buffers_bdp"]
-            for seed in p["seeds"]
-        ]
+    def run(self, at: Fields, p: Fields) -> Run:
+        """The flow of 150 ms and the other."""
+        system, buffer = at["system"], round(at["buffer_bdp"] * 40e6 / 8 * LONG_MS / 1e3)
+        flows = [flow(system, rtt=f"{LONG_MS}ms"), flow(system)]
+        return run_of(flows, at["seed"], p["duration"], {"buffer": f"{buffer}B"})
 
 
 class Fig5(RttFairness):
     """BBR and BBRv2."""
 
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 3.2.2."""
         low = min(made.runs.buffer_bdp)
-        large = lambda x: x >= 2  # noqa: E731
-        share, old, new = _at(made, "share", BBR, large), _at(made, "jain", BBR, large), _at(made, "jain", BBR2, large)
-        return [
-            judge(
-                "5a",
-                "BBR shares well at 0.2 BDP",
-                {"index at least 0.9": made.value("jain", system=BBR, buffer_bdp=low) >= 0.9},
-                paper="good",
-                here=f"{made.value('jain', system=BBR, buffer_bdp=low):.2f} at {low:g} BDP",
-                mechanism="what exceeds the buffer is dropped instead of queued",
-            ),
-            judge(
-                "5a",
-                "with larger buffers BBR's longer RTT takes all",
-                {
-                    "at least 0.9 of the link at 2 BDP and more": bool((share >= 0.9).all()),
-                    "at least 0.75": bool((share >= 0.75).all()),
-                },
-                paper="all",
-                here=f"{listed(share)} at 2 BDP and more",
-                mechanism="flight is capped at two BDPs of one's own RTT, so the longer flow has more of the queue",
-            ),
-            judge(
-                "5b",
-                "BBRv2 shares better than BBR, deep buffers above all",
-                {"higher index at 2 BDP and more": bool((new > old).all())},
-                paper="better",
-                here=f"{listed(new)} against {listed(old)}",
-                mechanism="both bounds follow losses, and PROBE_RTT every 5 s drains the queue",
-            ),
-        ]
+        share, old, new = (
+            _at(made, column, system, lambda x: x >= 2)
+            for column, system in (("share", BBR), ("jain", BBR), ("jain", BBR2))
+        )
+        yield judge(
+            "5a",
+            "BBR shares well at 0.2 BDP",
+            {"index at least 0.9": made.value("jain", system=BBR, buffer_bdp=low) >= 0.9},
+            paper="good",
+            here=f"{made.value('jain', system=BBR, buffer_bdp=low):.2f} at {low:g} BDP",
+            mechanism="what exceeds the buffer is dropped instead of queued",
+        )
+        yield judge(
+            "5a",
+            "with larger buffers BBR's longer RTT takes all",
+            {
+                "at least 0.9 of the link at 2 BDP and more": (share >= 0.9).all(),
+                "at least 0.75": (share >= 0.75).all(),
+            },
+            paper="all",
+            here=f"{listed(share)} at 2 BDP and more",
+            mechanism="flight is capped at two BDPs of one's own RTT, so the longer flow has more of the queue",
+        )
+        yield judge(
+            "5b",
+            "BBRv2 shares better than BBR, deep buffers above all",
+            {"higher index at 2 BDP and more": (new > old).all()},
+            paper="better",
+            here=f"{listed(new)} against {listed(old)}",
+            mechanism="both bounds follow losses, and PROBE_RTT every 5 s drains the queue",
+        )
 
 
 class Fig20(RttFairness):
     """BBRv2+."""
 
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 5.5."""
         b, old = made.column("jain", "buffer_bdp", system=BBR)
         new = made.column("jain", "buffer_bdp", system=BBR2)[1]
-        out = []
-        for plus in (PLUS, PLUS_20, PLUS_PAPER):
+        for plus in FORMS:
             if plus in set(made.runs.system):
                 here = made.column("jain", "buffer_bdp", system=plus)[1]
-                out.append(
-                    judge(
-                        "20",
-                        f"RTT fairness better than BBR's and close to BBRv2's ({plus})",
-                        {
-                            "better than BBR on average": float(here.mean()) > float(old.mean()),
-                            "within 0.1 of BBRv2 at every buffer": bool((abs(here - new) <= CLOSE).all()),
-                        },
-                        paper="better, close",
-                        here=f"{listed(here)}; BBRv2 {listed(new)}; BBR {listed(old)} at {listed(b, '{:g}')} BDP",
-                    )
+                yield judge(
+                    "20",
+                    f"RTT fairness better than BBR's and close to BBRv2's ({plus})",
+                    {
+                        "better than BBR on average": here.mean() > old.mean(),
+                        "within 0.1 of BBRv2 at every buffer": (abs(here - new) <= CLOSE).all(),
+                    },
+                    paper="better, close",
+                    here=f"{listed(here)}; BBRv2 {listed(new)}; BBR {listed(old)} at {listed(b, '{:g}')} BDP",
                 )
-        return out
 
 
 _FULL = {"buffers_bdp": BUFFERS_BDP, "seeds": SEEDS, "duration": "180s"}
 _QUICK = {"buffers_bdp": (0.2, 2.0, 8.0), "seeds": (1,), "duration": "10s"}
-_BY = ("system", "buffer_bdp")
 
 
-def _made(cls, name, title, *systems):
-    return cls(name, title, _FULL | {"systems": systems}, _QUICK, _BY)
+def _made(cls: type[Yang22], name: str, title: str, *systems: str) -> Yang22:
+    return cls(name, title, _FULL | {"systems": systems}, _QUICK)
 
 
-_ALL = (BBR, BBR2, BBR2_20, PLUS, PLUS_20, PLUS_PAPER)
+_SINGLE = (SINGLE, SINGLE_20, SINGLE_PAPER)
 FIGURES = [
     _made(Fig4, "4", "fairness of BBR and BBRv2 to CUBIC", BBR, BBR2),
     _made(Fig5, "5", "RTT fairness of BBR and BBRv2 (40 and 150 ms)", BBR, BBR2),
     _made(Fig10, "10", "fairness of BBRv2 with alpha 20 % to CUBIC", BBR2, BBR2_20),
-    _made(
-        Fig19, "19", "fairness of BBRv2+ to CUBIC, with and without dual mode", *_ALL, SINGLE, SINGLE_20, SINGLE_PAPER
-    ),
-    _made(Fig20, "20", "RTT fairness of BBRv2+ (40 and 150 ms)", BBR, BBR2, PLUS, PLUS_20, PLUS_PAPER),
+    _made(Fig19, "19", "fairness of BBRv2+ to CUBIC, with and without dual mode", BBR, BBR2, BBR2_20, *FORMS, *_SINGLE),
+    _made(Fig20, "20", "RTT fairness of BBRv2+ (40 and 150 ms)", BBR, BBR2, *FORMS),
 ]

@@ -6,91 +6,88 @@ Nor is the order: netem reorders unless a queue is put beneath it, so both are r
 them, from a table cut at four deviations, negative ones zero.
 """
 
-import numpy as np
+from collections.abc import Iterator
 
-from cctrace.papers.bbr2plus import BBR, BBR2, CUBIC, PLUS, PLUS_20, PLUS_PAPER, RTT_MS, SEEDS, listed, run_of
-from cctrace.papers.claims import judge
-from cctrace.papers.figure import Figure
+import numpy as np
+from numpy.typing import NDArray
+
+from cctrace.papers.bbr2plus import BBR, BBR2, CUBIC, FORMS, LINK_MBPS, RTT_MS, SEEDS, Yang22, run_of
+from cctrace.papers.claims import Claim, judge, listed
+from cctrace.papers.figure import Fields, Reproduction, drawing, measures
 from cctrace.papers.netem import table
-from cctrace.tcp.wire import WIRE_PER_PAYLOAD
+from cctrace.papers.runs import Result, Run
 
 SPREADS = {"sd = mean": 1.0, "sd = mean/4": 0.25}
 ORDERS = {"in order": False, "reordering": True}
-LINK_MBPS = 40 / WIRE_PER_PAYLOAD
 
 
-class _OverJitter(Figure):
+class _OverJitter(Yang22):
     """Throughput and flight over the mean of the jitter, for each spread and order."""
 
-    def runs(self, p):
+    drawn = drawing(
+        "lines",
+        "mean_ms",
+        [("mbps", "throughput (Mbit/s)"), ("in_flight", "in flight (segments)")],
+        "system",
+        panel_by="jitter",
+        xlabel="mean of the jitter (ms)",
+    )
+
+    def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """One run per system, spread, order, mean and seed."""
-        out = []
-        for system in p["systems"]:
-            for spread in p["spreads"]:
-                for order in p["orders"]:
-                    for mean in p["means_ms"]:
-                        path = {"buffer": "32bdp"}
-                        if mean > 0:  # the path's own RTT is the way back; what is drawn, the way there
-                            path["reverse"] = f"{RTT_MS}ms"
-                            path["jitter"] = table(1e3 * mean, 1e3 * mean * SPREADS[spread], ORDERS[order])
-                        for seed in p["seeds"]:
-                            labels = {"system": system, "jitter": f"{spread}, {order}", "mean_ms": mean, "seed": seed}
-                            out.append((labels, run_of([system], seed, p["duration"], path, sample="100ms")))
-        return out
+        return [
+            (
+                {"system": system, "jitter": f"{spread}, {order}", "mean_ms": mean, "seed": seed},
+                run_of([system], seed, p["duration"], _path(spread, order, mean), sample="100ms"),
+            )
+            for system in p["systems"]
+            for spread in p["spreads"]
+            for order in p["orders"]
+            for mean in p["means_ms"]
+            for seed in p["seeds"]
+        ]
 
-    def row(self, labels, result, p):
+    def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Throughput, packets in flight, retransmissions."""
-        flow = result["flows"][0]
-        return {
-            "mbps": flow["goodput_bps"] / 1e6,
-            "in_flight": result["means"][0]["in_flight_segments"],
-            "retransmitted_pct": 100 * flow["retransmit_ratio"],
-        }
-
-    def plot(self, made):
-        """Throughput and flight, a row for each spread and order."""
-        from cctrace.plot import lines
-
-        panels = [("mbps", "throughput (Mbit/s)"), ("in_flight", "in flight (segments)")]
-        title, xlabel = f"BBRv2+, Fig. {self.name}: {self.title}", "mean of the jitter (ms)"
-        return lines(made.table, "mean_ms", panels, "system", panel_by="jitter", title=title, xlabel=xlabel)
+        flight = {"in_flight": result["means"][0]["in_flight_segments"]}
+        return measures(result["flows"][0], "mbps") | flight | measures(result["flows"][0], "retransmitted_pct")
 
 
-def _kinds(made):
-    return list(dict.fromkeys(made.table.jitter))
+def _path(spread: str, order: str, mean_ms: float) -> Fields:
+    path: Fields = {"buffer": "32bdp"}
+    if mean_ms > 0:  # the path's own RTT is the way back; what is drawn, the way there
+        path["reverse"] = f"{RTT_MS}ms"
+        path["jitter"] = table(1e3 * mean_ms, 1e3 * mean_ms * SPREADS[spread], ORDERS[order])
+    return path
 
 
 class Fig12(_OverJitter):
     """CUBIC, BBR and BBRv2."""
 
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 3.6, for every spread and order."""
-        out = []
-        for kind in _kinds(made):
+        for kind in made.each("jitter"):
             means, cubic = made.column("mbps", "mean_ms", system=CUBIC, jitter=kind)
             curves = {s: made.column("mbps", "mean_ms", system=s, jitter=kind)[1] for s in (BBR, BBR2)}
             high = means >= 80
-            said = "; ".join(f"{s} {listed(v, '{:.1f}')}" for s, v in {CUBIC: cubic, **curves}.items())
-            out.append(
-                judge(
-                    "12",
-                    f"CUBIC keeps its throughput under high jitter, BBR and BBRv2 do not ({kind})",
-                    {
-                        "CUBIC has at least 80 % of the link": bool((cubic[high] >= 0.8 * LINK_MBPS).all()),
-                        **{
-                            f"{s} has at most 60 % of CUBIC's": bool((v[high] <= 0.6 * cubic[high]).all())
-                            for s, v in curves.items()
-                        },
+            rates = "; ".join(f"{s} {listed(v, '{:.1f}')}" for s, v in {CUBIC: cubic, **curves}.items())
+            yield judge(
+                "12",
+                f"CUBIC keeps its throughput under high jitter, BBR and BBRv2 do not ({kind})",
+                {
+                    "CUBIC has at least 80 % of the link": (cubic[high] >= 0.8 * LINK_MBPS).all(),
+                    **{
+                        f"{s} has at most 60 % of CUBIC's": (v[high] <= 0.6 * cubic[high]).all()
+                        for s, v in curves.items()
                     },
-                    paper="CUBIC high, both low",
-                    here=f"{said} Mbit/s at {listed(means, '{:g}')} ms",
-                    mechanism=_WHY[kind],
-                    recording="Linux 6.18, reordering, sd 10 of 40 ms: bbr 6.8, cubic 19 and 25 of 40 Mbit/s "
-                    "(docs/simulation.md)",
-                )
+                },
+                paper="CUBIC high, both low",
+                here=f"{rates} Mbit/s at {listed(means, '{:g}')} ms",
+                mechanism=_WHY[kind],
+                recording="Linux 6.18, reordering, sd 10 of 40 ms: bbr 6.8, cubic 19 and 25 of 40 Mbit/s "
+                "(docs/simulation.md)",
             )
-            out.append(_start(kind, means, curves))
-        return out
+            yield _start(kind, means, curves)
 
 
 _WHY = {
@@ -102,13 +99,13 @@ _WHY = {
 }
 
 
-def _start(kind, means, curves):
+def _start(kind: str, means: NDArray, curves: dict[str, NDArray]) -> Claim:
     """Mark both sentences of the paper on where the degradation begins: at RTprop (3.6), at half of it (4.4)."""
     begins = {
         s: next((float(m) for m, v in zip(means, vs, strict=True) if v < 0.9 * vs[0]), None) for s, vs in curves.items()
     }
     known = [m for m in begins.values() if m is not None]
-    near = {at: bool(known) and all(0.6 * at <= m <= 1.6 * at for m in known) for at in (RTT_MS, RTT_MS / 2)}
+    near = {at: known and all(0.6 * at <= m <= 1.6 * at for m in known) for at in (RTT_MS, RTT_MS / 2)}
     return judge(
         "12",
         f"significant degradation begins when the mean reaches the path's RTT (3.6), or half of it (4.4) ({kind})",
@@ -116,7 +113,7 @@ def _start(kind, means, curves):
         paper="40 ms; 20 ms",
         here=", ".join(f"{s} from {m:g} ms" if m is not None else f"{s} nowhere" for s, m in begins.items())
         + " (first mean with less than 90 %)",
-        numbers=(float(RTT_MS), float(np.mean(known)) if known else np.nan),
+        numbers=(RTT_MS, float(np.mean(known)) if known else np.nan),
         mechanism="the two sections do not agree, so both cannot hold",
     )
 
@@ -124,35 +121,31 @@ def _start(kind, means, curves):
 class Fig18(_OverJitter):
     """BBRv2+ with them."""
 
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 5.3, for every form, spread and order."""
-        out = []
-        for kind in _kinds(made):
+        for kind in made.each("jitter"):
             means, cubic = made.column("mbps", "mean_ms", system=CUBIC, jitter=kind)
             old = made.column("mbps", "mean_ms", system=BBR2, jitter=kind)[1]
-            for plus in (PLUS, PLUS_20, PLUS_PAPER):
+            for plus in FORMS:
                 if plus not in set(made.runs.system):
                     continue
                 here = made.column("mbps", "mean_ms", system=plus, jitter=kind)[1]
                 flight = made.column("in_flight", "mean_ms", system=plus, jitter=kind)[1]
-                out.append(
-                    judge(
-                        "18",
-                        f"BBRv2+ does not degrade as jitter grows, and is slightly below CUBIC ({plus}; {kind})",
-                        {
-                            "at least 80 % of its throughput without jitter": bool((here >= 0.8 * here[0]).all()),
-                            "more than BBRv2 at the highest": here[-1] > old[-1],
-                            "0 to 20 % below CUBIC at the highest": 0.8 * cubic[-1] <= here[-1] <= cubic[-1],
-                            "more in flight at the highest than without jitter": flight[-1] > flight[0],
-                        },
-                        paper="no degradation, slightly below CUBIC",
-                        here=f"{listed(here, '{:.1f}')}, CUBIC {listed(cubic, '{:.1f}')}, BBRv2 "
-                        f"{listed(old, '{:.1f}')} Mbit/s at {listed(means, '{:g}')} ms",
-                        mechanism="the mean deviation is added to min_rtt, twice by the module, once by the paper; "
-                        "where packets overtake, spurious losses shrink the window besides",
-                    )
+                yield judge(
+                    "18",
+                    f"BBRv2+ does not degrade as jitter grows, and is slightly below CUBIC ({plus}; {kind})",
+                    {
+                        "at least 80 % of its throughput without jitter": (here >= 0.8 * here[0]).all(),
+                        "more than BBRv2 at the highest": here[-1] > old[-1],
+                        "0 to 20 % below CUBIC at the highest": 0.8 * cubic[-1] <= here[-1] <= cubic[-1],
+                        "more in flight at the highest than without jitter": flight[-1] > flight[0],
+                    },
+                    paper="no degradation, slightly below CUBIC",
+                    here=f"{listed(here, '{:.1f}')}, CUBIC {listed(cubic, '{:.1f}')}, BBRv2 "
+                    f"{listed(old, '{:.1f}')} Mbit/s at {listed(means, '{:g}')} ms",
+                    mechanism="the mean deviation is added to min_rtt, twice by the module, once by the paper; "
+                    "where packets overtake, spurious losses shrink the window besides",
                 )
-        return out
 
 
 _FULL = {
@@ -166,5 +159,5 @@ _QUICK = {"spreads": ("sd = mean",), "means_ms": (0, 40, 120), "seeds": (1,), "d
 _BY = ("system", "jitter", "mean_ms")
 FIGURES = [
     Fig12("12", "jitter: CUBIC, BBR and BBRv2", _FULL | {"systems": (CUBIC, BBR, BBR2)}, _QUICK, _BY),
-    Fig18("18", "jitter: BBRv2+", _FULL | {"systems": (CUBIC, BBR, BBR2, PLUS, PLUS_20, PLUS_PAPER)}, _QUICK, _BY),
+    Fig18("18", "jitter: BBRv2+", _FULL | {"systems": (CUBIC, BBR, BBR2, *FORMS)}, _QUICK, _BY),
 ]

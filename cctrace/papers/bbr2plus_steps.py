@@ -9,15 +9,30 @@ here, rates of 6 to 48 Mbit/s held for 5 s. The delay may be one way (Mahimahi's
 """
 
 import random
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
 
+from cctrace import plot
 from cctrace.cc.bbr2_model import BW_UNIT
-from cctrace.papers.bbr2plus import BBR, BBR2, CUBIC, PLUS, PLUS_20, PLUS_PAPER, SEEDS, SINGLE_PAPER, listed, run_of
-from cctrace.papers.claims import judge
-from cctrace.papers.figure import Figure
-from cctrace.papers.normalised import normalised, over_runs, scattered
+from cctrace.papers.bbr2plus import (
+    BBR,
+    BBR2,
+    CUBIC,
+    FORMS,
+    PLUS,
+    PLUS_20,
+    PLUS_PAPER,
+    SEEDS,
+    SINGLE_PAPER,
+    Yang22,
+    run_of,
+)
+from cctrace.papers.claims import Claim, by_name, judge, listed
+from cctrace.papers.figure import Drawn, Fields, Formula, Reproduction, drawing, measures
+from cctrace.papers.normalised import SCATTERED, normalised, over_runs
+from cctrace.papers.runs import Result, Run
 from cctrace.tcp.wire import PACKET_BYTES
 
 STEP_S, STEP_MBPS, STEPS = 2, 5, 10
@@ -26,56 +41,40 @@ V1 = ("bw_v",)
 V2 = ("bw_hi0", "bw_hi1")
 
 
-def staircase(direction, lowest_mbps):
+def staircase(direction: str, lowest_mbps: int) -> list[list]:
     """Return [(second, rate)] of ten steps up or down, from or to `lowest_mbps`."""
     rates = [lowest_mbps + STEP_MBPS * k for k in range(STEPS)]
     return [[STEP_S * k, f"{r}Mbit"] for k, r in enumerate(rates if direction == "up" else rates[::-1])]
 
 
-class _Staircase(Figure):
+class _Staircase(Yang22):
     """Utilisation and queue on the way up and on the way down."""
 
-    def runs(self, p):
+    def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """One run per system, direction, lowest rate and seed."""
-        out = []
-        for system in p["systems"]:
-            for case in p["cases"]:
-                lowest, rate = CASES[case]
-                for direction in ("up", "down"):
-                    steps = staircase(direction, lowest)
-                    buffer = round(32 * rate * 1e6 / 8 * 0.04)
-                    for seed in p["seeds"]:
-                        labels = {"system": system, "direction": direction, "case": case, "seed": seed}
-                        run = run_of(
-                            [system],
-                            seed,
-                            f"{STEP_S * STEPS}s",
-                            {"rate": steps, "buffer": f"{buffer}B"},
-                            sample="100ms",
-                            watch=list(V1 if system == BBR else V2),
-                            keep=["time_s", "delivered_segments", "queue_delay_us", *(V1 if system == BBR else V2)],
-                        )
-                        out.append((labels, run))
-        return out
+        return [
+            (
+                {"system": system, "direction": direction, "case": case, "seed": seed},
+                _run(system, direction, case, seed),
+            )
+            for system in p["systems"]
+            for case in p["cases"]
+            for direction in ("up", "down")
+            for seed in p["seeds"]
+        ]
 
-    def row(self, labels, result, p):
+    def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Utilisation, queueing delay, and the samples for the plot."""
-        flow, line = result["flows"][0], result["timeline"][0]
-        queue_ms = np.array(line["queue_delay_us"], float) / 1e3
-        return {
-            "utilisation": result["link"]["utilisation"],
-            "queue_ms": flow["queue_delay_mean_us"] / 1e3,
-            "queue_p95_ms": flow["queue_delay_p95_us"] / 1e3,
-            "line": _samples(line, queue_ms),
-        }
+        delays = measures(result["flows"][0], "queue_ms", "queue_p95_ms")
+        return {"utilisation": result["link"]["utilisation"]} | delays | {"line": _samples(result["timeline"][0])}
 
-    def plot(self, made):
+    def plot(self, made: Reproduction) -> Drawn:
         """The estimate, the link's rate and the queue over time, a panel per system and direction (first seed)."""
-        from cctrace.plot import over_time
-
-        case, seed = made.runs.case.iloc[0], made.runs.seed.min()
-        lowest, series = CASES[case][0], {}
-        for row in made.runs[(made.runs.case == case) & (made.runs.seed == seed)].to_dict("records"):
+        case, series = made.runs.case.iloc[0], {}
+        lowest = CASES[case][0]
+        for row in made.first_seed():
+            if row["case"] != case:
+                continue
             steps = staircase(row["direction"], lowest)
             at = [*(s[0] for s in steps), STEP_S * STEPS]
             rate = [float(s[1].removesuffix("Mbit")) for s in steps]
@@ -85,96 +84,86 @@ class _Staircase(Figure):
                 (line["time_s"], line["bw_mbps"], "bandwidth estimate", {"colour": "#b3541e"}),
                 (line["time_s"], line["queue_ms"], "queueing delay", {"right": True, "colour": "#333333"}),
             ]
-        title = f"BBRv2+, Fig. {self.name}: {self.title}"
-        return over_time(series, title=title, ylabel="Mbit/s", right="queue (ms)")
+        return plot.over_time(series, title=self.heading(made), ylabel="Mbit/s", right="queue (ms)")
 
 
-def _samples(line, queue_ms):
+def _run(system: str, direction: str, case: str, seed: int) -> Run:
+    lowest, rate = CASES[case]
+    path = {"rate": staircase(direction, lowest), "buffer": f"{round(32 * rate * 1e6 / 8 * 0.04)}B"}
+    watch = list(V1 if system == BBR else V2)
+    keep = ["time_s", "delivered_segments", "queue_delay_us", *watch]
+    return run_of([system], seed, f"{STEP_S * STEPS}s", path, sample="100ms", watch=watch, keep=keep)
+
+
+def _samples(line: Fields) -> Fields:
     """Return what is drawn of one run: times, estimate on the wire, queue."""
     best = np.max([np.array(line[name], float) for name in (*V1, *V2) if name in line], axis=0)
     return {
         "time_s": line["time_s"],
         "bw_mbps": (best / BW_UNIT * PACKET_BYTES * 8).tolist(),
-        "queue_ms": queue_ms.tolist(),
+        "queue_ms": [us / 1e3 for us in line["queue_delay_us"]],
     }
-
-
-def _said(made, column, direction, case, form):
-    return ", ".join(
-        f"{system} {form.format(made.value(column, system=system, direction=direction, case=case))}"
-        for system in dict.fromkeys(made.table.system)
-    )
 
 
 class Fig11(_Staircase):
     """BBR and BBRv2."""
 
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 3.5."""
-        out = []
-        for case in dict.fromkeys(made.table.case):
-            at = {"case": case}
-            used = {s: made.value("utilisation", system=s, direction="up", **at) for s in (BBR, BBR2)}
-            queue = {s: made.value("queue_ms", system=s, direction="down", **at) for s in (BBR, BBR2)}
-            out.append(
-                judge(
-                    "11",
-                    f"BBRv2 answers changes of the rate less well than BBR ({case} Mbit/s)",
-                    {
-                        "uses less of the link on the way up": used[BBR2] < used[BBR] - 0.02,
-                        "queues more on the way down": queue[BBR2] > queue[BBR],
-                    },
-                    paper="low utilisation, long queueing delay",
-                    here=f"up: {_said(made, 'utilisation', 'up', case, '{:.0%}')}; down: "
-                    f"{_said(made, 'queue_ms', 'down', case, '{:.0f} ms')}",
-                    mechanism="it probes every 2 to 3 s (at most 63 rounds), and forgets a maximum after two probes",
-                    recording="Linux 6.18, bbr from 20 to 5 Mbit/s: RTT 160 to 171 ms (docs/simulation.md)",
-                )
+        for case in made.each("case"):
+            used = made.means("utilisation", "system", direction="up", case=case)
+            queue = made.means("queue_ms", "system", direction="down", case=case)
+            yield judge(
+                "11",
+                f"BBRv2 answers changes of the rate less well than BBR ({case} Mbit/s)",
+                {
+                    "uses less of the link on the way up": used[BBR2] < used[BBR] - 0.02,
+                    "queues more on the way down": queue[BBR2] > queue[BBR],
+                },
+                paper="low utilisation, long queueing delay",
+                here=f"up: {by_name(used, '{:.0%}')}; down: {by_name(queue, '{:.0f} ms')}",
+                mechanism="it probes every 2 to 3 s (at most 63 rounds), and forgets a maximum after two probes",
+                recording="Linux 6.18, bbr from 20 to 5 Mbit/s: RTT 160 to 171 ms (docs/simulation.md)",
             )
-        return out
 
 
 class Fig15(_Staircase):
     """BBRv2+."""
 
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 5.2, for every form."""
-        out = []
-        for case in dict.fromkeys(made.table.case):
-            rows = made.table[made.table.case == case].pivot_table(
-                ["utilisation", "queue_ms"], index="system", columns="direction"
+        for case in made.each("case"):
+            up, q_up, down = (
+                made.means(column, "system", direction=direction, case=case)
+                for column, direction in (("utilisation", "up"), ("queue_ms", "up"), ("queue_ms", "down"))
             )
-            up, q_up, down = rows["utilisation", "up"], rows["queue_ms", "up"], rows["queue_ms", "down"]
-            for plus in (PLUS, PLUS_20, PLUS_PAPER, SINGLE_PAPER):
+            for plus in (*FORMS, SINGLE_PAPER):
                 from_ = f"{plus}; {case} Mbit/s"
-                out += [
-                    judge(
-                        "15a",
-                        f"BBRv2+ takes up new bandwidth as quickly as BBR, with less queue ({from_})",
-                        {
-                            "at least 95 % of BBR's utilisation": up[plus] >= 0.95 * up[BBR],
-                            "more than BBRv2's": up[plus] > up[BBR2],
-                            "less queue than BBR": q_up[plus] < q_up[BBR],
-                        },
-                        paper="as quick as BBR, lower delay",
-                        here=f"utilisation {up[plus]:.0%}, BBR {up[BBR]:.0%}, BBRv2 {up[BBR2]:.0%}; queue "
-                        f"{q_up[plus]:.1f} against {q_up[BBR]:.1f} ms",
-                        mechanism=_WHY_UP[plus],
-                    ),
-                    judge(
-                        "15b",
-                        f"BBRv2+ follows a falling rate much faster than BBR and BBRv2 ({from_})",
-                        {
-                            "less queue than BBR": down[plus] < down[BBR],
-                            "less queue than BBRv2": down[plus] < down[BBR2],
-                            "at most half of either": down[plus] <= min(down[BBR], down[BBR2]) / 2,
-                        },
-                        paper="much faster, lower delay",
-                        here=f"queue {down[plus]:.1f} ms, BBR {down[BBR]:.0f}, BBRv2 {down[BBR2]:.0f} ms",
-                        mechanism=_WHY[plus],
-                    ),
-                ]
-        return out
+                yield judge(
+                    "15a",
+                    f"BBRv2+ takes up new bandwidth as quickly as BBR, with less queue ({from_})",
+                    {
+                        "at least 95 % of BBR's utilisation": up[plus] >= 0.95 * up[BBR],
+                        "more than BBRv2's": up[plus] > up[BBR2],
+                        "less queue than BBR": q_up[plus] < q_up[BBR],
+                    },
+                    paper="as quick as BBR, lower delay",
+                    here=f"utilisation {up[plus]:.0%}, BBR {up[BBR]:.0%}, BBRv2 {up[BBR2]:.0%}; queue "
+                    f"{q_up[plus]:.1f} against {q_up[BBR]:.1f} ms",
+                    mechanism=_WHY_UP[plus],
+                )
+                yield judge(
+                    "15b",
+                    f"BBRv2+ follows a falling rate much faster than BBR and BBRv2 ({from_})",
+                    {
+                        "less queue than BBR": down[plus] < down[BBR],
+                        "less queue than BBRv2": down[plus] < down[BBR2],
+                        "at most half of either": down[plus] <= min(down[BBR], down[BBR2]) / 2,
+                    },
+                    paper="much faster, lower delay",
+                    here=f"queue {down[plus]:.1f} ms, BBR {down[BBR]:.0f}, BBRv2 {down[BBR2]:.0f} ms",
+                    mechanism=_WHY[plus],
+                )
 
 
 _WHY_UP = {
@@ -194,11 +183,15 @@ _WHY = {
 }
 
 
-class Fig17(Figure):
-    """Normalised throughput and queueing delay over traces with steps."""
+class Fig17(Yang22):
+    """Normalised throughput and queueing delay over traces with steps, a panel per meaning of the delay."""
 
-    def runs(self, p):
+    measured = SCATTERED
+    drawn = drawing("ellipses", "system", panel_by="rtt")
+
+    def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """One run per system, trace and meaning of the delay."""
+        kept = {"sample": "100ms", "keep": ["time_s", "delivered_segments", "queue_delay_us"]}
         return [
             (
                 {"system": system, "rtt_ms": rtt, "trace": trace, "seed": trace},
@@ -207,8 +200,7 @@ class Fig17(Figure):
                     trace,
                     p["duration"],
                     {"rate": random_steps(trace), "rtt": f"{rtt}ms", "buffer": "1500000B"},
-                    sample="100ms",
-                    keep=["time_s", "delivered_segments", "queue_delay_us"],
+                    **kept,
                 ),
             )
             for system in p["systems"]
@@ -216,65 +208,52 @@ class Fig17(Figure):
             for trace in p["drawn"]
         ]
 
-    def row(self, labels, result, p):
-        """Throughput, queueing delay, their spread over time."""
-        return scattered(result)
-
-    def derived(self, frame, p):
+    def derived(self, frame: pd.DataFrame, p: Fields) -> pd.DataFrame:
         """Normalise on each trace, as the paper does."""
-        return pd.concat([normalised(part) for _, part in frame.groupby("rtt_ms")], ignore_index=True)
+        return normalised(frame.sort_values("rtt_ms", kind="stable", ignore_index=True), "rtt_ms", "trace")
 
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 5.2."""
-        out = []
-        for rtt in sorted(made.table.rtt_ms.unique()):
-            for plus in (PLUS, PLUS_20, PLUS_PAPER):
-                rate = {s: made.value("throughput", system=s, rtt_ms=rtt) for s in (BBR, BBR2, plus)}
-                delay = {s: made.value("delay", system=s, rtt_ms=rtt) for s in (BBR, BBR2, plus)}
-                out.append(
-                    judge(
-                        "17",
-                        "BBRv2+ has more throughput and less delay than BBRv2, less delay and slightly less throughput "
-                        f"than BBR ({plus}; RTT {rtt:g} ms)",
-                        {
-                            "more throughput than BBRv2": rate[plus] > rate[BBR2],
-                            "less delay than BBRv2": delay[plus] < delay[BBR2],
-                            "less delay than BBR": delay[plus] < delay[BBR],
-                            "0 to 10 % less throughput than BBR": 0 <= rate[BBR] - rate[plus] <= 0.1,
-                        },
-                        paper="both, on five traces of the authors",
-                        here=f"throughput {listed(rate.values())}, delay {listed(delay.values(), '{:.1f}')} of "
-                        f"{'/'.join(rate)} (normalised)",
-                        mechanism="the traces are ours, drawn from the text's description",
-                    )
+        for rtt in sorted(made.each("rtt_ms")):
+            for plus in FORMS:
+                rate, delay = (
+                    {s: made.value(column, system=s, rtt_ms=rtt) for s in (BBR, BBR2, plus)}
+                    for column in ("throughput", "delay")
                 )
-        return out
+                yield judge(
+                    "17",
+                    "BBRv2+ has more throughput and less delay than BBRv2, less delay and slightly less throughput "
+                    f"than BBR ({plus}; RTT {rtt:g} ms)",
+                    {
+                        "more throughput than BBRv2": rate[plus] > rate[BBR2],
+                        "less delay than BBRv2": delay[plus] < delay[BBR2],
+                        "less delay than BBR": delay[plus] < delay[BBR],
+                        "0 to 10 % less throughput than BBR": 0 <= rate[BBR] - rate[plus] <= 0.1,
+                    },
+                    paper="both, on five traces of the authors",
+                    here=f"throughput {listed(rate.values())}, delay {listed(delay.values(), '{:.1f}')} of "
+                    f"{'/'.join(rate)} (normalised)",
+                    mechanism="the traces are ours, drawn from the text's description",
+                )
 
-    def plot(self, made):
-        """Ellipses, a panel per meaning of the delay."""
-        from cctrace.plot import ellipses
-
-        rows = over_runs(made.table).assign(rtt=made.table.rtt_ms.map("RTT {:g} ms".format))
-        return ellipses(rows, "system", panel_by="rtt", title=f"BBRv2+, Fig. 17: {self.title}")
+    def lined(self, made: Reproduction) -> pd.DataFrame:
+        """The table with spreads and names of the panels."""
+        return over_runs(made.table).assign(rtt=made.table.rtt_ms.map("RTT {:g} ms".format))
 
 
-def random_steps(seed, seconds=60, every=5):
+def random_steps(seed: int, seconds: int = 60, every: int = 5) -> list[list]:
     """Return [(second, rate)] of a trace with steps: 6 to 48 Mbit/s, no rate twice in a row."""
-    chance, rates, last = random.Random(seed), [], None
+    chance, rates, last = random.Random(seed), [], 0
     for second in range(0, seconds, every):
         last = chance.choice([r for r in (6, 12, 18, 24, 30, 36, 42, 48) if r != last])
         rates.append([second, f"{last}Mbit"])
     return rates
 
 
-class Fig16(Figure):
+class Fig16(Formula, Yang22):
     """The traces of Fig. 17."""
 
-    def runs(self, p):
-        """Nothing is simulated."""
-        return []
-
-    def derived(self, frame, p):
+    def derived(self, frame: pd.DataFrame, p: Fields) -> pd.DataFrame:
         """The rates, second by second."""
         return pd.DataFrame(
             [
@@ -284,18 +263,16 @@ class Fig16(Figure):
             ]
         )
 
-    def plot(self, made):
+    def plot(self, made: Reproduction) -> Drawn:
         """A panel per trace."""
-        from cctrace.plot import over_time
-
         series = {}
         for trace, rows in made.runs.groupby("trace"):
             at, rate = [*rows.time_s, 60], [*rows.mbps, rows.mbps.iloc[-1]]
             series[f"trace {trace}"] = [(at, rate, "rate", {"step": True})]
-        return over_time(series, title="BBRv2+, Fig. 16: traces with steps, drawn here", ylabel="Mbit/s", columns=3)
+        return plot.over_time(series, title=self.heading(made), ylabel="Mbit/s", columns=3)
 
 
-_SYSTEMS = (BBR, BBR2, PLUS, PLUS_20, PLUS_PAPER)
+_SYSTEMS = (BBR, BBR2, *FORMS)
 _QUICK = {"seeds": (1,), "cases": ("5 to 50",)}
 _BY = ("system", "direction", "case")
 FIGURES = [
@@ -313,7 +290,7 @@ FIGURES = [
         _QUICK,
         _BY,
     ),
-    Fig16("16", "traces with steps", {"drawn": (1, 2, 3, 4, 5)}, {}, ("trace", "time_s")),
+    Fig16("16", "traces with steps, drawn here", {"drawn": (1, 2, 3, 4, 5)}, {}, ("trace", "time_s")),
     Fig17(
         "17",
         "throughput and delay over traces with steps",

@@ -5,16 +5,21 @@ neither are the 25 % reproducible as such. Here run the path presets of `models/
 and traces of other people look like), and a user's own traces: ``traces=["my.trace"]``, or ``--trace my.trace``.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path as FilePath
+from typing import Any
 
-from cctrace import presets
-from cctrace.io import read_file
-from cctrace.papers.bbr2plus import BBR, BBR2, CUBIC, PLUS, PLUS_20, PLUS_PAPER, SEEDS, run_of
-from cctrace.papers.claims import judge
-from cctrace.papers.figure import Figure
-from cctrace.papers.normalised import normalised, over_runs, scattered
-from cctrace.papers.traces import over_trace, own, rates_of
+import pandas as pd
+
+from cctrace import plot, presets
+from cctrace.papers.bbr2plus import BBR, BBR2, CUBIC, FORMS, SEEDS, Yang22, run_of
+from cctrace.papers.claims import Claim, judge
+from cctrace.papers.figure import Drawn, Fields, Formula, Reproduction, drawing
+from cctrace.papers.normalised import SCATTERED, normalised, over_runs
+from cctrace.papers.runs import Run
+from cctrace.papers.traces import of_preset, over_trace, own, rates_of, read_trace
+from cctrace.units import parse_rate_bps
 
 STATIONARY = ("5g_static1", "5g_static2", "lte_tmobile", "lte_verizon")
 MOVING = ("5g_car1", "5g_car2", "lte_att_driving")
@@ -22,23 +27,21 @@ OWN = "own traces"
 BUFFER = "1500000B"
 
 
-def _paths(p):
+def _paths(p: Fields) -> list[tuple[str, str, int, Fields]]:
     """Return [(scenario, name, seed, fields of Path)]."""
     if p["traces"]:
         return [
             (OWN, FilePath(file).name, seed, own(file, buffer=BUFFER)) for file in p["traces"] for seed in p["seeds"]
         ]
-    out = []
-    for scenario, names in (("stationary", p["stationary"]), ("moving", p["moving"])):
-        for name in names:
-            for seed in p["seeds"]:
-                fields = presets.path_fields(name, seed) | {"buffer": BUFFER}
-                fields["rate"] = [list(step) for step in fields["rate"]]
-                out.append((scenario, name, seed, {k: v for k, v in fields.items() if v is not None}))
-    return out
+    return [
+        (scenario, name, seed, of_preset(name, seed) | {"buffer": BUFFER})
+        for scenario in ("stationary", "moving")
+        for name in p[scenario]
+        for seed in p["seeds"]
+    ]
 
 
-def _run(system, seed, duration, fields):
+def _run(system: str, seed: int, duration: str, fields: Fields) -> Run:
     if "trace" in fields:
         fields = {"rate": None, "rtt": "40ms", "loss": "0%"} | fields
     keep = ["time_s", "delivered_segments", "queue_delay_us"]
@@ -46,10 +49,13 @@ def _run(system, seed, duration, fields):
     return replace(run, function=over_trace) if "trace" in fields else run
 
 
-class _OverPaths(Figure):
-    """Throughput and queueing delay of every system over every path."""
+class Fig23(Yang22):
+    """Normalised throughput and delay, stationary and moving."""
 
-    def runs(self, p):
+    measured = SCATTERED
+    drawn = drawing("ellipses", "system", panel_by="scenario")
+
+    def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """One run per system, path and seed."""
         return [
             (
@@ -60,52 +66,38 @@ class _OverPaths(Figure):
             for scenario, name, seed, fields in _paths(p)
         ]
 
-    def row(self, labels, result, p):
-        """Throughput, queueing delay, their spread over time."""
-        return scattered(result)
-
-    def derived(self, frame, p):
+    def derived(self, frame: pd.DataFrame, p: Fields) -> pd.DataFrame:
         """Normalise on every path and seed."""
-        return normalised(frame, ["path", "seed"])
+        return normalised(frame, "path", "seed")
 
+    def lined(self, made: Reproduction) -> pd.DataFrame:
+        """The table with spreads."""
+        return over_runs(made.table)
 
-class Fig23(_OverPaths):
-    """Normalised throughput and delay, stationary and moving."""
-
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 5.7."""
-        out = []
-        for scenario in dict.fromkeys(made.table.scenario):
-            rate, delay = (
-                {s: made.value(c, system=s, scenario=scenario) for s in dict.fromkeys(made.table.system)}
-                for c in ("throughput", "delay")
-            )
-            for plus in (PLUS, PLUS_20, PLUS_PAPER):
+        for scenario in made.each("scenario"):
+            rate, delay = (made.means(c, "system", scenario=scenario) for c in ("throughput", "delay"))
+            for plus in FORMS:
                 if plus in rate and scenario == "stationary":
-                    out.append(_stationary(plus, rate, delay))
+                    yield _stationary(plus, rate, delay)
                 elif plus in rate:
-                    out += _moving(plus, rate, delay, scenario)
-        out.append(
-            judge(
-                "23",
-                "Orca has the lowest throughput on stationary paths, and neither throughput nor delay on moving ones",
-                {},
-                paper="lowest throughput",
-                here="not run: no weights of its policy are to be had, and cctrace ships none; with a policy of your "
-                "own the controller `orca` runs",
-                mechanism="a learned policy is its weights",
-            )
+                    yield from _moving(plus, rate, delay, scenario)
+        yield judge(
+            "23",
+            "Orca has the lowest throughput on stationary paths, and neither throughput nor delay on moving ones",
+            {},
+            paper="lowest throughput",
+            here="not run: no weights of its policy are to be had, and cctrace ships none; with a policy of your "
+            "own the controller `orca` runs",
+            mechanism="a learned policy is its weights",
         )
-        return out
-
-    def plot(self, made):
-        """Ellipses, a panel per scenario."""
-        from cctrace.plot import ellipses
-
-        return ellipses(over_runs(made.table), "system", panel_by="scenario", title=f"BBRv2+, Fig. 23: {self.title}")
 
 
-def _stationary(plus, rate, delay):
+Means = dict[str, float]  # by system
+
+
+def _stationary(plus: str, rate: Means, delay: Means) -> Claim:
     three = [rate[s] for s in (BBR, BBR2, plus)]
     return judge(
         "23a",
@@ -121,84 +113,81 @@ def _stationary(plus, rate, delay):
     )
 
 
-def _moving(plus, rate, delay, scenario):
+def _moving(plus: str, rate: Means, delay: Means, scenario: str) -> Iterator[Claim]:
     gain = 100 * (rate[plus] / rate[BBR2] - 1)
     order = sorted((s for s in rate if s in (CUBIC, BBR, BBR2, plus)), key=lambda s: -rate[s])
-    return [
-        judge(
-            "23b",
-            f"moving, BBRv2+ has 25 % more throughput than BBRv2 at a comparable delay ({plus}; {scenario})",
-            {
-                "more throughput": gain > 0,
-                "15 to 35 % more": 15 <= gain <= 35,
-                "delay at most 1.5 times BBRv2's": delay[plus] <= 1.5 * delay[BBR2],
-            },
-            paper="+25 %, on private traces",
-            here=f"{gain:+.0f} % of the normalised throughput, delay {delay[plus] / delay[BBR2]:.2f} of BBRv2's",
-            numbers=(25.0, gain),
-            mechanism="the figure rests on the authors' traces, which are not published; these are path presets",
-        ),
-        judge(
-            "23b",
-            f"moving, BBR has the most throughput and BBRv2+ the second most, BBR with more delay ({plus}; {scenario})",
-            {
-                "BBR first": order[0] == BBR,
-                "BBRv2+ second": order[1] == plus,
-                "BBR with more delay than BBRv2+": delay[BBR] > delay[plus],
-            },
-            paper="BBR, BBRv2+, then the others",
-            here=_both(rate, delay, (CUBIC, BBR, BBR2, plus)),
-            mechanism="what fills 1.5 MB loses no throughput to a rate that changes: CUBIC's delay is the price",
-        ),
-    ]
+    yield judge(
+        "23b",
+        f"moving, BBRv2+ has 25 % more throughput than BBRv2 at a comparable delay ({plus}; {scenario})",
+        {
+            "more throughput": gain > 0,
+            "15 to 35 % more": 15 <= gain <= 35,
+            "delay at most 1.5 times BBRv2's": delay[plus] <= 1.5 * delay[BBR2],
+        },
+        paper="+25 %, on private traces",
+        here=f"{gain:+.0f} % of the normalised throughput, delay {delay[plus] / delay[BBR2]:.2f} of BBRv2's",
+        numbers=(25.0, gain),
+        mechanism="the figure rests on the authors' traces, which are not published; these are path presets",
+    )
+    yield judge(
+        "23b",
+        f"moving, BBR has the most throughput and BBRv2+ the second most, BBR with more delay ({plus}; {scenario})",
+        {
+            "BBR first": order[0] == BBR,
+            "BBRv2+ second": order[1] == plus,
+            "BBR with more delay than BBRv2+": delay[BBR] > delay[plus],
+        },
+        paper="BBR, BBRv2+, then the others",
+        here=_both(rate, delay, (CUBIC, BBR, BBR2, plus)),
+        mechanism="what fills 1.5 MB loses no throughput to a rate that changes: CUBIC's delay is the price",
+    )
 
 
-def _both(rate, delay, systems):
+def _both(rate: Means, delay: Means, systems: tuple[str, ...]) -> str:
     return ", ".join(f"{s} {rate[s]:.2f} at {delay[s]:.1f}" for s in systems) + " (normalised throughput at delay)"
 
 
-class Fig22(Figure):
+def _mbps(rate: Any) -> float:
+    return (rate if isinstance(rate, float) else parse_rate_bps(rate, "rate")) / 1e6
+
+
+class Fig22(Formula, Yang22):
     """Examples of the paths."""
 
-    def runs(self, p):
-        """Nothing is simulated."""
-        return []
-
-    def derived(self, frame, p):
+    def derived(self, frame: pd.DataFrame, p: Fields) -> pd.DataFrame:
         """The rates of the first seed, second by second."""
-        import pandas as pd
-
-        from cctrace.units import parse_rate_bps
-
-        def mbps(rate):
-            return (rate if isinstance(rate, float) else parse_rate_bps(rate, "rate")) / 1e6
-
         if p["traces"]:
-            drawn = {FilePath(file).name: rates_of(read_file(file)) for file in p["traces"]}
+            drawn = {FilePath(file).name: rates_of(read_trace(file)) for file in p["traces"]}
         else:
             names = (*p["stationary"], *p["moving"])
             drawn = {name: presets.path_fields(name, 1)["rate"] for name in names}
-        rows = [{"path": name, "time_s": t, "mbps": mbps(rate), "seed": 1} for name in drawn for t, rate in drawn[name]]
+        rows = [
+            {"path": name, "time_s": t, "mbps": _mbps(rate), "seed": 1} for name in drawn for t, rate in drawn[name]
+        ]
         return pd.DataFrame(rows)
 
-    def plot(self, made):
+    def plot(self, made: Reproduction) -> Drawn:
         """A panel per path."""
-        from cctrace.plot import over_time
-
         series = {
-            name: [(rows.time_s.to_numpy(), rows.mbps.to_numpy(), "rate", {"step": True})]
+            str(name): [(rows.time_s.to_numpy(), rows.mbps.to_numpy(), "rate", {"step": True})]
             for name, rows in made.runs.groupby("path", sort=False)
         }
-        return over_time(series, title="BBRv2+, Fig. 22: paths of Fig. 23", ylabel="Mbit/s", columns=3)
+        return plot.over_time(series, title=self.heading(made), ylabel="Mbit/s", columns=3)
 
 
 _SETS = {"stationary": STATIONARY, "moving": MOVING, "traces": ()}
 FIGURES = [
-    Fig22("22", "examples of paths", _SETS, {"stationary": STATIONARY[:1], "moving": MOVING[:1]}, ("path", "time_s")),
+    Fig22(
+        "22",
+        "examples of the paths of Fig. 23",
+        _SETS,
+        {"stationary": STATIONARY[:1], "moving": MOVING[:1]},
+        ("path", "time_s"),
+    ),
     Fig23(
         "23",
         "throughput and delay over cellular paths",
-        _SETS | {"systems": (CUBIC, BBR, BBR2, PLUS, PLUS_20, PLUS_PAPER), "seeds": SEEDS, "duration": "120s"},
+        _SETS | {"systems": (CUBIC, BBR, BBR2, *FORMS), "seeds": SEEDS, "duration": "120s"},
         {"stationary": STATIONARY[2:3], "moving": MOVING[2:], "seeds": (1,), "duration": "20s"},
         ("system", "scenario"),
     ),

@@ -4,7 +4,9 @@ A claim is split into *conditions*, each a sentence with a truth value computed 
 in part; none: not held. Nobody writes a mark by hand.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -44,14 +46,14 @@ class Claim:
     size: float | None = None
     mechanism: str = ""
     recording: str = ""
-    failed: tuple = ()
+    failed: tuple[str, ...] = ()
 
-    def as_dict(self):
-        """Return the claim as JSON can write it."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the claim as plain objects."""
         return asdict(self) | {"failed": list(self.failed)}
 
 
-def mark_of(conditions):
+def mark_of(conditions: Iterable[object]) -> str:
     """Return the mark that truth values give.
 
     Examples
@@ -65,7 +67,7 @@ def mark_of(conditions):
     return HELD if all(fulfilled) else IN_PART if any(fulfilled) else NOT_HELD
 
 
-def compare(paper, here, within=0.1):
+def compare(paper: float | None, here: float | None, within: float = 0.1) -> tuple[str, float | None]:
     """Return (direction, size) of our number against the paper's.
 
     Examples
@@ -82,12 +84,22 @@ def compare(paper, here, within=0.1):
     return direction, round(size, 4)
 
 
-def judge(figure, claim, conditions, *, paper, here, numbers=(None, None), mechanism="", recording=""):
+def judge(
+    figure: str,
+    claim: str,
+    conditions: Mapping[str, object],
+    *,
+    paper: str,
+    here: str,
+    numbers: tuple[float | None, float | None] = (None, None),
+    mechanism: str = "",
+    recording: str = "",
+) -> Claim:
     """Return the `Claim` whose mark follows from `conditions`.
 
     Parameters
     ----------
-    conditions : dict of str to bool
+    conditions : dict of str to truth value
         What the claim says, piece by piece; none if it cannot be run.
     paper, here : str
     numbers : (float, float)
@@ -103,3 +115,21 @@ def judge(figure, claim, conditions, *, paper, here, numbers=(None, None), mecha
     return Claim(
         figure, claim, paper, here, mark_of(conditions.values()), direction, size, mechanism, recording, failed
     )
+
+
+def listed(values: Iterable[Any], form: str = "{:.2f}") -> str:
+    """Write numbers with slashes between them.
+
+    >>> listed([0.5, 2.0]), listed([1, 2], "{:g}")
+    ('0.50/2.00', '1/2')
+    """
+    return "/".join(form.format(v) for v in values)
+
+
+def by_name(values: Mapping[Any, float], form: str) -> str:
+    """Write numbers with their names.
+
+    >>> by_name({"BBR": 1.25, "CUBIC": 2.0}, "{:.1f}")
+    'BBR 1.2, CUBIC 2.0'
+    """
+    return ", ".join(f"{name} {form.format(value)}" for name, value in values.items())

@@ -12,12 +12,15 @@ delay per packet and lets packets overtake each other ("reordering"); the paper'
 Sources: [Kumar19].
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
 from cctrace.cc.bbr2_model import BW_UNIT
-from cctrace.papers.claims import judge
-from cctrace.papers.figure import Figure
-from cctrace.papers.runs import Run
+from cctrace.papers.claims import Claim, judge, listed
+from cctrace.papers.figure import Fields, Figure, Reproduction, chosen, drawing, measures
+from cctrace.papers.runs import Result, Run
 from cctrace.tcp.wire import MSS_BYTES, PACKET_BYTES, WIRE_PER_PAYLOAD
 
 RATE = "1Gbit"
@@ -26,6 +29,7 @@ FLOOR_US = 75  # propagation: what is left when netem's draw is cut at zero
 MEAN_US = 5000
 UCAV_US = MEAN_US + FLOOR_US  # RTT_UCAV
 LINK_BPS = 1e9 / WIRE_PER_PAYLOAD  # payload
+LINK_MBPS = LINK_BPS / 1e6
 BDP_SEGMENTS = 1e9 / 8 / PACKET_BYTES * UCAV_US / 1e6
 JITTER = {
     "reordering": "normal:sd={sd}us,reorder",
@@ -34,214 +38,210 @@ JITTER = {
 }
 STARTUP = 0
 WATCH = ("min_rtt_us", "bw_v", "mode")
+OVER_JITTER = "standard deviation of the delay (ms)"
 
 
-def run_of(cc, sd_ms, seed, duration, jitter="reordering", sample="100ms", path=None, sender=None):
+def run_of(
+    cc: str,
+    sd_ms: float,
+    seed: int,
+    duration: str,
+    jitter: str = "reordering",
+    path: Fields | None = None,
+    sender: Fields | None = None,
+) -> Run:
     """Return the `Run` of one flow over the paper's testbed, with some fields of `Path` or `Sender` changed."""
     fields = {"rate": RATE, "rtt": f"{UCAV_US}us", "reverse": f"{FLOOR_US}us", "buffer": BUFFER}
     if sd_ms > 0:
         fields["jitter"] = JITTER[jitter].format(sd=round(sd_ms * 1000))
     flow = {"cc": cc, "ack_every": 2, "comp_sack_nr": 0, "hz": 250} | (sender or {})
     arguments = {"path": fields | (path or {}), "flows": [flow], "duration": duration, "seed": seed}
-    return Run(arguments | {"sample": sample, "watch": list(WATCH)})
+    return Run(arguments | {"sample": "100ms", "watch": list(WATCH)})
 
 
-def figures_of(result):
-    """Return what the paper plots of a run: throughput, and the means over time of BBR's estimates."""
-    flow, mean, before = result["flows"][0], result["means"][0], result["before"][0]
-    return {
-        "throughput_mbps": flow["goodput_bps"] / 1e6,
-        "bw_mbps": _mbps(mean["bw_v"]),
-        "min_rtt_ms": mean["min_rtt_us"] / 1e3,
-        "cwnd_segments": mean["cwnd_segments"],
-        "rtt_ms": (flow["rtt_mean_us"] or np.nan) / 1e3,
-        "queue_ms": flow["queue_delay_mean_us"] / 1e3,
-        "queue_before_ms": np.nan if before["queue_delay_us"] is None else before["queue_delay_us"] / 1e3,
-        "retransmitted_pct": 100 * flow["retransmit_ratio"],
-        "startup_share": float(mean["mode"] == STARTUP),
-        "collapsed": float(flow["goodput_bps"] < LINK_BPS / 2),
-    }
+class OverTestbed(Figure):
+    """A figure of single flows over the testbed."""
+
+    paper = "Kumar"
+
+    def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
+        """What the paper plots of a run: throughput, and the means over time of BBR's estimates."""
+        flow, mean, before = result["flows"][0], result["means"][0], result["before"][0]
+        return {
+            "throughput_mbps": flow["goodput_bps"] / 1e6,
+            "bw_mbps": mean["bw_v"] / BW_UNIT * MSS_BYTES * 8,  # of payload; the estimate is in segments/us << 24
+            "min_rtt_ms": mean["min_rtt_us"] / 1e3,
+            "cwnd_segments": mean["cwnd_segments"],
+            "rtt_ms": (flow["rtt_mean_us"] or np.nan) / 1e3,
+            "queue_before_ms": np.nan if before["queue_delay_us"] is None else before["queue_delay_us"] / 1e3,
+            "startup_share": float(mean["mode"] == STARTUP),
+            "collapsed": float(flow["goodput_bps"] < LINK_BPS / 2),
+        } | measures(flow, "queue_ms", "retransmitted_pct")
 
 
-def _mbps(bw):
-    """Payload Mbit/s of a bandwidth in segments/us << 24."""
-    return bw / BW_UNIT * MSS_BYTES * 8
+class _OverJitter(OverTestbed):
+    """Controllers over the jitter, for each process of the jitter."""
 
+    drawn = drawing(
+        "lines",
+        "sd_ms",
+        [
+            ("bw_mbps", "bandwidth estimate (Mbit/s)"),
+            ("min_rtt_ms", "min_rtt (ms)", {"level": UCAV_US / 2e3}),
+            ("cwnd_segments", "cwnd (segments)", {"level": BDP_SEGMENTS}),
+            ("throughput_mbps", "throughput (Mbit/s)"),
+            ("queue_ms", "queueing delay (ms)"),
+        ],
+        "cc",
+        panel_by="jitter",
+        xlabel=OVER_JITTER,
+    )
 
-class _OverJitter(Figure):
-    """What all figures over the jitter share."""
-
-    def runs(self, p):
+    def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """One run per controller, process of jitter, standard deviation and seed."""
-        out = []
-        for cc in p["cc"]:
-            for jitter, (duration, seeds) in p["jitter"].items():
-                for sd in p["sd_ms"]:
-                    for seed in range(1, seeds + 1):
-                        labels = {"cc": cc, "jitter": jitter, "sd_ms": sd, "seed": seed}
-                        out.append((labels, run_of(cc, sd, seed, duration, jitter.partition(",")[0])))
-        return out
+        return [
+            (
+                {"cc": cc, "jitter": jitter, "sd_ms": sd, "seed": seed},
+                run_of(cc, sd, seed, duration, jitter.partition(",")[0]),
+            )
+            for cc in p["cc"]
+            for jitter, (duration, seeds) in p["jitter"].items()
+            for sd in p["sd_ms"]
+            for seed in range(1, seeds + 1)
+        ]
 
-    def row(self, labels, result, p):
-        """What the paper plots."""
-        return figures_of(result)
-
-    def plot(self, made):
-        """Bandwidth estimate, min_rtt, cwnd and throughput over the jitter, a column per process."""
-        from cctrace.plot import lines
-
-        return lines(
-            made.table,
-            "sd_ms",
-            [
-                ("bw_mbps", "bandwidth estimate (Mbit/s)"),
-                ("min_rtt_ms", "min_rtt (ms)", {"level": UCAV_US / 2e3}),
-                ("cwnd_segments", "cwnd (segments)", {"level": BDP_SEGMENTS}),
-                ("throughput_mbps", "throughput (Mbit/s)"),
-                ("queue_ms", "queueing delay (ms)"),
-            ],
-            "cc",
-            panel_by="jitter",
-            title=f"Kumar, Fig. {self.name}: {self.title}",
-            xlabel="standard deviation of the delay (ms)",
-        )
+    def over(self, made: Reproduction, column: str, cc: str, jitter: str = "reordering") -> dict[float, float]:
+        """Return {standard deviation: mean of a column} of a controller."""
+        return made.means(column, "sd_ms", cc=cc, jitter=jitter)
 
 
 SDS_MS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 # Process of the jitter: length of the runs, number of seeds. Fig. 2 shows what 90 s, the paper's length, change.
 SHORTER = {"reordering": ("30s", 5), "in order": ("10s", 3), "slots": ("10s", 3)}
 FEWER = {"reordering": ("30s", 2), "in order": ("10s", 1), "slots": ("10s", 1)}
-FULL = {"sd_ms": SDS_MS, "jitter": SHORTER | {"reordering, 90 s": ("90s", 2)}}
-QUICK = {"sd_ms": (0.0, 0.75, 1.5), "jitter": {"reordering": ("3s", 1), "in order": ("2s", 1)}}
+LONG = "reordering, 90 s"
+FULL: Fields = {"sd_ms": SDS_MS, "jitter": SHORTER | {LONG: ("90s", 2)}}
+QUICK: Fields = {"sd_ms": (0.0, 0.75, 1.5), "jitter": {"reordering": ("3s", 1), "in order": ("2s", 1)}}
 
 
 class Fig2(_OverJitter):
     """Bandwidth estimate, min_rtt, cwnd and throughput of both kernels."""
 
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """What section II says of Fig. 2."""
-        v, sds = made.value, sorted(made.table.sd_ms.unique())
-        most = sds[-1]
-        here = {
-            cc: made.column("throughput_mbps", "sd_ms", cc=cc, jitter="reordering") for cc in ("bbr2016", "bbr2019")
-        }
-        order = {
-            cc: made.column("throughput_mbps", "sd_ms", cc=cc, jitter="in order")[1] for cc in ("bbr2016", "bbr2019")
-        }
-        old, new = here["bbr2016"][1], here["bbr2019"][1]
-        small = [x for s, x in zip(*here["bbr2016"], strict=True) if s <= 0.5]
-        listed = {cc: "/".join(f"{x:.0f}" for x in values) for cc, (_, values) in here.items()}
-        lost = 100 * (1 - new[-1] / new[0])
-        return [
-            *([] if "reordering, 90 s" not in set(made.table.jitter) else [_length(made)]),
-            judge(
-                "2d",
-                "throughput close to the link at small jitter, collapsing to very little as jitter grows (BBR 2016)",
-                {
-                    "at least 90 % of the link up to 0.5 ms": min(small) >= 0.9 * LINK_BPS / 1e6,
-                    f"at most 10 % at {most:g} ms": old[-1] <= 0.1 * LINK_BPS / 1e6,
-                },
-                paper="near 1 Gbit/s, then very small",
-                here=f"{listed['bbr2016']} Mbit/s at {'/'.join(f'{s:g}' for s in sds)} ms of reordering jitter; "
-                f"in order {order['bbr2016'][-1]:.0f} at {most:g} ms",
-                mechanism="min_rtt catches the least of all draws; once it is below half the mean RTT the window no "
-                "longer covers the path. Only where packets overtake is the least draw seen: in order a packet waits "
-                "for its predecessor, and at 83 packets/ms nearly all RTTs are near the running maximum",
-                recording="Linux 6.18, 300 Mbit/s, sd 1.5 of 5 ms, reordering: 39 and 54 Mbit/s (docs/simulation.md)",
-            ),
-            judge(
-                "2d",
-                "BBR 2019 still loses around 95 % of its throughput at high jitter",
-                {"at least 90 % lost": lost >= 90, "at most 98 % lost": lost <= 98},
-                paper="95 % lost",
-                here=f"{lost:.0f} % lost at {most:g} ms ({listed['bbr2019']} Mbit/s)",
-                numbers=(95.0, lost),
-                mechanism="extra_acked and three bursts are added to a window that is short by a factor, not by a sum",
-            ),
-            judge(
-                "2d",
-                "BBR 2019 loses less than BBR 2016",
-                {
-                    "no less at any jitter (to 2 %)": bool(np.all(new >= 0.98 * old)),
-                    f"more at {most:g} ms": new[-1] > old[-1],
-                },
-                paper="2019 above 2016",
-                here=f"{listed['bbr2019']} against {listed['bbr2016']} Mbit/s",
-                mechanism="extra_acked widens the window as long as there is jitter to be seen in the ACKs",
-            ),
-            judge(
-                "2c",
-                "the collapse comes where cwnd falls below the BDP",
-                _same_side(made, "cwnd_segments", BDP_SEGMENTS),
-                paper="BDP about 450 segments",
-                here=f"BDP {BDP_SEGMENTS:.0f}; cwnd "
-                + "/".join(
-                    f"{x:.0f}" for x in made.column("cwnd_segments", "sd_ms", cc="bbr2016", jitter="reordering")[1]
+        if LONG in set(made.table.jitter):
+            yield self._length(made)
+        yield from self._throughput(made)
+        cwnd, min_rtt = (self.over(made, column, "bbr2016") for column in ("cwnd_segments", "min_rtt_ms"))
+        yield judge(
+            "2c",
+            "the collapse comes where cwnd falls below the BDP",
+            _same_side(made, "cwnd_segments", BDP_SEGMENTS),
+            paper="BDP about 450 segments",
+            here=f"BDP {BDP_SEGMENTS:.0f}; cwnd {listed(cwnd.values(), '{:.0f}')}",
+            mechanism="the cwnd here is the mean over a run, which collapses somewhere within it",
+        )
+        yield judge(
+            "2b",
+            "the collapse comes where min_rtt is less than half the mean RTT",
+            _same_side(made, "min_rtt_ms", UCAV_US / 2e3),
+            paper="min_rtt below half",
+            here=f"min_rtt {listed(min_rtt.values())} ms, half the RTT {UCAV_US / 2e3:.2f}",
+            mechanism="the window also holds three bursts and the estimate exceeds the throughput by 10 to 30 %, "
+            "so min_rtt has to fall further than to one half (docs/models.md)",
+        )
+        stays = self.over(made, "startup_share", "bbr2016")[0.0]
+        yield judge(
+            "2c",
+            "BBR 2016 never leaves STARTUP without jitter",
+            {"STARTUP for the whole run": stays == 1},
+            paper="gains stay 2/ln 2",
+            here=f"cwnd {cwnd[0.0]:.0f} segments, STARTUP for the whole run in {stays:.0%}",
+            mechanism="the released code of 4.12 leaves STARTUP after three rounds without growth; nothing in it "
+            "depends on jitter. Something of the testbed must keep the estimate growing, or limit the application",
+        )
+        yield _more_window(made)
+
+    def _throughput(self, made: Reproduction) -> Iterator[Claim]:
+        """The claims on Fig. 2d."""
+        old, new = (self.over(made, "throughput_mbps", cc) for cc in ("bbr2016", "bbr2019"))
+        sds, most = list(old), max(old)
+        texts = [listed(rates.values(), "{:.0f}") for rates in (old, new)]
+        lost = 100 * (1 - new[most] / new[0.0])
+        yield judge(
+            "2d",
+            "throughput close to the link at small jitter, collapsing to very little as jitter grows (BBR 2016)",
+            {
+                "at least 90 % of the link up to 0.5 ms": min(old[s] for s in sds if s <= 0.5) >= 0.9 * LINK_MBPS,
+                f"at most 10 % at {most:g} ms": old[most] <= 0.1 * LINK_MBPS,
+            },
+            paper="near 1 Gbit/s, then very small",
+            here=f"{texts[0]} Mbit/s at {listed(sds, '{:g}')} ms of reordering jitter; "
+            f"in order {self.over(made, 'throughput_mbps', 'bbr2016', 'in order')[most]:.0f} at {most:g} ms",
+            mechanism="min_rtt catches the least of all draws; once it is below half the mean RTT the window no "
+            "longer covers the path. Only where packets overtake does the least draw show: in order a packet waits "
+            "for its predecessor, and at 83 packets/ms nearly all RTTs are near the running maximum",
+            recording="Linux 6.18, 300 Mbit/s, sd 1.5 of 5 ms, reordering: 39 and 54 Mbit/s (docs/simulation.md)",
+        )
+        yield judge(
+            "2d",
+            "BBR 2019 still loses around 95 % of its throughput at high jitter",
+            {"at least 90 % lost": lost >= 90, "at most 98 % lost": lost <= 98},
+            paper="95 % lost",
+            here=f"{lost:.0f} % lost at {most:g} ms ({texts[1]} Mbit/s)",
+            numbers=(95.0, lost),
+            mechanism="extra_acked and three bursts are added to a window that is short by a factor, not by a sum",
+        )
+        yield judge(
+            "2d",
+            "BBR 2019 loses less than BBR 2016",
+            {
+                "no less at any jitter (to 2 %)": all(new[s] >= 0.98 * old[s] for s in sds),
+                f"more at {most:g} ms": new[most] > old[most],
+            },
+            paper="2019 above 2016",
+            here=f"{texts[1]} against {texts[0]} Mbit/s",
+            mechanism="extra_acked widens the window as long as ACKs arrive with jitter",
+        )
+
+    def _length(self, made: Reproduction) -> Claim:
+        short, long = (self.over(made, "throughput_mbps", "bbr2016", jitter) for jitter in ("reordering", LONG))
+        half = LINK_MBPS / 2
+        return judge(
+            "2",
+            "runs of 30 s show what those of 90 s, the paper's length, show (a check of ours)",
+            {
+                "the same jitters below half the link": all((short[s] < half) == (long[s] < half) for s in short),
+                "within 10 % where there is no collapse": all(
+                    abs(long[s] / short[s] - 1) <= 0.1 for s in short if short[s] >= half
                 ),
-                mechanism="the cwnd that BBR sets is an average over a run that collapses somewhere within it",
-            ),
-            judge(
-                "2b",
-                "the collapse comes where min_rtt is less than half the mean RTT",
-                _same_side(made, "min_rtt_ms", UCAV_US / 2e3),
-                paper="min_rtt below half",
-                here="min_rtt "
-                + "/".join(f"{x:.2f}" for x in made.column("min_rtt_ms", "sd_ms", cc="bbr2016", jitter="reordering")[1])
-                + f" ms, half the RTT {UCAV_US / 2e3:.2f}",
-                mechanism="the window also holds three bursts and the estimate exceeds the throughput by 10 to 30 %, "
-                "so min_rtt has to fall further than to one half (docs/models.md)",
-            ),
-            judge(
-                "2c",
-                "BBR 2016 never leaves STARTUP without jitter",
-                {"STARTUP for the whole run": v("startup_share", cc="bbr2016", jitter="reordering", sd_ms=0.0) == 1},
-                paper="gains stay 2/ln 2",
-                here=f"cwnd {v('cwnd_segments', cc='bbr2016', jitter='reordering', sd_ms=0.0):.0f} segments, "
-                f"STARTUP for the whole run in {v('startup_share', cc='bbr2016', jitter='reordering', sd_ms=0.0):.0%}",
-                mechanism="the released code of 4.12 leaves STARTUP after three rounds without growth; nothing in it "
-                "depends on jitter. Something of the testbed must keep the estimate growing, or limit the application",
-            ),
-            _more_window(made),
-        ]
+            },
+            paper="90 s",
+            here=f"{_three(short.values())} in 30 s, {_three(long.values())} Mbit/s in 90 s, at {_three(short)} ms",
+            mechanism="near the threshold a longer run has more time in which to collapse",
+        )
 
 
-def _length(made):
-    sds, short = made.column("throughput_mbps", "sd_ms", cc="bbr2016", jitter="reordering")
-    _, long = made.column("throughput_mbps", "sd_ms", cc="bbr2016", jitter="reordering, 90 s")
-    half = LINK_BPS / 2e6
-    return judge(
-        "2",
-        "runs of 30 s show what the paper's of 90 s show (a check of ours)",
-        {
-            "the same jitters below half the link": bool(((short < half) == (long < half)).all()),
-            "within 10 % where there is no collapse": bool((abs(long / short - 1)[short >= half] <= 0.1).all()),
-        },
-        paper="90 s",
-        here=f"{_list_of(short)} in 30 s, {_list_of(long)} Mbit/s in 90 s, at {_list_of(sds)} ms",
-        mechanism="at the cliff a longer run has more time to collapse in",
-    )
-
-
-def _same_side(made, column, level):
+def _same_side(made: Reproduction, column: str, level: float) -> dict[str, bool]:
     """Conditions: runs below half the link lie below the level, the others above it, both kernels, reordering."""
     out = {}
     for cc in ("bbr2016", "bbr2019"):
-        rows = made.runs[(made.runs.cc == cc) & (made.runs.jitter == "reordering") & (made.runs.sd_ms > 0)]
+        rows = chosen(made.runs[made.runs.sd_ms > 0], cc=cc, jitter="reordering")
         down = rows[rows.collapsed == 1]
         out[f"{cc}: collapsed runs below"] = bool((down[column] < level).all()) and len(down) > 0
         out[f"{cc}: the others above"] = bool((rows[rows.collapsed == 0][column] >= level).all())
     return out
 
 
-def _more_window(made):
-    found = {}
-    for jitter in dict.fromkeys(made.table.jitter):
-        rows = made.table[(made.table.jitter == jitter) & (made.table.sd_ms > 0)]
-        wide = rows.pivot_table(index="sd_ms", columns="cc", values=["cwnd_segments", "collapsed"])
-        held = wide[(wide["collapsed"] == 0).all(axis=1)]["cwnd_segments"]
+def _more_window(made: Reproduction) -> Claim:
+    gains = {}
+    for jitter in made.each("jitter"):
+        rows = made.rows(jitter=jitter)
+        rows = rows[(rows.sd_ms > 0) & (rows.groupby("sd_ms").collapsed.transform("max") == 0)]
+        held = rows.pivot_table(index="sd_ms", columns="cc", values="cwnd_segments")
         if len(held):
-            found[jitter] = held["bbr2019"] - held["bbr2016"]
-    means = {jitter: float(gains.mean()) for jitter, gains in found.items()}
+            gains[jitter] = held["bbr2019"] - held["bbr2016"]
+    means = {jitter: float(gain.mean()) for jitter, gain in gains.items()}
     first = means.pop("reordering", float("nan"))
     return judge(
         "2c",
@@ -251,9 +251,7 @@ def _more_window(made):
             "100 to 300 MSS with jitter of another kind": any(100 <= x <= 300 for x in means.values()),
         },
         paper="+200 MSS",
-        here="; ".join(
-            f"{jitter} {_list_of(gains)} MSS at {_list_of(gains.index)} ms" for jitter, gains in found.items()
-        )
+        here="; ".join(f"{jitter} {_three(gain)} MSS at {_three(gain.index)} ms" for jitter, gain in gains.items())
         + " (jitters without collapse)",
         numbers=(200.0, first),
         mechanism="extra_acked, what ACKs bring in excess of the estimate, is added to the window. In order they clump "
@@ -264,100 +262,85 @@ def _more_window(made):
 class Fig8(_OverJitter):
     """The two fixes in both kernels: the bandwidth given (cbe), the RTT given (cmrt)."""
 
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """What section IV says of Fig. 8."""
-        sds = sorted(made.table.sd_ms.unique())
-        jittered = [s for s in sds if s > 0]
-        get = {
-            cc: dict(zip(*made.column("throughput_mbps", "sd_ms", cc=cc, jitter="reordering"), strict=True))
-            for cc in dict.fromkeys(made.table.cc)
-        }
-        out = []
         for base in ("bbr2016", "bbr2019"):
-            plain, cbe, cmrt = (get[base + tail] for tail in ("", "_cbe", "_cmrt"))
-            rtt = {
-                s: made.value("rtt_ms", cc=f"{base}_cbe", jitter="reordering", sd_ms=s)
-                - made.value("rtt_ms", cc=base, jitter="reordering", sd_ms=s)
-                for s in jittered
-            }
-            out += [
-                judge(
-                    "8a",
-                    f"with the bandwidth given, {base} gets more, and still collapses at high jitter",
-                    {
-                        "no less at any jitter (to 5 %)": all(cbe[s] >= 0.95 * plain[s] for s in jittered),
-                        f"more at {jittered[-1]:g} ms": cbe[jittered[-1]] > 1.1 * plain[jittered[-1]],
-                        f"below half the link at {jittered[-1]:g} ms": cbe[jittered[-1]] < LINK_BPS / 2e6,
-                    },
-                    paper="softens",
-                    here=_listed(cbe) + " against " + _listed(plain) + " Mbit/s",
-                    mechanism="bandwidth no longer feeds back on itself, so the window is short by min_rtt's error "
-                    "once, not by its power. Near the cliff it has less queue, sees lower RTTs, and gives way earlier",
-                ),
-                judge(
-                    "8a",
-                    f"with the RTT given, {base} does not collapse",
-                    {
-                        "at least half of the link at every jitter": min(cmrt.values()) >= 0.5 * LINK_BPS / 1e6,
-                        "at least 90 % of it": min(cmrt.values()) >= 0.9 * LINK_BPS / 1e6,
-                    },
-                    paper="close to the link",
-                    here=_listed(cmrt) + " Mbit/s",
-                    mechanism="the window covers the path whatever the draws; what is lacking at high jitter is lost "
-                    "to reordering taken for loss",
-                ),
-                judge(
-                    "8d",
-                    f"{base} with the bandwidth given adds little delay (around 2 ms)",
-                    {"at most 3 ms more at every jitter": max(rtt.values()) <= 3.0},
-                    paper="+2 ms",
-                    here="mean RTT " + ", ".join(f"{x:+.1f}" for x in rtt.values()) + f" ms at {_list_of(jittered)} ms",
-                    numbers=(2.0, max(rtt.values())),
-                    mechanism="it paces at the rate that is given, which no lucky sample exceeds: hardly a queue",
-                ),
-            ]
-        flat = [made.value("rtt_ms", cc="bbr2019_cmrt", jitter="reordering", sd_ms=s) for s in sds]
-        stays = made.value("startup_share", cc="bbr2016_cmrt", jitter="reordering", sd_ms=0.0)
-        more = [
-            made.value("cwnd_segments", cc="bbr2019_cbe", jitter="reordering", sd_ms=s)
-            - made.value("cwnd_segments", cc="bbr2019", jitter="reordering", sd_ms=s)
-            for s in jittered
-        ]
-        return [
-            *out,
-            judge(
-                "8d",
-                "the smoothed RTT of bbr2019 with the RTT given is almost constant over the jitter",
-                {"largest over smallest at most 1.2": max(flat) / min(flat) <= 1.2},
-                paper="almost constant",
-                here=f"{_list_of(flat)} ms",
-                mechanism="a window of two BDPs, given the RTT, holds the same queue whatever the jitter",
-            ),
-            judge(
-                "8e",
-                "bbr2016 with the RTT given never leaves STARTUP without jitter",
-                {"STARTUP for the whole run": stays == 1},
-                paper="as plain BBR 2016 in Fig. 2",
-                here=f"in STARTUP at {stays:.0%} of the runs",
-                mechanism="as for Fig. 2c",
-            ),
-            judge(
-                "8e",
-                "cwnd of bbr2019 with the bandwidth given is about 120 MSS higher",
-                {"at least 30 MSS": float(np.mean(more)) >= 30, "60 to 240 MSS": 60 <= float(np.mean(more)) <= 240},
-                paper="+120 MSS",
-                here=f"{np.mean(more):+.0f} MSS (mean over the jitters)",
-                numbers=(120.0, float(np.mean(more))),
-            ),
-        ]
+            yield from self._given(made, base)
+        flat = list(self.over(made, "rtt_ms", "bbr2019_cmrt").values())
+        stays = self.over(made, "startup_share", "bbr2016_cmrt")[0.0]
+        cbe, plain = (self.over(made, "cwnd_segments", cc) for cc in ("bbr2019_cbe", "bbr2019"))
+        more = float(np.mean([cbe[s] - plain[s] for s in plain if s > 0]))
+        yield judge(
+            "8d",
+            "the smoothed RTT of bbr2019 with the RTT given is almost constant over the jitter",
+            {"largest over smallest at most 1.2": max(flat) / min(flat) <= 1.2},
+            paper="almost constant",
+            here=f"{_three(flat)} ms",
+            mechanism="a window of two BDPs, given the RTT, holds the same queue whatever the jitter",
+        )
+        yield judge(
+            "8e",
+            "bbr2016 with the RTT given never leaves STARTUP without jitter",
+            {"STARTUP for the whole run": stays == 1},
+            paper="as plain BBR 2016 in Fig. 2",
+            here=f"in STARTUP at {stays:.0%} of the runs",
+            mechanism="as for Fig. 2c",
+        )
+        yield judge(
+            "8e",
+            "cwnd of bbr2019 with the bandwidth given is about 120 MSS higher",
+            {"at least 30 MSS": more >= 30, "60 to 240 MSS": 60 <= more <= 240},
+            paper="+120 MSS",
+            here=f"{more:+.0f} MSS (mean over the jitters)",
+            numbers=(120.0, more),
+        )
+
+    def _given(self, made: Reproduction, base: str) -> Iterator[Claim]:
+        """The claims on one kernel."""
+        plain, cbe, cmrt = (self.over(made, "throughput_mbps", base + tail) for tail in ("", "_cbe", "_cmrt"))
+        rtt, rtt_cbe = (self.over(made, "rtt_ms", base + tail) for tail in ("", "_cbe"))
+        jittered = [s for s in plain if s > 0]
+        most = jittered[-1]
+        longer = [rtt_cbe[s] - rtt[s] for s in jittered]
+        yield judge(
+            "8a",
+            f"with the bandwidth given, {base} gets more, and still collapses at high jitter",
+            {
+                "no less at any jitter (to 5 %)": all(cbe[s] >= 0.95 * plain[s] for s in jittered),
+                f"more at {most:g} ms": cbe[most] > 1.1 * plain[most],
+                f"below half the link at {most:g} ms": cbe[most] < LINK_MBPS / 2,
+            },
+            paper="softens",
+            here=f"{listed(cbe.values(), '{:.0f}')} against {listed(plain.values(), '{:.0f}')} Mbit/s",
+            mechanism="bandwidth no longer feeds back on itself, so the window is short by min_rtt's error "
+            "once, not by its power. Near the threshold it has less queue, meets lower RTTs, and collapses earlier",
+        )
+        yield judge(
+            "8a",
+            f"with the RTT given, {base} does not collapse",
+            {
+                "at least half of the link at every jitter": min(cmrt.values()) >= 0.5 * LINK_MBPS,
+                "at least 90 % of it": min(cmrt.values()) >= 0.9 * LINK_MBPS,
+            },
+            paper="close to the link",
+            here=listed(cmrt.values(), "{:.0f}") + " Mbit/s",
+            mechanism="the window covers the path whatever the draws; what is lacking at high jitter is lost "
+            "to reordering taken for loss",
+        )
+        yield judge(
+            "8d",
+            f"{base} with the bandwidth given adds little delay (around 2 ms)",
+            {"at most 3 ms more at every jitter": max(longer) <= 3.0},
+            paper="+2 ms",
+            here="mean RTT " + ", ".join(f"{x:+.1f}" for x in longer) + f" ms at {_three(jittered)} ms",
+            numbers=(2.0, max(longer)),
+            mechanism="it paces at the rate that is given, which no lucky sample exceeds: hardly a queue",
+        )
 
 
-def _list_of(values):
-    return "/".join(f"{v:.3g}" for v in values)
-
-
-def _listed(by_sd):
-    return "/".join(f"{x:.0f}" for x in by_sd.values())
+def _three(values: Any) -> str:
+    """Write numbers with three digits."""
+    return listed(values, "{:.3g}")
 
 
 CONTROLLERS = ("bbr2016", "bbr2016_cbe", "bbr2016_cmrt", "bbr2019", "bbr2019_cbe", "bbr2019_cmrt")

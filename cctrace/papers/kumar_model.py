@@ -12,25 +12,29 @@ filled the link), and as zero.
 Sources: [Kumar19] Eqs. 5, 9, 11.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy import special
 
 from cctrace.analytic import Collapse, TruncatedNormal, closedloop, jittered
 from cctrace.errors import ArgumentError
-from cctrace.papers.claims import judge
-from cctrace.papers.figure import Figure
-from cctrace.papers.kumar import FLOOR_US, LINK_BPS, QUICK, SDS_MS, SHORTER, UCAV_US, figures_of, run_of
+from cctrace.papers.claims import Claim, judge, listed
+from cctrace.papers.figure import Fields, Reproduction, chosen, drawing
+from cctrace.papers.kumar import FLOOR_US, LINK_MBPS, OVER_JITTER, QUICK, SDS_MS, SHORTER, UCAV_US, OverTestbed, run_of
+from cctrace.papers.runs import Run
 from cctrace.tcp.wire import PACKET_BYTES
 
 CYCLE_US = 8 * UCAV_US  # a probe cycle: eight RTTs
 LINK_PACKETS = 1e9 / 8e6 / PACKET_BYTES  # per us
 TESTBED = "testbed"
 MODELS = {"model, queue over the run": "queue_ms", "model, queue before": "queue_before_ms", "model, no queue": None}
-COLUMNS = ("min_rtt_ms", "bw_mbps", "throughput_mbps", "collapsed")
+IN_LOOP = "model in its loop"
 
 
-def bandwidth(sd_us, queue_us, duration_s, seed):
+def bandwidth(sd_us: float, queue_us: float, duration_s: float, seed: int) -> float:
     """Return the mean of Eq. 5 over a session, in payload Mbit/s: RTTs drawn, the least until now kept.
 
     Parameters
@@ -52,40 +56,34 @@ def bandwidth(sd_us, queue_us, duration_s, seed):
         exceeded = np.exp(np.log(u) / packets + log_mass)
         least = min(least, max(UCAV_US + queue_us - sd_us * special.ndtri(exceeded), FLOOR_US))
         share *= min(2 * least, UCAV_US) / UCAV_US
-    return total / cycles * LINK_BPS / 1e6
+    return total / cycles * LINK_MBPS
 
 
-class _ModelAndTestbed(Figure):
+class _ModelAndTestbed(OverTestbed):
     """Runs of bbr2016 over reordering jitter, and the model's rows beside them."""
 
-    def runs(self, p):
-        """One run per jitter and seed; those of Fig. 2."""
-        return [
-            ({"source": TESTBED, "sd_ms": sd, "seed": seed}, run_of("bbr2016", sd, seed, p["duration"]))
-            for sd in p["sd_ms"]
-            for seed in p["seeds"]
-        ]
+    varied = {"sd_ms": "sd_ms"}
 
-    def row(self, labels, result, p):
-        """What the paper plots."""
-        return figures_of(result)
+    def run(self, at: Fields, p: Fields) -> Run:
+        """One of Fig. 2's runs."""
+        return run_of("bbr2016", at["sd_ms"], at["seed"], p["duration"])
 
-    def derived(self, frame, p):
+    def derived(self, frame: pd.DataFrame, p: Fields) -> pd.DataFrame:
         """Add what the model says, for each delta."""
-        duration_s = float(p["duration"].removesuffix("s"))
-        rows = []
+        duration_s, rows = float(p["duration"].removesuffix("s")), []
         for name, column in MODELS.items():
-            for sd, of in frame.groupby("sd_ms"):
-                queue_us = 0.0 if column is None else 1e3 * float(of[column].mean())
+            for sd in sorted(p["sd_ms"]):
+                queue_us = 0.0 if column is None else 1e3 * float(chosen(frame, sd_ms=sd)[column].mean())
                 if np.isfinite(queue_us):
                     rows += [_modelled(name, sd, queue_us, duration_s, seed) for seed in p["seeds"]]
-        return pd.concat([frame, pd.DataFrame(rows)], ignore_index=True)
+        return pd.concat([frame.assign(source=TESTBED), pd.DataFrame(rows)], ignore_index=True)
 
 
-def _modelled(name, sd_ms, queue_us, duration_s, seed):
+def _modelled(name: str, sd_ms: float, queue_us: float, duration_s: float, seed: int) -> Fields:
+    """Return the row of the model for one delta and seed."""
     row = {"source": name, "sd_ms": sd_ms, "seed": seed, "queue_ms": queue_us / 1e3}
     if sd_ms == 0:
-        mbps = LINK_BPS / 1e6
+        mbps = LINK_MBPS
         return row | {"min_rtt_ms": UCAV_US / 1e3, "bw_mbps": mbps, "throughput_mbps": mbps, "collapsed": 0.0}
     model = Collapse(mean_us=UCAV_US, sd_us=1e3 * sd_ms, floor_us=FLOOR_US, queue_delay_us=queue_us)
     mbps = bandwidth(1e3 * sd_ms, queue_us, duration_s, seed)
@@ -97,49 +95,49 @@ def _modelled(name, sd_ms, queue_us, duration_s, seed):
     }
 
 
-def _both(made, column, model):
+Numbers = NDArray[np.float64]
+
+
+def _both(made: Reproduction, column: str, model: str) -> tuple[Numbers, Numbers, Numbers]:
     """Return (sd, testbed, model) of a column, where both are known."""
-    here = dict(zip(*made.column(column, "sd_ms", source=TESTBED), strict=True))
-    said = dict(zip(*made.column(column, "sd_ms", source=model), strict=True))
-    sds = [sd for sd in here if np.isfinite(here[sd]) and np.isfinite(said.get(sd, np.nan))]
-    return np.array(sds), np.array([here[sd] for sd in sds]), np.array([said[sd] for sd in sds])
+    testbed, modelled = (made.means(column, "sd_ms", source=source) for source in (TESTBED, model))
+    sds = [sd for sd in testbed if np.isfinite(testbed[sd]) and np.isfinite(modelled.get(sd, np.nan))]
+    return np.array(sds), np.array([testbed[sd] for sd in sds]), np.array([modelled[sd] for sd in sds])
 
 
 class Fig5(_ModelAndTestbed):
     """Bandwidth estimate, min_rtt and throughput: experiment and model."""
 
-    def claims(self, made):
-        """What section III-E says of Fig. 5."""
-        out = [_follows(made, name) for name in MODELS]
-        sds, rates = made.column("throughput_mbps", "sd_ms", source=TESTBED)
-        half = LINK_BPS / 2e6
-        out.append(
-            judge(
-                "5c",
-                "the cliff lies between 0.5 and 1.25 ms",
-                {
-                    "above half the link at 0.5 ms and below": bool((rates[sds <= 0.5] >= half).all()),
-                    "below it at 1.25 ms and above": bool((rates[sds >= 1.25] < half).all()),
-                },
-                paper="0.5 to 1.25 ms",
-                here=f"{_crossing(sds, rates, half)} (throughput crosses half the link)",
-                mechanism="the released code's window holds three bursts of up to 64 KB besides two BDPs, so min_rtt "
-                "may fall further than to one half before the window no longer covers the path",
-            )
-        )
-        return out
-
-    def plot(self, made):
-        """The paper's three panels, with the model for each delta."""
-        from cctrace.plot import lines
-
-        panels = [
+    drawn = drawing(
+        "lines",
+        "sd_ms",
+        [
             ("bw_mbps", "bandwidth estimate (Mbit/s)"),
             ("min_rtt_ms", "min_rtt (ms)", {"level": UCAV_US / 2e3}),
             ("throughput_mbps", "throughput (Mbit/s)"),
-        ]
-        title, xlabel = "Kumar, Fig. 5: BBR 2016, experiment and model", "standard deviation of the delay (ms)"
-        return lines(made.table, "sd_ms", panels, "source", columns=3, title=title, xlabel=xlabel)
+        ],
+        "source",
+        columns=3,
+        xlabel=OVER_JITTER,
+    )
+
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
+        """What section III-E says of Fig. 5."""
+        yield from (_follows(made, name) for name in MODELS)
+        sds, rates = made.column("throughput_mbps", "sd_ms", source=TESTBED)
+        half = LINK_MBPS / 2
+        yield judge(
+            "5c",
+            "the cliff lies between 0.5 and 1.25 ms",
+            {
+                "above half the link at 0.5 ms and below": (rates[sds <= 0.5] >= half).all(),
+                "below it at 1.25 ms and above": (rates[sds >= 1.25] < half).all(),
+            },
+            paper="0.5 to 1.25 ms",
+            here=f"{_crossing(sds, rates, half)} (throughput crosses half the link)",
+            mechanism="the released code's window holds three bursts of up to 64 KB besides two BDPs, so min_rtt "
+            "may fall further than to one half before the window no longer covers the path",
+        )
 
 
 _WHY_OFF = (
@@ -148,23 +146,23 @@ _WHY_OFF = (
 )
 
 
-def _follows(made, name):
-    sds, here, said = _both(made, "min_rtt_ms", name)
-    off = 100 * (said / here - 1)
-    _, rate_here, rate_said = _both(made, "throughput_mbps", name)
-    sides = (rate_here < LINK_BPS / 2e6) == (rate_said < LINK_BPS / 2e6)
+def _follows(made: Reproduction, name: str) -> Claim:
+    sds, here, model = _both(made, "min_rtt_ms", name)
+    off = 100 * (model / here - 1)
+    _, rate_here, rate_model = _both(made, "throughput_mbps", name)
+    sides = (rate_here < LINK_MBPS / 2) == (rate_model < LINK_MBPS / 2)
     wrong = [f"{sd:g}" for sd, same in zip(sds, sides, strict=True) if not same]
     return judge(
         "5",
         f"the analytical results closely follow the experiment ({name})",
         {
-            "min_rtt within 15 % at every jitter": bool((abs(off) <= 15).all()),
+            "min_rtt within 15 % at every jitter": (abs(off) <= 15).all(),
             "collapsed or not at the same jitters": not wrong,
-            "throughput within 5 % of the link": bool((abs(rate_said - rate_here) <= 0.05 * LINK_BPS / 1e6).all()),
+            "throughput within 5 % of the link": (abs(rate_model - rate_here) <= 0.05 * LINK_MBPS).all(),
         },
         paper="close, small deviation at a few jitters",
-        here=f"min_rtt {off.min():+.0f} to {off.max():+.0f} %; throughput {_list(rate_said, '.0f')} for "
-        f"{_list(rate_here, '.0f')} Mbit/s"
+        here=f"min_rtt {off.min():+.0f} to {off.max():+.0f} %; throughput {listed(rate_model, '{:.0f}')} for "
+        f"{listed(rate_here, '{:.0f}')} Mbit/s"
         + (f"; throughput on the other side of half the link at {', '.join(wrong)} ms" if wrong else ""),
         mechanism={
             "model, queue over the run": _WHY_OFF,
@@ -175,7 +173,7 @@ def _follows(made, name):
     )
 
 
-def _crossing(x, y, level):
+def _crossing(x: Numbers, y: Numbers, level: float) -> str:
     """Return, as text, where y falls below a level, between its neighbours in x."""
     for k in range(1, len(x)):
         if y[k - 1] >= level > y[k]:
@@ -186,7 +184,7 @@ def _crossing(x, y, level):
 class Fig6(_ModelAndTestbed):
     """Backlog and queueing delay at the router, over the run and before the collapse."""
 
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """What comes of feeding the model with a measured queue."""
         sds, over = made.column("queue_ms", "sd_ms", source=TESTBED)
         _, before = made.column("queue_before_ms", "sd_ms", source=TESTBED)
@@ -195,47 +193,44 @@ class Fig6(_ModelAndTestbed):
         implied = np.maximum(cwnd / LINK_PACKETS - UCAV_US, 0) / 1e3
         full = (down == 0) & (sds > 0)
         apart = abs(implied[full] / over[full] - 1)
-        return [
-            judge(
-                "6",
-                "the queueing delay is a function of the jitter, and falls as jitter grows",
-                {"falls from the smallest jitter above 0 to the largest": over[-1] < over[sds > 0][0]},
-                paper="delta(sd), from the router's average backlog",
-                here=f"over the run {_ms(over)} ms, before a collapse {_ms(before)} ms (-: never filled the link), "
-                f"at {_ms(sds)} ms of jitter",
-                mechanism="the window is two min_rtt; what of it exceeds the path, stands in the queue",
-            ),
-            judge(
-                "6",
-                "the measured queue tells the model something that it does not itself predict",
-                {"more than 25 % from what cwnd, and so min_rtt, implies": bool((apart > 0.25).any())},
-                paper="delta is taken from the testbed",
-                here=f"cwnd over capacity less the RTT: {_ms(implied[full])} ms; measured {_ms(over[full])} ms "
-                "(jitters without collapse)",
-                mechanism="delta is min_rtt in other words, and min_rtt is what Eq. 9 is to predict: the agreement of "
-                "Fig. 5b is in part that of a number with itself",
-            ),
-        ]
+        yield judge(
+            "6",
+            "the queueing delay is a function of the jitter, and falls as jitter grows",
+            {"falls from the smallest jitter above 0 to the largest": over[-1] < over[sds > 0][0]},
+            paper="delta(sd), from the router's average backlog",
+            here=f"over the run {_ms(over)} ms, before a collapse {_ms(before)} ms (-: never filled the link), "
+            f"at {_ms(sds)} ms of jitter",
+            mechanism="the window is two min_rtt; what of it exceeds the path, stands in the queue",
+        )
+        yield judge(
+            "6",
+            "the measured queue tells the model something that it does not itself predict",
+            {"more than 25 % from what cwnd, and so min_rtt, implies": (apart > 0.25).any()},
+            paper="delta is taken from the testbed",
+            here=f"cwnd over capacity less the RTT: {_ms(implied[full])} ms; measured {_ms(over[full])} ms "
+            "(jitters without collapse)",
+            mechanism="delta is min_rtt in other words, and min_rtt is what Eq. 9 is to predict: the agreement of "
+            "Fig. 5b is in part that of a number with itself",
+        )
 
-    def plot(self, made):
+    drawn = drawing(
+        "lines",
+        "sd_ms",
+        [("packets", "router backlog (packets)"), ("ms", "queueing delay (ms)")],
+        "when",
+        xlabel=OVER_JITTER,
+    )
+
+    def lined(self, made: Reproduction) -> pd.DataFrame:
         """Queue over the run and before the collapse."""
-        from cctrace.plot import lines
-
-        rows = made.table[made.table.source == TESTBED]
-        shown = []
+        rows, out = made.rows(source=TESTBED), []
         for name, column in (("over the run (as the paper)", "queue_ms"), ("before the collapse", "queue_before_ms")):
             part = rows[["sd_ms"]].assign(when=name, ms=rows[column], ms_sd=rows[f"{column}_sd"])
-            shown.append(part.assign(packets=part.ms * 1e3 * LINK_PACKETS, packets_sd=part.ms_sd * 1e3 * LINK_PACKETS))
-        panels = [("packets", "router backlog (packets)"), ("ms", "queueing delay (ms)")]
-        title, xlabel = "Kumar, Fig. 6: queue of BBR 2016", "standard deviation of the delay (ms)"
-        return lines(pd.concat(shown), "sd_ms", panels, "when", title=title, xlabel=xlabel)
+            out.append(part.assign(packets=part.ms * 1e3 * LINK_PACKETS, packets_sd=part.ms_sd * 1e3 * LINK_PACKETS))
+        return pd.concat(out)
 
 
-def _list(values, form):
-    return "/".join(format(v, form) for v in values)
-
-
-def _ms(values):
+def _ms(values: Numbers) -> str:
     return "/".join("-" if not np.isfinite(v) else f"{v:.2g}" for v in values)
 
 
@@ -244,83 +239,74 @@ _WHY_NOT = {
     "model, queue over the run": _AT_THE_CLIFF,
     "model, queue before": _AT_THE_CLIFF,
     "model, no queue": "without a queue the RTTs of PROBE_BW lie too low: it collapses a fifth too early",
-    "model in its loop": "a run covers several lifetimes of the min_rtt filter, the model one (docs/models.md)",
+    IN_LOOP: "a run covers several lifetimes of the min_rtt filter, the model one (docs/models.md)",
 }
 
 
 class Fig7(_ModelAndTestbed):
     """Probability of a collapse: Eq. 11, the model in its loop, and the share of collapsed runs."""
 
-    def derived(self, frame, p):
+    drawn = drawing(
+        "lines",
+        "sd_ms",
+        [("collapsed", "probability, or share of the runs", {"top": 1.05})],
+        "source",
+        columns=1,
+        xlabel=OVER_JITTER,
+    )
+
+    def derived(self, frame: pd.DataFrame, p: Fields) -> pd.DataFrame:
         """Add Eq. 11 for each delta, and the closed loop of `cctrace.analytic.closedloop`."""
         out = super().derived(frame, p)
         rows = []
         for sd in p["sd_ms"]:
-            path = _link(sd) if sd > 0 else None
-            chance = 0.0 if path is None else closedloop.collapse_probability(path, jittered.SENDERS["bbr2016"])
-            rows += [
-                {"source": "model in its loop", "sd_ms": sd, "seed": seed, "collapsed": chance} for seed in p["seeds"]
-            ]
+            chance = closedloop.collapse_probability(_link(sd), jittered.SENDERS["bbr2016"]) if sd > 0 else 0.0
+            rows += [{"source": IN_LOOP, "sd_ms": sd, "seed": seed, "collapsed": chance} for seed in p["seeds"]]
         return pd.concat([out, pd.DataFrame(rows)], ignore_index=True)
 
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """What section III-E says of Fig. 7."""
         sds, share = made.column("collapsed", "sd_ms", source=TESTBED)
-        out = []
-        for name in (*MODELS, "model in its loop"):
-            at, here, said = _both(made, "collapsed", name)
-            apart = np.abs(here - said)
-            out.append(
-                judge(
-                    "7",
-                    f"the probability of collapse agrees strongly with the experiment ({name})",
-                    {
-                        "within 0.25 at every jitter": bool((apart <= 0.25).all()),
-                        "0 at the smallest jitter, 1 at the largest": said[0] < 0.05 and said[-1] > 0.95,
-                    },
-                    paper="0, a cliff, 1",
-                    here=f"model {_list(said, '.2f')}, runs {_list(here, '.2f')} at {_list(at, 'g')} ms",
-                    numbers=(None, None),
-                    mechanism=_WHY_NOT[name],
-                )
+        for name in (*MODELS, IN_LOOP):
+            at, here, model = _both(made, "collapsed", name)
+            apart = np.abs(here - model)
+            yield judge(
+                "7",
+                f"the probability of collapse agrees strongly with the experiment ({name})",
+                {
+                    "within 0.25 at every jitter": (apart <= 0.25).all(),
+                    "0 at the smallest jitter, 1 at the largest": model[0] < 0.05 and model[-1] > 0.95,
+                },
+                paper="0, a cliff, 1",
+                here=f"model {listed(model)}, runs {listed(here)} at {listed(at, '{:g}')} ms",
+                mechanism=_WHY_NOT[name],
             )
         threshold = float(Collapse(mean_us=UCAV_US, floor_us=FLOOR_US).threshold("sd_us")) / 1e3
-        here = _share_crossing(sds, share)
-        return [
-            *out,
-            judge(
-                "7",
-                "the threshold of Eq. 11 (probability one half, no queue) is where runs collapse",
-                {"within 10 %": bool(np.isfinite(here) and abs(threshold / here - 1) <= 0.1)},
-                paper=f"{threshold:.2f} ms (Eq. 11, L = 10,000)",
-                here=f"half of the runs collapse at {here:.2f} ms" if np.isfinite(here) else "no crossing in this run",
-                numbers=(threshold, here),
-                mechanism=f"in its loop the model gives {_loop_threshold():.2f} ms: the bandwidth estimate exceeds the "
-                "throughput, and three bursts are part of the window (docs/models.md)",
-            ),
-        ]
-
-    def plot(self, made):
-        """Probability over the jitter."""
-        from cctrace.plot import lines
-
-        panels = [("collapsed", "probability, or share of the runs", {"top": 1.05})]
-        title, xlabel = "Kumar, Fig. 7: collapse of BBR 2016", "standard deviation of the delay (ms)"
-        return lines(made.table, "sd_ms", panels, "source", columns=1, title=title, xlabel=xlabel)
+        half = _share_crossing(sds, share)
+        yield judge(
+            "7",
+            "the threshold of Eq. 11 (probability one half, no queue) is where runs collapse",
+            {"within 10 %": np.isfinite(half) and abs(threshold / half - 1) <= 0.1},
+            paper=f"{threshold:.2f} ms (Eq. 11, L = 10,000)",
+            here=f"half of the runs collapse at {half:.2f} ms" if np.isfinite(half) else "no crossing in this run",
+            numbers=(threshold, half),
+            mechanism=f"in its loop the model gives {_loop_threshold():.2f} ms: the bandwidth estimate exceeds the "
+            "throughput, and three bursts are part of the window (docs/models.md)",
+        )
 
 
-def _link(sd_ms):
+def _link(sd_ms: float) -> jittered.Link:
     return jittered.Link(1e9, TruncatedNormal(UCAV_US, 1e3 * sd_ms, FLOOR_US), ordered=False, ack_every=1)
 
 
-def _loop_threshold():
+def _loop_threshold() -> float:
     try:
         return closedloop.threshold(_link, jittered.SENDERS["bbr2016"], 0.3, 3.0)
     except ArgumentError:
         return float("nan")
 
 
-def _share_crossing(sds, share):
+def _share_crossing(sds: Numbers, share: Numbers) -> float:
     """Return the jitter at which half of the runs collapse, interpolated, or NaN."""
     for k in range(1, len(sds)):
         if share[k - 1] < 0.5 <= share[k]:

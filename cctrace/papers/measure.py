@@ -4,6 +4,11 @@ Their results are kept on disk, named by the arguments and by the code that made
 in this file makes all of them anew.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from cctrace.sim.jitter import Jitter
@@ -12,11 +17,24 @@ from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 from cctrace.tcp.wire import MSS_BYTES, WIRE_PER_PAYLOAD
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 SETTLED_S = 0.3  # of a run, after which its rate says something
 FULL_S = 0.1  # after which STARTUP has filled a path of 5 ms: the queue before a collapse counts from here
 
 
-def simulation(path, flows, duration, seed, sample=None, watch=(), keep=(), exact=False, until=None):
+def simulation(
+    path: dict[str, Any],
+    flows: list[dict[str, Any]],
+    duration: str,
+    seed: int,
+    sample: str | None = None,
+    watch: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    exact: bool = False,
+    until: str | None = None,
+) -> dict[str, Any]:
     """Simulate, and return the figures of flows and link, and of samples over time what is asked for.
 
     Parameters
@@ -41,7 +59,7 @@ def simulation(path, flows, duration, seed, sample=None, watch=(), keep=(), exac
     common = {"sample": sample, "watch": list(watch), "exact": exact, "until": until}
     sim = simulate(route, [Sender(**f) for f in flows], duration, seed, **common)
     table = sim.flows.select_dtypes("number")
-    out = {"flows": [{name: _number(row[name]) for name in table} for _, row in table.iterrows()]}
+    out: dict[str, Any] = {"flows": [{name: _number(row[name]) for name in table} for _, row in table.iterrows()]}
     out["seconds"] = sim.duration_s
     out["link"] = {name: _number(value) for name, value in sim.link.items()}
     if sample is None:
@@ -59,7 +77,7 @@ def simulation(path, flows, duration, seed, sample=None, watch=(), keep=(), exac
     return out
 
 
-def path_of(fields):
+def path_of(fields: dict[str, Any]) -> Path:
     """Return the `Path` that plain values describe."""
     fields = {name: _tuples(value) for name, value in fields.items()}
     if isinstance(fields.get("jitter"), dict):
@@ -67,17 +85,17 @@ def path_of(fields):
     return Path(**fields)
 
 
-def _tuples(value):
+def _tuples(value: Any) -> Any:
     """Return steps and pairs as `Path` takes them; JSON has lists only."""
     return [tuple(v) if isinstance(v, list) else v for v in value] if isinstance(value, list) else value
 
 
-def _number(value):
+def _number(value: float) -> float | None:
     """Return a number of seven digits, or None for what is not finite."""
     return float(f"{value:.7g}") if np.isfinite(value) else None
 
 
-def _collapse(part, half_bps):
+def _collapse(part: pd.DataFrame, half_bps: float) -> float | None:
     """Return the first time from which a flow gets less than half of the link over three samples, or None."""
     time_s = part.time_s.to_numpy()
     bps = np.diff(part.delivered_segments.to_numpy()) * MSS_BYTES * 8 / np.diff(time_s)
@@ -86,16 +104,14 @@ def _collapse(part, half_bps):
     return float(time_s[:-1][: len(runs)][runs][0]) if runs.any() else None
 
 
-def _filled(part, half_bps):
+def _filled(part: pd.DataFrame, half_bps: float) -> pd.DataFrame:
     """Return a flow's samples, or none of them if it never got half of the link."""
     bps = np.diff(part.delivered_segments) * MSS_BYTES * 8 / np.diff(part.time_s)
     return part if (bps >= half_bps).any() else part[:0]
 
 
-def _means(part, since_s):
+def _means(part: pd.DataFrame, since_s: float) -> dict[str, float | None]:
     """Return the mean of every column over time, from an instant on; None where nothing is left."""
     settled = part[part.time_s >= since_s].drop(columns=["time_s", "flow"])
-    return {
-        name: _number(value) if len(settled) else None
-        for name, value in settled.select_dtypes("number").astype(float).mean().items()
-    }
+    means = settled.select_dtypes("number").astype(float).mean()
+    return {str(name): _number(value) if len(settled) else None for name, value in means.items()}

@@ -1,10 +1,12 @@
 """What figures of papers measure of a streaming session: plain values in, plain values out, as in `measure`."""
 
+from typing import Any
+
 from cctrace.papers.measure import path_of
 from cctrace.streaming import Video, play
 
 
-def streamed(path, cc, seed, minutes, rule):
+def streamed(path: dict[str, Any], cc: str, seed: int, minutes: float, rule: str) -> dict[str, Any]:
     """Stream a video over a path, and return the session's metrics, what was sent, and each segment's quality.
 
     Parameters
@@ -19,6 +21,7 @@ def streamed(path, cc, seed, minutes, rule):
         Of `cctrace.streaming.Settings`.
     """
     session = play(path_of(path), cc, Video.of(minutes=minutes), seed, rule=rule)
+    assert session.simulation is not None  # that of `play`
     flow = session.simulation.flows.iloc[0]
     return session.metrics | {
         "qualities": session.segments.quality.tolist(),

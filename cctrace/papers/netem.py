@@ -6,6 +6,7 @@ Source: iproute2, netem/normal.c (entry n is the quantile of (4 n + 1/2) / 16384
 """
 
 from functools import lru_cache
+from typing import Any
 
 from scipy import special
 
@@ -13,7 +14,7 @@ ENTRIES, STEPS = 4096, 16384
 SCALE, LEAST, MOST = 8192, -32768, 32767
 
 
-def table(mean_us, sd_us, reorder):
+def table(mean_us: float, sd_us: float, reorder: bool) -> dict[str, Any]:
     """Return the fields of a `cctrace.Jitter` that draws such delays.
 
     Examples
@@ -27,7 +28,7 @@ def table(mean_us, sd_us, reorder):
 
 
 @lru_cache(maxsize=1)
-def quantiles():
+def quantiles() -> list[float]:
     """Return the table, in deviations."""
     known = (round(SCALE * float(special.ndtri((4 * n + 0.5) / STEPS))) for n in range(ENTRIES))
     return [min(max(value, LEAST), MOST) / SCALE for value in known]

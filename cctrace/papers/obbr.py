@@ -11,8 +11,13 @@ the link needs for 1 GB.
 Sources: [Bi23].
 """
 
+from collections.abc import Iterable
+from typing import Any
+
 import pandas as pd
 
+from cctrace.papers.figure import Fields, Figure, Reproduction
+from cctrace.papers.measure_streaming import streamed
 from cctrace.papers.runs import Run
 from cctrace.tcp.wire import QUIC_MSS_BYTES, QUIC_PACKET_BYTES
 
@@ -21,7 +26,7 @@ PAPER = " paper form"
 MUS = (0.5, 0.75, 1.0)
 
 
-def obbr(mu, form=""):
+def obbr(mu: float, form: str = "") -> str:
     """Return the name of oBBR with a mu, as the paper writes it."""
     return f"oBBR-{mu:g}{form}"
 
@@ -37,6 +42,7 @@ SYSTEMS = {
     **{obbr(mu): f"obbr:mu={mu:g}" for mu in MUS},
     **{obbr(mu, PAPER): f"quic_obbr_paper:mu={mu:g}" for mu in MUS},
 }
+OBBRS = tuple(obbr(mu, ending) for ending in ("", PAPER) for mu in MUS)
 FORMS = {"released": "", "paper form": PAPER}
 BURST = "100kB"
 FEED = "1Gbit"  # what reaches the token bucket
@@ -45,7 +51,16 @@ SEEDS = (1, 2, 3)
 GIGABYTE_MBIT = 8_000
 
 
-def link(rate, rtt_ms, buffer_bytes, loss_pct=0.0):
+class Bi23(Figure):
+    """A figure of this paper."""
+
+    paper = "oBBR"
+
+
+Steps = list[tuple[float, float]]  # of a rate: second, Mbit/s
+
+
+def link(rate: float | Steps, rtt_ms: float, buffer_bytes: float, loss_pct: float = 0.0) -> Fields:
     """Return the fields of `Path` of the testbed: a token bucket with a rate in Mbit/s, or steps of (second, rate).
 
     Examples
@@ -58,18 +73,25 @@ def link(rate, rtt_ms, buffer_bytes, loss_pct=0.0):
     return path | ({"loss": f"{loss_pct:g}%"} if loss_pct else {})
 
 
-def bdp_bytes(mbps, rtt_ms):
+def bdp_bytes(mbps: float, rtt_ms: float) -> float:
     """Return the bandwidth-delay product."""
     return mbps * 1e3 / 8 * rtt_ms
 
 
-def run_of(systems, path, seed, duration_s, **more):
+def run_of(systems: list[str], path: Fields, seed: int, duration_s: float, **more: Any) -> Run:
     """Return the `Run` of some systems (names, or controllers) over a path."""
     flows = [{"cc": SYSTEMS.get(system, system)} for system in systems]
     return Run({"path": path, "flows": flows, "duration": f"{duration_s:g}s", "seed": seed} | more)
 
 
-def by_form(table):
+def session_of(system: str, path: Fields, seed: int, minutes: float, rule: str = "dynamic") -> Run:
+    """Return the `Run` of a video over a path."""
+    cc = SYSTEMS[system]
+    arguments = {"path": path, "cc": cc, "seed": seed, "minutes": minutes, "rule": rule}
+    return Run(arguments, streamed, (cc,), ("streaming",))
+
+
+def by_form(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table with a column ``form``, and systems without it: a panel each for release and paper form.
 
     What has one form only (BBR, BBRv2, CUBIC) is in both.
@@ -80,16 +102,11 @@ def by_form(table):
     return pd.concat([apart[apart.form == "released"], one, apart[apart.form != "released"]])
 
 
-def complete(made):
+def complete(made: Reproduction) -> bool:
     """Say whether a `Reproduction` has all systems: what the paper claims compares them."""
     return set(SYSTEMS) <= set(made.table.system)
 
 
-def listed(values, form="{:.2f}"):
-    """Write numbers with slashes between them."""
-    return "/".join(form.format(v) for v in values)
-
-
-def within_factor(values, wanted, factor=2.0):
+def within_factor(values: Iterable[float], wanted: Iterable[float], factor: float = 2.0) -> bool:
     """Say whether every value is within a factor of what is wanted."""
     return all(w / factor <= v <= w * factor for v, w in zip(values, wanted, strict=True))

@@ -9,13 +9,15 @@ and 1 BDP of Table 1's means. The rate is that of a token bucket of 100 KB, as i
 others, as long as they are (`obbr_traces`).
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 
-from cctrace import presets
-from cctrace.papers.claims import judge
-from cctrace.papers.figure import Figure
+from cctrace import plot
+from cctrace.papers.claims import Claim, by_name, judge, listed
+from cctrace.papers.figure import Drawn, Fields, Formula, Reproduction, drawing, records
 from cctrace.papers.obbr import (
     B3R,
     BBR,
@@ -29,52 +31,45 @@ from cctrace.papers.obbr import (
     PAPER,
     SEEDS,
     SYSTEMS,
+    Bi23,
     bdp_bytes,
-    listed,
     obbr,
     run_of,
 )
 from cctrace.papers.obbr_traces import TABLE1 as LOGS
 from cctrace.papers.obbr_traces import own_trace, series_of, table1_claims
-from cctrace.papers.traces import over_trace
+from cctrace.papers.runs import Run
+from cctrace.papers.traces import of_preset, over_trace
 
 TABLE1 = {name: (mbps, rtt) for name, ((mbps, _), (rtt, _), *_) in LOGS.items()}  # mean Mbit/s, ms
 
 
-class Fig11(Figure):
+class Fig11(Bi23):
     """Retransmissions and goodput over path presets that look like the traces."""
 
-    def runs(self, p):
+    measured = ("goodput_mbps", "retransmitted_pct", "queue_ms")
+    drawn = drawing("bars", "trace", "retransmitted_pct", "system", ylabel="retransmitted (%)")
+
+    def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """One run per system, preset (or trace of one's own), R and seed."""
         if p["traces"]:
             return _over_own(p)
-        out = []
-        for trace in p["presets"]:
-            for seed in p["seeds"]:
-                fields = {k: v for k, v in presets.path_fields(f"5g_{trace}", seed).items() if v is not None}
-                fields |= {"rate": FEED, "shaper": [_for_ever(fields["rate"]), BURST]}
-                for ratio in p["ratios"]:
-                    path = fields | {"buffer": f"{round(ratio * bdp_bytes(*TABLE1[trace]))}B"}
-                    for system in p["systems"]:
-                        labels = {"system": system, "trace": trace, "ratio": ratio, "seed": seed}
-                        out.append((labels, run_of([system], path, seed, p["duration_s"])))
-        return out
+        return [
+            (
+                {"system": system, "trace": trace, "ratio": ratio, "seed": seed},
+                run_of([system], _path(trace, ratio, seed), seed, p["duration_s"]),
+            )
+            for trace in p["presets"]
+            for seed in p["seeds"]
+            for ratio in p["ratios"]
+            for system in p["systems"]
+        ]
 
-    def row(self, labels, result, p):
-        """Goodput, queueing delay, retransmissions."""
-        flow = result["flows"][0]
-        return {
-            "goodput_mbps": flow["goodput_bps"] / 1e6,
-            "retransmitted_pct": 100 * flow["retransmit_ratio"],
-            "queue_ms": flow["queue_delay_mean_us"] / 1e3,
-        }
-
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 5.2.3."""
         own = bool(made.parameters["traces"])
         why = "" if own else "path presets, not the traces"
         lost = made.table.groupby("system", sort=False).retransmitted_pct.mean()
-        out = []
         for form, ending in FORMS.items():
             names = [obbr(mu, ending) for mu in MUS]
             if not {BBR, BBR2, CUBIC, BBR_S, *names} <= set(lost.index):
@@ -82,43 +77,47 @@ class Fig11(Figure):
             rows = made.table[made.table.system.isin([BBR, BBR2, CUBIC, BBR_S, *names])]
             best = rows.loc[rows.groupby(["trace", "ratio"]).goodput_mbps.idxmax()].system
             wins = int(best.isin(names).sum())
-            out += [
-                judge(
-                    "11",
-                    f"BBRv2 and CUBIC retransmit least, BBR most; oBBR is below BBR-S ({form})",
-                    {
-                        "both below every oBBR": max(lost[BBR2], lost[CUBIC]) < min(lost[names]),
-                        "BBR above all of these": lost[BBR] >= max(lost[[BBR2, CUBIC, BBR_S, *names]]),
-                        "oBBR below BBR-S": max(lost[names]) < lost[BBR_S],
-                    },
-                    paper="in this order",
-                    here=", ".join(f"{s} {lost[s]:.2f}" for s in (CUBIC, BBR2, BBR_S, BBR))
-                    + f", oBBR {listed(lost[names])} %",
-                    mechanism=why,
-                ),
-                judge(
-                    "11",
-                    f"oBBR has the highest goodput in three of four traces ({form})",
-                    {"in most of the cases": wins > len(best) / 2, "in three quarters": wins >= 0.75 * len(best)},
-                    paper="three of four",
-                    here=f"{wins} of {len(best)} ({'trace' if own else 'preset'}, R)",
-                    numbers=(0.75, wins / len(best)),
-                    mechanism=why,
-                ),
-            ]
-        return out
+            yield judge(
+                "11",
+                f"BBRv2 and CUBIC retransmit least, BBR most; oBBR is below BBR-S ({form})",
+                {
+                    "both below every oBBR": max(lost[BBR2], lost[CUBIC]) < min(lost[names]),
+                    "BBR above all of these": lost[BBR] >= max(lost[[BBR2, CUBIC, BBR_S, *names]]),
+                    "oBBR below BBR-S": max(lost[names]) < lost[BBR_S],
+                },
+                paper="in this order",
+                here=by_name({s: lost[s] for s in (CUBIC, BBR2, BBR_S, BBR)}, "{:.2f}")
+                + f", oBBR {listed(lost[names])} %",
+                mechanism=why,
+            )
+            yield judge(
+                "11",
+                f"oBBR has the highest goodput in three of four traces ({form})",
+                {"in most of the cases": wins > len(best) / 2, "in three quarters": wins >= 0.75 * len(best)},
+                paper="three of four",
+                here=f"{wins} of {len(best)} ({'trace' if own else 'preset'}, R)",
+                numbers=(0.75, wins / len(best)),
+                mechanism=why,
+            )
 
-    def plot(self, made):
-        """Retransmissions, bars by preset; the first R, without B3R's paper form (twelve colours)."""
-        from cctrace.plot import bars
+    def lined(self, made: Reproduction) -> pd.DataFrame:
+        """The first R, without B3R's paper form (there are twelve colours)."""
+        rows = made.rows(ratio=made.table.ratio.iloc[0])
+        return rows[rows.system != B3R + PAPER]
 
-        ratio = made.table.ratio.iloc[0]
-        title = f"oBBR, Fig. 11: {self.title}, R {ratio:g}"
-        rows = made.table[(made.table.ratio == ratio) & (made.table.system != B3R + PAPER)]
-        return bars(rows, "trace", "retransmitted_pct", "system", title=title, ylabel="retransmitted (%)")
+    def heading(self, made: Reproduction) -> str:
+        """Return the title, with R."""
+        return f"{super().heading(made)}, R {made.table.ratio.iloc[0]:g}"
 
 
-def _over_own(p):
+def _path(trace: str, ratio: float, seed: int) -> Fields:
+    """Return the fields of `Path` of a preset behind the token bucket."""
+    fields = of_preset(f"5g_{trace}", seed)
+    shaped = {"rate": FEED, "shaper": [_for_ever(fields["rate"]), BURST]}
+    return fields | shaped | {"buffer": f"{round(ratio * bdp_bytes(*TABLE1[trace]))}B"}
+
+
+def _over_own(p: Fields) -> list[tuple[Fields, Run]]:
     """Return the runs over a user's traces; a session is as long as its trace, at most ``own_s``."""
     out = []
     for trace in map(own_trace, p["traces"]):
@@ -133,22 +132,16 @@ def _over_own(p):
     return out
 
 
-def _for_ever(steps):
+def _for_ever(steps: list) -> list:
     """Return steps of a rate that go on after the last second: a bucket's last rate must be positive."""
     return [[at, bps] for at, bps in steps] + [[steps[-1][0] + 1, next(bps for _, bps in steps if bps > 0)]]
 
 
-class Fig10(Figure):
+class Fig10(Formula, Bi23):
     """Table 1 and what the presets draw, or the user's own traces."""
 
-    def runs(self, p):
-        """Nothing is simulated."""
-        return []
-
-    def derived(self, frame, p):
+    def derived(self, frame: pd.DataFrame, p: Fields) -> pd.DataFrame:
         """Mean and deviation of the rates drawn, by preset and seed."""
-        import pandas as pd
-
         if p["traces"]:
             own = [own_trace(file) for file in p["traces"]]
             table1 = {name: float(mbps) for name, (mbps, _) in TABLE1.items()}
@@ -156,46 +149,41 @@ class Fig10(Figure):
         rows = []
         for trace in TABLE1:
             for seed in p["seeds"]:
-                rates = [bps / 1e6 for _, bps in presets.path_fields(f"5g_{trace}", seed)["rate"]]
+                rates = [bps / 1e6 for _, bps in of_preset(f"5g_{trace}", seed)["rate"]]
                 line = {"mbps": float(np.mean(rates)), "deviation_mbps": float(np.std(rates)), "drawn": rates}
                 rows.append({"trace": trace, "seed": seed, "table1_mbps": float(TABLE1[trace][0])} | line)
         return pd.DataFrame(rows)
 
-    def claims(self, made):
-        """Says what these are."""
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
+        """How near the presets, or the user's traces, are to Table 1."""
         if made.parameters["traces"]:
-            return table1_claims(made.runs.to_dict("records"))
+            yield from table1_claims(records(made.runs))
+            return
         means = [made.value("mbps", trace=t) for t in TABLE1]
         wanted = [mbps for mbps, _ in TABLE1.values()]
-        return [
-            judge(
-                "Table 1",
-                "mean bandwidths of the traces (the presets')",
-                {"within a quarter": all(abs(m / w - 1) <= 0.25 for m, w in zip(means, wanted, strict=True))},
-                paper=f"{listed(wanted, '{:g}')} Mbit/s",
-                here=f"{listed(means, '{:.0f}')} Mbit/s drawn",
-                mechanism="a check of the presets, not of the paper: 120 s a seed, with heavy tails",
-            ),
-        ]
+        yield judge(
+            "Table 1",
+            "mean bandwidths of the traces (the presets')",
+            {"within a quarter": all(abs(m / w - 1) <= 0.25 for m, w in zip(means, wanted, strict=True))},
+            paper=f"{listed(wanted, '{:g}')} Mbit/s",
+            here=f"{listed(means, '{:.0f}')} Mbit/s drawn",
+            mechanism="a check of the presets, not of the paper: 120 s a seed, with heavy tails",
+        )
 
-    def plot(self, made):
+    def plot(self, made: Reproduction) -> Drawn:
         """Rates drawn, a panel per preset (first seed); of one's own traces rate and RTT."""
-        from cctrace.plot import over_time
-
         if made.parameters["traces"]:
-            return over_time(series_of(made.runs), title="oBBR, Fig. 10", ylabel="Mbit/s", right="RTT (ms)")
-        first = made.runs[made.runs.seed == made.runs.seed.min()].to_dict("records")
-        series = {row["trace"]: [(range(len(row["drawn"])), row["drawn"], "rate", {"step": True})] for row in first}
-        return over_time(series, title="oBBR, Fig. 10: path presets fitted to such logs", ylabel="Mbit/s")
+            return plot.over_time(series_of(made.runs), title=self.heading(made), ylabel="Mbit/s", right="RTT (ms)")
+        series = {
+            row["trace"]: [(range(len(row["drawn"])), row["drawn"], "rate", {"step": True})]
+            for row in made.first_seed()
+        }
+        return plot.over_time(series, title=self.heading(made), ylabel="Mbit/s")
 
 
 FIGURES = [
     Fig10(
-        "10",
-        "cellular paths, and Table 1 (path presets, or --trace)",
-        {"seeds": SEEDS, "traces": ()},
-        {},
-        ("trace",),
+        "10", "cellular paths, and Table 1 (path presets, or --trace)", {"seeds": SEEDS, "traces": ()}, {}, ("trace",)
     ),
     Fig11(
         "11",

@@ -8,14 +8,20 @@ still is that of the bucket's first burst. Its buffer is not stated: that of Fig
 Fig. 9 (section 5.2.2): 40 and 10 Mbit/s in turn, 10 s each, 100 ms, 300 KB, and twice that.
 """
 
-import numpy as np
+from collections.abc import Iterator
+from typing import Any
 
-from cctrace.papers.claims import judge
-from cctrace.papers.figure import Figure
-from cctrace.papers.obbr import BBR, FORMS, MUS, PAPER, SEEDS, SYSTEMS, link, obbr, run_of
-from cctrace.papers.runs import Run
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cctrace import plot
+from cctrace.papers.claims import Claim, judge
+from cctrace.papers.figure import Drawn, Fields, Reproduction, measures
+from cctrace.papers.measure import path_of
+from cctrace.papers.obbr import BBR, FORMS, MUS, OBBRS, PAPER, SEEDS, SYSTEMS, Bi23, Steps, link, obbr, run_of
+from cctrace.papers.runs import Result, Run
+from cctrace.plot.figure import blank
 from cctrace.replaying.run import replay
-from cctrace.sim.path import Path
 from cctrace.sim.simulate import simulate
 from cctrace.tcp.wire import QUIC_MSS_BYTES, QUIC_PACKET_BYTES
 
@@ -29,12 +35,12 @@ READINGS = ("from the end of STARTUP", "after 5 s", "after 5 s without PROBE_RTT
 NEAR = 1.3  # an estimate is right again when at most so much above the rate
 
 
-def buffers(stated_kb):
+def buffers(stated_kb: int) -> dict[str, int]:
     """Return the stated buffer and twice that, in bytes, by name."""
     return {f"{factor * stated_kb} KB": factor * stated_kb * 1000 for factor in (1, 2)}
 
 
-def late_s(line, at_s, mbps, until_s):
+def late_s(line: Fields, at_s: float, mbps: float, until_s: float) -> float:
     """Return seconds from a drop until the estimate is right for the first time; up to the next change, if it is not.
 
     Later it may be too high again: PROBE_RTT leaves the bucket full, and its burst passes at the gigabit that feeds it.
@@ -44,7 +50,7 @@ def late_s(line, at_s, mbps, until_s):
     return float((right[0] if len(right) else until_s) - at_s)
 
 
-def over_time_of(line, rtt_ms):
+def over_time_of(line: Fields, rtt_ms: float) -> Fields:
     """Return what is drawn of a run: time, RTT, estimate, flight, data sent again."""
     return {
         "time_s": line["time_s"],
@@ -55,34 +61,34 @@ def over_time_of(line, rtt_ms):
     }
 
 
-_KEEP = {
+_KEEP: dict[str, Any] = {
     "sample": "100ms",
     "keep": ["time_s", "queue_delay_us", "bw_Bps", "in_flight_segments", "retransmitted_segments"],
 }
 
 
-class Fig4(Figure):
+def _dropping(after_mbps: float, buffer_bytes: float) -> Fields:
+    """Return the path whose rate drops after 10 s, or stays."""
+    steady = after_mbps == BEFORE_MBPS
+    return link(BEFORE_MBPS if steady else [(0, BEFORE_MBPS), (DROP_S, after_mbps)], RTT_MS, buffer_bytes)
+
+
+class Fig4(Bi23):
     """What BBR does when the bandwidth drops for good."""
 
-    def runs(self, p):
+    def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """One run per buffer, rate after the drop and seed."""
         return [
             (
                 {"buffer": name, "after_mbps": after, "seed": seed},
-                run_of(
-                    [BBR],
-                    link([(0, BEFORE_MBPS), (DROP_S, after)], RTT_MS, size),
-                    seed,
-                    p["duration_s"],
-                    **_KEEP,
-                ),
+                run_of([BBR], _dropping(after, size), seed, p["duration_s"], **_KEEP),
             )
             for name, size in buffers(200).items()
             for after in p["after_mbps"]
             for seed in p["seeds"]
         ]
 
-    def row(self, labels, result, p):
+    def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Largest RTT after the drop, how late the estimate is right, flight before and after, what is sent again."""
         line = over_time_of(result["timeline"][0], RTT_MS)
         at, flight, lost = (np.array(line[n]) for n in ("time_s", "flight_kb", "lost_kb"))
@@ -98,48 +104,42 @@ class Fig4(Figure):
             "line": line,
         }
 
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 3.2."""
-        out = []
         for row in made.table.to_dict("records"):
             rtt, late = {5: (700, 7), 2: (1500, 15)}[row["after_mbps"]]
-            out.append(
-                judge(
-                    "4",
-                    f"after a drop to {row['after_mbps']} Mbit/s BBR goes on too fast for 10 ever longer RTTs "
-                    f"(buffer {row['buffer']})",
-                    {
-                        f"RTT of {rtt} ms within a quarter": abs(row["rtt_max_ms"] / rtt - 1) <= 0.25,
-                        f"estimate right after {late} s within a half": abs(row["late_s"] / late - 1) <= 0.5,
-                        "in flight within a third of before": abs(row["flight_stale_kb"] / row["flight_before_kb"] - 1)
-                        <= 1 / 3,
-                        "loses meanwhile": row["lost_kb"] > 0,
-                    },
-                    paper=f"~{rtt} ms, ~{late} s, the same in flight",
-                    here=f"{row['rtt_max_ms']:.0f} ms, {row['late_s']:.1f} s, {row['flight_before_kb']:.0f} then "
-                    f"{row['flight_stale_kb']:.0f} KB in flight, {row['lost_kb']:.0f} KB sent again",
-                    numbers=(float(rtt), row["rtt_max_ms"]),
-                    mechanism="the buffer bounds the RTT: 200 KB are 320 ms at 5 Mbit/s and 800 ms at 2",
-                )
+            yield judge(
+                "4",
+                f"after a drop to {row['after_mbps']} Mbit/s BBR goes on too fast for 10 ever longer RTTs "
+                f"(buffer {row['buffer']})",
+                {
+                    f"RTT of {rtt} ms within a quarter": abs(row["rtt_max_ms"] / rtt - 1) <= 0.25,
+                    f"estimate right after {late} s within a half": abs(row["late_s"] / late - 1) <= 0.5,
+                    "in flight within a third of before": abs(row["flight_stale_kb"] / row["flight_before_kb"] - 1)
+                    <= 1 / 3,
+                    "loses meanwhile": row["lost_kb"] > 0,
+                },
+                paper=f"~{rtt} ms, ~{late} s, the same in flight",
+                here=f"{row['rtt_max_ms']:.0f} ms, {row['late_s']:.1f} s, {row['flight_before_kb']:.0f} then "
+                f"{row['flight_stale_kb']:.0f} KB in flight, {row['lost_kb']:.0f} KB sent again",
+                numbers=(rtt, row["rtt_max_ms"]),
+                mechanism="the buffer bounds the RTT: 200 KB are 320 ms at 5 Mbit/s and 800 ms at 2",
             )
-        return out
 
-    def plot(self, made):
+    def plot(self, made: Reproduction) -> Drawn:
         """RTT, flight and losses over time, a panel per buffer and rate (first seed)."""
-        from cctrace.plot import over_time
-
         series = {}
-        for row in made.runs[made.runs.seed == made.runs.seed.min()].to_dict("records"):
+        for row in made.first_seed():
             line = row["line"]
             series[f"to {row['after_mbps']} Mbit/s, {row['buffer']}"] = [
                 (line["time_s"], line["rtt_ms"], "RTT (ms)", {"colour": "#333333"}),
                 (line["time_s"], line["flight_kb"], "in flight (KB)", {"right": True, "colour": "#1f6fb2"}),
                 (line["time_s"], line["lost_kb"], "sent again (KB)", {"right": True, "colour": "#b3541e"}),
             ]
-        return over_time(series, title=f"oBBR, Fig. 4: {self.title}", ylabel="RTT (ms)", right="KB")
+        return plot.over_time(series, title=self.heading(made), ylabel="RTT (ms)", right="KB")
 
 
-def samples(path, cc, duration, seed, rates_mbps, base_rtt_ms):
+def samples(path: Fields, cc: str, duration: str, seed: int, rates_mbps: list[float], base_rtt_ms: float) -> Result:
     """Return what the bandwidth and RTT samples of a flow are, after STARTUP.
 
     Returns
@@ -148,8 +148,8 @@ def samples(path, cc, duration, seed, rates_mbps, base_rtt_ms):
         ``quantiles`` of samples over the rate (1 to 99 %), ``below`` and ``above``: by reading, longest runs of
         samples below `BELOW` of the estimate, and of RTTs above `ABOVE` RTprops.
     """
-    fields = path | {"shaper": tuple([tuple(s) for s in v] if isinstance(v, list) else v for v in path["shaper"])}
-    events = simulate(Path(**fields), cc, duration, seed, trace=True).flow(0)
+    shaper = [[tuple(step) for step in part] if isinstance(part, list) else part for part in path["shaper"]]
+    events = simulate(path_of(path | {"shaper": tuple(shaper)}), cc, duration, seed, trace=True).flow(0)
     held, columns = replay(events, cc).decisions, events.columns
     counted = (np.asarray(events.event) == ACK) & (columns["smp_interval_ms"] > 0)
     mode = held["mode"].to_numpy()
@@ -158,7 +158,7 @@ def samples(path, cc, duration, seed, rates_mbps, base_rtt_ms):
     time_s = (columns["now_ms"] - FIRST_MS) / 1e3
     before, after = rates_mbps
     now = np.where(time_s < DROP_S, before, after) * 1e6 / 8 * QUIC_MSS_BYTES / QUIC_PACKET_BYTES
-    found = {"below": {}, "above": {}}
+    found: Result = {"below": {}, "above": {}}
     settled = counted & (time_s >= SETTLED_S)
     readings = (counted, settled, settled & (mode != PROBE_RTT))
     for name, kept in zip(READINGS, readings, strict=True):
@@ -173,7 +173,7 @@ def samples(path, cc, duration, seed, rates_mbps, base_rtt_ms):
     return found
 
 
-def _longest(truths):
+def _longest(truths: ArrayLike) -> int:
     """Return the length of the longest run of true values.
 
     >>> _longest(np.array([True, False, True, True]))
@@ -183,55 +183,53 @@ def _longest(truths):
     return int((edges[1::2] - edges[::2]).max()) if len(edges) else 0
 
 
-class Fig5(Figure):
+class Fig5(Bi23):
     """Bandwidth and RTT samples of BBR, on a constant link and after drops."""
 
-    def runs(self, p):
+    def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """One run per rate after 10 s, buffer and seed."""
-        out = []
-        for after in p["after_mbps"]:
-            for name, size in buffers(200).items():
-                path = link([(0, BEFORE_MBPS), (DROP_S, after)] if after != BEFORE_MBPS else BEFORE_MBPS, RTT_MS, size)
-                for seed in p["seeds"]:
-                    arguments = {"path": path, "cc": SYSTEMS[BBR], "duration": f"{p['duration_s']:g}s", "seed": seed}
-                    arguments |= {"rates_mbps": [BEFORE_MBPS, after], "base_rtt_ms": RTT_MS}
-                    labels = {"after_mbps": after, "buffer": name, "seed": seed}
-                    out.append((labels, Run(arguments, samples, (SYSTEMS[BBR],))))
-        return out
+        common = {"cc": SYSTEMS[BBR], "duration": f"{p['duration_s']:g}s", "base_rtt_ms": RTT_MS}
+        return [
+            (
+                {"after_mbps": after, "buffer": name, "seed": seed},
+                Run(
+                    {"path": _dropping(after, size), "rates_mbps": [BEFORE_MBPS, after], "seed": seed} | common,
+                    samples,
+                    (SYSTEMS[BBR],),
+                ),
+            )
+            for after in p["after_mbps"]
+            for name, size in buffers(200).items()
+            for seed in p["seeds"]
+        ]
 
-    def row(self, labels, result, p):
+    def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Shares of low samples, and the longest runs at the thresholds that oBBR uses."""
         at, over = BELOW.index(0.75), ABOVE.index(2.5)
         row = {"below_95_pct": 100 * result["below_95"], "below_85_pct": 100 * result["below_85"], "found": result}
         row |= {f"low_run, {name}": float(runs[at]) for name, runs in result["below"].items()}
         return row | {f"high_run, {name}": float(runs[over]) for name, runs in result["above"].items()}
 
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 4.2."""
-        constant, out = made.table[made.table.after_mbps == BEFORE_MBPS], []
-        for row in constant.to_dict("records"):
-            out.append(
-                judge(
-                    "5",
-                    f"many samples lie below the bandwidth of a constant link (buffer {row['buffer']})",
-                    {
-                        "30 to 90 % below 0.95": 30 <= row["below_95_pct"] <= 90,
-                        "10 to 40 % below 0.85": 10 <= row["below_85_pct"] <= 40,
-                    },
-                    paper="59 % below 0.95, 24 % below 0.85",
-                    here=f"{row['below_95_pct']:.0f} % and {row['below_85_pct']:.0f} %",
-                    numbers=(59.0, row["below_95_pct"]),
-                )
+        for row in made.rows(after_mbps=BEFORE_MBPS).to_dict("records"):
+            yield judge(
+                "5",
+                f"many samples lie below the bandwidth of a constant link (buffer {row['buffer']})",
+                {
+                    "30 to 90 % below 0.95": 30 <= row["below_95_pct"] <= 90,
+                    "10 to 40 % below 0.85": 10 <= row["below_85_pct"] <= 40,
+                },
+                paper="59 % below 0.95, 24 % below 0.85",
+                here=f"{row['below_95_pct']:.0f} % and {row['below_85_pct']:.0f} %",
+                numbers=(59.0, row["below_95_pct"]),
             )
-        for buffer in dict.fromkeys(made.table.buffer):
-            for column in [c for c in made.table if c.startswith(("low_run", "high_run")) and not c.endswith("_sd")]:
-                out.append(_streaks(made, buffer, column))
-        return out
+        for buffer in made.each("buffer"):
+            for column in [c for c in made.columns if c.startswith(("low_run", "high_run")) and not c.endswith("_sd")]:
+                yield _streaks(made, buffer, column)
 
-    def plot(self, made):
+    def plot(self, made: Reproduction) -> Drawn:
         """The samples' distribution, and the longest runs over the thresholds (first seed, stated buffer)."""
-        from cctrace.plot.figure import blank
-
         rows = made.runs[(made.runs.seed == made.runs.seed.min()) & (made.runs.buffer == made.runs.buffer.iloc[0])]
         drawing = blank((13.0, 3.8), f"oBBR, Fig. 5: {self.title}, {made.runs.buffer.iloc[0]}, {READINGS[1]}")
         grid = drawing.subplots(1, 4)
@@ -252,7 +250,7 @@ class Fig5(Figure):
         return drawing
 
 
-def _streaks(made, buffer, column):
+def _streaks(made: Reproduction, buffer: str, column: str) -> Claim:
     """Judge whether the longest run tells a drop from a constant link."""
     kind, _, reading = column.partition(", ")
     low = kind == "low_run"
@@ -270,17 +268,17 @@ def _streaks(made, buffer, column):
         },
         paper=f"at most {most}" + ("; clear after drops" if low else "; 373 and 328 after drops to 10 and 5 Mbit/s"),
         here=", ".join(f"{v:.0f} at {a}" for a, v in got.items()) + " Mbit/s",
-        numbers=(float(most), still),
+        numbers=(most, still),
         mechanism="not traced further; here a sample per packet, and a full bucket's burst lifts the estimate",
     )
 
 
-class Fig9(Figure):
+class Fig9(Bi23):
     """BBR and oBBR over a bandwidth that goes up and down."""
 
-    def runs(self, p):
+    def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """One run per system, buffer and seed."""
-        steps = [(at, 40 if at % 20 == 0 else 10) for at in range(0, int(p["duration_s"]), 10)]
+        steps: Steps = [(at, 40 if at % 20 == 0 else 10) for at in range(0, int(p["duration_s"]), 10)]
         return [
             (
                 {"system": system, "buffer": name, "seed": seed},
@@ -291,7 +289,7 @@ class Fig9(Figure):
             for seed in p["seeds"]
         ]
 
-    def row(self, labels, result, p):
+    def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """How late the estimate is right after a drop, RTT, goodput, what is sent again."""
         flow, line = result["flows"][0], result["timeline"][0]
         drops = range(10, int(p["duration_s"]), 20)
@@ -299,38 +297,33 @@ class Fig9(Figure):
         return {
             "late_s": float(np.mean([late_s(line, at, 10, at + 10) for at in drops])),
             "rtt_max_ms": max(r for t, r in zip(drawn["time_s"], drawn["rtt_ms"], strict=True) if t > 10),
-            "goodput_mbps": flow["goodput_bps"] / 1e6,
-            "retransmitted_pct": 100 * flow["retransmit_ratio"],
+            **measures(flow, "goodput_mbps", "retransmitted_pct"),
             "retransmitted_mb": flow["retransmitted"] * QUIC_MSS_BYTES / 1e6,
             "line": {name: values[:601] for name, values in drawn.items()},
         }
 
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 5.2.2."""
-        out = []
-        for buffer in dict.fromkeys(made.table.buffer):
+        for buffer in made.each("buffer"):
             slow, top = (made.value(c, system=BBR, buffer=buffer) for c in ("late_s", "rtt_max_ms"))
-            out.append(
-                judge(
-                    "9",
-                    f"BBR has the right estimate only ~6 s after a drop, RTTs rise to ~600 ms (buffer {buffer})",
-                    {"4 to 8 s": 4 <= slow <= 8, "450 to 750 ms": 450 <= top <= 750},
-                    paper="~6 s, ~600 ms",
-                    here=f"{slow:.1f} s, {top:.0f} ms",
-                    numbers=(6.0, slow),
-                    mechanism="300 KB are 240 ms at 10 Mbit/s, twice that 480",
-                )
+            yield judge(
+                "9",
+                f"BBR has the right estimate only ~6 s after a drop, RTTs rise to ~600 ms (buffer {buffer})",
+                {"4 to 8 s": 4 <= slow <= 8, "450 to 750 ms": 450 <= top <= 750},
+                paper="~6 s, ~600 ms",
+                here=f"{slow:.1f} s, {top:.0f} ms",
+                numbers=(6.0, slow),
+                mechanism="300 KB are 240 ms at 10 Mbit/s, twice that 480",
             )
             for form, ending in FORMS.items():
-                out += [_timely(made, buffer, obbr(mu, ending), form) for mu in MUS]
-        return out
+                yield from (_timely(made, buffer, obbr(mu, ending), form) for mu in MUS)
 
-    def plot(self, made):
+    def plot(self, made: Reproduction) -> Drawn:
         """Estimate and RTT over the first minute, stated buffer, first seed."""
-        from cctrace.plot import over_time
-
-        series, rows = {}, made.runs[made.runs.seed == made.runs.seed.min()]
-        for row in rows[rows.system.isin([BBR, obbr(0.75), obbr(0.75, PAPER)])].to_dict("records"):
+        series = {}
+        for row in made.first_seed():
+            if row["system"] not in (BBR, obbr(0.75), obbr(0.75, PAPER)):
+                continue
             line, end = row["line"], row["line"]["time_s"][-1]
             at = [10 * k for k in range(int(end // 10) + 1)]
             series[f"{row['system']}, {row['buffer']}"] = [
@@ -338,10 +331,10 @@ class Fig9(Figure):
                 (line["time_s"], line["bw_mbps"], "bandwidth estimate", {"colour": "#1f6fb2"}),
                 (line["time_s"], line["rtt_ms"], "RTT", {"right": True, "colour": "#333333"}),
             ]
-        return over_time(series, title=f"oBBR, Fig. 9: {self.title}", ylabel="Mbit/s", right="RTT (ms)")
+        return plot.over_time(series, title=self.heading(made), ylabel="Mbit/s", right="RTT (ms)")
 
 
-def _timely(made, buffer, system, form):
+def _timely(made: Reproduction, buffer: str, system: str, form: str) -> Claim:
     """Judge one oBBR beside BBR."""
     mine, plain = (
         {c: made.value(c, system=s, buffer=buffer) for c in ("late_s", "retransmitted_mb", "goodput_mbps")}
@@ -365,7 +358,6 @@ def _timely(made, buffer, system, form):
     )
 
 
-_OBBR = tuple(obbr(mu, ending) for ending in ("", PAPER) for mu in MUS)
 FIGURES = [
     Fig4(
         "4",
@@ -384,7 +376,7 @@ FIGURES = [
     Fig9(
         "9",
         "bandwidth that varies between 40 and 10 Mbit/s",
-        {"systems": (BBR, *_OBBR), "seeds": SEEDS, "duration_s": 320.0},
+        {"systems": (BBR, *OBBRS), "seeds": SEEDS, "duration_s": 320.0},
         {"seeds": (1,), "duration_s": 60.0},
         ("system", "buffer"),
     ),

@@ -11,15 +11,30 @@ CUBIC's 0.16 % say that little is lost at random there, so each kind but two has
 CUBIC can bear over 270 ms. Video runs over the kinds with a changing rate alone.
 """
 
-import numpy as np
+from collections.abc import Iterable, Iterator
 
-from cctrace import presets
-from cctrace.papers.claims import judge
-from cctrace.papers.figure import Figure
-from cctrace.papers.measure_streaming import streamed
-from cctrace.papers.obbr import BBR, BBR2, BBR_S, CUBIC, SEEDS, SYSTEMS, bdp_bytes, complete, listed, obbr, run_of
+import numpy as np
+import pandas as pd
+
+from cctrace.papers.claims import Claim, judge, listed
+from cctrace.papers.figure import Fields, Reproduction, drawing
+from cctrace.papers.obbr import (
+    BBR,
+    BBR2,
+    BBR_S,
+    CUBIC,
+    SEEDS,
+    SYSTEMS,
+    Bi23,
+    bdp_bytes,
+    complete,
+    obbr,
+    run_of,
+    session_of,
+)
 from cctrace.papers.obbr_internet import RATIO, RTT_MS
-from cctrace.papers.runs import Run
+from cctrace.papers.runs import Result, Run
+from cctrace.papers.traces import of_preset
 
 MBPS, EGRESS_MBPS = 30, 80
 LOW_MBPS, HIGH_MBPS, CHANGES_S = 10.0, 80.0, 900
@@ -30,10 +45,11 @@ EACH_S, EACH_5S, LIKE_STATIC1 = "another rate each 1 s", "another rate each 5 s"
 VARYING = (EACH_S, EACH_5S, LIKE_STATIC1)
 KINDS = (POLICED, POLICED_WIDE, SHORT, RANDOM, BURSTS, *VARYING)
 LITTLE = "0.02%"
-PAPER_SAID = {CUBIC: (6.30, 0.16), BBR2: (17.66, 6.71), BBR_S: (26.94, 10.41), obbr(0.75): (27.17, 6.58)}
+_OVERSHOOT = "BBR's kin overshoot when the rate falls, for as long as their filters remember"
+PUBLISHED = {CUBIC: (6.30, 0.16), BBR2: (17.66, 6.71), BBR_S: (26.94, 10.41), obbr(0.75): (27.17, 6.58)}
 
 
-def of_kind(kind, seed):
+def of_kind(kind: str, seed: int) -> Fields:
     """Return the fields of `Path` of a kind of path.
 
     Examples
@@ -42,59 +58,46 @@ def of_kind(kind, seed):
     (['30Mbit', '100kB'], 5)
     """
     if kind == LIKE_STATIC1:
-        fields = {
-            name: value for name, value in presets.path_fields(PRESET, seed, CHANGES_S).items() if value is not None
-        }
-        return fields | {"rate": [list(step) for step in fields["rate"]], "rtt": f"{RTT_MS}ms"}
-    more = {
+        return of_preset(PRESET, seed, CHANGES_S) | {"rtt": f"{RTT_MS}ms"}
+    changes: dict[str, Fields] = {
         POLICED: {"rate": f"{EGRESS_MBPS}Mbit", "policer": [f"{MBPS}Mbit", "100kB"]},
         POLICED_WIDE: {"rate": f"{EGRESS_MBPS}Mbit", "policer": [f"{MBPS}Mbit", "1MB"]},
         RANDOM: {"loss": "6%"},
         BURSTS: {"loss": "30%", "burst_loss": [0.0005, 0.02]},
         EACH_S: {"rate": _changing(1, seed)},
         EACH_5S: {"rate": _changing(5, seed)},
-    }.get(kind, {})
+    }
     ratio = 0.02 if kind == SHORT else RATIO
     base = {"rate": f"{MBPS}Mbit", "rtt": f"{RTT_MS}ms", "buffer": f"{round(ratio * bdp_bytes(MBPS, RTT_MS))}B"}
-    return base | {"loss": LITTLE} | more
+    return base | {"loss": LITTLE} | changes.get(kind, {})
 
 
-def _changing(every_s, seed):
+def _changing(every_s: int, seed: int) -> list[list]:
     rng = np.random.default_rng([seed, every_s])
     starts = range(0, CHANGES_S, every_s)
     rates = np.exp(rng.uniform(np.log(LOW_MBPS), np.log(HIGH_MBPS), len(starts)))
     return [[at, f"{mbps:.2f}Mbit"] for at, mbps in zip(starts, rates, strict=True)]
 
 
-class Kinds(Figure):
+class Kinds(Bi23):
     """Bulk over kinds of paths."""
 
-    def runs(self, p):
-        """One run per kind, system and seed."""
-        return [
-            (
-                {"system": system, "kind": kind, "seed": seed},
-                run_of([system], of_kind(kind, seed), seed, p["duration_s"]),
-            )
-            for kind in p["kinds"]
-            for system in p["systems"]
-            for seed in p["seeds"]
-        ]
+    varied = {"kind": "kinds", "system": "systems"}
+    measured = ("goodput_mbps", "retransmitted_pct")
+    drawn = drawing("bars", "kind", "retransmitted_pct", "system", ylabel="retransmitted (%)")
 
-    def row(self, labels, result, p):
-        """Goodput and what was sent again."""
-        flow = result["flows"][0]
-        return {"goodput_mbps": flow["goodput_bps"] / 1e6, "retransmitted_pct": 100 * flow["retransmit_ratio"]}
+    def run(self, at: Fields, p: Fields) -> Run:
+        """One flow."""
+        return run_of([at["system"]], of_kind(at["kind"], at["seed"]), at["seed"], p["duration_s"])
 
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 5.2.5's numbers, kind by kind; none unless all systems were run."""
-        if not complete(made):
-            return []
-        return [self._claim(made, kind) for kind in dict.fromkeys(made.table.kind)]
+        if complete(made):
+            yield from (self._claim(made, kind) for kind in made.each("kind"))
 
-    def _claim(self, made, kind):
+    def _claim(self, made: Reproduction, kind: str) -> Claim:
         again, goodput = (
-            {system: made.value(column, system=system, kind=kind) for system in PAPER_SAID}
+            {system: made.value(column, system=system, kind=kind) for system in PUBLISHED}
             for column in ("retransmitted_pct", "goodput_mbps")
         )
         ours = obbr(0.75)
@@ -108,44 +111,32 @@ class Kinds(Figure):
                 "CUBIC below 0.5 %": again[CUBIC] < 0.5,
                 "CUBIC below BBRv2 below oBBR in goodput": goodput[CUBIC] < goodput[BBR2] < goodput[ours],
             },
-            paper=_said(*zip(*PAPER_SAID.values(), strict=True)),
-            here=_said(goodput.values(), again.values()),
-            numbers=(PAPER_SAID[ours][1], again[ours]),
-            mechanism="BBR's kin overshoot when the rate falls, for as long as their filters remember"
-            if kind in VARYING
-            else "",
+            paper=_published(*zip(*PUBLISHED.values(), strict=True)),
+            here=_published(goodput.values(), again.values()),
+            numbers=(PUBLISHED[ours][1], again[ours]),
+            mechanism=_OVERSHOOT if kind in VARYING else "",
         )
 
-    def plot(self, made):
-        """Retransmissions, bars by system for every kind, of one form."""
-        from cctrace.plot import bars
-
-        title = f"oBBR, Fig. {self.name}: {self.title}"
-        shown = made.table[~made.table.system.str.contains("paper form")]
-        return bars(shown, "kind", "retransmitted_pct", "system", title=title, ylabel="retransmitted (%)")
+    def lined(self, made: Reproduction) -> pd.DataFrame:
+        """The released forms."""
+        return made.table[~made.table.system.str.contains("paper form")]
 
 
-def _said(goodputs, shares):
+def _published(goodputs: Iterable[float], shares: Iterable[float]) -> str:
     return f"{listed(goodputs)} Mbit/s, {listed(shares)} % (CUBIC/BBRv2/BBR-S/oBBR-0.75)"
 
 
-class KindsOfVideo(Figure):
+class KindsOfVideo(Bi23):
     """Video over the kinds of paths whose rate changes."""
 
-    def runs(self, p):
-        """One session per kind, system and seed."""
-        out = []
-        for kind in p["kinds"]:
-            for system in p["systems"]:
-                cc = SYSTEMS.get(system, system)
-                for seed in p["seeds"]:
-                    arguments = {"path": of_kind(kind, seed), "cc": cc, "seed": seed}
-                    arguments |= {"minutes": p["minutes"], "rule": "dynamic"}
-                    labels = {"system": system, "kind": kind, "seed": seed}
-                    out.append((labels, Run(arguments, streamed, (cc,), ("streaming",))))
-        return out
+    varied = {"kind": "kinds", "system": "systems"}
+    drawn = drawing("bars", "kind", "quality", "system", ylabel="average quality")
 
-    def row(self, labels, result, p):
+    def run(self, at: Fields, p: Fields) -> Run:
+        """One session."""
+        return session_of(at["system"], of_kind(at["kind"], at["seed"]), at["seed"], p["minutes"])
+
+    def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """The metrics of section 5.3.2, and what was sent again."""
         return {
             "retransmitted_pct": 100 * result["retransmit_ratio"],
@@ -154,37 +145,27 @@ class KindsOfVideo(Figure):
             "rebuffering_pct": 100 * result["rebuffering_ratio"],
         }
 
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 5.3.3's numbers of oBBR-0.5, kind by kind."""
-        ours, out = obbr(0.5), []
+        ours = obbr(0.5)
         if ours not in set(made.table.system):
-            return out
-        for kind in dict.fromkeys(made.table.kind):
+            return
+        for kind in made.each("kind"):
             names = ("quality", "switches_down", "rebuffering_pct", "retransmitted_pct")
             quality, down, stalled, again = (made.value(name, system=ours, kind=kind) for name in names)
-            out.append(
-                judge(
-                    "14",
-                    f"oBBR-0.5's session is the paper's ({kind})",
-                    {
-                        "quality within one": abs(quality - 6.37) <= 1,
-                        "at most 8 switches down": down <= 8,
-                        "at most 1 % of rebuffering": stalled <= 1,
-                        "below 4 % sent again": again < 4,
-                    },
-                    paper="quality 6.37, 4 switches down, 0.28 % of rebuffering, below 4 % sent again",
-                    here=f"quality {quality:.2f}, {down:.1f} down, {stalled:.2f} %, {again:.2f} %",
-                    numbers=(6.37, quality),
-                )
+            yield judge(
+                "14",
+                f"oBBR-0.5's session is the paper's ({kind})",
+                {
+                    "quality within one": abs(quality - 6.37) <= 1,
+                    "at most 8 switches down": down <= 8,
+                    "at most 1 % of rebuffering": stalled <= 1,
+                    "below 4 % sent again": again < 4,
+                },
+                paper="quality 6.37, 4 switches down, 0.28 % of rebuffering, below 4 % sent again",
+                here=f"quality {quality:.2f}, {down:.1f} down, {stalled:.2f} %, {again:.2f} %",
+                numbers=(6.37, quality),
             )
-        return out
-
-    def plot(self, made):
-        """Average quality, bars by system."""
-        from cctrace.plot import bars
-
-        title = f"oBBR, Fig. {self.name}: {self.title}"
-        return bars(made.table, "kind", "quality", "system", title=title, ylabel="average quality")
 
 
 FIGURES = [
@@ -198,12 +179,7 @@ FIGURES = [
     KindsOfVideo(
         "14-kinds",
         "video over changing rates",
-        {
-            "systems": (BBR, BBR2, CUBIC, BBR_S, obbr(0.5), obbr(1.0)),
-            "kinds": VARYING,
-            "seeds": SEEDS,
-            "minutes": 10.0,
-        },
+        {"systems": (BBR, BBR2, CUBIC, BBR_S, obbr(0.5), obbr(1.0)), "kinds": VARYING, "seeds": SEEDS, "minutes": 10.0},
         {"systems": (CUBIC, obbr(0.5)), "kinds": (EACH_5S,), "seeds": (1,), "minutes": 1.0},
         ("system", "kind"),
     ),

@@ -6,16 +6,20 @@ quarter. g is `cwnd_gain` of PROBE_BW. With bursts of 100 KB, one BDP here, the 
 runs as well.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import pandas as pd
 
 from cctrace.analytic import share
-from cctrace.papers.claims import judge
-from cctrace.papers.figure import Figure
-from cctrace.papers.obbr import SEEDS, bdp_bytes, link, listed, run_of
+from cctrace.papers.claims import Claim, judge, listed
+from cctrace.papers.figure import Fields, Formula, Reproduction, drawing
+from cctrace.papers.obbr import SEEDS, Bi23, bdp_bytes, link, run_of
+from cctrace.papers.runs import Result, Run
 from cctrace.tcp.wire import QUIC_MSS_BYTES
 
 MBPS, RTT_MS, WHOLE_S, SKIPPED_S = 20, 40, 480.0, 60.0
+NO_BURST = "no burst"
 PANELS = {
     "g 2 over R": [(2.0, r) for r in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)],
     "g 1 over R": [(1.0, r) for r in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)],
@@ -23,14 +27,14 @@ PANELS = {
 }
 
 
-class Fig2(Figure):
+class Fig2(Formula, Bi23):
     """Q_r over p: the formula."""
 
-    def runs(self, p):
-        """Nothing is simulated."""
-        return []
+    drawn = drawing(
+        "lines", "p", [("occupied", "share of the buffer", {"top": 1.5})], "line", panel_by="panel", xlabel="p"
+    )
 
-    def derived(self, frame, p):
+    def derived(self, frame: pd.DataFrame, p: Fields) -> pd.DataFrame:
         """The curves, and where each meets 1 - p."""
         at = np.linspace(0.0, 1.0, p["points"])
         return pd.DataFrame(
@@ -42,85 +46,81 @@ class Fig2(Figure):
             ]
         )
 
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 3.1."""
         deep = 1 - float(share.loss_based_share(2, 16))
         points = {r: 1 - float(share.loss_based_share(2, r)) for r in (0.5, 1, 2, 4, 8, 16)}
-        met = _crossing(made.table[(made.table.g == 2) & (made.table.ratio == 16)])
-        one = made.table[made.table.g == 1]
-        return [
-            judge(
-                "2",
-                "with g 2 and R 16 the BBR flow occupies almost half of the buffer",
-                {"0.45 to 0.55": 0.45 <= deep <= 0.55, "the curve meets 1 - p there": abs(met - deep) < 0.03},
-                paper="almost half",
-                here=f"{deep:.3f} where the curves meet",
-                numbers=(0.5, deep),
-            ),
-            judge(
-                "2",
-                "a shallower buffer is more occupied by BBR; at 1 BDP nothing is left for loss-based flows",
-                {"rises as R falls": bool(np.all(np.diff(list(points.values())) <= 0)), "all at R 1": points[1] == 1.0},
-                paper="all at R 1",
-                here=", ".join(f"R {r:g}: {v:.2f}" for r, v in points.items()),
-            ),
-            judge(
-                "2",
-                "with g 1 it cannot compete, however large the buffer",
-                {
-                    "below what is left for all p": bool((one.occupied <= one.remaining + 1e-12).all()),
-                    "the same for all R": bool(
-                        np.allclose(one.groupby("p").occupied.max(), one.groupby("p").occupied.min())
-                    ),
-                },
-                paper="below 1 - p everywhere",
-                here=f"p (1 - p): at most {one.occupied.max():.2f}; R drops out of the formula",
-            ),
-        ]
+        met = _crossing(made.rows(g=2, ratio=16))
+        one = made.rows(g=1)
+        yield judge(
+            "2",
+            "with g 2 and R 16 the BBR flow occupies almost half of the buffer",
+            {"0.45 to 0.55": 0.45 <= deep <= 0.55, "the curve meets 1 - p there": abs(met - deep) < 0.03},
+            paper="almost half",
+            here=f"{deep:.3f} where the curves meet",
+            numbers=(0.5, deep),
+        )
+        yield judge(
+            "2",
+            "a shallower buffer is more occupied by BBR; at 1 BDP nothing is left for loss-based flows",
+            {"rises as R falls": np.all(np.diff(list(points.values())) <= 0), "all at R 1": points[1] == 1.0},
+            paper="all at R 1",
+            here=", ".join(f"R {r:g}: {v:.2f}" for r, v in points.items()),
+        )
+        yield judge(
+            "2",
+            "with g 1 it cannot compete, however large the buffer",
+            {
+                "below what is left for all p": (one.occupied <= one.remaining + 1e-12).all(),
+                "the same for all R": np.allclose(one.groupby("p").occupied.max(), one.groupby("p").occupied.min()),
+            },
+            paper="below 1 - p everywhere",
+            here=f"p (1 - p): at most {one.occupied.max():.2f}; R drops out of the formula",
+        )
 
-    def plot(self, made):
+    def lined(self, made: Reproduction) -> pd.DataFrame:
         """Curves over p, a panel per g, with 1 - p."""
-        from cctrace.plot import lines
-
         table = made.table.assign(
             line="R " + made.table.ratio.map("{:g}".format), panel="g = " + made.table.g.map("{:g}".format)
         )
-        rest = table[table.ratio == table.ratio.iloc[0]].assign(line="1 - p")
-        rest = rest.assign(occupied=rest.remaining)
-        panels = [("occupied", "share of the buffer", {"top": 1.5})]
-        title = f"oBBR, Fig. 2: {self.title}"
-        return lines(pd.concat([table, rest]), "p", panels, "line", panel_by="panel", title=title, xlabel="p")
+        rest = table[table.ratio == table.ratio.iloc[0]]
+        return pd.concat([table, rest.assign(line="1 - p", occupied=rest.remaining)])
 
 
-def _crossing(curve):
+def _crossing(curve: pd.DataFrame) -> float:
     """Return 1 - p at the first p > 0 at which a curve reaches 1 - p."""
     curve = curve.sort_values("p")
     there = curve[curve.occupied >= curve.remaining - 1e-9]
     return 1 - float(there.p.iloc[0]) if len(there) else 0.0
 
 
-class Fig3(Figure):
+class Fig3(Bi23):
     """Shares of a BBR and a CUBIC flow, measured and as the model has them."""
 
-    def runs(self, p):
-        """One pair per panel, g, R, bottleneck and seed."""
-        out = []
-        for panel in p["panels"]:
-            for g, ratio in PANELS[panel]:
-                if p["ratios"] is not None and (ratio not in p["ratios"] or g not in p["gains"]):
-                    continue
-                for bottleneck in p["bottlenecks"]:
-                    path = link(MBPS, RTT_MS, ratio * bdp_bytes(MBPS, RTT_MS))
-                    if bottleneck == "no burst":
-                        path = {name: v for name, v in path.items() if name != "shaper"} | {"rate": f"{MBPS}Mbit"}
-                    for seed in p["seeds"]:
-                        labels = {"panel": panel, "g": g, "ratio": ratio, "bottleneck": bottleneck, "seed": seed}
-                        keep = {"sample": "1s", "keep": ["time_s", "delivered_segments"]}
-                        run = run_of([f"quic_bbr:cwnd_gain={g:g}", "CUBIC"], path, seed, p["duration_s"], **keep)
-                        out.append((labels, run))
-        return out
+    drawn = drawing(
+        "lines",
+        "at",
+        [("bbr_share", "BBR's share of the goodput")],
+        "bottleneck",
+        panel_by="panel",
+        xlabel="log2 R; g in the third",
+    )
 
-    def row(self, labels, result, p):
+    def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
+        """One pair per panel, g, R, bottleneck and seed."""
+        return [
+            (
+                {"panel": panel, "g": g, "ratio": ratio, "bottleneck": bottleneck, "seed": seed},
+                _pair(g, ratio, bottleneck, seed, p["duration_s"]),
+            )
+            for panel in p["panels"]
+            for g, ratio in PANELS[panel]
+            if p["ratios"] is None or (ratio in p["ratios"] and g in p["gains"])
+            for bottleneck in p["bottlenecks"]
+            for seed in p["seeds"]
+        ]
+
+    def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Goodput of both after the beginning, BBR's share, its losses, and the model's point."""
         rates = []
         for line in result["timeline"]:
@@ -136,86 +136,77 @@ class Fig3(Figure):
             "model_share": 1 - float(share.loss_based_share(labels["g"], labels["ratio"])),
         }
 
-    def claims(self, made):
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 3.1, experimental verification."""
-        out = []
-        for bottleneck in dict.fromkeys(made.table.bottleneck):
-            out += _competition(made, bottleneck)
-        return out
+        for bottleneck in made.each("bottleneck"):
+            yield from _competition(made, bottleneck)
 
-    def plot(self, made):
+    def lined(self, made: Reproduction) -> pd.DataFrame:
         """BBR's share beside the model's, a panel per panel of the paper."""
-        from cctrace.plot import lines
-
         table = made.table.assign(at=np.where(made.table.panel == "g at R 16", made.table.g, np.log2(made.table.ratio)))
         model = table[table.bottleneck == table.bottleneck.iloc[0]].assign(bottleneck="model, 1 - p*")
-        model = model.assign(bbr_share=model.model_share, bbr_share_sd=0.0)
-        both = pd.concat([table, model])
-        panels, x = [("bbr_share", "BBR's share of the goodput")], "log2 R; g in the third"
-        return lines(both, "at", panels, "bottleneck", panel_by="panel", title=f"oBBR, Fig. 3: {self.title}", xlabel=x)
+        return pd.concat([table, model.assign(bbr_share=model.model_share, bbr_share_sd=0.0)])
 
 
-def _competition(made, bottleneck):
+def _pair(g: float, ratio: float, bottleneck: str, seed: int, duration_s: float) -> Run:
+    path = link(MBPS, RTT_MS, ratio * bdp_bytes(MBPS, RTT_MS))
+    if bottleneck == NO_BURST:
+        del path["shaper"]
+        path["rate"] = f"{MBPS}Mbit"
+    kept = {"sample": "1s", "keep": ["time_s", "delivered_segments"]}
+    return run_of([f"quic_bbr:cwnd_gain={g:g}", "CUBIC"], path, seed, duration_s, **kept)
+
+
+def _competition(made: Reproduction, bottleneck: str) -> Iterator[Claim]:
     """The claims for one bottleneck, as far as its panels were run."""
-    out, at = [], {"bottleneck": bottleneck}
+    at = {"bottleneck": bottleneck}
     ratios, two = made.column("bbr_share", "ratio", panel="g 2 over R", **at)
     if len(ratios) > 1:
         bound = made.column("model_share", "ratio", panel="g 2 over R", **at)[1]
         lost = made.column("retransmitted_pct", "ratio", panel="g 2 over R", **at)[1]
-        out += [
-            judge(
-                "3",
-                f"with g 2 BBR's share falls as R grows, and stays below the converge point ({bottleneck})",
-                {
-                    "less in the deepest buffer than in the shallowest": two[-1] < two[0],
-                    "never rises by more than 0.05": bool((np.diff(two) < 0.05).all()),
-                    "not above 1 - p* (by 0.02)": bool((two <= bound + 0.02).all()),
-                },
-                paper="falls, below the red lines",
-                here=f"{listed(two)} at R {listed(ratios, '{:g}')}; model {listed(bound)}",
-                mechanism="the red lines are given as (R - g + 1)/(gR), which is p*, CUBIC's; BBR's is 1 - p*",
-            ),
-            judge(
-                "3",
-                f"at R 0.5 BBR dominates, and loses 13.36 % ({bottleneck})",
-                {"nine tenths of the goodput": two[0] >= 0.9, "10 to 17 % lost": 10 <= lost[0] <= 17},
-                paper="13.36 %",
-                here=f"{two[0]:.0%} of the goodput at R {ratios[0]:g}, {lost[0]:.2f} % sent again",
-                numbers=(13.36, float(lost[0])),
-            ),
-        ]
+        yield judge(
+            "3",
+            f"with g 2 BBR's share falls as R grows, and stays below the converge point ({bottleneck})",
+            {
+                "less in the deepest buffer than in the shallowest": two[-1] < two[0],
+                "never rises by more than 0.05": (np.diff(two) < 0.05).all(),
+                "not above 1 - p* (by 0.02)": (two <= bound + 0.02).all(),
+            },
+            paper="falls, below the red lines",
+            here=f"{listed(two)} at R {listed(ratios, '{:g}')}; model {listed(bound)}",
+            mechanism="the red lines are given as (R - g + 1)/(gR), which is p*, CUBIC's; BBR's is 1 - p*",
+        )
+        yield judge(
+            "3",
+            f"at R 0.5 BBR dominates, and loses 13.36 % ({bottleneck})",
+            {"nine tenths of the goodput": two[0] >= 0.9, "10 to 17 % lost": 10 <= lost[0] <= 17},
+            paper="13.36 %",
+            here=f"{two[0]:.0%} of the goodput at R {ratios[0]:g}, {lost[0]:.2f} % sent again",
+            numbers=(13.36, lost[0]),
+        )
     ratios, one = made.column("bbr_share", "ratio", panel="g 1 over R", **at)
     if len(ratios):
-        out.append(
-            judge(
-                "3",
-                f"with g 1 CUBIC has almost everything, however large the buffer ({bottleneck})",
-                {
-                    "BBR at most a quarter everywhere": one.max() <= 0.25,
-                    "at most a tenth in the mean": one.mean() <= 0.1,
-                },
-                paper="almost all bandwidth is CUBIC's",
-                here=f"BBR's share {listed(one)} at R {listed(ratios, '{:g}')}",
-            )
+        yield judge(
+            "3",
+            f"with g 1 CUBIC has almost everything, however large the buffer ({bottleneck})",
+            {"BBR at most a quarter everywhere": one.max() <= 0.25, "at most a tenth in the mean": one.mean() <= 0.1},
+            paper="almost all bandwidth is CUBIC's",
+            here=f"BBR's share {listed(one)} at R {listed(ratios, '{:g}')}",
         )
     gains, deep = made.column("bbr_share", "g", panel="g at R 16", **at)
     if len(gains) > 1:
-        out.append(
-            judge(
-                "3",
-                f"at R 16 BBR's share grows with g ({bottleneck})",
-                {
-                    "more with the largest": deep[-1] > deep[0],
-                    "never falls by more than 0.05": bool((np.diff(deep) > -0.05).all()),
-                },
-                paper="more goodput with increasing g",
-                here=f"{listed(deep)} at g {listed(gains, '{:g}')}",
-            )
+        yield judge(
+            "3",
+            f"at R 16 BBR's share grows with g ({bottleneck})",
+            {
+                "more with the largest": deep[-1] > deep[0],
+                "never falls by more than 0.05": (np.diff(deep) > -0.05).all(),
+            },
+            paper="more goodput with increasing g",
+            here=f"{listed(deep)} at g {listed(gains, '{:g}')}",
         )
-    return out
 
 
-_BOTTLENECKS = ("burst 100 KB", "no burst")
 FIGURES = [
     Fig2(
         "2",
@@ -229,7 +220,7 @@ FIGURES = [
         "a BBR and a CUBIC flow, over R and g",
         {
             "panels": tuple(PANELS),
-            "bottlenecks": _BOTTLENECKS,
+            "bottlenecks": ("burst 100 KB", NO_BURST),
             "seeds": SEEDS,
             "duration_s": WHOLE_S,
             "skipped_s": SKIPPED_S,

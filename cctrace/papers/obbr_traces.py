@@ -6,17 +6,21 @@ So Fig. 11 has the log's rate over time, as that of a token bucket of 100 KB (se
 section 5.2.3 says, no random loss.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path as FilePath
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from cctrace.errors import ArgumentError
-from cctrace.io import read_file
-from cctrace.papers.claims import judge
+from cctrace.io.linktrace import LinkTrace
+from cctrace.papers.claims import Claim, judge
+from cctrace.papers.figure import Fields
 from cctrace.papers.obbr import BURST, FEED
-from cctrace.papers.traces import own, rates_of
+from cctrace.papers.traces import own, rates_of, read_trace
 
 # Of Table 1: mean and deviation in Mbit/s and in ms, s; and when the log begins, which tells which it is.
 TABLE1 = {
@@ -43,24 +47,22 @@ class OwnTrace:
     rtts: list
     fields: dict
 
-    def row(self):
+    def row(self) -> Fields:
         """Return the columns of Table 1, and what is drawn: rate (bit/s) and RTT (ms) over time."""
         names = ("mbps", "deviation_mbps", "rtt_ms", "rtt_deviation_ms", "seconds")
         measured = {name: float(getattr(self, name)) for name in names}
         return {"trace": self.name} | measured | {"rates": self.rates, "rtts": self.rtts}
 
 
-def own_trace(file):
+def own_trace(file: str) -> OwnTrace:
     """Read a Mahimahi trace or UCC log.
 
     Raises
     ------
     ArgumentError
-        If the file is no trace of a link.
+        If the file is no trace of a link, or its rate is always 0.
     """
-    trace = read_file(file)
-    if not hasattr(trace, "capacity"):
-        raise ArgumentError(f"traces: {file} is neither a Mahimahi trace nor a UCC log")
+    trace = read_trace(file)
     rtts, fields, over_time = np.array([RTT_MS]), {"rtt": f"{RTT_MS:g}ms"}, []
     rates = trace.rate(1000)[1] / 1e6
     if trace.format == "ucc5g":
@@ -72,12 +74,20 @@ def own_trace(file):
     busy = rates[rates > 0]
     if not len(busy):
         raise ArgumentError(f"traces: {file} has no rate above 0")
-    found = (busy.mean(), busy.std(), rtts.mean(), rtts.std(), len(rates))
-    fields = own(file, loss="0%", burst=BURST, feed=FEED, **fields)
-    return OwnTrace(_name(trace, file), *map(float, found), rates_of(trace), over_time, fields)
+    return OwnTrace(
+        _name(trace, file),
+        mbps=float(busy.mean()),
+        deviation_mbps=float(busy.std()),
+        rtt_ms=float(rtts.mean()),
+        rtt_deviation_ms=float(rtts.std()),
+        seconds=float(len(rates)),
+        rates=rates_of(trace),
+        rtts=over_time,
+        fields=own(file, loss="0%", burst=BURST, feed=FEED, **fields),
+    )
 
 
-def _name(trace, file):
+def _name(trace: LinkTrace, file: str) -> str:
     if trace.format == "ucc5g":
         begins = datetime.fromtimestamp(int(trace["time_ns"][0]) // 10**9, UTC).strftime("%Y.%m.%d_%H.%M.%S")
         for name, (*_, when) in TABLE1.items():
@@ -86,9 +96,9 @@ def _name(trace, file):
     return FilePath(file).name
 
 
-def series_of(rows):
+def series_of(rows: pd.DataFrame) -> dict[str, list[tuple[Any, ...]]]:
     """Return rate and RTT over time of `OwnTrace.row`s, as `cctrace.plot.over_time` takes them."""
-    out = {}
+    out: dict[str, list[tuple[Any, ...]]] = {}
     for name, rates, rtts in zip(rows.trace, rows.rates, rows.rtts, strict=True):
         at, bps = zip(*rates, strict=True)
         out[name] = [(at, [r / 1e6 for r in bps], "rate", {"step": True})]
@@ -98,7 +108,7 @@ def series_of(rows):
     return out
 
 
-def table1_claims(rows):
+def table1_claims(rows: list[Fields]) -> Iterator[Claim]:
     """Compare logs with Table 1: those that are the paper's.
 
     Parameters
@@ -106,25 +116,21 @@ def table1_claims(rows):
     rows : list of dict
         Of `OwnTrace.row`, with ``trace``.
     """
-    out = []
     for row in rows:
         if row["trace"] not in TABLE1:
             continue
         (mbps, deviation), (rtt, rtt_deviation), seconds, _ = TABLE1[row["trace"]]
-        out.append(
-            judge(
-                "Table 1",
-                f"bandwidth, RTT and duration of {row['trace']}",
-                {
-                    "mean bandwidth within 5 %": abs(row["mbps"] / mbps - 1) <= 0.05,
-                    "mean RTT within 5 %": abs(row["rtt_ms"] / rtt - 1) <= 0.05,
-                    "duration within 1 %": abs(row["seconds"] / seconds - 1) <= 0.01,
-                },
-                paper=f"{mbps}±{deviation} Mbit/s, {rtt}±{rtt_deviation} ms, {seconds} s",
-                here=f"{row['mbps']:.1f}±{row['deviation_mbps']:.1f} Mbit/s, {row['rtt_ms']:.1f}±"
-                f"{row['rtt_deviation_ms']:.1f} ms, {row['seconds']:.0f} rows",
-                numbers=(mbps, row["mbps"]),
-                mechanism="rows with a rate; a ping holds until the next; a row counts as a second",
-            )
+        yield judge(
+            "Table 1",
+            f"bandwidth, RTT and duration of {row['trace']}",
+            {
+                "mean bandwidth within 5 %": abs(row["mbps"] / mbps - 1) <= 0.05,
+                "mean RTT within 5 %": abs(row["rtt_ms"] / rtt - 1) <= 0.05,
+                "duration within 1 %": abs(row["seconds"] / seconds - 1) <= 0.01,
+            },
+            paper=f"{mbps}±{deviation} Mbit/s, {rtt}±{rtt_deviation} ms, {seconds} s",
+            here=f"{row['mbps']:.1f}±{row['deviation_mbps']:.1f} Mbit/s, {row['rtt_ms']:.1f}±"
+            f"{row['rtt_deviation_ms']:.1f} ms, {row['seconds']:.0f} rows",
+            numbers=(mbps, row["mbps"]),
+            mechanism="rows with a rate; a ping holds until the next; a row counts as a second",
         )
-    return out

@@ -8,16 +8,17 @@ that share runs share results, and a change in one controller leaves the runs of
 
 import ast
 import hashlib
-import importlib.util
 import json
 import os
+import sys
 import tempfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path as FilePath
+from typing import Any
 
 from cctrace.cc import controller
 from cctrace.lang.cache import cache_dir
@@ -25,6 +26,7 @@ from cctrace.lang.compile import fingerprint_of
 from cctrace.papers import measure
 from cctrace.sim.processes import processes
 
+Result = dict[str, Any]  # plain values, as JSON has them
 _ENGINE = ("sim", "tcp", "units.py", "schema.py")  # of the package: what a simulation is made of, besides controllers
 _ROOT = FilePath(__file__).parent.parent
 
@@ -45,13 +47,13 @@ class Run:
         Of the package, on which it depends beside the simulator: ``("streaming",)``.
     """
 
-    arguments: dict
-    function: object = measure.simulation
-    controllers: tuple = field(default=())
-    rooms: tuple = field(default=())
+    arguments: dict[str, Any]
+    function: Callable[..., Result] = measure.simulation
+    controllers: tuple[str, ...] = ()
+    rooms: tuple[str, ...] = ()
 
     @property
-    def key(self):
+    def key(self) -> str:
         """A text that names the result: two runs of the same key have the same numbers."""
         names = self.controllers or tuple(flow["cc"] for flow in self.arguments.get("flows", ()))
         parts = [
@@ -64,12 +66,14 @@ class Run:
         ]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
-    def __call__(self):
+    def __call__(self) -> Result:
         """Measure."""
         return self.function(**self.arguments)
 
 
-def run_all(runs, workers=1, progress=None, fresh=False):
+def run_all(
+    runs: Sequence[Run], workers: int = 1, progress: Callable[[int, int], object] | None = None, fresh: bool = False
+) -> list[Result]:
     """Return the results of runs, in their order: from the disk where they are there, else made and kept.
 
     Parameters
@@ -87,7 +91,7 @@ def run_all(runs, workers=1, progress=None, fresh=False):
     missing = {key: run for key, run in zip(keys, runs, strict=True) if key not in known}
     total = len(set(keys))
 
-    def keep(key, result):
+    def keep(key: str, result: Result) -> None:
         # What was just measured must equal what is read next time, to the last digit.
         known[key] = json.loads(json.dumps(result))
         _save(key, result)
@@ -107,14 +111,14 @@ def run_all(runs, workers=1, progress=None, fresh=False):
     return [known[key] for key in keys]
 
 
-def store():
+def store() -> FilePath:
     """Return the directory of the results."""
     directory = cache_dir() / "papers"
     directory.mkdir(exist_ok=True)
     return directory
 
 
-def _load(key):
+def _load(key: str) -> Result | None:
     """Return a result, or None; a file that is damaged is made anew."""
     try:
         line, _, text = (store() / f"{key}.json").read_text(encoding="utf-8").partition("\n")
@@ -123,7 +127,7 @@ def _load(key):
         return None
 
 
-def _save(key, result):
+def _save(key: str, result: Result) -> None:
     body = json.dumps(result)
     handle, aside = tempfile.mkstemp(dir=store(), suffix=".tmp")
     with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -132,13 +136,13 @@ def _save(key, result):
 
 
 @lru_cache(maxsize=64)
-def _module(name):
-    return _sources([FilePath(importlib.util.find_spec(name).origin)])
+def _module(name: str) -> str:
+    return _sources([FilePath(str(sys.modules[name].__file__))])
 
 
 @lru_cache(maxsize=8)
-def _rooms(names):
-    files = []
+def _rooms(names: tuple[str, ...]) -> str:
+    files: list[FilePath] = []
     for name in names:
         place = _ROOT / name
         files += sorted(place.rglob("*.py")) if place.is_dir() else [place]
@@ -146,7 +150,7 @@ def _rooms(names):
 
 
 @lru_cache(maxsize=256)
-def _controller(name):
+def _controller(name: str) -> str:
     return hashlib.sha256(fingerprint_of(controller(name)[0]).text().encode()).hexdigest()
 
 

@@ -5,15 +5,29 @@ The content of a file is among the arguments of a run, so that another file of t
 
 import hashlib
 from pathlib import Path as FilePath
+from typing import Any
 
+from cctrace import presets
+from cctrace.errors import ArgumentError
 from cctrace.io import read_file
+from cctrace.io.linktrace import LinkTrace
 from cctrace.papers.measure import simulation
 from cctrace.sim.traces import REPEATED_NS, trace_steps
 
 OF_FILE = ("content", "rtt_column", "burst", "feed")  # arguments of a run that are no fields of `Path`
 
 
-def own(file, **fields):
+def of_preset(name: str, seed: int, seconds: int = 120) -> dict[str, Any]:
+    """Return the fields of a `Path` of a preset of `models/`, those alone that are set, as JSON has them.
+
+    >>> of_preset("5g_car1", 1)["rate"][0][0]
+    0
+    """
+    fields = {key: value for key, value in presets.path_fields(name, seed, seconds).items() if value is not None}
+    return fields | {"rate": [list(step) for step in fields["rate"]]}
+
+
+def own(file: str | FilePath, **fields: Any) -> dict[str, Any]:
     """Return the fields of a path over a trace, as `over_trace` takes them.
 
     Parameters
@@ -27,9 +41,23 @@ def own(file, **fields):
     return {"trace": str(FilePath(file).resolve()), "content": content} | fields
 
 
-def over_trace(path, **arguments):
+def read_trace(file: str | FilePath) -> LinkTrace:
+    """Read a Mahimahi trace or UCC log.
+
+    Raises
+    ------
+    ArgumentError
+        If the file is no trace of a link.
+    """
+    trace = read_file(file)
+    if not isinstance(trace, LinkTrace):
+        raise ArgumentError(f"traces: {file} is neither a Mahimahi trace nor a UCC log")
+    return trace
+
+
+def over_trace(path: dict[str, Any], **arguments: Any) -> dict[str, Any]:
     """Measure over a user's trace, as `measure.simulation` does."""
-    trace = read_file(path["trace"])
+    trace = read_trace(path["trace"])
     if "rtt_column" in path:
         trace.path_columns["rtt"] = (path["rtt_column"], 1e6)
     fields = {name: value for name, value in path.items() if name not in OF_FILE}
@@ -37,19 +65,19 @@ def over_trace(path, **arguments):
     return simulation({name: value for name, value in fields.items() if name != "trace"} | link, **arguments)
 
 
-def _behind_bucket(trace, feed, burst):
+def _behind_bucket(trace: LinkTrace, feed: str, burst: str) -> dict[str, Any]:
     """Return the fields of a path whose token bucket has a trace's rate; its RTT over time too, where it has one."""
     steps, _ = trace_steps(trace)
     times, rates = steps["rate"]
-    rates = [(int(ns) / 1e9, float(bps)) for ns, bps in zip(times, rates, strict=True)]
-    rates.append((max(rates[-1][0], REPEATED_NS / 1e9) + 1, next(bps for _, bps in rates if bps > 0)))
-    link = {"rate": feed, "shaper": (rates, burst)}
+    seconds = [(int(ns) / 1e9, float(bps)) for ns, bps in zip(times, rates, strict=True)]
+    seconds.append((max(seconds[-1][0], REPEATED_NS / 1e9) + 1, next(bps for _, bps in seconds if bps > 0)))
+    link: dict[str, Any] = {"rate": feed, "shaper": (seconds, burst)}
     if "rtt" in steps:
         link["rtt"] = [(int(ns) / 1e9, f"{value}ns") for ns, value in zip(*steps["rtt"], strict=True)]
     return link
 
 
-def rates_of(trace):
+def rates_of(trace: LinkTrace) -> list[tuple[float, float]]:
     """Return [(second, bit/s)] of a trace, as the figures draw it: once a second."""
     at, rates = trace.rate(1000)
     return [(float(ns) / 1e9, float(rate)) for ns, rate in zip(at, rates, strict=True)]
