@@ -7,10 +7,17 @@ other exception is an error of cctrace: a `PartFailed` warning announces it (the
 into an error with its traceback), and the analysis goes on without the part.
 """
 
+from __future__ import annotations
+
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
 
 from cctrace.errors import CctraceError, PartFailed
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -28,20 +35,22 @@ class Refusal:
     part: str
     reason: str
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.reason
 
     @property
-    def note(self):
+    def note(self) -> str:
         """One line for the notes of an analysis."""
         return f"there is no {self.part}: {self.reason}"
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, str]:
         """Return what is written as JSON in place of the result."""
         return {"refused": self.reason}
 
 
-def attempt(part, function, *arguments, **options):
+def attempt(
+    part: str, function: Callable[_Given, _Result], *arguments: _Given.args, **options: _Given.kwargs
+) -> _Result | Refusal:
     """Return what a function returns, or the `Refusal` of a part that has no result.
 
     Parameters
@@ -68,3 +77,21 @@ def attempt(part, function, *arguments, **options):
         reason = f"internal error, {type(error).__name__}: {' '.join(str(error).split())}"
         warnings.warn(f"{part}: {reason} (--debug shows where); the rest of the analysis goes on", PartFailed, 2)
         return Refusal(part, reason)
+
+
+@dataclass
+class Notes:
+    """What a reader of an analysis should know; parts without a result are noted, each reason once."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def result(
+        self, part: str, function: Callable[_Given, _Result], *arguments: _Given.args, **options: _Given.kwargs
+    ) -> _Result | None:
+        """Return what a function returns; None, with a note that says why, of a part that has no result."""
+        found = attempt(part, function, *arguments, **options)
+        if not isinstance(found, Refusal):
+            return found
+        if not any(found.reason in line for line in self.lines):
+            self.lines.append(found.note)
+        return None

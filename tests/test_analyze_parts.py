@@ -1,6 +1,7 @@
 """Every part of an analysis stands on its own, and the counters of the other host end nothing."""
 
 import dataclasses
+import importlib
 
 import pytest
 
@@ -10,17 +11,19 @@ from cctrace.analysis.attached import Counters
 from cctrace.cli import main
 from cctrace.errors import ArgumentError, PartFailed
 from cctrace.refusals import Refusal, attempt
+from cctrace.report.overview import write_report
 
 PARTS = {
-    "cctrace.analysis.analyze.identify": "identification",
-    "cctrace.analysis.analyze.replay": "replay",
-    "cctrace.analysis.analyze.diagnose": "diagnosis",
+    "cctrace.analysis.one_flow.identify": "identification",
+    "cctrace.analysis.one_flow.replay": "replay",
+    "cctrace.analysis.one_flow.diagnose": "diagnosis",
     "cctrace.diagnosis.diagnose.limits_of": "account of what limited it when",
     "cctrace.diagnosis.diagnose.events_of": "list of events",
     "cctrace.diagnosis.rules.losses.verdicts": "judgement of losses",
     "cctrace.fit.collapse.Collapse.fit": "forecast of minRTT collapse",
     "cctrace.counterfactual.whatif.what_would_help": "what-if",
 }
+DRAWN = ("cctrace.report.overview._section", "cctrace.report.page.flow_section", "cctrace.report.overview._tables")
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +39,8 @@ def capture(tmp_path_factory):
 @pytest.fixture
 def quick(monkeypatch):
     """Leave out the parts that take seconds, and have the flow told as a BBR's: minRTT collapse is asked of these."""
-    monkeypatch.setattr("cctrace.analysis.analyze.sender", lambda *_: ("bbr", "bbr2022"))
-    monkeypatch.setattr("cctrace.analysis.analyze.identify", lambda *_: None)
+    monkeypatch.setattr("cctrace.analysis.one_flow.sender", lambda *_: ("bbr", "bbr2022"))
+    monkeypatch.setattr("cctrace.analysis.one_flow.identify", lambda *_: None)
     monkeypatch.setattr("cctrace.fit.collapse.Collapse.fit", lambda *_: None)
 
 
@@ -54,9 +57,9 @@ def test_a_part_that_is_refused_leaves_the_others_standing(capture, quick, monke
     monkeypatch.setattr(place, _refused)
     one = analyze([capture], controller="cubic", what_if=True)[0]
     assert one.view is not None
-    assert (one.diagnosis is None) == place.endswith("analyze.diagnose")
+    assert (one.diagnosis is None) == place.endswith("one_flow.diagnose")
     said = [str(one.collapse), str(one.whatif), *one.notes]
-    if not place.endswith("analyze.identify"):  # who sent it is often not known, and told where it is shown
+    if not place.endswith("one_flow.identify"):  # who sent it is often not known, and told where it is shown
         assert any("path and buffer hold 459 MB, more than allowed" in text for text in said)
 
 
@@ -82,6 +85,26 @@ def test_the_command_goes_on_with_a_warning_and_debug_shows_the_traceback(
     err = capsys.readouterr().err
     assert "in _broken" in err
     assert "ZeroDivisionError: division by zero" in err
+
+
+@pytest.mark.parametrize("place", DRAWN)
+def test_a_flow_that_cannot_be_drawn_leaves_the_page_of_the_others(capture, quick, monkeypatch, tmp_path, place):
+    one = analyze([capture], controller="cubic")[0]
+    other = dataclasses.replace(one, row=one.row | {"sport": 7})
+    module, _, name = place.rpartition(".")
+    draw = getattr(importlib.import_module(module), name)
+
+    def draws(*given):
+        if "7" in (getattr(given[-1], "title", "").partition(" ")[0].rpartition(":")[2],):
+            raise ZeroDivisionError("division by zero")
+        return draw(*given)
+
+    monkeypatch.setattr(place, draws)
+    with pytest.warns(PartFailed, match="division by zero"):
+        page = write_report([one, other], tmp_path).read_text()
+    assert 'id="flow0-section"' in page
+    assert ('id="flow1-section"' in page) == place.endswith("_tables")
+    assert "division by zero" in page or place.endswith("_tables")
 
 
 def test_only_exceptions_are_caught_not_the_users_interrupt():

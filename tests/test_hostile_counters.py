@@ -24,7 +24,7 @@ def read(data):
 @pytest.fixture
 def analysed(tmp_path, capsys, monkeypatch):
     """Run `cctrace analyze` on a text; returns its exit status and what it says on stderr."""
-    monkeypatch.setattr("cctrace.analysis.analyze._identified", lambda *_: None)
+    monkeypatch.setattr("cctrace.analysis.one_flow._identified", lambda *_: None)
 
     def run(text):
         (tmp_path / "input").write_bytes(text if isinstance(text, bytes) else text.encode())

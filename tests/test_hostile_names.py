@@ -26,7 +26,7 @@ SHORT = datasets.path("tso_bbr_300m_veth", "sender.pcap.zst")
 @pytest.fixture(autouse=True)
 def nobody_asks_who_sent_it(monkeypatch):
     """To identify a sender takes seconds, and is tested elsewhere."""
-    monkeypatch.setattr("cctrace.analysis.analyze._identified", lambda *_: None)
+    monkeypatch.setattr("cctrace.analysis.one_flow._identified", lambda *_: None)
     monkeypatch.setattr("cctrace.analysis.analyze._forecast", lambda *_: None)
 
 

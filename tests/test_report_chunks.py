@@ -26,7 +26,7 @@ GRAPH = f"{FLOW}.panels.find((panel) => panel.packets)"
 def folder(request, tmp_path_factory):
     """A report of a capture that is taken for a large one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cctrace.analysis.analyze._identified", lambda *_: None)  # takes seconds, tested elsewhere
+        patch.setattr("cctrace.analysis.one_flow._identified", lambda *_: None)  # takes seconds, tested elsewhere
         patch.setattr("cctrace.analysis.analyze._forecast", lambda *given: None)
         patch.setattr(chunks, "PACKETS", 3000)
         patch.setattr(chunks, "CHUNK", 1000)
@@ -77,7 +77,7 @@ def test_a_selection_has_the_extremes_of_every_span_of_time(sides):
 
 
 def test_files_of_an_earlier_report_are_removed(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("cctrace.analysis.analyze._identified", lambda *_: None)
+    monkeypatch.setattr("cctrace.analysis.one_flow._identified", lambda *_: None)
     monkeypatch.setattr("cctrace.analysis.analyze._forecast", lambda *given: None)
     (tmp_path / "flow0-packets7.js").write_text("old")
     write_report(analyze([CAPTURE]), tmp_path)

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ LOSSY, JITTER = (datasets.path(name, "sender.pcap.zst") for name in ("loss_cubic
 @pytest.fixture(autouse=True)
 def nobody_asks_who_sent_it(monkeypatch):
     """To identify a sender takes seconds, and is tested elsewhere."""
-    monkeypatch.setattr("cctrace.analysis.analyze._identified", lambda *_: None)
+    monkeypatch.setattr("cctrace.analysis.one_flow._identified", lambda *_: None)
 
 
 @pytest.fixture
@@ -125,7 +126,7 @@ def test_diff_tells_how_two_captures_differ_and_draws_both(run, tmp_path):
 
 def test_what_is_unknown_has_no_ratio():
     one, other = analyze([LOSSY])[0], analyze([LOSSY])[0]
-    other.row = other.row | {"rtt_min_us": None}
+    other = replace(other, row=other.row | {"rtt_min_us": None})
     ratios = {row["figure"]: row["ratio"] for row in differences(one, other)}
     assert ratios["goodput_bps"] == 1
     assert ratios["rtt_min_us"] is None

@@ -24,7 +24,7 @@ def pages(tmp_path_factory):
     """One page of every kind."""
     folder = tmp_path_factory.mktemp("pages")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cctrace.analysis.analyze._identified", lambda *_: None)  # takes seconds, tested elsewhere
+        patch.setattr("cctrace.analysis.one_flow._identified", lambda *_: None)  # takes seconds, tested elsewhere
         one = analyze([CAPTURE], [COUNTERS])
         corpus.run([str(CAPTURE)], str(folder / "corpus"), "flows,explain", workers=1)
         return {

@@ -19,7 +19,7 @@ from cctrace.cc.bbr2016 import BBR2016
 from cctrace.flows.capture import Capture
 from cctrace.io.packets import Packets
 from cctrace.replaying.through_fq import at_hand_over, passage
-from cctrace.report.overview import to_dict, write_report
+from cctrace.report.overview import write_report
 from cctrace.tcp.small_queue import is_throttled, skb_truesize
 
 RECORDINGS = Path(__file__).parent / "recordings"
@@ -130,7 +130,7 @@ def test_whether_there_was_fq_is_told_for_a_class_that_does_not_compile():
 def test_the_report_and_its_json_say_that_a_flow_was_sent_through_fq(tmp_path):
     analyses = analyze(RECORDINGS / "fq_bbr1" / "sender.pcap.zst")
     write_report(analyses, tmp_path)
-    assert to_dict(analyses[0])["through_fq"] is True
+    assert analyses[0].to_dict()["through_fq"] is True
     page = (tmp_path / "report.html").read_text()
     assert "<dt>Sent through</dt><dd>fq (its tap is behind the qdisc)</dd>" in page
 
@@ -138,7 +138,7 @@ def test_the_report_and_its_json_say_that_a_flow_was_sent_through_fq(tmp_path):
 def test_the_report_of_a_sender_without_fq_does_not_speak_of_it(tmp_path):
     analyses = analyze(RECORDINGS / "lab_cubic" / "sender.pcap.zst")
     write_report(analyses, tmp_path)
-    assert to_dict(analyses[0])["through_fq"] is False
+    assert analyses[0].to_dict()["through_fq"] is False
     assert "<dt>Sent through</dt>" not in (tmp_path / "report.html").read_text()
 
 

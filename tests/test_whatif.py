@@ -135,7 +135,7 @@ def test_a_class_of_ones_own_is_a_candidate_and_may_have_sent_the_flow(simulated
     assert list(told.candidates) == ["Held", "reno"]
     assert "Held simulated" in told.summary()
     assert "Held" in repr(told) + told._repr_html_() + json.dumps(told.to_dict())
-    assert list(cct.whatif(simulated, Held, own="cubic6", draws=3).table().index)[-1] == "Held"
+    assert list(cct.whatif(simulated, Held, own="cubic6", draws=3).frame().index)[-1] == "Held"
     with pytest.raises(ArgumentError, match="'Held' is given twice"):
         cct.whatif(simulated, [Held, Held])
 

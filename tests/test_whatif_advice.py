@@ -17,7 +17,7 @@ from cctrace.diagnosis.remedies import REMEDIES, commands, questions, remedies
 from cctrace.diagnosis.rules.order import ORDER
 from cctrace.fit import Estimate
 from cctrace.refusals import Refusal
-from cctrace.report.overview import to_dict, write_report
+from cctrace.report.overview import write_report
 from cctrace.report.whatif import whatif_card
 
 LOSSY = "loss_cubic_1pct"
@@ -81,7 +81,7 @@ def test_what_would_help_has_the_numbers_of_the_advice(analysis):
 
 
 def test_json_and_page_show_what_would_help(analysis, tmp_path):
-    told = json.loads(json.dumps(to_dict(analysis)["whatif"]))
+    told = json.loads(json.dumps(analysis.to_dict()["whatif"]))
     assert told["differences"]["bbr2022"]["goodput_bps"]["value"] > 1
     page = write_report([analysis], tmp_path).read_text(encoding="utf-8")
     assert "cubic6 simulated" in page

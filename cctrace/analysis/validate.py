@@ -14,7 +14,7 @@ import csv
 import gzip
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,6 +52,7 @@ def _relative(tolerance, floor=0.0):
     return lambda got, want: np.abs(got - want) <= np.maximum(tolerance * want, floor)
 
 
+_Wanted = tuple[str, str, float, dict[str, Any]]  # name, quantity, needed share, options of `Comparison.agrees`
 # name, needed share, column of tcp_info, comparison of (reconstructed, kernel's), counter that grows from 0
 _FIGURES = (
     ("total_retrans", 1.0, "total_retrans", _equal, True),
@@ -66,9 +67,9 @@ _FIGURES = (
     ("busy_time", 0.95, "busy_time_us", _relative(0.05), True),
     ("rwnd_limited", 0.95, "rwnd_limited_us", _relative(0.05, 8_000), True),
 )
-_OF_A_WINDOW = (("cwnd", "cwnd", 0.95, {"absolute": 2.0}), ("ssthresh", "ssthresh", 0.95, {}))
+_OF_A_WINDOW: tuple[_Wanted, ...] = (("cwnd", "cwnd", 0.95, {"absolute": 2.0}), ("ssthresh", "ssthresh", 0.95, {}))
 # Of BBRv2 and v3, whose kernel logs them.
-_OF_BOUNDS = (
+_OF_BOUNDS: tuple[_Wanted, ...] = (
     ("mode", "mode", 0.95, {"slack_polls": 1}),
     ("inflight_hi", "inflight_hi", 0.95, {}),
     ("inflight_lo", "inflight_lo", 0.95, {}),

@@ -23,7 +23,7 @@ from cctrace.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from cctrace.analysis.analyze import FlowAnalysis
+    from cctrace.analysis.flow_analysis import FlowAnalysis
 
 _OFTEN = 3  # flows for which the same is said one by one
 FAILED = 2  # exit status where a capture among many could not be analysed
@@ -83,7 +83,7 @@ def analyze(
     if listed:
         return _index(_files(files), controller, folder, options | {"what_if": what_if}, as_json)
     from cctrace.analysis.analyze import analyze as run
-    from cctrace.report.overview import keeper, table, to_dict, write_report
+    from cctrace.report.overview import keeper, table, write_report
 
     with progress("loading") as say:
         analyses = run(files, tcpinfo, controller, say, what_if, keeper(), **options)
@@ -91,7 +91,7 @@ def analyze(
     for note in _notes(analyses):
         warn(note)
     if as_json:
-        print_json([to_dict(analysis) for analysis in analyses])
+        print_json([analysis.to_dict() for analysis in analyses])
     else:
         for analysis in analyses:
             for line in _verdicts(analysis):

@@ -42,8 +42,8 @@ def diff(a: str, b: str, folder: str, limit: int | None, decapsulate: tuple[str,
     from cctrace.report.overview import keeper
 
     with progress("loading") as say:
-        options = {"limit": limit, "decapsulate": decapsulate}
-        left, right = (analyze([file], say=say, keep=keeper(), **options) for file in (a, b))
+        options: dict[str, Any] = {"limit": limit, "decapsulate": decapsulate}
+        left, right = (analyze([file], progress=say, keep=keeper(), **options) for file in (a, b))
         say("drawing")
         page = write_comparison(left, right, folder)
     found = [(one, other, differences(one, other)) for one, other in pairs(left, right)]

@@ -167,7 +167,7 @@ def _draw(flow: Any, result: Any, controller: str, source: str, file: str) -> No
     """Write the picture of a replay: the report page, or what matplotlib writes."""
     suffix = Path(file).suffix
     if suffix == ".html":
-        from cctrace.analysis.analyze import FlowAnalysis
+        from cctrace.analysis.flow_analysis import FlowAnalysis
         from cctrace.analysis.flow_view import FlowView
         from cctrace.report.overview import report_of
         from cctrace.report.page import write

@@ -102,7 +102,7 @@ def whatif(
     def question(flow: Flow, say: Callable[[str], None]) -> Any:
         from cctrace.counterfactual.whatif import whatif as ask  # takes time: mistakes are said before
 
-        return ask(flow, candidates, own=own, draws=draws, seed=seed, say=say, **changes)
+        return ask(flow, candidates, own=own, draws=draws, seed=seed, progress=say, **changes)
 
     if folder and index is not None:
         raise ArgumentError("--flow and -o: the report is of all bulk flows; leave out one of the two")
@@ -116,19 +116,19 @@ def whatif(
 def _with_report(question: Any, files: tuple[str, ...], folder: str, options: Any, as_json: bool) -> None:
     """Print the answers, and write the report that has them."""
     from cctrace.analysis.analyze import analyze
-    from cctrace.report.overview import forecast, keeper, write_report
+    from cctrace.refusals import Refusal
+    from cctrace.report.overview import keeper, write_report
 
     with progress("loading") as say:
-        analyses = analyze(files, say=say, what_if=question, keep=keeper(), **options)
+        analyses = analyze(files, progress=say, what_if=question, keep=keeper(), **options)
         page = write_report(analyses, folder, say)
     if as_json:
-        print_json([{"flow": analysis.row} | (forecast(analysis.whatif) or {}) for analysis in analyses])
-    for analysis in [] if as_json else analyses:
-        told = analysis.whatif
-        echo(analysis.title)
-        echo(
-            "\n".join(f"  {line}" for line in told.summary().splitlines())
-            if hasattr(told, "summary")
-            else f"  refused: {told}"
+        print_json(
+            [{"flow": analysis.row} | (analysis.whatif.to_dict() if analysis.whatif else {}) for analysis in analyses]
         )
+    for analysis in [] if as_json else analyses:
+        found = analysis.whatif
+        text = found.summary() if found and not isinstance(found, Refusal) else f"refused: {found}"
+        echo(analysis.title)
+        echo("\n".join(f"  {line}" for line in text.splitlines()))
     echo(f"report: {page}", err=as_json)

@@ -42,8 +42,8 @@ class Scene:
     draws, seed : int
     diagnosis : Diagnosis, optional
         Of the flow, if it is at hand.
-    say : callable
-        Told what is being done.
+    progress : callable
+        Receives lines of progress.
 
     Attributes
     ----------
@@ -67,19 +67,19 @@ class Scene:
         If the capture lacks one direction.
     """
 
-    def __init__(self, flow, *, own=None, draws, seed, diagnosis=None, say=lambda text: None):
+    def __init__(self, flow, *, own=None, draws, seed, diagnosis=None, progress=lambda line: None):
         table = evidence_of(flow).transmissions
         self.window, self.unseen = _held_back(flow, diagnosis)
-        say("the path")
+        progress("the path")
         if flow.taken_at not in ("sender", "unknown"):
             self.unseen.append(
                 f"what was lost before the capture, taken at the {flow.taken_at}: sent again may be more"
             )
         self._sent_seen = flow.taken_at in ("sender", "unknown")
-        self.path = fit_path(flow, say)
+        self.path = fit_path(flow, progress)
         self.bounded = self.path.estimates["unseen"]
         self.unseen += [_UNSEEN[name] for name in self.bounded if name in _UNSEEN]
-        say("whose flow it was")
+        progress("whose flow it was")
         self.own = own or _own(flow, self.unseen)
         self._paths, self._seed = plausible(self.path, draws, seed), seed
         told = table.told_ns[table.told_ns >= 0]
@@ -91,13 +91,13 @@ class Scene:
         self._largest_window = Record(flow).largest_window_bytes
         self.original, self.reproduces, self._runs, self._misfit = None, False, None, {}
         if self.own:
-            self._check(say)
+            self._check(progress)
 
-    def _check(self, say):
+    def _check(self, progress):
         """Run the flow's own controller: over the draws, and over one path, for what chance alone changes."""
-        self._runs = self._run(self.own, {}, say)
+        self._runs = self._run(self.own, {}, progress)
         self.original = estimated(self._runs, {})
-        chance = estimated(self._over([self.path] * len(self._paths), self.own, {}, say), {})
+        chance = estimated(self._over([self.path] * len(self._paths), self.own, {}, progress), {})
         self.reproduces = all(
             near(name, self.original[name].value, self.recorded[name])
             or chance[name].low <= self.recorded[name] <= chance[name].high
@@ -105,7 +105,7 @@ class Scene:
         )
         self._misfit = {name: missed(name, self.original[name], self.recorded[name]) for name in FIGURES}
 
-    def ask(self, name, changes, say=lambda text: None):
+    def ask(self, name, changes, progress=lambda line: None):
         """Return the figures of a controller over the path, changed, and by how much they differ from the original's.
 
         Parameters
@@ -113,7 +113,7 @@ class Scene:
         name : str or class
         changes : dict
             As `whatif` takes them.
-        say : callable
+        progress : callable
 
         Returns
         -------
@@ -121,7 +121,7 @@ class Scene:
         dict of str to Estimate or None
             None without a known controller of its own.
         """
-        runs = self._run(name, changes, say) if name != self.own or changes else self._runs
+        runs = self._run(name, changes, progress) if name != self.own or changes else self._runs
         figures = estimated(runs, self._misfit)
         differ = None if self._runs is None else difference(runs, self._runs, self._misfit)
         for answer in (figures, differ or {}):
@@ -142,16 +142,16 @@ class Scene:
             if np.median(rtt[half:]) > OPEN_ENDED * np.median(rtt[:half]):
                 answer["rtt_mean_us"] = answer["rtt_mean_us"]._replace(high=None)
 
-    def _run(self, name, changes, say):
+    def _run(self, name, changes, progress):
         """Return {figure: value per draw} of a controller over the drawn paths, changed."""
-        return self._over(self._paths, name, changes, say)
+        return self._over(self._paths, name, changes, progress)
 
-    def _over(self, paths, name, changes, say):
+    def _over(self, paths, name, changes, progress):
         rows = []
         sender = Sender(name, **self._receiver(changes))
         changes = {key: value for key, value in changes.items() if key != "rwnd"}
         for k, path in enumerate(paths):
-            say(f"{sender.name} over the inferred path: {k + 1} of {len(paths)}")
+            progress(f"{sender.name} over the inferred path: {k + 1} of {len(paths)}")
             over = changed(path, changes)
             try:
                 sim = simulate(over, [sender, *self._others], self._duration, self._seed + k)

@@ -23,7 +23,7 @@ from cctrace.counterfactual.questions import check_changes
 from cctrace.counterfactual.scene import Scene
 from cctrace.diagnosis import remedies
 from cctrace.display import Summarized
-from cctrace.errors import ArgumentError, FitError, StreamError
+from cctrace.errors import ArgumentError
 from cctrace.estimates import plain
 from cctrace.fit import Estimate
 from cctrace.path.transmissions import as_flow
@@ -87,7 +87,7 @@ class WhatIf(Summarized):
             rows.append((f"{self.own} simulated", self.original))
         return rows + list(self.candidates.items())
 
-    def table(self):
+    def frame(self):
         """Return the answer as a DataFrame: a row per sender, value and interval of each figure."""
         import pandas as pd
 
@@ -127,7 +127,7 @@ class WhatIf(Summarized):
 _ENDS = (("", "value"), ("_low", "low"), ("_high", "high"))
 
 
-def whatif(flow, candidates=(), *, own=None, draws=DRAWS, seed=1, say=lambda text: None, **changes):
+def whatif(flow, candidates=(), *, own=None, draws=DRAWS, seed=1, progress=lambda line: None, **changes):
     """Simulate other controllers, or another path, in place of those of a captured flow.
 
     Parameters
@@ -142,8 +142,8 @@ def whatif(flow, candidates=(), *, own=None, draws=DRAWS, seed=1, say=lambda tex
         How many paths are drawn from what the capture leaves open; each is a run per candidate.
     seed : int
         The same seed gives the same numbers.
-    say : callable
-        Told what is being done.
+    progress : callable
+        Receives lines of progress.
     **changes
         Of the path: ``rate``, ``rtt``, ``buffer``, ``jitter``, ``loss``, ``aqm``, as `Path` takes them, or ``"x2"``:
         times 2; ``rwnd``: the receiver's window, ``"2MB"`` or ``"x4"``: times the largest seen.
@@ -170,12 +170,12 @@ def whatif(flow, candidates=(), *, own=None, draws=DRAWS, seed=1, say=lambda tex
     check_changes(changes)
     if not isinstance(draws, int | np.integer) or draws < LEAST_DRAWS:
         raise ArgumentError(f"draws={draws!r} must be an integer from {LEAST_DRAWS}")
-    scene = Scene(as_flow(flow), own=own, draws=draws, seed=seed, say=say)
+    scene = Scene(as_flow(flow), own=own, draws=draws, seed=seed, progress=progress)
     asked = candidates or ([scene.own] if scene.own and changes else [])
-    return answer(scene, {called(spec): (spec, changes) for spec in asked}, say, changes)
+    return answer(scene, {called(spec): (spec, changes) for spec in asked}, progress, changes)
 
 
-def what_would_help(flow, diagnosis, own=None, *, draws=DRAWS, seed=1, say=lambda text: None):
+def what_would_help(flow, diagnosis, own=None, *, draws=DRAWS, seed=1, progress=lambda line: None):
     """Return what would change if a diagnosis's advice were followed.
 
     Parameters
@@ -185,22 +185,24 @@ def what_would_help(flow, diagnosis, own=None, *, draws=DRAWS, seed=1, say=lambd
         Of it.
     own : str, optional
         The controller that sent it; by default as `identify` finds.
-    draws, seed, say
+    draws, seed, progress
         As of `whatif`.
 
     Returns
     -------
-    WhatIf or str
-        Why there is no answer. Asked is what `remedies.questions` names.
+    WhatIf
+        Asked is what `remedies.questions` names.
+
+    Raises
+    ------
+    FitError, StreamError
+        As `whatif`.
     """
-    try:
-        scene = Scene(flow, own=own, draws=draws, seed=seed, diagnosis=diagnosis, say=say)
-    except (FitError, StreamError) as refusal:
-        return str(refusal)
-    return answer(scene, remedies.questions(diagnosis, scene.own), say)
+    scene = Scene(flow, own=own, draws=draws, seed=seed, diagnosis=diagnosis, progress=progress)
+    return answer(scene, remedies.questions(diagnosis, scene.own), progress)
 
 
-def answer(scene, questions, say=lambda text: None, changes=None):
+def answer(scene, questions, progress=lambda line: None, changes=None):
     """Return the `WhatIf` of a scene.
 
     Parameters
@@ -208,13 +210,13 @@ def answer(scene, questions, say=lambda text: None, changes=None):
     scene : Scene
     questions : dict of str to (str, dict)
         Name of the answer: controller and changes of the path.
-    say : callable
+    progress : callable
     changes : dict, optional
         What all the questions change.
     """
     candidates, differences = {}, {}
     for name, (controller, others) in questions.items():
-        candidates[name], differ = scene.ask(controller, others, say)
+        candidates[name], differ = scene.ask(controller, others, progress)
         differences |= {name: differ} if differ else {}
     own = None if scene.own is None else called(scene.own)
     checked = scene.recorded, own, scene.original, scene.reproduces

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.analysis.spans import spans_of
+
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import ArrayLike, NDArray
@@ -157,12 +159,7 @@ class Phases:
     @classmethod
     def from_names(cls, time_s: NDArray[Any], names: ArrayLike) -> Phases:
         """Join equal neighbours of one phase name per time; each phase lasts until the next one begins."""
-        name_of = np.asarray(names, dtype=object)
-        if not len(name_of):
-            return cls()
-        starts = np.concatenate(([0], np.flatnonzero(name_of[1:] != name_of[:-1]) + 1))
-        ends = np.append(time_s[starts[1:]], time_s[-1])
-        return cls([(float(time_s[a]), float(b), str(name_of[a])) for a, b in zip(starts, ends, strict=True)])
+        return cls(spans_of(time_s, names))
 
 
 def throughput_series(table: pd.DataFrame, columns: Sequence[tuple[str, str, str]], scale: float) -> list[Series]:

@@ -9,7 +9,7 @@ from cctrace.corpus.names import short_names
 from cctrace.plot.limits import limit_words, shares
 from cctrace.plot.panels import Phases
 from cctrace.plot.panels_of_many import comparison_panels
-from cctrace.report.overview import COLUMNS, report_of, row_of, sentence_of, to_dict, write_pages
+from cctrace.report.overview import COLUMNS, report_of, row_of, write_pages
 from cctrace.report.page import FlowSection, Report
 
 _PAIRS = 4  # flows of each capture: its largest
@@ -42,7 +42,7 @@ def differences(one, other):
         ``figure`` (as `cctrace flows --json` calls it; ``limit_NAME``: share of the time), ``a``, ``b``, ``ratio`` (b
         over a; None where a is 0 or one of them is unknown).
     """
-    sides = [to_dict(side) for side in (one, other)]
+    sides = [side.to_dict() for side in (one, other)]
     rows = [(name, *(_number(side[name]) for side in sides)) for name in FIGURES]
     limits = [shares(side.diagnosis.limits) if side.diagnosis else {} for side in (one, other)]
     for name in dict.fromkeys([*limits[0], *limits[1]]):
@@ -79,7 +79,7 @@ def write_comparison(left, right, folder):
         for mark, section in zip(marks, whole.flows, strict=True)
     ]
     columns = ["Which", *COLUMNS, "Verdict"]
-    rows = [[mark, *row_of(side), sentence_of(side)] for mark, side in zip(marks, shown, strict=True)]
+    rows = [[mark, *row_of(side), side.sentence] for mark, side in zip(marks, shown, strict=True)]
     report = Report(
         title=" against ".join(_names(left[0].file, right[0].file)),
         source=f"A: {left[0].file} · B: {right[0].file}",

@@ -129,7 +129,7 @@ def _pages_of(corpus, capture, chosen, folder):
         try:
             source, *beside = [_file(one, temporary) for one in (capture, *counters)]
             found = {key: known.get(connection) for key, connection in ends.items()}
-            for one in analyze([source], beside, found=found):
+            for one in analyze([source], beside, identifications=found):
                 connection = ends.get(tuple(one.row[key] for key in _ENDS))
                 if connection is not None:
                     name = f"{_stem(capture)}-{connection}"

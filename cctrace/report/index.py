@@ -7,7 +7,7 @@ from cctrace.corpus.names import common_folder, short_names
 from cctrace.errors import CctraceError, one_line
 from cctrace.io import is_capture
 from cctrace.report.document import link
-from cctrace.report.overview import COLUMNS, keeper, row_of, sentence_of, to_dict, write_report
+from cctrace.report.overview import COLUMNS, keeper, row_of, write_report
 from cctrace.report.page import Report, write
 
 PAGE = "report.html"
@@ -38,7 +38,7 @@ def _may_be_capture(path):
         return True
 
 
-def write_index(files, folder, controller=None, say=lambda text: None, failed=lambda error: None, **options):
+def write_index(files, folder, controller=None, progress=lambda line: None, failed=lambda error: None, **options):
     """Analyse captures one by one, and write a report for each and a page that lists all flows.
 
     No capture ends the others' analysis: one that cannot be analysed, for whatever reason, is noted on the page.
@@ -50,14 +50,14 @@ def write_index(files, folder, controller=None, say=lambda text: None, failed=la
         Receives report.html, the list, and a folder with the report of each capture.
     failed : callable
         Receives the exception that ended the analysis of a capture.
-    controller, say, options
+    controller, progress, options
         As of `cctrace.analysis.analyze.analyze`.
 
     Returns
     -------
     page : pathlib.Path
     objects : list of dict
-        One per flow, as `overview.to_dict`.
+        One per flow, as `FlowAnalysis.to_dict`.
     notes : list of str
         One for each capture that has no report: which, and why.
     """
@@ -65,7 +65,7 @@ def write_index(files, folder, controller=None, say=lambda text: None, failed=la
     folder.mkdir(parents=True, exist_ok=True)
     rows, links, objects, notes, names = [], {}, [], [], short_names(files, taken={PAGE})
     for k, (file, name) in enumerate(zip(files, names, strict=True), 1):
-        say(f"{k} of {len(files)}: {file}")
+        progress(f"{k} of {len(files)}: {file}")
         try:
             analyses = analyze([file], controller=controller, keep=keeper(), **options)
             write_report(analyses, folder / name)
@@ -87,4 +87,4 @@ def write_index(files, folder, controller=None, say=lambda text: None, failed=la
 
 def _told(analysis):
     """Return the texts of a flow under the columns of the list, but for the first, and the flow for programs."""
-    return [*row_of(analysis), sentence_of(analysis)], to_dict(analysis)
+    return [*row_of(analysis), analysis.sentence], analysis.to_dict()

@@ -2,13 +2,13 @@
 
 import contextlib
 import itertools
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from cctrace.analysis.analyze import FlowAnalysis
+from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.display import visible
 from cctrace.errors import StreamError
 from cctrace.identification.words import sender_words
@@ -18,6 +18,7 @@ from cctrace.plot.panels_of_counters import counter_panels, counter_phases
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 from cctrace.plot.panels_of_many import COMPARED, comparison_panels
 from cctrace.plot.states import lanes
+from cctrace.refusals import Refusal, attempt
 from cctrace.replaying.through_fq import FQ_IN_WORDS
 from cctrace.report.chunks import CHUNK, SPANS, Packed, fitting, pack
 from cctrace.report.page import FlowSection, Report, write
@@ -63,13 +64,6 @@ def row_of(analysis):
     ]
 
 
-def sentence_of(analysis):
-    """Return why a flow behaved as it did, in one sentence and without advice; why that is not known else."""
-    if analysis.diagnosis is None:
-        return "; ".join(analysis.notes[:1])
-    return analysis.diagnosis.verdicts[0].text if analysis.diagnosis.verdicts else analysis.diagnosis.verdict
-
-
 def _controller(analysis):
     """Return who sent a flow; of what the counters name what was replayed for it, if that has another name."""
     told, replayed = analysis.controller, analysis.replayed
@@ -81,46 +75,7 @@ def _sender(analysis):
     return analysis.controller or sender_words(analysis.identification, analysis.diagnosis)
 
 
-def timeline(counters):
-    """Return BBR's modes over time as polls tell: list of dicts of mode, start_s and end_s since the first poll."""
-    modes = counters.modes()
-    spans = [] if modes is None else Phases.from_names(counters.seconds(), modes).spans
-    return [{"mode": None if mode == "None" else mode, "start_s": start, "end_s": end} for start, end, mode in spans]
-
-
-def forecast(found):
-    """Return a forecast for JSON: as `cctrace fit collapse` or `cctrace whatif`, {"refused": why}, or None."""
-    return found and found.to_dict()
-
-
-def to_dict(analysis):
-    """Return a flow as a dict for JSON: the keys of `cctrace flows`, and what the analysis adds."""
-    known = {key: None if value is pd.NA else value for key, value in analysis.row.items() if key != "warnings"}
-    return known | {
-        "file": analysis.file,
-        "retransmitted_share": analysis.retransmitted_share,
-        "controller": analysis.controller,
-        "replayed": analysis.replayed,
-        "through_fq": analysis.through_fq,
-        "candidates": [one._asdict() for one in analysis.identification.candidates] if analysis.identification else [],
-        "agreement": analysis.agreement,
-        "bbr_modes": timeline(analysis.counters) if analysis.counters else None,
-        **_findings(analysis.diagnosis),
-        "collapse": forecast(analysis.collapse),
-        "whatif": forecast(analysis.whatif),
-        "clock": asdict(analysis.clock) if analysis.clock else None,
-        "warnings": analysis.notes,
-    }
-
-
-def _findings(diagnosis):
-    if diagnosis is None:
-        return {"diagnosis": None, "limits": [], "events": [], "verdicts": []}
-    found = asdict(diagnosis)
-    return {name: found.pop(name) for name in ("limits", "events", "verdicts")} | {"diagnosis": found}
-
-
-def write_report(analyses, folder, say=lambda text: None):
+def write_report(analyses, folder, progress=lambda line: None):
     """Write report.html and the tables of an analysis.
 
     Parameters
@@ -128,8 +83,8 @@ def write_report(analyses, folder, say=lambda text: None):
     analyses : list of FlowAnalysis
     folder : path-like
         Made if it does not exist. The tables of an earlier report are removed.
-    say : callable
-        Receives what is being done, for display.
+    progress : callable
+        Receives lines of progress.
 
     Returns
     -------
@@ -146,15 +101,16 @@ def write_report(analyses, folder, say=lambda text: None):
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    say("writing tables")
+    progress("writing tables")
     for ending in ("parquet", "csv.gz", "html", "js"):
         for stale in folder.glob(f"flow[0-9]*-*.{ending}"):
             stale.unlink()
-    save(pd.DataFrame([_storable(to_dict(one)) for one in analyses]).drop(columns="whatif"), folder, "flows")
+    save(pd.DataFrame([_storable(one.to_dict()) for one in analyses]).drop(columns="whatif"), folder, "flows")
     for i, analysis in enumerate(analyses):
-        for name, frame in _tables(analysis).items():
+        tables = attempt(f"table of {analysis.title}", _tables, analysis)
+        for name, frame in {} if isinstance(tables, Refusal) else tables.items():
             save(frame, folder, f"flow{i}-{name}")
-    say("drawing")
+    progress("drawing")
     page = folder / "report.html"
     report = report_of(analyses)
     write_pages(report, page)
@@ -202,7 +158,8 @@ def _tables(analysis):
         return {}
     tables = {"events": frame_of(view.events), "tcpinfo": view.kernel, "replay": view.model}
     tables["agreement"] = analysis.polls
-    tables["whatif"] = analysis.whatif.table() if hasattr(analysis.whatif, "table") else None
+    if analysis.whatif is not None and not isinstance(analysis.whatif, Refusal):
+        tables["whatif"] = analysis.whatif.frame()
     return {name: frame for name, frame in tables.items() if frame is not None}
 
 
@@ -230,15 +187,18 @@ def report_of(analyses):
     if more:
         notes.append(f"{more} more flows are in no table.")
     columns, rows = table([*analyses, *others])
+    drawn = [attempt(f"section of {one.title}", _section, one) for one in analyses[:_SECTIONS]]
+    comparison = attempt("comparison of the flows", _comparison, analyses)
+    refused = [one for one in (*drawn, comparison) if isinstance(one, Refusal)]
     return Report(
         title=_title(analyses, len(analyses) + len(others) + more),
         source=" · ".join(files),
         columns=columns,
         rows=rows[: len(analyses)],
         others=rows[len(analyses) :],
-        flows=[_section(analysis) for analysis in analyses[:_SECTIONS]],
-        notes=notes,
-        comparison=_comparison(analyses),
+        flows=[None if isinstance(one, Refusal) else one for one in drawn],
+        notes=[*notes, *(one.note for one in refused)],
+        comparison=None if isinstance(comparison, Refusal) else comparison,
     )
 
 

@@ -15,6 +15,7 @@ from cctrace.plot.limits import LIMITS
 from cctrace.plot.packets import Received, Sent
 from cctrace.plot.panels import COLOURS, DARK_COLOURS, DARK_PHASE_COLOURS, PHASE_COLOURS, Panel, Phases
 from cctrace.plot.states import STATE_COLOURS, Lane
+from cctrace.refusals import Refusal, attempt
 from cctrace.report.data import page_data
 from cctrace.report.document import document
 from cctrace.report.section import comparison_section, flow_section
@@ -164,10 +165,13 @@ def script(*last):
 
 def render(report, room=None):
     """Return the page as one string of HTML, its curves in `room` bytes (default: 1.65 million)."""
-    flows = {i: flow for i, flow in enumerate(report.flows) if flow is not None}
-    sections = [comparison_section(report.comparison)] if report.comparison else []
-    sections += [flow_section(i, flow) for i, flow in flows.items()]
-    body = "\n".join(sections)
+    given = {i: flow for i, flow in enumerate(report.flows) if flow is not None}
+    drawn = {i: attempt(f"section of {flow.title}", flow_section, i, flow) for i, flow in given.items()}
+    sections = {i: html for i, html in drawn.items() if not isinstance(html, Refusal)}
+    refused = [one.note for one in drawn.values() if isinstance(one, Refusal)]
+    flows = {i: given[i] for i in sections}
+    above = [comparison_section(report.comparison)] if report.comparison else []
+    body = "\n".join([*above, *sections.values()])
     beside = any(flow.beside for flow in flows.values())
     main = f"""<header><div>
 <h1>{escape(report.title)}</h1>
@@ -177,7 +181,7 @@ def render(report, room=None):
 <main{' class="wide"' if "Verdict" in report.columns else ""}>
 {_table(report, flows) if len(report.rows) > 1 or not flows else ""}
 {_others(report)}
-{_notes(report.notes)}
+{_notes([*report.notes, *refused])}
 <noscript><p class="card warning">The plots are drawn by a script inside this page; it needs JavaScript, not a network.
 </p></noscript>
 {body}

@@ -1,0 +1,167 @@
+"""`FlowAnalysis`: everything that is known about one flow, in one object."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from cctrace.analysis.spans import spans_of
+from cctrace.display import Summarized, connection
+from cctrace.estimates import plain
+from cctrace.refusals import Refusal
+
+if TYPE_CHECKING:
+    from cctrace.analysis.flow_view import FlowView
+    from cctrace.counterfactual.whatif import WhatIf
+    from cctrace.diagnosis.diagnose import Diagnosis
+    from cctrace.fit.collapse import Collapse
+    from cctrace.flows.align import Alignment
+    from cctrace.flows.counters import CounterFlow
+    from cctrace.flows.flow import Flow
+    from cctrace.identification.identify import Identification
+
+
+@dataclass(frozen=True, repr=False)
+class FlowAnalysis(Summarized):
+    """One bulk flow. Of a part that has no result `notes` say why.
+
+    Attributes
+    ----------
+    file : str
+        The capture, or the counters.
+    row : dict
+        The flow's row of `Capture.flows`.
+    notes : tuple of str
+        What a reader of the numbers should know.
+    controller : str or None
+        The sender's congestion control by the kernel's name, None if nothing tells.
+    variant : str or None
+        Which of its variants, by the counters and by what was sent, see `cctrace.identification.named`.
+    identification : Identification or None
+        Who sent the flow, by what was sent; where counters name the controller only its variants.
+    through_fq : bool or None
+        Whether it was sent through fq; None where that is not known.
+    paced : bool
+        Whether the socket paced although the replayed controller sets no rate.
+    replayed : str or None
+        The controller that was replayed over the flow, None if none was.
+    agreement : dict or None
+        Its agreement with what the kernel logged, see `Comparison.summary`; None without counters.
+    polls : DataFrame or None
+        The kernel's and the replay's values at each poll.
+    diagnosis : Diagnosis or None
+        What limited the flow; None if it has no event stream.
+    collapse : Collapse or Refusal or None
+        Forecast of minRTT collapse on the path of a BBR's flow; None of other controllers, and of counters.
+    whatif : WhatIf or Refusal or None
+        What another controller or path would have changed; None if it was not asked.
+    view : FlowView or None
+        What can be drawn; None if the sender's view could not be reconstructed.
+    flow : Flow or None
+        The flow itself; None of a file so large that its packets are not all held at a time.
+    packets : object
+        What `keep` returned, of a flow of such a file.
+    counters : CounterFlow or None
+        All that is known of a connection without a capture.
+    model : DataFrame or None
+        What a controller replayed over counters held after each call, see `replaying.model.model_table`.
+    clock : Alignment or None
+        How the clock of the counters was related to the capture's.
+    """
+
+    shown_as = "Analysis of a flow"
+
+    file: str
+    row: dict[str, Any]
+    notes: tuple[str, ...] = ()
+    controller: str | None = None
+    variant: str | None = None
+    identification: Identification | None = None
+    through_fq: bool | None = None
+    paced: bool = False
+    replayed: str | None = None
+    agreement: dict[str, float] | None = None
+    polls: pd.DataFrame | None = None
+    diagnosis: Diagnosis | None = None
+    collapse: Collapse | Refusal | None = None
+    whatif: WhatIf | Refusal | None = None
+    view: FlowView | None = None
+    flow: Flow | None = None
+    packets: object = None
+    counters: CounterFlow | None = None
+    model: pd.DataFrame | None = None
+    clock: Alignment | None = None
+
+    @property
+    def title(self) -> str:
+        """Return "address:port → address:port", bulk sender first."""
+        if self.row["src"] is None:
+            known = self.counters.connection if self.counters else {}
+            taken_at = f" ({known['vantage_point']})" if known.get("vantage_point") else ""
+            return f"connection {known.get('group_id', known.get('flow_id', 'without a name'))}{taken_at}"
+        return connection(*(self.row[name] for name in ("src", "sport", "dst", "dport")))
+
+    @property
+    def retransmitted_share(self) -> float:
+        """Return retransmitted over sent segments, NaN if none was sent."""
+        return self.row["retransmitted_segments"] / (self.row["segments_sent"] or np.nan)
+
+    @property
+    def sentence(self) -> str:
+        """Return in one sentence, without advice, why the flow behaved as it did; else why that is not known."""
+        if self.diagnosis is None:
+            return "; ".join(self.notes[:1])
+        return self.diagnosis.verdicts[0].text if self.diagnosis.verdicts else self.diagnosis.verdict
+
+    def summary(self) -> str:
+        """Return as text who sent the flow, why it behaved as it did, and what a reader should know."""
+        lines = [f"{self.title}: sent by {self.controller or self.variant or 'an unknown controller'}", self.sentence]
+        if self.whatif is not None:
+            lines += [f"what if: {self.whatif}"] if isinstance(self.whatif, Refusal) else self.whatif.lines()
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+    def frame(self) -> pd.DataFrame:
+        """Return a table of one row: what `to_dict` returns, but for the answers of what-if."""
+        return pd.DataFrame([{name: value for name, value in self.to_dict().items() if name != "whatif"}])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the keys of `cctrace flows --json`, and what the analysis adds."""
+        known = {key: None if value is pd.NA else value for key, value in self.row.items() if key != "warnings"}
+        found = self.identification
+        return known | {
+            "file": self.file,
+            "retransmitted_share": self.retransmitted_share,
+            "controller": self.controller,
+            "replayed": self.replayed,
+            "through_fq": self.through_fq,
+            "candidates": [one._asdict() for one in found.candidates] if found else [],
+            "agreement": self.agreement,
+            "bbr_modes": _modes(self.counters) if self.counters else None,
+            **_findings(self.diagnosis),
+            "collapse": self.collapse and self.collapse.to_dict(),
+            "whatif": self.whatif and self.whatif.to_dict(),
+            "clock": asdict(self.clock) if self.clock else None,
+            "warnings": list(self.notes),
+        }
+
+    def to_json(self) -> str:
+        """Return `to_dict` as JSON text; NaN becomes null."""
+        return json.dumps(plain(self.to_dict()), allow_nan=False)
+
+
+def _modes(counters: CounterFlow) -> list[dict[str, Any]]:
+    """Return BBR's modes over time as polls tell: dicts of mode, start_s and end_s since the first poll."""
+    modes = counters.modes()
+    spans = [] if modes is None else spans_of(counters.seconds(), modes)
+    return [{"mode": None if mode == "None" else mode, "start_s": start, "end_s": end} for start, end, mode in spans]
+
+
+def _findings(diagnosis: Diagnosis | None) -> dict[str, Any]:
+    if diagnosis is None:
+        return {"diagnosis": None, "limits": [], "events": [], "verdicts": []}
+    found = asdict(diagnosis)
+    return {name: found.pop(name) for name in ("limits", "events", "verdicts")} | {"diagnosis": found}

@@ -1,0 +1,178 @@
+"""One flow through all rooms: who sent it, its controller replayed, what limited it, what can be drawn.
+
+of_capture(file, flow, counters)        a captured flow, with the kernel's counters that are its
+of_counters(file, connection)           a connection of which only counters are known
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cctrace.analysis.flow_analysis import FlowAnalysis
+from cctrace.analysis.flow_view import FlowView
+from cctrace.cc import KERNEL_NAMES
+from cctrace.cc import controller as resolve
+from cctrace.diagnosis.diagnose import diagnose
+from cctrace.identification.identify import CANDIDATES, UNKNOWN, Identification, identify
+from cctrace.identification.named import controller_name, kernel_name, sender
+from cctrace.identification.words import believed
+from cctrace.refusals import Notes, Refusal, attempt
+from cctrace.replaying.model import model_fields, model_of
+from cctrace.replaying.run import Run, replay
+from cctrace.replaying.through_fq import SENT_THROUGH_FQ, at_hand_over
+
+if TYPE_CHECKING:
+    from cctrace.analysis.attached import Counters
+    from cctrace.flows.counters import CounterFlow
+    from cctrace.flows.flow import Flow
+    from cctrace.io.tcpinfo import TcpInfo
+
+
+class _Sender(NamedTuple):
+    """Who sent a flow: as `FlowAnalysis` has it, and the kernel's name with what was sent taken into account."""
+
+    controller: str | None
+    variant: str | None
+    identification: Identification | None
+    kernels: str | None
+
+
+def of_capture(
+    file: str, flow: Flow, counters: Counters, controller: str | None = None, known: Identification | None = None
+) -> FlowAnalysis:
+    """Return the analysis of a captured flow, but for forecast and what-if.
+
+    Parameters
+    ----------
+    file : str
+    flow : Flow
+    counters : Counters
+        Those that are this flow's are attached to it.
+    controller : str, optional
+        Replayed instead of the controller that sent the flow.
+    known : Identification, optional
+        Who sent the flow, if that was found out before.
+    """
+    row = flow.summary
+    flow, others = counters.attach(flow)
+    told = controller_name(flow.tcpinfo)
+    quality = attempt("sender's view", flow.quality)
+    if isinstance(quality, Refusal):
+        return FlowAnalysis(file, row, (quality.reason, *others), told, clock=flow.alignment)
+    notes = Notes([*quality["warnings"], *_assumptions(quality), *others])
+    if flow.alignment is not None and (flow.alignment.offset_ns or flow.alignment.drift_ppm):
+        notes.lines.append(flow.alignment.text)
+    flow = notes.result("hand-over to fq", at_hand_over, flow) or flow
+    if flow.through_fq:
+        notes.lines.append(SENT_THROUGH_FQ)
+    who = _sender(flow, flow.tcpinfo, told, known, notes)
+    replayed = controller or who.variant
+    run = _replayed(flow, replayed, notes)
+    view = notes.result("sender's view", FlowView.of, flow, run)
+    paced = run is not None and run.params.get("paced", 0) == 1
+    diagnosis = notes.result("diagnosis", diagnose, flow, who.kernels, paced)
+    notes.lines += diagnosis.lacks if diagnosis else []
+    agreement, polls = _agreement(run, notes) if run is not None and flow.tcpinfo is not None else (None, None)
+    return FlowAnalysis(
+        file,
+        row,
+        tuple(notes.lines),
+        *who[:3],
+        through_fq=flow.through_fq,
+        paced=paced,
+        replayed=replayed if run is not None else None,
+        agreement=agreement,
+        polls=polls,
+        diagnosis=diagnosis,
+        view=view,
+        clock=flow.alignment,
+    )
+
+
+def of_counters(file: str, connection: CounterFlow, controller: str | None = None) -> FlowAnalysis:
+    """Return the analysis of a connection of which only the kernel's counters are known.
+
+    A controller is replayed only if asked for: what the kernel itself decided is there already.
+    """
+    row = connection.row()
+    notes = Notes(list(row["warnings"]))
+    who = _sender(connection, connection.polls, controller_name(connection.polls), None, notes)
+    diagnosis = notes.result("diagnosis", diagnose, connection, who.controller)
+    run = _replayed(connection, controller, notes)
+    model = agreement = polls = None
+    if run is not None:
+        notes.lines += connection.caveats
+        model = notes.result("model", model_of, run)
+        agreement, polls = _agreement(run, notes)
+    return FlowAnalysis(
+        file,
+        row,
+        tuple(notes.lines),
+        *who[:3],
+        replayed=controller if run is not None else None,
+        agreement=agreement,
+        polls=polls,
+        diagnosis=diagnosis,
+        counters=connection,
+        model=model,
+    )
+
+
+def sender_to_simulate(analysis: FlowAnalysis) -> str | None:
+    """Return the variant that sent a flow, with ``paced=1`` where its socket paced; None if nothing tells."""
+    may_pace = analysis.variant is not None and "max_pacing_rate" in resolve(analysis.variant)[0].params
+    return f"{analysis.variant}:paced=1" if may_pace and analysis.paced else analysis.variant
+
+
+def _sender(
+    flow: Flow | CounterFlow, polls: TcpInfo | None, told: str | None, known: Identification | None, notes: Notes
+) -> _Sender:
+    """Return who sent a flow; `told` is whom its counters name, `known` what was found out before.
+
+    Noted is where the counters leave open which BBR it is, or where the sends look like another controller's.
+    """
+    found = known or _identified(flow, told)
+    group = () if found is None or found.name == UNKNOWN else found.group
+    kernels, variant = sender(polls, told, *group)
+    controller = told
+    if told not in (None, kernels):
+        controller = kernels
+        notes.lines.append(f"the counters do not tell which BBR it is; what was sent looks like {variant}")
+    elif found is not None and group and told in KERNEL_NAMES and told not in map(kernel_name, group):
+        share = sum(candidate.probability for candidate in found.candidates if candidate.name in group)
+        looks = f"{' or '.join(group)} (probability {share:.2f})"
+        notes.lines.append(f"the counters name {told}, but what was sent looks like {looks}")
+    return _Sender(controller, variant, believed(found, controller), kernels)
+
+
+def _identified(flow: Flow | CounterFlow, told: str | None) -> Identification | None:
+    """Return who sent a flow, None if that cannot be told; `told` is whom counters name: one of its variants."""
+    if told is not None and told not in map(kernel_name, CANDIDATES):
+        return None
+    found = attempt("identification", identify, flow, KERNEL_NAMES.get(told) if told else None)
+    return None if isinstance(found, Refusal) else found
+
+
+def _replayed(flow: Flow | CounterFlow, controller: str | None, notes: Notes) -> Run | None:
+    """Return the replay of a controller, which records what a model of the path needs; None of none."""
+    if controller is None:
+        return None
+    return notes.result("replay", replay, flow, controller, record=model_fields(resolve(controller)[0]))
+
+
+def _agreement(run: Run, notes: Notes) -> tuple[Any, Any]:
+    """Return how far a replay agrees with the kernel's counters, and the polls; (None, None) with a note of neither."""
+    comparison = attempt("comparison with the kernel's counters", run.compare)
+    if isinstance(comparison, Refusal):
+        notes.lines.append(comparison.reason)
+        return None, None
+    return comparison.summary(), comparison.frame()
+
+
+def _assumptions(quality: dict[str, Any]) -> Iterator[str]:
+    if quality["unexplained_retransmissions"]:
+        yield f"retransmissions that no rule of Linux TCP explains: {quality['unexplained_retransmissions']}"
+    guessed = [name for name in quality["inferred"] if name != "hz"]
+    if guessed:
+        yield f"guessed, because the capture does not show it: {', '.join(guessed)}"
