@@ -28,7 +28,9 @@ def step(w, f, now):
     """Do what the flow has to do at `now`."""
     if f.fq_at <= now or (w.one_host == 1 and f.fq_due_ns <= now):
         release(w, f, now)
-    if f.arr_head < f.arr_tail and words(f.arr_ns)[f.arr_head & f.mask] <= now:
+    if w.one_host == 1 and (f.pace_at <= now or (f.compressed > 0 and f.delack_at <= now)):
+        soft_timer(w, f, now)
+    elif f.arr_head < f.arr_tail and words(f.arr_ns)[f.arr_head & f.mask] <= now:
         receive(w, f, now)
     elif f.ack_head < f.ack_tail and words(f.ack_ns)[f.ack_head & f.mask] <= now:
         tap(f, now, TAP_ACK_ARRIVED, 0, words(f.ack_id)[f.ack_head & f.mask])
@@ -47,8 +49,6 @@ def step(w, f, now):
     elif f.pace_at <= now:
         f.pace_at = NEVER
         push(w, f, now)
-        if w.one_host == 1 and f.compressed > 0 and f.comp_due_ns <= now:
-            f.delack_at = now  # the interrupt for one timer serves all that may fire (hrtimer_run_softirq)
     elif f.app_at <= now:
         application(w, f, now)
     elif f.rto_at <= now:
@@ -65,6 +65,21 @@ def step(w, f, now):
         write(w, f, now)
     elif f.probe_at <= now:
         q_probe(w, f, now)
+
+
+def soft_timer(w, f, now):
+    """A timer of pacing or of compressed SACKs, where it has one interrupt with a packet's arrival (`one_host`).
+
+    Both are the softirq of hrtimers, which has its turn before the packet that netem lets go is received
+    (__do_softirq: NET_TX and HRTIMER in the first round, NET_RX in the second).
+    """
+    if f.pace_at <= now:
+        f.pace_at = NEVER
+        push(w, f, now)
+        if f.compressed > 0 and f.comp_due_ns <= now:
+            f.delack_at = now  # the interrupt for one timer serves all that may fire (hrtimer_run_softirq)
+    else:
+        send_ack(w, f, now)
 
 
 def all_delivered(f):
