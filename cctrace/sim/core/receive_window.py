@@ -176,9 +176,14 @@ def advertise(f):
     if f.rcv_copied > 0:
         read = f.rcv_nxt * f.mss
         edge = max(f.rcv_right, read + free_window(f))
-        f.rcv_right = read + (edge - read + WINDOW_STEP_BYTES - 1) // WINDOW_STEP_BYTES * WINDOW_STEP_BYTES
+        f.rcv_right = read + round_up(edge - read)
         return f.rcv_right // f.mss
     return f.rcv_right
+
+
+def round_up(window):
+    """What the window scale can say."""
+    return (window + WINDOW_STEP_BYTES - 1) // WINDOW_STEP_BYTES * WINDOW_STEP_BYTES
 
 
 def free_window(f):
@@ -191,6 +196,17 @@ def free_window(f):
         if free < max(full >> 4, f.mss):
             return 0
     return min(free, f.rcv_ssthresh)
+
+
+def keeps_window(f):
+    """Whether the window is no smaller than advertised although what has just come in order is not read yet.
+
+    Then __tcp_ack_snd_check acknowledges more than a segment at once.
+    """
+    f.rcv_held += f.rcv_unread
+    window = free_window(f)
+    f.rcv_held -= f.rcv_unread
+    return round_up(window) >= f.rcv_right - f.rcv_acked * f.mss
 
 
 def window_left(f):

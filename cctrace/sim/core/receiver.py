@@ -21,6 +21,7 @@ from cctrace.sim.core.receive_window import (
     grow_window,
     held_by,
     hold,
+    keeps_window,
     measure_rtt,
     measure_window_rtt,
     release,
@@ -106,6 +107,8 @@ def linux_receive(w, f, order, segment, echo_changed, now):
         return
     if f.ack_slot_ns > 0:
         acknowledge_in_slot(f, now)
+    elif disorder and in_order and f.rcv_nxt - f.rcv_acked > 1 and keeps_window(f):
+        send_ack(w, f, now)  # not one of the three duplicate ACKs
     elif at_once or (holes and not disorder) or (f.ack_every != DELAYED and (disorder or not in_order)):
         send_ack(w, f, now)
     elif disorder:
@@ -339,9 +342,11 @@ def mark_received(w, f, segment, now):
     hold(f, segment)
     f.rcv_high = max(f.rcv_high, segment + 1)
     read = first_read(f, segment)
+    f.rcv_unread = f.rcv_held
     while words(f.got)[f.rcv_nxt & f.mask] > 0:
         release(f, f.rcv_nxt)
         f.rcv_nxt += 1
+    f.rcv_unread -= f.rcv_held
     if f.rcv_copied > 0 and segment > f.rcv_nxt:
         if f.kernel == LINUX_6_18:
             grow_buffer(f, f.rcv_copied)

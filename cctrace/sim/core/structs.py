@@ -53,7 +53,8 @@ _FLOW = (
     "heard_ms", "n_discarded",
     # receive window (receive_window.py)
     "snd_right", "rcv_right", "rcv_ssthresh", "rcvbuf", "rcv_copied", "rcv_copied_to", "rcv_copied_at", "rcv_clock_ns",
-    "rcv_rtt_edge", "rcv_rtt_at", "rcv_truesize", "rcv_ratio", "rcv_held", "rcv_frags",
+    "rcv_rtt_edge", "rcv_rtt_at", "rcv_truesize", "rcv_ratio", "rcv_held", "rcv_unread",
+    "rcv_frags",
     "arr_head", "arr_tail", "last_arrival", "ack_head", "ack_tail", "last_ack",
     # jitter process
     "burst_id", "jitter_id", "jitter_ns",
