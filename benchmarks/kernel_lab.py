@@ -19,6 +19,7 @@ from cctrace.sim.runner import Runner
 from cctrace.sim.sender import Sender
 
 COLUMNS = ("time_ns", "direction", "flags", "seq", "payload", "ip_id", "tsval")
+PACKET_BYTES = 1500  # of IP, as the lab's bottleneck counts them
 MSS, IP_HEADERS = 1448, 52  # with time stamps; the lab's bottleneck counts IP bytes
 SYN = 2
 TIMER_STEP_NS = 256  # of the lab's clock
@@ -55,14 +56,29 @@ def transmissions(c):
     return (c["seq"][data] - first) % 2**32, c["time_ns"][data]
 
 
-def lost(sender, receiver):
-    """Return the numbers, from 0, of the sender's transmissions that no receiver's capture shows."""
-    keys = []
+def lost(sender, receiver, packet_ns):
+    """Return the numbers, from 0, of the sender's transmissions that no receiver's capture shows, and of some of them.
+
+    The latter got lost behind the bottleneck, which takes `packet_ns` for a packet: it had served them, as the distance
+    between their neighbours' arrivals shows.
+    """
+    keys, times = [], []
     for c in (sender, receiver):
         data = (c["direction"] == 0) & (c["payload"] > 0)
         keys.append(np.column_stack([c[name][data] for name in ("seq", "tsval", "ip_id")]).tolist())
-    arrived = set(map(tuple, keys[1]))
-    return [number for number, key in enumerate(keys[0]) if tuple(key) not in arrived]
+        times.append(c["time_ns"][data])
+    arrived = dict(zip(map(tuple, keys[1]), times[1].tolist(), strict=True))
+    at = [arrived.get(tuple(key)) for key in keys[0]]
+    missing = [number for number, time_ns in enumerate(at) if time_ns is None]
+    behind, served = [], 0
+    for number in missing:
+        if number == 0 or at[number - 1] is not None:  # the first of some in a row
+            later = (time_ns for time_ns in at[number:] if time_ns is not None)
+            served = round((next(later, 0) - (at[number - 1] if number else 0)) / packet_ns) - 1
+        if served > 0:
+            behind.append(number)
+            served -= 1
+    return missing, behind
 
 
 def drawn(file, cc):
@@ -91,16 +107,16 @@ class Recording:
     """One recording of the lab: what was sent, and the path it was sent over.
 
     `offsets` (bytes) and `times` (ns since the flow was to start) are those of all segments sent, `lost` the numbers of
-    those that did not arrive (None: nobody looked), `draws` BBR's random numbers, `phase_ns` the hidden part of the
+    those that did not arrive (None: nobody looked), `lost_behind` of those that the bottleneck had served, `draws` BBR's random numbers, `phase_ns` the hidden part of the
     clock, in a list of one.
     """
 
-    def __init__(self, scenario, offsets, times, syn_ns, draws, losses):
+    def __init__(self, scenario, offsets, times, syn_ns, draws, losses, behind=()):
         self.scenario, self.parameters, self.name = scenario, scenario["parameters"], scenario["name"]
         self.release = ".".join(scenario["kernel"].split(".")[:2])
         self.controller = controller_of(scenario["kernel_image"], self.parameters["flows"][0]["cc"])
         self.offsets, self.times, self.syn_ns = offsets, times, syn_ns
-        self.draws, self.lost, self.phase_ns = draws, losses, [0]
+        self.draws, self.lost, self.lost_behind, self.phase_ns = draws, losses, behind, [0]
 
     @classmethod
     def read(cls, folder):
@@ -112,8 +128,9 @@ class Recording:
         offsets, times = transmissions(sender)
         found = list(folder.glob("receiver.pcap*"))
         draws = drawn(file, controller_of(scenario["kernel_image"], scenario["parameters"]["flows"][0]["cc"]))
-        losses = lost(sender, packets_of(found[0])) if found else None
-        return cls(scenario, offsets, times - start_ns, int(sender["time_ns"][0]) - start_ns, draws, losses)
+        packet_ns = PACKET_BYTES * 8e3 / scenario["parameters"]["rate"]
+        losses, behind = lost(sender, packets_of(found[0]), packet_ns) if found else (None, ())
+        return cls(scenario, offsets, times - start_ns, int(sender["time_ns"][0]) - start_ns, draws, losses, behind)
 
     @property
     def seconds(self):
@@ -171,7 +188,7 @@ class Recording:
         f.rcv_truesize = f.mss + SKB_OVERHEAD[self.release]
         f.rcv_ratio = scaling_ratio(f.kernel, f.rcv_truesize)
         if self.lost is not None:
-            world.lose(0, self.lost)
+            world.lose(0, self.lost, self.lost_behind)
         if self.draws:
             world.tell(self.draws)
         return world
@@ -205,6 +222,7 @@ def keep(recordings, seconds, file):
         }
         told = {"syn_ns": r.syn_ns, "draws": r.draws, "phase_ns": r.phase_ns, "seconds": seconds}
         losses = None if r.lost is None else [number for number in r.lost if number < len(offsets)]
+        told["lost_behind"] = [number for number in r.lost_behind if number < len(offsets)]
         scenario = {name: r.scenario[name] for name in ("name", "parameters", "kernel", "kernel_image", "sha256")}
         entries.append({"scenario": scenario, "lost": losses} | told)
     np.savez_compressed(file, entries=np.frombuffer(json.dumps(entries).encode(), np.uint8), **arrays)
@@ -216,7 +234,8 @@ def kept(file):
     found = {}
     for k, entry in enumerate(json.loads(held["entries"].tobytes())):
         offsets, times = np.cumsum(held[f"offsets_{k}"]), np.cumsum(held[f"times_{k}"]) * TIMER_STEP_NS
-        r = Recording(entry["scenario"], offsets, times, entry["syn_ns"], entry["draws"], entry["lost"])
+        told = [entry.get(name, ()) for name in ("syn_ns", "draws", "lost", "lost_behind")]
+        r = Recording(entry["scenario"], offsets, times, *told)
         r.phase_ns = entry["phase_ns"]
         found[r.name] = r, entry["seconds"]
     return found

@@ -19,6 +19,8 @@ from cctrace.sim.core.structs import (
     EMPIRICAL,
     GAMMA,
     LOGNORMAL,
+    LOST_BEHIND,
+    LOST_IN_QUEUE,
     NEVER,
     NO_JITTER,
     PER_BURST,
@@ -219,10 +221,12 @@ def first_departure(w, since):
 
 
 def told_lost(f, order):
-    """Whether a transmission is among those that are told to get lost, in ascending order."""
-    while f.lost_at < f.lost_told and words(f.lost_orders)[f.lost_at] < order:
+    """Where a transmission gets lost that is among those that are told to, in ascending order; 0 if it does not."""
+    while f.lost_at < f.lost_told and words(f.lost_orders)[f.lost_at] >> 2 < order:
         f.lost_at += 1
-    return f.lost_at < f.lost_told and words(f.lost_orders)[f.lost_at] == order
+    if f.lost_at < f.lost_told and words(f.lost_orders)[f.lost_at] >> 2 == order:
+        return words(f.lost_orders)[f.lost_at] & 3
+    return 0
 
 
 def forward(w, f, order, now):
@@ -238,10 +242,10 @@ def forward(w, f, order, now):
             f.drops_queue += 1
             return
         w.tokens -= f.wire_bytes
-    told = f.losses_told == 1 and told_lost(f, order)
+    told = told_lost(f, order) if f.losses_told == 1 else 0
     full = queued + f.wire_bytes > w.buffer_bytes or 0 < w.buffer_packets <= queued_packets(w)
-    if f.losses_told == 1:  # a nearly full queue dropped what was lost; microseconds decide which packet finds it full
-        full = told and 10 * (queued + f.wire_bytes) >= 9 * w.buffer_bytes - 10 * f.wire_bytes
+    if f.losses_told == 1:
+        full = told == LOST_IN_QUEUE
     if full:
         f.drops_queue += 1
         return
@@ -264,7 +268,7 @@ def forward(w, f, order, now):
     f.qdelay_sum_ns += start - now
     f.qdelay_count += 1
     count(f.queue_tally, start - now)
-    if told:
+    if told == LOST_BEHIND:
         f.drops_random += 1
         return
     left = step_up(w, end)

@@ -121,6 +121,7 @@ SKB_END = 32  # the last segment of its skb (profile linux)
 # Marks of a transmission: ECN-capable, window reduced, congestion experienced [RFC3168]; the end of a burst (PSH)
 ECT, REDUCED, CE, PUSHED = 1, 2, 4, 8
 SKB_LAST = 16  # the last of its super-packet in fq
+LOST_IN_QUEUE, LOST_BEHIND = 1, 2  # where a transmission is told to get lost
 NO_ECN, CLASSIC_ECN, ACCURATE_ECN = range(3)  # a flow's: none; echoed until answered; echoed packet by packet (DCTCP)
 MAX_QUICK_ACKS = 16  # TCP_MAX_QUICKACKS
 DELAY_WORDS, DELAY_REALS = 8, 4  # of a step of the path's delay, see `bottleneck.next_delay`

@@ -25,6 +25,8 @@ from cctrace.sim.core.structs import (
     FLOW,
     LINUX,
     LINUX_6_18,
+    LOST_BEHIND,
+    LOST_IN_QUEUE,
     NEVER,
     NO_ECN,
     QUIC,
@@ -93,11 +95,15 @@ class World:
         self.record.told_draws = self.place(np.array(draws, np.int64))
         self._draw_first()
 
-    def lose(self, flow, orders):
-        """Have the path lose these transmissions of a flow (counted from 0), and no others."""
+    def lose(self, flow, orders, behind=()):
+        """Have the path lose these transmissions of a flow (counted from 0), and no others.
+
+        The queue drops them, except those that are also in `behind`, which get lost after they have passed it.
+        """
         f = self.flows[flow]
         f.losses_told, f.lost_told, f.lost_at = 1, len(orders), 0
-        f.lost_orders = self.place(np.array([*orders, 0], np.int64))
+        places = np.where(np.isin(orders, behind), LOST_BEHIND, LOST_IN_QUEUE)
+        f.lost_orders = self.place(np.append(np.array(orders, np.int64) << 2 | places, 0))
 
     def _draw_first(self):
         """Put random numbers for the first call into each view that is in use."""
