@@ -107,8 +107,8 @@ class Recording:
     """One recording of the lab: what was sent, and the path it was sent over.
 
     `offsets` (bytes) and `times` (ns since the flow was to start) are those of all segments sent, `lost` the numbers of
-    those that did not arrive (None: nobody looked), `lost_behind` of those that the bottleneck had served, `draws` BBR's random numbers, `phase_ns` the hidden part of the
-    clock, in a list of one.
+    those that did not arrive (None: nobody looked), `lost_behind` of those of them that the bottleneck had served,
+    `draws` BBR's random numbers, `phase_ns` the hidden part of the clock, in a list of one.
     """
 
     def __init__(self, scenario, offsets, times, syn_ns, draws, losses, behind=()):
