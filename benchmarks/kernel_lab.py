@@ -119,15 +119,16 @@ class Recording:
         self.draws, self.lost, self.lost_behind, self.phase_ns = draws, losses, behind, [0]
 
     @classmethod
-    def read(cls, folder):
-        """Return the recording in a folder."""
+    def read(cls, folder, inferring=True):
+        """Return the recording in a folder; `inferring` what BBR drew takes seconds."""
         scenario = json.loads((folder / "scenario.json").read_text())
         file = next(folder.glob("sender.pcap*"))
         sender = packets_of(file)
         start_ns = scenario["start_realtime_ns"]
         offsets, times = transmissions(sender)
         found = list(folder.glob("receiver.pcap*"))
-        draws = drawn(file, controller_of(scenario["kernel_image"], scenario["parameters"]["flows"][0]["cc"]))
+        cc = controller_of(scenario["kernel_image"], scenario["parameters"]["flows"][0]["cc"])
+        draws = drawn(file, cc) if inferring else []
         packet_ns = PACKET_BYTES * 8e3 / scenario["parameters"]["rate"]
         losses, behind = lost(sender, packets_of(found[0]), packet_ns) if found else (None, ())
         return cls(scenario, offsets, times - start_ns, int(sender["time_ns"][0]) - start_ns, draws, losses, behind)
@@ -147,17 +148,19 @@ class Recording:
         found += ["losses without receiver.pcap"] if p.get("loss") and self.lost is None else []
         return found
 
-    def path(self):
+    def path(self, by_chance=False):
         """Return the simulated path; rates are those of IP packets, in whole bytes a second as tc rounds them."""
         p = self.parameters
+        chance = {"loss": f"{100 * p.get('loss', 0)}%", "loss_behind": True} if by_chance else {}
         forward_ns, reverse_ns = (
             p[name] * 1000 // PSCHED_TICK_NS * PSCHED_TICK_NS for name in ("fwd_delay", "rev_delay")
         )
         return Path(
-            rate=8 * int(p["rate"] * 1e6 / 8),
+            rate=[(t, 8 * int(rate * 1e6 / 8)) for t, rate in p.get("steps") or [(0, p["rate"])]],
             rtt=f"{forward_ns + reverse_ns}ns",
             reverse=f"{reverse_ns}ns",
             buffer=f"{max(2, round(p['buffer'] / 1500))}packets",
+            **chance,
         )
 
     def sender(self):
@@ -174,9 +177,12 @@ class Recording:
             send_buffer=f"{min(sndbuf, WMEM_MAX)}B" if sndbuf else None,
         )
 
-    def world(self, compiled=True):
-        """Return the World of the simulation: the lab's clock, and what skbs take in its kernel."""
-        world = World(self.path(), [self.sender()], 1, compiled, exact=True)
+    def world(self, compiled=True, seed=None):
+        """Return the World of the simulation: the lab's clock, and what skbs take in its kernel.
+
+        Without a seed it is told what chance decided in the recording.
+        """
+        world = World(self.path(seed is not None), [self.sender()], seed or 1, compiled, exact=True)
         w, f = world.record, world.flows[0]
         w.timer_step_ns = w.clock_read_ns = TIMER_STEP_NS
         w.timer_phase_ns = self.phase_ns[0]
@@ -187,6 +193,8 @@ class Recording:
         f.rcv_frags = MAX_SKB_FRAGS
         f.rcv_truesize = f.mss + SKB_OVERHEAD[self.release]
         f.rcv_ratio = scaling_ratio(f.kernel, f.rcv_truesize)
+        if seed is not None:
+            return world
         if self.lost is not None:
             world.lose(0, self.lost, self.lost_behind)
         if self.draws:
@@ -195,15 +203,23 @@ class Recording:
 
     def simulated(self, seconds, mode="compiled"):
         """Return (first byte, time in ns) of every segment that the simulated sender sends."""
-        world = self.world(mode == "compiled")
+        return self._run(self.world(mode == "compiled"), seconds, mode)[:2]
+
+    def by_chance(self, seed):
+        """Return the same where the seed decides losses and draws, over the whole time, and the mean RTT in us."""
+        return self._run(self.world(seed=seed), self.seconds, "compiled")
+
+    @staticmethod
+    def _run(world, seconds, mode):
         try:
             runner = Runner(world, mode, trace=False, packets=True)
             runner.to(FIRST_NS + int(seconds * 1e9))
             rows = ends(world.flows[0], runner.packets[0]).rows
+            rtt_us = world.flows[0].rtt_sum_us / max(world.flows[0].rtt_count, 1)
         finally:
             world.close()
         sent = rows[(rows[:, 1] & 7) == TAP_SENT]
-        return sent[:, 2] * MSS, sent[:, 0] - FIRST_NS
+        return sent[:, 2] * MSS, sent[:, 0] - FIRST_NS, rtt_us
 
     def until(self, seconds):
         """Return (first byte, time in ns) of every segment sent before a time."""

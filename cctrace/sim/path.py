@@ -44,7 +44,9 @@ class Path:
     jitter : Jitter, str or steps, optional
         A text is as `Jitter.parse` reads it, or the name of a recording whose jitter ships with cctrace.
     loss : str or steps, optional
-        Random loss of data packets before the queue, ``"1%"``; by default that of a `trace` that has one, else none.
+        Random loss of data packets, ``"1%"``; by default that of a `trace` that has one, else none.
+    loss_behind : bool
+        Whether that loss is behind the bottleneck, which then has served what is lost, as a radio link; else before it.
     burst_loss : (float, float), optional
         Gilbert-Elliott: probability of entering and of leaving the state in which `loss` applies.
     ack_loss : str
@@ -84,6 +86,7 @@ class Path:
     buffer: str = "1bdp"
     jitter: object = None
     loss: object = None
+    loss_behind: bool = False
     burst_loss: tuple | None = None
     ack_loss: str = "0%"
     ack_burst_loss: tuple | None = None
@@ -217,6 +220,7 @@ class Path:
         """Return the fields of the simulation's WORLD record that describe this path; arrays are yet to be placed."""
         times, losses = self._steps["loss"]
         given = {"loss_ns": times, "loss_values": np.array(losses, np.float64), "loss_steps": len(times)}
+        given["loss_behind"] = int(self.loss_behind)
         given |= {"ack_loss": parse_share(self.ack_loss, "ack_loss")}
         given |= _chances("loss", self.burst_loss) | _chances("ack_loss", self.ack_burst_loss, "ack_burst_loss")
         given["buffer_packets"] = self.buffer_packets or 0

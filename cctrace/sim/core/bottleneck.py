@@ -231,7 +231,7 @@ def told_lost(f, order):
 
 def forward(w, f, order, now):
     """Put transmission `order` on the path: lost, queued, shaped, marked, delayed."""
-    if random_loss(w, now):
+    if w.loss_behind == 0 and random_loss(w, now):
         f.drops_random += 1
         return
     queued = queue_now(w, now)
@@ -268,7 +268,7 @@ def forward(w, f, order, now):
     f.qdelay_sum_ns += start - now
     f.qdelay_count += 1
     count(f.queue_tally, start - now)
-    if told == LOST_BEHIND:
+    if told == LOST_BEHIND or (w.loss_behind == 1 and random_loss(w, now)):
         f.drops_random += 1
         return
     left = step_up(w, end)

@@ -84,7 +84,7 @@ _WORLD = (
     "q_ns", "q_bytes", "q_mask", "q_head", "q_tail", "buffer_bytes", "buffer_packets", "queue_bytes", "free_at",
     "busy_ns",
     "steps_ns", "steps_Bps", "steps", "step",
-    "loss_ns", "loss_values", "loss_steps", "loss_step", "loss_next_ns",
+    "loss_ns", "loss_values", "loss_steps", "loss_step", "loss_next_ns", "loss_behind",
     "delay_words", "delay_reals", "delay_steps", "delay_step", "delay_next_ns", "delay_shift_ns", "reorder",
     "ecn_threshold", "aqm", "aqm_target_ns", "aqm_interval_ns", "codel_first_above", "codel_drop_next", "codel_count",
     "codel_last_count", "codel_dropping", "police", "police_bucket", "police_at", "shaping", "shape_bucket", "shape_at",

@@ -1,0 +1,70 @@
+"""Whether the simulator's goodput, retransmissions and RTT under chance are the kernel's, over several seeds of each.
+
+    python -m benchmarks.kernel_chance DIR... [--seeds 5]
+
+DIR is a recording of the lab that runs Linux in virtual time, or a folder of such; those that differ in their seed
+alone, called NAME_1, NAME_2, …, are one row. The simulation draws its own losses and BBR's random numbers; a bottleneck
+whose rate changes is simulated as the token bucket that the lab then has. Printed are the means of both, their ratio
+with its standard error, and how many of the kernel's values lie in the range of the simulated ones.
+"""
+
+import argparse
+import re
+from collections import defaultdict
+from pathlib import Path as FilePath
+
+import numpy as np
+
+import cctrace as cct
+from benchmarks.kernel_equality import recordings
+from benchmarks.kernel_lab import MSS, Recording
+
+FIGURES = ("goodput Mbit/s", "sent again", "RTT ms")
+
+
+def recorded(folder: FilePath, recording: Recording) -> tuple[float, int, float]:
+    """Return goodput (new data sent), segments sent again and mean RTT of the whole time that the flow was to send."""
+    offsets, _ = recording.until(recording.seconds)
+    new = len(np.unique(offsets))
+    events = cct.read(str(next(folder.glob("sender.pcap*")))).flow(0).events.frame()
+    rtt_us = events.rs_rtt_us[(events.rs_rtt_us > 0) & (events.event == "on_ack")]
+    return new * MSS * 8e-6 / recording.seconds, len(offsets) - new, float(rtt_us.mean()) / 1e3
+
+
+def simulated(recording: Recording, seed: int) -> tuple[float, int, float]:
+    """Return the same of a simulation whose losses and draws are the seed's."""
+    offsets, _, rtt_us = recording.by_chance(seed)
+    new = len(np.unique(offsets))
+    return new * MSS * 8e-6 / recording.seconds, len(offsets) - new, rtt_us / 1e3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folders", nargs="+", type=FilePath)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", default="", help="regular expression of names")
+    options = parser.parse_args()
+    rows = defaultdict(list)
+    for folder in recordings(options.folders):
+        if re.search(options.only, folder.name):
+            rows[folder.name.rpartition("_")[0]].append(folder)
+    for name, folders in rows.items():
+        read = [Recording.read(folder, inferring=False) for folder in folders]
+        kernel = np.array([recorded(folder, r) for folder, r in zip(folders, read, strict=True)])
+        mine = np.array([simulated(read[0], seed) for seed in range(1, options.seeds + 1)])
+        print(name)
+        for k, figure in enumerate(FIGURES):
+            theirs, ours = kernel[:, k], mine[:, k]
+            ratio = theirs.mean() / max(ours.mean(), 1e-9)
+            error = ratio * np.hypot(*(v.std(ddof=1) / max(v.mean(), 1e-9) / len(v) ** 0.5 for v in (theirs, ours)))
+            held = ((ours.min() <= theirs) & (theirs <= ours.max())).sum()
+            print(
+                f"  {figure:15s} kernel {theirs.mean():9.3f} ({theirs.min():.3f} to {theirs.max():.3f}), simulated "
+                f"{ours.mean():9.3f} ({ours.min():.3f} to {ours.max():.3f}), ratio {ratio:.3f} ± {error:.3f}, "
+                f"{held} of {len(theirs)} in the range",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
