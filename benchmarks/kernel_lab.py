@@ -19,6 +19,7 @@ from cctrace.sim.runner import Runner
 from cctrace.sim.sender import Sender
 
 COLUMNS = ("time_ns", "direction", "flags", "seq", "payload", "ip_id", "tsval")
+LINK_BPS, TBF_BURST_BYTES = 10**10, 1600  # of a bottleneck whose rate changes (tbf, which counts frames)
 PACKET_BYTES = 1500  # of IP, as the lab's bottleneck counts them
 MSS, IP_HEADERS = 1448, 52  # with time stamps; the lab's bottleneck counts IP bytes
 SYN = 2
@@ -29,7 +30,6 @@ MAX_SKB_FRAGS = 17  # page fragments of an skb; a veth hands segments over in su
 SKB_OVERHEAD = {"6.12": 896, "6.1": 1280}  # bytes of an skb beside its data, as those kernels are configured
 WMEM_MAX = 212_992  # the largest SO_SNDBUF that the lab's kernels grant (net.core.wmem_max)
 NOT_MODELLED = (
-    "steps",
     "tso",
     "jitter_us",
     "rev_jitter_us",
@@ -152,11 +152,15 @@ class Recording:
         """Return the simulated path; rates are those of IP packets, in whole bytes a second as tc rounds them."""
         p = self.parameters
         chance = {"loss": f"{100 * p.get('loss', 0)}%", "loss_behind": True} if by_chance else {}
+        bottleneck = {"rate": 8 * int(p["rate"] * 1e6 / 8)}
+        if p.get("steps"):  # then it is a token bucket, which lets a lone packet pass at once
+            steps = [(t, 8 * int(rate * 1e6 / 8)) for t, rate in p["steps"]]
+            bottleneck = {"rate": LINK_BPS, "shaper": (steps, f"{TBF_BURST_BYTES * PACKET_BYTES // 1514}B")}
         forward_ns, reverse_ns = (
             p[name] * 1000 // PSCHED_TICK_NS * PSCHED_TICK_NS for name in ("fwd_delay", "rev_delay")
         )
         return Path(
-            rate=[(t, 8 * int(rate * 1e6 / 8)) for t, rate in p.get("steps") or [(0, p["rate"])]],
+            **bottleneck,
             rtt=f"{forward_ns + reverse_ns}ns",
             reverse=f"{reverse_ns}ns",
             buffer=f"{max(2, round(p['buffer'] / 1500))}packets",
