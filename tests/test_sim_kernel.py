@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.kernel_equality import LAB, compare, in_order, occurrences
-from benchmarks.kernel_lab import Recording, kept
+from benchmarks.kernel_lab import Recording, kept, lost
 from cctrace.errors import ArgumentError
 from cctrace.sim.core import write_queue
 from cctrace.sim.core.structs import LINUX_6_1, LINUX_6_12
@@ -95,3 +95,24 @@ def test_fq_paces_a_window_based_controller_and_only_profile_linux_has_it():
         Sender("cubic", profile="reference", fq=True)
     with pytest.raises(ArgumentError, match=r"kernel='2.6'.*6.18"):
         Sender("cubic", kernel="2.6")
+
+
+def test_a_loss_behind_the_bottleneck_has_taken_its_time_on_the_link():
+    goodput_bps = {}
+    for behind in (False, True):
+        path = Path(rate="10Mbit", rtt="20ms", buffer="2bdp", loss="5%", loss_behind=behind)
+        goodput_bps[behind] = simulate(path, "bbr2022", "20s").flows.goodput_bps[0]
+    most_bps = 0.95 * 10e6 * 1448 / 1514  # of a link that carries what gets lost, too
+    assert 0.95 * most_bps < goodput_bps[True] < 1.005 * most_bps < goodput_bps[False]
+
+
+def test_where_a_packet_got_lost_follows_from_the_distance_of_its_neighbours():
+    def capture(times_ms, numbers):
+        zeros = np.zeros(len(numbers), np.int64)
+        columns = dict.fromkeys(("direction", "tsval", "ip_id"), zeros) | {"payload": zeros + 1448}
+        return columns | {"time_ns": np.array(times_ms) * MS, "seq": np.array(numbers) * 1448}
+
+    sender = capture(range(9), range(9))
+    # Packets take 10 ms: 2 left a gap of its own time, 4 did not; of 6 and 7 one was served.
+    receiver = capture([20, 30, 50, 60, 80], [0, 1, 3, 5, 8])
+    assert lost(sender, receiver, 10 * MS) == ([2, 4, 6, 7], [2, 6])
