@@ -19,9 +19,9 @@ import numpy as np
 import pandas as pd
 
 import cctrace as cct
+from cctrace.cc import KERNEL_NAMES
 
 WIRE = 1514 / 1500  # the lab's links carry bare IP packets, cct.Path counts Ethernet frames
-KERNEL_NAMES = {"bbr": "bbr2022", "cubic": "cubic6", "reno": "reno"}
 
 
 # --- recordings ------------------------------------------------------------------------------------------------------

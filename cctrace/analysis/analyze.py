@@ -14,6 +14,7 @@ from cctrace.analysis.attached import Counters
 from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.analysis.one_flow import of_capture, of_counters, sender_to_simulate
 from cctrace.cc import controller as resolve
+from cctrace.cc import is_model_based
 from cctrace.display import connection
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import Capture, read
@@ -198,7 +199,7 @@ def _forecast(flow: Flow, variant: str | None, number: int, progress: Progress) 
     """Return the forecast of minRTT collapse for the flow analysed as `number`, or the `Refusal`; None if no BBR's."""
     from cctrace.fit.collapse import Collapse
 
-    if variant is None or not variant.startswith("bbr"):
+    if not is_model_based(variant):
         return None
     if number > FORECASTS:
         reason = f"only looked at for the first {FORECASTS} flows; `cctrace fit collapse` does it for all"

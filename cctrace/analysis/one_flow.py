@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.analysis.flow_view import FlowView
-from cctrace.cc import KERNEL_NAMES
+from cctrace.cc import KERNEL_NAMES, kernel_name
 from cctrace.cc import controller as resolve
 from cctrace.diagnosis.diagnose import diagnose
 from cctrace.identification.identify import CANDIDATES, UNKNOWN, Identification, identify
-from cctrace.identification.named import controller_name, kernel_name, sender
+from cctrace.identification.named import controller_name, sender
 from cctrace.identification.words import believed
 from cctrace.refusals import Notes, Refusal, attempt
 from cctrace.replaying.model import model_fields, model_of

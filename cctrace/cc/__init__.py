@@ -183,7 +183,7 @@ def is_model_based(name: str | None) -> bool:
     if name is None:
         return False
     try:
-        return controller(name)[0].model_based
+        return controller(own.parts(name)[0])[0].model_based  # the name alone: settings of a file's may name files
     except ArgumentError:
         return name.startswith("bbr")
 

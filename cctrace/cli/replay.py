@@ -138,8 +138,9 @@ def _flow(source: str, index: int | None, tcpinfo: tuple[str, ...], controller: 
 
 def _choice(data: Any, controller: str) -> tuple[int, str]:
     """Return the index of the flow to replay over, and why: the largest, of those that the controller sent if told."""
+    from cctrace.cc import kernel_name
     from cctrace.flows.capture import Capture
-    from cctrace.identification.named import controller_name, kernel_name
+    from cctrace.identification.named import controller_name
 
     sent, kernels = data.flows["bytes_sent"].to_numpy(float), kernel_name(controller.partition(":")[0])
     names = [] if isinstance(data, Capture) else [controller_name(data.select(i)) for i in range(len(sent))]

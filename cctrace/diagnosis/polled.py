@@ -11,6 +11,7 @@ import itertools
 
 import numpy as np
 
+from cctrace.cc import is_model_based
 from cctrace.diagnosis.findings import Event, Limit
 from cctrace.diagnosis.limits import account
 from cctrace.diagnosis.look import WINDOW_FULL
@@ -62,7 +63,7 @@ class Polls:
     @property
     def is_model_based(self):
         """Whether the controller builds a model of the path."""
-        return bool((self["bbr_bw_Bps"] > 0).any()) or (self.controller or "").startswith("bbr")
+        return bool((self["bbr_bw_Bps"] > 0).any()) or is_model_based(self.controller)
 
     @functools.cached_property
     def windows(self):

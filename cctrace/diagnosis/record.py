@@ -14,24 +14,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cctrace.cc import is_model_based
 from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import RST, SYN
 from cctrace.path.evidence import evidence_of
 from cctrace.schema import EVENT_CODES
 from cctrace.units import format_time
 
-MODEL_BASED = ("bbr", "obbr", "b3r", "quic_bbr")  # beginnings of controllers' names
 WINDOW_FULL = 0.9  # of the receiver's window in flight; the rest is less than a burst
 TOGETHER_S = 2e-5  # between packets that leave together
 LEAST_US = 1.0  # RTT that is one: clocks of 10 ms show 0
 LATE_S = 0.0005  # within which a busy host has answered an ACK
 ANSWERS, MOSTLY = 50, 0.8  # ACKs, and the share of them that must be answered, for the time that takes to be known
 ALIKE, APART, SLOWEST_S = 1.5, 8, 0.005  # answers' spread; how short they are beside the time between ACKs; and at most
-
-
-def is_model_based(controller):
-    """Return whether a controller, by its name, is known to build a model of the path, as BBR does; None is not."""
-    return controller is not None and controller.startswith(MODEL_BASED)
 
 
 class Bursts(NamedTuple):

@@ -18,6 +18,7 @@ import numpy as np
 
 from cctrace.analytic import share as models
 from cctrace.cc import controller as resolve
+from cctrace.cc import is_model_based
 from cctrace.cc.bbr1_model import PROBE_BW
 from cctrace.cc.bbr2_model import BW_UNIT
 from cctrace.display import Summarized
@@ -32,7 +33,6 @@ from cctrace.replaying.scores import UNKNOWN_LOG, replayed
 from cctrace.tcp.wire import PACKET_BYTES
 
 SENDERS = ("bbr2016", "bbr2022", "bbr2", "bbr3", "cubic6", "cubic", "reno")
-LOSS_BASED = ("cubic6", "cubic", "reno")
 BULK_BYTES = 1_000_000
 BIN_NS = 500_000_000
 SETTLING = 0.2  # of the common time, at its beginning
@@ -125,7 +125,7 @@ class Share(Summarized):
         for flow in flows:
             say(f"sender of {flow!r}")
             senders[flow.index] = self.senders.get(flow.index) or sender_of(flow)
-        kinds = {k: "loss-based" if name in LOSS_BASED else "bbr" for k, name in senders.items()}
+        kinds = {k: "bbr" if is_model_based(name) else "loss-based" for k, name in senders.items()}
         if len(set(kinds.values())) < 2:
             raise FitError(
                 f"all {len(flows)} flows are {next(iter(kinds.values()))} "

@@ -7,9 +7,8 @@ do not, what was sent does (`identify`).
 
 import numpy as np
 
-from cctrace.cc import KERNEL_NAMES
+from cctrace.cc import BBR_GENERATIONS, KERNEL_NAMES, kernel_name
 
-GENERATIONS = {1: "bbr", 2: "bbr2", 3: "bbr3"}  # by bbr_version
 # Gains of v3 alone, in 256ths: pacing of STARTUP and of PROBE_BW down; cwnd of PROBE_BW up [BBRv3] bbr_pacing_gain.
 _V3_PACING, _V3_CWND = (710, 232), 576
 
@@ -40,25 +39,11 @@ def controller_name(tcpinfo):
     """
     if tcpinfo is None:
         return None
-    if generation(tcpinfo) in GENERATIONS:
-        return GENERATIONS[generation(tcpinfo)]
+    if generation(tcpinfo) in BBR_GENERATIONS:
+        return BBR_GENERATIONS[generation(tcpinfo)]
     if tcpinfo.connections[0].get("cc"):
         return tcpinfo.connections[0]["cc"]
     return "bbr" if (tcpinfo["bbr_bw_Bps"] >= 0).any() else None
-
-
-def kernel_name(variant):
-    """Return the kernel's name of the congestion control that a variant is a generation of; None for None.
-
-    Examples
-    --------
-    >>> kernel_name("bbr2019"), kernel_name("cubic6")
-    ('bbr', 'cubic')
-    """
-    if variant is None:
-        return None
-    generations = {"bbr2016": "bbr", "bbr2019": "bbr", "bbr2022": "bbr", "bbr2plus": "bbr2", "cubic6": "cubic"}
-    return generations.get(variant, variant)
 
 
 def leaves_open(tcpinfo, told):
@@ -81,7 +66,7 @@ def sender(tcpinfo, told, *named):
         is, the likeliest is.
     """
     own = [name for name in named if told in (None, kernel_name(name))]
-    if not own and named and leaves_open(tcpinfo, told) and kernel_name(named[0]) in GENERATIONS.values():
+    if not own and named and leaves_open(tcpinfo, told) and kernel_name(named[0]) in BBR_GENERATIONS.values():
         own = [named[0]]
     if own:
         return kernel_name(own[0]), own[0]

@@ -2,8 +2,8 @@
 
 import dataclasses
 
+from cctrace.cc import is_model_based, kernel_name
 from cctrace.identification.identify import ALIKE, Candidate, Identification
-from cctrace.identification.named import kernel_name
 
 NAMES = 3  # controllers that are named; more are told by their family, if they have one
 OF_EITHER_FAMILY = "cannot be told from this record"
@@ -57,7 +57,7 @@ def group_words(group):
     'a BBR of any version'
     """
     if len(group) > NAMES:
-        return "a BBR of any version" if all(name.startswith("bbr") for name in group) else OF_EITHER_FAMILY
+        return "a BBR of any version" if all(map(is_model_based, group)) else OF_EITHER_FAMILY
     *others, last = group
     return f"{', '.join(others)} or {last}" if others else last
 

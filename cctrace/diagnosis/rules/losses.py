@@ -181,7 +181,7 @@ def _full_queue(record, lost, rank):
 def _chance(record, share, random, confidence, evidence):
     held = (
         "; every one of them cuts the window of a controller that takes losses for congestion"
-        if not (record.controller or "").startswith("bbr")
+        if not record.is_model_based
         else ""
     )
     return Verdict(
