@@ -24,15 +24,17 @@ bottleneck at half its rate, so delta is 0 there; at full rate it is `queue_dela
 Times in microseconds, rates in packets per microsecond.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import optimize, special
 
 from cctrace.analytic import dependence
-from cctrace.analytic.domain import domain_of
-from cctrace.analytic.jittered import burst_segments, draw_interval_us, pacing_share
+from cctrace.analytic.domain import Array, Domain, domain_of
+from cctrace.analytic.jittered import Constants, Link, burst_segments, draw_interval_us, pacing_share
 from cctrace.errors import ArgumentError
 
 COLLAPSED = 0.5
@@ -52,16 +54,16 @@ class Loop(NamedTuple):
 
 
 # --- the loop --------------------------------------------------------------------------------------------------------
-def _grid(path):
+def _grid(path: Link) -> Array:
     low, high = float(path.delay.ppf(1e-12)), float(path.delay.ppf(1 - 1e-13))
     return np.linspace(low, high, _POINTS)
 
 
-def _mean(x, cdf):
+def _mean(x: Array, cdf: Array) -> float:
     return float(x[0] + np.trapezoid(1 - cdf, x))
 
 
-def _decaying(path, x, step_us):
+def _decaying(path: Link, x: Array, step_us: float) -> tuple[Array, Array]:
     """Return the mean-over-packets and the end-of-interval distributions of the running maximum.
 
     Packets of one burst or slot share a draw and lie anywhere in it; the last has waited longest since the previous.
@@ -75,7 +77,7 @@ def _decaying(path, x, step_us):
     return anywhere, at_end
 
 
-def _log_stay(path, x, step_us, rho):
+def _log_stay(path: Link, x: Array, step_us: float, rho: float) -> Array:
     """Return log P[d_k <= x | d_k+1 <= x]: log F(x) for independent draws, more for autocorrelated ones."""
     if rho == 0:
         return dependence.log_cdf(path.delay, x)
@@ -83,7 +85,7 @@ def _log_stay(path, x, step_us, rho):
     return np.where(np.isfinite(one), both - np.where(np.isfinite(one), one, 0), 0.0)
 
 
-def loop(path, sender, share=COLLAPSED):
+def loop(path: Link, sender: Constants, share: float = COLLAPSED) -> Loop:
     """Return the `Loop` of a flow that gets `share` of the link.
 
     Raises
@@ -99,13 +101,13 @@ def loop(path, sender, share=COLLAPSED):
     return Loop(rate, delay, loop_us, k, extra, quanta)
 
 
-def _ordered_loop(path, sender, rate):
+def _ordered_loop(path: Link, sender: Constants, rate: float) -> tuple[float, float, float, float]:
     x, tau = _grid(path), draw_interval_us(path, rate)
     delays, _ = _decaying(path, x, tau)
     delay_us, log_stay = _mean(x, delays), _log_stay(path, x, tau, path.rho)
     draws = sender.filter_rounds * delay_us / tau
 
-    def loop_and_best(k):
+    def loop_and_best(k: float) -> tuple[float, float]:
         effective, lowest = _decaying(path, x, (1 - 1 / (k * share)) * tau)
         with np.errstate(divide="ignore"):
             # A loop time and, one round later, an ACK's delay; at the end of one's slot the other is anywhere in its.
@@ -121,11 +123,11 @@ def _ordered_loop(path, sender, rate):
     return delay_us, loop_and_best(k)[0], k, clump
 
 
-def _reordering_loop(path, sender, rate):
+def _reordering_loop(path: Link, sender: Constants, rate: float) -> tuple[float, float, float, float]:
     """As `_ordered_loop`, where any ACK releases the next packet: what varies is the number of arrivals."""
     mean = float(path.delay.mean())
     sd = max(float(path.delay.ppf(0.5) - path.delay.ppf(special.ndtr(-1))), 1e-3)  # a constant delay is a narrow one
-    noise, correlated = dependence.count_noise(rate, sd), 2 * sd
+    noise, correlated = float(dependence.count_noise(rate, sd)), 2 * sd
     # The send interval of a sample starts at the most recently sent packet that was ACKed: one with a low delay.
     shortest = float(path.delay.ppf(min(0.5, 1 / max(rate * correlated, 2))))
     best = special.ndtri(0.5 ** (1 / max(sender.filter_rounds * mean / correlated, 1)))
@@ -143,17 +145,17 @@ class _Normal(NamedTuple):
     mean_us: float
     sd_us: float
 
-    def logsf(self, x):
-        return special.log_ndtr((self.mean_us - x) / self.sd_us)
+    def logsf(self, x: ArrayLike) -> Array:
+        return special.log_ndtr((self.mean_us - np.asarray(x)) / self.sd_us)
 
-    def ppf(self, q):
+    def ppf(self, q: ArrayLike) -> Array:
         return self.mean_us + self.sd_us * special.ndtri(q)
 
-    def mean(self):
+    def mean(self) -> float:
         return self.mean_us
 
 
-def _fixed_point(f, least, most=3.0):
+def _fixed_point(f: Callable[[float], float], least: float, most: float = 3.0) -> float:
     """Return the largest k with f(k) = k, at least the overestimate that pacing allows.
 
     There can be a second, smaller one, but it repels: below it the estimate would sink, and the probing gain of 1.25
@@ -170,12 +172,12 @@ def _fixed_point(f, least, most=3.0):
 
 
 # --- the minimum -----------------------------------------------------------------------------------------------------
-def _probe_rtt_interval_us(path, sender, rate):
+def _probe_rtt_interval_us(path: Link, sender: Constants, rate: float) -> float:
     window = 4.0 if not sender.probe_rtt_share else max(4.0, sender.probe_rtt_share * rate * path.delay.mean())
     return float(path.delay.mean()) / window
 
 
-def log_survival_of_min_rtt(path, sender, share=COLLAPSED):
+def log_survival_of_min_rtt(path: Link, sender: Constants, share: float = COLLAPSED) -> tuple[Array, Array]:
     r"""Delays x and log P[RTT_min > x]: the integrand of Eq. (9), over one lifetime of the filter.
 
     .. math:: \log P[RTT_{min} > x] = \log P[\min_{PROBE\_RTT} > x] + \log P[\min_{PROBE\_BW} > x]
@@ -193,7 +195,7 @@ def log_survival_of_min_rtt(path, sender, share=COLLAPSED):
     return x, _phase(path, x, probe_step, probes, power) + _phase(path, x, draw_interval_us(path, rate), 1e7)
 
 
-def _phase(path, x, step_us, duration_us, power=1):
+def _phase(path: Link, x: Array, step_us: float, duration_us: float, power: float = 1) -> Array:
     if not path.ordered:
         draw = power * dependence.log_cdf(path.delay, x)
         return dependence.log_survival_of_minimum(draw, draw, duration_us / step_us, ordered=False)
@@ -203,7 +205,7 @@ def _phase(path, x, step_us, duration_us, power=1):
     return dependence.log_survival_of_minimum(running, stay, duration_us / step_us)
 
 
-def critical_min_rtt_us(path, sender, state):
+def critical_min_rtt_us(path: Link, sender: Constants, state: Loop) -> float:
     """RTT_crit: below it the loop cannot keep the throughput of `state` (a `Loop`). Infinite or negative: never."""
     if sender.knows == "rtt":
         return -np.inf
@@ -225,7 +227,7 @@ def critical_min_rtt_us(path, sender, state):
     return min(plain, max(plain - jitter, jitter / 0.4))
 
 
-def collapse_probability(path, sender, share=COLLAPSED):
+def collapse_probability(path: Link, sender: Constants, share: float = COLLAPSED) -> float:
     r"""Probability that the flow is found below `share` of the link.
 
     .. math:: P = P[RTT_{min} < RTT_{crit}(u)]
@@ -253,13 +255,13 @@ def collapse_probability(path, sender, share=COLLAPSED):
     return float(-np.expm1(np.interp(critical, x, log_survival)))
 
 
-def expected_min_rtt(path, sender, share=COLLAPSED):
+def expected_min_rtt(path: Link, sender: Constants, share: float = COLLAPSED) -> float:
     """E[RTT_min], Eq. (9) [Kumar19]_ over `log_survival_of_min_rtt`, microseconds."""
     x, log_survival = log_survival_of_min_rtt(path, sender, share)
     return _mean(x, -np.expm1(log_survival))
 
 
-def queue_delay_us(path, sender, min_rtt_us):
+def queue_delay_us(path: Link, sender: Constants, min_rtt_us: ArrayLike) -> Array:
     r"""Delta: the queue that the window keeps at full rate while min_rtt is `min_rtt_us`.
 
     .. math:: \delta = \max\bigl(0,\; g\,k\,RTT_{min} + Q/C + E - L\bigr)
@@ -270,7 +272,14 @@ def queue_delay_us(path, sender, min_rtt_us):
     return np.maximum(window - state.loop_us, 0)
 
 
-def threshold(path_of, sender, low, high, probability=0.5, share=COLLAPSED):
+def threshold(
+    path_of: Callable[[float], Link],
+    sender: Constants,
+    low: float,
+    high: float,
+    probability: float = 0.5,
+    share: float = COLLAPSED,
+) -> float:
     """Jitter at which the collapse probability crosses `probability`.
 
     Parameters
@@ -302,7 +311,7 @@ def threshold(path_of, sender, low, high, probability=0.5, share=COLLAPSED):
     return float(np.sqrt(low * high))
 
 
-def domain(path, sender):
+def domain(path: Link, sender: Constants) -> Domain:
     """Where the model was made and checked (docs/models.md): versions, bursts, ACKs.
 
     Returns

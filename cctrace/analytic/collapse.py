@@ -16,10 +16,14 @@ A distribution here is any object with `logsf(x)` and `mean()` that broadcasts: 
 `TruncatedNormal` (the paper's) or `Empirical` (measured). Times are microseconds, rates packets per microsecond.
 """
 
-import numpy as np
+from collections.abc import Callable
+from typing import Any
 
-from cctrace.analytic.distributions import Affine, TruncatedNormal
-from cctrace.analytic.domain import checked, domain_of, not_negative, positive
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cctrace.analytic.distributions import Affine, Delay, Distribution, TruncatedNormal
+from cctrace.analytic.domain import Array, Domain, Real, checked, domain_of, not_negative, positive
 from cctrace.analytic.roots import first_root
 from cctrace.display import card, texts_of
 from cctrace.errors import ArgumentError
@@ -28,7 +32,9 @@ PAPER_SAMPLES = 10_000  # M and L in Sec. III-E
 PAPER_PROBE_RTT_SAMPLES = 160  # N: 4 packets per RTT of 5 ms for 200 ms
 
 
-def delivery_rate(acked_at_ack, acked_at_send, ack_time, last_ack_time):
+def delivery_rate(
+    acked_at_ack: ArrayLike, acked_at_send: ArrayLike, ack_time: ArrayLike, last_ack_time: ArrayLike
+) -> Array:
     r"""Delivery rate that the ACK of packet P measures.
 
     .. math:: d_P = \frac{\mathcal B[t_P] - \mathcal B[t_C]}{t_P - t_C} \quad\text{Eq. (1) [Kumar19]_}
@@ -41,7 +47,7 @@ def delivery_rate(acked_at_ack, acked_at_send, ack_time, last_ack_time):
     return np.subtract(acked_at_ack, acked_at_send) / interval
 
 
-def bdp(bandwidth, min_rtt_us):
+def bdp(bandwidth: ArrayLike, min_rtt_us: Real) -> Array:
     r"""Bandwidth-delay product of the estimates.
 
     .. math:: BDP_{ini} = BW_{BEP} \times \widehat{RTT} \quad\text{Eq. (2) [Kumar19]_}
@@ -49,7 +55,7 @@ def bdp(bandwidth, min_rtt_us):
     return not_negative("bandwidth", bandwidth) * not_negative("min_rtt_us", min_rtt_us)
 
 
-def stable_delivery_rate(interdeparture_us):
+def stable_delivery_rate(interdeparture_us: ArrayLike) -> Array:
     r"""Delivery rate on a link without delay variation.
 
     .. math:: d_p = \frac{1}{RTT}\frac{RTT}{\Delta t} = \frac{1}{\Delta t} \quad\text{Eq. (3) [Kumar19]_}
@@ -57,7 +63,7 @@ def stable_delivery_rate(interdeparture_us):
     return 1 / positive("interdeparture_us", interdeparture_us)
 
 
-def window_delivery_rate(window, interdeparture_us, mean_rtt_us):
+def window_delivery_rate(window: ArrayLike, interdeparture_us: ArrayLike, mean_rtt_us: Real) -> Array:
     r"""Delivery rate over one mean RTT, limited by the window or by pacing.
 
     .. math:: d^j = \frac{1}{RTT_{UCAV}}\min\Bigl(W_j, \frac{RTT_{UCAV}}{\Delta t_{j-1}}\Bigr)
@@ -67,7 +73,13 @@ def window_delivery_rate(window, interdeparture_us, mean_rtt_us):
     return np.minimum(window, mean_rtt_us / positive("interdeparture_us", interdeparture_us)) / mean_rtt_us
 
 
-def next_bandwidth(bandwidth, min_rtt_us, mean_rtt_us, cwnd_gain=2.0, extra_us=0.0):
+def next_bandwidth(
+    bandwidth: Real,
+    min_rtt_us: Real,
+    mean_rtt_us: Real,
+    cwnd_gain: Real = 2.0,
+    extra_us: Real = 0.0,
+) -> Array:
     r"""Bandwidth estimate one probe cycle later.
 
     .. math:: BW^j = \frac{1}{RTT_{UCAV}\,\Delta t_{j-1}}\min\bigl(g\,RTT_{min}^{j-1} + e,\; RTT_{UCAV}\bigr)
@@ -81,7 +93,7 @@ def next_bandwidth(bandwidth, min_rtt_us, mean_rtt_us, cwnd_gain=2.0, extra_us=0
     return bandwidth * np.minimum(window_us, mean_rtt_us) / mean_rtt_us
 
 
-def low_variation_bandwidth(bandwidth):
+def low_variation_bandwidth(bandwidth: ArrayLike) -> Array:
     r"""Next bandwidth where :math:`g\,RTT_{min} \ge RTT_{UCAV}`: unchanged.
 
     .. math:: BW^j = 1/\Delta t_{j-1} \quad\text{Eq. (6) [Kumar19]_}
@@ -89,7 +101,7 @@ def low_variation_bandwidth(bandwidth):
     return not_negative("bandwidth", bandwidth)
 
 
-def high_variation_bandwidth(bandwidth, min_rtt_us, mean_rtt_us, cwnd_gain=2.0):
+def high_variation_bandwidth(bandwidth: Real, min_rtt_us: Real, mean_rtt_us: Real, cwnd_gain: Real = 2.0) -> Array:
     r"""Next bandwidth where :math:`g\,RTT_{min} < RTT_{UCAV}`: a constant factor less.
 
     .. math:: BW^j = \frac{1}{\Delta t_{j-1}}\frac{g\,RTT_{min}^{j-1}}{RTT_{UCAV}} \quad\text{Eq. (7) [Kumar19]_}
@@ -97,7 +109,13 @@ def high_variation_bandwidth(bandwidth, min_rtt_us, mean_rtt_us, cwnd_gain=2.0):
     return bandwidth * cwnd_gain * np.asarray(min_rtt_us) / positive("mean_rtt_us", mean_rtt_us)
 
 
-def bandwidth_trajectory(bandwidth, min_rtts_us, mean_rtt_us, cwnd_gain=2.0, extra_us=0.0):
+def bandwidth_trajectory(
+    bandwidth: Real,
+    min_rtts_us: ArrayLike,
+    mean_rtt_us: Real,
+    cwnd_gain: Real = 2.0,
+    extra_us: Real = 0.0,
+) -> Array:
     """Bandwidth estimate over probe cycles, Eqs. (5) to (7) iterated.
 
     Parameters
@@ -122,7 +140,7 @@ def bandwidth_trajectory(bandwidth, min_rtts_us, mean_rtt_us, cwnd_gain=2.0, ext
     return bandwidth * np.cumprod(np.concatenate([start, factors]), axis=0)
 
 
-def min_rtt(probe_rtt_minimum_us, probe_bw_minimum_us):
+def min_rtt(probe_rtt_minimum_us: ArrayLike, probe_bw_minimum_us: ArrayLike) -> Array:
     r"""Smaller of the minima of the two phases.
 
     .. math:: RTT_{min} = \min(a, b) \quad\text{Eq. (8) [Kumar19]_}
@@ -130,7 +148,9 @@ def min_rtt(probe_rtt_minimum_us, probe_bw_minimum_us):
     return np.minimum(probe_rtt_minimum_us, probe_bw_minimum_us)
 
 
-def log_survival_of_min_rtt(s_us, probe_rtt, probe_rtt_samples, probe_bw, samples):
+def log_survival_of_min_rtt(
+    s_us: ArrayLike, probe_rtt: Delay, probe_rtt_samples: Real, probe_bw: Delay, samples: Real
+) -> Array:
     r"""Logarithm of the probability that RTT_min exceeds `s_us`: the integrand of Eq. (9).
 
     .. math:: \log P[RTT_{min} > s] = N \log(1 - F_X(s)) + M \log(1 - F_Y(s))
@@ -141,7 +161,7 @@ def log_survival_of_min_rtt(s_us, probe_rtt, probe_rtt_samples, probe_bw, sample
     return np.where(np.isnan(log_x), 0, log_x) + np.where(np.isnan(log_y), 0, log_y)
 
 
-def expected_min_rtt(probe_rtt, probe_rtt_samples, probe_bw, samples):
+def expected_min_rtt(probe_rtt: Delay, probe_rtt_samples: Real, probe_bw: Delay, samples: Real) -> Array:
     r"""Expected minimum RTT over both phases, microseconds.
 
     .. math:: E[RTT_{min}] = \int_0^\infty (1 - F_X(s))^N (1 - F_Y(s))^M\,ds \quad\text{Eq. (9) [Kumar19]_}
@@ -169,7 +189,7 @@ def expected_min_rtt(probe_rtt, probe_rtt_samples, probe_bw, samples):
     positive("probe_rtt_samples + samples", n + m)
     shape = np.broadcast_shapes(n.shape, m.shape, np.shape(probe_rtt.logsf(1.0)), np.shape(probe_bw.logsf(1.0)))
 
-    def log_survival(s):
+    def log_survival(s: Array) -> Array:
         return log_survival_of_min_rtt(s, probe_rtt, n, probe_bw, m)
 
     high = _where_log_survival(log_survival, -45.0, shape)
@@ -184,7 +204,7 @@ def expected_min_rtt(probe_rtt, probe_rtt_samples, probe_bw, samples):
     return total
 
 
-def _where_log_survival(log_survival, level, shape):
+def _where_log_survival(log_survival: Callable[[Array], Array], level: float, shape: tuple[int, ...]) -> Array:
     """Return the largest s, elementwise, at which the log survival is still at least `level`."""
     low, high = np.zeros(shape), np.full(shape, 1e12)
     for _ in range(100):
@@ -194,7 +214,7 @@ def _where_log_survival(log_survival, level, shape):
     return low
 
 
-def survival_of_minimum(rtt, s_us, samples):
+def survival_of_minimum(rtt: Delay, s_us: ArrayLike, samples: Real) -> Array:
     r"""Probability that the minimum of L samples exceeds `s_us`.
 
     .. math:: c = \min\{b_1, \dots, b_L\},\quad P[c > s] = (1 - F_Y(s))^L \quad\text{Eq. (10) [Kumar19]_}
@@ -202,7 +222,7 @@ def survival_of_minimum(rtt, s_us, samples):
     return np.exp(not_negative("samples", samples) * rtt.logsf(s_us))
 
 
-def collapse_probability(rtt, half_rtt_us, samples):
+def collapse_probability(rtt: Delay, half_rtt_us: Real, samples: Real) -> Array:
     r"""Probability that the minimum of `samples` RTTs falls below half the uncongested RTT.
 
     .. math:: P = 1 - \bigl(1 - F_Y(\tfrac{1}{2} RTT_{UCAV})\bigr)^{L} \quad\text{Eq. (11) [Kumar19]_}
@@ -232,7 +252,7 @@ def collapse_probability(rtt, half_rtt_us, samples):
     return 0.0 - np.expm1(not_negative("samples", samples) * rtt.logsf(half_rtt_us))  # "0.0 -": never minus zero
 
 
-def collapse_mass(samples, epsilon):
+def collapse_mass(samples: ArrayLike, epsilon: ArrayLike) -> Array:
     r"""Mass that F_Y must have below half the RTT for a collapse with probability 1 - epsilon.
 
     .. math:: F_Y(\tfrac{1}{2} RTT_{UCAV}) > 1 - \sqrt[L]{\epsilon} \quad\text{Eq. (11) [Kumar19]_}
@@ -241,7 +261,9 @@ def collapse_mass(samples, epsilon):
     return -np.expm1(np.log(epsilon) / positive("samples", samples))
 
 
-def collapse_domain(samples, half_rtt_us, floor_us, autocorrelated=True, ordered=True):
+def collapse_domain(
+    samples: Real, half_rtt_us: Real, floor_us: ArrayLike, autocorrelated: bool = True, ordered: bool = True
+) -> Domain:
     """Where Eq. (11) with packet counts may be used: see the header of `dependence` for what it ignores.
 
     Returns
@@ -290,16 +312,16 @@ class Collapse:
 
     def __init__(
         self,
-        rtt=None,
+        rtt: Distribution | None = None,
         *,
-        mean_us=None,
-        sd_us=None,
-        floor_us=0.0,
-        samples=PAPER_SAMPLES,
-        probe_rtt_samples=PAPER_PROBE_RTT_SAMPLES,
-        cwnd_gain=2.0,
-        queue_delay_us=0.0,
-    ):
+        mean_us: ArrayLike | None = None,
+        sd_us: ArrayLike | None = None,
+        floor_us: ArrayLike = 0.0,
+        samples: Real = PAPER_SAMPLES,
+        probe_rtt_samples: Real = PAPER_PROBE_RTT_SAMPLES,
+        cwnd_gain: Real = 2.0,
+        queue_delay_us: ArrayLike = 0.0,
+    ) -> None:
         self.rtt, self.floor_us = rtt, not_negative("floor_us", floor_us)
         self.probe_rtt_samples = not_negative("probe_rtt_samples", probe_rtt_samples)
         if rtt is not None:
@@ -315,10 +337,10 @@ class Collapse:
         if mean_us is not None and np.any(self.floor_us >= np.asarray(mean_us)):
             raise ArgumentError(f"floor_us is {np.max(self.floor_us):g}; it must lie below mean_us")
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<Collapse, closed form: {', '.join(f'{name} {value}' for name, value in texts_of(self.values))}>"
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         rows = texts_of(self.values)
         single = all(value is not None and np.ndim(value) == 0 for value in self.values.values())
         if single:
@@ -329,26 +351,26 @@ class Collapse:
             ]
         return card("minRTT collapse (closed form)", rows)
 
-    def _complete(self, changes):
+    def _complete(self, changes: dict[str, Any]) -> dict[str, Any]:
         values = self.values | changes
         missing = [name for name, value in values.items() if value is None]
         if missing:
             raise ArgumentError(f"{missing[0]} is not given; the model needs it here")
         return values
 
-    def _distribution(self, v, queue_delay_us):
+    def _distribution(self, v: dict[str, Any], queue_delay_us: ArrayLike) -> Delay:
         if self.rtt is None:
             return TruncatedNormal(v["mean_us"] + queue_delay_us, v["sd_us"], self.floor_us)
         stretch = v["sd_us"] / self.rtt.std()
         return Affine(self.rtt, stretch, v["mean_us"] - self.rtt.mean() + queue_delay_us)
 
-    def probability(self, **changes):
+    def probability(self, **changes: ArrayLike) -> Array:
         """Return Eq. (11), with some of `PARAMETERS` replaced by `changes` (arrays broadcast)."""
         v = self._complete(changes)
         rtt = self._distribution(v, v["queue_delay_us"])
         return collapse_probability(rtt, v["mean_us"] / v["cwnd_gain"], v["samples"])
 
-    def surface(self, **axes):
+    def surface(self, **axes: ArrayLike) -> Array:
         """Return Eq. (11) on the grid that the named `axes` (one-dimensional arrays) span, in their order.
 
         >>> Collapse(mean_us=5000, floor_us=75).surface(sd_us=[500, 750], queue_delay_us=[0, 500, 1000]).shape
@@ -357,13 +379,19 @@ class Collapse:
         grids = np.meshgrid(*(np.asarray(values, dtype=float) for values in axes.values()), indexing="ij")
         return self.probability(**dict(zip(axes, grids, strict=True)))
 
-    def expected_min_rtt(self, **changes):
+    def expected_min_rtt(self, **changes: ArrayLike) -> Array:
         """Return Eq. (9), with some of `PARAMETERS` replaced by `changes`."""
         v = self._complete(changes)
         rtt, queued = self._distribution(v, 0.0), self._distribution(v, v["queue_delay_us"])
         return expected_min_rtt(rtt, self.probe_rtt_samples, queued, v["samples"])
 
-    def threshold(self, parameter="sd_us", probability=0.5, bracket=None, **changes):
+    def threshold(
+        self,
+        parameter: str = "sd_us",
+        probability: ArrayLike = 0.5,
+        bracket: tuple[ArrayLike, ArrayLike] | None = None,
+        **changes: ArrayLike,
+    ) -> Array:
         """Return the value of `parameter` at which the collapse probability crosses `probability`.
 
         Parameters
@@ -396,7 +424,7 @@ class Collapse:
         low, high = (np.broadcast_to(end, shape) for end in ends)
         log_target = np.log1p(-target)
 
-        def excess(x):
+        def excess(x: Array) -> Array:
             w = v | {parameter: x}
             rtt = self._distribution(w, w["queue_delay_us"])
             return log_target - w["samples"] * rtt.logsf(w["mean_us"] / w["cwnd_gain"])

@@ -24,23 +24,25 @@ extremal index from a series is [Ferro03]_'s intervals estimator.
 """
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
-from cctrace.analytic.domain import checked, positive
+from cctrace.analytic.distributions import Delay
+from cctrace.analytic.domain import Array, checked, positive
 from cctrace.errors import ArgumentError
 
 _DIRECT_TERMS = 128
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 
-def log_cdf(delay, x):
+def log_cdf(delay: Delay, x: ArrayLike) -> Array:
     """Return log F(x) of a distribution with `logsf`, with full precision in both tails."""
     log_sf = delay.logsf(x)
     with np.errstate(divide="ignore"):
         return np.where(log_sf > -0.7, np.log(-np.expm1(log_sf)), np.log1p(-np.exp(log_sf)))
 
 
-def running_maximum_log_cdf(delay, x, step_us):
+def running_maximum_log_cdf(delay: Delay, x: ArrayLike, step_us: float) -> Array:
     r"""Logarithm of the distribution of a delay that falls by `step_us` per draw unless a draw exceeds it.
 
     .. math:: \log F_d(x) = \sum_{i \ge 0} \log F(x + i\tau)
@@ -82,7 +84,9 @@ def running_maximum_log_cdf(delay, x, step_us):
     return np.where(finite, integral / step + correction, -np.inf)
 
 
-def ordered_log_cdf(delay, x, step_us, rho=0.0, gap_us=None):
+def ordered_log_cdf(
+    delay: Delay, x: ArrayLike, step_us: float, rho: float = 0.0, gap_us: ArrayLike | None = None
+) -> Array:
     r"""Logarithm of the distribution of a delay on an order-preserving path whose draws may be autocorrelated.
 
     .. math:: \log F_d(x) = \log P[J_0 \le x,\; J_{-1} \le x + g,\; J_{-2} \le x + g + \tau,\; \dots]
@@ -133,24 +137,24 @@ def ordered_log_cdf(delay, x, step_us, rho=0.0, gap_us=None):
         return np.log((now * before).sum(-1))
 
 
-def _score_edges(rho):
+def _score_edges(rho: float) -> Array:
     """Cells of the normal score, fine against the innovation's deviation."""
     return np.linspace(-7.8, 7.8, 1 + int(np.clip(16 / (0.4 * np.sqrt(1 - rho**2)), 96, 480)))
 
 
-def _scores(delay, x):
+def _scores(delay: Delay, x: ArrayLike) -> Array:
     """Return the normal score of delays: b with Phi(b) = F(x)."""
     log_sf = delay.logsf(x)
     return np.where(log_sf > -0.7, special.ndtri_exp(log_cdf(delay, x)), -special.ndtri_exp(log_sf))
 
 
-def _shares_below(edges, score):
+def _shares_below(edges: Array, score: Array) -> Array:
     """Return, with the cells as last axis, the share of each cell's probability that lies below each score."""
     cdf = special.ndtr(edges)
     return np.clip((special.ndtr(score)[..., None] - cdf[:-1]) / np.diff(cdf), 0, 1)
 
 
-def _autocorrelated_chain(delay, x, step_us, rho):
+def _autocorrelated_chain(delay: Delay, x: Array, step_us: float, rho: float) -> tuple[Array, Array]:
     """Return levels z and v(y; z) of `ordered_log_cdf` for the cells of y."""
     edges, innovation = _score_edges(rho), np.sqrt(1 - rho**2)
     middle = (edges[:-1] + edges[1:]) / 2
@@ -158,7 +162,7 @@ def _autocorrelated_chain(delay, x, step_us, rho):
     low, high = float(x.min()), float(delay.ppf(1 - 1e-12))
     phases = int(np.ceil(step_us / (max(high - low, step_us) / 64)))
     rounds = int(np.ceil(max(high - low, 0) / step_us)) + 2
-    levels = low + step_us / phases * np.arange(phases * rounds)
+    levels = low + step_us / phases * np.arange(phases * rounds, dtype=float)
     below = _shares_below(edges, _scores(delay, levels)).reshape(rounds, phases, -1)
     given, later = np.empty_like(below), np.ones(below.shape[1:])
     for i in range(rounds - 1, -1, -1):
@@ -166,7 +170,7 @@ def _autocorrelated_chain(delay, x, step_us, rho):
     return levels, given.reshape(len(levels), -1)
 
 
-def log_survival_of_minimum(log_cdf_delay, log_cdf_draw, draws, ordered=True):
+def log_survival_of_minimum(log_cdf_delay: Array, log_cdf_draw: Array, draws: float, ordered: bool = True) -> Array:
     r"""Log probability that the smallest delay over `draws` draws exceeds the level at which the two are given.
 
     .. math:: \log P[\min > x] = \log(1 - F_d) + (n-1)\log(1 - h),\quad
@@ -193,7 +197,7 @@ def log_survival_of_minimum(log_cdf_delay, log_cdf_draw, draws, ordered=True):
     return np.where(np.isneginf(survives), -np.inf, log_survival)
 
 
-def gaussian_crossing(z, correlation):
+def gaussian_crossing(z: ArrayLike, correlation: ArrayLike) -> Array:
     r"""Probability that one of two neighbours of a Gaussian process lies above and the next below the level z.
 
     .. math:: P[X_k > z, X_{k+1} \le z] = 2\,T\Bigl(z, \sqrt{\tfrac{1-\rho}{1+\rho}}\Bigr)
@@ -204,7 +208,7 @@ def gaussian_crossing(z, correlation):
     return 2 * special.owens_t(z, np.sqrt((1 - rho) / (1 + rho)))
 
 
-def gaussian_extremal_index(z, correlation):
+def gaussian_extremal_index(z: ArrayLike, correlation: ArrayLike) -> Array:
     r"""Share of the values below the level z that start a new cluster, for an autocorrelated (AR(1)) jitter.
 
     .. math:: \theta(z) = P[X_k > z, X_{k+1} \le z] / \Phi(z)
@@ -217,7 +221,7 @@ def gaussian_extremal_index(z, correlation):
     return gaussian_crossing(z, correlation) / special.ndtr(z)
 
 
-def extremal_index(series, level):
+def extremal_index(series: ArrayLike, level: float) -> float:
     r"""Extremal index of what falls below `level`, from a measured series.
 
     .. math:: \hat\theta = \frac{2\,(\sum_i (T_i - 1))^2}{(N-1)\sum_i (T_i-1)(T_i-2)}     \quad\text{Eq. (5) [Ferro03]_}
@@ -240,7 +244,7 @@ def extremal_index(series, level):
     return float(min(1.0, top / bottom))
 
 
-def effective_samples(series, level=None):
+def effective_samples(series: ArrayLike, level: float | None = None) -> float:
     """Number of independent samples whose minimum would be distributed as that of `series`.
 
     Parameters
@@ -261,7 +265,7 @@ def effective_samples(series, level=None):
     return len(series) * extremal_index(series, level)
 
 
-def count_noise(rate, sd_us):
+def count_noise(rate: ArrayLike, sd_us: ArrayLike) -> Array:
     r"""Standard deviation of the number of arrivals in a window much longer than the jitter, packets.
 
     .. math:: \mathrm{Var}\,N = \frac{2}{\sqrt\pi}\,\lambda\,\sigma

@@ -5,11 +5,37 @@ M samples has the survival function S(x)^M, so everything is computed from log S
 S(x) = 1 - 1e-6, where 1 - F(x) would keep ten digits and S(x)^M six.
 """
 
+from typing import Any, Protocol
+
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
-from cctrace.analytic.domain import checked, not_negative, positive
+from cctrace.analytic.domain import Array, checked, not_negative, positive
 from cctrace.errors import ArgumentError
+
+
+class Delay(Protocol):
+    """What the models ask of a distribution, as `scipy.stats` names it."""
+
+    def logsf(self, x: ArrayLike, /) -> Array:
+        """Return log P(X > x)."""
+
+    def ppf(self, q: ArrayLike, /) -> Array:
+        """Return the quantile of probability `q`."""
+
+    def mean(self) -> Any:
+        """Return the mean."""
+
+
+class Distribution(Delay, Protocol):
+    """What can be moved and stretched to other moments as well."""
+
+    def cdf(self, x: ArrayLike, /) -> Array:
+        """Return P(X <= x)."""
+
+    def std(self) -> Any:
+        """Return the standard deviation."""
 
 
 class TruncatedNormal:
@@ -34,35 +60,35 @@ class TruncatedNormal:
     0.00042906
     """
 
-    def __init__(self, mean_us, sd_us, floor_us=0.0):
+    def __init__(self, mean_us: ArrayLike, sd_us: ArrayLike, floor_us: ArrayLike = 0.0) -> None:
         self.mean_us, self.sd_us = checked("mean_us", mean_us), positive("sd_us", sd_us)
         self.floor_us = not_negative("floor_us", floor_us)
         self._log_mass = special.log_ndtr((self.mean_us - self.floor_us) / self.sd_us)
 
-    def logsf(self, x):
+    def logsf(self, x: ArrayLike) -> Array:
         """Return log P(X > x)."""
         tail = special.log_ndtr((self.mean_us - np.maximum(x, self.floor_us)) / self.sd_us)
         return np.where(np.asarray(x) <= self.floor_us, 0.0, tail - self._log_mass)
 
-    def cdf(self, x):
+    def cdf(self, x: ArrayLike) -> Array:
         """Return P(X <= x)."""
         return -np.expm1(self.logsf(x))
 
-    def ppf(self, q):
+    def ppf(self, q: ArrayLike) -> Array:
         """Return the quantile of probability `q`."""
         log_upper = np.log1p(-np.asarray(q, dtype=float)) + self._log_mass
         return np.maximum(self.mean_us - self.sd_us * special.ndtri_exp(log_upper), self.floor_us)
 
-    def mean(self):
+    def mean(self) -> Any:
         """Return the mean after the cut."""
         return self.mean_us + self.sd_us * self._hazard()[0]
 
-    def std(self):
+    def std(self) -> Any:
         """Return the standard deviation after the cut."""
         hazard, cut = self._hazard()
         return self.sd_us * np.sqrt(1 + cut * hazard - hazard**2)
 
-    def _hazard(self):
+    def _hazard(self) -> tuple[Array, Array]:
         cut = (self.floor_us - self.mean_us) / self.sd_us
         return np.exp(-(cut**2) / 2 - self._log_mass) / np.sqrt(2 * np.pi), cut
 
@@ -82,30 +108,30 @@ class Empirical:
     (0.5, 25.0, 20.0)
     """
 
-    def __init__(self, samples_us):
+    def __init__(self, samples_us: ArrayLike) -> None:
         self.samples_us = np.sort(checked("samples_us", samples_us).ravel())
         if not self.samples_us.size:
             raise ArgumentError("samples_us is empty; a distribution needs at least one RTT sample")
 
-    def cdf(self, x):
+    def cdf(self, x: ArrayLike) -> Array:
         """Return the share of the samples that are at most x."""
         return np.searchsorted(self.samples_us, x, side="right") / self.samples_us.size
 
-    def logsf(self, x):
+    def logsf(self, x: ArrayLike) -> Array:
         """Return the logarithm of the share of the samples above x, minus infinity above all of them."""
         with np.errstate(divide="ignore"):
             return np.log1p(-self.cdf(x))
 
-    def ppf(self, q):
+    def ppf(self, q: ArrayLike) -> Array:
         """Return the smallest sample below or at which the share `q` lies."""
         index = np.ceil(np.asarray(q) * self.samples_us.size).astype(int) - 1
         return self.samples_us[np.clip(index, 0, self.samples_us.size - 1)]
 
-    def mean(self):
+    def mean(self) -> Any:
         """Return the mean of the samples."""
         return self.samples_us.mean()
 
-    def std(self):
+    def std(self) -> Any:
         """Return the standard deviation of the samples."""
         return self.samples_us.std()
 
@@ -119,25 +145,25 @@ class Affine:
     25.0
     """
 
-    def __init__(self, base, scale=1.0, offset_us=0.0):
+    def __init__(self, base: Distribution, scale: ArrayLike = 1.0, offset_us: ArrayLike = 0.0) -> None:
         self.base, self.scale = base, positive("scale", scale)
         self.offset_us, self.origin_us = checked("offset_us", offset_us), base.mean()
 
-    def _inside(self, x):
+    def _inside(self, x: ArrayLike) -> Array:
         return self.origin_us + (np.asarray(x) - self.offset_us - self.origin_us) / self.scale
 
-    def logsf(self, x):
+    def logsf(self, x: ArrayLike) -> Array:
         """Return log P(x of the moved and stretched distribution is exceeded)."""
         return self.base.logsf(self._inside(x))
 
-    def cdf(self, x):
+    def cdf(self, x: ArrayLike) -> Array:
         """Return the probability of at most x."""
         return self.base.cdf(self._inside(x))
 
-    def ppf(self, q):
+    def ppf(self, q: ArrayLike) -> Array:
         """Return the quantile of probability `q`."""
         return self.origin_us + self.offset_us + self.scale * (self.base.ppf(q) - self.origin_us)
 
-    def mean(self):
+    def mean(self) -> Any:
         """Return the mean."""
         return self.origin_us + self.offset_us

@@ -5,11 +5,15 @@ A closed form answers any question put to it, also those it knows nothing about.
 shows them shows the reason with them.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from cctrace.errors import ArgumentError
+
+Array = NDArray[np.float64]
+Real = float | Array  # one number or many
 
 
 class Domain(NamedTuple):
@@ -23,12 +27,12 @@ class Domain(NamedTuple):
     reason: str = ""
 
     @property
-    def text(self):
+    def text(self) -> str:
         """The domain in words: "inside", or "outside: <reason>"."""
         return "inside" if self.inside else f"outside: {self.reason}"
 
 
-def domain_of(*conditions):
+def domain_of(*conditions: tuple[Any, str]) -> Domain:
     """Return the `Domain` in which every (holds, reason otherwise) of `conditions` holds.
 
     >>> domain_of((True, "never"), (False, "too shallow"), (False, "too many flows")).text
@@ -38,7 +42,14 @@ def domain_of(*conditions):
     return Domain(not reasons, "; ".join(reasons))
 
 
-def checked(name, value, low=-np.inf, high=np.inf, open_low=False, open_high=False):
+def checked(
+    name: str,
+    value: ArrayLike,
+    low: float = -np.inf,
+    high: float = np.inf,
+    open_low: bool = False,
+    open_high: bool = False,
+) -> Array:
     """Return `value` as a float array, having made sure that all of it lies between `low` and `high`.
 
     Raises
@@ -64,11 +75,11 @@ def checked(name, value, low=-np.inf, high=np.inf, open_low=False, open_high=Fal
     return array
 
 
-def positive(name, value):
+def positive(name: str, value: ArrayLike) -> Array:
     """Return `value` as a float array of numbers above 0, or raise `ArgumentError`."""
     return checked(name, value, 0, open_low=True)
 
 
-def not_negative(name, value):
+def not_negative(name: str, value: ArrayLike) -> Array:
     """Return `value` as a float array of numbers of at least 0, or raise `ArgumentError`."""
     return checked(name, value, 0)

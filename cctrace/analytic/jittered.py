@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from cctrace.analytic.distributions import Delay
 from cctrace.analytic.domain import checked, positive
 from cctrace.errors import ArgumentError
 
@@ -31,7 +32,7 @@ class Link:
     """
 
     rate_bps: float
-    delay: object
+    delay: Delay
     draws: str = "packet"
     ordered: bool = True
     slot_us: float = 5000.0
@@ -40,14 +41,14 @@ class Link:
     mss: int = 1448
     rho: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         positive("rate_bps", self.rate_bps), positive("slot_us", self.slot_us)
         checked("rho", self.rho, 0, 1, open_high=True)
         if self.draws not in DRAWS:
             raise ArgumentError(f"draws is {self.draws!r}; it must be one of {', '.join(DRAWS)}")
 
     @property
-    def capacity(self):
+    def capacity(self) -> float:
         """Packets per microsecond."""
         return self.rate_bps / 8e6 / self.wire_bytes
 
@@ -82,7 +83,7 @@ SENDERS["bbr2016_cbe"] = SENDERS["bbr2016"]._replace(knows="bandwidth")
 SENDERS["bbr2016_cmrt"] = SENDERS["bbr2016"]._replace(knows="rtt")
 
 
-def burst_segments(path, rate):
+def burst_segments(path: Link, rate: float) -> int:
     """Segments per burst at a pacing rate (packets per microsecond): about 1 ms, at most 64 KB, at least 2.
 
     [Linux412] tcp_tso_autosize, bbr_tso_segs_goal.
@@ -91,12 +92,12 @@ def burst_segments(path, rate):
     return max(int(bytes_per_ms / path.mss), 1 if rate * path.mss * 8 < 1.2 else 2)
 
 
-def draw_interval_us(path, rate):
+def draw_interval_us(path: Link, rate: float) -> float:
     """Time between two draws that a flow of `rate` meets."""
     each = {"packet": 1.0, "burst": burst_segments(path, rate)}
     return path.slot_us if path.draws == "slot" else each[path.draws] / rate
 
 
-def pacing_share(path, sender):
+def pacing_share(path: Link, sender: Constants) -> float:
     """Pacing rate over bandwidth estimate, in packets."""
     return sender.pacing_margin * (path.mss / path.wire_bytes if sender.paces_wire_bytes else 1.0)

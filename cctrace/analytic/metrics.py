@@ -4,11 +4,12 @@ Sources: [Kleinrock79], [Jain84]_, [Yang22]_ Eqs. 1 and 2.
 """
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from cctrace.analytic.domain import not_negative, positive
+from cctrace.analytic.domain import Array, not_negative, positive
 
 
-def bdp_packets(rate_bps, rtt_us, packet_bytes=1514):
+def bdp_packets(rate_bps: ArrayLike, rtt_us: ArrayLike, packet_bytes: ArrayLike = 1514) -> Array:
     """Return the bandwidth-delay product in packets.
 
     >>> float(bdp_packets(40e6, 40_000).round(2))
@@ -18,7 +19,7 @@ def bdp_packets(rate_bps, rtt_us, packet_bytes=1514):
     return rate * rtt / 8e6 / positive("packet_bytes", packet_bytes)
 
 
-def operating_point(inflight, capacity, base_rtt):
+def operating_point(inflight: ArrayLike, capacity: ArrayLike, base_rtt: ArrayLike) -> tuple[Array, Array, Array]:
     r"""Throughput, RTT and power of a deterministic path with `inflight` data in it.
 
     .. math:: \lambda = \min(n / l, c),\qquad RTT = \max(l, n / c),\qquad P = \lambda / RTT \quad\text{[Kleinrock79]_}
@@ -40,7 +41,7 @@ def operating_point(inflight, capacity, base_rtt):
     return throughput, rtt, throughput / rtt
 
 
-def jain(throughputs):
+def jain(throughputs: ArrayLike) -> Array:
     r"""Jain's fairness index over the last axis.
 
     .. math:: \mathcal F = \frac{(\sum_i T_i)^2}{n \sum_i T_i^2} \quad\text{Eq. (1) [Yang22]_}
@@ -55,7 +56,7 @@ def jain(throughputs):
     return np.divide(t.sum(-1) ** 2, squares, out=np.ones_like(squares), where=squares > 0)
 
 
-def throughput_gain(of, over):
+def throughput_gain(of: ArrayLike, over: ArrayLike) -> Array:
     r"""Relative gain in throughput of one over the other.
 
     .. math:: Tput\_Gain = \frac{Tput_{BBR} - Tput_{BBRv2}}{Tput_{BBRv2}} \quad\text{Eq. (2) [Yang22]_}

@@ -15,15 +15,25 @@ cut-off 5 %), and "BBRx becomes BBR for beta = 1" must read "for small beta" (Eq
 """
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
-from cctrace.analytic.domain import checked, not_negative, positive
+from cctrace.analytic.domain import Array, Real, checked, not_negative, positive
 
 LOSS_CUTOFF = 0.05
 SIGMOID_SLOPE = 100.0
 
 
-def rate_step(rate, capacity, queue_bytes, target_queue_bytes, alpha, beta, delta_s, gamma=1.0):
+def rate_step(
+    rate: Real,
+    capacity: Real,
+    queue_bytes: Real,
+    target_queue_bytes: Real,
+    alpha: Real,
+    beta: Real,
+    delta_s: Real,
+    gamma: Real = 1.0,
+) -> Array:
     r"""One step of the full law, bytes per second.
 
     .. math:: r \leftarrow (1-\alpha) r + \alpha\gamma C - \frac{\beta}{\delta}(q - q_0) \quad\text{Eq. (2) [Chung18]_}
@@ -32,7 +42,14 @@ def rate_step(rate, capacity, queue_bytes, target_queue_bytes, alpha, beta, delt
     return (1 - alpha) * np.asarray(rate) + alpha * gamma * capacity - beta / positive("delta_s", delta_s) * surplus
 
 
-def rate(capacity, rtt_s, target_rtt_s, beta, delta_s, gamma=1.0):
+def rate(
+    capacity: Real,
+    rtt_s: Real,
+    target_rtt_s: Real,
+    beta: Real,
+    delta_s: Real,
+    gamma: Real = 1.0,
+) -> Array:
     r"""The law in terms of what a sender knows.
 
     .. math:: r \leftarrow \gamma C - \frac{\beta}{\delta} C (R - R_0) \quad\text{Eq. (4) [Chung18]_}
@@ -41,7 +58,14 @@ def rate(capacity, rtt_s, target_rtt_s, beta, delta_s, gamma=1.0):
     return np.asarray(capacity) * (gamma - beta / positive("delta_s", delta_s) * surplus)
 
 
-def bbrx_rate(capacity, rtt_s, min_rtt_s, beta, k=4, gamma=1.0):
+def bbrx_rate(
+    capacity: Real,
+    rtt_s: Real,
+    min_rtt_s: Real,
+    beta: Real,
+    k: Real = 4,
+    gamma: Real = 1.0,
+) -> Array:
     r"""The law as deployed, with the target k/4 R_min and the epoch R_min, Eq. (5) [Chung18]_.
 
     .. math:: r \leftarrow \gamma C - \frac{\beta}{R_{min}} C \Bigl(R - \frac{k}{4}R_{min}\Bigr)
@@ -49,7 +73,7 @@ def bbrx_rate(capacity, rtt_s, min_rtt_s, beta, k=4, gamma=1.0):
     return rate(capacity, rtt_s, np.asarray(k) / 4 * min_rtt_s, beta, min_rtt_s, gamma)
 
 
-def loop_gain(omega, beta, delta_s, rtt_s, hold=0.0):
+def loop_gain(omega: Real, beta: Real, delta_s: Real, rtt_s: Real, hold: Real = 0.0) -> NDArray[np.complex128]:
     r"""Open-loop frequency response, complex.
 
     .. math:: L(i\omega) = \frac{\beta}{\delta}\frac{e^{-i\omega(R + h\delta)}}{i\omega}
@@ -66,7 +90,7 @@ def loop_gain(omega, beta, delta_s, rtt_s, hold=0.0):
     return positive("beta", beta) / delta_s * np.exp(-1j * omega * delay) / (1j * omega)
 
 
-def margins(beta, delta_s, rtt_s, hold=0.0):
+def margins(beta: Real, delta_s: Real, rtt_s: Real, hold: Real = 0.0) -> tuple[Array, Array]:
     r"""Phase margin in degrees and gain margin as a factor.
 
     .. math:: PM = \frac{\pi}{2} - \frac{\beta}{\delta} T,\qquad GM = \frac{\pi/2}{(\beta/\delta)\,T}
@@ -85,7 +109,7 @@ def margins(beta, delta_s, rtt_s, hold=0.0):
     return np.degrees(np.pi / 2 - turn), np.pi / 2 / turn
 
 
-def largest_beta(delta_s, rtt_s, phase_margin_deg=0.0, hold=0.0):
+def largest_beta(delta_s: Real, rtt_s: Real, phase_margin_deg: Real = 0.0, hold: Real = 0.0) -> Array:
     r"""Largest beta that leaves the wanted phase margin; 0 degrees is the edge of stability.
 
     .. math:: \beta_{max} = \Bigl(\frac{\pi}{2} - \varphi\Bigr)\frac{\delta}{T}
@@ -98,7 +122,7 @@ def largest_beta(delta_s, rtt_s, phase_margin_deg=0.0, hold=0.0):
     return (np.pi / 2 - phase) * delta / (positive("rtt_s", rtt_s) + hold * delta)
 
 
-def utility(throughput, loss_rate, slope=SIGMOID_SLOPE):
+def utility(throughput: Real, loss_rate: Real, slope: Real = SIGMOID_SLOPE) -> Array:
     r"""Utility of one flow; the sigmoid falls from 1 to 0 around 5 % loss.
 
     .. math:: U_i = T_i\,\mathrm{Sigmoid}(p_i - 0.05) - T_i\frac{p_i}{1-p_i},\qquad
@@ -112,7 +136,7 @@ def utility(throughput, loss_rate, slope=SIGMOID_SLOPE):
     return not_negative("throughput", throughput) * (sigmoid - p / (1 - p))
 
 
-def mean_utility(throughputs, loss_rates, slope=SIGMOID_SLOPE):
+def mean_utility(throughputs: Real, loss_rates: Real, slope: Real = SIGMOID_SLOPE) -> Array:
     r"""Utility of a configuration, over its flows (last axis).
 
     .. math:: U(\beta_{|k}) = \frac1N\sum_{i=1}^N U_i(\beta_{|k}) \quad\text{Eq. (7) [Chung18]_}

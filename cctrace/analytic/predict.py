@@ -3,6 +3,8 @@
 Numbers come with the domain of the model that made them; a number outside its domain is still printed, with the reason.
 """
 
+from typing import Any
+
 import numpy as np
 
 from cctrace.analytic import closedloop, share
@@ -14,14 +16,14 @@ from cctrace.errors import ArgumentError
 
 
 def collapse(
-    mean_us,
-    sd_us,
-    floor_us=0.0,
-    samples=PAPER_SAMPLES,
-    probe_rtt_samples=PAPER_PROBE_RTT_SAMPLES,
-    gain=2.0,
-    queue_delay_us=0.0,
-):
+    mean_us: float,
+    sd_us: float,
+    floor_us: float = 0.0,
+    samples: float = PAPER_SAMPLES,
+    probe_rtt_samples: float = PAPER_PROBE_RTT_SAMPLES,
+    gain: float = 2.0,
+    queue_delay_us: float = 0.0,
+) -> dict[str, Any]:
     """Return the paper's prediction for one link.
 
     Parameters
@@ -65,7 +67,9 @@ def collapse(
     }
 
 
-def closed_loop(mean_us, sd_us, rate_bps, floor_us=0.0, variant="bbr2016", **path_fields):
+def closed_loop(
+    mean_us: float, sd_us: float, rate_bps: float, floor_us: float = 0.0, variant: str = "bbr2016", **path_fields: Any
+) -> dict[str, Any]:
     """Return the prediction of `cctrace.analytic.closedloop` for one flow on a jittering link.
 
     Parameters
@@ -92,7 +96,7 @@ def closed_loop(mean_us, sd_us, rate_bps, floor_us=0.0, variant="bbr2016", **pat
     if variant not in SENDERS:
         raise ArgumentError(f"variant is {variant!r}; it must be one of {', '.join(SENDERS)}")
 
-    def path(sd):
+    def path(sd: float) -> Link:
         delay = TruncatedNormal(mean_us, sd, floor_us)
         return Link(rate_bps, delay, **path_fields)
 
@@ -109,7 +113,15 @@ def closed_loop(mean_us, sd_us, rate_bps, floor_us=0.0, variant="bbr2016", **pat
     }
 
 
-def buffer_share(gain, ratio, flows=1, loss_based_flows=1, rate_bps=40e6, rtt_us=40_000, duration_s=120.0):
+def buffer_share(
+    gain: float,
+    ratio: float,
+    flows: int = 1,
+    loss_based_flows: int = 1,
+    rate_bps: float = 40e6,
+    rtt_us: float = 40_000,
+    duration_s: float = 120.0,
+) -> dict[str, Any]:
     """Return what three models say about BBR against loss-based flows in one drop-tail buffer.
 
     Parameters

@@ -1,12 +1,23 @@
 """Many roots at once: one bracketed solver for every threshold of this package."""
 
+from collections.abc import Callable
+
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import elementwise
 
+from cctrace.analytic.domain import Array
 from cctrace.errors import ArgumentError
 
 
-def first_root(f, low, high, name, quantity="the function", points=48):
+def first_root(
+    f: Callable[[Array], Array],
+    low: ArrayLike,
+    high: ArrayLike,
+    name: str,
+    quantity: str = "the function",
+    points: int = 48,
+) -> Array:
     """Return, elementwise, the smallest root of `f` between `low` and `high`.
 
     Parameters
@@ -42,12 +53,12 @@ def first_root(f, low, high, name, quantity="the function", points=48):
     return _bracketed(f, left, right)
 
 
-def _bracketed(f, left, right, iterations=200):
+def _bracketed(f: Callable[[Array], Array], left: Array, right: Array, iterations: int = 200) -> Array:
     """Return the roots between `left` and `right`, where `f` changes sign, to double precision (Chandrupatla)."""
     flat = np.arange(left.size).reshape(left.shape)
 
     # find_root drops elements that have converged; `flat` carries which ones are left.
-    def g(x, index):
+    def g(x: Array, index: NDArray[np.int64]) -> Array:
         full = np.array(right, dtype=float)
         full.flat[index] = x
         return f(full).flat[index]

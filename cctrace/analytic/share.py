@@ -13,8 +13,9 @@ closed-loop runs.
 """
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from cctrace.analytic.domain import checked, domain_of, not_negative, positive
+from cctrace.analytic.domain import Array, Domain, Real, checked, domain_of, not_negative, positive
 from cctrace.analytic.roots import first_root
 
 PROBE_RTT_S = 0.2
@@ -23,7 +24,7 @@ CUBIC_BETA = 0.7
 
 
 # --- oBBR's Q_r ------------------------------------------------------------------------------------------------------
-def occupied_ratio(p, gain, ratio):
+def occupied_ratio(p: ArrayLike, gain: Real, ratio: ArrayLike) -> Array:
     r"""Share of the buffer that BBR's packets take while loss-based flows hold the share p of it.
 
     .. math:: Q_r(p; g, R) = g p (1-p) + (g-1) R^{-1} (1-p) \quad\text{Sec. 3.1 [Bi23]_}
@@ -38,7 +39,7 @@ def occupied_ratio(p, gain, ratio):
     return g * p * (1 - p) + (g - 1) / positive("ratio", ratio) * (1 - p)
 
 
-def loss_based_share(gain, ratio):
+def loss_based_share(gain: ArrayLike, ratio: ArrayLike) -> Array:
     r"""Fixed point p*, at which BBR's packets just fill what the loss-based flows leave.
 
     .. math:: Q_r(p^*) = 1 - p^* \;\Rightarrow\; p^* = \max\Bigl(0, \frac{R-g+1}{gR}\Bigr) \quad\text{Sec. 3.1 [Bi23]_}
@@ -50,7 +51,7 @@ def loss_based_share(gain, ratio):
     return np.clip((r - g + 1) / (g * r), 0.0, 1.0)
 
 
-def share_domain(ratio, bbr_flows=1, loss_based_flows=1):
+def share_domain(ratio: ArrayLike, bbr_flows: ArrayLike = 1, loss_based_flows: ArrayLike = 1) -> Domain:
     """Where 1 - p* is an estimate of BBR's share; elsewhere it is an upper bound.
 
     It leaves out PROBE_RTT and that the RTT estimate is a minimum over 10 s, so it holds where neither matters: several
@@ -65,7 +66,7 @@ def share_domain(ratio, bbr_flows=1, loss_based_flows=1):
     )
 
 
-def loss_onset_ratio(gain):
+def loss_onset_ratio(gain: ArrayLike) -> Array:
     r"""Buffer, in BDP, below which a single BBR flow overflows the buffer by its window alone.
 
     .. math:: R < g - 1 \quad\text{Sec. 4.1 [Bi23]_}
@@ -73,7 +74,7 @@ def loss_onset_ratio(gain):
     return np.maximum(checked("gain", gain, 0) - 1, 0.0)
 
 
-def adaptive_gain(latest_rtt, min_rtt, mu, max_gain=2.0):
+def adaptive_gain(latest_rtt: ArrayLike, min_rtt: ArrayLike, mu: ArrayLike, max_gain: Real = 2.0) -> Array:
     r"""oBBR's gain after a loss.
 
     .. math:: g = \min\Bigl(1 + \mu\,\frac{RTT_{latest} - RTprop}{RTprop},\; g_{max}\Bigr) \quad\text{Sec. 4.1 [Bi23]_}
@@ -88,7 +89,9 @@ def adaptive_gain(latest_rtt, min_rtt, mu, max_gain=2.0):
     return np.minimum(1 + mu * np.maximum(np.asarray(latest_rtt, dtype=float) - base, 0) / base, max_gain)
 
 
-def recovered_gain(gain, acked_bytes, bdp_bytes, alpha=0.01, max_gain=2.0):
+def recovered_gain(
+    gain: Real, acked_bytes: ArrayLike, bdp_bytes: ArrayLike, alpha: Real = 0.01, max_gain: Real = 2.0
+) -> Array:
     r"""oBBR's gain after `acked_bytes` more without loss.
 
     .. math:: g = \min\bigl(g + \alpha\,S_{ack} / BDP,\; g_{max}\bigr) \quad\text{Sec. 4.1 [Bi23]_}
@@ -97,7 +100,7 @@ def recovered_gain(gain, acked_bytes, bdp_bytes, alpha=0.01, max_gain=2.0):
 
 
 # --- Ware ------------------------------------------------------------------------------------------------------------
-def ware_loss_based_share(ratio, buffer_packets, bbr_flows=1):
+def ware_loss_based_share(ratio: ArrayLike, buffer_packets: ArrayLike, bbr_flows: ArrayLike = 1) -> Array:
     r"""Share of the link that any number of loss-based flows keep while BBR probes for bandwidth.
 
     .. math:: p = \frac12 - \frac{1}{2X} - \frac{4N}{q} \quad\text{[Ware19]_}
@@ -115,7 +118,7 @@ def ware_loss_based_share(ratio, buffer_packets, bbr_flows=1):
     return np.clip(0.5 - 1 / (2 * x) - 4 * n / q, 0.0, 1.0)
 
 
-def ware_probe_time(buffer_s, base_rtt_s, duration_s):
+def ware_probe_time(buffer_s: ArrayLike, base_rtt_s: ArrayLike, duration_s: Real) -> Array:
     r"""Seconds of `duration_s` that BBR spends in PROBE_RTT: draining a full buffer, 200 ms, one RTT, every 10 s.
 
     .. math:: Probe_{time} = \Bigl(\frac{q}{c} + 0.2 + l\Bigr)\frac{d}{10} \quad\text{[Ware19]_}
@@ -124,7 +127,13 @@ def ware_probe_time(buffer_s, base_rtt_s, duration_s):
     return np.minimum(each / PROBE_RTT_INTERVAL_S, 1.0) * positive("duration_s", duration_s)
 
 
-def ware_bbr_share(ratio, base_rtt_s, packets_per_s, bbr_flows=1, duration_s=60.0):
+def ware_bbr_share(
+    ratio: ArrayLike,
+    base_rtt_s: ArrayLike,
+    packets_per_s: ArrayLike,
+    bbr_flows: ArrayLike = 1,
+    duration_s: Real = 60.0,
+) -> Array:
     r"""Share of the link that N BBR flows get together.
 
     .. math:: BBR_{frac} = (1 - p)\,\frac{d - Probe_{time}}{d} \quad\text{[Ware19]_}
@@ -137,7 +146,13 @@ def ware_bbr_share(ratio, base_rtt_s, packets_per_s, bbr_flows=1, duration_s=60.
     return (1 - p) * (1 - ware_probe_time(x * base, base, duration_s) / duration_s)
 
 
-def ware_domain(ratio, base_rtt_s, duration_s, bbr_flows=1, loss_based_flows=1):
+def ware_domain(
+    ratio: ArrayLike,
+    base_rtt_s: ArrayLike,
+    duration_s: Real,
+    bbr_flows: ArrayLike = 1,
+    loss_based_flows: ArrayLike = 1,
+) -> Domain:
     """Where Ware's model may be used: found by comparing it with closed-loop runs of the released code.
 
     `duration_s` counts from when all flows are up. A deep buffer is filled slowly by a cubic after BBR's startup: the
@@ -154,7 +169,7 @@ def ware_domain(ratio, base_rtt_s, duration_s, bbr_flows=1, loss_based_flows=1):
 
 
 # --- Mishra ----------------------------------------------------------------------------------------------------------
-def mishra_least_occupancy(ratio):
+def mishra_least_occupancy(ratio: ArrayLike) -> Array:
     r"""Least buffer occupancy of the loss-based flows, in BDP: what BBR's RTT estimate contains.
 
     .. math:: b_{c,min} = \tfrac12 (B - C\,RTT) \quad\text{[Mishra22]_}
@@ -164,7 +179,7 @@ def mishra_least_occupancy(ratio):
     return np.maximum((positive("ratio", ratio) - 1) / 2, 0.0)
 
 
-def mishra_bbr_share(ratio, backoff=CUBIC_BETA):
+def mishra_bbr_share(ratio: ArrayLike, backoff: ArrayLike = CUBIC_BETA) -> Array:
     r"""Aggregate BBR share if the loss-based flows shrink to `backoff` times their largest window on a loss.
 
     .. math:: \theta\,(b_c + \lambda_c RTT) = b_{c,min} + \lambda_{c,min} RTT,\quad
@@ -183,14 +198,14 @@ def mishra_bbr_share(ratio, backoff=CUBIC_BETA):
     r, theta = np.broadcast_arrays(np.maximum(positive("ratio", ratio), 1 + 1e-9), theta)
     least = mishra_least_occupancy(r)
 
-    def backoff_error(held):
+    def backoff_error(held: Array) -> Array:
         return theta * held * (1 + 1 / r) - least * (1 + 1 / (least + r - held))
 
     # Concave in `held`, negative at 0 and (for theta > 1/2) positive at r: one root.
     return 1 - first_root(backoff_error, 1e-12 * r, r, "ratio") / r
 
 
-def mishra_bounds(ratio, loss_based_flows=1):
+def mishra_bounds(ratio: ArrayLike, loss_based_flows: ArrayLike = 1) -> tuple[Array, Array]:
     r"""Smallest and largest aggregate BBR share: all loss-based flows back off together, or one at a time.
 
     .. math:: \theta_{sync} = 0.7,\qquad \theta_{desync} = 1 - 0.3 / N_c \quad\text{[Mishra22]_}
@@ -204,7 +219,9 @@ def mishra_bounds(ratio, loss_based_flows=1):
     return mishra_bbr_share(r, CUBIC_BETA), mishra_bbr_share(r, 1 - (1 - CUBIC_BETA) / flows)
 
 
-def mishra_domain(ratio, bbr_flows=1, loss_based_flows=1, stack="linux"):
+def mishra_domain(
+    ratio: ArrayLike, bbr_flows: ArrayLike = 1, loss_based_flows: ArrayLike = 1, stack: str = "linux"
+) -> Domain:
     """Where Mishra's bounds hold as an estimate (their mean) of the aggregate BBR share; `stack` is linux or quic."""
     r, equal = positive("ratio", ratio), np.all(np.asarray(bbr_flows) == loss_based_flows)
     return domain_of(
@@ -215,7 +232,7 @@ def mishra_domain(ratio, bbr_flows=1, loss_based_flows=1, stack="linux"):
     )
 
 
-def nash_bbr_flows(ratio, flows, backoff=CUBIC_BETA):
+def nash_bbr_flows(ratio: ArrayLike, flows: ArrayLike, backoff: ArrayLike = CUBIC_BETA) -> Array:
     r"""Number of BBR flows among `flows` at which none gains by switching, for one back-off assumption.
 
     .. math:: \frac{\lambda_b}{N_b} = \frac{C}{N} \;\Rightarrow\; N_b = N\,\lambda_b / C \quad\text{[Mishra22]_}

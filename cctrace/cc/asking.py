@@ -4,15 +4,18 @@ A policy (a network, a model in a file) is asked rarely, so it may stay Python; 
 """
 
 import ctypes
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-_answers: dict[int, object] = {}
+_answers: dict[int, Callable[[Any], float]] = {}
 _raised: list[BaseException] = []
 _Question = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.POINTER(ctypes.c_double))
 
 
-def answering(function, count):
+def answering(function: Callable[[NDArray[np.float64]], float], count: int) -> int:
     """Remember a Python function for `ask`; returns its address, which compiled code can call too.
 
     Compiled code knows no exceptions: there the answer is then 0, and `raise_kept` raises what the function raised.
@@ -29,7 +32,7 @@ def answering(function, count):
     7.0
     """
 
-    def called(numbers):
+    def called(numbers: Any) -> float:
         try:
             return float(function(np.ctypeslib.as_array(numbers, (count,)).copy()))
         except BaseException as error:  # an interrupt, too
@@ -37,21 +40,21 @@ def answering(function, count):
             return 0.0
 
     code = _Question(called)
-    address = ctypes.cast(code, ctypes.c_void_p).value
+    address = int(ctypes.cast(code, ctypes.c_void_p).value or 0)
 
-    def answer(numbers, _code=code):  # as long as the address is known, so is the code
+    def answer(numbers: Any, _code: Any = code) -> float:  # as long as the address is known, so is the code
         return float(function(np.array(numbers, float)))
 
     _answers[address] = answer
     return address
 
 
-def ask(address, numbers):
+def ask(address: int, numbers: Any) -> float:
     """Return what the function at `address` (see `answering`) says of an array of floats."""
     return _answers[address](numbers)
 
 
-def raise_kept():
+def raise_kept() -> None:
     """Raise what a function that compiled code asked has raised, if any has."""
     if _raised:
         error = _raised[0]

@@ -16,6 +16,7 @@ So that `cctrace.lang` can compile a class, methods are written in a subset of P
 * C arithmetic goes through `cctrace.cc.cmath`.
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from cctrace.cc.cmath import f32, u32
@@ -46,24 +47,24 @@ class ArrayField(NamedTuple):
     """A fixed-length array field; every element starts at `fill`, or each at its own where `fill` is a tuple."""
 
     length: int
-    fill: int | float | tuple[float, ...]
+    fill: int | float | f32 | tuple[float, ...]
 
-    def values(self):
+    def values(self) -> list[Any]:
         """Return the elements at the start, a list."""
         return list(self.fill) if isinstance(self.fill, tuple) else [self.fill] * self.length
 
 
-def ints(length, fill=0):
+def ints(length: int, fill: float = 0) -> ArrayField:
     """Declare a field that is an array of int64."""
     return ArrayField(length, int(fill))
 
 
-def floats(length, fill=0.0):
+def floats(length: int, fill: float = 0.0) -> ArrayField:
     """Declare a field that is an array of float64."""
     return ArrayField(length, float(fill))
 
 
-def f32s(length, fill=0.0):
+def f32s(length: int, fill: float = 0.0) -> ArrayField:
     """Declare a field that is an array of C floats."""
     return ArrayField(length, f32(fill))
 
@@ -129,7 +130,7 @@ class Controller:
         return ack.rand3
 
 
-def declared_fields(cls):
+def declared_fields(cls: "type[Controller]") -> dict[str, Any]:
     """Return {name: default or ArrayField} of a controller class, base classes first, parameters not included."""
     fields = {}
     for base in reversed(cls.__mro__):
@@ -141,12 +142,12 @@ def declared_fields(cls):
     return fields
 
 
-def param_fields(cls):
+def param_fields(cls: "type[Controller]") -> dict[str, str]:
     """Return {field: parameter}: what holds each parameter of a controller class."""
     return {row.field or name: name for name, row in cls.params.items()}
 
 
-def checked_params(cls, given):
+def checked_params(cls: "type[Controller]", given: Mapping[str, Any]) -> dict[str, float]:
     """Return the class's parameter values, defaults replaced by `given`; raise `ArgumentError` for a wrong one."""
     import difflib
 
@@ -166,7 +167,7 @@ def checked_params(cls, given):
     return {name: type(p.default)(given.get(name, p.default)) for name, p in cls.params.items()}
 
 
-def check_methods(cls):
+def check_methods(cls: "type[Controller]") -> None:
     """Refuse a controller class that lacks a method without which it decides nothing.
 
     The kernel refuses a module in the same way [Linux61] tcp_register_congestion_control; there, ``ssthresh`` and

@@ -9,10 +9,11 @@ that begin with a heading of `_HEADINGS`; they are quoted.
 import inspect
 import re
 import sys
-from typing import NamedTuple
+from types import FunctionType
+from typing import Any, NamedTuple
 
 from cctrace.cc import REGISTRY, canonical, controller
-from cctrace.cc.base import Controller, LinuxController, QuicController
+from cctrace.cc.base import Controller, LinuxController, Param, QuicController
 from cctrace.cc.of_papers import SYSTEMS
 
 _COMMON = {Controller, LinuxController, QuicController, object}
@@ -27,7 +28,7 @@ class Difference(NamedTuple):
     right: object
 
 
-def describe(name):
+def describe(name: str) -> dict[str, Any]:
     """Return what a registered controller is.
 
     Parameters
@@ -70,11 +71,11 @@ def describe(name):
     }
 
 
-def _row(param, value):
+def _row(param: Param, value: float) -> dict[str, Any]:
     return {"default": value, "low": param.low, "high": param.high, "doc": param.doc}
 
 
-def differences(left, right):
+def differences(left: str, right: str) -> tuple[list[Difference], list[Difference]]:
     """Return where two controllers differ.
 
     Parameters
@@ -115,33 +116,33 @@ def differences(left, right):
     return params, steps
 
 
-def _steps(cls):
+def _steps(cls: type[Controller]) -> dict[str, FunctionType]:
     """Return {name: function} of every step, a parent's before its child's."""
     own = [base for base in reversed(cls.__mro__) if base not in _COMMON]
     names = dict.fromkeys(name for base in own for name, item in vars(base).items() if inspect.isfunction(item))
     return {name: getattr(cls, name) for name in names}
 
 
-def steps_of(cls):
+def steps_of(cls: type[Controller]) -> dict[str, str | None]:
     """Return {step: name of the class that defines it} of a controller class, in the order of definition."""
     return {step: _owner(cls, step) for step in _steps(cls)}
 
 
-def _owner(cls, step):
+def _owner(cls: type[Controller], step: str) -> str | None:
     return next((base.__name__ for base in cls.__mro__ if step in vars(base)), None)
 
 
-def _parent(cls):
+def _parent(cls: type[Controller]) -> str | None:
     """Return the registered name of the nearest base that has one, None if none has."""
     names = {target: name for name, target in REGISTRY.items()}
     bases = (f"{base.__module__}:{base.__name__}" for base in cls.__mro__[1:])
     return next((names[base] for base in bases if base in names), None)
 
 
-def _quoted(cls, parent):
+def _quoted(cls: type[Controller], parent: type[Controller]) -> dict[str, list[str]]:
     """Return {heading: list of sentences} of the headers of those files that define `cls` but not its parent."""
     modules = dict.fromkeys(base.__module__ for base in cls.__mro__ if not issubclass(parent, base))
-    found = {name: [] for name in _HEADINGS}
+    found: dict[str, list[str]] = {name: [] for name in _HEADINGS}
     for module in modules:
         current = None
         # "Differs from" may follow the sources on the same line.
@@ -153,7 +154,7 @@ def _quoted(cls, parent):
     return found
 
 
-def _sentences(heading, block):
+def _sentences(heading: str, block: str) -> list[str]:
     """Return the items of a list, or all as one, without the heading where it only says what is listed."""
     items = [" ".join(item.split()) for item in re.split(r"(?:^|\n)\* ", block)]
     if heading != "differs" and items[0].startswith(_HEADINGS[heading]):

@@ -10,15 +10,16 @@ import linecache
 import os
 import sys
 import types
+from typing import TypeGuard
 
 from cctrace.cc.base import Controller, check_methods
 from cctrace.errors import ArgumentError
 
 _ENDING = ".py"
-_loaded: dict[str, tuple[type, str]] = {}  # name: (class, digest of the file it is from)
+_loaded: dict[str, tuple[type[Controller], str]] = {}  # name: (class, digest of the file it is from)
 
 
-def parts(spec):
+def parts(spec: str) -> tuple[str, str, str]:
     """Split a specification into name, colon and settings; the name of a class in a file contains a colon itself.
 
     >>> parts("obbr:mu=0.5"), parts("mine/vegas.py:Vegas:beta=6")
@@ -31,7 +32,7 @@ def parts(spec):
     return f"{file}{mark}{name}", colon, settings
 
 
-def file_of(spec):
+def file_of(spec: str) -> str | None:
     """Return the file that a specification names, None if it names none.
 
     >>> file_of("mine/vegas.py:Vegas:beta=6"), file_of("vegas.py"), file_of("obbr:mu=0.5")
@@ -41,7 +42,7 @@ def file_of(spec):
     return f"{file}{_ENDING}" if colon else spec if spec.endswith(_ENDING) else None
 
 
-def known(name):
+def known(name: str) -> type[Controller]:
     """Return the class that was loaded by this name.
 
     Raises
@@ -56,12 +57,12 @@ def known(name):
     return _loaded[name][0]
 
 
-def digest(name):
+def digest(name: str) -> str:
     """Return what tells the text of a class's file from any other, "" for what is in no file of one's own."""
     return _loaded[name][1] if name in _loaded else ""
 
 
-def load(spec):
+def load(spec: str) -> None:
     """Run a file and keep the class that the specification names; the file's own text runs, no compiled copy of it.
 
     Parameters
@@ -77,7 +78,7 @@ def load(spec):
     name, _, _ = parts(spec)
     if name in _loaded:
         return
-    file = file_of(spec)
+    file = file_of(spec) or name
     attribute = name[len(file) + 1 :]
     try:
         with open(file, encoding="utf-8") as source:
@@ -96,11 +97,11 @@ def load(spec):
     _loaded[name] = classes[attribute], hashlib.sha256(text.encode()).hexdigest()
 
 
-def _is_controller(value):
+def _is_controller(value: object) -> TypeGuard[type[Controller]]:
     return isinstance(value, type) and issubclass(value, Controller)
 
 
-def _run(file, text):
+def _run(file: str, text: str) -> types.ModuleType:
     """Return the module that a text makes."""
     path = os.path.abspath(file)
     module = types.ModuleType(f"_own_{hashlib.sha256(path.encode()).hexdigest()[:16]}")
@@ -116,10 +117,10 @@ def _run(file, text):
     return module
 
 
-def _line(error, path):
+def _line(error: BaseException, path: str) -> int:
     """Return the line of a file at which an error arose."""
     if isinstance(error, SyntaxError) and error.filename == path:
-        return error.lineno
+        return error.lineno or 1
     lines, trace = [], error.__traceback__
     while trace:
         lines += [trace.tb_lineno] if trace.tb_frame.f_code.co_filename == path else []

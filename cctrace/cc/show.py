@@ -10,10 +10,12 @@ import inspect
 import re
 import textwrap
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
+from typing import Any
 
 from cctrace import schema
 from cctrace.cc import controller
+from cctrace.cc.base import Controller
 
 _KEY = r"\[(?:[A-Z][A-Za-z]+v?\d[\w]*|BBRv\w+|RFC ?\d+)\]"
 _CITATION = re.compile(_KEY + r"(?: (?:§ ?[\d.]+\d|[a-z]\w*_\w+(?:\(\))?|[Ee]qs?\. \d+|Table \w+|section [\d.]+\d))?")
@@ -21,7 +23,10 @@ _FILES = re.compile(rf"({_KEY})((?:,? ?[\w/.-]+\.(?:c|h|cc|go))+)")
 _PACKAGE = Path(__file__).parent.parent.parent
 
 
-def resolved(name):
+Call = tuple[Any, type | None]  # a function and the class that defines it
+
+
+def resolved(name: str) -> list[dict[str, Any]]:
     """Return a controller's entry points with all that they call.
 
     Parameters
@@ -57,12 +62,19 @@ def resolved(name):
     return found
 
 
-def _follow(cls, function, owner, depth, found, shown):
+def _follow(
+    cls: type[Controller],
+    function: FunctionType,
+    owner: type | None,
+    depth: int,
+    found: list[dict[str, Any]],
+    shown: set[Any],
+) -> None:
     """Append a function, and what it calls, in the order of its text."""
     first = function not in shown
     shown.add(function)
     source = textwrap.dedent(inspect.getsource(function))
-    file, line = inspect.getsourcefile(function), function.__code__.co_firstlineno
+    file, line = inspect.getsourcefile(function) or "", function.__code__.co_firstlineno
     found.append(
         {
             "step": function.__name__,
@@ -79,7 +91,7 @@ def _follow(cls, function, owner, depth, found, shown):
         _follow(cls, called, where, depth + 1, found, shown)
 
 
-def _calls(cls, function, owner, source):
+def _calls(cls: type[Controller], function: FunctionType, owner: type | None, source: str) -> list[Call]:
     """Return (function, class that defines it) of each call of a step, in the order of the text; helpers included."""
     nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     nodes.sort(key=lambda node: (node.func.end_lineno, node.func.end_col_offset))
@@ -93,22 +105,22 @@ def _calls(cls, function, owner, source):
         elif isinstance(target, ast.Name) and _is_helper(function.__globals__.get(target.id)):
             found.append((function.__globals__[target.id], None))
     found = [one for one in found if isinstance(one[0], FunctionType)]
-    return [one for before, one in zip([None, *found], found, strict=False) if one != before]
+    return [one for at, one in enumerate(found) if not at or one != found[at - 1]]
 
 
-def _is_helper(thing):
+def _is_helper(thing: object) -> bool:
     """Whether a name means a function of the controllers' helpers; C's arithmetic (`cmath`) is none to look at."""
     module = thing.__module__ if isinstance(thing, FunctionType) else ""
     return module.startswith("cctrace.cc.") and module != "cctrace.cc.cmath"
 
 
-def _method(cls, name, after=None):
+def _method(cls: type[Controller], name: str, after: type | None = None) -> Call:
     mro = cls.__mro__
     rest = mro[mro.index(after) + 1 if after else 0 :]
     return next(((vars(base)[name], base) for base in rest if name in vars(base)), (None, None))
 
 
-def _citations(source, module):
+def _citations(source: str, module: ModuleType | None) -> list[str]:
     """Return what a function cites, kernel functions with the file that the module's header names for that source."""
     files = {key: texts.split()[0].strip(",") for key, texts in _FILES.findall(inspect.getdoc(module) or "")}
     found = []

@@ -147,8 +147,8 @@ def controller_name(text: str, called: str) -> str:
     from cctrace.cc import canonical, own
 
     try:
-        if own.file_of(text) and _TRUST in click.get_current_context().meta:
-            _allow(text, own.file_of(text), called)
+        if (file := own.file_of(text)) and _TRUST in click.get_current_context().meta:
+            _allow(text, file, called)
             own.load(text)
         return canonical(text)
     except ArgumentError as error:

@@ -66,9 +66,10 @@ def collapse(
     delay_us = _microseconds("--queue-delay", queue_delay)
     out = predicted(mean_us, sd_us, floor_us, samples, probe_rtt_samples, gain, delay_us)
     if rate is not None:
-        options = {"variant": variant, "draws": draws, "ordered": not reorder, "rho": rho}
         with progress("integrating over the loop's RTTs"):
-            out["closed_loop"] = closed_loop(mean_us, sd_us, _rate_bps(rate), floor_us, **options)
+            out["closed_loop"] = closed_loop(
+                mean_us, sd_us, _rate_bps(rate), floor_us, variant, draws=draws, ordered=not reorder, rho=rho
+            )
     _print(out, as_json, _collapse_words(out, mean_us, sd_us, gain))
 
 

@@ -4,17 +4,30 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import pandas as pd
 
 from cctrace import presets
 from cctrace.analytic.pilaw import SIGMOID_SLOPE, utility
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.learn.search import Search
 
-COLUMNS = ("min_rtt_us", "bw_bps", "goodput_bps", "lost_share", "beta", "k")
 NEAR_BETA = 1e-6
 _FORM = "cctrace learning agent 1"
+
+
+class _Flow(NamedTuple):
+    min_rtt_us: float
+    bw_bps: float
+    goodput_bps: float
+    lost_share: float
+    beta: float
+    k: float
+
+
+COLUMNS = _Flow._fields
 
 
 @dataclass
@@ -45,11 +58,11 @@ class Agent:
 
     flows: int = 24
     slope: float = SIGMOID_SLOPE
-    searches: list = field(default_factory=list)
-    waiting: list = field(default_factory=list)
+    searches: list[Search] = field(default_factory=list)
+    waiting: list[list[float]] = field(default_factory=list)
     gamma: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not isinstance(self.flows, int) or self.flows < 1:
             raise ArgumentError(f"flows={self.flows!r} must be an integer from 1")
         if not self.slope > 0:
@@ -60,7 +73,7 @@ class Agent:
         self.searches = self.searches or [Search() for _ in self.bins]
         self.waiting = self.waiting or [[] for _ in self.bins]
 
-    def bin_of(self, min_rtt_us, bw_bps):
+    def bin_of(self, min_rtt_us: float, bw_bps: float) -> int:
         """Return the number of the bin of a flow, by its min_rtt (us) and bandwidth estimate (bit/s)."""
         for number, bounds in enumerate(self.bins):
             values = (min_rtt_us / 1e3, bw_bps / 1e6)
@@ -69,11 +82,11 @@ class Agent:
                 return number
         raise ArgumentError(f"min_rtt_us={min_rtt_us!r}, bw_bps={bw_bps!r}: no bin has these")
 
-    def now(self, number):
+    def now(self, number: int) -> tuple[int, float]:
         """Return the (k, beta) that flows of a bin are to use: what the search asks for, or what it elected."""
         return self.searches[number].wanted() or self.searches[number].elected()
 
-    def observe(self, flows):
+    def observe(self, flows: pd.DataFrame) -> int:
         """Take the statistics of flows that ended.
 
         Parameters
@@ -97,7 +110,7 @@ class Agent:
         if missing:
             raise ArgumentError(f"flows: no column {', '.join(missing)} (needed: {', '.join(COLUMNS)})")
         counted = 0
-        for row in flows[list(COLUMNS)].itertuples():
+        for row in map(_Flow._make, flows[list(COLUMNS)].to_numpy(float)):
             number = self.bin_of(row.min_rtt_us, row.bw_bps)
             search = self.searches[number]
             if (wanted := search.wanted()) is None or not _same(wanted, row):
@@ -110,11 +123,11 @@ class Agent:
         return counted
 
     @property
-    def done(self):
+    def done(self) -> bool:
         """Whether every bin has elected."""
         return all(search.wanted() is None for search in self.searches)
 
-    def table(self, elected=False):
+    def table(self, elected: bool = False) -> dict[str, Any]:
         """Return the table, as models/bbrx_table1.json is written: for flows to use now, or only what was elected."""
         bins = []
         for number, (min_rtt_ms, rate_mbps) in enumerate(self.bins):
@@ -124,7 +137,7 @@ class Agent:
         said = f"cctrace learn: {self.flows} flows a trial, utility [Chung18] Eq. 6 with slope {self.slope:g}"
         return {"provenance": said, "gamma": [self.gamma], "delta": "min_rtt", "bins": bins}
 
-    def save(self, file):
+    def save(self, file: str | os.PathLike[str]) -> None:
         """Write all that the agent knows, to be read by `load`; the file is replaced only when it is complete."""
         state = {"form": _FORM, "flows": self.flows, "slope": self.slope, "gamma": self.gamma, "waiting": self.waiting}
         state["tried"] = [search.tried for search in self.searches]
@@ -133,7 +146,7 @@ class Agent:
         os.replace(part, file)
 
     @classmethod
-    def load(cls, file):
+    def load(cls, file: str | os.PathLike[str]) -> Self:
         """Return the agent that `save` wrote.
 
         Raises
@@ -155,6 +168,6 @@ class Agent:
         return agent
 
 
-def _same(wanted, row):
+def _same(wanted: tuple[int, float], row: _Flow) -> bool:
     k, beta = wanted
     return int(row.k) == k and abs(row.beta - beta) <= NEAR_BETA

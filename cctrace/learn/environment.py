@@ -1,13 +1,17 @@
 """Where flows come from: simulated dumbbells of a bin, or counters of recorded flows."""
 
 import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
 
 from cctrace.errors import ArgumentError
-from cctrace.learn.agent import COLUMNS
+from cctrace.io.tcpinfo import TcpInfo
+from cctrace.learn.agent import COLUMNS, Agent
 from cctrace.sim.path import Path
 from cctrace.sim.sender import MOST_MSS
 from cctrace.sim.simulate import simulate
@@ -24,6 +28,15 @@ LEAST_BYTES = 20e6  # and this much to send: beta acts in PROBE_BW alone, and ST
 MOST_BDP_BYTES = 32e6  # of a flow: RTTs are cut to that; half of the largest window of a simulated receiver
 BDP_SEGMENTS = 250  # longer pipes have larger segments in place of more of them, as a host hands over trains of packets
 WIDE_WINDOW = "512MB"  # of receivers of larger segments: how a window grows is modelled for Ethernet's
+
+Bounds = tuple[float, float | None]
+
+
+class Place(Protocol):
+    """Where flows of a bin come from: `Environment`, or what a test puts in its place."""
+
+    def flows(self, k: int, beta: float, **params: float) -> pd.DataFrame:
+        """Return the statistics of flows with these parameters."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +58,13 @@ class Environment:
         Segments are as large as Ethernet's while a flow's BDP has no more of them, and larger beyond; infinite: never.
     """
 
-    min_rtt_ms: tuple
-    rate_mbps: tuple
+    min_rtt_ms: Bounds
+    rate_mbps: Bounds
     paths: int = 9
     seed: int = 1
     bdp_segments: float = BDP_SEGMENTS
 
-    def flows(self, k, beta, **params):
+    def flows(self, k: int, beta: float, **params: float) -> pd.DataFrame:
         """Return the statistics of flows with these parameters, a DataFrame as `Agent.observe` takes it.
 
         Examples
@@ -82,11 +95,11 @@ class Environment:
         return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _whole(bounds):
+def _whole(bounds: Bounds) -> list[int]:
     return [0 if side is None else int(side) for side in bounds]
 
 
-def _spread(rng, paths):
+def _spread(rng: np.random.Generator, paths: int) -> Iterator[tuple[Any, ...]]:
     """Return (flows, three numbers from 0 to 1) of every dumbbell, those of as many flows spread evenly."""
     flows = [FLOWS[k % len(FLOWS)] for k in range(paths)]
     places = np.zeros((paths, 3))
@@ -97,7 +110,7 @@ def _spread(rng, paths):
     return zip(flows, *places.T, strict=True)
 
 
-def _within(place, bounds, least):
+def _within(place: float, bounds: Bounds, least: float) -> float:
     """Return a value of a bin, by its place from 0 to 1 in the logarithm."""
     low = max(bounds[0], least)
     widest = low * (WIDEST_GIGABIT if low >= GIGABIT else WIDEST)
@@ -105,7 +118,7 @@ def _within(place, bounds, least):
     return float(np.exp(np.interp(place, (0, 1), np.log([low, 0.999 * high]))))
 
 
-def segment_bytes(bdp_bytes, most):
+def segment_bytes(bdp_bytes: float, most: float) -> int:
     """Return the data bytes of a segment, of which `most` make a BDP, from Ethernet's to half a burst.
 
     >>> segment_bytes(100e3, 250), segment_bytes(2e6, 250), segment_bytes(2e6, float("inf"))
@@ -114,11 +127,18 @@ def segment_bytes(bdp_bytes, most):
     return int(min(max(bdp_bytes / most - HEADER_BYTES, MSS_BYTES), MOST_MSS))
 
 
-def _buffer(rate_mbps, rtt_ms, bdp, mss):
+def _buffer(rate_mbps: float, rtt_ms: float, bdp: float, mss: int) -> str:
     return f"{max(bdp * rate_mbps * rtt_ms * 125, 10 * (mss + HEADER_BYTES)):.0f}B"
 
 
-def simulated(agent, seed=1, bins=None, say=lambda text: None, save=None, place_of=Environment):
+def simulated(
+    agent: Agent,
+    seed: int = 1,
+    bins: Sequence[int] | None = None,
+    say: Callable[[str], object] = lambda text: None,
+    save: str | os.PathLike[str] | None = None,
+    place_of: Callable[..., Place] = Environment,
+) -> Agent:
     """Let an agent learn from simulated flows until its bins have elected.
 
     Parameters
@@ -161,7 +181,7 @@ def simulated(agent, seed=1, bins=None, say=lambda text: None, save=None, place_
     return agent
 
 
-def _paths_for(flows):
+def _paths_for(flows: int) -> int:
     """Return how many dumbbells have so many flows together.
 
     >>> [_paths_for(flows) for flows in (1, 4, 24)]
@@ -171,7 +191,7 @@ def _paths_for(flows):
     return next(paths for paths, total in enumerate(there, 1) if total >= flows)
 
 
-def statistics(table, beta, k):
+def statistics(table: TcpInfo, beta: float, k: int) -> pd.DataFrame:
     """Return the statistics of recorded flows from the kernel's counters, as `Agent.observe` takes them.
 
     Parameters

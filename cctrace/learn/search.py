@@ -11,8 +11,10 @@ elected is the top of the last fit.
 
 import functools
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.errors import ArgumentError
 
@@ -27,6 +29,11 @@ FAR_OFF, ROUNDS = 1.5, 8  # standard deviations from which on a trial counts les
 GROWS = 0.01  # relative growth of the optimum below which a further k is not worth its queue, nor below its error
 MOST_K = 12
 MOST_OF_K, MOST_TRIALS = 6, 15  # of one k; in all, a tenth of a grid of 30 betas and 5 k
+
+
+Points = dict[float, float]  # of one k: beta, mean utility
+Array = NDArray[np.float64]
+Fit = tuple[Array, Array, Array, NDArray[Any]]
 
 
 @dataclass
@@ -51,9 +58,9 @@ class Search:
     (4, 0.7, True)
     """
 
-    tried: list = field(default_factory=list)
+    tried: list[tuple[int, float, float]] = field(default_factory=list)
 
-    def wanted(self):
+    def wanted(self) -> tuple[int, float] | None:
         """Return the (k, beta) to try next, None when the search is over."""
         if len(self.tried) >= MOST_TRIALS:
             return None
@@ -70,7 +77,7 @@ class Search:
         beside = _beside(self._points(k), beta)
         return None if beside is None else (k, beside)
 
-    def note(self, utility):
+    def note(self, utility: float) -> None:
         """Take the mean utility of what was `wanted`.
 
         Raises
@@ -83,7 +90,7 @@ class Search:
             raise ArgumentError(f"utility={utility!r}: {'the search is over' if wanted is None else 'not finite'}")
         self.tried.append((*wanted, float(utility)))
 
-    def elected(self):
+    def elected(self) -> tuple[int, float]:
         """Return the (k, beta) of the best utility of the k before the optimum stopped growing, so far."""
         if not self.tried:
             return FIRST_K, FIRST_BETA
@@ -92,12 +99,12 @@ class Search:
             elected += 1
         return elected, _top(self._points(elected))[0]
 
-    def _points(self, k):
+    def _points(self, k: int) -> Points:
         """Return {beta: utility} of what was tried with a k."""
         return {beta: utility for tried_k, beta, utility in self.tried if tried_k == k}
 
 
-def _grows(points, above):
+def _grows(points: Points, above: Points) -> bool:
     """Say whether the optimum of a k is better than that of the k before, by more than the fits are known to."""
     tops = [_top(points)[1], _top(above)[1]]
     fitted = [trials for trials in (points, above) if len(trials) > FITTED]
@@ -108,7 +115,7 @@ def _grows(points, above):
     return tops[1] > tops[0] + max(GROWS * abs(tops[0]), error)
 
 
-def _next_beta(points, start):
+def _next_beta(points: Points, start: float) -> float | None:
     """Return the next beta for one k, None when its optimum is found."""
     if len(points) >= MOST_OF_K:
         return None
@@ -122,7 +129,7 @@ def _next_beta(points, start):
     return top if min(abs(beta / top - 1) for beta in points) >= NEAR else None
 
 
-def _beside(points, top):
+def _beside(points: Points, top: float) -> float | None:
     """Return a beta beside the top that nothing near was tried of, None if there is none."""
     for factor in BESIDE:
         beta = _clipped(top * factor)
@@ -131,18 +138,18 @@ def _beside(points, top):
     return None
 
 
-def _beyond(points, end):
+def _beyond(points: Points, end: float) -> float | None:
     """Return the next beta outside what was tried, a longer step away than the last; None at the range's end."""
     betas = sorted(points, reverse=end == min(points))
     beta = _clipped(end * (end / betas[-2]) ** GROWTH)
     return beta if beta not in points else None
 
 
-def _top(points):
+def _top(points: Points) -> tuple[float, float]:
     """Return (beta, utility) at the top of the parabola through what was tried, within that range."""
     betas = sorted(points)
     if len(betas) < FITTED:
-        best = max(points, key=points.get)
+        best = max(points, key=points.__getitem__)
         return best, points[best]
     x, y, _, (a, b, c) = _fit(points)
     if a >= 0:  # flat but for noise, or a valley: no slope to follow, so what does best together with its neighbours
@@ -153,14 +160,15 @@ def _top(points):
     return beta, float(np.polyval((a, b, c), at))
 
 
-def _fit(points):
+def _fit(points: Points) -> Fit:
     """Return roots of the betas, utilities, weights, and the parabola's coefficients."""
     return _fitted(tuple(sorted(points.items())))
 
 
 @functools.lru_cache(maxsize=256)
-def _fitted(points):
-    x, y = np.sqrt([beta for beta, _ in points]), np.array([utility for _, utility in points])
+def _fitted(points: tuple[tuple[float, float], ...]) -> Fit:
+    betas, utilities = np.array(points, dtype=np.float64).T
+    x, y = np.sqrt(betas), utilities
     weights = near = _near(x, x[np.argmax(y)], WIDTH)
     powers = np.vander(x, 3)
     for _ in range(ROUNDS if len(points) > FITTED else 1):
@@ -171,15 +179,15 @@ def _fitted(points):
     return x, y, weights, parabola
 
 
-def _near(x, centre, width):
+def _near(x: Array, centre: float, width: float) -> Array:
     return np.exp(-0.5 * ((x - centre) / width) ** 2)
 
 
-def _residuals(points):
+def _residuals(points: Points) -> float:
     """Return the weighted sum of the squares that the fit leaves."""
     x, y, weights, parabola = _fit(points)
     return float(np.sum((weights * (y - np.polyval(parabola, x))) ** 2))
 
 
-def _clipped(beta):
+def _clipped(beta: float) -> float:
     return round(min(max(beta, LEAST_BETA), MOST_BETA), 4)
