@@ -19,7 +19,7 @@ PARTS = {
     "cctrace.analysis.one_flow.diagnose": "diagnosis",
     "cctrace.diagnosis.diagnose.limits_of": "account of what limited it when",
     "cctrace.diagnosis.diagnose.events_of": "list of events",
-    "cctrace.diagnosis.rules.losses.verdicts": "judgement of losses",
+    "cctrace.diagnosis.packets.losses.losses": "judgement of losses",
     "cctrace.fit.collapse.Collapse.fit": "forecast of minRTT collapse",
     "cctrace.counterfactual.whatif.what_would_help": "what-if",
 }

@@ -9,7 +9,8 @@ import pytest
 from cctrace import cli, datasets
 from cctrace.cli.common import lines_of, print_table, print_text, wrapped
 from cctrace.cli.corpus import _with_causes
-from cctrace.diagnosis.rules.order import CAUSES, cause_words
+from cctrace.diagnosis.catalogue import CAUSES
+from cctrace.diagnosis.order import cause_words
 
 COLUMNS = ("flow", "sent", "goodput", "warnings")
 ROW = ("10.0.0.1:1 → 10.0.0.2:2", "20 MB", "3 Mbit/s", "it lacks the first packets, and some of the last")
@@ -95,7 +96,7 @@ def test_a_corpus_names_causes_beside_its_verdicts():
 
 
 def test_every_cause_has_words_short_enough_for_a_column():
-    for name, words in CAUSES.items():
+    for name, words in ((name, cause.words) for name, cause in CAUSES.items()):
         assert cause_words(name, 0.9) == words
         assert len(words) <= 35, name
         assert "_" not in words.replace("min_rtt", ""), name

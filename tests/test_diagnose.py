@@ -9,9 +9,9 @@ import pytest
 import cctrace as cct
 from cctrace import datasets
 from cctrace.diagnosis import limits
+from cctrace.diagnosis.catalogue import ORDER
 from cctrace.diagnosis.diagnose import diagnose
 from cctrace.diagnosis.findings import LIMITS
-from cctrace.diagnosis.rules.order import ORDER
 from cctrace.flows.capture import read
 from tests.conversation import MSS, Conversation
 

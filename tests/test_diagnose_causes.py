@@ -11,8 +11,8 @@ from benchmarks.explain import calibration
 from benchmarks.explain_cases import BESIDE, RIGHT, random_case, simulated_flow
 from cctrace.diagnosis import limits
 from cctrace.diagnosis.diagnose import diagnose
+from cctrace.diagnosis.packets.acks import _by_clock
 from cctrace.diagnosis.record import Record
-from cctrace.diagnosis.rules.returning import _by_clock
 from tests.conversation import MSS, Conversation
 
 CASES = [

@@ -15,7 +15,7 @@ from cctrace.analysis.analyze import analyze
 from cctrace.diagnosis.diagnose import diagnose
 from cctrace.diagnosis.limits import limits_of, shares
 from cctrace.diagnosis.record import LATE_S, Record
-from cctrace.diagnosis.rules.again import MUCH
+from cctrace.diagnosis.rules.losses import MUCH
 from cctrace.flows.capture import Capture
 from cctrace.sim.recorder import packets
 from tests.conversation import MSS, Conversation

@@ -33,7 +33,7 @@ def flow_of(text, which=0):
     ("given", "cause", "told"),
     [
         ({"unacked": 995}, "receiver_limited", "99.5 % of 1 MB in flight"),
-        ({"rest": "rwnd_limited:4000ms(84.7%)"}, "receiver_limited", "for most of its time"),
+        ({"rest": "rwnd_limited:4000ms(84.7%)"}, "receiver_limited", "for 84.7 % of the time it had data"),
         ({"rest": "app_limited"}, "application_limited", "less than it could"),
         ({"unacked": 0, "notsent": 0}, "application_limited", "less than it could"),
         ({"unacked": 95, "cwnd": 100}, "path_full", "congestion window was full, 100 segments"),

@@ -12,9 +12,9 @@ from cctrace.cc import controller
 from cctrace.cli import main
 from cctrace.counterfactual.questions import check_changes
 from cctrace.counterfactual.scene import plausible
+from cctrace.diagnosis.catalogue import ORDER
 from cctrace.diagnosis.diagnose import diagnose
 from cctrace.diagnosis.remedies import REMEDIES, commands, questions, remedies
-from cctrace.diagnosis.rules.order import ORDER
 from cctrace.fit import Estimate
 from cctrace.refusals import Refusal
 from cctrace.report.overview import write_report

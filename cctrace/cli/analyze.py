@@ -162,7 +162,7 @@ def _index(files: list[str], controller: str | None, folder: str, options: dict[
     if as_json:
         print_json(objects)
     else:
-        from cctrace.diagnosis.rules.order import cause_words
+        from cctrace.diagnosis.order import cause_words
         from cctrace.units import format_rate, format_share
 
         rows = [

@@ -179,13 +179,13 @@ def info(folder: str, by: str | None, as_json: bool) -> None:
 
 def _with_causes(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a table of verdicts with the cause in plain words beside each; others as they are."""
-    from cctrace.diagnosis.rules.order import CAUSES
+    from cctrace.diagnosis.catalogue import CAUSES
 
     if "verdict" not in frame:
         return frame
     place = list(frame.columns).index("verdict") + 1
     frame = frame.copy()
-    frame.insert(place, "cause", frame["verdict"].map(lambda name: CAUSES.get(name, "")))
+    frame.insert(place, "cause", frame["verdict"].map(lambda name: CAUSES[name].words if name in CAUSES else ""))
     return frame
 
 

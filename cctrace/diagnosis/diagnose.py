@@ -2,34 +2,42 @@
 
     diagnose(flow)      flow: of a capture, or of counters alone
 
-    limits      an account of the whole time                            diagnosis.limits
-    events      what happened when, in sentences with numbers           diagnosis.events
-    verdicts    the causes, most important first                        diagnosis.rules, one module per family
-    polls       all of it from counters alone                           diagnosis.polled, polled_verdicts;
-                of a single look                                        diagnosis.look
+    limits      an account of the whole time                            diagnosis.limits, diagnosis.polled
+    events      what happened when, in sentences with numbers           diagnosis.events, diagnosis.polled
+    facts       what is known, the same of packets, of polls, of a single look     diagnosis.packets, polled_facts,
+                                                                                   one_look
+    rules       which causes hold of these facts                                   diagnosis.rules
+    verdicts    the causes in words, most important first                          diagnosis.catalogue, diagnosis.order
 
 What a verdict rests on is its evidence; what would show that it is wrong is said with it. `unknown` is a verdict too:
 the first of a flow of which the record tells nothing.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.diagnosis import polled, polled_verdicts
+from cctrace.diagnosis import one_look, packets, polled, polled_facts
 from cctrace.diagnosis.events import events_of
+from cctrace.diagnosis.facts import Facts
 from cctrace.diagnosis.findings import Event, Limit, Verdict
 from cctrace.diagnosis.limits import limits_of
-from cctrace.diagnosis.look import look
+from cctrace.diagnosis.order import cause_words, verdict
+from cctrace.diagnosis.packets.capture import is_elsewhere
 from cctrace.diagnosis.record import Record
 from cctrace.diagnosis.remedies import with_commands
 from cctrace.diagnosis.rules import judge
-from cctrace.diagnosis.rules.order import cause_words
-from cctrace.diagnosis.rules.quality import is_elsewhere
 from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, StreamError
+from cctrace.flows.counters import CounterFlow
 from cctrace.refusals import Refusal, attempt
-from cctrace.units import format_rate
+
+if TYPE_CHECKING:
+    from cctrace.flows.flow import Flow
 
 FROM_POLLS = "(From polls, not packets: shorter events do not show.)"
 ELSEWHERE = "(Captured elsewhere than at the sender: times are estimates.)"
@@ -71,7 +79,7 @@ class Diagnosis(Summarized):
 
     cause: str
     verdict: str
-    figures: dict
+    figures: dict[str, float]
     coarse: bool = False
     limits: list[Limit] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -79,23 +87,31 @@ class Diagnosis(Summarized):
     lacks: list[str] = field(default_factory=list)
 
     @property
-    def in_words(self):
+    def in_words(self) -> str:
         """The cause in a few plain words, as tables have it."""
         return cause_words(self.cause, self.verdicts[0].confidence)
 
-    def summary(self):
+    def summary(self) -> str:
         """Return the verdicts as text, the most important first, with how sure each is."""
         lines = [f"{one.name} (confidence {one.confidence:.2g}): {one.line}" for one in self.verdicts]
         return "\n".join([*lines, f"{len(self.limits)} spans of limits, {len(self.events)} events"])
 
     @classmethod
-    def of(cls, limits, events, verdicts, coarse=False, note="", lacks=()):
+    def of(
+        cls,
+        limits: list[Limit],
+        events: list[Event],
+        verdicts: list[Verdict],
+        coarse: bool = False,
+        note: str = "",
+        lacks: Sequence[Refusal] = (),
+    ) -> Diagnosis:
         """Return the diagnosis of these findings; `note` follows its sentence."""
         first, said = verdicts[0], [refusal.note for refusal in lacks]
         return cls(first.name, f"{first.line} {note}".strip(), first.evidence, coarse, limits, events, verdicts, said)
 
 
-def diagnose(flow, controller=None, paced=False):
+def diagnose(flow: Flow | CounterFlow, controller: str | None = None, paced: bool = False) -> Diagnosis:
     """Return the `Diagnosis` of a flow.
 
     Parameters
@@ -121,44 +137,42 @@ def diagnose(flow, controller=None, paced=False):
     >>> diagnose(flow).verdicts[0].name
     'random_loss'
     """
-    if hasattr(flow, "polls"):
+    if isinstance(flow, CounterFlow):
         return _of_counters(flow, controller)
     if not hasattr(flow, "capture"):
         raise ArgumentError(f"cannot diagnose {type(flow).__name__!r}: use a flow of a capture or of counters")
     record = Record(flow, controller, paced)
     lacks: list[Refusal] = []
 
-    def found(part, function, *given, instead):
-        result = attempt(part, function, *given)
+    def part(name: str, function: Any, *given: Any, instead: Any) -> Any:
+        result = attempt(name, function, *given)
         if isinstance(result, Refusal):
             lacks.append(result)
             return instead
         return result
 
-    limits = found(
-        "account of what limited it when", limits_of, record, instead=[Limit("unknown", 0.0, record.duration_s)]
-    )
-    events = found("list of events", events_of, record, instead=[])
+    unknown = [Limit("unknown", 0.0, record.duration_s)]
+    limits = part("account of what limited it when", limits_of, record, instead=unknown)
+    events = part("list of events", events_of, record, instead=[])
+    verdicts = with_commands(_verdicts(packets.facts_of(record, limits, part)), flow, controller)
     note = ELSEWHERE if is_elsewhere(flow) else ""
-    verdicts = with_commands(judge(record, limits, found), flow, controller)
     return Diagnosis.of(limits, events, verdicts, note=note, lacks=lacks)
 
 
-def _of_counters(flow, controller):
+def _verdicts(facts: Facts) -> list[Verdict]:
+    return [verdict(finding) for finding in judge(facts)]
+
+
+def _of_counters(flow: CounterFlow, controller: str | None) -> Diagnosis:
     """Return the diagnosis of polls: of several in time, or of a single look."""
-    polls = polled.Polls(flow, controller)
-    timed = flow.is_timed and len(flow.polls) > 1
-    if timed and len(flow.acked()[1]) > 1:
+    if flow.is_timed and len(flow.polls) > 1 and len(flow.acked()[1]) > 1:
+        polls = polled.Polls(flow, controller)
         limits = polled.limits_of(polls)
-        verdicts = polled_verdicts.judge(polls, limits)
-        events = polled.events_of(polls)
-        if not verdicts:
-            rate = format_rate(flow.summary["goodput_bps"])
-            told = f"Nothing in these counters tells what limited it to {rate}."
-            verdicts = [Verdict("unknown", 0.0, 0.0, polls.end, {}, told, "A capture at the sender would tell.")]
-        return Diagnosis.of(limits, events, verdicts, coarse=True, note=FROM_POLLS)
-    found = look(flow)
-    if found is None:
+        verdicts = _verdicts(polled_facts.facts_of(polls, limits))
+        return Diagnosis.of(limits, polled.events_of(polls), verdicts, coarse=True, note=FROM_POLLS)
+    look = one_look.Look(flow, controller)
+    if look.tells_nothing:
         raise StreamError(f"{flow.polls.source}: the counters tell nothing of what limited this connection")
     duration = float(np.nan_to_num(flow.summary["duration_s"]))
-    return Diagnosis.of([Limit("unknown", 0.0, duration)], [], [found], coarse=True)
+    limits = [Limit("unknown", 0.0, duration)]
+    return Diagnosis.of(limits, [], _verdicts(one_look.facts_of(look)), coarse=True, note=look.note)

@@ -34,7 +34,7 @@ def _some(events, kind):
 
 
 def _rates(record):
-    from cctrace.diagnosis.rules.rates import stale_seconds
+    from cctrace.diagnosis.packets.rates import stale_seconds
 
     for change in record.changes:
         fell = change.after_bps < change.before_bps

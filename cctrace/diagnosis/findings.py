@@ -1,6 +1,9 @@
-"""What a diagnosis consists of: limits over time, events, verdicts."""
+"""What a diagnosis consists of: limits over time, events, findings, and verdicts, which are findings in words."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 # What limited a flow at an instant; the first of them that held for most of a short stretch of time names it.
 LIMITS = (
@@ -55,7 +58,35 @@ class Event:
     start_s: float
     end_s: float
     text: str
-    evidence: dict = field(default_factory=dict)
+    evidence: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A cause that holds, as a rule has found it; `catalogue.verdict` puts it into words.
+
+    Attributes
+    ----------
+    name : str
+        Of the cause.
+    confidence : float
+        0 to 1, before it is calibrated.
+    span : (float, float)
+        When it held, seconds since the first packet.
+    numbers : dict of str to float
+        What it rests on, units in the names.
+    words : dict
+        What the sentence has besides.
+    form : str
+        Which of the cause's sentences is right, if there are several.
+    """
+
+    name: str
+    confidence: float
+    span: tuple[float, float]
+    numbers: dict[str, float]
+    words: dict[str, Any] = field(default_factory=dict)
+    form: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,12 +123,12 @@ class Verdict:
     confidence: float
     start_s: float
     end_s: float
-    evidence: dict
+    evidence: dict[str, float]
     text: str
     advice: str = ""
     refuted_by: str = ""
 
     @property
-    def line(self):
+    def line(self) -> str:
         """The sentence and the advice."""
         return f"{self.text} {self.advice}".strip()

@@ -2,23 +2,28 @@
 
 What the kernel accounts for (time with data, time limited by the receiver's window and by the send buffer, segments
 sent again, reordering seen) is as good as from packets, however seldom it is asked. What follows from how rate, RTT and
-losses move together needs several polls per change. `polled_verdicts` draws the conclusions; docs/explain.md has the
+losses move together needs several polls per change. `polled_facts` has what the rules ask for; docs/explain.md has the
 accuracy by the distance of the polls.
 """
+
+from __future__ import annotations
 
 import functools
 import itertools
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.cc import is_model_based
 from cctrace.diagnosis.findings import Event, Limit
 from cctrace.diagnosis.limits import account
-from cctrace.diagnosis.look import WINDOW_FULL
+from cctrace.flows.counters import CounterFlow
 from cctrace.path.bottleneck import jumps
+from cctrace.path.changes import Change
 from cctrace.units import format_rate
 
 MOST = 0.5  # of the time
+CWND_FULL = 0.9
 FEWEST = 5
 LONGER = 1.25  # times the RTTs that a rate which falls makes longer
 INFINITE = 0x7FFFFFFF  # snd_ssthresh before the first loss [Linux] TCP_INFINITE_SSTHRESH
@@ -30,43 +35,43 @@ MOST_WINDOWS = 4  # per poll: where a gap is long, what lies in it is interpolat
 class Polls:
     """The polls of one connection as columns of numbers, NaN where unknown; times in seconds since the first."""
 
-    def __init__(self, flow, controller=None):
+    def __init__(self, flow: CounterFlow, controller: str | None = None) -> None:
         self.flow, self.controller = flow, controller or flow.connection.get("cc")
         self.time = flow.seconds()
         self.end = float(np.nan_to_num(flow.summary["duration_s"]))
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> NDArray[np.float64]:
         return self.flow.values(name)
 
     @functools.cached_property
-    def rtt(self):
+    def rtt(self) -> NDArray[np.float64]:
         """The smoothed RTT, us."""
         return self.flow.rtt_us()
 
     @functools.cached_property
-    def least_us(self):
+    def least_us(self) -> float:
         """The least RTT that is known, us."""
         known = np.concatenate([self["min_rtt"], self.rtt])
         known = known[(known > 0) & (known < 4e9)]
         return float(known.min()) if len(known) else np.nan
 
     @functools.cached_property
-    def again(self):
+    def again(self) -> NDArray[np.float64]:
         """Segments sent again so far, at every poll."""
         return np.maximum.accumulate(np.nan_to_num(self["total_retrans"]))
 
     @functools.cached_property
-    def sent(self):
+    def sent(self) -> float:
         """Segments sent, at the last poll; NaN unknown."""
         return float(self.flow.summary["segments_sent"] or np.nan)
 
     @property
-    def is_model_based(self):
+    def is_model_based(self) -> bool:
         """Whether the controller builds a model of the path."""
         return bool((self["bbr_bw_Bps"] > 0).any()) or is_model_based(self.controller)
 
     @functools.cached_property
-    def windows(self):
+    def windows(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Return (middle_s, rate_bps, rtt_us) of windows of 100 ms, of an RTT, or of what lies between polls."""
         time_ns, acked = self.flow.acked()
         if len(acked) < 3:
@@ -83,13 +88,13 @@ class Polls:
         rtt = np.interp(middle, self.time[known], self.rtt[known]) if known.any() else np.full(len(middle), np.nan)
         return middle, got, rtt
 
-    def span_us(self, name):
+    def span_us(self, name: str) -> float:
         """Return how much an account of time grew, us, from the beginning of the connection; NaN unknown."""
         column = self[name]
         return float(np.nanmax(column)) if np.isfinite(column).any() else np.nan
 
 
-def limits_of(polls):
+def limits_of(polls: Polls) -> list[Limit]:
     """Return the list of `Limit`; of a single poll one limit of the whole time."""
     time, end = polls.time, polls.end
     if len(time) < 2 or not end > 0:
@@ -97,13 +102,13 @@ def limits_of(polls):
     pairs = np.column_stack([time[:-1], time[1:]])
     width = np.maximum(np.diff(time), 1e-9) * 1e6
 
-    def grew(name):
+    def grew(name: str) -> NDArray[np.bool_]:
         return np.nan_to_num(np.diff(polls[name])) >= MOST * width
 
     busy = polls["busy_time_us"]
     later = {name: polls[name][1:] for name in ("unacked", "snd_cwnd", "ca_state", "bbr_pacing_gain", "bbr_cwnd_gain")}
     idle = np.diff(busy) < MOST * width if np.isfinite(busy).all() else later["unacked"] == 0
-    full = later["unacked"] >= WINDOW_FULL * later["snd_cwnd"]
+    full = later["unacked"] >= CWND_FULL * later["snd_cwnd"]
     start = (polls["snd_ssthresh"][1:] >= INFINITE) & (polls.again[1:] == 0) & (not polls.is_model_based)
     start |= later["bbr_pacing_gain"] > STARTUP_GAIN
     probing = (later["bbr_cwnd_gain"] == UNIT) & (later["bbr_pacing_gain"] == UNIT) & (later["unacked"] <= 5)
@@ -120,10 +125,10 @@ def limits_of(polls):
     return account({name: pairs[mask] for name, mask in held.items()}, end, float(np.median(np.diff(time))))
 
 
-def events_of(polls):
+def events_of(polls: Polls) -> list[Event]:
     """Return the list of `Event` that polls show: changes of the rate, losses, idle periods."""
     found = []
-    for at, before, after in rate_changes(polls):
+    for at, before, after, _ in rate_changes(polls):
         verb = "fell" if after < before else "rose"
         text = f"At {at:.1f} s the path's rate {verb} from {format_rate(before)} to {format_rate(after)}."
         found.append(Event("rate_change", at, at, text, {"before_bps": before, "after_bps": after}))
@@ -141,8 +146,8 @@ def events_of(polls):
     return sorted(found, key=lambda event: event.start_s)
 
 
-def rate_changes(polls):
-    """Return [(at_s, before_bps, after_bps)]: changes of the delivered rate while RTTs told of a queue on one side."""
+def rate_changes(polls: Polls) -> list[Change]:
+    """Return the changes of the delivered rate while RTTs tell of a queue on one side."""
     middle, rate, rtt = polls.windows
     some = rate > 0
     if some.sum() < 12:
@@ -155,11 +160,11 @@ def rate_changes(polls):
             typical = float(np.median(rate[inside]))
             spread = float(np.median(np.abs(rate[inside] / typical - 1)))
             if spread < STEADY:
-                plateaus.append((begin, typical, spread, float(np.quantile(rtt[inside], 0.9))))
-    for (_, before, spread1, its), (begin, after, spread2, later) in itertools.pairwise(plateaus):
+                plateaus.append((begin, end, typical, spread, float(np.quantile(rtt[inside], 0.9))))
+    for (_, _, before, spread1, its), (begin, end, after, spread2, later) in itertools.pairwise(plateaus):
         apart = abs(np.log(after / before))
         # A path that slows down makes a queue, longer than the one before; a sender that does leaves none.
         queued = later > LONGER * max(LONGER * polls.least_us, its)
         if apart > max(np.log(DIFFERS), 3 * (spread1 + spread2)) and (after > before or queued):
-            found.append((float(begin), before, after))
-    return found if any(after < before for _, before, after in found) else []
+            found.append(Change(float(begin), before, after, end))
+    return found if any(change.after_bps < change.before_bps for change in found) else []

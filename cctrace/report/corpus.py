@@ -15,7 +15,7 @@ import pandas as pd
 
 import cctrace
 from cctrace.corpus.one import reason_of
-from cctrace.diagnosis.rules.order import CAUSES
+from cctrace.diagnosis.catalogue import CAUSES
 from cctrace.display import escape
 from cctrace.errors import ArgumentError, CctraceWarning
 from cctrace.report.corpus_whatif import whatif_part
@@ -91,7 +91,9 @@ def _flows(corpus, by):
     told = {"verdict": "unknown", "text": "", "controller": None}
     if "verdicts" in corpus.tables:
         verdicts = corpus.verdicts.frame([*keys, "verdict", "text", "controller", "refused"])
-        verdicts["verdict"] = verdicts["verdict"].map(lambda name: CAUSES.get(name, name)).fillna("refused")
+        verdicts["verdict"] = (
+            verdicts["verdict"].map(lambda name: CAUSES[name].words if name in CAUSES else name).fillna("refused")
+        )
         verdicts["text"] = verdicts["text"].fillna(verdicts.pop("refused"))
         flows = flows.merge(verdicts, on=keys, how="inner")
     else:

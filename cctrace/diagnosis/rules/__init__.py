@@ -1,28 +1,60 @@
-"""Verdicts by family of causes; `judge` asks all of them and puts the most important first."""
+"""From facts to findings: one rule per cause, whatever the record; `judge` asks all of them.
 
-from cctrace.diagnosis.rules import again, delays, endpoints, losses, pacing, policing, quality, rates, sharing
-from cctrace.diagnosis.rules.order import ordered
+A rule reads the facts and what earlier ones have found, and says nothing where a fact is missing. They are asked in
+this order: what the ends did explains the path's part, and what others did explains losses and queues.
+"""
 
-FAMILIES = (endpoints, policing, sharing, pacing, losses, rates, delays, again)
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from cctrace.diagnosis.facts import Facts
+from cctrace.diagnosis.findings import Finding
+from cctrace.diagnosis.order import ordered
+from cctrace.diagnosis.rules import capture, delays, ends, losses, others, rates
+from cctrace.diagnosis.rules.found import Found
+
+Rule = Callable[[Facts, Found], Iterator[Finding]]
+CAPTURE: tuple[Rule, ...] = (capture.capture_artefact, capture.vantage_point)
+RULES: tuple[Rule, ...] = (
+    ends.receiver_limited,
+    ends.slow_start_only,
+    ends.send_buffer_limited,
+    ends.receiver_pauses,
+    ends.stalls,
+    ends.pacing_limited,
+    ends.application_limited,
+    ends.app_limited_samples,
+    others.policer,
+    others.fair_queueing,
+    others.competition,
+    losses.poor_pacing,
+    losses.losses,
+    ends.paced_evenly,
+    rates.rate_change,
+    delays.reordering,
+    delays.collapse,
+    ends.waiting,
+    rates.self_induced_queue,
+    rates.congested_before,
+    rates.shaper,
+    rates.path_full,
+    ends.nothing_to_send,
+    rates.window_limited,
+    delays.ack_compression,
+    delays.ack_aggregation,
+    delays.ack_thinning,
+    delays.jitter,
+    delays.inflated_min_rtt,
+    losses.sent_again,
+)
 
 
-def judge(record, limits, found_by):
-    """Return the list of `Verdict` of a captured flow, most important first; at least one.
-
-    Parameters
-    ----------
-    record : Record
-    limits : list of Limit
-    found_by : callable
-        ``found_by(part, function, *arguments, instead=...)``: the function's result, or `instead` if it has none.
-    """
-    found = found_by("judgement of the capture's quality", quality.verdicts, record, limits, [], instead=[])
-    if (quality.too_short(record) and not record.flow.facts["complete"]) or record.flow.taken_at == "unknown":
-        return [quality.unknown(record), *found]
-    for family in FAMILIES:
-        part = f"judgement of {family.__name__.rpartition('.')[2]}"
-        found = [*found, *found_by(part, family.verdicts, record, limits, found, instead=[])]
-    names = {verdict.name for verdict in found}
-    if "collapse" in names:  # what looks like a full path is its window
-        found = [verdict for verdict in found if verdict.name != "path_full"]
-    return ordered(quality.tempered(found)) or [quality.unknown(record)]
+def judge(facts: Facts) -> list[Finding]:
+    """Return what is found of a flow, most important first; at least one."""
+    found = Found()
+    for rule in CAPTURE if facts.is_blind else (*CAPTURE, *RULES):
+        found.findings += rule(facts, found)
+    if facts.is_blind:
+        return [capture.unknown(facts), *found.findings]
+    return ordered(capture.tempered(facts, found.findings)) or [capture.unknown(facts)]

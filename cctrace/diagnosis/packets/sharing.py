@@ -1,13 +1,15 @@
-"""Flows of one file are judged together: who shares a queue with whom, who is served in turn, who gets how much."""
+"""The facts of other flows, from packets: whose queue explains this one's delays, what each flow got."""
+
+from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cctrace.diagnosis.findings import Verdict
+from cctrace.diagnosis.facts import Sharing, Turns
 from cctrace.diagnosis.record import Record
-from cctrace.path.bottleneck import Steps, constant, deviation
-from cctrace.units import format_rate, format_share
+from cctrace.path.bottleneck import Sent, Steps, constant, deviation
 
 COMMON = 0.1  # share by which the queue of all together explains a flow's delays better than its own
 FAIR = 0.05  # of the fair share, within which everyone gets it
@@ -17,27 +19,57 @@ MOST_OF_IT = 0.5  # of a flow's data, that must have met a link so full
 FEWEST = 20  # windows in which all had data, for their shares to be compared
 
 
-def verdicts(record, limits, found):
-    """Return `competition`, if other flows of the capture go through this one's queue, or `fair_queueing`."""
+def others(record: Record) -> dict[str, Turns | Sharing]:
+    """Return the facts of flows served in turn, or of a queue that this one shares with others; nothing of neither."""
     if not record.companions or record.fluid is None:
-        return []
+        return {}
     gain, rate = record.path.shared
-    turns = _in_turns(record, gain)
-    if turns is not None and (turns.hold or _others_show_turns(record)):
-        return [_fair(record, turns)]
+    found = _in_turns(record, gain)
+    if found is not None and (found.hold or _others_show_turns(record)):
+        return {"turns": _turns(record, found)}
     if gain < COMMON or (got := _got(record, rate)) is None:
-        return []
-    return [_competition(record, gain, rate, got)]
+        return {}
+    return {"sharing": _sharing(record, gain, rate, got)}
+
+
+def _turns(record: Record, found: _Turns) -> Turns:
+    return Turns(
+        flows=1 + len(record.companions),
+        share=found.share,
+        share_deviation=found.spread,
+        link_bps=found.rate * 8e6,
+        deviation=found.deviation,
+        solo_bps=found.solo * 8e6,
+        is_own=found.hold,
+        span=_overlap(record),
+    )
+
+
+def _sharing(record: Record, gain: float, rate: float, got: _Got) -> Sharing:
+    mine, theirs = got
+    total, best = sum(theirs.values()), max(theirs, key=lambda index: theirs[index])
+    row = record.flow.capture.flows.iloc[best]
+    return Sharing(
+        flows=1 + len(theirs),
+        share=mine / (mine + total),
+        mine_bps=mine,
+        their_rate_bps=total,
+        best=f"{row['src']}:{row['sport']}",
+        best_bps=theirs[best],
+        span=_overlap(record),
+        link_bps=rate * 8e6,
+        explained_better_by=float(gain),
+    )
 
 
 class _Got(NamedTuple):
     """What a flow and its companions got while they were up together, bit/s of the wire, by their numbers."""
 
     mine: float
-    theirs: dict
+    theirs: dict[int, float]
 
 
-def _got(record, link):
+def _got(record: Record, link: float) -> _Got | None:
     """Return the `_Got` of flows that filled the link together; None where most of this one's data met it half empty.
 
     Whoever sends little into a link that others leave empty competes with nobody, whatever queue would explain.
@@ -56,59 +88,6 @@ def _got(record, link):
     return _Got(float(mean[0]), dict(zip(record.companions, mean[1:].tolist(), strict=True)))
 
 
-def _competition(record, gain, rate, got):
-    rows = record.flow.capture.flows
-    mine, theirs = got
-    total = mine + sum(theirs.values())
-    best = max(theirs, key=theirs.get)
-    fair = total / (1 + len(theirs))
-    won = "more than" if mine > (1 + FAIR) * fair else "less than" if mine < (1 - FAIR) * fair else "about"
-    name = f"{rows.iloc[best]['src']}:{rows.iloc[best]['sport']}"
-    others = f"{len(theirs)} other flow{'s' if len(theirs) > 1 else ''}"
-    return Verdict(
-        "competition",
-        float(min(0.99, 0.7 + gain)),
-        *_overlap(record),
-        {
-            "flows": 1 + len(theirs),
-            "share": mine / total,
-            "fair_share": 1 / (1 + len(theirs)),
-            "link_bps": rate * 8e6,
-            "explained_better_by": float(gain),
-        },
-        f"It shared a bottleneck of {format_rate(rate * 8e6)} with {others} of this capture and got "
-        f"{format_share(mine / total)} of what they got together, {won} a fair share ({format_rate(mine)}; {name} got "
-        f"{format_rate(theirs[best])}).",
-        "A fair queue at the bottleneck (fq_codel, cake) would share evenly, whoever the controllers are.",
-        "Delays that this flow's own queue explains as well as the queue of all together.",
-    )
-
-
-def _fair(record, turns):
-    rate, many = turns.rate * 8e6, 1 + len(record.companions)
-    alone = f"; while it was alone it got {format_rate(turns.solo * 8e6)}" if turns.solo > 0 else ""
-    whose = "its" if turns.hold else "the largest other flow's"
-    own = "" if turns.solo > 0 else " (or each of them has a limit of its own)"
-    return Verdict(
-        "fair_queueing",
-        0.95 if turns.solo > (1 - FAIR) * turns.rate else 0.75,
-        *_overlap(record),
-        {
-            "flows": many,
-            "share": turns.share,
-            "share_deviation": turns.spread,
-            "link_bps": rate,
-            "deviation": turns.deviation,
-        },
-        f"The bottleneck serves its flows in turn: {many} flows of this capture got equal parts of "
-        f"{format_rate(rate)} while all had data (this one {format_share(turns.share)}, within "
-        f"{format_share(turns.spread)} of that for three quarters of the time){alone}, and "
-        f"{whose} delays are those of a queue of its own{own}.",
-        "Nothing to repair: no flow can take another's part, and more in flight only makes one's own queue longer.",
-        "Delays that the queue of all together explains, or parts that follow the controllers.",
-    )
-
-
 class _Turns(NamedTuple):
     """Flows served in turn: the link's rate and this flow's while it was alone (0: never), bytes/us; this one's share
     and what it keeps within of that, relative; the deviation of its delays with such a server, and with one for all.
@@ -122,12 +101,12 @@ class _Turns(NamedTuple):
     deviation_common: float
 
     @property
-    def hold(self):
+    def hold(self) -> bool:
         """Whether a queue of its own explains the flow's delays, and one for all does not."""
         return self.deviation < (1 - COMMON) * self.deviation_common
 
 
-def _others_show_turns(record):
+def _others_show_turns(record: Record) -> bool:
     """Return whether the largest companion's delays are those of a queue of its own, served in turn.
 
     An AQM that drops much of this flow's own queue leaves delays that no queue explains.
@@ -140,7 +119,7 @@ def _others_show_turns(record):
     return turns is not None and turns.hold
 
 
-def _in_turns(record, gain):
+def _in_turns(record: Record, gain: float) -> _Turns | None:
     """Return the `_Turns` if all flows got equal parts whenever they had data, else None."""
     own, *others = record.path.parts
     window_us = max(100_000.0, *(part.least_rtt_us for part in (own, *others) if len(part.known)))
@@ -173,7 +152,7 @@ def _in_turns(record, gain):
     )
 
 
-def _served(others, link, pause_us):
+def _served(others: list[Sent], link: float, pause_us: float) -> Steps:
     """Return the `Steps` of what is left of a link for one flow while each of the others that sends takes its part."""
     times, change = [0.0], [0]
     for other in others:
@@ -188,7 +167,7 @@ def _served(others, link, pause_us):
     return Steps(at, link / many[np.searchsorted(times, at, side="right") - 1])
 
 
-def _rates(part, edges):
+def _rates(part: Sent, edges: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return what was delivered of a flow in windows, bytes/us; 0 where nothing was."""
     told, size = part.told_us[part.known], part.wire_bytes[part.known]
     order = np.argsort(told, kind="stable")
@@ -198,7 +177,7 @@ def _rates(part, edges):
     return np.where(np.histogram(told, edges)[0] > 0, even, 0.0)
 
 
-def _overlap(record):
+def _overlap(record: Record) -> tuple[float, float]:
     others = record.companions.values()
     begin = max(0.0, min((table.start_ns - record.start_ns) / 1e9 for table in others))
     end = max(float(record.seconds(table.sent_ns[-1:])[0]) for table in others)

@@ -1,0 +1,110 @@
+"""The facts of a captured flow, from packets: what `facts.Facts` asks for, family by family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from cctrace.diagnosis.facts import PACKETS, Facts
+from cctrace.diagnosis.findings import Limit
+from cctrace.diagnosis.packets import acks, capture, delays, ends, losses, policing, rates, sharing
+from cctrace.diagnosis.record import Record
+
+Family = Callable[[Record, list[Limit]], dict[str, Any]]
+DESPITE = "no queue grew, hardly anything was lost, and neither end held it back"
+
+
+class Attempt(Protocol):
+    """Asks for a part of a diagnosis: what the function returns, or `instead` where that fails."""
+
+    def __call__(self, part: str, function: Any, *given: Any, instead: Any) -> Any:
+        """Return the part."""
+
+
+def facts_of(record: Record, limits: list[Limit], attempt: Attempt) -> Facts:
+    """Return the facts of a captured flow; a family of them that cannot be computed is missing, and the rest stand."""
+    short = capture.too_short(record)
+    blind = record.flow.taken_at == "unknown" or (bool(short) and not record.flow.facts["complete"])
+    known: dict[str, Any] = {
+        "why_nothing": short,
+        "is_blind": blind,
+        "despite": DESPITE if record.bottleneck is not None else "",
+        "is_model_based": record.is_model_based,
+        "rtt_us": record.median_rtt_us,
+        "least_rtt_us": record.least_rtt_us,
+    }
+    families: list[tuple[str, Family]] = [("the capture's quality", _of_capture)]
+    if not blind:
+        families += [("endpoints", _of_ends), ("retransmissions", _of_retransmissions)]
+    if not blind and record.bottleneck is not None:
+        families += [("policing", _of_policing), ("sharing", _of_sharing), ("losses", _of_losses)]
+        if not short:
+            families += [("pacing", _of_sends), ("rates", _of_rates), ("delays", _of_delays)]
+    for name, family in families:
+        if not (
+            name == "losses" and known.keys() & {"turns", "sharing"}
+        ):  # others' queues: what one's own does is moot
+            known |= attempt(f"judgement of {name}", family, record, limits, instead={})
+    return Facts(PACKETS, record.duration_s, record.goodput_bps, **known)
+
+
+def _of_capture(record: Record, limits: list[Limit]) -> dict[str, Any]:
+    return {"artefacts": capture.artefact(record), "elsewhere": capture.elsewhere(record.flow)}
+
+
+def _of_ends(record: Record, limits: list[Limit]) -> dict[str, Any]:
+    buffer = ends.send_buffer(record)
+    idle = ends.idle(record, limits, buffer)
+    return {
+        "window": ends.receiver_window(record),
+        "start": ends.start(record, limits),
+        "send_buffer": buffer,
+        "pauses": ends.pauses(record),
+        "stalls": ends.stalls(record, limits),
+        "socket_limit": ends.of_socket(record),
+        "idle": idle,
+        "writes": ends.writes(record, idle.application_share),
+        "samples": ends.samples(record, limits),
+    }
+
+
+def _of_retransmissions(record: Record, limits: list[Limit]) -> dict[str, Any]:
+    return {"sent_again": losses.sent_again(record)}
+
+
+def _of_policing(record: Record, limits: list[Limit]) -> dict[str, Any]:
+    return {"policer": policing.policer(record)}
+
+
+def _of_sharing(record: Record, limits: list[Limit]) -> dict[str, Any]:
+    return sharing.others(record)
+
+
+def _of_losses(record: Record, limits: list[Limit]) -> dict[str, Any]:
+    return {"losses": losses.losses(record)}
+
+
+def _of_sends(record: Record, limits: list[Limit]) -> dict[str, Any]:
+    return {"bursts": losses.bursts(record), "even_sends": ends.even_sends(record, limits)}
+
+
+def _of_rates(record: Record, limits: list[Limit]) -> dict[str, Any]:
+    return {
+        "rates": rates.rate_changes(record, limits),
+        "queue": rates.queue(record),
+        "before": rates.before(record),
+        "shaper": rates.shaper(record),
+        "held_window": rates.held_window(record),
+    }
+
+
+def _of_delays(record: Record, limits: list[Limit]) -> dict[str, Any]:
+    return {
+        "reordering": delays.reordering(record),
+        "min_rtt": delays.min_rtt(record, limits),
+        "jitter": delays.jitter(record),
+        "inflated": delays.inflated(record),
+        "bunches": acks.ack_bunches(record),
+        "batches": acks.ack_batches(record),
+        "ack_counts": acks.ack_counts(record),
+    }

@@ -1,0 +1,150 @@
+"""The ways of ACKs, from packets: bunched by a queue on the way back, sent in batches by a clock, or too few."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cctrace.diagnosis.facts import AckBatches, AckBunches, AckCounts
+from cctrace.diagnosis.record import Record
+from cctrace.flows.state import SYN
+from cctrace.tcp.wire import HEADER_BYTES
+
+BATCH = 0.15  # of the base RTT, for which the bottleneck would take for what ACKs tell of at once
+REGULAR = 0.35  # standard deviation over mean of the time between batches that a clock makes
+SKIPPED = 0.05  # of the time between batches, by which whole multiples of it may be missed
+FEWEST_ODD = 3  # batches that must differ, for their times and sizes to tell
+JITTERED = 0.05  # of the RTT without queue: delays that vary by so much within one put packets together
+CLOSE = 0.1  # share of the ACKs
+BUNCH = 3  # ACKs at least, for a bunch
+TIGHT = 0.25  # of the time over which they were sent, within which a bunch comes
+TICKS = 4  # of the receiver's clock, over which a bunch was sent at least
+FEWEST = 50  # ACKs
+
+
+def ack_bunches(record: Record) -> AckBunches | None:
+    """Return the ACKs that left the receiver one after another and came together: their time stamps tell."""
+    time, stamp_us = _stamped(record)
+    if len(time) < FEWEST:
+        return None
+    arrived_us, sent_us = np.diff(time) / 1e3, np.diff(stamp_us)
+    tick_us = float(np.min(sent_us[sent_us > 0], initial=np.inf))
+    flowing = arrived_us < record.least_rtt_us
+    if not flowing.any():
+        return None
+    begins = np.concatenate([[True], arrived_us > TIGHT * np.mean(arrived_us[flowing])])
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(time)) - 1
+    many, came, took = last - first + 1, (time[last] - time[first]) / 1e3, stamp_us[last] - stamp_us[first]
+    bunch = (many >= BUNCH) & (took >= TICKS * tick_us) & (came < TIGHT * took)
+    if not bunch.any():
+        return None
+    begin, end = record.seconds(time[[first[bunch][0], last[bunch][-1]]]).tolist()
+    share, size = float(many[bunch].sum() / len(time)), float(np.median(many[bunch]))
+    return AckBunches(share, size, float(np.median(took[bunch])), float(np.median(came[bunch])), (begin, end))
+
+
+def _stamped(record: Record) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return (time in ns, time stamp in us) of the ACKs that carry one, in order; empty if the clock does not fit."""
+    capture, index = record.flow.capture, record.flow.index
+    clock, order, first = capture.at_the_sender(np.array([index]))
+    rows, packets = order[first[0] : first[1]], capture.packets
+    told = (packets["direction"][rows] != int(capture.connections.sender[index])) & (packets["payload"][rows] == 0)
+    told &= (packets["tsval"][rows] > 0) & ((packets["flags"][rows] & SYN) == 0)
+    time, stamp = clock[rows][told], packets["tsval"][rows][told].astype(np.int64)
+    if len(time) < 2 or time[-1] <= time[0] or stamp[-1] <= stamp[0]:
+        return time[:0], stamp[:0]
+    per_s = (stamp[-1] - stamp[0]) * 1e9 / (time[-1] - time[0])
+    usual = min((100, 250, 300, 1000), key=lambda hz: abs(np.log(per_s / hz)))
+    fits = abs(per_s / usual - 1) < 0.1
+    return (time, stamp * (1e6 / usual)) if fits else (time[:0], stamp[:0])
+
+
+class _Arrivals(NamedTuple):
+    """ACKs that acknowledged something in good times: when (s), how many segments, and where batches of them begin."""
+
+    time_s: NDArray[np.float64]
+    segments: NDArray[np.float64]
+    begins: NDArray[np.bool_]
+
+
+def _arrivals(record: Record) -> _Arrivals | None:
+    acks = record.acks
+    got = np.diff(acks["delivered"].astype(np.int64), prepend=int(acks["delivered"][0]) if len(acks) else 0)
+    calm = (acks["ca_state"] == 0) & (got > 0)
+    if calm.sum() < FEWEST:
+        return None
+    time = record.ack_s[calm]
+    apart = np.diff(time) > record.bottleneck.base_us / 20e6  # what comes within a twentieth of an RTT is one batch
+    return _Arrivals(time, got[calm].astype(float), np.concatenate([[True], apart]))
+
+
+def ack_batches(record: Record) -> AckBatches | None:
+    """Return the batches in which ACKs come by a clock."""
+    arrivals = _arrivals(record)
+    if arrivals is None:
+        return None
+    time, size, begins = arrivals
+    base_s = record.bottleneck.base_us / 1e6
+    total = np.bincount(np.cumsum(begins) - 1, size)
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(time)) - 1
+    silence, quiet, after = np.diff(time[first]), time[first[1:]] - time[last[:-1]], total[1:]
+    moving = silence < 1.5 * base_s
+    if moving.sum() < 20:
+        return None
+    silence, quiet, after = silence[moving], quiet[moving], after[moving]
+    pause, carried = float(np.average(silence, weights=after)), float(np.average(after, weights=after))
+    serial_s = carried * (record.table.mss + HEADER_BYTES) / record.bottleneck.rate / 1e6
+    if not record.bottleneck.seen:
+        serial_s = pause
+    lasted = float(np.average(time[last] - time[first], weights=total))
+    apart = max(lasted, pause - np.average(quiet, weights=after)) < 0.5 * pause  # mostly nothing comes
+    long = carried >= 4 and min(pause, serial_s) > BATCH * base_s
+    if not (apart and long and _varies(silence, after) < REGULAR and _by_clock(silence, after)):
+        return None
+    return AckBatches(pause * 1e6, carried, record.bottleneck.base_us)
+
+
+def ack_counts(record: Record) -> AckCounts | None:
+    """Return how many segments an ACK acknowledges."""
+    arrivals = _arrivals(record)
+    if arrivals is None:
+        return None
+    time, size, begins = arrivals
+    mean, spread = record.uncongested
+    # Jitter puts packets together, which a receiver answers at once: ACKs closer than packets leave the bottleneck.
+    close = np.mean(np.diff(time) * 1e6 < (record.table.mss + HEADER_BYTES) / record.bottleneck.rate) > CLOSE
+    jittered = bool(spread > JITTERED * mean and (close or len(time) / begins.sum() >= 2))
+    per_packet = _segments_per_packet(record)
+    return AckCounts(float(size.mean()), float(np.quantile(size, 0.95)), per_packet, jittered)
+
+
+def _by_clock(silence: NDArray[np.float64], size: NDArray[np.float64]) -> bool:
+    """Return whether batches come at fixed times, with what there is, rather than when there is a fixed amount.
+
+    What differs tells: a small batch at its time, or one that was left out (none had come: twice the time, or thrice)
+    speak for a clock; a batch of the usual size that came late speaks for an amount. Where nothing differs, the one
+    that varies less is the fixed one.
+    """
+    time, much = silence / np.median(silence), size / np.median(size)
+    same_time, same_size = np.abs(time - 1) < 0.2, np.abs(much - 1) < 0.2
+    late, skipped = same_size & (time > 1.2), np.abs(time - np.round(time)) < SKIPPED
+    clock, amount = (same_time & (much < 0.8)).sum() + (late & skipped).sum(), (late & ~skipped).sum()
+    if max(clock, amount) < FEWEST_ODD:
+        clock, amount = np.std(np.log(size[same_size])), np.std(np.log(time[same_time]))
+    return bool(clock >= amount)
+
+
+def _varies(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """Return the standard deviation over the mean, weighted."""
+    mean = np.average(values, weights=weights)
+    return float(np.sqrt(np.average((values - mean) ** 2, weights=weights)) / mean)
+
+
+def _segments_per_packet(record: Record) -> float:
+    """Return the segments that arrive together since the sender's device cut them: of a captured packet, on average."""
+    sends = record.events.sends
+    return float(np.mean(sends["segments"])) if len(sends) else 1.0

@@ -1,0 +1,99 @@
+"""The facts of delays, from packets: order, jitter, BBR's min_rtt."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cctrace.diagnosis.facts import NAN, Inflated, Jitter, MinRtt, Reordering
+from cctrace.diagnosis.findings import Limit
+from cctrace.diagnosis.limits import shares
+from cctrace.diagnosis.record import Record
+
+FILTER_S = 10.0  # of BBR's min_rtt [Linux61] bbr_min_rtt_win_sec
+STEP_S = 0.25
+USED = 0.01  # of the bottleneck's rate: no controller with data to send gets less
+PACED = 0.25  # of the time
+EARLY_US = 20.0  # by which an arrival must precede that of an earlier packet
+FEWEST = 100  # packets
+
+
+def min_rtt(record: Record, limits: list[Limit]) -> MinRtt:
+    """Return BBR's min_rtt (the kernel's, else the least RTT of ten seconds) beside RTTs without a queue."""
+    bottleneck, share = record.bottleneck, shares(limits)
+    mean, spread = record.uncongested
+    by_timer = share.get("pacing", 0.0) > share.get("cwnd", 0.0)
+    return MinRtt(
+        min_rtt_us=_least_of_filter(record),
+        uncongested_rtt_us=mean,
+        jitter_sd_us=spread,
+        used_share=record.use if bottleneck.seen else NAN,
+        goodput_bps=record.goodput_bps,
+        acts_as_bbr=_acts_as_bbr(record, share),
+        rate_bps=bottleneck.rate * 8e6 if bottleneck.seen else NAN,
+        are_probes_short=not bottleneck.seen and not record.lost.any() and by_timer,
+    )
+
+
+def _acts_as_bbr(record: Record, share: dict[str, float]) -> bool:
+    """Return whether the sender is known to be BBR, or, where nobody is known, paces or probes for the RTT as it does.
+
+    What hardly uses its path is idle, whatever its min_rtt.
+    """
+    if record.is_loss_based or (record.bottleneck.seen and not record.use >= USED):
+        return False
+    return record.is_model_based or share.get("probe_rtt", 0.0) > 0 or share.get("pacing", 0.0) >= PACED
+
+
+def _least_of_filter(record: Record) -> float:
+    polls = record.flow.tcpinfo
+    if polls is not None and (polls["bbr_min_rtt_us"] > 0).any():
+        told = polls["bbr_min_rtt_us"]
+        return float(np.median(told[told > 0]))
+    return float(np.median(_filtered_min(record)[1]))
+
+
+def _filtered_min(record: Record) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return (time_s, least RTT of the ten seconds before, us), by stretches of a quarter of a second."""
+    known = np.isfinite(record.rtt_us)
+    time, rtt = record.sent_s[known], record.rtt_us[known]
+    place = (time / STEP_S).astype(np.int64)
+    least = np.full(int(place.max()) + 1, np.inf)
+    np.minimum.at(least, place, rtt)
+    size = int(FILTER_S / STEP_S)
+    padded = np.concatenate([np.full(size - 1, np.inf), least])
+    filtered = np.lib.stride_tricks.sliding_window_view(padded, size).min(axis=1)
+    return np.arange(len(least)) * STEP_S, filtered
+
+
+def inflated(record: Record) -> Inflated | None:
+    """Return what no RTT of ten seconds was below, of a flow that lasts longer."""
+    if record.is_loss_based or record.duration_s < 1.5 * FILTER_S:
+        return None
+    time, filtered = _filtered_min(record)
+    late = filtered[(time > FILTER_S) & np.isfinite(filtered)]
+    if not len(late):
+        return None
+    base = float(np.quantile(record.rtt_us[np.isfinite(record.rtt_us)], 0.001))
+    return Inflated(float(np.quantile(late, 0.75)), base, (FILTER_S, record.duration_s))
+
+
+def jitter(record: Record) -> Jitter | None:
+    """Return by how much delays vary within an RTT, where the bottleneck's queue is known."""
+    mean, spread = record.uncongested
+    return Jitter(spread, mean) if record.bottleneck.seen else None
+
+
+def reordering(record: Record) -> Reordering | None:
+    """Return how many packets arrived after one that was sent later."""
+    rtt = record.table.rtt_us
+    # Of a segment that was sent more than once nobody knows which one was acknowledged.
+    _, segment, times = np.unique(record.table.seq, return_inverse=True, return_counts=True)
+    rows = np.flatnonzero(np.isfinite(rtt) & (times[segment.reshape(-1)] == 1))
+    if len(rows) < FEWEST:
+        return None
+    told = record.table.told_ns[rows] / 1e3
+    first = told - told[0]
+    late = first < np.maximum.accumulate(first) - EARLY_US
+    spurious = int(record.flow.retransmissions["spurious"].sum())
+    return Reordering(float(late.mean()), int(late.sum()), spurious, int(record.lost.sum()))

@@ -1,0 +1,210 @@
+"""The facts of the ends, from packets: windows, writes, silences, sends at an even rate, counters that are attached."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cctrace.diagnosis.facts import (
+    NAN,
+    EvenSends,
+    Idle,
+    Pauses,
+    ReceiverWindow,
+    Samples,
+    SendBuffer,
+    SocketLimit,
+    Stalls,
+    Start,
+    Writes,
+)
+from cctrace.diagnosis.findings import Limit
+from cctrace.diagnosis.limits import shares, startup_end_s, written
+from cctrace.diagnosis.record import Record
+from cctrace.diagnosis.socket_limit import is_at, socket_limit
+from cctrace.tcp.wire import HEADER_BYTES
+
+MOST, MUCH = 0.5, 0.25  # of the time
+OFTEN = 10  # writes at least
+MOSTLY = 0.8  # share of them
+CLOSER = 4  # times that writes follow ACKs more evenly than each other
+TOOK_S = 2e-5  # by which a host's answers differ in any case
+CHANCE = 20  # times less than between ACKs, within which an answer to one is no chance
+ABOUT = 0.05  # of what is in flight, within which writes find as much of it left
+ALIKE = 0.1  # within which rates are one
+TOGETHER = 8  # bursts at most whose rate is taken together: timers of a busy host are late by some
+PARTS = 4  # of an RTT, at least, that are looked at one by one: a window that is spent pauses once in each
+FEWEST = 100  # bursts
+PACKETS = 4  # that leave together, or are acknowledged together
+SPARE = 0.95  # of the rate that the path carried at other times
+
+
+def receiver_window(record: Record) -> ReceiverWindow | None:
+    """Return how the receiver's window held data back; None of a flow that had no data."""
+    busy_us, held_us = record.flow.account
+    if not busy_us > 0:
+        return None
+    shut, flying = record.window_shut_s, record.acks["rs_prior_in_flight"]
+    own = float(np.diff(shut)[:, 0].sum()) if len(shut) else 0.0
+    return ReceiverWindow(
+        receiver_share=max(held_us / busy_us, min(own * 1e6 / busy_us, 1.0), record.window_full_share),
+        window_bytes=float(np.median(flying)) * record.table.mss if len(flying) else 0.0,
+        rtt_us=record.median_rtt_us,
+        span=(float(shut[0, 0]), float(shut[-1, 1])) if len(shut) else None,
+    )
+
+
+def pauses(record: Record) -> Pauses | None:
+    """Return when the receiver shut its window; None if never."""
+    zero = record.zero_window_s
+    if not len(zero):
+        return None
+    near = [pair for pair in record.window_shut_s if np.any((zero >= pair[0] - 1e-3) & (zero <= pair[1]))]
+    held = float(sum(stop - begin for begin, stop in near))
+    return Pauses(len(near), held, (float(zero[0]), float(zero[-1])))
+
+
+def start(record: Record, limits: list[Limit]) -> Start | None:
+    """Return the start of a flow that lost nothing."""
+    rounds, share = len(record.rounds[0]), shares(limits)
+    if record.lost.any() or not rounds:
+        return None
+    stood = share.get("application", 0.0) > MOST or share.get("rto_stall", 0.0) >= MUCH
+    growing = startup_end_s(record) >= MOST * record.duration_s and not stood
+    sent = float(record.flow.summary["bytes_sent"])
+    return Start(rounds, sent, record.median_rtt_us, growing, bool(record.flow.facts["complete"]))
+
+
+def send_buffer(record: Record) -> SendBuffer | None:
+    """Return what the kernel's counters tell of the send buffer, where they are attached."""
+    polls = record.flow.tcpinfo
+    if polls is None:
+        return None
+    busy, held = polls["busy_time_us"], polls["sndbuf_limited_us"]
+    if not (busy > 0).any() or not (held >= 0).any():
+        return None
+    return SendBuffer(float(held.max() / busy.max()))
+
+
+def stalls(record: Record, limits: list[Limit]) -> Stalls | None:
+    """Return the silences that the retransmission timer ended."""
+    times = record.timeouts_s
+    share = shares(limits).get("rto_stall", 0.0)
+    if not len(times):
+        return None
+    return Stalls(share, len(times), int(record.lost.sum()), (float(times.min()), float(times.max())))
+
+
+def idle(record: Record, limits: list[Limit], buffer: SendBuffer | None) -> Idle:
+    """Return the share of the time without data to send."""
+    share = shares(limits).get("application", 0.0)
+    polls = record.flow.tcpinfo
+    if polls is not None and buffer is not None and buffer.send_buffer_share >= MUCH:
+        # The kernel knows what waited for room in the buffer, and when there was nothing at all.
+        share = min(share, 1 - float(polls["busy_time_us"].max()) / 1e6 / max(record.duration_s, 1e-9))
+    return Idle(share, record.goodput_bps)
+
+
+def writes(record: Record, share: float) -> Writes | None:
+    """Return what was in flight when data were written, None if not as much every time, or too seldom to matter.
+
+    An application writes when its time has come, or when a reply has: then an ACK just before is chance, or nothing is
+    in flight. A full send buffer lets it write when ACKs have freed a part of it: so long after an ACK, whenever that
+    comes. Where ACKs themselves come like a clock the two are alike.
+    """
+    if share < MUCH:
+        return None
+    bursts = record.bursts
+    wrote = np.searchsorted(bursts.time_s, written(record)[:, 1])
+    if len(wrote) < OFTEN:
+        return None
+    place = np.maximum(bursts.place[wrote], 0)
+    left = record.acks["packets_out"][place].astype(float)
+    gap = np.diff(record.ack_s, prepend=-np.inf)[place]
+    since = bursts.since_s[wrote]
+    answers = since < gap / 4
+    apart, after = (np.subtract(*np.quantile(x, [0.75, 0.25])) for x in (np.diff(bursts.time_s[wrote]), since))
+    # No timer of an application falls upon the same microseconds after an ACK every time.
+    prompt = max(3 * record.took_s, TOOK_S)
+    by_ack = np.quantile(since, MOSTLY) <= prompt < np.median(gap) / CHANCE
+    level, most = float(np.median(left)), float(np.quantile(record.acks["rs_prior_in_flight"], 0.9))
+    same = np.abs(left - level) <= max(2.0, ABOUT * most)
+    if not level > 0 or min(answers.mean(), same.mean()) < MOSTLY:
+        return None
+    by_acks, mss = bool(by_ack or apart > CLOSER * max(after, TOOK_S)), record.table.mss
+    return Writes(level, level * mss, most * mss, by_acks)
+
+
+def samples(record: Record, limits: list[Limit]) -> Samples | None:
+    """Return in which share of the bandwidth samples a pause of the application lies."""
+    sampled = record.acks["rs_interval_us"] > 0
+    idle_s = np.array([(limit.start_s, limit.end_s) for limit in limits if limit.name == "application"]).reshape(-1, 2)
+    if not sampled.any() or not len(idle_s):
+        return None
+    end = record.ack_s[sampled]
+    begin = end - record.acks["rs_interval_us"][sampled] / 1e6
+    later = np.append(idle_s[:, 0], np.inf)[np.searchsorted(idle_s[:, 1], begin, side="right")]
+    limited = float(((later < end) | (record.acks["rs_is_app_limited"][sampled] != 0)).mean())
+    return Samples(limited, shares(limits).get("application", 0.0))
+
+
+def of_socket(record: Record) -> SocketLimit | None:
+    """Return the limit of the socket's pacing rate by the kernel's counters, where they are attached."""
+    polls = record.flow.tcpinfo
+    if polls is None or "max_pacing_rate" not in polls.columns | polls.extra:
+        return None
+    limit, share = socket_limit(polls["pacing_rate_Bps"].astype(float), polls["max_pacing_rate"].astype(float))
+    _, rate, _ = record.delivered
+    at_it = len(rate) > 0 and is_at(float(np.median(rate)) * 1e6, limit)
+    carried = _carried_bps(record) if _had_more(record, limit / 1e6) else NAN
+    return SocketLimit(limit * 8, share, record.goodput_bps, at_it, _is_queued(record), carried)
+
+
+def even_sends(record: Record, limits: list[Limit]) -> EvenSends | None:
+    """Return how evenly packets left, where that was below the path's rate and none was lost or waited."""
+    if record.lost.any() or _is_queued(record):
+        return None
+    rate, even = even_rate(record)
+    if record.bottleneck.seen and rate >= SPARE * record.bottleneck.rate:
+        return None
+    share, sizes = shares(limits), record.table.wire_bytes[~record.table.again] - HEADER_BYTES
+    return EvenSends(
+        rate_bps=rate * 8e6,
+        even_share=even,
+        partly_filled_share=float((sizes < record.table.mss).mean()),
+        goodput_bps=record.goodput_bps,
+        is_by_timer=share.get("pacing", 0.0) > share.get("cwnd", 0.0),
+        carried_bps=_carried_bps(record) if record.bottleneck.seen else NAN,
+    )
+
+
+def even_rate(record: Record) -> tuple[float, float]:
+    """Return (rate in bytes/us, share of the time at it) of what left after the start; (nan, 0.0) of too few bursts."""
+    bursts = record.bursts
+    later = bursts.time_s > startup_end_s(record)
+    time, size = bursts.time_s[later], bursts.segments[later] * (record.table.mss + HEADER_BYTES)
+    if len(time) < FEWEST or not time[-1] > time[0]:
+        return np.nan, 0.0
+    apart = float(np.median(np.diff(time)))
+    many = int(np.clip(record.median_rtt_us / 1e6 / PARTS / max(apart, 1e-9), 1, TOGETHER))
+    edges = time[::many]
+    gap, got = np.diff(edges), np.add.reduceat(size, np.arange(0, len(size), many))[: len(edges) - 1]
+    rate = got / np.maximum(gap * 1e6, 1e-3)
+    order = np.argsort(rate)
+    middle = float(rate[order][np.searchsorted(np.cumsum(gap[order]), gap.sum() / 2)])
+    return middle, float(gap[np.abs(rate / middle - 1) < ALIKE].sum() / gap.sum())
+
+
+def _is_queued(record: Record) -> bool:
+    """Return whether more than what leaves or arrives together typically waited at the bottleneck."""
+    bottleneck = record.bottleneck
+    if bottleneck is None or not bottleneck.seen:
+        return False
+    return float(np.median(bottleneck.queue_us)) * bottleneck.rate > PACKETS * (record.table.mss + HEADER_BYTES)
+
+
+def _had_more(record: Record, rate: float) -> bool:
+    return record.bottleneck is not None and record.bottleneck.seen and rate < SPARE * record.bottleneck.rate
+
+
+def _carried_bps(record: Record) -> float:
+    return float(record.bottleneck.rate * 8e6)

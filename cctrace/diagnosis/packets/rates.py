@@ -1,0 +1,137 @@
+"""The facts of the path's rate and queue, from packets: steps of the rate, queue, first packets, bucket, window."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from cctrace.diagnosis.facts import NAN, Before, HeldWindow, Queue, RateChanges, Shaper, Stale
+from cctrace.diagnosis.findings import Limit
+from cctrace.diagnosis.limits import shares
+from cctrace.diagnosis.record import Record
+from cctrace.path.changes import Change
+from cctrace.path.own_queue import rolling_max
+from cctrace.tcp.wire import HEADER_BYTES
+
+STEADY_RATE = 0.12  # median deviation, relative, of the rate of a link that has one
+STEPPED = 0.7  # share of the time with one rate or another, for which a link's rate changes in steps
+BW_ROUNDS = 10  # of BBR's bandwidth filter [Linux61] bbr_bw_rtts
+HIGHER = 1.1  # times the rate, from which on an estimate is too high
+FEWEST_FIRST, FEWEST_ROUNDS = 5, 20
+
+
+def rate_changes(record: Record, limits: list[Limit]) -> RateChanges | None:
+    """Return how the path's rate changed; None if it did not."""
+    changes, varied = record.changes, record.path.rate_range_bps
+    if changes and not (varied and _between(record, changes) < STEPPED):
+        drops = [change for change in changes if change.after_bps < change.before_bps]
+        worst = max(drops, key=lambda change: change.before_bps / change.after_bps, default=None)
+        return RateChanges(changes, stale=None if worst is None else _stale(record, worst, limits))
+    if varied and not _lasting(record):  # tokens that come back are no other rate
+        low, high = varied
+        return RateChanges([], low, high, record.median_rtt_us, record.least_rtt_us)
+    return None
+
+
+def _lasting(record: Record) -> bool:
+    """Return whether there is a token bucket that outlasts an RTT."""
+    return bool(record.bottleneck.bucket_bytes > record.bottleneck.rate * record.bottleneck.base_us)
+
+
+def _between(record: Record, changes: list[Change]) -> float:
+    """Return which share of the time lies in stretches of one rate, of those that end or begin at a change."""
+    edges = [0.0, *(change.at_s for change in changes), changes[-1].until_s]
+    inside = 0.0
+    for begin, end in itertools.pairwise(edges):
+        rate = record.delivered[1][(record.delivered[0] > begin) & (record.delivered[0] < end) & record.standing]
+        if len(rate) and np.median(np.abs(rate / np.median(rate) - 1)) < STEADY_RATE:
+            inside += end - begin
+    return inside / max(record.duration_s, 1e-9)
+
+
+def stale_seconds(record: Record, change: Change) -> float:
+    """Return for how long after a drop the maximum of ten rounds' rate samples exceeded the new rate by a tenth."""
+    acks = record.acks
+    sampled = (acks["rs_interval_us"] > 0) & (acks["rs_delivered"] > 0)
+    wire = record.table.mss + HEADER_BYTES
+    rate = acks["rs_delivered"][sampled] * (wire * 8e6) / acks["rs_interval_us"][sampled]
+    rounds = np.searchsorted(record.rounds[0], record.ack_s[sampled], side="right")
+    most = np.zeros(int(rounds.max()) + 1 if len(rounds) else 1)
+    np.maximum.at(most, rounds, rate)
+    estimate = rolling_max(most, BW_ROUNDS)[rounds]
+    time = record.ack_s[sampled]
+    after = (time > change.at_s) & (estimate > HIGHER * change.after_bps)
+    inside = after & (time < change.until_s)
+    return float(time[inside].max() - change.at_s) if inside.any() else 0.0
+
+
+def longest_rtt_us(record: Record, begin_s: float, end_s: float) -> float:
+    """Return the longest RTT of what was sent between two times, us; NaN unknown."""
+    rtt = record.rtt_us[(record.sent_s > begin_s) & (record.sent_s < end_s)]
+    return float(np.nanmax(rtt)) if np.isfinite(rtt).any() else NAN
+
+
+def _stale(record: Record, change: Change, limits: list[Limit]) -> Stale:
+    stale, share = stale_seconds(record, change), shares(limits)
+    end_s = change.at_s + max(stale, 1.0) + 1.0
+    inside = (record.sent_s > change.at_s) & (record.sent_s < end_s)
+    return Stale(
+        at_s=change.at_s,
+        before_bps=change.before_bps,
+        after_bps=change.after_bps,
+        stale_s=stale,
+        longest_rtt_us=longest_rtt_us(record, change.at_s, end_s),
+        lost=int(record.lost[inside].sum()),
+        is_paced=record.controller is None and share.get("pacing", 0.0) > 2 * share.get("cwnd", 0.0),
+    )
+
+
+def queue(record: Record) -> Queue:
+    """Return the RTTs, and what is known of the bottleneck's queue."""
+    bottleneck, (mean, spread) = record.bottleneck, record.uncongested
+    known = record.rtt_us[np.isfinite(record.rtt_us)]
+    return Queue(
+        rtt_us=record.median_rtt_us,
+        least_rtt_us=float(np.quantile(known, 0.001)) if len(known) else NAN,
+        base_rtt_us=bottleneck.base_us,
+        uncongested_us=mean,
+        spread_us=spread,
+        rate_bps=bottleneck.rate * 8e6,
+        used_share=record.use if bottleneck.seen else NAN,
+        queue_us=float(np.median(bottleneck.queue_us)),
+        queued_share=float(record.standing.mean()) if len(record.standing) else 0.0,
+        explained=bottleneck.shown,
+        lost=int(record.lost.sum()),
+    )
+
+
+def before(record: Record) -> Before | None:
+    """Return what the first packets of a flow took that was captured from its beginning."""
+    bottleneck = record.bottleneck
+    early = bottleneck.sent_us < bottleneck.sent_us[0] + 2 * bottleneck.base_us
+    if early.sum() < FEWEST_FIRST or not record.flow.facts["complete"]:
+        return None
+    first, own = float(np.median(bottleneck.rest_us[early])), float(np.median(bottleneck.queue_us[early]))
+    least, spread = record.uncongested  # of stretches: jitter is in it
+    return Before(first, least, own, spread)
+
+
+def shaper(record: Record) -> Shaper | None:
+    """Return the token bucket before the bottleneck's queue, of a path whose rate did not change."""
+    bottleneck = record.bottleneck
+    if not bottleneck.bucket_bytes or record.changes:
+        return None
+    size = bottleneck.bucket_bytes
+    return Shaper(bottleneck.rate * 8e6, size, size / (bottleneck.rate * bottleneck.base_us))
+
+
+def held_window(record: Record) -> HeldWindow | None:
+    """Return the largest amounts in flight of later rounds, of a flow that lost nothing."""
+    first, _, most = record.rounds
+    later = most[first > min(2.0, 0.3 * record.duration_s)]
+    if len(later) < FEWEST_ROUNDS or record.lost.any():
+        return None
+    typical = float(np.median(later))
+    spread = float(np.median(np.abs(later - typical))) / max(typical, 1.0)
+    return HeldWindow(typical * record.table.mss, record.median_rtt_us, spread, bool(record.flow.tcpinfo))

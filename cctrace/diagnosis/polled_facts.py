@@ -1,0 +1,229 @@
+"""The facts of a flow, from polls of its counters: what `facts.Facts` asks for, as far as they tell."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cctrace.diagnosis.facts import (
+    NAN,
+    POLLS,
+    Facts,
+    Idle,
+    Losses,
+    MinRtt,
+    Queue,
+    RateChanges,
+    ReceiverWindow,
+    Reordering,
+    SendBuffer,
+    Sharing,
+    SocketLimit,
+    Start,
+)
+from cctrace.diagnosis.findings import Limit
+from cctrace.diagnosis.limits import shares
+from cctrace.diagnosis.polled import FEWEST, MOST, Polls, rate_changes
+from cctrace.diagnosis.socket_limit import is_at, socket_limit
+from cctrace.flows.counters import CounterFlow
+from cctrace.path.own_queue import mean_rank
+
+LOSSY = 1e-3  # segments sent again, from which on that is no accident
+QUEUED = 1.25  # times the least RTT
+COARSE = 4.0  # RTTs between polls
+GATHERED = 8.0  # times the dispersion of chance; losses that come in twos and threes make it two or three
+CLEAR = 0.7  # mean rank of the RTTs before losses that a long queue makes, blurred by what lies between polls
+SPREAD = 0.1  # of the least RTT, by which RTTs must rise for ranks to tell anything
+UNQUEUED = 1.1  # times the least RTT
+ALIKE = 0.5  # correlation of the RTTs of two flows that go through one queue
+PLATEAU = 0.1  # median deviation, relative, of the rates of a link that has one
+MOST_FLOWS, FEWEST_POLLS = 17, 20
+BULK, OVERLAP = 0.02, 0.2  # of its bytes and time, that another flow must have had to count
+
+
+def facts_of(polls: Polls, limits: list[Limit]) -> Facts:
+    """Return the facts of a connection that was polled several times."""
+    rtt = float(np.nanmedian(polls.rtt)) if np.isfinite(polls.rtt).any() else NAN
+    goodput = float(polls.flow.summary["goodput_bps"])
+    busy, rwnd, sndbuf = (polls.span_us(name) for name in ("busy_time_us", "rwnd_limited_us", "sndbuf_limited_us"))
+    receiver, buffer = (part / busy if busy > 0 else NAN for part in (rwnd, sndbuf))
+    return Facts(
+        POLLS,
+        polls.end,
+        goodput,
+        is_model_based=polls.is_model_based,
+        has_polls=True,
+        rtt_us=rtt,
+        least_rtt_us=polls.least_us,
+        window=ReceiverWindow(receiver, window_used(polls.flow)),
+        send_buffer=SendBuffer(buffer),
+        start=_start(polls),
+        socket_limit=_socket_limit(polls, rtt),
+        idle=Idle(shares(limits).get("application", 0.0), goodput),
+        sharing=_sharing(polls),
+        losses=_losses(polls),
+        rates=_rates(polls, rtt),
+        queue=_queue(polls, rtt),
+        reordering=_reordering(polls),
+        min_rtt=_min_rtt(polls, rtt),
+    )
+
+
+def window_used(flow: CounterFlow) -> float:
+    """Return which part of the receiver's window was in flight, typically (median of the polls); NaN unknown."""
+    window = flow.values("snd_wnd")
+    used = flow.outstanding() * flow.values("snd_mss") / np.where(window > 0, window, np.nan)
+    return float(min(1.0, np.nanmedian(used))) if not np.isnan(used).all() else NAN
+
+
+def _start(polls: Polls) -> Start | None:
+    """Return the start of a connection that sent nothing again: how many least RTTs its progress took."""
+    time_ns, acked = polls.flow.acked()
+    grown = np.flatnonzero(np.diff(acked))
+    if polls.again[-1] > 0 or not polls.least_us > 0 or not len(grown):
+        return None
+    lasted_us = (time_ns[grown[-1] + 1] - polls.flow.start_ns) / 1e3
+    sent = float(polls.flow.summary["bytes_sent"])
+    return Start(lasted_us / polls.least_us, sent, polls.least_us, is_growing=True, is_complete=False)
+
+
+def _socket_limit(polls: Polls, rtt: float) -> SocketLimit:
+    limit, share = socket_limit(polls["pacing_rate_Bps"], polls["max_pacing_rate"])
+    _, rate, _ = polls.windows
+    at_it = len(rate) > 0 and is_at(float(np.median(rate)) / 8, limit)
+    return SocketLimit(8 * limit, share, polls.flow.summary["goodput_bps"], at_it, rtt > QUEUED * polls.least_us)
+
+
+def _sharing(polls: Polls) -> Sharing | None:
+    """Return what connections got whose RTTs move with this one's."""
+    table, mine = polls.flow.table, polls.flow.summary
+    if len(polls.time) < FEWEST_POLLS:
+        return None
+    alike: dict[str, tuple[float, float]] = {}
+    for index in range(min(len(table.connections), MOST_FLOWS)):
+        other = CounterFlow(table, index)
+        if other.connection == polls.flow.connection or not other.is_timed or len(other.polls) < FEWEST_POLLS:
+            continue
+        correlation = _correlation(polls, other)
+        if other.summary["bytes_sent"] > BULK * mine["bytes_sent"] and correlation > ALIKE:
+            name = f"{other.connection.get('src')}:{other.connection.get('sport')}"
+            alike[name] = (float(other.summary["goodput_bps"]), correlation)
+    if not alike:
+        return None
+    rates = {name: rate for name, (rate, _) in alike.items()}
+    best, total, own = max(rates, key=lambda name: rates[name]), sum(rates.values()), float(mine["goodput_bps"])
+    return Sharing(
+        flows=1 + len(alike),
+        share=own / (own + total),
+        mine_bps=own,
+        their_rate_bps=total,
+        best=best,
+        best_bps=rates[best],
+        span=(0.0, polls.end),
+        rtt_correlation=max(correlation for _, correlation in alike.values()),
+    )
+
+
+def _correlation(polls: Polls, other: CounterFlow) -> float:
+    """Return how far the RTTs of two connections move together while both are up; NaN if they hardly are."""
+    begin = max(other.start_ns, polls.flow.start_ns)
+    end = min(other.polls["time_ns"][-1], polls.flow.polls["time_ns"][-1])
+    if end - begin < OVERLAP * polls.end * 1e9:
+        return NAN
+    grid = np.linspace(0, end - begin, 200)
+    series = [
+        np.interp(grid, (flow.polls["time_ns"] - begin).astype(float), _filled(flow.rtt_us()))
+        for flow in (polls.flow, other)
+    ]
+    return float(np.corrcoef(series)[0, 1]) if min(np.std(one) for one in series) > 0 else NAN
+
+
+def _filled(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    known = np.isfinite(values)
+    return np.interp(np.arange(len(values)), np.flatnonzero(known), values[known]) if known.any() else values * 0
+
+
+def _reordering(polls: Polls) -> Reordering:
+    count, copies = (polls.span_us(name) for name in ("reord_seen", "dsack_dups"))
+    share = count / polls.sent if polls.sent > 0 else NAN
+    return Reordering(share, count, copies, sent_again=float(polls.again[-1]), is_kernels=True)
+
+
+def _rates(polls: Polls, rtt: float) -> RateChanges | None:
+    changes = rate_changes(polls)
+    return RateChanges(changes, rtt_us=rtt) if changes else None
+
+
+def _min_rtt(polls: Polls, rtt: float) -> MinRtt | None:
+    """Return BBR's own min_rtt and estimate of the rate, where its counters are there."""
+    least = polls["bbr_min_rtt_us"]
+    least = least[(least > 0) & (least < 4e9)]
+    deviation, goodput = polls["rttvar"], float(polls.flow.summary["goodput_bps"])
+    if not len(least) or not np.isfinite(deviation).any():
+        return None
+    most = float(np.nanmax(np.append(polls["bbr_bw_Bps"], 0.0))) * 8
+    used = goodput / most if most > 0 else NAN
+    return MinRtt(float(np.median(least)), rtt, float(np.nanmedian(deviation)), used, goodput, acts_as_bbr=True)
+
+
+def _losses(polls: Polls) -> Losses | None:
+    """Return what was sent again, and after which RTTs."""
+    lost = float(polls.again[-1])
+    share = lost / polls.sent if polls.sent > 0 else NAN
+    if lost < FEWEST or not share >= LOSSY / 5:
+        return None
+    known, steps = np.isfinite(polls.rtt), np.flatnonzero(np.diff(polls.again) > 0)
+    room = float(np.nanquantile(polls.rtt, 0.99)) - polls.least_us
+    before = polls.rtt[steps][np.isfinite(polls.rtt[steps])]
+    typical = float(np.nanmedian(polls.rtt)) / polls.least_us
+    apart = np.diff(polls.time[steps], prepend=0.0, append=polls.end)
+    often = len(steps) >= FEWEST and apart.max() < MOST * polls.end
+    dispersion, rest = _dispersion(polls)
+    # Polls that are some RTTs apart do not show which RTTs losses followed: a queue that stands speaks for itself then.
+    distance_us = float(np.median(np.diff(polls.time))) * 1e6
+    blind = np.isnan(dispersion) and distance_us > COARSE * polls.least_us and typical > QUEUED
+    once = len(steps) < 2 and typical < UNQUEUED and share > 5 * LOSSY
+    return Losses(
+        lost=int(lost),
+        sent=polls.sent,
+        loss_share=share,
+        span=(float(polls.time[steps[0]]), float(polls.time[steps[-1] + 1])) if len(steps) else (0.0, polls.end),
+        rtt_rank=mean_rank(polls.rtt[known], before) if len(before) else 0.5,
+        episodes=max(len(steps), 1),
+        room_us=room,
+        least_rtt_us=polls.least_us,
+        is_gathered=lambda: bool(dispersion > GATHERED or rest < LOSSY),
+        clear_rank=CLEAR if room > SPREAD * polls.least_us else 1.0,
+        can_be_chance=bool((share >= LOSSY and often and not blind) or once),
+        of_polls={"polls_with_losses": len(steps), "dispersion": dispersion, "share_otherwise": rest},
+    )
+
+
+def _dispersion(polls: Polls) -> tuple[float, float]:
+    """Return how unevenly segments were sent again, and their share, both without the tenth of the time that had most.
+
+    Variance over mean of their counts, 1 by chance; NaN unknown. Stretches have as many segments each as hold ten
+    losses at the average share, and last two RTTs or more: what was lost together is sent again together. A start that
+    overflows a queue is left out: chance may act besides.
+    """
+    sent = np.maximum.accumulate(np.nan_to_num(polls["data_segs_out"]))
+    rtts = polls.time[-1] * 1e6 / (2 * polls.least_us)
+    many = int(min(polls.again[-1] / 10, np.nan_to_num(rtts), len(sent) - 1))
+    if many < FEWEST or not sent[-1] > sent[0]:
+        return np.nan, np.nan
+    inner = np.unique(np.searchsorted(sent, np.linspace(sent[0], sent[-1], many + 1)[1:-1]))
+    edges = np.unique(np.concatenate([[0], inner, [len(sent) - 1]]))
+    got, of = np.diff(polls.again[edges]), np.diff(sent[edges])
+    few = np.argsort(got / np.maximum(of, 1))[: len(got) - int(np.ceil(0.1 * len(got)))]
+    got, of = got[few], of[few]
+    mean = of * got.sum() / of.sum()
+    share = float(got.sum() / of.sum())
+    return (float(np.mean((got - mean) ** 2 / np.maximum(mean, 1e-9))) if share > 0 else 0.0), share
+
+
+def _queue(polls: Polls, rtt: float) -> Queue:
+    """Return the RTTs beside the least, and whether the rates are all about one."""
+    middle, rate, _ = polls.windows
+    busy = rate[(rate > 0) & (middle > min(1.0, 0.2 * polls.end))]
+    steady = len(rate) >= 8 and len(busy) > 0 and float(np.median(np.abs(busy / np.median(busy) - 1))) < PLATEAU
+    return Queue(rtt, polls.least_us, polls.least_us, queue_us=rtt - polls.least_us, is_steady=bool(steady))

@@ -1,0 +1,51 @@
+"""What the capture itself does not allow to say: what it spoils, and where it was taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from cctrace.diagnosis.facts import LOOK, Facts
+from cctrace.diagnosis.findings import Finding
+from cctrace.diagnosis.rules.found import ENDS, Found
+
+UNSURE = 0.4  # how sure a cause may be whose times or counts are the capture's doing
+OWN = {"capture_artefact", "vantage_point"}
+LOOK_SURE, LOOK_SURE_OF_ENDS = 0.5, 0.7  # one look: an instant; the kernel's accounts are of the whole time
+
+
+def capture_artefact(facts: Facts, found: Found) -> Iterator[Finding]:
+    """Times or counts are the capture's doing."""
+    for one in facts.artefacts[:1]:
+        yield facts.finding("capture_artefact", one.confidence, one.numbers, one.form, **one.words)
+
+
+def vantage_point(facts: Facts, found: Found) -> Iterator[Finding]:
+    """It was taken elsewhere than at the sender."""
+    place = facts.elsewhere
+    if place is not None:
+        yield facts.finding("vantage_point", 0.9 if place.is_measured else 0.6, place)
+
+
+def tempered(facts: Facts, found: list[Finding]) -> list[Finding]:
+    """Return findings no surer than the record allows: one that misleads, or a single look."""
+    if facts.kind == LOOK:
+        of_ends = ENDS | {"reordering"}  # which the kernel counts
+        most = {one.name: LOOK_SURE_OF_ENDS if one.name in of_ends else LOOK_SURE for one in found}
+    elif any(one.name == "capture_artefact" for one in found):
+        most = {one.name: 1.0 if one.name in OWN else UNSURE for one in found}
+    else:
+        return found
+    return [replace(one, confidence=min(one.confidence, most[one.name])) for one in found]
+
+
+def unknown(facts: Facts) -> Finding:
+    """Return what is said of a flow of which nothing tells what limited it."""
+    words = {"record": "these counters" if facts.has_polls else "the record", "has_polls": facts.has_polls}
+    if facts.why_nothing:
+        words["why"] = facts.why_nothing
+    elif facts.despite:
+        words["despite"] = facts.despite
+    return facts.finding(
+        "unknown", 0.0, {"goodput_bps": facts.goodput_bps, "rtt_least_us": facts.least_rtt_us}, **words
+    )

@@ -1,0 +1,126 @@
+"""Causes at the ends: the receiver's window, the application, the send buffer, a socket's pacing, a short transfer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cctrace.diagnosis.facts import Facts
+from cctrace.diagnosis.findings import Finding
+from cctrace.diagnosis.rules.found import ENDS, Found
+
+MOST, MUCH = 0.5, 0.25  # of the time
+FULL = 0.9  # of a window in flight; the rest is less than a burst
+SHORT_ROUNDS = 14  # a start that doubles from ten segments is at 80 MB by then
+EITHER = 0.6  # how sure an application is, where it may be the send buffer
+FEW = 0.1  # of the bandwidth samples
+LEAST_PAUSED = 0.01  # of the time
+EVEN = 0.9  # of the time
+PARTLY = 0.1  # of the segments
+NOT_WAITING = {"competition", "reordering", "random_loss", "collapse"}  # what explains a rate below the estimate
+
+
+def receiver_limited(facts: Facts, found: Found) -> Iterator[Finding]:
+    """The receiver's window held data back for half of the time with data, or was full."""
+    window = facts.window
+    if window is None:
+        return
+    if window.receiver_share >= MOST:
+        sure = min(0.99, 0.5 + window.receiver_share / 2)
+        yield facts.finding("receiver_limited", sure, window, held_share=window.receiver_share)
+    elif window.window_used >= FULL:
+        known = {"used_share": window.window_used, "advertised_bytes": window.advertised_bytes}
+        yield facts.finding("receiver_limited", 0.7, window, **known)
+    elif window.window_average >= FULL and window.receiver_share > 0:
+        known = {"average_share": window.window_average, "advertised_bytes": window.advertised_bytes}
+        yield facts.finding("receiver_limited", 0.6, window, **known)
+
+
+def slow_start_only(facts: Facts, found: Found) -> Iterator[Finding]:
+    """A transfer that lost nothing and ended while its window still grew."""
+    start = facts.start
+    if start is not None and start.is_growing and start.rounds <= SHORT_ROUNDS:
+        yield facts.finding("slow_start_only", 0.9 if start.is_complete else 0.6, start)
+
+
+def send_buffer_limited(facts: Facts, found: Found) -> Iterator[Finding]:
+    """The kernel counted a full send buffer for a quarter of the time with data."""
+    buffer = facts.send_buffer
+    if buffer is not None and buffer.send_buffer_share >= MUCH:
+        yield facts.finding("send_buffer_limited", min(0.99, 0.5 + buffer.send_buffer_share / 2), buffer)
+
+
+def receiver_pauses(facts: Facts, found: Found) -> Iterator[Finding]:
+    """The receiver shut its window altogether."""
+    pauses = facts.pauses
+    if pauses is not None and pauses.shut_s >= LEAST_PAUSED * facts.end_s:
+        yield facts.finding("receiver_pauses", 0.9, pauses)
+
+
+def stalls(facts: Facts, found: Found) -> Iterator[Finding]:
+    """Silences that only the retransmission timer ended, for a quarter of the time."""
+    if facts.stalls is not None and facts.stalls.stalled_share >= MUCH:
+        yield facts.finding("stalls", min(0.95, 0.45 + facts.stalls.stalled_share / 2), facts.stalls)
+
+
+def pacing_limited(facts: Facts, found: Found) -> Iterator[Finding]:
+    """The socket's own limit: it paced at that, what it sent was that, and no queue stood."""
+    limit = facts.socket_limit
+    if limit is None or "receiver_limited" in found.names:
+        return
+    if limit.limited_share >= MOST and limit.is_at_limit and not limit.is_queued:
+        yield facts.finding("pacing_limited", 0.95, limit)
+
+
+def application_limited(facts: Facts, found: Found) -> Iterator[Finding]:
+    """There was less to send than could have been sent; or data waited for room in a send buffer."""
+    idle, writes = facts.idle, facts.writes
+    if idle is None or not idle.application_share >= MUCH or found.names & {"slow_start_only", "pacing_limited"}:
+        return
+    share = idle.application_share
+    if writes is not None and writes.is_by_acks and share >= MOST:  # ACKs in batches make pauses, too, for less time
+        yield facts.finding("send_buffer_limited", 0.7, writes, "writes", waited_share=share)
+        return
+    sure = min(0.99, 0.5 + share / 2) if share >= MOST else 0.2 + 0.5 * share
+    level = {}
+    if writes is not None:
+        sure, level = min(sure, EITHER), {"level_segments": writes.level_segments}
+    yield facts.finding("application_limited", sure, idle, **level)
+
+
+def waiting(facts: Facts, found: Found) -> Iterator[Finding]:
+    """At one look nothing waits to be sent, and the rate was less than half of what the path is estimated to carry."""
+    now = facts.instant
+    if now is None or found.names & NOT_WAITING or found.sure & ENDS:
+        return
+    if now.used_share < MOST and (now.is_waiting or (now.has_model and now.cwnd_used < MOST)):
+        yield facts.finding("application_limited", 0.6, now)
+
+
+def nothing_to_send(facts: Facts, found: Found) -> Iterator[Finding]:
+    """At one look nothing waits to be sent, and nothing else explains the rate."""
+    if facts.instant is not None and facts.instant.is_waiting and not found.names:
+        yield facts.finding("application_limited", 0.4, facts.instant)
+
+
+def app_limited_samples(facts: Facts, found: Found) -> Iterator[Finding]:
+    """Bandwidth samples of a model that tell of the application, not of the path."""
+    samples = facts.samples
+    if samples is None or not facts.is_model_based or found.names & {"slow_start_only", "pacing_limited"}:
+        return
+    if samples.limited_share > FEW and samples.application_share < MOST:
+        yield facts.finding("app_limited_samples", 0.6, samples)
+
+
+def paced_evenly(facts: Facts, found: Found) -> Iterator[Finding]:
+    """Packets left at one rate, below the path's: a sender whose data wait sends whole segments."""
+    even = facts.even_sends
+    if even is None or found.sure & {*ENDS, "competition", "fair_queueing", "policer"}:
+        return
+    if not even.even_share >= EVEN:
+        return
+    if even.partly_filled_share > PARTLY:
+        yield facts.finding("application_limited", 0.7, even, "evenly")
+    else:
+        limit = {"limit_bps": even.rate_bps, "limited_share": even.even_share}
+        sure = 0.65 if even.is_by_timer else 0.55
+        yield facts.finding("pacing_limited", sure, limit, "evenly", **vars(even))

@@ -1,0 +1,57 @@
+"""Causes that other flows are: a queue for all, a server of flows in turn; and a policer, which drops of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cctrace.diagnosis.facts import PACKETS, Facts
+from cctrace.diagnosis.findings import Finding
+from cctrace.diagnosis.rules.found import Found
+
+COMMON = 0.1  # share by which the queue of all together explains a flow's delays better than its own
+FAIR = 0.05  # of the fair share, within which everyone gets it
+ALIKE = 0.5  # correlation of the RTTs of two flows that go through one queue
+
+
+def policer(facts: Facts, found: Found) -> Iterator[Finding]:
+    """A token bucket explains the losses."""
+    if facts.policer is not None:
+        yield facts.finding("policer", min(max(facts.policer.explained_share, 0.5), 0.98), facts.policer)
+
+
+def fair_queueing(facts: Facts, found: Found) -> Iterator[Finding]:
+    """All flows got equal parts whenever they had data, out of queues of their own."""
+    turns = facts.turns
+    if turns is None:
+        return
+    alone = {"alone_bps": turns.solo_bps} if turns.solo_bps > 0 else {"never_alone": True}
+    sure = 0.95 if turns.solo_bps > (1 - FAIR) * turns.link_bps else 0.75
+    whose = "its" if turns.is_own else "the largest other flow's"
+    yield facts.finding("fair_queueing", sure, turns, whose=whose, **alone)
+
+
+def competition(facts: Facts, found: Found) -> Iterator[Finding]:
+    """Other flows go through this one's queue: by its delays, by RTTs that move together, or as far as a look tells."""
+    sharing = facts.sharing
+    if sharing is None or "fair_queueing" in found.names or not sharing.filled:
+        return
+    if sharing.explained_better_by >= COMMON:
+        sure = 0.7 + sharing.explained_better_by
+    elif sharing.rtt_correlation > ALIKE:
+        sure = 0.5 + 0.4 * sharing.rtt_correlation
+    elif sharing.by_time:
+        sure = 0.5 if sharing.same_destination else 0.4  # whether they went the same way is not known
+    else:
+        return
+    mine, total = sharing.mine_bps, sharing.mine_bps + sharing.their_rate_bps
+    fair = total / sharing.flows
+    words = {
+        "others": f"{sharing.flows - 1} other flow{'s' if sharing.flows > 2 else ''}",
+        "record": "capture" if facts.kind == PACKETS else "file",
+        "by_rtts": sharing.rtt_correlation > ALIKE,
+        "by_time": sharing.by_time,
+        "won": "more than" if mine > (1 + FAIR) * fair else "less than" if mine < (1 - FAIR) * fair else "about",
+        "best": sharing.best,
+    }
+    numbers = vars(sharing) | {"fair_share": 1 / sharing.flows}
+    yield facts.finding("competition", min(0.99, sure), numbers, span=sharing.span, **words)

@@ -1,0 +1,77 @@
+"""Sentences from templates: numbers are written by the unit at the end of their names, clauses without theirs left out.
+
+    fill("It got {rate_bps}[ of {link_bps}].", {"rate_bps": 4e6})        "It got 4 Mbit/s."
+
+`{name}` is a number or a word; `[...]` is left out unless everything in it is known, and `[one|other]` is the first of
+several of which everything is known. `{name?}` prints nothing: it asks for something true.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from cctrace.units import format_count, format_number, format_rate, format_share, format_size, format_time
+
+Value = float | int | str | bool | None
+
+_FIELD = re.compile(r"\{(\w+)(\?|:\w+)?\}")
+_CLAUSE = re.compile(r"\[([^\[\]]*)\]")
+_UNITS = {
+    "bps": format_rate,
+    "Bps": lambda value: format_rate(8 * value),
+    "us": lambda value: format_time(1e3 * value),
+    "bytes": format_size,
+    "share": format_share,
+    "s": lambda value: f"{value:.1f} s",
+}
+_FORMATS = {
+    "count": lambda value: format_count(int(value)),
+    "lasting": lambda value: format_time(1e9 * value),
+    "percent": format_share,
+    "micros": lambda value: format_time(1e3 * value),
+    "two": lambda value: format_number(value, 2),
+    "tenths": lambda value: f"{value:.1f}",
+    "times": lambda value: "once" if value == 1 else f"{value:.0f} times",
+}
+
+
+def fill(template: str, known: Mapping[str, Value]) -> str:
+    """Return the sentence of a template.
+
+    Parameters
+    ----------
+    template : str
+    known : mapping of str to number or str
+        Their units are the last parts of their names (``_us``, ``_bps``, ``_share`` ...); None and NaN are unknown.
+
+    Examples
+    --------
+    >>> fill("It took {rtt_us}[ (least {least_us})]: [{lost} losses|no loss].", {"rtt_us": 40e3, "lost": 3})
+    'It took 40 ms: 3 losses.'
+    """
+    while "[" in template:
+        template = _CLAUSE.sub(lambda clause: _first_known(clause[1], known), template)
+    return _FIELD.sub(lambda place: "" if place[2] == "?" else _written(place[1], place[2], known), template)
+
+
+def _first_known(clause: str, known: Mapping[str, Value]) -> str:
+    return next((text for text in clause.split("|") if _is_known(text, known)), "")
+
+
+def _is_known(text: str, known: Mapping[str, Value]) -> bool:
+    for name, how in _FIELD.findall(text):
+        value = known.get(name)
+        if value is None or value != value or (how == "?" and not value):
+            return False
+    return True
+
+
+def _written(name: str, how: str | None, known: Mapping[str, Value]) -> str:
+    value = known.get(name, float("nan"))
+    if isinstance(value, str):
+        return value
+    if how:
+        return _FORMATS[how[1:]](value)
+    unit = _UNITS.get(name.rpartition("_")[2])
+    return unit(value) if unit else f"{value:.0f}"
