@@ -84,9 +84,9 @@ def test_an_interrupted_figure_goes_on_where_it_was(shelf):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_all([a_run(seed) for seed in range(4)], progress=interrupt)
+        run_all([a_run(seed) for seed in range(4)], on_run=interrupt)
     seen.clear()
-    run_all([a_run(seed) for seed in range(4)], progress=lambda done, total: seen.append((done, total)))
+    run_all([a_run(seed) for seed in range(4)], on_run=lambda done, total: seen.append((done, total)))
     assert seen == [(2, 4), (3, 4), (4, 4)]
 
 

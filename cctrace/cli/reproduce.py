@@ -62,16 +62,12 @@ def reproduce(
     claims = []
     with progress("reproducing") as say:
         for name in names:
-
-            def report(one: Any, done: int, total: int, name: str = name) -> None:
-                say(f"{paper}, figure {name}: {done} of {total} runs")
-
             (made,) = papers.reproduce(
                 paper,
                 name,
                 quick=quick,
                 workers=workers or os.cpu_count() or 1,
-                progress=report,
+                progress=say,
                 fresh=fresh,
                 **changes,
             )

@@ -135,7 +135,7 @@ def simulated(
     agent: Agent,
     seed: int = 1,
     bins: Sequence[int] | None = None,
-    say: Callable[[str], object] = lambda text: None,
+    progress: Callable[[str], object] = lambda line: None,
     save: str | os.PathLike[str] | None = None,
     place_of: Callable[..., Place] = Environment,
 ) -> Agent:
@@ -148,8 +148,8 @@ def simulated(
     seed : int
     bins : sequence of int, optional
         Only these.
-    say : callable
-        Told what is being tried.
+    progress : callable
+        Receives a line on each trial.
     save : path, optional
         Where the agent is kept after every trial.
     place_of : callable
@@ -173,7 +173,7 @@ def simulated(
         place = place_of(*agent.bins[number], paths=_paths_for(agent.flows), seed=seed)
         while (trial := search.wanted()) is not None:
             k, beta = trial
-            say(f"bin {number + 1} of {len(agent.bins)}, trial {len(search.tried) + 1}: k {k}, beta {beta:g}")
+            progress(f"bin {number + 1} of {len(agent.bins)}, trial {len(search.tried) + 1}: k {k}, beta {beta:g}")
             agent.waiting[number] = []  # a trial of one seed is begun anew, not continued
             agent.observe(place.flows(k, beta, **given).head(agent.flows))
             if save is not None:

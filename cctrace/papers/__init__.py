@@ -89,7 +89,7 @@ def reproduce(
     *,
     quick: bool = False,
     workers: int = 1,
-    progress: Callable[[Figure, int, int], object] | None = None,
+    progress: Callable[[str], object] | None = None,
     fresh: bool = False,
     **changes: Any,
 ) -> list[Reproduction]:
@@ -106,7 +106,7 @@ def reproduce(
     workers : int
         Processes.
     progress : callable, optional
-        Called with (figure, runs done, runs in all).
+        Receives a line after each run.
     fresh : bool
         Make results again that are kept on disk.
     **changes
@@ -118,4 +118,9 @@ def reproduce(
     """
     chosen = list(figures(paper).values()) if name is None else [find(paper, name)]
     common = {"workers": workers, "fresh": fresh} | changes
-    return [one(quick, progress=progress and partial(progress, one), **common) for one in chosen]
+
+    def counted(one: Figure, done: int, total: int) -> None:
+        if progress is not None:
+            progress(f"{paper}, figure {one.name}: {done} of {total} runs")
+
+    return [one(quick, on_run=partial(counted, one), **common) for one in chosen]

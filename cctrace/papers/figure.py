@@ -221,7 +221,7 @@ class Figure:
         quick: bool = False,
         *,
         workers: int = 1,
-        progress: Callable[[int, int], object] | None = None,
+        on_run: Callable[[int, int], object] | None = None,
         fresh: bool = False,
         **changes: Any,
     ) -> Reproduction:
@@ -232,7 +232,7 @@ class Figure:
         quick : bool
             The short version.
         workers : int
-        progress : callable, optional
+        on_run : callable, optional
             Called with (runs done, runs in all).
         fresh : bool
             Ignore what is kept on disk.
@@ -250,7 +250,7 @@ class Figure:
                 raise ArgumentError(f"figure {self.name} has no parameter {name!r}; there are: {there}")
         p = self.parameters | (self.quick if quick else {}) | changes
         wanted = self.runs(p)
-        results = run_all([run for _, run in wanted], workers, progress, fresh)
+        results = run_all([run for _, run in wanted], workers, on_run, fresh)
         rows = [labels | self.row(labels, result, p) for (labels, _), result in zip(wanted, results, strict=True)]
         frame = self.derived(pd.DataFrame(rows), p)
         made = Reproduction(self, p, frame, spread(frame, list(self.by or self.varied)), [])

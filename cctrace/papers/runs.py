@@ -72,7 +72,7 @@ class Run:
 
 
 def run_all(
-    runs: Sequence[Run], workers: int = 1, progress: Callable[[int, int], object] | None = None, fresh: bool = False
+    runs: Sequence[Run], workers: int = 1, on_run: Callable[[int, int], object] | None = None, fresh: bool = False
 ) -> list[Result]:
     """Return the results of runs, in their order: from the disk where they are there, else made and kept.
 
@@ -81,7 +81,7 @@ def run_all(
     runs : list of Run
     workers : int
         Processes.
-    progress : callable, optional
+    on_run : callable, optional
         Called with (runs done, runs in all).
     fresh : bool
         Make all of them again.
@@ -95,11 +95,11 @@ def run_all(
         # What was just measured must equal what is read next time, to the last digit.
         known[key] = json.loads(json.dumps(result))
         _save(key, result)
-        if progress:
-            progress(len(known), total)
+        if on_run:
+            on_run(len(known), total)
 
-    if progress:
-        progress(len(known), total)
+    if on_run:
+        on_run(len(known), total)
     if workers > 1 and len(missing) > 1:
         with processes(workers) as pool:
             running = {pool.submit(run): key for key, run in missing.items()}
