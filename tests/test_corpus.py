@@ -93,7 +93,7 @@ def test_an_interrupted_run_goes_on(captures, whole, tmp_path):
             raise Enough
 
     with pytest.raises(Enough):
-        cct.corpus.run(captures, tmp_path / "out", workers=2, say=stop)
+        cct.corpus.run(captures, tmp_path / "out", workers=2, progress=stop)
     partly = len(cct.corpus.open(tmp_path / "out").captures)
     left = tmp_path / "out" / "flows" / "date=2026-11-20" / "source=other" / f"part-{20:05d}.tmp"
     left.write_bytes(b"half")
@@ -238,7 +238,7 @@ def test_a_child_is_replaced_and_the_next_capture_is_well(captures):
     worker = Guard(Zygote(), 1 << 30, 60.0)
     entries = [Entry(str(path), path.stat().st_size, False, "other", "", []) for path in sorted(captures.iterdir())[:3]]
     first = list(worker.analyse(entries[0], ("flows",)))
-    os.kill(worker._child, signal.SIGKILL)
+    os.kill(worker._child.number, signal.SIGKILL)
     again = [told for entry in entries for told in worker.analyse(entry, ("flows",))]
     assert [list(told) for told in again] == [["rows", "date", "cpu"]] * 3
     assert again[0]["rows"] == first[0]["rows"]

@@ -90,7 +90,7 @@ def results(out):
 
 @contextlib.contextmanager
 def at(share, function):
-    """Call a function, from another thread, when so much of a run is done; yields what `say` has to be."""
+    """Call a function, from another thread, when so much of a run is done; yields what `progress` has to be."""
     begun = threading.Event()
 
     def say(text):
@@ -129,7 +129,7 @@ def test_a_worker_that_is_killed_takes_nothing_along(cluster, captures, alone, t
         cluster.start_workers(1)
 
     with at(0.2, kill) as say:
-        summary = cct.corpus.run(captures, tmp_path / "out", scheduler=cluster.address, say=say)
+        summary = cct.corpus.run(captures, tmp_path / "out", scheduler=cluster.address, progress=say)
     check(summary, tmp_path / "out", alone)
 
 
@@ -145,7 +145,7 @@ def test_a_scheduler_that_is_restarted_loses_nothing(cluster, captures, alone, t
         cluster.start_workers(2)
 
     with at(0.2, restart) as say:
-        summary = cct.corpus.run(captures, tmp_path / "out", scheduler=cluster.address, say=say)
+        summary = cct.corpus.run(captures, tmp_path / "out", scheduler=cluster.address, progress=say)
     check(summary, tmp_path / "out", alone)
 
 
@@ -158,7 +158,7 @@ def test_a_run_that_was_ended_goes_on_elsewhere(cluster, captures, alone, tmp_pa
             raise Enough
 
     with pytest.raises(Enough):
-        cct.corpus.run(captures, tmp_path / "out", workers=2, say=stop)
+        cct.corpus.run(captures, tmp_path / "out", workers=2, progress=stop)
     summary = cct.corpus.run(captures, tmp_path / "out", scheduler=cluster.address)
     assert 0 < summary.already < COUNT
     cct.corpus.compact(tmp_path / "out")
@@ -222,7 +222,7 @@ def test_a_scheduler_that_stays_lost_is_one_line_and_what_is_committed_stays(cap
         own = Processes(log)
         try:
             with at(0.1, own.close) as say, pytest.raises(room.ClusterError, match="did not come back"):
-                cct.corpus.run(captures, tmp_path / "out", scheduler=own.address, say=say)
+                cct.corpus.run(captures, tmp_path / "out", scheduler=own.address, progress=say)
         finally:
             own.close()
     done = len(cct.corpus.open(tmp_path / "out").captures)

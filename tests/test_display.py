@@ -53,7 +53,7 @@ SHOWN = {
     "capture": "Capture .*loss_cubic_1pct.* packets, 1 connections.*10.99.0.1:40001",
     "flow": "Flow 10.99.0.1:40001 → 10.99.0.2:5001.*goodput.*Mbit/s.*captured at.*sender.*counters.*polls",
     "events": "Event stream: .*on_ack.*segment size.*1448 B",
-    "counters": "Counters .*polls.*controllers.*not told.*snd_cwnd",
+    "counters": "Counters .*polls.*controllers.*unknown.*snd_cwnd",
     "connection": "by counters of .*goodput.*Mbit/s",
     "run": "Replay of BBR2022, after its last call.*congestion window.*segments.*mode.*PROBE_BW",
     "simulation": "Simulation: last 67 % of 2 s.*bbr2022.*Mbit/s.*cubic",

@@ -48,7 +48,7 @@ def test_a_field_called_connection_is_a_field_and_no_connection():
     rows = [{"ElapsedTime": 1000 * i, "RTT": 5, "connection": 7, "BytesAcked": i} for i in range(3)]
     table = read(json.dumps(NDT7 | {"Download": {"ServerMeasurements": [{"TCPInfo": row} for row in rows]}}))
     assert table.connection.tolist() == [0, 0, 0]
-    assert table.extra["connection_told"].tolist() == [7, 7, 7]
+    assert table.extra["connection_column"].tolist() == [7, 7, 7]
     assert table.frame()["connection"].tolist() == [0, 0, 0]
 
 

@@ -109,7 +109,7 @@ def run(
             memory=memory_bytes,
             seconds=parse_time_ns(lasting, name="--time") / 1e9,
             limit=limit_bytes,
-            say=say,
+            progress=say,
             **options,
         )
     for warning in summary.warnings:

@@ -1,4 +1,4 @@
-"""From one capture to a million: analyse, replay, identify and fit over any number of captures.
+"""Analyse, replay, identify and fit any number of captures, from one to a million.
 
     cct.corpus.run("captures/**/*.pcap.zst", "results")          on this machine's processes
     cct.corpus.run("s3://bucket/…", "s3://…", scheduler="tcp://…:8786")      on the workers of a Dask cluster

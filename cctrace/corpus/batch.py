@@ -1,9 +1,11 @@
-"""A task: the captures of one batch, to parts of the tables and a commit. Runs in a worker, wherever that is."""
+"""One batch: analyses its captures, writes parts of the tables, commits. Runs in a worker, local or of a cluster."""
+
+from __future__ import annotations
 
 import json
 import threading
 import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cctrace.corpus import manifest, tables
 from cctrace.corpus.guard import Guard, Zygote
@@ -12,12 +14,22 @@ from cctrace.corpus.store import open_store, parquet_bytes
 from cctrace.corpus.tasks import tables_of
 from cctrace.extras import needed
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from cctrace.corpus.inputs import Entry
+    from cctrace.corpus.store import Store
+    from cctrace.corpus.tasks import Row
+
+
 COMMITS = "_run/commits"
 _HELD = 5_000  # rows of a table that are held as Python objects
 
 
 class Order(NamedTuple):
-    """What a worker is told of a batch; the captures themselves are in the manifest.
+    """What a worker needs to know of a batch; the captures themselves are in the manifest.
 
     Attributes
     ----------
@@ -31,7 +43,7 @@ class Order(NamedTuple):
     limit : int or None
         As for `cctrace.io.read_file`.
     rules : tuple of str
-        Of counters, for archives.
+        Which counters belong to which capture, for archives.
     stale : tuple of str
         Parts that an interrupted run left of this batch.
     """
@@ -47,7 +59,7 @@ class Order(NamedTuple):
 
 
 class _Worker(threading.local):
-    """What one thread of a worker keeps from batch to batch."""
+    """The state that a thread of a worker keeps between batches."""
 
     guard: Guard | None = None
 
@@ -58,7 +70,7 @@ _guards: set[Guard] = set()
 _starting = threading.Lock()
 
 
-def _guard(order):
+def _guard(order: Order) -> Guard:
     with _starting:
         if not _zygotes:
             _zygotes.append(Zygote())
@@ -69,7 +81,7 @@ def _guard(order):
     return _worker.guard
 
 
-def leave():
+def leave() -> None:
     """End this thread's child."""
     if _worker.guard is not None:
         _guards.discard(_worker.guard)
@@ -77,21 +89,21 @@ def leave():
         _worker.guard = None
 
 
-def stop():
-    """End what is under way in this process: it raises `Stopped`. What children are forked from is kept for later."""
+def stop() -> None:
+    """End the analyses in progress in this process: they raise `Stopped`. The zygote is kept for later runs."""
     for guard in list(_guards):
         guard.stop()
 
 
-def shut_down():
-    """End all processes of this one: a later run starts them anew."""
+def shut_down() -> None:
+    """End all child processes; a later run starts them again."""
     with _starting:
         while _zygotes:
             _zygotes.pop().close()
 
 
-def run(order):
-    """Analyse a batch, write its parts, commit it: what a worker of a cluster does.
+def run(order: Order) -> Row:
+    """Analyse a batch, write its parts and commit it: the task of a worker of a cluster.
 
     Parameters
     ----------
@@ -100,19 +112,19 @@ def run(order):
     Returns
     -------
     dict
-        What was committed: ``captures``, ``errors`` {kind: count}, ``packets``, ``seconds`` by the clock,
+        The commit: ``captures``, ``errors`` {kind: count}, ``packets``, ``seconds`` by the clock,
         ``cpu_seconds`` of the analyses alone.
 
     Raises
     ------
     OutputError
-        If the output cannot be written: then the batch is not committed.
+        If the output cannot be written; the batch is not committed then.
     """
     return commit(order, *analyse(order))
 
 
-def analyse(order, tick=lambda: None):
-    """Analyse a batch; return its `Parts`, and what is to be committed of it.
+def analyse(order: Order, tick: Callable[[], None] = lambda: None) -> tuple[Parts, Row]:
+    """Analyse a batch; return its `Parts` and the commit.
 
     Parameters
     ----------
@@ -122,7 +134,8 @@ def analyse(order, tick=lambda: None):
     """
     began = time.monotonic()
     store, parts = open_store(order.where), Parts(order.tasks)
-    captures, packets, cpu, errors = 0, 0, 0.0, {}
+    captures, packets, cpu = 0, 0, 0.0
+    errors: dict[str, int] = {}
     guard = _guard(order)
     for entry in manifest.entries_of(store, order.batch):
         for told in guard.analyse(entry, order.tasks, order.rules, order.limit):
@@ -138,14 +151,14 @@ def analyse(order, tick=lambda: None):
     return parts, {"captures": captures, "errors": errors, "packets": packets} | took
 
 
-def error_row(told, entry):
+def error_row(told: Row, entry: Entry) -> Row:
     """Return the row of an error."""
     size = entry.size if told["capture"] == entry.capture else -1
     return {"capture": told["capture"], "kind": told["error"], "reason": told["reason"], "size": size}
 
 
-def commit(order, parts, done):
-    """Write the parts of a batch, then say so; a batch that another worker committed meanwhile is left as it is."""
+def commit(order: Order, parts: Parts, done: Row) -> Row:
+    """Write the parts of a batch, then its commit; a batch that another worker committed meanwhile is left alone."""
     store = open_store(order.where)
     name = f"{COMMITS}/{order.batch}.json"
     if store.exists(name):
@@ -157,20 +170,20 @@ def commit(order, parts, done):
     return done if store.create(name, json.dumps(done).encode()) else committed(store, order.batch)
 
 
-def committed(store, batch):
-    """Return what was committed of a batch, see `run`."""
+def committed(store: Store, batch: str) -> Row:
+    """Return the commit of a batch, see `run`."""
     return json.loads(store.read(f"{COMMITS}/{batch}.json"))
 
 
 class Parts:
     """The rows of a batch, by table and partition."""
 
-    def __init__(self, tasks):
+    def __init__(self, tasks: Sequence[str]) -> None:
         self._wanted = tables_of(tasks)
         self._rows: dict[tuple, list] = {}
         self._done: dict[tuple, list] = {}
 
-    def add(self, source, date, rows):
+    def add(self, source: str, date: str, rows: Mapping[str, list[Row]]) -> None:
         """Add the rows of one capture: {table: [row]}."""
         for table, found in rows.items():
             if found and table in self._wanted:
@@ -179,12 +192,12 @@ class Parts:
                 if len(self._rows[key]) >= _HELD:
                     self._pack(key)
 
-    def _pack(self, key):
+    def _pack(self, key: tuple[str, str]) -> None:
         pa = needed("pyarrow", "parquet")
         table = pa.Table.from_pylist(self._rows.pop(key), schema=tables.arrow_schema(key[0]))
         self._done.setdefault(key, []).append(table)
 
-    def tables(self):
+    def tables(self) -> Iterator[tuple[str, str, pa.Table]]:
         """Yield (table, partition, Arrow table), ordered."""
         pa = needed("pyarrow", "parquet")
         for key in list(self._rows):

@@ -1,21 +1,33 @@
 """The workers of a Dask cluster: a batch is a task, at most `WINDOW` of them are with the scheduler at a time.
 
-Nothing of the scheduling is ours. What is: a batch whose workers died one after another comes back to be cut in two,
-and a scheduler that is started again gets what is not committed once more.
+Dask does all of the scheduling. Added here: a batch whose workers died one after another comes back to be cut in two,
+and a restarted scheduler receives the uncommitted batches again.
 """
+
+from __future__ import annotations
 
 import logging
 import queue
 import time
+from typing import TYPE_CHECKING
 
 from cctrace.corpus import batch
 from cctrace.corpus.store import OutputError, open_store
 from cctrace.errors import CctraceError
 from cctrace.extras import needed
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from cctrace.corpus.batch import Order
+    from cctrace.corpus.runs import Tally
+    from cctrace.corpus.tasks import Row
+
+
 WINDOW = 2_000
-ANSWER_S = 10.0  # in which a scheduler has to answer first
-PATIENCE_S = 60.0  # in which a scheduler that was lost may come back
+ANSWER_S = 10.0  # until a scheduler has to answer first
+PATIENCE_S = 60.0  # for a lost scheduler to come back
 
 
 class ClusterError(CctraceError):
@@ -29,8 +41,8 @@ class Cluster:
     ----------
     address : str
         Of the scheduler, "tcp://host:8786".
-    say : callable
-        Receives where the dashboard is, and what happens to the connection.
+    progress : callable
+        Receives the address of the dashboard, and changes of the connection, as text.
 
     Raises
     ------
@@ -42,45 +54,45 @@ class Cluster:
 
     window = WINDOW
 
-    def __init__(self, address, say=lambda text: None):
+    def __init__(self, address: str, progress: Callable[[str], None] = lambda text: None) -> None:
         self._distributed = needed("distributed", "cluster")
-        for name in ("distributed", "tornado.application"):  # what happens to the connection is told by `say`
+        for name in ("distributed", "tornado.application"):  # `progress` reports changes of the connection
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        self.address, self._say = address, say
+        self.address, self._report = address, progress
         self._under_way: dict[str, tuple] = {}
         self._told: queue.SimpleQueue = queue.SimpleQueue()
-        self._progress = None
+        self._tally: Tally | None = None
         self._client = self._connect(ANSWER_S)
 
-    def _connect(self, timeout):
+    def _connect(self, timeout: float) -> Any:
         try:
             client = self._distributed.Client(self.address, timeout=timeout, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:
             reason = " ".join(str(error).split())
             raise ClusterError(f"scheduler {self.address}: no answer within {timeout:g} s ({reason})") from error
-        self._say(f"dashboard: {client.dashboard_link}")
+        self._report(f"dashboard: {client.dashboard_link}")
         return client
 
-    def begin(self, progress):
-        """Start; `progress` is told of every batch."""
-        self._progress = progress
+    def begin(self, tally: Tally) -> None:
+        """Start; `tally` counts the captures of every batch."""
+        self._tally = tally
 
-    def submit(self, order):
+    def submit(self, order: Order) -> None:
         """Hand out a batch."""
         try:
             future = self._client.submit(
                 batch.run, order, key=f"cctrace-{order.batch}-{time.monotonic_ns()}", pure=False
             )
-        except Exception:  # the connection is gone: noticed, and mended, by `next`
+        except Exception:  # the connection is gone; `next` notices and reconnects
             self._under_way[order.batch] = (order, None)
             return
         self._under_way[order.batch] = (order, future)
         future.add_done_callback(lambda future: self._told.put((order, future)))
 
-    def next(self, timeout):
-        """Return (order, what was committed) of a batch that is done, None after `timeout` seconds; raises its error.
+    def next(self, timeout: float) -> tuple[Order, Row | None] | None:
+        """Return (order, commit) of a finished batch, None after `timeout` seconds; raises the error of a batch.
 
-        What was committed is None where every worker that took the batch died.
+        The commit is None where every worker that took the batch died.
         """
         if self._client.status != "running":
             self._reconnect()
@@ -89,11 +101,11 @@ class Cluster:
         except queue.Empty:
             return None
         if self._under_way.get(order.batch, (None, None))[1] is not future:
-            return None  # of the scheduler that was lost
+            return None  # submitted to the scheduler that was lost
         if future.status not in ("finished", "error"):  # lost with the scheduler that had it
             self._reconnect()
             return None
-        if future.status == "finished":  # what it says is in the store, wherever the worker is by now
+        if future.status == "finished":  # the commit is in the store, even if the worker is gone
             del self._under_way[order.batch]
             return order, batch.committed(open_store(order.where), order.batch)
         try:
@@ -108,9 +120,9 @@ class Cluster:
             raise error
         raise OutputError(f"batch {order.batch}: {type(error).__name__}: {' '.join(str(error).split())}") from error
 
-    def _reconnect(self):
-        """Connect to the scheduler that comes back, and hand out anew what is not committed."""
-        self._say(f"scheduler {self.address} lost: waiting for it to come back")
+    def _reconnect(self) -> None:
+        """Connect to the scheduler once it is back, and submit the uncommitted batches again."""
+        self._report(f"scheduler {self.address} lost: waiting for it to come back")
         end = time.monotonic() + PATIENCE_S
         self._abandon()
         while True:
@@ -127,18 +139,19 @@ class Cluster:
         for order, _ in list(self._under_way.values()):
             self.submit(order)
 
-    def _abandon(self):
+    def _abandon(self) -> None:
         try:
             self._client.close(timeout=2)
         except Exception:  # it is lost
-            self._say("the connection was closed by the other side")
+            self._report("the connection was closed by the other side")
 
-    def finished(self, captures):
+    def finished(self, captures: int) -> None:
         """Count the captures of a batch."""
-        self._progress.done += captures
+        if self._tally is not None:
+            self._tally.done += captures
 
-    def close(self):
-        """Let go of the scheduler, and of what it has not begun."""
+    def close(self) -> None:
+        """Disconnect from the scheduler; batches that it has not begun are cancelled."""
         for _, future in self._under_way.values():
             if future is not None and self._client.status == "running":
                 future.cancel()

@@ -1,12 +1,15 @@
-"""Compaction: many small parts become few of 64 to 128 MB, in an order that only the rows decide.
+"""Compaction: many small parts become few of 64 to 128 MB, in an order that depends on the rows alone.
 
-Two runs over the same captures are the same bytes afterwards, however many workers there were and whatever was killed
-meanwhile. Old parts go only when the new ones are complete and a journal says so: a compaction that was interrupted is
-finished, or undone, by the next.
+Two runs over the same captures give the same bytes afterwards, regardless of the number of workers and of
+interruptions. Old parts are removed only when the new ones are complete and a journal says so: the next compaction
+finishes, or undoes, an interrupted one.
 """
+
+from __future__ import annotations
 
 import io
 import json
+from typing import TYPE_CHECKING
 
 from cctrace.corpus import tables
 from cctrace.corpus.batch import COMMITS
@@ -15,20 +18,29 @@ from cctrace.corpus.store import open_store
 from cctrace.corpus.tasks import tables_of
 from cctrace.extras import needed
 
-TARGET = 96 << 20  # bytes of a part, from which on the next one begins
-ROWS = 20_000  # of a row group
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+    from cctrace.corpus.store import Store
+
+
+TARGET = 96 << 20  # bytes, after which the next part begins
+ROWS = 20_000  # per row group
 STAGE, JOURNAL = "_run/stage", "_run/compaction.json"
 
 
-def compact(where, say=lambda text: None):
+def compact(where: str | os.PathLike[str], progress: Callable[[str], None] = lambda text: None) -> dict[str, int]:
     """Merge the parts of every partition of a corpus.
 
     Parameters
     ----------
     where : str
         Folder or URL of the corpus; no run may be writing it.
-    say : callable
-        Receives what is being done, for display.
+    progress : callable
+        Receives lines of progress.
 
     Returns
     -------
@@ -49,12 +61,12 @@ def compact(where, say=lambda text: None):
     for table in tables_of(tasks):
         for folder, parts in sorted(partitions(store, table).items()):
             before += len(parts)
-            say(f"{folder}: {len(parts)} parts")
+            progress(f"{folder}: {len(parts)} parts")
             after += len(_merge(store, table, folder, parts))
     return {"before": before, "after": after}
 
 
-def committed_parts(store, table):
+def committed_parts(store: Store, table: str) -> list[str]:
     """Return the parts of a table that are committed."""
     done = {name.rpartition("/")[2].removesuffix(".json") for name in store.names(COMMITS, ".json")}
     parts = []
@@ -65,7 +77,7 @@ def committed_parts(store, table):
     return parts
 
 
-def partitions(store, table):
+def partitions(store: Store, table: str) -> dict[str, list[str]]:
     """Return {folder: committed parts} of a table."""
     found: dict[str, list] = {}
     for name in committed_parts(store, table):
@@ -73,8 +85,8 @@ def partitions(store, table):
     return found
 
 
-def recover(store):
-    """Finish a compaction that was interrupted after its new parts were complete; undo one that was before."""
+def recover(store: Store) -> None:
+    """Finish a compaction that was interrupted after its new parts were complete; undo one interrupted earlier."""
     if store.exists(JOURNAL):
         _exchange(store, json.loads(store.read(JOURNAL)))
     for name in store.names(STAGE):
@@ -82,32 +94,32 @@ def recover(store):
     store.tidy()
 
 
-def _merge(store, table, folder, parts):
-    """Write the rows of a partition anew; return the parts there are then."""
+def _merge(store: Store, table: str, folder: str, parts: list[str]) -> list[str]:
+    """Rewrite the rows of a partition; return its new parts."""
     if parts == [f"{folder}/compact-00000.parquet"]:
-        return parts  # merged before, and nothing has come since
+        return parts  # merged before, and nothing was added since
     rows = _read(store, table, parts)
     new = []
     for number, data in enumerate(_written(rows)):
         new.append(f"{folder}/compact-{number:05d}.parquet")
         store.replace(f"{STAGE}/{new[-1]}", data)
-    told = {"old": parts, "new": new}
-    store.replace(JOURNAL, json.dumps(told).encode())
-    _exchange(store, told)
+    journal = {"old": parts, "new": new}
+    store.replace(JOURNAL, json.dumps(journal).encode())
+    _exchange(store, journal)
     return new
 
 
-def _exchange(store, told):
-    """Put the staged parts in the place of the old ones; the same again does no harm."""
-    for name in told["new"]:
+def _exchange(store: Store, journal: dict[str, list[str]]) -> None:
+    """Replace the old parts by the staged ones; repeating it is harmless."""
+    for name in journal["new"]:
         if store.exists(f"{STAGE}/{name}"):
             store.move(f"{STAGE}/{name}", name)
-    for name in set(told["old"]) - set(told["new"]):
+    for name in set(journal["old"]) - set(journal["new"]):
         store.remove(name)
     store.remove(JOURNAL)
 
 
-def _read(store, table, parts):
+def _read(store: Store, table: str, parts: list[str]) -> pa.Table:
     pa = needed("pyarrow", "parquet")
     pq = needed("pyarrow.parquet", "parquet")
     schema, found = tables.arrow_schema(table), []
@@ -117,8 +129,8 @@ def _read(store, table, parts):
     return tables.ordered(table, pa.concat_tables(found))
 
 
-def _written(rows):
-    """Yield the bytes of files of about `TARGET` that hold the rows in turn."""
+def _written(rows: pa.Table) -> Iterator[bytes]:
+    """Yield the bytes of files of about `TARGET` bytes that hold the rows in order."""
     pq = needed("pyarrow.parquet", "parquet")
     position = 0
     while position < len(rows):

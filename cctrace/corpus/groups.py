@@ -1,8 +1,12 @@
 """A fitted quantity per group: the flows of each group pooled by `cct.fit.Hierarchical`, then the groups likewise.
 
-Both on the logarithm of the quantity: flows of a network differ by factors, and so do networks. A flow's error is the
-width of its interval. Groups with fewer than `LEAST_FLOWS` flows that have one say nothing by themselves.
+Both on the logarithm of the quantity, because flows of a network, and networks, differ by factors. A flow's error is
+the width of its interval. Groups with fewer than `LEAST_FLOWS` such flows have no value of their own.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -10,11 +14,17 @@ import pandas as pd
 from cctrace.estimates import Estimate
 from cctrace.fit.hierarchical import LEAST_FLOWS, Hierarchical
 
-MOST_FLOWS = 20_000  # of a group: more tell nothing new, and pooling holds some hundred numbers for each
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.corpus.tasks import Row
+
+
+MOST_FLOWS = 20_000  # per group: more add nothing, and pooling holds some hundred numbers for each
 COLUMNS = ("flows", "value", "low", "high", "spread", "among", "among_low", "among_high")
 
 
-def pooled(frame, quantity, by):
+def pooled(frame: pd.DataFrame, quantity: str, by: str | None) -> pd.DataFrame:
     """Return a quantity per group.
 
     Parameters
@@ -28,10 +38,10 @@ def pooled(frame, quantity, by):
     Returns
     -------
     DataFrame
-        Group, flows (that have value and interval), value, low, high (mean of the group, and its 95 % interval), spread
-        (factor by which flows of the group differ beyond their errors, one standard deviation); and where there are
-        at least `LEAST_FLOWS` groups, among, among_low, among_high: the same value drawn towards the other groups by as
-        much as they tell more than it. NaN where there are too few.
+        Group, flows (with value and interval), value, low, high (mean of the group, and its 95 % interval), spread
+        (factor by which flows of the group differ beyond their errors, one standard deviation); and if there are at
+        least `LEAST_FLOWS` groups, among, among_low, among_high: the value shrunk towards the other groups by partial
+        pooling. NaN where there are too few.
     """
     columns = [quantity, f"{quantity}_low", f"{quantity}_high"]
     known = frame[(frame[columns].notna() & (frame[columns] > 0)).all(axis=1)]
@@ -43,8 +53,8 @@ def pooled(frame, quantity, by):
     return found
 
 
-def _alone(values):
-    """Return what the flows of one group say together."""
+def _alone(values: NDArray[np.float64]) -> Row:
+    """Return the row of one group: its flows pooled."""
     row = {"flows": len(values)}
     if len(values) < LEAST_FLOWS:
         return row
@@ -54,8 +64,8 @@ def _alone(values):
     return row | {"value": value, "low": low, "high": high, "spread": float(np.exp(fit.spread_.value))}
 
 
-def _among(found):
-    """Add what each group's value is in the company of the others."""
+def _among(found: pd.DataFrame) -> None:
+    """Add the value of each group after partial pooling with the others."""
     told = found["value"].notna()
     if told.sum() < LEAST_FLOWS:
         return

@@ -1,9 +1,11 @@
-"""A worker's side of its child: give it inputs one by one, and come through whatever happens to it.
+"""A worker's side of its child process: passes it inputs one by one, and survives any failure of it.
 
 A capture that takes too long, needs too much memory or kills its child is an error of that capture; the next one gets
-a new child. A death in a child that had done others before is tried once more in a new one, so that what is found does
-not depend on what came before.
+a new child. If a child dies that had analysed other captures before, the capture is tried again in a new one, so that
+results do not depend on earlier captures.
 """
+
+from __future__ import annotations
 
 import contextlib
 import os
@@ -15,29 +17,44 @@ import sys
 import threading
 import time
 import weakref
+from typing import TYPE_CHECKING, NamedTuple
 
 import cctrace
 from cctrace.corpus import zygote
 from cctrace.errors import CctraceError
 
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+
+    from cctrace.corpus.inputs import Entry
+    from cctrace.corpus.tasks import Row
+
+
 _MAIN = "from cctrace.corpus.zygote import main; main()"
-_PATIENCE = 10  # times the limit of CPU time may pass by the clock: of waiting for a disk or a network
+_PATIENCE = 10  # the wall-clock limit as a multiple of the CPU limit: time for a disk or a network
 _ENVIRONMENT = {
     **{f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM")},
-    "ARROW_DEFAULT_MEMORY_POOL": "system",  # the others reserve more addresses than a small limit allows
+    "ARROW_DEFAULT_MEMORY_POOL": "system",  # the others reserve more address space than a small limit allows
     "ARROW_IO_THREADS": "1",
     "MALLOC_ARENA_MAX": "1",
 }
 
 
 class Stopped(CctraceError):
-    """The run was ended while a capture was under way."""
+    """The run was ended while a capture was being analysed."""
+
+
+class Child(NamedTuple):
+    """A process that analyses captures: its number, and the socket to it."""
+
+    number: int
+    socket: socket.socket
 
 
 class Zygote:
     """The process that this worker's children are forked from."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._control, theirs = socket.socketpair()
         with theirs:
@@ -52,73 +69,77 @@ class Zygote:
         if self._control.recv(1) != b"r":
             raise CctraceError(f"the process that analyses captures did not start (status {self._process.wait()})")
 
-    def fork(self):
-        """Return a new child: its number, and the socket to it."""
+    def fork(self) -> Child:
+        """Return a new child."""
         mine, theirs = socket.socketpair()
         with self._lock, theirs, _ended():
             socket.send_fds(self._control, [b"f"], [theirs.fileno()])
-            return self._answer(), mine
+            return Child(self._answer(), mine)
 
-    def ended(self, child):
+    def ended(self, child: int) -> int:
         """Wait for a child; return its exit status, negative for a signal."""
         with self._lock, _ended():
             self._control.sendall(b"w" + struct.pack("<q", child))
             return self._answer()
 
-    def _answer(self):
+    def _answer(self) -> int:
         data = self._control.recv(8)
         if len(data) < 8:
             raise OSError("closed")
         return struct.unpack("<q", data)[0]
 
-    def close(self):
+    def close(self) -> None:
         """End it, and with it all children."""
         self._closing()
 
 
 @contextlib.contextmanager
-def _ended():
+def _ended() -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise Stopped("the process that analyses captures has ended") from error
 
 
-def _close(control, process):
+def _close(control: socket.socket, process: subprocess.Popen[bytes]) -> None:
     control.close()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(5)
 
 
-def _search_path():
+def _search_path() -> str:
     """Return the PYTHONPATH by which a new process finds the same packages, and nothing in the working directory.
 
-    Captures lie there, and what else a stranger put beside them: a numpy.py would be imported. An interpreter that was
-    started there has it as "" in its own path; cctrace itself is found all the same.
+    The working directory holds captures, and files that strangers put beside them: a numpy.py would be imported. An
+    interpreter that was started there has it as "" in its own path, which is dropped here.
     """
     here = os.path.dirname(os.path.dirname(os.path.abspath(cctrace.__file__)))
     return os.pathsep.join([path for path in sys.path if path] + [here])
 
 
 class Guard:
-    """One child at a time, and the limits that every capture has in it.
+    """Runs one child at a time, with limits for every capture.
 
     Parameters
     ----------
     zygote : Zygote
     memory : int
-        Bytes of address space that a capture may take beyond what the child has anyway.
+        Bytes of address space that a capture may take beyond those of an idle child.
     seconds : float
-        CPU time that a capture may take; ten times that by the clock.
+        CPU time that a capture may take; the wall-clock limit is ten times as long.
     """
 
-    def __init__(self, zygote, memory, seconds):
+    def __init__(self, zygote: Zygote, memory: int, seconds: float) -> None:
         self.zygote, self.memory, self.seconds = zygote, memory, seconds
-        self._child, self._socket, self._late = None, None, False
-        self._stopped = False
-        self._alone = True  # the child has done nothing before: what fails fails by itself
+        self._child: Child | None = None
+        self._late = self._stopped = False
+        self._began = 0.0
+        self._used: float | None = None
+        self._alone = True  # the child has analysed nothing before: a failure is this capture's own
 
-    def analyse(self, entry, tasks, rules=(), limit=None):
+    def analyse(
+        self, entry: Entry, tasks: Sequence[str], rules: Sequence[str] = (), limit: int | None = None
+    ) -> Iterator[Row]:
         """Analyse one input; yield per capture ``{"rows", "date"}`` or ``{"error", "reason", "capture"}``.
 
         Parameters
@@ -130,8 +151,7 @@ class Guard:
         order = {"entry": entry._asdict(), "tasks": list(tasks), "rules": list(rules), "limit": limit}
         order |= {"memory": self.memory, "skip": 0}
         while True:
-            self._begin()
-            failed = yield from self._follow(order)
+            failed = yield from self._follow(self._begin(), order)
             if failed is None:
                 return
             index, error = failed
@@ -142,23 +162,24 @@ class Guard:
                     return
                 order["skip"] = index + 1
 
-    def _begin(self):
-        """Have a child."""
+    def _begin(self) -> Child:
+        """Return the child, a new one if there is none."""
         if self._child is None:
-            self._child, self._socket = self.zygote.fork()
+            self._child = self.zygote.fork()
             self._alone = True
+        return self._child
 
-    def _follow(self, order):
-        """Yield what the child tells; return None when it is done, else (which capture, error) of what failed."""
+    def _follow(self, child: Child, order: Row) -> Generator[Row, None, tuple[int, Row] | None]:
+        """Yield the child's results; return None when it is done, else (number, error) of the capture that failed."""
         entry, index = order["entry"], -1 if order["entry"]["archive"] else 0
         capture = entry["capture"]
         try:
-            zygote.send(self._socket, order)
+            zygote.send(child.socket, order)
             self._watch()
-            while (message := self._next()) is not None:
+            while (message := self._next(child)) is not None:
                 done = message.pop("done", False)
                 if message.get("error") == "memory":
-                    self._end(capture)
+                    self._end(child, capture)
                     return message.pop("index"), message
                 if "begin" in message:
                     index, capture = message["begin"], message["capture"]
@@ -169,42 +190,41 @@ class Guard:
                 if done:
                     return None
                 self._watch()
-            return index, self._end(capture)
+            return index, self._end(child, capture)
         except (BrokenPipeError, ConnectionResetError, TimeoutError):
-            return index, self._end(capture)
+            return index, self._end(child, capture)
 
     # -----------------------------------------------------------------------------------------------------------------
-    def _watch(self):
+    def _watch(self) -> None:
         self._began, self._used = time.monotonic(), None
 
-    def _next(self):
+    def _next(self, child: Child) -> Row | None:
         """Return the next message; None if the child is gone, or was killed because it took too long."""
         self._late = False
         while True:
-            self._socket.settimeout(min(max(self.seconds / 10, 0.05), 5.0))
+            child.socket.settimeout(min(max(self.seconds / 10, 0.05), 5.0))
             try:
-                first = self._socket.recv(1, socket.MSG_PEEK)
+                first = child.socket.recv(1, socket.MSG_PEEK)
             except TimeoutError:
-                if self._is_late():
+                if self._is_late(child):
                     self._late = True
                     return None
                 continue
-            self._socket.settimeout(60)
-            return zygote.receive(self._socket) if first else None
+            child.socket.settimeout(60)
+            return zygote.receive(child.socket) if first else None
 
-    def _is_late(self):
-        passed, used = time.monotonic() - self._began, _cpu_seconds(self._child)
-        if self._used is None:  # asked for the first time: none of what it used before can have been later
+    def _is_late(self, child: Child) -> bool:
+        passed, used = time.monotonic() - self._began, _cpu_seconds(child.number)
+        if self._used is None:  # first look: CPU time beyond the time passed was used before this capture
             self._used = used - min(passed, used)
         return passed > _PATIENCE * self.seconds or used - self._used > self.seconds
 
-    def _end(self, capture):
-        """Take leave of a child; return the error of the capture it had."""
-        child = self._child
+    def _end(self, child: Child, capture: str) -> Row:
+        """End a child; return the error of the capture that it was analysing."""
         if self._late:
-            os.kill(child, signal.SIGKILL)
-        self._socket.close()
-        self._child, status = None, self.zygote.ended(child)
+            os.kill(child.number, signal.SIGKILL)
+        child.socket.close()
+        self._child, status = None, self.zygote.ended(child.number)
         if self._stopped:
             raise Stopped("the run was ended")
         if self._late:
@@ -213,21 +233,21 @@ class Guard:
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
         return {"error": "crashed", "reason": f"the process that analysed it ended with {how}", "capture": capture}
 
-    def stop(self):
-        """End what is under way, from another thread: there it raises `Stopped`."""
+    def stop(self) -> None:
+        """End the analysis in progress, from another thread; the analysing thread raises `Stopped`."""
         self._stopped = True
         if (child := self._child) is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
+                os.kill(child.number, signal.SIGKILL)
 
-    def close(self):
+    def close(self) -> None:
         """End the child."""
         if self._child is not None:
             with contextlib.suppress(Stopped):
-                self._end("")
+                self._end(self._child, "")
 
 
-def _cpu_seconds(child):
+def _cpu_seconds(child: int) -> float:
     """Return the CPU time that a process has used, 0 if it is gone."""
     try:
         with open(f"/proc/{child}/stat") as file:

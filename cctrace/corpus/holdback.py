@@ -1,14 +1,18 @@
-"""For which flows would another controller have done better? Told of those whose own controller comes out again.
+"""For which flows would another controller have done better? Answered for flows whose own controller is reproduced.
 
 A flow is one of four:
 
     better, worse       the 90 % interval of the change lies beyond the margin
     alike               it lies within the margin
-    untold              it reaches over it: these could be either
+    untold              it crosses the margin: undecided
 
-Shares are of the flows that reproduce, and of these of what is sure. Their 95 % intervals ([Brown01]_: Jeffreys') are
-over flows, as if these were drawn at random from those that will come; the upper end takes all that is untold for it.
+Shares count decided flows among those that are reproduced. Their 95 % intervals ([Brown01]_: Jeffreys') treat the flows
+as a random sample; the upper end counts all undecided flows as well.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -16,12 +20,17 @@ from scipy import special
 
 from cctrace.errors import ArgumentError
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+Interval = tuple[float, float, float]  # value, low, high
 MARGIN = 0.05
 FIGURES = {"goodput": ("goodput_change", 1), "rtt": ("rtt_change", -1), "share": ("share_change", -1)}
 KINDS = ("better", "worse", "alike", "untold")
 
 
-def kinds(frame, figure="goodput", margin=MARGIN):
+def kinds(frame: pd.DataFrame, figure: str = "goodput", margin: float = MARGIN) -> pd.Series:
     """Return which of `KINDS` each row of the table `whatifs` is.
 
     Parameters
@@ -50,7 +59,9 @@ def kinds(frame, figure="goodput", margin=MARGIN):
     return pd.Series(found, index=frame.index)
 
 
-def compared(frame, by=None, figure="goodput", margin=MARGIN):
+def compared(
+    frame: pd.DataFrame, by: str | None = None, figure: str = "goodput", margin: float = MARGIN
+) -> pd.DataFrame:
     """Return for how many flows candidates would have done better, or worse, than the flows' own controllers.
 
     Parameters
@@ -65,8 +76,8 @@ def compared(frame, by=None, figure="goodput", margin=MARGIN):
     Returns
     -------
     DataFrame
-        Group, controller (the candidate), asked (flows), sent (those that it sent itself), answered (of the others
-        those that reproduce), better, worse, alike, untold (their numbers), better_share and worse_share with _low and
+        Group, controller (the candidate), asked (flows), sent (those that it sent itself), answered (the others that
+        are reproduced), better, worse, alike, untold (their numbers), better_share and worse_share with _low and
         _high, change (median of the flows, and its 95 % interval _low, _high).
     """
     sent = frame["own"] == frame["controller"]
@@ -92,20 +103,21 @@ def compared(frame, by=None, figure="goodput", margin=MARGIN):
     return pd.DataFrame(rows)
 
 
-def share(count, n):
+def share(count: int, n: int) -> Interval:
     """Return a share of n flows with its 95 % interval; NaN of none.
 
     >>> [round(side, 3) for side in share(5, 10)]
     [0.5, 0.224, 0.776]
     """
     if not n:
-        return (np.nan,) * 3
+        return np.nan, np.nan, np.nan
     from cctrace.path.losses import proportion  # takes time
 
-    return count / n, *(float(side) for side in proportion(count, n))
+    low, high = proportion(count, n)
+    return count / n, float(low), float(high)
 
 
-def median(values):
+def median(values: ArrayLike) -> Interval:
     """Return the median with its 95 % interval, from the order of the values alone; NaN where there are too few.
 
     >>> median(np.arange(1, 22))
@@ -113,7 +125,7 @@ def median(values):
     """
     ranked = np.sort(np.asarray(values, float))
     if not len(ranked):
-        return (np.nan,) * 3
+        return np.nan, np.nan, np.nan
     low = int(np.ceil(special.bdtrik(0.025, len(ranked), 0.5)))
     if not low:
         return float(np.median(ranked)), np.nan, np.nan

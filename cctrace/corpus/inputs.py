@@ -1,9 +1,11 @@
-"""What there is to be analysed: files, patterns, lists, folders, URLs; and the counters that lie beside captures.
+"""What to analyse: files, patterns, lists, folders, URLs; and the counters next to captures.
 
 A rule says which counters belong to a capture, by names without the endings of compression: "sender:tcpinfo.csv",
-"{name}:{name}.ss.txt"; before the colon the capture's without its own ending, {part} is a number (M-Lab cuts the
-counters of a connection into .00000, .00001 ...). The first rule that finds something counts.
+"{name}:{name}.ss.txt"; before the colon stands the capture's name without its own ending, {part} is a number
+(M-Lab splits the counters of a connection into .00000, .00001 ...). The first rule that matches counts.
 """
+
+from __future__ import annotations
 
 import glob
 import operator
@@ -11,14 +13,20 @@ import os
 import re
 import stat
 import sys
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from cctrace.display import visible
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
 from cctrace.io.source import file_url, is_device
 
-RULES = {
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+RULES: dict[str, tuple[str, ...]] = {
     "ours": ("sender:tcpinfo.csv", "sender:ss.txt", "{name}:{name}.tcpinfo.csv", "{name}:{name}.ss.txt"),
     "mlab": ("{name}:{name}.{part}.jsonl",),
     "none": (),
@@ -44,13 +52,13 @@ class Entry(NamedTuple):
     counters: list
 
 
-def is_archive(name):
+def is_archive(name: str) -> bool:
     """Return whether a name is that of an archive."""
     return _ARCHIVE.search(name) is not None
 
 
-def taken(names):
-    """Return which files of a folder or an archive are meant: captures and archives, all if there are none of these.
+def taken(names: Iterable[str]) -> list[str]:
+    """Return which files of a folder or an archive to analyse: captures and archives; all files if there are none.
 
     >>> taken(["a/README", "a/sender.pcap.zst", "a/tcpinfo.csv"]), taken(["ss.txt"])
     (['a/sender.pcap.zst'], ['ss.txt'])
@@ -59,18 +67,18 @@ def taken(names):
     return found or list(names)
 
 
-def date_in(name):
+def date_in(name: str) -> str:
     """Return the last date in a name, "unknown" if there is none.
 
     >>> date_in("s3://ndt/2020/01/31/20200131T000000Z-pcap.tgz"), date_in("sender.pcap.zst")
     ('2020-01-31', 'unknown')
     """
-    found = _DATE.findall(name)
-    return "-".join((found[-1][0], *found[-1][2:])) if found else UNKNOWN_DATE
+    found = list(_DATE.finditer(name))
+    return "-".join(found[-1].group(1, 3, 4)) if found else UNKNOWN_DATE
 
 
 class Rules:
-    """Rules of which counters belong to which capture, compiled.
+    """Compiled rules that match counters to captures.
 
     Parameters
     ----------
@@ -83,7 +91,7 @@ class Rules:
         If one is neither.
     """
 
-    def __init__(self, rules=DEFAULT_RULES):
+    def __init__(self, rules: Sequence[str] = DEFAULT_RULES) -> None:
         self._patterns = []
         for rule in rules:
             for one in RULES.get(rule, (rule,)):
@@ -98,8 +106,8 @@ class Rules:
                 )
                 self._patterns.append((None if capture == "{name}" else capture, re.compile(pattern)))
 
-    def join(self, names):
-        """Return which names are the counters of which: {capture: [counters]}, for the names in one folder."""
+    def join(self, names: Iterable[str]) -> dict[str, list[str]]:
+        """Return {capture: [counters]} for the names in one folder."""
         if not self._patterns:
             return {}
         counters: dict[tuple, list] = {}
@@ -110,8 +118,8 @@ class Rules:
                 stems[name] = _CAPTURE.sub("", base)
                 continue
             for number, (fixed, pattern) in enumerate(self._patterns):
-                if found := pattern.fullmatch(base):
-                    told = found.groupdict()
+                if match := pattern.fullmatch(base):
+                    told = match.groupdict()
                     stem = fixed if fixed is not None else told.get("name")
                     counters.setdefault((stem, number), []).append((int(told.get("part") or 0), name))
         joined = {}
@@ -123,8 +131,8 @@ class Rules:
         return joined
 
 
-def listed(inputs, counters=DEFAULT_RULES, source=None):
-    """Return everything that inputs stand for, in an order that does not depend on theirs.
+def listed(inputs: Inputs, counters: Sequence[str] = DEFAULT_RULES, source: str | None = None) -> list[Entry]:
+    """Return all inputs, in an order that does not depend on that of the arguments.
 
     Parameters
     ----------
@@ -134,7 +142,7 @@ def listed(inputs, counters=DEFAULT_RULES, source=None):
     counters : sequence of str
         See `Rules`.
     source : str, optional
-        Regular expression, whose group in a name is what it comes from; default: the host of M-Lab, else "other".
+        Regular expression whose group in a name is its source; default: the host of M-Lab, else "other".
 
     Returns
     -------
@@ -156,19 +164,24 @@ def listed(inputs, counters=DEFAULT_RULES, source=None):
         sizes |= found
     joined = _joined(sizes, rules)
     used = {name for names in joined.values() for name in names}
-    entries, none = [], []
+    entries: list[Entry] = []
+    none: list[str] = []
     for name, size in sizes.items():
         if name not in used:
-            found = pattern.search(name)
-            of = re.sub(r"[^\w.-]+", "_", visible(found.group(1))) if found else OTHER_SOURCE
+            match = pattern.search(name)
+            of = re.sub(r"[^\w.-]+", "_", visible(match[1])) if match else OTHER_SOURCE
             counters = [file_url(one) for one in joined[name]] if name in joined else none
-            told = sys.intern(of), sys.intern(date_in(name)), counters  # a million: shared where equal
+            told = (
+                sys.intern(of),
+                sys.intern(date_in(name)),
+                counters,
+            )  # equal strings are shared: there may be a million
             entries.append(Entry(file_url(name), size, is_archive(name), *told))
     entries.sort(key=operator.attrgetter("source", "capture"))
     return entries
 
 
-def _source_pattern(source):
+def _source_pattern(source: str | None) -> re.Pattern[str]:
     if source is None:
         return _MLAB
     try:
@@ -180,8 +193,8 @@ def _source_pattern(source):
     return pattern
 
 
-def _expand(one):
-    """Return {name: size} of what one input stands for."""
+def _expand(one: str) -> dict[str, int]:
+    """Return {name: size} of the files that one input names."""
     if one.startswith("@"):
         return _of_list(one[1:])
     if "://" in one:
@@ -199,8 +212,8 @@ def _expand(one):
     return _sizes(os.path.abspath(name) for name in glob.iglob(one, recursive=True))
 
 
-def _sizes(names):
-    """Return {name: size} of files; without folders, and pipes, sockets and devices, which may never end."""
+def _sizes(names: Iterable[str]) -> dict[str, int]:
+    """Return {name: size} of files; no folders, and no pipes, sockets and devices, which may never end."""
     found = {}
     for name in names:
         try:
@@ -213,21 +226,21 @@ def _sizes(names):
     return found
 
 
-def _walk(folder):
-    def fail(error):
+def _walk(folder: str) -> list[str]:
+    def fail(error: OSError) -> None:
         raise error
 
     return [os.path.join(root, name) for root, _, files in os.walk(folder, onerror=fail) for name in files]
 
 
-def _size(path):
+def _size(path: str) -> int:
     try:
         return os.stat(path).st_size
     except OSError:
         return -1
 
 
-def _remote(url):
+def _remote(url: str) -> dict[str, int]:
     fsspec = needed("fsspec", "cluster")
     scheme = url[: url.index("://") + 3]
     try:
@@ -241,7 +254,7 @@ def _remote(url):
             found = {root: fs.info(root)}
     except FileNotFoundError:
         return {}
-    except Exception as error:  # as many families of errors as file systems
+    except Exception as error:  # each file system has its own errors
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ArgumentError(f"{url}: cannot be listed: {reason}") from error
     return {
@@ -251,30 +264,30 @@ def _remote(url):
     }
 
 
-def _names_files(path):
+def _names_files(path: str) -> bool:
     """Return whether the first line of a text names a file, as that of a list does."""
     with open(path, "rb") as file:
-        first = next((line for line in os.fsdecode(file.read(65536)).splitlines() if _told(line)), "")
+        first = next((line for line in os.fsdecode(file.read(65536)).splitlines() if _is_entry(line)), "")
     return "://" in first.split(" ")[0] or os.path.exists(_beside(path, first.strip()))
 
 
-def _told(line):
-    return line.strip() and not line.startswith("#")
+def _is_entry(line: str) -> bool:
+    return bool(line.strip()) and not line.startswith("#")
 
 
-def _beside(path, name):
-    """Return what a name in a list means: relative to the list, or to the working directory."""
+def _beside(path: str, name: str) -> str:
+    """Return the path of a name in a list: relative to the list, or to the working directory."""
     there = os.path.join(os.path.dirname(os.path.abspath(path)), name)
     return there if os.path.exists(there) or not os.path.exists(name) else os.path.abspath(name)
 
 
-def _of_list(path):
-    """Return {name: size} of what a list names; a line is a path or a URL, "#" begins a comment."""
+def _of_list(path: str) -> dict[str, int]:
+    """Return {name: size} of the files in a list; a line is a path or a URL, "#" begins a comment."""
     if is_device(path):
         raise ArgumentError(f"{path}: is a device: give a list of inputs, one a line")
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            lines = [line.strip() for line in file if _told(line)]
+            lines = [line.strip() for line in file if _is_entry(line)]
     except OSError as error:
         raise ArgumentError(f"{path}: the list cannot be read: {error.strerror}") from None
     found = {}
@@ -287,8 +300,8 @@ def _of_list(path):
     return found
 
 
-def _joined(sizes, rules):
-    """Return {capture: [counters]}, looking at everything that lies in the folders of the captures."""
+def _joined(sizes: Iterable[str], rules: Rules) -> dict[str, list[str]]:
+    """Return {capture: [counters]}, considering all files in the folders of the captures."""
     folders: dict[str, list] = {}
     for name in sizes:
         folder, _, base = name.rpartition("/")
@@ -305,8 +318,8 @@ def _joined(sizes, rules):
     return joined
 
 
-def _beside_in(folder):
-    """Return the names in a folder; those that cannot be listed have nothing beside."""
+def _beside_in(folder: str) -> list[str]:
+    """Return the names in a folder; none if it cannot be listed."""
     if "://" not in folder:
         try:
             return os.listdir(folder or "/")

@@ -1,11 +1,19 @@
 """The workers of one machine: threads of this process, each with its own child that does the work."""
 
+from __future__ import annotations
+
 import os
 import queue
 import threading
+from typing import TYPE_CHECKING
 
 from cctrace.corpus import batch
 from cctrace.corpus.guard import Stopped
+
+if TYPE_CHECKING:
+    from cctrace.corpus.batch import Order
+    from cctrace.corpus.runs import Tally
+    from cctrace.corpus.tasks import Row
 
 
 class Threads:
@@ -22,23 +30,23 @@ class Threads:
         Batches that are handed out at a time.
     """
 
-    def __init__(self, workers=None):
+    def __init__(self, workers: int | None = None) -> None:
         self.workers = workers or len(os.sched_getaffinity(0))
         self.window = 2 * self.workers
         self._orders: queue.SimpleQueue = queue.SimpleQueue()
         self._told: queue.SimpleQueue = queue.SimpleQueue()
         self._found: queue.SimpleQueue = queue.SimpleQueue()  # at most `window` batches
         self._threads: list[threading.Thread] = []
-        self._writer = None
+        self._writer: threading.Thread | None = None
         self._tick, self._under_way = lambda: None, 0
 
-    def begin(self, progress):
-        """Start; `progress` is told of every capture."""
-        self._tick = progress.tick
+    def begin(self, tally: Tally) -> None:
+        """Start; `tally` counts every capture."""
+        self._tick = tally.tick
         self._writer = threading.Thread(target=self._write, daemon=True)
         self._writer.start()
 
-    def submit(self, order):
+    def submit(self, order: Order) -> None:
         """Hand out a batch."""
         if len(self._threads) < self.workers:
             thread = threading.Thread(target=self._work, daemon=True)
@@ -47,7 +55,7 @@ class Threads:
         self._under_way += 1
         self._orders.put(order)
 
-    def next(self, timeout):
+    def next(self, timeout: float) -> tuple[Order, Row] | None:
         """Return (order, what was committed) of a batch, None after `timeout` seconds; raises the error of one."""
         try:
             order, done, error = self._told.get(timeout=timeout)
@@ -58,30 +66,30 @@ class Threads:
         self._under_way -= 1
         return order, done
 
-    def finished(self, captures):
-        """Nothing: every capture has been counted."""
+    def finished(self, captures: int) -> None:
+        """Do nothing: every capture was counted by `tick`."""
 
-    def _work(self):
+    def _work(self) -> None:
         try:
             while (order := self._orders.get()) is not None:
                 self._found.put((order, *batch.analyse(order, self._tick)))
         except Stopped:
             pass
-        except BaseException as error:  # handed over to the thread that waits
+        except BaseException as error:  # raised in the thread that waits
             self._told.put((None, None, error))
         finally:
             batch.leave()
 
-    def _write(self):
-        """Write what the workers found, while they go on."""
+    def _write(self) -> None:
+        """Write the results while the workers go on."""
         try:
             while (found := self._found.get()) is not None:
                 self._told.put((found[0], batch.commit(*found), None))
-        except BaseException as error:  # handed over to the thread that waits
+        except BaseException as error:  # raised in the thread that waits
             self._told.put((None, None, error))
 
-    def close(self):
-        """End the workers, whatever they are doing."""
+    def close(self) -> None:
+        """End the workers, even in the middle of an analysis."""
         for _ in self._threads:
             self._orders.put(None)
         if self._under_way:

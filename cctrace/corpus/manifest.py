@@ -1,20 +1,30 @@
-"""The manifest: what is to be analysed, in batches, as Parquet; never more of it in a graph than a window of tasks.
+"""The manifest: all inputs, in batches, as Parquet; only a window of batches is in the task graph at a time.
 
 A batch is 50 to 500 captures (fewer where the corpus has fewer than 2,000: so that every worker gets some), at most
 256 MB of them, or one archive. Batches are cut once, when the manifest is written, and depend on its entries alone;
-a batch that is committed is done. What a later run finds besides becomes another part of the manifest.
+a batch that is committed is done. Inputs that a later run adds become another part of the manifest.
 """
 
+from __future__ import annotations
+
 import io
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cctrace.corpus.inputs import Entry
 from cctrace.extras import needed
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from cctrace.corpus.store import Store
+
+
 FOLDER = "manifest"
 MOST, FEWEST, PER_CORPUS = 500, 1, 40
 BYTES = 256 << 20
-_ROWS = 20_000  # of a row group: what a worker reads to find its batch
+_ROWS = 20_000  # per row group: what a worker reads to find its batch
 COLUMNS = ("batch", *Entry._fields)
 
 
@@ -26,7 +36,7 @@ class Batch(NamedTuple):
     bytes: int
 
 
-def write(store, entries):
+def write(store: Store, entries: Sequence[Entry]) -> bool:
     """Add entries to the manifest, in batches.
 
     Parameters
@@ -45,13 +55,13 @@ def write(store, entries):
     return store.create(f"{FOLDER}/part-{number:05d}.parquet", buffer.getvalue())
 
 
-def _schema():
+def _schema() -> pa.Schema:
     pa = needed("pyarrow", "parquet")
     types = [pa.string(), pa.string(), pa.int64(), pa.bool_(), pa.string(), pa.string(), pa.list_(pa.string())]
     return pa.schema(list(zip(COLUMNS, types, strict=True)))
 
 
-def _cut(entries, number):
+def _cut(entries: Sequence[Entry], number: int) -> list[str]:
     """Return the name of the batch of each entry."""
     most = min(MOST, max(FEWEST, -(-len(entries) // PER_CORPUS)))
     names, batch, name, count, size, before = [], -1, "", 0, 0, None
@@ -71,10 +81,10 @@ def _cut(entries, number):
     return names
 
 
-def known(store):
-    """Return what the manifest holds already: {capture: size}."""
+def known(store: Store) -> dict[str, int]:
+    """Return the inputs in the manifest: {capture: size}."""
     pq = needed("pyarrow.parquet", "parquet")
-    sizes = {}
+    sizes: dict[str, int] = {}
     for name in store.names(FOLDER, ".parquet"):
         with store.open(name) as file:
             table = pq.read_table(file, columns=["capture", "size"])
@@ -82,7 +92,7 @@ def known(store):
     return sizes
 
 
-def batches(store):
+def batches(store: Store) -> Iterator[Batch]:
     """Yield the batches in the order of the manifest."""
     pq = needed("pyarrow.parquet", "parquet")
     for name in store.names(FOLDER, ".parquet"):
@@ -100,7 +110,7 @@ def batches(store):
                 yield current
 
 
-def entries_of(store, batch):
+def entries_of(store: Store, batch: str) -> list[Entry]:
     """Return the entries of a batch; a half is that of the batch it was cut from (see `halves`)."""
     pq = needed("pyarrow.parquet", "parquet")
     whole = batch.rstrip("ab")
@@ -113,7 +123,7 @@ def entries_of(store, batch):
     return entries
 
 
-def halves(batch):
-    """Return the two halves of a batch, which is cut where all workers that took it died."""
+def halves(batch: Batch) -> tuple[Batch, Batch]:
+    """Return the two halves of a batch, for one whose workers all died."""
     middle = batch.captures // 2
     return Batch(f"{batch.name}a", middle, -1), Batch(f"{batch.name}b", batch.captures - middle, -1)

@@ -1,30 +1,37 @@
-"""What files are called where many are listed: as short as tells them apart, and good as the name of a folder."""
+"""Short names for files in a list: distinct, and valid as names of folders."""
+
+from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING
 
 from cctrace.display import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
 
 _ENDINGS = re.compile(r"(\.(pcap|pcapng|cap|ntar|snoop|dmp))?(\.(gz|zst|xz|bz2|lz4))?$")
 _LONGEST = 200  # bytes: file systems take 255, and a number may follow
 
 
-def common_folder(files):
+def common_folder(files: Sequence[str | os.PathLike[str]]) -> str:
     """Return the deepest folder or file that all files share, an absolute path; "" of none."""
     return os.path.commonpath([os.path.abspath(file) for file in files]) if files else ""
 
 
-def short_names(files, taken=()):
-    """Return a short name for each file: what tells it from the others, without the folders that all share.
+def short_names(files: Sequence[str | os.PathLike[str]], taken: Collection[str] = ()) -> list[str]:
+    """Return a short, distinct name for each file: its path without the folders that all share.
 
-    A name may be that of a folder, below any other: it holds no slash, does not begin with a dot (so that it is neither
-    ".." nor hidden), can be written in UTF-8, and is none of another file or of `taken`.
+    A name is valid as that of a folder: it holds no slash, does not begin with a dot (so that it is neither
+    ".." nor hidden), is valid UTF-8, and is neither that of another file nor in `taken`.
 
     Parameters
     ----------
     files : sequence of path-like
     taken : collection of str
-        Names that are not given.
+        Names to avoid.
 
     Returns
     -------
@@ -50,6 +57,6 @@ def short_names(files, taken=()):
     return list(names)
 
 
-def _as_folder(path):
+def _as_folder(path: str) -> str:
     name = visible(path.replace(os.sep, "-"), keep="").lstrip(".")
     return name.encode()[:_LONGEST].decode("utf-8", "ignore")

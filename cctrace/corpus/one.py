@@ -1,22 +1,38 @@
-"""One input, and all that is asked of it: what runs in the killable child."""
+"""One input and all of its tasks: the code that runs in the killable child."""
+
+from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cctrace.corpus import tasks as of_flow
 from cctrace.corpus.inputs import Rules
 from cctrace.corpus.inputs import date_in as _date_in
+from cctrace.corpus.tasks import Row
 from cctrace.errors import ArgumentError, FormatError, StreamError
+from cctrace.io.source import Member
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cctrace.io.tcpinfo import TcpInfo
+
+
+Named = str | Member  # a path or a URL, or a file of an archive
+Found = tuple[list[Row], Iterator[tuple[Any, int]], Sequence[str]]
 BULK_BYTES = 100_000
 
 
-def captures_of(entry, rules, limit):
+def captures_of(
+    entry: Row, rules: Sequence[str], limit: int | None
+) -> Iterator[tuple[str, Callable[[], tuple[Named, Sequence[Named]]]]]:
     """Yield (name, a function that returns source and counters) of what an input holds: itself, or an archive's files.
 
-    What is beside what in an archive is told by its list of names; nothing is held but what waits for its counters.
+    In archives, the list of names says which counters belong to which capture.
     """
     if not entry["archive"]:
         yield entry["capture"], lambda: (entry["capture"], entry["counters"])
@@ -26,13 +42,15 @@ def captures_of(entry, rules, limit):
     yield from groups(entry["capture"], Rules(rules), limit)
 
 
-def analyse(name, source, counters, size, tasks, limit=None):
-    """Return what tasks find out about one capture, or about connections of which only counters are known.
+def analyse(
+    name: str, source: Named, counters: Sequence[Named], size: int, tasks: Sequence[str], limit: int | None = None
+) -> tuple[dict[str, list[Row]], str]:
+    """Return the results of tasks for one capture, or for connections of which only counters are known.
 
     Parameters
     ----------
     name : str
-        What the rows call it.
+        Its name in the rows.
     source : str or Member
     counters : list of str or Member
         The kernel's counters of its flows.
@@ -58,7 +76,8 @@ def analyse(name, source, counters, size, tasks, limit=None):
     rows: dict[str, list] = {}
     if "flows" in tasks:
         rows["flows"] = [of_flow.flow_row(one, _key(name, i, one)) for i, one in enumerate(summaries)]
-    count, belong = 0, set()
+    count = 0
+    belong: set[int] = set()
     for flow, index in bulk:
         count += 1
         flow = _attached(flow, tables, belong)
@@ -82,7 +101,7 @@ def analyse(name, source, counters, size, tasks, limit=None):
             "bulk_flows": count,
             "start_ns": start or None,
             "duration_s": (max(ends) - start) / 1e9 if start else None,
-            "counters": [getattr(one, "name", one) for one in counters],
+            "counters": [_called(one) for one in counters],
             "warnings": [*told, *unused],
         }
     ]
@@ -90,19 +109,22 @@ def analyse(name, source, counters, size, tasks, limit=None):
     return {table: [_plain(row) for row in found] for table, found in rows.items()}, date
 
 
-def _key(name, index, summary):
+def _called(source: Named) -> str:
+    return source if isinstance(source, str) else source.name
+
+
+def _key(name: str, index: int, summary: Row) -> Row:
     return {"capture": name, "connection": index, "network": of_flow.network_of(summary["dst"])}
 
 
-def _flows(source, limit):
+def _flows(source: Named, limit: int | None) -> Found:
     """Return the rows of all connections, an iterator over (bulk flow, its row's number), and warnings."""
     from cctrace.analysis.analyze import LARGE_FILE
     from cctrace.flows.capture import Capture, read
     from cctrace.io import is_capture
     from cctrace.io.tcpinfo import TcpInfo
 
-    large = isinstance(source, str) and os.path.isfile(source) and os.path.getsize(source) >= LARGE_FILE
-    if large and is_capture(source, limit):
+    if isinstance(source, str) and _size(source) >= LARGE_FILE and is_capture(source, limit):
         return _of_large(source, limit)
     data = read(source, limit=limit)
     if isinstance(data, Capture):
@@ -112,10 +134,15 @@ def _flows(source, limit):
         return data.flows.to_dict("records"), ((flow, flow.index) for flow in flows), data.warnings
     if isinstance(data, TcpInfo):
         return _of_counters(data)
-    raise ArgumentError(f"{getattr(source, 'name', source)}: holds neither packets nor counters of connections")
+    raise ArgumentError(f"{_called(source)}: holds neither packets nor counters of connections")
 
 
-def _of_large(source, limit):
+def _size(path: str) -> int:
+    """Return the size of a local file, 0 of anything else."""
+    return os.path.getsize(path) if os.path.isfile(path) else 0
+
+
+def _of_large(source: str, limit: int | None) -> Found:
     from cctrace.flows.large import bulk_flows
     from cctrace.flows.table import of_file
 
@@ -131,7 +158,7 @@ def _of_large(source, limit):
     return records, found, getattr(table, "warnings", [])
 
 
-def _of_counters(table):
+def _of_counters(table: TcpInfo) -> Found:
     from cctrace.flows.counters import CounterFlow
 
     flows = [CounterFlow(table, index) for index in range(len(table.connections))]
@@ -141,34 +168,35 @@ def _of_counters(table):
     return [flow.summary for flow in flows], ((flows[i], int(i)) for i in bulk), table.warnings
 
 
-def _counted(counters, limit):
-    """Return the tables of the counters beside a capture; the parts of a connection come together."""
+def _counted(counters: Sequence[Named], limit: int | None) -> list[TcpInfo]:
+    """Return the tables of the counters of a capture; the parts of a connection are merged."""
     from cctrace.io import read_file, tcpinfo
 
-    tables = [read_file(one, limit=limit) for one in counters]
-    if wrong := [one for one, table in zip(counters, tables, strict=True) if not isinstance(table, tcpinfo.TcpInfo)]:
-        raise ArgumentError(
-            f"{getattr(wrong[0], 'name', wrong[0])}: lies beside a capture as its counters, and holds none"
-        )
+    tables = []
+    for one in counters:
+        table = read_file(one, limit=limit)
+        if not isinstance(table, tcpinfo.TcpInfo):
+            raise ArgumentError(f"{_called(one)}: lies beside a capture as its counters, but holds none")
+        tables.append(table)
     return [tcpinfo.merged(tables, tables[0].source)] if len(tables) > 1 else tables
 
 
-def _attached(flow, tables, belong):
+def _attached(flow: Any, tables: Sequence[TcpInfo], belong: set[int]) -> Any:
     for table in tables:
         try:
             flow = flow.attach(table)
-        except (ArgumentError, AttributeError):  # another flow's; counters have none beside
+        except (ArgumentError, AttributeError):  # counters of another flow, or a flow of counters
             continue
         belong.add(id(table))
     return flow
 
 
-def _plain(row):
-    """Return a row as JSON takes it: what is missing is None."""
+def _plain(row: Row) -> Row:
+    """Return a row for JSON: missing values are None."""
     return {name: _plain_value(value) for name, value in row.items()}
 
 
-def _plain_value(value):
+def _plain_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain_value(one) for one in value]
     if isinstance(value, np.generic):
@@ -178,8 +206,8 @@ def _plain_value(value):
     return None if type(value).__name__ == "NAType" else value
 
 
-def reason_of(error):
-    """Return (kind, reason) of an error: what the user's file brought about, or what is ours."""
+def reason_of(error: BaseException) -> tuple[str, str]:
+    """Return (kind, reason) of an error: caused by the file, or internal."""
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError):
         return "memory", "it needs more memory than the limit"

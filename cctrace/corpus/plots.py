@@ -1,18 +1,28 @@
 """The figures of `Corpus.plot_*`: matplotlib axes."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from cctrace.extras import needed
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    import pandas as pd
+
+
 _MOST_GROUPS = 30
 
 
-def _axes(ax):
+def _axes(ax: Any) -> Any:
     return ax or needed("matplotlib.pyplot", "plot").subplots(figsize=(8, 4.5), layout="constrained")[1]
 
 
-def shares(frame, by, column, ax=None):
-    """Draw stacked bars: of each group, the shares of what a column says; the largest groups if there are many."""
+def shares(frame: pd.DataFrame, by: str, column: str, ax: Any = None) -> Any:
+    """Draw stacked bars: per group the shares of the values of a column; only the largest groups if there are many."""
     ax = _axes(ax)
     sizes = frame.groupby(by)["flows"].sum().sort_values(ascending=False)
     groups = list(sizes.index[:_MOST_GROUPS])
@@ -26,8 +36,8 @@ def shares(frame, by, column, ax=None):
     return ax
 
 
-def intervals(frame, quantity, by, ax=None):
-    """Draw values with their intervals, a line each; the groups with most flows if there are many."""
+def intervals(frame: pd.DataFrame, quantity: str, by: str, ax: Any = None) -> Any:
+    """Draw values with their intervals, one line each; only the groups with most flows if there are many."""
     ax = _axes(ax)
     shown = frame.dropna(subset="value").nlargest(_MOST_GROUPS, "flows").sort_values("value")
     error = [shown["value"] - shown["low"], shown["high"] - shown["value"]]
@@ -36,8 +46,8 @@ def intervals(frame, quantity, by, ax=None):
     return ax
 
 
-def drift(frame, quantity, by, ax=None):
-    """Draw medians over time, shaded where 80 % of the flows are."""
+def drift(frame: pd.DataFrame, quantity: str, by: str | None, ax: Any = None) -> Any:
+    """Draw medians over time, with a band that holds 80 % of the flows."""
     ax = _axes(ax)
     for name, one in frame.groupby(by) if by else [(None, frame)]:
         (line,) = ax.plot(one["time"], one["median"], marker="o", label=None if name is None else str(name))

@@ -1,14 +1,17 @@
-"""A run over a corpus: list, plan, hand batches to workers, count. What is committed is done.
+"""A run over a corpus: list, plan, pass batches to workers, count. What is committed is done.
 
-DIR/manifest/            what there is to be analysed, in batches
+DIR/manifest/            all inputs, in batches
 DIR/<table>/date=…/source=…/part-….parquet
-DIR/_run/                schema version and tasks; commits: what of it all is not a result
+DIR/_run/                schema version, tasks and commits: everything that is not a result
 """
+
+from __future__ import annotations
 
 import collections
 import json
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cctrace.corpus import batch, manifest, tables
 from cctrace.corpus.inputs import DEFAULT_RULES, Rules, listed
@@ -18,18 +21,50 @@ from cctrace.corpus.tasks import DEFAULT, parse, tables_of
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
 
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+
+    from cctrace.corpus.batch import Order
+    from cctrace.corpus.inputs import Entry, Inputs
+    from cctrace.corpus.manifest import Batch
+    from cctrace.corpus.store import Store
+    from cctrace.corpus.tasks import Row
+
+
 IDENTITY = "_run/corpus.json"
 MEMORY, SECONDS = 4 << 30, 600.0
 
 
+class Executor(Protocol):
+    """Who runs batches: the threads of this machine, or the workers of a cluster."""
+
+    window: int
+
+    def begin(self, tally: Tally) -> None:
+        """Start; `tally` counts the captures."""
+
+    def submit(self, order: batch.Order) -> None:
+        """Hand out a batch."""
+
+    def next(self, timeout: float) -> tuple[batch.Order, dict[str, Any] | None] | None:
+        """Return (order, what was committed) of a batch, None after `timeout` seconds; raises the error of one."""
+
+    def finished(self, captures: int) -> None:
+        """Count the captures of a batch, if that was not done one by one."""
+
+    def close(self) -> None:
+        """End the workers, whatever they are doing."""
+
+
 @dataclass
 class Summary:
-    """What a run did.
+    """What a run has done.
 
     Attributes
     ----------
     captures : int
-        Analysed by this run, those that became errors among them.
+        Analysed by this run, including those that became errors.
     packets : int
     errors : dict of str to int
         Kind: captures.
@@ -50,7 +85,7 @@ class Summary:
     already: int = 0
     warnings: list = field(default_factory=list)
 
-    def add(self, done):
+    def add(self, done: Row) -> None:
         """Add what a batch committed."""
         self.captures += done["captures"]
         self.packets += done["packets"]
@@ -58,7 +93,7 @@ class Summary:
         for kind, count in done["errors"].items():
             self.errors[kind] = self.errors.get(kind, 0) + count
 
-    def to_dict(self):
+    def to_dict(self) -> Row:
         """Return what ``cctrace corpus run --json`` prints."""
         return {
             "captures": self.captures,
@@ -73,18 +108,18 @@ class Summary:
         }
 
 
-class Progress:
-    """How far a run is; `text` is for display."""
+class Tally:
+    """Counts the captures of a run; `text` is for display."""
 
-    def __init__(self, total, already):
+    def __init__(self, total: int, already: int) -> None:
         self.total, self.done, self.errors = total, already, 0
         self._began, self._before = time.monotonic(), already
 
-    def tick(self):
-        """One more capture (or batch of `count`) is done."""
+    def tick(self) -> None:
+        """Count one more capture."""
         self.done += 1
 
-    def text(self):
+    def text(self) -> str:
         """Return count, rate and time left."""
         passed = time.monotonic() - self._began
         rate = (self.done - self._before) / passed if passed > 0 else 0.0
@@ -93,26 +128,26 @@ class Progress:
         return f"{self.done:,} of {self.total:,} inputs{wrong}, {rate:,.1f}/s, {_clock(left)} left"
 
 
-def _clock(seconds):
+def _clock(seconds: float) -> str:
     minutes, seconds = divmod(round(max(seconds, 0)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
 def run(
-    inputs,
-    output,
-    tasks=DEFAULT,
+    inputs: Inputs,
+    output: str | os.PathLike[str],
+    tasks: str | Sequence[str] = DEFAULT,
     *,
-    workers=None,
-    scheduler=None,
-    counters=DEFAULT_RULES,
-    source=None,
-    memory=MEMORY,
-    seconds=SECONDS,
-    limit=None,
-    say=lambda text: None,
-):
+    workers: int | None = None,
+    scheduler: str | None = None,
+    counters: Sequence[str] = DEFAULT_RULES,
+    source: str | None = None,
+    memory: int = MEMORY,
+    seconds: float = SECONDS,
+    limit: int | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Summary:
     """Analyse any number of captures.
 
     Parameters
@@ -132,11 +167,12 @@ def run(
     source : str, optional
         Regular expression whose group in a capture's name is the partition `source`.
     memory, seconds : int, float
-        What one capture may take: bytes beyond what an idle process has, and CPU time (ten times that by the clock).
+        Limits per capture: bytes beyond those of an idle process, and CPU time (the wall-clock limit is ten times
+        as long).
     limit : int, optional
         Largest size that a compressed file may unpack to, see `cctrace.io.read_file`.
-    say : callable
-        Receives how far it is, for display.
+    progress : callable
+        Receives lines of progress.
 
     Returns
     -------
@@ -145,7 +181,7 @@ def run(
     Raises
     ------
     ArgumentError
-        Nothing matches, the output is of another schema version or of other tasks, a limit is none.
+        Nothing matches, the output has another schema version or other tasks, or a limit is invalid.
     OutputError
         The output cannot be written. What is committed stays; the same call goes on from there.
     ClusterError
@@ -164,26 +200,26 @@ def run(
     store = open_store(output)
     _check_identity(store, tasks)
     store.tidy(older_s=3600.0)
-    say("listing")
+    progress("listing")
     entries = listed(inputs, counters, source)
-    executor = _executor(workers, scheduler, say)
+    executor = _executor(workers, scheduler, progress)
     try:
         summary = Summary()
         _add_to_manifest(store, tasks, entries, summary)
         order = batch.Order(str(store), "", tasks, int(memory), float(seconds), limit, _expanded(counters))
-        _work(store, order, executor, summary, say)
+        _work(store, order, executor, summary, progress)
     finally:
         executor.close()
     summary.seconds = time.monotonic() - began
     return summary
 
 
-def _expanded(counters):
+def _expanded(counters: Sequence[str]) -> tuple[str, ...]:
     Rules(counters)
     return tuple(counters)
 
 
-def _check_limits(workers, memory, seconds):
+def _check_limits(workers: int | None, memory: int, seconds: float) -> None:
     if workers is not None and workers < 1:
         raise ArgumentError(f"workers={workers}: at least 1")
     if memory < 64 << 20:
@@ -192,15 +228,15 @@ def _check_limits(workers, memory, seconds):
         raise ArgumentError(f"seconds={seconds}: more than 0")
 
 
-def _executor(workers, scheduler, say):
+def _executor(workers: int | None, scheduler: str | None, progress: Callable[[str], None]) -> Executor:
     if scheduler is None:
         return Threads(workers)
     from cctrace.corpus.cluster import Cluster
 
-    return Cluster(scheduler, say)
+    return Cluster(scheduler, progress)
 
 
-def _check_identity(store, tasks):
+def _check_identity(store: Store, tasks: Sequence[str]) -> None:
     if not store.exists(IDENTITY):
         if store.names():
             raise ArgumentError(f"{store}: holds other files and no corpus; name another folder")
@@ -213,8 +249,8 @@ def _check_identity(store, tasks):
         )
 
 
-def identity(store):
-    """Return what a corpus says of itself: {"schema", "tasks"}.
+def identity(store: Store) -> Row:
+    """Return the schema version and the tasks of a corpus: {"schema", "tasks"}.
 
     Raises
     ------
@@ -232,8 +268,8 @@ def identity(store):
     return told
 
 
-def _add_to_manifest(store, tasks, entries, summary):
-    """Write down what is new among the entries, and what this corpus is if it is new."""
+def _add_to_manifest(store: Store, tasks: Sequence[str], entries: Sequence[Entry], summary: Summary) -> None:
+    """Add new entries to the manifest, and write the identity of a new corpus."""
     have = manifest.known(store)
     new = [entry for entry in entries if entry.capture not in have]
     changed = sum(have.get(entry.capture, entry.size) != entry.size for entry in entries)
@@ -247,40 +283,41 @@ def _add_to_manifest(store, tasks, entries, summary):
     store.create(IDENTITY, json.dumps({"schema": tables.VERSION, "tasks": list(tasks)}).encode())
 
 
-def _work(store, order, executor, summary, say):
-    """Have every batch that is not committed done, a window of them at a time."""
+def _work(store: Store, order: Order, executor: Executor, summary: Summary, progress: Callable[[str], None]) -> None:
+    """Run every batch that is not committed, a window of them at a time."""
     committed = {name.rpartition("/")[2].removesuffix(".json") for name in store.names(batch.COMMITS, ".json")}
     planned = list(manifest.batches(store))
     cut = {name.rstrip("ab") for name in committed if name[-1] in "ab"}
     todo = [part for whole in planned for part in _pending(whole, committed, cut)]
     total, left = sum(one.captures for one in planned), sum(one.captures for one in todo)
     summary.already = total - left
-    progress = Progress(total, summary.already)
+    tally = Tally(total, summary.already)
     stale = _stale(store, order.tasks, {one.name for one in todo})
-    executor.begin(progress)
-    waiting, under_way = collections.deque(todo), {}
+    executor.begin(tally)
+    waiting = collections.deque(todo)
+    under_way: dict[str, manifest.Batch] = {}
     while waiting or under_way:
         while waiting and len(under_way) < executor.window:
             its = waiting.popleft()
             under_way[its.name] = its
             executor.submit(order._replace(batch=its.name, stale=tuple(stale.get(its.name, ()))))
-        say(progress.text())
+        progress(tally.text())
         if (told := executor.next(1.0)) is None:
             continue
         its, done = under_way.pop(told[0].batch), told[1]
-        if done is None and its.captures > 1:  # every worker that took it died: which capture is it?
+        if done is None and its.captures > 1:  # every worker that took it died: bisect to the capture that kills them
             found = manifest.halves(its)
             waiting.extendleft(found)
             stale[found[0].name] = _stale(store, order.tasks, {its.name}).get(its.name, [])
             continue
         summary.add(done or _lost(store, told[0]))
-        progress.errors = sum(summary.errors.values())
+        tally.errors = sum(summary.errors.values())
         executor.finished(its.captures)
-    say(progress.text())
+    progress(tally.text())
 
 
-def _pending(whole, committed, cut):
-    """Return what of a batch is not committed: itself, halves of it, or nothing."""
+def _pending(whole: Batch, committed: set[str], cut: set[str]) -> list[Batch]:
+    """Return the uncommitted parts of a batch: itself, halves of it, or none."""
     if whole.name in committed:
         return []
     if whole.captures > 1 and whole.name.rstrip("ab") in cut:
@@ -288,8 +325,8 @@ def _pending(whole, committed, cut):
     return [whole]
 
 
-def _stale(store, tasks, todo):
-    """Return the parts that an interrupted run left of batches that are to be done: {batch: [name]}."""
+def _stale(store: Store, tasks: Sequence[str], todo: set[str]) -> dict[str, list[str]]:
+    """Return the files that an interrupted run left of uncommitted batches: {batch: [name]}."""
     left: dict[str, list] = {}
     for table in tables_of(tasks):
         for name in store.names(table, ".parquet"):
@@ -299,8 +336,8 @@ def _stale(store, tasks, todo):
     return left
 
 
-def _lost(store, order):
-    """Commit that the one capture of a batch brought down every worker that took it."""
+def _lost(store: Store, order: Order) -> Row:
+    """Commit a batch of one capture that killed every worker that took it."""
     (entry,) = manifest.entries_of(store, order.batch)
     told = {"capture": entry.capture, "error": "worker", "reason": "every worker that took it ended"}
     parts = batch.Parts(order.tasks)

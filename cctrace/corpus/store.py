@@ -1,24 +1,33 @@
-"""Where a corpus lies: a local folder, or a remote one through fsspec. Files are created whole or not at all.
+"""Where a corpus is stored: a local folder, or a remote one through fsspec. Files are created atomically.
 
-A file comes into being by exclusive create: whoever comes second learns that it is there, and what is there is whole,
-because it was written under another name first (local), or appears when its upload is complete (object stores).
+Creation is exclusive: a second writer learns that the file exists. An existing file is complete, because it was written
+under another name first (local), or appears when its upload is complete (object stores).
 """
+
+from __future__ import annotations
 
 import contextlib
 import io
 import os
 import threading
 import time
+from typing import TYPE_CHECKING
 
 from cctrace.errors import ArgumentError, CctraceError
 from cctrace.extras import needed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import IO
+
+    import pyarrow as pa
 
 
 class OutputError(CctraceError):
     """The output cannot be written: a full disk, a lost server; names the file and the reason."""
 
 
-def open_store(where):
+def open_store(where: str | os.PathLike[str]) -> Store:
     """Return the store of a folder: a path, or a URL ("s3://bucket/corpus")."""
     where = os.fspath(where)
     return Remote(where) if "://" in where else Local(where)
@@ -27,21 +36,21 @@ def open_store(where):
 class Local:
     """A folder of this machine, or of a file system that all workers mount."""
 
-    def __init__(self, where):
+    def __init__(self, where: str) -> None:
         self.where = os.path.abspath(where)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.where
 
-    def path(self, name):
+    def path(self, name: str) -> str:
         """Return the path or URL of a file."""
         return os.path.join(self.where, name)
 
-    def exists(self, name):
+    def exists(self, name: str) -> bool:
         """Return whether there is such a file."""
         return os.path.exists(self.path(name))
 
-    def names(self, folder="", suffix=""):
+    def names(self, folder: str = "", suffix: str = "") -> list[str]:
         """Return the files beneath a folder that end in `suffix`, sorted, relative to the store."""
         found = []
         for root, _, files in os.walk(self.path(folder)):
@@ -53,24 +62,24 @@ class Local:
             ]
         return sorted(found)
 
-    def open(self, name):
+    def open(self, name: str) -> IO[bytes]:
         """Return a seekable binary file; FileNotFoundError if there is none."""
         return open(self.path(name), "rb")
 
-    def read(self, name):
+    def read(self, name: str) -> bytes:
         """Return the bytes of a file."""
         with self.open(name) as file:
             return file.read()
 
-    def create(self, name, data):
+    def create(self, name: str, data: bytes) -> bool:
         """Create a file with these bytes; return False, and leave it, if it exists."""
         return self._write(name, data, os.link)
 
-    def replace(self, name, data):
-        """Create a file, or put these bytes in the place of what it holds."""
+    def replace(self, name: str, data: bytes) -> bool:
+        """Create a file, or replace its contents."""
         return self._write(name, data, os.replace)
 
-    def _write(self, name, data, publish):
+    def _write(self, name: str, data: bytes, publish: Callable[[str, str], None]) -> bool:
         path = self.path(name)
         folder, base = os.path.split(path)
         temporary = os.path.join(folder, f".{base}.{os.getpid()}-{threading.get_ident()}.tmp")
@@ -90,18 +99,18 @@ class Local:
                 os.unlink(temporary)
         return True
 
-    def move(self, name, to):
-        """Rename a file; what has the name is replaced."""
+    def move(self, name: str, to: str) -> None:
+        """Rename a file; an existing one of the new name is replaced."""
         os.makedirs(os.path.dirname(self.path(to)), exist_ok=True)
         os.replace(self.path(name), self.path(to))
 
-    def remove(self, name):
+    def remove(self, name: str) -> None:
         """Remove a file."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path(name))
 
-    def tidy(self, older_s=0.0):
-        """Remove what writers that were killed so long ago left of files they had not created yet."""
+    def tidy(self, older_s: float = 0.0) -> None:
+        """Remove unfinished files, older than `older_s`, of writers that were killed."""
         for root, _, files in os.walk(self.where):
             for path in (os.path.join(root, name) for name in files if name.startswith(".") and name.endswith(".tmp")):
                 with contextlib.suppress(OSError):
@@ -112,7 +121,7 @@ class Local:
 class Remote:
     """A folder of a server or an object store, through fsspec."""
 
-    def __init__(self, where):
+    def __init__(self, where: str) -> None:
         fsspec = needed("fsspec", "cluster")
         self.where = where.rstrip("/")
         try:
@@ -121,21 +130,21 @@ class Remote:
             raise ArgumentError(f"{where}: {' '.join(str(error).split())}") from error
         self._prefix = self.where[: self.where.index("://") + 3]
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.where
 
-    def path(self, name):
+    def path(self, name: str) -> str:
         """Return the path or URL of a file."""
         return f"{self.where}/{name}"
 
-    def _at(self, name):
+    def _at(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
 
-    def exists(self, name):
+    def exists(self, name: str) -> bool:
         """Return whether there is such a file."""
         return self.fs.exists(self._at(name))
 
-    def names(self, folder="", suffix=""):
+    def names(self, folder: str = "", suffix: str = "") -> list[str]:
         """Return the files beneath a folder that end in `suffix`, sorted, relative to the store."""
         self.fs.invalidate_cache()
         try:
@@ -145,15 +154,15 @@ class Remote:
         cut = len(self._root) + 1
         return sorted(name[cut:] for name in found if name.endswith(suffix))
 
-    def open(self, name):
+    def open(self, name: str) -> IO[bytes]:
         """Return a seekable binary file; FileNotFoundError if there is none."""
         return self.fs.open(self._at(name), "rb")
 
-    def read(self, name):
+    def read(self, name: str) -> bytes:
         """Return the bytes of a file."""
         return self.fs.cat_file(self._at(name))
 
-    def create(self, name, data):
+    def create(self, name: str, data: bytes) -> bool:
         """Create a file with these bytes; return False, and leave it, if it exists."""
         try:
             self._put(name, data, "create")
@@ -161,12 +170,12 @@ class Remote:
             return False
         return True
 
-    def replace(self, name, data):
-        """Create a file, or put these bytes in the place of what it holds."""
+    def replace(self, name: str, data: bytes) -> bool:
+        """Create a file, or replace its contents."""
         self._put(name, data, "overwrite")
         return True
 
-    def _put(self, name, data, mode):
+    def _put(self, name: str, data: bytes, mode: str) -> None:
         try:
             self.fs.makedirs(os.path.dirname(self._at(name)), exist_ok=True)
             self.fs.pipe_file(self._at(name), data, mode=mode)
@@ -175,21 +184,24 @@ class Remote:
         except OSError as error:
             raise OutputError(f"{self.path(name)}: {error.strerror or error}") from error
 
-    def move(self, name, to):
-        """Rename a file; what has the name is replaced."""
+    def move(self, name: str, to: str) -> None:
+        """Rename a file; an existing one of the new name is replaced."""
         self.fs.makedirs(os.path.dirname(self._at(to)), exist_ok=True)
         self.fs.mv(self._at(name), self._at(to))
 
-    def remove(self, name):
+    def remove(self, name: str) -> None:
         """Remove a file."""
         with contextlib.suppress(FileNotFoundError):
             self.fs.rm_file(self._at(name))
 
-    def tidy(self, older_s=0.0):
-        """Nothing: an upload that was not completed leaves no file."""
+    def tidy(self, older_s: float = 0.0) -> None:
+        """Do nothing: an incomplete upload leaves no file."""
 
 
-def parquet_bytes(table):
+Store = Local | Remote
+
+
+def parquet_bytes(table: pa.Table) -> bytes:
     """Return an Arrow table as the bytes of a Parquet file: the same for the same rows."""
     pq = needed("pyarrow.parquet", "parquet")
     buffer = io.BytesIO()

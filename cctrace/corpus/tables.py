@@ -1,13 +1,19 @@
 """The tables of a corpus: column, dtype, unit, meaning. A change of any of them is a new `VERSION`.
 
 Every table has `capture` (path or URL, of a member of an archive "archive:member"); those of flows also `connection`,
-the row of `Capture.flows`. The columns `date` and `source` are in the folders' names, as of any partitioned dataset.
-Where a flow does not tell what was asked, `refused` says why and the rest is missing.
+the row of `Capture.flows`. The columns `date` and `source` are in the folders' names, as in any partitioned dataset.
+Where a flow cannot answer a task, `refused` says why and the other columns are missing.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 from cctrace.extras import needed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 VERSION = 1
 TEXT, TEXTS, NUMBERS, TRUTH = "str", "list<str>", "list<f8>", "bool"
@@ -31,7 +37,7 @@ _FLOW = (
 _REFUSED = (Column("refused", TEXT, "", "why there is no answer; missing if there is one"),)
 
 
-def _estimate(name, unit, meaning, sure=95):
+def _estimate(name: str, unit: str, meaning: str, sure: int = 95) -> tuple[Column, ...]:
     """Return the columns of an estimate: value and interval."""
     return (
         Column(name, "f8", unit, meaning),
@@ -190,14 +196,14 @@ TABLES = {
     "replays": REPLAYS,
     "whatifs": WHATIFS,
 }
-# By what the rows of a table are ordered: never by what depends on who came first.
+# The order of the rows of each table, which must not depend on which worker was first.
 ORDER = {
     name: [key for key in ("capture", "connection", "controller", "start_s", "event", "limit") if key in have]
     for name, have in ((name, [column.name for column in columns]) for name, columns in TABLES.items())
 }
 
 
-def arrow_schema(name):
+def arrow_schema(name: str) -> pa.Schema:
     """Return the Arrow schema of a table."""
     pa = needed("pyarrow", "parquet")
     types = {
@@ -213,6 +219,6 @@ def arrow_schema(name):
     return pa.schema(fields, metadata={"cctrace_corpus": f'{{"table": "{name}", "schema": {VERSION}}}'})
 
 
-def ordered(name, table):
+def ordered(name: str, table: pa.Table) -> pa.Table:
     """Return the rows of a table in its order."""
     return table.sort_by([(key, "ascending") for key in ORDER[name]])

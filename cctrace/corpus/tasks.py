@@ -1,29 +1,48 @@
-"""What is asked of every capture: each task is a function from a flow to the rows of its tables.
+"""The tasks: each is a function from a flow to the rows of its tables.
 
     flows             one row per connection, as `cctrace flows`
     explain           what limited every bulk flow: verdicts, limits, events
     identify          which congestion control sent it
     fit               its path, and whether BBR would collapse on it
     replay=NAME       what controller NAME would have decided
-    whatif=NAME+NAME  what controllers would have got on its path
+    whatif=NAME+NAME  what other controllers would have achieved on its path
 
-A flow that does not tell (a `StreamError`, a `FitError`) is a row with the reason in `refused`, not an error.
+A flow that cannot answer (a `StreamError`, a `FitError`) is a row with the reason in `refused`, not an error.
 """
 
+from __future__ import annotations
+
 import ipaddress
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cctrace.errors import ArgumentError, FitError, StreamError
+from cctrace.flows.counters import CounterFlow
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+Row = dict[str, Any]  # of a table, by column
+Rows = dict[str, list[Row]]  # by table
 NAMES = ("flows", "explain", "identify", "fit", "replay", "whatif")
 _ALLOWED = "allowed are flows, explain, identify, fit, replay=NAME, whatif=NAME+NAME"
 DEFAULT = ("flows", "explain")
-_SUMMARY = ("src", "sport", "dst", "dport", "packets", "bytes_sent", "segments_sent", "retransmitted_segments")
+_SUMMARY: tuple[str, ...] = (
+    "src",
+    "sport",
+    "dst",
+    "dport",
+    "packets",
+    "bytes_sent",
+    "segments_sent",
+    "retransmitted_segments",
+)
 _SUMMARY += ("goodput_bps", "rtt_min_us", "rtt_median_us", "rtt_p95_us", "start_ns", "duration_s", "warnings")
 
 
-def parse(text):
+def parse(text: str | Sequence[str]) -> tuple[str, ...]:
     """Return the tasks that a text names, in the order of `NAMES`.
 
     Parameters
@@ -56,7 +75,7 @@ def parse(text):
     return tuple(sorted(tasks, key=lambda task: (NAMES.index(task.partition("=")[0]), task)))
 
 
-def tables_of(tasks):
+def tables_of(tasks: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the tables that tasks fill."""
     names = ["captures", "errors"]
     for task in tasks:
@@ -64,8 +83,8 @@ def tables_of(tasks):
     return tuple(dict.fromkeys(names))
 
 
-def rows_of(task, flow, key):
-    """Return what a task finds out about a bulk flow.
+def rows_of(task: str, flow: Any, key: dict[str, Any]) -> Rows:
+    """Return the results of a task for a bulk flow.
 
     Parameters
     ----------
@@ -73,7 +92,7 @@ def rows_of(task, flow, key):
         "explain", "identify", "fit", "replay=NAME" or "whatif=NAME+NAME".
     flow : Flow or CounterFlow
     key : dict
-        What is the same in all of its rows: capture, connection, network.
+        The columns that all of its rows share: capture, connection, network.
 
     Returns
     -------
@@ -82,10 +101,11 @@ def rows_of(task, flow, key):
     """
     name, _, variant = task.partition("=")
     function, _ = _TASKS[name]
+    assert function is not None, f"{name} is about connections, not about bulk flows"
     return function(flow, key, variant) if variant else function(flow, key)
 
 
-def network_of(address):
+def network_of(address: str) -> str:
     """Return the network of an address: its /24, of IPv6 its /48; "" if it is none.
 
     >>> network_of("10.99.0.2"), network_of("fd99::2")
@@ -98,13 +118,13 @@ def network_of(address):
     return str(ipaddress.ip_network((parsed, 24 if parsed.version == 4 else 48), strict=False))
 
 
-def flow_row(summary, key):
+def flow_row(summary: Row, key: dict[str, Any]) -> Row:
     """Return the row of a connection in the table of flows."""
     row = {name: summary[name] for name in _SUMMARY}
     return key | row | {"warnings": list(row["warnings"])}
 
 
-def _explain(flow, key):
+def _explain(flow: Any, key: dict[str, Any]) -> Rows:
     from cctrace.diagnosis.diagnose import diagnose
     from cctrace.identification.named import controller_name
 
@@ -144,7 +164,7 @@ _FIGURES = (
 )
 
 
-def _identify(flow, key):
+def _identify(flow: Any, key: dict[str, Any]) -> Rows:
     from cctrace.identification.identify import identify
 
     row = key | {"start_ns": flow.summary["start_ns"]}
@@ -158,15 +178,15 @@ def _identify(flow, key):
     return {"controllers": [row]}
 
 
-def _fit(flow, key):
+def _fit(flow: Any, key: dict[str, Any]) -> Rows:
     row = key | {"start_ns": flow.summary["start_ns"]}
-    if not hasattr(flow, "capture"):
+    if isinstance(flow, CounterFlow):
         refused = [row | {"refused": "counters alone: a fit needs packets"}]
         return {"paths": refused, "collapse": refused}
     return {"paths": [_path(flow, row)], "collapse": _collapse(flow, row)}
 
 
-def _path(flow, row):
+def _path(flow: Any, row: Row) -> Row:
     from cctrace.fit import path
 
     try:
@@ -181,7 +201,7 @@ def _path(flow, row):
     return row | {"cross_traffic": found["cross_traffic"]["kind"], "unseen": found["unseen"]}
 
 
-def _collapse(flow, row):
+def _collapse(flow: Any, row: Row) -> list[Row]:
     from cctrace.fit import Collapse
 
     try:
@@ -197,13 +217,13 @@ def _collapse(flow, row):
     return rows
 
 
-def _estimate(name, told):
+def _estimate(name: str, told: Row | None) -> Row:
     """Return the columns of an estimate that came as {"value", "low", "high"}, or as None."""
     value, low, high = ((told or {}).get(side) for side in ("value", "low", "high"))
     return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
-def _replay(flow, key, variant):
+def _replay(flow: Any, key: dict[str, Any], variant: str) -> Rows:
     from cctrace.replaying.run import replay
 
     row = key | {"start_ns": flow.summary["start_ns"], "controller": variant}
@@ -219,7 +239,7 @@ def _replay(flow, key, variant):
     return {"replays": [row | _agreement(run, flow)]}
 
 
-def _agreement(run, flow):
+def _agreement(run: Any, flow: Any) -> Row:
     """Return at which share of the polls a replay held what the kernel logged; nothing without counters."""
     if flow.tcpinfo is None:
         return {}
@@ -234,12 +254,12 @@ def _agreement(run, flow):
 _CHANGES = {"goodput_change": "goodput_bps", "rtt_change": "rtt_mean_us", "share_change": "retransmitted_share"}
 
 
-def _whatif(flow, key, variant):
+def _whatif(flow: Any, key: dict[str, Any], variant: str) -> Rows:
     from cctrace.counterfactual.whatif import whatif
 
     names, row = variant.split("+"), key | {"start_ns": flow.summary["start_ns"]}
     try:
-        if not hasattr(flow, "capture"):
+        if isinstance(flow, CounterFlow):
             raise FitError("counters alone: what if needs packets")
         found = whatif(flow, names)
     except (FitError, StreamError) as refusal:
@@ -257,15 +277,15 @@ def _whatif(flow, key, variant):
     return {"whatifs": rows}
 
 
-def _figures(sender, told):
+def _figures(sender: str, told: Row | None) -> Row:
     """Return the columns of the three figures of a sender."""
-    columns = {}
+    columns: Row = {}
     for figure in _CHANGES.values():
         columns |= _estimate(f"{sender}_{figure}", (told or {}).get(figure))
     return columns
 
 
-_TASKS = {
+_TASKS: dict[str, tuple[Callable[..., Rows] | None, tuple[str, ...]]] = {
     "flows": (None, ("flows",)),
     "explain": (_explain, ("verdicts", "limits", "events")),
     "identify": (_identify, ("controllers",)),

@@ -1,13 +1,16 @@
-"""Questions over a whole corpus: lazy tables, and what they say together.
+"""Queries over a whole corpus: lazy tables and aggregates.
 
 corpus = cct.corpus.open("results")
-corpus.flows.frame(["goodput_bps", "rtt_min_us"])     a table, as much of it as is asked for
-corpus.verdicts_by("source")                          how often which verdict
-corpus.pooled("base_rtt_us", by="network")            a fitted quantity per group, flows and groups pooled in part
+corpus.flows.frame(["goodput_bps", "rtt_min_us"])     the columns asked for of one table
+corpus.verdicts_by("source")                          how often each verdict occurs
+corpus.pooled("base_rtt_us", by="network")            a fitted quantity per group, with partial pooling
 corpus.drift("goodput_bps", every="D")                quantiles over time
 """
 
+from __future__ import annotations
+
 import functools
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -20,10 +23,19 @@ from cctrace.corpus.tasks import tables_of
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
 
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+    from typing import Any
+
+    from cctrace.corpus.store import Store
+    from cctrace.corpus.tasks import Row
+
+
 PARTITIONS = ("date", "source")
 
 
-def open(where):
+def open(where: str | os.PathLike[str]) -> Corpus:
     """Open the results of a corpus; nothing is read yet.
 
     Parameters
@@ -49,7 +61,7 @@ def open(where):
 
 
 class Table:
-    """One table of a corpus: the committed rows, read when they are asked for.
+    """One table of a corpus: the committed rows, read on demand.
 
     Attributes
     ----------
@@ -58,18 +70,18 @@ class Table:
         Those of the rows, and `date` and `source`.
     """
 
-    def __init__(self, store, name):
+    def __init__(self, store: Store, name: str) -> None:
         self._store, self.name = store, name
         self.columns = [column.name for column in tables.TABLES[name]] + list(PARTITIONS)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.dataset.count_rows()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<Table {self.name}: {len(self):,} rows of {', '.join(self.columns)}>"
 
     @functools.cached_property
-    def dataset(self):
+    def dataset(self) -> Any:
         """The table as a `pyarrow.dataset.Dataset`, which filters and streams."""
         pa = needed("pyarrow", "parquet")
         arrow = needed("pyarrow.dataset", "parquet")
@@ -87,10 +99,10 @@ class Table:
             partition_base_dir=self._path(self.name),
         )
 
-    def _path(self, name):
+    def _path(self, name: str) -> str:
         return self._store.path(name) if isinstance(self._store, Local) else self._store._at(name)
 
-    def _filesystem(self):
+    def _filesystem(self) -> Any:
         fs = needed("pyarrow.fs", "parquet")
         return (
             fs.LocalFileSystem()
@@ -98,7 +110,7 @@ class Table:
             else fs.PyFileSystem(fs.FSSpecHandler(self._store.fs))
         )
 
-    def frame(self, columns=None, **equal):
+    def frame(self, columns: Sequence[str] | None = None, **equal: Any) -> pd.DataFrame:
         """Return rows as a DataFrame, in an order that does not depend on parts.
 
         Parameters
@@ -130,7 +142,7 @@ class Table:
             .to_pandas(types_mapper=whole_numbers.get)
         )
 
-    def dask(self):
+    def dask(self) -> Any:
         """Return the table as a Dask DataFrame, for what does not fit in memory."""
         frames = needed("dask.dataframe", "cluster")
         parts = [self._store.path(name) for name in committed_parts(self._store, self.name)]
@@ -148,23 +160,23 @@ class Corpus:
         Those that the tasks fill.
     """
 
-    def __init__(self, where):
+    def __init__(self, where: str | os.PathLike[str]) -> None:
         self._store = open_store(where)
         self.where, self.tasks = str(self._store), identity(self._store)["tasks"]
         self.tables = {name: Table(self._store, name) for name in tables_of(self.tasks)}
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Table:
         if name in self.__dict__.get("tables", ()):
             return self.tables[name]
         if name in tables.TABLES:
             raise ArgumentError(f"{self.where}: no table {name}; its tasks are {','.join(self.tasks)}")
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<Corpus {self.where}: {', '.join(self.tables)}>"
 
-    def verdicts_by(self, by=None):
-        """Return how often flows had which verdict: a DataFrame of group, verdict, flows, share, goodput_median_bps.
+    def verdicts_by(self, by: str | None = None) -> pd.DataFrame:
+        """Return how often flows had each verdict: a DataFrame of group, verdict, flows, share, goodput_median_bps.
 
         Parameters
         ----------
@@ -173,13 +185,13 @@ class Corpus:
         """
         return self._counted("verdicts", "verdict", by, goodput_median_bps=("goodput_bps", "median"))
 
-    def controllers_by(self, by=None):
-        """Return how often flows had which controller: as identified, else as counters tell."""
+    def controllers_by(self, by: str | None = None) -> pd.DataFrame:
+        """Return how often flows had each controller: as identified, else according to counters."""
         if "controllers" in self.tables:
             return self._counted("controllers", "controller", by, probability_mean=("probability", "mean"))
         return self._counted("verdicts", "controller", by)
 
-    def _counted(self, table, column, by, **more):
+    def _counted(self, table: str, column: str, by: str | None, **more: tuple[str, str]) -> pd.DataFrame:
         groups = [by] if by else []
         wanted = [*groups, column, *(name for name, _ in more.values())]
         frame = self.tables[table].frame(list(dict.fromkeys(wanted))) if table in self.tables else getattr(self, table)
@@ -187,12 +199,12 @@ class Corpus:
         keys = list(dict.fromkeys([*groups, column]))
         counts = frame.groupby(keys, dropna=False).agg(flows=(column, "size"), **more).reset_index()
         of = counts.groupby(by)["flows"].transform("sum") if by else counts["flows"].sum()
-        counts.insert(counts.columns.get_loc("flows") + 1, "share", counts["flows"] / of)
+        counts.insert(list(counts.columns).index("flows") + 1, "share", counts["flows"] / of)
         order = [*groups, "flows", column] if by != column else ["flows", column]
         counts = counts.sort_values(order, ascending=[name != "flows" for name in order])
         return counts.reset_index(drop=True)
 
-    def collapse_by(self, by=None):
+    def collapse_by(self, by: str | None = None) -> pd.DataFrame:
         """Return the thresholds of minRTT collapse per group and controller.
 
         Parameters
@@ -203,8 +215,8 @@ class Corpus:
         Returns
         -------
         DataFrame
-            Group, controller, flows, share_yes (would collapse), and of threshold and present sd the pooled value with
-            its 95 % interval (us), as of `pooled`.
+            Group, controller, flows, share_yes (would collapse), and the pooled values of threshold and present sd with
+            their 95 % intervals (us), as in `pooled`.
         """
         rows = []
         for (controller, *group), frame in self._groups("collapse", by, "controller"):
@@ -220,7 +232,7 @@ class Corpus:
             rows.append(row)
         return pd.DataFrame(rows)
 
-    def whatif_by(self, by=None, figure="goodput", margin=MARGIN):
+    def whatif_by(self, by: str | None = None, figure: str = "goodput", margin: float = MARGIN) -> pd.DataFrame:
         """Return for how many flows another controller would have done better, or worse.
 
         Parameters
@@ -244,12 +256,12 @@ class Corpus:
         """
         return compared(self.whatifs.frame(), by, figure, margin)
 
-    def _groups(self, table, by, *more):
+    def _groups(self, table: str, by: str | None, *more: str) -> Any:
         frame = getattr(self, table).frame()
         frame = frame[frame["refused"].isna()]
         return frame.groupby([*more, *([by] if by else [])])
 
-    def pooled(self, quantity, by="source"):
+    def pooled(self, quantity: str, by: str = "source") -> pd.DataFrame:
         """Return a fitted quantity per group, flows and groups pooled by `cct.fit.Hierarchical`.
 
         Parameters
@@ -276,10 +288,10 @@ class Corpus:
             f"quantity={quantity!r}: of tasks {','.join(self.tasks)} allowed are {', '.join(known) or 'none'}"
         )
 
-    def _columns(self):
+    def _columns(self) -> list[str]:
         return [name for table in self.tables.values() for name in table.columns]
 
-    def drift(self, quantity="goodput_bps", every="D", by=None):
+    def drift(self, quantity: str = "goodput_bps", every: str = "D", by: str | None = None) -> pd.DataFrame:
         """Return how a quantity of flows changed over time.
 
         Parameters
@@ -309,10 +321,10 @@ class Corpus:
         found = pd.DataFrame({"flows": groups.size(), "low": low, "median": median, "high": high})
         return found.reset_index()
 
-    def overview(self, by=None):
-        """Return what `cctrace corpus info` prints: numbers, and DataFrames of what the tasks allow."""
+    def overview(self, by: str | None = None) -> Row:
+        """Return the output of `cctrace corpus info`: numbers, and DataFrames as far as the tasks allow."""
         packets = self.captures.dataset.to_table(["packets"])["packets"].to_numpy()
-        told = {
+        told: Row = {
             "captures": len(self.captures) + len(self.errors),
             "packets": int(packets.sum()),
             "errors": len(self.errors),
@@ -330,27 +342,27 @@ class Corpus:
             told["whatif"] = self.whatif_by(by if by in ("source", "date", "network") else None)
         return told
 
-    def plot_verdicts(self, by="source", ax=None):
-        """Draw which share of the flows of each group had which verdict; returns the axes of matplotlib."""
+    def plot_verdicts(self, by: str = "source", ax: Any = None) -> Any:
+        """Draw the shares of the verdicts in each group; returns the axes of matplotlib."""
         return plots.shares(self.verdicts_by(by), by, "verdict", ax)
 
-    def plot_controllers(self, by="source", ax=None):
-        """Draw which share of the flows of each group had which controller."""
+    def plot_controllers(self, by: str = "source", ax: Any = None) -> Any:
+        """Draw the shares of the controllers in each group."""
         return plots.shares(self.controllers_by(by), by, "controller", ax)
 
-    def plot_pooled(self, quantity, by="source", ax=None):
+    def plot_pooled(self, quantity: str, by: str = "source", ax: Any = None) -> Any:
         """Draw a fitted quantity per group with its interval."""
         return plots.intervals(self.pooled(quantity, by), quantity, by, ax)
 
-    def plot_drift(self, quantity="goodput_bps", every="D", by=None, ax=None):
-        """Draw how a quantity of flows changed over time: median, and where 80 % of the flows are."""
+    def plot_drift(self, quantity: str = "goodput_bps", every: str = "D", by: str | None = None, ax: Any = None) -> Any:
+        """Draw how a quantity of flows changed over time: median, and a band that holds 80 % of the flows."""
         return plots.drift(self.drift(quantity, every, by), quantity, by, ax)
 
 
 _ENDS = (("", "value"), ("_low", "low"), ("_high", "high"))
 
 
-def _pooled(frame, quantity, by):
+def _pooled(frame: pd.DataFrame, quantity: str, by: str | None) -> pd.DataFrame:
     from cctrace.corpus.groups import pooled  # takes time
 
     return pooled(frame, quantity, by)

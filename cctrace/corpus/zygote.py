@@ -1,13 +1,15 @@
-"""The process that children are forked from: it has imported everything and runs nothing, so that a child costs 10 ms.
+"""The process that children are forked from: it has imported everything, so that a new child costs 10 ms.
 
     worker  --- control socket ---  zygote  --- fork --->  child  --- its own socket ---  worker
 
-It runs `main` with the descriptor of its socket as only argument, and has one thread. A child works through captures,
-tells of each before and after, and is killed and replaced where one takes too much time; the kernel limits its memory.
-Children die with the zygote, and the zygote when the worker does.
+It runs `main`, whose only argument is the descriptor of its socket, and has one thread. A child analyses captures and
+sends a message before and after each; it is killed and replaced if one takes too long; the kernel limits its memory.
+Children die with the zygote, and the zygote with the worker. docs/design.md says why this is not `multiprocessing`.
 
-Messages are JSON with a length of four bytes before.
+Messages are JSON behind four bytes of length.
 """
+
+from __future__ import annotations
 
 import contextlib
 import ctypes
@@ -21,25 +23,33 @@ import struct
 import sys
 import time
 import warnings
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, NoReturn
+
+    from cctrace.corpus.tasks import Row
+
 
 _LENGTH = struct.Struct("<I")
 _PR_SET_PDEATHSIG = 1
 
 
-def send(connection, message):
+def send(connection: socket.socket, message: Row) -> None:
     """Send one message."""
     data = json.dumps(message, ensure_ascii=True).encode()
     connection.sendall(_LENGTH.pack(len(data)) + data)
 
 
-def receive(connection):
+def receive(connection: socket.socket) -> Any:
     """Return the next message, None if the other side is gone."""
     head = _exactly(connection, _LENGTH.size)
     data = head and _exactly(connection, *_LENGTH.unpack(head))
     return json.loads(data) if data else None
 
 
-def _exactly(connection, size):
+def _exactly(connection: socket.socket, size: int) -> bytes | None:
     data = bytearray()
     while len(data) < size:
         part = connection.recv(min(size - len(data), 1 << 20))
@@ -49,13 +59,13 @@ def _exactly(connection, size):
     return bytes(data)
 
 
-def main():
-    """Fork a child for every socket that comes; tell its number, and how it ended when asked."""
+def main() -> None:
+    """Fork a child for every socket received; send its number, and on request its exit status."""
     control = socket.socket(fileno=int(sys.argv[1]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the worker ends this
-    warnings.simplefilter("ignore")  # what readers warn of is in the tables
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal: the worker ends this process
+    warnings.simplefilter("ignore")  # warnings of readers are in the tables
     _warm()
-    gc.freeze()  # what is there is shared by all children: collecting garbage would copy it
+    gc.freeze()  # children share this memory; collecting garbage would copy it
     libc = ctypes.CDLL(None)
     control.sendall(b"r")
     while True:
@@ -67,12 +77,12 @@ def main():
                 _become_child(libc, control, fds[0])
             os.close(fds[0])
             control.sendall(struct.pack("<q", child))
-        else:  # how a child ended: it stays a zombie until then, so that its number is no one else's
+        else:  # exit status: a child stays a zombie until then, so that its number is not reused
             _, status = os.waitpid(struct.unpack("<q", order[1:9])[0], 0)
             control.sendall(struct.pack("<q", os.waitstatus_to_exitcode(status)))
 
 
-def _become_child(libc, control, fd):
+def _become_child(libc: ctypes.CDLL, control: socket.socket, fd: int) -> NoReturn:
     try:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         control.close()
@@ -82,36 +92,36 @@ def _become_child(libc, control, fd):
         os._exit(0)
 
 
-def _warm():
+def _warm() -> None:
     """Import what children need, and load compiled code, so that no child has to."""
     import cctrace as cct
     import cctrace.corpus.members
     import cctrace.corpus.one
     import cctrace.diagnosis.diagnose
 
-    with contextlib.suppress(Exception):  # of a broken installation every capture tells
+    with contextlib.suppress(Exception):  # a broken installation shows in every capture
         capture = cct.read(cct.datasets.path("tso_bbr_300m_veth", "sender.pcap.zst"))
         cct.corpus.one.analyse("warm", capture.packets.source, [], 0, ("flows", "explain"))
 
 
-def _serve(connection):
-    """Analyse what comes, until the worker is gone."""
+def _serve(connection: socket.socket) -> None:
+    """Analyse inputs until the worker is gone."""
     used, (_, most) = _address_space(), resource.getrlimit(resource.RLIMIT_AS)
     while (order := receive(connection)) is not None:
         resource.setrlimit(resource.RLIMIT_AS, (used + order["memory"], most))
-        for message in _told(order):
+        for message in _messages(order):
             send(connection, message)
             if message.get("error") == "memory":
-                return  # what is left of the memory is not known
+                return  # how much memory is left is unknown
 
 
-def _address_space():
+def _address_space() -> int:
     with open("/proc/self/statm") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
 
 
-def _told(order):
-    """Yield messages about every capture of one input: in archives that it begins, what was found or went wrong."""
+def _messages(order: Row) -> Iterator[Row]:
+    """Yield messages about every capture of one input: its begin (in archives), then its rows or its error."""
     from cctrace.corpus import one
 
     entry, index = order["entry"], -1
@@ -119,6 +129,7 @@ def _told(order):
     while True:
         index += 1
         name, began = entry["capture"], time.process_time()
+        message: Row
         try:
             if (following := next(found, None)) is None:
                 break
@@ -135,7 +146,7 @@ def _told(order):
             kind, reason = one.reason_of(error)
             message = {"error": kind, "reason": reason, "capture": name, "index": index}
         message["cpu"] = time.process_time() - began
-        if name == entry["capture"]:  # a capture by itself, or an archive that cannot be read on
+        if name == entry["capture"]:  # a single capture, or an archive that cannot be read any further
             yield message | {"done": True}
             return
         yield message

@@ -1,8 +1,8 @@
-"""Readers, one file per format, and the public `read_file` and `stream`, which tell formats apart by content.
+"""Readers, one module per format; `read_file` and `stream` recognise the format by content.
 
 A reader of tcp_info is two functions: `sniff(head)` looks at the first bytes, `read(source)` returns `TcpInfo`.
 A reader of captures has `sniff` and `frames_of`, which finds the frames that `frames.Decoder` decodes to `Packets`.
-Readers are imported when they are needed, so that reading a capture does not wait for what other formats need.
+Readers are imported on first use, so that reading a capture does not wait for the packages of other formats.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ def read_file(
     Parameters
     ----------
     source : str, os.PathLike, binary file object, or list of them
-        A path, "-" for standard input, a URL, or a glob pattern; compressed or not: told by content. Several captures
-        (a list, or what a pattern finds: rotated files, or the members of a tar or ZIP archive) are joined in the order
-        of their first packets; counters become one table.
+        A path, "-" for standard input, a URL, or a glob pattern; compression is recognised by content. Several captures
+        (a list, the matches of a pattern, the members of a tar or ZIP archive) are joined in the order of their first
+        packets; counters become one table.
     format : str, optional
-        One of `FORMATS`, to skip the guessing.
+        One of `FORMATS`; default: recognised by content.
     decapsulate : str or sequence of str
         Captures: tunnels to look into, of ipip, gre, vxlan, geneve, or "all".
     limit : int, optional
@@ -113,8 +113,8 @@ def stream(
 ) -> Iterator[Packets]:
     """Yield the packets of a capture, larger than memory if need be, as `Packets` of about `chunk` rows each.
 
-    Connection numbers run through; each part's connection table holds all connections seen so far, and its counters
-    and warnings cover everything read so far. Once there are more than `chunk` connections, parts grow with their
+    Connection numbers continue from part to part; each part's connection table holds all connections so far, and its
+    counters and warnings cover everything read so far. With more than `chunk` connections, parts grow with their
     number. Parameters and errors as for `read_file`.
     """
     if chunk < 1:
@@ -130,7 +130,7 @@ def stream(
 
 
 def _of_archive(source: Source, decapsulate: str | Sequence[str], limit: int | None) -> Packets | TcpInfo:
-    """Return what the members of an archive hold, as one."""
+    """Return the contents of all members of an archive, joined."""
     from cctrace.io import archive, tcpinfo
 
     with source:
@@ -188,7 +188,7 @@ def _format_of(source: Source, format: str | None) -> str:
 
 
 def _expand(source: Inputs) -> list[Input]:
-    """Return the list of inputs that an argument of `read_file` stands for."""
+    """Return the inputs that the argument `source` of `read_file` names."""
     if isinstance(source, (list, tuple)):
         return [one for item in source for one in _expand(item)]
     if isinstance(source, BinaryFile | Source | Member):
@@ -243,7 +243,7 @@ def _lasts(source: Input) -> bool:
 
 
 class _Glance:
-    """Looks for QUIC while reading what can be read only once, where there is more than TCP."""
+    """Looks for QUIC in a source that can be read only once, while its packets are decoded."""
 
     def __init__(self, name: str) -> None:
         self._name, self._others = name, 0
@@ -266,7 +266,7 @@ def _survey(name: str) -> Survey:
 def _quic(
     sources: Sequence[Input], once: _Glance | None, format: str | None, decoder: Decoder, limit: int | None
 ) -> str:
-    """Return what there is of QUIC in captures with more than TCP, "" if nothing."""
+    """Return a line about the QUIC connections in captures that hold more than TCP, "" if there are none."""
     if not decoder.counters["non_tcp"]:
         return ""
     if once:

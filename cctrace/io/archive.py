@@ -1,10 +1,10 @@
 """Archives of supported files (tar, compressed or not, and ZIP): each member is a source, nothing is unpacked to disk.
 
-Members are held as they are stored: a `.pcap.zst` in a tar stays compressed until it is read. Those of no known format
-(a README, an index) are left out, and named in a warning. All captures are joined as rotated files are; counters become
-one table, in which the parts of a connection (M-Lab's `.00000`, `.00001` ...) come together.
+Members are held as stored: a `.pcap.zst` in a tar stays compressed until it is read. Files of unknown format (a README,
+an index) are skipped, with a warning. Captures are joined like rotated files; counters become one table, which merges
+the parts of a connection (M-Lab's `.00000`, `.00001` ...).
 
-What an archive may unpack to is bounded once for all that is in it, however it is nested: by the size of the archive.
+The size of the archive bounds what all of its members together may unpack to, however they are nested.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cctrace.io.source import Source
 
 
-MOST_MEMBERS = 20_000  # read as one: each is looked at by every reader, and all are held
+MOST_MEMBERS = 20_000  # of an archive that is read as one: every sniffer looks at each, and all are held in memory
 _ZIP = b"PK\3\4"
 # What the standard library's readers raise at damaged archives, besides their own errors.
 DAMAGE = (tarfile.TarError, EOFError, ValueError, LookupError, ArithmeticError)
@@ -35,7 +35,7 @@ ZIP_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, RuntimeEr
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether a file that starts with these bytes is a tar or a ZIP archive."""
+    """Return whether a file that starts with these bytes is a tar or a ZIP archive."""
     return head[257:262] == b"ustar" or head.startswith(_ZIP)
 
 
@@ -84,7 +84,7 @@ def extracted(archive: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
 
 
 def _zipped(source: Source) -> Iterator[tuple[str, int, Callable[[], bytes]]]:
-    """As `_tarred`; a ZIP tells what it holds at its end."""
+    """As `_tarred`; the directory of a ZIP archive is at its end."""
     with zipfile.ZipFile(io.BytesIO(source.rest())) as archive:
         for info in archive.infolist():
             if not info.is_dir() and info.file_size:

@@ -1,9 +1,9 @@
-"""FreeBSD's TCP black box log (BBLog): what RACK, BBR and the base stack knew at each of their events.
+"""FreeBSD's TCP black box log (BBLog): the state of RACK, BBR and the base stack at each of their events.
 
 `tcplog_dumper` writes a pcapng. Its section header names the connection and the clock in custom options of Netflix's
 number; each packet, and each event without one (a custom block), carries `struct tcp_log_buffer` in such an option.
-The packets alone are read as a capture; this reader takes the structs. The unit of `t_srtt` depends on stack and
-release (ticks or microseconds, scaled or not): it stays `tlb_srtt`, and no RTT is made of it.
+The packets are read as a capture; this reader takes the structs. The unit of `t_srtt` depends on stack and release
+(ticks or microseconds, scaled or not), so it stays `tlb_srtt` and is not converted to an RTT.
 
 Source: [FreeBSD] sys/netinet/tcp_log_buf.h, tcplog_dumper; draft-ietf-opsawg-pcapng (custom options).
 """
@@ -49,11 +49,11 @@ _STACK_NAMES = (
 )  # fmt: skip
 _STACK_AT = 160
 ByteOrder = Literal["little", "big"]
-HINT = "FreeBSD's BBLog: cct.read(file, format='bblog') reads what its TCP knew at every event, for flow.attach"
+HINT = "FreeBSD's BBLog: cct.read(file, format='bblog') reads the state of its TCP at every event, for flow.attach"
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether a file, or a section, of these bytes is a pcapng with BBLog; unasked it is read as a capture."""
+    """Return whether these bytes begin a pcapng file, or section, with BBLog; by default it is read as a capture."""
     if head[:4] != b"\x0a\x0d\x0d\x0a":
         return False
     order: ByteOrder = "little" if head[8:12] == _LITTLE else "big"
@@ -69,7 +69,7 @@ def _netflix(code: int, value: bytes, order: ByteOrder) -> tuple[int | None, byt
 
 
 def options_of(block: bytes, at: int, order: ByteOrder) -> Iterator[tuple[int | None, bytes]]:
-    """Yield (type, value) of Netflix's options from `at` on, as far as they lie in the block; others as (None, b"")."""
+    """Yield (type, value) of Netflix's options from `at` on, up to the end of the block; (None, b"") for others."""
     while at + 4 <= len(block) - 4:
         code, length = (int.from_bytes(block[at + i : at + i + 2], order) for i in (0, 2))
         if code == 0 or at + 4 + length > len(block) - 4:
@@ -112,7 +112,7 @@ class _Log:
         self._acked: dict[int, int] = {}
 
     def take_all(self, source: Source) -> str:
-        """Take in the blocks of a pcapng; returns what is wrong with it, "" if nothing."""
+        """Read the blocks of a pcapng; return what is wrong with it, "" if nothing."""
         at = 0
         while head := source.read(12):
             if len(head) < 12:
@@ -142,7 +142,7 @@ class _Log:
                 self._poll(options_of(block, 16, "little"))
 
     def _enter(self, told: dict[int | None, bytes]) -> None:
-        """Take in the options of a section header: version, connection, offset of the clock, name of the stack."""
+        """Read the options of a section header: version, connection, offset of the clock, name of the stack."""
         self._version = int.from_bytes(told.get(_VERSION, b"\x09"), "little")
         info = told.get(_DUMPINFO, b"")
         key: tuple[Any, ...] = (None,) * 4
@@ -163,7 +163,7 @@ class _Log:
         poll: tcpinfo.Poll = {name: int.from_bytes(record[at : at + 4], "little") for name, at in _FIELDS.items()}
         poll |= {"time_ns": 1000 * (self._offset_us + _microseconds(record, 0)), tcpinfo.CONNECTION: self._number}
         poll |= {"event": record[25], "state": _ESTABLISHED.get(int.from_bytes(record[56:60], "little"))}
-        # Sequence numbers wrap: what was acknowledged is counted on from the record before.
+        # Sequence numbers wrap: unwrap close to the previous record.
         iss = int.from_bytes(record[64:68], "little")
         before = self._acked.get(self._number, 0)
         self._acked[self._number] = max(before, int(unwrap(poll["snd_una"], iss, before)))

@@ -1,12 +1,12 @@
-"""`tcpretrans` and `tcplife` of bcc and bpftrace: events of connections, to be held against a capture.
+"""`tcpretrans` and `tcplife` of bcc and bpftrace: events of connections, to compare with a capture.
 
     TIME     PID    IP LADDR:LPORT          T> RADDR:RPORT          STATE
     14:32:01 0      4  10.0.0.5:443         R> 10.0.0.9:41000       ESTABLISHED
     PID   COMM       LADDR           LPORT RADDR           RPORT TX_KB RX_KB MS
 
-`tcpretrans` prints when it hears of a retransmission, in whole seconds of local time; `R` is `tcp_retransmit_skb`, one
-for a segment or several sent at once, `L` a tail loss probe (`-l`). `tcplife` counts the bytes that were acknowledged
-and received, in whole KiB. Its variants `-t`, `-T`, `-w` and `-s` (CSV) are told by their header.
+`tcpretrans` prints the time of each retransmission in whole seconds of local time; `R` is a call of
+`tcp_retransmit_skb`, which may send several segments, `L` a tail loss probe (`-l`). `tcplife` counts the bytes that
+were acknowledged and received, in whole KiB; the header shows which of `-t`, `-T`, `-w` and `-s` (CSV) it ran with.
 
 Source: tcpretrans(8), tcplife(8) of bcc; tools/tcpretrans.bt and tcplife.bt of bpftrace.
 """
@@ -44,7 +44,7 @@ _NOISE = re.compile(r"Tracing |Attach|Detaching|\^C|\[\.\.\.\]")
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether a file that starts with these bytes is the output of tcpretrans or tcplife."""
+    """Return whether a file that starts with these bytes is the output of tcpretrans or tcplife."""
     text = head.decode("utf-8", "replace")
     return bool(_RETRANS_HEADER.search(text) or _LIFE_HEADER.search(text))
 
@@ -70,7 +70,7 @@ def read(source: Source) -> KernelEvents:
         raise FormatError(f"{name}: no header of tcpretrans or tcplife (tcpretrans -c prints counts, not events)")
     if not rows:
         raise FormatError(f"{name}: no events in this output of {kind}")
-    warnings = [f"{name}: {odd} lines are cut or garbled; left out"] if odd else []
+    warnings = [f"{name}: {odd} lines are truncated or garbled; skipped"] if odd else []
     warnings += source.cut_warning()
     columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
     return KernelEvents(columns, kind, name, warnings)

@@ -1,6 +1,6 @@
-"""What a file holds in one column, made of one kind: whole numbers, numbers, or text. What fits nowhere is missing.
+"""The values of one column brought to one type: whole numbers, numbers, or text; a value that does not fit is missing.
 
-A damaged or odd value never refuses a whole file, and is never lost in silence: it becomes a missing one, and a warning
+A damaged or odd value never makes a file unreadable and never disappears silently: it becomes missing, and a warning
 says how many there are and shows the first.
 """
 
@@ -27,25 +27,25 @@ _SHOWN = 40  # characters of a value in a warning
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Values of a column that are missing because they are none of its kind."""
+    """Values of a column that became missing because they are not of its type."""
 
     count: int
     first: object
 
     def __str__(self) -> str:
         first = shortened(visible(repr(self.first)), _SHOWN)
-        return f"{self.count} values are no numbers of 64 bits ({first}); taken as missing"
+        return f"{self.count} values are not 64-bit numbers ({first}); treated as missing"
 
 
 def settled(values: Sequence[Any], is_number: bool = False) -> tuple[list[Any], LeftOut | None]:
-    """Return values as a list of numbers and None, or of texts and None; and those left out, None if all are there.
+    """Return values as numbers and None, or as texts and None; and what was left out, None if nothing was.
 
     Parameters
     ----------
     values : sequence
-        Of anything that a file may hold; None is missing.
+        Anything that a file may hold; None is missing.
     is_number : bool
-        Whether the column is one of numbers by its name; otherwise it is if at least half of its values are numbers.
+        Whether the name of the column says that it holds numbers; otherwise it does if at least half of its values are.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The bytes of a source as the compiled decoders take them: chunk by chunk, the next ones read while one is decoded."""
+"""The bytes of a source for the compiled decoders: chunk by chunk, read ahead while the current one is decoded."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Chunks:
         self._full: queue.SimpleQueue[_Filled] | None = queue.SimpleQueue()
         for _ in range(_AHEAD):
             self._free.put(np.empty(HEADROOM + chunk, np.uint8))
-        weakref.finalize(self, self._free.put, None)  # ends the thread when nobody wants more
+        weakref.finalize(self, self._free.put, None)  # ends the thread once this object is gone
         threading.Thread(target=_fill, args=(source, self._free, self._full), daemon=True).start()
 
     @property
@@ -53,7 +53,7 @@ class Chunks:
 
     @property
     def share(self) -> float:
-        """About which part of the source precedes `pos`, 0 where its size is not known."""
+        """About what share of the source precedes `pos`, 0 where its size is unknown."""
         if not self._source.size:
             return 0.0
         return self._taken / self._source.size * self.offset / (self._base + self.end)
@@ -88,11 +88,11 @@ class Chunks:
 
 
 def _fill(source: Source, free: queue.SimpleQueue[NDArray[np.uint8] | None], full: queue.SimpleQueue[_Filled]) -> None:
-    """Fill free buffers behind their headroom: (buffer, bytes, of the file's bytes so far); (error, 0, 0) the last."""
+    """Fill free buffers behind their headroom: (buffer, bytes, bytes of the file so far); on an error (error, 0, 0)."""
     try:
         count = 1
         while count and (buffer := free.get()) is not None:
             count = source.readinto(buffer.data[HEADROOM:])
             full.put((buffer, count, source.taken))
-    except Exception as error:  # handed over to the thread that asks
+    except Exception as error:  # raised in the thread that asks for bytes
         full.put((error, 0, 0))

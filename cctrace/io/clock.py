@@ -1,7 +1,7 @@
 """Times as people and tools write them, as int64 nanoseconds since the epoch. Exact: no float on the way.
 
-Understood: epoch numbers (s, ms, us or ns, told by size), ISO 8601, `date`'s default and its English variants, `ts`'s
-"Jan 02 15:04:05", and a bare time of day. Without a zone UTC is assumed; without a year or a day, 1970 or its first.
+Understood: epoch numbers (s, ms, us or ns, by their size), ISO 8601, `date`'s default and its English variants, `ts`'s
+"Jan 02 15:04:05", and a bare time of day. Without a zone, UTC is assumed; without a year 1970, without a day 1 January.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _fraction_ns(digits: str | None) -> int:
 
 
 def epoch_ns(whole: str, fraction: str | None = None) -> int:
-    """Return nanoseconds for an epoch number whose unit shows in its size; s, ms, us, ns.
+    """Return nanoseconds for an epoch number in s, ms, us or ns; its size shows which.
 
     >>> epoch_ns("1700000000", "5"), epoch_ns("1700000000500")
     (1700000000500000000, 1700000000500000000)
@@ -98,7 +98,7 @@ def _parse_date(match: re.Match[str]) -> int:
     if match["half"]:
         hour = int(hour) % 12 + 12 * (match["half"] == "PM")
     month, day = _MONTHS.index(match["month"]), match["d1"] or match["d2"]
-    if not day:  # "Mar 18:08:10": cut, or not a date at all
+    if not day:  # "Mar 18:08:10": truncated, or not a date at all
         raise ValueError(f"{match[0]!r} names no day")
     return _calendar_ns(
         match["y1"] or match["y2"] or 1970, month, day, hour, minute, second, match["fraction"], match["zone"]

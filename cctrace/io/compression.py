@@ -1,7 +1,7 @@
-"""Compressed files: the five codecs, told apart by their first bytes, and the limits on what may come out of a file.
+"""Compressed files: five codecs, recognised by their first bytes, and limits on the size of the output.
 
-A compressed file that ends early yields what precedes the end and sets `Source.cut`. A decompression bomb, more bytes
-than the limit out of one file, over all that is packed in it, is an error that says how to raise the limit.
+A compressed file that ends early yields the bytes before the end and sets `Source.cut`. A decompression bomb (more
+output than the limit from one file, nested files included) is an error that says how to raise the limit.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _COMPRESSED_READ = 1 << 16  # bytes
 
-# Without a limit from the user, this many bytes per compressed byte are accepted, and BOMB_FLOOR bytes in any case.
+# Without a limit from the user, this many bytes are accepted per compressed byte, and always BOMB_FLOOR bytes.
 # Headers of captures shrink 3 to 10 times, full packets of zeros 100 times.
 BOMB_RATIO = 250
 BOMB_FLOOR = 1 << 25
-_UNKNOWN_SIZE = 1 << 22  # bytes that an archive of unknown size is taken to have at least
+_UNKNOWN_SIZE = 1 << 22  # bytes: the assumed least size of an archive whose size is unknown
 
 
 class Decompressor(Protocol):
@@ -115,7 +115,7 @@ class Decompressed(io.RawIOBase):
                     return b""
             try:
                 data = self._decoder.decompress(self._input, size)
-            except Exception as error:  # five codecs, as many families of errors
+            except Exception as error:  # each of the five codecs has its own errors
                 self._source.cut = f"the {self._kind} stream is corrupt ({error})"
                 self._is_corrupt = True
                 return b""
@@ -127,7 +127,7 @@ class Decompressed(io.RawIOBase):
         return b""
 
     def _next_member(self) -> bool:
-        """Start on what follows a finished member: another member, padding (ignored), or the end."""
+        """Go on behind a finished member: to another member, padding (ignored), or the end; False at the end."""
         self._input = self._decoder.unused_data or self._raw.read(_COMPRESSED_READ)
         self._source.taken += len(self._input) if not self._decoder.unused_data else 0
         if not self._input.strip(b"\0"):
@@ -137,12 +137,12 @@ class Decompressed(io.RawIOBase):
 
 
 def most_bytes(compressed: int) -> int:
-    """Return how many bytes may come out of so many compressed ones where the user set no limit."""
+    """Return how many bytes so many compressed bytes may unpack to if the user set no limit."""
     return max(BOMB_FLOOR, BOMB_RATIO * compressed)
 
 
 def bomb(name: str, compressed: int, most: int) -> str:
-    """Return what to say of a file that unpacks to too much."""
+    """Return the message about a file that unpacks to too much."""
     return (
         f"{name}: {compressed} compressed bytes unpack to more than {most} bytes: a decompression bomb? If the file is "
         "sound, raise the limit (limit=, --limit)"
@@ -150,7 +150,7 @@ def bomb(name: str, compressed: int, most: int) -> str:
 
 
 class Allowance:
-    """What may come out of one archive in all: its members count, and what is packed in them.
+    """How many bytes one archive may unpack to: its members count, and the files packed in them.
 
     Parameters
     ----------
@@ -163,13 +163,13 @@ class Allowance:
 
     @property
     def most(self) -> int:
-        """How many bytes may come out of it; of a pipe or a URL only what was read so far is known."""
+        """The largest number of bytes; for a pipe or a URL it grows with the bytes read so far."""
         source = self._source
         return source.limit or most_bytes(source.size or max(source.taken, _UNKNOWN_SIZE))
 
     @property
     def is_spent(self) -> bool:
-        """Whether more has come out than may."""
+        """Whether more bytes came out than allowed."""
         return self._unpacked > self.most
 
     def add(self, size: int) -> None:
@@ -178,7 +178,7 @@ class Allowance:
         Raises
         ------
         FormatError
-            If that is more than may come out.
+            If that exceeds the allowance.
         """
         self._unpacked += size
         if self.is_spent:

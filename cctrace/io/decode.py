@@ -1,8 +1,7 @@
 """From captured frames to columns: link layer, IP and TCP decoded in one compiled pass.
 
-A file format (`pcap.py`, `pcapng.py`) finds the frames of a chunk of bytes and says of each where it is, how much of it
-was captured, how long it was, when it came and on which link type. `decode_frames` does the rest for all formats, and
-`frames.py` calls it:
+A file format (`pcap.py`, `pcapng.py`) finds the frames in a chunk of bytes: offset, captured and original length, time
+and link type of each. `decode_frames`, called by `frames.py`, does the rest for all formats:
 
     frame --link type--> EtherType (VLAN, MPLS, PPPoE, LLC stripped) --> IPv4 | IPv6 (extension headers walked)
           --tunnels, on request--> inner IP --> TCP header and options --> one row, connection by hash table
@@ -105,7 +104,7 @@ def _open_connection(c, k, s_hi, s_lo, d_hi, d_lo, ports, time_ns):
 
 
 def _is_copy(c, k, d, print_, time_ns, has_id):
-    """Tell whether a packet with this fingerprint passed a moment ago; remember it.
+    """Return whether a packet with this fingerprint passed a moment ago; remember it.
 
     Without an IP ID a quick retransmission may look the same, but never follows its original directly.
     """
@@ -189,7 +188,7 @@ def _options(b, q, stop, left, right, s, c, k, d, is_syn):
 
 
 def _show_late(c, k, d, seq, seq_end, counters):
-    """Take data that come after their ACK off what the capture does not hold: stamps of two queues cross."""
+    """Subtract data that arrive after their ACK from those that the capture lacks: time stamps of two queues cross."""
     low, high = (c[k, LATE + d] >> 32) & 0xFFFFFFFF, c[k, LATE + d] & 0xFFFFFFFF
     size, start, end = (high - low) & 0xFFFFFFFF, max(0, _s32(seq - low)), _s32(seq_end - low)
     end = min(end, size)
@@ -201,7 +200,7 @@ def _show_late(c, k, d, seq, seq_end, counters):
 
 
 def _track(c, k, d, seq, seq_end, ack, has_ack, counters):
-    """Follow how far each direction was seen; count ACKs of data that the capture does not hold."""
+    """Track the highest sequence number captured per direction; count ACKs of data that the capture lacks."""
     if has_ack and c[k, SND_MAX + 1 - d] >= 0:
         ahead = _s32(ack - c[k, SND_MAX + 1 - d])
         if ahead > 0:
@@ -220,7 +219,7 @@ def _track(c, k, d, seq, seq_end, ack, has_ack, counters):
 
 
 def _join(g, i, r, c, counters):
-    """Give a row the payload of the whole datagram, if this one is complete."""
+    """Set a row's payload to that of the whole datagram once all of its fragments were captured."""
     if not is_whole(g, i):
         return
     row, more = g[i, DATAGRAM_ROW], g[i, DATAGRAM_SIZE] - g[i, DATAGRAM_FIRST]
@@ -230,7 +229,7 @@ def _join(g, i, r, c, counters):
     counters[FIRST_FRAGMENTS] -= 1
     seq_end = np.int64(seq[row]) + payload[row] + (flags[row] & 1) + (flags[row] >> 1 & 1)
     _track(c, conn[row], direction[row], np.int64(seq[row]), seq_end & 0xFFFFFFFF, 0, False, counters)
-    g[i, 4] = -1  # a copy, or another datagram of this number, starts anew
+    g[i, 4] = -1  # a copy, or another datagram with this identification, starts afresh
 
 
 def decode_frames(

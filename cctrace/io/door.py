@@ -1,9 +1,9 @@
-"""The door: what a file says is checked here before compiled code sees it.
+"""The door: values from files are checked here before compiled code uses them.
 
-Compiled code does not ask whether a connection number has a connection: a wrong one would read and write where the
-file says. `cctrace.io.decode` makes the columns of a capture itself, from bytes whose every offset it checks: these are
-believed. A table that a file holds as a table is not: packets and event streams in Parquet come through `checked`,
-which refuses the file; counters of any format through `plausible`, which drops the value and says so.
+Compiled code does not check whether a connection number has a connection: a wrong one would make it read and write
+anywhere. `cctrace.io.decode` builds the columns of a capture itself, from bytes whose every offset it checks, so these
+are trusted. Tables that a file holds as tables are not: packets and event streams in Parquet pass `checked`, which
+refuses the file; counters of any format pass `plausible`, which drops the value with a warning.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def checked(table: Sequence[Column], columns: Mapping[str, ArrayLike], source: str) -> dict[str, NDArray[Any]]:
-    """Return the columns of a table that a file holds, with their dtypes, after looking at every value.
+    """Return the columns of a table from a file, with their dtypes, after checking every value.
 
     Parameters
     ----------
@@ -42,8 +42,8 @@ def checked(table: Sequence[Column], columns: Mapping[str, ArrayLike], source: s
     Raises
     ------
     FormatError
-        A column is missing, has another length, holds something else than the integers (texts) it should, or one that
-        is not `within` its bounds; names the file, the column and the first such row.
+        A column is missing, has another length, holds something other than integers (or text), or a value outside of
+        its bounds `within`; names the file, the column and the first such row.
     """
     if lacking := [column.name for column in table if column.name not in columns]:
         raise FormatError(f"{source}: lacks the columns {', '.join(lacking)}")
@@ -57,11 +57,11 @@ def checked(table: Sequence[Column], columns: Mapping[str, ArrayLike], source: s
 def _column(column: Column, values: NDArray[Any], source: str) -> NDArray[Any]:
     """Return one column, typed; see `checked`."""
     if values.ndim != 1:
-        raise FormatError(f"{source}: column {column.name!r} is no list of numbers")
+        raise FormatError(f"{source}: column {column.name!r} is not a list of numbers")
     if column.dtype == "O":
         wrong = [row for row, value in enumerate(values.tolist()) if not isinstance(value, str)]
         if wrong:
-            raise FormatError(f"{source}: column {column.name!r}, row {wrong[0]}: {values[wrong[0]]!r} is no text")
+            raise FormatError(f"{source}: column {column.name!r}, row {wrong[0]}: {values[wrong[0]]!r} is not text")
         return values.astype(object)
     if values.size and values.dtype.kind not in "iub":
         raise FormatError(f"{source}: column {column.name!r} holds {values.dtype}, where integers are needed")
@@ -78,7 +78,7 @@ def _column(column: Column, values: NDArray[Any], source: str) -> NDArray[Any]:
 def packets(
     columns: Mapping[str, ArrayLike], sacks: Mapping[str, ArrayLike], connections: Mapping[str, ArrayLike], source: str
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-    """Return the three tables of packets, checked, each number of a row within the table that it points into.
+    """Return the three tables of packets, checked, with every row number inside the table it points into.
 
     Parameters
     ----------
@@ -111,14 +111,14 @@ def packets(
 
 
 def plausible(columns: dict[str, NDArray[Any]], missing: int) -> list[str]:
-    """Make what no kernel can have said of a connection missing, in place.
+    """Replace values that no kernel can have reported by `missing`, in place.
 
     Parameters
     ----------
     columns : dict of str to ndarray of int64
         Of `schema.TCP_INFO`.
     missing : int
-        What stands for a missing value.
+        Stands for a missing value.
 
     Returns
     -------
@@ -130,6 +130,8 @@ def plausible(columns: dict[str, NDArray[Any]], missing: int) -> list[str]:
         values, (low, high) = columns[column.name], column.bounds
         wrong = ((values < low) & (values != missing)) | (values > high)
         if wrong.any():
-            lines.append(f"{int(wrong.sum())} values of {column.name} are not within {low} to {high}: taken as missing")
+            lines.append(
+                f"{int(wrong.sum())} values of {column.name} are not within {low} to {high}: treated as missing"
+            )
             values[wrong] = missing
     return lines

@@ -1,7 +1,7 @@
-"""flent's `.flent.gz`: of each TCP stream what its socket said (`ss` or netperf, `raw_values`), and what it carried.
+"""flent's `.flent.gz`: samples of each TCP stream's socket (from `ss` or netperf, `raw_values`) and its throughput.
 
-Sampled are cwnd (segments), rtt and rtt_var (ms), pacing and delivery rates (Mbit/s) and BBR's figures; entries of
-`val` (Mbit/s) and `dur` (s) are what the stream carried until then. Times are seconds since the epoch.
+Sampled are cwnd (segments), rtt and rtt_var (ms), pacing and delivery rates (Mbit/s) and BBR's figures; entries with
+`val` (Mbit/s) and `dur` (s) are the throughput over the interval that ends there. Times are seconds since the epoch.
 
 Source: [flent] runners.py (SsRunner, NetperfDemoRunner), file format version 4.
 """
@@ -36,7 +36,7 @@ _VALUES = {
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether a file that starts with these bytes is flent's."""
+    """Return whether a file that starts with these bytes is flent's."""
     return head.lstrip().startswith(b"{") and b'"metadata"' in head[:200] and b'"BATCH_' in head
 
 
@@ -53,18 +53,18 @@ def read(source: Source) -> tcpinfo.TcpInfo:
         whole = json.loads(source.text())
     except ValueError as error:
         raise FormatError(f"{source.name}: not JSON: {source.cut or error}") from None
-    told = whole["metadata"].get("SERIES_META") or {}
+    series = whole["metadata"].get("SERIES_META") or {}
     polls: list[tcpinfo.Poll] = []
     connections: list[dict[str, Any]] = []
     for name, entries in sorted(whole["raw_values"].items()):
         if not any(key in entry for entry in entries or () for key in _VALUES):
             continue
-        meta = told.get(name) or {}
+        meta = series.get(name) or {}
         mss = meta.get("TCP_MSS")
-        last: dict[str, Any] = {}  # what the socket said last holds for what the stream had carried by then
+        last: dict[str, Any] = {}  # a throughput entry belongs to the latest sample of the socket
         for entry in sorted(entries, key=lambda entry: entry["t"]):
-            if told_now := _poll(entry):
-                last |= told_now
+            if poll := _poll(entry):
+                last |= poll
                 polls.append(last | {tcpinfo.CONNECTION: len(connections), "snd_mss": mss} | _carried(entry))
         known = {"flow_id": name, "cc": meta.get("CONG_CONTROL")}
         connections.append({key: value for key, value in known.items() if value})
@@ -85,7 +85,7 @@ def _poll(entry: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _carried(entry: dict[str, Any]) -> dict[str, int]:
-    """Return the bytes that the stream carried in the interval that an entry ends; none if it is a look at cwnd."""
+    """Return the bytes that the stream carried in the interval that ends with an entry; 0 if it samples the socket."""
     value, lasted = entry.get("val"), entry.get("dur")
     if value is None or lasted is None:
         return {"interval_bytes": 0, "interval_us": 0}

@@ -1,4 +1,4 @@
-"""Files that cctrace does not read: what they are by their first bytes, and the command that helps."""
+"""Files that cctrace does not read: what their first bytes say they are, and the command that converts them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STARTS = {
     b"\x1f\x9d": "a file of compress",
 }
 _FROM_TSHARK = "tshark -r THE_CAPTURE_IT_CAME_FROM -w x.pcap"
-# What text and events look like that were made of captures: pattern, what it is, the command that keeps the packets.
+# Text and events derived from captures: pattern, what it is, and the command that keeps the packets instead.
 _PATTERNS = (
     (rb"\s*\[\s*\{\s*\"_index\":\s*\"packets", "packets that tshark printed as JSON", _FROM_TSHARK),
     (rb"\s*\{\"index\":\s*\{\"_index\":\s*\"packets", "packets that tshark printed for Elasticsearch", _FROM_TSHARK),
@@ -42,7 +42,7 @@ _PATTERNS = (
 
 
 def refusal(source: Source) -> str:
-    """Return why an open `Source` of no known format is not read, and what to do; one line."""
+    """Return one line that says why a source of unknown format is not read, and what to do."""
     head, name = source.head, source.name
     for start, what in _STARTS.items():
         if head.startswith(start):
@@ -57,7 +57,7 @@ def refusal(source: Source) -> str:
 
 
 def _is_erf(head: bytes) -> bool:
-    """Tell whether bytes are up to three records of ERF: seconds since the epoch, a type, lengths that lead on."""
+    """Return whether bytes are up to three ERF records: seconds since the epoch, a type, lengths that chain."""
     at, found = 0, 0
     while at + 16 <= len(head) and found < 3:
         length, wire = (int.from_bytes(head[at + i : at + i + 2], "big") for i in (10, 14))

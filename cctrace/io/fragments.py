@@ -1,8 +1,8 @@
-"""Compiled: which fragments of a datagram the capture holds, so that its TCP payload is counted whole.
+"""Compiled: reassembles the length of fragmented datagrams, so that their TCP payload is counted in full.
 
-A fragmented datagram becomes one row, that of its first fragment: only it has the TCP header. The others tell how much
-payload there is. `gather` marks what each fragment covers, in units of 8 bytes, in one of a ring of rows; once nothing
-is missing, the packet gets the length of the whole. What waited long, or is pushed out of the ring, stays as it is.
+A fragmented datagram becomes one row, that of its first fragment, which alone has the TCP header; the others add
+payload. `gather` marks the bytes that each fragment covers, in units of 8, in one of a ring of rows; once none is
+missing, the packet gets the length of the whole datagram. One that times out, or leaves the ring, keeps its own length.
 
 Sources: RFC 791 §3.2, RFC 8200 §4.5.
 """
@@ -30,7 +30,7 @@ def _place(g, a, b, c, d, e, now):
 
 
 def gather(b, ip, p, size, g, now):
-    """Take in the fragment of `size` bytes at p, IP header at ip; returns its datagram's row of `g`, 0 for none."""
+    """Add the fragment of `size` bytes at p, IP header at ip; return its datagram's row of `g`, 0 for none."""
     if u8(b, ip) >> 4 == 4:
         word = be16(b, ip + 6)
         start, more, version = 8 * (word & 0x1FFF), word & 0x2000, 4
@@ -55,6 +55,6 @@ def gather(b, ip, p, size, g, now):
 
 
 def is_whole(g, i):
-    """Tell whether the first fragment of a datagram (0: of none) has a row, and none of the others is missing."""
+    """Return whether a datagram (0: none) has the row of its first fragment and all of its other fragments."""
     known = i > 0 and g[i, DATAGRAM_ROW] >= 0 and g[i, DATAGRAM_SIZE] >= 0
     return known and g[i, DATAGRAM_UNITS] == (g[i, DATAGRAM_SIZE] + 7) >> 3

@@ -1,7 +1,7 @@
-"""The frames of a capture on their way to `Packets`: room for the rows, what was skipped and why, the connection table.
+"""From the frames of a capture to `Packets`: memory for the rows, counters of what was skipped, the connection table.
 
-A file format fills `Frames` chunk by chunk, `Decoder.feed` has `decode.py` turn them into rows, `Decoder.take` hands
-the rows out. Connections live on from chunk to chunk.
+A file format fills `Frames` chunk by chunk, `Decoder.feed` lets `decode.py` turn them into rows, `Decoder.take` returns
+the rows. Connections continue from chunk to chunk.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 TUNNELS = {"ipip": 1, "gre": 2, "vxlan": 4, "geneve": 8}  # bits of the argument `tunnels` of `decode_frames`
 decode_frames, rehash = Machine(decode.decode_frames), Machine(decode.rehash)
-_SECRET = np.frombuffer(os.urandom(16), np.int64) | 1  # where a connection is in the hash table, and nothing else
+_SECRET = np.frombuffer(os.urandom(16), np.int64) | 1  # keys the hash table of connections
 _named: Any = namedtuple  # the fields come from the schema, which a type checker cannot follow
 Rows = _named("Rows", [c.name for c in schema.PACKETS])
 Blocks = _named("Blocks", [c.name for c in schema.SACKS])
@@ -59,7 +59,7 @@ Blocks = _named("Blocks", [c.name for c in schema.SACKS])
 class Frames:
     """Where the frames of the current chunk are: arrays that a file format fills and `decode_frames` reads.
 
-    `share` is about which part of the file they and those before make up, 0 where it is not known.
+    `share` is about what share of the file has been read with them, 0 where it is unknown.
     """
 
     def __init__(self, capacity: int = 1 << 15) -> None:
@@ -81,7 +81,7 @@ class Decoder:
     decapsulate : sequence of str
         Tunnels to look into: any of "ipip", "gre", "vxlan", "geneve", or "all".
     part : int
-        About how many rows will be taken at a time; 0: all of a file.
+        About how many rows are taken at a time; 0: all rows of a file.
     """
 
     def __init__(self, name: str, decapsulate: str | Sequence[str] = (), part: int = 0) -> None:
@@ -95,12 +95,15 @@ class Decoder:
         self._datagrams = np.full((DATAGRAMS, DATAGRAM_FIELDS), -1, np.int64)
         self._datagrams[0] = 0
         self._n_rows = self._n_sacks = self._n_conns = 0
-        self._src, self._dst = np.empty(0, object), np.empty(0, object)  # as text, of the connections handed out so far
+        self._src, self._dst = (
+            np.empty(0, object),
+            np.empty(0, object),
+        )  # addresses as text, of the connections returned so far
         self._counters = np.zeros(len(COUNTERS), np.int64)
 
     @property
     def counters(self) -> dict[str, int]:
-        """What has been counted so far, by name."""
+        """The counters so far, by name."""
         return {name: int(v) for name, v in zip(COUNTERS, self._counters, strict=True) if name != "last_ns"}
 
     def feed(self, data: NDArray[np.uint8], frames: Frames, count: int) -> None:
@@ -126,7 +129,7 @@ class Decoder:
         rehash(self._conns, self._n_conns, self._table, _SECRET)
 
     def take(self) -> Packets:
-        """Return the packets decoded since the last call; connection numbers go on counting."""
+        """Return the packets decoded since the last call; connection numbers continue."""
         rows, sacks = self._rows, self._sacks
         for arrays, size in ((rows, self._n_rows), (sacks, self._n_sacks)):
             for array in arrays:
@@ -134,7 +137,7 @@ class Decoder:
         self._rows = Rows(*(np.empty(0, c.dtype) for c in schema.PACKETS))
         self._sacks = Blocks(*(np.empty(0, c.dtype) for c in schema.SACKS))
         self._n_rows = self._n_sacks = 0
-        self._datagrams[:, DATAGRAM_ROW] = -1  # rows handed out do not change any more
+        self._datagrams[:, DATAGRAM_ROW] = -1  # rows that were returned do not change any more
         return Packets(
             rows._asdict(), sacks._asdict(), self._connection_table(), self.counters, self._all_warnings(), self.name
         )
@@ -173,7 +176,7 @@ class Decoder:
         warnings.warn(self.warnings[-1], Truncated, stacklevel=3)
 
     def ended(self, source: Source, chunks: Chunks, what: str) -> None:
-        """Say whether the bytes of a source ended where they should, at the end of a record."""
+        """Warn if the bytes of a source did not end at the end of a record."""
         left = chunks.end - chunks.pos
         if source.cut or left:
             reason = source.cut or f"the file ends inside a {what}"
@@ -181,7 +184,7 @@ class Decoder:
             self.damaged(source, text)
 
     def why_empty(self) -> str:
-        """Say in one line why there are no packets."""
+        """Return one line that says why there are no packets."""
         counters = self.counters
         if not counters["frames"]:
             return "; ".join([f"{self.name}: no packets in the file", *self.warnings])
@@ -213,7 +216,7 @@ class Decoder:
 
 
 def describe(counters: Mapping[str, int]) -> Iterator[str]:
-    """Yield one line per counter that a reader of the numbers should know about."""
+    """Yield one line per counter that matters to whoever uses the numbers."""
     c = counters
     skipped = {
         "unknown_link": "frames of a link type that cctrace cannot decode, or encrypted or aggregated 802.11",
@@ -229,7 +232,7 @@ def describe(counters: Mapping[str, int]) -> Iterator[str]:
     if c["cut_options"]:
         yield f"{c['cut_options']} packets with TCP options malformed or cut off by the capture"
     if c["beyond_wire"]:
-        yield f"{c['beyond_wire']} packets claim more bytes than their frames had; believed"
+        yield f"{c['beyond_wire']} packets claim more bytes than their frames had; the claim is used"
     if c["back_step_ns"] >= FAR_BACK_NS:
         yield back_steps(c)
     if c["duplicates"]:
@@ -249,14 +252,14 @@ def _tunnel_bits(decapsulate: str | Sequence[str]) -> int:
     return sum({TUNNELS[name] for name in names})
 
 
-_TRUSTED = 1 << 24  # rows for which an estimate from the first frames of a file is trusted: 1 GB, touched as it fills
+_TRUSTED = 1 << 24  # rows, up to which the estimate from a file's first frames is trusted: 1 GB, paged in as it fills
 
 
 def _longer(arrays: Iterable[NDArray[Any]], used: int, more: int, share: float = 0.0) -> Iterator[NDArray[Any]]:
-    """Yield arrays with room for `more` rows that begin with the `used` ones of each.
+    """Yield copies of arrays with room for `more` rows after the first `used`.
 
-    As long as the file will need, judging by its `share` so far; otherwise half as much again. What is not touched
-    costs nothing, and copies are few: new arrays, unlike enlarged ones, get huge pages, a third of the time.
+    Sized for the whole file, judging by the `share` read so far; otherwise half as large again. Untouched memory costs
+    nothing, and copies are rare: new arrays, unlike enlarged ones, get huge pages and fill in a third of the time.
     """
     size = used + max(more, used // 2)
     if share:
@@ -268,7 +271,7 @@ def _longer(arrays: Iterable[NDArray[Any]], used: int, more: int, share: float =
 
 
 def _addresses(hi: NDArray[np.int64], lo: NDArray[np.int64], ports: NDArray[np.int64]) -> NDArray[np.object_]:
-    """Return addresses as text; `ports` tells the IP version."""
+    """Return addresses as text; `ports` has the IP version in its upper bits."""
     out, is_four = np.empty(len(lo), object), ports >> 32 == 4
     for which, family, packed in (
         (is_four, socket.AF_INET, lo[is_four].astype(">u4")),

@@ -1,7 +1,7 @@
-"""iperf3's JSON (`-J`) and JSON stream (`--json-stream`): what the sender's socket said at each interval.
+"""iperf3's JSON (`-J`) and JSON stream (`--json-stream`): the state of the sender's socket at each interval.
 
-One row per stream and interval, stamped with the interval's end: rtt and rttvar in us, snd_cwnd in bytes (turned into
-segments where the MSS is told), retransmits per interval (accumulated into `total_retrans`), bytes of the interval.
+One row per stream and interval, stamped with the interval's end: rtt and rttvar in us, snd_cwnd in bytes (converted
+to segments where the MSS is known), retransmits per interval (accumulated into `total_retrans`), bytes of the interval.
 
 Source: [iperf3] iperf_api.c, iperf_tcp.c.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether a file that starts with these bytes is iperf3 JSON or a JSON stream of it."""
+    """Return whether a file that starts with these bytes is iperf3 JSON or a JSON stream of it."""
     text = head.lstrip()
     is_stream = text.startswith(b'{"event"') and b'"data"' in text[:400]
     return is_stream or (text.startswith(b"{") and b'"start"' in text[:100] and b'"connected"' in text[:1500])
@@ -64,9 +64,9 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     return tcpinfo.build(tcpinfo.columns_of(polls), connections, name, "iperf3", warnings)
 
 
-def _connection(told: dict[str, Any], cc: str | None) -> dict[str, Any]:
+def _connection(ends: dict[str, Any], cc: str | None) -> dict[str, Any]:
     names = {"local_host": "src", "local_port": "sport", "remote_host": "dst", "remote_port": "dport"}
-    out = {ours: told[theirs] for theirs, ours in names.items() if theirs in told}
+    out = {ours: ends[theirs] for theirs, ours in names.items() if theirs in ends}
     return out | ({"cc": cc} if cc else {})
 
 
@@ -92,7 +92,7 @@ def _poll(stream: dict[str, Any], connection: int, zero_ns: int, mss: int | None
 
 
 def _parse(text: str, name: str, warnings: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
-    """Return (start, intervals, end) of either form; a cut stream yields what its whole lines say."""
+    """Return (start, intervals, end) of either form; of a truncated stream, what its complete lines hold."""
     if not text.lstrip().startswith('{"event"'):
         try:
             whole = json.loads(text)

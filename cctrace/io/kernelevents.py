@@ -1,4 +1,4 @@
-"""`KernelEvents`: what tracing tools printed about connections, as columns, and how it agrees with a captured flow."""
+"""`KernelEvents`: events of connections that tracing tools printed, as columns, and their agreement with a capture."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class CapturedFlow(Protocol):
 
 
 class Beside(NamedTuple):
-    """What a tool said of a flow, next to what the capture shows.
+    """The events of a flow next to what the capture shows.
 
     Attributes
     ----------
     text : str
         One sentence.
     figures : dict
-        The numbers in it; what each tool gives is told by `KernelEvents.beside`.
+        The numbers in it, per tool as `KernelEvents.beside` lists them.
     table : DataFrame or None
-        tcpretrans: `flow.retransmissions` with the column `kernel`, whether the tool told of it.
+        tcpretrans: `flow.retransmissions` with the column `kernel`: whether the tool reported it.
     """
 
     text: str
@@ -80,13 +80,14 @@ class KernelEvents:
         return pd.DataFrame(self.columns)
 
     def beside(self, flow: CapturedFlow) -> Beside:
-        """Return what the tool said of a flow of a capture, beside what the capture shows, a `Beside`.
+        """Return the tool's events of a captured flow next to what the capture shows, a `Beside`.
 
-        Figures of tcpretrans: ``kernel`` (retransmissions told, without those of the handshake, ``handshake``),
-        ``probes`` (L), ``captured`` (segments sent again), ``agree`` (retransmissions told of which the capture shows
-        one in the same second or the one before, each taken once), ``zone_s`` (what the tool's local time is ahead of
-        UTC, in quarters of an hour: where most agree). Of tcplife: ``duration_ms`` and ``bytes`` (both ``kernel`` and
-        ``captured``; the kernel's bytes are a range, they are whole KiB), ``agree`` (whether the bytes do).
+        Figures of tcpretrans: ``kernel`` (reported retransmissions, except ``handshake``, those of the handshake),
+        ``probes`` (L), ``captured`` (retransmitted segments in the capture), ``agree`` (reported retransmissions that
+        match a captured one in the same second or the one before, each used once), ``zone_s`` (offset of the tool's
+        local time from UTC: the multiple of 15 minutes at which most agree). Of tcplife: ``duration_ms`` and ``bytes``
+        (both as ``kernel`` and ``captured``; the kernel's bytes are a range, as they are whole KiB), ``agree`` (whether
+        the bytes agree).
 
         Raises
         ------
@@ -112,7 +113,7 @@ class KernelEvents:
         seen = (table["time_ns"].to_numpy() // 10**9) % _DAY_S
         zones = range(-12 * 3600, 14 * 3600 + 1, _ZONE_S)
         pairs = {zone: _pairs((told - zone) % _DAY_S, seen) for zone in zones}
-        # Of zones that explain as many, the nearest to UTC.
+        # Of zones with equally many matches, the nearest to UTC.
         zone = max(zones, key=lambda one: (len(pairs[one]), -abs(one))) if len(told) else 0
         table["kernel"] = np.isin(np.arange(len(table)), pairs[zone])
         figures = {
@@ -124,13 +125,13 @@ class KernelEvents:
             "zone_s": zone,
         }
         text = (
-            "{agree} of {kernel} retransmissions that tcpretrans told are in the capture, "
-            "which shows {captured} segments sent again; {probes} tail loss probes told"
+            "{agree} of {kernel} retransmissions that tcpretrans reported are in the capture, "
+            "which shows {captured} retransmitted segments; {probes} tail loss probes reported"
         )
         return Beside(text.format(**figures), figures, table)
 
     def _life(self, flow: CapturedFlow, mine: NDArray[np.bool_], reverse: NDArray[np.bool_]) -> Beside:
-        row = np.flatnonzero(mine | reverse)[-1]  # of a port used again the last
+        row = np.flatnonzero(mine | reverse)[-1]  # the last connection, where ports were reused
         kib = int(self["tx_kib" if mine[row] else "rx_kib"][row])
         sent, took = int(flow.summary["bytes_sent"]), flow.summary["duration_s"] * 1000
         figures = {
@@ -143,7 +144,7 @@ class KernelEvents:
 
 
 def _pairs(told: NDArray[np.int64], seen: NDArray[np.int64]) -> list[int]:
-    """Return rows of `seen`, one per second of `told` that has one then or a second before; ascending, s of the day."""
+    """Return a row of `seen` for each second in `told` that matches it or the second after; both in s of the day."""
     left: dict[int, list[int]] = {}
     for row, second in enumerate(seen.tolist()):
         left.setdefault(second, []).append(row)

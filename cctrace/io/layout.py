@@ -1,6 +1,6 @@
-"""What the compiled decoders and the Python around them share: counters, connection fields, limits; no code."""
+"""Constants that the compiled decoders share with the Python around them: counters, connection fields, limits."""
 
-# What `decode_frames` counts. The first group are reasons for which a frame is no row.
+# What `decode_frames` counts. The first group are the reasons why a frame does not become a row.
 COUNTERS = (
     "unknown_link",  # a link type that cctrace cannot decode, or encrypted or aggregated 802.11
     "non_ip",  # ARP, LLDP, ...
@@ -9,16 +9,16 @@ COUNTERS = (
     "later_fragments",  # IP fragments without a whole TCP header; their payload counts with the row of the first one
     "cut_headers",  # the capture cut the frame before the TCP header was complete
     "malformed",  # a header contradicts itself
-    # Rows with something to be told.
+    # Rows, and what is unusual about them.
     "frames",
-    "first_fragments",  # rows whose `payload` lacks what fragments hold that were not captured
+    "first_fragments",  # rows whose `payload` lacks the bytes of fragments that were not captured
     "cut_options",  # rows whose TCP options are malformed or not completely captured
-    "beyond_wire",  # rows whose IP header claims more bytes than the frame had; the header is believed
+    "beyond_wire",  # rows whose IP header claims more bytes than the frame had; the header counts
     "zero_ip_length",  # rows whose length comes from the capture record (TSO, BIG TCP)
     "back_steps",  # frames stamped earlier than the one before
     "back_step_ns",  # ... by at most this much
     "duplicates",  # rows that repeat an earlier packet bit by bit (mirror ports)
-    "unseen_acks",  # ACKs, or runs of them, of data that the capture does not hold
+    "unseen_acks",  # ACKs, or runs of them, of data that is not in the capture
     "unseen_bytes",  # ... and how many bytes that is
     "last_ns",  # time of the latest frame: state, not a count
 )
@@ -38,7 +38,7 @@ LINK_TYPES = {
     284: "DSA_TAG_DSA", 285: "DSA_TAG_EDSA",
 }  # fmt: skip
 
-# Others that captures come with, so that the refusal can name them.
+# Other link types of captures, so that the warning can name them.
 UNDECODED = {
     3: "AX25", 6: "IEEE802_5, Token Ring", 7: "ARCNET_BSD", 129: "ARCNET_LINUX", 107: "FRELAY, Frame Relay",
     122: "IP_OVER_FC", 130: "JUNIPER_MLPPP", 131: "JUNIPER_MLFR", 132: "JUNIPER_ES", 133: "JUNIPER_GGSN",
@@ -48,9 +48,9 @@ UNDECODED = {
     227: "CAN_SOCKETCAN", 249: "USBPCAP", 253: "NETLINK", 272: "NORDIC_BLE",
 }  # fmt: skip
 
-RING_SIZE = 4  # packets per direction among which copies are sought
+RING_SIZE = 4  # latest packets per direction that are searched for copies
 
-# What is known of a connection: one row of an int64 matrix (several arrays would cost a reference count per access).
+# The state of a connection: one row of an int64 matrix (several arrays would cost a reference count per access).
 # From ISN on there is one field per direction; the rings hold fingerprints and times of the latest packets.
 SRC_HI, SRC_LO, DST_HI, DST_LO, PORTS, CLOSED, CONN_LAST_NS, _, ISN, _, SND_MAX, _, MSS, _, WSCALE, _, SACK_OK, _ = (
     range(18)

@@ -1,4 +1,4 @@
-"""Compiled: from the start of a frame to its IP header, through link layers and tunnels; and the bytes of a field.
+"""Compiled: finds the IP header of a frame, through link layers and tunnels; reads fields of 1 to 8 bytes.
 
 Each function returns the offset of an IP header or -1 - the counter that says why there is none.
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from cctrace.io.layout import CUT_HEADERS, MALFORMED, NON_IP, TUNNELLED, UNKNOWN_LINK
 
-# Offsets are never negative; saying so with this mask spares the wrap-around of negative indices, and lets LLVM
-# fuse the bytes of a field into one load: a factor of two in speed.
+# Offsets are never negative; this mask says so, which avoids Python's negative indices and lets LLVM fuse the bytes of
+# a field into one load: twice as fast.
 OFFSET = (1 << 40) - 1
 
 
@@ -167,7 +167,7 @@ def _after_nflog(b, p, end):
 
 
 def _rare(b, p, end, link):
-    """Do what `ip_header` does for link types that are seldom met."""
+    """Return what `ip_header` does, for rare link types."""
     if p + 12 > end:
         return -1 - CUT_HEADERS
     if link == 258 or link == 192:  # PKTAP, PPI: a header that names the link type of what follows

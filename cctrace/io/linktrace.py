@@ -1,4 +1,4 @@
-"""`LinkTrace`: how fast a link was over time, from emulators and measurement campaigns, as columns."""
+"""`LinkTrace`: the rate of a link over time, from emulators and measurement campaigns, as columns."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class LinkTrace:
     Attributes
     ----------
     columns : dict of str to ndarray
-        What the source holds, units in the names; missing numbers are NaN.
+        The columns of the source, units in the names; missing numbers are NaN.
     capacity : tuple of (ndarray of int64, ndarray of float64)
-        Times in ns from the start of the trace, and the bytes that the link could carry (or carried) from each time
+        Times in ns since the start of the trace, and the bytes that the link could carry (or carried) from each time
         to the next.
     end_ns : int
         Length of the trace, ns; Mahimahi repeats a trace after it.
     source, format : str
     warnings : list of str
     path_columns : dict of str to (str, float)
-        ``rtt`` and ``loss``, where the source has them: the column, and what a unit of it is in ns or as a share.
+        ``rtt`` and ``loss``, where the source has them: the column, and its unit in ns or as a share.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Mahimahi: packet-delivery traces and the logs of mm-link.
 
-Trace: one integer per line, the millisecond of an opportunity to deliver 1500 bytes; repeats are several opportunities;
-the trace starts over after its last millisecond. Log: comments, then `t + bytes` (arrival), `t - bytes delay`
-(departure), `t # bytes` (opportunity) and `t d packets bytes` (drop), t in ms of `# base timestamp`'s clock.
+Trace: one integer per line, the millisecond of an opportunity to deliver 1500 bytes; a repeated line is another
+opportunity; the trace starts over after its last millisecond. Log: comments, then `t + bytes` (arrival), `t - bytes
+delay` (departure), `t # bytes` (opportunity) and `t d packets bytes` (drop), t in ms of `# base timestamp`'s clock.
 
 Source: [mahimahi] src/frontend/link_queue.cc.
 """
@@ -27,7 +27,7 @@ _EVENT = re.compile(rb"(\d{1,15}) (?:([+#]) (\d{1,15})|(-) (\d{1,15}) (\d{1,15})
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether a file that starts with these bytes is a Mahimahi trace or log."""
+    """Return whether a file that starts with these bytes is a Mahimahi trace or log."""
     lines = [line.strip() for line in head.split(b"\n")[:20]]
     body = [line for line in lines[: -1 if len(lines) > 1 else None] if line and not line.startswith(b"#")]
     if b"mahimahi" in head[:200] or b"# base timestamp:" in head:
@@ -42,7 +42,7 @@ def read(source: Source) -> LinkTrace:
     Raises
     ------
     FormatError
-        A line that is neither, times that go backwards in a trace, or nothing in the file; names the line.
+        A line that belongs to neither format, times that go backwards in a trace, or an empty file; names the line.
     """
     lines = [line.strip() for line in source.lines()]
     name, warnings = source.name, source.cut_warning()
@@ -77,9 +77,9 @@ def _read_log(body: list[tuple[int, str]], lines: list[str], name: str, warnings
         kind = other or (b"-" if out_bytes else b"d")
         rows.append((int(time), kind.decode(), int(other_bytes or out_bytes or lost_bytes), delay, int(packets or 1)))
     if not rows:
-        raise FormatError(f"{name}: line {body[0][0]}: {body[0][1][:40]!r} is no opportunity and no event")
+        raise FormatError(f"{name}: line {body[0][0]}: {body[0][1][:40]!r} is neither an opportunity nor an event")
     if odd:
-        warnings.append(f"{name}: {odd} lines are no events of mm-link; left out")
+        warnings.append(f"{name}: {odd} lines are not events of mm-link; skipped")
     time, kind, size, delay, packets = zip(*rows, strict=True)
     columns = {
         "time_ms": np.array(time, np.int64) - base,

@@ -4,7 +4,8 @@ tcp-info: the first line is metadata, then one snapshot per line: `RawIDM` is a 
 INET_DIAG attributes by number (2 struct tcp_info, 4 the congestion control's name, 16 struct tcp_bbr_info), in base64.
 NDT7: `ServerMeasurements` of a download or upload, the server being the socket's owner.
 
-Sources: m-lab/tcp-info netlink and inetdiag; m-lab/ndt-server spec/data-format.md; its 2020 form said MaxBandwidth.
+Sources: m-lab/tcp-info netlink and inetdiag; m-lab/ndt-server spec/data-format.md; in 2020 the field was called
+MaxBandwidth.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _NDT_BBR = {
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether a file that starts with these bytes is a tcp-info archive or an NDT7 result."""
+    """Return whether a file that starts with these bytes is a tcp-info archive or an NDT7 result."""
     start = head.lstrip()[:2000]
     return start.startswith(b"{") and (
         b'"RawIDM"' in start or (b'"UUID"' in start and b'"Sequence"' in start) or b"ServerMeasurements" in head
@@ -71,10 +72,10 @@ def _read_archive(source: Source) -> tcpinfo.TcpInfo:
                 continue
             attributes = [base64.b64decode(value) if value else b"" for value in record.get("Attributes") or []]
             poll, key = _identify(base64.b64decode(record["RawIDM"]))
-            # Go's zero time, year 1, stands for none: connections that were there before the poller started.
+            # Go's zero time, year 1, means unknown: connections older than the poller.
             poll["time_ns"] = None if record["Timestamp"].startswith("0001-") else parse_iso(record["Timestamp"])
         except (ValueError, KeyError, TypeError, AttributeError, struct.error, binascii.Error) as error:
-            warnings.append(f"{source.name}: line {number} is not a snapshot ({error}); left out")
+            warnings.append(f"{source.name}: line {number} is not a snapshot ({error}); skipped")
             continue
         if len(attributes) <= _INFO or len(attributes[_INFO]) < structs.SHORTEST:
             continue

@@ -1,4 +1,4 @@
-"""`Packets`: the TCP packets of one capture as columns, its connections, and everything that was not read and why."""
+"""`Packets`: the TCP packets of one capture as columns, its connections, and what was skipped and why."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 # Bits of the column `options`.
 TIMESTAMPS, SACK, MSS, WINDOW_SCALE, SACK_PERMITTED, DUPLICATE, BAD_OPTIONS = 1, 2, 4, 8, 16, 64, 128
 
-FAR_BACK_NS = 1_000_000  # the CPUs that feed one capture ring make stamps step back by microseconds: no harm
+FAR_BACK_NS = 1_000_000  # several CPUs that feed one capture ring make stamps step back by microseconds: harmless
 
 
 def back_steps(counters: Mapping[str, int]) -> str:
-    """Return in words how often time stamps step back, and how far."""
+    """Return a sentence on how often time stamps step back, and how far."""
     times, far_us = counters["back_steps"], counters["back_step_ns"] / 1000
     return f"time stamps step back {times} time{'s' if times > 1 else ''}, by at most {far_us:g} us"
 
@@ -40,9 +40,9 @@ class Packets:
     connections : dict of str to ndarray, shape (connections,)
         The connection table (`schema.CONNECTIONS`); column `conn` indexes it.
     counters : dict of str to int
-        What was seen and not decoded into rows, or decoded and suspicious; the names are those of `decode.COUNTERS`.
+        Frames that were not decoded, and rows that are unusual, by reason; the names are those of `layout.COUNTERS`.
     warnings : list of str
-        One precise line per thing that a reader of the numbers should know.
+        One line per property of the capture that affects the numbers.
     source : str
         Name of the file.
     """
@@ -83,7 +83,7 @@ class Packets:
 
     @property
     def notes(self) -> list[str]:
-        """What is worth knowing of the file and changes no number, a list of sentences; warnings are in `warnings`."""
+        """Remarks about the file that do not affect the numbers, a list of sentences; see also `warnings`."""
         small = 0 < self.counters.get("back_step_ns", 0) < FAR_BACK_NS
         return [f"{back_steps(self.counters)}: several CPUs fed the capture"] if small else []
 
@@ -94,7 +94,7 @@ class Packets:
         return pd.DataFrame({c.name: self.connections[c.name] for c in schema.CONNECTIONS})
 
     def sorted_by_time(self) -> Packets:
-        """Return these packets in the order of their time stamps (stable), or themselves if that is how they are.
+        """Return the packets in the order of their time stamps (stable); the same object if they are in order.
 
         Several CPUs feeding one capture ring make stamps step back by microseconds; see `counters["back_steps"]`.
         """
@@ -106,7 +106,7 @@ class Packets:
         return Packets(columns, self.sacks, self.connections, self.counters, self.warnings, self.source)
 
     def select(self, wanted: NDArray[np.bool_]) -> Packets:
-        """Return the packets of some connections; the connection table stays whole.
+        """Return the packets of some connections; the connection table stays complete.
 
         Parameters
         ----------

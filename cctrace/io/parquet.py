@@ -1,4 +1,4 @@
-"""Parquet: cctrace's own tables on disk and back without loss.
+"""cctrace's own tables as Parquet, written and read back without loss.
 
 SACK blocks become two list columns of the packets; `tablefile` has the format.
 """
@@ -31,7 +31,7 @@ Savable = Packets | Iterable[Packets] | tcpinfo.TcpInfo | LinkTrace | KernelEven
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether a file that starts with these bytes is Parquet."""
+    """Return whether a file that starts with these bytes is Parquet."""
     return head[:4] == b"PAR1"
 
 

@@ -1,4 +1,4 @@
-"""pcap: the classic capture file, in all its dialects.
+"""pcap: the classic capture file, in all of its dialects.
 
 24 bytes of header, then records of 16 bytes (seconds, fraction, captured length, original length) and the frame.
 The magic number tells byte order and unit of the fraction; the "modified" dialect has 8 more bytes per record.
@@ -33,18 +33,18 @@ _DIALECTS = {
     b"\xa1\xb2\xcd\x34": (True, 1000, 24),
 }
 FILE_HEADER = 24
-LARGEST_RECORD = 1 << 24  # captured bytes; above this a length field is taken for garbage (BIG TCP ends at 512 KiB)
+LARGEST_RECORD = 1 << 24  # captured bytes; a larger length is treated as damage (BIG TCP ends at 512 KiB)
 
 find_records = Machine(records.find_records)
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether a file that starts with these bytes is a pcap."""
+    """Return whether a file that starts with these bytes is a pcap."""
     return head[:4] in _DIALECTS
 
 
 def frames_of(source: Source, decoder: Decoder, chunk: int = CHUNK) -> FrameIterator:
-    """Yield (buffer, `Frames`, count) until a pcap ends; tells `decoder` about a damaged tail."""
+    """Yield (buffer, `Frames`, count) until a pcap ends; damage is reported to `decoder`."""
     chunks, frames = Chunks(source, chunk), Frames()
     if not chunks.more(FILE_HEADER):
         left = chunks.end - chunks.pos
@@ -78,7 +78,7 @@ def _file_header(head: bytes, name: str) -> tuple[bool, int, int, int, int]:
     major, minor = int.from_bytes(head[4:6], order), int.from_bytes(head[6:8], order)
     if major != 2 and (major, minor) != (543, 0):
         raise FormatError(f"{name}: pcap version {major}.{minor} at offset 4 is unknown; 2.x is allowed")
-    # Before 2.3 the two lengths were the other way round; at 2.3 writers disagreed.
+    # Before version 2.3 the two lengths were swapped; in 2.3 writers disagreed.
     swap = 1 if major == 543 or minor < 3 else (2 if minor == 3 else 0)
-    # The upper bits of the link type say whether frames end with a checksum, which no TCP header reaches.
+    # The upper bits of the link type say whether frames end with a checksum, which lies behind all TCP headers.
     return big, unit_ns, header, swap, int.from_bytes(head[20:24], order) & 0x03FFFFFF

@@ -53,12 +53,12 @@ find_packets = Machine(records.find_packets)
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether a file that starts with these bytes is a pcapng."""
+    """Return whether a file that starts with these bytes is a pcapng."""
     return head[:4] == _MAGIC
 
 
 def frames_of(source: Source, decoder: Decoder, chunk: int = CHUNK) -> FrameIterator:
-    """Yield (buffer, `Frames`, count) until a pcapng ends; tells `decoder` about damage and about what is unusual."""
+    """Yield (buffer, `Frames`, count) until a pcapng ends; damage and oddities are reported to `decoder`."""
     chunks, frames, section = Chunks(source, chunk), Frames(), _Section()
     need = 12
     while chunks.more(need):
@@ -88,7 +88,7 @@ def frames_of(source: Source, decoder: Decoder, chunk: int = CHUNK) -> FrameIter
 
 
 class _Section:
-    """What the blocks so far have said about those to come."""
+    """What earlier blocks say about later ones: byte order, interfaces, drops."""
 
     def __init__(self) -> None:
         self.order: ByteOrder = "little"
@@ -102,7 +102,7 @@ class _Section:
         return self.order == "big"
 
     def enter(self, chunks: Chunks, source: Source, decoder: Decoder) -> bool:
-        """Take in the section, interface or statistics block at `chunks.pos`; False if it is not complete yet."""
+        """Read the section, interface or statistics block at `chunks.pos`; False if it is not complete yet."""
         head = chunks.data[chunks.pos : min(chunks.pos + 12, chunks.end)].tobytes()
         is_section = head[:4] == _MAGIC
         if is_section:
@@ -144,7 +144,7 @@ class _Section:
             if number(12, 2) != 1:
                 raise ValueError(f"section of version {number(12, 2)}.{number(14, 2)}; 1.x is known")
         elif number(0, 4) == STATISTICS:
-            # Both counts grow over a capture: what the interface, and what the system, had to drop.
+            # Both counts grow over a capture: drops by the interface and by the system.
             drops = [int.from_bytes(value, self.order) for code, value in self._options(block, 20) if code in (5, 7)]
             self.dropped = max(self.dropped, sum(drops))
         else:
@@ -172,7 +172,9 @@ class _Section:
             if code == 0:
                 return
             if at + 4 + length > len(block) - 4:
-                raise ValueError(f"option {code} of {length} bytes exceeds the block; it and what follows is ignored")
+                raise ValueError(
+                    f"option {code} of {length} bytes exceeds the block; it and the following ones are ignored"
+                )
             yield code, block[at + 4 : at + 4 + length]
             at += 4 + (length + 3 & ~3)
 
@@ -183,7 +185,7 @@ class _Section:
             "packets name an interface that the file does not describe; skipped": self.counts[UNDEFINED],
             "packets have no time stamp (simple packet blocks): their time_ns is 0": self.counts[TIMELESS],
             "packets have impossible time stamps (before 1970 or after 2116): their time_ns is 0": self.counts[ERRATIC],
-            "packets were dropped while capturing, says the file": self.dropped,
+            "packets were dropped while capturing, according to the file": self.dropped,
         }
         for text, count in lines.items():
             if count:

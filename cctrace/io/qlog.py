@@ -1,10 +1,9 @@
-"""qlog: what a QUIC endpoint logged about itself, as recovery metrics (a state table) and packet events.
+"""qlog: the log of a QUIC endpoint, as recovery metrics (a state table) and packet events.
 
-Read are JSON and JSON text sequences (also lines of JSON) of versions 0.3, 0.4 and the current drafts, and the event
-arrays of draft-00 to 02, whose implementations differ in case, in words and in whether numbers are text. Metrics come
-as updates: a field that an update leaves out keeps its last value, and one that stands for "unlimited" (2^64 - 1) is
-missing. Windows are bytes, pacing bit/s; RTTs and times ms, or what `time_units` says; times relative, absolute or from
-event to event.
+Reads JSON and JSON text sequences (also lines of JSON) of versions 0.3, 0.4 and the current drafts, and the event
+arrays of draft-00 to 02, whose implementations differ in case, in names and in whether numbers are text. Metrics come
+as updates: a field that an update omits keeps its last value; "unlimited" (2^64 - 1) becomes missing. Windows are
+bytes, pacing bit/s; RTTs and times ms, or what `time_units` says; times relative, absolute or from event to event.
 
 Sources: draft-ietf-quic-qlog-main-schema-02 to -11, draft-ietf-quic-qlog-quic-events; draft-marx-qlog-main-schema-01.
 """
@@ -49,14 +48,14 @@ _METRICS = {
 _ALIASES = {"cwnd": "congestion_window", "current_cwnd": "congestion_window"}  # aioquic, picoquic; mvfst
 _TIMES = ("smoothed_rtt", "rtt_variance", "min_rtt", "latest_rtt")
 _UPDATES = ("metrics_updated", "metric_update", "congestion_metric_update")
-_TELLING = ("congestion_window", "bytes_in_flight", *_ALIASES)  # what makes any other event an update, too: mvfst
+_STATE = ("congestion_window", "bytes_in_flight", *_ALIASES)  # fields that make any event an update: mvfst
 _PACKETS = {"packet_sent": "sent", "packet_received": "received", "packet_lost": "lost"}
 _RS = "\x1e"
 _SCRIPT = re.compile(r"\s*(?:var|let|const)\s+\w+\s*=\s*(?=\{)")  # a file that a page loads (.qlog.js)
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether a file that starts with these bytes is a qlog."""
+    """Return whether a file that starts with these bytes is a qlog."""
     script = _SCRIPT.match(head.decode("latin-1"))
     start = head[script.end() if script else 0 :].lstrip(b"\x1e \r\n\t")[:1000]
     if not start.startswith(b"{"):
@@ -66,7 +65,7 @@ def sniff(head: bytes) -> bool:
 
 
 def _without_collecting(function: Callable[[Source], tcpinfo.TcpInfo]) -> Callable[[Source], tcpinfo.TcpInfo]:
-    """Run a function without looking for circles among its millions of small objects: two thirds of the time."""
+    """Run a function with garbage collection off: its millions of small objects contain no cycles; a third faster."""
 
     @functools.wraps(function)
     def run(*args: Source) -> tcpinfo.TcpInfo:
@@ -144,7 +143,7 @@ def _sequences(records: list[str], warnings: list[str], name: str) -> list[dict[
         try:
             record = json.loads(record)
         except ValueError:
-            warnings.append(f"{name}: record {number} of the sequence is not JSON; left out")
+            warnings.append(f"{name}: record {number} of the sequence is not JSON; skipped")
             continue
         if not traces or (isinstance(record, dict) and ("qlog_version" in record or "file_schema" in record)):
             header = record.get("trace") if isinstance(record, dict) else None
@@ -208,7 +207,7 @@ def _walk(
             data = event.get("data") or {}
             if kind in _PACKETS:
                 _add_packet(events, time_ns, at, _PACKETS[kind], data)
-            elif kind in _UPDATES or any(name in data for name in _TELLING):
+            elif kind in _UPDATES or any(name in data for name in _STATE):
                 state |= _metrics(data, clock.unit_ns)
                 if kind == "congestion_state_updated":
                     state["congestion_state"] = state.pop("new", None)
@@ -219,7 +218,7 @@ def _walk(
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             odd += 1
     if odd:
-        warnings.append(f"{name}: {odd} events are not of qlog's shape; left out")
+        warnings.append(f"{name}: {odd} events are not qlog events; skipped")
 
 
 def _kind(name: str) -> str:
@@ -228,7 +227,7 @@ def _kind(name: str) -> str:
 
 
 def _metrics(data: dict[str, Any], unit_ns: int) -> dict[str, Any]:
-    """Return the metrics of an update, those we know in our units; without a number of 64 bits they are missing."""
+    """Return the metrics of an update, known ones in our units; those that are not 64-bit numbers are missing."""
     told = {}
     for theirs, value in data.items():
         name = _ALIASES.get(theirs, theirs)
@@ -244,7 +243,7 @@ def _metrics(data: dict[str, Any], unit_ns: int) -> dict[str, Any]:
 def _add_packet(events: _Packets, time_ns: int, at: int, kind: str, data: dict[str, Any]) -> None:
     """Add a packet, and the ACK ranges in it, as (time, connection, kind, packet type, first and last number, bytes).
 
-    A type that the log calls unknown (quic-trace's, which has no handshake) is that of application data.
+    A packet type that the log calls unknown (quic-trace's, which has no handshake) is application data.
     """
     header, raw = data.get("header") or {}, data.get("raw") or {}
     space = str(header.get("packet_type") or data.get("packet_type") or "")
@@ -269,7 +268,7 @@ def _int64(value: Any) -> int:
 
 
 class _Packets:
-    """Packet events as they are collected, column by column."""
+    """Packet events, collected column by column."""
 
     def __init__(self) -> None:
         self._time_ns, self._connection, self._first, self._last, self._bytes = (array("q") for _ in range(5))
@@ -330,7 +329,7 @@ class _Clock:
 
 
 def _exact(number: Any, unit_ns: int) -> int:
-    """Return nanoseconds without losing digits to a float that counts from the epoch."""
+    """Return nanoseconds exactly: a float of seconds since the epoch would lose digits."""
     if isinstance(number, str):
         number = int(number) if number.lstrip("-").isdigit() else float(number)
     whole = int(number)

@@ -1,6 +1,6 @@
-"""QUIC in captures: which UDP flows carry it. What it carries is encrypted, its acknowledgements too: qlog tells them.
+"""QUIC in captures: which UDP flows carry it. Even its acknowledgements are encrypted; only a qlog shows them.
 
-A flow is QUIC from its first long header on: a version that is known, and a connection ID of at most 20 bytes.
+A flow is QUIC from its first long header on: a known version, and a connection ID of at most 20 bytes.
 
 Source: RFC 9000, section 17.2; RFC 9369 (version 2).
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cctrace.io.frames import Frames
 
 
-MOST_FRAMES = 200_000  # looked at, one by one
+MOST_FRAMES = 200_000  # examined at most
 _LISTED = 5  # connections named in a message
 UDP = 17
 
@@ -45,12 +45,12 @@ def version_name(version: int) -> str | None:
 
 
 class Survey(Decoder):
-    """Takes frames in the place of a `Decoder`, and keeps what it sees of QUIC.
+    """Takes frames like a `Decoder`, and lists the QUIC connections in them.
 
     Attributes
     ----------
     flows : dict
-        (address, port, address, port), the endpoint that spoke first in front -> dict of version, packets, bytes.
+        (address, port, address, port), the endpoint that sent first in front -> dict of version, packets, bytes.
     """
 
     def __init__(self, name: str) -> None:
@@ -59,7 +59,7 @@ class Survey(Decoder):
         self._frames = 0
 
     def feed(self, data: NDArray[np.uint8], frames: Frames, count: int) -> None:
-        """Look at `count` frames of the buffer `data`, as far as `MOST_FRAMES` allows."""
+        """Examine `count` frames of the buffer `data`, up to `MOST_FRAMES` in all."""
         if count <= 0 or self._frames >= MOST_FRAMES:
             return
         count = min(count, MOST_FRAMES - self._frames)
@@ -72,7 +72,7 @@ class Survey(Decoder):
 
     @property
     def is_full(self) -> bool:
-        """Whether it has seen as many frames as it looks at."""
+        """Whether `MOST_FRAMES` frames were examined."""
         return self._frames >= MOST_FRAMES
 
     def _look(self, packet: bytes) -> None:
@@ -90,7 +90,7 @@ class Survey(Decoder):
         self.flows[key]["bytes"] += len(datagram)
 
     def text(self) -> str:
-        """Return one line that lists the connections and says where QUIC's figures are; "" without any."""
+        """Return one line that lists the connections and says how to log them; "" if there are none."""
         if not self.flows:
             return ""
         named = []

@@ -1,4 +1,4 @@
-"""Compiled: where the frames of the records of a pcap or snoop and of a pcapng's packet blocks are."""
+"""Compiled: finds the frames in the records of a pcap or snoop file and in the packet blocks of a pcapng."""
 
 import numpy as np
 
@@ -39,7 +39,7 @@ def _u32(b, p, big):
 def find_records(b, pos, end, big, unit_ns, header, swap, largest, offset, caplen, wirelen, time_ns):
     """Find the complete records of b[pos:end]; returns (records found, position after them, status).
 
-    `swap`: 0 never, 1 always, 2 where the lengths make no sense otherwise (files of ancient versions).
+    `swap` the two lengths: 0 never, 1 always, 2 where they are impossible otherwise (ancient versions).
     """
     n = 0
     while n < len(offset) and pos + header <= end:
@@ -87,7 +87,7 @@ def _nanoseconds(high, low, interface):
         rest, bits, seconds = units & ((1 << factor) - 1), factor, half >> (factor - 1)
         if seconds > LATEST_NS // 1_000_000_000:
             return np.int64(-1)
-        if bits > 32:  # what lies below 2**-32 s is less than a nanosecond, and would overflow
+        if bits > 32:  # bits below 2**-32 s are less than a nanosecond, and would overflow
             rest, bits = rest >> (bits - 32), 32
         ns = seconds * 1_000_000_000 + ((rest * 1_000_000_000) >> bits)
     ns += interface[OFFSET_NS]

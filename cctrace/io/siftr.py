@@ -1,8 +1,8 @@
-"""FreeBSD's siftr: one line per packet of a connection, with what its TCP knew then.
+"""FreeBSD's siftr: one line per packet of a connection, with the state of its TCP.
 
-The first line says which siftr wrote it. Windows are bytes, `o` is a packet that left and `i` one that came. Until
+The first line names the version of siftr. Windows are bytes, `o` is a packet that left and `i` one that arrived. Until
 1.2.x a checksum stands before the time, the smoothed RTT counts `1 / (tcp_rtt_scale * hz)` seconds and the RTO ticks of
-`hz`; from 1.3 on both are microseconds. What was acknowledged is not logged.
+`hz`; from 1.3 on both are microseconds. Acknowledged bytes are not logged.
 
 Source: [FreeBSD] sys/netinet/siftr.c, siftr(4).
 """
@@ -33,7 +33,7 @@ _ESTABLISHED = {4: 1}  # FreeBSD's TCPS_ESTABLISHED; other states are numbered o
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether a file that starts with these bytes is siftr's log."""
+    """Return whether a file that starts with these bytes is siftr's log."""
     return head.startswith(_START) and b"siftrver=" in head
 
 
@@ -65,7 +65,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     name = source.name
     if not polls:
         raise FormatError(f"{name}: no packets in this siftr log")
-    warnings = [f"{name}: {odd} lines are cut or garbled; left out"] if odd else []
+    warnings = [f"{name}: {odd} lines are truncated or garbled; skipped"] if odd else []
     warnings += source.cut_warning()
     return tcpinfo.build(tcpinfo.columns_of(polls), connections.table, name, "siftr", warnings)
 

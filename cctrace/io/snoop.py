@@ -31,12 +31,12 @@ find_snoop = Machine(records.find_snoop)
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether a file that starts with these bytes is a snoop."""
+    """Return whether a file that starts with these bytes is a snoop."""
     return head[:8] == _MAGIC
 
 
 def frames_of(source: Source, decoder: Decoder, chunk: int = CHUNK) -> FrameIterator:
-    """Yield (buffer, `Frames`, count) until a snoop ends; tells `decoder` about a damaged tail."""
+    """Yield (buffer, `Frames`, count) until a snoop ends; damage is reported to `decoder`."""
     chunks, frames = Chunks(source, chunk), Frames()
     if not chunks.more(_HEADER):
         raise FormatError(f"{source.name}: not a capture: it ends inside the {_HEADER} header bytes")

@@ -1,4 +1,4 @@
-"""Where bytes come from: a file, standard input, a file object or a URL; plain or compressed, told apart by content.
+"""Where bytes come from: a file, standard input, a file object or a URL; compression is recognised by content.
 
 `open_source` returns a `Source`: `head` (the first bytes, for sniffing), `lines()` (for text formats), and bytes for
 `cctrace.io.chunks` (for the compiled decoders). Bytes are always decompressed (`cctrace.io.compression`); offsets in
@@ -32,7 +32,7 @@ BOM = b"\xef\xbb\xbf"
 
 
 def _text(line: bytes) -> str:
-    """Return a line as str without the byte order mark that some editors and shells begin a file with."""
+    """Return a line as str, without the byte order mark that some editors and shells put first."""
     return line.removeprefix(BOM).decode("utf-8", "replace").rstrip("\r")
 
 
@@ -60,11 +60,11 @@ class Source:
     head : bytes
         The first bytes (at most `HEAD`), for sniffing.
     path : str, Member or None
-        What to open to read it again, where that is possible.
+        What to open to read the source again, where that is possible.
     cut : str or None
         Why the bytes ended early, once they have.
     size, taken : int
-        Bytes of the file, compressed if it is, 0 where only reading tells; and how many of them were read so far.
+        Bytes of the file as stored, 0 if unknown; and how many of them were read so far.
     """
 
     def __init__(self, stream: BinaryFile, name: str, limit: int | None = None, path: Origin | None = None) -> None:
@@ -84,7 +84,7 @@ class Source:
 
     def readinto(self, view: memoryview) -> int:
         """Fill `view` as far as bytes last; return how many."""
-        with self._reading:  # never from a closed file: another one may have got its descriptor
+        with self._reading:  # never from a closed file: another may have its descriptor by now
             return 0 if self._closed else self._readinto(view)
 
     def _readinto(self, view: memoryview) -> int:
@@ -122,23 +122,23 @@ class Source:
             yield _text(rest)
 
     def rest(self) -> bytes:
-        """Return all bytes that are left."""
+        """Return all remaining bytes."""
         parts = []
         while data := self.read(1 << 20):
             parts.append(data)
         return b"".join(parts)
 
     def text(self) -> str:
-        """Return all that is left as one str; undecodable bytes become U+FFFD."""
+        """Return the remaining text as one str; undecodable bytes become U+FFFD."""
         return self.rest().removeprefix(BOM).decode("utf-8", "replace")
 
     def refuse_bomb(self, size: int, compressed: int) -> None:
-        """Raise FormatError if so many bytes are too many out of so many `compressed` ones."""
+        """Raise FormatError if `size` bytes are too many to come from so many `compressed` bytes."""
         most = self.limit or most_bytes(compressed)
         if size > most:
             raise FormatError(bomb(self.name, compressed, most))
         if isinstance(self.path, Member) and self.path.allowance is not None:
-            grown = max(size - self.path.unpacked, 0)  # it may be opened any number of times
+            grown = max(size - self.path.unpacked, 0)  # each byte counts once, however often it is opened
             self.path.unpacked += grown
             self.path.allowance.add(grown)
 
@@ -147,7 +147,7 @@ class Source:
         return [f"{self.name}: {self.cut}; read what precedes it"] if self.cut else []
 
     def close(self) -> None:
-        """Close the underlying file, unless it was the caller's; waits for a read that is under way."""
+        """Close the underlying file, unless it is standard input; waits for a read in progress."""
         if self._file is not sys.stdin.buffer:
             with self._reading:
                 self._closed = True
@@ -161,14 +161,14 @@ class Source:
 
 
 class Member:
-    """A file in an archive: its bytes as they are stored there, to be opened any number of times.
+    """A file in an archive: its bytes as stored there; it can be opened any number of times.
 
     Attributes
     ----------
     allowance : Allowance or None
-        Of all members of an archive that is read as one.
+        The common limit of all members of an archive.
     unpacked : int
-        What has come out of this one.
+        How many bytes came out of this one.
     """
 
     def __init__(self, name: str, data: bytes, allowance: Allowance | None = None) -> None:
@@ -196,7 +196,7 @@ def _file_size(stream: Any) -> int:
 
 
 def is_device(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is a device (/dev/zero), which may never end; pipes and files are none."""
+    """Return whether a path is a device (/dev/zero), which may never end; pipes and files are not."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
@@ -252,7 +252,7 @@ _FILE = "file://"
 
 
 def file_url(path: str) -> str:
-    """Return the name of a local file as text in UTF-8: itself, or a URL where it holds other bytes [RFC8089].
+    """Return the name of a local file as UTF-8 text: itself, or a URL if it is not valid UTF-8 [RFC8089].
 
     Examples
     --------
@@ -267,7 +267,7 @@ def file_url(path: str) -> str:
 
 
 def file_path(name: str) -> str:
-    """Return the path of a local file that is named by path or by URL; the reverse of `file_url`.
+    """Return the path of a local file named by path or by URL; the inverse of `file_url`.
 
     Examples
     --------
@@ -289,15 +289,15 @@ def _open_url(url: str) -> BinaryFile:
     fsspec = needed("fsspec", "formats")
     try:
         return fsspec.open(url, "rb").open()
-    except ImportError as error:  # each protocol takes a package of its own: aiohttp, s3fs
+    except ImportError as error:  # each protocol needs its own package: aiohttp, s3fs
         raise MissingError(f"{url}: {error} (with {program('pip')} install)") from error
 
 
 def reads(what: str) -> Callable[[Callable[Concatenate[Source, P], T]], Callable[Concatenate[Input, P], T]]:
-    """Make a function that reads an open `Source` a reader of anything `open_source` opens.
+    """Decorate a function that reads an open `Source`: it then takes anything that `open_source` opens.
 
-    What the function trips over (a JSON of another shape, a number beyond 64 bits) becomes a FormatError that says so
-    in one line; the original error stays attached as its cause.
+    An error in the function (unexpected JSON, a number beyond 64 bits) becomes a FormatError of one line; the original
+    error stays attached as its cause.
     """
 
     def decorate(function: Callable[Concatenate[Source, P], T]) -> Callable[Concatenate[Input, P], T]:

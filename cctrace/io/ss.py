@@ -1,11 +1,12 @@
-"""`ss -ti`: the text that iproute2 prints about TCP sockets, of every age and in every layout met in the wild.
+"""`ss -ti`: the text that iproute2 prints about TCP sockets, of all versions and layouts.
 
 A sample is a time (a `# <ns>` line, a `date` line, a `ts` prefix on every line, a `watch` header ...) and sockets. A
 socket is a line of state, queues and addresses, then words about it: on the same line (`-O`) or on indented ones.
-Where `grep` left only the words (`ss -ti | grep cwnd | ts`), a line continues the connection whose counters it can.
+Where `grep` kept only the words (`ss -ti | grep cwnd | ts`), a line belongs to the connection whose counters it can
+continue.
 
-`ss` leaves out what is zero. Whether an absent word means zero or "this ss is too old to know it" is decided per file:
-a word that came with release R counts as zero where absent if the file shows any word of R or later.
+`ss` omits zeros. Whether an absent word means zero or "this ss is too old to print it" is decided per file: a word
+introduced in release R counts as zero where absent if the file has any word of R or later.
 
 Sources: [iproute2] misc/ss.c, tcp_stats_print and tcp_show_info, releases 4.1 to 6.8.
 """
@@ -33,7 +34,7 @@ STATES = {
     "CLOSE-WAIT": 8, "LAST-ACK": 9, "LISTEN": 10, "CLOSING": 11,
 }  # fmt: skip
 
-# word -> (column, unit, release that introduced it, value where it is left out).
+# word -> (column, unit, release that introduced it, value where it is omitted).
 # Units: n number, ms -> us, s? = time kept in ms, rate -> bytes/s. Absent: None stays missing.
 _WORDS = {
     "rto": ("rto", "ms", 0, None),
@@ -79,11 +80,19 @@ _WORDS = {
     "rcv_wnd": ("rcv_wnd", "n", 606, 0),
     "rehash": ("rehash", "n", 606, 0),
 }
-# What a poll holds besides words: no word may be called so.
-_ODD = "odd"  # words of a shape not met before
+# Keys of a poll that are not words of ss; a word of that name is refused.
+_ODD = "odd"  # words with unexpected values
 _OWN = {_ODD, "key", "informed", "time_ns", "time_after_ns", "state", "recv_q", "send_q", "cc"}
-_PARSED = {"bbr", "skmem", "rtt", "retrans", "wscale", "send", "pacing_rate"}  # known, with a shape of their own
-_SHOWN_ODD = 3  # of them, in the warning
+_PARSED = {
+    "bbr",
+    "skmem",
+    "rtt",
+    "retrans",
+    "wscale",
+    "send",
+    "pacing_rate",
+}  # known words that `_information` parses by themselves
+_SHOWN_ODD = 3  # unexpected words listed in the warning
 _FLAGS = {"ts", "sack", "ecn", "ecnseen", "fastopen", "usec_ts", "app_limited", "mptcp", "tcp-ulp-mptcp", "ao", "md5"}
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]")
@@ -102,14 +111,14 @@ _SCALE = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether a file that starts with these bytes looks like the output of ss."""
+    """Return whether a file that starts with these bytes looks like the output of ss."""
     text = head.decode("utf-8", "replace")
     if "Local Address:Port" in text or ("Recv-Q" in text and "Send-Q" in text):
         return True
     lines = [leading_time(_ANSI.sub("", line))[1] for line in text.splitlines()]
     if any(_SOCKET.match(line) or len(set(_KNOWN.findall(line))) >= 3 for line in lines):
         return True
-    # A poller that starts before the connection writes separators alone for a while.
+    # A poller that starts before the connection writes only separators for a while.
     first = [line for line in text.splitlines()[:5] if line.strip()]
     return bool(first) and all(re.fullmatch(r"# ?\d{9,19}(\.\d+)?( \d{9,19}(\.\d+)?)?", line) for line in first)
 
@@ -128,20 +137,20 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     if not polls:
         raise FormatError(f"{name}: {without} sockets, none with TCP information; was ss run with -t and -i?")
     if without:
-        warnings.append(f"{name}: {without} sockets without TCP information left out")
+        warnings.append(f"{name}: {without} sockets without TCP information skipped")
     if all(poll["time_ns"] is None for poll in polls):
-        warnings.append(f"{name}: no time stamps; the samples are in order, their times are missing")
+        warnings.append(f"{name}: no time stamps; the samples are in order, but their times are missing")
     elif max(poll["time_ns"] or 0 for poll in polls) < 366 * 86400 * 10**9:
-        warnings.append(f"{name}: the time stamps name no year; counted from 1970-01-01")
+        warnings.append(f"{name}: the time stamps have no year; counted from 1970-01-01")
     odd = [word for poll in polls for word in poll.pop(_ODD, ())]
     if odd:
         shown = ", ".join(dict.fromkeys(map(shortened, odd[:_SHOWN_ODD])))
         warnings.append(
-            f"{name}: {len(odd)} words are not as ss prints them ({shown}); left out, kept in columns text_…"
+            f"{name}: {len(odd)} words are not as ss prints them ({shown}); kept as text in the columns text_…"
         )
     _fill_zeros(polls)
     if any(poll["key"] is None for poll in polls):
-        warnings.append(f"{name}: lines without their sockets' lines; told apart by their counters")
+        warnings.append(f"{name}: lines without addresses; connections are told apart by their counters")
         _identify(polls)
     connections = tcpinfo.Connections()
     for poll in polls:
@@ -170,7 +179,7 @@ def _polls(source: Source) -> tuple[list[dict[Any, Any]], int]:
             rest = match["rest"]
         if not _INFO.search(rest):
             continue
-        if current is None or current["key"] is None:  # no socket's line so far
+        if current is None or current["key"] is None:  # no line with addresses so far
             current = {"time_ns": before, "time_after_ns": after, "key": None}
             polls.append(current)
         _information(rest, current)
@@ -185,7 +194,7 @@ _LASTING = ("cc", "snd_mss", "snd_wscale", "rcv_wscale", "advmss")
 
 
 def _identify(polls: list[dict[str, Any]]) -> None:
-    """Give polls without addresses the numbers of their connections: counters grow, and each is asked once a sample."""
+    """Assign polls without addresses to connections: counters grow, and each connection has one poll per sample."""
     latest: dict[int, dict[str, Any]] = {}
     asked: set[int] = set()
     sample = None
@@ -209,7 +218,7 @@ def _named(known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _continues(last: dict[str, Any], poll: dict[str, Any]) -> bool:
-    """Return whether a poll can be a later one of the same connection."""
+    """Return whether a poll may be a later one of the same connection."""
     same = all(last.get(name) == poll.get(name) for name in _LASTING)
     return same and all(last.get(name, 0) <= poll.get(name, 0) for name in _GROWING)
 
@@ -250,11 +259,11 @@ def _information(text: str, poll: dict[str, Any]) -> None:
                 poll["delivery_rate_app_limited" if bare == "app_limited" else f"flag_{bare}"] = 1
             elif bare and "cc" not in poll and re.fullmatch(r"[a-z][a-z0-9_]*", bare):
                 poll["cc"] = bare
-        except (ValueError, OverflowError):  # a word of a shape not met before
-            name, told = group or rate or key, inner or value or word
-            poll[f"text_{name}"] = told
+        except (ValueError, OverflowError):  # an unexpected value
+            name, text_value = group or rate or key, inner or value or word
+            poll[f"text_{name}"] = text_value
             if name in _WORDS or name in _PARSED or name in _OWN:
-                poll.setdefault(_ODD, []).append(f"{name}:{told}")
+                poll.setdefault(_ODD, []).append(f"{name}:{text_value}")
 
 
 def _take_rate(word: str, value: str, poll: dict[str, Any]) -> None:
@@ -281,13 +290,13 @@ def _take_word(key: str, word: str, poll: dict[str, Any]) -> None:
     elif key in ("sk", "cgroup"):
         poll[key] = word
     elif key in _OWN:
-        raise ValueError(f"{key} is no word of ss")
+        raise ValueError(f"{key} is not a word of ss")
     else:
         poll[key] = int(word)
 
 
 def _bbr(inner: str, poll: dict[str, Any]) -> None:
-    """Take in BBR's parenthesis; versions 2 and 3 of a patched ss print more into it."""
+    """Parse `bbr:(...)`; a patched ss prints more into it for versions 2 and 3."""
     for part in inner.split(","):
         key, _, word = part.partition(":")
         if word.endswith("bps"):
@@ -303,12 +312,12 @@ def _bbr(inner: str, poll: dict[str, Any]) -> None:
 
 
 def _bounded(value: int) -> int | None:
-    """Return a value of BBR's; None for the greatest of its type, which stands for no bound, as printf shows it."""
+    """Return a value of BBR's; None for the largest of its type (as printf shows it), which means no bound."""
     return value if 0 <= value < 1 << 63 else None
 
 
 def bytes_per_second(text: str) -> int:
-    """Return bytes per second for a rate as ss prints it, "1.05Mbps"; ValueError if it is none.
+    """Return bytes per second for a rate as ss prints it, "1.05Mbps"; ValueError if it is not one.
 
     >>> bytes_per_second("11074.0Mbps"), bytes_per_second("8bps")
     (1384250000, 1)
@@ -325,7 +334,7 @@ def _micros(text: str) -> int:
 
 
 def _fill_zeros(polls: list[dict[str, Any]]) -> None:
-    """Put the value that an absent word stands for, where this file's ss knows the word."""
+    """Fill in the value that an absent word stands for, where this file's ss knows the word."""
     seen = set().union(*polls)
     release = max((release for column, _, release, _ in _WORDS.values() if column in seen), default=0)
     absent = {column: value for column, _, since, value in _WORDS.values() if value is not None and since <= release}

@@ -33,11 +33,11 @@ def save(path: str | os.PathLike[str], kind: str, parts: Iterable[Mapping[str, A
     ----------
     path : str or os.PathLike
     kind : str
-        What it is; `load` returns it.
+        What the table holds; `load` returns it.
     parts : iterable of dict of str to ndarray or pyarrow array
         The columns, in one piece or several. int64 columns must not use `MISSING` for anything but missing.
     meta : dict or callable returning one
-        What JSON can hold; a callable is asked after the last part.
+        Anything that JSON can hold; a callable is called after the last part.
 
     Returns
     -------
@@ -55,8 +55,8 @@ def save(path: str | os.PathLike[str], kind: str, parts: Iterable[Mapping[str, A
             writer.write_table(table.cast(writer.schema))
             rows += len(table)
         if writer:
-            told = {"kind": kind, "version": __version__, "meta": meta() if callable(meta) else meta}
-            writer.add_key_value_metadata({_KEY.decode(): json.dumps(told, default=_plain)})
+            about = {"kind": kind, "version": __version__, "meta": meta() if callable(meta) else meta}
+            writer.add_key_value_metadata({_KEY.decode(): json.dumps(about, default=_plain)})
     finally:
         if writer:
             writer.close()
@@ -67,7 +67,7 @@ def save(path: str | os.PathLike[str], kind: str, parts: Iterable[Mapping[str, A
 def load(source: Source) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """Return (kind, columns, meta) of a table written by `save`; missing values as `save` got them.
 
-    Nothing is known of the values yet: whoever knows the kind has `door` look at them.
+    The values are unchecked: callers, who know the kind, pass them to `door`.
 
     Raises
     ------
@@ -80,19 +80,19 @@ def load(source: Source) -> tuple[str, dict[str, Any], dict[str, Any]]:
     name, data = source.name, source.rest()
     try:
         with pq.ParquetFile(pa.BufferReader(data)) as file:
-            told = file.metadata.metadata or {}
+            metadata = file.metadata.metadata or {}
             source.refuse_bomb(_claimed_bytes(file.metadata), len(data))
             table = file.read()
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{name}: damaged Parquet: {str(error).splitlines()[0]}") from None
-    if _KEY not in told:
+    if _KEY not in metadata:
         raise FormatError(f"{name}: this Parquet was not written by cctrace; found {', '.join(table.column_names[:8])}")
-    told = json.loads(told[_KEY])
-    return told["kind"], {n: _numpy(table[n].combine_chunks()) for n in table.column_names}, told["meta"]
+    about = json.loads(metadata[_KEY])
+    return about["kind"], {n: _numpy(table[n].combine_chunks()) for n in table.column_names}, about["meta"]
 
 
 def _claimed_bytes(metadata: Any) -> int:
-    """Return about how many bytes a table takes once read: runs of one value take next to none in the file."""
+    """Return about how many bytes a table takes in memory: runs of one value take almost none in the file."""
     lists = sum(
         metadata.row_group(group).column(k).num_values
         for group in range(metadata.num_row_groups)

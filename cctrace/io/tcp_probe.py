@@ -1,8 +1,8 @@
 """The tracepoint tcp:tcp_probe, as ftrace (trace_pipe, trace-cmd) and perf script print it: one row per received ACK.
 
 `<comm>-<pid> [cpu] flags <seconds>: tcp_probe: src=A:p dest=B:q ... snd_nxt=0x.. snd_una=0x.. snd_cwnd=N ssthresh=N
-snd_wnd=N srtt=N rcv_wnd=N`. Fields came and went with releases, so whatever reads `key=value` is taken. srtt is in us.
-A line is about a socket of this machine; `src` is the socket's own address.
+snd_wnd=N srtt=N rcv_wnd=N`. Fields differ between releases, so every `key=value` is taken. srtt is in us. `src` is the
+socket's own address.
 
 Source: [Linux618] include/trace/events/tcp.h.
 """
@@ -28,7 +28,7 @@ _RENAMED = {"length": "data_len", "ssthresh": "snd_ssthresh", "srtt": "rtt"}
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether a file that starts with these bytes holds tcp_probe events."""
+    """Return whether a file that starts with these bytes holds tcp_probe events."""
     return b"tcp_probe:" in head and b"snd_cwnd=" in head
 
 
@@ -57,7 +57,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     name = source.name
     if not polls:
         raise FormatError(f"{name}: no tcp_probe events")
-    warnings = [f"{name}: {odd} tcp_probe lines are cut or garbled; left out"] if odd else []
+    warnings = [f"{name}: {odd} tcp_probe lines are truncated or garbled; skipped"] if odd else []
     warnings += source.cut_warning()
     return tcpinfo.build(tcpinfo.columns_of(polls), connections.table, name, "tcp_probe", warnings)
 
@@ -74,7 +74,7 @@ def _poll(match: re.Match[str]) -> tuple[dict[Any, Any], tuple[str, int, str, in
         else:
             poll[_RENAMED.get(name, name)] = int(value[2], 16 if value[1] or not value[2].isdigit() else 10)
     if "snd_cwnd" not in poll:
-        raise ValueError("cut off")
+        raise ValueError("truncated")
     return poll, key
 
 

@@ -1,8 +1,7 @@
-"""`TcpInfo`: what kernels said about their connections, poll by poll, as columns. One table for all formats.
+"""`TcpInfo`: polls of struct tcp_info as columns; one table for all formats.
 
-Readers give `build` the columns they found, under the names of the kernel (`tcpi_rtt`) or of the schema (`rtt`);
-it puts those of `schema.TCP_INFO` in their place, keeps the others in `extra`, and turns the kernel's ways of saying
-"none" into `MISSING`.
+Readers pass their columns to `build`, under the names of the kernel (`tcpi_rtt`) or of the schema (`rtt`); it maps them
+to `schema.TCP_INFO`, keeps the others in `extra`, and turns the kernel's markers for "none" into `MISSING`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 Poll = dict[Any, Any]  # one poll as a reader finds it: fields by name, and `CONNECTION`
-MOST_FIELDS = 1000  # of polls: struct tcp_info has 70; a table of as many columns as rows would be quadratic
+MOST_FIELDS = 1000  # of a poll; struct tcp_info has 70. A table with as many columns as rows would be quadratic
 # What stands for "no value" in the kernel's structs: no RTT sample yet, no limit to the pacing rate, no bound set.
 _NONE = {
     "min_rtt": U32_MAX,
@@ -40,7 +39,7 @@ _NONE = {
     "bbr_inflight_hi": U32_MAX,
 }
 
-# Kernel names and the schema's, where the schema's is not simply the kernel's without "tcpi_".
+# Kernel name -> the schema's, where that is not the kernel's without "tcpi_".
 _NAMES = {
     "delivery_rate": "delivery_rate_Bps",
     "pacing_rate": "pacing_rate_Bps",
@@ -60,7 +59,7 @@ _BBR_GAINS = {
     (256, 128): "PROBE_RTT",
 } | {(pacing, cwnd): "PROBE_BW" for pacing in (192, 230, 232, 256, 320) for cwnd in (512, 576)}
 
-# Other people's words for fields, in lower case and without underscores.
+# Names that other tools use, in lower case and without underscores.
 _WORDS = {
     "applimited": "delivery_rate_app_limited",
     "cwnd": "snd_cwnd",
@@ -88,11 +87,11 @@ _WORDS = {
 }
 
 
-# Columns of readers that are not in the schema, and are reckoned with.
+# Numeric columns that readers add to those of the schema.
 _NUMBERS = {"snd_una", "snd_nxt", "snd_max", "interval_bytes", "interval_us", "bytes_in_flight", "snd_cwnd_bytes"}
 _NUMBERS |= {"ssthresh_bytes", "congestion_window_bytes", "latest_rtt_us"}
 _TEXTS = ("src", "dst", "cc")
-CONNECTION = ("connection",)  # key of a poll's connection number: no text, so that no field of a file is called so
+CONNECTION = ("connection",)  # key of a poll's connection number; not text, so that no field of a file can have it
 
 
 class TcpInfo:
@@ -101,13 +100,13 @@ class TcpInfo:
     Attributes
     ----------
     columns : dict of str to ndarray of int64, shape (polls,)
-        The columns of `schema.TCP_INFO`; what was not reported is `MISSING`.
+        The columns of `schema.TCP_INFO`; unreported values are `MISSING`.
     extra : dict of str to ndarray
-        Everything else that the source reports, under the source's names.
+        All other columns, under the source's names.
     connection : ndarray of int64, shape (polls,)
         Index into `connections`.
     connections : list of dict
-        One per connection: whatever identifies it, of `flow_id, src, sport, dst, dport, cc`.
+        One per connection, with any of `flow_id, src, sport, dst, dport, cc`.
     events : dict of str to ndarray, or None
         Packet events, where the source logs them too (qlog).
     warnings : list of str
@@ -157,7 +156,7 @@ class TcpInfo:
             ("format", self.format),
             ("polls", f"{len(self)} over {span_s:.3f} s"),
             ("connections", len(self.connections)),
-            ("controllers", ", ".join(names) or "not told"),
+            ("controllers", ", ".join(names) or "unknown"),
             ("columns", ", ".join(known)),
         ]
         return card(f"Counters {self.source}", rows, self.warnings)
@@ -228,9 +227,9 @@ def plain_address(text: str) -> str:
 
 
 def columns_of(polls: Sequence[Mapping[Any, Any]]) -> dict[Any, NDArray[Any]]:
-    """Turn one dict per poll into columns; what a poll lacks (or holds as None) is missing.
+    """Turn one dict per poll into columns; absent and None values are missing.
 
-    Columns of whole numbers become int64 (uint64 where they need it), others float64 or objects, which `build` settles.
+    Columns of whole numbers become int64 (uint64 where needed), others float64 or objects, which `build` converts.
     """
     names = dict.fromkeys(name for poll in polls for name in poll)
     if len(names) > MOST_FIELDS:
@@ -242,7 +241,7 @@ def columns_of(polls: Sequence[Mapping[Any, Any]]) -> dict[Any, NDArray[Any]]:
 
 
 def column(values: Sequence[Any]) -> NDArray[Any]:
-    """Return values, None where missing, as a column of the narrowest fitting kind: int64, uint64, float64, object."""
+    """Return values, None where missing, as a column of int64, else uint64, else float64, else object."""
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {int, bool}:
         known = [value for value in values if value is not None]
@@ -272,7 +271,7 @@ class Connections:
         self._known: dict[tuple[Any, ...], int] = {}
 
     def number(self, key: tuple[Any, ...], cc: str | None = None) -> int:
-        """Return the number of the connection (src, sport, dst, dport); note its congestion control where told."""
+        """Return the number of the connection (src, sport, dst, dport); note its congestion control if given."""
         at = self._known.setdefault(key, len(self._known))
         if at == len(self.table):
             self.table.append(dict(zip(("src", "sport", "dst", "dport"), key, strict=True)))
@@ -290,8 +289,8 @@ def build(
     ----------
     fields : dict of str to array_like
         Columns under kernel names (with or without "tcpi_") or schema names, all of one length; `CONNECTION` is the
-        index into `connections` (all 0 if absent). Integer columns may be uint64. Values that are none of their
-        column's kind become missing, and a warning.
+        index into `connections` (all 0 if absent). Integer columns may be uint64. Values that do not fit their
+        column's type become missing, with a warning.
     connections : list of dict
     """
     rows = len(next(iter(fields.values())))
@@ -309,17 +308,17 @@ def build(
         if plain in columns:
             columns[plain] = values if values.dtype == np.int64 else _whole(values)
         else:
-            extra["connection_told" if plain == "connection" else plain] = values  # `frame` has a column of that name
+            extra["connection_column" if plain == "connection" else plain] = values  # `frame` has a column of that name
     warnings += [f"{source}: {line}" for line in door.plausible(columns, MISSING)]
     if "bbr_mode" in extra or np.any(columns["bbr_pacing_gain"] != MISSING):
         extra["bbr_mode"] = _bbr_modes(columns, extra)
     if np.all(columns["time_after_ns"] == MISSING):
         columns["time_after_ns"] = columns["time_ns"].copy()
-    return TcpInfo(columns, extra, connection, [_told(one) for one in connections], source, format, warnings)
+    return TcpInfo(columns, extra, connection, [_identity(one) for one in connections], source, format, warnings)
 
 
-def _told(connection: dict[str, Any]) -> dict[str, Any]:
-    """Return what identifies a connection: numbers, and texts that can be shown."""
+def _identity(connection: dict[str, Any]) -> dict[str, Any]:
+    """Return what identifies a connection: numbers, and texts that are safe to print."""
     return {
         name: value if value is None or (isinstance(value, int) and name not in _TEXTS) else cells.as_text(value)
         for name, value in connection.items()
@@ -327,7 +326,7 @@ def _told(connection: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settled(values: NDArray[Any], is_number: bool) -> tuple[NDArray[Any], cells.LeftOut | None]:
-    """Return a column of one kind, and what was left out of it; see `cells.settled`."""
+    """Return a column of one type, and what was left out of it; see `cells.settled`."""
     if values.dtype.kind == "f":
         wrong = np.isinf(values) | (np.abs(np.nan_to_num(values)) >= -float(MISSING))
         if not wrong.any():
@@ -340,7 +339,7 @@ def _settled(values: NDArray[Any], is_number: bool) -> tuple[NDArray[Any], cells
 
 
 def _bbr_modes(columns: dict[str, NDArray[Any]], extra: dict[str, NDArray[Any]]) -> NDArray[np.object_]:
-    """Return BBR's mode by name, as printed or else as its gains tell; None where neither says."""
+    """Return BBR's mode by name, as printed, else inferred from its gains; None where neither is known."""
     printed = extra.get("bbr_mode", np.full(len(columns["state"]), MISSING))
     gains = zip(columns["bbr_pacing_gain"].tolist(), columns["bbr_cwnd_gain"].tolist(), strict=True)
     modes = np.array([_mode(m) or _BBR_GAINS.get(g) for m, g in zip(printed.tolist(), gains, strict=True)], object)
@@ -350,15 +349,15 @@ def _bbr_modes(columns: dict[str, NDArray[Any]], extra: dict[str, NDArray[Any]])
     return modes
 
 
-def _mode(told: Any) -> str | None:
-    """Return the name of a mode that is told by name or number, None if it is neither."""
-    if isinstance(told, str):
-        return told if told in BBR_MODES else None
-    return BBR_MODES[int(told)] if told is not None and 0 <= told < len(BBR_MODES) else None
+def _mode(printed: Any) -> str | None:
+    """Return the name of a mode that was printed by name or number, None if it is neither."""
+    if isinstance(printed, str):
+        return printed if printed in BBR_MODES else None
+    return BBR_MODES[int(printed)] if printed is not None and 0 <= printed < len(BBR_MODES) else None
 
 
 def _signed(values: NDArray[Any], none: int | None) -> NDArray[np.int64]:
-    """Return int64 with `none`, and u64 values that do not fit (all are such markers), as MISSING."""
+    """Return int64, with `none` and the u64 values that do not fit (all of them markers) as MISSING."""
     out = values.astype(np.int64)
     if none is not None:
         out[values == np.asarray(none).astype(values.dtype)] = MISSING
@@ -374,14 +373,14 @@ def _whole(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def merged(tables: Sequence[TcpInfo], source: str) -> TcpInfo:
-    """Return several `TcpInfo` as one: connections of the same addresses and ports are one, in the order given.
+    """Return several `TcpInfo` as one; connections with the same addresses and ports are merged.
 
     Parameters
     ----------
     tables : sequence of TcpInfo
         At least one.
     source : str
-        Name of what they came from.
+        Name of their common source.
     """
     known: dict[tuple[Any, ...], int] = {}
     connections: list[dict[str, Any]] = []

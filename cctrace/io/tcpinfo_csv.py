@@ -1,9 +1,9 @@
 """tcp_info as CSV: the lab's `tcpinfo.csv`, and any CSV whose header names fields of struct tcp_info (bpftrace).
 
-One row per poll. A column of times is required (see `_TIMES`; where the name tells no unit, the size of the numbers
-does). `flow_id` or addresses and ports, and every field that the header names in a spelling known to
-`tcpinfo.field_name`, are optional; other columns are kept. Empty cells, "-" and "N/A" are missing values, never 0.
-`cc_info_hex` holds what getsockopt(TCP_CC_INFO) returned, and tells which BBR it is.
+One row per poll. A column of times is required (see `_TIMES`; without a unit in the name, the size of the numbers
+shows it). `flow_id` or addresses and ports, and every field whose spelling `tcpinfo.field_name` knows, are optional;
+other columns are kept. Empty cells, "-" and "N/A" are missing values, never 0.
+`cc_info_hex` is the result of getsockopt(TCP_CC_INFO), whose length shows the version of BBR.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _TIMES = {"time_ns": 1, "nsecs": 1, "time_us": 1000, "time_ms": 10**6, "time_s":
 _UNITLESS_TIMES = ("time", "ts", "timestamp")
 MISSING_TEXTS = ("", "-", "N/A", "n/a", "NA", "nan", "NaN", "null", "None")
 _KEYS = ("flow_id", "src", "sport", "dst", "dport", "cc")
-CC_INFO = "cc_info_hex"  # what getsockopt(TCP_CC_INFO) returned, as hexadecimal digits
-# The lab's names for what INET_DIAG_BBRINFO says.
+CC_INFO = "cc_info_hex"  # result of getsockopt(TCP_CC_INFO), in hexadecimal
+# The lab's names for fields of INET_DIAG_BBRINFO.
 _BBR = {
     "bbr_bw_bytes_per_s": "bbr_bw_Bps",
     "bbr_bw_hi_bytes_per_s": "bbr_bw_hi_Bps",
@@ -46,7 +46,7 @@ _BBR = {
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether a file that starts with these bytes is a CSV of tcp_info."""
+    """Return whether a file that starts with these bytes is a CSV of tcp_info."""
     return any(_is_header(line.split(",")) for line in head.decode("utf-8", "replace").splitlines()[:3])
 
 
@@ -71,11 +71,13 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     Raises
     ------
     FormatError
-        No header with a time, no rows, or a cell that is no number; names line and column.
+        No header with a time, no rows, or a cell that is not a number; names line and column.
     """
     lines = list(csv_rows(source))
     name, warnings = source.name, source.cut_warning()
-    at = next((i for i, row in enumerate(lines[:3]) if _is_header(row)), None)  # bpftrace speaks before its header
+    at = next(
+        (i for i, row in enumerate(lines[:3]) if _is_header(row)), None
+    )  # bpftrace prints lines before its header
     if at is None:
         raise FormatError(f"{name}: no header line that names a time and a field of tcp_info")
     header = _names(lines[at])
@@ -142,7 +144,7 @@ def _time_fields(columns: dict[str, tuple[str, ...]], numbers: Sequence[int], na
 
 
 def _bbr_fields(cells: Sequence[str], numbers: Sequence[int], name: str) -> dict[Any, NDArray[Any]]:
-    """Decode what TCP_CC_INFO returned at each poll."""
+    """Decode the result of TCP_CC_INFO at each poll."""
     polls = []
     for number, cell in zip(numbers, cells, strict=True):
         try:

@@ -1,7 +1,7 @@
 """tcp_info as JSON: an array or lines of objects that name fields of struct tcp_info, as pollers and web servers log.
 
-Each object is a poll. A time is read from `time`, `ts`, `timestamp`, `time_local`, `time_iso8601`, `msec` and what
-`tcpinfo_csv` knows (seconds since the epoch as a number or text, ISO 8601); fields in any spelling that
+Each object is a poll. The time is `time`, `ts`, `timestamp`, `time_local`, `time_iso8601`, `msec` or one of those of
+`tcpinfo_csv` (seconds since the epoch as a number or text, ISO 8601); fields in any spelling that
 `tcpinfo.field_name` knows, also with `tcpinfo_` in front (nginx's `$tcpinfo_rtt`, Varnish) and one level down
 (`{"ts": ..., "tcp_info": {...}}`). "-", "N/A" and null are missing.
 """
@@ -30,7 +30,7 @@ _ENDS = {"src": ("src", "saddr", "server_addr", "local_addr"), "sport": ("sport"
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether a file that starts with these bytes is JSON with fields of tcp_info."""
+    """Return whether a file that starts with these bytes is JSON with fields of tcp_info."""
     start = head.lstrip()
     if start[:1] not in (b"{", b"["):
         return False
@@ -60,7 +60,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     name = source.name
     if not polls:
         raise FormatError(f"{name}: no object with fields of tcp_info")
-    warnings = [f"{name}: {odd} records without fields of tcp_info left out"] if odd else []
+    warnings = [f"{name}: {odd} records without fields of tcp_info skipped"] if odd else []
     warnings += source.cut_warning()
     table = [{key: value for key, value in known.items() if value is not None} for known in connections.table]
     return tcpinfo.build(tcpinfo.columns_of(polls), table, name, "tcpinfo-json", warnings)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def sniff(head: bytes) -> bool:
-    """Return False: a raw struct has nothing to be told by."""
+    """Return False: a raw struct has no magic number."""
     return False
 
 
@@ -31,20 +31,20 @@ def read(source: Source, length: int | None = None) -> tcpinfo.TcpInfo:
     Raises
     ------
     FormatError
-        The file is shorter than the struct ever was, no multiple of `length`, or begins a struct with what is no TCP
-        state.
+        The file is shorter than the oldest struct, not a multiple of `length`, or a struct begins with an impossible
+        TCP state.
     """
     data, name = source.read(1 << 26), source.name
     length = length or len(data)
     if length < SHORTEST or len(data) % length:
         raise FormatError(
-            f"{name}: {len(data)} bytes are no struct tcp_info: at least {SHORTEST}, multiple of {length}"
+            f"{name}: {len(data)} bytes are not a struct tcp_info: it has at least {SHORTEST}, a multiple of {length}"
         )
     dumps = [data[at : at + length] for at in range(0, len(data), length)]
     for number, dump in enumerate(dumps):
         if dump[0] > STATES or dump[1] > CA_STATES:
             raise FormatError(
-                f"{name}: no struct tcp_info at offset {number * length}: tcpi_state {dump[0]} (at most {STATES}), "
+                f"{name}: not a struct tcp_info at offset {number * length}: tcpi_state {dump[0]} (at most {STATES}), "
                 f"tcpi_ca_state {dump[1]} (at most {CA_STATES})"
             )
     extra = length - TCP_INFO.itemsize

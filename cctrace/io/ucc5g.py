@@ -1,11 +1,10 @@
-"""The logs of the UCC 4G and 5G datasets (G-NetTrack): one row per second or so of what a phone saw.
+"""The logs of the UCC 4G and 5G datasets (G-NetTrack): about one row per second of a phone's measurements.
 
-`DL_bitrate` and `UL_bitrate` are kbit/s, the PING columns ms (PINGLOSS %), `-` is missing. The rows are not exactly
-1 Hz and several may bear one second: rows of one second share it evenly, so that times are distinct and nothing counts
-twice.
+`DL_bitrate` and `UL_bitrate` are kbit/s, the PING columns ms (PINGLOSS %), `-` is missing. Time stamps are
+whole seconds and may repeat: rows of one second divide it evenly, so that times are distinct and nothing counts twice.
 
-A phone pings some five times in every 13 s or so, while it downloads. The least of five (PINGMIN) is nearest to a base
-RTT, and what a path takes; of five pings a loss is 0, 20, ... 100 %.
+The phone sends about five pings every 13 s while it downloads. Their minimum (PINGMIN) is closest to a base RTT, and
+is the RTT of a path made from the log; the loss of five pings is 0, 20, ... 100 %.
 
 Source: Raca et al., "Beyond Throughput, The Next Generation: A 5G Dataset", MMSys 2020, and its README.
 """
@@ -39,7 +38,7 @@ _OF_PATH = {"rtt": ("ping_min_ms", 1e6, 3.6e6), "loss": ("ping_loss_pct", 0.01, 
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether a file that starts with these bytes is a log of the UCC datasets."""
+    """Return whether a file that starts with these bytes is a log of the UCC datasets."""
     first = head.split(b"\n", 1)[0]
     return first.startswith(b"Timestamp,") and b"DL_bitrate" in first
 
@@ -51,7 +50,7 @@ def read(source: Source) -> LinkTrace:
     Raises
     ------
     FormatError
-        A time stamp or rate that is none, or no rows; names the line.
+        A damaged time stamp or rate, or no rows; names the line.
     """
     lines = list(csv_rows(source))
     name, warnings = source.name, source.cut_warning()
@@ -67,7 +66,7 @@ def read(source: Source) -> LinkTrace:
     columns = {"time_ns": time_ns} | {_RENAMED.get(column, column): _numbers(cells[column]) for column in cells}
     for column in ("dl_bps", "ul_bps"):
         if column in columns and columns[column].dtype == object:
-            raise FormatError(f"{name}: the column of {column} holds what is no number")
+            raise FormatError(f"{name}: the column of {column} holds values that are not numbers")
         if column in columns:
             columns[column] = columns[column] * 1000
     gaps = np.diff(time_ns) / 1e9
@@ -84,7 +83,7 @@ def read(source: Source) -> LinkTrace:
 
 
 def _of_path(columns: dict[str, NDArray[Any]], name: str, warnings: list[str]) -> dict[str, tuple[str, float]]:
-    """Return the columns that say RTT and loss of the path; warn of such that hold what is neither."""
+    """Return the columns of RTT and loss of the path; warn about those with impossible values."""
     there = {}
     for field, (column, unit, most) in _OF_PATH.items():
         values = columns.get(column)
@@ -92,7 +91,9 @@ def _of_path(columns: dict[str, NDArray[Any]], name: str, warnings: list[str]) -
             continue
         least = 0.0 if field == "loss" else np.nextafter(0.0, 1.0)
         if values.dtype == object or not np.all(np.isnan(values) | ((least <= values) & (values <= most))):
-            warnings.append(f"{name}: the column of {column} holds what is no {field}; it is not used for a path")
+            warnings.append(
+                f"{name}: the column of {column} holds impossible values of {field}; it is not used for a path"
+            )
             continue
         there[field] = column, unit
     return there
@@ -115,7 +116,7 @@ def _times(cells: Sequence[str], numbers: Sequence[int], name: str) -> NDArray[n
 
 
 def _numbers(values: Sequence[str]) -> NDArray[Any]:
-    """Return a column of numbers, or of text where one of them is none."""
+    """Return a column of numbers, or of text if one of them is not a number."""
     try:
         return np.array([np.nan if value in ("-", "") else float(value) for value in values])
     except ValueError:

@@ -1,7 +1,7 @@
-"""Varnish's log with what `tcp.dump_info()` of vmod tcp writes into it: tcp_info of the client's socket, per request.
+"""Varnish's log with tcp_info of the client's socket per request, as `tcp.dump_info()` of vmod tcp writes it.
 
 A record is a tag and its text, by transaction (`varnishlog`) or each with the number of its transaction (`-g raw`). The
-time of a poll is that of the transaction's latest `Timestamp`; `ReqStart` names the client, `SessOpen` (`-g session`)
+time of a poll is the transaction's latest `Timestamp`; `ReqStart` names the client, `SessOpen` (`-g session`)
 the server's end too. One poll is `tcpi:`, `tcpi2:` and the name of the congestion control.
 
 Source: vmod_tcp(3), vsl(7), varnishlog(1).
@@ -29,13 +29,13 @@ _CONTROL = "getsockopt() returned: "
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether a file that starts with these bytes is Varnish's log."""
+    """Return whether a file that starts with these bytes is Varnish's log."""
     text = head.decode("utf-8", "replace")
     return bool(_HEAD.match(text.lstrip()) or re.search(r"^ *\d+ (SessOpen|Begin) +[cb] ", text, re.MULTILINE))
 
 
 class _Transaction:
-    """What is known of a transaction when its sockets' figures come."""
+    """The time, addresses and latest poll of a transaction."""
 
     def __init__(self, server: Endpoint = (None, None)) -> None:
         self.time_ns: int | None = None
@@ -51,7 +51,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     Raises
     ------
     FormatError
-        Nobody called `tcp.dump_info()`, or no `Timestamp` precedes what it wrote.
+        No output of `tcp.dump_info()`, or no `Timestamp` before it.
     """
     reader, name = _Reader(), source.name
     for line in source.lines():
@@ -62,7 +62,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
         )
     if not reader.polls:
         raise FormatError(f"{name}: no tcp_info in this log of Varnish; tcp.dump_info() in sub vcl_deliver writes it")
-    warnings = [f"{name}: {reader.timeless} polls have no Timestamp; left out"] if reader.timeless else []
+    warnings = [f"{name}: {reader.timeless} polls have no Timestamp; skipped"] if reader.timeless else []
     warnings += source.cut_warning()
     connections = [{field: value for field, value in known.items() if value is not None} for known in reader.told.table]
     return tcpinfo.build(tcpinfo.columns_of(reader.polls), connections, name, "varnishlog", warnings)
@@ -76,9 +76,9 @@ class _Reader:
         self._raw: dict[str, _Transaction] = {}
 
     def take(self, line: str) -> None:
-        """Take in one line."""
+        """Parse one line."""
         if head := _HEAD.match(line):
-            # What is nested belongs to the session that was opened above it.
+            # A nested transaction belongs to the session above it.
             self._grouped = _Transaction(self._grouped.server if len(head[1]) > 1 else (None, None))
             return
         if not (record := _RECORD.match(line)):

@@ -1,4 +1,4 @@
-"""Out: `convert` writes what `read_file` reads as Parquet (lossless), CSV (for people) or pcap (for other tools)."""
+"""`convert` writes what `read_file` reads as Parquet (lossless), CSV (for people) or pcap (for other tools)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def convert(
         A capture larger than memory is converted in parts.
     target : str or os.PathLike
     to : str, optional
-        "parquet", "csv" or "pcap"; told by the ending of `target` if not given. pcap is for captures only: raw IP,
+        "parquet", "csv" or "pcap"; default: by the ending of `target`. pcap is for captures only: raw IP,
         headers without payload, nanoseconds.
     chunk : int
         Packets held in memory at a time.
@@ -56,7 +56,7 @@ def convert(
     Raises
     ------
     ArgumentError
-        An unknown target format, pcap from something that is no capture, or the source as its own target.
+        An unknown target format, pcap from something other than a capture, or the source as its own target.
     OSError
         If the target cannot be written; it is left as it was.
     """
@@ -87,7 +87,7 @@ def _is_file(source: object) -> TypeGuard[str | os.PathLike[str]]:
 
 @contextlib.contextmanager
 def _whole(target: str) -> Iterator[str]:
-    """Yield the file to write: one beside the target, which it becomes once it is whole; a device or pipe itself."""
+    """Yield the file to write: a temporary one that replaces the target once complete; a device or pipe itself."""
     if os.path.exists(target) and not os.path.isfile(target):
         yield target
         return
@@ -105,7 +105,7 @@ def _whole(target: str) -> Iterator[str]:
 
 
 class _Parts:
-    """The parts of a capture, and the warnings of the last one once they have been gone through."""
+    """The parts of a capture; once they were iterated over, the warnings of the last one."""
 
     def __init__(self, parts: Iterable[Packets]) -> None:
         self._parts = parts
@@ -118,7 +118,7 @@ class _Parts:
 
 
 def _open(source: Inputs, chunk: int, options: dict[str, Any]) -> _Parts | TcpInfo | LinkTrace | KernelEvents:
-    """Return the parts of a capture, or the whole of anything else."""
+    """Return the parts of a capture, or all of anything else."""
     from cctrace.io import CAPTURES, sniff
     from cctrace.io.source import open_source
 
