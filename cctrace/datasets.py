@@ -1,7 +1,7 @@
-"""Small recordings that ship with cctrace, with ground truth: where they are, where they come from, are they intact.
+"""Small recordings that ship with cctrace, with ground truth: their paths, provenance and checksums.
 
 A recording is a folder: captures, the kernel's counters (tcp_info polled by the sender, or `ss`), and `scenario.json`,
-which says what the path and the senders were. `catalogue.json` lists each file with its sha256. Nothing is downloaded.
+which describes the path and the senders. `catalogue.json` lists each file with its sha256. Nothing is downloaded.
 """
 
 from __future__ import annotations

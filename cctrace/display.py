@@ -1,8 +1,8 @@
-"""How text is shown: made harmless for a terminal and for HTML; and what objects show of themselves in a notebook.
+"""Text for display: made safe for a terminal and for HTML; and the representation of objects in a notebook.
 
-A file's name and its contents may hold anything: sequences that drive a terminal, marks that reverse the direction of
-writing, bytes that are not UTF-8. `visible` writes them out; every text that the commands print, that a page shows or
-that a table stores goes through it, or through `escape`, which calls it.
+File names and contents may hold anything: escape sequences, marks that reverse the direction of writing, bytes that are
+not UTF-8. `visible` escapes them; every text that commands print, pages show or tables store passes through it, or
+through `escape`, which calls it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _CELL = "text-align:left;padding:1px 14px 1px 0"
 
 
 def visible(text: object, keep: str = "\n\t") -> str:
-    """Return a text in which nothing acts on a terminal and everything can be written as UTF-8.
+    """Return a text that does not control a terminal and can be encoded as UTF-8.
 
-    What does not print (control and format characters, lone surrogates) is written out as Python does, the bytes of a
+    Unprintable characters (control and format characters, lone surrogates) are escaped as in Python, the bytes of a
     file name that is not UTF-8 as ``\\xff``.
 
     Parameters
@@ -84,7 +84,7 @@ def connection(src: str | None, sport: int | str | None, dst: str | None, dport:
 
 
 def escape(text: object) -> str:
-    """Return a text as HTML shows it; quotation marks too, so that it may stand in an attribute.
+    """Return a text escaped for HTML, quotation marks included, so that it is valid in an attribute.
 
     Examples
     --------
@@ -134,10 +134,10 @@ def of_summary(title: str, text: str) -> str:
 
 
 class Summarized:
-    """An object whose `summary()` is what a notebook shows of it, and whose `repr` is one line of it.
+    """An object that notebooks show by its `summary()`, whose first line is its `repr`.
 
-    A subclass says in `shown_as` what it is and, if it is an estimator, in `shown_once` which attribute it has as soon
-    as it is fitted.
+    A subclass sets `shown_as` to its title and, if it is an estimator, `shown_once` to an attribute that it has once it
+    is fitted.
     """
 
     shown_as = ""
@@ -176,7 +176,7 @@ def texts_of(values: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def shortened(text: str, most: int = 160) -> str:
-    """Return the first line of a text, cut where it is long.
+    """Return the first line of a text, truncated to `most` characters.
 
     >>> shortened("one two\\nthree"), shortened("a" * 20, 10)
     ('one two', 'aaaaaaaaa…')
@@ -186,7 +186,10 @@ def shortened(text: str, most: int = 160) -> str:
 
 
 def brief(instance: Any, always: Collection[str] = (), **usual: object) -> str:
-    """Return a dataclass as the call that makes it, but for what is as by default or `usual`; `always` are fields."""
+    """Return a dataclass as its constructor call, without fields that have their default or `usual` value.
+
+    Fields in `always` are never left out.
+    """
     given = []
     for field in dataclasses.fields(instance):
         value = getattr(instance, field.name)

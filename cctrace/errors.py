@@ -16,7 +16,7 @@ class ArgumentError(CctraceError, ValueError):
 
 
 class StreamError(CctraceError):
-    """An event stream lacks a column, or holds a value, that a controller cannot work with; names it."""
+    """An event stream lacks a column, or holds a value that no controller can work with; names it."""
 
 
 class CompileError(CctraceError):
@@ -24,7 +24,7 @@ class CompileError(CctraceError):
 
 
 class MissingError(CctraceError, ImportError):
-    """A package is not installed that an extra of cctrace brings; says how to install it."""
+    """An optional package is not installed; says how to install it."""
 
 
 class CctraceWarning(UserWarning):
@@ -32,7 +32,7 @@ class CctraceWarning(UserWarning):
 
 
 class Truncated(CctraceWarning):
-    """A file ends early; what precedes the end was read."""
+    """A file ends early; everything before the end was read."""
 
 
 class PartFailed(CctraceWarning):
@@ -40,11 +40,11 @@ class PartFailed(CctraceWarning):
 
 
 class FitError(CctraceError, ValueError):
-    """The data do not tell what was to be fitted; the message says what would be needed."""
+    """The data do not determine the fitted quantity; the message says what would be needed."""
 
 
 def one_line(error: BaseException) -> str:
-    """Return an exception as one line: what a user's input brought about as it is, anything else as an internal error.
+    """Return an exception as one line: an error caused by the input as it is, any other as an internal error.
 
     Examples
     --------
@@ -56,8 +56,8 @@ def one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, CctraceError):
         return text
-    if isinstance(error, OSError) and error.strerror:  # no bug here: the disk is full, the network is gone
+    if isinstance(error, OSError) and error.strerror:  # not a bug: the disk is full, the network is down
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
-    if isinstance(error, MemoryError):  # of the machine, or of a limit (ulimit -v)
+    if isinstance(error, MemoryError):  # the machine's, or a limit (ulimit -v)
         return f"not enough memory for this: {text or 'an allocation failed'}"
     return f"internal error, {type(error).__name__}: {text} (--debug shows where)"

@@ -1,4 +1,4 @@
-"""Packages that are not installed with cctrace unless asked for: the extras of setup.cfg."""
+"""Optional packages: the extras of setup.cfg."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ABOVE = Path(__file__).resolve().parents[1]  # a checkout, or where wheels are 
 
 
 def needed(module: str, extra: str) -> Any:
-    """Return a module of a package that comes with an extra.
+    """Return a module of an optional package.
 
     Raises
     ------
@@ -34,10 +34,9 @@ def needed(module: str, extra: str) -> Any:
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command that installs an extra beside this cctrace, whatever the working directory.
+    """Return the command that installs an extra for this cctrace, from any working directory.
 
-    In a checkout the package is installed in place, by the pip of its own environment; pip would look for a wheel of it
-    elsewhere.
+    A checkout is installed in place, by the pip of its own environment.
     """
     if not (_ABOVE / "setup.cfg").is_file():
         return f"{program('pip')} install 'cctrace[{extra}]'"
@@ -47,7 +46,7 @@ def how_to_install(extra: str) -> str:
 
 
 def program(name: str) -> str:
-    """Return how a program of this environment is called from here: by its name where the shell finds that one."""
+    """Return the command for a program of this environment: its name if the shell finds it, else its path."""
     beside = Path(sys.prefix) / "bin" / name
     if not beside.exists():
         return f"{sys.executable} -m {name}"

@@ -1,6 +1,6 @@
-"""Compile ahead what the stock commands use: ``python -m cctrace.prepare``, the last step of an installation.
+"""Compile ahead of use for the stock commands: ``python -m cctrace.prepare``, the last step of an installation.
 
-Nothing depends on it: what is not in the cache, or no longer what would be compiled, is compiled when it is first used.
+It is optional: code that is missing from the cache, or outdated, is compiled on first use.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def rooms() -> None:
     transmissions(flow)  # what every fit begins with
     for name in ("bbr2022", "cubic6"):
         cct.replay(flow, name)
-    importlib.import_module("cctrace.report")  # so that the bytecode of what `analyze` imports is there, too
+    importlib.import_module("cctrace.report")  # writes the bytecode of everything that `analyze` imports
     importlib.import_module("cctrace.analysis.analyze")
     cct.simulate(cct.Path(rate="10Mbit", rtt="10ms", buffer="1bdp"), ["reno", "quic_reno"], duration="100ms")
 

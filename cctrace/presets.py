@@ -45,7 +45,7 @@ def path_fields(name: str, seed: int = 1, seconds: int = 120) -> dict[str, Any]:
     name : str
         One of `path_names`.
     seed, seconds : int
-        Of a cellular path: which rates are drawn, for how long (the last then holds).
+        Of a cellular path: the seed of its rates, and for how long they are drawn (then the last one holds).
 
     Raises
     ------
@@ -65,7 +65,7 @@ def path_fields(name: str, seed: int = 1, seconds: int = 120) -> dict[str, Any]:
 
 
 def _cellular(drawn: dict[str, float], seed: int, seconds: int) -> list[tuple[int, float]]:
-    """Return a rate per second: log-normal, autocorrelated, with outages."""
+    """Return one rate per second: log-normal, autocorrelated, with outages."""
     import math
     import random
 
@@ -80,7 +80,7 @@ def _cellular(drawn: dict[str, float], seed: int, seconds: int) -> list[tuple[in
 
 
 def jitter_text(name: str) -> str:
-    """Return a shipped jitter, by the name of its recording, as `cctrace.Jitter.parse` reads it.
+    """Return the jitter fitted to a shipped recording, in the syntax of `cctrace.Jitter.parse`.
 
     Raises
     ------
@@ -136,9 +136,9 @@ def bins(name: str) -> list[dict[str, Any]]:
             found = json.loads(Path(name).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ArgumentError(
-                f"table {name!r}: no file of JSON, and none of {', '.join(names())} ({error})"
+                f"table {name!r}: neither a JSON file nor one of {', '.join(names())} ({error})"
             ) from None
     table = found.get("bins") if isinstance(found, dict) else None
     if not isinstance(table, list) or not all(isinstance(cell, dict) for cell in table):
-        raise ArgumentError(f"table {name!r}: holds no list `bins` of objects")
+        raise ArgumentError(f"table {name!r}: has no list `bins` of objects")
     return table

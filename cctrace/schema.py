@@ -10,8 +10,8 @@ Ownership in a replay (`Column.replay`):
 
 Unknown is explicit: where a value was not observed the column holds its `missing` value, never a guess.
 
-`Column.within` is what a file may say, where that is less than the dtype holds: `cctrace.io.door` asks before compiled
-code, which does not check an index, sees it.
+`Column.within` are the values that a file may hold, where they are fewer than those of the dtype: `cctrace.io.door`
+checks them before compiled code, which does not check indices, uses them.
 """
 
 from __future__ import annotations
@@ -301,7 +301,7 @@ QUIC_CARRIED = {"cg_app_limited": "app_limited"}
 
 # ---------------------------------------------------------------------------------------------------------------------
 # tcp_info: one row per poll. A field that a source does not report is missing (NaN / pd.NA), never 0.
-# What a kernel can have meant, by unit; what lies outside is missing. Rates and times leave room for sums and bits.
+# Plausible values by unit; others are missing. Rates and times leave room for sums and for conversion to bits.
 _TCP_INFO_WITHIN = {
     "ns": (0, LATEST_NS),
     "us": (0, 1 << 50),

@@ -1,7 +1,7 @@
 """Quantities as people write them ("40Mbit", "5ms", "2bdp", "1%") to numbers, and numbers to text.
 
 Inside cctrace a quantity is a plain number with its unit in its name (`rate_bps`, `rtt_us`); strings are parsed here,
-at the boundary. A string must carry its unit: "40" is refused, because one reader means milliseconds, another seconds.
+at the boundary. A string must have a unit: "40" is refused, because it may mean milliseconds or seconds.
 
 Rates are bits per second for `bit`, `bit/s`, `bps` ("40Mbit", "40 Mbit/s", "40Mbps") and bytes for `B/s`, `Bps`: a
 small `b` is a bit and a capital `B` a byte, as in iperf3 and `ss`. (`tc` alone reads "mbps" as megabytes.)
@@ -159,7 +159,7 @@ def _called(text: object, name: str | None) -> str:
 
 
 def format_number(value: float, digits: int = 3) -> str:
-    """Return a number as people write it: so many significant digits, thousands apart, and never an exponent.
+    """Return a number as people write it: with this many significant digits, thousands separators, and no exponent.
 
     >>> format_number(14_321.0, 2), format_number(0.2345), format_number(0.00000358), format_number(0)
     ('14,000', '0.234', '0.00000358', '0')
@@ -177,7 +177,7 @@ def format_number(value: float, digits: int = 3) -> str:
 
 
 def format_count(count: int) -> str:
-    """Return a whole number, thousands apart.
+    """Return a whole number with thousands separators.
 
     >>> format_count(12_600)
     '12,600'
@@ -195,7 +195,7 @@ def format_rate(bps: float) -> str:
 
 
 def format_time(ns: float) -> str:
-    """Return a duration in nanoseconds as text with three digits; what is below a tenth of one is none.
+    """Return a duration in nanoseconds as text with three digits; less than 0.1 ns is 0.
 
     >>> format_time(40_237_000), format_time(1_500_000_000), format_time(19_966_000_000), format_time(0)
     ('40.2 ms', '1.5 s', '20 s', '0 s')
@@ -213,7 +213,7 @@ def format_size(size_bytes: float) -> str:
 
 
 def format_share(share: float) -> str:
-    """Return a share as a percentage with three digits; of what hardly is any, that it is less than a thousandth.
+    """Return a share as a percentage with three digits; below 0.001 %, it says so.
 
     >>> format_share(0.00954), format_share(1.0), format_share(3.58e-7), format_share(0.0)
     ('0.954 %', '100 %', 'less than 0.001 %', '0 %')

@@ -56,7 +56,7 @@ def test_a_number_among_texts_and_a_text_among_numbers_are_counted():
     table = read(PROBE + PROBE.replace("snd_una=0xf", "snd_una=foo").replace("mark=0x0", "mark=zero") + PROBE)
     assert table.extra["snd_una"].tolist() == [15, MISSING, 15]
     assert table.extra["mark"].tolist() == [0, MISSING, 0]
-    said = [line for line in table.warnings if "no numbers of 64 bits" in line]
+    said = [line for line in table.warnings if "not 64-bit numbers" in line]
     assert [line.count("1 values") for line in said] == [1, 1]
 
 

@@ -86,7 +86,7 @@ def test_siftr_lines_that_are_cut_are_counted():
     line = f"o,{T0}.5,10.0.0.1,5001,10.0.0.2,40000,{VALUES.format(rtt=1, rto=1, flow=7)}\n"
     table = read(NEW + line + line[:20])
     assert len(table) == 1
-    assert any("1 lines are cut" in text for text in table.warnings)
+    assert any("1 lines are truncated" in text for text in table.warnings)
     with pytest.raises(FormatError, match="no packets in this siftr log"):
         read(NEW)
 

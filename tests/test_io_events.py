@@ -281,7 +281,7 @@ def test_output_of_the_tools_without_events_or_with_garbled_ones_says_so():
         read("\n".join(text.splitlines()[:2]) + "\n")
     table = read(text + "14:32:01 0 4 10.0.\n")
     assert len(table) == 1
-    assert any("1 lines are cut" in warning for warning in table.warnings)
+    assert any("1 lines are truncated" in warning for warning in table.warnings)
 
 
 def test_events_are_written_as_csv(tmp_path):

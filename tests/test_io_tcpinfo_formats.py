@@ -231,7 +231,7 @@ def test_garbled_probe_lines_are_counted():
     line = f"  a-1 [0] .... 1.5: tcp_probe: {OLD}\n"
     info = read(line * 2 + line[:80] + "\n")
     assert len(info) == 2
-    assert any("1 tcp_probe lines are cut" in w for w in info.warnings)
+    assert any("1 tcp_probe lines are truncated" in w for w in info.warnings)
 
 
 # --- CSV of other tools ----------------------------------------------------------------------------------------------

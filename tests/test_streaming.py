@@ -51,7 +51,9 @@ def test_metrics_follow_from_what_was_played():
     quality = session.segments.quality.to_numpy()
     assert session.average_quality == quality.mean()
     assert session.switches == (np.diff(quality) != 0).sum() > session.switches_down == (np.diff(quality) < 0).sum() > 0
-    assert session.metrics["average_bitrate_kbps"] == session.segments.bitrate_kbps.mean()
+    assert session.to_dict()["average_bitrate_kbps"] == session.segments.bitrate_kbps.mean()
+    assert json.loads(session.to_json()) == session.to_dict()
+    assert f"{session.stalls} stalls" in session.summary()
     assert session.complete
     assert len(session.segments) == 45
 
@@ -90,7 +92,7 @@ def test_a_session_is_the_same_in_every_mode_and_with_the_same_seed():
     runs = [play(path, "quic_bbr", video, 3, mode=mode) for mode in ("compiled", "interpreted", "debug", "compiled")]
     for run in runs[1:]:
         assert run.segments.equals(runs[0].segments)
-        assert run.metrics == runs[0].metrics
+        assert run.to_dict() == runs[0].to_dict()
     assert not play(path, "quic_bbr", video, 4).segments.equals(runs[0].segments)
 
 
@@ -101,16 +103,18 @@ def test_others_share_the_path_and_a_video_that_never_ends_is_left():
     assert len(beside.simulation.flows) == 3
     starved = play(cct.Path(rate="20kbit", rtt="50ms", buffer="20kB"), "cubic6", SHORT)
     assert not starved.complete
-    assert "left after 10 times" in starved._repr_html_()
+    assert "ended after 10 times" in starved._repr_html_()
     assert starved.rebuffering_ratio > 5
 
 
 def test_bbr_stays_in_startup_where_a_segment_fits_its_window_and_released_obbr_does_not():
     path = cct.Path(rate="80Mbit", rtt="270ms", buffer="0.25bdp")
-    again = {cc: play(path, cc, Video.of(minutes=3)).metrics["retransmit_ratio"] for cc in ("quic_bbr", "obbr:mu=0.5")}
+    again = {
+        cc: play(path, cc, Video.of(minutes=3)).to_dict()["retransmit_ratio"] for cc in ("quic_bbr", "obbr:mu=0.5")
+    }
     assert again["quic_bbr"] > 0.3 > 0.05 > again["obbr:mu=0.5"]
     slower = cct.Path(rate="30Mbit", rtt="270ms", buffer="0.25bdp")
-    assert play(slower, "quic_bbr", Video.of(minutes=3)).metrics["retransmit_ratio"] < 0.15
+    assert play(slower, "quic_bbr", Video.of(minutes=3)).to_dict()["retransmit_ratio"] < 0.15
 
 
 def test_the_server_is_idle_between_segments_and_sends_no_more_than_was_asked():
@@ -168,9 +172,9 @@ def test_files_of_sabre_are_read(tmp_path):
     assert (video.length_s, video.cut(20).segments) == (9.0, 7)
     assert play_rates(read_periods(tmp_path / "network.json"), video).segments.quality.tolist() == [0, 1, 1]
     (tmp_path / "other.json").write_text("[1]")
-    with pytest.raises(ArgumentError, match=r"other\.json: no network trace of Sabre"):
+    with pytest.raises(ArgumentError, match=r"other\.json: not a network trace of Sabre"):
         read_periods(tmp_path / "other.json")
-    with pytest.raises(ArgumentError, match=r"other\.json: no manifest of Sabre"):
+    with pytest.raises(ArgumentError, match=r"other\.json: not a manifest of Sabre"):
         Video.read(tmp_path / "other.json")
 
 
@@ -216,7 +220,7 @@ def test_the_command_prints_a_session_per_controller_and_writes_segments(tmp_pat
     printed = json.loads(capsys.readouterr().out)
     assert [row["cc"] for row in printed] == ["cubic6", "obbr:mu=0.5"]
     same = play(cct.Path(rate="8Mbit", rtt="50ms", buffer="1bdp"), "cubic6", Video.of().cut(40), 2)
-    assert printed[0] == {"cc": "cubic6"} | same.metrics | {"qualities": same.segments.quality.tolist()}
+    assert printed[0] == {"cc": "cubic6"} | same.to_dict() | {"qualities": same.segments.quality.tolist()}
     assert len(file.read_text().splitlines()) == 1 + 2 * 10
     assert main(["stream", *path, "--cc", "cubic6", "--beside", "bbr2022", "--rule", "bola"]) == 0
     assert "40 s of video, qualities 0 to 9, rule bola" in capsys.readouterr().out

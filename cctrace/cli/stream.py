@@ -87,14 +87,14 @@ def stream(
     if as_json:
         print_json(
             [
-                {"cc": name} | session.metrics | {"qualities": session.segments.quality.tolist()}
+                {"cc": name} | session.to_dict() | {"qualities": session.segments.quality.tolist()}
                 for name, session in sessions.items()
             ]
         )
         return
     print_table(
         ("cc", "quality", "bitrate", "switches", "down", "rebuffering", "stalls", "startup", "retransmitted"),
-        [_row(name, session.metrics) for name, session in sessions.items()],
+        [_row(name, session.to_dict()) for name, session in sessions.items()],
         title=f"{video.length_s:g} s of video, qualities 0 to {len(video.bitrates_kbps) - 1}, rule {options['rule']}",
     )
 

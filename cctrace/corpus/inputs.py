@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from cctrace.display import visible
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 RULES: dict[str, tuple[str, ...]] = {
     "ours": ("sender:tcpinfo.csv", "sender:ss.txt", "{name}:{name}.tcpinfo.csv", "{name}:{name}.ss.txt"),
     "mlab": ("{name}:{name}.{part}.jsonl",),

@@ -71,7 +71,7 @@ def analyse(
     FormatError, ArgumentError
         If it cannot be read.
     """
-    summaries, bulk, told = _flows(source, limit)
+    summaries, bulk, warnings = _flows(source, limit)
     tables = _counted(counters, limit)
     rows: dict[str, list] = {}
     if "flows" in tasks:
@@ -86,27 +86,27 @@ def analyse(
                 continue
             for table, found in of_flow.rows_of(task, flow, _key(name, index, flow.summary)).items():
                 rows.setdefault(table, []).extend(found)
-    starts = np.array([one["start_ns"] for one in summaries if one["start_ns"] > 0], np.int64)
-    start = int(starts.min()) if len(starts) else 0
-    ends = [one["start_ns"] + 1e9 * np.nan_to_num(one["duration_s"]) for one in summaries]
     unused = [
         f"{table.source}: no flow of the capture has these addresses" for table in tables if id(table) not in belong
     ]
-    rows["captures"] = [
-        {
-            "capture": name,
-            "size": size,
-            "packets": sum(int(one["packets"]) for one in summaries),
-            "connections": len(summaries),
-            "bulk_flows": count,
-            "start_ns": start or None,
-            "duration_s": (max(ends) - start) / 1e9 if start else None,
-            "counters": [_called(one) for one in counters],
-            "warnings": [*told, *unused],
-        }
-    ]
+    row = _capture_row(summaries) | {"capture": name, "size": size, "bulk_flows": count}
+    row |= {"counters": [_called(one) for one in counters], "warnings": [*warnings, *unused]}
+    rows["captures"] = [row]
+    start = row["start_ns"]
     date = datetime.fromtimestamp(start / 1e9, UTC).date().isoformat() if start else _date_in(name)
     return {table: [_plain(row) for row in found] for table, found in rows.items()}, date
+
+
+def _capture_row(summaries: Sequence[Row]) -> Row:
+    """Return the columns of the table `captures` that follow from the rows of its connections."""
+    start_ns = min((one["start_ns"] for one in summaries if one["start_ns"] > 0), default=None)
+    ends = [one["start_ns"] + 1e9 * np.nan_to_num(one["duration_s"]) for one in summaries]
+    return {
+        "packets": sum(int(one["packets"]) for one in summaries),
+        "connections": len(summaries),
+        "start_ns": None if start_ns is None else int(start_ns),
+        "duration_s": None if start_ns is None else (max(ends) - start_ns) / 1e9,
+    }
 
 
 def _called(source: Named) -> str:
@@ -170,15 +170,17 @@ def _of_counters(table: TcpInfo) -> Found:
 
 def _counted(counters: Sequence[Named], limit: int | None) -> list[TcpInfo]:
     """Return the tables of the counters of a capture; the parts of a connection are merged."""
-    from cctrace.io import read_file, tcpinfo
+    from cctrace.io import read_file
+    from cctrace.io.merging import merged
+    from cctrace.io.tcpinfo import TcpInfo
 
     tables = []
     for one in counters:
         table = read_file(one, limit=limit)
-        if not isinstance(table, tcpinfo.TcpInfo):
+        if not isinstance(table, TcpInfo):
             raise ArgumentError(f"{_called(one)}: lies beside a capture as its counters, but holds none")
         tables.append(table)
-    return [tcpinfo.merged(tables, tables[0].source)] if len(tables) > 1 else tables
+    return [merged(tables, tables[0].source)] if len(tables) > 1 else tables
 
 
 def _attached(flow: Any, tables: Sequence[TcpInfo], belong: set[int]) -> Any:

@@ -131,7 +131,9 @@ def stream(
 
 def _of_archive(source: Source, decapsulate: str | Sequence[str], limit: int | None) -> Packets | TcpInfo:
     """Return the contents of all members of an archive, joined."""
-    from cctrace.io import archive, tcpinfo
+    from cctrace.io import archive
+    from cctrace.io.merging import merged
+    from cctrace.io.tcpinfo import TcpInfo
 
     with source:
         members, warnings = archive.members(source)
@@ -146,11 +148,11 @@ def _of_archive(source: Source, decapsulate: str | Sequence[str], limit: int | N
             if member.allowance and member.allowance.is_spent:
                 raise
             warnings.append(f"{error}; left out")
-    tables = [table for table in tables if isinstance(table, tcpinfo.TcpInfo)]
+    tables = [table for table in tables if isinstance(table, TcpInfo)]
     if bool(tables) == bool(captures):
         what = "both captures and counters: unpack it, and give them one by one" if tables else "no supported file"
         raise FormatError("; ".join([f"{source.name}: the archive holds {what}", *warnings[:3]]))
-    data = tcpinfo.merged(tables, source.name) if tables else next(_packets(captures, None, None, decapsulate, limit))
+    data = merged(tables, source.name) if tables else next(_packets(captures, None, None, decapsulate, limit))
     data.warnings += warnings
     return data
 

@@ -95,10 +95,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     warnings = [f"{name}: {damage}"] if damage else []
     warnings += [f"{name}: {log.skipped} events were lost before they were written"] if log.skipped else []
     warnings += source.cut_warning()
-    connections = [
-        {field: value for field, value in known.items() if value is not None} | {"stack": stack}
-        for known, stack in zip(log.connections.table, log.stacks, strict=True)
-    ]
+    connections = [known | {"stack": stack} for known, stack in zip(log.connections.table, log.stacks, strict=True)]
     return tcpinfo.build(tcpinfo.columns_of(log.polls), connections, name, "bblog", warnings)
 
 

@@ -5,18 +5,23 @@ from __future__ import annotations
 import queue
 import threading
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.io.layout import BAD_LENGTH
+
 if TYPE_CHECKING:
+    from cctrace.io.frames import Decoder, FrameIterator, Frames
     from cctrace.io.source import Source
 
 
 CHUNK = 4 << 20  # bytes per chunk: fits the cache, and large enough that per-chunk costs vanish
 HEADROOM = 1 << 18  # unconsumed bytes that are kept in front of the next chunk
 _Filled = tuple[NDArray[np.uint8] | Exception, int, int]
+Find = Callable[[], tuple[int, int, int]]  # fills `Frames`; returns (count, position after them, status)
 _AHEAD = 4  # chunks that are read in advance, so that reader and decoder rarely wait for each other
 
 
@@ -85,6 +90,29 @@ class Chunks:
         if len(old) == len(buffer):
             self._free.put(old)
         self._base = offset - self.pos
+
+
+def frames_of_records(
+    source: Source,
+    decoder: Decoder,
+    chunks: Chunks,
+    frames: Frames,
+    find: Callable[[], tuple[int, int, int]],
+    damage: str,
+) -> FrameIterator:
+    """Yield (buffer, `Frames`, count) of a file of records; `find` fills `frames` and returns (count, end, status)."""
+    need = 1
+    while chunks.more(need):
+        status, count = 0, len(frames.offset)
+        while count == len(frames.offset) and not status:
+            count, chunks.pos, status = find()
+            frames.share = chunks.share
+            yield chunks.data, frames, count
+        if status == BAD_LENGTH:
+            decoder.damaged(source, f"record at offset {chunks.offset} {damage}; stopped there")
+            return
+        need = chunks.end - chunks.pos + 1
+    decoder.ended(source, chunks, "record")
 
 
 def _fill(source: Source, free: queue.SimpleQueue[NDArray[np.uint8] | None], full: queue.SimpleQueue[_Filled]) -> None:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from cctrace.errors import FormatError
 from cctrace.io import records
-from cctrace.io.chunks import CHUNK, Chunks
+from cctrace.io.chunks import CHUNK, Chunks, frames_of_records
 from cctrace.io.frames import Frames
-from cctrace.io.layout import BAD_LENGTH
 from cctrace.lang.machine import Machine
 
 if TYPE_CHECKING:
@@ -54,22 +53,15 @@ def frames_of(source: Source, decoder: Decoder, chunk: int = CHUNK) -> FrameIter
     decoder.check_link(source, link)
     frames.link[:] = link
     chunks.pos += FILE_HEADER
-    need = 1
-    while chunks.more(need):
-        status, count = 0, len(frames.offset)
-        while count == len(frames.offset) and not status:
-            count, chunks.pos, status = find_records(
-                chunks.data, chunks.pos, chunks.end, big, unit_ns, header, swap, LARGEST_RECORD,
-                frames.offset, frames.caplen, frames.wirelen, frames.time_ns,
-            )  # fmt: skip
-            frames.share = chunks.share
-            yield chunks.data, frames, count
-        if status == BAD_LENGTH:
-            text = f"record at offset {chunks.offset} claims more than {LARGEST_RECORD} bytes; stopped there"
-            decoder.damaged(source, text)
-            return
-        need = chunks.end - chunks.pos + 1
-    decoder.ended(source, chunks, "record")
+
+    def find() -> tuple[int, int, int]:
+        return find_records(
+            chunks.data, chunks.pos, chunks.end, big, unit_ns, header, swap, LARGEST_RECORD,
+            frames.offset, frames.caplen, frames.wirelen, frames.time_ns,
+        )  # fmt: skip
+
+    damage = f"claims more than {LARGEST_RECORD} bytes"
+    yield from frames_of_records(source, decoder, chunks, frames, find, damage)
 
 
 def _file_header(head: bytes, name: str) -> tuple[bool, int, int, int, int]:

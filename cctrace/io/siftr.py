@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.clock import epoch_ns
 from cctrace.io.source import reads
@@ -49,25 +48,17 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     lines = source.lines()
     told = dict(re.findall(r"(\w+)=(\S+)", next(lines)))
     ticks = int(told.get("hz", 0)), int(told.get("tcp_rtt_scale", 0))
-    polls, connections, odd = [], tcpinfo.Connections(), 0
+    polls = tcpinfo.Polls()
     for line in lines:
         cells = line.split(",")
         if cells[0] not in ("i", "o"):
-            odd += bool(line) and not line.startswith("disable_time_secs=")
+            polls.skipped += bool(line) and not line.startswith("disable_time_secs=")
             continue
         try:
-            poll, key = _poll(cells, ticks)
+            polls.add(*_poll(cells, ticks))
         except (ValueError, IndexError):
-            odd += 1
-            continue
-        poll[tcpinfo.CONNECTION] = connections.number(key)
-        polls.append(poll)
-    name = source.name
-    if not polls:
-        raise FormatError(f"{name}: no packets in this siftr log")
-    warnings = [f"{name}: {odd} lines are truncated or garbled; skipped"] if odd else []
-    warnings += source.cut_warning()
-    return tcpinfo.build(tcpinfo.columns_of(polls), connections.table, name, "siftr", warnings)
+            polls.skipped += 1
+    return polls.info(source, "siftr", "no packets in this siftr log", "lines are truncated or garbled")
 
 
 def _poll(cells: list[str], ticks: tuple[int, int]) -> tuple[dict[Any, Any], tuple[str, int, str, int]]:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from cctrace.errors import FormatError
 from cctrace.io import records
-from cctrace.io.chunks import CHUNK, Chunks
+from cctrace.io.chunks import CHUNK, Chunks, frames_of_records
 from cctrace.io.frames import Frames
-from cctrace.io.layout import BAD_LENGTH
 from cctrace.lang.machine import Machine
 
 if TYPE_CHECKING:
@@ -48,17 +47,11 @@ def frames_of(source: Source, decoder: Decoder, chunk: int = CHUNK) -> FrameIter
         raise FormatError(f"{source.name}: snoop data link {link} at offset 12 is not decoded; allowed are {known}")
     frames.link[:] = _LINKS[link]
     chunks.pos += _HEADER
-    need = 1
-    while chunks.more(need):
-        status, count = 0, len(frames.offset)
-        while count == len(frames.offset) and not status:
-            count, chunks.pos, status = find_snoop(
-                chunks.data, chunks.pos, chunks.end, _LARGEST_RECORD,
-                frames.offset, frames.caplen, frames.wirelen, frames.time_ns,
-            )  # fmt: skip
-            yield chunks.data, frames, count
-        if status == BAD_LENGTH:
-            decoder.damaged(source, f"record at offset {chunks.offset} has contradictory lengths; stopped there")
-            return
-        need = chunks.end - chunks.pos + 1
-    decoder.ended(source, chunks, "record")
+
+    def find() -> tuple[int, int, int]:
+        return find_snoop(
+            chunks.data, chunks.pos, chunks.end, _LARGEST_RECORD,
+            frames.offset, frames.caplen, frames.wirelen, frames.time_ns,
+        )  # fmt: skip
+
+    yield from frames_of_records(source, decoder, chunks, frames, find, "has contradictory lengths")

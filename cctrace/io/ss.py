@@ -34,51 +34,27 @@ STATES = {
     "CLOSE-WAIT": 8, "LAST-ACK": 9, "LISTEN": 10, "CLOSING": 11,
 }  # fmt: skip
 
-# word -> (column, unit, release that introduced it, value where it is omitted).
-# Units: n number, ms -> us, s? = time kept in ms, rate -> bytes/s. Absent: None stays missing.
+# Words by the release that introduced them, the value where they are omitted (None: missing) and unit (n number, ms
+# milliseconds, rate); "word:column" where the column has another name. Columns are in us and bytes/s.
+_BY_RELEASE = (
+    (0, None, "ms", "rto ato rcv_rtt"),
+    (0, None, "n", "mss:snd_mss cwnd:snd_cwnd ssthresh:snd_ssthresh fackets rcv_space"),
+    (0, 0, "n", "unacked lost sacked backoff lastsnd:last_data_sent lastrcv:last_data_recv lastack:last_ack_recv"),
+    (0, 3, "n", "reordering"),
+    (402, 0, "n", "bytes_acked bytes_received segs_out segs_in"),
+    (406, 0, "n", "notsent:notsent_bytes data_segs_out data_segs_in"),
+    (406, None, "ms", "minrtt:min_rtt"),
+    (410, 0, "rate", "delivery_rate:delivery_rate_Bps"),
+    (410, 0, "ms", "busy:busy_time_us rwnd_limited:rwnd_limited_us sndbuf_limited:sndbuf_limited_us"),
+    (415, None, "n", "pmtu rcvmss:rcv_mss advmss rcv_ssthresh"),
+    (420, 0, "n", "delivered delivered_ce bytes_sent bytes_retrans dsack_dups reord_seen"),
+    (518, 0, "n", "snd_wnd rcv_ooopack"),
+    (606, 0, "n", "rcv_wnd rehash"),
+)
 _WORDS = {
-    "rto": ("rto", "ms", 0, None),
-    "ato": ("ato", "ms", 0, None),
-    "mss": ("snd_mss", "n", 0, None),
-    "cwnd": ("snd_cwnd", "n", 0, None),
-    "ssthresh": ("snd_ssthresh", "n", 0, None),
-    "unacked": ("unacked", "n", 0, 0),
-    "lost": ("lost", "n", 0, 0),
-    "sacked": ("sacked", "n", 0, 0),
-    "fackets": ("fackets", "n", 0, None),
-    "reordering": ("reordering", "n", 0, 3),
-    "backoff": ("backoff", "n", 0, 0),
-    "rcv_rtt": ("rcv_rtt", "ms", 0, None),
-    "rcv_space": ("rcv_space", "n", 0, None),
-    "lastsnd": ("last_data_sent", "n", 0, 0),
-    "lastrcv": ("last_data_recv", "n", 0, 0),
-    "lastack": ("last_ack_recv", "n", 0, 0),
-    "bytes_acked": ("bytes_acked", "n", 402, 0),
-    "bytes_received": ("bytes_received", "n", 402, 0),
-    "segs_out": ("segs_out", "n", 402, 0),
-    "segs_in": ("segs_in", "n", 402, 0),
-    "notsent": ("notsent_bytes", "n", 406, 0),
-    "minrtt": ("min_rtt", "ms", 406, None),
-    "data_segs_out": ("data_segs_out", "n", 406, 0),
-    "data_segs_in": ("data_segs_in", "n", 406, 0),
-    "delivery_rate": ("delivery_rate_Bps", "rate", 410, 0),
-    "busy": ("busy_time_us", "ms", 410, 0),
-    "rwnd_limited": ("rwnd_limited_us", "ms", 410, 0),
-    "sndbuf_limited": ("sndbuf_limited_us", "ms", 410, 0),
-    "pmtu": ("pmtu", "n", 415, None),
-    "rcvmss": ("rcv_mss", "n", 415, None),
-    "advmss": ("advmss", "n", 415, None),
-    "rcv_ssthresh": ("rcv_ssthresh", "n", 415, None),
-    "delivered": ("delivered", "n", 420, 0),
-    "delivered_ce": ("delivered_ce", "n", 420, 0),
-    "bytes_sent": ("bytes_sent", "n", 420, 0),
-    "bytes_retrans": ("bytes_retrans", "n", 420, 0),
-    "dsack_dups": ("dsack_dups", "n", 420, 0),
-    "reord_seen": ("reord_seen", "n", 420, 0),
-    "snd_wnd": ("snd_wnd", "n", 518, 0),
-    "rcv_ooopack": ("rcv_ooopack", "n", 518, 0),
-    "rcv_wnd": ("rcv_wnd", "n", 606, 0),
-    "rehash": ("rehash", "n", 606, 0),
+    word.partition(":")[0]: (word.rpartition(":")[2], unit, release, absent)
+    for release, absent, unit, words in _BY_RELEASE
+    for word in words.split()
 }
 # Keys of a poll that are not words of ss; a word of that name is refused.
 _ODD = "odd"  # words with unexpected values

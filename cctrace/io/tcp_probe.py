@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.source import reads
 
@@ -41,25 +40,17 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     FormatError
         No event in the file.
     """
-    polls, connections, odd = [], tcpinfo.Connections(), 0
+    polls = tcpinfo.Polls()
     for line in source.lines():
         match = _LINE.search(line)
         if not match:
-            odd += "tcp_probe:" in line
+            polls.skipped += "tcp_probe:" in line
             continue
         try:
-            poll, key = _poll(match)
+            polls.add(*_poll(match))
         except ValueError:
-            odd += 1
-            continue
-        poll[tcpinfo.CONNECTION] = connections.number(key)
-        polls.append(poll)
-    name = source.name
-    if not polls:
-        raise FormatError(f"{name}: no tcp_probe events")
-    warnings = [f"{name}: {odd} tcp_probe lines are truncated or garbled; skipped"] if odd else []
-    warnings += source.cut_warning()
-    return tcpinfo.build(tcpinfo.columns_of(polls), connections.table, name, "tcp_probe", warnings)
+            polls.skipped += 1
+    return polls.info(source, "tcp_probe", "no tcp_probe events", "tcp_probe lines are truncated or garbled")
 
 
 def _poll(match: re.Match[str]) -> tuple[dict[Any, Any], tuple[str, int, str, int]]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.display import visible
+from cctrace.errors import FormatError
 from cctrace.io import cells, door
 from cctrace.io.structs import FIELDS
 from cctrace.schema import MISSING, U32_MAX, U64_MAX
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
     from numpy.typing import NDArray
+
+    from cctrace.io.source import Source
 
 
 Poll = dict[Any, Any]  # one poll as a reader finds it: fields by name, and `CONNECTION`
@@ -280,6 +283,27 @@ class Connections:
         return at
 
 
+class Polls(Connections):
+    """The polls that a reader collects, with their connections."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[Poll] = []
+        self.skipped = 0
+
+    def add(self, poll: Poll, key: tuple[Any, ...], cc: str | None = None) -> None:
+        """Add a poll of the connection (src, sport, dst, dport)."""
+        poll[CONNECTION] = self.number(key, cc)
+        self.rows.append(poll)
+
+    def info(self, source: Source, format: str, none: str, skipped: str) -> TcpInfo:
+        """Return the polls as `TcpInfo`, with a warning if some were skipped; FormatError(`none`) if there are none."""
+        if not self.rows:
+            raise FormatError(f"{source.name}: {none}")
+        warnings = [f"{source.name}: {self.skipped} {skipped}; skipped"] if self.skipped else []
+        return build(columns_of(self.rows), self.table, source.name, format, warnings + source.cut_warning())
+
+
 def build(
     fields: dict[Any, Any], connections: list[dict[str, Any]], source: str, format: str, warnings: Sequence[str] = ()
 ) -> TcpInfo:
@@ -320,8 +344,9 @@ def build(
 def _identity(connection: dict[str, Any]) -> dict[str, Any]:
     """Return what identifies a connection: numbers, and texts that are safe to print."""
     return {
-        name: value if value is None or (isinstance(value, int) and name not in _TEXTS) else cells.as_text(value)
+        name: value if isinstance(value, int) and name not in _TEXTS else cells.as_text(value)
         for name, value in connection.items()
+        if value is not None
     }
 
 
@@ -370,62 +395,3 @@ def _whole(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return floats as int64, rounded to nearest, NaN as MISSING."""
     gap = np.isnan(values)
     return np.where(gap, MISSING, np.rint(np.where(gap, 0, values)).astype(np.int64))
-
-
-def merged(tables: Sequence[TcpInfo], source: str) -> TcpInfo:
-    """Return several `TcpInfo` as one; connections with the same addresses and ports are merged.
-
-    Parameters
-    ----------
-    tables : sequence of TcpInfo
-        At least one.
-    source : str
-        Name of their common source.
-    """
-    known: dict[tuple[Any, ...], int] = {}
-    connections: list[dict[str, Any]] = []
-    numbers = []
-    for table in tables:
-        mine = []
-        for told in table.connections:
-            key = tuple(told.get(name) for name in ("src", "sport", "dst", "dport"))
-            at = known.get(key) if key[0] is not None else None
-            if at is None:
-                at = len(connections)
-                connections.append(dict(told))
-                known[key] = at
-            mine.append(at)
-        numbers.append(np.array(mine, np.int64))
-    sizes = [len(table) for table in tables]
-    columns = {name: np.concatenate([table.columns[name] for table in tables]) for name in tables[0].columns}
-    names = dict.fromkeys(name for table in tables for name in table.extra)
-    extra = {name: _joined([table.extra.get(name) for table in tables], sizes) for name in names}
-    connection = np.concatenate([of[table.connection] for of, table in zip(numbers, tables, strict=True)])
-    kinds = {table.format for table in tables}
-    warnings = [text for table in tables for text in table.warnings]
-    kind = kinds.pop() if len(kinds) == 1 else "several"
-    whole = TcpInfo(columns, extra, connection, connections, source, kind, warnings)
-    logged = [(of, table.events) for of, table in zip(numbers, tables, strict=True) if table.events is not None]
-    if logged:
-        whole.events = joined = {name: np.concatenate([log[name] for _, log in logged]) for name in logged[0][1]}
-        joined["connection"] = np.concatenate([of[events["connection"]] for of, events in logged])
-    return whole
-
-
-def _joined(parts: Sequence[NDArray[Any] | None], sizes: Sequence[int]) -> NDArray[Any]:
-    """Return the parts of an extra column as one; where a table lacks it, its rows are missing."""
-    present = [part for part in parts if part is not None]
-    kind = np.result_type(*present) if all(part.dtype.kind in "if" for part in present) else np.dtype(object)
-    none = {"i": MISSING, "f": np.nan}.get(kind.kind)
-    full = (np.full(size, none, kind) if part is None else part for part, size in zip(parts, sizes, strict=True))
-    return np.concatenate([_as_kind(part, kind) for part in full])
-
-
-def _as_kind(part: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
-    """Return a column as another type; what is missing stays missing."""
-    if part.dtype == kind or part.dtype.kind != "i":
-        return part.astype(kind)
-    gap = part == MISSING
-    out = part.astype(kind)
-    out[gap] = np.nan if kind.kind == "f" else None
-    return out

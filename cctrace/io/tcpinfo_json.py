@@ -47,23 +47,16 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     FormatError
         Not JSON, or no object with a field of tcp_info.
     """
-    polls, connections, odd = [], tcpinfo.Connections(), 0
+    polls = tcpinfo.Polls()
     for record in _records(source):
         poll = _poll(record) if isinstance(record, dict) else {}
         if not poll.keys() & known_fields():
-            odd += 1
+            polls.skipped += 1
             continue
         key = tuple(poll.pop(name, None) for name in _ENDS)
-        poll[tcpinfo.CONNECTION] = connections.number(key, poll.pop("cc", None))
         poll.setdefault("time_ns", None)
-        polls.append(poll)
-    name = source.name
-    if not polls:
-        raise FormatError(f"{name}: no object with fields of tcp_info")
-    warnings = [f"{name}: {odd} records without fields of tcp_info skipped"] if odd else []
-    warnings += source.cut_warning()
-    table = [{key: value for key, value in known.items() if value is not None} for known in connections.table]
-    return tcpinfo.build(tcpinfo.columns_of(polls), table, name, "tcpinfo-json", warnings)
+        polls.add(poll, key, poll.pop("cc", None))
+    return polls.info(source, "tcpinfo-json", "no object with fields of tcp_info", "records have no field of tcp_info")
 
 
 def _records(source: Source) -> list[Any]:

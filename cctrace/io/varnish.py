@@ -64,14 +64,13 @@ def read(source: Source) -> tcpinfo.TcpInfo:
         raise FormatError(f"{name}: no tcp_info in this log of Varnish; tcp.dump_info() in sub vcl_deliver writes it")
     warnings = [f"{name}: {reader.timeless} polls have no Timestamp; skipped"] if reader.timeless else []
     warnings += source.cut_warning()
-    connections = [{field: value for field, value in known.items() if value is not None} for known in reader.told.table]
-    return tcpinfo.build(tcpinfo.columns_of(reader.polls), connections, name, "varnishlog", warnings)
+    return tcpinfo.build(tcpinfo.columns_of(reader.polls), reader.connections.table, name, "varnishlog", warnings)
 
 
 class _Reader:
     def __init__(self) -> None:
         self.polls: list[tcpinfo.Poll] = []
-        self.told, self.timeless = tcpinfo.Connections(), 0
+        self.connections, self.timeless = tcpinfo.Connections(), 0
         self._grouped = _Transaction()
         self._raw: dict[str, _Transaction] = {}
 
@@ -102,7 +101,7 @@ class _Reader:
     def _log(self, transaction: _Transaction, text: str) -> None:
         if text.startswith(_CONTROL) and transaction.poll is not None:
             control = text[len(_CONTROL) :].strip()
-            self.told.number(self._key(transaction), control or None)
+            self.connections.number(self._key(transaction), control or None)
         elif dump := _DUMP.match(text):
             figures = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", dump[1])}
             if text.startswith("tcpi2") and transaction.poll is not None:
@@ -110,7 +109,7 @@ class _Reader:
             elif transaction.time_ns is None:
                 self.timeless += 1
             else:
-                number = self.told.number(self._key(transaction))
+                number = self.connections.number(self._key(transaction))
                 transaction.poll = {"time_ns": transaction.time_ns, tcpinfo.CONNECTION: number} | figures
                 self.polls.append(transaction.poll)
 

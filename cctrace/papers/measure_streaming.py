@@ -23,7 +23,7 @@ def streamed(path: dict[str, Any], cc: str, seed: int, minutes: float, rule: str
     session = play(path_of(path), cc, Video.of(minutes=minutes), seed, rule=rule)
     assert session.simulation is not None  # that of `play`
     flow = session.simulation.flows.iloc[0]
-    return session.metrics | {
+    return session.to_dict() | {
         "qualities": session.segments.quality.tolist(),
         "sent": int(flow.sent),
         "retransmitted": int(flow.retransmitted),

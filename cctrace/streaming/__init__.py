@@ -1,7 +1,7 @@
 """Adaptive streaming (DASH): a client that chooses bitrates, over the simulated transport.
 
-* `play` a session over a `Path`, under any controller; `play_rates` over rates alone, as Sabre simulates
-* `Video` bitrates and segment sizes; `Settings` of the player; `Session` what came of it
+* `play` a session over a `Path`, with any controller; `play_rates` over rates alone, as Sabre simulates
+* `Video` bitrates and segment sizes; `Settings` of the player; `Session` the result
 * `read_periods` network traces of Sabre
 
 Rules (`rules`), estimates of throughput and latency (`estimates`) and the player's buffer (`player`) decide as Sabre

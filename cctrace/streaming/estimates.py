@@ -1,4 +1,4 @@
-"""What a client expects of the network: throughput (kbit/s) and latency (ms), from the downloads so far."""
+"""Estimates of throughput (kbit/s) and latency (ms) from the downloads so far."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class Ewma:
-    """Two moving averages with half-lives in seconds of download; the lower throughput and the higher latency count.
+    """Two exponential moving averages with half-lives in seconds of download: the lower throughput, the higher latency.
 
-    Each is corrected for its beginning at zero. A latency counts once a segment, so its half-life is in segments.
+    Both start at zero and are corrected for that. Latency is sampled once per segment, so its half-life is in segments.
     """
 
     def __init__(self, video: Video, half_lives_s: Sequence[float] = (3.0, 8.0)) -> None:
@@ -26,7 +26,7 @@ class Ewma:
         self.download_ms, self.downloads = 0.0, 0
 
     def add(self, download_ms: float, throughput: float, latency: float) -> tuple[float, float]:
-        """A download has ended; returns (throughput, latency) from now on."""
+        """Add a finished download; return the new (throughput, latency)."""
         self.download_ms += download_ms
         self.downloads += 1
         rates, waits = [], []
@@ -49,7 +49,7 @@ class Sliding:
         self.latencies: list[float] = []
 
     def add(self, download_ms: float, throughput: float, latency: float) -> tuple[float, float]:
-        """A download has ended; returns (throughput, latency) from now on."""
+        """Add a finished download; return the new (throughput, latency)."""
         self.throughputs = [*self.throughputs, throughput][-self.last :]
         self.latencies = [*self.latencies, latency][-self.last :]
         return sum(self.throughputs) / len(self.throughputs), sum(self.latencies) / len(self.latencies)
@@ -59,7 +59,7 @@ class Estimate(Protocol):
     """What a `Player` expects of an estimate."""
 
     def add(self, download_ms: float, throughput: float, latency: float) -> tuple[float, float]:
-        """Take in a download that has ended; return (throughput, latency) from now on."""
+        """Add a finished download; return the new (throughput, latency)."""
 
 
 ESTIMATES: dict[str, Callable[[Video], Estimate]] = {"ewma": Ewma, "sliding": Sliding}

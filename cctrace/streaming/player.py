@@ -1,7 +1,7 @@
-"""The client: it downloads segment after segment, plays what it has, and stalls when it has nothing.
+"""The client: it downloads segment after segment, plays its buffer, and stalls when that is empty.
 
 The same player runs over a simulated transport (`session`) and over rates alone (`rates`). Playback begins with the
-first segment. Arithmetic and order follow Sabre ([Sabre] at 09b03bb), for its decisions are to come out exactly.
+first segment. Arithmetic and its order follow Sabre ([Sabre] at 09b03bb), so that decisions agree exactly.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settings:
-    """Of a player; the defaults are Sabre's.
+    """Settings of a player; the defaults are Sabre's.
 
     Parameters
     ----------
@@ -33,11 +33,11 @@ class Settings:
     gamma_p : float
         BOLA's weight of not stalling, against utility.
     abandon : bool
-        Whether downloads are given up for a lower quality.
+        Whether downloads may be abandoned for a lower quality.
     oscillate : bool
-        Whether BOLA exceeds by one step what the throughput carries; else it waits.
+        Whether BOLA may exceed the throughput by one step; else it waits.
     basic : bool
-        BOLA without its changes at begin and end of the video.
+        BOLA without its adjustments at the begin and end of the video.
     safe_buffer : bool
         The rule against an insufficient buffer.
 
@@ -68,7 +68,7 @@ class Settings:
 
 
 class Progress(NamedTuple):
-    """A download as far as it is: bits of a size, ms since the request, of these ms until the first bit."""
+    """A download in progress: bits so far of its size, ms since the request, and ms until the first bit."""
 
     quality: int
     size: float
@@ -92,7 +92,7 @@ class Network(Protocol):
 
 
 class TimeUp(Exception):
-    """The network has no more time, `ms` after the request: the session ends where it is."""
+    """The time limit is reached, `ms` after the request: the session ends there."""
 
     def __init__(self, ms: float) -> None:
         super().__init__(ms)
@@ -111,7 +111,7 @@ class Player:
     Raises
     ------
     ArgumentError
-        If the buffer does not hold a segment more than the one that plays.
+        If the buffer does not hold a segment besides the one that plays.
     """
 
     def __init__(self, video: Video, settings: Settings, network: Network) -> None:
@@ -130,7 +130,7 @@ class Player:
 
     @property
     def level_ms(self) -> float:
-        """What the buffer holds."""
+        """Playback time in the buffer."""
         return self.video.segment_ms * self.buffered - self.played_ms
 
     def run(self) -> bool:
@@ -146,7 +146,7 @@ class Player:
         return True
 
     def _first(self) -> None:
-        """The first segment, in the lowest quality; playback begins when it is there."""
+        """Download the first segment, in the lowest quality; then playback begins."""
         progress = self.network.download(self.video.sizes_bits[0][0], 0, None)
         self.clock_ms += progress.ms
         self.startup_ms = progress.ms
@@ -155,7 +155,7 @@ class Player:
         self._learn(progress)
 
     def _next(self, index: int) -> int:
-        """Download one segment; returns 0 if that was given up."""
+        """Download one segment; return 0 if it was abandoned, else 1."""
         self._wait(self.level_ms + self.video.segment_ms - self.settings.buffer_ms, full=True)
         quality, wait_ms = self.rule.choose(self, index)
         self._wait(wait_ms)
@@ -205,7 +205,7 @@ class Player:
         )
 
     def _play(self, ms: float) -> None:
-        """Let the clock run: play what is there, then stall."""
+        """Advance the clock: play the buffer, then stall."""
         self.clock_ms += ms
         segment_ms = self.video.segment_ms
         if self.buffered == 0:

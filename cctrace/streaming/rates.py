@@ -1,7 +1,7 @@
-"""The network as rates and latencies over time, without transport: what Sabre takes for one.
+"""The network as rates and latencies over time, without a transport protocol, as in Sabre.
 
-A request waits for one latency, then the bits flow at the rate. Times of a period that is over count in part: half a
-latency in one period leaves half of the next one's.
+A request waits for one latency, then bits flow at the rate. A wait that spans two periods counts in parts: after half
+of one period's latency, half of the next one's is left.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Period(NamedTuple):
-    """So long (ms), so fast (kbit/s), so late (ms)."""
+    """Duration (ms), rate (kbit/s) and latency (ms)."""
 
     ms: float
     kbps: float
@@ -39,7 +39,7 @@ def read_periods(file: str | os.PathLike[str]) -> list[Period]:
     try:
         periods = [Period(p["duration_ms"], p["bandwidth_kbps"], p["latency_ms"]) for p in found]
     except (KeyError, TypeError) as error:
-        raise ArgumentError(f"{file}: no network trace of Sabre ({type(error).__name__}: {error})") from None
+        raise ArgumentError(f"{file}: not a network trace of Sabre ({type(error).__name__}: {error})") from None
     return periods
 
 
@@ -49,10 +49,10 @@ class Rates:
     Raises
     ------
     ArgumentError
-        If periods are not positive, or none has a rate.
+        If a period is not positive, or none has a rate.
     """
 
-    STEP_BITS, STEP_MS = 12_000, 50  # between two questions whether to go on
+    STEP_BITS, STEP_MS = 12_000, 50  # between two calls of `ask`
 
     def __init__(self, periods: Iterable[tuple[float, float, float]]) -> None:
         self.periods = [Period(*period) for period in periods]
@@ -64,7 +64,7 @@ class Rates:
 
     @property
     def now(self) -> Period:
-        """The period that holds."""
+        """The current period."""
         return self.periods[self.index]
 
     def _pass(self, ms: float) -> None:
@@ -82,7 +82,7 @@ class Rates:
         self._pass(ms)
 
     def download(self, size: float, quality: int, ask: Ask | None) -> Progress:
-        """See `Player`."""
+        """See `Network`."""
         first_ms = self._latency()
         if ask is None:
             return Progress(quality, size, size, first_ms + self._whole(size), first_ms)

@@ -1,14 +1,14 @@
 """Rules by which a client of adaptive streaming chooses the quality of the next segment [Spiteri19], as Sabre has them.
 
-* `Throughput` the best bitrate that nine tenths of the estimated throughput carry, if the buffer can wait for it
-* `Bola` by the buffer: what has the best (utility + gamma p) V less the buffer's level, per bit [Spiteri16]
-* `BolaE` BOLA with virtual segments (*placeholder*) where others than BOLA have decided or the buffer was never filled
+* `Throughput` the highest bitrate within 90 % of the estimated throughput, unless the buffer would run dry
+* `Bola` by the buffer: the quality with the largest (V (utility + gamma p) - buffer level) per bit [Spiteri16]
+* `BolaE` BOLA with virtual segments (a *placeholder*) where other rules decided or the buffer was never full
 * `Dynamic` throughput while the buffer is low or BOLA would choose less, BOLA otherwise
-* `DynamicDash` the same switch as the released dash.js has it: by the buffer alone, between `Throughput` and `BolaE`
+* `DynamicDash` the same switch as in dash.js: by the buffer alone, between `Throughput` and `BolaE`
 
-A rule sees the `player` that asks: `level_ms` (of the buffer), `throughput_kbps`, `latency_ms`, `video`. Constants are
-Sabre's ([Sabre] at 09b03bb): where that program and the papers differ, the program counts, as the decisions are to
-be compared.
+A rule is given the `player`: `level_ms` (of the buffer), `throughput_kbps`, `latency_ms`, `video`. Constants are
+Sabre's ([Sabre] at 09b03bb); where the program and the papers differ, the program counts, because decisions are
+compared with it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Rule:
-    """What every rule answers; the default does nothing."""
+    """The interface of rules; the default does nothing."""
 
     def __init__(self, video: Video, settings: Settings) -> None:
         self.video, self.settings = video, settings
@@ -36,17 +36,17 @@ class Rule:
         raise NotImplementedError
 
     def waited(self, ms: float) -> None:
-        """The player waited, because its buffer was full."""
+        """Called when the player waited because its buffer was full."""
 
     def downloaded(self, player: Player, progress: Progress) -> None:
-        """A download has ended, or was abandoned for ``progress.abandon_to``."""
+        """Called when a download ended, or was abandoned for ``progress.abandon_to``."""
 
     def abandon(self, player: Player, progress: Progress, level_ms: float) -> int | None:
-        """Return the quality for which to give up a download under way, or None."""
+        """Return the quality to switch to during a download, or None."""
 
 
 def carried(player: Player, throughput_kbps: float) -> int:
-    """Return the best quality whose segments come within their own duration, latency included."""
+    """Return the best quality whose segments download within their own duration, latency included."""
     video, quality = player.video, 0
     span = video.segment_ms
     for k, rate in enumerate(video.bitrates_kbps[1:], 1):
@@ -57,9 +57,9 @@ def carried(player: Player, throughput_kbps: float) -> int:
 
 
 class Safety:
-    """The rule against an insufficient buffer: a segment has to come within a share of what the buffer lasts.
+    """The rule against an insufficient buffer: a segment has to download within a share of the buffer's playback time.
 
-    The share is 0.9 at first and falls to one half, by a tenth of itself a segment.
+    The share begins at 0.9 and falls by 10 % per segment, to one half.
     """
 
     FIRST, FALL, LEAST = 0.9, 0.9, 0.5
@@ -78,7 +78,7 @@ class Safety:
 
 
 class Throughput(Rule):
-    """By the throughput; gives up a download that would take 1.8 segments or more."""
+    """By the throughput; abandons a download that would take 1.8 segment durations or more."""
 
     SHARE, PATIENCE, GRACE_MS = 0.9, 1.8, 500
 
@@ -107,7 +107,7 @@ class Throughput(Rule):
 
 
 def best_score(video: Video, v: float, utilities: Sequence[float], gp: float, level_ms: float) -> int:
-    """Return the quality with the best score per bit; the lower one of two that are equal."""
+    """Return the quality with the best score per bit; the lower one of equal scores."""
     scores = [(v * (u + gp) - level_ms) / rate for u, rate in zip(utilities, video.bitrates_kbps, strict=True)]
     return scores.index(max(scores))
 
@@ -115,7 +115,7 @@ def best_score(video: Video, v: float, utilities: Sequence[float], gp: float, le
 def cheaper(
     video: Video, v: float, utilities: Sequence[float], gp: float, progress: Progress, left: float, level_ms: float
 ) -> int | None:
-    """Return the quality whose download from its beginning beats the rest of the one under way, or None."""
+    """Return the quality whose full download scores better than the rest of the current one, or None."""
     choice, score = None, (v * (gp + utilities[progress.quality]) - level_ms) / left
     for quality in range(progress.quality):
         size = progress.size * video.bitrates_kbps[quality] / video.bitrates_kbps[progress.quality]
@@ -126,10 +126,10 @@ def cheaper(
 
 
 class Bola(Rule):
-    """By the buffer; does not exceed by more than one step what the throughput carries.
+    """By the buffer; exceeds the throughput by one step at most.
 
-    ``settings.oscillate`` False: it waits instead of taking that step. ``settings.basic``: one buffer size throughout
-    (else it grows with the segments that are behind, and shrinks with those ahead), and nothing is given up.
+    ``settings.oscillate`` False: it waits instead of taking that step. ``settings.basic``: a constant buffer size (else
+    it is smaller near the begin and end of the video), and no download is abandoned.
     """
 
     def __init__(self, video: Video, settings: Settings) -> None:
@@ -163,7 +163,7 @@ class Bola(Rule):
         return fits, max(0, player.level_ms - self.v * (self.gp + self.utilities[fits]))
 
     def abandon(self, player: Player, progress: Progress, level_ms: float) -> int | None:
-        """See `Rule`; not where the buffer is above what its quality is worth."""
+        """See `Rule`; not where the buffer is above the level that its quality is worth."""
         left = progress.size - progress.bits
         if self.settings.basic or progress.bits <= 0 or left <= 0:
             return None
@@ -195,7 +195,7 @@ class BolaE(Rule):
         self.placeholder_ms, self.last = 0.0, 0
 
     def level_least(self, quality: int) -> float:
-        """Return the level (ms) from which on a quality is better than all below it."""
+        """Return the level (ms) above which a quality scores better than all lower ones."""
         rates, mine, level = self.video.bitrates_kbps, self.utilities[quality], 0
         for rate, utility in list(zip(rates, self.utilities, strict=True))[:quality]:
             own = rates[quality]
@@ -203,7 +203,7 @@ class BolaE(Rule):
         return level
 
     def level_most(self, quality: int) -> float:
-        """Return the level (ms) above which a quality has no score."""
+        """Return the level (ms) above which the score of a quality is negative."""
         return self.v * (self.utilities[quality] + self.gp)
 
     def choose(self, player: Player, index: int) -> tuple[int, float]:
@@ -225,7 +225,7 @@ class BolaE(Rule):
         return quality, wait_ms
 
     def _wait(self, level: float, quality: int) -> float:
-        """Take what lies above the highest level from the placeholder, and the rest from the clock."""
+        """Remove the excess over the highest level from the placeholder first; return how long to wait for the rest."""
         over = level + self.placeholder_ms - self.level_most(quality)
         if over <= 0:
             over = 0
@@ -238,11 +238,11 @@ class BolaE(Rule):
         return 0 if quality == len(self.video.bitrates_kbps) - 1 else over
 
     def waited(self, ms: float) -> None:
-        """See `Rule`: what a full buffer kept back is virtual buffer."""
+        """See `Rule`: the time that a full buffer cost is virtual buffer."""
         self.placeholder_ms += ms
 
     def downloaded(self, player: Player, progress: Progress) -> None:
-        """See `Rule`: keep the placeholder within what the quality that was taken says of the level."""
+        """See `Rule`: keep the placeholder within the levels of the quality that was chosen."""
         self.last, level = progress.quality, player.level_ms
         if progress.abandon_to is not None:
             to = progress.abandon_to
@@ -255,7 +255,7 @@ class BolaE(Rule):
             self.placeholder_ms = max(self.placeholder_ms, self.level_least(progress.quality) - before)
 
     def abandon(self, player: Player, progress: Progress, level_ms: float) -> int | None:
-        """See `Rule`; what a new request waits for is counted."""
+        """See `Rule`; the latency of a new request is included."""
         if progress.bits <= 0 or progress.size <= progress.bits:
             return None
         level = max(0, level_ms + self.placeholder_ms - progress.first_ms)
@@ -315,7 +315,7 @@ class DynamicDash(_Switching):
 
     @property
     def rule(self) -> Rule:
-        """Which decides now."""
+        """The rule that decides now."""
         return self.by_buffer if self.uses_buffer else self.by_throughput
 
     def choose(self, player: Player, index: int) -> tuple[int, float]:

@@ -1,7 +1,8 @@
-"""A streaming session: the player over a simulated transport, or over rates alone, and what its viewer had of it."""
+"""A streaming session: the player over a simulated transport or over rates alone, and its quality of experience."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
 
 
 MS = 1_000_000
-PATIENCE = 10  # a session that lasts so many times its video is left
+PATIENCE = 10  # a session ends after this many times the length of its video
 
 
 @dataclass(frozen=True)
 class Session:
-    """What a client streamed.
+    """The result of a session.
 
     Attributes
     ----------
@@ -38,22 +39,22 @@ class Session:
         One row per segment: ``quality``, ``bitrate_kbps``, ``requested_s``, ``first_byte_s``, ``received_s``,
         ``download_ms`` (of these ``latency_ms`` until the first byte), ``bits``, ``buffer_s`` (at the request).
     abandoned : DataFrame
-        Downloads that were given up, with the same columns.
+        Abandoned downloads, with the same columns.
     average_quality : float
         Mean quality of the segments, from 0.
     switches, switches_down : int
-        Segments of another quality than the one before; of a lower one.
+        Segments whose quality differs from that of the one before; those with a lower one.
     rebuffering_ratio : float
-        (playback time - length of the video) / length: what the viewer waited after the first picture.
+        (playback time - length of the video) / length: waiting time after the first picture.
     stalls : int
-        Their number.
+        Number of interruptions.
     startup_s : float
         From the first request to the first picture.
     complete : bool
         Whether the video came to its end.
     settings : Settings
     simulation : Simulation or None
-        Of the transport: figures of the server's flow (the first), and of others beside it.
+        The transport: the server's flow (the first) and its competitors.
     """
 
     segments: pd.DataFrame
@@ -68,9 +69,8 @@ class Session:
     settings: Settings
     simulation: Simulation | None = field(default=None, repr=False)
 
-    @property
-    def metrics(self) -> dict[str, Any]:
-        """The session in numbers, {name: value}; with a transport also retransmissions and RTT of its flow."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures of the session, {name: value}; with a transport also losses and RTT of its flow."""
         bits = self.segments.bits.sum() + self.abandoned.bits.sum()
         out = {
             "average_quality": self.average_quality,
@@ -95,18 +95,29 @@ class Session:
             f"switches ({self.switches_down} down), rebuffering {self.rebuffering_ratio:.2%}>"
         )
 
-    def _repr_html_(self) -> str:
-        found = self.metrics
+    def to_json(self) -> str:
+        """Return `to_dict` as JSON."""
+        return json.dumps(self.to_dict())
+
+    def summary(self) -> str:
+        """Return the session as text, a line per figure."""
+        return "\n".join(f"{name}: {value}" for name, value in self._rows())
+
+    def _rows(self) -> list[tuple[str, str]]:
+        found = self.to_dict()
         rows = [
             ("average quality", f"{self.average_quality:.2f} ({found['average_bitrate_kbps'] / 1000:.3f} Mbit/s)"),
             ("switches", f"{self.switches}, {self.switches_down} of them down"),
             ("rebuffering", f"{self.rebuffering_ratio:.2%}, {self.stalls} stalls; startup {self.startup_s:.2f} s"),
-            ("given up", f"{found['abandoned']} downloads"),
+            ("abandoned", f"{found['abandoned']} downloads"),
         ]
         if self.simulation is not None:
-            rows.append((self.simulation.flows.cc[0], f"{found['retransmit_ratio']:.2%} sent again"))
-        left = [] if self.complete else [f"left after {PATIENCE} times the length of the video"]
-        return card(f"Session: {len(self.segments)} segments, rule {self.settings.rule}", rows, left)
+            rows.append((self.simulation.flows.cc[0], f"{found['retransmit_ratio']:.2%} retransmitted"))
+        return rows
+
+    def _repr_html_(self) -> str:
+        left = [] if self.complete else [f"ended after {PATIENCE} times the length of the video"]
+        return card(f"Session: {len(self.segments)} segments, rule {self.settings.rule}", self._rows(), left)
 
 
 def play(
@@ -123,8 +134,8 @@ def play(
 ) -> Session:
     """Stream a video over a simulated path, in closed loop: client, server, its controller, the network.
 
-    The client requests one segment at a time; the server's flow sends it, as fast as its controller lets it, and is
-    idle until the next request. Bytes count that have arrived in order.
+    The client requests one segment at a time; the server's flow sends it as fast as its controller permits, and is idle
+    until the next request. Only bytes that arrived in order count.
 
     Parameters
     ----------
@@ -132,13 +143,13 @@ def play(
     cc : str, class or Sender
         The server's controller.
     video : Video, optional
-        Default: ten minutes of Big Buck Bunny's ten bitrates, in segments of 4 s, all as large as their bitrate says.
+        Default: ten minutes of Big Buck Bunny's ten bitrates, in segments of 4 s, all of nominal size.
     seed : int
     others : sequence of str, class or Sender
         Flows that share the path.
     mode : "compiled", "interpreted" or "debug"
     packets : bool
-        Keep what captures would see, for ``session.simulation.to_pcap`` (TCP).
+        Record the packets, for ``session.simulation.to_pcap`` (TCP).
     settings : Settings, optional
         Of the player.
     **changes
@@ -205,7 +216,7 @@ def play_rates(
 
 
 class Transport:
-    """A `Served` connection as a `Player`'s network; asks as often as Sabre, each 50 ms and 12,000 bits at most."""
+    """A `Served` connection as the network of a `Player`; calls `ask` as Sabre does, every 50 ms or 12,000 bits."""
 
     def __init__(self, connection: Served, limit_ns: int) -> None:
         self.connection, self.limit_ns = connection, limit_ns
@@ -215,7 +226,7 @@ class Transport:
         self.connection.idle(self.connection.now_ns + round(ms * MS))
 
     def download(self, size: float, quality: int, ask: Ask | None) -> Progress:
-        """See `Player`; a client's clock tells a millisecond."""
+        """See `Network`; the client's clock has a resolution of 1 ms."""
         began, connection = self.connection.now_ns, self.connection
         whole = int(-(-size // 8))
         connection.request(whole)
@@ -247,7 +258,7 @@ class Transport:
 
 
 def _settings(settings: Settings | None, changes: dict[str, Any]) -> Settings:
-    """Return settings with changes, as names allow."""
+    """Return settings with changes; ArgumentError for an unknown name."""
     known = [one.name for one in fields(Settings)]
     for name in changes:
         if name not in known:
@@ -256,7 +267,7 @@ def _settings(settings: Settings | None, changes: dict[str, Any]) -> Settings:
 
 
 def _session(player: Player, complete: bool, simulation: Simulation | None) -> Session:
-    """Return the `Session` that a player had."""
+    """Return the `Session` of a player."""
     rows = pd.DataFrame(player.downloads)
     rows.insert(2, "bitrate_kbps", [player.video.bitrates_kbps[q] for q in rows.quality])
     given_up = rows.pop("abandoned")

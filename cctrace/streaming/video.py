@@ -1,4 +1,4 @@
-"""What a streaming client knows of a video: bitrates, segments and their sizes."""
+"""The manifest of a video: bitrates, segments and their sizes."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-# Of the DASH Industry Forum's Big Buck Bunny at 30 frames a second, as [Bi23] section 5.3.1 lists them.
+# The DASH Industry Forum's Big Buck Bunny at 30 frames/s, as listed in [Bi23] section 5.3.1.
 BIG_BUCK_BUNNY_KBPS = (254, 507, 759, 1013, 1254, 1883, 3134, 4952, 9914, 14931)
 
 
 @dataclass(frozen=True)
 class Video:
-    """A video in segments of one length, each there in several bitrates.
+    """A video in segments of equal length, each available in several bitrates.
 
     Parameters
     ----------
     bitrates_kbps : tuple of float
-        Rising; quality 0 is the first. Default: the ten of Big Buck Bunny.
+        Increasing; quality 0 is the first. Default: the ten of Big Buck Bunny.
     segment_ms : float
     sizes_bits : tuple of tuples
-        Of each segment, the size in each bitrate.
+        The size of each segment in each bitrate.
 
     Raises
     ------
     ArgumentError
-        If bitrates do not rise, or a segment has not one size for each.
+        If bitrates do not increase, or a segment does not have one size for each.
 
     Examples
     --------
@@ -65,9 +65,9 @@ class Video:
     def of(
         cls, bitrates_kbps: Sequence[float] = BIG_BUCK_BUNNY_KBPS, segment_s: float = 4.0, minutes: float = 10.0
     ) -> Video:
-        """Return a video whose segments are all as large as their bitrate says.
+        """Return a video whose segments all have the size of their nominal bitrate.
 
-        Encoders make them larger and smaller by the scene; who has a manifest takes `read`.
+        Encoders vary the size with the scene: for the sizes of a manifest, use `read`.
         """
         number = ceil(minutes * 60 / segment_s)
         sizes = tuple(round(rate * segment_s * 1000) for rate in bitrates_kbps)
@@ -90,10 +90,10 @@ class Video:
                 tuple(tuple(sizes) for sizes in found["segment_sizes_bits"]),
             )
         except (KeyError, TypeError) as error:
-            raise ArgumentError(f"{file}: no manifest of Sabre ({type(error).__name__}: {error})") from None
+            raise ArgumentError(f"{file}: not a manifest of Sabre ({type(error).__name__}: {error})") from None
 
     def cut(self, seconds: float) -> Video:
-        """Return the video as long as this, repeated where it is shorter."""
+        """Return the video at this length, repeated if it is shorter."""
         if seconds <= 0:
             raise ArgumentError(f"seconds={seconds!r} of a video must be positive")
         number = ceil(seconds * 1000 / self.segment_ms)
@@ -118,4 +118,4 @@ def read_json(file: str | os.PathLike[str], what: str) -> Any:
     except OSError as error:
         raise ArgumentError(f"{file}: {error.strerror}") from None
     except ValueError as error:
-        raise ArgumentError(f"{file}: no JSON, as a {what} of Sabre is ({error})") from None
+        raise ArgumentError(f"{file}: not JSON, as a {what} of Sabre is ({error})") from None
