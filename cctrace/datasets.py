@@ -10,13 +10,9 @@ import functools
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cctrace.errors import ArgumentError
-
-if TYPE_CHECKING:
-    from typing import Any
-
 
 ROOT = Path(__file__).parent / "_data" / "datasets"
 

@@ -10,12 +10,8 @@ from __future__ import annotations
 import dataclasses
 import html
 import unicodedata
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-    from typing import Any
-
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 _TABLE = "border-collapse:collapse;margin:2px 0"
 _HEAD = "text-align:left;padding:1px 14px 1px 0;font-weight:600"

@@ -7,13 +7,9 @@ import importlib.util
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cctrace.errors import MissingError
-
-if TYPE_CHECKING:
-    from typing import Any
-
 
 _ABOVE = Path(__file__).resolve().parents[1]  # a checkout, or where wheels are installed
 

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cctrace.errors import ArgumentError
-
-if TYPE_CHECKING:
-    from typing import Any
-
 
 ROOT = Path(__file__).parent / "_data" / "models"
 

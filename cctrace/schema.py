@@ -16,16 +16,11 @@ checks them before compiled code, which does not check indices, uses them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
-    from numpy.typing import NDArray
-
+from numpy.typing import NDArray
 
 U32_MAX, U64_MAX = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 MISSING = int(np.iinfo(np.int64).min)  # a missing value in an int64 column; pd.NA in a DataFrame

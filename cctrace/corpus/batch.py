@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from cctrace.corpus.store import Store
     from cctrace.corpus.tasks import Row
 
-
 COMMITS = "_run/commits"
 _HELD = 5_000  # rows of a table that are held as Python objects
 
@@ -138,23 +137,23 @@ def analyse(order: Order, tick: Callable[[], None] = lambda: None) -> tuple[Part
     errors: dict[str, int] = {}
     guard = _guard(order)
     for entry in manifest.entries_of(store, order.batch):
-        for told in guard.analyse(entry, order.tasks, order.rules, order.limit):
-            captures, cpu = captures + 1, cpu + told.get("cpu", 0.0)
-            if "error" in told:
-                errors[told["error"]] = errors.get(told["error"], 0) + 1
-                parts.add(entry.source, date_in(told["capture"]), {"errors": [error_row(told, entry)]})
+        for result in guard.analyse(entry, order.tasks, order.rules, order.limit):
+            captures, cpu = captures + 1, cpu + result.get("cpu", 0.0)
+            if "error" in result:
+                errors[result["error"]] = errors.get(result["error"], 0) + 1
+                parts.add(entry.source, date_in(result["capture"]), {"errors": [error_row(result, entry)]})
             else:
-                packets += told["rows"]["captures"][0]["packets"]
-                parts.add(entry.source, told["date"], told["rows"])
+                packets += result["rows"]["captures"][0]["packets"]
+                parts.add(entry.source, result["date"], result["rows"])
             tick()
     took = {"seconds": round(time.monotonic() - began, 3), "cpu_seconds": round(cpu, 3)}
     return parts, {"captures": captures, "errors": errors, "packets": packets} | took
 
 
-def error_row(told: Row, entry: Entry) -> Row:
+def error_row(result: Row, entry: Entry) -> Row:
     """Return the row of an error."""
-    size = entry.size if told["capture"] == entry.capture else -1
-    return {"capture": told["capture"], "kind": told["error"], "reason": told["reason"], "size": size}
+    size = entry.size if result["capture"] == entry.capture else -1
+    return {"capture": result["capture"], "kind": result["error"], "reason": result["reason"], "size": size}
 
 
 def commit(order: Order, parts: Parts, done: Row) -> Row:

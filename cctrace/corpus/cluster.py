@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cctrace.corpus import batch
 from cctrace.corpus.store import OutputError, open_store
@@ -18,12 +18,10 @@ from cctrace.extras import needed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from cctrace.corpus.batch import Order
     from cctrace.corpus.runs import Tally
     from cctrace.corpus.tasks import Row
-
 
 WINDOW = 2_000
 ANSWER_S = 10.0  # until a scheduler has to answer first

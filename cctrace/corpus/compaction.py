@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from cctrace.corpus.store import Store
 
-
 TARGET = 96 << 20  # bytes, after which the next part begins
 ROWS = 20_000  # per row group
 STAGE, JOURNAL = "_run/stage", "_run/compaction.json"

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from cctrace.corpus.tasks import Row
 
-
 MOST_FLOWS = 20_000  # per group: more add nothing, and pooling holds some hundred numbers for each
 COLUMNS = ("flows", "value", "low", "high", "spread", "among", "among_low", "among_high")
 
@@ -66,9 +65,9 @@ def _alone(values: NDArray[np.float64]) -> Row:
 
 def _among(found: pd.DataFrame) -> None:
     """Add the value of each group after partial pooling with the others."""
-    told = found["value"].notna()
-    if told.sum() < LEAST_FLOWS:
+    has_value = found["value"].notna()
+    if has_value.sum() < LEAST_FLOWS:
         return
-    logs = np.log(found.loc[told, ["value", "low", "high"]].to_numpy(float))
+    logs = np.log(found.loc[has_value, ["value", "low", "high"]].to_numpy(float))
     fit = Hierarchical().pool(Estimate(*line) for line in logs.tolist())
-    found.loc[told, ["among", "among_low", "among_high"]] = np.exp(np.array(fit.flows_, float))
+    found.loc[has_value, ["among", "among_low", "among_high"]] = np.exp(np.array(fit.flows_, float))

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from cctrace.corpus.inputs import Entry
     from cctrace.corpus.tasks import Row
 
-
 _MAIN = "from cctrace.corpus.zygote import main; main()"
 _PATIENCE = 10  # the wall-clock limit as a multiple of the CPU limit: time for a disk or a network
 _ENVIRONMENT = {

@@ -12,17 +12,12 @@ as a random sample; the upper end counts all undecided flows as well.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy import special
 
 from cctrace.errors import ArgumentError
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
 
 Interval = tuple[float, float, float]  # value, low, high
 MARGIN = 0.05
@@ -85,20 +80,20 @@ def compared(
     frame = frame.assign(kind=kinds(frame, figure, margin), sent=sent)
     rows = []
     for name, one in frame.groupby(["controller", *([by] if by else [])], sort=True, dropna=False):
-        told = one[known[one.index]]
-        count = told["kind"].value_counts().reindex(KINDS, fill_value=0)
+        decided = one[known[one.index]]
+        count = decided["kind"].value_counts().reindex(KINDS, fill_value=0)
         row = ({by: name[1]} if by else {}) | {
             "controller": name[0],
             "asked": len(one),
             "sent": int(one["sent"].sum()),
-            "answered": len(told),
+            "answered": len(decided),
         }
         row |= {kind: int(count[kind]) for kind in KINDS}
         for kind in ("better", "worse"):
-            value, low, _ = share(count[kind], len(told))
+            value, low, _ = share(count[kind], len(decided))
             row |= {f"{kind}_share": value, f"{kind}_share_low": low}
-            row[f"{kind}_share_high"] = share(count[kind] + count["untold"], len(told))[2]
-        middle = median(told[FIGURES[figure][0]].astype(float).dropna())
+            row[f"{kind}_share_high"] = share(count[kind] + count["untold"], len(decided))[2]
+        middle = median(decided[FIGURES[figure][0]].astype(float).dropna())
         rows.append(row | dict(zip(("change", "change_low", "change_high"), middle, strict=True)))
     return pd.DataFrame(rows)
 

@@ -14,16 +14,12 @@ import re
 import stat
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cctrace.display import visible
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
 from cctrace.io.source import file_url, is_device
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 RULES: dict[str, tuple[str, ...]] = {
@@ -119,9 +115,9 @@ class Rules:
                 continue
             for number, (fixed, pattern) in enumerate(self._patterns):
                 if match := pattern.fullmatch(base):
-                    told = match.groupdict()
-                    stem = fixed if fixed is not None else told.get("name")
-                    counters.setdefault((stem, number), []).append((int(told.get("part") or 0), name))
+                    parts = match.groupdict()
+                    stem = fixed if fixed is not None else parts.get("name")
+                    counters.setdefault((stem, number), []).append((int(parts.get("part") or 0), name))
         joined = {}
         for name, stem in stems.items():
             for number in range(len(self._patterns)):
@@ -171,12 +167,12 @@ def listed(inputs: Inputs, counters: Sequence[str] = DEFAULT_RULES, source: str 
             match = pattern.search(name)
             of = re.sub(r"[^\w.-]+", "_", visible(match[1])) if match else OTHER_SOURCE
             counters = [file_url(one) for one in joined[name]] if name in joined else none
-            told = (
+            rest = (
                 sys.intern(of),
                 sys.intern(date_in(name)),
                 counters,
             )  # equal strings are shared: there may be a million
-            entries.append(Entry(file_url(name), size, is_archive(name), *told))
+            entries.append(Entry(file_url(name), size, is_archive(name), *rest))
     entries.sort(key=operator.attrgetter("source", "capture"))
     return entries
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from cctrace.corpus.store import Store
 
-
 FOLDER = "manifest"
 MOST, FEWEST, PER_CORPUS = 500, 1, 40
 BYTES = 256 << 20

@@ -14,16 +14,13 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, Any, cast
 
-from cctrace.corpus.inputs import taken
+from cctrace.corpus.inputs import Rules, taken
 from cctrace.errors import FormatError
 from cctrace.io import archive
 from cctrace.io.compression import Allowance, bomb, most_bytes
 from cctrace.io.source import Member, Source, open_source
-
-if TYPE_CHECKING:
-    from cctrace.corpus.inputs import Rules
 
 MOST = 4 << 30  # bytes of one member, as stored
 Capture = tuple[str, Callable[[], tuple[Member, list[Member]]]]  # name, and what returns it and its counters

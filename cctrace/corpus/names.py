@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
 
 from cctrace.display import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
 
 _ENDINGS = re.compile(r"(\.(pcap|pcapng|cap|ntar|snoop|dmp))?(\.(gz|zst|xz|bz2|lz4))?$")
 _LONGEST = 200  # bytes: file systems take 255, and a number may follow

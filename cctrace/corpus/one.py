@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from cctrace.io.tcpinfo import TcpInfo
 
-
 Named = str | Member  # a path or a URL, or a file of an archive
 Found = tuple[list[Row], Iterator[tuple[Any, int]], Sequence[str]]
 BULK_BYTES = 100_000

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cctrace.extras import needed
 
 if TYPE_CHECKING:
-    from typing import Any
-
     import pandas as pd
-
 
 _MOST_GROUPS = 30
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from cctrace.corpus.store import Store
     from cctrace.corpus.tasks import Row
 
-
 IDENTITY = "_run/corpus.json"
 MEMORY, SECONDS = 4 << 30, 600.0
 
@@ -241,10 +240,10 @@ def _check_identity(store: Store, tasks: Sequence[str]) -> None:
         if store.names():
             raise ArgumentError(f"{store}: holds other files and no corpus; name another folder")
         return
-    told = identity(store)
-    if tuple(told["tasks"]) != tasks:
+    existing = identity(store)
+    if tuple(existing["tasks"]) != tasks:
         raise ArgumentError(
-            f"{store}: holds the results of --tasks {','.join(told['tasks'])}, asked are {','.join(tasks)}; name "
+            f"{store}: holds the results of --tasks {','.join(existing['tasks'])}, asked are {','.join(tasks)}; name "
             "another folder, or the same tasks"
         )
 
@@ -259,13 +258,13 @@ def identity(store: Store) -> Row:
     """
     if not store.exists(IDENTITY):
         raise ArgumentError(f"{store}: no corpus; `cctrace corpus run … -o {store}` makes one")
-    told = json.loads(store.read(IDENTITY))
-    if told.get("schema") != tables.VERSION:
+    about = json.loads(store.read(IDENTITY))
+    if about.get("schema") != tables.VERSION:
         raise ArgumentError(
-            f"{store}: its tables are of schema version {told.get('schema')}, this cctrace writes and reads "
+            f"{store}: its tables are of schema version {about.get('schema')}, this cctrace writes and reads "
             f"{tables.VERSION}; name another folder"
         )
-    return told
+    return about
 
 
 def _add_to_manifest(store: Store, tasks: Sequence[str], entries: Sequence[Entry], summary: Summary) -> None:
@@ -302,15 +301,15 @@ def _work(store: Store, order: Order, executor: Executor, summary: Summary, prog
             under_way[its.name] = its
             executor.submit(order._replace(batch=its.name, stale=tuple(stale.get(its.name, ()))))
         progress(tally.text())
-        if (told := executor.next(1.0)) is None:
+        if (answer := executor.next(1.0)) is None:
             continue
-        its, done = under_way.pop(told[0].batch), told[1]
+        its, done = under_way.pop(answer[0].batch), answer[1]
         if done is None and its.captures > 1:  # every worker that took it died: bisect to the capture that kills them
             found = manifest.halves(its)
             waiting.extendleft(found)
             stale[found[0].name] = _stale(store, order.tasks, {its.name}).get(its.name, [])
             continue
-        summary.add(done or _lost(store, told[0]))
+        summary.add(done or _lost(store, answer[0]))
         tally.errors = sum(summary.errors.values())
         executor.finished(its.captures)
     progress(tally.text())
@@ -339,8 +338,8 @@ def _stale(store: Store, tasks: Sequence[str], todo: set[str]) -> dict[str, list
 def _lost(store: Store, order: Order) -> Row:
     """Commit a batch of one capture that killed every worker that took it."""
     (entry,) = manifest.entries_of(store, order.batch)
-    told = {"capture": entry.capture, "error": "worker", "reason": "every worker that took it ended"}
+    result = {"capture": entry.capture, "error": "worker", "reason": "every worker that took it ended"}
     parts = batch.Parts(order.tasks)
-    parts.add(entry.source, entry.date, {"errors": [batch.error_row(told, entry)]})
+    parts.add(entry.source, entry.date, {"errors": [batch.error_row(result, entry)]})
     done = {"captures": 1, "errors": {"worker": 1}, "packets": 0, "seconds": 0.0, "cpu_seconds": 0.0}
     return batch.commit(order, parts, done)

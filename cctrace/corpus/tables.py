@@ -14,7 +14,6 @@ from cctrace.extras import needed
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
 VERSION = 1
 TEXT, TEXTS, NUMBERS, TRUTH = "str", "list<str>", "list<f8>", "bool"
 

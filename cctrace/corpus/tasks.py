@@ -13,16 +13,13 @@ A flow that cannot answer (a `StreamError`, a `FitError`) is a row with the reas
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from cctrace.errors import ArgumentError, FitError, StreamError
 from cctrace.flows.counters import CounterFlow
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 
 Row = dict[str, Any]  # of a table, by column
 Rows = dict[str, list[Row]]  # by table
@@ -217,9 +214,9 @@ def _collapse(flow: Any, row: Row) -> list[Row]:
     return rows
 
 
-def _estimate(name: str, told: Row | None) -> Row:
+def _estimate(name: str, ends: Row | None) -> Row:
     """Return the columns of an estimate that came as {"value", "low", "high"}, or as None."""
-    value, low, high = ((told or {}).get(side) for side in ("value", "low", "high"))
+    value, low, high = ((ends or {}).get(side) for side in ("value", "low", "high"))
     return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
@@ -244,11 +241,11 @@ def _agreement(run: Any, flow: Any) -> Row:
     if flow.tcpinfo is None:
         return {}
     try:
-        told = run.compare().summary()
+        shares = run.compare().summary()
     except ArgumentError:
         return {}
     names = {"bw_1%": "bw_within_1_percent", "min_rtt_1%": "min_rtt_within_1_percent", "cwnd_2": "cwnd_within_2"}
-    return {column: told[name] for name, column in names.items() if name in told}
+    return {column: shares[name] for name, column in names.items() if name in shares}
 
 
 _CHANGES = {"goodput_change": "goodput_bps", "rtt_change": "rtt_mean_us", "share_change": "retransmitted_share"}
@@ -264,15 +261,15 @@ def _whatif(flow: Any, key: dict[str, Any], variant: str) -> Rows:
         found = whatif(flow, names)
     except (FitError, StreamError) as refusal:
         return {"whatifs": [row | {"controller": name, "refused": str(refusal)} for name in names]}
-    told = found.to_dict()
+    answer = found.to_dict()
     row |= {"own": found.own, "reproduces": found.reproduces, "unseen": found.unseen}
     row |= {f"recorded_{figure}": value for figure, value in found.recorded.items()}
-    row |= _figures("original", told["original"])
+    row |= _figures("original", answer["original"])
     rows = []
     for name in names:
-        one = row | {"controller": name} | _figures("candidate", told["candidates"][name])
+        one = row | {"controller": name} | _figures("candidate", answer["candidates"][name])
         for column, figure in _CHANGES.items():
-            one |= _estimate(column, told["differences"].get(name, {}).get(figure))
+            one |= _estimate(column, answer["differences"].get(name, {}).get(figure))
         rows.append(one)
     return {"whatifs": rows}
 

@@ -10,7 +10,9 @@ corpus.drift("goodput_bps", every="D")                quantiles over time
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -18,19 +20,10 @@ from cctrace.corpus import plots, tables
 from cctrace.corpus.compaction import committed_parts
 from cctrace.corpus.holdback import MARGIN, compared
 from cctrace.corpus.runs import identity
-from cctrace.corpus.store import Local, open_store
-from cctrace.corpus.tasks import tables_of
+from cctrace.corpus.store import Local, Store, open_store
+from cctrace.corpus.tasks import Row, tables_of
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Sequence
-    from typing import Any
-
-    from cctrace.corpus.store import Store
-    from cctrace.corpus.tasks import Row
-
 
 PARTITIONS = ("date", "source")
 
@@ -324,23 +317,23 @@ class Corpus:
     def overview(self, by: str | None = None) -> Row:
         """Return the output of `cctrace corpus info`: numbers, and DataFrames as far as the tasks allow."""
         packets = self.captures.dataset.to_table(["packets"])["packets"].to_numpy()
-        told: Row = {
+        out: Row = {
             "captures": len(self.captures) + len(self.errors),
             "packets": int(packets.sum()),
             "errors": len(self.errors),
         }
         kinds = self.errors.frame(["kind"]).groupby("kind").size().rename("captures").reset_index()
-        told["errors_by_kind"] = kinds
+        out["errors_by_kind"] = kinds
         if "verdicts" in self.tables:
-            told["verdicts"] = self.verdicts_by(by)
-            told["controllers"] = self.controllers_by(by if by != "controller" else None)
+            out["verdicts"] = self.verdicts_by(by)
+            out["controllers"] = self.controllers_by(by if by != "controller" else None)
         elif "controllers" in self.tables:
-            told["controllers"] = self.controllers_by(by if by != "controller" else None)
+            out["controllers"] = self.controllers_by(by if by != "controller" else None)
         if "collapse" in self.tables:
-            told["collapse"] = self.collapse_by(by if by != "controller" else None)
+            out["collapse"] = self.collapse_by(by if by != "controller" else None)
         if "whatifs" in self.tables:
-            told["whatif"] = self.whatif_by(by if by in ("source", "date", "network") else None)
-        return told
+            out["whatif"] = self.whatif_by(by if by in ("source", "date", "network") else None)
+        return out
 
     def plot_verdicts(self, by: str = "source", ax: Any = None) -> Any:
         """Draw the shares of the verdicts in each group; returns the axes of matplotlib."""

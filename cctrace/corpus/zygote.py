@@ -23,14 +23,12 @@ import struct
 import sys
 import time
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any, NoReturn
 
     from cctrace.corpus.tasks import Row
-
 
 _LENGTH = struct.Struct("<I")
 _PR_SET_PDEATHSIG = 1

@@ -10,14 +10,13 @@ from __future__ import annotations
 import glob
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.io.source import BOM, BinaryFile, Member, Source, file_path, open_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Any
 
     import numpy as np
     from numpy.typing import NDArray
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from cctrace.io.quic import Survey
     from cctrace.io.source import Input, Inputs
     from cctrace.io.tcpinfo import TcpInfo
-
 
 # Name of a format (`format=`) and module. The order is that of sniffing: the most certain magic first.
 FORMATS = {

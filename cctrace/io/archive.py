@@ -14,18 +14,13 @@ import lzma
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, cast
 
 from cctrace.errors import FormatError
 from cctrace.io.compression import Allowance
-from cctrace.io.source import Member
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from cctrace.io.source import Source
-
+from cctrace.io.source import Member, Source
 
 MOST_MEMBERS = 20_000  # of an archive that is read as one: every sniffer looks at each, and all are held in memory
 _ZIP = b"PK\3\4"

@@ -12,19 +12,13 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
-from cctrace.io.source import reads
+from cctrace.io.source import Source, reads
 from cctrace.tcp.sequence import unwrap
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from cctrace.io.source import Source
-
 
 NETFLIX = 10949  # private enterprise number
 _CUSTOM = (2988, 2989, 19372, 19373)
@@ -138,10 +132,10 @@ class _Log:
             else:
                 self._poll(options_of(block, 16, "little"))
 
-    def _enter(self, told: dict[int | None, bytes]) -> None:
+    def _enter(self, custom: dict[int | None, bytes]) -> None:
         """Read the options of a section header: version, connection, offset of the clock, name of the stack."""
-        self._version = int.from_bytes(told.get(_VERSION, b"\x09"), "little")
-        info = told.get(_DUMPINFO, b"")
+        self._version = int.from_bytes(custom.get(_VERSION, b"\x09"), "little")
+        info = custom.get(_DUMPINFO, b"")
         key: tuple[Any, ...] = (None,) * 4
         if len(info) >= 80:
             self._offset_us = _microseconds(info, 56)
@@ -151,7 +145,7 @@ class _Log:
             key = own, lport, peer, fport
         self._number = self.connections.number(key)
         if self._number == len(self.stacks):
-            self.stacks.append(told.get(_STACKNAME, b"\0unknown")[1:].rstrip(b"\0").decode("ascii", "replace"))
+            self.stacks.append(custom.get(_STACKNAME, b"\0unknown")[1:].rstrip(b"\0").decode("ascii", "replace"))
 
     def _poll(self, options: Iterator[tuple[int | None, bytes]]) -> None:
         record = next((value for kind, value in options if kind == _TCPINFO), b"")

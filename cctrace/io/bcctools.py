@@ -14,20 +14,14 @@ Source: tcpretrans(8), tcplife(8) of bcc; tools/tcpretrans.bt and tcplife.bt of 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.kernelevents import KernelEvents
-from cctrace.io.source import reads
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from cctrace.io.source import Source
-
+from cctrace.io.source import Source, reads
 
 _RETRANS = re.compile(
     r"\s*(\d\d):(\d\d):(\d\d)\s+\d+\s+(?:[46]\s+)?(\S+):(\d{1,5})\s+(?:([A-Z])>\s+)?(\S+):(\d{1,5})\s+(\w+)\s*$"
@@ -81,8 +75,8 @@ def _retransmission(line: str) -> dict[str, Any] | None:
     if not found:
         return None
     hour, minute, second, src, sport, what, dst, dport, state = found.groups()
-    told = {"second_of_day": int(hour) * 3600 + int(minute) * 60 + int(second), "kind": what or "R", "state": state}
-    return _ends(src, sport, dst, dport) | told
+    event = {"second_of_day": int(hour) * 3600 + int(minute) * 60 + int(second), "kind": what or "R", "state": state}
+    return _ends(src, sport, dst, dport) | event
 
 
 def _life(line: str) -> dict[str, Any] | None:

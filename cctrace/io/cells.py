@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from cctrace.display import shortened, visible
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
 
 INT64 = np.iinfo(np.int64)
 _LARGEST = 1 << 64  # whole numbers; and floats, which these hold without becoming infinite

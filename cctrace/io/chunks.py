@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from cctrace.io.frames import Decoder, FrameIterator, Frames
     from cctrace.io.source import Source
 
-
 CHUNK = 4 << 20  # bytes per chunk: fits the cache, and large enough that per-chunk costs vanish
 HEADROOM = 1 << 18  # unconsumed bytes that are kept in front of the next chunk
 _Filled = tuple[NDArray[np.uint8] | Exception, int, int]

@@ -7,17 +7,15 @@ output than the limit from one file, nested files included) is an error that say
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cctrace.errors import FormatError
 from cctrace.extras import needed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from cctrace.io.source import BinaryFile, Source
-
 
 _COMPRESSED_READ = 1 << 16  # bytes
 

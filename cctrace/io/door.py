@@ -8,7 +8,7 @@ refuses the file; counters of any format pass `plausible`, which drops the value
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from cctrace.errors import FormatError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
 
     from numpy.typing import ArrayLike, NDArray
 

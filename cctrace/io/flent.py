@@ -9,17 +9,11 @@ Source: [flent] runners.py (SsRunner, NetperfDemoRunner), file format version 4.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
-from cctrace.io.source import reads
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from cctrace.io.source import Source
-
+from cctrace.io.source import Source, reads
 
 _MEGA = 10**6 / 8  # Mbit/s -> bytes/s
 _VALUES = {

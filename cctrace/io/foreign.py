@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cctrace.io.source import Source
 
-
 _EDITCAP = "editcap -F pcap turns it into one that it reads"
 _STARTS = {
     b"GMBU": "a capture of Microsoft's Network Monitor",

@@ -11,7 +11,7 @@ import socket
 import warnings
 from collections import namedtuple
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,11 +42,9 @@ from cctrace.lang.machine import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
 
     from cctrace.io.chunks import Chunks
     from cctrace.io.source import Source
-
 
 TUNNELS = {"ipip": 1, "gre": 2, "vxlan": 4, "geneve": 8}  # bits of the argument `tunnels` of `decode_frames`
 decode_frames, rehash = Machine(decode.decode_frames), Machine(decode.rehash)

@@ -9,16 +9,11 @@ Source: [iperf3] iperf_api.c, iperf_tcp.c.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
-from cctrace.io.source import reads
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from cctrace.io.source import Source
+from cctrace.io.source import Source, reads
 
 
 def sniff(head: bytes) -> bool:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-
 _DAY_S, _ZONE_S = 86_400, 900  # time zones differ by quarters of an hour
 _HANDSHAKE = ("SYN_SENT", "SYN_RECV", "NEW_SYN_RECV")
 
@@ -108,16 +107,16 @@ class KernelEvents:
 
     def _retransmissions(self, flow: CapturedFlow, mine: NDArray[np.bool_]) -> Beside:
         early = np.isin(self["state"], _HANDSHAKE)
-        told = np.sort(self["second_of_day"][mine & (self["kind"] != "L") & ~early])
+        seconds = np.sort(self["second_of_day"][mine & (self["kind"] != "L") & ~early])
         table = flow.retransmissions.copy()
         seen = (table["time_ns"].to_numpy() // 10**9) % _DAY_S
         zones = range(-12 * 3600, 14 * 3600 + 1, _ZONE_S)
-        pairs = {zone: _pairs((told - zone) % _DAY_S, seen) for zone in zones}
+        pairs = {zone: _pairs((seconds - zone) % _DAY_S, seen) for zone in zones}
         # Of zones with equally many matches, the nearest to UTC.
-        zone = max(zones, key=lambda one: (len(pairs[one]), -abs(one))) if len(told) else 0
+        zone = max(zones, key=lambda one: (len(pairs[one]), -abs(one))) if len(seconds) else 0
         table["kernel"] = np.isin(np.arange(len(table)), pairs[zone])
         figures = {
-            "kernel": len(told),
+            "kernel": len(seconds),
             "handshake": int((mine & early).sum()),
             "probes": int((mine & (self["kind"] == "L")).sum()),
             "captured": len(table),
@@ -139,17 +138,17 @@ class KernelEvents:
             "bytes": {"kernel": (kib * 1024, kib * 1024 + 1023), "captured": sent},
             "agree": kib * 1024 - 2 <= sent <= kib * 1024 + 1023,  # SYN and FIN count as acknowledged
         }
-        told = f"tcplife: {kib} KiB in {self['duration_ms'][row]:.0f} ms"
-        return Beside(f"{told}; the capture: {sent / 1024:.1f} KiB in {took:.0f} ms", figures, None)
+        reported = f"tcplife: {kib} KiB in {self['duration_ms'][row]:.0f} ms"
+        return Beside(f"{reported}; the capture: {sent / 1024:.1f} KiB in {took:.0f} ms", figures, None)
 
 
-def _pairs(told: NDArray[np.int64], seen: NDArray[np.int64]) -> list[int]:
-    """Return a row of `seen` for each second in `told` that matches it or the second after; both in s of the day."""
+def _pairs(reported: NDArray[np.int64], seen: NDArray[np.int64]) -> list[int]:
+    """Return a row of `seen` for each second in `reported` that matches it or the next; both in s of the day."""
     left: dict[int, list[int]] = {}
     for row, second in enumerate(seen.tolist()):
         left.setdefault(second, []).append(row)
     found = []
-    for second in told.tolist():
+    for second in reported.tolist():
         rows = left.get((second - 1) % _DAY_S) or left.get(second)
         if rows:
             found.append(rows.pop(0))

@@ -10,17 +10,12 @@ Source: [mahimahi] src/frontend/link_queue.cc.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cctrace.errors import FormatError
 from cctrace.io.linktrace import LinkTrace
-from cctrace.io.source import reads
-
-if TYPE_CHECKING:
-    from cctrace.io.source import Source
-
+from cctrace.io.source import Source, reads
 
 OPPORTUNITY_BYTES = 1500
 _EVENT = re.compile(rb"(\d{1,15}) (?:([+#]) (\d{1,15})|(-) (\d{1,15}) (\d{1,15})|(d) (\d{1,15}) (\d{1,15}))\s*$")

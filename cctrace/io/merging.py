@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.schema import MISSING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 
 def merged(tables: Sequence[TcpInfo], source: str) -> TcpInfo:
@@ -30,12 +27,12 @@ def merged(tables: Sequence[TcpInfo], source: str) -> TcpInfo:
     numbers = []
     for table in tables:
         mine = []
-        for told in table.connections:
-            key = tuple(told.get(name) for name in ("src", "sport", "dst", "dport"))
+        for known_as in table.connections:
+            key = tuple(known_as.get(name) for name in ("src", "sport", "dst", "dport"))
             at = known.get(key) if key[0] is not None else None
             if at is None:
                 at = len(connections)
-                connections.append(dict(told))
+                connections.append(dict(known_as))
                 known[key] = at
             mine.append(at)
         numbers.append(np.array(mine, np.int64))

@@ -16,18 +16,12 @@ import json
 import re
 import socket
 import struct
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cctrace.errors import FormatError
 from cctrace.io import structs, tcpinfo
 from cctrace.io.clock import parse_iso
-from cctrace.io.source import reads
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from cctrace.io.source import Source
-
+from cctrace.io.source import Source, reads
 
 _INFO, _CONGESTION, _BBR = 2, 4, 16
 _NDT_BBR = {

@@ -5,8 +5,9 @@ SACK blocks become two list columns of the packets; `tablefile` has the format.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -17,15 +18,8 @@ from cctrace.io import door, tcpinfo
 from cctrace.io.kernelevents import KernelEvents
 from cctrace.io.linktrace import LinkTrace
 from cctrace.io.packets import Packets
-from cctrace.io.source import reads
+from cctrace.io.source import Source, reads
 from cctrace.io.tablefile import load, save
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator
-
-    from cctrace.io.source import Source
-
 
 Savable = Packets | Iterable[Packets] | tcpinfo.TcpInfo | LinkTrace | KernelEvents
 
@@ -63,8 +57,8 @@ def save_table(data: Savable, path: str | os.PathLike[str]) -> int:
         at, size = data.capacity
         rest = len(data) - len(at)
         at, size = np.append(at, np.full(rest, tcpinfo.MISSING)), np.append(size, np.zeros(rest))
-        told = {"end_ns": data.end_ns, "format": data.format, "warnings": data.warnings}
-        return save(path, "link", [data.columns | {"capacity_ns": at, "capacity_bytes": size}], told)
+        about = {"end_ns": data.end_ns, "format": data.format, "warnings": data.warnings}
+        return save(path, "link", [data.columns | {"capacity_ns": at, "capacity_bytes": size}], about)
     if isinstance(data, KernelEvents):
         raise ArgumentError(f"{data.source}: events of {data.format} are written as csv, not as parquet")
     last: list[Packets] = []

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from cctrace.io.frames import Decoder, FrameIterator
     from cctrace.io.source import Source
 
-
 # Magic number as read in little-endian order: (big-endian, nanoseconds per unit of the fraction, record header bytes).
 _DIALECTS = {
     b"\xd4\xc3\xb2\xa1": (False, 1000, 16),

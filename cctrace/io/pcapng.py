@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from cctrace.io.frames import Decoder, FrameIterator
     from cctrace.io.source import Source
 
-
 LARGEST_BLOCK = 1 << 24
 _MAGIC = b"\x0a\x0d\x0d\x0a"
 _BYTE_ORDERS: dict[bytes, ByteOrder] = {b"\x4d\x3c\x2b\x1a": "little", b"\x1a\x2b\x3c\x4d": "big"}

@@ -15,23 +15,16 @@ import gc
 import json
 import re
 from array import array
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.clock import parse_iso
-from cctrace.io.source import reads
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from numpy.typing import NDArray
-
-    from cctrace.io.source import Source
-
+from cctrace.io.source import Source, reads
 
 _METRICS = {
     "smoothed_rtt": ("rtt", 1000),
@@ -180,11 +173,11 @@ def _salvage(text: str, error: ValueError, warnings: list[str], name: str) -> di
 def _connection(trace: dict[str, Any]) -> dict[str, Any]:
     common = trace.get("common_fields") or {}
     vantage = trace.get("vantage_point") or {}
-    told = {
+    fields = {
         "group_id": common.get("group_id") or common.get("ODCID") or trace.get("title"),
         "vantage_point": vantage.get("type") if isinstance(vantage, dict) else vantage,
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in fields.items() if value}
 
 
 def _walk(
@@ -202,8 +195,8 @@ def _walk(
             if isinstance(event, list):  # before 0.3
                 event = dict(zip(names, event, strict=False))
             time_ns = clock.at(event)
-            told = event.get("name") or event.get("event") or event.get("event_type")
-            kind = kinds.get(told) or kinds.setdefault(told, _kind(told))
+            called = event.get("name") or event.get("event") or event.get("event_type")
+            kind = kinds.get(called) or kinds.setdefault(called, _kind(called))
             data = event.get("data") or {}
             if kind in _PACKETS:
                 _add_packet(events, time_ns, at, _PACKETS[kind], data)
@@ -306,22 +299,22 @@ class _Clock:
         self.unit_ns = {"us": 1000, "ns": 1}.get(str(configuration.get("time_units")), 10**6)
         self._now = self._zero = self._reference(common.get("reference_time", configuration.get("time_offset", 0)))
 
-    def _reference(self, told: Any) -> int:
-        if isinstance(told, dict):
-            wall = told.get("wall_clock_time")
+    def _reference(self, reference: Any) -> int:
+        if isinstance(reference, dict):
+            wall = reference.get("wall_clock_time")
             if wall:
                 return parse_iso(wall)
-            epoch = told.get("epoch", "unknown")
+            epoch = reference.get("epoch", "unknown")
             return 0 if epoch == "unknown" else parse_iso(epoch)
-        return _exact(told or 0, self.unit_ns)
+        return _exact(reference or 0, self.unit_ns)
 
     def at(self, event: dict[str, Any]) -> int:
         """Return the time of an event."""
-        told = event.get("time")
-        if told is None:
+        number = event.get("time")
+        if number is None:
             key = next((key for key in ("relative_time", "delta_time", "timestamp") if key in event), "time")
-            told = event[key]
-        ns = _exact(told, self.unit_ns)
+            number = event[key]
+        ns = _exact(number, self.unit_ns)
         if self._is_delta or "delta_time" in event:
             self._now += ns
             return self._now

@@ -8,7 +8,7 @@ Source: RFC 9000, section 17.2; RFC 9369 (version 2).
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cctrace.display import endpoint
 from cctrace.io.frames import Decoder
@@ -16,13 +16,10 @@ from cctrace.io.link import ip_header
 from cctrace.units import format_size
 
 if TYPE_CHECKING:
-    from typing import Any
-
     import numpy as np
     from numpy.typing import NDArray
 
     from cctrace.io.frames import Frames
-
 
 MOST_FRAMES = 200_000  # examined at most
 _LISTED = 5  # connections named in a message
@@ -94,8 +91,8 @@ class Survey(Decoder):
         if not self.flows:
             return ""
         named = []
-        for key, told in sorted(self.flows.items(), key=lambda item: -item[1]["bytes"]):
-            carried = f"{told['version']}, {told['packets']} packets, {format_size(told['bytes'])}"
+        for key, flow in sorted(self.flows.items(), key=lambda item: -item[1]["bytes"]):
+            carried = f"{flow['version']}, {flow['packets']} packets, {format_size(flow['bytes'])}"
             named.append(f"{endpoint(*key[:2])} → {endpoint(*key[2:])} ({carried})")
         more = f" and {len(named) - _LISTED} more" if len(named) > _LISTED else ""
         return (

@@ -10,17 +10,11 @@ Source: [FreeBSD] sys/netinet/siftr.c, siftr(4).
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cctrace.io import tcpinfo
 from cctrace.io.clock import epoch_ns
-from cctrace.io.source import reads
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from cctrace.io.source import Source
-
+from cctrace.io.source import Source, reads
 
 _START = b"enable_time_secs="
 _FIELDS = (
@@ -46,8 +40,8 @@ def read(source: Source) -> tcpinfo.TcpInfo:
         No packet in the log.
     """
     lines = source.lines()
-    told = dict(re.findall(r"(\w+)=(\S+)", next(lines)))
-    ticks = int(told.get("hz", 0)), int(told.get("tcp_rtt_scale", 0))
+    header = dict(re.findall(r"(\w+)=(\S+)", next(lines)))
+    ticks = int(header.get("hz", 0)), int(header.get("tcp_rtt_scale", 0))
     polls = tcpinfo.Polls()
     for line in lines:
         cells = line.split(",")

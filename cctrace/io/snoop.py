@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from cctrace.io.frames import Decoder, FrameIterator
     from cctrace.io.source import Source
 
-
 _MAGIC = b"snoop\0\0\0"
 _HEADER = 16
 _LARGEST_RECORD = 1 << 24

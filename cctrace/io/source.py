@@ -15,17 +15,11 @@ import sys
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 
 from cctrace.errors import CctraceError, FormatError, MissingError
 from cctrace.extras import needed, program
-from cctrace.io.compression import DECOMPRESSORS, Decompressed, bomb, most_bytes
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from cctrace.io.compression import Allowance
-
+from cctrace.io.compression import DECOMPRESSORS, Allowance, Decompressed, bomb, most_bytes
 
 HEAD = 4096  # bytes that `sniff` functions see
 BOM = b"\xef\xbb\xbf"

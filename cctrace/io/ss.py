@@ -14,20 +14,14 @@ Sources: [iproute2] misc/ss.c, tcp_stats_print and tcp_show_info, releases 4.1 t
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cctrace.display import shortened
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.clock import leading_time
-from cctrace.io.source import reads
+from cctrace.io.source import Source, reads
 from cctrace.io.structs import PHASES
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from cctrace.io.source import Source
-
 
 STATES = {
     "ESTAB": 1, "SYN-SENT": 2, "SYN-RECV": 3, "FIN-WAIT-1": 4, "FIN-WAIT-2": 5, "TIME-WAIT": 6, "UNCONN": 7,

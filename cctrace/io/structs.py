@@ -8,17 +8,13 @@ Source: [Linux618] include/uapi/linux/tcp.h, inet_diag.h; the 52-byte BBR struct
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.schema import MISSING, U64_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from numpy.typing import NDArray
 
 # Order and width are the layout; "options" and "wscale" share bytes with bit fields, see `decode`.
 _LAYOUT = (

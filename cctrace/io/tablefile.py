@@ -9,18 +9,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cctrace import __version__
 from cctrace.errors import FormatError
 from cctrace.extras import needed
-from cctrace.io.source import reads
+from cctrace.io.source import Source, reads
 from cctrace.schema import MISSING
-
-if TYPE_CHECKING:
-    from cctrace.io.source import Source
 
 Meta = dict[str, Any] | Callable[[], dict[str, Any]]
 _KEY = b"cctrace"

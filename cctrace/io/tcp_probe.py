@@ -10,16 +10,10 @@ Source: [Linux618] include/trace/events/tcp.h.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cctrace.io import tcpinfo
-from cctrace.io.source import reads
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from cctrace.io.source import Source
-
+from cctrace.io.source import Source, reads
 
 _LINE = re.compile(r"\s(?P<seconds>\d+)\.(?P<fraction>\d+):\s+(?:\w+:)?tcp_probe:\s+(?P<fields>.*)")
 _FIELD = re.compile(r"(\w+)=(\S+)")

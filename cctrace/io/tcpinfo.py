@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from cctrace.io.source import Source
 
-
 Poll = dict[Any, Any]  # one poll as a reader finds it: fields by name, and `CONNECTION`
 MOST_FIELDS = 1000  # of a poll; struct tcp_info has 70. A table with as many columns as rows would be quadratic
 # What stands for "no value" in the kernel's structs: no RTT sample yet, no limit to the pacing rate, no bound set.

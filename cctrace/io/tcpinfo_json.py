@@ -9,19 +9,13 @@ Each object is a poll. The time is `time`, `ts`, `timestamp`, `time_local`, `tim
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.clock import epoch_ns, parse_iso
-from cctrace.io.source import reads
+from cctrace.io.source import Source, reads
 from cctrace.io.tcpinfo_csv import MISSING_TEXTS, known_fields
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from cctrace.io.source import Source
-
 
 _TIMES = {"time_ns": 1, "nsecs": 1, "time_us": 1000, "time_ms": 10**6, "time_s": 10**9}
 _OPEN_TIMES = ("time", "ts", "timestamp", "time_iso8601", "msec")

@@ -5,15 +5,10 @@ Such a file has no magic number: it is read when `format="tcp-info-struct"` asks
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
-from cctrace.io.source import reads
+from cctrace.io.source import Source, reads
 from cctrace.io.structs import SHORTEST, TCP_INFO, decode
-
-if TYPE_CHECKING:
-    from cctrace.io.source import Source
 
 
 def sniff(head: bytes) -> bool:

@@ -11,24 +11,17 @@ Source: Raca et al., "Beyond Throughput, The Next Generation: A 5G Dataset", MMS
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.errors import FormatError
 from cctrace.io.linktrace import LinkTrace
-from cctrace.io.source import reads
+from cctrace.io.source import Source, reads
 from cctrace.io.tcpinfo_csv import csv_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from numpy.typing import NDArray
-
-    from cctrace.io.source import Source
-
 
 _RENAMED = {"DL_bitrate": "dl_bps", "UL_bitrate": "ul_bps"} | {
     f"PING{name}": f"ping_{name.lower()}_ms" for name in ("AVG", "MIN", "MAX", "STDEV")

@@ -10,16 +10,11 @@ Source: vmod_tcp(3), vsl(7), varnishlog(1).
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.clock import epoch_ns
-from cctrace.io.source import reads
-
-if TYPE_CHECKING:
-    from cctrace.io.source import Source
-
+from cctrace.io.source import Source, reads
 
 _HEAD = re.compile(r"(\*+)\s+<<\s*\w+\s*>>\s+\d+")
 _RECORD = re.compile(r"(?:-+|\s*(\d+))\s+(\w+)\s+(?:[cb]\s+)?(.*)")

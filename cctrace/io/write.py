@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from cctrace.io.packets import MSS, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE, Pa
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import Any, TypeGuard
 
     import pandas as pd
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from cctrace.io.linktrace import LinkTrace
     from cctrace.io.source import Inputs
     from cctrace.io.tcpinfo import TcpInfo
-
 
 TARGETS = ("parquet", "csv", "pcap")
 _LINKTYPE_RAW = 101

@@ -6,17 +6,13 @@ of one period's latency, half of the next one's is left.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from cctrace.errors import ArgumentError
-from cctrace.streaming.player import Progress
+from cctrace.streaming.player import Ask, Progress
 from cctrace.streaming.video import read_json
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable
-
-    from cctrace.streaming.player import Ask
 
 
 class Period(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -18,12 +18,10 @@ from cctrace.streaming.video import Video
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from typing import Any
 
     from cctrace.sim.path import Path
     from cctrace.sim.result import Simulation
     from cctrace.streaming.player import Ask
-
 
 MS = 1_000_000
 PATIENCE = 10  # a session ends after this many times the length of its video

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cctrace.errors import ArgumentError
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Sequence
-    from typing import Any
-
 
 # The DASH Industry Forum's Big Buck Bunny at 30 frames/s, as listed in [Bi23] section 5.3.1.
 BIG_BUCK_BUNNY_KBPS = (254, 507, 759, 1013, 1254, 1883, 3134, 4952, 9914, 14931)
