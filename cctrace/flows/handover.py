@@ -24,6 +24,7 @@ HELD_PACKETS = 256  # more than a small queue and the ACKs between them
 # By which a packet may leave later than its rate explains, besides a gap: the rate is a replay's, which may be wrong.
 PATIENCE_NS = 50_000
 TASKLET_NS = 2_000  # until TCP goes on when a packet has left: a process that the same interrupt woke may come first
+SAME_PASS_NS = 300  # in one pass of softirqs; a clock may have steps of 256 ns
 U32_MAX = 0xFFFFFFFF
 
 
@@ -100,6 +101,20 @@ def may_hand_over(tp, seg, ns, a, b, size):
         tp.throttled = 1
         return False
     return True
+
+
+def is_ack_first(p, sequence, k, time_ns, direction):
+    """Return whether an ACK comes before TCP goes on because the packet at place `k` has left.
+
+    That is a tasklet's work, and receiving comes before tasklets [Linux61] include/linux/interrupt.h NET_RX_SOFTIRQ.
+    """
+    until_ns = time_ns[sequence[k]] + SAME_PASS_NS
+    for j in range(k + 1, sequence.size):
+        if time_ns[sequence[j]] > until_ns:
+            return False
+        if direction[sequence[j]] != p.sender:
+            return True
+    return False
 
 
 def is_single(tp, seg):

@@ -7,7 +7,7 @@ import numpy as np
 
 from cctrace.flows import recovery
 from cctrace.flows.acks import clear
-from cctrace.flows.handover import TASKLET_NS, leave, may_hand_over, next_data, super_packet
+from cctrace.flows.handover import TASKLET_NS, is_ack_first, leave, may_hand_over, next_data, super_packet
 from cctrace.flows.sends import is_window_probe, note_window_probe
 from cctrace.flows.state import (
     ACK,
@@ -192,7 +192,7 @@ def take(tp, seg, rs, out, log, sent, snap, blocks, p, at, sequence, k, packets,
         last, _ = super_packet(p, sequence, k, time_ns, direction, flags, seq, payload)
         if leave(tp, np.int64(payload[q]), last == k):
             answer(tp, snap, at, polls, event_ns + TASKLET_NS, p.start_ns)
-            at.asks = 1
+            at.asks = 0 if is_ack_first(p, sequence, k, time_ns, direction) else 1
     elif mine:
         take_own(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, marked)
     elif fl & ACK:
