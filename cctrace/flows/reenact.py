@@ -15,6 +15,7 @@ from cctrace.flows.state import (
     EVENT,
     FIN,
     LOG,
+    NEVER,
     OPT_COPY,
     OPT_TIMESTAMPS,
     PASS,
@@ -53,6 +54,8 @@ BELIEVABLE_GAP = 1 << 28  # bytes
 MOST_UNSEEN = 1 << 18  # segments outstanding or missing in all: 380 MB of 1448
 UNSEEN_PER_PACKET = 64  # and so many more for each packet that was captured: a super-packet of 64 kB
 IGNORED, NOTHING, OUT, RETRANSMISSIONS, SENDS, ANSWERS, RING, ASKS = range(-2, 6)  # from OUT on tables that lack room
+PAUSED = ASKS + 1
+FINALS, SCRATCH = 6, 8  # of the tables, besides those
 
 
 def reenact(packets, sacks, order, first, params, polls, decided, marked, place, tables):
@@ -61,6 +64,7 @@ def reenact(packets, sacks, order, first, params, polls, decided, marked, place,
     Returns the number of the table that lacks room, NOTHING if all is done. Nothing was done yet of the packet at which
     it stops, so it goes on from there once the table is larger. A pass that a controller leads (`place.led`) also
     stops, with ASKS, where rows were added and TCP may hand over next: it goes on once they have been decided.
+    It stops, with PAUSED, before the packet at place `place.until`.
     """
     out, log, sent, snap, seg, ends, finals, blocks, scratch = tables
     time_ns, direction, _, _, _, _, payload, tsval, _, _, _, _ = packets
@@ -76,7 +80,7 @@ def reenact(packets, sacks, order, first, params, polls, decided, marked, place,
             start(tp, p, p.start_ns)
             at.packet = 0
         sequence = order[first[c] : first[c + 1]]
-        for k in range(at.packet, sequence.size):
+        for k in range(at.packet, min(sequence.size, at.until)):
             if at.asks == 0:
                 if p.fq != THROUGH_FQ and tp.paced > 512 and direction[sequence[k]] != p.sender:
                     bring_forward(tp, p, sequence, k, time_ns, direction, payload, tsval)
@@ -112,6 +116,9 @@ def reenact(packets, sacks, order, first, params, polls, decided, marked, place,
                 if at.led == 0 and decided.shape[0] > 0:
                     decide(tp, decided, min(tp.rows, decided.shape[0]) - 1)
                 hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked)
+        if at.until < sequence.size:
+            at.packet = at.until
+            return PAUSED
         ends[c, 0], ends[c, 1], ends[c, 2] = tp.rows, tp.logged, tp.sent
         at.connection += 1
         at.packet = -1
@@ -316,7 +323,7 @@ class Pass:
         self._ends, self.finals = np.zeros((params.size, 3), np.int64), np.zeros(params.size, TP)
         self._rest = self._ends, self.finals, np.zeros((4, 2), np.int64), np.zeros(1, RS)
         self.at = np.zeros(1, PASS)
-        self.at["packet"] = -1
+        self.at["packet"], self.at["until"] = -1, NEVER
         # Packets are brought forward in their order.
         self.given = packets, sacks, order.copy(), first, params, polls, decided, marked, self.at
 

@@ -103,8 +103,8 @@ LOG = _i8("time_ns seq end_seq why")
 
 # Where the pass is: connection, packet of it (-1: it has not begun), what is used of the answers, the first poll that
 # is not over, the next decision; how much room it needs where it had to stop; whether a controller leads it, how many
-# rows that knows, and whether TCP may hand over next.
-PASS = _i8("connection packet taken poll decision needed led led_rows asks")
+# rows that knows, whether TCP may hand over next, and the place of the packet before which the pass pauses.
+PASS = _i8("connection packet taken poll decision needed led led_rows asks until")
 
 # What TCP_INFO would have answered; columns of schema.TCP_INFO plus the poll they answer.
 SNAP = _i8(

@@ -368,6 +368,15 @@ class Follower:
         """Time of each row on the connection's clock, us."""
         return (self.rows.time_ns - self.events.meta["start_ns"]) // 1000 + USEC_PER_SEC
 
+    @property
+    def is_ack(self):
+        """Which rows are ACKs."""
+        return self.rows.event == schema.LINUX_EVENTS["on_ack"]
+
+    def srtt_us(self, row):
+        """Return the smoothed RTT after a row."""
+        return int(self.rows.srtt_us8[row]) >> 3
+
     def _place(self, name):
         field, index, dtype = recordable(self.cls, name)
         return self.dtype.fields[field][1] + (index or 0) * dtype.itemsize, dtype

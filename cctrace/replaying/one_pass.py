@@ -4,31 +4,39 @@ What TCP hands to fq depends on cwnd and pacing rate, which the controller decid
 what had been handed over. So the controller leads: whenever the re-enactment (`flows.reenact`) has added rows and TCP
 may hand over next, it is called with them (`loop.call_row`), and what it decides says what is handed over.
 
-What no record shows (numbers drawn, where ticks lay) is given. It was inferred from a stream whose rows may have been
-others, so it is known by time.
+What no record shows (numbers drawn, where ticks lay) is given by time, where it was inferred from a stream whose rows
+may have been others (`hand_over`), or inferred on the way: a `Leader` can be tried with hypotheses as a `Follower` can.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cctrace.flows.reenact import ASKS, NOTHING, OUT, SENDS, reenact
-from cctrace.flows.state import THROUGH_FQ
+from cctrace.flows.reenact import ASKS, FINALS, OUT, PAUSED, RING, SCRATCH, SENDS, reenact
+from cctrace.flows.state import ACK, CLOCK_START_US, NEVER, THROUGH_FQ
 from cctrace.lang.fields import fields_of
 from cctrace.lang.machine import Machine
+from cctrace.replaying import loop
 from cctrace.replaying.follow import TICK, Follower, Script
 from cctrace.replaying.loop import call_row
-from cctrace.replaying.stack import CWND, NEXT_DRAW, PACING, TICK_US
+from cctrace.replaying.probes import Probes
+from cctrace.replaying.stack import CWND, DRAWS, NEXT_DRAW, PACING, TICK_US
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from numpy.typing import NDArray
 
     from cctrace.flows.flow import Flow
 
 NOT_YET = 1 << 60  # row of a packet that has not been sent
-PACES, MODE_SLOT, PROBE_RTT, DRAW, EDIT, NOTES = range(6)  # what `lead` notes: three constants, and where it is
+# What `lead` notes: whether the controller paces, the slot of its mode (-1: it has none), that mode's PROBE_RTT; the
+# next of the draws and edits that are given by time; whether the next draw is given, and a draw that is not stops the
+# pass; the slot whose value stops it (-1: none); and as what `reenact` had stopped before.
+PACES, MODE_SLOT, PROBE_RTT, DRAW, EDIT, GIVEN, STOPS, WATCH_SLOT, WATCH_VALUE, STATUS, NOTES = range(11)
+DRAWN, WATCHED = PAUSED + 1, PAUSED + 2  # as what `lead` stops, besides those of `reenact`
 
 
 class Timed(NamedTuple):
@@ -65,7 +73,8 @@ def timed(script: Script, follower: Follower) -> Timed:
 
 
 def give_draw(draws, notes, i, time_ns, one):
-    """Let row `i` draw what was drawn nearest to its time."""
+    """Let row `i` draw what was given for the next draw, or what was drawn nearest to its time."""
+    one[0, 0] = i if notes[GIVEN] != 0 else -1
     if draws.shape[0] == 0:
         return
     k = notes[DRAW]
@@ -88,47 +97,77 @@ def make_edits(edits, notes, time_ns, slots, stack):
         notes[EDIT] += 1
 
 
+def decide_rows(at, tp, out, sent, controller, script, notes, marks, decided):
+    """Call the controller with the rows that it does not know; return DRAWN or WATCHED where that stops, else 0."""
+    book, slots, stack, ack, likelihood, saved = controller
+    draws, edits, one = script
+    size = slots.size
+    if tp.sent < sent.size:
+        sent[tp.sent].row, sent[tp.sent].begins = NOT_YET, 1
+    for i in range(at.led_rows, tp.rows):
+        if notes[STOPS] != 0:
+            saved[:size] = slots
+            saved[size:] = stack
+        time_ns = out[i].time_ns
+        make_edits(edits, notes, time_ns, slots, stack)
+        give_draw(draws, notes, i, time_ns, one)
+        stack[NEXT_DRAW] = 0
+        if call_row(book, out, sent, marks, one, i, slots, stack, ack, likelihood) and notes[STOPS] != 0:
+            slots[:] = saved[:size]
+            stack[:] = saved[size:]
+            at.led_rows = i
+            return DRAWN
+        if slots[DRAWS] > 0:
+            notes[GIVEN] = 0
+        decided[i, 0], decided[i, 2] = time_ns, slots[CWND]
+        decided[i, 1] = max(slots[PACING], 0) if notes[PACES] != 0 else 0
+        probing = notes[MODE_SLOT] >= 0 and slots[notes[MODE_SLOT]] == notes[PROBE_RTT]
+        decided[i, 3] = 1 if probing else 0
+        tp.rate_Bps, tp.cwnd, tp.probing_rtt = decided[i, 1], decided[i, 2], decided[i, 3]
+        if notes[WATCH_SLOT] >= 0 and slots[notes[WATCH_SLOT]] == notes[WATCH_VALUE]:
+            at.led_rows = i + 1
+            return WATCHED
+    at.led_rows = tp.rows
+    return 0
+
+
 def lead(given, tables, controller, script, notes, marks, decided):
     """Re-enact the one connection of a pass, led by a controller; fill `decided`, a row for each row of the stream.
 
-    Returns as `reenact` does, never ASKS.
+    Returns as `reenact` does, but never ASKS, or DRAWN, where a number is drawn that nobody knows, or WATCHED. It goes
+    on from there when it is called again.
     """
     packets, sacks, order, first, params, polls, nothing, marked, place = given
     out, _, sent, _, _, _, finals, _, _ = tables
-    book, slots, stack, ack, likelihood = controller
-    draws, edits, one = script
     at, tp = place[0], finals[0]
-    status = ASKS
-    while status == ASKS:
-        status = reenact(packets, sacks, order, first, params, polls, nothing, marked, place, tables)
-        if status <= NOTHING or status == ASKS:
-            if tp.sent < sent.size:
-                sent[tp.sent].row, sent[tp.sent].begins = NOT_YET, 1
-            for i in range(at.led_rows, tp.rows):
-                time_ns = out[i].time_ns
-                make_edits(edits, notes, time_ns, slots, stack)
-                give_draw(draws, notes, i, time_ns, one)
-                stack[NEXT_DRAW] = 0
-                call_row(book, out, sent, marks, one, i, slots, stack, ack, likelihood)
-                decided[i, 0], decided[i, 2] = time_ns, slots[CWND]
-                decided[i, 1] = max(slots[PACING], 0) if notes[PACES] != 0 else 0
-                probing = notes[MODE_SLOT] >= 0 and slots[notes[MODE_SLOT]] == notes[PROBE_RTT]
-                decided[i, 3] = 1 if probing else 0
-                tp.rate_Bps, tp.cwnd, tp.probing_rtt = decided[i, 1], decided[i, 2], decided[i, 3]
-            at.led_rows = tp.rows
+    status = notes[STATUS]
+    going = 1
+    stopped = 0
+    while going != 0:
+        stopped = decide_rows(at, tp, out, sent, controller, script, notes, marks, decided)
+        if stopped != 0 or status != ASKS:
+            going = 0
+        else:
+            status = reenact(packets, sacks, order, first, params, polls, nothing, marked, place, tables)
+    if stopped != 0:
+        notes[STATUS] = status
+        return stopped
+    notes[STATUS] = ASKS
     return status
 
 
 _lead = Machine(lead)
 
 
-def _longer(table, rows):
+def _longer(table: NDArray[Any], rows: int) -> NDArray[Any]:
     """Return a table of so many rows that begins with those of `table`."""
     return np.concatenate([table, np.zeros((rows - len(table), *table.shape[1:]), table.dtype)])
 
 
-def hand_over(flow: Flow, cls: type, params: dict, script: Timed) -> NDArray[np.int64]:
-    """Return what a controller decides over a flow that left through fq.
+class Leader:
+    """A controller that leads the re-enactment of a flow which left through fq.
+
+    For inference it is as a `Follower` is, but for what its rows are: packets in the order of their capture.
 
     Parameters
     ----------
@@ -138,29 +177,182 @@ def hand_over(flow: Flow, cls: type, params: dict, script: Timed) -> NDArray[np.
         Class of a Linux controller, which compiles.
     params : dict
         Its parameters.
-    script : Timed
-
-    Returns
-    -------
-    ndarray of int64, shape (rows, 4)
-        As `Flow.as_left` takes it; a row for each row of the stream that follows.
+    script : Timed, optional
+        What no record shows; without, draws stop the pass.
     """
-    follower = Follower(flow.events, flow.events.sends, cls, params, ())
-    follower.begin(Script([], [], script.hz, script.tick_us, script.paced))
-    work = flow.reenactment(THROUGH_FQ)
-    work.at["led"] = 1
-    has_mode = "mode" in fields_of(cls)
-    notes = np.zeros(NOTES, np.int64)
-    notes[PACES] = bool(cls.sets_pacing_rate or follower.params.get("paced", 0))
-    notes[MODE_SLOT] = follower.slot("mode") if has_mode else -1
-    notes[PROBE_RTT] = cls.states.index("PROBE_RTT") if has_mode else 0
-    controller = follower.book, follower.slots, follower.stack, follower.ack, follower.likelihood
-    told = script.draws, script.edits, np.full((1, 5), -1, np.int64)
-    marks = np.zeros(len(work.tables[SENDS]), np.uint8)
-    decided = np.zeros((len(work.tables[OUT]), 4), np.int64)
-    while (lacks := _lead(work.given, work.tables, controller, told, notes, marks, decided)) != NOTHING:
-        work.grow(lacks)
-        marks = _longer(marks, len(work.tables[SENDS]))
-        decided = _longer(decided, len(work.tables[OUT]))
-    follower.check()
-    return decided[: int(work.finals["rows"][0])]
+
+    def __init__(self, flow: Flow, cls: type, params: dict[str, Any], script: Timed | None = None):
+        follower = self._follower = Follower(flow.events, flow.events.sends, cls, params, ())
+        if script:
+            follower.begin(Script([], [], script.hz, script.tick_us, script.paced))
+        self.cls, self.params, self.fields = cls, follower.params, follower.fields
+        self._work = flow.reenactment(THROUGH_FQ)
+        self._work.at["led"] = 1
+        self._notes = np.zeros(NOTES, np.int64)
+        self._notes[PACES] = bool(cls.sets_pacing_rate or self.params.get("paced", 0))
+        has_mode = "mode" in fields_of(cls)
+        self._notes[MODE_SLOT] = follower.slot("mode") if has_mode else -1
+        self._notes[PROBE_RTT] = cls.states.index("PROBE_RTT") if has_mode else 0
+        self._notes[WATCH_SLOT], self._notes[STATUS], self._notes[STOPS] = -1, ASKS, script is None
+        self._one = np.full((1, 5), -1, np.int64)
+        no_draws, no_edits = np.zeros((0, 5), np.int64), np.zeros((0, 3), np.int64)
+        self._script = (*(script[:2] if script else (no_draws, no_edits)), self._one)
+        saved = np.zeros(follower.slots.size + follower.stack.size, np.int64)
+        self.likelihood = follower.likelihood
+        self._controller = follower.book, follower.slots, follower.stack, follower.ack, self.likelihood, saved
+        self._marks = np.zeros(len(self._work.tables[SENDS]), np.uint8)
+        self._decided = np.zeros((len(self._work.tables[OUT]), 4), np.int64)
+        self.row = 0
+
+    # ---- what it goes by --------------------------------------------------------------------------------------------
+    @property
+    def decided(self) -> NDArray[np.int64]:
+        """What was decided so far, as `Flow.as_left` takes it: a row for each row of the stream."""
+        return self._decided[: int(self._work.at["led_rows"][0])]
+
+    @property
+    def _sequence(self) -> NDArray[np.int64]:
+        return self._work.given[2]
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The packets in their order."""
+        return self._sequence
+
+    @property
+    def is_ack(self) -> NDArray[np.bool_]:
+        """Which of them are ACKs."""
+        (_, direction, flags, *_), params = self._work.given[0], self._work.given[4]
+        packets = self._sequence
+        return (direction[packets] != params["sender"][0]) & (flags[packets] & ACK != 0)
+
+    @property
+    def now_us(self) -> NDArray[np.int64]:
+        """Time of each packet on the connection's clock, us."""
+        time_ns, params = self._work.given[0][0], self._work.given[4]
+        return np.maximum.accumulate((time_ns[self._sequence] - params["start_ns"][0]) // 1000 + CLOCK_START_US)
+
+    def srtt_us(self, row: int) -> int:
+        """Return the smoothed RTT where it is."""
+        return int(self._work.finals["srtt8"][0]) >> 3
+
+    def get(self, name: str) -> Any:
+        """Return the value of a field."""
+        return self._follower.get(name)
+
+    def set(self, name: str, value: int) -> None:
+        """Change a field."""
+        self._follower.set(name, value)
+
+    # ---- the run ----------------------------------------------------------------------------------------------------
+    def run(self, stop: int | None = None) -> int:
+        """Handle packets up to `stop` (default: all), or up to the first that has an unknown number drawn."""
+        self._go(len(self.rows) if stop is None else stop)
+        return self.row
+
+    def _go(self, stop: int, score: int = loop.NOTHING) -> int:
+        """Handle packets up to `stop`; return what `lead` stops as."""
+        at, work = self._work.at, self._work
+        at["until"] = stop if stop < len(self.rows) else NEVER
+        self._follower.book[loop.SCORE] = score
+        while True:
+            arrays = self._controller, self._script, self._notes, self._marks, self._decided
+            ended = _lead(work.given, work.tables, *arrays)
+            if not OUT <= ended < ASKS:
+                break
+            work.grow(ended)
+            self._marks = _longer(self._marks, len(work.tables[SENDS]))
+            self._decided = _longer(self._decided, len(work.tables[OUT]))
+        self._follower.check()
+        if ended in (DRAWN, WATCHED):
+            self.row = int(at["packet"][0]) - (self._notes[STATUS] != ASKS)
+        else:
+            self.row = min(stop, len(self.rows))
+        return ended
+
+    def draw(self, numbers: Sequence[int]) -> None:
+        """Make `numbers` (up to four raw ones) what is drawn next."""
+        self._one[0] = 0
+        self._one[0, 1 : 1 + len(numbers)] = numbers
+        self._notes[GIVEN] = 1
+
+    def save(self) -> tuple[Any, ...]:
+        """Return position and state, for `restore`."""
+        follower, tables = self._follower, self._work.tables
+        seg, finals, rs = tables[RING], tables[FINALS], tables[SCRATCH]
+        state = follower.slots, follower.stack, self._notes, self._one, self._work.at, finals, rs
+        tp = finals[0]
+        ring = seg.take(np.arange(tp["head"], tp["tail"]) & (len(seg) - 1))
+        return self.row, ring, *(array.copy() for array in state)
+
+    def restore(self, saved: tuple[Any, ...]) -> None:
+        """Go back to where `save` was called."""
+        self.row, ring, *state = saved
+        follower, tables = self._follower, self._work.tables
+        seg, finals, rs = tables[RING], tables[FINALS], tables[SCRATCH]
+        now = follower.slots, follower.stack, self._notes, self._one, self._work.at, finals, rs
+        for array, before in zip(now, state, strict=True):
+            array[:] = before
+        tp = finals[0]
+        seg[np.arange(tp["head"], tp["tail"]) & (len(seg) - 1)] = ring
+
+    # ---- trials -----------------------------------------------------------------------------------------------------
+    def trials(
+        self, last: int, draws: Sequence[Sequence[int]], score: int, watch: tuple[str, int]
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Try several draws from here up to packet `last`; nothing of them is kept. See `Follower.trials`."""
+        before = self.save()
+        found = []
+        for numbers in draws:
+            self.draw(numbers)
+            self._notes[WATCH_SLOT], self._notes[WATCH_VALUE] = self._follower.slot(watch[0]), watch[1]
+            self.likelihood[0] = 0.0
+            ended = self._go(last, score)
+            found.append((self.likelihood[0], self.row + (ended in (DRAWN, WATCHED)), ended == WATCHED))
+            self.restore(before)
+        likelihood, ends, watched = (np.array(column) for column in zip(*found, strict=True))
+        return likelihood, ends, watched
+
+    def scan(
+        self, starts: NDArray[np.int64], ends: NDArray[np.int64], base: Mapping[str, int], change: Mapping[str, int]
+    ) -> NDArray[np.float64]:
+        """Make `change` at each of the packets `starts` and go on up to the one of `ends`. See `Follower.scan`."""
+        before = self.save()
+        self._notes[STOPS], self._follower.book[loop.UNKNOWN_DRAW] = 0, 0xFFFFFFFF
+        self._add(base)
+        branches, total = {}, {}
+        self.likelihood[0] = 0.0
+        for place in np.unique(np.concatenate([starts, ends])):
+            self._go(int(place), loop.PACED_SENDS)
+            total[int(place)] = float(self.likelihood[0])
+            if place in starts:
+                branches[int(place)] = self.save()
+        found = []
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            self.restore(branches[start])
+            self._add(change)
+            self.likelihood[0] = 0.0
+            self._go(end, loop.PACED_SENDS)
+            found.append(float(self.likelihood[0]) - total[end] + total[start])
+        self._follower.book[loop.UNKNOWN_DRAW] = 0
+        self.restore(before)
+        return np.array(found)
+
+    def _add(self, change: Mapping[str, int]) -> None:
+        for name, value in change.items():
+            self._follower.slots[self._follower.slot(name)] += value
+
+
+def hand_over(flow: Flow, cls: type, params: dict[str, Any], script: Timed) -> NDArray[np.int64]:
+    """Return what a controller decides over a flow that left through fq, as `Flow.as_left` takes it.
+
+    See `Leader` for the arguments. `script` tells what no record shows, but for when BBRv2 and v3 probe, which the pass
+    infers: it says when BBR fills the pipe, by what is handed over.
+    """
+    if cls.probe_draws:
+        leader = Leader(flow, cls, params)
+        Probes(leader).run()
+    else:
+        leader = Leader(flow, cls, params, script)
+        leader.run()
+    return leader.decided

@@ -10,7 +10,6 @@ import itertools
 
 import numpy as np
 
-from cctrace import schema
 from cctrace.replaying import loop
 from cctrace.replaying.follow import MOST
 from cctrace.replaying.hypotheses import Inference, Phase, raw_draw
@@ -23,7 +22,7 @@ MARGIN_US = 100_000  # beyond the longest wait
 PROBE_RTTS = 5  # after the wait, in which a probe shows
 LEAST = 16  # moments that are tried first; half an RTT apart where that is more
 FINEST_US = 500  # between moments, then single ACKs
-FEW_ACKS = 4
+FEW_ACKS = 16
 PEAKS, LOWER = 2, 0.5  # that are climbed: of two that half an RTT shows, the lower may be the higher one
 
 
@@ -47,8 +46,7 @@ class Probes(Inference):
         values = [[LONGEST] if n == 0 else [raw_draw(k, n) for k in range(n)] for n in kinds]
         self.numbers = list(itertools.product(*values))
         self.never = {name: value for name, value in NEVER.items() if name in follower.fields}
-        self.is_ack = follower.rows.event == schema.LINUX_EVENTS["on_ack"]
-        self.acks = np.flatnonzero(self.is_ack)
+        self.acks = np.flatnonzero(follower.is_ack)
         self.acks_us = self.now_us[self.acks]
 
     def run(self):
@@ -69,7 +67,7 @@ class Probes(Inference):
         follower.run(row + 1)
         rtt_us = max(int(follower.get("min_rtt_us")), 1)
         if last == first:  # few to choose from, so that more may be looked at: RTTs with the queue that the probe left
-            rtt_us = max(rtt_us, int(follower.rows.srtt_us8[row]) >> 3)
+            rtt_us = max(rtt_us, follower.srtt_us(row))
         tried = self.scan(sorted(numbers), rtt_us, together=last == first) if numbers else {}
         if last > first:
             tried |= self.search(first, last, rtt_us)
