@@ -191,8 +191,8 @@ def continues(tp, ns, ts):
     """Return whether a segment belongs to the super-packet before it [Linux] tcp_write_xmit.
 
     A segment without PSH that is followed this soon is not the last of its super-packet (the kernel sets PSH on the
-    last segment of each); nor is one followed by a segment that was held up since the same tick. fq holds nothing up: its
-    timer may be late, by less than what parts two super-packets.
+    last segment of each); nor is one followed by a segment that was held up since the same tick. fq holds nothing up:
+    its timer may be late, by less than what parts two super-packets.
     """
     since = ns - tp.group_end_ns
     if tp.group_psh or since < 0:

@@ -233,8 +233,10 @@ class Leader:
         return np.maximum.accumulate((time_ns[self._sequence] - params["start_ns"][0]) // 1000 + CLOCK_START_US)
 
     def srtt_us(self, row: int) -> int:
-        """Return the smoothed RTT where it is."""
-        return int(self._work.finals["srtt8"][0]) >> 3
+        """Return the smoothed RTT at a packet, as without fq: it hardly depends on when what was handed over."""
+        rows = self._follower.rows
+        place = int(np.searchsorted(rows.time_ns, self._work.given[0][0][self._sequence[row]]))
+        return int(rows.srtt_us8[min(place, len(rows) - 1)]) >> 3
 
     def get(self, name: str) -> Any:
         """Return the value of a field."""

@@ -22,7 +22,7 @@ MARGIN_US = 100_000  # beyond the longest wait
 PROBE_RTTS = 5  # after the wait, in which a probe shows
 LEAST = 16  # moments that are tried first; half an RTT apart where that is more
 FINEST_US = 500  # between moments, then single ACKs
-FEW_ACKS = 16
+FEW_ACKS = 8
 PEAKS, LOWER = 2, 0.5  # that are climbed: of two that half an RTT shows, the lower may be the higher one
 
 
@@ -66,11 +66,8 @@ class Probes(Inference):
         follower.draw(self.numbers[-1])
         follower.run(row + 1)
         rtt_us = max(int(follower.get("min_rtt_us")), 1)
-        if last == first:  # few to choose from, so that more may be looked at: RTTs with the queue that the probe left
-            rtt_us = max(rtt_us, follower.srtt_us(row))
-        tried = self.scan(sorted(numbers), rtt_us, together=last == first) if numbers else {}
-        if last > first:
-            tried |= self.search(first, last, rtt_us)
+        rows = set(numbers) | (self.search(first, last, rtt_us) if last > first else set())
+        tried = self.scan(sorted(rows), rtt_us) if rows else {}
         if last not in numbers:  # PROBE_RTT comes before the longest wait is over
             tried[last], numbers[last] = 0.0, self.numbers[-1]
         follower.restore(before)
@@ -95,15 +92,15 @@ class Probes(Inference):
         last, first = int(ends[latest]) - 1, int(ends[some + latest]) - 1
         return found, first if watched[some + latest] else last, last
 
-    def scan(self, starts, rtt_us, together=False):
+    def scan(self, starts, rtt_us):
         """Return {row: log likelihood ratio} of a wait that ends at a row to one that does not end.
 
-        If `together`, each is judged by all that the last one is judged by.
+        All are judged by what the last one is judged by: more of a probe would speak for those that end later.
         """
         starts = np.unique(np.maximum(starts, self.follower.row))
-        ends = np.array([self.after(PROBE_RTTS * rtt_us, row) for row in starts])
-        if together:
-            ends[:] = ends[-1]
+        # The queue that a probe or a fall of the rate left counts: nothing shows before a round trip is over.
+        ends = np.array([self.after(PROBE_RTTS * max(rtt_us, self.follower.srtt_us(row)), row) for row in starts])
+        ends[:] = ends[-1]
         base = {} if self.follower.get("rounds_since_probe") < 0 else self.never
         tried = {}
         for k in range(0, len(starts), MOST):
@@ -113,31 +110,31 @@ class Probes(Inference):
         return tried
 
     def search(self, first, last, rtt_us):
-        """Return {row: log likelihood ratio} of moments in [first, last], denser where they are likelier."""
+        """Return rows around the likeliest moments in [first, last]; denser where they are likelier."""
         low, high = int(self.now_us[first]), int(self.now_us[last])
         step = max(min(rtt_us // 2, (high - low) // LEAST), 1)
         coarse = self.scan(self.ack_rows(np.arange(low, high + step, step)), rtt_us)
-        tried = dict(coarse)
         peaks = _peaks(coarse)
+        found = set()
         for peak in [peak for peak in peaks[:PEAKS] if coarse[peak] > LOWER * coarse[peaks[0]]]:
             before = self.follower.save()
-            tried |= self.climb(peak, step, (first, last), rtt_us)
+            found |= self.climb(peak, step, (first, last), rtt_us)
             self.follower.restore(before)
-        return tried
+        return found
 
     def climb(self, peak, step, bounds, rtt_us):
-        """Return {row: log likelihood ratio} of moments ever nearer to the likeliest around a peak."""
+        """Return the rows of the ACKs around the moment that is likeliest, of ever nearer ones around a peak."""
         low, high = self.now_us[list(bounds)]
-        tried = {}
         best = self.now_us[peak]
         self.go_near(best - 2 * step)
         while step > FINEST_US:
             step //= 2
-            tried |= self.scan(self.ack_rows(np.clip([best - step, best, best + step], low, high)), rtt_us)
+            near = self.ack_rows(np.clip([best - step, best, best + step], low, high))
+            tried = self.scan(near, rtt_us)
             best = self.now_us[max(tried, key=tried.get)]
         place = int(np.searchsorted(self.acks_us, best))
         few = self.acks[max(place - FEW_ACKS, 0) : place + FEW_ACKS + 1]
-        return tried | self.scan(few[(few >= bounds[0]) & (few <= bounds[1])], rtt_us)
+        return set(few[(few >= bounds[0]) & (few <= bounds[1])].tolist())
 
     def go_near(self, time_us):
         """Run on without probing to a time, so that not every search has to; the caller has saved the state."""
