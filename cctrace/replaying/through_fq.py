@@ -164,13 +164,15 @@ def _evidence(plain, timer, through):
 
     Only what pacing holds, or would hold, leaves at another time through fq; n such sends count as sqrt(n). Where the
     application, its send buffer or the receive window held the sender, times tell of those, and so does the rate that
-    BBR sampled from what left then, which paces the next round trip: neither block counts. Blocks of one rate that
+    BBR sampled from what left then, which paces the next round trip: neither block counts, unless that leaves too few. Blocks of one rate that
     follow each other count as one, because a rate that a replay has wrong is wrong for as long as it lasts.
     """
     held = plain.number[plain.held]
     held = held[np.isin(held - 1, held) | (held == 0)]
     number, of_timer, of_through = np.intersect1d(timer.number, through.number, return_indices=True)
     counts = np.isin(number, held)
+    if through.paced[of_through[counts]].sum() < FEW_SENDS:  # an application that pauses: all that pacing holds counts
+        counts[:] = True
     of_timer, of_through = of_timer[counts], of_through[counts]
     sent = through.paced[of_through]
     if sent.sum() < FEW_SENDS:
