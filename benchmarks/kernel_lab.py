@@ -17,6 +17,7 @@ from cctrace.sim.path import Path
 from cctrace.sim.recorder import ends
 from cctrace.sim.runner import Runner
 from cctrace.sim.sender import Sender
+from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1
 
 COLUMNS = ("time_ns", "direction", "flags", "seq", "payload", "ip_id", "tsval")
 LINK_BPS, TBF_BURST_BYTES = 10**10, 1600  # of a bottleneck whose rate changes (tbf, which counts frames)
@@ -27,7 +28,7 @@ TIMER_STEP_NS = 256  # of the lab's clock
 PSCHED_TICK_NS = 64  # in which netem counts delays
 POLL_LASTS_NS = {"6.12": 1792, "6.1": 2304}  # a poll of the counters: readings of the clock
 MAX_SKB_FRAGS = 17  # page fragments of an skb; a veth hands segments over in such
-SKB_OVERHEAD = {"6.12": 896, "6.1": 1280}  # bytes of an skb beside its data, as those kernels are configured
+SKB_OVERHEAD = {"6.12": SKB_OVERHEAD_BYTES, "6.1": SKB_OVERHEAD_BYTES_6_1}
 WMEM_MAX = 212_992  # the largest SO_SNDBUF that the lab's kernels grant (net.core.wmem_max)
 NOT_MODELLED = (
     "tso",

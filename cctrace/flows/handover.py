@@ -18,7 +18,7 @@ import numpy as np
 
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.state import CLOCK_START_US, LATE_TIMER, LOST, PSH, RETRANS, SACKED
-from cctrace.tcp.small_queue import SKB_OVERHEAD, TIMER_SLACK_NS, is_throttled, skb_truesize
+from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, TIMER_SLACK_NS, is_throttled, skb_truesize
 
 HELD_PACKETS = 256  # more than a small queue and the ACKs between them
 # By which a packet may leave later than its rate explains, besides a gap: the rate is a replay's, which may be wrong.
@@ -128,7 +128,7 @@ def leave(tp, payload, is_last):
     tp.queued -= payload
     if not is_last:
         return False
-    tp.queued -= SKB_OVERHEAD
+    tp.queued -= SKB_OVERHEAD_BYTES
     waited = tp.throttled != 0
     tp.throttled = 0
     return waited

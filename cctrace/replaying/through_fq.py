@@ -44,6 +44,7 @@ CLOSE = 1.5  # log likelihood of a send by which fq may be what makes the sender
 # and more if that does not tell.
 LOOKS = (5_000, 3), (25_000, 6)
 LEAST_BLOCK_US = 20_000  # what is sent in a round trip, or so long, says much the same: n sends count as sqrt(n)
+PAUSE_BLOCKS = 2  # blocks: an application pauses for longer; room in a full send buffer comes within a round trip
 MOST_ROUNDS = 12  # of passes and inference; usually two or three change anything
 FEW_SENDS = 50  # super-packets; fewer tell nothing
 WAITING = 3  # gaps between super-packets, for which the next ones wait in fq
@@ -164,15 +165,13 @@ def _evidence(plain, timer, through):
 
     Only what pacing holds, or would hold, leaves at another time through fq; n such sends count as sqrt(n). Where the
     application, its send buffer or the receive window held the sender, times tell of those, and so does the rate that
-    BBR sampled from what left then, which paces the next round trip: neither block counts, unless that leaves too few. Blocks of one rate that
+    BBR sampled from what left then, which paces the next round trip: neither block counts. What follows a long pause does. Blocks of one rate that
     follow each other count as one, because a rate that a replay has wrong is wrong for as long as it lasts.
     """
     held = plain.number[plain.held]
-    held = held[np.isin(held - 1, held) | (held == 0)]
+    held = held[np.isin(held - 1, held) | ~np.isin(held - 1, plain.number)]
     number, of_timer, of_through = np.intersect1d(timer.number, through.number, return_indices=True)
     counts = np.isin(number, held)
-    if through.paced[of_through[counts]].sum() < FEW_SENDS:  # an application that pauses: all that pacing holds counts
-        counts[:] = True
     of_timer, of_through = of_timer[counts], of_through[counts]
     sent = through.paced[of_through]
     if sent.sum() < FEW_SENDS:
@@ -254,17 +253,17 @@ def _play(flow, controller, block_us):
     now_us, firsts = np.asarray(events.now_us), np.append(0, stops[:-1])
     number = (now_us[stops - 1] - now_us[0]) // block_us
     rates = np.column_stack([bound.reduceat(decided[:, 1], firsts) for bound in (np.minimum, np.maximum)])
-    held, paced = _held(events, decided, stops)
+    held, paced = _held(events, decided, stops, PAUSE_BLOCKS * block_us * 1000)
     shown = likelihood[some] / sent[some], sent[some], number[some], held[some], paced[some], rates[some]
     return _Played(*shown, decided, cls, params, one_pass.timed(script, follower))
 
 
-def _held(events, decided, stops):
+def _held(events, decided, stops, pause_ns):
     """Return for each block, which ends at a row of `stops`, what held the sender in it.
 
     A super-packet that left later than its predecessor's length at the pacing rate explains, although cwnd had room
     before the last ACK, had not been written yet, or waited for the receive window. One that left no later than that
-    was held by pacing, or would have been.
+    was held by pacing, or would have been. Before what follows a pause of `pause_ns` or longer nothing waited.
 
     Returns
     -------
@@ -285,7 +284,8 @@ def _held(events, decided, stops):
     acks = np.append(0, np.flatnonzero(events["event"] == loop.ON_ACK))
     last = acks[np.maximum(np.searchsorted(acks, rows) - 1, 0)]
     room = decided[np.maximum(last - 1, 0), 2] - events["rs_prior_in_flight"][last]
-    idle = (gap_ns > 2 * due_ns + loop.SOON_NS) & (room >= segments) & (events["ca_state"][last] <= CA_DISORDER)
+    idle = (gap_ns > 2 * due_ns + loop.SOON_NS) & (gap_ns < pause_ns)
+    idle &= (room >= segments) & (events["ca_state"][last] <= CA_DISORDER)
     paced = (due_ns > 0) & (gap_ns <= due_ns + PATIENCE_NS)
     before = np.searchsorted(rows, stops)
     idle, paced = (np.diff(np.append(0, np.cumsum(some))[before], prepend=0) for some in (idle, paced))

@@ -9,14 +9,17 @@ Source: [Linux61] net/ipv4/tcp_output.c tcp_small_queue_check, tcp_wfree; includ
 
 from cctrace.cc.linux import PACING_SHIFT
 
-SKB_OVERHEAD = 960  # bytes that an skb of TCP's takes besides its payload, on 64 bits since 6.3; 1,280 before
+# Bytes that an skb of TCP's takes besides its data (SKB_TRUESIZE), on 64 bits: itself, its shared info and its head,
+# since 6.3 one of skb_small_head_cache. 960 where a kernel is configured for longer headers (tunnels, mesh).
+SKB_OVERHEAD_BYTES = 896
+SKB_OVERHEAD_BYTES_6_1 = 1280  # before: its head took a kilobyte
 WMEM_BASE = 1  # sk_wmem_alloc of a socket with nothing in any queue
 TIMER_SLACK_NS = 10_000  # of fq's timer (its option timer_slack): what waits leaves up to so much late
 
 
 def skb_truesize(payload):
     """Return the memory that a packet with so many bytes of payload takes, bytes."""
-    return SKB_OVERHEAD + payload
+    return SKB_OVERHEAD_BYTES + payload
 
 
 def is_throttled(queued, truesize, rate_Bps, again, rtx_skbs):
