@@ -165,8 +165,9 @@ def _evidence(plain, timer, through):
 
     Only what pacing holds, or would hold, leaves at another time through fq; n such sends count as sqrt(n). Where the
     application, its send buffer or the receive window held the sender, times tell of those, and so does the rate that
-    BBR sampled from what left then, which paces the next round trip: neither block counts. What follows a long pause does. Blocks of one rate that
-    follow each other count as one, because a rate that a replay has wrong is wrong for as long as it lasts.
+    BBR sampled from what left then, which paces the next round trip: neither block counts. What follows a long pause
+    does. Blocks of one rate that follow each other count as one, because a rate that a replay has wrong is wrong for as
+    long as it lasts.
     """
     held = plain.number[plain.held]
     held = held[np.isin(held - 1, held) | ~np.isin(held - 1, plain.number)]
