@@ -7,6 +7,7 @@ multiple of 64, and so on.
 Source: [Linux61] kernel/time/timer.c calc_wheel_index.
 """
 
+NSEC_PER_SEC = 1_000_000_000
 FINEST_TICKS = 63  # from so many ticks on a timer is kept to 8 ticks only (LVL_START(1))
 LEVEL_SHIFT = 3  # each coarser level counts in 8 times as many ticks (LVL_CLK_SHIFT)
 LEVELS = 8  # LVL_DEPTH with HZ <= 100; a ninth for higher HZ begins after days
@@ -23,5 +24,9 @@ def wheel_tick(now_ticks, expires_ticks):
 
 def fires_ns(now_ns, wait_ticks, hz):
     """Return when a timer fires that is set at `now_ns` for `wait_ticks`, ns by a clock whose ticks begin at 0."""
-    now_ticks = now_ns * hz // 1_000_000_000
-    return -(-wheel_tick(now_ticks, now_ticks + wait_ticks) * 1_000_000_000 // hz)
+    now_ticks = now_ns * hz // NSEC_PER_SEC
+    tick = wheel_tick(now_ticks, now_ticks + wait_ticks)
+    tick_ns = NSEC_PER_SEC // hz
+    if tick_ns * hz == NSEC_PER_SEC:  # saves a division of large numbers, several times an ACK
+        return tick * tick_ns
+    return -(-tick * NSEC_PER_SEC // hz)

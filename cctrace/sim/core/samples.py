@@ -77,12 +77,12 @@ def rate_gen(w, f, newly_delivered, newly_lost, now):
 
 
 def take_rtt(f, rtt_us):
-    """tcp_rtt_estimator and tcp_set_rto; the reference stack's timeout is no whole number of ticks."""
+    """tcp_rtt_estimator and tcp_set_rto; `tick_us` of the reference stack is 1."""
     round_over = f.srtt == 0 or f.una > f.rtt_seq
     f.srtt, f.mdev, f.mdev_max, f.rttvar = rtt_estimator(f.srtt, f.mdev, f.mdev_max, f.rttvar, rtt_us, round_over)
     if round_over:
         f.rtt_seq = f.nxt
-    f.rto_us = timeout_us(f.srtt, f.rttvar, 1_000_000 // f.hz if f.profile == LINUX else 1)
+    f.rto_us = timeout_us(f.srtt, f.rttvar, f.tick_us)
 
 
 def update_rtt(w, f, first_ns, last_ns, sack_first_ns, sack_last_ns, echo_rtt, now):

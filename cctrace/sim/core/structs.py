@@ -17,7 +17,7 @@ _FLOW = (
     # what the flow is
     "profile", "mss", "wire_bytes", "pace_overhead", "entries", "has_on_ack", "paced", "max_rate", "rwnd", "start_ns",
     "stop_ns", "hz", "kernel", "fwd_ns", "rev_ns", "ack_every", "delack_ns", "ack_slot_ns", "ack_late_ns",
-    "comp_sack_nr", "ecn",
+    "comp_sack_nr", "ecn", "tick_us",  # of the retransmission timer: a jiffy
     # application (app.py)
     "app_kind", "app_segments", "app_period_ns", "app_on_ns", "app_end", "app_at", "app_stage",
     # the send buffer (write_queue.py): bytes, but for write_seq; what the application has of it is app_end

@@ -50,6 +50,7 @@ _RINGS = (
     "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo", "ack_dup",
     "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo", "wq_ends"
 )  # fmt: skip
+_CACHE_LINES_APART = 5
 MOST_PACKETS = 1 << 18  # in the path and its buffer
 LARGEST_WINDOW = "64MB"
 MOST_LATE_NS = 1_000_000
@@ -198,8 +199,10 @@ class World:
         f.profile = profile
         f.mask = ring - 1
         f.seg = self.place(np.zeros(ring, SEGMENT).view(np.recarray))
-        for name in _RINGS:
-            setattr(f, name, self.place(np.zeros(ring, np.int64)))
+        # In one piece, for which the system takes large pages, and so that those of one index are not in one cache set.
+        rings = np.zeros((len(_RINGS), ring + _CACHE_LINES_APART * 8), np.int64)
+        for name, words in zip(_RINGS, rings, strict=True):
+            setattr(f, name, self.place(words[:ring]))
         f.sack_blocks = self.place(np.zeros(2 * KEPT_BLOCKS, np.int64))
         f.mss, f.wire_bytes = flow.sizes
         if f.wire_bytes > path.buffer_bytes:
@@ -233,6 +236,7 @@ class World:
         f.start_ns = FIRST_NS + flow.start_ns
         f.stop_ns = FIRST_NS + flow.stop_ns if flow.stop_ns is not None else NEVER
         f.hz = flow.hz
+        f.tick_us = 1_000_000 // flow.hz if profile == LINUX else 1
         f.fwd_ns = path.rtt_ns - path.reverse_ns if flow.rtt_ns is None else flow.rtt_ns - path.reverse_ns
         f.rev_ns = path.reverse_ns
         f.ack_every = flow.ack_every
