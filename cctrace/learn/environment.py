@@ -86,7 +86,7 @@ class Environment:
                 rate=f"{rate * flows:.4f}Mbit", rtt=f"{rtt_ms:.3f}ms", buffer=_buffer(rate * flows, rtt_ms, queue, mss)
             )
             seconds = max(LEAST_S, LEAST_RTTS * rtt_ms / 1e3, LEAST_BYTES * 8e-6 / rate)
-            larger = {} if mss == MSS_BYTES else {"mss": mss, "rwnd": WIDE_WINDOW}
+            larger: dict[str, Any] = {} if mss == MSS_BYTES else {"mss": mss, "rwnd": WIDE_WINDOW}
             sim = simulate(path, [f"bbrx:{given}"] * flows, f"{seconds:.3f}s", 100 * self.seed + number, **larger)
             rows += [
                 (rtt_ms * 1e3, rate * 1e6, flow.goodput_bps, flow.retransmit_ratio, beta, k)

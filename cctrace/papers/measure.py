@@ -56,13 +56,13 @@ def simulation(
         (when that is, or None) per flow, and ``timeline``.
     """
     route = path_of(path)
-    common = {"sample": sample, "watch": list(watch), "exact": exact, "until": until}
-    sim = simulate(route, [Sender(**f) for f in flows], duration, seed, **common)
-    table = sim.flows.select_dtypes("number")
-    out: dict[str, Any] = {"flows": [{name: _number(row[name]) for name in table} for _, row in table.iterrows()]}
+    senders = [Sender(**f) for f in flows]
+    sim = simulate(route, senders, duration, seed, sample=sample, watch=list(watch), exact=exact, until=until)
+    rows = sim.flows.select_dtypes("number").to_dict("records")
+    out: dict[str, Any] = {"flows": [{str(name): _number(value) for name, value in row.items()} for row in rows]}
     out["seconds"] = sim.duration_s
     out["link"] = {name: _number(value) for name, value in sim.link.items()}
-    if sample is None:
+    if sim.timeline is None:
         return out
     parts = [part.reset_index(drop=True) for _, part in sim.timeline.groupby("flow")]
     half = route.max_rate_bps() / 2 / WIRE_PER_PAYLOAD

@@ -1,7 +1,10 @@
 """Jitter of a modelled path: what is drawn, for what, and how successive draws hang together."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -9,6 +12,11 @@ from cctrace.display import brief
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.sim.core.structs import EMPIRICAL, GAMMA, LOGNORMAL, NORMAL, PER_BURST, PER_PACKET, PER_SLOT
 from cctrace.units import LONGEST_NS, parse_time_ns
+
+if TYPE_CHECKING:
+    import os
+
+    from numpy.typing import ArrayLike, NDArray
 
 _KINDS = {"normal": NORMAL, "gamma": GAMMA, "lognormal": LOGNORMAL, "empirical": EMPIRICAL}
 _NAMES = ("sd", "mean", "file", "per", "rho", "reorder")
@@ -46,15 +54,15 @@ class Jitter:
     kind: str
     sd: str | None = None
     mean: str | None = None
-    samples_ns: object = None
+    samples_ns: ArrayLike | None = None
     per: str = "packet"
     rho: float = 0.0
     reorder: bool = False
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return brief(self)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.kind not in _KINDS:
             raise ArgumentError(f"jitter kind {self.kind!r}: use {', '.join(_KINDS)}")
         if self.kind == "empirical":
@@ -75,12 +83,12 @@ class Jitter:
         self.grouping()
 
     @classmethod
-    def parse(cls, text):
+    def parse(cls, text: str) -> Jitter:
         """Read ``normal:sd=10ms,per=packet|burst|slot:5ms[,rho=0.9][,reorder]``; ``empirical:file=FILE,…``."""
         kind, _, rest = text.partition(":")
         if kind not in _KINDS:
             raise ArgumentError(f"jitter {text!r}: kind {kind!r} is not one of {', '.join(_KINDS)}")
-        given = {}
+        given: dict[str, Any] = {}
         for part in filter(None, rest.split(",")):
             name, _, value = part.partition("=")
             if name not in _NAMES:
@@ -95,13 +103,13 @@ class Jitter:
             given["samples_ns"] = read_delays(given.pop("file"))
         return cls(kind, **given)
 
-    def text(self):
+    def text(self) -> str:
         """Return the jitter as `parse` reads it."""
         parts = [f"{n}={v}" for n, v in (("sd", self.sd), ("mean", self.mean), ("per", self.per)) if v is not None]
         parts += [f"rho={self.rho:g}"] if self.rho > 0 else []
         return f"{self.kind}:" + ",".join(parts + (["reorder"] if self.reorder else []))
 
-    def grouping(self):
+    def grouping(self) -> tuple[int, int]:
         """Return (PER_PACKET, PER_BURST or PER_SLOT, slot in ns)."""
         if self.per == "packet":
             return PER_PACKET, 0
@@ -111,7 +119,7 @@ class Jitter:
             return PER_SLOT, slot
         raise ArgumentError(f"jitter per={self.per!r}: use packet, burst or slot:TIME, for example slot:5ms")
 
-    def fields(self, forward_ns):
+    def fields(self, forward_ns: int) -> dict[str, Any]:
         """Return the WORLD fields of this jitter on a path of the given forward delay; arrays are yet to be placed."""
         per, slot = self.grouping()
         given = {"jitter_kind": _KINDS[self.kind], "jitter_per": per, "jitter_slot_ns": slot, "jitter_rho": self.rho}
@@ -127,10 +135,10 @@ class Jitter:
         variance = np.log1p((sd / mean) ** 2)
         return given | {"jitter_a": np.log(mean) - variance / 2, "jitter_b": np.sqrt(variance), "jitter_floor": 0.0}
 
-    def span_ns(self):
+    def span_ns(self) -> int:
         """Return a delay that the jitter practically never exceeds (one draw in 10**10)."""
         if self.kind == "empirical":
-            return int(np.max(self.samples_ns))
+            return int(np.max(np.asarray(self.samples_ns, np.float64)))
         given = self.fields(0)
         if self.kind == "lognormal":
             return round(math.exp(min(given["jitter_a"] + 6.5 * given["jitter_b"], math.log(LONGEST_NS))))
@@ -139,7 +147,7 @@ class Jitter:
         return 8 * parse_time_ns(self.sd, "sd")
 
 
-def read_delays(file):
+def read_delays(file: str | os.PathLike[str]) -> NDArray[np.float64]:
     """Read delays in milliseconds, one per line (``#`` begins a comment), as the ns that `Jitter` takes.
 
     Raises

@@ -4,9 +4,12 @@ Rates are wire rates: a segment of 1448 bytes occupies 1514 bytes (QUIC: 1252 an
 forward delay; a bandwidth-delay product (``"2bdp"``) is the first rate times the first base RTT.
 """
 
+from __future__ import annotations
+
 import itertools
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +21,13 @@ from cctrace.sim.jitter import Jitter
 from cctrace.sim.traces import trace_steps
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import parse_rate_bps, parse_share, parse_size_bytes, parse_time_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from cctrace.sim.traces import Steps
 
 LEAST_BPS, MOST_BPS = 1.0, 1e14
 DEFAULT_RTT, DEFAULT_LOSS = "40ms", "0%"
@@ -87,22 +97,22 @@ class Path:
     jitter: object = None
     loss: object = None
     loss_behind: bool = False
-    burst_loss: tuple | None = None
+    burst_loss: tuple[float, float] | None = None
     ack_loss: str = "0%"
-    ack_burst_loss: tuple | None = None
+    ack_burst_loss: tuple[float, float] | None = None
     reverse: str = "0ms"
     aqm: str = "droptail"
     ecn_threshold: str | None = None
-    policer: tuple | None = None
-    shaper: tuple | None = None
+    policer: tuple[str, str] | None = None
+    shaper: tuple[Any, str] | None = None
     trace: object = None
-    _steps: dict = field(init=False, repr=False, compare=False)
-    _said: list = field(init=False, repr=False, compare=False)
+    _steps: dict[str, Steps] = field(init=False, repr=False, compare=False)
+    _said: list[str] = field(init=False, repr=False, compare=False)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return brief(self, ("rate", "rtt", "buffer"), loss="0%")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if (self.rate is None) == (self.trace is None):
             raise ArgumentError("a path needs either rate or trace")
         steps, said = ({}, {}) if self.trace is None else trace_steps(self.trace)
@@ -134,7 +144,7 @@ class Path:
         self.world_fields()
 
     @classmethod
-    def preset(cls, name, seed=1, **changes):
+    def preset(cls, name: str, seed: int = 1, **changes: Any) -> Path:
         """Return a path by name, fitted or published (`cctrace.presets.path_names`), with some fields changed.
 
         Parameters
@@ -158,65 +168,65 @@ class Path:
         return cls(**presets.path_fields(name, seed) | changes)
 
     @property
-    def rtt_ns(self):
+    def rtt_ns(self) -> int:
         """Base RTT (the first), ns."""
         return int(self._steps["rtt"][1][0])
 
     @property
-    def reverse_ns(self):
+    def reverse_ns(self) -> int:
         """Delay of the ACK path, ns."""
         return parse_time_ns(_text("reverse", self.reverse, "10ms"), "reverse")
 
     @property
-    def bdp_bytes(self):
+    def bdp_bytes(self) -> float:
         """Bandwidth-delay product of the first positive rate and the first RTT."""
         rates = self._steps["rate"][1]
         return rates[rates > 0][0] / 8 * self.rtt_ns / 1e9
 
     @property
-    def buffer_bytes(self):
+    def buffer_bytes(self) -> int:
         """Queue limit, bytes, the packet in service included; of one in packets, what the largest would occupy."""
         if self.buffer_packets is not None:
             return self.buffer_packets * PACKET_BYTES
         return parse_size_bytes(self.buffer, self.bdp_bytes, "buffer")
 
     @property
-    def buffer_packets(self):
+    def buffer_packets(self) -> int | None:
         """Queue limit, packets, the one in service included; None if it is in bytes."""
         found = _PACKETS.fullmatch(str(self.buffer))
         return int(found[1]) if found else None
 
     @property
-    def has_jitter(self):
+    def has_jitter(self) -> bool:
         """Whether there is jitter all the time."""
         return all(jitter is not None for jitter in self._steps["jitter"][1])
 
-    def notes(self):
+    def notes(self) -> list[str]:
         """Return what is to be said of where the values come from, a list of texts."""
         return list(self._said)
 
-    def rate_steps(self):
+    def rate_steps(self) -> Steps:
         """Return (start ns, bit/s) of the rate's steps, as arrays."""
         return self._steps["rate"]
 
-    def rtt_steps(self):
+    def rtt_steps(self) -> Steps:
         """Return (start ns, base RTT in ns) of the delay's steps, as arrays."""
         return self._steps["rtt"]
 
-    def jitter_steps(self):
+    def jitter_steps(self) -> Steps:
         """Return (start ns, `Jitter` or None) of the jitter's steps, as arrays."""
         return self._steps["jitter"]
 
-    def max_rate_bps(self):
+    def max_rate_bps(self) -> float:
         """Return the largest rate."""
         return float(self._steps["rate"][1].max())
 
-    def max_delay_ns(self):
+    def max_delay_ns(self) -> int:
         """Return an RTT that base delay and jitter practically never exceed."""
         jitters = [0 if jitter is None else jitter.span_ns() for jitter in self._steps["jitter"][1]]
         return int(self._steps["rtt"][1].max()) + max(jitters)
 
-    def world_fields(self):
+    def world_fields(self) -> dict[str, Any]:
         """Return the fields of the simulation's WORLD record that describe this path; arrays are yet to be placed."""
         times, losses = self._steps["loss"]
         given = {"loss_ns": times, "loss_values": np.array(losses, np.float64), "loss_steps": len(times)}
@@ -237,7 +247,7 @@ class Path:
             given |= {"shape_ns": times, "shape_values": rates, "shape_steps": len(times)}
         return given
 
-    def delay_steps(self, place):
+    def delay_steps(self, place: Callable[[NDArray[Any]], int]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the two tables of `bottleneck.next_delay`, times from 0; `place` turns an array into its address."""
         (rtt_times, rtts), (jitter_times, jitters) = self._steps["rtt"], self._steps["jitter"]
         times = np.union1d(rtt_times, jitter_times)
@@ -245,7 +255,9 @@ class Path:
         for k, time in enumerate(times):
             rtt = int(rtts[np.searchsorted(rtt_times, time, "right") - 1])
             jitter = jitters[np.searchsorted(jitter_times, time, "right") - 1]
-            drawn = {"jitter_kind": NO_JITTER} if jitter is None else jitter.fields(rtt - self.reverse_ns)
+            drawn: dict[str, Any] = (
+                {"jitter_kind": NO_JITTER} if jitter is None else jitter.fields(rtt - self.reverse_ns)
+            )
             table = drawn.get("jitter_table")
             integers = (drawn.get(f"jitter_{name}", 0) for name in ("kind", "per", "slot_ns"))
             address, samples = (0, 0) if table is None else (place(table), len(table))
@@ -254,20 +266,20 @@ class Path:
         return words, reals
 
 
-def _text(name, value, example):
+def _text(name: str, value: object, example: str) -> str:
     if isinstance(value, str):
         return value
     raise ArgumentError(f"{name}={value!r}: write it with its unit, for example {example!r}")
 
 
-def _rate_bps(value, name):
+def _rate_bps(value: object, name: str) -> float:
     rate = float(value) if isinstance(value, int | float | np.integer) else parse_rate_bps(value, name)
     if rate != 0 and not LEAST_BPS <= rate <= MOST_BPS:
         raise ArgumentError(f"{name}={value!r}: use 0 or a rate from 1 bit/s to 100 Tbit/s")
     return rate
 
 
-def _jitter(value):
+def _jitter(value: object) -> Jitter | None:
     if value is None or isinstance(value, Jitter):
         return value
     if value == "none":
@@ -276,7 +288,7 @@ def _jitter(value):
     return Jitter.parse(text if ":" in text else presets.jitter_text(text))
 
 
-def _steps(name, value, parse):
+def _steps(name: str, value: Any, parse: Callable[[Any], object]) -> Steps:
     """Return (start ns, values) of a constant or of steps, as arrays."""
     steps = [(0, value)] if not isinstance(value, list | tuple) else list(value)
     try:
@@ -288,7 +300,7 @@ def _steps(name, value, parse):
     return np.array([round(s * 1e9) for s in seconds], np.int64), np.array([parse(v) for _, v in steps])
 
 
-def _chances(name, given, argument="burst_loss"):
+def _chances(name: str, given: Any, argument: str = "burst_loss") -> dict[str, float]:
     """Return the fields of a Gilbert-Elliott process."""
     if given is None:
         return {}
@@ -301,7 +313,7 @@ def _chances(name, given, argument="burst_loss"):
     return {f"{name}_p": enter, f"{name}_r": leave}
 
 
-def _bucket(name, given):
+def _bucket(name: str, given: Any) -> tuple[float, int]:
     """Return (bytes/s, bytes) of a token bucket."""
     try:
         rate, burst = given
@@ -313,7 +325,7 @@ def _bucket(name, given):
     return rate / 8, burst
 
 
-def _shaper(given):
+def _shaper(given: Any) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
     """Return (start ns, bytes/s, bytes) of a shaper whose rate is constant or varies in steps."""
     try:
         rate, burst = given

@@ -1,5 +1,7 @@
 """A pool of processes that ends at once when it is interrupted, in the middle of what they compute."""
 
+from __future__ import annotations
+
 import contextlib
 import multiprocessing
 import os
@@ -7,10 +9,14 @@ import signal
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.connection import wait
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def processes(workers):
+def processes(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Give a `ProcessPoolExecutor`; an exception, Ctrl-C too, ends its processes instead of waiting for them.
 
     Parameters

@@ -5,7 +5,10 @@ the arrivals before it, so a receiver's scoreboard is kept here: cumulative ACK,
 [RFC2018], a duplicate as the first of them [RFC2883], the time stamp to echo [RFC7323].
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +30,14 @@ from cctrace.sim.core.structs import (
     TAP_SYN_ACK,
 )
 
+if TYPE_CHECKING:
+    import os
+
+    from numpy.typing import NDArray
+
+Row = tuple[int, ...]  # values of _COLUMNS
+Blocks = Sequence[tuple[int, int]]  # left and right edges
+Said = tuple[int, int, int, int, int, Blocks]  # time stamp, ECE, window, ACK, time stamp echoed, SACK blocks
 SIDES = ("sender", "receiver")
 SYN_FLAG, PSH_FLAG, ACK_FLAG, ECE_FLAG, CWR_FLAG = 2, 8, 16, 64, 128
 HEADER_BYTES = 20 + 32  # IPv4, TCP with time stamps
@@ -39,7 +50,7 @@ _COLUMNS = ("time_ns", "direction", "flags", "seq", "ack", "window", "payload", 
 class Ends(NamedTuple):
     """What was noted of one flow; `rows` are those of `sim.tap`, None for QUIC."""
 
-    rows: np.ndarray | None
+    rows: NDArray[np.int64] | None
     mss: int
     window_bytes: int  # the largest
     forward_ns: int
@@ -48,18 +59,18 @@ class Ends(NamedTuple):
     ecn: bool
 
 
-def ends(f, pieces):
+def ends(f: Any, pieces: Sequence[NDArray[np.int64]]) -> Ends:
     """Return the `Ends` of a FLOW record."""
     rows = np.concatenate(pieces) if pieces else None
     return Ends(rows, int(f.mss), int(f.rwnd * f.mss), int(f.fwd_ns), int(f.rev_ns), int(f.rcv_clock_ns), bool(f.ecn))
 
 
-def write(flows, file, side, which, tso=False):
+def write(flows: Sequence[Ends], file: str | os.PathLike[str], side: str, which: int | None, tso: bool = False) -> int:
     """Write flows (all, or number `which`) of a simulation; see `Simulation.to_pcap`."""
     return write_pcap([packets(flows, side, which, tso)], file)
 
 
-def packets(flows, side, which, tso=False):
+def packets(flows: Sequence[Ends], side: str, which: int | None, tso: bool = False) -> Packets:
     """Return the `Packets` of flows (all, or number `which`) of a simulation, as captured at one side."""
     if side not in SIDES:
         raise ArgumentError(f"side={side!r}: use {' or '.join(SIDES)}")
@@ -74,7 +85,7 @@ def packets(flows, side, which, tso=False):
     return _packets({k: flows[k] for k in numbers}, side, tso)
 
 
-def _packets(flows, side, tso):
+def _packets(flows: dict[int, Ends], side: str, tso: bool) -> Packets:
     """Return the `Packets` of {number: Ends} as captured at one side."""
     rows, blocks, conns = [], [], []
     for conn, flow in enumerate(flows.values()):
@@ -100,7 +111,7 @@ def _packets(flows, side, tso):
     return packets
 
 
-def _connections(flows):
+def _connections(flows: dict[int, Ends]) -> dict[str, NDArray[Any]]:
     table = schema.empty(schema.CONNECTIONS, len(flows))
     for conn, (k, flow) in enumerate(flows.items()):
         table["src"][conn], table["sport"][conn] = f"10.0.{k // 250}.{k % 250 + 1}", 50_000 + k % 10_000
@@ -111,26 +122,32 @@ def _connections(flows):
     return table
 
 
-def _wscale(flow):
+def _wscale(flow: Ends) -> int:
     return min(max(flow.window_bytes.bit_length() - 16, 0), 14)
 
 
 class _Wire:
     """Turns the notes of one flow into the packets that pass one side."""
 
-    def __init__(self, flow, side, tso):
+    def __init__(self, flow: Ends, side: str, tso: bool) -> None:
         self.flow, self.at_sender, self.tso = flow, side == "sender", tso
-        self.following = None  # (time, segment, rows) that would belong to the super-packet in the last row
-        self.rows, self.blocks = [], []
-        self.sent = []  # (time stamp ms, segment, marks, time stamp echoed) of each transmission
-        self.acks = []  # what each ACK says
+        self.following: tuple[int, int, int] | None = (
+            None  # (time, segment, rows) that would belong to the super-packet in the last row
+        )
+        self.rows: list[Row] = []
+        self.blocks: list[Blocks] = []
+        self.sent: list[
+            tuple[int, int, int, int]
+        ] = []  # (time stamp ms, segment, marks, time stamp echoed) of each transmission
+        self.acks: list[Said] = []  # what each ACK says
         self.receiver = _Receiver(flow.mss)
         self.heard_ms = 0  # the newest time stamp of the receiver that the sender knows
 
-    def packets(self):
+    def packets(self) -> tuple[list[Row], list[Blocks]]:
         """Return [values of _COLUMNS] and [[(left, right)]], a row per packet."""
         syn_ns = 0
         handshake_acked = self.at_sender
+        assert self.flow.rows is not None  # refused by `packets`
         for now, noted, value in self.flow.rows.tolist():
             what, marks = noted & 7, noted >> 3
             if what == TAP_SYN:
@@ -164,7 +181,7 @@ class _Wire:
                     self.ack(now, said)
         return self.rows, self.blocks
 
-    def handshake(self, syn_ns, now):
+    def handshake(self, syn_ns: int, now: int) -> None:
         """SYN, SYN/ACK and, at the sender, the ACK of it; the receiver's answer left it `reverse_ns` before it came."""
         answer_ns = now - self.flow.reverse_ns
         asks, answers = (ECE_FLAG | CWR_FLAG, ECE_FLAG) if self.flow.ecn else (0, 0)
@@ -176,7 +193,7 @@ class _Wire:
         if self.at_sender:
             self.add(now, 0, ACK_FLAG, 1, 1, now // 1_000_000)
 
-    def data(self, now, stamp_ms, segment, marks, echo_ms):
+    def data(self, now: int, stamp_ms: int, segment: int, marks: int, echo_ms: int) -> None:
         """A data segment passes; what it echoes is what its sender had heard when it left."""
         flags = ACK_FLAG | (CWR_FLAG if marks & REDUCED else 0) | (PSH_FLAG if marks & PUSHED else 0)
         tos = 3 if marks & CE else 2 if marks & ECT else 0
@@ -191,7 +208,7 @@ class _Wire:
                 return
         self.add(now, 0, flags, 1 + segment * self.flow.mss, 1, stamp_ms, echo_ms, payload=self.flow.mss, tos=tos)
 
-    def ack(self, now, said):
+    def ack(self, now: int, said: Said) -> None:
         """An ACK passes."""
         stamp_ms, echo, window, expected, echo_ms, blocks = said
         flags = ACK_FLAG | (ECE_FLAG if echo else 0)
@@ -200,19 +217,19 @@ class _Wire:
 
     def add(
         self,
-        now,
-        direction,
-        flags,
-        seq,
-        ack,
-        stamp_ms,
-        echo_ms=None,
-        payload=0,
-        tos=0,
-        options=TIMESTAMPS,
-        window=None,
-        blocks=(),
-    ):
+        now: int,
+        direction: int,
+        flags: int,
+        seq: int,
+        ack: int,
+        stamp_ms: int,
+        echo_ms: int | None = None,
+        payload: int = 0,
+        tos: int = 0,
+        options: int = TIMESTAMPS,
+        window: int | None = None,
+        blocks: Blocks = (),
+    ) -> None:
         """Append a packet; a sender echoes what it heard last."""
         echo_ms = self.heard_ms if echo_ms is None else echo_ms
         window = min(self.flow.window_bytes if window is None else window, 0xFFFF)
@@ -225,14 +242,14 @@ class _Wire:
 class _Receiver:
     """What has arrived, as a TCP receiver reports it; edges in segments."""
 
-    def __init__(self, mss):
+    def __init__(self, mss: int) -> None:
         self.mss = mss
         self.expected = self.acked = 0
         self.stamp_ms = 0
-        self.beyond = []  # [left, right) in order of their last change, newest first
-        self.duplicate = None
+        self.beyond: list[tuple[int, int]] = []  # [left, right) in order of their last change, newest first
+        self.duplicate: int | None = None
 
-    def take(self, stamp_ms, segment):
+    def take(self, stamp_ms: int, segment: int) -> None:
         """A segment arrives."""
         self.duplicate = None  # one that no ACK has told of is forgotten, as by tcp_data_queue
         if self.acked - 1 <= segment <= self.acked and stamp_ms >= self.stamp_ms:
@@ -249,12 +266,12 @@ class _Receiver:
         else:
             self.beyond.insert(0, (left, right))
 
-    def refuse(self, segment):
+    def refuse(self, segment: int) -> None:
         """A segment is too old by its time stamp; one that was received before is reported all the same."""
         if segment < self.expected:
             self.duplicate = segment
 
-    def acknowledge(self):
+    def acknowledge(self) -> tuple[int, int, Blocks]:
         """Return (acknowledgement number, time stamp to echo, blocks in sequence numbers)."""
         blocks = [] if self.duplicate is None else [(self.duplicate, self.duplicate + 1)]
         blocks = (blocks + self.beyond)[:MOST_BLOCKS]

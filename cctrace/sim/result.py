@@ -1,6 +1,9 @@
 """What a simulation returns: counters turned into a table, percentiles, traces and time series."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +17,19 @@ from cctrace.flows.views import View
 from cctrace.sim.core.structs import QUIC, TALLY_SIZE
 from cctrace.sim.core.view import LINUX_SLOTS, QUIC_SLOTS
 from cctrace.sim.path import Path
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from cctrace.flows.capture import Capture
+    from cctrace.sim.core.world import World
+    from cctrace.sim.recorder import Ends
+    from cctrace.sim.sender import Sender
+
+    Counters = dict[str, NDArray[Any]]  # over flows
 
 _COUNTERS = (
     "n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "n_marked", "goodput_segs", "rtt_sum_us",
@@ -53,42 +69,43 @@ class Simulation:
     """
 
     flows: pd.DataFrame
-    link: dict
+    link: dict[str, float]
     timeline: pd.DataFrame | None
     path: Path
     duration_s: float
-    traces: list = field(default_factory=list, repr=False)
-    notes: list = field(default_factory=list)
-    ends: list = field(default_factory=list, repr=False)
+    traces: list[View] = field(default_factory=list, repr=False)
+    notes: list[str] = field(default_factory=list)
+    ends: list[Ends] = field(default_factory=list, repr=False)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<Simulation of {', '.join(self.flows['cc'])}: {self.duration_s:g} s over {self.path!r}>"
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         from cctrace.display import grid
 
+        figures = self.flows.to_dict("records")
         rows = [
             (
-                row.cc,
-                f"{row.tail_goodput_bps / 1e6:.3f} Mbit/s",
-                f"{row.tail_retransmit_ratio:.3%}",
-                f"{row.tail_rtt_mean_us / 1000:.2f} ms",
-                f"{row.tail_queue_delay_mean_us / 1000:.2f} ms",
+                row["cc"],
+                f"{row['tail_goodput_bps'] / 1e6:.3f} Mbit/s",
+                f"{row['tail_retransmit_ratio']:.3%}",
+                f"{row['tail_rtt_mean_us'] / 1000:.2f} ms",
+                f"{row['tail_queue_delay_mean_us'] / 1000:.2f} ms",
             )
-            for row in self.flows.itertuples()
+            for row in figures
         ]
         title = f"Simulation: last 67 % of {self.duration_s:g} s; utilisation {self.link['utilisation']:.1%}, "
         columns = ("controller", "goodput", "retransmitted", "RTT", "queue")
         return grid(f"{title}fairness {self.link['jain']:.3f}", columns, rows, self.notes)
 
-    def to_parquet(self, path):
+    def to_parquet(self, path: str | os.PathLike[str]) -> int:
         """Write the timeline, or `flows` where there is none, as Parquet; returns the rows written."""
         needed("pyarrow", "parquet")
         table = self.flows if self.timeline is None else self.timeline
         table.to_parquet(path)
         return len(table)
 
-    def flow(self, index=0):
+    def flow(self, index: int = 0) -> View:
         """Return the trace of a flow (of a simulation with ``trace=True``), for `replay` and analysis."""
         if not self.traces:
             raise ArgumentError("this simulation kept no events; run simulate(..., trace=True)")
@@ -96,7 +113,9 @@ class Simulation:
             raise ArgumentError(f"flow {index}: the simulation has {len(self.traces)}")
         return self.traces[index]
 
-    def to_pcap(self, file, side="sender", flow=None, tso=False):
+    def to_pcap(
+        self, file: str | os.PathLike[str], side: str = "sender", flow: int | None = None, tso: bool = False
+    ) -> int:
         """Write what a capture at one end would hold (of a simulation with ``packets=True``).
 
         A nanosecond pcap of raw IP, headers without payload but with the lengths of what was sent; time begins at one
@@ -128,7 +147,7 @@ class Simulation:
             raise ArgumentError("this simulation kept no packets; run simulate(..., packets=True)")
         return write(self.ends, file, side, flow, tso)
 
-    def capture(self, flow=None, side="sender"):
+    def capture(self, flow: int | None = None, side: str = "sender") -> Capture:
         """Return the capture that `to_pcap` would write (of a simulation with ``packets=True``), as a `Capture`.
 
         Raises
@@ -147,17 +166,17 @@ class Simulation:
 class Recorder:
     """Collects the calls of one flow, in pieces, while the simulation runs."""
 
-    def __init__(self, kind):
+    def __init__(self, kind: str) -> None:
         self.kind = kind
         self.names = schema.names(schema.LINUX_VIEW if kind == "linux" else schema.QUIC_VIEW)
         self.slots = LINUX_SLOTS if kind == "linux" else QUIC_SLOTS
-        self.pieces = []
+        self.pieces: list[NDArray[np.int64]] = []
 
-    def take(self, rows):
+    def take(self, rows: NDArray[np.int64]) -> None:
         """Keep a copy of rows of the trace buffer."""
         self.pieces.append(rows[:, : 1 + self.slots + len(self.names)].T.copy())
 
-    def view(self):
+    def view(self) -> View:
         """Return what was collected as a `View`."""
         rows = np.concatenate(self.pieces, axis=1)
         columns = dict(zip(self.names, rows[1 + self.slots :], strict=True))
@@ -168,23 +187,25 @@ class Recorder:
         return View(self.kind, rows[0], columns, carried)
 
 
-def tail_start_ns(duration_ns):
+def tail_start_ns(duration_ns: int) -> int:
     """Where the figures `tail_*` begin: at 33 % of the duration, as in the golden vectors' tables."""
     return duration_ns * 33 // 100
 
 
-def counters(world):
+def counters(world: World) -> Counters:
     """Return a copy of all counters: {name: array over flows}."""
     taken = {name: world.flows[name].copy() for name in _COUNTERS}
     return taken | {name: np.array([world.array(f[name]) for f in world.flows]) for name in _TALLIES}
 
 
-def table(flows, world, first, whole, duration_ns):
+def table(
+    flows: Sequence[Sender], world: World, first: Counters | None, whole: Counters, duration_ns: int
+) -> pd.DataFrame:
     """Return the table `Simulation.flows` from the counters where the tail begins (None: without it) and at the end."""
     rows = []
     for k, flow in enumerate(flows):
         f = world.flows[k]
-        row = {"cc": flow.name, "profile": "quic" if f.profile == QUIC else flow.profile}
+        row: dict[str, Any] = {"cc": flow.name, "profile": "quic" if f.profile == QUIC else flow.profile}
         mss = int(f.mss)
         row |= _figures({n: c[k] for n, c in whole.items()}, mss, duration_ns)
         if first is not None:
@@ -198,7 +219,7 @@ def table(flows, world, first, whole, duration_ns):
     return pd.DataFrame(rows)
 
 
-def notes(path, flows, world):
+def notes(path: Path, flows: Sequence[Sender], world: World) -> list[str]:
     """Return the list `Simulation.notes`."""
     said = path.notes()
     exact = [k for k, f in enumerate(world.flows) if f.ack_late_ns == 0 and f.q_late_ns == 0]
@@ -213,7 +234,7 @@ def notes(path, flows, world):
     return said
 
 
-def _unanswered(flow, path):
+def _unanswered(flow: Sender, path: Path) -> str:
     """Return why a flow with ECN does not answer marks, or an empty text."""
     cls, params = controller(flow.cc)
     if "ecn_enable" not in cls.params:
@@ -226,7 +247,7 @@ def _unanswered(flow, path):
     return f"its RTT of {rtt_us} us is above ecn_max_rtt_us={limit_us}" if 0 < limit_us < rtt_us else ""
 
 
-def link_figures(world, whole, path, duration_ns):
+def link_figures(world: World, whole: Counters, path: Path, duration_ns: int) -> dict[str, float]:
     """Return the dict `Simulation.link`."""
     goodput = whole["goodput_segs"] * world.flows.mss
     times, rates = path.rate_steps()
@@ -240,7 +261,7 @@ def link_figures(world, whole, path, duration_ns):
     }
 
 
-def _figures(counted, mss, span_ns):
+def _figures(counted: dict[str, Any], mss: int, span_ns: int) -> dict[str, float]:
     return {
         "goodput_bps": counted["goodput_segs"] * mss * 8e9 / span_ns,
         "retransmit_ratio": _ratio(counted["n_retx"], counted["n_sent"]),
@@ -251,7 +272,7 @@ def _figures(counted, mss, span_ns):
     }
 
 
-def _percentile(tally, share):
+def _percentile(tally: NDArray[np.int64], share: float) -> float:
     """Return the value below which `share` of a tally lies, to within half a step (0.8 %)."""
     total = tally.sum()
     if total == 0:
@@ -260,5 +281,5 @@ def _percentile(tally, share):
     return 0.0 if place == 0 else float(TALLY_VALUES[place])
 
 
-def _ratio(a, b):
+def _ratio(a: float, b: float) -> float:
     return float(a) / float(b) if b else np.nan

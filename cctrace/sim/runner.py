@@ -1,6 +1,9 @@
 """The event loop in one of its modes, from one instant of interest to the next."""
 
+from __future__ import annotations
+
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,13 +15,18 @@ from cctrace.sim.core.structs import QUIC, TAP_WIDTH, TRACE_WIDTH
 from cctrace.sim.core.world import FIRST_NS
 from cctrace.sim.result import Recorder
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.sim.core.world import World
+
 _run_world = Machine(run_world)
 MODES = ("compiled", "interpreted", "debug")
 SLICE_NS = 1_000_000_000  # of simulated time at first; twice as much as long as it takes less than SHORT_S
 SHORT_S = 0.1
 
 
-def check_mode(mode):
+def check_mode(mode: str) -> None:
     """Raise ArgumentError for a mode that there is not."""
     if mode not in MODES:
         raise ArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}")
@@ -27,13 +35,13 @@ def check_mode(mode):
 class Runner:
     """The event loop in one of its modes, and the traces it fills."""
 
-    def __init__(self, world, mode, trace, packets):
+    def __init__(self, world: World, mode: str, trace: bool, packets: bool) -> None:
         self.world = world
-        self.recorders = []
-        self.packets = [[] for _ in world.flows] if packets else []
+        self.recorders: list[Recorder] = []
+        self.packets: list[list[NDArray[np.int64]]] = [[] for _ in world.flows] if packets else []
         if mode == "compiled":
 
-            def advance(until):
+            def advance(until: int) -> int:
                 reached = _run_world(world.worlds, until)
                 world.check()
                 return reached
@@ -41,7 +49,7 @@ class Runner:
         else:
             check = check_books if mode == "debug" else None
 
-            def advance(until):
+            def advance(until: int) -> int:
                 with np.errstate(over="ignore"):  # random numbers are made modulo 2**64
                     return run(world.record, until, check)
 
@@ -51,7 +59,7 @@ class Runner:
             self.recorders = [Recorder("quic" if f.profile == QUIC else "linux") for f in world.flows]
         self.empty()
 
-    def to(self, until):
+    def to(self, until: int) -> int:
         """Advance to `until`, or until a flow has delivered what is awaited, emptying traces; returns the time.
 
         In slices of a fraction of a second on the wall's clock: compiled code does not hear Ctrl-C.
@@ -65,12 +73,12 @@ class Runner:
             if self._reached_ns >= stop:
                 self._slice_ns = self._slice_ns * 2 if time.monotonic() - began < SHORT_S else SLICE_NS
 
-    def there(self):
+    def there(self) -> bool:
         """Whether a flow has delivered what is awaited of it."""
         f = self.world.flows
         return bool(((f.awaited > 0) & (f.rcv_nxt >= f.awaited)).any())
 
-    def empty(self):
+    def empty(self) -> None:
         """Take the rows out of traces and taps, and make room for what one event can add."""
         for pieces, f in zip(self.packets, self.world.flows, strict=False):
             if f.tap_size > 0:

@@ -1,8 +1,10 @@
 """What one sender of a simulation is: controller, application, receiver, stack."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cctrace.cc import called, controller
 from cctrace.display import brief
@@ -20,6 +22,9 @@ from cctrace.sim.core.structs import (
 )
 from cctrace.tcp.wire import HEADER_BYTES, MSS_BYTES, QUIC_HEADER_BYTES, QUIC_MSS_BYTES
 from cctrace.units import parse_size_bytes, parse_time_ns
+
+if TYPE_CHECKING:
+    from cctrace.cc.base import Controller
 
 PROFILES = {"reference": REFERENCE, "linux": LINUX}
 KERNELS = {"6.1": LINUX_6_1, "6.12": LINUX_6_12, "6.18": LINUX_6_18}
@@ -94,7 +99,7 @@ class Sender:
         If a value is not what it should be, or the controller unknown.
     """
 
-    cc: object
+    cc: str | type[Controller]
     start: str = "0s"
     stop: str | None = None
     rtt: str | None = None
@@ -112,10 +117,10 @@ class Sender:
     ecn: bool = False
     mss: int | None = None
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return brief(self)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         view = controller(self.cc)[0].view
         if self.ecn and (view == "quic" or self.profile != "linux"):
             stack = "QUIC stack" if view == "quic" else f"profile {self.profile}"
@@ -138,9 +143,9 @@ class Sender:
             raise ArgumentError(f"fq=True for {self.name}: the {stack} has no fq")
         if self.kernel not in tuple(KERNELS):
             raise ArgumentError(f"kernel={self.kernel!r}: use {', '.join(KERNELS)}")
-        if self.rtt is not None and self.rtt_ns <= 0:
+        if self.rtt_ns is not None and self.rtt_ns <= 0:
             raise ArgumentError(f"rtt={self.rtt!r} of a flow must be positive")
-        if self.stop is not None and self.stop_ns <= self.start_ns:
+        if self.stop_ns is not None and self.stop_ns <= self.start_ns:
             raise ArgumentError(f"stop={self.stop!r} must be later than start={self.start!r}")
         if self.ack_slot is not None and self.ack_slot_ns <= 0:
             raise ArgumentError(f"ack_slot={self.ack_slot!r} must be positive")
@@ -154,12 +159,12 @@ class Sender:
         self.application(self.sizes[0])
 
     @property
-    def name(self):
+    def name(self) -> str:
         """The controller as given, or the name of its class."""
         return called(self.cc)
 
     @property
-    def sizes(self):
+    def sizes(self) -> tuple[int, int]:
         """Bytes of data in a segment, and on the wire."""
         if controller(self.cc)[0].view == "quic":
             return QUIC_MSS_BYTES, QUIC_MSS_BYTES + QUIC_HEADER_BYTES
@@ -167,22 +172,22 @@ class Sender:
         return mss, mss + HEADER_BYTES
 
     @property
-    def start_ns(self):
+    def start_ns(self) -> int:
         """Start, ns."""
         return parse_time_ns(self.start, "start")
 
     @property
-    def stop_ns(self):
+    def stop_ns(self) -> int | None:
         """Stop, ns, or None."""
         return None if self.stop is None else parse_time_ns(self.stop, "stop")
 
     @property
-    def rtt_ns(self):
+    def rtt_ns(self) -> int | None:
         """Base RTT, ns, or None for the path's."""
         return None if self.rtt is None else parse_time_ns(self.rtt, "rtt")
 
     @property
-    def ack_slot_ns(self):
+    def ack_slot_ns(self) -> int:
         """Aggregation slot, ns, 0 for none."""
         return 0 if self.ack_slot is None else parse_time_ns(self.ack_slot, "ack_slot")
 
@@ -191,7 +196,7 @@ class Sender:
         """What SO_SNDBUF asks for, bytes; 0 if the application does not set it."""
         return 0 if self.send_buffer is None else parse_size_bytes(self.send_buffer, name="send_buffer")
 
-    def application(self, mss):
+    def application(self, mss: int) -> Application:
         """Return the `Application` that `app` describes, in segments of `mss` bytes."""
         kind, _, rest = str(self.app).partition(":")
         given = dict(re.findall(r"(\w+)=([^,]+)", rest))

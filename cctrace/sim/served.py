@@ -5,7 +5,10 @@ bytes, waits until they, or some of them, have arrived, and decides what comes n
 idle, as a server's is, with all that follows for its controller.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from cctrace.errors import ArgumentError
 from cctrace.sim.core.structs import NEVER, RUNNING, SERVED
@@ -15,6 +18,12 @@ from cctrace.sim.recorder import ends
 from cctrace.sim.result import Simulation, counters, link_figures, notes, table
 from cctrace.sim.runner import Runner, check_mode
 from cctrace.sim.sender import Sender
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cctrace.cc.base import Controller
+    from cctrace.sim.path import Path
 
 MS = 1_000_000
 
@@ -55,7 +64,17 @@ class Served:
     (93, 202)
     """
 
-    def __init__(self, path, cc, others=(), seed=1, *, mode="compiled", packets=False, **common):
+    def __init__(
+        self,
+        path: Path,
+        cc: str | type[Controller] | Sender,
+        others: Sequence[str | type[Controller] | Sender] = (),
+        seed: int = 1,
+        *,
+        mode: str = "compiled",
+        packets: bool = False,
+        **common: Any,
+    ) -> None:
         check_mode(mode)
         flows = [one if isinstance(one, Sender) else Sender(one, **common) for one in (cc, *others)]
         flows = [replace(flow, **common) for flow in flows]
@@ -68,23 +87,23 @@ class Served:
         self._runner = Runner(self._world, mode, False, packets)
         self._base = 0  # segments before the response
         self._cancelled = False  # the client wants no more of the last response
-        self._cut_ns = None  # when the server hears that a response is not wanted any more
+        self._cut_ns: int | None = None  # when the server hears that a response is not wanted any more
         self.now_ns = 0
         while self._flow.app_stage != RUNNING:
             self._advance(self.now_ns + MS)
 
-    def __enter__(self):
+    def __enter__(self) -> Served:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
-    def segment_bytes(self):
+    def segment_bytes(self) -> int:
         """Bytes of application data in a packet."""
         return int(self._flow.mss)
 
-    def request(self, size_bytes):
+    def request(self, size_bytes: int) -> None:
         """Ask for so many bytes now; what was requested before has arrived, or is cancelled.
 
         Raises
@@ -105,7 +124,7 @@ class Served:
         f.app_at = FIRST_NS + heard_ns
         self._base = int(f.app_end)
 
-    def wait(self, size_bytes, until_ns=None):
+    def wait(self, size_bytes: int, until_ns: int | None = None) -> int:
         """Let time pass until so many bytes of the response have arrived in order, or until an instant.
 
         Returns
@@ -121,19 +140,19 @@ class Served:
             f.awaited = 0
         return self.now_ns
 
-    def received_bytes(self):
+    def received_bytes(self) -> int:
         """Return how much of the response has arrived in order, in whole packets."""
         return max(int(self._flow.rcv_nxt) - self._base, 0) * self.segment_bytes
 
-    def idle(self, until_ns):
+    def idle(self, until_ns: int) -> None:
         """Let time pass."""
         self._advance(until_ns)
 
-    def cancel(self):
+    def cancel(self) -> None:
         """Say that the rest of the response is not wanted: the server stops when it hears of it."""
         self._cancelled, self._cut_ns = True, self.now_ns + int(self._flow.rev_ns)
 
-    def result(self):
+    def result(self) -> Simulation:
         """Return the `Simulation` so far; its figures are for the whole time (no ``tail_*``)."""
         whole, w = counters(self._world), self._world
         kept = [ends(f, rows) for f, rows in zip(w.flows, self._runner.packets, strict=False)]
@@ -148,11 +167,11 @@ class Served:
             kept,
         )
 
-    def close(self):
+    def close(self) -> None:
         """Forget the simulation."""
         self._world.close()
 
-    def _advance(self, until_ns):
+    def _advance(self, until_ns: int) -> None:
         """Let events happen until an instant, or until what is awaited is there."""
         f = self._flow
         while True:

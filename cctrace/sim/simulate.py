@@ -5,7 +5,10 @@ one instant of interest to the next, and turns the counters into results (`sim.r
 have happened* on this path; `replay` says what a controller would have *decided* on recorded ACKs.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -24,24 +27,29 @@ from cctrace.sim.sender import Sender
 from cctrace.sim.state import columns_of
 from cctrace.units import parse_size_bytes, parse_time_ns
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cctrace.cc.base import Controller
+
 HELD = "held"  # records of the controllers, which `state.columns_of` turns into columns
 
 
 def simulate(
-    path,
-    flows,
-    duration="60s",
-    seed=1,
+    path: Path,
+    flows: str | type[Controller] | Sender | Sequence[str | type[Controller] | Sender],
+    duration: str = "60s",
+    seed: int = 1,
     *,
-    until=None,
-    mode="compiled",
-    sample=None,
-    watch=(),
-    trace=False,
-    packets=False,
-    exact=False,
-    **common,
-):
+    until: str | None = None,
+    mode: str = "compiled",
+    sample: str | None = None,
+    watch: str | Sequence[str] = (),
+    trace: bool = False,
+    packets: bool = False,
+    exact: bool = False,
+    **common: Any,
+) -> Simulation:
     """Run controllers over a path.
 
     Parameters
@@ -100,17 +108,17 @@ def simulate(
     until_bytes = None if until is None else parse_size_bytes(until, name="until")
     if until_bytes is not None and until_bytes <= 0:
         raise ArgumentError(f"until={until!r} must be positive")
-    flows = [flows] if isinstance(flows, str | Sender | type) else list(flows)
-    if not flows:
+    given = [flows] if isinstance(flows, str | Sender | type) else list(flows)
+    if not given:
         raise ArgumentError("flows is empty; give at least one controller")
     watch = [watch] if isinstance(watch, str) else list(watch)
-    flows = [replace(f, **common) if isinstance(f, Sender) else Sender(f, **common) for f in flows]
+    senders = [replace(f, **common) if isinstance(f, Sender) else Sender(f, **common) for f in given]
     if watch:
-        _check_watched(watch, flows, sample)
+        _check_watched(watch, senders, sample)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ArgumentError(f"seed={seed!r} must be an integer from 0")
-    exact = exact or len(flows) == 1 or path.has_jitter
-    world = World(path, flows, int(seed), mode == "compiled", exact)
+    exact = exact or len(senders) == 1 or path.has_jitter
+    world = World(path, senders, int(seed), mode == "compiled", exact)
     try:
         run = Runner(world, mode, trace, packets)
         if until_bytes is not None:
@@ -125,31 +133,31 @@ def simulate(
             if at == tail_ns and until is None:
                 first = counters(world)
             if sample_ns and at % sample_ns == 0:
-                samples.append(_sample(world, at, watch, flows))
+                samples.append(_sample(world, at, watch, senders))
         whole = counters(world)
         missed = [f"until={until!r} was not delivered in {duration!r}"] if until is not None and not run.there() else []
         return Simulation(
-            table(flows, world, first, whole, duration_ns),
+            table(senders, world, first, whole, duration_ns),
             link_figures(world, whole, path, duration_ns),
-            _timeline(samples, flows, world) if samples else None,
+            _timeline(samples, senders, world) if samples else None,
             path,
             duration_ns / 1e9,
             [recorder.view() for recorder in run.recorders],
-            notes(path, flows, world) + missed,
+            notes(path, senders, world) + missed,
             [ends(f, rows) for f, rows in zip(world.flows, run.packets, strict=False)],
         )
     finally:
         world.close()
 
 
-def _stops(duration_ns, tail_ns, sample_ns):
+def _stops(duration_ns: int, tail_ns: int, sample_ns: int) -> list[int]:
     stops = {tail_ns, duration_ns}
     if sample_ns:
         stops.update(range(0, duration_ns + 1, sample_ns))
     return sorted(stops)
 
 
-def _check_watched(watch, flows, sample):
+def _check_watched(watch: Sequence[str], flows: Sequence[Sender], sample: str | None) -> None:
     known = set().union(*(fields_of(controller(flow.cc)[0]) for flow in flows))
     for name in watch:
         if name not in known:
@@ -160,7 +168,7 @@ def _check_watched(watch, flows, sample):
         raise ArgumentError("watch needs sample, the period at which to look")
 
 
-def _timeline(samples, flows, world):
+def _timeline(samples: Sequence[dict[str, Any]], flows: Sequence[Sender], world: World) -> pd.DataFrame:
     """Return the samples as a table: a row per instant and flow."""
     held = [sample.pop(HELD) for sample in samples]
     table = {name: np.concatenate([sample[name] for sample in samples]) for name in samples[0]}
@@ -172,7 +180,7 @@ def _timeline(samples, flows, world):
     return pd.DataFrame(table | {name: values for name, values in state.items() if name not in table})
 
 
-def _sample(world, at_ns, watch, flows):
+def _sample(world: World, at_ns: int, watch: Sequence[str], flows: Sequence[Sender]) -> dict[str, Any]:
     """Return {column: one value per flow}: what holds at this instant."""
     watched = {
         name: [

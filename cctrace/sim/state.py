@@ -11,11 +11,22 @@
 NaN (mode: an empty text) where a controller has no such thing.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from cctrace.cc import controller as resolve
 from cctrace.cc.bbr2_model import BBR_UNIT, BW_UNIT
 from cctrace.lang.fields import fields_of, record_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from cctrace.cc.base import Controller
 
 COLUMNS = (
     "mode", "bw_Bps", "min_rtt_us", "pacing_gain", "cwnd_gain", "bw_hi_Bps", "bw_lo_Bps", "inflight_hi_segments",
@@ -24,7 +35,7 @@ COLUMNS = (
 _PHASES = 4  # from this place of `states` on they are phases of PROBE_BW, by `cycle_idx`
 
 
-def columns_of(spec, held, mss):
+def columns_of(spec: str | type[Controller], held: Sequence[bytes], mss: int) -> dict[str, NDArray[Any]]:
     """Return {column: values} of one controller.
 
     Parameters
@@ -52,7 +63,7 @@ def columns_of(spec, held, mss):
     return {"mode": _modes(cls, records, found)} | {name: found[name] for name in COLUMNS[1:]}
 
 
-def _model(records, names, linux, mss):
+def _model(records: NDArray[np.void], names: tuple[str, ...], linux: bool, mss: int) -> dict[str, NDArray[np.float64]]:
     """Return bandwidth, its bounds and the least RTT."""
     found = {}
     unit = 1e6 * mss / BW_UNIT if linux else 1.0
@@ -72,16 +83,16 @@ def _model(records, names, linux, mss):
     return found
 
 
-def _bound(values, unit):
+def _bound(values: ArrayLike, unit: float) -> NDArray[np.float64]:
     """Return a bound in units; infinite where it is not set."""
     values = np.asarray(values, float)
     return np.where(values >= 0x7FFFFFFF, np.inf, values / unit)
 
 
-def _modes(cls, records, found):
+def _modes(cls: type[Controller], records: NDArray[np.void], found: dict[str, NDArray[np.float64]]) -> NDArray[Any]:
     """Return the names of the states."""
     states = cls.states
-    if "mode" not in records.dtype.names:
+    if "mode" not in (records.dtype.names or ()):
         window = records["snd_cwnd" if cls.view == "linux" else "cwnd"]
         limit = records["snd_ssthresh" if cls.view == "linux" else "ssthresh"]
         return np.where(window < limit, states[0], states[-1]).astype(object) if states else np.full(len(records), "")

@@ -1,5 +1,7 @@
 """Many simulations: a grid of paths, senders and seeds over all cores, kept on disk so that it can be continued."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import itertools
@@ -8,6 +10,7 @@ import os
 from concurrent.futures import as_completed
 from dataclasses import fields, replace
 from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,12 +21,30 @@ from cctrace.sim.processes import processes
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import xarray
+    from numpy.typing import NDArray
+
+    Result = dict[str, Any]  # as JSON keeps it
+
 _PATH = {field.name for field in fields(Path) if field.init}
 _BEGIN = '{"key": "'  # of every line of results
 _SENDER = {field.name for field in fields(Sender)} - {"cc"}
 
 
-def sweep(path, cc, seeds=range(1, 6), *, duration="60s", file=None, workers=None, progress=None, **grid):
+def sweep(
+    path: Path,
+    cc: Any,
+    seeds: int | Sequence[int] = range(1, 6),
+    *,
+    duration: str = "60s",
+    file: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+    **grid: Any,
+) -> xarray.Dataset:
     """Simulate every combination of controllers, seeds and settings.
 
     Parameters
@@ -74,15 +95,15 @@ def sweep(path, cc, seeds=range(1, 6), *, duration="60s", file=None, workers=Non
     keys = [_key(fixed, task) for task in tasks]
     results = {} if file is None else _load(file)
     missing = [(key, task) for key, task in zip(keys, tasks, strict=True) if key not in results]
-    _simulate_all(fixed, missing, results, file, workers or os.cpu_count(), progress, len(tasks))
+    _simulate_all(fixed, missing, results, file, workers or os.cpu_count() or 1, progress, len(tasks))
     return _dataset(axes, [results[key] for key in keys])
 
 
-def _listed(values):
+def _listed(values: Any) -> list[Any]:
     return [values] if isinstance(values, str | tuple | int | type) else list(values)
 
 
-def _flows_and_path(fixed, task):
+def _flows_and_path(fixed: dict[str, Any], task: dict[str, Any]) -> tuple[Path, list[Sender]]:
     """Return (path, flows) of one run."""
     settings = {name: v for name, v in (fixed | task).items() if name not in ("path", "duration", "cc", "seed")}
     path = replace(fixed["path"], **{name: v for name, v in settings.items() if name in _PATH})
@@ -91,14 +112,14 @@ def _flows_and_path(fixed, task):
     return path, [Sender(name, **common) for name in names]
 
 
-def _run(fixed, task):
+def _run(fixed: dict[str, Any], task: dict[str, Any]) -> Result:
     path, flows = _flows_and_path(fixed, task)
     sim = simulate(path, flows, fixed["duration"], task["seed"])
     table = sim.flows.select_dtypes("number")
     return {"flows": {name: table[name].tolist() for name in table}, "link": sim.link}
 
 
-def _key(fixed, task):
+def _key(fixed: dict[str, Any], task: dict[str, Any]) -> str:
     """A text that names a run: two runs of the same key have the same numbers."""
     text = repr((sorted(fixed.items(), key=lambda item: item[0]), sorted(task.items(), key=lambda item: item[0])))
     names = task["cc"] if isinstance(task["cc"], tuple) else (task["cc"],)
@@ -106,9 +127,10 @@ def _key(fixed, task):
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def _load(file):
+def _load(file: str | os.PathLike[str]) -> dict[str, Result]:
     """Return the results in a file; the line that an interruption cut off is taken out, and its run made again."""
-    file, results = FilePath(file), {}
+    file = FilePath(file)
+    results: dict[str, Result] = {}
     if not file.exists():
         return results
     *whole, tail = file.read_text(encoding="utf-8", errors="replace").split("\n")
@@ -125,7 +147,15 @@ def _load(file):
     return results
 
 
-def _simulate_all(fixed, missing, results, file, workers, progress, total):
+def _simulate_all(
+    fixed: dict[str, Any],
+    missing: Sequence[tuple[str, dict[str, Any]]],
+    results: dict[str, Result],
+    file: str | os.PathLike[str] | None,
+    workers: int,
+    progress: Callable[[int, int], object] | None,
+    total: int,
+) -> None:
     done = total - len(missing)
     if progress:
         progress(done, total)
@@ -147,7 +177,7 @@ def _simulate_all(fixed, missing, results, file, workers, progress, total):
                 progress(done, total)
 
 
-def _dataset(axes, results):
+def _dataset(axes: dict[str, list[Any]], results: Sequence[Result]) -> xarray.Dataset:
     import xarray
 
     shape = tuple(len(values) for values in axes.values())
@@ -166,7 +196,7 @@ def _dataset(axes, results):
     return xarray.Dataset(variables, coords)
 
 
-def _coordinate(values):
+def _coordinate(values: Sequence[Any]) -> NDArray[Any]:
     """Return values as they were given where numpy can hold them, else as text."""
     if all(isinstance(value, int | float | str) for value in values):
         return np.array(values)

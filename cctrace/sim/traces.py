@@ -1,10 +1,19 @@
 """Links that change over time, from files: Mahimahi traces, UCC logs, and lists of steps."""
 
+from __future__ import annotations
+
 import os
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cctrace.errors import ArgumentError, FormatError
+from cctrace.io.linktrace import LinkTrace
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Steps = tuple[NDArray[np.int64], NDArray[Any]]  # begin in ns, value
 
 REPEATED_NS = 3_600_000_000_000  # for which the trace of a link is repeated
 _LEAST_BPS = 1.0  # what is slower stands still
@@ -12,7 +21,7 @@ _COLUMNS = ("rate", "rtt", "loss")
 _SHOWN = {"rtt": ("base RTT", "ms", 1e6), "loss": ("random loss", "%", 0.01)}
 
 
-def trace_steps(trace):
+def trace_steps(trace: object) -> tuple[dict[str, Steps], dict[str, str]]:
     """Return what a link's trace says of a path, repeated for an hour.
 
     Parameters
@@ -37,7 +46,7 @@ def trace_steps(trace):
         from cctrace.io import read_file
 
         trace = read_file(trace)
-    if not hasattr(trace, "capacity"):
+    if not isinstance(trace, LinkTrace):
         raise ArgumentError(f"trace={trace!r}: a Mahimahi trace or a UCC log, or its file")
     if trace.format == "ucc5g":
         times, sizes = trace.capacity
@@ -55,7 +64,7 @@ def trace_steps(trace):
     return steps, said
 
 
-def _repeated(times, values, end_ns):
+def _repeated(times: NDArray[np.int64], values: NDArray[Any], end_ns: int) -> Steps:
     """Return steps over and over for an hour, without those that change nothing."""
     repeats = max(-(-REPEATED_NS // end_ns), 1)
     times = (times + end_ns * np.arange(repeats)[:, None]).ravel()
@@ -64,7 +73,7 @@ def _repeated(times, values, end_ns):
     return times[changes].astype(np.int64), values[changes]
 
 
-def read_steps(file):
+def read_steps(file: str | os.PathLike[str]) -> dict[str, list[tuple[float, Any]]]:
     """Read a file of lines ``seconds Mbit/s [RTT in ms [loss in %]]`` (``#`` begins a comment) as fields of `Path`.
 
     Returns
@@ -77,7 +86,7 @@ def read_steps(file):
     FormatError
         If a line is not two to four numbers, or not as many as the first; names the line.
     """
-    rows = []
+    rows: list[tuple[float, ...]] = []
     with open(file, encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
             words = line.partition("#")[0].replace(",", " ").split()
