@@ -10,6 +10,7 @@ from test_io_pcap import conversation as random_packets
 from wire import interface, ipv4, ipv6, pcap, section, simple, tcp, tcp_options
 
 from cctrace import datasets, read
+from cctrace.errors import ArgumentError
 from cctrace.flows.table import Connections, of_file
 from cctrace.io import read_file, stream
 from tests.conversation import MSS, Conversation
@@ -168,3 +169,11 @@ def test_time_stamps_that_one_side_alone_offers_take_no_room(tmp_path, client, s
     flow = capture.flow(0)
     assert flow.facts["mss"] == mss
     assert flow.events.rows["packets_out"].max() == 3  # when the second went again, and not twice as many
+
+
+def test_counters_are_refused_before_they_are_read(tmp_path, monkeypatch):
+    file = tmp_path / "ss.txt"
+    file.write_text("ESTAB 0 0 10.0.0.1:443 10.0.0.2:5000\n\t cubic rto:204 rtt:3.5/1.2 mss:1448 cwnd:10\n")
+    monkeypatch.setattr("cctrace.io.ss.read", lambda source: pytest.fail("it was read"))
+    with pytest.raises(ArgumentError, match="holds counters, not packets"):
+        of_file(file)

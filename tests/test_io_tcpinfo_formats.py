@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cctrace.errors import FormatError
-from cctrace.io import read_file
+from cctrace.io import read_file, tcpinfo
 from cctrace.io.structs import BBR23_INFO, PHASES, TCP_INFO, decode_bbr
 from cctrace.io.tcpinfo import MISSING
 
@@ -252,3 +252,11 @@ def test_bpftrace_csv_is_read_in_its_own_words():
 )  # fmt: skip
 def test_times_of_csv_take_their_unit_from_name_or_size(name, cell, ns):
     assert read(f"{name},tcpi_rtt,cwnd\n{cell},1,2\n")["time_ns"].tolist() == [ns]
+
+
+def test_polls_of_one_connection_are_selected_in_their_order():
+    polls = tcpinfo.Polls()
+    for k in range(6):
+        polls.add({"time_ns": k, "rtt": 10 * k}, ("10.0.0.1", 1000 + k % 3, "10.0.0.2", 80))
+    table = tcpinfo.build(tcpinfo.columns_of(polls.rows), polls.table, "x", "test")
+    assert [table.select(k)["rtt"].tolist() for k in range(3)] == [[0, 30], [10, 40], [20, 50]]
