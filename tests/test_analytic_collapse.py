@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cctrace import cli
+from cctrace.analytic import bandwidth
 from cctrace.analytic import collapse as kumar
 from cctrace.analytic.collapse import Collapse, collapse_probability, expected_min_rtt
 from cctrace.analytic.distributions import Affine, Empirical, TruncatedNormal
@@ -96,23 +97,25 @@ def test_a_scipy_distribution_and_ours_give_the_same():
 
 # --- equations 1 to 8 -------------------------------------------------------------------------------------------------
 def test_the_delivery_rate_is_what_was_acked_over_the_time_it_took():
-    assert kumar.delivery_rate(120, 20, 0.5, 0.3) == pytest.approx(500)
+    assert bandwidth.delivery_rate(120, 20, 0.5, 0.3) == pytest.approx(500)
     with pytest.raises(ArgumentError, match="ack_time"):
-        kumar.delivery_rate(1, 0, 0.3, 0.3)
+        bandwidth.delivery_rate(1, 0, 0.3, 0.3)
 
 
 def test_equation_5_is_equation_6_below_the_threshold_and_equation_7_beyond():
-    assert kumar.next_bandwidth(0.08, 3000, 5000) == kumar.low_variation_bandwidth(0.08)
-    assert kumar.next_bandwidth(0.08, 2000, 5000) == kumar.high_variation_bandwidth(0.08, 2000, 5000)
-    window = 2 * kumar.bdp(0.08, 2000)
-    assert kumar.next_bandwidth(0.08, 2000, 5000) == pytest.approx(kumar.window_delivery_rate(window, 1 / 0.08, 5000))
-    assert kumar.stable_delivery_rate(12.5) == pytest.approx(0.08)
+    assert bandwidth.next_bandwidth(0.08, 3000, 5000) == bandwidth.low_variation_bandwidth(0.08)
+    assert bandwidth.next_bandwidth(0.08, 2000, 5000) == bandwidth.high_variation_bandwidth(0.08, 2000, 5000)
+    window = 2 * bandwidth.bdp(0.08, 2000)
+    assert bandwidth.next_bandwidth(0.08, 2000, 5000) == pytest.approx(
+        bandwidth.window_delivery_rate(window, 1 / 0.08, 5000)
+    )
+    assert bandwidth.stable_delivery_rate(12.5) == pytest.approx(0.08)
 
 
 def test_the_bandwidth_falls_geometrically_once_the_minimum_is_below_half():
-    trajectory = kumar.bandwidth_trajectory(1.0, [2500.0, 2000.0, 2600.0, 2000.0], 5000.0)
+    trajectory = bandwidth.bandwidth_trajectory(1.0, [2500.0, 2000.0, 2600.0, 2000.0], 5000.0)
     assert trajectory == pytest.approx([1, 1, 0.8, 0.64, 0.512])  # the minimum so far counts, not the cycle's
-    assert kumar.bandwidth_trajectory(1.0, [2000.0], 5000.0, extra_us=1000.0) == pytest.approx([1, 1])
+    assert bandwidth.bandwidth_trajectory(1.0, [2000.0], 5000.0, extra_us=1000.0) == pytest.approx([1, 1])
 
 
 def test_the_mass_of_equation_11_makes_the_collapse_as_likely_as_asked():

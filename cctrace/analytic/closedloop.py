@@ -4,7 +4,7 @@ The paper asks for P[RTT_min < RTT/2] over independent samples. In the loop four
 path (a rate, a delay distribution, how it is drawn) and the sender's constants; nothing here is fitted.
 
 1. *What is sampled.* Delays of an order-preserving path are running maxima, met at the spacing of the packets:
-   `dependence`. PROBE_RTT sees them at 4 packets per RTT, hence lower ones than PROBE_BW does at full rate.
+   `dependence`. PROBE_RTT samples them at 4 packets per RTT, and so meets lower ones than PROBE_BW at full rate.
 2. *The loop is longer than the mean RTT.* An ACK that comes late delays the sending; one that comes early cannot hurry
    it beyond the pacing rate. With pacing at k times the throughput, S_n = max(S_{n-1} + 1/pacing, ack of n - W): again
    a running maximum, of the delays, decaying with slope e = 1 - 1/k. The mean loop time is L = E[max_i J_i - i e tau].

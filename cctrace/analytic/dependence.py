@@ -1,4 +1,4 @@
-r"""What "independent samples" hides: the minimum of the RTTs that one flow sees on a path with jitter.
+r"""What "independent samples" hides: the minimum of the RTTs that one flow samples on a path with jitter.
 
 Model:  the path draws delays J with distribution F, one per packet, per burst or per time slot; tau is the time between
         two draws that the flow meets.

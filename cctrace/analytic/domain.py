@@ -1,8 +1,8 @@
 """What every model of this package shares: checked arguments, and a stated domain.
 
-A closed form answers any question put to it, also those it knows nothing about. Each model here therefore comes with a
-`domain` function that returns a `Domain`: inside or outside, and the reason. The numbers are computed either way; who
-shows them shows the reason with them.
+A closed form returns a number for any arguments, including those for which it was never derived. Each model here
+therefore comes with a `domain` function that returns a `Domain`: inside or outside, and the reason. The numbers are
+computed either way; whatever prints them prints the reason with them.
 """
 
 from typing import Any, NamedTuple

@@ -50,7 +50,7 @@ def pftk_window(loss_rate: ArrayLike, segments_per_ack: Real = 2) -> Array:
 
 
 def pftk_timeout_share(window: ArrayLike, loss_rate: ArrayLike) -> Array:
-    r"""Probability that a loss in a window of `window` segments is seen by a timeout.
+    r"""Probability that a loss in a window of `window` segments is detected by a timeout.
 
     .. math:: \hat Q(w) = \min\Bigl(1,
         \frac{(1-(1-p)^3)\,(1+(1-p)^3(1-(1-p)^{w-3}))}{1-(1-p)^w}\Bigr)         \quad\text{Eq. (24) [Padhye98]_}

@@ -2,8 +2,8 @@ r"""BBRx: a proportional-integral law on the RTT, how far it may be turned up, a
 
     r = gamma C - (beta / delta) C (R - R0),   R0 = k/4 R_min,   delta = R_min         [Chung18]_ Eqs. 4, 5
 
-The bottleneck's queueing delay d integrates the surplus, d' = (r - C) / C; the sender sees it one RTT later. In units
-of delay C cancels, so the loop is an integrator with a delay (Bode analysis, the paper's Sec. III):
+The bottleneck's queueing delay d integrates the surplus, d' = (r - C) / C; the sender measures it an RTT later. In
+units of delay C cancels, so the loop is an integrator with a delay (Bode analysis, the paper's Sec. III):
 
 .. math:: L(s) = \frac{\beta}{\delta}\,\frac{e^{-s T}}{s},\qquad T = R + \delta/2
 

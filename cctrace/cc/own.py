@@ -1,6 +1,6 @@
 """Controllers of one's own in files, named ``FILE.py:CLASS``.
 
-Loading such a class runs its file, with all the rights of whoever does it. Only `load` does so, and only the command
+Loading such a class runs its file, with all the rights of the user. Only `load` does so, and only the command
 line calls it, for what was typed there and allowed. A specification that comes from a configuration, a capture or a
 file of results is looked up among the classes that were loaded; it never makes anything run.
 """
@@ -58,7 +58,7 @@ def known(name: str) -> type[Controller]:
 
 
 def digest(name: str) -> str:
-    """Return what tells the text of a class's file from any other, "" for what is in no file of one's own."""
+    """Return the hash of the file that a class was loaded from, "" for a class that was not loaded from a file."""
     return _loaded[name][1] if name in _loaded else ""
 
 

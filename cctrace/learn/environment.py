@@ -174,7 +174,7 @@ def simulated(
         while (trial := search.wanted()) is not None:
             k, beta = trial
             progress(f"bin {number + 1} of {len(agent.bins)}, trial {len(search.tried) + 1}: k {k}, beta {beta:g}")
-            agent.waiting[number] = []  # a trial of one seed is begun anew, not continued
+            agent.waiting[number] = []  # a trial of one seed starts again, it is not continued
             agent.observe(place.flows(k, beta, **given).head(agent.flows))
             if save is not None:
                 agent.save(save)

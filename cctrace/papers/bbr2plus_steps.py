@@ -2,7 +2,7 @@
 
 Figs. 11 and 15: 40 ms, +-5 Mbit/s every 2 s, 32 BDP of buffer, sampled every 100 ms (sections 3.5, 5.2). The first
 rate, the span and which BDP is meant are not in the text: 5 to 50 Mbit/s and back, the BDP of the highest rate; beside
-it the BDP of the lowest, and the whole shifted by 50 Mbit/s.
+it the BDP of the lowest, and all rates shifted by 50 Mbit/s.
 
 Figs. 16 and 17: five traces with steps, 1.5 MB of buffer, 20 ms, no loss; the traces are not published: five are drawn
 here, rates of 6 to 48 Mbit/s held for 5 s. The delay may be one way (Mahimahi's option) or both: both are run.

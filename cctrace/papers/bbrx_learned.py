@@ -1,8 +1,8 @@
 """Chung et al., *BBRx*: Table I beside what the agent of `cctrace.learn` elects, and the slope that the paper omits.
 
 Figure `table`: the table that ships, models/bbrx_learned.json, beside Table I: both run on the same held-out flows of
-every bin. Figure `learned`: in every bin the agent learns afresh from a few flows, and what it elects runs beside the
-published (k, beta), too. Figure `slope`: the same flows judged by sigmoids of other slopes (Eq. 6 names none).
+every bin. Figure `learned`: in every bin the agent learns from a few flows of its own; what it elects runs beside the
+published (k, beta). Figure `slope`: the same flows judged by sigmoids of other slopes (Eq. 6 names none).
 
 Of Table I the cells of the row [0, 50) ms are merged, and so read as beta 0.75 and k 4 in all of its columns.
 

@@ -204,7 +204,7 @@ class Fig6(_ModelAndTestbed):
         )
         yield judge(
             "6",
-            "the measured queue tells the model something that it does not itself predict",
+            "the measured queue is information that the model does not itself predict",
             {"more than 25 % from what cwnd, and so min_rtt, implies": (apart > 0.25).any()},
             paper="delta is taken from the testbed",
             here=f"cwnd over capacity less the RTT: {_ms(implied[full])} ms; measured {_ms(over[full])} ms "

@@ -1,7 +1,7 @@
 """What the figures of the papers measure: functions of plain values (numbers, texts, lists) that return plain values.
 
 Their results are kept on disk, named by the arguments and by the code that made them (`cctrace.papers.runs`); a change
-in this file makes all of them anew.
+in this file invalidates all of them.
 """
 
 from __future__ import annotations

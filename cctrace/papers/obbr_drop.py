@@ -238,12 +238,12 @@ class Fig5(Bi23):
             found = row["found"]
             grid[0].plot(found["quantiles"], np.arange(1, 100), label=name)
             grid[1].plot(BELOW, found["below"][READINGS[1]], "o-")
-            for axes, who in zip(grid[2:], RTPROP, strict=True):
-                axes.plot(ABOVE, found["above"][f"{READINGS[1]}, {who}"], "o-")
+            for axes, rtprop in zip(grid[2:], RTPROP, strict=True):
+                axes.plot(ABOVE, found["above"][f"{READINGS[1]}, {rtprop}"], "o-")
         grid[0].set(xlabel="sample / bandwidth", ylabel="samples (%)", xlim=(0, 2))
         grid[1].set(xlabel="x estimate", ylabel="longest run below", yscale="symlog")
-        for axes, who in zip(grid[2:], RTPROP, strict=True):
-            axes.set(xlabel=f"x {who}", ylabel="longest run of RTTs above", yscale="symlog")
+        for axes, rtprop in zip(grid[2:], RTPROP, strict=True):
+            axes.set(xlabel=f"x {rtprop}", ylabel="longest run of RTTs above", yscale="symlog")
         for axes in grid[1:]:
             axes.axhline(30, color="#888", ls=":", lw=1)
         drawing.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=8)
@@ -251,7 +251,7 @@ class Fig5(Bi23):
 
 
 def _streaks(made: Reproduction, buffer: str, column: str) -> Claim:
-    """Judge whether the longest run tells a drop from a constant link."""
+    """Judge whether the longest run distinguishes a drop from a constant link."""
     kind, _, reading = column.partition(", ")
     low = kind == "low_run"
     got = {a: made.value(column, after_mbps=a, buffer=buffer) for a in sorted(set(made.table.after_mbps), reverse=True)}
@@ -260,7 +260,7 @@ def _streaks(made: Reproduction, buffer: str, column: str) -> Claim:
     most = 22 if low else 15
     return judge(
         "5",
-        f"the longest run of {what} tells a drop from a constant link ({reading}; buffer {buffer})",
+        f"the longest run of {what} distinguishes a drop from a constant link ({reading}; buffer {buffer})",
         {
             "less than k = 30 on the constant link": still < 30,
             "more than 30 after every drop": min(drops) > 30,

@@ -224,13 +224,13 @@ class Fig14(OverPaths):
     def _video(self, made: Reproduction, form: str, ending: str) -> Iterator[Claim]:
         """The claims on one form of oBBR."""
         again, quality, down, stalled = (self.of(made, column) for column, _ in self.drawn.arguments[1])
-        names, most, meek = [obbr(mu, ending) for mu in MUS], [BBR, B3R + ending], [BBR_S + ending, BBR2, CUBIC]
+        names, most, few = [obbr(mu, ending) for mu in MUS], [BBR, B3R + ending], [BBR_S + ending, BBR2, CUBIC]
         yield judge(
             "14",
             f"BBR-S, BBRv2, CUBIC and oBBR retransmit much less than BBR and B3R ({form})",
-            {path: 1.5 * max(of[s] for s in (*meek, *names)) < min(of[s] for s in most) for path, of in again.items()},
+            {path: 1.5 * max(of[s] for s in (*few, *names)) < min(of[s] for s in most) for path, of in again.items()},
             paper="similar to each other, much lower",
-            here=_against(again, [*meek, *names], most) + " %",
+            here=_against(again, [*few, *names], most) + " %",
             mechanism="at 80 Mbit/s a segment of the best quality fits the window of STARTUP and is sent "
             "before any sample that is not application-limited: BBR and its kin stay, until losses end it",
         )
@@ -245,7 +245,7 @@ class Fig14(OverPaths):
             "14",
             f"BBR-S, BBRv2 and CUBIC have the lowest quality, most switches down, most rebuffering ({form})",
             {
-                f"{what} ({path})": min(sign * of[path][s] for s in meek)
+                f"{what} ({path})": min(sign * of[path][s] for s in few)
                 >= least + max(sign * of[path][s] for s in (*most, *names))
                 for path in again
                 for what, of, sign, least in (
@@ -256,7 +256,7 @@ class Fig14(OverPaths):
             },
             paper="lowest, highest, highest",
             here=_over(
-                quality, lambda of: f"quality {listed(of[s] for s in meek)} against {listed(of[s] for s in names)}"
+                quality, lambda of: f"quality {listed(of[s] for s in few)} against {listed(of[s] for s in names)}"
             ),
         )
         yield _like_the_papers(names[0], quality, down, stalled, form)

@@ -119,7 +119,7 @@ def store() -> FilePath:
 
 
 def _load(key: str) -> Result | None:
-    """Return a result, or None; a file that is damaged is made anew."""
+    """Return a result, or None; a damaged file counts as none."""
     try:
         line, _, text = (store() / f"{key}.json").read_text(encoding="utf-8").partition("\n")
         return json.loads(text) if int(line) == zlib.crc32(text.encode()) else None

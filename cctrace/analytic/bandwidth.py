@@ -1,0 +1,118 @@
+r"""Bandwidth estimate of one BBR flow under delay variation, probe cycle by probe cycle: Eqs. (1) to (7) [Kumar19]_.
+
+`cctrace.analytic.collapse` has the model, and the distribution of the RTT_min that these equations take.
+Times are microseconds, rates packets per microsecond.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cctrace.analytic.domain import Array, Real, not_negative, positive
+
+
+def delivery_rate(
+    acked_at_ack: ArrayLike, acked_at_send: ArrayLike, ack_time: ArrayLike, last_ack_time: ArrayLike
+) -> Array:
+    r"""Delivery rate that the ACK of packet P measures.
+
+    .. math:: d_P = \frac{\mathcal B[t_P] - \mathcal B[t_C]}{t_P - t_C} \quad\text{Eq. (1) [Kumar19]_}
+
+    Returns
+    -------
+    ndarray, in the unit of `acked_*` per unit of `*_time`.
+    """
+    interval = positive("ack_time - last_ack_time", np.subtract(ack_time, last_ack_time))
+    return np.subtract(acked_at_ack, acked_at_send) / interval
+
+
+def bdp(bandwidth: ArrayLike, min_rtt_us: Real) -> Array:
+    r"""Bandwidth-delay product of the estimates.
+
+    .. math:: BDP_{ini} = BW_{BEP} \times \widehat{RTT} \quad\text{Eq. (2) [Kumar19]_}
+    """
+    return not_negative("bandwidth", bandwidth) * not_negative("min_rtt_us", min_rtt_us)
+
+
+def stable_delivery_rate(interdeparture_us: ArrayLike) -> Array:
+    r"""Delivery rate on a link without delay variation.
+
+    .. math:: d_p = \frac{1}{RTT}\frac{RTT}{\Delta t} = \frac{1}{\Delta t} \quad\text{Eq. (3) [Kumar19]_}
+    """
+    return 1 / positive("interdeparture_us", interdeparture_us)
+
+
+def window_delivery_rate(window: ArrayLike, interdeparture_us: ArrayLike, mean_rtt_us: Real) -> Array:
+    r"""Delivery rate over one mean RTT, limited by the window or by pacing.
+
+    .. math:: d^j = \frac{1}{RTT_{UCAV}}\min\Bigl(W_j, \frac{RTT_{UCAV}}{\Delta t_{j-1}}\Bigr)
+                                                                                 \quad\text{Eq. (4) [Kumar19]_}
+    """
+    mean_rtt_us = positive("mean_rtt_us", mean_rtt_us)
+    return np.minimum(window, mean_rtt_us / positive("interdeparture_us", interdeparture_us)) / mean_rtt_us
+
+
+def next_bandwidth(
+    bandwidth: Real,
+    min_rtt_us: Real,
+    mean_rtt_us: Real,
+    cwnd_gain: Real = 2.0,
+    extra_us: Real = 0.0,
+) -> Array:
+    r"""Bandwidth estimate one probe cycle later.
+
+    .. math:: BW^j = \frac{1}{RTT_{UCAV}\,\Delta t_{j-1}}\min\bigl(g\,RTT_{min}^{j-1} + e,\; RTT_{UCAV}\bigr)
+                                                                                 \quad\text{Eq. (5) [Kumar19]_}
+
+    with :math:`BW^{j-1} = 1/\Delta t_{j-1}`. The paper has g = 2 and e = 0; `extra_us` is what later versions add to
+    the window, divided by the bandwidth (2019: extra_acked / BW; BBRv2+: its compensation).
+    """
+    mean_rtt_us = positive("mean_rtt_us", mean_rtt_us)
+    window_us = positive("cwnd_gain", cwnd_gain) * not_negative("min_rtt_us", min_rtt_us) + extra_us
+    return bandwidth * np.minimum(window_us, mean_rtt_us) / mean_rtt_us
+
+
+def low_variation_bandwidth(bandwidth: ArrayLike) -> Array:
+    r"""Next bandwidth where :math:`g\,RTT_{min} \ge RTT_{UCAV}`: unchanged.
+
+    .. math:: BW^j = 1/\Delta t_{j-1} \quad\text{Eq. (6) [Kumar19]_}
+    """
+    return not_negative("bandwidth", bandwidth)
+
+
+def high_variation_bandwidth(bandwidth: Real, min_rtt_us: Real, mean_rtt_us: Real, cwnd_gain: Real = 2.0) -> Array:
+    r"""Next bandwidth where :math:`g\,RTT_{min} < RTT_{UCAV}`: a constant factor less.
+
+    .. math:: BW^j = \frac{1}{\Delta t_{j-1}}\frac{g\,RTT_{min}^{j-1}}{RTT_{UCAV}} \quad\text{Eq. (7) [Kumar19]_}
+    """
+    return bandwidth * cwnd_gain * np.asarray(min_rtt_us) / positive("mean_rtt_us", mean_rtt_us)
+
+
+def bandwidth_trajectory(
+    bandwidth: Real,
+    min_rtts_us: ArrayLike,
+    mean_rtt_us: Real,
+    cwnd_gain: Real = 2.0,
+    extra_us: Real = 0.0,
+) -> Array:
+    """Bandwidth estimate over probe cycles, Eqs. (5) to (7) iterated.
+
+    Parameters
+    ----------
+    bandwidth : float
+        Before the first cycle, any unit.
+    min_rtts_us : array_like
+        RTT_min of each cycle, axis 0 the cycles. The minimum "until now" is taken here, as in the paper.
+
+    Returns
+    -------
+    ndarray, one element more than `min_rtts_us` along axis 0; the first is `bandwidth`.
+
+    Examples
+    --------
+    >>> bandwidth_trajectory(1000.0, [3000, 2000, 2500], 5000).round(1)
+    array([1000., 1000.,  800.,  640.])
+    """
+    minimum = np.minimum.accumulate(np.asarray(min_rtts_us, dtype=float), axis=0)
+    factors = next_bandwidth(1.0, minimum, mean_rtt_us, cwnd_gain, extra_us)
+    start = np.ones((1, *factors.shape[1:]))
+    return bandwidth * np.cumprod(np.concatenate([start, factors]), axis=0)
