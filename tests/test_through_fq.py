@@ -161,6 +161,12 @@ def test_nothing_is_handed_over_after_it_left_and_the_order_stays(flow):
     assert np.any(before < flow.events.sends["row"])
 
 
+def test_what_the_pass_decided_leads_to_its_own_rows(flow):
+    """Controller and hand-over run in one pass; re-enacted by what it decided, the flow has the rows that it was asked."""
+    handed = at_hand_over(flow)
+    assert np.array_equal(handed._decided[:, 0], handed.events["time_ns"])
+
+
 def test_two_packets_of_the_same_size_wait_at_most_at_low_rates():
     size = skb_truesize(2896)
     assert not is_throttled(size, size, 1_000_000, False, 10)

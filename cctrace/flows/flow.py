@@ -147,7 +147,8 @@ class Flow:
             If the capture lacks the data or the acknowledgements of this connection.
         """
         rows, _, sent, _ = self._reenacted
-        return Events(rows, self.facts, sent, int(self.summary["start_ns"]))
+        facts = self.facts | ({"through_fq": True} if self.through_fq else {})
+        return Events(rows, facts, sent, int(self.summary["start_ns"]))
 
     def seconds(self, time_ns):
         """Return times of the capture's clock in seconds since the flow's first packet, the zero of every plot.

@@ -134,7 +134,7 @@ class Follower:
             book[place] = self.slot(name) if name in self.fields else -1
         if not self.cls.probe_draws:  # a phase of v1 lasts as long as it takes, and its cycle is kept in step by itself
             book[loop.CYCLE_SLOT] = -1
-        book[loop.ECN_OK] = int(meta["ecn_ok"])
+        book[loop.ECN_OK], book[loop.HANDS_OVER] = int(meta["ecn_ok"]), int(meta.get("through_fq", False))
         book[loop.WATCH_SLOT] = -1
         book[loop.BLUR] = BLUR_ELSEWHERE if elsewhere else 1
         book[loop.PACED] = 1 if self.cls.sets_pacing_rate and not book[loop.REDUCES] else 0

@@ -106,8 +106,9 @@ SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
     MAX_RATE_SLOT,  # slot of SO_MAX_PACING_RATE then
     PARTS_AS_V2,  # its kernel parts super-packets as that of BBRv2 does
     BY_ACKS,  # its kernel asks with every ACK whether the application has nothing to send
+    HANDS_OVER,  # what is sent goes to fq, so that TCP itself does not wait for pacing
     BOOK_SIZE,
-) = range(31)
+) = range(32)
 NOTHING, PACED_SENDS, FULL_FLIGHTS, ALL_SENDS, TIMED_SENDS = range(5)
 
 
@@ -204,9 +205,10 @@ def lean(book, slots, ack):
 def take_held(book, row, sends, clock_ns, slots, stack):
     """The pacing timer ran out before `clock_ns`, and nothing left: for cwnd, if that has no room for a super-packet.
 
-    `row` is the last one before. What cwnd leaves may wait for the next ACK: [Linux618] tcp_tso_should_defer.
+    `row` is the last one before. What cwnd leaves may wait for the next ACK: [Linux618] tcp_tso_should_defer. With fq
+    no timer of TCP's runs, and cwnd is asked with every ACK.
     """
-    if stack[WSTAMP_NS] > clock_ns or stack[NEXT_SEND] == 0:
+    if (stack[WSTAMP_NS] > clock_ns and book[HANDS_OVER] == 0) or stack[NEXT_SEND] == 0:
         return
     if stack[WAITING] != 0:
         packets_out, snd_nxt, in_flight = np.int64(row.packets_out), row.snd_nxt, flight_of(row)

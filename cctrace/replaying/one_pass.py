@@ -186,6 +186,7 @@ class Leader:
         if script:
             follower.begin(Script([], [], script.hz, script.tick_us, script.paced))
         self.cls, self.params, self.fields = cls, follower.params, follower.fields
+        follower.book[loop.HANDS_OVER] = 1
         self._work = flow.reenactment(THROUGH_FQ)
         self._work.at["led"] = 1
         self._notes = np.zeros(NOTES, np.int64)
