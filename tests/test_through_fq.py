@@ -162,7 +162,7 @@ def test_nothing_is_handed_over_after_it_left_and_the_order_stays(flow):
 
 
 def test_what_the_pass_decided_leads_to_its_own_rows(flow):
-    """Controller and hand-over run in one pass; re-enacted by what it decided, the flow has the rows that it was asked."""
+    """Controller and hand-over run in one pass; re-enacted by what it decided, the flow has the rows of that."""
     handed = at_hand_over(flow)
     assert np.array_equal(handed._decided[:, 0], handed.events["time_ns"])
 
