@@ -56,7 +56,7 @@ def test_what_is_given_goes_before_what_a_log_says(log):
 def test_pings_that_are_none_are_told_and_not_used(log, ping):
     log.write_text(log.read_text().replace("70,60,90,5,0", ping))
     trace = cct.read(log)
-    assert any("ping_min_ms holds what is no rtt" in warning for warning in trace.warnings)
+    assert any("ping_min_ms holds impossible values of rtt" in warning for warning in trace.warnings)
     assert set(trace.path_columns) == {"loss"}
     assert cct.Path(trace=trace).rtt_ns == 40_000_000
 
