@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 
 from cctrace import cli, datasets
+from cctrace.analysis.flow_analysis import _modes as bbr_modes
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.table import of_file
 from cctrace.io import read_file
 from cctrace.plot.panels_of_counters import counter_panels, counter_phases
-from cctrace.report.overview import timeline
 
 T0 = 1_700_000_000
 
@@ -36,14 +36,14 @@ def test_polls_tell_the_volume_retransmissions_goodput_and_rtt_of_the_capture(na
 
 def test_the_modes_of_bbr_become_a_timeline_without_gaps():
     bbr = CounterFlow(read_file(datasets.path("single_bbr_1bdp", "tcpinfo.csv.zst")), 0)
-    spans = timeline(bbr)
+    spans = bbr_modes(bbr)
     named = [span["mode"] for span in spans if span["mode"]]
     assert named[:3] == ["STARTUP", "DRAIN", "PROBE_BW"]
     assert "PROBE_RTT" in named
     assert all(one["end_s"] == other["start_s"] for one, other in itertools.pairwise(spans))
     assert {"PROBE_BW up", "PROBE_BW down"} <= {name for _, _, name in counter_phases(bbr).spans}
     cubic = CounterFlow(read_file(datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst")), 0)
-    assert timeline(cubic) == []
+    assert bbr_modes(cubic) == []
     assert counter_phases(cubic).spans == []
 
 
