@@ -10,8 +10,15 @@ from __future__ import annotations
 import dataclasses
 import html
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
+
+Progress = Callable[[str], object]  # receives lines of progress, for the argument `progress=` of what takes long
+
+
+def silent(line: str) -> None:
+    """Receive a line of progress and do nothing with it."""
+
 
 _TABLE = "border-collapse:collapse;margin:2px 0"
 _HEAD = "text-align:left;padding:1px 14px 1px 0;font-weight:600"

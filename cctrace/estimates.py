@@ -1,9 +1,13 @@
-"""What every estimator returns: values with intervals, plain dictionaries, and refusals."""
+"""What every estimator returns: values with intervals, as text and as JSON."""
+
+from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cctrace.errors import ArgumentError
 from cctrace.units import format_number
@@ -14,6 +18,8 @@ Z95 = 1.959963984540054
 class Estimate(NamedTuple):
     """A value and its 95 % interval; a side that the data do not bound is None.
 
+    >>> print(Estimate(10.0, 9.0, 12.5))
+    10 (9 to 12.5, 95 % interval)
     >>> Estimate(10.0, 9.0, None).text("{:.0f} ms")
     '10 ms (at least 9 ms)'
     """
@@ -22,33 +28,43 @@ class Estimate(NamedTuple):
     low: float | None = None
     high: float | None = None
 
+    @property
+    def level(self) -> float:
+        """The share of such intervals that hold the truth."""
+        return 0.95
+
     @classmethod
-    def around(cls, value, error, least=-np.inf):
-        """Return the estimate whose interval is that of a normal error, cut at `least`."""
+    def around(cls, value: float, error: float, least: float = -np.inf) -> Self:
+        """Return the estimate whose 95 % interval is that of a normal error, cut at `least`."""
         return cls(float(value), float(max(value - Z95 * error, least)), float(value + Z95 * error))
 
     @classmethod
-    def by_factor(cls, value, error):
+    def by_factor(cls, value: float, error: float) -> Self:
         """Return the estimate of a positive value whose logarithm has a normal error."""
         factor = float(np.exp(Z95 * min(error, 3.0)))
         return cls(float(value), float(value) / factor, float(value) * factor)
 
     @classmethod
-    def of_draws(cls, value, draws):
+    def of_draws(cls, value: float, draws: ArrayLike) -> Self:
         """Return the estimate whose interval holds 95 % of resampled values."""
         low, high = np.quantile(draws, [0.025, 0.975])
         return cls(float(value), float(min(low, value)), float(max(high, value)))
 
-    def scaled(self, factor):
+    def scaled(self, factor: float) -> Self:
         """Return the estimate in another unit."""
-        return Estimate(*(None if side is None else side * factor for side in self))
+        return self._make(None if side is None else side * factor for side in self)
 
-    def to_dict(self):
-        """Return {"value", "low", "high"}."""
-        return dict(self._asdict())
+    def to_dict(self) -> dict[str, float | None]:
+        """Return {"value", "low", "high", "level"}."""
+        return self._asdict() | {"level": self.level}
 
-    def text(self, form=None):
-        """Return the estimate in words; numbers have four digits, or are as `form` ("{:.0f}") says."""
+    def __str__(self) -> str:
+        text = self.text()
+        interval = f"{100 * self.level:.0f} % interval"
+        return f"{text[:-1]}, {interval})" if text.endswith(")") else f"{text}, {interval}" if any(self[1:]) else text
+
+    def text(self, form: str | None = None) -> str:
+        """Return the estimate in words, without its level; numbers have four digits, or are as `form` ("{:.0f}")."""
         value, low, high = (
             None if side is None else form.format(side) if form else format_number(side, 4) for side in self
         )
@@ -60,7 +76,28 @@ class Estimate(NamedTuple):
         return f"{value} (at least {low})" if low is not None else f"{value} (at most {high})" if high else value
 
 
-def plain(value):
+class Estimate90(Estimate):
+    """A value and its 90 % interval.
+
+    >>> print(Estimate90(10.0, 9.0, 12.5))
+    10 (9 to 12.5, 90 % interval)
+    """
+
+    @property
+    def level(self) -> float:
+        """The share of such intervals that hold the truth."""
+        return 0.90
+
+
+def estimate_in(found: Mapping[str, Any]) -> Estimate | None:
+    """Return the estimate that a dict holds, as `Estimate.to_dict` gives it; None if it holds something else."""
+    if set(found) - {"level"} != set(Estimate._fields):
+        return None
+    kind = Estimate90 if found.get("level") == 0.90 else Estimate
+    return kind(found["value"], found["low"], found["high"])
+
+
+def plain(value: Any) -> Any:
     """Return a value as JSON takes it: estimates as objects, NaN as None."""
     if isinstance(value, Estimate):
         return value.to_dict()
@@ -75,16 +112,16 @@ def plain(value):
     return value
 
 
-class Kept:
-    """A fitted estimator that survives as JSON text; the data it was fitted to (``_data…``) do not."""
+class Serialised:
+    """A fitted estimator that JSON text can hold; the data to which it was fitted (``_data…``) are left out."""
 
-    def to_json(self):
+    def to_json(self) -> str:
         """Return the fitted estimator as JSON text, which `from_json` reads."""
         state = {name: value for name, value in vars(self).items() if not name.startswith("_data")}
-        return json.dumps({"cctrace.fit": type(self).__name__} | _named(state), allow_nan=False)
+        return json.dumps({"cctrace.fit": type(self).__name__} | _with_names(state), allow_nan=False)
 
     @classmethod
-    def from_json(cls, text):
+    def from_json(cls, text: str | bytes) -> Self:
         """Return the estimator that `to_json` wrote.
 
         Raises
@@ -93,7 +130,7 @@ class Kept:
             If the text is not of such an estimator.
         """
         try:
-            state = json.loads(text, object_hook=_estimate)
+            state = json.loads(text, object_hook=lambda found: estimate_in(found) or found)
         except (TypeError, ValueError) as error:
             raise ArgumentError(f"text is not JSON: {error}") from None
         kind = state.pop("cctrace.fit", None) if isinstance(state, dict) else None
@@ -104,21 +141,19 @@ class Kept:
         fit._restore()
         return fit
 
-    def _restore(self):
-        """Make of what JSON holds (objects, lists) what the attributes were."""
+    def _restore(self) -> None:
+        """Turn what JSON holds (objects, lists) back into what the attributes were."""
         raise NotImplementedError
 
 
-def _named(value):
+def _with_names(value: Any) -> Any:
     """Return a value as JSON takes it; named tuples become objects."""
+    if isinstance(value, Estimate):
+        return plain(value)
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return _named({key: getattr(item, "name", item) for key, item in value._asdict().items()})
+        return _with_names({key: getattr(item, "name", item) for key, item in value._asdict().items()})
     if isinstance(value, dict):
-        return {str(key): _named(item) for key, item in value.items()}
+        return {str(key): _with_names(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_named(item) for item in value]
+        return [_with_names(item) for item in value]
     return plain(value)
-
-
-def _estimate(found):
-    return Estimate(**found) if set(found) == set(Estimate._fields) else found

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from cctrace.analysis.attached import Counters
 from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.analysis.one_flow import of_capture, of_counters, sender_to_simulate
@@ -19,7 +17,7 @@ from cctrace.display import connection
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.counters import CounterFlow
-from cctrace.flows.large import LARGE_FILE, bulk_flows
+from cctrace.flows.large import LARGE_FILE, bulk_flows, bulk_or_largest, bulk_rows
 from cctrace.io import is_capture
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.path.evidence import forget
@@ -40,7 +38,6 @@ FORECASTS = 20  # flows, of a second each
 NO_PACKETS = Refusal("what-if", "the kernel's counters alone show no packets: a capture at the sender is needed")
 COLLAPSE = "forecast of minRTT collapse"
 IDLE = 0.01  # of the path's rate: no controller with data to send gets less
-BULK_BYTES = 100_000
 
 
 @dataclass(frozen=True)
@@ -174,16 +171,14 @@ def _counters(file: File, progress: Progress, options: dict[str, Any]) -> TcpInf
 
 def _bulk_connections(table: TcpInfo) -> list[CounterFlow]:
     """Return the connections that carried at least 100 kB, largest first; the largest if none did."""
-    sent = {CounterFlow(table, index): 0.0 for index in range(len(table.connections))}
-    sent = {one: float(np.nan_to_num(one.row()["bytes_sent"])) for one in sent}
-    largest = sorted(sent, key=lambda one: -sent[one])
-    return [one for one in largest if sent[one] >= BULK_BYTES] or largest[:1]
+    connections = [CounterFlow(table, index) for index in range(len(table.connections))]
+    return [connections[row] for row in bulk_rows([one.row()["bytes_sent"] for one in connections])]
 
 
 def _bulk_flows(file: str, capture: Capture) -> list[Flow]:
     if not len(capture):
         raise StreamError(f"{file}: no TCP connection in this capture")
-    return capture.bulk(BULK_BYTES) or [capture.flow(int(capture.flows["bytes_sent"].argmax()))]
+    return bulk_or_largest(capture)
 
 
 def _require_replayable(controller: str) -> None:

@@ -11,10 +11,7 @@ from cctrace.cli.arguments import check_flow, controller_option, paths, trust_op
 from cctrace.cli.common import command_options, echo, print_json, progress, reading_options, warn
 
 if TYPE_CHECKING:
-    from cctrace.flows.capture import Capture
     from cctrace.flows.flow import Flow
-
-BULK_BYTES = 100_000
 
 
 @click.group(short_help="Fit models of the path to captured flows, with intervals.")
@@ -48,6 +45,7 @@ def over_flows(
     """Print what `function(flow, say)` finds about every bulk flow of captures (or flow `which`), or why it refuses."""
     from cctrace.errors import ArgumentError, FitError, StreamError
     from cctrace.flows.capture import Capture, read
+    from cctrace.flows.large import bulk_or_largest
 
     objects = []
     with progress("reading") as say:
@@ -65,7 +63,7 @@ def over_flows(
             if which is not None:
                 check_flow(which, len(capture), file)
             names = list(capture.flows.columns)
-            for flow in _bulk(capture) if which is None else [capture.flow(which)]:
+            for flow in bulk_or_largest(capture) if which is None else [capture.flow(which)]:
                 say(f"fitting {flow!r}")
                 row = {"flow": {name: flow.summary[name] for name in names}}
                 try:
@@ -80,11 +78,6 @@ def over_flows(
         flow = found["flow"]
         echo(f"{flow['src']}:{flow['sport']} -> {flow['dst']}:{flow['dport']}")
         echo("\n".join(f"  {line}" for line in text.splitlines()))
-
-
-def _bulk(capture: Capture) -> list[Flow]:
-    """Return the flows of 100 kB and more, or the largest if there are none: its refusal says what is missing."""
-    return capture.bulk(BULK_BYTES) or [capture.flow(int(capture.flows["bytes_sent"].argmax()))]
 
 
 @_command("jitter", "Distribution and process of the delay variation.")

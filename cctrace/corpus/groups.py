@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from cctrace.estimates import Estimate
-from cctrace.fit.hierarchical import LEAST_FLOWS, Hierarchical
+from cctrace.fit.constants import LEAST_FLOWS
+from cctrace.fit.hierarchical import Hierarchical
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

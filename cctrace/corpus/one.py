@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 Named = str | Member  # a path or a URL, or a file of an archive
 Found = tuple[list[Row], Iterator[tuple[Any, int]], Sequence[str]]
-BULK_BYTES = 100_000
 
 
 def captures_of(
@@ -120,6 +119,7 @@ def _flows(source: Named, limit: int | None) -> Found:
     """Return the rows of all connections, an iterator over (bulk flow, its row's number), and warnings."""
     from cctrace.analysis.analyze import LARGE_FILE
     from cctrace.flows.capture import Capture, read
+    from cctrace.flows.large import bulk_or_largest
     from cctrace.io import is_capture
     from cctrace.io.tcpinfo import TcpInfo
 
@@ -129,8 +129,7 @@ def _flows(source: Named, limit: int | None) -> Found:
     if isinstance(data, Capture):
         if not len(data):
             raise StreamError(f"{data.packets.source}: no TCP connection in this capture")
-        flows = data.bulk(BULK_BYTES) or [data.flow(int(data.flows["bytes_sent"].argmax()))]
-        return data.flows.to_dict("records"), ((flow, flow.index) for flow in flows), data.warnings
+        return data.flows.to_dict("records"), ((flow, flow.index) for flow in bulk_or_largest(data)), data.warnings
     if isinstance(data, TcpInfo):
         return _of_counters(data)
     raise ArgumentError(f"{_called(source)}: holds neither packets nor counters of connections")
@@ -150,20 +149,16 @@ def _of_large(source: str, limit: int | None) -> Found:
     keys = {
         tuple(one[name] for name in ("src", "sport", "dst", "dport", "start_ns")): i for i, one in enumerate(records)
     }
-    found = (
-        (flow, keys[(*flow.key, flow.summary["start_ns"])])
-        for flow in bulk_flows(source, at_least=BULK_BYTES, limit=limit)
-    )
+    found = ((flow, keys[(*flow.key, flow.summary["start_ns"])]) for flow in bulk_flows(source, limit=limit))
     return records, found, getattr(table, "warnings", [])
 
 
 def _of_counters(table: TcpInfo) -> Found:
     from cctrace.flows.counters import CounterFlow
+    from cctrace.flows.large import bulk_rows
 
     flows = [CounterFlow(table, index) for index in range(len(table.connections))]
-    sent = np.nan_to_num([flow.summary["bytes_sent"] for flow in flows])
-    order = np.argsort(-sent, kind="stable")
-    bulk = order[sent[order] >= BULK_BYTES] if (sent >= BULK_BYTES).any() else order[:1]
+    bulk = bulk_rows([flow.summary["bytes_sent"] for flow in flows])
     return [flow.summary for flow in flows], ((flows[i], int(i)) for i in bulk), table.warnings
 
 

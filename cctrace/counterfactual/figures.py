@@ -11,7 +11,7 @@ import numpy as np
 from scipy import special
 
 from cctrace.errors import StreamError
-from cctrace.estimates import Estimate
+from cctrace.estimates import Estimate90
 from cctrace.path.transmissions import DELIVERED
 from cctrace.tcp.wire import HEADER_BYTES
 from cctrace.units import format_number
@@ -98,7 +98,7 @@ def estimated(runs, misfit):
     found = {}
     for name, values in runs.items():
         sides = interval(log(name, values), SIMULATOR[name], misfit.get(name, 0.0))
-        found[name] = Estimate(*(unlog(name, side) for side in sides))
+        found[name] = Estimate90(*(unlog(name, side) for side in sides))
     return found
 
 
@@ -113,7 +113,7 @@ def difference(runs, original, misfit):
         simulator = np.sqrt(2) * SIMULATOR[name]
         sides = interval(gained, simulator, misfit.get(name, 0.0))
         least = float(np.median(original[name])) + NEAR_POINTS
-        found[name] = Estimate(*(float(np.expm1(side)) * (least if name == SHARE else 1.0) for side in sides))
+        found[name] = Estimate90(*(float(np.expm1(side)) * (least if name == SHARE else 1.0) for side in sides))
     return found
 
 

@@ -12,7 +12,7 @@ from cctrace.diagnosis.diagnose import diagnose
 from cctrace.diagnosis.record import Record
 from cctrace.errors import ArgumentError, FitError, StreamError
 from cctrace.fit import path as fit_path
-from cctrace.fit.draws import UNSEEN_REACH
+from cctrace.fit.constants import UNSEEN_REACH
 from cctrace.identification.identify import UNKNOWN, identify
 from cctrace.path.evidence import evidence_of
 from cctrace.sim.sender import Sender
@@ -87,7 +87,7 @@ class Scene:
         self._duration = f"{(int(told.max()) - table.start_ns) / 1e9:.3f}s"
         acks = len(np.unique(table.ack_row[table.ack_row >= 0]))
         self._ack_every = 1 if len(told) < 1.5 * acks else 2
-        self._others = _others(flow, self.path) if self.path.estimates["cross_traffic"]["flows_in_capture"] else []
+        self._others = _others(flow, self.path)
         self._largest_window = Record(flow).largest_window_bytes
         self.original, self.reproduces, self._runs, self._misfit = None, False, None, {}
         if self.own:
@@ -238,10 +238,10 @@ def _others(flow, path):
     begin_ns, senders = flow.summary["start_ns"], []
     evidence = evidence_of(flow)
     least_us = float(np.nanmin(evidence.transmissions.rtt_us))
-    for index, table in evidence.same_ends.items():
+    for index in evidence.through.others:
         other = flow.capture.flow(index)
         start = (other.summary["start_ns"] - begin_ns) / 1e9
-        rtt_us = path.rtt_ns / 1e3 + float(np.nanmin(table.rtt_us)) - least_us
+        rtt_us = path.rtt_ns / 1e3 + float(np.nanmin(evidence.companions[index].rtt_us)) - least_us
         span = {"start": f"{max(start, 0):.3f}s", "stop": f"{start + other.summary['duration_s']:.3f}s"}
         senders.append(Sender(_own(other, []) or "cubic", rtt=f"{max(rtt_us, 100.0):.0f}us", **span))
     return senders

@@ -23,9 +23,10 @@ from cctrace.diagnosis.facts import (
     SocketLimit,
     Start,
 )
-from cctrace.diagnosis.polled_facts import BULK, UNQUEUED, window_used
+from cctrace.diagnosis.polled_facts import UNQUEUED, window_used
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
 from cctrace.flows.counters import CounterFlow
+from cctrace.path.neighbours import Presence, matters
 from cctrace.units import format_rate, format_share, format_time
 
 LOSSY = 0.005  # segments sent again
@@ -174,9 +175,11 @@ def _sharing(look: Look) -> Sharing | None:
         if known is mine or known.get("dst") != mine.get("dst"):
             continue
         other = Look(CounterFlow(table, index))
-        apart_us = abs(look["time_ns"] - other["time_ns"]) / 1e3
-        bulk = other["bytes_acked"] > BULK * look["bytes_acked"] and min(look.busy_us, other.busy_us) > 0
-        if bulk and not apart_us > max(look.busy_us, other.busy_us) / 2:
+        up, its_up = (
+            Presence(one["time_ns"] / 1e3 - one.busy_us, one["time_ns"] / 1e3, one["bytes_acked"])
+            for one in (look, other)
+        )
+        if min(look.busy_us, other.busy_us) > 0 and matters(up, its_up):
             rates[f"{known.get('src')}:{known.get('sport')}"] = other.busy_bps
     if not rates:
         return None

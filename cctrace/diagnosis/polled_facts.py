@@ -38,7 +38,6 @@ UNQUEUED = 1.1  # times the least RTT
 ALIKE = 0.5  # correlation of the RTTs of two flows that go through one queue
 PLATEAU = 0.1  # median deviation, relative, of the rates of a link that has one
 MOST_FLOWS, FEWEST_POLLS = 17, 20
-BULK, OVERLAP = 0.02, 0.2  # of its bytes and time, that another flow must have had to count
 
 
 def facts_of(polls: Polls, limits: list[Limit]) -> Facts:
@@ -104,8 +103,10 @@ def _sharing(polls: Polls) -> Sharing | None:
         other = CounterFlow(table, index)
         if other.connection == polls.flow.connection or not other.is_timed or len(other.polls) < FEWEST_POLLS:
             continue
-        correlation = _correlation(polls, other)
-        if other.summary["bytes_sent"] > BULK * mine["bytes_sent"] and correlation > ALIKE:
+        up, its_up = (
+            Presence(one.start_ns, one.polls["time_ns"][-1], one.summary["bytes_sent"]) for one in (polls.flow, other)
+        )
+        if matters(up, its_up) and (correlation := _correlation(polls, other)) > ALIKE:
             name = f"{other.connection.get('src')}:{other.connection.get('sport')}"
             alike[name] = (float(other.summary["goodput_bps"]), correlation)
     if not alike:
@@ -128,8 +129,6 @@ def _correlation(polls: Polls, other: CounterFlow) -> float:
     """Return how far the RTTs of two connections move together while both are up; NaN if they hardly are."""
     begin = max(other.start_ns, polls.flow.start_ns)
     end = min(other.polls["time_ns"][-1], polls.flow.polls["time_ns"][-1])
-    if end - begin < OVERLAP * polls.end * 1e9:
-        return NAN
     grid = np.linspace(0, end - begin, 200)
     series = [
         np.interp(grid, (flow.polls["time_ns"] - begin).astype(float), _filled(flow.rtt_us()))

@@ -11,17 +11,38 @@ true one further out. The chance of being collapsed is that of a run of the thre
 the threshold: :math:`P = \Phi(\log(\sigma / \sigma_{1/2}) / s)`, s the scatter of runs along log sd.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.display import Summarized
+from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import FitError
-from cctrace.estimates import Z95, Estimate, Kept, plain
+from cctrace.estimates import Z95, Estimate, Serialised, plain
+from cctrace.fit.constants import (
+    ASSUMED_SLOT_US,
+    BUSY,
+    CHANGED,
+    FASTER,
+    JITTERY,
+    LEAST_JITTER,
+    LEAST_PART,
+    LOSSY,
+    MOST_JITTER,
+    QUICK_BPS,
+    QUICK_EVENTS,
+    QUICK_PACKETS,
+    QUICK_SEGMENTS,
+    SEGMENTS,
+    SHAPE_ERROR,
+    WINDOWS_PER_HOUR,
+)
 from cctrace.fit.forecast import Forecast, chance_of, limit_text, milli_text, seen_chance
 from cctrace.fit.jitter import Jitter, of_counters
-from cctrace.fit.threshold import SEGMENTS, WINDOWS_PER_HOUR, simulated_threshold
+from cctrace.fit.threshold import simulated_threshold
 from cctrace.path.bottleneck import (
     Sent,
     candidate_steps,
@@ -37,22 +58,19 @@ from cctrace.sim.sender import Sender
 from cctrace.tcp.wire import PACKET_BYTES, WIRE_PER_PAYLOAD
 from cctrace.units import format_rate, format_share, format_time
 
+if TYPE_CHECKING:
+    from cctrace.fit.threshold import Threshold
+    from cctrace.flows.flow import Flow
+    from cctrace.path.bottleneck import Steps
+    from cctrace.path.delays import Delays
+    from cctrace.sim.path import Path
+
 CONTROLLERS = ("bbr2016", "bbr2019", "bbr2022")
 TWINS = {"bbr2019": "bbr2022"}  # they differ in what equal RTTs do to min_rtt; with jitter no two are equal
-LEAST_SHARE, MOST_SHARE = 1e-2, 1.0  # of the mean delay: less tells nothing of a process; up to here it is looked for
-SHAPE_ERROR = 0.04  # of log sd
-ASSUMED_SLOT_US = 5000.0
-QUICK_SEGMENTS, QUICK_EVENTS = 800_000, 2_000
-QUICK_PACKETS, QUICK_BPS = 100_000, 250e6
 QUICK_FAMILIES = ("normal", "gamma", "lognormal")
-LOSSY = 0.02
-FASTER = 1.3  # than the fitted rate, for half a second: then it is not the path's
-LEAST_PART, CHANGED = 300, 0.12  # packets and log of rates: parts of a flow with a rate of their own
-BUSY = 0.5
-JITTERY = 0.05  # of the mean delay, at least, for a fall of the throughput to be called one of jitter
 
 
-class Collapse(Kept, Summarized):
+class Collapse(Serialised, Summarized):
     """Estimator of minRTT collapse.
 
     Parameters
@@ -87,12 +105,12 @@ class Collapse(Kept, Summarized):
 
     shown_as, shown_once = "minRTT collapse", "forecasts_"
 
-    def __init__(self, controllers=CONTROLLERS, quick=False, seed=1):
+    def __init__(self, controllers: tuple[str, str, str] = CONTROLLERS, quick: bool = False, seed: int = 1) -> None:
         for name in controllers:
             Sender(name)  # an unknown one is refused there
         self.controllers, self.quick, self.seed = tuple(controllers), quick, seed
 
-    def fit(self, source, say=lambda text: None):
+    def fit(self, source: Flow, progress: Progress = silent) -> Collapse:
         """Fit to a flow of a capture, or a simulation with ``packets=True``.
 
         Raises
@@ -107,7 +125,7 @@ class Collapse(Kept, Summarized):
         require_rtts(its)
         if self.quick and len(its.known) > QUICK_PACKETS:
             its = _part(its, 0.0, its.sent_us[its.known[QUICK_PACKETS]])
-        say("rate of the bottleneck")
+        progress("rate of the bottleneck")
         steps = _one_rate(its, path.constant_rate[0] if its is path.sent else constant_rate(its)[0])
         error = float(rate_errors(its, steps)[0])
         without = deviation(its, constant(1e6))
@@ -122,7 +140,7 @@ class Collapse(Kept, Summarized):
                 "makes them"
             )
         delays = delays_of(table, its, steps)
-        self._describe(delays, say)
+        self._describe(delays, progress)
         if not self.delay_us_ > 0:
             raise FitError(
                 "nothing is left of the RTTs without the queue that the rate of the path would have made: the rate, or "
@@ -137,18 +155,18 @@ class Collapse(Kept, Summarized):
         found = {}
         for name in self.controllers:
             twin = TWINS.get(name, name)
-            say(f"threshold of {name}")
+            progress(f"threshold of {name}")
             found[twin] = found.get(twin) or self._forecast(twin)
         self.forecasts_ = {name: found[TWINS.get(name, name)] for name in self.controllers}
         return self
 
-    def _describe(self, delays, say):
+    def _describe(self, delays: Delays, progress: Progress) -> None:
         """Take what the runs need of the jitter; a normal one is assumed where it is too small to tell its process."""
         middle = float(np.median(delays.rtt_us))
         jitter = Jitter(QUICK_FAMILIES, events=QUICK_EVENTS) if self.quick else Jitter()
         spread = float(np.subtract(*np.quantile(delays.rtt_us, [0.84, 0.16])) / 2)
         try:
-            fit = None if self.quick and spread < LEAST_SHARE * middle / 2 else jitter.fit(delays, say)
+            fit = None if self.quick and spread < LEAST_JITTER * middle / 2 else jitter.fit(delays, progress)
         except FitError:
             fit = None
         if fit is None:
@@ -156,7 +174,7 @@ class Collapse(Kept, Summarized):
             self.sd_us_ = Estimate(min(spread, sd), 0.0, sd)
         else:
             self.sd_us_ = fit.sd_us_
-        if fit is None or fit.process_.name == "unknown" or fit.sd_us_.value < LEAST_SHARE * middle:
+        if fit is None or fit.process_.name == "unknown" or fit.sd_us_.value < LEAST_JITTER * middle:
             self.process_, self.base_us_, self.delay_us_ = "unknown", middle, middle
             self._drawn = {"kind": "normal", "sd_us": 1.0, "per": "packet", "reorder": False}
             self._shape_error = 0.0
@@ -171,7 +189,7 @@ class Collapse(Kept, Summarized):
         if drawn.kind == "empirical":
             self._drawn["samples_us"] = (np.asarray(drawn.samples_ns) / 1e3).tolist()
 
-    def _domain(self, delays, lost):
+    def _domain(self, delays: Delays, lost: float) -> str:
         reasons = []
         if delays.quiet_share < BUSY:
             reasons.append(
@@ -182,7 +200,7 @@ class Collapse(Kept, Summarized):
             reasons.append(f"{100 * lost:.1f} % of the segments were lost, and the runs lose none")
         return f"outside: {'; '.join(reasons)}" if reasons else "inside"
 
-    def jitter(self, sd_us, per=None):
+    def jitter(self, sd_us: float, per: Any = None) -> Jitter:
         """Return the `cctrace.Jitter` of this path were its sd another."""
         from cctrace.sim.jitter import Jitter as Simulated
 
@@ -193,7 +211,7 @@ class Collapse(Kept, Summarized):
         mean = f"{drawn['mean_us'] * factor:.4f}us" if "mean_us" in drawn else None
         return Simulated(drawn["kind"], sd=f"{sd_us:.4f}us", mean=mean, **common)
 
-    def path(self, sd_us, per=None, base_us=None):
+    def path(self, sd_us: float, per: Any = None, base_us: Any = None) -> Path:
         """Return the fitted `cctrace.Path`, with another sd of the jitter and a buffer that never overflows."""
         from cctrace.sim.path import Path
 
@@ -206,7 +224,7 @@ class Collapse(Kept, Summarized):
             jitter=self.jitter(sd_us, per),
         )
 
-    def share(self, sd_us, controller=CONTROLLERS[-1], base_us=None, duration="60s"):
+    def share(self, sd_us: Any, controller: Any = CONTROLLERS[-1], base_us: Any = None, duration: Any = "60s") -> Any:
         """Return the share of the link that a run of `controller` gets, were the sd (and the delay) another."""
         from cctrace.sim.simulate import simulate
 
@@ -214,8 +232,8 @@ class Collapse(Kept, Summarized):
         sim = simulate(self.path(sd_us, base_us=base_us), sender, duration, self.seed)
         return float(sim.flows.tail_goodput_bps[0] * WIRE_PER_PAYLOAD / self.rate_bps_.value)
 
-    def _search(self, controller, per=None):
-        most = MOST_SHARE * self.delay_us_
+    def _search(self, controller: str, per: Any = None) -> Threshold:
+        most = MOST_JITTER * self.delay_us_
         return simulated_threshold(
             lambda sd: self.path(sd, per),
             controller,
@@ -229,11 +247,11 @@ class Collapse(Kept, Summarized):
         )
 
     @property
-    def _now_us(self):
+    def _now_us(self) -> float:
         """The sd there is as `path` takes it."""
         return 0.0 if self.process_ == "unknown" else self._drawn["sd_us"]
 
-    def _forecast(self, controller):
+    def _forecast(self, controller: str) -> Forecast:
         # Of processes that keep order slow draws are the worst for BBR.
         processes = [None] if self.process_ != "unknown" else [f"slot:{ASSUMED_SLOT_US:.0f}us", "packet"]
         found = [self._search(controller, per) for per in (processes[:1] if self.quick else processes)]
@@ -265,12 +283,12 @@ class Collapse(Kept, Summarized):
             tuple(itertools.chain.from_iterable(each.seen for each in found)),
         )
 
-    def predict(self, sd_us, controller=CONTROLLERS[-1]):
+    def predict(self, sd_us: float, controller: str = CONTROLLERS[-1]) -> float:
         """Return the chance that `controller` is collapsed on this path were the jitter's sd `sd_us`."""
         forecast = self.forecasts_[controller]
         return float(chance_of(forecast.threshold_sd_us, Estimate(sd_us, sd_us, sd_us), forecast.spread).value)
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """Return what `cctrace fit collapse --json` prints: an object per controller, and what they share."""
         each = {
             name: {**forecast._asdict(), "collapses": forecast.verdict} for name, forecast in self.forecasts_.items()
@@ -284,14 +302,14 @@ class Collapse(Kept, Summarized):
         }
         return plain(each | shared)
 
-    def _restore(self):
+    def _restore(self) -> None:
         self.controllers = tuple(self.controllers)
         self.forecasts_ = {
             name: Forecast(**forecast | {"seen": tuple(map(tuple, forecast.get("seen", ())))})
             for name, forecast in self.forecasts_.items()
         }
 
-    def line(self):
+    def line(self) -> str:
         """Return the forecast in one line, as `cctrace analyze` shows it."""
         parts = []
         for verdict in ("yes", "close", "no"):
@@ -303,7 +321,7 @@ class Collapse(Kept, Summarized):
             text += f"; this flow fell to {100 * self.fell_to_:.0f} % of its path's {format_rate(self.rate_bps_.value)}"
         return text if self.domain_ == "inside" else f"{text}; {self.domain_}"
 
-    def summary(self):
+    def summary(self) -> str:
         """Return what was found, as text."""
         lines = [f"jitter: sd {self.sd_us_.text('{:.0f}')} us, process {self.process_}"]
         for name, f in self.forecasts_.items():
@@ -314,14 +332,14 @@ class Collapse(Kept, Summarized):
             )
         return "\n".join(lines)
 
-    def plot(self, controller=None, axes=None):
+    def plot(self, controller: Any = None, axes: Any = None) -> Any:
         """Draw the share of the link over the jitter's sd and the delay, with the flow's own point; see `plots`."""
         from cctrace.fit.plots import surface
 
         return surface(self, controller, axes)
 
 
-def _unfilled(its, fastest_mbps):
+def _unfilled(its: Any, fastest_mbps: Any) -> Any:
     """Return why the path's rate is not known, and what a flow shows that did not fill its path."""
     rtt = its.rtt_us[its.known]
     sd, mean = float(np.std(rtt)), float(np.mean(rtt))
@@ -337,7 +355,7 @@ def _unfilled(its, fastest_mbps):
     return text
 
 
-def _one_rate(its, rate):
+def _one_rate(its: Sent, rate: float) -> Steps:
     """Return the one rate of the path as `Steps`; a rate that changed is refused.
 
     Between the times at which a change is likely each part of the flow is asked for its own rate.
@@ -357,7 +375,7 @@ def _one_rate(its, rate):
     return steps
 
 
-def _fall(its, rate):
+def _fall(its: Sent, rate: float) -> None:
     """Return the least share of the rate over 5 s, None if it is above one half or no second had 0.8 of it."""
     _, delivered, _ = delivered_rate(its, 1e6)
     share = delivered[1:-1] / rate
@@ -367,6 +385,6 @@ def _fall(its, rate):
     return least if least < 0.5 else None
 
 
-def _part(its, begin_us, end_us):
+def _part(its: Any, begin_us: Any, end_us: Any) -> Any:
     rows = (its.sent_us >= begin_us) & (its.sent_us < end_us)
     return Sent(*(getattr(its, field.name)[rows] for field in dataclasses.fields(Sent)))

@@ -6,22 +6,26 @@ distribution has the value as its median and the interval as its middle 95 %. A 
 equally likely anywhere within it.
 """
 
+from __future__ import annotations
+
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from scipy import special
 
 from cctrace.errors import FormatError
-from cctrace.estimates import Z95, Estimate
+from cctrace.estimates import Z95, Estimate, estimate_in
+from cctrace.fit.constants import UNSEEN_REACH
 from cctrace.sim.jitter import Jitter
 from cctrace.tcp.wire import PACKET_BYTES
 
 DRAWN = ("normal", "gamma", "lognormal", "exponential")  # distributions that `cctrace.Jitter` draws from as they are
-UNSEEN_REACH = 10.0  # times its bound that something may be which was seen from one side only
 EVEN = 0.95  # of a uniform distribution between the ends of its interval
 
 
-def at_share(even, estimate, share):
+def at_share(even: bool, estimate: Estimate, share: float) -> float:
     """Return the value below which a share of the estimate's distribution lies.
 
     Parameters
@@ -48,7 +52,7 @@ def at_share(even, estimate, share):
     return value + z / Z95 * np.where(z < 0, value - low, high - value)
 
 
-def share_below(even, estimate, truth, u=0.5):
+def share_below(even: Any, estimate: Any, truth: Any, u: Any = 0.5) -> Any:
     """Return which share of the estimate's distribution lies below a number: the inverse of `at_share`.
 
     `u` (from 0 to 1) says where in the step a number lies that the distribution has as a whole.
@@ -67,12 +71,12 @@ def share_below(even, estimate, truth, u=0.5):
     return float(special.ndtr(Z95 * off / width))
 
 
-def _logarithmic(estimate):
+def _logarithmic(estimate: Estimate) -> bool:
     return estimate.low > 0 and estimate.high > 1.2 * estimate.low
 
 
 # --- paths -----------------------------------------------------------------------------------------------------------
-def fields_of(estimates):
+def fields_of(estimates: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of `cctrace.Path` for these estimates; what is only bounded takes its bound.
 
     The base RTT of estimates has the jitter's mean in it; `cctrace.Path` adds that of a jitter that is not normal.
@@ -101,7 +105,7 @@ def fields_of(estimates):
     }
 
 
-def _steps_or_one(estimates):
+def _steps_or_one(estimates: dict[str, Any]) -> list[tuple[float, float]]:
     """Return (start in s, base RTT in us) of the path's delay."""
     steps = estimates.get("base_rtt_steps")
     if steps:
@@ -109,7 +113,7 @@ def _steps_or_one(estimates):
     return [(0.0, next(side for side in estimates["base_rtt_us"] if side is not None))]
 
 
-def simulated(jitter):
+def simulated(jitter: Any) -> Any:
     """Return the `cctrace.Jitter` of estimates; of distributions that it does not draw from, of their quantiles."""
     sd, mean = jitter["sd_us"].value, jitter["mean_us"].value
     per = "packet"
@@ -128,19 +132,49 @@ def simulated(jitter):
     return Jitter(kind, sd=f"{sd:.2f}us", mean=f"{mean:.2f}us", **common)
 
 
-def _mean_us(jitter):
+def _mean_us(jitter: Any) -> Any:
     """Return what a jitter that adds to the base RTT adds on average."""
     return jitter["mean_us"].value if jitter["distribution"] in DRAWN else float(np.mean(jitter["quantiles_us"]))
 
 
-def _bucket(found):
+def _bucket(found: dict[str, Estimate] | None) -> tuple[str, str] | None:
     if found is None:
         return None
     size = found["bucket_bytes"]
     return f"{found['rate_bps'].value:.0f}bit", f"{max(size.value or size.low, PACKET_BYTES):.0f}B"
 
 
-def draws(estimates, n, seed):
+def draws(
+    estimates: dict[
+        str,
+        Estimate
+        | dict[str, Estimate | None]
+        | dict[str, Estimate | dict[str, float] | float | list[float] | list[str] | str | None]
+        | dict[str, Estimate | int | str]
+        | dict[str, float | str]
+        | dict[str, list[list[Any]] | list[str]]
+        | list[dict[str, float]]
+        | list[str]
+        | str
+        | None,
+    ],
+    n: int,
+    seed: int,
+) -> Iterator[
+    dict[
+        str,
+        Estimate
+        | dict[str, Estimate | None]
+        | dict[str, Estimate | dict[str, float] | float | list[float] | list[str] | str | None]
+        | dict[str, Estimate | int | str]
+        | dict[str, float | str]
+        | dict[str, list[list[Any]] | list[str]]
+        | list[dict[str, float]]
+        | list[str]
+        | str
+        | None,
+    ]
+]:
     """Yield `n` sets of estimates without intervals, drawn from the distributions of these."""
     rng = np.random.default_rng(seed)
     together = estimates.get("correlation") or {"names": [], "matrix": np.zeros((0, 0))}
@@ -152,7 +186,7 @@ def draws(estimates, n, seed):
         yield _drawn(estimates, z, rng, "")
 
 
-def _drawn(value, z, rng, name):
+def _drawn(value: Any, z: dict[str, float], rng: Any, name: str) -> Any:
     """Return estimates with one value drawn for each; `z` has the normal numbers of those that hang together."""
     if isinstance(value, Estimate) and value.value is None and value.low is None:
         return value  # no more than an upper bound, which is what the path has
@@ -169,7 +203,7 @@ def _drawn(value, z, rng, name):
     return value
 
 
-def _one(estimate, share, even):
+def _one(estimate: Estimate, share: float, even: bool) -> float:
     value, low, high = estimate
     if high is None and low is None:
         return value
@@ -182,7 +216,21 @@ def _one(estimate, share, even):
 KEYS = ("rate_bps", "base_rtt_us", "buffer_bytes", "loss", "jitter", "policer", "shaper", "aqm", "unseen")
 
 
-def read_estimates(text):
+def read_estimates(
+    text: str,
+) -> dict[
+    str,
+    Estimate
+    | dict[str, Estimate | None]
+    | dict[str, Estimate | dict[str, float] | float | list[float] | list[str] | str | None]
+    | dict[str, Estimate | int | str]
+    | dict[str, float | str]
+    | dict[str, list[list[Any]] | list[str]]
+    | list[dict[str, float]]
+    | list[str]
+    | str
+    | None,
+]:
     """Return the estimates that JSON holds; see `FittedPath.from_json`."""
     try:
         found = json.loads(text) if isinstance(text, str | bytes) else text
@@ -194,12 +242,10 @@ def read_estimates(text):
     return {key: _read(item, key) for key, item in found.items()}
 
 
-def _read(value, name=""):
+def _read(value: Any, name: str = "") -> Any:
     """Return JSON with its {"value", "low", "high"} as `Estimate`s."""
-    if isinstance(value, dict) and set(value) == {"value", "low", "high"}:
-        return Estimate(value["value"], value["low"], value["high"])
     if isinstance(value, dict):
-        return {key: _read(item, key) for key, item in value.items()}
+        return estimate_in(value) or {key: _read(item, key) for key, item in value.items()}
     if isinstance(value, list):
         read = [_read(item) for item in value]
         return tuple(read) if name == "burst" else read

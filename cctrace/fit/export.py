@@ -1,28 +1,34 @@
 """A fitted path as a script for an emulator: netem (tc), mahimahi, or the estimates as JSON."""
 
+from __future__ import annotations
+
 import json
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from cctrace.errors import ArgumentError
 from cctrace.estimates import plain
+
+if TYPE_CHECKING:
+    from cctrace.fit.fitted_path import FittedPath
 
 FORMS = ("netem", "mahimahi", "json")
 MTU = 1500
 LOOP_S = 60.0  # length of a Mahimahi trace of a constant rate; Mahimahi repeats it
 
 
-def export(path, to):
+def export(path: FittedPath, to: str) -> str:
     """Return `path` as text; see `FittedPath.export`."""
     if to not in FORMS:
         raise ArgumentError(f"export to {to!r}: use {', '.join(FORMS)}")
     return {"netem": _netem, "mahimahi": _mahimahi, "json": _json}[to](path)
 
 
-def _json(path):
+def _json(path: FittedPath) -> str:
     return json.dumps(plain(path.estimates), indent=1)
 
 
-def _netem(path):
+def _netem(path: FittedPath) -> str:
     """Return a shell script: rate and buffer by tbf, delay, jitter and loss by netem behind it."""
     e = path.estimates
     times, rates = path.rate_steps()
@@ -60,7 +66,7 @@ def _netem(path):
     return "\n".join(lines) + "\n"
 
 
-def opportunities(path, seconds=None):
+def opportunities(path: FittedPath, seconds: float | None = None) -> list[int]:
     """Return the times (ms) at which a Mahimahi trace of the path delivers a packet of 1500 bytes."""
     times, rates = path.rate_steps()
     end = seconds if seconds is not None else max(times[-1] / 1e9 + 10.0, LOOP_S if len(times) == 1 else 0.0)
@@ -75,7 +81,7 @@ def opportunities(path, seconds=None):
     return found
 
 
-def _mahimahi(path):
+def _mahimahi(path: FittedPath) -> str:
     """Return a shell script that writes the trace and runs a command (a shell) behind it."""
     e = path.estimates
     one_way_ms = max(round(path.rtt_ns / 2e6), 0)

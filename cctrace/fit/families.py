@@ -14,15 +14,17 @@ one of the first two. (Whoever sums over all of the group finds an sd a fifth to
 censored and every group is an event: the same formula.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import optimize, special
 
-GRID = 768  # points at which a distribution is evaluated; between them it is interpolated
-FIRST = 2  # segments that a receiver may have before it acknowledges [RFC1122] 4.2.3.2
-STALL = 0.03  # largest share of delays that are stalls of a host, not jitter
-STALLS_TELL = 4.0  # of log likelihood, that stalls must explain
+from cctrace.fit.constants import FIRST, GRID, STALL, STALLS_SHOW
+from cctrace.path.arrays import Bools, Floats, Ints
+
 _TINY = 1e-300
 
 
@@ -36,25 +38,25 @@ class Family(NamedTuple):
     guess: object
     located: bool  # the first parameter is the least delay
 
-    def __reduce__(self):  # functions made by functions have no name to be pickled by; a family has
+    def __reduce__(self) -> Any:  # functions made by functions have no name to be pickled by; a family has
         return _family, (self.name,)
 
 
-def _family(name):
+def _family(name: Any) -> Any:
     return EMPIRICAL if name == EMPIRICAL.name else FAMILIES[name]
 
 
-def _log_mass(p):
+def _log_mass(p: Floats | tuple[float, float]) -> float:
     """Return log of the share of a normal distribution above zero delay: below, a delay is drawn again."""
     return special.log_ndtr(p[0] / np.exp(p[1]))
 
 
-def _normal_pdf(x, p):
+def _normal_pdf(x: Floats, p: Floats | tuple[float, float]) -> Floats:
     z = (x - p[0]) / np.exp(p[1])
     return -(z**2) / 2 - p[1] - 0.918938533204673 - _log_mass(p)
 
 
-def _normal_cdf(x, p):
+def _normal_cdf(x: Floats, p: Floats | tuple[float, float]) -> Floats:
     z, cut = (x - p[0]) / np.exp(p[1]), -p[0] / np.exp(p[1])
     below = special.log_ndtr(z)
     if cut > -8:
@@ -62,7 +64,7 @@ def _normal_cdf(x, p):
     return below - _log_mass(p)
 
 
-def _normal_moments(p):
+def _normal_moments(p: tuple[float, float]) -> tuple[float, float]:
     sd = np.exp(p[1])
     cut = max(-p[0] / sd, -30.0)
     if cut > 30:
@@ -71,62 +73,62 @@ def _normal_moments(p):
     return p[0] + sd * hazard, sd * np.sqrt(max(1 + cut * hazard - hazard**2, 1e-12))
 
 
-def _beyond(x, p):
+def _beyond(x: Floats, p: Floats) -> Floats:
     return np.maximum(x - p[0], 1e-9)
 
 
-def _gamma_pdf(x, p):
+def _gamma_pdf(x: Floats, p: Floats) -> Floats:
     shape, scale = np.exp(p[1]), np.exp(p[2])
     z = _beyond(x, p) / scale
     return (shape - 1) * np.log(z) - z - special.gammaln(shape) - p[2]
 
 
-def _gamma_cdf(x, p):
+def _gamma_cdf(x: Floats, p: Floats) -> Floats:
     return np.log(special.gammainc(np.exp(p[1]), _beyond(x, p) / np.exp(p[2])) + _TINY)
 
 
-def _lognormal_pdf(x, p):
+def _lognormal_pdf(x: Floats, p: Floats) -> Floats:
     z = (np.log(_beyond(x, p)) - p[1]) / np.exp(p[2])
     return -(z**2) / 2 - p[2] - 0.918938533204673 - np.log(_beyond(x, p))
 
 
-def _lognormal_cdf(x, p):
+def _lognormal_cdf(x: Floats, p: Floats) -> Floats:
     return special.log_ndtr((np.log(_beyond(x, p)) - p[1]) / np.exp(p[2]))
 
 
-def _weibull_pdf(x, p):
+def _weibull_pdf(x: Floats, p: Floats | tuple[float, float, float]) -> Floats:
     shape, z = np.exp(p[1]), _beyond(x, p) / np.exp(p[2])
     return p[1] - p[2] + (shape - 1) * np.log(z) - _power(z, shape)
 
 
-def _weibull_cdf(x, p):
+def _weibull_cdf(x: Floats, p: Floats | tuple[float, float, float]) -> Floats:
     return np.log(-np.expm1(-_power(_beyond(x, p) / np.exp(p[2]), np.exp(p[1]))) + _TINY)
 
 
-def _power(z, shape):
+def _power(z: Floats, shape: float) -> Floats:
     return np.exp(np.minimum(shape * np.log(z), 700.0))
 
 
-def _exponential(function):
+def _exponential(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, p: function(x, (p[0], 0.0, p[1]))
 
 
-def _lognormal_moments(p):
+def _lognormal_moments(p: Any) -> Any:
     variance = np.exp(2 * p[2])
     mean = np.exp(p[1] + variance / 2)
     return p[0] + mean, mean * np.sqrt(np.expm1(variance))
 
 
-def _weibull_moments(p):
+def _weibull_moments(p: Floats) -> tuple[float, float]:
     shape, scale = np.exp(p[1]), np.exp(p[2])
     mean, square = special.gamma(1 + 1 / shape), special.gamma(1 + 2 / shape)
     return p[0] + scale * mean, scale * np.sqrt(max(square - mean**2, 0.0))
 
 
-def _mixed(function):
+def _mixed(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the same of two normal components: the second begins exp(p[2]) later and has a share expit(p[4])."""
 
-    def of(x, p):
+    def of(x: Floats, p: Floats) -> Floats:
         first, second = _components(p)
         low, high = -np.logaddexp(0.0, p[4]), -np.logaddexp(0.0, -p[4])
         return np.logaddexp(low + function(x, first), high + function(x, second))
@@ -134,11 +136,11 @@ def _mixed(function):
     return of
 
 
-def _components(p):
+def _components(p: Floats) -> tuple[tuple[float, float], tuple[float, float]]:
     return (p[0], p[1]), (p[0] + np.exp(p[2]), p[3])
 
 
-def _mixed_moments(p):
+def _mixed_moments(p: Floats) -> tuple[float, float]:
     share = special.expit(p[4])
     (mean, sd), (other, spread) = (_normal_moments(each) for each in _components(p))
     both = (1 - share) * mean + share * other
@@ -147,15 +149,15 @@ def _mixed_moments(p):
 
 
 # A distribution without a family is a table of quantiles at equally spaced shares.
-def _table_shares(p):
+def _table_shares(p: Floats) -> Floats:
     return (np.arange(len(p)) + 0.5) / len(p)
 
 
-def _table_cdf(x, p):
+def _table_cdf(x: Floats, p: Floats) -> Floats:
     return np.log(np.interp(x, p, _table_shares(p), left=_TINY, right=1.0))
 
 
-def _table_pdf(x, p):
+def _table_pdf(x: Floats, p: Floats) -> Floats:
     steps = np.maximum(np.diff(p), 1e-3)
     cell = np.clip(np.searchsorted(p, x, "right") - 1, 0, len(steps) - 1)
     inside = (x >= p[0]) & (x <= p[-1])
@@ -237,7 +239,15 @@ class Censored:
         Gaps that short may be those of hosts; residuals are those of longer ones.
     """
 
-    def __init__(self, delay_us, group, event, ordered=True, gap_us=None, clock_us=0.0):
+    def __init__(
+        self,
+        delay_us: Floats,
+        group: Ints,
+        event: Bools,
+        ordered: bool = True,
+        gap_us: Floats | None = None,
+        clock_us: float = 0.0,
+    ) -> None:
         self.delay_us, self.group, self.event, self.ordered = delay_us, group, event, ordered
         self.gap_us, self.clock_us = gap_us, clock_us
         low, high = float(delay_us.min()), float(delay_us.max())
@@ -254,7 +264,7 @@ class Censored:
         members = group[self._of_event]
         self._begin = np.flatnonzero(np.diff(members, prepend=-1))
 
-    def tables(self, family, p, stalls):
+    def tables(self, family: Family, p: Floats, stalls: float) -> tuple[Floats, Floats]:
         """Return log density and log distribution on the grid, `stalls` of them spread evenly over all delays."""
         log_pdf, log_cdf = family.log_pdf(self.grid, p), family.log_cdf(self.grid, p)
         span = self.high - self.low + 1.0
@@ -263,7 +273,7 @@ class Censored:
         keep = np.log1p(-stalls)
         return np.logaddexp(log_pdf + keep, even), np.logaddexp(log_cdf + keep, below)
 
-    def log_likelihood(self, family, p, stalls):
+    def log_likelihood(self, family: Family, p: Floats, stalls: float) -> float:
         """Return log L."""
         log_pdf, log_cdf = self.tables(family, p, stalls)
         if not self.ordered:
@@ -277,7 +287,7 @@ class Censored:
             events = 0.0
         return float(self._weights @ log_cdf + events)
 
-    def per_group(self, family, p, stalls):
+    def per_group(self, family: Family, p: Floats, stalls: float) -> Floats:
         """Return log L group by group."""
         log_pdf, log_cdf = self.tables(family, p, stalls)
         hazard = np.exp(np.minimum(log_pdf - log_cdf, 50.0))
@@ -300,22 +310,22 @@ class Fitted(NamedTuple):
     log_likelihood: float
 
     @property
-    def stalls(self):
+    def stalls(self) -> float:
         """Share of the delays that are stalls."""
         return STALL * special.expit(self.p[-1])
 
     @property
-    def moments(self):
+    def moments(self) -> tuple[float, float]:
         """(mean, sd), us."""
         return self.family.moments(self.p[:-1])
 
     @property
-    def aic(self):
+    def aic(self) -> float:
         """Akaike's criterion; smaller is better."""
         return 2 * len(self.p) - 2 * self.log_likelihood
 
 
-def score_rows(data, fitted):
+def score_rows(data: Censored, fitted: Fitted) -> Floats:
     """Return the scores per group at the maximum, (n, parameters), by differences; the parameters' units are alike.
 
     The first parameter is counted in standard deviations. That of the stalls is left out where there are none.
@@ -325,20 +335,22 @@ def score_rows(data, fitted):
     scale[0] = max(0.01 * fitted.moments[1], 1e-3)
     shifts = np.diag(scale)[: len(p) - (p[-1] < -15)]
 
-    def of(q):
+    def of(q: Floats) -> Floats:
         return data.per_group(family, q[:-1], STALL * special.expit(q[-1]))
 
     with np.errstate(invalid="ignore"):  # a maximum at the edge of what a family allows: NaN, which is refused
         return np.column_stack([(of(p + shift) - of(p - shift)) / 0.02 for shift in shifts])
 
 
-def without_stalls(data, fitted, quick=False):
+def without_stalls(data: Censored, fitted: Fitted, quick: bool = False) -> Fitted:
     """Return the maximum without stalls if it is as good: what the family itself draws must not pass for them."""
     plain = fit_family(data, fitted.family, fitted.p, stalls=False, quick=quick)
-    return plain if plain.log_likelihood > fitted.log_likelihood - STALLS_TELL else fitted
+    return plain if plain.log_likelihood > fitted.log_likelihood - STALLS_SHOW else fitted
 
 
-def fit_family(data, family, start=None, stalls=True, quick=False):
+def fit_family(
+    data: Censored, family: Family, start: Floats | None = None, stalls: bool = True, quick: bool = False
+) -> Fitted:
     """Return the `Fitted` maximum of one family.
 
     Parameters
@@ -361,10 +373,10 @@ def fit_family(data, family, start=None, stalls=True, quick=False):
     if family.located:
         start[0] = max(start[0], 0.0)
 
-    def whole(p):
+    def whole(p: Floats) -> Floats:
         return p if stalls else np.append(p, -20.0)
 
-    def cost(p):
+    def cost(p: Floats) -> float:
         p = whole(p)
         if family.located and not 0 <= p[0] < data.low:
             return 1e15

@@ -9,17 +9,20 @@ rate, delays without queue give base RTT and jitter (`delays`, `jitter`), the ba
 congestion from chance and bounds the buffer (`losses`).
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cctrace.display import of_summary
+from cctrace.display import Progress, of_summary, silent
 from cctrace.errors import FitError
 from cctrace.estimates import Z95, Estimate, plain
+from cctrace.fit.constants import CLOCK_ERROR, GRAIN_US, MOST_ROUNDS, MOVED, RATE_SHOWS, STANDS, UNSURE
 from cctrace.fit.draws import DRAWN, draws, fields_of, read_estimates
 from cctrace.fit.jitter import Jitter
 from cctrace.fit.joint import Joint, joint
+from cctrace.path.arrays import Floats
 from cctrace.path.blocks import block_means
 from cctrace.path.bottleneck import (
     Steps,
@@ -38,13 +41,14 @@ from cctrace.sim.path import Path
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import format_number
 
-SEEN = 0.01  # share by which the deviation of the delays must fall when the queue is taken into account
-UNSURE = 0.2  # standard error of a rate, relative, from which on it is no estimate
-CLOCKS = 1e-6  # of a rate: a capture tells the time of a packet at the bottleneck to the nanosecond or so
-GRAIN_US = 2.0  # delays do not tell more
-STANDS = 200.0  # times the sd of the jitter that a queue must stand for the delays to tell its rate by themselves
-MOST_ROUNDS = 3
-MOVED = 0.002  # relative, by which a rate must move for the delays to be taken anew
+if TYPE_CHECKING:
+    from cctrace.flows.flow import Flow
+    from cctrace.path.bottleneck import Sent
+    from cctrace.path.buckets import Bucket
+    from cctrace.path.losses import Losses
+    from cctrace.path.transmissions import Transmissions
+    from cctrace.sim.result import Simulation
+
 COUNTS = "payload and 66 bytes of headers per segment (as cctrace.Path)"
 
 
@@ -62,14 +66,14 @@ class FittedPath(Path):
     estimates: dict
 
     @classmethod
-    def of(cls, estimates):
+    def of(cls, estimates: dict[str, Any]) -> FittedPath:
         """Return the path of these estimates; what is only bounded takes its bound (an unseen buffer twice that)."""
         fitted = cls(**fields_of(estimates))
         object.__setattr__(fitted, "estimates", estimates)
         return fitted
 
     @classmethod
-    def from_json(cls, text):
+    def from_json(cls, text: str) -> FittedPath:
         """Return the fitted path that `export` ``("json")`` wrote, or an object of ``cctrace fit path --json``.
 
         Raises
@@ -83,7 +87,7 @@ class FittedPath(Path):
         """
         return cls.of(read_estimates(text))
 
-    def draws(self, n=100, seed=1):
+    def draws(self, n: int = 100, seed: int = 1) -> list[Path]:
         """Return `n` plausible paths: drawn from what the estimates leave open, as they hang together.
 
         Of what was seen from one side only the bound is multiplied by up to ten, evenly in the logarithm.
@@ -98,7 +102,7 @@ class FittedPath(Path):
         """
         return [Path(**fields_of(drawn)) for drawn in draws(self.estimates, n, seed)]
 
-    def plot(self):
+    def plot(self) -> Any:
         """Draw rate, queue, delays and losses of the flow with what was fitted to them; needs matplotlib.
 
         Returns
@@ -116,11 +120,11 @@ class FittedPath(Path):
 
         return figure(self)
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """Return what `cctrace fit path --json` prints."""
         return plain(self.estimates)
 
-    def export(self, to):
+    def export(self, to: str) -> str:
         """Return a script that emulates the path: ``"netem"`` (tc), ``"mahimahi"``, or ``"json"`` (the estimates).
 
         Raises
@@ -132,10 +136,10 @@ class FittedPath(Path):
 
         return export(self, to)
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         return of_summary("Path, fitted", self.summary())
 
-    def summary(self):
+    def summary(self) -> str:
         """Return what was found, as text."""
         e = self.estimates
         lines = [f"rate from {row['start_s']:.2f} s: {_mbit(row)} Mbit/s" for row in e["rate_bps"]]
@@ -162,7 +166,7 @@ class FittedPath(Path):
         return "\n".join([*lines, f"intervals: 95 %; bytes are {COUNTS}"])
 
 
-def path(source, say=lambda text: None):
+def path(source: Flow | Simulation, progress: Progress = silent) -> FittedPath:
     """Fit the path of a flow.
 
     Parameters
@@ -170,8 +174,8 @@ def path(source, say=lambda text: None):
     source : Flow or Simulation
         A captured flow (others of the same capture that share its bottleneck are taken into account), or a simulation
         with ``packets=True``.
-    say : callable, optional
-        Told what is being done.
+    progress : callable, optional
+        Receives lines of progress.
 
     Returns
     -------
@@ -185,19 +189,19 @@ def path(source, say=lambda text: None):
     StreamError
         If the capture lacks the data or the acknowledgements.
     """
-    return path_of(evidence_of(source), say)
+    return path_of(evidence_of(source), progress)
 
 
-def path_of(evidence: PathEvidence, say: Callable[[str], object] = lambda text: None) -> FittedPath:
+def path_of(evidence: PathEvidence, progress: Progress = silent) -> FittedPath:
     """Return the `FittedPath` of what packets show; see `path`."""
     table = evidence.transmissions
     require_rtts(evidence.sent)
-    say("rate of the bottleneck")
-    flow, steps, sharing, route = evidence.through
-    say("token buckets")
+    progress("rate of the bottleneck")
+    flow, steps, others, route = evidence.through
+    progress("token buckets")
     shaper, policer = evidence.shaper, evidence.policer
-    say("jitter")
-    seen = _seen(table, flow, steps, shaper, sharing)
+    progress("jitter")
+    seen = _seen(table, flow, steps, shaper, others)
     unseen = []
     rates = _rates(flow, seen, unseen)
     base = seen.base(table)
@@ -218,7 +222,7 @@ def path_of(evidence: PathEvidence, say: Callable[[str], object] = lambda text: 
         "shaper": None if shaper is None else shaper.as_estimates(),
         "aqm": losses.aqm,
         "acks": None if evidence.acks is None else evidence.acks._asdict(),
-        "cross_traffic": _cross_traffic(seen.delays, sharing),
+        "cross_traffic": _cross_traffic(seen.delays, others),
         "unseen": unseen,
         "correlation": seen.correlation(),
         "rate_counts": COUNTS,
@@ -243,7 +247,7 @@ class _Seen(NamedTuple):
     joint: Joint | None
     drift_us: float  # by how much the base RTT moves with the rate's error
 
-    def base(self, table):
+    def base(self, table: Transmissions | None) -> Estimate:
         """Return the mean RTT without queue and serialisation, the jitter's mean included."""
         if self.delays is None:
             return Estimate(None, None, float(np.nanmin(table.rtt_us)))
@@ -259,7 +263,7 @@ class _Seen(NamedTuple):
         error = means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else 0.0
         return Estimate.around(middle, max(np.hypot(error, self.drift_us), GRAIN_US), 0.0)
 
-    def correlation(self):
+    def correlation(self) -> dict[str, list[list[float]] | list[str]] | None:
         """Return how errors hang together: {names, matrix}, or None where they were not estimated together."""
         if self.joint is None:
             return None
@@ -273,7 +277,7 @@ class _Seen(NamedTuple):
         np.fill_diagonal(matrix, 1.0)
         return {"names": names, "matrix": matrix.round(4).tolist()}
 
-    def as_jitter(self):
+    def as_jitter(self) -> dict[str, Estimate | dict[str, float] | float | list[float] | list[str] | str | None] | None:
         """Return the estimates of the jitter."""
         if self.jitter is None:
             return None
@@ -285,7 +289,7 @@ class _Seen(NamedTuple):
             return found
         k, spread = len(self.steps.rate), np.sqrt(np.diag(self.joint.covariance))
 
-        def of(value, error):
+        def of(value: float, error: float) -> Estimate:
             return Estimate(value, value * np.exp(-Z95 * error), value * np.exp(Z95 * error))
 
         found["sd_us"], found["delay_us"] = of(self.joint.sd_us, spread[k + 1]), self.base(None)
@@ -294,7 +298,7 @@ class _Seen(NamedTuple):
         return found
 
 
-def _seen(table, flow, steps, shaper, sharing):
+def _seen(table: Transmissions, flow: Sent, steps: Steps, shaper: Bucket | None, others: tuple[int]) -> _Seen:
     """Return rate, delays and jitter: each as the others have it."""
     bucket = _bytes(shaper)
     steps = steps if shaper is None else constant(shaper.rate.value)
@@ -307,7 +311,7 @@ def _seen(table, flow, steps, shaper, sharing):
         except FitError:
             break
         ordered = jitter.process_.name in ("packet", "unknown") and delays.reordered_share == 0
-        if shaper is not None or sharing or not ordered or jitter.sd_us_.value < GRAIN_US:
+        if shaper is not None or others or not ordered or jitter.sd_us_.value < GRAIN_US:
             break
         found = joint(flow, delays, jitter)
         if found is not None and found.bounds and lever(flow, steps) > STANDS * jitter.sd_us_.value:
@@ -331,7 +335,7 @@ def _seen(table, flow, steps, shaper, sharing):
     return _Seen(steps, errors, delays, jitter, found, drift)
 
 
-def _drift(table, flow, steps, errors, delays, bucket):
+def _drift(table: Transmissions, flow: Sent, steps: Steps, errors: Floats, delays: Delays, bucket: float) -> float:
     """Return by how much the median delay moves with one standard error of the rates."""
     up = departures(flow.sent_us, flow.wire_bytes, Steps(steps.start_us, steps.rate * np.exp(errors)), bucket)
     at = departures(flow.sent_us, flow.wire_bytes, steps, bucket)
@@ -339,7 +343,7 @@ def _drift(table, flow, steps, errors, delays, bucket):
     return float(np.median(np.abs(up - at)[rows]))
 
 
-def _rates(flow, seen, unseen):
+def _rates(flow: Sent, seen: _Seen, unseen: list[Any]) -> list[dict[str, float]]:
     """Return the rows of ``rate_bps``; a rate that no queue showed is bounded by what was delivered."""
     steps, errors = seen.steps, seen.errors
     window = max(200_000.0, flow.least_rtt_us)
@@ -352,7 +356,7 @@ def _rates(flow, seen, unseen):
         return [{"start_s": 0.0, "value": max(fastest, low), "low": low, "high": None}]
     rows = []
     for start, value, error in zip(steps.start_us, steps.rate * 8e6, errors, strict=True):
-        error = np.hypot(error, CLOCKS)
+        error = np.hypot(error, CLOCK_ERROR)
         estimate = Estimate(value, value * np.exp(-Z95 * error), value * np.exp(Z95 * error))
         if bounds:
             estimate = Estimate(value, *(side * 8e6 if side else None for side in bounds))
@@ -360,15 +364,15 @@ def _rates(flow, seen, unseen):
     return rows
 
 
-def _shows(flow, seen):
+def _shows(flow: Sent, seen: _Seen) -> bool:
     """Return whether a queue at this rate explains any of the delays."""
     if seen.joint is not None:
         return seen.joint.bounds is None or None not in seen.joint.bounds
     with_queue, without = deviation(flow, seen.steps), deviation(flow, constant(1e6))
-    return without - with_queue >= SEEN * without
+    return without - with_queue >= RATE_SHOWS * without
 
 
-def _loss(losses):
+def _loss(losses: Losses) -> dict[str, Estimate | int | str]:
     found = {"model": "none", "share": losses.share, "congestive": losses.congestive, "random": losses.random}
     if losses.random:
         found["model"] = "gilbert-elliott" if losses.burst else "bernoulli"
@@ -377,24 +381,24 @@ def _loss(losses):
     return found
 
 
-def _cross_traffic(delays, sharing):
+def _cross_traffic(delays: Delays, others: tuple[int]) -> dict[str, float | str]:
     """Return what else went through the bottleneck, as far as it shows."""
     quiet = 0.0 if delays is None else delays.quiet_share
-    found = {"kind": "none", "flows_in_capture": sharing, "quiet_share": quiet}
-    if sharing:
+    found = {"kind": "none", "flows_in_capture": len(others), "quiet_share": quiet}
+    if others:
         found["kind"] = "elastic"
     elif quiet < 0.5:
         found["kind"] = "unknown"  # more than the flow's own queue stood before it half of the time
     return found
 
 
-def _less(estimate, size):
+def _less(estimate: Estimate, size: float) -> Estimate:
     return Estimate(*(None if side is None else max(side - size, float(PACKET_BYTES)) for side in estimate))
 
 
-def _bytes(shaper):
+def _bytes(shaper: Bucket | None) -> float:
     return 0.0 if shaper is None else shaper.size_bytes.value
 
 
-def _mbit(row):
+def _mbit(row: dict[str, float]) -> str:
     return Estimate(row["value"], row["low"], row["high"]).scaled(1e-6).text()

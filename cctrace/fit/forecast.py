@@ -1,14 +1,18 @@
 """What is forecast of one controller on one path, and in which words."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import special
 
 from cctrace.estimates import Estimate
+from cctrace.fit.constants import UNLIKELY
 from cctrace.units import format_number, format_time
 
-UNLIKELY = 0.05
+if TYPE_CHECKING:
+    from cctrace.fit.threshold import Threshold
 
 
 class Forecast(NamedTuple):
@@ -45,7 +49,7 @@ class Forecast(NamedTuple):
     seen: tuple = ()
 
     @property
-    def verdict(self):
+    def verdict(self) -> str:
         """Collapses: "yes", "no", or "close" where the interval or the seed decides."""
         if self.threshold_sd_us.low is None:
             return "yes"
@@ -54,10 +58,10 @@ class Forecast(NamedTuple):
         return "yes" if self.sd_us.low > (self.threshold_sd_us.high or np.inf) else "close"
 
 
-def chance_of(threshold, sd_us, spread):
+def chance_of(threshold: Estimate, sd_us: Estimate, spread: float) -> Estimate:
     """Return the chance that a run is collapsed at `sd_us`, an `Estimate`, given the threshold's."""
 
-    def chance(sd, at):
+    def chance(sd: float, at: float | None) -> float:
         if at is None or sd <= 0:
             return 0.0
         return float(special.ndtr(np.log(sd / at) / spread))
@@ -72,7 +76,7 @@ def chance_of(threshold, sd_us, spread):
     )
 
 
-def seen_chance(chance, found):
+def seen_chance(chance: Estimate, found: Threshold) -> Estimate:
     """Return the chance with the runs at the sd there is: where some collapse and others do not, they tell it."""
     if not found.collapsed:
         return chance
@@ -80,7 +84,7 @@ def seen_chance(chance, found):
     return Estimate(found.collapsed / found.tried, min(chance.low, float(low)), max(chance.high, float(high)))
 
 
-def limit_text(name, forecast):
+def limit_text(name: str, forecast: Forecast) -> str:
     """Return a controller with the jitter at which it collapses."""
     sd, chance = forecast.threshold_sd_us, forecast.probability.value
     now = f", {100 * chance:.0f} % now" if chance >= UNLIKELY / 2 else ""
@@ -91,7 +95,7 @@ def limit_text(name, forecast):
     return f"{name} (above {milli_text(sd)}{now})"
 
 
-def milli_text(estimate):
+def milli_text(estimate: Estimate) -> str:
     """Return an estimate in us as text in ms."""
     milli = estimate.scaled(1e-3)
     if None in milli:

@@ -14,18 +14,22 @@ So neither dependence nor fitting makes the test say what it should not, as Kolm
 counted from the top (Kaplan and Meier's, time reversed).
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import special
 
-from cctrace.fit.families import FIRST, STALL
+from cctrace.fit.constants import FIRST, STALL, TEST_DRAWS, TEST_POINTS, TEST_SHIFT
+from cctrace.path.arrays import Floats, Ints
 from cctrace.path.blocks import block_sizes
 
-DRAWS = 400
-POINTS = 99
+if TYPE_CHECKING:
+    from cctrace.fit.families import Censored, Family, Fitted
+
 SHARES = (np.arange(401) + 0.5) / 401  # of the quantiles that describe a distribution without a family
-SHIFT = 0.05
 
 
 class Goodness(NamedTuple):
@@ -46,11 +50,11 @@ class Goodness(NamedTuple):
     samples: int
 
 
-def residuals(data, family, p, stalls):
+def residuals(data: Censored, family: Family, p: Floats, stalls: float) -> tuple[Floats, Ints]:
     """Return the u of the groups that are events, in order, and the rows of these groups; see the module's header."""
     log_cdf = data.tables(family, p, stalls)[1]
 
-    def of(x):
+    def of(x: Floats) -> Floats:
         return np.interp(x, data.grid, log_cdf, left=-700.0)
 
     if not data.ordered:
@@ -65,13 +69,13 @@ def residuals(data, family, p, stalls):
     return np.clip((np.exp(now) - np.exp(before)) / left, 0.0, 1.0), groups
 
 
-def goodness(data, fitted, scores, inverse, seed):
+def goodness(data: Censored, fitted: Fitted, scores: Floats, inverse: Floats, seed: int) -> Goodness:
     """Return the `Goodness` of a fitted family; `scores` and `inverse` as in `Jitter._errors`."""
     if data.ordered and data.gap_us is None:
         return None
-    p, x = fitted.p, np.linspace(0, 1, POINTS + 2)[1:-1]
+    p, x = fitted.p, np.linspace(0, 1, TEST_POINTS + 2)[1:-1]
 
-    def empirical(q):
+    def empirical(q: Floats) -> Floats:
         u = residuals(data, fitted.family, q[:-1], STALL * special.expit(q[-1]))[0]
         return np.searchsorted(np.sort(u), x, "right") / max(len(u), 1)
 
@@ -83,22 +87,24 @@ def goodness(data, fitted, scores, inverse, seed):
     scale[0] = fitted.moments[1]
     moves = np.column_stack(
         [
-            (empirical(p + shift) - empirical(p - shift)) / (2 * SHIFT)
-            for shift in SHIFT * np.pad(np.diag(scale), ((0, 0), (0, len(p) - len(scale))))
+            (empirical(p + shift) - empirical(p - shift)) / (2 * TEST_SHIFT)
+            for shift in TEST_SHIFT * np.pad(np.diag(scale), ((0, 0), (0, len(p) - len(scale))))
         ]
     )
     size = block_sizes(u) * max(len(scores) // len(u), 1)
     block = np.arange(len(scores)) // size
     sums = np.add.reduceat(scores, np.arange(0, len(scores), size), axis=0)
-    counts = np.zeros((block[-1] + 1, POINTS))
+    counts = np.zeros((block[-1] + 1, TEST_POINTS))
     np.add.at(counts, block[groups], (u[:, None] <= x) - x)
-    signs = np.random.default_rng(seed).standard_normal((DRAWS, len(sums)))
+    signs = np.random.default_rng(seed).standard_normal((TEST_DRAWS, len(sums)))
     drawn = signs @ counts / len(u) + (signs @ sums @ inverse) @ moves.T
     largest = float(np.abs(distance).max())
     return Goodness(largest, float(np.mean(np.abs(drawn).max(axis=1) >= largest)), len(u))
 
 
-def product_limit(data, reverse_hazard, weights=None):
+def product_limit(
+    data: Censored, reverse_hazard: Callable[..., Any], weights: Floats | None = None
+) -> tuple[Floats, float, float]:
     """Return quantiles (at `SHARES`), mean and sd of the distribution that explains censored delays best.
 
     Parameters

@@ -15,15 +15,19 @@ scatter that is seen [IntHout14]_ too short where their errors differ: its inter
 Sixty lines of NumPy and SciPy: statsmodels has the same as ``combine_effects``, but weighs more than cctrace.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 from scipy import optimize, special
 
-from cctrace.display import Summarized
+from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Z95, Estimate, plain
+from cctrace.fit.constants import BETWEEN_POINTS, LEAST_FLOWS, MOST_BETWEEN
+from cctrace.path.arrays import Floats
 
-LEAST_FLOWS = 3
-MOST_SPREADS, SPREADS = 3.0, 301  # sds between flows that are averaged over, of the range of the values
 CONFIDENCE = 0.95
 
 
@@ -60,10 +64,10 @@ class Hierarchical(Summarized):
 
     shown_as, shown_once = "Pooled over flows", "mean_"
 
-    def __init__(self, estimator=None, of=None):
+    def __init__(self, estimator: Any = None, of: Any = None) -> None:
         self.estimator, self.of = estimator, of
 
-    def fit(self, flows, say=lambda text: None):
+    def fit(self, flows: Any, progress: Progress = silent) -> Any:
         """Fit the estimator to each flow, and pool.
 
         Raises
@@ -80,7 +84,7 @@ class Hierarchical(Summarized):
             raise FitError(f"{len(flows)} flows; pooling needs at least {LEAST_FLOWS} of a path")
         found, refused = [], {}
         for k, flow in enumerate(flows):
-            say(f"flow {k + 1} of {len(flows)}")
+            progress(f"flow {k + 1} of {len(flows)}")
             try:
                 estimate = self._value(copy.deepcopy(self.estimator).fit(flow))
             except FitError as refusal:
@@ -97,7 +101,7 @@ class Hierarchical(Summarized):
         self.refused_ = refused
         return self
 
-    def _value(self, fitted):
+    def _value(self, fitted: Any) -> Any:
         if callable(self.of):
             return self.of(fitted)
         known = getattr(fitted, "estimates_", {})
@@ -108,7 +112,7 @@ class Hierarchical(Summarized):
             raise ArgumentError(f"of={name!r} is neither a parameter nor an attribute of {type(fitted).__name__}")
         return known[name] if name in known else getattr(fitted, name)
 
-    def pool(self, estimates):
+    def pool(self, estimates: list[Estimate]) -> Hierarchical:
         """Pool estimates of single flows, whose intervals tell their errors.
 
         Raises
@@ -139,31 +143,31 @@ class Hierarchical(Summarized):
         return self
 
     @staticmethod
-    def _error(values, weights, mean):
+    def _error(values: Floats, weights: Floats, mean: float) -> float:
         """Return half the length of the mean's interval [IntHout14]_."""
         degrees = len(values) - 1
         scatter = float(weights @ (values - mean) ** 2) / degrees
         return float(special.stdtrit(degrees, (1 + CONFIDENCE) / 2)) * np.sqrt(scatter / weights.sum())
 
-    def predict(self):
+    def predict(self) -> Any:
         """Return the interval in which the value of another flow of the path lies with 95 %."""
         half = float(special.stdtrit(max(len(self.single_) - 2, 1), (1 + CONFIDENCE) / 2))
         error = (self.mean_.high - self.mean_.value) / Z95
         return Estimate.around(self.mean_.value, half / Z95 * float(np.hypot(self.spread_.value, error)))
 
-    def summary(self):
+    def summary(self) -> str:
         """Return what was found, as text."""
         lines = [f"mean of {len(self.single_)} flows: {self.mean_.text()}", f"sd between flows: {self.spread_.text()}"]
         lines += [f"flow: {s.text()}, pooled {p.text()}" for s, p in zip(self.single_, self.flows_, strict=True)]
         return "\n".join(lines + [f"flow {k} left out: {why}" for k, why in self.refused_.items()])
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """Return it as JSON takes it."""
         keys = ("mean_", "spread_", "flows_", "single_", "refused_")
         return plain({key.rstrip("_"): getattr(self, key) for key in keys})
 
 
-def shortfall(values, errors, taus):
+def shortfall(values: Floats, errors: Floats, taus: Floats | float) -> Floats | float:
     """Return minus the restricted log likelihood of sds between flows [Viechtbauer05]_."""
     variances = errors**2 + np.asarray(taus)[..., None] ** 2
     weights = 1 / variances
@@ -172,7 +176,7 @@ def shortfall(values, errors, taus):
     return 0.5 * (np.log(variances).sum(axis=-1) + np.log(total) + (weights * apart**2).sum(axis=-1))
 
 
-def spread(values, errors):
+def spread(values: Floats, errors: Floats) -> float:
     """Return the likeliest sd between flows, values of order one."""
     places = np.append(0.0, np.geomspace(1e-4, 10.0, 61))
     k = int(np.argmin(shortfall(values, errors, places)))
@@ -182,9 +186,9 @@ def spread(values, errors):
     return float(optimize.minimize_scalar(lambda t: shortfall(values, errors, t), bounds=between, method="bounded").x)
 
 
-def shrunken(values, errors):
+def shrunken(values: Floats, errors: Floats) -> tuple[Floats, Floats, float]:
     """Return own values, their errors and that of the mean, averaged over the sd between flows [Gelman06]_."""
-    taus = np.linspace(0, MOST_SPREADS, SPREADS)
+    taus = np.linspace(0, MOST_BETWEEN, BETWEEN_POINTS)
     heights = shortfall(values, errors, taus)
     chances = np.exp(heights.min() - heights)
     chances /= chances.sum()
@@ -198,14 +202,14 @@ def shrunken(values, errors):
     return value, np.sqrt(chances @ (variances + (own - value) ** 2)), float(np.sqrt(of_mean))
 
 
-def spread_bounds(values, errors):
+def spread_bounds(values: Floats, errors: Floats) -> tuple[float, float]:
     """Return the sds between flows that Cochran's Q does not exclude, the least and the largest [Viechtbauer07]_."""
 
-    def q(tau):
+    def q(tau: float) -> float:
         weights = 1 / (errors**2 + tau**2)
         return weights @ (values - weights @ values / weights.sum()) ** 2
 
-    def where(point):
+    def where(point: float) -> float:
         level = special.chdtri(len(values) - 1, 1 - point)
         if q(0.0) <= level:
             return 0.0

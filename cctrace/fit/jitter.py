@@ -11,32 +11,44 @@ likelihood's scores, with blocks as long as delays hang together (`blocks`): 100
 facts.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
-from cctrace.display import Summarized
+from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, FitError
-from cctrace.estimates import Estimate, Kept, plain
+from cctrace.estimates import Estimate, Serialised, plain
+from cctrace.fit.constants import (
+    AS_GOOD,
+    FAR_OFF,
+    JITTER_DRAWS,
+    LEAST_EVENTS,
+    MIXTURE_SHOWS,
+    MOST_EVENTS,
+    NEAR_AIC,
+    REFUTED,
+    STEADIER,
+    WANDER_US,
+    WANDERS,
+)
 from cctrace.fit.delays import uncongested_rtt
 from cctrace.fit.families import EMPIRICAL, FAMILIES, Censored, Fitted, fit_family, score_rows, without_stalls
 from cctrace.fit.goodness import Goodness, goodness, product_limit
 from cctrace.fit.process import Process, correlation_time, process_of
 from cctrace.fit.shown import shown_draws
+from cctrace.path.arrays import Floats
 from cctrace.path.blocks import block_sizes, blocked, student
 from cctrace.path.blocks import effective_samples as effective
 from cctrace.path.delays import Delays
 from cctrace.units import format_share
 
-MOST_EVENTS = 6000  # used of a long flow: blocks of groups, evenly spread
-LEAST_EVENTS = 30
-DRAWS = 200
-AS_GOOD = 6.0  # difference of AIC
-NEAR = 5e-4  # and of it: no path draws exactly from a family, and a hundred thousand samples would tell
-REFUTED, FAR_OFF = 0.01, 0.05  # probability and distance of the residuals from which on no family fits
-SHOWN = 0.5  # of the delays, from which on a mixture is looked for
-WANDERS, STRETCH_US, STEADIER = 0.03, 50_000.0, 0.6
+if TYPE_CHECKING:
+    from cctrace.sim.result import Simulation
 
 
-class Jitter(Kept, Summarized):
+class Jitter(Serialised, Summarized):
     """Estimator of a path's jitter.
 
     Parameters
@@ -79,7 +91,7 @@ class Jitter(Kept, Summarized):
 
     shown_as, shown_once = "Jitter", "sd_us_"
 
-    def __init__(self, families=tuple(FAMILIES), seed=1, events=MOST_EVENTS):
+    def __init__(self, families: tuple[str, ...] = tuple(FAMILIES), seed: int = 1, events: int = MOST_EVENTS) -> None:
         known = [*FAMILIES, "empirical"]
         if unknown := set(families) - set(known):
             raise ArgumentError(f"families has {sorted(unknown)}; it may have {', '.join(known)}")
@@ -87,7 +99,7 @@ class Jitter(Kept, Summarized):
             raise ArgumentError(f"families is empty; it may have {', '.join(known)}")
         self.families, self.seed, self.events = tuple(families), seed, events
 
-    def fit(self, source, say=lambda text: None):
+    def fit(self, source: Floats | Delays | Simulation, progress: Progress = silent) -> Jitter | None:
         """Fit to a flow, a simulation with ``packets=True``, `Delays`, or delays of independent draws (us).
 
         Raises
@@ -109,24 +121,24 @@ class Jitter(Kept, Summarized):
                 f"the RTT without queue is constant (98 % within {spread:.1f} us): there is no jitter to be fitted"
             )
         self.process_, self.wander_us_ = process_of(delays), 0.0
-        self._fit(shown_draws(delays, self.process_, self.events), delays.effective_samples, say)
+        self._fit(shown_draws(delays, self.process_, self.events), delays.effective_samples, progress)
         self._data_of = delays
         if self.process_.name in ("packet", "reorder") and self._refuted(WANDERS):
-            self._without_wander(delays, say)
+            self._without_wander(delays, progress)
         return self
 
-    def _refuted(self, distance):
+    def _refuted(self, distance: float) -> bool:
         found = self.goodness_
         return found is not None and found.probability < REFUTED and found.distance > distance
 
-    def _without_wander(self, delays, say):
+    def _without_wander(self, delays: Any, progress: Progress) -> None:
         """Take out what moves all packets of 50 ms together, if the family then fits: backlog, not draws of packets."""
-        steady, wander_us = delays.steady(STRETCH_US)
+        steady, wander_us = delays.steady(WANDER_US)
         # What is left at the steps of the medians would pass for a second component.
         families = [name for name in self.families if name != "mixture"] or self.families
         try:
             fit = Jitter(families, self.seed, self.events)._fit(
-                shown_draws(steady, self.process_, self.events), steady.effective_samples, say
+                shown_draws(steady, self.process_, self.events), steady.effective_samples, progress
             )
         except FitError:
             return
@@ -134,7 +146,7 @@ class Jitter(Kept, Summarized):
             kept = {"families": self.families, "wander_us_": wander_us, "_data_of": steady}
             vars(self).update(vars(fit) | kept)
 
-    def _fit_draws(self, draws):
+    def _fit_draws(self, draws: Floats) -> Jitter:
         if draws.ndim != 1 or len(draws) < LEAST_EVENTS or not np.all(np.isfinite(draws)):
             raise FitError(f"{draws.size} delays; at least {LEAST_EVENTS} finite ones are needed")
         if np.ptp(draws) <= 0:
@@ -146,7 +158,7 @@ class Jitter(Kept, Summarized):
         data = Censored(draws, np.arange(len(draws)), np.ones(len(draws), bool), ordered=False)
         return self._fit(data, effective(draws))
 
-    def _fit(self, data, effective_samples, say=lambda text: None):
+    def _fit(self, data: Censored, effective_samples: float, progress: Progress = silent) -> Jitter:
         self.events_ = int(data.event.sum()) if data.ordered else len(data.delay_us)
         if self.events_ < LEAST_EVENTS:
             raise FitError(
@@ -156,17 +168,17 @@ class Jitter(Kept, Summarized):
         self.effective_samples_, self.range_us_ = effective_samples, (data.low, data.high)
         fits, quick = [], self.events < MOST_EVENTS
         for name in self.families:
-            if name == "mixture" and data.ordered and data.event.mean() < SHOWN and len(self.families) > 1:
+            if name == "mixture" and data.ordered and data.event.mean() < MIXTURE_SHOWS and len(self.families) > 1:
                 continue  # where most draws hide, a second component may be anywhere
             if name != "empirical":
-                say(f"jitter: {name}")
+                progress(f"jitter: {name}")
                 fits.append(fit_family(data, FAMILIES[name], quick=quick))
         if not fits:
             fits = [fit_family(data, FAMILIES["normal"])]
         fits = [fitted for fitted in fits if fitted.log_likelihood > -1e14] or fits[:1]
         least = min(fitted.aic for fitted in fits)
         # Of those that explain the delays as well the first: a far-off gamma, too, looks like a normal.
-        as_good = [fitted for fitted in fits if fitted.aic <= least + max(AS_GOOD, NEAR * abs(least))]
+        as_good = [fitted for fitted in fits if fitted.aic <= least + max(AS_GOOD, NEAR_AIC * abs(least))]
         self._best, self._data = without_stalls(data, as_good[0], quick), data
         self.aic_ = {f.family.name: f.aic - least for f in sorted(fits, key=lambda fitted: fitted.aic)}
         self.as_good_ = [fitted.family.name for fitted in as_good]
@@ -176,7 +188,7 @@ class Jitter(Kept, Summarized):
         self.distribution_, self.stalls_ = self._best.family.name, self._best.stalls
         return self
 
-    def _without_family(self):
+    def _without_family(self) -> None:
         """Take the distribution that explains the delays best, whatever its family; resample blocks for its errors."""
         data = self._data
         table, mean, sd = product_limit(data, self._reverse_hazard)
@@ -184,7 +196,7 @@ class Jitter(Kept, Summarized):
         blocks = np.arange(len(data.event)) // size
         rng = np.random.default_rng(self.seed)
         drawn = []
-        for _ in range(DRAWS):
+        for _ in range(JITTER_DRAWS):
             weights = rng.poisson(1.0, blocks[-1] + 1)[blocks].astype(float)
             quantiles, *moments = product_limit(data, self._reverse_hazard, weights)
             drawn.append([*moments, quantiles[0]])
@@ -199,13 +211,13 @@ class Jitter(Kept, Summarized):
         ratios = [_ratio(least, mean, sd) for mean, sd, least in drawn]
         self.ratio_error_ = float(np.std(ratios)) * wider
 
-    def _reverse_hazard(self, x):
+    def _reverse_hazard(self, x: Any) -> Any:
         """Return f/F of the family at delays x."""
         best, data = self._best, self._data
         log_pdf, log_cdf = data.tables(best.family, best.p[:-1], best.stalls)
         return np.exp(np.minimum(np.interp(x, data.grid, log_pdf - log_cdf), 50.0))
 
-    def _errors(self):
+    def _errors(self) -> None:
         """Take the errors from blocks of scores, as long as delays hang together (sandwich).
 
         The information is the scores' own (their outer product): second differences of a likelihood over a grid are
@@ -233,11 +245,11 @@ class Jitter(Kept, Summarized):
         self.mean_us_ = Estimate.by_factor(beyond, errors[2])
         self.ratio_error_ = float(errors[3])
 
-    def _changes(self):
+    def _changes(self) -> Floats:
         """Return derivatives, by each parameter, of mean, log sd, log of the mean beyond the least, and `_ratio`."""
         p, family = self._best.p, self._best.family
 
-        def of(q):
+        def of(q: Floats) -> Floats:
             mean, sd = family.moments(q[:-1])
             if not family.located:
                 return np.array([mean, np.log(sd), 0.0, 0.0])
@@ -249,33 +261,33 @@ class Jitter(Kept, Summarized):
             changes[k] = (of(p + step) - of(p - step)) / (2 * step[k])
         return changes
 
-    def _beyond(self, p):
+    def _beyond(self, p: Floats) -> float:
         family = self._best.family
         return max(family.moments(p[:-1])[0] - p[0], 1e-9) if family.located else 0.0
 
     @property
-    def base_us_(self):
+    def base_us_(self) -> float:
         """What `cctrace.Path` calls the RTT of a path with this jitter, us."""
         return float(self.predict(1e-4)) if self.distribution_ == "mixture" else float(self._best.p[0])
 
     @property
-    def nominal_sd_us_(self):
+    def nominal_sd_us_(self) -> float:
         """The sd as `cctrace.Jitter` takes it, us: of a normal jitter before it is cut at zero delay."""
         return float(np.exp(self._best.p[1])) if self.distribution_ == "normal" else self.sd_us_.value
 
     @property
-    def slot_us_(self):
+    def slot_us_(self) -> None:
         """Length of a slot, an `Estimate`; None of another process."""
         return self.process_.slot_us
 
-    def predict(self, shares):
+    def predict(self, shares: Floats) -> Floats:
         """Return the delays (us, queue excluded) below which the given shares of draws lie."""
         low, high = self.range_us_
         grid = np.linspace(max(low - (high - low), 0.0), high + (high - low), 8192)
         log_cdf = self._best.family.log_cdf(grid, self._best.p[:-1])
         return np.interp(np.asarray(shares, float), np.exp(log_cdf), grid)
 
-    def score(self, source):
+    def score(self, source: Delays | list[int]) -> float:
         """Return the mean log likelihood of another flow's (or other) delays, per ACK."""
         if isinstance(source, np.ndarray | list | tuple):
             draws = np.asarray(source, float)
@@ -286,7 +298,7 @@ class Jitter(Kept, Summarized):
         best = self._best
         return data.log_likelihood(best.family, best.p[:-1], best.stalls) / len(data.event)
 
-    def jitter(self):
+    def jitter(self) -> Jitter:
         """Return the `cctrace.Jitter` that `cctrace.Path` takes.
 
         A Weibull one, a mixture and one without a family become a thousand of their quantiles.
@@ -313,7 +325,7 @@ class Jitter(Kept, Summarized):
             beyond = np.maximum(self.predict(shares) - self.base_us_, 0.0)
         return Simulated("empirical", samples_ns=1e3 * beyond, **common)
 
-    def _restore(self):
+    def _restore(self) -> None:
         best = self._best
         self._best = Fitted(
             (FAMILIES | {"empirical": EMPIRICAL})[best["family"]], np.array(best["p"]), best["log_likelihood"]
@@ -322,17 +334,17 @@ class Jitter(Kept, Summarized):
         self.process_ = Process(**self.process_)
         self.goodness_ = self.goodness_ and Goodness(**self.goodness_)
 
-    def plot(self, axes=None):
+    def plot(self, axes: Any = None) -> Any:
         """Draw the distribution with the fit, and quantiles against quantiles; see `cctrace.fit.plots`."""
         from cctrace.fit.plots import distribution
 
         return distribution(self, axes)
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """Return what `cctrace fit jitter --json` prints."""
         return plain(self.as_estimates())
 
-    def as_estimates(self):
+    def as_estimates(self) -> dict[str, Estimate | dict[str, float] | float | list[str] | str | None]:
         """Return the same with `Estimate`s."""
         return {
             "distribution": self.distribution_,
@@ -351,7 +363,7 @@ class Jitter(Kept, Summarized):
             "why": self.process_.why,
         }
 
-    def summary(self):
+    def summary(self) -> str:
         """Return what was found, as text."""
         slot = f" of {self.slot_us_.text('{:.0f}')} us" if self.slot_us_ else ""
         others = ", ".join(f"{name} {value:.0f}" for name, value in self.aic_.items())
@@ -367,7 +379,7 @@ class Jitter(Kept, Summarized):
         )
 
 
-def of_counters(flow):
+def of_counters(flow: Any) -> Any:
     """Return why counters do not tell jitter, with what they do tell."""
     polls = flow.polls.frame()
     least, varies = (polls[name].where(polls[name] > 0).dropna() for name in ("min_rtt", "rttvar"))
@@ -381,6 +393,6 @@ def of_counters(flow):
     )
 
 
-def _ratio(base, mean, sd):
+def _ratio(base: float, mean: float, sd: float) -> float:
     """Return log of what a threshold of the sd depends on: the least delay, and the sd over the mean beyond it."""
     return float(np.log(max(base, 1.0)) + np.log(sd) - np.log(max(mean - base, 1e-3)))

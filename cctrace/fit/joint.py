@@ -7,33 +7,45 @@ hardly tell the rate, its likelihood is looked at as a whole: the interval is wh
 the jitter) lies less than 1.92 below its maximum, stretched as the sandwich says.
 """
 
+from __future__ import annotations
+
 import copy
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import optimize, special
 
-from cctrace.fit.families import FAMILIES, STALL, Censored, fit_family
-from cctrace.fit.jitter import AS_GOOD, NEAR
+from cctrace.fit.constants import (
+    AS_GOOD,
+    DEFINITE,
+    DROP,
+    FARTHEST,
+    HOPELESS,
+    KNOWN_RATE,
+    LEAST_LOG,
+    MOST_GROUPS,
+    MOST_JOINT_STEPS,
+    MOST_MOVES,
+    MOST_RIVALS,
+    MOST_TIMES,
+    NEAR_AIC,
+    NO_STALLS,
+    PIECE,
+    PROFILE_POINTS,
+    PROFILE_REACH,
+    RIVAL_AIC,
+    STALL,
+    WEAK,
+)
+from cctrace.fit.families import FAMILIES, Censored, fit_family
+from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.path.blocks import block_sizes, blocked
 from cctrace.path.bottleneck import Steps, departures
 
-MOST_GROUPS = 12_000
-MOST_STEPS = 4  # of the rate, for which this is done
-PIECE = 200
-WEAK = 0.002  # standard error of the log of a rate from which on its likelihood is looked at as a whole
-FAR = np.log(2.5)  # and how far
-POINTS = 12  # to each side
-HOPELESS = 30.0  # of log L below the maximum: no use to look farther
-DROP = 1.92  # of log L, at the ends of a 95 % interval
-MOST_MOVES = 12
-TOLD = 1e-4  # standard error of the log of a rate up to which no other family of jitter is tried
-RIVAL, MOST_RIVALS = 150.0, 2  # difference of AIC up to which it is, and how many
-MOST_TIMES = 30.0  # that the sd is larger or smaller than where the search began
-DEFINITE = 1e-5  # least eigenvalue of a curvature, in units in which its diagonal is one
-FARTHEST = 0.5  # that the log of a rate moves at once
-LEAST_LOG = -1e6  # of L of an ACK
-NO_STALLS = -10.0  # log-odds
+if TYPE_CHECKING:
+    from cctrace.fit.jitter import Jitter
+    from cctrace.path.bottleneck import Sent
+    from cctrace.path.delays import Delays
 
 
 class Joint(NamedTuple):
@@ -62,7 +74,7 @@ class Joint(NamedTuple):
     family: str
 
 
-def joint(flow, delays, jitter):
+def joint(flow: Sent, delays: Delays, jitter: Jitter) -> Joint:
     """Return the `Joint` fit of rates and jitter, begun at those given, or None where it does not improve on them.
 
     Parameters
@@ -72,7 +84,7 @@ def joint(flow, delays, jitter):
     jitter : Jitter
         Fitted to the delays.
     """
-    if len(delays.steps.rate) > MOST_STEPS or jitter.distribution_ not in FAMILIES:
+    if len(delays.steps.rate) > MOST_JOINT_STEPS or jitter.distribution_ not in FAMILIES:
         return None
     model = _Model(flow, delays, jitter)
     theta = np.concatenate([jitter._best.p, np.log(delays.steps.rate)])
@@ -80,7 +92,7 @@ def joint(flow, delays, jitter):
     if not np.isfinite(least):
         return None
     covariance, plain = model.errors(theta)
-    if covariance is not None and model.k == 1 and covariance[-1, -1] > TOLD**2:
+    if covariance is not None and model.k == 1 and covariance[-1, -1] > KNOWN_RATE**2:
         model, theta = _family(model, theta, least, jitter)
         covariance, plain = model.errors(theta)
     if covariance is None:
@@ -102,16 +114,18 @@ def joint(flow, delays, jitter):
     )
 
 
-def _family(model, theta, least, jitter):
+def _family(model: _Model, theta: Floats, least: float, jitter: Jitter) -> tuple[_Model, Floats]:
     """Return model and maximum of the family that is likeliest once the rate is free: at a wrong rate others may be."""
     best = (model, theta, 2 * (len(theta) - least))
     for name in [
-        name for name, aic in jitter.aic_.items() if aic < RIVAL and name != jitter.distribution_ and name in FAMILIES
+        name
+        for name, aic in jitter.aic_.items()
+        if aic < RIVAL_AIC and name != jitter.distribution_ and name in FAMILIES
     ][:MOST_RIVALS]:
         rival = model.of(FAMILIES[name])
         p = fit_family(rival.data(theta), rival.family, stalls=bool(jitter.stalls_ > 1e-6)).p
         found, at = rival.climbed(np.append(p, theta[-1]))
-        if np.isfinite(at) and 2 * (len(found) - at) < best[2] - max(AS_GOOD, NEAR * abs(best[2])):
+        if np.isfinite(at) and 2 * (len(found) - at) < best[2] - max(AS_GOOD, NEAR_AIC * abs(best[2])):
             best = (rival, found, 2 * (len(found) - at))
     return best[:2]
 
@@ -119,7 +133,7 @@ def _family(model, theta, least, jitter):
 class _Model:
     """Likelihood of (parameters of the family, log-odds of stalls, logs of the rates)."""
 
-    def __init__(self, flow, delays, jitter):
+    def __init__(self, flow: Sent, delays: Delays, jitter: Jitter) -> None:
         departed = departures(flow.sent_us, flow.wire_bytes, delays.steps)
         self.flow, self.family = flow, FAMILIES[jitter.distribution_]
         rows = np.searchsorted(departed, delays.departed_us)
@@ -134,19 +148,19 @@ class _Model:
         self.sd = jitter.sd_us_.value
         self.rate_h = self._steps(delays.steps)
 
-    def of(self, family):
+    def of(self, family: Any) -> Any:
         """Return the model with another family."""
         other = copy.copy(self)
         other.family = family
         return other
 
     @property
-    def h(self):
+    def h(self) -> Floats:
         """By how much each parameter is moved to see a derivative."""
         count = len(FAMILIES[self.family.name].guess(0.0, 1.0, 1.0))
         return np.concatenate([[max(0.03 * self.sd, 1e-3)], np.full(count, 0.03), self.rate_h])
 
-    def _steps(self, steps):
+    def _steps(self, steps: Steps) -> Floats:
         h = np.zeros(self.k)
         base = self._departed(np.log(steps.rate))
         for k in range(self.k):
@@ -156,27 +170,27 @@ class _Model:
             h[k] = np.clip(0.03 * self.sd / max(reach, 1e-3), 1e-9, 0.01)
         return h
 
-    def _departed(self, logs):
+    def _departed(self, logs: Floats) -> Floats:
         return departures(self.flow.sent_us, self.flow.wire_bytes, Steps(self.start_us, np.exp(logs)))[self.rows]
 
-    def data(self, theta):
+    def data(self, theta: Floats) -> Censored:
         return Censored(self.told - self._departed(theta[-self.k :]), self.group, self.event)
 
-    def _impossible(self, data, theta):
+    def _impossible(self, data: Censored, theta: Floats) -> bool:
         if self.family.located and not 0 <= theta[0] < data.low:
             return True
         with np.errstate(all="ignore"):
             mean, sd = self.family.moments(theta[: -self.k - 1]) if np.all(np.abs(theta[1:]) < 40) else (0.0, 0.0)
         return not (mean > 0 and self.sd / MOST_TIMES < sd < self.sd * MOST_TIMES)
 
-    def each(self, theta):
+    def each(self, theta: Floats) -> Floats:
         """Return log L group by group."""
         data, p = self.data(theta), theta[: -self.k]
         with np.errstate(all="ignore"):
             each = data.per_group(self.family, p[:-1], STALL * special.expit(p[-1]))
         return np.maximum(np.nan_to_num(each, nan=LEAST_LOG), LEAST_LOG)
 
-    def total(self, theta, data=None):
+    def total(self, theta: Floats, data: Censored | None = None) -> float:
         """Return log L."""
         data, p = data or self.data(theta), theta[: -self.k]
         if self._impossible(data, theta):
@@ -185,13 +199,13 @@ class _Model:
             value = data.log_likelihood(self.family, p[:-1], STALL * special.expit(p[-1]))
         return value if np.isfinite(value) and abs(value) < 1e12 else -np.inf
 
-    def free(self, theta):
+    def free(self, theta: Floats) -> Ints:
         """Return which parameters may move: not stalls of which there are none."""
         free = np.ones(len(theta), bool)
         free[-self.k - 1] = theta[-self.k - 1] > NO_STALLS
         return np.flatnonzero(free)
 
-    def scores(self, theta, free):
+    def scores(self, theta: Floats, free: Ints) -> Floats:
         columns = []
         for i in free:
             shift = np.zeros(len(theta))
@@ -199,7 +213,7 @@ class _Model:
             columns.append((self.each(theta + shift) - self.each(theta - shift)) / (2 * self.h[i]))
         return np.column_stack(columns)
 
-    def climbed(self, theta):
+    def climbed(self, theta: Floats) -> tuple[Floats, float]:
         """Return the maximum and log L there: steps by the scores' outer product, halved until they lead up."""
         at = self.total(theta)
         free = self.free(theta)
@@ -227,7 +241,7 @@ class _Model:
                 break
         return theta, at
 
-    def errors(self, theta):
+    def errors(self, theta: Floats) -> tuple[Floats, Floats]:
         """Return the covariance by the sandwich over blocks, and as the curvature alone has it; None if it has none."""
         free = self.free(theta)
         scores = self.scores(theta, free)
@@ -258,14 +272,14 @@ class _Model:
         wide[place], plain[place] = sandwich * short * short[:, None], bread
         return wide, plain
 
-    def at_rate(self, theta, log_rate):
+    def at_rate(self, theta: Floats, log_rate: float) -> tuple[Floats, float]:
         """Return theta with the jitter that is likeliest at a rate, and log L."""
         theta = theta.copy()
         theta[-1] = log_rate
         data, free = self.data(theta), self.free(theta)[:-1]
         steps = np.where(free == 0, self.sd / 5, 0.1)
 
-        def cost(q):
+        def cost(q: Floats) -> float:
             full = theta.copy()
             full[free] = q
             return min(-self.total(full, data), 1e15)
@@ -279,12 +293,12 @@ class _Model:
         theta[free] = found.x
         return theta, -float(found.fun)
 
-    def moments(self, theta):
+    def moments(self, theta: Floats) -> Floats:
         p = theta[: -self.k]
         mean, sd = self.family.moments(p[:-1])
         return np.array([mean, np.log(sd), np.log(max(mean - p[0], 1e-9)) if self.family.located else 0.0])
 
-    def gradient(self, theta):
+    def gradient(self, theta: Floats) -> Floats:
         """Return the derivatives of `moments` by the family's parameters."""
         columns = []
         for i in range(len(theta) - self.k - 1):
@@ -294,7 +308,7 @@ class _Model:
         return np.column_stack(columns)
 
 
-def _inverse(matrix):
+def _inverse(matrix: Floats) -> Floats:
     """Return the inverse of a positive definite matrix, or None of another."""
     scale = 1 / np.sqrt(np.maximum(np.diag(matrix), 1e-300))
     if np.any(np.diag(matrix) <= 0):
@@ -303,7 +317,7 @@ def _inverse(matrix):
     return (vectors / values) @ vectors.T * scale * scale[:, None] if values.min() > DEFINITE else None
 
 
-def _pieces(groups, most):
+def _pieces(groups: int, most: int) -> Bools:
     """Return which of the groups are used: whole pieces, evenly spread."""
     if groups <= most:
         return np.ones(groups, bool)
@@ -312,10 +326,10 @@ def _pieces(groups, most):
     return (np.diff(edges) > 0)[pieces]
 
 
-def _profiled(model, theta, stretch):
+def _profiled(model: _Model, theta: Floats, stretch: float) -> tuple[Floats, tuple[float, float]]:
     """Return the maximum over all rates, and the interval where the profile is within `DROP` of it."""
     middle = theta[-1]
-    far = FAR * (np.arange(1, POINTS + 1) / POINTS) ** 1.5
+    far = PROFILE_REACH * (np.arange(1, PROFILE_POINTS + 1) / PROFILE_POINTS) ** 1.5
     found = {middle: (theta, model.total(theta))}
     for side in (-1, 1):
         at = theta
@@ -336,7 +350,7 @@ def _profiled(model, theta, stretch):
     return theta, tuple(None if side is None else float(np.exp(side)) for side in (low, high))
 
 
-def _crossing(logs, less):
+def _crossing(logs: Floats, less: Floats) -> float:
     """Return where `less` first exceeds `DROP`, going outwards; None if it does not."""
     beyond = np.flatnonzero(less > DROP)
     if not len(beyond):

@@ -9,7 +9,7 @@ r"""Which parameters did the sender run with? Every value is replayed, and the o
 
                   .. math:: D(\theta) = \sum_b \left( s_b(\hat\theta) - s_b(\theta) \right)
 
-                  is at most EVIDENCE, or at most SPREAD times its own standard error
+                  is at most DROP, or at most SCORE_SPREAD times its own standard error
 
 The second bound makes the interval honest where the likelihood is not the sender's: with score variance :math:`V` and
 curvature :math:`H` the shortfall of the truth is :math:`H \delta^2 / 2` where :math:`\delta \sim N(0, V/H^2)`, and its
@@ -21,26 +21,26 @@ A parameter of which nothing depended on this flow, or only for values beyond so
 `Parameters.unidentified_`. How often the intervals hold: docs/fitting.md.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from cctrace.cc import controller as resolve
 from cctrace.cc.own import parts
-from cctrace.display import Summarized
+from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate, plain
+from cctrace.fit.constants import DROP, LEAST_BLOCKS, RESAMPLES, SCORE_SPREAD
 from cctrace.fit.surface import Axis, Surface
 from cctrace.path.transmissions import as_flow
 from cctrace.replaying.intervals import BLOCK_US, blocks
 from cctrace.replaying.scores import UNKNOWN_LOG, replayed
 from cctrace.replaying.through_fq import at_hand_over
 
-EVIDENCE = 1.92  # half the 95 % point of chi-square with one degree of freedom
-SPREAD = 1.5  # 0.98 were the standard error known; it is estimated from tens of intervals, few of which may tell
-LEAST_BLOCKS = 10
 MOST_PARAMETERS = 2
-RESAMPLES = 400
 
 
 class Parameters(Summarized):
@@ -78,7 +78,7 @@ class Parameters(Summarized):
 
     shown_as, shown_once = "Parameters of a controller", "estimates_"
 
-    def __init__(self, controller, parameters):
+    def __init__(self, controller: Any, parameters: Any) -> None:
         self.cls, self.given = resolve(controller)
         self.controller = controller if isinstance(controller, str) else controller.__name__
         names = [parameters] if isinstance(parameters, str) else list(parameters)
@@ -94,7 +94,7 @@ class Parameters(Summarized):
         if fixed := set(names) & set(self.given):
             raise ArgumentError(f"controller {self.controller!r} sets {sorted(fixed)[0]!r}, which is to be fitted")
 
-    def fit(self, source, say=lambda text: None):
+    def fit(self, source: Any, progress: Progress = silent) -> Any:
         """Fit to a flow of a capture that was taken at the sender, or to a simulation with ``packets=True``.
 
         Raises
@@ -104,7 +104,7 @@ class Parameters(Summarized):
             sent whatever the value, or no parameter is identifiable on this flow; says what would be needed.
         """
         surface = self._surface(as_flow(source))
-        best = surface.maximise(say, UNKNOWN_LOG)
+        best = surface.maximise(progress, UNKNOWN_LOG)
         self._best = surface.values(best)
         scores = surface.scores[best]
         self.intervals_, self.explained_ = len(scores), float(np.mean(scores > UNKNOWN_LOG))
@@ -117,7 +117,7 @@ class Parameters(Summarized):
             )
         self.estimates_, self.unidentified_ = {}, {}
         for k, axis in enumerate(self.axes):
-            say(f"interval of {axis.name}")
+            progress(f"interval of {axis.name}")
             low, high = surface.interval(k, self._accepts)
             self.estimates_[axis.name] = self._estimate(axis, surface, k, low, high)
         self._values = [surface.values(point) for point in surface.scores]
@@ -130,7 +130,7 @@ class Parameters(Summarized):
         self.spec_ = parts(self.controller)[0] + (f":{settings}" if settings else "")
         return self
 
-    def profile(self, name):
+    def profile(self, name: Any) -> Any:
         """Return what was tried of a parameter, ascending, and by how much the sends are less likely there than best.
 
         Returns
@@ -148,11 +148,11 @@ class Parameters(Summarized):
         np.maximum.at(highest, place, [scores.sum() for scores in self._scores])
         return tried, highest.max() - highest
 
-    def score(self, source):
+    def score(self, source: Any) -> Any:
         """Return the mean log likelihood of the sends of another flow under the likeliest values."""
         return float(np.mean(self._surface(as_flow(source)).replay(self.best_)))
 
-    def _surface(self, flow):
+    def _surface(self, flow: Any) -> Any:
         source = f"{flow.capture.packets.source}: connection {flow.index}"
         if flow.taken_at != "sender":
             raise FitError(f"{source}: a capture taken at the sender is needed, which shows what was sent, and when")
@@ -166,18 +166,18 @@ class Parameters(Summarized):
         hz_known = "hz" in self.given or "hz" not in flow.events.meta["inferred"]
         given = {"hz": flow.hz} | self.given
 
-        def replay(values):
+        def replay(values: Any) -> Any:
             return replayed(flow, self.cls, given | values, stops, sent, hz_known)[0]
 
         return Surface(self.axes, replay)
 
     @staticmethod
-    def _accepts(best, scores):
+    def _accepts(best: Any, scores: Any) -> Any:
         """Return whether values with these scores are not clearly worse than the best."""
         shortfall = best - scores
-        return shortfall.sum() <= max(EVIDENCE, SPREAD * sum_error(shortfall))
+        return shortfall.sum() <= max(DROP, SCORE_SPREAD * sum_error(shortfall))
 
-    def _estimate(self, axis, surface, k, low, high):
+    def _estimate(self, axis: Any, surface: Any, k: Any, low: Any, high: Any) -> Any:
         """Return the estimate of one parameter; note why it has no value, if it has none."""
         if low is not None and high is not None:
             return Estimate(surface.plateau(k), low, high)
@@ -200,7 +200,7 @@ class Parameters(Summarized):
         )
         return Estimate(None, low, high)
 
-    def _correlation(self):
+    def _correlation(self) -> Any:
         """Return the correlation of two estimates if the intervals of 0.2 s were others: of resampled maxima."""
         if any(estimate.value is None for estimate in self.estimates_.values()):
             return None
@@ -212,7 +212,7 @@ class Parameters(Summarized):
             return 0.0
         return float(np.corrcoef(drawn.T)[0, 1])
 
-    def summary(self):
+    def summary(self) -> str:
         """Return what was found, as text."""
         lines = [f"{self.controller} explains {self.explained_:.0%} of {self.intervals_} intervals of 0.2 s"]
         for name, estimate in self.estimates_.items():
@@ -222,10 +222,10 @@ class Parameters(Summarized):
             lines.append(f"correlation of {' and '.join(self.estimates_)}: {self.correlation_:.2f}")
         return "\n".join(lines)
 
-    def _default(self, name):
+    def _default(self, name: Any) -> Any:
         return self.cls.params[name].default
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """Return what `cctrace fit parameters --json` prints."""
         return plain(
             {
@@ -239,7 +239,7 @@ class Parameters(Summarized):
         )
 
 
-def sum_error(series):
+def sum_error(series: Any) -> Any:
     """Return the standard error of the sum of a dependent series, by Bartlett's weights [Newey87]_.
 
     >>> bool(abs(sum_error(np.random.default_rng(1).standard_normal(10_000)) - 100) < 10)

@@ -1,5 +1,9 @@
 """The figure of a fitted path: what was delivered, how long it took, and what lost packets met, with the fit."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 from cctrace.errors import ArgumentError
@@ -12,7 +16,7 @@ MOST_POINTS = 6_000
 SEEN_COLOUR, FIT_COLOUR, LOST_COLOUR = "#9aa5b1", "#1f5fa8", "#c0392b"
 
 
-def figure(path):
+def figure(path: Any) -> Any:
     """Return the figure; see `FittedPath.plot`."""
     if not hasattr(path, "_seen"):
         raise ArgumentError("this path was read from JSON: only what `cctrace.fit.fitted_path` returned can be drawn")
@@ -30,7 +34,7 @@ def figure(path):
     return drawing
 
 
-def _rates(axes, path, flow):
+def _rates(axes: Any, path: Any, flow: Any) -> None:
     middle, rate, _ = delivered_rate(flow, max(100_000.0, flow.least_rtt_us))
     axes.plot(middle / 1e6, rate * 8, color=SEEN_COLOUR, label="delivered")
     rows = path.estimates["rate_bps"]
@@ -43,7 +47,7 @@ def _rates(axes, path, flow):
     axes.set_ylabel("Mbit/s")
 
 
-def _delays(axes, flow, seen):
+def _delays(axes: Any, flow: Any, seen: Any) -> None:
     rows = flow.known[:: max(len(flow.known) // MOST_POINTS, 1)]
     time = flow.sent_us[rows] / 1e6
     own = departures(flow.sent_us, flow.wire_bytes, seen.steps)[rows] - flow.sent_us[rows]
@@ -56,7 +60,7 @@ def _delays(axes, flow, seen):
     axes.set_ylabel("ms")
 
 
-def _queue(axes, path, table, flow, seen):
+def _queue(axes: Any, path: Any, table: Any, flow: Any, seen: Any) -> None:
     time_us = (table.sent_ns - table.start_ns) / 1e3
     met, lost = backlog_met(flow, seen.steps, time_us) / 1e3, table.state == LOST
     rows = np.arange(0, len(met), max(len(met) // MOST_POINTS, 1))

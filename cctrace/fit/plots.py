@@ -1,5 +1,9 @@
 """Drawings of fitted jitter and of the collapse it may cause; matplotlib is imported when one is made."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 from cctrace.errors import ArgumentError
@@ -10,14 +14,14 @@ STEPS = 9
 SURFACE_S = "21s"
 
 
-def _axes(axes, count):
+def _axes(axes: Any, count: Any) -> Any:
     plt = needed("matplotlib.pyplot", "plot")
     if axes is None:
         return plt.subplots(1, count, figsize=(4.6 * count, 3.8), layout="constrained")[1]
     return axes
 
 
-def distribution(fit, axes=None):
+def distribution(fit: Any, axes: Any = None) -> Any:
     """Draw the distribution of the draws with the fit on the left, their quantiles against the fit's on the right.
 
     Parameters
@@ -59,7 +63,7 @@ def distribution(fit, axes=None):
     return left, right
 
 
-def surface(fit, controller=None, axes=None):
+def surface(fit: Any, controller: Any = None, axes: Any = None) -> Any:
     """Draw the share of the link that `controller` gets over the jitter's sd and the delay, with the flow's own point.
 
     Each of 81 cells is a run of 21 s, all of them together take a few seconds.

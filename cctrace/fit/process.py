@@ -7,20 +7,22 @@ grid in time; the grid's period is where the times of the changes, folded by it,
 [Bartlett63]).
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cctrace.estimates import Z95, Estimate
+from cctrace.fit.constants import BIN_US, FLAT, SELDOM
+from cctrace.path.arrays import Bools, Floats
 from cctrace.path.blocks import autocovariances
-from cctrace.path.delays import REORDERED
+from cctrace.path.constants import LEAST_RTTS, REORDERED
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import format_share
 
-FLAT = 0.25  # share of flat pairs from which on draws are shared, where chance explains no more than a third of them
-LEAST_PAIRS = 100
-SELDOM = 0.05  # of the neighbours: so few arrive apart where each has a draw of its own, and most wait for a late one
-BIN_US = 50.0
+if TYPE_CHECKING:
+    from cctrace.path.delays import Delays
 
 
 class Process(NamedTuple):
@@ -46,7 +48,7 @@ class Process(NamedTuple):
     why: str
 
 
-def process_of(delays):
+def process_of(delays: Delays) -> Process:
     """Return the `Process` of some `Delays`."""
     rtt, departed = delays.rtt_us, delays.departed_us[delays.last]
     step = float((departed[-1] - departed[0]) / max(len(rtt) - 1, 1))
@@ -57,10 +59,10 @@ def process_of(delays):
     both = delays.event[1:] & delays.event[:-1]
     gap = np.diff(departed)
     both &= (gap > 0) & (gap < 20 * np.median(gap[gap > 0]))
-    if both.sum() < LEAST_PAIRS and len(both) > LEAST_PAIRS / SELDOM:
+    if both.sum() < LEAST_RTTS and len(both) > LEAST_RTTS / SELDOM:
         why = f"only {both.sum()} of {len(both)} neighbours arrived apart, as those do that share a draw"
         return Process("packet", None, Estimate(0.0), correlation, why)
-    if both.sum() < LEAST_PAIRS:
+    if both.sum() < LEAST_RTTS:
         return Process("unknown", None, Estimate(None), correlation, f"only {both.sum()} neighbours arrived apart")
     change = np.abs(np.diff(rtt))[both]
     clock = max(delays.tie_us, 2.0)
@@ -81,7 +83,14 @@ def process_of(delays):
     return _shared(delays, both, flat, departed, estimate, correlation)
 
 
-def _shared(delays, both, flat, departed, share, correlation):
+def _shared(
+    delays: Delays,
+    both: Bools,
+    flat: Bools,
+    departed: Floats,
+    share: Estimate,
+    correlation: Estimate,
+) -> Process:
     """Tell bursts from slots where neighbours share draws."""
     pairs = np.flatnonzero(both)
     ends = pairs[~flat]
@@ -106,14 +115,19 @@ def _shared(delays, both, flat, departed, share, correlation):
     return Process("slot", Estimate(shortest, packets_us, None), share, correlation, why)
 
 
-def _burst_between(delays):
+def _burst_between(delays: Delays) -> Bools:
     """Return for each pair of neighbouring groups whether a burst of the sender begins with the later one."""
     first = np.searchsorted(delays.group, np.arange(delays.group[-1] + 1))
     begins = np.add.reduceat(delays.burst.astype(int), first) > 0
     return begins[1:]
 
 
-def slot_length(times_us, least_us=0.0, possible_us=None, most_us=np.inf):
+def slot_length(
+    times_us: Floats,
+    least_us: float = 0.0,
+    possible_us: Floats | None = None,
+    most_us: float = np.inf,
+) -> Estimate:
     """Return the period of a grid on which points lie, an `Estimate` in us; None if they lie on none.
 
     Of points that can lie only at `possible_us` (where there are packets, which come with ACKs of the round trip
@@ -155,13 +169,13 @@ def slot_length(times_us, least_us=0.0, possible_us=None, most_us=np.inf):
     return Estimate.around(period, max(error, max(least_us / 6, BIN_US / 4) * period / span))
 
 
-def _refined(times_us, period, span):
+def _refined(times_us: Floats, period: float, span: float) -> float:
     grid = period * (1 + np.linspace(-1, 1, 401) * period / span)
     power = [abs(np.exp(2j * np.pi * times_us / p).sum()) for p in grid]
     return float(grid[int(np.argmax(power))])
 
 
-def correlation_time(series, step_us):
+def correlation_time(series: Floats, step_us: float) -> Estimate:
     r"""Return the autocorrelation time of evenly spaced samples, an `Estimate` in us.
 
     Half a step and the sum of the correlations, up to the lag that is five times what it comes to [Sokal97]: beyond,

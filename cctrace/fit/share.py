@@ -12,7 +12,9 @@ are those of a bootstrap over blocks of that time; those of predictions carry on
 own, which docs/models.md shows.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,9 +23,10 @@ from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
 from cctrace.cc.bbr1_model import PROBE_BW
 from cctrace.cc.bbr2_model import BW_UNIT
-from cctrace.display import Summarized
+from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate, plain
+from cctrace.fit.constants import BIN_NS, LEAST_COMMON_S, LEAST_SHARE_BYTES, LEAST_TOGETHER, SETTLING, SHARE_DRAWS
 from cctrace.fit.fitted_path import path_of
 from cctrace.path.blocks import block_length
 from cctrace.path.evidence import evidence_of
@@ -33,12 +36,6 @@ from cctrace.replaying.scores import UNKNOWN_LOG, replayed
 from cctrace.tcp.wire import PACKET_BYTES
 
 SENDERS = ("bbr2016", "bbr2022", "bbr2", "bbr3", "cubic6", "cubic", "reno")
-BULK_BYTES = 1_000_000
-BIN_NS = 500_000_000
-SETTLING = 0.2  # of the common time, at its beginning
-LEAST_S = 5.0  # of common time
-LEAST_OVERLAP = 0.5  # of the time of a flow that counts as a competitor
-DRAWS = 1000
 
 
 class Prediction(NamedTuple):
@@ -51,15 +48,15 @@ class Prediction(NamedTuple):
 class OfFlow(NamedTuple):
     """What a fitted `Share` says of one of its flows."""
 
-    fit: "Share"
+    fit: Share
     number: int
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """Return what `cctrace fit share --json` prints."""
         name, share = self.fit.flows_[self.number]
         return plain({"controller": name, "share": share}) | self.fit.to_dict()
 
-    def summary(self):
+    def summary(self) -> str:
         """Return what was found, as text."""
         return self.fit.summary()
 
@@ -96,13 +93,13 @@ class Share(Summarized):
 
     shown_as, shown_once = "Shares of a bottleneck", "flows_"
 
-    def __init__(self, senders=None):
+    def __init__(self, senders: Any = None) -> None:
         self.senders = dict(senders or {})
         for name in self.senders.values():
             if resolve(name)[0].view != "linux":
                 raise ArgumentError(f"senders has {name!r}, which no capture of TCP shows")
 
-    def fit(self, source, say=lambda text: None):
+    def fit(self, source: Any, progress: Progress = silent) -> Any:
         """Fit to a capture, or a simulation with ``packets=True``, of at least two flows through one bottleneck.
 
         Raises
@@ -114,16 +111,18 @@ class Share(Summarized):
         capture = source.capture() if hasattr(source, "to_pcap") else source
         if not hasattr(capture, "bulk"):
             raise ArgumentError(f"{source!r}: a share is fitted to a capture, or a simulation with packets=True")
-        flows = capture.bulk(BULK_BYTES)
+        flows = capture.bulk(LEAST_SHARE_BYTES)
         if len(flows) < 2:
-            raise FitError(f"{len(flows)} flows of {BULK_BYTES / 1e6:g} MB; a share needs competition, at least two")
+            raise FitError(
+                f"{len(flows)} flows of {LEAST_SHARE_BYTES / 1e6:g} MB; a share needs competition, at least two"
+            )
         for flow in flows:
             if flow.taken_at != "sender":
                 raise FitError("a capture taken at the sender is needed")
         flows, begin, end = competitors(flows)
         senders = {}
         for flow in flows:
-            say(f"sender of {flow!r}")
+            progress(f"sender of {flow!r}")
             senders[flow.index] = self.senders.get(flow.index) or sender_of(flow)
         kinds = {k: "bbr" if is_model_based(name) else "loss-based" for k, name in senders.items()}
         if len(set(kinds.values())) < 2:
@@ -132,14 +131,14 @@ class Share(Summarized):
                 f"({', '.join(sorted(set(senders.values())))}): the models need both BBR and loss-based flows"
             )
         self._count(flows, senders, kinds, begin, end)
-        say("path")
-        self._describe_path(flows, say)
-        say("gain")
+        progress("path")
+        self._describe_path(flows, progress)
+        progress("gain")
         self.gain_ = gain_of([f for f in flows if kinds[f.index] == "bbr"], senders, begin, end)
         self._predict()
         return self
 
-    def _count(self, flows, senders, kinds, begin, end):
+    def _count(self, flows: Any, senders: Any, kinds: Any, begin: Any, end: Any) -> None:
         """Take shares of what was delivered."""
         self.common_s_ = (end - begin) / 1e9
         bins = np.array([delivered(flow, begin, end) for flow in flows], float)
@@ -153,9 +152,9 @@ class Share(Summarized):
         value, low, high = self.bbr_share_
         self.loss_based_share_ = Estimate(1 - value, 1 - high, 1 - low)
 
-    def _describe_path(self, flows, say):
+    def _describe_path(self, flows: Any, progress: Progress) -> None:
         largest = max(flows, key=lambda flow: flow.summary["bytes_sent"])
-        found = path_of(evidence_of(largest, one_bottleneck=True), say).estimates
+        found = path_of(evidence_of(largest, one_bottleneck=True), progress).estimates
         rates = found["rate_bps"]
         if len(rates) > 1:
             raise FitError("the rate of the path changed; shares are of one rate: cut the capture where it changes")
@@ -172,15 +171,15 @@ class Share(Summarized):
             middle = buffer.value / bdp
             self.ratio_ = Estimate.around(middle, middle * float(np.sqrt(np.square(errors).sum())), 0.0)
 
-    def _predict(self):
+    def _predict(self) -> None:
         """Ask the models."""
         self.predicted_ = {}
         if self.ratio_.value is None or self.ratio_.value <= 0:
             return
         rng = np.random.default_rng(1)
         spread = relative(self.ratio_)
-        ratio = np.maximum(self.ratio_.value * (1 + spread * rng.standard_normal(DRAWS)), 0.01)
-        gain = np.maximum(self.gain_.value * (1 + relative(self.gain_) * rng.standard_normal(DRAWS)), 0.01)
+        ratio = np.maximum(self.ratio_.value * (1 + spread * rng.standard_normal(SHARE_DRAWS)), 0.01)
+        gain = np.maximum(self.gain_.value * (1 + relative(self.gain_) * rng.standard_normal(SHARE_DRAWS)), 0.01)
         base_s, packets = self.base_rtt_us_.value / 1e6, self.rate_bps_.value / 8 / PACKET_BYTES
         n, m, r = self.bbr_flows_, self.loss_based_flows_, self.ratio_.value
         asked = {
@@ -195,7 +194,7 @@ class Share(Summarized):
             value = float(model(r, self.gain_.value))
             self.predicted_[name] = Prediction(Estimate.of_draws(value, model(ratio, gain)), domain.text)
 
-    def of(self, number):
+    def of(self, number: Any) -> Any:
         """Return what was found as seen by one flow, by its number in the capture.
 
         Raises
@@ -204,17 +203,17 @@ class Share(Summarized):
             If the flow did not compete: it was up for less than half of the time of the longest.
         """
         if number not in self.flows_:
-            raise FitError(f"this flow was up for less than {LEAST_OVERLAP:.0%} of the time of the longest")
+            raise FitError(f"this flow was up for less than {LEAST_TOGETHER:.0%} of the time of the longest")
         return OfFlow(self, number)
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """Return what `cctrace fit share --json` prints for every flow."""
         keys = ("bbr_share", "loss_based_share", "bbr_flows", "loss_based_flows", "gain", "ratio", "buffer_bytes")
         keys += ("rate_bps", "base_rtt_us", "common_s")
         common = {key: getattr(self, f"{key}_") for key in keys}
         return plain(common | {"predicted": {name: found._asdict() for name, found in self.predicted_.items()}})
 
-    def summary(self):
+    def summary(self) -> str:
         """Return what was found, as text."""
         lines = [f"flow {k} ({name}): {share.text('{:.3f}')}" for k, (name, share) in self.flows_.items()]
         ratio, gain = self.ratio_.text("{:.2f}"), self.gain_.text("{:.2f}")
@@ -229,43 +228,43 @@ class Share(Summarized):
         return "\n".join(lines)
 
 
-def competitors(flows):
+def competitors(flows: Any) -> Any:
     """Return the flows that were up together, and the capture times between which their shares are counted.
 
     A flow that was up for less than half of the time of the longest is left out; the first fifth is as well.
     """
     spans = {flow.index: (int(flow.events["time_ns"][0]), int(flow.events["time_ns"][-1])) for flow in flows}
     longest = max(last - first for first, last in spans.values())
-    flows = [f for f in flows if spans[f.index][1] - spans[f.index][0] >= LEAST_OVERLAP * longest]
+    flows = [f for f in flows if spans[f.index][1] - spans[f.index][0] >= LEAST_TOGETHER * longest]
     begin = max(spans[flow.index][0] for flow in flows)
     end = min(spans[flow.index][1] for flow in flows)
     begin += int(SETTLING * max(end - begin, 0))
-    if len(flows) < 2 or end - begin < LEAST_S * 1e9:
+    if len(flows) < 2 or end - begin < LEAST_COMMON_S * 1e9:
         raise FitError(
             f"{len(flows)} flows are up together for {max(end - begin, 0) / 1e9:.1f} s after settling; at least two "
-            f"for {LEAST_S:g} s are needed"
+            f"for {LEAST_COMMON_S:g} s are needed"
         )
     return flows, begin, end
 
 
-def delivered(flow, begin, end):
+def delivered(flow: Any, begin: Any, end: Any) -> Any:
     """Return the segments delivered in each bin between two capture times."""
     time_ns, segments = np.asarray(flow.events["time_ns"]), np.asarray(flow.events["delivered"], np.int64)
     edges = np.arange(begin, end + 1, BIN_NS)
     return np.diff(segments[np.minimum(np.searchsorted(time_ns, edges), len(segments) - 1)])
 
 
-def resampled(bins):
-    """Return sums of each flow over DRAWS circular block resamples of the bins, shape (flows, DRAWS)."""
+def resampled(bins: Any) -> Any:
+    """Return sums of each flow over SHARE_DRAWS circular block resamples of the bins, shape (flows, SHARE_DRAWS)."""
     count = bins.shape[1]
     length = min(max(block_length(row) for row in bins), max(count // 4, 1))
     rng = np.random.default_rng(1)
-    starts = rng.integers(count, size=(DRAWS, -(-count // length)))
-    places = (starts[:, :, None] + np.arange(length)).reshape(DRAWS, -1)[:, :count] % count
+    starts = rng.integers(count, size=(SHARE_DRAWS, -(-count // length)))
+    places = (starts[:, :, None] + np.arange(length)).reshape(SHARE_DRAWS, -1)[:, :count] % count
     return bins[:, places].sum(axis=2)
 
 
-def sender_of(flow):
+def sender_of(flow: Any) -> Any:
     """Return the one of SENDERS whose replay explains the sends of a flow best.
 
     Raises
@@ -288,7 +287,7 @@ def sender_of(flow):
     return best
 
 
-def gain_of(flows, senders, begin, end):
+def gain_of(flows: Any, senders: Any, begin: Any, end: Any) -> Any:
     """Return g: what BBR flows have in flight in PROBE_BW, over the BDP that they estimate; medians of bins."""
     ratios = []
     for flow in flows:
@@ -310,7 +309,7 @@ def gain_of(flows, senders, begin, end):
     return Estimate.of_draws(float(ratios.mean()), draws)
 
 
-def relative(estimate):
+def relative(estimate: Any) -> Any:
     """Return the relative standard error that an interval means; 0 where there is none."""
     if estimate.value in (None, 0) or None in (estimate.low, estimate.high):
         return 0.0

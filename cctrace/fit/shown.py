@@ -1,13 +1,21 @@
 """What a flow shows of the draws of jitter: of packets, or of the slots or bursts that share one."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+from cctrace.fit.constants import PIECE
 from cctrace.fit.families import Censored
+from cctrace.path.arrays import Ints
 
-PIECE = 200  # groups taken together where not all are used
+if TYPE_CHECKING:
+    from cctrace.fit.process import Process
+    from cctrace.path.delays import Delays
 
 
-def shown_draws(delays, process, most):
+def shown_draws(delays: Delays, process: Process, most: int) -> Censored:
     """Return what a flow shows of draws: of packets, or of the slots or bursts that share one."""
     if process.name == "slot" and process.slot_us is not None:
         return _of_units(delays, _slots(delays, process.slot_us.value))
@@ -22,7 +30,7 @@ def shown_draws(delays, process, most):
     return _thinned(Censored(value, delays.group, delays.event, gap_us=delays.gap_us, clock_us=delays.packet_us), most)
 
 
-def _slots(delays, slot_us):
+def _slots(delays: Delays, slot_us: float) -> Ints:
     """Return the slot of every packet: the grid is where the delays change."""
     departed, rtt = delays.departed_us[delays.last], delays.rtt_us
     both = delays.event[1:] & delays.event[:-1] & (np.abs(np.diff(rtt)) > delays.tie_us)
@@ -31,7 +39,7 @@ def _slots(delays, slot_us):
     return np.floor((delays.departed_us - phase) / slot_us).astype(np.int64)
 
 
-def _of_units(delays, unit):
+def _of_units(delays: Delays, unit: Ints) -> Censored:
     """Return one delay per slot or burst: what its packets showed, or the bound that the last of them gives."""
     last = delays.last
     unit, value, event = unit[last], delays.rtt_us, delays.event
@@ -49,7 +57,7 @@ def _of_units(delays, unit):
     return Censored(delay, np.arange(len(delay)), seen, gap_us=gap, clock_us=delays.packet_us)
 
 
-def _thinned(data, most):
+def _thinned(data: Censored, most: int) -> Censored:
     """Return part of the groups of long data: whole pieces, evenly spread."""
     count = int(data.event.sum()) if data.ordered else len(data.event) // 2
     keep = count / most

@@ -4,22 +4,20 @@ It is known point by point, each a replay; it has steps, plateaus and cliffs. So
 steps, and nothing is taken to be smooth. Points lie in [0, 1] on each axis, which is linear or geometric in the value.
 """
 
+from __future__ import annotations
+
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from cctrace.display import Progress
 from cctrace.errors import ArgumentError
+from cctrace.fit.constants import FINEST, FINEST_EDGE, MOST_GRIDS, NEAREST, PEAKS, WIDE
 
 FIRST_GRID = {1: 33, 2: 13}  # points on each axis
-MOST_GRIDS = 4  # each twice as fine as the one before
-PEAKS = 3  # of the grid, around which is looked closer; from the highest is climbed
 CLOSER = {1: 8, 2: 2}  # times as fine
-FINEST = 1e-4  # steps of a climb, of the range
-FINEST_EDGE = 1e-5
 EDGE = {1: 0.01, 2: 0.05}  # error of an end of an interval, of its length
-NEAREST = 5  # points to begin a profile from
-WIDE = 100  # a range that spans more than this factor is geometric
 
 
 class Axis(NamedTuple):
@@ -32,7 +30,7 @@ class Axis(NamedTuple):
     least: float | None
 
     @classmethod
-    def of(cls, controller, called, name, between=None):
+    def of(cls, controller: Any, called: Any, name: Any, between: Any = None) -> Any:
         """Return the axis of a parameter of a controller class, over all that is allowed or `between` two values."""
         if name not in controller.params:
             raise ArgumentError(f"{called} has no parameter {name!r} (it has: {', '.join(controller.params)})")
@@ -46,7 +44,7 @@ class Axis(NamedTuple):
             least = low if low > 0 else scale / WIDE
         return cls(name, low, high, isinstance(param.default, int), least)
 
-    def value(self, place):
+    def value(self, place: Any) -> Any:
         """Return the value at a place in [0, 1]."""
         if self.least is None:
             value = self.low + (self.high - self.low) * place
@@ -56,7 +54,7 @@ class Axis(NamedTuple):
             value = self.least * (self.high / self.least) ** place
         return min(max(round(value), self.low), self.high) if self.whole else float(value)
 
-    def place(self, value):
+    def place(self, value: Any) -> Any:
         """Return the place of a value."""
         if self.least is None:
             return (value - self.low) / (self.high - self.low)
@@ -80,15 +78,15 @@ class Surface:
         The likeliest of them.
     """
 
-    def __init__(self, axes, replay):
+    def __init__(self, axes: Any, replay: Any) -> None:
         self.axes, self.replay = list(axes), replay
         self.scores, self._known = {}, {}
 
-    def values(self, point):
+    def values(self, point: Any) -> Any:
         """Return the values at a point."""
         return tuple(axis.value(place) for axis, place in zip(self.axes, point, strict=True))
 
-    def at(self, point):
+    def at(self, point: Any) -> Any:
         """Return the summed score of a point."""
         if point not in self.scores:
             values = self.values(point)
@@ -98,35 +96,35 @@ class Surface:
         return float(self.scores[point].sum())
 
     @property
-    def best(self):
+    def best(self) -> Any:
         """The likeliest point so far; of equals the first."""
         return max(self.scores, key=self.at)
 
-    def maximise(self, say, explained):
+    def maximise(self, progress: Progress, explained: Any) -> Any:
         """Look for the maximum; the grid is made finer until the mean score of its best point exceeds `explained`."""
         number = FIRST_GRID[len(self.axes)]
         for _ in range(MOST_GRIDS):
             grid = np.linspace(0, 1, number).tolist()
             for k, point in enumerate(itertools.product(*[grid] * len(self.axes))):
                 if k % 16 == 0:
-                    say(f"grid of {number ** len(self.axes)} values, {k} tried")
+                    progress(f"grid of {number ** len(self.axes)} values, {k} tried")
                 self.at(point)
             if np.mean(self.scores[self.best]) > explained:
                 break
             number = 2 * number - 1
-        say("climbing")
+        progress("climbing")
         step = 1 / (number - 1)
         closer = [self._closer(peak, step) for peak in self._peaks(step)]
         self._climb(max(closer, key=self.at), step / CLOSER[len(self.axes)] / 2)
         return self.best
 
-    def _closer(self, point, step):
+    def _closer(self, point: Any, step: Any) -> Any:
         """Return the likeliest point of a finer grid around one: peaks may be narrower than the grid."""
         times, free = CLOSER[len(self.axes)], range(len(self.axes))
         moves = itertools.product([k * step / times for k in range(1 - times, times)], repeat=len(self.axes))
         return max([self._moved(point, free, move) for move in moves], key=self.at)
 
-    def _peaks(self, step):
+    def _peaks(self, step: Any) -> Any:
         """Return the likeliest points no two of which are neighbours."""
         found = []
         for point in sorted(self.scores, key=self.at, reverse=True):
@@ -136,7 +134,7 @@ class Surface:
                 break
         return found
 
-    def _climb(self, point, step, fixed=None, finest=FINEST):
+    def _climb(self, point: Any, step: Any, fixed: Any = None, finest: Any = FINEST) -> Any:
         """Return the likeliest point near one, by ever smaller steps along the axes but a fixed one."""
         free = [k for k in range(len(self.axes)) if k != fixed]
         while step > finest:
@@ -149,20 +147,20 @@ class Surface:
                 step /= 2
         return point
 
-    def _moved(self, point, free, move):
+    def _moved(self, point: Any, free: Any, move: Any) -> Any:
         there = list(point)
         for k, by in zip(free, move, strict=True):
             there[k] = min(max(there[k] + by, 0.0), 1.0)
         return tuple(there)
 
-    def plateau(self, k):
+    def plateau(self, k: Any) -> Any:
         """Return the middle of the values along axis `k` that are exactly as likely as the best."""
         most = self.at(self.best)
         equal = [self.values(point)[k] for point in self.scores if self.at(point) >= most - 1e-9]
         middle = (min(equal) + max(equal)) / 2
         return round(middle) if self.axes[k].whole else float(middle)
 
-    def interval(self, k, accepts):
+    def interval(self, k: Any, accepts: Any) -> Any:
         """Return the least and largest accepted value along axis `k`, the others at their likeliest; None: no bound.
 
         Of whole numbers the last accepted ones; where one alone is left of a range, as of a switch, it is both.
@@ -174,7 +172,7 @@ class Surface:
         """
         best = self.scores[self.best]
 
-        def accepted(place):
+        def accepted(place: Any) -> Any:
             return accepts(best, self.scores[self._profile(k, place)])
 
         inside = [point[k] for point in self.scores if accepts(best, self.scores[point])]
@@ -183,7 +181,7 @@ class Surface:
             return (high, high) if low is None else (low, low)
         return low, high
 
-    def _profile(self, k, place):
+    def _profile(self, k: Any, place: Any) -> Any:
         """Return the likeliest point with this place on axis `k`."""
         if len(self.axes) == 1:
             self.at((place,))
@@ -193,7 +191,7 @@ class Surface:
         start = max(sorted(starts), key=self.at)
         return self._climb(start, 1 / 64, k, 1 / 1024)
 
-    def _edge(self, k, accepted, inside, upwards):
+    def _edge(self, k: Any, accepted: Any, inside: Any, upwards: Any) -> Any:
         """Return the value beyond which none is accepted (the nearest that is not; or the last whole one), or None."""
         edge = max(inside) if upwards else min(inside)
         limit = 1.0 if upwards else 0.0

@@ -8,27 +8,33 @@ gives the threshold and its standard error: neighbouring runs share the noise.
 Every run has its own seed; the same path gives the same threshold.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import optimize
 
 from cctrace.estimates import Z95
+from cctrace.fit.constants import (
+    CLOSE,
+    LEAST_RUNS,
+    LEAST_SPREAD,
+    LONGEST_S,
+    MOST_SPREAD,
+    NEAR_THRESHOLD,
+    NO_COLLAPSE,
+    RUNS,
+    SCATTER,
+    SEGMENTS,
+    SHORTEST_S,
+    STEP,
+)
+from cctrace.path.arrays import Floats
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 from cctrace.tcp.wire import PACKET_BYTES, WIRE_PER_PAYLOAD
-
-SEGMENTS = 4_000_000  # that may be simulated in a search
-LONGEST_S, SHORTEST_S = 60.0, 21.0  # of a run; the min_rtt filter lives for 10 s, the tail begins at a third
-RUNS = 14
-LEAST_RUNS = 11
-STEP = 1.5
-CLOSE = 0.15  # of log sd: further runs count less
-NEAR = 0.45  # of log sd around the threshold: runs that say where it is
-SCATTER = 0.05  # of log sd: least standard error of RUNS runs, for what distinguishes one set of seeds from another
-SPREADS = 0.08, 0.6  # of log sd: bounds of how far chance moves the threshold of one run
-FAR = 0.3  # of the threshold: no run collapses below
-WINDOWS_PER_HOUR = 90  # of 40 s, the tail of the longest run
 
 
 class Threshold(NamedTuple):
@@ -49,7 +55,9 @@ class Threshold(NamedTuple):
 class _Search:
     """Runs of one controller over `path_of(sd_us)`, and what they showed."""
 
-    def __init__(self, path_of, controller, ack_every, rate_bps, segments, seed):
+    def __init__(
+        self, path_of: Callable[..., Any], controller: str, ack_every: int, rate_bps: float, segments: int, seed: int
+    ) -> None:
         self.path_of, self.sender = path_of, Sender(controller, ack_every=ack_every)
         self.rate_bps, self.seed = rate_bps, seed
         self.duration_s = float(np.clip(segments / RUNS / self.per_second, SHORTEST_S, LONGEST_S))
@@ -57,16 +65,16 @@ class _Search:
         self.x, self.share, self.queue_us = [], [], []
 
     @property
-    def seen(self):
+    def seen(self) -> tuple[tuple[float, float], ...]:
         """Every run so far: its sd, us, and the share of the link that it got."""
         return tuple((float(np.exp(x)), float(share)) for x, share in zip(self.x, self.share, strict=True))
 
     @property
-    def per_second(self):
+    def per_second(self) -> float:
         """Segments of a full link."""
         return self.rate_bps / 8 / PACKET_BYTES
 
-    def at(self, sd_us):
+    def at(self, sd_us: float) -> float:
         """Return the share of the link that a flow gets."""
         sim = simulate(self.path_of(sd_us), self.sender, f"{self.duration_s:.3f}s", self.seed + len(self.x))
         row = sim.flows.iloc[0]
@@ -77,8 +85,17 @@ class _Search:
 
 
 def simulated_threshold(
-    path_of, controller, rate_bps, guess_us, most_us, *, now_us=0.0, ack_every=2, segments=SEGMENTS, seed=1
-):
+    path_of: Callable[..., Any],
+    controller: str,
+    rate_bps: float,
+    guess_us: float,
+    most_us: float,
+    *,
+    now_us: float = 0.0,
+    ack_every: int = 2,
+    segments: int = SEGMENTS,
+    seed: int = 1,
+) -> Threshold:
     """Return the `Threshold` of a controller.
 
     Parameters
@@ -125,15 +142,15 @@ def simulated_threshold(
     return Threshold(float(np.exp(x)), error, spread, None, None, runs, queue_us, *tried, search.seen)
 
 
-def _now(search, now_us, threshold_us):
+def _now(search: _Search, now_us: float, threshold_us: float) -> tuple[int, int]:
     """Return how many runs were made at the sd there is, and how many of them collapsed."""
-    if now_us < FAR * threshold_us:
+    if now_us < NO_COLLAPSE * threshold_us:
         return 0, 0
     tried = search.runs // 2
     return tried, sum(search.at(now_us) < 0.5 for _ in range(tried))
 
 
-def _bracket(search, start_us, most_us):
+def _bracket(search: _Search, start_us: float, most_us: float) -> tuple[float, float | None]:
     """Return log sd below and above the threshold; None for a side that was not found."""
     x, most, least = np.log(start_us), np.log(most_us), np.log(most_us) - np.log(1e3)
     collapsed = search.at(np.exp(x)) < 0.5
@@ -152,25 +169,25 @@ def _bracket(search, start_us, most_us):
             return min(before, x), max(before, x)
 
 
-def _curve(search, about):
+def _curve(search: _Search, about: float) -> tuple[float, float, float]:
     """Return log of the threshold, its standard error and a single run's, of a logistic curve through the runs."""
     x, share = np.array(search.x), np.array(search.share)
     top = max(float(share.max()), 0.9)
     weight = 1 / np.sqrt(1 + ((x - about) / CLOSE) ** 2)  # far off the curve is not logistic
 
-    def off(p):
+    def off(p: Floats) -> Floats:
         middle, width = p[0], np.exp(p[1])
         curve = top / (1 + np.exp(np.clip((x - middle) / width, -50, 50)) * (2 * top - 1))
         return np.append(weight * (curve - share), 0.1 * (p[1] - np.log(0.12)))
 
     found = optimize.least_squares(off, [about, np.log(0.12)], x_scale=[0.1, 1.0], loss="soft_l1", f_scale=0.3)
     middle, width = float(found.x[0]), float(np.exp(found.x[1]))
-    near = np.abs(x - middle) < max(NEAR, 2 * width)
+    near = np.abs(x - middle) < max(NEAR_THRESHOLD, 2 * width)
     noise = np.sqrt(np.sum((off(found.x)[:-1] / weight)[near] ** 2) / max(near.sum() - 2, 1))
     slope = (2 * top - 1) / (4 * top * width)  # of the share by log sd, where it is one half
     error = noise / slope / np.sqrt(max(near.sum(), 1))
     return (
         middle,
         float(np.hypot(min(error, 0.5), SCATTER * (RUNS / len(x)) ** 2)),
-        float(np.clip(noise / slope, *SPREADS)),
+        float(np.clip(noise / slope, LEAST_SPREAD, MOST_SPREAD)),
     )

@@ -69,6 +69,7 @@ def read(source, format=None, hz=None, chunk=None, **options):
     return Capture(data, hz) if isinstance(data, Packets) else data
 
 
+BULK_BYTES = 100_000  # payload from which on a flow counts as bulk
 LARGEST_WSCALE = 14  # a larger one counts as this [RFC 7323] 2.3
 BLUR_US = 1000  # by which the times of sends may err in a capture that was not taken at the sender
 _SHOWN = 10  # flows in a notebook
@@ -160,7 +161,7 @@ class Capture:
             raise ArgumentError(f"which={which}: the capture has {len(self)} connections")
         return Flow(self, int(which) % len(self))
 
-    def bulk(self, at_least=100_000):
+    def bulk(self, at_least=BULK_BYTES):
         """Return the flows that carried at least `at_least` bytes, largest first."""
         sent = self.flows["bytes_sent"].to_numpy()
         return [self.flow(int(i)) for i in np.argsort(-sent, kind="stable") if sent[i] >= at_least]

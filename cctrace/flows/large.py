@@ -1,15 +1,44 @@
-"""The bulk flows of captures larger than memory: read once for the table, and again for as many flows as fit."""
+"""Which flows are looked at where nobody names one: the bulk flows, or the largest if there is none.
+
+`bulk_flows` does so of captures larger than memory: it reads once for the table, and again for as many flows as fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from cctrace.flows.capture import Capture
+from cctrace.flows.capture import BULK_BYTES, Capture
+from cctrace.flows.flow import Flow
 from cctrace.flows.table import of_file
 
 BATCH = 20_000_000  # packets, 1.2 GB of columns
 LARGE_FILE = 1_000_000_000  # bytes on disk, from which on not all packets of a capture are held at a time
 
 
-def bulk_flows(source, hz=None, at_least=100_000, batch=BATCH, **options):
+def bulk_rows(bytes_sent: ArrayLike, at_least: float = BULK_BYTES) -> NDArray[np.intp]:
+    """Return the rows of flows that carried at least `at_least` bytes, largest first; the largest if none did.
+
+    >>> bulk_rows([5e3, 2e6, np.nan, 1e5]).tolist(), bulk_rows([5e3, 7e3]).tolist()
+    ([1, 3], [1])
+    """
+    sent = np.nan_to_num(np.asarray(bytes_sent, float))
+    order = np.argsort(-sent, kind="stable")
+    bulk = order[sent[order] >= at_least]
+    return bulk if len(bulk) else order[:1]
+
+
+def bulk_or_largest(capture: Capture) -> list[Flow]:
+    """Return the bulk flows of a capture, largest first; its largest flow if there is none."""
+    return [capture.flow(int(row)) for row in bulk_rows(capture.flows["bytes_sent"])]
+
+
+def bulk_flows(
+    source: Any, hz: int | None = None, at_least: float = BULK_BYTES, batch: int = BATCH, **options: Any
+) -> Iterator[Flow]:
     """Yield the flows of a capture that carried at least `at_least` bytes, largest first; the largest if none did.
 
     The columns of at most `batch` packets are held at a time, or of one flow if that is larger; each batch is one more
@@ -43,8 +72,7 @@ def bulk_flows(source, hz=None, at_least=100_000, batch=BATCH, **options):
 
     table = of_file(source, **options).columns()
     sent, packets = table["bytes_sent"], table["packets"]
-    order = np.argsort(-sent, kind="stable")
-    order = order[sent[order] >= at_least] if (sent >= at_least).any() else order[:1]
+    order = bulk_rows(sent, at_least)
     while len(order):
         count = max(1, int(np.searchsorted(np.cumsum(packets[order]), batch, side="right")))
         rows, order = order[:count], order[count:]

@@ -27,7 +27,7 @@ from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
-from cctrace.flows.large import LARGE_FILE, bulk_flows
+from cctrace.flows.large import LARGE_FILE, bulk_flows, bulk_or_largest, bulk_rows
 from cctrace.identification import polls as counters
 from cctrace.identification.elsewhere import elsewhere
 from cctrace.identification.odds import known_log_odds
@@ -45,7 +45,6 @@ UNKNOWN = "unknown"
 TEMPER = 0.5  # blocks that follow each other are not independent
 ALIKE = 50.0  # times less likely than the best: not of its group
 LIKELY = 0.001  # candidates that are told
-BULK_BYTES = 100_000
 MOST_ODDS = 500.0  # of a logarithm, that a float still holds
 CHECKED_ROWS = 20_000  # of the event stream: enough to check what counters name
 
@@ -237,13 +236,12 @@ def _flows(file, options):
     data = read(file, **options)
     if isinstance(data, TcpInfo):
         flows = [data.flow(index) for index in range(len(data.connections))]
-        flows.sort(key=lambda flow: -np.nan_to_num(flow.summary["bytes_sent"]))
-        return [flow for flow in flows if flow.summary["bytes_sent"] >= BULK_BYTES] or flows[:1]
+        return [flows[row] for row in bulk_rows([flow.summary["bytes_sent"] for flow in flows])]
     if not isinstance(data, Capture):
         raise ArgumentError(f"{file}: holds neither packets nor counters of connections")
     if not len(data):
         raise StreamError(f"{file}: no TCP connection in this capture")
-    return data.bulk() or [data.flow(int(data.flows["bytes_sent"].argmax()))]
+    return bulk_or_largest(data)
 
 
 def _conclude(evidence, found, how, began, known, differs=""):

@@ -5,18 +5,18 @@ slot (aggregation, by a radio link or a host that coalesces) tells of more the f
 multiples of the slot.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from cctrace.estimates import Estimate
+from cctrace.path.constants import ALWAYS, GATHERED, LEAST_ACKS, NEAR_GRID, ON_GRID
 from cctrace.path.transmissions import DELIVERED
 
-LEAST_ACKS = 50
-MOST_EVERY = 2.5  # segments per ACK from which on they may have been gathered
-ALWAYS = 0.9  # share of the ACKs that tell of one number of segments where that number calls for the ACK
-ON_GRID = 0.8  # share of the distances of ACKs that must be multiples of a slot
-NEAR_GRID = 0.15  # of a slot
+if TYPE_CHECKING:
+    from cctrace.path.transmissions import Transmissions
 
 
 class Acks(NamedTuple):
@@ -26,7 +26,7 @@ class Acks(NamedTuple):
     aggregation_us: Estimate | None
 
 
-def acks_of(table):
+def acks_of(table: Transmissions) -> Acks:
     """Return the `Acks` of a flow.
 
     Parameters
@@ -44,12 +44,12 @@ def acks_of(table):
         return None
     told_us = table.told_ns[rows[first]] / 1e3
     low, middle, high = np.quantile(count, [0.1, 0.5, 0.9])
-    gathered = count.mean() > MOST_EVERY and np.mean(count == middle) < ALWAYS
+    gathered = count.mean() > GATHERED and np.mean(count == middle) < ALWAYS
     slot = _slot(told_us) if gathered else None
     return Acks(Estimate(float(middle), float(low), float(high)), slot)
 
 
-def _slot(told_us):
+def _slot(told_us: Any) -> Any:
     """Return the slot whose multiples lie between ACKs, an `Estimate`, or None."""
     apart = np.diff(told_us)
     apart = apart[(apart > 0) & (apart < 4 * np.median(apart))]

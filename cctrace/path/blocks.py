@@ -7,15 +7,18 @@ The block length is [Politis04]_'s (with [Patton09]_'s correction) for the circu
 number of samples is n times the variance of one over the long-run variance, :math:`n \gamma_0 / \sum_k \gamma_k`.
 """
 
+from __future__ import annotations
+
 import numpy as np
 from scipy import special
 
 from cctrace.estimates import Z95
+from cctrace.path.arrays import Floats
 
 MOST_LAGS = 5_000
 
 
-def autocovariances(series, lags):
+def autocovariances(series: Floats, lags: int) -> Floats:
     """Return the autocovariances of a series at lags 0 to `lags`."""
     x = np.asarray(series, float) - np.mean(series)
     n = len(x)
@@ -24,7 +27,7 @@ def autocovariances(series, lags):
     return np.fft.irfft(spectrum * np.conj(spectrum), size)[: lags + 1] / n
 
 
-def block_length(series):
+def block_length(series: Floats) -> int:
     """Return the block length (samples) for the circular block bootstrap of a series' mean [Politis04]_.
 
     >>> block_length(np.random.default_rng(1).standard_normal(1000)) < 10
@@ -51,7 +54,7 @@ def block_length(series):
     return int(np.clip(np.ceil((2 * (np.abs(k) * g).sum() ** 2 / spread) ** (1 / 3) * n ** (1 / 3)), 1, most))
 
 
-def effective_samples(series):
+def effective_samples(series: Floats) -> float:
     """Return the number of independent samples whose mean would be as uncertain as that of `series`.
 
     >>> n = effective_samples(np.repeat(np.random.default_rng(1).standard_normal(500), 20))
@@ -66,23 +69,23 @@ def effective_samples(series):
     return float(np.clip(np.var(series) / max(np.var(means, ddof=1) / len(means), 1e-300), 1.0, n))
 
 
-def block_sizes(series, least=20):
+def block_sizes(series: Floats, least: int = 20) -> int:
     """Return a length of block for sandwich errors: three times the bootstrap's, but at least `least` blocks."""
     return int(np.clip(3 * block_length(series), 1, max(len(series) // least, 1)))
 
 
-def block_means(series, length):
+def block_means(series: Floats, length: int) -> Floats:
     """Return the means of successive blocks; what does not fill one at the end is left out."""
     count = max(len(series) // length, 1)
     return np.asarray(series[: count * length], float).reshape(count, -1).mean(axis=1)
 
 
-def blocked(rows, length):
+def blocked(rows: Floats, length: int) -> Floats:
     """Return the sums of successive blocks of rows, shape (blocks, columns)."""
     edges = np.arange(0, len(rows), length)
     return np.add.reduceat(rows, edges, axis=0)
 
 
-def student(degrees):
+def student(degrees: int) -> float:
     """Return how much wider a 95 % interval of Student's distribution is than a normal one."""
     return float(special.stdtrit(degrees, 0.975) / Z95)

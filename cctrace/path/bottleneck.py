@@ -10,29 +10,35 @@ the rate could explain.
 Times are microseconds since the flow's first packet, rates bytes per microsecond (Mbyte/s) of the wire.
 """
 
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from cctrace.path.arrays import Floats, Ints
 from cctrace.path.blocks import block_sizes, blocked
+from cctrace.path.constants import (
+    LEAST_BENT,
+    LEAST_PAIRS,
+    LEAST_RTTS,
+    MOST_RATE_STEPS,
+    PAIR_AGREE,
+    PAIR_BEHIND,
+    PAIR_BYTES,
+    PAIR_EXACT,
+    PAIRS_AGREEING,
+    RATE_JUMP,
+    SMALL_US,
+    WINDOW_US,
+)
 from cctrace.path.transmissions import DELIVERED, LOST
 
-MOST_STEPS = 40
-EXACT = 1e-6  # standard error of a rate that neighbours tell to the clock's last digit
-AGREE = 1e-3  # relative distance of rates that are the same
-AGREEING = 0.25  # share of pairs that must give the same rate
-BEHIND = (
-    0.7  # of the distance in which two packets came, that in which they were sent at most: one queued behind the other
-)
-PAIR_BYTES = 16_000  # of neighbours, at most: others may have been lost between them
-LEAST_PAIRS = 20
-LEAST_SHOWN = 100  # prompt RTTs, below which those are taken that may have waited for the receiver
-SMALL_US = 200.0  # deviations that need no explanation: clocks, the receiver's host
-WINDOW_US = 100_000.0  # of the delivered rate, at least; or one RTT
-LEAST_BENT = 10  # RTTs of a stretch in which it is seen whether a rate bends them, on average
-DIFFERS = 0.08  # share by which the rate must change
+if TYPE_CHECKING:
+    from cctrace.path.transmissions import Transmissions
 
 
 @dataclass(frozen=True)
@@ -47,35 +53,35 @@ class Sent:
     prompt: np.ndarray  # bool: told of at once
 
     @functools.cached_property
-    def known(self):
+    def known(self) -> Ints:
         """Rows of which it is known when they arrived."""
         return np.flatnonzero(np.isfinite(self.told_us))
 
     @functools.cached_property
-    def shown(self):
+    def shown(self) -> Ints:
         """Rows of which it is known to the clock when they arrived: the last that a prompt ACK told of."""
         known = self.known[np.argsort(self.row[self.known], kind="stable")]
         last = np.append(np.diff(self.row[known]) != 0, True)
         rows = np.sort(known[last & self.prompt[known]])
-        return rows if len(rows) >= LEAST_SHOWN else self.known
+        return rows if len(rows) >= LEAST_RTTS else self.known
 
     @functools.cached_property
-    def rtt_us(self):
+    def rtt_us(self) -> Floats:
         """RTTs, NaN where unknown."""
         return self.told_us - self.sent_us
 
     @functools.cached_property
-    def least_rtt_us(self):
+    def least_rtt_us(self) -> float:
         """The RTT that one in fifty is below."""
         return float(np.nanquantile(self.rtt_us, 0.02))
 
     @functools.cached_property
-    def _work(self):
+    def _work(self) -> tuple[Floats, Floats, Floats]:
         """(when each packet came, bytes that came before it, and with it)."""
         total = np.cumsum(self.wire_bytes)
         return np.maximum(self.sent_us, 0.0), total - self.wire_bytes, total
 
-    def unexplained(self, steps):
+    def unexplained(self, steps: Steps) -> Floats:
         """Return what the queue at `steps` leaves of the delays of `shown`: arrivals less `departures`, us.
 
         Of one rate, of which searches ask hundreds of times, without the bytes that were served at any time.
@@ -94,7 +100,7 @@ class Steps(NamedTuple):
     start_us: np.ndarray
     rate: np.ndarray
 
-    def served(self, time_us):
+    def served(self, time_us: Floats) -> Floats:
         """Return how many bytes a busy server would have sent by a time."""
         if len(self.rate) == 1:
             return np.maximum(time_us, 0.0) * self.rate[0]
@@ -102,7 +108,7 @@ class Steps(NamedTuple):
             time_us - self.start_us[-1], 0
         )
 
-    def when(self, served_bytes):
+    def when(self, served_bytes: Floats) -> Floats:
         """Return by when a busy server has sent so much: the inverse of `served`."""
         if len(self.rate) == 1:
             return np.maximum(served_bytes, 0.0) / self.rate[0]
@@ -110,20 +116,20 @@ class Steps(NamedTuple):
         return inside + np.maximum(served_bytes - self._knots_bytes[-1], 0) / self.rate[-1]
 
     @property
-    def _knots_us(self):
+    def _knots_us(self) -> Floats:
         return self.start_us
 
     @property
-    def _knots_bytes(self):
+    def _knots_bytes(self) -> Floats:
         return np.concatenate([[0.0], np.cumsum(np.diff(self.start_us) * self.rate[:-1])])
 
 
-def constant(rate):
+def constant(rate: float) -> Steps:
     """Return the `Steps` of a constant rate."""
     return Steps(np.zeros(1), np.array([float(rate)]))
 
 
-def sent(table):
+def sent(table: Transmissions) -> Sent:
     """Return the `Sent` of a table of transmissions."""
     rows = np.flatnonzero(table.state != LOST)
     known = (table.state[rows] == DELIVERED) & table.exact[rows]
@@ -137,7 +143,7 @@ def sent(table):
     )
 
 
-def departures(sent_us, wire_bytes, steps, bucket_bytes=0.0):
+def departures(sent_us: Floats, wire_bytes: Floats, steps: Steps, bucket_bytes: float = 0.0) -> Floats:
     """Return when each packet has left a queue that is served at `steps`.
 
     Parameters
@@ -156,14 +162,14 @@ def departures(sent_us, wire_bytes, steps, bucket_bytes=0.0):
     return steps.when(behind)
 
 
-def backlog(sent_us, wire_bytes, steps):
+def backlog(sent_us: Floats, wire_bytes: Floats, steps: Steps) -> Floats:
     """Return the bytes in the queue just after each packet came, itself included."""
     clock = steps.served(sent_us)
     total = np.cumsum(wire_bytes)
     return total + np.maximum.accumulate(clock - (total - wire_bytes)) - clock
 
 
-def deviation(flow, steps, whole=False):
+def deviation(flow: Sent, steps: Steps, whole: bool = False) -> float:
     """Return the deviation of the delays that the queue does not explain: mean of log(1 + |x - median| / SMALL_US).
 
     The median is that of a second or ten RTTs: a backlog that others or a stalled host left in the queue stays until
@@ -177,7 +183,7 @@ def deviation(flow, steps, whole=False):
     return float(np.mean(np.log1p(np.abs(_around(left[: len(left) // size * size], size)) / SMALL_US)))
 
 
-def bend(flow, steps):
+def bend(flow: Sent, steps: Steps) -> float:
     """Return the `deviation` around the median of `WINDOW_US`.
 
     A wrong rate bends the delays of such a stretch wherever a queue stands; a host that stalled shifts them, and may
@@ -194,14 +200,14 @@ def bend(flow, steps):
     return float(np.mean(np.log1p(np.abs(left[order] - np.repeat(medians, count)) / SMALL_US)))
 
 
-def _window_rows(flow):
+def _window_rows(flow: Sent) -> int:
     """Return how many rows of `shown` a second or ten RTTs have."""
     window_us, span_us = max(1e6, 10 * flow.least_rtt_us), flow.sent_us[-1] - flow.sent_us[0] + 1
     return min(max(int(len(flow.shown) * window_us / span_us), 20), len(flow.shown))
 
 
 # --- constant rate ---------------------------------------------------------------------------------------------------
-def delivered_rate(flow, window_us):
+def delivered_rate(flow: Sent, window_us: float) -> tuple[Floats, Floats, Floats]:
     """Return the middles and rates of windows in which something was delivered, and their mean excess of RTT."""
     known = np.isfinite(flow.told_us)
     told, size, rtt = flow.told_us[known], flow.wire_bytes[known], flow.rtt_us[known]
@@ -219,7 +225,7 @@ def delivered_rate(flow, window_us):
     return (edges[:-1] + 0.5) * window_us, rate, mean_rtt
 
 
-def least_of(cost, low, high, points, tolerance):
+def least_of(cost: Callable[..., Any], low: float, high: float, points: int, tolerance: float) -> tuple[float, float]:
     """Return where a cost is least between low and high: the best of a grid, then golden section around it."""
     grid = np.geomspace(low, high, points)
     values = [cost(x) for x in grid]
@@ -241,40 +247,75 @@ def least_of(cost, low, high, points, tolerance):
     return (x, value) if value <= values[best] else (grid[best], values[best])
 
 
-def constant_rate(flow, near=None):
-    """Return the constant rate that explains the delays best, and their deviation with it; looks closely `near`.
+class Search(NamedTuple):
+    """How closely a rate is sought, of all and near what is delivered: points of a grid, relative tolerance."""
 
-    Where a queue stands for long, a rate a quarter of a per cent too high already has it drain: near the delivered rate
-    the search goes in steps of a thousandth.
-    """
-    paired = pair_rate(flow)
-    if paired is not None and (paired[1] < EXACT or not stands(flow, constant(paired[0]))):
-        return paired[0], deviation(flow, constant(paired[0]))
-    rtt = float(np.nanmedian(flow.rtt_us))
-    _, rate, _ = delivered_rate(flow, max(WINDOW_US, rtt))
-    most = max(float(np.quantile(rate[rate > 0], 0.98)), near[1] if near else 0.0)
-    wide = least_of(lambda x: deviation(flow, constant(x)), most / 2, most * 8, 40, 1e-4)
-    near = least_of(lambda x: deviation(flow, constant(x)), *(near or _plateau(flow)), 80, 1e-5)
-    rate, _ = min(wide, near, key=lambda found: found[1])
+    wide: tuple[int, float]
+    near: tuple[int, float]
+
+
+# Where a queue stands for long, a rate a quarter of a per cent too high already has it drain: near the delivered rate
+# the search goes in steps of a thousandth.
+CLOSELY = Search((40, 1e-4), (80, 1e-5))
+ROUGHLY = Search((28, 3e-3), (24, 1e-3))  # to half a per cent, in a third of the time
+
+
+def constant_rate(flow: Sent, search: Search = CLOSELY) -> tuple[float, float]:
+    """Return the constant rate that explains the delays best, and their deviation with it."""
+
+    def cost(rate: float) -> float:
+        return deviation(flow, constant(rate))
+
+    paired = pair_rate(flow) if search is CLOSELY else None
+    if paired is not None and (paired[1] < PAIR_EXACT or not stands(flow, constant(paired[0]))):
+        return paired[0], cost(paired[0])
+    most, plateau = _bounds(flow)
+    wide = least_of(cost, most / 2, most * 8, *search.wide)
+    near = least_of(cost, plateau * 0.97, plateau * 1.05, *search.near)
+    best = min(wide, near, key=lambda found: found[1])
+    if search is not CLOSELY:
+        return best
     # Within its error, the rate at which delays do not drift from one end of the flow to the other.
+    rate = best[0]
     last = least_of(lambda x: deviation(flow, constant(x), whole=True), rate * 0.998, rate * 1.002, 41, 2e-6)[0]
-    return last, deviation(flow, constant(last))
+    return last, cost(last)
 
 
-def lever(flow, steps):
+def _bounds(flow: Sent) -> tuple[float, float]:
+    """Return the largest rate that was delivered, and that at which most was delivered while a queue stood.
+
+    Where others' packets go through the queue, of which it is not known when they arrived, what was sent stands for
+    what was delivered.
+    """
+    low, span_us = flow.least_rtt_us, flow.sent_us[-1] - flow.sent_us[0]
+    window_us = max(WINDOW_US, 4 * low)
+    if span_us < 4 * window_us:
+        window_us = max(span_us / 4, 1.0)
+    _, rate, mean_rtt = delivered_rate(flow, window_us)
+    if len(flow.known) > 0.9 * len(flow.sent_us):
+        some, standing = rate[rate > 0], rate[(mean_rtt > 1.05 * low) & (rate > 0)]
+    else:
+        place = np.maximum(flow.sent_us / window_us, 0).astype(np.int64)  # others may have begun before
+        rate = np.bincount(place, flow.wire_bytes)[:-1] / window_us
+        some = standing = rate[rate > 0]
+    plateau = float(np.median(standing)) if len(standing) else float(np.quantile(some, 0.9))
+    return float(np.quantile(some, 0.98)), plateau
+
+
+def lever(flow: Sent, steps: Steps) -> float:
     """Return by how many us delays move per unit of the logarithm of the rates: for how long a queue stood."""
     up = departures(flow.sent_us, flow.wire_bytes, Steps(steps.start_us, steps.rate * 1.0001))
     moved = np.abs(up - departures(flow.sent_us, flow.wire_bytes, steps))[flow.shown]
     return float(np.quantile(moved, 0.9)) / 1e-4
 
 
-def stands(flow, steps):
+def stands(flow: Any, steps: Any) -> Any:
     """Return whether a queue stood for so long that delays by themselves tell the rate better than neighbours do."""
     left = flow.unexplained(steps)
-    return lever(flow, steps) * AGREE > float(np.subtract(*np.quantile(left, [0.84, 0.16]))) / 2
+    return lever(flow, steps) * PAIR_AGREE > float(np.subtract(*np.quantile(left, [0.84, 0.16]))) / 2
 
 
-def pair_rate(flow):
+def pair_rate(flow: Sent) -> tuple[float, float] | None:
     """Return the rate at which packets that left together arrived, and its standard error; None if they do not agree.
 
     Neighbours that share their delay, as they do without jitter or where it changes in slots, come apart by their time
@@ -283,30 +324,21 @@ def pair_rate(flow):
     rows = flow.shown
     total = np.cumsum(flow.wire_bytes)
     size, took, sent_apart = (np.diff(column[rows]) for column in (total, flow.told_us, flow.sent_us))
-    behind = (took > 0) & (sent_apart < BEHIND * took) & (size < PAIR_BYTES)
+    behind = (took > 0) & (sent_apart < PAIR_BEHIND * took) & (size < PAIR_BYTES)
     if behind.sum() < LEAST_PAIRS:
         return None
     logs = np.sort(np.log(size[behind] / took[behind]))
-    inside = np.searchsorted(logs, logs + 2 * AGREE, "right") - np.arange(len(logs))
+    inside = np.searchsorted(logs, logs + 2 * PAIR_AGREE, "right") - np.arange(len(logs))
     best = int(np.argmax(inside))
-    if inside[best] < max(LEAST_PAIRS, AGREEING * len(logs)):
+    if inside[best] < max(LEAST_PAIRS, PAIRS_AGREEING * len(logs)):
         return None
     agreed = logs[best : best + inside[best]]
     error = float(np.subtract(*np.quantile(agreed, [0.84, 0.16]))) / 2 / np.sqrt(len(agreed))
     return float(np.exp(np.median(agreed))), error
 
 
-def _plateau(flow):
-    """Return the bounds of the rate at which most was delivered while a queue stood."""
-    low = flow.least_rtt_us
-    _, rate, mean_rtt = delivered_rate(flow, max(4 * WINDOW_US, 4 * low))
-    standing = rate[(mean_rtt > 1.05 * low) & (rate > 0)]
-    middle = float(np.median(standing)) if len(standing) else float(np.quantile(rate[rate > 0], 0.9))
-    return middle * 0.97, middle * 1.05
-
-
 # --- where it may change ---------------------------------------------------------------------------------------------
-def candidate_steps(flow, most=MOST_STEPS, reach=5):
+def candidate_steps(flow: Sent, most: int = MOST_RATE_STEPS, reach: int = 5) -> Floats:
     """Return the times at which the delivered rate changes while a queue stands, us, ascending.
 
     A change is where the medians of `reach` windows before and after differ most, and by more than they wander.
@@ -317,7 +349,7 @@ def candidate_steps(flow, most=MOST_STEPS, reach=5):
     return jumps(middle[queue], np.log(rate[queue]), most, reach)
 
 
-def jumps(times, values, most=MOST_STEPS, reach=5):
+def jumps(times: Floats, values: Floats, most: int = MOST_RATE_STEPS, reach: int = 5) -> Floats:
     """Return the times at which the level of a series of logarithms changes, ascending; see `candidate_steps`."""
     if len(values) < 2 * reach + 2:
         return np.zeros(0)
@@ -326,7 +358,7 @@ def jumps(times, values, most=MOST_STEPS, reach=5):
     wander = np.median(np.abs(windows - medians[:, None]), axis=1)
     before, after = medians[:-reach], medians[reach:]
     jump = np.abs(after - before)
-    clear = jump > np.maximum(DIFFERS, 3 * np.maximum(wander[:-reach], wander[reach:]))
+    clear = jump > np.maximum(RATE_JUMP, 3 * np.maximum(wander[:-reach], wander[reach:]))
     found = []
     while clear.any() and len(found) < most:
         k = int(np.argmax(np.where(clear, jump, -1)))
@@ -339,7 +371,7 @@ def jumps(times, values, most=MOST_STEPS, reach=5):
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------
-def rate_errors(flow, steps):
+def rate_errors(flow: Sent, steps: Steps) -> Floats:
     r"""Return the standard error of every rate, relative to it.
 
     The delays left over are regressed on their derivatives by the rates, :math:`\partial d_i / \partial \log C_k`, with
@@ -361,7 +393,7 @@ def rate_errors(flow, steps):
     return np.sqrt(np.diag(bread @ (scores.T @ scores) @ bread))
 
 
-def _around(values, size, middle=np.median):
+def _around(values: Floats, size: int, middle: Callable[..., Any] = np.median) -> Floats:
     """Return values less the middle of the `size` around them."""
     parts = values.reshape(-1, size)
     return (parts - middle(parts, axis=1)[:, None]).ravel()

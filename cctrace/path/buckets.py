@@ -11,25 +11,31 @@ full segments alone, where every layer differs by a constant factor; that of the
 policers`, whose rate is known, counts Ethernet frames with their check sequence: 1518 where 1514 stand here.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cctrace.estimates import Z95, Estimate
+from cctrace.path.arrays import Floats
 from cctrace.path.bottleneck import backlog, constant, delivered_rate, departures, least_of
+from cctrace.path.constants import (
+    EXPLAINED,
+    FULL_DEFICIT,
+    LEAST_POLICED,
+    MOST_PLATEAU,
+    POLICED_PARTS,
+    SPARED,
+    SPENT,
+    UNDELAYED,
+)
 from cctrace.path.transmissions import LOST
 from cctrace.tcp.wire import PACKET_BYTES
 
-LEAST_LOSSES = 15
-EXPLAINED = 0.8  # share of the losses that an empty bucket must explain
-SPARED = 0.03  # share of what passed that an empty bucket should have dropped, at most
-UNDELAYED = 0.15  # of V / r, by which a policer's packets may be late at most
-FULL = 0.8  # of V at losses, from which on a queue shows: a shaper's bucket lets what comes first through at once
-MOST_PLATEAU = np.log(10.0)  # of rates that tell lost and passed apart, looked at to each side
-PARTS = 8
-SPENT = (
-    0.25  # quantile of the delays less the queue at a shaper's rate, where it is busy for more than that of the time
-)
+if TYPE_CHECKING:
+    from cctrace.path.bottleneck import Sent, Steps
+    from cctrace.path.transmissions import Transmissions
 
 
 class Bucket(NamedTuple):
@@ -39,7 +45,7 @@ class Bucket(NamedTuple):
     size_bytes: Estimate
     explained: np.ndarray | None
 
-    def as_estimates(self):
+    def as_estimates(self) -> dict[str, Estimate]:
         """Return {"rate_bps", "bucket_bytes"}."""
         return {"rate_bps": self.rate.scaled(8e6), "bucket_bytes": self.size_bytes}
 
@@ -51,7 +57,7 @@ class _Tried(NamedTuple):
     size: np.ndarray
     lost: np.ndarray
 
-    def met(self, rate):
+    def met(self, rate: float) -> Floats:
         """Return the deficit that each packet met, itself included."""
         passed = ~self.lost
         time, size = self.time_us[passed], self.size[passed]
@@ -64,7 +70,7 @@ class _Tried(NamedTuple):
         met[self.lost] = left + self.size[self.lost]
         return met
 
-    def cost(self, rate, bucket=None):
+    def cost(self, rate: float, bucket: float | None = None) -> tuple[float, float]:
         """Return how badly lost and passed packets are told apart, and the bucket that does it best."""
         met = self.met(rate)
         lost, passed = met[self.lost], met[~self.lost]
@@ -75,7 +81,7 @@ class _Tried(NamedTuple):
             best = min(best, (early + late, size))
         return best
 
-    def misjudged(self, rate):
+    def misjudged(self, rate: float) -> int:
         """Return how many packets are on the wrong side of the deficit that tells lost and passed apart best."""
         met = self.met(rate)
         lost = self.lost[np.argsort(met, kind="stable")]
@@ -84,7 +90,7 @@ class _Tried(NamedTuple):
         return int((below + above[-1] - above).min())
 
 
-def policer_of(tables, start_ns, base_us):
+def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bucket | None:
     """Return the policer that explains the losses, a `Bucket`, or None.
 
     Parameters
@@ -103,7 +109,7 @@ def policer_of(tables, start_ns, base_us):
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     place = place[: len(tables[0])]
-    if lost.sum() < LEAST_LOSSES or _queued(tables[0], base_us):
+    if lost.sum() < LEAST_POLICED or _queued(tables[0], base_us):
         return None
     judged = sorted((_judged(tried, rate) for rate in _candidates(tried)), key=lambda found: -found.score)
     fit = (found for found in judged if found.explained.mean() >= EXPLAINED and found.spared <= SPARED)
@@ -123,7 +129,7 @@ def policer_of(tables, start_ns, base_us):
     return Bucket(Estimate(rate, min(told.low, low), max(told.high, high)), size_bytes, mask)
 
 
-def _plateau(tried, rate):
+def _plateau(tried: _Tried, rate: float) -> tuple[float, float]:
     """Return the bounds of the rates that tell lost and passed apart as well as this one does.
 
     A bucket of a few packets is full again in milliseconds: the losses then say little of how fast. Counts of what is
@@ -146,7 +152,7 @@ def _plateau(tried, rate):
     return tuple(bounds)
 
 
-def _queued(table, base_us):
+def _queued(table: Transmissions, base_us: float) -> bool:
     """Return whether what was sent about the time of losses waited: a queue dropped, no policer.
 
     The losses of an RTT count once: those of a flow's start, its most, may overflow a queue elsewhere.
@@ -170,11 +176,11 @@ class _Judged(NamedTuple):
     spared: float
 
     @property
-    def score(self):
+    def score(self) -> float:
         return self.explained.mean() - 3 * self.spared
 
 
-def _judged(tried, rate):
+def _judged(tried: _Tried, rate: float) -> _Judged:
     """Return how well a policer of this rate explains what was lost and what passed.
 
     At a loss the bucket is empty, whatever went before: the deficit is set to the bucket's size there, so that a packet
@@ -196,14 +202,14 @@ def _judged(tried, rate):
     return _Judged(rate, bucket, seen, explained, spared)
 
 
-def _candidates(tried):
+def _candidates(tried: _Tried) -> list[float]:
     """Return rates to judge: of what passed between losses, and of how well lost and passed are told apart."""
     mean = tried.size[~tried.lost].sum() / (tried.time_us[-1] - tried.time_us[0])
     places = [(mean / 3, mean * 30, 90), *((*bounds, 25) for bounds in _guesses(tried))]
     found = [min((least_of(lambda x: tried.cost(x)[0], *place, 1e-4) for place in places), key=lambda one: one[1])[0]]
     for span_us in (5e5, 2e6, 8e6):
         passed, span = _between(tried, span_us)
-        if len(span) >= LEAST_LOSSES:
+        if len(span) >= LEAST_POLICED:
             rates = passed / span
             found.append(
                 least_of(
@@ -219,7 +225,7 @@ def _candidates(tried):
     return found
 
 
-def _between(tried, span_us):
+def _between(tried: _Tried, span_us: float) -> tuple[Floats, Floats]:
     """Return the bytes that passed between losses that lie so far apart, and the time between them."""
     losses = np.flatnonzero(tried.lost)
     passed = np.concatenate([[0.0], np.cumsum(np.where(tried.lost, 0.0, tried.size))])
@@ -230,7 +236,7 @@ def _between(tried, span_us):
     return passed[b] - passed[a], tried.time_us[b] - tried.time_us[a]
 
 
-def _guesses(tried):
+def _guesses(tried: _Tried) -> list[tuple[float, float]]:
     """Return intervals of rates to look at: of what passed between losses, where the bucket was empty at both."""
     losses = np.flatnonzero(tried.lost)
     passed = np.concatenate([[0.0], np.cumsum(np.where(tried.lost, 0.0, tried.size))])
@@ -249,31 +255,31 @@ def _guesses(tried):
     return [(np.exp(edges[k] - 0.02), np.exp(edges[k + 1] + 0.02)) for k in often if counts[k]]
 
 
-def _delayed(table, met, best, base_us):
+def _delayed(table: Transmissions, met: Floats, best: _Judged, base_us: float) -> bool:
     """Return whether packets waited where the bucket was short of tokens, as they would in a queue."""
     rtt = table.rtt_us
     known = np.isfinite(rtt) & ~table.again
     wait = met / best.rate
-    high = known & (wait > FULL * best.bucket / best.rate) & (wait > 1e3)
+    high = known & (wait > FULL_DEFICIT * best.bucket / best.rate) & (wait > 1e3)
     if high.sum() < 10:
         return True
     late = np.maximum(rtt[high] - base_us, 0.0)
     return float(np.median(late / wait[high])) > UNDELAYED
 
 
-def _errors(tried, best):
+def _errors(tried: _Tried, best: _Judged) -> tuple[float, float]:
     """Return standard errors of rate and bucket: of rates between losses in parts of the flow, and of the deficits."""
     passed, span = _between(tried, 2e6)
     rates = passed / np.maximum(span, 1.0)
     near = np.abs(rates / best.rate - 1) < 0.05
-    parts = [np.median(part) for part in np.array_split(rates[near], PARTS) if len(part)]
+    parts = [np.median(part) for part in np.array_split(rates[near], POLICED_PARTS) if len(part)]
     rate = float(np.std(parts) / np.sqrt(len(parts))) if len(parts) > 2 else 0.02 * best.rate
     at_loss = best.met[tried.lost][best.explained]
     return rate, float(np.std(np.clip(at_loss, *np.quantile(at_loss, [0.05, 0.95])))) / 2
 
 
 # --- shapers ---------------------------------------------------------------------------------------------------------
-def shaper_of(flow, steps):
+def shaper_of(flow: Sent, steps: Steps) -> Bucket | None:
     """Return the shaper that delayed the packets, a `Bucket`, or None.
 
     With a bucket in its way a queue of the same rate is as much shorter as the bucket is large: once it is empty, every
@@ -288,7 +294,7 @@ def shaper_of(flow, steps):
     if np.quantile(rest, 0.6) > least - margin:
         return None
 
-    def cost(rate, bucket):
+    def cost(rate: float, bucket: float) -> float:
         gone = departures(flow.sent_us, flow.wire_bytes, constant(rate), bucket)
         return float(np.mean(np.log1p(np.abs((flow.told_us - gone)[known] - least) / 200.0)))
 
@@ -300,7 +306,7 @@ def shaper_of(flow, steps):
     return Bucket(Estimate.around(rate, 5e-4 * rate), Estimate.around(bucket, error, PACKET_BYTES), None)
 
 
-def refilled_shaper(flow, rate):
+def refilled_shaper(flow: Sent, rate: float) -> None:
     """Return the shaper that delayed packets at a lower rate than the one that explains their delays best, or None.
 
     Where a sender pauses or slows down, tokens come back, and the link's own rate shows while they last; a single rate
@@ -317,14 +323,14 @@ def refilled_shaper(flow, rate):
     least = float(np.median(np.sort(flow.rtt_us[known])[:10])) - PACKET_BYTES / rate
     margin = max(500.0, 3 * PACKET_BYTES / rate, 0.03 * least)
 
-    def left(rate, bucket):
+    def left(rate: float, bucket: float) -> Floats:
         gone = departures(flow.sent_us, flow.wire_bytes, constant(rate), bucket)
         return (flow.told_us - gone)[known] - least
 
-    def bucket_at(rate):  # by so much sooner than from the queue alone packets come, once it is empty
+    def bucket_at(rate: float) -> float:  # by so much sooner than from the queue alone packets come, once it is empty
         return -float(np.quantile(left(rate, 0.0), SPENT)) * rate
 
-    def cost(rate):
+    def cost(rate: float) -> float:
         bucket = bucket_at(rate)
         return float(np.mean(np.log1p(np.abs(left(rate, bucket)) / 200.0))) if bucket > 0 else np.inf
 

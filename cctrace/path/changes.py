@@ -1,18 +1,18 @@
 """When the rate of a flow's path changed, and how it varied: while a queue stands, what is delivered is that rate."""
 
+from __future__ import annotations
+
 import itertools
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from cctrace.path.arrays import Bools
+from cctrace.path.constants import LEAST_WINDOWS, MOSTLY_QUEUED, QUEUED_ALIKE, RATE_DIFFERS, RATE_VARIES, STEADY_RATE
 from cctrace.tcp.wire import PACKET_BYTES
 
-DIFFERS = 1.25  # times, from which on a rate is another
-STEADY = 0.12  # median deviation, relative, of the rate of a link that has one
-MOSTLY = 0.4  # share of the windows with a queue
-SAME = 0.05  # by which the rate with a queue may differ from that without
-LEAST_WINDOWS = 5
-VARIES = 1.6  # 90th over 10th percentile, smoothed, from which on a link has no one rate
+if TYPE_CHECKING:
+    from cctrace.path.evidence import PathEvidence
 
 
 class Change(NamedTuple):
@@ -24,7 +24,7 @@ class Change(NamedTuple):
     until_s: float
 
 
-def rate_changes(path):
+def rate_changes(path: PathEvidence) -> list[Any]:
     """Return the `Change` list of a flow.
 
     A change is the path's if the path was full at the lower of two rates: what the flow had had, or got later, was
@@ -43,13 +43,16 @@ def rate_changes(path):
     found = []
     for one, two in itertools.pairwise(stretches):
         apart = abs(np.log(two.rate / one.rate))
-        if apart > max(np.log(DIFFERS), 3 * (one.spread + two.spread)) and min(one, two, key=lambda s: s.rate).full:
+        if (
+            apart > max(np.log(RATE_DIFFERS), 3 * (one.spread + two.spread))
+            and min(one, two, key=lambda s: s.rate).full
+        ):
             at = _when(path, two.begin_s, one.rate, two.rate)
             found.append(Change(at, one.rate * 8e6, two.rate * 8e6, two.end_s))
     return found
 
 
-def _when(path, near_s, before, after):
+def _when(path: Any, near_s: Any, before: Any, after: Any) -> Any:
     """Return from when on, in the second before a jump was seen, every window was nearer to the new rate; seconds."""
     middle, rate, _ = path.delivered
     window = middle[1] - middle[0]
@@ -71,7 +74,7 @@ class _Stretch(NamedTuple):
     full: bool
 
 
-def _stretch(path, begin_s, end_s):
+def _stretch(path: PathEvidence, begin_s: float, end_s: float) -> _Stretch | None:
     """Return what was delivered between two jumps, None if it had no one rate.
 
     The path was full if the rate is the bottleneck's, or if a queue stood that the bottleneck's rate does not explain.
@@ -83,16 +86,18 @@ def _stretch(path, begin_s, end_s):
     queued, whole = inside & _waited(path), float(np.median(rate[inside]))
     # A queue that drains at the rate that holds afterwards, too, shows that rate.
     enough = queued.sum() >= LEAST_WINDOWS
-    full = enough and (queued.sum() >= MOSTLY * inside.sum() or abs(np.median(rate[queued]) / whole - 1) < SAME)
+    full = enough and (
+        queued.sum() >= MOSTLY_QUEUED * inside.sum() or abs(np.median(rate[queued]) / whole - 1) < QUEUED_ALIKE
+    )
     # Whoever waits at that rate waits for one packet at least, and for itself; late ACKs of a small window are less.
     full = full and np.median(rtt[queued]) - path.uncongested[0] > 2 * PACKET_BYTES / np.median(rate[queued])
     typical = float(np.median(rate[queued])) if full else whole
     spread = float(np.median(np.abs(rate[inside] - typical))) / typical
     own = path.bottleneck.seen and typical > 0.9 * path.bottleneck.rate
-    return _Stretch(begin_s, end_s, typical, spread, bool(full or own)) if spread < STEADY else None
+    return _Stretch(begin_s, end_s, typical, spread, bool(full or own)) if spread < STEADY_RATE else None
 
 
-def _waited(path):
+def _waited(path: PathEvidence) -> Bools:
     """Return which windows of `delivered` had a queue that the bottleneck's rate, taken as constant, does not explain.
 
     Packets are placed in the windows by when they left the sender.
@@ -104,7 +109,7 @@ def _waited(path):
     return path.standing & (rest > path.queued_us)
 
 
-def variation(path):
+def variation(path: PathEvidence) -> None:
     """Return (10th, 90th percentile) of the rate, bit/s, while a queue stood, over half a second; None if too short."""
     middle, rate, _ = path.delivered
     size = LEAST_WINDOWS
@@ -116,4 +121,4 @@ def variation(path):
         return None
     smooth = np.convolve(full, np.ones(size) / size, "valid")
     low, high = np.quantile(smooth, [0.1, 0.9]) * 8e6
-    return (float(low), float(high)) if high > VARIES * low else None
+    return (float(low), float(high)) if high > RATE_VARIES * low else None

@@ -8,30 +8,29 @@ jitter. No list of states is needed: PROBE_RTT, starts and pauses count because 
 controller.
 """
 
+from __future__ import annotations
+
 import functools
 import itertools
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cctrace.display import card
 from cctrace.errors import FitError
 from cctrace.estimates import Estimate
+from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.path.blocks import block_length, block_means, block_sizes, student
 from cctrace.path.blocks import effective_samples as effective
 from cctrace.path.bottleneck import Steps, departures
+from cctrace.path.constants import ACK_TIMER_US, HELD_US, LEAST_RTTS, REORDERED, SHORT_QUEUE, TIE, WANDER, WINDOW_US
 from cctrace.path.transmissions import Transmissions
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import format_share
 
-LEAST_SAMPLES = 100
-STRETCH_US = 100_000.0
-SHORT = 3.0  # packets: an own queue that hardly depends on the rate
-WANDER = 6.0  # standard errors by which the median of a stretch may exceed the least ones
-TIE = 0.2  # of a packet's time at the bottleneck, at most: arrivals closer than that came together
-REORDERED = 1e-3  # share of packets overtaken from which on the path does not keep order
-HELD_US = 1_000.0  # by which a Linux receiver holds back SACKs at most (tcp_comp_sack_delay_ns)
-ACK_TIMER_US = 30_000.0  # an ACK for a single segment that much later waited for the receiver's timer
+if TYPE_CHECKING:
+    from cctrace.path.bottleneck import Sent
 
 
 @dataclass(frozen=True)
@@ -75,36 +74,36 @@ class Delays:
     steps: Steps
     table: Transmissions
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.delay_us)
 
     @functools.cached_property
-    def event(self):
+    def event(self) -> Bools:
         """Per group: whether it came by itself, and not right behind the group before."""
         return self.gap_us > self.tie_us
 
     @functools.cached_property
-    def last(self):
+    def last(self) -> Ints:
         """Rows of the last packet of every group: the one whose arrival the ACK answered."""
         return np.append(np.flatnonzero(np.diff(self.group)), len(self.group) - 1)
 
     @property
-    def packet_us(self):
+    def packet_us(self) -> float:
         """Time that a full packet takes at the bottleneck, us."""
         return PACKET_BYTES / float(np.median(self.steps.rate))
 
     @property
-    def rtt_us(self):
+    def rtt_us(self) -> Floats:
         """The uncongested RTTs, one per ACK, in order; us."""
         return self.delay_us[self.last]
 
     @property
-    def segments_per_ack(self):
+    def segments_per_ack(self) -> float:
         """How many segments an ACK covers where they came apart."""
         apart = np.bincount(self.group)[self.event]
         return float(np.mean(np.minimum(apart, 2))) if len(apart) else 1.0
 
-    def steady(self, stretch_us):
+    def steady(self, stretch_us: Any) -> Any:
         """Return the delays less what moves the medians of stretches of time, and the sd of that, us."""
         value = self.rtt_us
         stretch = np.unique((self.departed_us[self.last] / stretch_us).astype(np.int64), return_inverse=True)[1]
@@ -116,21 +115,21 @@ class Delays:
         return replace(self, delay_us=self.delay_us - off[self.group], gap_us=gap), float(np.std(medians))
 
     @functools.cached_property
-    def effective_samples(self):
+    def effective_samples(self) -> float:
         """How many independent RTTs these are worth."""
         return effective(self.rtt_us)
 
     @functools.cached_property
-    def block_length(self):
+    def block_length(self) -> Any:
         """Samples per block of the block bootstrap."""
         return block_length(self.rtt_us)
 
     @functools.cached_property
-    def mean_us(self):
+    def mean_us(self) -> Estimate:
         """RTT_UCAV, the mean RTT without queue, an `Estimate`; robust against stalls (0.5 % at each end trimmed)."""
         return mean_of(self.rtt_us)
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         figures = [
             ("packets", f"{len(self)}, worth {self.effective_samples:.0f} independent ones"),
             ("mean", f"{self.mean_us.text('{:.0f}')} us"),
@@ -139,12 +138,12 @@ class Delays:
         ]
         return card("RTTs without queue", figures)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         worth = f"{self.effective_samples:.0f} effective"
         return f"<Delays: {len(self)} packets, mean {self.mean_us.text('{:.0f}')} us, {worth}>"
 
 
-def mean_of(series):
+def mean_of(series: Floats) -> Estimate:
     """Return the mean of dependent samples, an `Estimate`; 0.5 % at each end are cut to the next.
 
     The error is that of the means of blocks (three times as long as the bootstrap's, at least 10 of them), of Student's
@@ -159,15 +158,15 @@ def mean_of(series):
     return Estimate.around(kept.mean(), error)
 
 
-def require_rtts(flow):
+def require_rtts(flow: Sent) -> None:
     """Refuse a `Sent` of which too few RTTs are known with a `FitError` that says what would be needed."""
-    if len(flow.known) < LEAST_SAMPLES:
+    if len(flow.known) < LEAST_RTTS:
         raise FitError(
-            f"only {len(flow.known)} RTTs are known; at least {LEAST_SAMPLES} are needed, so capture a longer flow"
+            f"only {len(flow.known)} RTTs are known; at least {LEAST_RTTS} are needed, so capture a longer flow"
         )
 
 
-def delays_of(table, flow, steps, bucket_bytes=0.0):
+def delays_of(table: Transmissions, flow: Sent, steps: Steps, bucket_bytes: float = 0.0) -> Delays:
     """Return the `Delays` of what went through a bottleneck of known rate; see `cctrace.fit.uncongested_rtt`."""
     departed = departures(flow.sent_us, flow.wire_bytes, steps, bucket_bytes)
     rows = flow.known[flow.first[flow.known]]
@@ -185,18 +184,18 @@ def delays_of(table, flow, steps, bucket_bytes=0.0):
     overtaken = inverted.mean() > REORDERED
     if overtaken:  # who comes late is told of at once, who comes before is not: all count, held ones by half
         held_us = np.where(prompt, 0.0, np.minimum(gap[group], HELD_US) / 2)
-    elif len(np.unique(group[prompt])) >= LEAST_SAMPLES:  # SACKs that a timer held back tell of arrivals late
+    elif len(np.unique(group[prompt])) >= LEAST_RTTS:  # SACKs that a timer held back tell of arrivals late
         rows, gap = rows[prompt], gap[np.unique(group[prompt])]
         group, held_us = np.unique(group[prompt], return_inverse=True)[1].reshape(-1), held_us[prompt]
     delay = flow.told_us[rows] - departed[rows] - held_us
-    quiet = _quiet(departed[rows], delay, group, (departed - flow.sent_us)[rows] <= SHORT * packet_us)
+    quiet = _quiet(departed[rows], delay, group, (departed - flow.sent_us)[rows] <= SHORT_QUEUE * packet_us)
     # Whole groups, so that what one ACK told of stays together.
     keep = quiet[group]
     rows, kept = rows[keep], keep.mean()
     group = np.unique(group[keep], return_inverse=True)[1].reshape(-1)
-    if len(group) < LEAST_SAMPLES:
+    if len(group) < LEAST_RTTS:
         raise FitError(
-            f"only {len(group)} RTTs were taken without a queue of others before them; at least {LEAST_SAMPLES} are "
+            f"only {len(group)} RTTs were taken without a queue of others before them; at least {LEAST_RTTS} are "
             "needed, so capture a pause, a start, or BBR's PROBE_RTT"
         )
     return Delays(
@@ -214,7 +213,7 @@ def delays_of(table, flow, steps, bucket_bytes=0.0):
     )
 
 
-def _gaps(table, flow, rows):
+def _gaps(table: Transmissions, flow: Sent, rows: Ints) -> Floats:
     """Return how much later the ACKs that told of these rows came than the ones before them, of whatever they told."""
     told = np.flatnonzero(table.ack_row >= 0)
     acks, where = np.unique(table.ack_row[told], return_index=True)
@@ -223,13 +222,13 @@ def _gaps(table, flow, rows):
     return np.where(at > 0, time_us[at] - time_us[np.maximum(at - 1, 0)], np.inf)
 
 
-def _tie_us(gap, packet_us):
+def _tie_us(gap: Floats, packet_us: float) -> float:
     """Return how close arrivals come that left a queue of the path together: as the closest do, in this capture."""
     close = gap[gap < TIE * packet_us]
     return float(min(max(3 * np.quantile(close, 0.75), 1.0) if len(close) else 1.0, TIE * packet_us))
 
 
-def _without_timer(flow, departed, rows, group):
+def _without_timer(flow: Sent, departed: Floats, rows: Ints, group: Ints) -> tuple[Ints, Ints]:
     """Leave out single segments whose ACK waited for the receiver's timer [RFC1122] 4.2.3.2."""
     alone = np.bincount(group)[group] == 1
     delay = flow.told_us[rows] - departed[rows]
@@ -239,11 +238,11 @@ def _without_timer(flow, departed, rows, group):
     return rows[~waited], np.unique(group[~waited], return_inverse=True)[1].reshape(-1)
 
 
-def _quiet(departed, delay, group, short):
+def _quiet(departed: Floats, delay: Floats, group: Ints, short: Bools) -> Bools:
     """Return per group whether its stretch of time shows no more than the flow's own queue."""
     last = np.append(np.flatnonzero(np.diff(group)), len(group) - 1)
     time, value = departed[last], delay[last]
-    stretch = np.maximum.accumulate((time / STRETCH_US).astype(np.int64) - int(time.min() / STRETCH_US))
+    stretch = np.maximum.accumulate((time / WINDOW_US).astype(np.int64) - int(time.min() / WINDOW_US))
     stretch = np.unique(stretch, return_inverse=True)[1].reshape(-1)
     edges = np.append(np.flatnonzero(np.diff(stretch, prepend=-1)), len(stretch))
     parts = [value[a:b] for a, b in itertools.pairwise(edges)]
@@ -260,7 +259,7 @@ def _quiet(departed, delay, group, short):
     shorts = [part[own] for part, own in zip(parts, np.split(short[last], edges[1:-1]), strict=True)]
     mean_size = len(value) / len(parts)
 
-    def surely(part):
+    def surely(part: Floats) -> float:
         return np.median(part) + 2.5 * spread / np.sqrt(max(worth * len(part) / mean_size, 1.0))
 
     tried = [part for part in shorts if len(part) >= 4]

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.path.acks import Acks, acks_of
+from cctrace.path.arrays import Bools, Floats
 from cctrace.path.bottleneck import Sent, Steps, constant_rate, jumps, sent
 from cctrace.path.buckets import Bucket, policer_of, shaper_of
 from cctrace.path.changes import Change, rate_changes, variation
+from cctrace.path.constants import ENOUGH_RTTS
 from cctrace.path.delays import Delays, delays_of
 from cctrace.path.neighbours import Shared, companions_of, neighbours, parts_of, shared_queue
 from cctrace.path.own_queue import (
@@ -42,7 +43,6 @@ from cctrace.path.transmissions import LOST, Transmissions, as_flow, transmissio
 if TYPE_CHECKING:
     from cctrace.flows.capture import Capture
     from cctrace.flows.flow import Flow
-ENOUGH_RTTS = 40  # known, for a rate to be sought in them
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,22 +74,22 @@ class PathEvidence:
         return sent(self.transmissions)
 
     @functools.cached_property
-    def sent_s(self) -> NDArray[np.float64]:
+    def sent_s(self) -> Floats:
         """When each transmission left, seconds."""
         return (self.transmissions.sent_ns - self.transmissions.start_ns) / 1e9
 
     @functools.cached_property
-    def lost(self) -> NDArray[np.bool_]:
+    def lost(self) -> Bools:
         """Which transmissions were lost: by a queue, a policer or chance; `losses.losses_of` tells by which."""
         return self.transmissions.state == LOST
 
     @functools.cached_property
-    def rtt_us(self) -> NDArray[np.float64]:
+    def rtt_us(self) -> Floats:
         """RTT of each transmission of data that were sent once, NaN where unknown."""
         return np.where(self.transmissions.again, np.nan, self.transmissions.rtt_us)
 
     @functools.cached_property
-    def _known_rtts_us(self) -> NDArray[np.float64]:
+    def _known_rtts_us(self) -> Floats:
         return self.rtt_us[np.isfinite(self.rtt_us)]
 
     @functools.cached_property
@@ -114,24 +114,23 @@ class PathEvidence:
         return companions_of(self.capture, neighbours(self.capture.flows, self.index, self.one_bottleneck))
 
     @functools.cached_property
-    def same_ends(self) -> dict[int, Transmissions]:
-        """Those of `companions` between the same two hosts; all, where all may be taken to share a bottleneck."""
-        rows = self.capture.flows
-        ends = list(zip(rows["src"], rows["dst"], strict=True))
-        mine = ends[self.index]
-        return {k: table for k, table in self.companions.items() if self.one_bottleneck or ends[k] == mine}
-
-    @functools.cached_property
-    def parts(self) -> list[Sent]:
+    def parts(self) -> dict[int, Sent]:
         """`Sent` of this flow and of its companions, on this flow's clock, each as coarse as all together require."""
-        return parts_of(self.transmissions, self.companions)
+        return parts_of({self.index: self.transmissions, **self.companions}, self.transmissions.start_ns)
 
     @functools.cached_property
     def shared(self) -> Shared | None:
-        """How well the queue of this flow and its companions together explains its delays; None without companions."""
+        """How well the queue of this flow and its companions together explains its delays; None without companions.
+
+        Of all companions, or of those between the same two hosts: whichever explain them better.
+        """
         if not self.companions or self.bottleneck is None:
             return None
-        return shared_queue(self.parts, self.bottleneck.rate)
+        ends = self.capture.flows[["src", "dst"]].to_numpy()
+        same_ends = tuple(k for k in self.companions if (ends[k] == ends[self.index]).all())
+        groups = {tuple(self.companions), same_ends} - {()} if not self.one_bottleneck else {tuple(self.companions)}
+        own_rate = self.bottleneck.rate
+        return max((shared_queue(self.parts, self.index, group, own_rate) for group in groups), key=lambda s: s.gain)
 
     # --- the bottleneck, as a diagnosis needs it ---------------------------------------------------------------------
     @functools.cached_property
@@ -165,12 +164,12 @@ class PathEvidence:
         return delivered_of(self.coarse)
 
     @functools.cached_property
-    def standing(self) -> NDArray[np.bool_]:
+    def standing(self) -> Bools:
         """Which windows of `delivered` had a queue before them: RTTs above the uncongested by more than jitter."""
         return (self.delivered.rate > 0) & (self.delivered.rtt_us > self.queued_us)
 
     @functools.cached_property
-    def rate_jumps_s(self) -> NDArray[np.float64]:
+    def rate_jumps_s(self) -> Floats:
         """When the delivered rate changed, seconds; `rate_changes` tells of which the path was the cause."""
         rate = self.delivered.rate
         return jumps(self.delivered.middle_s[rate > 0], np.log(rate[rate > 0]))
@@ -224,7 +223,7 @@ class PathEvidence:
             return None
         table = self.transmissions
         base_us = float(np.nanquantile(table.rtt_us, 0.05))
-        return policer_of([table, *self.same_ends.values()], table.start_ns, base_us)
+        return policer_of([table, *self.companions.values()], table.start_ns, base_us)
 
 
 def forget(flow: Flow) -> None:

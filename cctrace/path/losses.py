@@ -6,24 +6,33 @@ at a share that holds for the long queue too; what is lost in excess of it there
 packets met is the buffer.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import special
 
 from cctrace.estimates import Estimate
+from cctrace.path.arrays import Bools, Floats
 from cctrace.path.bottleneck import Steps, backlog
+from cctrace.path.constants import (
+    BURSTY,
+    CHANCE,
+    CODEL_TARGET_US,
+    LEAST_CODEL,
+    LEAST_DROPS,
+    LEAST_EARLY,
+    NEAR_TARGET,
+    PASSING,
+    SAME_OVERFLOW_US,
+    SURE_BACKLOG,
+)
 from cctrace.path.transmissions import LOST
 
-LEAST_DROPS = 3
-LEAST_CODEL, LEAST_EARLY = 5, 30  # losses
-CODEL_TARGET_US = 5_000.0
-NEAR_TARGET = 0.9  # a wait is known no better
-CHANCE = 1e-3  # with which losses that ignore the queue may look as if they did not
-PASSING = 20  # packets per dropped one that pass a queue as long as it was, at most, where that is full
-SURE = 0.2  # of a packet: error of a backlog up to which it tells how many packets there were
-SAME_US = 100_000.0
-BURSTY = 3.0  # times likelier to lose a packet after a lost one from which on losses come in bursts
+if TYPE_CHECKING:
+    from cctrace.path.bottleneck import Sent
+    from cctrace.path.transmissions import Transmissions
 
 
 class Losses(NamedTuple):
@@ -53,7 +62,7 @@ class Losses(NamedTuple):
     aqm: str | None
 
 
-def backlog_met(flow, steps, time_us):
+def backlog_met(flow: Sent, steps: Steps, time_us: Floats) -> Floats:
     """Return the bytes in the queue at the given times, before what came then."""
     level = backlog(flow.sent_us, flow.wire_bytes, steps)
     before = np.searchsorted(flow.sent_us, time_us, "right") - 1
@@ -61,7 +70,9 @@ def backlog_met(flow, steps, time_us):
     return np.where(before >= 0, np.maximum(level[np.maximum(before, 0)] - served, 0.0), 0.0)
 
 
-def losses_of(table, flow, steps, policed=None, rate_error=0.0):
+def losses_of(
+    table: Transmissions, flow: Sent, steps: Steps, policed: Bools | None = None, rate_error: float = 0.0
+) -> Losses:
     """Return the `Losses` of a flow.
 
     Parameters
@@ -108,7 +119,7 @@ def losses_of(table, flow, steps, policed=None, rate_error=0.0):
     return Losses(share, _bursts(random, share.value), int(congestive.sum()), int(random.sum()), buffer, aqm)
 
 
-def _codel(lost, wait_us, time_us):
+def _codel(lost: Bools, wait_us: Floats, time_us: Floats) -> bool:
     """Return whether CoDel drops [RFC8289]: single packets, none that waited less than 5 ms though many packets did."""
     if lost.sum() < LEAST_CODEL:
         return False
@@ -118,7 +129,7 @@ def _codel(lost, wait_us, time_us):
     return bool(unlikely and np.mean(apart > CODEL_TARGET_US) >= 0.95)
 
 
-def _early(lost, met):
+def _early(lost: Bools, met: Floats) -> bool:
     """Return whether packets are lost the likelier the longer the queue, over all its lengths and not at one."""
     if lost.sum() < LEAST_EARLY:
         return False
@@ -132,12 +143,12 @@ def _early(lost, met):
     return bool(special.ndtr(-score) < CHANCE)
 
 
-def decided_ns(table):
+def decided_ns(table: Transmissions) -> float:
     """Return the time (ns) up to which it is known of what was sent whether it was lost: two RTTs before the end."""
     return table.sent_ns[-1] - 2e3 * float(np.nanquantile(table.rtt_us, 0.9))
 
 
-def _buffer(met, time_us, size, error):
+def _buffer(met: Floats, time_us: Floats, size: float, error: float) -> tuple[Estimate, bool]:
     """Return the buffer's size, and whether what was dropped met one length of the queue.
 
     A queue that holds N packets of one size drops when N are in it, of which a part has left: backlogs met lie between
@@ -147,15 +158,21 @@ def _buffer(met, time_us, size, error):
     spread = (high - low) / 2
     wander = np.sqrt(max(spread**2 - (0.34 * size) ** 2, 0.0)) / np.sqrt(_episodes(time_us))
     error = float(np.hypot(error, wander))
-    if error < SURE * size:
-        top = np.ceil(top / size - 3 * SURE / 10) * size
+    if error < SURE_BACKLOG * size:
+        top = np.ceil(top / size - 3 * SURE_BACKLOG / 10) * size
     value = max(top + size / 2, size)
-    half = 0.475 * size if error < SURE * size else 1.96 * np.hypot(error, 0.4 * size)
+    half = 0.475 * size if error < SURE_BACKLOG * size else 1.96 * np.hypot(error, 0.4 * size)
     droptail = bool(spread < 0.15 * middle + size)
     return Estimate(float(value), float(max(value - half, size)), float(value + half)), droptail
 
 
-def overflows(lost, met, high, longest, time_us):
+def overflows(
+    lost: Bools,
+    met: Floats,
+    high: Bools,
+    longest: float,
+    time_us: Floats,
+) -> Bools:
     """Return which losses are the queue's: those near its longest, if more are there than chance would have it."""
     chance = lost[~high].mean() if (~high).any() else 0.0
     expected = chance * high.sum()
@@ -174,23 +191,23 @@ def overflows(lost, met, high, longest, time_us):
     return full | (lost & high & _near(time_us, time_us[full]))
 
 
-def _near(time_us, at):
+def _near(time_us: Floats, at: Floats) -> Bools:
     """Return which times are near one of some others."""
     place = np.clip(np.searchsorted(at, time_us), 1, len(at) - 1) if len(at) > 1 else np.zeros(len(time_us), int)
-    return np.minimum(np.abs(time_us - at[place]), np.abs(time_us - at[place - 1])) < SAME_US
+    return np.minimum(np.abs(time_us - at[place]), np.abs(time_us - at[place - 1])) < SAME_OVERFLOW_US
 
 
-def proportion(count, n):
+def proportion(count: int, n: int) -> tuple[float, float]:
     """Return the 95 % interval of a proportion ([Brown01]_: Jeffreys')."""
     low = float(special.betaincinv(count + 0.5, n - count + 0.5, 0.025)) if count else 0.0
     return low, float(special.betaincinv(count + 0.5, max(n - count, 0) + 0.5, 0.975))
 
 
-def _episodes(times_us, apart_us=200_000.0):
+def _episodes(times_us: Floats, apart_us: float = 200_000.0) -> int:
     return 1 + int(np.sum(np.diff(times_us) > apart_us))
 
 
-def _bursts(random, share):
+def _bursts(random: Bools, share: float) -> None:
     """Return the chances of a Gilbert-Elliott process, or None where losses do not come in bursts."""
     after = random[1:][random[:-1]]
     if len(after) < 20 or after.mean() < BURSTY * share:

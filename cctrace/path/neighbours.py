@@ -1,33 +1,57 @@
 """Which other flows of a capture share a flow's queue: candidates, and whether one queue explains the delays better."""
 
+from __future__ import annotations
+
 import contextlib
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from cctrace.errors import StreamError
-from cctrace.path.bottleneck import Sent, constant, deviation, sent
-from cctrace.path.own_queue import MOST, coarser, packets_per_unit, rate_of
+from cctrace.path.bottleneck import ROUGHLY, Sent, constant, constant_rate, deviation, sent
+from cctrace.path.constants import COARSE_PACKETS, COMMON, LEAST_BYTES, LEAST_OVERLAP, MOST_OTHERS
+from cctrace.path.own_queue import coarser, packets_per_unit
 from cctrace.path.transmissions import transmissions
 
-LEAST_SHARE = 0.02  # of the flow's bytes, for another to matter
-LEAST_OVERLAP = 0.2  # of the flow's time
-MOST_OTHERS = 16
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cctrace.flows.capture import Capture
+    from cctrace.path.transmissions import Transmissions
 
 
 class Shared(NamedTuple):
-    """By which share the queue of all together explains a flow's delays better than its own; the rate of that queue."""
+    """The queue of a flow and of `flows`: by which share it explains the delays better than the own one; its rate."""
 
     gain: float
     rate: float
+    flows: tuple[int, ...]
+
+    @property
+    def is_common(self) -> bool:
+        """Whether they go through one queue."""
+        return self.gain >= COMMON
 
 
-def neighbours(rows, index, one_bottleneck=False):
+class Presence(NamedTuple):
+    """When a flow was up (of any clock and unit) and how much it sent: numbers, or arrays of several flows."""
+
+    begin: Any
+    end: Any
+    sent_bytes: Any
+
+
+def matters(mine: Presence, other: Presence) -> Any:
+    """Return whether another flow would matter in the same queue: a fifth of the time, a fiftieth of the bytes."""
+    overlap = np.minimum(mine.end, other.end) - np.maximum(mine.begin, other.begin)
+    return (overlap > LEAST_OVERLAP * (mine.end - mine.begin)) & (other.sent_bytes > LEAST_BYTES * mine.sent_bytes)
+
+
+def neighbours(rows: pd.DataFrame, index: int, one_bottleneck: bool = False) -> list[int]:
     """Return the indices of the flows of a capture that may share the queue of one.
 
-    They have an end in common with it (or all may be taken to share one bottleneck), are up for a fifth of its time,
-    and carry a fiftieth of its bytes or more.
+    They have an end in common with it (or all may be taken to share one bottleneck), and `matters` says so.
 
     Parameters
     ----------
@@ -36,19 +60,15 @@ def neighbours(rows, index, one_bottleneck=False):
     index : int
     one_bottleneck : bool
     """
-    mine = rows.iloc[index]
-    begin, end = mine["start_ns"], mine["start_ns"] + mine["duration_s"] * 1e9
-    its_end = rows["start_ns"] + rows["duration_s"] * 1e9
-    near = ((rows["src"] == mine["src"]) | (rows["dst"] == mine["dst"])).to_numpy() | one_bottleneck
-    overlap = (np.minimum(its_end, end) - np.maximum(rows["start_ns"], begin)).to_numpy()
-    near &= (overlap > LEAST_OVERLAP * (end - begin)) & (
-        rows["bytes_sent"] > LEAST_SHARE * mine["bytes_sent"]
-    ).to_numpy()
+    src, dst, begin, sent_bytes = (rows[name].to_numpy() for name in ("src", "dst", "start_ns", "bytes_sent"))
+    end = begin + rows["duration_s"].to_numpy() * 1e9
+    near = (src == src[index]) | (dst == dst[index]) | one_bottleneck
+    near &= matters(Presence(begin[index], end[index], sent_bytes[index]), Presence(begin, end, sent_bytes))
     near[index] = False
     return np.flatnonzero(near)[:MOST_OTHERS].tolist()
 
 
-def companions_of(capture, indices):
+def companions_of(capture: Capture, indices: list[int]) -> dict[int, Transmissions]:
     """Return {index: Transmissions} of those flows that can be reconstructed."""
     found = {}
     for index in indices:
@@ -57,17 +77,19 @@ def companions_of(capture, indices):
     return found
 
 
-def parts_of(table, companions):
-    """Return the `Sent` of a flow and of its companions, on its own clock and as coarse as all together require."""
-    size = packets_per_unit(len(table) + sum(map(len, companions.values())), 2 * MOST)
-    parts = []
-    for each in (table, *companions.values()):
-        its, shift = coarser(sent(each), size), (each.start_ns - table.start_ns) / 1e3
-        parts.append(replace(its, sent_us=its.sent_us + shift, told_us=its.told_us + shift))
-    return parts
+def on_clock(table: Transmissions, start_ns: int, size: int = 1) -> Sent:
+    """Return the `Sent` of a flow, `size` neighbours counted as one, in microseconds since another one's `start_ns`."""
+    its, shift = coarser(sent(table), size), (table.start_ns - start_ns) / 1e3
+    return replace(its, sent_us=its.sent_us + shift, told_us=its.told_us + shift)
 
 
-def merged(parts):
+def parts_of(tables: dict[int, Transmissions], start_ns: int) -> dict[int, Sent]:
+    """Return {index: Sent} of flows on one clock, as coarse as all of them together require."""
+    size = packets_per_unit(sum(map(len, tables.values())), 2 * COARSE_PACKETS)
+    return {index: on_clock(table, start_ns, size) for index, table in tables.items()}
+
+
+def merged(parts: list[Sent]) -> Sent:
     """Return the `Sent` of all flows in the order of sending; only of the first it is known when what arrived."""
     own, *others = parts
     parts = [own, *(replace(other, told_us=np.full(len(other.sent_us), np.nan)) for other in others)]
@@ -75,8 +97,8 @@ def merged(parts):
     return Sent(*(np.concatenate([getattr(part, name) for part in parts])[order] for name in Sent.__dataclass_fields__))
 
 
-def shared_queue(parts, own_rate):
+def shared_queue(parts: dict[int, Sent], index: int, others: tuple[int], own_rate: float) -> Shared:
     """Return the `Shared` of a flow, whose delays a bottleneck of `own_rate` explains best, and of others."""
-    alone = deviation(parts[0], constant(own_rate))
-    rate, cost = rate_of(merged(parts))
-    return Shared((alone - cost) / alone if alone > 0 else 0.0, rate)
+    alone = deviation(parts[index], constant(own_rate))
+    rate, cost = constant_rate(merged([parts[k] for k in (index, *others)]), ROUGHLY)
+    return Shared((alone - cost) / alone if alone > 0 else 0.0, rate, others)

@@ -2,21 +2,29 @@
 longest queues, and what every packet waited there.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cctrace.path.bottleneck import Sent, constant, delivered_rate, departures, deviation, least_of
+from cctrace.path.arrays import Floats
+from cctrace.path.bottleneck import ROUGHLY, Sent, constant, constant_rate, delivered_rate, departures, deviation
 from cctrace.path.buckets import refilled_shaper, shaper_of
+from cctrace.path.constants import (
+    COARSE_PACKETS,
+    LEAST_BASE,
+    LEAST_LOST,
+    LOSSES_SHOW,
+    QUEUE_SHOWS,
+    SHAPER_SHOWS,
+    WINDOW_US,
+)
 from cctrace.path.losses import backlog_met
 
-MOST = 40_000  # packets of which the queue is computed
-FEWEST_LOST = 10
-SHAPED = 0.1  # how clearly the rate must show, for a bucket before it to be looked for
-SEEN = 0.02  # share by which a queue must lower the deviation of the delays, for its rate to have shown
-LEAST_BASE = 0.5  # of the least RTT: a model of the queue that leaves less to the path does not hold
-BY_LOSSES = 0.9  # mean rank of the backlog at losses from which on losses show the rate
+if TYPE_CHECKING:
+    from cctrace.path.evidence import PathEvidence
 
 
 @dataclass(frozen=True)
@@ -52,9 +60,9 @@ class Bottleneck:
     bucket_bytes: float = 0.0
 
     @property
-    def seen(self):
+    def seen(self) -> bool:
         """Whether a queue or its overflow showed the rate; else it is no more than what was delivered."""
-        return self.shown > SEEN or self.by_losses > BY_LOSSES
+        return self.shown > QUEUE_SHOWS or self.by_losses > LOSSES_SHOW
 
 
 class Uncongested(NamedTuple):
@@ -72,7 +80,7 @@ class Delivered(NamedTuple):
     rtt_us: np.ndarray
 
 
-def uncongested_of(bottleneck):
+def uncongested_of(bottleneck: Bottleneck) -> Uncongested:
     """Return the `Uncongested` of stretches of an RTT or more.
 
     The mean is that of the stretches in which least stood before the flow's packets (lower decile of their means),
@@ -93,14 +101,14 @@ def uncongested_of(bottleneck):
     return Uncongested(middle if middle - least < spread else least, spread)
 
 
-def delivered_of(flow):
+def delivered_of(flow: Sent) -> Delivered:
     """Return what was `Delivered` of a `Sent` (None: nothing is known) in windows of 100 ms or an RTT.
 
     What an ACK acknowledges came since the one before: ACKs in batches are no changes of the rate.
     """
     if flow is None:
         return Delivered(*(np.zeros(0),) * 3)
-    window_us = max(100_000.0, flow.least_rtt_us)
+    window_us = max(WINDOW_US, flow.least_rtt_us)
     middle, rate, rtt = delivered_rate(flow, window_us)
     order = np.argsort(flow.told_us[flow.known], kind="stable")
     told = flow.told_us[flow.known][order]
@@ -110,7 +118,7 @@ def delivered_of(flow):
     return Delivered(middle / 1e6, np.where(rate > 0, even, 0.0), rtt)
 
 
-def coarser(whole, size):
+def coarser(whole: Sent, size: int) -> Sent:
     """Return a `Sent` in which `size` neighbours count as one packet, sent and told of when its last was."""
     if size <= 1:
         return whole
@@ -121,32 +129,32 @@ def coarser(whole, size):
     return Sent(sent_us, total, told_us, np.arange(len(last)), first, np.ones(len(last), bool))
 
 
-def packets_per_unit(packets, most=MOST):
+def packets_per_unit(packets: int, most: int = COARSE_PACKETS) -> int:
     """Return how many neighbours are to count as one, so that about `most` remain."""
     return -(-packets // most)
 
 
-def bottleneck_of(path):
+def bottleneck_of(path: PathEvidence) -> Bottleneck:
     """Return the `Bottleneck` of a `PathEvidence` whose `coarse` is known."""
     flow = path.coarse
     found = _by_delays(flow)
-    bucket = shaper_of(flow, constant(found.rate)) if found.shown > SHAPED else None
+    bucket = shaper_of(flow, constant(found.rate)) if found.shown > SHAPER_SHOWS else None
     bucket = bucket or refilled_shaper(flow, found.rate)
     # A bucket of a few packets that were put together is what putting them together makes.
     if bucket is not None and bucket.size_bytes.value > 4 * float(np.median(flow.wire_bytes)):
         return _with_rate(flow, bucket.rate.value, found.shown, bucket_bytes=bucket.size_bytes.value)
-    if not found.seen and path.lost.sum() >= FEWEST_LOST:
+    if not found.seen and path.lost.sum() >= LEAST_LOST:
         return _shown_by_losses(path, found)
     return found
 
 
-def _by_delays(flow):
-    rate, cost = rate_of(flow)
+def _by_delays(flow: Sent) -> Bottleneck:
+    rate, cost = constant_rate(flow, ROUGHLY)
     without = deviation(flow, constant(1e6))
     return _with_rate(flow, rate, float((without - cost) / without) if without > 0 else 0.0)
 
 
-def _with_rate(flow, rate, shown, by_losses=0.0, bucket_bytes=0.0):
+def _with_rate(flow: Sent, rate: float, shown: float, by_losses: float = 0.0, bucket_bytes: float = 0.0) -> Bottleneck:
     left = departures(flow.sent_us, flow.wire_bytes, constant(rate), bucket_bytes)
     known = flow.known[flow.first[flow.known]]
     rest = flow.told_us[known] - left[known]
@@ -157,10 +165,10 @@ def _with_rate(flow, rate, shown, by_losses=0.0, bucket_bytes=0.0):
     return Bottleneck(rate, base, queue, rest, flow.sent_us[known], shown, by_losses, bucket_bytes)
 
 
-def _shown_by_losses(path, found):
+def _shown_by_losses(path: PathEvidence, found: Bottleneck) -> Bottleneck:
     """Return the bottleneck at which losses met the longest queues, where delays showed none; else `found`."""
     flow, at_us = path.coarse, path.sent_s[path.lost] * 1e6
-    _, rate, _ = delivered_rate(flow, max(100_000.0, flow.least_rtt_us))
+    _, rate, _ = delivered_rate(flow, max(WINDOW_US, flow.least_rtt_us))
     plateau = float(np.quantile(rate[rate > 0], 0.9))
     ranked = [
         (mean_rank(backlog_met(flow, constant(value), flow.sent_us), backlog_met(flow, constant(value), at_us)), value)
@@ -169,43 +177,17 @@ def _shown_by_losses(path, found):
     rank, value = max(ranked)
     tried = _with_rate(flow, value, found.shown, rank)
     # Packets that had come before a queue of that rate let them go would refute it.
-    return tried if rank > BY_LOSSES and tried.base_us > 0.9 * path.least_rtt_us else found
+    return tried if rank > LOSSES_SHOW and tried.base_us > 0.9 * path.least_rtt_us else found
 
 
-def mean_rank(among, values):
+def mean_rank(among: Floats, values: Floats) -> float:
     """Return the mean rank, 0 to 1, of values among others; 0.5 where nothing tells them apart."""
     among = np.sort(among)
     low, high = (np.searchsorted(among, values, side) for side in ("left", "right"))
     return float(np.mean((low + high) / 2) / len(among))
 
 
-def rate_of(flow):
-    """Return the constant rate that explains the delays best and the deviation with it, as `constant_rate`, to 0.5 %.
-
-    What is delivered may be others' packets too: the rate is looked for near what leaves while a queue stands.
-    """
-    low = flow.least_rtt_us
-    span = max(100_000.0, 4 * low)
-    if flow.sent_us[-1] - flow.sent_us[0] < 4 * span:
-        span = max((flow.sent_us[-1] - flow.sent_us[0]) / 4, 1.0)
-    place = np.maximum(flow.sent_us / span, 0).astype(np.int64)  # others may have begun before
-    sent_rate = np.bincount(place, flow.wire_bytes)[:-1] / span
-    _, rate, mean_rtt = delivered_rate(flow, span)
-    whole = rate if len(flow.known) > 0.9 * len(flow.sent_us) else sent_rate
-    some = whole[whole > 0]
-    most = float(np.quantile(some, 0.98))
-    standing = rate[(mean_rtt > 1.05 * low) & (rate > 0)] if whole is rate else some
-    middle = float(np.median(standing)) if len(standing) else float(np.quantile(some, 0.9))
-
-    def cost(value):
-        return deviation(flow, constant(value))
-
-    wide = least_of(cost, most / 2, most * 8, 28, 3e-3)
-    near = least_of(cost, middle * 0.97, middle * 1.05, 24, 1e-3)
-    return min(wide, near, key=lambda found: found[1])
-
-
-def rolling_max(values, size):
+def rolling_max(values: Any, size: Any) -> Any:
     """Return the maximum of each value and the `size` - 1 before it."""
     padded = np.concatenate([np.full(size - 1, -np.inf), values])
     return np.lib.stride_tricks.sliding_window_view(padded, size).max(axis=1)

@@ -5,19 +5,27 @@ jumps, and stays; what others put into the queue, or a host that stalls, comes a
 medians of a tenth of a second, a second apart at least, and kept where the level holds on both sides of them.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cctrace.path.arrays import Floats
 from cctrace.path.bottleneck import departures
+from cctrace.path.constants import (
+    MOST_ROUTES,
+    ROUTE_HOLDS,
+    ROUTE_RTTS,
+    ROUTE_STEP_SHARE,
+    ROUTE_STEP_US,
+    ROUTE_WINDOWS,
+    WINDOW_US,
+)
 
-WINDOW_US = 100_000.0
-LEAST_WINDOWS = 10  # to each side of a step
-LEAST_SAMPLES = 3  # RTTs in a window
-LEAST_US, LEAST_SHARE = 1_000.0, 0.02  # of a step; and of the least RTT
-HOLDS = 0.25  # of a step: by how much the level may wander on either side
-MOST_STEPS = 8
+if TYPE_CHECKING:
+    from cctrace.path.bottleneck import Sent, Steps
 
 
 class Route(NamedTuple):
@@ -27,7 +35,7 @@ class Route(NamedTuple):
     above_us: np.ndarray
 
 
-def route_steps(flow, steps):
+def route_steps(flow: Sent, steps: Steps) -> Route:
     """Return the `Route` of a flow.
 
     Parameters
@@ -37,8 +45,8 @@ def route_steps(flow, steps):
         Rate of the bottleneck.
     """
     time, level = _levels(flow, steps)
-    least = max(LEAST_US, LEAST_SHARE * flow.least_rtt_us)
-    edges = sorted({0, *_split(level, 0, len(level), least)})[: MOST_STEPS + 1]
+    least = max(ROUTE_STEP_US, ROUTE_STEP_SHARE * flow.least_rtt_us)
+    edges = sorted({0, *_split(level, 0, len(level), least)})[: MOST_ROUTES + 1]
     if len(edges) == 1 or not len(level):
         return Route(np.zeros(1), np.zeros(1))
     ends = [*edges[1:], len(level)]
@@ -53,45 +61,45 @@ def route_steps(flow, steps):
     return Route(np.array(starts), levels - levels[0])
 
 
-def _levels(flow, steps):
+def _levels(flow: Sent, steps: Steps) -> tuple[Floats, Floats]:
     """Return times and medians of the delays beyond the queue, by window."""
     departed, rest = _rest(flow, steps)
     window = np.maximum.accumulate((departed / WINDOW_US).astype(np.int64))
     begin = np.flatnonzero(np.diff(window, prepend=-1))
-    parts = [part for part in np.split(np.arange(len(rest)), begin[1:]) if len(part) >= LEAST_SAMPLES]
+    parts = [part for part in np.split(np.arange(len(rest)), begin[1:]) if len(part) >= ROUTE_RTTS]
     return (
         np.array([departed[part].mean() for part in parts]),
         np.array([np.median(rest[part]) for part in parts]),
     )
 
 
-def _rest(flow, steps):
+def _rest(flow: Sent, steps: Steps) -> tuple[Floats, Floats]:
     """Return when packets had left the bottleneck, and what they took from then."""
     departed = departures(flow.sent_us, flow.wire_bytes, steps)[flow.shown]
     return departed, flow.told_us[flow.shown] - departed
 
 
-def _split(level, a, b, least):
+def _split(level: Floats, a: int, b: int, least: float) -> list[int]:
     """Return where the level changes between rows a and b."""
-    if b - a < 2 * LEAST_WINDOWS:
+    if b - a < 2 * ROUTE_WINDOWS:
         return []
     # The least sum of squares of ranks: a few windows of a stalled host weigh no more than others.
     rank = np.argsort(np.argsort(level[a:b])).astype(float)
     total, n = np.cumsum(rank), np.arange(1, b - a + 1)
     between = (total[:-1] - n[:-1] * rank.mean()) ** 2 / (n[:-1] * (b - a - n[:-1]))
-    inside = slice(LEAST_WINDOWS - 1, b - a - LEAST_WINDOWS)
-    at = a + 1 + LEAST_WINDOWS - 1 + int(np.argmax(between[inside]))
+    inside = slice(ROUTE_WINDOWS - 1, b - a - ROUTE_WINDOWS)
+    at = a + 1 + ROUTE_WINDOWS - 1 + int(np.argmax(between[inside]))
     before, after = level[a:at], level[at:b]
-    near = level[max(a, at - 3 * LEAST_WINDOWS) : at], level[at : min(b, at + 3 * LEAST_WINDOWS)]
+    near = level[max(a, at - 3 * ROUTE_WINDOWS) : at], level[at : min(b, at + 3 * ROUTE_WINDOWS)]
     jump = abs(np.median(near[1]) - np.median(near[0]))
     wander = max(float(np.subtract(*np.quantile(side, [0.84, 0.16]))) / 2 for side in near)
-    if jump < least or wander > HOLDS * jump:
+    if jump < least or wander > ROUTE_HOLDS * jump:
         # Two changes back and forth hide in one split: each half may show one.
         return []
     return [*_split(level, a, at, least), at, *_split(level, at, b, least)] if len(before) and len(after) else []
 
 
-def on_one_route(flow, steps, route):
+def on_one_route(flow: Sent, steps: Steps, route: Route) -> Sent:
     """Return the flow as it would have been had the route not changed."""
     starts, shifts = route
     departed = departures(flow.sent_us, flow.wire_bytes, steps)

@@ -5,19 +5,27 @@ constant, but for the stamp's resolution, unless something holds packets in betw
 once, by the same amount, only where the capture's own clock does.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cctrace.flows.capture import _ticks
 from cctrace.flows.state import OPT_COPY, OPT_TIMESTAMPS
+from cctrace.path.arrays import Floats
+from cctrace.path.constants import (
+    CLOCK_BACK_US,
+    CLOCK_SET_US,
+    CLOCK_SKEW,
+    LEAST_STAMPS,
+    MOST_GAPS,
+    STAMPS_FAR,
+    STAMPS_NEAR,
+)
 
-SKEW = 1e-3  # by which two clocks may drift apart; quartz does by a tenth of that, ntpd steers by half of it
-FEWEST = 50  # stamped packets
-NEAR, FAR = 20, 500  # packets on each side of a gap, at least and at most, by whose stamps it is judged
-GAPS = 20  # longest silences that are looked at
-SET_US = 20_000.0  # by which a clock is set at least, to be told from a stall
-BACK_US = 2_000.0  # and back; a ring that several CPUs feed is out of order by microseconds
+if TYPE_CHECKING:
+    from cctrace.flows.flow import Flow
 
 
 class Stamps(NamedTuple):
@@ -31,7 +39,7 @@ class Stamps(NamedTuple):
     place: np.ndarray | None = None
 
 
-def stamps_of(flow, of_sender=True):
+def stamps_of(flow: Flow, of_sender: bool = True) -> Stamps:
     """Return the `Stamps` of the packets of a flow's sender, or of its receiver, by the capture's clock."""
     capture, index = flow.capture, flow.index
     table, packets = capture.connections, capture.packets
@@ -49,11 +57,11 @@ def stamps_of(flow, of_sender=True):
     return Stamps((packets["time_ns"][rows].astype(np.int64) - start) / 1e3, ticks * float(tick), tick, place)
 
 
-def held_us(stamps):
+def held_us(stamps: Stamps) -> float:
     """Return for how long packets had typically been held between their stamp and the capture, us; 0 if unknown.
 
-    That is the median of what lies above the line below all of them: clocks may drift apart by `SKEW`. Where a line of
-    any slope leaves nothing, the stamps are of a clock of unknown rate, and tell nothing.
+    That is the median of what lies above the line below all of them: clocks may drift apart by `CLOCK_SKEW`. Where a
+    line of any slope leaves nothing, the stamps are of a clock of unknown rate, and tell nothing.
 
     Examples
     --------
@@ -66,23 +74,23 @@ def held_us(stamps):
     True
     """
     time, above = stamps.time_us, stamps.time_us - stamps.stamp_us
-    if len(time) < FEWEST or time[-1] <= time[0]:
+    if len(time) < LEAST_STAMPS or time[-1] <= time[0]:
         return 0.0
     place = (time - time[0]) / (time[-1] - time[0])
-    most = SKEW * (time[-1] - time[0])
+    most = CLOCK_SKEW * (time[-1] - time[0])
     free = min(_above(place, above, drift) for drift in (above[-1] - above[0], *_lower_slopes(place, above)))
     if free < 2 * stamps.tick_us:
         return 0.0
     return min(_above(place, above, drift) for drift in np.linspace(-most, most, 41))
 
 
-def _above(place, above, drift):
+def _above(place: Floats, above: Floats, drift: float) -> float:
     """Return the median of what lies above the line of this drift from end to end that lies below all."""
     left = above - drift * place
     return float(np.median(left) - left.min())
 
 
-def _lower_slopes(place, above):
+def _lower_slopes(place: Floats, above: Floats) -> list[float]:
     """Return slopes of lines through the least of the first and of the last parts of the flow."""
     slopes = []
     for share in (0.02, 0.1, 0.3):
@@ -92,7 +100,7 @@ def _lower_slopes(place, above):
     return slopes
 
 
-def clock_set(flow):
+def clock_set(flow: Flow) -> None:
     """Return (when in s, by how much in us) the capture's clock was set, or None: forward by 20 ms, or back.
 
     Set forward it leaves a silence, after which the stamps of both ends lag by as much; set back, records that are
@@ -102,9 +110,9 @@ def clock_set(flow):
     rows = capture.connections.order[capture.connections.first[index] : capture.connections.first[index + 1]]
     time = capture.packets["time_ns"][rows].astype(np.int64)
     apart = np.diff(time) / 1e3
-    odd = np.flatnonzero((apart >= SET_US) | (apart <= -BACK_US))
+    odd = np.flatnonzero((apart >= CLOCK_SET_US) | (apart <= -CLOCK_BACK_US))
     ends = [stamps_of(flow, of_sender) for of_sender in (True, False)] if len(odd) else []
-    for k in odd[np.argsort(-np.abs(apart[odd]))][:GAPS]:
+    for k in odd[np.argsort(-np.abs(apart[odd]))][:MOST_GAPS]:
         by = [_later(end, k) for end in ends]
         least = min(by, key=abs)
         agree = max(abs(one - least) for one in by) < max(5 * max(end.tick_us for end in ends), 0.1 * abs(least))
@@ -113,9 +121,12 @@ def clock_set(flow):
     return None
 
 
-def _later(stamps, place):
+def _later(stamps: Stamps, place: int) -> float:
     """Return by how much more the stamps lag after a packet of the connection than before, us; 0 if too few tell."""
     lag = stamps.time_us - stamps.stamp_us
     split = int(np.searchsorted(stamps.place, place, side="right"))
-    before, after = lag[max(split - FAR, 0) : split], lag[split : split + FAR]  # a host that stalls catches up
-    return float(np.median(after) - np.median(before)) if min(len(before), len(after)) >= NEAR else 0.0
+    before, after = (
+        lag[max(split - STAMPS_FAR, 0) : split],
+        lag[split : split + STAMPS_FAR],
+    )  # a host that stalls catches up
+    return float(np.median(after) - np.median(before)) if min(len(before), len(after)) >= STAMPS_NEAR else 0.0

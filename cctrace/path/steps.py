@@ -4,12 +4,15 @@ Candidates are where the delivered rate jumps while a queue stands (`bottleneck.
 each rate is moved to where the delays are explained best, and steps that explain nothing are left out.
 """
 
+from __future__ import annotations
+
 import itertools
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cctrace.path.arrays import Floats
 from cctrace.path.bottleneck import (
-    WINDOW_US,
     Steps,
     bend,
     candidate_steps,
@@ -19,13 +22,13 @@ from cctrace.path.bottleneck import (
     deviation,
     least_of,
 )
+from cctrace.path.constants import EARLIER_US, SAME_RATE, SMALL_STEP, STEP_LOWERS, WINDOW_US
 
-LOWERS = 0.02  # a step must lower the deviation of the delays by this share, unless it is random
-SAME = 0.01  # rates closer than that are one
-EARLIER_US = 3e6  # how far from where it was found the time of a step may lie, whose packets were lost
+if TYPE_CHECKING:
+    from cctrace.path.bottleneck import Sent
 
 
-def rate_steps(flow, best=None):
+def rate_steps(flow: Sent, best: tuple[float, float] | None = None) -> tuple[Steps, float]:
     """Return the `Steps` that explain the delays best, and their deviation.
 
     Parameters
@@ -44,12 +47,12 @@ def rate_steps(flow, best=None):
         trial, at = _pruned(flow, trial, at)
         if 1 < len(trial.rate) < found:
             trial, at = _polished(flow, trial, at, 1)
-        if _both(flow, trial) < _both(flow, steps) * (1 - LOWERS) and bend(flow, trial) < bend(flow, steps):
+        if _both(flow, trial) < _both(flow, steps) * (1 - STEP_LOWERS) and bend(flow, trial) < bend(flow, steps):
             return trial, at
     return steps, cost
 
 
-def _initial(flow, times_us):
+def _initial(flow: Sent, times_us: Floats) -> Steps:
     """Return steps at the given times with the median delivered rate of each."""
     starts = np.concatenate([[0.0], np.sort(times_us)])
     middle, rate, _ = delivered_rate(flow, WINDOW_US)
@@ -61,8 +64,10 @@ def _initial(flow, times_us):
     return Steps(starts, np.array(rates))
 
 
-def _move_rate(flow, steps, k, cost, reach, tolerance=1e-3):
-    def of(rate):
+def _move_rate(
+    flow: Sent, steps: Steps, k: int, cost: float, reach: float, tolerance: float = 1e-3
+) -> tuple[Steps, float]:
+    def of(rate: float) -> Steps:
         return Steps(steps.start_us, np.where(np.arange(len(steps.rate)) == k, rate, steps.rate))
 
     rate, value = least_of(
@@ -71,8 +76,8 @@ def _move_rate(flow, steps, k, cost, reach, tolerance=1e-3):
     return (of(rate), value) if value < cost else (steps, cost)
 
 
-def _move_time(flow, steps, k, cost, reach_us=1_200_000.0):
-    def of(time):
+def _move_time(flow: Sent, steps: Steps, k: int, cost: float, reach_us: float = 1_200_000.0) -> tuple[Steps, float]:
+    def of(time: float) -> Steps:
         return Steps(np.where(np.arange(len(steps.rate)) == k, time, steps.start_us), steps.rate)
 
     low = max(steps.start_us[k] - reach_us, steps.start_us[k - 1] + 1e4)
@@ -86,7 +91,7 @@ def _move_time(flow, steps, k, cost, reach_us=1_200_000.0):
     return of(time), deviation(flow, of(time))
 
 
-def _polished(flow, steps, cost, sweeps=2):
+def _polished(flow: Sent, steps: Steps, cost: float, sweeps: int = 2) -> tuple[Steps, float]:
     for _ in range(sweeps):
         for k in range(len(steps.rate)):
             steps, cost = _move_rate(flow, steps, k, cost, 0.05, 3e-4)
@@ -97,22 +102,22 @@ def _polished(flow, steps, cost, sweeps=2):
     return steps, deviation(flow, steps)
 
 
-def _last_rate(flow, steps, k):
+def _last_rate(flow: Sent, steps: Steps, k: int) -> Steps:
     """Return the steps with one rate where delays drift least, as `constant_rate` does it."""
 
-    def of(rate):
+    def of(rate: float) -> Steps:
         return Steps(steps.start_us, np.where(np.arange(len(steps.rate)) == k, rate, steps.rate))
 
     rate, value = least_of(lambda x: _both(flow, of(x)), steps.rate[k] * 0.96, steps.rate[k] * 1.04, 41, 1e-5)
     return of(rate) if value < _both(flow, steps) else steps
 
 
-def _both(flow, steps):
+def _both(flow: Sent, steps: Steps) -> float:
     """Return the deviations around the median nearby and that of all: a queue that stays looks like a longer path."""
     return deviation(flow, steps) + deviation(flow, steps, whole=True)
 
 
-def _without(flow, steps, k):
+def _without(flow: Sent, steps: Steps, k: int) -> tuple[Steps, float]:
     """Return steps without the `k`-th, and their deviation: the rate before it goes on, or that after it came earlier.
 
     Where a fall of the rate cost so many packets that few delays show its time, a rate lower still, until the queue is
@@ -127,15 +132,15 @@ def _without(flow, steps, k):
     return min(found, key=lambda trial: _both(flow, trial[0]))
 
 
-def _pruned(flow, steps, cost):
+def _pruned(flow: Sent, steps: Steps, cost: float) -> tuple[Steps, float]:
     """Leave out steps without which the delays are explained as well."""
     k = 1
     while k < len(steps.rate):
         fewer, without = _without(flow, steps, k)
         change = abs(np.log(steps.rate[k] / steps.rate[k - 1]))
-        small = change < 0.12  # as a host that stalls may feign
-        needless = _both(flow, fewer) < _both(flow, steps) * (1 + (5 if small else 1) * LOWERS)
-        if change < SAME or needless or bend(flow, fewer) <= bend(flow, steps):
+        small = change < SMALL_STEP
+        needless = _both(flow, fewer) < _both(flow, steps) * (1 + (5 if small else 1) * STEP_LOWERS)
+        if change < SAME_RATE or needless or bend(flow, fewer) <= bend(flow, steps):
             steps, cost = fewer, without
         else:
             k += 1

@@ -4,21 +4,31 @@ The event stream has a row per call; what a path did to a packet needs a row per
 taken apart. Times are those of the sender: a capture taken elsewhere is corrected as the re-enactment does it.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import OPT_COPY
 from cctrace.lang.machine import Machine
+from cctrace.path.arrays import Bools, Floats, Ints
+from cctrace.path.constants import NO_SOONER
 from cctrace.path.match import AT_ONCE, DELIVERED, FILLS, LOST, NEEDLESS, WAITING, match
 from cctrace.tcp.sequence import unwrap
 from cctrace.tcp.wire import HEADER_BYTES
 
+if TYPE_CHECKING:
+    from cctrace.flows.flow import Flow
+    from cctrace.io.packets import Packets
+    from cctrace.sim.result import Simulation
+
 __all__ = ["DELIVERED", "LOST", "NEEDLESS", "WAITING", "Transmissions", "transmissions"]
 
-NO_SOONER = 0.8  # of the least RTT
 _match = Machine(match)
 
 
@@ -67,22 +77,22 @@ class Transmissions:
     start_ns: int
     mss: int
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.sent_ns)
 
-    def first(self, rows):
+    def first(self, rows: int) -> Transmissions:
         """Return the first `rows` transmissions."""
         columns = {name: value[:rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         return replace(self, **columns)
 
     @property
-    def rtt_us(self):
+    def rtt_us(self) -> Floats:
         """Microseconds until an ACK told of it; NaN where none did, or where an ACK did so late."""
         known = (self.state == DELIVERED) & self.exact
         return np.where(known, (self.told_ns - self.sent_ns) / 1e3, np.nan)
 
 
-def as_flow(source, index=0):
+def as_flow(source: Flow | Simulation, index: int = 0) -> Flow:
     """Return the captured flow that `source` is, or that a simulation with ``packets=True`` would have shown.
 
     Raises
@@ -102,7 +112,7 @@ def as_flow(source, index=0):
     )
 
 
-def transmissions(source):
+def transmissions(source: Flow) -> Transmissions:
     """Return the `Transmissions` of a flow; computed once, and kept as long as its capture.
 
     Parameters
@@ -124,7 +134,7 @@ def transmissions(source):
     return kept[key]
 
 
-def _of(flow):
+def _of(flow: Flow) -> Transmissions:
     """Return the `Transmissions` of a captured flow."""
     flow._require_both_directions()
     capture, index = flow.capture, flow.index
@@ -145,12 +155,12 @@ def _of(flow):
     return _matched(time_ns, data, seq, payload, mss, ack, (left, right), sack_row, sack_count, packets["flags"][rows])
 
 
-def _acknowledged(packets, rows, mine, seq, base):
+def _acknowledged(packets: Packets, rows: Ints, mine: Bools, seq: Ints, base: int) -> tuple[Ints, ...]:
     """Return ack (-1 none), left, right, sack_row and sack_count, unwrapped to what had been sent by then."""
     near = np.maximum.accumulate(np.where(mine, seq, 0))
     acks = (~mine) & ((packets["flags"][rows] & 16) > 0) & ((packets["flags"][rows] & 2) == 0)
 
-    def closest(numbers, near):
+    def closest(numbers: NDArray[Any], near: Ints) -> Ints:
         return unwrap(numbers.astype(np.int64), base, near)
 
     ack = np.where(acks, closest(packets["ack"][rows], near), -1)
@@ -161,7 +171,18 @@ def _acknowledged(packets, rows, mine, seq, base):
     return ack, left, right, begin, count
 
 
-def _matched(time_ns, data, seq, payload, mss, ack, sacks, sack_row, sack_count, flags):
+def _matched(
+    time_ns: Ints,
+    data: Bools,
+    seq: Ints,
+    payload: Ints,
+    mss: int,
+    ack: Ints,
+    sacks: tuple[Ints, Ints],
+    sack_row: Ints,
+    sack_count: Ints,
+    flags: NDArray[Any],
+) -> Transmissions:
     """Take super-packets apart, find how every transmission ended, and build the table."""
     at = np.flatnonzero(data)
     pieces = np.maximum(1, -(-payload[at] // mss))
@@ -204,7 +225,14 @@ def _matched(time_ns, data, seq, payload, mss, ack, sacks, sack_row, sack_count,
     )
 
 
-def _run(rows, sacks, starts, ends, least_ns, unit):
+def _run(
+    rows: tuple[Ints, ...],
+    sacks: tuple[Ints, Ints],
+    starts: Ints,
+    ends: Ints,
+    least_ns: int,
+    unit: Ints,
+) -> tuple[Ints, ...]:
     """Return before, state, told, ack_row and when of `match`."""
     n, when = len(unit), np.zeros(len(rows[0]), np.int64)
     latest, after = np.full(len(starts), -1, np.int64), np.arange(len(starts) + 1)
@@ -213,14 +241,14 @@ def _run(rows, sacks, starts, ends, least_ns, unit):
     return before, state, told, ack_row, when
 
 
-def _exact(state, ack_row, again, packets):
+def _exact(state: Ints, ack_row: Ints, again: Bools, packets: int) -> Bools:
     """Return which were told of when they arrived: an ACK that a retransmission brought tells of others late."""
     filled = np.zeros(packets, bool)
     filled[ack_row[(state == DELIVERED) & again]] = True
     return (state == DELIVERED) & (again | ~filled[ack_row])
 
 
-def _prompt(state, ack_row, when):
+def _prompt(state: Ints, ack_row: Ints, when: Ints) -> Bools:
     """Return which were told of at once; an ACK that fills a hole, if it tells of that alone."""
     delivered = state == DELIVERED
     alone = np.bincount(ack_row[delivered], minlength=len(when)) == 1

@@ -21,7 +21,7 @@ from cctrace.corpus.names import short_names
 from cctrace.errors import ArgumentError
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.flow import Flow
-from cctrace.flows.large import LARGE_FILE, bulk_flows
+from cctrace.flows.large import LARGE_FILE, bulk_flows, bulk_or_largest
 from cctrace.identification.named import controller_name
 from cctrace.replaying.run import Run
 from cctrace.schema import LINUX_EVENTS
@@ -216,7 +216,7 @@ def _items(of: Any, by: str | None) -> Iterator[_Item]:
     elif isinstance(of, str | os.PathLike):
         yield from _of_files([os.fspath(of)], by)
     elif isinstance(of, Capture):
-        yield from (_flow_item(flow) for flow in of.bulk() or [of.flow(int(of.flows["bytes_sent"].argmax()))])
+        yield from (_flow_item(flow) for flow in bulk_or_largest(of))
     elif isinstance(of, Flow):
         yield _flow_item(of)
     elif isinstance(of, Run):

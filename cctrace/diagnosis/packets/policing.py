@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from cctrace.diagnosis.facts import Policer
-from cctrace.diagnosis.packets.sharing import COMMON
 from cctrace.diagnosis.record import Record
 from cctrace.path.buckets import policer_of
 from cctrace.path.losses import decided_ns
@@ -56,9 +55,9 @@ def _is_the_links(record: Record, rate: float) -> bool:
 
     A full queue drops as an empty bucket does, whatever waits in it; but behind a policer nothing waits at its rate.
     """
-    gain, shared = record.path.shared or (0.0, np.nan)
+    shared = record.path.shared
     alone = record.bottleneck.rate if record.bottleneck.shown > SHOWN else np.nan
-    return abs(alone / rate - 1) < SAME or (gain > COMMON and abs(shared / rate - 1) < SAME)
+    return abs(alone / rate - 1) < SAME or bool(shared and shared.is_common and abs(shared.rate / rate - 1) < SAME)
 
 
 def _queue_dropped(record: Record) -> bool:

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from cctrace.diagnosis.facts import Sharing, Turns
 from cctrace.diagnosis.record import Record
 from cctrace.path.bottleneck import Sent, Steps, constant, deviation
+from cctrace.path.constants import COMMON
+from cctrace.path.neighbours import Shared
 
-COMMON = 0.1  # share by which the queue of all together explains a flow's delays better than its own
 FAIR = 0.05  # of the fair share, within which everyone gets it
 STEADY = 0.1  # and within which it stays, for three quarters of the time
 FILLED = 0.7  # of the link's rate, that all flows together had where they competed
@@ -23,13 +24,15 @@ def others(record: Record) -> dict[str, Turns | Sharing]:
     """Return the facts of flows served in turn, or of a queue that this one shares with others; nothing of neither."""
     if not record.companions or record.fluid is None:
         return {}
-    gain, rate = record.path.shared
-    found = _in_turns(record, gain)
+    shared = record.path.shared
+    if shared is None:
+        return {}
+    found = _in_turns(record, shared.gain)
     if found is not None and (found.hold or _others_show_turns(record)):
         return {"turns": _turns(record, found)}
-    if gain < COMMON or (got := _got(record, rate)) is None:
+    if not shared.is_common or (got := _got(record, shared)) is None:
         return {}
-    return {"sharing": _sharing(record, gain, rate, got)}
+    return {"sharing": _sharing(record, shared.gain, shared.rate, got)}
 
 
 def _turns(record: Record, found: _Turns) -> Turns:
@@ -69,23 +72,23 @@ class _Got(NamedTuple):
     theirs: dict[int, float]
 
 
-def _got(record: Record, link: float) -> _Got | None:
+def _got(record: Record, shared: Shared) -> _Got | None:
     """Return the `_Got` of flows that filled the link together; None where most of this one's data met it half empty.
 
     Whoever sends little into a link that others leave empty competes with nobody, whatever queue would explain.
     """
-    parts = record.path.parts
+    parts = [record.path.parts[k] for k in (record.flow.index, *shared.flows)]
     begin, end = (1e6 * at_s for at_s in _overlap(record))
     window_us = max(100_000.0, *(part.least_rtt_us for part in parts if len(part.known)))
     edges = np.arange(begin, end + 1.0, window_us)
     if len(edges) < 2:
         return None
     rates = np.array([_rates(part, edges) for part in parts])
-    mine, filled = rates[0], rates.sum(axis=0) >= FILLED * link
+    mine, filled = rates[0], rates.sum(axis=0) >= FILLED * shared.rate
     if not mine.any() or mine[filled].sum() < MOST_OF_IT * mine.sum():
         return None
     mean = rates.mean(axis=1) * 8e6
-    return _Got(float(mean[0]), dict(zip(record.companions, mean[1:].tolist(), strict=True)))
+    return _Got(float(mean[0]), dict(zip(shared.flows, mean[1:].tolist(), strict=True)))
 
 
 class _Turns(NamedTuple):
@@ -121,7 +124,7 @@ def _others_show_turns(record: Record) -> bool:
 
 def _in_turns(record: Record, gain: float) -> _Turns | None:
     """Return the `_Turns` if all flows got equal parts whenever they had data, else None."""
-    own, *others = record.path.parts
+    own, *others = record.path.parts.values()
     window_us = max(100_000.0, *(part.least_rtt_us for part in (own, *others) if len(part.known)))
     edges = np.arange(0.0, own.sent_us[-1] + window_us, window_us)
     if len(edges) < FEWEST:

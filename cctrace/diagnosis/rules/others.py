@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.rules.found import Found
+from cctrace.path.constants import COMMON
 
-COMMON = 0.1  # share by which the queue of all together explains a flow's delays better than its own
 FAIR = 0.05  # of the fair share, within which everyone gets it
 ALIKE = 0.5  # correlation of the RTTs of two flows that go through one queue
 

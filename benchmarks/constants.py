@@ -1,0 +1,157 @@
+"""What the numbers of each room change: ``python -m benchmarks.constants [--only NAME ...]``.
+
+Every room that judges keeps its numbers in one table (`constants.py`: name, value, unit, kind, reason). This command
+makes each a fifth larger and a fifth smaller, asks small simulated flows again, and counts the answers that change:
+words (verdicts, the family and the process of the jitter, the kind of the queue, what is not known) that are others,
+and values that leave the interval they had. The counts are written to `constants.json` beside this file; those of other
+numbers stay. A number that a function takes as the default of an argument is not moved there.
+"""
+
+import argparse
+import contextlib
+import importlib
+import importlib.util
+import json
+import re
+import sys
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import cctrace as cct
+from cctrace.errors import CctraceError
+from cctrace.estimates import Estimate
+
+ROOMS = ("path", "fit", "identification", "diagnosis")
+KINDS = ("definition", "accuracy", "set")
+RESULTS = Path(__file__).with_suffix(".json")
+PATHS = {
+    "loss": ({"rate": "8Mbit", "rtt": "30ms", "buffer": "1bdp", "loss": "1%"}, "cubic6", "6s"),
+    "jitter": ({"rate": "10Mbit", "rtt": "40ms", "buffer": "2bdp", "jitter": "normal:sd=2ms"}, "bbr2022", "6s"),
+    "step": ({"rate": [(0, "12Mbit"), (3, "5Mbit")], "rtt": "30ms", "buffer": "60kB"}, "bbr2022", "6s"),
+}
+ROW = re.compile(r"^([A-Z][A-Z0-9_]+)(?:: [^=]+)? = (.+?)  # ([^|]+) \| ([^|]+) \| (.+)$")
+
+
+class Row(NamedTuple):
+    """A line of a room's table."""
+
+    room: str
+    name: str
+    value: object
+    unit: str
+    kind: str
+    why: str
+
+
+def table(room):
+    """Return the rows of a room's table; none if the room has no table."""
+    name = f"cctrace.{room}.constants"
+    if importlib.util.find_spec(name) is None:
+        return []
+    module = importlib.import_module(name)
+    matches = filter(None, map(ROW.match, Path(module.__file__).read_text(encoding="utf-8").splitlines()))
+    return [Row(room, m[1], getattr(module, m[1]), *(m[k].strip() for k in (3, 4, 5))) for m in matches]
+
+
+@contextlib.contextmanager
+def moved(row, factor):
+    """Have every module that uses a number use a multiple of it meanwhile."""
+    value = type(row.value)(row.value * factor)
+    if isinstance(row.value, int) and value == row.value:
+        value += 1 if factor > 1 else -1
+    users = [
+        module
+        for name, module in list(sys.modules.items())
+        if name.startswith("cctrace.") and vars(module).get(row.name) is row.value
+    ]
+    for module in users:
+        setattr(module, row.name, value)
+    try:
+        yield
+    finally:
+        for module in users:
+            setattr(module, row.name, row.value)
+
+
+def answers(flow):
+    """Return {question: answer} of a flow; answers are words, or an `Estimate`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = {"verdicts": " ".join(sorted(verdict.name for verdict in cct.diagnose(flow).verdicts))}
+        try:
+            path = cct.fit.path(flow).estimates
+        except CctraceError as refusal:
+            return found | {"path": f"refused: {type(refusal).__name__}"}
+    jitter = path["jitter"] or {"distribution": "none", "process": "none", "sd_us": Estimate(0.0)}
+    words = {
+        "rates": len(path["rate_bps"]),
+        "aqm": path["aqm"],
+        "unseen": path["unseen"],
+        "loss": path["loss"]["model"],
+    }
+    words |= {name: jitter[name] for name in ("distribution", "process")}
+    rate = path["rate_bps"][0]
+    values = {"rate": Estimate(rate["value"], rate["low"], rate["high"]), "sd": jitter["sd_us"]}
+    values |= {"base": path["base_rtt_us"], "buffer": path["buffer_bytes"], "share": path["loss"]["share"]}
+    return found | {name: str(word) for name, word in words.items()} | values
+
+
+def differs(before, after):
+    """Return whether an answer is another: another word, or a value outside the interval that it had."""
+    if not isinstance(before, Estimate) or not isinstance(after, Estimate):
+        return before != after
+    if before.value is None or after.value is None:
+        return (before.value is None) != (after.value is None)
+    below = before.low is not None and after.value < before.low - 1e-9
+    return below or (before.high is not None and after.value > before.high + 1e-9)
+
+
+def flows():
+    """Return the simulated flows that are asked, by name."""
+    made = {}
+    for name, (path, controller, duration) in PATHS.items():
+        made[name] = cct.simulate(cct.Path(**path), controller, duration, 1, packets=True).capture(0)
+    return made
+
+
+def changed(row, captures, before):
+    """Return {"+20 %": answers that change, "-20 %": the same}."""
+    counts = {}
+    for label, factor in (("+20 %", 1.2), ("-20 %", 1 / 1.2)):
+        with moved(row, factor):
+            after = {name: attempt(capture) for name, capture in captures.items()}
+        counts[label] = sum(
+            bool(differs(answer, after[name].get(question)))
+            for name, of in before.items()
+            for question, answer in of.items()
+        )
+    return counts
+
+
+def attempt(capture):
+    """Return the answers of a capture's flow, none where a number so moved makes them fail."""
+    try:
+        return answers(capture.flow(0))
+    except (ArithmeticError, LookupError, ValueError):
+        return {}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="*", help="names (default: all that the results lack)")
+    options = parser.parse_args()
+    results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    rows = [row for room in ROOMS for row in table(room)]
+    captures = flows()
+    before = {name: answers(capture.flow(0)) for name, capture in captures.items()}
+    for row in rows:
+        key = f"{row.room}.{row.name}"
+        if row.name in options.only if options.only else key not in results:
+            results[key] = {"value": row.value} | changed(row, captures, before)
+            print(key, results[key], flush=True)
+            RESULTS.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

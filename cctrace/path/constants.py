@@ -1,0 +1,102 @@
+"""The numbers that the evidence about a path depends on: one line each with value, unit, kind and reason.
+
+Kinds: *definition* (given by a standard, a kernel or a unit), *accuracy* (how closely or how long is searched: a larger
+number takes longer), *set* (chosen on simulated flows and recordings, without a record of the data). What a fifth more
+or less of each changes on small simulated flows: ``python -m benchmarks.constants``.
+"""
+
+# --- transmissions, clocks -------------------------------------------------------------------------------------------
+NO_SOONER = 0.8  # of the least RTT | set | an ACK that comes sooner after a retransmission is for an earlier copy
+CLOCK_SKEW = 1e-3  # share | definition | ten times what quartz clocks drift apart, twice what ntpd steers by
+LEAST_STAMPS = 50  # packets | set | with RFC 7323 time stamps, for the line below them to mean something
+STAMPS_NEAR = 20  # packets | set | on each side of a gap, by whose stamps it is judged, at least
+STAMPS_FAR = 500  # packets | set | the same, at most: a host that stalled catches up
+MOST_GAPS = 20  # silences | accuracy | the longest, which are judged
+CLOCK_SET_US = 20_000.0  # us | set | by which a clock is set forward at least, to be told from a stall
+CLOCK_BACK_US = 2_000.0  # us | set | and back; a ring that several CPUs feed is out of order by microseconds
+
+# --- the rate of the bottleneck --------------------------------------------------------------------------------------
+WINDOW_US = 100_000.0  # us | set | in which rates and levels of delay are averaged, or an RTT where that is longer
+SMALL_US = 200.0  # us | set | deviations that need no explanation: clocks, the receiver's host
+LEAST_RTTS = 100  # RTTs | set | fewer say nothing of a distribution, or of the rate to a thousandth
+ENOUGH_RTTS = 40  # RTTs | set | for a rate to be sought to half a per cent
+COARSE_PACKETS = 40_000  # packets | accuracy | of which the queue is computed for a diagnosis
+PAIR_EXACT = 1e-6  # share | set | standard error of a rate that packet pairs show to the clock's last digit
+PAIR_AGREE = 1e-3  # share | set | distance of rates of packet pairs that are the same
+PAIRS_AGREEING = 0.25  # share | set | of the pairs that must give one rate
+PAIR_BEHIND = 0.7  # share | set | of the distance in which two packets came, that in which they left at most
+PAIR_BYTES = 16_000  # bytes | set | of a pair at most: others may have been lost between them
+LEAST_PAIRS = 20  # pairs | set | for their rate to count
+LEAST_BENT = 10  # RTTs | set | of a stretch in which a wrong rate shows as a bend, on average
+RATE_JUMP = 0.08  # share | set | by which the delivered rate must change for a step to be looked for
+MOST_RATE_STEPS = 40  # steps | accuracy | candidates, the clearest
+STEP_LOWERS = 0.02  # share | set | by which a step of the rate must lower the deviation of the delays
+SAME_RATE = 0.01  # share | set | distance of rates of neighbouring steps that are one
+SMALL_STEP = 0.12  # of log rate | set | as a host that stalls may feign: such a step must lower five times as much
+EARLIER_US = 3e6  # us | accuracy | how far before its candidate a step may lie whose packets were lost
+
+# --- the queue, as a diagnosis needs it ------------------------------------------------------------------------------
+QUEUE_SHOWS = 0.02  # share | set | by which a queue must lower the deviation of the delays, for its rate to have shown
+SHAPER_SHOWS = 0.1  # share | set | the same, for a token bucket before the rate to be looked for
+LEAST_LOST = 10  # losses | set | for the rate to be sought by what they met
+LOSSES_SHOW = 0.9  # mean rank | set | of the backlog at losses from which on losses show the rate
+LEAST_BASE = 0.5  # of the least RTT | set | a model of the queue that leaves less to the path does not hold
+
+# --- changes of the rate ---------------------------------------------------------------------------------------------
+RATE_DIFFERS = 1.25  # times | set | from which on a rate is another
+STEADY_RATE = 0.12  # share | set | median deviation of the rate of a link that has one
+MOSTLY_QUEUED = 0.4  # share | set | of the windows with a queue, for the path to have been full
+QUEUED_ALIKE = 0.05  # share | set | by which the rate with a queue may differ from that without
+LEAST_WINDOWS = 5  # windows | set | of a stretch with one rate
+RATE_VARIES = 1.6  # times | set | 90th over 10th percentile, smoothed, from which on a link has no one rate
+
+# --- routes ----------------------------------------------------------------------------------------------------------
+ROUTE_WINDOWS = 10  # windows | set | to each side of a change of the route
+ROUTE_RTTS = 3  # RTTs | set | in a window
+ROUTE_STEP_US = 1_000.0  # us | set | of a change at least
+ROUTE_STEP_SHARE = 0.02  # of the least RTT | set | of a change at least
+ROUTE_HOLDS = 0.25  # of the change | set | by how much the level may wander on either side
+MOST_ROUTES = 8  # changes | accuracy | that are looked for
+
+# --- other flows -----------------------------------------------------------------------------------------------------
+LEAST_BYTES = 0.02  # of the flow's bytes | set | for another to matter in a queue
+LEAST_OVERLAP = 0.2  # of the flow's time | set | that another must be up, to matter
+MOST_OTHERS = 16  # flows | accuracy | that are tried
+COMMON = 0.1  # share | set | by which the queue of all explains the delays better than the own, where it is shared
+
+# --- RTTs without queue ----------------------------------------------------------------------------------------------
+SHORT_QUEUE = 3.0  # packets | set | an own queue that hardly depends on the rate
+WANDER = 6.0  # standard errors | set | by which the median of a stretch may exceed the least ones
+TIE = 0.2  # of a packet's time | set | arrivals closer than that came together
+REORDERED = 1e-3  # share | set | of the packets overtaken from which on the path does not keep order
+HELD_US = 1_000.0  # us | definition | by which a Linux receiver holds back SACKs at most, tcp_comp_sack_delay_ns
+ACK_TIMER_US = 30_000.0  # us | set | an ACK for one segment that much later waited for the receiver's timer [RFC1122]
+
+# --- ACKs ------------------------------------------------------------------------------------------------------------
+LEAST_ACKS = 50  # ACKs | set | in order, for their pattern to show
+GATHERED = 2.5  # segments per ACK | set | from which on ACKs may have been gathered in slots of time
+ALWAYS = 0.9  # share | set | of the ACKs for one number of segments, where that number calls for the ACK
+ON_GRID = 0.8  # share | set | of the distances of ACKs that must be multiples of a slot
+NEAR_GRID = 0.15  # of a slot | set | that is a multiple
+
+# --- losses ----------------------------------------------------------------------------------------------------------
+LEAST_DROPS = 3  # losses | set | of a full queue
+LEAST_CODEL = 5  # losses | set | for CoDel to be told
+LEAST_EARLY = 30  # losses | set | for early drops (RED, PIE) to be told
+CODEL_TARGET_US = 5_000.0  # us | definition | [RFC8289] TARGET
+NEAR_TARGET = 0.9  # of the target | set | waits are known no better
+CHANCE = 1e-3  # probability | set | with which losses that ignore the queue may look as if they did not
+PASSING = 20  # packets | set | per dropped one that pass a queue as long as it was, at most, where that is full
+SURE_BACKLOG = 0.2  # packets | set | error of a backlog up to which it tells how many packets there were
+SAME_OVERFLOW_US = 100_000.0  # us | set | losses closer than that are of one overflow
+BURSTY = 3.0  # times | set | likelier to lose a packet after a lost one, from which on losses come in bursts
+
+# --- token buckets ---------------------------------------------------------------------------------------------------
+LEAST_POLICED = 15  # losses | set | for a policer to be looked for
+EXPLAINED = 0.8  # share | set | of the losses that an empty bucket must explain
+SPARED = 0.03  # share | set | of what passed that an empty bucket should have dropped, at most
+UNDELAYED = 0.15  # of V / r | set | by which a policer's packets may be late at most
+FULL_DEFICIT = 0.8  # of V at losses | set | from which on a queue would show
+MOST_PLATEAU = 2.302585092994046  # of log rate | accuracy | looked at to each side for rates that fit as well
+POLICED_PARTS = 8  # parts | accuracy | of a flow, whose rates' scatter is the error of the rate
+SPENT = 0.25  # quantile | set | of delays less the queue at a shaper's rate, busy for more of the time than that

@@ -1,0 +1,78 @@
+"""The tables of numbers of every room: complete, in use, and what a fifth more or less changes is on record."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.constants import KINDS, RESULTS, ROOMS, Row, changed, differs, flows, moved, table
+from cctrace.estimates import Estimate
+from cctrace.path import constants as of_path
+
+CCTRACE = Path(of_path.__file__).parents[1]
+TABLES = {room: rows for room in ROOMS if (rows := table(room))}
+
+
+@pytest.mark.parametrize("room", TABLES)
+def test_every_number_of_a_room_has_a_unit_a_kind_and_a_reason(room):
+    text = (CCTRACE / room / "constants.py").read_text(encoding="utf-8")
+    assigned = re.findall(r"^([A-Z][A-Z0-9_]+)\b.* = ", text, re.M)
+    assert assigned == [row.name for row in TABLES[room]]
+    assert len(set(assigned)) == len(assigned)
+    for row in TABLES[room]:
+        assert row.kind in KINDS, row
+        assert row.unit, row
+        assert len(row.why) > 5, row
+
+
+@pytest.mark.parametrize("room", TABLES)
+def test_every_number_is_used(room):
+    code = "".join(file.read_text(encoding="utf-8") for file in CCTRACE.rglob("*.py") if file.name != "constants.py")
+    assert [row.name for row in TABLES[room] if not re.search(rf"\b{row.name}\b", code)] == []
+
+
+def test_a_moved_number_is_moved_where_it_is_used_and_only_meanwhile():
+    from cctrace.path import neighbours
+
+    row = next(row for row in TABLES["path"] if row.name == "COMMON")
+    with moved(row, 1.2):
+        assert pytest.approx(1.2 * row.value) == neighbours.COMMON
+    assert neighbours.COMMON == row.value == of_path.COMMON
+
+
+def test_counts_of_items_move_by_one_at_least():
+    from cctrace.path import losses
+
+    row = next(row for row in TABLES["path"] if row.name == "LEAST_DROPS")
+    with moved(row, 1.2):
+        assert row.value + 1 == losses.LEAST_DROPS
+    with moved(row, 1 / 1.2):
+        assert row.value > losses.LEAST_DROPS
+
+
+def test_an_answer_differs_that_is_another_word_or_outside_its_interval():
+    assert differs("droptail", "codel")
+    assert not differs(Estimate(10.0, 9.0, 11.0), Estimate(10.9, 10.0, 12.0))
+    assert differs(Estimate(10.0, 9.0, 11.0), Estimate(11.1, 10.0, 12.0))
+    assert differs(Estimate(10.0, 9.0, 11.0), Estimate(None, 9.0, None))
+
+
+def test_a_number_that_decides_changes_answers_and_one_that_does_not_changes_none():
+    captures = {name: capture for name, capture in flows().items() if name == "loss"}
+    from benchmarks.constants import attempt
+
+    before = {name: attempt(capture) for name, capture in captures.items()}
+    assert before["loss"]["verdicts"]
+    unused = next(row for row in TABLES["path"] if row.name == "MOST_GAPS")
+    assert changed(unused, captures, before) == {"+20 %": 0, "-20 %": 0}
+    hundredfold = Row("path", "LEAST_RTTS", of_path.LEAST_RTTS, "RTTs", "set", "")
+    with moved(hundredfold, 1000):
+        assert attempt(captures["loss"]) != before["loss"]
+
+
+def test_the_record_holds_numbers_of_the_tables():
+    recorded = json.loads(RESULTS.read_text(encoding="utf-8"))
+    known = {f"{row.room}.{row.name}": row.value for rows in TABLES.values() for row in rows}
+    stale = {key for key, found in recorded.items() if known.get(key) != found["value"]}
+    assert stale == set(), "run python -m benchmarks.constants --only for these"
