@@ -26,6 +26,7 @@ from cctrace.diagnosis.limits import shares
 from cctrace.diagnosis.polled import FEWEST, MOST, Polls, rate_changes
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
 from cctrace.flows.counters import CounterFlow
+from cctrace.path.neighbours import Presence, matters
 from cctrace.path.own_queue import mean_rank
 
 LOSSY = 1e-3  # segments sent again, from which on that is no accident
