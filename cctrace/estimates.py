@@ -50,6 +50,11 @@ class Estimate(NamedTuple):
         low, high = np.quantile(draws, [0.025, 0.975])
         return cls(float(value), float(min(low, value)), float(max(high, value)))
 
+    def sides(self) -> tuple[float, float, float]:
+        """Return value, low and high; NaN for what the data do not bound."""
+        value, low, high = (np.nan if side is None else float(side) for side in self)
+        return value, low, high
+
     def scaled(self, factor: float) -> Self:
         """Return the estimate in another unit."""
         return self._make(None if side is None else side * factor for side in self)

@@ -60,8 +60,8 @@ def _alone(values: NDArray[np.float64]) -> Row:
         return row
     step = -(-len(values) // MOST_FLOWS)
     fit = Hierarchical().pool(Estimate(*line) for line in np.log(values[::step]).tolist())
-    value, low, high = (float(np.exp(side)) for side in fit.mean_)
-    return row | {"value": value, "low": low, "high": high, "spread": float(np.exp(fit.spread_.value))}
+    value, low, high = (float(np.exp(side)) for side in fit.mean_.sides())
+    return row | {"value": value, "low": low, "high": high, "spread": float(np.exp(fit.spread_.sides()[0]))}
 
 
 def _among(found: pd.DataFrame) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -60,7 +60,6 @@ from cctrace.units import format_rate, format_share, format_time
 
 if TYPE_CHECKING:
     from cctrace.fit.threshold import Threshold
-    from cctrace.flows.flow import Flow
     from cctrace.path.bottleneck import Steps
     from cctrace.path.delays import Delays
     from cctrace.sim.path import Path
@@ -110,7 +109,7 @@ class Collapse(Serialised, Summarized):
             Sender(name)  # an unknown one is refused there
         self.controllers, self.quick, self.seed = tuple(controllers), quick, seed
 
-    def fit(self, source: Flow, progress: Progress = silent) -> Collapse:
+    def fit(self, source: Any, progress: Progress = silent) -> Self:
         """Fit to a flow of a capture, or a simulation with ``packets=True``.
 
         Raises

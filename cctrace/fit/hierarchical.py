@@ -17,7 +17,8 @@ Sixty lines of NumPy and SciPy: statsmodels has the same as ``combine_effects``,
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Self
 
 import numpy as np
 from scipy import optimize, special
@@ -67,7 +68,7 @@ class Hierarchical(Summarized):
     def __init__(self, estimator: Any = None, of: Any = None) -> None:
         self.estimator, self.of = estimator, of
 
-    def fit(self, flows: Any, progress: Progress = silent) -> Any:
+    def fit(self, flows: Iterable[Any], progress: Progress = silent) -> Self:
         """Fit the estimator to each flow, and pool.
 
         Raises
@@ -112,7 +113,7 @@ class Hierarchical(Summarized):
             raise ArgumentError(f"of={name!r} is neither a parameter nor an attribute of {type(fitted).__name__}")
         return known[name] if name in known else getattr(fitted, name)
 
-    def pool(self, estimates: list[Estimate]) -> Hierarchical:
+    def pool(self, estimates: Iterable[Estimate]) -> Self:
         """Pool estimates of single flows, whose intervals tell their errors.
 
         Raises

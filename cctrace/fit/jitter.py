@@ -13,7 +13,7 @@ facts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -45,7 +45,7 @@ from cctrace.path.delays import Delays
 from cctrace.units import format_share
 
 if TYPE_CHECKING:
-    from cctrace.sim.result import Simulation
+    pass
 
 
 class Jitter(Serialised, Summarized):
@@ -99,7 +99,7 @@ class Jitter(Serialised, Summarized):
             raise ArgumentError(f"families is empty; it may have {', '.join(known)}")
         self.families, self.seed, self.events = tuple(families), seed, events
 
-    def fit(self, source: Floats | Delays | Simulation, progress: Progress = silent) -> Jitter | None:
+    def fit(self, source: Any, progress: Progress = silent) -> Self:
         """Fit to a flow, a simulation with ``packets=True``, `Delays`, or delays of independent draws (us).
 
         Raises
@@ -287,7 +287,7 @@ class Jitter(Serialised, Summarized):
         log_cdf = self._best.family.log_cdf(grid, self._best.p[:-1])
         return np.interp(np.asarray(shares, float), np.exp(log_cdf), grid)
 
-    def score(self, source: Delays | list[int]) -> float:
+    def score(self, source: Any) -> float:
         """Return the mean log likelihood of another flow's (or other) delays, per ACK."""
         if isinstance(source, np.ndarray | list | tuple):
             draws = np.asarray(source, float)

@@ -24,7 +24,7 @@ A parameter of which nothing depended on this flow, or only for values beyond so
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -94,7 +94,7 @@ class Parameters(Summarized):
         if fixed := set(names) & set(self.given):
             raise ArgumentError(f"controller {self.controller!r} sets {sorted(fixed)[0]!r}, which is to be fitted")
 
-    def fit(self, source: Any, progress: Progress = silent) -> Any:
+    def fit(self, source: Any, progress: Progress = silent) -> Self:
         """Fit to a flow of a capture that was taken at the sender, or to a simulation with ``packets=True``.
 
         Raises
@@ -148,7 +148,7 @@ class Parameters(Summarized):
         np.maximum.at(highest, place, [scores.sum() for scores in self._scores])
         return tried, highest.max() - highest
 
-    def score(self, source: Any) -> Any:
+    def score(self, source: Any) -> float:
         """Return the mean log likelihood of the sends of another flow under the likeliest values."""
         return float(np.mean(self._surface(as_flow(source)).replay(self.best_)))
 

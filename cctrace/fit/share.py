@@ -14,7 +14,7 @@ own, which docs/models.md shows.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -99,7 +99,7 @@ class Share(Summarized):
             if resolve(name)[0].view != "linux":
                 raise ArgumentError(f"senders has {name!r}, which no capture of TCP shows")
 
-    def fit(self, source: Any, progress: Progress = silent) -> Any:
+    def fit(self, source: Any, progress: Progress = silent) -> Self:
         """Fit to a capture, or a simulation with ``packets=True``, of at least two flows through one bottleneck.
 
         Raises

@@ -25,7 +25,6 @@ from cctrace.tcp.wire import HEADER_BYTES
 if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
     from cctrace.io.packets import Packets
-    from cctrace.sim.result import Simulation
 
 __all__ = ["DELIVERED", "LOST", "NEEDLESS", "WAITING", "Transmissions", "transmissions"]
 
@@ -92,7 +91,7 @@ class Transmissions:
         return np.where(known, (self.told_ns - self.sent_ns) / 1e3, np.nan)
 
 
-def as_flow(source: Flow | Simulation, index: int = 0) -> Flow:
+def as_flow(source: Any, index: int = 0) -> Flow:
     """Return the captured flow that `source` is, or that a simulation with ``packets=True`` would have shown.
 
     Raises
@@ -112,7 +111,7 @@ def as_flow(source: Flow | Simulation, index: int = 0) -> Flow:
     )
 
 
-def transmissions(source: Flow) -> Transmissions:
+def transmissions(source: Any) -> Transmissions:
     """Return the `Transmissions` of a flow; computed once, and kept as long as its capture.
 
     Parameters
