@@ -60,8 +60,8 @@ class Estimate(NamedTuple):
         return self._make(None if side is None else side * factor for side in self)
 
     def to_dict(self) -> dict[str, float | None]:
-        """Return {"value", "low", "high", "level"}."""
-        return self._asdict() | {"level": self.level}
+        """Return {"value", "low", "high"}, and "level" where that is not 0.95."""
+        return self._asdict() | ({} if self.level == 0.95 else {"level": self.level})
 
     def __str__(self) -> str:
         text = self.text()

@@ -121,8 +121,8 @@ def test_command_prints_the_promised_keys(capsys):
     (found,) = json.loads(capsys.readouterr().out)
     keys = {"flow", "rate_bps", "base_rtt_us", "buffer_bytes", "loss", "jitter", "policer", "shaper", "aqm"}
     assert keys | {"cross_traffic", "unseen"} <= set(found)
-    assert set(found["rate_bps"][0]) == {"start_s", "value", "low", "high", "level"}
-    assert set(found["base_rtt_us"]) == {"value", "low", "high", "level"}
+    assert set(found["rate_bps"][0]) == {"start_s", "value", "low", "high"}
+    assert set(found["base_rtt_us"]) == {"value", "low", "high"}
     assert {"model", "share"} <= set(found["loss"])
     assert {"distribution", "process", "sd_us", "mean_us"} <= set(found["jitter"])
     assert main(["fit", "path", file]) == 0

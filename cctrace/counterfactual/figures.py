@@ -127,10 +127,10 @@ def in_words(differ):
 
     Examples
     --------
-    >>> told = {"goodput_bps": Estimate(-0.12, -0.15, -0.08), "rtt_mean_us": Estimate(0.01, -0.03, 0.04)}
-    >>> in_words(told | {SHARE: Estimate(0.004, 0.002, None)})
+    >>> told = {"goodput_bps": Estimate90(-0.12, -0.15, -0.08), "rtt_mean_us": Estimate90(0.01, -0.03, 0.04)}
+    >>> in_words(told | {SHARE: Estimate90(0.004, 0.002, None)})
     '12 % less goodput (8 to 15 %), about the same RTT (-3 to +4 %), 0.4 points more sent again (0.2 or more)'
-    >>> in_words(told | {"goodput_bps": Estimate(1.5, 1.2, 2.0), SHARE: Estimate(0.0, -0.001, 0.001)})
+    >>> in_words(told | {"goodput_bps": Estimate90(1.5, 1.2, 2.0), SHARE: Estimate90(0.0, -0.001, 0.001)})
     '2.5 times the goodput (2.2 to 3), about the same RTT (-3 to +4 %), about the same sent again (-0.1 to +0.1 points)'
     """
     return ", ".join(_differs(name, *differ[name]) for name in FIGURES)
