@@ -163,7 +163,7 @@ from cctrace.lang import machine
 built, build = [], machine._build
 machine._build = lambda *args: built.append(args) or build(*args)
 
-def total(a, n):
+def total({signature}:
     {doc}
     s = 0
     for i in range(n):
@@ -174,10 +174,10 @@ print(machine.Machine(total)(np.arange(5), 5), len(built))
 """
 
 
-def start(folder, doc="'''Sum.'''", more="", name="one.py", **environment):
+def start(folder, doc="'''Sum.'''", more="", signature="a, n)", name="one.py", **environment):
     file = folder / name
     file.parent.mkdir(exist_ok=True)
-    file.write_text(CALL.format(doc=doc, more=more))
+    file.write_text(CALL.format(doc=doc, more=more, signature=signature))
     environment = os.environ | {"CCTRACE_CACHE": str(folder / "cache"), "PYTHONPATH": str(ROOT)} | environment
     return subprocess.Popen([sys.executable, file], env=environment, stdout=-1, stderr=-1, text=True)
 
@@ -198,10 +198,11 @@ def signed(data):
     return hashlib.sha256(data).hexdigest().encode() + b"\n" + data
 
 
-def test_another_docstring_comment_line_or_folder_compiles_nothing(tmp_path):
+def test_another_docstring_comment_annotation_line_or_folder_compiles_nothing(tmp_path):
     assert run(tmp_path) == (["10", "1"], [])
     assert run(tmp_path) == (["10", "0"], [])
     assert run(tmp_path, doc="'''The sum\n\n    of all.\n    '''  # not more") == (["10", "0"], [])
+    assert run(tmp_path, signature="a: np.ndarray, n: int) -> int") == (["10", "0"], [])
     assert run(tmp_path, name="elsewhere/two.py") == (["10", "0"], [])
     assert run(tmp_path, more=" + 1") == (["15", "1"], [])
 

@@ -18,7 +18,7 @@ TSO_RTT_LOG = 9  # sysctl tcp_tso_rtt_log: what is added for a near peer halves 
 BBR_MIN_TSO_RATE_BYTES = 1_200_000 >> 3  # bytes/s, bbr_min_tso_rate: below it BBR's super-packets are single segments
 
 
-def next_departure(prior_ns, now_ns, length, rate_Bps, data_segs_out):
+def next_departure(prior_ns: int, now_ns: int, length: int, rate_Bps: int, data_segs_out: int) -> int:
     """Return the earliest departure time after a packet, ns [Linux61] tcp_update_skb_after_send.
 
     Parameters
@@ -41,7 +41,7 @@ def next_departure(prior_ns, now_ns, length, rate_Bps, data_segs_out):
     return wstamp_ns + length_ns - min(length_ns // 2, wstamp_ns - prior_ns)
 
 
-def near_peer_bytes(most_bytes, min_rtt_us):
+def near_peer_bytes(most_bytes: int, min_rtt_us: int) -> int:
     """Return by how much super-packets are longer on a short path, bytes; since Linux 5.18 [Linux61] tcp_tso_autosize.
 
     `most_bytes` is SK_GSO_MAX_SIZE for the stack's own rule, with TCP's min_rtt; BBRv2 and v3 have one of their own,
@@ -50,7 +50,7 @@ def near_peer_bytes(most_bytes, min_rtt_us):
     return most_bytes >> min(min_rtt_us >> TSO_RTT_LOG, 31)
 
 
-def tso_autosize(rate_Bps, more_bytes, mss, min_segs):
+def tso_autosize(rate_Bps: int, more_bytes: int, mss: int, min_segs: int) -> int:
     """Return of how many segments a super-packet may be [Linux61] tcp_tso_autosize.
 
     It holds what leaves in a 1024th of a second at the pacing rate (0 or above, bytes/s), and `more_bytes`
@@ -59,6 +59,6 @@ def tso_autosize(rate_Bps, more_bytes, mss, min_segs):
     return max(min((rate_Bps >> PACING_SHIFT) + more_bytes, SK_GSO_MAX_SIZE) // mss, min_segs)
 
 
-def bbr_min_tso_segs(rate_Bps):
+def bbr_min_tso_segs(rate_Bps: int) -> int:
     """Return the least segments of a super-packet of BBR v1 and v2 [Linux61] bbr_min_tso_segs; v3 has no such rule."""
     return 1 if rate_Bps < BBR_MIN_TSO_RATE_BYTES else MIN_TSO_SEGS

@@ -8,7 +8,7 @@ from cctrace.tcp.rtt import FIRST_TIMEOUT_US, RTO_MIN_US
 TIMEOUT_MIN_US = 2_000  # TCP_TIMEOUT_MIN: added to a timer so that it does not fire at once
 
 
-def probe_timeout_us(srtt8, packets_out, rto_left_us):
+def probe_timeout_us(srtt8: int, packets_out: int, rto_left_us: int) -> int:
     """Return after how long the tail is probed for losses, us [Linux61] tcp_schedule_loss_probe.
 
     Two RTTs and a little, because the ACK of a single segment may be delayed a minimum timeout more; at the

@@ -8,7 +8,16 @@ Sources: RFC 6937; [Linux61] net/ipv4/tcp_input.c tcp_cwnd_reduction.
 """
 
 
-def prr_cwnd(ssthresh, in_flight, prior_cwnd, prr_delivered, prr_out, newly_delivered, undisturbed, catch_up):
+def prr_cwnd(
+    ssthresh: int,
+    in_flight: int,
+    prior_cwnd: int,
+    prr_delivered: int,
+    prr_out: int,
+    newly_delivered: int,
+    undisturbed: bool,
+    catch_up: bool,
+) -> int:
     """Return cwnd after an ACK in Recovery or CWR, segments [Linux61] tcp_cwnd_reduction.
 
     The kernel leaves cwnd as it is where `newly_delivered` or `prior_cwnd` is 0; so must the caller.

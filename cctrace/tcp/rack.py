@@ -15,14 +15,16 @@ REO_WND_PERSIST = 16  # recoveries for which a widened window lasts (TCP_RACK_RE
 MAX_REO_WND_STEPS = 0xFF
 
 
-def rack_reo_wnd_us(reord_seen, ca_state, sacked_out, reordering, min_rtt_us, reo_wnd_steps, srtt8):
+def rack_reo_wnd_us(
+    reord_seen: int, ca_state: int, sacked_out: int, reordering: int, min_rtt_us: int, reo_wnd_steps: int, srtt8: int
+) -> int:
     """Return the reordering window, us [Linux61] tcp_rack_reo_wnd."""
     if reord_seen == 0 and (ca_state >= CA_RECOVERY or sacked_out >= reordering):
         return 0
     return min((min_rtt_us >> 2) * reo_wnd_steps, srtt8 >> 3)
 
 
-def rack_widened(dsack_seen, prior_delivered, last_delivered):
+def rack_widened(dsack_seen: int, prior_delivered: int, last_delivered: int) -> bool:
     """Return whether a D-SACK widens the window [Linux61] tcp_rack_update_reo_wnd.
 
     Not if the segment that this ACK is sampled by was sent (with `prior_delivered`) before the window was last widened
@@ -31,13 +33,13 @@ def rack_widened(dsack_seen, prior_delivered, last_delivered):
     return dsack_seen > 0 and prior_delivered >= last_delivered
 
 
-def rack_reo_wnd_steps(reo_wnd_steps, widened, reo_wnd_persist):
+def rack_reo_wnd_steps(reo_wnd_steps: int, widened: bool, reo_wnd_persist: int) -> int:
     """Return the window's size in quarters of min_rtt [Linux61] tcp_rack_update_reo_wnd."""
     if widened:
         return min(MAX_REO_WND_STEPS, reo_wnd_steps + 1)
     return 1 if reo_wnd_persist == 0 else reo_wnd_steps
 
 
-def rack_is_original(rtt_us, min_rtt_us, was_retransmitted):
+def rack_is_original(rtt_us: int, min_rtt_us: int, was_retransmitted: bool) -> bool:
     """Return whether the original was delivered, the retransmission being too recent [Linux61] tcp_rack_advance."""
     return was_retransmitted and rtt_us < min_rtt_us

@@ -12,7 +12,9 @@ RTO_MAX_US = 120_000_000  # TCP_RTO_MAX
 FIRST_TIMEOUT_US = 1_000_000  # TCP_TIMEOUT_INIT: before the first RTT sample
 
 
-def rtt_estimator(srtt8, mdev4, mdev_max4, rttvar4, rtt_us, round_over):
+def rtt_estimator(
+    srtt8: int, mdev4: int, mdev_max4: int, rttvar4: int, rtt_us: int, round_over: bool
+) -> tuple[int, int, int, int]:
     """Return srtt8, mdev4, mdev_max4 and rttvar4 after a sample [Linux61] tcp_rtt_estimator.
 
     `srtt8` is 0 before the first sample. `round_over` tells whether snd_una is beyond what was snd_nxt when the round
@@ -40,11 +42,11 @@ def rtt_estimator(srtt8, mdev4, mdev_max4, rttvar4, rtt_us, round_over):
     return srtt8, mdev4, mdev_max4, rttvar4
 
 
-def whole_ticks(us, tick_us):
+def whole_ticks(us: int, tick_us: int) -> int:
     """Return the least multiple of the kernel's tick that covers `us`: its timers count in those."""
     return (us + tick_us - 1) // tick_us * tick_us
 
 
-def timeout_us(srtt8, rttvar4, tick_us):
+def timeout_us(srtt8: int, rttvar4: int, tick_us: int) -> int:
     """Return the retransmission timeout without backoff, us [Linux61] tcp_set_rto, tcp_bound_rto."""
     return min(whole_ticks((srtt8 >> 3) + rttvar4, tick_us), RTO_MAX_US)

@@ -1,9 +1,20 @@
 """Arithmetic of 32-bit sequence numbers, which wrap [RFC 9293 §3.4]: offsets from a base that grow without bound."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+
 import numpy as np
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-def unwrap(seq, base, near):
+
+@overload
+def unwrap(seq: int | np.integer, base: int, near: int) -> np.int64: ...
+@overload
+def unwrap(seq: NDArray[np.integer], base: int, near: Any) -> NDArray[np.int64]: ...
+def unwrap(seq: Any, base: int, near: Any) -> Any:
     """Return `seq - base` (32-bit numbers) unwrapped to the value closest to `near`; compiled into the reconstruction.
 
     Examples
@@ -15,7 +26,7 @@ def unwrap(seq, base, near):
     return near + offset - ((offset >> 31) << 32)
 
 
-def unwrapped(numbers, base):
+def unwrapped(numbers: NDArray[np.uint32], base: int) -> NDArray[np.int64]:
     """Return 32-bit numbers as offsets from `base`: an array of int64, each within 2 GiB of the one before.
 
     Examples
@@ -23,5 +34,6 @@ def unwrapped(numbers, base):
     >>> unwrapped(np.array([0xFFFFFFFF, 5, 3], np.uint32), 0xFFFFFFFF).tolist()
     [0, 6, 4]
     """
-    steps = np.diff(numbers.astype(np.int64), prepend=base)
+    offsets = numbers.astype(np.int64) - base
+    steps = np.diff(offsets, prepend=np.int64(0))
     return np.cumsum(((steps + (1 << 31)) & 0xFFFFFFFF) - (1 << 31))

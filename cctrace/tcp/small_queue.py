@@ -17,12 +17,12 @@ WMEM_BASE = 1  # sk_wmem_alloc of a socket with nothing in any queue
 TIMER_SLACK_NS = 10_000  # of fq's timer (its option timer_slack): what waits leaves up to so much late
 
 
-def skb_truesize(payload):
+def skb_truesize(payload: int) -> int:
     """Return the memory that a packet with so many bytes of payload takes, bytes."""
     return SKB_OVERHEAD_BYTES + payload
 
 
-def is_throttled(queued, truesize, rate_Bps, again, rtx_skbs):
+def is_throttled(queued: int, truesize: int, rate_Bps: int, again: bool, rtx_skbs: int) -> bool:
     """Return whether a packet must wait until something has left [Linux61] tcp_small_queue_check.
 
     Parameters

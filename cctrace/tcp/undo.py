@@ -12,7 +12,7 @@ tcp_may_undo, tcp_packet_delayed, tcp_process_loss.
 FRTO_WAIT, FRTO_SPURIOUS, FRTO_REAL, FRTO_SEND_NEW, FRTO_RETRANSMIT = range(5)
 
 
-def original_arrived(retrans_stamp, echoes_before, may_reopen):
+def original_arrived(retrans_stamp: int, echoes_before: bool, may_reopen: bool) -> bool:
     """Return whether the ACK answers an original [Linux618] tcp_packet_delayed.
 
     Parameters
@@ -27,7 +27,7 @@ def original_arrived(retrans_stamp, echoes_before, may_reopen):
     return echoes_before if retrans_stamp != 0 else may_reopen
 
 
-def was_needless(has_undo, undo_retrans, is_delayed):
+def was_needless(has_undo: bool, undo_retrans: int, is_delayed: bool) -> bool:
     """Return whether the reduction may be undone [Linux61] tcp_may_undo.
 
     `has_undo` tells whether one can be (undo_marker), `undo_retrans` is the number of retransmissions that no D-SACK
@@ -36,7 +36,9 @@ def was_needless(has_undo, undo_retrans, is_delayed):
     return has_undo and (undo_retrans == 0 or is_delayed)
 
 
-def frto_finding(original_acked, sent_new, sacked, advanced, recovered, may_send_new):
+def frto_finding(
+    original_acked: bool, sent_new: bool, sacked: bool, advanced: bool, recovered: bool, may_send_new: bool
+) -> int:
     """Return what an ACK says of a timeout that F-RTO examines [RFC 5682] section 3.1, [Linux61] tcp_process_loss.
 
     Parameters

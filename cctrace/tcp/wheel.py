@@ -13,7 +13,7 @@ LEVEL_SHIFT = 3  # each coarser level counts in 8 times as many ticks (LVL_CLK_S
 LEVELS = 8  # LVL_DEPTH with HZ <= 100; a ninth for higher HZ begins after days
 
 
-def wheel_tick(now_ticks, expires_ticks):
+def wheel_tick(now_ticks: int, expires_ticks: int) -> int:
     """Return the tick with which a timer fires that was set at tick `now_ticks` to expire at `expires_ticks`."""
     level = 0
     while level < LEVELS - 1 and expires_ticks - now_ticks >= FINEST_TICKS << LEVEL_SHIFT * level:
@@ -22,7 +22,7 @@ def wheel_tick(now_ticks, expires_ticks):
     return ((expires_ticks >> shift) + 1) << shift
 
 
-def fires_ns(now_ns, wait_ticks, hz):
+def fires_ns(now_ns: int, wait_ticks: int, hz: int) -> int:
     """Return when a timer fires that is set at `now_ns` for `wait_ticks`, ns by a clock whose ticks begin at 0."""
     now_ticks = now_ns * hz // NSEC_PER_SEC
     tick = wheel_tick(now_ticks, now_ticks + wait_ticks)

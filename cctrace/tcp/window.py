@@ -10,14 +10,14 @@ PACING_SS_RATIO, PACING_CA_RATIO = 200, 120  # sysctls tcp_pacing_ss_ratio, tcp_
 RATE_SCALE = 1_000_000 // 100 << 3  # from bytes and percent over srtt8 to bytes/s
 
 
-def ssthresh_before(ca_state, ssthresh, cwnd):
+def ssthresh_before(ca_state: int, ssthresh: int, cwnd: int) -> int:
     """Return what a reduction remembers: three quarters of cwnd at least, unless one is under way [Linux61]."""
     if ca_state != CA_CWR and ca_state != CA_RECOVERY:
         return max(ssthresh, (cwnd >> 1) + (cwnd >> 2))
     return ssthresh
 
 
-def stack_pacing_rate(mss, cwnd, ssthresh, packets_out, srtt8, most_Bps=0):
+def stack_pacing_rate(mss: int, cwnd: int, ssthresh: int, packets_out: int, srtt8: int, most_Bps: int = 0) -> int:
     """Return the pacing rate of a controller that sets none, bytes/s [Linux61] tcp_update_pacing_rate.
 
     It sizes bursts, and spaces them where the socket paces. `most_Bps` is SO_MAX_PACING_RATE, 0 for none.
@@ -29,7 +29,7 @@ def stack_pacing_rate(mss, cwnd, ssthresh, packets_out, srtt8, most_Bps=0):
     return min(rate, most_Bps) if most_Bps > 0 else rate
 
 
-def note_usage(limited, stale, is_cwnd_limited, packets_out, max_packets_out):
+def note_usage(limited: bool, stale: bool, is_cwnd_limited: bool, packets_out: int, max_packets_out: int) -> bool:
     """Return whether a send is remembered as the fullest of its window [Linux61] tcp_cwnd_validate.
 
     It is if cwnd limited it, if what was out then is acknowledged (`stale`), or if more is out than ever in a window
@@ -38,7 +38,7 @@ def note_usage(limited, stale, is_cwnd_limited, packets_out, max_packets_out):
     return limited or stale or (not is_cwnd_limited and packets_out > max_packets_out)
 
 
-def cwnd_after_idle(cwnd, idle, rto):
+def cwnd_after_idle(cwnd: int, idle: int, rto: int) -> int:
     """Return cwnd after a pause: halved for every timeout of it, down to the initial window [Linux61] tcp_cwnd_restart.
 
     `idle` and `rto` are in the same unit of time.
