@@ -47,7 +47,7 @@ class Estimate(NamedTuple):
     @classmethod
     def of_draws(cls, value: float, draws: ArrayLike) -> Self:
         """Return the estimate whose interval holds 95 % of resampled values."""
-        low, high = np.quantile(draws, [0.025, 0.975])
+        low, high = np.quantile(np.asarray(draws, float), [0.025, 0.975])
         return cls(float(value), float(min(low, value)), float(max(high, value)))
 
     def sides(self) -> tuple[float, float, float]:
@@ -57,7 +57,7 @@ class Estimate(NamedTuple):
 
     def scaled(self, factor: float) -> Self:
         """Return the estimate in another unit."""
-        return self._make(None if side is None else side * factor for side in self)
+        return type(self)(*(None if side is None else side * factor for side in self))
 
     def to_dict(self) -> dict[str, float | None]:
         """Return {"value", "low", "high"}, and "level" where that is not 0.95."""

@@ -176,7 +176,12 @@ def _sharing(look: Look) -> Sharing | None:
             continue
         other = Look(CounterFlow(table, index))
         up, its_up = (
-            Presence(one["time_ns"] / 1e3 - one.busy_us, one["time_ns"] / 1e3, one["bytes_acked"])
+            # A list without times is of one moment.
+            Presence(
+                np.nan_to_num(one["time_ns"]) / 1e3 - one.busy_us,
+                np.nan_to_num(one["time_ns"]) / 1e3,
+                one["bytes_acked"],
+            )
             for one in (look, other)
         )
         if min(look.busy_us, other.busy_us) > 0 and matters(up, its_up):

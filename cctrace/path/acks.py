@@ -26,7 +26,7 @@ class Acks(NamedTuple):
     aggregation_us: Estimate | None
 
 
-def acks_of(table: Transmissions) -> Acks:
+def acks_of(table: Transmissions) -> Acks | None:
     """Return the `Acks` of a flow.
 
     Parameters

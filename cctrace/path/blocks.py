@@ -66,7 +66,7 @@ def effective_samples(series: Floats) -> float:
     if n < 4 or np.ptp(series) == 0:
         return 1.0
     means = block_means(series, block_sizes(series))
-    return float(np.clip(np.var(series) / max(np.var(means, ddof=1) / len(means), 1e-300), 1.0, n))
+    return float(np.clip(float(np.var(series)) / max(float(np.var(means, ddof=1)) / len(means), 1e-300), 1.0, n))
 
 
 def block_sizes(series: Floats, least: int = 20) -> int:

@@ -359,7 +359,7 @@ def jumps(times: Floats, values: Floats, most: int = MOST_RATE_STEPS, reach: int
     before, after = medians[:-reach], medians[reach:]
     jump = np.abs(after - before)
     clear = jump > np.maximum(RATE_JUMP, 3 * np.maximum(wander[:-reach], wander[reach:]))
-    found = []
+    found: list[float] = []
     while clear.any() and len(found) < most:
         k = int(np.argmax(np.where(clear, jump, -1)))
         # The jump is between the windows whose difference is largest near there.

@@ -125,8 +125,8 @@ def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
     whose[np.flatnonzero(lost)[best.explained]] = True
     mask = own & whose[place]
     size_bytes = Estimate.around(bucket, max(errors[1], PACKET_BYTES / 2), PACKET_BYTES)
-    told = Estimate.around(rate, max(errors[0], 5e-4 * rate))
-    return Bucket(Estimate(rate, min(told.low, low), max(told.high, high)), size_bytes, mask)
+    _, least, most = Estimate.around(rate, max(errors[0], 5e-4 * rate)).sides()
+    return Bucket(Estimate(rate, min(least, low), max(most, high)), size_bytes, mask)
 
 
 def _plateau(tried: _Tried, rate: float) -> tuple[float, float]:
@@ -240,12 +240,12 @@ def _guesses(tried: _Tried) -> list[tuple[float, float]]:
     """Return intervals of rates to look at: of what passed between losses, where the bucket was empty at both."""
     losses = np.flatnonzero(tried.lost)
     passed = np.concatenate([[0.0], np.cumsum(np.where(tried.lost, 0.0, tried.size))])
-    rates = []
+    each = []
     for apart in (4, 16, 64, 256):
         a, b = losses[:-apart], losses[apart:]
         span = tried.time_us[b] - tried.time_us[a]
-        rates.append((passed[b] - passed[a])[span > 2e5] / span[span > 2e5])
-    rates = np.concatenate(rates)
+        each.append((passed[b] - passed[a])[span > 2e5] / span[span > 2e5])
+    rates = np.concatenate(each)
     rates = rates[rates > 0]
     if not len(rates):
         return []
@@ -306,7 +306,7 @@ def shaper_of(flow: Sent, steps: Steps) -> Bucket | None:
     return Bucket(Estimate.around(rate, 5e-4 * rate), Estimate.around(bucket, error, PACKET_BYTES), None)
 
 
-def refilled_shaper(flow: Sent, rate: float) -> None:
+def refilled_shaper(flow: Sent, rate: float) -> Bucket | None:
     """Return the shaper that delayed packets at a lower rate than the one that explains their delays best, or None.
 
     Where a sender pauses or slows down, tokens come back, and the link's own rate shows while they last; a single rate

@@ -24,7 +24,7 @@ class Change(NamedTuple):
     until_s: float
 
 
-def rate_changes(path: PathEvidence) -> list[Any]:
+def rate_changes(path: PathEvidence) -> list[Change]:
     """Return the `Change` list of a flow.
 
     A change is the path's if the path was full at the lower of two rates: what the flow had had, or got later, was
@@ -40,7 +40,7 @@ def rate_changes(path: PathEvidence) -> list[Any]:
             edges.append(float(at))
     edges.append(float(middle[-1]) + 1.0)
     stretches = [found for a, b in itertools.pairwise(edges) if (found := _stretch(path, a, b))]
-    found = []
+    changes: list[Change] = []
     for one, two in itertools.pairwise(stretches):
         apart = abs(np.log(two.rate / one.rate))
         if (
@@ -48,8 +48,8 @@ def rate_changes(path: PathEvidence) -> list[Any]:
             and min(one, two, key=lambda s: s.rate).full
         ):
             at = _when(path, two.begin_s, one.rate, two.rate)
-            found.append(Change(at, one.rate * 8e6, two.rate * 8e6, two.end_s))
-    return found
+            changes.append(Change(at, one.rate * 8e6, two.rate * 8e6, two.end_s))
+    return changes
 
 
 def _when(path: Any, near_s: Any, before: Any, after: Any) -> Any:
@@ -93,7 +93,7 @@ def _stretch(path: PathEvidence, begin_s: float, end_s: float) -> _Stretch | Non
     full = full and np.median(rtt[queued]) - path.uncongested[0] > 2 * PACKET_BYTES / np.median(rate[queued])
     typical = float(np.median(rate[queued])) if full else whole
     spread = float(np.median(np.abs(rate[inside] - typical))) / typical
-    own = path.bottleneck.seen and typical > 0.9 * path.bottleneck.rate
+    own = path.require_bottleneck.seen and typical > 0.9 * path.require_bottleneck.rate
     return _Stretch(begin_s, end_s, typical, spread, bool(full or own)) if spread < STEADY_RATE else None
 
 
@@ -102,14 +102,14 @@ def _waited(path: PathEvidence) -> Bools:
 
     Packets are placed in the windows by when they left the sender.
     """
-    middle, bottleneck = path.delivered[0], path.bottleneck
+    middle, bottleneck = path.delivered[0], path.require_bottleneck
     place = np.clip(np.searchsorted(middle, bottleneck.sent_us / 1e6), 0, len(middle) - 1)
     many = np.bincount(place, minlength=len(middle))
     rest = np.bincount(place, bottleneck.rest_us, len(middle)) / np.maximum(many, 1)
     return path.standing & (rest > path.queued_us)
 
 
-def variation(path: PathEvidence) -> None:
+def variation(path: PathEvidence) -> tuple[float, float] | None:
     """Return (10th, 90th percentile) of the rate, bit/s, while a queue stood, over half a second; None if too short."""
     middle, rate, _ = path.delivered
     size = LEAST_WINDOWS

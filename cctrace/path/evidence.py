@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.errors import FitError
 from cctrace.path.acks import Acks, acks_of
 from cctrace.path.arrays import Bools, Floats
 from cctrace.path.bottleneck import Sent, Steps, constant_rate, jumps, sent
@@ -145,12 +146,19 @@ class PathEvidence:
     @functools.cached_property
     def bottleneck(self) -> Bottleneck | None:
         """The bottleneck as the flow's own queue shows it; None if too few delays are known."""
-        return None if self.coarse is None else bottleneck_of(self)
+        return None if self.coarse is None else bottleneck_of(self, self.coarse)
+
+    @property
+    def require_bottleneck(self) -> Bottleneck:
+        """`bottleneck`, where it must be known; else a `FitError`."""
+        if self.bottleneck is None:
+            raise FitError(f"fewer than {ENOUGH_RTTS} RTTs are known: the bottleneck does not show")
+        return self.bottleneck
 
     @functools.cached_property
     def uncongested(self) -> Uncongested:
         """Mean and spread of the RTT without queue; there must be a `bottleneck`."""
-        return uncongested_of(self.bottleneck)
+        return uncongested_of(self.require_bottleneck)
 
     @functools.cached_property
     def queued_us(self) -> float:
@@ -248,6 +256,7 @@ def evidence_of(source: Any, one_bottleneck: bool = False) -> PathEvidence:
     """
     flow = as_flow(source)
     key = (PathEvidence, one_bottleneck)
-    if key not in flow._kept:
-        flow._kept[key] = PathEvidence(flow.capture, flow.index, one_bottleneck)
-    return flow._kept[key]
+    found = flow._kept.get(key)
+    if not isinstance(found, PathEvidence):
+        found = flow._kept[key] = PathEvidence(flow.capture, flow.index, one_bottleneck)
+    return found

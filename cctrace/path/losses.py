@@ -116,7 +116,7 @@ def losses_of(
     random = lost & ~congestive
     count, n = int((lost & clear).sum()), int(clear.sum())
     share = Estimate(count / max(n, 1), *proportion(count, n))
-    return Losses(share, _bursts(random, share.value), int(congestive.sum()), int(random.sum()), buffer, aqm)
+    return Losses(share, _bursts(random, share.sides()[0]), int(congestive.sum()), int(random.sum()), buffer, aqm)
 
 
 def _codel(lost: Bools, wait_us: Floats, time_us: Floats) -> bool:
@@ -207,7 +207,7 @@ def _episodes(times_us: Floats, apart_us: float = 200_000.0) -> int:
     return 1 + int(np.sum(np.diff(times_us) > apart_us))
 
 
-def _bursts(random: Bools, share: float) -> None:
+def _bursts(random: Bools, share: float) -> tuple[Estimate, Estimate] | None:
     """Return the chances of a Gilbert-Elliott process, or None where losses do not come in bursts."""
     after = random[1:][random[:-1]]
     if len(after) < 20 or after.mean() < BURSTY * share:

@@ -97,7 +97,7 @@ def merged(parts: list[Sent]) -> Sent:
     return Sent(*(np.concatenate([getattr(part, name) for part in parts])[order] for name in Sent.__dataclass_fields__))
 
 
-def shared_queue(parts: dict[int, Sent], index: int, others: tuple[int], own_rate: float) -> Shared:
+def shared_queue(parts: dict[int, Sent], index: int, others: tuple[int, ...], own_rate: float) -> Shared:
     """Return the `Shared` of a flow, whose delays a bottleneck of `own_rate` explains best, and of others."""
     alone = deviation(parts[index], constant(own_rate))
     rate, cost = constant_rate(merged([parts[k] for k in (index, *others)]), ROUGHLY)

@@ -101,7 +101,7 @@ def uncongested_of(bottleneck: Bottleneck) -> Uncongested:
     return Uncongested(middle if middle - least < spread else least, spread)
 
 
-def delivered_of(flow: Sent) -> Delivered:
+def delivered_of(flow: Sent | None) -> Delivered:
     """Return what was `Delivered` of a `Sent` (None: nothing is known) in windows of 100 ms or an RTT.
 
     What an ACK acknowledges came since the one before: ACKs in batches are no changes of the rate.
@@ -134,17 +134,16 @@ def packets_per_unit(packets: int, most: int = COARSE_PACKETS) -> int:
     return -(-packets // most)
 
 
-def bottleneck_of(path: PathEvidence) -> Bottleneck:
-    """Return the `Bottleneck` of a `PathEvidence` whose `coarse` is known."""
-    flow = path.coarse
+def bottleneck_of(path: PathEvidence, flow: Sent) -> Bottleneck:
+    """Return the `Bottleneck` of a flow as its `coarse` shows it."""
     found = _by_delays(flow)
     bucket = shaper_of(flow, constant(found.rate)) if found.shown > SHAPER_SHOWS else None
     bucket = bucket or refilled_shaper(flow, found.rate)
     # A bucket of a few packets that were put together is what putting them together makes.
-    if bucket is not None and bucket.size_bytes.value > 4 * float(np.median(flow.wire_bytes)):
-        return _with_rate(flow, bucket.rate.value, found.shown, bucket_bytes=bucket.size_bytes.value)
+    if bucket is not None and bucket.size_bytes.sides()[0] > 4 * float(np.median(flow.wire_bytes)):
+        return _with_rate(flow, bucket.rate.sides()[0], found.shown, bucket_bytes=bucket.size_bytes.sides()[0])
     if not found.seen and path.lost.sum() >= LEAST_LOST:
-        return _shown_by_losses(path, found)
+        return _shown_by_losses(path, flow, found)
     return found
 
 
@@ -165,9 +164,9 @@ def _with_rate(flow: Sent, rate: float, shown: float, by_losses: float = 0.0, bu
     return Bottleneck(rate, base, queue, rest, flow.sent_us[known], shown, by_losses, bucket_bytes)
 
 
-def _shown_by_losses(path: PathEvidence, found: Bottleneck) -> Bottleneck:
+def _shown_by_losses(path: PathEvidence, flow: Sent, found: Bottleneck) -> Bottleneck:
     """Return the bottleneck at which losses met the longest queues, where delays showed none; else `found`."""
-    flow, at_us = path.coarse, path.sent_s[path.lost] * 1e6
+    at_us = path.sent_s[path.lost] * 1e6
     _, rate, _ = delivered_rate(flow, max(WINDOW_US, flow.least_rtt_us))
     plateau = float(np.quantile(rate[rate > 0], 0.9))
     ranked = [

@@ -13,7 +13,7 @@ import numpy as np
 
 from cctrace.flows.capture import _ticks
 from cctrace.flows.state import OPT_COPY, OPT_TIMESTAMPS
-from cctrace.path.arrays import Floats
+from cctrace.path.arrays import Floats, Ints
 from cctrace.path.constants import (
     CLOCK_BACK_US,
     CLOCK_SET_US,
@@ -36,7 +36,7 @@ class Stamps(NamedTuple):
     time_us: np.ndarray
     stamp_us: np.ndarray
     tick_us: int
-    place: np.ndarray | None = None
+    place: Ints = np.zeros(0, np.int64)
 
 
 def stamps_of(flow: Flow, of_sender: bool = True) -> Stamps:
@@ -100,7 +100,7 @@ def _lower_slopes(place: Floats, above: Floats) -> list[float]:
     return slopes
 
 
-def clock_set(flow: Flow) -> None:
+def clock_set(flow: Flow) -> tuple[float, float] | None:
     """Return (when in s, by how much in us) the capture's clock was set, or None: forward by 20 ms, or back.
 
     Set forward it leaves a silence, after which the stamps of both ends lag by as much; set back, records that are

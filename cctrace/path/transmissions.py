@@ -81,7 +81,9 @@ class Transmissions:
 
     def first(self, rows: int) -> Transmissions:
         """Return the first `rows` transmissions."""
-        columns = {name: value[:rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        columns: dict[str, Any] = {
+            name: value[:rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)
+        }
         return replace(self, **columns)
 
     @property
@@ -200,13 +202,13 @@ def _matched(
         np.minimum.accumulate(ends[::-1])[::-1]
     )  # a segment within a longer one ends no later than its successor
     rows = tuple(np.ascontiguousarray(c, np.int64) for c in (time_ns, first, count, ack, sack_row, sack_count))
-    sacks = tuple(np.ascontiguousarray(c, np.int64) for c in sacks)
+    left, right = (np.ascontiguousarray(c, np.int64) for c in sacks)
     unit = np.ascontiguousarray(unit.reshape(-1), np.int64)
-    before, state, told, ack_row, when = _run(rows, sacks, starts, ends, 0, unit)
+    before, state, told, ack_row, when = _run(rows, (left, right), starts, ends, 0, unit)
     single = (np.bincount(unit)[unit] == 1) & (state == DELIVERED)
     if single.any():  # retransmissions acknowledged in less time than any segment takes were not what was acknowledged
         least_ns = int(NO_SOONER * (told - time_ns[packet])[single].min())
-        before, state, told, ack_row, when = _run(rows, sacks, starts, ends, least_ns, unit)
+        before, state, told, ack_row, when = _run(rows, (left, right), starts, ends, least_ns, unit)
     again = before >= 0
     return Transmissions(
         sent_ns=time_ns[packet],
