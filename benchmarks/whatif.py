@@ -4,7 +4,12 @@
     python -m benchmarks.whatif simulated [--runs 300] [--seed 1]
     python -m benchmarks.whatif simulator
     python -m benchmarks.whatif floor
+    python -m benchmarks.whatif held --captures DIR [--own truth] [--only REGEX]
     python -m benchmarks.whatif truth --captures DIR > benchmarks/whatif_lab.json
+
+`held` asks about flows that something at the hosts held back, over recordings of real kernels in virtual time
+(docs/whatif.md): BASE.own predicts BASE.other (another controller, the same application, limit and path) and BASE.free
+(the same controller without what held it back), where these exist.
 
 DIR holds recordings of the lab named PATH_CONTROLLER_rREPEAT (see docs/whatif.md for how they were made). Every first
 repeat predicts the other controllers' recordings of its path. `oracle` simulates the true path, `unchanged` says that
@@ -26,7 +31,7 @@ import numpy as np
 import pandas as pd
 
 import cctrace as cct
-from cctrace.counterfactual.figures import FIGURES, recorded_figures
+from cctrace.counterfactual.figures import FIGURES, near, recorded_figures
 from cctrace.path.transmissions import DELIVERED, transmissions
 
 WIRE = 1514 / 1500  # the lab's links carry bare IP packets, cct.Path counts Ethernet frames
@@ -232,6 +237,64 @@ def simulated(options):
         )
 
 
+# --- held back at the hosts ------------------------------------------------------------------------------------------
+WITHOUT = {
+    "chunks": {"app": "bulk"},
+    "pacing": {"pacing": "none"},
+    "sndbuf": {"send_buffer": "none"},
+    "fq": {"fq": False},
+}
+WHAT_HELD = re.compile(r"[^-]+-(\w+)")
+
+
+def sent_by(p):
+    """Return the variant that sent the first flow of a scenario of the lab in virtual time."""
+    cc = p["flows"][0]["cc"]
+    return {"bbr": "bbr3" if "bbr3" in p["kernel_image"] else "bbr2022", "cubic": "cubic6"}.get(cc, cc)
+
+
+def held(options):
+    """Print every prediction for flows that something at the hosts held back, and how many are within tolerance."""
+    rows, refused = [], 0
+    for folder in sorted(options.captures.glob("*.own")):
+        if not re.search(options.only, folder.name):
+            continue
+        p, flow, _, _ = load(folder)
+        kind = WHAT_HELD.match(folder.name)[1]
+        own = sent_by(p) if options.own == "truth" else None
+        for tag in ("other", "free"):
+            other = folder.with_name(folder.name.replace(".own", f".{tag}"))
+            if not other.exists():
+                continue
+            q, _, _, want = load(other)
+            name, changes = (sent_by(q), {}) if tag == "other" else (sent_by(p), WITHOUT[kind])
+            try:
+                answer = cct.whatif(flow, [name], own=own, draws=options.draws, **changes)
+            except (cct.fit.FitError, cct.errors.CctraceError) as refusal:
+                print(f"{folder.name} {tag}: refused: {refusal}", flush=True)
+                refused += 1
+                continue
+            got = answer.candidates[name]
+            rows += [
+                {"flow": folder.name, "asked": tag, "figure": figure, "reproduces": answer.reproduces}
+                | {"got": got[figure].value, "low": got[figure].low, "high": got[figure].high, "want": want[figure]}
+                for figure in FIGURES
+            ]
+            print(
+                f"{folder.name} {tag}, {name}: "
+                + ", ".join(f"{row['got']:.4g} for {row['want']:.4g}" for row in rows[-3:])
+            )
+    table = pd.DataFrame(rows)
+    table["near"] = [near(row.figure, row.got, row.want) for row in table.itertuples()]
+    top = table.high.astype(float).fillna(np.inf)
+    table["inside"] = (table.low.astype(float).fillna(-np.inf) <= table.want) & (table.want <= top)
+    print(f"{refused} refused")
+    for part in ("all", "reproduces"):
+        kept = table if part == "all" else table[table.reproduces]
+        counts = kept.groupby(["asked", "figure"], sort=False)[["near", "inside"]].agg(["sum", "count"])
+        print(f"{part}:\n{counts.to_string()}")
+
+
 # --- the simulator itself --------------------------------------------------------------------------------------------
 def simulator(options):
     """Print the errors of simulations of known paths against the quiet lab's recordings, on the scale of intervals."""
@@ -297,6 +360,7 @@ def floor(options):
 
 
 COMMANDS = {
+    "held": held,
     "recordings": recordings,
     "simulated": simulated,
     "simulator": simulator,
@@ -311,6 +375,7 @@ def main():
     parser.add_argument("--captures", type=FilePath)
     parser.add_argument("--only", default="", help="regular expression of the recordings' names")
     parser.add_argument("--draws", type=int, default=12)
+    parser.add_argument("--own", choices=["identified", "truth"], default="identified")
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=FilePath, help="write every prediction as CSV")

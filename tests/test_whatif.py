@@ -6,7 +6,6 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +14,9 @@ import pytest
 import cctrace as cct
 from cctrace.cli import main
 from cctrace.counterfactual.figures import FIGURES, interval
+from cctrace.counterfactual.held_back import held_back
 from cctrace.counterfactual.questions import changed
+from cctrace.diagnosis.record import Record
 from cctrace.errors import ArgumentError, FitError
 from cctrace.flows.counters import CounterFlow
 
@@ -78,10 +79,43 @@ def test_a_queue_that_never_overflowed_bounds_a_filling_controller_from_below():
     assert rtt.low < truth
 
 
-def test_an_application_that_holds_back_is_refused():
-    path = cct.Path(rate="20Mbit", rtt="40ms", buffer="2bdp")
-    sender = cct.Sender("bbr2022", app="chunks:size=100kB,every=500ms", ack_every=2)
-    sim = cct.simulate(path, sender, "10s", packets=True)
+PATH = cct.Path(rate="20Mbit", rtt="40ms", buffer="2bdp")
+HELD = {
+    "app": ({"app": "chunks:size=700kB,every=500ms"}, {"app": "bulk"}),
+    "requests": ({"app": "requests:size=700kB,think=300ms"}, {"app": "bulk"}),
+    "pacing": ({"max_pacing_rate": "8Mbit"}, {"pacing": "none"}),
+    "send_buffer": ({"send_buffer": "40kB"}, {"send_buffer": "none"}),
+}
+
+
+@pytest.mark.parametrize("kind", HELD)
+def test_what_held_a_flow_back_holds_the_candidate_back_too_unless_it_is_removed(kind):
+    held, removed = HELD[kind]
+    sim = cct.simulate(PATH, cct.Sender("cubic6", ack_every=2, **held), "8s", 1, packets=True)
+    kept = cct.whatif(sim, ["bbr2022"], own="cubic6", draws=3)
+    free = cct.whatif(sim, own="cubic6", draws=3, **removed)
+    assert kept.reproduces
+    assert any("is kept" in text or "kept to" in text for text in kept.unseen)
+    for answer, sender in (
+        (kept.candidates["bbr2022"], cct.Sender("bbr2022", ack_every=2, **held)),
+        (free.candidates["cubic6"], cct.Sender("cubic6", ack_every=2)),
+    ):
+        truth = cct.simulate(PATH, sender, "8s", 2).flows.iloc[0]
+        assert answer["goodput_bps"].value == pytest.approx(truth.goodput_bps, rel=0.1)
+    assert free.candidates["cubic6"]["goodput_bps"].value > 1.1 * kept.recorded["goodput_bps"]
+
+
+def test_a_flow_through_fq_has_candidates_through_fq():
+    sim = cct.simulate(PATH, cct.Sender("bbr2022", ack_every=2, fq=True), "6s", 1, packets=True)
+    flow = sim.capture().flow(0)
+    found = held_back(Record(flow), cct.diagnose(flow))
+    assert found.options({})["fq"] is True
+    assert "fq" not in found.options({"fq": False})
+
+
+def test_an_application_whose_writes_show_no_pattern_is_refused():
+    sender = cct.Sender("bbr2022", app="chunks:size=100kB,every=3s", ack_every=2)
+    sim = cct.simulate(PATH, sender, "10s", packets=True)
     with pytest.raises(FitError, match=r"application .* bulk transfer is needed"):
         cct.whatif(sim, ["reno"], own="bbr2022")
 
@@ -110,10 +144,13 @@ def test_changes_are_those_of_a_path_or_factors():
         ({"mtu": "1500"}, "mtu='1500'"),
         ({"buffer": "huge"}, "buffer='huge'"),
         ({"loss": "120%"}, "loss"),
+        ({"pacing": "fast"}, "pacing='fast'"),
+        ({"app": "chunks:size=1MB"}, "app='chunks:size=1MB'"),
+        ({"fq": "yes"}, "fq='yes'"),
         ({"draws": 1}, "draws=1"),
         ({"own": "cubc"}, "cubc"),
     ],
-    ids=["name", "size", "share", "draws", "controller"],
+    ids=["name", "size", "share", "rate", "app", "fq", "draws", "controller"],
 )
 def test_wrong_arguments_are_named(simulated, given, named):
     with pytest.raises(ArgumentError, match=named):
@@ -249,7 +286,5 @@ def test_progress_is_shown_and_an_interrupt_ends_it(tmp_path):
     while b"over the inferred" not in shown:  # what is being done is on the terminal
         shown += os.read(terminal, 4096)
     process.send_signal(signal.SIGINT)
-    begin = time.monotonic()
-    assert process.wait(20) == 130
-    assert time.monotonic() - begin < 5.0  # on a busy machine; a second on a quiet one
+    assert process.wait(300) == 130  # the 2,000 draws would take many times that
     os.close(terminal)

@@ -11,7 +11,7 @@ from cctrace.analysis.analyze import NO_PACKETS, analyze
 from cctrace.cc import controller
 from cctrace.cli import main
 from cctrace.counterfactual.questions import check_changes
-from cctrace.counterfactual.scene import plausible
+from cctrace.counterfactual.runs import plausible
 from cctrace.diagnosis.catalogue import ORDER
 from cctrace.diagnosis.diagnose import diagnose
 from cctrace.diagnosis.remedies import REMEDIES, commands, questions, remedies
@@ -95,7 +95,7 @@ def test_the_page_escapes_what_it_is_told():
 
 
 def test_without_the_option_nothing_is_simulated(file, monkeypatch):
-    monkeypatch.setattr("cctrace.counterfactual.scene.simulate", None)
+    monkeypatch.setattr("cctrace.counterfactual.runs.simulate", None)
     assert analyze([file])[0].whatif is None
 
 

@@ -201,9 +201,10 @@ def _forecast(flow: Flow, variant: str | None, number: int, progress: Progress) 
         return Refusal(COLLAPSE, reason)
     progress(COLLAPSE)
     found = attempt(COLLAPSE, Collapse(quick=True).fit, flow)
-    if isinstance(found, Collapse) and flow.summary["goodput_bps"] < IDLE * found.rate_bps_.value:
-        used = format_share(flow.summary["goodput_bps"] / found.rate_bps_.value)
-        return Refusal(COLLAPSE, f"the flow used {used} of its path's {format_rate(found.rate_bps_.value)}")
+    rate_bps = found.rate_bps_.value if isinstance(found, Collapse) else None
+    if rate_bps and flow.summary["goodput_bps"] < IDLE * rate_bps:
+        used = format_share(flow.summary["goodput_bps"] / rate_bps)
+        return Refusal(COLLAPSE, f"the flow used {used} of its path's {format_rate(rate_bps)}")
     return found
 
 

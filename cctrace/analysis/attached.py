@@ -1,7 +1,15 @@
 """The kernel's counters that are given with captures, and which flows they belong to."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from cctrace.errors import ArgumentError
-from cctrace.flows.flow import is_of_receiver
+from cctrace.flows.flow import Flow, is_of_receiver
+
+if TYPE_CHECKING:
+    from cctrace.io.tcpinfo import TcpInfo
 
 
 class Counters:
@@ -12,13 +20,13 @@ class Counters:
     tables : sequence of TcpInfo
     """
 
-    def __init__(self, tables):
+    def __init__(self, tables: Iterable[TcpInfo]) -> None:
         self.tables = list(tables)
         self._refused = {
             id(table): f"{table.source}: no flow of the captures has these addresses" for table in self.tables
         }
 
-    def attach(self, flow):
+    def attach(self, flow: Flow) -> tuple[Flow, list[str]]:
         """Return a flow with the counters that are its, and notes on those that are its receiver's."""
         notes = []
         for table in self.tables:
@@ -34,7 +42,7 @@ class Counters:
                 self._refused.pop(id(table), None)
         return flow, notes
 
-    def require_used(self):
+    def require_used(self) -> None:
         """Raise `ArgumentError` if counters are of no flow of the captures."""
         if self._refused:
             raise ArgumentError(next(iter(self._refused.values())))

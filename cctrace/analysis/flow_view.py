@@ -1,14 +1,21 @@
 """What is known about one flow, gathered from capture, replay and counters for whoever draws or tabulates it."""
 
+from __future__ import annotations
+
 import functools
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from cctrace.flows.flow import Flow
 from cctrace.replaying.model import model_of
 from cctrace.schema import EVENT_CODES
+
+if TYPE_CHECKING:
+    from cctrace.replaying.run import Run
 
 
 @dataclass(frozen=True)
@@ -37,17 +44,17 @@ class FlowView:
         As `Flow.reverse` returns it.
     """
 
-    events: np.ndarray
+    events: NDArray[Any]
     model: pd.DataFrame | None = None
     kernel: pd.DataFrame | None = None
     retransmissions: pd.DataFrame | None = None
     first_ns: int | None = None
     taken_at: str = "sender"
     throughput: pd.DataFrame | None = None
-    reverse: dict | None = None
+    reverse: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, flow, run=None):
+    def of(cls, flow: Flow, run: Run | None = None) -> FlowView:
         """Return the view of a captured flow; its counters are those attached to it.
 
         Parameters
@@ -70,18 +77,18 @@ class FlowView:
         return cls(flow.events.rows, model, kernel, again, int(flow.summary["start_ns"]), flow.taken_at, *seen)
 
     @functools.cached_property
-    def acks(self):
+    def acks(self) -> NDArray[Any]:
         """The rows of `events` that end an ACK: `on_ack`, or `cong_avoid` where the stream has only that."""
         code = self.events["event"]
         ends = code == EVENT_CODES["on_ack"]
         return self.events[ends if ends.any() else code == EVENT_CODES["cong_avoid"]]
 
     @property
-    def start_ns(self):
+    def start_ns(self) -> int:
         """Return the time of the first packet (of the first event where that is not known), the zero of every axis."""
         return int(self.events["time_ns"][0]) if self.first_ns is None else self.first_ns
 
-    def seconds(self, table):
+    def seconds(self, table: Any) -> NDArray[np.float64]:
         """Return the times of a table in seconds since the start of the flow."""
         # Subtract as integers first: epoch nanoseconds do not fit a float64.
         return (np.asarray(table["time_ns"], np.int64) - self.start_ns) / 1e9
@@ -90,7 +97,7 @@ class FlowView:
 _BINS = 200  # of the throughput drawn; more would draw the bursts of single round trips
 
 
-def _bin_s(flow):
+def _bin_s(flow: Flow) -> float:
     """Return how long the bins of a picture of the throughput are: 1, 2 or 5 of a decade, two round trips or more."""
     rtt_us = flow.summary["rtt_median_us"]
     least = max(flow.summary["duration_s"] / _BINS, 0.0 if pd.isna(rtt_us) else 2e-6 * rtt_us, 1e-6)

@@ -9,20 +9,26 @@ Counters of a capture that starts in mid-flow are compared as differences from i
 compared there, because the kernel remembers a minimum from before the capture.
 """
 
+from __future__ import annotations
+
 import contextlib
 import csv
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.cc import KERNEL_NAMES, REGISTRY
 from cctrace.errors import ArgumentError, FormatError, StreamError
 from cctrace.flows.capture import read
+from cctrace.flows.flow import Flow
 from cctrace.identification.identify import identify
 from cctrace.identification.named import controller_name, leaves_open, sender
+from cctrace.replaying.agreement import Comparison
 from cctrace.replaying.run import replay
 
 STALL_US = 4_000
@@ -39,17 +45,17 @@ class Figure(NamedTuple):
     need: float
 
     @property
-    def met(self):
+    def met(self) -> bool:
         """Whether the figure reaches what is asked for."""
         return self.share >= self.need
 
 
-def _equal(got, want):
-    return got == want
+def _equal(got: NDArray[Any], want: NDArray[Any]) -> NDArray[np.bool_]:
+    return np.asarray(got == want)
 
 
-def _relative(tolerance, floor=0.0):
-    return lambda got, want: np.abs(got - want) <= np.maximum(tolerance * want, floor)
+def _relative(tolerance: float, floor: float = 0.0) -> Callable[[NDArray[Any], NDArray[Any]], NDArray[np.bool_]]:
+    return lambda got, want: np.asarray(np.abs(got - want) <= np.maximum(tolerance * want, floor))
 
 
 _Wanted = tuple[str, str, float, dict[str, Any]]  # name, quantity, needed share, options of `Comparison.agrees`
@@ -104,7 +110,7 @@ class Agreement:
     figures : list of Figure
     """
 
-    def __init__(self, flow, stalls=None, cc=None):
+    def __init__(self, flow: Flow, stalls: NDArray[np.int64] | None = None, cc: str | None = None) -> None:
         self.flow = flow
         info = flow.tcpinfo
         self.cc, variant = _sender(flow, cc)
@@ -121,14 +127,14 @@ class Agreement:
         if self._run:  # which found out how the flow was sent
             flow = self.flow = self._run.source
         self.states = flow.answers(times, self._decided(), self._run and self._run.marked)
-        self.replay = None
+        self.replay: Comparison | None = None
         self.figures = self._figures() + self._replay_figures() if len(self.polls) else []
 
     @property
-    def _is_bbr(self):
+    def _is_bbr(self) -> bool:
         return self._run is not None and "pacing_gain" in self._run.decisions
 
-    def agrees(self, name):
+    def agrees(self, name: str) -> NDArray[np.bool_]:
         """Return for each poll whether the value named as in `figures` (or `ca_state`, `rto`, ...) agrees."""
         _, _, column, compare, counter = next((f for f in _FIGURES if f[0] == name), (name, 0, name, _equal, False))
         got, want = self.values(column), self.kernel[column][self.states["poll"]]
@@ -136,7 +142,7 @@ class Agreement:
             got, want = got - got[0], want - want[0]
         return self._any(compare(got.astype(np.float64) if compare is not _equal else got, want))
 
-    def values(self, column):
+    def values(self, column: str) -> NDArray[Any]:
         """Return the reconstructed values of a tcp_info column, one for each of `states`."""
         if column == "delivery_rate_Bps":
             interval = np.maximum(self.states["rate_interval_us"], 1)
@@ -144,12 +150,12 @@ class Agreement:
             return np.where(self.states["rate_interval_us"] > 0, rate, 0)
         return self.states[column]
 
-    def _any(self, matches):
+    def _any(self, matches: NDArray[np.bool_]) -> NDArray[np.bool_]:
         found = np.zeros(len(self.polls), bool)
         np.logical_or.at(found, self.states["poll"], matches)
         return found
 
-    def _figures(self):
+    def _figures(self) -> list[Figure]:
         out = []
         for name, need, column, *_ in _FIGURES:
             known = self.kernel[column] >= 0
@@ -166,7 +172,7 @@ class Agreement:
                     out.append(Figure(name, float(self.agrees(name)[some].mean()), int(some.sum()), need))
         return out
 
-    def _decided(self):
+    def _decided(self) -> NDArray[np.int64] | None:
         """Return when the replayed controller decided what; see `Flow.answers`."""
         if self._run is None:
             return None
@@ -177,14 +183,14 @@ class Agreement:
         told = {"time_ns": decisions["time_ns"], "rate": rate, "cwnd": decisions["snd_cwnd"], "probing": probing}
         return np.column_stack(np.broadcast_arrays(*told.values()))
 
-    def _replay_figures(self):
+    def _replay_figures(self) -> list[Figure]:
         if self._run is None:
             return []
         try:
-            self.replay = self._run.compare()
+            replayed = self.replay = self._run.compare()
         except ArgumentError:  # a flow too short to be compared
             return []
-        kept = np.isin(self.replay.polls, self.polls)
+        kept = np.isin(replayed.polls, self.polls)
         if not kept.any():
             return []
         # Losses hide samples by the capture's order against the kernel's: nothing exact is asked for then.
@@ -200,18 +206,18 @@ class Agreement:
         )
         found = []
         for label, quantity, need, how in wanted:
-            if quantity in self.replay.quantities:
-                agrees = self.replay.agrees(quantity, **how)
+            if quantity in replayed.quantities:
+                agrees = replayed.agrees(quantity, **how)
                 parts = (
-                    (label, kept & ~self.replay.startup, need),
-                    (f"{label}_startup", kept & self.replay.startup, 0.0),
+                    (label, kept & ~replayed.startup, need),
+                    (f"{label}_startup", kept & replayed.startup, 0.0),
                 )
                 found += [
                     Figure(f"replay_{n}", float(agrees[p].mean()), int(p.sum()), m) for n, p, m in parts if p.any()
                 ]
         return found
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """Return the result for JSON: flow, polls compared and set aside, quality, figures by name."""
         src, sport, dst, dport = self.flow.key
         quality = self.flow.quality()
@@ -228,18 +234,18 @@ class Agreement:
         }
 
 
-def _sender(flow, told):
+def _sender(flow: Flow, told: str | None) -> tuple[str | None, str | None]:
     """Return the kernel's name and the variant of a flow's sender; None for what is not known, or not replayed."""
     told = controller_name(flow.tcpinfo) or told
     group = ()
-    if leaves_open(flow.tcpinfo, told):
+    if told is not None and leaves_open(flow.tcpinfo, told):
         with contextlib.suppress(StreamError):
             group = identify(flow, KERNEL_NAMES[told]).group
     kernels, variant = sender(flow.tcpinfo, told, *group)
     return kernels, variant if variant in REGISTRY else None
 
 
-def _inside(times, intervals):
+def _inside(times: NDArray[np.int64], intervals: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which times lie in one of the (sorted, disjoint) intervals (start, end]."""
     if len(intervals) == 0:
         return np.zeros(len(times), bool)
@@ -247,7 +253,7 @@ def _inside(times, intervals):
     return (at >= 0) & (times <= intervals[np.maximum(at, 0), 1])
 
 
-def stalls(folder):
+def stalls(folder: str | Path) -> NDArray[np.int64]:
     """Return the intervals (start, end], ns, in which the emulator of a recording was late by more than 4 ms."""
     path = Path(folder) / "queue.csv.gz"
     if not path.exists():
@@ -262,7 +268,7 @@ def stalls(folder):
     return np.column_stack([before, times])[late]
 
 
-def load(folder):
+def load(folder: str | Path) -> list[Flow]:
     """Read a recording.
 
     Parameters
@@ -293,14 +299,14 @@ def load(folder):
     return flows
 
 
-def _one(folder, pattern):
+def _one(folder: Path, pattern: str) -> Path:
     found = sorted(folder.glob(pattern))
     if not found:
         raise FormatError(f"{folder}: no {pattern}; a recording holds sender.pcap.zst and tcpinfo.csv.zst")
     return found[0]
 
 
-def _described(folder, name):
+def _described(folder: str | Path, name: str) -> dict[Any, Any]:
     """Return {flow id: value} of what the recording's scenario says of its flows."""
     path = Path(folder) / "scenario.json"
     if not path.exists():
@@ -309,7 +315,7 @@ def _described(folder, name):
     return {flow["id"]: flow[name] for flow in scenario["parameters"]["flows"]}
 
 
-def validate(folder):
+def validate(folder: str | Path) -> list[Agreement]:
     """Return the `Agreement` of every flow of one recording; see `load` for the errors."""
     controllers = dict(zip(_described(folder, "sport").values(), _described(folder, "cc").values(), strict=True))
     return [Agreement(flow, stalls(folder), controllers.get(flow.key[1])) for flow in load(folder)]

@@ -35,6 +35,20 @@ def _window(text: str, name: str) -> int | None:
     return parse_size_bytes(text, name=name)
 
 
+def _size(text: str, name: str) -> int | None:
+    return None if text == "none" else parse_size_bytes(text, name=name)
+
+
+def _pacing(text: str, name: str) -> float | None:
+    return None if text == "none" else parse_rate_bps(text, name)
+
+
+def _app(text: str, name: str) -> None:
+    from cctrace.sim.sender import Sender
+
+    Sender("reno", app=text)
+
+
 _CHANGED = "or x and a factor"
 
 
@@ -57,6 +71,12 @@ _CHANGED = "or x and a factor"
 @change_option(
     "--rwnd", _window, metavar="SIZE", help=f"Another receive window: 4MB, {_CHANGED} of the largest seen: x4."
 )
+@change_option(
+    "--app", _app, metavar="KIND:...", help="Other writes: bulk, chunks:size=100kB,every=500ms, requests:..."
+)
+@change_option("--pacing", _pacing, metavar="RATE", help=f"Another SO_MAX_PACING_RATE: none, 8Mbit, {_CHANGED}: x2.")
+@change_option("--send-buffer", _size, metavar="SIZE", help=f"Another SO_SNDBUF: none, 64kB, {_CHANGED}: x2.")
+@click.option("--fq/--no-fq", default=None, help="With the fq qdisc at the sender, or without.")
 @click.option("--flow", "index", type=int, metavar="N", help="Only this connection, as numbered by cctrace flows.")
 @folder_option("-o", "--output", "folder", help="Write the report of cctrace analyze with the answers.")
 @click.option(

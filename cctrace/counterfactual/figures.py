@@ -7,14 +7,26 @@ Everything is on the scale on which errors are alike: logarithms, a share's of h
     difference  of a candidate and the flow's own controller over the same paths with the same chance
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from cctrace.errors import StreamError
-from cctrace.estimates import Estimate90
+from cctrace.estimates import Estimate, Estimate90
 from cctrace.path.transmissions import DELIVERED
 from cctrace.tcp.wire import HEADER_BYTES
 from cctrace.units import format_number
+
+if TYPE_CHECKING:
+    from cctrace.flows.flow import Flow
+    from cctrace.path.transmissions import Transmissions
+
+    Runs = Mapping[str, NDArray[np.float64]]
 
 FIGURES = {"goodput_bps": "goodput_bps", "rtt_mean_us": "rtt_mean_us", "retransmitted_share": "retransmit_ratio"}
 SHARE = "retransmitted_share"
@@ -28,7 +40,7 @@ Z90 = 1.645
 SIMULATOR = {"goodput_bps": 0.01 * Z90, "rtt_mean_us": 0.012 * Z90, SHARE: 0.03 * Z90}
 
 
-def recorded_figures(flow, table):
+def recorded_figures(flow: Flow, table: Transmissions) -> dict[str, float]:
     """Return goodput (bit/s of payload, from the first packet to the last ACK), mean RTT (us) and share sent again.
 
     Parameters
@@ -55,59 +67,68 @@ def recorded_figures(flow, table):
     }
 
 
-def log(name, value):
+def log(name: str, value: ArrayLike) -> NDArray[np.float64]:
     """Return a figure on the scale on which its errors are alike."""
-    return np.log(np.asarray(value) + (NEAR_POINTS if name == SHARE else 0.0))
+    return np.log(np.asarray(value, float) + (NEAR_POINTS if name == SHARE else 0.0))
 
 
-def unlog(name, value):
+def unlog(name: str, value: float) -> float:
     """Return the figure whose `log` this is."""
     return float(np.clip(np.exp(value) - NEAR_POINTS, 0.0, 1.0) if name == SHARE else np.exp(value))
 
 
-def near(name, got, want):
+def sides(estimate: Estimate) -> tuple[float, float, float]:
+    """Return value, low and high; what is not bounded is infinite, what is unknown NaN."""
+    value, low, high = estimate
+    return np.nan if value is None else value, -np.inf if low is None else low, np.inf if high is None else high
+
+
+def near(name: str, got: float, want: float) -> bool:
     """Return whether a figure comes out again."""
     if name in NEAR:
         return abs(got / want - 1) <= NEAR[name]
     return abs(got - want) <= NEAR_POINTS or max(got, want) <= NEAR_FACTOR * min(got, want)
 
 
-def missed(name, estimate, want):
+def missed(name: str, estimate: Estimate, want: float) -> float:
     """Return by how much an estimate missed a figure beyond what its interval allows for, on the scale of `log`."""
-    middle, side = log(name, estimate.value), log(name, estimate.low if want < estimate.value else estimate.high)
-    return float(np.sqrt(max((middle - log(name, want)) ** 2 - (middle - side) ** 2, 0.0)))
+    value, low, high = sides(estimate)
+    middle, side = log(name, value), log(name, low if want < value else high)
+    beyond = float((middle - log(name, want)) ** 2 - (middle - side) ** 2)
+    return float(np.sqrt(max(beyond, 0.0)))
 
 
-def interval(values, *further):
+def interval(values: ArrayLike, *further: float) -> tuple[float, float, float]:
     """Return the median of a few runs, and where 90 % of further runs would be.
 
     `further` are half widths that come on top, of errors that do not depend on these. Quantiles of n runs are no such
     interval: of 12 they would hold 76 %. Here it is that of a normal sample, sqrt(1 + 1/n) times Student's quantile
     ([Hahn91]_), with a spread for each side of the median.
     """
-    n, middle = len(values), float(np.median(values))
-    off = np.asarray(values) - middle
+    given = np.asarray(values, float)
+    n, middle = len(given), float(np.median(given))
+    off = given - middle
     reach = np.sqrt(1 + 1 / n) * special.stdtrit(n - 1, SIDES[1])
     sides = [reach * np.sqrt(2 * np.mean(np.where(sign * off > 0, off, 0.0) ** 2) * n / (n - 1)) for sign in (-1, 1)]
     low, high = (float(np.sqrt(side**2 + sum(one**2 for one in further))) for side in sides)
     return middle, middle - low, middle + high
 
 
-def estimated(runs, misfit):
+def estimated(runs: Runs, misfit: Mapping[str, float]) -> dict[str, Estimate]:
     """Return {figure: Estimate} of runs: their spread, the simulator's error, and by how much the original `missed`."""
-    found = {}
+    found: dict[str, Estimate] = {}
     for name, values in runs.items():
         sides = interval(log(name, values), SIMULATOR[name], misfit.get(name, 0.0))
         found[name] = Estimate90(*(unlog(name, side) for side in sides))
     return found
 
 
-def difference(runs, original, misfit):
+def difference(runs: Runs, original: Runs, misfit: Mapping[str, float]) -> dict[str, Estimate]:
     """Return {figure: Estimate} of what changes against the own controller: relative, of the share in parts of one.
 
     The runs are over the same drawn paths, so that what is not known of these cancels as far as it acts on both.
     """
-    found = {}
+    found: dict[str, Estimate] = {}
     for name, values in runs.items():
         gained = log(name, values) - log(name, original[name])
         simulator = np.sqrt(2) * SIMULATOR[name]
@@ -122,7 +143,7 @@ _WORDS = {"goodput_bps": "goodput", "rtt_mean_us": "RTT", SHARE: "sent again"}
 ALIKE = {"goodput_bps": 5.0, "rtt_mean_us": 5.0, SHARE: 0.3}  # per cent, points: up to here figures are about the same
 
 
-def in_words(differ):
+def in_words(differ: Mapping[str, Estimate]) -> str:
     """Return how two senders differ, in words.
 
     Examples
@@ -133,30 +154,34 @@ def in_words(differ):
     >>> in_words(told | {"goodput_bps": Estimate90(1.5, 1.2, 2.0), SHARE: Estimate90(0.0, -0.001, 0.001)})
     '2.5 times the goodput (2.2 to 3), about the same RTT (-3 to +4 %), about the same sent again (-0.1 to +0.1 points)'
     """
-    return ", ".join(_differs(name, *differ[name]) for name in FIGURES)
+    return ", ".join(_differs(name, differ[name]) for name in FIGURES)
 
 
-def _differs(name, value, low, high):
+def _differs(name: str, estimate: Estimate) -> str:
+    value, low, high = sides(estimate)
+    word = _WORDS[name]
     if name != SHARE and value >= 1:
-        return f"{_two(1 + value)} times the {_WORDS[name]} ({_ends(*(side and 1 + side for side in (low, high)), '')})"
+        return f"{_two(1 + value)} times the {word} ({_ends(1 + low, 1 + high, '')})"
     unit = " points" if name == SHARE else " %"
-    value, low, high = (None if side is None else 100 * side for side in (value, low, high))
-    if (low is None or low <= 0) and (high is None or high >= 0):
-        ends = [f"{'-' if side < 0 else '+'}{_two(side)}" for side in (low, high) if side is not None]
-        if None in (low, high):
-            return f"{_WORDS[name]} undecided ({ends[0]}{unit} or {'more' if high is None else 'less'})"
+    value, low, high = 100 * value, 100 * low, 100 * high
+    if low <= 0 <= high:
+        ends = [f"{'-' if side < 0 else '+'}{_two(side)}" for side in (low, high) if np.isfinite(side)]
+        if len(ends) < 2:
+            return f"{word} undecided ({ends[0]}{unit} or {'more' if np.isinf(high) else 'less'})"
         if max(-low, high) > ALIKE[name]:
-            return f"{_WORDS[name]} undecided ({' to '.join(ends)}{unit})"
-        return f"about the same {_WORDS[name]} ({' to '.join(ends)}{unit})"
-    sides = (low, high) if value > 0 else (high, low)
-    word, unit_ = "more" if value > 0 else "less", "" if name == SHARE else unit
-    return f"{_two(value)}{unit} {word} {_WORDS[name]} ({_ends(*sides, unit_)})"
+            return f"{word} undecided ({' to '.join(ends)}{unit})"
+        return f"about the same {word} ({' to '.join(ends)}{unit})"
+    nearest, farthest = (low, high) if value > 0 else (high, low)
+    more, shown = "more" if value > 0 else "less", "" if name == SHARE else unit
+    return f"{_two(value)}{unit} {more} {word} ({_ends(nearest, farthest, shown)})"
 
 
-def _ends(near_, far, unit):
-    return f"{_two(near_)}{unit} or more" if far is None else f"{_two(near_)} to {_two(far)}{unit}"
+def _ends(nearest: float, farthest: float, unit: str) -> str:
+    if np.isinf(farthest):
+        return f"{_two(nearest)}{unit} or more"
+    return f"{_two(nearest)} to {_two(farthest)}{unit}"
 
 
-def _two(value):
+def _two(value: float) -> str:
     """Return the size of a number with two digits, or as a whole number."""
     return f"{abs(value):.0f}" if abs(value) >= 10 else format_number(abs(value), 2) if abs(value) >= 0.005 else "0"

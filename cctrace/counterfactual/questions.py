@@ -1,31 +1,44 @@
 """A path with some of its quantities replaced, or multiplied."""
 
+from __future__ import annotations
+
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from cctrace.counterfactual.held_back import OPTIONS
 from cctrace.errors import ArgumentError
+from cctrace.sim.jitter import Jitter
 from cctrace.sim.path import Path
+from cctrace.sim.sender import Sender
 from cctrace.tcp.wire import PACKET_BYTES
-from cctrace.units import parse_factor, parse_share, parse_size_bytes, parse_time_ns
+from cctrace.units import parse_factor, parse_rate_bps, parse_share, parse_size_bytes, parse_time_ns
 
-CHANGES = ("rate", "rtt", "buffer", "jitter", "loss", "aqm", "rwnd")  # the last is the receiver's
+CHANGES = ("rate", "rtt", "buffer", "jitter", "loss", "aqm", *OPTIONS)
 
 
-def check_changes(changes):
+def check_changes(changes: Mapping[str, Any]) -> None:
     """Raise `ArgumentError` for what cannot be changed of a path, or not to that."""
     for name, value in changes.items():
         if name not in CHANGES:
             raise ArgumentError(f"{name}={value!r}: what can be changed is {', '.join(CHANGES)}")
-        if parse_factor(value, name) is not None and name != "aqm":
+        if name not in ("aqm", "app", "fq") and parse_factor(value, name) is not None:
             continue
-        if name == "rwnd":
-            parse_size_bytes(value, name=name)
+        if name == "fq":
+            if not isinstance(value, bool):
+                raise ArgumentError(f"fq={value!r} must be True or False")
+        elif name == "app":
+            Sender("reno", app=value)
+        elif name in OPTIONS:
+            if value != "none":
+                (parse_rate_bps if name == "pacing" else parse_size_bytes)(value, name=name)
         else:
             Path(**({"rate": "1Mbit"} | {name: value}))
 
 
-def changed(path, changes):
+def changed(path: Path, changes: Mapping[str, Any]) -> Path:
     """Return a path with some of its quantities replaced, or multiplied where a text says ``"x2"``.
 
     Examples
@@ -45,7 +58,7 @@ def changed(path, changes):
     return Path(**fields)
 
 
-def _times(path, name, factor):
+def _times(path: Path, name: str, factor: float) -> Any:
     """Return a quantity of a path times a factor, as `Path` takes it."""
     if name == "buffer":
         return f"{max(path.buffer_bytes * factor, PACKET_BYTES):.0f}B"
@@ -63,12 +76,13 @@ def _times(path, name, factor):
     return scaled if len(scaled) > 1 else scaled[0][1]
 
 
-def _louder(jitter, factor):
+def _louder(jitter: Jitter, factor: float) -> Jitter:
     """Return a jitter with times the sd, and the mean where that belongs to it."""
     if jitter.kind == "empirical":
         return dataclasses.replace(jitter, samples_ns=np.asarray(jitter.samples_ns) * factor)
-    sides = {
-        name: None if (text := getattr(jitter, name)) is None else f"{parse_time_ns(text, name) * factor / 1e3:.3f}us"
-        for name in ("sd", "mean")
-    }
-    return dataclasses.replace(jitter, **sides)
+
+    def times(name: str) -> str | None:
+        text = getattr(jitter, name)
+        return None if text is None else f"{parse_time_ns(text, name) * factor / 1e3:.3f}us"
+
+    return dataclasses.replace(jitter, sd=times("sd"), mean=times("mean"))

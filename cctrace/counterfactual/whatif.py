@@ -7,20 +7,27 @@
 Others that share the bottleneck in the capture are simulated as the senders they are, not replayed: they react. What
 the capture cannot exclude is named in `WhatIf.unseen` and bounds the answer from one side.
 
-    whatif_scene        the path, the senders, the runs
-    whatif_figures      figures and their intervals
-    remedies            which questions a diagnosis asks
+    scene, held_back    what was recorded: the path, the sender, what at the hosts held it back
+    questions           changes of the path and the hosts; `remedies` says which a diagnosis asks
+    runs                the simulations
+    figures             figures and their intervals
 """
 
+from __future__ import annotations
+
 import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cctrace.cc import called
 from cctrace.cc import controller as resolve
-from cctrace.counterfactual.figures import FIGURES, in_words
+from cctrace.counterfactual.figures import FIGURES, in_words, sides
 from cctrace.counterfactual.questions import check_changes
-from cctrace.counterfactual.scene import Scene
+from cctrace.counterfactual.runs import Runs
+from cctrace.counterfactual.scene import scene_of
 from cctrace.diagnosis import remedies
 from cctrace.display import Summarized
 from cctrace.errors import ArgumentError
@@ -28,6 +35,17 @@ from cctrace.estimates import plain
 from cctrace.fit import Estimate
 from cctrace.path.transmissions import as_flow
 from cctrace.units import format_rate, format_share, format_time
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cctrace.counterfactual.scene import Controller
+    from cctrace.diagnosis.diagnose import Diagnosis
+    from cctrace.fit.fitted_path import FittedPath
+    from cctrace.flows.flow import Flow
+    from cctrace.sim.result import Simulation
+
+    Figures = dict[str, Estimate]
 
 DRAWS = 12
 LEAST_DRAWS = 3
@@ -64,30 +82,34 @@ class WhatIf(Summarized):
 
     shown_as = "What would have happened"
 
-    recorded: dict
+    recorded: dict[str, float]
     own: str | None
-    original: dict | None
+    original: Figures | None
     reproduces: bool
-    candidates: dict
-    differences: dict
-    path: object
-    changed: dict
-    unseen: list
+    candidates: dict[str, Figures]
+    differences: dict[str, Figures]
+    path: FittedPath
+    changed: dict[str, Any]
+    unseen: list[str]
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """Return what `cctrace whatif --json` prints for a flow."""
         named = ("recorded", "own", "original", "reproduces", "candidates", "differences", "changed", "unseen")
         recorded = {name: Estimate(value, value, value) for name, value in self.recorded.items()}
         return plain({name: getattr(self, name) for name in named} | {"recorded": recorded})
 
-    def rows(self):
+    def to_json(self) -> str:
+        """Return `to_dict` as JSON text."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    def rows(self) -> list[tuple[str, Figures]]:
         """Return (sender, {figure: Estimate}) of the recording, of the original, and of every candidate."""
         rows = [("recorded", {name: Estimate(value) for name, value in self.recorded.items()})]
         if self.original:
             rows.append((f"{self.own} simulated", self.original))
         return rows + list(self.candidates.items())
 
-    def frame(self):
+    def frame(self) -> pd.DataFrame:
         """Return the answer as a DataFrame: a row per sender, value and interval of each figure."""
         import pandas as pd
 
@@ -97,18 +119,18 @@ class WhatIf(Summarized):
         }
         return pd.DataFrame.from_dict(flat, orient="index")
 
-    def advice(self):
+    def advice(self) -> dict[str, str]:
         """Return a sentence per candidate on what would change, "" each where nothing shows that the path is known."""
         if not self.reproduces:
             return dict.fromkeys(self.candidates, "")
         return {name: in_words(differ) for name, differ in self.differences.items()}
 
-    def lines(self):
+    def lines(self) -> list[str]:
         """Return what to tell in short: a line per candidate, or one that says why there is no advice."""
         told = [f"what if {name}: {text}" for name, text in self.advice().items() if text]
         return told or [f"what if: {self.trust()}"]
 
-    def trust(self):
+    def trust(self) -> str:
         """Return in words whether the figures are advice."""
         if self.reproduces:
             return "the inferred path reproduces the recording"
@@ -116,7 +138,7 @@ class WhatIf(Summarized):
             return "the inferred path does NOT reproduce the recording: the figures above are no advice"
         return "whose flow it was is unknown, so nothing shows that the path is understood: no advice"
 
-    def summary(self):
+    def summary(self) -> str:
         """Return the answer as text."""
         lines = [_line(name, figures) for name, figures in self.rows()]
         lines.append(self.trust())
@@ -127,7 +149,16 @@ class WhatIf(Summarized):
 _ENDS = (("", "value"), ("_low", "low"), ("_high", "high"))
 
 
-def whatif(flow, candidates=(), *, own=None, draws=DRAWS, seed=1, progress=lambda line: None, **changes):
+def whatif(
+    flow: Flow | Simulation,
+    candidates: Controller | Sequence[Controller] = (),
+    *,
+    own: Controller | None = None,
+    draws: int = DRAWS,
+    seed: int = 1,
+    progress: Callable[[str], object] = lambda line: None,
+    **changes: Any,
+) -> WhatIf:
     """Simulate other controllers, or another path, in place of those of a captured flow.
 
     Parameters
@@ -146,7 +177,9 @@ def whatif(flow, candidates=(), *, own=None, draws=DRAWS, seed=1, progress=lambd
         Receives lines of progress.
     **changes
         Of the path: ``rate``, ``rtt``, ``buffer``, ``jitter``, ``loss``, ``aqm``, as `Path` takes them, or ``"x2"``:
-        times 2; ``rwnd``: the receiver's window, ``"2MB"`` or ``"x4"``: times the largest seen.
+        times 2. Of the hosts: ``rwnd``, the receive window, ``"2MB"`` or ``"x4"``: times the largest seen; ``app``, as
+        `cctrace.Sender` takes it; ``pacing`` (SO_MAX_PACING_RATE) and ``send_buffer`` (SO_SNDBUF), ``"none"``, a value
+        or a factor; ``fq``, True or False. What is not changed is as it was in the flow.
 
     Returns
     -------
@@ -157,7 +190,7 @@ def whatif(flow, candidates=(), *, own=None, draws=DRAWS, seed=1, progress=lambd
     ArgumentError
         For an unknown controller or change.
     FitError
-        If the path cannot be inferred, or not the path but the application held the flow back.
+        If the path cannot be inferred, or the application held the flow back and its writes show no pattern.
     StreamError
         If the capture lacks one direction.
     """
@@ -170,12 +203,21 @@ def whatif(flow, candidates=(), *, own=None, draws=DRAWS, seed=1, progress=lambd
     check_changes(changes)
     if not isinstance(draws, int | np.integer) or draws < LEAST_DRAWS:
         raise ArgumentError(f"draws={draws!r} must be an integer from {LEAST_DRAWS}")
-    scene = Scene(as_flow(flow), own=own, draws=draws, seed=seed, progress=progress)
+    scene = scene_of(as_flow(flow), own, None, progress)
     asked = candidates or ([scene.own] if scene.own and changes else [])
-    return answer(scene, {called(spec): (spec, changes) for spec in asked}, progress, changes)
+    runs = Runs(scene, int(draws), seed, progress)
+    return answer(runs, {called(spec): (spec, changes) for spec in asked}, changes)
 
 
-def what_would_help(flow, diagnosis, own=None, *, draws=DRAWS, seed=1, progress=lambda line: None):
+def what_would_help(
+    flow: Flow,
+    diagnosis: Diagnosis,
+    own: Controller | None = None,
+    *,
+    draws: int = DRAWS,
+    seed: int = 1,
+    progress: Callable[[str], object] = lambda line: None,
+) -> WhatIf:
     """Return what would change if a diagnosis's advice were followed.
 
     Parameters
@@ -198,32 +240,35 @@ def what_would_help(flow, diagnosis, own=None, *, draws=DRAWS, seed=1, progress=
     FitError, StreamError
         As `whatif`.
     """
-    scene = Scene(flow, own=own, draws=draws, seed=seed, diagnosis=diagnosis, progress=progress)
-    return answer(scene, remedies.questions(diagnosis, scene.own), progress)
+    scene = scene_of(flow, own, diagnosis, progress)
+    return answer(Runs(scene, draws, seed, progress), remedies.questions(diagnosis, scene.own))
 
 
-def answer(scene, questions, progress=lambda line: None, changes=None):
-    """Return the `WhatIf` of a scene.
+def answer(
+    runs: Runs, questions: Mapping[str, tuple[Controller, dict[str, Any]]], changes: Mapping[str, Any] | None = None
+) -> WhatIf:
+    """Return the `WhatIf` of a scene's runs.
 
     Parameters
     ----------
-    scene : Scene
+    runs : Runs
     questions : dict of str to (str, dict)
         Name of the answer: controller and changes of the path.
-    progress : callable
     changes : dict, optional
         What all the questions change.
     """
-    candidates, differences = {}, {}
+    candidates: dict[str, Figures] = {}
+    differences: dict[str, Figures] = {}
     for name, (controller, others) in questions.items():
-        candidates[name], differ = scene.ask(controller, others, progress)
+        candidates[name], differ = runs.ask(controller, others)
         differences |= {name: differ} if differ else {}
+    scene = runs.scene
     own = None if scene.own is None else called(scene.own)
-    checked = scene.recorded, own, scene.original, scene.reproduces
-    return WhatIf(*checked, candidates, differences, scene.path, dict(changes or {}), scene.unseen)
+    checked = scene.recorded, own, runs.original, runs.reproduces
+    return WhatIf(*checked, candidates, differences, scene.path, dict(changes or {}), list(scene.unseen))
 
 
-def cells(figures):
+def cells(figures: Figures) -> list[str]:
     """Return the texts of goodput, mean RTT and share sent again, each with its interval.
 
     >>> again = Estimate(0.01, 0.0, 0.02)
@@ -234,13 +279,14 @@ def cells(figures):
     return [_range(figures[name], form) for name, form in zip(FIGURES, forms, strict=True)]
 
 
-def _line(name, figures):
+def _line(name: str, figures: Figures) -> str:
     goodput, rtt, again = cells(figures)
     return f"{name:24s} {goodput}, RTT {rtt}, {again} sent again"
 
 
-def _range(estimate, form):
+def _range(estimate: Estimate, form: Callable[[float], str]) -> str:
+    value = sides(estimate)[0]
     if estimate.low is None and estimate.high is None:
-        return form(estimate.value)
+        return form(value)
     low, high = ("?" if side is None else form(side) for side in (estimate.low, estimate.high))
-    return f"{form(estimate.value)} ({low} to {high})"
+    return f"{form(value)} ({low} to {high})"

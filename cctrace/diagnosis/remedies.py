@@ -11,9 +11,12 @@ import shlex
 from cctrace.cc import KERNEL_NAMES
 
 # Verdict -> (controllers, {what of the path: another}), as its advice names them. What no simulation over the inferred
-# path tells (an application, a fair queue, a route) is not here.
+# path tells (a fair queue, a route) is not here.
 REMEDIES = {
     "receiver_limited": ((), {"rwnd": "x4"}),
+    "application_limited": ((), {"app": "bulk"}),
+    "send_buffer_limited": ((), {"send_buffer": "x4"}),
+    "pacing_limited": ((), {"pacing": "none"}),
     "policer": (("bbr2022", "bbr3"), {}),
     "collapse": (("bbr2_comp", "bbr2plus", "cubic6"), {"jitter": "x0.5"}),
     "reordering": ((), {"jitter": "none"}),
@@ -69,7 +72,9 @@ def commands(verdict, flow, own=None):
     """
     asked = list(remedies(verdict, own).values())
     controllers = [name for name, _ in asked if name]
-    changes = [f"--{key} {value}" for name, change in asked if not name for key, value in change.items()]
+    changes = [
+        f"--{key.replace('_', '-')} {value}" for name, change in asked if not name for key, value in change.items()
+    ]
     options = ([f"--cc {','.join(controllers)}"] if controllers else []) + changes
     source, which = shlex.quote(str(flow.capture.packets.source)), ""
     if len(flow.capture) > 1:

@@ -21,7 +21,7 @@ from cctrace.sim.core.structs import (
     REQUESTS,
 )
 from cctrace.tcp.wire import HEADER_BYTES, MSS_BYTES, QUIC_HEADER_BYTES, QUIC_MSS_BYTES
-from cctrace.units import parse_size_bytes, parse_time_ns
+from cctrace.units import parse_rate_bps, parse_size_bytes, parse_time_ns
 
 if TYPE_CHECKING:
     from cctrace.cc.base import Controller
@@ -81,6 +81,8 @@ class Sender:
         Ticks per second of the sender's kernel.
     kernel : {"6.18", "6.12", "6.1"}
         Linux release of both hosts (profile linux): how receive windows grow, and how super-packets are cut, changed.
+    max_pacing_rate : str, optional
+        SO_MAX_PACING_RATE (profile linux), e.g. ``"8Mbit"``: the socket paces, and no faster.
     fq : bool
         The sender's device has the fq qdisc (profile linux): it paces, of every controller, and TCP hands super-packets
         over ahead of time.
@@ -112,6 +114,7 @@ class Sender:
     profile: str = "linux"
     hz: int = 1000
     kernel: str = "6.18"
+    max_pacing_rate: str | None = None
     fq: bool = False
     push_late: str | None = None
     ecn: bool = False
@@ -138,6 +141,12 @@ class Sender:
             raise ArgumentError(f"comp_sack_nr={self.comp_sack_nr!r} must be an integer from 0 to 255")
         if not isinstance(self.hz, int) or not 100 <= self.hz <= 1000:
             raise ArgumentError(f"hz={self.hz!r} must be an integer from 100 to 1000")
+        if self.max_pacing_rate is not None:
+            if view == "quic" or self.profile != "linux":
+                stack = "QUIC stack" if view == "quic" else f"profile {self.profile}"
+                raise ArgumentError(f"max_pacing_rate={self.max_pacing_rate!r} for {self.name}: the {stack} has none")
+            if self.max_pacing_rate_Bps < 1000:
+                raise ArgumentError(f"max_pacing_rate={self.max_pacing_rate!r} must be at least 8 kbit/s")
         if self.fq and (view == "quic" or self.profile != "linux"):
             stack = "QUIC stack" if view == "quic" else f"profile {self.profile}"
             raise ArgumentError(f"fq=True for {self.name}: the {stack} has no fq")
@@ -185,6 +194,12 @@ class Sender:
     def rtt_ns(self) -> int | None:
         """Base RTT, ns, or None for the path's."""
         return None if self.rtt is None else parse_time_ns(self.rtt, "rtt")
+
+    @property
+    def max_pacing_rate_Bps(self) -> int:
+        """Limit of the pacing rate, bytes/s, or 0 for none."""
+        limit = self.max_pacing_rate
+        return 0 if limit is None else int(parse_rate_bps(limit, "max_pacing_rate") // 8)
 
     @property
     def ack_slot_ns(self) -> int:

@@ -19,9 +19,15 @@ def truesize(f, count):
     return overhead(f) + count * f.mss
 
 
+def pacing_rate(f):
+    """sk_pacing_rate: what the controller asks for, up to SO_MAX_PACING_RATE."""
+    rate = words(f.state)[PACING]
+    return min(rate, f.max_rate) if f.max_rate > 0 and rate > 0 else rate
+
+
 def throttled(f, count, again):
     """tcp_small_queue_check: whether an skb of `count` segments must wait; TCP then goes on when others have left."""
-    rate_Bps = max(words(f.state)[PACING], 0)
+    rate_Bps = max(pacing_rate(f), 0)
     if not is_throttled(f.wmem_alloc, truesize(f, count), rate_Bps, again, 1 if few_outstanding(f) else 2):
         return False
     f.tsq_throttled = 1

@@ -4,7 +4,7 @@ from cctrace.cc.linux import CA_CWR, CA_RECOVERY, EVENT_TX_START
 from cctrace.lang.memory import words
 from cctrace.sim.core.bottleneck import forward, step_up
 from cctrace.sim.core.calls import CWND_EVENT, call, in_flight, mstamp
-from cctrace.sim.core.fq import hand_over, throttled
+from cctrace.sim.core.fq import hand_over, pacing_rate, throttled
 from cctrace.sim.core.receive_window import window_left
 from cctrace.sim.core.rtx_timer import arm, current_rto, probes, rearm_rto, schedule_loss_probe
 from cctrace.sim.core.samples import rate_skb_sent
@@ -27,7 +27,7 @@ from cctrace.sim.core.structs import (
     segments,
 )
 from cctrace.sim.core.tap import tap
-from cctrace.sim.core.view import CWND, PACING
+from cctrace.sim.core.view import CWND
 from cctrace.sim.core.write_queue import check_space, cut_head, end_skb, head_segments, note_sent, pushes, write_end
 from cctrace.tcp.pacing import (
     GSO_MAX_SIZE,
@@ -265,12 +265,12 @@ def update_pacing(w, f, segments, prior_wstamp, now):
     """tcp_update_skb_after_send."""
     if f.paced == 1:
         length = segments * (f.mss + f.pace_overhead)
-        f.wstamp_ns = next_departure(prior_wstamp, now, length, words(f.state)[PACING], f.data_segs_out)
+        f.wstamp_ns = next_departure(prior_wstamp, now, length, pacing_rate(f), f.data_segs_out)
 
 
 def tso_segments(w, f):
     """tcp_tso_segs, or bbr_tso_segs of BBRv2 and v3, with which alone the reference stack's bursts go by min_rtt."""
-    rate = words(f.state)[PACING]
+    rate = pacing_rate(f)
     if f.paced == 0 and f.profile != LINUX:
         return 1
     if rate <= 0:

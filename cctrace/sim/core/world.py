@@ -212,9 +212,11 @@ class World:
         f.has_on_ack = int(hasattr(cls, "on_ack"))
         f.entries = sum(1 << code for name, code in schema.LINUX_EVENTS.items() if hasattr(cls, name))
         f.fq = int(flow.fq)
-        if flow.fq and "paced" in cls.params:
-            params |= {"paced": 1}  # fq makes every socket pace (fq_classify)
+        if (flow.fq or flow.max_pacing_rate_Bps) and "paced" in cls.params:
+            params |= {"paced": 1}  # fq and SO_MAX_PACING_RATE make every socket pace (fq_classify, sk_setsockopt)
         self._set_controller(f, cls, params | ({} if quic else {"hz": flow.hz}))
+        if flow.max_pacing_rate_Bps:
+            f.max_rate = flow.max_pacing_rate_Bps
         f.rtt_tally = self.place(np.zeros(TALLY_SIZE, np.int64))
         f.queue_tally = self.place(np.zeros(TALLY_SIZE, np.int64))
         f.rwnd = min(parse_size_bytes(flow.rwnd or LARGEST_WINDOW) // f.mss, ring // 4)

@@ -1,0 +1,171 @@
+"""What at the two hosts held a flow back, as the simulated senders are to have it too.
+
+    held = held_back(flow, diagnosis)       application, pacing limit, send buffer, receive window, fq
+    held.options(changes)                   the same as options of a `cctrace.Sender`
+
+A path is not all that decides: an application that writes a chunk a second, SO_MAX_PACING_RATE or a small buffer hold
+every controller back alike. Of the application its writes are inferred: what was sent between two times at which
+everything had been acknowledged and nothing was left to send.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.diagnosis.packets.ends import even_rate
+from cctrace.diagnosis.socket_limit import socket_limit
+from cctrace.errors import FitError
+from cctrace.replaying.through_fq import at_hand_over
+from cctrace.tcp.wire import HEADER_BYTES
+from cctrace.units import format_rate, format_share, format_size, parse_factor
+
+if TYPE_CHECKING:
+    from cctrace.diagnosis.diagnose import Diagnosis
+    from cctrace.diagnosis.record import Record
+
+OPTIONS = ("rwnd", "app", "pacing", "send_buffer", "fq")  # changes of a what-if that concern the hosts
+WINDOW_SHUT = 0.01  # share of the time, from which on the receive window is part of the path
+APPLICATION = 0.05  # share of the time without data to send, from which on writes are inferred
+WRITTEN_EARLY = 0.10  # the same, from which on a send buffer is looked for where writes do not begin after pauses
+FEWEST_WRITES = 4  # of which times and sizes are taken
+IDLE_RTTS = 1.0  # without anything to send between two writes: what ACKs let out follows them at once
+EVEN = 0.7  # times as evenly spread as writes begin: pauses of requests, each of which waits for the answer
+
+
+@dataclass(frozen=True)
+class HeldBack:
+    """What at the hosts held a flow back; None of what did not.
+
+    Attributes
+    ----------
+    app : str or None
+        The application's writes, as `cctrace.Sender` takes them.
+    pacing_bps : float or None
+        SO_MAX_PACING_RATE, bits/s.
+    send_buffer_bytes : float or None
+        SO_SNDBUF, about: what was in flight on average.
+    window_bytes : float or None
+        The largest receive window, where that was shut at times.
+    largest_window_bytes : float
+        The same whether or not it was shut; 0 if unknown.
+    fq : bool or None
+        Whether the sender's packets went through fq; None if unknown.
+    unseen : tuple of str
+        What that leaves open, in words.
+    """
+
+    app: str | None = None
+    pacing_bps: float | None = None
+    send_buffer_bytes: float | None = None
+    window_bytes: float | None = None
+    largest_window_bytes: float = 0.0
+    fq: bool | None = None
+    unseen: tuple[str, ...] = ()
+
+    def options(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """Return options of a `cctrace.Sender`: what held the flow back, unless `changes` say otherwise."""
+        options = {
+            "app": changes.get("app", self.app),
+            "max_pacing_rate": self._changed("pacing", self.pacing_bps, "bit", changes),
+            "send_buffer": self._changed("send_buffer", self.send_buffer_bytes, "B", changes),
+            "rwnd": self._changed("rwnd", self.window_bytes, "B", changes, self.largest_window_bytes),
+            "fq": changes.get("fq", self.fq),
+        }
+        return {name: value for name, value in options.items() if value}
+
+    @staticmethod
+    def _changed(name: str, value: float | None, unit: str, changes: dict[str, Any], base: float = 0.0) -> str | None:
+        """Return a limit as `cctrace.Sender` takes it, the flow's own or another; None for none."""
+        text = changes.get(name)
+        if text == "none":
+            return None
+        if text is not None:
+            if (factor := parse_factor(text)) is None:
+                return text
+            value = factor * (value or base)
+        return f"{value:.0f}{unit}" if value else None
+
+
+def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
+    """Return what at the hosts held a flow back.
+
+    Raises
+    ------
+    FitError
+        If the application did most of the time, and its writes show no pattern.
+    """
+    names = [verdict.name for verdict in diagnosis.verdicts]
+    whole = sum(limit.end_s - limit.start_s for limit in diagnosis.limits) or 1.0
+    spans = dict.fromkeys(("application", "send_buffer", "receive_window"), 0.0)
+    for limit in diagnosis.limits:
+        if limit.name in spans:
+            spans[limit.name] += (limit.end_s - limit.start_s) / whole
+    buffered = "send_buffer_limited" in names[:1] or spans["send_buffer"] > APPLICATION
+    pacing_bps = _pacing_limit_bps(record) if "pacing_limited" in names else None
+    app, idle, unseen = None, spans["application"], []
+    if not buffered and pacing_bps is None and idle > APPLICATION:
+        app = writes_of(record)
+        buffered = app is None and idle > WRITTEN_EARLY  # what was written while data were in flight waited for room
+        if buffered and names[:1] == ["application_limited"]:
+            raise FitError(
+                f"the application held the flow back (for {format_share(idle)} of the time), and its writes show no "
+                "pattern: what it would have sent over another path is not in the capture; a bulk transfer is needed"
+            )
+    if app is not None:
+        unseen.append(f"that the application would have written other than {app}, which is kept (app changes it)")
+    elif idle > 0 and not buffered:
+        unseen.append(f"that the application had less to send for up to {format_share(idle)} of the time")
+    if pacing_bps is not None:
+        unseen.append(f"a pacing rate above {format_rate(pacing_bps)}, which held back and is kept (pacing changes it)")
+    outstanding = record.goodput_bps / 8e6 * record.median_rtt_us if buffered else None
+    if outstanding is not None:
+        size = format_size(outstanding)
+        unseen.append(f"more than {size} in flight, which the send buffer kept to (send_buffer changes it)")
+    largest = float(record.largest_window_bytes)
+    window = largest if spans["receive_window"] > WINDOW_SHUT and largest else None
+    if window is not None:
+        text = f"a receive window above the {window / 1e3:.0f} kB seen, which held back and is kept (rwnd changes it)"
+        unseen.append(text)
+    fq = at_hand_over(record.flow).through_fq
+    return HeldBack(app, pacing_bps, outstanding, window, largest, fq, tuple(unseen))
+
+
+def _pacing_limit_bps(record: Record) -> float | None:
+    """Return the limit of the pacing rate, bits/s of payload: by the counters, or as packets left; None if unknown."""
+    polls = record.flow.tcpinfo
+    if polls is not None and "max_pacing_rate" in polls.columns | polls.extra:
+        limit, share = socket_limit(polls["pacing_rate_Bps"].astype(float), polls["max_pacing_rate"].astype(float))
+        if share > 0:
+            return 8 * limit
+    rate, _ = even_rate(record)
+    mss = record.table.mss
+    return None if np.isnan(rate) else float(rate * 8e6 * mss / (mss + HEADER_BYTES))
+
+
+def writes_of(record: Record) -> str | None:
+    """Return the application's writes as `cctrace.Sender` takes them; None where they show no pattern.
+
+    A write begins with what is sent after a pause in which nothing was outstanding. The first may be the hello of
+    another protocol, and the last may have been cut off: neither counts.
+    """
+    sends = record.events.sends
+    new = sends[sends["again"] == 0]
+    sent_s, size = record.seconds(new["time_ns"]), new["segments"].astype(np.int64) * record.table.mss
+    idle = record.empty_s
+    pauses = idle[np.diff(idle)[:, 0] > IDLE_RTTS * record.least_rtt_us / 1e6]
+    pauses = pauses[pauses[:, 1] < record.duration_s]
+    if len(pauses) < FEWEST_WRITES:
+        return None
+    begins, ends = pauses[:, 1], pauses[:, 0]
+    total = np.concatenate([[0], np.cumsum(size)])[np.searchsorted(sent_s, begins - 1e-9)]
+    apart, written = np.diff(begins), np.diff(total)
+    paused = begins[1:] - ends[1:]
+    if np.std(paused) < EVEN * np.std(apart):
+        return f"requests:size={np.median(written):.0f}B,think={np.median(paused) * 1e6:.0f}us"
+    every = float(np.median(apart))
+    turns = np.maximum(np.rint(apart / every), 1)  # a write that was not done when the next one came leaves no pause
+    every = float(apart.sum() / turns.sum())
+    return f"chunks:size={written.sum() / turns.sum():.0f}B,every={every * 1e6:.0f}us"
