@@ -1,9 +1,14 @@
 """What happened to a flow, and when: sentences with numbers, in the order of time."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import numpy as np
 
 from cctrace.diagnosis.findings import Event
 from cctrace.diagnosis.limits import merged
+from cctrace.diagnosis.record import Record
 from cctrace.tcp.wire import HEADER_BYTES
 from cctrace.units import format_rate, format_share, format_size, format_time
 
@@ -16,14 +21,14 @@ ROUTE = 0.1  # of the least RTT, by which it changes for good, for another route
 ROUTE_WINDOWS = 8
 
 
-def events_of(record):
+def events_of(record: Record) -> list[Event]:
     """Return the list of `Event` of a captured flow, in the order of time."""
     found = [*_rates(record), *_losses(record), *_stalls(record), *_timeouts(record), *_zero(record)]
     found += [*_idle(record), *_routes(record), *_rtts(record), *_bursts(record)]
     return sorted(found, key=lambda event: event.start_s)
 
 
-def _some(events, kind):
+def _some(events: list[Event], kind: str) -> list[Event]:
     """Return no more than `MOST` events, the longest; the last says how many there were."""
     if len(events) <= MOST:
         return events
@@ -33,7 +38,7 @@ def _some(events, kind):
     return [*kept, Event(events[0].name, end, end, text, {"count": len(events)})]
 
 
-def _rates(record):
+def _rates(record: Record) -> Iterator[Event]:
     from cctrace.diagnosis.packets.rates import stale_seconds
 
     for change in record.changes:
@@ -57,7 +62,7 @@ def _rates(record):
         yield Event("rate_change", change.at_s, change.at_s, text + ".", evidence)
 
 
-def _losses(record):
+def _losses(record: Record) -> list[Event]:
     lost = np.flatnonzero(record.lost)
     if not len(lost):
         return []
@@ -75,7 +80,7 @@ def _losses(record):
     return _some(found, "episodes of loss")
 
 
-def _stalls(record):
+def _stalls(record: Record) -> list[Event]:
     """Silences of the ACKs, with data outstanding."""
     acks, time = record.acks, record.ack_s
     if len(time) < 3:
@@ -90,7 +95,7 @@ def _stalls(record):
     return _some(found, "stalls")
 
 
-def _timeouts(record):
+def _timeouts(record: Record) -> list[Event]:
     times = record.timeouts_s
     if not len(times):
         return []
@@ -101,7 +106,7 @@ def _timeouts(record):
     return _some(found, "timeouts")
 
 
-def _zero(record):
+def _zero(record: Record) -> list[Event]:
     zero = record.zero_window_s
     if not len(zero):
         return []
@@ -114,7 +119,7 @@ def _zero(record):
     return _some(found, "zero windows")
 
 
-def _idle(record):
+def _idle(record: Record) -> list[Event]:
     gaps = merged(record.empty_s)
     gaps = gaps[gaps[:, 1] < record.duration_s]
     limit = max(IDLE_S, 2 * record.median_rtt_us / 1e6)
@@ -125,7 +130,7 @@ def _idle(record):
     return _some(found, "idle periods")
 
 
-def _routes(record):
+def _routes(record: Record) -> list[Event]:
     """A least RTT that changes for good, by more than it varies: another route (or a queue that stays for ever)."""
     if record.bottleneck is None:
         return []
@@ -158,7 +163,7 @@ def _routes(record):
     return found
 
 
-def _rtts(record):
+def _rtts(record: Record) -> list[Event]:
     """RTTs that double, or halve, for a second at least."""
     middle, rate, rtt = record.delivered
     known = np.isfinite(rtt) & (rate > 0)
@@ -183,7 +188,7 @@ def _rtts(record):
     return _some(found, "changes of the RTT")
 
 
-def _bursts(record):
+def _bursts(record: Record) -> list[Event]:
     """Segments that left back to back, more than a super-packet holds."""
     sends = record.events.sends
     if record.bottleneck is None or len(sends) < 2 or not record.bottleneck.seen:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 # What limited a flow at an instant; the first of them that held for most of a short stretch of time names it.
@@ -87,6 +87,10 @@ class Finding:
     numbers: dict[str, float]
     words: dict[str, Any] = field(default_factory=dict)
     form: str = ""
+
+    def saying(self, **words: Any) -> Finding:
+        """Return it with more words for its sentence."""
+        return replace(self, words=self.words | words)
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,16 @@ Each limit holds in intervals; of a stretch of time (a quarter of an RTT, or a t
 `Limit`, so that the account sums to the whole duration.
 """
 
+from __future__ import annotations
+
 import itertools
+from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from cctrace.diagnosis.findings import LIMITS, Limit
+from cctrace.diagnosis.record import Record
 
 MOST_BINS = 2000
 PROBE_SEGMENTS = 4  # in flight in PROBE_RTT of BBR v1 [Linux61] bbr_cwnd_min_target
@@ -23,7 +28,7 @@ FULL_PIPE = 1.25  # growth per round below which, three rounds long, a start has
 FULL_ROUNDS = 3
 
 
-def limits_of(record):
+def limits_of(record: Record) -> list[Limit]:
     """Return the list of `Limit` of a captured flow, in order, without a gap."""
     end = record.duration_s
     found = {
@@ -38,7 +43,7 @@ def limits_of(record):
     return account(found, end, step)
 
 
-def account(intervals, end_s, step_s):
+def account(intervals: Mapping[str, NDArray[np.float64]], end_s: float, step_s: float) -> list[Limit]:
     """Return the limits of stretches of `step_s` from 0 to `end_s`.
 
     Parameters
@@ -73,7 +78,7 @@ def account(intervals, end_s, step_s):
     return [Limit(str(label[a]), float(edges[a]), float(edges[b])) for a, b in itertools.pairwise(starts)]
 
 
-def covered(intervals, edges):
+def covered(intervals: ArrayLike, edges: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return how much of each bin the intervals cover."""
     intervals = np.asarray(intervals, float).reshape(-1, 2)
     if not len(intervals):
@@ -86,16 +91,16 @@ def covered(intervals, edges):
     return np.diff(np.interp(edges, knots, total))
 
 
-def shares(limits):
+def shares(limits: list[Limit]) -> dict[str, float]:
     """Return {name: share of the time} of an account."""
     total = sum(limit.end_s - limit.start_s for limit in limits) or 1.0
-    found = {}
+    found: dict[str, float] = {}
     for limit in limits:
         found[limit.name] = found.get(limit.name, 0.0) + (limit.end_s - limit.start_s) / total
     return found
 
 
-def startup_end_s(record):
+def startup_end_s(record: Record) -> float:
     """Return when the start ended: at the first loss, or when three rounds delivered no quarter more than before."""
     start, got, _ = record.rounds
     lost = record.sent_s[record.lost]
@@ -112,12 +117,12 @@ def startup_end_s(record):
     return float(min(record.duration_s, first_loss))
 
 
-def _states(record, least):
+def _states(record: Record, least: int) -> NDArray[np.float64]:
     """Return when the congestion state was `least` or worse (2 CWR, 3 Recovery, 4 Loss)."""
     return _runs(record.ack_s, record.acks["ca_state"] >= least, record.duration_s)
 
 
-def _runs(times, held, end_s):
+def _runs(times: NDArray[np.float64], held: NDArray[np.bool_], end_s: float) -> NDArray[np.float64]:
     """Return the intervals [time of a row, time of the next) in which `held`, put together."""
     if not len(times):
         return np.zeros((0, 2))
@@ -127,7 +132,7 @@ def _runs(times, held, end_s):
     return np.column_stack([times[begin], after[stop]])
 
 
-def _idle(record):
+def _idle(record: Record) -> NDArray[np.float64]:
     """Return when nothing was outstanding, or what left had been written late (bubbles of an application).
 
     What is captured beyond a queue has left that at the queue's times, whenever ACKs had let it out: only a pause of
@@ -140,7 +145,7 @@ def _idle(record):
     return merged(np.vstack([record.empty_s, bubbles, written(record)]))
 
 
-def written(record):
+def written(record: Record) -> NDArray[np.float64]:
     """Return the pauses that neither an ACK nor the pacing timer ended: the application wrote then.
 
     A pacing sender lets out a millisecond's worth at a time, and at least two segments [Linux] tcp_tso_autosize, at
@@ -168,7 +173,7 @@ def written(record):
     return np.column_stack([time[:-1], time[1:]])[wrote]
 
 
-def merged(intervals):
+def merged(intervals: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return intervals sorted, those that overlap put together."""
     intervals = intervals[np.argsort(intervals[:, 0], kind="stable")]
     if not len(intervals):
@@ -179,7 +184,7 @@ def merged(intervals):
     return np.column_stack([intervals[begins, 0], reach[last]])
 
 
-def _timeouts(record):
+def _timeouts(record: Record) -> NDArray[np.float64]:
     """Return the silences that the retransmission timer ended."""
     fired = record.timeouts_s
     if not len(fired):
@@ -191,7 +196,7 @@ def _timeouts(record):
     return merged(np.column_stack([begin, fired])[long])
 
 
-def _probe_rtt(record):
+def _probe_rtt(record: Record) -> NDArray[np.float64]:
     """Return when a flow of many segments kept four in flight for a while, with more to send: PROBE_RTT of BBR v1."""
     acks = record.acks
     flying = acks["rs_prior_in_flight"]
@@ -203,7 +208,7 @@ def _probe_rtt(record):
     return runs[:0] if often else runs
 
 
-def _released(record):
+def _released(record: Record) -> dict[str, NDArray[np.float64]]:
     """Return {"cwnd", "pacing"}: whether ACKs or a timer let out what was sent, between one send and the next."""
     time = record.bursts.time_s
     if len(time) < 2:

@@ -8,10 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from cctrace.cc import is_model_based
-from cctrace.diagnosis.facts import (
-    LOOK,
+from cctrace.diagnosis.facts import LOOK, Facts
+from cctrace.diagnosis.groups import (
     NAN,
-    Facts,
     Instant,
     Losses,
     MinRtt,

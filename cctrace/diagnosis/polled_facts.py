@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.diagnosis.facts import (
+from cctrace.diagnosis.facts import POLLS, Facts
+from cctrace.diagnosis.findings import Limit
+from cctrace.diagnosis.groups import (
     NAN,
-    POLLS,
-    Facts,
     Idle,
     Losses,
     MinRtt,
@@ -21,7 +21,6 @@ from cctrace.diagnosis.facts import (
     SocketLimit,
     Start,
 )
-from cctrace.diagnosis.findings import Limit
 from cctrace.diagnosis.limits import shares
 from cctrace.diagnosis.polled import FEWEST, MOST, Polls, rate_changes
 from cctrace.diagnosis.socket_limit import is_at, socket_limit

@@ -8,11 +8,14 @@ Everything is computed when it is first asked for. What packets show about the p
 neighbouring packets counted as one and the rate to half a per cent: for the path itself, use `cctrace.fit.path`.
 """
 
+from __future__ import annotations
+
 import functools
 import operator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from cctrace.cc import is_model_based
 from cctrace.flows.seqspace import unwrapped
@@ -20,6 +23,9 @@ from cctrace.flows.state import RST, SYN
 from cctrace.path.evidence import evidence_of
 from cctrace.schema import EVENT_CODES
 from cctrace.units import format_time
+
+if TYPE_CHECKING:
+    from cctrace.flows.flow import Flow
 
 WINDOW_FULL = 0.9  # of the receiver's window in flight; the rest is less than a burst
 TOGETHER_S = 2e-5  # between packets that leave together
@@ -41,7 +47,7 @@ class Bursts(NamedTuple):
     last: np.ndarray
 
 
-def _of_path(name):
+def _of_path(name: str) -> property:
     """Return the property that is that part of the flow's `PathEvidence`."""
     return property(operator.attrgetter(f"path.{name}"), doc=f"`{name}` of the flow's `PathEvidence`.")
 
@@ -63,7 +69,7 @@ class Record:
         If the capture lacks the data or the acknowledgements.
     """
 
-    def __init__(self, flow, controller=None, paced=False):
+    def __init__(self, flow: Flow, controller: str | None = None, paced: bool = False) -> None:
         self.flow, self.controller, self.paced, self.events = flow, controller, paced, flow.events
         self.path = evidence_of(flow)
         self.table = self.path.transmissions
@@ -72,17 +78,17 @@ class Record:
 
     # --- rows of the event stream ------------------------------------------------------------------------------------
     @functools.cached_property
-    def acks(self):
+    def acks(self) -> NDArray[Any]:
         """The rows that end an ACK."""
         rows = self.events.rows
         return rows[rows["event"] == EVENT_CODES["on_ack"]]
 
     @functools.cached_property
-    def ack_s(self):
+    def ack_s(self) -> NDArray[np.float64]:
         """When they were, seconds since the first packet."""
         return self.seconds(self.acks["time_ns"])
 
-    def seconds(self, time_ns):
+    def seconds(self, time_ns: ArrayLike) -> NDArray[np.float64]:
         """Return times of the capture in seconds since the flow's first packet."""
         return (np.asarray(time_ns, np.int64) - self.start_ns) / 1e9
 
@@ -91,7 +97,7 @@ class Record:
     median_rtt_us = _of_path("median_rtt_us")
 
     @property
-    def per_rtt(self):
+    def per_rtt(self) -> str:
         """The words "per RTT of 40 ms"; without a number where the capture's clock is too coarse for one."""
         return f"per RTT of {format_time(self.median_rtt_us * 1000)}" if self.median_rtt_us >= LEAST_US else "per RTT"
 
@@ -99,7 +105,7 @@ class Record:
     lost = _of_path("lost")
 
     @functools.cached_property
-    def bursts(self):
+    def bursts(self) -> Bursts:
         """What was sent anew, in bursts: arrays of a `Bursts`."""
         sends = self.events.sends
         sends = sends[sends["again"] == 0]
@@ -115,12 +121,12 @@ class Record:
         return Bursts(time, np.where(place >= 0, since, np.inf), size, place, last)
 
     @functools.cached_property
-    def took_s(self):
+    def took_s(self) -> float:
         """What the sender's stack takes to answer an ACK, seconds (`flows.reaction`)."""
         return float(self.flow.capture._reactions(np.array([self.flow.index]))[0][0]) / 1e9
 
     @functools.cached_property
-    def late_s(self):
+    def late_s(self) -> float:
         """Within what the sender has answered an ACK, seconds: `LATE_S`, or more where it always answers as late.
 
         A slow host, or a link between it and the capture, puts the same time between every ACK and what that lets out.
@@ -142,7 +148,7 @@ class Record:
         return max(LATE_S, ALIKE * float(high)) if alike else LATE_S
 
     @functools.cached_property
-    def empty_s(self):
+    def empty_s(self) -> NDArray[np.float64]:
         """Intervals from an ACK that left nothing outstanding to what was sent next (or the end), seconds.
 
         What keeps a connection alive is nothing new.
@@ -154,7 +160,7 @@ class Record:
         return np.column_stack([begin, np.maximum(stop, begin)])
 
     @functools.cached_property
-    def released(self):
+    def released(self) -> NDArray[np.bool_]:
         """Whether an ACK had let each of `bursts` out just before.
 
         A host that has slept takes longer to answer; what a timer lets out falls anywhere between two ACKs, and so one
@@ -167,22 +173,22 @@ class Record:
         return since <= np.maximum(max(3 * self.took_s, 2e-5, always), np.minimum(LATE_S, apart / 10))
 
     @functools.cached_property
-    def goodput_bps(self):
+    def goodput_bps(self) -> float:
         """Goodput, bit/s of payload."""
         return float(self.flow.summary["goodput_bps"])
 
     @property
-    def is_loss_based(self):
+    def is_loss_based(self) -> bool:
         """Whether the controller is known to take losses for congestion and to build no model of the path."""
         return self.controller is not None and not self.is_model_based
 
     @property
-    def is_model_based(self):
+    def is_model_based(self) -> bool:
         """Whether the controller is known to build a model of the path, as BBR does."""
         return is_model_based(self.controller)
 
     @functools.cached_property
-    def _windows(self):
+    def _windows(self) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
         """Return (time in s, bytes free in the receiver's window after it, that window) of every packet, in order."""
         capture, index = self.flow.capture, self.flow.index
         if "wscale" in self.flow.facts["inferred"]:
@@ -204,7 +210,7 @@ class Record:
         return self.seconds(clock[rows])[known], (edge - end)[known], window[last][known]
 
     @functools.cached_property
-    def window_shut_s(self):
+    def window_shut_s(self) -> NDArray[np.float64]:
         """Intervals in which the receiver's window kept data back: less than a segment of it was free, seconds."""
         time, free, _ = self._windows
         shut = free < self.table.mss
@@ -214,12 +220,12 @@ class Record:
         return np.column_stack([time[begin], after[stop]])
 
     @property
-    def largest_window_bytes(self):
+    def largest_window_bytes(self) -> int:
         """The largest receive window that was told; 0 if none is known."""
         return int(np.max(self._windows[2], initial=0))
 
     @functools.cached_property
-    def window_full_share(self):
+    def window_full_share(self) -> float:
         """The share of the time in which nine tenths of the receiver's window were in flight; 0 if it is unknown."""
         time, free, window = self._windows
         if len(time) < 2:
@@ -228,7 +234,7 @@ class Record:
         return float(np.diff(time)[full[:-1]].sum() / max(self.duration_s, 1e-9))
 
     @functools.cached_property
-    def zero_window_s(self):
+    def zero_window_s(self) -> NDArray[np.float64]:
         """When the receiver said that its window is shut altogether, seconds."""
         capture, index = self.flow.capture, self.flow.index
         clock, order, first = capture.at_the_sender(np.array([index]))
@@ -238,25 +244,26 @@ class Record:
         return self.seconds(clock[rows][told])
 
     @functools.cached_property
-    def timeouts_s(self):
+    def timeouts_s(self) -> NDArray[np.float64]:
         """When the retransmission timer fired, seconds."""
         again = self.flow.retransmissions
         return self.seconds(again["time_ns"].to_numpy()[(again["why"] == "timeout").to_numpy()])
 
     # --- rounds --------------------------------------------------------------------------------------------------
     @functools.cached_property
-    def rounds(self):
+    def rounds(self) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
         """Return (start_s, segments delivered, largest in flight) of every round trip, arrays."""
         acks = self.acks
         if not len(acks):
-            return (np.zeros(0),) * 3
-        ends, place, delivered = [], 0, acks["delivered"]
+            return np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)
+        found, place, delivered = [], 0, acks["delivered"]
         prior = np.maximum.accumulate(acks["rs_prior_delivered"])
         while place < len(acks):  # the next round begins when what was sent after this one's start is acknowledged
-            ends.append(place)
+            found.append(place)
             place = max(int(np.searchsorted(prior, delivered[place])), place + 1)
-        ends = np.array(ends)
-        got = np.diff(delivered[ends].astype(np.int64), append=int(delivered[-1]))
+        ends = np.array(found)
+        begun = np.append(delivered[ends], delivered[-1]).astype(np.int64)
+        got = begun[1:] - begun[:-1]
         most = np.maximum.reduceat(acks["rs_prior_in_flight"].astype(np.int64), ends)
         return self.ack_s[ends], got, most
 
@@ -271,7 +278,7 @@ class Record:
     delivered = _of_path("delivered")
 
     @functools.cached_property
-    def use(self):
+    def use(self) -> float:
         """The share of the bottleneck's rate that was delivered, in the windows that had data to send (median)."""
         middle, rate, _ = self.delivered
         start = min(1.0, 0.2 * self.duration_s)

@@ -5,14 +5,25 @@ commands(verdict, flow, own)    `cctrace whatif ...`: the same as a command
 questions(diagnosis, own)       the same of a whole diagnosis, for `whatif.what_would_help`
 """
 
+from __future__ import annotations
+
 import dataclasses
 import shlex
+from typing import TYPE_CHECKING, Any
 
 from cctrace.cc import KERNEL_NAMES
+from cctrace.diagnosis.findings import Verdict
+
+if TYPE_CHECKING:
+    from cctrace.diagnosis.diagnose import Diagnosis
+    from cctrace.flows.flow import Flow
+
+Own = str | type | None  # the flow's controller
+Question = tuple[str | None, dict[str, Any]]  # a controller, None for the flow's own, and what of the path is another
 
 # Verdict -> (controllers, {what of the path: another}), as its advice names them. What no simulation over the inferred
 # path tells (a fair queue, a route) is not here.
-REMEDIES = {
+REMEDIES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "receiver_limited": ((), {"rwnd": "x4"}),
     "application_limited": ((), {"app": "bulk"}),
     "send_buffer_limited": ((), {"send_buffer": "x4"}),
@@ -32,7 +43,7 @@ LIKELY = 0.5  # how sure a verdict must be to be asked about
 BESIDE = ("cubic6", "bbr2022", "bbr3")  # what is asked where no verdict names a remedy
 
 
-def remedies(verdict, own=None):
+def remedies(verdict: str, own: Own = None) -> dict[str, Question]:
     """Return the questions that a verdict's advice asks: {name: (controller or None for its own, changes)}.
 
     Parameters
@@ -53,13 +64,13 @@ def remedies(verdict, own=None):
     return found
 
 
-def _others(controllers, own):
-    own = own and own.partition(":")[0]
+def _others(controllers: tuple[str, ...], own: Own) -> dict[str, Question]:
+    own = own.partition(":")[0] if isinstance(own, str) else ""
     kernel = KERNEL_NAMES.get(own, own)
     return {name: (name, {}) for name in controllers if name not in (own, kernel)}
 
 
-def commands(verdict, flow, own=None):
+def commands(verdict: str, flow: Flow, own: str | None = None) -> list[str]:
     """Return what `cctrace whatif` is to be given to answer a verdict's advice: ["cctrace ... --cc bbr3", "--loss 0%"].
 
     The second and further ones take the place of the first one's option; none if no simulation would answer.
@@ -82,7 +93,7 @@ def commands(verdict, flow, own=None):
     return [f"cctrace whatif {source}{which} {option}" for option in options[:1]] + options[1:]
 
 
-def with_commands(verdicts, flow, own=None):
+def with_commands(verdicts: list[Verdict], flow: Flow, own: str | None = None) -> list[Verdict]:
     """Return verdicts whose advice names the commands that put numbers to it."""
     found = []
     for verdict in verdicts:
@@ -92,7 +103,7 @@ def with_commands(verdicts, flow, own=None):
     return found
 
 
-def questions(diagnosis, own):
+def questions(diagnosis: Diagnosis, own: Own) -> dict[str, tuple[str | type, dict[str, Any]]]:
     """Return what to ask about a flow: {name: (controller, changes)}.
 
     The remedies of the first verdict that is at least half sure and has some; other controllers if these name none.
@@ -100,11 +111,13 @@ def questions(diagnosis, own):
     Parameters
     ----------
     diagnosis : Diagnosis
-    own : str or None
+    own : str, class or None
         The flow's controller; without one no change of the path can be asked about.
     """
     sure = [verdict.name for verdict in diagnosis.verdicts if verdict.confidence >= LIKELY]
-    asked = next((found for name in sure if (found := remedies(name, own))), {})
+    none: dict[str, Question] = {}
+    asked = next((found for name in sure if (found := remedies(name, own))), none)
     if not any(who for who, _ in asked.values()):
         asked = _others(BESIDE, own) | asked
-    return {name: (who or own, changes) for name, (who, changes) in asked.items() if who or own}
+    asking = {name: (who or own, changes) for name, (who, changes) in asked.items()}
+    return {name: (who, changes) for name, (who, changes) in asking.items() if who is not None}

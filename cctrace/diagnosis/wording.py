@@ -68,7 +68,9 @@ def _is_known(text: str, known: Mapping[str, Value]) -> bool:
 
 
 def _written(name: str, how: str | None, known: Mapping[str, Value]) -> str:
-    value = known.get(name, float("nan"))
+    value = known.get(name)
+    if value is None or value != value:
+        return "unknown"
     if isinstance(value, str):
         return value
     if how:

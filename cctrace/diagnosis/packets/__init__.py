@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Limit
@@ -14,14 +14,7 @@ Family = Callable[[Record, list[Limit]], dict[str, Any]]
 DESPITE = "no queue grew, hardly anything was lost, and neither end held it back"
 
 
-class Attempt(Protocol):
-    """Asks for a part of a diagnosis: what the function returns, or `instead` where that fails."""
-
-    def __call__(self, part: str, function: Any, *given: Any, instead: Any) -> Any:
-        """Return the part."""
-
-
-def facts_of(record: Record, limits: list[Limit], attempt: Attempt) -> Facts:
+def facts_of(record: Record, limits: list[Limit], attempt: Callable[..., Any]) -> Facts:
     """Return the facts of a captured flow; a family of them that cannot be computed is missing, and the rest stand."""
     short = capture.too_short(record)
     blind = record.flow.taken_at == "unknown" or (bool(short) and not record.flow.facts["complete"])

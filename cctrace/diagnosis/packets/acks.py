@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.diagnosis.facts import AckBatches, AckBunches, AckCounts
+from cctrace.diagnosis.groups import AckBatches, AckBunches, AckCounts
 from cctrace.diagnosis.record import Record
 from cctrace.flows.state import SYN
 from cctrace.tcp.wire import HEADER_BYTES

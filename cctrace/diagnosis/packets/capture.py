@@ -49,7 +49,7 @@ def _clock(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
     """The clock of the capture was set while it ran."""
     if (found := clock_set(record.flow)) is not None:
         at_s, by_us = found
-        words = {"way": "forward" if by_us > 0 else "back", "set_by_us": abs(by_us)}
+        words: dict[str, float | str] = {"way": "forward" if by_us > 0 else "back", "set_by_us": abs(by_us)}
         yield Artefact("clock", 0.95, {"at_s": at_s, "clock_set_us": by_us}, words)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.diagnosis.facts import NAN, Inflated, Jitter, MinRtt, Reordering
 from cctrace.diagnosis.findings import Limit
+from cctrace.diagnosis.groups import NAN, Inflated, Jitter, MinRtt, Reordering
 from cctrace.diagnosis.limits import shares
 from cctrace.diagnosis.record import Record
 
@@ -62,8 +62,8 @@ def _filtered_min(record: Record) -> tuple[NDArray[np.float64], NDArray[np.float
     np.minimum.at(least, place, rtt)
     size = int(FILTER_S / STEP_S)
     padded = np.concatenate([np.full(size - 1, np.inf), least])
-    filtered = np.lib.stride_tricks.sliding_window_view(padded, size).min(axis=1)
-    return np.arange(len(least)) * STEP_S, filtered
+    filtered: NDArray[np.float64] = np.lib.stride_tricks.sliding_window_view(padded, size).min(axis=1)
+    return np.arange(len(least), dtype=np.float64) * STEP_S, filtered
 
 
 def inflated(record: Record) -> Inflated | None:

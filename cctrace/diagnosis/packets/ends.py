@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cctrace.diagnosis.facts import (
+from cctrace.diagnosis.findings import Limit
+from cctrace.diagnosis.groups import (
     NAN,
     EvenSends,
     Idle,
@@ -17,7 +18,6 @@ from cctrace.diagnosis.facts import (
     Start,
     Writes,
 )
-from cctrace.diagnosis.findings import Limit
 from cctrace.diagnosis.limits import shares, startup_end_s, written
 from cctrace.diagnosis.record import Record
 from cctrace.diagnosis.socket_limit import is_at, socket_limit

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from cctrace.diagnosis.facts import Bursts, Losses, Met, SentAgain
+from cctrace.diagnosis.groups import Bursts, Losses, Met, SentAgain
 from cctrace.diagnosis.record import Record
 from cctrace.path.bottleneck import constant
 from cctrace.path.losses import backlog_met, decided_ns, overflows, proportion
@@ -165,7 +165,7 @@ def bursts(record: Record) -> Bursts | None:
     lost = np.flatnonzero(record.lost)
     lost = lost[np.unique(burst[lost], return_index=True)[1]]  # the first of each burst
     quantum = max(2 * float(np.median(record.table.wire_bytes)), QUANTUM_S * record.goodput_bps / 8)
-    typical, rank = float(np.median(ahead[lost])), mean_rank(ahead, ahead[lost])
+    typical, rank = float(np.median(ahead[lost])), mean_rank(ahead.astype(float), ahead[lost].astype(float))
     filled = float(np.median(ahead[lost] / np.maximum(met[lost], ahead[lost] + 1)))
     many, at = len(lost), record.sent_s[record.lost]
     if not record.bottleneck.seen:  # a rate that is no more than a guess: what overflows time and again only

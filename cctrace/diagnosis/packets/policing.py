@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cctrace.diagnosis.facts import Policer
+from cctrace.diagnosis.groups import Policer
 from cctrace.diagnosis.record import Record
 from cctrace.path.buckets import policer_of
 from cctrace.path.losses import decided_ns
@@ -34,19 +34,21 @@ def policer(record: Record) -> Policer | None:
     if (tables[0].state == LOST).sum() < FEWEST:
         return None
     bucket = policer_of([table for table in tables if len(table)], record.start_ns, float(np.quantile(rtt, 0.05)))
-    if bucket is None or _queue_dropped(record) or _is_the_links(record, bucket.rate.value):
+    if bucket is None or bucket.explained is None or _queue_dropped(record):
         return None
-    if bucket.size_bytes.value < 2 * _told_at_once(record):
+    rate, size = bucket.rate.value or 0.0, bucket.size_bytes.value or 0.0
+    if not rate or _is_the_links(record, rate):
+        return None
+    if size < 2 * _told_at_once(record):
         return None  # between two ACKs most of a queue of that size would have come and gone: waits do not show
     lost, times = tables[0].state == LOST, record.sent_s[record.lost]
     explained = float(bucket.explained[lost].mean())
-    rate, span = bucket.rate.value * 8e6, (float(times.min()), float(times.max()))
-    return Policer(rate, bucket.size_bytes.value, explained, int(lost.sum()), span)
+    return Policer(rate * 8e6, size, explained, int(lost.sum()), (float(times.min()), float(times.max())))
 
 
 def _told_at_once(record: Record) -> float:
     """Return how much an ACK tells of, on average over what was delivered, bytes."""
-    got = np.diff(record.acks["delivered"].astype(np.int64))
+    got = np.ediff1d(record.acks["delivered"].astype(np.int64))
     return float(np.average(got, weights=got)) * record.table.mss if got.sum() > 0 else 0.0
 
 

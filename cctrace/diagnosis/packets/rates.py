@@ -6,8 +6,8 @@ import itertools
 
 import numpy as np
 
-from cctrace.diagnosis.facts import NAN, Before, HeldWindow, Queue, RateChanges, Shaper, Stale
 from cctrace.diagnosis.findings import Limit
+from cctrace.diagnosis.groups import NAN, Before, HeldWindow, Queue, RateChanges, Shaper, Stale
 from cctrace.diagnosis.limits import shares
 from cctrace.diagnosis.record import Record
 from cctrace.path.changes import Change

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.diagnosis.facts import Sharing, Turns
+from cctrace.diagnosis.groups import Sharing, Turns
 from cctrace.diagnosis.record import Record
 from cctrace.path.bottleneck import Sent, Steps, constant, deviation
 from cctrace.path.constants import COMMON
@@ -118,7 +118,8 @@ def _others_show_turns(record: Record) -> bool:
     other = Record(record.flow.capture.flow(max(record.companions, key=lambda k: rows.iloc[k]["bytes_sent"])))
     if other.fluid is None or record.flow.index not in other.companions:
         return False
-    turns = _in_turns(other, other.path.shared.gain)
+    shared = other.path.shared
+    turns = None if shared is None else _in_turns(other, shared.gain)
     return turns is not None and turns.hold
 
 
@@ -164,10 +165,9 @@ def _served(others: list[Sent], link: float, pause_us: float) -> Steps:
         times += [*sent_us[first], *sent_us[np.append(first[1:], len(sent_us)) - 1]]
         change += [1] * len(first) + [-1] * len(first)
     order = np.argsort(np.maximum(times, 0.0), kind="stable")
-    many = 1 + np.cumsum(np.array(change)[order])
-    times = np.maximum(times, 0.0)[order]
-    at = np.unique(times)
-    return Steps(at, link / many[np.searchsorted(times, at, side="right") - 1])
+    many, sorted_us = 1 + np.cumsum(np.array(change)[order]), np.maximum(times, 0.0)[order]
+    at = np.unique(sorted_us)
+    return Steps(at, link / many[np.searchsorted(sorted_us, at, side="right") - 1])
 
 
 def _rates(part: Sent, edges: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ LOOK_SURE, LOOK_SURE_OF_ENDS = 0.5, 0.7  # one look: an instant; the kernel's ac
 def capture_artefact(facts: Facts, found: Found) -> Iterator[Finding]:
     """Times or counts are the capture's doing."""
     for one in facts.artefacts[:1]:
-        yield facts.finding("capture_artefact", one.confidence, one.numbers, one.form, **one.words)
+        yield facts.finding("capture_artefact", one.confidence, one.numbers, one.form).saying(**one.words)
 
 
 def vantage_point(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -41,11 +41,7 @@ def tempered(facts: Facts, found: list[Finding]) -> list[Finding]:
 
 def unknown(facts: Facts) -> Finding:
     """Return what is said of a flow of which nothing tells what limited it."""
-    words = {"record": "these counters" if facts.has_polls else "the record", "has_polls": facts.has_polls}
-    if facts.why_nothing:
-        words["why"] = facts.why_nothing
-    elif facts.despite:
-        words["despite"] = facts.despite
-    return facts.finding(
-        "unknown", 0.0, {"goodput_bps": facts.goodput_bps, "rtt_least_us": facts.least_rtt_us}, **words
-    )
+    numbers = {"goodput_bps": facts.goodput_bps, "rtt_least_us": facts.least_rtt_us}
+    said = {"why": facts.why_nothing} if facts.why_nothing else {"despite": facts.despite or None}
+    record = "these counters" if facts.has_polls else "the record"
+    return facts.finding("unknown", 0.0, numbers).saying(record=record, has_polls=facts.has_polls, **said)

@@ -32,7 +32,7 @@ def reordering(facts: Facts, found: Found) -> Iterator[Finding]:
     more = {"copies": needless, "again": late.sent_again} if needless > late.sent_again else {"needless": needless}
     counted = {"counted": late.reordered} if late.is_kernels else {}
     sure = 0.95 if late.reordered_share > 0.01 else 0.7
-    yield facts.finding("reordering", sure, late, **counted | (more if needless > 0 else {}))
+    yield facts.finding("reordering", sure, late).saying(**counted | (more if needless > 0 else {}))
 
 
 def collapse(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -52,7 +52,7 @@ def collapse(facts: Facts, found: Found) -> Iterator[Finding]:
         0 if share < 0.45 else 0.15 if share < HALF else 0.25
     )
     words = {"than": "less than" if share < HALF else "hardly more than", "is_guess": not facts.is_model_based}
-    yield facts.finding("collapse", sure, low, **words)
+    yield facts.finding("collapse", sure, low).saying(**words)
 
 
 def ack_compression(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -69,7 +69,7 @@ def ack_aggregation(facts: Facts, found: Found) -> Iterator[Finding]:
         return
     share = batches.interval_us / batches.base_rtt_us
     sure = min(max(0.7 + 0.5 * (share - BATCH), 0.6), 0.95)
-    yield facts.finding("ack_aggregation", sure, batches, of_base_share=share)
+    yield facts.finding("ack_aggregation", sure, batches).saying(of_base_share=share)
 
 
 def ack_thinning(facts: Facts, found: Found) -> Iterator[Finding]:

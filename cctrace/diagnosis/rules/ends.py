@@ -26,13 +26,11 @@ def receiver_limited(facts: Facts, found: Found) -> Iterator[Finding]:
         return
     if window.receiver_share >= MOST:
         sure = min(0.99, 0.5 + window.receiver_share / 2)
-        yield facts.finding("receiver_limited", sure, window, held_share=window.receiver_share)
+        yield facts.finding("receiver_limited", sure, window).saying(held_share=window.receiver_share)
     elif window.window_used >= FULL:
-        known = {"used_share": window.window_used, "advertised_bytes": window.advertised_bytes}
-        yield facts.finding("receiver_limited", 0.7, window, **known)
+        yield facts.finding("receiver_limited", 0.7, window).saying(used_share=window.window_used)
     elif window.window_average >= FULL and window.receiver_share > 0:
-        known = {"average_share": window.window_average, "advertised_bytes": window.advertised_bytes}
-        yield facts.finding("receiver_limited", 0.6, window, **known)
+        yield facts.finding("receiver_limited", 0.6, window).saying(average_share=window.window_average)
 
 
 def slow_start_only(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -78,13 +76,13 @@ def application_limited(facts: Facts, found: Found) -> Iterator[Finding]:
         return
     share = idle.application_share
     if writes is not None and writes.is_by_acks and share >= MOST:  # ACKs in batches make pauses, too, for less time
-        yield facts.finding("send_buffer_limited", 0.7, writes, "writes", waited_share=share)
+        yield facts.finding("send_buffer_limited", 0.7, writes, "writes").saying(waited_share=share)
         return
     sure = min(0.99, 0.5 + share / 2) if share >= MOST else 0.2 + 0.5 * share
     level = {}
     if writes is not None:
         sure, level = min(sure, EITHER), {"level_segments": writes.level_segments}
-    yield facts.finding("application_limited", sure, idle, **level)
+    yield facts.finding("application_limited", sure, idle).saying(**level)
 
 
 def waiting(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -123,4 +121,4 @@ def paced_evenly(facts: Facts, found: Found) -> Iterator[Finding]:
     else:
         limit = {"limit_bps": even.rate_bps, "limited_share": even.even_share}
         sure = 0.65 if even.is_by_timer else 0.55
-        yield facts.finding("pacing_limited", sure, limit, "evenly", **vars(even))
+        yield facts.finding("pacing_limited", sure, limit, "evenly").saying(**vars(even))

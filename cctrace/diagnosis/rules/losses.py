@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from cctrace.diagnosis.facts import PACKETS, Facts, Losses, Met
+from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Finding
+from cctrace.diagnosis.groups import Losses, Met
 from cctrace.diagnosis.order import DOUBTFUL
 from cctrace.diagnosis.rules.found import Found
 
@@ -100,7 +101,7 @@ def _chance(facts: Facts, lost: Losses, met: Met) -> Finding:
 def _by_chance(facts: Facts, lost: Losses, sure: float, numbers: dict[str, float]) -> Finding:
     queue = "whether the queue was long or empty"
     whatever = queue if facts.kind == PACKETS else "most of them while RTTs were no longer than usual"
-    return facts.finding("random_loss", sure, numbers, span=lost.span, whatever=whatever)
+    return facts.finding("random_loss", sure, numbers, span=lost.span).saying(whatever=whatever)
 
 
 def _full(facts: Facts, lost: Losses, dropped: int, rank: float) -> Finding:
@@ -116,7 +117,7 @@ def _full(facts: Facts, lost: Losses, dropped: int, rank: float) -> Finding:
         "perhaps_policer": not long,
     }
     sure = (0.6 if exact else 0.55) if long else 0.45
-    return facts.finding("congestive_loss", sure, numbers, span=lost.span, **words)
+    return facts.finding("congestive_loss", sure, numbers, span=lost.span).saying(**words)
 
 
 def _overflow(facts: Facts, lost: Losses, met: Met, dropped: int) -> Finding:
@@ -129,7 +130,7 @@ def _overflow(facts: Facts, lost: Losses, met: Met, dropped: int) -> Finding:
 
 def _shallow(facts: Facts, lost: Losses, sure: float, numbers: dict[str, float]) -> Finding:
     share = numbers["lost"] / lost.sent
-    return facts.finding("shallow_buffer", sure, numbers, span=lost.span, loss_share=share)
+    return facts.finding("shallow_buffer", sure, numbers, span=lost.span).saying(loss_share=share)
 
 
 def _aqm(facts: Facts, lost: Losses, met: Met) -> Finding:
@@ -150,4 +151,4 @@ def sent_again(facts: Facts, found: Found) -> Iterator[Finding]:
         return
     said = {finding.name for finding in found.findings if finding.confidence >= DOUBTFUL} & TOLD
     if share >= MUCH and not said:
-        yield facts.finding("heavy_retransmission", 0.9, again, vain=again.needless or None)
+        yield facts.finding("heavy_retransmission", 0.9, again).saying(vain=again.needless or None)

@@ -27,7 +27,7 @@ def fair_queueing(facts: Facts, found: Found) -> Iterator[Finding]:
     alone = {"alone_bps": turns.solo_bps} if turns.solo_bps > 0 else {"never_alone": True}
     sure = 0.95 if turns.solo_bps > (1 - FAIR) * turns.link_bps else 0.75
     whose = "its" if turns.is_own else "the largest other flow's"
-    yield facts.finding("fair_queueing", sure, turns, whose=whose, **alone)
+    yield facts.finding("fair_queueing", sure, turns).saying(whose=whose, **alone)
 
 
 def competition(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -49,9 +49,7 @@ def competition(facts: Facts, found: Found) -> Iterator[Finding]:
         "others": f"{sharing.flows - 1} other flow{'s' if sharing.flows > 2 else ''}",
         "record": "capture" if facts.kind == PACKETS else "file",
         "by_rtts": sharing.rtt_correlation > ALIKE,
-        "by_time": sharing.by_time,
         "won": "more than" if mine > (1 + FAIR) * fair else "less than" if mine < (1 - FAIR) * fair else "about",
-        "best": sharing.best,
     }
     numbers = vars(sharing) | {"fair_share": 1 / sharing.flows}
-    yield facts.finding("competition", min(0.99, sure), numbers, span=sharing.span, **words)
+    yield facts.finding("competition", min(0.99, sure), numbers, span=sharing.span).saying(**words)

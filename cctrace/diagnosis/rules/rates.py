@@ -47,7 +47,7 @@ def rate_change(facts: Facts, found: Found) -> Iterator[Finding]:
     }
     numbers = {"at_s": first.at_s, "before_bps": first.before_bps, "after_bps": first.after_bps, "changes": many}
     sure = 0.9 if facts.kind == PACKETS else 0.75
-    yield facts.finding("rate_change", sure, numbers, span=(first.at_s, last.at_s), **words)
+    yield facts.finding("rate_change", sure, numbers, span=(first.at_s, last.at_s)).saying(**words)
 
 
 def self_induced_queue(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -69,7 +69,7 @@ def self_induced_queue(facts: Facts, found: Found) -> Iterator[Finding]:
             "rate_bps": queue.rate_bps,
             "queue_bytes": queue.queue_us * queue.rate_bps / 8e6,
         }
-        yield facts.finding("self_induced_queue", sure, numbers, is_own=own)
+        yield facts.finding("self_induced_queue", sure, numbers).saying(is_own=own)
 
 
 def congested_before(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -104,13 +104,14 @@ def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
     if queue.used_share >= FULL:
         sure = 0.6 + 0.35 * min(1.0, max(queue.explained, 0.0) / 0.2)
         words = {"of_rate_share": min(queue.used_share, 1.0), "uncongested_us": queue.uncongested_us}
-        yield facts.finding("path_full", sure, numbers, "rate", **words)
+        yield facts.finding("path_full", sure, numbers, "rate").saying(**words)
     elif found.names & {"competition", "rate_change"}:
         return
     elif queue.rtt_us > QUEUED * queue.least_rtt_us + 3 * queue.spread_us or _steady(facts):
         steady = queue.is_steady and queue.rtt_us > LITTLE[0] * queue.least_rtt_us
         words = {"long_rtt_us": queue.rtt_us, "least_rtt_us": facts.least_rtt_us}
-        yield facts.finding("path_full", 0.75 if steady else 0.6 if facts.kind == PACKETS else 0.55, numbers, **words)
+        sure = 0.75 if steady else 0.6 if facts.kind == PACKETS else 0.55
+        yield facts.finding("path_full", sure, numbers).saying(**words)
     elif facts.kind == LOOK:
         yield from _at_a_look(facts, numbers)
 
@@ -126,11 +127,11 @@ def _at_a_look(facts: Facts, numbers: dict[str, float]) -> Iterator[Finding]:
     if now is None or queue is None:
         return
     if now.is_waiting and now.has_model and now.used_share >= USED:
-        yield facts.finding("path_full", 0.5, numbers, at_estimate=True)
+        yield facts.finding("path_full", 0.5, numbers).saying(at_estimate=True)
     elif now.cwnd_used >= FULL:
-        yield facts.finding("path_full", 0.5, numbers, cwnd_segments=now.cwnd_segments)
+        yield facts.finding("path_full", 0.5, numbers).saying(cwnd_segments=now.cwnd_segments)
     elif now.is_idle and queue.retransmitted >= FEWEST:
-        yield facts.finding("path_full", 0.4, numbers, retransmitted=queue.retransmitted)
+        yield facts.finding("path_full", 0.4, numbers).saying(retransmitted=queue.retransmitted)
 
 
 def window_limited(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -138,7 +139,7 @@ def window_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     held = facts.held_window
     if held is None or found.sure or found.names & EXPLAINING or not held.spread <= STEADY:
         return
-    yield facts.finding("window_limited", 0.7, held, has_counters=held.has_counters)
+    yield facts.finding("window_limited", 0.7, held)
 
 
 EXPLAINING = {"pacing_limited", "rate_change", "self_induced_queue", "congested_before", "shaper", "path_full"}

@@ -1,0 +1,113 @@
+"""Packets, polls and a single look answer to one rule per cause: where answers differ, facts do."""
+
+from pathlib import Path
+
+import pytest
+
+import cctrace as cct
+from cctrace import datasets
+from cctrace.diagnosis.catalogue import CAUSES
+from cctrace.diagnosis.facts import LOOK, PACKETS, POLLS, Facts
+from cctrace.diagnosis.groups import (
+    Losses,
+    MinRtt,
+    Queue,
+    ReceiverWindow,
+    Reordering,
+    SendBuffer,
+    Sharing,
+    SocketLimit,
+    Start,
+)
+from cctrace.diagnosis.order import verdict
+from cctrace.diagnosis.rules import judge
+from cctrace.diagnosis.wording import fill
+
+RECORDINGS = Path(__file__).parent / "recordings"
+WITHIN_RTT = "what varies within an RTT lies between two polls"
+NO_QUEUE = "no counter has the queue that a lost packet met"
+# Of each recording that has both: the causes that one of the two has and the other has not, and why.
+DIFFER = {
+    "compete_bbr_cubic_2bdp": {},
+    "jitter_bbr_sd2ms": {"jitter": WITHIN_RTT},
+    "loss_cubic_1pct": {},
+    "single_bbr_1bdp": {},
+    "tso_bbr_300m_veth": {},
+    "fq_bbr1": {},
+    "fq_bbr3_loss": {},
+    "fq_cubic": {},
+    "lab_cubic": {},
+    "lab_red": {"aqm": NO_QUEUE, "congestive_loss": NO_QUEUE},
+    "lab_v1_sndbuf": {
+        "send_buffer_limited": "this kernel counted no time in sndbuf_limited; the writes show it",
+        "path_full": "RTTs behind the small send buffer are long: a queue, as far as polls tell",
+    },
+    "lab_v2_jitter": {"congestive_loss": NO_QUEUE, "jitter": WITHIN_RTT},
+    "lab_v3_loss": {"congestive_loss": NO_QUEUE},
+    "lab_v3_tso": {"random_loss": "losses come in super-packets, not as evenly as chance spreads segments"},
+    "paced_cubic": {},
+    "pacing_limit": {},
+}
+
+
+@pytest.mark.parametrize("name", DIFFER)
+def test_packets_and_polls_give_the_same_causes_but_for_what_is_written_here(name):
+    folder = RECORDINGS / name
+    file = folder if folder.exists() else datasets.path(name, "sender.pcap.zst").parent
+    capture, table = cct.read(file / "sender.pcap.zst"), cct.read(file / "tcpinfo.csv.zst")
+    for index in range(len(table.connections)):
+        both = (capture.flow(index), table.flow(index))
+        causes = [{one.name for one in cct.diagnose(source).verdicts} for source in both]
+        assert causes[0] ^ causes[1] == set(DIFFER[name])
+
+
+def no(*_):
+    return False
+
+
+LOST = Losses(100, 5000.0, 0.02, (0.0, 9.0), 0.5, 90, 20e3, 40e3, is_gathered=no)
+FULL = Losses(100, 5000.0, 0.02, (0.0, 9.0), 0.95, 90, 90e3, 40e3, is_gathered=no)
+SHARED = {"flows": 2, "share": 0.5, "mine_bps": 1e6, "their_rate_bps": 1e6, "best": "a:1", "best_bps": 1e6}
+OF_ALL_KINDS = {
+    "receiver_limited": {"window": ReceiverWindow(receiver_share=0.9)},
+    "send_buffer_limited": {"send_buffer": SendBuffer(0.6)},
+    "slow_start_only": {"start": Start(9, 4e5, 4e4, is_growing=True, is_complete=False)},
+    "pacing_limited": {"socket_limit": SocketLimit(4e6, 0.9, 3.9e6, is_at_limit=True)},
+    "competition": {"sharing": Sharing(**SHARED, span=(0.0, 9.0), rtt_correlation=0.9)},
+    "reordering": {"reordering": Reordering(0.01, 50, 0)},
+    "random_loss": {"losses": LOST},
+    "congestive_loss": {"losses": FULL},
+    "collapse": {"min_rtt": MinRtt(15e3, 40e3, 4e3, 0.5, 1e6, acts_as_bbr=True)},
+    "self_induced_queue": {"queue": Queue(160e3, 40e3, 40e3, queue_us=120e3)},
+    "path_full": {"queue": Queue(60e3, 40e3, 40e3, queue_us=20e3)},
+    "unknown": {},
+}
+
+
+@pytest.mark.parametrize("kind", [PACKETS, POLLS, LOOK])
+@pytest.mark.parametrize("cause", OF_ALL_KINDS)
+def test_the_same_facts_have_the_same_cause_and_sentence_whatever_told_them(cause, kind):
+    first = verdict(judge(Facts(kind, 10.0, 1e6, rtt_us=40e3, least_rtt_us=40e3, **OF_ALL_KINDS[cause]))[0])
+    assert first.name == cause
+    assert first.text.endswith(".")
+    assert not any(mark in first.text + first.advice for mark in "{}[]")
+
+
+def test_every_sentence_of_the_catalogue_closes_its_clauses():
+    for cause in CAUSES.values():
+        for sentence in (cause.sentence, *cause.forms.values()):
+            for template in (sentence.text, sentence.advice, sentence.refuted_by):
+                assert not any(mark in fill(template, {}) for mark in "{}[]|")
+
+
+@pytest.mark.parametrize(
+    ("known", "sentence"),
+    [
+        ({"rate_bps": 4e6, "lost": 3}, "It got 4 Mbit/s; 3 were lost."),
+        ({"rate_bps": 4e6, "least_us": 4e4}, "It got 4 Mbit/s (least RTT 40 ms); nothing was lost."),
+        ({"rate_bps": 4e6, "lost": float("nan")}, "It got 4 Mbit/s; nothing was lost."),
+    ],
+)
+def test_a_clause_without_its_numbers_is_left_out(known, sentence):
+    template = "It got {rate_bps}[ (least RTT {least_us})]; [{lost} were|nothing was] lost."
+    assert fill(template, known) == sentence
