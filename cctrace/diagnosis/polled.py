@@ -20,6 +20,7 @@ from cctrace.diagnosis.limits import account
 from cctrace.flows.counters import CounterFlow
 from cctrace.path.bottleneck import jumps
 from cctrace.path.changes import Change
+from cctrace.path.constants import RATE_DIFFERS, STEADY_RATE
 from cctrace.units import format_rate
 
 MOST = 0.5  # of the time
@@ -28,7 +29,6 @@ FEWEST = 5
 LONGER = 1.25  # times the RTTs that a rate which falls makes longer
 INFINITE = 0x7FFFFFFF  # snd_ssthresh before the first loss [Linux] TCP_INFINITE_SSTHRESH
 STARTUP_GAIN, UNIT = 640, 256  # of BBR: above 2.5, and 1
-DIFFERS, STEADY = 1.25, 0.15
 MOST_WINDOWS = 4  # per poll: where a gap is long, what lies in it is interpolated anyway
 
 
@@ -159,12 +159,12 @@ def rate_changes(polls: Polls) -> list[Change]:
         if inside.sum() >= FEWEST:
             typical = float(np.median(rate[inside]))
             spread = float(np.median(np.abs(rate[inside] / typical - 1)))
-            if spread < STEADY:
+            if spread < STEADY_RATE:
                 plateaus.append((begin, end, typical, spread, float(np.quantile(rtt[inside], 0.9))))
     for (_, _, before, spread1, its), (begin, end, after, spread2, later) in itertools.pairwise(plateaus):
         apart = abs(np.log(after / before))
         # A path that slows down makes a queue, longer than the one before; a sender that does leaves none.
         queued = later > LONGER * max(LONGER * polls.least_us, its)
-        if apart > max(np.log(DIFFERS), 3 * (spread1 + spread2)) and (after > before or queued):
+        if apart > max(np.log(RATE_DIFFERS), 3 * (spread1 + spread2)) and (after > before or queued):
             found.append(Change(float(begin), before, after, end))
     return found if any(change.after_bps < change.before_bps for change in found) else []

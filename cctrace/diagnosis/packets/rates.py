@@ -11,10 +11,10 @@ from cctrace.diagnosis.groups import NAN, Before, HeldWindow, Queue, RateChanges
 from cctrace.diagnosis.limits import shares
 from cctrace.diagnosis.record import Record
 from cctrace.path.changes import Change
+from cctrace.path.constants import STEADY_RATE
 from cctrace.path.own_queue import rolling_max
 from cctrace.tcp.wire import HEADER_BYTES
 
-STEADY_RATE = 0.12  # median deviation, relative, of the rate of a link that has one
 STEPPED = 0.7  # share of the time with one rate or another, for which a link's rate changes in steps
 BW_ROUNDS = 10  # of BBR's bandwidth filter [Linux61] bbr_bw_rtts
 HIGHER = 1.1  # times the rate, from which on an estimate is too high
