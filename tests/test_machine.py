@@ -17,11 +17,11 @@ from cctrace import datasets
 from cctrace.errors import CompileError
 from cctrace.lang.fingerprint import Fingerprint
 from cctrace.lang.machine import Machine
-from cctrace.lang.memory import array_of, call, callback, forget, place, words
+from cctrace.lang.memory import ArrayAt, call, callback, forget, place, words
 
 ROOT = Path(__file__).parents[1]
 ROW = np.dtype([("code_kind", "u1"), ("big", "?"), ("bytes", "i4"), ("rate", "f8"), ("column", "i8"), ("callee", "i8")])
-rows_at = array_of(ROW)
+rows_at = ArrayAt(ROW)
 PRIMES = (2, 3, 5, 7)
 helpers = types.ModuleType("helpers")
 

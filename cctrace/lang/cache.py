@@ -11,6 +11,8 @@ What is loaded from there is executed. Wherever it is, a directory or an entry t
 another user or that others can write to is therefore not used, and a line on stderr says why.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import json
@@ -18,16 +20,19 @@ import os
 import stat
 import sys
 import tempfile
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from cctrace.lang import objects
 
+Made: TypeAlias = tuple[dict[str, Any], bytes]  # what the compiler says of the code, object code
 _FORMAT = 2  # of an entry: those of another one have other names
 _KEPT = 16  # entries of one title: those of a class that is being written in a notebook come and go
 
 
-def obtain(title, key, build):
+def obtain(title: str, key: str, build: Callable[[], Made]) -> Made:
     """Return (head, object code) of what `key` describes: from the cache, else from ``build()``, which is then kept.
 
     Parameters
@@ -49,13 +54,13 @@ def obtain(title, key, build):
     return found
 
 
-def cache_dir():
+def cache_dir() -> Path:
     """Return the directory of the cache; a line on stderr says so if it is not the one that was asked for."""
     return _usable(os.environ.get("CCTRACE_CACHE"), os.environ.get("HOME"), tempfile.gettempdir())
 
 
 @lru_cache(maxsize=8)
-def _usable(asked, home, temporary):
+def _usable(asked: str | None, home: str | None, temporary: str) -> Path:
     wanted = Path(asked) if asked else Path("~/.cache/cctrace").expanduser()
     reason = _why_not(wanted)
     if reason is None:
@@ -66,7 +71,7 @@ def _usable(asked, home, temporary):
     return chosen
 
 
-def _why_not(folder):
+def _why_not(folder: Path) -> str | None:
     """Return why code is not kept in a directory, which is made if it is not there; None if it can be."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -78,7 +83,7 @@ def _why_not(folder):
         return f"cannot be written ({error.strerror})"
 
 
-def _distrusted(status, is_kind, kind):
+def _distrusted(status: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> str | None:
     """Return why what lies there could be somebody else's code, None if only this user can have written it."""
     if stat.S_ISLNK(status.st_mode):
         return "is a symbolic link"
@@ -91,7 +96,7 @@ def _distrusted(status, is_kind, kind):
     return None
 
 
-def _read(path, digest):
+def _read(path: Path, digest: str) -> Made | None:
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except FileNotFoundError:
@@ -101,8 +106,8 @@ def _read(path, digest):
         _warn(f"{path} {reason}; it is compiled anew")
         return None
     with os.fdopen(handle, "rb") as file:
-        if reason := _distrusted(os.fstat(handle), stat.S_ISREG, "file"):
-            _warn(f"{path} {reason}; it is compiled anew")
+        if distrust := _distrusted(os.fstat(handle), stat.S_ISREG, "file"):
+            _warn(f"{path} {distrust}; it is compiled anew")
             return None
         data = file.read()
     checksum, _, rest = data.partition(b"\n")
@@ -115,11 +120,11 @@ def _read(path, digest):
     return None
 
 
-def _checksum(data):
+def _checksum(data: bytes) -> bytes:
     return hashlib.sha256(data).hexdigest().encode()
 
 
-def _write(path, digest, said, code):
+def _write(path: Path, digest: str, said: dict[str, Any], code: bytes) -> None:
     data = json.dumps({"key": digest, "said": said}).encode() + b"\n" + code
     try:
         handle, aside = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
@@ -131,7 +136,7 @@ def _write(path, digest, said, code):
         _warn(f"{path} cannot be written ({error.strerror}); it will be compiled again")
 
 
-def _forget_oldest(path):
+def _forget_oldest(path: Path) -> None:
     title = path.name.rpartition("-")[0]
     same = [p for p in path.parent.glob(f"{title}-*.o") if p.name.rpartition("-")[0] == title]
     with contextlib.suppress(OSError):  # another process may be forgetting them, too
@@ -139,5 +144,5 @@ def _forget_oldest(path):
             old.unlink(missing_ok=True)
 
 
-def _warn(message):
+def _warn(message: str) -> None:
     print(f"cctrace: {message}", file=sys.stderr)

@@ -12,7 +12,11 @@ Whoever compiles decides nothing otherwise than Python: a value of another kind 
 arithmetic that mixes C floats with other numbers (NumPy rounds those to single precision, C would not).
 """
 
+from __future__ import annotations
+
 import ctypes
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,25 +24,32 @@ from cctrace import schema
 from cctrace.cc import asking
 from cctrace.cc.base import param_fields
 from cctrace.lang import cache, objects
-from cctrace.lang.emit import Record, Scalar
+from cctrace.lang.emit import Record, Scalar, described
 from cctrace.lang.entry import places
 from cctrace.lang.expressions import Expressions
 from cctrace.lang.fields import RETURNED, fields_of, record_dtype
 from cctrace.lang.fingerprint import Fingerprint
 from cctrace.lang.flatten import EVENTS, VIEW_COLUMNS, Entry, Flat, flatten
-from cctrace.lang.lower import Module
+from cctrace.lang.lower import Module, Source
 from cctrace.lang.machine import failure
 from cctrace.lang.rows import run_rows
+
+if TYPE_CHECKING:
+    from types import FunctionType
+
+    from numpy.typing import NDArray
+
+    from cctrace.cc.base import Controller
 
 # What the stack does with a returned value: it stores it in this field of the controller.
 RETURN_STORED_IN = {"ssthresh": "snd_ssthresh", "undo_cwnd": "snd_cwnd"}
 _CARRIED = {"linux": tuple(schema.LINUX_CARRIED.values()), "quic": tuple(schema.QUIC_CARRIED.values())}
 
-_compiled: dict[type, "Compiled"] = {}
+_compiled: dict[type, Compiled] = {}
 _MOST_COMPILED = 256  # classes; a notebook that makes ever new ones need not keep them all
 
 
-def compiled(cls):
+def compiled(cls: type[Controller]) -> Compiled:
     """Return the `Compiled` form of a controller class; raise `CompileError` if it cannot be flattened.
 
     Constants and methods that were assigned anew, as in a notebook, are noticed.
@@ -53,7 +64,7 @@ def compiled(cls):
     return code
 
 
-def fingerprint_of(cls):
+def fingerprint_of(cls: type[Controller]) -> Fingerprint:
     """Return the `Fingerprint` of a controller class: its fields, its view, its methods and what they call."""
     found = Fingerprint()
     fields = [(name, field.kind, field.length) for name, field in fields_of(cls).items()]
@@ -81,7 +92,7 @@ class Compiled:
         `flat.entries` says of each entry point whether it returns a value, and which columns it can read.
     """
 
-    def __init__(self, cls, fingerprint):
+    def __init__(self, cls: type[Controller], fingerprint: Fingerprint) -> None:
         self.cls, self.key = cls, fingerprint.text()
         self.state_dtype, self.ack_dtype = record_dtype(fields_of(cls)), ack_dtype(cls)
         self._functions = fingerprint.functions
@@ -93,7 +104,7 @@ class Compiled:
         self.address, self._row, failed = objects.link(code, "call", "row", "failed")
         self._failed = ctypes.c_int64.from_address(failed)
 
-    def new_state(self, **params):
+    def new_state(self, **params: float) -> NDArray[Any]:
         """Return the state after the class's constructor: a record array of shape (1,)."""
         controller = self.cls(**params)
         state = np.zeros(1, self.state_dtype)
@@ -101,14 +112,26 @@ class Compiled:
             state[name] = getattr(controller, name)
         return state
 
-    def run(self, row, stop, stop_at_draw, addresses, carried, states, slots, before, recorded, out):
+    def run(
+        self,
+        row: int,
+        stop: int,
+        stop_at_draw: bool,
+        addresses: Sequence[int],
+        carried: Sequence[int],
+        states: NDArray[Any],
+        slots: NDArray[np.int64],
+        before: NDArray[np.int64],
+        recorded: NDArray[np.int64],
+        out: NDArray[np.int64],
+    ) -> int:
         """Call rows [row, stop) of a view and return the next row; `CompiledMachine` has the arguments.
 
         `addresses` are those of the view's `event` and of `columns`, `carried` those of the carried fields (0: none),
         `slots` is `states` as int64, `before` room for a copy of it. After each row, ``out[k, row]`` is
         ``slots[recorded[k]]``.
         """
-        slot = {name: offset // 8 for name, (_, offset, *_) in self.state_dtype.fields.items()}
+        slot = {name: offset // 8 for name, (_, offset, *_) in (self.state_dtype.fields or {}).items()}
         stored = [
             slot[field] if event in self.flat.entries and self.flat.entries[event].returns else -1
             for event, field in RETURN_STORED_IN.items()
@@ -122,7 +145,7 @@ class Compiled:
         self.check()
         return row
 
-    def check(self):
+    def check(self) -> None:
         """Raise ZeroDivisionError or IndexError, with file and line, if a call has failed since the last check.
 
         What a function raised that the code asked (`cc.asking`) goes before that.
@@ -133,7 +156,7 @@ class Compiled:
             raise failure(self._sites[status - 1], self._functions)
 
 
-def ack_dtype(cls):
+def ack_dtype(cls: type[Controller]) -> np.dtype:
     """Return the record of all columns of the view that a controller class reads."""
     return np.dtype([(name, np.int64) for name in VIEW_COLUMNS[cls.view]])
 
@@ -143,13 +166,13 @@ class _Body(Expressions):
 
     symbol = "body"
 
-    def __init__(self, module, cls):
+    def __init__(self, module: Module, cls: type[Controller]) -> None:
         super().__init__()
         self.module, self.needs, self.cls = module, module.needs, cls
         state, ack = (self.op(f"inttoptr i64 %{name} to ptr") for name in ("state", "ack"))
         self.state, self.ack = Record(record_dtype(fields_of(cls)), state), Record(ack_dtype(cls), ack)
 
-    def text(self, flat):
+    def text(self, flat: Flat) -> str:
         """Return the text: entry points are chosen by the code of their event."""
         dtype, pointer = self.field(self.state, "draws")
         self.store(dtype, pointer, Scalar("int", "0"))
@@ -173,7 +196,7 @@ class _Body(Expressions):
         head = "@failed = global i64 0\ndefine internal i64 @body(i64 %event, i64 %state, i64 %ack) noinline {\nentry:"
         return "\n".join([head, "  %status = alloca i64", *self.allocas, *self.lines, "}"])
 
-    def returned(self, event, source):
+    def returned(self, event: str, source: Source) -> Scalar:
         """Call an entry point; returns its result as an integer."""
         parameters = source.function.__code__.co_argcount
         self.where = f"{source.function.__code__.co_filename}:{source.function.__code__.co_firstlineno}"
@@ -183,8 +206,8 @@ class _Body(Expressions):
         result = self.call(self.module.function(source, args), args)
         if result is None:
             return Scalar("int", "0")
-        if result.kind not in ("int", "bool"):
-            self.refuse(f"{event} returns {result.kind}; entry points return integers")
+        if not isinstance(result, Scalar) or result.kind not in ("int", "bool"):
+            self.refuse(f"{event} returns {described(result)}; entry points return integers")
         return self.convert(result, "int")
 
 
@@ -196,7 +219,7 @@ define i64 @call(i64 %event, i64 %state, i64 %ack) {
 """
 
 
-def _row_text(cls, flat):
+def _row_text(cls: type[Controller], flat: Flat) -> str:
     """Return the function that calls the entry point of an event for row ``place[0]`` of columns at ``place[1:]``."""
     names = VIEW_COLUMNS[cls.view]
     place = {name: k for k, name in enumerate(_columns(cls, flat.entries), 1)}
@@ -226,12 +249,12 @@ def _row_text(cls, flat):
     return "\n".join(lines)
 
 
-def _columns(cls, entries):
+def _columns(cls: type[Controller], entries: Mapping[str, Entry]) -> tuple[str, ...]:
     read = set().union(*(entry.columns for entry in entries.values()))
     return tuple(c for c in VIEW_COLUMNS[cls.view] if c in read)
 
 
-def _build(cls, functions):
+def _build(cls: type[Controller], functions: list[FunctionType]) -> cache.Made:
     """Return what the cache keeps of a class."""
     flat = flatten(cls)
     module = Module()

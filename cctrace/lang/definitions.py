@@ -1,13 +1,19 @@
 """The syntax tree of a Python function, and where it comes from."""
 
+from __future__ import annotations
+
 import ast
 import copy
 import linecache
+from typing import TYPE_CHECKING, Any
 
 from cctrace.errors import CompileError
 
+if TYPE_CHECKING:
+    from types import FunctionType
 
-def where_of(function):
+
+def where_of(function: FunctionType) -> str:
     """Return file:line of a Python function."""
     return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
 
@@ -15,7 +21,7 @@ def where_of(function):
 _parsed: dict[str, tuple] = {}  # file name -> (text, {line: definition})
 
 
-def definition_of(function, copied=True):
+def definition_of(function: FunctionType, copied: bool = True) -> ast.FunctionDef:
     """Return the syntax tree of a function, with the line numbers of its file; a copy if it is to be changed."""
     code = function.__code__
     text = "".join(linecache.getlines(code.co_filename, function.__globals__))
@@ -36,7 +42,7 @@ def definition_of(function, copied=True):
     return copy.deepcopy(definition) if copied else definition
 
 
-def closure_of(function):
+def closure_of(function: FunctionType) -> dict[str, Any]:
     """Return the values that a function takes from the function around it."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return {name: cell.cell_contents for name, cell in cells if name != "__class__"}

@@ -5,8 +5,11 @@ refused (`CompileError`), as are mixtures of f32 with anything else, which NumPy
 by zero and an index out of bounds leave the function with a status: the number of the place in the source, from 1.
 """
 
+from __future__ import annotations
+
 import struct
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -14,6 +17,9 @@ from cctrace.errors import CompileError
 
 LLVM = {"int": "i64", "uint": "i64", "float": "double", "f32": "float", "bool": "i1"}
 ZERO = {"int": "0", "uint": "0", "float": "0.0", "f32": "0.0", "bool": "false"}
+
+
+Shape: TypeAlias = tuple[int | str | None, ...]
 
 
 class Scalar(NamedTuple):
@@ -35,16 +41,19 @@ class Array(NamedTuple):
 
     dtype: np.dtype
     text: str
-    shape: tuple
+    shape: Shape
 
 
 class Several(NamedTuple):
     """A tuple of values."""
 
-    items: tuple
+    items: tuple[Value, ...]
 
 
-def number(value):
+Value: TypeAlias = Scalar | Record | Array | Several | None  # None: of a function that returns nothing
+
+
+def number(value: object) -> Scalar | None:
     """Return the `Scalar` of a Python or NumPy number; None for anything else."""
     if isinstance(value, bool | np.bool_):
         return Scalar("bool", "true" if value else "false")
@@ -61,11 +70,11 @@ def number(value):
     return None
 
 
-def _float_text(value):
+def _float_text(value: float | np.floating) -> str:
     return f"0x{struct.unpack('<Q', struct.pack('<d', float(value)))[0]:016X}"
 
 
-def kind_of_dtype(dtype):
+def kind_of_dtype(dtype: np.dtype) -> str:
     """Return the kind that a number of this dtype has once it is read."""
     code = f"{dtype.kind}{dtype.itemsize}"
     known = {"u8": "uint", "f8": "float", "f4": "f32", "b1": "bool"}
@@ -74,7 +83,7 @@ def kind_of_dtype(dtype):
     raise CompileError(f"memory of dtype {dtype} cannot be compiled")
 
 
-def described(value):
+def described(value: Value) -> str:
     """Return what a value is, in the words of an error."""
     if isinstance(value, Scalar):
         return value.kind
@@ -85,54 +94,56 @@ def described(value):
 class Emitter:
     """Collects the instructions of one function."""
 
-    def __init__(self):
-        self.lines, self.allocas = [], []
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.allocas: list[str] = []
+        self.needs: set[str] = set()  # declarations of functions of C's library
         self.count = 0
         self.is_open = True  # whether the current block still lacks its last instruction
         self.can_fail = False
         self.where = ""  # file and line of what is being translated
 
-    def refuse(self, reason):
+    def refuse(self, reason: str) -> NoReturn:
         """Raise the error for the current line."""
         raise CompileError(f"{self.where}: {reason}")
 
     # -- instructions and blocks ---------------------------------------------------------------------------------------
-    def name(self, prefix="t"):
+    def name(self, prefix: str = "t") -> str:
         """Return a new name."""
         self.count += 1
         return f"{prefix}{self.count}"
 
-    def do(self, text):
+    def do(self, text: str) -> None:
         """Append an instruction."""
         if not self.is_open:  # nothing leads here
             self.label(self.name("dead"))
         self.lines.append("  " + text)
 
-    def op(self, text):
+    def op(self, text: str) -> str:
         """Append an instruction that has a value; return the value's name."""
         name = "%" + self.name()
         self.do(f"{name} = {text}")
         return name
 
-    def label(self, label):
+    def label(self, label: str) -> None:
         """Begin a block."""
         if self.is_open:
             self.lines.append(f"  br label %{label}")
         self.lines.append(f"{label}:")
         self.is_open = True
 
-    def go(self, label):
+    def go(self, label: str) -> None:
         """End the block with a jump."""
         if self.is_open:
             self.do(f"br label %{label}")
             self.is_open = False
 
-    def branch(self, test, yes, no):
+    def branch(self, test: str, yes: str, no: str) -> None:
         """End the block with a conditional jump."""
         self.do(f"br i1 {test}, label %{yes}, label %{no}")
         self.is_open = False
 
-    def slot(self, llvm_type, zero=None):
+    def slot(self, llvm_type: str, zero: str | None = None) -> str:
         """Return the address of a new variable."""
         name = "%" + self.name("v")
         self.allocas.append(f"  {name} = alloca {llvm_type}")
@@ -140,7 +151,7 @@ class Emitter:
             self.allocas.append(f"  store {llvm_type} {zero}, ptr {name}")
         return name
 
-    def fail_if(self, test, kind):
+    def fail_if(self, test: str, kind: str) -> None:
         """Leave the function with a status where `test` holds."""
         self.can_fail = True
         bad, good = self.name("bad"), self.name("good")
@@ -151,12 +162,12 @@ class Emitter:
         self.go("exit")
         self.label(good)
 
-    def site(self, kind):
+    def site(self, kind: str) -> int:
         """Return the number of a place that can fail."""
         raise NotImplementedError
 
     # -- conversions ---------------------------------------------------------------------------------------------------
-    def convert(self, value, kind):
+    def convert(self, value: Value, kind: str) -> Scalar:
         """Return a number as another kind, as int(), float(), np.float32() and bool() do."""
         if not isinstance(value, Scalar):
             self.refuse(f"{described(value)} is used as a number")
@@ -178,7 +189,7 @@ class Emitter:
             )
         return Scalar(kind, self.op(f"fpto{'s' if kind == 'int' else 'u'}i {LLVM[have]} {text} to i64"))
 
-    def truth(self, value):
+    def truth(self, value: Value) -> str:
         """Return whether a number is true, as an i1."""
         if not isinstance(value, Scalar):
             self.refuse(f"{described(value)} is used as a condition")
@@ -188,29 +199,29 @@ class Emitter:
             return self.op(f"icmp ne i64 {value.text}, 0")
         return self.op(f"fcmp une {LLVM[value.kind]} {value.text}, 0.0")
 
-    def joined(self, *values):
+    def joined(self, *values: Value) -> str:
         """Return the kind that numbers of these kinds have in common."""
-        kinds = [value.kind if isinstance(value, Scalar) else self.convert(value, "int").kind for value in values]
-        several = set(kinds)
+        scalars = [value if isinstance(value, Scalar) else self.convert(value, "int") for value in values]
+        several = {scalar.kind for scalar in scalars}
         if len(several) == 1:
-            return kinds[0]
+            return scalars[0].kind
         if "f32" in several:
             other = min(several - {"f32"})
             self.refuse(f"f32 and {other} are mixed; write f32(...) around the {other}, as C rounds it first")
         if "float" in several:
             return "float"
         if "uint" in several:
-            if all(v.kind == "uint" or v.text.isdigit() for v in values):
+            if all(s.kind == "uint" or s.text.isdigit() for s in scalars):
                 return "uint"
             self.refuse("np.uint64 and other integers are mixed; convert one of them")
         return "int"
 
-    def selected(self, test, a, b):
+    def selected(self, test: str, a: Scalar, b: Scalar) -> Scalar:
         """Return `a` where an i1 holds, `b` elsewhere; both of one kind."""
         return Scalar(a.kind, self.op(f"select i1 {test}, {LLVM[a.kind]} {a.text}, {LLVM[b.kind]} {b.text}"))
 
     # -- operators -----------------------------------------------------------------------------------------------------
-    def compare(self, op, a, b):
+    def compare(self, op: str, a: Value, b: Value) -> str:
         """Return the i1 of a comparison; `op` is one of == != < <= > >=."""
         kind = self.joined(a, b)
         a, b = self.convert(a, kind), self.convert(b, kind)
@@ -220,13 +231,13 @@ class Emitter:
         sign = "" if op in ("==", "!=") else ("u" if kind in ("uint", "bool") else "s")
         return self.op(f"icmp {sign}{name} {LLVM[kind]} {a.text}, {b.text}")
 
-    def binary(self, op, a, b):
+    def binary(self, op: str, a: Value, b: Value) -> Scalar:
         """Return the value of an operator; `op` as Python writes it."""
         kind = self.joined(a, b)
         if kind == "bool":
             if op in "&|^":
                 word = {"&": "and", "|": "or", "^": "xor"}[op]
-                return Scalar("bool", self.op(f"{word} i1 {a.text}, {b.text}"))
+                return Scalar("bool", self.op(f"{word} i1 {self.truth(a)}, {self.truth(b)}"))
             kind = "int"
         if op == "/" and kind != "f32":
             kind = "float"
@@ -235,7 +246,7 @@ class Emitter:
             return self._of_floats(op, kind, a, b)
         return Scalar(kind, self._of_integers(op, kind == "int", a.text, b.text))
 
-    def _of_floats(self, op, kind, a, b):
+    def _of_floats(self, op: str, kind: str, a: Scalar, b: Scalar) -> Scalar:
         t = LLVM[kind]
         if kind == "float" and op in ("/", "//", "%"):  # NumPy's float32 gives inf or nan instead
             self.fail_if(self.op(f"fcmp oeq double {b.text}, 0.0"), "division by zero")
@@ -250,7 +261,7 @@ class Emitter:
             )
         return self.refuse(f"{op} of {kind} is not compiled")
 
-    def _of_integers(self, op, signed, a, b):
+    def _of_integers(self, op: str, signed: bool, a: str, b: str) -> str:
         simple = {"+": "add", "-": "sub", "*": "mul", "&": "and", "|": "or", "^": "xor"}
         if op in simple:
             return self.op(f"{simple[op]} i64 {a}, {b}")
@@ -277,7 +288,7 @@ class Emitter:
             return self.op(f"select i1 {wrong}, i64 {self.op(f'add i64 {rest}, {b}')}, i64 {rest}")
         return self.op(f"add i64 {quotient}, {self.op(f'sext i1 {wrong} to i64')}")
 
-    def quotient(self, a, b, constant=0):
+    def quotient(self, a: str, b: str, constant: int = 0) -> tuple[str, str]:
         """Return quotient and remainder of a division that truncates; the divisor is not zero."""
         if constant > 0:
             return self.op(f"sdiv i64 {a}, {b}"), self.op(f"srem i64 {a}, {b}")
@@ -287,7 +298,7 @@ class Emitter:
         quotient = self.op(f"select i1 {minus}, i64 {negative}, i64 {self.op(f'sdiv i64 {a}, {by}')}")
         return quotient, self.op(f"srem i64 {a}, {by}")
 
-    def _shift(self, op, signed, a, b):
+    def _shift(self, op: str, signed: bool, a: str, b: str) -> str:
         word = {"<<": "shl", ">>": "ashr" if signed else "lshr"}[op]
         if b.isdigit() and int(b) < 64:
             return self.op(f"{word} i64 {a}, {b}")
@@ -297,7 +308,7 @@ class Emitter:
         shifted = self.op(f"{word} i64 {a}, {self.op(f'and i64 {b}, 63')}")
         return self.op(f"select i1 {within}, i64 {shifted}, i64 0")
 
-    def _power(self, a, b):
+    def _power(self, a: str, b: str) -> str:
         if not b.isdigit() or int(b) > 16:
             self.refuse("an integer can only be raised to a constant power from 0 to 16")
         product = "1"
@@ -305,13 +316,13 @@ class Emitter:
             product = self.op(f"mul i64 {product}, {a}")
         return product
 
-    def call_c(self, name, *args):
+    def call_c(self, name: str, *args: str) -> str:
         """Return the value of a function of C's library, of float64."""
         self.needs.add(f"declare double @{name}({', '.join(['double'] * len(args))})")
         return self.op(f"call double @{name}({', '.join(f'double {a}' for a in args)})")
 
     # -- memory --------------------------------------------------------------------------------------------------------
-    def load(self, dtype, pointer):
+    def load(self, dtype: np.dtype, pointer: str) -> Value:
         """Return what is at a pointer: a number, a record, an array."""
         if dtype.subdtype:
             element, shape = dtype.subdtype
@@ -326,7 +337,7 @@ class Emitter:
             return Scalar(kind, self.op(f"icmp ne i8 {text}, 0"))
         return Scalar(kind, self.op(f"{'s' if dtype.kind == 'i' else 'z'}ext i{8 * dtype.itemsize} {text} to i64"))
 
-    def store(self, dtype, pointer, value):
+    def store(self, dtype: np.dtype, pointer: str, value: Scalar) -> None:
         """Write a number of the right kind."""
         text, size = value.text, dtype.itemsize
         if value.kind == "bool":
@@ -336,28 +347,29 @@ class Emitter:
         llvm_type = LLVM[value.kind] if value.kind in ("float", "f32") else f"i{8 * size}"
         self.do(f"store {llvm_type} {text}, ptr {pointer}, align {dtype.alignment}")
 
-    def field(self, record, name):
+    def field(self, record: Record, name: str) -> tuple[np.dtype, str]:
         """Return (dtype, pointer) of a field."""
-        if name not in (record.dtype.fields or ()):
+        fields = record.dtype.fields
+        if fields is None or name not in fields:
             self.refuse(f"there is no field {name!r} in this record")
-        dtype, offset = record.dtype.fields[name][:2]
+        dtype, offset = fields[name][:2]
         return dtype, self.op(f"getelementptr i8, ptr {record.text}, i64 {offset}") if offset else record.text
 
-    def element(self, array, places, checked):
+    def element(self, array: Array, places: Sequence[Value], checked: bool) -> tuple[np.dtype, str, Shape]:
         """Return (dtype, pointer) of an element, or of a row of an array of two dimensions."""
-        flat, rest = None, array.shape[len(places) :]
-        for place, length in zip(places, array.shape, strict=False):
-            place = self._within(place, length, checked)
-            flat = place if flat is None else self.op(f"add i64 {self.op(f'mul i64 {flat}, {length}')}, {place}")
+        flat, rest = "", array.shape[len(places) :]
+        for index, length in zip(places, array.shape, strict=False):
+            place = self._within(index, length, checked)
+            flat = self.op(f"add i64 {self.op(f'mul i64 {flat}, {length}')}, {place}") if flat else place
         for length in rest:
             flat = self.op(f"mul i64 {flat}, {length}")
         size = array.dtype.itemsize
         pointer = self.op(f"getelementptr [{size} x i8], ptr {array.text}, i64 {flat}")
         return array.dtype, pointer, rest
 
-    def _within(self, place, length, checked):
+    def _within(self, index: Value, length: int | str | None, checked: bool) -> str:
         """Return an index; a negative one counts from the end, as in Python."""
-        place = self.convert(place, "int").text
+        place = self.convert(index, "int").text
         constant = place.lstrip("-").isdigit()
         if length is None or (constant and not checked and int(place) >= 0):
             return place

@@ -1,12 +1,20 @@
 """The entry of a module of machine code: what `lang.machine` calls, a C function of words."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
-from cctrace.lang import objects
+from cctrace.lang import cache, objects
 from cctrace.lang.definitions import where_of
-from cctrace.lang.emit import LLVM, Array, Scalar, Several
+from cctrace.lang.emit import LLVM, Array, Scalar, Several, Value
 from cctrace.lang.expressions import Expressions
 from cctrace.lang.lower import Module
+
+if TYPE_CHECKING:
+    from types import FunctionType
 
 
 class _Main(Expressions):
@@ -14,17 +22,17 @@ class _Main(Expressions):
 
     symbol = "entry"
 
-    def __init__(self, module):
+    def __init__(self, module: Module) -> None:
         super().__init__()
         self.module, self.needs = module, module.needs
         self.taken = 0
 
-    def word(self):
+    def word(self) -> str:
         """Return the name of the next word."""
         self.taken += 1
         return f"%w{self.taken - 1}"
 
-    def value(self, arg):
+    def value(self, arg: Any) -> Value:
         """Return the value that an argument like `arg` becomes, made of words."""
         if isinstance(arg, np.ndarray):
             pointer = self.op(f"inttoptr i64 {self.word()} to ptr")
@@ -35,18 +43,20 @@ class _Main(Expressions):
             return Scalar("float", self.op(f"bitcast i64 {self.word()} to double"))
         return Scalar("int", self.word())
 
-    def results(self, result):
+    def results(self, result: Value) -> list[str]:
         """Store the numbers of a result; returns their kinds."""
-        numbers = list(result.items) if isinstance(result, Several) else [] if result is None else [result]
+        kinds = []
+        numbers = result.items if isinstance(result, Several) else () if result is None else (result,)
         for k, item in enumerate(numbers):
             if not isinstance(item, Scalar):
                 self.refuse("a function that is called from Python returns numbers")
             word = self.convert(item, "float" if item.kind in ("float", "f32") else "int")
             self.do(f"store {LLVM[word.kind]} {word.text}, ptr {self.op(f'getelementptr i64, ptr %out, i64 {k}')}")
-        return [item.kind for item in numbers]
+            kinds.append(item.kind)
+        return kinds
 
 
-def build(function, args, functions, checked):
+def build(function: FunctionType, args: Sequence[Any], functions: list[FunctionType], checked: bool) -> cache.Made:
     """Return what the cache keeps of a function for arguments like these."""
     module = Module(checked)
     main = _Main(module)
@@ -64,7 +74,7 @@ def build(function, args, functions, checked):
     return said, objects.object_code(module.text())
 
 
-def places(sites, functions):
+def places(sites: list[tuple[str, FunctionType, int]], functions: list[FunctionType]) -> list[tuple[str, int, int]]:
     """Return the sites of a module with the number of each function, as the cache keeps them."""
     number = {function: k for k, function in enumerate(functions)}
     return [(kind, number[function], line) for kind, function, line in sites]

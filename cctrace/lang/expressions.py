@@ -1,10 +1,20 @@
 """Expressions of plain functions as LLVM's text; `cctrace.lang.lower` has the statements."""
 
+from __future__ import annotations
+
 import ast
 import types
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from cctrace.lang.emit import LLVM, Array, Emitter, Record, Scalar, Several, described, number
+from cctrace.lang.emit import LLVM, Array, Emitter, Record, Scalar, Several, Shape, Value, described, number
 from cctrace.lang.intrinsics import INTRINSICS
+from cctrace.lang.memory import ArrayAt
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from cctrace.lang.lower import Lowered, Module, Source
 
 MISSING = object()
 OPERATORS = {
@@ -14,10 +24,10 @@ OPERATORS = {
 }  # fmt: skip
 
 
-_dtypes: dict = {}
+_dtypes: dict[Any, Any] = {}
 
 
-def canonical(dtype):
+def canonical(dtype: np.dtype) -> int:
     """Return a number for a dtype, the same for equal ones."""
     known = _dtypes.get(id(dtype))
     if known is None:
@@ -25,7 +35,7 @@ def canonical(dtype):
     return known[0]
 
 
-def shape_of(value):
+def shape_of(value: Value) -> Any:
     """Return what code depends on of a value: everything but the numbers themselves."""
     if isinstance(value, Scalar):
         return value.kind
@@ -36,7 +46,7 @@ def shape_of(value):
     return canonical(value.dtype) if isinstance(value, Record) else None
 
 
-def words_of(value):
+def words_of(value: Value) -> list[tuple[str, str]]:
     """Return [(LLVM type, text)] of the words that make a value."""
     if isinstance(value, Scalar):
         return [(LLVM[value.kind], value.text)]
@@ -46,7 +56,7 @@ def words_of(value):
     return [] if value is None else [("ptr", value.text), *lengths]
 
 
-def made_of(value, texts):
+def made_of(value: Value, texts: Iterator[str]) -> Value:
     """Return a value like `value` made of other words, taken from the iterator `texts`."""
     if value is None:
         return None
@@ -65,14 +75,19 @@ class Expressions(Emitter):
     variables' names) and `variables` ({name: (a value of the kind it has, the addresses of its words)}).
     """
 
-    def expr(self, node):
+    module: Module
+    source: Source
+    local: set[str]
+    variables: dict[str, tuple[Value, list[str]]]
+
+    def expr(self, node: Any) -> Value:
         """Return the value of an expression."""
         method = getattr(self, f"_of_{type(node).__name__}", None)
         if method is None:
             self.refuse(f"{type(node).__name__} is not compiled")
         return method(node)
 
-    def static(self, node):
+    def static(self, node: ast.expr) -> Any:
         """Return the Python object that a name or an attribute of a module stands for, `MISSING` if none."""
         if isinstance(node, ast.Name) and node.id not in self.local:
             return self.source.resolve(node.id)
@@ -82,16 +97,16 @@ class Expressions(Emitter):
                 return getattr(module, node.attr, MISSING)
         return MISSING
 
-    def known(self, node, value):
+    def known(self, node: ast.expr, value: object) -> Value:
         """Return the value of a module-level number or tuple of numbers."""
-        found = number(value)
+        found: Value = number(value)
         if found is None and isinstance(value, tuple):
             found = self.module.constant(value)
         if found is None:
             self.refuse(f"uses {ast.unparse(node)!r}, which is no variable, number or tuple of numbers")
         return found
 
-    def folded(self, node):
+    def folded(self, node: Any) -> bool | None:
         """Return whether ``name is None`` (or ``is not None``) holds, None for any other condition."""
         if (
             isinstance(node, ast.Compare)
@@ -103,10 +118,10 @@ class Expressions(Emitter):
         return None
 
     # -- names and memory ----------------------------------------------------------------------------------------------
-    def _of_Constant(self, node):
+    def _of_Constant(self, node: Any) -> Value:
         return self.known(node, node.value)
 
-    def _of_Name(self, node):
+    def _of_Name(self, node: Any) -> Value:
         if node.id in self.variables:
             like, slots = self.variables[node.id]
             types_ = (t for t, _ in words_of(like))
@@ -117,7 +132,7 @@ class Expressions(Emitter):
             self.refuse(f"uses {node.id!r} before it is assigned")
         return self.known(node, self.static(node))
 
-    def _of_Attribute(self, node):
+    def _of_Attribute(self, node: Any) -> Value:
         if (value := self.static(node)) is not MISSING:
             return self.known(node, value)
         base = self.expr(node.value)
@@ -133,7 +148,7 @@ class Expressions(Emitter):
             return size
         return self.refuse(f"reads the attribute {node.attr!r} of {described(base)}")
 
-    def _of_Subscript(self, node):
+    def _of_Subscript(self, node: Any) -> Value:
         base = self.expr(node.value)
         if isinstance(node.slice, ast.Slice):
             return self.slice(base, node.slice)
@@ -145,7 +160,7 @@ class Expressions(Emitter):
         dtype, pointer, rest = self.item(base, node.slice)
         return Array(dtype, pointer, rest) if rest else self.load(dtype, pointer)
 
-    def item(self, array, index):
+    def item(self, array: Value, index: Any) -> tuple[np.dtype, str, Shape]:
         """Return (dtype, pointer, remaining lengths) of what an index chooses in an array."""
         if not isinstance(array, Array):
             self.refuse(f"an element of {described(array)} is used")
@@ -154,7 +169,7 @@ class Expressions(Emitter):
             self.refuse(f"{len(places)} indices for an array of {len(array.shape)} dimensions")
         return self.element(array, places, self.source.strict or self.module.checked)
 
-    def slice(self, array, node):
+    def slice(self, array: Value, node: ast.Slice) -> Array:
         """Return the part of an array of one dimension; both ends are taken to lie within it."""
         if not isinstance(array, Array) or len(array.shape) != 1 or node.step:
             self.refuse(f"a slice of {described(array)} is used")
@@ -166,35 +181,37 @@ class Expressions(Emitter):
         pointer = self.element(Array(array.dtype, array.text, (None,)), [Scalar("int", first)], False)[1]
         return Array(array.dtype, pointer, (self.op(f"sub i64 {last}, {first}"),))
 
-    def _of_Tuple(self, node):
+    def _of_Tuple(self, node: Any) -> Value:
         return Several(tuple(self.expr(item) for item in node.elts))
 
     # -- operators -----------------------------------------------------------------------------------------------------
-    def _of_BinOp(self, node):
+    def _of_BinOp(self, node: Any) -> Value:
         return self.binary(OPERATORS[type(node.op).__name__], self.expr(node.left), self.expr(node.right))
 
-    def _of_UnaryOp(self, node):
+    def _of_UnaryOp(self, node: Any) -> Value:
         if isinstance(node.op, ast.Not):
             return Scalar("bool", self.op(f"xor i1 {self.truth(self.expr(node.operand))}, true"))
         if isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
-            return self.known(node, -node.operand.value)
+            constant: Any = node.operand.value
+            return self.known(node, -constant)
         value = self.expr(node.operand)
         if isinstance(value, Scalar) and value.kind == "bool":
             value = self.convert(value, "int")
         if isinstance(node.op, ast.UAdd):
             return value
+        kind = value.kind if isinstance(value, Scalar) else "int"  # anything but a number is refused below
         if isinstance(node.op, ast.Invert):
-            return self.binary("^", value, Scalar(value.kind, "-1"))
+            return self.binary("^", value, Scalar(kind, "-1"))
         if isinstance(value, Scalar) and value.kind in ("float", "f32"):
             return Scalar(value.kind, self.op(f"fneg {LLVM[value.kind]} {value.text}"))
-        return self.binary("-", Scalar(getattr(value, "kind", "int"), "0"), value)
+        return self.binary("-", Scalar(kind, "0"), value)
 
-    def _of_Compare(self, node):
+    def _of_Compare(self, node: Any) -> Value:
         if len(node.ops) == 1:
             return Scalar("bool", self._compared(node.ops[0], self.expr(node.left), self.expr(node.comparators[0])))
         return self.as_value(node)
 
-    def _compared(self, op, a, b):
+    def _compared(self, op: ast.cmpop, a: Value, b: Value) -> str:
         name = OPERATORS.get(type(op).__name__)
         if isinstance(op, ast.In | ast.NotIn) and isinstance(b, Several):
             found = "false"
@@ -205,7 +222,7 @@ class Expressions(Emitter):
             self.refuse(f"the comparison {type(op).__name__} is not compiled")
         return self.compare(name, a, b)
 
-    def as_value(self, node):
+    def as_value(self, node: Any) -> Scalar:
         """Return the bool of a condition that is evaluated only as far as it matters."""
         slot = self.slot("i1", "false")
         yes, end = self.name("yes"), self.name("end")
@@ -216,7 +233,7 @@ class Expressions(Emitter):
         self.label(end)
         return Scalar("bool", self.op(f"load i1, ptr {slot}"))
 
-    def test(self, node, yes, no):
+    def test(self, node: ast.expr, yes: str, no: str) -> None:
         """End the block: jump to one of two blocks, depending on a condition."""
         if isinstance(node, ast.BoolOp):
             for part in node.values[:-1]:
@@ -228,8 +245,8 @@ class Expressions(Emitter):
             self.test(node.operand, no, yes)
         elif isinstance(node, ast.Compare) and len(node.ops) > 1:
             left = self.expr(node.left)
-            for op, right in zip(node.ops[:-1], node.comparators[:-1], strict=True):
-                following, right = self.name("and"), self.expr(right)
+            for op, comparator in zip(node.ops[:-1], node.comparators[:-1], strict=True):
+                following, right = self.name("and"), self.expr(comparator)
                 self.branch(self._compared(op, left, right), following, no)
                 self.label(following)
                 left = right
@@ -237,13 +254,13 @@ class Expressions(Emitter):
         else:
             self.branch(self.truth(self.expr(node)), yes, no)
 
-    def _of_BoolOp(self, node):
+    def _of_BoolOp(self, node: Any) -> Value:
         end = self.name("end")
         ways = []
         for part in node.values:
             value = self.expr(part)
             last = part is node.values[-1]
-            test = None if last else self.truth(value)
+            test = "" if last else self.truth(value)
             ways.append((self.gap(), value))
             if not last:
                 following = self.name("or")
@@ -252,7 +269,7 @@ class Expressions(Emitter):
         self.label(end)
         return self.met(ways)
 
-    def _of_IfExp(self, node):
+    def _of_IfExp(self, node: Any) -> Value:
         yes, no, end = self.name("then"), self.name("else"), self.name("end")
         self.test(node.test, yes, no)
         ways = []
@@ -264,19 +281,19 @@ class Expressions(Emitter):
         self.label(end)
         return self.met(ways)
 
-    def gap(self):
+    def gap(self) -> int:
         """Leave room for instructions that are known later; returns where."""
         self.do("; nothing")
         return len(self.lines) - 1
 
-    def met(self, ways):
+    def met(self, ways: list[tuple[int, Value]]) -> Value:
         """Return the value that was `value` where the way led through `gap`, of [(gap, value)]."""
         kind = None
         if all(isinstance(value, Scalar) for _, value in ways):
             kind = self.joined(*(value for _, value in ways))
         elif len({shape_of(value) for _, value in ways}) > 1 or ways[0][1] is None:
             self.refuse(f"{described(ways[0][1])} or {described(ways[-1][1])}, depending on a condition")
-        slots = None
+        slots: list[tuple[str, str]] = []
         for gap, value in ways:
             lines, self.lines = self.lines, []
             value = value if kind is None else self.convert(value, kind)
@@ -288,7 +305,7 @@ class Expressions(Emitter):
         return made_of(value, iter([self.op(f"load {t}, ptr {slot}") for t, slot in slots]))
 
     # -- calls ---------------------------------------------------------------------------------------------------------
-    def _of_Call(self, node):
+    def _of_Call(self, node: Any) -> Value:
         function = self.static(node.func)
         if function is MISSING or any(isinstance(a, ast.Starred) for a in node.args):
             self.refuse(f"calls {ast.unparse(node.func)}, which is not compiled")
@@ -298,8 +315,8 @@ class Expressions(Emitter):
             if node.keywords or not least <= len(args) <= most:
                 self.refuse(f"calls {ast.unparse(node.func)} with {len(args)} arguments, or by keyword")
             return lowered(self, *args)
-        if (dtype := getattr(function, "dtype", None)) is not None:
-            return Array(dtype, self.op(f"inttoptr i64 {self.convert(args[0], 'int').text} to ptr"), (None,))
+        if isinstance(function, ArrayAt):
+            return Array(function.dtype, self.op(f"inttoptr i64 {self.convert(args[0], 'int').text} to ptr"), (None,))
         names, defaults = self.module.parameters(function)
         if names is None:
             self.refuse(f"calls {ast.unparse(node.func)}, which is not compiled")
@@ -309,7 +326,7 @@ class Expressions(Emitter):
             self.refuse(f"calls {ast.unparse(node.func)} with other arguments than its {len(names)}")
         return self.call(self.module.function(function, [given[name] for name in names]), [given[n] for n in names])
 
-    def call(self, lowered, args):
+    def call(self, lowered: Lowered, args: Sequence[Value]) -> Value:
         """Emit the call of a lowered function; where it fails, so does this one."""
         words = ", ".join(f"{t} {text}" for arg in args for t, text in words_of(arg))
         call = f'call {lowered.returned} @"{lowered.symbol}"({words})'

@@ -5,14 +5,21 @@ exact: a float stored in an int field would keep its fraction interpreted and lo
 the same words (`mistyped`).
 """
 
+from __future__ import annotations
+
 import functools
 import sys
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cctrace.cc.base import ArrayField, declared_fields, f32, param_fields
+from cctrace.cc.base import ArrayField, declared_fields, param_fields
+from cctrace.cc.cmath import f32
 from cctrace.errors import ArgumentError, CompileError
+
+if TYPE_CHECKING:
+    from cctrace.cc.base import Controller
 
 RETURNED = "o_ret"  # the value that the last call returned; recordable like a field
 DTYPES = {"int": np.int64, "float": np.float64, "f32": np.float32, "bool": np.bool_}
@@ -25,26 +32,26 @@ class Field(NamedTuple):
 
     kind: str
     length: int
-    default: int | float
+    default: Any
 
 
-def kind_of(value):
+def kind_of(value: object) -> str:
     """Return the kind of a Python value, or the name of its type if it has none."""
     return _KIND_OF_TYPE.get(type(value), type(value).__name__)
 
 
-def accepts(kind, got):
+def accepts(kind: str, got: str) -> bool:
     """Whether a field of `kind` takes a value of kind `got`: exactly its own, but True and False are integers too."""
     return kind == got or (kind == "int" and got == "bool")
 
 
-def mistyped(where, name, kind, got):
+def mistyped(where: str, name: str, kind: str, got: str) -> CompileError:
     """Return the error for a value of kind `got` assigned to a field, the same interpreted and compiled."""
     what = f"field {name!r}" if name else "an element of an array field"
     return CompileError(f"{where}: {what} is declared {kind}, but {got} is assigned to it")
 
 
-def fields_of(cls):
+def fields_of(cls: type[Controller]) -> dict[str, Field]:
     """Return {name: Field} of a controller class: state first, then parameters; as they were when it was first asked.
 
     Raises
@@ -52,12 +59,12 @@ def fields_of(cls):
     CompileError
         If a default is not of the declared kind.
     """
-    return dict(_fields_of(cls))
+    return dict(_fields_of(cls))  # type: ignore[arg-type]  # mypy holds that classes have no hash
 
 
 @functools.lru_cache(maxsize=256)
-def _fields_of(cls):
-    annotations = {}
+def _fields_of(cls: type[Controller]) -> dict[str, Field]:
+    annotations: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         annotations |= vars(base).get("__annotations__", {})
     fields = {}
@@ -73,10 +80,10 @@ def _fields_of(cls):
     return fields | {field: Field(kind_of(default), 0, default) for field, default in params.items()}
 
 
-def record_dtype(fields):
+def record_dtype(fields: Mapping[str, Field]) -> np.dtype:
     """Return the structured dtype of a controller's state: every field starts an 8-byte slot; `RETURNED` is last."""
     names, formats, offsets, end = [], [], [], 0
-    for name, field in (fields | {RETURNED: Field("int", 0, 0)}).items():
+    for name, field in {**fields, RETURNED: Field("int", 0, 0)}.items():
         dtype = np.dtype(DTYPES[field.kind])
         names.append(name)
         formats.append((dtype, (field.length,)) if field.length else dtype)
@@ -85,7 +92,7 @@ def record_dtype(fields):
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": end})
 
 
-def recordable(cls, name):
+def recordable(cls: type[Controller], name: str) -> tuple[str, int | None, np.dtype]:
     """Return (field, index or None, dtype) of what ``record=`` names: a field, an element ``bw_v[0]``, ``o_ret``.
 
     Raises
@@ -106,19 +113,17 @@ def recordable(cls, name):
     raise ArgumentError(f"{cls.__name__} has no field {name!r} to record (it has: {known})")
 
 
-def debug_class(cls):
+def debug_class(cls: type[Controller]) -> type[Controller]:
     """Return a subclass of a controller that checks the kind and range of every value assigned to a field."""
     fields = fields_of(cls)
 
-    def check(self, name, value):
+    def check(self: Controller, name: str, value: Any) -> None:
         where = _caller()
         if name not in fields:
             raise CompileError(f"{where}: {cls.__name__} has no field {name!r}; declare it in the class")
         kind, length, _ = fields[name]
         if length and isinstance(value, list):
-            checked = _CheckedList(value)
-            checked.kind = kind
-            value = checked
+            value = _CheckedList(value, kind)
         else:
             _check(where, name, kind, value)
         object.__setattr__(self, name, value)
@@ -126,15 +131,19 @@ def debug_class(cls):
     return type(cls.__name__, (cls,), {"__setattr__": check, "__module__": cls.__module__, "__doc__": cls.__doc__})
 
 
-class _CheckedList(list):
+class _CheckedList(list[Any]):
     """An array field in debug mode."""
 
-    def __setitem__(self, index, value):
+    def __init__(self, values: list[Any], kind: str) -> None:
+        super().__init__(values)
+        self.kind = kind
+
+    def __setitem__(self, index: Any, value: Any) -> None:
         _check(_caller(), "", self.kind, value)
         super().__setitem__(index, value)
 
 
-def _check(where, name, kind, value):
+def _check(where: str, name: str, kind: str, value: Any) -> None:
     got = kind_of(value)
     if not accepts(kind, got):
         raise mistyped(where, name, kind, got)
@@ -142,6 +151,6 @@ def _check(where, name, kind, value):
         raise mistyped(where, name, "int (64 bits)", f"{value}, which only u64() or u32() can bring into range,")
 
 
-def _caller():
+def _caller() -> str:
     frame = sys._getframe(2)
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

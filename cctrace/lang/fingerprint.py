@@ -4,15 +4,22 @@ Two installations find the same text, and so do a function and the same one with
 is part of it: the sources in this folder.
 """
 
+from __future__ import annotations
+
 import sys
 import types
 import zlib
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cctrace.cc import asking, cmath
+from cctrace.lang.memory import ArrayAt
+
+if TYPE_CHECKING:
+    from types import FunctionType
 
 _OURS = "cctrace.lang."  # what stands for itself there (`memory.words`, …) is the compiler's business
 
@@ -20,19 +27,20 @@ _OURS = "cctrace.lang."  # what stands for itself there (`memory.words`, …) is
 class Fingerprint:
     """Collects what functions depend on, and the functions, in the order in which they are first reached."""
 
-    def __init__(self):
-        self.functions = []
-        self._numbers, self._lines = {}, []
+    def __init__(self) -> None:
+        self.functions: list[FunctionType] = []
+        self._numbers: dict[FunctionType, int] = {}
+        self._lines: list[str] = []
 
-    def text(self):
+    def text(self) -> str:
         """Return what was collected."""
         return "\n".join([f"Python {sys.version_info[:2]}, compiler {compiler():08x}", *self._lines])
 
-    def note(self, *things):
+    def note(self, *things: object) -> None:
         """Add anything that has a representation of its own."""
         self._lines.append(repr(things))
 
-    def function(self, function):
+    def function(self, function: FunctionType) -> int:
         """Add a function and all that it may call; returns its number."""
         if function in self._numbers:
             return self._numbers[function]
@@ -47,21 +55,23 @@ class Fingerprint:
         )  # fmt: skip
         return number
 
-    def _value(self, function, name):
+    def _value(self, function: FunctionType, name: str) -> Any:
         if name in function.__code__.co_freevars:
-            cell = function.__closure__[function.__code__.co_freevars.index(name)]
+            cell = (function.__closure__ or ())[function.__code__.co_freevars.index(name)]
             return self._thing(cell.cell_contents, function)
         if name in function.__globals__:
             return self._thing(function.__globals__[name], function)
         return None
 
-    def _thing(self, value, user):
+    def _thing(self, value: object, user: FunctionType) -> Any:
         if isinstance(value, bool | int | float | np.generic | tuple):
             return f"{type(value).__name__} {value!r}"
         if isinstance(value, types.FunctionType):
             if value.__module__.startswith(_OURS) or value.__module__ in (cmath.__name__, asking.__name__):
-                return f"{value.__name__} {getattr(value, 'dtype', '')!r}"
+                return value.__name__
             return f"function {self.function(value)}"
+        if isinstance(value, ArrayAt):
+            return f"array {value.dtype!r}"
         if isinstance(value, types.ModuleType):  # those of its names that the function uses
             if value.__name__.partition(".")[0] in ("math", "numpy") or value.__name__.startswith(_OURS):
                 return value.__name__
@@ -72,12 +82,12 @@ class Fingerprint:
         return getattr(value, "__qualname__", type(value).__name__)
 
 
-def _constant(value):
+def _constant(value: object) -> str:
     return value.co_code.hex() if isinstance(value, types.CodeType) else repr(value)
 
 
 @lru_cache(maxsize=1)
-def compiler():
+def compiler() -> int:
     """Return a checksum of the compiler's own sources."""
     sources = sorted(Path(__file__).parent.glob("*.py"))
     return zlib.crc32(b"".join(path.read_bytes() for path in sources))

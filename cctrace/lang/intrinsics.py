@@ -1,12 +1,16 @@
 """What stands for functions of Python, math, NumPy and `cctrace.cc.cmath` in compiled code."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from cctrace.cc import asking, cmath
 from cctrace.lang import memory
-from cctrace.lang.emit import LLVM, Array, Scalar, Several, described
+from cctrace.lang.emit import LLVM, Array, Emitter, Scalar, Several, Value, described
 
 # What every module begins with: math.gcd, and Python's // and % of floats, which have the divisor's sign.
 PRELUDE = """
@@ -68,15 +72,17 @@ define internal double @floor_div(double %x, double %y) #0 {
 }
 """
 
+Lowering: TypeAlias = Callable[..., Value]  # of the emitter and the arguments
 
-def _integer(f, value):
+
+def _integer(f: Emitter, value: Value) -> str:
     if not isinstance(value, Scalar) or value.kind not in ("int", "bool"):
         f.refuse(f"{described(value)} is given to a function of integers")
     return f.convert(value, "int").text
 
 
-def _extreme(op):
-    def lowered(f, first, *others):
+def _extreme(op: str) -> Lowering:
+    def lowered(f: Emitter, first: Value, *others: Value) -> Value:
         kind = f.joined(first, *others)
         found = f.convert(first, kind)
         for other in others:  # the first of equal ones, as in Python
@@ -87,7 +93,7 @@ def _extreme(op):
     return lowered
 
 
-def _abs(f, x):
+def _abs(f: Emitter, x: Value) -> Value:
     if isinstance(x, Scalar) and x.kind in ("float", "f32"):
         size = "f64" if x.kind == "float" else "f32"
         return Scalar(x.kind, f.op(f"call {LLVM[x.kind]} @llvm.fabs.{size}({LLVM[x.kind]} {x.text})"))
@@ -96,18 +102,18 @@ def _abs(f, x):
     return f.selected(f.op(f"icmp slt i64 {text}, 0"), Scalar("int", negative), Scalar("int", text))
 
 
-def _len(f, x):
+def _len(f: Emitter, x: Value) -> Value:
     if not isinstance(x, Array) or x.shape[0] is None:
         f.refuse(f"len of {described(x)} is not known")
     return Scalar("int", str(x.shape[0]))
 
 
-def _converted(kind):
+def _converted(kind: str) -> Lowering:
     return lambda f, x: f.convert(x, kind)
 
 
-def _whole(name):
-    def lowered(f, x):
+def _whole(name: str) -> Lowering:
+    def lowered(f: Emitter, x: Value) -> Value:
         if isinstance(x, Scalar) and x.kind in ("int", "bool"):
             return f.convert(x, "int")
         return f.convert(Scalar("float", f.op(f"call double @llvm.{name}.f64(double {_real(f, x)})")), "int")
@@ -115,23 +121,23 @@ def _whole(name):
     return lowered
 
 
-def _real(f, x):
+def _real(f: Emitter, x: Value) -> str:
     return f.convert(x, "float").text
 
 
-def _sqrt(f, x):
+def _sqrt(f: Emitter, x: Value) -> Value:
     return Scalar("float", f.op(f"call double @llvm.sqrt.f64(double {_real(f, x)})"))
 
 
-def _fabs(f, x):
+def _fabs(f: Emitter, x: Value) -> Value:
     return _abs(f, f.convert(x, "float"))
 
 
-def _of_c(name):
+def _of_c(name: str) -> Lowering:
     return lambda f, *args: Scalar("float", f.call_c(name, *(_real(f, x) for x in args)))
 
 
-def _frexp(f, x):
+def _frexp(f: Emitter, x: Value) -> Value:
     f.needs.add("declare double @frexp(double, ptr)")
     exponent = f.slot("i32", "0")
     mantissa = f.op(f"call double @frexp(double {_real(f, x)}, ptr {exponent})")
@@ -140,51 +146,51 @@ def _frexp(f, x):
     )
 
 
-def _gcd(f, a, b):
+def _gcd(f: Emitter, a: Value, b: Value) -> Value:
     return Scalar("int", f.op(f"call i64 @gcd(i64 {_integer(f, a)}, i64 {_integer(f, b)})"))
 
 
-def _masked(mask):
+def _masked(mask: int) -> Lowering:
     return lambda f, x: Scalar("int", f.op(f"and i64 {_integer(f, x)}, {mask}"))
 
 
-def _s32(f, x):
+def _s32(f: Emitter, x: Value) -> Value:
     return Scalar("int", f.op(f"sext i32 {f.op(f'trunc i64 {_integer(f, x)} to i32')} to i64"))
 
 
-def _u64(f, x):
+def _u64(f: Emitter, x: Value) -> Value:
     return Scalar("int", _integer(f, x))
 
 
-def _as_uint(f, x):
+def _as_uint(f: Emitter, x: Value) -> Scalar:
     return Scalar("uint", _integer(f, x))
 
 
-def _u64_shr(f, x, n):
+def _u64_shr(f: Emitter, x: Value, n: Value) -> Value:
     return f.convert(f.binary(">>", _as_uint(f, x), _as_uint(f, n)), "int")
 
 
-def _u64_div(f, x, y):
+def _u64_div(f: Emitter, x: Value, y: Value) -> Value:
     return f.convert(f.binary("//", _as_uint(f, x), _as_uint(f, y)), "int")
 
 
-def _u64_lt(f, x, y):
+def _u64_lt(f: Emitter, x: Value, y: Value) -> Value:
     return Scalar("bool", f.compare("<", _as_uint(f, x), _as_uint(f, y)))
 
 
-def _idiv(f, x, y):
-    x, y = _integer(f, x), _integer(f, y)
-    f.fail_if(f.op(f"icmp eq i64 {y}, 0"), "division by zero")
-    return Scalar("int", f.quotient(x, y)[0])
+def _idiv(f: Emitter, x: Value, y: Value) -> Value:
+    dividend, divisor = _integer(f, x), _integer(f, y)
+    f.fail_if(f.op(f"icmp eq i64 {divisor}, 0"), "division by zero")
+    return Scalar("int", f.quotient(dividend, divisor)[0])
 
 
-def _call(f, address, event, state, ack):
+def _call(f: Emitter, address: Value, event: Value, state: Value, ack: Value) -> Value:
     function = f.op(f"inttoptr i64 {_integer(f, address)} to ptr")
     args = ", ".join(f"i64 {_integer(f, a)}" for a in (event, state, ack))
     return Scalar("int", f.op(f"call i64 {function}({args})"))
 
 
-def _ask(f, address, numbers):
+def _ask(f: Emitter, address: Value, numbers: Value) -> Value:
     if not isinstance(numbers, Array) or numbers.dtype != np.float64:
         f.refuse(f"{described(numbers)} is asked about; only an array of floats can be")
     function = f.op(f"inttoptr i64 {_integer(f, address)} to ptr")
@@ -192,7 +198,7 @@ def _ask(f, address, numbers):
 
 
 # Python object: (what emits it, fewest and most arguments)
-INTRINSICS = {
+INTRINSICS: dict[Any, tuple[Lowering, int, int]] = {
     min: (_extreme("<"), 2, 99),
     max: (_extreme(">"), 2, 99),
     abs: (_abs, 1, 1),
@@ -217,7 +223,12 @@ INTRINSICS = {
     memory.call: (_call, 4, 4),
     asking.ask: (_ask, 2, 2),
 }
-_KINDS = {"int": (int, np.int64), "uint": (np.uint64,), "float": (float, np.float64), "f32": (np.float32,)}
+_KINDS: dict[str, tuple[type, ...]] = {
+    "int": (int, np.int64),
+    "uint": (np.uint64,),
+    "float": (float, np.float64),
+    "f32": (np.float32,),
+}
 INTRINSICS |= {name: (_converted(kind), 1, 1) for kind, names in _KINDS.items() for name in names}
 INTRINSICS |= {name: (_converted("bool"), 1, 1) for name in (bool, np.bool_)}
 INTRINSICS |= {getattr(math, n): (_of_c(n), 1, 1) for n in ("exp", "expm1", "log", "log1p", "log2", "tanh")}

@@ -5,15 +5,18 @@ has one kind; where a later assignment widens it (int to float), the function is
 the business of `Source.resolve`.
 """
 
+from __future__ import annotations
+
 import ast
-import types
+from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cctrace.errors import CompileError
 from cctrace.lang.definitions import definition_of, where_of
-from cctrace.lang.emit import LLVM, ZERO, Array, Record, Scalar, Several, described, kind_of_dtype, number
+from cctrace.lang.emit import LLVM, ZERO, Array, Record, Scalar, Several, Shape, Value, described, kind_of_dtype, number
 from cctrace.lang.expressions import MISSING, OPERATORS, Expressions, made_of, shape_of, words_of
 from cctrace.lang.fields import accepts, mistyped
 from cctrace.lang.intrinsics import PRELUDE
@@ -26,19 +29,19 @@ class Source(NamedTuple):
     """
 
     name: str
-    function: types.FunctionType
+    function: Any  # a plain one; as an attribute, mypy takes a FunctionType for a method
     tree: ast.FunctionDef
     resolve: Any
     strict: bool
 
     @classmethod
-    def of(cls, function):
+    def of(cls, function: FunctionType) -> Source:
         """Return the source of a plain function."""
         scope = function.__globals__
         builtin = scope["__builtins__"]
         builtin = builtin if isinstance(builtin, dict) else vars(builtin)
 
-        def resolve(name):
+        def resolve(name: str) -> Any:
             return scope.get(name, builtin.get(name, MISSING))
 
         return cls(function.__name__, function, definition_of(function, copied=False), resolve, False)
@@ -62,53 +65,57 @@ class Module:
         What can go wrong, and in which line of which function: of the status that a function returns, from 1.
     """
 
-    def __init__(self, checked=False):
+    def __init__(self, checked: bool = False) -> None:
         self.checked = checked
-        self.texts, self.needs, self.sites = [], set(), []
-        self._lowered, self._constants, self._kept = {}, {}, []
+        self.texts: list[str] = []
+        self.needs: set[str] = set()
+        self.sites: list[tuple[str, FunctionType, int]] = []
+        self._lowered: dict[tuple[Any, ...], Lowered | None] = {}  # None while it is being lowered
+        self._constants: dict[str, tuple[str, np.dtype, Shape, str]] = {}
+        self._kept: list[Source | FunctionType] = []
 
-    def text(self):
+    def text(self) -> str:
         """Return the module as LLVM's text."""
         constants = [f"@{name} = private unnamed_addr constant {text}" for name, _, _, text in self._constants.values()]
         return "\n".join([PRELUDE, *sorted(self.needs), *constants, *self.texts])
 
-    def function(self, source, args):
+    def function(self, source: Source | FunctionType, args: Sequence[Value]) -> Lowered:
         """Return the `Lowered` form of a source (or plain function) for arguments like these."""
         key = (id(source), tuple(map(shape_of, args)))
         if key not in self._lowered:
             self._lowered[key] = None
             self._kept.append(source)  # so that its id stays its own
-            plain = isinstance(source, types.FunctionType)
-            source = Source.of(source) if plain else source
-            guess: dict[str, Any] = {}
-            while True:
-                try:
-                    attempt = _Function(self, source, f"{source.name}.{len(self._lowered)}", guess)
-                    self._lowered[key] = attempt.lower(args)
-                    break
-                except _Widened:
-                    continue
-        elif self._lowered[key] is None:
-            function = source if isinstance(source, types.FunctionType) else source.function
+            self._lowered[key] = self._lower(source if isinstance(source, Source) else Source.of(source), args)
+        if (lowered := self._lowered[key]) is None:
+            function = source.function if isinstance(source, Source) else source
             raise CompileError(f"{where_of(function)}: {function.__name__} calls itself, directly or through others")
-        return self._lowered[key]
+        return lowered
 
-    def parameters(self, function):
+    def _lower(self, source: Source, args: Sequence[Value]) -> Lowered:
+        symbol = f"{source.name}.{len(self._lowered)}"
+        guess: dict[str, Any] = {}
+        while True:
+            try:
+                return _Function(self, source, symbol, guess).lower(args)
+            except _Widened:
+                continue
+
+    def parameters(self, function: object) -> tuple[tuple[str, ...] | None, tuple[Any, ...]]:
         """Return the names and the default values of the parameters of what can be called, (None, ()) if it cannot."""
         if isinstance(function, Source):
             function = function.function
-        if not isinstance(function, types.FunctionType):
+        if not isinstance(function, FunctionType):
             return None, ()
         return function.__code__.co_varnames[: function.__code__.co_argcount], function.__defaults__ or ()
 
-    def constant(self, value):
+    def constant(self, value: tuple[Any, ...]) -> Array | None:
         """Return the `Array` of a tuple of numbers of one kind (or of such tuples); None for anything else."""
         if (key := repr(value)) not in self._constants:
             array = np.array(value)
             if not array.size or array.dtype.kind not in "iuf" or array.dtype.itemsize not in (4, 8):
                 return None
             kind = kind_of_dtype(array.dtype)
-            items = ", ".join(f"{LLVM[kind]} {number(item).text}" for item in array.ravel())
+            items = ", ".join(f"{LLVM[kind]} {scalar.text}" for scalar in map(number, array.ravel()) if scalar)
             name = f"constant.{len(self._constants)}"
             self._constants[key] = (name, array.dtype, array.shape, f"[{array.size} x {LLVM[kind]}] [{items}]")
         name, dtype, shape, _ = self._constants[key]
@@ -122,14 +129,15 @@ class _Widened(Exception):
 class _Function(Expressions):
     """Lowers one function for arguments of certain kinds."""
 
-    def __init__(self, module, source, symbol, guess):
+    def __init__(self, module: Module, source: Source, symbol: str, guess: dict[str, Any]) -> None:
         super().__init__()
         self.module, self.source, self.symbol, self.guess = module, source, symbol, guess
         self.needs = module.needs
-        self.variables, self.loops = {}, []
-        self.result = MISSING
+        self.variables = {}
+        self.loops: list[tuple[str, str]] = []
+        self.result: Any = MISSING  # a `Value` from the first return on
 
-    def lower(self, args):
+    def lower(self, args: Sequence[Value]) -> Lowered:
         """Return the `Lowered` function; its text is appended to the module's."""
         tree = self.source.tree
         self.at(tree)
@@ -148,7 +156,7 @@ class _Function(Expressions):
         self.block(tree.body)
         return self.finish(words)
 
-    def finish(self, words):
+    def finish(self, words: list[tuple[str, str]]) -> Lowered:
         """Append the text of the function: its one exit returns status and result."""
         result = None if self.result is MISSING else self.result
         parts = [("i64", "%status")] if self.can_fail else []
@@ -174,17 +182,17 @@ class _Function(Expressions):
         self.module.texts.append("\n".join([head, *variables, *self.allocas, *self.lines, "}\n"]))
         return Lowered(self.symbol, returned, result, self.can_fail)
 
-    def at(self, node):
+    def at(self, node: Any) -> None:
         self.line = node.lineno
         self.where = f"{self.source.function.__code__.co_filename}:{self.line}"
 
-    def site(self, kind):
+    def site(self, kind: str) -> int:
         function = self.source.function
         self.module.sites.append((kind, function, self.line - function.__code__.co_firstlineno))
         return len(self.module.sites)
 
     # -- variables -----------------------------------------------------------------------------------------------------
-    def assign(self, name, value):
+    def assign(self, name: str, value: Value) -> None:
         """Store a value in a local variable, unless nobody reads it."""
         if name not in self.read:
             return
@@ -200,7 +208,7 @@ class _Function(Expressions):
         for (llvm_type, text), slot in zip(words_of(value), slots, strict=True):
             self.do(f"store {llvm_type} {text}, ptr {slot}")
 
-    def widened(self, name, like, value):
+    def widened(self, name: str, like: Value, value: Value) -> Value:
         """Return a value as one of the kind of `like`; start anew where that has to be wider."""
         if shape_of(like) == shape_of(value):
             return value
@@ -213,7 +221,7 @@ class _Function(Expressions):
         return self.convert(value, kind)
 
     # -- statements ----------------------------------------------------------------------------------------------------
-    def block(self, statements):
+    def block(self, statements: list[ast.stmt]) -> None:
         for statement in statements:
             self.at(statement)
             method = getattr(self, f"do_{type(statement).__name__}", None)
@@ -221,23 +229,23 @@ class _Function(Expressions):
                 self.refuse(f"{type(statement).__name__} is not compiled")
             method(statement)
 
-    def do_Pass(self, node):
+    def do_Pass(self, node: Any) -> None:
         pass
 
-    def do_Expr(self, node):
+    def do_Expr(self, node: Any) -> None:
         if not isinstance(node.value, ast.Constant):
             self.expr(node.value)
 
-    def do_AnnAssign(self, node):
+    def do_AnnAssign(self, node: Any) -> None:
         if node.value is not None:
             self.target(node.target, self.expr(node.value))
 
-    def do_Assign(self, node):
+    def do_Assign(self, node: Any) -> None:
         value = self.expr(node.value)
         for target in node.targets:
             self.target(target, value)
 
-    def do_AugAssign(self, node):
+    def do_AugAssign(self, node: Any) -> None:
         op = OPERATORS[type(node.op).__name__]
         if isinstance(node.target, ast.Name):
             old = self.expr(ast.Name(node.target.id, ast.Load()))
@@ -246,7 +254,7 @@ class _Function(Expressions):
         dtype, pointer, name = self.place(node.target)
         self.put(dtype, pointer, name, self.binary(op, self.load(dtype, pointer), self.expr(node.value)))
 
-    def target(self, target, value):
+    def target(self, target: ast.expr, value: Value) -> None:
         """Store a value where an assignment says."""
         if isinstance(target, ast.Name):
             self.assign(target.id, value)
@@ -256,19 +264,19 @@ class _Function(Expressions):
             for one, item in zip(target.elts, value.items, strict=True):
                 self.target(one, item)
         elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Slice):
-            self.copy(self.expr(ast.Subscript(target.value, target.slice, ast.Load())), value)
+            self.copy(self.slice(self.expr(target.value), target.slice), value)
         else:
             self.put(*self.place(target), value)
 
-    def put(self, dtype, pointer, name, value):
+    def put(self, dtype: np.dtype, pointer: str, name: str, value: Value) -> None:
         """Write a number to a field or an element."""
         kind = kind_of_dtype(dtype)
-        got = described(value) if isinstance(value, Scalar) else "None" if value is None else described(value)
+        got = "None" if value is None else described(value)
         if self.source.strict and not accepts(kind, got):
             raise mistyped(self.where, name, kind, "uint64" if got == "uint" else got)
         self.store(dtype, pointer, self.convert(value, kind))
 
-    def place(self, node):
+    def place(self, node: Any) -> tuple[np.dtype, str, str]:
         """Return (dtype, pointer, name of the field) of a field or an element."""
         if isinstance(node, ast.Attribute):
             record = self.expr(node.value)
@@ -280,9 +288,9 @@ class _Function(Expressions):
             self.refuse("assigns to a row of an array")
         return dtype, pointer, ""
 
-    def copy(self, array, value):
+    def copy(self, array: Array, value: Value) -> None:
         """Copy numbers to a slice: an array's, or one number again and again."""
-        (length,) = array.shape
+        length = array.shape[0]
         if isinstance(value, Array):
             if value.dtype != array.dtype:
                 self.refuse("copies between arrays of different dtypes")
@@ -290,13 +298,13 @@ class _Function(Expressions):
             self.do(f"call void @llvm.memmove.p0.p0.i64(ptr {array.text}, ptr {value.text}, i64 {count}, i1 false)")
             return
 
-        def write(k):
+        def write(k: str) -> None:
             dtype, pointer, _ = self.element(array, [Scalar("int", k)], False)
             self.put(dtype, pointer, "", value)
 
-        self.counted("0", length, 1, write)
+        self.counted("0", str(length), 1, write)
 
-    def do_If(self, node):
+    def do_If(self, node: Any) -> None:
         if (holds := self.folded(node.test)) is not None:
             self.block(node.body if holds else node.orelse)
             return
@@ -309,7 +317,7 @@ class _Function(Expressions):
         self.block(node.orelse)
         self.label(end)
 
-    def do_While(self, node):
+    def do_While(self, node: Any) -> None:
         if node.orelse:
             self.refuse("while with else is not compiled")
         test, body, end = self.name("while"), self.name("body"), self.name("end")
@@ -322,7 +330,7 @@ class _Function(Expressions):
         self.go(test)
         self.label(end)
 
-    def do_For(self, node):
+    def do_For(self, node: Any) -> None:
         call = node.iter
         if not (isinstance(call, ast.Call) and self.static(call.func) is range) or node.orelse:
             self.refuse("loops over something other than range(...), or has an else")
@@ -332,13 +340,13 @@ class _Function(Expressions):
         if not step.lstrip("-").isdigit() or int(step) == 0:
             self.refuse("the step of a range must be a constant")
 
-        def body(k):
+        def body(k: str) -> None:
             self.assign(node.target.id, Scalar("int", k))
             self.block(node.body)
 
         self.counted(first, last, int(step), body)
 
-    def counted(self, first, last, step, body):
+    def counted(self, first: str, last: str, step: int, body: Callable[[str], None]) -> None:
         """Emit a loop; `body` gets the text of the counter."""
         counter = self.slot("i64")
         self.do(f"store i64 {first}, ptr {counter}")
@@ -355,25 +363,24 @@ class _Function(Expressions):
         self.go(test)
         self.label(end)
 
-    def do_Break(self, node):
+    def do_Break(self, node: Any) -> None:
         self.go(self.loops[-1][1])
 
-    def do_Continue(self, node):
+    def do_Continue(self, node: Any) -> None:
         self.go(self.loops[-1][0])
 
-    def do_Return(self, node):
+    def do_Return(self, node: Any) -> None:
         none = node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None)
         value = None if none else self.expr(node.value)
         if self.result is MISSING:
             self.result = value = self._as(value, self.guess.get("return"))
         if (self.result is None) != (value is None):
             self.refuse("a value is returned on some ways and nothing on others")
-        if isinstance(value, Several) and len(getattr(self.result, "items", ())) == len(value.items):
-            kinds = [
-                self.joined(a, b) if isinstance(a, Scalar) else None
-                for a, b in zip(self.result.items, value.items, strict=True)
-            ]
-            if [getattr(item, "kind", None) for item in self.result.items] != kinds:
+        first = self.result
+        if isinstance(value, Several) and isinstance(first, Several) and len(first.items) == len(value.items):
+            pairs = list(zip(first.items, value.items, strict=True))
+            kinds = [self.joined(a, b) if isinstance(a, Scalar) else None for a, b in pairs]
+            if [a.kind if isinstance(a, Scalar) else None for a in first.items] != kinds:
                 self.guess["return"] = kinds
                 raise _Widened
             value = self._as(value, kinds)
@@ -383,7 +390,7 @@ class _Function(Expressions):
             self.do(f"store {t} {text}, ptr %result{k}")
         self.go("exit")
 
-    def _as(self, value, kinds):
+    def _as(self, value: Value, kinds: Any) -> Value:
         if kinds is None:
             return value
         if isinstance(value, Several):

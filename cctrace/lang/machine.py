@@ -32,15 +32,22 @@ The environment variable CCTRACE_MACHINE, set before a module is imported, helps
 code that checks every index where the length is known (IndexError, with file and line), ``interpreted`` compiles none.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 import struct
 import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cctrace.lang import cache, objects
 from cctrace.lang.fingerprint import Fingerprint
+
+if TYPE_CHECKING:
+    from types import FunctionType
 
 _MODE = os.environ.get("CCTRACE_MACHINE", "")
 
@@ -59,11 +66,12 @@ class Machine:
         At the first call, if the function cannot be compiled; names file, line and reason.
     """
 
-    def __init__(self, function):
-        self.function = function
-        self._lock, self._entries = threading.Lock(), {}
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function: Any = function  # a plain one: its code and names are read
+        self._lock = threading.Lock()
+        self._entries: dict[tuple[Any, ...], _Entry] = {}
 
-    def __call__(self, *args):
+    def __call__(self, *args: Any) -> Any:
         """Call the compiled function; it does not hold the interpreter's lock.
 
         Raises
@@ -75,12 +83,10 @@ class Machine:
         """
         if _MODE == "interpreted":
             return self.function(*args)
-        kinds, words = [], []
-        for arg in args:
-            _flatten(arg, kinds, words)
+        kinds, words = _flat(args)
         return self._known(args, kinds)(words)
 
-    def _known(self, args, kinds):
+    def _known(self, args: tuple[Any, ...], kinds: list[Any]) -> _Entry:
         entry = self._entries.get(tuple(kinds))
         if entry is None:
             with self._lock:
@@ -88,21 +94,19 @@ class Machine:
                 self._entries[tuple(kinds)] = entry
         return entry
 
-    def bind(self, *args):
+    def bind(self, *args: Any) -> Callable[[], Any]:
         """Return a function without arguments that calls with these, whatever the arrays then hold; it keeps them."""
         if _MODE == "interpreted":
             return lambda: self.function(*args)
-        kinds, words = [], []
-        for arg in args:
-            _flatten(arg, kinds, words)
+        kinds, words = _flat(args)
         entry = self._known(args, kinds)
 
-        def call(kept=args):
+        def call(kept: tuple[Any, ...] = args) -> Any:
             return entry(words)
 
         return call
 
-    def _entry(self, args, kinds):
+    def _entry(self, args: tuple[Any, ...], kinds: list[Any]) -> _Entry:
         fingerprint = Fingerprint()
         fingerprint.function(self.function)
         key = f"{fingerprint.text()}\n{[str(kind) for kind in kinds]!r} {_MODE}"
@@ -113,20 +117,20 @@ class Machine:
         return _Entry(address, said, fingerprint.functions)
 
 
-def _as_float(word):
+def _as_float(word: int) -> float:
     return struct.unpack("<d", struct.pack("<q", word))[0]
 
 
 class _Entry:
     """Compiled code for arguments of certain kinds."""
 
-    def __init__(self, address, said, functions):
+    def __init__(self, address: int, said: dict[str, Any], functions: list[FunctionType]) -> None:
         self._call = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * (said["words"] + 1))(address)
         self._kinds, self._shape = said["results"], said["shape"]
         self._sites, self._functions = said["sites"], functions
         self._out = ctypes.c_int64 * max(1, len(self._kinds))
 
-    def __call__(self, words):
+    def __call__(self, words: list[int]) -> Any:
         out = self._out()
         status = self._call(ctypes.addressof(out), *words)
         if status:
@@ -135,17 +139,23 @@ class _Entry:
         return tuple(values) if self._shape == "several" else values[0] if values else None
 
 
-_RESULT = {"int": int, "uint": lambda word: word & (2**64 - 1), "bool": bool, "float": _as_float, "f32": _as_float}
+_RESULT: dict[str, Callable[[int], Any]] = {
+    "int": int,
+    "uint": lambda word: word & (2**64 - 1),
+    "bool": bool,
+    "float": _as_float,
+    "f32": _as_float,
+}
 
 
-def _build(function, args, functions):
+def _build(function: FunctionType, args: Sequence[Any], functions: list[FunctionType]) -> cache.Made:
     """Return what the cache keeps of a function for arguments like these; without it, the compiler is not imported."""
     from cctrace.lang.entry import build
 
     return build(function, args, functions, _MODE == "checked")
 
 
-def failure(site, functions):
+def failure(site: tuple[str, int, int], functions: Sequence[FunctionType]) -> Exception:
     """Return the exception for a place where compiled code failed."""
     kind, number, line = site
     code = functions[number].__code__
@@ -153,7 +163,16 @@ def failure(site, functions):
     return error(f"{code.co_filename}:{code.co_firstlineno + line}: {kind}")
 
 
-def _flatten(arg, kinds, words):
+def _flat(args: tuple[Any, ...]) -> tuple[list[Any], list[int]]:
+    """Return what the arguments are, and the words that they become."""
+    kinds: list[Any] = []
+    words: list[int] = []
+    for arg in args:
+        _flatten(arg, kinds, words)
+    return kinds, words
+
+
+def _flatten(arg: Any, kinds: list[Any], words: list[int]) -> None:
     """Append what an argument is, and the words that it becomes."""
     if isinstance(arg, np.ndarray):
         if not (arg.flags.c_contiguous and arg.flags.aligned):

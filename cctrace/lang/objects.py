@@ -1,5 +1,7 @@
 """Machine code: from LLVM's text to object code for this processor, and from object code to addresses."""
 
+from __future__ import annotations
+
 import ctypes
 import ctypes.util
 from functools import lru_cache
@@ -8,7 +10,7 @@ from typing import Any
 _engines: list[Any] = []  # own the code that is in use
 
 
-def target():
+def target() -> str:
     """Return what object code depends on besides its source: LLVM's version and the processor."""
     import llvmlite
     import llvmlite.binding as llvm
@@ -17,7 +19,7 @@ def target():
 
 
 @lru_cache(maxsize=1)
-def _machine():
+def _machine() -> Any:
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -30,7 +32,7 @@ def _machine():
     )
 
 
-def object_code(text):
+def object_code(text: str) -> bytes:
     """Return the object code of a module in LLVM's text, optimised."""
     import llvmlite.binding as llvm
 
@@ -42,7 +44,7 @@ def object_code(text):
     return machine.emit_object(module)
 
 
-def link(code, *symbols):
+def link(code: bytes, *symbols: str) -> list[int]:
     """Load object code; return the addresses of its symbols. It stays in memory as long as the process."""
     import llvmlite.binding as llvm
 

@@ -49,7 +49,7 @@ def columns_of(spec: str | type[Controller], held: Sequence[bytes], mss: int) ->
     """
     cls, _ = resolve(spec)
     records = np.frombuffer(b"".join(held), record_dtype(fields_of(cls)))
-    names, count = records.dtype.names, len(records)
+    names, count = records.dtype.names or (), len(records)
     linux = cls.view == "linux"
     found = {name: np.full(count, np.nan) for name in COLUMNS[1:]}
     found |= _model(records, names, linux, mss)

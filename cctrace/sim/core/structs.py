@@ -6,7 +6,7 @@ and a compiled one work on the same arrays.
 
 import numpy as np
 
-from cctrace.lang.memory import array_of
+from cctrace.lang.memory import ArrayAt
 
 # fmt: off
 _FLOW = (
@@ -101,7 +101,7 @@ FLOW = np.dtype([(name, "i8") for name in _FLOW] + [("jitter_z", "f8")])
 SEGMENT = np.dtype([(name, "i8") for name in _SEGMENT])
 WORLD = np.dtype([(name, "i8") for name in _WORLD] + [(name, "f8") for name in _WORLD_REALS])
 
-segments, flows = array_of(SEGMENT), array_of(FLOW)  # by address
+segments, flows = ArrayAt(SEGMENT), ArrayAt(FLOW)  # by address
 
 NEVER = 1 << 62
 NO_JITTER, NORMAL, GAMMA, LOGNORMAL, EMPIRICAL = range(5)
