@@ -1,7 +1,7 @@
 """Senders that are no candidate of `cctrace identify`, to simulate: who of them is called "unknown"?
 
 After the principles of controllers that exist, and some that do not. `KNOWN` were looked at when the rules of
-`identification/strangers.py` were made; `KEPT` were kept apart until they were done.
+`identification/flights.py` were made; `KEPT` were kept apart until they were done.
 
     KNOWN   Scalable   one per cent a window, gives way by an eighth (Kelly 2003)
             Delay      two to four segments in the queue (Vegas, Brakmo 1995)

@@ -5,18 +5,17 @@ import pytest
 
 import cctrace as cct
 from benchmarks.identify import from_ss, simulated
-from cctrace.identification.identify import UNKNOWN
-from cctrace.identification.polled_rates import other_gains, unchanged
-from cctrace.identification.sends import examine, shown
-from cctrace.identification.strangers import longest_still_us, paced_log_odds, straight_rises
+from cctrace.identification.flights import flights_of, longest_still_us, paced_log_odds, straight_rises
+from cctrace.identification.halves import HalfRounds
+from cctrace.identification.odds import UNKNOWN
+from cctrace.identification.polled_odds import other_gains, unchanged
+from cctrace.identification.sends import record_of, replay_of
 
 RTT_US = 40_000.0
 
 
-class Flights:
+class Flights(HalfRounds):
     """Blocks of half a round trip whose flights are given."""
-
-    reductions = np.zeros(0, int)
 
     def __init__(self, flight, reductions=()):
         self.flight = np.append(flight[:1], flight).astype(float)
@@ -88,8 +87,8 @@ def test_counters_of_a_stranger_that_paces_are_nobodys(name, tmp_path):
 
 
 def test_a_reduction_that_only_seems_undone_is_kept(tmp_path):
-    seen = shown(simulated("cubic6", 2, 71, "8s", tmp_path, side="receiver"))
-    assert examine(seen, "cubic6").scale == pytest.approx(0.02)
+    record = record_of(simulated("cubic6", 2, 71, "8s", tmp_path, side="receiver"))
+    assert flights_of(record, replay_of(record, "cubic6")).scale == pytest.approx(0.02)
 
 
 def test_who_was_held_back_by_the_receivers_window_is_anybody(tmp_path):

@@ -7,15 +7,18 @@ import pytest
 
 import cctrace as cct
 from benchmarks.identify import CANDIDATES, FAMILIES, calibration_error, group_size, polled, reliability, simulated
+from cctrace.identification import constants
 from cctrace.identification import identify as whose
-from cctrace.identification.phases import FEW, Phases, Rates, chain
+from cctrace.identification.halves import HalfRounds
+from cctrace.identification.phases import Rates, chain, cycles_of
+from cctrace.identification.sends import record_of
 from cctrace.replaying import midflow
 from cctrace.schema import LINUX_EVENTS
 
 RTT_US = 40_000.0
 
 
-class Sent:
+class Sent(HalfRounds):
     """Blocks of half a round trip whose rates are given, relative to 1000 segments/s."""
 
     def __init__(self, gains):
@@ -66,10 +69,10 @@ def test_stages_of_a_chain_follow_each_other_for_as_long_as_its_phases_last():
 
 
 def test_a_few_blocks_tell_of_no_phase():
-    halves = Sent([1.0] * (FEW - 1))
-    found = {"bbr2022": types.SimpleNamespace(bw=np.full(FEW, 1000.0))}
-    phases = Phases(types.SimpleNamespace(halves=halves, events=None), found)
-    assert phases.by_level == phases.by_bandwidth == {}
+    few = constants.FEW_RATES
+    record = types.SimpleNamespace(halves=Sent([1.0] * (few - 1)), events=None)
+    cycles = cycles_of(record, [types.SimpleNamespace(name="bbr2022", bw=np.full(few, 1000.0))])
+    assert cycles.by_level == cycles.by_bandwidth == {}
 
 
 @pytest.mark.parametrize(("name", "number"), [("bbr2022", 12), ("bbr2", 12), ("bbr2plus", 9), ("bbr3", 3)])
@@ -104,10 +107,9 @@ def test_drain_is_no_probe_of_the_rtt(tmp_path):
 def test_a_name_from_counters_is_checked_on_the_first_events_and_never_believed_against_them(tmp_path, monkeypatch):
     flow = simulated("reno", 0, 7, "5s", tmp_path)
     whole = cct.identify(flow)
-    monkeypatch.setattr(whose, "CHECKED_ROWS", 2000)
+    monkeypatch.setattr(constants, "CHECKED_ROWS", 2000)
     looked = []
-    monkeypatch.setattr(whose, "shown", lambda *args: looked.append(args[1:]) or original(*args))
-    original = cct.identification.sends.shown
+    monkeypatch.setattr(whose, "record_of", lambda *args: looked.append(args[1:]) or record_of(*args))
     assert "reno" in cct.identify(flow, check="reno").group
     assert looked == [(2000,)]
     assert "reno" in cct.identify(flow, check="bbr2022").group

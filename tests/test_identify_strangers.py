@@ -9,10 +9,10 @@ from cctrace.cc.base import checked_params
 from cctrace.cc.cubic6 import Cubic6
 from cctrace.flows.capture import Capture
 from cctrace.flows.missing_sacks import restored
-from cctrace.identification.flights import limited
-from cctrace.identification.identify import UNKNOWN
+from cctrace.identification.flights import flights_of
+from cctrace.identification.odds import UNKNOWN
 from cctrace.identification.polled_odds import growth, wrong_reductions
-from cctrace.identification.sends import examine, shown
+from cctrace.identification.sends import record_of, replay_of
 from cctrace.io.packets import Packets
 from cctrace.replaying.follow import Edit, Follower, Script
 from cctrace.replaying.reductions import set_right
@@ -59,34 +59,34 @@ def test_the_sacks_that_are_put_back_are_those_of_the_receiver(recorded):
 def test_without_sacks_the_sender_is_named_all_the_same(name, tmp_path):
     flow = simulated(name, 1, 23, "8s", tmp_path)
     bare = stripped(flow)
-    assert shown(bare).rebuilt
-    assert not shown(flow).rebuilt
+    assert record_of(bare).rebuilt
+    assert not record_of(flow).rebuilt
     assert name in cct.identify(bare).group
 
 
 def test_a_stranger_without_sacks_is_nobody(tmp_path):
     bare = stripped(simulated("Scalable", 1, 21, "8s", tmp_path))
-    assert shown(bare).rebuilt
+    assert record_of(bare).rebuilt
     assert cct.identify(bare).group == (UNKNOWN,)
 
 
 def test_a_window_is_never_wrong_under_its_own_controller_and_mostly_under_another(recorded):
-    seen = shown(recorded)
-    own, other = (examine(seen, name).astray for name in ("cubic6", "reno"))
+    record = record_of(recorded)
+    own, other = (flights_of(record, replay_of(record, name)).astray for name in ("cubic6", "reno"))
     assert own.acks == other.acks > 1000
     assert own.share < 0.01
     assert other.share > 0.2
 
 
 def test_a_window_that_was_a_segment_off_before_a_reduction_is_set_right(tmp_path):
-    seen = shown(simulated("cubic6", 1, 7, "8s", tmp_path))
-    blocks, events = seen.halves, seen.events
-    rows, acks = blocks.reductions.tolist(), blocks.acks[limited(blocks)]
-    params = checked_params(Cubic6, {"hz": seen.hz})
+    record = record_of(simulated("cubic6", 1, 7, "8s", tmp_path))
+    halves, events = record.halves, record.events
+    rows, acks = halves.reductions.tolist(), halves.acks[halves.limited()]
+    params = checked_params(Cubic6, {"hz": record.hz})
     right = set_right(
-        Follower(events, events.sends, Cubic6, params, ("snd_cwnd",)), Script([], [], seen.hz), rows, acks
+        Follower(events, events.sends, Cubic6, params, ("snd_cwnd",)), Script([], [], record.hz), rows, acks
     )
-    wrong = Script([], [Edit(rows[0], "snd_cwnd", 2)], seen.hz)
+    wrong = Script([], [Edit(rows[0], "snd_cwnd", 2)], record.hz)
     found = set_right(Follower(events, events.sends, Cubic6, params, ("snd_cwnd",)), wrong, rows, acks)
     assert len(rows) > 1
     # What delayed ACKs hide is a segment here and there, which is set right as well.
@@ -131,7 +131,7 @@ class Polls:
     delivered = np.cumsum(cwnd)
     time_ns = np.arange(27) * 100_000_000
     rtt_us = np.full(27, 100_000.0)
-    open = use = np.ones(27, bool)
+    open = use = full = np.ones(27, bool)
 
 
 def test_polls_tell_the_factor_of_reductions_and_how_fast_the_window_grows():

@@ -78,10 +78,12 @@ def test_identify_names_both_ends_and_the_controller_that_counters_tell(capsys):
 
 def test_a_name_of_the_counters_leaves_the_rest_of_a_long_flow_alone(monkeypatch):
     from cctrace.identification import identify as room
+    from cctrace.identification.constants import CHECKED_ROWS
 
     looked = []
     flow = cct.read(cct.datasets.path("single_bbr_1bdp", "sender.pcap.zst")).flow(0)
     answer = dataclasses.replace(found(["bbr2022"], 0.9), group=("unknown",))
-    monkeypatch.setattr(room, "_of_packets", lambda seen, began: looked.append(len(seen.events)) or answer)
+    monkeypatch.setattr(room, "_of_packets", lambda record: looked.append(len(record.events)) or True)
+    monkeypatch.setattr(room, "_concluded", lambda judgement, record, began: answer)
     assert cct.identify(flow, "bbr2022") is answer
-    assert looked == [room.CHECKED_ROWS]
+    assert looked == [CHECKED_ROWS]

@@ -237,7 +237,7 @@ class Agreement:
 def _sender(flow: Flow, told: str | None) -> tuple[str | None, str | None]:
     """Return the kernel's name and the variant of a flow's sender; None for what is not known, or not replayed."""
     told = controller_name(flow.tcpinfo) or told
-    group = ()
+    group: tuple[str, ...] = ()
     if told is not None and leaves_open(flow.tcpinfo, told):
         with contextlib.suppress(StreamError):
             group = identify(flow, KERNEL_NAMES[told]).group

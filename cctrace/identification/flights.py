@@ -1,49 +1,124 @@
-"""Is it this window, to a segment? How often what was in flight was not what an unpaced controller's window let out.
+r"""Second stage: does a replayed candidate allow what was in flight, and how fast it was sent?
 
-A sender that cwnd limits fills its window, and all that decides about the window of Reno or CUBIC is in the record:
-what each ACK delivered, and where losses were found. So the replay of its own controller has the very window, to the
-segment, ACK after ACK; another controller may grow alike for a while, or give way alike, but is somewhere else soon.
+Over half a round trip, flights show what held the sender back:
 
-    open        in flight before an ACK, against cwnd after the ACK before: apart by more than SLACK + SHARE
-                (below by more than what senders wait for, to send a super-packet of it); not in slow start, where it
-                grows faster than it is filled
-    recovery    in flight above cwnd, which proportional rate reduction lets fall
+    over(block) = max( sent / (pacing x time) - 1,  in flight / cwnd - 1 )      0 for the sender's own controller
 
-Where the socket paces (`replaying.paced`), the timer may keep cwnd from being filled for a while, but not for a whole
-round trip: below counts what the fullest flight of this half round trip and the one before falls short of cwnd.
+Without pacing there is only the second. Both are relative to the larger of the two, so that they lie in [-1, 1]. Blocks
+are Laplace around 0 with a scale of the flow's own, the likeliest for the candidate at hand, and a few are anything.
+
+Three measures more say what no candidate can do, whoever it is:
+
+    astray     the share of ACKs at which an unpaced candidate's window is not the flow's, where times are exact. A
+               sender that cwnd limits fills its window, and all that decides about the window of Reno or CUBIC is in
+               the record, so the replay of its own controller has that window to the segment. Where the socket paces,
+               a timer may keep cwnd from being filled, but not for a whole round trip
+    still      the longest time for which what was in flight stayed the same: a BBR probes every eight round trips
+               (v1; or after 48, where it takes losses for a policer's), or after 2 to 3 s or 63 round trips at the
+               latest (v2, v3), and a probe changes the flight; unless its window of two BDP holds v1 back
+    straight   the share of flights between losses that rise in a straight line, as those of a window do that grows
+               by so much a round trip: a BBR's stay where they are, or jump when it probes
 
 Sources: [Linux618] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tso_should_defer; tcp_input.c tcp_cwnd_reduction.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from cctrace.cc.linux import MIN_TSO_SEGS, PACING_SHIFT
+from cctrace.identification import constants as const
 from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, TSO_RTT_LOG
 
-SLACK = 1  # segments: one may wait for a second one to go with it
-SHARE = 0.02  # of cwnd, that the number of ACKs until an increment may be off
-REPAIR = 1  # segments, by which recovery may be off in addition
-PACING_RATIO = 1.2  # sysctl tcp_pacing_ca_ratio: the rate by which super-packets are sized
-WIN_DIVISOR = 3  # sysctl tcp_tso_win_divisor: a sender does not wait for more than this part of its window
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.identification.halves import HalfRounds
+    from cctrace.identification.sends import Record, Replay
 
 
 class Astray(NamedTuple):
-    """How many ACKs tell of the window, and at which share of them it is wrong (0 without any)."""
+    """How many ACKs say something of the window, and at which share of them it is wrong (0 without any)."""
 
     acks: int
     share: float
 
 
-def limited(blocks):
-    """Return before which ACKs cwnd was what limited the sender, out of recovery."""
-    open_twice = blocks.open.copy()
-    open_twice[1:] &= blocks.open[:-1]
-    return open_twice & ~blocks.free & (blocks.left < blocks.left[-1:])  # after the last send there was nothing to send
+class Flights(NamedTuple):
+    """How well a replay's windows and rates are those of a flow.
+
+    Attributes
+    ----------
+    halves : ndarray
+        Log likelihood of each half round trip in which the application had more to send.
+    scale : float
+        How far flights and rates usually were off, as a share.
+    after : float
+        The same after reductions of cwnd, the median; NaN where there is none, or the candidate paces.
+    reductions : int
+        How many that is the median of.
+    astray : Astray or None
+        None where the candidate paces, or the flights are estimates.
+    foreign : float
+        Log odds against a candidate that paces, by what it cannot do; 0 where times are exact.
+    """
+
+    halves: NDArray[np.float64]
+    scale: float
+    after: float = np.nan
+    reductions: int = 0
+    astray: Astray | None = None
+    foreign: float = 0.0
 
 
-def awaited(rows, cwnd, mss):
+def flights_of(record: Record, replay: Replay) -> Flights:
+    """Compare a replay with the flights of its record."""
+    halves = record.halves
+    over = allowed_excess(halves, replay)
+    each, scale = likelihoods(over[halves.busy])
+    if replay.paces:
+        return Flights(each, scale, foreign=0.0 if record.exact else _foreign(record, replay))
+    wrong = astray(halves, record.events.rows, replay) if record.exact else None
+    return Flights(each, scale, *after_reductions(halves, over), wrong)
+
+
+def allowed_excess(halves: HalfRounds, replay: Replay) -> NDArray[np.float64]:
+    """Return by which share of what a replay allowed each block exceeded it (below 0: fell short of it)."""
+    before = np.maximum(halves.acks - 1, 0)
+    window = halves.each(_share(halves.flight, replay.cwnd[before], const.ONE_SEGMENT))
+    rate = replay.pacing_Bps[before]
+    if not np.any(rate > 0):
+        return np.where(halves.each(halves.free) > 0.5, np.maximum(window, 0), window)
+    bytes_each = halves.mss + replay.cls.pacing_overhead_bytes
+    paced = np.cumsum(rate * np.diff(halves.time_us, prepend=halves.time_us[:1]) * 1e-6 / bytes_each)
+    return np.maximum(_share(halves.sent, np.diff(paced[halves.edges]), const.ONE_SEGMENT / 2), window)
+
+
+def _share(seen: NDArray[np.float64], allowed: NDArray[np.float64], slack: float) -> NDArray[np.float64]:
+    """Return by which share of the larger number of segments the two differ, beyond some slack."""
+    apart = seen - allowed
+    return np.sign(apart) * np.maximum(np.abs(apart) - slack, 0) / np.maximum(np.maximum(seen, allowed), 1)
+
+
+def likelihoods(over: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+    """Return the log likelihood of each block, at the likeliest scale, and that scale (the coarsest without any)."""
+    if not len(over):
+        return np.zeros(0), const.COARSEST_SCALE
+    scales = np.geomspace(const.FINEST_SCALE, const.COARSEST_SCALE, 40)
+    each = np.log((1 - const.STRAY) * np.exp(-np.abs(over)[:, None] / scales) / (2 * scales) + const.STRAY / 2)
+    best = int(np.argmax(each.sum(axis=0)))
+    return each[:, best], float(scales[best])
+
+
+def after_reductions(halves: HalfRounds, over: NDArray[np.float64]) -> tuple[float, int]:
+    """Return by how much the first open block after a reduction is over, the median, and of how many; else NaN."""
+    off = [over[inside[0]] for inside in halves.epochs() if len(inside) >= const.LEAST_AFTER]
+    return (float(np.median(off)) if off else np.nan), len(off)
+
+
+def awaited(rows: NDArray[Any], cwnd: NDArray[np.float64], mss: int) -> NDArray[np.float64]:
     """Return for how many segments a sender without pacing waits to send them as one super-packet.
 
     Parameters
@@ -56,53 +131,109 @@ def awaited(rows, cwnd, mss):
         Bytes.
     """
     srtt_us = np.maximum(rows["srtt_us8"] / 8, 1)
-    rate = PACING_RATIO * cwnd * mss / srtt_us * 1e6
+    rate = const.PACING_RATIO * cwnd * mss / srtt_us * 1e6
     near_peer = SK_GSO_MAX_SIZE >> np.minimum(rows["tcp_min_rtt_us"].astype(np.int64) >> TSO_RTT_LOG, 31)
     made = np.minimum(rate / 2**PACING_SHIFT + near_peer, SK_GSO_MAX_SIZE) // mss
-    return np.minimum(np.maximum(made, MIN_TSO_SEGS), np.maximum(cwnd / WIN_DIVISOR, 1))
+    return np.minimum(np.maximum(made, MIN_TSO_SEGS), np.maximum(cwnd / const.WIN_DIVISOR, 1))
 
 
-def fullest(blocks):
-    """Return which ACKs found the largest flight of their half round trip."""
-    return blocks.flight >= _most(blocks, blocks.flight)[0]
-
-
-def _most(blocks, values):
-    """Return at each ACK the largest value of its half round trip, and of that and the one before."""
-    begins = np.unique(np.append(0, blocks.edges[:-1]))
-    most = np.maximum.reduceat(values, begins)
-    each = np.diff(np.append(begins, len(values)))
-    return np.repeat(most, each), np.repeat(np.maximum(most, np.append(-np.inf, most[:-1])), each)
-
-
-def astray(blocks, rows, cwnd, ssthresh, paced=False):
+def astray(halves: HalfRounds, rows: NDArray[Any], replay: Replay) -> Astray:
     """Return how often the flights are not those of a replayed controller without pacing.
+
+    Out of recovery and slow start (in which a window grows faster than it is filled) a flight must be what cwnd was
+    after the ACK before, give or take a segment and 2 %, or what senders wait for to send a super-packet of it; in
+    recovery, in which proportional rate reduction lets it fall, it may not be above.
+    """
+    if len(halves.acks) < 2:
+        return Astray(0, 0.0)
+    before = halves.acks[1:] - 1
+    window = replay.cwnd[before]
+    apart = halves.flight[1:] - window
+    nearest = halves.most(np.append(-np.inf, apart), blocks=2)[1:] if replay.paced else apart
+    still_open = halves.limited()[1:] & (window >= replay.ssthresh[before])
+    segment, share = const.ONE_SEGMENT, const.WINDOW_SHARE * window
+    below = np.maximum(awaited(rows[before], window, halves.mss) - 1, segment) + share
+    wrong = still_open & ((apart > segment + share) | (nearest < -below))
+    repairs = ~halves.open[1:]
+    wrong |= repairs & (apart > 2 * segment + share)
+    judged = int(np.sum(still_open | repairs))
+    return Astray(judged, float(np.sum(wrong)) / max(judged, 1))
+
+
+def _foreign(record: Record, replay: Replay) -> float:
+    """Return the log odds against a candidate that paces, by what flights do that its own would not."""
+    halves, is_v1 = record.halves, bool(replay.cls.phase_choices)
+    if not len(halves):
+        return 0.0
+    rows = record.events.rows[halves.acks]
+    min_rtt_us = float(np.min(rows["tcp_min_rtt_us"]))
+    queued = rows["srtt_us8"] / 8 > const.QUEUED * min_rtt_us
+    window = halves.each(np.where(queued, replay.cwnd[halves.acks], np.inf)) if is_v1 else None
+    usual_rtt_us = float(np.median(rows["srtt_us8"])) / 8
+    return paced_log_odds(halves, longest_still_us(halves, window), min_rtt_us, usual_rtt_us, is_v1)
+
+
+def longest_still_us(halves: HalfRounds, window: NDArray[np.float64] | None = None) -> float:
+    """Return for how long at most what was in flight hardly changed, without the start, us.
 
     Parameters
     ----------
-    blocks : identify_trajectory.Blocks
-    rows : structured ndarray
-        The event stream that they are of.
-    cwnd, ssthresh : ndarray
-        After each row of the stream, segments.
-    paced : bool
-        Whether the socket paces.
-
-    Returns
-    -------
-    Astray
+    halves : HalfRounds
+    window : ndarray, optional
+        Of a candidate, in each block, segments: flights that it holds back do not count.
     """
-    if len(blocks.acks) < 2:
-        return Astray(0, 0.0)
-    before = blocks.acks[1:] - 1
-    window = cwnd[before].astype(float)
-    apart = blocks.flight[1:] - window
-    nearest = _most(blocks, np.append(-np.inf, apart))[1][1:] if paced else apart
-    still_open = limited(blocks)[1:] & (window >= ssthresh[before])
-    below = np.maximum(awaited(rows[before], window, blocks.mss) - 1, SLACK) + SHARE * window
-    above = SLACK + SHARE * window
-    wrong = still_open & ((apart > above) | (nearest < -below))
-    repairs = ~blocks.open[1:]
-    wrong |= repairs & (apart > above + REPAIR)
-    told = int(np.sum(still_open | repairs))
-    return Astray(told, float(np.sum(wrong)) / max(told, 1))
+    if not len(halves):
+        return 0.0
+    first = len(halves) // const.START_SHARE
+    flight = halves.each(halves.flight)[first:]
+    edges_us = halves.time_us[halves.edges][first:]
+    lengths = np.diff(halves.time_us[halves.edges])
+    counts = (halves.busy & (lengths < const.PAUSE * np.median(lengths)))[first:]
+    if window is not None:
+        counts &= flight < (1 - const.WINDOW_HOLDS) * window[first:] - const.WINDOW_HOLDS_SEGMENTS
+    longest, begin = 0.0, 0
+    for k in range(len(flight)):
+        if not counts[k]:
+            begin = k + 1
+            continue
+        while flight[begin : k + 1].max() * (1 - 2 * const.STILL) - const.ONE_SEGMENT > flight[begin : k + 1].min():
+            begin += 1
+        longest = max(longest, edges_us[k + 1] - edges_us[begin])
+    return float(longest)
+
+
+def straight_rises(halves: HalfRounds) -> tuple[int, float]:
+    """Return how many stretches between losses are long enough to judge, and which share of them rises straight."""
+    flight = halves.each(halves.flight)
+    edges_s = halves.time_us[halves.edges] / 1e6
+    middle = (edges_s[1:] + edges_s[:-1]) / 2
+    epochs = judged = straight = 0
+    for inside in halves.epochs():
+        if len(inside) < const.EPOCH_BLOCKS:
+            continue
+        slope, start = np.polyfit(middle[inside], flight[inside], 1)
+        rise = slope * (middle[inside[-1]] - middle[inside[0]])
+        off = np.mean(np.abs(flight[inside] - start - slope * middle[inside]))
+        epochs += 1
+        judged += len(inside)
+        straight += len(inside) * bool(rise > const.RISE and off < const.STRAIGHT * rise)
+    return epochs, straight / max(judged, 1)
+
+
+def paced_log_odds(halves: HalfRounds, still_us: float, min_rtt_us: float, usual_rtt_us: float, is_v1: bool) -> float:
+    """Return what `longest_still_us` and `straight_rises` say against a candidate that paces, log odds of 0 or more.
+
+    Parameters
+    ----------
+    halves : HalfRounds
+    still_us, min_rtt_us, usual_rtt_us : float
+    is_v1 : bool
+        Whether it probes every eight round trips.
+    """
+    wait_us = const.V1_WAIT_RTTS * usual_rtt_us if is_v1 else min(const.WAIT_RTTS * min_rtt_us, const.WAIT_US)
+    shows = np.median(np.diff(halves.time_us[halves.edges])) < 2 * min_rtt_us  # else a probe is shorter than a block
+    shows &= not is_v1 or np.median(halves.flight) >= const.V1_LEAST_FLIGHT  # else it probes by a segment or two
+    still = const.STILL_WEIGHT * np.log(max(still_us / max(wait_us, 1.0), 1.0)) if shows else 0.0
+    epochs, share = straight_rises(halves)
+    straight = const.STRAIGHT_WEIGHT * max(share - const.STRAIGHT_SHARE, 0.0) * min(epochs / const.FEW_EPOCHS, 1.0)
+    return float(min(still, const.MOST_AGAINST) + straight)

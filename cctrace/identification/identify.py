@@ -1,23 +1,23 @@
 """Which congestion control sent this flow? Every candidate is replayed, and scored by the likelihood of what was sent.
 
-    1. replay      each candidate decides again on the recorded ACKs; what no record shows (draws, ticks) is inferred
-    2. score       a capture taken at the sender: when each super-packet left, and of how many segments, against what
-                   the candidate would have let go, `replaying.likelihood.any_send`; elsewhere, or where the SACKs are
-                   missing: what was in flight and how fast it was sent, `identify_trajectory`, and in which phases,
-                   `identify_phases`, weighed by `identify_elsewhere`
-                   counters: how cwnd, ssthresh and pacing rate went on from poll to poll, `identify_counters`
-    3. compare     softmax over the candidates; what hangs together counts once, tempered
-    4. unknown     does the best candidate explain the flow as its sender would? `identify_fit`
+    1. sends       each candidate decides again on the recorded ACKs; what no record shows (draws, ticks) is inferred;
+                   in a capture taken at the sender, each send is scored
+    2. flights     what was in flight, and how fast it was sent, against what the candidate allowed
+    3. phases      elsewhere than at the sender: in which phases of its gain cycle a BBR must have been
+    4. odds        what these weigh together, and whether the best explains the flow as its own sender would
+    or polls       counters: how cwnd, ssthresh and pacing rate went on from poll to poll
 
-Ports and addresses are not looked at, nor the name of the congestion control that counters tell. Candidates that decide
+Ports and addresses are not looked at, nor the name of the congestion control that counters give. Candidates that decide
 alike on a flow share its probability: they are a group. How often this is right: docs/identify.md.
 """
 
+from __future__ import annotations
+
 import dataclasses
-import math
 import os
 import time
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -25,35 +25,22 @@ from cctrace.cc import controller as resolve
 from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import Capture, read
-from cctrace.flows.counters import CounterFlow
+from cctrace.flows.counters import CounterFlow, CounterTable
 from cctrace.flows.flow import Flow
 from cctrace.flows.large import LARGE_FILE, bulk_flows, bulk_or_largest, bulk_rows
-from cctrace.identification import polls as counters
-from cctrace.identification.elsewhere import elsewhere
-from cctrace.identification.odds import known_log_odds
-from cctrace.identification.phases import Phases
+from cctrace.identification import constants as const
+from cctrace.identification.flights import flights_of
+from cctrace.identification.odds import UNKNOWN, Candidate, Fit, Judgement, group_of, judge, probabilities
+from cctrace.identification.phases import cycles_of
+from cctrace.identification.polls import judge_polls
 from cctrace.identification.relatives import difference
-from cctrace.identification.sends import examine, shown
+from cctrace.identification.sends import Record, record_of, replay_of
 from cctrace.io import is_capture
-from cctrace.io.tcpinfo import TcpInfo
 from cctrace.replaying.intervals import BLOCK_US
 from cctrace.replaying.through_fq import at_hand_over
 
-# The newest kernel's first, in which order those that a flow does not tell apart are named.
+# The newest kernel's first, in which order those that a flow cannot tell apart are named.
 CANDIDATES = ("cubic6", "bbr3", "bbr2plus", "bbr2", "bbr2022", "bbr2019", "cubic", "reno", "bbr2016")
-UNKNOWN = "unknown"
-TEMPER = 0.5  # blocks that follow each other are not independent
-ALIKE = 50.0  # times less likely than the best: not of its group
-LIKELY = 0.001  # candidates that are told
-MOST_ODDS = 500.0  # of a logarithm, that a float still holds
-CHECKED_ROWS = 20_000  # of the event stream: enough to check what counters name
-
-
-class Candidate(NamedTuple):
-    """A controller, or "unknown", and how probable it is that it sent the flow."""
-
-    name: str
-    probability: float
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -65,42 +52,44 @@ class Identification(Summarized):
     candidates : list of Candidate
         The most probable first; "unknown" is one of them. They sum to 1.
     group : tuple of str
-        The best candidate, and those that this flow does not tell from it.
+        The best candidate, and those that this flow cannot tell from it.
     reason : str
         Why, in a sentence.
     seconds : float
         What it took, without reading the capture.
     paced : bool
-        Whether the socket was seen to pace although the controller sets no rate.
+        Whether the socket paced although the controller sets no rate.
     """
 
     shown_as = "Who sent it"
 
-    candidates: list
-    group: tuple
+    candidates: list[Candidate]
+    group: tuple[str, ...]
     reason: str
     seconds: float
     paced: bool = False
 
     @property
-    def name(self):
+    def name(self) -> str:
         """The most probable of the group: "unknown" only where that is likelier than all candidates together."""
         return self.group[0]
 
     @property
-    def spec(self):
+    def spec(self) -> str:
         """`name` with its ``paced=1``, as `cctrace.replay` and `cctrace.simulate` take it."""
         return f"{self.name}:paced=1" if self.paced else self.name
 
-    def summary(self):
+    def summary(self) -> str:
         """Return the likeliest senders and the reason as text."""
         likely = [
-            f"{one.name}: probability {one.probability:.3g}" for one in self.candidates if one.probability > LIKELY
+            f"{one.name}: probability {one.probability:.3g}"
+            for one in self.candidates
+            if one.probability > const.LIKELY
         ]
         return "\n".join([*likely, self.reason])
 
 
-def identify(flow, check=None):
+def identify(flow: Flow | CounterFlow, check: str | None = None) -> Identification:
     """Find out which congestion control sent a flow.
 
     Parameters
@@ -108,8 +97,8 @@ def identify(flow, check=None):
     flow : Flow or CounterFlow
         Of a capture, wherever it was taken, or of counters.
     check : str, optional
-        The candidate that the kernel's counters name: a capture's first CHECKED_ROWS events then are enough, which take
-        a small part of the time. Who is named is not told `identify`; what contradicts it can be seen from the result.
+        The candidate that the kernel's counters name: a capture's first CHECKED_ROWS events are enough then, which take
+        a small part of the time. The name is no evidence: the result may contradict it.
 
     Returns
     -------
@@ -120,8 +109,8 @@ def identify(flow, check=None):
     ArgumentError
         If it is neither.
     StreamError
-        If where the capture was taken cannot be told, it lacks one direction, no ACK follows what was sent, or counters
-        do not tell how the connection went on.
+        If it is not known where the capture was taken, it lacks one direction, no ACK follows what was sent, or
+        counters do not say how the connection went on.
 
     Examples
     --------
@@ -131,86 +120,107 @@ def identify(flow, check=None):
     """
     began = time.perf_counter()
     if isinstance(flow, CounterFlow):
-        found = counters.examine(flow, CANDIDATES)
-        evidence = counters.evidence(found)
-        return _conclude(
-            evidence, found, "counters", began, counters.known_log_odds(found[max(evidence, key=evidence.get)])
-        )
+        return _concluded(judge_polls(flow, CANDIDATES), None, began)
     if not isinstance(flow, Flow):
         raise ArgumentError(f"cannot identify {type(flow).__name__!r}: use a flow of a capture or of counters")
     source = f"{flow.capture.packets.source}: connection {flow.index}"
     flow.events  # noqa: B018 (says what is missing)
     if flow.taken_at == "unknown":
         raise StreamError(f"{source}: where it was captured cannot be told; identify needs that")
-    flow = at_hand_over(flow, resolve(check)[0] if check in CANDIDATES else None)
-    if check in CANDIDATES and len(flow.events) > CHECKED_ROWS:
-        found = _of_packets(shown(flow, CHECKED_ROWS), began)
-        if found is not None:
-            return found
-    found = _of_packets(shown(flow), began)
-    if found is None:
+    believed = check if check in CANDIDATES else None
+    handed = at_hand_over(flow, resolve(believed)[0] if believed else None)
+    if believed and len(handed.events) > const.CHECKED_ROWS:
+        early = record_of(handed, const.CHECKED_ROWS)
+        if (judgement := _of_packets(early)) is not None:
+            return _concluded(judgement, early, began)
+    record = record_of(handed)
+    if (judgement := _of_packets(record)) is None:
         raise StreamError(f"{source}: nothing was sent before the last acknowledgement; identify needs a bulk flow")
-    return found
+    return _concluded(judgement, record, began)
 
 
-def _of_packets(seen, began):
-    """Return the `Identification` of what a capture shows of a flow; None if nothing was sent, or acknowledged."""
-    if not seen.sent.any() or not len(seen.halves.acks):
+def _of_packets(record: Record) -> Judgement | None:
+    """Return who sent what a capture contains of a flow; None if nothing was sent, or acknowledged."""
+    if not record.sent.any() or not len(record.halves.acks):
         return None
-    found = {name: examine(seen, name) for name in CANDIDATES}
-    evidence = {name: TEMPER * float(np.sum(one.sends)) for name, one in found.items()}
-    phases = None
-    if not seen.exact:
-        phases = Phases(seen, found)
-        evidence = elsewhere(seen, found, phases)
-    best = max(evidence, key=evidence.get)
-    known = _known(seen, found, evidence) - (phases.other_cycle(best) if phases else 0.0)
-    differs = difference(seen, best, counters.FACTORS.get(best, math.nan)) if known < 0 else ""
-    return _conclude(evidence, found, "sends" if seen.exact else "flights", began, known, differs)
+    fits = _fits(record)
+    return judge(record, fits, None if record.exact else cycles_of(record, [fit.replay for fit in fits.values()]))
 
 
-def _known(seen, found, evidence):
-    """Return the log odds that a candidate sent the flow: those of each that may be the one, as probable as it is."""
-    weights = softmax(evidence)
-    odds = [
-        weight * math.exp(min(known_log_odds(seen, found[name]), MOST_ODDS))
-        for name, weight in weights.items()
-        if weight * ALIKE >= max(weights.values())
-    ]
-    return math.log(math.fsum(odds))
+def _fits(record: Record) -> dict[str, Fit]:
+    """Replay all candidates.
 
-
-def softmax(evidence):
-    """Return {candidate: its probability if one of them sent the flow} of {candidate: log likelihood}."""
-    most = max(evidence.values())
-    weights = {name: math.exp(value - most) for name, value in evidence.items()}
-    total = math.fsum(weights.values())
-    return {name: weight / total for name, weight in weights.items()}
-
-
-def probabilities(evidence, known):
-    """Return the candidates, the most probable first; of equals those of newer kernels first.
-
-    Parameters
-    ----------
-    evidence : {str: float}
-        Log likelihood of the flow under each controller.
-    known : float
-        Log odds that one of them sent the flow.
+    A socket paces or does not, whoever sets its window, so all candidates with the right windows have to say so: what
+    one of them explains by pacing, another explains without.
     """
-    share = 1 / (1 + math.exp(-max(min(known, MOST_ODDS), -MOST_ODDS)))
-    found = [Candidate(name, weight * share) for name, weight in softmax(evidence).items()]
-    return sorted([*found, Candidate(UNKNOWN, 1 - share)], key=lambda candidate: -candidate.probability)
+    replays = [replay_of(record, name) for name in CANDIDATES]
+    fits = {one.name: Fit(one, flights_of(record, one)) for one in replays}
+    share = {name: fit.flights.astray.share for name, fit in fits.items() if fit.flights.astray}
+    right = [name for name, wrong in share.items() if wrong <= min(share.values()) + const.LEAST_ASTRAY]
+    if len({fits[name].replay.paced for name in right}) > 1:
+        for name in right:
+            one = replay_of(record, name, {"paced": 0}) if fits[name].replay.paced else fits[name].replay
+            fits[name] = Fit(one, flights_of(record, one))
+    return fits
 
 
-def identify_files(files, say=lambda text: None, **options):
+def _concluded(judgement: Judgement, record: Record | None, began: float) -> Identification:
+    """Return what follows from a judgement; `record` is what a capture contains of the flow."""
+    candidates = probabilities(judgement.evidence, judgement.known)
+    group = group_of(candidates)
+    if group == (UNKNOWN,):
+        off = f"{judgement.off}{difference(record, judgement.best)}" if record else judgement.off
+        return Identification(candidates, group, _nobody(judgement, off), time.perf_counter() - began)
+    reason = _somebody(judgement, group)
+    if record and record.held:
+        reason += "; later a fixed amount in flight held it, as a full send buffer does, which says nothing of either"
+    return Identification(candidates, group, reason, time.perf_counter() - began, judgement.paced[group[0]])
+
+
+_WHAT = {
+    "sends": "when packets left, and how many at a time",
+    "flights": "what was in flight, and how fast it was sent",
+    "counters": "how cwnd, ssthresh and pacing rate went on",
+}
+_EACH = {"sends": f"intervals of {BLOCK_US / 1e6:g} s", "flights": "half round trips", "counters": "polls"}
+_PACES, _WINDOW = "packets leave by a pacing timer, at the rate", "packets leave upon ACKs, as many as the window"
+_PACED = "packets leave as cwnd lets them, paced, as under fq or SO_MAX_PACING_RATE, by the window"
+
+
+def _nobody(judgement: Judgement, off: str) -> str:
+    """Return in a sentence what speaks against all candidates."""
+    what = f"no candidate explains {_WHAT[judgement.how]}, as its own sender would"
+    return f"{what}; the nearest, {judgement.best}, is {off}"
+
+
+def _somebody(judgement: Judgement, group: tuple[str, ...]) -> str:
+    """Return in a sentence what speaks for a group."""
+    best, how, paced = group[0], judgement.how, judgement.paced[group[0]]
+    others = {name: value for name, value in judgement.evidence.items() if name not in group}
+    if not others:
+        return "this flow is too short to tell the candidates apart, or something else than their windows held it back"
+    second = max(others, key=others.__getitem__)
+    how_sent = _PACED if paced else _PACES if resolve(best)[0].sets_pacing_rate else _WINDOW
+    alike = f" ({', '.join(group[1:])} cannot be told from it on this flow)" if len(group) > 1 else ""
+    limited = ", on a socket with SO_MAX_PACING_RATE," if how == "counters" and paced else ""
+    start = f"{how_sent} of {best}{alike}" if how == "sends" else f"{best}{alike}{limited} explains best {_WHAT[how]}"
+    lead = judgement.pieces[best] - judgement.pieces[second]
+    return (
+        f"{start}; {second}, the next best, explains {np.sum(lead > 0)} of {len(lead)} {_EACH[how]} worse "
+        f"and {np.sum(lead < 0)} better"
+    )
+
+
+def identify_files(
+    files: Sequence[str | os.PathLike[str]], progress: Callable[[str], object] = lambda line: None, **options: Any
+) -> Iterator[tuple[str, Flow | CounterFlow, Identification | StreamError]]:
     """Identify the senders of the bulk flows of captures.
 
     Parameters
     ----------
     files : sequence of path
-    say : callable
-        Receives what is being done, for display.
+    progress : callable
+        Receives lines that say what is being done.
     options
         `limit`, `decapsulate` of `cctrace.io.read_file`.
 
@@ -221,20 +231,20 @@ def identify_files(files, say=lambda text: None, **options):
         cannot be identified comes with the reason.
     """
     for file in map(str, files):
-        say(f"reading {file}")
+        progress(f"reading {file}")
         for flow in _flows(file, options):
-            say(f"{file}: {flow!r}")
+            progress(f"{file}: {flow!r}")
             try:
                 yield file, flow, identify(flow)
             except StreamError as error:
                 yield file, flow, error
 
 
-def _flows(file, options):
+def _flows(file: str, options: dict[str, Any]) -> Sequence[Flow | CounterFlow] | Iterator[Flow]:
     if os.path.isfile(file) and os.path.getsize(file) >= LARGE_FILE and is_capture(file, options.get("limit")):
         return bulk_flows(file, **options)
     data = read(file, **options)
-    if isinstance(data, TcpInfo):
+    if isinstance(data, CounterTable):
         flows = [data.flow(index) for index in range(len(data.connections))]
         return [flows[row] for row in bulk_rows([flow.summary["bytes_sent"] for flow in flows])]
     if not isinstance(data, Capture):
@@ -242,57 +252,3 @@ def _flows(file, options):
     if not len(data):
         raise StreamError(f"{file}: no TCP connection in this capture")
     return bulk_or_largest(data)
-
-
-def _conclude(evidence, found, how, began, known, differs=""):
-    candidates = probabilities(evidence, known)
-    group = _group(candidates)
-    reason = _reason(group, evidence, found, how, differs)
-    paced = group[0] in found and found[group[0]].paced
-    return Identification(candidates, group, reason, time.perf_counter() - began, paced)
-
-
-def _group(candidates):
-    if dict(candidates)[UNKNOWN] >= 0.5:
-        return (UNKNOWN,)
-    best = next(candidate for candidate in candidates if candidate.name != UNKNOWN)
-    return tuple(
-        name for name, probability in candidates if name != UNKNOWN and probability * ALIKE >= best.probability
-    )
-
-
-_WHAT = {
-    "sends": "when packets left, and how many at a time",
-    "flights": "what was in flight, and how fast it was sent",
-    "counters": "how cwnd, ssthresh and pacing rate went on",
-}
-
-
-_PACES, _WINDOW = "packets leave by a pacing timer, at the rate", "packets leave upon ACKs, as many as the window"
-_PACED = "packets leave as cwnd lets them, paced, as under fq or SO_MAX_PACING_RATE, by the window"
-
-
-def _reason(group, evidence, found, how, differs):
-    """Return in a sentence what speaks for a group, or against all candidates."""
-    nearest = max(evidence, key=evidence.get)
-    off = f"{found[nearest].scale:.0%} off" if how != "counters" else "nearer than the others"
-    if group == (UNKNOWN,):
-        nearest_is = f"the nearest, {nearest}, is {off}{differs}"
-        return f"no candidate explains {_WHAT[how]}, as its own sender would; {nearest_is}"
-    best = group[0]
-    others = [name for name in evidence if name not in group]
-    if not others:
-        return "this flow is too short to tell the candidates apart, or something else than their windows held it back"
-    second = max(others, key=evidence.get)
-    how_sent = _PACED if found[best].paced else _PACES if resolve(best)[0].sets_pacing_rate else _WINDOW
-    alike = f" ({', '.join(group[1:])} cannot be told from it on this flow)" if len(group) > 1 else ""
-    limited = ", on a socket with SO_MAX_PACING_RATE," if how == "counters" and found[best].paced else ""
-    start = f"{how_sent} of {best}{alike}" if how == "sends" else f"{best}{alike}{limited} explains best {_WHAT[how]}"
-    lead = (
-        (found[best].sends - found[second].sends)
-        if len(found[best].sends)
-        else found[best].halves - found[second].halves
-    )
-    worse, better = np.sum(lead > 0), np.sum(lead < 0)
-    each = {"sends": f"intervals of {BLOCK_US / 1e6:g} s", "flights": "half round trips", "counters": "polls"}[how]
-    return f"{start}; {second}, the next best, explains {worse} of {len(lead)} {each} worse and {better} better"

@@ -1,76 +1,219 @@
-"""Does the best candidate explain a flow as its own sender would? How probable it is that a stranger sent it.
+"""Last stage of packets: what sends, flights and phases weigh, and how probable it is that a stranger sent the flow.
 
-A sender's own replay is near perfect, whatever the path; a stranger's nearest relative is so for a while, or roughly.
-Measures of the fit, each a share of what perfection would be, add to the log odds:
+**Which candidate.** Where times are exact, the log likelihoods of sends count, by half, since blocks that follow each
+other are not independent. Elsewhere single sends say little, and what a replay is off by stays for the whole flow: a
+queue before the capture, a minimum RTT that it hides, a gain cycle out of step. So log likelihoods count little there,
+and per block less the more blocks there are:
 
-    sends      the median log likelihood of a send, in captures whose times are exact: about +2.4 of one's own in
-               simulation, +1 on real hosts, less where super-packets are long, for a mistaken size costs more there
-    astray     where times are exact: at which share of the ACKs an unpaced candidate's window is not the flow's
-               (`identify_windows`)
-    scale      by how much flights and rates are off (`identify_trajectory.likelihoods`), else
-    after      by how much the window after a reduction is off: it tells the factor of the reduction
+    evidence = (300 / n)^(2/3) [ FAMILY   best of the candidates with a gain cycle, against those without (flights)
+                               + what speaks for each of them, against the best:
+                                 FLIGHTS  flights                                     x short^(1/2)
+                               + BANDWIDTH by_bandwidth + LEVEL by_level (phases)     x short^(4/3) ]
+               - AFTER wrong_factor         short = min(1, flight / 60 segments): the errors are of segments
+               - what flights say against one that paces (`Flights.foreign`)
 
-The constants are those that separate simulated flows and recordings from strangers; docs/identify.md has how well.
+A window that something else than cwnd holds, whoever's it is, tells neither those that pace from the others, nor that
+they should have probed.
+
+**Or nobody.** A sender's own replay is near perfect, whatever the path; its nearest relative's is so for a while.
+Measures of the fit, each a share of what perfection would be, add to the log odds: the median log likelihood of a send
+(+2.4 of one's own in simulation, +1 on real hosts, less where super-packets are long), how often an unpaced window is
+wrong, how far flights and rates are off, and by how much the window after a reduction is.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cctrace.identification import constants as const
+from cctrace.identification.phases import other_cycle
 from cctrace.identification.sends import super_packet
 
-BEFOREHAND = 1.0  # log odds
-SLOPE, MIDDLE, PER_LENGTH = 2.0, -0.8, 0.3  # of the median log likelihood of a send
-REBUILT_SLOPE, REBUILT = 1.0, 3.5  # where SACKs were put back: a few segments too many are a bandwidth for ten rounds
-UNPACED_SLOPE, MOST_SENDS = 1.0, 3.0  # the same where ACKs let most sends go, and what it adds at most
-ASTRAY, TICKS_ASTRAY, LEAST_ASTRAY, ASTRAY_WEIGHT = 0.022, 0.04, 0.004, 3.0  # shares; CUBIC's ticks have to be inferred
-EXACT_SCALE, EXACT_WEIGHT = 0.045, 2.0
-PACED_SCALE, PACED_WEIGHT, MOST_PACED = 0.13, 6.0, 3.0  # where the times are estimates; what it adds at most
-WINDOW_SCALE, WINDOW_WEIGHT, MOST_WINDOW = 0.06, 6.0, 4.0
-HELD_BACK = 1.0  # log odds at most where something else than cwnd held an unpaced sender, whoever it was
-AFTER, AFTER_WEIGHT, MOST_AFTER = 0.03, 80.0, 8.0
-FEW_BLOCKS, FEW_HALVES, FEW_ACKS, FEW_REDUCTIONS = 30, 40, 60, 4  # that count for less
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.identification.flights import Astray, Flights
+    from cctrace.identification.phases import Cycles
+    from cctrace.identification.sends import Record, Replay
+
+UNKNOWN = "unknown"
 
 
-def known_log_odds(shown, best):
-    """Return the log odds that the best candidate sent a flow, against that a stranger did.
+class Candidate(NamedTuple):
+    """A controller, or "unknown", and how probable it is that it sent the flow."""
+
+    name: str
+    probability: float
+
+
+class Fit(NamedTuple):
+    """All that was measured of one candidate in a capture."""
+
+    replay: Replay
+    flights: Flights
+
+
+class Judgement(NamedTuple):
+    """What all candidates together amount to.
+
+    Attributes
+    ----------
+    how : str
+        By what: "sends", "flights" or "counters".
+    evidence : {str: float}
+        Log likelihood of the flow under each candidate.
+    known : float
+        Log odds that one of them sent the flow.
+    pieces : {str: ndarray}
+        Log likelihoods of which that is made, of intervals, half round trips or polls.
+    paced : {str: bool}
+        Whether the socket paces although the candidate does not.
+    off : str
+        By how much the nearest is off.
+    """
+
+    how: str
+    evidence: dict[str, float]
+    known: float
+    pieces: dict[str, NDArray[np.float64]]
+    paced: dict[str, bool]
+    off: str
+
+    @property
+    def best(self) -> str:
+        """The candidate that explains the flow best."""
+        return max(self.evidence, key=self.evidence.__getitem__)
+
+
+def judge(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> Judgement:
+    """Weigh sends, flights and phases; `cycles` where the times of sends are estimates."""
+    evidence = _evidence(record, fits, cycles)
+    best = fits[max(evidence, key=evidence.__getitem__)]
+    known = _known(record, fits, evidence) - (other_cycle(cycles, best.replay) if cycles else 0.0)
+    pieces = {name: fit.flights.halves if cycles else fit.replay.sends for name, fit in fits.items()}
+    paced = {name: fit.replay.paced for name, fit in fits.items()}
+    how = "flights" if cycles else "sends"
+    return Judgement(how, evidence, known, pieces, paced, f"{best.flights.scale:.0%} off")
+
+
+def _evidence(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> dict[str, float]:
+    """Return the log of what speaks for each candidate."""
+    if cycles is None:
+        return {name: const.TEMPER * float(np.sum(fit.replay.sends)) for name, fit in fits.items()}
+    halves = record.halves
+    in_recovery = halves.each(halves.open)[halves.busy] <= 0.5
+    flights = {name: float(np.sum(_said(fit, in_recovery))) for name, fit in fits.items()}
+    blocks = max(len(fit.flights.halves) for fit in fits.values())
+    count = (const.MANY_BLOCKS / max(blocks, 1)) ** const.DEPENDENCE
+    paces = [name for name, fit in fits.items() if fit.replay.paces]
+    best = max(paces, key=flights.__getitem__)
+    own = _among_paced(paces, flights, cycles, min(float(np.median(halves.flight)) / const.LONG_FLIGHT, 1.0))
+    evidence = {}
+    for name, fit in fits.items():
+        if name in own:
+            evidence[name] = count * (const.FAMILY * flights[best] + own[name])
+        else:
+            evidence[name] = count * const.FAMILY * flights[name] - const.AFTER * wrong_factor(fit.flights)
+    if not halves.held_back:
+        return {name: value - fits[name].flights.foreign for name, value in evidence.items()}
+    most = max(evidence[name] for name in paces)
+    return {name: value if name in own else min(value, most) for name, value in evidence.items()}
+
+
+def _among_paced(paces: list[str], flights: dict[str, float], cycles: Cycles, short: float) -> dict[str, float]:
+    """Return what speaks for each candidate that paces, against the best of them."""
+    value = {name: const.FLIGHTS * short**const.SHORT_FLIGHTS * flights[name] for name in paces}
+    by_cycle = short**const.SHORT_PHASES
+    for weight, scores in ((const.BANDWIDTH, cycles.by_bandwidth), (const.LEVEL, cycles.by_level)):
+        most = max(scores.values(), default=0.0)
+        for name, score in scores.items():
+            value[name] += max(weight * by_cycle * (score - most), -const.MOST_CYCLE)
+    most = max(value.values())
+    return {name: one - most for name, one in value.items()}
+
+
+def _said(fit: Fit, in_recovery: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return what each block's flight says; in recovery an unpaced replay follows the flight, which says little."""
+    each = fit.flights.halves
+    return each if fit.replay.paces else np.where(in_recovery, np.minimum(each, const.NEUTRAL), each)
+
+
+def _known(record: Record, fits: dict[str, Fit], evidence: dict[str, float]) -> float:
+    """Return the log odds that a candidate sent the flow: those of each that may be the one, as probable as it is."""
+    weights = softmax(evidence)
+    odds = [
+        weight * math.exp(min(_candidate_log_odds(record, fits[name]), const.MOST_ODDS))
+        for name, weight in weights.items()
+        if weight * const.ALIKE >= max(weights.values())
+    ]
+    return math.log(math.fsum(odds))
+
+
+def _candidate_log_odds(record: Record, fit: Fit) -> float:
+    """Return the log odds that a candidate sent a flow, against that a stranger did."""
+    replay, flights = fit
+    total = const.BEFOREHAND
+    halves = min(len(flights.halves) / const.FEW_HALVES, 1.0)
+    if not record.exact:
+        scale, most = (const.PACED_SCALE, const.MOST_PACED) if replay.paces else (const.WINDOW_SCALE, const.MOST_WINDOW)
+        total += halves * min(const.SCALE_WEIGHT * math.log(scale / flights.scale), most) - flights.foreign
+        if record.halves.held_back and not replay.paces:
+            total = min(total, const.BEFOREHAND)
+        return total - wrong_factor(flights)
+    full = min(len(replay.sends) / const.FEW_INTERVALS, 1.0)
+    middle = const.MIDDLE - const.PER_LENGTH * math.log(super_packet(record.events.sends))
+    sends = full * (float(np.median(replay.sends)) - middle)
+    if flights.astray is not None:
+        total += max(min(sends, const.MOST_SENDS), -const.MOST_SENDS) + _right_windows(flights.astray, replay)
+    else:
+        total += sends + const.REBUILT * full if record.rebuilt else const.PACED_SLOPE * sends
+        total += halves * const.EXACT_WEIGHT * math.log(const.EXACT_SCALE / flights.scale)
+    return total - wrong_factor(flights)
+
+
+def _right_windows(astray: Astray, replay: Replay) -> float:
+    usual = const.TICKS_ASTRAY if replay.ticks else const.ASTRAY
+    weight = const.ASTRAY_WEIGHT * min(astray.acks / const.FEW_ACKS, 1.0)
+    return weight * math.log(usual / max(astray.share, const.LEAST_ASTRAY))
+
+
+def wrong_factor(flights: Flights) -> float:
+    """Return what it takes off a candidate's log odds that its windows are off after reductions."""
+    if math.isnan(flights.after):
+        return 0.0
+    wrong = min(const.AFTER_WEIGHT * max(abs(flights.after) - const.AFTER_USUAL, 0.0), const.MOST_AGAINST)
+    return wrong * min(flights.reductions / const.FEW_REDUCTIONS, 1.0)
+
+
+def softmax(evidence: dict[str, float]) -> dict[str, float]:
+    """Return {candidate: its probability if one of them sent the flow} of {candidate: log likelihood}."""
+    most = max(evidence.values())
+    weights = {name: math.exp(value - most) for name, value in evidence.items()}
+    total = math.fsum(weights.values())
+    return {name: weight / total for name, weight in weights.items()}
+
+
+def probabilities(evidence: dict[str, float], known: float) -> list[Candidate]:
+    """Return the candidates, the most probable first; of equals those of newer kernels first.
 
     Parameters
     ----------
-    shown : identify_evidence.Shown
-    best : identify_evidence.Evidence
-        Of the candidate that explains it best.
+    evidence : {str: float}
+        Log likelihood of the flow under each controller.
+    known : float
+        Log odds that one of them sent the flow.
     """
-    total = BEFOREHAND
-    halves = min(len(best.halves) / FEW_HALVES, 1.0)
-    if shown.exact:
-        middle = MIDDLE - PER_LENGTH * math.log(super_packet(shown.events.sends))
-        sends = min(len(best.sends) / FEW_BLOCKS, 1.0) * (float(np.median(best.sends)) - middle)
-        if best.astray is None:
-            full = min(len(best.sends) / FEW_BLOCKS, 1.0)
-            total += REBUILT_SLOPE * (sends + REBUILT * full) if shown.rebuilt else SLOPE * sends
-            total += halves * EXACT_WEIGHT * math.log(EXACT_SCALE / best.scale)
-        else:
-            total += max(min(UNPACED_SLOPE * sends, MOST_SENDS), -MOST_SENDS) + _right_windows(best)
-    else:
-        usual, weight, most = (
-            (PACED_SCALE, PACED_WEIGHT, MOST_PACED) if best.paces else (WINDOW_SCALE, WINDOW_WEIGHT, MOST_WINDOW)
-        )
-        total += halves * min(weight * math.log(usual / best.scale), most) - best.foreign
-        if shown.halves.held_back and not best.paces:
-            total = min(total, HELD_BACK)
-    return total - wrong_factor(best)
+    share = 1 / (1 + math.exp(-max(min(known, const.MOST_ODDS), -const.MOST_ODDS)))
+    named = [Candidate(name, weight * share) for name, weight in softmax(evidence).items()]
+    return sorted([*named, Candidate(UNKNOWN, 1 - share)], key=lambda candidate: -candidate.probability)
 
 
-def _right_windows(best):
-    usual = TICKS_ASTRAY if best.ticks else ASTRAY
-    weight = ASTRAY_WEIGHT * min(best.astray.acks / FEW_ACKS, 1.0)
-    return weight * math.log(usual / max(best.astray.share, LEAST_ASTRAY))
-
-
-def wrong_factor(one):
-    """Return what it takes off a candidate's log odds that its windows are off after reductions, at most MOST_AFTER."""
-    if math.isnan(one.after):
-        return 0.0
-    wrong = min(AFTER_WEIGHT * max(abs(one.after) - AFTER, 0.0), MOST_AFTER)
-    return wrong * min(one.reductions / FEW_REDUCTIONS, 1.0)
+def group_of(candidates: list[Candidate]) -> tuple[str, ...]:
+    """Return the best candidate and those that are not ALIKE times less probable; "unknown" where that is likelier."""
+    if dict(candidates)[UNKNOWN] >= 0.5:
+        return (UNKNOWN,)
+    named = [one for one in candidates if one.name != UNKNOWN]
+    return tuple(one.name for one in named if one.probability * const.ALIKE >= named[0].probability)

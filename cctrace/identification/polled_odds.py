@@ -1,37 +1,59 @@
-"""Could counters be an unpaced candidate's at all? Its reductions, and how fast it grows between them.
+"""Could counters be a candidate's at all? What neither its windows nor its rates can do takes from the log odds.
 
-Polls tell cwnd and ssthresh exactly, only not at the instant of a loss:
+Polls give cwnd and ssthresh exactly, only not at the instant of a loss:
 
     reductions   ssthresh after it, against cwnd at the poll before: the candidate's factor (twice, if two fell between
                  the polls), or somewhat more, by what cwnd grew until the loss
     growth       cwnd's increments, against Reno's: one for each cwnd of segments delivered. Reno's own are that; CUBIC
                  is never much slower (RFC 9438, 4.3), and may be faster
 
-A Scalable TCP gives way by an eighth, a Vegas hardly grows. What either is off by takes from the log odds.
+The bandwidth by which a BBR paces is what was delivered, whoever sent it, so a stranger's rate is near it, too. But
+
+    gains        a rate is one of the candidate's gains times the bandwidth; were it any gain at all half of the time,
+                 and the bandwidth itself else, that may not explain the polls better
+    unchanged    a BBR probes, every eight round trips (v1; or after 48, once it takes losses for a policer's) or after
+                 3 s at the latest, and counts what was delivered anew: its rate does not stay the same to 2 in 1000
+                 for much longer, while it is used
 """
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
+from cctrace.identification import constants as const
 
-GREW, ROUNDING = 0.12, 0.02  # logarithms: cwnd between a poll and a loss; what factors are off by
-WRONG = 0.05  # logarithm, beyond both: another factor
-SOME_WRONG, PER_CUT, MANY_CUTS = 0.4, 2.0, 6  # share of reductions of one's own that may look wrong; log odds of each
-FEW_CUTS = 2
-OFTEN = 4.0  # times as many polls as reductions, or fewer: growth tells nothing
-LIMITED = 0.8  # of cwnd a round trip delivers, where cwnd limits the sender
-JUMP = 0.15  # of cwnd, between two polls
-INCREMENTS = 20.0  # Reno's, from which on growth tells
-SLOW, SLOWEST, PER_GROWTH = {"reno": (0.6, 1.5), "cubic": (0.3, np.inf), "cubic6": (0.3, np.inf)}, 0.02, 6.0
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+# Least and most growth that is a candidate's, against Reno's.
+GROWTH = {"reno": (0.6, 1.5), "cubic": (0.3, np.inf), "cubic6": (0.3, np.inf)}
 
 
-def wrong_reductions(polls, factor):
-    """Return of how many reductions the polls tell, and at which share of them the factor was another one.
+class Windows(Protocol):
+    """What is read of polls: columns with one value per poll; `open`, `use` and `full` are flags."""
+
+    cwnd: NDArray[np.float64]
+    ssthresh: NDArray[np.float64]
+    delivered: NDArray[np.float64]
+    rtt_us: NDArray[np.float64]
+    time_ns: NDArray[np.int64]
+    open: NDArray[np.bool_]
+    use: NDArray[np.bool_]
+    full: NDArray[np.bool_]
+
+
+def wrong_reductions(polls: Windows, factor: float) -> tuple[int, float]:
+    """Return how many reductions the polls contain, and at which share of them the factor was another one.
 
     Parameters
     ----------
-    polls : identify_counters polls
-        With `cwnd`, `ssthresh` (segments), `open` and `use`.
+    polls : Windows
     factor : float
         By which the candidate multiplies its window.
     """
@@ -42,51 +64,103 @@ def wrong_reductions(polls, factor):
         if new == old or old >= TCP_INFINITE_SSTHRESH or slow_start:
             continue
         kept = np.log(new / max(polls.cwnd[before], old))  # a recovery ends at ssthresh
-        round_to = ROUNDING + 1 / new
-        off.append(min(max(kept - n * np.log(factor), n * np.log(factor) - GREW - kept) - round_to for n in (1, 2)))
-    return len(off), float(np.mean(np.array(off) > WRONG)) if off else 0.0
+        round_to = const.FACTOR_ERROR + 1 / new
+        once, twice = np.log(factor), 2 * np.log(factor)
+        off.append(min(max(kept - by, by - const.GREW - kept) - round_to for by in (once, twice)))
+    return len(off), float(np.mean(np.array(off) > const.OTHER_FACTOR)) if off else 0.0
 
 
-def growth(polls):
-    """Return Reno's increments of cwnd between reductions, and the share of them that cwnd really grew."""
+def growth(polls: Windows) -> tuple[float, float]:
+    """Return Reno's increments of cwnd between reductions, and the share of them by which cwnd really grew."""
     grown = expected = 0.0
     for before, after in _neighbours(polls):
         same = polls.ssthresh[before] == polls.ssthresh[after] <= polls.cwnd[before]
-        jump = abs(polls.cwnd[after] / polls.cwnd[before] - 1) > JUMP  # reduced to the same ssthresh, or undone
+        jump = abs(polls.cwnd[after] / polls.cwnd[before] - 1) > const.JUMP  # reduced to the same ssthresh, or undone
         delivered = polls.delivered[after] - polls.delivered[before]
         took_us = (polls.time_ns[after] - polls.time_ns[before]) / 1000
-        limited = delivered * polls.rtt_us[after] >= LIMITED * polls.cwnd[before] * took_us
+        limited = delivered * polls.rtt_us[after] >= const.LIMITED * polls.cwnd[before] * took_us
+        limited &= bool(polls.full[before] or polls.full[after])
         if same and limited and not jump and polls.open[before] and polls.open[after]:
             grown += polls.cwnd[after] - polls.cwnd[before]
             expected += delivered / polls.cwnd[before]
     return expected, grown / expected if expected else 1.0
 
 
-def foreign_log_odds(polls, name, factor):
+def wrong_windows(polls: Windows, name: str, factor: float) -> float:
     """Return what an unpaced candidate's reductions and growth take off the log odds that it made the counters.
 
     Parameters
     ----------
-    polls : identify_counters polls
+    polls : Windows
     name : str
         Of the candidate.
     factor : float
         By which it multiplies its window.
     """
     cuts, wrong = wrong_reductions(polls, factor)
-    total = (
-        PER_CUT * min(cuts, MANY_CUTS) * max(wrong - SOME_WRONG, 0.0) / (1 - SOME_WRONG) if cuts >= FEW_CUTS else 0.0
-    )
+    total = 0.0
+    if cuts >= 2:
+        beyond = max(wrong - const.SOME_WRONG, 0.0) / (1 - const.SOME_WRONG)
+        total = const.REDUCTION_WEIGHT * min(cuts, const.MANY_REDUCTIONS) * beyond
     increments, share = growth(polls)
-    if increments >= INCREMENTS:
-        least, most = SLOW[name]
-        share = max(share, SLOWEST)
-        rare = max(1 - OFTEN * cuts / int(np.sum(polls.use)), 0.0)  # between frequent reductions growth does not show
-        total += rare * PER_GROWTH * max(np.log(least) - np.log(share), np.log(share) - np.log(most), 0.0)
+    if increments >= const.INCREMENTS:
+        least, most = GROWTH[name]
+        share = max(share, const.SLOWEST)
+        rare = max(1 - const.RARE * cuts / int(np.sum(polls.use)), 0.0)  # between frequent ones growth is not visible
+        off = max(np.log(least) - np.log(share), np.log(share) - np.log(most), 0.0)
+        total += rare * const.GROWTH_WEIGHT * off
     return float(total)
 
 
-def _neighbours(polls):
+def other_gains(explained: NDArray[np.float64], ratio: NDArray[np.float64], error: float) -> float:
+    """Return by how much the log odds fall as any gain explains the rates better than the candidate's do.
+
+    Parameters
+    ----------
+    explained : ndarray
+        Log likelihood of each poll's rate under the candidate.
+    ratio : ndarray
+        Log of each rate over the candidate's bandwidth; NaN unknown.
+    error : float
+        Of these.
+    """
+    known = np.isfinite(ratio)
+    usual = np.exp(-np.abs(ratio[known]) / error) / (2 * error)
+    free = np.log(0.5 * usual + 0.5 * const.ANY_GAIN)
+    return float(min(const.GAIN_WEIGHT * max(np.sum(free - explained[known]), 0.0), const.MOST_BY_RATES))
+
+
+def unchanged(
+    time_ns: NDArray[np.int64],
+    rate_Bps: NDArray[np.float64],
+    delivered: NDArray[np.float64],
+    rtt_us: NDArray[np.float64],
+    is_v1: bool,
+) -> float:
+    """Return by how much the log odds fall as the pacing rate stays the same for too long.
+
+    Parameters
+    ----------
+    time_ns, rate_Bps, delivered, rtt_us : ndarray
+        Of all polls: pacing rate (0 or less: unknown), bytes delivered in all, round-trip time.
+    is_v1 : bool
+        Whether the candidate probes every eight round trips.
+    """
+    longest = 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        used = np.diff(delivered) > 0.5 * rate_Bps[1:] * np.diff(time_ns) / 1e9
+        changes = ~(np.abs(np.diff(np.log(rate_Bps))) < const.SAME_RATE) | ~used
+    begins: NDArray[Any] = np.concatenate([[0], np.flatnonzero(changes) + 1, [len(rate_Bps)]])
+    for begin, end in itertools.pairwise(begins):
+        if end - begin > 1:
+            longest = max(longest, int(time_ns[end - 1] - time_ns[begin]))
+    least_ns: float = const.LONGEST_NS
+    if is_v1:
+        least_ns = max(const.V1_LONGEST_NS, const.V1_WAIT_RTTS * float(np.nanmedian(rtt_us)) * 1e3)
+    return float(min(const.UNCHANGED_WEIGHT * np.log(max(longest / least_ns, 1.0)), const.MOST_BY_RATES))
+
+
+def _neighbours(polls: Windows) -> Iterator[tuple[int, int]]:
     """Yield the numbers of polls that follow each other."""
     use = np.flatnonzero(polls.use)
     yield from zip(use[:-1][np.diff(use) == 1].tolist(), use[1:][np.diff(use) == 1].tolist(), strict=True)

@@ -1,17 +1,20 @@
 """Whose counters are these? What each candidate would have made of a connection, poll by poll.
 
-    pacing rate    a sender that paces: one of its gains times the bandwidth (the counters' own if they tell it, else
+    pacing rate    a sender that paces: one of its gains times the bandwidth (the counters' own if they give it, else
                    the largest delivery rate of late); one that does not: `tcp_update_pacing_rate` of cwnd and RTT
     ssthresh       after a reduction, against what the candidate makes of the window at the poll before
     cwnd           between reductions, against the candidate's own growth, replayed over the coarse event stream
     PROBE_RTT      four segments (v1) or half a BDP (v2, v3) in flight for two tenths of a second
 
-The name of the congestion control is not looked at, nor whether the counters tell BBR's fields at all.
+The name of the congestion control is not looked at, nor whether the counters have BBR's fields at all.
 
 Sources: [Linux618] net/ipv4/tcp_input.c tcp_update_pacing_rate; the constants of the controllers are `cctrace.cc`'s.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,12 +22,18 @@ from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params
 from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
 from cctrace.errors import StreamError
-from cctrace.identification.polled_odds import foreign_log_odds
-from cctrace.identification.polled_rates import other_gains, unchanged
-from cctrace.identification.trajectory import likelihoods
+from cctrace.identification import constants as const
+from cctrace.identification.flights import likelihoods
+from cctrace.identification.odds import Judgement
+from cctrace.identification.polled_odds import other_gains, unchanged, wrong_windows
 from cctrace.io.tcpinfo import MISSING
 from cctrace.replaying.follow import Follower
 from cctrace.schema import LINUX_EVENTS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.flows.counters import CounterFlow
 
 # {pacing gain: share of the time}, roughly: a few polls tell which gains there are, many how common each is.
 _V1 = {1.0: 0.70, 1.25: 0.12, 0.75: 0.12, 2.887: 0.05, 0.3466: 0.01}
@@ -33,69 +42,48 @@ _V2PLUS = {1.0: 0.64, 1.25: 0.05, 0.75: 0.05, 1.1: 0.10, 0.9: 0.10, 2.887: 0.05,
 _V3 = {1.0: 0.82, 1.25: 0.07, 0.906: 0.05, 2.773: 0.05, 0.3438: 0.01}
 GAINS = {"bbr2016": _V1, "bbr2019": _V1, "bbr2022": _V1, "bbr2": _V2, "bbr2plus": _V2PLUS, "bbr3": _V3}
 UNPACED_RATIOS = {1.2: 0.9, 2.0: 0.1}  # sysctl_tcp_pacing_ca_ratio and _ss_ratio
-MARGIN = 0.99  # bbr_pacing_margin_percent, since Linux 4.20
-HEADERS = 52  # bytes of a segment that the rates of 4.12 count beside the MSS
-TOLD, GUESSED = 0.004, 0.08  # errors of the rate, as a share, if the counters tell the bandwidth, and if not
-STRAY = 0.03  # of the polls fit no gain
-ANY = 0.2  # density of what nothing predicts, per unit of a logarithm
-FEW_POLLS = 10
-TEMPER = 0.1  # polls that follow each other are not independent
-BW_POLLS = 10  # among which the largest delivery rate stands for the bandwidth
 FACTORS = {"cubic": 717 / 1024, "cubic6": 717 / 1024, "reno": 0.5}  # of a reduction
-CUT, CUT_STRAY = 0.05, 0.1  # error of ssthresh, as a share: cwnd grows between the poll and the loss
-OFTEN_NS = 200_000_000  # between polls; if more, windows may have been reduced more than twice meanwhile
-DROP = 0.9  # share of the window before, below which it was reduced
-FAR = 0.2  # a window so far from the replay's is set right
-PROBE_SEGMENTS = 4  # bbr_cwnd_min_target
-HALF = (0.35, 0.65)  # of a BDP: cwnd in the PROBE_RTT of v2 and v3
-SEEN, UNSEEN = 0.5, 0.05  # likelihood of such a window where the candidate has it, where it has not
-USUAL_TOLD, USUAL, USUAL_WINDOW = 0.0065, 0.1, 0.15
-PER_CUT = 4.0  # by which times as much windows are usually off where every poll shows a reduction
-BEFOREHAND, WEIGHT, TOLD_WEIGHT = 2.0, 2.0, 6.0  # log odds, and per unit of a logarithm of how far off
-TOLD_BEFOREHAND = 1.2
-FEW_CUTS, USUAL_CUT, CUT_WEIGHT, MOST_CUT = 3, 0.15, 20.0, 4.0
 
 
-class Evidence(NamedTuple):
-    """What counters say of a candidate.
+class PolledFit(NamedTuple):
+    """How well a candidate explains counters.
 
     Attributes
     ----------
-    sends : ndarray
+    polls : ndarray
         Log likelihood of each poll.
     scale : float
-        How far its windows, or its rates, usually are off, as a share.
+        How far its windows, or its rates, usually are off, as a share; NaN where no poll says.
     cut : float
-        The same of ssthresh after reductions; 0 where there are too few to tell, or the candidate paces.
+        The same of ssthresh after reductions; 0 where there are too few, or the candidate paces.
     usual : float
         The `scale` that is not unusual for a sender that is a candidate.
-    told : bool
-        Whether the counters tell the bandwidth by which the candidate paces.
+    bandwidth_known : bool
+        Whether the counters give the bandwidth by which the candidate paces.
     foreign : float
-        Log odds against the candidate: by its reductions and growth (`identify_polled_fit`), or, if it paces, by its
-        rates (`identify_polled_rates`).
+        Log odds against the candidate (`polled_odds`): by its reductions and growth, or, if it paces, by its rates.
     paced : bool
         Whether the socket paces although the candidate does not: it has an SO_MAX_PACING_RATE.
     """
 
-    sends: np.ndarray
+    polls: NDArray[np.float64]
     scale: float
     cut: float
     usual: float
-    told: bool
+    bandwidth_known: bool
     foreign: float = 0.0
     paced: bool = False
 
 
-class _Polls:
+class Polls:
     """The polls between which the connection goes on."""
 
-    def __init__(self, flow):
+    def __init__(self, flow: CounterFlow) -> None:
         self.flow = flow
         self.time_ns = flow.polls["time_ns"]
-        apart = np.diff(self.time_ns[self.time_ns != MISSING])
-        apart_ns = np.median(apart) if len(apart) else 0
-        self.often = min(OFTEN_NS / max(float(apart_ns), 1.0), 1.0)  # how much what happens between polls tells
+        intervals = np.diff(self.time_ns[self.time_ns != MISSING])
+        interval_ns = float(np.median(intervals)) if len(intervals) else 0.0
+        self.often = min(const.OFTEN_NS / max(interval_ns, 1.0), 1.0)  # how much what happens between polls says
         value = flow.values
         self.cwnd, self.ssthresh, self.rate = value("snd_cwnd"), value("snd_ssthresh"), value("pacing_rate_Bps")
         self.rtt_us, self.mss = flow.rtt_us(), value("snd_mss")
@@ -107,153 +95,163 @@ class _Polls:
         self.use = (self.time_ns != MISSING) & (self.cwnd > 0) & (self.rtt_us > 0) & moved
         self.ssthresh = np.where(self.ssthresh > 0, self.ssthresh, TCP_INFINITE_SSTHRESH)
         self.open = np.nan_to_num(value("lost")) + np.nan_to_num(value("retrans")) == 0
-        told = value("bbr_bw_Bps")
-        self.told = bool((told > 0).any())
-        self.bw = told if self.told else _largest_of_late(value("delivery_rate_Bps"))
+        self.full = ~(flow.outstanding() < const.LIMITED * self.cwnd)  # cwnd may limit the sender
+        reported = value("bbr_bw_Bps")
+        self.bandwidth_known = bool((reported > 0).any())
+        self.bw = reported if self.bandwidth_known else _largest_of_late(value("delivery_rate_Bps"))
         self.min_rtt_us = np.fmin(value("min_rtt"), self.rtt_us)
         self.paced = bool((value("max_pacing_rate") > 0).any())
 
-    def __len__(self):
+    def __len__(self) -> int:
         return int(self.use.sum())
 
 
-def _largest_of_late(rates):
+def _largest_of_late(rates: NDArray[np.float64]) -> NDArray[np.float64]:
     rates = np.nan_to_num(rates)
-    late = [np.max(rates[max(k - BW_POLLS, 0) : k + 1]) for k in range(len(rates))]
-    return np.where(np.array(late) > 0, late, np.nan)
+    late = np.array([np.max(rates[max(k - const.BW_POLLS, 0) : k + 1]) for k in range(len(rates))])
+    return np.where(late > 0, late, np.nan)
 
 
-def examine(flow, candidates):
-    """Return {candidate: Evidence} of a connection's counters.
+def judge_polls(flow: CounterFlow, candidates: Iterable[str]) -> Judgement:
+    """Weigh what a connection's counters say for each candidate; among unpaced ones, reductions and growth count.
 
     Raises
     ------
     StreamError
-        If they do not tell cwnd, RTT and progress of at least FEW_POLLS polls.
+        If they do not give cwnd, RTT and progress at FEW_POLLS polls or more.
     """
-    polls = _Polls(flow)
-    if len(polls) < FEW_POLLS:
+    polls = Polls(flow)
+    if len(polls) < const.FEW_POLLS:
         raise StreamError(
-            f"{flow.polls.source}: {len(polls)} polls tell cwnd, RTT and progress; identify needs {FEW_POLLS} or more"
+            f"{flow.polls.source}: {len(polls)} polls tell cwnd, RTT and progress; "
+            f"identify needs {const.FEW_POLLS} or more"
         )
-    return {name: _evidence(polls, name) for name in candidates}
+    fits = {name: _of_paced(polls, name) if name in GAINS else _of_unpaced(polls, name) for name in candidates}
+    least = min((fit.foreign for name, fit in fits.items() if name not in GAINS), default=0.0)
+    evidence = {
+        name: const.POLLS_TEMPER * float(np.sum(fit.polls)) - (0.0 if name in GAINS else fit.foreign - least)
+        for name, fit in fits.items()
+    }
+    best = max(evidence, key=evidence.__getitem__)
+    pieces = {name: fit.polls for name, fit in fits.items()}
+    paced = {name: fit.paced for name, fit in fits.items()}
+    return Judgement("counters", evidence, _known(best, fits[best]), pieces, paced, "nearer than the others")
 
 
-def _evidence(polls, name):
+def _of_paced(polls: Polls, name: str) -> PolledFit:
     rate, ratio, off = _pacing(polls, name)
-    if name in GAINS:
-        use, is_v1 = polls.use, GAINS[name] is _V1
-        each = (rate + _probe_rtt(polls, name) + np.log(ANY))[use]
-        foreign = other_gains(rate[use], ratio[use], TOLD if polls.told else GUESSED)
-        delivered = polls.delivered * polls.mss
-        if not polls.paced:  # else the socket's limit is the rate
-            foreign += polls.often * unchanged(polls.time_ns, polls.rate, delivered, polls.rtt_us, is_v1)
-        return Evidence(each, off, 0.0, USUAL_TOLD if polls.told else USUAL, polls.told, foreign)
-    window, scale, wrong, cuts = _windows(polls, name)
-    usual = USUAL_WINDOW * (1 + PER_CUT * cuts / len(polls))
-    foreign = foreign_log_odds(polls, name, FACTORS[name]) * polls.often
-    return Evidence(
-        (rate + window)[polls.use], scale, wrong * polls.often, usual / polls.often, False, foreign, polls.paced
+    each = (rate + _probe_rtt(polls, name) + np.log(const.ANY))[polls.use]
+    error, usual = (
+        (const.GAIN_ERROR, const.USUAL_GAIN) if polls.bandwidth_known else (const.GUESSED_GAIN, const.USUAL_GUESS)
     )
+    foreign = other_gains(rate[polls.use], ratio[polls.use], error)
+    if not polls.paced:  # else the socket's limit is the rate
+        delivered = polls.delivered * polls.mss
+        still = unchanged(polls.time_ns, polls.rate, delivered, polls.rtt_us, GAINS[name] is _V1)
+        foreign += polls.often * still
+    return PolledFit(each, off, 0.0, usual, polls.bandwidth_known, foreign)
 
 
-def _pacing(polls, name):
+def _of_unpaced(polls: Polls, name: str) -> PolledFit:
+    rate, _, _ = _pacing(polls, name)
+    off, cut = _windows(polls, name)
+    window = np.full(len(off), np.log(const.ANY))
+    judged, cuts = np.isfinite(off), np.isfinite(cut)
+    window[judged], scale = likelihoods(off[judged])
+    wrong = np.abs(cut[cuts])
+    stray, error = const.CUT_STRAY, const.CUT_ERROR
+    window[cuts] = np.log((1 - stray) * np.exp(-wrong / error) / (2 * error) + stray * const.ANY)
+    usual_wrong = float(np.median(wrong)) if len(wrong) >= const.FEW_CUTS else 0.0
+    usual = const.USUAL_WINDOW * (1 + const.CUTS_BLUR * len(wrong) / len(polls)) / polls.often
+    foreign = wrong_windows(polls, name, FACTORS[name]) * polls.often
+    each = (rate + window)[polls.use]
+    scale = scale if judged.any() else np.nan
+    return PolledFit(each, scale, usual_wrong * polls.often, usual, False, foreign, polls.paced)
+
+
+def _pacing(polls: Polls, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Return the log likelihood of each poll's pacing rate, the log of that rate over the bandwidth, and by which share
     rates usually miss the nearest gain.
     """
     if not (polls.rate > 0).any():
         return np.zeros(len(polls.rate)), np.full(len(polls.rate), np.nan), np.nan
     if name in GAINS:
-        gains, error = GAINS[name], TOLD if polls.told else GUESSED
-        unit = polls.bw * ((polls.mss + HEADERS) / polls.mss if name == "bbr2016" else MARGIN)
+        gains, error = GAINS[name], const.GAIN_ERROR if polls.bandwidth_known else const.GUESSED_GAIN
+        unit = polls.bw * ((polls.mss + const.HEADERS) / polls.mss if name == "bbr2016" else const.MARGIN)
     else:
-        gains, error = UNPACED_RATIOS, TOLD
+        gains, error = UNPACED_RATIOS, const.GAIN_ERROR
         unit = polls.cwnd * polls.mss / polls.rtt_us * 1e6
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.log(polls.rate / unit)
     apart = np.abs(ratio[:, None] - np.log(list(gains)))
-    density = (1 - STRAY) * np.sum(np.array(list(gains.values())) * np.exp(-apart / error) / (2 * error), axis=1)
-    known = np.isfinite(ratio)
+    shares = (1 - const.STRAY_RATE) * np.array(list(gains.values()))
+    density = np.sum(shares * np.exp(-apart / error) / (2 * error), axis=1)
+    known, stray = np.isfinite(ratio), const.STRAY_RATE * const.ANY
     least = np.min(apart, axis=1)[known & polls.use]
     off = float(np.median(least)) if len(least) else np.nan
-    return np.where(known, np.log(np.where(known, density, 0) + STRAY * ANY), np.log(ANY)), ratio, max(off, TOLD)
+    each = np.where(known, np.log(np.where(known, density, 0) + stray), np.log(const.ANY))
+    return each, ratio, max(off, const.GAIN_ERROR)
 
 
-def _probe_rtt(polls, name):
+def _probe_rtt(polls: Polls, name: str) -> NDArray[np.float64]:
     """Return what windows as small as those of PROBE_RTT say."""
     bdp = polls.bw * polls.min_rtt_us / 1e6 / polls.mss
-    v1 = GAINS[name] is _V1
-    four = (polls.cwnd <= PROBE_SEGMENTS) & (bdp > 3 * PROBE_SEGMENTS)
-    half = (polls.cwnd > HALF[0] * bdp) & (polls.cwnd < HALF[1] * bdp) & polls.open
-    return np.where(four, np.log(SEEN if v1 else UNSEEN), 0) + np.where(half, np.log(UNSEEN if v1 else SEEN), 0)
+    mine, others = np.log(const.PROBE_RTT_OWN), np.log(const.PROBE_RTT_OTHER)
+    own, other = (mine, others) if GAINS[name] is _V1 else (others, mine)
+    four = (polls.cwnd <= const.PROBE_SEGMENTS) & (bdp > 3 * const.PROBE_SEGMENTS)
+    half = (np.abs(polls.cwnd - bdp / 2) < const.NEAR_HALF * bdp) & polls.open
+    return np.where(four, own, 0) + np.where(half, other, 0)
 
 
-def _windows(polls, name):
-    """Return the log likelihood of each poll's windows, how far off they and reductions are, and the reductions."""
+def _windows(polls: Polls, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return by how much the windows of a replay, and its reductions, are off at each poll, logarithms; NaN unknown.
+
+    A window is judged where cwnd may limit the sender, out of slow start and recovery.
+    """
     cls, given = resolve(name)
     events = polls.flow.events
     follower = Follower(events, None, cls, checked_params(cls, given | ({"hz": 250} if "hz" in cls.params else {})))
     time_ns = events.rows["time_ns"]
     cuts = np.flatnonzero(events.rows["event"] == LINUX_EVENTS["ssthresh"])
     off, cut = np.full(len(polls.cwnd), np.nan), np.full(len(polls.cwnd), np.nan)
-    last = None
-    for k in np.flatnonzero(polls.use):
+    last: int | None = None
+    for k in np.flatnonzero(polls.use).tolist():
         stop = int(np.searchsorted(time_ns, polls.time_ns[k], side="right"))
         for row in cuts[(cuts >= follower.row) & (cuts < stop)]:
             follower.run(int(row))
             if last is not None:
                 follower.set("snd_cwnd", int(polls.cwnd[last]))
         follower.run(stop)
-        cwnd = follower.get("snd_cwnd")
+        apart = np.log(max(follower.get("snd_cwnd"), 1) / polls.cwnd[k])
         slow_start = polls.cwnd[k] < polls.ssthresh[k]
         reduced = last is not None and not slow_start and _reduced(polls, last, k)
-        if reduced and polls.open[last] and polls.ssthresh[k] < polls.cwnd[last]:
-            left = np.log(polls.ssthresh[k] / polls.cwnd[last])
-            cut[k] = min(
-                (left - times * np.log(FACTORS[name]) for times in (1, 2)), key=abs
-            )  # perhaps twice since then
-        elif polls.open[k] and not slow_start and not reduced and last is not None and polls.open[last]:
-            off[k] = np.log(max(cwnd, 1) / polls.cwnd[k])
-        if slow_start or reduced or not polls.open[k] or abs(np.log(max(cwnd, 1) / polls.cwnd[k])) > FAR:
+        steady = last is not None and polls.open[last]
+        if reduced and steady and polls.ssthresh[k] < polls.cwnd[last]:
+            kept, factor = np.log(polls.ssthresh[k] / polls.cwnd[last]), np.log(FACTORS[name])
+            cut[k] = min((kept - times * factor for times in (1, 2)), key=abs)  # perhaps twice since then
+        elif steady and polls.open[k] and not slow_start and not reduced and (polls.full[k] or polls.full[last]):
+            off[k] = apart
+        if slow_start or reduced or not polls.open[k] or abs(apart) > const.FAR_WINDOW:
             follower.set("snd_cwnd", int(polls.cwnd[k]))
             follower.set("snd_ssthresh", int(polls.ssthresh[k]))
         last = k
-    return _score(off, cut)
+    return off, cut
 
 
-def _reduced(polls, last, k):
+def _reduced(polls: Polls, last: int, k: int) -> bool:
     """Whether cwnd was reduced between two polls: another ssthresh, or the same one again."""
-    return polls.ssthresh[k] != polls.ssthresh[last] or polls.cwnd[k] < DROP * polls.cwnd[last]
+    return bool(polls.ssthresh[k] != polls.ssthresh[last] or polls.cwnd[k] < const.REDUCED * polls.cwnd[last])
 
 
-def _score(off, cut):
-    """Return the log likelihoods of what windows and reductions are off, both scales, and how many reductions."""
-    total = np.full(len(off), np.log(ANY))
-    seen = np.isfinite(off)
-    total[seen], scale = likelihoods(off[seen])
-    cuts = np.isfinite(cut)
-    off_by = np.abs(cut[cuts])
-    total[cuts] = np.log((1 - CUT_STRAY) * np.exp(-off_by / CUT) / (2 * CUT) + CUT_STRAY * ANY)
-    wrong = float(np.median(off_by)) if np.sum(cuts) >= FEW_CUTS else 0.0
-    return total, scale, wrong, int(np.sum(cuts))
-
-
-def evidence(found):
-    """Return the log of what the counters say for each candidate: {candidate: Evidence} to {candidate: number}.
-
-    Among those that do not pace, reductions and growth count, too.
-    """
-    least = min((one.foreign for name, one in found.items() if name not in GAINS), default=0.0)
-    return {
-        name: TEMPER * float(np.sum(one.sends)) - (0.0 if name in GAINS else one.foreign - least)
-        for name, one in found.items()
-    }
-
-
-def known_log_odds(best):
+def _known(name: str, best: PolledFit) -> float:
     """Return the log odds that the best candidate made the counters, against that a stranger did."""
-    if not np.isfinite(best.scale):
-        return 0.0
-    before, weight = (TOLD_BEFOREHAND, TOLD_WEIGHT) if best.told else (BEFOREHAND, WEIGHT)
-    known = before + weight * float(np.log(best.usual / max(best.scale, TOLD)))
-    return known - min(CUT_WEIGHT * max(best.cut - USUAL_CUT, 0.0), MOST_CUT) - best.foreign
+    if not np.isfinite(best.scale):  # no rates to judge, or no window that cwnd limited
+        return 0.0 if name in GAINS else const.BEFOREHAND - best.foreign
+    before, weight = (
+        (const.KNOWN_BEFOREHAND, const.KNOWN_WEIGHT)
+        if best.bandwidth_known
+        else (const.POLLS_BEFOREHAND, const.POLLS_WEIGHT)
+    )
+    known = before + weight * float(np.log(best.usual / max(best.scale, const.GAIN_ERROR)))
+    wrong_cut = min(const.CUT_WEIGHT * max(best.cut - const.USUAL_CUT, 0.0), const.MOST_CUT)
+    return known - wrong_cut - best.foreign

@@ -1,19 +1,28 @@
 """An unknown sender's nearest relative, and in what it differs from it.
 
     parameters   of a relative that has any: each value of a short list is replayed; the one that explains the flow far
-                 better is told ("cubic6 with bic_scale 164, not 41")
+                 better is named ("with bic_scale 164 instead of 41 cubic6 would explain it better")
     windows      of a relative without pacing, else: which share of its window the sender keeps in a reduction, and how
                  fast it grows between them, in segments a round
 
-Only the first MOST_ROWS events are replayed, one parameter at a time: for values with intervals there is
+Only the first RELATIVE_ROWS events are replayed, one parameter at a time: for values with intervals there is
 `cctrace.fit.parameters`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cctrace.cc import controller as resolve
-from cctrace.identification.flights import limited
-from cctrace.identification.sends import examine, first
+from cctrace.identification import constants as const
+from cctrace.identification.flights import astray
+from cctrace.identification.polls import FACTORS
+from cctrace.identification.sends import Record, Replay, first_rows, replay_of
+
+if TYPE_CHECKING:
+    from cctrace.identification.halves import HalfRounds
 
 TRIED = {
     "beta": (0.5, 0.6, 0.8, 0.875, 0.95),
@@ -24,104 +33,75 @@ TRIED = {
     "bw_rtts": (2, 5, 20),
     "probe_bw_cwnd_gain": (1.0, 1.5, 3.0),
 }
-MOST_ROWS = 30_000  # of the event stream
-FAR_BETTER = 0.4  # times the share of wrong windows at most
-CLEARLY = 0.5  # log likelihood of a send more, in the mean of the intervals
-OTHER_FACTOR, OTHER_GROWTH = 0.06, 0.2  # of the window; logarithm
-FEW_REDUCTIONS, ROUNDS = 2, 10  # that tell of either
-LATEST = 6  # ACKs before a reduction, of which the largest flight stands for the window
 
 
-def difference(shown, name, factor):
-    """Return in words, after a comma, in what an unknown sender differs from its nearest relative; "" if not known.
-
-    Parameters
-    ----------
-    shown : identify_evidence.Shown
-    name : str
-        The relative.
-    factor : float
-        By which it multiplies its window, NaN for one that paces.
-    """
-    parameter = other_parameter(shown, name) if shown.exact else ""
-    told = parameter or ("" if np.isnan(factor) else other_windows(shown, name, factor))
-    return f", and {told}" if told else ""
+def difference(record: Record, name: str) -> str:
+    """Return in words, after a comma, in what an unknown sender differs from its nearest relative; "" if not known."""
+    said = other_parameter(record, name) if record.exact else ""
+    if not said and name in FACTORS:
+        said = other_windows(record.halves, name, FACTORS[name])
+    return f", and {said}" if said else ""
 
 
-def other_parameter(shown, name):
-    """Return in words which value of a parameter lets the nearest relative explain a flow far better; "" for none.
-
-    Parameters
-    ----------
-    shown : identify_evidence.Shown
-        Of exact times.
-    name : str
-        The nearest relative.
-    """
+def other_parameter(record: Record, name: str) -> str:
+    """Return in words which value of a parameter lets the nearest relative explain a flow far better; "" for none."""
     cls, _ = resolve(name)
-    few = first(shown, MOST_ROWS)
-    usual = examine(few, name)
-    found = []
-    for parameter, values in TRIED.items():
-        if parameter in cls.params:
-            for value in values:
-                one = examine(few, f"{name}:{parameter}={value}")
-                found.append((_gain(usual, one), parameter, value))
-    gain, parameter, value = max(found, default=(0.0, "", 0))
+    few = first_rows(record, const.RELATIVE_ROWS)
+    usual = replay_of(few, name)
+    better = [
+        (_gain(few, usual, replay_of(few, f"{name}:{parameter}={value}")), parameter, value)
+        for parameter, values in TRIED.items()
+        if parameter in cls.params
+        for value in values
+    ]
+    gain, parameter, value = max(better, default=(0.0, "", 0.0))
     if gain <= 0:
         return ""
     return f"with {parameter} {value:g} instead of {cls.params[parameter].default:.3g} {name} would explain it better"
 
 
-def _gain(usual, one):
+def _gain(record: Record, usual: Replay, other: Replay) -> float:
     """Return by how much a value explains more than the usual one; 0 or below if not far."""
-    if usual.astray is not None:
-        return FAR_BETTER - one.astray.share / max(usual.astray.share, 1e-3)
-    return float(np.mean(one.sends) - np.mean(usual.sends)) - CLEARLY if len(one.sends) else 0.0
+    if usual.paces:
+        return float(np.mean(other.sends) - np.mean(usual.sends)) - const.CLEARLY if len(other.sends) else 0.0
+    before, after = (astray(record.halves, record.events.rows, one).share for one in (usual, other))
+    return const.FAR_BETTER - after / max(before, 1e-3)
 
 
-def kept_and_grown(shown):
-    """Return what share of its window a sender keeps in a reduction, and its growth, segments a round; NaN unknown.
-
-    Parameters
-    ----------
-    shown : identify_evidence.Shown
-    """
-    blocks = shown.halves
-    told = np.flatnonzero(limited(blocks))
-    places = np.searchsorted(blocks.acks, blocks.reductions)
+def kept_and_grown(halves: HalfRounds) -> tuple[float, float]:
+    """Return what share of its window a sender keeps in a reduction, and its growth, segments a round; NaN unknown."""
+    judged = np.flatnonzero(halves.limited())
+    places = np.searchsorted(halves.acks, halves.reductions)
     kept, grown, rounds = [], 0.0, 0.0
-    for begin, end in zip([0, *places], [*places, len(blocks.acks)], strict=True):
-        inside = told[(told >= begin) & (told < end)]
-        if not len(inside):
+    for begin, end in zip(places, np.append(places, len(halves.acks))[1:], strict=True):
+        inside = judged[(judged >= begin) & (judged < end)]
+        if not begin or not len(inside):
             continue
-        if begin:
-            before = told[(told < begin) & (told >= begin - LATEST)]
-            if len(before):
-                kept.append(blocks.flight[inside[0]] / blocks.flight[before].max())
-            flights = blocks.flight[inside]
-            acked = np.diff(blocks.left[inside])
-            grown += float(flights[-1] - flights[0])
-            rounds += float(np.sum(acked / np.maximum(flights[1:], 1)))
-    share = float(np.median(kept)) if len(kept) >= FEW_REDUCTIONS else np.nan
-    return share, grown / rounds if rounds >= ROUNDS else np.nan
+        before = judged[(judged < begin) & (judged >= begin - const.LATEST_ACKS)]
+        if len(before):
+            kept.append(halves.flight[inside[0]] / halves.flight[before].max())
+        flights = halves.flight[inside]
+        grown += float(flights[-1] - flights[0])
+        rounds += float(np.sum(np.diff(halves.left[inside]) / np.maximum(flights[1:], 1)))
+    share = float(np.median(kept)) if len(kept) >= 2 else np.nan
+    return share, grown / rounds if rounds >= const.FEW_ROUNDS else np.nan
 
 
-def other_windows(shown, name, factor):
+def other_windows(halves: HalfRounds, name: str, factor: float) -> str:
     """Return in words how the windows of a sender differ from those of a relative that does not pace; "" if not known.
 
     Parameters
     ----------
-    shown : identify_evidence.Shown
+    halves : HalfRounds
     name : str
         The relative.
     factor : float
         By which it multiplies its window.
     """
-    kept, grown = kept_and_grown(shown)
-    told = []
-    if abs(kept - factor) > OTHER_FACTOR:
-        told.append(f"this sender keeps {kept:.2f} of its window in a reduction, not {factor:.2f}")
-    if name == "reno" and abs(np.log(max(grown, 1e-2))) > OTHER_GROWTH:
-        told.append(f"its window grows by {grown:.2f} segments a round, not 1")
-    return ", and ".join(told)
+    kept, grown = kept_and_grown(halves)
+    said = []
+    if abs(kept - factor) > const.OTHER_KEPT:
+        said.append(f"this sender keeps {kept:.2f} of its window in a reduction, not {factor:.2f}")
+    if name == "reno" and abs(np.log(max(grown, 1e-2))) > const.OTHER_GROWTH:
+        said.append(f"its window grows by {grown:.2f} segments a round, not 1")
+    return ", and ".join(said)

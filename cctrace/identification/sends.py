@@ -1,9 +1,18 @@
-"""What a replay of a candidate says of a captured flow: how likely the sends were, and what it would have in flight.
+"""First stage: each candidate is replayed over what a record holds of its sender, and scored by when it sent.
 
-`examine` replays one candidate over what a flow shows of its first MOST_ROWS rows: enough to tell, and bounded in time.
+`record_of` takes from a flow what is judged (`Record`: at most MOST_ROWS rows), `replay_of` decides again on its ACKs
+as a candidate would (`Replay`). In a capture that was taken at the sender, each send is scored (when it left, and of
+how many segments) against what the candidate would have let go (`replaying.likelihood.any_send`).
+
+Elsewhere, where times of departure are estimates, an unpaced controller's window is corrected where the record shows it
+(`_corrected`): before each reduction (which then tells its factor), where it left slow start (HyStart decides that by
+microseconds that only the sender's capture has), and where a reduction seems to have been undone but was not (time
+stamps tell the sender alone what it sent in vain).
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -11,26 +20,28 @@ from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params
 from cctrace.cc.bbr2_model import BBR_UNIT as GAIN_UNIT
 from cctrace.cc.bbr2_model import PROBE_BW
+from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
 from cctrace.flows.events import Events
 from cctrace.flows.missing_sacks import restored
-from cctrace.identification import strangers as strange
-from cctrace.identification import trajectory
-from cctrace.identification.flights import Astray, astray, fullest, limited
+from cctrace.identification import constants as const
+from cctrace.identification.halves import HalfRounds
 from cctrace.replaying import midflow, reductions
-from cctrace.replaying.follow import Follower
+from cctrace.replaying.follow import Follower, Script
 from cctrace.replaying.infer import infer
 from cctrace.replaying.intervals import blocks
 from cctrace.replaying.scores import UNKNOWN_LOG
 from cctrace.replaying.ticks import CONFIG_HZ
+from cctrace.schema import LINUX_EVENTS
 
-MOST_ROWS = 150_000  # of the event stream
-MOSTLY = 0.95  # of the blocks explained: where it is less, another HZ may explain the rest
-UNEXPLAINED = 0.2  # of the retransmissions: then the SACKs are missing, by which the sender had found its losses
-FEW_AGAIN = 5
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.cc.base import Controller
+    from cctrace.flows.flow import Flow
 
 
-class Shown(NamedTuple):
-    """What a flow shows.
+class Record(NamedTuple):
+    """What is judged of a flow.
 
     Attributes
     ----------
@@ -39,13 +50,14 @@ class Shown(NamedTuple):
         Of the sender's kernel.
     hz_known : bool
     exact : bool
-        Whether the times at which segments left are the sender's own, and its losses as it found them.
+        Whether the times at which segments left are the sender's own, and its losses as it detected them.
     rebuilt : bool
         Whether the SACKs had to be put back (`flows.missing_sacks`).
+    held : bool
+        Whether the record ends where a fixed amount in flight began to hold the sender (`HalfRounds.held_from`).
     stops, sent : ndarray
-        Blocks of 0.2 s and the super-packets in each, see `scores.blocks`.
-    halves : trajectory.Blocks
-        Blocks of half a round trip.
+        Intervals of 0.2 s and the super-packets in each, see `replaying.intervals.blocks`.
+    halves : HalfRounds
     """
 
     events: Events
@@ -53,160 +65,191 @@ class Shown(NamedTuple):
     hz_known: bool
     exact: bool
     rebuilt: bool
-    stops: np.ndarray
-    sent: np.ndarray
-    halves: trajectory.Blocks
+    held: bool
+    stops: NDArray[np.int64]
+    sent: NDArray[np.int64]
+    halves: HalfRounds
 
 
-class Evidence(NamedTuple):
-    """What a replay says.
+class Replay(NamedTuple):
+    """What a candidate decides on a record's ACKs.
 
     Attributes
     ----------
+    name : str
+        Of the candidate, with its parameters.
+    cls : type
     sends : ndarray
-        Mean log likelihood of the sends of each 0.2 s that has any; empty where they are not exact.
-    halves : ndarray
-        Log likelihood of each half round trip.
-    scale : float
-        How far the flights and rates usually were off, as a share.
-    after : float
-        The same after reductions of cwnd, the median; NaN where there is none, or the candidate paces.
-    reductions : int
-        How many that is the median of.
-    paces : bool
-        Whether the candidate sets a pacing rate.
+        Mean log likelihood of the sends of each interval of 0.2 s that has any; empty where their times are estimates.
+    cwnd, ssthresh, pacing_Bps : ndarray
+        After each row of the stream; ssthresh only of those that do not pace.
     bw : ndarray
         Bandwidth after each ACK, segments/s, NaN before the first PROBE_BW; empty for one without a gain cycle.
-    astray : Astray or None
-        How often the window was wrong; None where the candidate paces, or the flights are estimates.
     ticks : bool
         Whether its window depends on the kernel's ticks.
     paced : bool
         Whether the socket paces although the candidate does not.
-    foreign : float
-        Log odds against it by what it cannot do (`identify_strange`); 0 where it does not pace, or times are exact.
     """
 
-    sends: np.ndarray
-    halves: np.ndarray
-    scale: float
-    after: float
-    reductions: int
-    paces: bool
-    bw: np.ndarray
-    astray: Astray | None = None
+    name: str
+    cls: type[Controller]
+    sends: NDArray[np.float64]
+    cwnd: NDArray[np.float64]
+    ssthresh: NDArray[np.int64]
+    pacing_Bps: NDArray[np.float64]
+    bw: NDArray[np.float64]
     ticks: bool = False
     paced: bool = False
-    foreign: float = 0.0
+
+    @property
+    def paces(self) -> bool:
+        """Whether the candidate sets a pacing rate."""
+        return self.cls.model_based
 
 
-def shown(flow, most=MOST_ROWS):
-    """Return what the first `most` rows of a captured flow's events show of its sender, `Shown`."""
+def record_of(flow: Flow, most: int = const.MOST_ROWS) -> Record:
+    """Return what is judged of a captured flow: its first `most` rows, up to where a fixed amount held it."""
     blind, rebuilt = _is_blind(flow), False
     if blind and "start_ns" not in flow.facts["inferred"]:
-        told = restored(flow)
-        blind = _is_blind(told)
-        flow, rebuilt = (flow, False) if blind else (told, True)
+        completed = restored(flow)
+        blind = _is_blind(completed)
+        flow, rebuilt = (flow, False) if blind else (completed, True)
     inferred = flow.facts["inferred"]
-    exact = "start_ns" not in inferred and not blind
     events = flow.events
     if rebuilt:  # nor are there the time stamps by which the sender took some of its RTTs
         events = Events(events.rows, events.meta | {"inferred": (*inferred, "min_rtt")}, events.sends)
-    return _shown(events, most, flow.hz, "hz" not in inferred, exact, rebuilt)
+    exact = "start_ns" not in inferred and not blind
+    record = _record(events, most, flow.hz, "hz" not in inferred, exact, rebuilt)
+    held = record.halves.held_from() if events.meta["complete"] else None
+    return record if held is None else first_rows(record, held)._replace(held=True)
 
 
-def first(shown, most):
-    """Return what the first `most` rows show, `Shown`."""
-    return _shown(shown.events, most, shown.hz, shown.hz_known, shown.exact, shown.rebuilt)
+def first_rows(record: Record, most: int) -> Record:
+    """Return the first `most` rows of a record."""
+    return _record(record.events, most, *record[1:5])._replace(held=record.held)
 
 
-def _shown(events, most, *known):
+def _record(events: Events, most: int, hz: int, hz_known: bool, exact: bool, rebuilt: bool) -> Record:
     if len(events) > most:
         events = Events(events.rows[:most], events.meta, events.sends[events.sends["row"] < most])
-    return Shown(events, *known, *blocks(events), trajectory.Blocks(events))
+    stops, sent = blocks(events)
+    return Record(events, hz, hz_known, exact, rebuilt, False, stops, sent, HalfRounds(events))
 
 
-def _is_blind(flow):
-    """Whether the SACKs are missing by which the sender had found its losses."""
+def _is_blind(flow: Flow) -> bool:
+    """Whether the SACKs are missing by which the sender had detected its losses."""
     unexplained = flow.quality()["unexplained_retransmissions"]
-    return unexplained >= FEW_AGAIN and unexplained > UNEXPLAINED * int(flow.summary["retransmitted_segments"])
+    again = int(flow.summary["retransmitted_segments"])
+    return bool(unexplained >= const.LEAST_UNEXPLAINED and unexplained > const.UNEXPLAINED * again)
 
 
-def examine(shown, name):
-    """Replay a candidate over what a flow shows; return its `Evidence`.
+def replay_of(record: Record, name: str, given: dict[str, Any] | None = None) -> Replay:
+    """Replay one candidate; where the sender's HZ is a guess and explains a part only, with others, too."""
+    one, asked = _replayed(record, name, given or {}, record.hz, record.hz_known)
+    explained = one.sends > UNKNOWN_LOG
+    if not asked or not len(explained) or np.mean(one.sends) <= UNKNOWN_LOG or np.mean(explained) >= const.EXPLAINED:
+        return one
+    others = [_replayed(record, name, given or {}, hz, True)[0] for hz in CONFIG_HZ if hz != record.hz]
+    return max([one, *others], key=lambda other: np.sum(other.sends))
 
-    Where the sender's HZ is a guess, and a candidate explains a part of the flow only, it is tried with others.
-    """
+
+def _replayed(record: Record, name: str, more: dict[str, Any], hz: int, hz_known: bool) -> tuple[Replay, bool]:
+    """Return one replay, and whether its HZ is a guess that counts."""
     cls, given = resolve(name)
-    evidence, asked = _replayed(shown, cls, given, shown.hz, shown.hz_known)
-    explained = evidence.sends > UNKNOWN_LOG
-    if not asked or not len(explained) or not np.mean(evidence.sends) > UNKNOWN_LOG or np.mean(explained) >= MOSTLY:
-        return evidence
-    others = [_replayed(shown, cls, given, hz, True)[0] for hz in CONFIG_HZ if hz != shown.hz]
-    return max([evidence, *others], key=lambda one: np.sum(one.sends))
-
-
-def _replayed(shown, cls, given, hz, hz_known):
-    """Return the evidence of one replay, and whether its HZ is a guess that counts."""
-    events, sent = shown.events, shown.sent
+    given = given | more
+    events, sent, halves = record.events, record.sent, record.halves
     params = checked_params(cls, given | ({"hz": hz} if "hz" in cls.params else {}))
     follower = Follower(events, events.sends, cls, params)
     expiry = -1 if events.meta["complete"] or not cls.phase_choices else midflow.probe_rtt_row(events)
     script = infer(follower, expiry, hz_known, "paced" in given).script
-    paced = follower.may_pace and follower.params["paced"] != 0
-    paces = hasattr(cls, "on_ack")
-    record = ("snd_cwnd", "pacing_rate", *(("pacing_gain", "mode") if paces else ("snd_ssthresh",)))
-    again = Follower(events, events.sends, cls, params, record=record)
-    sends, wrong = np.zeros(0), None
-    if not shown.exact:
-        trajectory.play(again, script, shown.halves)
+    paced = bool(follower.may_pace and follower.params["paced"] != 0)
+    noted = ("snd_cwnd", "pacing_rate", *(("pacing_gain", "mode") if cls.model_based else ("snd_ssthresh",)))
+    again = Follower(events, events.sends, cls, params, record=noted)
+    sends = np.zeros(0)
+    if record.exact:
+        if follower.counts_ticks and not cls.model_based:
+            full = halves.limited() & halves.fullest() if paced else halves.limited()
+            first_ones = reductions.AT_FIRST if record.rebuilt else 0  # else HyStart tells old CUBIC from new
+            rows = halves.reductions.tolist()
+            script = reductions.set_right(again, script, rows, halves.acks[full], first_ones)
+            again = Follower(events, events.sends, cls, params, record=noted)
+        sends = again.score(script, record.stops)[sent > 0] / sent[sent > 0]
     else:
-        if follower.counts_ticks and not paces:
-            told = limited(shown.halves) & fullest(shown.halves) if paced else limited(shown.halves)
-            acks = shown.halves.acks[told]
-            first_ones = reductions.AT_FIRST if shown.rebuilt else 0  # else HyStart tells old CUBIC from new
-            script = reductions.set_right(again, script, shown.halves.reductions.tolist(), acks, first_ones)
-            again = Follower(events, events.sends, cls, params, record=record)
-        sends = again.score(script, shown.stops)[sent > 0] / sent[sent > 0]
-        if not paces:
-            windows = (again.recorded[name] for name in ("snd_cwnd", "snd_ssthresh"))
-            wrong = astray(shown.halves, events.rows, *windows, paced)
-    cwnd, pacing = (again.recorded[name].astype(float) for name in ("snd_cwnd", "pacing_rate"))
-    over = shown.halves.over(cwnd, pacing, cls.pacing_overhead_bytes)
-    halves, scale = trajectory.likelihoods(over[shown.halves.busy])
-    after, reduced = (np.nan, 0) if paces else shown.halves.after_reductions(over)
-    guessed = not hz_known and follower.counts_ticks and paces  # else `infer` has found it
-    bw = _bandwidth(again.recorded, shown, cls) if paces else np.zeros(0)
-    foreign = _foreign(shown, cls, cwnd) if paces and not shown.exact else 0.0
-    return Evidence(
-        sends, halves, scale, after, reduced, paces, bw, wrong, follower.counts_ticks, paced, foreign
-    ), guessed
+        _corrected(again, script, halves)
+    out = again.recorded
+    bw = _bandwidth(out, halves, cls) if cls.model_based else np.zeros(0)
+    cwnd, pacing_Bps = (out[column].astype(float) for column in ("snd_cwnd", "pacing_rate"))
+    ssthresh = out.get("snd_ssthresh", np.zeros(0, np.int64))
+    guessed = not hz_known and follower.counts_ticks and cls.model_based  # else `infer` has found it
+    return Replay(name, cls, sends, cwnd, ssthresh, pacing_Bps, bw, follower.counts_ticks, paced), guessed
 
 
-def _foreign(shown, cls, cwnd):
-    """Return the log odds against a candidate that paces, by what flights do that its own would not."""
-    blocks, is_v1 = shown.halves, bool(cls.phase_choices)
-    if not len(blocks):
-        return 0.0
-    rows = shown.events.rows[blocks.acks]
-    min_rtt_us = float(np.min(rows["tcp_min_rtt_us"]))
-    queued = rows["srtt_us8"] / 8 > strange.QUEUED * min_rtt_us
-    window = blocks.each(np.where(queued, cwnd[blocks.acks], np.inf)) if is_v1 else None
-    usual_rtt_us = float(np.median(rows["srtt_us8"])) / 8
-    still_us = strange.longest_still_us(blocks, window)
-    return strange.paced_log_odds(blocks, still_us, min_rtt_us, usual_rtt_us, is_v1)
-
-
-def _bandwidth(recorded, shown, cls):
+def _bandwidth(recorded: dict[str, NDArray[Any]], halves: HalfRounds, cls: type[Controller]) -> NDArray[np.float64]:
     """Return what a BBR took for the bandwidth after each ACK, segments/s; NaN before its first PROBE_BW."""
-    rate, gain, mode = (
-        recorded[name][shown.halves.acks].astype(float) for name in ("pacing_rate", "pacing_gain", "mode")
-    )
-    bw = rate / np.maximum(gain / GAIN_UNIT, 1 / GAIN_UNIT) / (shown.halves.mss + cls.pacing_overhead_bytes)
+    rate, gain, mode = (recorded[name][halves.acks].astype(float) for name in ("pacing_rate", "pacing_gain", "mode"))
+    bw = rate / np.maximum(gain / GAIN_UNIT, 1 / GAIN_UNIT) / (halves.mss + cls.pacing_overhead_bytes)
     return np.where(np.maximum.accumulate(mode == PROBE_BW), bw, np.nan)
 
 
-def super_packet(sends):
+def super_packet(sends: NDArray[Any]) -> float:
     """Return the usual number of segments of a super-packet."""
     begins = np.flatnonzero(sends["begins"] != 0)
     return max(float(np.median(np.add.reduceat(sends["segments"].astype(float), begins))), 1.0) if len(begins) else 1.0
+
+
+def _corrected(follower: Follower, script: Script, halves: HalfRounds) -> None:
+    """Call all rows with what was inferred, and correct an unpaced controller's window, see above."""
+    follower.begin(script)
+    stops: list[tuple[int, int, Any]] = [(edit.row, 0, edit) for edit in script.edits]
+    if not follower.cls.model_based:
+        rows = halves.reductions.tolist()
+        first = rows[0] if rows else len(follower.rows)
+        places = halves.acks[halves.edges].tolist()
+        stops += [(row, 1, None) for row in rows]
+        stops += [(row, 2, k) for k, row in enumerate(places) if row < first]
+        stops += [(int(row), 3, None) for row in np.flatnonzero(follower.rows["event"] == LINUX_EVENTS["undo_cwnd"])]
+    for row, kind, what in sorted(stops, key=lambda stop: stop[:2]):
+        follower.run(row)
+        if kind == 0:
+            follower.edit(what)
+        elif kind == 1:
+            _set_window(follower, halves, row)
+        elif kind == 2:
+            _leave_slow_start(follower, halves, what)
+        else:
+            _undo(follower, halves, row)
+    follower.run()
+
+
+def _set_window(follower: Follower, halves: HalfRounds, row: int) -> None:
+    """Before a reduction: cwnd is what was in flight, where cwnd limited it."""
+    last = int(np.searchsorted(halves.acks, row))
+    some = slice(max(last - 5, 0), last + 1)
+    limited = halves.open[some] & ~halves.free[some]
+    if limited.any():
+        follower.set("snd_cwnd", max(int(np.median(halves.flight[some][limited])), 2))
+
+
+def _undo(follower: Follower, halves: HalfRounds, row: int) -> None:
+    """Take a reduction back only if the flights of the next round trip are as large as before it."""
+    cwnd, ssthresh = follower.get("snd_cwnd"), follower.get("snd_ssthresh")
+    follower.run(row + 1)
+    begin = int(np.searchsorted(halves.acks, row))
+    end = int(np.searchsorted(halves.left, halves.left[min(begin, len(halves.left) - 1)] + cwnd))
+    later = halves.flight[begin:end][halves.open[begin:end] & ~halves.free[begin:end]]
+    if len(later) and abs(np.median(later) - cwnd) < abs(np.median(later) - follower.get("snd_cwnd")):
+        follower.set("snd_cwnd", cwnd)
+        follower.set("snd_ssthresh", ssthresh)
+
+
+def _leave_slow_start(follower: Follower, halves: HalfRounds, k: int) -> None:
+    """Before the first reduction: leave slow start when the record does, and not before."""
+    edge = halves.edges[k]
+    flight, cwnd = halves.flight[edge], follower.get("snd_cwnd")
+    if k == 0 or halves.free[edge] or flight < const.LEAST_SENT:
+        return
+    slow_start = cwnd < follower.get("snd_ssthresh")
+    growing = flight > const.GROWING * halves.flight[halves.edges[k - 1]]
+    if slow_start != growing and abs(flight / cwnd - 1) > const.WRONG_START and (flight > cwnd) == growing:
+        follower.set("snd_cwnd", int(flight))
+        follower.set("snd_ssthresh", TCP_INFINITE_SSTHRESH if growing else int(flight))

@@ -1,13 +1,37 @@
 """Who sent a flow, as tables and pages say it."""
 
+from __future__ import annotations
+
 import dataclasses
+from typing import TYPE_CHECKING
 
 from cctrace.cc import is_model_based, kernel_name
-from cctrace.identification.identify import ALIKE, Candidate, Identification
+from cctrace.identification import constants as const
+from cctrace.identification.identify import Identification
+from cctrace.identification.odds import UNKNOWN, Candidate
 
-NAMES = 3  # controllers that are named; more are told by their family, if they have one
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Protocol
+
+    class Verdict(Protocol):
+        """What is read of a cause that limited a flow."""
+
+        @property
+        def name(self) -> str:
+            """Of the cause."""
+
+    class Diagnosis(Protocol):
+        """What is read of a diagnosis."""
+
+        @property
+        def verdicts(self) -> Iterable[Verdict]:
+            """What limited the flow, the likeliest first."""
+
+
+NAMES = 3  # controllers that are named; of more, the family is, if they have one
 OF_EITHER_FAMILY = "cannot be told from this record"
-# Verdict -> why such a flow shows little of its controller.
+# Verdict -> why such a flow says little of its controller.
 _HELD = {
     "receiver_limited": "it was limited by the receiver",
     "receiver_pauses": "it was limited by the receiver",
@@ -18,7 +42,7 @@ _HELD = {
 }
 
 
-def believed(found, told):
+def believed(found: Identification | None, told: str | None) -> Identification | None:
     """Return an identification as it is where the kernel's counters name the controller: theirs, or a variant of it.
 
     Parameters
@@ -26,27 +50,23 @@ def believed(found, told):
     found : Identification or None
         By what was sent.
     told : str or None
-        The kernel's name, as `told.controller_name` gives it.
-
-    Returns
-    -------
-    Identification or None
-        None only if nothing is known.
+        The kernel's name, as `named.controller_name` gives it.
     """
     if told is None:
         return found
     left = [one for one in found.candidates if kernel_name(one.name) == told] if found else []
-    if not (total := sum(one.probability for one in left)):
+    total = sum(one.probability for one in left)
+    if found is None or not total:
         return Identification(
             [Candidate(told, 1.0)], (told,), f"the counters name {told}", found.seconds if found else 0.0
         )
     left = [one._replace(probability=one.probability / total) for one in left]
-    group = tuple(one.name for one in left if one.probability * ALIKE >= left[0].probability)
+    group = tuple(one.name for one in left if one.probability * const.ALIKE >= left[0].probability)
     tells = f"; {found.reason}" if set(found.group) <= {one.name for one in left} else ""
     return dataclasses.replace(found, candidates=left, group=group, reason=f"the counters name {told}{tells}")
 
 
-def group_words(group):
+def group_words(group: tuple[str, ...]) -> str:
     """Return the names of a group; of one too large what they have in common, or that it cannot be told.
 
     Examples
@@ -62,15 +82,9 @@ def group_words(group):
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def sender_words(found, diagnosis=None):
-    """Return whom an identification names and how sure that is; why nobody, if the diagnosis knows.
-
-    Parameters
-    ----------
-    found : Identification or None
-    diagnosis : Diagnosis, optional
-    """
-    if found is None or found.group == ("unknown",):
+def sender_words(found: Identification | None, diagnosis: Diagnosis | None = None) -> str:
+    """Return whom an identification names and how sure that is; why nobody, if the diagnosis knows."""
+    if found is None or found.group == (UNKNOWN,):
         return "unknown"
     words = group_words(found.group)
     if words == OF_EITHER_FAMILY:

@@ -1,0 +1,147 @@
+"""What was in flight, and how much was sent, in each half round trip: what flights and phases are judged by.
+
+A block is half a round trip, and at least LEAST_SENT segments. Where the times of departure are estimates (a capture
+that was not taken at the sender), single sends say little, but over a block they show what held the sender back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.cc.linux import CA_DISORDER
+from cctrace.identification import constants as const
+from cctrace.replaying.intervals import firsts_of_intervals
+from cctrace.schema import LINUX_EVENTS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.flows.events import Events
+
+
+class HalfRounds:
+    """What was sent in each half round trip.
+
+    Attributes
+    ----------
+    acks : ndarray of int
+        Rows of the ACKs.
+    time_us, flight, left : ndarray, per ACK
+        Its time; what was in flight before it, and what had left by then, segments.
+    open, free, idle : ndarray of bool, per ACK
+        No recovery; something else than cwnd limited an unpaced sender; the application had nothing more to send.
+    edges : ndarray of int
+        The ACKs, by their number, between which the blocks lie.
+    sent, busy : ndarray, per block
+        Segments that left; whether the application always had more to send.
+    reductions : ndarray of int
+        Rows of the calls with which a recovery begins.
+    held_back : bool
+        Whether mostly something else than cwnd held the sender, in a capture that was not taken there.
+    """
+
+    def __init__(self, events: Events) -> None:
+        rows, sends = events.rows, events.sends
+        self.mss = max(events.meta["mss"], 1)
+        self.acks = np.flatnonzero(rows["event"] == LINUX_EVENTS["on_ack"])
+        self.time_us = rows["time_ns"][self.acks] / 1e3
+        self.flight = rows["rs_prior_in_flight"][self.acks].astype(float)
+        self.open = rows["ca_state"][self.acks] <= CA_DISORDER
+        self.free = rows["is_cwnd_limited"][self.acks] == 0
+        reduces = (rows["event"] == LINUX_EVENTS["ssthresh"]) & (rows["ca_state"] <= CA_DISORDER)
+        self.reductions = np.flatnonzero(reduces)
+        self.idle = np.zeros(len(self.acks), bool)
+        waited = sends["row"][sends["app_limited"] != 0]
+        if len(self.acks):
+            self.idle[np.minimum(np.searchsorted(self.acks, waited), len(self.acks) - 1)] = True
+        left = np.concatenate([[0], np.cumsum(sends["segments"].astype(np.int64))])
+        self.left = left[np.searchsorted(sends["row"], self.acks, side="right")].astype(float)
+        self.edges = self._edges(rows)
+        self.sent = np.diff(self.left[self.edges])
+        self.busy = self.each(self.idle) == 0
+        elsewhere = "start_ns" in events.meta["inferred"]
+        if elsewhere and self._is_steady():
+            self.free[:] = True
+        self.held_back = elsewhere and bool(np.mean(self.free) > const.HELD_BACK)
+
+    def __len__(self) -> int:
+        return len(self.sent)
+
+    def _is_steady(self) -> bool:
+        """Whether no loss cut a flight that hardly ever changed: a window of fixed size held the sender, not cwnd."""
+        if len(self.reductions) or len(self) < const.STEADY_BLOCKS:
+            return False
+        tenth, middle = np.quantile(self.each(self.flight), [0.1, 0.5])
+        most = self.flight.max()
+        return bool(tenth > const.MOSTLY_FULL * most and middle > const.USUALLY_FULL * most)
+
+    def _edges(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+        if len(self.acks) < 2:
+            return np.zeros(len(self.acks), np.int64)
+        half_us = max(float(np.median(rows["srtt_us8"][self.acks])) / 16, const.LEAST_BLOCK_US)
+        kept = [0]
+        for place in firsts_of_intervals(self.time_us, half_us).tolist():
+            if self.left[place] - self.left[kept[-1]] >= const.LEAST_SENT:
+                kept.append(place)
+        return np.array(kept)
+
+    def each(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the mean of the values at the ACKs of each block."""
+        if len(self.edges) < 2:
+            return np.zeros(0)
+        sums = np.add.reduceat(values[: self.edges[-1] + 1].astype(float), self.edges[:-1] + 1)
+        return sums / np.diff(self.edges)
+
+    def most(self, values: NDArray[Any], blocks: int = 1) -> NDArray[np.float64]:
+        """Return at each ACK the largest value of its block, or, with ``blocks=2``, of that and the one before."""
+        begins = np.unique(np.append(0, self.edges[:-1]))
+        most = np.maximum.reduceat(values, begins)
+        if blocks == 2:
+            most = np.maximum(most, np.append(-np.inf, most[:-1]))
+        return np.repeat(most, np.diff(np.append(begins, len(values))))
+
+    def epochs(self) -> list[NDArray[np.int64]]:
+        """Return the blocks without recovery between one reduction and the next, from the first reduction on."""
+        first = np.searchsorted(self.acks, self.reductions)
+        following = np.append(first, len(self.acks))[1:]
+        whole = self.each(self.open) == 1
+        return [
+            np.flatnonzero((self.edges[:-1] >= begin) & (self.edges[1:] <= end) & whole)
+            for begin, end in zip(first, following, strict=True)
+        ]
+
+    def limited(self) -> NDArray[np.bool_]:
+        """Return before which ACKs cwnd was what limited the sender, out of recovery."""
+        open_twice = self.open.copy()
+        open_twice[1:] &= self.open[:-1]
+        return open_twice & ~self.free & (self.left < self.left[-1:])  # after the last send there was nothing to send
+
+    def fullest(self) -> NDArray[np.bool_]:
+        """Return which ACKs found the largest flight of their half round trip."""
+        return self.flight >= self.most(self.flight)
+
+    def held_from(self) -> int | None:
+        """Return the row from which a fixed amount in flight held the sender; None if none did.
+
+        A send buffer ends the growth of slow start at an amount that is kept from then on: no loss reduces it, no probe
+        exceeds it, it grows by less than any congestion window, and before each write it falls by up to a third, by
+        which the kernel wakes the application ([Linux618] net/core/stream.c sk_stream_write_space). It counts the
+        memory of super-packets, which differ, so that it may hold the sender from half of this amount on: what follows
+        says nothing of the controller.
+        """
+        if len(self.reductions) or len(self) < const.HELD_BLOCKS:
+            return None
+        early, late = (len(self) * part // 4 for part in (1, 3))
+        flight = self.most(self.flight)[self.edges[1:]]
+        amount = np.minimum(
+            flight[early:], flight[early - 1 : -1]
+        ).max()  # of two blocks: a probe lasts for a round trip
+        grown = np.median(flight[late:]) - np.median(flight[early : 2 * early])
+        slow_start = self.flight[0] <= amount / 2
+        kept = np.mean(np.abs(flight[early:] / amount - 1) <= const.HELD_WITHIN + 1 / amount)
+        woken = np.quantile(self.flight[self.edges[early] :], 0.05) < const.HELD_SWING * amount
+        if not (slow_start and woken) or kept < const.HELD_SHARE or grown >= const.HELD_GROWTH * (late - early) / 2:
+            return None
+        return int(self.acks[np.argmax(self.flight >= amount / 2)])
