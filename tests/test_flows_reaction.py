@@ -49,3 +49,8 @@ def test_a_capture_that_stands_still_between_ack_and_answer_has_no_reaction_and_
     paced = np.resize(np.array([2_000, 2_500, 40_000]), ROUNDS)
     assert reaction_ns(*answers(np.append(paced, np.zeros(ROUNDS // 2, np.int64)))) == 0
     assert reaction_ns(*answers(np.append(np.full(ROUNDS, 4_000), np.zeros(5, np.int64)))) > 0
+
+
+def test_where_most_answers_take_no_time_the_clock_stands_still_and_a_few_that_cross_mean_nothing():
+    assert reaction_ns(*answers(np.full(ENOUGH // 2, 512))) == 0
+    assert reaction_ns(*answers(np.append(np.full(ROUNDS, 4_000), np.full(ROUNDS // 3, 512)))) > 0

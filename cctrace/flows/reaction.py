@@ -21,6 +21,7 @@ QUICK_SHARE = 0.1
 ENOUGH = 100
 FEW = 3  # answers in no time at all are no chance,
 AT_ONCE_SHARE = 0.2  # if they are more than a few of the quick ones: clocks that step back make some equal
+NO_TIME_NS = 1_000  # no stack is as fast: if most answers are, it is the clock that all but stood still
 
 
 def reaction_ns(time_ns, sent, data):
@@ -39,6 +40,8 @@ def reaction_ns(time_ns, sent, data):
     at_once = np.count_nonzero(took_ns == 0)
     soon = np.count_nonzero((took_ns > 0) & (took_ns < TYPICAL_NS))
     if at_once >= max(FEW, AT_ONCE_SHARE * soon):
+        return 0
+    if len(took_ns) >= FEW and np.median(took_ns) < NO_TIME_NS:
         return 0
     if len(took_ns) < ENOUGH:
         return TYPICAL_NS

@@ -49,6 +49,7 @@ from cctrace.replaying.stack import (
     begin_skb,
     least_burst,
     mark_app_limited,
+    mark_rest,
     pace_skb,
     update_pacing_rate,
     validate_cwnd,
@@ -275,6 +276,8 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
     if starts and stack[NEXT_SEND] < sends.size:
         mark_app_limited(sends[stack[NEXT_SEND]], ack[A_DELIVERED], slots, stack, book[BY_ACKS] != 0)
     if event == ON_ACK:
+        if book[BY_ACKS] != 0 and book[HANDS_OVER] == 0 and stack[NEXT_SEND] < sends.size:
+            mark_rest(sends[stack[NEXT_SEND]], ack, slots)
         if book[SCORE] == FULL_FLIGHTS:
             likelihood[0] += full_flight(row, slots[CWND])
         stack[ACKED_NS], stack[WAITING] = ack[A_CLOCK], 1

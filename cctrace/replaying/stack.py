@@ -225,6 +225,14 @@ def mark_app_limited(send, delivered, slots, stack, by_acks):
         slots[APP_LIMITED] = app_limited_until(delivered, np.int64(send.in_flight) - np.int64(send.segments))
 
 
+def mark_rest(send, ack, slots):
+    """An ACK comes while less than a segment waits, which `send` sends: the application limits that [BBRv3] tcp_ack."""
+    alone = send.begins != 0 and send.again == 0 and send.psh != 0 and np.int64(send.payload) < ack[A_MSS]
+    if alone and ack[A_PRIOR_IN_FLIGHT] < slots[CWND] and ack[A_LOST_OUT] <= ack[A_RETRANS_OUT]:
+        delivered = ack[A_DELIVERED] - ack[A_ACKED_SACKED]
+        slots[APP_LIMITED] = app_limited_until(delivered, ack[A_PRIOR_IN_FLIGHT])
+
+
 def begin_skb(tx_ns, stack):
     """A super-packet is stamped; nothing leaves before its time, so an estimate beyond it was wrong."""
     stack[PRIOR_WSTAMP_NS] = min(stack[WSTAMP_NS], tx_ns)
