@@ -23,6 +23,8 @@ from cctrace.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cctrace.analysis.flow_analysis import FlowAnalysis
 
 _OFTEN = 3  # flows for which the same is said one by one
@@ -140,18 +142,18 @@ def _helps(found: Any) -> list[str]:
 _TOGETHER = 8  # files on one page
 
 
-def _files(given: Iterable[str]) -> list[str]:
+def _files(given: Iterable[str]) -> list[str | Path]:
     """Return the files, with the captures in a folder for the folder."""
     from cctrace.errors import ArgumentError
     from cctrace.report.index import captures_in
 
-    found = [one for file in given for one in (captures_in(file) if os.path.isdir(file) else [file])]
+    found: list[str | Path] = [one for file in given for one in (captures_in(file) if os.path.isdir(file) else [file])]
     if not found:
         raise ArgumentError(f"{' '.join(given)}: no captures in there")
     return found
 
 
-def _index(files: list[str], controller: str | None, folder: str, options: dict[str, Any], as_json: bool) -> int:
+def _index(files: list[str | Path], controller: str | None, folder: str, options: dict[str, Any], as_json: bool) -> int:
     """Write the reports and the list of them; return the exit status."""
     from cctrace.report.index import write_index
 

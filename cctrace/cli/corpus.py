@@ -209,7 +209,7 @@ def _text(value: Any) -> str:
     help="Flows that get a page of their own.",
 )
 @command_options(json=False)
-def report(folder: str, output: str, by: str | None, pages: int) -> None:
+def report(folder: str, output: str | None, by: str, pages: int) -> None:
     """Write index.html over the corpus in DIR: distributions, a table to sort and search, and pages of single flows.
 
     The pages are drawn from the captures, which must still be where they were.

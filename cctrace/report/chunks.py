@@ -6,15 +6,26 @@
 The page's script loads the files of what is in view as soon as they are few enough to be drawn packet by packet.
 """
 
+from __future__ import annotations
+
 import itertools
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from cctrace.plot.packets import NEW, Received
+from cctrace.plot.packets import NEW, Received, Sent
 from cctrace.report.data import as_json, packet_columns
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.report.page import FlowSection
+
+
+_Side = TypeVar("_Side", Sent, Received)
 
 PACKETS = 1_000_000  # that a page holds one by one
 CHUNK = 200_000  # packets of a file beside it
@@ -36,12 +47,12 @@ class Packed(NamedTuple):
         What the files hold, compressed.
     """
 
-    shown: tuple
-    spans: list
-    columns: list
+    shown: tuple[Sent, Received]
+    spans: list[dict[str, Any]]
+    columns: list[dict[str, dict[str, Any]]]
 
 
-def pack(packets, start_ns, spans=None):
+def pack(packets: tuple[Sent, Received], start_ns: int, spans: int | None = None) -> Packed:
     """Return the `Packed` of a flow's packets.
 
     Parameters
@@ -51,7 +62,7 @@ def pack(packets, start_ns, spans=None):
     spans : int, optional
         Default: `SPANS`.
     """
-    sent, received = (_ordered(side) for side in packets)
+    sent, received = _ordered(packets[0]), _ordered(packets[1])
     times = np.sort(np.concatenate((sent.time_ns, received.time_ns)))
     edges = sorted({int(times[0]), *(int(t) for t in times[CHUNK::CHUNK]), int(times[-1]) + 1})
     top = np.maximum.accumulate(np.concatenate(([0], sent.seq + sent.size)))
@@ -59,21 +70,23 @@ def pack(packets, start_ns, spans=None):
     found, columns = [], []
     for low_ns, high_ns in itertools.pairwise(edges):
         rows = [np.searchsorted(side.time_ns, (low_ns, high_ns)) for side in (sent, received)]
-        part = tuple(rows_of(side, np.arange(*ends)) for side, ends in zip((sent, received), rows, strict=True))
+        part = rows_of(sent, np.arange(*rows[0])), rows_of(received, np.arange(*rows[1]))
         columns.append(packet_columns(part, start_ns))
         span = {"from": low_ns - start_ns, "to": high_ns - start_ns, "sent": len(part[0]), "received": len(part[1])}
         found.append(span | {"acked": int(acked[rows[1][0]]), "top": int(top[rows[0][0]])})
     return Packed(_selected(sent, received, SPANS if spans is None else spans), found, columns)
 
 
-def files(packed, stem):
+def files(packed: Packed, stem: str) -> Iterator[tuple[str, str]]:
     """Yield name and text of the files beside the page; their names begin with `stem`."""
     for k, columns in enumerate(packed.columns, 1):
         name = f"{stem}-packets{k}.js"
         yield name, f"cctraceChunk({json.dumps(name)}, {as_json(columns)});\n"
 
 
-def fitting(sections, stems, room=None):
+def fitting(
+    sections: Sequence[FlowSection | None], stems: Sequence[str], room: int | None = None
+) -> tuple[list[FlowSection | None], Iterator[tuple[str, str]]]:
     """Return the sections as a page can hold them, and the files that hold the packets of the others.
 
     Parameters
@@ -90,25 +103,26 @@ def fitting(sections, stems, room=None):
     files : iterator of (str, str)
         Names and texts.
     """
-    room, kept, beside = PACKETS if room is None else room, [], []
+    room = PACKETS if room is None else room
+    kept: list[FlowSection | None] = []
+    beside: list[tuple[Packed, str]] = []
     for section, stem in zip(sections, stems, strict=True):
-        count = 0 if section is None or section.packets is None else sum(map(len, section.packets))
-        if section is not None and section.packed is not None:
-            count = 0
-        if count > room:
-            section = replace(section, packed=pack(section.packets, section.start_ns, SPANS // (len(beside) + 1)))
-            count = 0
-        if section is not None and section.packed is not None:
-            beside.append((section.packed, stem))
-            names = [f"{stem}-packets{k}.js" for k in range(1, len(section.packed.spans) + 1)]
-            spans = [{"src": name, **span} for name, span in zip(names, section.packed.spans, strict=True)]
-            section = replace(section, packets=section.packed.shown, packed=None, beside=spans)
-        room -= count
+        packed = None if section is None else section.packed
+        if section is not None and section.packets is not None and packed is None:
+            if section.packet_count > room:
+                packed = pack(section.packets, section.start_ns, SPANS // (len(beside) + 1))
+            else:
+                room -= section.packet_count
+        if section is not None and packed is not None:
+            beside.append((packed, stem))
+            names = [f"{stem}-packets{k}.js" for k in range(1, len(packed.spans) + 1)]
+            spans = [{"src": name, **span} for name, span in zip(names, packed.spans, strict=True)]
+            section = replace(section, packets=packed.shown, packed=None, beside=spans)
         kept.append(section)
     return kept, itertools.chain.from_iterable(files(packed, stem) for packed, stem in beside)
 
 
-def rows_of(side, rows):
+def rows_of(side: _Side, rows: NDArray[np.intp]) -> _Side:
     """Return some packets of a side, by their rows in increasing order."""
     columns = {name: getattr(side, name) for name in side.__dataclass_fields__}
     if not isinstance(side, Received):
@@ -117,14 +131,14 @@ def rows_of(side, rows):
     count = side.blocks[rows]
     ends = np.cumsum(count)
     blocks = np.repeat(first[rows] - (ends - count), count) + np.arange(int(count.sum()))
-    return Received(**{n: c[blocks if n in ("left", "right") else rows] for n, c in columns.items()})
+    return type(side)(**{n: c[blocks if n in ("left", "right") else rows] for n, c in columns.items()})
 
 
-def _ordered(side):
+def _ordered(side: _Side) -> _Side:
     return rows_of(side, np.argsort(side.time_ns, kind="stable"))
 
 
-def _selected(sent, received, spans):
+def _selected(sent: Sent, received: Received, spans: int) -> tuple[Sent, Received]:
     """Return of each span of time the first and last packets, and those with what is lowest and highest."""
     ends = [side.time_ns[[0, -1]] for side in (sent, received) if len(side)]
     low, high = min(int(e[0]) for e in ends), max(int(e[1]) for e in ends) + 1
@@ -145,11 +159,11 @@ def _selected(sent, received, spans):
     return chosen, rows_of(received, np.unique(np.concatenate(rows)))
 
 
-def _span_of(side, low, high, spans):
+def _span_of(side: Sent | Received, low: int, high: int, spans: int) -> NDArray[np.int64]:
     return ((side.time_ns - low) / (high - low) * spans).astype(np.int64)
 
 
-def _extreme(span, low, high):
+def _extreme(span: NDArray[np.int64], low: NDArray[Any], high: NDArray[Any]) -> list[NDArray[np.int64]]:
     """Return rows: the first and last of each span, the ones with the least `low` and with the largest `high`."""
     if not len(span):
         return [np.zeros(0, np.int64)]
@@ -158,7 +172,7 @@ def _extreme(span, low, high):
     return [first, last, _where(np.minimum, low, first), _where(np.maximum, high, first)]
 
 
-def _where(extreme, values, first):
+def _where(extreme: np.ufunc, values: NDArray[Any], first: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the first row of each group that has the group's extreme; groups begin at `first`."""
     group = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(values))))
     rows = np.flatnonzero(values == extreme.reduceat(values, first)[group])

@@ -1,7 +1,11 @@
 """Two captures beside each other: figures, curves from a common start, and both in full."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +15,10 @@ from cctrace.plot.panels import Phases
 from cctrace.plot.panels_of_many import comparison_panels
 from cctrace.report.overview import COLUMNS, report_of, row_of, write_pages
 from cctrace.report.page import FlowSection, Report
+
+if TYPE_CHECKING:
+    from cctrace.analysis.flow_analysis import FlowAnalysis
+
 
 _PAIRS = 4  # flows of each capture: its largest
 FIGURES = (
@@ -24,12 +32,12 @@ FIGURES = (
 )
 
 
-def pairs(left, right):
+def pairs(left: Sequence[FlowAnalysis], right: Sequence[FlowAnalysis]) -> list[tuple[FlowAnalysis, FlowAnalysis]]:
     """Return the flows that are compared: the largest of both captures, the second largest, and so on."""
     return list(zip(left, right, strict=False))[:_PAIRS]
 
 
-def differences(one, other):
+def differences(one: FlowAnalysis, other: FlowAnalysis) -> list[dict[str, Any]]:
     """Return how two flows differ.
 
     Parameters
@@ -43,20 +51,25 @@ def differences(one, other):
         over a; None where a is 0 or one of them is unknown).
     """
     sides = [side.to_dict() for side in (one, other)]
-    rows = [(name, *(_number(side[name]) for side in sides)) for name in FIGURES]
-    limits = [shares(side.diagnosis.limits) if side.diagnosis else {} for side in (one, other)]
+    rows = [(name, _number(sides[0][name]), _number(sides[1][name])) for name in FIGURES]
+    limits = _limits(one, other)
     for name in dict.fromkeys([*limits[0], *limits[1]]):
-        rows.append((f"limit_{name}", *(float(side.get(name, 0.0)) for side in limits)))
+        rows.append((f"limit_{name}", float(limits[0].get(name, 0.0)), float(limits[1].get(name, 0.0))))
     return [
         {"figure": name, "a": a, "b": b, "ratio": b / a if a and b == b and a == a else None} for name, a, b in rows
     ]
 
 
-def _number(value):
+def _limits(one: FlowAnalysis, other: FlowAnalysis) -> list[dict[str, float]]:
+    """Return the shares of the time that limits lasted, of each flow; {} where they are not known."""
+    return [shares(side.diagnosis.limits) if side.diagnosis else {} for side in (one, other)]
+
+
+def _number(value: float | None) -> float:
     return np.nan if value is None else float(value)
 
 
-def write_comparison(left, right, folder):
+def write_comparison(left: Sequence[FlowAnalysis], right: Sequence[FlowAnalysis], folder: str | Path) -> Path:
     """Write a page that lays two captures beside each other.
 
     Parameters
@@ -94,13 +107,13 @@ def write_comparison(left, right, folder):
     return page
 
 
-def _names(*files):
+def _names(*files: str) -> list[str]:
     """Return the names of two files, with the folders that tell them apart if they have the same."""
     names = [Path(file).name for file in files]
     return names if len(set(names)) > 1 else short_names(files)
 
 
-def _curves(marks, shown):
+def _curves(marks: Sequence[str], shown: Sequence[FlowAnalysis]) -> FlowSection | None:
     views = {mark: side.view for mark, side in zip(marks, shown, strict=True) if side.view is not None}
     if len(views) < 2:
         return None
@@ -110,10 +123,10 @@ def _curves(marks, shown):
     return FlowSection("Beside each other", [], kept, Phases(), duration_s, notes=notes)
 
 
-def _limits_in_words(one, other):
+def _limits_in_words(one: FlowAnalysis, other: FlowAnalysis) -> Iterator[str]:
     """Yield one sentence about what limited both flows, if that is known."""
-    if not (one.diagnosis and other.diagnosis and one.diagnosis.limits and other.diagnosis.limits):
+    sides = _limits(one, other)
+    if not all(sides):
         return
-    sides = [shares(side.diagnosis.limits) for side in (one, other)]
     text = [", ".join(f"{limit_words(name)} {share:.0%}" for name, share in list(side.items())[:3]) for side in sides]
     yield f"What limited A: {text[0]}. What limited B: {text[1]}."

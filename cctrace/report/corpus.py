@@ -3,12 +3,16 @@
 Everything is in the one file, as in the page of a capture; what comes from the user's files is escaped.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import tempfile
 import warnings
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -21,6 +25,13 @@ from cctrace.errors import ArgumentError, CctraceWarning
 from cctrace.report.corpus_whatif import whatif_part
 from cctrace.report.document import document, link
 from cctrace.units import format_rate, format_share, format_size, format_time
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.corpus.whole import Corpus
+    from cctrace.identification.identify import Identification
+
 
 _HERE = Path(__file__).parent
 _MOST_ROWS, _MOST_GROUPS, _MOST_ERRORS, _BARS = 2_000, 40, 50, 36
@@ -40,7 +51,13 @@ _FLOWS = ["bytes_sent", "goodput_bps", "rtt_min_us", "rtt_median_us", "retransmi
 _FLOWS += ["duration_s", "start_ns", "src", "sport", "dst", "dport"]
 
 
-def write_pages(corpus, folder=None, by="source", pages=20, say=lambda text: None):
+def write_pages(
+    corpus: Corpus,
+    folder: str | Path | None = None,
+    by: str = "source",
+    pages: int = 20,
+    progress: Callable[[str], object] = lambda line: None,
+) -> Path:
     """Write index.html over a corpus, and pages of some of its flows.
 
     Parameters
@@ -52,8 +69,8 @@ def write_pages(corpus, folder=None, by="source", pages=20, say=lambda text: Non
         Column of the groups: source, date, network.
     pages : int
         Of how many flows to draw a page: the largest of every verdict in turn.
-    say : callable
-        Receives what is being done, for display.
+    progress : callable
+        Receives lines of progress.
 
     Returns
     -------
@@ -72,16 +89,16 @@ def write_pages(corpus, folder=None, by="source", pages=20, say=lambda text: Non
     folder = Path(folder or ("report" if "://" in corpus.where else os.path.join(corpus.where, "report")))
     flows = _flows(corpus, by)
     folder.mkdir(parents=True, exist_ok=True)
-    links = {}
+    links: dict[tuple[str, int], str] = {}
     for capture, chosen in _chosen(flows, pages).groupby("capture", sort=False):
-        say(f"drawing {capture}")
-        links |= _pages_of(corpus, capture, chosen, folder)
+        progress(f"drawing {capture}")
+        links |= _pages_of(corpus, str(capture), chosen, folder)
     page = folder / "index.html"
     page.write_text(_render(corpus, flows, by, links), encoding="utf-8")
     return page
 
 
-def _flows(corpus, by):
+def _flows(corpus: Corpus, by: str) -> pd.DataFrame:
     """Return the bulk flows with what is known of each; all connections where nothing was asked of bulk flows."""
     keys = ["capture", "connection"]
     columns = [*keys, *([by] if by not in keys else []), *_FLOWS]
@@ -108,13 +125,13 @@ def _flows(corpus, by):
 _ENDS = ["src", "sport", "dst", "dport"]
 
 
-def _chosen(flows, pages):
+def _chosen(flows: pd.DataFrame, pages: int) -> pd.DataFrame:
     """Return the flows that get a page: of every verdict the largest, then the second largest, and so on."""
     rank = flows.groupby("verdict").cumcount()
     return flows.iloc[np.lexsort((np.arange(len(flows)), rank.to_numpy()))[:pages]]
 
 
-def _pages_of(corpus, capture, chosen, folder):
+def _pages_of(corpus: Corpus, capture: str, chosen: pd.DataFrame, folder: Path) -> dict[tuple[str, int], str]:
     """Draw flows of one capture, read once; return the addresses of their pages by (capture, connection).
 
     A warning, if that fails: most often the file is gone.
@@ -142,7 +159,7 @@ def _pages_of(corpus, capture, chosen, folder):
     return pages
 
 
-def _identified(corpus, capture):
+def _identified(corpus: Corpus, capture: str) -> dict[int, Identification]:
     """Return who sent the flows of a capture as the corpus has it: {connection: Identification}."""
     from cctrace.identification.identify import Candidate, Identification
 
@@ -161,7 +178,7 @@ def _identified(corpus, capture):
     }
 
 
-def _stem(capture):
+def _stem(capture: str) -> str:
     """Return a name for a folder that only this capture has."""
     import hashlib
 
@@ -169,7 +186,7 @@ def _stem(capture):
     return f"{base[:60]}-{hashlib.blake2b(capture.encode(), digest_size=4).hexdigest()}"
 
 
-def _file(name, temporary):
+def _file(name: str, temporary: str) -> str:
     """Return a capture as a file: itself, or a copy of a member of an archive."""
     from cctrace.corpus.inputs import is_archive
 
@@ -187,7 +204,7 @@ def _file(name, temporary):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-def _render(corpus, flows, by, links):
+def _render(corpus: Corpus, flows: pd.DataFrame, by: str, links: Mapping[tuple[str, int], str]) -> str:
     errors = corpus.errors.frame()
     title = f"{len(corpus.captures) + len(errors):,} captures"
     classes = {name: f"v{i % len(_COLOURS)}" for i, name in enumerate(flows["verdict"].value_counts().index)}
@@ -212,7 +229,7 @@ def _render(corpus, flows, by, links):
     return document(title, sheet, body, (_HERE / "corpus.js").read_text(encoding="utf-8"))
 
 
-def _figures(corpus, flows, errors):
+def _figures(corpus: Corpus, flows: pd.DataFrame, errors: pd.DataFrame) -> str:
     packets = int(corpus.captures.frame(["packets"])["packets"].sum())
     said = [
         ("Captures", f"{len(corpus.captures):,}"),
@@ -224,7 +241,7 @@ def _figures(corpus, flows, errors):
     return "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{text}</dd></div>" for name, text in said) + "</dl>"
 
 
-def _distributions(flows):
+def _distributions(flows: pd.DataFrame) -> str:
     quantities = (
         ("Goodput", "goodput_bps", format_rate),
         ("Lowest RTT", "rtt_min_us", _time),
@@ -233,10 +250,10 @@ def _distributions(flows):
         ("Duration", "duration_s", lambda s: format_time(s * 1e9)),
         ("Bytes sent", "bytes_sent", format_size),
     )
-    return "\n".join(_histogram(title, flows[name].astype(float).to_numpy(), form) for title, name, form in quantities)
+    return "\n".join(_histogram(title, flows[name].to_numpy(np.float64), form) for title, name, form in quantities)
 
 
-def _histogram(title, values, form):
+def _histogram(title: str, values: NDArray[np.float64], form: Callable[[float], str]) -> str:
     """Return a histogram on a logarithmic axis; what is zero has a bar of its own."""
     known = values[np.isfinite(values)]
     above = known[known > 0]
@@ -267,7 +284,7 @@ def _histogram(title, values, form):
 <line class="axis" x1="0" y1="115" x2="400" y2="115"/>{labels}</svg></div>"""
 
 
-def _groups(flows, by, classes):
+def _groups(flows: pd.DataFrame, by: str, classes: Mapping[str, str]) -> str:
     """Return the shares of verdicts in every group, the largest groups first."""
     body = []
     groups = flows.groupby(by, dropna=False)
@@ -296,7 +313,7 @@ def _groups(flows, by, classes):
 <div class="key">{key}</div></div>"""
 
 
-def _errors(errors):
+def _errors(errors: pd.DataFrame) -> str:
     if not len(errors):
         return ""
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in errors["kind"].value_counts().items())
@@ -311,7 +328,7 @@ def _errors(errors):
 <th class="text">Reason</th></tr></thead><tbody>{rows}</tbody></table></div>"""
 
 
-def _table(flows, by, links):
+def _table(flows: pd.DataFrame, by: str, links: Mapping[tuple[str, int], str]) -> str:
     shown = flows.head(_MOST_ROWS)
     heads = (
         "Capture",
@@ -343,7 +360,7 @@ def _table(flows, by, links):
 </tbody></table></div>"""
 
 
-def _row(row, by, links):
+def _row(row: Mapping[Hashable, Any], by: str, links: Mapping[tuple[str, int], str]) -> str:
     name = escape("/".join(row["capture"].split("/")[-2:]))
     if address := links.get((row["capture"], row["connection"])):
         name = f'<a href="{escape(address)}">{name}</a>'
@@ -359,9 +376,9 @@ def _row(row, by, links):
     return f'<tr data-verdict="{escape(row["verdict"])}">{"".join(cells)}</tr>'
 
 
-def _time(us):
+def _time(us: float) -> str:
     return format_time(us * 1000)
 
 
-def _or(form, value):
+def _or(form: Callable[[float], str], value: Any) -> str:
     return "unknown" if pd.isna(value) else escape(form(value))

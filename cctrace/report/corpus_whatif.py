@@ -1,15 +1,24 @@
 """The part of a corpus's page that says for which flows another controller would have done better."""
 
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any
+
 from cctrace.corpus.holdback import FIGURES, MARGIN
 from cctrace.display import escape
 from cctrace.units import format_number, format_share
+
+if TYPE_CHECKING:
+    from cctrace.corpus.whole import Corpus
+
 
 _WORDS = {"goodput": ("more goodput", "less goodput"), "rtt": ("a shorter RTT", "a longer RTT")}
 _WORDS["share"] = ("less sent again", "more sent again")
 _LEAST = {"goodput": MARGIN, "rtt": MARGIN, "share": 0.003}  # of the share sent again in parts of one
 
 
-def whatif_part(corpus):
+def whatif_part(corpus: Corpus) -> str:
     """Return the HTML of what-if over a corpus; "" if it was not asked."""
     if "whatifs" not in corpus.tables:
         return ""
@@ -26,7 +35,7 @@ told may be either.</p>
 <div class="card scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"""
 
 
-def _sentence(row):
+def _sentence(row: Mapping[Hashable, Any]) -> str:
     name, asked = row["controller"], row["asked"] - row["sent"]
     if not row["answered"]:
         return f"{name}: none of {asked:,} flows that others sent came out again over its inferred path: no answer."
@@ -39,14 +48,14 @@ def _sentence(row):
     )
 
 
-def _share(row, kind):
+def _share(row: Mapping[Hashable, Any], kind: str) -> str:
     value, low, high = (row[f"{kind}_share{end}"] for end in ("", "_low", "_high"))
     if value != value:
         return "unknown"
     return f"{format_share(value)} ({format_number(100 * low)} to {format_share(high)})"
 
 
-def _row(figure, row):
+def _row(figure: str, row: Mapping[Hashable, Any]) -> str:
     better, worse = _WORDS[figure]
     change = "" if row["change"] != row["change"] else _change(figure, row)
     cells = [
@@ -58,7 +67,7 @@ def _row(figure, row):
     return f"<tr>{''.join(cells)}</tr>"
 
 
-def _change(figure, row):
+def _change(figure: str, row: Mapping[Hashable, Any]) -> str:
     unit = " points" if figure == "share" else " %"
     value, low, high = (100 * row[f"change{end}"] for end in ("", "_low", "_high"))
     return f"{value:+.3g}{unit}" + (f" ({low:+.3g} to {high:+.3g})" if low == low else "")

@@ -1,7 +1,11 @@
 """What the scripts draw, for the page as JSON: every packet, every point of the panels, as far as it may be large."""
 
+from __future__ import annotations
+
 import base64
 import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -9,12 +13,22 @@ from cctrace.plot.limits import LIMITS, limit_words
 from cctrace.plot.panels import decimate
 from cctrace.report.encode import fast, floats, integers, small
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.plot.packets import Received, Sent
+    from cctrace.plot.panels import Panel, Series
+    from cctrace.plot.states import Lane
+    from cctrace.report.encode import Pack
+    from cctrace.report.page import FlowSection
+
+
 _SERIES_BYTES = 1_650_000  # of the panels' points on a page (a third more as base64); above that they are thinned
 _WIDGET_BYTES = 100_000_000
 _THINNED = (20_000, 5_000, 1_500, 400)  # spans of time that a series is thinned to, tried in turn
 
 
-def page_data(flows, comparison, room=None):
+def page_data(flows: Mapping[int, FlowSection], comparison: FlowSection | None, room: int | None = None) -> str:
     """Return what the script needs of a page.
 
     Parameters
@@ -35,7 +49,7 @@ def page_data(flows, comparison, room=None):
     return as_json({"flows": encoded})
 
 
-def widget_data(identifier, flow):
+def widget_data(identifier: str, flow: FlowSection) -> dict[str, Any]:
     """Return what the scripts need of a flow in a notebook: the columns as bytes, nothing thinned before 100 MB.
 
     Parameters
@@ -52,17 +66,17 @@ def widget_data(identifier, flow):
     return data
 
 
-def as_json(data):
+def as_json(data: Any) -> str:
     """Return JSON that cannot end the script element it stands in."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, default=_base64)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _base64(data):
+def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-def _flow(identifier, flow, pack=small):
+def _flow(identifier: str, flow: FlowSection, pack: Pack = small) -> dict[str, Any]:
     return {
         "id": identifier,
         "start_ns": str(flow.start_ns),
@@ -78,7 +92,7 @@ def _flow(identifier, flow, pack=small):
     }
 
 
-def _lane(lane, pack):
+def _lane(lane: Lane, pack: Pack) -> dict[str, Any]:
     """Return a timeline of states: when each began, which it was; the last one ends at `end`."""
     names = sorted({name for _, _, name in lane.phases.spans})
     starts = np.array([start for start, _, _ in lane.phases.spans])
@@ -87,11 +101,11 @@ def _lane(lane, pack):
     return shown | {"t": integers(np.rint(starts * 1e6), 1e-6, pack), "code": integers(codes, pack=pack)}
 
 
-def _class(name):
+def _class(name: str) -> str:
     return name if name in LIMITS else "unknown"
 
 
-def _range(flow):
+def _range(flow: FlowSection) -> list[float]:
     low, high = float(flow.begin_s), float(flow.duration_s)
     if flow.beside:
         low = min(low, flow.beside[0]["from"] / 1e9)
@@ -103,7 +117,7 @@ def _range(flow):
     return [low, high if high > low else low + 1e-6]
 
 
-def packet_columns(packets, start_ns, pack=small):
+def packet_columns(packets: tuple[Sent, Received], start_ns: int, pack: Pack = small) -> dict[str, dict[str, Any]]:
     """Return the columns of packets, (`Sent`, `Received`), in the order of time."""
     sent, received = (_in_time(side) for side in packets)
     start = np.int64(start_ns)
@@ -124,13 +138,13 @@ def packet_columns(packets, start_ns, pack=small):
     return {side: {name: integers(c, pack=pack) for name, c in of.items()} for side, of in columns.items()}
 
 
-def _in_time(side):
+def _in_time(side: Sent | Received) -> dict[str, NDArray[Any]]:
     """Return the columns in the order of time: several CPUs feeding one capture may disorder it by microseconds."""
     order = np.argsort(side.time_ns, kind="stable")
     return {n: getattr(side, n)[order] for n in side.__dataclass_fields__ if n not in ("left", "right")}
 
 
-def _blocks_in_time(received):
+def _blocks_in_time(received: Received) -> tuple[NDArray[Any], NDArray[Any]]:
     order, count = np.argsort(received.time_ns, kind="stable"), received.blocks
     first = np.cumsum(count) - count
     ends = np.cumsum(count[order])
@@ -138,7 +152,7 @@ def _blocks_in_time(received):
     return received.left[rows], received.right[rows]
 
 
-def _fill_series(flows, room=None, pack=small):
+def _fill_series(flows: Sequence[dict[str, Any]], room: int | None = None, pack: Pack = small) -> None:
     """Replace the panels by their data, in full where the page has room for it, else thinned as little as possible."""
     room = _SERIES_BYTES if room is None else room
     for buckets in (None, *_THINNED):
@@ -151,9 +165,12 @@ def _fill_series(flows, room=None, pack=small):
         flow["panels"], flow["times"], flow["thinned"] = panels, times, bool(buckets)
 
 
-def _panels(panels, buckets, pack):
+def _panels(
+    panels: Iterable[tuple[str, Panel]], buckets: int | None, pack: Pack
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the data of panels, and the columns of time that their series share."""
-    times, known = [], {}
+    times: list[dict[str, Any]] = []
+    known: dict[bytes, int] = {}
     found = []
     for identifier, panel in panels:
         series = []
@@ -178,7 +195,7 @@ def _panels(panels, buckets, pack):
     return found, times
 
 
-def _points(series, buckets):
+def _points(series: Series, buckets: int | None) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the points of a series, without what repeats where it holds its values."""
     finite = np.isfinite(series.value)
     time_s, values = series.time_s[finite], series.value[finite]

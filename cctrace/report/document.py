@@ -7,6 +7,8 @@ contents, would neither run nor be loaded. And a link leads to a file beside the
 Sources: [CSP3] W3C Content Security Policy Level 3, 2.3.1 (hashes), 8.2 (strict-dynamic); [RFC3986] 2.1, 4.2.
 """
 
+from __future__ import annotations
+
 import base64
 import hashlib
 from urllib.parse import quote
@@ -14,7 +16,7 @@ from urllib.parse import quote
 from cctrace.display import escape
 
 
-def document(title, sheet, body, script, data="", loads=False):
+def document(title: str, sheet: str, body: str, script: str, data: str = "", loads: bool = False) -> str:
     """Return a page as one string of HTML.
 
     Parameters
@@ -50,7 +52,7 @@ def document(title, sheet, body, script, data="", loads=False):
 """
 
 
-def policy(sheet, script, loads=False):
+def policy(sheet: str, script: str, loads: bool = False) -> str:
     """Return the content security policy of a page with this style sheet and this script, and no others.
 
     Examples
@@ -65,11 +67,11 @@ def policy(sheet, script, loads=False):
     )
 
 
-def _hash(text):
+def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def link(*path, fragment=""):
+def link(*path: str, fragment: str = "") -> str:
     """Return the address of a file, relative to the page that links to it.
 
     Parameters

@@ -6,12 +6,22 @@
 a million capture times takes some two bytes a row, a constant one nothing.
 """
 
+from __future__ import annotations
+
 import base64
 import functools
 import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from isal import isal_zlib
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    Pack = Callable[[bytes], bytes]
+
 
 small = functools.partial(zlib.compress, level=6)
 fast = functools.partial(isal_zlib.compress, level=1)  # ten times as fast, a fifth larger
@@ -19,7 +29,7 @@ fast = functools.partial(isal_zlib.compress, level=1)  # ten times as fast, a fi
 STEPS = 100_000  # of the largest value: what a float is rounded to, finer than a screen by far
 
 
-def integers(values, scale=1.0, pack=small):
+def integers(values: ArrayLike, scale: float = 1.0, pack: Pack = small) -> dict[str, Any]:
     """Return a column of integers, exactly; what is read is the integer times `scale`.
 
     Parameters
@@ -48,7 +58,7 @@ def integers(values, scale=1.0, pack=small):
     return {"n": len(values), "planes": planes, "scale": scale, "data": data}
 
 
-def floats(values, pack=small):
+def floats(values: ArrayLike, pack: Pack = small) -> dict[str, Any]:
     """Return a column of finite floats, rounded to about a `STEPS`-th of the largest one.
 
     Examples
@@ -63,7 +73,7 @@ def floats(values, pack=small):
     return integers(np.rint(values / scale), scale, pack)
 
 
-def decoded(column):
+def decoded(column: dict[str, Any]) -> NDArray[Any]:
     """Return the values of a column, as the page's script does.
 
     Examples

@@ -1,10 +1,21 @@
 """The forecast of minRTT collapse on the page: words, a table, and the runs of the simulator that it stands on."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from cctrace.display import escape
 from cctrace.refusals import Refusal
 from cctrace.units import format_share, format_time
+
+if TYPE_CHECKING:
+    from cctrace.estimates import Estimate
+    from cctrace.fit.collapse import Collapse, Forecast
+
+    Scale = Callable[[float], float]
+
 
 _WIDTH, _HEIGHT = 640, 270
 _LEFT, _TOP, _RIGHT, _BOTTOM = 62, 14, 620, 214
@@ -18,7 +29,7 @@ _NOTE = (
 )
 
 
-def forecast_section(forecast):
+def forecast_section(forecast: Collapse | Refusal | None) -> str:
     """Return the HTML of a forecast.
 
     Parameters
@@ -46,36 +57,36 @@ def forecast_section(forecast):
     )
 
 
-def _row(name, one):
+def _row(name: str, one: Forecast) -> tuple[str, ...]:
     return (
         name,
         one.verdict,
         _between(one.threshold_sd_us),
         _between(one.sd_us),
-        _chance(one.probability.value),
-        _chance(one.probability_hour.value),
+        _chance(one.probability),
+        _chance(one.probability_hour),
     )
 
 
-def _chance(value):
-    return format_share(max(value, _LEAST))
+def _chance(probability: Estimate) -> str:
+    return "-" if probability.value is None else format_share(max(probability.value, _LEAST))
 
 
-def _between(estimate):
+def _between(estimate: Estimate) -> str:
     """Return an estimate in microseconds as text: value and interval, "-" for a side that is not bounded."""
     value, low, high = ("-" if side is None else format_time(side * 1e3) for side in estimate)
     return f"{value} ({low} to {high})"
 
 
-def _widest(forecast):
+def _widest(forecast: Collapse, now_us: float) -> float:
     """Return the right end of the axis: the jitter's sd, us."""
-    known = [forecast.sd_us_.value, 0.25 * forecast.delay_us_]
+    known = [now_us, 0.25 * forecast.delay_us_]
     for one in forecast.forecasts_.values():
         known += [side for side in one.threshold_sd_us if side is not None] + [sd for sd, _ in one.seen]
     return min(1.05 * max(known), 2 * forecast.delay_us_)
 
 
-def _groups(forecast):
+def _groups(forecast: Collapse) -> list[tuple[str, Forecast]]:
     """Return what was run, once for controllers that share their runs: [(names, forecast)]."""
     found: dict[tuple, list] = {}
     for name, one in forecast.forecasts_.items():
@@ -83,10 +94,13 @@ def _groups(forecast):
     return [(", ".join(name for name, _ in group), group[0][1]) for group in found.values()]
 
 
-def _runs(forecast):
-    widest, groups = _widest(forecast), _groups(forecast)
+def _runs(forecast: Collapse) -> str:
+    now_us = forecast.sd_us_.value
+    if now_us is None:
+        return ""
+    widest, groups = _widest(forecast, now_us), _groups(forecast)
     x, y = _scale(widest, _LEFT, _RIGHT), _scale(1.05, _BOTTOM, _TOP)
-    said = f"this flow: sd {format_time(forecast.sd_us_.value * 1e3)}"
+    said = f"this flow: sd {format_time(now_us * 1e3)}"
     label = (
         f"Share of the link that simulated flows got over the jitter's standard deviation; {said}; "
         "the table above has the thresholds"
@@ -95,18 +109,18 @@ def _runs(forecast):
     half = f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{y(0.5):.1f}" y2="{y(0.5):.1f}" class="half"/>'
     return (
         f'<svg class="surface" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(label)}">'
-        f"{_ticks(widest, x, y)}{half}{marks}{_here(forecast.sd_us_, said, x)}</svg>"
+        f"{_ticks(widest, x, y)}{half}{marks}{_here(now_us, forecast.sd_us_, said, x)}</svg>"
     )
 
 
-def _scale(most, start, end):
+def _scale(most: float, start: float, end: float) -> Scale:
     return lambda value: start + (end - start) * min(max(value / most, 0.0), 1.0)
 
 
-def _here(sd_us, said, x):
+def _here(now_us: float, sd_us: Estimate, said: str, x: Scale) -> str:
     """Return the flow's own jitter as a line, its interval as a band."""
-    low, high = (x(sd_us.value if side is None else side) for side in (sd_us.low, sd_us.high))
-    at = x(sd_us.value)
+    low, high = (x(now_us if side is None else side) for side in (sd_us.low, sd_us.high))
+    at = x(now_us)
     end, shift = ("end", -8) if at > (_LEFT + _RIGHT) / 2 else ("start", 8)
     return (
         f'<rect x="{low:.1f}" y="{_TOP}" width="{max(high - low, 0.5):.1f}" height="{_BOTTOM - _TOP}" class="band"/>'
@@ -115,7 +129,7 @@ def _here(sd_us, said, x):
     )
 
 
-def _group(k, names, one, x, y):
+def _group(k: int, names: str, one: Forecast, x: Scale, y: Scale) -> str:
     """Return the runs of controllers, the bar of their threshold, and their legend."""
     parts = [_mark(k, x(sd), y(share)) for sd, share in one.seen]
     value, low, high = one.threshold_sd_us
@@ -129,7 +143,7 @@ def _group(k, names, one, x, y):
     return f'<g class="c-flow{k}">{"".join(parts)}</g>'
 
 
-def _mark(k, x, y):
+def _mark(k: int, x: float, y: float) -> str:
     """Return a mark of its own for each group: colours alone do not tell them apart."""
     if k % 3 == 0:
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{_MARKS}" class="run"/>'
@@ -138,7 +152,7 @@ def _mark(k, x, y):
     return f'<rect x="{x - 3:.1f}" y="{y - 3:.1f}" width="6" height="6" class="run"/>'
 
 
-def _round_steps(most):
+def _round_steps(most: float) -> list[float]:
     """Return some round numbers from 0 to `most`.
 
     >>> _round_steps(10.5), _round_steps(320)
@@ -149,7 +163,7 @@ def _round_steps(most):
     return [step * k for k in range(int(most / step + 1e-9) + 1)]
 
 
-def _ticks(widest, x, y):
+def _ticks(widest: float, x: Scale, y: Scale) -> str:
     marks = [
         f'<text x="{x(sd):.1f}" y="{_BOTTOM + 16}" text-anchor="middle">{sd / 1e3:.4g}</text>'
         for sd in _round_steps(widest)

@@ -1,6 +1,10 @@
 """Many captures: a report for each, and one page that lists them."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from cctrace.analysis.analyze import analyze
 from cctrace.corpus.names import common_folder, short_names
@@ -10,10 +14,14 @@ from cctrace.report.document import link
 from cctrace.report.overview import COLUMNS, keeper, row_of, write_report
 from cctrace.report.page import Report, write
 
+if TYPE_CHECKING:
+    from cctrace.analysis.flow_analysis import FlowAnalysis
+
+
 PAGE = "report.html"
 
 
-def captures_in(folder):
+def captures_in(folder: str | Path) -> list[Path]:
     """Return the captures in a folder and those in it, sorted; what is of no known format is left out.
 
     A file at which telling formats apart fails is taken for a capture: whoever reads it will say what is wrong.
@@ -29,7 +37,7 @@ def captures_in(folder):
     return [path for path in sorted(Path(folder).rglob("*")) if path.is_file() and _may_be_capture(path)]
 
 
-def _may_be_capture(path):
+def _may_be_capture(path: Path) -> bool:
     try:
         return is_capture(path)
     except (CctraceError, OSError):
@@ -38,7 +46,14 @@ def _may_be_capture(path):
         return True
 
 
-def write_index(files, folder, controller=None, progress=lambda line: None, failed=lambda error: None, **options):
+def write_index(
+    files: Sequence[Any],
+    folder: str | Path,
+    controller: str | None = None,
+    progress: Callable[[str], object] = lambda line: None,
+    failed: Callable[[Exception], object] = lambda error: None,
+    **options: Any,
+) -> tuple[Path, list[dict[str, Any]], list[str]]:
     """Analyse captures one by one, and write a report for each and a page that lists all flows.
 
     No capture ends the others' analysis: one that cannot be analysed, for whatever reason, is noted on the page.
@@ -63,7 +78,11 @@ def write_index(files, folder, controller=None, progress=lambda line: None, fail
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    rows, links, objects, notes, names = [], {}, [], [], short_names(files, taken={PAGE})
+    rows: list[list[str]] = []
+    links: dict[int, str] = {}
+    objects: list[dict[str, Any]] = []
+    notes: list[str] = []
+    names = short_names(files, taken={PAGE})
     for k, (file, name) in enumerate(zip(files, names, strict=True), 1):
         progress(f"{k} of {len(files)}: {file}")
         try:
@@ -85,6 +104,6 @@ def write_index(files, folder, controller=None, progress=lambda line: None, fail
     return page, objects, notes
 
 
-def _told(analysis):
+def _told(analysis: FlowAnalysis) -> tuple[list[str], dict[str, Any]]:
     """Return the texts of a flow under the columns of the list, but for the first, and the flow for programs."""
     return [*row_of(analysis), analysis.sentence], analysis.to_dict()

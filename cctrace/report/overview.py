@@ -1,9 +1,13 @@
 """The analyses of flows as a table for people, as objects for programs, as Parquet and as the page."""
 
+from __future__ import annotations
+
 import contextlib
 import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -25,6 +29,14 @@ from cctrace.report.page import FlowSection, Report, write
 from cctrace.report.save import frame_of, save
 from cctrace.units import format_rate, format_share, format_size, format_time
 
+if TYPE_CHECKING:
+    from cctrace.analysis.flow_view import FlowView
+    from cctrace.flows.counters import CounterFlow
+    from cctrace.flows.flow import Flow
+    from cctrace.plot.packets import Received, Sent
+    from cctrace.plot.panels import Panel
+
+
 COLUMNS = ("Flow", "Cause", "Sent", "Goodput", "RTT min", "RTT median", "RTT p95", "Retransmitted", "Controller")
 AGREEMENT = "Replay = kernel"  # the last column, where there is something to compare
 # Share of polls at which the replay and the kernel agree: key of `Comparison.summary`, short name, full name.
@@ -37,20 +49,20 @@ _FIGURES = (
 _SECTIONS = 24  # flows drawn on one page; all are in the table and in the Parquet files
 
 
-def table(analyses):
+def table(analyses: Sequence[FlowAnalysis]) -> tuple[list[str], list[list[str]]]:
     """Return the columns and rows of texts that sum up flows, one row per flow."""
     compared = any(analysis.agreement for analysis in analyses)
     rows = [[*row_of(analysis), *([_agreement(analysis)] if compared else [])] for analysis in analyses]
     return [*COLUMNS, *([AGREEMENT] if compared else [])], rows
 
 
-def _agreement(analysis):
+def _agreement(analysis: FlowAnalysis) -> str:
     found = analysis.agreement or {}
     figures = [f"{short} {format_share(found[key])}" for key, short, _ in _FIGURES if key in found]
     return ", ".join(figures[:3])
 
 
-def row_of(analysis):
+def row_of(analysis: FlowAnalysis) -> list[str]:
     """Return the texts of one flow under `COLUMNS`."""
     row = analysis.row
     return [
@@ -64,18 +76,20 @@ def row_of(analysis):
     ]
 
 
-def _controller(analysis):
+def _controller(analysis: FlowAnalysis) -> str:
     """Return who sent a flow; of what the counters name what was replayed for it, if that has another name."""
     told, replayed = analysis.controller, analysis.replayed
     return f"{told} (as {replayed})" if told and replayed not in (None, told) else _sender(analysis)
 
 
-def _sender(analysis):
+def _sender(analysis: FlowAnalysis) -> str:
     """Return who sent a flow: whom the counters name, else whom it shows."""
     return analysis.controller or sender_words(analysis.identification, analysis.diagnosis)
 
 
-def write_report(analyses, folder, progress=lambda line: None):
+def write_report(
+    analyses: Sequence[FlowAnalysis], folder: str | Path, progress: Callable[[str], object] = lambda line: None
+) -> Path:
     """Write report.html and the tables of an analysis.
 
     Parameters
@@ -117,7 +131,7 @@ def write_report(analyses, folder, progress=lambda line: None):
     return page
 
 
-def _storable(value):
+def _storable(value: Any) -> Any:
     """Return a value as Parquet takes it: None for a record without fields, texts as UTF-8."""
     if isinstance(value, dict):
         return {name: _storable(one) for name, one in value.items()} or None
@@ -126,22 +140,22 @@ def _storable(value):
     return [_storable(one) for one in value] if isinstance(value, list) else value
 
 
-def keeper():
+def keeper() -> Callable[[Flow], tuple[Sent, Received] | Packed | None]:
     """Return what keeps the packets of flows of large files, for `analyze`: compressed if they are many."""
     number = itertools.count(1)
 
-    def keep(flow):
+    def keep(flow: Flow) -> tuple[Sent, Received] | Packed | None:
         k = next(number)
         if k > _SECTIONS:
             return None
         packets = packets_of(flow)
-        few = sum(map(len, packets)) <= CHUNK
+        few = sum(len(side) for side in packets) <= CHUNK
         return packets if few else pack(packets, int(flow.summary["start_ns"]), SPANS // k)
 
     return keep
 
 
-def write_pages(report, page):
+def write_pages(report: Report, page: Path) -> None:
     """Write the page and, beside it, the files of packets that are too many for it."""
     stems = [f"flow{i}" for i in range(len(report.flows))]
     sections, beside = fitting(report.flows, stems)
@@ -150,10 +164,10 @@ def write_pages(report, page):
         (page.parent / name).write_text(text, encoding="ascii")
 
 
-def _tables(analysis):
+def _tables(analysis: FlowAnalysis) -> dict[str, pd.DataFrame]:
     view = analysis.view
     if analysis.counters is not None:
-        return _counter_tables(analysis)
+        return _counter_tables(analysis, analysis.counters)
     if view is None:
         return {}
     tables = {"events": frame_of(view.events), "tcpinfo": view.kernel, "replay": view.model}
@@ -163,21 +177,21 @@ def _tables(analysis):
     return {name: frame for name, frame in tables.items() if frame is not None}
 
 
-def _counter_tables(analysis):
-    tables = {"tcpinfo": analysis.counters.polls.frame()}
+def _counter_tables(analysis: FlowAnalysis, counters: CounterFlow) -> dict[str, pd.DataFrame]:
+    tables = {"tcpinfo": counters.polls.frame()}
     with contextlib.suppress(StreamError):  # what is lacking has been noted where it was asked for
-        tables["events"] = frame_of(analysis.counters.events.rows)
+        tables["events"] = frame_of(counters.events.rows)
     return tables | {
         name: frame for name, frame in (("replay", analysis.model), ("agreement", analysis.polls)) if frame is not None
     }
 
 
-def _lasted(view):
+def _lasted(view: FlowView) -> tuple[int, int]:
     """Return when a flow began and ended, ns."""
     return view.start_ns, int(view.events["time_ns"][-1])
 
 
-def report_of(analyses):
+def report_of(analyses: Sequence[FlowAnalysis]) -> Report:
     """Return the `Report` of flows."""
     files = list(dict.fromkeys(analysis.file for analysis in analyses))
     notes = []
@@ -205,7 +219,7 @@ def report_of(analyses):
 _LISTED = 5000  # flows beside those that are explained
 
 
-def _others(analyses):
+def _others(analyses: Sequence[FlowAnalysis]) -> tuple[list[FlowAnalysis], int]:
     """Return the flows of the captures that were not worth an analysis, and how many more there are."""
     known = {(analysis.file, analysis.flow.index) for analysis in analyses if analysis.flow is not None}
     captures = {analysis.file: analysis.flow.capture for analysis in analyses if analysis.flow is not None}
@@ -219,7 +233,7 @@ def _others(analyses):
     return rows[:_LISTED], max(0, total - _LISTED)
 
 
-def _comparison(analyses):
+def _comparison(analyses: Sequence[FlowAnalysis]) -> FlowSection | None:
     """Return the section that lays the largest flows beside each other; None of a single one."""
     views = {analysis.title: analysis.view for analysis in analyses if analysis.view is not None}
     if views:
@@ -234,7 +248,7 @@ def _comparison(analyses):
     return FlowSection("The flows beside each other", [], panels, Phases(), duration_s, notes=notes, start_ns=start_ns)
 
 
-def _title(analyses, total):
+def _title(analyses: Sequence[FlowAnalysis], total: int) -> str:
     if len(analyses) > 1:
         return f"{len(analyses)} flows" if len(analyses) == total else f"{len(analyses)} of {total} flows"
     counters = analyses[0].counters
@@ -242,14 +256,45 @@ def _title(analyses, total):
     return f"{kind} {'flow ' if analyses[0].row['src'] else ''}{analyses[0].title}"
 
 
-def _section(analysis):
-    view, row, counters = analysis.view, analysis.row, analysis.counters
-    if view is None and counters is None:
-        return None
-    timeless = counters is not None and not counters.is_timed
-    packets = packets_of(analysis.flow) if view is not None and analysis.flow is not None else analysis.packets
-    packed, packets = (packets, packets.shown) if isinstance(packets, Packed) else (None, packets)
-    diagnosis, found = analysis.diagnosis, analysis.identification
+def _section(analysis: FlowAnalysis) -> FlowSection | None:
+    if analysis.counters is not None:
+        return _section_of_counters(analysis, analysis.counters)
+    return None if analysis.view is None else _section_of_packets(analysis, analysis.view)
+
+
+def _section_of_counters(analysis: FlowAnalysis, counters: CounterFlow) -> FlowSection:
+    section = replace(
+        _in_words(analysis),
+        duration_s=float(np.nan_to_num(analysis.row["duration_s"])),
+        time_axis="Time since the first poll (s)",
+        start_ns=int(counters.start_ns),
+    )
+    if not counters.is_timed:
+        return replace(section, limits=[], events=[])
+    return replace(section, panels=counter_panels(counters, analysis.model), phases=counter_phases(counters))
+
+
+def _section_of_packets(analysis: FlowAnalysis, view: FlowView) -> FlowSection:
+    kept = analysis.packets if analysis.flow is None else packets_of(analysis.flow)
+    packed = kept if isinstance(kept, Packed) else None
+    packets = packed.shown if packed else kept if isinstance(kept, tuple) else None
+    return replace(
+        _in_words(analysis),
+        panels=_panels(view, packets),
+        phases=flow_phases(view),
+        duration_s=float(view.seconds(view.events)[-1]),
+        packets=packets,
+        packed=packed,
+        start_ns=view.start_ns,
+        taken_at=view.taken_at,
+        lanes=lanes(view),
+        reverse=view.reverse,
+    )
+
+
+def _in_words(analysis: FlowAnalysis) -> FlowSection:
+    """Return the section of a flow without what is drawn of it over time."""
+    row, diagnosis, found = analysis.row, analysis.diagnosis, analysis.identification
     figures = [
         *zip(COLUMNS[2:-1], row_of(analysis)[2:-1], strict=True),
         ("Duration", "unknown" if np.isnan(row["duration_s"]) else format_time(row["duration_s"] * 1e9)),
@@ -262,35 +307,28 @@ def _section(analysis):
     return FlowSection(
         title=f"{analysis.title}  ({Path(analysis.file).name})",
         figures=figures,
-        panels=[] if timeless else counter_panels(counters, analysis.model) if counters else _panels(view, packets),
-        phases=Phases() if timeless else counter_phases(counters) if counters else flow_phases(view),
-        duration_s=np.nan_to_num(row["duration_s"]) if counters else float(view.seconds(view.events)[-1]),
+        panels=[],
+        phases=Phases(),
+        duration_s=0.0,
         cause=diagnosis.in_words if diagnosis else "",
         verdict=diagnosis.verdict if diagnosis else "",
         notes=[*analysis.notes, *(analysis.flow.capture.packets.notes if analysis.flow is not None else ())],
-        time_axis=f"Time since the first {'poll' if counters else 'packet'} (s)",
-        packets=packets,
-        packed=packed,
-        start_ns=int(counters.start_ns) if counters else view.start_ns,
-        taken_at="sender" if view is None else view.taken_at,
-        limits=diagnosis.limits if diagnosis and not timeless else [],
-        events=diagnosis.events if diagnosis and not timeless else [],
+        limits=diagnosis.limits if diagnosis else [],
+        events=diagnosis.events if diagnosis else [],
         verdicts=diagnosis.verdicts if diagnosis else [],
         candidates=[(one.name, one.probability) for one in found.candidates] if found else [],
         sender=_sender(analysis),
         identified=found.reason if found else "",
         whatif=analysis.whatif,
         forecast=analysis.collapse,
-        lanes=[] if view is None else lanes(view),
-        reverse=None if view is None else view.reverse,
     )
 
 
-def _panels(view, packets):
+def _panels(view: FlowView, packets: tuple[Sent, Received] | None) -> list[Panel]:
     """Return the panels of a flow; every packet is drawn elsewhere where they are at hand."""
     panels = flow_panels(view, packets)
     return panels if packets is None else [panel for panel in panels if panel.name != "progress"]
 
 
-def _rtt(value_us):
+def _rtt(value_us: float) -> str:
     return "unknown" if pd.isna(value_us) else format_time(value_us * 1000)

@@ -4,9 +4,12 @@ The page holds the panels of `cctrace.plot` and every packet, a style sheet and 
 the user's files is escaped, and the content security policy of `document` forbids the page any network.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cctrace
 from cctrace.diagnosis.findings import Event, Limit, Verdict
@@ -19,6 +22,12 @@ from cctrace.refusals import Refusal, attempt
 from cctrace.report.data import page_data
 from cctrace.report.document import document
 from cctrace.report.section import comparison_section, flow_section
+
+if TYPE_CHECKING:
+    from cctrace.counterfactual.whatif import WhatIf
+    from cctrace.fit.collapse import Collapse
+    from cctrace.report.chunks import Packed
+
 
 _HERE = Path(__file__).parent
 _DRAWING = ("decode", "axes", "series", "save", "panel", "packets", "sequence", "strip", "flow")  # as they run
@@ -94,12 +103,17 @@ class FlowSection:
     candidates: list[tuple[str, float]] = field(default_factory=list)
     sender: str = ""
     identified: str = ""
-    whatif: object = None
-    forecast: object = None
+    whatif: WhatIf | Refusal | None = None
+    forecast: Collapse | Refusal | None = None
     lanes: list[Lane] = field(default_factory=list)
-    packed: Any = None
-    beside: list[dict] = field(default_factory=list)
-    reverse: dict | None = None
+    packed: Packed | None = None
+    beside: list[dict[str, Any]] = field(default_factory=list)
+    reverse: dict[str, Any] | None = None
+
+    @property
+    def packet_count(self) -> int:
+        """Packets on the page itself."""
+        return sum(len(side) for side in self.packets or ())
 
 
 @dataclass(frozen=True)
@@ -137,7 +151,7 @@ class Report:
     others: list[list[str]] = field(default_factory=list)
 
 
-def write(report, file):
+def write(report: Report, file: str | Path) -> None:
     """Write the page.
 
     Parameters
@@ -153,17 +167,17 @@ def write(report, file):
     Path(file).write_text(render(report), encoding="utf-8")
 
 
-def style():
+def style() -> str:
     """Return the style sheet."""
     return f"{_colours()}\n{_text('report.css')}"
 
 
-def script(*last):
+def script(*last: str) -> str:
     """Return the scripts that draw, and after them those of the names given."""
     return "".join(_text(f"{name}.js") for name in (*_DRAWING, *last))
 
 
-def render(report, room=None):
+def render(report: Report, room: int | None = None) -> str:
     """Return the page as one string of HTML, its curves in `room` bytes (default: 1.65 million)."""
     given = {i: flow for i, flow in enumerate(report.flows) if flow is not None}
     drawn = {i: attempt(f"section of {flow.title}", flow_section, i, flow) for i, flow in given.items()}
@@ -198,11 +212,11 @@ leads back to what is in view. Keys on a plot: + and &minus; zoom, arrows move, 
 the vertical axis, comma and full stop go from packet to packet, 0 shows everything."""
 
 
-def _text(name):
+def _text(name: str) -> str:
     return (_HERE / name).read_text(encoding="utf-8")
 
 
-def _colours():
+def _colours() -> str:
     """Return the style sheet's variables: one meaning has one name, a light and a dark colour."""
     light = {f"c-{name}": colour for name, colour in COLOURS.items()}
     light |= {f"p-{_key(name)}": colour for name, colour in PHASE_COLOURS.items()}
@@ -220,14 +234,14 @@ def _colours():
     )
 
 
-def _key(phase):
+def _key(phase: str) -> str:
     return phase.replace(" ", "-")
 
 
 _SEARCHED = 8  # flows from which on a search field is of use
 
 
-def _table(report, flows):
+def _table(report: Report, flows: Mapping[int, FlowSection]) -> str:
     head = "".join(
         f'<th scope="col" data-label="{escape(name)}" aria-sort="none">'
         f'<button type="button">{escape(name)}</button></th>'
@@ -253,12 +267,12 @@ def _table(report, flows):
     )
 
 
-def _row(columns, cells):
+def _row(columns: Sequence[str], cells: Iterable[str]) -> str:
     named = zip(columns, cells, strict=True)
     return "<tr>" + "".join(f'<td data-label="{escape(name)}">{cell}</td>' for name, cell in named) + "</tr>"
 
 
-def _others(report):
+def _others(report: Report) -> str:
     """Return the flows without a section as a table of their own, folded."""
     if not report.others:
         return ""
@@ -272,5 +286,5 @@ def _others(report):
     )
 
 
-def _notes(notes):
+def _notes(notes: Iterable[str]) -> str:
     return "\n".join(f'<p class="card warning">{escape(note)}</p>' for note in notes)

@@ -1,7 +1,15 @@
 """The card of the page about the other direction of a flow: what its receiver sent."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from cctrace.display import escape
 from cctrace.units import format_size, format_time
+
+if TYPE_CHECKING:
+    from cctrace.report.page import FlowSection
+
 
 _SEEN = {
     "sender": "Captured at the bulk sender: these are the times that this host took to answer, without the path.",
@@ -10,7 +18,7 @@ _SEEN = {
 _ELSEWHERE = "They reach from where it was captured to the bulk sender and back."
 
 
-def reverse_card(flow):
+def reverse_card(flow: FlowSection) -> str:
     """Return a folded card: bytes, packets, answers; nothing where the direction is not known.
 
     Parameters
@@ -28,7 +36,7 @@ def reverse_card(flow):
     )
 
 
-def _carried(found):
+def _carried(found: dict[str, Any]) -> str:
     """Return in words what the other end sent."""
     if not found["data_packets"]:
         return f"{found['packets']:,} packets, acknowledgements only"
@@ -36,11 +44,11 @@ def _carried(found):
     return f"{found['packets']:,} packets, {format_size(found['payload_bytes'])} of data in {messages}"
 
 
-def _timed(found):
-    return found["answered_us"] or found["echoed_us"]
+def _timed(found: dict[str, Any]) -> bool:
+    return bool(found["answered_us"] or found["echoed_us"])
 
 
-def _figures(found):
+def _figures(found: dict[str, Any]) -> list[tuple[str, str]]:
     rows = [("Packets", f"{found['packets']:,}"), ("Pure ACKs", f"{found['pure_acks']:,}")]
     if found["bytes_per_ack"]:
         rows.append(("Data per pure ACK", format_size(found["bytes_per_ack"])))

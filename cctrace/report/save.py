@@ -4,18 +4,27 @@ A table of events has millions of cells of which most repeat a neighbour's. pand
 longer than the analysis does; here every distinct value becomes text once. The bytes are those that pandas writes.
 """
 
+from __future__ import annotations
+
 import gzip
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from cctrace.extras import is_installed
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+
 _REPEATS = 2  # times that a value must occur, on average, to be worth looking up
 _QUOTED = frozenset(',"\r\n')
 
 
-def save(frame, folder, name):
+def save(frame: pd.DataFrame, folder: Path, name: str) -> Path:
     """Write a table to ``folder/name.parquet``, without pyarrow to ``folder/name.csv.gz``; return the path."""
     if is_installed("pyarrow"):
         path = folder / f"{name}.parquet"
@@ -26,7 +35,7 @@ def save(frame, folder, name):
     return path
 
 
-def frame_of(records):
+def frame_of(records: NDArray[Any]) -> pd.DataFrame:
     """Return records as a table, column by column: pandas would gather those of a kind, which takes nine times as long.
 
     Examples
@@ -34,10 +43,10 @@ def frame_of(records):
     >>> frame_of(np.array([(1, 2), (3, 4)], [("time_ns", "i8"), ("event", "u1")]))["event"].tolist()
     [2, 4]
     """
-    return pd.DataFrame({name: records[name].copy() for name in records.dtype.names}, copy=False)
+    return pd.DataFrame({name: records[name].copy() for name in records.dtype.names or ()}, copy=False)
 
 
-def csv_text(frame):
+def csv_text(frame: pd.DataFrame) -> str:
     """Return a table of two columns or more as CSV with a header, as ``frame.to_csv(index=False)`` does.
 
     Examples
@@ -52,7 +61,7 @@ def csv_text(frame):
     return "\n".join([",".join(map(_quoted, frame.columns)), *rows, ""])
 
 
-def _cells(column):
+def _cells(column: pd.Series) -> list[str]:
     whole = isinstance(column.dtype, np.dtype) and column.dtype.kind in "iub"
     text = str if whole else _text  # of whole numbers none is missing or has a comma
     if column.dtype == object:  # of whatever: lists have no hash
@@ -64,9 +73,9 @@ def _cells(column):
     return [texts[code] for code in codes.tolist()]
 
 
-def _text(value):
+def _text(value: Any) -> str:
     return "" if value is None or value is pd.NA or value != value else _quoted(str(value))
 
 
-def _quoted(text):
+def _quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"' if _QUOTED.intersection(text) else text

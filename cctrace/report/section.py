@@ -1,6 +1,10 @@
 """The part of the page about one flow: what is said about it, and the frames that the script draws into."""
 
+from __future__ import annotations
+
 import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +17,14 @@ from cctrace.report.forecast import forecast_section
 from cctrace.report.reverse import reverse_card
 from cctrace.report.whatif import whatif_card
 from cctrace.units import format_share
+
+if TYPE_CHECKING:
+    from cctrace.diagnosis.findings import Event, Verdict
+    from cctrace.plot.packets import Sent
+    from cctrace.plot.panels import Panel, Phases, Series
+    from cctrace.plot.states import Lane
+    from cctrace.report.page import FlowSection
+
 
 _AGREEMENT = """<p class="soft">“= kernel”: the share of the kernel's polls, after the first second, at which the
 replayed controller held the same value: bw and min_rtt within 1 %, cwnd within 2 segments, the gain exactly, one poll
@@ -33,7 +45,7 @@ _LAYERS = {
 _ALWAYS = ("new", "ack", "window", "sack")
 
 
-def flow_section(i, flow):
+def flow_section(i: int, flow: FlowSection) -> str:
     """Return the HTML of one flow's section."""
     compared = any(name.endswith("= kernel") for name, _ in flow.figures)
     aside = "" if flow.taken_at == "sender" else f"captured at: {flow.taken_at}"
@@ -57,7 +69,7 @@ def flow_section(i, flow):
 </section>"""
 
 
-def _headline(flow):
+def _headline(flow: FlowSection) -> str:
     """Return the verdict: the cause in a few words, the sentence, and what would help."""
     if not flow.verdict:
         return ""
@@ -65,7 +77,7 @@ def _headline(flow):
     return f'<p class="verdict">{cause}{prose(flow.verdict)}</p>'
 
 
-def prose(text):
+def prose(text: str) -> str:
     """Return a text as HTML, what stands between backticks as code.
 
     >>> prose("run `cctrace whatif a<b`")
@@ -77,12 +89,12 @@ def prose(text):
 _CODE = re.compile("`([^`]+)`")
 
 
-def _figures(figures):
+def _figures(figures: Iterable[tuple[str, str]]) -> str:
     items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in figures)
     return f'<dl class="figures">{items}</dl>'
 
 
-def comparison_section(comparison):
+def comparison_section(comparison: FlowSection) -> str:
     """Return the HTML of the panels that lay flows beside each other."""
     panels = "\n".join(_panel(f"comparison-{panel.name}", panel, "") for panel in comparison.panels)
     return f"""<section id="comparison-section">
@@ -93,7 +105,7 @@ def comparison_section(comparison):
 </section>"""
 
 
-def _verdicts(verdicts, headline):
+def _verdicts(verdicts: Sequence[Verdict], headline: str) -> str:
     if not any(verdict.advice or verdict.refuted_by for verdict in verdicts) and len(verdicts) < 2:
         return ""
     items = "".join(
@@ -114,7 +126,7 @@ def _verdicts(verdicts, headline):
 _LIKELY = 0.005  # candidates that are listed
 
 
-def _candidates(flow):
+def _candidates(flow: FlowSection) -> str:
     """Return who may have sent the flow: it is a question of its own, and folded away."""
     likely = [(name, probability) for name, probability in flow.candidates if probability >= _LIKELY]
     if not likely:
@@ -128,13 +140,13 @@ def _candidates(flow):
     )
 
 
-def _remarks(notes):
+def _remarks(notes: Sequence[str]) -> str:
     """Return what a reader should know, in small print: a page of warnings is one that nobody reads."""
     items = "".join(f"<li>{prose(note)}</li>" for note in notes)
     return f'<ul class="remarks">{items}</ul>' if notes else ""
 
 
-def _phase_legend(phases, events):
+def _phase_legend(phases: Phases, events: Sequence[Event]) -> str:
     present = {name for _, _, name in phases.spans}
     chips = [
         f'<span><i class="p-{name.replace(" ", "-")}"></i>{escape(name)}</span>'
@@ -156,7 +168,7 @@ _SAVE = """<span class="save"><button type="button" data-save="png" title="Save 
 <button type="button" data-save="csv" title="Save the numbers in view">CSV</button></span>"""
 
 
-def _toolbar(identifier):
+def _toolbar(identifier: str) -> str:
     buttons = "".join(
         f'<button type="button" data-do="{what}" aria-label="{name}" title="{name}">{mark}</button>'
         for what, name, mark in (
@@ -173,7 +185,7 @@ def _toolbar(identifier):
     )
 
 
-def _strip(identifier, flow):
+def _strip(identifier: str, flow: FlowSection) -> str:
     if not flow.limits and not flow.events and not flow.lanes:
         return ""
     chips = "".join(
@@ -210,7 +222,7 @@ aria-label="Limits and states in view"></div></details>
 </figure>"""
 
 
-def _states(lanes):
+def _states(lanes: Iterable[Lane]) -> str:
     """Return what the colours of the states mean, a line for each timeline."""
     lines = []
     for lane in lanes:
@@ -223,15 +235,15 @@ def _states(lanes):
 _LANES = {"mode": "Mode of the replayed controller", "TCP": "TCP’s state"}
 
 
-def _order(name):
+def _order(name: str) -> int:
     return list(STATE_COLOURS).index(name) if name in STATE_COLOURS else len(STATE_COLOURS)
 
 
-def _state_class(name):
+def _state_class(name: str) -> str:
     return f"s-{name.replace(' ', '-')}" if name in STATE_COLOURS else "other"
 
 
-def _beside(spans):
+def _beside(spans: Sequence[dict[str, Any]]) -> str:
     """Return where the packets are that are too many for the page."""
     if not spans:
         return ""
@@ -244,7 +256,7 @@ def _beside(spans):
     )
 
 
-def _sequence(identifier, aside, sent, beside=()):
+def _sequence(identifier: str, aside: str, sent: Sent, beside: Sequence[dict[str, Any]] = ()) -> str:
     present = {KINDS[kind] for kind in np.unique(sent.kind)} | set(_ALWAYS)
     legend = "".join(
         f'<button type="button" aria-pressed="true" data-layer="{key}" title="{escape(KIND_WORDS.get(key, name))}">'
@@ -270,11 +282,11 @@ aria-label="Packets in view"></div></details>
 </figure>"""
 
 
-def _aside(aside):
+def _aside(aside: str) -> str:
     return f' <span class="aside">{escape(aside)}</span>' if aside else ""
 
 
-def _panel(identifier, panel, aside):
+def _panel(identifier: str, panel: Panel, aside: str) -> str:
     legend = "".join(
         f'<button type="button" aria-pressed="true">{_swatch(series)}{escape(series.label)}</button>'
         for series in panel.series
@@ -292,7 +304,7 @@ aria-label="{escape(panel.title)}, numbers"></div></details>
 </figure>"""
 
 
-def _swatch(series):
+def _swatch(series: Series) -> str:
     colour = f"c-{series.colour}"
     if series.kind == "points":
         mark = f'<circle cx="11" cy="6" r="3" class="{colour}"/>'

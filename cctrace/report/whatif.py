@@ -1,13 +1,22 @@
 """The part of a flow's section about what another controller, or another path, would have done."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from cctrace.counterfactual.whatif import cells
 from cctrace.display import escape
 from cctrace.refusals import Refusal
 
+if TYPE_CHECKING:
+    from cctrace.counterfactual.whatif import WhatIf
+    from cctrace.estimates import Estimate
+
+
 _HEADS = ("", "Goodput", "Mean RTT", "Sent again", "Against the original")
 
 
-def whatif_card(found):
+def whatif_card(found: WhatIf | Refusal | None) -> str:
     """Return the HTML of a `WhatIf`; of a `Refusal`, why there is none; "" of None."""
     if found is None:
         return ""
@@ -28,30 +37,30 @@ def whatif_card(found):
     return _card(_title(found), f'{table}<p class="soft">{escape(told)}</p>{trust}{_unseen(found)}')
 
 
-def _row(name, figures, advice):
+def _row(name: str, figures: dict[str, Estimate], advice: str) -> str:
     told = "".join(f"<td>{_split(text)}</td>" for text in cells(figures))
     return f"<tr><td>{escape(name)}</td>{told}<td>{escape(advice)}</td></tr>"
 
 
-def _split(text):
+def _split(text: str) -> str:
     """Return a value, and its interval on a line of its own."""
     value, bracket, rest = text.partition(" (")
     return f'{escape(value)}<br><span class="soft">{escape(rest[:-1])}</span>' if bracket else escape(value)
 
 
-def _title(found):
+def _title(found: WhatIf) -> str:
     changed = ", ".join(f"{name} {value}" for name, value in found.changed.items())
     return f"What if: other senders over {f'the path with {changed}' if changed else 'the inferred path'}"
 
 
-def _unseen(found):
+def _unseen(found: WhatIf) -> str:
     items = "".join(f"<li>not excluded: {escape(text)}</li>" for text in found.unseen)
     return f'<ul class="remarks">{items}</ul>' if items else ""
 
 
-def _sentence(text):
+def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _card(title, body):
+def _card(title: str, body: str) -> str:
     return f'<details class="card" open><summary>{escape(title)}</summary>{body}</details>'

@@ -1,9 +1,12 @@
 """A flow in a notebook, down to the packet: the page's scripts as a widget, its columns sent as bytes."""
 
+from __future__ import annotations
+
 import functools
 import html
 import re
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from cctrace.analysis.flow_view import FlowView
 from cctrace.display import escape
@@ -15,12 +18,18 @@ from cctrace.report.data import widget_data
 from cctrace.report.page import FlowSection, Report, render, script, style
 from cctrace.report.section import flow_section
 
+if TYPE_CHECKING:
+    from cctrace.diagnosis.diagnose import Diagnosis
+    from cctrace.flows.flow import Flow
+    from cctrace.replaying.run import Run
+
+
 _FALLBACK_PACKETS = 30_000  # that a notebook keeps for whoever opens it without a kernel: some 150 kB
 _FALLBACK_BYTES = 300_000  # of curves
 _FALLBACK_HEIGHT = 700  # pixels
 
 
-def widget(flow, run=None, diagnosis=None):
+def widget(flow: Flow, run: Run | None = None, diagnosis: Diagnosis | None = None) -> Any:
     """Show a captured flow in a notebook: every packet, zoomed with the mouse, as on the page of a report.
 
     Drag to zoom; click, then turn the wheel; Shift and drag moves; a double-click shows everything again. Where there
@@ -56,9 +65,8 @@ def widget(flow, run=None, diagnosis=None):
     <Widget 10.99.0.1:40001 → 10.99.0.2:5001: 9381 packets>
     """
     section = section_of(flow, run, diagnosis)
-    count = sum(map(len, section.packets))
     return _widget_class()(
-        name=f"{section.title}: {count} packets",
+        name=f"{section.title}: {section.packet_count} packets",
         section=section,
         html=_fragment(section),
         data=widget_data("flow0", section),
@@ -66,7 +74,7 @@ def widget(flow, run=None, diagnosis=None):
     )
 
 
-def section_of(flow, run=None, diagnosis=None):
+def section_of(flow: Flow, run: Run | None = None, diagnosis: Diagnosis | None = None) -> FlowSection:
     """Return the `FlowSection` of a captured flow, without figures and without who may have sent it."""
     view = FlowView.of(flow, run)
     packets = packets_of(flow)
@@ -87,15 +95,15 @@ def section_of(flow, run=None, diagnosis=None):
     )
 
 
-def _fragment(section):
+def _fragment(section: FlowSection) -> str:
     """Return style sheet and section for a shadow tree, whose root the sheet calls `:host` and not `:root`."""
     sheet = re.sub(r":root(\[[^\]]+\]|:not\(\[[^\]]+\]\))", r":host(\1)", style()).replace(":root", ":host")
     return f"<style>{sheet}</style>\n{flow_section(0, section)}"
 
 
-def _fallback(section):
+def _fallback(section: FlowSection) -> str:
     """Return a page of the flow in a frame, thinned to what a notebook may keep."""
-    if sum(map(len, section.packets)) > _FALLBACK_PACKETS:
+    if section.packet_count > _FALLBACK_PACKETS:
         note = "Single packets are drawn where the notebook's kernel runs."
         section = replace(section, packets=None, notes=[*section.notes, note])
     page = render(Report(section.title, "", [], [], [section]), _FALLBACK_BYTES)
@@ -107,11 +115,12 @@ def _fallback(section):
 
 
 @functools.cache
-def _widget_class():
+def _widget_class() -> Any:
     """Return the class; anywidget is imported when it is first wanted."""
-    anywidget, traitlets = needed("anywidget", "notebooks"), needed("traitlets", "notebooks")
+    base: Any = needed("anywidget", "notebooks").AnyWidget
+    traitlets = needed("traitlets", "notebooks")
 
-    class Widget(anywidget.AnyWidget):
+    class Widget(base):
         """A flow in a notebook."""
 
         _esm = script("widget")
@@ -122,16 +131,16 @@ def _widget_class():
         section = traitlets.Any()
 
         @traitlets.validate("span")
-        def _checked(self, proposal):
+        def _checked(self, proposal: dict[str, Any]) -> list[float]:
             low, high = proposal["value"]
             if low > high:
                 raise traitlets.TraitError(f"span={proposal['value']}: (start, end) in seconds, start before end")
             return proposal["value"]
 
-        def __repr__(self):
+        def __repr__(self) -> str:
             return f"<Widget {self.name}>"
 
-        def _repr_mimebundle_(self, **kwargs):
+        def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
             data, metadata = super()._repr_mimebundle_(**kwargs)
             return data | {"text/html": _fallback(self.section)}, metadata
 
