@@ -1,7 +1,7 @@
 """Recordings of kernels in virtual time (docs/lab.md): super-packets under loss, a small send buffer, pauses, windows.
 
 User Mode Linux in time-travel mode, HZ = 250: BBRv3 (a patched 6.12.117), BBRv2 (6.1.192), BBRv1 and CUBIC (6.12.117);
-path and seed are in scenario.json. Each was made after the rules that it tests, and looked at once.
+path and seed are in scenario.json. Each, but for the send buffer's, was made after the rules that it tests.
 """
 
 from pathlib import Path
