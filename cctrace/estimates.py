@@ -50,6 +50,11 @@ class Estimate(NamedTuple):
         low, high = np.quantile(np.asarray(draws, float), [0.025, 0.975])
         return cls(float(value), float(min(low, value)), float(max(high, value)))
 
+    @property
+    def number(self) -> float:
+        """The value for arithmetic: NaN where it is unknown."""
+        return np.nan if self.value is None else float(self.value)
+
     def sides(self) -> tuple[float, float, float]:
         """Return value, low and high; NaN for what the data do not bound."""
         value, low, high = (np.nan if side is None else float(side) for side in self)
@@ -102,16 +107,20 @@ def estimate_in(found: Mapping[str, Any]) -> Estimate | None:
     return kind(found["value"], found["low"], found["high"])
 
 
-def plain(value: Any) -> Any:
-    """Return a value as JSON takes it: estimates as objects, NaN as None."""
+def to_dict(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return named values as JSON takes them: estimates as objects, NaN as None."""
+    return {str(name): _json_value(value) for name, value in values.items()}
+
+
+def _json_value(value: Any) -> Any:
     if isinstance(value, Estimate):
         return value.to_dict()
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return to_dict(value)
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [_json_value(item) for item in value]
     if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
+        return _json_value(value.tolist())
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value
@@ -154,11 +163,11 @@ class Serialised:
 def _with_names(value: Any) -> Any:
     """Return a value as JSON takes it; named tuples become objects."""
     if isinstance(value, Estimate):
-        return plain(value)
+        return _json_value(value)
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return _with_names({key: getattr(item, "name", item) for key, item in value._asdict().items()})
     if isinstance(value, dict):
         return {str(key): _with_names(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_with_names(item) for item in value]
-    return plain(value)
+    return _json_value(value)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from cctrace.analysis.spans import spans_of
 from cctrace.display import Summarized, connection
-from cctrace.estimates import plain
+from cctrace.estimates import to_dict
 from cctrace.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class FlowAnalysis(Summarized):
 
     def to_json(self) -> str:
         """Return `to_dict` as JSON text; NaN becomes null."""
-        return json.dumps(plain(self.to_dict()), allow_nan=False)
+        return json.dumps(to_dict(self.to_dict()), allow_nan=False)
 
 
 def _modes(counters: CounterFlow) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ from cctrace.counterfactual.scene import scene_of
 from cctrace.diagnosis import remedies
 from cctrace.display import Summarized
 from cctrace.errors import ArgumentError
-from cctrace.estimates import plain
+from cctrace.estimates import to_dict
 from cctrace.fit import Estimate
 from cctrace.path.transmissions import as_flow
 from cctrace.units import format_rate, format_share, format_time
@@ -96,7 +96,7 @@ class WhatIf(Summarized):
         """Return what `cctrace whatif --json` prints for a flow."""
         named = ("recorded", "own", "original", "reproduces", "candidates", "differences", "changed", "unseen")
         recorded = {name: Estimate(value, value, value) for name, value in self.recorded.items()}
-        return plain({name: getattr(self, name) for name in named} | {"recorded": recorded})
+        return to_dict({name: getattr(self, name) for name in named} | {"recorded": recorded})
 
     def to_json(self) -> str:
         """Return `to_dict` as JSON text."""

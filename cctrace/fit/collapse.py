@@ -21,7 +21,7 @@ import numpy as np
 
 from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import FitError
-from cctrace.estimates import Z95, Estimate, Serialised, plain
+from cctrace.estimates import Z95, Estimate, Serialised, to_dict
 from cctrace.fit.constants import (
     ASSUMED_SLOT_US,
     BUSY,
@@ -59,9 +59,14 @@ from cctrace.tcp.wire import PACKET_BYTES, WIRE_PER_PAYLOAD
 from cctrace.units import format_rate, format_share, format_time
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from matplotlib.axes import Axes
+
     from cctrace.fit.threshold import Threshold
     from cctrace.path.bottleneck import Steps
     from cctrace.path.delays import Delays
+    from cctrace.sim.jitter import Jitter as Simulated
     from cctrace.sim.path import Path
 
 CONTROLLERS = ("bbr2016", "bbr2019", "bbr2022")
@@ -104,7 +109,7 @@ class Collapse(Serialised, Summarized):
 
     shown_as, shown_once = "minRTT collapse", "forecasts_"
 
-    def __init__(self, controllers: tuple[str, str, str] = CONTROLLERS, quick: bool = False, seed: int = 1) -> None:
+    def __init__(self, controllers: Sequence[str] = CONTROLLERS, quick: bool = False, seed: int = 1) -> None:
         for name in controllers:
             Sender(name)  # an unknown one is refused there
         self.controllers, self.quick, self.seed = tuple(controllers), quick, seed
@@ -133,9 +138,9 @@ class Collapse(Serialised, Summarized):
         if not seen or rate.max() > FASTER * steps.rate[0]:
             raise FitError(_unfilled(its, rate.max() * 8))
         self.rate_bps_ = Estimate.around(steps.rate[0] * 8e6, steps.rate[0] * 8e6 * error)
-        if self.quick and self.rate_bps_.value > QUICK_BPS:
+        if self.quick and self.rate_bps_.number > QUICK_BPS:
             raise FitError(
-                f"at {format_rate(self.rate_bps_.value)} the runs take more than a second; `cctrace fit collapse` "
+                f"at {format_rate(self.rate_bps_.number)} the runs take more than a second; `cctrace fit collapse` "
                 "makes them"
             )
         delays = delays_of(table, its, steps)
@@ -149,9 +154,9 @@ class Collapse(Serialised, Summarized):
         self.queue_us_ = float(np.mean(delays.queue_us))
         lost = float(np.mean(path.lost))
         self.domain_ = self._domain(delays, lost)
-        jittery = self.sd_us_.value > JITTERY * self.delay_us_ and lost < LOSSY / 2
+        jittery = self.sd_us_.number > JITTERY * self.delay_us_ and lost < LOSSY / 2
         self.fell_to_ = _fall(its, steps.rate[0]) if jittery else None
-        found = {}
+        found: dict[str, Forecast] = {}
         for name in self.controllers:
             twin = TWINS.get(name, name)
             progress(f"threshold of {name}")
@@ -173,14 +178,14 @@ class Collapse(Serialised, Summarized):
             self.sd_us_ = Estimate(min(spread, sd), 0.0, sd)
         else:
             self.sd_us_ = fit.sd_us_
-        if fit is None or fit.process_.name == "unknown" or fit.sd_us_.value < LEAST_JITTER * middle:
+        if fit is None or fit.process_.name == "unknown" or fit.sd_us_.number < LEAST_JITTER * middle:
             self.process_, self.base_us_, self.delay_us_ = "unknown", middle, middle
-            self._drawn = {"kind": "normal", "sd_us": 1.0, "per": "packet", "reorder": False}
+            self._drawn: dict[str, Any] = {"kind": "normal", "sd_us": 1.0, "per": "packet", "reorder": False}
             self._shape_error = 0.0
             return
         self._shape_error = fit.ratio_error_
         drawn = fit.jitter()
-        self.process_, self.delay_us_ = fit.process_.name, fit.delay_us_.value
+        self.process_, self.delay_us_ = fit.process_.name, fit.delay_us_.number
         self.base_us_ = fit.base_us_
         self._drawn = {"kind": drawn.kind, "sd_us": fit.nominal_sd_us_, "per": drawn.per, "reorder": drawn.reorder}
         if drawn.kind != "normal":
@@ -199,18 +204,19 @@ class Collapse(Serialised, Summarized):
             reasons.append(f"{100 * lost:.1f} % of the segments were lost, and the runs lose none")
         return f"outside: {'; '.join(reasons)}" if reasons else "inside"
 
-    def jitter(self, sd_us: float, per: Any = None) -> Jitter:
+    def jitter(self, sd_us: float, per: str | None = None) -> Simulated:
         """Return the `cctrace.Jitter` of this path were its sd another."""
         from cctrace.sim.jitter import Jitter as Simulated
 
         drawn, factor = self._drawn, sd_us / self._drawn["sd_us"]
-        common = {"per": per or drawn["per"], "reorder": drawn["reorder"]}
+        per, reorder = per or drawn["per"], drawn["reorder"]
         if drawn["kind"] == "empirical":
-            return Simulated("empirical", samples_ns=1e3 * factor * np.array(drawn["samples_us"]), **common)
+            samples_ns = 1e3 * factor * np.array(drawn["samples_us"])
+            return Simulated("empirical", samples_ns=samples_ns, per=per, reorder=reorder)
         mean = f"{drawn['mean_us'] * factor:.4f}us" if "mean_us" in drawn else None
-        return Simulated(drawn["kind"], sd=f"{sd_us:.4f}us", mean=mean, **common)
+        return Simulated(drawn["kind"], sd=f"{sd_us:.4f}us", mean=mean, per=per, reorder=reorder)
 
-    def path(self, sd_us: float, per: Any = None, base_us: Any = None) -> Path:
+    def path(self, sd_us: float, per: str | None = None, base_us: float | None = None) -> Path:
         """Return the fitted `cctrace.Path`, with another sd of the jitter and a buffer that never overflows."""
         from cctrace.sim.path import Path
 
@@ -219,24 +225,26 @@ class Collapse(Serialised, Summarized):
         return Path(
             rate=f"{self.rate_bps_.value:.0f}bit",
             rtt=f"{max(base_us, 1.0):.2f}us",
-            buffer=f"{20 * max(self.rate_bps_.value / 8e6 * longest_us, PACKET_BYTES):.0f}B",
+            buffer=f"{20 * max(self.rate_bps_.number / 8e6 * longest_us, PACKET_BYTES):.0f}B",
             jitter=self.jitter(sd_us, per),
         )
 
-    def share(self, sd_us: Any, controller: Any = CONTROLLERS[-1], base_us: Any = None, duration: Any = "60s") -> Any:
+    def share(
+        self, sd_us: float, controller: str = CONTROLLERS[-1], base_us: float | None = None, duration: str = "60s"
+    ) -> float:
         """Return the share of the link that a run of `controller` gets, were the sd (and the delay) another."""
         from cctrace.sim.simulate import simulate
 
         sender = Sender(controller, ack_every=self.ack_every_)
         sim = simulate(self.path(sd_us, base_us=base_us), sender, duration, self.seed)
-        return float(sim.flows.tail_goodput_bps[0] * WIRE_PER_PAYLOAD / self.rate_bps_.value)
+        return float(sim.flows.tail_goodput_bps[0] * WIRE_PER_PAYLOAD / self.rate_bps_.number)
 
-    def _search(self, controller: str, per: Any = None) -> Threshold:
+    def _search(self, controller: str, per: str | None = None) -> Threshold:
         most = MOST_JITTER * self.delay_us_
         return simulated_threshold(
             lambda sd: self.path(sd, per),
             controller,
-            self.rate_bps_.value,
+            self.rate_bps_.number,
             0.3 * most,
             most,
             now_us=self._now_us,
@@ -248,7 +256,7 @@ class Collapse(Serialised, Summarized):
     @property
     def _now_us(self) -> float:
         """The sd there is as `path` takes it."""
-        return 0.0 if self.process_ == "unknown" else self._drawn["sd_us"]
+        return 0.0 if self.process_ == "unknown" else float(self._drawn["sd_us"])
 
     def _forecast(self, controller: str) -> Forecast:
         # Of processes that keep order slow draws are the worst for BBR.
@@ -256,25 +264,17 @@ class Collapse(Serialised, Summarized):
         found = [self._search(controller, per) for per in (processes[:1] if self.quick else processes)]
         first = next((each for each in found if each.sd_us is not None), found[0])
         factors = [np.exp(Z95 * np.hypot(np.hypot(each.error, SHAPE_ERROR), self._shape_error)) for each in found]
-        lows = [
-            each.least_us if each.sd_us is None else each.sd_us / factor
-            for each, factor in zip(found, factors, strict=True)
-        ]
-        highs = [
-            each.most_us if each.sd_us is None else each.sd_us * factor
-            for each, factor in zip(found, factors, strict=True)
-        ]
-        threshold = Estimate(
-            first.sd_us,
-            None if None in lows else min(lows),
-            None if None in highs or len(found) < len(processes) else max(highs),
-        )
+        pairs = list(zip(found, factors, strict=True))
+        lows = [each.least_us if each.sd_us is None else each.sd_us / factor for each, factor in pairs]
+        highs = [each.most_us if each.sd_us is None else each.sd_us * factor for each, factor in pairs]
+        high = None if len(found) < len(processes) else _outermost(max, highs)
+        threshold = Estimate(first.sd_us, _outermost(min, lows), high)
         chance = seen_chance(chance_of(threshold, self.sd_us_, first.spread), first)
         return Forecast(
             threshold,
             self.sd_us_,
             chance,
-            Estimate(*(float(-np.expm1(WINDOWS_PER_HOUR * np.log1p(-min(p, 1 - 1e-12)))) for p in chance)),
+            Estimate(*(float(-np.expm1(WINDOWS_PER_HOUR * np.log1p(-min(p, 1 - 1e-12)))) for p in chance.sides())),
             float(first.queue_us),
             float(first.spread),
             sum(each.runs for each in found),
@@ -285,7 +285,7 @@ class Collapse(Serialised, Summarized):
     def predict(self, sd_us: float, controller: str = CONTROLLERS[-1]) -> float:
         """Return the chance that `controller` is collapsed on this path were the jitter's sd `sd_us`."""
         forecast = self.forecasts_[controller]
-        return float(chance_of(forecast.threshold_sd_us, Estimate(sd_us, sd_us, sd_us), forecast.spread).value)
+        return chance_of(forecast.threshold_sd_us, Estimate(sd_us, sd_us, sd_us), forecast.spread).number
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `cctrace fit collapse --json` prints: an object per controller, and what they share."""
@@ -299,13 +299,14 @@ class Collapse(Serialised, Summarized):
             "queue_us": self.queue_us_,
             "fell_to_share": self.fell_to_,
         }
-        return plain(each | shared)
+        return to_dict(each | shared)
 
     def _restore(self) -> None:
-        self.controllers = tuple(self.controllers)
+        state = vars(self)
+        self.controllers = tuple(state["controllers"])
         self.forecasts_ = {
             name: Forecast(**forecast | {"seen": tuple(map(tuple, forecast.get("seen", ())))})
-            for name, forecast in self.forecasts_.items()
+            for name, forecast in state["forecasts_"].items()
         }
 
     def line(self) -> str:
@@ -317,7 +318,9 @@ class Collapse(Serialised, Summarized):
         drawn = "" if self.process_ == "unknown" else f", drawn per {self.process_}"
         text = f"{', '.join(parts)}; jitter's sd {milli_text(self.sd_us_)}{drawn}"
         if self.fell_to_ is not None:
-            text += f"; this flow fell to {100 * self.fell_to_:.0f} % of its path's {format_rate(self.rate_bps_.value)}"
+            text += (
+                f"; this flow fell to {100 * self.fell_to_:.0f} % of its path's {format_rate(self.rate_bps_.number)}"
+            )
         return text if self.domain_ == "inside" else f"{text}; {self.domain_}"
 
     def summary(self) -> str:
@@ -326,19 +329,25 @@ class Collapse(Serialised, Summarized):
         for name, f in self.forecasts_.items():
             lines.append(
                 f"{name}: collapses: {f.verdict}; threshold {f.threshold_sd_us.text('{:.0f}')} us, "
-                f"{format_share(f.probability.value)} now, {format_share(f.probability_hour.value)} within an hour; "
+                f"{format_share(f.probability.number)} now, {format_share(f.probability_hour.number)} within an hour; "
                 f"{f.domain} the domain of the runs"
             )
         return "\n".join(lines)
 
-    def plot(self, controller: Any = None, axes: Any = None) -> Any:
+    def plot(self, controller: str | None = None, axes: Axes | None = None) -> Axes:
         """Draw the share of the link over the jitter's sd and the delay, with the flow's own point; see `plots`."""
         from cctrace.fit.plots import surface
 
         return surface(self, controller, axes)
 
 
-def _unfilled(its: Any, fastest_mbps: Any) -> Any:
+def _outermost(pick: Callable[[list[float]], float], ends: Sequence[float | None]) -> float | None:
+    """Return the least or largest of the ends of intervals, None where one of them is open."""
+    known = [end for end in ends if end is not None]
+    return pick(known) if len(known) == len(ends) else None
+
+
+def _unfilled(its: Sent, fastest_mbps: float) -> str:
     """Return why the path's rate is not known, and what a flow shows that did not fill its path."""
     rtt = its.rtt_us[its.known]
     sd, mean = float(np.std(rtt)), float(np.mean(rtt))
@@ -374,7 +383,7 @@ def _one_rate(its: Sent, rate: float) -> Steps:
     return steps
 
 
-def _fall(its: Sent, rate: float) -> None:
+def _fall(its: Sent, rate: float) -> float | None:
     """Return the least share of the rate over 5 s, None if it is above one half or no second had 0.8 of it."""
     _, delivered, _ = delivered_rate(its, 1e6)
     share = delivered[1:-1] / rate
@@ -384,6 +393,6 @@ def _fall(its: Sent, rate: float) -> None:
     return least if least < 0.5 else None
 
 
-def _part(its: Any, begin_us: Any, end_us: Any) -> Any:
+def _part(its: Sent, begin_us: float, end_us: float) -> Sent:
     rows = (its.sent_us >= begin_us) & (its.sent_us < end_us)
     return Sent(*(getattr(its, field.name)[rows] for field in dataclasses.fields(Sent)))

@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
 from cctrace.errors import FormatError
 from cctrace.estimates import Z95, Estimate, estimate_in
 from cctrace.fit.constants import UNSEEN_REACH
+from cctrace.path.arrays import Floats
 from cctrace.sim.jitter import Jitter
 from cctrace.tcp.wire import PACKET_BYTES
 
@@ -25,7 +27,7 @@ DRAWN = ("normal", "gamma", "lognormal", "exponential")  # distributions that `c
 EVEN = 0.95  # of a uniform distribution between the ends of its interval
 
 
-def at_share(even: bool, estimate: Estimate, share: float) -> float:
+def at_share(even: bool, estimate: Estimate, share: ArrayLike) -> Floats:
     """Return the value below which a share of the estimate's distribution lies.
 
     Parameters
@@ -41,23 +43,23 @@ def at_share(even: bool, estimate: Estimate, share: float) -> float:
     >>> [round(float(at_share(False, Estimate(10.0, 9.0, 12.0), share)), 6) for share in (0.025, 0.5, 0.975)]
     [9.0, 10.0, 12.0]
     """
-    value, low, high = estimate
-    share = np.asarray(share, float)
+    value, low, high = estimate.sides()
+    at = np.asarray(share, float)
     if even:
-        return low + (share - (1 - EVEN) / 2) / EVEN * (high - low)
-    z = special.ndtri(share)
+        return low + (at - (1 - EVEN) / 2) / EVEN * (high - low)
+    z = special.ndtri(at)
     if _logarithmic(estimate):
         side = np.where(z < 0, np.log(value / low), np.log(high / value))
         return value * np.exp(z / Z95 * side)
     return value + z / Z95 * np.where(z < 0, value - low, high - value)
 
 
-def share_below(even: Any, estimate: Any, truth: Any, u: Any = 0.5) -> Any:
+def share_below(even: bool, estimate: Estimate, truth: float, u: float = 0.5) -> float:
     """Return which share of the estimate's distribution lies below a number: the inverse of `at_share`.
 
     `u` (from 0 to 1) says where in the step a number lies that the distribution has as a whole.
     """
-    value, low, high = estimate
+    value, low, high = estimate.sides()
     if even:
         return float(np.clip((1 - EVEN) / 2 + EVEN * (truth - low) / (high - low), 0, 1))
     if truth < value and _logarithmic(estimate):
@@ -72,7 +74,8 @@ def share_below(even: Any, estimate: Any, truth: Any, u: Any = 0.5) -> Any:
 
 
 def _logarithmic(estimate: Estimate) -> bool:
-    return estimate.low > 0 and estimate.high > 1.2 * estimate.low
+    _, low, high = estimate.sides()
+    return low > 0 and high > 1.2 * low
 
 
 # --- paths -----------------------------------------------------------------------------------------------------------
@@ -113,7 +116,7 @@ def _steps_or_one(estimates: dict[str, Any]) -> list[tuple[float, float]]:
     return [(0.0, next(side for side in estimates["base_rtt_us"] if side is not None))]
 
 
-def simulated(jitter: Any) -> Any:
+def simulated(jitter: dict[str, Any]) -> Jitter:
     """Return the `cctrace.Jitter` of estimates; of distributions that it does not draw from, of their quantiles."""
     sd, mean = jitter["sd_us"].value, jitter["mean_us"].value
     per = "packet"
@@ -132,7 +135,7 @@ def simulated(jitter: Any) -> Any:
     return Jitter(kind, sd=f"{sd:.2f}us", mean=f"{mean:.2f}us", **common)
 
 
-def _mean_us(jitter: Any) -> Any:
+def _mean_us(jitter: dict[str, Any]) -> float:
     """Return what a jitter that adds to the base RTT adds on average."""
     return jitter["mean_us"].value if jitter["distribution"] in DRAWN else float(np.mean(jitter["quantiles_us"]))
 
@@ -141,40 +144,10 @@ def _bucket(found: dict[str, Estimate] | None) -> tuple[str, str] | None:
     if found is None:
         return None
     size = found["bucket_bytes"]
-    return f"{found['rate_bps'].value:.0f}bit", f"{max(size.value or size.low, PACKET_BYTES):.0f}B"
+    return f"{found['rate_bps'].number:.0f}bit", f"{max(size.value or size.low or 0.0, PACKET_BYTES):.0f}B"
 
 
-def draws(
-    estimates: dict[
-        str,
-        Estimate
-        | dict[str, Estimate | None]
-        | dict[str, Estimate | dict[str, float] | float | list[float] | list[str] | str | None]
-        | dict[str, Estimate | int | str]
-        | dict[str, float | str]
-        | dict[str, list[list[Any]] | list[str]]
-        | list[dict[str, float]]
-        | list[str]
-        | str
-        | None,
-    ],
-    n: int,
-    seed: int,
-) -> Iterator[
-    dict[
-        str,
-        Estimate
-        | dict[str, Estimate | None]
-        | dict[str, Estimate | dict[str, float] | float | list[float] | list[str] | str | None]
-        | dict[str, Estimate | int | str]
-        | dict[str, float | str]
-        | dict[str, list[list[Any]] | list[str]]
-        | list[dict[str, float]]
-        | list[str]
-        | str
-        | None,
-    ]
-]:
+def draws(estimates: dict[str, Any], n: int, seed: int) -> Iterator[dict[str, Any]]:
     """Yield `n` sets of estimates without intervals, drawn from the distributions of these."""
     rng = np.random.default_rng(seed)
     together = estimates.get("correlation") or {"names": [], "matrix": np.zeros((0, 0))}
@@ -186,7 +159,7 @@ def draws(
         yield _drawn(estimates, z, rng, "")
 
 
-def _drawn(value: Any, z: dict[str, float], rng: Any, name: str) -> Any:
+def _drawn(value: Any, z: dict[str, float], rng: np.random.Generator, name: str) -> Any:
     """Return estimates with one value drawn for each; `z` has the normal numbers of those that hang together."""
     if isinstance(value, Estimate) and value.value is None and value.low is None:
         return value  # no more than an upper bound, which is what the path has
@@ -204,40 +177,23 @@ def _drawn(value: Any, z: dict[str, float], rng: Any, name: str) -> Any:
 
 
 def _one(estimate: Estimate, share: float, even: bool) -> float:
-    value, low, high = estimate
-    if high is None and low is None:
+    value, low, _ = estimate.sides()
+    if estimate.low is None:
         return value
-    if high is None:
-        return low * UNSEEN_REACH**share
-    return value if low is None else max(at_share(even, estimate, share), 0.0)
+    return low * UNSEEN_REACH**share if estimate.high is None else max(float(at_share(even, estimate, share)), 0.0)
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------
 KEYS = ("rate_bps", "base_rtt_us", "buffer_bytes", "loss", "jitter", "policer", "shaper", "aqm", "unseen")
 
 
-def read_estimates(
-    text: str,
-) -> dict[
-    str,
-    Estimate
-    | dict[str, Estimate | None]
-    | dict[str, Estimate | dict[str, float] | float | list[float] | list[str] | str | None]
-    | dict[str, Estimate | int | str]
-    | dict[str, float | str]
-    | dict[str, list[list[Any]] | list[str]]
-    | list[dict[str, float]]
-    | list[str]
-    | str
-    | None,
-]:
+def read_estimates(text: str | bytes | dict[str, Any]) -> dict[str, Any]:
     """Return the estimates that JSON holds; see `FittedPath.from_json`."""
     try:
         found = json.loads(text) if isinstance(text, str | bytes) else text
     except ValueError as error:
         raise FormatError(f"a fitted path as JSON: {error}") from None
-    if not isinstance(found, dict) or (missing := [key for key in KEYS if key not in found]):
-        missing = missing if isinstance(found, dict) else KEYS
+    if missing := [key for key in KEYS if not isinstance(found, dict) or key not in found]:
         raise FormatError(f"a fitted path as JSON lacks {', '.join(missing)}; cctrace fit path --json writes it")
     return {key: _read(item, key) for key, item in found.items()}
 

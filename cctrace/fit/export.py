@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from cctrace.errors import ArgumentError
-from cctrace.estimates import plain
+from cctrace.estimates import to_dict
 
 if TYPE_CHECKING:
     from cctrace.fit.fitted_path import FittedPath
@@ -25,7 +25,7 @@ def export(path: FittedPath, to: str) -> str:
 
 
 def _json(path: FittedPath) -> str:
-    return json.dumps(plain(path.estimates), indent=1)
+    return json.dumps(to_dict(path.estimates), indent=1)
 
 
 def _netem(path: FittedPath) -> str:

@@ -17,7 +17,7 @@ censored and every group is an event: the same formula.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import optimize, special
@@ -26,37 +26,40 @@ from cctrace.fit.constants import FIRST, GRID, STALL, STALLS_SHOW
 from cctrace.path.arrays import Bools, Floats, Ints
 
 _TINY = 1e-300
+Params = Floats | tuple[float, ...]
+Curve = Callable[[Floats, Params], Floats]  # of (delays, parameters)
 
 
 class Family(NamedTuple):
     """A family: (log density, log distribution, sd, mean) of the delay as functions of (x, parameters)."""
 
     name: str
-    log_pdf: object
-    log_cdf: object
-    moments: object
-    guess: object
+    log_pdf: Curve
+    log_cdf: Curve
+    moments: Callable[[Params], tuple[float, float]]
+    guess: Callable[[float, float, float], tuple[float, ...]]  # of the least delay, a middle one and the sd
     located: bool  # the first parameter is the least delay
 
-    def __reduce__(self) -> Any:  # functions made by functions have no name to be pickled by; a family has
+    def __reduce__(self) -> tuple[Callable[[str], Family], tuple[str]]:
+        # Functions made by functions have no name to be pickled by; a family has.
         return _family, (self.name,)
 
 
-def _family(name: Any) -> Any:
+def _family(name: str) -> Family:
     return EMPIRICAL if name == EMPIRICAL.name else FAMILIES[name]
 
 
-def _log_mass(p: Floats | tuple[float, float]) -> float:
+def _log_mass(p: Params) -> float:
     """Return log of the share of a normal distribution above zero delay: below, a delay is drawn again."""
     return special.log_ndtr(p[0] / np.exp(p[1]))
 
 
-def _normal_pdf(x: Floats, p: Floats | tuple[float, float]) -> Floats:
+def _normal_pdf(x: Floats, p: Params) -> Floats:
     z = (x - p[0]) / np.exp(p[1])
     return -(z**2) / 2 - p[1] - 0.918938533204673 - _log_mass(p)
 
 
-def _normal_cdf(x: Floats, p: Floats | tuple[float, float]) -> Floats:
+def _normal_cdf(x: Floats, p: Params) -> Floats:
     z, cut = (x - p[0]) / np.exp(p[1]), -p[0] / np.exp(p[1])
     below = special.log_ndtr(z)
     if cut > -8:
@@ -64,7 +67,7 @@ def _normal_cdf(x: Floats, p: Floats | tuple[float, float]) -> Floats:
     return below - _log_mass(p)
 
 
-def _normal_moments(p: tuple[float, float]) -> tuple[float, float]:
+def _normal_moments(p: Params) -> tuple[float, float]:
     sd = np.exp(p[1])
     cut = max(-p[0] / sd, -30.0)
     if cut > 30:
@@ -73,35 +76,35 @@ def _normal_moments(p: tuple[float, float]) -> tuple[float, float]:
     return p[0] + sd * hazard, sd * np.sqrt(max(1 + cut * hazard - hazard**2, 1e-12))
 
 
-def _beyond(x: Floats, p: Floats) -> Floats:
+def _beyond(x: Floats, p: Params) -> Floats:
     return np.maximum(x - p[0], 1e-9)
 
 
-def _gamma_pdf(x: Floats, p: Floats) -> Floats:
+def _gamma_pdf(x: Floats, p: Params) -> Floats:
     shape, scale = np.exp(p[1]), np.exp(p[2])
     z = _beyond(x, p) / scale
     return (shape - 1) * np.log(z) - z - special.gammaln(shape) - p[2]
 
 
-def _gamma_cdf(x: Floats, p: Floats) -> Floats:
+def _gamma_cdf(x: Floats, p: Params) -> Floats:
     return np.log(special.gammainc(np.exp(p[1]), _beyond(x, p) / np.exp(p[2])) + _TINY)
 
 
-def _lognormal_pdf(x: Floats, p: Floats) -> Floats:
+def _lognormal_pdf(x: Floats, p: Params) -> Floats:
     z = (np.log(_beyond(x, p)) - p[1]) / np.exp(p[2])
     return -(z**2) / 2 - p[2] - 0.918938533204673 - np.log(_beyond(x, p))
 
 
-def _lognormal_cdf(x: Floats, p: Floats) -> Floats:
+def _lognormal_cdf(x: Floats, p: Params) -> Floats:
     return special.log_ndtr((np.log(_beyond(x, p)) - p[1]) / np.exp(p[2]))
 
 
-def _weibull_pdf(x: Floats, p: Floats | tuple[float, float, float]) -> Floats:
+def _weibull_pdf(x: Floats, p: Params) -> Floats:
     shape, z = np.exp(p[1]), _beyond(x, p) / np.exp(p[2])
     return p[1] - p[2] + (shape - 1) * np.log(z) - _power(z, shape)
 
 
-def _weibull_cdf(x: Floats, p: Floats | tuple[float, float, float]) -> Floats:
+def _weibull_cdf(x: Floats, p: Params) -> Floats:
     return np.log(-np.expm1(-_power(_beyond(x, p) / np.exp(p[2]), np.exp(p[1]))) + _TINY)
 
 
@@ -109,26 +112,26 @@ def _power(z: Floats, shape: float) -> Floats:
     return np.exp(np.minimum(shape * np.log(z), 700.0))
 
 
-def _exponential(function: Callable[..., Any]) -> Callable[..., Any]:
+def _exponential(function: Curve) -> Curve:
     return lambda x, p: function(x, (p[0], 0.0, p[1]))
 
 
-def _lognormal_moments(p: Any) -> Any:
+def _lognormal_moments(p: Params) -> tuple[float, float]:
     variance = np.exp(2 * p[2])
     mean = np.exp(p[1] + variance / 2)
     return p[0] + mean, mean * np.sqrt(np.expm1(variance))
 
 
-def _weibull_moments(p: Floats) -> tuple[float, float]:
+def _weibull_moments(p: Params) -> tuple[float, float]:
     shape, scale = np.exp(p[1]), np.exp(p[2])
     mean, square = special.gamma(1 + 1 / shape), special.gamma(1 + 2 / shape)
     return p[0] + scale * mean, scale * np.sqrt(max(square - mean**2, 0.0))
 
 
-def _mixed(function: Callable[..., Any]) -> Callable[..., Any]:
+def _mixed(function: Curve) -> Curve:
     """Return the same of two normal components: the second begins exp(p[2]) later and has a share expit(p[4])."""
 
-    def of(x: Floats, p: Floats) -> Floats:
+    def of(x: Floats, p: Params) -> Floats:
         first, second = _components(p)
         low, high = -np.logaddexp(0.0, p[4]), -np.logaddexp(0.0, -p[4])
         return np.logaddexp(low + function(x, first), high + function(x, second))
@@ -136,11 +139,11 @@ def _mixed(function: Callable[..., Any]) -> Callable[..., Any]:
     return of
 
 
-def _components(p: Floats) -> tuple[tuple[float, float], tuple[float, float]]:
+def _components(p: Params) -> tuple[tuple[float, float], tuple[float, float]]:
     return (p[0], p[1]), (p[0] + np.exp(p[2]), p[3])
 
 
-def _mixed_moments(p: Floats) -> tuple[float, float]:
+def _mixed_moments(p: Params) -> tuple[float, float]:
     share = special.expit(p[4])
     (mean, sd), (other, spread) = (_normal_moments(each) for each in _components(p))
     both = (1 - share) * mean + share * other
@@ -149,33 +152,28 @@ def _mixed_moments(p: Floats) -> tuple[float, float]:
 
 
 # A distribution without a family is a table of quantiles at equally spaced shares.
-def _table_shares(p: Floats) -> Floats:
+def _table_shares(p: Params) -> Floats:
     return (np.arange(len(p)) + 0.5) / len(p)
 
 
-def _table_cdf(x: Floats, p: Floats) -> Floats:
+def _table_cdf(x: Floats, p: Params) -> Floats:
     return np.log(np.interp(x, p, _table_shares(p), left=_TINY, right=1.0))
 
 
-def _table_pdf(x: Floats, p: Floats) -> Floats:
+def _table_pdf(x: Floats, p: Params) -> Floats:
     steps = np.maximum(np.diff(p), 1e-3)
     cell = np.clip(np.searchsorted(p, x, "right") - 1, 0, len(steps) - 1)
     inside = (x >= p[0]) & (x <= p[-1])
     return np.where(inside, -np.log(steps[cell] * len(p)), np.log(_TINY))
 
 
-EMPIRICAL = Family("empirical", _table_pdf, _table_cdf, lambda p: (float(np.mean(p)), float(np.std(p))), None, True)
+EMPIRICAL = Family(
+    "empirical", _table_pdf, _table_cdf, lambda p: (float(np.mean(p)), float(np.std(p))), lambda *_: (), True
+)
 FAMILIES = {
     family.name: family
     for family in (
-        Family(
-            "normal",
-            _normal_pdf,
-            _normal_cdf,
-            _normal_moments,
-            lambda low, mid, sd: (mid, np.log(sd)),
-            False,
-        ),
+        Family("normal", _normal_pdf, _normal_cdf, _normal_moments, lambda low, mid, sd: (mid, np.log(sd)), False),
         Family(
             "gamma",
             _gamma_pdf,
@@ -234,7 +232,7 @@ class Censored:
     ordered : bool
         False: packets overtake, every delay is a draw.
     gap_us : ndarray, optional
-        Per group: how much later it came than what it would have waited for; for residuals (`goodness`).
+        Per group: how much later it came than what it would have waited for; for residuals (`goodness`). NaN: unknown.
     clock_us : float
         Gaps that short may be those of hosts; residuals are those of longer ones.
     """
@@ -249,7 +247,8 @@ class Censored:
         clock_us: float = 0.0,
     ) -> None:
         self.delay_us, self.group, self.event, self.ordered = delay_us, group, event, ordered
-        self.gap_us, self.clock_us = gap_us, clock_us
+        self.gap_us = np.full(len(event), np.nan) if gap_us is None else gap_us
+        self.clock_us = clock_us
         low, high = float(delay_us.min()), float(delay_us.max())
         self.low, self.high = low, high
         # Finer where there is most to tell apart: half the points by quantile, half evenly.
@@ -293,7 +292,7 @@ class Censored:
         hazard = np.exp(np.minimum(log_pdf - log_cdf, 50.0))
         below = log_cdf if self.ordered else log_pdf
         below = below[self._cell] * (1 - self._part) + below[self._cell + 1] * self._part
-        each = np.bincount(self.group, below, len(self.event))
+        each = np.bincount(self.group, below, len(self.event)).astype(np.float64, copy=False)
         if not self.ordered:
             return each
         cell, part = self._cell[self._of_event], self._part[self._of_event]

@@ -17,7 +17,7 @@ import numpy as np
 
 from cctrace.display import Progress, of_summary, silent
 from cctrace.errors import FitError
-from cctrace.estimates import Z95, Estimate, plain
+from cctrace.estimates import Z95, Estimate, to_dict
 from cctrace.fit.constants import CLOCK_ERROR, GRAIN_US, MOST_ROUNDS, MOVED, RATE_SHOWS, STANDS, UNSURE
 from cctrace.fit.draws import DRAWN, draws, fields_of, read_estimates
 from cctrace.fit.jitter import Jitter
@@ -42,6 +42,8 @@ from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import format_number
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from cctrace.path.bottleneck import Sent
     from cctrace.path.buckets import Bucket
     from cctrace.path.losses import Losses
@@ -61,7 +63,7 @@ class FittedPath(Path):
         ``correlation`` of the rates, the base RTT and the jitter.
     """
 
-    estimates: dict
+    estimates: dict[str, Any]
 
     @classmethod
     def of(cls, estimates: dict[str, Any]) -> FittedPath:
@@ -71,7 +73,7 @@ class FittedPath(Path):
         return fitted
 
     @classmethod
-    def from_json(cls, text: str) -> FittedPath:
+    def from_json(cls, text: str | bytes | dict[str, Any]) -> FittedPath:
         """Return the fitted path that `export` ``("json")`` wrote, or an object of ``cctrace fit path --json``.
 
         Raises
@@ -100,7 +102,7 @@ class FittedPath(Path):
         """
         return [Path(**fields_of(drawn)) for drawn in draws(self.estimates, n, seed)]
 
-    def plot(self) -> Any:
+    def plot(self) -> Figure:
         """Draw rate, queue, delays and losses of the flow with what was fitted to them; needs matplotlib.
 
         Returns
@@ -120,7 +122,7 @@ class FittedPath(Path):
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `cctrace fit path --json` prints."""
-        return plain(self.estimates)
+        return to_dict(self.estimates)
 
     def export(self, to: str) -> str:
         """Return a script that emulates the path: ``"netem"`` (tc), ``"mahimahi"``, or ``"json"`` (the estimates).
@@ -200,9 +202,9 @@ def path_of(evidence: PathEvidence, progress: Progress = silent) -> FittedPath:
     shaper, policer = evidence.shaper, evidence.policer
     progress("jitter")
     seen = _seen(table, flow, steps, shaper, others)
-    unseen = []
+    unseen: list[str] = []
     rates = _rates(flow, seen, unseen)
-    base = seen.base(table)
+    base = seen.base()
     if seen.delays is None:  # others' packets stood in the queue all the time
         unseen.append("base_rtt")
     losses = losses_of(table, flow, seen.steps, None if policer is None else policer.explained, seen.errors.max())
@@ -210,7 +212,7 @@ def path_of(evidence: PathEvidence, progress: Progress = silent) -> FittedPath:
         unseen.append("buffer")
     if losses.aqm in (None, "other"):
         unseen.append("aqm")
-    estimates = {
+    estimates: dict[str, Any] = {
         "rate_bps": rates,
         "base_rtt_us": base,
         "buffer_bytes": _less(losses.buffer_bytes, _bytes(shaper)),
@@ -227,7 +229,7 @@ def path_of(evidence: PathEvidence, progress: Progress = silent) -> FittedPath:
     }
     if route is not None and base.value is not None:
         estimates["base_rtt_steps"] = [
-            {"start_s": float(start / 1e6)} | Estimate(*(None if x is None else x + shift for x in base)).to_dict()
+            {"start_s": float(start / 1e6), **Estimate(*(None if x is None else x + shift for x in base)).to_dict()}
             for start, shift in zip(*route, strict=True)
         ]
     fitted = FittedPath.of(estimates)
@@ -239,21 +241,22 @@ class _Seen(NamedTuple):
     """Rate, delays and jitter as the data show them together; see `_seen`."""
 
     steps: Steps
-    errors: np.ndarray  # standard errors of the logs of the rates
+    errors: Floats  # standard errors of the logs of the rates
     delays: Delays | None
     jitter: Jitter | None
     joint: Joint | None
     drift_us: float  # by how much the base RTT moves with the rate's error
+    least_rtt_us: float
 
-    def base(self, table: Transmissions | None) -> Estimate:
+    def base(self) -> Estimate:
         """Return the mean RTT without queue and serialisation, the jitter's mean included."""
         if self.delays is None:
-            return Estimate(None, None, float(np.nanmin(table.rtt_us)))
+            return Estimate(None, None, self.least_rtt_us)
         if self.joint is not None:
             k = len(self.steps.rate)
             return Estimate.around(self.joint.mean_us, np.sqrt(self.joint.covariance[k, k]), 0.0)
         if self.jitter is not None and self.jitter.process_.name != "unknown":
-            value, low, high = self.jitter.delay_us_
+            value, low, high = self.jitter.delay_us_.sides()
             return Estimate.around(value, np.hypot((high - low) / (2 * Z95), self.drift_us), 0.0)
         rtt = self.delays.rtt_us
         middle = float(np.median(rtt))
@@ -265,17 +268,14 @@ class _Seen(NamedTuple):
         """Return how errors hang together: {names, matrix}, or None where they were not estimated together."""
         if self.joint is None:
             return None
-        names = [f"rate_bps.{k}" for k in range(len(self.steps.rate))] + [
-            "base_rtt_us",
-            "jitter.sd_us",
-            "jitter.mean_us",
-        ]
+        rates = [f"rate_bps.{k}" for k in range(len(self.steps.rate))]
+        names = [*rates, "base_rtt_us", "jitter.sd_us", "jitter.mean_us"]
         error = np.sqrt(np.maximum(np.diag(self.joint.covariance), 1e-300))
         matrix = np.clip(self.joint.covariance / error / error[:, None], -1, 1)
         np.fill_diagonal(matrix, 1.0)
         return {"names": names, "matrix": matrix.round(4).tolist()}
 
-    def as_jitter(self) -> dict[str, Estimate | dict[str, float] | float | list[float] | list[str] | str | None] | None:
+    def as_jitter(self) -> dict[str, Any] | None:
         """Return the estimates of the jitter."""
         if self.jitter is None:
             return None
@@ -290,29 +290,29 @@ class _Seen(NamedTuple):
         def of(value: float, error: float) -> Estimate:
             return Estimate(value, value * np.exp(-Z95 * error), value * np.exp(Z95 * error))
 
-        found["sd_us"], found["delay_us"] = of(self.joint.sd_us, spread[k + 1]), self.base(None)
+        found["sd_us"], found["delay_us"] = of(self.joint.sd_us, spread[k + 1]), self.base()
         if self.jitter.mean_us_.value:
             found["mean_us"] = of(self.joint.beyond_us, spread[k + 2])
         return found
 
 
-def _seen(table: Transmissions, flow: Sent, steps: Steps, shaper: Bucket | None, others: tuple[int]) -> _Seen:
+def _seen(table: Transmissions, flow: Sent, steps: Steps, shaper: Bucket | None, others: tuple[int, ...]) -> _Seen:
     """Return rate, delays and jitter: each as the others have it."""
     bucket = _bytes(shaper)
-    steps = steps if shaper is None else constant(shaper.rate.value)
+    steps = steps if shaper is None else constant(shaper.rate.number)
     delays = jitter = found = None
-    families = {}
+    estimator = Jitter()
     for _ in range(MOST_ROUNDS):
         try:
             delays = delays_of(table, flow, steps, bucket)
-            jitter = Jitter(**families).fit(delays)
+            jitter = estimator.fit(delays)
         except FitError:
             break
         ordered = jitter.process_.name in ("packet", "unknown") and delays.reordered_share == 0
-        if shaper is not None or others or not ordered or jitter.sd_us_.value < GRAIN_US:
+        if shaper is not None or others or not ordered or jitter.sd_us_.number < GRAIN_US:
             break
         found = joint(flow, delays, jitter)
-        if found is not None and found.bounds and lever(flow, steps) > STANDS * jitter.sd_us_.value:
+        if found is not None and found.bounds and lever(flow, steps) > STANDS * jitter.sd_us_.number:
             found = None  # a queue stood for so long that delays tell the rate, whatever the likelihood of the jitter
         if found is None:
             break
@@ -320,7 +320,7 @@ def _seen(table: Transmissions, flow: Sent, steps: Steps, shaper: Bucket | None,
         steps = found.steps
         if moved < MOVED and found.family == jitter.distribution_:
             break
-        families = {"families": (found.family,)}
+        estimator = Jitter((found.family,))
     k = len(steps.rate)
     paired = pair_rate(flow) if k == 1 else None
     if found is not None:
@@ -330,7 +330,7 @@ def _seen(table: Transmissions, flow: Sent, steps: Steps, shaper: Bucket | None,
     else:
         errors = rate_errors(flow, steps)
     drift = 0.0 if delays is None or found is not None else _drift(table, flow, steps, errors, delays, bucket)
-    return _Seen(steps, errors, delays, jitter, found, drift)
+    return _Seen(steps, errors, delays, jitter, found, drift, float(np.nanmin(table.rtt_us)))
 
 
 def _drift(table: Transmissions, flow: Sent, steps: Steps, errors: Floats, delays: Delays, bucket: float) -> float:
@@ -341,7 +341,7 @@ def _drift(table: Transmissions, flow: Sent, steps: Steps, errors: Floats, delay
     return float(np.median(np.abs(up - at)[rows]))
 
 
-def _rates(flow: Sent, seen: _Seen, unseen: list[Any]) -> list[dict[str, float]]:
+def _rates(flow: Sent, seen: _Seen, unseen: list[str]) -> list[dict[str, float | None]]:
     """Return the rows of ``rate_bps``; a rate that no queue showed is bounded by what was delivered."""
     steps, errors = seen.steps, seen.errors
     window = max(200_000.0, flow.least_rtt_us)
@@ -352,13 +352,13 @@ def _rates(flow: Sent, seen: _Seen, unseen: list[Any]) -> list[dict[str, float]]
         unseen.append("rate")
         low = bounds[0] * 8e6 if bounds and bounds[0] else fastest
         return [{"start_s": 0.0, "value": max(fastest, low), "low": low, "high": None}]
-    rows = []
+    rows: list[dict[str, float | None]] = []
     for start, value, error in zip(steps.start_us, steps.rate * 8e6, errors, strict=True):
         error = np.hypot(error, CLOCK_ERROR)
         estimate = Estimate(value, value * np.exp(-Z95 * error), value * np.exp(Z95 * error))
         if bounds:
             estimate = Estimate(value, *(side * 8e6 if side else None for side in bounds))
-        rows.append({"start_s": float(start / 1e6)} | estimate.to_dict())
+        rows.append({"start_s": float(start / 1e6), **estimate.to_dict()})
     return rows
 
 
@@ -370,24 +370,18 @@ def _shows(flow: Sent, seen: _Seen) -> bool:
     return without - with_queue >= RATE_SHOWS * without
 
 
-def _loss(losses: Losses) -> dict[str, Estimate | int | str]:
-    found = {"model": "none", "share": losses.share, "congestive": losses.congestive, "random": losses.random}
-    if losses.random:
-        found["model"] = "gilbert-elliott" if losses.burst else "bernoulli"
-    if losses.burst:
-        found["burst"] = losses.burst
-    return found
+def _loss(losses: Losses) -> dict[str, Any]:
+    model = "none" if not losses.random else "gilbert-elliott" if losses.burst else "bernoulli"
+    found = {"model": model, "share": losses.share, "congestive": losses.congestive, "random": losses.random}
+    return found | ({"burst": losses.burst} if losses.burst else {})
 
 
-def _cross_traffic(delays: Delays, others: tuple[int]) -> dict[str, float | str]:
+def _cross_traffic(delays: Delays | None, others: tuple[int, ...]) -> dict[str, float | str]:
     """Return what else went through the bottleneck, as far as it shows."""
     quiet = 0.0 if delays is None else delays.quiet_share
-    found = {"kind": "none", "flows_in_capture": len(others), "quiet_share": quiet}
-    if others:
-        found["kind"] = "elastic"
-    elif quiet < 0.5:
-        found["kind"] = "unknown"  # more than the flow's own queue stood before it half of the time
-    return found
+    # Unknown: more than the flow's own queue stood before it half of the time.
+    kind = "elastic" if others else "unknown" if quiet < 0.5 else "none"
+    return {"kind": kind, "flows_in_capture": len(others), "quiet_share": quiet}
 
 
 def _less(estimate: Estimate, size: float) -> Estimate:
@@ -395,8 +389,8 @@ def _less(estimate: Estimate, size: float) -> Estimate:
 
 
 def _bytes(shaper: Bucket | None) -> float:
-    return 0.0 if shaper is None else shaper.size_bytes.value
+    return 0.0 if shaper is None else shaper.size_bytes.number
 
 
-def _mbit(row: dict[str, float]) -> str:
+def _mbit(row: dict[str, float | None]) -> str:
     return Estimate(row["value"], row["low"], row["high"]).scaled(1e-6).text()

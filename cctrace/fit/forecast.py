@@ -46,16 +46,18 @@ class Forecast(NamedTuple):
     spread: float
     runs: int
     domain: str
-    seen: tuple = ()
+    seen: tuple[tuple[float, float], ...] = ()
 
     @property
     def verdict(self) -> str:
         """Collapses: "yes", "no", or "close" where the interval or the seed decides."""
         if self.threshold_sd_us.low is None:
             return "yes"
-        if self.sd_us.high < self.threshold_sd_us.low:
-            return "no" if self.probability.value < UNLIKELY else "close"
-        return "yes" if self.sd_us.low > (self.threshold_sd_us.high or np.inf) else "close"
+        _, least, most = self.sd_us.sides()
+        _, low, high = self.threshold_sd_us.sides()
+        if most < low:
+            return "no" if self.probability.number < UNLIKELY else "close"
+        return "yes" if least > high else "close"
 
 
 def chance_of(threshold: Estimate, sd_us: Estimate, spread: float) -> Estimate:
@@ -68,12 +70,9 @@ def chance_of(threshold: Estimate, sd_us: Estimate, spread: float) -> Estimate:
 
     if threshold.value is None and threshold.low is None:
         return Estimate(1.0, 0.5, 1.0)  # collapsed at every sd that was tried
-    middle = threshold.value
-    return Estimate(
-        chance(sd_us.value, middle),
-        min(chance(sd_us.low, threshold.high), chance(sd_us.value, middle)),
-        max(chance(sd_us.high, threshold.low), chance(sd_us.value, middle)),
-    )
+    sd, least, most = sd_us.sides()
+    value = chance(sd, threshold.value)
+    return Estimate(value, min(chance(least, threshold.high), value), max(chance(most, threshold.low), value))
 
 
 def seen_chance(chance: Estimate, found: Threshold) -> Estimate:
@@ -81,12 +80,13 @@ def seen_chance(chance: Estimate, found: Threshold) -> Estimate:
     if not found.collapsed:
         return chance
     low, high = special.betaincinv(found.collapsed + 0.5, found.tried - found.collapsed + 0.5, [0.025, 0.975])
-    return Estimate(found.collapsed / found.tried, min(chance.low, float(low)), max(chance.high, float(high)))
+    _, least, most = chance.sides()
+    return Estimate(found.collapsed / found.tried, min(least, float(low)), max(most, float(high)))
 
 
 def limit_text(name: str, forecast: Forecast) -> str:
     """Return a controller with the jitter at which it collapses."""
-    sd, chance = forecast.threshold_sd_us, forecast.probability.value
+    sd, chance = forecast.threshold_sd_us, forecast.probability.number
     now = f", {100 * chance:.0f} % now" if chance >= UNLIKELY / 2 else ""
     if sd.value is None and sd.low is not None:
         return f"{name} (not up to {format_time(sd.low * 1e3)}{now})"
@@ -100,4 +100,5 @@ def milli_text(estimate: Estimate) -> str:
     milli = estimate.scaled(1e-3)
     if None in milli:
         return milli.text() + " ms"
-    return f"{format_number(milli.value)} ± {format_number((milli.high - milli.low) / 2, 2)} ms"
+    value, low, high = milli.sides()
+    return f"{format_number(value)} ± {format_number((high - low) / 2, 2)} ms"

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 from cctrace.fit.constants import FIRST, STALL, TEST_DRAWS, TEST_POINTS, TEST_SHIFT
@@ -69,10 +70,13 @@ def residuals(data: Censored, family: Family, p: Floats, stalls: float) -> tuple
     return np.clip((np.exp(now) - np.exp(before)) / left, 0.0, 1.0), groups
 
 
-def goodness(data: Censored, fitted: Fitted, scores: Floats, inverse: Floats, seed: int) -> Goodness:
-    """Return the `Goodness` of a fitted family; `scores` and `inverse` as in `Jitter._errors`."""
-    if data.ordered and data.gap_us is None:
-        return None
+def goodness(
+    data: Censored, fitted: Fitted, scores: Floats, inverse: NDArray[np.floating[Any]], seed: int
+) -> Goodness | None:
+    """Return the `Goodness` of a fitted family, None if too few delays have residuals.
+
+    `scores` and `inverse` are those of `Jitter._errors`.
+    """
     p, x = fitted.p, np.linspace(0, 1, TEST_POINTS + 2)[1:-1]
 
     def empirical(q: Floats) -> Floats:
@@ -103,7 +107,7 @@ def goodness(data: Censored, fitted: Fitted, scores: Floats, inverse: Floats, se
 
 
 def product_limit(
-    data: Censored, reverse_hazard: Callable[..., Any], weights: Floats | None = None
+    data: Censored, reverse_hazard: Callable[[Floats], Floats], weights: Floats | None = None
 ) -> tuple[Floats, float, float]:
     """Return quantiles (at `SHARES`), mean and sd of the distribution that explains censored delays best.
 

@@ -21,11 +21,12 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import optimize, special
 
 from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, FitError
-from cctrace.estimates import Z95, Estimate, plain
+from cctrace.estimates import Z95, Estimate, to_dict
 from cctrace.fit.constants import BETWEEN_POINTS, LEAST_FLOWS, MOST_BETWEEN
 from cctrace.path.arrays import Floats
 
@@ -128,8 +129,8 @@ class Hierarchical(Summarized):
             raise FitError(f"{len(estimates)} flows; pooling needs at least {LEAST_FLOWS} of a path")
         if any(None in estimate for estimate in estimates):
             raise ArgumentError("estimates: every one needs a value and both ends of its interval")
-        values = np.array([estimate.value for estimate in estimates], float)
-        errors = np.array([(estimate.high - estimate.low) / (2 * Z95) for estimate in estimates], float)
+        values, lows, highs = np.array([estimate.sides() for estimate in estimates]).T
+        errors = (highs - lows) / (2 * Z95)
         scale = max(float(np.ptp(values)), float(errors.max()), 1e-300)
         errors = np.maximum(errors, 1e-6 * scale)  # an interval of no length is no infinite weight
         tau = scale * spread(values / scale, errors / scale)
@@ -150,11 +151,11 @@ class Hierarchical(Summarized):
         scatter = float(weights @ (values - mean) ** 2) / degrees
         return float(special.stdtrit(degrees, (1 + CONFIDENCE) / 2)) * np.sqrt(scatter / weights.sum())
 
-    def predict(self) -> Any:
+    def predict(self) -> Estimate:
         """Return the interval in which the value of another flow of the path lies with 95 %."""
         half = float(special.stdtrit(max(len(self.single_) - 2, 1), (1 + CONFIDENCE) / 2))
-        error = (self.mean_.high - self.mean_.value) / Z95
-        return Estimate.around(self.mean_.value, half / Z95 * float(np.hypot(self.spread_.value, error)))
+        mean, _, high = self.mean_.sides()
+        return Estimate.around(mean, half / Z95 * float(np.hypot(self.spread_.number, (high - mean) / Z95)))
 
     def summary(self) -> str:
         """Return what was found, as text."""
@@ -165,10 +166,10 @@ class Hierarchical(Summarized):
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON takes it."""
         keys = ("mean_", "spread_", "flows_", "single_", "refused_")
-        return plain({key.rstrip("_"): getattr(self, key) for key in keys})
+        return to_dict({key.rstrip("_"): getattr(self, key) for key in keys})
 
 
-def shortfall(values: Floats, errors: Floats, taus: Floats | float) -> Floats | float:
+def shortfall(values: Floats, errors: Floats, taus: ArrayLike) -> Floats:
     """Return minus the restricted log likelihood of sds between flows [Viechtbauer05]_."""
     variances = errors**2 + np.asarray(taus)[..., None] ** 2
     weights = 1 / variances
@@ -184,7 +185,9 @@ def spread(values: Floats, errors: Floats) -> float:
     if k == 0:
         return 0.0
     between = places[k - 1], places[min(k + 1, len(places) - 1)]
-    return float(optimize.minimize_scalar(lambda t: shortfall(values, errors, t), bounds=between, method="bounded").x)
+    return float(
+        optimize.minimize_scalar(lambda t: float(shortfall(values, errors, t)), bounds=between, method="bounded").x
+    )
 
 
 def shrunken(values: Floats, errors: Floats) -> tuple[Floats, Floats, float]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, FitError
-from cctrace.estimates import Estimate, Serialised, plain
+from cctrace.estimates import Estimate, Serialised, to_dict
 from cctrace.fit.constants import (
     AS_GOOD,
     FAR_OFF,
@@ -45,7 +45,12 @@ from cctrace.path.delays import Delays
 from cctrace.units import format_share
 
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+    from numpy.typing import ArrayLike
+
+    from cctrace.sim.jitter import Jitter as Simulated
 
 
 class Jitter(Serialised, Summarized):
@@ -91,7 +96,7 @@ class Jitter(Serialised, Summarized):
 
     shown_as, shown_once = "Jitter", "sd_us_"
 
-    def __init__(self, families: tuple[str, ...] = tuple(FAMILIES), seed: int = 1, events: int = MOST_EVENTS) -> None:
+    def __init__(self, families: Sequence[str] = tuple(FAMILIES), seed: int = 1, events: int = MOST_EVENTS) -> None:
         known = [*FAMILIES, "empirical"]
         if unknown := set(families) - set(known):
             raise ArgumentError(f"families has {sorted(unknown)}; it may have {', '.join(known)}")
@@ -131,7 +136,7 @@ class Jitter(Serialised, Summarized):
         found = self.goodness_
         return found is not None and found.probability < REFUTED and found.distance > distance
 
-    def _without_wander(self, delays: Any, progress: Progress) -> None:
+    def _without_wander(self, delays: Delays, progress: Progress) -> None:
         """Take out what moves all packets of 50 ms together, if the family then fits: backlog, not draws of packets."""
         steady, wander_us = delays.steady(WANDER_US)
         # What is left at the steps of the medians would pass for a second component.
@@ -142,23 +147,22 @@ class Jitter(Serialised, Summarized):
             )
         except FitError:
             return
-        if fit.goodness_ is not None and fit.goodness_.distance < STEADIER * self.goodness_.distance:
+        before, after = self.goodness_, fit.goodness_
+        if before is not None and after is not None and after.distance < STEADIER * before.distance:
             kept = {"families": self.families, "wander_us_": wander_us, "_data_of": steady}
             vars(self).update(vars(fit) | kept)
 
-    def _fit_draws(self, draws: Floats) -> Jitter:
+    def _fit_draws(self, draws: Floats) -> Self:
         if draws.ndim != 1 or len(draws) < LEAST_EVENTS or not np.all(np.isfinite(draws)):
             raise FitError(f"{draws.size} delays; at least {LEAST_EVENTS} finite ones are needed")
         if np.ptp(draws) <= 0:
             raise FitError("all delays are equal: there is no jitter to be fitted")
-        self.process_, self.wander_us_ = (
-            Process("packet", None, Estimate(0.0), correlation_time(draws, 1.0), "given as independent draws"),
-            0.0,
-        )
+        correlation = correlation_time(draws, 1.0)
+        self.process_, self.wander_us_ = Process("packet", None, Estimate(0.0), correlation, "independent draws"), 0.0
         data = Censored(draws, np.arange(len(draws)), np.ones(len(draws), bool), ordered=False)
         return self._fit(data, effective(draws))
 
-    def _fit(self, data: Censored, effective_samples: float, progress: Progress = silent) -> Jitter:
+    def _fit(self, data: Censored, effective_samples: float, progress: Progress = silent) -> Self:
         self.events_ = int(data.event.sum()) if data.ordered else len(data.delay_us)
         if self.events_ < LEAST_EVENTS:
             raise FitError(
@@ -211,7 +215,7 @@ class Jitter(Serialised, Summarized):
         ratios = [_ratio(least, mean, sd) for mean, sd, least in drawn]
         self.ratio_error_ = float(np.std(ratios)) * wider
 
-    def _reverse_hazard(self, x: Any) -> Any:
+    def _reverse_hazard(self, x: Floats) -> Floats:
         """Return f/F of the family at delays x."""
         best, data = self._best, self._data
         log_pdf, log_cdf = data.tables(best.family, best.p[:-1], best.stalls)
@@ -273,14 +277,14 @@ class Jitter(Serialised, Summarized):
     @property
     def nominal_sd_us_(self) -> float:
         """The sd as `cctrace.Jitter` takes it, us: of a normal jitter before it is cut at zero delay."""
-        return float(np.exp(self._best.p[1])) if self.distribution_ == "normal" else self.sd_us_.value
+        return float(np.exp(self._best.p[1])) if self.distribution_ == "normal" else self.sd_us_.number
 
     @property
-    def slot_us_(self) -> None:
-        """Length of a slot, an `Estimate`; None of another process."""
+    def slot_us_(self) -> Estimate | None:
+        """Length of a slot; None of another process."""
         return self.process_.slot_us
 
-    def predict(self, shares: Floats) -> Floats:
+    def predict(self, shares: ArrayLike) -> Floats:
         """Return the delays (us, queue excluded) below which the given shares of draws lie."""
         low, high = self.range_us_
         grid = np.linspace(max(low - (high - low), 0.0), high + (high - low), 8192)
@@ -298,43 +302,41 @@ class Jitter(Serialised, Summarized):
         best = self._best
         return data.log_likelihood(best.family, best.p[:-1], best.stalls) / len(data.event)
 
-    def jitter(self) -> Jitter:
+    def jitter(self) -> Simulated:
         """Return the `cctrace.Jitter` that `cctrace.Path` takes.
 
         A Weibull one, a mixture and one without a family become a thousand of their quantiles.
         """
         from cctrace.sim.jitter import Jitter as Simulated
 
-        name = self.process_.name
-        per = {"burst": "burst", "slot": f"slot:{self.slot_us_.value:.1f}us" if self.slot_us_ else ""}.get(
-            name, "packet"
-        )
-        common = {"per": per, "reorder": name == "reorder"}
+        name, slot = self.process_.name, self.slot_us_
+        per = {"burst": "burst", "slot": f"slot:{slot.value:.1f}us" if slot else ""}.get(name, "packet")
+        reorder = name == "reorder"
         mean, sd = f"{self.mean_us_.value:.2f}us", f"{self.sd_us_.value:.2f}us"
         if self.distribution_ == "normal":
-            return Simulated("normal", sd=f"{np.exp(self._best.p[1]):.2f}us", **common)
+            return Simulated("normal", sd=f"{np.exp(self._best.p[1]):.2f}us", per=per, reorder=reorder)
         if self.distribution_ in ("gamma", "lognormal"):
-            return Simulated(self.distribution_, sd=sd, mean=mean, **common)
+            return Simulated(self.distribution_, sd=sd, mean=mean, per=per, reorder=reorder)
         if self.distribution_ == "exponential":
-            return Simulated("gamma", sd=mean, mean=mean, **common)
+            return Simulated("gamma", sd=mean, mean=mean, per=per, reorder=reorder)
         shares = (np.arange(1000) + 0.5) / 1000
         if self.distribution_ == "weibull":
             shape, scale = np.exp(self._best.p[1:3])
             beyond = scale * (-np.log1p(-shares)) ** (1 / shape)
         else:
             beyond = np.maximum(self.predict(shares) - self.base_us_, 0.0)
-        return Simulated("empirical", samples_ns=1e3 * beyond, **common)
+        return Simulated("empirical", samples_ns=1e3 * beyond, per=per, reorder=reorder)
 
     def _restore(self) -> None:
-        best = self._best
-        self._best = Fitted(
-            (FAMILIES | {"empirical": EMPIRICAL})[best["family"]], np.array(best["p"]), best["log_likelihood"]
-        )
-        self.families, self.range_us_ = tuple(self.families), tuple(self.range_us_)
-        self.process_ = Process(**self.process_)
-        self.goodness_ = self.goodness_ and Goodness(**self.goodness_)
+        state = vars(self)
+        best, (low, high), goodness_ = state["_best"], state["range_us_"], state["goodness_"]
+        families = FAMILIES | {"empirical": EMPIRICAL}
+        self._best = Fitted(families[best["family"]], np.array(best["p"]), best["log_likelihood"])
+        self.families, self.range_us_ = tuple(state["families"]), (low, high)
+        self.process_ = Process(**state["process_"])
+        self.goodness_ = goodness_ and Goodness(**goodness_)
 
-    def plot(self, axes: Any = None) -> Any:
+    def plot(self, axes: Sequence[Axes] | None = None) -> tuple[Axes, Axes]:
         """Draw the distribution with the fit, and quantiles against quantiles; see `cctrace.fit.plots`."""
         from cctrace.fit.plots import distribution
 
@@ -342,9 +344,9 @@ class Jitter(Serialised, Summarized):
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `cctrace fit jitter --json` prints."""
-        return plain(self.as_estimates())
+        return to_dict(self.as_estimates())
 
-    def as_estimates(self) -> dict[str, Estimate | dict[str, float] | float | list[str] | str | None]:
+    def as_estimates(self) -> dict[str, Any]:
         """Return the same with `Estimate`s."""
         return {
             "distribution": self.distribution_,
@@ -379,7 +381,7 @@ class Jitter(Serialised, Summarized):
         )
 
 
-def of_counters(flow: Any) -> Any:
+def of_counters(flow: Any) -> str:
     """Return why counters do not tell jitter, with what they do tell."""
     polls = flow.polls.frame()
     least, varies = (polls[name].where(polls[name] > 0).dropna() for name in ("min_rtt", "rttvar"))

@@ -10,7 +10,7 @@ the jitter) lies less than 1.92 below its maximum, stretched as the sandwich say
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import optimize, special
@@ -37,7 +37,7 @@ from cctrace.fit.constants import (
     STALL,
     WEAK,
 )
-from cctrace.fit.families import FAMILIES, Censored, fit_family
+from cctrace.fit.families import FAMILIES, Censored, Family, fit_family
 from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.path.blocks import block_sizes, blocked
 from cctrace.path.bottleneck import Steps, departures
@@ -70,11 +70,11 @@ class Joint(NamedTuple):
     mean_us: float
     sd_us: float
     beyond_us: float
-    bounds: tuple | None
+    bounds: tuple[float | None, float | None] | None
     family: str
 
 
-def joint(flow: Sent, delays: Delays, jitter: Jitter) -> Joint:
+def joint(flow: Sent, delays: Delays, jitter: Jitter) -> Joint | None:
     """Return the `Joint` fit of rates and jitter, begun at those given, or None where it does not improve on them.
 
     Parameters
@@ -91,18 +91,20 @@ def joint(flow: Sent, delays: Delays, jitter: Jitter) -> Joint:
     theta, least = model.climbed(theta)
     if not np.isfinite(least):
         return None
-    covariance, plain = model.errors(theta)
-    if covariance is not None and model.k == 1 and covariance[-1, -1] > KNOWN_RATE**2:
+    errors = model.errors(theta)
+    if errors is not None and model.k == 1 and errors[0][-1, -1] > KNOWN_RATE**2:
         model, theta = _family(model, theta, least, jitter)
-        covariance, plain = model.errors(theta)
-    if covariance is None:
+        errors = model.errors(theta)
+    if errors is None:
         return None
+    covariance, by_curvature = errors
     bounds = None
     if model.k == 1 and not covariance[-1, -1] < WEAK**2:
-        theta, bounds = _profiled(model, theta, covariance[-1, -1] / plain[-1, -1])
-        covariance, plain = model.errors(theta)
-        if covariance is None:
+        theta, bounds = _profiled(model, theta, covariance[-1, -1] / by_curvature[-1, -1])
+        errors = model.errors(theta)
+        if errors is None:
             return None
+        covariance = errors[0]
     gradient = model.gradient(theta)
     moved = np.zeros((model.k + 3, len(theta)))
     moved[: model.k, len(theta) - model.k :] = np.eye(model.k)
@@ -145,10 +147,10 @@ class _Model:
         self.told = (flow.told_us[rows] + slack[delays.group])[of_kept]
         self.group = np.unique(delays.group[of_kept], return_inverse=True)[1].reshape(-1)
         self.start_us, self.k = delays.steps.start_us, len(delays.steps.rate)
-        self.sd = jitter.sd_us_.value
+        self.sd = jitter.sd_us_.number
         self.rate_h = self._steps(delays.steps)
 
-    def of(self, family: Any) -> Any:
+    def of(self, family: Family) -> _Model:
         """Return the model with another family."""
         other = copy.copy(self)
         other.family = family
@@ -241,7 +243,7 @@ class _Model:
                 break
         return theta, at
 
-    def errors(self, theta: Floats) -> tuple[Floats, Floats]:
+    def errors(self, theta: Floats) -> tuple[Floats, Floats] | None:
         """Return the covariance by the sandwich over blocks, and as the curvature alone has it; None if it has none."""
         free = self.free(theta)
         scores = self.scores(theta, free)
@@ -254,12 +256,12 @@ class _Model:
             curvature[j] = (down - up) / (2 * h[j])
         curvature = (curvature + curvature.T) / 2
         if not (np.all(np.isfinite(scores)) and np.all(np.isfinite(curvature))):
-            return None, None
+            return None
         bread = _inverse(curvature)
         if bread is None:  # differences of differences may drown in the tables' grain
             bread = _inverse(scores.T @ scores)
         if bread is None:
-            return None, None
+            return None
         size = max(block_sizes(np.abs(column)) for column in scores.T)
         blocks = blocked(scores, size)
         count = len(blocks)
@@ -308,7 +310,7 @@ class _Model:
         return np.column_stack(columns)
 
 
-def _inverse(matrix: Floats) -> Floats:
+def _inverse(matrix: Floats) -> Floats | None:
     """Return the inverse of a positive definite matrix, or None of another."""
     scale = 1 / np.sqrt(np.maximum(np.diag(matrix), 1e-300))
     if np.any(np.diag(matrix) <= 0):
@@ -326,7 +328,7 @@ def _pieces(groups: int, most: int) -> Bools:
     return (np.diff(edges) > 0)[pieces]
 
 
-def _profiled(model: _Model, theta: Floats, stretch: float) -> tuple[Floats, tuple[float, float]]:
+def _profiled(model: _Model, theta: Floats, stretch: float) -> tuple[Floats, tuple[float | None, float | None]]:
     """Return the maximum over all rates, and the interval where the profile is within `DROP` of it."""
     middle = theta[-1]
     far = PROFILE_REACH * (np.arange(1, PROFILE_POINTS + 1) / PROFILE_POINTS) ** 1.5
@@ -346,11 +348,12 @@ def _profiled(model: _Model, theta: Floats, stretch: float) -> tuple[Floats, tup
     order = np.argsort(logs)
     logs, less = logs[order], (values.max() - values[order]) / stretch
     peak = int(np.argmin(less))
-    low, high = _crossing(logs[: peak + 1][::-1], less[: peak + 1][::-1]), _crossing(logs[peak:], less[peak:])
-    return theta, tuple(None if side is None else float(np.exp(side)) for side in (low, high))
+    ends = _crossing(logs[: peak + 1][::-1], less[: peak + 1][::-1]), _crossing(logs[peak:], less[peak:])
+    low, high = (None if end is None else float(np.exp(end)) for end in ends)
+    return theta, (low, high)
 
 
-def _crossing(logs: Floats, less: Floats) -> float:
+def _crossing(logs: Floats, less: Floats) -> float | None:
     """Return where `less` first exceeds `DROP`, going outwards; None if it does not."""
     beyond = np.flatnonzero(less > DROP)
     if not len(beyond):

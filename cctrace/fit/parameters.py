@@ -23,8 +23,8 @@ A parameter of which nothing depended on this flow, or only for values beyond so
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -32,13 +32,18 @@ from cctrace.cc import controller as resolve
 from cctrace.cc.own import parts
 from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, FitError
-from cctrace.estimates import Estimate, plain
+from cctrace.estimates import Estimate, to_dict
 from cctrace.fit.constants import DROP, LEAST_BLOCKS, RESAMPLES, SCORE_SPREAD
 from cctrace.fit.surface import Axis, Surface
+from cctrace.path.arrays import Floats
 from cctrace.path.transmissions import as_flow
 from cctrace.replaying.intervals import BLOCK_US, blocks
 from cctrace.replaying.scores import UNKNOWN_LOG, replayed
 from cctrace.replaying.through_fq import at_hand_over
+
+if TYPE_CHECKING:
+    from cctrace.cc.base import Controller
+    from cctrace.flows.flow import Flow
 
 MOST_PARAMETERS = 2
 
@@ -78,7 +83,11 @@ class Parameters(Summarized):
 
     shown_as, shown_once = "Parameters of a controller", "estimates_"
 
-    def __init__(self, controller: Any, parameters: Any) -> None:
+    def __init__(
+        self,
+        controller: str | type[Controller],
+        parameters: str | Sequence[str] | Mapping[str, tuple[float, float] | None],
+    ) -> None:
         self.cls, self.given = resolve(controller)
         self.controller = controller if isinstance(controller, str) else controller.__name__
         names = [parameters] if isinstance(parameters, str) else list(parameters)
@@ -115,7 +124,8 @@ class Parameters(Summarized):
                 f"no value of {' and '.join(names)} lets {self.controller} explain what was sent (the best explains "
                 f"{self.explained_:.0%} of the intervals); cctrace identify tells which controller does"
             )
-        self.estimates_, self.unidentified_ = {}, {}
+        self.estimates_: dict[str, Estimate] = {}
+        self.unidentified_: dict[str, str] = {}
         for k, axis in enumerate(self.axes):
             progress(f"interval of {axis.name}")
             low, high = surface.interval(k, self._accepts)
@@ -130,7 +140,7 @@ class Parameters(Summarized):
         self.spec_ = parts(self.controller)[0] + (f":{settings}" if settings else "")
         return self
 
-    def profile(self, name: Any) -> Any:
+    def profile(self, name: str) -> tuple[Floats, Floats]:
         """Return what was tried of a parameter, ascending, and by how much the sends are less likely there than best.
 
         Returns
@@ -152,7 +162,7 @@ class Parameters(Summarized):
         """Return the mean log likelihood of the sends of another flow under the likeliest values."""
         return float(np.mean(self._surface(as_flow(source)).replay(self.best_)))
 
-    def _surface(self, flow: Any) -> Any:
+    def _surface(self, flow: Flow) -> Surface:
         source = f"{flow.capture.packets.source}: connection {flow.index}"
         if flow.taken_at != "sender":
             raise FitError(f"{source}: a capture taken at the sender is needed, which shows what was sent, and when")
@@ -166,18 +176,18 @@ class Parameters(Summarized):
         hz_known = "hz" in self.given or "hz" not in flow.events.meta["inferred"]
         given = {"hz": flow.hz} | self.given
 
-        def replay(values: Any) -> Any:
+        def replay(values: dict[str, float]) -> Floats:
             return replayed(flow, self.cls, given | values, stops, sent, hz_known)[0]
 
         return Surface(self.axes, replay)
 
     @staticmethod
-    def _accepts(best: Any, scores: Any) -> Any:
+    def _accepts(best: Floats, scores: Floats) -> bool:
         """Return whether values with these scores are not clearly worse than the best."""
         shortfall = best - scores
-        return shortfall.sum() <= max(DROP, SCORE_SPREAD * sum_error(shortfall))
+        return bool(shortfall.sum() <= max(DROP, SCORE_SPREAD * sum_error(shortfall)))
 
-    def _estimate(self, axis: Any, surface: Any, k: Any, low: Any, high: Any) -> Any:
+    def _estimate(self, axis: Axis, surface: Surface, k: int, low: float | None, high: float | None) -> Estimate:
         """Return the estimate of one parameter; note why it has no value, if it has none."""
         if low is not None and high is not None:
             return Estimate(surface.plateau(k), low, high)
@@ -200,7 +210,7 @@ class Parameters(Summarized):
         )
         return Estimate(None, low, high)
 
-    def _correlation(self) -> Any:
+    def _correlation(self) -> float | None:
         """Return the correlation of two estimates if the intervals of 0.2 s were others: of resampled maxima."""
         if any(estimate.value is None for estimate in self.estimates_.values()):
             return None
@@ -222,12 +232,12 @@ class Parameters(Summarized):
             lines.append(f"correlation of {' and '.join(self.estimates_)}: {self.correlation_:.2f}")
         return "\n".join(lines)
 
-    def _default(self, name: Any) -> Any:
+    def _default(self, name: str) -> float:
         return self.cls.params[name].default
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `cctrace fit parameters --json` prints."""
-        return plain(
+        return to_dict(
             {
                 "controller": self.controller,
                 "parameters": self.estimates_,
@@ -239,7 +249,7 @@ class Parameters(Summarized):
         )
 
 
-def sum_error(series: Any) -> Any:
+def sum_error(series: Floats) -> float:
     """Return the standard error of the sum of a dependent series, by Bartlett's weights [Newey87]_.
 
     >>> bool(abs(sum_error(np.random.default_rng(1).standard_normal(10_000)) - 100) < 10)

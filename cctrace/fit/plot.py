@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,15 +12,23 @@ from cctrace.path.bottleneck import delivered_rate, departures
 from cctrace.path.losses import backlog_met
 from cctrace.path.transmissions import LOST
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from cctrace.fit.fitted_path import FittedPath, _Seen
+    from cctrace.path.bottleneck import Sent
+    from cctrace.path.transmissions import Transmissions
+
 MOST_POINTS = 6_000
 SEEN_COLOUR, FIT_COLOUR, LOST_COLOUR = "#9aa5b1", "#1f5fa8", "#c0392b"
 
 
-def figure(path: Any) -> Any:
+def figure(path: FittedPath) -> Figure:
     """Return the figure; see `FittedPath.plot`."""
     if not hasattr(path, "_seen"):
         raise ArgumentError("this path was read from JSON: only what `cctrace.fit.fitted_path` returned can be drawn")
-    table, flow, seen = path._seen
+    table, flow, seen = vars(path)["_seen"]
     drawing = needed("matplotlib.figure", "plot").Figure(figsize=(10, 8), layout="constrained")
     rates, delays, queue = drawing.subplots(3, 1, sharex=True)
     _rates(rates, path, flow)
@@ -34,7 +42,7 @@ def figure(path: Any) -> Any:
     return drawing
 
 
-def _rates(axes: Any, path: Any, flow: Any) -> None:
+def _rates(axes: Axes, path: FittedPath, flow: Sent) -> None:
     middle, rate, _ = delivered_rate(flow, max(100_000.0, flow.least_rtt_us))
     axes.plot(middle / 1e6, rate * 8, color=SEEN_COLOUR, label="delivered")
     rows = path.estimates["rate_bps"]
@@ -47,20 +55,20 @@ def _rates(axes: Any, path: Any, flow: Any) -> None:
     axes.set_ylabel("Mbit/s")
 
 
-def _delays(axes: Any, flow: Any, seen: Any) -> None:
+def _delays(axes: Axes, flow: Sent, seen: _Seen) -> None:
     rows = flow.known[:: max(len(flow.known) // MOST_POINTS, 1)]
     time = flow.sent_us[rows] / 1e6
     own = departures(flow.sent_us, flow.wire_bytes, seen.steps)[rows] - flow.sent_us[rows]
     axes.plot(time, flow.rtt_us[rows] / 1e3, ".", markersize=2, color=SEEN_COLOUR, label="RTT")
     if seen.delays is not None:
-        base = seen.base(None).value
+        base = seen.base().number
         axes.plot(time, (own + base) / 1e3, color=FIT_COLOUR, linewidth=0.8, label="its queue and the base RTT")
         axes.axhline(base / 1e3, color=FIT_COLOUR, linestyle="--", linewidth=0.8, label="base RTT")
     axes.set_ylim(0, 1.1 * float(np.quantile(flow.rtt_us[rows], 0.999)) / 1e3)
     axes.set_ylabel("ms")
 
 
-def _queue(axes: Any, path: Any, table: Any, flow: Any, seen: Any) -> None:
+def _queue(axes: Axes, path: FittedPath, table: Transmissions, flow: Sent, seen: _Seen) -> None:
     time_us = (table.sent_ns - table.start_ns) / 1e3
     met, lost = backlog_met(flow, seen.steps, time_us) / 1e3, table.state == LOST
     rows = np.arange(0, len(met), max(len(met) // MOST_POINTS, 1))

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+
+    from cctrace.fit.collapse import Collapse
+    from cctrace.fit.jitter import Jitter
+
 LIMITS = 0.25, 3.0  # of the threshold (or of what was tried), on the axis of the sd
 STEPS = 9
 SURFACE_S = "21s"
 
 
-def _axes(axes: Any, count: Any) -> Any:
+def _axes(axes: Any, count: int) -> Any:
     plt = needed("matplotlib.pyplot", "plot")
     if axes is None:
         return plt.subplots(1, count, figsize=(4.6 * count, 3.8), layout="constrained")[1]
     return axes
 
 
-def distribution(fit: Any, axes: Any = None) -> Any:
+def distribution(fit: Jitter, axes: Sequence[Axes] | None = None) -> tuple[Axes, Axes]:
     """Draw the distribution of the draws with the fit on the left, their quantiles against the fit's on the right.
 
     Parameters
@@ -47,7 +55,7 @@ def distribution(fit: Any, axes: Any = None) -> Any:
     seen = product_limit(fit._data, fit._reverse_hazard)[0] / 1e3
     fitted = fit.predict(SHARES) / 1e3
     left.step(seen, SHARES, where="mid", color="#888888", label="draws, without a family")
-    left.plot(fitted, SHARES, color="#c0392b", label=f"{fit.distribution_}, sd {fit.sd_us_.value / 1e3:.3g} ms")
+    left.plot(fitted, SHARES, color="#c0392b", label=f"{fit.distribution_}, sd {fit.sd_us_.number / 1e3:.3g} ms")
     left.set(xlabel="delay without queue (ms)", ylabel="share of draws below", ylim=(0, 1))
     left.legend(loc="lower right", fontsize=8, frameon=False)
     inner = (seen > seen[0] + 1e-6) & (SHARES[-1] > SHARES)  # below the least that showed the draws tell nothing
@@ -63,7 +71,7 @@ def distribution(fit: Any, axes: Any = None) -> Any:
     return left, right
 
 
-def surface(fit: Any, controller: Any = None, axes: Any = None) -> Any:
+def surface(fit: Collapse, controller: str | None = None, axes: Axes | None = None) -> Axes:
     """Draw the share of the link that `controller` gets over the jitter's sd and the delay, with the flow's own point.
 
     Each of 81 cells is a run of 21 s, all of them together take a few seconds.
@@ -87,8 +95,8 @@ def surface(fit: Any, controller: Any = None, axes: Any = None) -> Any:
         raise ArgumentError(f"controller is {controller!r}; the forecast is about {', '.join(fit.forecasts_)}")
     forecast = fit.forecasts_[controller]
     threshold = forecast.threshold_sd_us
-    middle = threshold.value or threshold.low or threshold.high
-    now = fit.sd_us_.value
+    middle = next(side for side in threshold if side)
+    now = fit.sd_us_.number
     least = min(LIMITS[0] * middle, 0.7 * now) if now > 0.02 * middle else LIMITS[0] * middle
     sds = np.geomspace(least, LIMITS[1] * middle, STEPS)
     delays = fit.base_us_ * np.geomspace(0.5, 2.0, STEPS)
@@ -106,7 +114,7 @@ def surface(fit: Any, controller: Any = None, axes: Any = None) -> Any:
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())
-    axes.set_title(f"{controller}, {fit.rate_bps_.value / 1e6:.3g} Mbit/s, jitter per {fit.process_}", fontsize=9)
+    axes.set_title(f"{controller}, {fit.rate_bps_.number / 1e6:.3g} Mbit/s, jitter per {fit.process_}", fontsize=9)
     axes.legend(loc="upper left", fontsize=8)
     axes.figure.colorbar(mesh, ax=axes, label="share of the link")
     return axes

@@ -127,7 +127,7 @@ def slot_length(
     least_us: float = 0.0,
     possible_us: Floats | None = None,
     most_us: float = np.inf,
-) -> Estimate:
+) -> Estimate | None:
     """Return the period of a grid on which points lie, an `Estimate` in us; None if they lie on none.
 
     Of points that can lie only at `possible_us` (where there are packets, which come with ACKs of the round trip

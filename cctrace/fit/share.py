@@ -14,7 +14,8 @@ own, which docs/models.md shows.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Self
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -25,15 +26,19 @@ from cctrace.cc.bbr1_model import PROBE_BW
 from cctrace.cc.bbr2_model import BW_UNIT
 from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, FitError
-from cctrace.estimates import Estimate, plain
+from cctrace.estimates import Estimate, to_dict
 from cctrace.fit.constants import BIN_NS, LEAST_COMMON_S, LEAST_SHARE_BYTES, LEAST_TOGETHER, SETTLING, SHARE_DRAWS
 from cctrace.fit.fitted_path import path_of
+from cctrace.path.arrays import Floats, Ints
 from cctrace.path.blocks import block_length
 from cctrace.path.evidence import evidence_of
 from cctrace.replaying.intervals import blocks
 from cctrace.replaying.run import replay
 from cctrace.replaying.scores import UNKNOWN_LOG, replayed
 from cctrace.tcp.wire import PACKET_BYTES
+
+if TYPE_CHECKING:
+    from cctrace.flows.flow import Flow
 
 SENDERS = ("bbr2016", "bbr2022", "bbr2", "bbr3", "cubic6", "cubic", "reno")
 
@@ -54,7 +59,7 @@ class OfFlow(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Return what `cctrace fit share --json` prints."""
         name, share = self.fit.flows_[self.number]
-        return plain({"controller": name, "share": share}) | self.fit.to_dict()
+        return to_dict({"controller": name, "share": share}) | self.fit.to_dict()
 
     def summary(self) -> str:
         """Return what was found, as text."""
@@ -93,7 +98,7 @@ class Share(Summarized):
 
     shown_as, shown_once = "Shares of a bottleneck", "flows_"
 
-    def __init__(self, senders: Any = None) -> None:
+    def __init__(self, senders: Mapping[int, str] | None = None) -> None:
         self.senders = dict(senders or {})
         for name in self.senders.values():
             if resolve(name)[0].view != "linux":
@@ -120,7 +125,7 @@ class Share(Summarized):
             if flow.taken_at != "sender":
                 raise FitError("a capture taken at the sender is needed")
         flows, begin, end = competitors(flows)
-        senders = {}
+        senders: dict[int, str] = {}
         for flow in flows:
             progress(f"sender of {flow!r}")
             senders[flow.index] = self.senders.get(flow.index) or sender_of(flow)
@@ -138,7 +143,9 @@ class Share(Summarized):
         self._predict()
         return self
 
-    def _count(self, flows: Any, senders: Any, kinds: Any, begin: Any, end: Any) -> None:
+    def _count(
+        self, flows: Sequence[Flow], senders: dict[int, str], kinds: dict[int, str], begin: int, end: int
+    ) -> None:
         """Take shares of what was delivered."""
         self.common_s_ = (end - begin) / 1e9
         bins = np.array([delivered(flow, begin, end) for flow in flows], float)
@@ -149,10 +156,10 @@ class Share(Summarized):
         bbr = [row for k, row in of.items() if kinds[k] == "bbr"]
         self.bbr_flows_, self.loss_based_flows_ = len(bbr), len(flows) - len(bbr)
         self.bbr_share_ = Estimate.of_draws(seen[bbr].sum(), draws[bbr].sum(axis=0) / total)
-        value, low, high = self.bbr_share_
+        value, low, high = self.bbr_share_.sides()
         self.loss_based_share_ = Estimate(1 - value, 1 - high, 1 - low)
 
-    def _describe_path(self, flows: Any, progress: Progress) -> None:
+    def _describe_path(self, flows: Sequence[Flow], progress: Progress) -> None:
         largest = max(flows, key=lambda flow: flow.summary["bytes_sent"])
         found = path_of(evidence_of(largest, one_bottleneck=True), progress).estimates
         rates = found["rate_bps"]
@@ -162,25 +169,25 @@ class Share(Summarized):
             raise FitError("the flows never filled the path together, so they did not compete")
         self.rate_bps_ = Estimate(rates[0]["value"], rates[0]["low"], rates[0]["high"])
         self.base_rtt_us_, self.buffer_bytes_ = found["base_rtt_us"], found["buffer_bytes"]
-        bdp = self.rate_bps_.value * self.base_rtt_us_.value / 8e6
+        bdp = self.rate_bps_.number * self.base_rtt_us_.number / 8e6
         buffer = self.buffer_bytes_
         errors = [relative(e) for e in (self.rate_bps_, self.base_rtt_us_, buffer)]
         if buffer.value is None:
-            self.ratio_ = Estimate(None, buffer.low / bdp, None)
+            self.ratio_ = Estimate(None, None if buffer.low is None else buffer.low / bdp, None)
         else:
             middle = buffer.value / bdp
             self.ratio_ = Estimate.around(middle, middle * float(np.sqrt(np.square(errors).sum())), 0.0)
 
     def _predict(self) -> None:
         """Ask the models."""
-        self.predicted_ = {}
+        self.predicted_: dict[str, Prediction] = {}
         if self.ratio_.value is None or self.ratio_.value <= 0:
             return
         rng = np.random.default_rng(1)
         spread = relative(self.ratio_)
         ratio = np.maximum(self.ratio_.value * (1 + spread * rng.standard_normal(SHARE_DRAWS)), 0.01)
-        gain = np.maximum(self.gain_.value * (1 + relative(self.gain_) * rng.standard_normal(SHARE_DRAWS)), 0.01)
-        base_s, packets = self.base_rtt_us_.value / 1e6, self.rate_bps_.value / 8 / PACKET_BYTES
+        gain = np.maximum(self.gain_.number * (1 + relative(self.gain_) * rng.standard_normal(SHARE_DRAWS)), 0.01)
+        base_s, packets = self.base_rtt_us_.number / 1e6, self.rate_bps_.number / 8 / PACKET_BYTES
         n, m, r = self.bbr_flows_, self.loss_based_flows_, self.ratio_.value
         asked = {
             "obbr": (lambda x, g: 1 - models.loss_based_share(g, x), models.share_domain(r, n, m)),
@@ -191,10 +198,10 @@ class Share(Summarized):
             "mishra": (lambda x, g: np.mean(models.mishra_bounds(x, m), axis=0), models.mishra_domain(r, n, m)),
         }
         for name, (model, domain) in asked.items():
-            value = float(model(r, self.gain_.value))
+            value = float(model(r, self.gain_.number))
             self.predicted_[name] = Prediction(Estimate.of_draws(value, model(ratio, gain)), domain.text)
 
-    def of(self, number: Any) -> Any:
+    def of(self, number: int) -> OfFlow:
         """Return what was found as seen by one flow, by its number in the capture.
 
         Raises
@@ -208,10 +215,10 @@ class Share(Summarized):
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `cctrace fit share --json` prints for every flow."""
-        keys = ("bbr_share", "loss_based_share", "bbr_flows", "loss_based_flows", "gain", "ratio", "buffer_bytes")
-        keys += ("rate_bps", "base_rtt_us", "common_s")
-        common = {key: getattr(self, f"{key}_") for key in keys}
-        return plain(common | {"predicted": {name: found._asdict() for name, found in self.predicted_.items()}})
+        shares = ("bbr_share", "loss_based_share", "bbr_flows", "loss_based_flows", "gain", "ratio")
+        path = ("buffer_bytes", "rate_bps", "base_rtt_us", "common_s")
+        common = {key: getattr(self, f"{key}_") for key in shares + path}
+        return to_dict(common | {"predicted": {name: found._asdict() for name, found in self.predicted_.items()}})
 
     def summary(self) -> str:
         """Return what was found, as text."""
@@ -228,7 +235,7 @@ class Share(Summarized):
         return "\n".join(lines)
 
 
-def competitors(flows: Any) -> Any:
+def competitors(flows: Sequence[Flow]) -> tuple[list[Flow], int, int]:
     """Return the flows that were up together, and the capture times between which their shares are counted.
 
     A flow that was up for less than half of the time of the longest is left out; the first fifth is as well.
@@ -247,14 +254,14 @@ def competitors(flows: Any) -> Any:
     return flows, begin, end
 
 
-def delivered(flow: Any, begin: Any, end: Any) -> Any:
+def delivered(flow: Flow, begin: int, end: int) -> Ints:
     """Return the segments delivered in each bin between two capture times."""
     time_ns, segments = np.asarray(flow.events["time_ns"]), np.asarray(flow.events["delivered"], np.int64)
     edges = np.arange(begin, end + 1, BIN_NS)
     return np.diff(segments[np.minimum(np.searchsorted(time_ns, edges), len(segments) - 1)])
 
 
-def resampled(bins: Any) -> Any:
+def resampled(bins: Floats) -> Floats:
     """Return sums of each flow over SHARE_DRAWS circular block resamples of the bins, shape (flows, SHARE_DRAWS)."""
     count = bins.shape[1]
     length = min(max(block_length(row) for row in bins), max(count // 4, 1))
@@ -264,7 +271,7 @@ def resampled(bins: Any) -> Any:
     return bins[:, places].sum(axis=2)
 
 
-def sender_of(flow: Any) -> Any:
+def sender_of(flow: Flow) -> str:
     """Return the one of SENDERS whose replay explains the sends of a flow best.
 
     Raises
@@ -278,7 +285,7 @@ def sender_of(flow: Any) -> Any:
     for name in SENDERS:
         cls, given = resolve(name)
         scores[name] = float(np.mean(replayed(flow, cls, given | {"hz": flow.hz}, stops, sent, hz_known)[0]))
-    best = max(scores, key=scores.get)
+    best = max(scores, key=scores.__getitem__)
     if scores[best] <= UNKNOWN_LOG:
         raise FitError(
             f"flow {flow.index}: no controller of {', '.join(SENDERS)} explains what it sent; name it with "
@@ -287,9 +294,9 @@ def sender_of(flow: Any) -> Any:
     return best
 
 
-def gain_of(flows: Any, senders: Any, begin: Any, end: Any) -> Any:
+def gain_of(flows: Sequence[Flow], senders: dict[int, str], begin: int, end: int) -> Estimate:
     """Return g: what BBR flows have in flight in PROBE_BW, over the BDP that they estimate; medians of bins."""
-    ratios = []
+    medians: list[float] = []
     for flow in flows:
         name = senders[flow.index]
         wanted = "bw_v[0]" if name.startswith(("bbr2016", "bbr2019", "bbr2022")) else "bw_hi1"
@@ -301,16 +308,15 @@ def gain_of(flows: Any, senders: Any, begin: Any, end: Any) -> Any:
         use = (np.asarray(held["mode"]) == PROBE_BW) & (time_ns >= begin) & (time_ns < end) & (bdp > 0) & (flight > 0)
         bins = (time_ns[use] - begin) // BIN_NS
         ratio = flight[use] / bdp[use]
-        ratios += [np.median(ratio[bins == k]) for k in np.unique(bins)]
-    if len(ratios) < 4:
+        medians += [float(np.median(ratio[bins == k])) for k in np.unique(bins)]
+    if len(medians) < 4:
         raise FitError("BBR was hardly in PROBE_BW while the flows competed; longer flows are needed")
-    ratios = np.array(ratios)
+    ratios = np.array(medians)
     draws = resampled(ratios[None])[0] / len(ratios)
     return Estimate.of_draws(float(ratios.mean()), draws)
 
 
-def relative(estimate: Any) -> Any:
+def relative(estimate: Estimate) -> float:
     """Return the relative standard error that an interval means; 0 where there is none."""
-    if estimate.value in (None, 0) or None in (estimate.low, estimate.high):
-        return 0.0
-    return (estimate.high - estimate.low) / (2 * 1.96 * abs(estimate.value))
+    value, low, high = estimate.sides()
+    return (high - low) / (2 * 1.96 * abs(value)) if value != 0 and None not in estimate else 0.0

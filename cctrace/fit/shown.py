@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def shown_draws(delays: Delays, process: Process, most: int) -> Censored:
     """Return what a flow shows of draws: of packets, or of the slots or bursts that share one."""
     if process.name == "slot" and process.slot_us is not None:
-        return _of_units(delays, _slots(delays, process.slot_us.value))
+        return _of_units(delays, _slots(delays, process.slot_us.number))
     if process.name == "burst":
         return _of_units(delays, np.cumsum(delays.burst))
     if process.name == "reorder":
@@ -68,5 +68,6 @@ def _thinned(data: Censored, most: int) -> Censored:
     of_group = taken[pieces]
     rows = of_group[data.group]
     group = np.unique(data.group[rows], return_inverse=True)[1].reshape(-1)
-    gap = None if data.gap_us is None else data.gap_us[of_group]
-    return Censored(data.delay_us[rows], group, data.event[of_group], data.ordered, gap, data.clock_us)
+    return Censored(
+        data.delay_us[rows], group, data.event[of_group], data.ordered, data.gap_us[of_group], data.clock_us
+    )

@@ -7,13 +7,20 @@ steps, and nothing is taken to be smooth. Points lie in [0, 1] on each axis, whi
 from __future__ import annotations
 
 import itertools
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cctrace.display import Progress
 from cctrace.errors import ArgumentError
 from cctrace.fit.constants import FINEST, FINEST_EDGE, MOST_GRIDS, NEAREST, PEAKS, WIDE
+from cctrace.path.arrays import Floats
+
+if TYPE_CHECKING:
+    from cctrace.cc.base import Controller
+
+Point = tuple[float, ...]  # a place on each axis
 
 FIRST_GRID = {1: 33, 2: 13}  # points on each axis
 CLOSER = {1: 8, 2: 2}  # times as fine
@@ -30,7 +37,9 @@ class Axis(NamedTuple):
     least: float | None
 
     @classmethod
-    def of(cls, controller: Any, called: Any, name: Any, between: Any = None) -> Any:
+    def of(
+        cls, controller: type[Controller], called: str, name: str, between: tuple[float, float] | None = None
+    ) -> Axis:
         """Return the axis of a parameter of a controller class, over all that is allowed or `between` two values."""
         if name not in controller.params:
             raise ArgumentError(f"{called} has no parameter {name!r} (it has: {', '.join(controller.params)})")
@@ -44,7 +53,7 @@ class Axis(NamedTuple):
             least = low if low > 0 else scale / WIDE
         return cls(name, low, high, isinstance(param.default, int), least)
 
-    def value(self, place: Any) -> Any:
+    def value(self, place: float) -> float:
         """Return the value at a place in [0, 1]."""
         if self.least is None:
             value = self.low + (self.high - self.low) * place
@@ -54,7 +63,7 @@ class Axis(NamedTuple):
             value = self.least * (self.high / self.least) ** place
         return min(max(round(value), self.low), self.high) if self.whole else float(value)
 
-    def place(self, value: Any) -> Any:
+    def place(self, value: float) -> float:
         """Return the place of a value."""
         if self.least is None:
             return (value - self.low) / (self.high - self.low)
@@ -78,15 +87,16 @@ class Surface:
         The likeliest of them.
     """
 
-    def __init__(self, axes: Any, replay: Any) -> None:
+    def __init__(self, axes: Iterable[Axis], replay: Callable[[dict[str, float]], Floats]) -> None:
         self.axes, self.replay = list(axes), replay
-        self.scores, self._known = {}, {}
+        self.scores: dict[Point, Floats] = {}
+        self._known: dict[tuple[float, ...], Floats] = {}  # by the values, of which several points may have the same
 
-    def values(self, point: Any) -> Any:
+    def values(self, point: Point) -> tuple[float, ...]:
         """Return the values at a point."""
         return tuple(axis.value(place) for axis, place in zip(self.axes, point, strict=True))
 
-    def at(self, point: Any) -> Any:
+    def at(self, point: Point) -> float:
         """Return the summed score of a point."""
         if point not in self.scores:
             values = self.values(point)
@@ -96,11 +106,11 @@ class Surface:
         return float(self.scores[point].sum())
 
     @property
-    def best(self) -> Any:
+    def best(self) -> Point:
         """The likeliest point so far; of equals the first."""
         return max(self.scores, key=self.at)
 
-    def maximise(self, progress: Progress, explained: Any) -> Any:
+    def maximise(self, progress: Progress, explained: float) -> Point:
         """Look for the maximum; the grid is made finer until the mean score of its best point exceeds `explained`."""
         number = FIRST_GRID[len(self.axes)]
         for _ in range(MOST_GRIDS):
@@ -118,15 +128,15 @@ class Surface:
         self._climb(max(closer, key=self.at), step / CLOSER[len(self.axes)] / 2)
         return self.best
 
-    def _closer(self, point: Any, step: Any) -> Any:
+    def _closer(self, point: Point, step: float) -> Point:
         """Return the likeliest point of a finer grid around one: peaks may be narrower than the grid."""
         times, free = CLOSER[len(self.axes)], range(len(self.axes))
         moves = itertools.product([k * step / times for k in range(1 - times, times)], repeat=len(self.axes))
         return max([self._moved(point, free, move) for move in moves], key=self.at)
 
-    def _peaks(self, step: Any) -> Any:
+    def _peaks(self, step: float) -> list[Point]:
         """Return the likeliest points no two of which are neighbours."""
-        found = []
+        found: list[Point] = []
         for point in sorted(self.scores, key=self.at, reverse=True):
             if all(max(abs(a - b) for a, b in zip(point, other, strict=True)) > 1.5 * step for other in found):
                 found.append(point)
@@ -134,7 +144,7 @@ class Surface:
                 break
         return found
 
-    def _climb(self, point: Any, step: Any, fixed: Any = None, finest: Any = FINEST) -> Any:
+    def _climb(self, point: Point, step: float, fixed: int | None = None, finest: float = FINEST) -> Point:
         """Return the likeliest point near one, by ever smaller steps along the axes but a fixed one."""
         free = [k for k in range(len(self.axes)) if k != fixed]
         while step > finest:
@@ -147,20 +157,20 @@ class Surface:
                 step /= 2
         return point
 
-    def _moved(self, point: Any, free: Any, move: Any) -> Any:
+    def _moved(self, point: Point, free: Iterable[int], move: Iterable[float]) -> Point:
         there = list(point)
         for k, by in zip(free, move, strict=True):
             there[k] = min(max(there[k] + by, 0.0), 1.0)
         return tuple(there)
 
-    def plateau(self, k: Any) -> Any:
+    def plateau(self, k: int) -> float:
         """Return the middle of the values along axis `k` that are exactly as likely as the best."""
         most = self.at(self.best)
         equal = [self.values(point)[k] for point in self.scores if self.at(point) >= most - 1e-9]
         middle = (min(equal) + max(equal)) / 2
         return round(middle) if self.axes[k].whole else float(middle)
 
-    def interval(self, k: Any, accepts: Any) -> Any:
+    def interval(self, k: int, accepts: Callable[[Floats, Floats], bool]) -> tuple[float | None, float | None]:
         """Return the least and largest accepted value along axis `k`, the others at their likeliest; None: no bound.
 
         Of whole numbers the last accepted ones; where one alone is left of a range, as of a switch, it is both.
@@ -172,7 +182,7 @@ class Surface:
         """
         best = self.scores[self.best]
 
-        def accepted(place: Any) -> Any:
+        def accepted(place: float) -> bool:
             return accepts(best, self.scores[self._profile(k, place)])
 
         inside = [point[k] for point in self.scores if accepts(best, self.scores[point])]
@@ -181,7 +191,7 @@ class Surface:
             return (high, high) if low is None else (low, low)
         return low, high
 
-    def _profile(self, k: Any, place: Any) -> Any:
+    def _profile(self, k: int, place: float) -> Point:
         """Return the likeliest point with this place on axis `k`."""
         if len(self.axes) == 1:
             self.at((place,))
@@ -191,7 +201,7 @@ class Surface:
         start = max(sorted(starts), key=self.at)
         return self._climb(start, 1 / 64, k, 1 / 1024)
 
-    def _edge(self, k: Any, accepted: Any, inside: Any, upwards: Any) -> Any:
+    def _edge(self, k: int, accepted: Callable[[float], bool], inside: Sequence[float], upwards: bool) -> float | None:
         """Return the value beyond which none is accepted (the nearest that is not; or the last whole one), or None."""
         edge = max(inside) if upwards else min(inside)
         limit = 1.0 if upwards else 0.0

@@ -11,7 +11,7 @@ Every run has its own seed; the same path gives the same threshold.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import optimize
@@ -36,6 +36,9 @@ from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 from cctrace.tcp.wire import PACKET_BYTES, WIRE_PER_PAYLOAD
 
+if TYPE_CHECKING:
+    from cctrace.sim.path import Path
+
 
 class Threshold(NamedTuple):
     """A threshold of the jitter's sd: value and standard error of its logarithm; without a value only bounded."""
@@ -49,20 +52,28 @@ class Threshold(NamedTuple):
     queue_us: float  # mean queueing delay of the run nearest below the threshold
     tried: int = 0  # runs at the sd there is, and how many of them collapsed
     collapsed: int = 0
-    seen: tuple = ()  # of each run: the sd, us, and the share of the link that the flow got
+    seen: tuple[tuple[float, float], ...] = ()  # of each run: the sd, us, and the share of the link that the flow got
 
 
 class _Search:
     """Runs of one controller over `path_of(sd_us)`, and what they showed."""
 
     def __init__(
-        self, path_of: Callable[..., Any], controller: str, ack_every: int, rate_bps: float, segments: int, seed: int
+        self,
+        path_of: Callable[[float], Path],
+        controller: str,
+        ack_every: int,
+        rate_bps: float,
+        segments: int,
+        seed: int,
     ) -> None:
         self.path_of, self.sender = path_of, Sender(controller, ack_every=ack_every)
         self.rate_bps, self.seed = rate_bps, seed
         self.duration_s = float(np.clip(segments / RUNS / self.per_second, SHORTEST_S, LONGEST_S))
         self.runs = int(np.clip(segments / (self.duration_s * self.per_second), LEAST_RUNS, RUNS))
-        self.x, self.share, self.queue_us = [], [], []
+        self.x: list[float] = []
+        self.share: list[float] = []
+        self.queue_us: list[float] = []
 
     @property
     def seen(self) -> tuple[tuple[float, float], ...]:
@@ -85,7 +96,7 @@ class _Search:
 
 
 def simulated_threshold(
-    path_of: Callable[..., Any],
+    path_of: Callable[[float], Path],
     controller: str,
     rate_bps: float,
     guess_us: float,
@@ -118,8 +129,8 @@ def simulated_threshold(
     low, high = _bracket(search, min(guess_us, most_us), most_us)
     if high is None or low is None:
         bound, runs, queue_us = float(np.exp(search.x[-1])), len(search.x), search.queue_us[-1]
-        sides = (bound, None) if high is None else (None, bound)
-        return Threshold(None, 0.0, 0.15, *sides, runs, queue_us, *_now(search, now_us, bound), search.seen)
+        least, most = (bound, None) if high is None else (None, bound)
+        return Threshold(None, 0.0, 0.15, least, most, runs, queue_us, *_now(search, now_us, bound), search.seen)
     while high - low > np.log(1.12) and len(search.x) < search.runs - 3:
         middle = (low + high) / 2
         if search.at(np.exp(middle)) < 0.5:
@@ -150,7 +161,7 @@ def _now(search: _Search, now_us: float, threshold_us: float) -> tuple[int, int]
     return tried, sum(search.at(now_us) < 0.5 for _ in range(tried))
 
 
-def _bracket(search: _Search, start_us: float, most_us: float) -> tuple[float, float | None]:
+def _bracket(search: _Search, start_us: float, most_us: float) -> tuple[float | None, float | None]:
     """Return log sd below and above the threshold; None for a side that was not found."""
     x, most, least = np.log(start_us), np.log(most_us), np.log(most_us) - np.log(1e3)
     collapsed = search.at(np.exp(x)) < 0.5
