@@ -40,9 +40,11 @@ from cctrace.fit.constants import (
     SHAPE_ERROR,
     WINDOWS_PER_HOUR,
 )
+from cctrace.fit.delays import of_counters
 from cctrace.fit.forecast import Forecast, chance_of, limit_text, milli_text, seen_chance
-from cctrace.fit.jitter import Jitter, of_counters
+from cctrace.fit.jitter import Jitter
 from cctrace.fit.threshold import simulated_threshold
+from cctrace.flows.counters import CounterFlow
 from cctrace.path.bottleneck import (
     Sent,
     candidate_steps,
@@ -64,10 +66,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from cctrace.fit.threshold import Threshold
+    from cctrace.flows.flow import Flow
     from cctrace.path.bottleneck import Steps
     from cctrace.path.delays import Delays
     from cctrace.sim.jitter import Jitter as Simulated
     from cctrace.sim.path import Path
+    from cctrace.sim.result import Simulation
 
 CONTROLLERS = ("bbr2016", "bbr2019", "bbr2022")
 TWINS = {"bbr2019": "bbr2022"}  # they differ in what equal RTTs do to min_rtt; with jitter no two are equal
@@ -114,7 +118,7 @@ class Collapse(Serialised, Summarized):
             Sender(name)  # an unknown one is refused there
         self.controllers, self.quick, self.seed = tuple(controllers), quick, seed
 
-    def fit(self, source: Any, progress: Progress = silent) -> Self:
+    def fit(self, source: Flow | Simulation | CounterFlow, progress: Progress = silent) -> Self:
         """Fit to a flow of a capture, or a simulation with ``packets=True``.
 
         Raises
@@ -122,7 +126,7 @@ class Collapse(Serialised, Summarized):
         FitError
             If the flow never showed the path's rate, or too few RTTs; says what would be needed.
         """
-        if hasattr(source, "polls"):
+        if isinstance(source, CounterFlow):
             raise FitError(of_counters(source))
         path = evidence_of(source)
         table, its = path.transmissions, path.sent
@@ -185,8 +189,7 @@ class Collapse(Serialised, Summarized):
             return
         self._shape_error = fit.ratio_error_
         drawn = fit.jitter()
-        self.process_, self.delay_us_ = fit.process_.name, fit.delay_us_.number
-        self.base_us_ = fit.base_us_
+        self.process_, self.delay_us_, self.base_us_ = fit.process_.name, fit.delay_us_.number, fit.base_us_
         self._drawn = {"kind": drawn.kind, "sd_us": fit.nominal_sd_us_, "per": drawn.per, "reorder": drawn.reorder}
         if drawn.kind != "normal":
             self._drawn["mean_us"] = fit.mean_us_.value
@@ -289,9 +292,7 @@ class Collapse(Serialised, Summarized):
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `cctrace fit collapse --json` prints: an object per controller, and what they share."""
-        each = {
-            name: {**forecast._asdict(), "collapses": forecast.verdict} for name, forecast in self.forecasts_.items()
-        }
+        each = {name: {**f._asdict(), "collapses": f.verdict} for name, f in self.forecasts_.items()}
         shared = {
             "process": self.process_,
             "rate_bps": self.rate_bps_,
@@ -318,9 +319,8 @@ class Collapse(Serialised, Summarized):
         drawn = "" if self.process_ == "unknown" else f", drawn per {self.process_}"
         text = f"{', '.join(parts)}; jitter's sd {milli_text(self.sd_us_)}{drawn}"
         if self.fell_to_ is not None:
-            text += (
-                f"; this flow fell to {100 * self.fell_to_:.0f} % of its path's {format_rate(self.rate_bps_.number)}"
-            )
+            rate = format_rate(self.rate_bps_.number)
+            text += f"; this flow fell to {100 * self.fell_to_:.0f} % of its path's {rate}"
         return text if self.domain_ == "inside" else f"{text}; {self.domain_}"
 
     def summary(self) -> str:

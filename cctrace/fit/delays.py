@@ -1,12 +1,19 @@
-"""The RTTs that a flow would have had without any queue."""
+"""The RTTs that a flow would have had without any queue, and why counters do not tell them."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from cctrace.path.delays import Delays, require_rtts
 from cctrace.path.evidence import evidence_of
 
+if TYPE_CHECKING:
+    from cctrace.flows.counters import CounterFlow
+    from cctrace.flows.flow import Flow
+    from cctrace.sim.result import Simulation
 
-def uncongested_rtt(source: Any) -> Delays:
+
+def uncongested_rtt(source: Flow | Simulation) -> Delays:
     """Return the RTTs that a flow would have had without any queue, as `Delays`.
 
     Parameters
@@ -34,3 +41,17 @@ def uncongested_rtt(source: Any) -> Delays:
     path = evidence_of(source)
     require_rtts(path.sent)
     return path.delays
+
+
+def of_counters(flow: CounterFlow) -> str:
+    """Return why counters do not tell jitter, with what they do tell."""
+    polls = flow.polls.frame()
+    least, varies = (polls[name].where(polls[name] > 0).dropna() for name in ("min_rtt", "rttvar"))
+    told = [f"an RTT without queue of at most {least.min():.0f} us"] if len(least) else []
+    if len(varies):
+        told.append(f"RTTs, queue included, that deviate by {varies.median():.0f} us from their smoothed mean")
+    known = f"; these tell {' and '.join(told)}" if told else ""
+    return (
+        "counters hold smoothed RTTs, queue and jitter together, at the times of polls: neither distribution nor "
+        f"process can be told from them{known}. A capture at the sender is needed (tcpdump, headers suffice)"
+    )

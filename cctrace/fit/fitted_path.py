@@ -44,10 +44,12 @@ from cctrace.units import format_number
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from cctrace.flows.flow import Flow
     from cctrace.path.bottleneck import Sent
     from cctrace.path.buckets import Bucket
     from cctrace.path.losses import Losses
     from cctrace.path.transmissions import Transmissions
+    from cctrace.sim.result import Simulation
 
 COUNTS = "payload and 66 bytes of headers per segment (as cctrace.Path)"
 
@@ -166,7 +168,7 @@ class FittedPath(Path):
         return "\n".join([*lines, f"intervals: 95 %; bytes are {COUNTS}"])
 
 
-def path(source: Any, progress: Progress = silent) -> FittedPath:
+def path(source: Flow | Simulation, progress: Progress = silent) -> FittedPath:
     """Fit the path of a flow.
 
     Parameters

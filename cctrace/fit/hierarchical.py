@@ -17,8 +17,8 @@ Sixty lines of NumPy and SciPy: statsmodels has the same as ``combine_effects``,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Self
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,7 +30,18 @@ from cctrace.estimates import Z95, Estimate, to_dict
 from cctrace.fit.constants import BETWEEN_POINTS, LEAST_FLOWS, MOST_BETWEEN
 from cctrace.path.arrays import Floats
 
+if TYPE_CHECKING:
+    from cctrace.flows.flow import Flow
+    from cctrace.sim.result import Simulation
+
 CONFIDENCE = 0.95
+
+
+class Estimator(Protocol):
+    """What can be fitted to a flow."""
+
+    def fit(self, source: Flow | Simulation, /) -> object:
+        """Return the fitted object."""
 
 
 class Hierarchical(Summarized):
@@ -66,10 +77,12 @@ class Hierarchical(Summarized):
 
     shown_as, shown_once = "Pooled over flows", "mean_"
 
-    def __init__(self, estimator: Any = None, of: Any = None) -> None:
+    def __init__(
+        self, estimator: Estimator | None = None, of: Callable[[Any], Estimate | None] | str | None = None
+    ) -> None:
         self.estimator, self.of = estimator, of
 
-    def fit(self, flows: Iterable[Any], progress: Progress = silent) -> Self:
+    def fit(self, flows: Iterable[Flow | Simulation], progress: Progress = silent) -> Self:
         """Fit the estimator to each flow, and pool.
 
         Raises
@@ -103,7 +116,7 @@ class Hierarchical(Summarized):
         self.refused_ = refused
         return self
 
-    def _value(self, fitted: Any) -> Any:
+    def _value(self, fitted: object) -> Estimate | None:
         if callable(self.of):
             return self.of(fitted)
         known = getattr(fitted, "estimates_", {})

@@ -33,11 +33,12 @@ from cctrace.fit.constants import (
     WANDER_US,
     WANDERS,
 )
-from cctrace.fit.delays import uncongested_rtt
+from cctrace.fit.delays import of_counters, uncongested_rtt
 from cctrace.fit.families import EMPIRICAL, FAMILIES, Censored, Fitted, fit_family, score_rows, without_stalls
 from cctrace.fit.goodness import Goodness, goodness, product_limit
 from cctrace.fit.process import Process, correlation_time, process_of
 from cctrace.fit.shown import shown_draws
+from cctrace.flows.counters import CounterFlow
 from cctrace.path.arrays import Floats
 from cctrace.path.blocks import block_sizes, blocked, student
 from cctrace.path.blocks import effective_samples as effective
@@ -48,9 +49,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
+    from cctrace.flows.flow import Flow
     from cctrace.sim.jitter import Jitter as Simulated
+    from cctrace.sim.result import Simulation
+
+    Source = Flow | Simulation | Delays | NDArray[Any] | list[float] | tuple[float, ...]
 
 
 class Jitter(Serialised, Summarized):
@@ -104,7 +109,7 @@ class Jitter(Serialised, Summarized):
             raise ArgumentError(f"families is empty; it may have {', '.join(known)}")
         self.families, self.seed, self.events = tuple(families), seed, events
 
-    def fit(self, source: Any, progress: Progress = silent) -> Self:
+    def fit(self, source: Source | CounterFlow, progress: Progress = silent) -> Self:
         """Fit to a flow, a simulation with ``packets=True``, `Delays`, or delays of independent draws (us).
 
         Raises
@@ -116,7 +121,7 @@ class Jitter(Serialised, Summarized):
             delays = source
         elif isinstance(source, np.ndarray | list | tuple):
             return self._fit_draws(np.asarray(source, float))
-        elif hasattr(source, "polls"):
+        elif isinstance(source, CounterFlow):
             raise FitError(of_counters(source))
         else:
             delays = uncongested_rtt(source)
@@ -291,7 +296,7 @@ class Jitter(Serialised, Summarized):
         log_cdf = self._best.family.log_cdf(grid, self._best.p[:-1])
         return np.interp(np.asarray(shares, float), np.exp(log_cdf), grid)
 
-    def score(self, source: Any) -> float:
+    def score(self, source: Source) -> float:
         """Return the mean log likelihood of another flow's (or other) delays, per ACK."""
         if isinstance(source, np.ndarray | list | tuple):
             draws = np.asarray(source, float)
@@ -379,20 +384,6 @@ class Jitter(Serialised, Summarized):
                 f"AIC beyond the least: {others}",
             ]
         )
-
-
-def of_counters(flow: Any) -> str:
-    """Return why counters do not tell jitter, with what they do tell."""
-    polls = flow.polls.frame()
-    least, varies = (polls[name].where(polls[name] > 0).dropna() for name in ("min_rtt", "rttvar"))
-    told = [f"an RTT without queue of at most {least.min():.0f} us"] if len(least) else []
-    if len(varies):
-        told.append(f"RTTs, queue included, that deviate by {varies.median():.0f} us from their smoothed mean")
-    known = f"; these tell {' and '.join(told)}" if told else ""
-    return (
-        "counters hold smoothed RTTs, queue and jitter together, at the times of polls: neither distribution nor "
-        f"process can be told from them{known}. A capture at the sender is needed (tcpdump, headers suffice)"
-    )
 
 
 def _ratio(base: float, mean: float, sd: float) -> float:

@@ -44,6 +44,7 @@ from cctrace.replaying.through_fq import at_hand_over
 if TYPE_CHECKING:
     from cctrace.cc.base import Controller
     from cctrace.flows.flow import Flow
+    from cctrace.sim.result import Simulation
 
 MOST_PARAMETERS = 2
 
@@ -103,7 +104,7 @@ class Parameters(Summarized):
         if fixed := set(names) & set(self.given):
             raise ArgumentError(f"controller {self.controller!r} sets {sorted(fixed)[0]!r}, which is to be fitted")
 
-    def fit(self, source: Any, progress: Progress = silent) -> Self:
+    def fit(self, source: Flow | Simulation, progress: Progress = silent) -> Self:
         """Fit to a flow of a capture that was taken at the sender, or to a simulation with ``packets=True``.
 
         Raises
@@ -158,7 +159,7 @@ class Parameters(Summarized):
         np.maximum.at(highest, place, [scores.sum() for scores in self._scores])
         return tried, highest.max() - highest
 
-    def score(self, source: Any) -> float:
+    def score(self, source: Flow | Simulation) -> float:
         """Return the mean log likelihood of the sends of another flow under the likeliest values."""
         return float(np.mean(self._surface(as_flow(source)).replay(self.best_)))
 

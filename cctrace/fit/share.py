@@ -29,12 +29,14 @@ from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate, to_dict
 from cctrace.fit.constants import BIN_NS, LEAST_COMMON_S, LEAST_SHARE_BYTES, LEAST_TOGETHER, SETTLING, SHARE_DRAWS
 from cctrace.fit.fitted_path import path_of
+from cctrace.flows.capture import Capture
 from cctrace.path.arrays import Floats, Ints
 from cctrace.path.blocks import block_length
 from cctrace.path.evidence import evidence_of
 from cctrace.replaying.intervals import blocks
 from cctrace.replaying.run import replay
 from cctrace.replaying.scores import UNKNOWN_LOG, replayed
+from cctrace.sim.result import Simulation
 from cctrace.tcp.wire import PACKET_BYTES
 
 if TYPE_CHECKING:
@@ -104,7 +106,7 @@ class Share(Summarized):
             if resolve(name)[0].view != "linux":
                 raise ArgumentError(f"senders has {name!r}, which no capture of TCP shows")
 
-    def fit(self, source: Any, progress: Progress = silent) -> Self:
+    def fit(self, source: Capture | Simulation, progress: Progress = silent) -> Self:
         """Fit to a capture, or a simulation with ``packets=True``, of at least two flows through one bottleneck.
 
         Raises
@@ -113,8 +115,8 @@ class Share(Summarized):
             If the capture was not taken at the sender, flows do not overlap long enough, or there is no BBR or no
             loss-based flow among them; says what would be needed.
         """
-        capture = source.capture() if hasattr(source, "to_pcap") else source
-        if not hasattr(capture, "bulk"):
+        capture = source.capture() if isinstance(source, Simulation) else source
+        if not isinstance(capture, Capture):
             raise ArgumentError(f"{source!r}: a share is fitted to a capture, or a simulation with packets=True")
         flows = capture.bulk(LEAST_SHARE_BYTES)
         if len(flows) < 2:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -44,6 +44,7 @@ from cctrace.path.transmissions import LOST, Transmissions, as_flow, transmissio
 if TYPE_CHECKING:
     from cctrace.flows.capture import Capture
     from cctrace.flows.flow import Flow
+    from cctrace.sim.result import Simulation
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -239,7 +240,7 @@ def forget(flow: Flow) -> None:
     flow._kept.clear()
 
 
-def evidence_of(source: Any, one_bottleneck: bool = False) -> PathEvidence:
+def evidence_of(source: Flow | Simulation, one_bottleneck: bool = False) -> PathEvidence:
     """Return what packets show about a flow's path; computed once, and kept as long as the flow.
 
     Parameters

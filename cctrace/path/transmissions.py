@@ -25,6 +25,7 @@ from cctrace.tcp.wire import HEADER_BYTES
 if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
     from cctrace.io.packets import Packets
+    from cctrace.sim.result import Simulation
 
 __all__ = ["DELIVERED", "LOST", "NEEDLESS", "WAITING", "Transmissions", "transmissions"]
 
@@ -93,7 +94,7 @@ class Transmissions:
         return np.where(known, (self.told_ns - self.sent_ns) / 1e3, np.nan)
 
 
-def as_flow(source: Any, index: int = 0) -> Flow:
+def as_flow(source: Flow | Simulation, index: int = 0) -> Flow:
     """Return the captured flow that `source` is, or that a simulation with ``packets=True`` would have shown.
 
     Raises
@@ -102,10 +103,11 @@ def as_flow(source: Any, index: int = 0) -> Flow:
         If `source` is neither.
     """
     from cctrace.flows.flow import Flow
+    from cctrace.sim.result import Simulation
 
     if isinstance(source, Flow):
         return source
-    if hasattr(source, "to_pcap"):
+    if isinstance(source, Simulation):
         return source.capture(index).flow(0)
     raise ArgumentError(
         f"{source!r}: single packets are needed: give a flow of a capture, or a simulation with packets=True; counters "
@@ -113,7 +115,7 @@ def as_flow(source: Any, index: int = 0) -> Flow:
     )
 
 
-def transmissions(source: Any) -> Transmissions:
+def transmissions(source: Flow | Simulation) -> Transmissions:
     """Return the `Transmissions` of a flow; computed once, and kept as long as its capture.
 
     Parameters
