@@ -10,6 +10,7 @@ from cctrace.analysis.analyze import analyze
 from cctrace.analysis.attached import Counters
 from cctrace.cli import main
 from cctrace.errors import ArgumentError, PartFailed
+from cctrace.identification.identify import Candidate, Identification
 from cctrace.refusals import Refusal, attempt
 from cctrace.report.overview import write_report
 
@@ -144,3 +145,31 @@ def test_a_refusal_is_a_value():
     refusal = Refusal("forecast", "too little is known")
     assert dataclasses.replace(refusal) == refusal
     assert refusal.note == "there is no forecast: too little is known"
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory):
+    """One transfer of CUBIC over a queue, captured at either end."""
+    sim = cct.simulate(cct.Path(rate="10Mbit", rtt="20ms", buffer="2bdp"), "cubic", "3s", seed=4, packets=True)
+    folder = tmp_path_factory.mktemp("ends")
+    files = {side: folder / f"{side}.pcap" for side in ("sender", "receiver")}
+    for side, file in files.items():
+        sim.to_pcap(file, side)
+    return files
+
+
+def test_a_capture_at_the_receiver_has_the_rtts_of_the_sender_with_the_queue_in_them(ends, quick):
+    there, here = (analyze([ends[side]], controller="cubic")[0] for side in ("sender", "receiver"))
+    assert here.view.taken_at == "receiver"
+    assert here.row["rtt_median_us"] == pytest.approx(there.row["rtt_median_us"], rel=0.1)
+    assert here.row["rtt_median_us"] > 1.2 * here.flow.summary["rtt_median_us"]
+
+
+def test_nothing_is_replayed_over_a_flow_that_controllers_of_several_families_may_have_sent(capture, monkeypatch):
+    group = ("reno", "bbr2022", "cubic", "bbr3")
+    found = Identification([Candidate(name, 0.25) for name in group], group, "they all fit", 0.0)
+    monkeypatch.setattr("cctrace.analysis.one_flow.identify", lambda *_: found)
+    monkeypatch.setattr("cctrace.fit.collapse.Collapse.fit", lambda *_: None)
+    undecided, asked = analyze([capture])[0], analyze([capture], controller="cubic")[0]
+    assert (undecided.replayed, undecided.view.model) == (None, None)
+    assert asked.replayed == "cubic"

@@ -193,6 +193,15 @@ def test_the_page_holds_the_packets_exactly():
     assert decoded(packets["received"]["length"]).tolist() == (received.right - received.left).tolist()
 
 
+def test_the_legend_of_the_packets_has_sack_only_where_there_is_one():
+    without = Conversation().data(1, 1, segments=2).ack(41, 1 + 2 * 1448)
+    pages = []
+    for talk in (lossy_talk(), without):
+        section = replace(report().flows[0], packets=packets_of(talk.capture().flow(0)))
+        pages.append(render(replace(report(), flows=[section])))
+    assert ['data-layer="sack"' in page for page in pages] == [True, False]
+
+
 def test_a_window_of_unknown_scale_is_not_drawn():
     talk = Conversation(handshake=False)
     for i in range(5):

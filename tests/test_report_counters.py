@@ -138,3 +138,12 @@ def test_tcp_probe_tells_progress_and_flight_by_sequence_numbers_that_wrap():
     assert row["bytes_sent"] == 3_000_000
     assert flow.outstanding().tolist() == [10] * 4
     assert len(flow.events.of("on_ack")) == 75  # one per round trip of 40 ms
+
+
+def test_before_the_first_sample_there_is_no_rtt_of_zero():
+    rows = "".join(f"{T0 + i}000000000,{1000 * i + 1},{rtt},40000\n" for i, rtt in enumerate((0, 0, 20_000, 21_000)))
+    table = counters("time_ns,tcpi_bytes_acked,bbr_min_rtt_us,tcpi_rtt\n" + rows)
+    panel = next(one for one in counter_panels(table) if one.name == "rtt")
+    drawn = next(series for series in panel.series if series.label == "min_rtt (BBR)")
+    assert np.isnan(drawn.value[:2]).all()
+    assert drawn.value[2:].tolist() == [20.0, 21.0]

@@ -6,12 +6,13 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cctrace import cli, datasets
 from cctrace.analysis.analyze import analyze
 from cctrace.plot.panels_of_many import comparison_panels
-from cctrace.report.compare import differences
+from cctrace.report.compare import differences, write_comparison
 from cctrace.report.index import captures_in
 from cctrace.report.overview import write_report
 from tests.build_view import flow_view
@@ -189,3 +190,18 @@ def test_a_picture_that_cannot_be_drawn_is_refused(run, arguments, said, tmp_pat
     status, _, err = run("replay", *(Path(one).absolute() if one == LOSSY else one for one in arguments))
     assert (status, err.count("\n")) == (2, 1)
     assert said in err
+
+
+def test_a_flow_that_ended_earlier_than_the_one_it_is_compared_with_has_no_goodput_of_zero_after_that():
+    long, short = flow_view(), flow_view()
+    short = replace(short, events=short.events[:1000])
+    panel = next(one for one in comparison_panels({"A": long, "B": short}, aligned=True)[0] if one.name == "goodput")
+    known = {series.label: series.time_s[np.isfinite(series.value)] for series in panel.series}
+    assert known["A"][-1] == pytest.approx(1.9)
+    assert known["B"][-1] == pytest.approx(0.95, abs=0.06)
+
+
+def test_diff_says_of_every_pair_by_its_own_marks_what_limited_it(tmp_path):
+    both = analyze([LOSSY]) * 2
+    text = write_comparison(both, both, tmp_path).read_text()
+    assert [f"What limited {mark}:" in text for mark in ("A1", "B1", "A2", "B2", "A")] == [True] * 4 + [False]

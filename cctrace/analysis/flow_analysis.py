@@ -34,7 +34,8 @@ class FlowAnalysis(Summarized):
     file : str
         The capture, or the counters.
     row : dict
-        The flow's row of `Capture.flows`.
+        The flow's row of `Capture.flows`; of a capture taken elsewhere than at the sender with the RTTs of the sender's
+        view, which hold the queue on the way.
     notes : tuple of str
         What a reader of the numbers should know.
     controller : str or None

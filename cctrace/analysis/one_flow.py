@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.analysis.flow_view import FlowView
 from cctrace.cc import KERNEL_NAMES, kernel_name
@@ -16,7 +18,7 @@ from cctrace.cc import controller as resolve
 from cctrace.diagnosis.diagnose import diagnose
 from cctrace.identification.identify import CANDIDATES, UNKNOWN, Identification, identify
 from cctrace.identification.named import controller_name, sender
-from cctrace.identification.words import believed
+from cctrace.identification.words import believed, is_undecided
 from cctrace.refusals import Notes, Refusal, attempt
 from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.run import Run, replay
@@ -67,9 +69,11 @@ def of_capture(
     if flow.through_fq:
         notes.lines.append(SENT_THROUGH_FQ)
     who = _sender(flow, flow.tcpinfo, told, known, notes)
-    replayed = controller or who.variant
+    replayed = controller or (None if is_undecided(who.identification) else who.variant)
     run = _replayed(flow, replayed, notes)
     view = notes.result("sender's view", FlowView.of, flow, run)
+    if view is not None and view.taken_at != "sender":
+        row = row | _sender_rtts(view)
     paced = run is not None and run.params.get("paced", 0) == 1
     diagnosis = notes.result("diagnosis", diagnose, flow, who.kernels, paced)
     notes.lines += diagnosis.lacks if diagnosis else []
@@ -88,6 +92,16 @@ def of_capture(
         view=view,
         clock=flow.alignment,
     )
+
+
+def _sender_rtts(view: FlowView) -> dict[str, int]:
+    """Return the RTTs that the sender took: elsewhere a capture has only the part of the path on its sender's side."""
+    samples = view.acks["rs_rtt_us"]
+    samples = samples[samples > 0]
+    if not len(samples):
+        return {}
+    names = ("rtt_min_us", "rtt_median_us", "rtt_p95_us")
+    return dict(zip(names, np.quantile(samples, (0.0, 0.5, 0.95)).round().astype(int).tolist(), strict=True))
 
 
 def of_counters(file: str, connection: CounterFlow, controller: str | None = None) -> FlowAnalysis:
@@ -170,9 +184,20 @@ def _agreement(run: Run, notes: Notes) -> tuple[Any, Any]:
     return comparison.summary(), comparison.frame()
 
 
+# What a reader should know to be a guess; of `start_ns` the note on where it was captured says so.
+_GUESSED = {
+    "isn": "initial sequence number",
+    "wscale": "window scale",
+    "sack_ok": "use of SACK",
+    "ecn_ok": "use of ECN",
+    "initial_cwnd": "initial window",
+    "handshake_rtt_us": "RTT of the handshake",
+    "mss": "segment size",
+}
+
+
 def _assumptions(quality: dict[str, Any]) -> Iterator[str]:
     if quality["unexplained_retransmissions"]:
         yield f"retransmissions that no rule of Linux TCP explains: {quality['unexplained_retransmissions']}"
-    guessed = [name for name in quality["inferred"] if name != "hz"]
-    if guessed:
+    if guessed := [_GUESSED[name] for name in quality["inferred"] if name in _GUESSED]:
         yield f"guessed, because the capture does not show it: {', '.join(guessed)}"

@@ -273,7 +273,7 @@ def cells(figures: Figures) -> list[str]:
 
     >>> again = Estimate(0.01, 0.0, 0.02)
     >>> cells({"goodput_bps": Estimate(9e6, 8e6), "rtt_mean_us": Estimate(4e4), "retransmitted_share": again})
-    ['9 Mbit/s (8 Mbit/s to ?)', '40 ms', '1 % (0 % to 2 %)']
+    ['9 Mbit/s (8 Mbit/s or more)', '40 ms', '1 % (0 % to 2 %)']
     """
     forms = (format_rate, lambda us: format_time(us * 1e3), format_share)
     return [_range(figures[name], form) for name, form in zip(FIGURES, forms, strict=True)]
@@ -288,5 +288,6 @@ def _range(estimate: Estimate, form: Callable[[float], str]) -> str:
     value = sides(estimate)[0]
     if estimate.low is None and estimate.high is None:
         return form(value)
-    low, high = ("?" if side is None else form(side) for side in (estimate.low, estimate.high))
-    return f"{form(value)} ({low} to {high})"
+    low, high = ("" if side is None else form(side) for side in (estimate.low, estimate.high))
+    between = f"{low} to {high}" if low and high else f"{low} or more" if low else f"{high} or less"
+    return f"{form(value)} ({between})"

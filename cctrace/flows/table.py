@@ -18,6 +18,7 @@ from cctrace.flows import scan, vantage
 from cctrace.flows.state import OPTION_BYTES, SAMPLE_BITS, SIDE
 from cctrace.lang.machine import Machine
 from cctrace.tcp.wire import MSS_BYTES
+from cctrace.units import format_time
 
 CHUNK = 1 << 15  # packets per part of a file: few enough to stay in the cache
 # What the pass reads of every packet, and as which type.
@@ -142,7 +143,7 @@ class Connections:
         elif place in (vantage.RECEIVER, vantage.MIDDLE):
             at = "at the receiver" if place == vantage.RECEIVER else "on the way"
             least = "at least " if confidence == vantage.LIKELY else ""
-            yield f"captured {at}, {least}{away_ns // 1000} us from the sender there and back: times are estimates"
+            yield f"captured {at}, {least}{format_time(away_ns)} (there and back) from the sender: times are estimates"
 
     def warnings(self, i):
         """Return what a reader of a connection's numbers should know, a list of sentences."""

@@ -82,6 +82,11 @@ def group_words(group: tuple[str, ...]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
+def is_undecided(found: Identification | None) -> bool:
+    """Whether a flow's sends fit so many controllers, of several families, that none is named."""
+    return found is not None and group_words(found.group) == OF_EITHER_FAMILY
+
+
 def sender_words(found: Identification | None, diagnosis: Diagnosis | None = None) -> str:
     """Return whom an identification names and how sure that is; why nobody, if the diagnosis knows."""
     if found is None or found.group == (UNKNOWN,):

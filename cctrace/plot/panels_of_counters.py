@@ -59,6 +59,12 @@ def _series(
     return [Series(label, counters.seconds(), values, colour, kind, dashed)] if known.any() else []
 
 
+def _sampled(counters: CounterFlow, name: str) -> NDArray[np.float64]:
+    """Return a counter that is 0 until there is a first sample; NaN in place of that."""
+    values = counters.values(name)
+    return np.where(values > 0, values, np.nan)
+
+
 def _progress(counters: CounterFlow) -> Panel:
     time_ns, acked = counters.acked()
     seconds = (time_ns - counters.start_ns) / 1e9
@@ -74,10 +80,10 @@ def _throughput(counters: CounterFlow) -> Panel:
 
 
 def _rtt(counters: CounterFlow) -> Panel:
-    series = _series(counters, "latest RTT", counters.values("latest_rtt_us") / 1e3, "observed", "points")
+    series = _series(counters, "latest RTT", _sampled(counters, "latest_rtt_us") / 1e3, "observed", "points")
     series += _series(counters, "smoothed RTT", counters.rtt_us() / 1e3, "bound")
-    series += _series(counters, "lowest RTT (sender)", counters.values("min_rtt") / 1e3, "observed", dashed=True)
-    series += _series(counters, "min_rtt (BBR)", counters.values("bbr_min_rtt_us") / 1e3, "kernel", dashed=True)
+    series += _series(counters, "lowest RTT (sender)", _sampled(counters, "min_rtt") / 1e3, "observed", dashed=True)
+    series += _series(counters, "min_rtt (BBR)", _sampled(counters, "bbr_min_rtt_us") / 1e3, "kernel", dashed=True)
     text = "The sender's smoothed round-trip time at each poll; what lies above the lowest is waiting or jitter."
     return Panel("rtt", "Round-trip time", text, "RTT (ms)", series)
 
@@ -103,7 +109,7 @@ def _rates(counters: CounterFlow) -> Panel:
     series = [
         one
         for label, name, colour, kind in names
-        for one in _series(counters, label, counters.values(name) * 8 / 1e6, colour, kind)
+        for one in _series(counters, label, _sampled(counters, name) * 8 / 1e6, colour, kind)
     ]
     text = "How fast data arrived lately, how fast the sender paces, and what BBR takes for the bandwidth of the path."
     return Panel("rates", "Rates", text, "Rate (Mbit/s)", series)

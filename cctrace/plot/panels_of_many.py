@@ -40,8 +40,8 @@ def comparison_panels(views: Mapping[str, FlowView], aligned: bool = False) -> t
     starts = {name: view.start_ns if aligned else start_ns for name, view in views.items()}
     duration_s = max(int(view.events["time_ns"][-1]) - starts[name] for name, view in views.items()) / 1e9
     edges = np.linspace(0, duration_s, max(2, min(_SPANS, int(duration_s / _SHORTEST_S)) + 1))
-    rates = {name: _rate(view, starts[name], edges) for name, view in views.items()}
-    together = np.sum(list(rates.values()), axis=0)
+    rates = {name: _rate(view, starts[name], edges, np.nan if aligned else 0.0) for name, view in views.items()}
+    together = np.nansum(list(rates.values()), axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = {name: 100 * rate / together for name, rate in rates.items()}
     queues = {name: _queue(view, starts[name]) for name, view in views.items()}
@@ -82,11 +82,11 @@ def _panel(
     return Panel(name, title, explanation, axis, series)
 
 
-def _rate(view: FlowView, start_ns: int, edges: NDArray[Any]) -> NDArray[Any]:
-    """Return the rate at which data were acknowledged between the edges (s), Mbit/s."""
+def _rate(view: FlowView, start_ns: int, edges: NDArray[Any], ended: float) -> NDArray[Any]:
+    """Return the rate at which data were acknowledged between the edges (s), Mbit/s; `ended` after the flow."""
     time_s = (view.events["time_ns"] - start_ns) / 1e9
     acked = np.interp(edges, time_s, view.events["snd_una"].astype(np.float64))
-    return np.diff(acked) * 8e-6 / np.diff(edges)
+    return np.where(edges[:-1] < time_s[-1], np.diff(acked) * 8e-6 / np.diff(edges), ended)
 
 
 def _queue(view: FlowView, start_ns: int) -> tuple[NDArray[Any], NDArray[Any]]:

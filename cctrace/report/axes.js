@@ -1,5 +1,5 @@
 // Scales, ticks, texts and colours that all plots share.
-const MARGIN = { left: 66, right: 22, top: 10, bottom: 34 };
+const MARGIN = { left: 66, right: 22, top: 10, bottom: 36 };
 const FONT = "12px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
 
 // First index whose time is at least t, between `low` and `high`.

@@ -15,6 +15,7 @@ from cctrace.plot.panels import Phases
 from cctrace.plot.panels_of_many import comparison_panels
 from cctrace.report.overview import COLUMNS, report_of, row_of, write_pages
 from cctrace.report.page import FlowSection, Report
+from cctrace.units import format_share
 
 if TYPE_CHECKING:
     from cctrace.analysis.flow_analysis import FlowAnalysis
@@ -99,7 +100,7 @@ def write_comparison(left: Sequence[FlowAnalysis], right: Sequence[FlowAnalysis]
         columns=columns,
         rows=rows,
         flows=flows,
-        notes=[note for pair in compared for note in _limits_in_words(*pair)],
+        notes=[note for k, pair in enumerate(compared) for note in _limits_in_words(marks[2 * k : 2 * k + 2], *pair)],
         comparison=_curves(marks, shown),
     )
     page = folder / "report.html"
@@ -123,10 +124,12 @@ def _curves(marks: Sequence[str], shown: Sequence[FlowAnalysis]) -> FlowSection 
     return FlowSection("Beside each other", [], kept, Phases(), duration_s, notes=notes)
 
 
-def _limits_in_words(one: FlowAnalysis, other: FlowAnalysis) -> Iterator[str]:
+def _limits_in_words(marks: Sequence[str], one: FlowAnalysis, other: FlowAnalysis) -> Iterator[str]:
     """Yield one sentence about what limited both flows, if that is known."""
     sides = _limits(one, other)
     if not all(sides):
         return
-    text = [", ".join(f"{limit_words(name)} {share:.0%}" for name, share in list(side.items())[:3]) for side in sides]
-    yield f"What limited A: {text[0]}. What limited B: {text[1]}."
+    yield " ".join(
+        f"What limited {mark}: {', '.join(f'{limit_words(n)} {format_share(s)}' for n, s in list(side.items())[:3])}."
+        for mark, side in zip(marks, sides, strict=True)
+    )

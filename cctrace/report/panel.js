@@ -215,11 +215,11 @@ class Panel {
     for (const [value, label] of ticks(...this.flow.range, (right - left) / 100)) {
       const at = Math.round(this.x(value)) + 0.5;
       c.beginPath(); c.moveTo(at, MARGIN.top); c.lineTo(at, bottom); c.stroke();
-      c.fillText(label, at, this.foot + 5);
+      c.fillText(label, at, this.foot + 8);
     }
     c.strokeStyle = colour("frame");
     c.strokeRect(left + 0.5, MARGIN.top + 0.5, right - left - 1, bottom - MARGIN.top);
-    c.fillText(this.flow.timeAxis, (left + right) / 2, this.foot + 20);
+    c.fillText(this.flow.timeAxis, (left + right) / 2, this.foot + 22);
     c.save();
     c.translate(11, (MARGIN.top + bottom) / 2);
     c.rotate(-Math.PI / 2);
@@ -231,11 +231,12 @@ class Panel {
   // What the numbers at the axis are multiples of, and its label.
   scaled() { return [1, this.data.axis]; }
 
+  // Marks between the graph, its lanes too, and the labels of the axis.
   drawEvents(c) {
     c.fillStyle = colour("event");
     for (const [, start] of this.flow.eventsInView()) {
       const at = this.x(start);
-      c.beginPath(); c.moveTo(at, this.bottom); c.lineTo(at - 4, this.bottom + 6); c.lineTo(at + 4, this.bottom + 6); c.fill();
+      c.beginPath(); c.moveTo(at, this.foot); c.lineTo(at - 4, this.foot + 6); c.lineTo(at + 4, this.foot + 6); c.fill();
     }
   }
 

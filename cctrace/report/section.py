@@ -20,7 +20,7 @@ from cctrace.units import format_share
 
 if TYPE_CHECKING:
     from cctrace.diagnosis.findings import Event, Verdict
-    from cctrace.plot.packets import Sent
+    from cctrace.plot.packets import Received, Sent
     from cctrace.plot.panels import Panel, Phases, Series
     from cctrace.plot.states import Lane
     from cctrace.report.page import FlowSection
@@ -42,7 +42,7 @@ _LAYERS = {
     "window": "window edge",
     "sack": "SACK",
 }
-_ALWAYS = ("new", "ack", "window", "sack")
+_ALWAYS = ("new", "ack", "window")
 
 
 def flow_section(i: int, flow: FlowSection) -> str:
@@ -62,7 +62,7 @@ def flow_section(i: int, flow: FlowSection) -> str:
 {forecast_section(flow.forecast)}
 {_AGREEMENT if compared else ""}
 {_remarks(flow.notes)}
-{_sequence(f"flow{i}", aside, flow.packets[0], flow.beside) if flow.packets is not None else ""}
+{_sequence(f"flow{i}", aside, flow.packets, flow.beside) if flow.packets is not None else ""}
 {_phase_legend(flow.phases, flow.events)}
 {panels}
 {reverse_card(flow)}
@@ -256,8 +256,12 @@ def _beside(spans: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _sequence(identifier: str, aside: str, sent: Sent, beside: Sequence[dict[str, Any]] = ()) -> str:
+def _sequence(
+    identifier: str, aside: str, packets: tuple[Sent, Received], beside: Sequence[dict[str, Any]] = ()
+) -> str:
+    sent, received = packets
     present = {KINDS[kind] for kind in np.unique(sent.kind)} | set(_ALWAYS)
+    present |= {"sack"} if received.blocks.any() else set()
     legend = "".join(
         f'<button type="button" aria-pressed="true" data-layer="{key}" title="{escape(KIND_WORDS.get(key, name))}">'
         f'<i class="mark k-{key}"></i>{escape(name)}</button>'

@@ -57,7 +57,7 @@ class Strip extends Panel {
     for (const [value, label] of ticks(low, high, (this.right - this.left) / 100)) c.fillText(label, this.x(value), this.bottom + 8);
     c.textAlign = "right";
     c.textBaseline = "middle";
-    c.fillText("events", this.left - 7, MARGIN.top + 7);
+    if (this.flow.events.length) c.fillText("events", this.left - 7, MARGIN.top + 7);
     const labels = [...(this.first ? ["limit"] : []), ...this.flow.lanes.map((lane) => lane.label)];
     labels.forEach((label, k) => c.fillText(label, this.left - 7, this.top(k) + LANE / 2));
   }
