@@ -3,8 +3,9 @@
 Every room that judges keeps its numbers in one table (`constants.py`: name, value, unit, kind, reason). This command
 makes each a fifth larger and a fifth smaller, asks small simulated flows again, and counts the answers that change:
 words (verdicts, the family and the process of the jitter, the kind of the queue, what is not known) that are others,
-and values that leave the interval they had. The counts are written to `constants.json` beside this file; those of other
-numbers stay. A number that a function takes as the default of an argument is not moved there.
+and values that leave the interval they had. The counts are written to `constants.json` beside this file, with how many
+flows read the number on the way to their answers; where none does, it is not judged. Counts of other numbers stay. A
+number that a function takes as the default of an argument is not moved there.
 """
 
 import argparse
@@ -131,10 +132,27 @@ def changed(row, captures, before):
 
 def attempt(capture):
     """Return the answers of a capture's flow, none where a number so moved makes them fail."""
+    capture._kept.clear()  # computed with the number as it was
     try:
         return answers(capture.flow(0))
     except (ArithmeticError, LookupError, ValueError):
         return {}
+
+
+def names_read(capture):
+    """Return the names of globals in the functions that run for the answers of a capture's flow."""
+    ran = set()
+
+    def note(frame, event, _):
+        if event == "call":
+            ran.add(frame.f_code)
+
+    sys.setprofile(note)
+    try:
+        attempt(capture)
+    finally:
+        sys.setprofile(None)
+    return {name for code in ran for name in code.co_names}
 
 
 def main():
@@ -144,11 +162,14 @@ def main():
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     rows = [row for room in ROOMS for row in table(room)]
     captures = flows()
-    before = {name: answers(capture.flow(0)) for name, capture in captures.items()}
+    before = {name: attempt(capture) for name, capture in captures.items()}
+    read = {name: names_read(capture) for name, capture in captures.items()}
     for row in rows:
         key = f"{row.room}.{row.name}"
         if row.name in options.only if options.only else key not in results:
-            results[key] = {"value": row.value} | changed(row, captures, before)
+            asked = {name: captures[name] for name in captures if row.name in read[name]}
+            counts = changed(row, asked, {name: before[name] for name in asked})
+            results[key] = {"value": row.value, "flows": len(asked)} | counts
             print(key, results[key], flush=True)
             RESULTS.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n", encoding="utf-8")
 

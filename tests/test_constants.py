@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.constants import KINDS, RESULTS, ROOMS, Row, changed, differs, flows, moved, table
+from benchmarks.constants import KINDS, RESULTS, ROOMS, Row, changed, differs, flows, moved, names_read, table
 from cctrace.estimates import Estimate
 from cctrace.path import constants as of_path
 
@@ -69,6 +69,9 @@ def test_a_number_that_decides_changes_answers_and_one_that_does_not_changes_non
     hundredfold = Row("path", "LEAST_RTTS", of_path.LEAST_RTTS, "RTTs", "set", "")
     with moved(hundredfold, 1000):
         assert attempt(captures["loss"]) != before["loss"]
+    read = names_read(captures["loss"])
+    assert "LEAST_RTTS" in read
+    assert "SHARE_DRAWS" not in read  # of `fit.Share`, which is not asked
 
 
 def test_the_record_holds_numbers_of_the_tables():
