@@ -14,8 +14,9 @@ from cctrace.identification.odds import UNKNOWN
 from cctrace.identification.polled_odds import growth, wrong_reductions
 from cctrace.identification.sends import record_of, replay_of
 from cctrace.io.packets import Packets
-from cctrace.replaying.follow import Edit, Follower, Script
+from cctrace.replaying.follow import Follower
 from cctrace.replaying.reductions import set_right
+from cctrace.replaying.script import Edit, Script
 from cctrace.schema import LINUX_EVENTS
 
 

@@ -124,7 +124,7 @@ class Agreement:
         # What has the same time stamp as the poll came before or after it: nothing tells, where a clock is coarse.
         times = np.column_stack([self.kernel["time_ns"] - 1, self.kernel["time_after_ns"]])
         self._run = replay(flow, variant) if variant and len(times) else None
-        if self._run:  # which found out how the flow was sent
+        if self._run and isinstance(self._run.source, Flow):  # the run found out how the flow was sent
             flow = self.flow = self._run.source
         self.states = flow.answers(times, self._decided(), self._run and self._run.marked)
         self.replay: Comparison | None = None

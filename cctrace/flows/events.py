@@ -167,3 +167,12 @@ class Events:
                 values = pd.arrays.IntegerArray(values.copy(), values == column.missing)
             data[column.name] = values
         return pd.DataFrame(data)
+
+
+def pointing(rows, sends):
+    """Return rows whose `rs_send` points into the table of sends; a stream that was saved comes without its sends."""
+    beyond = rows["rs_send"] >= sends
+    if beyond.any():
+        rows = rows.copy()
+        rows["rs_send"][beyond] = -1
+    return rows

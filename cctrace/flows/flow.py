@@ -262,6 +262,11 @@ class Flow:
         return reverse(self)
 
     @property
+    def caveats(self):
+        """What limits all that is computed from `events`: of a capture nothing but what `quality` tells."""
+        return ()
+
+    @property
     def hz(self):
         """Ticks per second of the sender's kernel."""
         return self.facts["hz"]

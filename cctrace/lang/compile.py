@@ -15,7 +15,7 @@ arithmetic that mixes C floats with other numbers (NumPy rounds those to single 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,8 +117,8 @@ class Compiled:
         row: int,
         stop: int,
         stop_at_draw: bool,
-        addresses: Sequence[int],
-        carried: Sequence[int],
+        addresses: NDArray[np.int64],
+        carried: NDArray[np.int64],
         states: NDArray[Any],
         slots: NDArray[np.int64],
         before: NDArray[np.int64],

@@ -5,16 +5,25 @@ A value *agrees at a poll* if it agrees at some instant from the poll's first ti
 be seen one poll early or late. BBR is compared from its first sample of the bandwidth on.
 """
 
+from __future__ import annotations
+
 import functools
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from cctrace.display import card
 from cctrace.errors import ArgumentError
+from cctrace.flows.source import flow_of
 from cctrace.io.tcpinfo import BBR_MODES
 from cctrace.replaying.model import model_of
 from cctrace.units import format_share
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.replaying.run import Run
 
 # Name, column of tcp_info, column of `model_table`, what the kernel's unit is in that of the model.
 QUANTITIES = {
@@ -57,10 +66,12 @@ class Comparison:
         If the flow has no tcp_info, or none of it lies within the replay.
     """
 
-    def __init__(self, run):
-        info = getattr(run.source, "tcpinfo", None)
-        if info is None:
+    def __init__(self, run: Run) -> None:
+        flow = flow_of(run.source)
+        info = flow.tcpinfo if flow else None
+        if flow is None or info is None:
             raise ArgumentError("nothing to compare with: attach the kernel's tcp_info to the flow first")
+        self.flow = flow
         self.run = run
         self._info = info
         time_ns = run.decisions["time_ns"].to_numpy()
@@ -77,13 +88,13 @@ class Comparison:
         self._high = np.searchsorted(time_ns, info["time_after_ns"][self.polls], side="right") - 1
 
     @functools.cached_property
-    def model(self):
+    def model(self) -> pd.DataFrame:
         """What the replayed controller held after each call, in common units; see `replaying.model.model_table`."""
         run = self.run
         return model_of(run)
 
     @property
-    def quantities(self):
+    def quantities(self) -> tuple[str, ...]:
         """Names of what both the replay and the polls have."""
         return tuple(
             name
@@ -91,7 +102,7 @@ class Comparison:
             if replayed in self.model and not np.isnan(self._logged(name)).all()
         )
 
-    def _logged(self, name):
+    def _logged(self, name: str) -> NDArray[Any]:
         """Return what the kernel logged at each poll, in the model's unit; NaN where nothing, inf where no bound."""
         column, _, unit = QUANTITIES[name]
         if name in OF_BOUNDED:
@@ -104,12 +115,12 @@ class Comparison:
         none = np.where(told, np.inf, np.nan) if name in OF_BOUNDED else np.nan
         return np.where(values >= 0, values * unit, none)
 
-    def _replayed(self, name):
+    def _replayed(self, name: str) -> NDArray[Any]:
         """Return what the replay held after each call."""
         values = self.model[QUANTITIES[name][1]].to_numpy()
         return _codes(values) if name == "mode" else values
 
-    def agrees(self, name, rel=0.0, absolute=0.0, slack_polls=0):
+    def agrees(self, name: str, rel: float = 0.0, absolute: float = 0.0, slack_polls: int = 0) -> NDArray[np.bool_]:
         """Return for each poll whether a quantity agrees; bool, shape of `polls`.
 
         Raises
@@ -133,7 +144,9 @@ class Comparison:
         np.logical_or.at(found, poll, near)
         return found
 
-    def share_within(self, name, rel=0.0, absolute=0.0, slack_polls=0, startup=False):
+    def share_within(
+        self, name: str, rel: float = 0.0, absolute: float = 0.0, slack_polls: int = 0, startup: bool = False
+    ) -> float:
         """Return the share of polls after STARTUP (or of those in it) at which a quantity agrees; NaN of none.
 
         Examples
@@ -145,11 +158,11 @@ class Comparison:
         return float(counted.mean()) if len(counted) else float("nan")
 
     @property
-    def locked(self):
+    def locked(self) -> float:
         """Share of the gain cycles of which the sends say that the replay is in step with them; NaN without any."""
         return self.run.inferred.in_step
 
-    def summary(self):
+    def summary(self) -> dict[str, Any]:
         """Return the figures for reports and JSON: {name: share of polls}, `polls` and `locked`.
 
         They are of the polls after STARTUP; of those in it, if the kernel never left it.
@@ -169,28 +182,28 @@ class Comparison:
             "inflight_lo": ("inflight_lo", 0.0, 0.0, 0),
             "bw_lo_1%": ("bw_lo", 1e-2, 0.0, 0),
         }
-        if getattr(self.run.source, "caveats", ()):  # of a coarse stream no more can be asked
+        if self.flow.caveats:  # of a coarse stream no more can be asked
             wanted |= {"bw_5%": ("bw", 5e-2, 0.0, 0), "min_rtt_5%": ("min_rtt", 5e-2, 0.0, 0)}
         for label, (name, rel, absolute, slack) in wanted.items():
             if name in self.quantities:
                 out[label] = self.share_within(name, rel, absolute, slack, only_startup)
         return out
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<Comparison of {self.run.controller.__name__}: {len(self.polls)} polls, {', '.join(self.quantities)}>"
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         figures = [(name, value if name == "polls" else format_share(value)) for name, value in self.summary().items()]
         return card(f"Replay of {self.run.controller.__name__} against the kernel: shares of polls", figures)
 
-    def frame(self):
+    def frame(self) -> pd.DataFrame:
         """Return a DataFrame with one row per poll: when, and the kernel's and the replay's value of each quantity.
 
         ``time_s`` counts from the flow's first packet (of counters alone: from their first poll), ``time_ns`` is on the
         capture's clock.
         """
         time_ns = self._info["time_ns"][self.polls]
-        table = {"time_s": self.run.source.seconds(time_ns), "time_ns": time_ns}
+        table = {"time_s": self.flow.seconds(time_ns), "time_ns": time_ns}
         for name in self.quantities:
             column, replayed, _ = QUANTITIES[name]
             table[f"{name}_kernel"] = self._info[column][self.polls] if name == "mode" else self._logged(name)
@@ -198,7 +211,7 @@ class Comparison:
         return pd.DataFrame(table)
 
 
-def _codes(modes):
+def _codes(modes: Any) -> NDArray[np.float64]:
     """Return the places of names of modes in BBR_MODES as float64; NaN for what is none."""
     codes = pd.Categorical(modes, categories=BBR_MODES).codes
     return np.where(codes < 0, np.nan, codes)

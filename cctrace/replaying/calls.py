@@ -1,6 +1,9 @@
 """The controller that a `Follower` calls: the compiled class, or an object whose shared fields lie in slots, too."""
 
+from __future__ import annotations
+
 from collections import namedtuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -9,16 +12,26 @@ from cctrace.lang.compile import compiled
 from cctrace.lang.fields import RETURNED, debug_class, fields_of, mistyped, record_dtype
 from cctrace.lang.memory import callback
 
+if TYPE_CHECKING:
+    from cctrace.cc.base import Controller
+
 _RETURNING = ("ssthresh", "undo_cwnd")
 _NAMES = schema.names(schema.LINUX_VIEW)
 _ENTRY = {code: name for name, code in schema.LINUX_EVENTS.items()}
+_ROW: Any = namedtuple("Ack", _NAMES)  # type: ignore[misc]  # its fields are those of the schema
 _CARRIED = ("snd_cwnd", "snd_cwnd_cnt", "snd_ssthresh", "pacing_rate", "app_limited")
+
+
+def offset_of(dtype: np.dtype, field: str) -> int:
+    """Return where a field of a record begins, bytes."""
+    fields: Any = dtype.fields
+    return int(fields[field][1])
 
 
 class CompiledCalls:
     """The compiled class; its state is a record."""
 
-    def __init__(self, cls, params):
+    def __init__(self, cls: type[Controller], params: dict[str, Any]) -> None:
         self.code = compiled(cls)
         self.records = self.code.new_state(**params)
         self.slots = self.records.view(np.int64)
@@ -27,16 +40,16 @@ class CompiledCalls:
         self.entries = {name: entry.returns for name, entry in self.code.flat.entries.items()}
         self.counts_ticks = "jiffies" in self.code.columns
 
-    def check(self):
+    def check(self) -> None:
         """Raise what a call failed with, if one has."""
         self.code.check()
 
-    def get(self, name):
+    def get(self, name: str) -> Any:
         """Return the value of a field."""
         value = self.records[name][0]
         return value.tolist()
 
-    def set(self, name, value):
+    def set(self, name: str, value: Any) -> None:
         """Change a field."""
         self.records[name][0] = value
 
@@ -44,45 +57,45 @@ class CompiledCalls:
 class InterpretedCalls:
     """An object of the class; of its fields, those that the stack shares and `Follower` records lie in slots, too."""
 
-    def __init__(self, cls, params, mode):
+    def __init__(self, cls: type[Controller], params: dict[str, Any], mode: str) -> None:
         self.controller = (debug_class(cls) if mode == "debug" else cls)(**params)
         self.fields = fields_of(cls)
         self.records = np.zeros(1, record_dtype(self.fields))
         self.slots = self.records.view(np.int64)
         self.ack = np.zeros(len(_NAMES), np.int64)
         self.entries = {n: n in _RETURNING for n in schema.LINUX_EVENTS if hasattr(cls, n)}
-        self._row = namedtuple("Ack", _NAMES)
+        self.counts_ticks = False  # nothing is inferred of what is interpreted
         self._cls = cls
         self.address = callback(self._call)
         self._write()
 
-    def check(self):
+    def check(self) -> None:
         """Errors were raised where they arose."""
 
-    def _call(self, event, state, ack):
+    def _call(self, event: int, state: int, ack: int) -> int:
         controller = self.controller
         for name in _CARRIED:
             setattr(controller, name, int(self.records[name][0]))
         controller.draws = 0
-        returned = getattr(controller, _ENTRY[int(event)])(self._row._make(self.ack.tolist()))
+        returned = getattr(controller, _ENTRY[int(event)])(_ROW._make(self.ack.tolist()))
         self._write()
         self.records[RETURNED] = 0 if returned is None else returned
         return 0 if returned is None else returned
 
-    def _write(self):
+    def _write(self) -> None:
         for name, field in self.fields.items():
             value = getattr(self.controller, name)
             if field.kind == "int" and not field.length and isinstance(value, float):
                 raise mistyped(self._cls.__name__, name, "int", "float")
             self.records[name] = value
 
-    def get(self, name):
+    def get(self, name: str) -> Any:
         """Return the value of a field."""
         if name in _CARRIED:
             return self.records[name][0].tolist()
         return getattr(self.controller, name)
 
-    def set(self, name, value):
+    def set(self, name: str, value: Any) -> None:
         """Change a field."""
         setattr(self.controller, name, value)
         self.records[name] = value

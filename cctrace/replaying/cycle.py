@@ -5,13 +5,19 @@ did in the kernel (microseconds decide, and ACKs come in clumps), and would be o
 cycle it is tried whether the cycle, shifted, explains the sends better.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cctrace.replaying import midflow
-from cctrace.replaying.follow import Edit
 from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase, raw_draw
+from cctrace.replaying.script import Edit
+
+if TYPE_CHECKING:
+    from cctrace.replaying.follow import Follower
 
 CYCLE_PHASES = 8
 DRAW_CYCLES = 3  # over which a drawn phase is judged: a phase lasts about a min_rtt, and the replay errs over more
@@ -22,12 +28,14 @@ SHIFTS = (-1.0, -0.5, 0.5, 1.0)  # minimum RTTs by which a running cycle may be 
 class Cycle(Inference):
     """The gain cycle of BBR v1."""
 
-    def __init__(self, follower, expiry):
+    follower: Follower
+
+    def __init__(self, follower: Follower, expiry: int) -> None:
         super().__init__(follower)
         self.choices, self.expiry = follower.cls.phase_choices, expiry
         self.probe_bw = follower.cls.states.index("PROBE_BW")
 
-    def run(self):
+    def run(self) -> None:
         """Run to the end, in step with the sends."""
         follower, rows = self.follower, len(self.follower.rows)
         while follower.row < rows:
@@ -44,12 +52,12 @@ class Cycle(Inference):
             if follower.run(stop) < stop:
                 self.choose_draw()
 
-    def edit(self, field, value):
+    def edit(self, field: str, value: int) -> None:
         """Add to a field, and note it."""
         self.edits.append(Edit(self.follower.row, field, value))
         self.follower.edit(self.edits[-1])
 
-    def choose_draw(self):
+    def choose_draw(self) -> None:
         """The next call draws the phase: take the likeliest."""
         follower, row = self.follower, self.follower.row
         span_us = min(max(DRAW_CYCLES * CYCLE_PHASES * follower.get("min_rtt_us"), MIN_SPAN_US), MAX_SPAN_US)
@@ -60,7 +68,7 @@ class Cycle(Inference):
         follower.run(row + 1)
         self.found.append(Phase(row, int(best), float(likelihood[best]), float(likelihood[second])))
 
-    def keep_in_step(self):
+    def keep_in_step(self) -> None:
         """Shift the running cycle if that explains the sends of the next one clearly better."""
         follower = self.follower
         min_rtt_us = follower.get("min_rtt_us")

@@ -5,9 +5,12 @@ object of its class and every call goes through it, so that breakpoints are met,
 would have found is given as a `Script`.
 """
 
+from __future__ import annotations
+
 import functools
 import weakref
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -15,46 +18,25 @@ from cctrace import schema
 from cctrace.cc.base import param_fields
 from cctrace.cc.cmath import U32_MAX
 from cctrace.cc.linux import USEC_PER_SEC
+from cctrace.flows.events import Events, pointing
 from cctrace.lang.fields import fields_of, record_dtype, recordable
 from cctrace.lang.machine import Machine
 from cctrace.lang.memory import forget
 from cctrace.replaying import loop, midflow
 from cctrace.replaying import stack as sk
-from cctrace.replaying.calls import CompiledCalls, InterpretedCalls
+from cctrace.replaying.calls import CompiledCalls, InterpretedCalls, offset_of
+from cctrace.replaying.script import TICK, Edit, Script
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.cc.base import Controller
 
 _MACHINES = {name: Machine(getattr(loop, name)) for name in ("run", "trials", "scan")}
 MOST, CHANGES = 512, 4  # hypotheses at a time, and what each may change
 BLUR_ELSEWHERE = 20  # captures not taken at the sender: a time stamp of 1 ms tells when a segment left
 
-
-TICK = "kernel's tick"  # no field, but may be edited, us
-
-
-class Edit(NamedTuple):
-    """Something that the record does not show, found out: before row `row`, `value` is added to a field or TICK."""
-
-    row: int
-    field: str
-    value: int
-
-
-class Script(NamedTuple):
-    """What was inferred: numbers drawn (row and four raw numbers each), edits, both ascending; ticks; pacing."""
-
-    draws: list
-    edits: list
-    hz: int = 0  # as given
-    tick_us: int = 0  # by how much they are ahead of the connection's clock
-    paced: int | None = None  # whether the socket paced; None: as given
-
-
-def _pointing(rows, sends):
-    """Return rows whose `rs_send` points into the table of sends; a stream that was saved comes without its sends."""
-    beyond = rows["rs_send"] >= sends
-    if beyond.any():
-        rows = rows.copy()
-        rows["rs_send"][beyond] = -1
-    return rows
+Watch: TypeAlias = tuple[str, int]  # a field, and the value that it waits for
 
 
 class Follower:
@@ -73,18 +55,27 @@ class Follower:
     mode : "compiled", "interpreted" or "debug"
     """
 
-    def __init__(self, events, sends, cls, params, record=(), mode="compiled"):
+    def __init__(
+        self,
+        events: Events,
+        sends: NDArray[Any] | None,
+        cls: type[Controller],
+        params: dict[str, Any],
+        record: Sequence[str] = (),
+        mode: str = "compiled",
+    ) -> None:
         self.cls, self.params, self.mode, self.events = cls, params, mode, events
         empty = np.zeros(0, [(c.name, c.dtype) for c in schema.SENDS])
         self.sends = (empty if sends is None else sends).view(np.recarray)
-        self.rows = _pointing(events.rows, len(self.sends)).view(np.recarray)
+        self.rows = pointing(events.rows, len(self.sends)).view(np.recarray)
         self.fields = fields_of(cls)
         self.dtype = record_dtype(self.fields)
+        self._machine: CompiledCalls | InterpretedCalls
         self._machine = CompiledCalls(cls, params) if mode == "compiled" else InterpretedCalls(cls, params, mode)
         self.slots = self._machine.slots
         weakref.finalize(self, forget, [self._machine.address])
         self.row = 0
-        self.warnings = []
+        self.warnings: list[str] = []
         self.draws, self.drawn = np.full((0, 5), -1, np.int64), 0
         self.marks = np.zeros(len(self.sends), np.uint8)
         self.ack = self._machine.ack
@@ -99,14 +90,14 @@ class Follower:
         self.places = {name: self._place(name) for name in record}
         self._wanted = np.array([offset // 8 for offset, _ in self.places.values()], np.int64)
         self.out = np.zeros((len(record), len(self.rows)), np.int64)
-        self._calls = {}
+        self._calls: dict[str, Callable[[], Any]] = {}
         # What trials work on.
         self._work, self._base = np.zeros_like(self.slots), np.zeros_like(self.slots)
         self._work_stack, self._memory = np.zeros_like(self.stack), np.zeros_like(self.stack)
         self._drawn, self._made = np.full((MOST, 1, 5), -1, np.int64), np.zeros((MOST, CHANGES, 2), np.int64)
         self._tried, self._starts = np.zeros((MOST, 3)), np.zeros((MOST, 2), np.int64)
 
-    def _book(self):
+    def _book(self) -> NDArray[np.int64]:
         meta = self.events.meta
         elsewhere = "start_ns" in meta.get("inferred", ())
         own_stamp = not elsewhere and "min_rtt" not in meta.get("inferred", ())
@@ -147,13 +138,13 @@ class Follower:
         book[loop.PARTS_AS_V2], book[loop.BY_ACKS] = self.cls.parts_as_v2, self.cls.app_limited_by_acks
         return book
 
-    def _probe_rtt_us(self):
+    def _probe_rtt_us(self) -> int:
         """Return the age, us, at which the controller's minimum RTT calls for PROBE_RTT."""
         params = self.params
         return 1000 * params.get("probe_rtt_win_ms", params.get("min_rtt_win_sec", 0) * 1000)
 
     # ---- the committed run ------------------------------------------------------------------------------------------
-    def run(self, stop=None, score=loop.NOTHING):
+    def run(self, stop: int | None = None, score: int = loop.NOTHING) -> int:
         """Call rows up to `stop` (default: all), or up to the first call that draws an unknown number.
 
         With `score`, the log likelihood of what left on the way is added to ``likelihood[0]``.
@@ -164,25 +155,28 @@ class Follower:
         self.check()
         return self.row
 
-    def check(self):
+    def check(self) -> None:
         """Raise what a call failed with, if one has."""
         self._machine.check()
 
-    def _ask(self, first, last, score, hypotheses=0, watch=None, unknown=0):
+    def _ask(
+        self, first: int, last: int, score: int, hypotheses: int = 0, watch: Watch | None = None, unknown: int = 0
+    ) -> None:
         book = self.book
         book[loop.UNKNOWN_DRAW] = unknown
         book[loop.FIRST], book[loop.LAST], book[loop.SCORE], book[loop.HYPOTHESES] = first, last, score, hypotheses
         book[loop.WATCH_SLOT], book[loop.WATCH_VALUE] = (self.slot(watch[0]), watch[1]) if watch else (-1, 0)
 
-    def _bound(self, name):
+    def _bound(self, name: str) -> Callable[[], Any]:
         """Return one of `loop`'s functions with its arrays, which stay the same."""
         if name not in self._calls:
             self._calls[name] = self._bind(name)
         return self._calls[name]
 
-    def _bind(self, name):
+    def _bind(self, name: str) -> Callable[[], Any]:
         stream = (self.book, self.rows, self.sends, self.marks)
         tried = (self._work, self._work_stack, self.ack, self.likelihood, self._tried)
+        args: tuple[Any, ...]
         if name == "run":
             state = (self.slots, self.stack, self._saved, self.ack, self.likelihood)
             args = (*stream, self.draws, *state, self._wanted, self.out)
@@ -195,7 +189,7 @@ class Follower:
             return lambda: getattr(loop, name)(*args)
         return _MACHINES[name].bind(*args)
 
-    def play(self, script):
+    def play(self, script: Script) -> None:
         """Call all rows with what was inferred."""
         self.begin(script)
         for edit in script.edits:
@@ -203,7 +197,9 @@ class Follower:
             self.edit(edit)
         self.run()
 
-    def score(self, script, stops, by=loop.ALL_SENDS):
+    def score(
+        self, script: Script, stops: Sequence[int] | NDArray[np.int64], by: int = loop.ALL_SENDS
+    ) -> NDArray[np.float64]:
         """Call rows with what was inferred; return the log likelihood of the sends before each row of `stops`.
 
         Parameters
@@ -232,7 +228,7 @@ class Follower:
             found[k] = self.likelihood[0]
         return found
 
-    def begin(self, script):
+    def begin(self, script: Script) -> None:
         """Take over what was inferred, at row 0; edits are left to the caller."""
         self._know(np.array(script.draws, np.int64).reshape(-1, 5))
         self.set_ticks(script.hz or self.params["hz"], script.tick_us)
@@ -240,29 +236,29 @@ class Follower:
             self.set_paced(script.paced)
 
     @property
-    def may_pace(self):
+    def may_pace(self) -> bool:
         """Whether the socket may pace although the controller sets no rate."""
         return self.book[loop.PACED_SLOT] >= 0
 
-    def set_paced(self, paced):
+    def set_paced(self, paced: int) -> None:
         """Let the socket pace (1) or not (0)."""
         self.params = self.params | {"paced": paced}
         self.set("paced", paced)
 
-    def set_ticks(self, hz, tick_us):
+    def set_ticks(self, hz: int, tick_us: int) -> None:
         """Let the kernel have so many ticks a second, so far ahead of the connection's clock."""
         self.params = self.params | {"hz": hz}
         self.set("hz", hz)
         self.stack[sk.HZ], self.stack[sk.TICK_US] = hz, tick_us
 
-    def edit(self, edit):
+    def edit(self, edit: Edit) -> None:
         """Make an edit at the row that it is for."""
         if edit.field == TICK:
             self.stack[sk.TICK_US] += edit.value
             return
         self.set(edit.field, self.get(edit.field) + edit.value)
 
-    def draw(self, numbers):
+    def draw(self, numbers: Sequence[int]) -> None:
         """Make `numbers` (up to four raw ones) what the call at `row` draws."""
         if self.drawn == len(self.draws):
             self._know(np.concatenate([self.draws, np.full((max(16, self.drawn), 5), -1, np.int64)]), self.drawn)
@@ -270,34 +266,41 @@ class Follower:
         self.draws[self.drawn, : 1 + len(numbers)] = (self.row, *numbers)
         self.drawn += 1
 
-    def _know(self, draws, drawn=None):
+    def _know(self, draws: NDArray[np.int64], drawn: int | None = None) -> None:
         self.draws, self.drawn = draws, len(draws) if drawn is None else drawn
         self._calls.pop("run", None)
 
-    def save(self):
+    def save(self) -> tuple[Any, ...]:
         """Return position and state, for `restore`."""
         return self.row, self.slots.copy(), self.stack.copy(), self.drawn
 
-    def restore(self, saved):
+    def restore(self, saved: tuple[Any, ...]) -> None:
         """Go back to where `save` was called; rows recorded since then are overwritten by the next `run`."""
         self.row, slots, stack, self.drawn = saved
         self.slots[:], self.stack[:] = slots, stack
         self.draws[self.drawn :] = -1
 
-    def slot(self, name):
+    def slot(self, name: str) -> int:
         """Return the slot of a field that is no array."""
-        return self.dtype.fields[name][1] // 8
+        return offset_of(self.dtype, name) // 8
 
-    def get(self, name):
+    def get(self, name: str) -> Any:
         """Return the value of a field."""
         return self._machine.get(name)
 
-    def set(self, name, value):
+    def set(self, name: str, value: Any) -> None:
         """Change a field."""
         self._machine.set(name, value)
 
     # ---- trials -----------------------------------------------------------------------------------------------------
-    def trials(self, last, draws=None, changes=None, score=loop.PACED_SENDS, watch=None):
+    def trials(
+        self,
+        last: int,
+        draws: Sequence[Sequence[int]] | None = None,
+        changes: Sequence[Mapping[Any, int]] | None = None,
+        score: int = loop.PACED_SENDS,
+        watch: Watch | None = None,
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]:
         """Try up to MOST hypotheses from here up to row `last`; nothing of them is kept.
 
         Parameters
@@ -315,7 +318,7 @@ class Follower:
             Log likelihoods of the sends; the row after the last that was called, for each ends at its next draw; and
             whether what is watched ended it.
         """
-        number = len(draws or changes)
+        number = len(draws or changes or ())
         self._drawn[:number] = -1
         for k, numbers in enumerate(draws or ()):
             self._drawn[k, 0, : 1 + len(numbers)] = (self.row, *numbers)
@@ -328,7 +331,9 @@ class Follower:
         self._bound("trials")()
         return self._tried[:number, 0].copy(), self._tried[:number, 1].astype(np.int64), self._tried[:number, 2] > 0
 
-    def scan(self, starts, ends, base, change):
+    def scan(
+        self, starts: NDArray[Any], ends: NDArray[Any], base: Mapping[str, int], change: Mapping[str, int]
+    ) -> NDArray[np.float64]:
         """Make `change` at each of the rows `starts` (ascending, up to MOST) and run it up to its row of `ends`.
 
         `base` is made at once, and is what the rest goes on with. What either draws on its way is the largest number.
@@ -351,7 +356,7 @@ class Follower:
         self._bound("scan")()
         return self._tried[:number, 0].copy()
 
-    def _change(self, changes):
+    def _change(self, changes: Sequence[Mapping[Any, int]]) -> None:
         self._made[: len(changes)] = 0
         for row, change in zip(self._made, changes, strict=False):
             for pair, (name, value) in zip(row, change.items(), strict=False):
@@ -359,30 +364,30 @@ class Follower:
 
     # ---- what came out ----------------------------------------------------------------------------------------------
     @property
-    def counts_ticks(self):
+    def counts_ticks(self) -> bool:
         """Whether the compiled controller reads the kernel's ticks."""
         return self._machine.counts_ticks
 
     @functools.cached_property
-    def now_us(self):
+    def now_us(self) -> NDArray[np.int64]:
         """Time of each row on the connection's clock, us."""
         return (self.rows.time_ns - self.events.meta["start_ns"]) // 1000 + USEC_PER_SEC
 
     @property
-    def is_ack(self):
+    def is_ack(self) -> NDArray[np.bool_]:
         """Which rows are ACKs."""
         return self.rows.event == schema.LINUX_EVENTS["on_ack"]
 
-    def srtt_us(self, row):
+    def srtt_us(self, row: int) -> int:
         """Return the smoothed RTT after a row."""
         return int(self.rows.srtt_us8[row]) >> 3
 
-    def _place(self, name):
+    def _place(self, name: str) -> tuple[int, np.dtype]:
         field, index, dtype = recordable(self.cls, name)
-        return self.dtype.fields[field][1] + (index or 0) * dtype.itemsize, dtype
+        return offset_of(self.dtype, field) + (index or 0) * dtype.itemsize, dtype
 
     @property
-    def recorded(self):
+    def recorded(self) -> dict[str, NDArray[Any]]:
         """What was asked for, after each row called so far: {name: array of shape (n,)}."""
         return {
             name: slots.view(dtype)[offset % 8 // dtype.itemsize :: 8 // dtype.itemsize]
@@ -390,6 +395,6 @@ class Follower:
         }
 
     @property
-    def state(self):
+    def state(self) -> dict[str, Any]:
         """The current state: {field: value}, arrays as lists, parameters not included."""
         return {name: self.get(name) for name in self.fields if name not in param_fields(self.cls)}

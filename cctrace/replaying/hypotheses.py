@@ -1,11 +1,22 @@
 """What inferring anything for a replay needs: what was found, how sure to be, and where to look next."""
 
+from __future__ import annotations
+
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from cctrace.replaying.follow import Script
+from cctrace.replaying.script import Edit, Script
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from cctrace.cc.base import Controller
+    from cctrace.lang.fields import Field
+
 
 FALSE_ALARM = 1e-3  # probability with which something that is right is changed, see `infer`
 
@@ -28,30 +39,83 @@ class Inferred(NamedTuple):
     """What was found out: how to replay it, what it was, and the share of gain cycles in step (NaN: none seen)."""
 
     script: Script
-    phases: list
+    phases: list[Phase]
     in_step: float
 
     @classmethod
-    def nothing(cls):
+    def nothing(cls) -> Inferred:
         """Return that of a replay in which nothing was hidden."""
         return cls(Script([], []), [], math.nan)
 
 
-def raw_draw(choice, choices):
+def raw_draw(choice: int, choices: int) -> int:
     """Return a 32-bit draw that prandom_u32_max(choices) maps to `choice`."""
     return ((2 * choice + 1) << 31) // choices
+
+
+class Subject(Protocol):
+    """What an inference runs and tries: a `Follower`, or the `one_pass.Leader` of a flow that left through fq."""
+
+    row: int
+    cls: type[Controller]
+    params: dict[str, Any]
+    fields: dict[str, Field]
+
+    @property
+    def rows(self) -> NDArray[Any]:
+        """What is run: calls, or packets."""
+
+    @property
+    def now_us(self) -> NDArray[np.int64]:
+        """Time of each row on the connection's clock, us."""
+
+    @property
+    def is_ack(self) -> NDArray[np.bool_]:
+        """Which rows are ACKs."""
+
+    def srtt_us(self, row: int) -> int:
+        """Return the smoothed RTT after a row."""
+
+    def get(self, name: str) -> Any:
+        """Return the value of a field."""
+
+    def set(self, name: str, value: int) -> None:
+        """Change a field."""
+
+    def run(self, stop: int | None = None) -> int:
+        """Run up to `stop`, or up to the first call that draws an unknown number; return the next row."""
+
+    def draw(self, numbers: Sequence[int]) -> None:
+        """Make `numbers` what is drawn next."""
+
+    def save(self) -> tuple[Any, ...]:
+        """Return position and state, for `restore`."""
+
+    def restore(self, saved: tuple[Any, ...]) -> None:
+        """Go back to where `save` was called."""
+
+    def trials(
+        self, last: int, draws: Sequence[Sequence[int]], *, score: int, watch: tuple[str, int]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]:
+        """Try several draws up to row `last`; nothing of them is kept."""
+
+    def scan(
+        self, starts: NDArray[np.int64], ends: NDArray[np.int64], base: Mapping[str, int], change: Mapping[str, int]
+    ) -> NDArray[np.float64]:
+        """Make `change` at each of the rows `starts` and go on up to the one of `ends`."""
 
 
 class Inference:
     """A follower, and what was found out on its way."""
 
-    def __init__(self, follower):
+    def __init__(self, follower: Subject) -> None:
         self.follower = follower
         self.now_us = np.asarray(follower.now_us)
-        self.found, self.edits = [], []
+        self.found: list[Phase] = []
+        self.edits: list[Edit] = []
         self.judged, self.right = 0, 0
 
-    def after(self, span_us, row=None):
+    def after(self, span_us: float, row: int | None = None) -> int:
         """Return the first row later than `span_us` from a row (default: now), at least the next, at most the end."""
         row = self.follower.row if row is None else row
         end = int(np.searchsorted(self.now_us, self.now_us[row] + span_us))

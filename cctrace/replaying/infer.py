@@ -10,17 +10,23 @@ inequality what is right is then changed with a probability of at most FALSE_ALA
 sender's.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 from cctrace.replaying.cycle import Cycle
-from cctrace.replaying.follow import Script
 from cctrace.replaying.hypotheses import Inferred
 from cctrace.replaying.paced import likely_paced
 from cctrace.replaying.probes import Probes
+from cctrace.replaying.script import Script
 from cctrace.replaying.ticks import CONFIG_HZ, Ticks, likeliest_ticks
 
+if TYPE_CHECKING:
+    from cctrace.replaying.follow import Follower
 
-def infer(follower, expiry=-1, hz_known=True, paced_known=False):
+
+def infer(follower: Follower, expiry: int = -1, hz_known: bool = True, paced_known: bool = False) -> Inferred:
     """Run a follower over all its rows, and find out on the way what it needs.
 
     Parameters
@@ -36,7 +42,8 @@ def infer(follower, expiry=-1, hz_known=True, paced_known=False):
     """
     cls = follower.cls
     hz, tick_us = follower.params["hz"], 0
-    work = paced = None
+    work: Ticks | Cycle | Probes | None = None
+    paced = None
     if not paced_known and follower.may_pace and len(follower.sends):
         paced = likely_paced(follower)
         follower.set_paced(paced)

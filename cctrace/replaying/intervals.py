@@ -1,11 +1,20 @@
 """Intervals of time that count once each, where what is sent in them says much the same."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.flows.events import Events
 
 BLOCK_US = 200_000
 
 
-def firsts_of_intervals(times, step):
+def firsts_of_intervals(times: NDArray[Any], step: int) -> NDArray[np.int64]:
     """Return the row that comes first in each interval of `step`, from the first time on; ascending times.
 
     As ``np.unique(np.searchsorted(times, np.arange(times[0], times[-1], step)))``, but what it takes grows with the
@@ -24,7 +33,7 @@ def firsts_of_intervals(times, step):
     return np.unique(np.append(0, np.searchsorted(times, edges[edges < times[-1]])))
 
 
-def blocks(events, block_us=BLOCK_US):
+def blocks(events: Events, block_us: int = BLOCK_US) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the row that ends each interval of `block_us`, and how many super-packets leave in it."""
     now_us = np.asarray(events.now_us)
     stops = np.append(firsts_of_intervals(now_us, block_us)[1:], len(now_us))

@@ -7,7 +7,10 @@ moment at which the minimum expired; from then on the replay has its own.
 Sources: [Linux61] net/ipv4/tcp_bbr.c bbr_update_min_rtt.
 """
 
+from __future__ import annotations
+
 import weakref
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,15 +18,23 @@ from cctrace.cc.linux import USEC_PER_SEC
 from cctrace.replaying.loop import JIFFIES_START, LONG_AGO
 from cctrace.schema import LINUX_EVENTS
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.flows.events import Events
+    from cctrace.replaying.follow import Follower
+
 FLOOR_SEGMENTS = 4  # bbr_cwnd_min_target
 HELD_US = 200_000  # bbr_probe_rtt_mode_ms
 MANY_ACKS, FEW_PLACES = 100, 2000
 EARLY_US = 200_000  # by which a dip may seem too early: where it begins is an estimate
 DIP, BACK = 0.65, 1.5  # of the usual flight; of the flight within
-_seen = weakref.WeakKeyDictionary()  # {Events: what `probe_rtts` returned}
+_seen: weakref.WeakKeyDictionary[Events, NDArray[np.int64]] = (
+    weakref.WeakKeyDictionary()
+)  # {Events: what `probe_rtts` returned}
 
 
-def probe_rtt_row(events):
+def probe_rtt_row(events: Events) -> int:
     """Return the row of the ACK at which the recorded sender first entered PROBE_RTT; -1 if it never did."""
     rows = events.rows
     ack = np.flatnonzero(rows["event"] == LINUX_EVENTS["on_ack"])
@@ -39,7 +50,7 @@ def probe_rtt_row(events):
     return -1
 
 
-def probe_rtts(events, window_us=0):
+def probe_rtts(events: Events, window_us: int = 0) -> NDArray[np.int64]:
     """Return the rows of the ACKs at which the recorded sender seems to have entered PROBE_RTT, ascending.
 
     No two are nearer than `window_us`, by which a controller's minimum RTT is too old, nor is the first one that near
@@ -61,7 +72,7 @@ def probe_rtts(events, window_us=0):
     return np.array(found, np.int64)
 
 
-def _dips(events):
+def _dips(events: Events) -> NDArray[np.int64]:
     rows = events.rows
     ack = np.flatnonzero(rows["event"] == LINUX_EVENTS["on_ack"])
     if len(ack) < MANY_ACKS:
@@ -88,7 +99,7 @@ def _dips(events):
     return np.array(found, np.int64)
 
 
-def age(follower):
+def age(follower: Follower) -> int:
     """Return what to add to ``min_rtt_stamp`` for a BBR v1 to find its minimum RTT too old upon its next ACK."""
     ticks = JIFFIES_START + int(follower.now_us[follower.row]) * follower.params["hz"] // USEC_PER_SEC
     return ticks - LONG_AGO - int(follower.get("min_rtt_stamp"))

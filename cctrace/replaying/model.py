@@ -1,10 +1,23 @@
 """A controller's own fields, which differ from family to family, as the common quantities that the panels show."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import pandas as pd
 
 from cctrace.cc.base import declared_fields
 from cctrace.cc.bbr2_model import BBR_UNIT, BW_UNIT
+from cctrace.errors import ArgumentError
+from cctrace.flows.source import flow_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.cc.base import Controller
+    from cctrace.replaying.run import Run
 
 _UNBOUNDED = 0x3FFFFFFF  # Linux says ~0U or 0x7fffffff
 _FIELDS = (
@@ -14,19 +27,24 @@ _FIELDS = (
 _ARRAYS = {"bw_v": ("bw_v[0]",)}
 
 
-def model_fields(controller):
+def model_fields(controller: type[Controller]) -> list[str]:
     """Return the fields of a Linux controller class that `model_table` needs, as names that a replay records."""
     declared = declared_fields(controller)
     elements = [name for array, names in _ARRAYS.items() if array in declared for name in names]
     return [name for name in _FIELDS if name in declared] + elements
 
 
-def model_of(run):
-    """Return what a `Run` that recorded `model_fields` held after each call, see `model_table`."""
-    return model_table(run.controller, run.decisions, run.decisions["time_ns"], run.source.facts["mss"])
+def model_of(run: Run) -> pd.DataFrame:
+    """Return what a `Run` of a flow that recorded `model_fields` held after each call, see `model_table`."""
+    flow = flow_of(run.source)
+    if flow is None:
+        raise ArgumentError("this replay is of no flow, so its segments' size is not known; see `decisions`")
+    return model_table(run.controller, run.decisions, run.decisions["time_ns"], flow.facts["mss"])
 
 
-def model_table(controller, decisions, time_ns, mss):
+def model_table(
+    controller: type[Controller], decisions: Mapping[str, Any] | pd.DataFrame, time_ns: Any, mss: Any
+) -> pd.DataFrame:
     """Return what a replayed Linux controller held after each event, in common units.
 
     Parameters
@@ -72,7 +90,7 @@ def model_table(controller, decisions, time_ns, mss):
     return pd.DataFrame(table)
 
 
-def _bandwidth(held):
+def _bandwidth(held: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
     """Return the bandwidth that the controller works with, segments/us << 24, None if it has no such estimate."""
     if "bw_hi0" in held:
         highest = np.maximum(held["bw_hi0"], held["bw_hi1"])
@@ -82,7 +100,7 @@ def _bandwidth(held):
     return None
 
 
-def _phase(mode, gain):
+def _phase(mode: NDArray[Any], gain: NDArray[Any]) -> NDArray[Any]:
     """Return the name of each row's state; within PROBE_BW also what it is probing for."""
     probing = mode == "PROBE_BW"
     up, down = probing & (gain > BBR_UNIT), probing & (gain < BBR_UNIT)

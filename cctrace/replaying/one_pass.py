@@ -19,9 +19,10 @@ from cctrace.flows.state import ACK, CLOCK_START_US, NEVER, THROUGH_FQ
 from cctrace.lang.fields import fields_of
 from cctrace.lang.machine import Machine
 from cctrace.replaying import loop
-from cctrace.replaying.follow import TICK, Follower, Script
+from cctrace.replaying.follow import Follower
 from cctrace.replaying.loop import call_row
 from cctrace.replaying.probes import Probes
+from cctrace.replaying.script import TICK, Script
 from cctrace.replaying.stack import CWND, DRAWS, NEXT_DRAW, PACING, TICK_US
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from cctrace.cc.base import Controller
     from cctrace.flows.flow import Flow
 
 NOT_YET = 1 << 60  # row of a packet that has not been sent
@@ -73,7 +75,7 @@ def timed(script: Script, follower: Follower) -> Timed:
     return Timed(draws, edits, script.hz, script.tick_us, script.paced)
 
 
-def give_draw(draws, notes, i, time_ns, one):
+def give_draw(draws: Any, notes: Any, i: int, time_ns: int, one: Any) -> None:
     """Let row `i` draw what was given for the next draw, or what was drawn nearest to its time."""
     one[0, 0] = i if notes[GIVEN] != 0 else -1
     if draws.shape[0] == 0:
@@ -87,7 +89,7 @@ def give_draw(draws, notes, i, time_ns, one):
         one[0, j] = draws[k, j]
 
 
-def make_edits(edits, notes, time_ns, slots, stack):
+def make_edits(edits: Any, notes: Any, time_ns: int, slots: Any, stack: Any) -> None:
     """Make the edits that are due before a row of this time."""
     while notes[EDIT] < edits.shape[0] and edits[notes[EDIT], 0] <= time_ns:
         slot, value = edits[notes[EDIT], 1], edits[notes[EDIT], 2]
@@ -98,7 +100,9 @@ def make_edits(edits, notes, time_ns, slots, stack):
         notes[EDIT] += 1
 
 
-def decide_rows(at, tp, out, sent, controller, script, notes, marks, decided):
+def decide_rows(
+    at: Any, tp: Any, out: Any, sent: Any, controller: Any, script: Any, notes: Any, marks: Any, decided: Any
+) -> int:
     """Call the controller with the rows that it does not know; return DRAWN or WATCHED where that stops, else 0."""
     book, slots, stack, ack, likelihood, saved = controller
     draws, edits, one = script
@@ -132,7 +136,7 @@ def decide_rows(at, tp, out, sent, controller, script, notes, marks, decided):
     return 0
 
 
-def lead(given, tables, controller, script, notes, marks, decided):
+def lead(given: Any, tables: Any, controller: Any, script: Any, notes: Any, marks: Any, decided: Any) -> int:
     """Re-enact the one connection of a pass, led by a controller; fill `decided`, a row for each row of the stream.
 
     Returns as `reenact` does, but never ASKS, or DRAWN, where a number is drawn that nobody knows, or WATCHED. It goes
@@ -182,7 +186,7 @@ class Leader:
         What no record shows; without, draws stop the pass.
     """
 
-    def __init__(self, flow: Flow, cls: type, params: dict[str, Any], script: Timed | None = None):
+    def __init__(self, flow: Flow, cls: type[Controller], params: dict[str, Any], script: Timed | None = None):
         follower = self._follower = Follower(flow.events, flow.events.sends, cls, params, ())
         if script:
             follower.begin(Script([], [], script.hz, script.tick_us, script.paced))
@@ -347,7 +351,7 @@ class Leader:
             self._follower.slots[self._follower.slot(name)] += value
 
 
-def hand_over(flow: Flow, cls: type, params: dict[str, Any], script: Timed) -> NDArray[np.int64]:
+def hand_over(flow: Flow, cls: type[Controller], params: dict[str, Any], script: Timed) -> NDArray[np.int64]:
     """Return what a controller decides over a flow that left through fq, as `Flow.as_left` takes it.
 
     See `Leader` for the arguments. `script` tells what no record shows, but for when BBRv2 and v3 probe, which the pass

@@ -7,21 +7,28 @@ Either is replayed from the start, and scored by when things left, and whether c
 count once. If the recorded sender ran another controller, neither explains what left, and nothing is found out.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cctrace.replaying import loop
-from cctrace.replaying.follow import BLUR_ELSEWHERE, Script
+from cctrace.replaying.follow import BLUR_ELSEWHERE
 from cctrace.replaying.hypotheses import FALSE_ALARM
 from cctrace.replaying.intervals import blocks
+from cctrace.replaying.script import Script
+
+if TYPE_CHECKING:
+    from cctrace.replaying.follow import Follower
 
 TEMPER = 0.5  # intervals that follow each other are not independent
 MOST_ROWS = 60_000  # of the stream, that are looked at
 EXPLAINED = -0.5  # log likelihood of a send, in the mean: of one's own sender some +2, of others -1 and far less
 
 
-def likely_paced(follower):
+def likely_paced(follower: Follower) -> int:
     """Return 1 if a socket that paces explains what left, and clearly better than one that does not, else 0.
 
     Parameters

@@ -5,9 +5,13 @@ zeroed, the entry point is called if the class defines it, outputs are recorded,
 value what it does: `ssthresh` stores it in snd_ssthresh, `undo_cwnd` in snd_cwnd. Recorded flows are `follow`'s.
 """
 
+from __future__ import annotations
+
 import copy
 import itertools
 from collections import namedtuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,9 +19,15 @@ from cctrace import schema
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import param_fields
 from cctrace.errors import ArgumentError, CompileError, StreamError
-from cctrace.flows.views import CARRIED
+from cctrace.flows.views import CARRIED, View
 from cctrace.lang.compile import EVENTS, RETURN_STORED_IN, compiled
 from cctrace.lang.fields import RETURNED, debug_class, fields_of, mistyped, recordable
+from cctrace.replaying.calls import offset_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.cc.base import Controller
 
 MODES = ("compiled", "interpreted", "debug")
 _CHUNK = 16_384  # rows turned into Python integers at a time
@@ -64,7 +74,15 @@ class Player:
     >>> player.restore(before)                                            # doctest: +SKIP
     """
 
-    def __init__(self, view, controller, *, mode="compiled", record=(), **params):
+    def __init__(
+        self,
+        view: View,
+        controller: str | type[Controller],
+        *,
+        mode: str = "compiled",
+        record: Sequence[str] = (),
+        **params: Any,
+    ) -> None:
         if mode not in MODES:
             raise ArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}")
         cls, given = resolve(controller)
@@ -72,11 +90,11 @@ class Player:
         self.view = view.view(cls.view)
         self.row = 0
         self.controller = cls
-        self._draws = None
+        self._draws: dict[str, NDArray[np.int64]] = {}
         self._machine = machine(debug_class(cls) if mode == "debug" else cls, given | params, self.view, list(record))
         self.warnings = self._machine.warnings
 
-    def run(self, stop=None, stop_at_draw=False):
+    def run(self, stop: int | None = None, stop_at_draw: bool = False) -> int:
         """Call rows from `row` up to `stop` (default: all); return the next row.
 
         With `stop_at_draw` it stops *before* the first call that draws a random number: the state is as that call
@@ -86,29 +104,29 @@ class Player:
         self.row = self._machine.run(self.row, stop, stop_at_draw)
         return self.row
 
-    def set_draw(self, row, value, which=0):
+    def set_draw(self, row: int, value: int, which: int = 0) -> None:
         """Make `value` the raw random number number `which` of the call at `row`; the view itself is not changed."""
-        if self._draws is None:
+        if not self._draws:
             self._draws = {f"rand{k}": self.view.columns[f"rand{k}"].copy() for k in range(4)}
             self._machine.replace_columns(self._draws)
         self._draws[f"rand{which}"][row] = value
 
-    def save(self):
+    def save(self) -> tuple[int, Any]:
         """Return the position and the state, for `restore`."""
         return self.row, self._machine.save()
 
-    def restore(self, saved):
+    def restore(self, saved: tuple[int, Any]) -> None:
         """Go back to where `save` was called; rows recorded since then are overwritten by the next `run`."""
         self.row, state = saved
         self._machine.restore(state)
 
     @property
-    def recorded(self):
+    def recorded(self) -> dict[str, NDArray[Any]]:
         """What was asked for, after each call made so far: {name: array of shape (n,)}."""
         return self._machine.recorded()
 
     @property
-    def state(self):
+    def state(self) -> dict[str, Any]:
         """The current state: {field: value}, arrays as lists, parameters not included."""
         return self._machine.state()
 
@@ -116,7 +134,7 @@ class Player:
 class CompiledMachine:
     """The compiled class; its state is a record."""
 
-    def __init__(self, cls, params, view, record):
+    def __init__(self, cls: type[Controller], params: dict[str, Any], view: View, record: Sequence[str]) -> None:
         self.code = compiled(cls)
         self.records = self.code.new_state(**params)
         self.slots = self.records.view(np.int64)
@@ -134,31 +152,31 @@ class CompiledMachine:
         # One row per recorded slot, in different lines of the cache for the reason given in `views.staggered`.
         self.out = np.zeros((len(record), len(view) + -len(view) % 512 + 24), dtype=np.int64)
 
-    def _place(self, cls, name):
+    def _place(self, cls: type[Controller], name: str) -> tuple[int, np.dtype]:
         field, index, dtype = recordable(cls, name)
-        return self.records.dtype.fields[field][1] + (index or 0) * dtype.itemsize, dtype
+        return offset_of(self.records.dtype, field) + (index or 0) * dtype.itemsize, dtype
 
-    def recorded(self):
+    def recorded(self) -> dict[str, NDArray[Any]]:
         """Return {name: column}: the low or high part of the recorded slots, as their dtype."""
         return {
             name: slots[: len(self.view)].view(dtype)[offset % 8 // dtype.itemsize :: 8 // dtype.itemsize]
             for slots, (name, (offset, dtype)) in zip(self.out, self.record.items(), strict=True)
         }
 
-    def replace_columns(self, columns):
+    def replace_columns(self, columns: Mapping[str, NDArray[Any]]) -> None:
         """Read these columns instead of the view's."""
         for place, name in enumerate(self.code.columns, 1):
             self.columns[place] = columns.get(name, self.columns[place])
 
-    def save(self):
+    def save(self) -> Any:
         """Return a copy of the state."""
         return self.records.copy()
 
-    def restore(self, state):
+    def restore(self, state: Any) -> None:
         """Take a copy of a saved state."""
         self.records[:] = state
 
-    def state(self):
+    def state(self) -> dict[str, Any]:
         """Return {field: value}."""
         return {
             name: self.records[name][0].tolist()
@@ -166,7 +184,7 @@ class CompiledMachine:
             if name not in param_fields(self.code.cls)
         }
 
-    def run(self, row, stop, stop_at_draw):
+    def run(self, row: int, stop: int, stop_at_draw: bool) -> int:
         """Call rows [row, stop); see `Player.run`."""
         addresses = np.array([column.ctypes.data for column in self.columns], dtype=np.int64)
         states = (self.records, self.slots, self.before)
@@ -176,35 +194,35 @@ class CompiledMachine:
 class InterpretedMachine:
     """The class itself, called row by row."""
 
-    def __init__(self, cls, params, view, record):
+    def __init__(self, cls: type[Controller], params: dict[str, Any], view: View, record: Sequence[str]) -> None:
         self.controller = cls(**params)
         self.view = view
         self.columns = dict(view.columns)
         self.columns_recorded = {name: np.zeros(len(view), recordable(cls, name)[2]) for name in record}
-        self.warnings = []
+        self.warnings: list[str] = []
 
-    def recorded(self):
+    def recorded(self) -> dict[str, NDArray[Any]]:
         """Return {name: column}."""
         return self.columns_recorded
 
-    def replace_columns(self, columns):
+    def replace_columns(self, columns: Mapping[str, NDArray[Any]]) -> None:
         """Read these columns instead of the view's."""
         self.columns |= columns
 
-    def save(self):
+    def save(self) -> Any:
         """Return a copy of the state."""
         return copy.deepcopy(vars(self.controller))
 
-    def restore(self, state):
+    def restore(self, state: Any) -> None:
         """Take a copy of a saved state."""
         vars(self.controller).update(copy.deepcopy(state))
 
-    def state(self):
+    def state(self) -> dict[str, Any]:
         """Return {field: value}."""
         cls = type(self.controller)
         return {name: getattr(self.controller, name) for name in fields_of(cls) if name not in param_fields(cls)}
 
-    def run(self, row, stop, stop_at_draw):
+    def run(self, row: int, stop: int, stop_at_draw: bool) -> int:
         """Call rows [row, stop); see `Player.run`."""
         while row < stop:
             last = min(row + _CHUNK, stop)
@@ -213,7 +231,7 @@ class InterpretedMachine:
                 break
         return row
 
-    def _chunk(self, first, last, stop_at_draw):
+    def _chunk(self, first: int, last: int, stop_at_draw: bool) -> tuple[int, bool]:
         controller, rows = self.controller, []
         calls = {code: getattr(controller, name, None) for name, code in EVENTS[controller.view].items()}
         stored = {schema.EVENT_CODES[event]: field for event, field in RETURN_STORED_IN.items()}
@@ -237,7 +255,7 @@ class InterpretedMachine:
             column[first : first + len(rows)] = _typed(type(controller), name, values, column.dtype)
         return first + len(rows), drew
 
-    def _rows(self, first, last):
+    def _rows(self, first: int, last: int) -> Iterator[tuple[int, Any, tuple[int, ...]]]:
         """Yield (event, ack, carried values) of each row, in Python integers."""
         ack = _ack_type(type(self.controller), self.columns)
         acks = map(ack._make, zip(*(c[first:last].tolist() for c in self.columns.values()), strict=True))
@@ -246,13 +264,13 @@ class InterpretedMachine:
         return zip(self.view.event[first:last].tolist(), acks, values, strict=True)
 
 
-def _ack_type(cls, columns):
+def _ack_type(cls: type[Controller], columns: Iterable[str]) -> Any:
     """Return the named tuple that a controller reads; a column that is not there is a clear error."""
 
-    class Ack(namedtuple("Ack", columns)):
+    class Ack(namedtuple("Ack", columns)):  # type: ignore[misc]  # its fields are those of the view
         __slots__ = ()
 
-        def __getattr__(self, name):
+        def __getattr__(self, name: str) -> None:
             if name in schema.names(schema.LINUX_VIEW if cls.view == "linux" else schema.QUIC_VIEW):
                 raise _lacks(cls, name)
             raise CompileError(f"{cls.__name__} reads ack.{name}, which is no column of the {cls.view} view")
@@ -260,21 +278,21 @@ def _ack_type(cls, columns):
     return Ack
 
 
-def _lacks(cls, column):
+def _lacks(cls: type[Controller], column: str) -> StreamError:
     return StreamError(f"{cls.__name__} reads column {column!r}, which this stream lacks")
 
 
-def _warnings(cls, columns, unknown):
+def _warnings(cls: type[Controller], columns: Iterable[str], unknown: Iterable[str]) -> list[str]:
     return [f"{cls.__name__} reads {name!r}, which nobody observed" for name in columns if name in unknown]
 
 
-def _reader(controller, record):
+def _reader(controller: Controller, record: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
     """Return a function of the returned value that gives the values to record, in order."""
     parts = ["returned" if name == RETURNED else f"controller.{name}" for name in record]  # checked by `recordable`
     return eval(f"lambda returned: ({''.join(part + ', ' for part in parts)})", {"controller": controller})
 
 
-def _typed(cls, name, values, dtype):
+def _typed(cls: type[Controller], name: str, values: Any, dtype: np.dtype) -> NDArray[Any]:
     """Return the values as an array of the dtype; refuse what would lose its fraction."""
     array = np.array(values)
     if dtype.kind in "ib" and array.dtype.kind not in "ib":

@@ -6,13 +6,22 @@ steps (half an RTT, in which a probe cannot hide; then half of the step before).
 probes, and lasts until the probe has shown (`Follower.scan`).
 """
 
+from __future__ import annotations
+
 import itertools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cctrace.replaying import loop
 from cctrace.replaying.follow import MOST
 from cctrace.replaying.hypotheses import Inference, Phase, raw_draw
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.replaying.hypotheses import Subject
 
 LONGEST = 0xFFFFFFFF  # raw draw of the longest wait
 NEVER = {"rounds_since_probe": -(1 << 20), "probe_wait_us": 1 << 40, "probe_wait_round": 1 << 20}
@@ -26,18 +35,18 @@ FEW_ACKS = 8
 PEAKS, LOWER = 2, 0.5  # that are climbed: of two that half an RTT shows, the lower may be the higher one
 
 
-def _peaks(tried):
+def _peaks(tried: dict[int, float]) -> list[int]:
     """Return the rows whose likelihood is above that of both neighbours, the highest first."""
     rows = sorted(tried)
     height = [-np.inf, *(tried[row] for row in rows), -np.inf]
     found = [row for k, row in enumerate(rows, 1) if height[k - 1] < height[k] >= height[k + 1]]
-    return sorted(found, key=tried.get, reverse=True)
+    return sorted(found, key=lambda row: tried[row], reverse=True)
 
 
 class Probes(Inference):
     """The waits of BBR v2, v2+ and v3."""
 
-    def __init__(self, follower):
+    def __init__(self, follower: Subject) -> None:
         super().__init__(follower)
         params = follower.params
         kinds = [params[n] if isinstance(n, str) else n for n in follower.cls.probe_draws]
@@ -49,12 +58,12 @@ class Probes(Inference):
         self.acks = np.flatnonzero(follower.is_ack)
         self.acks_us = self.now_us[self.acks]
 
-    def run(self):
+    def run(self) -> None:
         """Run to the end, each wait as long as the sends say."""
         while self.follower.run() < len(self.follower.rows):
             self.choose_wait()
 
-    def choose_wait(self):
+    def choose_wait(self) -> None:
         """The next call draws a wait: find the ACK that ends it."""
         follower, row = self.follower, self.follower.row
         numbers, first, last = self.choices()
@@ -79,7 +88,7 @@ class Probes(Inference):
         wait_us = int(self.now_us[best] - self.now_us[row])
         self.found.append(Phase(row, wait_us, tried[best], tried[others[0]] if others else -np.inf))
 
-    def choices(self):
+    def choices(self) -> tuple[dict[int, tuple[int, ...]], int, int]:
         """Return the rows at which counts of rounds end the wait, {row: numbers}, and those at which the clock may."""
         follower = self.follower
         horizon = self.after(self.base_us + self.random_us + MARGIN_US)
@@ -92,7 +101,7 @@ class Probes(Inference):
         last, first = int(ends[latest]) - 1, int(ends[some + latest]) - 1
         return found, first if watched[some + latest] else last, last
 
-    def scan(self, starts, rtt_us):
+    def scan(self, starts: Any, rtt_us: int) -> dict[int, float]:
         """Return {row: log likelihood ratio} of a wait that ends at a row to one that does not end.
 
         All are judged by what the last one is judged by: more of a probe would speak for those that end later.
@@ -102,14 +111,14 @@ class Probes(Inference):
         ends = np.array([self.after(PROBE_RTTS * max(rtt_us, self.follower.srtt_us(row)), row) for row in starts])
         ends[:] = ends[-1]
         base = {} if self.follower.get("rounds_since_probe") < 0 else self.never
-        tried = {}
+        tried: dict[int, float] = {}
         for k in range(0, len(starts), MOST):
             some = slice(k, k + MOST)
             likelihood = self.follower.scan(starts[some], ends[some], base, AT_ONCE)
             tried |= dict(zip(starts[some].tolist(), likelihood.tolist(), strict=True))
         return tried
 
-    def search(self, first, last, rtt_us):
+    def search(self, first: int, last: int, rtt_us: int) -> set[int]:
         """Return rows around the likeliest moments in [first, last]; denser where they are likelier."""
         low, high = int(self.now_us[first]), int(self.now_us[last])
         step = max(min(rtt_us // 2, (high - low) // LEAST), 1)
@@ -122,7 +131,7 @@ class Probes(Inference):
             self.follower.restore(before)
         return found
 
-    def climb(self, peak, step, bounds, rtt_us):
+    def climb(self, peak: int, step: int, bounds: tuple[int, int], rtt_us: int) -> set[int]:
         """Return the rows of the ACKs around the moment that is likeliest, of ever nearer ones around a peak."""
         low, high = self.now_us[list(bounds)]
         best = self.now_us[peak]
@@ -131,12 +140,12 @@ class Probes(Inference):
             step //= 2
             near = self.ack_rows(np.clip([best - step, best, best + step], low, high))
             tried = self.scan(near, rtt_us)
-            best = self.now_us[max(tried, key=tried.get)]
+            best = self.now_us[max(tried, key=lambda row: tried[row])]
         place = int(np.searchsorted(self.acks_us, best))
         few = self.acks[max(place - FEW_ACKS, 0) : place + FEW_ACKS + 1]
         return set(few[(few >= bounds[0]) & (few <= bounds[1])].tolist())
 
-    def go_near(self, time_us):
+    def go_near(self, time_us: int) -> None:
         """Run on without probing to a time, so that not every search has to; the caller has saved the state."""
         follower = self.follower
         row = int(np.searchsorted(self.now_us, time_us))
@@ -145,12 +154,12 @@ class Probes(Inference):
                 follower.set(name, follower.get(name) + value)
             follower.run(row)
 
-    def ack_rows(self, times_us):
+    def ack_rows(self, times_us: NDArray[Any]) -> list[int]:
         """Return the rows of the first ACKs at or after some times."""
         places = np.searchsorted(self.acks_us, times_us)
         return np.unique(self.acks[np.minimum(places, len(self.acks) - 1)]).tolist()
 
-    def timed(self, row, end, latest, numbers):
+    def timed(self, row: int, end: int, latest: int | None, numbers: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
         """Return the numbers of a wait that the clock ends at row `end`."""
         wait_us = int(self.now_us[end] - self.now_us[row]) - 1
         raw = -(-(max(wait_us - self.base_us, 0) << 32) // self.random_us)

@@ -7,9 +7,20 @@ with it, so the flights up to the next reduction tell which window it was. Only 
 and of a reduction's factor nothing is changed: another controller's windows stay wrong.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
-from cctrace.replaying.follow import Edit
+from cctrace.replaying.script import Edit
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.replaying.follow import Follower
+    from cctrace.replaying.script import Script
 
 NEAR = (0, -1, 1, -2, 2)  # segments
 MOST_ROWS = 20_000  # that tell of one reduction
@@ -21,7 +32,9 @@ AT_FIRST = 3  # reductions
 LATEST = 6  # ACKs before a reduction, of which the largest flight stands for the window
 
 
-def set_right(follower, script, rows, limited, at_first=0):
+def set_right(
+    follower: Follower, script: Script, rows: Sequence[int], limited: NDArray[np.int64], at_first: int = 0
+) -> Script:
     """Return a script that also has the windows before reductions as the flights after them tell.
 
     Parameters
@@ -64,7 +77,7 @@ def set_right(follower, script, rows, limited, at_first=0):
     return script._replace(edits=[*made, *pending])
 
 
-def _beyond(follower, latest):
+def _beyond(follower: Follower, latest: NDArray[np.int64]) -> tuple[int, ...]:
     """Return by how many segments more the largest of the latest flights is than the window, if that is not near."""
     if not len(latest):
         return ()
@@ -72,7 +85,7 @@ def _beyond(follower, latest):
     return (by,) if abs(by) > max(NEAR) else ()
 
 
-def _nearest(follower, told, tried):
+def _nearest(follower: Follower, told: NDArray[Any], tried: Sequence[int]) -> int:
     """Return by how many segments a larger window at this row fits the flights before rows `told` clearly best."""
     saved, off = follower.save(), []
     flight = follower.rows.rs_prior_in_flight[told].astype(float)

@@ -4,9 +4,13 @@
 flows, of which `infer` finds out what no record shows). `agreement` compares with what the kernel logged.
 """
 
+from __future__ import annotations
+
 import itertools
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 import pandas as pd
@@ -18,6 +22,8 @@ from cctrace.cc.base import checked_params, param_fields
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
 from cctrace.flows.flow import Flow
+from cctrace.flows.source import FlowSource, Streamed, Viewed, flow_of
+from cctrace.flows.views import View, of_events
 from cctrace.lang.fields import fields_of
 from cctrace.replaying import loop, midflow
 from cctrace.replaying.follow import Follower
@@ -26,6 +32,10 @@ from cctrace.replaying.infer import infer
 from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.player import MODES, Player
 from cctrace.replaying.through_fq import at_hand_over
+
+if TYPE_CHECKING:
+    from cctrace.cc.base import Controller
+    from cctrace.replaying.agreement import Comparison
 
 # Recorded by default: what the controller decides, and of its model what exists of these.
 OUTPUTS = {"linux": ("snd_cwnd", "snd_ssthresh", "pacing_rate"), "quic": ("cwnd", "pacing_rate")}
@@ -76,28 +86,29 @@ class Run:
     """
 
     decisions: pd.DataFrame
-    state: dict
-    controller: type
-    params: dict
-    warnings: list
-    source: object = None
+    state: dict[str, Any]
+    controller: type[Controller]
+    params: dict[str, Any]
+    warnings: list[str]
+    source: Streamed | Viewed | str | os.PathLike[str] | None = None
     inferred: Inferred = field(default_factory=Inferred.nothing)
     marked: NDArray[np.uint8] | None = None
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         given = ",".join(f"{name}={value}" for name, value in self.params.items())
         return f"<Run of {self.controller.__name__}:{given}, {len(self.decisions)} calls>"
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         from cctrace.display import card
         from cctrace.replaying.words import in_words
 
-        mss = getattr(self.source, "facts", {}).get("mss")
+        flow = flow_of(self.source)
+        mss = flow.facts["mss"] if flow else None
         rows = [("calls", len(self.decisions)), *in_words(self.controller, self.state, mss)]
         return card(f"Replay of {self.controller.__name__}, after its last call", rows, self.warnings)
 
     @property
-    def table(self):
+    def table(self) -> pd.DataFrame:
         """What the controller decided, with names and units: DataFrame, one row per call.
 
         Of a Linux controller as `cctrace.replaying.model.model_table`, if the replay recorded what that needs
@@ -107,13 +118,13 @@ class Run:
         table.insert(0, "time_s", self.decisions["time_s"])
         return table
 
-    def to_parquet(self, path):
+    def to_parquet(self, path: str | os.PathLike[str]) -> int:
         """Write `decisions` as Parquet (with the extra "parquet"); returns the rows written."""
         needed("pyarrow", "parquet")
         self.decisions.to_parquet(path)
         return len(self.decisions)
 
-    def compare(self):
+    def compare(self) -> Comparison:
         """Compare with the state that the kernel logged; the flow needs tcp_info attached.
 
         Returns
@@ -130,7 +141,35 @@ class Run:
         return Comparison(self)
 
 
-def replay(source, controller, *, mode="compiled", record=None, **params):
+Source: TypeAlias = "Streamed | Viewed | str | os.PathLike[str]"
+
+
+@overload
+def replay(
+    source: Source,
+    controller: str | type[Controller],
+    *,
+    mode: str = "compiled",
+    record: Sequence[str] | str | None = None,
+    **params: float,
+) -> Run: ...
+@overload
+def replay(
+    source: Source,
+    controller: str | type[Controller],
+    *,
+    mode: str = "compiled",
+    record: Sequence[str] | str | None = None,
+    **params: Any,
+) -> list[Run]: ...
+def replay(
+    source: Source,
+    controller: str | type[Controller],
+    *,
+    mode: str = "compiled",
+    record: Sequence[str] | str | None = None,
+    **params: Any,
+) -> Run | list[Run]:
     """Call a controller with everything a stream recorded, and return what it decides.
 
     Parameters
@@ -180,58 +219,71 @@ def replay(source, controller, *, mode="compiled", record=None, **params):
         if not values:
             raise ArgumentError(f"{name} is an empty list; a grid needs values")
     runs = []
-    for values in itertools.product(*grid.values()):
-        chosen = {k: _plain(v) for k, v in (given | params | dict(zip(grid, values, strict=True))).items()}
+    for choice in itertools.product(*grid.values()):
+        chosen = {k: _plain(v) for k, v in (given | params | dict(zip(grid, choice, strict=True))).items()}
         runs.append(_replay(source, cls, mode, record, chosen))
     return runs if grid else runs[0]
 
 
-def _replay(source, cls, mode, record, params):
+def _replay(
+    source: Source,
+    cls: type[Controller],
+    mode: str,
+    record: Sequence[str] | str | None,
+    params: dict[str, Any],
+) -> Run:
     hz_known, paced_known = "hz" in params, "paced" in params
-    if not (hasattr(source, "events") or hasattr(source, "view") or isinstance(source, str | os.PathLike)):
+    if not isinstance(source, Streamed | Viewed | str | os.PathLike):
         kind = type(source).__name__
         raise ArgumentError(f"cannot replay {kind!r}; give a flow, a View or the path of a golden vector")
-    if "hz" in cls.params and not hz_known and hasattr(source, "hz"):
+    if "hz" in cls.params and not hz_known and isinstance(source, Streamed):
         params = params | {"hz": source.hz}  # the recorded sender's kernel
         hz_known = "hz" not in source.events.meta.get("inferred", ())
+    flow = flow_of(source)
     if "max_pacing_rate" in cls.params and not paced_known:
-        limit = _socket_limit(source, cls.params["max_pacing_rate"].high)
+        limit = _socket_limit(flow, cls.params["max_pacing_rate"].high)
         params, paced_known = limit | params, bool(limit)
     params = checked_params(cls, params)
     names = recorded_names(cls, record)
-    logged = getattr(source, "tcpinfo", None) is not None and cls.view == "linux"
+    logged = flow is not None and flow.tcpinfo is not None and cls.view == "linux"
     wanted = list(dict.fromkeys([*names, *(model_fields(cls) if logged else ())]))
-    if cls.view == "linux" and isinstance(source, Flow):
-        source = at_hand_over(source, cls)
-        if source.through_fq and "paced" in params and not paced_known:
+    if cls.view == "linux" and isinstance(flow, Flow):
+        source = flow = at_hand_over(flow, cls)
+        if flow.through_fq and "paced" in params and not paced_known:
             params, paced_known = params | {"paced": 1}, True
-    if cls.view == "linux" and hasattr(source, "events"):
-        events = source.events
+    if cls.view == "linux" and isinstance(source, Streamed):
         machine, inferred = follow(source, cls, params, wanted, mode, hz_known, paced_known)
-        params = machine.params
-        kinds, time_ns = events["event"], events["time_ns"]
-    else:
-        view = view_of(source, cls, params)
-        machine, inferred = Player(view, cls, mode=mode, record=wanted, **params), Inferred.nothing()
-        machine.run()
-        kinds, time_ns = view.event, view.time_ns
+        decisions = _decisions(source.events["event"], source.events["time_ns"], machine.recorded, flow)
+        warnings = [*machine.warnings, *(flow.caveats if flow else ())]
+        return Run(decisions, machine.state, cls, machine.params, warnings, source, inferred, machine.marks)
+    view = view_of(source, cls, params)
+    player = Player(view, cls, mode=mode, record=wanted, **params)
+    player.run()
+    decisions = _decisions(view.event, view.time_ns, player.recorded, flow)
+    warnings = [*player.warnings, *(flow.caveats if flow else ())]
+    return Run(decisions, player.state, cls, params, warnings, source)
+
+
+def _decisions(
+    kinds: NDArray[np.integer], time_ns: NDArray[np.int64], recorded: dict[str, NDArray[Any]], flow: FlowSource | None
+) -> pd.DataFrame:
+    """Return `Run.decisions`; seconds since the flow's first packet, without one since the first call."""
     codes = {code: name for name, code in schema.EVENT_CODES.items()}
-    events = pd.Categorical.from_codes(kinds, [codes[code] for code in range(len(codes))])
-    columns = {"time_s": _seconds(source, time_ns), "time_ns": np.ascontiguousarray(time_ns), "event": events}
-    decisions = pd.DataFrame(columns | machine.recorded, copy=False)
-    warnings = [*machine.warnings, *getattr(source, "caveats", ())]
-    marked = getattr(machine, "marks", None)
-    return Run(decisions, machine.state, cls, params, warnings, source, inferred, marked)
+    events = pd.Categorical.from_codes(kinds, pd.Index([codes[code] for code in range(len(codes))]))
+    time_s = flow.seconds(time_ns) if flow else (time_ns - (time_ns[0] if len(time_ns) else 0)) / 1e9
+    columns = {"time_s": time_s, "time_ns": np.ascontiguousarray(time_ns), "event": events}
+    return pd.DataFrame(columns | recorded, copy=False)
 
 
-def _seconds(source, time_ns):
-    """Return times in seconds since the flow's first packet; since the first call where no flow is known."""
-    if hasattr(source, "summary"):
-        return source.seconds(time_ns)
-    return (time_ns - (time_ns[0] if len(time_ns) else 0)) / 1e9
-
-
-def follow(source, cls, params, record, mode="compiled", hz_known=True, paced_known=False):
+def follow(
+    source: Streamed,
+    cls: type[Controller],
+    params: dict[str, Any],
+    record: Sequence[str],
+    mode: str = "compiled",
+    hz_known: bool = True,
+    paced_known: bool = False,
+) -> tuple[Follower, Inferred]:
     """Replay a Linux controller over a recorded flow, or one of which counters are known.
 
     Returns
@@ -257,26 +309,28 @@ def follow(source, cls, params, record, mode="compiled", hz_known=True, paced_kn
     return follower, inferred
 
 
-def _socket_limit(source, most_Bps):
+def _socket_limit(flow: FlowSource | None, most_Bps: float) -> dict[str, int]:
     """Return what attached counters tell: that a socket with an SO_MAX_PACING_RATE paces, and at most how fast."""
-    info = getattr(source, "tcpinfo", None)
+    info = flow.tcpinfo if flow else None
     told = None if info is None else (info.columns | info.extra).get("max_pacing_rate")
     known = np.zeros(0) if told is None else np.unique(told[told > 0])
     if not len(known):
         return {}
-    return {"paced": 1} | ({"max_pacing_rate": min(int(known[0]), most_Bps)} if len(known) == 1 else {})
+    return {"paced": 1} | ({"max_pacing_rate": min(int(known[0]), int(most_Bps))} if len(known) == 1 else {})
 
 
-def view_of(source, cls, params):
+def view_of(source: Source, cls: type[Controller], params: dict[str, Any]) -> View:
     """Return the `View` of a source for a controller class: a path is read as a golden vector."""
-    if hasattr(source, "view"):
+    if isinstance(source, Viewed):
         return source.view(cls.view, **params)
+    if isinstance(source, Streamed):
+        return of_events(source.events, cls.view)
     from cctrace.replaying.vectors import load
 
     return load(source).view.view(cls.view)
 
 
-def recorded_names(cls, record):
+def recorded_names(cls: type[Controller], record: Sequence[str] | str | None) -> list[str]:
     """Return the names that ``record=`` means: None the outputs and the main model state, "all" every field."""
     fields = fields_of(cls)
     if record is None:
@@ -296,5 +350,5 @@ def recorded_names(cls, record):
     return list(record)
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value

@@ -4,15 +4,33 @@ The sends of an interval say much the same, so their mean counts once. What no r
 anew for each controller and each choice of its parameters, as in any replay.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from cctrace.cc.base import checked_params
 from cctrace.replaying import midflow
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.infer import infer
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from cctrace.cc.base import Controller
+    from cctrace.flows.flow import Flow
+
 UNKNOWN_LOG = -1.8  # log likelihood of a send that nothing explains, on the scale of `any_send`; see docs/identify.md
 
 
-def replayed(flow, cls, given, stops, sent, hz_known):
+def replayed(
+    flow: Flow,
+    cls: type[Controller],
+    given: dict[str, Any],
+    stops: NDArray[np.int64],
+    sent: NDArray[Any],
+    hz_known: bool,
+) -> tuple[NDArray[np.float64], bool]:
     """Return the mean log likelihood of the sends of each interval that has any, and whether its HZ is but a guess.
 
     Parameters

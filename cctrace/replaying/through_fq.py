@@ -12,9 +12,11 @@ handed over: both run in one pass (`one_pass`). What no record shows, such as nu
 inferred from the stream that came out, which may call for another pass.
 """
 
+from __future__ import annotations
+
 import math
 import weakref
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -31,6 +33,13 @@ from cctrace.replaying.hypotheses import FALSE_ALARM
 from cctrace.replaying.infer import infer
 from cctrace.replaying.intervals import blocks
 from cctrace.replaying.paced import EXPLAINED, TEMPER
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.cc.base import Controller
+    from cctrace.flows.events import Events
+    from cctrace.flows.flow import Flow
 
 # One of each family whose sends differ: BBR before Linux 4.20 paces 1 % faster than today's.
 SUSPECTS = (*KERNEL_NAMES.values(), "bbr2016")
@@ -51,7 +60,12 @@ WAITING = 3  # gaps between super-packets, for which the next ones wait in fq
 SENT_THROUGH_FQ = (
     "sent through fq (the tap is behind this qdisc): what TCP had handed to it counts as sent from then on"
 )
-FQ_IN_WORDS = {True: "fq (its tap is behind the qdisc)", False: "no fq", None: "not known whether fq"}
+Suspect: TypeAlias = "str | type[Controller]"
+FQ_IN_WORDS: dict[bool | None, str] = {
+    True: "fq (its tap is behind the qdisc)",
+    False: "no fq",
+    None: "not known whether fq",
+}
 _found: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # {Flow: as its sender saw it}
 
 
@@ -70,14 +84,14 @@ class Passage(NamedTuple):
     """
 
     through_fq: bool | None
-    controller: str | type | None
+    controller: Suspect | None
     likelihood: float
 
 
 UNKNOWN = Passage(None, None, math.nan)
 
 
-def at_hand_over(flow, believed=None):
+def at_hand_over(flow: Flow, believed: type[Controller] | None = None) -> Flow:
     """Return a captured flow as its sender saw it: what left through fq counts from when TCP handed it over.
 
     Parameters
@@ -96,14 +110,14 @@ def at_hand_over(flow, believed=None):
         return flow
     if flow not in _found:
         told = passage(flow, believed)
-        if told.through_fq:
+        if told.through_fq and told.controller is not None:
             _found[flow] = _converged(flow, told.controller)[0]
         else:
             _found[flow] = flow if told.through_fq is None else flow.as_left(DIRECTLY)
     return _found[flow]
 
 
-def passage(flow, believed=None):
+def passage(flow: Flow, believed: type[Controller] | None = None) -> Passage:
     """Return whether a captured flow was sent through fq, by the controller that explains best what left: `Passage`."""
     if not _may_tell(flow):
         return UNKNOWN
@@ -115,7 +129,7 @@ def passage(flow, believed=None):
     return told
 
 
-def _passage(beginning, believed, rounds):
+def _passage(beginning: Flow, believed: type[Controller] | None, rounds: int) -> Passage:
     place = believed and f"{believed.__module__}:{believed.__qualname__}"
     known = tuple(name for name, registered in REGISTRY.items() if registered == place)
     told = UNKNOWN
@@ -131,7 +145,7 @@ def _passage(beginning, believed, rounds):
     return Passage(None, None, told.likelihood)
 
 
-def _may_tell(flow):
+def _may_tell(flow: Flow) -> bool:
     """Return whether the times of sends can tell: they are the sender's, and round trips outlast what waits in fq."""
     if not flow.facts["complete"] or flow.taken_at != "sender" or "start_ns" in flow.facts["inferred"]:
         return False
@@ -142,7 +156,7 @@ def _may_tell(flow):
     return int(events["tcp_min_rtt_us"][-1]) > WAITING * np.median(np.diff(begins_ns)) / 1000
 
 
-def _compare(flow, controller, plain, rounds):
+def _compare(flow: Flow, controller: Suspect, plain: _Played, rounds: int) -> tuple[float, Passage]:
     """Return how well a controller explains what left, and the `Passage` if it is the sender's."""
     _, through = _converged(flow, controller, plain, 1)
     ratio = TEMPER * _evidence(plain, plain, through)
@@ -160,7 +174,7 @@ def _compare(flow, controller, plain, rounds):
     return max(timer.mean, through.mean), Passage(ratio > 0 if sure else None, controller, ratio)
 
 
-def _evidence(plain, timer, through):
+def _evidence(plain: _Played, timer: _Played, through: _Played) -> float:
     """Return the log of the likelihood ratio of fq to a timer, over the blocks in which pacing held the sender.
 
     Only what pacing holds, or would hold, leaves at another time through fq; n such sends count as sqrt(n). Where the
@@ -215,21 +229,21 @@ class _Played(NamedTuple):
     paced: np.ndarray
     rates: np.ndarray
     decided: np.ndarray
-    cls: type
-    params: dict
+    cls: type[Controller]
+    params: dict[str, Any]
     script: one_pass.Timed
 
     @property
-    def mean(self):
+    def mean(self) -> float:
         """Mean log likelihood of a send."""
         return float(np.mean(self.likelihood)) if len(self.likelihood) else -math.inf
 
 
-def _block_us(flow):
+def _block_us(flow: Flow) -> int:
     return max(int(flow.events["tcp_min_rtt_us"][-1]), LEAST_BLOCK_US)
 
 
-def _play(flow, controller, block_us):
+def _play(flow: Flow, controller: Suspect, block_us: int) -> _Played:
     """Replay a controller over a flow, `_Played`; a socket that hands packets to fq paces, whatever its controller."""
     events, (cls, given) = flow.events, resolve(controller)
     given = {"hz": flow.hz} | given if "hz" in cls.params else given
@@ -259,7 +273,9 @@ def _play(flow, controller, block_us):
     return _Played(*shown, decided, cls, params, one_pass.timed(script, follower))
 
 
-def _held(events, decided, stops, pause_ns):
+def _held(
+    events: Events, decided: NDArray[np.int64], stops: NDArray[np.int64], pause_ns: int
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Return for each block, which ends at a row of `stops`, what held the sender in it.
 
     A super-packet that left later than its predecessor's length at the pacing rate explains, although cwnd had room
@@ -293,7 +309,9 @@ def _held(events, decided, stops, pause_ns):
     return idle == 0, paced
 
 
-def _converged(flow, controller, played=None, rounds=MOST_ROUNDS):
+def _converged(
+    flow: Flow, controller: Suspect, played: _Played | None = None, rounds: int = MOST_ROUNDS
+) -> tuple[Flow, _Played]:
     """Return a flow as handed to fq by what a controller decides, and its replay: the fixpoint, or the likeliest."""
     block_us = _block_us(flow)
     played = played or _play(flow, controller, block_us)

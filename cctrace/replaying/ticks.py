@@ -6,17 +6,26 @@ Open or Disorder, in flight = cwnd (`likelihood.full_flight`). If the recorded s
 are as good.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cctrace import schema
 from cctrace.cc.linux import CA_DISORDER
 from cctrace.replaying import loop
-from cctrace.replaying.follow import TICK, Edit
 from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase
 from cctrace.replaying.likelihood import NOT_FULL
+from cctrace.replaying.script import TICK, Edit
 from cctrace.replaying.stack import HZ, TICK_US
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.replaying.follow import Follower
 
 TICKS = 40  # phases of a tick that are tried, 100 us apart at HZ = 250
 FIRST_ROWS = 2_000  # of the stream, that are looked at first
@@ -36,7 +45,9 @@ CONFIG_HZ = (250, 1000, 300, 100)  # [Linux618] kernel/Kconfig.hz, by how common
 class Ticks(Inference):
     """CUBIC's clock: an ACK that the capture has some microseconds off may fall into another tick."""
 
-    def __init__(self, follower):
+    follower: Follower
+
+    def __init__(self, follower: Follower) -> None:
         super().__init__(follower)
         rows = follower.rows
         limited = (rows.event == schema.LINUX_EVENTS["on_ack"]) & (rows.ca_state <= CA_DISORDER)
@@ -46,7 +57,7 @@ class Ticks(Inference):
         self.likelihood = 0.0  # of the flights
         self.usual = -1e9  # the best mean of a span so far
 
-    def run(self, rows=None, least=-math.inf):
+    def run(self, rows: int | None = None, least: float = -math.inf) -> None:
         """Run on (to the end); where the flights do not fill the window, look whether another tick lets them.
 
         Stop where the likelihood falls below `least`.
@@ -62,12 +73,12 @@ class Ticks(Inference):
             if shift:
                 self.edit(-shift)
 
-    def edit(self, shift_us):
+    def edit(self, shift_us: int) -> None:
         """Let the ticks be earlier from here on, and note it."""
         self.edits.append(Edit(self.follower.row, TICK, shift_us))
         self.follower.edit(self.edits[-1])
 
-    def shift(self, last):
+    def shift(self, last: int) -> int:
         """Return by how much earlier ticks, us, explain the flights up to row `last` clearly better; 0 for none."""
         follower = self.follower
         (now,), _, _ = follower.trials(last, changes=[{}], score=loop.FULL_FLIGHTS)
@@ -88,7 +99,7 @@ class Ticks(Inference):
         return self.shifts[best]
 
 
-def likeliest_ticks(follower, rates):
+def likeliest_ticks(follower: Follower, rates: Sequence[int]) -> tuple[int, int]:
     """Return how many ticks a second the sender's kernel counted, and how far they are ahead of the connection's clock.
 
     If the flights never tell, the first rate is kept.
@@ -121,12 +132,12 @@ def likeliest_ticks(follower, rates):
     return best
 
 
-def is_foreign(likelihood, flights):
+def is_foreign(likelihood: float, flights: int) -> bool:
     """Return whether so many flights are so unlikely that another controller must have sent them."""
     return flights >= ENOUGH and likelihood / math.log(NOT_FULL) > FOREIGN * flights
 
 
-def tick(follower, hz, flights):
+def tick(follower: Follower, hz: int, flights: NDArray[np.int64]) -> int:
     """Return how far the kernel's ticks are ahead of the connection's clock, us, if it counts `hz` a second.
 
     `flights` tells how many of the rows up to each are of flights that cwnd limits.
@@ -145,7 +156,7 @@ def tick(follower, hz, flights):
     return best_us % (1_000_000 // hz)
 
 
-def _likeliest(follower, left, rows, most):
+def _likeliest(follower: Follower, left: list[tuple[int, int]], rows: int, most: int) -> tuple[int, int]:
     """Return the likeliest hypothesis after `most` rows, dropping clearly less likely ones before."""
     while True:
         likelihood = _flights(follower, left, rows)
@@ -158,7 +169,7 @@ def _likeliest(follower, left, rows, most):
         rows *= 2
 
 
-def _flights(follower, hypotheses, rows):
+def _flights(follower: Follower, hypotheses: Sequence[tuple[int, int]], rows: int) -> NDArray[np.float64]:
     hz = follower.params["hz"]
     changes = [{"hz": rate - hz, -1 - HZ: rate - hz, -1 - TICK_US: phase} for rate, phase in hypotheses]
     return follower.trials(rows, changes=changes, score=loop.FULL_FLIGHTS)[0]

@@ -5,9 +5,13 @@ mu = 0.5. Input columns become a `View` in which everything is observed. The col
 values: `o_*` outputs, `s_*` (`s2_*`, `sc_*`) private state, `f32_*` C floats, `g_*` per-process state.
 """
 
+from __future__ import annotations
+
+import os
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +23,11 @@ from cctrace.extras import needed
 from cctrace.flows.views import CARRIED, View
 from cctrace.replaying.player import Player
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.cc.base import Controller
+
 _EXPECTED = re.compile(r"(?:f32_)?(?:o_|s_|s2_|sc_|g_)|f32_")
 # Not in the files: the drivers had ECN off, never drew more than three numbers in a call, and lost single segments.
 _NEUTRAL = {"ecn_ok": 0, "delivered_ce": 0, "rs_delivered_ce": 0, "rand3": 0, "skb_segments": 1}
@@ -29,13 +38,13 @@ class Vector(NamedTuple):
 
     path: str
     variant: str
-    controller: type
-    params: dict
+    controller: type[Controller]
+    params: dict[str, Any]
     view: View
-    expected: dict
+    expected: dict[str, NDArray[Any]]
 
 
-def load(path):
+def load(path: str | os.PathLike[str]) -> Vector:
     """Read a golden vector.
 
     Raises
@@ -67,7 +76,7 @@ def load(path):
     return Vector(str(path), variant, cls, params, view, expected)
 
 
-def variant_of(folder):
+def variant_of(folder: str) -> tuple[type[Controller], dict[str, Any]]:
     """Return (class, parameters) that a folder of vectors names: ``NAME`` or ``NAME_PARAMVALUE``."""
     if folder not in REGISTRY:
         for name in sorted(REGISTRY, key=len, reverse=True):
@@ -77,7 +86,7 @@ def variant_of(folder):
     return controller(folder)
 
 
-def _view(path, kind, columns):
+def _view(path: Path, kind: str, columns: Mapping[str, NDArray[Any]]) -> View:
     names = schema.names(schema.LINUX_VIEW if kind == "linux" else schema.QUIC_VIEW)
     event = columns["event"]
     codes = {name: code for name, code in schema.EVENT_CODES.items() if name in set(event)}
@@ -97,13 +106,13 @@ def _view(path, kind, columns):
     return View(kind, [codes[name] for name in event], inputs, observed)
 
 
-def _raw_draw(value, bound):
+def _raw_draw(value: NDArray[Any], bound: NDArray[Any]) -> NDArray[Any]:
     """Return the smallest 32-bit draw r with (r * bound) >> 32 == value; 0 where nothing was drawn (bound 0)."""
     value, bound = value.astype(np.uint64), np.maximum(bound, 1).astype(np.uint64)
     return (((value << np.uint64(32)) + bound - np.uint64(1)) // bound).astype(np.int64)
 
 
-def golden_field(cls, column):
+def golden_field(cls: type[Controller], column: str) -> str | None:
     """Return the recordable name (``bw_v[0]``, ``snd_cwnd``, ``o_ret``) of a golden-vector column, None if absent.
 
     The prefixes are stripped and carried columns renamed as the schema says; `golden_names` of the class comes first;
@@ -132,7 +141,7 @@ def golden_field(cls, column):
     return name
 
 
-def verify(paths, mode="compiled"):
+def verify(paths: Iterable[str | os.PathLike[str]], mode: str = "compiled") -> dict[str, Any]:
     """Replay golden vectors and compare every recorded output and state column, floats bit for bit.
 
     Parameters
@@ -163,7 +172,7 @@ def verify(paths, mode="compiled"):
     }
 
 
-def verify_file(path, mode="compiled"):
+def verify_file(path: str | os.PathLike[str], mode: str = "compiled") -> dict[str, Any]:
     """Compare one golden vector; see `verify`."""
     vector = load(path)
     fields = {column: golden_field(vector.controller, column) for column in vector.expected}
@@ -176,7 +185,8 @@ def verify_file(path, mode="compiled"):
     wrong = {}
     for column, expected in vector.expected.items():
         # A column that the class does not have must never move.
-        got = player.recorded[fields[column]] if fields[column] else np.full_like(expected, expected[0])
+        name = fields[column]
+        got = player.recorded[name] if name else np.full_like(expected, expected[0])
         if expected.dtype.kind == "f":
             if got.dtype != expected.dtype:
                 raise ArgumentError(f"{vector.controller.__name__}.{fields[column]} must be an f32 field ({column})")
@@ -192,7 +202,9 @@ def verify_file(path, mode="compiled"):
     return result | {"first": _first(bad, wrong, vector.expected)}
 
 
-def _first(bad, wrong, expected):
+def _first(
+    bad: NDArray[np.bool_], wrong: dict[str, tuple[NDArray[Any], NDArray[Any]]], expected: dict[str, NDArray[Any]]
+) -> dict[str, Any] | None:
     if not wrong:
         return None
     row = int(bad.argmax())
@@ -200,7 +212,7 @@ def _first(bad, wrong, expected):
     return {"row": row, "column": column, "expected": expected[column][row].item(), "got": wrong[column][1][row].item()}
 
 
-def _files(paths):
+def _files(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
     files = []
     for path in map(Path, paths):
         found = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]

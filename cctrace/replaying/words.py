@@ -1,14 +1,21 @@
 """What a replayed controller held, in words: names and units instead of its own fields and fixed-point numbers."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import pandas as pd
 
 from cctrace.cc.bbr2_model import BW_UNIT
 from cctrace.units import format_number, format_rate, format_size, format_time
 
+if TYPE_CHECKING:
+    from cctrace.cc.base import Controller
+
 UNBOUNDED = 0x3FFFFFFF  # a kernel's word for "none yet" is larger
 
 
-def in_words(controller, state, mss):
+def in_words(controller: type[Controller], state: dict[str, Any], mss: int | None) -> list[tuple[str, str]]:
     """Return what a controller's state says, a list of (name, text).
 
     Parameters
@@ -29,18 +36,18 @@ def in_words(controller, state, mss):
     return [*found, *_model(controller, state, mss)]
 
 
-def time_in_words(time_ns, first_ns):
+def time_in_words(time_ns: int, first_ns: int) -> str:
     """Return a time as text: seconds since the first, and of the day (UTC)."""
     day = pd.Timestamp(int(time_ns)).isoformat(sep=" ", timespec="microseconds")
     return f"{(int(time_ns) - int(first_ns)) / 1e9:.6f} s after the first call ({day} UTC)"
 
 
-def _segments(count, mss):
+def _segments(count: float, mss: int | None) -> str:
     size = "" if mss is None else f" ({format_size(count * mss)})"
     return "none yet" if count >= UNBOUNDED else f"{count:.0f} segments{size}"
 
 
-def _linux(state, mss):
+def _linux(state: dict[str, Any], mss: int | None) -> list[tuple[str, str]]:
     found = [("congestion window", _segments(state["snd_cwnd"], mss))]
     if "snd_ssthresh" in state:
         found.append(("ssthresh", _segments(state["snd_ssthresh"], mss)))
@@ -49,7 +56,7 @@ def _linux(state, mss):
     return found
 
 
-def _quic(state):
+def _quic(state: dict[str, Any]) -> list[tuple[str, str]]:
     found = [("congestion window", format_size(state["cwnd"]))]
     if "ssthresh" in state:
         found.append(("ssthresh", "none yet" if state["ssthresh"] < 0 else format_size(state["ssthresh"])))
@@ -58,7 +65,7 @@ def _quic(state):
     return found
 
 
-def _model(controller, state, mss):
+def _model(controller: type[Controller], state: dict[str, Any], mss: int | None) -> list[tuple[str, str]]:
     found = []
     if "mode" in state:
         found.append(("mode", _mode(controller, state)))
@@ -86,7 +93,7 @@ def _model(controller, state, mss):
     return found
 
 
-def _mode(controller, state):
+def _mode(controller: type[Controller], state: dict[str, Any]) -> str:
     """Return the name of the mode; within PROBE_BW also what it is probing for."""
     states, mode = controller.states, int(state["mode"])
     name = states[mode] if 0 <= mode < len(states) else str(mode)
@@ -99,7 +106,7 @@ def _mode(controller, state):
     return f"{name}, {'probing for more' if gain > 1 else 'draining' if gain < 1 else 'cruising'}"
 
 
-def _bandwidth(controller, state):
+def _bandwidth(controller: type[Controller], state: dict[str, Any]) -> float | None:
     """Return the bandwidth estimate, bytes (of Linux: segments) per second; None if the controller has none."""
     if controller.view == "quic":
         return state.get("bw")
