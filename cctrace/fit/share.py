@@ -15,7 +15,7 @@ own, which docs/models.md shows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from cctrace.estimates import Estimate, to_dict
 from cctrace.fit.constants import BIN_NS, LEAST_COMMON_S, LEAST_SHARE_BYTES, LEAST_TOGETHER, SETTLING, SHARE_DRAWS
 from cctrace.fit.fitted_path import path_of
 from cctrace.flows.capture import Capture
+from cctrace.flows.flow import Flow
 from cctrace.path.arrays import Floats, Ints
 from cctrace.path.blocks import block_length
 from cctrace.path.evidence import evidence_of
@@ -38,9 +39,6 @@ from cctrace.replaying.run import replay
 from cctrace.replaying.scores import UNKNOWN_LOG, replayed
 from cctrace.sim.result import Simulation
 from cctrace.tcp.wire import PACKET_BYTES
-
-if TYPE_CHECKING:
-    from cctrace.flows.flow import Flow
 
 SENDERS = ("bbr2016", "bbr2022", "bbr2", "bbr3", "cubic6", "cubic", "reno")
 
@@ -304,7 +302,8 @@ def gain_of(flows: Sequence[Flow], senders: dict[int, str], begin: int, end: int
         wanted = "bw_v[0]" if name.startswith(("bbr2016", "bbr2019", "bbr2022")) else "bw_hi1"
         run = replay(flow, name, record=["mode", "min_rtt_us", wanted])
         held = run.decisions
-        rows, time_ns = run.source.events.rows, np.asarray(held["time_ns"])
+        source = run.source if isinstance(run.source, Flow) else flow  # as its sender saw it, behind fq
+        rows, time_ns = source.events.rows, np.asarray(held["time_ns"])
         bdp = np.asarray(held[wanted], float) / BW_UNIT * np.asarray(held["min_rtt_us"], float)
         flight = np.asarray(rows["rs_prior_in_flight"], float)
         use = (np.asarray(held["mode"]) == PROBE_BW) & (time_ns >= begin) & (time_ns < end) & (bdp > 0) & (flight > 0)

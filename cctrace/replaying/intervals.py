@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 BLOCK_US = 200_000
 
 
-def firsts_of_intervals(times: NDArray[Any], step: int) -> NDArray[np.int64]:
+def firsts_of_intervals(times: NDArray[Any], step: float) -> NDArray[np.int64]:
     """Return the row that comes first in each interval of `step`, from the first time on; ascending times.
 
     As ``np.unique(np.searchsorted(times, np.arange(times[0], times[-1], step)))``, but what it takes grows with the
