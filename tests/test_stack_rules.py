@@ -12,6 +12,7 @@ from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
 from cctrace.flows.capture import read
 from cctrace.flows.events import Events
 from cctrace.flows.state import EVENT, SENT
+from cctrace.replaying import stack
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.infer import infer
 from cctrace.replaying.run import replay
@@ -258,3 +259,13 @@ def test_a_window_filled_in_two_bursts_upon_one_ack_is_limited_by_the_receiver_a
 
     assert limited_by_cwnd(20) == 0
     assert limited_by_cwnd(60) == 1
+
+
+@pytest.mark.parametrize(("packets_out", "waited_us", "marked"), [(10, 1_000, 2), (10, 20, 0), (25, 1_000, 0)])
+def test_an_unpaced_sender_that_leaves_an_ack_unanswered_has_nothing_to_send(packets_out, waited_us, marked):
+    """cwnd is 30: a third of it free is more than a sender waits for, unless it had no time to answer."""
+    slots, memory = np.zeros(stack.APP_LIMITED + 1, np.int64), np.zeros(stack.STACK_SIZE, np.int64)
+    slots[stack.CWND] = 30
+    prior = SimpleNamespace(packets_out=packets_out, sacked_out=0, lost_out=0, retrans_out=0)
+    stack.note_unanswered_unpaced(prior, waited_us * 1000, slots, memory)
+    assert memory[stack.UNANSWERED] == marked

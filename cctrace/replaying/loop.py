@@ -47,9 +47,11 @@ from cctrace.replaying.stack import (
     after_call,
     before_call,
     begin_skb,
+    flight_of,
     least_burst,
     mark_app_limited,
     mark_rest,
+    note_unanswered_unpaced,
     pace_skb,
     update_pacing_rate,
     validate_cwnd,
@@ -59,15 +61,13 @@ _at = {name: k for k, name in enumerate(schema.names(schema.LINUX_VIEW))}
 A_NOW, A_CLOCK, A_WSTAMP, A_JIFFIES, A_LSNDTIME = (
     _at[name] for name in ("now_us", "clock_ns", "wstamp_ns", "jiffies", "lsndtime")
 )
-A_PRIOR_CWND, A_ECN_OK, A_RAND, A_MIN_RTT = (
-    _at[name] for name in ("prior_cwnd_tp", "ecn_ok", "rand0", "tcp_min_rtt_us")
+A_PRIOR_CWND, A_ECN_OK, A_RAND, A_MIN_RTT, A_DELIVERED_MSTAMP = (
+    _at[name] for name in ("prior_cwnd_tp", "ecn_ok", "rand0", "tcp_min_rtt_us", "delivered_mstamp_us")
 )
-A_DELIVERED_MSTAMP = _at["delivered_mstamp_us"]
 A_TX_IN_FLIGHT, A_SKB_TX_IN_FLIGHT = _at["rs_tx_in_flight"], _at["skb_tx_in_flight"]
 A_CWND_LIMITED, A_MAX_PACKETS_OUT = _at["is_cwnd_limited"], _at["max_packets_out"]
 A_APP_LIMITED, A_SKB_APP_LIMITED = _at["rs_is_app_limited"], _at["skb_tx_app_limited"]
-CLOCK_START_US = 1_000_000
-JIFFIES_START = 1_000_000
+CLOCK_START_US = JIFFIES_START = 1_000_000
 LONG_AGO = 1 << 20  # ticks, more than any window at any HZ
 SOON_NS = 1_000_000  # after the pacing timer, by when what waits for nothing else has left
 ONE_GAIN = 256  # BBR_UNIT
@@ -235,11 +235,6 @@ def take_draws(book, draws, i, stack, ack):
     return False
 
 
-def flight_of(row):
-    """Segments in flight after a row [Linux618] tcp_packets_in_flight."""
-    return np.int64(row.packets_out) - np.int64(row.sacked_out) - np.int64(row.lost_out) + np.int64(row.retrans_out)
-
-
 def note_unanswered(book, prior, clock_ns, slots, stack):
     """Nothing followed the ACK of row `prior` by `clock_ns`: count it if neither pacing nor cwnd explains that."""
     if stack[WSTAMP_NS] + SOON_NS > clock_ns or stack[CA_STATE] > CA_DISORDER:
@@ -256,8 +251,11 @@ def take_waiting(book, prior, row, sends, slots, stack):
         validate_cwnd(True, np.int64(prior.packets_out), prior.snd_nxt, prior.snd_una, stack)
     if (paced or book[PACED] != 0) and row.is_cwnd_limited != 0:
         take_held(book, prior, sends, clock_ns, slots, stack)
-    if stack[WAITING] != 0 and book[PACED] != 0 and row.is_cwnd_limited != 0:
-        note_unanswered(book, prior, clock_ns, slots, stack)
+    if stack[WAITING] != 0 and row.is_cwnd_limited != 0:
+        if book[PACED] != 0:
+            note_unanswered(book, prior, clock_ns, slots, stack)
+        elif not paced and book[HANDS_OVER] == 0:
+            note_unanswered_unpaced(prior, clock_ns, slots, stack)
     stack[WAITING] = 0
 
 
@@ -276,8 +274,8 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
     if starts and stack[NEXT_SEND] < sends.size:
         mark_app_limited(sends[stack[NEXT_SEND]], ack[A_DELIVERED], slots, stack, book[BY_ACKS] != 0)
     if event == ON_ACK:
-        if book[BY_ACKS] != 0 and book[HANDS_OVER] == 0 and stack[NEXT_SEND] < sends.size:
-            mark_rest(sends[stack[NEXT_SEND]], ack, slots)
+        if book[BY_ACKS] != 0 and book[HANDS_OVER] == 0:
+            mark_rest(sends, stack[NEXT_SEND], ack, slots)
         if book[SCORE] == FULL_FLIGHTS:
             likelihood[0] += full_flight(row, slots[CWND])
         stack[ACKED_NS], stack[WAITING] = ack[A_CLOCK], 1

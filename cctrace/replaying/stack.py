@@ -40,6 +40,7 @@ import numpy as np
 from cctrace import schema
 from cctrace.cc.linux import (
     CA_CWR,
+    CA_DISORDER,
     CA_LOSS,
     CA_RECOVERY,
     EVENT_COMPLETE_CWR,
@@ -110,6 +111,7 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     STACK_SIZE,
 ) = range(28)
 
+ANSWERED_NS = 60_000  # after an ACK, by when a stack has sent what it releases
 FEW_UNANSWERED = 3  # ACKs; one or two may cross what they let go
 INIT, ON_ACK, SSTHRESH_CALL, SET_STATE, CWND_EVENT, UNDO_CWND = range(6)  # schema.LINUX_EVENTS
 CONG_AVOID = schema.LINUX_EVENTS["cong_avoid"]
@@ -118,6 +120,11 @@ CONG_AVOID = schema.LINUX_EVENTS["cong_avoid"]
 def packets_in_flight(ack):
     """Segments believed to be in the network [Linux618] tcp_packets_in_flight."""
     return ack[A_PACKETS_OUT] - (ack[A_SACKED_OUT] + ack[A_LOST_OUT]) + ack[A_RETRANS_OUT]
+
+
+def flight_of(row):
+    """Segments in flight after a row [Linux618] tcp_packets_in_flight."""
+    return np.int64(row.packets_out) - np.int64(row.sacked_out) - np.int64(row.lost_out) + np.int64(row.retrans_out)
 
 
 def before_call(event, ack, slots, stack, reducing, hz):
@@ -225,8 +232,21 @@ def mark_app_limited(send, delivered, slots, stack, by_acks):
         slots[APP_LIMITED] = app_limited_until(delivered, np.int64(send.in_flight) - np.int64(send.segments))
 
 
-def mark_rest(send, ack, slots):
-    """An ACK comes while less than a segment waits, which `send` sends: the application limits that [BBRv3] tcp_ack."""
+def note_unanswered_unpaced(prior, clock_ns, slots, stack):
+    """The same where nothing paces: a sender does not wait for more room than a third of cwnd.
+
+    It answers at once, and many receivers acknowledge two segments at a time: the second such ACK tells already.
+    """
+    room, late = slots[CWND] - flight_of(prior), clock_ns - stack[ACKED_NS] > ANSWERED_NS
+    if late and stack[CA_STATE] <= CA_DISORDER and room * TSO_WIN_DIVISOR > slots[CWND]:
+        stack[UNANSWERED] += 2
+
+
+def mark_rest(sends, k, ack, slots):
+    """An ACK comes while less than a segment waits, which send `k` is: the application limits that [BBRv3] tcp_ack."""
+    if k == sends.size:
+        return
+    send = sends[k]
     alone = send.begins != 0 and send.again == 0 and send.psh != 0 and np.int64(send.payload) < ack[A_MSS]
     if alone and ack[A_PRIOR_IN_FLIGHT] < slots[CWND] and ack[A_LOST_OUT] <= ack[A_RETRANS_OUT]:
         delivered = ack[A_DELIVERED] - ack[A_ACKED_SACKED]
