@@ -4,14 +4,21 @@ The kernel counts per host; with one connection in a network namespace the two a
 (`benchmarks/classes.py` holds one against the other). Names are those of [Linux] net/ipv4/proc.c.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from cctrace.cc.linux import CA_LOSS, CA_RECOVERY, EVENT_TLP_RECOVERY
 from cctrace.flows.state import DSACK, FAST, PROBE, TIMEOUT, UNEXPLAINED
 from cctrace.schema import LINUX_EVENTS
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-def nstat(rows, log, final):
+
+def nstat(rows: NDArray[Any], log: NDArray[Any], final: Any) -> dict[str, int]:
     """Count the recovery events of one connection.
 
     Parameters

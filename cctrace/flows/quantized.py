@@ -6,14 +6,21 @@ two. What was sent by then lies between the counter and one chunk less; of all w
 shortest, the taut string, changes its rate least.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 NEAR = 0.05  # of a chunk: what intervals differ from whole numbers of chunks, the last write being a part of one
 MOST = 0.5  # of the intervals; chunks grow with the buffer, and fall into two intervals
 SEVERAL = 0.02  # of the intervals hold one chunk, and as many another number: else there is nothing to be smoothed
 
 
-def chunk(sizes):
+def chunk(sizes: NDArray[Any]) -> float:
     """Return the size of the chunks of which intervals hold whole numbers, NaN if they do not.
 
     >>> chunk(np.array([0, 1000, 1003, 2010, 998, 1001]))
@@ -33,7 +40,7 @@ def chunk(sizes):
     return np.nan
 
 
-def smooth(x, counted):
+def smooth(x: NDArray[Any], counted: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the smoothest progress of which `counted` can be the count in chunks; `counted` itself if it has none.
 
     Parameters
@@ -58,7 +65,7 @@ def smooth(x, counted):
     return np.rint(np.interp(x - x[0], (x - x[0])[list(at)], values)).astype(np.int64)
 
 
-def _taut(x, low, high):
+def _taut(x: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> list[tuple[int, float]]:
     """Return where the shortest way through the tube from `low` to `high` bends, as (index, value)."""
     at, value, bends = 0, high[0], [(0, high[0])]
     last = len(x) - 1

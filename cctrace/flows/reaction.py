@@ -9,7 +9,14 @@ milliseconds) shows neither: nothing is added to its times.
 Source: [Linux] tcp_rcv_established and tcp_write_xmit, both of which read the clock; net/core/dev.c for the captures.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 SAME_SKB_NS = 50_000  # a slow machine takes 15 us between two segments of a super-packet
 SPREAD = 40  # times the typical gap between them
@@ -24,7 +31,7 @@ AT_ONCE_SHARE = 0.2  # if they are more than a few of the quick ones: clocks tha
 NO_TIME_NS = 1_000  # no stack is as fast: if most answers are, it is the clock that all but stood still
 
 
-def reaction_ns(time_ns, sent, data):
+def reaction_ns(time_ns: NDArray[np.int64], sent: NDArray[Any], data: NDArray[np.bool_]) -> int:
     """Return the time from the capture of an ACK to that of the data it releases, ns.
 
     Parameters
@@ -48,7 +55,7 @@ def reaction_ns(time_ns, sent, data):
     return int(min(np.quantile(took_ns, QUICK_SHARE), SLOWEST_NS))
 
 
-def same_skb_ns(time_ns, payload, psh):
+def same_skb_ns(time_ns: NDArray[np.int64], payload: NDArray[Any], psh: NDArray[np.bool_]) -> int:
     """Return how soon a segment follows another of its super-packet at the latest, ns.
 
     Segments without PSH that are followed by more at once belong to a super-packet; their gaps are short, and alike.

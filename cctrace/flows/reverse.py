@@ -1,12 +1,21 @@
 """The other direction of a connection: what the receiver of the bulk data sent, and how soon that was answered."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from cctrace.flows.state import ACK, ECE, FIN, OPT_COPY, OPT_TIMESTAMPS, RST, SYN
 from cctrace.tcp.sequence import unwrapped
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-def reverse(flow):
+    from cctrace.flows.flow import Flow
+
+
+def reverse(flow: Flow) -> dict[str, Any]:
     """Return what the other end of a flow sent.
 
     Parameters
@@ -72,7 +81,9 @@ _COLUMNS = (
 )
 
 
-def _answers(back, ahead, carries):
+def _answers(
+    back: dict[str, NDArray[Any]], ahead: dict[str, NDArray[Any]], carries: NDArray[np.bool_]
+) -> tuple[Any, ...]:
     """Return the bytes of payload, each once; whether each packet with data is new; the times until new ones' ACKs."""
     if not carries.any():
         return 0, np.zeros(0, bool), np.zeros(0, np.int64)
@@ -95,7 +106,7 @@ def _answers(back, ahead, carries):
     return int((last - first).sum()), new, waited[waited >= 0]
 
 
-def _echoes(back, ahead):
+def _echoes(back: dict[str, NDArray[Any]], ahead: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
     """Return the times from each new time stamp to the first packet that echoes it, ns."""
     stamped, echoing = (side["options"] & OPT_TIMESTAMPS != 0 for side in (back, ahead))
     echoing &= ahead["tsecr"] != 0  # a SYN has nothing to echo
@@ -112,7 +123,7 @@ def _echoes(back, ahead):
     return waited[waited >= 0]
 
 
-def _quantiles_us(waited_ns):
+def _quantiles_us(waited_ns: NDArray[Any]) -> dict[str, float] | None:
     if not len(waited_ns):
         return None
     least, median, p95 = np.quantile(waited_ns / 1e3, (0, 0.5, 0.95))

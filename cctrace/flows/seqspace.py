@@ -4,20 +4,27 @@ Sequence numbers are 32-bit and wrap; here they are relative to the connection (
 1) and grow without bound.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from cctrace.lang.machine import Machine
 from cctrace.tcp import sequence
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-def unwrapped(numbers, mine, base):
+
+def unwrapped(numbers: NDArray[Any], mine: NDArray[Any], base: int) -> NDArray[np.int64]:
     """Return sequence numbers of the sender relative to `base`, growing without bound; 0 for other packets."""
     out = np.zeros(len(numbers), np.int64)
     out[mine] = sequence.unwrapped(numbers[mine], base)
     return out
 
 
-def group(conn, connections):
+def group(conn: NDArray[Any], connections: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the packets' rows grouped by connection, in file order within each, and where each group starts.
 
     Parameters
@@ -36,7 +43,7 @@ def group(conn, connections):
     return order, first
 
 
-def put_in_order(conn, first, place, order):
+def put_in_order(conn: Any, first: Any, place: Any, order: Any) -> None:
     """Fill `order` and `first`; `place` is a second one like `first`, to work with."""
     for k in range(conn.size):
         first[conn[k] + 1] += 1

@@ -6,6 +6,8 @@ Times are int64 microseconds on the connection's own clock: it reads 1 s at the 
 before the connection opens.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from cctrace import schema
@@ -33,7 +35,7 @@ UNLIMITED = 0xFFFFFFFF
 NEVER = np.int64(1) << 62
 
 
-def _i8(names):
+def _i8(names: str) -> np.dtype:
     return np.dtype([(name, "i8") for name in names.split()])
 
 

@@ -4,16 +4,23 @@ A gap in the sequence numbers is not yet lost by the capture. At a receiver, or 
 dropped, until the sender sends it again; and a capture that begins in mid-flow cannot show what was in flight then.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import ACK, RST, SYN
 from cctrace.tcp.sequence import unwrap
 
+if TYPE_CHECKING:
+    from cctrace.flows.capture import Capture
+
 SINGLE = 1  # byte, of a FIN, or of a probe of a shut window: no data that the capture lacks
 
 
-def unshown_bytes(capture, index, rtt_ns):
+def unshown_bytes(capture: Capture, index: int, rtt_ns: float) -> int:
     """Return how many payload bytes of a connection's sender were acknowledged, but never shown.
 
     Parameters

@@ -13,7 +13,14 @@ confidence  measured    by time stamps or the handshake
             none        unknown
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 SENDER, MIDDLE, RECEIVER, UNKNOWN = range(4)
 PLACES = ("sender", "middle", "receiver", "unknown")
@@ -23,7 +30,9 @@ REACTION_NS = 300_000
 FAR_AWAY_NS = 1_000_000
 
 
-def judge(near_ns, waiting_ns, far_ns):
+def judge(
+    near_ns: NDArray[np.int64], waiting_ns: NDArray[np.int64], far_ns: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return where captures were taken, how sure that is, and the time to the sender and back (0: taken at it).
 
     Parameters

@@ -3,10 +3,20 @@
 A recorded flow, a simulated flow and a golden vector all become a `View`; `cctrace.replaying` knows nothing else.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from cctrace import schema
 from cctrace.errors import StreamError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from cctrace.flows.events import Events
 
 _SCHEMA = {"linux": schema.names(schema.LINUX_VIEW), "quic": schema.names(schema.QUIC_VIEW)}
 CARRIED = {"linux": schema.LINUX_CARRIED, "quic": schema.QUIC_CARRIED}
@@ -43,7 +53,15 @@ class View:
     array([1000000000, 1040000000])
     """
 
-    def __init__(self, kind, event, columns, carried=None, unknown=(), time_ns=None):
+    def __init__(
+        self,
+        kind: str,
+        event: ArrayLike,
+        columns: Mapping[str, ArrayLike],
+        carried: Mapping[str, ArrayLike] | None = None,
+        unknown: Iterable[str] = (),
+        time_ns: ArrayLike | None = None,
+    ) -> None:
         if kind not in _SCHEMA:
             raise StreamError(f"a view is 'linux' or 'quic', not {kind!r}")
         self.kind = kind
@@ -60,11 +78,11 @@ class View:
         self.unknown = frozenset(unknown)
         self._time_ns = None if time_ns is None else np.asarray(time_ns, np.int64)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.event)
 
     @property
-    def time_ns(self):
+    def time_ns(self) -> NDArray[np.int64]:
         """Time of each call, ns, on the capture's clock if the view has it, else the stack's; int64, shape (n,)."""
         if self._time_ns is not None:
             return self._time_ns
@@ -73,13 +91,13 @@ class View:
             raise StreamError(f"this stream lacks column {name!r}, the time of each call")
         return self.columns[name] * factor
 
-    def view(self, kind, **params):
+    def view(self, kind: str, **params: Any) -> View:
         """Return itself: a view can stand wherever a flow can; raise `StreamError` if it is of the other stack."""
         if kind != self.kind:
             raise StreamError(f"this stream has the columns of a {self.kind} controller, not of a {kind} one")
         return self
 
-    def _own(self, place, name, values, allowed):
+    def _own(self, place: int, name: str, values: ArrayLike, allowed: Iterable[str]) -> NDArray[np.int64]:
         values = np.asarray(values)
         if name not in allowed:
             raise StreamError(f"{name!r} is not a column of the {self.kind} view")
@@ -96,7 +114,7 @@ class View:
         return column
 
 
-def staggered(rows, place):
+def staggered(rows: int, place: int) -> NDArray[np.int64]:
     """Return an uninitialised int64 array that starts in another cache line of a page than those of other places.
 
     A replay walks through some thirty columns at once. Large arrays all start at the same place of a page, so that the
@@ -109,7 +127,7 @@ def staggered(rows, place):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-def of_events(events, kind, hz=None):
+def of_events(events: Events, kind: str, hz: int | None = None) -> View:
     """Return what controllers of one stack read of an event stream; see `quic_view`.
 
     Raises
@@ -129,7 +147,7 @@ _MAX_ACK_DELAY_MS = 25  # [RFC9002] 6.2.1, added to the persistent-congestion du
 _PERSISTENT_CONGESTION = 3  # [RFC9002] 7.6.1 kPersistentCongestionThreshold
 
 
-def quic_view(events):
+def quic_view(events: Events) -> View:
     """Return a TCP event stream as the controllers of nginx-quic would have sampled it, in milliseconds and bytes.
 
     Parameters
@@ -193,13 +211,13 @@ def quic_view(events):
     return View("quic", event, columns, unknown=unknown, time_ns=events["time_ns"][row])
 
 
-def _lost_segments(events):
+def _lost_segments(events: Events) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Return the rows of `skb_marked_lost`, and how many segments, each of them a packet of QUIC's, they mark."""
     rows = np.flatnonzero(events["event"] == schema.LINUX_EVENTS["skb_marked_lost"])
     return rows, events["skb_segments"][rows]
 
 
-def _quic_columns(events):
+def _quic_columns(events: Events) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
     """Return the QUIC columns of every row of the stream, and the send time (ms) of the row's segment."""
     now_us = events.now_us
     now_ms = now_us // 1000
@@ -244,7 +262,7 @@ def _quic_columns(events):
     return columns, sent_ms
 
 
-def _nonnegative(events):
+def _nonnegative(events: Events) -> dict[str, NDArray[Any]]:
     """Return the columns of counts as int64, what was not observed as 0."""
     names = "packets_out sacked_out lost_out retrans_out delivered lost srtt_us8 skb_tx_delivered rs_prior_delivered "
     names += "rs_delivered rs_acked_sacked rs_prior_in_flight rs_is_app_limited rs_losses rs_tx_in_flight rs_lost "
@@ -252,13 +270,15 @@ def _nonnegative(events):
     return {name: np.maximum(events[name].astype(np.int64), 0) for name in names.split()}
 
 
-def _latest(values, known, before):
+def _latest(values: NDArray[Any], known: Any, before: int) -> NDArray[Any]:
     """Return, for each row, the value of the last row so far where `known`; `before` the first of them."""
     last = np.maximum.accumulate(np.where(known, np.arange(len(values)), -1))
     return np.where(last >= 0, values[last], before)
 
 
-def _persistent_congestion(events, sent_ms, lost, acks):
+def _persistent_congestion(
+    events: Events, sent_ms: NDArray[Any], lost: NDArray[Any], acks: NDArray[Any]
+) -> NDArray[np.int64]:
     """Return the last lost row of each ACK whose losses establish persistent congestion [RFC9002] 7.6.2."""
     if not len(lost) or not len(acks):
         return np.zeros(0, np.int64)
