@@ -144,7 +144,7 @@ class CompiledMachine:
             raise _lacks(cls, missing[0])
         self.warnings = _warnings(cls, self.code.columns, view.unknown)
         self.view = view
-        self.columns = [view.event, *(view.columns[name] for name in self.code.columns)]
+        self.columns: list[NDArray[Any]] = [view.event, *(view.columns[name] for name in self.code.columns)]
         carried = [view.carried.get(field) for field in CARRIED[view.kind].values()]
         self.carried = np.array([0 if c is None else c.ctypes.data for c in carried], dtype=np.int64)
         self.record = {name: self._place(cls, name) for name in record}
