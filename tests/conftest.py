@@ -1,8 +1,13 @@
 """What the tests in a browser share: one Chromium per module, and a page in it that must not complain."""
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.browser import Browser
+
+# A busy machine is no reason to fail: no example has a deadline, and making one may take its time.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @pytest.fixture(autouse=True)
