@@ -253,7 +253,7 @@ def test_a_learned_table_is_what_bbrx_takes(tmp_path, capsys):
     [
         ("{}", "no list `bins`"),
         ('{"bins": [{"beta": 1}]}', "not those of Table I"),
-        (None, "none of bbrx_learned, bbrx_table1"),
+        (None, "neither a JSON file nor one of bbrx_learned, bbrx_table1"),
     ],
     ids=["empty", "bins", "missing"],
 )
