@@ -285,12 +285,12 @@ CAUSES = {
         "Its path was full: [RTTs of typically {long_rtt_us}, at least {least_rtt_us}, so that more was in flight than "
         "the path holds, and the rate ({goodput_bps}) did not follow|its congestion window was full, {cwnd_segments} "
         "segments|it had its own estimate of the rate{at_estimate?}|it had sent {retransmitted:count} segments again].",
-        "More rate takes a faster path, or less traffic beside it.",
+        "A higher rate needs a faster path or less competing traffic.",
         "Times in which more in flight delivered more.",
         rate=Sentence(
             "It had what its path gave: {goodput_bps}, {of_rate_share} of the bottleneck's {rate_bps} (on the wire) "
             "while it sent, with {queue_us} of queue, typically, on a base RTT of {uncongested_us}.",
-            "More rate takes a faster path, or less traffic beside it.",
+            "A higher rate needs a faster path or less competing traffic.",
             "Times in which more in flight delivered more.",
         ),
     ),
