@@ -135,7 +135,8 @@ CAUSES = {
             "Its send buffer held it back: for {waited_share} of the time it waited until ACKs had left only "
             "{in_flight_at_writes_bytes} of some {in_flight_bytes} in flight, and sent more just after one, time and "
             "again.",
-            f"{_LARGER_BUFFER}; the kernel's counters (`ss -tin`, given with --tcpinfo) would tell for sure.",
+            f"{_LARGER_BUFFER}[{{has_counters?}}|; the kernel's counters (`ss -tin`, given with --tcpinfo) would tell "
+            "for sure].",
             "A kernel that counts no time in sndbuf_limited, or an application that waits for replies.",
         ),
     ),

@@ -76,7 +76,10 @@ def application_limited(facts: Facts, found: Found) -> Iterator[Finding]:
         return
     share = idle.application_share
     if writes is not None and writes.is_by_acks and share >= MOST:  # ACKs in batches make pauses, too, for less time
-        yield facts.finding("send_buffer_limited", 0.7, writes, "writes").saying(waited_share=share)
+        counted = facts.send_buffer is not None
+        yield facts.finding("send_buffer_limited", 0.7, writes, "writes").saying(
+            waited_share=share, has_counters=counted
+        )
         return
     sure = min(0.99, 0.5 + share / 2) if share >= MOST else 0.2 + 0.5 * share
     level = {}
