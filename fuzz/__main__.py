@@ -1,4 +1,4 @@
-"""Fuzz the readers and `cctrace analyze` for a while: a process for each, which another takes over where one fails.
+"""Fuzz the readers and `cctrace analyze` for a while: a process each, replaced where one fails or after ten minutes.
 
 A failure is any exception that is no `CctraceError`, more than 4 GB of address space, and a file that takes more than a
 minute. Its input is kept in the folder of failures, where `python -m fuzz --again FILE` runs it once more.
@@ -16,6 +16,7 @@ from pathlib import Path
 
 TARGETS = ("read", "analyze")
 MEMORY, SECONDS = 4 << 30, 60
+SPELL_S = 600  # atheris keeps 13 kB for every run: a longer spell would come to MEMORY by itself
 _TOP = Path(__file__).parent.parent
 _RUNS = re.compile(rb"^(?:#|stat::number_of_executed_units: +)(\d+)", re.MULTILINE)
 
@@ -27,21 +28,22 @@ def main():
     parser.add_argument("--corpus", default="fuzz-corpus", help="folder of inputs that reached something new")
     parser.add_argument("--failures", default="fuzz-failures", help="folder of inputs that failed")
     parser.add_argument("--again", metavar="FILE", help="run both targets over one file, and stop")
-    told = parser.parse_args()
-    if told.again:
+    arguments = parser.parse_args()
+    if arguments.again:
         from fuzz.targets import one
 
-        data = Path(told.again).read_bytes()
+        data = Path(arguments.again).read_bytes()
         for target in TARGETS:
             one(target, data)
         return 0
-    failures, runs = Path(told.failures), dict.fromkeys(TARGETS, 0)
+    failures, runs = Path(arguments.failures), dict.fromkeys(TARGETS, 0)
     failures.mkdir(parents=True, exist_ok=True)
-    end, before = time.monotonic() + 60 * told.minutes, len(list(failures.iterdir()))
+    end, before = time.monotonic() + 60 * arguments.minutes, len(list(failures.iterdir()))
     while (left := end - time.monotonic()) > 1:
         for number, target in enumerate(TARGETS):
             share = left / (len(TARGETS) - number)
-            runs[target] += _spell(target, min(share, max(1.0, end - time.monotonic())), told.corpus, failures)
+            seconds = min(share, SPELL_S, max(1.0, end - time.monotonic()))
+            runs[target] += _spell(target, seconds, arguments.corpus, failures)
     found = len(list(failures.iterdir())) - before
     print(f"{', '.join(f'{target}: {count:,} runs' for target, count in runs.items())}; {found} failures in {failures}")
     return 1 if found else 0
