@@ -52,6 +52,15 @@ def test_one_snapshot_without_a_time_gets_its_sentence_and_no_warning_leaks(give
     assert "One look" in found.verdict
 
 
+@pytest.mark.parametrize("minrtt", ["0", "4294967.295"])
+def test_a_min_rtt_that_the_kernel_never_measured_is_not_known(minrtt):
+    found = diagnose(flow_of(HEADER + SOCKET + words(unacked=0, notsent=0).replace("122.3", minrtt)))
+    assert found.cause == "application_limited"
+    found = diagnose(flow_of(HEADER + SOCKET + words().replace("122.3", minrtt)))
+    assert found.cause == "unknown"
+    assert "at least" not in found.verdict
+
+
 def test_a_snapshot_without_a_time_makes_a_report(tmp_path):
     (tmp_path / "ss.txt").write_text(HEADER + SOCKET + words(unacked=995))
     assert cli.main(["analyze", str(tmp_path / "ss.txt"), "-o", str(tmp_path / "r")]) == 0

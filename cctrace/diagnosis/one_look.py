@@ -22,6 +22,7 @@ from cctrace.diagnosis.groups import (
     SocketLimit,
     Start,
 )
+from cctrace.diagnosis.polled import NEVER_US
 from cctrace.diagnosis.polled_facts import UNQUEUED, window_used
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
 from cctrace.flows.counters import CounterFlow
@@ -42,7 +43,8 @@ class Look:
 
     def __init__(self, flow: CounterFlow, controller: str | None = None) -> None:
         self.flow, self.controller = flow, controller or flow.connection.get("cc")
-        self.busy_us, self.rtt_us, self.least_us = self["busy_time_us"], self["rtt"], self["min_rtt"]
+        self.busy_us = self["busy_time_us"]
+        self.rtt_us, self.least_us = (us if 0 < us < NEVER_US else NAN for us in (self["rtt"], self["min_rtt"]))
         self.sent, self.again = self["data_segs_out"], self["total_retrans"]
         self.busy_bps = self["bytes_acked"] * 8e6 / self.busy_us if self.busy_us > 0 else NAN
         self.estimate_bps = 8 * max(self["bbr_bw_Bps"], self["delivery_rate_Bps"], key=np.nan_to_num)

@@ -27,6 +27,7 @@ MOST = 0.5  # of the time
 CWND_FULL = 0.9
 FEWEST = 5
 LONGER = 1.25  # times the RTTs that a rate which falls makes longer
+NEVER_US = 4e9  # [Linux] min_rtt is 0xFFFFFFFF us before the first RTT sample
 INFINITE = 0x7FFFFFFF  # snd_ssthresh before the first loss [Linux] TCP_INFINITE_SSTHRESH
 STARTUP_GAIN, UNIT = 640, 256  # of BBR: above 2.5, and 1
 MOST_WINDOWS = 4  # per poll: where a gap is long, what lies in it is interpolated anyway
@@ -52,7 +53,7 @@ class Polls:
     def least_us(self) -> float:
         """The least RTT that is known, us."""
         known = np.concatenate([self["min_rtt"], self.rtt])
-        known = known[(known > 0) & (known < 4e9)]
+        known = known[(known > 0) & (known < NEVER_US)]
         return float(known.min()) if len(known) else np.nan
 
     @functools.cached_property

@@ -22,7 +22,7 @@ from cctrace.diagnosis.groups import (
     Start,
 )
 from cctrace.diagnosis.limits import shares
-from cctrace.diagnosis.polled import FEWEST, MOST, Polls, rate_changes
+from cctrace.diagnosis.polled import FEWEST, MOST, NEVER_US, Polls, rate_changes
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
 from cctrace.flows.counters import CounterFlow
 from cctrace.path.neighbours import Presence, matters
@@ -156,7 +156,7 @@ def _rates(polls: Polls, rtt: float) -> RateChanges | None:
 def _min_rtt(polls: Polls, rtt: float) -> MinRtt | None:
     """Return BBR's own min_rtt and estimate of the rate, where its counters are there."""
     least = polls["bbr_min_rtt_us"]
-    least = least[(least > 0) & (least < 4e9)]
+    least = least[(least > 0) & (least < NEVER_US)]
     deviation, goodput = polls["rttvar"], float(polls.flow.summary["goodput_bps"])
     if not len(least) or not np.isfinite(deviation).any():
         return None
