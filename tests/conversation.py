@@ -19,9 +19,12 @@ ISN, PEER_ISN, TS0 = 0xFFFFF000, 77, 5_000  # sequence numbers wrap early
 
 
 class Conversation:
-    """A hand-made connection; times are milliseconds after the handshake."""
+    """A hand-made connection; times are milliseconds after the handshake.
 
-    def __init__(self, rtt_ms=40.0, handshake=True, sack=True, timestamps=True, wscale=7):
+    `ecn` holds AE, CWR and ECE of the SYN, its answer and the ACK of that, as numbers; so does `ace` of `ack`.
+    """
+
+    def __init__(self, rtt_ms=40.0, handshake=True, sack=True, timestamps=True, wscale=7, ecn=(0, 0, 0)):
         self.rows, self.sacks = [], []
         self.rtt_ms, self.timestamps, self.wscale, self.sack, self.handshake = (
             rtt_ms,
@@ -33,14 +36,18 @@ class Conversation:
         self.last_tsval = TS0
         if handshake:
             options = 4 | 8 | (16 if sack else 0)
-            self._row(-rtt_ms, 0, SYN, ISN, 0, 0, options=options)
-            self._row(0, 1, SYN | ACK, PEER_ISN, ISN + 1, 0, options, self._tick(-rtt_ms), window=65535)  # not scaled
-            self._row(0.01, 0, ACK, ISN + 1, PEER_ISN + 1, 0)
+            asked, answered, third = (code << 6 for code in ecn)
+            self._row(-rtt_ms, 0, SYN | asked, ISN, 0, 0, options=options)
+            answer = SYN | ACK | answered
+            self._row(0, 1, answer, PEER_ISN, ISN + 1, 0, options, self._tick(-rtt_ms), window=65535)  # not scaled
+            self._row(0.01, 0, ACK | third, ISN + 1, PEER_ISN + 1, 0)
 
     def _tick(self, ms):
         return int(TS0 + 1000 + np.floor(round(ms, 6)))
 
-    def _row(self, ms, direction, flags, seq, ack, payload, options=0, tsecr=0, window=512, blocks=(), tick=None):
+    def _row(
+        self, ms, direction, flags, seq, ack, payload, options=0, tsecr=0, window=512, blocks=(), tick=None, tos=0
+    ):
         stamps = 1 if self.timestamps else 0
         first = len(self.sacks) if blocks else -1
         self.sacks += [((ISN + left) & 0xFFFFFFFF, (ISN + right) & 0xFFFFFFFF) for left, right in blocks]
@@ -54,6 +61,7 @@ class Conversation:
                 "window": window,
                 "payload": payload,
                 "ip_len": payload + 52,
+                "tos": tos,
                 "tsval": (self._tick(ms) if tick is None else tick) * stamps,
                 "tsecr": tsecr * stamps,
                 "options": options | stamps | (2 if blocks else 0),
@@ -62,7 +70,7 @@ class Conversation:
             }
         )
 
-    def data(self, ms, seq, segments=1, size=MSS, psh=None, fin=False, stamped_ms=None):
+    def data(self, ms, seq, segments=1, size=MSS, psh=None, fin=False, stamped_ms=None, tos=0):
         """The sender transmits `segments` packets of `size` bytes from `seq` on, 1 us apart, PSH on the last.
 
         TCP stamped them at `stamped_ms`, by default when they left.
@@ -71,13 +79,13 @@ class Conversation:
         for i in range(segments):
             last = i == segments - 1
             flags = ACK | (PSH if (last if psh is None else psh) else 0) | (FIN if fin and last else 0)
-            self._row(ms + i / 1000, 0, flags, ISN + seq + i * size, PEER_ISN + 1, size, tick=tick)
+            self._row(ms + i / 1000, 0, flags, ISN + seq + i * size, PEER_ISN + 1, size, tick=tick, tos=tos)
         return self
 
-    def ack(self, ms, ack, blocks=(), echo_ms=None, window=512, ece=False):
+    def ack(self, ms, ack, blocks=(), echo_ms=None, window=512, ece=False, ace=0):
         """The receiver acknowledges up to `ack`, with SACK blocks, echoing the time stamp of `echo_ms` (an RTT ago)."""
         echo = self._tick(ms - self.rtt_ms if echo_ms is None else echo_ms)
-        flags = ACK | (ECE if ece else 0)
+        flags = ACK | (ECE if ece else 0) | ace << 6
         self._row(ms, 1, flags, PEER_ISN + 1, ISN + ack, 0, tsecr=echo, window=window, blocks=blocks)
         return self
 

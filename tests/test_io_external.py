@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from test_io_pcap import LINKS, T0, conversation
 from test_io_tunnels import TUNNELS
-from wire import enhanced, ethernet, interface, option, pcap, section
+from wire import enhanced, ethernet, interface, ipv4, ipv6, option, pcap, section, tcp
 
 from cctrace.io import read_file
 
@@ -93,3 +93,15 @@ def test_pcapng_agrees_with_tshark(big, resolution, tmp_path):
     packets = b"".join(enhanced(10**15 + i * 77, p, big=big) for i, p in enumerate(conversation(40)))
     path.write_bytes(section(big) + interface(101, big, options=options) + packets)
     agree(path)
+
+
+def test_ecn_fields_of_both_headers_agree_with_tshark(tmp_path):
+    path, every = tmp_path / "x.pcap", [(ace, codepoint) for ace in range(8) for codepoint in range(4)]
+    frames = [ethernet(ipv4(tcp(seq=i, flags=16 | ace << 6), ident=i, tos=cp)) for i, (ace, cp) in enumerate(every, 1)]
+    frames += [ethernet(ipv6(tcp(seq=99 + i, flags=16 | a << 6), traffic_class=c)) for i, (a, c) in enumerate(every)]
+    path.write_bytes(pcap([(T0 + i, frame) for i, frame in enumerate(frames)]))
+    agree(path)
+    command = ["tshark", "-n", "-r", str(path), "-T", "fields"]
+    command += ["-e", "ip.dsfield.ecn", "-e", "ipv6.tclass.ecn"]
+    told = [int(v) for v in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()]
+    assert (read_file(path)["tos"] & 3).tolist() == told == [cp for _, cp in every] * 2

@@ -12,6 +12,7 @@ from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_RECOVERY
 from cctrace.flows import ratesample, recovery, reno_sacks, rtt_filters, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.state import DSACK, EVER, LOST, RETRANS, SACKED
+from cctrace.tcp.ecn import ACCURATE_ECN, CLASSIC_ECN, ECHO, newly_marked
 from cctrace.tcp.rack import DEFAULT_REORDERING
 
 ON_ACK = schema.LINUX_EVENTS["on_ack"]
@@ -189,8 +190,22 @@ def clean_queue(tp, seg, rs, out, prior_una, prior_fack):
     return acked
 
 
-def on_ack(tp, seg, rs, out, log, blocks, count, ack, ack_seq, window, has_data, ece):
-    """Process one ACK [Linux] tcp_ack."""
+def count_marks(tp, rs, ace, delivered):
+    """Take the marks that an ACK with accurate feedback reports [Linux618] tcp_accecn_process.
+
+    One that brings nothing new may have been overtaken: its counter is old.
+    """
+    progress = rs.flag & (sb.DATA_ACKED | sb.DATA_SACKED) != 0 or tp.ts_newer != 0
+    if tp.ecn != ACCURATE_ECN or ace < 0 or not progress or rs.flag & sb.SYN_ACKED:
+        return
+    marked = newly_marked(ace, tp.delivered_ce, delivered)
+    if marked > 0:
+        tp.delivered_ce += marked
+        rs.flag |= sb.F_ECE
+
+
+def on_ack(tp, seg, rs, out, log, blocks, count, ack, ack_seq, window, has_data, ace):
+    """Process one ACK, whose AE, CWR and ECE are `ace` (-1: those of a SYN) [Linux] tcp_ack."""
     clear(rs)
     rs.ack = ack
     prior_una = tp.snd_una
@@ -219,11 +234,12 @@ def on_ack(tp, seg, rs, out, log, blocks, count, ack, ack_seq, window, has_data,
     tp.snd_una = ack
     if count:
         sacktag(tp, seg, rs, log, blocks, count, prior_una)
-    if ece and tp.ecn_ok:
+    if tp.ecn == CLASSIC_ECN and ace >= 0 and ace & ECHO:
         rs.flag |= sb.F_ECE
     if rs.sack_delivered:
         sb.count_delivered(tp, rs.sack_delivered, rs.flag & sb.F_ECE)
     if prior_packets == 0:
+        count_marks(tp, rs, ace, tp.delivered - prior_delivered)
         if rs.flag & sb.DSACKING:
             recovery.fastretrans_alert(tp, seg, rs, out, prior_una, 0)
         if tp.tlp_high_seq:
@@ -231,6 +247,7 @@ def on_ack(tp, seg, rs, out, log, blocks, count, ack, ack_seq, window, has_data,
         return
     clean_queue(tp, seg, rs, out, prior_una, prior_fack)
     sb.update_reordering_steps(tp, rs)
+    count_marks(tp, rs, ace, tp.delivered - prior_delivered)
     if tp.tlp_high_seq:
         recovery.process_tlp_ack(tp, seg, rs, out)
     if not rs.flag & sb.NOT_DUP or rs.flag & sb.ALERT or tp.ca_state != 0:

@@ -13,6 +13,7 @@ import numpy as np
 
 from cctrace.errors import ArgumentError
 from cctrace.flows import reaction, reenact
+from cctrace.flows.ecn import feedback
 from cctrace.flows.flow import Flow
 from cctrace.flows.state import CLOCK_START_US, DEFAULT_HZ, DIRECTLY, PARAM, PSH
 from cctrace.flows.table import Connections
@@ -189,7 +190,7 @@ class Capture:
         p["wscale"] = np.where(both, np.minimum(wscale, LARGEST_WSCALE), np.where(mine["syn"] > 0, 0, LARGEST_WSCALE))
         p["sack_ok"] = np.where(table["sack_ok"][rows] == 0, 0, 1)
         p["ts_ok"] = mine["ts_count"] > 0
-        p["ecn_ok"] = (mine["ecn_syn"] > 0) & (other["ecn_syn"] > 0)
+        p["ecn"], p["delivered_ce"], _ = feedback(mine, other)
         p["has_syn"], p["passive"] = mine["syn"], mine["syn_ack"]
         # Mid-flow, the first acknowledgement may ask for data older than the first captured.
         early = np.where((mine["syn"] == 0) & (mine["has_ack"] > 0), np.minimum(mine["first_ack"] - 1, 0), 0)

@@ -30,7 +30,8 @@ class Events:
         Fields of `schema.EVENTS`.
     meta : dict
         ``mss`` (bytes), ``hz``, ``isn``, ``start_ns`` (capture time at which `now_us` is 1,000,000),
-        ``handshake_rtt_us`` (-1 unknown), ``initial_cwnd`` (segments; -1 unknown), ``ecn_ok``, ``sack_ok``,
+        ``handshake_rtt_us`` (-1 unknown), ``initial_cwnd`` (segments; -1 unknown), ``ecn_ok``, ``ecn`` (none,
+        classic, accurate, unknown), ``sack_ok``,
         ``complete`` (the capture shows the handshake), ``inferred`` (names of the facts above that are guesses). Of a
         coarse stream also ``coarse``: ``polls``, ``interval_ms`` between them, ``acks``, how many are ``made_up``, and
         ``in_flight_told``.

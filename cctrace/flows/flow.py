@@ -7,6 +7,7 @@ import numpy as np
 
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.align import align, best_alignment
+from cctrace.flows.ecn import ecn_of, feedback_of
 from cctrace.flows.events import Events
 from cctrace.flows.state import DIRECTLY, DSACK, THROUGH_FQ, UNEXPLAINED
 from cctrace.flows.unshown import unshown_bytes
@@ -190,7 +191,8 @@ class Flow:
             "wscale": int(p["wscale"]),
             "sack_ok": bool(p["sack_ok"]),
             "timestamps": bool(p["ts_ok"]),
-            "ecn_ok": bool(p["ecn_ok"]),
+            "ecn_ok": bool(p["ecn"] > 0),
+            "ecn": feedback_of(self),
             "passive": bool(p["passive"]),
             "complete": complete,
             "inferred": self._inferred(complete),
@@ -323,6 +325,11 @@ class Flow:
         columns = {name: np.ascontiguousarray(again[name]) for name in ("time_ns", "seq", "end_seq")}
         time_s = self.seconds(columns["time_ns"])
         return pd.DataFrame({"time_s": time_s, **columns, "why": why, "spurious": needless})
+
+    @functools.cached_property
+    def ecn(self):
+        """What the handshake agreed on about ECN, which packets were ECN-capable, which marked: `ecn.Ecn`."""
+        return ecn_of(self)
 
     def nstat(self):
         """Return what `nstat` on the sender would have counted for this connection; see `nstat.nstat`."""

@@ -233,12 +233,17 @@ def take_own(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, marked):
 
 def take_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks):
     """The sender receives the packet at place `k`, an ACK."""
-    time_ns, direction, flags, seq, ack, window, payload, _, tsecr, options, sack_row, sack_count = packets
+    time_ns, direction, flags, seq, ack, window, payload, tsval, tsecr, options, sack_row, sack_count = packets
     left, right = sacks
     q = sequence[k]
     fl = flags[q]
     a = unwrap(ack[q], p.isn, tp.snd_una)
-    tp.tsecr = tsecr[q] if options[q] & OPT_TIMESTAMPS else 0
+    tp.tsecr, tp.ts_newer = 0, 0
+    if options[q] & OPT_TIMESTAMPS:
+        tp.tsecr = tsecr[q]
+        newer = (np.int64(tsval[q]) - tp.ts_recent) & 0xFFFFFFFF
+        if tp.ts_recent == 0 or (newer > 0 and newer < 0x80000000):
+            tp.ts_recent, tp.ts_newer = tsval[q], 1
     count = min(np.int64(sack_count[q]), 4)
     for i in range(count):
         blocks[i, 0] = unwrap(left[sack_row[q] + i], p.isn, tp.snd_una)

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.flows.state import ACK, ECE, FIN, OPT_COPY, OPT_TIMESTAMPS, RST, SYN
+from cctrace.flows.ecn import feedback_of
+from cctrace.flows.state import ACK, FIN, OPT_COPY, OPT_TIMESTAMPS, RST, SYN
+from cctrace.tcp.ecn import ACE_MASK, ACE_SHIFT, ECHO
 from cctrace.tcp.sequence import unwrapped
 
 if TYPE_CHECKING:
@@ -29,11 +31,11 @@ def reverse(flow: Flow) -> dict[str, Any]:
         ``packets``; of these ``data_packets`` with ``payload_bytes`` (each byte once) and ``retransmitted_packets``;
         ``messages``: how often it began to send data after data of the bulk sender, or first; ``pure_acks``, and
         ``bytes_per_ack``, payload that the bulk sender sent per pure ACK; ``sack_packets``, ``zero_windows`` and
-        ``ece_packets``, which carry SACK blocks, a window of 0 and the ECN echo; ``answered_us``: ``min``, ``median``
-        and ``p95`` of the time from data to their acknowledgement, without data that were sent again [RFC6298]_;
-        ``echoed_us``: the same from each new time stamp to the packet that echoes it [RFC7323]_. Both are None without
-        samples. They are measured from where it was captured to the bulk sender and back: at the receiver RTTs as that
-        end sees them, at the sender how long this host took to answer.
+        ``ece_packets``, which carry SACK blocks, a window of 0, and ECE or news of marks (AccECN); ``answered_us``:
+        ``min``, ``median`` and ``p95`` of the time from data to their acknowledgement, without data that were sent
+        again [RFC6298]_; ``echoed_us``: the same from each new time stamp to the packet that echoes it [RFC7323]_. Both
+        are None without samples. They are measured from where it was captured to the bulk sender and back: at the
+        receiver RTTs as that end sees them, at the sender how long this host took to answer.
     """
     capture = flow.capture
     _, rows, _ = capture.at_the_sender(np.array([flow.index]))
@@ -60,7 +62,7 @@ def reverse(flow: Flow) -> dict[str, Any]:
         "bytes_per_ack": float(flow.summary["bytes_sent"] / count) if count else None,
         "sack_packets": int((back["sack_count"] > 0).sum()),
         "zero_windows": int(((back["window"] == 0) & ~handshake).sum()),
-        "ece_packets": int(((back["flags"] & ECE != 0) & ~handshake).sum()),
+        "ece_packets": _report_marks(back["flags"][~handshake], feedback_of(flow)),
         "answered_us": _quantiles_us(answered_ns),
         "echoed_us": _quantiles_us(_echoes(back, ahead)),
     }
@@ -79,6 +81,12 @@ _COLUMNS = (
     "tsval",
     "tsecr",
 )
+
+
+def _report_marks(flags: NDArray[Any], feedback: str) -> int:
+    """Return how many packets echo a mark, or (AccECN) have another count of them than the one before."""
+    ace = (flags >> ACE_SHIFT) & ACE_MASK
+    return int((ace[1:] != ace[:-1]).sum() if feedback == "accurate" else (ace & ECHO != 0).sum())
 
 
 def _answers(

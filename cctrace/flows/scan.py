@@ -8,7 +8,8 @@ import math
 
 import numpy as np
 
-from cctrace.flows.state import ACK, ECE, FIN, HOLES, OPT_COPY, OPT_TIMESTAMPS, OPTION_BYTES, PSH, SAMPLE_BITS, SYN
+from cctrace.flows.state import ACK, FIN, HOLES, OPT_COPY, OPT_TIMESTAMPS, OPTION_BYTES, PSH, RST, SAMPLE_BITS, SYN
+from cctrace.tcp.ecn import ace_of
 from cctrace.tcp.sequence import unwrap
 
 
@@ -128,7 +129,12 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
             me.syn_count += 1
             me.syn_ack = 1 if fl & ACK else 0
             me.syn_ns = at
-            me.ecn_syn = 1 if fl & ECE else 0
+            me.ecn_syn = ace_of(np.int64(fl))
+        elif not fl & RST:
+            ace = ace_of(np.int64(fl))
+            me.ecn_bits |= ace
+            if me.ace_first == 0:
+                me.ace_first = 1 + ace
         if size or fl & FIN:
             if not me.has_base:
                 me.base = (np.int64(seq[q]) - 1) & 0xFFFFFFFF

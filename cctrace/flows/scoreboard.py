@@ -13,6 +13,7 @@ Sources: RFC 2018, RFC 2883 (D-SACK), RFC 8985 (RACK-TLP); [Linux] tcp_input.c, 
 from cctrace import schema
 from cctrace.flows import ratesample, skbs
 from cctrace.flows.state import EVER, LISTED, LOST, RETRANS, SACKED
+from cctrace.tcp.ecn import CLASSIC_ECN
 from cctrace.tcp.rack import (
     MAX_REORDERING,
     REO_WND_PERSIST,
@@ -101,7 +102,7 @@ def data_segs_out(tp):
 def count_delivered(tp, segments, ece):
     """Add to what was delivered [Linux] tcp_count_delivered."""
     tp.delivered += segments
-    if ece:
+    if ece and tp.ecn == CLASSIC_ECN:
         tp.delivered_ce += segments
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from cctrace import schema
 
-FIN, SYN, RST, PSH, ACK, ECE = 1, 2, 4, 8, 16, 64
+FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
 OPT_TIMESTAMPS, OPT_COPY = 1, 64
 
 # How packets left the sender: at once, through fq, or by a timer of the sender's that may be as late as fq's.
@@ -56,7 +56,9 @@ TP = _i8(
     "srtt8 mdev4 mdev_max4 rttvar4 rtt_seq rto_us min0_t min0 min1_t min1 min2_t min2 hz "
     # recovery
     "ca_state high_seq has_undo undo_marker undo_retrans retrans_stamp may_undo_cwnd frto retransmits is_reneg "
-    "tlp_high_seq tlp_retrans sack_ok ts_ok ecn_ok reduced_us blur_us "
+    "tlp_high_seq tlp_retrans sack_ok ts_ok ecn reduced_us blur_us "
+    # the peer's latest time stamp, and whether this ACK carries a newer one
+    "ts_recent ts_newer "
     # RACK
     "rack_us rack_end_seq rack_rtt_us rack_advanced reo_steps reo_persist reo_last_delivered dsack_seen "
     "reo_first_us reo_last_us armed_us probe_us loss_probes "
@@ -94,8 +96,8 @@ RS = _i8(
 
 # What must be known about a connection before the pass; one record per connection.
 PARAM = _i8(
-    "sender mss wscale sack_ok ts_ok ecn_ok has_syn passive isn peer_isn ts_offset_us ts_tick_us start_ns hz "
-    "answer_us ack_delay_ns tx_delay_ns same_skb_ns blur_us fq"
+    "sender mss wscale sack_ok ts_ok ecn has_syn passive isn peer_isn ts_offset_us ts_tick_us start_ns hz "
+    "delivered_ce answer_us ack_delay_ns tx_delay_ns same_skb_ns blur_us fq"
 )
 
 EVENT = np.dtype([(c.name, c.dtype) for c in schema.EVENTS])
@@ -119,9 +121,12 @@ SNAP = _i8(
 # What the table of connections keeps of each direction of a connection. `ring` and `width`, `gaps` and `room` are where
 # its outstanding segments and its holes are in a pool, and how many it may hold there; `late_low` to `late_high` is
 # what was acknowledged before the capture showed it, `lowest` the lowest number shown (older may follow).
+# `ecn_syn` is AE, CWR and ECE of the SYN as one number, `ace_first` those of the first other packet, plus 1, `ecn_bits`
+# those ever set.
 SIDE = _i8(
     "packets data_packets data_bytes distinct_bytes base has_base snd_nxt max_ack has_ack first_ack ack_base ack_span "
-    "syn syn_ack syn_ns syn_count ecn_syn begin_ns opening first_data_ns last_ns largest gcd fin mss sent again "
+    "syn syn_ack syn_ns syn_count ecn_syn ace_first ecn_bits begin_ns opening first_data_ns last_ns largest gcd fin "
+    "mss sent again "
     "opened_ns echo_ns echo_data_ns asked asked_val asked_ns "
     "ts_count ts_first ts_last ts_first_ns ts_last_ns ts_phase_us out_of_order unseen_bytes cut copies "
     "late_low late_high lowest refilled rtt_ns typical_ns fins single "

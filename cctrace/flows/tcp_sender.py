@@ -9,6 +9,8 @@ backwards: a record that carries an older time than its predecessor was queued (
 saw it. An ACK is handled `ack_delay_ns` after its time stamp, a segment was stamped by TCP `tx_delay_ns` before its.
 """
 
+import numpy as np
+
 from cctrace import schema
 from cctrace.flows import rtt_filters, timers
 from cctrace.flows import scoreboard as sb
@@ -37,13 +39,13 @@ from cctrace.flows.sends import (
 from cctrace.flows.state import (
     CLOCK_START_US,
     DIRECTLY,
-    ECE,
     EVER,
     FIN,
     PSH,
     SYN,
     THROUGH_FQ,
 )
+from cctrace.tcp.ecn import ace_of
 from cctrace.tcp.rack import DEFAULT_REORDERING
 from cctrace.tcp.rate import app_limited_until
 from cctrace.tcp.rtt import FIRST_TIMEOUT_US
@@ -69,7 +71,8 @@ def start(tp, p, start_ns):
     tp.rto_us = FIRST_TIMEOUT_US
     tp.sack_ok = p.sack_ok
     tp.ts_ok = p.ts_ok
-    tp.ecn_ok = p.ecn_ok
+    tp.ecn = p.ecn
+    tp.delivered_ce = p.delivered_ce
     tp.ts_offset_us = p.ts_offset_us
     tp.ts_tick_us = p.ts_tick_us
     tp.same_skb_ns = p.same_skb_ns
@@ -381,7 +384,8 @@ def receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, window, has_dat
     if waiting:
         wait_since_shut(tp)
     validate_cwnd(tp, waiting)
-    on_ack(tp, seg, rs, out, log, blocks, count, a, ack_seq, window, has_data, fl & (ECE | SYN) == ECE)
+    ace = -1 if fl & SYN else ace_of(np.int64(fl))
+    on_ack(tp, seg, rs, out, log, blocks, count, a, ack_seq, window, has_data, ace)
     if tp.probing_rtt:  # so that rates of four packets in flight do not count [Linux] bbr_update_min_rtt
         tp.app_limited = app_limited_until(tp.delivered, sb.in_flight(tp))
     if tp.cwnd:

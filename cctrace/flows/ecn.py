@@ -1,0 +1,248 @@
+"""ECN of one connection: what its handshake agreed on, which packets were ECN-capable, what was marked, who tampered.
+
+flow.ecn.feedback        none, classic, accurate (AccECN), or unknown
+flow.ecn.sent            the sender's packets of data by codepoint
+flow.ecn.frame()         what was delivered and marked over time
+flow.ecn.tampering       what no sender, receiver or queue does to these fields, in sentences
+
+Sources: [RFC3168]; [RFC9768] §3.1.2, §3.2.2 (broken middleboxes: §3.2.2.3, §3.2.2.4); [RFC9331] (ECT(1) is L4S).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.display import Summarized
+from cctrace.errors import StreamError
+from cctrace.flows.state import OPT_COPY, RST, SYN
+from cctrace.schema import LINUX_EVENTS
+from cctrace.tcp.ecn import ACCURATE_ECN, ACE_MASK, ACE_START, CE_ON_SYN, CLASSIC_ECN, ECHO, NO_ECN, agreed
+from cctrace.units import format_count, format_share
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from cctrace.flows.flow import Flow
+
+FEEDBACK = {NO_ECN: "none", CLASSIC_ECN: "classic", ACCURATE_ECN: "accurate"}
+UNKNOWN = "unknown"
+NOT_ECT, ECT1, ECT0, CE = range(4)  # the low two bits of the TOS byte
+CODEPOINTS = ("not_ect", "ect1", "ect0", "ce")
+NAMES = ("Not-ECT", "ECT(1)", "ECT(0)", "CE")
+# What AE, CWR and ECE of a SYN-ACK, or of the ACK that answers one, say of how the packet before arrived.
+_ARRIVED = {2: NOT_ECT, 3: ECT1, 4: ECT0, 6: CE}
+_AGREED = np.array([[agreed(asked, answered) for answered in range(8)] for asked in range(8)])
+_ACCURATE_BIT = 4  # AE, which nothing else sets
+FEW = 3  # packets by which rare faults are excused: a bit that flips, a SYN sent again without ECN
+BINS = 100
+
+
+@dataclass(frozen=True, repr=False)
+class Ecn(Summarized):
+    """ECN of one connection, as captured.
+
+    Attributes
+    ----------
+    feedback : str
+        ``none``, ``classic`` [RFC3168]_ or ``accurate`` (AccECN); ``unknown`` where the handshake was not captured and
+        nothing after it tells.
+    seen_handshake : bool
+        Both SYNs were captured.
+    sent : dict of str to int
+        The sender's packets of data by IP codepoint where they were captured: ``not_ect``, ``ect1``, ``ect0``, ``ce``.
+    delivered, delivered_ce : int
+        Segments delivered, and those of them that the receiver reported as marked, as the sender's kernel counts them.
+    tampering : list of str
+        What no sender, receiver or queue does to these fields.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    >>> flow.ecn.feedback, flow.ecn.sent["not_ect"]
+    ('none', 5976)
+    """
+
+    shown_as = "ECN"
+
+    feedback: str
+    seen_handshake: bool
+    sent: dict[str, int]
+    delivered: int
+    delivered_ce: int
+    tampering: list[str] = field(default_factory=list)
+    _times: Any = None
+
+    @property
+    def ce_share(self) -> float:
+        """Share of what was delivered that was marked."""
+        return self.delivered_ce / self.delivered if self.delivered else float("nan")
+
+    def summary(self) -> str:
+        """Return it as text."""
+        how = "" if self.seen_handshake else " (by what followed: the handshake was not captured)"
+        capable = ", ".join(
+            f"{format_count(self.sent[name])} {text}" for name, text in zip(CODEPOINTS, NAMES, strict=True)
+        )
+        lines = [f"ECN feedback: {self.feedback}{how}", f"packets of data: {capable}"]
+        if self.feedback in ("classic", "accurate"):
+            share = format_share(self.ce_share) if self.delivered else "none"
+            lines.append(f"marked, as the receiver reports: {format_count(self.delivered_ce)} segments ({share})")
+        return "\n".join(lines + self.tampering)
+
+    def frame(self, bins: int = BINS) -> pd.DataFrame:
+        """Return what was delivered and marked over time: time_s (middle), delivered, delivered_ce, ce_share."""
+        import pandas as pd
+
+        time_s, delivered, marked = self._times
+        edges = np.linspace(0.0, float(time_s[-1]) if len(time_s) else 0.0, bins + 1)
+        last = np.searchsorted(time_s, edges, side="right")
+        got, ce = (np.diff(np.concatenate([[0], column])[last]) for column in (delivered, marked))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = np.where(got > 0, ce / got, np.nan)
+        middle = (edges[1:] + edges[:-1]) / 2
+        return pd.DataFrame({"time_s": middle, "delivered": got, "delivered_ce": ce, "ce_share": share})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain objects, ready for json."""
+        names = ("feedback", "seen_handshake", "sent", "delivered", "delivered_ce", "tampering")
+        return {name: getattr(self, name) for name in names}
+
+
+def feedback(mine: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
+    """Return how receivers report marks to senders, what these had counted before, and whether the SYNs tell.
+
+    Without both SYNs the packets tell: nothing but AccECN sets AE, and nothing but classic ECN leaves it when ECE is
+    set. A field that arrives cleared (the first is 0) reports nothing [RFC9768] §3.2.2.3, §3.2.2.4.
+
+    Parameters
+    ----------
+    mine, other : structured ndarray, shape (n,)
+        `state.SIDE` records of senders and receivers.
+
+    Returns
+    -------
+    ndarray of int64
+        `NO_ECN`, `CLASSIC_ECN` or `ACCURATE_ECN`.
+    ndarray of int64
+        tp->delivered_ce when the table of connections begins: mid-flow what makes the first ACE field no news.
+    ndarray of bool
+    """
+    told = (mine["syn"] > 0) & (other["syn"] > 0)
+    first = np.where(mine["syn_ack"] > 0, other["ecn_syn"], mine["ecn_syn"])
+    second = np.where(mine["syn_ack"] > 0, mine["ecn_syn"], other["ecn_syn"])
+    ace = other["ace_first"] - 1  # -1: nothing followed
+    is_accurate = (mine["ecn_bits"] | other["ecn_bits"]) & _ACCURATE_BIT != 0
+    behaves = np.where(is_accurate, ACCURATE_ECN, np.where(other["ecn_bits"] & ECHO != 0, CLASSIC_ECN, NO_ECN))
+    mode = np.where(told, _AGREED[first, second], behaves)
+    mode = np.where(told & (mode == ACCURATE_ECN) & (ace == 0), NO_ECN, mode)
+    answer = np.where(mine["syn_ack"] > 0, ace, second)  # which says how the sender's SYN or SYN-ACK arrived
+    before = np.where(told, answer == CE_ON_SYN, (ace - ACE_START) & ACE_MASK)
+    return mode, np.where((mode == ACCURATE_ECN) & (ace >= 0), before, 0).astype(np.int64), told
+
+
+def feedback_name(mode: int, told: bool) -> str:
+    """Return the feedback as `Ecn.feedback` has it."""
+    return UNKNOWN if mode == NO_ECN and not told else FEEDBACK[int(mode)]
+
+
+def feedback_of(flow: Flow) -> str:
+    """Return `Ecn.feedback` of a flow of a capture."""
+    mode, _, told = feedback(*(side[None] for side in _sides(flow)))
+    return feedback_name(int(mode[0]), bool(told[0]))
+
+
+def _sides(flow: Flow) -> tuple[Any, Any]:
+    """Return what the table of connections knows of the sender and of the receiver, `state.SIDE` records."""
+    c = flow.capture.connections
+    sender = int(c.sender[flow.index])
+    return c.sides[flow.index, sender], c.sides[flow.index, 1 - sender]
+
+
+def ecn_of(flow: Flow) -> Ecn:
+    """Return the `Ecn` of a flow of a capture."""
+    c, packets = flow.capture.connections, flow.capture.packets
+    sender = int(c.sender[flow.index])
+    mine, other = _sides(flow)
+    mode, before, told = (column[0] for column in feedback(mine[None], other[None]))
+    rows = c.order[c.first[flow.index] : c.first[flow.index + 1]]
+    rows = rows[packets["options"][rows] & OPT_COPY == 0]
+    columns = {name: packets[name][rows] for name in ("direction", "flags", "tos", "payload")}
+    sent = (columns["direction"] == sender) & (columns["payload"] > 0)
+    count = np.bincount(columns["tos"][sent] & CE, minlength=4).tolist()
+    times = _counted(flow, int(before))
+    found = [*_of_handshake(mine, other, columns, sender, bool(told))]
+    if told and not _AGREED[_asked_answered(mine, other)] and count[CE] > FEW:
+        found.append(
+            f"{count[CE]} packets of data carry CE though no ECN was agreed on: something rewrites the TOS byte."
+        )
+    found += _of_path(flow, int(mode), count, times)
+    ecn = dict(zip(CODEPOINTS, count, strict=True))
+    delivered, marked = (int(column[-1]) if len(column) else 0 for column in times[1:3])
+    return Ecn(feedback_name(int(mode), bool(told)), bool(told), ecn, delivered, marked, found, times[:3])
+
+
+def _asked_answered(mine: Any, other: Any) -> tuple[int, int]:
+    """Return AE, CWR and ECE of the SYN and of the SYN-ACK."""
+    first, second = (other, mine) if mine["syn_ack"] else (mine, other)
+    return int(first["ecn_syn"]), int(second["ecn_syn"])
+
+
+def _counted(flow: Flow, before: int) -> tuple[NDArray[Any], ...]:
+    """Return times (s), what was delivered and marked by then, and by how much marks exceed what an ACK delivers."""
+    try:
+        rows = flow.events.rows
+    except StreamError:
+        return (np.zeros(0), *(np.zeros(0, np.int64) for _ in range(3)))
+    rows = rows[rows["event"] == LINUX_EVENTS["on_ack"]]
+    marked = rows["delivered_ce"].astype(np.int64) - before
+    beyond = np.diff(marked, prepend=0) - rows["rs_acked_sacked"].astype(np.int64)
+    return flow.seconds(rows["time_ns"]), rows["delivered"].astype(np.int64) - 1, marked, beyond
+
+
+def _of_handshake(mine: Any, other: Any, columns: dict[str, NDArray[Any]], sender: int, told: bool) -> Iterator[str]:
+    """Yield what the handshake shows of a path, or an end, that tampers."""
+    asked, answered = _asked_answered(mine, other)
+    if not told or asked == 0:
+        return
+    if answered == ACE_MASK and asked:
+        yield "The SYN-ACK reflects flags of the SYN that it should answer: no ECN [RFC 9768, table 2]."
+    if _AGREED[asked, answered] != ACCURATE_ECN:
+        return
+    client = 1 - sender if mine["syn_ack"] else sender
+    ace = [int(side["ace_first"]) - 1 for side in ((other, mine) if mine["syn_ack"] else (mine, other))]
+    if 0 in ace:
+        whose = "client's" if ace[0] == 0 else "server's"
+        yield f"The {whose} AccECN field arrives cleared: the path takes it for reserved bits, and ECN is off."
+    is_syn = (columns["flags"] & SYN != 0) & (columns["flags"] & RST == 0)
+    for what, who, code in (("SYN", client, answered), ("SYN-ACK", 1 - client, ace[0])):
+        seen = columns["tos"][is_syn & (columns["direction"] == who)] & CE
+        if len(seen) != 1 or code not in _ARRIVED:
+            continue
+        left, arrived = int(seen[0]), _ARRIVED[code]
+        if left != arrived and not (arrived == CE and left != NOT_ECT):
+            yield f"The {what} passed here as {NAMES[left]} and arrived as {NAMES[arrived]}: the path rewrites ECN."
+
+
+def _of_path(flow: Flow, mode: int, count: list[int], times: tuple[NDArray[Any], ...]) -> Iterator[str]:
+    """Yield what packets of data and their feedback show of a path that tampers."""
+    if mode == NO_ECN:
+        return
+    marked, beyond = int(times[2][-1]) if len(times[2]) else 0, int((times[3] > 0).sum())
+    capable, is_beyond = sum(count[1:]), flow.taken_at in ("middle", "receiver")
+    if capable <= FEW < count[NOT_ECT] and marked > FEW:
+        yield f"The receiver reports {marked} marks, of packets that passed here as Not-ECT: something sets CE."
+    elif capable <= FEW < count[NOT_ECT] and is_beyond:
+        yield (
+            "ECN was agreed on, and packets of data pass here as Not-ECT: the path clears the field, or the sender "
+            "does not use it."
+        )
+    if min(count[ECT0], count[ECT1]) > FEW and is_beyond:
+        yield f"Data pass here as ECT(0) ({count[ECT0]}) and as ECT(1) ({count[ECT1]}): the path changes them."
+    if beyond > FEW and mode == ACCURATE_ECN:
+        yield f"The receiver's counter of marks grew {beyond} times by more than was delivered: it ran back."

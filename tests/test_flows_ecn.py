@@ -1,0 +1,168 @@
+"""ECN of a flow: what the handshake agrees on, how marks are counted, what tampers."""
+
+import numpy as np
+import pytest
+from conversation import MSS, Conversation
+from hypothesis import given
+from hypothesis import strategies as st
+from naive import ecn as naive
+
+from cctrace.schema import LINUX_EVENTS
+from cctrace.tcp import ecn
+
+ECT0, ECT1 = 2, 1
+
+# [RFC9768] table 2; 5 is reserved, and accurate all the same (§3.1.3); 7 is reflected by servers that know no better.
+ANSWERS = {
+    0: "none",
+    1: "classic",
+    2: "accurate",
+    3: "accurate",
+    4: "accurate",
+    5: "accurate",
+    6: "accurate",
+    7: "none",
+}
+
+
+def talked(ecn_codes, aces, tos=ECT0, per_ack=2, handshake=True, **options):
+    """A flow of `per_ack` segments for each ACK, of which AE, CWR and ECE are `aces`."""
+    talk = Conversation(ecn=ecn_codes, handshake=handshake, **options)
+    for i, ace in enumerate(aces):
+        first = 1 + i * per_ack * MSS
+        talk.data(10.0 + 50 * i, first, segments=per_ack, tos=tos)
+        talk.ack(50.0 + 50 * i, first + per_ack * MSS, ace=ace)
+    return talk.flow()
+
+
+@pytest.mark.parametrize("answer", range(8))
+def test_a_client_that_asks_for_accurate_feedback_takes_the_answer_as_rfc_9768_says(answer):
+    flow = talked((7, answer, 2), [5, 5])
+    assert flow.ecn.feedback == flow.facts["ecn"] == ANSWERS[answer]
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered", "told"),
+    [
+        (3, 1, "classic"),
+        (3, 0, "none"),
+        (3, 3, "none"),
+        (3, 5, "classic"),
+        (0, 0, "none"),
+        (0, 1, "none"),
+        (4, 2, "accurate"),  # a reserved question, which servers take for 7
+    ],
+)
+def test_other_clients_take_what_they_know(asked, answered, told):
+    assert talked((asked, answered, 2), [5, 5]).ecn.feedback == told
+
+
+def test_classic_marks_are_echoed_segments_and_accurate_ones_are_counted():
+    classic = talked((3, 1, 0), [0, 1, 1, 0])
+    assert (classic.ecn.delivered, classic.ecn.delivered_ce) == (8, 4)  # two segments for each ACK with ECE
+    accurate = talked((7, 2, 2), [5, 6, 6, 7, 1])
+    assert (accurate.ecn.delivered, accurate.ecn.delivered_ce) == (10, 4)
+
+
+def test_an_accurate_counter_of_which_ece_is_a_bit_is_no_congestion():
+    rows = talked((7, 2, 2), [5] * 6).events.rows
+    assert rows["ca_state"].max() == 0
+    assert not np.isin(LINUX_EVENTS["ssthresh"], rows["event"])
+
+
+def test_a_mark_reduces_the_window_once_a_round():
+    rows = talked((7, 2, 2), [5, 6, 6, 6, 7]).events.rows
+    calls = rows[rows["event"] == LINUX_EVENTS["ssthresh"]]
+    assert len(calls) == 2
+    assert rows["ca_state"].max() == 2
+
+
+@given(st.lists(st.tuples(st.integers(1, 7), st.floats(0, 1)), min_size=1, max_size=60))
+def test_marks_are_counted_exactly_however_often_the_field_wraps_if_acks_tell_of_at_most_seven_segments(acks):
+    received = counted = 0
+    for delivered, share in acks:
+        received += int(share * delivered)
+        counted += ecn.newly_marked((5 + received) & 7, counted, delivered)
+    assert counted == received
+
+
+@given(st.integers(0, 7), st.integers(0, 1 << 32), st.integers(0, 70))
+def test_an_ack_of_many_segments_counts_as_many_marks_as_may_be(ace, before, delivered):
+    assert ecn.newly_marked(ace, before, delivered) == naive.newly_marked(ace, before, delivered)
+
+
+def test_an_ack_that_was_overtaken_does_not_turn_the_counter_back():
+    talk = Conversation(ecn=(7, 2, 2))
+    talk.data(10.0, 1, segments=4, tos=ECT0)
+    talk.ack(50.0, 1 + 4 * MSS, ace=7)
+    talk.ack(50.1, 1 + 2 * MSS, ace=6, echo_ms=10.0)  # sent before the other
+    talk.data(60.0, 1 + 4 * MSS, segments=2, tos=ECT0)
+    talk.ack(100.0, 1 + 6 * MSS, ace=7)
+    assert talk.flow().ecn.delivered_ce == 2
+
+
+@pytest.mark.parametrize(
+    ("aces", "told", "marks"),
+    [
+        ([3, 4, 4, 5], "accurate", 2),  # AE, which nothing else sets; the first says nothing of what was before
+        ([0, 1, 1, 0], "classic", 4),
+        ([0, 0, 0, 0], "unknown", 0),
+    ],
+)
+def test_mid_flow_the_packets_tell_or_nothing_does(aces, told, marks):
+    flow = talked((0, 0, 0), aces, handshake=False)
+    assert not flow.ecn.seen_handshake
+    assert (flow.ecn.feedback, flow.ecn.delivered_ce) == (told, marks)
+    assert "ecn_ok" in flow.facts["inferred"]
+
+
+def test_a_mark_on_the_syn_counts():
+    assert talked((7, 6, 2), [6, 6]).events.rows["delivered_ce"].tolist()[-1] == 1
+
+
+def test_the_packets_of_data_are_counted_by_codepoint():
+    flow = talked((7, 3, 3), [5, 5, 5], tos=ECT1)
+    assert flow.ecn.sent == {"not_ect": 0, "ect1": 6, "ect0": 0, "ce": 0}
+
+
+def test_the_share_of_marks_over_time_sums_to_all():
+    flow = talked((7, 2, 2), [5, 6, 6, 7, 1])
+    table = flow.ecn.frame(bins=4)
+    assert table["delivered_ce"].sum() == flow.ecn.delivered_ce == 4
+    assert table["delivered"].sum() == flow.ecn.delivered
+    assert table["ce_share"].iloc[-1] > 0
+
+
+def test_a_flow_without_ecn_tells_of_no_tampering():
+    assert talked((0, 0, 0), [0, 0], tos=0).ecn.tampering == []
+    assert talked((7, 2, 2), [5, 6]).ecn.tampering == []
+
+
+@pytest.mark.parametrize(
+    ("codes", "aces", "tos", "said"),
+    [
+        ((7, 7, 2), [5, 5], 0, "reflects"),
+        ((7, 2, 0), [5, 5], ECT0, "client's AccECN field arrives cleared"),
+        ((7, 2, 2), [0, 0], 0, "server's AccECN field arrives cleared"),
+        ((7, 3, 2), [5, 5], ECT0, "SYN passed here as Not-ECT and arrived as ECT(1)"),
+        ((0, 0, 0), [0] * 4, 3, "carry CE though no ECN was agreed on"),
+        ((7, 2, 2), [5, 7, 1, 3], 0, "of packets that passed here as Not-ECT"),
+        ((7, 2, 2), [5, 4, 3, 2, 1, 0], ECT0, "ran back"),
+    ],
+)
+def test_what_no_queue_does_is_told_as_tampering(codes, aces, tos, said):
+    told = talked(codes, aces, tos=tos).ecn.tampering
+    assert any(said in line for line in told), told
+
+
+def test_marks_after_a_cleared_field_do_not_count():
+    flow = talked((7, 2, 2), [0, 0, 0], tos=0)
+    assert flow.ecn.feedback == "none"
+    assert flow.ecn.delivered_ce == 0
+
+
+def test_the_text_names_feedback_codepoints_and_marks():
+    text = talked((7, 2, 2), [5, 6, 6, 7, 1]).ecn.summary()
+    assert "accurate" in text
+    assert "10 ECT(0)" in text
+    assert "4 segments (40 %)" in text
