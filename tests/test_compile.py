@@ -423,6 +423,10 @@ def test_what_a_notebook_assigns_anew_is_compiled_anew():
     assert cwnd() == 800
     mine.step.__globals__["floor"] = other.step.__globals__["floor"]
     assert cwnd() == 2100
+    child = type("Child", (mine,), {"__module__": mine.__module__})
+    assert same_numbers(child, view).state["snd_cwnd"] == 2100
+    child.step = Leaf.undo_cwnd  # which it had inherited
+    assert same_numbers(child, view).state["snd_cwnd"] == 10
     mine.step = Leaf.undo_cwnd
     assert cwnd() == 10
     del mine.step

@@ -332,6 +332,34 @@ def test_a_fingerprint_covers_what_a_function_calls_and_the_constants_it_uses(mo
     assert len({before, changed, text()}) == 3
 
 
+def counted(n):
+    def more(k):
+        return work(k) + n
+
+    return more
+
+
+@pytest.mark.parametrize("change", ["constant", "function", "default", "code", "hidden builtin", "cell"])
+def test_a_fingerprint_holds_until_anything_that_it_has_read_is_another(monkeypatch, change):
+    function = counted(3)
+    found = Fingerprint()
+    found.function(function)
+    assert found.holds()
+    if change == "constant":
+        monkeypatch.setitem(globals(), "PRIMES", (2, 3, 5, 11))
+    elif change == "function":
+        monkeypatch.setitem(globals(), "scaled", lambda x, by=3: (x, x))
+    elif change == "default":
+        monkeypatch.setattr(scaled, "__defaults__", (4,))
+    elif change == "code":
+        monkeypatch.setattr(scaled, "__code__", (lambda x, by=3: (by, x)).__code__)
+    elif change == "hidden builtin":
+        monkeypatch.setitem(globals(), "range", scaled)
+    else:
+        function.__closure__[function.__code__.co_freevars.index("n")].cell_contents = 4
+    assert not found.holds()
+
+
 def helped(a):
     return helpers.divide(a)
 

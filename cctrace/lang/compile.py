@@ -54,13 +54,15 @@ def compiled(cls: type[Controller]) -> Compiled:
 
     Constants and methods that were assigned anew, as in a notebook, are noticed.
     """
-    fingerprint = fingerprint_of(cls)
-    key = fingerprint.text()
     code = _compiled.get(cls)
-    if code is None or code.key != key:
+    if code is not None and code.fingerprint.holds():
+        return code
+    fingerprint = fingerprint_of(cls)
+    if code is None or code.key != fingerprint.text():
         code = _compiled[cls] = Compiled(cls, fingerprint)
         if len(_compiled) > _MOST_COMPILED:
             del _compiled[next(iter(_compiled))]
+    code.fingerprint = fingerprint
     return code
 
 
@@ -70,6 +72,7 @@ def fingerprint_of(cls: type[Controller]) -> Fingerprint:
     fields = [(name, field.kind, field.length) for name, field in fields_of(cls).items()]
     found.note(fields, list(param_fields(cls)), VIEW_COLUMNS.get(cls.view), EVENTS.get(cls.view), cls.interpreted_only)
     for owner in cls.__mro__:
+        found.watch_all(vars(owner))
         for name, value in vars(owner).items():
             if callable(value) or name in EVENTS.get(cls.view, ()):
                 code = getattr(value, "__code__", None)
@@ -93,7 +96,7 @@ class Compiled:
     """
 
     def __init__(self, cls: type[Controller], fingerprint: Fingerprint) -> None:
-        self.cls, self.key = cls, fingerprint.text()
+        self.cls, self.key, self.fingerprint = cls, fingerprint.text(), fingerprint
         self.state_dtype, self.ack_dtype = record_dtype(fields_of(cls)), ack_dtype(cls)
         self._functions = fingerprint.functions
         said, code = cache.obtain(cls.__name__, self.key, lambda: _build(cls, fingerprint.functions))

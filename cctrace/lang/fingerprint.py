@@ -6,6 +6,7 @@ is part of it: the sources in this folder.
 
 from __future__ import annotations
 
+import builtins
 import sys
 import types
 import zlib
@@ -19,8 +20,11 @@ from cctrace.cc import asking, cmath
 from cctrace.lang.memory import ArrayAt
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import FunctionType
 
+_ABSENT = object()
+_BUILTINS = frozenset(vars(builtins))  # a global of the same name hides one
 _OURS = "cctrace.lang."  # what stands for itself there (`memory.words`, …) is the compiler's business
 
 
@@ -31,6 +35,32 @@ class Fingerprint:
         self.functions: list[FunctionType] = []
         self._numbers: dict[FunctionType, int] = {}
         self._lines: list[str] = []
+        self._codes: list[tuple[FunctionType, types.CodeType, tuple[Any, ...] | None]] = []
+        self._names: dict[tuple[int, str], tuple[Mapping[str, Any], Any]] = {}  # where each was read, and its value
+        self._cells: list[tuple[types.CellType, Any]] = []
+        self._sizes: list[tuple[Mapping[str, Any], int]] = []
+
+    def holds(self) -> bool:
+        """Return whether everything that was read is still the same object; takes a thirtieth of reading it anew."""
+        if any(len(namespace) != size for namespace, size in self._sizes):
+            return False
+        for function, code, defaults in self._codes:
+            if function.__code__ is not code or function.__defaults__ is not defaults:
+                return False
+        for (_, name), (namespace, value) in self._names.items():
+            if namespace.get(name, _ABSENT) is not value:
+                return False
+        return all(cell.cell_contents is value for cell, value in self._cells)
+
+    def watch_all(self, namespace: Mapping[str, Any]) -> None:
+        """Have `holds` look at all names of a namespace, and for new ones."""
+        self._sizes.append((namespace, len(namespace)))
+        self.watch(namespace, *namespace)
+
+    def watch(self, namespace: Mapping[str, Any], *names: str) -> None:
+        """Have `holds` look at these names of a namespace."""
+        for name in names:
+            self._names[id(namespace), name] = namespace, namespace.get(name, _ABSENT)
 
     def text(self) -> str:
         """Return what was collected."""
@@ -47,6 +77,7 @@ class Fingerprint:
         number = self._numbers[function] = len(self.functions)
         self.functions.append(function)
         code = function.__code__
+        self._codes.append((function, code, function.__defaults__))
         constants = [None if c is function.__doc__ else _constant(c) for c in code.co_consts]
         names = {name: self._value(function, name) for name in sorted({*code.co_names, *code.co_freevars})}
         self.note(
@@ -58,7 +89,10 @@ class Fingerprint:
     def _value(self, function: FunctionType, name: str) -> Any:
         if name in function.__code__.co_freevars:
             cell = (function.__closure__ or ())[function.__code__.co_freevars.index(name)]
+            self._cells.append((cell, cell.cell_contents))
             return self._thing(cell.cell_contents, function)
+        if name in function.__globals__ or name in _BUILTINS:
+            self.watch(function.__globals__, name)
         if name in function.__globals__:
             return self._thing(function.__globals__[name], function)
         return None
@@ -76,6 +110,7 @@ class Fingerprint:
             if value.__name__.partition(".")[0] in ("math", "numpy") or value.__name__.startswith(_OURS):
                 return value.__name__
             used = [n for n in user.__code__.co_names if n in vars(value)]
+            self.watch(vars(value), *used)
             return {
                 n: self._thing(vars(value)[n], user) for n in used if not isinstance(vars(value)[n], types.ModuleType)
             }
