@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.cc import called
 from cctrace.counterfactual.figures import FIGURES, SHARE, difference, estimated, missed, near, sides
 from cctrace.counterfactual.held_back import OPTIONS, HeldBack
 from cctrace.counterfactual.questions import changed
 from cctrace.errors import ArgumentError, FitError
 from cctrace.fit.constants import UNSEEN_REACH
+from cctrace.sim.batch import Run, batch
 from cctrace.sim.sender import Sender
-from cctrace.sim.simulate import simulate
 
 if TYPE_CHECKING:
     from cctrace.counterfactual.scene import Controller, Scene
@@ -94,18 +95,19 @@ class Runs:
             low, high = np.log(most / BUFFER_REACH), np.log(most)
             for _ in range(BUFFER_ROUNDS):
                 sizes, step = np.linspace(low, high, BUFFER_TRIALS, retstep=True)
-                unlike = [self._unlike(own, {"send_buffer": f"{np.exp(size):.0f}B", "fq": fq}) for size in sizes]
+                unlike = self._unlike(own, [{"send_buffer": f"{np.exp(size):.0f}B", "fq": fq} for size in sizes])
                 best = float(sizes[int(np.argmin(unlike))])
                 tried[fq, float(np.exp(best))] = min(unlike)
                 low, high = best - step, best + step
         fq, size = min(tried, key=lambda one: tried[one])
         return replace(self._held, send_buffer_bytes=size, fq=fq)
 
-    def _unlike(self, own: Controller, changes: dict[str, Any]) -> float:
-        """Return how far goodput and RTT of the own controller over the inferred path are from what was recorded."""
-        runs = self._over([self.scene.path], own, changes)
+    def _unlike(self, own: Controller, each: Sequence[dict[str, Any]]) -> list[float]:
+        """Return how far goodput and RTT of the own controller are from what was recorded, for each set of changes."""
+        runs = self._made([self._run(self.scene.path, own, changes, self._seed) for changes in each], own)
         names = ("goodput_bps", "rtt_mean_us")
-        return sum(float(abs(np.log(runs[name][0] / self.scene.recorded[name]))) for name in names)
+        off = [np.abs(np.log(runs[name] / self.scene.recorded[name])) for name in names]
+        return [float(sum(one)) for one in zip(*off, strict=True)]
 
     def ask(self, name: Controller, changes: dict[str, Any]) -> tuple[Figures, Figures | None]:
         """Return the figures of a controller over the path, changed, and by how much they differ from the original's.
@@ -148,18 +150,24 @@ class Runs:
 
     def _over(self, paths: Sequence[Path], name: Controller, changes: dict[str, Any]) -> Values:
         """Return {figure: value per path} of a controller over paths, changed."""
-        rows = []
+        return self._made([self._run(path, name, changes, self._seed + k) for k, path in enumerate(paths)], name)
+
+    def _run(self, path: Path, name: Controller, changes: dict[str, Any], seed: int) -> Run:
+        """Return the run of a controller over a path, changed."""
         scene = self.scene
         sender = Sender(name, ack_every=scene.ack_every, hz=scene.hz, **self._held.options(changes))
         changes = {key: value for key, value in changes.items() if key not in OPTIONS}
-        for k, path in enumerate(paths):
-            self._progress(f"{sender.name} over the inferred path: {k + 1} of {len(paths)}")
-            over = changed(path, changes)
-            try:
-                sim = simulate(over, [sender, *scene.others], scene.duration, self._seed + k)
-            except ArgumentError as error:
-                raise FitError(f"the inferred path cannot be simulated: {error}") from None
-            rows.append([float(sim.flows[column].iloc[0]) for column in FIGURES.values()])
+        return Run(changed(path, changes), (sender, *scene.others), scene.duration, seed)
+
+    def _made(self, runs: Sequence[Run], name: Controller) -> Values:
+        """Return {figure: value per run}."""
+        rows = []
+        try:
+            for k, outcome in enumerate(batch(runs), 1):
+                self._progress(f"{called(name)} over the inferred path: {k} of {len(runs)}")
+                rows.append([float(outcome.flows[0][column]) for column in FIGURES.values()])
+        except ArgumentError as error:
+            raise FitError(f"the inferred path cannot be simulated: {error}") from None
         return dict(zip(FIGURES, np.array(rows).T, strict=True))
 
 

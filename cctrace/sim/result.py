@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from cctrace import schema
 from cctrace.cc import controller
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
+    import pandas as pd
     from numpy.typing import NDArray
 
     from cctrace.flows.capture import Capture
@@ -201,7 +201,19 @@ def counters(world: World) -> Counters:
 def table(
     flows: Sequence[Sender], world: World, first: Counters | None, whole: Counters, duration_ns: int
 ) -> pd.DataFrame:
-    """Return the table `Simulation.flows` from the counters where the tail begins (None: without it) and at the end."""
+    """Return the table `Simulation.flows`; see `rows_of`."""
+    import pandas as pd
+
+    return pd.DataFrame(rows_of(flows, world, first, whole, duration_ns))
+
+
+def rows_of(
+    flows: Sequence[Sender], world: World, first: Counters | None, whole: Counters, duration_ns: int
+) -> list[dict[str, Any]]:
+    """Return the rows of `Simulation.flows` from the counters where the tail begins (None: without it) and at the end.
+
+    Numbers as `table` has them, for which pandas is not imported.
+    """
     rows = []
     for k, flow in enumerate(flows):
         f = world.flows[k]
@@ -216,7 +228,7 @@ def table(
         counts = ("n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "n_marked")
         names = ("sent", "retransmitted", "timeouts", "undos", "dropped", "lost", "marked")
         rows.append(row | {name: int(whole[c][k]) for name, c in zip(names, counts, strict=True)})
-    return pd.DataFrame(rows)
+    return rows
 
 
 def notes(path: Path, flows: Sequence[Sender], world: World) -> list[str]:

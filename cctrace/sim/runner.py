@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,8 +37,10 @@ def check_mode(mode: str) -> None:
 class Runner:
     """The event loop in one of its modes, and the traces it fills."""
 
-    def __init__(self, world: World, mode: str, trace: bool, packets: bool) -> None:
-        self.world = world
+    def __init__(
+        self, world: World, mode: str, trace: bool, packets: bool, stop: threading.Event | None = None
+    ) -> None:
+        self.world, self.stop = world, stop
         self.recorders: list[Recorder] = []
         self.packets: list[list[NDArray[np.int64]]] = [[] for _ in world.flows] if packets else []
         if mode == "compiled":
@@ -62,7 +66,8 @@ class Runner:
     def to(self, until: int) -> int:
         """Advance to `until`, or until a flow has delivered what is awaited, emptying traces; returns the time.
 
-        In slices of a fraction of a second on the wall's clock: compiled code does not hear Ctrl-C.
+        In slices of a fraction of a second on the wall's clock: compiled code does not hear Ctrl-C, nor of `stop`,
+        which ends it with `CancelledError`.
         """
         while True:
             stop, began = min(max(self._reached_ns, FIRST_NS) + self._slice_ns, until), time.monotonic()
@@ -70,6 +75,8 @@ class Runner:
             self.empty()
             if self._reached_ns >= until or self.there():
                 return self._reached_ns
+            if self.stop is not None and self.stop.is_set():
+                raise CancelledError
             if self._reached_ns >= stop:
                 self._slice_ns = self._slice_ns * 2 if time.monotonic() - began < SHORT_S else SLICE_NS
 

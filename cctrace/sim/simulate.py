@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from cctrace.cc import controller
 from cctrace.errors import ArgumentError
@@ -29,6 +28,8 @@ from cctrace.units import parse_size_bytes, parse_time_ns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pandas as pd
 
     from cctrace.cc.base import Controller
 
@@ -170,6 +171,8 @@ def _check_watched(watch: Sequence[str], flows: Sequence[Sender], sample: str | 
 
 def _timeline(samples: Sequence[dict[str, Any]], flows: Sequence[Sender], world: World) -> pd.DataFrame:
     """Return the samples as a table: a row per instant and flow."""
+    import pandas as pd
+
     held = [sample.pop(HELD) for sample in samples]
     table = {name: np.concatenate([sample[name] for sample in samples]) for name in samples[0]}
     parts = [

@@ -1,0 +1,106 @@
+"""Many short runs on all cores, in one process: what a what-if, a fit and a forecast ask for.
+
+    runs = [Run(path, (Sender("bbr2022"),), "20s", seed) for seed in range(12)]
+    goodputs = [outcome.flows[0]["goodput_bps"] for outcome in batch(runs)]
+
+Each run is that of `simulate` with the same arguments, digit for digit, whatever the number of cores. Threads take the
+runs in turn: the event loop is compiled code, which does not hold the interpreter's lock, and what Python does for a
+run (a millisecond or two) happens while the others' loops go on.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cctrace.errors import ArgumentError
+from cctrace.sim.core.world import FIRST_NS, World
+from cctrace.sim.result import counters, link_figures, rows_of, tail_start_ns
+from cctrace.sim.runner import Runner
+from cctrace.units import parse_time_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cctrace.sim.path import Path
+    from cctrace.sim.sender import Sender
+
+_setting_up = threading.Lock()  # so that no two threads compile the same controller
+
+
+class Run(NamedTuple):
+    """The arguments of a `simulate`."""
+
+    path: Path
+    senders: tuple[Sender, ...]
+    duration: str
+    seed: int
+
+
+class Outcome(NamedTuple):
+    """The figures of a run.
+
+    Attributes
+    ----------
+    flows : list of dict
+        The rows of `Simulation.flows`.
+    link : dict of str to float
+        `Simulation.link`.
+    """
+
+    flows: list[dict[str, Any]]
+    link: dict[str, float]
+
+
+def batch(runs: Sequence[Run], workers: int | None = None) -> Iterator[Outcome]:
+    """Make runs on all cores; yield the `Outcome` of each, in their order.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+    workers : int, optional
+        Threads; default one per core that this process may use.
+
+    Raises
+    ------
+    ArgumentError
+        If a run cannot be made: that of the first such run, when its turn comes.
+    """
+    workers = min(workers or cores(), len(runs))
+    if workers <= 1:
+        yield from map(outcome_of, runs)
+        return
+    stop = threading.Event()
+    pool = ThreadPoolExecutor(workers)
+    try:
+        for future in [pool.submit(outcome_of, run, stop) for run in runs]:
+            yield future.result()
+    finally:  # Ctrl-C, too: what runs ends within a fraction of a second
+        stop.set()
+        pool.shutdown(cancel_futures=True)
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def outcome_of(run: Run, stop: threading.Event | None = None) -> Outcome:
+    """Return the `Outcome` of one run; `stop` ends it before its time, with an error."""
+    duration_ns = parse_time_ns(run.duration, "duration")
+    if duration_ns <= 0:
+        raise ArgumentError(f"duration={run.duration!r} must be positive")
+    with _setting_up:
+        world = World(run.path, run.senders, run.seed, True, len(run.senders) == 1 or run.path.has_jitter)
+    try:
+        runner = Runner(world, "compiled", trace=False, packets=False, stop=stop)
+        runner.to(FIRST_NS + tail_start_ns(duration_ns))
+        first = counters(world)
+        runner.to(FIRST_NS + duration_ns)
+        whole = counters(world)
+        flows = rows_of(run.senders, world, first, whole, duration_ns)
+        return Outcome(flows, link_figures(world, whole, run.path, duration_ns))
+    finally:
+        world.close()
