@@ -158,6 +158,16 @@ CAUSES = {
         "Nothing to repair: no flow can take another's part, and more in flight only makes one's own queue longer.",
         "Delays that the queue of all together explains, or parts that follow the controllers.",
     ),
+    "ecn_marking": _cause(
+        "marks (ECN)",
+        "Its window followed marks (ECN): a queue marked [{marked:count} segments ({marked_share})|packets] instead of "
+        "dropping them, which cut the window {reductions:times}[, with {queue_us} of queue, typically].[ Losses did so "
+        "{losses:times}.]",
+        "Nothing to repair: that is how an active queue management keeps its queue short without losses. A higher rate "
+        "needs a faster path or less competing traffic[{is_l4s?}; marks at long queues are those of one that takes "
+        "ECT(1) for ECT(0), where DualPI2 would mark at 1 ms].",
+        "ACKs without news of marks (ECE; with AccECN the counter), or windows that fall without them.",
+    ),
     "collapse": _cause(
         "BBR's min_rtt collapsed (jitter)",
         "minRTT collapse[{is_guess?} of a sender that paces as BBR does]: jitter (sd {jitter_sd_us}) makes the least "

@@ -8,12 +8,14 @@ import numpy as np
 
 from cctrace.diagnosis.findings import Event
 from cctrace.diagnosis.limits import merged
+from cctrace.diagnosis.packets.marks import reductions_s
 from cctrace.diagnosis.record import Record
 from cctrace.tcp.wire import HEADER_BYTES
 from cctrace.units import format_rate, format_share, format_size, format_time
 
 MOST = 40  # of a kind; what is beyond is told of in the last
 APART_RTTS = 2  # losses closer than that are one episode
+MARKS_RTTS = 4  # cuts of the window closer than that are one event
 IDLE_S = 0.2  # with nothing to send, at least (or two RTTs)
 STALL_RTTS = 4  # with data outstanding and nothing heard
 BURST = 45  # segments back to back: more than one super-packet of 64 kB
@@ -23,7 +25,7 @@ ROUTE_WINDOWS = 8
 
 def events_of(record: Record) -> list[Event]:
     """Return the list of `Event` of a captured flow, in the order of time."""
-    found = [*_rates(record), *_losses(record), *_stalls(record), *_timeouts(record), *_zero(record)]
+    found = [*_rates(record), *_losses(record), *_marks(record), *_stalls(record), *_timeouts(record), *_zero(record)]
     found += [*_idle(record), *_routes(record), *_rtts(record), *_bursts(record)]
     return sorted(found, key=lambda event: event.start_s)
 
@@ -78,6 +80,20 @@ def _losses(record: Record) -> list[Event]:
         text = f"At {start:.1f} s {n} packet{'s were' if n > 1 else ' was'} lost{of}."
         found.append(Event("loss_episode", start, end, text, {"lost": n, "sent": sent}))
     return _some(found, "episodes of loss")
+
+
+def _marks(record: Record) -> list[Event]:
+    """Marks that cut the window; cuts of successive round trips are one event."""
+    at = reductions_s(record)
+    if not len(at):
+        return []
+    first = np.flatnonzero(np.diff(at, prepend=-np.inf) > MARKS_RTTS * record.median_rtt_us / 1e6)
+    found = []
+    for begin, stop in zip(first, np.append(first[1:], len(at)), strict=True):
+        start, end, cuts = float(at[begin]), float(at[stop - 1]), int(stop - begin)
+        how = f"cut the window {cuts} times in {format_time((end - start) * 1e9)}" if cuts > 1 else "cut the window"
+        found.append(Event("marks", start, end, f"At {start:.1f} s marks (ECN) {how}.", {"reductions": cuts}))
+    return _some(found, "marks that cut the window")
 
 
 def _stalls(record: Record) -> list[Event]:

@@ -26,6 +26,7 @@ from cctrace.diagnosis.groups import (
     Instant,
     Jitter,
     Losses,
+    Marks,
     MinRtt,
     Pauses,
     Policer,
@@ -103,6 +104,7 @@ class Facts:
     policer: Policer | None = None
     held_window: HeldWindow | None = None
     losses: Losses | None = None
+    marks: Marks | None = None
     bursts: Bursts | None = None
     sent_again: SentAgain | None = None
     reordering: Reordering | None = None

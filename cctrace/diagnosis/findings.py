@@ -13,6 +13,7 @@ LIMITS = (
     "application",  # there is nothing to send
     "probe_rtt",  # BBR looks for the least RTT with four segments in flight
     "recovery",  # losses are being repaired
+    "marks",  # the window is being cut after marks (ECN)
     "startup",  # slow start, or BBR's STARTUP: the window grows as fast as it may
     "cwnd",  # the congestion window is full: what leaves is released by ACKs
     "pacing",  # what leaves is released by the pacing timer
@@ -44,8 +45,8 @@ class Event:
     Attributes
     ----------
     name : str
-        ``rate_change``, ``rtt_change``, ``loss_episode``, ``stall``, ``timeout``, ``route_change``, ``zero_window``,
-        ``idle``, ``burst``.
+        ``rate_change``, ``rtt_change``, ``loss_episode``, ``marks``, ``stall``, ``timeout``, ``route_change``,
+        ``zero_window``, ``idle``, ``burst``.
     start_s, end_s : float
         Seconds since the first packet; equal for an instant.
     text : str

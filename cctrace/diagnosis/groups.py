@@ -289,6 +289,21 @@ class Losses:
 
 
 @dataclass(frozen=True)
+class Marks:
+    """What queues marked (ECN), how often that cut the window, and at which queue."""
+
+    reported: int  # segments delivered by ACKs with ECE, or by the counter of AccECN
+    marked: float  # segments; NaN with classic feedback, which goes on until the sender answers
+    marked_share: float
+    reductions: int
+    loss_episodes: int
+    longest_pause_share: float  # of the time, in which no mark cut the window
+    queue_us: float  # when such a mark arrived, typically
+    is_l4s: bool  # most packets left as ECT(1)
+    span: Span
+
+
+@dataclass(frozen=True)
 class Bursts:
     """What left before lost packets in the same burst, and what a sender that paces lets out at a time."""
 

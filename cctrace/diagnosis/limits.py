@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cctrace.cc.linux import CA_CWR, CA_RECOVERY
 from cctrace.diagnosis.findings import LIMITS, Limit
 from cctrace.diagnosis.record import Record
 
@@ -36,7 +37,8 @@ def limits_of(record: Record) -> list[Limit]:
         "receive_window": record.window_shut_s,
         "application": _idle(record),
         "probe_rtt": _probe_rtt(record),
-        "recovery": _states(record, 2),
+        "recovery": _states(record, CA_RECOVERY),
+        "marks": _runs(record.ack_s, record.acks["ca_state"] == CA_CWR, record.duration_s),
         "startup": np.array([[0.0, startup_end_s(record)]]),
     } | _released(record)
     step = max(record.median_rtt_us / 4e6 if record.median_rtt_us > 0 else 0.01, 1e-3)
@@ -118,7 +120,7 @@ def startup_end_s(record: Record) -> float:
 
 
 def _states(record: Record, least: int) -> NDArray[np.float64]:
-    """Return when the congestion state was `least` or worse (2 CWR, 3 Recovery, 4 Loss)."""
+    """Return when the congestion state was `least` or worse (3 Recovery, 4 Loss)."""
     return _runs(record.ack_s, record.acks["ca_state"] >= least, record.duration_s)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.cc import is_model_based
+from cctrace.cc.linux import CA_CWR, CA_RECOVERY
 from cctrace.diagnosis.findings import Event, Limit
 from cctrace.diagnosis.limits import account
 from cctrace.flows.counters import CounterFlow
@@ -118,7 +119,8 @@ def limits_of(polls: Polls) -> list[Limit]:
         "send_buffer": grew("sndbuf_limited_us"),
         "application": idle | (polls["delivery_rate_app_limited"][1:] == 1),
         "probe_rtt": probing,
-        "recovery": later["ca_state"] >= 2,
+        "recovery": later["ca_state"] >= CA_RECOVERY,
+        "marks": later["ca_state"] == CA_CWR,
         "startup": start,
         "cwnd": full,
         "pacing": ~full & polls.is_model_based & np.isfinite(later["unacked"]),

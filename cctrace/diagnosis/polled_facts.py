@@ -11,6 +11,7 @@ from cctrace.diagnosis.groups import (
     NAN,
     Idle,
     Losses,
+    Marks,
     MinRtt,
     Queue,
     RateChanges,
@@ -38,6 +39,7 @@ UNQUEUED = 1.1  # times the least RTT
 ALIKE = 0.5  # correlation of the RTTs of two flows that go through one queue
 PLATEAU = 0.1  # median deviation, relative, of the rates of a link that has one
 MOST_FLOWS, FEWEST_POLLS = 17, 20
+EPISODE_RTTS = 2  # marks, or losses, closer than that cut the window once
 
 
 def facts_of(polls: Polls, limits: list[Limit]) -> Facts:
@@ -61,6 +63,7 @@ def facts_of(polls: Polls, limits: list[Limit]) -> Facts:
         idle=Idle(shares(limits).get("application", 0.0), goodput),
         sharing=_sharing(polls),
         losses=_losses(polls),
+        marks=_marks(polls),
         rates=_rates(polls, rtt),
         queue=_queue(polls, rtt),
         reordering=_reordering(polls),
@@ -195,6 +198,30 @@ def _losses(polls: Polls) -> Losses | None:
         clear_rank=CLEAR if room > SPREAD * polls.least_us else 1.0,
         can_be_chance=bool((share >= LOSSY and often and not blind) or once),
         of_polls={"polls_with_losses": len(steps), "dispersion": dispersion, "share_otherwise": rest},
+    )
+
+
+def _marks(polls: Polls) -> Marks | None:
+    """Return what the receiver reported as marked, in how many stretches of polls, and at which queue."""
+    counted = polls["delivered_ce"]
+    if not np.nanmax(counted, initial=0.0) > 0:
+        return None
+    marked = np.maximum.accumulate(np.nan_to_num(counted))
+    steps, lost = (np.flatnonzero(np.diff(column, prepend=0.0) > 0) for column in (marked, polls.again))
+    apart_s = EPISODE_RTTS * polls.least_us / 1e6
+    at = polls.time[steps]
+    first = at[np.diff(at, prepend=-np.inf) > apart_s]
+    rtt = polls.rtt[steps][np.isfinite(polls.rtt[steps])]
+    return Marks(
+        reported=int(marked[-1]),
+        marked=NAN,
+        marked_share=NAN,
+        reductions=len(first),
+        loss_episodes=int((np.diff(polls.time[lost], prepend=-np.inf) > apart_s).sum()),
+        longest_pause_share=float(np.diff(first, prepend=0.0, append=polls.end).max()) / max(polls.end, 1e-9),
+        queue_us=float(max(np.median(rtt) - polls.least_us, 0.0)) if len(rtt) else NAN,
+        is_l4s=False,
+        span=(float(at[0]), float(at[-1])),
     )
 
 

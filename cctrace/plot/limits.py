@@ -11,6 +11,7 @@ LIMITS = {
     "probe_rtt": ("PROBE_RTT", "#56b4e9", "#56b4e9"),
     "rto_stall": ("waiting for a timeout", "#b3001b", "#ff6b81"),
     "recovery": ("recovery from losses", "#e4748b", "#c9566f"),
+    "marks": ("reduction after marks (ECN)", "#009e73", "#2fc495"),
     "receive_window": ("receive window", "#8a6d00", "#cbb04a"),
     "send_buffer": ("send buffer", "#a0522d", "#c98560"),
     "application": ("application", "#9aa5b1", "#6b7785"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Limit
-from cctrace.diagnosis.packets import acks, capture, delays, ends, losses, policing, rates, sharing
+from cctrace.diagnosis.packets import acks, capture, delays, ends, losses, marks, policing, rates, sharing
 from cctrace.diagnosis.record import Record
 
 Family = Callable[[Record, list[Limit]], dict[str, Any]]
@@ -62,7 +62,7 @@ def _of_ends(record: Record, limits: list[Limit]) -> dict[str, Any]:
 
 
 def _of_retransmissions(record: Record, limits: list[Limit]) -> dict[str, Any]:
-    return {"sent_again": losses.sent_again(record)}
+    return {"sent_again": losses.sent_again(record), "marks": marks.marks(record)}
 
 
 def _of_policing(record: Record, limits: list[Limit]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from cctrace.diagnosis.facts import Facts
 from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.order import ordered
-from cctrace.diagnosis.rules import capture, delays, ends, losses, others, rates
+from cctrace.diagnosis.rules import capture, delays, ends, losses, marks, others, rates
 from cctrace.diagnosis.rules.found import Found
 
 Rule = Callable[[Facts, Found], Iterator[Finding]]
@@ -28,6 +28,7 @@ RULES: tuple[Rule, ...] = (
     others.policer,
     others.fair_queueing,
     others.competition,
+    marks.ecn_marking,
     losses.poor_pacing,
     losses.losses,
     ends.paced_evenly,

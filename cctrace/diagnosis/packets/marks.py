@@ -1,0 +1,58 @@
+"""What queues marked instead of dropping it (ECN), from packets: how often the sender heeded that, at which queue."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cctrace.cc.linux import CA_CWR
+from cctrace.diagnosis.groups import NAN, Marks
+from cctrace.diagnosis.record import Record
+from cctrace.schema import LINUX_EVENTS
+
+EPISODE_RTTS = 2  # losses closer than that cut the window once
+
+
+def marks(record: Record) -> Marks | None:
+    """Return what was marked and how often that cut the window; None if nothing was."""
+    ecn = record.flow.ecn
+    if not ecn.delivered_ce:
+        return None
+    at = reductions_s(record)
+    lost, exact = record.sent_s[record.lost], ecn.feedback == "accurate"
+    ends = np.concatenate([[0.0], at, [record.duration_s]])
+    reported = record.ack_s[_reports(record)]
+    return Marks(
+        reported=ecn.delivered_ce,
+        marked=float(ecn.delivered_ce) if exact else NAN,
+        marked_share=ecn.ce_share if exact else NAN,
+        reductions=len(at),
+        loss_episodes=int((np.diff(lost, prepend=-np.inf) > EPISODE_RTTS * record.median_rtt_us / 1e6).sum()),
+        longest_pause_share=float(np.diff(ends).max()) / max(record.duration_s, 1e-9),
+        queue_us=_queue_us(record, at),
+        is_l4s=ecn.sent["ect1"] > ecn.sent["ect0"],
+        span=(float(reported[0]), float(reported[-1])) if len(reported) else (0.0, record.duration_s),
+    )
+
+
+def _reports(record: Record) -> NDArray[np.bool_]:
+    """Return which ACKs reported marks."""
+    return np.diff(record.acks["delivered_ce"].astype(np.int64), prepend=int(record.events.rows["delivered_ce"][0])) > 0
+
+
+def reductions_s(record: Record) -> NDArray[np.float64]:
+    """Return when marks made the sender enter CWR, seconds."""
+    state = record.acks["ca_state"]
+    entered = (state == CA_CWR) & (np.concatenate([[0], state[:-1]]) < CA_CWR)
+    return record.ack_s[entered & _reports(record)]
+
+
+def _queue_us(record: Record, at: NDArray[np.float64]) -> float:
+    """Return the queue of RTTs when marks arrived that cut the window, typically, us; NaN unknown."""
+    rows = record.events.rows
+    taken = rows[(rows["event"] == LINUX_EVENTS["pkts_acked"]) & (rows["rs_rtt_us"] >= 0)]
+    if not len(taken) or not len(at):
+        return NAN
+    place = np.searchsorted(record.seconds(taken["time_ns"]), at, side="right") - 1
+    rtt = taken["rs_rtt_us"][place[place >= 0]]
+    return float(max(np.median(rtt) - record.least_rtt_us, 0.0)) if len(rtt) else NAN

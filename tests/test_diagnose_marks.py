@@ -1,0 +1,78 @@
+"""Marks (ECN) as the cause, the limit and the events of a flow."""
+
+import numpy as np
+import pytest
+
+import cctrace as cct
+from cctrace.diagnosis.facts import PACKETS, POLLS, Facts
+from cctrace.diagnosis.groups import Marks
+from cctrace.diagnosis.limits import shares
+from cctrace.diagnosis.rules import judge
+
+LINK = {"rate": "20Mbit", "rtt": "40ms", "buffer": "4bdp"}
+
+
+def found(ecn, cc="cubic", **path):
+    """The diagnosis of a simulated flow."""
+    sender = cct.Sender(cc=cc, ecn=ecn)
+    flow = cct.simulate(cct.Path(**LINK | path), sender, "8s", seed=4, packets=True).capture().flow(0)
+    return flow, cct.diagnose(flow, controller="bbr" if cc.startswith("bbr") else cc)
+
+
+@pytest.mark.parametrize("path", [{"aqm": "codel"}, {"ecn_threshold": "30kB"}])
+@pytest.mark.parametrize("cc", ["cubic", "reno"])
+def test_a_flow_whose_window_marks_cut_is_told_so_first(path, cc):
+    flow, diagnosis = found(True, cc, **path)
+    assert flow.ecn.feedback == "classic"
+    assert diagnosis.cause == "ecn_marking"
+    assert shares(diagnosis.limits)["marks"] > 0.01
+    assert [event for event in diagnosis.events if event.name == "marks"]
+    assert "cut the window" in diagnosis.verdict
+
+
+@pytest.mark.parametrize("path", [{"aqm": "codel"}, {"buffer": "1bdp"}])
+def test_a_flow_without_marks_is_never_told_so(path):
+    for ecn in (False, True) if "aqm" not in path else (False,):
+        _, diagnosis = found(ecn, **path)
+        assert "ecn_marking" not in {verdict.name for verdict in diagnosis.verdicts}
+        assert "marks" not in shares(diagnosis.limits)
+        assert not [event for event in diagnosis.events if event.name == "marks"]
+
+
+def test_a_controller_that_ignores_marks_is_not_held_by_them():
+    flow, diagnosis = found(True, "bbr2022", ecn_threshold="60kB")
+    assert flow.ecn.delivered_ce > 0
+    assert "ecn_marking" not in {verdict.name for verdict in diagnosis.verdicts}
+
+
+def judged(kind=PACKETS, is_model_based=False, **changes):
+    """The confidence of ecn_marking for some marks, None without the verdict."""
+    marks = {"reported": 90, "marked": 90.0, "marked_share": 0.01, "reductions": 6, "loss_episodes": 0}
+    marks |= {"longest_pause_share": 0.3, "queue_us": 5e3, "is_l4s": False, "span": (0.0, 9.0)}
+    facts = Facts(kind, 10.0, 1e6, is_model_based=is_model_based, marks=Marks(**marks | changes))
+    return {one.name: one.confidence for one in judge(facts)}.get("ecn_marking")
+
+
+@pytest.mark.parametrize("kind", [PACKETS, POLLS])
+def test_how_sure_it_is_follows_how_often_marks_and_losses_cut_the_window(kind):
+    assert judged(kind) > judged(kind, reductions=3) > 0.6
+    assert judged(kind, loss_episodes=4) < 0.6
+    assert judged(kind, loss_episodes=7) is None
+    assert judged(kind, reductions=1) is None
+    assert judged(kind, longest_pause_share=0.9) is None
+    assert judged(kind, is_model_based=True) is None
+
+
+def test_counters_tell_of_marks_as_packets_do(tmp_path):
+    rows = ["time_ns,time_after_ns,tcpi_state,tcpi_snd_cwnd,tcpi_rtt,tcpi_min_rtt,tcpi_snd_mss,tcpi_bytes_acked"]
+    rows[0] += ",tcpi_delivered,tcpi_delivered_ce,tcpi_total_retrans,tcpi_unacked,tcpi_ca_state"
+    for i in range(100):
+        got, state = 1000 * i, 2 if i % 10 == 5 else 0
+        numbers = (10**18 + i * 10**8, 10**18 + i * 10**8 + 1000, 1, 100, 45000, 40000, 1448, got * 1448)
+        rows.append(",".join(map(str, (*numbers, got, 20 * ((i + 5) // 10), 0, 100, state))))
+    (tmp_path / "tcpinfo.csv").write_text("\n".join(rows))
+    diagnosis = cct.diagnose(cct.read(tmp_path / "tcpinfo.csv").flow(0), controller="cubic")
+    told = {verdict.name: verdict for verdict in diagnosis.verdicts}["ecn_marking"]
+    assert told.evidence["reductions"] == 10
+    assert told.evidence["queue_us"] == pytest.approx(5000)
+    assert np.isclose(shares(diagnosis.limits)["marks"], 0.1, atol=0.03)
