@@ -113,6 +113,8 @@ class Agreement:
     def __init__(self, flow: Flow, stalls: NDArray[np.int64] | None = None, cc: str | None = None) -> None:
         self.flow = flow
         info = flow.tcpinfo
+        if info is None:
+            raise ArgumentError("flow: has no counters attached; use flow.attach(cct.read(file))")
         self.cc, variant = _sender(flow, cc)
         begin = flow.summary["start_ns"]
         end = int(flow.capture.connections.sides["last_ns"][flow.index].max())
@@ -126,7 +128,7 @@ class Agreement:
         self._run = replay(flow, variant) if variant and len(times) else None
         if self._run and isinstance(self._run.source, Flow):  # the run found out how the flow was sent
             flow = self.flow = self._run.source
-        self.states = flow.answers(times, self._decided(), self._run and self._run.marked)
+        self.states = flow.answers(times, self._decided(), self._run.marked if self._run else None)
         self.replay: Comparison | None = None
         self.figures = self._figures() + self._replay_figures() if len(self.polls) else []
 

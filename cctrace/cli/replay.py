@@ -117,12 +117,11 @@ def _flow(source: str, index: int | None, tcpinfo: tuple[str, ...], controller: 
     from cctrace.errors import ArgumentError
     from cctrace.flows.capture import Capture, read
     from cctrace.flows.counters import CounterTable
+    from cctrace.flows.flow import Flow
 
     data = read(source)
     if not isinstance(data, Capture | CounterTable):
         raise ArgumentError(f"{source}: holds neither packets nor counters of connections")
-    if tcpinfo and isinstance(data, CounterTable):
-        raise ArgumentError(f"{source}: holds counters, not packets; --tcpinfo belongs to a capture")
     chosen, count = "", len(data if isinstance(data, Capture) else data.connections)
     if index is None:
         index, chosen = _choice(data, controller)
@@ -130,9 +129,12 @@ def _flow(source: str, index: int | None, tcpinfo: tuple[str, ...], controller: 
     check_flow(index, count, source)
     flow = data.flow(index)
     if tcpinfo:
+        if not isinstance(flow, Flow):
+            raise ArgumentError(f"{source}: holds counters, not packets; --tcpinfo belongs to a capture")
         flow = flow.attach(read(tcpinfo))
-        if flow.alignment.offset_ns or flow.alignment.drift_ppm:
-            warn(flow.alignment.text)
+        told = flow.alignment
+        if told and (told.offset_ns or told.drift_ppm):
+            warn(told.text)
     return flow, chosen
 
 

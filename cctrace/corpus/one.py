@@ -129,7 +129,7 @@ def _flows(source: Named, limit: int | None) -> Found:
     if isinstance(data, Capture):
         if not len(data):
             raise StreamError(f"{data.packets.source}: no TCP connection in this capture")
-        return data.flows.to_dict("records"), ((flow, flow.index) for flow in bulk_or_largest(data)), data.warnings
+        return data.connections.rows(), ((flow, flow.index) for flow in bulk_or_largest(data)), data.warnings
     if isinstance(data, TcpInfo):
         return _of_counters(data)
     raise ArgumentError(f"{_called(source)}: holds neither packets nor counters of connections")
@@ -145,7 +145,7 @@ def _of_large(source: str, limit: int | None) -> Found:
     from cctrace.flows.table import of_file
 
     table = of_file(source, limit=limit)
-    records = table.frame().to_dict("records")
+    records = table.rows()
     keys = {
         tuple(one[name] for name in ("src", "sport", "dst", "dport", "start_ns")): i for i, one in enumerate(records)
     }

@@ -15,12 +15,21 @@ only once in the life of a connection, so whole hours (time zones) are found lik
                           millisecond, so where ACKs explain too little the bytes sent are held against that
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cctrace.errors import ArgumentError
 from cctrace.io.tcpinfo import MISSING, TcpInfo
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.flows.flow import Flow
 
 SLACKS_NS = (0, 100_000, 1_000_000)  # for what the two records of one instant differ by
 LATE_NS = (10_000_000, 30_000_000)  # and for pollers that note the time once, before they ask
@@ -64,7 +73,7 @@ class Alignment:
     polls: int
 
     @property
-    def text(self):
+    def text(self) -> str:
         """One line that says what was done and how sure it is."""
         if np.isnan(self.agreement):
             return "clocks assumed equal: these counters do not tell how far the connection had come"
@@ -81,14 +90,14 @@ class Alignment:
         )
 
 
-def _duration(ns, like_ns):
+def _duration(ns: int, like_ns: int) -> str:
     """Return a duration as text, with the digits that an uncertainty of `like_ns` leaves it."""
     unit, name = (1e9, "s") if abs(ns) >= 1e10 else (1e6, "ms")
     digits = max(0, 1 - int(np.floor(np.log10(max(like_ns, 1) / unit))))
     return f"{ns / unit:.{digits}f} {name}"
 
 
-def align(flow, polls):
+def align(flow: Flow, polls: TcpInfo) -> tuple[TcpInfo, Alignment]:
     """Return the polls on the capture's clock, and the `Alignment`.
 
     Parameters
@@ -130,7 +139,7 @@ def align(flow, polls):
     return _moved(polls, found, int(start[0])), found
 
 
-def best_alignment(found):
+def best_alignment(found: list[tuple[TcpInfo, Alignment]]) -> tuple[TcpInfo, Alignment]:
     """Return the likeliest of (polls, `Alignment`) of several connections with one flow.
 
     Equal clocks come first, then how many polls agree, then how sharply they do: twins of one size differ in pace.
@@ -141,7 +150,7 @@ def best_alignment(found):
     return min(best, key=lambda pair: pair[1].uncertainty_ns)
 
 
-def acknowledged(flow):
+def acknowledged(flow: Flow) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (time_ns, bytes acknowledged from then on) as the sender's TCP learned it, each int64, both ascending.
 
     Counted as the kernel counts `bytes_acked`: a SYN that the sender sent first is one byte. Where the capture starts
@@ -159,7 +168,7 @@ def acknowledged(flow):
     return np.maximum.accumulate(time_ns[first]), reached[first]
 
 
-def first_sent(flow):
+def first_sent(flow: Flow) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (time_ns, bytes sent from then on) as the sender's TCP counted them, each int64, both ascending.
 
     Each byte counts once. Where the capture starts in mid-flow, from there.
@@ -175,19 +184,19 @@ def first_sent(flow):
     return np.maximum.accumulate(clock[rows[first]]), reached[first]
 
 
-def _has_gone_far(flow):
+def _has_gone_far(flow: Flow) -> bool:
     """Return whether the capture was not taken at the sender, but of packets whose time stamps tell when they left."""
     side = flow.capture.connections
     return bool(side.sender_side_ns[flow.index]) and bool(flow.capture.params([flow.index])["ts_ok"][0])
 
 
-def _sent_by(polls):
+def _sent_by(polls: TcpInfo) -> NDArray[Any]:
     """Return the bytes sent for the first time until each poll, MISSING where unknown."""
     known = (polls["bytes_sent"] != MISSING) & (polls["bytes_retrans"] != MISSING)
     return np.where(known, polls["bytes_sent"] - polls["bytes_retrans"], MISSING)
 
 
-def _progress(polls, flow):
+def _progress(polls: TcpInfo, flow: Flow) -> NDArray[Any]:
     """Return the bytes acknowledged at each poll, MISSING where unknown."""
     if np.any(polls["bytes_acked"] != MISSING):
         return polls["bytes_acked"]
@@ -197,7 +206,7 @@ def _progress(polls, flow):
     return np.full(len(polls), MISSING)
 
 
-def _unaligned(flow, polls, name):
+def _unaligned(flow: Flow, polls: TcpInfo, name: str) -> tuple[TcpInfo, Alignment]:
     """Return the polls as they are, if their times are within the capture's."""
     begin = flow.summary["start_ns"]
     end = begin + int(flow.summary["duration_s"] * 1e9)
@@ -208,7 +217,14 @@ def _unaligned(flow, polls, name):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-def _search(time_ns, reached, start, end, value, complete):
+def _search(
+    time_ns: NDArray[np.int64],
+    reached: NDArray[Any],
+    start: NDArray[Any],
+    end: NDArray[Any],
+    value: NDArray[Any],
+    complete: bool,
+) -> Alignment | None:
     """Return the `Alignment` of polls against ACKs, or None if no poll reads what the capture shows."""
     if len(time_ns) < 2 or not len(value):
         return None
@@ -228,7 +244,9 @@ def _search(time_ns, reached, start, end, value, complete):
     )
 
 
-def _bounds(time_ns, reached, start, end, value):
+def _bounds(
+    time_ns: NDArray[np.int64], reached: NDArray[Any], start: NDArray[Any], end: NDArray[Any], value: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]] | None:
     """Return (poll time, lowest and highest offset) for the polls whose value the capture shows coming and going."""
     k = np.searchsorted(reached, value, side="right") - 1
     seen = (k >= 0) & (k < len(reached) - 1)
@@ -238,7 +256,7 @@ def _bounds(time_ns, reached, start, end, value):
     return start[seen], time_ns[k] - end[seen], time_ns[k + 1] - start[seen]
 
 
-def _slacks(start, end):
+def _slacks(start: NDArray[Any], end: NDArray[Any]) -> tuple[int, ...]:
     """Return how much polls may miss the capture by, from least to most."""
     if np.median(end - start) > 0:
         return SLACKS_NS
@@ -246,7 +264,7 @@ def _slacks(start, end):
     return (*SLACKS_NS, *LATE_NS, *((1_000_000_000,) if whole_seconds else ()))
 
 
-def _offset(when, low, high, slacks):
+def _offset(when: NDArray[Any], low: NDArray[Any], high: NDArray[Any], slacks: Sequence[int]) -> Alignment:
     """Return the `Alignment` that most intervals [low, high] of offsets allow."""
     span = int(when.max() - when.min())
     zone = span * _DRIFT_PPM // 2_000_000 + SLACKS_NS[2]
@@ -260,7 +278,9 @@ def _offset(when, low, high, slacks):
     return best
 
 
-def _fit(when, low, high, slope, error, slacks):
+def _fit(
+    when: NDArray[Any], low: NDArray[Any], high: NDArray[Any], slope: float, error: float, slacks: Sequence[int]
+) -> Alignment:
     """Return the alignment for a given drift, with as little slack as fits."""
     bend = np.rint((when - when.min()) * slope).astype(np.int64)
     low, high = low - bend, high - bend
@@ -274,7 +294,7 @@ def _fit(when, low, high, slope, error, slacks):
     return Alignment(0 if same_clock else offset, reach + slack, offset, ppm, error * 1e6, count / len(low), len(low))
 
 
-def _overlap(low, high, slack):
+def _overlap(low: NDArray[Any], high: NDArray[Any], slack: int) -> tuple[int, int, int]:
     """Return (offset, how far from it as many agree, how many agree) where most intervals overlap."""
     edges = np.concatenate([low - slack, high + slack])
     change = np.concatenate([np.ones(len(low), np.int64), -np.ones(len(low), np.int64)])
@@ -288,7 +308,9 @@ def _overlap(low, high, slack):
     return (begin + end) // 2, (end - begin + 1) // 2, int(held[top])
 
 
-def _drift(when, low, high, zone, slacks):
+def _drift(
+    when: NDArray[Any], low: NDArray[Any], high: NDArray[Any], zone: int, slacks: Sequence[int]
+) -> tuple[float, float]:
     """Return (slope, its standard error) of a line through the offsets of blocks of polls; 0 where none is visible."""
     near = np.flatnonzero((low <= zone) & (high >= -zone))
     if len(near) < 4 * _BLOCKS:
@@ -311,7 +333,9 @@ def _drift(when, low, high, zone, slacks):
     return (slope, error) if 4 * error < abs(slope) < _DRIFT_PPM / 1e6 else (0.0, 0.0)
 
 
-def _bytes_before(time_ns, reached, start, end, value):
+def _bytes_before(
+    time_ns: NDArray[np.int64], reached: NDArray[Any], start: NDArray[Any], end: NDArray[Any], value: NDArray[Any]
+) -> list[int]:
     """Return the likeliest numbers of bytes acknowledged before a capture that starts in mid-flow."""
     some = slice(None, None, 1 + len(value) // 400)
     start, end, value = start[some], end[some], value[some]
@@ -335,7 +359,9 @@ def _bytes_before(time_ns, reached, start, end, value):
     return sorted({candidate for s, count, candidate, _ in best if s == slack and count >= _NEAR * most})
 
 
-def _likely_shifts(time_ns, reached, middle, value, step):
+def _likely_shifts(
+    time_ns: NDArray[np.int64], reached: NDArray[Any], middle: NDArray[Any], value: NDArray[Any], step: int
+) -> Iterator[int]:
     """Yield rough offsets of the clocks, likeliest first: none, then where the two curves of progress run in parallel.
 
     The more polls an offset puts within the capture, the more it explains.
@@ -346,7 +372,7 @@ def _likely_shifts(time_ns, reached, middle, value, step):
     spreads = sorted(
         (s, shift) for shift in shifts if (s := _spread(time_ns, reached, middle, value, shift)) is not None
     )
-    taken = []
+    taken: list[int] = []
     for _, shift in spreads:
         if all(abs(shift - other) > 10 * step for other in taken):
             taken.append(shift)
@@ -355,10 +381,12 @@ def _likely_shifts(time_ns, reached, middle, value, step):
             return
 
 
-def _bytes_at(time_ns, reached, middle, value, shift, reach):
+def _bytes_at(
+    time_ns: NDArray[np.int64], reached: NDArray[Any], middle: NDArray[Any], value: NDArray[Any], shift: int, reach: int
+) -> set[int]:
     """Return the numbers of bytes before the capture that some polls allow, if clocks differ by nearly `shift`."""
     inside = np.flatnonzero((middle + shift > time_ns[0]) & (middle + shift < time_ns[-1]))
-    out = set()
+    out: set[int] = set()
     for i in inside[[len(inside) // 4, len(inside) // 2]] if len(inside) else ():
         first, last = np.searchsorted(time_ns, [middle[i] + shift - reach, middle[i] + shift + reach])
         near = value[i] - reached[max(first - 1, 0) : last]
@@ -366,7 +394,14 @@ def _bytes_at(time_ns, reached, middle, value, shift, reach):
     return out
 
 
-def _counts(time_ns, reached, start, end, value, candidates):
+def _counts(
+    time_ns: NDArray[np.int64],
+    reached: NDArray[Any],
+    start: NDArray[Any],
+    end: NDArray[Any],
+    value: NDArray[Any],
+    candidates: set[int],
+) -> list[tuple[int, int, int, int]]:
     """Return (minus the slack, how many polls agree, candidate, offset) for each candidate; the largest is the best."""
     out = []
     for candidate in candidates:
@@ -380,7 +415,9 @@ def _counts(time_ns, reached, start, end, value, candidates):
     return out
 
 
-def _spread(time_ns, reached, middle, value, shift):
+def _spread(
+    time_ns: NDArray[np.int64], reached: NDArray[Any], middle: NDArray[Any], value: NDArray[Any], shift: int
+) -> float | None:
     """Return how far apart polls and capture are, once the median is taken off; None without overlap."""
     at = middle + shift
     inside = (at > time_ns[0]) & (at < time_ns[-1])
@@ -391,7 +428,7 @@ def _spread(time_ns, reached, middle, value, shift):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-def _moved(polls, alignment, first_ns):
+def _moved(polls: TcpInfo, alignment: Alignment, first_ns: int) -> TcpInfo:
     if not alignment.offset_ns and not alignment.drift_ppm:
         return polls
     columns = dict(polls.columns)
@@ -404,6 +441,6 @@ def _moved(polls, alignment, first_ns):
     )
 
 
-def _ends(flow):
+def _ends(flow: Flow) -> str:
     src, sport, dst, dport = flow.key
     return f"{src}:{sport} -> {dst}:{dport}"

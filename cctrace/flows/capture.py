@@ -7,7 +7,10 @@ flow.events                    what the sender's TCP learned and did
 flow.quality()                 what the capture lacks
 """
 
+from __future__ import annotations
+
 import functools
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,8 +21,19 @@ from cctrace.flows.flow import Flow
 from cctrace.flows.state import CLOCK_START_US, DEFAULT_HZ, DIRECTLY, PARAM, PSH
 from cctrace.flows.table import Connections
 
+if TYPE_CHECKING:
+    import os
 
-def read(source, format=None, hz=None, chunk=None, **options):
+    import pandas as pd
+    from numpy.typing import ArrayLike, NDArray
+
+    from cctrace.flows.reenact import Pass
+    from cctrace.io.packets import Packets
+
+
+def read(
+    source: Any, format: str | None = None, hz: int | None = None, chunk: int | None = None, **options: Any
+) -> Any:
     """Read any supported file.
 
     Parameters
@@ -73,6 +87,7 @@ def read(source, format=None, hz=None, chunk=None, **options):
 BULK_BYTES = 100_000  # payload from which on a flow counts as bulk
 LARGEST_WSCALE = 14  # a larger one counts as this [RFC 7323] 2.3
 BLUR_US = 1000  # by which the times of sends may err in a capture that was not taken at the sender
+_READ = ("direction", "flags", "seq", "ack", "window", "payload", "tsval", "tsecr", "options", "sack_row", "sack_count")
 _SHOWN = 10  # flows in a notebook
 
 
@@ -93,22 +108,22 @@ class Capture:
     (11, ['198.51.100.10', '192.0.2.50'])
     """
 
-    def __init__(self, packets, hz=None):
+    def __init__(self, packets: Packets, hz: int | None = None) -> None:
         if hz is not None and not (isinstance(hz, int) and 24 <= hz <= 10_000):
             raise ArgumentError(f"hz={hz!r}: CONFIG_HZ is an integer from 24 to 10000, usually 100, 250, 300 or 1000")
         self.packets = packets
         self.hz, self.hz_given = hz or DEFAULT_HZ, hz is not None
         self.warnings = list(packets.warnings)
         self._reaction: dict[int, tuple[int, int]] = {}  # of connections whose senders' was measured
-        self._kept: dict[object, object] = {}  # what rooms above computed of single flows, for all who ask
+        self._kept: dict[object, Any] = {}  # what rooms above computed of single flows, for all who ask
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.connections)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<Capture {self.packets.source}: {len(self.packets)} packets, {len(self)} connections>"
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         from cctrace.display import grid
         from cctrace.units import format_rate, format_share, format_size, format_time
 
@@ -125,23 +140,23 @@ class Capture:
         title = f"Capture {self.packets.source}: {len(self.packets)} packets, {len(self)} connections"
         return grid(title, columns, rows, [*more, *self.warnings])
 
-    def to_parquet(self, path):
+    def to_parquet(self, path: str | os.PathLike[str]) -> int:
         """Write the packets as Parquet, without loss; `cctrace.read` reads them back. Returns the rows written."""
         from cctrace.io.parquet import save_table
 
         return save_table(self.packets, path)
 
     @functools.cached_property
-    def connections(self):
+    def connections(self) -> Connections:
         """The statistics behind `flows`, a `Connections`."""
         return Connections(lambda: [self.packets])
 
     @functools.cached_property
-    def flows(self):
+    def flows(self) -> pd.DataFrame:
         """One row per connection, bulk sender first; a DataFrame (see `cctrace flows --json` for the columns)."""
         return self.connections.frame()
 
-    def flow(self, which=0):
+    def flow(self, which: int | tuple[Any, ...] = 0) -> Flow:
         """Return one connection.
 
         Parameters
@@ -162,12 +177,12 @@ class Capture:
             raise ArgumentError(f"which={which}: the capture has {len(self)} connections")
         return Flow(self, int(which) % len(self))
 
-    def bulk(self, at_least=BULK_BYTES):
+    def bulk(self, at_least: int = BULK_BYTES) -> list[Flow]:
         """Return the flows that carried at least `at_least` bytes, largest first."""
         sent = self.flows["bytes_sent"].to_numpy()
         return [self.flow(int(i)) for i in np.argsort(-sent, kind="stable") if sent[i] >= at_least]
 
-    def _find(self, key):
+    def _find(self, key: tuple[Any, ...]) -> int:
         table = self.packets.connections
         for i in range(len(self)):
             a = (table["src"][i], table["sport"][i])
@@ -176,7 +191,7 @@ class Capture:
                 return i
         raise ArgumentError(f"which={key!r}: no such connection in {self.packets.source}")
 
-    def params(self, rows, fq=DIRECTLY):
+    def params(self, rows: ArrayLike, fq: int = DIRECTLY) -> NDArray[Any]:
         """Return the parameters of the re-enactment for connections `rows` (`state.PARAM`), behind fq or not."""
         c, table = self.connections, self.packets.connections
         rows = np.asarray(rows)
@@ -213,7 +228,7 @@ class Capture:
         p["ts_offset_us"] = p["tx_delay_ns"] // 1000 - (phase - p["start_ns"] // 1000 + CLOCK_START_US)
         return p
 
-    def _reactions(self, rows):
+    def _reactions(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return how long the senders of `rows` take to answer, and between segments of an skb, ns; see `reaction`."""
         c = self.connections
         took_ns, same_ns = np.full(len(rows), reaction.TYPICAL_NS), np.full(len(rows), reaction.SAME_SKB_NS)
@@ -225,7 +240,7 @@ class Capture:
             took_ns[i], same_ns[i] = self._reaction[row]
         return took_ns, same_ns
 
-    def _measured_reaction(self, row):
+    def _measured_reaction(self, row: int) -> tuple[int, int]:
         c = self.connections
         mine = c.order[c.first[row] : c.first[row + 1]]
         sent = self.packets["direction"][mine] == c.sender[row]
@@ -233,7 +248,15 @@ class Capture:
         took_ns = reaction.reaction_ns(c.clock[mine], sent, payload > 0)
         return took_ns, reaction.same_skb_ns(c.clock[mine], np.where(sent, payload, 0), psh)
 
-    def reenact(self, rows, polls=None, decided=None, marked=None, fq=DIRECTLY, most=None):
+    def reenact(
+        self,
+        rows: ArrayLike,
+        polls: ArrayLike | None = None,
+        decided: NDArray[np.int64] | None = None,
+        marked: NDArray[np.uint8] | None = None,
+        fq: int = DIRECTLY,
+        most: int | None = None,
+    ) -> tuple[NDArray[Any], ...]:
         """Re-enact the senders of the given connections in one compiled pass.
 
         The arguments are those of `reenactment`.
@@ -246,7 +269,15 @@ class Capture:
         """
         return reenact.run(self.reenactment(rows, polls, decided, marked, fq, most))
 
-    def reenactment(self, rows, polls=None, decided=None, marked=None, fq=DIRECTLY, most=None):
+    def reenactment(
+        self,
+        rows: ArrayLike,
+        polls: ArrayLike | None = None,
+        decided: NDArray[np.int64] | None = None,
+        marked: NDArray[np.uint8] | None = None,
+        fq: int = DIRECTLY,
+        most: int | None = None,
+    ) -> Pass:
         """Return a re-enactment that has not begun, a `reenact.Pass`.
 
         Parameters
@@ -268,16 +299,14 @@ class Capture:
         if most is not None:
             order = order[first[0] :][:most]
             first = np.array([0, len(order)])
-        names = ("direction", "flags", "seq", "ack", "window", "payload")
-        names += ("tsval", "tsecr", "options", "sack_row", "sack_count")
-        columns = (clock, *(self.packets[name] for name in names))
+        columns = (clock, *(self.packets[name] for name in _READ))
         sacks = (self.packets.sacks["left"], self.packets.sacks["right"])
         polls = np.zeros((0, 2), np.int64) if polls is None else np.ascontiguousarray(polls, np.int64)
         decided = np.zeros((0, 4), np.int64) if decided is None else np.ascontiguousarray(decided, np.int64)
         marked = np.zeros(0, np.uint8) if marked is None else np.ascontiguousarray(marked, np.uint8)
         return reenact.Pass(columns, sacks, order, first, self.params(rows, fq), polls, decided, marked)
 
-    def at_the_sender(self, rows):
+    def at_the_sender(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return times and order of the packets of connections `rows` as at their senders, and where each begins.
 
         The times are those of all packets, and only those of `rows` are the sender's.
@@ -305,7 +334,7 @@ class Capture:
         return clock, order, first
 
 
-def _ticks(side):
+def _ticks(side: NDArray[Any]) -> NDArray[Any]:
     """Return the period of the sender's time-stamp clock, us: 1 kHz unless the capture clearly shows another."""
     span = side["ts_last_ns"] - side["ts_first_ns"]
     ticks = (side["ts_last"] - side["ts_first"]) & 0xFFFFFFFF

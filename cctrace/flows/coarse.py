@@ -19,7 +19,10 @@ Counters that start in mid-connection give no rate samples within the first RTT.
 of the MSS; a log of QUIC packets is a poll per ACK.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +35,11 @@ from cctrace.io.tcpinfo import MISSING
 from cctrace.tcp.wire import MSS_BYTES
 from cctrace.units import format_time
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.flows.counters import CounterFlow
+
 MOST_ACKS = 1000  # made up between two polls
 MOST_ROWS = 2_000_000  # made up in all: 400 MB
 MSS_IF_UNKNOWN = MSS_BYTES
@@ -39,7 +47,7 @@ CWND_FULL = 0.9  # a share of cwnd in flight that tells that cwnd kept the sende
 _CODE = schema.LINUX_EVENTS
 
 
-def events_of(flow, hz):
+def events_of(flow: CounterFlow, hz: int) -> Events:
     """Return the coarse `Events` of a `CounterFlow`.
 
     Raises
@@ -78,7 +86,7 @@ def events_of(flow, hz):
     return Events(rows, meta)
 
 
-def caveats(events):
+def caveats(events: Events) -> list[str]:
     """Return what a reader of anything computed from a coarse stream should know, a list of one-line texts."""
     told = events.meta["coarse"]
     return [
@@ -91,12 +99,12 @@ def caveats(events):
 class _Known:
     """What the counters tell: progress at some instants, and everything else at the polls."""
 
-    def __init__(self, flow):
+    def __init__(self, flow: CounterFlow) -> None:
         self.flow, polls = flow, flow.polls
         source = polls.source
-        self.mss = mss_of(flow)
-        self.mss_known = self.mss is not None
-        self.mss = self.mss or _datagram(flow.packets) or MSS_IF_UNKNOWN
+        told = mss_of(flow)
+        self.mss_known = told is not None
+        self.mss = told or _datagram(flow.packets) or MSS_IF_UNKNOWN
         self.poll_ns = polls["time_ns"]
         time_ns, delivered = self.poll_ns, flow.values("delivered")
         if np.isnan(delivered).all():
@@ -118,7 +126,7 @@ class _Known:
         self.rtt_us = self.between(self.rtt_polls, self.time_ns)
         self.complete = bool(self.delivered[0] <= 1)
 
-    def between(self, values, time_ns):
+    def between(self, values: NDArray[Any], time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return values of the polls, interpolated at other times; unknown ones are bridged."""
         known = ~np.isnan(values)
         if not known.any():
@@ -126,17 +134,17 @@ class _Known:
         zero = self.time_ns[0]
         return np.interp(time_ns - zero, (self.poll_ns - zero)[known], values[known])
 
-    def after(self, values, time_ns):
+    def after(self, values: NDArray[Any], time_ns: NDArray[np.int64]) -> NDArray[Any]:
         """Return the values of the first polls at or after other times; of the last poll after it."""
         at = np.minimum(np.searchsorted(self.poll_ns, time_ns), len(self.poll_ns) - 1)
         return values[at]
 
-    def progress(self, time_ns):
+    def progress(self, time_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the segments delivered by some times, int64."""
         zero = self.time_ns[0]
         return np.interp(time_ns - zero, self.time_ns - zero, self.delivered).astype(np.int64)
 
-    def sampled_rtt_us(self):
+    def sampled_rtt_us(self) -> NDArray[np.float64]:
         """Return the RTT that each poll tells of the time since the last, us, NaN where none.
 
         A smoothed RTT s takes an eighth of each sample, so n samples of mean r leave r + (s - r) (7/8)^n of it. There
@@ -155,7 +163,7 @@ class _Known:
         so_far = np.fmin.accumulate(np.concatenate([[np.inf], lowest]))[:-1]
         return np.where(lowest < so_far, lowest, mean)
 
-    def lost(self):
+    def lost(self) -> NDArray[np.int64]:
         """Return the segments lost by each poll: those sent again, and those marked lost that were not yet."""
         again = self.flow.values("total_retrans")
         if np.isnan(again).all():
@@ -167,13 +175,13 @@ class _Known:
         return np.maximum.accumulate(np.nan_to_num(again) + np.maximum(waiting, 0)).astype(np.int64)
 
 
-def mss_of(flow):
+def mss_of(flow: CounterFlow) -> int | None:
     """Return the segment size that counters tell, bytes; None if they do not."""
     mss = flow.values("snd_mss")
     return int(np.median(mss[mss > 0])) if (mss > 0).any() else None
 
 
-def _begin(rtt_us, delivered):
+def _begin(rtt_us: NDArray[Any], delivered: NDArray[Any]) -> int:
     """Return the poll at which a connection begins: the first that knows an RTT, the last that knows no data."""
     empty = np.flatnonzero(delivered <= 1)
     if not len(empty):
@@ -182,7 +190,7 @@ def _begin(rtt_us, delivered):
     return int(established[0]) if len(established) else int(empty[-1])
 
 
-def _datagram(packets):
+def _datagram(packets: dict[str, NDArray[Any]] | None) -> int | None:
     """Return the size that most of the larger packets of a log have, None without any."""
     if packets is None:
         return None
@@ -201,7 +209,7 @@ class _Acks:
     idle_ns: np.ndarray  # when sending began again from nothing in flight, 0 where it did not
 
 
-def _acks(known):
+def _acks(known: _Known) -> _Acks:
     """Return the ACKs at their times, with what they deliver."""
     step_ns, grown = np.diff(known.time_ns), np.diff(known.delivered)
     rtt_ns = np.maximum(known.rtt_us[1:], 1) * 1000
@@ -220,7 +228,7 @@ def _acks(known):
     return _Acks(rows, polled, first, np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64))
 
 
-def _fill_counts(acks, known):
+def _fill_counts(acks: _Acks, known: _Known) -> None:
     """Fill in what is outstanding, sent, lost and acknowledged."""
     rows, flow = acks.rows, known.flow
     time_ns, delivered = rows["time_ns"], rows["delivered"].astype(np.int64)
@@ -248,12 +256,12 @@ def _fill_counts(acks, known):
     rows["is_cwnd_limited"] = np.where(np.isnan(cwnd), 1, rows["packets_out"] >= CWND_FULL * cwnd)
 
 
-def _in_flight(rows):
+def _in_flight(rows: NDArray[Any]) -> NDArray[np.int64]:
     counts = {name: rows[name].astype(np.int64) for name in ("packets_out", "sacked_out", "lost_out", "retrans_out")}
     return np.maximum(counts["packets_out"] - counts["sacked_out"] - counts["lost_out"] + counts["retrans_out"], 0)
 
 
-def _fill_samples(acks, known):
+def _fill_samples(acks: _Acks, known: _Known) -> None:
     """Fill in RTTs and rate samples."""
     rows, flow = acks.rows, known.flow
     time_ns, delivered = rows["time_ns"], rows["delivered"].astype(np.int64)
@@ -294,7 +302,7 @@ def _fill_samples(acks, known):
     rows["rs_delivered_ce"] = rows["delivered_ce"].astype(np.int64) - ce
 
 
-def _fill_idle(acks, known, then_ns):
+def _fill_idle(acks: _Acks, known: _Known, then_ns: NDArray[Any]) -> None:
     """Note when sending began again after a poll with nothing in flight: an RTT before the next ACK."""
     time_ns, poll_ns = acks.rows["time_ns"], known.poll_ns
     empty_ns = np.maximum.accumulate(np.where(known.flow.outstanding() == 0, poll_ns, time_ns[0] - 1))
@@ -303,7 +311,7 @@ def _fill_idle(acks, known, then_ns):
     acks.idle_ns[idle] = np.maximum(then_ns[idle], last_ns[idle - 1])
 
 
-def _fill_states(acks, known):
+def _fill_states(acks: _Acks, known: _Known) -> None:
     """Fill in the congestion state: the polls', and Recovery where segments were lost without any poll showing it."""
     told = np.nan_to_num(known.after(known.flow.values("ca_state"), acks.rows["time_ns"])).astype(np.int64)
     state = told.copy()
@@ -314,7 +322,7 @@ def _fill_states(acks, known):
     acks.rows["ca_state"] = before
 
 
-def _calls(acks):
+def _calls(acks: _Acks) -> NDArray[Any]:
     """Return the rows of the stream: each ACK taken apart into the calls it causes, in the kernel's order."""
     rows, after, before = acks.rows, acks.state, acks.rows["ca_state"].astype(np.int64)
     ack = np.arange(1, len(rows))

@@ -9,7 +9,10 @@ cct.replay(flow, "bbr2022")
 Time is known only as finely as the polls; what a source does not report is NaN, never 0.
 """
 
+from __future__ import annotations
+
 import functools
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +22,13 @@ from cctrace.flows.state import DEFAULT_HZ
 from cctrace.io.tcpinfo import MISSING, TcpInfo
 from cctrace.tcp.sequence import unwrapped
 
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import ArrayLike, NDArray
+
+    from cctrace.flows.events import Events
+    from cctrace.flows.views import View
+
 COARSE = "from counters, without a capture: RTTs are the sender's smoothed ones, and times those of the polls"
 
 
@@ -26,20 +36,20 @@ class CounterTable(TcpInfo):
     """What `cctrace.read` returns for counters: `TcpInfo` with its connections as flows."""
 
     @classmethod
-    def of(cls, table):
+    def of(cls, table: TcpInfo) -> CounterTable:
         """Return a `TcpInfo` as this; its columns are shared."""
         new = cls.__new__(cls)
         vars(new).update(vars(table))
         return new
 
     @functools.cached_property
-    def flows(self):
+    def flows(self) -> pd.DataFrame:
         """One row per connection, in the order of `connections`; a DataFrame with the columns of `cctrace flows`."""
         import pandas as pd
 
         return pd.DataFrame([self.flow(i).summary for i in range(len(self.connections))])
 
-    def flow(self, which=0):
+    def flow(self, which: int | tuple[Any, ...] = 0) -> CounterFlow:
         """Return one connection as a `CounterFlow`.
 
         Parameters
@@ -83,7 +93,7 @@ class CounterFlow:
         Packet events, where the source logs them too (qlog).
     """
 
-    def __init__(self, table, index=0):
+    def __init__(self, table: TcpInfo, index: int = 0) -> None:
         self.table = table
         self.polls, self.connection = table.select(index), table.connections[index]
         if len(self.polls) > 1:
@@ -93,19 +103,19 @@ class CounterFlow:
             mine = table.events["connection"] == index
             self.packets = {name: column[mine] for name, column in table.events.items()}
 
-    def values(self, name):
+    def values(self, name: str) -> NDArray[np.float64]:
         """Return a column as float64, shape (polls,), NaN where it is missing, text, or not reported at all."""
         if (name not in self.polls.columns and name not in self.polls.extra) or self.polls[name].dtype == object:
             return np.full(len(self.polls), np.nan)
         column = self.polls[name]
         return np.where(column == MISSING, np.nan, column) if column.dtype == np.int64 else column.astype(float)
 
-    def rtt_us(self):
+    def rtt_us(self) -> NDArray[np.float64]:
         """Return the smoothed RTT at every poll, us; NaN before the first sample."""
         rtt = self.values("rtt")
         return np.where(rtt > 0, rtt, np.nan)
 
-    def acked(self):
+    def acked(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (time_ns, bytes acknowledged until then), both int64; empty where the source does not tell."""
         time_ns, acked = self.polls["time_ns"], self.values("bytes_acked")
         if np.isnan(acked).all() and "interval_bytes" in self.polls.extra:  # iperf3: bytes of each interval
@@ -124,7 +134,7 @@ class CounterFlow:
         known = ~np.isnan(acked)
         return time_ns[known], acked[known].astype(np.int64)
 
-    def outstanding(self):
+    def outstanding(self) -> NDArray[np.float64]:
         """Return the segments sent and not acknowledged at every poll, NaN where unknown."""
         segments = self.values("unacked")
         if np.isnan(segments).all() and {"snd_una", "snd_nxt"} <= set(self.polls.extra):
@@ -132,7 +142,7 @@ class CounterFlow:
             return np.ceil(apart / (coarse.mss_of(self) or coarse.MSS_IF_UNKNOWN))
         return segments
 
-    def row(self):
+    def row(self) -> dict[str, Any]:
         """Return what `cctrace flows` tells of a connection, as a dict with the same keys; NaN for what is unknown.
 
         Goodput is over the polls between which acknowledged bytes grew. The lowest RTT is the kernel's `min_rtt` where
@@ -162,13 +172,13 @@ class CounterFlow:
             "warnings": [COARSE, *self.polls.warnings],
         }
 
-    def _duration_s(self, time_ns):
+    def _duration_s(self, time_ns: NDArray[np.int64]) -> float:
         """Return the time from the first poll to the last, and to the last progress or packet; NaN without times."""
         logged = [] if self.packets is None else [self.packets["time_ns"]]
         times = np.concatenate([self.polls["time_ns"], time_ns, *logged])
         return (int(times.max()) - self.start_ns) / 1e9 if self.is_timed else np.nan
 
-    def _counts(self):
+    def _counts(self) -> tuple[float, float, float]:
         """Return packets of both directions, segments sent and segments sent again."""
         if self.packets is not None:
             received, sent, lost = (int((self.packets["kind"] == kind).sum()) for kind in ("received", "sent", "lost"))
@@ -176,12 +186,12 @@ class CounterFlow:
         packets = _largest(self.values("segs_out") + self.values("segs_in"))
         return packets, _largest(self.values("data_segs_out")), _largest(self.values("total_retrans"))
 
-    def _bytes_sent(self, acked):
+    def _bytes_sent(self, acked: NDArray[np.int64]) -> float:
         """Return the payload sent, each byte once."""
         once = _largest(self.values("bytes_sent") - np.nan_to_num(self.values("bytes_retrans")))
         return once if not np.isnan(once) else _largest(acked.astype(float))
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         from cctrace.display import card
         from cctrace.units import format_rate, format_size, format_time
 
@@ -195,26 +205,26 @@ class CounterFlow:
         ]
         return card(f"Connection {self.key}, by counters of {self.polls.source}", rows, row["warnings"])
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<CounterFlow of {self.polls.source}: {len(self.polls)} polls>"
 
     @property
-    def tcpinfo(self):
+    def tcpinfo(self) -> TcpInfo:
         """The polls: a replay of the coarse stream is compared with them."""
         return self.polls
 
     @functools.cached_property
-    def summary(self):
+    def summary(self) -> dict[str, Any]:
         """This connection's row of `CounterTable.flows`, a dict."""
         return self.row()
 
     @property
-    def key(self):
+    def key(self) -> tuple[Any, ...]:
         """(src, sport, dst, dport), None where the source does not tell."""
         return tuple(self.connection.get(name) for name in ("src", "sport", "dst", "dport"))
 
     @functools.cached_property
-    def events(self):
+    def events(self) -> Events:
         """The coarse event stream, an `Events`; see `coarse` for what it is and is not.
 
         Raises
@@ -225,7 +235,7 @@ class CounterFlow:
         return coarse.events_of(self, DEFAULT_HZ)
 
     @property
-    def rtt(self):
+    def rtt(self) -> pd.DataFrame:
         """The RTTs that the polls tell, as of a capture's flow: DataFrame of time_s, time_ns and rtt_us."""
         import pandas as pd
 
@@ -235,21 +245,21 @@ class CounterFlow:
         return pd.DataFrame(times | {"rtt_us": rows["rs_rtt_us"]})
 
     @property
-    def facts(self):
+    def facts(self) -> dict[str, Any]:
         """What holds for the whole connection; the `meta` of `events`."""
         return self.events.meta
 
     @property
-    def hz(self):
+    def hz(self) -> int:
         """Ticks per second of the sender's kernel, assumed."""
         return DEFAULT_HZ
 
     @property
-    def caveats(self):
+    def caveats(self) -> list[str]:
         """What a reader of anything computed from `events` should know, a list of str."""
         return coarse.caveats(self.events)
 
-    def view(self, kind, **params):
+    def view(self, kind: str, **params: Any) -> View:
         """Return what QUIC controllers read, a `cctrace.flows.views.View` of `events`; `kind` is "quic".
 
         Of Linux controllers there is none (a `StreamError`): replay the flow itself.
@@ -258,12 +268,12 @@ class CounterFlow:
 
         return views.of_events(self.events, kind)
 
-    def modes(self):
+    def modes(self) -> NDArray[Any] | None:
         """BBR's mode at every poll, as printed or as its gains tell: text, None where unknown; None without a BBR."""
         modes = self.polls.extra.get("bbr_mode")
         return modes if modes is not None and any(mode is not None for mode in modes) else None
 
-    def phase_names(self):
+    def phase_names(self) -> NDArray[Any] | None:
         """As `modes`, within PROBE_BW also what BBR probes for, "unknown" where unknown."""
         modes = self.modes()
         if modes is None:
@@ -272,11 +282,11 @@ class CounterFlow:
         names = np.where(modes == None, "unknown", modes)  # noqa: E711 (element by element)
         return np.where(probing & (gain > 256), "PROBE_BW up", np.where(probing & (gain < 256), "PROBE_BW down", names))
 
-    def seconds(self, time_ns=None):
+    def seconds(self, time_ns: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return times in seconds since the first poll, as float64; by default those of the polls."""
         return (np.asarray(self.polls["time_ns"] if time_ns is None else time_ns, np.int64) - self.start_ns) / 1e9
 
-    def throughput(self):
+    def throughput(self) -> pd.DataFrame:
         """Return what was acknowledged per second, between one poll and the next.
 
         Returns
@@ -294,7 +304,7 @@ class CounterFlow:
         return pd.DataFrame({"time_s": self.seconds(time_ns)[:-1], "span_s": span_s, "acked_bps": rate_bps})
 
     @property
-    def start_ns(self):
+    def start_ns(self) -> int:
         """Return the time of the first poll or packet, `MISSING` where the source tells no times."""
         logged = [] if self.packets is None else [self.packets["time_ns"]]
         if "interval_us" in self.polls.extra:  # iperf3 tells of the time before its polls
@@ -303,14 +313,14 @@ class CounterFlow:
         return int(times[times > MISSING // 2].min(initial=np.iinfo(np.int64).max)) if self.is_timed else MISSING
 
     @property
-    def is_timed(self):
+    def is_timed(self) -> bool:
         """Whether the source tells when it polled; `ss` does not, unless something else notes the time."""
         return bool((self.polls["time_ns"] != MISSING).any()) or (
             self.packets is not None and len(self.packets["time_ns"]) > 0
         )
 
 
-def _in_time_order(polls):
+def _in_time_order(polls: TcpInfo) -> TcpInfo:
     order = np.argsort(polls["time_ns"], kind="stable")
     for columns in (polls.columns, polls.extra):
         for name in columns:
@@ -318,14 +328,14 @@ def _in_time_order(polls):
     return polls
 
 
-def _growth(acked):
+def _growth(acked: NDArray[np.int64]) -> tuple[int, int]:
     """Return the index of the last poll before a counter grew and of the first at its final value."""
     if not len(acked):
         return 0, 0
     return int(np.searchsorted(acked, acked[0], side="right")) - 1, int(np.searchsorted(acked, acked[-1]))
 
 
-def _acked_packets(packets):
+def _acked_packets(packets: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (time_ns, bytes) of a log of packets: the sizes of those sent, when they were acknowledged first."""
     sent, acks = packets["kind"] == "sent", np.flatnonzero(packets["kind"] == "acked")
     times, sizes = [], []
@@ -347,13 +357,13 @@ def _acked_packets(packets):
     return np.array(times, np.int64)[order], np.cumsum(np.array(sizes, np.int64)[order])
 
 
-def _largest(values):
+def _largest(values: NDArray[np.float64]) -> float:
     """Return the largest known value as an int, NaN if none is."""
     known = values[~np.isnan(values)]
     return int(known.max()) if len(known) else np.nan
 
 
-def _rank(values, share):
+def _rank(values: NDArray[np.float64], share: float) -> float:
     """Return a quantile by nearest rank, as `cctrace flows` does; NaN without values."""
     known = np.sort(values[~np.isnan(values)])
     return int(known[max(0, int(np.ceil(share * len(known))) - 1)]) if len(known) else np.nan

@@ -1,13 +1,26 @@
 """The event stream of one flow: the rows of `schema.EVENTS` and the facts that hold for all of them."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from cctrace import schema
 from cctrace.errors import FormatError, StreamError
 from cctrace.flows.state import CLOCK_START_US, EVENT
 
+if TYPE_CHECKING:
+    import os
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+
+NAMES = tuple(column.name for column in schema.EVENTS)
 # What replays reckon with of the facts that hold for all rows, and what a file may say of it.
-_FACTS = {
+_FACTS: dict[str, tuple[int, int]] = {
     "mss": (1, 65535),
     "hz": (24, 10_000),
     "start_ns": (0, schema.LATEST_NS),
@@ -45,32 +58,39 @@ class Events:
     >>> events["delivered"][-1]            # doctest: +SKIP
     """
 
-    def __init__(self, rows, meta, sends=None, zero_ns=None):
-        self.rows, self.meta, self.sends, self._zero_ns = rows, dict(meta), sends, zero_ns
+    def __init__(
+        self, rows: NDArray[Any], meta: Mapping[str, Any], sends: NDArray[Any] | None = None, zero_ns: int | None = None
+    ) -> None:
+        self.rows, self.meta, self._zero_ns = rows, dict(meta), zero_ns
+        self.sends: Any = sends  # an array, unless the stream is coarse or was saved
 
-    def __len__(self):
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return self.rows.dtype.names or ()
+
+    def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, name):
-        if name not in self.rows.dtype.names:
-            raise StreamError(f"the event stream has no column {name!r}; it has: {', '.join(self.rows.dtype.names)}")
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self._names:
+            raise StreamError(f"the event stream has no column {name!r}; it has: {', '.join(self._names)}")
         return self.rows[name]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<Events: {len(self)} rows, mss {self.meta['mss']}, hz {self.meta['hz']}>"
 
     @property
-    def now_us(self):
+    def now_us(self) -> NDArray[np.int64]:
         """Time of each row on the connection's own clock, which starts at 1 s; int64 us, shape (n,)."""
         return (self.rows["time_ns"] - self.meta["start_ns"]) // 1000 + CLOCK_START_US
 
     @property
-    def coarse(self):
+    def coarse(self) -> bool:
         """Whether these are not ACKs that anybody saw, but the differences between polls of counters."""
         return "coarse" in self.meta
 
     @property
-    def confidence(self):
+    def confidence(self) -> dict[str, str]:
         """How each column is known: {column: word}.
 
         ``observed`` in the packets; ``computed`` from them by the kernel's rules; ``estimated``: the capture was
@@ -90,12 +110,12 @@ class Events:
         limits = ("is_cwnd_limited", "max_packets_out", "app_limited", "rs_is_app_limited", "skb_tx_app_limited")
         return words | dict.fromkeys(limits, "inferred") | {"tlp_orig_data_app_limited": "unknown"}
 
-    def of(self, *names):
+    def of(self, *names: str) -> NDArray[np.int64]:
         """Return the indices of the rows of the named calls (`schema.LINUX_EVENTS`), in order."""
         codes = [schema.LINUX_EVENTS[name] for name in names]
         return np.flatnonzero(np.isin(self.rows["event"], codes))
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         from cctrace.display import card
 
         codes, counts = np.unique(self.rows["event"], return_counts=True)
@@ -112,18 +132,18 @@ class Events:
         notes = ["made up between polls of counters"] if self.coarse else []
         return card(f"Event stream: {len(self)} rows", rows, [*notes, "As a table: .frame()"])
 
-    def to_parquet(self, path):
+    def to_parquet(self, path: str | os.PathLike[str]) -> int:
         """Write the stream as Parquet, as `save` does."""
         return self.save(path)
 
-    def save(self, path):
+    def save(self, path: str | os.PathLike[str]) -> int:
         """Write the stream as Parquet, without loss; `Events.load` reads it back. Returns the rows written."""
         from cctrace.io import tablefile
 
-        return tablefile.save(path, "events", [{name: self[name] for name in self.rows.dtype.names}], self.meta)
+        return tablefile.save(path, "events", [{name: self[name] for name in self._names}], self.meta)
 
     @classmethod
-    def load(cls, source):
+    def load(cls, source: Any) -> Events:
         """Read what `save` wrote.
 
         Raises
@@ -136,19 +156,20 @@ class Events:
         kind, columns, meta = tablefile.load(source)
         if kind != "events":
             raise FormatError(f"{source}: holds {kind}, not an event stream")
-        if lacking := sorted(set(EVENT.names) - set(columns)):
+        if lacking := sorted(set(NAMES) - set(columns)):
             raise FormatError(f"{source}: an event stream of another version of cctrace: lacks {', '.join(lacking)}")
         columns = door.checked(schema.EVENTS, columns, source)
         rows = np.zeros(len(columns["time_ns"]), EVENT)
-        for name in EVENT.names:
+        for name in NAMES:
             rows[name] = columns[name]
         facts = {name: tuple(fact) if isinstance(fact, list) else fact for name, fact in meta.items()}
         for name, (low, high) in _FACTS.items():
-            if not (isinstance(facts.get(name), int) and low <= facts[name] <= high):
-                raise FormatError(f"{source}: {name} is {facts.get(name)!r}; needed is an integer from {low} to {high}")
+            value = facts.get(name)
+            if not (isinstance(value, int) and low <= value <= high):
+                raise FormatError(f"{source}: {name} is {value!r}; needed is an integer from {low} to {high}")
         return cls(rows, facts)
 
-    def frame(self):
+    def frame(self) -> pd.DataFrame:
         """Return a DataFrame with one row per call.
 
         Its columns are `time_s`, seconds since the flow's first packet, and those of `schema.EVENTS`; `event` is a
@@ -158,19 +179,21 @@ class Events:
 
         time_ns = self.rows["time_ns"]
         zero_ns = self._zero_ns if self._zero_ns is not None else int(time_ns[0]) if len(self) else 0
-        data = {"time_s": (time_ns - zero_ns) / 1e9}
+        data: dict[str, Any] = {"time_s": (time_ns - zero_ns) / 1e9}
         for column in schema.EVENTS:
-            values = np.ascontiguousarray(self.rows[column.name])
+            values: Any = np.ascontiguousarray(self.rows[column.name])
             if column.name == "event":
                 names = {code: name for name, code in schema.LINUX_EVENTS.items()}
-                values = pd.Categorical.from_codes(values, [names[i] for i in range(len(names))])
+                values = pd.Categorical.from_codes(
+                    values, dtype=pd.CategoricalDtype([names[i] for i in range(len(names))])
+                )
             elif column.missing is not None:
                 values = pd.arrays.IntegerArray(values.copy(), values == column.missing)
             data[column.name] = values
         return pd.DataFrame(data)
 
 
-def pointing(rows, sends):
+def pointing(rows: NDArray[Any], sends: int) -> NDArray[Any]:
     """Return rows whose `rs_send` points into the table of sends; a stream that was saved comes without its sends."""
     beyond = rows["rs_send"] >= sends
     if beyond.any():

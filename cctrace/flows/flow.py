@@ -1,7 +1,11 @@
 """One connection of a capture: its event stream, the kernel's own account of it, views, retransmissions, quality."""
 
+from __future__ import annotations
+
 import functools
 import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +16,17 @@ from cctrace.flows.events import Events
 from cctrace.flows.state import DIRECTLY, DSACK, THROUGH_FQ, UNEXPLAINED
 from cctrace.flows.unshown import unshown_bytes
 from cctrace.flows.vantage import CONFIDENCE, PLACES
+from cctrace.io.tcpinfo import TcpInfo
 from cctrace.schema import LINUX_EVENTS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import ArrayLike, NDArray
+
+    from cctrace.flows.align import Alignment
+    from cctrace.flows.capture import Capture
+    from cctrace.flows.reenact import Pass
+    from cctrace.flows.views import View
 
 DAY_S = 86_400
 LONGEST_S = 30 * DAY_S  # of a connection that is reconstructed; what it takes grows with its time
@@ -44,12 +58,14 @@ class Flow:
     40.0
     """
 
-    def __init__(self, capture, index, tcpinfo=None, alignment=None):
+    def __init__(
+        self, capture: Capture, index: int, tcpinfo: TcpInfo | None = None, alignment: Alignment | None = None
+    ) -> None:
         self.capture, self.index, self.tcpinfo, self.alignment = capture, index, tcpinfo, alignment
         self.through_fq, self._left, self._decided, self._most = None, DIRECTLY, None, None
-        self._kept: dict[object, object] = {}  # what rooms above computed of its packets, for all who ask
+        self._kept: dict[object, Any] = {}  # what rooms above computed of its packets, for all who ask
 
-    def _like(self, **changes):
+    def _like(self, **changes: Any) -> Flow:
         """Return this flow with other attributes."""
         other = Flow(self.capture, self.index)
         kept = ("tcpinfo", "alignment", "through_fq", "_left", "_decided", "_most", "_kept")
@@ -57,20 +73,20 @@ class Flow:
         return other
 
     @functools.cached_property
-    def summary(self):
+    def summary(self) -> dict[str, Any]:
         """This flow's row of `Capture.flows`, a dict."""
-        return self.capture.flows.iloc[self.index].to_dict()
+        return {str(name): value for name, value in self.capture.flows.iloc[self.index].items()}
 
     @property
-    def key(self):
+    def key(self) -> tuple[Any, ...]:
         """(src, sport, dst, dport), bulk sender first."""
         return tuple(self.summary[name] for name in ("src", "sport", "dst", "dport"))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         src, sport, dst, dport = self.key
         return f"<Flow {src}:{sport} -> {dst}:{dport}, {self.summary['bytes_sent']} bytes>"
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         from cctrace.display import card
         from cctrace.units import format_rate, format_share, format_size, format_time
 
@@ -91,12 +107,12 @@ class Flow:
         return card(f"Flow {src}:{sport} → {dst}:{dport}", rows, row["warnings"])
 
     @property
-    def taken_at(self):
+    def taken_at(self) -> str:
         """Where it was captured: sender, middle, receiver or unknown; see `vantage`."""
         return PLACES[int(self.capture.connections.vantage[0][self.index])]
 
     @functools.cached_property
-    def _reenacted(self):
+    def _reenacted(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], Any]:
         self._require_both_directions()
         rows, log, sent, _, _, finals = self._reenact()
         if not len(rows):
@@ -104,15 +120,20 @@ class Flow:
             raise StreamError(f"{name}: connection {self.index}: nothing to reconstruct: no ACK follows its data")
         return rows, log, sent, finals[0]
 
-    def _reenact(self, polls=None, decided=None, marked=None):
+    def _reenact(
+        self,
+        polls: ArrayLike | None = None,
+        decided: NDArray[np.int64] | None = None,
+        marked: NDArray[np.uint8] | None = None,
+    ) -> tuple[NDArray[Any], ...]:
         decided = self._decided if decided is None else decided
         return self.capture.reenact([self.index], polls, decided, marked, self._left, self._most)
 
-    def reenactment(self, how):
+    def reenactment(self, how: int) -> Pass:
         """Return a re-enactment of this flow as having left in a way of `state`, not yet begun: `reenact.Pass`."""
         return self.capture.reenactment([self.index], fq=how, most=self._most)
 
-    def _require_both_directions(self):
+    def _require_both_directions(self) -> None:
         c = self.capture.connections
         mine, other = c.sides[self.index, c.sender[self.index]], c.sides[self.index, 1 - c.sender[self.index]]
         name = self.capture.packets.source
@@ -139,7 +160,7 @@ class Flow:
             )
 
     @functools.cached_property
-    def events(self):
+    def events(self) -> Events:
         """The event stream, an `Events`.
 
         Raises
@@ -151,7 +172,7 @@ class Flow:
         facts = self.facts | ({"through_fq": True} if self.through_fq else {})
         return Events(rows, facts, sent, int(self.summary["start_ns"]))
 
-    def seconds(self, time_ns):
+    def seconds(self, time_ns: ArrayLike) -> NDArray[np.float64]:
         """Return times of the capture's clock in seconds since the flow's first packet, the zero of every plot.
 
         Parameters
@@ -166,14 +187,14 @@ class Flow:
         # Subtract as integers first: epoch nanoseconds do not fit a float64.
         return (np.asarray(time_ns, np.int64) - int(self.summary["start_ns"])) / 1e9
 
-    def throughput(self, bin_s=None):
+    def throughput(self, bin_s: float | None = None) -> pd.DataFrame:
         """Return what was sent and acknowledged per second, in bins of time; see `throughput.throughput`."""
         from cctrace.flows.throughput import throughput
 
         return throughput(self, bin_s)
 
     @functools.cached_property
-    def facts(self):
+    def facts(self) -> dict[str, Any]:
         """What holds for the whole connection; the `meta` of `events`."""
         rows = self._reenacted[0]
         p = self.capture.params([self.index])[0]
@@ -198,7 +219,7 @@ class Flow:
             "inferred": self._inferred(complete),
         }
 
-    def _inferred(self, complete):
+    def _inferred(self, complete: bool) -> tuple[str, ...]:
         names = [] if self.capture.hz_given else ["hz"]
         if not complete:
             names += ["isn", "wscale", "sack_ok", "ecn_ok", "initial_cwnd", "handshake_rtt_us"]
@@ -208,7 +229,7 @@ class Flow:
             names.append("mss")
         return tuple(names)
 
-    def attach(self, tcpinfo):
+    def attach(self, tcpinfo: TcpInfo) -> Flow:
         """Return this flow with the kernel's own account of it.
 
         Parameters
@@ -227,28 +248,28 @@ class Flow:
         ArgumentError
             If it holds no counters, or no connection of it can be this one, whatever its clock.
         """
-        if not hasattr(tcpinfo, "select"):
+        if not isinstance(tcpinfo, TcpInfo):
             raise ArgumentError(f"cannot attach {type(tcpinfo).__name__!r}: use counters, as cctrace.read returns them")
         polls, alignment = _matching(self, tcpinfo)
         return self._like(tcpinfo=polls, alignment=alignment)
 
-    def as_left(self, how, decided=None):
+    def as_left(self, how: int, decided: NDArray[np.int64] | None = None) -> Flow:
         """Return this flow as having left in a way of `state` (DIRECTLY, THROUGH_FQ, LATE_TIMER).
 
         `decided` is that of `answers`: rate and cwnd tell when TCP handed what over; without, cwnd held nothing back.
         """
         return self._like(through_fq=how == THROUGH_FQ, _left=how, _decided=decided)
 
-    def first(self, packets):
+    def first(self, packets: int) -> Flow:
         """Return what the first so many packets show of this flow."""
         return self._like(_most=packets)
 
     @property
-    def is_beginning(self):
+    def is_beginning(self) -> bool:
         """Whether this is what the first packets show, see `first`."""
         return self._most is not None
 
-    def view(self, kind, **params):
+    def view(self, kind: str, **params: Any) -> View:
         """Return what QUIC controllers read, a `cctrace.flows.views.View` of `events`; `kind` is "quic".
 
         Of Linux controllers there is none (a `StreamError`): replay the flow itself.
@@ -257,24 +278,24 @@ class Flow:
 
         return views.of_events(self.events, kind)
 
-    def reverse(self):
+    def reverse(self) -> dict[str, Any]:
         """Return what the other end sent (packets, data, ACKs) and how soon it was answered; see `reverse.reverse`."""
         from cctrace.flows.reverse import reverse
 
         return reverse(self)
 
     @property
-    def caveats(self):
+    def caveats(self) -> tuple[str, ...]:
         """What limits all that is computed from `events`: of a capture nothing but what `quality` tells."""
         return ()
 
     @property
-    def hz(self):
+    def hz(self) -> int:
         """Ticks per second of the sender's kernel."""
         return self.facts["hz"]
 
     @functools.cached_property
-    def sends(self):
+    def sends(self) -> pd.DataFrame:
         """What the sender sent, in the order of `events`: DataFrame, time_s and `schema.SENDS`, one row per packet."""
         import pandas as pd
 
@@ -283,7 +304,7 @@ class Flow:
         return pd.DataFrame({"time_s": self.seconds(sent["time_ns"]), **columns})
 
     @property
-    def rtt(self):
+    def rtt(self) -> pd.DataFrame:
         """The RTT samples that the sender took: DataFrame of time_s, time_ns and rtt_us, one row per sample."""
         import pandas as pd
 
@@ -293,7 +314,7 @@ class Flow:
         return pd.DataFrame(times | {"rtt_us": taken["rs_rtt_us"]})
 
     @property
-    def account(self):
+    def account(self) -> tuple[float, ...]:
         """(time with data outstanding, time in which the receiver's window kept data back), us, as re-enacted."""
         final = self._reenacted[3]
         account = []
@@ -303,7 +324,7 @@ class Flow:
         return tuple(account)
 
     @functools.cached_property
-    def retransmissions(self):
+    def retransmissions(self) -> pd.DataFrame:
         """Every segment that was sent again; DataFrame, one row per segment and transmission.
 
         ``time_s`` (since the flow's first packet), ``time_ns``, ``seq``, ``end_seq`` (unwrapped), ``why`` (fast: loss
@@ -321,24 +342,26 @@ class Flow:
             hit = np.flatnonzero((recent["seq"] < report["end_seq"]) & (recent["end_seq"] > report["seq"]))
             _, last = np.unique(recent["seq"][hit][::-1], return_index=True)  # the latest transmission of each segment
             needless[hit[::-1][last]] = True
-        why = pd.Categorical.from_codes(again["why"], ["fast", "probe", "timeout", "unexplained"])
+        why = pd.Categorical.from_codes(
+            again["why"], dtype=pd.CategoricalDtype(["fast", "probe", "timeout", "unexplained"])
+        )
         columns = {name: np.ascontiguousarray(again[name]) for name in ("time_ns", "seq", "end_seq")}
         time_s = self.seconds(columns["time_ns"])
         return pd.DataFrame({"time_s": time_s, **columns, "why": why, "spurious": needless})
 
     @functools.cached_property
-    def ecn(self):
+    def ecn(self) -> Ecn:
         """What the handshake agreed on about ECN, which packets were ECN-capable, which marked: `ecn.Ecn`."""
         return ecn_of(self)
 
-    def nstat(self):
+    def nstat(self) -> dict[str, int]:
         """Return what `nstat` on the sender would have counted for this connection; see `nstat.nstat`."""
         from cctrace.flows.nstat import nstat
 
         rows, log, _, final = self._reenacted
         return nstat(rows, log, final)
 
-    def quality(self):
+    def quality(self) -> dict[str, Any]:
         """Return what the capture lacks and what had to be assumed, a dict.
 
         ``complete`` (the handshake is there), ``taken_at`` (sender, middle, receiver or unknown), how sure that is
@@ -373,7 +396,7 @@ class Flow:
             "warnings": [*self.summary["warnings"], *self.capture.warnings],
         }
 
-    def _unseen_segments(self):
+    def _unseen_segments(self) -> int:
         made_up = int(self._reenacted[3]["unseen"])  # no ACK that is not believed makes up anything
         if not made_up:
             return 0
@@ -381,13 +404,15 @@ class Flow:
         lacking = unshown_bytes(self.capture, self.index, math.nan if rtt_us is None else 1e3 * rtt_us)
         return min(made_up, -(-lacking // int(self.capture.connections.mss[self.index])))
 
-    def join(self, receiver):
+    def join(self, receiver: Flow) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Return one-way delays and true losses from this flow and its capture at the receiver; see `join.join`."""
         from cctrace.flows.join import join
 
         return join(self, receiver)
 
-    def answers(self, polls, decided=None, marked=None):
+    def answers(
+        self, polls: ArrayLike, decided: NDArray[np.int64] | None = None, marked: NDArray[np.uint8] | None = None
+    ) -> NDArray[Any]:
         """Return what TCP_INFO would have answered in the given intervals, from the capture alone.
 
         Parameters
@@ -412,14 +437,14 @@ class Flow:
         return self._reenact(polls, decided, marked)[4]
 
 
-def _may_be(flow, known):
+def _may_be(flow: Flow, known: Mapping[str, Any]) -> bool:
     """Tell whether a connection whose own end is not named may be `flow`."""
     if known.get("src") is not None:
         return False
     return known.get("dst", flow.key[2]) == flow.key[2] and known.get("dport", flow.key[3]) == flow.key[3]
 
 
-def is_of_receiver(flow, tcpinfo):
+def is_of_receiver(flow: Flow, tcpinfo: TcpInfo) -> bool:
     """Return whether polls are of the other end of a flow's connection: what its receiver's kernel counted."""
     src, sport, dst, dport = flow.key
     return any(
@@ -428,7 +453,7 @@ def is_of_receiver(flow, tcpinfo):
     )
 
 
-def _matching(flow, tcpinfo):
+def _matching(flow: Flow, tcpinfo: TcpInfo) -> tuple[TcpInfo, Alignment]:
     """Return the polls of `tcpinfo` that belong to `flow`, on its clock, and their `align.Alignment`."""
     src, sport, dst, dport = flow.key
     for index, known in enumerate(tcpinfo.connections):

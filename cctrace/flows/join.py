@@ -5,13 +5,20 @@ tells a retransmission from the original; without identification (IPv6) by its T
 Super-packets are taken apart into segments, whose identifications count up.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pandas as pd
 
 from cctrace.errors import ArgumentError
 
+if TYPE_CHECKING:
+    from cctrace.flows.flow import Flow
 
-def join(sender, receiver):
+
+def join(sender: Flow, receiver: Flow) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Join a flow captured at the sender with the same flow captured at the receiver.
 
     Parameters
@@ -47,7 +54,7 @@ def join(sender, receiver):
     return segments, acks
 
 
-def _packets(flow, data):
+def _packets(flow: Flow, data: bool) -> pd.DataFrame:
     """Return one row per packet that one side sent (of data: that the sender sent), super-packets taken apart."""
     packets, c = flow.capture.packets, flow.capture.connections
     rows = c.order[c.first[flow.index] : c.first[flow.index + 1]]
@@ -70,7 +77,7 @@ def _packets(flow, data):
     return table
 
 
-def _match(left, right, data):
+def _match(left: pd.DataFrame, right: pd.DataFrame, data: bool) -> pd.DataFrame:
     """Return the wanted rows of `left` with the delay until each appears in `right`."""
     keys = ["seq", "ack", "ip_id", "tsval", "nth"]
     both = left.merge(right[[*keys, "time_ns"]], on=keys, how="left", suffixes=("", "_there"))

@@ -16,12 +16,21 @@ is not told: whether what was rebuilt explains the sender is to be seen afterwar
 Sources: RFC 2018; [Linux618] net/ipv4/tcp_input.c tcp_sack_new_ofo_skb, __tcp_ack_snd_check.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from cctrace.flows.capture import Capture
 from cctrace.flows.state import ACK, SYN
 from cctrace.io.packets import Packets
 from cctrace.tcp.sequence import unwrapped
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.flows.flow import Flow
 
 BLOCKS = 4  # that an ACK has room for
 NO_TIME = 0.8  # of the smallest round trip, in which no answer comes to what was sent again
@@ -35,7 +44,7 @@ DUPLICATES = 3  # segments beyond a hole, from which on it is taken for lost [RF
 OPT_SACK = 2
 
 
-def restored(flow):
+def restored(flow: Flow) -> Flow:
     """Return a flow whose ACKs tell by SACKs what arrived.
 
     Parameters
@@ -74,7 +83,9 @@ def restored(flow):
     return _with_blocks(flow, columns, acks, blocks, int(p["isn"]))
 
 
-def _pace(tx_ns, end, ack_ns, asked, mss, rtt_ns):
+def _pace(
+    tx_ns: NDArray[Any], end: NDArray[Any], ack_ns: NDArray[Any], asked: NDArray[Any], mss: int, rtt_ns: float
+) -> tuple[float, float]:
     """Return how many segments the path delivers per ns, and how many at once, where it delivers them in order."""
     highest = np.maximum.accumulate(end)[np.maximum(np.searchsorted(tx_ns, ack_ns, side="right") - 1, 0)]
     new = np.diff(asked, prepend=asked[:1])
@@ -88,11 +99,14 @@ def _pace(tx_ns, end, ack_ns, asked, mss, rtt_ns):
     return found[0] / span_ns, max(found[1], DUPLICATES)
 
 
-def _answers(tx_ns, begin, ack_ns, soon_ns):
+def _answers(
+    tx_ns: NDArray[Any], begin: NDArray[Any], ack_ns: NDArray[Any], soon_ns: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the last segment that was sent again soon upon each ACK (-1: none), and when it had left before."""
     upon = np.searchsorted(ack_ns, tx_ns, side="right") - 1
     soon = (upon >= 0) & (tx_ns - ack_ns[upon] <= soon_ns)
-    last, left_ns, before = np.full(len(ack_ns), -1), np.zeros(len(ack_ns), np.int64), {}
+    last, left_ns = np.full(len(ack_ns), -1), np.zeros(len(ack_ns), np.int64)
+    before: dict[int, int] = {}
     for k, (segment, now_ns) in enumerate(zip(begin.tolist(), tx_ns.tolist(), strict=True)):
         if soon[k] and segment in before and segment > last[upon[k]]:
             last[upon[k]], left_ns[upon[k]] = segment, before[segment]
@@ -100,7 +114,7 @@ def _answers(tx_ns, begin, ack_ns, soon_ns):
     return last, left_ns
 
 
-def _segments(columns, mine, p):
+def _segments(columns: dict[str, NDArray[Any]], mine: NDArray[Any], p: Any) -> tuple[NDArray[Any], ...]:
     """Return when each segment left, where it begins and ends; super-packets taken apart."""
     sent = np.flatnonzero(mine & (columns["payload"] > 0))
     first, payload = unwrapped(columns["seq"][sent], int(p["isn"])), columns["payload"][sent].astype(np.int64)
@@ -111,12 +125,20 @@ def _segments(columns, mine, p):
     return np.repeat(columns["time_ns"][sent], count), begin, np.minimum(begin + mss, np.repeat(first + payload, count))
 
 
-def _arrived(tx_ns, begin, end, ack_ns, asked, rtt_ns):
+def _arrived(
+    tx_ns: NDArray[Any],
+    begin: NDArray[Any],
+    end: NDArray[Any],
+    ack_ns: NDArray[Any],
+    asked: NDArray[Any],
+    rtt_ns: float,
+) -> NDArray[np.bool_]:
     """Return which transmissions arrived: of those of one segment only the last that its ACK can have answered."""
     highest = np.maximum.accumulate(asked) if len(asked) else asked
     at = np.searchsorted(highest, end)
     until = np.append(ack_ns, np.iinfo(np.int64).max)[at]
-    arrived, last = np.ones(len(tx_ns), bool), {}
+    arrived = np.ones(len(tx_ns), bool)
+    last: dict[int, int] = {}
     for k, (segment, left, answer) in enumerate(zip(begin.tolist(), tx_ns.tolist(), until.tolist(), strict=True)):
         before = last.get(segment)
         if before is not None and answer - left > NO_TIME * rtt_ns:
@@ -139,17 +161,23 @@ class _Receiver:
         Segments that the path delivers per ns, and at once.
     """
 
-    def __init__(self, tx_ns, begin, end, rtt_ns, rate, burst):
+    def __init__(
+        self, tx_ns: NDArray[Any], begin: NDArray[Any], end: NDArray[Any], rtt_ns: float, rate: float, burst: float
+    ) -> None:
         self.arrivals = list(zip(tx_ns.tolist(), begin.tolist(), end.tolist(), strict=True))
         self.size = max((e - b for _, b, e in self.arrivals), default=1)
         self.rtt_ns, self.next, self.asked = rtt_ns, 0, -1
         self.has = 1  # all up to here; the SYN is 0
-        self.beyond = []  # [begin, end, whether an ACK has told of it] of what lies above, the latest first
+        self.beyond: list[
+            list[int]
+        ] = []  # [begin, end, whether an ACK has told of it] of what lies above, the latest first
         self.rate, self.burst = rate, burst
         self.room, self.now_ns = 0.0, 0  # segments that the path can have delivered since the last that it did
         self.recovers = -1  # until this is acknowledged, the sender needs no DUPLICATES more
 
-    def all_blocks(self, ack_ns, asked, answers, left_ns):
+    def all_blocks(
+        self, ack_ns: NDArray[Any], asked: NDArray[Any], answers: NDArray[Any], left_ns: NDArray[Any]
+    ) -> list[list[tuple[int, int]]]:
         """Return the SACK blocks of each ACK, lists of (begin, end).
 
         Parameters
@@ -159,7 +187,7 @@ class _Receiver:
         answers, left_ns : ndarray
             The last segment that was sent again upon each, -1 for none; when it had left before.
         """
-        found = []
+        found: list[list[tuple[int, int]]] = []
         apart = np.flatnonzero(np.diff(ack_ns) * self.rate >= AT_ONCE) + 1
         ends = np.append(apart, len(ack_ns))[np.searchsorted(apart, np.arange(len(ack_ns)), side="right")]
         for k, (now_ns, number, answer) in enumerate(
@@ -181,20 +209,20 @@ class _Receiver:
             found.append(self._tell())
         return found
 
-    def _tell(self):
+    def _tell(self) -> list[tuple[int, int]]:
         """Return the blocks of an ACK, the latest first; what no ACK has told of yet before all."""
         told = sorted(self.beyond, key=lambda block: block[2])[:BLOCKS]
         for block in told:
             block[2] = True
-        return [tuple(block[:2]) for block in told]
+        return [(block[0], block[1]) for block in told]
 
-    def _advance(self, asked):
+    def _advance(self, asked: int) -> None:
         while self.has < asked and self.next < len(self.arrivals):
             self._take()
         self.has = self.asked = asked
         self._clear()
 
-    def _repeat(self, now_ns, until_ns, duplicates):
+    def _repeat(self, now_ns: int, until_ns: int, duplicates: int) -> None:
         """One of so many duplicates of a burst: at least one segment from beyond a hole."""
         since_ns = until_ns + BURST_NS - self.rtt_ns
         most = self.room + self.rate * (until_ns - now_ns) + 0.5
@@ -205,7 +233,7 @@ class _Receiver:
             if self._is_beyond():
                 self._take()
 
-    def _be_told(self, now_ns, again, left_ns):
+    def _be_told(self, now_ns: int, again: int, left_ns: int) -> None:
         """Take in what the sender must know to send a segment again that had left before."""
         since_ns = now_ns + BURST_NS - self.rtt_ns
         while not self._is_lost(again, left_ns) and self._is_beyond() and self.arrivals[self.next][0] <= since_ns:
@@ -213,18 +241,18 @@ class _Receiver:
         if self.asked >= self.recovers and self.next:
             self.recovers = max(end for _, end, _ in self.beyond) if self.beyond else again
 
-    def _is_lost(self, segment, left_ns):
+    def _is_lost(self, segment: int, left_ns: int) -> bool:
         """Whether what was told lets the sender take a segment for lost [RFC 6675, RFC 8985]."""
         beyond = sum(max(end - max(begin, segment), 0) for begin, end, _ in self.beyond)
         recovers = self.asked < self.recovers
         late = self.arrivals[self.next - 1][0] >= left_ns + REORDERING * self.rtt_ns if self.next else False
         return beyond >= (1 if recovers or late else DUPLICATES) * self.size
 
-    def _is_beyond(self, ahead=0):
+    def _is_beyond(self, ahead: int = 0) -> bool:
         at = self.next + ahead
         return at < len(self.arrivals) and self.arrivals[at][1] > self.has
 
-    def _take(self):
+    def _take(self) -> None:
         _, begin, end = self.arrivals[self.next]
         self.next += 1
         self.room = max(self.room - 1, 0.0)
@@ -234,7 +262,7 @@ class _Receiver:
             self.has = max(self.has, end)
             self._clear()
 
-    def _put(self, block):
+    def _put(self, block: list[int]) -> None:
         """Join a segment with its neighbours; what grew last comes first."""
         apart = []
         for other in self.beyond:
@@ -244,7 +272,7 @@ class _Receiver:
                 apart.append(other)
         self.beyond = [block, *apart]
 
-    def _clear(self):
+    def _clear(self) -> None:
         """What lay above a hole that is filled is no longer told."""
         while True:
             reached = [block for block in self.beyond if block[0] <= self.has]
@@ -254,7 +282,9 @@ class _Receiver:
             self.beyond = [block for block in self.beyond if block[0] > self.has]
 
 
-def _with_blocks(flow, columns, acks, blocks, isn):
+def _with_blocks(
+    flow: Flow, columns: dict[str, NDArray[Any]], acks: NDArray[Any], blocks: list[list[tuple[int, int]]], isn: int
+) -> Flow:
     """Return the flow of a capture in which the ACKs have these blocks."""
     count = np.array([len(each) for each in blocks], np.int64)
     edges = np.array([edge for each in blocks for edge in each], np.int64).reshape(-1, 2)

@@ -40,7 +40,7 @@ def chunk(sizes: NDArray[Any]) -> float:
     return np.nan
 
 
-def smooth(x: NDArray[Any], counted: NDArray[np.int64]) -> NDArray[np.int64]:
+def smooth(x: NDArray[Any], counted: NDArray[Any]) -> NDArray[Any]:
     """Return the smoothest progress of which `counted` can be the count in chunks; `counted` itself if it has none.
 
     Parameters

@@ -3,7 +3,12 @@
 The compiled part allocates nothing: where a table lacks room for what the next packet can cause, it stops and says so.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.flows import recovery
 from cctrace.flows.acks import clear
@@ -300,7 +305,7 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked):
 _reenact = Machine(reenact)
 
 
-def run(work):
+def run(work: Pass) -> tuple[NDArray[Any], ...]:
     """Re-enact the connections of a `Pass`; see `Capture.reenact`."""
     while (lacks := _reenact(*work.given, work.tables)) != NOTHING:
         work.grow(lacks)
@@ -317,7 +322,17 @@ class Pass:
     tables : tuple of ndarray
     """
 
-    def __init__(self, packets, sacks, order, first, params, polls, decided, marked):
+    def __init__(
+        self,
+        packets: tuple[NDArray[Any], ...],
+        sacks: tuple[NDArray[Any], ...],
+        order: NDArray[np.int64],
+        first: NDArray[np.int64],
+        params: NDArray[Any],
+        polls: NDArray[np.int64],
+        decided: NDArray[np.int64],
+        marked: NDArray[np.uint8],
+    ) -> None:
         self._growing = [
             np.empty(max(256, order.size + order.size // 2), EVENT),
             np.empty(256, LOG),
@@ -333,11 +348,11 @@ class Pass:
         self.given = packets, sacks, order.copy(), first, params, polls, decided, marked, self.at
 
     @property
-    def tables(self):
+    def tables(self) -> tuple[NDArray[Any], ...]:
         """The tables as they are now."""
         return (*self._growing, *self._rest)
 
-    def grow(self, lacks):
+    def grow(self, lacks: int) -> None:
         """Make room in the table that lacks it."""
         needed, tp = int(self.at["needed"][0]), self.finals[self.at["connection"][0]]
         table = self._growing[lacks]
@@ -346,21 +361,21 @@ class Pass:
         else:
             self._growing[lacks] = larger(table, needed)
 
-    def results(self):
+    def results(self) -> tuple[NDArray[Any], ...]:
         """Return what `Capture.reenact` returns."""
         out, log, sent, snap, _ = self._growing
         rows, logged, departed = self._ends[-1] if len(self._ends) else (0, 0, 0)
         return out[:rows], log[:logged], sent[:departed], self._ends, snap[: self.at["taken"][0]], self.finals
 
 
-def larger(table, needed):
+def larger(table: NDArray[Any], needed: int) -> NDArray[Any]:
     """Return a table of at least `needed` records, twice as many as before, that begins with the same ones."""
     found = np.zeros(max(table.size * 2, needed), table.dtype)
     found[: table.size] = table
     return found
 
 
-def larger_ring(ring, head, tail, needed):
+def larger_ring(ring: NDArray[Any], head: int, tail: int, needed: int) -> NDArray[Any]:
     """Return a ring of at least `needed` records with those from `head` to `tail`."""
     size = ring.size
     while size < needed:

@@ -5,10 +5,14 @@ the time-stamp clock, where the capture was taken. A capture may come in parts: 
 than memory while the next part is decoded in a second thread.
 """
 
+from __future__ import annotations
+
 import functools
 import os
 import queue
 import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +23,12 @@ from cctrace.flows.state import OPTION_BYTES, SAMPLE_BITS, SIDE
 from cctrace.lang.machine import Machine
 from cctrace.tcp.wire import MSS_BYTES
 from cctrace.units import format_time
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from cctrace.io.packets import Packets
 
 CHUNK = 1 << 15  # packets per part of a file: few enough to stay in the cache
 # What the pass reads of every packet, and as which type.
@@ -53,7 +63,7 @@ class Connections:
         Of the sender: minimum, median and 95th percentile, us, -1 without a sample; and how many samples.
     """
 
-    def __init__(self, parts):
+    def __init__(self, parts: Callable[[], Iterable[Packets]]) -> None:
         self._scan(parts(), None)
         distinct = self.sides["distinct_bytes"]
         self.sender = (distinct[:, 1] > distinct[:, 0]).astype(np.int64)
@@ -68,7 +78,7 @@ class Connections:
         self.rtt = _quantiles(self._samples, 2 * np.arange(len(self)) + self.sender)
         del self._samples
 
-    def _scan(self, parts, mss):
+    def _scan(self, parts: Iterable[Packets], mss: NDArray[np.int64] | None) -> None:
         """Go through all parts; `mss` None: guessed from what is known when a connection begins."""
         # One direction after the other: what a flood of SYNs never uses then takes no memory.
         sides, pool, used = np.zeros((2, 64), SIDE), np.empty((1024, 3), np.int64), 0
@@ -90,25 +100,25 @@ class Connections:
                     pool = _longer(pool, 2 * len(pool))
         self.sides = sides[:, :count].T
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.sender)
 
-    def _mine(self, name, other=False):
+    def _mine(self, name: str, other: bool = False) -> NDArray[Any]:
         """Return a field of the senders' sides, or of the `other` ones."""
         return np.where(self.sender == other, self.sides[name][:, 0], self.sides[name][:, 1])
 
     @property
-    def begin_ns(self):
+    def begin_ns(self) -> NDArray[np.int64]:
         """Time of each connection's first packet."""
         return self.sides["begin_ns"][:, 0]
 
     @functools.cached_property
-    def clock(self):
+    def clock(self) -> NDArray[np.int64]:
         """The times of the last part, made non-decreasing in file order, ns."""
         return np.maximum.accumulate(self.packets["time_ns"])
 
     @functools.cached_property
-    def _groups(self):
+    def _groups(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         from cctrace.flows.seqspace import group
 
         return group(self.packets["conn"], len(self))
@@ -117,7 +127,7 @@ class Connections:
     first = property(lambda self: self._groups[1], doc="Where in `order` each connection begins, and the last ends.")
 
     @functools.cached_property
-    def vantage(self):
+    def vantage(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Where each connection was captured: (place, confidence, time to the sender and back), see `vantage.judge`."""
         mine, echo = self._mine, self._mine("echo_ns")
         answered = np.where(mine("syn_ack") > 0, mine("syn_ns"), mine("opened_ns"))
@@ -131,11 +141,11 @@ class Connections:
         return place, confidence, np.where((data > away) & (data < 2 * away), data, away)
 
     @property
-    def sender_side_ns(self):
+    def sender_side_ns(self) -> NDArray[np.int64]:
         """The time from the capture point to the sender and back, ns; 0 where the capture is the sender's own."""
         return self.vantage[2]
 
-    def _where(self, i):
+    def _where(self, i: int) -> Iterator[str]:
         """Yield what a reader should know of where connection `i` was captured."""
         place, confidence, away_ns = (int(column[i]) for column in self.vantage)
         if place == vantage.UNKNOWN and self.rtt[i, 3]:
@@ -145,7 +155,7 @@ class Connections:
             least = "at least " if confidence == vantage.LIKELY else ""
             yield f"captured {at}, {least}{format_time(away_ns)} (there and back) from the sender: times are estimates"
 
-    def warnings(self, i):
+    def warnings(self, i: int) -> list[str]:
         """Return what a reader of a connection's numbers should know, a list of sentences."""
         mine, other = self.sides[i, self.sender[i]], self.sides[i, 1 - self.sender[i]]
         found = []
@@ -168,7 +178,7 @@ class Connections:
             found.append(f"segment size guessed: {self.mss[i]}")
         return found
 
-    def columns(self, part=slice(None)):
+    def columns(self, part: slice = slice(None)) -> dict[str, Any]:
         """Return the table, or some rows of it, as a dict of lists and arrays; RTTs in us, -1 without a sample."""
         table, sides, flip = self.packets.connections, self.sides[part], self.sender[part] == 1
         mine = sides[np.arange(len(sides)), self.sender[part]]
@@ -191,12 +201,12 @@ class Connections:
             "warnings": [self.warnings(i) for i in range(len(self))[part]],
         }
 
-    def _rtt_at_sender(self, part):
+    def _rtt_at_sender(self, part: slice) -> NDArray[np.int64]:
         """Return minimum, median and 95th percentile of the RTT from the sender, us, -1 without a sample."""
         rtt, away_us = self.rtt[part, :3], self.sender_side_ns[part, None] // 1000
         return np.where(rtt >= 0, rtt + away_us, -1)
 
-    def frame(self):
+    def frame(self) -> pd.DataFrame:
         """Return the table as a DataFrame; an RTT without a sample is NA."""
         import pandas as pd
 
@@ -205,11 +215,11 @@ class Connections:
             columns[name] = pd.arrays.IntegerArray(np.maximum(columns[name], 0), columns[name] < 0)
         return pd.DataFrame(columns)
 
-    def rows(self):
+    def rows(self) -> list[dict[str, Any]]:
         """Return the table as a list of dicts of Python numbers and texts; an RTT without a sample is None."""
         return list(self.each_row())
 
-    def each_row(self):
+    def each_row(self) -> Iterator[dict[str, Any]]:
         """Yield what `rows` lists, without having it all at once."""
         for start in range(0, len(self), _BLOCK):
             part = self.columns(slice(start, start + _BLOCK))
@@ -224,18 +234,18 @@ _BLOCK = 10_000  # rows made at a time: a flood of SYNs has millions
 _RTTS = ("rtt_min_us", "rtt_median_us", "rtt_p95_us")
 
 
-def _mss_option(table):
+def _mss_option(table: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
     """Return the smaller of the two MSS options, no less than what a sender accepts; -1 where one is unknown."""
     told = np.minimum(table["mss_a"], table["mss_b"]).astype(np.int64)
     return np.where(told > 0, np.maximum(told, LEAST_MSS), -1)
 
 
-def _as(column, dtype):
+def _as(column: NDArray[Any], dtype: Any) -> NDArray[Any]:
     """Return a column as compiled code takes it; without a copy if that is what it is."""
     return np.ascontiguousarray(column, dtype)
 
 
-def _longer(array, rows):
+def _longer(array: NDArray[Any], rows: int) -> NDArray[Any]:
     """Return an array of so many rows that begins with the given ones, then zeros (which cost nothing until used)."""
     longer = np.zeros((rows, *array.shape[1:]), array.dtype)
     longer[: len(array)] = array
@@ -243,7 +253,7 @@ def _longer(array, rows):
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def segment_size(largest, gcd, syn_mss):
+def segment_size(largest: int, gcd: int, syn_mss: int) -> tuple[int, bool]:
     """Return the payload of a full segment and whether that is certain.
 
     Parameters
@@ -275,18 +285,18 @@ def segment_size(largest, gcd, syn_mss):
     return MSS_BYTES, False
 
 
-def _quantiles(samples, sides):
+def _quantiles(samples: list[NDArray[np.int64]], sides: NDArray[Any]) -> NDArray[np.int64]:
     """Return minimum, median and 95th percentile (nearest rank) of each side's samples, us, -1 without; how many."""
-    samples = np.sort(np.concatenate([np.zeros(0, np.int64), *samples]))
-    first, end = (np.searchsorted(samples, (sides + more) << SAMPLE_BITS) for more in (0, 1))
+    ordered = np.sort(np.concatenate([np.zeros(0, np.int64), *samples]))
+    first, end = (np.searchsorted(ordered, (sides + more) << SAMPLE_BITS) for more in (0, 1))
     count = end - first
-    samples = np.append(samples, 0) & ((1 << SAMPLE_BITS) - 1)
+    times_us = np.append(ordered, 0) & ((1 << SAMPLE_BITS) - 1)
     places = (0, (count - 1) // 2, (95 * count + 99) // 100 - 1)
-    values = (np.where(count > 0, samples[first + np.where(count > 0, place, 0)], -1) for place in places)
+    values = (np.where(count > 0, times_us[first + np.where(count > 0, place, 0)], -1) for place in places)
     return np.column_stack([*values, count])
 
 
-def of_file(source, **options):
+def of_file(source: Any, **options: Any) -> Connections:
     """Return the `Connections` of a capture file, which may be larger than memory; uses two cores.
 
     Parameters
@@ -318,11 +328,11 @@ def of_file(source, **options):
     return Connections(lambda: [data])
 
 
-def _ahead(parts, depth=3):
+def _ahead(parts: Iterator[Packets], depth: int = 3) -> Iterator[Packets]:
     """Yield what `parts` yields, produced in a second thread that is at most `depth` parts ahead."""
     line: queue.Queue = queue.Queue(depth)
 
-    def produce():
+    def produce() -> None:
         try:
             for part in parts:
                 line.put((part, None))

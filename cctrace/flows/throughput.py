@@ -1,14 +1,24 @@
 """How fast a flow sent, and how fast it was acknowledged, per bin of time."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from cctrace.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from cctrace.flows.flow import Flow
 
 _LONGEST_BIN_S, _FEWEST_BINS = 1.0, 10
 _MOST_BINS = 1_000_000  # of 32 bytes; a mistaken unit (ms for s) asks for more
 
 
-def throughput(flow, bin_s=None):
+def throughput(flow: Flow, bin_s: float | None = None) -> pd.DataFrame:
     """Return the throughput of a flow over time.
 
     Parameters
@@ -51,7 +61,7 @@ def throughput(flow, bin_s=None):
     return pd.DataFrame(table | {"sent_bps": rate_bps(*sent, edges_s), "acked_bps": rate_bps(*acked, edges_s)})
 
 
-def edges(lasted_s, bin_s=None):
+def edges(lasted_s: float, bin_s: float | None = None) -> NDArray[np.float64]:
     """Return the edges of bins of equal length; the last one takes in what is less than half of one, up to the end.
 
     Raises
@@ -74,7 +84,7 @@ def edges(lasted_s, bin_s=None):
     return np.append(np.arange(bins) * bin_s, max(lasted_s, (bins - 1) * bin_s + bin_s / 2))
 
 
-def rate_bps(time_s, total_bytes, edges_s):
+def rate_bps(time_s: NDArray[Any], total_bytes: NDArray[Any], edges_s: NDArray[Any]) -> NDArray[np.float64]:
     """Return the mean rate between edges, of what had come in all by each time.
 
     Parameters

@@ -114,8 +114,8 @@ def _others_show_turns(record: Record) -> bool:
 
     An AQM that drops much of this flow's own queue leaves delays that no queue explains.
     """
-    rows = record.flow.capture.flows
-    other = Record(record.flow.capture.flow(max(record.companions, key=lambda k: rows.iloc[k]["bytes_sent"])))
+    sent = record.flow.capture.flows["bytes_sent"].to_numpy()
+    other = Record(record.flow.capture.flow(max(record.companions, key=lambda k: int(sent[k]))))
     if other.fluid is None or record.flow.index not in other.companions:
         return False
     shared = other.path.shared
