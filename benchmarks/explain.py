@@ -194,7 +194,7 @@ def policers(args):
                 verdicts.append(cct.diagnose(flow).verdicts[0])
             except CctraceError:
                 continue
-            lost += flow.summary["retransmitted_segments"]
+            lost += flow.row["retransmitted_segments"]
         told = any(verdict.name == "policer" for verdict in verdicts)
         if args.verbose:
             names = [(verdict.name, round(verdict.confidence, 2)) for verdict in verdicts]

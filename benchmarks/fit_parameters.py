@@ -111,7 +111,7 @@ def recordings(options):
         scenario = json.loads((folder / "scenario.json").read_text(encoding="utf-8"))
         names = {flow["dport"]: flow["cc"] for flow in scenario["parameters"]["flows"]}
         for flow in cct.read(str(next(folder.glob("sender.pcap*")))).bulk(1_000_000):
-            controller, fitted = KERNELS.get(names.get(int(flow.summary["dport"])), (None, ()))
+            controller, fitted = KERNELS.get(names.get(int(flow.row["dport"])), (None, ()))
             for name in fitted:
                 released = cct.fit.Parameters(controller, [name]).cls.params[name].default
                 began = time.process_time()

@@ -4,7 +4,6 @@ The names below are the public interface; each is imported when it is first used
 """
 
 import importlib
-import warnings
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0.dev0"
@@ -58,13 +57,9 @@ _PUBLIC = {
     "widget": "cctrace.report.widget",
 }
 __all__ = ["__version__", *_PUBLIC]
-_RENAMED = {"Flow": "Sender"}  # old name: new name; goes with the next release
 
 
 def __getattr__(name):
-    if name in _RENAMED:
-        warnings.warn(f"cctrace.{name} is cctrace.{_RENAMED[name]} now", DeprecationWarning, stacklevel=2)
-        return getattr(importlib.import_module(__name__), _RENAMED[name])
     if name not in _PUBLIC:
         raise AttributeError(f"module 'cctrace' has no attribute {name!r}")
     module = importlib.import_module(_PUBLIC[name])

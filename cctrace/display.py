@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 Progress = Callable[[str], object]  # receives lines of progress, for the argument `progress=` of what takes long
@@ -136,7 +136,47 @@ def of_summary(title: str, text: str) -> str:
     return card(title, rows, [name for name, colon, _ in lines if not colon])
 
 
-class Summarized:
+class Public:
+    """An object of which `dir()`, and with it completion, lists the public names only."""
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("_")]
+
+
+class Carded(Public):
+    """An object of a few figures: notebooks show them as a card, and `summary()` returns them as text."""
+
+    def _card(self) -> tuple[str, Iterable[tuple[str, object]], Iterable[object]]:
+        """Return title, figures and remarks; see `card`."""
+        raise NotImplementedError
+
+    def summary(self) -> str:
+        """Return what a person reads of it, as text."""
+        title, rows, notes = self._card()
+        return visible("\n".join([title, *(f"{name}: {value}" for name, value in rows), *map(str, notes)]))
+
+    def _repr_html_(self) -> str:
+        return card(*self._card())
+
+
+class Gridded(Public):
+    """An object of like parts: notebooks show a table of them, and `summary()` returns a line for each."""
+
+    def _grid(self) -> tuple[str, Sequence[str], Iterable[Iterable[object]], Iterable[object]]:
+        """Return title, columns, rows and remarks; see `grid`."""
+        raise NotImplementedError
+
+    def summary(self) -> str:
+        """Return what a person reads of it, as text."""
+        title, columns, rows, notes = self._grid()
+        parts = (", ".join(f"{name} {value}" for name, value in zip(columns, row, strict=True)) for row in rows)
+        return visible("\n".join([title, *parts, *map(str, notes)]))
+
+    def _repr_html_(self) -> str:
+        return grid(*self._grid())
+
+
+class Summarized(Public):
     """An object that notebooks show by its `summary()`, whose first line is its `repr`.
 
     A subclass sets `shown_as` to its title and, if it is an estimator, `shown_once` to an attribute that it has once it

@@ -43,7 +43,7 @@ def test_limits_are_an_account_of_the_whole_time(name):
         assert found[0].start_s == 0
         assert all(a.end_s == b.start_s and a.name != b.name for a, b in itertools.pairwise(found))
         assert {limit.name for limit in found} <= set(LIMITS)
-    assert diagnose(flow).limits[-1].end_s == pytest.approx(flow.summary["duration_s"])
+    assert diagnose(flow).limits[-1].end_s == pytest.approx(flow.row["duration_s"])
 
 
 def test_an_account_gives_each_stretch_to_what_held_for_most_of_it():

@@ -92,6 +92,22 @@ def test_a_path_and_a_sender_are_told_as_what_differs_from_the_default():
     assert repr(cct.Jitter("normal", sd="2ms")) == "Jitter(kind='normal', sd='2ms')"
 
 
+@pytest.mark.parametrize("name", SHOWN)
+def test_dir_lists_public_names_only(objects, name):
+    assert not [one for one in dir(objects[name]) if one.startswith("_")]
+
+
+@pytest.mark.parametrize(
+    "name", ["capture", "flow", "events", "counters", "connection", "run", "simulation", "compared"]
+)
+def test_a_summary_is_text_whose_lines_are_those_of_the_card(objects, name):
+    title, *lines = objects[name].summary().splitlines()
+    text = html.unescape(re.sub(r"<[^>]+>", " ", objects[name]._repr_html_()))
+    assert title in text
+    assert lines
+    assert all(word in text for line in lines for word in line.split(": ")[-1].split(", ")[-1:])
+
+
 def test_what_comes_from_a_file_is_escaped():
     assert "<img" not in card(HOSTILE, [(HOSTILE, HOSTILE)], [HOSTILE])
     assert "<img" not in grid(HOSTILE, [HOSTILE], [[HOSTILE]], [HOSTILE])
@@ -137,7 +153,7 @@ def test_decisions_events_and_timelines_are_written_as_parquet(objects, tmp_path
 
 
 def test_a_run_has_its_decisions_with_names_and_units(flow):
-    table = cct.replay(flow, "bbr").table
+    table = cct.replay(flow, "bbr").frame()
     assert {"cwnd_segments", "pacing_rate_Bps", "bw_Bps", "min_rtt_us", "phase"} <= set(table.columns)
     assert set(table["phase"]) <= {"STARTUP", "DRAIN", "PROBE_BW", "PROBE_BW up", "PROBE_BW down", "PROBE_RTT"}
 

@@ -38,7 +38,7 @@ def test_rate_base_rtt_and_buffer_of_a_recording_are_the_emulators(clean):
 
 def test_simulating_the_fitted_path_gives_what_was_recorded(clean):
     sim = cct.simulate(clean, "bbr2022", "20s", ack_every=2, hz=250)
-    recorded_flow = recorded("single_bbr_1bdp").summary
+    recorded_flow = recorded("single_bbr_1bdp").row
     assert sim.flows.goodput_bps[0] == pytest.approx(recorded_flow["goodput_bps"], rel=0.05)
     share = recorded_flow["retransmitted_segments"] / recorded_flow["segments_sent"]
     assert sim.flows.retransmit_ratio[0] == pytest.approx(share, abs=0.003)

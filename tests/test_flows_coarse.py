@@ -167,7 +167,7 @@ def test_every_family_of_controllers_runs_over_it(name):
 
 def test_the_connections_of_a_table_are_flows():
     table = read(datasets.path("compete_bbr_cubic_2bdp", "tcpinfo.csv.zst"))
-    assert table.flows["bytes_sent"].tolist() == [table.flow(i).summary["bytes_sent"] for i in range(2)]
+    assert table.flows["bytes_sent"].tolist() == [table.flow(i).row["bytes_sent"] for i in range(2)]
     assert table.flow(-1).connection == table.connections[1]
     for which, text in ((2, "has 2 connections"), ("0", "row number"), (("a", 1, "b", 2), "no such connection")):
         with pytest.raises(ArgumentError, match=text):

@@ -26,32 +26,32 @@ def crossing():
 
 def test_an_ack_before_its_data_makes_no_retransmission():
     flow, sent = crossing()
-    assert flow.summary["bytes_sent"] == sent
-    assert flow.summary["segments_sent"] == 16
-    assert flow.summary["retransmitted_segments"] == 0
+    assert flow.row["bytes_sent"] == sent
+    assert flow.row["segments_sent"] == 16
+    assert flow.row["retransmitted_segments"] == 0
     assert not len(flow.retransmissions)
     assert flow.quality()["unseen_segments"] == 0
-    assert not any("does not show" in text for text in flow.summary["warnings"])
+    assert not any("does not show" in text for text in flow.row["warnings"])
 
 
 def test_an_ack_before_its_data_gives_no_rtt():
     flow, _ = crossing()
     assert flow.rtt["rtt_us"].min() > 39_000
-    assert flow.summary["rtt_min_us"] > 39_000
+    assert flow.row["rtt_min_us"] > 39_000
 
 
 def test_what_was_acknowledged_and_never_shown_stays_missing():
     talk = Conversation().data(0.0, 1).ack(40.0, 1 + 4 * MSS).data(40.002, 1 + 2 * MSS, segments=2)
     flow = talk.data(41.0, 1 + 4 * MSS).ack(81.0, 1 + 5 * MSS).flow()
-    assert f"{MSS} bytes were acknowledged that the capture does not show" in flow.summary["warnings"]
-    assert flow.summary["retransmitted_segments"] == len(flow.retransmissions) == 0
+    assert f"{MSS} bytes were acknowledged that the capture does not show" in flow.row["warnings"]
+    assert flow.row["retransmitted_segments"] == len(flow.retransmissions) == 0
     assert flow.quality()["unseen_segments"] == 1
 
 
 def test_what_is_sent_again_after_it_was_shown_late_is_sent_again():
     talk = Conversation().data(0.0, 1).ack(40.0, 1 + 2 * MSS).data(40.002, 1 + MSS).data(300.0, 1 + MSS)
     flow = talk.data(300.1, 1 + 2 * MSS).ack(340.0, 1 + 3 * MSS).flow()
-    assert flow.summary["retransmitted_segments"] == 1
+    assert flow.row["retransmitted_segments"] == 1
 
 
 def test_two_segments_in_the_wrong_order_are_no_loss():
@@ -59,7 +59,7 @@ def test_two_segments_in_the_wrong_order_are_no_loss():
     talk.data(41.0, 1 + 2 * MSS).data(41.003, 1 + MSS).ack(81.0, 1 + 3 * MSS)
     flow = talk.data(82.0, 1 + 3 * MSS).ack(122.0, 1 + 4 * MSS).flow()
     assert not len(flow.retransmissions)
-    assert flow.summary["retransmitted_segments"] == flow.quality()["unseen_segments"] == 0
+    assert flow.row["retransmitted_segments"] == flow.quality()["unseen_segments"] == 0
     assert flow.quality()["out_of_order"] == 1
 
 
@@ -91,5 +91,5 @@ def test_what_others_call_sent_again_is_counted_apart():
     talk.data(6_000.0, 2001, size=500, fin=True).data(6_300.0, 2001, size=500, fin=True).ack(6_340.0, 2502)
     talk.rows.append(talk.rows[0] | {"time_ns": talk.rows[0]["time_ns"] + 1_000_000})
     flow = talk.flow()
-    assert flow.summary["retransmitted_segments"] == 1
+    assert flow.row["retransmitted_segments"] == 1
     assert flow.quality()["not_counted"] == {"copies": 0, "syns": 1, "fins": 1, "single_bytes": 1}

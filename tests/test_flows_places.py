@@ -41,7 +41,7 @@ def test_rtts_are_the_senders_wherever_the_capture_was_taken(back_ms):
     there = conversation().flow()
     assert flow.facts["handshake_rtt_us"] == pytest.approx(there.facts["handshake_rtt_us"], abs=1000)
     assert flow.rtt["rtt_us"].to_numpy() == pytest.approx(there.rtt["rtt_us"].to_numpy(), abs=1000)
-    assert any("times are estimates" in warning for warning in flow.summary["warnings"])
+    assert any("times are estimates" in warning for warning in flow.row["warnings"])
 
 
 def test_what_a_capture_elsewhere_computes_is_an_estimate():
@@ -118,8 +118,8 @@ def test_a_capture_at_the_receiver_shows_the_senders_rtt_and_what_it_sent_again(
     assert receiver.taken_at == "receiver"
     assert receiver.quality()["taken_at_confidence"] == "measured"
     for name in ("rtt_min_us", "rtt_median_us"):
-        assert receiver.summary[name] == pytest.approx(sender.summary[name], rel=0.02)
-    assert receiver.summary["retransmitted_segments"] == sender.summary["retransmitted_segments"] > 0
+        assert receiver.row[name] == pytest.approx(sender.row[name], rel=0.02)
+    assert receiver.row["retransmitted_segments"] == sender.row["retransmitted_segments"] > 0
 
 
 def test_without_a_handshake_or_an_echo_nothing_tells_where_a_capture_was_taken():

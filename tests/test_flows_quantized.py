@@ -67,5 +67,5 @@ def test_iperf3_has_what_its_path_gave_and_tells_what_it_sent_again():
     flow = iperf3(1.18)
     assert diagnose(flow, "bbr").figures["rtt_ratio"] >= 1.9  # the RTT is twice the lowest: there is a queue
     assert diagnose(flow, "bbr").cause == "path_full"
-    sent = flow.summary["bytes_sent"] / 1448 + 100
-    assert flow.summary["retransmitted_segments"] / flow.summary["segments_sent"] == pytest.approx(100 / sent, rel=0.01)
+    sent = flow.row["bytes_sent"] / 1448 + 100
+    assert flow.row["retransmitted_segments"] / flow.row["segments_sent"] == pytest.approx(100 / sent, rel=0.01)

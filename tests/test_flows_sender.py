@@ -43,7 +43,7 @@ def test_delivered_counts_segments_and_starts_at_one_for_the_syn():
 def test_a_super_packet_counts_as_its_segments():
     flow = Conversation().data(1, at(0), 1, size=4 * MSS).data(1.1, at(4), 1, size=100).ack(41, at(4) + 100).flow()
     assert calls(flow, "on_ack")["delivered"][0] == 1 + 5
-    assert flow.summary["segments_sent"] == 5
+    assert flow.row["segments_sent"] == 5
 
 
 def test_the_rate_sample_spans_from_the_send_to_the_ack():
@@ -108,7 +108,7 @@ def test_a_tail_loss_probe_is_no_retransmission_in_flight():
     flow = talk.flow()
     assert flow.quality()["unexplained_retransmissions"] == 0
     assert calls(flow, "on_ack")["retrans_out"].max() == 0
-    assert flow.summary["retransmitted_segments"] == 1
+    assert flow.row["retransmitted_segments"] == 1
 
 
 def test_a_timeout_enters_loss_and_marks_the_head():

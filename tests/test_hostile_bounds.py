@@ -48,7 +48,7 @@ def test_an_ack_far_ahead_makes_up_no_more_segments_than_a_large_flight_has(tmp_
 def test_what_a_capture_lacks_is_counted_where_no_rtt_is_known(tmp_path):
     rows = [(20, True, 1, 1, 1460), (30, False, 1, 1461, 0), (40, False, 1, 1461 + 5000 * 1460, 0)]
     flow = capture(tmp_path / "gap.pcap", rows).flow(0)
-    flow.summary["rtt_median_us"] = None  # as where time steps back before each ACK
+    flow.row["rtt_median_us"] = None  # as where time steps back before each ACK
     assert flow.quality()["unseen_segments"] == 5000
 
 

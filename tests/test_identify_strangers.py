@@ -45,7 +45,7 @@ def recorded():
 
 def test_the_sacks_that_are_put_back_are_those_of_the_receiver(recorded):
     bare = stripped(recorded)
-    again = bare.summary["retransmitted_segments"]
+    again = bare.row["retransmitted_segments"]
     assert bare.quality()["unexplained_retransmissions"] > again / 2
     back = restored(bare)
     assert back.quality()["unexplained_retransmissions"] == 0

@@ -43,8 +43,8 @@ def test_flents_sockets_are_flows():
     assert flow.polls["rtt"].tolist() == [40_500] * 40
     assert flow.polls["pacing_rate_Bps"][0] == 1_000_000
     assert flow.polls["bbr_pacing_gain"][0] == 320
-    assert flow.summary["bytes_sent"] == 20 * 200_000
-    assert flow.summary["goodput_bps"] == pytest.approx(8e6, rel=0.02)
+    assert flow.row["bytes_sent"] == 20 * 200_000
+    assert flow.row["goodput_bps"] == pytest.approx(8e6, rel=0.02)
     assert len(flow.events)
 
 

@@ -90,7 +90,7 @@ def test_a_varnish_log_without_figures_or_times_says_what_writes_them():
 def test_polls_that_name_only_the_client_go_to_its_flow_alone():
     flow = recording("single_bbr_1bdp")
     log = FORMS["request"][0].replace("10.0.0.2 40000", "{} {}")
-    log = log.replace("1700000001.25", f"{flow.summary['start_ns'] // 10**9 + 3}.25")
+    log = log.replace("1700000001.25", f"{flow.row['start_ns'] // 10**9 + 3}.25")
     attached = flow.attach(read(log.format(flow.key[2], flow.key[3])))
     assert attached.tcpinfo["rtt"].tolist() == [152_000]
     with pytest.raises(ArgumentError, match="no polls of"):
@@ -262,7 +262,7 @@ LIFE = {
 @pytest.mark.parametrize("at_receiver", [False, True])
 def test_tcplife_tells_bytes_and_duration_beside_the_flows(form, at_receiver):
     flow = recording("loss_cubic_1pct")
-    kib = (flow.summary["bytes_sent"] + 1) // 1024
+    kib = (flow.row["bytes_sent"] + 1) // 1024
     header, line = LIFE[form]
     ends = (*flow.key[2:], *flow.key[:2]) if at_receiver else flow.key
     tx, rx = (0, kib) if at_receiver else (kib, 0)
@@ -271,7 +271,7 @@ def test_tcplife_tells_bytes_and_duration_beside_the_flows(form, at_receiver):
     assert (len(table), table["duration_ms"].tolist(), table["rx_kib"].tolist()) == (2, [7.25, 20500.5], [6, rx])
     found = table.beside(flow)
     assert found.figures["agree"]
-    assert found.figures["duration_ms"] == {"kernel": 20500.5, "captured": flow.summary["duration_s"] * 1000}
+    assert found.figures["duration_ms"] == {"kernel": 20500.5, "captured": flow.row["duration_s"] * 1000}
     assert not read(header + line.format(*ends, tx and tx + 1, rx and rx + 1, "1")).beside(flow).figures["agree"]
 
 

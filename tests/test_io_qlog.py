@@ -259,7 +259,7 @@ QUIC_TRACE = written(
 def test_what_quic_trace_saw_acknowledged_was_sent():
     flow = cctrace.read(io.BytesIO(json.dumps(QUIC_TRACE).encode())).flow(0)
     assert flow.acked()[1].tolist() == [3 * 1350]
-    assert flow.summary["bytes_sent"] == 3 * 1350
+    assert flow.row["bytes_sent"] == 3 * 1350
     assert flow.polls.warnings == []
 
 

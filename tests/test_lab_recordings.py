@@ -71,7 +71,7 @@ def test_bounds_that_losses_set_are_the_kernels(shares):
 def test_behind_a_small_send_buffer_bbr_stays_in_startup(agreement):
     assert agreement.replay.startup.all()
     assert agreement.replay.agrees("pacing_gain").all()
-    assert agreement.replay.summary()["polls"] == len(agreement.replay.polls)
+    assert agreement.replay.to_dict()["polls"] == len(agreement.replay.polls)
 
 
 def test_parts_of_a_super_packet_add_up_to_what_was_lost():

@@ -223,7 +223,7 @@ def test_larger_segments_leave_the_utility_as_it_is():
 def test_counters_of_recorded_flows_are_statistics():
     recording = cct.datasets.path("single_bbr_1bdp")
     (row,) = statistics(cct.read(recording / "tcpinfo.csv.zst"), 0.45, 4).to_dict("records")
-    flow = cct.read(recording / "sender.pcap.zst").flow(0).summary
+    flow = cct.read(recording / "sender.pcap.zst").flow(0).row
     assert row["min_rtt_us"] == pytest.approx(flow["rtt_min_us"], rel=0.02)
     assert row["goodput_bps"] == pytest.approx(flow["goodput_bps"], rel=0.1)
     assert row["goodput_bps"] <= row["bw_bps"] * 1.05

@@ -44,8 +44,8 @@ def test_one_snapshot_without_a_time_gets_its_sentence_and_no_warning_leaks(give
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         flow = flow_of(HEADER + SOCKET + words(**given))
-        assert np.isnan(flow.summary["duration_s"])
-        assert np.isnan(flow.summary["start_ns"])
+        assert np.isnan(flow.row["duration_s"])
+        assert np.isnan(flow.row["start_ns"])
         found = diagnose(flow)
     assert found.cause == cause
     assert told in found.verdict
@@ -79,7 +79,7 @@ def test_words_without_their_sockets_line_are_one_connection(prefix):
     assert (flow.polls["time_ns"] == MISSING).all() == (prefix == "")
     assert any("lines without addresses" in text for text in flow.polls.warnings)
     if prefix:
-        assert flow.summary["goodput_bps"] == pytest.approx(8e6)
+        assert flow.row["goodput_bps"] == pytest.approx(8e6)
 
 
 def test_words_of_two_connections_are_told_apart_by_their_counters():

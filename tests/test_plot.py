@@ -180,7 +180,7 @@ def test_states_over_time_are_the_controllers_modes_and_tcps(cubic):
     assert (mode.label, tcp.label) == ("mode", "TCP")
     assert [name for _, _, name in mode.phases.spans][:2] == ["slow start", "congestion avoidance"]
     events = cubic.events.rows
-    last = (int(events["time_ns"][-1]) - int(cubic.summary["start_ns"])) / 1e9
+    last = (int(events["time_ns"][-1]) - int(cubic.row["start_ns"])) / 1e9
     recovering = sum(end - start for start, end, name in tcp.phases.spans if name == "Recovery")
     between = np.diff(events["time_ns"].astype(np.int64))[events["ca_state"][1:] == 3]
     assert recovering == pytest.approx(between.sum() / 1e9, rel=0.05)

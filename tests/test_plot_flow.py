@@ -34,14 +34,14 @@ def test_every_size_is_counted_as_often_as_it_was_sent():
 def test_the_throughput_is_the_mean_of_what_came_within_the_span(flow):
     (axes,) = plot.throughput(flow, 2.0).axes
     sent, received = packets_of(flow)
-    time_s = (sent.time_ns - flow.summary["start_ns"]) / 1e9
+    time_s = (sent.time_ns - flow.row["start_ns"]) / 1e9
     drawn = line(axes, "sent, with retransmissions")
     for k in (30, 400, 999):
         at = drawn.get_xdata()[k]
         inside = (time_s <= at) & (time_s >= max(at - 2.0, 0))
         assert drawn.get_ydata()[k] == pytest.approx(8e-6 * sent.size[inside].sum() / min(at, 2.0))
     whole = line(axes, "acknowledged, since the start").get_ydata()[-1]
-    assert whole == pytest.approx(8e-6 * (received.ack.max() - 1) / flow.summary["duration_s"], rel=0.01)
+    assert whole == pytest.approx(8e-6 * (received.ack.max() - 1) / flow.row["duration_s"], rel=0.01)
     with pytest.raises(ArgumentError, match="span_s=0: above 0"):
         plot.throughput(flow, 0)
 

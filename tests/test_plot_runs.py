@@ -42,7 +42,7 @@ def test_a_folder_a_pattern_and_a_list_of_captures_are_the_same_flows(folder):
 def test_a_figure_per_flow_is_in_the_unit_of_its_axis(folder):
     flow = cct.read(folder / "bbr2022" / "sender.pcap").flow(0)
     found = plot.samples(flow, "goodput")
-    assert found == {"10.0.0.1:50000 → 10.1.0.1:5201": pytest.approx([flow.summary["goodput_bps"] / 1e6])}
+    assert found == {"10.0.0.1:50000 → 10.1.0.1:5201": pytest.approx([flow.row["goodput_bps"] / 1e6])}
     axes = plot.boxes(folder, "goodput").axes[0]
     assert axes.get_ylabel().startswith("Goodput (Mbit/s)\n")
 
@@ -83,7 +83,7 @@ def test_a_corpus_gives_any_column_by_any_other(folder, tmp_path):
     pytest.importorskip("pyarrow")
     cct.corpus.run(str(folder), str(tmp_path / "results"), workers=1)
     found = plot.samples(tmp_path / "results", "goodput", by="verdict")
-    flows = [cct.read(file).flow(0).summary["goodput_bps"] / 1e6 for file in folder.rglob("*.pcap")]
+    flows = [cct.read(file).flow(0).row["goodput_bps"] / 1e6 for file in folder.rglob("*.pcap")]
     assert sorted(np.concatenate(list(found.values()))) == pytest.approx(sorted(flows))
     assert list(plot.samples(cct.corpus.open(str(tmp_path / "results")), "retransmitted")) == ["other"]
     with pytest.raises(ArgumentError, match="a corpus keeps rtt_min, rtt_median and rtt_p95"):

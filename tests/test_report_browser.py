@@ -94,7 +94,7 @@ def test_a_hostile_name_is_text_and_nothing_else(page):
 def test_at_40_ms_every_captured_packet_is_drawn(page, written):
     browser = page(written)
     flow = cct.read(datasets.path(RECORDING, "sender.pcap.zst")).flow(0)
-    start = int(flow.summary["start_ns"])
+    start = int(flow.row["start_ns"])
     seconds = [(side.time_ns - start) / 1e9 for side in packets_of(flow)]
     for low in (0.0, 3.0, 7.5):
         drawn = browser.evaluate(f"{FLOW}.zoom({low}, {low + 0.04}); {GRAPH}.draw(); ({{ ...{GRAPH}.canvas.dataset }})")
@@ -311,7 +311,7 @@ def test_a_page_of_a_million_packets_is_small_opens_at_once_and_zooms_fluently(p
         browser.evaluate(f"{FLOW}.zoom({low}, {high}); new Promise((done) => requestAnimationFrame(() => done(true)))")
         took.append(busy() - before)
     assert np.median(took) < opening / 5
-    assert flow.summary["packets"] > 10_000
+    assert flow.row["packets"] > 10_000
 
 
 def test_the_address_of_a_view_leads_back_to_it(page):

@@ -24,7 +24,7 @@ def counters(text, index=0):
 
 @pytest.mark.parametrize("name", ["loss_cubic_1pct", "single_bbr_1bdp", "jitter_bbr_sd2ms"])
 def test_polls_tell_the_volume_retransmissions_goodput_and_rtt_of_the_capture(name):
-    row = CounterFlow(read_file(datasets.path(name, "tcpinfo.csv.zst")), 0).row()
+    row = CounterFlow(read_file(datasets.path(name, "tcpinfo.csv.zst")), 0).row
     (seen,) = of_file(datasets.path(name, "sender.pcap.zst")).rows()
     assert row["bytes_sent"] == pytest.approx(seen["bytes_sent"], rel=0.01)  # the last poll may come before the end
     assert row["retransmitted_segments"] == pytest.approx(seen["retransmitted_segments"], abs=2)
@@ -50,7 +50,7 @@ def test_the_modes_of_bbr_become_a_timeline_without_gaps():
 def test_goodput_is_over_the_time_in_which_data_arrived():
     acked = [1, 1, 1_000_001, 2_000_001, 2_000_001, 2_000_001]
     rows = "".join(f"{T0 + i}000000000,{value}\n" for i, value in enumerate(acked))
-    row = counters("time_ns,tcpi_bytes_acked\n" + rows).row()
+    row = counters("time_ns,tcpi_bytes_acked\n" + rows).row
     assert row["goodput_bps"] == 8_000_000
     assert row["duration_s"] == 5
     assert np.isnan(row["rtt_min_us"])
@@ -58,7 +58,7 @@ def test_goodput_is_over_the_time_in_which_data_arrived():
 
 
 def test_a_single_poll_has_no_goodput():
-    row = counters(f"time_ns,tcpi_bytes_acked,tcpi_rtt\n{T0}000000000,500001,1000\n").row()
+    row = counters(f"time_ns,tcpi_bytes_acked,tcpi_rtt\n{T0}000000000,500001,1000\n").row
     assert np.isnan(row["goodput_bps"])
     assert (row["bytes_sent"], row["rtt_median_us"], row["duration_s"]) == (500_001, 1000, 0)
 
@@ -74,7 +74,7 @@ def test_the_intervals_of_iperf3_add_up():
     ]
     start = {"connected": [{"socket": 5, "local_host": "10.0.0.1", "local_port": 1, "remote_host": "10.0.0.2",
                             "remote_port": 5201}], "timestamp": {"timesecs": T0}}  # fmt: skip
-    row = counters(json.dumps({"start": start, "intervals": streams, "end": {}})).row()
+    row = counters(json.dumps({"start": start, "intervals": streams, "end": {}})).row
     assert row["goodput_bps"] == pytest.approx(8_000_000)
     assert (row["bytes_sent"], row["retransmitted_segments"]) == (4_000_000, 6)
 
@@ -91,7 +91,7 @@ def test_a_qlog_tells_goodput_from_its_acknowledged_packets_each_once():
 
     metrics = {"time": 25, "name": "recovery:metrics_updated", "data": {"smoothed_rtt": 20.0, "min_rtt": 19.0}}
     events = [*map(packet, range(10)), ack(20, 0, 3), metrics, ack(1020, 0, 8)]
-    row = counters(json.dumps({"qlog_version": "0.3", "traces": [{"events": events}]})).row()
+    row = counters(json.dumps({"qlog_version": "0.3", "traces": [{"events": events}]})).row
     assert row["goodput_bps"] == pytest.approx(5 * 1000 * 8)
     assert (row["packets"], row["segments_sent"], row["bytes_sent"], row["rtt_min_us"]) == (12, 10, 9000, 19_000)
 
@@ -133,7 +133,7 @@ def test_tcp_probe_tells_progress_and_flight_by_sequence_numbers_that_wrap():
         for i in range(4)
     ]
     flow = counters("\n".join(lines))
-    row = flow.row()
+    row = flow.row
     assert row["goodput_bps"] == 8_000_000
     assert row["bytes_sent"] == 3_000_000
     assert flow.outstanding().tolist() == [10] * 4

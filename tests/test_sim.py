@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import cctrace as cct
 from cctrace import schema
 from cctrace.cc.base import LinuxController
 from cctrace.errors import ArgumentError
@@ -500,11 +499,6 @@ print(peaks[1] - peaks[0])
 def test_memory_does_not_grow_with_the_duration():
     grown = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True, check=True).stdout
     assert int(grown) < 16 * 1024  # KB; 300,000 more packets, of which a trace would keep 100 bytes and more each
-
-
-def test_the_old_name_of_a_sender_still_works_and_says_the_new_one():
-    with pytest.warns(DeprecationWarning, match=r"cctrace\.Sender"):
-        assert cct.Flow is cct.Sender
 
 
 def test_watched_fields_are_those_of_the_controller_in_both_modes():

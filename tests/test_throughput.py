@@ -24,8 +24,8 @@ def test_bins_hold_what_the_packets_carried(flow, bin_s):
     table = flow.throughput(bin_s)
     sent, received = packets_of(flow)
     edges = np.append(table["time_s"], table["time_s"].iloc[-1] + table["span_s"].iloc[-1])
-    assert edges[-1] == pytest.approx(flow.summary["duration_s"])
-    times = (sent.time_ns - flow.summary["start_ns"]) / 1e9
+    assert edges[-1] == pytest.approx(flow.row["duration_s"])
+    times = (sent.time_ns - flow.row["start_ns"]) / 1e9
     for k, row in enumerate(table.itertuples()):
         within = (times > edges[k]) & (times <= edges[k + 1])
         assert row.sent_bps * row.span_s / 8 == pytest.approx(sent.size[within].sum(), abs=1e-3)
@@ -57,9 +57,9 @@ def test_counters_tell_the_rate_between_polls(flow):
 
 
 def test_every_table_of_a_flow_counts_seconds_from_its_first_packet(flow):
-    first_ns = int(flow.summary["start_ns"])
+    first_ns = int(flow.row["start_ns"])
     run = cct.replay(flow, "cubic6")
-    of_run = run.decisions, run.table, run.compare().frame()
+    of_run = run.decisions, run.frame(), run.compare().frame()
     for table in (flow.events.frame(), flow.rtt, flow.sends, flow.retransmissions, *of_run):
         time_ns = table["time_ns"].to_numpy(np.int64)
         assert np.array_equal(table["time_s"], (time_ns - first_ns) / 1e9)
@@ -74,5 +74,5 @@ def test_the_drawn_throughput_has_bins_that_can_be_read(flow):
     assert view.throughput["span_s"].iloc[0] == pytest.approx(0.2)  # 21 s in 200 bins or fewer: 1, 2 or 5 of a decade
     panel = next(panel for panel in flow_panels(view) if panel.name == "throughput")
     assert [series.label for series in panel.series] == ["sent, with retransmissions", "acknowledged"]
-    assert panel.series[0].time_s[-1] == pytest.approx(flow.summary["duration_s"])
+    assert panel.series[0].time_s[-1] == pytest.approx(flow.row["duration_s"])
     assert "in each 200 ms" in panel.explanation

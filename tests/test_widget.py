@@ -103,7 +103,7 @@ class TestInABrowser:
 
     def test_at_40_ms_every_captured_packet_is_drawn(self, host, flow):
         browser = host(cct.widget(flow))
-        start = int(flow.summary["start_ns"])
+        start = int(flow.row["start_ns"])
         inside = [int(((t >= 3.0) & (t <= 3.04)).sum()) for t in ((s.time_ns - start) / 1e9 for s in packets_of(flow))]
         drawn = browser.evaluate(f"{HOST}.flow.zoom(3.0, 3.04); ({{ ...{GRAPH}.canvas.dataset }})")
         assert [int(drawn["sent"]), int(drawn["received"])] == inside

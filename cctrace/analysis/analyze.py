@@ -172,7 +172,7 @@ def _counters(file: File, progress: Progress, options: dict[str, Any]) -> TcpInf
 def _bulk_connections(table: TcpInfo) -> list[CounterFlow]:
     """Return the connections that carried at least 100 kB, largest first; the largest if none did."""
     connections = [CounterFlow(table, index) for index in range(len(table.connections))]
-    return [connections[row] for row in bulk_rows([one.row()["bytes_sent"] for one in connections])]
+    return [connections[row] for row in bulk_rows([one.row["bytes_sent"] for one in connections])]
 
 
 def _bulk_flows(file: str, capture: Capture) -> list[Flow]:
@@ -202,8 +202,8 @@ def _forecast(flow: Flow, variant: str | None, number: int, progress: Progress) 
     progress(COLLAPSE)
     found = attempt(COLLAPSE, Collapse(quick=True).fit, flow)
     rate_bps = found.rate_bps_.value if isinstance(found, Collapse) else None
-    if rate_bps and flow.summary["goodput_bps"] < IDLE * rate_bps:
-        used = format_share(flow.summary["goodput_bps"] / rate_bps)
+    if rate_bps and flow.row["goodput_bps"] < IDLE * rate_bps:
+        used = format_share(flow.row["goodput_bps"] / rate_bps)
         return Refusal(COLLAPSE, f"the flow used {used} of its path's {format_rate(rate_bps)}")
     return found
 

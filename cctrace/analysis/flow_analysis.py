@@ -51,7 +51,7 @@ class FlowAnalysis(Summarized):
     replayed : str or None
         The controller that was replayed over the flow, None if none was.
     agreement : dict or None
-        Its agreement with what the kernel logged, see `Comparison.summary`; None without counters.
+        Its agreement with what the kernel logged, see `Comparison.to_dict`; None without counters.
     polls : DataFrame or None
         The kernel's and the replay's values at each poll.
     diagnosis : Diagnosis or None

@@ -74,7 +74,7 @@ class FlowView:
         model = None if run is None else model_of(run)
         again = flow.retransmissions[["time_ns", "seq"]]
         seen = flow.throughput(_bin_s(flow)), flow.reverse()
-        return cls(flow.events.rows, model, kernel, again, int(flow.summary["start_ns"]), flow.taken_at, *seen)
+        return cls(flow.events.rows, model, kernel, again, int(flow.row["start_ns"]), flow.taken_at, *seen)
 
     @functools.cached_property
     def acks(self) -> NDArray[Any]:
@@ -99,7 +99,7 @@ _BINS = 200  # of the throughput drawn; more would draw the bursts of single rou
 
 def _bin_s(flow: Flow) -> float:
     """Return how long the bins of a picture of the throughput are: 1, 2 or 5 of a decade, two round trips or more."""
-    rtt_us = flow.summary["rtt_median_us"]
-    least = max(flow.summary["duration_s"] / _BINS, 0.0 if pd.isna(rtt_us) else 2e-6 * rtt_us, 1e-6)
+    rtt_us = flow.row["rtt_median_us"]
+    least = max(flow.row["duration_s"] / _BINS, 0.0 if pd.isna(rtt_us) else 2e-6 * rtt_us, 1e-6)
     decade = 10.0 ** np.floor(np.log10(least))
     return float(next(decade * step for step in (1, 2, 5, 10) if decade * step >= least * (1 - 1e-9)))

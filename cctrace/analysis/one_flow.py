@@ -56,7 +56,7 @@ def of_capture(
     known : Identification, optional
         Who sent the flow, if that was found out before.
     """
-    row = flow.summary
+    row = flow.row
     flow, others = counters.attach(flow)
     told = controller_name(flow.tcpinfo)
     quality = attempt("sender's view", flow.quality)
@@ -109,7 +109,7 @@ def of_counters(file: str, connection: CounterFlow, controller: str | None = Non
 
     A controller is replayed only if asked for: what the kernel itself decided is there already.
     """
-    row = connection.row()
+    row = connection.row
     notes = Notes(list(row["warnings"]))
     who = _sender(connection, connection.polls, controller_name(connection.polls), None, notes)
     diagnosis = notes.result("diagnosis", diagnose, connection, who.controller)
@@ -181,7 +181,7 @@ def _agreement(run: Run, notes: Notes) -> tuple[Any, Any]:
     if isinstance(comparison, Refusal):
         notes.lines.append(comparison.reason)
         return None, None
-    return comparison.summary(), comparison.frame()
+    return comparison.to_dict(), comparison.frame()
 
 
 # What a reader should know to be a guess; of `start_ns` the note on where it was captured says so.

@@ -116,7 +116,7 @@ class Agreement:
         if info is None:
             raise ArgumentError("flow: has no counters attached; use flow.attach(cct.read(file))")
         self.cc, variant = _sender(flow, cc)
-        begin = flow.summary["start_ns"]
+        begin = flow.row["start_ns"]
         end = int(flow.capture.connections.sides["last_ns"][flow.index].max())
         asked = (info["state"] == ESTABLISHED) & (info["time_ns"] > begin) & (info["time_after_ns"] < end)
         held = _inside(info["time_ns"], np.zeros((0, 2), np.int64) if stalls is None else stalls)

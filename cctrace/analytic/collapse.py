@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike
 from cctrace.analytic.distributions import Affine, Delay, Distribution, TruncatedNormal
 from cctrace.analytic.domain import Array, Domain, Real, checked, domain_of, not_negative, positive
 from cctrace.analytic.roots import first_root
-from cctrace.display import card, texts_of
+from cctrace.display import Carded, texts_of
 from cctrace.errors import ArgumentError
 
 PAPER_SAMPLES = 10_000  # M and L in Sec. III-E
@@ -174,7 +174,7 @@ def collapse_domain(
 PARAMETERS = ("sd_us", "mean_us", "cwnd_gain", "samples", "queue_delay_us")
 
 
-class Collapse:
+class Collapse(Carded):
     """The paper's model with all its parameters, for probabilities, thresholds and surfaces.
 
     Parameters
@@ -233,8 +233,8 @@ class Collapse:
     def __repr__(self) -> str:
         return f"<Collapse, closed form: {', '.join(f'{name} {value}' for name, value in texts_of(self.values))}>"
 
-    def _repr_html_(self) -> str:
-        rows = texts_of(self.values)
+    def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
+        rows: list[tuple[str, object]] = [*texts_of(self.values)]
         single = all(value is not None and np.ndim(value) == 0 for value in self.values.values())
         if single:
             rows += [
@@ -242,7 +242,7 @@ class Collapse:
                 ("expected min_rtt, us", f"{float(self.expected_min_rtt()):.1f}"),
                 ("threshold of sd, us", f"{float(self.threshold('sd_us')):.1f}"),
             ]
-        return card("minRTT collapse (closed form)", rows)
+        return "minRTT collapse (closed form)", rows, []
 
     def _complete(self, changes: dict[str, Any]) -> dict[str, Any]:
         values = self.values | changes

@@ -65,7 +65,7 @@ def over_flows(
             names = list(capture.flows.columns)
             for flow in bulk_or_largest(capture) if which is None else [capture.flow(which)]:
                 say(f"fitting {flow!r}")
-                row = {"flow": {name: flow.summary[name] for name in names}}
+                row = {"flow": {name: flow.row[name] for name in names}}
                 try:
                     found = function(flow, say)
                     objects.append((row | found.to_dict(), found.summary()))

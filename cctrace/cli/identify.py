@@ -66,7 +66,7 @@ def _ends(row: Any) -> str:
 def _as_json(file: str, flow: Any, result: Any) -> dict[str, Any]:
     from cctrace.errors import StreamError
 
-    known = {"file": file, "flow": flow.summary}
+    known = {"file": file, "flow": flow.row}
     if isinstance(result, StreamError):
         return known | {"candidates": [], "group": [], "paced": False, "reason": str(result), "seconds": None}
     candidates = [candidate._asdict() for candidate in result.candidates]

@@ -176,7 +176,7 @@ def _draw(flow: Any, result: Any, controller: str, source: str, file: str) -> No
         from cctrace.report.page import write
 
         view = FlowView.of(flow, result)
-        write(report_of([FlowAnalysis(source, flow.summary, replayed=controller, view=view, flow=flow)]), file)
+        write(report_of([FlowAnalysis(source, flow.row, replayed=controller, view=view, flow=flow)]), file)
         return
     from cctrace.plot import plot_flow
 
@@ -208,7 +208,7 @@ def _agreement(result: Any) -> Any:
     if getattr(result.source, "tcpinfo", None) is None:
         return None
     comparison = result.compare()
-    return comparison.summary() if comparison.quantities else None
+    return comparison.to_dict() if comparison.quantities else None
 
 
 def _shares(agreement: Any) -> list[tuple[str, str]]:
@@ -219,7 +219,7 @@ def _shares(agreement: Any) -> list[tuple[str, str]]:
 
 
 def _figure(name: str) -> str:
-    """Return the key of a figure of `Comparison.summary` in words.
+    """Return the key of a figure of `Comparison.to_dict` in words.
 
     >>> _figure("bw_1%"), _figure("cwnd_2"), _figure("pacing_gain")
     ('bw within 1 %', 'cwnd within 2 segments', 'pacing gain equal')

@@ -72,7 +72,7 @@ def sweep(
             duration=duration,
             file=file,
             workers=workers,
-            progress=lambda done, total: say(f"{done} of {total} simulations"),
+            progress=say,
             **axes,
         )
     columns = [name for name in found if "flow" in found[name].dims]

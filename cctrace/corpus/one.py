@@ -82,7 +82,7 @@ def analyse(
         for task in tasks:
             if task == "flows":
                 continue
-            for table, found in of_flow.rows_of(task, flow, _key(name, index, flow.summary)).items():
+            for table, found in of_flow.rows_of(task, flow, _key(name, index, flow.row)).items():
                 rows.setdefault(table, []).extend(found)
     unused = [
         f"{table.source}: no flow of the capture has these addresses" for table in tables if id(table) not in belong
@@ -149,7 +149,7 @@ def _of_large(source: str, limit: int | None) -> Found:
     keys = {
         tuple(one[name] for name in ("src", "sport", "dst", "dport", "start_ns")): i for i, one in enumerate(records)
     }
-    found = ((flow, keys[(*flow.key, flow.summary["start_ns"])]) for flow in bulk_flows(source, limit=limit))
+    found = ((flow, keys[(*flow.key, flow.row["start_ns"])]) for flow in bulk_flows(source, limit=limit))
     return records, found, getattr(table, "warnings", [])
 
 
@@ -158,8 +158,8 @@ def _of_counters(table: TcpInfo) -> Found:
     from cctrace.flows.large import bulk_rows
 
     flows = [CounterFlow(table, index) for index in range(len(table.connections))]
-    bulk = bulk_rows([flow.summary["bytes_sent"] for flow in flows])
-    return [flow.summary for flow in flows], ((flows[i], int(i)) for i in bulk), table.warnings
+    bulk = bulk_rows([flow.row["bytes_sent"] for flow in flows])
+    return [flow.row for flow in flows], ((flows[i], int(i)) for i in bulk), table.warnings
 
 
 def _counted(counters: Sequence[Named], limit: int | None) -> list[TcpInfo]:

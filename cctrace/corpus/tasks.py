@@ -125,7 +125,7 @@ def _explain(flow: Any, key: dict[str, Any]) -> Rows:
     from cctrace.diagnosis.diagnose import diagnose
     from cctrace.identification.named import controller_name
 
-    summary = flow.summary
+    summary = flow.row
     row = key | {name: summary[name] for name in ("bytes_sent", "goodput_bps", "start_ns")}
     row["controller"] = controller_name(flow.tcpinfo)
     try:
@@ -164,7 +164,7 @@ _FIGURES = (
 def _identify(flow: Any, key: dict[str, Any]) -> Rows:
     from cctrace.identification.identify import identify
 
-    row = key | {"start_ns": flow.summary["start_ns"]}
+    row = key | {"start_ns": flow.row["start_ns"]}
     try:
         found = identify(flow)
     except (StreamError, ArgumentError) as refusal:
@@ -176,7 +176,7 @@ def _identify(flow: Any, key: dict[str, Any]) -> Rows:
 
 
 def _fit(flow: Any, key: dict[str, Any]) -> Rows:
-    row = key | {"start_ns": flow.summary["start_ns"]}
+    row = key | {"start_ns": flow.row["start_ns"]}
     if isinstance(flow, CounterFlow):
         refused = [row | {"refused": "counters alone: a fit needs packets"}]
         return {"paths": refused, "collapse": refused}
@@ -223,7 +223,7 @@ def _estimate(name: str, ends: Row | None) -> Row:
 def _replay(flow: Any, key: dict[str, Any], variant: str) -> Rows:
     from cctrace.replaying.run import replay
 
-    row = key | {"start_ns": flow.summary["start_ns"], "controller": variant}
+    row = key | {"start_ns": flow.row["start_ns"], "controller": variant}
     try:
         run = replay(flow, variant)
     except (StreamError, ArgumentError) as refusal:
@@ -241,7 +241,7 @@ def _agreement(run: Any, flow: Any) -> Row:
     if flow.tcpinfo is None:
         return {}
     try:
-        shares = run.compare().summary()
+        shares = run.compare().to_dict()
     except ArgumentError:
         return {}
     names = {"bw_1%": "bw_within_1_percent", "min_rtt_1%": "min_rtt_within_1_percent", "cwnd_2": "cwnd_within_2"}
@@ -254,7 +254,7 @@ _CHANGES = {"goodput_change": "goodput_bps", "rtt_change": "rtt_mean_us", "share
 def _whatif(flow: Any, key: dict[str, Any], variant: str) -> Rows:
     from cctrace.counterfactual.whatif import whatif
 
-    names, row = variant.split("+"), key | {"start_ns": flow.summary["start_ns"]}
+    names, row = variant.split("+"), key | {"start_ns": flow.row["start_ns"]}
     try:
         if isinstance(flow, CounterFlow):
             raise FitError("counters alone: what if needs packets")

@@ -139,13 +139,13 @@ def _identified(flow: Flow) -> tuple[Controller | None, str]:
 
 def _others(flow: Flow, evidence: PathEvidence, path: FittedPath) -> tuple[Sender, ...]:
     """Return the senders of the other flows through the same bottleneck."""
-    begin_ns, senders = flow.summary["start_ns"], []
+    begin_ns, senders = flow.row["start_ns"], []
     least_us = float(np.nanmin(evidence.transmissions.rtt_us))
     for index in evidence.through.others:
         other = flow.capture.flow(index)
-        start = (other.summary["start_ns"] - begin_ns) / 1e9
+        start = (other.row["start_ns"] - begin_ns) / 1e9
         rtt_us = path.rtt_ns / 1e3 + float(np.nanmin(evidence.companions[index].rtt_us)) - least_us
-        begin, stop = f"{max(start, 0):.3f}s", f"{start + other.summary['duration_s']:.3f}s"
+        begin, stop = f"{max(start, 0):.3f}s", f"{start + other.row['duration_s']:.3f}s"
         cc = _identified(other)[0] or "cubic"
         senders.append(Sender(cc, rtt=f"{max(rtt_us, 100.0):.0f}us", start=begin, stop=stop))
     return tuple(senders)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -34,10 +34,8 @@ from cctrace.diagnosis.rules import judge
 from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.counters import CounterFlow
+from cctrace.flows.flow import Flow
 from cctrace.refusals import Refusal, attempt
-
-if TYPE_CHECKING:
-    from cctrace.flows.flow import Flow
 
 FROM_POLLS = "(From polls, not packets: shorter events do not show.)"
 ELSEWHERE = "(Captured elsewhere than at the sender: times are estimates.)"
@@ -139,7 +137,7 @@ def diagnose(flow: Flow | CounterFlow, controller: str | None = None, paced: boo
     """
     if isinstance(flow, CounterFlow):
         return _of_counters(flow, controller)
-    if not hasattr(flow, "capture"):
+    if not isinstance(flow, Flow):
         raise ArgumentError(f"cannot diagnose {type(flow).__name__!r}: use a flow of a capture or of counters")
     record = Record(flow, controller, paced)
     lacks: list[Refusal] = []
@@ -173,6 +171,6 @@ def _of_counters(flow: CounterFlow, controller: str | None) -> Diagnosis:
     look = one_look.Look(flow, controller)
     if look.tells_nothing:
         raise StreamError(f"{flow.polls.source}: the counters tell nothing of what limited this connection")
-    duration = float(np.nan_to_num(flow.summary["duration_s"]))
+    duration = float(np.nan_to_num(flow.row["duration_s"]))
     limits = [Limit("unknown", 0.0, duration)]
     return Diagnosis.of(limits, [], _verdicts(one_look.facts_of(look)), coarse=True, note=look.note)

@@ -40,7 +40,7 @@ class Polls:
     def __init__(self, flow: CounterFlow, controller: str | None = None) -> None:
         self.flow, self.controller = flow, controller or flow.connection.get("cc")
         self.time = flow.seconds()
-        self.end = float(np.nan_to_num(flow.summary["duration_s"]))
+        self.end = float(np.nan_to_num(flow.row["duration_s"]))
 
     def __getitem__(self, name: str) -> NDArray[np.float64]:
         return self.flow.values(name)
@@ -65,7 +65,7 @@ class Polls:
     @functools.cached_property
     def sent(self) -> float:
         """Segments sent, at the last poll; NaN unknown."""
-        return float(self.flow.summary["segments_sent"] or np.nan)
+        return float(self.flow.row["segments_sent"] or np.nan)
 
     @property
     def is_model_based(self) -> bool:

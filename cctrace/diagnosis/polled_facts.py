@@ -45,7 +45,7 @@ EPISODE_RTTS = 2  # marks, or losses, closer than that cut the window once
 def facts_of(polls: Polls, limits: list[Limit]) -> Facts:
     """Return the facts of a connection that was polled several times."""
     rtt = float(np.nanmedian(polls.rtt)) if np.isfinite(polls.rtt).any() else NAN
-    goodput = float(polls.flow.summary["goodput_bps"])
+    goodput = float(polls.flow.row["goodput_bps"])
     busy, rwnd, sndbuf = (polls.span_us(name) for name in ("busy_time_us", "rwnd_limited_us", "sndbuf_limited_us"))
     receiver, buffer = (part / busy if busy > 0 else NAN for part in (rwnd, sndbuf))
     return Facts(
@@ -85,7 +85,7 @@ def _start(polls: Polls) -> Start | None:
     if polls.again[-1] > 0 or not polls.least_us > 0 or not len(grown):
         return None
     lasted_us = (time_ns[grown[-1] + 1] - polls.flow.start_ns) / 1e3
-    sent = float(polls.flow.summary["bytes_sent"])
+    sent = float(polls.flow.row["bytes_sent"])
     return Start(lasted_us / polls.least_us, sent, polls.least_us, is_growing=True, is_complete=False)
 
 
@@ -93,12 +93,12 @@ def _socket_limit(polls: Polls, rtt: float) -> SocketLimit:
     limit, share = socket_limit(polls["pacing_rate_Bps"], polls["max_pacing_rate"])
     _, rate, _ = polls.windows
     at_it = len(rate) > 0 and is_at(float(np.median(rate)) / 8, limit)
-    return SocketLimit(8 * limit, share, polls.flow.summary["goodput_bps"], at_it, rtt > QUEUED * polls.least_us)
+    return SocketLimit(8 * limit, share, polls.flow.row["goodput_bps"], at_it, rtt > QUEUED * polls.least_us)
 
 
 def _sharing(polls: Polls) -> Sharing | None:
     """Return what connections got whose RTTs move with this one's."""
-    table, mine = polls.flow.table, polls.flow.summary
+    table, mine = polls.flow.table, polls.flow.row
     if len(polls.time) < FEWEST_POLLS:
         return None
     alike: dict[str, tuple[float, float]] = {}
@@ -107,11 +107,11 @@ def _sharing(polls: Polls) -> Sharing | None:
         if other.connection == polls.flow.connection or not other.is_timed or len(other.polls) < FEWEST_POLLS:
             continue
         up, its_up = (
-            Presence(one.start_ns, one.polls["time_ns"][-1], one.summary["bytes_sent"]) for one in (polls.flow, other)
+            Presence(one.start_ns, one.polls["time_ns"][-1], one.row["bytes_sent"]) for one in (polls.flow, other)
         )
         if matters(up, its_up) and (correlation := _correlation(polls, other)) > ALIKE:
             name = f"{other.connection.get('src')}:{other.connection.get('sport')}"
-            alike[name] = (float(other.summary["goodput_bps"]), correlation)
+            alike[name] = (float(other.row["goodput_bps"]), correlation)
     if not alike:
         return None
     rates = {name: rate for name, (rate, _) in alike.items()}
@@ -160,7 +160,7 @@ def _min_rtt(polls: Polls, rtt: float) -> MinRtt | None:
     """Return BBR's own min_rtt and estimate of the rate, where its counters are there."""
     least = polls["bbr_min_rtt_us"]
     least = least[(least > 0) & (least < NEVER_US)]
-    deviation, goodput = polls["rttvar"], float(polls.flow.summary["goodput_bps"])
+    deviation, goodput = polls["rttvar"], float(polls.flow.row["goodput_bps"])
     if not len(least) or not np.isfinite(deviation).any():
         return None
     most = float(np.nanmax(np.append(polls["bbr_bw_Bps"], 0.0))) * 8

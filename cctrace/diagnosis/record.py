@@ -74,7 +74,7 @@ class Record:
         self.path = evidence_of(flow)
         self.table = self.path.transmissions
         self.start_ns = self.table.start_ns
-        self.duration_s = float(flow.summary["duration_s"])
+        self.duration_s = float(flow.row["duration_s"])
 
     # --- rows of the event stream ------------------------------------------------------------------------------------
     @functools.cached_property
@@ -175,7 +175,7 @@ class Record:
     @functools.cached_property
     def goodput_bps(self) -> float:
         """Goodput, bit/s of payload."""
-        return float(self.flow.summary["goodput_bps"])
+        return float(self.flow.row["goodput_bps"])
 
     @property
     def is_loss_based(self) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cctrace.display import Progress, of_summary, silent
+from cctrace.display import Progress, Public, of_summary, silent
 from cctrace.errors import FitError
 from cctrace.estimates import Z95, Estimate, to_dict
 from cctrace.fit.constants import CLOCK_ERROR, GRAIN_US, MOST_ROUNDS, MOVED, RATE_SHOWS, STANDS, UNSURE
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 COUNTS = "payload and 66 bytes of headers per segment (as cctrace.Path)"
 
 
-class FittedPath(Path):
+class FittedPath(Path, Public):
     """A `cctrace.Path` fitted to a flow.
 
     Attributes
@@ -76,7 +76,7 @@ class FittedPath(Path):
 
     @classmethod
     def from_json(cls, text: str | bytes | dict[str, Any]) -> FittedPath:
-        """Return the fitted path that `export` ``("json")`` wrote, or an object of ``cctrace fit path --json``.
+        """Return the fitted path that `to_json` wrote, or an object of ``cctrace fit path --json``.
 
         Raises
         ------
@@ -85,7 +85,7 @@ class FittedPath(Path):
 
         Examples
         --------
-        >>> again = FittedPath.from_json(fitted.export("json"))             # doctest: +SKIP
+        >>> again = FittedPath.from_json(fitted.to_json())             # doctest: +SKIP
         """
         return cls.of(read_estimates(text))
 
@@ -125,6 +125,10 @@ class FittedPath(Path):
     def to_dict(self) -> dict[str, Any]:
         """Return what `cctrace fit path --json` prints."""
         return to_dict(self.estimates)
+
+    def to_json(self) -> str:
+        """Return the estimates as JSON text, which `from_json` reads."""
+        return self.export("json")
 
     def export(self, to: str) -> str:
         """Return a script that emulates the path: ``"netem"`` (tc), ``"mahimahi"``, or ``"json"`` (the estimates).

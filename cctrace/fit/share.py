@@ -160,7 +160,7 @@ class Share(Summarized):
         self.loss_based_share_ = Estimate(1 - value, 1 - high, 1 - low)
 
     def _describe_path(self, flows: Sequence[Flow], progress: Progress) -> None:
-        largest = max(flows, key=lambda flow: flow.summary["bytes_sent"])
+        largest = max(flows, key=lambda flow: flow.row["bytes_sent"])
         found = path_of(evidence_of(largest, one_bottleneck=True), progress).estimates
         rates = found["rate_bps"]
         if len(rates) > 1:

@@ -208,8 +208,8 @@ def _progress(polls: TcpInfo, flow: Flow) -> NDArray[Any]:
 
 def _unaligned(flow: Flow, polls: TcpInfo, name: str) -> tuple[TcpInfo, Alignment]:
     """Return the polls as they are, if their times are within the capture's."""
-    begin = flow.summary["start_ns"]
-    end = begin + int(flow.summary["duration_s"] * 1e9)
+    begin = flow.row["start_ns"]
+    end = begin + int(flow.row["duration_s"] * 1e9)
     inside = (polls["time_ns"] >= begin) & (polls["time_ns"] <= end + 1_000_000_000)
     if not inside.any():
         raise ArgumentError(f"{name}: no poll lies within the time of the capture, and no counter tells the offset")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.display import Gridded
 from cctrace.errors import ArgumentError
 from cctrace.flows import reaction, reenact
 from cctrace.flows.ecn import feedback
@@ -91,7 +92,7 @@ _READ = ("direction", "flags", "seq", "ack", "window", "payload", "tsval", "tsec
 _SHOWN = 10  # flows in a notebook
 
 
-class Capture:
+class Capture(Gridded):
     """The TCP connections of one packet capture.
 
     Parameters
@@ -123,11 +124,10 @@ class Capture:
     def __repr__(self) -> str:
         return f"<Capture {self.packets.source}: {len(self.packets)} packets, {len(self)} connections>"
 
-    def _repr_html_(self) -> str:
-        from cctrace.display import grid
+    def _grid(self) -> tuple[str, tuple[str, ...], list[tuple[object, ...]], list[str]]:
         from cctrace.units import format_rate, format_share, format_size, format_time
 
-        rows = []
+        rows: list[tuple[object, ...]] = []
         for i, row in zip(range(_SHOWN), self.connections.each_row(), strict=False):
             again = row["retransmitted_segments"] / (row["segments_sent"] or np.nan)
             rtt = "unknown" if row["rtt_median_us"] is None else format_time(row["rtt_median_us"] * 1000)
@@ -138,7 +138,7 @@ class Capture:
         more = [f"and {len(self) - _SHOWN} more flows: .flows"] if len(self) > _SHOWN else []
         columns = ("flow", "sender", "receiver", "sent", "goodput", "RTT", "retransmitted")
         title = f"Capture {self.packets.source}: {len(self.packets)} packets, {len(self)} connections"
-        return grid(title, columns, rows, [*more, *self.warnings])
+        return title, columns, rows, [*more, *self.warnings]
 
     def to_parquet(self, path: str | os.PathLike[str]) -> int:
         """Write the packets as Parquet, without loss; `cctrace.read` reads them back. Returns the rows written."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.display import Carded
 from cctrace.errors import ArgumentError
 from cctrace.flows import coarse, quantized
 from cctrace.flows.state import DEFAULT_HZ
@@ -47,7 +48,7 @@ class CounterTable(TcpInfo):
         """One row per connection, in the order of `connections`; a DataFrame with the columns of `cctrace flows`."""
         import pandas as pd
 
-        return pd.DataFrame([self.flow(i).summary for i in range(len(self.connections))])
+        return pd.DataFrame([self.flow(i).row for i in range(len(self.connections))])
 
     def flow(self, which: int | tuple[Any, ...] = 0) -> CounterFlow:
         """Return one connection as a `CounterFlow`.
@@ -74,7 +75,7 @@ class CounterTable(TcpInfo):
         return CounterFlow(self, int(which) % len(self.connections))
 
 
-class CounterFlow:
+class CounterFlow(Carded):
     """The polls of one connection.
 
     Parameters
@@ -142,8 +143,9 @@ class CounterFlow:
             return np.ceil(apart / (coarse.mss_of(self) or coarse.MSS_IF_UNKNOWN))
         return segments
 
+    @functools.cached_property
     def row(self) -> dict[str, Any]:
-        """Return what `cctrace flows` tells of a connection, as a dict with the same keys; NaN for what is unknown.
+        """This connection's row of `CounterTable.flows`, a dict; NaN for what is unknown.
 
         Goodput is over the polls between which acknowledged bytes grew. The lowest RTT is the kernel's `min_rtt` where
         there is one; median and 95th percentile are of the smoothed RTT.
@@ -191,19 +193,18 @@ class CounterFlow:
         once = _largest(self.values("bytes_sent") - np.nan_to_num(self.values("bytes_retrans")))
         return once if not np.isnan(once) else _largest(acked.astype(float))
 
-    def _repr_html_(self) -> str:
-        from cctrace.display import card
+    def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
         from cctrace.units import format_rate, format_size, format_time
 
-        row = self.row()
-        rows = [
+        row = self.row
+        rows: list[tuple[str, object]] = [
             ("acknowledged", format_size(row["bytes_sent"])),
             ("goodput", format_rate(row["goodput_bps"])),
             ("RTT median", format_time(row["rtt_median_us"] * 1000)),
             ("duration", format_time(row["duration_s"] * 1e9)),
             ("polls", len(self.polls)),
         ]
-        return card(f"Connection {self.key}, by counters of {self.polls.source}", rows, row["warnings"])
+        return f"Connection {self.key}, by counters of {self.polls.source}", rows, row["warnings"]
 
     def __repr__(self) -> str:
         return f"<CounterFlow of {self.polls.source}: {len(self.polls)} polls>"
@@ -212,11 +213,6 @@ class CounterFlow:
     def tcpinfo(self) -> TcpInfo:
         """The polls: a replay of the coarse stream is compared with them."""
         return self.polls
-
-    @functools.cached_property
-    def summary(self) -> dict[str, Any]:
-        """This connection's row of `CounterTable.flows`, a dict."""
-        return self.row()
 
     @property
     def key(self) -> tuple[Any, ...]:

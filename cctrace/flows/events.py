@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace import schema
+from cctrace.display import Carded
 from cctrace.errors import FormatError, StreamError
 from cctrace.flows.state import CLOCK_START_US, EVENT
 
@@ -31,7 +32,7 @@ _FACTS: dict[str, tuple[int, int]] = {
 }
 
 
-class Events:
+class Events(Carded):
     """One row per call that the sender's congestion control could have received.
 
     Rows for every kind of controller are there (`pkts_acked`, `on_ack` and `cong_avoid` for one ACK, say); a controller
@@ -115,14 +116,12 @@ class Events:
         codes = [schema.LINUX_EVENTS[name] for name in names]
         return np.flatnonzero(np.isin(self.rows["event"], codes))
 
-    def _repr_html_(self) -> str:
-        from cctrace.display import card
-
+    def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
         codes, counts = np.unique(self.rows["event"], return_counts=True)
         names = {code: name for name, code in schema.EVENT_CODES.items()}
         calls = ", ".join(f"{names[code]} {count}" for code, count in zip(codes, counts, strict=True))
         span_s = (int(self.rows["time_ns"][-1]) - int(self.rows["time_ns"][0])) / 1e9 if len(self) else 0.0
-        rows = [
+        rows: list[tuple[str, object]] = [
             ("calls", calls or "none"),
             ("time", f"{span_s:.3f} s"),
             ("segment size", f"{self.meta['mss']} B"),
@@ -130,7 +129,7 @@ class Events:
             ("guessed", ", ".join(self.meta.get("inferred", ())) or "nothing"),
         ]
         notes = ["made up between polls of counters"] if self.coarse else []
-        return card(f"Event stream: {len(self)} rows", rows, [*notes, "As a table: .frame()"])
+        return f"Event stream: {len(self)} rows", rows, [*notes, "As a table: .frame()"]
 
     def to_parquet(self, path: str | os.PathLike[str]) -> int:
         """Write the stream as Parquet, as `save` does."""

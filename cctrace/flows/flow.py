@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.display import Carded, connection
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.align import align, best_alignment
 from cctrace.flows.ecn import ecn_of, feedback_of
@@ -32,7 +33,7 @@ DAY_S = 86_400
 LONGEST_S = 30 * DAY_S  # of a connection that is reconstructed; what it takes grows with its time
 
 
-class Flow:
+class Flow(Carded):
     """One connection, seen from the endpoint that sent more payload.
 
     Attributes
@@ -52,7 +53,7 @@ class Flow:
     --------
     >>> import cctrace as cct
     >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
-    >>> flow.key, flow.taken_at, int(flow.summary["retransmitted_segments"])
+    >>> flow.key, flow.taken_at, int(flow.row["retransmitted_segments"])
     (('10.99.0.1', 40001, '10.99.0.2', 5001), 'sender', 57)
     >>> float(flow.rtt["rtt_us"].min()) / 1e3
     40.0
@@ -73,28 +74,27 @@ class Flow:
         return other
 
     @functools.cached_property
-    def summary(self) -> dict[str, Any]:
+    def row(self) -> dict[str, Any]:
         """This flow's row of `Capture.flows`, a dict."""
         return {str(name): value for name, value in self.capture.flows.iloc[self.index].items()}
 
     @property
     def key(self) -> tuple[Any, ...]:
         """(src, sport, dst, dport), bulk sender first."""
-        return tuple(self.summary[name] for name in ("src", "sport", "dst", "dport"))
+        return tuple(self.row[name] for name in ("src", "sport", "dst", "dport"))
 
     def __repr__(self) -> str:
         src, sport, dst, dport = self.key
-        return f"<Flow {src}:{sport} -> {dst}:{dport}, {self.summary['bytes_sent']} bytes>"
+        return f"<Flow {src}:{sport} -> {dst}:{dport}, {self.row['bytes_sent']} bytes>"
 
-    def _repr_html_(self) -> str:
-        from cctrace.display import card
+    def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
         from cctrace.units import format_rate, format_share, format_size, format_time
 
-        row = self.summary
+        row = self.row
         rtts = [row[f"rtt_{which}_us"] for which in ("min", "median", "p95")]  # NA without a sample
         told = ", ".join(format_time(value * 1000) if isinstance(value, int) else "unknown" for value in rtts)
         again = row["retransmitted_segments"] / (row["segments_sent"] or np.nan)
-        rows = [
+        rows: list[tuple[str, object]] = [
             ("sent", f"{format_size(row['bytes_sent'])} in {row['segments_sent']} segments"),
             ("goodput", format_rate(row["goodput_bps"])),
             ("RTT min, median, p95", told),
@@ -103,8 +103,7 @@ class Flow:
             ("captured at", self.taken_at),
             ("counters", "none attached" if self.tcpinfo is None else f"{len(self.tcpinfo)} polls"),
         ]
-        src, sport, dst, dport = self.key
-        return card(f"Flow {src}:{sport} → {dst}:{dport}", rows, row["warnings"])
+        return f"Flow {connection(*self.key)}", rows, row["warnings"]
 
     @property
     def taken_at(self) -> str:
@@ -152,10 +151,10 @@ class Flow:
                 f"{name}: connection {self.index}: nothing to reconstruct: the acknowledgements are missing; "
                 "capture both directions"
             )
-        if self.summary["duration_s"] > LONGEST_S:
+        if self.row["duration_s"] > LONGEST_S:
             raise StreamError(
                 f"{name}: connection {self.index}: nothing to reconstruct: its packets span "
-                f"{self.summary['duration_s'] / DAY_S:,.0f} days, and {LONGEST_S // DAY_S} are the most; where a clock "
+                f"{self.row['duration_s'] / DAY_S:,.0f} days, and {LONGEST_S // DAY_S} are the most; where a clock "
                 "was set in between, cut the capture there"
             )
 
@@ -170,7 +169,7 @@ class Flow:
         """
         rows, _, sent, _ = self._reenacted
         facts = self.facts | ({"through_fq": True} if self.through_fq else {})
-        return Events(rows, facts, sent, int(self.summary["start_ns"]))
+        return Events(rows, facts, sent, int(self.row["start_ns"]))
 
     def seconds(self, time_ns: ArrayLike) -> NDArray[np.float64]:
         """Return times of the capture's clock in seconds since the flow's first packet, the zero of every plot.
@@ -185,7 +184,7 @@ class Flow:
         ndarray of float64, shape of `time_ns`
         """
         # Subtract as integers first: epoch nanoseconds do not fit a float64.
-        return (np.asarray(time_ns, np.int64) - int(self.summary["start_ns"])) / 1e9
+        return (np.asarray(time_ns, np.int64) - int(self.row["start_ns"])) / 1e9
 
     def throughput(self, bin_s: float | None = None) -> pd.DataFrame:
         """Return what was sent and acknowledged per second, in bins of time; see `throughput.throughput`."""
@@ -393,14 +392,14 @@ class Flow:
             },
             "time_steps_back": int(self.capture.packets.counters.get("back_steps", 0)),
             "inferred": self.facts["inferred"],
-            "warnings": [*self.summary["warnings"], *self.capture.warnings],
+            "warnings": [*self.row["warnings"], *self.capture.warnings],
         }
 
     def _unseen_segments(self) -> int:
         made_up = int(self._reenacted[3]["unseen"])  # no ACK that is not believed makes up anything
         if not made_up:
             return 0
-        rtt_us = self.summary["rtt_median_us"]
+        rtt_us = self.row["rtt_median_us"]
         lacking = unshown_bytes(self.capture, self.index, math.nan if rtt_us is None else 1e3 * rtt_us)
         return min(made_up, -(-lacking // int(self.capture.connections.mss[self.index])))
 

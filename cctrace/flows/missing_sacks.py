@@ -61,7 +61,7 @@ def restored(flow: Flow) -> Flow:
     --------
     >>> import cctrace as cct
     >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
-    >>> restored(flow).summary["segments_sent"] == flow.summary["segments_sent"]
+    >>> restored(flow).row["segments_sent"] == flow.row["segments_sent"]
     True
     """
     capture, p = flow.capture, flow.capture.params([flow.index])[0]
@@ -71,10 +71,10 @@ def restored(flow: Flow) -> Flow:
     mine = columns["direction"] == p["sender"]
     tx_ns, begin, end = _segments(columns, mine, p)
     acks = np.flatnonzero(~mine & (columns["flags"] & ACK > 0) & (columns["flags"] & SYN == 0))
-    if not len(acks) or not isinstance(flow.summary["rtt_min_us"], int):  # NA without a sample
+    if not len(acks) or not isinstance(flow.row["rtt_min_us"], int):  # NA without a sample
         return flow
     asked = unwrapped(columns["ack"][acks], int(p["isn"]))
-    rtt_ns = int(flow.summary["rtt_min_us"]) * 1000
+    rtt_ns = int(flow.row["rtt_min_us"]) * 1000
     arrived = _arrived(tx_ns, begin, end, columns["time_ns"][acks], asked, rtt_ns)
     ack_ns = columns["time_ns"][acks]
     pace = _pace(tx_ns, end, ack_ns, asked, int(p["mss"]), rtt_ns)

@@ -59,7 +59,7 @@ def reverse(flow: Flow) -> dict[str, Any]:
         "retransmitted_packets": int((~new).sum()),
         "messages": int(begins.sum()),
         "pure_acks": count,
-        "bytes_per_ack": float(flow.summary["bytes_sent"] / count) if count else None,
+        "bytes_per_ack": float(flow.row["bytes_sent"] / count) if count else None,
         "sack_packets": int((back["sack_count"] > 0).sum()),
         "zero_windows": int(((back["window"] == 0) & ~handshake).sum()),
         "ece_packets": _report_marks(back["flags"][~handshake], feedback_of(flow)),

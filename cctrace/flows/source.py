@@ -54,6 +54,10 @@ class FlowSource(Streamed, Viewed, Protocol):
     def caveats(self) -> Sequence[str]:
         """What a reader of anything computed from `events` should know."""
 
+    @property
+    def row(self) -> dict[str, Any]:
+        """Its row of `flows`, the table of connections."""
+
     def seconds(self, time_ns: ArrayLike) -> NDArray[np.float64]:
         """Return times of the capture's clock in seconds since the flow's beginning."""
 

@@ -51,7 +51,7 @@ def throughput(flow: Flow, bin_s: float | None = None) -> pd.DataFrame:
     """
     import pandas as pd
 
-    lasted_s = float(flow.summary["duration_s"])
+    lasted_s = float(flow.row["duration_s"])
     edges_s = edges(lasted_s, bin_s)
     rows, sends = flow.events.rows, flow.events.sends
     order = np.argsort(sends["time_ns"], kind="stable")

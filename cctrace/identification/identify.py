@@ -246,7 +246,7 @@ def _flows(file: str, options: dict[str, Any]) -> Sequence[Flow | CounterFlow] |
     data = read(file, **options)
     if isinstance(data, CounterTable):
         flows = [data.flow(index) for index in range(len(data.connections))]
-        return [flows[row] for row in bulk_rows([flow.summary["bytes_sent"] for flow in flows])]
+        return [flows[row] for row in bulk_rows([flow.row["bytes_sent"] for flow in flows])]
     if not isinstance(data, Capture):
         raise ArgumentError(f"{file}: holds neither packets nor counters of connections")
     if not len(data):

@@ -139,7 +139,7 @@ def _record(events: Events, most: int, hz: int, hz_known: bool, exact: bool, reb
 def _is_blind(flow: Flow) -> bool:
     """Whether the SACKs are missing by which the sender had detected its losses."""
     unexplained = flow.quality()["unexplained_retransmissions"]
-    again = int(flow.summary["retransmitted_segments"])
+    again = int(flow.row["retransmitted_segments"])
     return bool(unexplained >= const.LEAST_UNEXPLAINED and unexplained > const.UNEXPLAINED * again)
 
 

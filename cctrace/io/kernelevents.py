@@ -132,7 +132,7 @@ class KernelEvents:
     def _life(self, flow: CapturedFlow, mine: NDArray[np.bool_], reverse: NDArray[np.bool_]) -> Beside:
         row = np.flatnonzero(mine | reverse)[-1]  # the last connection, where ports were reused
         kib = int(self["tx_kib" if mine[row] else "rx_kib"][row])
-        sent, took = int(flow.summary["bytes_sent"]), flow.summary["duration_s"] * 1000
+        sent, took = int(flow.row["bytes_sent"]), flow.row["duration_s"] * 1000
         figures = {
             "duration_ms": {"kernel": float(self["duration_ms"][row]), "captured": float(took)},
             "bytes": {"kernel": (kib * 1024, kib * 1024 + 1023), "captured": sent},

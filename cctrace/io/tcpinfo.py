@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace import schema
-from cctrace.display import visible
+from cctrace.display import Carded, visible
 from cctrace.errors import FormatError
 from cctrace.io import cells, door
 from cctrace.io.structs import FIELDS
@@ -96,7 +96,7 @@ _TEXTS = ("src", "dst", "cc")
 CONNECTION = ("connection",)  # key of a poll's connection number; not text, so that no field of a file can have it
 
 
-class TcpInfo:
+class TcpInfo(Carded):
     """Polls of struct tcp_info.
 
     Attributes
@@ -147,21 +147,19 @@ class TcpInfo:
     def __repr__(self) -> str:
         return f"<TcpInfo {self.source}: {len(self)} polls, {len(self.connections)} connections>"
 
-    def _repr_html_(self) -> str:
-        from cctrace.display import card
-
+    def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
         known = [name for name, values in self.columns.items() if name not in ("time_ns", "time_after_ns")
                  and len(values) and (values >= 0).any()]  # fmt: skip
         span_s = (int(self["time_ns"].max()) - int(self["time_ns"].min())) / 1e9 if len(self) else 0.0
         names = sorted({str(one["cc"]) for one in self.connections if one.get("cc")})
-        rows = [
+        rows: list[tuple[str, object]] = [
             ("format", self.format),
             ("polls", f"{len(self)} over {span_s:.3f} s"),
             ("connections", len(self.connections)),
             ("controllers", ", ".join(names) or "unknown"),
             ("columns", ", ".join(known)),
         ]
-        return card(f"Counters {self.source}", rows, self.warnings)
+        return f"Counters {self.source}", rows, self.warnings
 
     def to_parquet(self, path: str | os.PathLike[str]) -> int:
         """Write the polls as Parquet, without loss; `cctrace.read` reads them back. Returns the rows written."""

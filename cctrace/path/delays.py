@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.display import card
+from cctrace.display import Carded
 from cctrace.errors import FitError
 from cctrace.estimates import Estimate
 from cctrace.path.arrays import Bools, Floats, Ints
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Delays:
+class Delays(Carded):
     """Delays beyond the bottleneck, in the order of their ACKs; times in us since the first packet of the flow.
 
     Attributes
@@ -129,14 +129,14 @@ class Delays:
         """RTT_UCAV, the mean RTT without queue, an `Estimate`; robust against stalls (0.5 % at each end trimmed)."""
         return mean_of(self.rtt_us)
 
-    def _repr_html_(self) -> str:
-        figures = [
+    def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
+        figures: list[tuple[str, object]] = [
             ("packets", f"{len(self)}, worth {self.effective_samples:.0f} independent ones"),
             ("mean", f"{self.mean_us.text('{:.0f}')} us"),
             ("arrived out of order", format_share(self.reordered_share)),
             ("without others' packets in the queue", format_share(self.quiet_share)),
         ]
-        return card("RTTs without queue", figures)
+        return "RTTs without queue", figures, []
 
     def __repr__(self) -> str:
         worth = f"{self.effective_samples:.0f} effective"

@@ -92,7 +92,7 @@ def throughput(flow: Flow, span_s: float | None = None, *, title: str = "") -> F
     >>> [line.get_label() for line in throughput(flow, 0.5).axes[0].lines]
     ['sent, with retransmissions', 'acknowledged', 'acknowledged, since the start']
     """
-    lasted = flow.summary["duration_s"]
+    lasted = flow.row["duration_s"]
     span_s = min(1.0, lasted / 10) if span_s is None else span_s
     if not span_s > 0:
         raise ArgumentError(f"span_s={span_s}: above 0, in seconds")
@@ -159,7 +159,7 @@ def rtt(flow: Flow, over: str = "time", *, title: str = "") -> Figure:
         raise ArgumentError(f"over={over!r}: 'time' or 'sequence'")
     rows = flow.events.rows
     rows = rows[(rows["event"] == LINUX_EVENTS["pkts_acked"]) & (rows["rs_rtt_us"] >= 0)]
-    x = (rows["time_ns"] - flow.summary["start_ns"]) / 1e9 if over == "time" else rows["snd_una"] / 1e6
+    x = (rows["time_ns"] - flow.row["start_ns"]) / 1e9 if over == "time" else rows["snd_una"] / 1e6
     drawing = blank((9.0, 3.8), title or _place(flow))
     axes = drawing.subplots()
     points = decimate(x.astype(float), rows["rs_rtt_us"] / 1e3, _BUCKETS)

@@ -57,9 +57,7 @@ def ladder(flow: Flow, start_s: float = 0.0, packets: int = 40, *, title: str = 
         raise ArgumentError(f"packets={packets}: 1 to {_MOST}")
     rows = _rows(flow, start_s, packets)
     if not rows:
-        raise ArgumentError(
-            f"start_s={start_s}: no packet from then on; the flow has {flow.summary['duration_s']:.3g} s"
-        )
+        raise ArgumentError(f"start_s={start_s}: no packet from then on; the flow has {flow.row['duration_s']:.3g} s")
     drawing = blank((7.6, 0.8 + 0.24 * len(rows)), title)
     axes = drawing.subplots()
     axes.vlines([0, 1], -1, len(rows), color="#444", lw=1.2)
@@ -97,7 +95,7 @@ def _arrow(tail: tuple[float, float], head: tuple[float, float], **style: Any) -
 
 def _rows(flow: Flow, start_s: float, packets: int) -> list[tuple[bool, float, int, str, str]]:
     """Return (from the sender, seconds, frame, words, colour) of packets in the order of time."""
-    start_ns = flow.summary["start_ns"]
+    start_ns = flow.row["start_ns"]
     low_ns = start_ns + round(start_s * 1e9)
     found = []
     sent, received = packets_of(flow)

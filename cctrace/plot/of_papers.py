@@ -63,13 +63,13 @@ def time_sequence(flow: Flow, start_s: float | None = None, end_s: float | None 
     >>> time_sequence(flow, 4.0, 4.2).axes[0].get_ylabel()
     'Sequence number (MB)'
     """
-    start_ns = int(flow.summary["start_ns"])
+    start_ns = int(flow.row["start_ns"])
     sides = packets_of(flow)
     low, high = (-np.inf if start_s is None else start_s), (np.inf if end_s is None else end_s)
     times = [(side.time_ns - start_ns) / 1e9 for side in sides]
     rows = [np.flatnonzero((t >= low) & (t <= high)) for t in times]
     if not any(map(len, rows)):
-        lasted = f"the flow lasts from 0 to {flow.summary['duration_s']:.3g} s"
+        lasted = f"the flow lasts from 0 to {flow.row['duration_s']:.3g} s"
         raise ArgumentError(f"start_s={start_s}, end_s={end_s} (--from, --to): no packet there; {lasted}")
     place = flow.taken_at
     drawing = blank((9.0, 5.0), title or ("" if place == "sender" else f"captured at: {place}"))

@@ -22,6 +22,7 @@ from cctrace.errors import ArgumentError
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.flow import Flow
 from cctrace.flows.large import LARGE_FILE, bulk_flows, bulk_or_largest
+from cctrace.flows.source import flow_of
 from cctrace.identification.named import controller_name
 from cctrace.replaying.run import Run
 from cctrace.schema import LINUX_EVENTS
@@ -88,7 +89,7 @@ def samples(of: Any, quantity: str, by: str | None = None) -> dict[str, NDArray[
         together, a pattern (``*/sender.pcap*``) takes one of them.
     quantity : str
         ``goodput``, ``rtt_min``, ``rtt_median``, ``rtt_p95``, ``retransmitted``, ``duration``, ``sent``, or any numeric
-        column of what is given (of a corpus that of any table, of `Simulation.flows`, of `Flow.summary`): a value per
+        column of what is given (of a corpus that of any table, of `Simulation.flows`, of `Flow.row`): a value per
         flow. ``rtt`` and ``queue`` (RTT above the flow's lowest): every RTT sample of every flow. Of a `Run` also the
         columns of its `table`, ``cwnd_segments`` for example: a value per call.
     by : str, optional
@@ -275,13 +276,14 @@ def _values(source: Any, quantity: str) -> NDArray[Any]:
         simulation, index = source
         return _of_simulation(simulation, index, quantity)
     if isinstance(source, Run):
-        if quantity in SAMPLED or _column(quantity) in getattr(source.source, "summary", ()):
-            return _values(source.source, quantity)
+        flow = flow_of(source.source)
+        if flow is not None and (quantity in SAMPLED or _column(quantity) in flow.row):
+            return _values(flow, quantity)
         return _of_run(source, quantity)
     if quantity in SAMPLED:
         rtt_us = source.rtt["rtt_us"].to_numpy(np.float64)
         return _sampled(rtt_us, quantity)
-    row, column = dict(source.summary), _column(quantity)
+    row, column = dict(source.row), _column(quantity)
     row["retransmitted_share"] = row["retransmitted_segments"] / max(row["segments_sent"], 1)
     return _one(row, column, quantity, "a capture's flow")
 
@@ -325,7 +327,7 @@ def _rtt_us(view: View) -> NDArray[Any]:
 
 
 def _of_run(run: Run, quantity: str) -> NDArray[Any]:
-    for table in (run.decisions, *([run.table] if "snd_cwnd" in run.decisions else [])):
+    for table in (run.decisions, *([run.frame()] if "snd_cwnd" in run.decisions else [])):
         if quantity in table and is_numeric_dtype(table[quantity]):
             return table[quantity].to_numpy(np.float64)
     raise ArgumentError(f"quantity={quantity!r}: this run recorded {', '.join(run.decisions.columns)}")

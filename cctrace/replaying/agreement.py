@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cctrace.display import card
+from cctrace.display import Carded
 from cctrace.errors import ArgumentError
 from cctrace.flows.source import flow_of
 from cctrace.io.tcpinfo import BBR_MODES
@@ -42,7 +42,7 @@ OF_BOUNDED = ("mode", "inflight_hi", "inflight_lo", "bw_lo")  # told by the kern
 STARTUP_GAIN = 512  # the kernel's pacing gains above twice 256 are those of STARTUP, in every BBR
 
 
-class Comparison:
+class Comparison(Carded):
     """Agreement of a replayed run with the kernel's own polls.
 
     Parameters
@@ -162,7 +162,7 @@ class Comparison:
         """Share of the gain cycles of which the sends say that the replay is in step with them; NaN without any."""
         return self.run.inferred.in_step
 
-    def summary(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the figures for reports and JSON: {name: share of polls}, `polls` and `locked`.
 
         They are of the polls after STARTUP; of those in it, if the kernel never left it.
@@ -192,9 +192,9 @@ class Comparison:
     def __repr__(self) -> str:
         return f"<Comparison of {self.run.controller.__name__}: {len(self.polls)} polls, {', '.join(self.quantities)}>"
 
-    def _repr_html_(self) -> str:
-        figures = [(name, value if name == "polls" else format_share(value)) for name, value in self.summary().items()]
-        return card(f"Replay of {self.run.controller.__name__} against the kernel: shares of polls", figures)
+    def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
+        figures = [(name, value if name == "polls" else format_share(value)) for name, value in self.to_dict().items()]
+        return f"Replay of {self.run.controller.__name__} against the kernel: shares of polls", figures, []
 
     def frame(self) -> pd.DataFrame:
         """Return a DataFrame with one row per poll: when, and the kernel's and the replay's value of each quantity.

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from cctrace import schema
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params, param_fields
+from cctrace.display import Carded
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
 from cctrace.flows.flow import Flow
@@ -53,7 +54,7 @@ MODEL = (
 
 
 @dataclass(frozen=True, repr=False)
-class Run:
+class Run(Carded):
     """What a controller decided over a stream.
 
     Attributes
@@ -81,7 +82,7 @@ class Run:
     >>> import cctrace as cct
     >>> folder = cct.datasets.path("loss_cubic_1pct")
     >>> flow = cct.read(folder / "sender.pcap.zst").flow(0).attach(cct.read(folder / "tcpinfo.csv.zst"))
-    >>> cct.replay(flow, "cubic6").compare().summary()["cwnd_2"] > 0.99
+    >>> cct.replay(flow, "cubic6").compare().to_dict()["cwnd_2"] > 0.99
     True
     """
 
@@ -98,18 +99,16 @@ class Run:
         given = ",".join(f"{name}={value}" for name, value in self.params.items())
         return f"<Run of {self.controller.__name__}:{given}, {len(self.decisions)} calls>"
 
-    def _repr_html_(self) -> str:
-        from cctrace.display import card
+    def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
         from cctrace.replaying.words import in_words
 
         flow = flow_of(self.source)
         mss = flow.facts["mss"] if flow else None
-        rows = [("calls", len(self.decisions)), *in_words(self.controller, self.state, mss)]
-        return card(f"Replay of {self.controller.__name__}, after its last call", rows, self.warnings)
+        rows: list[tuple[str, object]] = [("calls", len(self.decisions)), *in_words(self.controller, self.state, mss)]
+        return f"Replay of {self.controller.__name__}, after its last call", rows, self.warnings
 
-    @property
-    def table(self) -> pd.DataFrame:
-        """What the controller decided, with names and units: DataFrame, one row per call.
+    def frame(self) -> pd.DataFrame:
+        """Return what the controller decided, with names and units: DataFrame, one row per call.
 
         Of a Linux controller as `cctrace.replaying.model.model_table`, if the replay recorded what that needs
         (``record="all"``, or counters attached); ``decisions`` holds the controller's own fields and units.

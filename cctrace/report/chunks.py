@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from cctrace.plot.packets import NEW, Received, Sent
-from cctrace.report.data import as_json, packet_columns
+from cctrace.report.data import packet_columns, script_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -81,7 +81,7 @@ def files(packed: Packed, stem: str) -> Iterator[tuple[str, str]]:
     """Yield name and text of the files beside the page; their names begin with `stem`."""
     for k, columns in enumerate(packed.columns, 1):
         name = f"{stem}-packets{k}.js"
-        yield name, f"cctraceChunk({json.dumps(name)}, {as_json(columns)});\n"
+        yield name, f"cctraceChunk({json.dumps(name)}, {script_json(columns)});\n"
 
 
 def fitting(

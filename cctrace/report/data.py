@@ -46,7 +46,7 @@ def page_data(flows: Mapping[int, FlowSection], comparison: FlowSection | None, 
     encoded = [_flow(f"flow{i}", flow) for i, flow in flows.items()]
     encoded += [_flow("comparison", comparison)] if comparison is not None else []
     _fill_series(encoded, room)
-    return as_json({"flows": encoded})
+    return script_json({"flows": encoded})
 
 
 def widget_data(identifier: str, flow: FlowSection) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def widget_data(identifier: str, flow: FlowSection) -> dict[str, Any]:
     return data
 
 
-def as_json(data: Any) -> str:
+def script_json(data: Any) -> str:
     """Return JSON that cannot end the script element it stands in."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, default=_base64)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("Flow", "Cause", "Sent", "Goodput", "RTT min", "RTT median", "RTT p95", "Retransmitted", "Controller")
 AGREEMENT = "Replay = kernel"  # the last column, where there is something to compare
-# Share of polls at which the replay and the kernel agree: key of `Comparison.summary`, short name, full name.
+# Share of polls at which the replay and the kernel agree: key of `Comparison.to_dict`, short name, full name.
 _FIGURES = (
     ("bw_1%", "bw", "bw = kernel"),
     ("min_rtt_1%", "min_rtt", "min_rtt = kernel"),
@@ -150,7 +150,7 @@ def keeper() -> Callable[[Flow], tuple[Sent, Received] | Packed | None]:
             return None
         packets = packets_of(flow)
         few = sum(len(side) for side in packets) <= CHUNK
-        return packets if few else pack(packets, int(flow.summary["start_ns"]), SPANS // k)
+        return packets if few else pack(packets, int(flow.row["start_ns"]), SPANS // k)
 
     return keep
 

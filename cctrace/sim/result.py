@@ -10,6 +10,7 @@ import numpy as np
 from cctrace import schema
 from cctrace.cc import controller
 from cctrace.cc.base import checked_params
+from cctrace.display import Gridded
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
 from cctrace.flows.views import View
@@ -40,7 +41,7 @@ TALLY_VALUES = np.ldexp(1.0 + (np.arange(TALLY_SIZE) % 64 + 0.5) / 64, np.arange
 
 
 @dataclass(frozen=True)
-class Simulation:
+class Simulation(Gridded):
     """The result of `simulate`.
 
     Attributes
@@ -80,11 +81,9 @@ class Simulation:
     def __repr__(self) -> str:
         return f"<Simulation of {', '.join(self.flows['cc'])}: {self.duration_s:g} s over {self.path!r}>"
 
-    def _repr_html_(self) -> str:
-        from cctrace.display import grid
-
+    def _grid(self) -> tuple[str, tuple[str, ...], list[tuple[object, ...]], list[str]]:
         figures = self.flows.to_dict("records")
-        rows = [
+        rows: list[tuple[object, ...]] = [
             (
                 row["cc"],
                 f"{row['tail_goodput_bps'] / 1e6:.3f} Mbit/s",
@@ -96,7 +95,7 @@ class Simulation:
         ]
         title = f"Simulation: last 67 % of {self.duration_s:g} s; utilisation {self.link['utilisation']:.1%}, "
         columns = ("controller", "goodput", "retransmitted", "RTT", "queue")
-        return grid(f"{title}fairness {self.link['jain']:.3f}", columns, rows, self.notes)
+        return f"{title}fairness {self.link['jain']:.3f}", columns, rows, self.notes
 
     def to_parquet(self, path: str | os.PathLike[str]) -> int:
         """Write the timeline, or `flows` where there is none, as Parquet; returns the rows written."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.cc import own
+from cctrace.display import Progress, silent
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.sim.path import Path
 from cctrace.sim.processes import processes
@@ -22,7 +23,7 @@ from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import xarray
     from numpy.typing import NDArray
@@ -42,7 +43,7 @@ def sweep(
     duration: str = "60s",
     file: str | os.PathLike[str] | None = None,
     workers: int | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress = silent,
     **grid: Any,
 ) -> xarray.Dataset:
     """Simulate every combination of controllers, seeds and settings.
@@ -60,7 +61,7 @@ def sweep(
     workers : int, optional
         Processes; default one per core.
     progress : callable, optional
-        Called with (runs done, runs in all).
+        Receives lines of progress.
     **grid
         Fields of `Path` or `Sender` with the list of their values, for example ``buffer=["1bdp", "2bdp"]``; a single
         value holds for all runs.
@@ -153,12 +154,11 @@ def _simulate_all(
     results: dict[str, Result],
     file: str | os.PathLike[str] | None,
     workers: int,
-    progress: Callable[[int, int], object] | None,
+    progress: Progress,
     total: int,
 ) -> None:
     done = total - len(missing)
-    if progress:
-        progress(done, total)
+    progress(f"{done} of {total} simulations")
     if not missing:
         return
     with processes(workers) if workers > 1 and len(missing) > 1 else contextlib.nullcontext() as pool:
@@ -173,8 +173,7 @@ def _simulate_all(
                 with open(file, "a", encoding="utf-8") as lines:
                     lines.write(json.dumps({"key": key, "result": result}) + "\n")
             done += 1
-            if progress:
-                progress(done, total)
+            progress(f"{done} of {total} simulations")
 
 
 def _dataset(axes: dict[str, list[Any]], results: Sequence[Result]) -> xarray.Dataset:

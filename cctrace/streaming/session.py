@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cctrace.display import card
+from cctrace.display import Public, card
 from cctrace.errors import ArgumentError
 from cctrace.sim.served import Served
 from cctrace.streaming.player import Player, Progress, Settings, TimeUp
@@ -28,7 +28,7 @@ PATIENCE = 10  # a session ends after this many times the length of its video
 
 
 @dataclass(frozen=True)
-class Session:
+class Session(Public):
     """The result of a session.
 
     Attributes

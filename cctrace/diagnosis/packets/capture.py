@@ -57,7 +57,7 @@ def _held(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
     """Something before the capture holds what the sender's TCP has sent: a shaper on the interface itself."""
     if is_elsewhere(record.flow) or record.flow.taken_at == "receiver":
         return
-    stamps, rtt_us = stamps_of(record.flow), record.flow.summary["rtt_median_us"]
+    stamps, rtt_us = stamps_of(record.flow), record.flow.row["rtt_median_us"]
     held = held_us(stamps)
     if held >= 2 * stamps.tick_us + HELD_US and not held < HELD_RTTS * np.nan_to_num(rtt_us):
         yield Artefact("held", 0.95, {"held_us": held, "captured_rtt_us": rtt_us, "tick_us": stamps.tick_us})
@@ -66,7 +66,7 @@ def _held(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
 def _copies(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
     """The capture holds packets several times, and not all copies could be told from what was sent again."""
     copies = record.flow.capture.packets.counters.get("duplicates", 0)
-    repeated = quality["unexplained_retransmissions"] / max(record.flow.summary["segments_sent"], 1)
+    repeated = quality["unexplained_retransmissions"] / max(record.flow.row["segments_sent"], 1)
     if copies and repeated >= REPEATED:
         yield Artefact("copies", 0.95, {"repeated_share": repeated, "copies": copies})
 
@@ -74,7 +74,7 @@ def _copies(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
 def _missing(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
     """What was acknowledged was never captured."""
     unseen = quality["unseen_segments"]
-    missing = unseen / max(unseen + record.flow.summary["segments_sent"], 1)
+    missing = unseen / max(unseen + record.flow.row["segments_sent"], 1)
     if missing > UNSEEN:
         yield Artefact("", min(0.99, 0.5 + missing), {"unseen_share": missing, "unseen_segments": unseen})
 

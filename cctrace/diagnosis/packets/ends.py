@@ -70,7 +70,7 @@ def start(record: Record, limits: list[Limit]) -> Start | None:
         return None
     stood = share.get("application", 0.0) > MOST or share.get("rto_stall", 0.0) >= MUCH
     growing = startup_end_s(record) >= MOST * record.duration_s and not stood
-    sent = float(record.flow.summary["bytes_sent"])
+    sent = float(record.flow.row["bytes_sent"])
     return Start(rounds, sent, record.median_rtt_us, growing, bool(record.flow.facts["complete"]))
 
 

@@ -188,7 +188,7 @@ def _bursts(record: Record) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArr
 def sent_again(record: Record) -> SentAgain | None:
     """Return the segments that were sent again."""
     again = record.flow.retransmissions
-    sent, many = int(record.flow.summary["segments_sent"]), len(again)
+    sent, many = int(record.flow.row["segments_sent"]), len(again)
     if not sent:
         return None
     beyond = record.flow.taken_at in ("receiver", "middle") and not record.lost.any()
