@@ -52,10 +52,7 @@ def checked(
 ) -> Array:
     """Return `value` as a float array, having made sure that all of it lies between `low` and `high`.
 
-    Raises
-    ------
-    ArgumentError
-        Naming the argument, the first offending value and the allowed interval.
+    Raises `ArgumentError`: naming the argument, the first offending value and the allowed interval.
 
     Examples
     --------

@@ -76,16 +76,8 @@ _SPOKEN = {
 def canonical(spec: str) -> str:
     """Return a specification with the registered name of its controller.
 
-    Parameters
-    ----------
-    spec : str
-        A name in any case, the kernel's ``bbr`` (that of Linux 6.1 and later), ``bbrv3`` and the like; with parameters
-        or without.
-
-    Raises
-    ------
-    ArgumentError
-        If the name is unknown; the nearest are suggested.
+    `spec`: a name in any case, the kernel's ``bbr`` (that of Linux 6.1 and later), ``bbrv3`` and the like; with
+    parameters or without. Raises `ArgumentError` if the name is unknown; the nearest are suggested.
 
     Examples
     --------
@@ -169,11 +161,8 @@ def kernel_name(variant: str) -> str:
 def is_model_based(name: str | None) -> bool:
     """Return whether a controller builds a model of the path, as BBR does (`Controller.model_based`).
 
-    Parameters
-    ----------
-    name : str or None
-        See `controller`, or the name that a kernel gives a module that is not registered here: those that begin with
-        ``bbr`` (``bbrplus``) are derived from BBR. None, an unknown controller: False.
+    `name`: see `controller`, or the name that a kernel gives a module that is not registered here: those that begin
+    with ``bbr`` (``bbrplus``) are derived from BBR. None, an unknown controller: False.
 
     Examples
     --------

@@ -20,11 +20,7 @@ def answering(function: Callable[[NDArray[np.float64]], float], count: int) -> i
 
     Compiled code knows no exceptions: there the answer is then 0, and `raise_kept` raises what the function raised.
 
-    Parameters
-    ----------
-    function : callable
-        Takes an ndarray of `count` floats, its own copy, and returns a number.
-    count : int
+    `function`: takes an ndarray of `count` floats, its own copy, and returns a number.
 
     Examples
     --------

@@ -173,10 +173,7 @@ def check_methods(cls: "type[Controller]") -> None:
     The kernel refuses a module in the same way [Linux61] tcp_register_congestion_control; there, ``ssthresh`` and
     ``undo_cwnd`` are needed beside ``cong_control`` (``on_ack`` here), too.
 
-    Raises
-    ------
-    ArgumentError
-        Names what is missing.
+    Raises `ArgumentError`: names what is missing.
     """
     if not cls.view:
         raise ArgumentError(f"{cls.__name__} belongs to no stack: subclass LinuxController or QuicController")

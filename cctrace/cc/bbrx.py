@@ -50,10 +50,7 @@ def table_values(name):
 
     A cell that is lost in the paper's text is taken as its row's first.
 
-    Raises
-    ------
-    ArgumentError
-        If there is no such table, or it is not one of Table I's bins.
+    Raises `ArgumentError` if there is no such table, or it is not one of Table I's bins.
     """
     bins = presets.bins(name)
     if [(b.get("min_rtt_ms"), b.get("rate_mbps")) for b in bins] != [(b["min_rtt_ms"], b["rate_mbps"]) for b in _BINS]:

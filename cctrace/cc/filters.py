@@ -29,14 +29,8 @@ def reset_filter(values, times, now, sample):
 def running_max(values, times, window, now, sample):
     """Take a sample and return the windowed maximum [Linux61] minmax_running_max().
 
-    Parameters
-    ----------
-    values, times : array fields of 3
-        The filter, best sample first; changed in place.
-    window : int
-        Length of the window, in the unit of `now`.
-    now, sample : int
-        u32 time and value.
+    `values`, `times`: the filter, best sample first; changed in place. `window`: length of the window, in the unit of
+    `now`. `now`, `sample`: u32 time and value.
 
     Examples
     --------

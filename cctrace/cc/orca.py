@@ -66,15 +66,8 @@ def no_policy(observations):
 def with_policy(policy):
     """Return an `Orca` class that asks `policy`.
 
-    Parameters
-    ----------
-    policy : callable
-        Takes an ndarray of shape (10, 7), see the module's header, and returns a number, clipped to [-1, 1].
-
-    Raises
-    ------
-    ArgumentError
-        If `policy` is not callable.
+    `policy`: takes an ndarray of shape (10, 7), see the module's header, and returns a number, clipped to [-1, 1].
+    Raises `ArgumentError` if `policy` is not callable.
     """
     if not callable(policy):
         raise ArgumentError(f"policy={policy!r} is not a function of an array of shape ({HISTORY}, {OBSERVATION})")
@@ -96,15 +89,8 @@ def _address_of(policy):
 def onnx_policy(path):
     """Return the policy that an ONNX model computes.
 
-    Parameters
-    ----------
-    path : str or path
-        A model of one input of shape (1, 70), float32, and one output, the action.
-
-    Raises
-    ------
-    ArgumentError
-        If onnxruntime is not installed.
+    `path`: a model of one input of shape (1, 70), float32, and one output, the action. Raises `ArgumentError` if
+    onnxruntime is not installed.
     """
     try:
         import onnxruntime

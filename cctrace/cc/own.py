@@ -45,10 +45,7 @@ def file_of(spec: str) -> str | None:
 def known(name: str) -> type[Controller]:
     """Return the class that was loaded by this name.
 
-    Raises
-    ------
-    ArgumentError
-        If none was.
+    Raises `ArgumentError` if there is none.
     """
     if name not in _loaded:
         raise ArgumentError(
@@ -65,15 +62,8 @@ def digest(name: str) -> str:
 def load(spec: str) -> None:
     """Run a file and keep the class that the specification names; the file's own text runs, no compiled copy of it.
 
-    Parameters
-    ----------
-    spec : str
-        ``FILE.py:CLASS``, with settings or without.
-
-    Raises
-    ------
-    ArgumentError
-        If the file cannot be read or fails, or has no such controller.
+    `spec`: ``FILE.py:CLASS``, with settings or without. Raises `ArgumentError` if the file cannot be read or fails, or
+    has no such controller.
     """
     name, _, _ = parts(spec)
     if name in _loaded:

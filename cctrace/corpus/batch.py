@@ -125,11 +125,7 @@ def run(order: Order) -> Row:
 def analyse(order: Order, tick: Callable[[], None] = lambda: None) -> tuple[Parts, Row]:
     """Analyse a batch; return its `Parts` and the commit.
 
-    Parameters
-    ----------
-    order : Order
-    tick : callable
-        Called after every capture.
+    `tick`: called after every capture.
     """
     began = time.monotonic()
     store, parts = open_store(order.where), Parts(order.tasks)

@@ -141,11 +141,7 @@ class Guard:
     ) -> Iterator[Row]:
         """Analyse one input; yield per capture ``{"rows", "date"}`` or ``{"error", "reason", "capture"}``.
 
-        Parameters
-        ----------
-        entry : Entry
-        tasks, rules, limit
-            As for `one.analyse` and `one.captures_of`.
+        `tasks`, `rules`, `limit`: as for `one.analyse` and `one.captures_of`.
         """
         order = {"entry": entry._asdict(), "tasks": list(tasks), "rules": list(rules), "limit": limit}
         order |= {"memory": self.memory, "skip": 0}

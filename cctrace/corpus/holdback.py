@@ -28,12 +28,8 @@ KINDS = ("better", "worse", "alike", "untold")
 def kinds(frame: pd.DataFrame, figure: str = "goodput", margin: float = MARGIN) -> pd.Series:
     """Return which of `KINDS` each row of the table `whatifs` is.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns ``goodput_change_low`` and ``_high``, and so on; a missing end is open.
-    figure : {"goodput", "rtt", "share"}
-    margin : float
+    `frame`: columns ``goodput_change_low`` and ``_high``, and so on; a missing end is open. `figure` is "goodput",
+    "rtt" or "share".
 
     Examples
     --------

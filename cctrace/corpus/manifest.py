@@ -38,11 +38,7 @@ class Batch(NamedTuple):
 def write(store: Store, entries: Sequence[Entry]) -> bool:
     """Add entries to the manifest, in batches.
 
-    Parameters
-    ----------
-    store : Local or Remote
-    entries : list of Entry
-        Sorted.
+    `entries` are sorted.
     """
     pa = needed("pyarrow", "parquet")
     pq = needed("pyarrow.parquet", "parquet")

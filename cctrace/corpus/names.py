@@ -23,15 +23,7 @@ def short_names(files: Sequence[str | os.PathLike[str]], taken: Collection[str] 
     A name is valid as that of a folder: it holds no slash, does not begin with a dot (so that it is neither
     ".." nor hidden), is valid UTF-8, and is neither that of another file nor in `taken`.
 
-    Parameters
-    ----------
-    files : sequence of path-like
-    taken : collection of str
-        Names to avoid.
-
-    Returns
-    -------
-    list of str
+    `taken`: names to avoid.
 
     Examples
     --------

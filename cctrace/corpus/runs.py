@@ -251,10 +251,7 @@ def _check_identity(store: Store, tasks: Sequence[str]) -> None:
 def identity(store: Store) -> Row:
     """Return the schema version and the tasks of a corpus: {"schema", "tasks"}.
 
-    Raises
-    ------
-    ArgumentError
-        If there is none, or one of another schema version.
+    Raises `ArgumentError` if there is none, or one of another schema version.
     """
     if not store.exists(IDENTITY):
         raise ArgumentError(f"{store}: no corpus; `cctrace corpus run … -o {store}` makes one")

@@ -42,15 +42,8 @@ _SUMMARY += ("goodput_bps", "rtt_min_us", "rtt_median_us", "rtt_p95_us", "start_
 def parse(text: str | Sequence[str]) -> tuple[str, ...]:
     """Return the tasks that a text names, in the order of `NAMES`.
 
-    Parameters
-    ----------
-    text : str or sequence of str
-        "flows,explain,replay=bbr2", or the names.
-
-    Raises
-    ------
-    ArgumentError
-        If one is unknown, or the controller of a replay or a what-if is.
+    `text`: "flows,explain,replay=bbr2", or the names. Raises `ArgumentError` if one is unknown, or the controller of a
+    replay or a what-if is.
 
     Examples
     --------
@@ -83,18 +76,8 @@ def tables_of(tasks: Sequence[str]) -> tuple[str, ...]:
 def rows_of(task: str, flow: Any, key: dict[str, Any]) -> Rows:
     """Return the results of a task for a bulk flow.
 
-    Parameters
-    ----------
-    task : str
-        "explain", "identify", "fit", "replay=NAME" or "whatif=NAME+NAME".
-    flow : Flow or CounterFlow
-    key : dict
-        The columns that all of its rows share: capture, connection, network.
-
-    Returns
-    -------
-    dict of str to list of dict
-        Table: rows.
+    `task`: "explain", "identify", "fit", "replay=NAME" or "whatif=NAME+NAME". `key`: the columns that all of its rows
+    share: capture, connection, network. Returns the rows of each table.
     """
     name, _, variant = task.partition("=")
     function, _ = _TASKS[name]

@@ -106,17 +106,8 @@ class Table:
     def frame(self, columns: Sequence[str] | None = None, **equal: Any) -> pd.DataFrame:
         """Return rows as a DataFrame, in an order that does not depend on parts.
 
-        Parameters
-        ----------
-        columns : sequence of str, optional
-            Default: all.
-        equal
-            What columns have to be, for example ``verdict="receiver_limited"``.
-
-        Raises
-        ------
-        ArgumentError
-            If there is no such column.
+        `columns`: all by default. `equal`: what columns have to be, for example ``verdict="receiver_limited"``. Raises
+        `ArgumentError` if there is no such column.
         """
         wanted = list(columns or self.columns)
         if unknown := {*wanted, *equal} - set(self.columns):
@@ -171,10 +162,7 @@ class Corpus:
     def verdicts_by(self, by: str | None = None) -> pd.DataFrame:
         """Return how often flows had each verdict: a DataFrame of group, verdict, flows, share, goodput_median_bps.
 
-        Parameters
-        ----------
-        by : str, optional
-            Column of the groups, such as source, network, date, controller.
+        `by`: column of the groups, such as source, network, date, controller.
         """
         return self._counted("verdicts", "verdict", by, goodput_median_bps=("goodput_bps", "median"))
 
@@ -200,16 +188,8 @@ class Corpus:
     def collapse_by(self, by: str | None = None) -> pd.DataFrame:
         """Return the thresholds of minRTT collapse per group and controller.
 
-        Parameters
-        ----------
-        by : str, optional
-            Column of the groups, such as network.
-
-        Returns
-        -------
-        DataFrame
-            Group, controller, flows, share_yes (would collapse), and the pooled values of threshold and present sd with
-            their 95 % intervals (us), as in `pooled`.
+        `by`: column of the groups, such as network. Returns DataFrame: Group, controller, flows, share_yes (would
+        collapse), and the pooled values of threshold and present sd with their 95 % intervals (us), as in `pooled`.
         """
         rows = []
         for (controller, *group), frame in self._groups("collapse", by, "controller"):

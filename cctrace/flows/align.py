@@ -100,16 +100,8 @@ def _duration(ns: int, like_ns: int) -> str:
 def align(flow: Flow, polls: TcpInfo) -> tuple[TcpInfo, Alignment]:
     """Return the polls on the capture's clock, and the `Alignment`.
 
-    Parameters
-    ----------
-    flow : Flow
-    polls : TcpInfo
-        Of one connection.
-
-    Raises
-    ------
-    ArgumentError
-        If the polls cannot be of this connection, or none of them shows a state that the capture shows.
+    `polls`: of one connection. Raises `ArgumentError` if the polls cannot be of this connection, or none of them shows
+    a state that the capture shows.
     """
     name = f"{polls.source}: connection of {_ends(flow)}"
     acks = acknowledged(flow)

@@ -50,10 +50,7 @@ _CODE = schema.LINUX_EVENTS
 def events_of(flow: CounterFlow, hz: int) -> Events:
     """Return the coarse `Events` of a `CounterFlow`.
 
-    Raises
-    ------
-    StreamError
-        If the counters show no progress, or no RTT.
+    Raises `StreamError` if the counters show no progress, or no RTT.
     """
     known = _Known(flow)
     acks = _acks(known)

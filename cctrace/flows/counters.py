@@ -53,15 +53,8 @@ class CounterTable(TcpInfo):
     def flow(self, which: int | tuple[Any, ...] = 0) -> CounterFlow:
         """Return one connection as a `CounterFlow`.
 
-        Parameters
-        ----------
-        which : int or tuple
-            Row of `flows`, or (src, sport, dst, dport), the polled endpoint first.
-
-        Raises
-        ------
-        ArgumentError
-            If there is no such connection.
+        `which`: row of `flows`, or (src, sport, dst, dport), the polled endpoint first. Raises `ArgumentError` if there
+        is no such connection.
         """
         if isinstance(which, tuple):
             ends = [tuple(known.get(name) for name in ("src", "sport", "dst", "dport")) for known in self.connections]
@@ -223,10 +216,7 @@ class CounterFlow(Carded):
     def events(self) -> Events:
         """The coarse event stream, an `Events`; see `coarse` for what it is and is not.
 
-        Raises
-        ------
-        StreamError
-            If the counters show no progress, or no RTT.
+        Raises `StreamError` if the counters show no progress, or no RTT.
         """
         return coarse.events_of(self, DEFAULT_HZ)
 
@@ -285,11 +275,8 @@ class CounterFlow(Carded):
     def throughput(self) -> pd.DataFrame:
         """Return what was acknowledged per second, between one poll and the next.
 
-        Returns
-        -------
-        DataFrame
-            One row per interval: ``time_s``, where it begins, ``span_s``, its length, and ``acked_bps``, in bits per
-            second. Empty where the counters do not tell.
+        Returns DataFrame: one row per interval: ``time_s``, where it begins, ``span_s``, its length, and ``acked_bps``,
+        in bits per second. Empty where the counters do not tell.
         """
         import pandas as pd
 

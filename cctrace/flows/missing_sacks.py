@@ -47,15 +47,8 @@ OPT_SACK = 2
 def restored(flow: Flow) -> Flow:
     """Return a flow whose ACKs tell by SACKs what arrived.
 
-    Parameters
-    ----------
-    flow : Flow
-        Captured at its sender, without SACKs.
-
-    Returns
-    -------
-    Flow
-        Of a capture of this connection alone; itself if no ACK tells of its RTT.
+    `flow`: captured at its sender, without SACKs. Returns a flow of a capture of this connection alone;
+    the flow itself if no ACK tells of its RTT.
 
     Examples
     --------
@@ -180,12 +173,8 @@ class _Receiver:
     ) -> list[list[tuple[int, int]]]:
         """Return the SACK blocks of each ACK, lists of (begin, end).
 
-        Parameters
-        ----------
-        ack_ns, asked : ndarray
-            When the ACKs came, and for what they ask.
-        answers, left_ns : ndarray
-            The last segment that was sent again upon each, -1 for none; when it had left before.
+        `ack_ns`, `asked`: when the ACKs came, and for what they ask. `answers`, `left_ns`: the last segment that was
+        sent again upon each, -1 for none; when it had left before.
         """
         found: list[list[tuple[int, int]]] = []
         apart = np.flatnonzero(np.diff(ack_ns) * self.rate >= AT_ONCE) + 1

@@ -43,16 +43,7 @@ def chunk(sizes: NDArray[Any]) -> float:
 def smooth(x: NDArray[Any], counted: NDArray[Any]) -> NDArray[Any]:
     """Return the smoothest progress of which `counted` can be the count in chunks; `counted` itself if it has none.
 
-    Parameters
-    ----------
-    x : ndarray, shape (n,)
-        Times, ascending.
-    counted : ndarray of int64, shape (n,)
-        The counter, exact at its first and last value.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
+    `x`, shape (n,): times, ascending. `counted`, shape (n,): the counter, exact at its first and last value.
     """
     step = chunk(np.diff(counted)) if len(counted) > 2 else np.nan
     if np.isnan(step):

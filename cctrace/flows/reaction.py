@@ -34,12 +34,8 @@ NO_TIME_NS = 1_000  # no stack is as fast: if most answers are, it is the clock 
 def reaction_ns(time_ns: NDArray[np.int64], sent: NDArray[Any], data: NDArray[np.bool_]) -> int:
     """Return the time from the capture of an ACK to that of the data it releases, ns.
 
-    Parameters
-    ----------
-    time_ns : ndarray of int64, shape (n,)
-        Of a connection's packets, ascending, captured at the sender.
-    sent, data : ndarray of bool, shape (n,)
-        Whether the sender sent each packet, and whether it has payload.
+    `time_ns`, shape (n,): of a connection's packets, ascending, captured at the sender. `sent`, `data`, shape (n,):
+    whether the sender sent each packet, and whether it has payload.
     """
     answer = np.flatnonzero(~sent[:-1] & (sent & data)[1:])
     took_ns = time_ns[answer + 1] - time_ns[answer]
@@ -60,13 +56,8 @@ def same_skb_ns(time_ns: NDArray[np.int64], payload: NDArray[Any], psh: NDArray[
 
     Segments without PSH that are followed by more at once belong to a super-packet; their gaps are short, and alike.
 
-    Parameters
-    ----------
-    time_ns : ndarray of int64, shape (n,)
-        Of a connection's packets, ascending, captured at the sender.
-    payload : ndarray of int, shape (n,)
-        Of what the sender sent, bytes; 0 of all else.
-    psh : ndarray of bool, shape (n,)
+    `time_ns`, shape (n,): of a connection's packets, ascending, captured at the sender. `payload`, shape (n,): of what
+    the sender sent, bytes; 0 of all else.
     """
     gaps_ns = np.diff(time_ns)[(payload[:-1] > 0) & (payload[1:] > 0) & ~psh[:-1]]
     gaps_ns = gaps_ns[gaps_ns < SAME_SKB_NS]

@@ -27,15 +27,7 @@ def unwrapped(numbers: NDArray[Any], mine: NDArray[Any], base: int) -> NDArray[n
 def group(conn: NDArray[Any], connections: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the packets' rows grouped by connection, in file order within each, and where each group starts.
 
-    Parameters
-    ----------
-    conn : ndarray of int, shape (packets,)
-    connections : int
-
-    Returns
-    -------
-    order : ndarray of int64, shape (packets,)
-    first : ndarray of int64, shape (connections + 1,)
+    `order` has the shape of `conn`; `first` has one value more than there are connections.
     """
     first = np.zeros(connections + 1, np.int64)
     order = np.empty(conn.size, np.int64)

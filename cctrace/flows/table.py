@@ -299,18 +299,8 @@ def _quantiles(samples: list[NDArray[np.int64]], sides: NDArray[Any]) -> NDArray
 def of_file(source: Any, **options: Any) -> Connections:
     """Return the `Connections` of a capture file, which may be larger than memory; uses two cores.
 
-    Parameters
-    ----------
-    source : as for `cctrace.io.read_file`
-    options
-        Those of `read_file`.
-
-    Raises
-    ------
-    FormatError
-        If the source cannot be read.
-    ArgumentError
-        If it holds counters or a link trace, not packets.
+    `options`: those of `read_file`. Raises `FormatError` if the source cannot be read. Raises `ArgumentError` if it
+    holds counters or a link trace, not packets.
     """
     from cctrace.io import CAPTURES, MAY_HOLD_PACKETS, format_of, read_file, stream
     from cctrace.io.packets import Packets

@@ -64,10 +64,7 @@ def throughput(flow: Flow, bin_s: float | None = None) -> pd.DataFrame:
 def edges(lasted_s: float, bin_s: float | None = None) -> NDArray[np.float64]:
     """Return the edges of bins of equal length; the last one takes in what is less than half of one, up to the end.
 
-    Raises
-    ------
-    ArgumentError
-        If `bin_s` is not positive, or so short that there are more than a million.
+    Raises `ArgumentError` if `bin_s` is not positive, or so short that there are more than a million.
 
     Examples
     --------

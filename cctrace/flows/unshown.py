@@ -23,13 +23,8 @@ SINGLE = 1  # byte, of a FIN, or of a probe of a shut window: no data that the c
 def unshown_bytes(capture: Capture, index: int, rtt_ns: float) -> int:
     """Return how many payload bytes of a connection's sender were acknowledged, but never shown.
 
-    Parameters
-    ----------
-    capture : Capture
-    index : int
-        Of the connection.
-    rtt_ns : float
-        A round trip, within which all that was in flight when the capture began has been told of; NaN unknown.
+    `index`: of the connection. `rtt_ns`: a round trip, within which all that was in flight when the capture began has
+    been told of; NaN unknown.
     """
     table, packets = capture.connections, capture.packets
     rows = table.order[table.first[index] : table.first[index + 1]]

@@ -130,11 +130,8 @@ def staggered(rows: int, place: int) -> NDArray[np.int64]:
 def of_events(events: Events, kind: str, hz: int | None = None) -> View:
     """Return what controllers of one stack read of an event stream; see `quic_view`.
 
-    Raises
-    ------
-    StreamError
-        For Linux controllers: what they read in a recorded flow depends on what they decided before, so that there is
-        no such table (`cctrace.replaying.follow` makes it row by row).
+    Raises `StreamError` for Linux controllers: what they read in a recorded flow depends on what they decided before,
+    so that there is no such table (`cctrace.replaying.follow` makes it row by row).
     """
     if kind == "quic":
         return quic_view(events)
@@ -150,15 +147,8 @@ _PERSISTENT_CONGESTION = 3  # [RFC9002] 7.6.1 kPersistentCongestionThreshold
 def quic_view(events: Events) -> View:
     """Return a TCP event stream as the controllers of nginx-quic would have sampled it, in milliseconds and bytes.
 
-    Parameters
-    ----------
-    events : Events
-        Of a recorded or simulated TCP flow.
-
-    Returns
-    -------
-    View
-        Of kind "quic". `rand0` ... are unknown and 0; `app_limited` is carried by the controller.
+    `events`: of a recorded or simulated TCP flow. Returns View: of kind "quic". `rand0` ... are unknown and 0;
+    `app_limited` is carried by the controller.
 
     Notes
     -----

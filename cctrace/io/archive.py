@@ -37,10 +37,8 @@ def sniff(head: bytes) -> bool:
 def members(source: Source) -> tuple[list[Member], list[str]]:
     """Return the files in an archive, in its order, as `Member`; and warnings about what could not be read.
 
-    Raises
-    ------
-    FormatError
-        No file could be read, there are too many or they unpack to too much, or a ZIP file is encrypted or damaged.
+    Raises `FormatError`: no file could be read, there are too many or they unpack to too much, or a ZIP file is
+    encrypted or damaged.
     """
     is_zip = source.head.startswith(_ZIP)
     damage = ZIP_DAMAGE if is_zip else DAMAGE

@@ -173,10 +173,7 @@ class Allowance:
     def add(self, size: int) -> None:
         """Count so many bytes.
 
-        Raises
-        ------
-        FormatError
-            If that exceeds the allowance.
+        Raises `FormatError` if that exceeds the allowance.
         """
         self._unpacked += size
         if self.is_spent:

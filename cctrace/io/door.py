@@ -112,17 +112,8 @@ def packets(
 def plausible(columns: dict[str, NDArray[Any]], missing: int) -> list[str]:
     """Replace values that no kernel can have reported by `missing`, in place.
 
-    Parameters
-    ----------
-    columns : dict of str to ndarray of int64
-        Of `schema.TCP_INFO`.
-    missing : int
-        Stands for a missing value.
-
-    Returns
-    -------
-    list of str
-        One line for each such column.
+    `columns`: of `schema.TCP_INFO`. `missing`: stands for a missing value. Returns list of str: one line for each such
+    column.
     """
     lines = []
     for column in schema.TCP_INFO:

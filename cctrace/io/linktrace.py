@@ -81,10 +81,7 @@ class LinkTrace:
     def steps(self, column: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return (ns from the start, values) of a column where it has numbers; the first holds from the beginning.
 
-        Raises
-        ------
-        ArgumentError
-            If there is no such column, or no number in it.
+        Raises `ArgumentError` if there is no such column, or no number in it.
         """
         values = self.columns.get(column)
         if values is None or values.dtype == object or not (there := np.isfinite(values)).any():

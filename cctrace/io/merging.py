@@ -15,12 +15,7 @@ from cctrace.schema import MISSING
 def merged(tables: Sequence[TcpInfo], source: str) -> TcpInfo:
     """Return several `TcpInfo` as one; connections with the same addresses and ports are merged.
 
-    Parameters
-    ----------
-    tables : sequence of TcpInfo
-        At least one.
-    source : str
-        Name of their common source.
+    `tables`: at least one. `source`: name of their common source.
     """
     known: dict[tuple[Any, ...], int] = {}
     connections: list[dict[str, Any]] = []

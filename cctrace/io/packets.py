@@ -106,13 +106,7 @@ class Packets:
     def select(self, wanted: NDArray[np.bool_]) -> Packets:
         """Return the packets of some connections; the connection table stays complete.
 
-        Parameters
-        ----------
-        wanted : ndarray of bool, shape (connections or more,)
-
-        Returns
-        -------
-        Packets
+        `wanted` has a value for each connection, or more.
         """
         rows = np.flatnonzero(wanted[self.columns["conn"]])
         columns = {name: column[rows] for name, column in self.columns.items()}

@@ -210,16 +210,8 @@ def _read_some(stream: BinaryFile, size: int) -> bytes:
 def open_source(source: Input, limit: int | None = None) -> Source:
     """Open a path, "-" (standard input), a binary file object or a URL (through fsspec) as a `Source`.
 
-    Parameters
-    ----------
-    source : str, os.PathLike, binary file object, Member or Source
-    limit : int, optional
-        Largest number of decompressed bytes accepted from a compressed file.
-
-    Raises
-    ------
-    FormatError
-        The file does not exist, cannot be read or is empty.
+    `limit`: largest number of decompressed bytes accepted from a compressed file. Raises `FormatError`: the file does
+    not exist, cannot be read or is empty.
     """
     if isinstance(source, Source):
         return source

@@ -66,10 +66,7 @@ def load(source: Source) -> tuple[str, dict[str, Any], dict[str, Any]]:
 
     The values are unchecked: callers, who know the kind, pass them to `door`.
 
-    Raises
-    ------
-    FormatError
-        Not Parquet, damaged, not written by cctrace, or it claims more than a file of its size holds.
+    Raises `FormatError`: not Parquet, damaged, not written by cctrace, or it claims more than a file of its size holds.
     """
     pa = needed("pyarrow", "parquet")
     pq = needed("pyarrow.parquet", "parquet")

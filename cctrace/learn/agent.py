@@ -149,10 +149,7 @@ class Agent:
     def load(cls, file: str | os.PathLike[str]) -> Self:
         """Return the agent that `save` wrote.
 
-        Raises
-        ------
-        FormatError
-            If the file is no agent's.
+        Raises `FormatError` if the file is no agent's.
         """
         try:
             state = json.loads(Path(file).read_text(encoding="utf-8"))

@@ -194,16 +194,8 @@ def _paths_for(flows: int) -> int:
 def statistics(table: TcpInfo, beta: float, k: int) -> pd.DataFrame:
     """Return the statistics of recorded flows from the kernel's counters, as `Agent.observe` takes them.
 
-    Parameters
-    ----------
-    table : TcpInfo
-        Polls of flows that ran with `beta` and `k`; the last poll of each counts.
-    beta, k : float, int
-
-    Returns
-    -------
-    DataFrame
-        Of connections that sent data, sent segments again or not, and had a min_rtt and a rate.
+    `table`: polls of flows that ran with `beta` and `k`; the last poll of each counts. Returns the
+    connections that sent data, sent segments again or not, and had a min_rtt and a rate.
     """
     rows = []
     for index in range(len(table.connections)):

@@ -80,10 +80,7 @@ class Search:
     def note(self, utility: float) -> None:
         """Take the mean utility of what was `wanted`.
 
-        Raises
-        ------
-        ArgumentError
-            If the search is over, or the utility is no finite number.
+        Raises `ArgumentError` if the search is over, or the utility is no finite number.
         """
         wanted = self.wanted()
         if wanted is None or not abs(utility) < float("inf"):

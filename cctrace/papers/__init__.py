@@ -47,10 +47,7 @@ def papers() -> dict[str, str]:
 def figures(paper: str) -> dict[str, Figure]:
     """Return {name: Figure} of a paper, in its order.
 
-    Raises
-    ------
-    ArgumentError
-        If there is no such paper; says which there are.
+    Raises `ArgumentError` if there is no such paper; says which there are.
     """
     _known("paper", paper, _PAPERS)
     modules = [importlib.import_module(f"cctrace.papers.{module}") for module in _PAPERS[paper][0]]

@@ -97,13 +97,8 @@ def judge(
 ) -> Claim:
     """Return the `Claim` whose mark follows from `conditions`.
 
-    Parameters
-    ----------
-    conditions : dict of str to truth value
-        What the claim says, piece by piece; none if it cannot be run.
-    paper, here : str
-    numbers : (float, float)
-        The paper's number and ours, where the claim has one.
+    `conditions`: what the claim says, piece by piece; none if it cannot be run. `numbers`: the paper's number and ours,
+    where the claim has one.
 
     Examples
     --------

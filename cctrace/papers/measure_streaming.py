@@ -9,16 +9,7 @@ from cctrace.streaming import Video, play
 def streamed(path: dict[str, Any], cc: str, seed: int, minutes: float, rule: str) -> dict[str, Any]:
     """Stream a video over a path, and return the session's metrics, what was sent, and each segment's quality.
 
-    Parameters
-    ----------
-    path : dict
-        Fields of `cctrace.Path`.
-    cc : str
-    seed : int
-    minutes : float
-        Of video.
-    rule : str
-        Of `cctrace.streaming.Settings`.
+    `path`: fields of `cctrace.Path`. `minutes`: of video. `rule`: of `cctrace.streaming.Settings`.
     """
     session = play(path_of(path), cc, Video.of(minutes=minutes), seed, rule=rule)
     assert session.simulation is not None  # that of `play`

@@ -57,10 +57,7 @@ class OwnTrace:
 def own_trace(file: str) -> OwnTrace:
     """Read a Mahimahi trace or UCC log.
 
-    Raises
-    ------
-    ArgumentError
-        If the file is no trace of a link, or its rate is always 0.
+    Raises `ArgumentError` if the file is no trace of a link, or its rate is always 0.
     """
     trace = read_trace(file)
     rtts, fields, over_time = np.array([RTT_MS]), {"rtt": f"{RTT_MS:g}ms"}, []
@@ -111,10 +108,7 @@ def series_of(rows: pd.DataFrame) -> dict[str, list[tuple[Any, ...]]]:
 def table1_claims(rows: list[Fields]) -> Iterator[Claim]:
     """Compare logs with Table 1: those that are the paper's.
 
-    Parameters
-    ----------
-    rows : list of dict
-        Of `OwnTrace.row`, with ``trace``.
+    `rows`: of `OwnTrace.row`, with ``trace``.
     """
     for row in rows:
         if row["trace"] not in TABLE1:

@@ -76,15 +76,7 @@ def run_all(
 ) -> list[Result]:
     """Return the results of runs, in their order: from the disk where they are there, else made and kept.
 
-    Parameters
-    ----------
-    runs : list of Run
-    workers : int
-        Processes.
-    on_run : callable, optional
-        Called with (runs done, runs in all).
-    fresh : bool
-        Make all of them again.
+    `workers`: processes. `on_run`: called with (runs done, runs in all). `fresh`: make all of them again.
     """
     keys = [run.key for run in runs]
     known = {} if fresh else {key: kept for key in dict.fromkeys(keys) if (kept := _load(key)) is not None}

@@ -30,12 +30,8 @@ def of_preset(name: str, seed: int, seconds: int = 120) -> dict[str, Any]:
 def own(file: str | FilePath, **fields: Any) -> dict[str, Any]:
     """Return the fields of a path over a trace, as `over_trace` takes them.
 
-    Parameters
-    ----------
-    file : str or path
-    **fields
-        Of `Path`; ``rtt_column``, the column of the file whose milliseconds are the RTT over time; ``burst``, with
-        which the rate is that of a token bucket, and ``feed``, the rate before it.
+    `fields`: of `Path`; ``rtt_column``, the column of the file whose milliseconds are the RTT over time; ``burst``,
+    with which the rate is that of a token bucket, and ``feed``, the rate before it.
     """
     content = hashlib.sha256(FilePath(file).read_bytes()).hexdigest()
     return {"trace": str(FilePath(file).resolve()), "content": content} | fields
@@ -44,10 +40,7 @@ def own(file: str | FilePath, **fields: Any) -> dict[str, Any]:
 def read_trace(file: str | FilePath) -> LinkTrace:
     """Read a Mahimahi trace or UCC log.
 
-    Raises
-    ------
-    ArgumentError
-        If the file is no trace of a link.
+    Raises `ArgumentError` if the file is no trace of a link.
     """
     trace = read_file(file)
     if not isinstance(trace, LinkTrace):

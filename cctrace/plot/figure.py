@@ -95,17 +95,8 @@ def blank(inches: tuple[float, float], title: str = "") -> Figure:
 def figure(panels: Sequence[Panel], phases: Phases | None = None, title: str = "") -> Figure:
     """Draw panels above each other over one time axis.
 
-    Parameters
-    ----------
-    panels : list of Panel
-    phases : Phases, optional
-        Shaded behind every panel.
-    title : str
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        Not registered with pyplot: nothing is kept alive by drawing it. A notebook shows it without any magic command.
+    `phases`: shaded behind every panel. The figure is not registered with pyplot: nothing is kept
+    alive by drawing it. A notebook shows it without any magic command.
     """
     phases = phases or Phases()
     width, height = _PANEL_INCHES

@@ -96,18 +96,7 @@ class Received:
 def packets_of(flow: Flow) -> tuple[Sent, Received]:
     """Return every captured packet of a flow.
 
-    Parameters
-    ----------
-    flow : Flow
-
-    Returns
-    -------
-    Sent, Received
-
-    Raises
-    ------
-    StreamError
-        If the flow cannot be reconstructed from its capture.
+    Raises `StreamError` if the flow cannot be reconstructed from its capture.
     """
     capture, facts = flow.capture, flow.facts
     connections, packets = capture.connections, capture.packets

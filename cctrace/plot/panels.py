@@ -165,14 +165,8 @@ class Phases:
 def throughput_series(table: pd.DataFrame, columns: Sequence[tuple[str, str, str]], scale: float) -> list[Series]:
     """Return the series of a table of throughput, which hold each rate until its bin ends.
 
-    Parameters
-    ----------
-    table : DataFrame
-        As `Flow.throughput` returns it.
-    columns : sequence of (str, str, str)
-        Column, label and colour of each series.
-    scale : float
-        Bits per second of the axis' unit.
+    `table`: as `Flow.throughput` returns it. `columns`: column, label and colour of each series. `scale`: bits per
+    second of the axis' unit.
     """
     if not len(table):
         return []

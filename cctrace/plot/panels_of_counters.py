@@ -25,11 +25,7 @@ _REPLAYED = (
 def counter_panels(counters: CounterFlow, model: pd.DataFrame | None = None) -> list[Panel]:
     """Return the panels of a `cctrace.flows.counters.CounterFlow` for which it has data, a list of `Panel`.
 
-    Parameters
-    ----------
-    counters : CounterFlow
-    model : DataFrame, optional
-        What a controller that was replayed over the coarse event stream held, see `replaying.model.model_table`.
+    `model`: what a controller that was replayed over the coarse event stream held, see `replaying.model.model_table`.
     """
     panels = (
         *(_progress(counters), _throughput(counters), _rtt(counters), _window(counters), _rates(counters)),

@@ -20,16 +20,8 @@ if TYPE_CHECKING:
 def flow_panels(view: FlowView, packets: Any | None = None) -> list[Panel]:
     """Return the panels of a flow.
 
-    Parameters
-    ----------
-    view : FlowView
-    packets : (Sent, Received), optional
-        As of `cctrace.plot.packets.packets_of`; adds the receiver's window.
-
-    Returns
-    -------
-    list of Panel
-        Those for which the flow has data.
+    `packets`: as of `cctrace.plot.packets.packets_of`; adds the receiver's window. Returns list of Panel: those for
+    which the flow has data.
     """
     panels = (
         *(_progress(view), _throughput(view), _rtt(view), _in_flight(view, packets), _rates(view)),
@@ -179,14 +171,7 @@ def _bdp(view: FlowView) -> Series:
 def delivery_rate_bps(acks: NDArray[Any]) -> NDArray[Any]:
     """Return the delivery-rate sample of each ACK in bits per second, NaN where there is none.
 
-    Parameters
-    ----------
-    acks : structured ndarray
-        Rows of `schema.EVENTS` that end an ACK (`FlowView.acks`).
-
-    Returns
-    -------
-    ndarray of float64
+    `acks`: rows of `schema.EVENTS` that end an ACK (`FlowView.acks`).
     """
     delivered = _numbers(acks, "rs_delivered", missing=-1)
     interval_us = _numbers(acks, "rs_interval_us", missing=-1)

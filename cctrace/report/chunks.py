@@ -55,12 +55,7 @@ class Packed(NamedTuple):
 def pack(packets: tuple[Sent, Received], start_ns: int, spans: int | None = None) -> Packed:
     """Return the `Packed` of a flow's packets.
 
-    Parameters
-    ----------
-    packets : (Sent, Received)
-    start_ns : int
-    spans : int, optional
-        Default: `SPANS`.
+    `spans`: `SPANS` by default.
     """
     sent, received = _ordered(packets[0]), _ordered(packets[1])
     times = np.sort(np.concatenate((sent.time_ns, received.time_ns)))

@@ -41,15 +41,8 @@ def pairs(left: Sequence[FlowAnalysis], right: Sequence[FlowAnalysis]) -> list[t
 def differences(one: FlowAnalysis, other: FlowAnalysis) -> list[dict[str, Any]]:
     """Return how two flows differ.
 
-    Parameters
-    ----------
-    one, other : FlowAnalysis
-
-    Returns
-    -------
-    list of dict
-        ``figure`` (as `cctrace flows --json` calls it; ``limit_NAME``: share of the time), ``a``, ``b``, ``ratio`` (b
-        over a; None where a is 0 or one of them is unknown).
+    Returns list of dict: ``figure`` (as `cctrace flows --json` calls it; ``limit_NAME``: share of the time), ``a``,
+    ``b``, ``ratio`` (b over a; None where a is 0 or one of them is unknown).
     """
     sides = [side.to_dict() for side in (one, other)]
     rows = [(name, _number(sides[0][name]), _number(sides[1][name])) for name in FIGURES]
@@ -71,17 +64,7 @@ def _number(value: float | None) -> float:
 
 
 def write_comparison(left: Sequence[FlowAnalysis], right: Sequence[FlowAnalysis], folder: str | Path) -> Path:
-    """Write a page that lays two captures beside each other.
-
-    Parameters
-    ----------
-    left, right : list of FlowAnalysis
-    folder : path-like
-
-    Returns
-    -------
-    pathlib.Path
-    """
+    """Write a page that lays two captures beside each other."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     compared = pairs(left, right)

@@ -31,17 +31,7 @@ _THINNED = (20_000, 5_000, 1_500, 400)  # spans of time that a series is thinned
 def page_data(flows: Mapping[int, FlowSection], comparison: FlowSection | None, room: int | None = None) -> str:
     """Return what the script needs of a page.
 
-    Parameters
-    ----------
-    flows : dict of int to FlowSection
-    comparison : FlowSection or None
-    room : int, optional
-        Bytes that the panels' points may take.
-
-    Returns
-    -------
-    str
-        JSON that may stand in a script element.
+    `room`: bytes that the panels' points may take. Returns str: JSON that may stand in a script element.
     """
     encoded = [_flow(f"flow{i}", flow) for i, flow in flows.items()]
     encoded += [_flow("comparison", comparison)] if comparison is not None else []
@@ -50,17 +40,7 @@ def page_data(flows: Mapping[int, FlowSection], comparison: FlowSection | None, 
 
 
 def widget_data(identifier: str, flow: FlowSection) -> dict[str, Any]:
-    """Return what the scripts need of a flow in a notebook: the columns as bytes, nothing thinned before 100 MB.
-
-    Parameters
-    ----------
-    identifier : str
-    flow : FlowSection
-
-    Returns
-    -------
-    dict
-    """
+    """Return what the scripts need of a flow in a notebook: the columns as bytes, nothing thinned before 100 MB."""
     data = _flow(identifier, flow, fast)
     _fill_series([data], _WIDGET_BYTES, fast)
     return data

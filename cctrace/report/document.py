@@ -74,17 +74,8 @@ def _hash(text: str) -> str:
 def link(*path: str, fragment: str = "") -> str:
     """Return the address of a file, relative to the page that links to it.
 
-    Parameters
-    ----------
-    *path : str
-        Names of folders and of the file, from the page's folder on; never "..".
-    fragment : str
-        Identifier within the page that is linked to.
-
-    Raises
-    ------
-    ValueError
-        If a name would lead out of the page's folder.
+    `path`: names of folders and of the file, from the page's folder on; never "..". `fragment`: identifier within the
+    page that is linked to. Raises `ValueError` if a name would lead out of the page's folder.
 
     Examples
     --------

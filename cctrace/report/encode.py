@@ -32,17 +32,7 @@ STEPS = 100_000  # of the largest value: what a float is rounded to, finer than 
 def integers(values: ArrayLike, scale: float = 1.0, pack: Pack = small) -> dict[str, Any]:
     """Return a column of integers, exactly; what is read is the integer times `scale`.
 
-    Parameters
-    ----------
-    values : array_like of int, shape (n,)
-    scale : float
-    pack : callable
-        `small` or `fast`.
-
-    Returns
-    -------
-    dict
-        ``data`` is bytes.
+    `pack`: `small` or `fast`. Returns dict: ``data`` is bytes.
 
     Examples
     --------

@@ -30,12 +30,7 @@ _NOTE = (
 
 
 def forecast_section(forecast: Collapse | Refusal | None) -> str:
-    """Return the HTML of a forecast.
-
-    Parameters
-    ----------
-    forecast : cctrace.fit.Collapse or Refusal or None
-    """
+    """Return the HTML of a forecast."""
     if forecast is None:
         return ""
     if isinstance(forecast, Refusal):

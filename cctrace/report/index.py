@@ -25,14 +25,6 @@ def captures_in(folder: str | Path) -> list[Path]:
     """Return the captures in a folder and those in it, sorted; what is of no known format is left out.
 
     A file at which telling formats apart fails is taken for a capture: whoever reads it will say what is wrong.
-
-    Parameters
-    ----------
-    folder : path-like
-
-    Returns
-    -------
-    list of pathlib.Path
     """
     return [path for path in sorted(Path(folder).rglob("*")) if path.is_file() and _may_be_capture(path)]
 

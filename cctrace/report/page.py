@@ -154,15 +154,7 @@ class Report:
 def write(report: Report, file: str | Path) -> None:
     """Write the page.
 
-    Parameters
-    ----------
-    report : Report
-    file : path-like
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
+    Raises `OSError` if the file cannot be written.
     """
     Path(file).write_text(render(report), encoding="utf-8")
 

@@ -19,12 +19,7 @@ _ELSEWHERE = "They reach from where it was captured to the bulk sender and back.
 
 
 def reverse_card(flow: FlowSection) -> str:
-    """Return a folded card: bytes, packets, answers; nothing where the direction is not known.
-
-    Parameters
-    ----------
-    flow : FlowSection
-    """
+    """Return a folded card: bytes, packets, answers; nothing where the direction is not known."""
     found = flow.reverse
     if not found:
         return ""

@@ -68,10 +68,7 @@ ESTIMATES: dict[str, Callable[[Video], Estimate]] = {"ewma": Ewma, "sliding": Sl
 def estimate(name: str, video: Video) -> Estimate:
     """Return a new estimate by name.
 
-    Raises
-    ------
-    ArgumentError
-        If there is no such estimate.
+    Raises `ArgumentError` if there is no such estimate.
     """
     if name not in ESTIMATES:
         raise ArgumentError(f"estimate={name!r}: use {' or '.join(ESTIMATES)}")

@@ -26,10 +26,7 @@ class Period(NamedTuple):
 def read_periods(file: str | os.PathLike[str]) -> list[Period]:
     """Read a network trace of Sabre: JSON, a list of `duration_ms`, `bandwidth_kbps`, `latency_ms`.
 
-    Raises
-    ------
-    ArgumentError
-        If the file is not one, or no period has a rate.
+    Raises `ArgumentError` if the file is not one, or no period has a rate.
     """
     found = read_json(file, "network trace")
     try:
