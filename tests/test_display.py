@@ -105,7 +105,7 @@ def test_a_summary_is_text_whose_lines_are_those_of_the_card(objects, name):
     text = html.unescape(re.sub(r"<[^>]+>", " ", objects[name]._repr_html_()))
     assert title in text
     assert lines
-    assert all(word in text for line in lines for word in line.split(": ")[-1].split(", ")[-1:])
+    assert all(line.split()[-1] in text for line in lines)
 
 
 def test_what_comes_from_a_file_is_escaped():

@@ -23,7 +23,7 @@ class CapturedFlow(Protocol):
 
     key: tuple[str, int, str, int]
     retransmissions: pd.DataFrame
-    summary: dict[str, Any]
+    row: dict[str, Any]
 
 
 class Beside(NamedTuple):
