@@ -76,7 +76,7 @@ class Flow(Carded):
     @functools.cached_property
     def row(self) -> dict[str, Any]:
         """This flow's row of `Capture.flows`, a dict."""
-        return {str(name): value for name, value in self.capture.flows.iloc[self.index].items()}
+        return {str(name): value for name, value in self.capture.flows.iloc[self.index].to_dict().items()}
 
     @property
     def key(self) -> tuple[Any, ...]:
