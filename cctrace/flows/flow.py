@@ -12,7 +12,7 @@ import numpy as np
 from cctrace.display import Carded, connection
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.align import align, best_alignment
-from cctrace.flows.ecn import ecn_of, feedback_of
+from cctrace.flows.ecn import Ecn, ecn_of, feedback_of
 from cctrace.flows.events import Events
 from cctrace.flows.state import DIRECTLY, DSACK, THROUGH_FQ, UNEXPLAINED
 from cctrace.flows.unshown import unshown_bytes
