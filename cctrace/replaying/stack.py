@@ -107,9 +107,10 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     BURST,  # segments of the last super-packet
     WAITING,  # the last ACK has not been followed by a send
     UNANSWERED,  # ACKs so far that nothing followed, although pacing and cwnd let it
+    BEFORE_DRAIN_US,  # when a BBR was not in DRAIN yet, where flights are estimates
     STATE,  # address of the slots that belong to it
     STACK_SIZE,
-) = range(28)
+) = range(29)
 
 ANSWERED_NS = 60_000  # after an ACK, by when a stack has sent what it releases
 FEW_UNANSWERED = 3  # ACKs; one or two may cross what they let go
