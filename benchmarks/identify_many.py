@@ -113,8 +113,8 @@ def reliability_table(found):
             if some:
                 good = sum(map(right, some))
                 low, high = wilson(good, len(some))
-                said = np.mean([one[2] for one in some])
-                print(f"| {side} | {title} | {len(some)} | {said:.3f} | {good / len(some):.3f} | {low:.2f} to {high:.2f} |")
+                shares = f"{np.mean([one[2] for one in some]):.3f} | {good / len(some):.3f}"
+                print(f"| {side} | {title} | {len(some)} | {shares} | {low:.2f} to {high:.2f} |")
 
 
 def report(file):

@@ -11,7 +11,7 @@ from cctrace.identification import constants
 from cctrace.identification import identify as whose
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.phases import Rates, chain, cycles_of
-from cctrace.identification.sends import record_of
+from cctrace.identification.sends import record_of, replay_of
 from cctrace.replaying import midflow
 from cctrace.schema import LINUX_EVENTS
 
@@ -102,6 +102,14 @@ def test_drain_is_no_probe_of_the_rtt(tmp_path):
     (first, *_) = midflow.probe_rtts(events)
     assert events.now_us[first] - events.now_us[0] < 1_000_000
     assert not len(midflow.probe_rtts(events, 5_000_000))
+
+
+def test_drain_ends_though_jitter_hides_that_the_queue_was_empty(tmp_path):
+    path = cct.Path(rate="40Mbit", rtt="24ms", buffer="800kB", jitter="normal:sd=4ms")
+    cct.simulate(path, ["bbr2022"], "3s", 4, packets=True).to_pcap(tmp_path / "receiver", side="receiver")
+    record = record_of(cct.read(tmp_path / "receiver").flow(0))
+    for name in ("bbr2022", "bbr2", "bbr3"):
+        assert np.mean(np.isfinite(replay_of(record, name).bw)) > 0.5  # of the ACKs, from the first PROBE_BW on
 
 
 def test_a_name_from_counters_is_checked_on_the_first_events_and_never_believed_against_them(tmp_path, monkeypatch):

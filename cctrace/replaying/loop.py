@@ -15,13 +15,10 @@ from cctrace.replaying.observed import observe
 from cctrace.replaying.stack import (
     A_CA_STATE,
     A_DELIVERED,
-    A_PACKETS_OUT,
     A_PRIOR_IN_FLIGHT,
     A_SND_UNA,
-    A_SRTT,
     ACKED_NS,
     APP_LIMITED,
-    BEFORE_DRAIN_US,
     BURST,
     CA_STATE,
     CWND,
@@ -51,12 +48,12 @@ from cctrace.replaying.stack import (
     before_call,
     begin_skb,
     flight_of,
+    lean,
     least_burst,
     mark_app_limited,
     mark_rest,
     note_unanswered_unpaced,
     pace_skb,
-    packets_in_flight,
     update_pacing_rate,
     validate_cwnd,
 )
@@ -74,10 +71,7 @@ A_APP_LIMITED, A_SKB_APP_LIMITED = _at["rs_is_app_limited"], _at["skb_tx_app_lim
 CLOCK_START_US = JIFFIES_START = 1_000_000
 LONG_AGO = 1 << 20  # ticks, more than any window at any HZ
 SOON_NS = 1_000_000  # after the pacing timer, by when what waits for nothing else has left
-ONE_GAIN = 256  # BBR_UNIT
 LONG_PHASE = 2  # minimum RTTs, within which a probe or a drain reaches what ends it
-LONG_DRAIN = 2  # smoothed RTTs, within which DRAIN does, which has STARTUP's queue to empty
-LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # by which flights may err that were estimated from a capture taken elsewhere
 SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
 
 # What holds for a whole replay, and what is asked for.
@@ -174,7 +168,7 @@ def read_row(book, row, i, sends, marks, slots, stack, ack):
     if book[PACED] != 0 or (is_paced(book, slots) and sends.size > 0):
         ack[A_CWND_LIMITED], ack[A_MAX_PACKETS_OUT] = stack[IS_CWND_LIMITED], stack[MAX_PACKETS_OUT]
     if book[BLUR] > 1 and book[GAIN_SLOT] >= 0:
-        lean(book, slots, stack, ack)
+        lean(slots[book[GAIN_SLOT]], outlasts(book, slots, ack), stack, ack)
     if book[STAMP_SLOT] >= 0 and row.event == ON_ACK:
         slots[book[STAMP_SLOT]] = ack[A_JIFFIES] - (LONG_AGO if is_dip(book, i) else 0)
     if row.rs_send >= 0:
@@ -194,25 +188,11 @@ def is_dip(book, i):
     return found
 
 
-def lean(book, slots, stack, ack):
-    """Let an estimated flight reach what ends a probe or a drain somewhat early: one that errs would never reach it.
-
-    Jitter may hide altogether that the queue of STARTUP was empty for a moment, so DRAIN lasts for a few RTTs at most.
-    """
-    gain, in_flight = slots[book[GAIN_SLOT]], ack[A_PRIOR_IN_FLIGHT]
-    margin = LEAN_SEGMENTS + in_flight * LEAN_PERCENT // 100
-    if book[CYCLE_SLOT] >= 0 and book[MIN_RTT_SLOT] >= 0:
-        lasted_us = ack[A_DELIVERED_MSTAMP] - slots[book[CYCLE_SLOT]]
-        if lasted_us > LONG_PHASE * slots[book[MIN_RTT_SLOT]]:
-            margin = in_flight
-    if gain > ONE_GAIN:
-        ack[A_PRIOR_IN_FLIGHT] = in_flight + margin
-    elif gain < ONE_GAIN:
-        ack[A_PRIOR_IN_FLIGHT] = max(in_flight - margin, 0)
-    if 2 * gain > ONE_GAIN:  # DRAIN alone sends at less than half the rate
-        stack[BEFORE_DRAIN_US] = ack[A_NOW]
-    elif ack[A_NOW] - stack[BEFORE_DRAIN_US] > LONG_DRAIN * ack[A_SRTT] // 8:
-        ack[A_PACKETS_OUT] -= packets_in_flight(ack)
+def outlasts(book, slots, ack):
+    """Whether a phase of v2 or v3 has lasted for so long that something must have ended it."""
+    if book[CYCLE_SLOT] < 0 or book[MIN_RTT_SLOT] < 0:
+        return False
+    return ack[A_DELIVERED_MSTAMP] - slots[book[CYCLE_SLOT]] > LONG_PHASE * slots[book[MIN_RTT_SLOT]]
 
 
 def take_held(book, row, sends, clock_ns, slots, stack):

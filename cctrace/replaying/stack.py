@@ -71,7 +71,7 @@ A_PACKETS_OUT, A_SACKED_OUT, A_LOST_OUT, A_RETRANS_OUT = (
 A_DELIVERED, A_SRTT, A_RTTVAR, A_JIFFIES, A_LSNDTIME = (
     _at[name] for name in ("delivered", "srtt_us8", "rttvar_us4", "jiffies", "lsndtime")
 )
-A_MSS = _at["mss"]
+A_MSS, A_NOW = _at["mss"], _at["now_us"]
 A_ACKED_SACKED, A_LOSSES, A_PRIOR_IN_FLIGHT = (
     _at[name] for name in ("rs_acked_sacked", "rs_losses", "rs_prior_in_flight")
 )
@@ -113,6 +113,9 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
 ) = range(29)
 
 ANSWERED_NS = 60_000  # after an ACK, by when a stack has sent what it releases
+ONE_GAIN = 256  # BBR_UNIT
+LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # by which flights may err that were estimated from a capture taken elsewhere
+LONG_DRAIN = 2  # smoothed RTTs, within which DRAIN empties the queue of STARTUP
 FEW_UNANSWERED = 3  # ACKs; one or two may cross what they let go
 INIT, ON_ACK, SSTHRESH_CALL, SET_STATE, CWND_EVENT, UNDO_CWND = range(6)  # schema.LINUX_EVENTS
 CONG_AVOID = schema.LINUX_EVENTS["cong_avoid"]
@@ -126,6 +129,23 @@ def packets_in_flight(ack):
 def flight_of(row):
     """Segments in flight after a row [Linux618] tcp_packets_in_flight."""
     return np.int64(row.packets_out) - np.int64(row.sacked_out) - np.int64(row.lost_out) + np.int64(row.retrans_out)
+
+
+def lean(gain, outlasts, stack, ack):
+    """Let an estimated flight reach what ends a probe or a drain somewhat early: one that errs would never reach it.
+
+    Jitter may hide altogether that the queue of STARTUP was empty for a moment, so DRAIN lasts for a few RTTs at most.
+    """
+    in_flight = ack[A_PRIOR_IN_FLIGHT]
+    margin = in_flight if outlasts else LEAN_SEGMENTS + in_flight * LEAN_PERCENT // 100
+    if gain > ONE_GAIN:
+        ack[A_PRIOR_IN_FLIGHT] = in_flight + margin
+    elif gain < ONE_GAIN:
+        ack[A_PRIOR_IN_FLIGHT] = max(in_flight - margin, 0)
+    if 2 * gain > ONE_GAIN:  # DRAIN alone sends at less than half the rate
+        stack[BEFORE_DRAIN_US] = ack[A_NOW]
+    elif ack[A_NOW] - stack[BEFORE_DRAIN_US] > LONG_DRAIN * ack[A_SRTT] // 8:
+        ack[A_PACKETS_OUT] -= packets_in_flight(ack)
 
 
 def before_call(event, ack, slots, stack, reducing, hz):
