@@ -7,13 +7,14 @@ runs = Runs(scene, ...)      simulates it, see `cctrace.counterfactual.runs`
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cctrace.counterfactual.figures import recorded_figures
 from cctrace.counterfactual.held_back import HeldBack, held_back
+from cctrace.counterfactual.weighing import likeliest
 from cctrace.diagnosis.diagnose import Diagnosis, diagnose
 from cctrace.diagnosis.record import Record
 from cctrace.errors import StreamError
@@ -108,8 +109,7 @@ def scene_of(
     acks = len(np.unique(table.ack_row[table.ack_row >= 0]))
     complete = flow.taken_at in AT_SENDER
     lost = f"what was lost before the capture, taken at the {flow.taken_at}: sent again may be more"
-    doubts = [_UNSEEN[name] for name in path.estimates["unseen"] if name in _UNSEEN]
-    return Scene(
+    scene = Scene(
         path,
         sent_by,
         held,
@@ -119,8 +119,13 @@ def scene_of(
         flow.hz,
         _others(flow, evidence, path),
         complete,
-        (*held.unseen, *([] if complete else [lost]), *doubts, *([doubt] if doubt else [])),
+        (),
     )
+    progress("which path reproduces the recording")
+    path = likeliest(scene, flow, evidence)
+    doubts = [_UNSEEN[name] for name in path.estimates["unseen"] if name in _UNSEEN]
+    unseen = (*held.unseen, *([] if complete else [lost]), *doubts, *([doubt] if doubt else []))
+    return replace(scene, path=path, unseen=unseen)
 
 
 def _identified(flow: Flow) -> tuple[Controller | None, str]:

@@ -24,6 +24,7 @@ WANDER_US = 50_000.0  # us | set | that stretch
 STEADIER = 0.6  # share | set | of that distance that must be left at most
 GRID = 768  # points | accuracy | at which a distribution is evaluated; between them it is interpolated
 FIRST = 2  # segments | definition | that a receiver may have before it acknowledges [RFC1122] 4.2.3.2
+WIDEST = 1.0  # of the range of the delays | set | that the sd of a family may be at most: no sample has half of it
 STALL = 0.03  # share | set | of the delays that are stalls of a host, not jitter, at most
 STALLS_SHOW = 4.0  # log likelihood | set | that stalls must explain
 TEST_DRAWS = 400  # draws | accuracy | of the test of a distribution

@@ -32,6 +32,7 @@ from cctrace.fit.constants import (
     STEADIER,
     WANDER_US,
     WANDERS,
+    WIDEST,
 )
 from cctrace.fit.delays import of_counters, uncongested_rtt
 from cctrace.fit.families import EMPIRICAL, FAMILIES, Censored, Fitted, fit_family, score_rows, without_stalls
@@ -184,7 +185,9 @@ class Jitter(Serialised, Summarized):
                 fits.append(fit_family(data, FAMILIES[name], quick=quick))
         if not fits:
             fits = [fit_family(data, FAMILIES["normal"])]
-        fits = [fitted for fitted in fits if fitted.log_likelihood > -1e14] or fits[:1]
+        # Of delays nearly all of which are equal a family may take the few others for a tail without end.
+        widest = WIDEST * (data.high - data.low)
+        fits = [one for one in fits if one.log_likelihood > -1e14 and not one.moments[1] > widest] or fits[:1]
         least = min(fitted.aic for fitted in fits)
         # Of those that explain the delays as well the first: a far-off gamma, too, looks like a normal.
         as_good = [fitted for fitted in fits if fitted.aic <= least + max(AS_GOOD, NEAR_AIC * abs(least))]

@@ -87,6 +87,7 @@ CODEL_TARGET_US = 5_000.0  # us | definition | [RFC8289] TARGET
 NEAR_TARGET = 0.9  # of the target | set | waits are known no better
 CHANCE = 1e-3  # probability | set | with which losses that ignore the queue may look as if they did not
 PASSING = 20  # packets | set | per dropped one that pass a queue as long as it was, at most, where that is full
+ABOVE_FULL = 1.5  # packets | set | by which what passes a full queue may exceed what it drops: in service, ties
 SURE_BACKLOG = 0.2  # packets | set | error of a backlog up to which it tells how many packets there were
 SAME_OVERFLOW_US = 100_000.0  # us | set | losses closer than that are of one overflow
 BURSTY = 3.0  # times | set | likelier to lose a packet after a lost one, from which on losses come in bursts

@@ -17,6 +17,7 @@ from cctrace.estimates import Estimate
 from cctrace.path.arrays import Bools, Floats
 from cctrace.path.bottleneck import Steps, backlog
 from cctrace.path.constants import (
+    ABOVE_FULL,
     BURSTY,
     CHANCE,
     CODEL_TARGET_US,
@@ -101,7 +102,7 @@ def losses_of(
         slope = float(np.median(np.abs(shifted - met[congestive]))) / 1e-4
         found, droptail = _buffer(met[congestive], time_us[congestive], size, slope * rate_error)
         # A full queue lets nothing pass: if much did where packets were dropped, something else drops.
-        passing = np.sum(~lost & (met > np.median(met[congestive]) + size))
+        passing = np.sum(~lost & (met > np.median(met[congestive]) + ABOVE_FULL * size))
         droptail &= bool(passing <= PASSING * (1 + congestive.sum()))
         aqm = "droptail" if droptail else "other"
         if passing <= PASSING * (1 + congestive.sum()):

@@ -9,6 +9,7 @@ from scipy import special
 from cctrace.diagnosis.groups import Bursts, Losses, Met, SentAgain
 from cctrace.diagnosis.record import Record
 from cctrace.path.bottleneck import constant
+from cctrace.path.constants import ABOVE_FULL
 from cctrace.path.losses import backlog_met, decided_ns, overflows, proportion
 from cctrace.path.own_queue import mean_rank
 from cctrace.path.transmissions import Transmissions
@@ -104,7 +105,7 @@ class _Backlogs:
         # A full queue drops at its length, which is the longest that anything passed with: it lets nothing pass then,
         # where an early drop (RED) lets much.
         full = short < max((1 - AT_FULL) * self.longest, 3 * packet)
-        passed = np.sum(settled & (self.met > self.longest - short + packet))
+        passed = np.sum(settled & (self.met > self.longest - short + ABOVE_FULL * packet))
         full &= bool(passed <= PASSED * (1 + overflow.sum()))
         self.overflow = overflow if full else np.zeros(len(overflow), bool)
         self.rest = self.lost & ~self.overflow & judged

@@ -1,0 +1,163 @@
+"""How well a path reproduces a recording: goodput, RTTs and times of retransmission, beside simulations over it.
+
+    course_of(flow, table)              what was recorded, on a grid of time
+    simulated(path, sender, ...)        what runs over a path do, on the same grid
+    unlikeness(recorded, runs)          -2 log likelihood of the one, given the others
+
+Rival explanations of a recording (`fit.rivals`) differ in what the flow's own controller would have done: losses by
+chance come at any time, those of a full queue when it is long, and a controller that mistook one for the other leaves
+another goodput and other RTTs. The explanation under which the recording is likeliest is the one to ask what-if.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cctrace.counterfactual.figures import NEAR_POINTS
+from cctrace.fit.rivals import AS_INFERRED, rivals_of
+from cctrace.path.transmissions import DELIVERED
+from cctrace.sim.sender import Sender
+from cctrace.sim.simulate import simulate
+
+if TYPE_CHECKING:
+    from cctrace.counterfactual.scene import Scene
+    from cctrace.fit.fitted_path import FittedPath
+    from cctrace.flows.flow import Flow
+    from cctrace.path.evidence import PathEvidence
+    from cctrace.path.transmissions import Transmissions
+    from cctrace.sim.path import Path
+
+CLEARLY = 2 * np.log(20.0)  # by which the log likelihood, twice, must be higher for another path than the inferred one
+RUNS = 4  # simulations of each explanation
+GRID_S = 0.1
+LAST_RTTS = 8  # samples whose mean is about the smoothed RTT [RFC6298]
+# How far a run over the true path is from a recording on top of chance: standard deviations of the features below.
+SPREAD = {
+    "goodput": 0.03,
+    "rtt": 0.04,
+    "again": 0.2,
+    "episodes": 0.2,
+    "short_rtt": 0.05,
+    "long_rtt": 0.05,
+    "when": 0.1,
+    "course": 0.03,
+}
+
+
+@dataclass(frozen=True)
+class Course:
+    """What a flow did over time, at the instants of a grid.
+
+    Attributes
+    ----------
+    delivered, sent, again : ndarray
+        Segments so far: that arrived, that were sent, and that were sent again.
+    rtt_us : ndarray
+        The smoothed RTT.
+    rtt_mean_us : float
+        Of all samples.
+    """
+
+    delivered: NDArray[np.float64]
+    sent: NDArray[np.float64]
+    again: NDArray[np.float64]
+    rtt_us: NDArray[np.float64]
+    rtt_mean_us: float
+
+    def features(self) -> dict[str, float]:
+        """Return the features that do not need another course to compare with."""
+        known = self.rtt_us[self.rtt_us > 0]
+        short, long = np.log(np.quantile(known, [0.1, 0.9])) if len(known) else (np.nan, np.nan)
+        return {
+            "goodput": float(np.log(max(self.delivered[-1], 1.0))),
+            "rtt": float(np.log(self.rtt_mean_us)),
+            "again": float(np.log(self.again[-1] / max(self.sent[-1], 1.0) + NEAR_POINTS)),
+            "episodes": float(np.log1p(np.count_nonzero(np.diff(self.again, prepend=0.0)))),
+            "short_rtt": float(short),
+            "long_rtt": float(long),
+        }
+
+
+def course_of(flow: Flow, table: Transmissions) -> Course:
+    """Return the `Course` of a captured flow."""
+    told = np.sort(table.told_ns[table.state == DELIVERED])
+    end_s = (int(table.told_ns.max()) - table.start_ns) / 1e9
+    at_ns = table.start_ns + (np.arange(1, int(end_s / GRID_S) + 1) * GRID_S * 1e9).astype(np.int64)
+
+    def so_far(times_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.searchsorted(times_ns, at_ns, side="right").astype(float)
+
+    rtt_us, taken_ns = (flow.rtt[name].to_numpy() for name in ("rtt_us", "time_ns"))
+    total = np.concatenate([[0.0], np.cumsum(rtt_us)])
+    last = np.searchsorted(taken_ns, at_ns, side="right")
+    first = np.maximum(last - LAST_RTTS, 0)
+    smoothed = (total[last] - total[first]) / np.maximum(last - first, 1)
+    again = np.sort(table.sent_ns[table.again])
+    return Course(so_far(told), so_far(table.sent_ns), so_far(again), smoothed, float(rtt_us.mean()))
+
+
+def simulated(path: Path, senders: Sequence[Sender], duration: str, seed: int) -> Course:
+    """Return the `Course` of the first of some senders over a path."""
+    run = simulate(path, senders, duration, seed, sample=f"{GRID_S}s")
+    rows = run.timeline[run.timeline["flow"] == 0].iloc[1:]
+    columns = ("delivered_segments", "sent_segments", "retransmitted_segments", "srtt_us")
+    course = (rows[name].to_numpy(float) for name in columns)
+    return Course(*course, float(run.flows["rtt_mean_us"].iloc[0]))
+
+
+def unlikeness(recorded: Course, runs: Sequence[Course]) -> float:
+    """Return -2 log likelihood (but for a constant) of a recording, given runs over a path that may be its own."""
+    total = 0.0
+    mine, theirs = recorded.features(), [run.features() for run in runs]
+    for name, value in mine.items():
+        values = np.array([features[name] for features in theirs])
+        total += _distance(value - values.mean(), values.var(ddof=1), SPREAD[name])
+    again = _apart(recorded.again, [run.again for run in runs])
+    course = _apart(recorded.delivered, [run.delivered for run in runs])
+    return total + _distance(*again, SPREAD["when"]) + _distance(*course, SPREAD["course"])
+
+
+def _distance(off: float, variance: float, spread: float) -> float:
+    variance = variance + spread**2
+    return float(off**2 / variance + np.log(variance / spread**2))
+
+
+def _apart(mine: NDArray[np.float64], runs: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
+    """Return how much earlier or later what is counted came than in runs, as a share of the time, and its variance."""
+    if mine[-1] <= 0 or any(run[-1] <= 0 for run in runs):
+        return 0.0, 0.0
+    length = min(len(mine), *(len(run) for run in runs))
+    shares = np.array([one[:length] / one[length - 1] for one in (mine, *runs)])
+    middle = shares[1:].mean(axis=0)
+    between = np.abs(shares[1:] - middle).mean(axis=1)
+    return float(np.abs(shares[0] - middle).mean()), float(np.mean(between**2))
+
+
+def weighed(scene: Scene, flow: Flow, evidence: PathEvidence) -> dict[str, tuple[FittedPath, float]]:
+    """Return every path that may lie behind a flow with its `unlikeness`; 0 where there is only one."""
+    rivals = rivals_of(scene.path, evidence)
+    if len(rivals) == 1:
+        return {name: (path, 0.0) for name, path in rivals.items()}
+    recorded = course_of(flow, evidence.transmissions)
+    sender = Sender(scene.own, ack_every=scene.ack_every, hz=scene.hz, **scene.held.options({}))
+    found = {}
+    for name, path in rivals.items():
+        draws = path.draws(RUNS, 1)
+        runs = [simulated(one, [sender, *scene.others], scene.duration, k) for k, one in enumerate(draws)]
+        found[name] = path, unlikeness(recorded, runs)
+    return found
+
+
+def likeliest(scene: Scene, flow: Flow, evidence: PathEvidence) -> FittedPath:
+    """Return the path under which what was recorded is likeliest; the inferred one where that is as good."""
+    if scene.own is None:
+        return scene.path
+    found = weighed(scene, flow, evidence)
+    name = min(found, key=lambda name: found[name][1])
+    better = found[AS_INFERRED][1] - found[name][1]
+    return found[name][0] if better > CLEARLY else scene.path

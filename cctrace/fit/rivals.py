@@ -1,0 +1,90 @@
+"""Other paths that may lie behind the same capture: what was lost by chance, and what by which queue.
+
+    rivals_of(path, evidence)       {"as inferred": path, "tail drops": ..., "chance": ...}
+
+A packet's fate does not say what dropped it. Where the backlog that lost packets met leaves that open, each explanation
+is a path of its own; which of them is right shows in what a simulation over it does (`counterfactual.weighing`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.estimates import Estimate
+from cctrace.fit.fitted_path import FittedPath
+from cctrace.path.losses import backlog_met, decided_ns, proportion
+from cctrace.path.transmissions import LOST
+from cctrace.tcp.wire import PACKET_BYTES
+
+if TYPE_CHECKING:
+    from cctrace.path.evidence import PathEvidence
+
+AS_INFERRED, TAIL_DROPS, CHANCE, CODEL = "as inferred", "tail drops", "chance", "codel"
+FEWEST = 3  # losses, for what dropped them to be asked
+NO_LOSS = {"model": "none", "share": Estimate(0.0, 0.0, 0.0), "congestive": 0, "random": 0}
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What was lost, and the backlogs (bytes) of the flow's own queue that lost packets met and others passed."""
+
+    sent: int
+    met: np.ndarray
+    passed: np.ndarray
+
+    @property
+    def longest(self) -> float:
+        """The longest backlog that a packet passed with."""
+        return float(self.passed.max(initial=PACKET_BYTES))
+
+
+def lost_of(evidence: PathEvidence) -> Lost:
+    """Return what was `Lost` of a flow."""
+    table, through = evidence.transmissions, evidence.through
+    decided = table.sent_ns <= decided_ns(table)
+    lost = table.state[decided] == LOST
+    met = backlog_met(through.sent, through.steps, (table.sent_ns[decided] - table.start_ns) / 1e3)
+    return Lost(int(decided.sum()), met[lost], met[~lost])
+
+
+def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]:
+    """Return the paths that may lie behind a capture, the inferred one first; only that where nothing is open.
+
+    Parameters
+    ----------
+    path : FittedPath
+    evidence : PathEvidence
+        That it was inferred from.
+    """
+    found = {AS_INFERRED: path}
+    lost = lost_of(evidence)
+    estimates = path.estimates
+    if len(lost.met) < FEWEST or estimates["policer"] is not None or estimates["shaper"] is not None:
+        return found
+    longest, bdp = lost.longest, path.max_rate_bps() / 8 * path.rtt_ns / 1e9
+    by_chance, by_queue = estimates["loss"]["model"] != "none", estimates["buffer_bytes"].value is not None
+    managed = estimates["aqm"] not in (None, "droptail")
+    if by_chance or managed or not by_queue:
+        half = max(0.05 * longest, PACKET_BYTES)
+        buffer = Estimate(longest + PACKET_BYTES / 2, max(longest - half, PACKET_BYTES), longest + half)
+        changed = {"buffer_bytes": buffer, "aqm": "droptail", "loss": NO_LOSS | {"congestive": len(lost.met)}}
+        found[TAIL_DROPS] = _instead(path, changed, "buffer")
+    if by_queue or managed:
+        share = Estimate(len(lost.met) / lost.sent, *proportion(len(lost.met), lost.sent))
+        loss = {"model": "bernoulli", "share": share, "congestive": 0, "random": len(lost.met)}
+        buffer = Estimate(None, longest, None)
+        found[CHANCE] = _instead(path, {"buffer_bytes": buffer, "aqm": None, "loss": loss})
+    if estimates["aqm"] not in (None, "droptail", "codel") and longest > 0.25 * bdp:
+        buffer = Estimate(None, longest, None)
+        found[CODEL] = _instead(path, {"buffer_bytes": buffer, "aqm": "codel", "loss": NO_LOSS})
+    return found
+
+
+def _instead(path: FittedPath, changed: dict[str, Any], *seen: str) -> FittedPath:
+    """Return a path with some of its estimates replaced; `seen` are those that are no longer unseen."""
+    unseen = {name for name in path.estimates["unseen"] if name not in seen}
+    unseen |= {"buffer"} if changed["buffer_bytes"].value is None else set()
+    return FittedPath.of(path.estimates | changed | {"unseen": sorted(unseen)})

@@ -1,0 +1,49 @@
+"""Of rival explanations of losses the one is taken over which a simulation does what was recorded."""
+
+import pytest
+
+import cctrace as cct
+from cctrace.counterfactual.scene import scene_of
+from cctrace.counterfactual.weighing import CLEARLY, course_of, likeliest, weighed
+from cctrace.fit.rivals import AS_INFERRED, CHANCE, TAIL_DROPS, rivals_of
+from cctrace.path.evidence import evidence_of
+from cctrace.path.transmissions import as_flow
+
+
+def scene(path, cc, seconds=8):
+    flow = as_flow(cct.simulate(cct.Path(**path), cc, f"{seconds}s", 3, packets=True, ack_every=2))
+    return scene_of(flow, cc, None, lambda line: None), flow, evidence_of(flow)
+
+
+SHALLOW = {"rate": "20Mbit", "rtt": "40ms", "buffer": "0.5bdp"}
+LOSSY = {"rate": "20Mbit", "rtt": "40ms", "buffer": "2bdp", "loss": "0.5%"}
+
+
+@pytest.mark.parametrize(("path", "cc", "wrong"), [(SHALLOW, "bbr2022", CHANCE), (LOSSY, "cubic6", TAIL_DROPS)])
+def test_what_dropped_packets_shows_in_what_a_simulation_over_it_does(path, cc, wrong):
+    found = weighed(*scene(path, cc))
+    assert found[wrong][1] > found[AS_INFERRED][1] + CLEARLY
+
+
+def test_a_wrong_split_of_losses_is_replaced():
+    right, flow, evidence = scene(SHALLOW, "bbr2022")
+    wrong = right.path
+    for name, path in rivals_of(wrong, evidence).items():
+        wrong = path if name == CHANCE else wrong
+    mistaken = type(right)(**{**vars(right), "path": wrong})
+    path = likeliest(mistaken, flow, evidence)
+    assert path.estimates["loss"]["model"] == "none"
+    assert path.buffer_bytes == pytest.approx(50_000, rel=0.1)
+
+
+def test_one_explanation_needs_no_simulation():
+    found = weighed(*scene({"rate": "20Mbit", "rtt": "40ms", "buffer": "8bdp"}, "bbr2022", 3))
+    assert list(found) == [AS_INFERRED]
+
+
+def test_a_course_counts_what_the_capture_counts():
+    _, flow, evidence = scene(LOSSY, "cubic6", 4)
+    course, table = course_of(flow, evidence.transmissions), evidence.transmissions
+    assert course.again[-1] == pytest.approx(table.again.sum(), abs=2)
+    assert course.rtt_mean_us == pytest.approx(flow.rtt["rtt_us"].mean())
+    assert (course.delivered[1:] >= course.delivered[:-1]).all()
