@@ -104,10 +104,19 @@ def course_of(flow: Flow, table: Transmissions) -> Course:
 def simulated(path: Path, senders: Sequence[Sender], duration: str, seed: int) -> Course:
     """Return the `Course` of the first of some senders over a path."""
     run = simulate(path, senders, duration, seed, sample=f"{GRID_S}s")
+    assert run.timeline is not None  # asked for by `sample`
     rows = run.timeline[run.timeline["flow"] == 0].iloc[1:]
-    columns = ("delivered_segments", "sent_segments", "retransmitted_segments", "srtt_us")
-    course = (rows[name].to_numpy(float) for name in columns)
-    return Course(*course, float(run.flows["rtt_mean_us"].iloc[0]))
+
+    def column(name: str) -> NDArray[np.float64]:
+        return rows[name].to_numpy(np.float64)
+
+    return Course(
+        column("delivered_segments"),
+        column("sent_segments"),
+        column("retransmitted_segments"),
+        column("srtt_us"),
+        float(run.flows["rtt_mean_us"].iloc[0]),
+    )
 
 
 def unlikeness(recorded: Course, runs: Sequence[Course]) -> float:
@@ -139,9 +148,9 @@ def _apart(mine: NDArray[np.float64], runs: Sequence[NDArray[np.float64]]) -> tu
 
 
 def weighed(scene: Scene, flow: Flow, evidence: PathEvidence) -> dict[str, tuple[FittedPath, float]]:
-    """Return every path that may lie behind a flow with its `unlikeness`; 0 where there is only one."""
+    """Return every path that may lie behind a flow with its `unlikeness`; 0 where nothing tells it from others."""
     rivals = rivals_of(scene.path, evidence)
-    if len(rivals) == 1:
+    if len(rivals) == 1 or scene.own is None:
         return {name: (path, 0.0) for name, path in rivals.items()}
     recorded = course_of(flow, evidence.transmissions)
     sender = Sender(scene.own, ack_every=scene.ack_every, hz=scene.hz, **scene.held.options({}))
@@ -155,8 +164,6 @@ def weighed(scene: Scene, flow: Flow, evidence: PathEvidence) -> dict[str, tuple
 
 def likeliest(scene: Scene, flow: Flow, evidence: PathEvidence) -> FittedPath:
     """Return the path under which what was recorded is likeliest; the inferred one where that is as good."""
-    if scene.own is None:
-        return scene.path
     found = weighed(scene, flow, evidence)
     name = min(found, key=lambda name: found[name][1])
     better = found[AS_INFERRED][1] - found[name][1]
