@@ -10,7 +10,7 @@ from cctrace.flows import coarse
 from cctrace.flows.capture import LARGEST_WSCALE
 from cctrace.flows.reenact import MOST_UNSEEN, UNSEEN_PER_PACKET
 from cctrace.flows.table import LEAST_MSS, MOST_SEGMENTS, segment_size
-from cctrace.io.tcpinfo import MOST_FIELDS
+from cctrace.io.pollcolumns import MOST_FIELDS
 
 SYN, ACK = 2, 16
 

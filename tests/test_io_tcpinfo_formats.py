@@ -258,5 +258,5 @@ def test_polls_of_one_connection_are_selected_in_their_order():
     polls = tcpinfo.Polls()
     for k in range(6):
         polls.add({"time_ns": k, "rtt": 10 * k}, ("10.0.0.1", 1000 + k % 3, "10.0.0.2", 80))
-    table = tcpinfo.build(tcpinfo.columns_of(polls.rows), polls.table, "x", "test")
+    table = tcpinfo.build(polls.rows.arrays(), polls.table, "x", "test")
     assert [table.select(k)["rtt"].tolist() for k in range(3)] == [[0, 30], [10, 40], [20, 50]]

@@ -90,12 +90,12 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     warnings += [f"{name}: {log.skipped} events were lost before they were written"] if log.skipped else []
     warnings += source.cut_warning()
     connections = [known | {"stack": stack} for known, stack in zip(log.connections.table, log.stacks, strict=True)]
-    return tcpinfo.build(tcpinfo.columns_of(log.polls), connections, name, "bblog", warnings)
+    return tcpinfo.build(log.polls.arrays(), connections, name, "bblog", warnings)
 
 
 class _Log:
     def __init__(self) -> None:
-        self.polls: list[tcpinfo.Poll] = []
+        self.polls = tcpinfo.PollColumns()
         self.connections, self.skipped = tcpinfo.Connections(), 0
         self.stacks: list[str] = []
         self._order: ByteOrder = "little"

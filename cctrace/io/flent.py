@@ -48,7 +48,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     except ValueError as error:
         raise FormatError(f"{source.name}: not JSON: {source.cut or error}") from None
     series = whole["metadata"].get("SERIES_META") or {}
-    polls: list[tcpinfo.Poll] = []
+    polls = tcpinfo.PollColumns()
     connections: list[dict[str, Any]] = []
     for name, entries in sorted(whole["raw_values"].items()):
         if not any(key in entry for entry in entries or () for key in _VALUES):
@@ -66,7 +66,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
         raise FormatError(
             f"{source.name}: no samples of sockets in this flent run; take them with flent --socket-stats"
         )
-    return tcpinfo.build(tcpinfo.columns_of(polls), connections, source.name, "flent")
+    return tcpinfo.build(polls.arrays(), connections, source.name, "flent")
 
 
 def _poll(entry: dict[str, Any]) -> dict[str, Any] | None:

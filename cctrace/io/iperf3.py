@@ -39,7 +39,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     zero_ns = int(start.get("timestamp", {}).get("timesecs", 0)) * 10**9
     mss = start.get("tcp_mss") or start.get("tcp_mss_default")
     cc = end.get("sender_tcp_congestion")
-    polls: list[tcpinfo.Poll] = []
+    polls = tcpinfo.PollColumns()
     connections: list[dict[str, Any]] = []
     known: dict[object, int] = {}
     retransmitted: dict[object, int] = {}
@@ -56,7 +56,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     if not polls:
         reason = end.get("error") or "no intervals of a sending TCP stream (is this the receiver's?)"
         raise FormatError(f"{name}: {reason}")
-    return tcpinfo.build(tcpinfo.columns_of(polls), connections, name, "iperf3", warnings)
+    return tcpinfo.build(polls.arrays(), connections, name, "iperf3", warnings)
 
 
 def _connection(ends: dict[str, Any], cc: str | None) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def _read_archive(source: Source) -> tcpinfo.TcpInfo:
     warnings += source.cut_warning()
     if not dumps:
         raise FormatError("; ".join([f"{source.name}: no snapshots with struct tcp_info", *warnings[:1]]))
-    fields = tcpinfo.columns_of(polls) | structs.decode(dumps)
+    fields = tcpinfo.PollColumns(polls).arrays() | structs.decode(dumps)
     return tcpinfo.build(fields, connections.table, source.name, "mlab-tcp-info", warnings)
 
 
@@ -115,7 +115,7 @@ def _read_ndt7(source: Source) -> tcpinfo.TcpInfo:
         polls += [_ndt7_poll(row, start, len(connections) - 1) for row in rows if row.get("TCPInfo")]
     if not polls:
         raise FormatError(f"{source.name}: no ServerMeasurements with TCPInfo in this NDT7 result")
-    return tcpinfo.build(tcpinfo.columns_of(polls), connections, source.name, "ndt7")
+    return tcpinfo.build(tcpinfo.PollColumns(polls).arrays(), connections, source.name, "ndt7")
 
 
 def _ndt7_poll(row: dict[str, Any], start_ns: int, connection: int) -> dict[Any, Any]:

@@ -98,7 +98,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
         _walk(trace, at, polls, events, name, warnings)
     if not polls and not len(events):
         raise FormatError("; ".join([f"{name}: neither recovery metrics nor packets in this qlog", *warnings]))
-    fields = tcpinfo.columns_of(polls) if polls else {"time_ns": np.empty(0, np.int64)}
+    fields = tcpinfo.PollColumns(polls).arrays() if polls else {"time_ns": np.empty(0, np.int64)}
     info = tcpinfo.build(fields, connections, name, "qlog", warnings)
     info.events = events.columns()
     return info

@@ -14,6 +14,7 @@ Sources: [iproute2] misc/ss.c, tcp_stats_print and tcp_show_info, releases 4.1 t
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from cctrace.display import shortened
@@ -102,36 +103,46 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     FormatError
         No socket with TCP information (was ss run with -i?).
     """
-    polls, without = _polls(source)
+    polls, connections, odd = tcpinfo.PollColumns(), tcpinfo.Connections(), list[str]()
+    without, latest_ns, nameless = 0, None, _Nameless()
+    first: tuple[str, ...] = ()
+    for poll in _polls(source):
+        if not poll.pop("informed", False):
+            without += 1
+            continue
+        odd += poll.pop(_ODD, ())
+        time_ns, key = poll["time_ns"], poll.pop("key") or nameless.key(poll)
+        if time_ns is not None:
+            latest_ns = max(latest_ns or 0, time_ns)
+        poll[tcpinfo.CONNECTION] = connections.number(key, poll.pop("cc", None))
+        polls.append(poll)
+        first = first or tuple(poll)
     name, warnings = source.name, source.cut_warning()
     if not polls:
         raise FormatError(f"{name}: {without} sockets, none with TCP information; was ss run with -t and -i?")
     if without:
         warnings.append(f"{name}: {without} sockets without TCP information skipped")
-    if all(poll["time_ns"] is None for poll in polls):
+    if latest_ns is None:
         warnings.append(f"{name}: no time stamps; the samples are in order, but their times are missing")
-    elif max(poll["time_ns"] or 0 for poll in polls) < 366 * 86400 * 10**9:
+    elif latest_ns < 366 * 86400 * 10**9:
         warnings.append(f"{name}: the time stamps have no year; counted from 1970-01-01")
-    odd = [word for poll in polls for word in poll.pop(_ODD, ())]
     if odd:
         shown = ", ".join(dict.fromkeys(map(shortened, odd[:_SHOWN_ODD])))
         warnings.append(
             f"{name}: {len(odd)} words are not as ss prints them ({shown}); kept as text in the columns text_…"
         )
-    _fill_zeros(polls)
-    if any(poll["key"] is None for poll in polls):
+    omitted = _omitted(polls)
+    polls.replace_missing(omitted)
+    if nameless.latest:
         warnings.append(f"{name}: lines without addresses; connections are told apart by their counters")
-        _identify(polls)
-    connections = tcpinfo.Connections()
-    for poll in polls:
-        poll[tcpinfo.CONNECTION] = connections.number(poll.pop("key"), poll.pop("cc", None))
     table = [_named(known) for known in connections.table]
-    return tcpinfo.build(tcpinfo.columns_of(polls), table, name, "ss", warnings)
+    columns = polls.arrays()
+    ordered = dict.fromkeys((*first, *omitted, *columns))  # as in the first poll, had it printed its zeros
+    return tcpinfo.build({column: columns[column] for column in ordered}, table, name, "ss", warnings)
 
 
-def _polls(source: Source) -> tuple[list[dict[Any, Any]], int]:
-    """Return (one dict per socket with information, number of sockets without)."""
-    polls, without = [], 0
+def _polls(source: Source) -> Iterator[dict[Any, Any]]:
+    """Yield a dict per socket, with "informed" where its line of information followed."""
     before = after = current = None
     for raw in source.lines():
         line = _ANSI.sub("", raw)
@@ -144,44 +155,47 @@ def _polls(source: Source) -> tuple[list[dict[Any, Any]], int]:
                 after, rest = second, rest_of_pair
         match = None if watch else _SOCKET.match(rest)
         if match:
+            if current is not None:
+                yield current
             current = _socket(match, before, after)
-            polls.append(current)
             rest = match["rest"]
         if not _INFO.search(rest):
             continue
         if current is None or current["key"] is None:  # no line with addresses so far
+            if current is not None:
+                yield current
             current = {"time_ns": before, "time_after_ns": after, "key": None}
-            polls.append(current)
         _information(rest, current)
         current["informed"] = True
-    informed = [poll for poll in polls if poll.pop("informed", False)]
-    without = len(polls) - len(informed)
-    return informed, without
+    if current is not None:
+        yield current
 
 
 _GROWING = ("bytes_acked", "bytes_received", "bytes_sent", "segs_out", "segs_in", "data_segs_out", "total_retrans")
 _LASTING = ("cc", "snd_mss", "snd_wscale", "rcv_wscale", "advmss")
 
 
-def _identify(polls: list[dict[str, Any]]) -> None:
-    """Assign polls without addresses to connections: counters grow, and each connection has one poll per sample."""
-    latest: dict[int, dict[str, Any]] = {}
-    asked: set[int] = set()
-    sample = None
-    for poll in polls:
-        if poll["key"] is not None:
-            continue
-        if poll["time_ns"] is None or poll["time_ns"] != sample:
-            sample, asked = poll["time_ns"], set()
-        able = [number for number, last in latest.items() if number not in asked and _continues(last, poll)]
-        number = max(able, key=lambda number: latest[number].get("bytes_acked", 0), default=len(latest))
-        latest[number] = poll
-        asked.add(number)
-        poll["key"] = (None, number, None, None)
+class _Nameless:
+    """Polls without addresses, assigned to connections: counters grow, and each has one poll per sample."""
+
+    def __init__(self) -> None:
+        self.latest: dict[int, dict[str, Any]] = {}  # poll of each connection
+        self._asked: set[int] = set()
+        self._sample: int | None = None
+
+    def key(self, poll: dict[Any, Any]) -> tuple[None, int, None, None]:
+        """Return the key of the connection that a poll is of."""
+        if poll["time_ns"] is None or poll["time_ns"] != self._sample:
+            self._sample, self._asked = poll["time_ns"], set()
+        able = [n for n, last in self.latest.items() if n not in self._asked and _continues(last, poll)]
+        number = max(able, key=lambda n: self.latest[n].get("bytes_acked", 0), default=len(self.latest))
+        self.latest[number] = dict(poll)
+        self._asked.add(number)
+        return None, number, None, None
 
 
 def _named(known: dict[str, Any]) -> dict[str, Any]:
-    """Return what identifies a connection: its addresses, or the number that `_identify` gave it."""
+    """Return what identifies a connection: its addresses, or the number that `_Nameless` gave it."""
     if known["src"] is not None:
         return known
     return {"flow_id": known["sport"]} | ({"cc": known["cc"]} if "cc" in known else {})
@@ -303,14 +317,11 @@ def _micros(text: str) -> int:
     return round(float(text.partition("(")[0].removesuffix("ms")) * 1000)
 
 
-def _fill_zeros(polls: list[dict[str, Any]]) -> None:
-    """Fill in the value that an absent word stands for, where this file's ss knows the word."""
-    seen = set().union(*polls)
-    release = max((release for column, _, release, _ in _WORDS.values() if column in seen), default=0)
+def _omitted(polls: tcpinfo.PollColumns) -> dict[str, int]:
+    """Return the value that an absent word stands for, by column, where this file's ss knows the word."""
+    release = max((release for column, _, release, _ in _WORDS.values() if column in polls), default=0)
     absent = {column: value for column, _, since, value in _WORDS.values() if value is not None and since <= release}
     absent |= {"retrans": 0, "total_retrans": 0}
     if release >= 410:
         absent["delivery_rate_app_limited"] = 0
-    for poll in polls:
-        for column, value in absent.items():
-            poll.setdefault(column, value)
+    return absent

@@ -6,7 +6,6 @@ to `schema.TCP_INFO`, keeps the others in `extra`, and turns the kernel's marker
 
 from __future__ import annotations
 
-import contextlib
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +15,13 @@ from cctrace import schema
 from cctrace.display import Carded, visible
 from cctrace.errors import FormatError
 from cctrace.io import cells, door
+from cctrace.io.pollcolumns import PollColumns, column_of
 from cctrace.io.structs import FIELDS
 from cctrace.schema import MISSING, U32_MAX, U64_MAX
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import pandas as pd
     from numpy.typing import NDArray
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from cctrace.io.source import Source
 
 Poll = dict[Any, Any]  # one poll as a reader finds it: fields by name, and `CONNECTION`
-MOST_FIELDS = 1000  # of a poll; struct tcp_info has 70. A table with as many columns as rows would be quadratic
 # What stands for "no value" in the kernel's structs: no RTT sample yet, no limit to the pacing rate, no bound set.
 _NONE = {
     "min_rtt": U32_MAX,
@@ -226,38 +225,6 @@ def plain_address(text: str) -> str:
     return text[7:] if text.lower().startswith("::ffff:") and "." in text else text
 
 
-def columns_of(polls: Sequence[Mapping[Any, Any]]) -> dict[Any, NDArray[Any]]:
-    """Turn one dict per poll into columns; absent and None values are missing.
-
-    Columns of whole numbers become int64 (uint64 where needed), others float64 or objects, which `build` converts.
-    """
-    names = dict.fromkeys(name for poll in polls for name in poll)
-    if len(names) > MOST_FIELDS:
-        raise ValueError(f"{len(names)} different fields, where no source has more than {MOST_FIELDS}")
-    out = {}
-    for name in names:
-        out[name] = column([poll.get(name) for poll in polls])
-    return out
-
-
-def column(values: Sequence[Any]) -> NDArray[Any]:
-    """Return values, None where missing, as a column of int64, else uint64, else float64, else object."""
-    kinds = {type(value) for value in values if value is not None}
-    if kinds <= {int, bool}:
-        known = [value for value in values if value is not None]
-        if max(known, default=0) > U64_MAX or min(known, default=0) <= MISSING:
-            return np.array(values, object)
-        if max(known, default=0) > cells.INT64.max:
-            return np.array([U64_MAX if value is None or value < 0 else value for value in values], np.uint64)
-        return np.array([MISSING if value is None else value for value in values], np.int64)
-    if kinds <= {int, float}:
-        with contextlib.suppress(OverflowError):  # an integer that no float holds
-            return np.array([np.nan if value is None else float(value) for value in values])
-    out = np.empty(len(values), object)  # element by element: np.array would make a table of lists
-    out[:] = values
-    return out
-
-
 class Connections:
     """Numbers connections in the order of their first poll.
 
@@ -285,7 +252,7 @@ class Polls(Connections):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rows: list[Poll] = []
+        self.rows = PollColumns()
         self.skipped = 0
 
     def add(self, poll: Poll, key: tuple[Any, ...], cc: str | None = None) -> None:
@@ -295,10 +262,10 @@ class Polls(Connections):
 
     def info(self, source: Source, format: str, none: str, skipped: str) -> TcpInfo:
         """Return the polls as `TcpInfo`, with a warning if some were skipped; FormatError(`none`) if there are none."""
-        if not self.rows:
+        if not len(self.rows):
             raise FormatError(f"{source.name}: {none}")
         warnings = [f"{source.name}: {self.skipped} {skipped}; skipped"] if self.skipped else []
-        return build(columns_of(self.rows), self.table, source.name, format, warnings + source.cut_warning())
+        return build(self.rows.arrays(), self.table, source.name, format, warnings + source.cut_warning())
 
 
 def build(
@@ -357,7 +324,7 @@ def _settled(values: NDArray[Any], is_number: bool) -> tuple[NDArray[Any], cells
     if values.dtype != object:
         return values, None
     kept, left_out = cells.settled(values.tolist(), is_number)
-    return column(kept), left_out
+    return column_of(kept), left_out
 
 
 def _bbr_modes(columns: dict[str, NDArray[Any]], extra: dict[str, NDArray[Any]]) -> NDArray[np.object_]:

@@ -144,13 +144,13 @@ def _bbr_fields(cells: Sequence[str], numbers: Sequence[int], name: str) -> dict
             polls.append(decode_bbr(bytes.fromhex("" if cell.strip() in MISSING_TEXTS else cell)))
         except ValueError:
             raise FormatError(f"{name}: line {number}, column {CC_INFO}: {cell!r} is not hexadecimal") from None
-    return tcpinfo.columns_of(polls)
+    return tcpinfo.PollColumns(polls).arrays()
 
 
 def _column(cells: Sequence[str], column: str, numbers: Sequence[int], name: str) -> NDArray[Any]:
     """Parse one column: whole numbers, else numbers, else (if it is no field of tcp_info) text."""
     try:
-        return tcpinfo.column([int(cell) if cell.strip() not in MISSING_TEXTS else None for cell in cells])
+        return tcpinfo.column_of([int(cell) if cell.strip() not in MISSING_TEXTS else None for cell in cells])
     except ValueError:
         pass
     out = []

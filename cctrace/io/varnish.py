@@ -59,7 +59,9 @@ def read(source: Source) -> tcpinfo.TcpInfo:
         raise FormatError(f"{name}: no tcp_info in this log of Varnish; tcp.dump_info() in sub vcl_deliver writes it")
     warnings = [f"{name}: {reader.timeless} polls have no Timestamp; skipped"] if reader.timeless else []
     warnings += source.cut_warning()
-    return tcpinfo.build(tcpinfo.columns_of(reader.polls), reader.connections.table, name, "varnishlog", warnings)
+    return tcpinfo.build(
+        tcpinfo.PollColumns(reader.polls).arrays(), reader.connections.table, name, "varnishlog", warnings
+    )
 
 
 class _Reader:
