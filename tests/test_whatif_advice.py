@@ -95,8 +95,9 @@ def test_the_page_escapes_what_it_is_told():
 
 
 def test_without_the_option_nothing_is_simulated(file, monkeypatch):
-    monkeypatch.setattr("cctrace.counterfactual.runs.simulate", None)
-    assert analyze([file])[0].whatif is None
+    monkeypatch.setattr("cctrace.counterfactual.runs.batch", None)
+    found = analyze([file], effects=False)[0]
+    assert (found.whatif, found.effects) == (None, None)
 
 
 def test_counters_alone_say_what_is_missing():

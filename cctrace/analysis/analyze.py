@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from cctrace.analysis.attached import Counters
 from cctrace.analysis.flow_analysis import FlowAnalysis
-from cctrace.analysis.one_flow import of_capture, of_counters, sender_to_simulate
+from cctrace.analysis.one_flow import of_capture, of_counters, sender_to_simulate, senders_to_simulate
 from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
+from cctrace.diagnosis.order import GOALS
 from cctrace.display import connection
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import Capture, read
@@ -25,6 +26,7 @@ from cctrace.refusals import Refusal, attempt
 from cctrace.units import format_rate, format_share
 
 if TYPE_CHECKING:
+    from cctrace.counterfactual.effects import Effects
     from cctrace.counterfactual.whatif import WhatIf
     from cctrace.fit.collapse import Collapse
     from cctrace.flows.flow import Flow
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 FORECASTS = 20  # flows, of a second each
 NO_PACKETS = Refusal("what-if", "the kernel's counters alone show no packets: a capture at the sender is needed")
 COLLAPSE = "forecast of minRTT collapse"
+EFFECTS = "effect of each cause"
 IDLE = 0.01  # of the path's rate: no controller with data to send gets less
 
 
@@ -48,6 +51,7 @@ class _Asked:
     what_if: bool | Callable[[Flow, Progress], WhatIf] | None
     keep: Callable[[Flow], object] | None
     identifications: Mapping[Key, Identification | None] | None
+    goal: str | None
     progress: Progress
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -60,6 +64,8 @@ def analyze(
     what_if: bool | Callable[[Flow, Progress], WhatIf] | None = None,
     keep: Callable[[Flow], object] | None = None,
     identifications: Mapping[Key, Identification | None] | None = None,
+    effects: bool = True,
+    goal: str = "goodput",
     **options: Any,
 ) -> list[FlowAnalysis]:
     """Analyse the bulk flows of captures, or of counters alone.
@@ -83,6 +89,10 @@ def analyze(
     identifications : dict of (str, int, str, int) to Identification or None, optional
         Only these flows of captures are analysed, by (src, sport, dst, dport), without a forecast; who sent them is not
         asked again where it is known. Counters that belong to none of them are no error.
+    effects : bool
+        Simulate what each cause cost, and order the verdicts by that (a second or two a flow, of the first 20).
+    goal : {"goodput", "delay", "loss"}
+        What the order of the verdicts is to serve first.
     options
         `limit`, `decapsulate` of `cctrace.io.read_file`.
 
@@ -96,14 +106,16 @@ def analyze(
     FormatError
         If a file cannot be read.
     ArgumentError
-        If a capture is given where counters should be or the reverse, counters belong to no flow, or the controller
-        is unknown or not a Linux one.
+        If a capture is given where counters should be or the reverse, counters belong to no flow, the controller is
+        unknown or not a Linux one, or there is no such goal.
     StreamError
         If no flow at all can be reconstructed; one among others only gets a note.
     """
     if controller is not None:
         _require_replayable(controller)
-    asked = _Asked(controller, what_if, keep, identifications, progress)
+    if goal not in GOALS:
+        raise ArgumentError(f"goal={goal!r}: use {', '.join(GOALS)}")
+    asked = _Asked(controller, what_if, keep, identifications, goal if effects else None, progress)
     files = [files] if isinstance(files, str | os.PathLike) else files
     inputs = [(str(file), _input(file, progress, options)) for file in files]
     counters = Counters(_counters(file, progress, options) for file in tcpinfo)
@@ -140,6 +152,8 @@ def _analyses(
             forecast = None if chosen is not None else _forecast(flow, found.variant, number, asked.progress)
             whatif = _what_if(flow, found, number, asked) if asked.what_if else None
             found = replace(found, collapse=forecast, whatif=whatif)
+            if asked.goal and chosen is None:
+                found = _with_effects(flow, found, number, asked.goal, asked.progress)
             forget(flow)
         yield found
 
@@ -221,3 +235,18 @@ def _what_if(flow: Flow, analysis: FlowAnalysis, number: int, asked: _Asked) -> 
 
     sent_by = sender_to_simulate(analysis)
     return attempt(NO_PACKETS.part, what_would_help, flow, analysis.diagnosis, sent_by, progress=asked.progress)
+
+
+def _with_effects(flow: Flow, analysis: FlowAnalysis, number: int, goal: str, progress: Progress) -> FlowAnalysis:
+    """Return the analysis with the effect of each cause, and the verdicts in their order; or with the `Refusal`."""
+    if (diagnosis := analysis.diagnosis) is None:
+        return analysis
+    if number > FORECASTS:
+        return replace(analysis, effects=Refusal(EFFECTS, f"only simulated for the first {FORECASTS} flows"))
+    from cctrace.counterfactual.effects import effects_of
+
+    suspects = senders_to_simulate(analysis)
+    found: Effects | Refusal = attempt(EFFECTS, effects_of, flow, diagnosis, suspects, progress=progress)
+    if isinstance(found, Refusal):
+        return replace(analysis, effects=found)
+    return replace(analysis, effects=found, diagnosis=found.joined(diagnosis, goal))

@@ -16,6 +16,7 @@ from cctrace.refusals import Refusal
 
 if TYPE_CHECKING:
     from cctrace.analysis.flow_view import FlowView
+    from cctrace.counterfactual.effects import Effects
     from cctrace.counterfactual.whatif import WhatIf
     from cctrace.diagnosis.diagnose import Diagnosis
     from cctrace.fit.collapse import Collapse
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from cctrace.flows.counters import CounterFlow
     from cctrace.flows.flow import Flow
     from cctrace.identification.identify import Identification
+
+SIMULATED = ("whatif", "effects")  # keys of answers of a shape of their own
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,6 +63,8 @@ class FlowAnalysis(Summarized):
         Forecast of minRTT collapse on the path of a BBR's flow; None of other controllers, and of counters.
     whatif : WhatIf or Refusal or None
         What another controller or path would have changed; None if it was not asked.
+    effects : Effects or Refusal or None
+        What would be different without each cause; None if it was not asked.
     view : FlowView or None
         What can be drawn; None if the sender's view could not be reconstructed.
     flow : Flow or None
@@ -90,6 +95,7 @@ class FlowAnalysis(Summarized):
     diagnosis: Diagnosis | None = None
     collapse: Collapse | Refusal | None = None
     whatif: WhatIf | Refusal | None = None
+    effects: Effects | Refusal | None = None
     view: FlowView | None = None
     flow: Flow | None = None
     packets: object = None
@@ -126,8 +132,8 @@ class FlowAnalysis(Summarized):
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
     def frame(self) -> pd.DataFrame:
-        """Return a table of one row: what `to_dict` returns, but for the answers of what-if."""
-        return pd.DataFrame([{name: value for name, value in self.to_dict().items() if name != "whatif"}])
+        """Return a table of one row: what `to_dict` returns, but for what was simulated."""
+        return pd.DataFrame([{name: value for name, value in self.to_dict().items() if name not in SIMULATED}])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the keys of `cctrace flows --json`, and what the analysis adds."""
@@ -145,6 +151,7 @@ class FlowAnalysis(Summarized):
             **_findings(self.diagnosis),
             "collapse": self.collapse and self.collapse.to_dict(),
             "whatif": self.whatif and self.whatif.to_dict(),
+            "effects": self.effects and self.effects.to_dict(),
             "clock": asdict(self.clock) if self.clock else None,
             "warnings": list(self.notes),
         }
@@ -165,4 +172,5 @@ def _findings(diagnosis: Diagnosis | None) -> dict[str, Any]:
     if diagnosis is None:
         return {"diagnosis": None, "limits": [], "events": [], "verdicts": []}
     found = asdict(diagnosis)
+    found["verdicts"] = [verdict.to_dict() for verdict in diagnosis.verdicts]
     return {name: found.pop(name) for name in ("limits", "events", "verdicts")} | {"diagnosis": found}

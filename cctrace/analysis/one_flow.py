@@ -201,3 +201,19 @@ def _assumptions(quality: dict[str, Any]) -> Iterator[str]:
         yield f"retransmissions that no rule of Linux TCP explains: {quality['unexplained_retransmissions']}"
     if guessed := [_GUESSED[name] for name in quality["inferred"] if name in _GUESSED]:
         yield f"guessed, because the capture does not show it: {', '.join(guessed)}"
+
+
+LIKELY = 0.05  # probability, from which on a controller may have sent a flow
+MOST_SENDERS = 2  # that are simulated where it is not known which sent the flow
+USUAL = ("cubic6", "bbr2022")  # if nothing tells
+
+
+def senders_to_simulate(analysis: FlowAnalysis) -> list[str]:
+    """Return the variant that sent a flow; if nothing tells, those that may have, the likeliest first."""
+    if (known := sender_to_simulate(analysis)) is not None:
+        return [known]
+    found = analysis.identification
+    likely = (
+        [one.name for one in found.candidates if one.probability >= LIKELY and one.name != UNKNOWN] if found else []
+    )
+    return likely[:MOST_SENDERS] or list(USUAL)

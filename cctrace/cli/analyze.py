@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cctrace.analysis.flow_analysis import FlowAnalysis
+    from cctrace.diagnosis.findings import Verdict
 
+GOALS = ("goodput", "delay", "loss")  # `cctrace.diagnosis.order.GOALS`, which takes time to import
 _OFTEN = 3  # flows for which the same is said one by one
 FAILED = 2  # exit status where a capture among many could not be analysed
 FURTHER, LIKELY = 3, 0.5  # verdicts printed after the first, and how sure they must be
@@ -58,6 +60,18 @@ FURTHER, LIKELY = 3, 0.5  # verdicts printed after the first, and how sure they 
 @click.option(
     "--what-if", is_flag=True, help="Put numbers to the advice: simulate what it names (some seconds a flow)."
 )
+@click.option(
+    "--effects/--no-effects",
+    default=True,
+    help="Simulate what each cause cost, and order the causes by that; --no-effects takes a second less or two.",
+)
+@click.option(
+    "--goal",
+    type=click.Choice(GOALS),
+    default=GOALS[0],
+    show_default=True,
+    help="What the order of the causes serves first.",
+)
 @reading_options
 @trust_option
 @command_options()
@@ -67,6 +81,8 @@ def analyze(
     controller: str | None,
     folder: str,
     what_if: bool,
+    effects: bool,
+    goal: str,
     limit: int | None,
     decapsulate: tuple[str, ...],
     as_json: bool,
@@ -81,7 +97,7 @@ def analyze(
     2; the others are analysed all the same.
     """
     listed = (len(files) > _TOGETHER and not tcpinfo) or any(map(os.path.isdir, files))
-    options: dict[str, Any] = {"limit": limit, "decapsulate": decapsulate}
+    options: dict[str, Any] = {"limit": limit, "decapsulate": decapsulate, "effects": effects, "goal": goal}
     if listed:
         return _index(_files(files), controller, folder, options | {"what_if": what_if}, as_json)
     from cctrace.analysis.analyze import analyze as run
@@ -126,10 +142,18 @@ def _verdicts(analysis: FlowAnalysis) -> list[str]:
     """Return the lines on one flow: its first verdict with advice, and the next ones in short."""
     if analysis.diagnosis is None:
         return []
-    further = [verdict for verdict in analysis.diagnosis.verdicts[1:] if verdict.confidence >= LIKELY][:FURTHER]
-    also = (f"    also: {verdict.text}" for verdict in further)
-    helps = [f"    {line}" for line in _helps(analysis.whatif)]
+    first, *others = analysis.diagnosis.verdicts
+    further = [verdict for verdict in others if verdict.confidence >= LIKELY][:FURTHER]
+    also = (f"    also: {' '.join([verdict.text, *_effect(verdict)])}" for verdict in further)
+    helps = [f"    {line}" for line in _effect(first) + _helps(analysis.whatif)]
     return [f"{analysis.title}: {analysis.diagnosis.verdict}", *helps, *also]
+
+
+def _effect(verdict: Verdict) -> list[str]:
+    """Return the line on what would be different without a cause, if that is known."""
+    from cctrace.counterfactual.effects import effect_words
+
+    return [] if verdict.effect is None else [f"{effect_words(verdict.effect)}."]
 
 
 def _helps(found: Any) -> list[str]:

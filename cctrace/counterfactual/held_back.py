@@ -10,6 +10,7 @@ everything had been acknowledged and nothing was left to send.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,7 @@ class HeldBack:
     fq: bool | None = None
     unseen: tuple[str, ...] = ()
 
-    def options(self, changes: dict[str, Any]) -> dict[str, Any]:
+    def options(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Return options of a `cctrace.Sender`: what held the flow back, unless `changes` say otherwise."""
         options = {
             "app": changes.get("app", self.app),
@@ -77,7 +78,7 @@ class HeldBack:
         return {name: value for name, value in options.items() if value}
 
     @staticmethod
-    def _changed(name: str, value: float | None, unit: str, changes: dict[str, Any], base: float = 0.0) -> str | None:
+    def _changed(name: str, value: float | None, unit: str, changes: Mapping[str, Any], base: float = 0) -> str | None:
         """Return a limit as `cctrace.Sender` takes it, the flow's own or another; None for none."""
         text = changes.get(name)
         if text == "none":
@@ -125,7 +126,11 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
         size = format_size(outstanding)
         unseen.append(f"more than {size} in flight, which the send buffer kept to (send_buffer changes it)")
     largest = float(record.largest_window_bytes)
-    window = largest if spans["receive_window"] > WINDOW_SHUT and largest else None
+    shut = spans["receive_window"] > WINDOW_SHUT or "receiver_limited" in names
+    window = largest if shut and largest else None
+    for verdict in diagnosis.verdicts:
+        if verdict.name == "window_limited" and window is None:  # held by something that acts as such a window
+            window = verdict.evidence["window_bytes"]
     if window is not None:
         text = f"a receive window above the {window / 1e3:.0f} kB seen, which held back and is kept (rwnd changes it)"
         unseen.append(text)

@@ -58,6 +58,17 @@ def changed(path: Path, changes: Mapping[str, Any]) -> Path:
     return Path(**fields)
 
 
+def alike(one: Path, other: Path) -> bool:
+    """Return whether two paths are the same to a simulation."""
+    return _quantities(one) == _quantities(other)
+
+
+def _quantities(path: Path) -> str:
+    steps = (path.rate_steps(), path.rtt_steps(), path.jitter_steps(), path.loss_steps())
+    texts = [[str(value) for value in values] for _, values in steps]
+    return str([texts, path.buffer_bytes, path.burst_loss, path.aqm, path.policer, path.shaper])
+
+
 def _times(path: Path, name: str, factor: float) -> Any:
     """Return a quantity of a path times a factor, as `Path` takes it."""
     if name == "buffer":

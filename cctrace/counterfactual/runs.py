@@ -2,22 +2,21 @@
 
 runs = Runs(scene, draws, seed)
 runs.original, runs.reproduces      the flow's own controller over the inferred path: is that what was recorded?
-runs.ask("bbr3", {})                another controller over the same paths with the same chance; or another path
+runs.ask({"bbr3": Question(...)})   others over the same paths with the same chance; or the same ones, changed
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.cc import called
 from cctrace.counterfactual.figures import FIGURES, SHARE, difference, estimated, missed, near, sides
 from cctrace.counterfactual.held_back import OPTIONS, HeldBack
-from cctrace.counterfactual.questions import changed
+from cctrace.counterfactual.questions import alike, changed
 from cctrace.errors import ArgumentError, FitError
 from cctrace.fit.constants import UNSEEN_REACH
 from cctrace.sim.batch import Run, batch
@@ -36,6 +35,41 @@ OPEN_ENDED = 1.1  # times the RTT over the shorter half of unseen queues: longer
 MOST_BDP = 10.0  # buffers that paths have, at most or so
 BUFFER_REACH = 4.0  # times less than was in flight on average, down to which sizes of the send buffer are tried
 BUFFER_TRIALS, BUFFER_ROUNDS = 8, 3  # sizes, evenly in the logarithm; and each round between the neighbours of the best
+
+
+@dataclass(frozen=True)
+class Question:
+    """A controller over the drawn paths: what of these, and of the hosts, is another.
+
+    Attributes
+    ----------
+    controller : str or class
+    hosts : mapping
+        Changes of `HeldBack.options`, and options of a `cctrace.Sender`.
+    change : callable, optional
+        A drawn path -> the path to simulate.
+    is_alone : bool
+        Whether the other flows are gone.
+    """
+
+    controller: Controller
+    hosts: Mapping[str, Any] = field(default_factory=dict)
+    change: Callable[[Path], Path] = lambda path: path
+    is_alone: bool = False
+
+    @classmethod
+    def of(cls, controller: Controller, changes: Mapping[str, Any]) -> Question:
+        """Return the question that changes, as `whatif` takes them, ask."""
+        hosts = {key: value for key, value in changes.items() if key in OPTIONS}
+        path = {key: value for key, value in changes.items() if key not in OPTIONS}
+        return cls(controller, hosts, lambda drawn: changed(drawn, path)) if changes else cls(controller)
+
+
+class Answer(NamedTuple):
+    """Figures of a question, and by how much they differ from the original's: None without a known controller."""
+
+    figures: Figures
+    differ: Figures | None
 
 
 class Runs:
@@ -57,14 +91,16 @@ class Runs:
     reproduces : bool
         Whether that is what was recorded: as near as predictions are asked to be, or as the runs of the same controller
         over one path are to each other (90 % of them).
+    paths : list of Path
+        The drawn paths.
     """
 
     def __init__(
         self, scene: Scene, draws: int, seed: int, progress: Callable[[str], object] = lambda line: None
     ) -> None:
         self.scene, self._progress, self._seed = scene, progress, seed
-        self._paths = plausible(scene.path, draws, seed)
-        self._held = scene.held
+        self.paths = plausible(scene.path, draws, seed)
+        self._held, self._acks = scene.held, scene.acks[0]
         self.original: Figures | None = None
         self.reproduces = False
         self._own: Values | None = None
@@ -75,17 +111,25 @@ class Runs:
     def _check(self, own: Controller) -> None:
         """Run the flow's own controller: over the draws, and over one path, for what chance alone changes."""
         recorded = self.scene.recorded
+        if len(self.scene.acks) > 1:
+            self._acks = self._likeliest_acks(own)
         if self._held.send_buffer_bytes:
             self._held = self._with_send_buffer(own)
-        self._own = self._over(self._paths, own, {})
-        self.original = estimated(self._own, {})
-        chance = estimated(self._over([self.scene.path] * len(self._paths), own, {}), {})
-        self.reproduces = all(
-            near(name, sides(self.original[name])[0], recorded[name])
-            or sides(chance[name])[1] <= recorded[name] <= sides(chance[name])[2]
-            for name in FIGURES
-        )
-        self._misfit = {name: missed(name, self.original[name], recorded[name]) for name in FIGURES}
+        (self._own,) = self._over(self.paths, [Question(own)])
+        self.original = original = estimated(self._own, {})
+        off = [name for name in FIGURES if not near(name, sides(original[name])[0], recorded[name])]
+        if off:
+            (again,) = self._over([self.scene.path] * len(self.paths), [Question(own)])
+            chance = estimated(again, {})
+            off = [name for name in off if not sides(chance[name])[1] <= recorded[name] <= sides(chance[name])[2]]
+        self.reproduces = not off
+        self._misfit = {name: missed(name, original[name], recorded[name]) for name in FIGURES}
+
+    def _likeliest_acks(self, own: Controller) -> dict[str, Any]:
+        """Return the way of acknowledging with which goodput and RTT are nearest to what was recorded."""
+        plain = dict.fromkeys({name for acks in self.scene.acks for name in acks})
+        tried = self._over([self.scene.path], [Question(own, plain | acks) for acks in self.scene.acks])
+        return self.scene.acks[int(np.argmin([self._unlike(runs) for runs in tried]))]
 
     def _with_send_buffer(self, own: Controller) -> HeldBack:
         """Return the send buffer (and fq, where that is unknown) with which goodput and RTT are as recorded."""
@@ -95,80 +139,80 @@ class Runs:
             low, high = np.log(most / BUFFER_REACH), np.log(most)
             for _ in range(BUFFER_ROUNDS):
                 sizes, step = np.linspace(low, high, BUFFER_TRIALS, retstep=True)
-                unlike = self._unlike(own, [{"send_buffer": f"{np.exp(size):.0f}B", "fq": fq} for size in sizes])
+                asked = [Question(own, {"send_buffer": f"{np.exp(size):.0f}B", "fq": fq}) for size in sizes]
+                unlike = [self._unlike(runs) for runs in self._over([self.scene.path], asked)]
                 best = float(sizes[int(np.argmin(unlike))])
                 tried[fq, float(np.exp(best))] = min(unlike)
                 low, high = best - step, best + step
         fq, size = min(tried, key=lambda one: tried[one])
         return replace(self._held, send_buffer_bytes=size, fq=fq)
 
-    def _unlike(self, own: Controller, each: Sequence[dict[str, Any]]) -> list[float]:
-        """Return how far goodput and RTT of the own controller are from what was recorded, for each set of changes."""
-        runs = self._made([self._run(self.scene.path, own, changes, self._seed) for changes in each], own)
+    def _unlike(self, runs: Values) -> float:
+        """Return how far goodput and RTT of a run are from what was recorded."""
         names = ("goodput_bps", "rtt_mean_us")
-        off = [np.abs(np.log(runs[name] / self.scene.recorded[name])) for name in names]
-        return [float(sum(one)) for one in zip(*off, strict=True)]
+        return sum(float(abs(np.log(runs[name][0] / self.scene.recorded[name]))) for name in names)
 
-    def ask(self, name: Controller, changes: dict[str, Any]) -> tuple[Figures, Figures | None]:
-        """Return the figures of a controller over the path, changed, and by how much they differ from the original's.
+    def ask(self, questions: Mapping[str, Question]) -> dict[str, Answer]:
+        """Return {name: Answer} of questions, all over the same paths with the same chance."""
+        others = {name: question for name, question in questions.items() if not self._is_original(question)}
+        runs = dict(zip(others, self._over(self.paths, list(others.values())), strict=True))
+        if self._own is not None:
+            runs = dict.fromkeys(questions, self._own) | runs
+        return {name: self._answer(runs[name], question) for name, question in questions.items()}
 
-        Parameters
-        ----------
-        name : str or class
-        changes : dict
-            As `whatif` takes them.
+    def _is_original(self, question: Question) -> bool:
+        """Return whether a question changes nothing: the recording is reproduced without what it would remove."""
+        own = self.scene.own
+        if self._own is None or own is None or self.senders(question) != self.senders(Question(own)):
+            return False
+        return all(alike(question.change(path), path) for path in self.paths)
 
-        Returns
-        -------
-        dict of str to Estimate
-        dict of str to Estimate or None
-            None without a known controller of its own.
-        """
-        asked = self._own is None or name != self.scene.own or changes
-        runs = self._over(self._paths, name, changes) if asked or self._own is None else self._own
+    def _answer(self, runs: Values, question: Question) -> Answer:
         figures = estimated(runs, self._misfit)
         differ = None if self._own is None else difference(runs, self._own, self._misfit)
-        for answer in (figures, differ or {}):
-            self._unbound(answer, runs, changes)
-        return figures, differ
+        for found in (figures, differ or {}):
+            self._unbound(found, runs, question.hosts)
+        return Answer(figures, differ)
 
-    def _unbound(self, answer: Figures, runs: Values, changes: dict[str, Any]) -> None:
+    def _unbound(self, answer: Figures, runs: Values, hosts: Mapping[str, Any]) -> None:
         """Take the bounds away that the capture does not give."""
         if not answer:
             return
         bounded = self.scene.path.estimates["unseen"]
-        limited = self._held.options(changes).keys() & {"app", "max_pacing_rate", "send_buffer"}
-        if "rate" in bounded and (not limited or changes.get("app") == "bulk"):
+        limited = self._held.options(hosts).keys() & {"app", "max_pacing_rate", "send_buffer"}
+        if "rate" in bounded and (not limited or hosts.get("app") == "bulk"):
             answer["goodput_bps"] = answer["goodput_bps"]._replace(high=None)  # a path that never filled may be faster
         if not self.scene.complete:
             answer[SHARE] = answer[SHARE]._replace(high=None)
         if "buffer" in bounded:
-            rtt = runs["rtt_mean_us"][np.argsort([path.buffer_bytes for path in self._paths], kind="stable")]
+            rtt = runs["rtt_mean_us"][np.argsort([path.buffer_bytes for path in self.paths], kind="stable")]
             half = len(rtt) // 2
             if np.median(rtt[half:]) > OPEN_ENDED * np.median(rtt[:half]):
                 answer["rtt_mean_us"] = answer["rtt_mean_us"]._replace(high=None)
 
-    def _over(self, paths: Sequence[Path], name: Controller, changes: dict[str, Any]) -> Values:
-        """Return {figure: value per path} of a controller over paths, changed."""
-        return self._made([self._run(path, name, changes, self._seed + k) for k, path in enumerate(paths)], name)
+    def senders(self, question: Question) -> list[Sender]:
+        """Return the flow's sender, and the others, as a question has them."""
+        hosts = {name: value for name, value in question.hosts.items() if name not in OPTIONS}
+        options = {**self._acks, "hz": self.scene.hz, **self._held.options(question.hosts), **hosts}
+        return [Sender(question.controller, **options), *(() if question.is_alone else self.scene.others)]
 
-    def _run(self, path: Path, name: Controller, changes: dict[str, Any], seed: int) -> Run:
-        """Return the run of a controller over a path, changed."""
-        scene = self.scene
-        sender = Sender(name, ack_every=scene.ack_every, hz=scene.hz, **self._held.options(changes))
-        changes = {key: value for key, value in changes.items() if key not in OPTIONS}
-        return Run(changed(path, changes), (sender, *scene.others), scene.duration, seed)
-
-    def _made(self, runs: Sequence[Run], name: Controller) -> Values:
-        """Return {figure: value per run}."""
+    def _over(self, paths: Sequence[Path], questions: Sequence[Question]) -> list[Values]:
+        """Return {figure: value per path} of each question over paths; all runs are one batch."""
         rows = []
         try:
+            runs = [
+                Run(question.change(path), senders, self.scene.duration, self._seed + k)
+                for question in questions
+                for senders in [tuple(self.senders(question))]
+                for k, path in enumerate(paths)
+            ]
             for k, outcome in enumerate(batch(runs), 1):
-                self._progress(f"{called(name)} over the inferred path: {k} of {len(runs)}")
+                self._progress(f"simulation {k} of {len(runs)} over the inferred path")
                 rows.append([float(outcome.flows[0][column]) for column in FIGURES.values()])
         except ArgumentError as error:
             raise FitError(f"the inferred path cannot be simulated: {error}") from None
-        return dict(zip(FIGURES, np.array(rows).T, strict=True))
+        figures = np.array(rows).reshape(len(questions), len(paths), len(FIGURES))
+        return [dict(zip(FIGURES, of_one.T, strict=True)) for of_one in figures]
 
 
 def plausible(path: FittedPath, draws: int, seed: int) -> list[Path]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from cctrace.sim.sender import Sender
 
 if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
+    from cctrace.path.transmissions import Transmissions
 
     Controller = str | type
 
@@ -34,6 +35,7 @@ _UNSEEN = {
     "buffer": "a longer queue: it never overflowed; its longest backlog to ten times that, or ten BDP, are tried",
     "base_rtt": "a shorter base RTT: others' packets stood in the queue all the time",
 }
+_SLOTS = {"ack_aggregation": "interval_us", "ack_compression": "sent_over_us"}  # verdict: slot in which ACKs gather
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,8 @@ class Scene:
         {figure: value}.
     duration : str
         From the first packet to the last ACK.
-    ack_every : int
-        Segments per ACK.
+    acks : tuple of dict
+        How the receiver may acknowledge: options of a `cctrace.Sender`.
     hz : int
         Ticks per second of the sender's kernel.
     others : tuple of Sender
@@ -69,7 +71,7 @@ class Scene:
     held: HeldBack
     recorded: dict[str, float]
     duration: str
-    ack_every: int
+    acks: tuple[dict[str, Any], ...]
     hz: int
     others: tuple[Sender, ...]
     complete: bool
@@ -100,13 +102,13 @@ def scene_of(
     """
     evidence = evidence_of(flow)
     table = evidence.transmissions
-    held = held_back(Record(flow), diagnosis or diagnose(flow))
+    diagnosis = diagnosis or diagnose(flow)
+    held = held_back(Record(flow), diagnosis)
     progress("the path")
     path = path_of(evidence, progress)
     progress("whose flow it was")
     sent_by, doubt = (own, "") if own else _identified(flow)
     told = table.told_ns[table.told_ns >= 0]
-    acks = len(np.unique(table.ack_row[table.ack_row >= 0]))
     complete = flow.taken_at in AT_SENDER
     lost = f"what was lost before the capture, taken at the {flow.taken_at}: sent again may be more"
     scene = Scene(
@@ -115,7 +117,7 @@ def scene_of(
         held,
         recorded_figures(flow, table),
         f"{(int(told.max()) - table.start_ns) / 1e9:.3f}s",
-        1 if len(told) < 1.5 * acks else 2,
+        _acks(table, diagnosis),
         flow.hz,
         _others(flow, evidence, path),
         complete,
@@ -126,6 +128,20 @@ def scene_of(
     doubts = [_UNSEEN[name] for name in path.estimates["unseen"] if name in _UNSEEN]
     unseen = (*held.unseen, *([] if complete else [lost]), *doubts, *([doubt] if doubt else []))
     return replace(scene, path=path, unseen=unseen)
+
+
+def _acks(table: Transmissions, diagnosis: Diagnosis) -> tuple[dict[str, Any], ...]:
+    """Return how the receiver may acknowledge: every segment or every second one, and as verdicts on ACKs say."""
+    per_ack = np.sum(table.told_ns >= 0) / max(len(np.unique(table.ack_row[table.ack_row >= 0])), 1)
+    plain: dict[str, Any] = {"ack_every": 1 if per_ack < 1.5 else 2}
+    said: dict[str, Any] = {}
+    for verdict in diagnosis.verdicts:
+        numbers = verdict.evidence
+        if verdict.name == "ack_thinning":
+            said["ack_every"] = round(numbers["segments_per_ack"])
+        elif verdict.name in _SLOTS:
+            said["ack_slot"] = f"{numbers[_SLOTS[verdict.name]]:.0f}us"
+    return (plain, plain | said) if said else (plain,)
 
 
 def _identified(flow: Flow) -> tuple[Controller | None, str]:

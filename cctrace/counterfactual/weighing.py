@@ -153,7 +153,7 @@ def weighed(scene: Scene, flow: Flow, evidence: PathEvidence) -> dict[str, tuple
     if len(rivals) == 1 or scene.own is None:
         return {name: (path, 0.0) for name, path in rivals.items()}
     recorded = course_of(flow, evidence.transmissions)
-    sender = Sender(scene.own, ack_every=scene.ack_every, hz=scene.hz, **scene.held.options({}))
+    sender = Sender(scene.own, hz=scene.hz, **scene.acks[0] | scene.held.options({}))
     found = {}
     for name, path in rivals.items():
         draws = path.draws(RUNS, 1)

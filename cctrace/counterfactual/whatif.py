@@ -26,7 +26,7 @@ from cctrace.cc import called
 from cctrace.cc import controller as resolve
 from cctrace.counterfactual.figures import FIGURES, in_words, sides
 from cctrace.counterfactual.questions import check_changes
-from cctrace.counterfactual.runs import Runs
+from cctrace.counterfactual.runs import Question, Runs
 from cctrace.counterfactual.scene import scene_of
 from cctrace.diagnosis import remedies
 from cctrace.display import Summarized
@@ -257,11 +257,9 @@ def answer(
     changes : dict, optional
         What all the questions change.
     """
-    candidates: dict[str, Figures] = {}
-    differences: dict[str, Figures] = {}
-    for name, (controller, others) in questions.items():
-        candidates[name], differ = runs.ask(controller, others)
-        differences |= {name: differ} if differ else {}
+    answers = runs.ask({name: Question.of(*asked) for name, asked in questions.items()})
+    candidates = {name: answer.figures for name, answer in answers.items()}
+    differences = {name: answer.differ for name, answer in answers.items() if answer.differ}
     scene = runs.scene
     own = None if scene.own is None else called(scene.own)
     checked = scene.recorded, own, runs.original, runs.reproduces

@@ -16,7 +16,7 @@ the first of a flow of which the record tells nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -93,6 +93,12 @@ class Diagnosis(Summarized):
         """Return the verdicts as text, the most important first, with how sure each is."""
         lines = [f"{one.name} (confidence {one.confidence:.2g}): {one.line}" for one in self.verdicts]
         return "\n".join([*lines, f"{len(self.limits)} spans of limits, {len(self.events)} events"])
+
+    def reordered(self, verdicts: list[Verdict]) -> Diagnosis:
+        """Return the diagnosis with these verdicts, the first of which is its cause now."""
+        note, first = self.verdict.removeprefix(self.verdicts[0].line), verdicts[0]
+        said = f"{first.line}{note}"
+        return replace(self, cause=first.name, verdict=said, figures=first.evidence, verdicts=verdicts)
 
     @classmethod
     def of(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+from cctrace.estimates import Estimate
 
 # What limited a flow at an instant; the first of them that held for most of a short stretch of time names it.
 LIMITS = (
@@ -95,6 +97,31 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Effect:
+    """What would be different without a cause, by whoever can simulate it; 90 % intervals.
+
+    Attributes
+    ----------
+    without : str
+        What is different, as "with ..." goes on.
+    goodput, rtt : Estimate
+        Goodput and mean RTT without the cause, as multiples of those with it.
+    retransmitted : Estimate
+        By how much the share of retransmissions is higher without the cause (-0.01: one point lower).
+    """
+
+    without: str
+    goodput: Estimate
+    rtt: Estimate
+    retransmitted: Estimate
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether only a bound of the goodput or of the RTT is known, because the capture does not show more."""
+        return None in (*self.goodput, *self.rtt)
+
+
+@dataclass(frozen=True)
 class Verdict:
     """Why a flow behaved as it did.
 
@@ -114,6 +141,10 @@ class Verdict:
         What would help.
     refuted_by : str
         What would show that it is wrong.
+    effect : Effect or None
+        What would be different without it; None if that was not asked, or cannot be told.
+    no_effect : str
+        Why it cannot be told.
 
     Examples
     --------
@@ -132,8 +163,17 @@ class Verdict:
     text: str
     advice: str = ""
     refuted_by: str = ""
+    effect: Effect | None = None
+    no_effect: str = ""
 
     @property
     def line(self) -> str:
         """The sentence and the advice."""
         return f"{self.text} {self.advice}".strip()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain objects; ``bounded`` says that of its effect only a bound is known."""
+        effect = self.effect
+        numbers = ("goodput", "rtt", "retransmitted")
+        known = effect and {"without": effect.without} | {name: getattr(effect, name).to_dict() for name in numbers}
+        return asdict(self) | {"effect": known, "bounded": effect is not None and effect.is_bounded}

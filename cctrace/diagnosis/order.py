@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from cctrace.diagnosis.catalogue import CAUSES, ORDER
-from cctrace.diagnosis.findings import Finding, Verdict
+from cctrace.diagnosis.findings import Effect, Finding, Verdict
 from cctrace.diagnosis.wording import fill
 
 SLOPE = 1.75  # of the logarithmic odds: by the rules' own measure verdicts are right more often than they say
 MOST = 0.99
 DOUBTFUL = 0.5  # below it a verdict goes behind all others, and its confidence stays
+GOALS = ("goodput", "delay", "loss")  # what a user may want most
+# By which a removal must change goodput or RTT (logarithms), or the share of retransmissions, to matter.
+LEAST = {"goodput": 0.03, "delay": 0.05, "loss": 0.003}
+STEP = {"goodput": 0.02, "delay": 0.02, "loss": 0.002}  # effects that differ by less go in the catalogue's order
+LENGTHENED = {"congestive_loss"}  # what is simulated without it is a longer queue: longer RTTs are no cost of it
+ACCOUNTED = {"receiver_limited", "send_buffer_limited", "application_limited"}  # measured for how long, if not long
 
 
 def verdict(finding: Finding) -> Verdict:
@@ -16,8 +25,9 @@ def verdict(finding: Finding) -> Verdict:
     cause = CAUSES[finding.name]
     sentence = cause.forms.get(finding.form, cause.sentence)
     known = finding.numbers | finding.words
-    said = (fill(template, known) for template in (sentence.text, sentence.advice, sentence.refuted_by))
-    return Verdict(finding.name, calibrated(finding.confidence), *finding.span, finding.numbers, *said)
+    text, advice, refuted_by = (fill(one, known) for one in (sentence.text, sentence.advice, sentence.refuted_by))
+    sure = calibrated(finding.confidence)
+    return Verdict(finding.name, sure, *finding.span, finding.numbers, text, advice, refuted_by)
 
 
 def cause_words(name: str, confidence: float) -> str:
@@ -58,3 +68,67 @@ def _place(finding: Finding) -> int:
     """Return the place in `ORDER`; a shaper whose bucket is gone within an RTT is no more than a link."""
     slight = finding.name == "shaper" and finding.numbers["bucket_rtts"] < 1
     return ORDER.index("congestive_loss" if slight else finding.name)
+
+
+# --- by effect -------------------------------------------------------------------------------------------------------
+def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdict]:
+    """Return verdicts in the order of what changes without them; ties in the order given, which is the catalogue's.
+
+    Parameters
+    ----------
+    verdicts : sequence of Verdict
+    goal : {"goodput", "delay", "loss"}
+        What comes first: goodput, shorter RTTs, fewer retransmissions. Where a removal does not change goodput, that of
+        the RTT decides, and the other way round.
+
+    Notes
+    -----
+    Causes without a number go behind those that change the goal, and before those that change nothing: `path_full`
+    (nothing is wrong) precedes a loss whose removal gains nothing.
+    """
+    first, second = (goal, "goodput" if goal != "goodput" else "delay")
+
+    def key(one: Verdict) -> tuple[int, int, int]:
+        effect, place = one.effect, ORDER.index(one.name)
+        if one.name == "capture_artefact":
+            return 0, 0, 0
+        if one.confidence < DOUBTFUL and not (one.name in ACCOUNTED and _matters(one, first, goal)):
+            return 6, 0, 0
+        if effect is None:
+            return (2 if place < ORDER.index("path_full") else 4), 0, 0
+        for rank, wanted in ((1, first), (3, second)):
+            if _matters(one, wanted, goal):
+                return rank, -round(_size(one, effect, wanted, goal) / STEP[wanted]), place
+        return 5, 0, 0
+
+    return sorted(verdicts, key=key)
+
+
+def is_remedy(one: Verdict) -> bool:
+    """Return whether more goodput is certain without a cause."""
+    return one.effect is not None and _matters(one, "goodput", "goodput") and (one.effect.goodput.value or 0) > 1
+
+
+def _matters(one: Verdict, wanted: str, goal: str) -> bool:
+    """Return whether a removal changes what is wanted by enough, and for sure in its direction."""
+    if one.effect is None or _size(one, one.effect, wanted, goal) < LEAST[wanted]:
+        return False
+    value, low, high = _change(one.effect, wanted)
+    return low > 0 if value > 0 else high < 0
+
+
+def _size(one: Verdict, effect: Effect, wanted: str, goal: str) -> float:
+    """Return by how much a removal changes what is wanted; with a goal of delay or loss only if it is less."""
+    change = _change(effect, wanted)[0]
+    is_cost = wanted == goal != "goodput" or (wanted == "delay" and one.name in LENGTHENED)
+    return -change if is_cost else abs(change)
+
+
+def _change(effect: Effect, wanted: str) -> tuple[float, float, float]:
+    """Return value, low and high of a change: logarithms, or a difference of shares; infinite if not bounded."""
+    if wanted == "loss":
+        value, low, high = effect.retransmitted
+        return value or 0.0, -math.inf if low is None else low, math.inf if high is None else high
+    value, low, high = effect.goodput if wanted == "goodput" else effect.rtt
+    at = 0.0 if value is None else math.log(value)
+    return at, -math.inf if not low else math.log(low), math.inf if high is None else math.log(high)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cctrace.analysis.flow_analysis import FlowAnalysis
+from cctrace.analysis.flow_analysis import SIMULATED, FlowAnalysis
 from cctrace.display import visible
 from cctrace.errors import StreamError
 from cctrace.identification.words import sender_words
@@ -119,7 +119,7 @@ def write_report(
     for ending in ("parquet", "csv.gz", "html", "js"):
         for stale in folder.glob(f"flow[0-9]*-*.{ending}"):
             stale.unlink()
-    save(pd.DataFrame([_storable(one.to_dict()) for one in analyses]).drop(columns="whatif"), folder, "flows")
+    save(pd.DataFrame([_storable(one.to_dict()) for one in analyses]).drop(columns=[*SIMULATED]), folder, "flows")
     for i, analysis in enumerate(analyses):
         tables = attempt(f"table of {analysis.title}", _tables, analysis)
         for name, frame in {} if isinstance(tables, Refusal) else tables.items():
@@ -320,6 +320,7 @@ def _in_words(analysis: FlowAnalysis) -> FlowSection:
         sender=_sender(analysis),
         identified=found.reason if found else "",
         whatif=analysis.whatif,
+        effects=analysis.effects,
         forecast=analysis.collapse,
     )
 

@@ -24,6 +24,7 @@ from cctrace.report.document import document
 from cctrace.report.section import comparison_section, flow_section
 
 if TYPE_CHECKING:
+    from cctrace.counterfactual.effects import Effects
     from cctrace.counterfactual.whatif import WhatIf
     from cctrace.fit.collapse import Collapse
     from cctrace.report.chunks import Packed
@@ -72,6 +73,8 @@ class FlowSection:
         On what that rests, a sentence.
     whatif : cctrace.counterfactual.whatif.WhatIf or Refusal, optional
         What another controller or path would have changed, or why that is not known.
+    effects : cctrace.counterfactual.effects.Effects or Refusal, optional
+        What would be different without each cause, or why that is not known.
     forecast : cctrace.fit.Collapse or Refusal, optional
         Of BBR's minRTT collapse; why there is none.
     lanes : list of Lane
@@ -104,6 +107,7 @@ class FlowSection:
     sender: str = ""
     identified: str = ""
     whatif: WhatIf | Refusal | None = None
+    effects: Effects | Refusal | None = None
     forecast: Collapse | Refusal | None = None
     lanes: list[Lane] = field(default_factory=list)
     packed: Packed | None = None

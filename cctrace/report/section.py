@@ -13,6 +13,7 @@ from cctrace.plot.limits import LIMITS, limit_words, shares
 from cctrace.plot.packets import KIND_WORDS, KINDS
 from cctrace.plot.panels import PHASE_COLOURS
 from cctrace.plot.states import STATE_COLOURS
+from cctrace.report.effects import effects_card
 from cctrace.report.forecast import forecast_section
 from cctrace.report.reverse import reverse_card
 from cctrace.report.whatif import whatif_card
@@ -57,6 +58,7 @@ def flow_section(i: int, flow: FlowSection) -> str:
 {_toolbar(f"flow{i}")}
 {_strip(f"flow{i}", flow)}
 {_verdicts(flow.verdicts, flow.verdict)}
+{effects_card(flow.effects, flow.verdicts)}
 {whatif_card(flow.whatif)}
 {_candidates(flow)}
 {forecast_section(flow.forecast)}

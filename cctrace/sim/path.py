@@ -217,6 +217,10 @@ class Path:
         """Return (start ns, `Jitter` or None) of the jitter's steps, as arrays."""
         return self._steps["jitter"]
 
+    def loss_steps(self) -> Steps:
+        """Return (start ns, share from 0 to 1) of the random loss's steps, as arrays."""
+        return self._steps["loss"]
+
     def max_rate_bps(self) -> float:
         """Return the largest rate."""
         return float(self._steps["rate"][1].max())

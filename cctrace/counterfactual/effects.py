@@ -1,0 +1,258 @@
+"""What each cause cost: the inferred path simulated as it is and without the cause, over the same draws by chance.
+
+    found = effects_of(flow, diagnosis, "cubic6")
+    found.causes["random_loss"].effect          goodput and RTT without random loss, as multiples of those with it
+    found.joined(diagnosis, goal="goodput")     the diagnosis, its verdicts in the order of their effects
+
+Asked are the causes that the verdicts name, and what the account of time shows to have held the flow back (`limits`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cctrace.cc import called
+from cctrace.counterfactual.figures import FIGURES, SHARE, in_words
+from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED, Intervention
+from cctrace.counterfactual.runs import Question, Runs
+from cctrace.counterfactual.scene import scene_of
+from cctrace.counterfactual.whatif import cells
+from cctrace.diagnosis.findings import Effect, Finding, Verdict
+from cctrace.diagnosis.limits import shares
+from cctrace.diagnosis.order import by_effect, verdict
+from cctrace.display import Summarized
+from cctrace.errors import FitError
+from cctrace.estimates import Estimate, to_dict
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cctrace.counterfactual.scene import Controller, Scene
+    from cctrace.diagnosis.diagnose import Diagnosis
+    from cctrace.flows.flow import Flow
+
+    Figures = dict[str, Estimate]
+
+DRAWS = 8  # paths; what-if, which is asked for by itself, takes more
+FROM_LIMITS = 0.2, 0.5  # confidence of what only the account shows: so much, and so much times its share of the time
+
+
+@dataclass(frozen=True)
+class Without:
+    """A cause removed: figures of the flow's own controller then, and how they differ from those with the cause."""
+
+    figures: Figures
+    effect: Effect
+
+
+def effect_words(effect: Effect) -> str:
+    """Return an effect in words.
+
+    Examples
+    --------
+    >>> from cctrace.estimates import Estimate90
+    >>> ratio, same = Estimate90(3.2, 2.9, None), Estimate90(1.0, 0.99, 1.01)
+    >>> effect_words(Effect("no policer", ratio, same, Estimate90(-0.01, -0.012, -0.008)))
+    'with no policer: 3.2 times the goodput (2.9 or more), about the same RTT (-1 to +1 %), 1 points less sent again (0.8 to 1.2)'
+    """  # noqa: E501
+    differ = {"goodput_bps": _more(effect.goodput), "rtt_mean_us": _more(effect.rtt), SHARE: effect.retransmitted}
+    return f"with {effect.without}: {in_words(differ)}"
+
+
+def _more(ratio: Estimate) -> Estimate:
+    """Return a ratio as what it is more than one."""
+    return type(ratio)(*(None if side is None else side - 1 for side in ratio))
+
+
+@dataclass(frozen=True, repr=False)
+class Effects(Summarized):
+    """What would be different without each of the causes.
+
+    Attributes
+    ----------
+    recorded : dict
+        ``goodput_bps``, ``rtt_mean_us`` and ``retransmitted_share`` of the flow as it was captured.
+    own : str
+        The controller that sent it, or those that may have.
+    original : dict
+        The same figures of `own` over the inferred path: `Estimate`, 90 % intervals of the next such run.
+    causes : dict of str to Without
+        By cause.
+    unanswered : dict of str to str
+        Causes whose effect cannot be told, and why.
+    added : list of Verdict
+        Causes that no verdict names, but the account of time.
+    unseen : list of str
+        What the capture cannot exclude, in words.
+    """
+
+    shown_as = "What each cause cost"
+
+    recorded: dict[str, float]
+    own: str
+    original: Figures
+    causes: dict[str, Without]
+    unanswered: dict[str, str]
+    added: list[Verdict]
+    unseen: list[str]
+
+    def joined(self, diagnosis: Diagnosis, goal: str = "goodput") -> Diagnosis:
+        """Return the diagnosis with the effect in each verdict, in the order of the effects on a goal."""
+        verdicts = [self._with_effect(one) for one in self.added + diagnosis.verdicts]
+        return diagnosis.reordered(by_effect(verdicts, goal))
+
+    def _with_effect(self, one: Verdict) -> Verdict:
+        if (without := self.causes.get(one.name)) is not None:
+            return dataclasses.replace(one, effect=without.effect)
+        return dataclasses.replace(one, no_effect=self.unanswered.get(one.name, ""))
+
+    def rows(self) -> list[tuple[str, Figures]]:
+        """Return (words, {figure: Estimate}) of the recording, of the original, and without each of the causes."""
+        rows = [("recorded", {name: Estimate(value) for name, value in self.recorded.items()})]
+        rows.append((f"{self.own} simulated", self.original))
+        return rows + [(f"with {one.effect.without}", one.figures) for one in self.causes.values()]
+
+    def frame(self) -> pd.DataFrame:
+        """Return a DataFrame: a row per cause, value and interval of the effect on each figure."""
+        import pandas as pd
+
+        names = ("goodput", "rtt", "retransmitted")
+        ends = (("", "value"), ("_low", "low"), ("_high", "high"))
+        flat = {
+            cause: {f"{name}{end}": getattr(getattr(one.effect, name), side) for name in names for end, side in ends}
+            for cause, one in self.causes.items()
+        }
+        return pd.DataFrame.from_dict(flat, orient="index")
+
+    def summary(self) -> str:
+        """Return the effects as text."""
+        lines = [effect_words(one.effect) for one in self.causes.values()]
+        lines += [f"{cause.replace('_', ' ')}: {why}" for cause, why in self.unanswered.items() if why]
+        return "\n".join(lines + [f"not excluded: {text}" for text in self.unseen])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain objects."""
+        recorded = {name: Estimate(value, value, value) for name, value in self.recorded.items()}
+        figures = {cause: one.figures for cause, one in self.causes.items()}
+        told = {"own": self.own, "original": self.original, "without": figures, "unanswered": self.unanswered}
+        return to_dict({"recorded": recorded} | told | {"unseen": self.unseen})
+
+
+def effects_of(
+    flow: Flow,
+    diagnosis: Diagnosis,
+    own: Controller | Sequence[Controller],
+    *,
+    draws: int = DRAWS,
+    seed: int = 1,
+    progress: Callable[[str], object] = lambda line: None,
+) -> Effects:
+    """Return what would be different without each of the causes of a diagnosis.
+
+    Parameters
+    ----------
+    flow : Flow
+    diagnosis : Diagnosis
+        Of it.
+    own : str or class, or sequence of these
+        The controller that sent it; or several that may have, the likeliest first: intervals then span the answers of
+        all with which the recording is reproduced.
+    draws : int
+        How many paths are drawn from what the capture leaves open.
+    seed : int
+        The same seed gives the same numbers.
+    progress : callable
+        Receives lines of progress.
+
+    Raises
+    ------
+    FitError
+        If the path cannot be inferred, or does not reproduce what was recorded.
+    StreamError
+        If the capture lacks one direction.
+    """
+    if diagnosis.cause == "capture_artefact":
+        raise FitError("the capture itself misleads: a path inferred from it would, too")
+    suspects = [own] if isinstance(own, str | type) else list(own)
+    scene = scene_of(flow, suspects[0], diagnosis, progress)
+    tried = [Runs(dataclasses.replace(scene, own=one), draws, seed, progress) for one in suspects]
+    kept = [runs for runs in tried if runs.reproduces]
+    if not kept:
+        raise FitError(_unlike(scene, tried[0].original or {}))
+    added = _from_limits(scene, diagnosis)
+    removals, unanswered = _removals(diagnosis.verdicts + added)
+    answers = [
+        runs.ask({cause: _question(runs, removal, one) for cause, (removal, one) in removals.items()}) for runs in kept
+    ]
+    causes = {
+        cause: Without(
+            _span([answer[cause].figures for answer in answers]),
+            _effect(removal.words, _span([answer[cause].differ or {} for answer in answers])),
+        )
+        for cause, (removal, _) in removals.items()
+    }
+    names = " or ".join(called(runs.scene.own or "") for runs in kept)
+    doubt = f"that another controller than {names} sent it: which did is not known"
+    unseen = [*scene.unseen, *([doubt] if len(suspects) > 1 else [])]
+    return Effects(scene.recorded, names, kept[0].original or {}, causes, unanswered, added, unseen)
+
+
+def _span(several: Sequence[Figures]) -> Figures:
+    """Return the first figures, their intervals long enough for all."""
+    found: Figures = {}
+    for name, first in several[0].items():
+        lows, highs = [one[name].low for one in several], [one[name].high for one in several]
+        low = None if None in lows else min(side for side in lows if side is not None)
+        high = None if None in highs else max(side for side in highs if side is not None)
+        found[name] = first._replace(low=low, high=high)
+    return found
+
+
+def _unlike(scene: Scene, original: Figures) -> str:
+    got = cells(original)
+    want = cells({name: Estimate(value) for name, value in scene.recorded.items()})
+    each = zip(("goodput", "RTT", "sent again"), got, want, strict=False)  # nothing is simulated of an unknown sender
+    pairs = "; ".join(f"{word} {one} simulated, {other} recorded" for word, one, other in each)
+    return f"the inferred path does not reproduce the recording ({pairs}), so that no number would mean anything"
+
+
+def _removals(verdicts: list[Verdict]) -> tuple[dict[str, tuple[Intervention, Verdict]], dict[str, str]]:
+    """Return the causes whose removal can be simulated, and why not of the others."""
+    known = {one.name: (INTERVENTIONS[one.name], one) for one in verdicts if one.name in INTERVENTIONS}
+    return known, {one.name: NOT_SIMULATED[one.name] for one in verdicts if one.name not in known}
+
+
+def _question(runs: Runs, removal: Intervention, one: Verdict) -> Question:
+    own = runs.scene.own or ""
+    return Question(own, removal.hosts, lambda path: removal.change(path, one), removal.is_alone)
+
+
+def _effect(words: str, differ: Figures) -> Effect:
+    goodput, rtt = (
+        type(differ[name])(*(None if side is None else 1 + side for side in differ[name])) for name in list(FIGURES)[:2]
+    )
+    return Effect(words, goodput, rtt, differ[SHARE])
+
+
+def _from_limits(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
+    """Return the verdicts of what held the flow back by the account of time, where none says so yet."""
+    named, held, account = {one.name for one in diagnosis.verdicts}, scene.held, shares(diagnosis.limits)
+    found = []
+    waited = account.get("application", 0.0) + account.get("send_buffer", 0.0)  # a capture shows no buffer, but pauses
+    for cause, is_held, share, number, word in (
+        ("application_limited", held.app, account.get("application", 0.0), "application_share", "application_share"),
+        ("receiver_limited", held.window_bytes, account.get("receive_window", 0.0), "receiver_share", "held_share"),
+        ("send_buffer_limited", held.send_buffer_bytes, waited, "send_buffer_share", "send_buffer_share"),
+    ):
+        if is_held is not None and share > 0 and not named & {cause, _SAYS_AS_MUCH.get(cause)}:
+            least, times = FROM_LIMITS
+            span = 0.0, diagnosis.limits[-1].end_s
+            words = {word: share, "per_rtt": "per RTT"}
+            found.append(verdict(Finding(cause, min(least + times * share, 0.99), span, {number: share}, words)))
+    return found
+
+
+_SAYS_AS_MUCH = {"receiver_limited": "window_limited"}

@@ -1,0 +1,151 @@
+"""The inferred path without one cause: what removing each cause of the catalogue means for a simulation.
+
+    INTERVENTIONS["random_loss"].words          "no random loss"
+    INTERVENTIONS["random_loss"].changed(path, verdict), .hosts, .is_alone
+
+A cause that is not in the table has no removal that a simulation over the inferred path can show; `NOT_SIMULATED` says
+why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.counterfactual.questions import changed
+from cctrace.units import parse_time_ns
+
+if TYPE_CHECKING:
+    from cctrace.diagnosis.findings import Verdict
+    from cctrace.sim.jitter import Jitter
+    from cctrace.sim.path import Path
+
+    Change = Callable[[Path, Verdict], Path]
+
+DELAYED_ACK = 2  # segments per ACK at most [RFC5681] 4.2
+
+
+def _same(path: Path, verdict: Verdict) -> Path:
+    return path
+
+
+@dataclass(frozen=True)
+class Intervention:
+    """What is different without a cause.
+
+    Attributes
+    ----------
+    words : str
+        The difference, as "with ..." goes on.
+    change : callable
+        (path, verdict) -> the path without it.
+    hosts : mapping
+        Changes of `HeldBack.options`, and options of a `cctrace.Sender`.
+    is_alone : bool
+        Whether the other flows of the capture are gone.
+    """
+
+    words: str
+    change: Change = _same
+    hosts: Mapping[str, Any] = field(default_factory=dict)
+    is_alone: bool = False
+
+
+def _without_loss(path: Path, verdict: Verdict) -> Path:
+    return changed(path, {"loss": "0%"})
+
+
+def _without_jitter(path: Path, verdict: Verdict) -> Path:
+    """Return a path whose delay is always what it is on average."""
+    times, rtts = path.rtt_steps()
+    jitters = path.jitter_steps()
+    drawn = [jitters[1][np.searchsorted(jitters[0], time, "right") - 1] for time in times]
+    steps = [(t / 1e9, f"{(rtt + mean_ns(one)) / 1e3:.1f}us") for t, rtt, one in zip(times, rtts, drawn, strict=True)]
+    return changed(path, {"jitter": None, "rtt": steps})
+
+
+def mean_ns(jitter: Jitter | None) -> float:
+    """Return what a jitter adds to the base RTT on average, ns."""
+    if jitter is None or jitter.kind == "normal":
+        return 0.0
+    if jitter.samples_ns is None:
+        return parse_time_ns(jitter.mean, "mean")
+    return float(np.mean(np.asarray(jitter.samples_ns, float)))
+
+
+def _in_order(path: Path, verdict: Verdict) -> Path:
+    times, jitters = path.jitter_steps()
+    kept = [None if one is None else replace(one, reorder=False) for one in jitters]
+    return changed(path, {"jitter": list(zip(times / 1e9, kept, strict=True))})
+
+
+def _without_policer(path: Path, verdict: Verdict) -> Path:
+    return changed(path, {"policer": None})
+
+
+def _without_aqm(path: Path, verdict: Verdict) -> Path:
+    return changed(path, {"aqm": "droptail"})
+
+
+def _with_codel(path: Path, verdict: Verdict) -> Path:
+    return changed(path, {"aqm": "codel"})
+
+
+def _twice_the_buffer(path: Path, verdict: Verdict) -> Path:
+    return changed(path, {"buffer": "x2"})
+
+
+def _one_rate(path: Path, verdict: Verdict) -> Path:
+    """Return a path that keeps its first rate; of one whose rate varied all the time, its mean over time."""
+    times, rates = path.rate_steps()
+    if "rate_p10_bps" in verdict.evidence and len(rates) > 1:
+        lasted = np.diff(np.append(times, max(verdict.end_s * 1e9, times[-1] + 1.0)))
+        return changed(path, {"rate": float(np.average(rates, weights=lasted))})
+    return changed(path, {"rate": float(rates[0])})
+
+
+INTERVENTIONS: dict[str, Intervention] = {
+    "receiver_limited": Intervention("a receive window that never limits", hosts={"rwnd": "none"}),
+    "send_buffer_limited": Intervention("a send buffer that grows with the window", hosts={"send_buffer": "none"}),
+    "window_limited": Intervention("nothing that holds its window", hosts={"rwnd": "none"}),
+    "application_limited": Intervention("an application that always has data to send", hosts={"app": "bulk"}),
+    "app_limited_samples": Intervention("an application that always has data to send", hosts={"app": "bulk"}),
+    "pacing_limited": Intervention("no limit of the pacing rate", hosts={"pacing": "none"}),
+    "random_loss": Intervention("no random loss", _without_loss),
+    "jitter": Intervention("no jitter", _without_jitter),
+    "collapse": Intervention("a min_rtt that is not too low (no jitter)", _without_jitter),
+    "reordering": Intervention("packets kept in order", _in_order),
+    "policer": Intervention("no policer", _without_policer),
+    "aqm": Intervention("a plain queue instead of the AQM", _without_aqm),
+    "shallow_buffer": Intervention("a buffer twice as large", _twice_the_buffer),
+    "congestive_loss": Intervention("a buffer twice as large", _twice_the_buffer),
+    "self_induced_queue": Intervention("CoDel at the bottleneck", _with_codel),
+    "competition": Intervention("no competing flows", is_alone=True),
+    "inflated_min_rtt": Intervention("no competing flows", is_alone=True),
+    "rate_change": Intervention("the path's first rate all the time", _one_rate),
+    "stale_bandwidth": Intervention("the path's first rate all the time", _one_rate),
+    "poor_pacing": Intervention("packets paced by fq", hosts={"fq": True}),
+    "ack_thinning": Intervention("an ACK for every second segment", hosts={"ack_every": DELAYED_ACK}),
+    "ack_aggregation": Intervention("ACKs as they are due", hosts={"ack_slot": None}),
+    "ack_compression": Intervention("ACKs as they are due", hosts={"ack_slot": None}),
+}
+_NOT_SEEN = "what made it is not in the capture, so that no simulation can leave it out"
+_A_COUNT = "it is an effect of other causes"
+NOT_SIMULATED = {
+    "path_full": "",  # nothing was wrong
+    "unknown": "",
+    "capture_artefact": "the capture itself misleads",
+    "vantage_point": "it concerns the capture, not the flow",
+    "lost_before_capture": "what these losses met is not in the capture",
+    "slow_start_only": "a connection that has already left slow start is not simulated",
+    "fair_queueing": "a fair queue is not simulated",
+    "shaper": "how fast the link behind the token bucket is, is not in the capture",
+    "ecn_marking": "marks are not simulated over an inferred path",
+    "stalls": _NOT_SEEN,
+    "receiver_pauses": "a receiver that pauses is not simulated",
+    "heavy_retransmission": _A_COUNT,
+    "congested_before": _NOT_SEEN,
+}

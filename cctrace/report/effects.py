@@ -1,0 +1,169 @@
+"""The part of a flow's section about what each cause cost: a bar per cause, and the flow beside itself without it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from cctrace.counterfactual.effects import effect_words
+from cctrace.counterfactual.whatif import cells
+from cctrace.diagnosis.catalogue import CAUSES
+from cctrace.diagnosis.order import is_remedy
+from cctrace.display import escape
+from cctrace.refusals import Refusal
+from cctrace.units import format_number
+
+if TYPE_CHECKING:
+    from cctrace.counterfactual.effects import Effects
+    from cctrace.diagnosis.findings import Verdict
+    from cctrace.estimates import Estimate
+
+    Scale = Callable[[float], float]
+
+_TITLE = "What each cause cost: the flow simulated with and without it"
+_WIDTH, _HEIGHT, _MARGIN = 300, 26, 8  # of a bar's frame, pixels
+_LEAST_SPAN = 1.25  # times: an axis that shows less would make noise look large
+_MOST_SPAN = 100.0
+_HEADS = ("", "Goodput", "Mean RTT", "Sent again")
+
+
+def effects_card(found: Effects | Refusal | None, verdicts: Sequence[Verdict]) -> str:
+    """Return the HTML of the effects of causes; of a `Refusal`, why there are none; "" of None.
+
+    Parameters
+    ----------
+    found : Effects or Refusal or None
+    verdicts : sequence of Verdict
+        With their effects, in their order.
+    """
+    if found is None:
+        return ""
+    if isinstance(found, Refusal):
+        return _card(f"<p>Not simulated: {escape(found.reason)}.</p>")
+    told = [one for one in verdicts if one.effect is not None]
+    body = f"<p>{escape(_act(verdicts))}</p>{_bars(told)}{_beside(found)}{_unanswered(verdicts)}"
+    return _card(body + _remarks(f"not excluded: {text}" for text in found.unseen))
+
+
+def _act(verdicts: Sequence[Verdict]) -> str:
+    """Return the sentence to act on."""
+    for one in verdicts:
+        if one.effect is not None and is_remedy(one):
+            words = effect_words(one.effect)
+            return f"What would help most: {CAUSES[one.name].words}. {words[0].upper()}{words[1:]}."
+    return "Of the causes that can be simulated none costs goodput: without any of them it would be about the same."
+
+
+def _bars(verdicts: Sequence[Verdict]) -> str:
+    """Return a table with two bars per cause: goodput and RTT without it, as multiples of those with it."""
+    pairs = [(one.name, one.effect) for one in verdicts if one.effect is not None]
+    if not pairs:
+        return ""
+    goodput, rtt = _axis([effect.goodput for _, effect in pairs]), _axis([effect.rtt for _, effect in pairs])
+    rows = "".join(
+        f'<tr><td>{escape(CAUSES[name].words)}<br><span class="soft">with {escape(effect.without)}</span></td>'
+        f"<td>{_bar(effect.goodput, goodput, 'estimate')}</td><td>{_bar(effect.rtt, rtt, 'window')}</td></tr>"
+        for name, effect in pairs
+    )
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("Cause", "Goodput without it", "Mean RTT without it"))
+    note = (
+        "Multiples of what the flow has with the cause, both simulated over the same draws of the inferred path; thin "
+        "lines are 90 % intervals, an arrow is a side that the capture does not bound. One cause is removed at a time."
+    )
+    return (
+        '<div class="scroll" tabindex="0" role="region" aria-label="Effect of each cause">'
+        f'<table class="effects"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+        f'<p class="soft">{note}</p>'
+    )
+
+
+def _axis(ratios: Sequence[Estimate]) -> Scale:
+    """Return the place of a ratio in a frame: logarithmic, 1 and all that is known inside it."""
+    known = [side for ratio in ratios for side in ratio if side is not None and side > 0]
+    low, high = min([*known, 1 / _LEAST_SPAN]), max([*known, _LEAST_SPAN])
+    low, high = math.log(max(low, 1 / _MOST_SPAN)), math.log(min(high, _MOST_SPAN))
+
+    def place(ratio: float) -> float:
+        at = (math.log(max(ratio, 1e-9)) - low) / (high - low)
+        return _MARGIN + (_WIDTH - 2 * _MARGIN) * min(max(at, 0.0), 1.0)
+
+    return place
+
+
+def _bar(ratio: Estimate, x: Scale, colour: str) -> str:
+    """Return a bar from 1 to a ratio with its interval, and its numbers."""
+    value, low, high = ratio
+    middle, one = _HEIGHT / 2, x(1.0)
+    at = x(1.0 if value is None else value)
+    left, right = _MARGIN / 2 if low is None else x(low), _WIDTH - _MARGIN / 2 if high is None else x(high)
+    ends = [_end(left, low is None, -1), _end(right, high is None, 1)]
+    text = _numbers(ratio)
+    return (
+        f'<svg class="effect c-{colour}" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" '
+        f'role="img" aria-label="{escape(text)}">'
+        f'<rect x="{min(one, at):.1f}" y="{middle - 6}" width="{max(abs(at - one), 1):.1f}" height="12" class="bar"/>'
+        f'<line x1="{left:.1f}" x2="{right:.1f}" y1="{middle}" y2="{middle}" class="interval"/>{"".join(ends)}'
+        f'<line x1="{one:.1f}" x2="{one:.1f}" y1="0" y2="{_HEIGHT}" class="one"/></svg>'
+        f"<br>{escape(text)}"
+    )
+
+
+def _end(x: float, is_open: bool, way: int) -> str:
+    """Return the end of an interval: a tick, or an arrow."""
+    middle = _HEIGHT / 2
+    if is_open:
+        path = f"M{x - 5 * way:.1f} {middle - 4}L{x:.1f} {middle}L{x - 5 * way:.1f} {middle + 4}"
+        return f'<path d="{path}" class="interval"/>'
+    return f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{middle - 4}" y2="{middle + 4}" class="interval"/>'
+
+
+def _numbers(ratio: Estimate) -> str:
+    """Return a ratio as text.
+
+    >>> from cctrace.estimates import Estimate
+    >>> _numbers(Estimate(3.2, 2.9, None)), _numbers(Estimate(1.004, 0.99, 1.02))
+    ('× 3.2 (2.9 or more)', '× 1.00 (0.99 to 1.02)')
+    """
+    value, low, high = (None if side is None else _ratio(side) for side in ratio)
+    if low is not None and high is not None:
+        return f"× {value} ({low} to {high})"
+    return f"× {value} ({low} or more)" if low is not None else f"× {value} ({high} or less)" if high else f"× {value}"
+
+
+def _ratio(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 2 else format_number(ratio, 2)
+
+
+def _beside(found: Effects) -> str:
+    """Return the recorded flow beside the simulated one, and that beside itself without each cause."""
+    head = "".join(f'<th scope="col">{name}</th>' for name in _HEADS)
+    rows = "".join(
+        f"<tr><td>{escape(name)}</td>" + "".join(f"<td>{_split(text)}</td>" for text in cells(figures)) + "</tr>"
+        for name, figures in found.rows()
+    )
+    return (
+        '<div class="scroll" tabindex="0" role="region" aria-label="The flow with and without each cause">'
+        f'<table class="narrow beside"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+        f'<p class="soft">“{escape(found.own)} simulated” is the check: the flow\'s own controller over the inferred '
+        "path reproduces what was recorded. Below each value where 90 % of further such runs would be.</p>"
+    )
+
+
+def _split(text: str) -> str:
+    value, bracket, rest = text.partition(" (")
+    return f'{escape(value)}<br><span class="soft">{escape(rest[:-1])}</span>' if bracket else escape(value)
+
+
+def _unanswered(verdicts: Sequence[Verdict]) -> str:
+    named = ((CAUSES[one.name].words, one.no_effect) for one in verdicts if one.no_effect)
+    return _remarks(f"no number for “{words}”: {why}" for words, why in named)
+
+
+def _remarks(texts: Iterable[str]) -> str:
+    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    return f'<ul class="remarks">{items}</ul>' if items else ""
+
+
+def _card(body: str) -> str:
+    return f'<details class="card" open><summary>{_TITLE}</summary>{body}</details>'

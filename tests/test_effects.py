@@ -1,0 +1,179 @@
+"""What each cause cost: removing it changes goodput as the truth says, the order follows, and what is unknown is said.
+
+`recordings/pacing_limit`: CUBIC with an SO_MAX_PACING_RATE of 4 Mbit/s over 14 Mbit/s; `loss_cubic_1pct`: CUBIC that
+1 % of random loss keeps at a tenth of 40 Mbit/s.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import cctrace as cct
+from cctrace.analysis.analyze import EFFECTS, analyze
+from cctrace.cli import main
+from cctrace.counterfactual.effects import effects_of
+from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED
+from cctrace.diagnosis.catalogue import ORDER
+from cctrace.diagnosis.findings import Effect, Verdict
+from cctrace.diagnosis.order import by_effect
+from cctrace.errors import ArgumentError, FitError
+from cctrace.estimates import Estimate90
+from cctrace.refusals import Refusal
+from cctrace.report.overview import write_report
+
+RECORDINGS = Path(__file__).parent / "recordings"
+LINK = {"rate": "16Mbit", "rtt": "30ms", "buffer": "2bdp"}
+
+
+def analysed(tmp_path, path, sender, duration="6s", **options):
+    """Return the analysis of a simulated flow's capture, its sender known."""
+    sim = cct.simulate(cct.Path(**LINK | path), sender, duration, seed=3, packets=True)
+    sim.to_pcap(tmp_path / "sender.pcap")
+    return analyze([tmp_path / "sender.pcap"], **options)[0]
+
+
+def named(analysis, cause):
+    return next(one for one in analysis.diagnosis.verdicts if one.name == cause)
+
+
+@pytest.fixture(scope="module")
+def lossy():
+    return analyze([cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")])[0]
+
+
+def test_every_cause_can_be_removed_or_is_said_why_not():
+    assert set(INTERVENTIONS) | set(NOT_SIMULATED) == set(ORDER)
+    assert not set(INTERVENTIONS) & set(NOT_SIMULATED)
+
+
+def test_without_its_random_loss_a_recorded_cubic_fills_the_link(lossy):
+    first = lossy.diagnosis.verdicts[0]
+    truth = 40e6 * 1448 / 1514 / lossy.row["goodput_bps"]
+    assert first.name == "random_loss"
+    assert first.effect.goodput.value == pytest.approx(truth, rel=0.1)
+    assert first.effect.goodput.low < truth < first.effect.goodput.high
+    assert first.effect.retransmitted.value < -0.005
+
+
+def test_without_its_pacing_limit_a_recorded_cubic_fills_the_link_whoever_it_may_have_been():
+    folder = RECORDINGS / "pacing_limit"
+    found = analyze([folder / "sender.pcap.zst"], [folder / "tcpinfo.csv.zst"])[0]
+    first = found.diagnosis.verdicts[0]
+    assert first.name == "pacing_limited"
+    assert first.effect.goodput.value == pytest.approx(14e6 * 1448 / 1500 / found.row["goodput_bps"], rel=0.1)
+    assert first.effect.is_bounded  # a queue that never grew may be of any length
+    assert first.effect.rtt.high is None
+    assert found.effects.own == "cubic6 or bbr2022"
+    assert any("another controller than cubic6 or bbr2022" in text for text in found.effects.unseen)
+
+
+def test_loss_that_a_model_based_sender_does_not_mind_goes_behind(tmp_path):
+    found = analysed(tmp_path, {"loss": "1.3%"}, cct.Sender("bbr2022", ack_every=2))
+    loss = named(found, "random_loss")
+    assert loss.confidence > 0.5
+    assert loss.effect.goodput.value == pytest.approx(1, abs=0.03)
+    assert found.diagnosis.cause == "path_full"
+    assert "full" in found.diagnosis.in_words
+    assert found.diagnosis.verdict.startswith(found.diagnosis.verdicts[0].text)
+
+
+def test_the_larger_of_two_causes_comes_first(tmp_path):
+    sender = cct.Sender("cubic6", app="chunks:size=450kB,every=400ms", ack_every=2)
+    found = analysed(tmp_path, {"loss": "0.02%"}, sender)
+    assert found.diagnosis.cause == "application_limited"
+    ready = cct.simulate(cct.Path(**LINK, loss="0.02%"), cct.Sender("cubic6", ack_every=2), "6s", 4).flows.iloc[0]
+    effect = found.diagnosis.verdicts[0].effect.goodput
+    assert effect.value == pytest.approx(ready.goodput_bps / found.row["goodput_bps"], rel=0.1)
+
+
+def test_json_has_the_effect_of_each_verdict(lossy):
+    told = json.loads(lossy.to_json())
+    (loss,) = [one for one in told["verdicts"] if one["name"] == "random_loss"]
+    assert set(loss["effect"]["goodput"]) == {"value", "low", "high", "level"}
+    assert loss["effect"]["goodput"]["level"] == 0.9
+    assert loss["bounded"] == (None in loss["effect"]["rtt"].values())
+    assert told["effects"]["own"] == "cubic6"
+    assert told["effects"]["without"]["random_loss"]["goodput_bps"]["value"] > 30e6
+
+
+def test_page_and_terminal_say_what_would_help_most(lossy, tmp_path, capsys):
+    page = write_report([lossy], tmp_path).read_text(encoding="utf-8")
+    assert "What would help most: random loss. With no random loss: 12 times the goodput" in page
+    assert page.count('class="effect ') == 2  # goodput and RTT of one cause
+    assert "cubic6 simulated" in page
+    file = str(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst"))
+    assert main(["analyze", file, "-o", str(tmp_path / "report")]) == 0
+    assert "    with no random loss: 12 times the goodput" in capsys.readouterr().out
+
+
+def test_no_effects_leave_the_order_and_give_no_numbers(tmp_path):
+    found = analysed(tmp_path, {"loss": "1.3%"}, cct.Sender("bbr2022", ack_every=2), effects=False)
+    assert found.effects is None
+    assert all(one.effect is None for one in found.diagnosis.verdicts)
+    assert found.diagnosis.cause == "random_loss"
+
+
+def test_a_path_that_does_not_reproduce_gives_no_numbers_and_says_why(lossy):
+    flow = lossy.flow
+    with pytest.raises(FitError, match=r"does not reproduce the recording \(goodput .* simulated, .* recorded"):
+        effects_of(flow, cct.diagnose(flow), "bbr2022", draws=3)
+
+
+def test_a_flow_of_an_instant_is_refused_with_the_reason(tmp_path):
+    found = analysed(tmp_path, {}, cct.Sender("cubic6", app="bulk:size=100kB"), "1s")
+    assert isinstance(found.effects, Refusal)
+    assert found.effects.part == EFFECTS
+    assert found.effects.reason
+    assert found.to_dict()["effects"] == {"refused": found.effects.reason}
+
+
+def test_a_goal_is_one_of_three(tmp_path):
+    with pytest.raises(ArgumentError, match="goal='speed': use goodput, delay, loss"):
+        analyze([cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")], goal="speed")
+
+
+# --- the order -------------------------------------------------------------------------------------------------------
+def one(name, goodput=1.0, rtt=1.0, lost=0.0, confidence=0.9, known=True):
+    def around(value):
+        return Estimate90(value, value - 0.01, value + 0.01)
+
+    effect = Effect("", around(goodput), around(rtt), Estimate90(lost, lost - 0.001, lost + 0.001)) if known else None
+    return Verdict(name, confidence, 0.0, 1.0, {}, "", effect=effect)
+
+
+def order(*verdicts, goal="goodput"):
+    return [one.name for one in by_effect(verdicts, goal)]
+
+
+def test_the_goal_decides_which_effect_counts():
+    given = one("random_loss", 2.0, 1.5, -0.01), one("jitter", 1.1, 0.8), one("self_induced_queue", 1.0, 0.3, -0.03)
+    assert order(*given) == ["random_loss", "jitter", "self_induced_queue"]
+    assert order(*given, goal="delay") == ["self_induced_queue", "jitter", "random_loss"]
+    assert order(*given, goal="loss") == ["self_induced_queue", "random_loss", "jitter"]
+
+
+def test_ties_and_what_changes_nothing_are_in_the_catalogues_order():
+    full = one("path_full", known=False)
+    assert order(one("random_loss", 1.01), one("ack_thinning", 0.995), full) == [
+        "path_full",
+        "random_loss",
+        "ack_thinning",
+    ]
+    assert order(one("random_loss", 1.505), one("jitter", 1.506), full)[:2] == ["random_loss", "jitter"]
+
+
+def test_what_cannot_be_simulated_goes_behind_what_costs_goodput_and_before_what_costs_nothing():
+    given = one("stalls", known=False), one("random_loss", 1.0), one("application_limited", 1.5)
+    assert order(*given) == ["application_limited", "stalls", "random_loss"]
+
+
+def test_a_doubtful_cause_stays_behind_unless_time_accounts_for_it():
+    given = one("random_loss", 3.0, confidence=0.4), one("path_full", known=False)
+    assert order(*given) == ["path_full", "random_loss"]
+    given = one("application_limited", 1.6, confidence=0.35), one("path_full", known=False)
+    assert order(*given) == ["application_limited", "path_full"]
+
+
+def test_a_capture_that_misleads_is_said_first():
+    assert order(one("application_limited", 2.0), one("capture_artefact", known=False))[0] == "capture_artefact"
