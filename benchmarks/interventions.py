@@ -24,12 +24,16 @@ import numpy as np
 import pandas as pd
 
 import cctrace as cct
+from benchmarks.intervention_bases import CAUSES
 from cctrace.counterfactual.figures import FIGURES, SHARE, near, recorded_figures
 from cctrace.diagnosis.limits import shares
 from cctrace.diagnosis.record import Record
 from cctrace.errors import CctraceError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.diagnosis.findings import Effect
     from cctrace.flows.flow import Flow
 
 SPORT = 40001  # of the flow that is asked about
@@ -118,21 +122,20 @@ def counted(folder: Path, end_s: float) -> dict[str, float]:
 
 
 def limits_agree(base: Base) -> Iterator[dict[str, Any]]:
-    """Yield the shares of the time of an account from the capture alone, beside the kernel's."""
-    flow = flow_of(base.own)
-    record = Record(flow)
-    end_s = record.duration_s
-    mine = shares(cct.diagnose(flow).limits)
-    empty = record.empty_s
-    got = {
-        "idle": float(np.diff(empty)[:, 0].sum()) / end_s if len(empty) else 0.0,
-        "receive_window": mine.get("receive_window", 0.0),
-        "send_buffer": mine.get("send_buffer", 0.0),
-    }
+    """Yield the shares of the time of an account, from the capture alone and with counters, beside the kernel's."""
+    alone = flow_of(base.own)
+    record = Record(alone)
+    empty, end_s = record.empty_s, record.duration_s
     want = counted(base.own, end_s)
-    for name, value in got.items():
-        yield {"part": "limits", "base": base.name, "asked": name, "got": value, "want": want[name]}
-    yield {"part": "limits", "base": base.name, "asked": "application", "got": mine.get("application", 0.0)}
+    row = {"part": "limits", "base": base.name}
+    # What the kernel calls busy is data outstanding; the application's limit begins when all has been sent.
+    idle = float(np.diff(empty)[:, 0].sum()) / end_s if len(empty) else 0.0
+    yield row | {"asked": "nothing outstanding, capture alone", "got": idle, "want": want["idle"]}
+    with_polls = alone.attach(cct.read(str(base.own / "tcpinfo.csv.zst")))
+    for given, flow in (("capture alone", alone), ("with counters", with_polls)):
+        mine = shares(cct.diagnose(flow).limits)
+        for name in ("receive_window", "send_buffer"):
+            yield row | {"asked": f"{name}, {given}", "got": mine.get(name, 0.0), "want": want[name]}
 
 
 # --- what-if ---------------------------------------------------------------------------------------------------------
@@ -175,6 +178,111 @@ def whatifs(base: Base, draws: int) -> Iterator[dict[str, Any]]:
             yield row | {"refused": False, "reproduces": answer.reproduces}
 
 
+# --- verdicts --------------------------------------------------------------------------------------------------------
+def is_named(cause: str, name: str) -> bool:
+    """Return whether a verdict's name is right for a cause."""
+    return name in RIGHT.get(cause, {cause})
+
+
+def verdicts(base: Base) -> Iterator[dict[str, Any]]:
+    """Yield every verdict of a base with counters, its effect beside the kernel's; the first says what came first."""
+    row = {
+        "part": "verdicts",
+        "base": base.name,
+        "causes": "+".join(base.parameters["causes"]),
+        "matters": base.matters,
+    }
+    found = cct.analyze([base.own / "sender.pcap.zst"], [base.own / "tcpinfo.csv.zst"])
+    mine = next(one for one in found if int(one.row["sport"]) == SPORT)
+    named = [one.name for one in mine.diagnosis.verdicts]
+    line = ", ".join(f"{one.name} {one.confidence:.2f}{_in_words(one.effect)}" for one in mine.diagnosis.verdicts[:4])
+    print(f"{base.name} ({base.parameters['own']}; matters: {base.matters}): {line}", flush=True)
+    for place, one in enumerate(mine.diagnosis.verdicts):
+        row |= {"place": place, "name_": one.name, "confidence": one.confidence, "named": named}
+        tag = truth_of(base, one.name)
+        effect = one.effect
+        if effect is None or tag is None:
+            yield row
+            continue
+        goodput, rtt = base.ratios(tag) if tag else (1.0, 1.0)
+        yield row | {
+            "goodput": effect.goodput.value,
+            "goodput_low": effect.goodput.low,
+            "goodput_high": effect.goodput.high,
+            "goodput_want": goodput,
+            "rtt": effect.rtt.value,
+            "rtt_low": effect.rtt.low,
+            "rtt_high": effect.rtt.high,
+            "rtt_want": rtt,
+        }
+
+
+def truth_of(base: Base, name: str) -> str | None:
+    """Return the recording without what a verdict names; "" if the base has no such cause, None if none was made."""
+    for cause in base.parameters["causes"]:
+        if is_named(cause, name):
+            tag = "buffer-x2" if cause == "shallow_buffer" else f"without-{cause}"
+            return next((one for one in (f"without-{cause}", tag) if one in base.others), None)
+    if name in ("congestive_loss", "shallow_buffer"):
+        return "buffer-x2" if "buffer-x2" in base.others else None
+    return "" if any(is_named(cause, name) for cause in CAUSES) else None
+
+
+def _in_words(effect: Effect | None) -> str:
+    return "" if effect is None else f" [goodput x{effect.goodput.text('{:.3g}')}, RTT x{effect.rtt.text('{:.3g}')}]"
+
+
+def report_verdicts(rows: pd.DataFrame) -> None:
+    """Print how often the first verdict, the order, the effects and the confidences are right."""
+    first = rows[rows["place"] == 0]
+    right = [_first_is_right(row) for row in first.itertuples()]
+    print(f"first verdict: right in {sum(right)} of {len(first)}")
+    for row, is_right in zip(first.itertuples(), right, strict=True):
+        if not is_right:
+            print(f"    {row.base}: {row.name_} for {row.matters or 'nothing'}")
+    pairs = first[[len(matters) == 2 for matters in first["matters"]]]
+    print(
+        f"pairs that both matter: named in the right order in {sum(map(_in_order, pairs.itertuples()))} of {len(pairs)}"
+    )
+    if "goodput" not in rows:
+        return
+    known = rows.dropna(subset=["goodput", "goodput_want"])
+    near = {}
+    for figure, tolerance in (("goodput", GOODPUT_NEAR), ("rtt", RTT_NEAR)):
+        low, high = (known[f"{figure}_{end}"].astype(float) for end in ("low", "high"))
+        want = known[f"{figure}_want"]
+        near[figure] = (known[figure] / want - 1).abs() <= tolerance
+        holds = ~(want < low) & ~(want > high)
+        both = low.notna() & high.notna()
+        print(
+            f"effect on {figure}: within {tolerance:.0%} in {near[figure][both].sum()} of {both.sum()} bounded "
+            f"on both sides; 90 % intervals hold {holds.sum()} of {len(holds)}"
+        )
+    says = known["confidence"].astype(float)
+    error, n = calibration_error(says.to_numpy(), (near["goodput"] & near["rtt"]).to_numpy())
+    print(f"confidences: calibration error {error:.3f} over {n} effects")
+
+
+def _first_is_right(row: Any) -> bool:
+    """Return whether the first verdict is the cause that matters most; if none does, whether it says so."""
+    if row.matters:
+        return is_named(row.matters[0], row.name_)
+    causes = row.causes.split("+") if row.causes else []
+    return row.name_ in NOTHING_WRONG or any(is_named(cause, row.name_) for cause in causes)
+
+
+def _in_order(row: Any) -> bool:
+    places = [[k for k, name in enumerate(row.named) if is_named(cause, name)] for cause in row.matters]
+    return all(places) and min(places[0]) < min(places[1])
+
+
+def calibration_error(says: NDArray[np.float64], right: NDArray[np.bool_], bins: int = 5) -> tuple[float, int]:
+    """Return the expected calibration error of confidences, and of how many."""
+    order = np.array_split(np.argsort(says, kind="stable"), bins)
+    off = [len(part) * abs(says[part].mean() - right[part].mean()) for part in order if len(part)]
+    return float(sum(off) / max(len(says), 1)), len(says)
+
+
 def report_whatif(rows: pd.DataFrame) -> None:
     """Print how many what-if answers are near, hold, or are far off without being said to be open."""
     answered = rows[~rows["refused"].astype(bool)]
@@ -193,7 +301,7 @@ def report_whatif(rows: pd.DataFrame) -> None:
 
 def report_limits(rows: pd.DataFrame) -> None:
     """Print in how many flows each limit's share is the kernel's."""
-    for name, part in rows.dropna(subset="want").groupby("asked", sort=False):
+    for name, part in rows.groupby("asked", sort=False):
         off = (part["got"] - part["want"]).abs()
         print(
             f"limits: {name} within {POINTS * 100:.0f} points of the kernel's in {(off <= POINTS).sum()} of {len(part)}"
@@ -210,11 +318,12 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=12)
     parser.add_argument("--output", type=Path, help="write every answer as CSV")
     options = parser.parse_args()
+    made = {"verdicts": verdicts, "limits": limits_agree, "whatif": partial(whatifs, draws=options.draws)}
     rows: dict[str, list[dict[str, Any]]] = {part: [] for part in options.parts.split(",")}
     for base in bases_of(options.folder, options.only):
         for part in rows:
-            rows[part] += {"limits": limits_agree, "whatif": partial(whatifs, draws=options.draws)}[part](base)
-    reports = {"limits": report_limits, "whatif": report_whatif}
+            rows[part] += made[part](base)
+    reports = {"verdicts": report_verdicts, "limits": report_limits, "whatif": report_whatif}
     for part, found in rows.items():
         reports[part](pd.DataFrame(found))
     if options.output:

@@ -150,6 +150,13 @@ def _pacing_limit_bps(record: Record) -> float | None:
     return None if np.isnan(rate) else float(rate * 8e6 * mss / (mss + HEADER_BYTES))
 
 
+def shut_window_bytes(record: Record) -> float | None:
+    """Return the largest receive window of a flow that this held back at times; None if it did not."""
+    shut = record.window_shut_s
+    share = float(np.diff(shut)[:, 0].sum()) / max(record.duration_s, 1e-9) if len(shut) else 0.0
+    return float(record.largest_window_bytes) if share > WINDOW_SHUT and record.largest_window_bytes else None
+
+
 def writes_of(record: Record) -> str | None:
     """Return the application's writes as `cctrace.Sender` takes them; None where they show no pattern.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.counterfactual.figures import recorded_figures
-from cctrace.counterfactual.held_back import HeldBack, held_back
+from cctrace.counterfactual.held_back import HeldBack, held_back, shut_window_bytes
 from cctrace.counterfactual.weighing import likeliest
 from cctrace.diagnosis.diagnose import Diagnosis, diagnose
 from cctrace.diagnosis.record import Record
@@ -168,5 +168,7 @@ def _others(flow: Flow, evidence: PathEvidence, path: FittedPath) -> tuple[Sende
         rtt_us = path.rtt_ns / 1e3 + float(np.nanmin(evidence.companions[index].rtt_us)) - least_us
         begin, stop = f"{max(start, 0):.3f}s", f"{start + other.row['duration_s']:.3f}s"
         cc = _identified(other)[0] or "cubic"
-        senders.append(Sender(cc, rtt=f"{max(rtt_us, 100.0):.0f}us", start=begin, stop=stop))
+        window = shut_window_bytes(Record(other))
+        options = {} if window is None else {"rwnd": f"{window:.0f}B"}
+        senders.append(Sender(cc, rtt=f"{max(rtt_us, 100.0):.0f}us", start=begin, stop=stop, **options))
     return tuple(senders)

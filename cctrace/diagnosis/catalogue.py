@@ -131,6 +131,13 @@ CAUSES = {
         "Its own send buffer was full for {send_buffer_share} of the time it had data to send.",
         f"{_LARGER_BUFFER}.",
         "A kernel that counts no time in sndbuf_limited.",
+        counted=Sentence(
+            "Its send buffer held it back: for {waited_share} of the time more could have been sent and all that had "
+            "been written was in flight, and the kernel counted a full buffer ({send_buffer_share} of the time with "
+            "data; it counts a part of that only).",
+            f"{_LARGER_BUFFER}.",
+            "A kernel that counts no time in sndbuf_limited.",
+        ),
         writes=Sentence(
             "Its send buffer held it back: for {waited_share} of the time it waited until ACKs had left only "
             "{in_flight_at_writes_bytes} of some {in_flight_bytes} in flight, and sent more just after one, time and "

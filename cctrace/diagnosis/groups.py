@@ -90,11 +90,21 @@ class Writes:
     is_by_acks: bool
 
 
+# Share of the time with data in which a send buffer is full: where an application is refused no room the kernel counts
+# none at all.
+COUNTED = 0.02
+
+
 @dataclass(frozen=True)
 class SendBuffer:
-    """The share of the time with data in which the send buffer was full, by the kernel's account."""
+    """The share of the time with data in which the send buffer was full, by the kernel's account.
+
+    The kernel counts only while nothing unsent is left and the application has been refused; `waited_share` of the time
+    more could have been sent, and all that had been written was in flight.
+    """
 
     send_buffer_share: float
+    waited_share: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,14 @@ WRITE_S = 0.005  # between what an application writes, at least
 PACED_S = 0.001  # what a pacing sender lets out at a time [Linux] tcp_tso_autosize
 FULL_PIPE = 1.25  # growth per round below which, three rounds long, a start has ended [Linux61] bbr_full_bw_thresh
 FULL_ROUNDS = 3
+POLLED_S = 0.1  # between polls of the counters, at most, for them to tell what limited the flow when
+POLLED = 0.9  # of the flow's time, that they must cover
 
 
 def limits_of(record: Record) -> list[Limit]:
     """Return the list of `Limit` of a captured flow, in order, without a gap."""
     end = record.duration_s
+    step = max(record.median_rtt_us / 4e6 if record.median_rtt_us > 0 else 0.01, 1e-3)
     found = {
         "rto_stall": _timeouts(record),
         "receive_window": record.window_shut_s,
@@ -41,8 +44,33 @@ def limits_of(record: Record) -> list[Limit]:
         "marks": _runs(record.ack_s, record.acks["ca_state"] == CA_CWR, record.duration_s),
         "startup": np.array([[0.0, startup_end_s(record)]]),
     } | _released(record)
-    step = max(record.median_rtt_us / 4e6 if record.median_rtt_us > 0 else 0.01, 1e-3)
-    return account(found, end, step)
+    return account(found | counted(record, edges_of(end, step)), end, step)
+
+
+def counted(record: Record, edges_s: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    """Return when the kernel counted a closed window and a full send buffer; empty without polls close enough.
+
+    A capture does not show a full send buffer, nor whether the pacing timer would have held back what the window did.
+    Of each bin a part may have counted: as many of them are marked as were counted in all.
+    """
+    polls = record.flow.tcpinfo
+    if polls is None or len(polls) < 2 or len(edges_s) < 2:
+        return {}
+    time, found = record.seconds(polls["time_ns"]), {}
+    if np.median(np.diff(time)) > POLLED_S or time[-1] - time[0] < POLLED * edges_s[-1]:
+        return {}
+    width = edges_s[1] - edges_s[0]
+    for name, column in (("receive_window", "rwnd_limited_us"), ("send_buffer", "sndbuf_limited_us")):
+        total_s = polls[column].astype(float) / 1e6
+        if (total_s >= 0).all():
+            marked = np.diff(np.floor(np.interp(edges_s, time, total_s) / width + 0.5)) > 0
+            found[name] = np.column_stack([edges_s[:-1], edges_s[1:]])[marked]
+    return found
+
+
+def edges_of(end_s: float, step_s: float) -> NDArray[np.float64]:
+    """Return the edges of the stretches of an account."""
+    return np.linspace(0.0, end_s, int(np.clip(np.ceil(end_s / max(step_s, 1e-6)), 1, MOST_BINS)) + 1)
 
 
 def account(intervals: Mapping[str, NDArray[np.float64]], end_s: float, step_s: float) -> list[Limit]:
@@ -65,7 +93,7 @@ def account(intervals: Mapping[str, NDArray[np.float64]], end_s: float, step_s: 
     """
     if not end_s > 0:
         return []
-    edges = np.linspace(0.0, end_s, int(np.clip(np.ceil(end_s / max(step_s, 1e-6)), 1, MOST_BINS)) + 1)
+    edges = edges_of(end_s, step_s)
     names = [name for name in LIMITS if name in intervals]
     share = np.array([covered(intervals[name], edges) for name in names]) / np.diff(edges)
     share = share.reshape(len(names), len(edges) - 1)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from cctrace.diagnosis.facts import POLLS, Facts
 from cctrace.diagnosis.findings import Limit
 from cctrace.diagnosis.groups import (
+    COUNTED,
     NAN,
     Idle,
     Losses,
@@ -48,6 +49,8 @@ def facts_of(polls: Polls, limits: list[Limit]) -> Facts:
     goodput = float(polls.flow.row["goodput_bps"])
     busy, rwnd, sndbuf = (polls.span_us(name) for name in ("busy_time_us", "rwnd_limited_us", "sndbuf_limited_us"))
     receiver, buffer = (part / busy if busy > 0 else NAN for part in (rwnd, sndbuf))
+    nothing = shares(limits).get("application", 0.0)
+    waited = max(nothing - (1 - busy / 1e6 / polls.end), 0.0) if buffer >= COUNTED and polls.end > 0 else 0.0
     return Facts(
         POLLS,
         polls.end,
@@ -57,10 +60,10 @@ def facts_of(polls: Polls, limits: list[Limit]) -> Facts:
         rtt_us=rtt,
         least_rtt_us=polls.least_us,
         window=ReceiverWindow(receiver, window_used(polls.flow)),
-        send_buffer=SendBuffer(buffer),
+        send_buffer=SendBuffer(buffer, waited),
         start=_start(polls),
         socket_limit=_socket_limit(polls, rtt),
-        idle=Idle(shares(limits).get("application", 0.0), goodput),
+        idle=Idle(nothing - waited, goodput),
         sharing=_sharing(polls),
         losses=_losses(polls),
         marks=_marks(polls),

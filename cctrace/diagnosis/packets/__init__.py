@@ -46,7 +46,7 @@ def _of_capture(record: Record, limits: list[Limit]) -> dict[str, Any]:
 
 
 def _of_ends(record: Record, limits: list[Limit]) -> dict[str, Any]:
-    buffer = ends.send_buffer(record)
+    buffer = ends.send_buffer(record, limits)
     idle = ends.idle(record, limits, buffer)
     return {
         "window": ends.receiver_window(record),

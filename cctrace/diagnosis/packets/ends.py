@@ -6,6 +6,7 @@ import numpy as np
 
 from cctrace.diagnosis.findings import Limit
 from cctrace.diagnosis.groups import (
+    COUNTED,
     NAN,
     EvenSends,
     Idle,
@@ -74,7 +75,7 @@ def start(record: Record, limits: list[Limit]) -> Start | None:
     return Start(rounds, sent, record.median_rtt_us, growing, bool(record.flow.facts["complete"]))
 
 
-def send_buffer(record: Record) -> SendBuffer | None:
+def send_buffer(record: Record, limits: list[Limit]) -> SendBuffer | None:
     """Return what the kernel's counters tell of the send buffer, where they are attached."""
     polls = record.flow.tcpinfo
     if polls is None:
@@ -82,7 +83,8 @@ def send_buffer(record: Record) -> SendBuffer | None:
     busy, held = polls["busy_time_us"], polls["sndbuf_limited_us"]
     if not (busy > 0).any() or not (held >= 0).any():
         return None
-    return SendBuffer(float(held.max() / busy.max()))
+    nothing = 1 - float(busy.max()) / 1e6 / max(record.duration_s, 1e-9)
+    return SendBuffer(float(held.max() / busy.max()), max(shares(limits).get("application", 0.0) - nothing, 0.0))
 
 
 def stalls(record: Record, limits: list[Limit]) -> Stalls | None:
@@ -97,10 +99,8 @@ def stalls(record: Record, limits: list[Limit]) -> Stalls | None:
 def idle(record: Record, limits: list[Limit], buffer: SendBuffer | None) -> Idle:
     """Return the share of the time without data to send."""
     share = shares(limits).get("application", 0.0)
-    polls = record.flow.tcpinfo
-    if polls is not None and buffer is not None and buffer.send_buffer_share >= MUCH:
-        # The kernel knows what waited for room in the buffer, and when there was nothing at all.
-        share = min(share, 1 - float(polls["busy_time_us"].max()) / 1e6 / max(record.duration_s, 1e-9))
+    if buffer is not None and buffer.send_buffer_share >= COUNTED:
+        share -= buffer.waited_share  # the kernel knows what waited for room in the buffer
     return Idle(share, record.goodput_bps)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from cctrace.diagnosis.facts import Facts
 from cctrace.diagnosis.findings import Finding
+from cctrace.diagnosis.groups import COUNTED
 from cctrace.diagnosis.rules.found import ENDS, Found
 
 MOST, MUCH = 0.5, 0.25  # of the time
@@ -41,10 +42,14 @@ def slow_start_only(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def send_buffer_limited(facts: Facts, found: Found) -> Iterator[Finding]:
-    """The kernel counted a full send buffer for a quarter of the time with data."""
+    """The kernel counted a full send buffer for a quarter of the time with data, or at all while data were missing."""
     buffer = facts.send_buffer
-    if buffer is not None and buffer.send_buffer_share >= MUCH:
+    if buffer is None:
+        return
+    if buffer.send_buffer_share >= MUCH:
         yield facts.finding("send_buffer_limited", min(0.99, 0.5 + buffer.send_buffer_share / 2), buffer)
+    elif buffer.send_buffer_share >= COUNTED and buffer.waited_share >= MUCH:
+        yield facts.finding("send_buffer_limited", min(0.9, 0.5 + buffer.waited_share / 2), buffer, "counted")
 
 
 def receiver_pauses(facts: Facts, found: Found) -> Iterator[Finding]:

@@ -1,0 +1,55 @@
+"""Where polls of the kernel's counters are attached, limits of windows and buffers are what the kernel counted."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from cctrace.diagnosis.facts import PACKETS, Facts
+from cctrace.diagnosis.groups import Idle, SendBuffer
+from cctrace.diagnosis.limits import account, counted, edges_of, shares
+from cctrace.diagnosis.rules import judge
+
+END_S, STEP_S = 10.0, 0.02
+
+
+def polled(every_s=0.01, end_s=END_S, **shares_counted):
+    time = np.arange(0, end_s + every_s / 2, every_s)
+    columns = {name: (share * time * 1e6).astype(np.int64) for name, share in shares_counted.items()}
+
+    class Polls(dict):
+        def __len__(self):
+            return len(time)
+
+    polls = Polls(time_ns=(time * 1e9).astype(np.int64), **columns)
+    flow = SimpleNamespace(tcpinfo=polls)
+    return SimpleNamespace(flow=flow, seconds=lambda ns: np.asarray(ns) / 1e9)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.13, 0.5, 0.97])
+def test_a_limit_has_the_share_of_the_time_that_the_kernel_counted(share):
+    record = polled(rwnd_limited_us=0.0, sndbuf_limited_us=share)
+    found = counted(record, edges_of(END_S, STEP_S))
+    limits = account({"application": np.array([[0.0, END_S]])} | found, END_S, STEP_S)
+    assert shares(limits).get("send_buffer", 0.0) == pytest.approx(share, abs=0.005)
+    assert sum(limit.end_s - limit.start_s for limit in limits) == pytest.approx(END_S)
+
+
+@pytest.mark.parametrize("polls", [{"every_s": 1.0}, {"end_s": 5.0}])
+def test_polls_that_are_seldom_or_of_a_part_tell_nothing_of_when(polls):
+    record = polled(rwnd_limited_us=0.5, sndbuf_limited_us=0.5, **polls)
+    assert counted(record, edges_of(END_S, STEP_S)) == {}
+
+
+def test_what_no_kernel_counts_is_left_to_the_capture():
+    record = polled(rwnd_limited_us=0.5, sndbuf_limited_us=0.0)
+    record.flow.tcpinfo["sndbuf_limited_us"] -= 1
+    assert set(counted(record, edges_of(END_S, STEP_S))) == {"receive_window"}
+
+
+@pytest.mark.parametrize(("counted_share", "first"), [(0.0, "application_limited"), (0.13, "send_buffer_limited")])
+def test_a_small_count_of_a_full_send_buffer_tells_it_from_an_application(counted_share, first):
+    waited = 0.8
+    idle = Idle(waited if not counted_share else 0.0, 1e6)
+    facts = Facts(PACKETS, END_S, 1e6, send_buffer=SendBuffer(counted_share, waited), idle=idle)
+    assert judge(facts)[0].name == first
