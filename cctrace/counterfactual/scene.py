@@ -169,6 +169,6 @@ def _others(flow: Flow, evidence: PathEvidence, path: FittedPath) -> tuple[Sende
         begin, stop = f"{max(start, 0):.3f}s", f"{start + other.row['duration_s']:.3f}s"
         cc = _identified(other)[0] or "cubic"
         window = shut_window_bytes(Record(other))
-        options = {} if window is None else {"rwnd": f"{window:.0f}B"}
-        senders.append(Sender(cc, rtt=f"{max(rtt_us, 100.0):.0f}us", start=begin, stop=stop, **options))
+        sender = Sender(cc, rtt=f"{max(rtt_us, 100.0):.0f}us", start=begin, stop=stop)
+        senders.append(sender if window is None else replace(sender, rwnd=f"{window:.0f}B"))
     return tuple(senders)
