@@ -1,7 +1,7 @@
 """Recordings of kernels in virtual time (docs/lab.md): super-packets under loss, a small send buffer, pauses, windows.
 
 User Mode Linux in time-travel mode, HZ = 250: BBRv3 (a patched 6.12.117), BBRv2 (6.1.192), BBRv1 and CUBIC (6.12.117);
-path and seed are in scenario.json. Each, but for the send buffer's, was made after the rules that it tests.
+path and seed are in scenario.json. Each, but for the send buffer's and DCTCP's, was made after the rules that it tests.
 """
 
 from pathlib import Path
@@ -20,6 +20,8 @@ SENDERS = {
     "lab_v2_jitter": "BBR2",  # 1 % random loss and jitter of 2 ms
     "lab_v1_sndbuf": "BBR2022",  # a send buffer of 24 kB
     "lab_cubic": "Cubic6",
+    "lab_codel_ecn": "Cubic6",  # CoDel marks
+    "lab_dctcp": "DCTCP",  # RED marks from a threshold on
 }
 BOUNDED = [name for name, sender in SENDERS.items() if sender in ("BBR2", "BBR3")]
 # Counters follow from sequence numbers and the kernel's counting rules alone: nothing here blurs them.

@@ -46,6 +46,7 @@ REGISTRY: dict[str, str] = {
     "cubic": "cctrace.cc.cubic:Cubic",
     "cubic6": "cctrace.cc.cubic6:Cubic6",
     "cubic_paced": "cctrace.cc.cubic_paced:CubicPaced",
+    "dctcp": "cctrace.cc.dctcp:DCTCP",
 }
 
 # The name that a kernel gives a congestion control (of BBR, the generation that its counters give: every generation is
@@ -56,6 +57,7 @@ _OF_KERNELS = {
     "bbr3": ("bbr3",),
     "cubic": ("cubic6",),
     "reno": ("reno",),
+    "dctcp": ("dctcp",),
 }
 KERNEL_NAMES = {name: variants[0] for name, variants in _OF_KERNELS.items()}  # as released since Linux 6.1
 BBR_GENERATIONS = {1: "bbr", 2: "bbr2", 3: "bbr3"}  # by the version in struct tcp_bbr_info

@@ -41,6 +41,7 @@ from cctrace.replaying.through_fq import at_hand_over
 
 # The newest kernel's first, in which order those that a flow cannot tell apart are named.
 CANDIDATES = ("cubic6", "bbr3", "bbr2plus", "bbr2", "bbr2022", "bbr2019", "cubic", "reno", "bbr2016")
+HEED_MARKS = ("dctcp",)  # those that only differ from the others where queues mark (ECN)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -127,7 +128,7 @@ def identify(flow: Flow | CounterFlow, check: str | None = None) -> Identificati
     flow.events  # noqa: B018 (says what is missing)
     if flow.taken_at == "unknown":
         raise StreamError(f"{source}: where it was captured cannot be told; identify needs that")
-    believed = check if check in CANDIDATES else None
+    believed = check if check in (*CANDIDATES, *HEED_MARKS) else None
     handed = at_hand_over(flow, resolve(believed)[0] if believed else None)
     if believed and len(handed.events) > const.CHECKED_ROWS:
         early = record_of(handed, const.CHECKED_ROWS)
@@ -153,7 +154,8 @@ def _fits(record: Record) -> dict[str, Fit]:
     A socket paces or does not, whoever sets its window, so all candidates with the right windows have to say so: what
     one of them explains by pacing, another explains without.
     """
-    replays = [replay_of(record, name) for name in CANDIDATES]
+    marked = bool(record.events.rows["delivered_ce"].any())
+    replays = [replay_of(record, name) for name in (*CANDIDATES, *(HEED_MARKS if marked else ()))]
     fits = {one.name: Fit(one, flights_of(record, one)) for one in replays}
     share = {name: fit.flights.astray.share for name, fit in fits.items() if fit.flights.astray}
     right = [name for name, wrong in share.items() if wrong <= min(share.values()) + const.LEAST_ASTRAY]
