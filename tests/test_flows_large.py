@@ -7,6 +7,8 @@ from pandas.testing import assert_frame_equal
 import cctrace as cct
 from cctrace import datasets
 from cctrace.analysis import analyze as analysis
+from cctrace.corpus import one
+from cctrace.flows import large as large_files
 from cctrace.flows.large import bulk_flows
 from cctrace.io.packets import joined
 
@@ -52,5 +54,11 @@ def test_a_large_file_is_analysed_like_a_small_one(monkeypatch):
     small = analysis.analyze([FILE])
     monkeypatch.setattr(analysis, "LARGE_FILE", 1)
     large = analysis.analyze([FILE])
-    assert [one.row for one in large] == [one.row for one in small]
-    assert [one.diagnosis for one in large] == [one.diagnosis for one in small]
+    assert [found.row for found in large] == [found.row for found in small]
+    assert [found.diagnosis for found in large] == [found.diagnosis for found in small]
+
+
+def test_a_large_file_of_a_corpus_is_analysed_like_a_small_one(monkeypatch):
+    small = one.analyse("a", str(FILE), [], 1, ["flows", "explain"])
+    monkeypatch.setattr(large_files, "LARGE_FILE", 1)
+    assert one.analyse("a", str(FILE), [], 1, ["flows", "explain"]) == small

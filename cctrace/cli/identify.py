@@ -91,9 +91,10 @@ def _believed(file: str, flow: Any, result: Any) -> tuple[str, Any, Any]:
 
 def _told(flow: Any, found: Any) -> str | None:
     """Return the controller that a flow's counters name, by the kernel's name; None if they do not."""
+    from cctrace.flows.counters import CounterFlow
     from cctrace.identification.named import controller_name, sender
 
-    polls = getattr(flow, "polls", None)
+    polls = flow.polls if isinstance(flow, CounterFlow) else None
     told = controller_name(polls)
     return told and sender(polls, told, *(found.group if found else ()))[0]
 

@@ -78,6 +78,7 @@ def replay(
     counters the ACKs are made up between the polls: see docs/counters.md for how near that comes.
     """
     from cctrace.errors import ArgumentError
+    from cctrace.flows.flow import Flow
 
     vector = Path(source).suffix == ".parquet"
     if vector and tcpinfo:
@@ -103,7 +104,7 @@ def replay(
     if as_json:
         summary = {"controller": controller, "params": result.params, "calls": len(result.decisions)}
         found = {"last": last, "words": dict(words), "agreement": agreement, "warnings": result.warnings}
-        found |= {"through_fq": getattr(result.source, "through_fq", None)}
+        found |= {"through_fq": result.source.through_fq if isinstance(result.source, Flow) else None}
         print_json({"source": source} | summary | found)
         return
     print_table(("after the last call", controller), words)
@@ -185,27 +186,32 @@ def _draw(flow: Any, result: Any, controller: str, source: str, file: str) -> No
 
 def _words(result: Any, last: Any) -> list[tuple[str, str]]:
     """Return what the controller held at the as (name, text)."""
+    from cctrace.flows.flow import Flow
+    from cctrace.flows.source import flow_of
     from cctrace.replaying.through_fq import FQ_IN_WORDS
     from cctrace.replaying.words import in_words, time_in_words
 
     if not last:
         return [("calls", "none")]
-    mss = getattr(result.source, "facts", {}).get("mss")
+    flow = flow_of(result.source)
+    mss = flow.facts.get("mss") if flow else None
     times = result.decisions["time_ns"]
     found = [("calls", f"{len(times)}"), ("last call", str(last["event"]))]
-    key = getattr(result.source, "key", (None,) * 4)
-    if None not in key:
-        found.insert(0, ("flow", connection(*key)))
-    if hasattr(result.source, "facts"):
+    if flow and None not in flow.key:
+        found.insert(0, ("flow", connection(*flow.key)))
+    if flow:
         found.append(("time", time_in_words(times.iloc[-1], times.iloc[0])))
-    if hasattr(result.source, "through_fq"):
-        found.append(("sent through", FQ_IN_WORDS[result.source.through_fq]))
+    if isinstance(flow, Flow):
+        found.append(("sent through", FQ_IN_WORDS[flow.through_fq]))
     return found + in_words(result.controller, result.state, mss)
 
 
 def _agreement(result: Any) -> Any:
     """Return the agreement with the counters of the flow, None if there are none that this controller has, too."""
-    if getattr(result.source, "tcpinfo", None) is None:
+    from cctrace.flows.source import flow_of
+
+    flow = flow_of(result.source)
+    if flow is None or flow.tcpinfo is None:
         return None
     comparison = result.compare()
     return comparison.to_dict() if comparison.quantities else None

@@ -14,6 +14,8 @@ from cctrace.corpus.inputs import Rules
 from cctrace.corpus.inputs import date_in as _date_in
 from cctrace.corpus.tasks import Row
 from cctrace.errors import ArgumentError, FormatError, StreamError
+from cctrace.flows.counters import CounterFlow
+from cctrace.flows.flow import Flow
 from cctrace.io.source import Member
 
 if TYPE_CHECKING:
@@ -117,9 +119,8 @@ def _key(name: str, index: int, summary: Row) -> Row:
 
 def _flows(source: Named, limit: int | None) -> Found:
     """Return the rows of all connections, an iterator over (bulk flow, its row's number), and warnings."""
-    from cctrace.analysis.analyze import LARGE_FILE
     from cctrace.flows.capture import Capture, read
-    from cctrace.flows.large import bulk_or_largest
+    from cctrace.flows.large import LARGE_FILE, bulk_or_largest
     from cctrace.io import is_capture
     from cctrace.io.tcpinfo import TcpInfo
 
@@ -150,11 +151,10 @@ def _of_large(source: str, limit: int | None) -> Found:
         tuple(one[name] for name in ("src", "sport", "dst", "dport", "start_ns")): i for i, one in enumerate(records)
     }
     found = ((flow, keys[(*flow.key, flow.row["start_ns"])]) for flow in bulk_flows(source, limit=limit))
-    return records, found, getattr(table, "warnings", [])
+    return records, found, table.packets.warnings
 
 
 def _of_counters(table: TcpInfo) -> Found:
-    from cctrace.flows.counters import CounterFlow
     from cctrace.flows.large import bulk_rows
 
     flows = [CounterFlow(table, index) for index in range(len(table.connections))]
@@ -177,11 +177,13 @@ def _counted(counters: Sequence[Named], limit: int | None) -> list[TcpInfo]:
     return [merged(tables, tables[0].source)] if len(tables) > 1 else tables
 
 
-def _attached(flow: Any, tables: Sequence[TcpInfo], belong: set[int]) -> Any:
+def _attached(flow: Flow | CounterFlow, tables: Sequence[TcpInfo], belong: set[int]) -> Flow | CounterFlow:
+    if not isinstance(flow, Flow):
+        return flow
     for table in tables:
         try:
             flow = flow.attach(table)
-        except (ArgumentError, AttributeError):  # counters of another flow, or a flow of counters
+        except ArgumentError:  # counters of another flow
             continue
         belong.add(id(table))
     return flow

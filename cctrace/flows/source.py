@@ -55,6 +55,10 @@ class FlowSource(Streamed, Viewed, Protocol):
         """What a reader of anything computed from `events` should know."""
 
     @property
+    def key(self) -> tuple[Any, ...]:
+        """(src, sport, dst, dport), None where the source does not tell."""
+
+    @property
     def row(self) -> dict[str, Any]:
         """Its row of `flows`, the table of connections."""
 
