@@ -99,7 +99,7 @@ def test_json_has_the_effect_of_each_verdict(lossy):
 
 def test_page_and_terminal_say_what_would_help_most(lossy, tmp_path, capsys):
     page = write_report([lossy], tmp_path).read_text(encoding="utf-8")
-    assert "What would help most: random loss. With no random loss: 12 times the goodput" in page
+    assert "The most would be gained with no random loss: 12 times the goodput" in page
     assert page.count('class="effect ') == 2  # goodput and RTT of one cause
     assert "cubic6 simulated" in page
     file = str(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst"))

@@ -249,4 +249,5 @@ def _with_effects(flow: Flow, analysis: FlowAnalysis, number: int, goal: str, pr
     found: Effects | Refusal = attempt(EFFECTS, effects_of, flow, diagnosis, suspects, progress=progress)
     if isinstance(found, Refusal):
         return replace(analysis, effects=found)
-    return replace(analysis, effects=found, diagnosis=found.joined(diagnosis, goal))
+    joined = found.joined(diagnosis, goal)
+    return replace(analysis, effects=found.ordered(joined.verdicts), diagnosis=joined)

@@ -99,6 +99,11 @@ class Effects(Summarized):
     added: list[Verdict]
     unseen: list[str]
 
+    def ordered(self, verdicts: Sequence[Verdict]) -> Effects:
+        """Return the same with the causes in the order of verdicts."""
+        causes = {one.name: self.causes[one.name] for one in verdicts if one.name in self.causes}
+        return dataclasses.replace(self, causes=causes)
+
     def joined(self, diagnosis: Diagnosis, goal: str = "goodput") -> Diagnosis:
         """Return the diagnosis with the effect in each verdict, in the order of the effects on a goal."""
         verdicts = [self._with_effect(one) for one in self.added + diagnosis.verdicts]

@@ -20,8 +20,9 @@ from cctrace.diagnosis.packets.ends import even_rate
 from cctrace.diagnosis.socket_limit import socket_limit
 from cctrace.errors import FitError
 from cctrace.replaying.through_fq import at_hand_over
+from cctrace.sim.sender import Sender
 from cctrace.tcp.wire import HEADER_BYTES
-from cctrace.units import format_rate, format_share, format_size, parse_factor
+from cctrace.units import format_rate, format_share, format_size, format_time, parse_factor
 
 if TYPE_CHECKING:
     from cctrace.diagnosis.diagnose import Diagnosis
@@ -116,7 +117,9 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
                 "pattern: what it would have sent over another path is not in the capture; a bulk transfer is needed"
             )
     if app is not None:
-        unseen.append(f"that the application would have written other than {app}, which is kept (app changes it)")
+        unseen.append(
+            f"that the application would have written other than {_in_words(app)}, which is kept (app changes it)"
+        )
     elif idle > 0 and not buffered:
         unseen.append(f"that the application had less to send for up to {format_share(idle)} of the time")
     if pacing_bps is not None:
@@ -136,6 +139,18 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
         unseen.append(text)
     fq = at_hand_over(record.flow).through_fq
     return HeldBack(app, pacing_bps, outstanding, window, largest, fq, tuple(unseen))
+
+
+def _in_words(app: str) -> str:
+    """Return an application's writes in words.
+
+    >>> _in_words("chunks:size=1934528B,every=1000000us")
+    '1.93 MB every 1 s'
+    """
+    sender = Sender("reno", app=app)
+    size, period_ns = (sender.application(1))[1:3]
+    when = "every" if app.startswith("chunks") else "each time, after pauses of"
+    return f"{format_size(size)} {when} {format_time(period_ns)}"
 
 
 def _pacing_limit_bps(record: Record) -> float | None:

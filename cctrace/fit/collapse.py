@@ -41,7 +41,7 @@ from cctrace.fit.constants import (
     WINDOWS_PER_HOUR,
 )
 from cctrace.fit.delays import of_counters
-from cctrace.fit.forecast import Forecast, chance_of, limit_text, milli_text, seen_chance
+from cctrace.fit.forecast import Forecast, answer_text, chance_of, milli_text, seen_chance
 from cctrace.fit.jitter import Jitter
 from cctrace.fit.threshold import simulated_threshold
 from cctrace.flows.counters import CounterFlow
@@ -312,12 +312,9 @@ class Collapse(Serialised, Summarized):
 
     def line(self) -> str:
         """Return the forecast in one line, as `cctrace analyze` shows it."""
-        parts = []
-        for verdict in ("yes", "close", "no"):
-            names = [name for name, f in self.forecasts_.items() if f.verdict == verdict]
-            parts += [f"{verdict} for {', '.join(limit_text(n, self.forecasts_[n]) for n in names)}"] if names else []
         drawn = "" if self.process_ == "unknown" else f", drawn per {self.process_}"
-        text = f"{', '.join(parts)}; jitter's sd {milli_text(self.sd_us_)}{drawn}"
+        now = f"here there are {milli_text(self.sd_us_)} of it (standard deviations{drawn})"
+        text = f"{answer_text(self.forecasts_)}; {now}"
         if self.fell_to_ is not None:
             rate = format_rate(self.rate_bps_.number)
             text += f"; this flow fell to {100 * self.fell_to_:.0f} % of its path's {rate}"

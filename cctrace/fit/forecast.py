@@ -12,6 +12,8 @@ from cctrace.fit.constants import UNLIKELY
 from cctrace.units import format_number, format_time
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from cctrace.fit.threshold import Threshold
 
 
@@ -84,21 +86,53 @@ def seen_chance(chance: Estimate, found: Threshold) -> Estimate:
     return Estimate(found.collapsed / found.tried, min(least, float(low)), max(most, float(high)))
 
 
-def limit_text(name: str, forecast: Forecast) -> str:
-    """Return a controller with the jitter at which it collapses."""
+_ANSWERS = {"yes": "yes", "close": "perhaps", "no": "no"}
+
+
+def answer_text(forecasts: Mapping[str, Forecast]) -> str:
+    """Return for which controllers minRTT would collapse: "No: bbr2016 would from 22 ± 3.4 ms of jitter on"."""
+    parts = []
+    for verdict, answer in _ANSWERS.items():
+        alike: dict[str, list[str]] = {}
+        for name, one in forecasts.items():
+            if one.verdict == verdict:
+                alike.setdefault(limit_text(one), []).append(name)
+        said = [f"{listed(names)} {limit}" for limit, names in alike.items()]
+        parts += [f"{answer}: {', '.join(said)}"] if said else []
+    text = "; ".join(parts)
+    return text[:1].upper() + text[1:]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as text.
+
+    >>> listed(["bbr2016"]), listed(["bbr2016", "bbr2019", "bbr2022"])
+    ('bbr2016', 'bbr2016, bbr2019 and bbr2022')
+    """
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def limit_text(forecast: Forecast) -> str:
+    """Return at which jitter a controller collapses, in words, and how often it does with the jitter there is."""
     sd, chance = forecast.threshold_sd_us, forecast.probability.number
-    now = f", {100 * chance:.0f} % now" if chance >= UNLIKELY / 2 else ""
+    now = f" ({100 * chance:.0f} % of the runs do now)" if chance >= UNLIKELY / 2 else ""
     if sd.value is None and sd.low is not None:
-        return f"{name} (not up to {format_time(sd.low * 1e3)}{now})"
+        return f"would not with up to {format_time(sd.low * 1e3)} of jitter{now}"
     if sd.value is None and sd.high is not None:
-        return f"{name} (already from {format_time(sd.high * 1e3)}{now})"
-    return f"{name} (above {milli_text(sd)}{now})"
+        return f"would with {format_time(sd.high * 1e3)} of jitter already{now}"
+    return f"would from {milli_text(sd)} of jitter on{now}"
 
 
 def milli_text(estimate: Estimate) -> str:
-    """Return an estimate in us as text in ms."""
-    milli = estimate.scaled(1e-3)
-    if None in milli:
-        return milli.text() + " ms"
-    value, low, high = milli.sides()
-    return f"{format_number(value)} ± {format_number((high - low) / 2, 2)} ms"
+    """Return an estimate in us as text in ms.
+
+    >>> milli_text(Estimate(22e3, 19e3, 25e3)), milli_text(Estimate(6248.0, 5165.0, None))
+    ('22 ± 3 ms', 'about 6.25 ms (5.17 ms at least)')
+    """
+    value, low, high = estimate.scaled(1e-3).sides()
+    if estimate.low is not None and estimate.high is not None:
+        return f"{format_number(value)} ± {format_number((high - low) / 2, 2)} ms"
+    bound = "" if estimate.low is None else f" ({format_number(low)} ms at least)"
+    return (
+        f"about {format_number(value)} ms{bound if estimate.high is None else f' ({format_number(high)} ms at most)'}"
+    )

@@ -50,8 +50,7 @@ def _act(verdicts: Sequence[Verdict]) -> str:
     """Return the sentence to act on."""
     for one in verdicts:
         if one.effect is not None and is_remedy(one):
-            words = effect_words(one.effect)
-            return f"What would help most: {CAUSES[one.name].words}. {words[0].upper()}{words[1:]}."
+            return f"The most would be gained {effect_words(one.effect)}."
     return "Of the causes that can be simulated none costs goodput: without any of them it would be about the same."
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.counterfactual.effects import effect_words
 from cctrace.display import escape
 from cctrace.plot.limits import LIMITS, limit_words, shares
 from cctrace.plot.packets import KIND_WORDS, KINDS
@@ -76,7 +77,9 @@ def _headline(flow: FlowSection) -> str:
     if not flow.verdict:
         return ""
     cause = f"<strong>{escape(flow.cause[:1].upper() + flow.cause[1:])}.</strong> " if flow.cause else ""
-    return f'<p class="verdict">{cause}{prose(flow.verdict)}</p>'
+    effect = flow.verdicts[0].effect if flow.verdicts else None
+    without = f"<br>Simulated {escape(effect_words(effect))}." if effect else ""
+    return f'<p class="verdict">{cause}{prose(flow.verdict)}{without}</p>'
 
 
 def prose(text: str) -> str:
