@@ -41,6 +41,25 @@ def test_recordings_of_flows_that_did_not_collapse_say_no(name):
         assert forecast.probability.high < 0.01
 
 
+@pytest.mark.parametrize(
+    "jitter", ["normal:sd=2ms", "normal:sd=2.5ms,per=slot:5ms", "gamma:sd=1ms,mean=3ms", "normal:sd=1.2ms,reorder"]
+)
+def test_where_a_quick_forecast_looks_for_no_threshold_there_is_none_up_to_what_it_says(jitter):
+    flow = cct.simulate(cct.Path(**FAST, jitter=jitter), "bbr2016", "8s", packets=True).capture().flow(0)
+    fit = cct.fit.Collapse(["bbr2016"], quick=True).fit(flow)
+    found = fit.forecasts_["bbr2016"]
+    assert found.verdict == "no"
+    sds, shares = np.array(found.seen).T
+    if found.runs == 2:  # and no more
+        assert min(shares) > 0.5
+        assert found.threshold_sd_us.low == pytest.approx(sds[0]) == pytest.approx(sds[1])
+        assert found.threshold_sd_us.low >= fit.sd_us_.high / 0.3
+        fit.quick = False  # with all its runs
+        assert fit._search("bbr2016").sd_us > 0.95 * found.threshold_sd_us.low
+    else:
+        assert found.threshold_sd_us.value > fit.sd_us_.high
+
+
 def test_more_jitter_makes_collapse_likelier():
     fit = cct.fit.Collapse(["bbr2016"], quick=True).fit(simulated("normal:sd=4ms"))
     chances = [fit.predict(sd, "bbr2016") for sd in (4_000, 9_000, 12_000, 16_000)]
@@ -70,7 +89,7 @@ def test_a_rate_that_changed_is_refused():
 
 
 def test_a_forecast_survives_json_and_is_drawn_with_the_flows_own_point():
-    fit = cct.fit.Collapse(["bbr2016"], quick=True).fit(simulated("gamma:sd=4ms,mean=4ms,per=slot:5ms"))
+    fit = cct.fit.Collapse(["bbr2016"], quick=True).fit(simulated("gamma:sd=12ms,mean=12ms,per=slot:5ms"))
     again = cct.fit.Collapse.from_json(fit.to_json())
     assert again.to_json() == fit.to_json()
     assert again.summary() == fit.summary()

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import optimize, special
+from scipy import special
 
 from cctrace.analytic import dependence
 from cctrace.analytic.domain import Array, Domain, domain_of
@@ -168,6 +168,8 @@ def _fixed_point(f: Callable[[float], float], least: float, most: float = 3.0) -
         return low
     if above == len(grid) - 1:
         return most
+    from scipy import optimize  # late: it takes a tenth of a second
+
     return float(optimize.brentq(lambda k: f(k) - k, grid[above], grid[above + 1], xtol=1e-3))
 
 

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import elementwise
 
 from cctrace.analytic.domain import Array
 from cctrace.errors import ArgumentError
@@ -62,5 +61,7 @@ def _bracketed(f: Callable[[Array], Array], left: Array, right: Array, iteration
         full = np.array(right, dtype=float)
         full.flat[index] = x
         return f(full).flat[index]
+
+    from scipy.optimize import elementwise  # late: it takes a tenth of a second
 
     return elementwise.find_root(g, (left, right), args=(flat,), maxiter=iterations).x

@@ -26,12 +26,14 @@ from cctrace.fit.constants import (
     ASSUMED_SLOT_US,
     BUSY,
     CHANGED,
+    FAR_SHARE,
     FASTER,
     JITTERY,
     LEAST_JITTER,
     LEAST_PART,
     LOSSY,
     MOST_JITTER,
+    NO_COLLAPSE,
     QUICK_BPS,
     QUICK_EVENTS,
     QUICK_PACKETS,
@@ -86,7 +88,8 @@ class Collapse(Serialised, Summarized):
     controllers : sequence of str
         Controllers of the simulator that are to be asked about.
     quick : bool
-        Do it in about a second, as `cctrace analyze` does: fewer runs, families of distributions and packets.
+        Do it in about a second, as `cctrace analyze` does: fewer runs, families of distributions and packets, and no
+        threshold where runs far above the jitter there is do not collapse.
     seed : int
         Of the first run.
 
@@ -251,10 +254,20 @@ class Collapse(Serialised, Summarized):
             0.3 * most,
             most,
             now_us=self._now_us,
+            enough_us=self._enough_us(most) if self.quick else None,
             ack_every=self.ack_every_,
             segments=QUICK_SEGMENTS if self.quick else SEGMENTS,
             seed=self.seed,
         )
+
+    def _enough_us(self, most_us: float) -> float | None:
+        """The sd at which runs that do not collapse say enough of the jitter there is; None if it is beyond `most_us`.
+
+        So far above it that, were the threshold anywhere beyond, no run at the sd there is would collapse.
+        """
+        largest = max(self.sd_us_.sides()[2], self._now_us)
+        enough = max(largest / NO_COLLAPSE, FAR_SHARE * self.delay_us_)
+        return enough if enough < most_us else None
 
     @property
     def _now_us(self) -> float:

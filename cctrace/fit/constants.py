@@ -80,6 +80,9 @@ NEAR_THRESHOLD = 0.45  # of log sd | set | around the threshold: runs that say w
 SCATTER = 0.05  # of log sd | set | least standard error of `RUNS` runs: what distinguishes one set of seeds
 LEAST_SPREAD = 0.08  # of log sd | set | by which chance moves the threshold of one run
 MOST_SPREAD = 0.6  # of log sd | set | the same
+UNKNOWN_SPREAD = 0.15  # of log sd | set | the same where no curve was laid through the runs
+FAR_SHARE = 0.2  # of the mean delay | accuracy | sd below which a quick forecast looks for no threshold
+FAR_RUNS = 2  # runs | set | that must agree that a threshold is not below: chance decides near it
 NO_COLLAPSE = 0.3  # of the threshold | set | no run collapses below
 WINDOWS_PER_HOUR = 90  # windows | definition | of 40 s, the tail of the longest run
 

@@ -20,9 +20,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from cctrace.fit.constants import FIRST, GRID, STALL, STALLS_SHOW
+from cctrace.fit.descent import descend
 from cctrace.path.arrays import Bools, Floats, Ints
 
 _TINY = 1e-300
@@ -388,11 +389,5 @@ def fit_family(
     steps[0] = sd / 3
     for _ in range(1 if quick else 2):  # a simplex may stop early; started anew where it stopped it goes on
         simplex = np.vstack([start, start + np.diag(steps)])
-        found = optimize.minimize(
-            cost,
-            start,
-            method="Nelder-Mead",
-            options={"initial_simplex": simplex, "maxiter": 400, "fatol": 0.5 if quick else 0.05, "xatol": 1e-2},
-        )
-        start = found.x
-    return Fitted(family, whole(found.x), -float(found.fun))
+        start, least = descend(cost, simplex, 0.5 if quick else 0.05, 1e-2, 400)
+    return Fitted(family, whole(start), -least)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import optimize, special
+from scipy import special
 
 from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, FitError
@@ -197,6 +197,8 @@ def spread(values: Floats, errors: Floats) -> float:
     k = int(np.argmin(shortfall(values, errors, places)))
     if k == 0:
         return 0.0
+    from scipy import optimize  # late: it takes a tenth of a second
+
     between = places[k - 1], places[min(k + 1, len(places) - 1)]
     return float(
         optimize.minimize_scalar(lambda t: float(shortfall(values, errors, t)), bounds=between, method="bounded").x
@@ -233,6 +235,8 @@ def spread_bounds(values: Floats, errors: Floats) -> tuple[float, float]:
         most = 1.0
         while q(most) > level:
             most *= 2
+        from scipy import optimize  # late, as above
+
         return float(optimize.brentq(lambda tau: q(tau) - level, 0.0, most))
 
     return where((1 + CONFIDENCE) / 2), where((1 - CONFIDENCE) / 2)

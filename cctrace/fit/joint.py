@@ -13,7 +13,7 @@ import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from cctrace.fit.constants import (
     AS_GOOD,
@@ -37,6 +37,7 @@ from cctrace.fit.constants import (
     STALL,
     WEAK,
 )
+from cctrace.fit.descent import descend
 from cctrace.fit.families import FAMILIES, Censored, Family, fit_family
 from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.path.blocks import block_sizes, blocked
@@ -290,10 +291,8 @@ class _Model:
         if self.family.located and not start[0] < data.low:
             start[0] = max(data.low - self.sd / 10, 0.0)
         simplex = np.vstack([start, start + np.diag(steps)])
-        options = {"initial_simplex": simplex, "maxiter": 300, "fatol": 0.01, "xatol": 1e-2}
-        found = optimize.minimize(cost, start, method="Nelder-Mead", options=options)
-        theta[free] = found.x
-        return theta, -float(found.fun)
+        theta[free], least = descend(cost, simplex, 0.01, 1e-2, 300)
+        return theta, -least
 
     def moments(self, theta: Floats) -> Floats:
         p = theta[: -self.k]

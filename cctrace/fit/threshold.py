@@ -14,11 +14,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy import optimize
 
 from cctrace.estimates import Z95
 from cctrace.fit.constants import (
     CLOSE,
+    FAR_RUNS,
     LEAST_RUNS,
     LEAST_SPREAD,
     LONGEST_S,
@@ -30,10 +30,11 @@ from cctrace.fit.constants import (
     SEGMENTS,
     SHORTEST_S,
     STEP,
+    UNKNOWN_SPREAD,
 )
 from cctrace.path.arrays import Floats
+from cctrace.sim.batch import Run, batch
 from cctrace.sim.sender import Sender
-from cctrace.sim.simulate import simulate
 from cctrace.tcp.wire import PACKET_BYTES, WIRE_PER_PAYLOAD
 
 if TYPE_CHECKING:
@@ -85,14 +86,20 @@ class _Search:
         """Segments of a full link."""
         return self.rate_bps / 8 / PACKET_BYTES
 
-    def at(self, sd_us: float) -> float:
-        """Return the share of the link that a flow gets."""
-        sim = simulate(self.path_of(sd_us), self.sender, f"{self.duration_s:.3f}s", self.seed + len(self.x))
-        row = sim.flows.iloc[0]
-        self.x.append(np.log(sd_us))
-        self.share.append(row.tail_goodput_bps * WIRE_PER_PAYLOAD / self.rate_bps)
-        self.queue_us.append(float(row.tail_queue_delay_mean_us))
-        return self.share[-1]
+    def at(self, *sds_us: float) -> list[float]:
+        """Return the share of the link that a flow gets at each sd: runs that need not wait for each other."""
+        duration, seed = f"{self.duration_s:.3f}s", self.seed + len(self.x)
+        runs = [Run(self.path_of(sd), (self.sender,), duration, seed + k) for k, sd in enumerate(sds_us)]
+        for sd_us, outcome in zip(sds_us, batch(runs), strict=True):
+            row = outcome.flows[0]
+            self.x.append(np.log(sd_us))
+            self.share.append(row["tail_goodput_bps"] * WIRE_PER_PAYLOAD / self.rate_bps)
+            self.queue_us.append(float(row["tail_queue_delay_mean_us"]))
+        return self.share[len(self.share) - len(sds_us) :]
+
+    def collapses(self, sd_us: float) -> bool:
+        """Return whether a flow collapses in a run at this sd."""
+        return self.at(sd_us)[0] < 0.5
 
 
 def simulated_threshold(
@@ -103,6 +110,7 @@ def simulated_threshold(
     most_us: float,
     *,
     now_us: float = 0.0,
+    enough_us: float | None = None,
     ack_every: int = 2,
     segments: int = SEGMENTS,
     seed: int = 1,
@@ -120,27 +128,35 @@ def simulated_threshold(
     now_us : float
         The sd there is. Where it is not far from the threshold half as many runs more are made at it: in order, and
         with a window that grows with the jitter, some seeds collapse and others never do.
+    enough_us : float, optional
+        If `FAR_RUNS` runs at this sd keep half of the link, that is the answer: the threshold is not below.
     ack_every : int
     segments : int
         How many may be simulated; 11 runs of 21 s are made in any case.
     seed : int
     """
     search = _Search(path_of, controller, ack_every, rate_bps, segments, seed)
+    if enough_us is not None and min(search.at(*[enough_us] * FAR_RUNS)) >= 0.5:
+        return Threshold(None, 0.0, UNKNOWN_SPREAD, enough_us, None, FAR_RUNS, search.queue_us[0], seen=search.seen)
+    search = _Search(path_of, controller, ack_every, rate_bps, segments, seed)
     low, high = _bracket(search, min(guess_us, most_us), most_us)
     if high is None or low is None:
         bound, runs, queue_us = float(np.exp(search.x[-1])), len(search.x), search.queue_us[-1]
         least, most = (bound, None) if high is None else (None, bound)
-        return Threshold(None, 0.0, 0.15, least, most, runs, queue_us, *_now(search, now_us, bound), search.seen)
+        return Threshold(
+            None, 0.0, UNKNOWN_SPREAD, least, most, runs, queue_us, *_now(search, now_us, bound), search.seen
+        )
     while high - low > np.log(1.12) and len(search.x) < search.runs - 3:
         middle = (low + high) / 2
-        if search.at(np.exp(middle)) < 0.5:
+        if search.collapses(np.exp(middle)):
             high = middle
         else:
             low = middle
-    around = 0.06
-    while len(search.x) < search.runs:
-        search.at(np.exp(min((low + high) / 2 + around, np.log(most_us))))
+    around, places = 0.06, []
+    for _ in range(search.runs - len(search.x)):
+        places.append(np.exp(min((low + high) / 2 + around, np.log(most_us))))
         around = -1.5 * around
+    search.at(*places)
     x, error, spread = _curve(search, (low + high) / 2)
     below = [k for k in range(len(search.x)) if search.share[k] >= 0.5]
     nearest = min(below, key=lambda k: abs(search.x[k] - x), default=0)
@@ -158,30 +174,32 @@ def _now(search: _Search, now_us: float, threshold_us: float) -> tuple[int, int]
     if now_us < NO_COLLAPSE * threshold_us:
         return 0, 0
     tried = search.runs // 2
-    return tried, sum(search.at(now_us) < 0.5 for _ in range(tried))
+    return tried, sum(share < 0.5 for share in search.at(*[now_us] * tried))
 
 
 def _bracket(search: _Search, start_us: float, most_us: float) -> tuple[float | None, float | None]:
     """Return log sd below and above the threshold; None for a side that was not found."""
     x, most, least = np.log(start_us), np.log(most_us), np.log(most_us) - np.log(1e3)
-    collapsed = search.at(np.exp(x)) < 0.5
+    collapsed = search.collapses(np.exp(x))
     step = np.log(STEP) * (-1 if collapsed else 1)
     while True:
         if x >= most and not collapsed:
             # Chance decides near the threshold: another seed must agree.
-            if search.at(most_us) >= 0.5:
+            if not search.collapses(most_us):
                 return x, None
             return most - np.log(STEP), most
         if x <= least and collapsed:
             return None, x
         before, x = x, min(max(x + step, least), most)
-        now = search.at(np.exp(x)) < 0.5
+        now = search.collapses(np.exp(x))
         if now != collapsed:
             return min(before, x), max(before, x)
 
 
 def _curve(search: _Search, about: float) -> tuple[float, float, float]:
     """Return log of the threshold, its standard error and a single run's, of a logistic curve through the runs."""
+    from scipy import optimize  # late: it takes a tenth of a second
+
     x, share = np.array(search.x), np.array(search.share)
     top = max(float(share.max()), 0.9)
     weight = 1 / np.sqrt(1 + ((x - about) / CLOSE) ** 2)  # far off the curve is not logistic

@@ -23,7 +23,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.linalg import expm
 
 from cctrace.cc import controller as resolve
 from cctrace.identification import constants as const
@@ -72,6 +71,8 @@ class Chain:
                 else:
                     for other, probability in phase.following.items():
                         rates[stage, first[other]] += rate * probability
+        from scipy.linalg import expm  # late: it takes a thirtieth of a second
+
         self.step: NDArray[np.float64] = expm(rates / const.STEPS_PER_RTT)
 
 

@@ -25,7 +25,8 @@ _ASKED = "Would jitter make BBR’s minRTT collapse here?"
 _NOTE = (
     "Each mark is a run of the simulator: this path (its rate, delay, and its jitter, stretched), alone, for 21 s or "
     "more, with one of the controllers. Below one half a flow counts as collapsed; bars are the thresholds with their "
-    "intervals. No closed form is in it."
+    "intervals. No closed form is in it. Where runs at more than three times the jitter there is do not collapse, no "
+    "threshold is looked for here: “cctrace fit collapse” does."
 )
 
 
