@@ -14,6 +14,7 @@ from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.align import align, best_alignment
 from cctrace.flows.ecn import Ecn, ecn_of, feedback_of
 from cctrace.flows.events import Events
+from cctrace.flows.likeness import most_alike
 from cctrace.flows.state import DIRECTLY, DSACK, THROUGH_FQ, UNEXPLAINED
 from cctrace.flows.unshown import unshown_bytes
 from cctrace.flows.vantage import CONFIDENCE, PLACES
@@ -472,4 +473,6 @@ def _matching(flow: Flow, tcpinfo: TcpInfo) -> tuple[TcpInfo, Alignment]:
             refused.append(error)
     if not found:
         raise refused[0]
+    if len(anonymous) > 1 and all(np.isnan(alignment.agreement) for _, alignment in found):
+        return most_alike(flow, found)
     return best_alignment(found)
