@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from cctrace.errors import ArgumentError
-from cctrace.flows.flow import Flow, is_of_receiver
+from cctrace.flows.align import is_of_receiver
+from cctrace.flows.flow import Flow
 
 if TYPE_CHECKING:
     from cctrace.io.tcpinfo import TcpInfo

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from cctrace.counterfactual.whatif import WhatIf
     from cctrace.diagnosis.diagnose import Diagnosis
     from cctrace.fit.collapse import Collapse
-    from cctrace.flows.align import Alignment
     from cctrace.flows.counters import CounterFlow
     from cctrace.flows.flow import Flow
+    from cctrace.flows.offset import Alignment
     from cctrace.identification.identify import Identification
 
 SIMULATED = ("whatif", "effects")  # keys of answers of a shape of their own

@@ -17,13 +17,14 @@ only once in the life of a connection, so whole hours (time zones) are found lik
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cctrace.errors import ArgumentError
+from cctrace.flows.likeness import most_alike
+from cctrace.flows.offset import FEW, Alignment, search
 from cctrace.io.tcpinfo import MISSING, TcpInfo
 
 if TYPE_CHECKING:
@@ -31,70 +32,49 @@ if TYPE_CHECKING:
 
     from cctrace.flows.flow import Flow
 
-SLACKS_NS = (0, 100_000, 1_000_000)  # for what the two records of one instant differ by
-LATE_NS = (10_000_000, 30_000_000)  # and for pollers that note the time once, before they ask
-ENOUGH = 0.9  # share of the polls that must fit before less slack is preferred to a better fit
 LEAST = 0.7  # below this share the polls are not this connection's
-FEW = 5  # polls with distinct values; fewer say nothing about a connection's identity
-_NEAR = 0.99  # offsets at which this share of the best count fits are taken to be as likely
-_DRIFT_PPM = 200  # more than two working clocks differ
-_BLOCKS = 8
-_SEEDS = 5
 _ACK, _SYN = 16, 2
 
 
-@dataclass(frozen=True)
-class Alignment:
-    """How the clock of the polls was related to that of the capture.
-
-    Attributes
-    ----------
-    offset_ns : int
-        What was added to the times of the polls; 0 where equal clocks explain them as well as anything else.
-    uncertainty_ns : int
-        The true offset is within this of the estimate; -1 unknown.
-    estimate_ns : int
-        The offset that explains most polls, at the first of them.
-    drift_ppm, drift_uncertainty_ppm : float
-        How much faster the capture's clock ran, parts per million; 0 where no drift is visible.
-    agreement : float
-        Share of the polls that the offset explains: the confidence. NaN where no counter tells how far the connection
-        had come, and equal clocks are assumed.
-    polls : int
-        Polls that could be held against the capture.
-    """
-
-    offset_ns: int
-    uncertainty_ns: int
-    estimate_ns: int
-    drift_ppm: float
-    drift_uncertainty_ppm: float
-    agreement: float
-    polls: int
-
-    @property
-    def text(self) -> str:
-        """One line that says what was done and how sure it is."""
-        if np.isnan(self.agreement):
-            return "clocks assumed equal: these counters do not tell how far the connection had come"
-        sure = (
-            f"± {_duration(self.uncertainty_ns, self.uncertainty_ns)}, {self.agreement:.0%} of {self.polls} polls agree"
-        )
-        drift = ""
-        if self.drift_ppm:
-            drift = f", drifting by {self.drift_ppm:.1f} ± {self.drift_uncertainty_ppm:.1f} ppm"
-        if not self.offset_ns and not self.drift_ppm:
-            return f"clocks agree ({sure})"
-        return (
-            f"counters moved by {_duration(self.offset_ns, self.uncertainty_ns)} to the capture's clock{drift} ({sure})"
-        )
+def _may_be(flow: Flow, known: Mapping[str, Any]) -> bool:
+    """Tell whether a connection whose own end is not named may be `flow`."""
+    if known.get("src") is not None:
+        return False
+    return known.get("dst", flow.key[2]) == flow.key[2] and known.get("dport", flow.key[3]) == flow.key[3]
 
 
-def _duration(ns: int, like_ns: int) -> str:
-    """Return a duration as text, with the digits that an uncertainty of `like_ns` leaves it."""
-    unit, name = (1e9, "s") if abs(ns) >= 1e10 else (1e6, "ms")
-    digits = max(0, 1 - int(np.floor(np.log10(max(like_ns, 1) / unit))))
-    return f"{ns / unit:.{digits}f} {name}"
+def is_of_receiver(flow: Flow, tcpinfo: TcpInfo) -> bool:
+    """Return whether polls are of the other end of a flow's connection: what its receiver's kernel counted."""
+    src, sport, dst, dport = flow.key
+    return any(
+        (known.get("src"), known.get("sport"), known.get("dst"), known.get("dport")) == (dst, dport, src, sport)
+        for known in tcpinfo.connections
+    )
+
+
+def matching(flow: Flow, tcpinfo: TcpInfo) -> tuple[TcpInfo, Alignment]:
+    """Return the polls of `tcpinfo` that belong to `flow`, on its clock, and their `Alignment`."""
+    src, sport, dst, dport = flow.key
+    for index, known in enumerate(tcpinfo.connections):
+        if (known.get("src"), known.get("sport"), known.get("dst"), known.get("dport")) == (src, sport, dst, dport):
+            return align(flow, tcpinfo.select(index))
+    # Sources that do not name the endpoints: the polls whose progress is this flow's.
+    anonymous = [index for index, known in enumerate(tcpinfo.connections) if _may_be(flow, known)]
+    if not anonymous:
+        if is_of_receiver(flow, tcpinfo):
+            raise ArgumentError(f"{tcpinfo.source}: these are the receiver's sockets ({dst}:{dport} -> {src}:{sport})")
+        raise ArgumentError(f"no polls of {src}:{sport} -> {dst}:{dport} in {tcpinfo.source}")
+    found, refused = [], []
+    for index in anonymous:
+        try:
+            found.append(align(flow, tcpinfo.select(index)))
+        except ArgumentError as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    if len(anonymous) > 1 and all(np.isnan(alignment.agreement) for _, alignment in found):
+        return most_alike(flow, found)
+    return best_alignment(found)
 
 
 def align(flow: Flow, polls: TcpInfo) -> tuple[TcpInfo, Alignment]:
@@ -111,12 +91,12 @@ def align(flow: Flow, polls: TcpInfo) -> tuple[TcpInfo, Alignment]:
         return _unaligned(flow, polls, name)
     start, end = polls["time_ns"][known], polls["time_after_ns"][known]
     complete = bool(flow.capture.params([flow.index])["has_syn"][0])
-    found = _search(*acks, start, end, value[known], complete)
+    found = search(*acks, start, end, value[known], complete)
     if _has_gone_far(flow) and (found is None or found.agreement < LEAST):
         value = _sent_by(polls)
         counted = known[value[known] != MISSING]
         times = polls["time_ns"][counted], polls["time_after_ns"][counted]
-        by_sends = _search(*first_sent(flow), *times, value[counted], complete)
+        by_sends = search(*first_sent(flow), *times, value[counted], complete)
         found = max((one for one in (found, by_sends) if one), key=lambda one: one.agreement, default=None)
     if found is None:
         moving = len(np.unique(value[known])) >= FEW
@@ -208,218 +188,6 @@ def _unaligned(flow: Flow, polls: TcpInfo, name: str) -> tuple[TcpInfo, Alignmen
     return polls, Alignment(0, -1, 0, 0.0, 0.0, float("nan"), 0)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-def _search(
-    time_ns: NDArray[np.int64],
-    reached: NDArray[Any],
-    start: NDArray[Any],
-    end: NDArray[Any],
-    value: NDArray[Any],
-    complete: bool,
-) -> Alignment | None:
-    """Return the `Alignment` of polls against ACKs, or None if no poll reads what the capture shows."""
-    if len(time_ns) < 2 or not len(value):
-        return None
-    before = [0] if complete else _bytes_before(time_ns, reached, start, end, value)
-    slacks = _slacks(start, end)
-    found = [_offset(*bounds, slacks) for c in before if (bounds := _bounds(time_ns, reached, start, end, value - c))]
-    if not found:
-        return None
-    best = max(found, key=lambda one: one.agreement)
-    # What cannot be told apart is within the uncertainty; equal clocks are likelier than any other pair.
-    lowest = min(one.estimate_ns - one.uncertainty_ns for one in found)
-    highest = max(one.estimate_ns + one.uncertainty_ns for one in found)
-    middle = (lowest + highest) // 2
-    same = any(one.offset_ns == 0 and not one.drift_ppm for one in found)
-    return replace(
-        best, offset_ns=0 if same else middle, estimate_ns=middle, uncertainty_ns=-(-(highest - lowest) // 2)
-    )
-
-
-def _bounds(
-    time_ns: NDArray[np.int64], reached: NDArray[Any], start: NDArray[Any], end: NDArray[Any], value: NDArray[Any]
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]] | None:
-    """Return (poll time, lowest and highest offset) for the polls whose value the capture shows coming and going."""
-    k = np.searchsorted(reached, value, side="right") - 1
-    seen = (k >= 0) & (k < len(reached) - 1)
-    if not seen.any():
-        return None
-    k = k[seen]
-    return start[seen], time_ns[k] - end[seen], time_ns[k + 1] - start[seen]
-
-
-def _slacks(start: NDArray[Any], end: NDArray[Any]) -> tuple[int, ...]:
-    """Return how much polls may miss the capture by, from least to most."""
-    if np.median(end - start) > 0:
-        return SLACKS_NS
-    whole_seconds = len(start) > 1 and not np.any(start % 1_000_000_000)
-    return (*SLACKS_NS, *LATE_NS, *((1_000_000_000,) if whole_seconds else ()))
-
-
-def _offset(when: NDArray[Any], low: NDArray[Any], high: NDArray[Any], slacks: Sequence[int]) -> Alignment:
-    """Return the `Alignment` that most intervals [low, high] of offsets allow."""
-    span = int(when.max() - when.min())
-    zone = span * _DRIFT_PPM // 2_000_000 + SLACKS_NS[2]
-    middle, *_ = _overlap(low, high, zone)
-    slope, error = _drift(when, low - middle, high - middle, zone, slacks)
-    best = _fit(when, low, high, 0.0, 0.0, slacks)
-    if slope:
-        sloped = _fit(when, low, high, slope, error, slacks)
-        if sloped.uncertainty_ns < best.uncertainty_ns or sloped.agreement > best.agreement + 0.01:
-            return sloped
-    return best
-
-
-def _fit(
-    when: NDArray[Any], low: NDArray[Any], high: NDArray[Any], slope: float, error: float, slacks: Sequence[int]
-) -> Alignment:
-    """Return the alignment for a given drift, with as little slack as fits."""
-    bend = np.rint((when - when.min()) * slope).astype(np.int64)
-    low, high = low - bend, high - bend
-    for slack in slacks:
-        offset, reach, count = _overlap(low, high, slack)
-        if count >= ENOUGH * len(low):
-            break
-    agree = np.count_nonzero((low <= slack) & (high >= -slack))
-    same_clock = not slope and agree >= _NEAR * count
-    ppm = slope * 1e6
-    return Alignment(0 if same_clock else offset, reach + slack, offset, ppm, error * 1e6, count / len(low), len(low))
-
-
-def _overlap(low: NDArray[Any], high: NDArray[Any], slack: int) -> tuple[int, int, int]:
-    """Return (offset, how far from it as many agree, how many agree) where most intervals overlap."""
-    edges = np.concatenate([low - slack, high + slack])
-    change = np.concatenate([np.ones(len(low), np.int64), -np.ones(len(low), np.int64)])
-    order = np.lexsort((-change, edges))  # an interval still holds at its end
-    edges, held = edges[order], np.cumsum(change[order])
-    top = int(held.argmax())
-    good = held >= max(1, int(_NEAR * held[top]))
-    first = top - int(np.argmin(good[: top + 1][::-1])) + 1 if not good[: top + 1].all() else 0
-    last = top + int(np.argmin(good[top:])) if not good[top:].all() else len(edges) - 1
-    begin, end = int(edges[first]), int(edges[last])
-    return (begin + end) // 2, (end - begin + 1) // 2, int(held[top])
-
-
-def _drift(
-    when: NDArray[Any], low: NDArray[Any], high: NDArray[Any], zone: int, slacks: Sequence[int]
-) -> tuple[float, float]:
-    """Return (slope, its standard error) of a line through the offsets of blocks of polls; 0 where none is visible."""
-    near = np.flatnonzero((low <= zone) & (high >= -zone))
-    if len(near) < 4 * _BLOCKS:
-        return 0.0, 0.0
-    near = near[np.argsort(when[near], kind="stable")]
-    rows = []
-    for block in np.array_split(near, _BLOCKS):
-        for slack in (*slacks, zone):
-            offset, reach, count = _overlap(low[block], high[block], slack)
-            if count >= ENOUGH * len(block):
-                break
-        rows.append((float(when[block].mean() - when.min()), offset, reach + slack))
-    x, y, reach = np.array(rows).T
-    weight = 1 / np.maximum(reach, 1_000.0) ** 2
-    centre = np.average(x, weights=weight)
-    spread = np.sum(weight * (x - centre) ** 2)
-    slope = np.sum(weight * (x - centre) * y) / spread
-    residual = y - np.average(y, weights=weight) - slope * (x - centre)
-    error = np.sqrt(max(1.0, np.sum(weight * residual**2) / (_BLOCKS - 2)) / spread)
-    return (slope, error) if 4 * error < abs(slope) < _DRIFT_PPM / 1e6 else (0.0, 0.0)
-
-
-def _bytes_before(
-    time_ns: NDArray[np.int64], reached: NDArray[Any], start: NDArray[Any], end: NDArray[Any], value: NDArray[Any]
-) -> list[int]:
-    """Return the likeliest numbers of bytes acknowledged before a capture that starts in mid-flow."""
-    some = slice(None, None, 1 + len(value) // 400)
-    start, end, value = start[some], end[some], value[some]
-    middle = (start + end) // 2
-    step = max(10_000_000, int(np.ptp(middle)) // 4000)
-    best = []
-    for seed in _likely_shifts(time_ns, reached, middle, value, step):
-        shift = seed
-        for reach in (20 * step, 4 * step, step):  # around the best of the last
-            candidates = _bytes_at(time_ns, reached, middle, value, shift, reach)
-            counts = _counts(time_ns, reached, start, end, value, candidates)
-            if not counts:
-                break
-            slack, count, _, shift = max(counts)
-            best += [one for one in counts if one[0] == slack and one[1] >= _NEAR * count]
-        if seed == 0 and best and max(best)[0] == 0:  # equal clocks leave nothing to explain
-            break
-    if not best:
-        return []
-    slack, most = max(best)[:2]
-    return sorted({candidate for s, count, candidate, _ in best if s == slack and count >= _NEAR * most})
-
-
-def _likely_shifts(
-    time_ns: NDArray[np.int64], reached: NDArray[Any], middle: NDArray[Any], value: NDArray[Any], step: int
-) -> Iterator[int]:
-    """Yield rough offsets of the clocks, likeliest first: none, then where the two curves of progress run in parallel.
-
-    The more polls an offset puts within the capture, the more it explains.
-    """
-    if _spread(time_ns, reached, middle, value, 0) is not None:
-        yield 0
-    shifts = range(int(time_ns[0] - middle[-1]), int(time_ns[-1] - middle[0]), step)
-    spreads = sorted(
-        (s, shift) for shift in shifts if (s := _spread(time_ns, reached, middle, value, shift)) is not None
-    )
-    taken: list[int] = []
-    for _, shift in spreads:
-        if all(abs(shift - other) > 10 * step for other in taken):
-            taken.append(shift)
-            yield shift
-        if len(taken) == _SEEDS:
-            return
-
-
-def _bytes_at(
-    time_ns: NDArray[np.int64], reached: NDArray[Any], middle: NDArray[Any], value: NDArray[Any], shift: int, reach: int
-) -> set[int]:
-    """Return the numbers of bytes before the capture that some polls allow, if clocks differ by nearly `shift`."""
-    inside = np.flatnonzero((middle + shift > time_ns[0]) & (middle + shift < time_ns[-1]))
-    out: set[int] = set()
-    for i in inside[[len(inside) // 4, len(inside) // 2]] if len(inside) else ():
-        first, last = np.searchsorted(time_ns, [middle[i] + shift - reach, middle[i] + shift + reach])
-        near = value[i] - reached[max(first - 1, 0) : last]
-        out.update(near[:: 1 + len(near) // 400].tolist())
-    return out
-
-
-def _counts(
-    time_ns: NDArray[np.int64],
-    reached: NDArray[Any],
-    start: NDArray[Any],
-    end: NDArray[Any],
-    value: NDArray[Any],
-    candidates: set[int],
-) -> list[tuple[int, int, int, int]]:
-    """Return (minus the slack, how many polls agree, candidate, offset) for each candidate; the largest is the best."""
-    out = []
-    for candidate in candidates:
-        bounds = _bounds(time_ns, reached, start, end, value - candidate)
-        if bounds and len(bounds[0]) >= max(FEW, len(value) // 10):
-            for slack in (*SLACKS_NS, *LATE_NS):
-                offset, _, count = _overlap(*bounds[1:], slack)
-                if count >= ENOUGH * len(bounds[0]):
-                    out.append((-slack, count, candidate, offset))
-                    break
-    return out
-
-
-def _spread(
-    time_ns: NDArray[np.int64], reached: NDArray[Any], middle: NDArray[Any], value: NDArray[Any], shift: int
-) -> float | None:
-    """Return how far apart polls and capture are, once the median is taken off; None without overlap."""
-    at = middle + shift
-    inside = (at > time_ns[0]) & (at < time_ns[-1])
-    if np.count_nonzero(inside) < max(FEW, len(at) // 10):
-        return None
-    apart = value[inside] - np.interp(at[inside] - time_ns[0], time_ns - time_ns[0], reached)
-    return float(np.median(np.abs(apart - np.median(apart)))) / float(np.mean(inside)) ** 2
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 def _moved(polls: TcpInfo, alignment: Alignment, first_ns: int) -> TcpInfo:
     if not alignment.offset_ns and not alignment.drift_ppm:
         return polls

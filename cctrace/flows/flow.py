@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cctrace.display import Carded, connection
 from cctrace.errors import ArgumentError, StreamError
-from cctrace.flows.align import align, best_alignment
+from cctrace.flows.align import matching
 from cctrace.flows.ecn import Ecn, ecn_of, feedback_of
 from cctrace.flows.events import Events
-from cctrace.flows.likeness import most_alike
+from cctrace.flows.quality import not_reconstructed, quality
 from cctrace.flows.state import DIRECTLY, DSACK, THROUGH_FQ, UNEXPLAINED
-from cctrace.flows.unshown import unshown_bytes
-from cctrace.flows.vantage import CONFIDENCE, PLACES
+from cctrace.flows.vantage import PLACES
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.schema import LINUX_EVENTS
 
@@ -25,13 +22,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import ArrayLike, NDArray
 
-    from cctrace.flows.align import Alignment
     from cctrace.flows.capture import Capture
+    from cctrace.flows.offset import Alignment
     from cctrace.flows.reenact import Pass
     from cctrace.flows.views import View
-
-DAY_S = 86_400
-LONGEST_S = 30 * DAY_S  # of a connection that is reconstructed; what it takes grows with its time
 
 
 class Flow(Carded):
@@ -44,7 +38,7 @@ class Flow(Carded):
         Row of `Capture.flows`.
     tcpinfo : TcpInfo or None
         The kernel's own account, see `attach`.
-    alignment : cctrace.flows.align.Alignment or None
+    alignment : cctrace.flows.offset.Alignment or None
         How its clock was related to the capture's.
     through_fq : bool or None
         Whether its packets had passed fq before they were captured; None where nobody has found out, see
@@ -113,11 +107,9 @@ class Flow(Carded):
 
     @functools.cached_property
     def _reenacted(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], Any]:
-        self._require_both_directions()
+        self.require_both_directions()
         rows, log, sent, _, _, finals = self._reenact()
-        if not len(rows):
-            name = self.capture.packets.source
-            raise StreamError(f"{name}: connection {self.index}: nothing to reconstruct: no ACK follows its data")
+        self._require("" if len(rows) else "no ACK follows its data")
         return rows, log, sent, finals[0]
 
     def _reenact(
@@ -133,31 +125,14 @@ class Flow(Carded):
         """Return a re-enactment of this flow as having left in a way of `state`, not yet begun: `reenact.Pass`."""
         return self.capture.reenactment([self.index], fq=how, most=self._most)
 
-    def _require_both_directions(self) -> None:
-        c = self.capture.connections
-        mine, other = c.sides[self.index, c.sender[self.index]], c.sides[self.index, 1 - c.sender[self.index]]
-        name = self.capture.packets.source
-        if mine["distinct_bytes"] == 0:
-            missing = max(mine["ack_span"], other["ack_span"]) > 3  # more than SYN and FIN was acknowledged
-            why = (
-                "only acknowledgements were captured, the data direction is missing" if missing else "it has no payload"
-            )
+    def require_both_directions(self) -> None:
+        """Raise `StreamError` if the capture lacks the data or the acknowledgements of this connection."""
+        self._require(not_reconstructed(self))
+
+    def _require(self, why: str) -> None:
+        if why:
+            name = self.capture.packets.source
             raise StreamError(f"{name}: connection {self.index}: nothing to reconstruct: {why}")
-        if other["packets"] and not mine["has_ack"]:
-            raise StreamError(
-                f"{name}: connection {self.index}: nothing to reconstruct: no acknowledgement of its data was captured"
-            )
-        if other["packets"] == 0:
-            raise StreamError(
-                f"{name}: connection {self.index}: nothing to reconstruct: the acknowledgements are missing; "
-                "capture both directions"
-            )
-        if self.row["duration_s"] > LONGEST_S:
-            raise StreamError(
-                f"{name}: connection {self.index}: nothing to reconstruct: its packets span "
-                f"{self.row['duration_s'] / DAY_S:,.0f} days, and {LONGEST_S // DAY_S} are the most; where a clock "
-                "was set in between, cut the capture there"
-            )
 
     @functools.cached_property
     def events(self) -> Events:
@@ -250,7 +225,7 @@ class Flow(Carded):
         """
         if not isinstance(tcpinfo, TcpInfo):
             raise ArgumentError(f"cannot attach {type(tcpinfo).__name__!r}: use counters, as cctrace.read returns them")
-        polls, alignment = _matching(self, tcpinfo)
+        polls, alignment = matching(self, tcpinfo)
         return self._like(tcpinfo=polls, alignment=alignment)
 
     def as_left(self, how: int, decided: NDArray[np.int64] | None = None) -> Flow:
@@ -374,35 +349,8 @@ class Flow(Carded):
         (records older than their predecessor), ``inferred`` (facts that are guesses), ``warnings`` (those of
         `Capture.flows` and of the file).
         """
-        log = self._reenacted[1]
-        side = self.capture.connections.sides[self.index, self.capture.connections.sender[self.index]]
-        place, confidence, away_ns = (int(column[self.index]) for column in self.capture.connections.vantage)
-        return {
-            "complete": self.facts["complete"],
-            "taken_at": PLACES[place],
-            "taken_at_confidence": CONFIDENCE[confidence],
-            "sender_side_us": away_ns // 1000,
-            "unseen_segments": self._unseen_segments(),
-            "out_of_order": int(side["out_of_order"]),
-            "unexplained_retransmissions": int((log["why"] == UNEXPLAINED).sum()),
-            "not_counted": {
-                "copies": int(side["copies"]),
-                "syns": max(0, int(side["syn_count"]) - 1),
-                "fins": max(0, int(side["fins"]) - 1),
-                "single_bytes": int(side["single"]),
-            },
-            "time_steps_back": int(self.capture.packets.counters.get("back_steps", 0)),
-            "inferred": self.facts["inferred"],
-            "warnings": [*self.row["warnings"], *self.capture.warnings],
-        }
-
-    def _unseen_segments(self) -> int:
-        made_up = int(self._reenacted[3]["unseen"])  # no ACK that is not believed makes up anything
-        if not made_up:
-            return 0
-        rtt_us = self.row["rtt_median_us"]
-        lacking = unshown_bytes(self.capture, self.index, math.nan if rtt_us is None else 1e3 * rtt_us)
-        return min(made_up, -(-lacking // int(self.capture.connections.mss[self.index])))
+        log, final = self._reenacted[1], self._reenacted[3]
+        return quality(self, int((log["why"] == UNEXPLAINED).sum()), int(final["unseen"]))
 
     def join(self, receiver: Flow) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Return one-way delays and true losses from this flow and its capture at the receiver; see `join.join`."""
@@ -433,46 +381,5 @@ class Flow(Carded):
         structured ndarray
             `state.SNAP` records, one for every state that held at some instant of a poll; `poll` indexes `polls`.
         """
-        self._require_both_directions()
+        self.require_both_directions()
         return self._reenact(polls, decided, marked)[4]
-
-
-def _may_be(flow: Flow, known: Mapping[str, Any]) -> bool:
-    """Tell whether a connection whose own end is not named may be `flow`."""
-    if known.get("src") is not None:
-        return False
-    return known.get("dst", flow.key[2]) == flow.key[2] and known.get("dport", flow.key[3]) == flow.key[3]
-
-
-def is_of_receiver(flow: Flow, tcpinfo: TcpInfo) -> bool:
-    """Return whether polls are of the other end of a flow's connection: what its receiver's kernel counted."""
-    src, sport, dst, dport = flow.key
-    return any(
-        (known.get("src"), known.get("sport"), known.get("dst"), known.get("dport")) == (dst, dport, src, sport)
-        for known in tcpinfo.connections
-    )
-
-
-def _matching(flow: Flow, tcpinfo: TcpInfo) -> tuple[TcpInfo, Alignment]:
-    """Return the polls of `tcpinfo` that belong to `flow`, on its clock, and their `align.Alignment`."""
-    src, sport, dst, dport = flow.key
-    for index, known in enumerate(tcpinfo.connections):
-        if (known.get("src"), known.get("sport"), known.get("dst"), known.get("dport")) == (src, sport, dst, dport):
-            return align(flow, tcpinfo.select(index))
-    # Sources that do not name the endpoints: the polls whose progress is this flow's.
-    anonymous = [index for index, known in enumerate(tcpinfo.connections) if _may_be(flow, known)]
-    if not anonymous:
-        if is_of_receiver(flow, tcpinfo):
-            raise ArgumentError(f"{tcpinfo.source}: these are the receiver's sockets ({dst}:{dport} -> {src}:{sport})")
-        raise ArgumentError(f"no polls of {src}:{sport} -> {dst}:{dport} in {tcpinfo.source}")
-    found, refused = [], []
-    for index in anonymous:
-        try:
-            found.append(align(flow, tcpinfo.select(index)))
-        except ArgumentError as error:
-            refused.append(error)
-    if not found:
-        raise refused[0]
-    if len(anonymous) > 1 and all(np.isnan(alignment.agreement) for _, alignment in found):
-        return most_alike(flow, found)
-    return best_alignment(found)

@@ -12,8 +12,8 @@ import numpy as np
 from cctrace.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from cctrace.flows.align import Alignment
     from cctrace.flows.flow import Flow
+    from cctrace.flows.offset import Alignment
     from cctrace.io.tcpinfo import TcpInfo
 
 ABOUT_NS = 20_000_000  # pollers that run `ss` in a shell note the time so much before or after the kernel's answer

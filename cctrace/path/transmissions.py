@@ -139,7 +139,7 @@ def transmissions(source: Flow | Simulation) -> Transmissions:
 
 def _of(flow: Flow) -> Transmissions:
     """Return the `Transmissions` of a captured flow."""
-    flow._require_both_directions()
+    flow.require_both_directions()
     capture, index = flow.capture, flow.index
     table, packets = capture.connections, capture.packets
     clock, order, first = capture.at_the_sender(np.array([index]))
