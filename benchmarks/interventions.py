@@ -198,14 +198,14 @@ def verdicts(base: Base) -> Iterator[dict[str, Any]]:
     line = ", ".join(f"{one.name} {one.confidence:.2f}{_in_words(one.effect)}" for one in mine.diagnosis.verdicts[:4])
     print(f"{base.name} ({base.parameters['own']}; matters: {base.matters}): {line}", flush=True)
     for place, one in enumerate(mine.diagnosis.verdicts):
-        row |= {"place": place, "name_": one.name, "confidence": one.confidence, "named": named}
+        told = row | {"place": place, "name_": one.name, "confidence": one.confidence, "named": named}
         tag = truth_of(base, one.name)
         effect = one.effect
         if effect is None or tag is None:
-            yield row
+            yield told
             continue
         goodput, rtt = base.ratios(tag) if tag else (1.0, 1.0)
-        yield row | {
+        yield told | {
             "goodput": effect.goodput.value,
             "goodput_low": effect.goodput.low,
             "goodput_high": effect.goodput.high,
@@ -252,6 +252,9 @@ def report_verdicts(rows: pd.DataFrame) -> None:
         low, high = (known[f"{figure}_{end}"].astype(float) for end in ("low", "high"))
         want = known[f"{figure}_want"]
         near[figure] = (known[figure] / want - 1).abs() <= tolerance
+        for one in known[~near[figure]].itertuples():
+            got = getattr(one, figure)
+            print(f"    {one.base}, {one.name_}: {figure} x{got:.3g} for x{getattr(one, f'{figure}_want'):.3g}")
         holds = ~(want < low) & ~(want > high)
         both = low.notna() & high.notna()
         print(
