@@ -206,3 +206,10 @@ def test_a_rate_that_changed_by_a_sixth_is_found_though_the_server_pauses():
     steps, _ = rate_steps(paused(lambda time: 5.0 if time < 6e6 else 4.2, pauses))
     assert steps.rate == pytest.approx([5.0, 4.2], rel=0.02)
     assert steps.start_us[1] == pytest.approx(6e6, abs=3e5)
+
+
+def test_a_rate_that_falls_shows_in_neighbours_where_losses_keep_the_queue_empty():
+    path = cct.Path(rate=[(0, "30Mbit"), (6, "14Mbit")], rtt="40ms", buffer="2bdp", loss="1%")
+    rows = cct.fit.path(cct.simulate(path, "reno", "12s", 2, packets=True, ack_every=2)).estimates["rate_bps"]
+    assert [row["value"] for row in rows] == pytest.approx([30e6, 14e6], rel=0.05)
+    assert rows[1]["start_s"] == pytest.approx(6, abs=0.5)

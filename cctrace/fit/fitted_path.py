@@ -31,12 +31,12 @@ from cctrace.path.bottleneck import (
     departures,
     deviation,
     lever,
-    pair_rate,
     rate_errors,
 )
 from cctrace.path.delays import Delays, delays_of, require_rtts
 from cctrace.path.evidence import PathEvidence, evidence_of
 from cctrace.path.losses import losses_of
+from cctrace.path.pairs import pair_rate
 from cctrace.sim.path import Path
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import format_number

@@ -23,18 +23,15 @@ from cctrace.path.arrays import Floats, Ints
 from cctrace.path.blocks import block_sizes, blocked
 from cctrace.path.constants import (
     LEAST_BENT,
-    LEAST_PAIRS,
     LEAST_RTTS,
     MOST_RATE_STEPS,
     PAIR_AGREE,
-    PAIR_BEHIND,
-    PAIR_BYTES,
     PAIR_EXACT,
-    PAIRS_AGREEING,
     RATE_JUMP,
     SMALL_US,
     WINDOW_US,
 )
+from cctrace.path.pairs import pair_rate
 from cctrace.path.transmissions import DELIVERED, LOST
 
 if TYPE_CHECKING:
@@ -313,28 +310,6 @@ def stands(flow: Any, steps: Any) -> Any:
     """Return whether a queue stood for so long that delays by themselves tell the rate better than neighbours do."""
     left = flow.unexplained(steps)
     return lever(flow, steps) * PAIR_AGREE > float(np.subtract(*np.quantile(left, [0.84, 0.16]))) / 2
-
-
-def pair_rate(flow: Sent) -> tuple[float, float] | None:
-    """Return the rate at which packets that left together arrived, and its standard error; None if they do not agree.
-
-    Neighbours that share their delay, as they do without jitter or where it changes in slots, come apart by their time
-    in service: whatever the queue, most of their distances give one rate.
-    """
-    rows = flow.shown
-    total = np.cumsum(flow.wire_bytes)
-    size, took, sent_apart = (np.diff(column[rows]) for column in (total, flow.told_us, flow.sent_us))
-    behind = (took > 0) & (sent_apart < PAIR_BEHIND * took) & (size < PAIR_BYTES)
-    if behind.sum() < LEAST_PAIRS:
-        return None
-    logs = np.sort(np.log(size[behind] / took[behind]))
-    inside = np.searchsorted(logs, logs + 2 * PAIR_AGREE, "right") - np.arange(len(logs))
-    best = int(np.argmax(inside))
-    if inside[best] < max(LEAST_PAIRS, PAIRS_AGREEING * len(logs)):
-        return None
-    agreed = logs[best : best + inside[best]]
-    error = float(np.subtract(*np.quantile(agreed, [0.84, 0.16]))) / 2 / np.sqrt(len(agreed))
-    return float(np.exp(np.median(agreed))), error
 
 
 # --- where it may change ---------------------------------------------------------------------------------------------

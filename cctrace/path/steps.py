@@ -20,9 +20,22 @@ from cctrace.path.bottleneck import (
     constant_rate,
     delivered_rate,
     deviation,
+    jumps,
     least_of,
 )
-from cctrace.path.constants import EARLIER_US, SAME_RATE, SMALL_STEP, STEP_LOWERS, WINDOW_US
+from cctrace.path.constants import (
+    EARLIER_US,
+    LEAST_PAIRS,
+    MOST_PARTS,
+    PAIRS_TELL,
+    PARTS_REACH,
+    RATE_JUMP,
+    SAME_RATE,
+    SMALL_STEP,
+    STEP_LOWERS,
+    WINDOW_US,
+)
+from cctrace.path.pairs import pairs_of
 
 if TYPE_CHECKING:
     from cctrace.path.bottleneck import Sent
@@ -40,8 +53,8 @@ def rate_steps(flow: Sent, best: tuple[float, float] | None = None) -> tuple[Ste
     rate, cost = best or constant_rate(flow)
     steps = constant(rate)
     times = candidate_steps(flow)
-    if len(times):
-        trial = _initial(flow, times)
+    trials = [_initial(flow, times)] if len(times) else []
+    for trial in [*trials, *_of_pairs(flow)]:
         trial, at = _polished(flow, trial, deviation(flow, trial))
         found = len(trial.rate)
         trial, at = _pruned(flow, trial, at)
@@ -50,6 +63,26 @@ def rate_steps(flow: Sent, best: tuple[float, float] | None = None) -> tuple[Ste
         if _both(flow, trial) < _both(flow, steps) * (1 - STEP_LOWERS) and bend(flow, trial) < bend(flow, steps):
             return trial, at
     return steps, cost
+
+
+def _of_pairs(flow: Sent) -> list[Steps]:
+    """Return the steps that packets which left together show, also where no queue ever stood; none if there are none.
+
+    Where the distances of most of them tell a rate, they tell another one after a change.
+    """
+    told_us, log_rate = pairs_of(flow)
+    size = max(LEAST_PAIRS, len(log_rate) // MOST_PARTS)
+    parts = len(log_rate) // size
+    if parts < 2 * PARTS_REACH + 2:
+        return []
+    times, logs = (np.median(column[: parts * size].reshape(parts, size), axis=1) for column in (told_us, log_rate))
+    changes = jumps(times, logs, reach=PARTS_REACH)
+    if not len(changes):
+        return []
+    part = np.searchsorted(changes, told_us)
+    rates = np.array([np.median(log_rate[part == k]) for k in range(len(changes) + 1)])
+    agree = np.mean(np.abs(log_rate - rates[part]) < RATE_JUMP)
+    return [Steps(np.concatenate([[0.0], changes]), np.exp(rates))] if agree >= PAIRS_TELL else []
 
 
 def _initial(flow: Sent, times_us: Floats) -> Steps:
