@@ -12,10 +12,10 @@ import pytest
 
 import cctrace as cct
 from cctrace.analysis.analyze import analyze
+from cctrace.diagnosis.constants import HEAVY, LATE_S
 from cctrace.diagnosis.diagnose import diagnose
 from cctrace.diagnosis.limits import limits_of, shares
-from cctrace.diagnosis.record import LATE_S, Record
-from cctrace.diagnosis.rules.losses import MUCH
+from cctrace.diagnosis.record import Record
 from cctrace.flows.capture import Capture
 from cctrace.sim.recorder import packets
 from tests.conversation import MSS, Conversation
@@ -142,7 +142,7 @@ def test_heavy_retransmission_gets_a_word_where_something_else_comes_first():
     found = diagnose(simulated(path, cc="bbr2016"), "bbr")
     assert found.cause == "policer"
     (heavy,) = [verdict for verdict in found.verdicts if verdict.name == "heavy_retransmission"]
-    assert heavy.evidence["retransmitted_share"] > MUCH
+    assert heavy.evidence["retransmitted_share"] > HEAVY
     assert f"{100 * heavy.evidence['retransmitted_share']:.3g} %" in heavy.text
     seldom = diagnose(simulated({"loss": "0.5%"}))
     assert "heavy_retransmission" not in [verdict.name for verdict in seldom.verdicts]

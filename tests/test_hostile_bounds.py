@@ -4,7 +4,8 @@ import pytest
 from wire import ethernet, ipv4, pcap, tcp, tcp_options
 
 import cctrace as cct
-from cctrace.diagnosis.polled import MOST_WINDOWS, Polls
+from cctrace.diagnosis.constants import MOST_WINDOWS
+from cctrace.diagnosis.polled import Polls
 from cctrace.errors import FormatError
 from cctrace.flows import coarse
 from cctrace.flows.capture import LARGEST_WSCALE

@@ -6,21 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Event
 from cctrace.diagnosis.limits import merged
 from cctrace.diagnosis.packets.marks import reductions_s
 from cctrace.diagnosis.record import Record
 from cctrace.tcp.wire import HEADER_BYTES
 from cctrace.units import format_rate, format_share, format_size, format_time
-
-MOST = 40  # of a kind; what is beyond is told of in the last
-APART_RTTS = 2  # losses closer than that are one episode
-MARKS_RTTS = 4  # cuts of the window closer than that are one event
-IDLE_S = 0.2  # with nothing to send, at least (or two RTTs)
-STALL_RTTS = 4  # with data outstanding and nothing heard
-BURST = 45  # segments back to back: more than one super-packet of 64 kB
-ROUTE = 0.1  # of the least RTT, by which it changes for good, for another route
-ROUTE_WINDOWS = 8
 
 
 def events_of(record: Record) -> list[Event]:
@@ -32,11 +24,11 @@ def events_of(record: Record) -> list[Event]:
 
 def _some(events: list[Event], kind: str) -> list[Event]:
     """Return no more than `MOST` events, the longest; the last says how many there were."""
-    if len(events) <= MOST:
+    if len(events) <= const.MOST_EVENTS:
         return events
-    kept = sorted(events, key=lambda event: event.start_s - event.end_s)[:MOST]
+    kept = sorted(events, key=lambda event: event.start_s - event.end_s)[: const.MOST_EVENTS]
     end = max(event.end_s for event in events)
-    text = f"In all there were {len(events)} of these ({kind}); the {MOST} longest are listed."
+    text = f"In all there were {len(events)} of these ({kind}); the {const.MOST_EVENTS} longest are listed."
     return [*kept, Event(events[0].name, end, end, text, {"count": len(events)})]
 
 
@@ -69,7 +61,7 @@ def _losses(record: Record) -> list[Event]:
     if not len(lost):
         return []
     at = record.sent_s[lost]
-    apart = np.diff(at, prepend=-np.inf) > max(APART_RTTS * record.median_rtt_us / 1e6, 0.02)
+    apart = np.diff(at, prepend=-np.inf) > max(const.EPISODE_RTTS * record.median_rtt_us / 1e6, 0.02)
     first = np.flatnonzero(apart)
     found = []
     for k, begin in enumerate(first):
@@ -87,7 +79,7 @@ def _marks(record: Record) -> list[Event]:
     at = reductions_s(record)
     if not len(at):
         return []
-    first = np.flatnonzero(np.diff(at, prepend=-np.inf) > MARKS_RTTS * record.median_rtt_us / 1e6)
+    first = np.flatnonzero(np.diff(at, prepend=-np.inf) > const.MARKS_RTTS * record.median_rtt_us / 1e6)
     found = []
     for begin, stop in zip(first, np.append(first[1:], len(at)), strict=True):
         start, end, cuts = float(at[begin]), float(at[stop - 1]), int(stop - begin)
@@ -101,7 +93,7 @@ def _stalls(record: Record) -> list[Event]:
     acks, time = record.acks, record.ack_s
     if len(time) < 3:
         return []
-    limit = max(STALL_RTTS * record.median_rtt_us / 1e6, 0.05)
+    limit = max(const.STALL_RTTS * record.median_rtt_us / 1e6, 0.05)
     quiet = (np.diff(time) > limit) & (acks["packets_out"][:-1] > 0)
     found = []
     for k in np.flatnonzero(quiet):
@@ -138,7 +130,7 @@ def _zero(record: Record) -> list[Event]:
 def _idle(record: Record) -> list[Event]:
     gaps = merged(record.empty_s)
     gaps = gaps[gaps[:, 1] < record.duration_s]
-    limit = max(IDLE_S, 2 * record.median_rtt_us / 1e6)
+    limit = max(const.IDLE_S, 2 * record.median_rtt_us / 1e6)
     found = []
     for start, end in gaps[(gaps[:, 1] - gaps[:, 0]) > limit]:
         text = f"At {start:.1f} s there was nothing to send for {format_time((end - start) * 1e9)}."
@@ -156,7 +148,7 @@ def _routes(record: Record) -> list[Event]:
     least = np.full(len(many), np.inf)
     np.minimum.at(least, place, rest)
     middles, least = np.flatnonzero(many >= 4) * 0.5, least[many >= 4]
-    size = ROUTE_WINDOWS
+    size = const.ROUTE_WINDOWS
     if len(least) < 2 * size:
         return []
     windows = np.lib.stride_tricks.sliding_window_view(least, size)
@@ -165,7 +157,7 @@ def _routes(record: Record) -> list[Event]:
     up, down = after.min(axis=1) - before.max(axis=1), before.min(axis=1) - after.max(axis=1)
     jump = np.maximum(up, down)
     noise = np.maximum(np.ptp(before, axis=1), np.ptp(after, axis=1))
-    clear = (jump > ROUTE * least.min()) & (jump > 3 * noise)
+    clear = (jump > const.ROUTE * least.min()) & (jump > 3 * noise)
     found = []
     while clear.any():
         k = int(np.argmax(np.where(clear, jump, -1)))
@@ -216,7 +208,7 @@ def _bursts(record: Record) -> list[Event]:
     first = np.flatnonzero(begins)
     size = np.add.reduceat(sends["segments"].astype(np.int64), first)
     found = []
-    for k in np.flatnonzero(size > BURST):
+    for k in np.flatnonzero(size > const.BURST_SEGMENTS):
         at = float(record.seconds(sends["time_ns"][first[k] : first[k] + 1])[0])
         payload = float(size[k] * record.table.mss)
         text = f"At {at:.1f} s {size[k]} segments ({format_size(payload)}) left back to back."

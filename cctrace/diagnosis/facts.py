@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.groups import (
     NAN,
@@ -49,7 +50,6 @@ from cctrace.diagnosis.groups import (
 from cctrace.units import format_time
 
 PACKETS, POLLS, LOOK = "packets", "polls", "look"
-LEAST_RTT_US = 1.0  # RTT that is one: clocks of 10 ms show 0
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Facts:
     @property
     def per_rtt(self) -> str:
         """The words "per RTT of 40 ms"; without a number where the record's clock is too coarse for one."""
-        return f"per RTT of {format_time(self.rtt_us * 1000)}" if self.rtt_us >= LEAST_RTT_US else "per RTT"
+        return f"per RTT of {format_time(self.rtt_us * 1000)}" if self.rtt_us >= const.LEAST_RTT_US else "per RTT"
 
 
 def _is_number(value: object) -> bool:

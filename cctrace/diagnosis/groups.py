@@ -91,10 +91,6 @@ class Writes:
 
 
 # Share of the time with data in which a send buffer is full: where an application is refused no room the kernel counts
-# none at all.
-COUNTED = 0.02
-
-
 @dataclass(frozen=True)
 class SendBuffer:
     """The share of the time with data in which the send buffer was full, by the kernel's account.

@@ -14,21 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cctrace.cc.linux import CA_CWR, CA_RECOVERY
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import LIMITS, Limit
 from cctrace.diagnosis.record import Record
-
-MOST_BINS = 2000
-PROBE_SEGMENTS = 4  # in flight in PROBE_RTT of BBR v1 [Linux61] bbr_cwnd_min_target
-PROBE_S = 0.1  # half of the 200 ms that it lasts
-PROBE_EVERY_S = 5.0  # at most: ten seconds of v1, five of v2 [Linux61] bbr_min_rtt_win_sec
-APART = 4  # times the distance of what a pacing sender lets out, that its rate does not change at once
-SPARE = 3  # segments that an ACK may let out beyond twice what it acknowledges (reductions that round, Nagle)
-WRITE_S = 0.005  # between what an application writes, at least
-PACED_S = 0.001  # what a pacing sender lets out at a time [Linux] tcp_tso_autosize
-FULL_PIPE = 1.25  # growth per round below which, three rounds long, a start has ended [Linux61] bbr_full_bw_thresh
-FULL_ROUNDS = 3
-POLLED_S = 0.1  # between polls of the counters, at most, for them to tell what limited the flow when
-POLLED = 0.9  # of the flow's time, that they must cover
 
 
 def limits_of(record: Record) -> list[Limit]:
@@ -57,7 +45,7 @@ def counted(record: Record, edges_s: NDArray[np.float64]) -> dict[str, NDArray[n
     if polls is None or len(polls) < 2 or len(edges_s) < 2:
         return {}
     time, found = record.seconds(polls["time_ns"]), {}
-    if np.median(np.diff(time)) > POLLED_S or time[-1] - time[0] < POLLED * edges_s[-1]:
+    if np.median(np.diff(time)) > const.POLLED_S or time[-1] - time[0] < const.POLLED * edges_s[-1]:
         return {}
     width = edges_s[1] - edges_s[0]
     for name, column in (("receive_window", "rwnd_limited_us"), ("send_buffer", "sndbuf_limited_us")):
@@ -70,7 +58,7 @@ def counted(record: Record, edges_s: NDArray[np.float64]) -> dict[str, NDArray[n
 
 def edges_of(end_s: float, step_s: float) -> NDArray[np.float64]:
     """Return the edges of the stretches of an account."""
-    return np.linspace(0.0, end_s, int(np.clip(np.ceil(end_s / max(step_s, 1e-6)), 1, MOST_BINS)) + 1)
+    return np.linspace(0.0, end_s, int(np.clip(np.ceil(end_s / max(step_s, 1e-6)), 1, const.MOST_BINS)) + 1)
 
 
 def account(intervals: Mapping[str, NDArray[np.float64]], end_s: float, step_s: float) -> list[Limit]:
@@ -138,12 +126,12 @@ def startup_end_s(record: Record) -> float:
     most = 0.0
     since = 0
     for k in range(len(start)):
-        if got[k] >= FULL_PIPE * most:
+        if got[k] >= const.FULL_PIPE * most:
             most, since = float(got[k]), 0
         else:
             since += 1
-        if since >= FULL_ROUNDS:
-            return float(min(start[k - FULL_ROUNDS + 1], first_loss))
+        if since >= const.FULL_ROUNDS:
+            return float(min(start[k - const.FULL_ROUNDS + 1], first_loss))
     return float(min(record.duration_s, first_loss))
 
 
@@ -190,16 +178,18 @@ def written(record: Record) -> NDArray[np.float64]:
     rate = size.sum() / max(time[-1] - time[0], 1e-9)  # segments/s
     gap = np.diff(time)
     before, after = np.append(np.inf, gap[:-1]), np.append(gap[1:], np.inf)
-    large = size[1:] >= max(4, 2 * rate * PACED_S)
-    apart = gap > APART * np.minimum(before, after)
+    large = size[1:] >= max(4, 2 * rate * const.PACED_S)
+    apart = gap > const.PAUSED_TIMES * np.minimum(before, after)
     delivered = np.append(record.acks["delivered"].astype(np.int64), 0)  # the last: before the first ACK
     early = np.searchsorted(record.ack_s, time[1:] - record.late_s, side="right") - 1
     told = delivered[last[1:]] - delivered[np.minimum(early, place[1:] - 1)]
     unused = delivered[np.maximum(early, place[:-1])] - delivered[place[:-1]]
     unasked = (
-        (since[1:] > record.late_s) | (size[1:] > 2 * told + SPARE) | (apart & (unused >= np.maximum(size[1:], 4)))
+        (since[1:] > record.late_s)
+        | (size[1:] > 2 * told + const.SPARE_SEGMENTS)
+        | (apart & (unused >= np.maximum(size[1:], 4)))
     )
-    wrote = unasked & (gap > WRITE_S) & (large | apart)
+    wrote = unasked & (gap > const.WRITE_S) & (large | apart)
     return np.column_stack([time[:-1], time[1:]])[wrote]
 
 
@@ -230,11 +220,11 @@ def _probe_rtt(record: Record) -> NDArray[np.float64]:
     """Return when a flow of many segments kept four in flight for a while, with more to send: PROBE_RTT of BBR v1."""
     acks = record.acks
     flying = acks["rs_prior_in_flight"]
-    if not len(acks) or np.median(flying) < 3 * PROBE_SEGMENTS or record.is_loss_based:
+    if not len(acks) or np.median(flying) < 3 * const.PROBE_SEGMENTS or record.is_loss_based:
         return np.zeros((0, 2))
-    runs = _runs(record.ack_s, (flying <= PROBE_SEGMENTS + 1) & (acks["ca_state"] < 2), record.duration_s)
-    runs = runs[np.diff(runs)[:, 0] >= PROBE_S]
-    often = len(runs) > 1 + record.duration_s / PROBE_EVERY_S  # then something else keeps so little in flight
+    runs = _runs(record.ack_s, (flying <= const.PROBE_SEGMENTS + 1) & (acks["ca_state"] < 2), record.duration_s)
+    runs = runs[np.diff(runs)[:, 0] >= const.PROBE_S]
+    often = len(runs) > 1 + record.duration_s / const.PROBE_EVERY_S  # then something else keeps so little in flight
     return runs[:0] if often else runs
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from cctrace.cc import is_model_based
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import LOOK, Facts
 from cctrace.diagnosis.groups import (
     NAN,
@@ -22,19 +23,12 @@ from cctrace.diagnosis.groups import (
     SocketLimit,
     Start,
 )
-from cctrace.diagnosis.polled import NEVER_US
-from cctrace.diagnosis.polled_facts import UNQUEUED, window_used
+from cctrace.diagnosis.polled_facts import window_used
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
 from cctrace.flows.counters import CounterFlow
 from cctrace.path.neighbours import Presence, matters
 from cctrace.units import format_rate, format_share, format_time
 
-LOSSY = 0.005  # segments sent again
-FEWEST = 10  # segments sent again
-AMPLE = 2.0  # times the window that losses allow
-START = 4.0  # bandwidth-delay products that a start may lose
-DELAYED_US = 40_000  # of a delayed ACK [Linux] TCP_DELACK_MIN
-MOST_CONNECTIONS = 100
 DESPITE = "neither a window nor the application was the limit"
 
 
@@ -44,7 +38,7 @@ class Look:
     def __init__(self, flow: CounterFlow, controller: str | None = None) -> None:
         self.flow, self.controller = flow, controller or flow.connection.get("cc")
         self.busy_us = self["busy_time_us"]
-        self.rtt_us, self.least_us = (us if 0 < us < NEVER_US else NAN for us in (self["rtt"], self["min_rtt"]))
+        self.rtt_us, self.least_us = (us if 0 < us < const.NEVER_US else NAN for us in (self["rtt"], self["min_rtt"]))
         self.sent, self.again = self["data_segs_out"], self["total_retrans"]
         self.busy_bps = self["bytes_acked"] * 8e6 / self.busy_us if self.busy_us > 0 else NAN
         self.estimate_bps = 8 * max(self["bbr_bw_Bps"], self["delivery_rate_Bps"], key=np.nan_to_num)
@@ -156,14 +150,14 @@ def _losses(look: Look) -> Losses | None:
     share = look.again / look.sent if look.sent > 0 else NAN
     mss, bw = look["snd_mss"] or NAN, look["bbr_bw_Bps"]
     if bw > 0:
-        explains = share >= LOSSY and look.again > START * bw * look.least_us / 1e6 / mss
+        explains = share >= const.LOSSY_LOOK and look.again > const.START_LOSES * bw * look.least_us / 1e6 / mss
     else:
         window = look.busy_bps / 8e6 * look.rtt_us / mss
-        explains = look.again >= FEWEST and (
-            window < AMPLE * np.sqrt(1.5 / share) if np.isfinite(window) else share >= LOSSY
+        explains = look.again >= const.LEAST_RESENT and (
+            window < const.AMPLE * np.sqrt(1.5 / share) if np.isfinite(window) else share >= const.LOSSY_LOOK
         )
     # At the end of a transfer the last ACK was delayed, which an eighth of goes into the smoothed RTT.
-    if not explains or not look.rtt_us < UNQUEUED * look.least_us + (DELAYED_US / 8 if look.is_idle else 0):
+    if not explains or not look.rtt_us < const.UNQUEUED * look.least_us + (const.DELAYED_US / 8 if look.is_idle else 0):
         return None
     lost, span, room = int(look.again), (0.0, 0.0), look.rtt_us - look.least_us
     return Losses(lost, look.sent, share, span, 0.5, 1, room, look.least_us, is_gathered=lambda: False)
@@ -172,7 +166,7 @@ def _losses(look: Look) -> Losses | None:
 def _sharing(look: Look) -> Sharing | None:
     """Return what other connections of the table, to the same host as far as known, got while they had data."""
     table, mine, rates = look.flow.table, look.flow.connection, {}
-    for index, known in enumerate(table.connections[:MOST_CONNECTIONS]):
+    for index, known in enumerate(table.connections[: const.MOST_CONNECTIONS]):
         if known is mine or known.get("dst") != mine.get("dst"):
             continue
         other = Look(CounterFlow(table, index))

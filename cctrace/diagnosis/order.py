@@ -5,17 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.catalogue import CAUSES, ORDER
 from cctrace.diagnosis.findings import Effect, Finding, Verdict
 from cctrace.diagnosis.wording import fill
 
-SLOPE = 1.75  # of the logarithmic odds: by the rules' own measure verdicts are right more often than they say
-MOST = 0.99
-DOUBTFUL = 0.5  # below it a verdict goes behind all others, and its confidence stays
 GOALS = ("goodput", "delay", "loss")  # what a user may want most
-# By which a removal must change goodput or RTT (logarithms), or the share of retransmissions, to matter.
-LEAST = {"goodput": 0.03, "delay": 0.05, "loss": 0.003}
-STEP = {"goodput": 0.02, "delay": 0.02, "loss": 0.002}  # effects that differ by less go in the catalogue's order
 LENGTHENED = {"congestive_loss"}  # what is simulated without it is a longer queue: longer RTTs are no cost of it
 ACCOUNTED = {"receiver_limited", "send_buffer_limited", "application_limited"}  # measured for how long, if not long
 
@@ -39,12 +34,12 @@ def cause_words(name: str, confidence: float) -> str:
     ("receiver's window", 'perhaps random loss')
     """
     words = CAUSES[name].words
-    return f"perhaps {words}" if confidence < DOUBTFUL and name != "unknown" else words
+    return f"perhaps {words}" if confidence < const.DOUBTFUL and name != "unknown" else words
 
 
 def ordered(found: list[Finding]) -> list[Finding]:
     """Return findings in the order of their importance; what is doubtful goes behind what is not."""
-    return sorted(found, key=lambda finding: (finding.confidence < DOUBTFUL, _place(finding)))
+    return sorted(found, key=lambda finding: (finding.confidence < const.DOUBTFUL, _place(finding)))
 
 
 def calibrated(confidence: float) -> float:
@@ -58,10 +53,10 @@ def calibrated(confidence: float) -> float:
     >>> round(calibrated(0.75), 2), calibrated(0.45)
     (0.87, 0.45)
     """
-    if confidence <= DOUBTFUL:
+    if confidence <= const.DOUBTFUL:
         return confidence
-    odds = (confidence / max(1 - confidence, 1e-6)) ** SLOPE
-    return min(odds / (1 + odds), MOST)
+    odds = (confidence / max(1 - confidence, 1e-6)) ** const.SLOPE
+    return min(odds / (1 + odds), const.MOST_SURE)
 
 
 def _place(finding: Finding) -> int:
@@ -92,13 +87,13 @@ def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdic
         effect, place = one.effect, ORDER.index(one.name)
         if one.name == "capture_artefact":
             return 0, 0, 0
-        if one.confidence < DOUBTFUL and not (one.name in ACCOUNTED and _matters(one, first, goal)):
+        if one.confidence < const.DOUBTFUL and not (one.name in ACCOUNTED and _matters(one, first, goal)):
             return 6, 0, 0
         if effect is None:
             return (2 if place < ORDER.index("path_full") else 4), 0, 0
         for rank, wanted in ((1, first), (3, second)):
             if _matters(one, wanted, goal):
-                return rank, -round(_size(one, effect, wanted, goal) / STEP[wanted]), place
+                return rank, -round(_size(one, effect, wanted, goal) / _tie(wanted)), place
         return 5, 0, 0
 
     return sorted(verdicts, key=key)
@@ -111,10 +106,20 @@ def is_remedy(one: Verdict) -> bool:
 
 def _matters(one: Verdict, wanted: str, goal: str) -> bool:
     """Return whether a removal changes what is wanted by enough, and for sure in its direction."""
-    if one.effect is None or _size(one, one.effect, wanted, goal) < LEAST[wanted]:
+    if one.effect is None or _size(one, one.effect, wanted, goal) < _least(wanted):
         return False
     value, low, high = _change(one.effect, wanted)
     return low > 0 if value > 0 else high < 0
+
+
+def _least(wanted: str) -> float:
+    """Return by how much a removal must change something to matter."""
+    return {"goodput": const.GOODPUT_CHANGES, "delay": const.RTT_CHANGES, "loss": const.LOSS_CHANGES}[wanted]
+
+
+def _tie(wanted: str) -> float:
+    """Return how far apart effects are that go in the catalogue's order."""
+    return const.LOSS_TIE if wanted == "loss" else const.RATIO_TIE
 
 
 def _size(one: Verdict, effect: Effect, wanted: str, goal: str) -> float:

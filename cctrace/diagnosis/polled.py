@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from cctrace.cc import is_model_based
 from cctrace.cc.linux import CA_CWR, CA_RECOVERY
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Event, Limit
 from cctrace.diagnosis.limits import account
 from cctrace.flows.counters import CounterFlow
@@ -23,15 +24,6 @@ from cctrace.path.bottleneck import jumps
 from cctrace.path.changes import Change
 from cctrace.path.constants import RATE_DIFFERS, STEADY_RATE
 from cctrace.units import format_rate
-
-MOST = 0.5  # of the time
-CWND_FULL = 0.9
-FEWEST = 5
-LONGER = 1.25  # times the RTTs that a rate which falls makes longer
-NEVER_US = 4e9  # [Linux] min_rtt is 0xFFFFFFFF us before the first RTT sample
-INFINITE = 0x7FFFFFFF  # snd_ssthresh before the first loss [Linux] TCP_INFINITE_SSTHRESH
-STARTUP_GAIN, UNIT = 640, 256  # of BBR: above 2.5, and 1
-MOST_WINDOWS = 4  # per poll: where a gap is long, what lies in it is interpolated anyway
 
 
 class Polls:
@@ -54,7 +46,7 @@ class Polls:
     def least_us(self) -> float:
         """The least RTT that is known, us."""
         known = np.concatenate([self["min_rtt"], self.rtt])
-        known = known[(known > 0) & (known < NEVER_US)]
+        known = known[(known > 0) & (known < const.NEVER_US)]
         return float(known.min()) if len(known) else np.nan
 
     @functools.cached_property
@@ -80,7 +72,7 @@ class Polls:
             return (np.zeros(0),) * 3
         time = (time_ns - self.flow.start_ns) / 1e9
         step = max(0.1, 1.01 * float(np.median(np.diff(time))), np.nan_to_num(self.least_us) / 1e6)
-        step = max(step, (time[-1] - time[0]) / (MOST_WINDOWS * len(time)))
+        step = max(step, (time[-1] - time[0]) / (const.MOST_WINDOWS * len(time)))
         edges = np.arange(time[0], time[-1] + 1e-9, step)
         if len(edges) < 3:
             return (np.zeros(0),) * 3
@@ -105,15 +97,17 @@ def limits_of(polls: Polls) -> list[Limit]:
     width = np.maximum(np.diff(time), 1e-9) * 1e6
 
     def grew(name: str) -> NDArray[np.bool_]:
-        return np.nan_to_num(np.diff(polls[name])) >= MOST * width
+        return np.nan_to_num(np.diff(polls[name])) >= const.MOST_OF_TIME * width
 
     busy = polls["busy_time_us"]
     later = {name: polls[name][1:] for name in ("unacked", "snd_cwnd", "ca_state", "bbr_pacing_gain", "bbr_cwnd_gain")}
-    idle = np.diff(busy) < MOST * width if np.isfinite(busy).all() else later["unacked"] == 0
-    full = later["unacked"] >= CWND_FULL * later["snd_cwnd"]
-    start = (polls["snd_ssthresh"][1:] >= INFINITE) & (polls.again[1:] == 0) & (not polls.is_model_based)
-    start |= later["bbr_pacing_gain"] > STARTUP_GAIN
-    probing = (later["bbr_cwnd_gain"] == UNIT) & (later["bbr_pacing_gain"] == UNIT) & (later["unacked"] <= 5)
+    idle = np.diff(busy) < const.MOST_OF_TIME * width if np.isfinite(busy).all() else later["unacked"] == 0
+    full = later["unacked"] >= const.WINDOW_FULL * later["snd_cwnd"]
+    start = (polls["snd_ssthresh"][1:] >= const.INFINITE) & (polls.again[1:] == 0) & (not polls.is_model_based)
+    start |= later["bbr_pacing_gain"] > const.STARTUP_GAIN
+    probing = (
+        (later["bbr_cwnd_gain"] == const.UNIT) & (later["bbr_pacing_gain"] == const.UNIT) & (later["unacked"] <= 5)
+    )
     held = {
         "receive_window": grew("rwnd_limited_us"),
         "send_buffer": grew("sndbuf_limited_us"),
@@ -159,7 +153,7 @@ def rate_changes(polls: Polls) -> list[Change]:
     edges, found, plateaus = [middle[0] - 1.0, *at, middle[-1] + 1.0], [], []
     for begin, end in itertools.pairwise(edges):
         inside = some & (middle > begin) & (middle < end)
-        if inside.sum() >= FEWEST:
+        if inside.sum() >= const.LEAST_RATES:
             typical = float(np.median(rate[inside]))
             spread = float(np.median(np.abs(rate[inside] / typical - 1)))
             if spread < STEADY_RATE:
@@ -167,7 +161,7 @@ def rate_changes(polls: Polls) -> list[Change]:
     for (_, _, before, spread1, its), (begin, end, after, spread2, later) in itertools.pairwise(plateaus):
         apart = abs(np.log(after / before))
         # A path that slows down makes a queue, longer than the one before; a sender that does leaves none.
-        queued = later > LONGER * max(LONGER * polls.least_us, its)
+        queued = later > const.LONGER * max(const.LONGER * polls.least_us, its)
         if apart > max(np.log(RATE_DIFFERS), 3 * (spread1 + spread2)) and (after > before or queued):
             found.append(Change(float(begin), before, after, end))
     return found if any(change.after_bps < change.before_bps for change in found) else []

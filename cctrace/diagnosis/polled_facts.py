@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import POLLS, Facts
 from cctrace.diagnosis.findings import Limit
 from cctrace.diagnosis.groups import (
-    COUNTED,
     NAN,
     Idle,
     Losses,
@@ -24,23 +24,11 @@ from cctrace.diagnosis.groups import (
     Start,
 )
 from cctrace.diagnosis.limits import shares
-from cctrace.diagnosis.polled import FEWEST, MOST, NEVER_US, Polls, rate_changes
+from cctrace.diagnosis.polled import Polls, rate_changes
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
 from cctrace.flows.counters import CounterFlow
 from cctrace.path.neighbours import Presence, matters
 from cctrace.path.own_queue import mean_rank
-
-LOSSY = 1e-3  # segments sent again, from which on that is no accident
-QUEUED = 1.25  # times the least RTT
-COARSE = 4.0  # RTTs between polls
-GATHERED = 8.0  # times the dispersion of chance; losses that come in twos and threes make it two or three
-CLEAR = 0.7  # mean rank of the RTTs before losses that a long queue makes, blurred by what lies between polls
-SPREAD = 0.1  # of the least RTT, by which RTTs must rise for ranks to tell anything
-UNQUEUED = 1.1  # times the least RTT
-ALIKE = 0.5  # correlation of the RTTs of two flows that go through one queue
-PLATEAU = 0.1  # median deviation, relative, of the rates of a link that has one
-MOST_FLOWS, FEWEST_POLLS = 17, 20
-EPISODE_RTTS = 2  # marks, or losses, closer than that cut the window once
 
 
 def facts_of(polls: Polls, limits: list[Limit]) -> Facts:
@@ -50,7 +38,7 @@ def facts_of(polls: Polls, limits: list[Limit]) -> Facts:
     busy, rwnd, sndbuf = (polls.span_us(name) for name in ("busy_time_us", "rwnd_limited_us", "sndbuf_limited_us"))
     receiver, buffer = (part / busy if busy > 0 else NAN for part in (rwnd, sndbuf))
     nothing = shares(limits).get("application", 0.0)
-    waited = max(nothing - (1 - busy / 1e6 / polls.end), 0.0) if buffer >= COUNTED and polls.end > 0 else 0.0
+    waited = max(nothing - (1 - busy / 1e6 / polls.end), 0.0) if buffer >= const.COUNTED and polls.end > 0 else 0.0
     return Facts(
         POLLS,
         polls.end,
@@ -96,23 +84,23 @@ def _socket_limit(polls: Polls, rtt: float) -> SocketLimit:
     limit, share = socket_limit(polls["pacing_rate_Bps"], polls["max_pacing_rate"])
     _, rate, _ = polls.windows
     at_it = len(rate) > 0 and is_at(float(np.median(rate)) / 8, limit)
-    return SocketLimit(8 * limit, share, polls.flow.row["goodput_bps"], at_it, rtt > QUEUED * polls.least_us)
+    return SocketLimit(8 * limit, share, polls.flow.row["goodput_bps"], at_it, rtt > const.QUEUED * polls.least_us)
 
 
 def _sharing(polls: Polls) -> Sharing | None:
     """Return what connections got whose RTTs move with this one's."""
     table, mine = polls.flow.table, polls.flow.row
-    if len(polls.time) < FEWEST_POLLS:
+    if len(polls.time) < const.LEAST_POLLS:
         return None
     alike: dict[str, tuple[float, float]] = {}
-    for index in range(min(len(table.connections), MOST_FLOWS)):
+    for index in range(min(len(table.connections), const.MOST_FLOWS)):
         other = CounterFlow(table, index)
-        if other.connection == polls.flow.connection or not other.is_timed or len(other.polls) < FEWEST_POLLS:
+        if other.connection == polls.flow.connection or not other.is_timed or len(other.polls) < const.LEAST_POLLS:
             continue
         up, its_up = (
             Presence(one.start_ns, one.polls["time_ns"][-1], one.row["bytes_sent"]) for one in (polls.flow, other)
         )
-        if matters(up, its_up) and (correlation := _correlation(polls, other)) > ALIKE:
+        if matters(up, its_up) and (correlation := _correlation(polls, other)) > const.RTTS_ALIKE:
             name = f"{other.connection.get('src')}:{other.connection.get('sport')}"
             alike[name] = (float(other.row["goodput_bps"]), correlation)
     if not alike:
@@ -162,7 +150,7 @@ def _rates(polls: Polls, rtt: float) -> RateChanges | None:
 def _min_rtt(polls: Polls, rtt: float) -> MinRtt | None:
     """Return BBR's own min_rtt and estimate of the rate, where its counters are there."""
     least = polls["bbr_min_rtt_us"]
-    least = least[(least > 0) & (least < NEVER_US)]
+    least = least[(least > 0) & (least < const.NEVER_US)]
     deviation, goodput = polls["rttvar"], float(polls.flow.row["goodput_bps"])
     if not len(least) or not np.isfinite(deviation).any():
         return None
@@ -175,19 +163,19 @@ def _losses(polls: Polls) -> Losses | None:
     """Return what was sent again, and after which RTTs."""
     lost = float(polls.again[-1])
     share = lost / polls.sent if polls.sent > 0 else NAN
-    if lost < FEWEST or not share >= LOSSY / 5:
+    if lost < const.LEAST_LOSSES or not share >= const.LOSSY_POLLS / 5:
         return None
     known, steps = np.isfinite(polls.rtt), np.flatnonzero(np.diff(polls.again) > 0)
     room = float(np.nanquantile(polls.rtt, 0.99)) - polls.least_us
     before = polls.rtt[steps][np.isfinite(polls.rtt[steps])]
     typical = float(np.nanmedian(polls.rtt)) / polls.least_us
     apart = np.diff(polls.time[steps], prepend=0.0, append=polls.end)
-    often = len(steps) >= FEWEST and apart.max() < MOST * polls.end
+    often = len(steps) >= const.LEAST_LOSSES and apart.max() < const.MOST_OF_TIME * polls.end
     dispersion, rest = _dispersion(polls)
     # Polls that are some RTTs apart do not show which RTTs losses followed: a queue that stands speaks for itself then.
     distance_us = float(np.median(np.diff(polls.time))) * 1e6
-    blind = np.isnan(dispersion) and distance_us > COARSE * polls.least_us and typical > QUEUED
-    once = len(steps) < 2 and typical < UNQUEUED and share > 5 * LOSSY
+    blind = np.isnan(dispersion) and distance_us > const.COARSE * polls.least_us and typical > const.QUEUED
+    once = len(steps) < 2 and typical < const.UNQUEUED and share > 5 * const.LOSSY_POLLS
     return Losses(
         lost=int(lost),
         sent=polls.sent,
@@ -197,9 +185,9 @@ def _losses(polls: Polls) -> Losses | None:
         episodes=max(len(steps), 1),
         room_us=room,
         least_rtt_us=polls.least_us,
-        is_gathered=lambda: bool(dispersion > GATHERED or rest < LOSSY),
-        clear_rank=CLEAR if room > SPREAD * polls.least_us else 1.0,
-        can_be_chance=bool((share >= LOSSY and often and not blind) or once),
+        is_gathered=lambda: bool(dispersion > const.GATHERED or rest < const.LOSSY_POLLS),
+        clear_rank=const.CLEAR_RANK if room > const.RTT_SPREAD * polls.least_us else 1.0,
+        can_be_chance=bool((share >= const.LOSSY_POLLS and often and not blind) or once),
         of_polls={"polls_with_losses": len(steps), "dispersion": dispersion, "share_otherwise": rest},
     )
 
@@ -211,7 +199,7 @@ def _marks(polls: Polls) -> Marks | None:
         return None
     marked = np.maximum.accumulate(np.nan_to_num(counted))
     steps, lost = (np.flatnonzero(np.diff(column, prepend=0.0) > 0) for column in (marked, polls.again))
-    apart_s = EPISODE_RTTS * polls.least_us / 1e6
+    apart_s = const.EPISODE_RTTS * polls.least_us / 1e6
     at = polls.time[steps]
     first = at[np.diff(at, prepend=-np.inf) > apart_s]
     rtt = polls.rtt[steps][np.isfinite(polls.rtt[steps])]
@@ -238,7 +226,7 @@ def _dispersion(polls: Polls) -> tuple[float, float]:
     sent = np.maximum.accumulate(np.nan_to_num(polls["data_segs_out"]))
     rtts = polls.time[-1] * 1e6 / (2 * polls.least_us)
     many = int(min(polls.again[-1] / 10, np.nan_to_num(rtts), len(sent) - 1))
-    if many < FEWEST or not sent[-1] > sent[0]:
+    if many < const.LEAST_LOSSES or not sent[-1] > sent[0]:
         return np.nan, np.nan
     inner = np.unique(np.searchsorted(sent, np.linspace(sent[0], sent[-1], many + 1)[1:-1]))
     edges = np.unique(np.concatenate([[0], inner, [len(sent) - 1]]))
@@ -254,5 +242,5 @@ def _queue(polls: Polls, rtt: float) -> Queue:
     """Return the RTTs beside the least, and whether the rates are all about one."""
     middle, rate, _ = polls.windows
     busy = rate[(rate > 0) & (middle > min(1.0, 0.2 * polls.end))]
-    steady = len(rate) >= 8 and len(busy) > 0 and float(np.median(np.abs(busy / np.median(busy) - 1))) < PLATEAU
+    steady = len(rate) >= 8 and len(busy) > 0 and float(np.median(np.abs(busy / np.median(busy) - 1))) < const.PLATEAU
     return Queue(rtt, polls.least_us, polls.least_us, queue_us=rtt - polls.least_us, is_steady=bool(steady))

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cctrace.cc import is_model_based
+from cctrace.diagnosis import constants as const
 from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import RST, SYN
 from cctrace.path.evidence import evidence_of
@@ -26,13 +27,6 @@ from cctrace.units import format_time
 
 if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
-
-WINDOW_FULL = 0.9  # of the receiver's window in flight; the rest is less than a burst
-TOGETHER_S = 2e-5  # between packets that leave together
-LEAST_US = 1.0  # RTT that is one: clocks of 10 ms show 0
-LATE_S = 0.0005  # within which a busy host has answered an ACK
-ANSWERS, MOSTLY = 50, 0.8  # ACKs, and the share of them that must be answered, for the time that takes to be known
-ALIKE, APART, SLOWEST_S = 1.5, 8, 0.005  # answers' spread; how short they are beside the time between ACKs; and at most
 
 
 class Bursts(NamedTuple):
@@ -99,7 +93,11 @@ class Record:
     @property
     def per_rtt(self) -> str:
         """The words "per RTT of 40 ms"; without a number where the capture's clock is too coarse for one."""
-        return f"per RTT of {format_time(self.median_rtt_us * 1000)}" if self.median_rtt_us >= LEAST_US else "per RTT"
+        return (
+            f"per RTT of {format_time(self.median_rtt_us * 1000)}"
+            if self.median_rtt_us >= const.LEAST_RTT_US
+            else "per RTT"
+        )
 
     sent_s = _of_path("sent_s")
     lost = _of_path("lost")
@@ -112,7 +110,7 @@ class Record:
         if not len(sends) or not len(self.ack_s):
             return Bursts(*(np.zeros(0),) * 3, *(np.zeros(0, np.int64),) * 2)
         time = self.seconds(sends["time_ns"])
-        first = np.flatnonzero(np.diff(time, prepend=-np.inf) > TOGETHER_S)
+        first = np.flatnonzero(np.diff(time, prepend=-np.inf) > const.TOGETHER_S)
         size = np.add.reduceat(sends["segments"].astype(np.int64), first)
         end, time = time[np.append(first[1:], len(time)) - 1], time[first]
         # Half of what the stack takes was taken off the one and put on the other: an answer may seem to be too soon.
@@ -136,16 +134,18 @@ class Record:
         acks, sent = self.acks, self.seconds(self.events.sends["time_ns"])
         got = np.diff(acks["delivered"].astype(np.int64), prepend=0) > 0
         time = self.ack_s[got & (acks["packets_out"] > 0)]
-        if len(time) < ANSWERS or not len(sent):
-            return LATE_S
+        if len(time) < const.LEAST_ANSWERED or not len(sent):
+            return const.LATE_S
         after = np.append(sent, np.inf)[np.searchsorted(sent, time)] - time
         apart = np.diff(time, append=np.inf)
         answered = after < apart
-        if answered.mean() < MOSTLY:
-            return LATE_S
+        if answered.mean() < const.MOSTLY_ANSWERED:
+            return const.LATE_S
         low, middle, high = np.quantile(after[answered], [0.1, 0.5, 0.9])
-        alike = high < ALIKE * low and middle < min(SLOWEST_S, float(np.median(apart)) / APART)
-        return max(LATE_S, ALIKE * float(high)) if alike else LATE_S
+        alike = high < const.ANSWERS_ALIKE * low and middle < min(
+            const.SLOWEST_S, float(np.median(apart)) / const.ANSWERS_SHORT
+        )
+        return max(const.LATE_S, const.ANSWERS_ALIKE * float(high)) if alike else const.LATE_S
 
     @functools.cached_property
     def empty_s(self) -> NDArray[np.float64]:
@@ -169,8 +169,8 @@ class Record:
         since, place = self.bursts.since_s, self.bursts.place
         gap = np.diff(self.ack_s, prepend=-np.inf, append=np.inf)
         apart = np.maximum(gap[:-1], gap[1:])[np.maximum(place, 0)]
-        always = self.late_s if self.late_s > LATE_S else 0.0
-        return since <= np.maximum(max(3 * self.took_s, 2e-5, always), np.minimum(LATE_S, apart / 10))
+        always = self.late_s if self.late_s > const.LATE_S else 0.0
+        return since <= np.maximum(max(3 * self.took_s, 2e-5, always), np.minimum(const.LATE_S, apart / 10))
 
     @functools.cached_property
     def goodput_bps(self) -> float:
@@ -230,7 +230,7 @@ class Record:
         time, free, window = self._windows
         if len(time) < 2:
             return 0.0
-        full = free < (1 - WINDOW_FULL) * window
+        full = free < (1 - const.WINDOW_FULL) * window
         return float(np.diff(time)[full[:-1]].sum() / max(self.duration_s, 1e-9))
 
     @functools.cached_property

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-AT_LIMIT = 0.9  # of the limit, from which on a rate is at it: BBR paces 1 % below its estimate
-HEADERS = 1.1  # times the limit: TCP's own timer counts payload, the fq qdisc whole packets
+from cctrace.diagnosis import constants as const
 
 
 def socket_limit(pacing_Bps: NDArray[np.float64], most_Bps: NDArray[np.float64]) -> tuple[float, float]:
@@ -25,10 +24,10 @@ def socket_limit(pacing_Bps: NDArray[np.float64], most_Bps: NDArray[np.float64])
     limited = (most_Bps > 0) & (pacing_Bps > 0)
     if not limited.any():
         return np.nan, 0.0
-    at_it = limited & (pacing_Bps >= AT_LIMIT * most_Bps)
+    at_it = limited & (pacing_Bps >= const.AT_LIMIT * most_Bps)
     return float(np.median(most_Bps[limited])), float(at_it.sum() / (pacing_Bps > 0).sum())
 
 
 def is_at(rate_Bps: float, limit_Bps: float) -> bool:
     """Return whether a rate is that of a limit, whichever headers either counts."""
-    return AT_LIMIT * limit_Bps <= rate_Bps <= HEADERS * limit_Bps
+    return const.AT_LIMIT * limit_Bps <= rate_Bps <= const.HEADERS * limit_Bps

@@ -7,38 +7,28 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import AckBatches, AckBunches, AckCounts
 from cctrace.diagnosis.record import Record
 from cctrace.flows.state import SYN
 from cctrace.tcp.wire import HEADER_BYTES
 
-BATCH = 0.15  # of the base RTT, for which the bottleneck would take for what ACKs tell of at once
-REGULAR = 0.35  # standard deviation over mean of the time between batches that a clock makes
-SKIPPED = 0.05  # of the time between batches, by which whole multiples of it may be missed
-FEWEST_ODD = 3  # batches that must differ, for their times and sizes to tell
-JITTERED = 0.05  # of the RTT without queue: delays that vary by so much within one put packets together
-CLOSE = 0.1  # share of the ACKs
-BUNCH = 3  # ACKs at least, for a bunch
-TIGHT = 0.25  # of the time over which they were sent, within which a bunch comes
-TICKS = 4  # of the receiver's clock, over which a bunch was sent at least
-FEWEST = 50  # ACKs
-
 
 def ack_bunches(record: Record) -> AckBunches | None:
     """Return the ACKs that left the receiver one after another and came together: their time stamps tell."""
     time, stamp_us = _stamped(record)
-    if len(time) < FEWEST:
+    if len(time) < const.LEAST_PROMPT:
         return None
     arrived_us, sent_us = np.diff(time) / 1e3, np.diff(stamp_us)
     tick_us = float(np.min(sent_us[sent_us > 0], initial=np.inf))
     flowing = arrived_us < record.least_rtt_us
     if not flowing.any():
         return None
-    begins = np.concatenate([[True], arrived_us > TIGHT * np.mean(arrived_us[flowing])])
+    begins = np.concatenate([[True], arrived_us > const.TIGHT * np.mean(arrived_us[flowing])])
     first = np.flatnonzero(begins)
     last = np.append(first[1:], len(time)) - 1
     many, came, took = last - first + 1, (time[last] - time[first]) / 1e3, stamp_us[last] - stamp_us[first]
-    bunch = (many >= BUNCH) & (took >= TICKS * tick_us) & (came < TIGHT * took)
+    bunch = (many >= const.BUNCH) & (took >= const.BUNCH_TICKS * tick_us) & (came < const.TIGHT * took)
     if not bunch.any():
         return None
     begin, end = record.seconds(time[[first[bunch][0], last[bunch][-1]]]).tolist()
@@ -74,7 +64,7 @@ def _arrivals(record: Record) -> _Arrivals | None:
     acks = record.acks
     got = np.diff(acks["delivered"].astype(np.int64), prepend=int(acks["delivered"][0]) if len(acks) else 0)
     calm = (acks["ca_state"] == 0) & (got > 0)
-    if calm.sum() < FEWEST:
+    if calm.sum() < const.LEAST_PROMPT:
         return None
     time = record.ack_s[calm]
     apart = np.diff(time) > record.bottleneck.base_us / 20e6  # what comes within a twentieth of an RTT is one batch
@@ -102,8 +92,8 @@ def ack_batches(record: Record) -> AckBatches | None:
         serial_s = pause
     lasted = float(np.average(time[last] - time[first], weights=total))
     apart = max(lasted, pause - np.average(quiet, weights=after)) < 0.5 * pause  # mostly nothing comes
-    long = carried >= 4 and min(pause, serial_s) > BATCH * base_s
-    if not (apart and long and _varies(silence, after) < REGULAR and _by_clock(silence, after)):
+    long = carried >= 4 and min(pause, serial_s) > const.BATCH * base_s
+    if not (apart and long and _varies(silence, after) < const.REGULAR and _by_clock(silence, after)):
         return None
     return AckBatches(pause * 1e6, carried, record.bottleneck.base_us)
 
@@ -116,8 +106,8 @@ def ack_counts(record: Record) -> AckCounts | None:
     time, size, begins = arrivals
     mean, spread = record.uncongested
     # Jitter puts packets together, which a receiver answers at once: ACKs closer than packets leave the bottleneck.
-    close = np.mean(np.diff(time) * 1e6 < (record.table.mss + HEADER_BYTES) / record.bottleneck.rate) > CLOSE
-    jittered = bool(spread > JITTERED * mean and (close or len(time) / begins.sum() >= 2))
+    close = np.mean(np.diff(time) * 1e6 < (record.table.mss + HEADER_BYTES) / record.bottleneck.rate) > const.CLOSE_ACKS
+    jittered = bool(spread > const.JITTERED * mean and (close or len(time) / begins.sum() >= 2))
     per_packet = _segments_per_packet(record)
     return AckCounts(float(size.mean()), float(np.quantile(size, 0.95)), per_packet, jittered)
 
@@ -131,9 +121,9 @@ def _by_clock(silence: NDArray[np.float64], size: NDArray[np.float64]) -> bool:
     """
     time, much = silence / np.median(silence), size / np.median(size)
     same_time, same_size = np.abs(time - 1) < 0.2, np.abs(much - 1) < 0.2
-    late, skipped = same_size & (time > 1.2), np.abs(time - np.round(time)) < SKIPPED
+    late, skipped = same_size & (time > 1.2), np.abs(time - np.round(time)) < const.SKIPPED
     clock, amount = (same_time & (much < 0.8)).sum() + (late & skipped).sum(), (late & ~skipped).sum()
-    if max(clock, amount) < FEWEST_ODD:
+    if max(clock, amount) < const.LEAST_ODD:
         clock, amount = np.std(np.log(size[same_size])), np.std(np.log(time[same_time]))
     return bool(clock >= amount)
 

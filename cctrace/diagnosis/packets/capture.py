@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import Artefact, Elsewhere
 from cctrace.diagnosis.record import Record
 from cctrace.path.stamps import clock_set, held_us, stamps_of
@@ -14,13 +15,6 @@ from cctrace.units import format_time
 
 if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
-
-UNSEEN = 0.01  # share of what was sent that the capture may lack before it distorts counts of losses and windows
-FEWEST_RTTS = 3
-HELD_US = 1000.0  # beyond two ticks of the stamps, from which on packets were held before the capture
-HELD_RTTS = 0.1  # and of the RTT
-HERE_US = 300  # to the sender and back: no further than its own reaction takes
-REPEATED = 0.05  # share of what was sent that was "sent again" for no reason, beside copies: more copies
 
 
 def artefact(record: Record) -> tuple[Artefact, ...]:
@@ -42,7 +36,7 @@ def elsewhere(flow: Flow) -> Elsewhere | None:
 
 def is_elsewhere(flow: Flow) -> bool:
     """Return whether a capture was taken further from its sender than the sender's own reaction takes."""
-    return bool(flow.capture.connections.sender_side_ns[flow.index] > HERE_US * 1000)
+    return bool(flow.capture.connections.sender_side_ns[flow.index] > const.HERE_US * 1000)
 
 
 def _clock(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
@@ -59,7 +53,7 @@ def _held(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
         return
     stamps, rtt_us = stamps_of(record.flow), record.flow.row["rtt_median_us"]
     held = held_us(stamps)
-    if held >= 2 * stamps.tick_us + HELD_US and not held < HELD_RTTS * np.nan_to_num(rtt_us):
+    if held >= 2 * stamps.tick_us + const.HELD_US and not held < const.HELD_RTTS * np.nan_to_num(rtt_us):
         yield Artefact("held", 0.95, {"held_us": held, "captured_rtt_us": rtt_us, "tick_us": stamps.tick_us})
 
 
@@ -67,7 +61,7 @@ def _copies(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
     """The capture holds packets several times, and not all copies could be told from what was sent again."""
     copies = record.flow.capture.packets.counters.get("duplicates", 0)
     repeated = quality["unexplained_retransmissions"] / max(record.flow.row["segments_sent"], 1)
-    if copies and repeated >= REPEATED:
+    if copies and repeated >= const.REPEATED:
         yield Artefact("copies", 0.95, {"repeated_share": repeated, "copies": copies})
 
 
@@ -75,7 +69,7 @@ def _missing(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
     """What was acknowledged was never captured."""
     unseen = quality["unseen_segments"]
     missing = unseen / max(unseen + record.flow.row["segments_sent"], 1)
-    if missing > UNSEEN:
+    if missing > const.UNSEEN:
         yield Artefact("", min(0.99, 0.5 + missing), {"unseen_share": missing, "unseen_segments": unseen})
 
 
@@ -83,7 +77,7 @@ def too_short(record: Record) -> str:
     """Return why the capture tells nothing of the path, or ""."""
     if record.flow.taken_at == "unknown":
         return "Where it was captured cannot be told"
-    if record.duration_s * 1e6 < FEWEST_RTTS * record.median_rtt_us:
+    if record.duration_s * 1e6 < const.FEWEST_RTTS * record.median_rtt_us:
         lasted, rtt = format_time(record.duration_s * 1e9), format_time(record.median_rtt_us * 1000)
         return f"A capture of {lasted} cannot tell what happens in RTTs of {rtt}"
     return ""

@@ -5,17 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Limit
 from cctrace.diagnosis.groups import NAN, Inflated, Jitter, MinRtt, Reordering
 from cctrace.diagnosis.limits import shares
 from cctrace.diagnosis.record import Record
-
-FILTER_S = 10.0  # of BBR's min_rtt [Linux61] bbr_min_rtt_win_sec
-STEP_S = 0.25
-USED = 0.01  # of the bottleneck's rate: no controller with data to send gets less
-PACED = 0.25  # of the time
-EARLY_US = 20.0  # by which an arrival must precede that of an earlier packet
-FEWEST = 100  # packets
 
 
 def min_rtt(record: Record, limits: list[Limit]) -> MinRtt:
@@ -40,9 +34,9 @@ def _acts_as_bbr(record: Record, share: dict[str, float]) -> bool:
 
     What hardly uses its path is idle, whatever its min_rtt.
     """
-    if record.is_loss_based or (record.bottleneck.seen and not record.use >= USED):
+    if record.is_loss_based or (record.bottleneck.seen and not record.use >= const.LEAST_USED):
         return False
-    return record.is_model_based or share.get("probe_rtt", 0.0) > 0 or share.get("pacing", 0.0) >= PACED
+    return record.is_model_based or share.get("probe_rtt", 0.0) > 0 or share.get("pacing", 0.0) >= const.PACED_SHARE
 
 
 def _least_of_filter(record: Record) -> float:
@@ -57,25 +51,25 @@ def _filtered_min(record: Record) -> tuple[NDArray[np.float64], NDArray[np.float
     """Return (time_s, least RTT of the ten seconds before, us), by stretches of a quarter of a second."""
     known = np.isfinite(record.rtt_us)
     time, rtt = record.sent_s[known], record.rtt_us[known]
-    place = (time / STEP_S).astype(np.int64)
+    place = (time / const.MIN_RTT_STEP_S).astype(np.int64)
     least = np.full(int(place.max()) + 1, np.inf)
     np.minimum.at(least, place, rtt)
-    size = int(FILTER_S / STEP_S)
+    size = int(const.MIN_RTT_S / const.MIN_RTT_STEP_S)
     padded = np.concatenate([np.full(size - 1, np.inf), least])
     filtered: NDArray[np.float64] = np.lib.stride_tricks.sliding_window_view(padded, size).min(axis=1)
-    return np.arange(len(least), dtype=np.float64) * STEP_S, filtered
+    return np.arange(len(least), dtype=np.float64) * const.MIN_RTT_STEP_S, filtered
 
 
 def inflated(record: Record) -> Inflated | None:
     """Return what no RTT of ten seconds was below, of a flow that lasts longer."""
-    if record.is_loss_based or record.duration_s < 1.5 * FILTER_S:
+    if record.is_loss_based or record.duration_s < 1.5 * const.MIN_RTT_S:
         return None
     time, filtered = _filtered_min(record)
-    late = filtered[(time > FILTER_S) & np.isfinite(filtered)]
+    late = filtered[(time > const.MIN_RTT_S) & np.isfinite(filtered)]
     if not len(late):
         return None
     base = float(np.quantile(record.rtt_us[np.isfinite(record.rtt_us)], 0.001))
-    return Inflated(float(np.quantile(late, 0.75)), base, (FILTER_S, record.duration_s))
+    return Inflated(float(np.quantile(late, 0.75)), base, (const.MIN_RTT_S, record.duration_s))
 
 
 def jitter(record: Record) -> Jitter | None:
@@ -90,10 +84,10 @@ def reordering(record: Record) -> Reordering | None:
     # Of a segment that was sent more than once nobody knows which one was acknowledged.
     _, segment, times = np.unique(record.table.seq, return_inverse=True, return_counts=True)
     rows = np.flatnonzero(np.isfinite(rtt) & (times[segment.reshape(-1)] == 1))
-    if len(rows) < FEWEST:
+    if len(rows) < const.LEAST_ARRIVALS:
         return None
     told = record.table.told_ns[rows] / 1e3
     first = told - told[0]
-    late = first < np.maximum.accumulate(first) - EARLY_US
+    late = first < np.maximum.accumulate(first) - const.OVERTAKEN_US
     spurious = int(record.flow.retransmissions["spurious"].sum())
     return Reordering(float(late.mean()), int(late.sum()), spurious, int(record.lost.sum()))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Limit
 from cctrace.diagnosis.groups import (
-    COUNTED,
     NAN,
     EvenSends,
     Idle,
@@ -23,20 +23,6 @@ from cctrace.diagnosis.limits import shares, startup_end_s, written
 from cctrace.diagnosis.record import Record
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
 from cctrace.tcp.wire import HEADER_BYTES
-
-MOST, MUCH = 0.5, 0.25  # of the time
-OFTEN = 10  # writes at least
-MOSTLY = 0.8  # share of them
-CLOSER = 4  # times that writes follow ACKs more evenly than each other
-TOOK_S = 2e-5  # by which a host's answers differ in any case
-CHANCE = 20  # times less than between ACKs, within which an answer to one is no chance
-ABOUT = 0.05  # of what is in flight, within which writes find as much of it left
-ALIKE = 0.1  # within which rates are one
-TOGETHER = 8  # bursts at most whose rate is taken together: timers of a busy host are late by some
-PARTS = 4  # of an RTT, at least, that are looked at one by one: a window that is spent pauses once in each
-FEWEST = 100  # bursts
-PACKETS = 4  # that leave together, or are acknowledged together
-SPARE = 0.95  # of the rate that the path carried at other times
 
 
 def receiver_window(record: Record) -> ReceiverWindow | None:
@@ -69,8 +55,8 @@ def start(record: Record, limits: list[Limit]) -> Start | None:
     rounds, share = len(record.rounds[0]), shares(limits)
     if record.lost.any() or not rounds:
         return None
-    stood = share.get("application", 0.0) > MOST or share.get("rto_stall", 0.0) >= MUCH
-    growing = startup_end_s(record) >= MOST * record.duration_s and not stood
+    stood = share.get("application", 0.0) > const.MOST_OF_TIME or share.get("rto_stall", 0.0) >= const.MUCH_OF_TIME
+    growing = startup_end_s(record) >= const.MOST_OF_TIME * record.duration_s and not stood
     sent = float(record.flow.row["bytes_sent"])
     return Start(rounds, sent, record.median_rtt_us, growing, bool(record.flow.facts["complete"]))
 
@@ -99,7 +85,7 @@ def stalls(record: Record, limits: list[Limit]) -> Stalls | None:
 def idle(record: Record, limits: list[Limit], buffer: SendBuffer | None) -> Idle:
     """Return the share of the time without data to send."""
     share = shares(limits).get("application", 0.0)
-    if buffer is not None and buffer.send_buffer_share >= COUNTED:
+    if buffer is not None and buffer.send_buffer_share >= const.COUNTED:
         share -= buffer.waited_share  # the kernel knows what waited for room in the buffer
     return Idle(share, record.goodput_bps)
 
@@ -111,11 +97,11 @@ def writes(record: Record, share: float) -> Writes | None:
     in flight. A full send buffer lets it write when ACKs have freed a part of it: so long after an ACK, whenever that
     comes. Where ACKs themselves come like a clock the two are alike.
     """
-    if share < MUCH:
+    if share < const.MUCH_OF_TIME:
         return None
     bursts = record.bursts
     wrote = np.searchsorted(bursts.time_s, written(record)[:, 1])
-    if len(wrote) < OFTEN:
+    if len(wrote) < const.LEAST_WRITES:
         return None
     place = np.maximum(bursts.place[wrote], 0)
     left = record.acks["packets_out"][place].astype(float)
@@ -124,13 +110,13 @@ def writes(record: Record, share: float) -> Writes | None:
     answers = since < gap / 4
     apart, after = (np.subtract(*np.quantile(x, [0.75, 0.25])) for x in (np.diff(bursts.time_s[wrote]), since))
     # No timer of an application falls upon the same microseconds after an ACK every time.
-    prompt = max(3 * record.took_s, TOOK_S)
-    by_ack = np.quantile(since, MOSTLY) <= prompt < np.median(gap) / CHANCE
+    prompt = max(3 * record.took_s, const.TOOK_S)
+    by_ack = np.quantile(since, const.MOST_WRITES) <= prompt < np.median(gap) / const.CHANCE_TIMES
     level, most = float(np.median(left)), float(np.quantile(record.acks["rs_prior_in_flight"], 0.9))
-    same = np.abs(left - level) <= max(2.0, ABOUT * most)
-    if not level > 0 or min(answers.mean(), same.mean()) < MOSTLY:
+    same = np.abs(left - level) <= max(2.0, const.ABOUT_IN_FLIGHT * most)
+    if not level > 0 or min(answers.mean(), same.mean()) < const.MOST_WRITES:
         return None
-    by_acks, mss = bool(by_ack or apart > CLOSER * max(after, TOOK_S)), record.table.mss
+    by_acks, mss = bool(by_ack or apart > const.CLOSER * max(after, const.TOOK_S)), record.table.mss
     return Writes(level, level * mss, most * mss, by_acks)
 
 
@@ -164,7 +150,7 @@ def even_sends(record: Record, limits: list[Limit]) -> EvenSends | None:
     if record.lost.any() or _is_queued(record):
         return None
     rate, even = even_rate(record)
-    if record.bottleneck.seen and rate >= SPARE * record.bottleneck.rate:
+    if record.bottleneck.seen and rate >= const.SPARE_RATE * record.bottleneck.rate:
         return None
     share, sizes = shares(limits), record.table.wire_bytes[~record.table.again] - HEADER_BYTES
     return EvenSends(
@@ -182,16 +168,16 @@ def even_rate(record: Record) -> tuple[float, float]:
     bursts = record.bursts
     later = bursts.time_s > startup_end_s(record)
     time, size = bursts.time_s[later], bursts.segments[later] * (record.table.mss + HEADER_BYTES)
-    if len(time) < FEWEST or not time[-1] > time[0]:
+    if len(time) < const.FEWEST_BURSTS or not time[-1] > time[0]:
         return np.nan, 0.0
     apart = float(np.median(np.diff(time)))
-    many = int(np.clip(record.median_rtt_us / 1e6 / PARTS / max(apart, 1e-9), 1, TOGETHER))
+    many = int(np.clip(record.median_rtt_us / 1e6 / const.PARTS_OF_RTT / max(apart, 1e-9), 1, const.BURSTS_TOGETHER))
     edges = time[::many]
     gap, got = np.diff(edges), np.add.reduceat(size, np.arange(0, len(size), many))[: len(edges) - 1]
     rate = got / np.maximum(gap * 1e6, 1e-3)
     order = np.argsort(rate)
     middle = float(rate[order][np.searchsorted(np.cumsum(gap[order]), gap.sum() / 2)])
-    return middle, float(gap[np.abs(rate / middle - 1) < ALIKE].sum() / gap.sum())
+    return middle, float(gap[np.abs(rate / middle - 1) < const.SAME_RATE].sum() / gap.sum())
 
 
 def _is_queued(record: Record) -> bool:
@@ -199,11 +185,13 @@ def _is_queued(record: Record) -> bool:
     bottleneck = record.bottleneck
     if bottleneck is None or not bottleneck.seen:
         return False
-    return float(np.median(bottleneck.queue_us)) * bottleneck.rate > PACKETS * (record.table.mss + HEADER_BYTES)
+    return float(np.median(bottleneck.queue_us)) * bottleneck.rate > const.PACKETS_TOGETHER * (
+        record.table.mss + HEADER_BYTES
+    )
 
 
 def _had_more(record: Record, rate: float) -> bool:
-    return record.bottleneck is not None and record.bottleneck.seen and rate < SPARE * record.bottleneck.rate
+    return record.bottleneck is not None and record.bottleneck.seen and rate < const.SPARE_RATE * record.bottleneck.rate
 
 
 def _carried_bps(record: Record) -> float:

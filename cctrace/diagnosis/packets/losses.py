@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import Bursts, Losses, Met, SentAgain
 from cctrace.diagnosis.record import Record
 from cctrace.path.bottleneck import constant
@@ -14,16 +15,6 @@ from cctrace.path.losses import backlog_met, decided_ns, overflows, proportion
 from cctrace.path.own_queue import mean_rank
 from cctrace.path.transmissions import Transmissions
 from cctrace.tcp.wire import PACKET_BYTES
-
-FEWEST = 5  # losses, that would show whether they came at some times
-UNLIKELY = 1e-3
-MANAGED = 10  # packets of queue at the least, for an active queue management to be told from a short buffer
-AT_FULL = 0.8  # of the longest backlog
-PASSED = 2  # packets per dropped one, at most, that a full queue let pass although it was longer
-TOGETHER = 0.5  # of a packet's time in service, within which the next must leave, for both to be of one burst
-QUANTUM_S = 0.001  # of its rate, that a pacing sender lets out at a time [Linux] tcp_tso_autosize
-FEWEST_IN_BURSTS = 10  # losses
-EPISODE_RTTS = 4  # within which losses are of one overflow
 
 
 def losses(record: Record) -> Losses | None:
@@ -50,8 +41,8 @@ def losses(record: Record) -> Losses | None:
 
 def _met(record: Record) -> Met:
     met = _Backlogs(record)
-    few = record.lost.sum() < FEWEST
-    short = bool(met.met[record.lost].min() < AT_FULL * met.longest - 3 * PACKET_BYTES)
+    few = record.lost.sum() < const.LEAST_LOSSES
+    short = bool(met.met[record.lost].min() < const.AT_FULL * met.longest - 3 * PACKET_BYTES)
     if few:
         met.rest = record.lost
     rest, full = int(met.rest.sum()), int(met.overflow.sum())
@@ -75,7 +66,8 @@ def _met(record: Record) -> Met:
         buffer_bytes=buffer,
         buffer_bdp=buffer / met.bdp,
         # Too short a queue to be managed, or one that holds what the link's own has left when tokens run out.
-        is_managed_length=met.longest > MANAGED * PACKET_BYTES and (few or not record.bottleneck.bucket_bytes),
+        is_managed_length=met.longest > const.MANAGED_PACKETS * PACKET_BYTES
+        and (few or not record.bottleneck.bucket_bytes),
         avoids_short=short,
         waits_us=tuple((np.append(waits, met.longest) / record.bottleneck.rate).tolist()),
         is_gathered=lambda: _gathered(record, met.rest),
@@ -104,9 +96,9 @@ class _Backlogs:
         short = self.longest - float(np.median(met[overflow])) if overflow.any() else np.inf
         # A full queue drops at its length, which is the longest that anything passed with: it lets nothing pass then,
         # where an early drop (RED) lets much.
-        full = short < max((1 - AT_FULL) * self.longest, 3 * packet)
+        full = short < max((1 - const.AT_FULL) * self.longest, 3 * packet)
         passed = np.sum(settled & (self.met > self.longest - short + ABOVE_FULL * packet))
-        full &= bool(passed <= PASSED * (1 + overflow.sum()))
+        full &= bool(passed <= const.PASSED * (1 + overflow.sum()))
         self.overflow = overflow if full else np.zeros(len(overflow), bool)
         self.rest = self.lost & ~self.overflow & judged
 
@@ -142,11 +134,11 @@ def _gathered(record: Record, lost: NDArray[np.bool_]) -> bool:
     per_rtt = max(int(len(lost) * record.least_rtt_us / 1e6 / max(record.duration_s, 1e-6)), 1)
     place = np.unique(np.flatnonzero(lost) // per_rtt)  # round trips (of packets sent) that lost something
     rounds = -(-len(lost) // per_rtt)
-    if len(place) < min(FEWEST, rounds / 2):
-        return int(lost.sum()) >= FEWEST * len(place)
+    if len(place) < min(const.LEAST_LOSSES, rounds / 2):
+        return int(lost.sum()) >= const.LEAST_LOSSES * len(place)
     from scipy import stats  # late: it takes a third of a second, and only losses need it
 
-    return bool(stats.kstest((place + 0.5) / rounds, "uniform").pvalue < UNLIKELY)
+    return bool(stats.kstest((place + 0.5) / rounds, "uniform").pvalue < const.UNLIKELY)
 
 
 def _before(record: Record, lost: NDArray[np.bool_]) -> tuple[float, int]:
@@ -160,17 +152,17 @@ def _before(record: Record, lost: NDArray[np.bool_]) -> tuple[float, int]:
 
 def bursts(record: Record) -> Bursts | None:
     """Return the bursts whose ends were lost; None of a capture that does not show them, or of too few losses."""
-    if record.lost.sum() < FEWEST_IN_BURSTS or record.flow.taken_at not in ("sender", "unknown"):
+    if record.lost.sum() < const.FEWEST_IN_BURSTS or record.flow.taken_at not in ("sender", "unknown"):
         return None
     burst, ahead, met = _bursts(record)
     lost = np.flatnonzero(record.lost)
     lost = lost[np.unique(burst[lost], return_index=True)[1]]  # the first of each burst
-    quantum = max(2 * float(np.median(record.table.wire_bytes)), QUANTUM_S * record.goodput_bps / 8)
+    quantum = max(2 * float(np.median(record.table.wire_bytes)), const.PACED_S * record.goodput_bps / 8)
     typical, rank = float(np.median(ahead[lost])), mean_rank(ahead.astype(float), ahead[lost].astype(float))
     filled = float(np.median(ahead[lost] / np.maximum(met[lost], ahead[lost] + 1)))
     many, at = len(lost), record.sent_s[record.lost]
     if not record.bottleneck.seen:  # a rate that is no more than a guess: what overflows time and again only
-        apart = np.diff(record.sent_s[lost], prepend=-np.inf) > EPISODE_RTTS * record.median_rtt_us / 1e6
+        apart = np.diff(record.sent_s[lost], prepend=-np.inf) > const.OVERFLOW_RTTS * record.median_rtt_us / 1e6
         many = int(apart.sum())
     count, span = int(record.lost.sum()), (float(at.min()), float(at.max()))
     return Bursts(typical, quantum, filled, many, rank, count, count / len(record.table), span)
@@ -180,7 +172,7 @@ def _bursts(record: Record) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArr
     """Return of every transmission the number of its burst, and what of that left ahead it and what it met, bytes."""
     table, rate = record.table, record.bottleneck.rate
     sent_us = record.sent_s * 1e6
-    begins = np.diff(sent_us, prepend=-np.inf) > TOGETHER * table.wire_bytes / rate
+    begins = np.diff(sent_us, prepend=-np.inf) > const.IN_A_BURST * table.wire_bytes / rate
     burst = np.cumsum(begins) - 1
     total = np.cumsum(table.wire_bytes) - table.wire_bytes
     return burst, total - total[np.flatnonzero(begins)][burst], backlog_met(record.fluid, constant(rate), sent_us)

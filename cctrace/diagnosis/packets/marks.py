@@ -6,11 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.cc.linux import CA_CWR
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import NAN, Marks
 from cctrace.diagnosis.record import Record
 from cctrace.schema import LINUX_EVENTS
-
-EPISODE_RTTS = 2  # losses closer than that cut the window once
 
 
 def marks(record: Record) -> Marks | None:
@@ -27,7 +26,7 @@ def marks(record: Record) -> Marks | None:
         marked=float(ecn.delivered_ce) if exact else NAN,
         marked_share=ecn.ce_share if exact else NAN,
         reductions=len(at),
-        loss_episodes=int((np.diff(lost, prepend=-np.inf) > EPISODE_RTTS * record.median_rtt_us / 1e6).sum()),
+        loss_episodes=int((np.diff(lost, prepend=-np.inf) > const.EPISODE_RTTS * record.median_rtt_us / 1e6).sum()),
         longest_pause_share=float(np.diff(ends).max()) / max(record.duration_s, 1e-9),
         queue_us=_queue_us(record, at),
         is_l4s=ecn.sent["ect1"] > ecn.sent["ect0"],

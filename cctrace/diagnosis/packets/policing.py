@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import Policer
 from cctrace.diagnosis.record import Record
 from cctrace.path.buckets import policer_of
@@ -12,26 +13,21 @@ from cctrace.path.own_queue import mean_rank
 from cctrace.path.transmissions import LOST
 
 # Transmissions of a flow in which a policer is looked for; the first that hold `ENOUGH` losses.
-AMONG = (20_000, 60_000)
-ENOUGH = 100
-FEWEST = 15
-SAME = 0.02  # by which rates may differ that are one
-SHOWN = 0.1  # share of the delays' deviation that a queue must explain, for its rate to be known
-EPISODES, LONGEST = 5, 0.9  # episodes of loss, and the mean rank of the RTTs before, that tell of a queue
 
 
 def policer(record: Record) -> Policer | None:
     """Return the token bucket that explains the losses, if one does."""
-    if record.lost.sum() < FEWEST:
+    if record.lost.sum() < const.LEAST_POLICED:
         return None
     table = record.table
-    most = next((rows for rows in AMONG if record.lost[:rows].sum() >= ENOUGH), AMONG[-1])
+    among = const.POLICED_SENDS, const.POLICED_SENDS_MOST
+    most = next((rows for rows in among if record.lost[:rows].sum() >= const.POLICED_LOSSES), among[-1])
     # Of what was sent last it is not known whether it was lost, and so not what it met.
     end_ns = min(table.sent_ns[min(most, len(table)) - 1], decided_ns(table))
     whole = (table, *record.companions.values())
     tables = [other.first(int(np.searchsorted(other.sent_ns, end_ns, "right"))) for other in whole]
     rtt = record.rtt_us[np.isfinite(record.rtt_us)]
-    if (tables[0].state == LOST).sum() < FEWEST:
+    if (tables[0].state == LOST).sum() < const.LEAST_POLICED:
         return None
     bucket = policer_of([table for table in tables if len(table)], record.start_ns, float(np.quantile(rtt, 0.05)))
     if bucket is None or bucket.explained is None or _queue_dropped(record):
@@ -58,8 +54,9 @@ def _is_the_links(record: Record, rate: float) -> bool:
     A full queue drops as an empty bucket does, whatever waits in it; but behind a policer nothing waits at its rate.
     """
     shared = record.path.shared
-    alone = record.bottleneck.rate if record.bottleneck.shown > SHOWN else np.nan
-    return abs(alone / rate - 1) < SAME or bool(shared and shared.is_common and abs(shared.rate / rate - 1) < SAME)
+    alone = record.bottleneck.rate if record.bottleneck.shown > const.RATE_SHOWN else np.nan
+    rates = [alone, shared.rate] if shared and shared.is_common else [alone]
+    return any(abs(one / rate - 1) < const.POLICED_RATE_SAME for one in rates)
 
 
 def _queue_dropped(record: Record) -> bool:
@@ -68,4 +65,6 @@ def _queue_dropped(record: Record) -> bool:
     lost = np.flatnonzero(record.lost)
     before = known[np.maximum(np.searchsorted(known, lost) - 1, 0)]
     episodes = 1 + int(np.sum(np.diff(record.sent_s[lost]) > record.least_rtt_us / 1e6))
-    return episodes >= EPISODES and mean_rank(record.rtt_us[known], record.rtt_us[before]) > LONGEST
+    return (
+        episodes >= const.QUEUE_EPISODES and mean_rank(record.rtt_us[known], record.rtt_us[before]) > const.QUEUE_RANK
+    )

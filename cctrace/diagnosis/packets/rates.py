@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Limit
 from cctrace.diagnosis.groups import NAN, Before, HeldWindow, Queue, RateChanges, Shaper, Stale
 from cctrace.diagnosis.limits import shares
@@ -15,16 +16,11 @@ from cctrace.path.constants import STEADY_RATE
 from cctrace.path.own_queue import rolling_max
 from cctrace.tcp.wire import HEADER_BYTES
 
-STEPPED = 0.7  # share of the time with one rate or another, for which a link's rate changes in steps
-BW_ROUNDS = 10  # of BBR's bandwidth filter [Linux61] bbr_bw_rtts
-HIGHER = 1.1  # times the rate, from which on an estimate is too high
-FEWEST_FIRST, FEWEST_ROUNDS = 5, 20
-
 
 def rate_changes(record: Record, limits: list[Limit]) -> RateChanges | None:
     """Return how the path's rate changed; None if it did not."""
     changes, varied = record.changes, record.path.rate_range_bps
-    if changes and not (varied and _between(record, changes) < STEPPED):
+    if changes and not (varied and _between(record, changes) < const.STEPPED):
         drops = [change for change in changes if change.after_bps < change.before_bps]
         worst = max(drops, key=lambda change: change.before_bps / change.after_bps, default=None)
         return RateChanges(changes, stale=None if worst is None else _stale(record, worst, limits))
@@ -59,9 +55,9 @@ def stale_seconds(record: Record, change: Change) -> float:
     rounds = np.searchsorted(record.rounds[0], record.ack_s[sampled], side="right")
     most = np.zeros(int(rounds.max()) + 1 if len(rounds) else 1)
     np.maximum.at(most, rounds, rate)
-    estimate = rolling_max(most, BW_ROUNDS)[rounds]
+    estimate = rolling_max(most, const.BW_ROUNDS)[rounds]
     time = record.ack_s[sampled]
-    after = (time > change.at_s) & (estimate > HIGHER * change.after_bps)
+    after = (time > change.at_s) & (estimate > const.TOO_HIGH * change.after_bps)
     inside = after & (time < change.until_s)
     return float(time[inside].max() - change.at_s) if inside.any() else 0.0
 
@@ -110,7 +106,7 @@ def before(record: Record) -> Before | None:
     """Return what the first packets of a flow took that was captured from its beginning."""
     bottleneck = record.bottleneck
     early = bottleneck.sent_us < bottleneck.sent_us[0] + 2 * bottleneck.base_us
-    if early.sum() < FEWEST_FIRST or not record.flow.facts["complete"]:
+    if early.sum() < const.LEAST_FIRST or not record.flow.facts["complete"]:
         return None
     first, own = float(np.median(bottleneck.rest_us[early])), float(np.median(bottleneck.queue_us[early]))
     least, spread = record.uncongested  # of stretches: jitter is in it
@@ -130,7 +126,7 @@ def held_window(record: Record) -> HeldWindow | None:
     """Return the largest amounts in flight of later rounds, of a flow that lost nothing."""
     first, _, most = record.rounds
     later = most[first > min(2.0, 0.3 * record.duration_s)]
-    if len(later) < FEWEST_ROUNDS or record.lost.any():
+    if len(later) < const.LEAST_ROUNDS or record.lost.any():
         return None
     typical = float(np.median(later))
     spread = float(np.median(np.abs(later - typical))) / max(typical, 1.0)

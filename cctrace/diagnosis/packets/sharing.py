@@ -7,17 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import Sharing, Turns
 from cctrace.diagnosis.record import Record
 from cctrace.path.bottleneck import Sent, Steps, constant, deviation
 from cctrace.path.constants import COMMON
 from cctrace.path.neighbours import Shared
-
-FAIR = 0.05  # of the fair share, within which everyone gets it
-STEADY = 0.1  # and within which it stays, for three quarters of the time
-FILLED = 0.7  # of the link's rate, that all flows together had where they competed
-MOST_OF_IT = 0.5  # of a flow's data, that must have met a link so full
-FEWEST = 20  # windows in which all had data, for their shares to be compared
 
 
 def others(record: Record) -> dict[str, Turns | Sharing]:
@@ -84,8 +79,8 @@ def _got(record: Record, shared: Shared) -> _Got | None:
     if len(edges) < 2:
         return None
     rates = np.array([_rates(part, edges) for part in parts])
-    mine, filled = rates[0], rates.sum(axis=0) >= FILLED * shared.rate
-    if not mine.any() or mine[filled].sum() < MOST_OF_IT * mine.sum():
+    mine, filled = rates[0], rates.sum(axis=0) >= const.LINK_FILLED * shared.rate
+    if not mine.any() or mine[filled].sum() < const.MET_FULL_LINK * mine.sum():
         return None
     mean = rates.mean(axis=1) * 8e6
     return _Got(float(mean[0]), dict(zip(shared.flows, mean[1:].tolist(), strict=True)))
@@ -128,7 +123,7 @@ def _in_turns(record: Record, gain: float) -> _Turns | None:
     own, *others = record.path.parts.values()
     window_us = max(100_000.0, *(part.least_rtt_us for part in (own, *others) if len(part.known)))
     edges = np.arange(0.0, own.sent_us[-1] + window_us, window_us)
-    if len(edges) < FEWEST:
+    if len(edges) < const.LEAST_SHARED:
         return None
     rates = np.array([_rates(part, edges) for part in (own, *others)])
     busy = rates > 0
@@ -136,19 +131,19 @@ def _in_turns(record: Record, gain: float) -> _Turns | None:
     # Of a window in which a flow begins or ends it had data for a part only.
     inside = np.all(busy == np.roll(busy, 1, axis=1), axis=0) & np.all(busy == np.roll(busy, -1, axis=1), axis=0)
     full = inside & busy[0] & (many > 1)
-    if full.sum() < FEWEST:
+    if full.sum() < const.LEAST_SHARED:
         return None
     parts = rates[:, full] / total[full] * many[full]
     off = np.abs(np.where(busy[:, full], parts, 1.0) - 1)
     spread = float(np.quantile(off.max(axis=0), 0.75))
-    if spread > STEADY or np.median(off.max(axis=0)) > FAIR:
+    if spread > const.SHARES_STEADY or np.median(off.max(axis=0)) > const.FAIR:
         return None
     link = float(np.median(total[full]))
     solo = rates[0, inside & busy[0] & (many == 1)]
     alone = deviation(own, constant(record.bottleneck.rate))
     return _Turns(
         link,
-        float(np.median(solo)) if len(solo) >= FEWEST / 4 else 0.0,
+        float(np.median(solo)) if len(solo) >= const.LEAST_SHARED / 4 else 0.0,
         float(np.median(rates[0, full] / total[full])),
         spread,
         min(alone, deviation(own, _served(others, link, window_us))),

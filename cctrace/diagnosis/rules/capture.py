@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import LOOK, Facts
 from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.rules.found import ENDS, Found
 
-UNSURE = 0.4  # how sure a cause may be whose times or counts are the capture's doing
 OWN = {"capture_artefact", "vantage_point"}
-LOOK_SURE, LOOK_SURE_OF_ENDS = 0.5, 0.7  # one look: an instant; the kernel's accounts are of the whole time
 
 
 def capture_artefact(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -31,9 +30,9 @@ def tempered(facts: Facts, found: list[Finding]) -> list[Finding]:
     """Return findings no surer than the record allows: one that misleads, or a single look."""
     if facts.kind == LOOK:
         of_ends = ENDS | {"reordering"}  # which the kernel counts
-        most = {one.name: LOOK_SURE_OF_ENDS if one.name in of_ends else LOOK_SURE for one in found}
+        most = {one.name: const.LOOK_SURE_OF_ENDS if one.name in of_ends else const.LOOK_SURE for one in found}
     elif any(one.name == "capture_artefact" for one in found):
-        most = {one.name: 1.0 if one.name in OWN else UNSURE for one in found}
+        most = {one.name: 1.0 if one.name in OWN else const.UNSURE for one in found}
     else:
         return found
     return [replace(one, confidence=min(one.confidence, most[one.name])) for one in found]

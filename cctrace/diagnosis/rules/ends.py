@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import Facts
 from cctrace.diagnosis.findings import Finding
-from cctrace.diagnosis.groups import COUNTED
 from cctrace.diagnosis.rules.found import ENDS, Found
 
-MOST, MUCH = 0.5, 0.25  # of the time
-FULL = 0.9  # of a window in flight; the rest is less than a burst
-SHORT_ROUNDS = 14  # a start that doubles from ten segments is at 80 MB by then
-EITHER = 0.6  # how sure an application is, where it may be the send buffer
-FEW = 0.1  # of the bandwidth samples
-LEAST_PAUSED = 0.01  # of the time
-EVEN = 0.9  # of the time
-PARTLY = 0.1  # of the segments
 NOT_WAITING = {"competition", "reordering", "random_loss", "collapse"}  # what explains a rate below the estimate
 
 
@@ -25,19 +17,19 @@ def receiver_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     window = facts.window
     if window is None:
         return
-    if window.receiver_share >= MOST:
+    if window.receiver_share >= const.MOST_OF_TIME:
         sure = min(0.99, 0.5 + window.receiver_share / 2)
         yield facts.finding("receiver_limited", sure, window).saying(held_share=window.receiver_share)
-    elif window.window_used >= FULL:
+    elif window.window_used >= const.WINDOW_FULL:
         yield facts.finding("receiver_limited", 0.7, window).saying(used_share=window.window_used)
-    elif window.window_average >= FULL and window.receiver_share > 0:
+    elif window.window_average >= const.WINDOW_FULL and window.receiver_share > 0:
         yield facts.finding("receiver_limited", 0.6, window).saying(average_share=window.window_average)
 
 
 def slow_start_only(facts: Facts, found: Found) -> Iterator[Finding]:
     """A transfer that lost nothing and ended while its window still grew."""
     start = facts.start
-    if start is not None and start.is_growing and start.rounds <= SHORT_ROUNDS:
+    if start is not None and start.is_growing and start.rounds <= const.SHORT_ROUNDS:
         yield facts.finding("slow_start_only", 0.9 if start.is_complete else 0.6, start)
 
 
@@ -46,22 +38,22 @@ def send_buffer_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     buffer = facts.send_buffer
     if buffer is None:
         return
-    if buffer.send_buffer_share >= MUCH:
+    if buffer.send_buffer_share >= const.MUCH_OF_TIME:
         yield facts.finding("send_buffer_limited", min(0.99, 0.5 + buffer.send_buffer_share / 2), buffer)
-    elif buffer.send_buffer_share >= COUNTED and buffer.waited_share >= MUCH:
+    elif buffer.send_buffer_share >= const.COUNTED and buffer.waited_share >= const.MUCH_OF_TIME:
         yield facts.finding("send_buffer_limited", min(0.9, 0.5 + buffer.waited_share / 2), buffer, "counted")
 
 
 def receiver_pauses(facts: Facts, found: Found) -> Iterator[Finding]:
     """The receiver shut its window altogether."""
     pauses = facts.pauses
-    if pauses is not None and pauses.shut_s >= LEAST_PAUSED * facts.end_s:
+    if pauses is not None and pauses.shut_s >= const.LEAST_PAUSED * facts.end_s:
         yield facts.finding("receiver_pauses", 0.9, pauses)
 
 
 def stalls(facts: Facts, found: Found) -> Iterator[Finding]:
     """Silences that only the retransmission timer ended, for a quarter of the time."""
-    if facts.stalls is not None and facts.stalls.stalled_share >= MUCH:
+    if facts.stalls is not None and facts.stalls.stalled_share >= const.MUCH_OF_TIME:
         yield facts.finding("stalls", min(0.95, 0.45 + facts.stalls.stalled_share / 2), facts.stalls)
 
 
@@ -70,26 +62,30 @@ def pacing_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     limit = facts.socket_limit
     if limit is None or "receiver_limited" in found.names:
         return
-    if limit.limited_share >= MOST and limit.is_at_limit and not limit.is_queued:
+    if limit.limited_share >= const.MOST_OF_TIME and limit.is_at_limit and not limit.is_queued:
         yield facts.finding("pacing_limited", 0.95, limit)
 
 
 def application_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     """There was less to send than could have been sent; or data waited for room in a send buffer."""
     idle, writes = facts.idle, facts.writes
-    if idle is None or not idle.application_share >= MUCH or found.names & {"slow_start_only", "pacing_limited"}:
+    if (
+        idle is None
+        or not idle.application_share >= const.MUCH_OF_TIME
+        or found.names & {"slow_start_only", "pacing_limited"}
+    ):
         return
     share = idle.application_share
-    if writes is not None and writes.is_by_acks and share >= MOST:  # ACKs in batches make pauses, too, for less time
+    if writes is not None and writes.is_by_acks and share >= const.MOST_OF_TIME:  # ACKs in batches pause, too
         counted = facts.send_buffer is not None
         yield facts.finding("send_buffer_limited", 0.7, writes, "writes").saying(
             waited_share=share, has_counters=counted
         )
         return
-    sure = min(0.99, 0.5 + share / 2) if share >= MOST else 0.2 + 0.5 * share
+    sure = min(0.99, 0.5 + share / 2) if share >= const.MOST_OF_TIME else 0.2 + 0.5 * share
     level = {}
     if writes is not None:
-        sure, level = min(sure, EITHER), {"level_segments": writes.level_segments}
+        sure, level = min(sure, const.EITHER), {"level_segments": writes.level_segments}
     yield facts.finding("application_limited", sure, idle).saying(**level)
 
 
@@ -98,7 +94,9 @@ def waiting(facts: Facts, found: Found) -> Iterator[Finding]:
     now = facts.instant
     if now is None or found.names & NOT_WAITING or found.sure & ENDS:
         return
-    if now.used_share < MOST and (now.is_waiting or (now.has_model and now.cwnd_used < MOST)):
+    if now.used_share < const.MOST_OF_TIME and (
+        now.is_waiting or (now.has_model and now.cwnd_used < const.MOST_OF_TIME)
+    ):
         yield facts.finding("application_limited", 0.6, now)
 
 
@@ -113,7 +111,7 @@ def app_limited_samples(facts: Facts, found: Found) -> Iterator[Finding]:
     samples = facts.samples
     if samples is None or not facts.is_model_based or found.names & {"slow_start_only", "pacing_limited"}:
         return
-    if samples.limited_share > FEW and samples.application_share < MOST:
+    if samples.limited_share > const.FEW_LIMITED and samples.application_share < const.MOST_OF_TIME:
         yield facts.finding("app_limited_samples", 0.6, samples)
 
 
@@ -122,9 +120,9 @@ def paced_evenly(facts: Facts, found: Found) -> Iterator[Finding]:
     even = facts.even_sends
     if even is None or found.sure & {*ENDS, "competition", "fair_queueing", "policer"}:
         return
-    if not even.even_share >= EVEN:
+    if not even.even_share >= const.EVEN:
         return
-    if even.partly_filled_share > PARTLY:
+    if even.partly_filled_share > const.PARTLY_FILLED:
         yield facts.finding("application_limited", 0.7, even, "evenly")
     else:
         limit = {"limit_bps": even.rate_bps, "limited_share": even.even_share}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Finding
 
-SURE = 0.6  # from which on a cause explains what others would, too
 ENDS = {"receiver_limited", "application_limited", "slow_start_only", "send_buffer_limited", "pacing_limited"}
 
 
@@ -22,4 +22,4 @@ class Found:
     @property
     def sure(self) -> set[str]:
         """Those that explain what others would, too."""
-        return {finding.name for finding in self.findings if finding.confidence >= SURE}
+        return {finding.name for finding in self.findings if finding.confidence >= const.EXPLAINS}

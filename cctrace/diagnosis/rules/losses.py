@@ -5,26 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.groups import Losses, Met
-from cctrace.diagnosis.order import DOUBTFUL
 from cctrace.diagnosis.rules.found import Found
 
-FEWEST = 5  # losses, for anything to be said of their cause
-SURE = 3.0  # standard errors
-UNLIKELY = 1e-3
-MOSTLY = 0.9  # share of the losses that a full queue explains, for the rest not to be asked about
-BY_OTHERS = 0.8  # mean rank of the RTTs before losses, where the flow's own queue says nothing: others' queue
-AT_RTT = 0.9  # mean rank of the RTTs before losses that a full queue makes
-SHALLOW = 0.25  # of a bandwidth-delay product: the gain by which BBR probes, less 1 [Linux61] bbr_pacing_gain
 EXPLAINED = {"competition", "fair_queueing", "policer"}  # they say what dropped
-FEWEST_BURSTS = 5  # that lost something
-LARGE = 2  # times what a pacing sender lets out, from which on a burst is none of its
-FILLS = 0.8  # of the queue that lost packets met, that their own burst had put there
-LATE = 0.7  # mean rank of the place in the burst of what was lost
-MUCH = 0.05  # of the segments
-FEWEST_BEFORE, SOME = 5, 0.001  # segments, and their share, that were lost before the capture, to be worth a word
 TOLD = {"random_loss", "shallow_buffer"}  # causes whose sentences say how much was lost
 
 
@@ -33,8 +20,10 @@ def poor_pacing(facts: Facts, found: Found) -> Iterator[Finding]:
     bursts = facts.bursts
     if bursts is None or found.sure & EXPLAINED:
         return
-    large = bursts.burst_bytes >= LARGE * bursts.paced_bytes and bursts.own_share_of_queue >= FILLS
-    if large and bursts.rank_in_burst >= LATE and bursts.bursts_with_losses >= FEWEST_BURSTS:
+    large = (
+        bursts.burst_bytes >= const.LARGE_BURST * bursts.paced_bytes and bursts.own_share_of_queue >= const.FILLS_QUEUE
+    )
+    if large and bursts.rank_in_burst >= const.LATE_IN_BURST and bursts.bursts_with_losses >= const.BURSTS_THAT_LOST:
         yield facts.finding("poor_pacing", min(max(bursts.rank_in_burst, 0.6), 0.95), bursts)
 
 
@@ -46,31 +35,33 @@ def losses(facts: Facts, found: Found) -> Iterator[Finding]:
     if lost.met is not None:
         causes = _placed(facts, lost, lost.met)
     else:
-        causes = _unplaced(facts, lost) if lost.lost >= FEWEST else iter(())
+        causes = _unplaced(facts, lost) if lost.lost >= const.LEAST_LOSSES else iter(())
     bursts = "poor_pacing" in found.names  # what they lose is neither chance's nor managed
     yield from (one for one in causes if not bursts or one.name not in ("random_loss", "aqm"))
 
 
 def _placed(facts: Facts, lost: Losses, met: Met) -> Iterator[Finding]:
     """Losses whose queue is known."""
-    if lost.lost < FEWEST:  # two may show that a queue is managed: chance seldom hits long ones alone
-        if met.avoids_short and met.is_managed_length and met.rests > 1 and met.chance < UNLIKELY:
+    if lost.lost < const.LEAST_LOSSES:  # two may show that a queue is managed: chance seldom hits long ones alone
+        if met.avoids_short and met.is_managed_length and met.rests > 1 and met.chance < const.UNLIKELY:
             yield _aqm(facts, lost, met)
         return
     overflowed, dropped = met.overflowed, []
     # A full queue drops many at a time; chance that cuts the window as often is as much of a cause.
-    often = met.rest >= (1 - MOSTLY) * lost.lost or met.rests >= met.overflows
-    if met.rest >= FEWEST and often:
-        after_long = (met.rtt_rank - 0.5) * (12 * met.rtt_episodes) ** 0.5 > SURE and met.rtt_rank > BY_OTHERS
-        if met.chance < UNLIKELY and not met.is_managed_length:
+    often = met.rest >= (1 - const.MOSTLY_OVERFLOW) * lost.lost or met.rests >= met.overflows
+    if met.rest >= const.LEAST_LOSSES and often:
+        after_long = (met.rtt_rank - 0.5) * (
+            12 * met.rtt_episodes
+        ) ** 0.5 > const.SURE_ERRORS and met.rtt_rank > const.BY_OTHERS
+        if met.chance < const.UNLIKELY and not met.is_managed_length:
             overflowed = lost.lost
-        elif met.chance < UNLIKELY:
+        elif met.chance < const.UNLIKELY:
             dropped.append(_aqm(facts, lost, met))
         elif met.is_gathered() or after_long:
             dropped.append(_full(facts, lost, met.rest, met.rtt_rank))
         else:
             dropped.append(_chance(facts, lost, met))
-    if overflowed >= FEWEST:
+    if overflowed >= const.LEAST_LOSSES:
         full = _overflow(facts, lost, met, overflowed)
         dropped = [one for one in dropped if one.name != full.name] + [full]
     yield from dropped
@@ -78,8 +69,10 @@ def _placed(facts: Facts, lost: Losses, met: Met) -> Iterator[Finding]:
 
 def _unplaced(facts: Facts, lost: Losses) -> Iterator[Finding]:
     """Losses of a flow whose queue is not known: chance, if nothing speaks against it."""
-    clear = abs(lost.rtt_rank - 0.5) * (12 * lost.episodes) ** 0.5 > SURE and lost.rtt_rank > lost.clear_rank
-    together = lost.rtt_rank > AT_RTT and lost.lost >= 2 * FEWEST * lost.episodes
+    clear = (
+        abs(lost.rtt_rank - 0.5) * (12 * lost.episodes) ** 0.5 > const.SURE_ERRORS and lost.rtt_rank > lost.clear_rank
+    )
+    together = lost.rtt_rank > const.AT_RTT and lost.lost >= 2 * const.LEAST_LOSSES * lost.episodes
     exact = facts.kind == PACKETS
     if together or clear or not lost.can_be_chance or lost.is_gathered():
         if lost.rtt_rank > 0.5 or not exact:
@@ -93,7 +86,7 @@ def _unplaced(facts: Facts, lost: Losses) -> Iterator[Finding]:
 
 
 def _chance(facts: Facts, lost: Losses, met: Met) -> Finding:
-    sure = (0.97 if met.rest >= 20 else 0.8) if met.rests >= FEWEST else 0.45  # what was lost together is one event
+    sure = (0.97 if met.rest >= 20 else 0.8) if met.rests >= const.LEAST_LOSSES else 0.45  # lost together: one event
     numbers = {"loss_share": met.rest_share, "lost": met.rest, "share_low": met.share_low, "share_high": met.share_high}
     return _by_chance(facts, lost, sure, numbers | {"congestive": met.overflowed, "chance": met.chance})
 
@@ -108,7 +101,7 @@ def _full(facts: Facts, lost: Losses, dropped: int, rank: float) -> Finding:
     """A full queue that this flow's own data do not explain, or whose length is not known; a shallow one."""
     numbers = {"lost": dropped, "rtt_rank": rank} | lost.of_polls
     exact, long = facts.kind == PACKETS, rank > 0.5
-    if long and (exact or lost.can_be_chance) and lost.room_us < SHALLOW * lost.least_rtt_us:
+    if long and (exact or lost.can_be_chance) and lost.room_us < const.SHALLOW * lost.least_rtt_us:
         numbers |= {"buffer_us": lost.room_us, "buffer_bdp": lost.room_us / lost.least_rtt_us}
         return _shallow(facts, lost, 0.75 if exact else 0.6, numbers)
     words = {
@@ -122,8 +115,8 @@ def _full(facts: Facts, lost: Losses, dropped: int, rank: float) -> Finding:
 
 def _overflow(facts: Facts, lost: Losses, met: Met, dropped: int) -> Finding:
     numbers = {"buffer_bytes": met.buffer_bytes, "buffer_bdp": met.buffer_bdp, "lost": dropped}
-    if met.buffer_bdp < SHALLOW:
-        sure = 0.95 - 0.4 * max(0.0, met.buffer_bdp / SHALLOW - 0.8) / 0.2
+    if met.buffer_bdp < const.SHALLOW:
+        sure = 0.95 - 0.4 * max(0.0, met.buffer_bdp / const.SHALLOW - 0.8) / 0.2
         return _shallow(facts, lost, min(max(sure, 0.55), 0.95), numbers)
     return facts.finding("congestive_loss", 0.9, numbers, "overflow", span=lost.span)
 
@@ -146,9 +139,11 @@ def sent_again(facts: Facts, found: Found) -> Iterator[Finding]:
     if again is None:
         return
     share = again.retransmitted_share
-    if again.is_before_capture and again.retransmitted_segments >= max(FEWEST_BEFORE, SOME * again.segments):
+    if again.is_before_capture and again.retransmitted_segments >= max(
+        const.FEWEST_BEFORE, const.SOME_BEFORE * again.segments
+    ):
         yield facts.finding("lost_before_capture", 0.6, again)
         return
-    said = {finding.name for finding in found.findings if finding.confidence >= DOUBTFUL} & TOLD
-    if share >= MUCH and not said:
+    said = {finding.name for finding in found.findings if finding.confidence >= const.DOUBTFUL} & TOLD
+    if share >= const.HEAVY and not said:
         yield facts.finding("heavy_retransmission", 0.9, again).saying(vain=again.needless or None)

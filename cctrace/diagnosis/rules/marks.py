@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import Facts
 from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.rules.found import ENDS, Found
-
-FEWEST = 2  # reductions: one may be the end of slow start alone
-LONGEST_PAUSE = 0.8  # of the time, without one
-MANY = 5  # reductions, from which on it is as sure as it gets
 
 
 def ecn_marking(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -18,9 +15,9 @@ def ecn_marking(facts: Facts, found: Found) -> Iterator[Finding]:
     marks = facts.marks
     if marks is None or facts.is_model_based or found.sure & ENDS:
         return
-    if marks.reductions < max(FEWEST, marks.loss_episodes) or marks.longest_pause_share > LONGEST_PAUSE:
+    if marks.reductions < max(const.LEAST_CUTS, marks.loss_episodes) or marks.longest_pause_share > const.LONGEST_PAUSE:
         return
-    sure = 0.6 + 0.35 * min(marks.reductions / MANY, 1.0)
+    sure = 0.6 + 0.35 * min(marks.reductions / const.MANY_CUTS, 1.0)
     if 2 * marks.loss_episodes > marks.reductions:
         sure = 0.55
     yield facts.finding("ecn_marking", sure, marks).saying(losses=marks.loss_episodes or None)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.rules.found import Found
 from cctrace.path.constants import COMMON
-
-FAIR = 0.05  # of the fair share, within which everyone gets it
-ALIKE = 0.5  # correlation of the RTTs of two flows that go through one queue
 
 
 def policer(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -25,7 +23,7 @@ def fair_queueing(facts: Facts, found: Found) -> Iterator[Finding]:
     if turns is None:
         return
     alone = {"alone_bps": turns.solo_bps} if turns.solo_bps > 0 else {"never_alone": True}
-    sure = 0.95 if turns.solo_bps > (1 - FAIR) * turns.link_bps else 0.75
+    sure = 0.95 if turns.solo_bps > (1 - const.FAIR) * turns.link_bps else 0.75
     whose = "its" if turns.is_own else "the largest other flow's"
     yield facts.finding("fair_queueing", sure, turns).saying(whose=whose, **alone)
 
@@ -37,7 +35,7 @@ def competition(facts: Facts, found: Found) -> Iterator[Finding]:
         return
     if sharing.explained_better_by >= COMMON:
         sure = 0.7 + sharing.explained_better_by
-    elif sharing.rtt_correlation > ALIKE:
+    elif sharing.rtt_correlation > const.RTTS_ALIKE:
         sure = 0.5 + 0.4 * sharing.rtt_correlation
     elif sharing.by_time:
         sure = 0.5 if sharing.same_destination else 0.4  # whether they went the same way is not known
@@ -48,8 +46,12 @@ def competition(facts: Facts, found: Found) -> Iterator[Finding]:
     words = {
         "others": f"{sharing.flows - 1} other flow{'s' if sharing.flows > 2 else ''}",
         "record": "capture" if facts.kind == PACKETS else "file",
-        "by_rtts": sharing.rtt_correlation > ALIKE,
-        "won": "more than" if mine > (1 + FAIR) * fair else "less than" if mine < (1 - FAIR) * fair else "about",
+        "by_rtts": sharing.rtt_correlation > const.RTTS_ALIKE,
+        "won": "more than"
+        if mine > (1 + const.FAIR) * fair
+        else "less than"
+        if mine < (1 - const.FAIR) * fair
+        else "about",
     }
     numbers = vars(sharing) | {"fair_share": 1 / sharing.flows}
     yield facts.finding("competition", min(0.99, sure), numbers, span=sharing.span).saying(**words)

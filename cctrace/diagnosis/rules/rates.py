@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import LOOK, PACKETS, Facts
 from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.rules.found import ENDS, Found
-
-FULL = 0.9  # of the bottleneck's rate, or of a congestion window
-QUEUED = 1.25  # times the uncongested RTT: so much more than a BDP in flight must wait in a queue
-LITTLE = 1.1, 1.02  # times the least RTT, that is a queue at a steady rate; and of a sender that keeps queues short
-BLOATED = 2.0  # base RTTs of queue, typically: more than any window of two BDPs makes
-SHOWN = 0.1  # of the delays, that its own queue explains
-BEFORE = 1.5  # times the least RTT, that the first packets took
-STEADY = 0.03  # by which the largest in flight of rounds may differ that something fixed holds
-STALE_RTTS = 3
-USED = 0.8  # of the estimated rate, that is as much as the path gives
-FEWEST = 10  # segments sent again by which a path was filled at times
 
 
 def _ends(found: Found) -> bool:
@@ -35,7 +25,7 @@ def rate_change(facts: Facts, found: Found) -> Iterator[Finding]:
         return
     stale = rates.stale
     models = facts.is_model_based or (stale is not None and stale.is_paced)
-    if stale is not None and models and stale.stale_s >= STALE_RTTS * facts.rtt_us / 1e6:
+    if stale is not None and models and stale.stale_s >= const.STALE_RTTS * facts.rtt_us / 1e6:
         span = (stale.at_s, stale.at_s + stale.stale_s)
         yield facts.finding("stale_bandwidth", 0.9 if facts.is_model_based else 0.7, stale, span=span)
     first, last = rates.changes[0], rates.changes[-1]
@@ -57,10 +47,10 @@ def self_induced_queue(facts: Facts, found: Found) -> Iterator[Finding]:
         queue is None
         or _ends(found)
         or "competition" in found.sure
-        or not queue.queue_us >= BLOATED * queue.base_rtt_us
+        or not queue.queue_us >= const.BLOATED * queue.base_rtt_us
     ):
         return
-    own = queue.explained > SHOWN
+    own = queue.explained > const.RATE_SHOWN
     if own or (queue.explained != queue.explained and not facts.is_model_based):
         sure = min(max(0.6 + 0.4 * min(queue.explained, 1.0), 0.6), 0.98) if own else 0.6
         numbers = {
@@ -77,7 +67,7 @@ def congested_before(facts: Facts, found: Found) -> Iterator[Finding]:
     before = facts.before
     if before is None or _ends(found) or "competition" in found.sure:
         return
-    longer = before.first_rtt_us >= BEFORE * before.least_rtt_us + 3 * before.spread_us
+    longer = before.first_rtt_us >= const.BEFORE * before.least_rtt_us + 3 * before.spread_us
     if longer and before.own_queue_us <= (before.first_rtt_us - before.least_rtt_us) / 2:
         yield facts.finding("congested_before", 0.7, before)
 
@@ -101,14 +91,14 @@ def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
     }
     if facts.kind != PACKETS:
         numbers["rtt_ratio"] = queue.rtt_us / queue.least_rtt_us
-    if queue.used_share >= FULL:
+    if queue.used_share >= const.RATE_FULL:
         sure = 0.6 + 0.35 * min(1.0, max(queue.explained, 0.0) / 0.2)
         words = {"of_rate_share": min(queue.used_share, 1.0), "uncongested_us": queue.uncongested_us}
         yield facts.finding("path_full", sure, numbers, "rate").saying(**words)
     elif found.names & {"competition", "rate_change"}:
         return
-    elif queue.rtt_us > QUEUED * queue.least_rtt_us + 3 * queue.spread_us or _steady(facts):
-        steady = queue.is_steady and queue.rtt_us > LITTLE[0] * queue.least_rtt_us
+    elif queue.rtt_us > const.QUEUED * queue.least_rtt_us + 3 * queue.spread_us or _steady(facts):
+        steady = queue.is_steady and queue.rtt_us > const.LITTLE_QUEUE * queue.least_rtt_us
         words = {"long_rtt_us": queue.rtt_us, "least_rtt_us": facts.least_rtt_us}
         sure = 0.75 if steady else 0.6 if facts.kind == PACKETS else 0.55
         yield facts.finding("path_full", sure, numbers).saying(**words)
@@ -119,25 +109,26 @@ def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
 def _steady(facts: Facts) -> bool:
     """Return whether polls' rates are all about one, and RTTs a little above the least."""
     queue = facts.queue
-    return queue is not None and queue.is_steady and queue.rtt_us > LITTLE[facts.is_model_based] * queue.least_rtt_us
+    little = const.LITTLE_QUEUE_OF_MODEL if facts.is_model_based else const.LITTLE_QUEUE
+    return queue is not None and queue.is_steady and queue.rtt_us > little * queue.least_rtt_us
 
 
 def _at_a_look(facts: Facts, numbers: dict[str, float]) -> Iterator[Finding]:
     now, queue = facts.instant, facts.queue
     if now is None or queue is None:
         return
-    if now.is_waiting and now.has_model and now.used_share >= USED:
+    if now.is_waiting and now.has_model and now.used_share >= const.ESTIMATE_USED:
         yield facts.finding("path_full", 0.5, numbers).saying(at_estimate=True)
-    elif now.cwnd_used >= FULL:
+    elif now.cwnd_used >= const.RATE_FULL:
         yield facts.finding("path_full", 0.5, numbers).saying(cwnd_segments=now.cwnd_segments)
-    elif now.is_idle and queue.retransmitted >= FEWEST:
+    elif now.is_idle and queue.retransmitted >= const.LEAST_RESENT:
         yield facts.finding("path_full", 0.4, numbers).saying(retransmitted=queue.retransmitted)
 
 
 def window_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     """A steady amount in flight that no loss, queue or receiver explains."""
     held = facts.held_window
-    if held is None or found.sure or found.names & EXPLAINING or not held.spread <= STEADY:
+    if held is None or found.sure or found.names & EXPLAINING or not held.spread <= const.IN_FLIGHT_STEADY:
         return
     yield facts.finding("window_limited", 0.7, held)
 
