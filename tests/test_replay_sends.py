@@ -118,6 +118,23 @@ def test_a_paced_sender_is_limited_by_its_own_window_not_by_the_recorded_ones():
     assert watch(calls, "cwnd_limited", snd_cwnd=20) == [0, 0, 0]
 
 
+@pytest.mark.parametrize(("cwnd", "grown"), [(20, 20), (10, 11)])
+def test_an_unpaced_window_grows_while_it_is_the_limit_and_not_while_a_send_buffer_is(cwnd, grown):
+    calls = Calls(is_cwnd_limited=1, max_packets_out=99).call("init").at(1_020_000).call("on_ack")
+    calls.send(segments=10, in_flight=10, packets_out=10).at(1_030_000).call("cong_avoid", arg=10, packets_out=10)
+    assert calls.run("reno", snd_cwnd=cwnd, snd_ssthresh=5)["cwnd"].tolist() == [cwnd, cwnd, grown]
+
+
+@pytest.mark.parametrize(("later", "limited"), [(8, 1), (3, 0)])
+def test_what_leaves_as_soon_as_there_is_room_for_a_super_packet_had_waited_for_it(later, limited):
+    """9 of 10 segments are in flight; super-packets have two, so nobody waits for more room than that."""
+    calls = Calls(is_cwnd_limited=1, rs_acked_sacked=1).call("init").at(1_020_000).call("on_ack")
+    calls.send(in_flight=9, packets_out=9, snd_nxt=10_000).at(1_030_000).call("on_ack", packets_out=later)
+    calls.send(in_flight=later + 1, snd_nxt=11_000)
+    calls.at(1_040_000).call("cong_avoid", arg=10)
+    assert calls.run("reno", snd_cwnd=10, snd_ssthresh=5)["cwnd"].iloc[-1] == 10 + limited
+
+
 @pytest.fixture(scope="module")
 def beginning():
     """The first seconds of a recorded BBR flow: STARTUP, DRAIN, a gain cycle whose phase is inferred."""

@@ -12,7 +12,7 @@ from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
 from cctrace.flows.capture import read
 from cctrace.flows.events import Events
 from cctrace.flows.state import EVENT, SENT
-from cctrace.replaying import stack
+from cctrace.replaying import stack, waiting
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.infer import infer
 from cctrace.replaying.run import replay
@@ -267,5 +267,5 @@ def test_an_unpaced_sender_that_leaves_an_ack_unanswered_has_nothing_to_send(pac
     slots, memory = np.zeros(stack.APP_LIMITED + 1, np.int64), np.zeros(stack.STACK_SIZE, np.int64)
     slots[stack.CWND] = 30
     prior = SimpleNamespace(packets_out=packets_out, sacked_out=0, lost_out=0, retrans_out=0)
-    stack.note_unanswered_unpaced(prior, waited_us * 1000, slots, memory)
+    waiting.note_unanswered_unpaced(prior, waited_us * 1000, slots, memory)
     assert memory[stack.UNANSWERED] == marked

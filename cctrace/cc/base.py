@@ -110,7 +110,13 @@ class Controller:
     states: ClassVar[tuple[str, ...]] = ()
     transitions: ClassVar[dict[tuple[str, str], str]] = {}
 
+    has_on_ack: ClassVar[bool] = False  # it moves its window with every ACK; else the stack does in a recovery
+
     draws: int = 0  # random numbers drawn in the current call; the engine resets it before each call
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        cls.has_on_ack = hasattr(cls, "on_ack")
 
     def __init__(self, **params):
         for name, field in declared_fields(type(self)).items():
@@ -177,7 +183,7 @@ def check_methods(cls: "type[Controller]") -> None:
     """
     if not cls.view:
         raise ArgumentError(f"{cls.__name__} belongs to no stack: subclass LinuxController or QuicController")
-    if hasattr(cls, "on_ack"):
+    if cls.has_on_ack:
         return
     allowed = "on_ack, or cong_avoid with ssthresh and undo_cwnd" if cls.view == "linux" else "on_ack"
     if cls.view == "quic" or not hasattr(cls, "cong_avoid"):

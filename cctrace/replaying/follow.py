@@ -22,10 +22,12 @@ from cctrace.flows.events import Events, pointing
 from cctrace.lang.fields import fields_of, record_dtype, recordable
 from cctrace.lang.machine import Machine
 from cctrace.lang.memory import forget
+from cctrace.replaying import book as bk
 from cctrace.replaying import loop, midflow
 from cctrace.replaying import stack as sk
 from cctrace.replaying.calls import CompiledCalls, InterpretedCalls, offset_of
 from cctrace.replaying.script import TICK, Edit, Script
+from cctrace.replaying.waiting import is_ack_clocked
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -101,41 +103,35 @@ class Follower:
         meta = self.events.meta
         elsewhere = "start_ns" in meta.get("inferred", ())
         own_stamp = not elsewhere and "min_rtt" not in meta.get("inferred", ())
-        dips = (
-            midflow.probe_rtts(self.events, self._probe_rtt_us())
-            if not own_stamp and hasattr(self.cls, "on_ack")
-            else ()
-        )
-        book = np.zeros(loop.BOOK_SIZE + len(dips), np.int64)
-        book[loop.BOOK_SIZE :], book[loop.DIPS] = dips, len(dips)
+        dips = midflow.probe_rtts(self.events, self._probe_rtt_us()) if self.cls.has_on_ack and not own_stamp else ()
+        book = np.zeros(bk.BOOK_SIZE + len(dips), np.int64)
+        book[bk.BOOK_SIZE :], book[bk.DIPS] = dips, len(dips)
         stamps = [name for name in ("probe_rtt_min_stamp", "min_rtt_stamp") if name in self.fields]
-        book[loop.STAMP_SLOT] = self.slot(stamps[0]) if stamps and not own_stamp else -1
-        book[loop.ADDRESS] = self._machine.address
-        book[loop.ACK] = self.ack.ctypes.data
+        book[bk.STAMP_SLOT] = self.slot(stamps[0]) if stamps and not own_stamp else -1
+        book[bk.ADDRESS] = self._machine.address
+        book[bk.ACK] = self.ack.ctypes.data
         entries = self._machine.entries
-        book[loop.ENTRIES] = sum(1 << schema.LINUX_EVENTS[name] for name in entries)
-        book[loop.RETURNS] = sum(1 << schema.LINUX_EVENTS[name] for name in entries if entries[name])
-        book[loop.REDUCES] = 0 if hasattr(self.cls, "on_ack") else 1
-        book[loop.START_NS] = meta["start_ns"]
-        for place, name in (
-            (loop.GAIN_SLOT, "pacing_gain"),
-            (loop.CYCLE_SLOT, "cycle_mstamp"),
-            (loop.MIN_RTT_SLOT, "min_rtt_us"),
-        ):
+        book[bk.ENTRIES] = sum(1 << schema.LINUX_EVENTS[name] for name in entries)
+        book[bk.RETURNS] = sum(1 << schema.LINUX_EVENTS[name] for name in entries if entries[name])
+        book[bk.REDUCES] = not self.cls.has_on_ack
+        book[bk.START_NS] = meta["start_ns"]
+        slots = {bk.GAIN_SLOT: "pacing_gain", bk.CYCLE_SLOT: "cycle_mstamp", bk.MIN_RTT_SLOT: "min_rtt_us"}
+        for place, name in slots.items():
             book[place] = self.slot(name) if name in self.fields else -1
         if not self.cls.probe_draws:  # a phase of v1 lasts as long as it takes, and its cycle is kept in step by itself
-            book[loop.CYCLE_SLOT] = -1
-        book[loop.ECN_OK], book[loop.HANDS_OVER] = int(meta["ecn_ok"]), int(meta.get("through_fq", False))
-        book[loop.WATCH_SLOT] = -1
-        book[loop.BLUR] = BLUR_ELSEWHERE if elsewhere else 1
-        book[loop.PACED] = 1 if self.cls.sets_pacing_rate and not book[loop.REDUCES] else 0
-        of_stack = book[loop.REDUCES] and not self.cls.sets_pacing_rate and "paced" in self.fields
-        book[loop.PACED_SLOT] = self.slot("paced") if of_stack else -1
-        book[loop.MAX_RATE_SLOT] = self.slot("max_pacing_rate") if of_stack else -1
-        book[loop.OWN_MIN_RTT] = self.slot("min_rtt_us") if self.cls.bursts_by_min_rtt else -1
-        book[loop.OVERHEAD] = self.cls.pacing_overhead_bytes
-        book[loop.SLOW_BURST] = self.cls.slow_burst_segments
-        book[loop.PARTS_AS_V2], book[loop.BY_ACKS] = self.cls.parts_as_v2, self.cls.app_limited_by_acks
+            book[bk.CYCLE_SLOT] = -1
+        book[bk.ECN_OK], book[bk.HANDS_OVER] = int(meta["ecn_ok"]), int(meta.get("through_fq", False))
+        book[bk.WATCH_SLOT] = -1
+        book[bk.BLUR] = BLUR_ELSEWHERE if elsewhere else 1
+        book[bk.ACK_CLOCKED] = not elsewhere and is_ack_clocked(self.events, self.sends)
+        book[bk.PACED] = 1 if self.cls.sets_pacing_rate and not book[bk.REDUCES] else 0
+        of_stack = book[bk.REDUCES] and not self.cls.sets_pacing_rate and "paced" in self.fields
+        book[bk.PACED_SLOT] = self.slot("paced") if of_stack else -1
+        book[bk.MAX_RATE_SLOT] = self.slot("max_pacing_rate") if of_stack else -1
+        book[bk.OWN_MIN_RTT] = self.slot("min_rtt_us") if self.cls.bursts_by_min_rtt else -1
+        book[bk.OVERHEAD] = self.cls.pacing_overhead_bytes
+        book[bk.SLOW_BURST] = self.cls.slow_burst_segments
+        book[bk.PARTS_AS_V2], book[bk.BY_ACKS] = self.cls.parts_as_v2, self.cls.app_limited_by_acks
         return book
 
     def _probe_rtt_us(self) -> int:
@@ -144,7 +140,7 @@ class Follower:
         return 1000 * params.get("probe_rtt_win_ms", params.get("min_rtt_win_sec", 0) * 1000)
 
     # ---- the committed run ------------------------------------------------------------------------------------------
-    def run(self, stop: int | None = None, score: int = loop.NOTHING) -> int:
+    def run(self, stop: int | None = None, score: int = bk.NOTHING) -> int:
         """Call rows up to `stop` (default: all), or up to the first call that draws an unknown number.
 
         With `score`, the log likelihood of what left on the way is added to ``likelihood[0]``.
@@ -163,9 +159,9 @@ class Follower:
         self, first: int, last: int, score: int, hypotheses: int = 0, watch: Watch | None = None, unknown: int = 0
     ) -> None:
         book = self.book
-        book[loop.UNKNOWN_DRAW] = unknown
-        book[loop.FIRST], book[loop.LAST], book[loop.SCORE], book[loop.HYPOTHESES] = first, last, score, hypotheses
-        book[loop.WATCH_SLOT], book[loop.WATCH_VALUE] = (self.slot(watch[0]), watch[1]) if watch else (-1, 0)
+        book[bk.UNKNOWN_DRAW] = unknown
+        book[bk.FIRST], book[bk.LAST], book[bk.SCORE], book[bk.HYPOTHESES] = first, last, score, hypotheses
+        book[bk.WATCH_SLOT], book[bk.WATCH_VALUE] = (self.slot(watch[0]), watch[1]) if watch else (-1, 0)
 
     def _bound(self, name: str) -> Callable[[], Any]:
         """Return one of `loop`'s functions with its arrays, which stay the same."""
@@ -198,7 +194,7 @@ class Follower:
         self.run()
 
     def score(
-        self, script: Script, stops: Sequence[int] | NDArray[np.int64], by: int = loop.ALL_SENDS
+        self, script: Script, stops: Sequence[int] | NDArray[np.int64], by: int = bk.ALL_SENDS
     ) -> NDArray[np.float64]:
         """Call rows with what was inferred; return the log likelihood of the sends before each row of `stops`.
 
@@ -208,7 +204,7 @@ class Follower:
         stops : sequence of int
             Ascending rows, up to the number of rows; each block of rows is scored by itself.
         by : int
-            `loop.ALL_SENDS`, or `loop.TIMED_SENDS`: not by how many segments left at a time.
+            `bk.ALL_SENDS`, or `bk.TIMED_SENDS`: not by how many segments left at a time.
 
         Returns
         -------
@@ -217,7 +213,7 @@ class Follower:
         """
         self.begin(script)
         gaps_us = np.diff(self.sends.tx_ns[self.sends.begins != 0]) / 1000
-        self.book[loop.USUAL_GAP_US] = max(int(np.median(gaps_us)), 1) if len(gaps_us) else 1
+        self.book[bk.USUAL_GAP_US] = max(int(np.median(gaps_us)), 1) if len(gaps_us) else 1
         edits, found = list(script.edits), np.zeros(len(stops))
         for k, stop in enumerate(stops):
             self.likelihood[0] = 0.0
@@ -238,7 +234,7 @@ class Follower:
     @property
     def may_pace(self) -> bool:
         """Whether the socket may pace although the controller sets no rate."""
-        return self.book[loop.PACED_SLOT] >= 0
+        return self.book[bk.PACED_SLOT] >= 0
 
     def set_paced(self, paced: int) -> None:
         """Let the socket pace (1) or not (0)."""
@@ -298,7 +294,7 @@ class Follower:
         last: int,
         draws: Sequence[Sequence[int]] | None = None,
         changes: Sequence[Mapping[Any, int]] | None = None,
-        score: int = loop.PACED_SENDS,
+        score: int = bk.PACED_SENDS,
         watch: Watch | None = None,
     ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]:
         """Try up to MOST hypotheses from here up to row `last`; nothing of them is kept.
@@ -352,7 +348,7 @@ class Follower:
         self._change([change])
         self._drawn[0] = -1
         self._starts[:number, 0], self._starts[:number, 1] = starts, ends
-        self._ask(self.row, int(max(ends)), loop.PACED_SENDS, number, unknown=U32_MAX)
+        self._ask(self.row, int(max(ends)), bk.PACED_SENDS, number, unknown=U32_MAX)
         self._bound("scan")()
         return self._tried[:number, 0].copy()
 

@@ -47,7 +47,7 @@ def infer(follower: Follower, expiry: int = -1, hz_known: bool = True, paced_kno
     if not paced_known and follower.may_pace and len(follower.sends):
         paced = likely_paced(follower)
         follower.set_paced(paced)
-    if not hasattr(cls, "on_ack") and follower.counts_ticks:
+    if not cls.has_on_ack and follower.counts_ticks:
         rates = (hz,) if hz_known else (hz, *(rate for rate in CONFIG_HZ if rate != hz))
         hz, tick_us = likeliest_ticks(follower, rates)
         follower.set_ticks(hz, tick_us)

@@ -8,8 +8,45 @@ would have let go. `follow` makes them; `likelihood` says what a send is worth.
 import numpy as np
 
 from cctrace import schema
-from cctrace.cc.linux import CA_DISORDER, EVENT_CWND_RESTART, EVENT_TX_START
+from cctrace.cc.linux import EVENT_CWND_RESTART, EVENT_TX_START
 from cctrace.lang.memory import call
+from cctrace.replaying.book import (
+    ACK,
+    ADDRESS,
+    ALL_SENDS,
+    BLUR,
+    BOOK_SIZE,
+    BY_ACKS,
+    CYCLE_SLOT,
+    DIPS,
+    ECN_OK,
+    ENTRIES,
+    FIRST,
+    FULL_FLIGHTS,
+    GAIN_SLOT,
+    GUESSED,
+    HANDS_OVER,
+    HYPOTHESES,
+    LAST,
+    MAX_RATE_SLOT,
+    MIN_RTT_SLOT,
+    OVERHEAD,
+    OWN_MIN_RTT,
+    PACED_SENDS,
+    PACED_SLOT,
+    PARTS_AS_V2,
+    REDUCES,
+    RETURNS,
+    SCORE,
+    SLOW_BURST,
+    STAMP_SLOT,
+    START_NS,
+    TIMED_SENDS,
+    UNKNOWN_DRAW,
+    USUAL_GAP_US,
+    WATCH_SLOT,
+    WATCH_VALUE,
+)
 from cctrace.replaying.likelihood import OTHER_LIMIT, any_send, full_flight, paced_send, timed_send
 from cctrace.replaying.observed import observe
 from cctrace.replaying.stack import (
@@ -21,12 +58,14 @@ from cctrace.replaying.stack import (
     APP_LIMITED,
     BURST,
     CA_STATE,
+    CLOCK_START_US,
     CWND,
     CWND_EVENT,
     DRAWS,
     HZ,
     INIT,
     IS_CWND_LIMITED,
+    JIFFIES_START,
     MAX_PACKETS_OUT,
     MIN_RTT_US,
     NEXT_DRAW,
@@ -47,16 +86,14 @@ from cctrace.replaying.stack import (
     after_call,
     before_call,
     begin_skb,
-    flight_of,
     lean,
-    least_burst,
     mark_app_limited,
     mark_rest,
-    note_unanswered_unpaced,
     pace_skb,
     update_pacing_rate,
     validate_cwnd,
 )
+from cctrace.replaying.waiting import is_limit_replayed, is_paced, take_waiting
 
 _at = {name: k for k, name in enumerate(schema.names(schema.LINUX_VIEW))}
 A_NOW, A_CLOCK, A_WSTAMP, A_JIFFIES, A_LSNDTIME = (
@@ -68,53 +105,9 @@ A_PRIOR_CWND, A_ECN_OK, A_RAND, A_MIN_RTT, A_DELIVERED_MSTAMP = (
 A_TX_IN_FLIGHT, A_SKB_TX_IN_FLIGHT = _at["rs_tx_in_flight"], _at["skb_tx_in_flight"]
 A_CWND_LIMITED, A_MAX_PACKETS_OUT = _at["is_cwnd_limited"], _at["max_packets_out"]
 A_APP_LIMITED, A_SKB_APP_LIMITED = _at["rs_is_app_limited"], _at["skb_tx_app_limited"]
-CLOCK_START_US = JIFFIES_START = 1_000_000
 LONG_AGO = 1 << 20  # ticks, more than any window at any HZ
-SOON_NS = 1_000_000  # after the pacing timer, by when what waits for nothing else has left
 LONG_PHASE = 2  # minimum RTTs, within which a probe or a drain reaches what ends it
 SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
-
-# What holds for a whole replay, and what is asked for.
-(
-    FIRST,  # row of a run or of trials
-    LAST,  # row after the last
-    HYPOTHESES,  # number of trials
-    UNKNOWN_DRAW,  # what a call draws of which nobody knows what it drew
-    ADDRESS,  # of the controller's code
-    ACK,  # of what it reads
-    ENTRIES,  # bit mask of the events that the controller has an entry point for
-    RETURNS,  # bit mask of those that return a value
-    REDUCES,  # the stack reduces cwnd: the controller has no on_ack
-    START_NS,  # capture time at which the connection's clock reads 1 s
-    ECN_OK,
-    PACED,  # the controller sets a pacing rate, so that its own cwnd need not limit it where the recorded one's did
-    OWN_MIN_RTT,  # slot of the min_rtt_us by which its super-packets are longer on short paths; -1: TCP's own
-    OVERHEAD,  # bytes of headers per segment that pacing counts
-    SLOW_BURST,  # segments of its shortest super-packet
-    SCORE,  # what a trial is scored by
-    WATCH_SLOT,  # a trial ends when this slot ...
-    WATCH_VALUE,  # ... holds this
-    USUAL_GAP_US,  # between super-packets of this flow
-    GUESSED,  # calls of a run that drew a number which nobody knows, and went on with UNKNOWN_DRAW
-    BLUR,  # how many times less exactly than at the sender's host the times of sends are known, 1 there
-    GAIN_SLOT,  # slot of the pacing gain, -1: there is none
-    STAMP_SLOT,  # slot of when the minimum RTT was renewed, where that is estimated; -1 where the replay knows
-    DIPS,  # number of rows at which it was seen to be too old; they follow in the book
-    CYCLE_SLOT,  # slot of when the phase of the cycle began, -1 where it may last; with it:
-    MIN_RTT_SLOT,
-    PACED_SLOT,  # slot of `paced`: the socket paces, though its controller sets no rate; -1: there is none
-    MAX_RATE_SLOT,  # slot of SO_MAX_PACING_RATE then
-    PARTS_AS_V2,  # its kernel parts super-packets as that of BBRv2 does
-    BY_ACKS,  # its kernel asks with every ACK whether the application has nothing to send
-    HANDS_OVER,  # what is sent goes to fq, so that TCP itself does not wait for pacing
-    BOOK_SIZE,
-) = range(32)
-NOTHING, PACED_SENDS, FULL_FLIGHTS, ALL_SENDS, TIMED_SENDS = range(5)
-
-
-def is_paced(book, slots):
-    """Whether the socket paces without its controller's doing."""
-    return book[PACED_SLOT] >= 0 and slots[book[PACED_SLOT]] != 0
 
 
 def take_send(book, sends, slots, stack, marks, likelihood):
@@ -165,7 +158,7 @@ def read_row(book, row, i, sends, marks, slots, stack, ack):
     ack[A_ECN_OK] = book[ECN_OK]
     if book[PARTS_AS_V2] != 0:
         ack[A_TX_IN_FLIGHT], ack[A_SKB_TX_IN_FLIGHT] = row.rs_tx_in_flight_v2, row.skb_tx_in_flight_v2
-    if book[PACED] != 0 or (is_paced(book, slots) and sends.size > 0):
+    if is_limit_replayed(book, sends, slots):
         ack[A_CWND_LIMITED], ack[A_MAX_PACKETS_OUT] = stack[IS_CWND_LIMITED], stack[MAX_PACKETS_OUT]
     if book[BLUR] > 1 and book[GAIN_SLOT] >= 0:
         lean(slots[book[GAIN_SLOT]], outlasts(book, slots, ack), stack, ack)
@@ -195,25 +188,6 @@ def outlasts(book, slots, ack):
     return ack[A_DELIVERED_MSTAMP] - slots[book[CYCLE_SLOT]] > LONG_PHASE * slots[book[MIN_RTT_SLOT]]
 
 
-def take_held(book, row, sends, clock_ns, slots, stack):
-    """The pacing timer ran out before `clock_ns`, and nothing left: for cwnd, if that has no room for a super-packet.
-
-    `row` is the last one before. What cwnd leaves may wait for the next ACK: [Linux618] tcp_tso_should_defer. With fq
-    no timer of TCP's runs, and cwnd is asked with every ACK.
-    """
-    if (stack[WSTAMP_NS] > clock_ns and book[HANDS_OVER] == 0) or stack[NEXT_SEND] == 0:
-        return
-    if stack[WAITING] != 0:
-        packets_out, snd_nxt, in_flight = np.int64(row.packets_out), row.snd_nxt, flight_of(row)
-    else:
-        send = sends[stack[NEXT_SEND] - 1]
-        packets_out, snd_nxt, in_flight = np.int64(send.packets_out), send.snd_nxt, np.int64(send.in_flight)
-    room = slots[CWND] - in_flight
-    short = room < least_burst(slots, stack, book[OWN_MIN_RTT], book[SLOW_BURST])
-    if room <= 0 or (stack[CA_STATE] <= CA_DISORDER and short):
-        validate_cwnd(True, packets_out, snd_nxt, stack[SND_UNA], stack)
-
-
 def take_draws(book, draws, i, stack, ack):
     """Give the call of row `i` its random numbers; return whether they are known. `draws` rows: row, four numbers."""
     k = stack[NEXT_DRAW]
@@ -227,36 +201,12 @@ def take_draws(book, draws, i, stack, ack):
     return False
 
 
-def note_unanswered(book, prior, clock_ns, slots, stack):
-    """Nothing followed the ACK of row `prior` by `clock_ns`: count it if neither pacing nor cwnd explains that."""
-    if stack[WSTAMP_NS] + SOON_NS > clock_ns or stack[CA_STATE] > CA_DISORDER:
-        return
-    if slots[CWND] - flight_of(prior) >= least_burst(slots, stack, book[OWN_MIN_RTT], book[SLOW_BURST]):
-        stack[UNANSWERED] += 1
-
-
-def take_waiting(book, prior, row, sends, slots, stack):
-    """Time passes between two rows: what did not leave meanwhile, although it might, waits for cwnd or the writer."""
-    clock_ns = row.time_ns - book[START_NS] + CLOCK_START_US * 1000
-    paced = is_paced(book, slots)
-    if stack[WAITING] != 0 and not paced and flight_of(prior) >= slots[CWND]:
-        validate_cwnd(True, np.int64(prior.packets_out), prior.snd_nxt, prior.snd_una, stack)
-    if (paced or book[PACED] != 0) and row.is_cwnd_limited != 0:
-        take_held(book, prior, sends, clock_ns, slots, stack)
-    if stack[WAITING] != 0 and row.is_cwnd_limited != 0:
-        if book[PACED] != 0:
-            note_unanswered(book, prior, clock_ns, slots, stack)
-        elif not paced and book[HANDS_OVER] == 0:
-            note_unanswered_unpaced(prior, clock_ns, slots, stack)
-    stack[WAITING] = 0
-
-
 def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
     """Do what row `i` says; return whether the controller drew a number that nobody knows."""
     take_sends(book, rows, sends, marks, i, slots, stack, likelihood)
     row = rows[i]
     if i > 0 and row.time_ns > rows[i - 1].time_ns:
-        take_waiting(book, rows[i - 1], row, sends, slots, stack)
+        take_waiting(book, rows, i, sends, slots, stack)
     event = np.int64(row.event)
     has_entry = book[ENTRIES] >> event & 1
     if not has_entry and (event >= SKB_MARKED_LOST or event == INIT):
@@ -289,8 +239,8 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
         elif event == UNDO_CWND:
             returned = slots[CWND]
     after_call(event, ack, slots, stack, book[REDUCES], stack[HZ], returned)
-    if is_paced(book, slots):
-        update_pacing_rate(event, ack, slots, slots[book[MAX_RATE_SLOT]])
+    if book[PACED_SLOT] >= 0:
+        update_pacing_rate(event, ack, slots, stack, is_paced(book, slots), slots[book[MAX_RATE_SLOT]])
     stack[CA_STATE] = ack[A_CA_STATE]
     stack[MIN_RTT_US] = ack[A_MIN_RTT]
     return slots[DRAWS] > 0 and not known

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cctrace.cc.linux import USEC_PER_SEC
-from cctrace.replaying.loop import JIFFIES_START, LONG_AGO
+from cctrace.replaying.loop import LONG_AGO
+from cctrace.replaying.stack import JIFFIES_START
 from cctrace.schema import LINUX_EVENTS
 
 if TYPE_CHECKING:

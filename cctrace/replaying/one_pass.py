@@ -18,7 +18,7 @@ from cctrace.flows.reenact import ASKS, FINALS, OUT, PAUSED, RING, SCRATCH, SEND
 from cctrace.flows.state import ACK, CLOCK_START_US, NEVER, THROUGH_FQ
 from cctrace.lang.fields import fields_of
 from cctrace.lang.machine import Machine
-from cctrace.replaying import loop
+from cctrace.replaying import book as bk
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.loop import call_row
 from cctrace.replaying.probes import Probes
@@ -191,7 +191,7 @@ class Leader:
         if script:
             follower.begin(Script([], [], script.hz, script.tick_us, script.paced))
         self.cls, self.params, self.fields = cls, follower.params, follower.fields
-        follower.book[loop.HANDS_OVER] = 1
+        follower.book[bk.HANDS_OVER] = 1
         self._work = flow.reenactment(THROUGH_FQ)
         self._work.at["led"] = 1
         self._notes = np.zeros(NOTES, np.int64)
@@ -258,11 +258,11 @@ class Leader:
         self._go(len(self.rows) if stop is None else stop)
         return self.row
 
-    def _go(self, stop: int, score: int = loop.NOTHING) -> int:
+    def _go(self, stop: int, score: int = bk.NOTHING) -> int:
         """Handle packets up to `stop`; return what `lead` stops as."""
         at, work = self._work.at, self._work
         at["until"] = stop if stop < len(self.rows) else NEVER
-        self._follower.book[loop.SCORE] = score
+        self._follower.book[bk.SCORE] = score
         while True:
             arrays = self._controller, self._script, self._notes, self._marks, self._decided
             ended = _lead(work.given, work.tables, *arrays)
@@ -326,12 +326,12 @@ class Leader:
     ) -> NDArray[np.float64]:
         """Make `change` at each of the packets `starts` and go on up to the one of `ends`. See `Follower.scan`."""
         before = self.save()
-        self._notes[STOPS], self._follower.book[loop.UNKNOWN_DRAW] = 0, 0xFFFFFFFF
+        self._notes[STOPS], self._follower.book[bk.UNKNOWN_DRAW] = 0, 0xFFFFFFFF
         self._add(base)
         branches, total = {}, {}
         self.likelihood[0] = 0.0
         for place in np.unique(np.concatenate([starts, ends])):
-            self._go(int(place), loop.PACED_SENDS)
+            self._go(int(place), bk.PACED_SENDS)
             total[int(place)] = float(self.likelihood[0])
             if place in starts:
                 branches[int(place)] = self.save()
@@ -340,9 +340,9 @@ class Leader:
             self.restore(branches[start])
             self._add(change)
             self.likelihood[0] = 0.0
-            self._go(end, loop.PACED_SENDS)
+            self._go(end, bk.PACED_SENDS)
             found.append(float(self.likelihood[0]) - total[end] + total[start])
-        self._follower.book[loop.UNKNOWN_DRAW] = 0
+        self._follower.book[bk.UNKNOWN_DRAW] = 0
         self.restore(before)
         return np.array(found)
 

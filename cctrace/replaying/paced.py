@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cctrace.replaying import loop
+from cctrace.replaying import book as bk
 from cctrace.replaying.follow import BLUR_ELSEWHERE
 from cctrace.replaying.hypotheses import FALSE_ALARM
 from cctrace.replaying.intervals import blocks
@@ -38,13 +38,13 @@ def likely_paced(follower: Follower) -> int:
     """
     stops, sent = blocks(follower.events)
     looked = int(np.sum(stops <= MOST_ROWS))
-    if not looked or follower.book[loop.BLUR] >= BLUR_ELSEWHERE:
+    if not looked or follower.book[bk.BLUR] >= BLUR_ELSEWHERE:
         return 0  # estimated times do not tell
     stops, sent = stops[:looked], np.maximum(sent[:looked], 1)
     before, given = follower.save(), follower.params["paced"]
     likelihood = []
     for paced in (0, 1):
-        likelihood.append(follower.score(Script([], [], paced=paced), stops, loop.TIMED_SENDS) / sent)
+        likelihood.append(follower.score(Script([], [], paced=paced), stops, bk.TIMED_SENDS) / sent)
         follower.restore(before)
     follower.set_paced(given)
     better = TEMPER * float(np.sum(likelihood[1] - likelihood[0]))

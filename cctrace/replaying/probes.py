@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.replaying import loop
+from cctrace.replaying import book as bk
 from cctrace.replaying.follow import MOST
 from cctrace.replaying.hypotheses import Inference, Phase, raw_draw
 
@@ -94,7 +94,7 @@ class Probes(Inference):
         horizon = self.after(self.base_us + self.random_us + MARGIN_US)
         soonest = [(*n[: self.clock], 0, *n[self.clock + 1 :]) for n in self.numbers]
         watch = ("cycle_idx", REFILL)
-        _, ends, watched = follower.trials(horizon, draws=self.numbers + soonest, score=loop.NOTHING, watch=watch)
+        _, ends, watched = follower.trials(horizon, draws=self.numbers + soonest, score=bk.NOTHING, watch=watch)
         some = len(self.numbers)
         found = {int(ends[k]) - 1: self.numbers[k] for k in range(some) if watched[k]}
         latest = int(np.argmax(ends[:some]))

@@ -26,7 +26,8 @@ from cctrace.flows.flow import Flow
 from cctrace.flows.source import FlowSource, Streamed, Viewed, flow_of
 from cctrace.flows.views import View, of_events
 from cctrace.lang.fields import fields_of
-from cctrace.replaying import loop, midflow
+from cctrace.replaying import book as bk
+from cctrace.replaying import midflow
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import Inferred
 from cctrace.replaying.infer import infer
@@ -294,7 +295,7 @@ def follow(
     if mode not in MODES:
         raise ArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}")
     events = source.events
-    hidden = cls.phase_choices or cls.probe_draws or not hasattr(cls, "on_ack")
+    hidden = cls.phase_choices or cls.probe_draws or not cls.has_on_ack
     inferred = Inferred.nothing()
     if mode == "compiled" or (hidden and not cls.interpreted_only):
         follower = Follower(events, events.sends, cls, params, record if mode == "compiled" else ())
@@ -303,7 +304,7 @@ def follow(
     if mode != "compiled":
         follower = Follower(events, events.sends, cls, params, record, mode)
         follower.play(inferred.script)
-    if follower.book[loop.GUESSED] or (follower.may_draw and not len(follower.sends)):
+    if follower.book[bk.GUESSED] or (follower.may_draw and not len(follower.sends)):
         follower.warnings.append(f"{cls.__name__} draws random numbers, which nothing here shows: they are 0")
     return follower, inferred
 

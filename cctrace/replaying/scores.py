@@ -52,5 +52,5 @@ def replayed(
     expiry = -1 if events.meta["complete"] or not cls.phase_choices else midflow.probe_rtt_row(events)
     script = infer(follower, expiry, hz_known, "paced" in given).script
     likelihood = Follower(events, events.sends, cls, params).score(script, stops)
-    guessed = not hz_known and follower.counts_ticks and hasattr(cls, "on_ack")  # else `infer` has found it
+    guessed = not hz_known and follower.counts_ticks and cls.has_on_ack  # else `infer` has found it
     return likelihood[sent > 0] / sent[sent > 0], guessed

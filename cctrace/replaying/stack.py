@@ -40,7 +40,6 @@ import numpy as np
 from cctrace import schema
 from cctrace.cc.linux import (
     CA_CWR,
-    CA_DISORDER,
     CA_LOSS,
     CA_RECOVERY,
     EVENT_COMPLETE_CWR,
@@ -108,15 +107,16 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     WAITING,  # the last ACK has not been followed by a send
     UNANSWERED,  # ACKs so far that nothing followed, although pacing and cwnd let it
     BEFORE_DRAIN_US,  # when a BBR was not in DRAIN yet, where flights are estimates
+    RATE_BPS,  # sk->sk_pacing_rate that the stack sets where the controller does not, by which it also sizes bursts
     STATE,  # address of the slots that belong to it
     STACK_SIZE,
-) = range(29)
+) = range(30)
 
-ANSWERED_NS = 60_000  # after an ACK, by when a stack has sent what it releases
 ONE_GAIN = 256  # BBR_UNIT
 LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # by which flights may err that were estimated from a capture taken elsewhere
 LONG_DRAIN = 2  # smoothed RTTs, within which DRAIN empties the queue of STARTUP
 FEW_UNANSWERED = 3  # ACKs; one or two may cross what they let go
+CLOCK_START_US = JIFFIES_START = 1_000_000
 INIT, ON_ACK, SSTHRESH_CALL, SET_STATE, CWND_EVENT, UNDO_CWND = range(6)  # schema.LINUX_EVENTS
 CONG_AVOID = schema.LINUX_EVENTS["cong_avoid"]
 
@@ -186,11 +186,13 @@ def after_call(event, ack, slots, stack, reducing, hz, returned):
         restart_from_idle(ack, slots, hz)
 
 
-def update_pacing_rate(event, ack, slots, most_Bps):
-    """Renew the rate of a socket that paces without its controller's doing [Linux618] tcp_update_pacing_rate."""
+def update_pacing_rate(event, ack, slots, stack, paced, most_Bps):
+    """Renew the rate that a controller does not set, of a `paced` socket or not [Linux618] tcp_update_pacing_rate."""
     if event in (ON_ACK, CONG_AVOID, INIT):
         cwnd, ssthresh = slots[CWND], slots[SSTHRESH]
-        slots[PACING] = stack_pacing_rate(ack[A_MSS], cwnd, ssthresh, ack[A_PACKETS_OUT], ack[A_SRTT], most_Bps)
+        stack[RATE_BPS] = stack_pacing_rate(ack[A_MSS], cwnd, ssthresh, ack[A_PACKETS_OUT], ack[A_SRTT], most_Bps)
+        if paced:
+            slots[PACING] = stack[RATE_BPS]
 
 
 def usual_burst(slots, stack, own_min_rtt, slow_burst):
@@ -199,8 +201,9 @@ def usual_burst(slots, stack, own_min_rtt, slow_burst):
         more = near_peer_bytes(GSO_MAX_SIZE, slots[own_min_rtt])
     else:
         more = near_peer_bytes(SK_GSO_MAX_SIZE, stack[MIN_RTT_US])
-    least = bbr_min_tso_segs(slots[PACING]) if slow_burst == 1 else MIN_TSO_SEGS
-    return tso_autosize(slots[PACING], more, stack[MSS], least)
+    rate_Bps = slots[PACING] if slots[PACING] > 0 else stack[RATE_BPS]
+    least = bbr_min_tso_segs(rate_Bps) if slow_burst == 1 else MIN_TSO_SEGS
+    return tso_autosize(rate_Bps, more, stack[MSS], least)
 
 
 def least_burst(slots, stack, own_min_rtt, slow_burst):
@@ -251,16 +254,6 @@ def mark_app_limited(send, delivered, slots, stack, by_acks):
     silent = stack[UNANSWERED] >= FEW_UNANSWERED and (by_acks or send.again == 0)
     if send.app_limited != 0 or silent:
         slots[APP_LIMITED] = app_limited_until(delivered, np.int64(send.in_flight) - np.int64(send.segments))
-
-
-def note_unanswered_unpaced(prior, clock_ns, slots, stack):
-    """The same where nothing paces: a sender does not wait for more room than a third of cwnd.
-
-    It answers at once, and many receivers acknowledge two segments at a time: the second such ACK tells already.
-    """
-    room, late = slots[CWND] - flight_of(prior), clock_ns - stack[ACKED_NS] > ANSWERED_NS
-    if late and stack[CA_STATE] <= CA_DISORDER and room * TSO_WIN_DIVISOR > slots[CWND]:
-        stack[UNANSWERED] += 2
 
 
 def mark_rest(sends, k, ack, slots):

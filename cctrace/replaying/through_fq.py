@@ -27,12 +27,15 @@ from cctrace.cc.linux import CA_DISORDER
 from cctrace.flows.handover import PATIENCE_NS
 from cctrace.flows.state import DIRECTLY, LATE_TIMER, THROUGH_FQ
 from cctrace.lang.fields import fields_of
-from cctrace.replaying import loop, one_pass
+from cctrace.replaying import book as bk
+from cctrace.replaying import one_pass
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM
 from cctrace.replaying.infer import infer
 from cctrace.replaying.intervals import blocks
 from cctrace.replaying.paced import EXPLAINED, TEMPER
+from cctrace.replaying.stack import ON_ACK
+from cctrace.replaying.waiting import SOON_NS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -257,7 +260,7 @@ def _play(flow: Flow, controller: Suspect, block_us: int) -> _Played:
     script = infer(follower, -1, hz_known, "paced" in given).script
     follower.restore(begin)
     stops, sent = blocks(events, block_us)
-    likelihood = follower.score(script, stops, loop.TIMED_SENDS)
+    likelihood = follower.score(script, stops, bk.TIMED_SENDS)
     told = follower.recorded
     probing = told["mode"] == cls.states.index("PROBE_RTT") if "mode" in told else False
     paces = cls.sets_pacing_rate or bool(follower.params.get("paced", 0))
@@ -298,10 +301,10 @@ def _held(
     length_ns = np.where(rate_Bps > 0, size * 1_000_000_000 // np.maximum(rate_Bps, 1), 0)
     due_ns = np.append(0, length_ns)[: len(rows)]
     gap_ns = np.diff(tx_ns, prepend=tx_ns[:1])
-    acks = np.append(0, np.flatnonzero(events["event"] == loop.ON_ACK))
+    acks = np.append(0, np.flatnonzero(events["event"] == ON_ACK))
     last = acks[np.maximum(np.searchsorted(acks, rows) - 1, 0)]
     room = decided[np.maximum(last - 1, 0), 2] - events["rs_prior_in_flight"][last]
-    idle = (gap_ns > 2 * due_ns + loop.SOON_NS) & (gap_ns < pause_ns)
+    idle = (gap_ns > 2 * due_ns + SOON_NS) & (gap_ns < pause_ns)
     idle &= (room >= segments) & (events["ca_state"][last] <= CA_DISORDER)
     paced = (due_ns > 0) & (gap_ns <= due_ns + PATIENCE_NS)
     before = np.searchsorted(rows, stops)

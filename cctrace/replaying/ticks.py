@@ -16,7 +16,7 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.cc.linux import CA_DISORDER
-from cctrace.replaying import loop
+from cctrace.replaying import book as bk
 from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase
 from cctrace.replaying.likelihood import NOT_FULL
 from cctrace.replaying.script import TICK, Edit
@@ -81,7 +81,7 @@ class Ticks(Inference):
     def shift(self, last: int) -> int:
         """Return by how much earlier ticks, us, explain the flights up to row `last` clearly better; 0 for none."""
         follower = self.follower
-        (now,), _, _ = follower.trials(last, changes=[{}], score=loop.FULL_FLIGHTS)
+        (now,), _, _ = follower.trials(last, changes=[{}], score=bk.FULL_FLIGHTS)
         flights = self.flights[last] - self.flights[follower.row]
         self.likelihood += now
         # Some flights never fill the window (delayed ACKs, bursts); more of them than usual tell of a wrong tick.
@@ -89,7 +89,7 @@ class Ticks(Inference):
         if now >= usual * MORE * flights - CLEARLY or is_foreign(now, flights):
             return 0
         changes = [{-1 - TICK_US: shift} for shift in self.shifts]
-        likelihood, _, _ = follower.trials(last, changes=changes, score=loop.FULL_FLIGHTS)
+        likelihood, _, _ = follower.trials(last, changes=changes, score=bk.FULL_FLIGHTS)
         best = int(np.argmax(likelihood))
         if likelihood[best] - now <= math.log(len(changes) / FALSE_ALARM):
             return 0
@@ -172,4 +172,4 @@ def _likeliest(follower: Follower, left: list[tuple[int, int]], rows: int, most:
 def _flights(follower: Follower, hypotheses: Sequence[tuple[int, int]], rows: int) -> NDArray[np.float64]:
     hz = follower.params["hz"]
     changes = [{"hz": rate - hz, -1 - HZ: rate - hz, -1 - TICK_US: phase} for rate, phase in hypotheses]
-    return follower.trials(rows, changes=changes, score=loop.FULL_FLIGHTS)[0]
+    return follower.trials(rows, changes=changes, score=bk.FULL_FLIGHTS)[0]

@@ -249,7 +249,7 @@ def _unanswered(flow: Sender, path: Path) -> str:
     """Return why a flow with ECN does not answer marks, or an empty text."""
     cls, params = controller(flow.cc)
     if "ecn_enable" not in cls.params:
-        return "its controller sets the window itself, and reads no marks" if hasattr(cls, "on_ack") else ""
+        return "its controller sets the window itself, and reads no marks" if cls.has_on_ack else ""
     values = checked_params(cls, params)
     if not values["ecn_enable"]:
         return "its parameter ecn_enable is off"

@@ -209,7 +209,7 @@ class World:
             raise ArgumentError(
                 f"mss={flow.mss!r}: a packet of {f.wire_bytes} bytes does not fit buffer={path.buffer!r}"
             )
-        f.has_on_ack = int(hasattr(cls, "on_ack"))
+        f.has_on_ack = int(cls.has_on_ack)
         f.entries = sum(1 << code for name, code in schema.LINUX_EVENTS.items() if hasattr(cls, name))
         f.fq = int(flow.fq)
         if (flow.fq or flow.max_pacing_rate_Bps) and "paced" in cls.params:

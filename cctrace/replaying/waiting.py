@@ -1,0 +1,147 @@
+"""What did not leave although it might have: whether cwnd held it back, or the application had nothing to send.
+
+A recorded sender was limited by the cwnd of its own controller. A replayed one decides by its own cwnd, and by what was
+in flight: plain functions of the row loop (`loop`).
+
+Sources: [Linux618] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tso_should_defer, tcp_cwnd_validate.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.cc.linux import CA_DISORDER
+from cctrace.replaying.book import (
+    ACK_CLOCKED,
+    ALL_SENDS,
+    HANDS_OVER,
+    OWN_MIN_RTT,
+    PACED,
+    PACED_SLOT,
+    SCORE,
+    SLOW_BURST,
+    START_NS,
+)
+from cctrace.replaying.likelihood import segments_of
+from cctrace.replaying.stack import (
+    ACKED_NS,
+    CA_STATE,
+    CLOCK_START_US,
+    CWND,
+    NEXT_SEND,
+    SND_UNA,
+    UNANSWERED,
+    WAITING,
+    WSTAMP_NS,
+    flight_of,
+    least_burst,
+    validate_cwnd,
+)
+from cctrace.tcp.pacing import TSO_WIN_DIVISOR
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.flows.events import Events
+
+SOON_NS = 1_000_000  # after the pacing timer, by when what waits for nothing else has left
+ANSWERED_NS = 60_000  # after an ACK, by when a stack has sent what it releases
+
+
+def is_ack_clocked(events: Events, sends: NDArray[Any]) -> bool:
+    """Return whether most super-packets left as soon as an ACK had come, or with one that did: nothing paced them."""
+    begins = sends["begins"] != 0
+    tx_ns, rows = sends["tx_ns"][begins], sends["row"][begins]
+    if not len(tx_ns):
+        return False
+    acked_ns = (
+        events["time_ns"][np.clip(rows - 1, 0, len(events) - 1)] - events.meta["start_ns"] + CLOCK_START_US * 1000
+    )
+    since_ns = tx_ns - np.maximum(acked_ns, np.append(-ANSWERED_NS, tx_ns[:-1]))
+    return float(np.mean(since_ns <= ANSWERED_NS)) > 1 / 2
+
+
+def is_limit_replayed(book, sends, slots):
+    """Whether the replayed cwnd, not the recorded one, says what limited the sender.
+
+    That of a controller without pacing does where ACKs released what left: its timer may have limited a sender that
+    paced. It does not where such controllers are compared: a cwnd that stops growing soon above what is in flight would
+    make the sends of any of them look released by ACKs.
+    """
+    if book[PACED] != 0 or (sends.size > 0 and is_paced(book, slots)):
+        return True
+    return book[ACK_CLOCKED] != 0 and book[SCORE] < ALL_SENDS
+
+
+def is_paced(book, slots):
+    """Whether the socket paces without its controller's doing."""
+    return book[PACED_SLOT] >= 0 and slots[book[PACED_SLOT]] != 0
+
+
+def is_deferred(rows, sends, room, burst, slots, stack):
+    """Whether what cwnd has `room` for waits for a super-packet of `burst` segments [Linux618] tcp_tso_should_defer.
+
+    It fills the room, and the ACK that makes enough of it lets it go; what was written later finds more room.
+    """
+    k = stack[NEXT_SEND]
+    if k == sends.size or not 0 < sends[k].row <= rows.size or segments_of(sends, k) < room:
+        return False
+    later = slots[CWND] - (np.int64(sends[k].in_flight) - np.int64(sends[k].segments))
+    return later - np.int64(rows[sends[k].row - 1].rs_acked_sacked) < burst
+
+
+def take_held(book, rows, i, sends, clock_ns, slots, stack):
+    """The pacing timer ran out before `clock_ns`, and nothing left: for cwnd, if that has no room for a super-packet.
+
+    Row `i` is the last one before. What cwnd leaves may wait for the next ACK: [Linux618] tcp_tso_should_defer. With fq
+    no timer of TCP's runs, and cwnd is asked with every ACK.
+    """
+    row = rows[i]
+    if (stack[WSTAMP_NS] > clock_ns and book[HANDS_OVER] == 0) or stack[NEXT_SEND] == 0:
+        return
+    if stack[WAITING] != 0:
+        packets_out, snd_nxt, in_flight = np.int64(row.packets_out), row.snd_nxt, flight_of(row)
+    else:
+        send = sends[stack[NEXT_SEND] - 1]
+        packets_out, snd_nxt, in_flight = np.int64(send.packets_out), send.snd_nxt, np.int64(send.in_flight)
+    room = slots[CWND] - in_flight
+    burst = least_burst(slots, stack, book[OWN_MIN_RTT], book[SLOW_BURST])
+    paced = book[PACED] != 0 or book[HANDS_OVER] != 0 or is_paced(book, slots)
+    short = room < burst and (paced or is_deferred(rows, sends, room, burst, slots, stack))
+    if room <= 0 or (stack[CA_STATE] <= CA_DISORDER and short):
+        validate_cwnd(True, packets_out, snd_nxt, stack[SND_UNA], stack)
+
+
+def note_unanswered(book, prior, clock_ns, slots, stack):
+    """Nothing followed the ACK of row `prior` by `clock_ns`: count it if neither pacing nor cwnd explains that."""
+    if stack[WSTAMP_NS] + SOON_NS > clock_ns or stack[CA_STATE] > CA_DISORDER:
+        return
+    if slots[CWND] - flight_of(prior) >= least_burst(slots, stack, book[OWN_MIN_RTT], book[SLOW_BURST]):
+        stack[UNANSWERED] += 1
+
+
+def note_unanswered_unpaced(prior, clock_ns, slots, stack):
+    """The same where nothing paces: a sender does not wait for more room than a third of cwnd.
+
+    It answers at once, and many receivers acknowledge two segments at a time: the second such ACK tells already.
+    """
+    room, late = slots[CWND] - flight_of(prior), clock_ns - stack[ACKED_NS] > ANSWERED_NS
+    if late and stack[CA_STATE] <= CA_DISORDER and room * TSO_WIN_DIVISOR > slots[CWND]:
+        stack[UNANSWERED] += 2
+
+
+def take_waiting(book, rows, i, sends, slots, stack):
+    """Time passes before row `i`: what did not leave meanwhile, although it might, waits for cwnd or the writer."""
+    prior, row = rows[i - 1], rows[i]
+    clock_ns = row.time_ns - book[START_NS] + CLOCK_START_US * 1000
+    paced = is_paced(book, slots)
+    if is_limit_replayed(book, sends, slots) and row.is_cwnd_limited != 0:
+        take_held(book, rows, i - 1, sends, clock_ns, slots, stack)
+    if stack[WAITING] != 0 and row.is_cwnd_limited != 0:
+        if book[PACED] != 0:
+            note_unanswered(book, prior, clock_ns, slots, stack)
+        elif not paced and book[HANDS_OVER] == 0:
+            note_unanswered_unpaced(prior, clock_ns, slots, stack)
+    stack[WAITING] = 0
