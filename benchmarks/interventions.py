@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 SPORT = 40001  # of the flow that is asked about
 CHANGES_GOODPUT, CHANGES_RTT = 0.03, 0.05  # by which a cause must change a figure to be one
 GOODPUT_NEAR, RTT_NEAR = 0.10, 0.15  # of an effect
+PACING_NEAR = 0.06  # of the limit of a pacing rate, which may or may not count headers
 POINTS = 0.02  # by which a limit's share of the time may differ from the kernel's count
 COUNTERS = {
     "busy": "tcpi_busy_time",
@@ -136,6 +137,21 @@ def limits_agree(base: Base) -> Iterator[dict[str, Any]]:
         mine = shares(cct.diagnose(flow).limits)
         for name in ("receive_window", "send_buffer"):
             yield row | {"asked": f"{name}, {given}", "got": mine.get(name, 0.0), "want": want[name]}
+    yield from ends_named(base, alone)
+
+
+def ends_named(base: Base, alone: Flow) -> Iterator[dict[str, Any]]:
+    """Yield whether the capture alone tells a send buffer from an application, and a pacing limit with its rate."""
+    found = {one.name: one for one in cct.diagnose(alone).verdicts}
+    row, limited = {"part": "limits", "base": base.name}, base.parameters["flows"][0].get("max_pacing_rate")
+    if "send_buffer_limited" in base.matters:
+        ends = [name for name in found if name in ("send_buffer_limited", "application_limited")]
+        told = ends[:1] != ["application_limited"]
+        yield row | {"asked": "send buffer not taken for an application, capture alone", "got": told, "want": True}
+    if limited:
+        rate = found["pacing_limited"].evidence["limit_bps"] if "pacing_limited" in found else np.nan
+        told = abs(rate / (8 * limited) - 1) < PACING_NEAR
+        yield row | {"asked": "pacing_limited with the rate, capture alone", "got": told, "want": True}
 
 
 # --- what-if ---------------------------------------------------------------------------------------------------------
@@ -307,7 +323,7 @@ def report_whatif(rows: pd.DataFrame) -> None:
 def report_limits(rows: pd.DataFrame) -> None:
     """Print in how many flows each limit's share is the kernel's."""
     for name, part in rows.groupby("asked", sort=False):
-        off = (part["got"] - part["want"]).abs()
+        off = (part["got"].astype(float) - part["want"].astype(float)).abs()
         print(
             f"limits: {name} within {POINTS * 100:.0f} points of the kernel's in {(off <= POINTS).sum()} of {len(part)}"
         )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cctrace.diagnosis.facts import PACKETS, Facts
-from cctrace.diagnosis.groups import Idle, SendBuffer
+from cctrace.diagnosis.groups import Idle, SendBuffer, Writes
 from cctrace.diagnosis.limits import account, counted, edges_of, shares
 from cctrace.diagnosis.rules import judge
 
@@ -53,3 +53,12 @@ def test_a_small_count_of_a_full_send_buffer_tells_it_from_an_application(counte
     idle = Idle(waited if not counted_share else 0.0, 1e6)
     facts = Facts(PACKETS, END_S, 1e6, send_buffer=SendBuffer(counted_share, waited), idle=idle)
     assert judge(facts)[0].name == first
+
+
+@pytest.mark.parametrize("share", [0.35, 0.9])
+def test_writes_that_follow_acks_tell_a_send_buffer_from_an_application(share):
+    writes = Writes(20.0, 30e3, 60e3, is_by_acks=True)
+    facts = Facts(PACKETS, END_S, 1e6, idle=Idle(share, 1e6), writes=writes)
+    first = judge(facts)[0]
+    assert first.name == "send_buffer_limited"
+    assert (first.confidence >= 0.5) == (share >= 0.5)

@@ -76,13 +76,13 @@ def application_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     ):
         return
     share = idle.application_share
-    if writes is not None and writes.is_by_acks and share >= const.MOST_OF_TIME:  # ACKs in batches pause, too
-        counted = facts.send_buffer is not None
-        yield facts.finding("send_buffer_limited", 0.7, writes, "writes").saying(
+    sure = min(0.99, 0.5 + share / 2) if share >= const.MOST_OF_TIME else 0.2 + 0.5 * share
+    if writes is not None and writes.is_by_acks:  # ACKs in batches make pauses, too, for less time
+        sure, counted = min(sure, 0.7), facts.send_buffer is not None
+        yield facts.finding("send_buffer_limited", sure, writes, "writes").saying(
             waited_share=share, has_counters=counted
         )
         return
-    sure = min(0.99, 0.5 + share / 2) if share >= const.MOST_OF_TIME else 0.2 + 0.5 * share
     level = {}
     if writes is not None:
         sure, level = min(sure, const.EITHER), {"level_segments": writes.level_segments}
