@@ -37,6 +37,7 @@ PIECE = 200  # groups | accuracy | taken together where not all are used
 
 # --- rate and jitter together ----------------------------------------------------------------------------------------
 MOST_GROUPS = 12_000  # ACKs | accuracy | whose likelihood is computed
+KEPT_RATES = 8  # rates | accuracy | whose delays are kept while the likelihood is looked at around them
 MOST_JOINT_STEPS = 4  # rates | accuracy | for which this is done
 WEAK = 0.002  # of log rate | set | standard error from which on its likelihood is looked at as a whole
 PROFILE_REACH = 0.9162907318741551  # of log rate | accuracy | how far: a factor of 2.5

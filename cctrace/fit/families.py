@@ -24,6 +24,7 @@ from scipy import special
 
 from cctrace.fit.constants import FIRST, GRID, STALL, STALLS_SHOW
 from cctrace.fit.descent import descend
+from cctrace.fit.hazards import sums_of_groups
 from cctrace.path.arrays import Bools, Floats, Ints
 
 _TINY = 1e-300
@@ -263,13 +264,15 @@ class Censored:
         self._of_event = np.flatnonzero(event[group] & (place < FIRST))
         members = group[self._of_event]
         self._begin = np.flatnonzero(np.diff(members, prepend=-1))
+        part = self._part[self._of_event]
+        self._places = self._cell[self._of_event], part, 1 - part, self._begin
+        self._below = np.log(np.maximum(self.grid - low, 1e-6) / (high - low + 1.0))
 
     def tables(self, family: Family, p: Floats, stalls: float) -> tuple[Floats, Floats]:
         """Return log density and log distribution on the grid, `stalls` of them spread evenly over all delays."""
         log_pdf, log_cdf = family.log_pdf(self.grid, p), family.log_cdf(self.grid, p)
         span = self.high - self.low + 1.0
-        even = np.log(stalls) - np.log(span)
-        below = np.log(stalls) + np.log(np.maximum(self.grid - self.low, 1e-6) / span)
+        even, below = np.log(stalls) - np.log(span), np.log(stalls) + self._below
         keep = np.log1p(-stalls)
         return np.logaddexp(log_pdf + keep, even), np.logaddexp(log_cdf + keep, below)
 
@@ -279,13 +282,13 @@ class Censored:
         if not self.ordered:
             return float(self._weights @ log_pdf)
         hazard = np.exp(np.minimum(log_pdf - log_cdf, 50.0))
-        cell, part = self._cell[self._of_event], self._part[self._of_event]
-        each = hazard[cell] * (1 - part) + hazard[cell + 1] * part
-        if len(self._begin):
-            events = np.log(np.add.reduceat(each, self._begin) + _TINY).sum()
-        else:
-            events = 0.0
-        return float(self._weights @ log_cdf + events)
+        return float(self._weights @ log_cdf + np.log(self._events(hazard) + _TINY).sum())
+
+    def _events(self, hazard: Floats) -> Floats:
+        """Return what the hazard, given on the grid, sums up to over the delays of each event."""
+        found = np.empty(len(self._begin))
+        sums_of_groups(hazard, *self._places, found)
+        return found
 
     def per_group(self, family: Family, p: Floats, stalls: float) -> Floats:
         """Return log L group by group."""
@@ -296,9 +299,7 @@ class Censored:
         each = np.bincount(self.group, below, len(self.event)).astype(np.float64, copy=False)
         if not self.ordered:
             return each
-        cell, part = self._cell[self._of_event], self._part[self._of_event]
-        sums = np.add.reduceat(hazard[cell] * (1 - part) + hazard[cell + 1] * part, self._begin)
-        each[self.event] += np.log(sums + _TINY)
+        each[self.event] += np.log(self._events(hazard) + _TINY)
         return each
 
 

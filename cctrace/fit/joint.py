@@ -21,6 +21,7 @@ from cctrace.fit.constants import (
     DROP,
     FARTHEST,
     HOPELESS,
+    KEPT_RATES,
     KNOWN_RATE,
     LEAST_LOG,
     MOST_GROUPS,
@@ -150,6 +151,7 @@ class _Model:
         self.start_us, self.k = delays.steps.start_us, len(delays.steps.rate)
         self.sd = jitter.sd_us_.number
         self.rate_h = self._steps(delays.steps)
+        self._data: dict[bytes, Censored] = {}  # by the logs of the rates, of which differences ask again and again
 
     def of(self, family: Family) -> _Model:
         """Return the model with another family."""
@@ -177,7 +179,13 @@ class _Model:
         return departures(self.flow.sent_us, self.flow.wire_bytes, Steps(self.start_us, np.exp(logs)))[self.rows]
 
     def data(self, theta: Floats) -> Censored:
-        return Censored(self.told - self._departed(theta[-self.k :]), self.group, self.event)
+        logs = theta[-self.k :]
+        data = self._data.get(logs.tobytes())
+        if data is None:
+            data = self._data[logs.tobytes()] = Censored(self.told - self._departed(logs), self.group, self.event)
+            if len(self._data) > KEPT_RATES:
+                del self._data[next(iter(self._data))]
+        return data
 
     def _impossible(self, data: Censored, theta: Floats) -> bool:
         if self.family.located and not 0 <= theta[0] < data.low:

@@ -1,0 +1,29 @@
+"""Compiled: what a likelihood of jitter sums over thousands of delays, hundreds of times for a fit (`families`)."""
+
+from cctrace.lang.machine import Machine
+
+
+def sums(hazard, cell, part, rest, begin, out):
+    """Sum a function of the delay over the delays of each group, in their order.
+
+    Parameters
+    ----------
+    hazard : ndarray of float64
+        The function on a grid.
+    cell, part, rest : ndarray
+        Per delay: the point of the grid below it, which part of the way to the next one it lies, and what is left.
+    begin : ndarray of int64
+        Where each group begins.
+    out : ndarray of float64
+        Receives the sums.
+    """
+    stop = len(cell)
+    for k in range(len(begin) - 1, -1, -1):
+        total = 0.0
+        for i in range(begin[k], stop):
+            total += hazard[cell[i]] * rest[i] + hazard[cell[i] + 1] * part[i]
+        out[k] = total
+        stop = begin[k]
+
+
+sums_of_groups = Machine(sums)
