@@ -84,7 +84,7 @@ PACKETS = (
         "options",
         "u1",
         "",
-        "bit 0 time stamps, 1 SACK blocks, 2 MSS, 3 window scale, 4 SACK permitted, 7 options malformed or cut off",
+        "bit 0 time stamps, 1 SACK blocks, 2 MSS, 3 window scale, 4 SACK permitted, 5 AccECN counters, 7 malformed",
         "RFC 9293",
     ),
     Column(
@@ -97,6 +97,13 @@ PACKETS = (
     ),
     Column("sack_count", "u1", "", "number of SACK blocks", "RFC 2018", within=(0, 4)),
     Column("frame", "u4", "", "number of its record in the capture, from 1, as Wireshark counts; 0 unknown"),
+    Column(
+        "ecn_e0_bytes", "u4", "bytes", "AccECN option: received with ECT(0), of 24 bits; 4294967295 none", "RFC 9768"
+    ),
+    Column("ecn_ce_bytes", "u4", "bytes", "AccECN option: received with CE, of 24 bits; 4294967295 none", "RFC 9768"),
+    Column(
+        "ecn_e1_bytes", "u4", "bytes", "AccECN option: received with ECT(1), of 24 bits; 4294967295 none", "RFC 9768"
+    ),
 )
 
 SACKS = (

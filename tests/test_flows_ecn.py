@@ -82,13 +82,63 @@ def test_marks_are_counted_exactly_however_often_the_field_wraps_if_acks_tell_of
     received = counted = 0
     for delivered, share in acks:
         received += int(share * delivered)
-        counted += ecn.newly_marked((5 + received) & 7, counted, delivered)
+        counted += ecn.newly_marked((5 + received) & 7, counted, delivered, -1, 1448)
     assert counted == received
 
 
 @given(st.integers(0, 7), st.integers(0, 1 << 32), st.integers(0, 70))
 def test_an_ack_of_many_segments_counts_as_many_marks_as_may_be(ace, before, delivered):
-    assert ecn.newly_marked(ace, before, delivered) == naive.newly_marked(ace, before, delivered)
+    assert ecn.newly_marked(ace, before, delivered, -1, 1448) == naive.newly_marked(ace, before, delivered)
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), st.floats(0, 1)), min_size=1, max_size=40))
+def test_marks_are_counted_exactly_however_many_segments_acks_tell_of_if_bytes_are_counted_too(acks):
+    received = counted = 0
+    for delivered, share in acks:
+        marked = int(share * delivered)
+        received += marked
+        counted += ecn.newly_marked((5 + received) & 7, counted, delivered, marked * 1448, 1448)
+    assert counted == received
+
+
+def test_without_that_counter_an_ack_of_many_segments_may_count_too_many_marks():
+    assert ecn.newly_marked(5, 0, 20, -1, 1448) == 16
+    assert ecn.newly_marked(5, 0, 20, 0, 1448) == 0
+
+
+def stretched(counters, options=32):
+    """A flow of 20 segments for each ACK, with the receiver's counts of bytes: (ACE, ECT(0), CE, ECT(1))."""
+    talk = Conversation(ecn=(7, 2, 2))
+    for i, (ace, e0, ce, e1) in enumerate(counters):
+        first = 1 + 20 * i * MSS
+        talk.data(10.0 + 50 * i, first, segments=20, tos=ECT1)
+        talk.ack(50.0 + 50 * i, first + 20 * MSS, ace=ace)
+        talk.rows[-1]["options"] |= options
+        talk.rows[-1] |= {"ecn_e0_bytes": e0, "ecn_ce_bytes": ce, "ecn_e1_bytes": e1}
+    return talk.flow()
+
+
+def test_the_senders_view_heeds_the_count_of_bytes():
+    told = [(5, 1, 0, 1 + 20 * MSS), (7, 1, 10 * MSS, 1 + 30 * MSS), (7, 1, 10 * MSS, 1 + 50 * MSS)]
+    flow = stretched(told)
+    assert flow.ecn.delivered_ce == 10
+    assert flow.ecn.received_bytes == {"ect0": 0, "ce": 10 * MSS, "ect1": 50 * MSS}
+    assert flow.ecn.tampering == []
+    assert "72.4 kB ECT(1)" in flow.ecn.summary()
+    assert stretched(told, options=0).ecn.delivered_ce > 10  # as many as fit
+    assert stretched(told, options=0).ecn.received_bytes is None
+
+
+def test_a_count_of_bytes_wraps_at_24_bits_and_one_that_runs_back_is_not_believed():
+    high = (1 << 24) - 5 * MSS
+    flow = stretched([(5, 1, high, 1), (5, 1, (high + 10 * MSS) & 0xFFFFFF, 1), (5, 1, high, 1)])
+    assert flow.ecn.received_bytes["ce"] == 10 * MSS
+
+
+@pytest.mark.parametrize(("e0", "said"), [(1, "arrived without it"), (20 * MSS, "arrived as ECT(0)")])
+def test_bytes_that_arrive_with_another_codepoint_are_told(e0, said):
+    told = stretched([(5, e0, 0, 1), (5, e0, 0, 1)]).ecn.tampering
+    assert any(said in line for line in told), told
 
 
 def test_an_ack_that_was_overtaken_does_not_turn_the_counter_back():

@@ -11,7 +11,7 @@ from cctrace import schema
 from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_RECOVERY
 from cctrace.flows import ratesample, recovery, reno_sacks, rtt_filters, timers
 from cctrace.flows import scoreboard as sb
-from cctrace.flows.state import DSACK, EVER, LOST, RETRANS, SACKED
+from cctrace.flows.state import DSACK, EVER, LOST, NO_COUNTER, RETRANS, SACKED
 from cctrace.tcp.ecn import ACCURATE_ECN, CLASSIC_ECN, ECHO, newly_marked
 from cctrace.tcp.rack import DEFAULT_REORDERING
 
@@ -190,6 +190,17 @@ def clean_queue(tp, seg, rs, out, prior_una, prior_fack):
     return acked
 
 
+def newly_marked_bytes(tp):
+    """Return by how much the receiver's count of bytes with CE has grown, of 24 bits; -1 where that is not known."""
+    if tp.ce_told == NO_COUNTER:
+        return -1
+    grown = (tp.ce_told - tp.ce_bytes) & 0xFFFFFF
+    known = tp.ce_bytes >= 0 and grown < 0x800000  # else the first one, or one that runs back
+    if tp.ce_bytes < 0 or known:
+        tp.ce_bytes = tp.ce_told
+    return grown if known else -1
+
+
 def count_marks(tp, rs, ace, delivered):
     """Take the marks that an ACK with accurate feedback reports [Linux618] tcp_accecn_process.
 
@@ -198,7 +209,7 @@ def count_marks(tp, rs, ace, delivered):
     progress = rs.flag & (sb.DATA_ACKED | sb.DATA_SACKED) != 0 or tp.ts_newer != 0
     if tp.ecn != ACCURATE_ECN or ace < 0 or not progress or rs.flag & sb.SYN_ACKED:
         return
-    marked = newly_marked(ace, tp.delivered_ce, delivered)
+    marked = newly_marked(ace, tp.delivered_ce, delivered, newly_marked_bytes(tp), tp.mss)
     if marked > 0:
         tp.delivered_ce += marked
         rs.flag |= sb.F_ECE

@@ -88,7 +88,8 @@ def read(
 BULK_BYTES = 100_000  # payload from which on a flow counts as bulk
 LARGEST_WSCALE = 14  # a larger one counts as this [RFC 7323] 2.3
 BLUR_US = 1000  # by which the times of sends may err in a capture that was not taken at the sender
-_READ = ("direction", "flags", "seq", "ack", "window", "payload", "tsval", "tsecr", "options", "sack_row", "sack_count")
+_READ = ("direction", "flags", "seq", "ack", "window", "payload", "tsval", "tsecr", "options", "sack_row", "sack_count",
+         "ecn_ce_bytes")  # fmt: skip
 _SHOWN = 10  # flows in a notebook
 
 

@@ -18,16 +18,17 @@ import numpy as np
 
 from cctrace.display import Summarized
 from cctrace.errors import StreamError
-from cctrace.flows.state import OPT_COPY, RST, SYN
+from cctrace.flows.state import NO_COUNTER, OPT_ACCURATE_ECN, OPT_COPY, RST, SYN
 from cctrace.schema import LINUX_EVENTS
 from cctrace.tcp.ecn import ACCURATE_ECN, ACE_MASK, ACE_START, CE_ON_SYN, CLASSIC_ECN, ECHO, NO_ECN, agreed
-from cctrace.units import format_count, format_share
+from cctrace.units import format_count, format_share, format_size
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
     from cctrace.flows.flow import Flow
+    from cctrace.io.packets import Packets
 
 FEEDBACK = {NO_ECN: "none", CLASSIC_ECN: "classic", ACCURATE_ECN: "accurate"}
 UNKNOWN = "unknown"
@@ -38,6 +39,12 @@ NAMES = ("Not-ECT", "ECT(1)", "ECT(0)", "CE")
 _ARRIVED = {2: NOT_ECT, 3: ECT1, 4: ECT0, 6: CE}
 _AGREED = np.array([[agreed(asked, answered) for answered in range(8)] for asked in range(8)])
 _ACCURATE_BIT = 4  # AE, which nothing else sets
+COUNTER_MASK = 0xFFFFFF  # of the AccECN option
+_COUNTERS = {
+    "ect0": ("ecn_e0_bytes", 1),
+    "ce": ("ecn_ce_bytes", 0),
+    "ect1": ("ecn_e1_bytes", 1),
+}  # columns, first values
 FEW = 3  # packets by which rare faults are excused: a bit that flips, a SYN sent again without ECN
 BINS = 100
 
@@ -57,6 +64,8 @@ class Ecn(Summarized):
         The sender's packets of data by IP codepoint where they were captured: ``not_ect``, ``ect1``, ``ect0``, ``ce``.
     delivered, delivered_ce : int
         Segments delivered, and those of them that the receiver reported as marked, as the sender's kernel counts them.
+    received_bytes : dict of str to int, or None
+        What the receiver counted by codepoint (``ect0``, ``ce``, ``ect1``), by its AccECN options; None without these.
     tampering : list of str
         What no sender, receiver or queue does to these fields.
 
@@ -75,6 +84,7 @@ class Ecn(Summarized):
     sent: dict[str, int]
     delivered: int
     delivered_ce: int
+    received_bytes: dict[str, int] | None = None
     tampering: list[str] = field(default_factory=list)
     _times: Any = None
 
@@ -93,6 +103,11 @@ class Ecn(Summarized):
         if self.feedback in ("classic", "accurate"):
             share = format_share(self.ce_share) if self.delivered else "none"
             lines.append(f"marked, as the receiver reports: {format_count(self.delivered_ce)} segments ({share})")
+        if self.received_bytes is not None:
+            told = ", ".join(
+                f"{format_size(count)} {NAMES[CODEPOINTS.index(n)]}" for n, count in self.received_bytes.items()
+            )
+            lines.append(f"received, as the receiver counts bytes: {told}")
         return "\n".join(lines + self.tampering)
 
     def frame(self, bins: int = BINS) -> pd.DataFrame:
@@ -110,7 +125,7 @@ class Ecn(Summarized):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain objects, ready for json."""
-        names = ("feedback", "seen_handshake", "sent", "delivered", "delivered_ce", "tampering")
+        names = ("feedback", "seen_handshake", "sent", "delivered", "delivered_ce", "received_bytes", "tampering")
         return {name: getattr(self, name) for name in names}
 
 
@@ -182,9 +197,12 @@ def ecn_of(flow: Flow) -> Ecn:
             f"{count[CE]} packets of data carry CE though no ECN was agreed on: something rewrites the TOS byte."
         )
     found += _of_path(flow, int(mode), count, times)
+    received = _received(packets, rows[columns["direction"] != sender], bool(told))
+    if received is not None and int(mode) == ACCURATE_ECN:
+        found += _of_bytes(count, received)
     ecn = dict(zip(CODEPOINTS, count, strict=True))
     delivered, marked = (int(column[-1]) if len(column) else 0 for column in times[1:3])
-    return Ecn(feedback_name(int(mode), bool(told)), bool(told), ecn, delivered, marked, found, times[:3])
+    return Ecn(feedback_name(int(mode), bool(told)), bool(told), ecn, delivered, marked, received, found, times[:3])
 
 
 def _asked_answered(mine: Any, other: Any) -> tuple[int, int]:
@@ -227,6 +245,31 @@ def _of_handshake(mine: Any, other: Any, columns: dict[str, NDArray[Any]], sende
         left, arrived = int(seen[0]), _ARRIVED[code]
         if left != arrived and not (arrived == CE and left != NOT_ECT):
             yield f"The {what} passed here as {NAMES[left]} and arrived as {NAMES[arrived]}: the path rewrites ECN."
+
+
+def _received(packets: Packets, rows: NDArray[Any], told: bool) -> dict[str, int] | None:
+    """Return what the packets of `rows` count as received, bytes by codepoint; None where none has an AccECN option."""
+    rows = rows[packets["options"][rows] & OPT_ACCURATE_ECN != 0]
+    if not len(rows):
+        return None
+    received = {}
+    for name, (column, start) in _COUNTERS.items():
+        values = packets[column][rows].astype(np.int64)
+        values = values[values != NO_COUNTER]
+        grown = np.diff(values, prepend=start if told else values[:1]) & COUNTER_MASK
+        received[name] = int(grown[grown <= COUNTER_MASK >> 1].sum())  # one that was overtaken runs back
+    return received
+
+
+def _of_bytes(count: list[int], received: dict[str, int]) -> Iterator[str]:
+    """Yield what the receiver's count of bytes shows of a path that tampers."""
+    for codepoint, name, other in ((ECT1, "ect1", "ect0"), (ECT0, "ect0", "ect1")):
+        if count[codepoint] <= FEW or received[name] or count[3 - codepoint] > FEW:
+            continue
+        if received[other]:
+            yield f"Data that passed here as {NAMES[codepoint]} arrived as {NAMES[3 - codepoint]}: the path changes it."
+        elif not received["ce"]:
+            yield f"Data that passed here as {NAMES[codepoint]} arrived without it: the path clears the field."
 
 
 def _of_path(flow: Flow, mode: int, count: list[int], times: tuple[NDArray[Any], ...]) -> Iterator[str]:

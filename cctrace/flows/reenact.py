@@ -21,6 +21,8 @@ from cctrace.flows.state import (
     FIN,
     LOG,
     NEVER,
+    NO_COUNTER,
+    OPT_ACCURATE_ECN,
     OPT_COPY,
     OPT_TIMESTAMPS,
     PASS,
@@ -72,7 +74,7 @@ def reenact(packets, sacks, order, first, params, polls, decided, marked, place,
     It stops, with PAUSED, before the packet at place `place.until`.
     """
     out, log, sent, snap, seg, ends, finals, blocks, scratch = tables
-    time_ns, direction, _, _, _, _, payload, tsval, _, _, _, _ = packets
+    time_ns, direction, _, _, _, _, payload, tsval, _, _, _, _, _ = packets
     rs = scratch[0]
     at = place[0]
     while at.connection < params.size:
@@ -135,7 +137,7 @@ def lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg):
 
     IGNORED if it is a copy, or cannot belong to the connection.
     """
-    time_ns, direction, flags, seq, ack, _, payload, _, _, options, _, _ = packets
+    time_ns, direction, flags, seq, ack, _, payload, _, _, options, _, _, _ = packets
     q = sequence[k]
     if options[q] & OPT_COPY:
         return IGNORED
@@ -180,7 +182,7 @@ def decide(tp, decided, i):
 
 def take(tp, seg, rs, out, log, sent, snap, blocks, p, at, sequence, k, packets, sacks, polls, decided, marked):
     """The packet at place `k` is handled; `at.asks` says whether TCP may hand over to fq next."""
-    time_ns, direction, flags, seq, _, _, payload, _, _, _, _, _ = packets
+    time_ns, direction, flags, seq, _, _, payload, _, _, _, _, _, _ = packets
     q = sequence[k]
     fl = flags[q]
     mine = direction[q] == p.sender
@@ -214,7 +216,7 @@ def take(tp, seg, rs, out, log, sent, snap, blocks, p, at, sequence, k, packets,
 
 def take_own(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, marked):
     """The sender transmits the packet at place `k`, which TCP had not handed over before."""
-    time_ns, direction, flags, seq, _, _, payload, tsval, _, _, _, _ = packets
+    time_ns, direction, flags, seq, _, _, payload, tsval, _, _, _, _, _ = packets
     q = sequence[k]
     fl, size = flags[q], np.int64(payload[q])
     if fl & SYN:
@@ -238,12 +240,16 @@ def take_own(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, marked):
 
 def take_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks):
     """The sender receives the packet at place `k`, an ACK."""
-    time_ns, direction, flags, seq, ack, window, payload, tsval, tsecr, options, sack_row, sack_count = packets
+    time_ns, direction, flags, seq, ack, window, payload, tsval, tsecr, options, sack_row, sack_count, ce_bytes = (
+        packets
+    )
     left, right = sacks
     q = sequence[k]
     fl = flags[q]
     a = unwrap(ack[q], p.isn, tp.snd_una)
-    tp.tsecr, tp.ts_newer = 0, 0
+    tp.tsecr, tp.ts_newer, tp.ce_told = 0, 0, np.int64(NO_COUNTER)
+    if options[q] & OPT_ACCURATE_ECN:
+        tp.ce_told = np.int64(ce_bytes[q])
     if options[q] & OPT_TIMESTAMPS:
         tp.tsecr = tsecr[q]
         newer = (np.int64(tsval[q]) - tp.ts_recent) & 0xFFFFFFFF
@@ -278,7 +284,7 @@ def is_believable(tp, mss, ahead, missing, packets):
 
 def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked):
     """Send what TCP hands to fq now, behind the packet at place `k`: it leaves later; see `handover`."""
-    time_ns, direction, flags, seq, _, _, payload, tsval, _, _, _, _ = packets
+    time_ns, direction, flags, seq, _, _, payload, tsval, _, _, _, _, _ = packets
     room = HANDED_SEGMENTS - 1
     while tp.established:
         first = next_data(p, sequence, max(k + 1, tp.handed), direction, payload)

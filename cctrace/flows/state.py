@@ -13,7 +13,8 @@ import numpy as np
 from cctrace import schema
 
 FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
-OPT_TIMESTAMPS, OPT_COPY = 1, 64
+OPT_TIMESTAMPS, OPT_ACCURATE_ECN, OPT_COPY = 1, 32, 64
+NO_COUNTER = 0xFFFFFFFF  # of the AccECN option
 
 # How packets left the sender: at once, through fq, or by a timer of the sender's that may be as late as fq's.
 DIRECTLY, THROUGH_FQ, LATE_TIMER = range(3)
@@ -57,8 +58,9 @@ TP = _i8(
     # recovery
     "ca_state high_seq has_undo undo_marker undo_retrans retrans_stamp may_undo_cwnd frto retransmits is_reneg "
     "tlp_high_seq tlp_retrans sack_ok ts_ok ecn reduced_us blur_us "
-    # the peer's latest time stamp, and whether this ACK carries a newer one
-    "ts_recent ts_newer "
+    # the peer's latest time stamp, and whether this ACK carries a newer one; the receiver's count of bytes with CE, by
+    # this ACK and by the latest (-1: not known)
+    "ts_recent ts_newer ce_told ce_bytes "
     # RACK
     "rack_us rack_end_seq rack_rtt_us rack_advanced reo_steps reo_persist reo_last_delivered dsack_seen "
     "reo_first_us reo_last_us armed_us probe_us loss_probes "

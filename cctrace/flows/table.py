@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 15  # packets per part of a file: few enough to stay in the cache
 # What the pass reads of every packet, and as which type.
-_UNREAD = ("window", "ip_len", "tos", "ttl", "ip_id", "frame")
+_UNREAD = ("window", "ip_len", "tos", "ttl", "ip_id", "frame", "ecn_e0_bytes", "ecn_ce_bytes", "ecn_e1_bytes")
 COLUMNS = {c.name: c.dtype for c in schema.PACKETS if c.name not in _UNREAD}
 LEAST_MSS = 48  # of an option: what is below counts as this [Linux618] tcp_min_snd_mss
 MOST_SEGMENTS = 1024  # of a super-packet: BIG TCP's 512 KiB in segments of the 536 that any path carries [RFC 9293]

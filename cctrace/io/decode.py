@@ -9,7 +9,7 @@ and link type of each. `decode_frames`, called by `frames.py`, does the rest for
 Nothing is dropped silently: each frame either becomes a row or counts in exactly one of the skip counters.
 Lengths are those of the wire: where the IP header says 0 (TSO, BIG TCP) the length comes from the record.
 
-Sources: RFC 791, 8200, 9293, 7323, 2018.
+Sources: RFC 791, 8200, 9293, 7323, 2018, 9768.
 """
 
 import numpy as np
@@ -39,6 +39,7 @@ from cctrace.io.layout import (
     LATER_FRAGMENTS,
     MALFORMED,
     MSS,
+    NO_COUNTER,
     NON_TCP,
     PORTS,
     RING,
@@ -149,8 +150,11 @@ def _ip(b, p, end, wire_end):
 
 
 def _options(b, q, stop, left, right, s, c, k, d, is_syn):
-    """Decode the TCP options from q to stop: (bits seen, time stamp value, echo, next free SACK row, well-formed)."""
-    seen, tsval, tsecr = 0, 0, 0
+    """Decode the TCP options from q to stop.
+
+    Returns (bits seen, time stamp value, echo, next free SACK row, well-formed, where an AccECN option is or 0).
+    """
+    seen, tsval, tsecr, counters_at = 0, 0, 0, np.int64(0)
     while q < stop:
         kind = u8(b, q)
         if kind == 0:
@@ -160,7 +164,7 @@ def _options(b, q, stop, left, right, s, c, k, d, is_syn):
             continue
         length = u8(b, q + 1) if q + 1 < stop else 0
         if length < 2 or q + length > stop:
-            return seen, tsval, tsecr, s, False
+            return seen, tsval, tsecr, s, False, counters_at
         if kind == 8 and length == 10:
             tsval, tsecr = be32(b, q + 2), be32(b, q + 6)
             seen |= 1
@@ -181,10 +185,24 @@ def _options(b, q, stop, left, right, s, c, k, d, is_syn):
             seen |= 16
             if is_syn:
                 c[k, SACK_OK + d] = 1
+        elif (kind == 172 or kind == 174) and length % 3 == 2 and length <= 11:
+            seen |= 32
+            counters_at = q
         elif kind == 8 or (kind >= 2 and kind <= 5):  # a known option of impossible length
-            return seen, tsval, tsecr, s, False
+            return seen, tsval, tsecr, s, False, counters_at
         q += length
-    return seen, tsval, tsecr, s, True
+    return seen, tsval, tsecr, s, True, counters_at
+
+
+def _ecn_counter(b, at, which):
+    """Return a counter of the AccECN option at `at`: 0 ECT(0), 1 CE, 2 ECT(1); NO_COUNTER if it is not in it [RFC9768].
+
+    Kind 172 has them in this order, kind 174 in the reverse; the last ones may be left out.
+    """
+    place = at + 2 + 3 * (which if u8(b, at) == 172 else 2 - which)
+    if at == 0 or place + 3 > at + u8(b, at + 1):
+        return np.int64(NO_COUNTER)
+    return (u8(b, place) << 16) | be16(b, place + 1)
 
 
 def _show_late(c, k, d, seq, seq_end, counters):
@@ -223,7 +241,7 @@ def _join(g, i, r, c, counters):
     if not is_whole(g, i):
         return
     row, more = g[i, DATAGRAM_ROW], g[i, DATAGRAM_SIZE] - g[i, DATAGRAM_FIRST]
-    _, conn, direction, flags, seq, _, _, payload, ip_len, _, _, _, _, _, _, _, _, _ = r
+    _, conn, direction, flags, seq, _, _, payload, ip_len, _, _, _, _, _, _, _, _, _, _, _, _ = r
     payload[row] += more
     ip_len[row] += more
     counters[FIRST_FRAGMENTS] -= 1
@@ -246,7 +264,7 @@ def decode_frames(
     room = min(len(c), len(table) // 2)
     (
         time_ns, conn, direction, flags, seq, ack, window, payload, ip_len, tos, ttl, ip_id, tsval, tsecr, options,
-        sack_row, sack_count, frame,
+        sack_row, sack_count, frame, ecn_e0, ecn_ce, ecn_e1,
     ) = r  # fmt: skip
     left, right = sacks
     while f < count and n < room:
@@ -325,7 +343,7 @@ def decode_frames(
             c[k, CLOSED] = 1
 
         first = s
-        seen, value, echo, s, good = _options(b, p + 20, min(end, p + header), left, right, s, c, k, d, is_syn)
+        seen, value, echo, s, good, counted = _options(b, p + 20, min(end, p + header), left, right, s, c, k, d, is_syn)
         if not good or p + header > end:
             seen |= 128
             counters[CUT_OPTIONS] += 1
@@ -350,6 +368,10 @@ def decode_frames(
         tsval[row], tsecr[row], options[row] = value, echo, seen
         sack_row[row], sack_count[row] = (first if s > first else -1), s - first
         frame[row] = counters[FRAMES]
+        ecn_e0[row], ecn_ce[row], ecn_e1[row] = NO_COUNTER, NO_COUNTER, NO_COUNTER
+        if counted:
+            ecn_e0[row], ecn_ce[row] = _ecn_counter(b, counted, 0), _ecn_counter(b, counted, 1)
+            ecn_e1[row] = _ecn_counter(b, counted, 2)
         if fragment and not seen & 64:
             counters[FIRST_FRAGMENTS] += 1
             i = gather(b, ip, p, wire_end - p, g, now)

@@ -48,6 +48,7 @@ UNDECODED = {
     227: "CAN_SOCKETCAN", 249: "USBPCAP", 253: "NETLINK", 272: "NORDIC_BLE",
 }  # fmt: skip
 
+NO_COUNTER = 0xFFFFFFFF  # of the AccECN option, where that lacks it
 RING_SIZE = 4  # latest packets per direction that are searched for copies
 
 # The state of a connection: one row of an int64 matrix (several arrays would cost a reference count per access).

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # Bits of the column `options`.
-TIMESTAMPS, SACK, MSS, WINDOW_SCALE, SACK_PERMITTED, DUPLICATE, BAD_OPTIONS = 1, 2, 4, 8, 16, 64, 128
+TIMESTAMPS, SACK, MSS, WINDOW_SCALE, SACK_PERMITTED, ACCURATE_ECN, DUPLICATE, BAD_OPTIONS = 1, 2, 4, 8, 16, 32, 64, 128
 
 FAR_BACK_NS = 1_000_000  # several CPUs that feed one capture ring make stamps step back by microseconds: harmless
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.errors import ArgumentError
+from cctrace.io.layout import NO_COUNTER
 from cctrace.io.packets import MSS, SACK, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE, Packets
 from cctrace.io.write import write_pcap
 from cctrace.sim.core.structs import (
@@ -104,6 +105,8 @@ def _packets(flows: dict[int, Ends], side: str, tso: bool) -> Packets:
     of_syn = (columns["flags"] & SYN_FLAG) > 0
     columns["ip_len"][:] = HEADER_BYTES + columns["payload"] + np.where(counts > 0, 4 + 8 * counts, 0) + 8 * of_syn
     columns["ttl"][:] = 64
+    for name in ("ecn_e0_bytes", "ecn_ce_bytes", "ecn_e1_bytes"):
+        columns[name][:] = NO_COUNTER
     edges = np.array([edge for each in blocks for edge in each], np.int64).reshape(-1, 2) & 0xFFFFFFFF
     sacks = {"left": edges[:, 0].astype(np.uint32), "right": edges[:, 1].astype(np.uint32)}
     packets = Packets(columns, sacks, _connections(flows)).sorted_by_time()

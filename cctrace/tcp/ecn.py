@@ -40,13 +40,22 @@ def agreed(asked: int, answered: int) -> int:
     return ACCURATE_ECN
 
 
-def newly_marked(ace: int, delivered_ce: int, delivered: int) -> int:
+def newly_marked(ace: int, delivered_ce: int, delivered: int, ce_bytes: int, mss: int) -> int:
     """Return how many of the segments that an ACK delivers it reports as marked, by its ACE field.
 
-    Three bits tell apart up to seven. Of more segments delivered at once the most that fit count as marked: the field
-    may have gone round.
+    Three bits tell apart up to seven. Of more segments delivered at once the most that fit count as marked, for the
+    field may have gone round; unless the option counts the bytes with CE (`ce_bytes`, -1: it does not).
     """
     least = (ace - ACE_START - delivered_ce) & ACE_MASK
     if delivered <= ACE_MASK:
         return least
-    return delivered - ((delivered - least) & ACE_MASK)
+    most = delivered - ((delivered - least) & ACE_MASK)
+    if ce_bytes < 0:
+        return most
+    if ce_bytes == 0:
+        return least
+    if delivered > 2 * ACE_MASK + 1:  # it may have gone round more than once
+        if ce_bytes >= delivered * mss:
+            return most
+        return min(most, least + (-(-ce_bytes // mss) & ~ACE_MASK))
+    return least if ce_bytes <= least * mss and ce_bytes < (most * mss) >> 1 else most
