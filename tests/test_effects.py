@@ -133,6 +133,35 @@ def test_a_goal_is_one_of_three(tmp_path):
         analyze([cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")], goal="speed")
 
 
+# --- counters alone --------------------------------------------------------------------------------------------------
+def test_counters_alone_bound_what_a_cause_costs():
+    found = analyze([cct.datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst")])[0]
+    first = found.diagnosis.verdicts[0]
+    truth = 40e6 * 1448 / 1514 / found.row["goodput_bps"]
+    assert first.name == "random_loss"
+    assert first.effect.is_bounded
+    assert first.effect.goodput.high is None
+    assert 1.5 < first.effect.goodput.low < truth
+    assert any("faster path" in text for text in found.effects.unseen)
+
+
+def test_counters_that_name_a_pacing_limit_bound_what_it_costs():
+    found = analyze([RECORDINGS / "pacing_limit" / "tcpinfo.csv.zst"])[0]
+    effect = named(found, "pacing_limited").effect
+    assert effect.is_bounded
+    assert effect.goodput.low < 14e6 * 1448 / 1500 / found.row["goodput_bps"]
+
+
+def test_one_look_has_no_effects_and_says_why(tmp_path):
+    counters = "cubic rtt:40/1 mss:1448 cwnd:20 bytes_acked:1000000 busy:2000ms unacked:20"
+    text = f"ESTAB 0 0 10.0.0.1:80 10.0.0.2:90\n\t {counters}\n"
+    file = tmp_path / "ss.txt"
+    file.write_text(text, encoding="ascii")
+    found = analyze([file])[0]
+    assert isinstance(found.effects, Refusal)
+    assert "polls" in found.effects.reason
+
+
 # --- the order -------------------------------------------------------------------------------------------------------
 def one(name, goodput=1.0, rtt=1.0, lost=0.0, confidence=0.9, known=True):
     def around(value):
@@ -173,6 +202,13 @@ def test_a_doubtful_cause_stays_behind_unless_time_accounts_for_it():
     assert order(*given) == ["path_full", "random_loss"]
     given = one("application_limited", 1.6, confidence=0.35), one("path_full", known=False)
     assert order(*given) == ["application_limited", "path_full"]
+
+
+def test_a_remedy_that_makes_worse_is_no_cost():
+    full = one("path_full", known=False)
+    assert order(one("self_induced_queue", 0.9, 1.1), full) == ["path_full", "self_induced_queue"]
+    assert order(one("congestive_loss", 1.0, 1.4), full) == ["path_full", "congestive_loss"]
+    assert order(one("random_loss", 1.0, 1.4), full) == ["random_loss", "path_full"]
 
 
 def test_a_capture_that_misleads_is_said_first():

@@ -133,8 +133,10 @@ def _analyses(
     """Yield the analyses of one file's flows."""
     if isinstance(data, TcpInfo):
         for one in _bulk_connections(data):
-            next(asked.numbers)
+            number = next(asked.numbers)
             found = of_counters(file, one, asked.controller)
+            if asked.goal:
+                found = _with_effects(one, found, number, asked.goal, asked.progress)
             yield replace(found, whatif=NO_PACKETS) if asked.what_if else found
         return
     chosen = asked.identifications
@@ -237,7 +239,9 @@ def _what_if(flow: Flow, analysis: FlowAnalysis, number: int, asked: _Asked) -> 
     return attempt(NO_PACKETS.part, what_would_help, flow, analysis.diagnosis, sent_by, progress=asked.progress)
 
 
-def _with_effects(flow: Flow, analysis: FlowAnalysis, number: int, goal: str, progress: Progress) -> FlowAnalysis:
+def _with_effects(
+    flow: Flow | CounterFlow, analysis: FlowAnalysis, number: int, goal: str, progress: Progress
+) -> FlowAnalysis:
     """Return the analysis with the effect of each cause, and the verdicts in their order; or with the `Refusal`."""
     if (diagnosis := analysis.diagnosis) is None:
         return analysis

@@ -19,6 +19,7 @@ from cctrace.counterfactual.figures import FIGURES, SHARE, in_words
 from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED, Intervention
 from cctrace.counterfactual.runs import Question, Runs
 from cctrace.counterfactual.scene import scene_of
+from cctrace.counterfactual.scene_of_polls import scene_of_polls
 from cctrace.counterfactual.whatif import cells
 from cctrace.diagnosis.findings import Effect, Finding, Verdict
 from cctrace.diagnosis.limits import shares
@@ -26,6 +27,7 @@ from cctrace.diagnosis.order import by_effect, verdict
 from cctrace.display import Summarized
 from cctrace.errors import FitError
 from cctrace.estimates import Estimate, to_dict
+from cctrace.flows.counters import CounterFlow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -147,7 +149,7 @@ class Effects(Summarized):
 
 
 def effects_of(
-    flow: Flow,
+    flow: Flow | CounterFlow,
     diagnosis: Diagnosis,
     own: Controller | Sequence[Controller],
     *,
@@ -159,7 +161,7 @@ def effects_of(
 
     Parameters
     ----------
-    flow : Flow
+    flow : Flow or CounterFlow
     diagnosis : Diagnosis
         Of it.
     own : str or class, or sequence of these
@@ -182,13 +184,16 @@ def effects_of(
     if diagnosis.cause == "capture_artefact":
         raise FitError("the capture itself misleads: a path inferred from it would, too")
     suspects = [own] if isinstance(own, str | type) else list(own)
-    scene = scene_of(flow, suspects[0], diagnosis, progress)
+    if isinstance(flow, CounterFlow):
+        scene = scene_of_polls(flow, suspects[0], diagnosis)
+    else:
+        scene = scene_of(flow, suspects[0], diagnosis, progress)
     tried = [Runs(dataclasses.replace(scene, own=one), draws, seed, progress) for one in suspects]
     kept = [runs for runs in tried if runs.reproduces]
     if not kept:
         raise FitError(_unlike(scene, tried[0].original or {}))
     added = _from_limits(scene, diagnosis)
-    removals, unanswered = _removals(diagnosis.verdicts + added)
+    removals, unanswered = _removals(diagnosis.verdicts + added, scene)
     answers = [
         runs.ask({cause: _question(runs, removal, one) for cause, (removal, one) in removals.items()}) for runs in kept
     ]
@@ -224,10 +229,14 @@ def _unlike(scene: Scene, original: Figures) -> str:
     return f"the inferred path does not reproduce the recording ({pairs}), so that no number would mean anything"
 
 
-def _removals(verdicts: list[Verdict]) -> tuple[dict[str, tuple[Intervention, Verdict]], dict[str, str]]:
+def _removals(verdicts: list[Verdict], scene: Scene) -> tuple[dict[str, tuple[Intervention, Verdict]], dict[str, str]]:
     """Return the causes whose removal can be simulated, and why not of the others."""
     known = {one.name: (INTERVENTIONS[one.name], one) for one in verdicts if one.name in INTERVENTIONS}
-    return known, {one.name: NOT_SIMULATED[one.name] for one in verdicts if one.name not in known}
+    unanswered = {one.name: NOT_SIMULATED[one.name] for one in verdicts if one.name not in known}
+    for cause in [cause for cause, (removal, _) in known.items() if removal.is_alone and not scene.others]:
+        unanswered[cause] = "the flows that competed are not part of what was inferred"
+        del known[cause]
+    return known, unanswered
 
 
 def _question(runs: Runs, removal: Intervention, one: Verdict) -> Question:

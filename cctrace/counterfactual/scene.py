@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Controller = str | type
 
 AT_SENDER = ("sender", "unknown")  # where nothing had been lost before the capture
-_UNSEEN = {
+UNSEEN = {
     "rate": "a faster path: no queue ever grew, so what it could have carried is not known",
     "buffer": "a longer queue: it never overflowed; its longest backlog to ten times that, or ten BDP, are tried",
     "base_rtt": "a shorter base RTT: others' packets stood in the queue all the time",
@@ -125,7 +125,7 @@ def scene_of(
     )
     progress("which path reproduces the recording")
     path = likeliest(scene, flow, evidence)
-    doubts = [_UNSEEN[name] for name in path.estimates["unseen"] if name in _UNSEEN]
+    doubts = [UNSEEN[name] for name in path.estimates["unseen"] if name in UNSEEN]
     unseen = (*held.unseen, *([] if complete else [lost]), *doubts, *([doubt] if doubt else []))
     return replace(scene, path=path, unseen=unseen)
 

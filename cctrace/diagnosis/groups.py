@@ -90,7 +90,6 @@ class Writes:
     is_by_acks: bool
 
 
-# Share of the time with data in which a send buffer is full: where an application is refused no room the kernel counts
 @dataclass(frozen=True)
 class SendBuffer:
     """The share of the time with data in which the send buffer was full, by the kernel's account.

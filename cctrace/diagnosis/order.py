@@ -11,7 +11,7 @@ from cctrace.diagnosis.findings import Effect, Finding, Verdict
 from cctrace.diagnosis.wording import fill
 
 GOALS = ("goodput", "delay", "loss")  # what a user may want most
-LENGTHENED = {"congestive_loss"}  # what is simulated without it is a longer queue: longer RTTs are no cost of it
+REMEDIED = {"congestive_loss", "self_induced_queue"}  # simulated is another queue: what that makes worse is no cost
 ACCOUNTED = {"receiver_limited", "send_buffer_limited", "application_limited"}  # measured for how long, if not long
 
 
@@ -125,8 +125,8 @@ def _tie(wanted: str) -> float:
 def _size(one: Verdict, effect: Effect, wanted: str, goal: str) -> float:
     """Return by how much a removal changes what is wanted; with a goal of delay or loss only if it is less."""
     change = _change(effect, wanted)[0]
-    is_cost = wanted == goal != "goodput" or (wanted == "delay" and one.name in LENGTHENED)
-    return -change if is_cost else abs(change)
+    better = change if wanted == "goodput" else -change
+    return better if wanted == goal != "goodput" or one.name in REMEDIED else abs(change)
 
 
 def _change(effect: Effect, wanted: str) -> tuple[float, float, float]:

@@ -1,0 +1,140 @@
+"""The scene of a connection of which only the kernel's counters are known: its path as far as polls bound it.
+
+What polls show of a path: the least RTT, the rate that was delivered while a queue stood (else only a bound), the
+longest queue, which is a bound of the buffer, and the share that was sent again. Of the hosts they show more than
+packets do: windows, limits of the pacing rate, and when there was nothing to send.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.counterfactual.figures import SHARE
+from cctrace.counterfactual.held_back import HeldBack
+from cctrace.counterfactual.scene import UNSEEN, Scene
+from cctrace.diagnosis.limits import shares
+from cctrace.diagnosis.polled import Polls
+from cctrace.errors import FitError
+from cctrace.estimates import Estimate
+from cctrace.fit.fitted_path import COUNTS, FittedPath
+from cctrace.path.losses import proportion
+from cctrace.tcp.wire import PACKET_BYTES, WIRE_PER_PAYLOAD
+
+if TYPE_CHECKING:
+    from cctrace.counterfactual.scene import Controller
+    from cctrace.diagnosis.diagnose import Diagnosis
+    from cctrace.diagnosis.findings import Verdict
+    from cctrace.flows.counters import CounterFlow
+
+LONGEST_S = 20.0  # that is simulated: polls tell of a steady state, and of nothing that lasts longer
+LEAST_POLLS = 20  # with an RTT and a rate
+RATE_ERROR = 0.05  # of the rate of a path that was full, at a standard error
+FULL = {"path_full", "self_induced_queue", "congestive_loss", "shallow_buffer"}  # verdicts by which the path was full
+DROPPED = {"congestive_loss", "shallow_buffer"}  # and by which its queue overflowed
+FEWEST_WRITES = 4  # spans without data to send, for a pattern
+APPLICATION = 0.05  # share of the time without data to send, from which on writes are inferred
+
+
+def scene_of_polls(flow: CounterFlow, own: Controller, diagnosis: Diagnosis) -> Scene:
+    """Return the `Scene` of polled counters.
+
+    Parameters
+    ----------
+    flow : CounterFlow
+    own : str or class
+        The controller that sent it.
+    diagnosis : Diagnosis
+        Of it.
+
+    Raises
+    ------
+    FitError
+        If the counters tell too little of rate and RTT over time.
+    """
+    polls = Polls(flow)
+    rtt = polls.rtt[np.isfinite(polls.rtt) & (polls.rtt > 0)]
+    rate = polls.windows[1]
+    if not flow.is_timed or len(rtt) < LEAST_POLLS or (rate > 0).sum() < LEAST_POLLS or not polls.least_us > 0:
+        raise FitError(f"fewer than {LEAST_POLLS} polls with RTT and progress: nothing bounds the path")
+    verdicts = {one.name: one for one in diagnosis.verdicts}
+    path = _path(polls, rate[rate > 0], rtt, verdicts)
+    held = _held(polls, diagnosis, verdicts, float(np.median(rtt)))
+    recorded = {
+        "goodput_bps": float(flow.row["goodput_bps"]),
+        "rtt_mean_us": float(np.mean(rtt)),
+        SHARE: float(polls.again[-1] / polls.sent) if polls.sent > 0 else 0.0,
+    }
+    unseen = [*held.unseen, *(UNSEEN[name] for name in path.estimates["unseen"] if name in UNSEEN)]
+    unseen.append("what lies between polls: jitter, reordering, and who shared the path are not simulated")
+    duration = f"{min(polls.end, LONGEST_S):.3f}s"
+    return Scene(path, own, held, recorded, duration, ({"ack_every": 2},), flow.hz, (), True, tuple(unseen))
+
+
+def _path(polls: Polls, rate_bps: Any, rtt_us: Any, verdicts: dict[str, Verdict]) -> FittedPath:
+    """Return the path that the polls bound."""
+    full, unseen = bool(FULL & verdicts.keys()), []
+    if full:
+        typical = float(np.median(rate_bps)) * WIRE_PER_PAYLOAD
+        rate = Estimate.around(typical, RATE_ERROR * typical)
+    else:
+        unseen.append("rate")
+        estimated = 8 * float(np.nanmax(np.append(polls["bbr_bw_Bps"], 0.0)))
+        fastest = max(float(np.quantile(rate_bps, 0.99)), estimated) * WIRE_PER_PAYLOAD
+        rate = Estimate(fastest, fastest, None)
+    longest = max((float(np.quantile(rtt_us, 0.99)) - polls.least_us) * rate.number / 8e6, float(PACKET_BYTES))
+    buffer = Estimate.around(longest, 0.1 * longest) if DROPPED & verdicts.keys() else Estimate(None, longest, None)
+    unseen += ["buffer"] if buffer.value is None else []
+    lost = verdicts.get("random_loss")
+    again, sent = float(polls.again[-1]), polls.sent
+    none = Estimate(0.0, 0.0, 0.0)
+    share = Estimate(again / sent, *proportion(int(again), int(sent))) if lost is not None and sent > 0 else none
+    return FittedPath.of(
+        {
+            "rate_bps": [{"start_s": 0.0, **rate.to_dict()}],
+            "base_rtt_us": Estimate(polls.least_us, polls.least_us, polls.least_us),
+            "buffer_bytes": buffer,
+            "loss": {"model": "bernoulli" if share.value else "none", "share": share},
+            "jitter": None,
+            "policer": None,
+            "shaper": None,
+            "aqm": None,
+            "acks": None,
+            "unseen": unseen,
+            "correlation": None,
+            "rate_counts": COUNTS,
+        }
+    )
+
+
+def _held(polls: Polls, diagnosis: Diagnosis, verdicts: dict[str, Verdict], rtt_us: float) -> HeldBack:
+    """Return what at the hosts held a polled connection back."""
+    goodput_bps, unseen = float(polls.flow.row["goodput_bps"]), []
+    pacing = window = buffer = app = None
+    if "pacing_limited" in verdicts:
+        pacing = verdicts["pacing_limited"].evidence["limit_bps"]
+        unseen.append("a higher pacing limit, which is kept")
+    outstanding = polls.flow.outstanding() * polls["snd_mss"]
+    flying = float(np.nanmax(outstanding)) if np.isfinite(outstanding).any() else goodput_bps / 8e6 * rtt_us
+    if "receiver_limited" in verdicts:
+        advertised = polls["snd_wnd"]
+        window = float(np.nanmax(advertised)) if (advertised > 0).any() else flying
+        unseen.append(f"a receive window above {window / 1e3:.0f} kB, which held back and is kept")
+    if "send_buffer_limited" in verdicts:
+        buffer = flying
+        unseen.append(f"more than {buffer / 1e3:.0f} kB in flight, which the send buffer kept to")
+    idle = shares(diagnosis.limits).get("application", 0.0)
+    if idle > APPLICATION and buffer is None and pacing is None:
+        app = _writes(polls, diagnosis, goodput_bps)
+        unseen.append(f"that the application had less to send for up to {100 * idle:.0f} % of the time")
+    return HeldBack(app, pacing, buffer, window, window or 0.0, None, tuple(unseen))
+
+
+def _writes(polls: Polls, diagnosis: Diagnosis, goodput_bps: float) -> str | None:
+    """Return the application's writes as `cctrace.Sender` takes them: as many as there were pauses; None of few."""
+    pauses = sum(limit.name == "application" for limit in diagnosis.limits)
+    if pauses < FEWEST_WRITES:
+        return None
+    every_s = polls.end / pauses
+    return f"chunks:size={goodput_bps / 8 * every_s:.0f}B,every={every_s * 1e6:.0f}us"
