@@ -113,9 +113,9 @@ def likelihoods(over: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
 
 
 def after_reductions(halves: HalfRounds, over: NDArray[np.float64]) -> tuple[float, int]:
-    """Return by how much the first open block after a reduction is over, the median, and of how many; else NaN."""
+    """Return by how much the first open block after a reduction is off, the median, and of how many; else NaN."""
     off = [over[inside[0]] for inside in halves.epochs() if len(inside) >= const.LEAST_AFTER]
-    return (float(np.median(off)) if off else np.nan), len(off)
+    return (max(abs(float(np.median(off))) - halves.blur, 0.0) if off else np.nan), len(off)
 
 
 def awaited(rows: NDArray[Any], cwnd: NDArray[np.float64], mss: int) -> NDArray[np.float64]:

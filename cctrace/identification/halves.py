@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from cctrace.cc.linux import CA_DISORDER
 from cctrace.identification import constants as const
@@ -34,12 +35,14 @@ class HalfRounds:
         No recovery; something else than cwnd limited an unpaced sender; the application had nothing more to send.
     edges : ndarray of int
         The ACKs, by their number, between which the blocks lie.
-    sent, busy : ndarray, per block
-        Segments that left; whether the application always had more to send.
+    sent, acked, busy : ndarray, per block
+        Segments that left, and that arrived; whether the application always had more to send.
     reductions : ndarray of int
         Rows of the calls with which a recovery begins.
     held_back : bool
         Whether mostly something else than cwnd held the sender, in a capture that was not taken there.
+    blur : float
+        By which share jitter may falsify what was in flight, in such a capture: half of it at either end of an RTT.
     """
 
     def __init__(self, events: Events) -> None:
@@ -60,11 +63,14 @@ class HalfRounds:
         self.left = left[np.searchsorted(sends["row"], self.acks, side="right")].astype(float)
         self.edges = self._edges(rows)
         self.sent = np.diff(self.left[self.edges])
-        self.busy = self.each(self.idle) == 0
+        self.acked = np.diff(rows["delivered"][self.acks][self.edges].astype(float))
+        paused = np.append(self.each(self.idle) > 0, [False] * 2)
+        self.busy = ~(paused[:-2] | paused[1:-1] | paused[2:])[: len(self)]
         elsewhere = "start_ns" in events.meta["inferred"]
         if elsewhere and self._is_steady():
             self.free[:] = True
         self.held_back = elsewhere and bool(np.mean(self.free) > const.HELD_BACK)
+        self.blur = 2 * _jitter(rows[self.acks]) if elsewhere else 0.0
 
     def __len__(self) -> int:
         return len(self.sent)
@@ -73,9 +79,8 @@ class HalfRounds:
         """Whether no loss cut a flight that hardly ever changed: a window of fixed size held the sender, not cwnd."""
         if len(self.reductions) or len(self) < const.STEADY_BLOCKS:
             return False
-        tenth, middle = np.quantile(self.each(self.flight), [0.1, 0.5])
-        most = self.flight.max()
-        return bool(tenth > const.MOSTLY_FULL * most and middle > const.USUALLY_FULL * most)
+        flight = self.each(self.flight)[len(self) // const.START_SHARE :]
+        return bool(np.quantile(flight, 0.1) > const.MOSTLY_FULL * flight.max())
 
     def _edges(self, rows: NDArray[Any]) -> NDArray[np.int64]:
         if len(self.acks) < 2:
@@ -145,3 +150,13 @@ class HalfRounds:
         if not (slow_start and woken) or kept < const.HELD_SHARE or grown >= const.HELD_GROWTH * (late - early) / 2:
             return None
         return int(self.acks[np.argmax(self.flight >= amount / 2)])
+
+
+def _jitter(acks: NDArray[Any]) -> float:
+    """Return by which share of itself an RTT usually differs from those right before and after it."""
+    rtt_us = acks["rs_rtt_us"][acks["rs_rtt_us"] > 0].astype(float)
+    if len(rtt_us) < const.SMOOTHED_RTTS:
+        return 0.0
+    around = np.median(sliding_window_view(rtt_us, const.SMOOTHED_RTTS), axis=1)
+    edge = const.SMOOTHED_RTTS // 2
+    return float(np.median(np.abs(rtt_us[edge : edge + len(around)] / around - 1)))

@@ -130,7 +130,7 @@ def _among_paced(paces: list[str], flights: dict[str, float], cycles: Cycles, sh
     for weight, scores in ((const.BANDWIDTH, cycles.by_bandwidth), (const.LEVEL, cycles.by_level)):
         most = max(scores.values(), default=0.0)
         for name, score in scores.items():
-            value[name] += max(weight * by_cycle * (score - most), -const.MOST_CYCLE)
+            value[name] += max(weight * by_cycle * (score - most), -math.log(const.ALIKE))
     most = max(value.values())
     return {name: one - most for name, one in value.items()}
 
@@ -159,7 +159,10 @@ def _candidate_log_odds(record: Record, fit: Fit) -> float:
     halves = min(len(flights.halves) / const.FEW_HALVES, 1.0)
     if not record.exact:
         scale, most = (const.PACED_SCALE, const.MOST_PACED) if replay.paces else (const.WINDOW_SCALE, const.MOST_WINDOW)
-        total += halves * min(const.SCALE_WEIGHT * math.log(scale / flights.scale), most) - flights.foreign
+        total += (
+            halves * min(const.SCALE_WEIGHT * math.log((scale + record.halves.blur) / flights.scale), most)
+            - flights.foreign
+        )
         if record.halves.held_back and not replay.paces:
             total = min(total, const.BEFOREHAND)
         return total - wrong_factor(flights)

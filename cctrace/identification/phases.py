@@ -10,8 +10,9 @@ of its code, in minimum RTTs,
 
 The rate of each half round trip is compared with the bandwidth that the candidate's replay holds (`by_bandwidth`), and
 with the usual rate around that time (`by_level`), which no replay can get wrong. Errors are Laplace, of what a time
-stamp of 1 ms and a super-packet leave open, times the likeliest of a few factors. A rate may fall short of its phase's
-where cwnd held the sender back.
+stamp of 1 ms and a super-packet leave open, times the likeliest of a few factors: jitter makes all of them larger.
+Where cwnd holds the sender back, mostly in blocks whose flight is the candidate's window, ACKs clock the sends: as much
+leaves as arrived, whatever the phase.
 
 Sources: [Linux618] net/ipv4/tcp_bbr.c; `cctrace.cc`'s bbr2, bbr2plus, bbr3.
 """
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from cctrace.identification.halves import HalfRounds
     from cctrace.identification.sends import Record, Replay
 
-FACTORS = np.array([0.7, 1.0, 1.5, 2.2])  # the likeliest multiplies the errors
+FACTORS = np.array([0.7, 1.0, 1.5, 2.2, 3.5, 5.5])  # the likeliest multiplies the errors
 OTHERS = ((2, 1), (1, 2), (2, 2))  # cycles of strangers: gains so many times as far from 1, phases so much shorter
 
 
@@ -125,6 +126,7 @@ class Rates:
         self.rate = np.log(sent / self.length_us * 1e6)  # segments/s
         errors = const.STAMP_ERROR_US / self.length_us, const.ONE_SEGMENT / sent, const.LEAST_RATE_ERROR
         self.error = np.sqrt(errors[0] ** 2 + errors[1] ** 2 + errors[2] ** 2)
+        self.acked = np.log(np.maximum(halves.acked, 0.5) / self.length_us * 1e6)
         self.held = np.where(halves.each(halves.open) > 0.99, const.HELD, const.HELD_IN_RECOVERY)
         self.flight = float(np.median(halves.flight)) if len(halves.flight) else 1.0
         self.steps = np.maximum(np.round(const.STEPS_PER_RTT * self.length_us / self.min_rtt_us), 1).astype(int)
@@ -148,28 +150,48 @@ class Rates:
         middle = [np.median(held[a : b + 1]) for a, b in itertools.pairwise(self.halves.edges)]
         return np.asarray(np.log(middle))
 
-    def likelihood(self, cycle: Chain, usual: NDArray[np.float64] | float, start: int) -> float:
-        """Return the log likelihood of the rates of all blocks from number `start` on, the usual rate's log given."""
+    def full(self, cwnd: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return in which blocks what was in flight filled a window, given at each ACK."""
+        window = self.halves.each(cwnd[self.halves.acks])
+        flight = self.halves.each(self.halves.flight)
+        return flight > (1 - const.WINDOW_HOLDS) * window - const.WINDOW_HOLDS_SEGMENTS
+
+    def likelihoods(
+        self, cycle: Chain, usual: NDArray[np.float64], full: NDArray[np.bool_], start: int
+    ) -> NDArray[np.float64]:
+        """Return the log likelihood of the rates from block `start` on, for each of some usual rates.
+
+        Parameters
+        ----------
+        cycle : Chain
+        usual : ndarray, shape (m, blocks)
+            Logarithms of usual rates.
+        full : ndarray of bool, per block
+            Where cwnd probably held the sender back.
+        start : int
+        """
         levels, which = np.unique(np.log(cycle.gains), return_inverse=True)
-        off = (self.rate - usual)[:, None] - levels
-        held = self.held[:, None]
-        short = np.where(off < 0, np.exp(np.minimum(off, 0) / const.HELD_BY) / const.HELD_BY, 0)
-        rest = held * short + const.STRAY_RATE / 2
-        scale = self.error[:, None, None] * FACTORS[:, None]  # block, factor, level
-        dense = (1 - held - const.STRAY_RATE)[:, :, None] * np.exp(-np.abs(off)[:, None, :] / scale) / (2 * scale)
-        dense += rest[:, None, :]
+        scale = self.error * FACTORS[:, None]  # factor, block
+        held = np.where(full, const.HELD_FULL, self.held)
+        clocked = held * _laplace(self.rate - self.acked, scale) + const.STRAY_RATE / 2
+        by_phase = _laplace((self.rate - usual)[:, None, :, None] - levels, scale[:, :, None])
+        dense = (1 - held - const.STRAY_RATE)[:, None] * by_phase + clocked[:, :, None]  # usual, factor, block, level
         moves: dict[int, NDArray[np.float64]] = {}
-        stage = np.full((len(FACTORS), len(cycle.gains)), 1 / len(cycle.gains))
-        total = np.zeros(len(FACTORS))
+        stage = np.full((len(usual), len(FACTORS), len(cycle.gains)), 1 / len(cycle.gains))
+        total = np.zeros(stage.shape[:2])
         for k in range(start, len(self.rate)):
             steps = int(self.steps[k])
             if steps not in moves:
                 moves[steps] = np.linalg.matrix_power(cycle.step, steps)
-            stage = (stage @ moves[steps]) * dense[k][:, which]
-            share = stage.sum(axis=1)
+            stage = (stage @ moves[steps]) * dense[:, :, k, which]
+            share = stage.sum(axis=2)
             total += np.log(share)
-            stage /= share[:, None]
-        return float(total.max())
+            stage /= share[:, :, None]
+        return np.asarray(total.max(axis=1))
+
+
+def _laplace(off: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.exp(-np.abs(off) / scale) / (2 * scale))
 
 
 class Cycles(NamedTuple):
@@ -198,15 +220,12 @@ def cycles_of(record: Record, replays: list[Replay]) -> Cycles:
         return Cycles({}, {})
     rates = Rates(halves, float(np.min(record.events.rows["tcp_min_rtt_us"][halves.acks])))
     start, level = rates.first(bws.values()), rates.level()
-    by_chain: dict[tuple[float, ...], float] = {}
     by_bandwidth, by_level = {}, {}
-    for name, bw in bws.items():
-        cycle = chain(name, rates.min_rtt_us, rates.flight)
-        alike = (*cycle.gains, cycle.step.trace())  # v1's generations share theirs
-        if alike not in by_chain:
-            by_chain[alike] = rates.likelihood(cycle, level, start)
-        by_level[name] = by_chain[alike]
-        by_bandwidth[name] = rates.likelihood(cycle, rates.bandwidth(bw), start)
+    for one in (one for one in replays if one.name in bws):
+        cycle = chain(one.name, rates.min_rtt_us, rates.flight)
+        usual = np.array([rates.bandwidth(one.bw), level])
+        both = rates.likelihoods(cycle, usual, rates.full(one.cwnd), start)
+        by_bandwidth[one.name], by_level[one.name] = both.tolist()
     return Cycles(by_bandwidth, by_level, rates, start)
 
 
@@ -219,10 +238,8 @@ def other_cycle(cycles: Cycles, replay: Replay) -> float:
     rates, name = cycles.rates, replay.name
     if rates is None or name not in cycles.by_level:
         return 0.0
-    level, bandwidth = rates.level(), rates.bandwidth(replay.bw)
-    better = 0.0
-    for other in (chain(name, rates.min_rtt_us, rates.flight, *by) for by in OTHERS):
-        by_level = rates.likelihood(other, level, cycles.start) - cycles.by_level[name]
-        by_bandwidth = rates.likelihood(other, bandwidth, cycles.start) - cycles.by_bandwidth[name]
-        better = max(better, min(by_level, by_bandwidth))
+    usual, full = np.array([rates.bandwidth(replay.bw), rates.level()]), rates.full(replay.cwnd)
+    own = np.array([cycles.by_bandwidth[name], cycles.by_level[name]])
+    others = [chain(name, rates.min_rtt_us, rates.flight, *by) for by in OTHERS]
+    better = max(float(np.min(rates.likelihoods(other, usual, full, cycles.start) - own)) for other in others)
     return min(const.OTHER_WEIGHT * max(better - const.OTHER_USUAL, 0.0), const.MOST_AGAINST)
