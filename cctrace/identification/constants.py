@@ -30,7 +30,8 @@ HELD_SWING = 0.82  # of the amount | set | a twentieth of the flights is below: 
 HELD_GROWTH = 0.25  # segments a round | definition | Reno grows by one, CUBIC by half a segment at least
 HELD_BACK = 0.8  # of the ACKs | set | before which cwnd was not the limit (W)
 STEADY_BLOCKS = 100  # blocks | set | a receive window of fixed size holds for so long (R)
-MOSTLY_FULL = 0.85  # of the largest flight | set | nine tenths of the blocks exceed it (R)
+MOSTLY_FULL = 0.8  # of the largest flight | set | nine tenths of the blocks exceed it (R)
+USUALLY_FULL = 0.9  # of the largest flight | set | half of the blocks exceed it (R)
 
 # --- sends -----------------------------------------------------------------------------------------------------------
 GROWING = 1.15  # ratio | definition | of flights of blocks in slow start: half as much again, less at its end

@@ -79,8 +79,9 @@ class HalfRounds:
         """Whether no loss cut a flight that hardly ever changed: a window of fixed size held the sender, not cwnd."""
         if len(self.reductions) or len(self) < const.STEADY_BLOCKS:
             return False
-        flight = self.each(self.flight)[len(self) // const.START_SHARE :]
-        return bool(np.quantile(flight, 0.1) > const.MOSTLY_FULL * flight.max())
+        tenth, middle = np.quantile(self.each(self.flight), [0.1, 0.5])
+        most = self.flight.max()
+        return bool(tenth > const.MOSTLY_FULL * most and middle > const.USUALLY_FULL * most)
 
     def _edges(self, rows: NDArray[Any]) -> NDArray[np.int64]:
         if len(self.acks) < 2:

@@ -119,6 +119,8 @@ def record_of(flow: Flow, most: int = const.MOST_ROWS) -> Record:
     if rebuilt:  # nor are there the time stamps by which the sender took some of its RTTs
         events = Events(events.rows, events.meta | {"inferred": (*inferred, "min_rtt")}, events.sends)
     exact = "start_ns" not in inferred and not blind
+    if exact and flow.through_fq is None:  # what waited in fq, if there was one, was not in flight for the capture
+        events = Events(events.rows, events.meta | {"hand_over_unknown": True}, events.sends)
     record = _record(events, most, flow.hz, "hz" not in inferred, exact, rebuilt)
     held = record.halves.held_from() if events.meta["complete"] else None
     return record if held is None else first_rows(record, held)._replace(held=True)

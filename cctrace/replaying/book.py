@@ -33,6 +33,7 @@
     BY_ACKS,  # its kernel asks with every ACK whether the application has nothing to send
     HANDS_OVER,  # what is sent goes to fq, so that TCP itself does not wait for pacing
     ACK_CLOCKED,  # the recorded sender sent what ACKs released: nothing paced it
+    DRAINS_END,  # what was in flight is not known exactly enough to tell when DRAIN ends
     BOOK_SIZE,
-) = range(33)
+) = range(34)
 NOTHING, PACED_SENDS, FULL_FLIGHTS, ALL_SENDS, TIMED_SENDS = range(5)

@@ -121,8 +121,8 @@ class Follower:
         if not self.cls.probe_draws:  # a phase of v1 lasts as long as it takes, and its cycle is kept in step by itself
             book[bk.CYCLE_SLOT] = -1
         book[bk.ECN_OK], book[bk.HANDS_OVER] = int(meta["ecn_ok"]), int(meta.get("through_fq", False))
-        book[bk.WATCH_SLOT] = -1
-        book[bk.BLUR] = BLUR_ELSEWHERE if elsewhere else 1
+        book[bk.WATCH_SLOT], book[bk.BLUR] = -1, BLUR_ELSEWHERE if elsewhere else 1
+        book[bk.DRAINS_END] = "pacing_gain" in self.fields and (elsewhere or meta.get("hand_over_unknown", False))
         book[bk.ACK_CLOCKED] = not elsewhere and is_ack_clocked(self.events, self.sends)
         book[bk.PACED] = 1 if self.cls.sets_pacing_rate and not book[bk.REDUCES] else 0
         of_stack = book[bk.REDUCES] and not self.cls.sets_pacing_rate and "paced" in self.fields

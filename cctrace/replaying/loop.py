@@ -19,6 +19,7 @@ from cctrace.replaying.book import (
     BY_ACKS,
     CYCLE_SLOT,
     DIPS,
+    DRAINS_END,
     ECN_OK,
     ENTRIES,
     FIRST,
@@ -161,7 +162,9 @@ def read_row(book, row, i, sends, marks, slots, stack, ack):
     if is_limit_replayed(book, sends, slots):
         ack[A_CWND_LIMITED], ack[A_MAX_PACKETS_OUT] = stack[IS_CWND_LIMITED], stack[MAX_PACKETS_OUT]
     if book[BLUR] > 1 and book[GAIN_SLOT] >= 0:
-        lean(slots[book[GAIN_SLOT]], outlasts(book, slots, ack), stack, ack)
+        lean(slots[book[GAIN_SLOT]], outlasts(book, slots, ack), ack)
+    if book[DRAINS_END] != 0:
+        end_drain(slots[book[GAIN_SLOT]], stack, ack)
     if book[STAMP_SLOT] >= 0 and row.event == ON_ACK:
         slots[book[STAMP_SLOT]] = ack[A_JIFFIES] - (LONG_AGO if is_dip(book, i) else 0)
     if row.rs_send >= 0:

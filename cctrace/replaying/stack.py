@@ -131,17 +131,18 @@ def flight_of(row):
     return np.int64(row.packets_out) - np.int64(row.sacked_out) - np.int64(row.lost_out) + np.int64(row.retrans_out)
 
 
-def lean(gain, outlasts, stack, ack):
-    """Let an estimated flight reach what ends a probe or a drain somewhat early: one that errs would never reach it.
-
-    Jitter may hide altogether that the queue of STARTUP was empty for a moment, so DRAIN lasts for a few RTTs at most.
-    """
+def lean(gain, outlasts, ack):
+    """Let an estimated flight reach what ends a probe or a drain somewhat early: one that errs would never reach it."""
     in_flight = ack[A_PRIOR_IN_FLIGHT]
     margin = in_flight if outlasts else LEAN_SEGMENTS + in_flight * LEAN_PERCENT // 100
     if gain > ONE_GAIN:
         ack[A_PRIOR_IN_FLIGHT] = in_flight + margin
     elif gain < ONE_GAIN:
         ack[A_PRIOR_IN_FLIGHT] = max(in_flight - margin, 0)
+
+
+def end_drain(gain, stack, ack):
+    """Let DRAIN last for a few RTTs at most: what hides a part of the flight hides that the queue was empty, too."""
     if 2 * gain > ONE_GAIN:  # DRAIN alone sends at less than half the rate
         stack[BEFORE_DRAIN_US] = ack[A_NOW]
     elif ack[A_NOW] - stack[BEFORE_DRAIN_US] > LONG_DRAIN * ack[A_SRTT] // 8:
