@@ -12,6 +12,7 @@ Kinds are those of `cctrace.path.constants`. What a number that is *set* was set
 # --- what is looked at -----------------------------------------------------------------------------------------------
 MOST_ROWS = 150_000  # rows | accuracy | of the event stream; more change no answer, and time stays bounded
 CHECKED_ROWS = 20_000  # rows | accuracy | enough to contradict what counters name (R)
+CONFIRMED = 0.9  # probability | set | of the name that counters give, after a quarter of these (R)
 RELATIVE_ROWS = 30_000  # rows | accuracy | of each replay with another parameter; there are dozens
 LEAST_SENT = 16  # segments | set | of a block: an ACK before or after a send changes it by no more than 6 %
 SMOOTHED_RTTS = 9  # RTTs | set | among which the median is what jitter left unchanged

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from cctrace.cc import controller as resolve
+from cctrace.cc import kernel_name
 from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import Capture, read
@@ -98,8 +99,8 @@ def identify(flow: Flow | CounterFlow, check: str | None = None) -> Identificati
     flow : Flow or CounterFlow
         Of a capture, wherever it was taken, or of counters.
     check : str, optional
-        The candidate that the kernel's counters name: a capture's first CHECKED_ROWS events are enough then, which take
-        a small part of the time. The name is no evidence: the result may contradict it.
+        The candidate that the kernel's counters name: a quarter of a capture's first CHECKED_ROWS events is enough then
+        if it confirms the name, else all of them are. The name is no evidence: the result may contradict it.
 
     Returns
     -------
@@ -130,14 +131,31 @@ def identify(flow: Flow | CounterFlow, check: str | None = None) -> Identificati
         raise StreamError(f"{source}: where it was captured cannot be told; identify needs that")
     believed = check if check in (*CANDIDATES, *HEED_MARKS) else None
     handed = at_hand_over(flow, resolve(believed)[0] if believed else None)
-    if believed and len(handed.events) > const.CHECKED_ROWS:
-        early = record_of(handed, const.CHECKED_ROWS)
-        if (judgement := _of_packets(early)) is not None:
-            return _concluded(judgement, early, began)
+    if believed and (early := _early(handed, believed)) is not None:
+        return _concluded(*early, began)
     record = record_of(handed)
     if (judgement := _of_packets(record)) is None:
         raise StreamError(f"{source}: nothing was sent before the last acknowledgement; identify needs a bulk flow")
     return _concluded(judgement, record, began)
+
+
+def _early(flow: Flow, believed: str) -> tuple[Judgement, Record] | None:
+    """Return what the first rows say of a believed candidate, more of them if few do not confirm it; None: ask all."""
+    for most in (const.CHECKED_ROWS // 4, const.CHECKED_ROWS):
+        if len(flow.events) <= most:
+            return None
+        record = record_of(flow, most)
+        judgement = _of_packets(record)
+        if judgement is not None and (most == const.CHECKED_ROWS or _confirms(judgement, believed)):
+            return judgement, record
+    return None
+
+
+def _confirms(judgement: Judgement, believed: str) -> bool:
+    """Whether a candidate and those that the kernel calls the same are likely."""
+    likely = probabilities(judgement.evidence, judgement.known)
+    same = [one.probability for one in likely if kernel_name(one.name) == kernel_name(believed)]
+    return sum(same) > const.CONFIRMED
 
 
 def _of_packets(record: Record) -> Judgement | None:
