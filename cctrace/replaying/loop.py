@@ -87,6 +87,7 @@ from cctrace.replaying.stack import (
     after_call,
     before_call,
     begin_skb,
+    end_drain,
     lean,
     mark_app_limited,
     mark_rest,
