@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import HealthCheck, settings
 
+from cctrace import cli
 from tests.browser import Browser
 
 # A busy machine is no reason to fail: no example has a deadline, and making one may take its time.
@@ -14,6 +15,18 @@ settings.load_profile("patient")
 def patient(monkeypatch):
     """Let commands be silent for as long as they take: what they print must not depend on the machine's speed."""
     monkeypatch.setattr("cctrace.cli.common.SILENT_S", 3600.0)
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command in this process, and return its status, what it printed, and what it printed to stderr."""
+
+    def command(*arguments):
+        status = cli.main([str(argument) for argument in arguments])
+        output = capsys.readouterr()
+        return status, output.out, output.err
+
+    return command
 
 
 @pytest.fixture(scope="module")

@@ -16,16 +16,6 @@ from cctrace import cli, datasets
 from cctrace.errors import Truncated
 
 
-@pytest.fixture
-def run(capsys):
-    def call(*arguments):
-        status = cli.main([str(argument) for argument in arguments])
-        output = capsys.readouterr()
-        return status, output.out, output.err
-
-    return call
-
-
 def test_help_names_every_command_without_importing_numpy():
     script = (
         "import sys; from cctrace.cli import main; main(['--help']);"

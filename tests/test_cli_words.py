@@ -10,7 +10,7 @@ import sys
 import pytest
 from wire import ipv6, pcap, tcp
 
-from cctrace import cli, datasets
+from cctrace import datasets
 from cctrace.cc import canonical
 from cctrace.cli.common import lines_of
 from cctrace.errors import ArgumentError
@@ -18,16 +18,6 @@ from cctrace.replaying.words import in_words
 
 CAPTURE = str(datasets.path("loss_cubic_1pct", "sender.pcap.zst"))
 COUNTERS = str(datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst"))
-
-
-@pytest.fixture
-def run(capsys):
-    def command(*arguments):
-        status = cli.main([str(argument) for argument in arguments])
-        output = capsys.readouterr()
-        return status, output.out, output.err
-
-    return command
 
 
 @pytest.mark.parametrize(

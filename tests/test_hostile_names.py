@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from cctrace import cli, corpus, datasets
+from cctrace import corpus, datasets
 from cctrace.cli.common import print_json, print_table, progress
 from cctrace.corpus.names import short_names
 from cctrace.display import visible
@@ -28,16 +28,6 @@ def nobody_asks_who_sent_it(monkeypatch):
     """To identify a sender takes seconds, and is tested elsewhere."""
     monkeypatch.setattr("cctrace.analysis.one_flow._identified", lambda *_: None)
     monkeypatch.setattr("cctrace.analysis.analyze._forecast", lambda *_: None)
-
-
-@pytest.fixture
-def run(capsys):
-    def command(*arguments):
-        status = cli.main([str(argument) for argument in arguments])
-        output = capsys.readouterr()
-        return status, output.out, output.err
-
-    return command
 
 
 @pytest.fixture(scope="module")

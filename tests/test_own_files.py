@@ -11,7 +11,6 @@ import sys
 import pytest
 
 import cctrace as cct
-from cctrace import cli
 from cctrace.errors import ArgumentError
 
 CAPTURE = str(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst"))
@@ -46,16 +45,6 @@ def held(tmp_path):
     file = tmp_path / "held.py"
     file.write_text(HELD)
     return f"{file}:Held"
-
-
-@pytest.fixture
-def run(capsys):
-    def command(*arguments):
-        status = cli.main([str(argument) for argument in arguments])
-        output = capsys.readouterr()
-        return status, output.out, output.err
-
-    return command
 
 
 SIMULATE = ("simulate", "--rate", "10Mbit", "--duration", "2s", "--json")

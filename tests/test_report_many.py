@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cctrace import cli, datasets
+from cctrace import datasets
 from cctrace.analysis.analyze import analyze
 from cctrace.plot.panels_of_many import comparison_panels
 from cctrace.report.compare import differences, write_comparison
@@ -25,16 +25,6 @@ LOSSY, JITTER = (datasets.path(name, "sender.pcap.zst") for name in ("loss_cubic
 def nobody_asks_who_sent_it(monkeypatch):
     """To identify a sender takes seconds, and is tested elsewhere."""
     monkeypatch.setattr("cctrace.analysis.one_flow._identified", lambda *_: None)
-
-
-@pytest.fixture
-def run(capsys):
-    def command(*arguments):
-        status = cli.main([str(argument) for argument in arguments])
-        output = capsys.readouterr()
-        return status, output.out, output.err
-
-    return command
 
 
 @pytest.fixture
