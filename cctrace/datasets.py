@@ -59,10 +59,6 @@ def path(name: str, file: str | None = None) -> Path:
     file : str, optional
         A file of that recording, such as ``"sender.pcap.zst"``.
 
-    Returns
-    -------
-    pathlib.Path
-
     Raises
     ------
     ArgumentError

@@ -273,10 +273,6 @@ def stalls(folder: str | Path) -> NDArray[np.int64]:
 def load(folder: str | Path) -> list[Flow]:
     """Read a recording.
 
-    Parameters
-    ----------
-    folder : path
-
     Returns
     -------
     list of Flow

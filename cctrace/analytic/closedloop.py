@@ -314,12 +314,7 @@ def threshold(
 
 
 def domain(path: Link, sender: Constants) -> Domain:
-    """Where the model was made and checked (docs/models.md): versions, bursts, ACKs.
-
-    Returns
-    -------
-    Domain
-    """
+    """Where the model was made and checked (docs/models.md): versions, bursts, ACKs."""
     state = loop(path, sender)
     packets = state.throughput * state.loop_us
     later = sender.probe_rtt_share > 0

@@ -157,12 +157,7 @@ def collapse_mass(samples: ArrayLike, epsilon: ArrayLike) -> Array:
 def collapse_domain(
     samples: Real, half_rtt_us: Real, floor_us: ArrayLike, autocorrelated: bool = True, ordered: bool = True
 ) -> Domain:
-    """Where Eq. (11) with packet counts may be used: see the header of `dependence` for what it ignores.
-
-    Returns
-    -------
-    Domain
-    """
+    """Where Eq. (11) with packet counts may be used: see the header of `dependence` for what it ignores."""
     return domain_of(
         (not ordered, "an order-preserving path keeps a running maximum, its RTTs are not the jitter's distribution"),
         (not autocorrelated, "dependent samples: use the effective number, not the packet count"),

@@ -104,10 +104,6 @@ def shut_down() -> None:
 def run(order: Order) -> Row:
     """Analyse a batch, write its parts and commit it: the task of a worker of a cluster.
 
-    Parameters
-    ----------
-    order : Order
-
     Returns
     -------
     dict

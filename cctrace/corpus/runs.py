@@ -173,10 +173,6 @@ def run(
     progress : callable
         Receives lines of progress.
 
-    Returns
-    -------
-    Summary
-
     Raises
     ------
     ArgumentError

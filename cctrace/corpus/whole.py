@@ -36,10 +36,6 @@ def open(where: str | os.PathLike[str]) -> Corpus:
     where : str
         Folder or URL that `run` wrote.
 
-    Returns
-    -------
-    Corpus
-
     Raises
     ------
     ArgumentError

@@ -181,10 +181,6 @@ def whatif(
         `cctrace.Sender` takes it; ``pacing`` (SO_MAX_PACING_RATE) and ``send_buffer`` (SO_SNDBUF), ``"none"``, a value
         or a factor; ``fq``, True or False. What is not changed is as it was in the flow.
 
-    Returns
-    -------
-    WhatIf
-
     Raises
     ------
     ArgumentError

@@ -70,10 +70,6 @@ def account(intervals: Mapping[str, NDArray[np.float64]], end_s: float, step_s: 
         When each limit held, seconds; within one name sorted and disjoint.
     end_s, step_s : float
 
-    Returns
-    -------
-    list of Limit
-
     Examples
     --------
     >>> account({"application": np.array([[0.5, 1.0]])}, 2.0, 0.25)  # doctest: +ELLIPSIS

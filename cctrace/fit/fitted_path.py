@@ -93,23 +93,11 @@ class FittedPath(Path, Public):
         """Return `n` plausible paths: drawn from what the estimates leave open, as they hang together.
 
         Of what was seen from one side only the bound is multiplied by up to ten, evenly in the logarithm.
-
-        Parameters
-        ----------
-        n, seed : int
-
-        Returns
-        -------
-        list of Path
         """
         return [Path(**fields_of(drawn)) for drawn in draws(self.estimates, n, seed)]
 
     def plot(self) -> Figure:
         """Draw rate, queue, delays and losses of the flow with what was fitted to them; needs matplotlib.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
 
         Raises
         ------

@@ -38,10 +38,6 @@ def distribution(fit: Jitter, axes: Sequence[Axes] | None = None) -> tuple[Axes,
         With the delays it was fitted to: not one that was read from JSON.
     axes : pair of matplotlib Axes, optional
 
-    Returns
-    -------
-    pair of matplotlib Axes
-
     Raises
     ------
     ArgumentError
@@ -82,10 +78,6 @@ def surface(fit: Collapse, controller: str | None = None, axes: Axes | None = No
     controller : str, optional
         By default the first that the forecast is about.
     axes : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     axes = _axes(axes, 1)
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter

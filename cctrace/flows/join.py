@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 def join(sender: Flow, receiver: Flow) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Join a flow captured at the sender with the same flow captured at the receiver.
 
-    Parameters
-    ----------
-    sender, receiver : Flow
-
     Returns
     -------
     segments, acks : DataFrame

@@ -264,10 +264,6 @@ def segment_size(largest: int, gcd: int, syn_mss: int) -> tuple[int, bool]:
         Greatest common divisor of the payloads of packets without PSH, and of super-packets; 0 unknown.
     syn_mss : int
         Smaller of the two MSS options less what the TCP options of every segment take; -1 without a SYN.
-
-    Returns
-    -------
-    (int, bool)
     """
     least = -(-largest // MOST_SEGMENTS)
     if 0 < syn_mss < least:  # the option is not the sender's, or the length not that of a packet

@@ -74,10 +74,6 @@ def read_file(
     limit : int, optional
         Largest number of bytes accepted out of a compressed file.
 
-    Returns
-    -------
-    Packets, TcpInfo, LinkTrace or KernelEvents
-
     Raises
     ------
     FormatError

@@ -155,10 +155,6 @@ def simulated(
     place_of : callable
         Makes the place of a bin: takes what `Environment` takes, has its `flows`.
 
-    Returns
-    -------
-    Agent
-
     Raises
     ------
     ArgumentError

@@ -108,10 +108,6 @@ def reproduce(
         Make results again that are kept on disk.
     **changes
         Of the figures' parameters.
-
-    Returns
-    -------
-    list of Reproduction
     """
     chosen = list(figures(paper).values()) if name is None else [find(paper, name)]
     common = {"workers": workers, "fresh": fresh} | changes

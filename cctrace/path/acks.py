@@ -29,10 +29,6 @@ class Acks(NamedTuple):
 def acks_of(table: Transmissions) -> Acks | None:
     """Return the `Acks` of a flow.
 
-    Parameters
-    ----------
-    table : Transmissions
-
     Returns
     -------
     Acks or None

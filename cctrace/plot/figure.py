@@ -41,10 +41,6 @@ def plot_flow(flow: Flow | Simulation, run: Run | None = None, *, index: int = 0
     index : int
         Which flow of a simulation.
 
-    Returns
-    -------
-    matplotlib.figure.Figure
-
     Raises
     ------
     ArgumentError

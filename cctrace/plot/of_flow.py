@@ -32,14 +32,6 @@ def segment_sizes(flow: Flow, *, title: str = "") -> Figure:
 
     Segments as the capture shows them: at a sender whose device cuts them, super-packets of up to 64 kB.
 
-    Parameters
-    ----------
-    flow : Flow
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-
     Examples
     --------
     >>> import cctrace as cct
@@ -75,10 +67,6 @@ def throughput(flow: Flow, span_s: float | None = None, *, title: str = "") -> F
     flow : Flow
     span_s : float, optional
         Of the average, back from each instant; default: 1 s, or a tenth of a flow shorter than 10 s.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
 
     Raises
     ------
@@ -139,10 +127,6 @@ def rtt(flow: Flow, over: str = "time", *, title: str = "") -> Figure:
     flow : Flow
     over : {"time", "sequence"}
 
-    Returns
-    -------
-    matplotlib.figure.Figure
-
     Raises
     ------
     ArgumentError
@@ -171,14 +155,6 @@ def rtt(flow: Flow, over: str = "time", *, title: str = "") -> Figure:
 
 def windows(flow: Flow, *, title: str = "") -> Figure:
     """Draw the receiver's window and the bytes that were out: sent, and not yet acknowledged, losses included.
-
-    Parameters
-    ----------
-    flow : Flow
-
-    Returns
-    -------
-    matplotlib.figure.Figure
 
     Examples
     --------

@@ -37,10 +37,6 @@ def ladder(flow: Flow, start_s: float = 0.0, packets: int = 40, *, title: str = 
     packets : int
         How many, 200 at most.
 
-    Returns
-    -------
-    matplotlib.figure.Figure
-
     Raises
     ------
     ArgumentError

@@ -47,10 +47,6 @@ def time_sequence(flow: Flow, start_s: float | None = None, end_s: float | None 
     start_s, end_s : float, optional
         Which part, seconds since the first packet; default: all.
 
-    Returns
-    -------
-    matplotlib.figure.Figure
-
     Raises
     ------
     ArgumentError
@@ -139,10 +135,6 @@ def queue_ratio(gain: float, ratios: Sequence[float], *, title: str = "") -> Fig
     ratios : sequence of float
         Buffers in bandwidth-delay products, a curve each.
 
-    Returns
-    -------
-    matplotlib.figure.Figure
-
     Examples
     --------
     >>> len(queue_ratio(2.0, [1, 2, 16]).axes)
@@ -181,10 +173,6 @@ def collapse_surface(
         The axes.
     here : (float, float), optional
         A capture's own jitter and queueing delay, us: marked.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
 
     Examples
     --------

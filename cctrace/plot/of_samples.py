@@ -39,10 +39,6 @@ def cdf(
     log : bool
         Logarithmic axis of values.
 
-    Returns
-    -------
-    matplotlib.figure.Figure
-
     Examples
     --------
     >>> figure = cdf({"bbr": [40, 41, 45], "cubic": [50, 80, 90]}, xlabel="RTT (ms)")
@@ -97,10 +93,6 @@ def boxes(
     log : bool
         Logarithmic axis of values.
 
-    Returns
-    -------
-    matplotlib.figure.Figure
-
     Examples
     --------
     >>> boxes({"bbr": [9.1, 9.4, 9.5], "cubic": [3.2, 3.0, 3.9]}, ylabel="Goodput (Mbit/s)").axes[0].get_ylabel()
@@ -144,10 +136,6 @@ def qq(
         The group, or the distribution (in the unit of the samples), on the horizontal axis; default: the first group.
     label : str
         What is on both axes, with its unit.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
 
     Raises
     ------

@@ -56,10 +56,6 @@ def lines(
     marks : list of (x, label), optional
         Vertical lines in every panel.
 
-    Returns
-    -------
-    matplotlib.figure.Figure
-
     Examples
     --------
     >>> import pandas as pd
@@ -178,10 +174,6 @@ def _legend(drawing: Figure, axes: Iterable[Axes]) -> None:
 def bars(table: pd.DataFrame, x: str, value: str, by: str, *, title: str = "", ylabel: str = "") -> Figure:
     """Draw a value for each name in a column, a bar per value of `by`, with the spread of the seeds.
 
-    Returns
-    -------
-    matplotlib.figure.Figure
-
     Examples
     --------
     >>> import pandas as pd
@@ -233,10 +225,6 @@ def heatmap(
         How a number is written in its square.
     centre : float, optional
         A value that is neither good nor bad: colours diverge from it.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
 
     Examples
     --------
@@ -295,10 +283,6 @@ def ellipses(table: pd.DataFrame, by: str = "cc", *, panel_by: str | None = None
     by : str
         Column that names the systems.
     panel_by : str, optional
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     _has(table, [by, "delay", "throughput", "delay_spread", "throughput_spread", "delay_p95"])
     groups = [None] if panel_by is None else list(dict.fromkeys(table[panel_by]))
@@ -342,10 +326,6 @@ def over_time(
     ----------
     series : dict of str to list of (time_s, values, label, options)
         Panel title: its curves; options ``right`` (second axis), ``colour``, ``step``.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     across = min(columns, len(series))
     down = -(-len(series) // across)

@@ -47,16 +47,7 @@ class Lane(NamedTuple):
 
 
 def lanes(view: FlowView) -> list[Lane]:
-    """Return the timelines of a flow: the replayed controller's mode, if there is a replay, and TCP's own state.
-
-    Parameters
-    ----------
-    view : FlowView
-
-    Returns
-    -------
-    list of Lane
-    """
+    """Return the timelines of a flow: the replayed controller's mode, if there is a replay, and TCP's own state."""
     found = []
     mode = flow_phases(view)
     if view.model is not None and not mode.spans:
@@ -84,10 +75,6 @@ def states(
         A replay of this flow with ``record="all"``.
     start_s, end_s : float, optional
         Which part, seconds since the first packet; default: all.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
 
     Raises
     ------

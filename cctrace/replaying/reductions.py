@@ -50,10 +50,6 @@ def set_right(
     at_first : int
         Before so many first reductions the window may be what was in flight, by however much (AT_FIRST: where the
         ACKs' SACKs are not the receiver's own).
-
-    Returns
-    -------
-    Script
     """
     follower.begin(script)
     pending, made = list(script.edits), []

@@ -127,10 +127,6 @@ class Run(Carded):
     def compare(self) -> Comparison:
         """Compare with the state that the kernel logged; the flow needs tcp_info attached.
 
-        Returns
-        -------
-        cctrace.replaying.agreement.Comparison
-
         Raises
         ------
         ArgumentError

@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def processes(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Give a `ProcessPoolExecutor`; an exception, Ctrl-C too, ends its processes instead of waiting for them.
-
-    Parameters
-    ----------
-    workers : int
-    """
+    """Give a `ProcessPoolExecutor`; an exception, Ctrl-C too, ends its processes instead of waiting for them."""
     before = set(multiprocessing.active_children())
     # Forked, on every version of Python: a new interpreter would look for modules in the working directory first.
     fork = multiprocessing.get_context("fork")

@@ -82,10 +82,6 @@ def simulate(
     **common
         Fields of `Sender` that hold for all flows, for example ``ack_every=2``.
 
-    Returns
-    -------
-    Simulation
-
     Raises
     ------
     ArgumentError

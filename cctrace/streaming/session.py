@@ -153,10 +153,6 @@ def play(
     **changes
         Fields of `Settings`, for example ``rule="bola"``.
 
-    Returns
-    -------
-    Session
-
     Raises
     ------
     ArgumentError
@@ -194,10 +190,6 @@ def play_rates(
         After the last comes the first; `rates.read_periods` reads Sabre's traces.
     video, settings, **changes
         As `play`.
-
-    Returns
-    -------
-    Session
 
     Raises
     ------
