@@ -44,8 +44,10 @@ def visible(text: object, keep: str = "\n\t") -> str:
     >>> visible("a\\x1b[31m.pcap"), visible("5 µs → 1 ms"), visible(os.fsdecode(b"bad\\xff.pcap"))
     ('a\\\\x1b[31m.pcap', '5 µs → 1 ms', 'bad\\\\xff.pcap')
     """
-    text = str(text)
-    if text.isprintable():
+    text = printed = str(text)
+    for one in keep:
+        printed = printed.replace(one, "")
+    if printed.isprintable():
         return text
     return "".join(one if one.isprintable() or one in keep else _written_out(one) for one in text)
 

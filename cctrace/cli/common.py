@@ -112,7 +112,10 @@ def print_json_list(values: Iterable[Any]) -> None:
 
 def _json(value: Any, indent: int | None = None) -> str:
     """Return JSON in which nothing acts on a terminal: what does not print is an escape, so nothing is lost."""
-    text = jsonlib.dumps(_plain(value), indent=indent, ensure_ascii=False)
+    try:  # most values are plain: looking at each first takes five times as long
+        text = jsonlib.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError):
+        text = jsonlib.dumps(_plain(value), indent=indent, ensure_ascii=False)
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() or one == "\n" else jsonlib.dumps(one)[1:-1] for one in text)

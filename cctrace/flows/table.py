@@ -145,38 +145,14 @@ class Connections:
         """The time from the capture point to the sender and back, ns; 0 where the capture is the sender's own."""
         return self.vantage[2]
 
-    def _where(self, i: int) -> Iterator[str]:
-        """Yield what a reader should know of where connection `i` was captured."""
-        place, confidence, away_ns = (int(column[i]) for column in self.vantage)
-        if place == vantage.UNKNOWN and self.rtt[i, 3]:
-            yield "where it was captured cannot be told (no handshake, no time stamp came back): RTTs are from there"
-        elif place in (vantage.RECEIVER, vantage.MIDDLE):
-            at = "at the receiver" if place == vantage.RECEIVER else "on the way"
-            least = "at least " if confidence == vantage.LIKELY else ""
-            yield f"captured {at}, {least}{format_time(away_ns)} (there and back) from the sender: times are estimates"
-
-    def warnings(self, i: int) -> list[str]:
-        """Return what a reader of a connection's numbers should know, a list of sentences."""
-        mine, other = self.sides[i, self.sender[i]], self.sides[i, 1 - self.sender[i]]
-        found = []
-        if mine["distinct_bytes"] == 0:
-            return ["no payload in either direction"]
-        if not mine["syn"]:
-            found.append("capture starts after the connection did")
-        if other["packets"] == 0:
-            found.append("the receiver's direction is missing")
-        found += self._where(i)
-        if mine["unseen_bytes"]:
-            found.append(f"{mine['unseen_bytes']} bytes were acknowledged that the capture does not show")
-        if mine["out_of_order"]:
-            found.append(f"{mine['out_of_order']} packets were captured out of sequence order")
-        if copies := mine["copies"] + other["copies"]:
-            found.append(f"{copies} packets were captured twice, and count once")
-        if mine["cut"]:
-            found.append(f"{mine['cut']} gaps too many at a time: some bytes are counted twice")
-        if not self.mss_known[i]:
-            found.append(f"segment size guessed: {self.mss[i]}")
-        return found
+    def warnings(self, part: slice) -> list[list[str]]:
+        """Return what a reader of connections' numbers should know, a list of sentences for each."""
+        rows, sender = np.arange(len(self))[part], self.sender[part]
+        mine, other = self.sides[rows, sender], self.sides[rows, 1 - sender]
+        columns = [mine[name] for name in ("distinct_bytes", "syn", "unseen_bytes", "out_of_order", "cut")]
+        columns += [mine["copies"] + other["copies"], other["packets"], self.mss[part], self.mss_known[part]]
+        columns += [self.rtt[part, 3], *(column[part] for column in self.vantage)]
+        return [_warnings(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
     def columns(self, part: slice = slice(None)) -> dict[str, Any]:
         """Return the table, or some rows of it, as a dict of lists and arrays; RTTs in us, -1 without a sample."""
@@ -198,7 +174,7 @@ class Connections:
             **dict(zip(_RTTS, self._rtt_at_sender(part).T, strict=True)),
             "start_ns": self.begin_ns[part],
             "duration_s": duration,
-            "warnings": [self.warnings(i) for i in range(len(self))[part]],
+            "warnings": self.warnings(part),
         }
 
     def _rtt_at_sender(self, part: slice) -> NDArray[np.int64]:
@@ -232,6 +208,52 @@ class Connections:
 
 _BLOCK = 10_000  # rows made at a time: a flood of SYNs has millions
 _RTTS = ("rtt_min_us", "rtt_median_us", "rtt_p95_us")
+
+
+def _warnings(
+    distinct_bytes: int,
+    syn: int,
+    unseen_bytes: int,
+    out_of_order: int,
+    cut: int,
+    copies: int,
+    packets_back: int,
+    mss: int,
+    mss_known: bool,
+    samples: int,
+    place: int,
+    confidence: int,
+    away_ns: int,
+) -> list[str]:
+    """Return the warnings of a connection; the names are those of `state.SIDE`, `Connections` and `vantage.judge`."""
+    found = []
+    if distinct_bytes == 0:
+        return ["no payload in either direction"]
+    if not syn:
+        found.append("capture starts after the connection did")
+    if packets_back == 0:
+        found.append("the receiver's direction is missing")
+    if place == vantage.UNKNOWN and samples:
+        found.append(
+            "where it was captured cannot be told (no handshake, no time stamp came back): RTTs are from there"
+        )
+    elif place in (vantage.RECEIVER, vantage.MIDDLE):
+        at = "at the receiver" if place == vantage.RECEIVER else "on the way"
+        least = "at least " if confidence == vantage.LIKELY else ""
+        found.append(
+            f"captured {at}, {least}{format_time(away_ns)} (there and back) from the sender: times are estimates"
+        )
+    if unseen_bytes:
+        found.append(f"{unseen_bytes} bytes were acknowledged that the capture does not show")
+    if out_of_order:
+        found.append(f"{out_of_order} packets were captured out of sequence order")
+    if copies:
+        found.append(f"{copies} packets were captured twice, and count once")
+    if cut:
+        found.append(f"{cut} gaps too many at a time: some bytes are counted twice")
+    if not mss_known:
+        found.append(f"segment size guessed: {mss}")
+    return found
 
 
 def _mss_option(table: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
