@@ -128,6 +128,15 @@ def test_a_flow_of_an_instant_is_refused_with_the_reason(tmp_path):
     assert found.to_dict()["effects"] == {"refused": found.effects.reason}
 
 
+def test_a_flow_that_would_take_long_and_flows_beyond_the_first_are_not_simulated(lossy, monkeypatch):
+    monkeypatch.setattr("cctrace.counterfactual.effects.MOST_SEGMENTS", 1000)
+    with pytest.raises(FitError, match=r"5976 segments would take long to simulate"):
+        effects_of(lossy.flow, lossy.diagnosis, "cubic6")
+    monkeypatch.setattr("cctrace.analysis.analyze.SIMULATED", 0)
+    found = analyze([cct.datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst")])[0]
+    assert str(found.effects) == "only simulated for the first 0 flows"
+
+
 def test_a_goal_is_one_of_three(tmp_path):
     with pytest.raises(ArgumentError, match="goal='speed': use goodput, delay, loss"):
         analyze([cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")], goal="speed")

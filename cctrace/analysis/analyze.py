@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     Key = tuple[str, int, str, int]  # src, sport, dst, dport
 
 FORECASTS = 20  # flows, of a second each
+SIMULATED = 8  # flows whose causes are simulated, two seconds each
 NO_PACKETS = Refusal("what-if", "the kernel's counters alone show no packets: a capture at the sender is needed")
 COLLAPSE = "forecast of minRTT collapse"
 EFFECTS = "effect of each cause"
@@ -90,7 +91,7 @@ def analyze(
         Only these flows of captures are analysed, by (src, sport, dst, dport), without a forecast; who sent them is not
         asked again where it is known. Counters that belong to none of them are no error.
     effects : bool
-        Simulate what each cause cost, and order the verdicts by that (a second or two a flow, of the first 20).
+        Simulate what each cause cost, and order the verdicts by that (a second or two a flow, of the first 8).
     goal : {"goodput", "delay", "loss"}
         What the order of the verdicts is to serve first.
     options
@@ -245,8 +246,8 @@ def _with_effects(
     """Return the analysis with the effect of each cause, and the verdicts in their order; or with the `Refusal`."""
     if (diagnosis := analysis.diagnosis) is None:
         return analysis
-    if number > FORECASTS:
-        return replace(analysis, effects=Refusal(EFFECTS, f"only simulated for the first {FORECASTS} flows"))
+    if number > SIMULATED:
+        return replace(analysis, effects=Refusal(EFFECTS, f"only simulated for the first {SIMULATED} flows"))
     from cctrace.counterfactual.effects import effects_of
 
     suspects = senders_to_simulate(analysis)

@@ -43,7 +43,7 @@ def diff(a: str, b: str, folder: str, limit: int | None, decapsulate: tuple[str,
 
     with progress("loading") as say:
         options: dict[str, Any] = {"limit": limit, "decapsulate": decapsulate}
-        left, right = (analyze([file], progress=say, keep=keeper(), **options) for file in (a, b))
+        left, right = (analyze([file], progress=say, keep=keeper(), effects=False, **options) for file in (a, b))
         say("drawing")
         page = write_comparison(left, right, folder)
     found = [(one, other, differences(one, other)) for one, other in pairs(left, right)]

@@ -121,4 +121,4 @@ def _report(sim: Any, folder: str, side: str, controllers: list[str]) -> str:
     sim.to_pcap(capture, side)
     # Which controller sent a flow is known; it is replayed where it is the same for all.
     same = controllers[0] if len(set(controllers)) == 1 else None
-    return str(write_report(analyze([capture], controller=same), folder))
+    return str(write_report(analyze([capture], controller=same, effects=False), folder))

@@ -140,7 +140,7 @@ def _with_report(question: Any, files: tuple[str, ...], folder: str, options: An
     from cctrace.report.overview import keeper, write_report
 
     with progress("loading") as say:
-        analyses = analyze(files, progress=say, what_if=question, keep=keeper(), **options)
+        analyses = analyze(files, progress=say, what_if=question, keep=keeper(), effects=False, **options)
         page = write_report(analyses, folder, say)
     if as_json:
         print_json(

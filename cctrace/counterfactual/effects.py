@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from cctrace.cc import called
 from cctrace.counterfactual.figures import FIGURES, SHARE, in_words
 from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED, Intervention
@@ -28,17 +30,20 @@ from cctrace.display import Summarized
 from cctrace.errors import FitError
 from cctrace.estimates import Estimate, to_dict
 from cctrace.flows.counters import CounterFlow
+from cctrace.flows.flow import Flow
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from cctrace.counterfactual.scene import Controller, Scene
     from cctrace.diagnosis.diagnose import Diagnosis
-    from cctrace.flows.flow import Flow
 
     Figures = dict[str, Estimate]
 
 DRAWS = 8  # paths; what-if, which is asked for by itself, takes more
+LEAST_DRAWS = 4  # of a flow of many segments
+SEGMENTS = 2_000_000  # simulated for a question, two seconds of a core: with fewer draws where they would be more
+MOST_SEGMENTS = 1_000_000  # of a flow
 FROM_LIMITS = 0.2, 0.5  # confidence of what only the account shows: so much, and so much times its share of the time
 
 
@@ -153,7 +158,7 @@ def effects_of(
     diagnosis: Diagnosis,
     own: Controller | Sequence[Controller],
     *,
-    draws: int = DRAWS,
+    draws: int | None = None,
     seed: int = 1,
     progress: Callable[[str], object] = lambda line: None,
 ) -> Effects:
@@ -167,8 +172,8 @@ def effects_of(
     own : str or class, or sequence of these
         The controller that sent it; or several that may have, the likeliest first: intervals then span the answers of
         all with which the recording is reproduced.
-    draws : int
-        How many paths are drawn from what the capture leaves open.
+    draws : int, optional
+        How many paths are drawn from what the capture leaves open; 8 by default, or fewer for a flow of many segments.
     seed : int
         The same seed gives the same numbers.
     progress : callable
@@ -177,10 +182,14 @@ def effects_of(
     Raises
     ------
     FitError
-        If the path cannot be inferred, or does not reproduce what was recorded.
+        If the path cannot be inferred, does not reproduce what was recorded, or would take long to simulate.
     StreamError
         If the capture lacks one direction.
     """
+    segments = float(np.nan_to_num(flow.row["segments_sent"]))
+    if draws is None and segments > MOST_SEGMENTS and isinstance(flow, Flow):
+        raise FitError(f"{segments:.0f} segments would take long to simulate: `cctrace whatif` asks single questions")
+    draws = draws or int(np.clip(SEGMENTS // max(segments, 1), LEAST_DRAWS, DRAWS))
     if diagnosis.cause == "capture_artefact":
         raise FitError("the capture itself misleads: a path inferred from it would, too")
     suspects = [own] if isinstance(own, str | type) else list(own)
