@@ -94,7 +94,7 @@ def reconstruct(what, packets, reading_s):
     took = float("inf")
     for _ in range(2):
         capture, start = Capture(packets), time.process_time()
-        rows = capture.reenact(range(len(capture)))[0]
+        rows = capture.reenactment(range(len(capture))).run()[0]
         took = min(took, time.process_time() - start)
     both = len(packets) / (took + reading_s * len(packets)) / 1e6
     print(
@@ -150,7 +150,7 @@ def listed(name, packets, runs, peer=None):
 
 def reconstruct_all(capture, short):
     packets, reading_s = cpu_of_reading(capture)
-    Capture(packets).reenact([0])  # compile, or load from the cache
+    Capture(packets).reenactment([0]).run()  # compile, or load from the cache
     for times in (1, 2, 4, 8):
         reconstruct(f"the capture, {times} times", repeated(packets, times), reading_s)
     reconstruct("short connections", *cpu_of_reading(short))

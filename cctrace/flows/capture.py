@@ -16,9 +16,10 @@ import numpy as np
 
 from cctrace.display import Gridded
 from cctrace.errors import ArgumentError
-from cctrace.flows import reaction, reenact
+from cctrace.flows import reaction
 from cctrace.flows.ecn import feedback
 from cctrace.flows.flow import Flow
+from cctrace.flows.reenact import Pass
 from cctrace.flows.state import CLOCK_START_US, DEFAULT_HZ, DIRECTLY, PARAM, PSH
 from cctrace.flows.table import Connections
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import ArrayLike, NDArray
 
-    from cctrace.flows.reenact import Pass
     from cctrace.io.packets import Packets
 
 
@@ -249,27 +249,6 @@ class Capture(Gridded):
         took_ns = reaction.reaction_ns(c.clock[mine], sent, payload > 0)
         return took_ns, reaction.same_skb_ns(c.clock[mine], np.where(sent, payload, 0), psh)
 
-    def reenact(
-        self,
-        rows: ArrayLike,
-        polls: ArrayLike | None = None,
-        decided: NDArray[np.int64] | None = None,
-        marked: NDArray[np.uint8] | None = None,
-        fq: int = DIRECTLY,
-        most: int | None = None,
-    ) -> tuple[NDArray[Any], ...]:
-        """Re-enact the senders of the given connections in one compiled pass.
-
-        The arguments are those of `reenactment`.
-
-        Returns
-        -------
-        rows, log, sent, ends, snapshots, finals
-            Event rows, retransmission log (`state.LOG`) and sends (`state.SENT`) of all connections; where each
-            connection's end in them, shape (connections, 3); `state.SNAP` records; final `state.TP` records.
-        """
-        return reenact.run(self.reenactment(rows, polls, decided, marked, fq, most))
-
     def reenactment(
         self,
         rows: ArrayLike,
@@ -279,7 +258,7 @@ class Capture(Gridded):
         fq: int = DIRECTLY,
         most: int | None = None,
     ) -> Pass:
-        """Return a re-enactment that has not begun, a `reenact.Pass`.
+        """Return a re-enactment that has not begun, a `Pass`.
 
         Parameters
         ----------
@@ -305,7 +284,7 @@ class Capture(Gridded):
         polls = np.zeros((0, 2), np.int64) if polls is None else np.ascontiguousarray(polls, np.int64)
         decided = np.zeros((0, 4), np.int64) if decided is None else np.ascontiguousarray(decided, np.int64)
         marked = np.zeros(0, np.uint8) if marked is None else np.ascontiguousarray(marked, np.uint8)
-        return reenact.Pass(columns, sacks, order, first, self.params(rows, fq), polls, decided, marked)
+        return Pass(columns, sacks, order, first, self.params(rows, fq), polls, decided, marked)
 
     def at_the_sender(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return times and order of the packets of connections `rows` as at their senders, and where each begins.

@@ -119,7 +119,7 @@ class Flow(Carded):
         marked: NDArray[np.uint8] | None = None,
     ) -> tuple[NDArray[Any], ...]:
         decided = self._decided if decided is None else decided
-        return self.capture.reenact([self.index], polls, decided, marked, self._left, self._most)
+        return self.capture.reenactment([self.index], polls, decided, marked, self._left, self._most).run()
 
     def reenactment(self, how: int) -> Pass:
         """Return a re-enactment of this flow as having left in a way of `state`, not yet begun: `reenact.Pass`."""

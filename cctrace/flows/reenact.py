@@ -311,15 +311,8 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked):
 _reenact = Machine(reenact)
 
 
-def run(work: Pass) -> tuple[NDArray[Any], ...]:
-    """Re-enact the connections of a `Pass`; see `Capture.reenact`."""
-    while (lacks := _reenact(*work.given, work.tables)) != NOTHING:
-        work.grow(lacks)
-    return work.results()
-
-
 class Pass:
-    """What a pass works on; see `Capture.reenact`.
+    """What a pass works on; see `Capture.reenactment`.
 
     Attributes
     ----------
@@ -367,8 +360,18 @@ class Pass:
         else:
             self._growing[lacks] = larger(table, needed)
 
+    def run(self) -> tuple[NDArray[Any], ...]:
+        """Re-enact the connections in one compiled pass, and return its `results`."""
+        while (lacks := _reenact(*self.given, self.tables)) != NOTHING:
+            self.grow(lacks)
+        return self.results()
+
     def results(self) -> tuple[NDArray[Any], ...]:
-        """Return what `Capture.reenact` returns."""
+        """Return the tables: rows, log, sends, ends, snapshots, finals.
+
+        These are event rows, retransmission log (`state.LOG`) and sends (`state.SENT`) of all connections; where each
+        connection's end in them, shape (connections, 3); `state.SNAP` records; final `state.TP` records.
+        """
         out, log, sent, snap, _ = self._growing
         rows, logged, departed = self._ends[-1] if len(self._ends) else (0, 0, 0)
         return out[:rows], log[:logged], sent[:departed], self._ends, snap[: self.at["taken"][0]], self.finals

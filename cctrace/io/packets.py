@@ -85,12 +85,6 @@ class Packets:
         small = 0 < self.counters.get("back_step_ns", 0) < FAR_BACK_NS
         return [f"{back_steps(self.counters)}: several CPUs fed the capture"] if small else []
 
-    def connection_frame(self) -> pd.DataFrame:
-        """Return the connections as a pandas DataFrame, columns of `schema.CONNECTIONS`."""
-        import pandas as pd
-
-        return pd.DataFrame({c.name: self.connections[c.name] for c in schema.CONNECTIONS})
-
     def sorted_by_time(self) -> Packets:
         """Return the packets in the order of their time stamps (stable); the same object if they are in order.
 
