@@ -7,6 +7,7 @@ import cctrace as cct
 from cctrace.diagnosis.facts import PACKETS, POLLS, Facts
 from cctrace.diagnosis.groups import Marks
 from cctrace.diagnosis.limits import shares
+from cctrace.diagnosis.order import verdict
 from cctrace.diagnosis.rules import judge
 
 LINK = {"rate": "20Mbit", "rtt": "40ms", "buffer": "4bdp"}
@@ -34,7 +35,7 @@ def test_a_flow_whose_window_marks_cut_is_told_so_first(path, cc):
 def test_a_flow_without_marks_is_never_told_so(path):
     for ecn in (False, True) if "aqm" not in path else (False,):
         _, diagnosis = found(ecn, **path)
-        assert "ecn_marking" not in {verdict.name for verdict in diagnosis.verdicts}
+        assert "ecn_marking" not in {one.name for one in diagnosis.verdicts}
         assert "marks" not in shares(diagnosis.limits)
         assert not [event for event in diagnosis.events if event.name == "marks"]
 
@@ -42,7 +43,7 @@ def test_a_flow_without_marks_is_never_told_so(path):
 def test_a_controller_that_ignores_marks_is_not_held_by_them():
     flow, diagnosis = found(True, "bbr2022", ecn_threshold="60kB")
     assert flow.ecn.delivered_ce > 0
-    assert "ecn_marking" not in {verdict.name for verdict in diagnosis.verdicts}
+    assert "ecn_marking" not in {one.name for one in diagnosis.verdicts}
 
 
 def judged(kind=PACKETS, is_model_based=False, **changes):
@@ -72,7 +73,15 @@ def test_counters_tell_of_marks_as_packets_do(tmp_path):
         rows.append(",".join(map(str, (*numbers, got, 20 * ((i + 5) // 10), 0, 100, state))))
     (tmp_path / "tcpinfo.csv").write_text("\n".join(rows))
     diagnosis = cct.diagnose(cct.read(tmp_path / "tcpinfo.csv").flow(0), controller="cubic")
-    told = {verdict.name: verdict for verdict in diagnosis.verdicts}["ecn_marking"]
+    told = {one.name: one for one in diagnosis.verdicts}["ecn_marking"]
     assert told.evidence["reductions"] == 10
     assert told.evidence["queue_us"] == pytest.approx(5000)
     assert np.isclose(shares(diagnosis.limits)["marks"], 0.1, atol=0.03)
+
+
+def test_losses_of_a_queue_that_could_have_marked_are_not_told_to_want_ecn():
+    _, diagnosis = found(False, aqm="codel")
+    (told,) = [one for one in diagnosis.verdicts if one.name == "aqm"]
+    assert "with ECN on both ends it would mark" in told.advice
+    facts = Facts(PACKETS, 10.0, 1e6, has_ecn=True)
+    assert "drops all the same" in verdict(facts.finding("aqm", 0.9, {}).saying(has_ecn=facts.has_ecn)).advice

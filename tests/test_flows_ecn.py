@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from naive import ecn as naive
 
+import cctrace as cct
 from cctrace.schema import LINUX_EVENTS
 from cctrace.tcp import ecn
 
@@ -216,3 +217,20 @@ def test_the_text_names_feedback_codepoints_and_marks():
     assert "accurate" in text
     assert "10 ECT(0)" in text
     assert "4 segments (40 %)" in text
+
+
+def test_an_analysis_tells_of_feedback_and_of_tampering(tmp_path):
+    path = tmp_path / "x.parquet"
+    talked((7, 3, 2), [5, 6, 6, 7, 1] * 4, tos=ECT1).capture.to_parquet(path)
+    (found,) = cct.analyze([path])
+    assert found.to_dict()["ecn"]["feedback"] == "accurate"
+    assert found.ecn["in_words"].startswith("AccECN, ")
+    assert any("arrived as ECT(1): the path rewrites ECN" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("codes", "aces", "words"),
+    [((7, 2, 2), [5, 6], "AccECN, 25 % marked"), ((3, 1, 0), [0, 0], "classic, no marks"), ((0, 0, 0), [0], "")],
+)
+def test_a_table_has_it_in_few_words(codes, aces, words):
+    assert talked(codes, aces).ecn.in_words == words

@@ -59,6 +59,8 @@ class FlowAnalysis(Summarized):
         The kernel's and the replay's values at each poll.
     diagnosis : Diagnosis or None
         What limited the flow; None if it has no event stream.
+    ecn : dict or None
+        What a capture shows of ECN, see `Ecn.to_dict`.
     collapse : Collapse or Refusal or None
         Forecast of minRTT collapse on the path of a BBR's flow; None of other controllers, and of counters.
     whatif : WhatIf or Refusal or None
@@ -93,6 +95,7 @@ class FlowAnalysis(Summarized):
     agreement: dict[str, float] | None = None
     polls: pd.DataFrame | None = None
     diagnosis: Diagnosis | None = None
+    ecn: dict[str, Any] | None = None
     collapse: Collapse | Refusal | None = None
     whatif: WhatIf | Refusal | None = None
     effects: Effects | Refusal | None = None
@@ -147,6 +150,7 @@ class FlowAnalysis(Summarized):
             "through_fq": self.through_fq,
             "candidates": [one._asdict() for one in found.candidates] if found else [],
             "agreement": self.agreement,
+            "ecn": self.ecn,
             "bbr_modes": _modes(self.counters) if self.counters else None,
             **_findings(self.diagnosis),
             "collapse": self.collapse and self.collapse.to_dict(),

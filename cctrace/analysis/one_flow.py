@@ -7,6 +7,7 @@ of_counters(file, connection)           a connection of which only counters are 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -77,6 +78,8 @@ def of_capture(
     paced = run is not None and run.params.get("paced", 0) == 1
     diagnosis = notes.result("diagnosis", diagnose, flow, who.kernels, paced)
     notes.lines += diagnosis.lacks if diagnosis else []
+    ecn = notes.result("ECN", attrgetter("ecn"), flow)
+    notes.lines += ecn.tampering if ecn else []
     agreement, polls = _agreement(run, notes) if run is not None and flow.tcpinfo is not None else (None, None)
     return FlowAnalysis(
         file,
@@ -89,6 +92,7 @@ def of_capture(
         agreement=agreement,
         polls=polls,
         diagnosis=diagnosis,
+        ecn=ecn.to_dict() if ecn else None,
         view=view,
         clock=flow.alignment,
     )

@@ -267,7 +267,8 @@ CAUSES = {
         "AQM drops",
         "An active queue management dropped {lost} packets: with {wait_us_p10:micros} to {wait_us_p90:micros} of "
         "queue, not with an empty one, while others passed that met {longest_wait_us}.",
-        "Nothing to repair; with ECN on both ends it would mark instead of drop.",
+        "Nothing to repair[{has_ecn?}; ECN is on, and it drops all the same: it does not mark, or was too full to|; "
+        "with ECN on both ends it would mark instead of drop].",
         "Losses at one length of the queue only (a full buffer), or with an empty one (chance).",
     ),
     "stalls": _cause(

@@ -82,6 +82,7 @@ class Facts:
     is_blind: bool = False  # nothing can be asked of it but what the capture spoils
     despite: str = ""  # what speaks against every cause, where none is found
     has_polls: bool = False  # of counters, not packets
+    has_ecn: bool = False  # the ends agreed on it
     rtt_us: float = NAN  # typically
     least_rtt_us: float = NAN
     window: ReceiverWindow | None = None

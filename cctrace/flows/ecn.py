@@ -93,6 +93,15 @@ class Ecn(Summarized):
         """Share of what was delivered that was marked."""
         return self.delivered_ce / self.delivered if self.delivered else float("nan")
 
+    @property
+    def in_words(self) -> str:
+        """The feedback, and the share of marks where that is counted, as tables have it; empty without ECN."""
+        if self.feedback not in ("classic", "accurate"):
+            return ""
+        if self.feedback == "classic":
+            return "classic, marked" if self.delivered_ce else "classic, no marks"
+        return f"AccECN, {format_share(self.ce_share)} marked" if self.delivered else "AccECN"
+
     def summary(self) -> str:
         """Return it as text."""
         how = "" if self.seen_handshake else " (by what followed: the handshake was not captured)"
@@ -126,7 +135,7 @@ class Ecn(Summarized):
     def to_dict(self) -> dict[str, Any]:
         """Return plain objects, ready for json."""
         names = ("feedback", "seen_handshake", "sent", "delivered", "delivered_ce", "received_bytes", "tampering")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in (*names, "in_words")}
 
 
 def feedback(mine: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:

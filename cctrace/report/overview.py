@@ -301,6 +301,7 @@ def _in_words(analysis: FlowAnalysis) -> FlowSection:
     ]
     figures += [("Controller", _sender(analysis))]
     figures += [("Sent through", FQ_IN_WORDS[True])] if analysis.through_fq else []
+    figures += [("ECN", analysis.ecn["in_words"])] if analysis.ecn and analysis.ecn["in_words"] else []
     figures += [("Replayed as", analysis.replayed)] if analysis.replayed else []
     agreement = analysis.agreement or {}
     figures += [(name, format_share(agreement[key])) for key, _, name in _FIGURES if key in agreement]

@@ -25,6 +25,7 @@ def facts_of(record: Record, limits: list[Limit], attempt: Callable[..., Any]) -
         "is_model_based": record.is_model_based,
         "rtt_us": record.median_rtt_us,
         "least_rtt_us": record.least_rtt_us,
+        "has_ecn": record.flow.ecn.feedback in ("classic", "accurate"),
     }
     families: list[tuple[str, Family]] = [("the capture's quality", _of_capture)]
     if not blind:

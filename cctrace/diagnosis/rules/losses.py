@@ -130,7 +130,9 @@ def _aqm(facts: Facts, lost: Losses, met: Met) -> Finding:
     low, middle, high, longest = met.waits_us
     numbers = {"lost": met.rest, "wait_us_p10": low, "wait_us_p50": middle, "wait_us_p90": high}
     sure = min(max(0.6 - math.log10(met.chance + 1e-12) / 20, 0.6), 0.95)
-    return facts.finding("aqm", sure, numbers | {"longest_wait_us": longest}, span=lost.span)
+    return facts.finding("aqm", sure, numbers | {"longest_wait_us": longest}, span=lost.span).saying(
+        has_ecn=facts.has_ecn
+    )
 
 
 def sent_again(facts: Facts, found: Found) -> Iterator[Finding]:
