@@ -213,3 +213,13 @@ def test_a_rate_that_falls_shows_in_neighbours_where_losses_keep_the_queue_empty
     rows = cct.fit.path(cct.simulate(path, "reno", "12s", 2, packets=True, ack_every=2)).estimates["rate_bps"]
     assert [row["value"] for row in rows] == pytest.approx([30e6, 14e6], rel=0.05)
     assert rows[1]["start_s"] == pytest.approx(6, abs=0.5)
+
+
+def test_the_few_packets_that_overtake_stay_few():
+    early = cct.Jitter("empirical", samples_ns=np.array([0] + 99 * [20_000_000]), reorder=True)
+    path = cct.Path(rate="10Mbit", rtt="20ms", buffer="2bdp", jitter=early)
+    fitted = cct.fit.path(cct.simulate(path, "bbr3", "10s", 2, packets=True, ack_every=2))
+    assert fitted.estimates["jitter"]["process"] == "reorder"
+    added = np.asarray(fitted.jitter.samples_ns) / 1e6
+    assert np.mean(added < 10) == pytest.approx(0.01, abs=0.005)
+    assert fitted.rtt_ns / 1e6 + added.mean() == pytest.approx(20 + 0.99 * 20, abs=0.3)

@@ -110,7 +110,8 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
     app, idle, unseen = None, spans["application"], []
     if not buffered and pacing_bps is None and idle > APPLICATION:
         app = writes_of(record)
-        buffered = app is None and idle > WRITTEN_EARLY  # what was written while data were in flight waited for room
+        # What was written while data were in flight waited for room; or a window that was shut for longer made pauses.
+        buffered = app is None and idle > max(WRITTEN_EARLY, spans["receive_window"])
         if buffered and names[:1] == ["application_limited"]:
             raise FitError(
                 f"the application held the flow back (for {format_share(idle)} of the time), and its writes show no "

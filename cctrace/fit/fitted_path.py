@@ -11,32 +11,27 @@ congestion from chance and bounds the buffer (`losses`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cctrace.display import Progress, Public, of_summary, silent
-from cctrace.errors import FitError
 from cctrace.estimates import Z95, Estimate, to_dict
-from cctrace.fit.constants import CLOCK_ERROR, GRAIN_US, MOST_ROUNDS, MOVED, RATE_SHOWS, STANDS, UNSURE
-from cctrace.fit.draws import DRAWN, draws, fields_of, read_estimates
-from cctrace.fit.jitter import Jitter
-from cctrace.fit.joint import Joint, joint
-from cctrace.path.arrays import Floats
-from cctrace.path.blocks import block_means
+from cctrace.fit.constants import (
+    CLOCK_ERROR,
+    RATE_SHOWS,
+    UNSURE,
+)
+from cctrace.fit.draws import draws, fields_of, read_estimates
+from cctrace.fit.seen import Seen, bucket_bytes, seen_of
 from cctrace.path.bottleneck import (
-    Steps,
     constant,
     delivered_rate,
-    departures,
     deviation,
-    lever,
-    rate_errors,
 )
-from cctrace.path.delays import Delays, delays_of, require_rtts
+from cctrace.path.delays import Delays, require_rtts
 from cctrace.path.evidence import PathEvidence, evidence_of
 from cctrace.path.losses import losses_of
-from cctrace.path.pairs import pair_rate
 from cctrace.sim.path import Path
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import format_number
@@ -46,9 +41,7 @@ if TYPE_CHECKING:
 
     from cctrace.flows.flow import Flow
     from cctrace.path.bottleneck import Sent
-    from cctrace.path.buckets import Bucket
     from cctrace.path.losses import Losses
-    from cctrace.path.transmissions import Transmissions
     from cctrace.sim.result import Simulation
 
 COUNTS = "payload and 66 bytes of headers per segment (as cctrace.Path)"
@@ -195,7 +188,7 @@ def path_of(evidence: PathEvidence, progress: Progress = silent) -> FittedPath:
     progress("token buckets")
     shaper, policer = evidence.shaper, evidence.policer
     progress("jitter")
-    seen = _seen(table, flow, steps, shaper, others)
+    seen = seen_of(table, flow, steps, shaper, others)
     unseen: list[str] = []
     rates = _rates(flow, seen, unseen)
     base = seen.base()
@@ -209,7 +202,7 @@ def path_of(evidence: PathEvidence, progress: Progress = silent) -> FittedPath:
     estimates: dict[str, Any] = {
         "rate_bps": rates,
         "base_rtt_us": base,
-        "buffer_bytes": _less(losses.buffer_bytes, _bytes(shaper)),
+        "buffer_bytes": _less(losses.buffer_bytes, bucket_bytes(shaper)),
         "loss": _loss(losses),
         "jitter": seen.as_jitter(),
         "policer": None if policer is None else policer.as_estimates(),
@@ -231,111 +224,7 @@ def path_of(evidence: PathEvidence, progress: Progress = silent) -> FittedPath:
     return fitted
 
 
-class _Seen(NamedTuple):
-    """Rate, delays and jitter as the data show them together; see `_seen`."""
-
-    steps: Steps
-    errors: Floats  # standard errors of the logs of the rates
-    delays: Delays | None
-    jitter: Jitter | None
-    joint: Joint | None
-    drift_us: float  # by how much the base RTT moves with the rate's error
-    least_rtt_us: float
-
-    def base(self) -> Estimate:
-        """Return the mean RTT without queue and serialisation, the jitter's mean included."""
-        if self.delays is None:
-            return Estimate(None, None, self.least_rtt_us)
-        if self.joint is not None:
-            k = len(self.steps.rate)
-            return Estimate.around(self.joint.mean_us, np.sqrt(self.joint.covariance[k, k]), 0.0)
-        if self.jitter is not None and self.jitter.process_.name != "unknown":
-            value, low, high = self.jitter.delay_us_.sides()
-            return Estimate.around(value, np.hypot((high - low) / (2 * Z95), self.drift_us), 0.0)
-        rtt = self.delays.rtt_us
-        middle = float(np.median(rtt))
-        means = block_means(np.clip(rtt, *np.quantile(rtt, [0.05, 0.95])), max(len(rtt) // 20, 1))
-        error = means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else 0.0
-        return Estimate.around(middle, max(np.hypot(error, self.drift_us), GRAIN_US), 0.0)
-
-    def correlation(self) -> dict[str, list[list[float]] | list[str]] | None:
-        """Return how errors hang together: {names, matrix}, or None where they were not estimated together."""
-        if self.joint is None:
-            return None
-        rates = [f"rate_bps.{k}" for k in range(len(self.steps.rate))]
-        names = [*rates, "base_rtt_us", "jitter.sd_us", "jitter.mean_us"]
-        error = np.sqrt(np.maximum(np.diag(self.joint.covariance), 1e-300))
-        matrix = np.clip(self.joint.covariance / error / error[:, None], -1, 1)
-        np.fill_diagonal(matrix, 1.0)
-        return {"names": names, "matrix": matrix.round(4).tolist()}
-
-    def as_jitter(self) -> dict[str, Any] | None:
-        """Return the estimates of the jitter."""
-        if self.jitter is None:
-            return None
-        found = self.jitter.as_estimates()
-        if found["distribution"] not in DRAWN:
-            quantiles = self.jitter.predict((np.arange(200) + 0.5) / 200)
-            found["quantiles_us"] = (quantiles - quantiles[0]).round(2).tolist()
-        if self.joint is None:
-            return found
-        k, spread = len(self.steps.rate), np.sqrt(np.diag(self.joint.covariance))
-
-        def of(value: float, error: float) -> Estimate:
-            return Estimate(value, value * np.exp(-Z95 * error), value * np.exp(Z95 * error))
-
-        found["sd_us"], found["delay_us"] = of(self.joint.sd_us, spread[k + 1]), self.base()
-        if self.jitter.mean_us_.value:
-            found["mean_us"] = of(self.joint.beyond_us, spread[k + 2])
-        return found
-
-
-def _seen(table: Transmissions, flow: Sent, steps: Steps, shaper: Bucket | None, others: tuple[int, ...]) -> _Seen:
-    """Return rate, delays and jitter: each as the others have it."""
-    bucket = _bytes(shaper)
-    steps = steps if shaper is None else constant(shaper.rate.number)
-    delays = jitter = found = None
-    estimator = Jitter()
-    for _ in range(MOST_ROUNDS):
-        try:
-            delays = delays_of(table, flow, steps, bucket)
-            jitter = estimator.fit(delays)
-        except FitError:
-            break
-        ordered = jitter.process_.name in ("packet", "unknown") and delays.reordered_share == 0
-        if shaper is not None or others or not ordered or jitter.sd_us_.number < GRAIN_US:
-            break
-        found = joint(flow, delays, jitter)
-        if found is not None and found.bounds and lever(flow, steps) > STANDS * jitter.sd_us_.number:
-            found = None  # a queue stood for so long that delays tell the rate, whatever the likelihood of the jitter
-        if found is None:
-            break
-        moved = np.abs(np.log(found.steps.rate / steps.rate)).max()
-        steps = found.steps
-        if moved < MOVED and found.family == jitter.distribution_:
-            break
-        estimator = Jitter((found.family,))
-    k = len(steps.rate)
-    paired = pair_rate(flow) if k == 1 else None
-    if found is not None:
-        errors = np.sqrt(np.diag(found.covariance)[:k])
-    elif paired is not None and paired[0] == steps.rate[0]:
-        errors = np.array([paired[1]])
-    else:
-        errors = rate_errors(flow, steps)
-    drift = 0.0 if delays is None or found is not None else _drift(table, flow, steps, errors, delays, bucket)
-    return _Seen(steps, errors, delays, jitter, found, drift, float(np.nanmin(table.rtt_us)))
-
-
-def _drift(table: Transmissions, flow: Sent, steps: Steps, errors: Floats, delays: Delays, bucket: float) -> float:
-    """Return by how much the median delay moves with one standard error of the rates."""
-    up = departures(flow.sent_us, flow.wire_bytes, Steps(steps.start_us, steps.rate * np.exp(errors)), bucket)
-    at = departures(flow.sent_us, flow.wire_bytes, steps, bucket)
-    rows = np.minimum(np.searchsorted(at, delays.departed_us), len(at) - 1)
-    return float(np.median(np.abs(up - at)[rows]))
-
-
-def _rates(flow: Sent, seen: _Seen, unseen: list[str]) -> list[dict[str, float | None]]:
+def _rates(flow: Sent, seen: Seen, unseen: list[str]) -> list[dict[str, float | None]]:
     """Return the rows of ``rate_bps``; a rate that no queue showed is bounded by what was delivered."""
     steps, errors = seen.steps, seen.errors
     window = max(200_000.0, flow.least_rtt_us)
@@ -356,7 +245,7 @@ def _rates(flow: Sent, seen: _Seen, unseen: list[str]) -> list[dict[str, float |
     return rows
 
 
-def _shows(flow: Sent, seen: _Seen) -> bool:
+def _shows(flow: Sent, seen: Seen) -> bool:
     """Return whether a queue at this rate explains any of the delays."""
     if seen.joint is not None:
         return seen.joint.bounds is None or None not in seen.joint.bounds
@@ -380,10 +269,6 @@ def _cross_traffic(delays: Delays | None, others: tuple[int, ...]) -> dict[str, 
 
 def _less(estimate: Estimate, size: float) -> Estimate:
     return Estimate(*(None if side is None else max(side - size, float(PACKET_BYTES)) for side in estimate))
-
-
-def _bytes(shaper: Bucket | None) -> float:
-    return 0.0 if shaper is None else shaper.size_bytes.number
 
 
 def _mbit(row: dict[str, float | None]) -> str:

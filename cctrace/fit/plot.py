@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from cctrace.fit.fitted_path import FittedPath, _Seen
+    from cctrace.fit.fitted_path import FittedPath
+    from cctrace.fit.seen import Seen
     from cctrace.path.bottleneck import Sent
     from cctrace.path.transmissions import Transmissions
 
@@ -55,7 +56,7 @@ def _rates(axes: Axes, path: FittedPath, flow: Sent) -> None:
     axes.set_ylabel("Mbit/s")
 
 
-def _delays(axes: Axes, flow: Sent, seen: _Seen) -> None:
+def _delays(axes: Axes, flow: Sent, seen: Seen) -> None:
     rows = flow.known[:: max(len(flow.known) // MOST_POINTS, 1)]
     time = flow.sent_us[rows] / 1e6
     own = departures(flow.sent_us, flow.wire_bytes, seen.steps)[rows] - flow.sent_us[rows]
@@ -68,7 +69,7 @@ def _delays(axes: Axes, flow: Sent, seen: _Seen) -> None:
     axes.set_ylabel("ms")
 
 
-def _queue(axes: Axes, path: FittedPath, table: Transmissions, flow: Sent, seen: _Seen) -> None:
+def _queue(axes: Axes, path: FittedPath, table: Transmissions, flow: Sent, seen: Seen) -> None:
     time_us = (table.sent_ns - table.start_ns) / 1e3
     met, lost = backlog_met(flow, seen.steps, time_us) / 1e3, table.state == LOST
     rows = np.arange(0, len(met), max(len(met) // MOST_POINTS, 1))

@@ -1,0 +1,146 @@
+"""Rate, delays and jitter of a path as the data show them together: each is estimated as the others have it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from cctrace.errors import FitError
+from cctrace.estimates import Z95, Estimate
+from cctrace.fit.constants import GRAIN_US, MOST_ROUNDS, MOVED, OVERTAKING, STANDS
+from cctrace.fit.draws import DRAWN
+from cctrace.fit.jitter import Jitter
+from cctrace.fit.joint import Joint, joint
+from cctrace.path.arrays import Floats
+from cctrace.path.blocks import block_means
+from cctrace.path.bottleneck import Steps, constant, departures, lever, rate_errors
+from cctrace.path.delays import Delays, delays_of, mean_of
+from cctrace.path.pairs import pair_rate
+
+if TYPE_CHECKING:
+    from cctrace.path.bottleneck import Sent
+    from cctrace.path.buckets import Bucket
+    from cctrace.path.transmissions import Transmissions
+
+
+class Seen(NamedTuple):
+    """Rate, delays and jitter as the data show them together; see `seen_of`."""
+
+    steps: Steps
+    errors: Floats  # standard errors of the logs of the rates
+    delays: Delays | None
+    jitter: Jitter | None
+    joint: Joint | None
+    drift_us: float  # by how much the base RTT moves with the rate's error
+    least_rtt_us: float
+
+    @property
+    def _overtakes(self) -> bool:
+        """Whether packets overtake each other, by delays of no family that a simulation draws from."""
+        jitter = self.jitter
+        return jitter is not None and jitter.process_.name == "reorder" and jitter.distribution_ not in DRAWN
+
+    def base(self) -> Estimate:
+        """Return the mean RTT without queue and serialisation, the jitter's mean included."""
+        if self.delays is None:
+            return Estimate(None, None, self.least_rtt_us)
+        if self.joint is not None:
+            k = len(self.steps.rate)
+            return Estimate.around(self.joint.mean_us, np.sqrt(self.joint.covariance[k, k]), 0.0)
+        if self._overtakes and self.delays is not None:
+            return mean_of(self.delays.delay_us)
+        if self.jitter is not None and self.jitter.process_.name != "unknown":
+            value, low, high = self.jitter.delay_us_.sides()
+            return Estimate.around(value, np.hypot((high - low) / (2 * Z95), self.drift_us), 0.0)
+        rtt = self.delays.rtt_us
+        middle = float(np.median(rtt))
+        means = block_means(np.clip(rtt, *np.quantile(rtt, [0.05, 0.95])), max(len(rtt) // 20, 1))
+        error = means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else 0.0
+        return Estimate.around(middle, max(np.hypot(error, self.drift_us), GRAIN_US), 0.0)
+
+    def correlation(self) -> dict[str, list[list[float]] | list[str]] | None:
+        """Return how errors hang together: {names, matrix}, or None where they were not estimated together."""
+        if self.joint is None:
+            return None
+        rates = [f"rate_bps.{k}" for k in range(len(self.steps.rate))]
+        names = [*rates, "base_rtt_us", "jitter.sd_us", "jitter.mean_us"]
+        error = np.sqrt(np.maximum(np.diag(self.joint.covariance), 1e-300))
+        matrix = np.clip(self.joint.covariance / error / error[:, None], -1, 1)
+        np.fill_diagonal(matrix, 1.0)
+        return {"names": names, "matrix": matrix.round(4).tolist()}
+
+    def as_jitter(self) -> dict[str, Any] | None:
+        """Return the estimates of the jitter."""
+        if self.jitter is None:
+            return None
+        found = self.jitter.as_estimates()
+        if found["distribution"] not in DRAWN:
+            # Of packets that overtake every delay is a draw: those of the few that came early must stay as few.
+            quantiles = (
+                np.quantile(self.delays.delay_us, (np.arange(OVERTAKING) + 0.5) / OVERTAKING)
+                if self._overtakes and self.delays is not None
+                else self.jitter.predict((np.arange(200) + 0.5) / 200)
+            )
+            found["quantiles_us"] = (quantiles - quantiles[0]).round(2).tolist()
+        if self.joint is None:
+            return found
+        k, spread = len(self.steps.rate), np.sqrt(np.diag(self.joint.covariance))
+
+        def of(value: float, error: float) -> Estimate:
+            return Estimate(value, value * np.exp(-Z95 * error), value * np.exp(Z95 * error))
+
+        found["sd_us"], found["delay_us"] = of(self.joint.sd_us, spread[k + 1]), self.base()
+        if self.jitter.mean_us_.value:
+            found["mean_us"] = of(self.joint.beyond_us, spread[k + 2])
+        return found
+
+
+def seen_of(table: Transmissions, flow: Sent, steps: Steps, shaper: Bucket | None, others: tuple[int, ...]) -> Seen:
+    """Return rate, delays and jitter: each as the others have it."""
+    bucket = bucket_bytes(shaper)
+    steps = steps if shaper is None else constant(shaper.rate.number)
+    delays = jitter = found = None
+    estimator = Jitter()
+    for _ in range(MOST_ROUNDS):
+        try:
+            delays = delays_of(table, flow, steps, bucket)
+            jitter = estimator.fit(delays)
+        except FitError:
+            break
+        ordered = jitter.process_.name in ("packet", "unknown") and delays.reordered_share == 0
+        if shaper is not None or others or not ordered or jitter.sd_us_.number < GRAIN_US:
+            break
+        found = joint(flow, delays, jitter)
+        if found is not None and found.bounds and lever(flow, steps) > STANDS * jitter.sd_us_.number:
+            found = None  # a queue stood for so long that delays tell the rate, whatever the likelihood of the jitter
+        if found is None:
+            break
+        moved = np.abs(np.log(found.steps.rate / steps.rate)).max()
+        steps = found.steps
+        if moved < MOVED and found.family == jitter.distribution_:
+            break
+        estimator = Jitter((found.family,))
+    k = len(steps.rate)
+    paired = pair_rate(flow) if k == 1 else None
+    if found is not None:
+        errors = np.sqrt(np.diag(found.covariance)[:k])
+    elif paired is not None and paired[0] == steps.rate[0]:
+        errors = np.array([paired[1]])
+    else:
+        errors = rate_errors(flow, steps)
+    drift = 0.0 if delays is None or found is not None else _drift(table, flow, steps, errors, delays, bucket)
+    return Seen(steps, errors, delays, jitter, found, drift, float(np.nanmin(table.rtt_us)))
+
+
+def _drift(table: Transmissions, flow: Sent, steps: Steps, errors: Floats, delays: Delays, bucket: float) -> float:
+    """Return by how much the median delay moves with one standard error of the rates."""
+    up = departures(flow.sent_us, flow.wire_bytes, Steps(steps.start_us, steps.rate * np.exp(errors)), bucket)
+    at = departures(flow.sent_us, flow.wire_bytes, steps, bucket)
+    rows = np.minimum(np.searchsorted(at, delays.departed_us), len(at) - 1)
+    return float(np.median(np.abs(up - at)[rows]))
+
+
+def bucket_bytes(shaper: Bucket | None) -> float:
+    """Return the size of a shaper's token bucket; 0 without one."""
+    return 0.0 if shaper is None else shaper.size_bytes.number
