@@ -36,10 +36,16 @@ class Seen(NamedTuple):
     least_rtt_us: float
 
     @property
-    def _overtakes(self) -> bool:
-        """Whether packets overtake each other, by delays of no family that a simulation draws from."""
-        jitter = self.jitter
-        return jitter is not None and jitter.process_.name == "reorder" and jitter.distribution_ not in DRAWN
+    def _overtaking_us(self) -> Floats | None:
+        """Quantiles of the delays of packets that overtake each other, if they are of no family that is simulated.
+
+        All that an ACK tells of has the delay of its last packet: a packet that came early has an ACK of its own.
+        """
+        delays, jitter = self.delays, self.jitter
+        if delays is None or jitter is None or jitter.process_.name != "reorder" or jitter.distribution_ in DRAWN:
+            return None
+        drawn = np.repeat(delays.rtt_us, np.bincount(delays.group))
+        return np.quantile(drawn, (np.arange(OVERTAKING) + 0.5) / OVERTAKING)
 
     def base(self) -> Estimate:
         """Return the mean RTT without queue and serialisation, the jitter's mean included."""
@@ -48,8 +54,9 @@ class Seen(NamedTuple):
         if self.joint is not None:
             k = len(self.steps.rate)
             return Estimate.around(self.joint.mean_us, np.sqrt(self.joint.covariance[k, k]), 0.0)
-        if self._overtakes and self.delays is not None:
-            return mean_of(self.delays.delay_us)
+        if (overtaking_us := self._overtaking_us) is not None:
+            _, low, high = mean_of(self.delays.rtt_us).sides()
+            return Estimate.around(float(overtaking_us.mean()), np.hypot((high - low) / (2 * Z95), self.drift_us), 0.0)
         if self.jitter is not None and self.jitter.process_.name != "unknown":
             value, low, high = self.jitter.delay_us_.sides()
             return Estimate.around(value, np.hypot((high - low) / (2 * Z95), self.drift_us), 0.0)
@@ -77,11 +84,9 @@ class Seen(NamedTuple):
         found = self.jitter.as_estimates()
         if found["distribution"] not in DRAWN:
             # Of packets that overtake every delay is a draw: those of the few that came early must stay as few.
-            quantiles = (
-                np.quantile(self.delays.delay_us, (np.arange(OVERTAKING) + 0.5) / OVERTAKING)
-                if self._overtakes and self.delays is not None
-                else self.jitter.predict((np.arange(200) + 0.5) / 200)
-            )
+            quantiles = self._overtaking_us
+            if quantiles is None:
+                quantiles = self.jitter.predict((np.arange(200) + 0.5) / 200)
             found["quantiles_us"] = (quantiles - quantiles[0]).round(2).tolist()
         if self.joint is None:
             return found
