@@ -33,6 +33,7 @@ def rooms() -> None:
     of_file(capture)
     flow = cct.read(capture).flow(0)
     transmissions(flow)  # what every fit begins with
+    cct.fit.Jitter(("normal",)).fit(cct.read(cct.datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst")).flow(0))
     for name in ("bbr2022", "cubic6"):
         cct.replay(flow, name)
     importlib.import_module("cctrace.report")  # writes the bytecode of everything that `analyze` imports
