@@ -23,6 +23,7 @@ PARTS = {
     "cctrace.diagnosis.packets.losses.losses": "judgement of losses",
     "cctrace.fit.collapse.Collapse.fit": "forecast of minRTT collapse",
     "cctrace.counterfactual.whatif.what_would_help": "what-if",
+    "cctrace.counterfactual.effects.effects_of": "effect of each cause",
 }
 DRAWN = ("cctrace.report.overview._section", "cctrace.report.page.flow_section", "cctrace.report.overview._tables")
 
@@ -59,7 +60,7 @@ def test_a_part_that_is_refused_leaves_the_others_standing(capture, quick, monke
     one = analyze([capture], controller="cubic", what_if=True)[0]
     assert one.view is not None
     assert (one.diagnosis is None) == place.endswith("one_flow.diagnose")
-    said = [str(one.collapse), str(one.whatif), *one.notes]
+    said = [str(one.collapse), str(one.whatif), str(one.effects), *one.notes]
     if not place.endswith("one_flow.identify"):  # who sent it is often not known, and told where it is shown
         assert any("path and buffer hold 459 MB, more than allowed" in text for text in said)
 

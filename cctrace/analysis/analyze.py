@@ -254,5 +254,7 @@ def _with_effects(
     found: Effects | Refusal = attempt(EFFECTS, effects_of, flow, diagnosis, suspects, progress=progress)
     if isinstance(found, Refusal):
         return replace(analysis, effects=found)
-    joined = found.joined(diagnosis, goal)
+    joined = attempt(EFFECTS, found.joined, diagnosis, goal)
+    if isinstance(joined, Refusal):
+        return replace(analysis, effects=joined)
     return replace(analysis, effects=found.ordered(joined.verdicts), diagnosis=joined)

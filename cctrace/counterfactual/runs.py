@@ -212,6 +212,8 @@ class Runs:
         except ArgumentError as error:
             raise FitError(f"the inferred path cannot be simulated: {error}") from None
         figures = np.array(rows).reshape(len(questions), len(paths), len(FIGURES))
+        if not np.isfinite(figures).all() or (figures[..., :2] <= 0).any():
+            raise FitError("over the inferred path nothing is delivered")
         return [dict(zip(FIGURES, of_one.T, strict=True)) for of_one in figures]
 
 

@@ -87,7 +87,7 @@ def _path(polls: Polls, rate_bps: Any, rtt_us: Any, verdicts: dict[str, Verdict]
     buffer = Estimate.around(longest, 0.1 * longest) if DROPPED & verdicts.keys() else Estimate(None, longest, None)
     unseen += ["buffer"] if buffer.value is None else []
     lost = verdicts.get("random_loss")
-    again, sent = float(polls.again[-1]), polls.sent
+    again, sent = float(min(polls.again[-1], np.nan_to_num(polls.sent))), polls.sent
     none = Estimate(0.0, 0.0, 0.0)
     share = Estimate(again / sent, *proportion(int(again), int(sent))) if lost is not None and sent > 0 else none
     return FittedPath.of(

@@ -135,5 +135,5 @@ def _change(effect: Effect, wanted: str) -> tuple[float, float, float]:
         value, low, high = effect.retransmitted
         return value or 0.0, -math.inf if low is None else low, math.inf if high is None else high
     value, low, high = effect.goodput if wanted == "goodput" else effect.rtt
-    at = 0.0 if value is None else math.log(value)
+    at = math.log(value) if value else 0.0
     return at, -math.inf if not low else math.log(low), math.inf if high is None else math.log(high)
