@@ -20,6 +20,7 @@ from cctrace.estimates import Z95, Estimate, to_dict
 from cctrace.fit.constants import (
     CLOCK_ERROR,
     RATE_SHOWS,
+    UNSEEN_REACH,
     UNSURE,
 )
 from cctrace.fit.draws import draws, fields_of, read_estimates
@@ -237,7 +238,7 @@ def _rates(flow: Sent, seen: Seen, unseen: list[str]) -> list[dict[str, float | 
         return [{"start_s": 0.0, "value": max(fastest, low), "low": low, "high": None}]
     rows: list[dict[str, float | None]] = []
     for start, value, error in zip(steps.start_us, steps.rate * 8e6, errors, strict=True):
-        error = np.hypot(error, CLOCK_ERROR)
+        error = min(np.hypot(error, CLOCK_ERROR), np.log(UNSEEN_REACH) / Z95)  # of a stretch that shows no rate
         estimate = Estimate(value, value * np.exp(-Z95 * error), value * np.exp(Z95 * error))
         if bounds:
             estimate = Estimate(value, *(side * 8e6 if side else None for side in bounds))
