@@ -184,6 +184,14 @@ def order(*verdicts, goal="goodput"):
     return [one.name for one in by_effect(verdicts, goal)]
 
 
+def test_an_effect_is_as_sure_as_effects_with_such_intervals_were_right():
+    known, narrow = Estimate90(1.0, 0.99, 1.01), Estimate90(2.0, 1.9, 2.1)
+    each = [
+        Effect("", goodput, known, known) for goodput in (narrow, narrow._replace(high=4.0), narrow._replace(high=None))
+    ]
+    assert [one.confidence for one in each] == [0.92, 0.67, 0.3]
+
+
 def test_the_goal_decides_which_effect_counts():
     given = one("random_loss", 2.0, 1.5, -0.01), one("jitter", 1.1, 0.8), one("self_induced_queue", 1.0, 0.3, -0.03)
     assert order(*given) == ["random_loss", "jitter", "self_induced_queue"]

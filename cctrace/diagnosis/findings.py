@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from cctrace.diagnosis import constants as const
 from cctrace.estimates import Estimate
 
 # What limited a flow at an instant; the first of them that held for most of a short stretch of time names it.
@@ -120,6 +122,14 @@ class Effect:
         """Whether only a bound of the goodput or of the RTT is known, because the capture does not show more."""
         return None in (*self.goodput, *self.rtt)
 
+    @property
+    def confidence(self) -> float:
+        """How often such effects are right: goodput within 10 %, mean RTT within 15 % of a kernel's own, measured."""
+        if self.is_bounded:
+            return const.OPEN_SURE
+        widest = max(high / max(low, 1e-9) for _, low, high in (self.goodput.sides(), self.rtt.sides()))
+        return const.NARROW_SURE if widest <= math.exp(const.NARROW) else const.WIDE_SURE
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -175,5 +185,9 @@ class Verdict:
         """Return it as plain objects; ``bounded`` says that of its effect only a bound is known."""
         effect = self.effect
         numbers = ("goodput", "rtt", "retransmitted")
-        known = effect and {"without": effect.without} | {name: getattr(effect, name).to_dict() for name in numbers}
+        known = effect and {
+            "without": effect.without,
+            **{name: getattr(effect, name).to_dict() for name in numbers},
+            "confidence": effect.confidence,
+        }
         return asdict(self) | {"effect": known, "bounded": effect is not None and effect.is_bounded}
