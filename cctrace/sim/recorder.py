@@ -174,7 +174,8 @@ class _Wire:
                 if not self.at_sender:
                     self.data(now, stamp_ms, segment, was | marks, echo_ms)
             elif what == TAP_ACK:
-                self.acks.append(((now + self.flow.clock_ns) // 1_000_000, marks, value, *self.receiver.acknowledge()))
+                stamp_ms = (now + self.flow.clock_ns) // 1_000_000 - (marks >> 1)  # see `receiver.send_ack`
+                self.acks.append((stamp_ms, marks & 1, value, *self.receiver.acknowledge()))
                 if not self.at_sender:
                     self.ack(now, self.acks[-1])
             elif what == TAP_ACK_ARRIVED:

@@ -35,7 +35,7 @@ def linux_ack(w, f, now):
     log_from, log_to = f.log_seen, words(f.ack_log)[place]
     f.log_seen = log_to
     f.echo_ms = words(f.ack_echo)[place]
-    f.heard_ms = (now - f.rev_ns + f.rcv_clock_ns) // 1_000_000
+    f.heard_ms = words(f.ack_stamp)[place]
     f.snd_right = max(f.snd_right, words(f.ack_right)[place])
     prior_una = f.una
     duplicate = words(f.ack_dup)[place] - 1

@@ -81,6 +81,25 @@ def hold(f, segment):
         f.rcv_held += truesize(f)
 
 
+def join_waiting(f, segment):
+    """tcp_ofo_queue: skbs that waited for a segment join it or one another; returns where what is in order ends."""
+    end = segment + 1
+    count = fragments(f, segment)
+    while words(f.got)[end & f.mask] > 0:
+        last = end
+        while words(f.got)[(last + 1) & f.mask] & 3 == 1:
+            last += 1
+        waiting = words(f.got)[last & f.mask] >> 2
+        count += waiting
+        if count <= f.rcv_frags:
+            words(f.got)[end & f.mask] &= ~2
+            f.rcv_held -= truesize(f) - f.mss
+        else:
+            count = waiting
+        end = last + 1
+    return end
+
+
 def release(f, segment):
     """The application reads a segment."""
     f.rcv_held -= truesize(f) if words(f.got)[segment & f.mask] & 2 else f.mss
@@ -124,18 +143,21 @@ def grow_window(f, more_bytes):
         f.quick_acks |= 1
 
 
-def first_read(f, segment):
-    """Where the first skb ends that the application reads: what waited behind `segment` joins it as far as it can."""
-    end = segment + 1
-    count = fragments(f, segment)
-    while f.rcv_frags > 0 and words(f.got)[end & f.mask] > 0:
-        last = end
-        while words(f.got)[(last + 1) & f.mask] & 3 == 1:
-            last += 1
-        count += words(f.got)[last & f.mask] >> 2
-        if count > f.rcv_frags:
-            break
-        end = last + 1
+def read(f, now):
+    """The application reads all there is in order, after TCP has answered its arrival."""
+    end = first_read(f)
+    while f.rcv_read < f.rcv_nxt:
+        release(f, f.rcv_read)
+        f.rcv_read += 1
+    if f.rcv_copied > 0:
+        adjust_space(f, end, now)
+
+
+def first_read(f):
+    """Where the first skb ends that the application reads."""
+    end = f.rcv_read + 1
+    while end < f.rcv_nxt and not words(f.got)[end & f.mask] & 2:
+        end += 1
     return end
 
 
@@ -203,10 +225,7 @@ def keeps_window(f):
 
     Then __tcp_ack_snd_check acknowledges more than a segment at once.
     """
-    f.rcv_held += f.rcv_unread
-    window = free_window(f)
-    f.rcv_held -= f.rcv_unread
-    return round_up(window) >= f.rcv_right - f.rcv_acked * f.mss
+    return f.rcv_copied == 0 or round_up(free_window(f)) >= f.rcv_right - f.rcv_acked * f.mss
 
 
 def window_left(f):

@@ -14,17 +14,16 @@ from cctrace.lang.memory import words
 from cctrace.sim.core.bottleneck import losing, step_up
 from cctrace.sim.core.chance import LATE_STREAM, PATH_STREAM, uniform
 from cctrace.sim.core.receive_window import (
-    adjust_space,
     advertise,
-    first_read,
     grow_buffer,
     grow_window,
     held_by,
     hold,
+    join_waiting,
     keeps_window,
     measure_rtt,
     measure_window_rtt,
-    release,
+    read,
 )
 from cctrace.sim.core.structs import (
     ACCURATE_ECN,
@@ -64,7 +63,15 @@ def receive(w, f, now):
     echo_changed = f.ecn > 0 and take_marks(w, f, words(f.tx_marks)[order & f.mask], now)
     if f.profile == LINUX:
         linux_receive(w, f, order, segment, echo_changed, now)
-        return
+    else:
+        plain_receive(w, f, order, segment, now)
+    if f.rcv_read < f.rcv_nxt:
+        read(f, now)
+        cleanup_rbuf(f, now)
+
+
+def plain_receive(w, f, order, segment, now):
+    """A receiver of the golden vectors, TCP's or QUIC's."""
     log_arrival(f, order, now)
     at_once = segment != f.rcv_nxt
     mark_received(w, f, segment, now)
@@ -88,6 +95,7 @@ def receive(w, f, now):
 def linux_receive(w, f, order, segment, echo_changed, now):
     """tcp_data_queue and __tcp_ack_snd_check."""
     f.rcv_duplicate = 0
+    f.rcv_mstamp = now
     if f.rcv_first_rtt == 0:
         f.rcv_first_rtt = (now - f.syn_ack_ns) // 1000  # tcp_synack_rtt_meas
     measure_rtt(f, now, words(f.tx_echo)[order & f.mask])
@@ -96,6 +104,7 @@ def linux_receive(w, f, order, segment, echo_changed, now):
     reported = segment > f.rcv_nxt and f.ack_every == DELAYED and note_block(w, f, segment, now)
     if in_order and f.ack_every == DELAYED:
         note_pause(f, now)
+        f.rcv_pushed |= words(f.tx_marks)[order & f.mask] & PUSHED > 0
     log_arrival(f, order, now)
     note_stamp(f, order, segment)
     mark_received(w, f, segment, now)
@@ -115,14 +124,19 @@ def linux_receive(w, f, order, segment, echo_changed, now):
         acknowledge_disorder(w, f, now)
     else:
         f.unacked_data += 1
-        if f.unacked_data >= f.ack_every:
+        if f.unacked_data >= f.ack_every and (f.ack_every != DELAYED or keeps_window(f)):
             send_ack(w, f, now)
         elif f.ack_every == DELAYED:
             delay_ack(w, f, now)
-            if words(f.tx_marks)[order & f.mask] & PUSHED:
-                f.delack_at = now  # once the application has read all there is, see `quick`
         elif f.delack_at == NEVER:
             f.delack_at = now + f.delack_ns
+
+
+def cleanup_rbuf(f, now):
+    """tcp_cleanup_rbuf: what the application's reading lets TCP acknowledge, a burst whose end carries PSH, for one."""
+    due = f.rcv_nxt - f.rcv_acked > 1 or (f.rcv_pushed == 1 and f.rcv_held == 0)
+    if f.ack_every == DELAYED and f.profile == LINUX and f.ack_slot_ns == 0 and f.rcv_nxt > f.rcv_acked and due:
+        f.delack_at = now
 
 
 def discard_old(w, f, order, segment, now):
@@ -190,6 +204,7 @@ def delay_ack(w, f, now):
 def delack_timer(w, f, now):
     """tcp_delack_timer_handler. An ACK does not stop the timer: it may end the compression of later ones, too."""
     f.dack_at = NEVER
+    f.rcv_mstamp = now
     if f.compressed > 0:
         send_ack(w, f, now)
     elif f.dack_pending == 1:
@@ -341,23 +356,19 @@ def mark_received(w, f, segment, now):
     f.goodput_segs += 1
     hold(f, segment)
     f.rcv_high = max(f.rcv_high, segment + 1)
-    read = first_read(f, segment)
-    f.rcv_unread = f.rcv_held
-    while words(f.got)[f.rcv_nxt & f.mask] > 0:
-        release(f, f.rcv_nxt)
-        f.rcv_nxt += 1
-    f.rcv_unread -= f.rcv_held
-    if f.rcv_copied > 0 and segment > f.rcv_nxt:
-        if f.kernel == LINUX_6_18:
-            grow_buffer(f, f.rcv_copied)
-    elif f.rcv_copied > 0:
-        adjust_space(f, read, now)
+    if segment == f.rcv_nxt:
+        f.rcv_nxt = join_waiting(f, segment)
+    if f.rcv_copied > 0 and segment > f.rcv_nxt and f.kernel == LINUX_6_18:
+        grow_buffer(f, f.rcv_copied)
 
 
 def send_ack(w, f, now):
-    """Acknowledge everything received so far; the ACK may be lost or delayed on its way."""
+    """Acknowledge everything received so far; the ACK may be lost or delayed on its way.
+
+    Its time stamp is that of TCP's clock (tcp_mstamp), which the timer of compressed SACKs does not refresh.
+    """
     f.delack_at = NEVER
-    f.dack_pending = 0
+    f.dack_pending = f.rcv_pushed = 0
     f.n_acks += 1
     f.compressed = 0
     f.quick_acks = max(f.quick_acks - 1, 0)
@@ -367,7 +378,9 @@ def send_ack(w, f, now):
     f.rcv_duplicate = 0
     f.rcv_acked = f.rcv_nxt
     right = advertise(f)
-    tap(f, now, TAP_ACK, f.demand_cwr, min(right - f.rcv_nxt, f.rwnd))
+    stamp_ms = (f.rcv_mstamp + f.rcv_clock_ns) // 1_000_000
+    age_ms = (now + f.rcv_clock_ns) // 1_000_000 - stamp_ms
+    tap(f, now, TAP_ACK, f.demand_cwr | age_ms << 1, min(right - f.rcv_nxt, f.rwnd))
     if w.ack_loss > 0.0:
         w.ack_loss_state = losing(w, w.ack_loss_state, w.ack_loss_p, w.ack_loss_r)
         if w.ack_loss_state == 1 and uniform(w, PATH_STREAM) < w.ack_loss:
@@ -379,6 +392,7 @@ def send_ack(w, f, now):
     words(f.ack_ns)[f.ack_tail & f.mask] = at
     words(f.ack_log)[f.ack_tail & f.mask] = f.log_next
     words(f.ack_echo)[f.ack_tail & f.mask] = f.ts_recent_ms
+    words(f.ack_stamp)[f.ack_tail & f.mask] = stamp_ms
     words(f.ack_dup)[f.ack_tail & f.mask] = duplicate
     words(f.ack_ece)[f.ack_tail & f.mask] = f.demand_cwr
     words(f.ack_right)[f.ack_tail & f.mask] = right

@@ -12,7 +12,7 @@ from cctrace.lang.memory import ArrayAt
 _FLOW = (
     # where its arrays are, and the size of its rings less one
     "seg", "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo",
-    "ack_dup", "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo", "sack_blocks", "state", "cc", "mask",
+    "ack_stamp", "ack_dup", "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo", "sack_blocks", "state", "cc", "mask",
     "rtt_tally", "queue_tally", "trace_buffer", "trace_rows", "trace_size", "tap_buffer", "tap_rows", "tap_size",
     # what the flow is
     "profile", "mss", "wire_bytes", "pace_overhead", "entries", "has_on_ack", "paced", "max_rate", "rwnd", "start_ns",
@@ -50,10 +50,10 @@ _FLOW = (
     "rcv_nxt", "rcv_high", "quick_acks", "rcv_last_ns",
     "dup_acks", "compressed", "comp_due_ns", "compressed_at_nxt", "n_blocks", "syn_ack_ns", "rcv_first_rtt", "rcv_rtt8",
     "rcv_echo_ms",
-    "heard_ms", "n_discarded",
+    "rcv_mstamp", "heard_ms", "n_discarded",
     # receive window (receive_window.py)
     "snd_right", "rcv_right", "rcv_ssthresh", "rcvbuf", "rcv_copied", "rcv_copied_to", "rcv_copied_at", "rcv_clock_ns",
-    "rcv_rtt_edge", "rcv_rtt_at", "rcv_truesize", "rcv_ratio", "rcv_held", "rcv_unread",
+    "rcv_rtt_edge", "rcv_rtt_at", "rcv_truesize", "rcv_ratio", "rcv_held", "rcv_read", "rcv_pushed",
     "rcv_frags",
     "arr_head", "arr_tail", "last_arrival", "ack_head", "ack_tail", "last_ack",
     # jitter process

@@ -47,8 +47,8 @@ from cctrace.units import parse_size_bytes, parse_time_ns
 
 FIRST_NS = 1_000_000_000  # when a simulation starts: the stacks' clocks do not start at zero
 _RINGS = (
-    "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo", "ack_dup",
-    "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo", "wq_ends"
+    "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo", "ack_stamp",
+    "ack_dup", "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo", "wq_ends"
 )  # fmt: skip
 _CACHE_LINES_APART = 5
 MOST_PACKETS = 1 << 18  # in the path and its buffer
