@@ -57,6 +57,15 @@ def transmissions(c):
     return (c["seq"][data] - first) % 2**32, c["time_ns"][data]
 
 
+def passages(sender, receiver, start_ns):
+    """Return when packets arrived at the receiver and at the sender, when data left, and ACKs, ns since the start."""
+    found = []
+    for c, direction, least in ((receiver, 0, 0), (sender, 1, 0), (sender, 0, 1), (receiver, 1, 0)):
+        times = [] if c is None else c["time_ns"][(c["direction"] == direction) & (c["payload"] >= least)]
+        found.append(np.unique(np.array(times, np.int64)) - start_ns)
+    return found
+
+
 def lost(sender, receiver, packet_ns):
     """Return the numbers, from 0, of the sender's transmissions that no receiver's capture shows, and of some of them.
 
@@ -112,15 +121,16 @@ class Recording:
     `draws` BBR's random numbers, `phase_ns` the hidden part of the clock, in a list of one.
     """
 
-    def __init__(self, scenario, offsets, times, syn_ns, draws, losses, behind=()):
+    def __init__(self, scenario, offsets, times, syn_ns, draws, losses, behind=(), instants=()):
         self.scenario, self.parameters, self.name = scenario, scenario["parameters"], scenario["name"]
         self.release = ".".join(scenario["kernel"].split(".")[:2])
         self.controller = controller_of(scenario["kernel_image"], self.parameters["flows"][0]["cc"])
         self.offsets, self.times, self.syn_ns = offsets, times, syn_ns
         self.draws, self.lost, self.lost_behind, self.phase_ns = draws, losses, behind, [0]
+        self.instants = instants
 
     @classmethod
-    def read(cls, folder, inferring=True):
+    def read(cls, folder, inferring=True, telling=True):
         """Return the recording in a folder; `inferring` what BBR drew takes seconds."""
         scenario = json.loads((folder / "scenario.json").read_text())
         file = next(folder.glob("sender.pcap*"))
@@ -130,9 +140,11 @@ class Recording:
         found = list(folder.glob("receiver.pcap*"))
         cc = controller_of(scenario["kernel_image"], scenario["parameters"]["flows"][0]["cc"])
         draws = drawn(file, cc) if inferring else []
+        instants = passages(sender, packets_of(found[0]) if found else None, start_ns) if telling else ()
         packet_ns = PACKET_BYTES * 8e3 / scenario["parameters"]["rate"]
         losses, behind = lost(sender, packets_of(found[0]), packet_ns) if found else (None, ())
-        return cls(scenario, offsets, times - start_ns, int(sender["time_ns"][0]) - start_ns, draws, losses, behind)
+        syn_ns = int(sender["time_ns"][0]) - start_ns
+        return cls(scenario, offsets, times - start_ns, syn_ns, draws, losses, behind, instants)
 
     @property
     def seconds(self):
@@ -204,6 +216,8 @@ class Recording:
             world.lose(0, self.lost, self.lost_behind)
         if self.draws:
             world.tell(self.draws)
+        if len(self.instants):
+            world.tell_instants([FIRST_NS + times for times in self.instants])
         return world
 
     def simulated(self, seconds, mode="compiled"):

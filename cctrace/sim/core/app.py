@@ -10,6 +10,7 @@ from cctrace.sim.core.reduction import update_pacing_rate
 from cctrace.sim.core.samples import take_rtt
 from cctrace.sim.core.sendmsg import check_app_limited, write
 from cctrace.sim.core.structs import (
+    ACKS,
     BULK,
     CHUNKS,
     CONNECTING,
@@ -74,7 +75,7 @@ def connect(w, f, now):
         f.app_stage = ESTABLISHED
         tap(f, now, TAP_SYN, 0, 0)
         if f.profile == LINUX:
-            f.app_at = step_up(w, forward_bare(w, f, SYN_OPTIONS_BYTES, now) + f.rev_ns)
+            f.app_at = step_up(w, forward_bare(w, f, SYN_OPTIONS_BYTES, now) + f.rev_ns, ACKS)
         else:  # the golden vectors' handshake takes no time of the bottleneck
             leaves = max(now, w.free_at)
             f.app_at = leaves + forward_delay(w, f, leaves) + f.rev_ns

@@ -12,6 +12,7 @@ import numpy as np
 from cctrace.lang.memory import reals, words
 from cctrace.sim.core.chance import PATH_STREAM, gamma, normal, uniform
 from cctrace.sim.core.structs import (
+    ARRIVALS,
     CE,
     DELAY_REALS,
     DELAY_WORDS,
@@ -23,12 +24,14 @@ from cctrace.sim.core.structs import (
     LOST_IN_QUEUE,
     NEVER,
     NO_JITTER,
+    NOT_TOLD,
     PER_BURST,
     PER_SLOT,
 )
 from cctrace.sim.core.tally import count
 
 TIMER_SLACK_NS = 50_000  # by which a process's timer may be late to save an interrupt
+MOST_LATE_NS = 4000  # by which an interrupt is, at most, later than its timer: two processes that poll read the clock
 MIN_DELTA_NS = 500  # of a timer [Linux612] arch/um/kernel/time.c TIMER_MIN_DELTA
 
 
@@ -271,19 +274,24 @@ def forward(w, f, order, now):
     if told == LOST_BEHIND or (w.loss_behind == 1 and random_loss(w, now)):
         f.drops_random += 1
         return
-    left = step_up(w, end)
-    arrive(w, f, order, step_up(w, left + forward_delay(w, f, left)))
+    left = step_up(w, end, NOT_TOLD)
+    arrive(w, f, order, step_up(w, left + forward_delay(w, f, left), ARRIVALS))
 
 
-def step_up(w, at):
-    """When a timer for `at` fires, by the clock that its host reads.
+def step_up(w, at, kind):
+    """When a timer for `at` fires, by the clock that its host reads: when a packet of its `kind` was recorded, if told.
 
     A clock that advances in steps hides where in a step an interrupt came: the next timer is set as much late, and one
     that seems to be early is waited for again, half a microsecond at least (User Mode Linux, itimer_next_event). And
     the first interrupt after a poll is due wakes the process that polls, which reads the clock before all else is done.
     """
-    if w.timer_step_ns == 1:
+    if w.one_host == 0:
         return at
+    told = instant_near(w, at, MOST_LATE_NS, kind)
+    if told != NEVER:
+        return told
+    if kind == NOT_TOLD and words(w.instants)[0] < words(w.instants)[NOT_TOLD]:
+        return at  # the instant that is told of what follows counts
     real = at + w.timer_phase_ns + 1
     if real // w.timer_step_ns * w.timer_step_ns < at:
         real += MIN_DELTA_NS + 1
@@ -292,6 +300,20 @@ def step_up(w, at):
         real += w.poll_lasts_ns
     w.timer_phase_ns = real % w.timer_step_ns
     return real - w.timer_phase_ns
+
+
+def instant_near(w, at, late_ns, kind):
+    """Return the first instant of a kind that the world is told, from a time on and not later by more, or NEVER."""
+    instants = words(w.instants)
+    low, end = instants[kind], instants[kind + 1]
+    high = end
+    while low < high:
+        middle = (low + high) >> 1
+        if instants[middle] < at - w.timer_step_ns:
+            low = middle + 1
+        else:
+            high = middle
+    return instants[low] if low < end and instants[low] < at + late_ns else NEVER
 
 
 def serve(w, start, end, size):
@@ -318,8 +340,8 @@ def forward_bare(w, f, options, now):
     if queued + size <= w.buffer_bytes and not 0 < w.buffer_packets <= queued_packets(w):
         serve(w, start, end, size)
     w.free_at = end
-    left = step_up(w, end)
-    return step_up(w, left + forward_delay(w, f, left))
+    left = step_up(w, end, NOT_TOLD)
+    return step_up(w, left + forward_delay(w, f, left), ARRIVALS)
 
 
 def arrive(w, f, order, at):

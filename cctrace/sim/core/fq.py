@@ -6,8 +6,8 @@ as sent follows the hand-over, what a capture shows follows fq. [Linux612] net/s
 """
 
 from cctrace.lang.memory import words
-from cctrace.sim.core.bottleneck import first_departure, forward, step_up
-from cctrace.sim.core.structs import NEVER, SKB_END, SKB_LAST, TAP_SENT, segments
+from cctrace.sim.core.bottleneck import MOST_LATE_NS, first_departure, forward, instant_near, step_up
+from cctrace.sim.core.structs import NEVER, NOT_TOLD, SENDS, SKB_END, SKB_LAST, TAP_SENT, segments
 from cctrace.sim.core.tap import tap
 from cctrace.sim.core.view import PACING
 from cctrace.sim.core.write_queue import overhead
@@ -73,12 +73,17 @@ def release(w, f, now):
 def watch(w, f):
     """qdisc_watchdog_schedule_range_ns: at the end of the slack, or with an interrupt of the same host within it."""
     if f.fq_next == f.tx_next:
-        f.fq_at = f.fq_due_ns = NEVER
+        f.fq_at = f.fq_due_ns = f.fq_soft_ns = NEVER
         return
     due = words(f.tx_ns)[f.fq_next & f.mask]
     if due == f.fq_due_ns:
         return
-    f.fq_due_ns = due
-    f.fq_at = step_up(w, due + TIMER_SLACK_NS)
-    if w.one_host == 1:
-        f.fq_at = min(f.fq_at, max(first_departure(w, due), due))
+    f.fq_due_ns = f.fq_soft_ns = due
+    if w.one_host == 0:
+        f.fq_at = due + TIMER_SLACK_NS
+        return
+    f.fq_at = instant_near(w, due, TIMER_SLACK_NS + MOST_LATE_NS, SENDS)
+    if f.fq_at < NEVER:
+        f.fq_soft_ns = f.fq_at
+    else:
+        f.fq_at = min(step_up(w, due + TIMER_SLACK_NS, NOT_TOLD), max(first_departure(w, due), due))

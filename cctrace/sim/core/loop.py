@@ -26,7 +26,7 @@ def next_time(f):
 
 def step(w, f, now):
     """Do what the flow has to do at `now`."""
-    if f.fq_at <= now or (w.one_host == 1 and f.fq_due_ns <= now):
+    if f.fq_at <= now or (w.one_host == 1 and f.fq_soft_ns <= now):
         release(w, f, now)
     if w.one_host == 1 and (f.pace_at <= now or (f.compressed > 0 and f.delack_at <= now)):
         soft_timer(w, f, now)

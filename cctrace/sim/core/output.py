@@ -22,6 +22,7 @@ from cctrace.sim.core.structs import (
     REORDERING_TIMER,
     RETRANS,
     RTO_TIMER,
+    SENDS,
     SKB_END,
     TAP_SENT,
     segments,
@@ -288,5 +289,5 @@ def must_wait(w, f, now):
     """tcp_pacing_check: arm the pacing timer if the next departure is in the future."""
     if f.paced == 0 or f.fq == 1 or f.wstamp_ns <= now:
         return False
-    f.pace_at = step_up(w, f.wstamp_ns)
+    f.pace_at = step_up(w, f.wstamp_ns, SENDS)
     return True

@@ -27,6 +27,8 @@ from cctrace.sim.core.receive_window import (
 )
 from cctrace.sim.core.structs import (
     ACCURATE_ECN,
+    ACKS,
+    ANSWERS,
     CE,
     ECT,
     LINUX,
@@ -67,7 +69,7 @@ def receive(w, f, now):
         plain_receive(w, f, order, segment, now)
     if f.rcv_read < f.rcv_nxt:
         read(f, now)
-        cleanup_rbuf(f, now)
+        cleanup_rbuf(w, f, now)
 
 
 def plain_receive(w, f, order, segment, now):
@@ -132,11 +134,11 @@ def linux_receive(w, f, order, segment, echo_changed, now):
             f.delack_at = now + f.delack_ns
 
 
-def cleanup_rbuf(f, now):
+def cleanup_rbuf(w, f, now):
     """tcp_cleanup_rbuf: what the application's reading lets TCP acknowledge, a burst whose end carries PSH, for one."""
     due = f.rcv_nxt - f.rcv_acked > 1 or (f.rcv_pushed == 1 and f.rcv_held == 0)
     if f.ack_every == DELAYED and f.profile == LINUX and f.ack_slot_ns == 0 and f.rcv_nxt > f.rcv_acked and due:
-        f.delack_at = now
+        f.delack_at = now + w.clock_read_ns
 
 
 def discard_old(w, f, order, segment, now):
@@ -242,7 +244,7 @@ def acknowledge_disorder(w, f, now):
     f.compressed += 1
     if f.compressed == 1:
         delay = min(min(f.rcv_rtt8, f.rcv_first_rtt << 3) * 125 // 20, COMPRESSED_NS)
-        f.delack_at = step_up(w, now + delay + COMPRESSION_SLACK_NS)
+        f.delack_at = step_up(w, now + delay + COMPRESSION_SLACK_NS, ANSWERS)
         f.comp_due_ns = now + delay
 
 
@@ -386,7 +388,7 @@ def send_ack(w, f, now):
         if w.ack_loss_state == 1 and uniform(w, PATH_STREAM) < w.ack_loss:
             return
     late = np.int64(uniform(w, LATE_STREAM) * f.ack_late_ns) if f.ack_late_ns > 0 else 0
-    at = max(step_up(w, now + f.rev_ns + late), f.last_ack)
+    at = max(step_up(w, now + f.rev_ns + late, ACKS), f.last_ack)
     f.last_ack = at
     words(f.ack_id)[f.ack_tail & f.mask] = f.n_acks
     words(f.ack_ns)[f.ack_tail & f.mask] = at

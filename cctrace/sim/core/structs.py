@@ -23,7 +23,7 @@ _FLOW = (
     # the send buffer (write_queue.py): bytes, but for write_seq; what the application has of it is app_end
     "write_seq", "written", "pushed_seq", "max_window", "wmem_queued", "sndbuf", "most_sndbuf", "nospace", "write_at",
     "wq_ends", "wq_head", "wq_tail",
-    "fq", "fq_next", "fq_at", "fq_due_ns", "wmem_alloc", "tsq_throttled", "tsq_at",  # fq.py; fq_next is a transmission
+    "fq", "fq_next", "fq_at", "fq_due_ns", "fq_soft_ns", "wmem_alloc", "tsq_throttled", "tsq_at",  # fq.py; fq_next is a transmission
     "awaited",  # in order at the receiver: when so much is there, `loop.run` returns; 0: never (served.py)
     # sequence space and scoreboard, in segments
     "una", "nxt", "sacked_out", "lost_out", "retrans_out", "delivered", "delivered_ce", "lost", "high_seq",
@@ -80,7 +80,7 @@ _WORLD = (
     "flows", "n", "linux_view", "quic_view", "rng",  # addresses, and the number of flows
     "told_draws", "told", "told_used",  # numbers that the controllers are told to draw, and how many of them
     # how exact timers are, whether those of both hosts are of one kernel, how long a process takes to read the clock
-    "timer_step_ns", "timer_phase_ns", "one_host", "clock_read_ns", "poll_ns", "poll_lasts_ns", "polled",
+    "timer_step_ns", "timer_phase_ns", "one_host", "instants", "clock_read_ns", "poll_ns", "poll_lasts_ns", "polled",
     "q_ns", "q_bytes", "q_mask", "q_head", "q_tail", "buffer_bytes", "buffer_packets", "queue_bytes", "free_at",
     "busy_ns",
     "steps_ns", "steps_Bps", "steps", "step",
@@ -121,6 +121,7 @@ SKB_END = 32  # the last segment of its skb (profile linux)
 # Marks of a transmission: ECN-capable, window reduced, congestion experienced [RFC3168]; the end of a burst (PSH)
 ECT, REDUCED, CE, PUSHED = 1, 2, 4, 8
 SKB_LAST = 16  # the last of its super-packet in fq
+ARRIVALS, ACKS, SENDS, ANSWERS, NOT_TOLD = range(5)  # of packets whose instants a world may be told
 LOST_IN_QUEUE, LOST_BEHIND = 1, 2  # where a transmission is told to get lost
 NO_ECN, CLASSIC_ECN, ACCURATE_ECN = range(3)  # a flow's: none; echoed until answered; echoed packet by packet (DCTCP)
 MAX_QUICK_ACKS = 16  # TCP_MAX_QUICKACKS

@@ -29,6 +29,7 @@ from cctrace.sim.core.structs import (
     LOST_IN_QUEUE,
     NEVER,
     NO_ECN,
+    NOT_TOLD,
     QUIC,
     SEGMENT,
     TALLY_SIZE,
@@ -74,6 +75,7 @@ class World:
         self.record.flows = self.place(self.flows)
         self.record.n = len(flows)
         self.record.timer_step_ns = 1
+        self.record.instants = self.place(np.full(NOT_TOLD + 2, NOT_TOLD + 2))
         self.record.linux_view = self.place(np.zeros(len(schema.LINUX_VIEW), np.int64))
         self.record.quic_view = self.place(np.zeros(len(schema.QUIC_VIEW), np.int64))
         self.record.rng = self.place(seeded(seed).view(np.int64))
@@ -105,6 +107,14 @@ class World:
         f.losses_told, f.lost_told, f.lost_at = 1, len(orders), 0
         places = np.where(np.isin(orders, behind), LOST_BEHIND, LOST_IN_QUEUE)
         f.lost_orders = self.place(np.append(np.array(orders, np.int64) << 2 | places, 0))
+
+    def tell_instants(self, kinds):
+        """Have packets pass when a recording shows that they did, where that is next to the time they are due.
+
+        `kinds` are the times of ARRIVALS, ACKS, SENDS and ANSWERS, ns of the simulation, each in ascending order.
+        """
+        ends = NOT_TOLD + 2 + np.cumsum([0, *map(len, kinds), 0])
+        self.record.instants = self.place(np.concatenate([ends, *kinds]).astype(np.int64))
 
     def _draw_first(self):
         """Put random numbers for the first call into each view that is in use."""
@@ -262,6 +272,7 @@ class World:
             "write_at",
             "fq_at",
             "fq_due_ns",
+            "fq_soft_ns",
             "tsq_at",
         ):
             setattr(f, timer, NEVER)
