@@ -5,10 +5,11 @@
 
 DIR is a recording of the lab that runs Linux in virtual time, or a folder of such (`kernel_lab`). The path is built
 from scenario.json; where chance had a say the simulation is told what it decided: the transmissions that were lost,
-from receiver.pcap, and BBR's random draws, as a replay infers them. Printed is the share of transmissions that both
-sent, in the same order and within 100 us, and where the two part. `--refine` tries what no record shows exactly: how
-long BBR v2 and v3 waited between two ACKs, and where in its 256 ns the lab's clock was. `--lab` compares recordings
-that are kept in benchmarks/kernel_lab.npz.
+from receiver.pcap, BBR's random draws, as a replay infers them, and by how much (4 us at most) the interrupt of each
+timer was late, from the times of the packets in both captures. `--own-clock` leaves the last to an imitation of the
+lab's clock. Printed is the share of transmissions that both sent, in the same order and within 100 us, and where the
+two part. `--refine` tries what no record shows exactly: how long BBR v2 and v3 waited between two ACKs, and where in
+its 256 ns the lab's own clock was. `--lab` compares recordings that are kept in benchmarks/kernel_lab.npz.
 """
 
 import argparse
@@ -25,8 +26,8 @@ from cctrace.units import parse_time_ns
 
 ALIKE = "100us"
 LAB = FilePath(__file__).with_name("kernel_lab.npz")
-WAITS_US = (64000, 32000, 16000, 8000, 4000, 2000, 1000, 500, 250)  # by which a wait may be longer or shorter
-DRAW_PER_US = (1 << 32) / 1e6  # of the clock's part of a wait, which is up to a second long
+MOST_DRAWN = 0xFFFFFFFF
+FINEST_DRAW = 1 << 10  # of a wait of a second at most: 0.2 us
 NEARLY_ALL = 0.999  # alike: nothing more is tried
 FEW = 10  # that differ do not end what is alike
 
@@ -81,37 +82,56 @@ def length_alike(apart):
 
 
 def refine(recording, theirs, best, seconds, within_ns):
-    """Find what the replay cannot know exactly: how long BBR waited between two ACKs, the phase of the lab's clock.
+    """Find what the replay may not know exactly: BBR's draws, one after the other, and the phase of the lab's clock.
 
     Returns the comparison and what was sent with the values that explain most, which the recording keeps.
     """
-    for values, k, value in choices(recording):
+
+    def tried(values, k, value):
+        values[k] = value
+        mine = recording.simulated(seconds)
+        return (*compare(mine, theirs, within_ns), mine)
+
+    def alike(compared):
+        return length_alike(compared[1]), compared[0]
+
+    for values, k, choices in unknown(recording):
         if best[0] > NEARLY_ALL:
             break
-        kept, values[k] = values[k], value
-        mine = recording.simulated(seconds)
-        tried = (*compare(mine, theirs, within_ns), mine)
-        if (length_alike(tried[1]), tried[0]) > (length_alike(best[1]), best[0]):
-            best = tried
-        else:
-            values[k] = kept
+        kept = values[k]
+        for value in (
+            choices if choices else shortest_wait(lambda value, at=k: alike(tried(recording.draws, at, value))[0])
+        ):
+            found = tried(values, k, value)
+            if alike(found) > alike(best):
+                best, kept = found, value
+        values[k] = kept
     return best
 
 
-def choices(recording):
-    """Yield (values, place, another value to try) for each number of a recording that is known only roughly."""
+def shortest_wait(length):
+    """Yield the shortest wait, as a raw draw, with which as much is alike as with the longest.
+
+    One that is too short ends what is alike with the probe that comes too early, one that is too long with the kernel's
+    probe: the shortest that is not too short begins the probe with the kernel's ACK.
+    """
+    longest = length(MOST_DRAWN)
+    low, high = -1, MOST_DRAWN
+    while high - low > FINEST_DRAW:
+        middle = (low + high) // 2
+        low, high = (low, middle) if length(middle) >= longest else (middle, high)
+    yield high
+
+
+def unknown(recording):
+    """Yield (values, place, values to try) for each number of a recording that may be wrong; a wait has no values."""
     cls = controller(recording.controller)[0]
     kinds = cls.probe_draws or (cls.phase_choices,)
-    draws = recording.draws
-    for k in range(len(draws)):
+    for k in range(len(recording.draws)):
         count = kinds[k % len(kinds)]
-        for n in range(count):
-            yield draws, k, raw_draw(n, count)
-        for shift_us in WAITS_US if count == 0 else ():
-            for sign in (-1, 1):
-                yield draws, k, int(np.clip(draws[k] + sign * shift_us * DRAW_PER_US, 0, 0xFFFFFFFF))
-    for phase_ns in range(64, TIMER_STEP_NS, 64):
-        yield recording.phase_ns, 0, phase_ns
+        yield recording.draws, k, [raw_draw(n, count) for n in range(count)]
+    if not len(recording.instants):
+        yield recording.phase_ns, 0, list(range(64, TIMER_STEP_NS, 64))
 
 
 def show(mine, theirs, at, rows):
@@ -134,6 +154,8 @@ def recordings(folders):
 def report(recording, seconds, options):
     """Compare a recording with its simulation, and print the result."""
     within_ns = parse_time_ns(options.within, "within")
+    if options.own_clock:
+        recording.instants = ()
     theirs = recording.until(seconds)
     mine = recording.simulated(seconds)
     share, apart = compare(mine, theirs, within_ns)
@@ -155,6 +177,7 @@ def main():
     parser.add_argument("--show", type=int, default=0, help="transmissions to show around the first that differs")
     parser.add_argument("--within", default=ALIKE)
     parser.add_argument("--only", default="", help="regular expression of names")
+    parser.add_argument("--own-clock", action="store_true", help="do not tell when interrupts were served")
     parser.add_argument("--refine", action="store_true", help="try what the records do not show exactly")
     parser.add_argument("--keep", type=FilePath, help="write what was compared, for --lab")
     options = parser.parse_args()

@@ -58,11 +58,20 @@ def transmissions(c):
 
 
 def passages(sender, receiver, start_ns):
-    """Return when packets arrived at the receiver and at the sender, when data left, and ACKs, ns since the start."""
+    """Return when packets arrived at the receiver and at the sender, when data left, and ACKs, ns since the start.
+
+    What follows a packet of the other direction within a step of the clock is a nanosecond later: the order of a
+    capture is that of the events.
+    """
     found = []
     for c, direction, least in ((receiver, 0, 0), (sender, 1, 0), (sender, 0, 1), (receiver, 1, 0)):
-        times = [] if c is None else c["time_ns"][(c["direction"] == direction) & (c["payload"] >= least)]
-        found.append(np.unique(np.array(times, np.int64)) - start_ns)
+        if c is None:
+            found.append(np.zeros(0, np.int64))
+            continue
+        times = c["time_ns"]
+        first = np.searchsorted(times, times)  # of those of one instant
+        later = times + (c["direction"][first] != c["direction"])
+        found.append(np.unique(later[(c["direction"] == direction) & (c["payload"] >= least)]) - start_ns)
     return found
 
 
@@ -118,7 +127,8 @@ class Recording:
 
     `offsets` (bytes) and `times` (ns since the flow was to start) are those of all segments sent, `lost` the numbers of
     those that did not arrive (None: nobody looked), `lost_behind` of those of them that the bottleneck had served,
-    `draws` BBR's random numbers, `phase_ns` the hidden part of the clock, in a list of one.
+    `draws` BBR's random numbers, `phase_ns` the hidden part of the clock, in a list of one. `instants` are the times at
+    which the captures show packets (`passages`), none where the simulation is to have a clock of its own.
     """
 
     def __init__(self, scenario, offsets, times, syn_ns, draws, losses, behind=(), instants=()):
@@ -130,7 +140,7 @@ class Recording:
         self.instants = instants
 
     @classmethod
-    def read(cls, folder, inferring=True, telling=True):
+    def read(cls, folder, inferring=True):
         """Return the recording in a folder; `inferring` what BBR drew takes seconds."""
         scenario = json.loads((folder / "scenario.json").read_text())
         file = next(folder.glob("sender.pcap*"))
@@ -140,9 +150,10 @@ class Recording:
         found = list(folder.glob("receiver.pcap*"))
         cc = controller_of(scenario["kernel_image"], scenario["parameters"]["flows"][0]["cc"])
         draws = drawn(file, cc) if inferring else []
-        instants = passages(sender, packets_of(found[0]) if found else None, start_ns) if telling else ()
+        receiver = packets_of(found[0]) if found else None
         packet_ns = PACKET_BYTES * 8e3 / scenario["parameters"]["rate"]
-        losses, behind = lost(sender, packets_of(found[0]), packet_ns) if found else (None, ())
+        losses, behind = lost(sender, receiver, packet_ns) if found else (None, ())
+        instants = passages(sender, receiver, start_ns)
         syn_ns = int(sender["time_ns"][0]) - start_ns
         return cls(scenario, offsets, times - start_ns, syn_ns, draws, losses, behind, instants)
 
@@ -197,7 +208,7 @@ class Recording:
     def world(self, compiled=True, seed=None):
         """Return the World of the simulation: the lab's clock, and what skbs take in its kernel.
 
-        Without a seed it is told what chance decided in the recording.
+        Without a seed it is told what chance decided in the recording, and when interrupts of its clock came.
         """
         world = World(self.path(seed is not None), [self.sender()], seed or 1, compiled, exact=True)
         w, f = world.record, world.flows[0]
@@ -257,6 +268,10 @@ def keep(recordings, seconds, file):
         }
         told = {"syn_ns": r.syn_ns, "draws": r.draws, "phase_ns": r.phase_ns, "seconds": seconds}
         losses = None if r.lost is None else [number for number in r.lost if number < len(offsets)]
+        arrays |= {
+            f"instants_{k}_{kind}": np.diff(times[times < seconds * 1e9], prepend=0)
+            for kind, times in enumerate(r.instants)
+        }
         told["lost_behind"] = [number for number in r.lost_behind if number < len(offsets)]
         scenario = {name: r.scenario[name] for name in ("name", "parameters", "kernel", "kernel_image", "sha256")}
         entries.append({"scenario": scenario, "lost": losses} | told)
@@ -272,5 +287,7 @@ def kept(file):
         told = [entry.get(name, ()) for name in ("syn_ns", "draws", "lost", "lost_behind")]
         r = Recording(entry["scenario"], offsets, times, *told)
         r.phase_ns = entry["phase_ns"]
+        names = [f"instants_{k}_{kind}" for kind in range(4)]
+        r.instants = [np.cumsum(held[name]) for name in names if name in held]
         found[r.name] = r, entry["seconds"]
     return found

@@ -9,8 +9,9 @@ import pytest
 from benchmarks.kernel_equality import LAB, compare, in_order, occurrences
 from benchmarks.kernel_lab import Recording, kept, lost
 from cctrace.errors import ArgumentError
-from cctrace.sim.core import write_queue
-from cctrace.sim.core.structs import LINUX_6_1, LINUX_6_12
+from cctrace.sim.core import world, write_queue
+from cctrace.sim.core.bottleneck import step_up
+from cctrace.sim.core.structs import ACKS, ARRIVALS, LINUX_6_1, LINUX_6_12, TAP_ACK
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
@@ -116,3 +117,28 @@ def test_where_a_packet_got_lost_follows_from_the_distance_of_its_neighbours():
     # Packets take 10 ms: 2 left a gap of its own time, 4 did not; of 6 and 7 one was served.
     receiver = capture([20, 30, 50, 60, 80], [0, 1, 3, 5, 8])
     assert lost(sender, receiver, 10 * MS) == ([2, 4, 6, 7], [2, 6])
+
+
+def test_a_timer_is_served_when_a_packet_of_its_kind_was_recorded_if_one_was_next_to_it():
+    simulated = next(iter(RECORDED.values()))[0].world()
+    times = np.array([5 * MS, 7 * MS])
+    simulated.tell_instants([times, times[:0], times[:0], times[:0]])
+    assert step_up(simulated.record, 5 * MS - 3000, ARRIVALS) == 5 * MS
+    for at, kind in ((6 * MS, ARRIVALS), (5 * MS - 3000, ACKS)):  # none near, none of the kind: the lab's clock
+        assert at <= step_up(simulated.record, at, kind) < at + 1000
+
+
+def test_a_compressed_ack_has_the_time_stamp_of_the_last_arrival():
+    path = Path(rate="10Mbit", rtt="40ms", buffer="2bdp", loss="1%")
+    rows = simulate(path, Sender("cubic6", ack_every=2), "5s", packets=True).ends[0].rows
+    ages_ms = rows[(rows[:, 1] & 7) == TAP_ACK, 1] >> 4  # beside the echo of ECN
+    assert set(ages_ms) == {0, 1, 2}  # 1.1 ms after it; others at once
+
+
+def test_where_nothing_is_compiled_a_simulation_is_interpreted(monkeypatch):
+    def goodput_bps():
+        return simulate(Path(rate="10Mbit", rtt="20ms", buffer="1bdp"), "reno", "0.3s").flows.goodput_bps[0]
+
+    compiled = goodput_bps()
+    monkeypatch.setattr(world, "INTERPRETED", True)
+    assert goodput_bps() == compiled

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from types import FunctionType
 
 _MODE = os.environ.get("CCTRACE_MACHINE", "")
+INTERPRETED = _MODE == "interpreted"  # then nothing compiled may be handed to a function that is not
 
 
 class Machine:
@@ -81,7 +82,7 @@ class Machine:
         ZeroDivisionError
             Where the function divides by zero; names file and line.
         """
-        if _MODE == "interpreted":
+        if INTERPRETED:
             return self.function(*args)
         kinds, words = _flat(args)
         return self._known(args, kinds)(words)
@@ -96,7 +97,7 @@ class Machine:
 
     def bind(self, *args: Any) -> Callable[[], Any]:
         """Return a function without arguments that calls with these, whatever the arrays then hold; it keeps them."""
-        if _MODE == "interpreted":
+        if INTERPRETED:
             return lambda: self.function(*args)
         kinds, words = _flat(args)
         entry = self._known(args, kinds)

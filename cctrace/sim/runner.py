@@ -43,7 +43,7 @@ class Runner:
         self.world, self.stop = world, stop
         self.recorders: list[Recorder] = []
         self.packets: list[list[NDArray[np.int64]]] = [[] for _ in world.flows] if packets else []
-        if mode == "compiled":
+        if mode == "compiled" and world.compiled:
 
             def advance(until: int) -> int:
                 reached = _run_world(world.worlds, until)

@@ -45,7 +45,7 @@ def window_clamp(f):
 
 def truesize(f):
     """Memory of an skb with one segment; a longer one takes more in proportion."""
-    return f.mss * f.rcv_truesize // PLAIN_BYTES
+    return f.rcv_truesize if f.mss == PLAIN_BYTES else f.mss * f.rcv_truesize // PLAIN_BYTES
 
 
 def joins(f, segment):
@@ -84,6 +84,8 @@ def hold(f, segment):
 def join_waiting(f, segment):
     """tcp_ofo_queue: skbs that waited for a segment join it or one another; returns where what is in order ends."""
     end = segment + 1
+    if words(f.got)[end & f.mask] == 0:
+        return end
     count = fragments(f, segment)
     while words(f.got)[end & f.mask] > 0:
         last = end
@@ -225,7 +227,9 @@ def keeps_window(f):
 
     Then __tcp_ack_snd_check acknowledges more than a segment at once.
     """
-    return f.rcv_copied == 0 or round_up(free_window(f)) >= f.rcv_right - f.rcv_acked * f.mss
+    if f.rcv_copied == 0:
+        return True
+    return round_up(free_window(f)) >= f.rcv_right - f.rcv_acked * f.mss
 
 
 def window_left(f):

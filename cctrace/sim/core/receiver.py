@@ -3,9 +3,9 @@
 A receiver acknowledges every n-th segment in order, and disorder at once. Linux (profile `linux`, `ack_every=2`)
 compresses the latter since 4.18: while there is a hole, the first three arrivals after each move of the left edge are
 acknowledged at once, others by a timer of 5 % of its RTT, a millisecond at most, and a tenth of a millisecond slack,
-unless the report would outgrow the SACK blocks that fit. After a duplicate, up to sixteen ACKs go at once. And it
-refuses what is older, by its time stamp, than what it took in order: new data, if retransmissions have overtaken them.
-Function names are the kernel's ([Linux618] tcp_input.c).
+unless the report would outgrow the SACK blocks that fit. After a duplicate, up to sixteen ACKs go at once. It refuses
+what is older, by its time stamp, than what came in order: new data that retransmissions have overtaken. Function names
+are the kernel's ([Linux618] tcp_input.c).
 """
 
 import numpy as np
@@ -135,7 +135,7 @@ def linux_receive(w, f, order, segment, echo_changed, now):
 
 
 def cleanup_rbuf(w, f, now):
-    """tcp_cleanup_rbuf: what the application's reading lets TCP acknowledge, a burst whose end carries PSH, for one."""
+    """tcp_cleanup_rbuf: once read, the end of a burst (PSH) and what had no room unread are acknowledged."""
     due = f.rcv_nxt - f.rcv_acked > 1 or (f.rcv_pushed == 1 and f.rcv_held == 0)
     if f.ack_every == DELAYED and f.profile == LINUX and f.ack_slot_ns == 0 and f.rcv_nxt > f.rcv_acked and due:
         f.delack_at = now + w.clock_read_ns
@@ -160,13 +160,14 @@ def note_pause(f, now):
 
     The first data, and the first after a pause longer than the receiver's timeout, are acknowledged at once.
     """
-    rtt_us = f.rcv_first_rtt
-    rto = ticks_of(f, rtt_us + max(2 * rtt_us, RTO_MIN_US))
     least = f.hz // 25
     if f.ato == 0:
         f.ato = least
         f.quick_acks = max(f.quick_acks, first_quick_acks(f))
+    elif now - f.rcv_last_ns < (least // 2 - 1) * f.tick_us * 1000:  # saves divisions
+        f.ato = (f.ato >> 1) + least // 2
     else:
+        rto = ticks_of(f, f.rcv_first_rtt + max(2 * f.rcv_first_rtt, RTO_MIN_US))
         since = jiffies(f, now) - jiffies(f, f.rcv_last_ns)
         if since <= least // 2:
             f.ato = (f.ato >> 1) + least // 2
@@ -218,9 +219,7 @@ def quick(f, segment):
     """Whether a Linux receiver that delays ACKs acknowledges the arrival at once (tcp_in_quickack_mode).
 
     It does so for the first 16 ACKs of a connection, after a pause (`note_pause`), after a duplicate
-    (tcp_send_dupack) and while its window opens (tcp_grow_window). The end of a burst, which carries PSH, is
-    acknowledged as soon as it was read (tcp_measure_rcv_mss, tcp_cleanup_rbuf); the simulated application reads at the
-    end of each instant.
+    (tcp_send_dupack) and while its window opens (tcp_grow_window).
     """
     if segment < f.rcv_nxt and f.rcv_duplicate > 0:
         f.quick_acks = max(f.quick_acks, first_quick_acks(f))
@@ -365,10 +364,7 @@ def mark_received(w, f, segment, now):
 
 
 def send_ack(w, f, now):
-    """Acknowledge everything received so far; the ACK may be lost or delayed on its way.
-
-    Its time stamp is that of TCP's clock (tcp_mstamp), which the timer of compressed SACKs does not refresh.
-    """
+    """Acknowledge everything received so far, stamped with tcp_mstamp, which no timer of compressed SACKs refreshes."""
     f.delack_at = NEVER
     f.dack_pending = f.rcv_pushed = 0
     f.n_acks += 1
@@ -381,8 +377,9 @@ def send_ack(w, f, now):
     f.rcv_acked = f.rcv_nxt
     right = advertise(f)
     stamp_ms = (f.rcv_mstamp + f.rcv_clock_ns) // 1_000_000
-    age_ms = (now + f.rcv_clock_ns) // 1_000_000 - stamp_ms
-    tap(f, now, TAP_ACK, f.demand_cwr | age_ms << 1, min(right - f.rcv_nxt, f.rwnd))
+    if f.tap_size > 0:
+        age_ms = (now + f.rcv_clock_ns) // 1_000_000 - stamp_ms
+        tap(f, now, TAP_ACK, f.demand_cwr | age_ms << 1, min(right - f.rcv_nxt, f.rwnd))
     if w.ack_loss > 0.0:
         w.ack_loss_state = losing(w, w.ack_loss_state, w.ack_loss_p, w.ack_loss_r)
         if w.ack_loss_state == 1 and uniform(w, PATH_STREAM) < w.ack_loss:

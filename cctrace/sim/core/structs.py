@@ -12,8 +12,9 @@ from cctrace.lang.memory import ArrayAt
 _FLOW = (
     # where its arrays are, and the size of its rings less one
     "seg", "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo",
-    "ack_stamp", "ack_dup", "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo", "sack_blocks", "state", "cc", "mask",
-    "rtt_tally", "queue_tally", "trace_buffer", "trace_rows", "trace_size", "tap_buffer", "tap_rows", "tap_size",
+    "ack_stamp", "ack_dup", "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo", "sack_blocks", "state", "cc",
+    "mask", "rtt_tally", "queue_tally", "trace_buffer", "trace_rows", "trace_size", "tap_buffer", "tap_rows",
+    "tap_size",
     # what the flow is
     "profile", "mss", "wire_bytes", "pace_overhead", "entries", "has_on_ack", "paced", "max_rate", "rwnd", "start_ns",
     "stop_ns", "hz", "kernel", "fwd_ns", "rev_ns", "ack_every", "delack_ns", "ack_slot_ns", "ack_late_ns",
@@ -23,7 +24,8 @@ _FLOW = (
     # the send buffer (write_queue.py): bytes, but for write_seq; what the application has of it is app_end
     "write_seq", "written", "pushed_seq", "max_window", "wmem_queued", "sndbuf", "most_sndbuf", "nospace", "write_at",
     "wq_ends", "wq_head", "wq_tail",
-    "fq", "fq_next", "fq_at", "fq_due_ns", "fq_soft_ns", "wmem_alloc", "tsq_throttled", "tsq_at",  # fq.py; fq_next is a transmission
+    # fq.py; fq_next is a transmission
+    "fq", "fq_next", "fq_at", "fq_due_ns", "fq_soft_ns", "wmem_alloc", "tsq_throttled", "tsq_at",
     "awaited",  # in order at the receiver: when so much is there, `loop.run` returns; 0: never (served.py)
     # sequence space and scoreboard, in segments
     "una", "nxt", "sacked_out", "lost_out", "retrans_out", "delivered", "delivered_ce", "lost", "high_seq",

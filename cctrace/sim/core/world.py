@@ -8,6 +8,7 @@ from cctrace.cc.base import checked_params
 from cctrace.errors import ArgumentError
 from cctrace.lang import memory
 from cctrace.lang.fields import fields_of, record_dtype
+from cctrace.lang.machine import INTERPRETED
 from cctrace.sim.core import bottleneck, bridge
 from cctrace.sim.core.chance import seeded
 from cctrace.sim.core.receive_window import (
@@ -48,8 +49,8 @@ from cctrace.units import parse_size_bytes, parse_time_ns
 
 FIRST_NS = 1_000_000_000  # when a simulation starts: the stacks' clocks do not start at zero
 _RINGS = (
-    "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo", "ack_stamp",
-    "ack_dup", "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo", "wq_ends"
+    "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo",
+    "ack_stamp", "ack_dup", "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo", "wq_ends"
 )  # fmt: skip
 _CACHE_LINES_APART = 5
 MOST_PACKETS = 1 << 18  # in the path and its buffer
@@ -65,7 +66,7 @@ class World:
     """The arrays of one simulation, placed; `record` is its WORLD record, `flows` its FLOW records."""
 
     def __init__(self, path, flows, seed, compiled, exact):
-        self.compiled = compiled
+        self.compiled = compiled and not INTERPRETED
         self._placed = []
         self._kept = []
         self._controllers = []  # per flow: the layout of its record, or the object itself
