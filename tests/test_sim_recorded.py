@@ -12,7 +12,7 @@ STEADY = (
     "single_bbr_2bdp", "single_bbr_8bdp", "single_cubic_1bdp", "jitter_bbr_sd0ms", "kumar_bbr_100m_sd0us",
     "loss_bbr_1pct", "loss_bbr_5pct", "compete_bbr_cubic_0p5bdp",
 )  # fmt: skip
-SEEDS = 5
+SEEDS = 10  # of competing flows, the mean of five still moves by 2 %
 
 
 @pytest.mark.parametrize("name", STEADY)
