@@ -26,8 +26,8 @@ from cctrace.units import parse_time_ns
 
 ALIKE = "100us"
 LAB = FilePath(__file__).with_name("kernel_lab.npz")
-MOST_DRAWN = 0xFFFFFFFF
-FINEST_DRAW = 1 << 10  # of a wait of a second at most: 0.2 us
+WAITS_US = (64000, 32000, 16000, 8000, 4000, 2000, 1000, 500, 250)  # by which a wait may be longer or shorter
+DRAW_PER_US = (1 << 32) / 1e6  # of the clock's part of a wait, which is up to a second long
 NEARLY_ALL = 0.999  # alike: nothing more is tried
 FEW = 10  # that differ do not end what is alike
 
@@ -82,56 +82,37 @@ def length_alike(apart):
 
 
 def refine(recording, theirs, best, seconds, within_ns):
-    """Find what the replay may not know exactly: BBR's draws, one after the other, and the phase of the lab's clock.
+    """Find what the replay cannot know exactly: how long BBR waited between two ACKs, the phase of the lab's clock.
 
     Returns the comparison and what was sent with the values that explain most, which the recording keeps.
     """
-
-    def tried(values, k, value):
-        values[k] = value
-        mine = recording.simulated(seconds)
-        return (*compare(mine, theirs, within_ns), mine)
-
-    def alike(compared):
-        return length_alike(compared[1]), compared[0]
-
-    for values, k, choices in unknown(recording):
+    for values, k, value in choices(recording):
         if best[0] > NEARLY_ALL:
             break
-        kept = values[k]
-        for value in (
-            choices if choices else shortest_wait(lambda value, at=k: alike(tried(recording.draws, at, value))[0])
-        ):
-            found = tried(values, k, value)
-            if alike(found) > alike(best):
-                best, kept = found, value
-        values[k] = kept
+        kept, values[k] = values[k], value
+        mine = recording.simulated(seconds)
+        tried = (*compare(mine, theirs, within_ns), mine)
+        if (length_alike(tried[1]), tried[0]) > (length_alike(best[1]), best[0]):
+            best = tried
+        else:
+            values[k] = kept
     return best
 
 
-def shortest_wait(length):
-    """Yield the shortest wait, as a raw draw, with which as much is alike as with the longest.
-
-    One that is too short ends what is alike with the probe that comes too early, one that is too long with the kernel's
-    probe: the shortest that is not too short begins the probe with the kernel's ACK.
-    """
-    longest = length(MOST_DRAWN)
-    low, high = -1, MOST_DRAWN
-    while high - low > FINEST_DRAW:
-        middle = (low + high) // 2
-        low, high = (low, middle) if length(middle) >= longest else (middle, high)
-    yield high
-
-
-def unknown(recording):
-    """Yield (values, place, values to try) for each number of a recording that may be wrong; a wait has no values."""
+def choices(recording):
+    """Yield (values, place, another value to try) for each number of a recording that is known only roughly."""
     cls = controller(recording.controller)[0]
     kinds = cls.probe_draws or (cls.phase_choices,)
-    for k in range(len(recording.draws)):
+    draws = recording.draws
+    for k in range(len(draws)):
         count = kinds[k % len(kinds)]
-        yield recording.draws, k, [raw_draw(n, count) for n in range(count)]
-    if not len(recording.instants):
-        yield recording.phase_ns, 0, list(range(64, TIMER_STEP_NS, 64))
+        for n in range(count):
+            yield draws, k, raw_draw(n, count)
+        for shift_us in WAITS_US if count == 0 else ():
+            for sign in (-1, 1):
+                yield draws, k, int(np.clip(draws[k] + sign * shift_us * DRAW_PER_US, 0, 0xFFFFFFFF))
+    for phase_ns in range(64, TIMER_STEP_NS, 64):
+        yield recording.phase_ns, 0, phase_ns
 
 
 def show(mine, theirs, at, rows):
