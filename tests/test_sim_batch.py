@@ -4,7 +4,9 @@ import threading
 import time
 from concurrent.futures import CancelledError
 
+import pandas as pd
 import pytest
+from pandas.testing import assert_frame_equal
 
 from cctrace.errors import ArgumentError
 from cctrace.sim.batch import Run, batch, cores, outcome_of
@@ -28,7 +30,7 @@ def test_a_batch_gives_the_figures_of_one_simulation_after_the_other(runs, worke
     assert len(outcomes) == len(runs)
     for run, outcome in zip(runs, outcomes, strict=True):
         alone = simulate(run.path, run.senders, run.duration, run.seed)
-        assert alone.flows.to_dict("records") == outcome.flows
+        assert_frame_equal(alone.flows, pd.DataFrame(outcome.flows, index=alone.flows.index), check_exact=True)
         assert alone.link == outcome.link
 
 

@@ -8,9 +8,7 @@ GRAIN_US = 2.0  # us | set | delays do not resolve less
 STANDS = 200.0  # times the sd | set | that a queue must stand for the delays to show its rate by themselves
 MOST_ROUNDS = 3  # rounds | accuracy | of taking delays and rate in turn
 MOVED = 0.002  # share | accuracy | by which a rate must move for the delays to be taken anew
-OVERTAKING = (
-    1000  # quantiles | accuracy | of the delays of packets that overtake, of which one in a thousand may be early
-)
+OVERTAKING = 1000  # quantiles | accuracy | of the delays of packets that overtake: one in a thousand may be early
 UNSEEN_REACH = 10.0  # times | set | its bound that something may be which was bounded from one side only
 
 # --- jitter ----------------------------------------------------------------------------------------------------------
