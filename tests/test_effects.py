@@ -6,13 +6,14 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import cctrace as cct
 from cctrace.analysis.analyze import EFFECTS, analyze
 from cctrace.cli import main
-from cctrace.counterfactual.effects import effects_of
+from cctrace.counterfactual.effects import _removals, effects_of
 from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED
 from cctrace.diagnosis.catalogue import ORDER
 from cctrace.diagnosis.findings import Effect, Verdict
@@ -230,3 +231,12 @@ def test_a_remedy_that_makes_worse_is_no_cost():
 
 def test_a_capture_that_misleads_is_said_first():
     assert order(one("application_limited", 2.0), one("capture_artefact", known=False))[0] == "capture_artefact"
+
+
+@pytest.mark.parametrize(("cause", "has_it"), [("aqm", {"aqm": "codel"}), ("policer", {"policer": ("8Mbit", "50kB")})])
+def test_a_cause_that_the_inferred_path_lacks_is_not_said_to_cost_nothing(cause, has_it):
+    found = [Verdict(cause, 0.9, 0.0, 10.0, {}, "", "", "")]
+    for path, answered in ((cct.Path(**LINK), False), (cct.Path(**LINK | has_it), True)):
+        known, unanswered = _removals(found, SimpleNamespace(path=path, others=()))
+        assert (cause in known) == answered
+        assert (cause in unanswered) != answered

@@ -245,6 +245,11 @@ def _removals(verdicts: list[Verdict], scene: Scene) -> tuple[dict[str, tuple[In
     for cause in [cause for cause, (removal, _) in known.items() if removal.is_alone and not scene.others]:
         unanswered[cause] = "the flows that competed are not part of what was inferred"
         del known[cause]
+    path = scene.path
+    for cause, has_it in (("aqm", path.aqm != "droptail"), ("policer", path.policer is not None)):
+        if cause in known and not has_it:  # RED and PIE, of which a fit knows none: to leave them out changes nothing
+            unanswered[cause] = "the inferred path has none, so that no simulation can leave it out"
+            del known[cause]
     return known, unanswered
 
 
