@@ -71,7 +71,7 @@ def _bars(verdicts: Sequence[Verdict]) -> str:
         "lines are 90 % intervals, an arrow is a side that the capture does not bound. One cause is removed at a time."
     )
     return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Effect of each cause">'
+        '<div class="scroll" tabindex="0" role="group" aria-label="Effect of each cause">'
         f'<table class="effects"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
         f'<p class="soft">{note}</p>'
     )
@@ -142,8 +142,8 @@ def _beside(found: Effects) -> str:
         for name, figures in found.rows()
     )
     return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="The flow with and without each cause">'
-        f'<table class="narrow beside"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+        '<div class="scroll" tabindex="0" role="group" aria-label="The flow with and without each cause">'
+        f'<table class="narrow without"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
         f'<p class="soft">“{escape(found.own)} simulated” is the check: the flow\'s own controller over the inferred '
         "path reproduces what was recorded. Below each value where 90 % of further such runs would be.</p>"
     )
