@@ -78,7 +78,7 @@ def _headline(flow: FlowSection) -> str:
         return ""
     cause = f"<strong>{escape(flow.cause[:1].upper() + flow.cause[1:])}.</strong> " if flow.cause else ""
     effect = flow.verdicts[0].effect if flow.verdicts else None
-    without = f"<br>Simulated {escape(effect_words(effect))}." if effect else ""
+    without = f"<br><small>Simulated {escape(effect_words(effect))}.</small>" if effect else ""
     return f'<p class="verdict">{cause}{prose(flow.verdict)}{without}</p>'
 
 
