@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # type checkers and editors do not run __getattr__; a test ho
     from cctrace.analysis.analyze import analyze
     from cctrace.cc import controller
     from cctrace.cc.base import LinuxController, QuicController
+    from cctrace.checking.check import check
     from cctrace.counterfactual.whatif import whatif
     from cctrace.diagnosis.diagnose import diagnose
     from cctrace.flows.capture import Capture, read
@@ -36,6 +37,7 @@ _PUBLIC = {
     "Sender": "cctrace.sim.sender",
     "analytic": "cctrace.analytic",
     "analyze": "cctrace.analysis.analyze",
+    "check": "cctrace.checking.check",
     "controller": "cctrace.cc",
     "corpus": "cctrace.corpus",
     "datasets": "cctrace.datasets",

@@ -17,6 +17,7 @@ import click
 
 import cctrace
 from cctrace.cli.analyze import analyze
+from cctrace.cli.check import check
 from cctrace.cli.common import begin_run, command_options, echo, interruptible, show_traceback, warn
 from cctrace.cli.convert import convert
 from cctrace.cli.corpus import corpus
@@ -47,8 +48,8 @@ def commands() -> None:
 
 
 for _command in (
-    analyze, convert, corpus, diff, fit, flows, identify, learn, plot, predict, replay, reproduce, simulate, stream,
-    sweep, validate, variants, verify, whatif,
+    analyze, check, convert, corpus, diff, fit, flows, identify, learn, plot, predict, replay, reproduce, simulate,
+    stream, sweep, validate, variants, verify, whatif,
 ):  # fmt: skip
     commands.add_command(_command)
 

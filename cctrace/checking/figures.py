@@ -1,0 +1,131 @@
+"""The figures that expectations bound, and the names that they compare."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.analytic.metrics import jain
+from cctrace.cc import KERNEL_NAMES, canonical, kernel_name
+from cctrace.diagnosis.constants import DOUBTFUL
+from cctrace.errors import StreamError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.checking.subjects import Series, Subject
+
+# Time to converge: the first of HELD bins in a row that are near the end's rate, or fair.
+HELD = 5
+NEAR = 0.8  # of the median rate of the second half: a sawtooth's troughs (CUBIC 0.7) shorter than a bin stay above
+FAIR = 0.9  # Jain's index of the bins: two flows no further apart than 2:1
+BIN_NS, BIN_RTTS = 100_000_000, 2  # of one flow: a bin, at least; acknowledgements come in bursts of a round trip
+FAIR_BIN_NS, FAIR_BIN_RTTS = 500_000_000, 10  # of several: flows in turn fill the queue
+
+
+def measured(key: str, subjects: Sequence[Subject]) -> float:
+    """Return a figure of one flow, or (`expectations.OF_ALL`) of several, in ns, bit/s or as a share.
+
+    Raises
+    ------
+    StreamError
+        If the record does not tell.
+    """
+    if key == "jain":
+        if len(subjects) < 2:
+            raise StreamError("fairness is of two flows or more: select them with flows")
+        return float(jain([_known(subject.row["goodput_bps"]) for subject in subjects]))
+    if key == "converged":
+        rtt_ns = max(_known(subject.rtt_p95_us) * 1000 for subject in subjects)
+        return converged_ns([subject.acked() for subject in subjects], rtt_ns)
+    if key == "rtt_p95":
+        return _known(subjects[0].rtt_p95_us) * 1000
+    return _known(subjects[0].row["goodput_bps" if key == "goodput" else "retransmitted_share"])
+
+
+def _known(value: Any) -> float:
+    if not isinstance(value, int | float | np.number) or math.isnan(value):
+        raise StreamError("the record does not tell")
+    return float(value)
+
+
+def converged_ns(series: Sequence[Series], rtt_ns: float = 0.0) -> float:
+    """Return how long flows took to converge, ns; infinite if they did not.
+
+    One flow has when its rate first stays at NEAR of the median of its second half, several when Jain's index of their
+    rates first stays at FAIR, both for HELD bins in a row. The time is that from the flow's beginning, of several from
+    that of the last one, to the beginning of these bins.
+
+    Parameters
+    ----------
+    series : list of (ndarray of int64, ndarray)
+        Of each flow, when (ns) how much was acknowledged.
+    rtt_ns : float
+        Bins are BIN_RTTS, of several flows FAIR_BIN_RTTS, of these at least.
+
+    Raises
+    ------
+    StreamError
+        If the flows were there, together, for fewer bins than that.
+
+    Examples
+    --------
+    >>> time_ns = np.arange(0, 10_000_000_000, 10_000_000)
+    >>> rate = np.where(time_ns < 2_000_000_000, 1, 10)
+    >>> converged_ns([(time_ns, np.cumsum(rate))]) / 1e9
+    2.0
+    """
+    begin, end = max(int(time_ns[0]) for time_ns, _ in series), min(int(time_ns[-1]) for time_ns, _ in series)
+    least, rtts = (BIN_NS, BIN_RTTS) if len(series) == 1 else (FAIR_BIN_NS, FAIR_BIN_RTTS)
+    bin_ns = max(least, int(rtts * rtt_ns))
+    edges = np.arange(begin, end + 1, bin_ns)
+    if len(edges) < 2 * HELD + 1:
+        raise StreamError(f"{max(end - begin, 0) / 1e9:.3g} s are too short: {2 * HELD} bins of {bin_ns / 1e9:.3g} s")
+    rates = np.array([_grown(one, edges) for one in series])
+    if len(series) > 1:
+        good = jain(rates.T) >= FAIR
+    else:
+        good = rates[0] >= NEAR * max(np.median(rates[0][len(rates[0]) // 2 :]), np.finfo(float).tiny)
+    held = np.lib.stride_tricks.sliding_window_view(good, HELD).all(axis=1)
+    return float(edges[held.argmax()] - begin) if held.any() else math.inf
+
+
+def _grown(series: Series, edges: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return what was acknowledged from edge to edge."""
+    time_ns, acked = series
+    return np.diff(acked[np.searchsorted(time_ns, edges, side="right") - 1].astype(float))
+
+
+def controller_of(subject: Subject, names: Sequence[str]) -> tuple[bool, str]:
+    """Return whether one of these controllers sent a flow, and which did: the kernel's name and the variants."""
+    if subject.simulated is not None:
+        sent = canonical(subject.simulated[0].flows["cc"][subject.simulated[1]]).partition(":")[0]
+        kernels, variants = kernel_name(sent), [sent]
+    else:
+        analysis = subject.analysis
+        found = analysis.identification
+        variants = list(found.group) if found is not None else [analysis.variant] if analysis.variant else []
+        kernels = analysis.controller or (kernel_name(variants[0]) if variants else "unknown")
+    holds = any(name == kernels if name in KERNEL_NAMES else canonical(name) in variants for name in names)
+    return holds, kernels if variants in ([], [kernels]) else f"{kernels} ({' or '.join(variants)})"
+
+
+def verdict_of(subject: Subject, names: Sequence[str], wanted: bool) -> tuple[bool, str]:
+    """Return whether the first verdict is one of these (or, not `wanted`, no likely one is), and the verdicts' names.
+
+    Raises
+    ------
+    StreamError
+        If the flow has no diagnosis; says why.
+    """
+    analysis = subject.analysis
+    if analysis.diagnosis is None:
+        raise StreamError(analysis.notes[0] if analysis.notes else "there is no diagnosis")
+    likely = [one.name for one in analysis.diagnosis.verdicts if one.confidence >= DOUBTFUL]
+    likely = likely or [analysis.diagnosis.cause]
+    if wanted:
+        return analysis.diagnosis.cause in names, analysis.diagnosis.cause
+    return not set(names) & set(likely), ", ".join(likely)

@@ -1,0 +1,48 @@
+"""`cctrace check`: do expectations hold of captures, counters, or a folder of them?"""
+
+from __future__ import annotations
+
+import click
+
+from cctrace.cli.arguments import file_option, output_option, paths
+from cctrace.cli.common import command_options, echo, print_json, print_table, progress
+
+DOES_NOT_HOLD = 1  # exit status
+
+
+@click.command(short_help="Check captures against expectations, for continuous integration.")
+@paths("files", "FILE|DIR...", folders=True)
+@file_option("--expect", "expectations", required=True, metavar="FILE", help="TOML file of what is expected.")
+@output_option("--junit", help="Write JUnit XML, a test case per expectation and flow.")
+@command_options()
+def check(files: tuple[str, ...], expectations: str, junit: str | None, as_json: bool) -> int:
+    """Check the flows of captures or counters against expectations; exit status 1 if one does not hold.
+
+    \b
+    flows = "largest"             or all, ADDRESS, ADDRESS:PORT, :PORT
+    goodput = ">= 35Mbit"         rtt_p95, retransmitted, jain, converged: the same with <= or >=
+    controller = "bbr"            the kernel's name or a variant
+    verdict = ["path_full"]       the first verdict is one of these
+    no_verdict = ["random_loss"]  no likely verdict is one of these
+    [[expect]]                    more expectations, of other flows, or of some files of a folder
+    files = "single_*"
+
+    A folder stands for the captures in it and below. Where a record does not tell what is asked, that does not hold.
+    """
+    from cctrace.checking.expectations import read
+
+    wanted = read(expectations)  # takes time from here on: mistakes are said before
+    from cctrace.checking.check import COLUMNS, check_all
+
+    with progress("loading") as say:
+        checked = check_all(files, wanted, say)
+    if junit is not None:
+        with open(junit, "w", encoding="utf-8") as file:
+            file.write(checked.to_junit())
+    if as_json:
+        print_json(checked.to_dict())
+    else:
+        rows = [(*one[:5], "yes" if one.holds else "NO") for one in checked.checks]
+        print_table(COLUMNS, rows, heading=(2, lambda row: f"{row[0]}: {row[1]}"))
+        echo(checked.summary().partition("\n")[0])
+    return 0 if checked.holds else DOES_NOT_HOLD
