@@ -17,6 +17,7 @@ import click
 
 import cctrace
 from cctrace.cli.analyze import analyze
+from cctrace.cli.annotate import annotate
 from cctrace.cli.check import check
 from cctrace.cli.common import begin_run, command_options, echo, interruptible, show_traceback, warn
 from cctrace.cli.convert import convert
@@ -37,6 +38,7 @@ from cctrace.cli.validate import validate
 from cctrace.cli.variants import variants
 from cctrace.cli.verify import verify
 from cctrace.cli.whatif import whatif
+from cctrace.cli.wireshark import wireshark
 from cctrace.errors import CctraceWarning, PartFailed, one_line
 
 
@@ -48,8 +50,8 @@ def commands() -> None:
 
 
 for _command in (
-    analyze, check, convert, corpus, diff, fit, flows, identify, learn, plot, predict, replay, reproduce, simulate,
-    stream, sweep, validate, variants, verify, whatif,
+    analyze, annotate, check, convert, corpus, diff, fit, flows, identify, learn, plot, predict, replay, reproduce,
+    simulate, stream, sweep, validate, variants, verify, whatif, wireshark,
 ):  # fmt: skip
     commands.add_command(_command)
 

@@ -214,7 +214,7 @@ def _packets(
     taken = 0
     for source in sorted(sources, key=lambda one: _start_ns(one, format, limit)) if len(sources) > 1 else sources:
         with open_source(source, limit) as opened:
-            for data, frames, count in _frames_of(opened, format, decoder):
+            for data, frames, count in frames_of(opened, format, decoder):
                 # Each part brings the table of all connections: no smaller than that, or reading takes quadratic time.
                 if chunk and count > 0 and decoder.rows >= max(chunk, decoder.connections):
                     taken += decoder.rows
@@ -270,14 +270,15 @@ def _quic(
     survey = _survey(decoder.name)
     for source in sources:
         with open_source(getattr(source, "path", None) or source, limit) as opened:
-            for data, frames, count in _frames_of(opened, format, survey):
+            for data, frames, count in frames_of(opened, format, survey):
                 survey.feed(data, frames, count)
                 if survey.is_full:
                     break
     return survey.text()
 
 
-def _frames_of(source: Source, format: str | None, decoder: Decoder, **kwargs: int) -> FrameIterator:
+def frames_of(source: Source, format: str | None, decoder: Decoder, **kwargs: int) -> FrameIterator:
+    """Return an iterator over (buffer, `Frames`, count) of an open capture; FormatError if it is none."""
     name = _format_of(source, format)
     if name not in CAPTURES:
         raise FormatError(f"{source.name}: a capture is needed here, this is {name}")
@@ -291,7 +292,7 @@ def _start_ns(source: Input, format: str | None, limit: int | None) -> int:
     from cctrace.io.frames import Decoder
 
     with open_source(source, limit) as opened:
-        for _, frames, count in _frames_of(opened, format, Decoder(""), chunk=1 << 16):
+        for _, frames, count in frames_of(opened, format, Decoder(""), chunk=1 << 16):
             if count:
                 return frames.time_ns[0]
     return 0

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 LARGEST_BLOCK = 1 << 24
 _MAGIC = b"\x0a\x0d\x0d\x0a"
-_BYTE_ORDERS: dict[bytes, ByteOrder] = {b"\x4d\x3c\x2b\x1a": "little", b"\x1a\x2b\x3c\x4d": "big"}
+BYTE_ORDERS: dict[bytes, ByteOrder] = {b"\x4d\x3c\x2b\x1a": "little", b"\x1a\x2b\x3c\x4d": "big"}
 
 find_packets = Machine(records.find_packets)
 
@@ -105,7 +105,7 @@ class _Section:
         head = chunks.data[chunks.pos : min(chunks.pos + 12, chunks.end)].tobytes()
         is_section = head[:4] == _MAGIC
         if is_section:
-            order = _BYTE_ORDERS.get(head[8:12])
+            order = BYTE_ORDERS.get(head[8:12])
             if order is None:
                 self._break(chunks, source, decoder, f"has the unknown byte-order magic {head[8:12].hex()}")
                 return False

@@ -67,7 +67,7 @@ def convert(
     data = _open(source, chunk, options)
     if to == "pcap" and not isinstance(data, _Parts):
         raise ArgumentError(f"{source}: only captures become pcap, this is {type(data).__name__}")
-    with _whole(target) as file:
+    with replacing(target) as file:
         if to == "parquet":
             from cctrace.io.parquet import save_table
 
@@ -84,8 +84,14 @@ def _is_file(source: object) -> TypeGuard[str | os.PathLike[str]]:
 
 
 @contextlib.contextmanager
-def _whole(target: str) -> Iterator[str]:
-    """Yield the file to write: a temporary one that replaces the target once complete; a device or pipe itself."""
+def replacing(target: str) -> Iterator[str]:
+    """Yield the name of a file to write, which replaces the target once complete; a device or pipe is written itself.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written; the target is left as it was.
+    """
     if os.path.exists(target) and not os.path.isfile(target):
         yield target
         return

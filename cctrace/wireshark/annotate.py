@@ -1,0 +1,215 @@
+"""A capture as an annotated pcapng, with the companion file that the plug-in of Wireshark reads."""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import cctrace
+from cctrace.analysis.attached import Counters
+from cctrace.analysis.one_flow import of_capture
+from cctrace.display import Progress, Summarized, connection, silent, visible
+from cctrace.errors import ArgumentError, StreamError
+from cctrace.flows.capture import read
+from cctrace.flows.large import LARGE_FILE, bulk_flows, bulk_or_largest
+from cctrace.io import CAPTURES, sniff
+from cctrace.io.annotated import is_annotated, write_annotated
+from cctrace.io.source import open_source
+from cctrace.io.tcpinfo import TcpInfo
+from cctrace.io.write import replacing
+from cctrace.path.evidence import forget
+from cctrace.refusals import Refusal, attempt
+from cctrace.replaying.through_fq import at_hand_over
+from cctrace.wireshark.columns import PacketColumns, columns_of
+from cctrace.wireshark.comments import comments_of
+from cctrace.wireshark.companion import SUFFIX, write_companion
+
+if TYPE_CHECKING:
+    from cctrace.flows.flow import Flow
+    from cctrace.io.annotated import Comment
+
+    File = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, repr=False)
+class Annotated(Summarized):
+    """What `annotate` wrote.
+
+    Attributes
+    ----------
+    target, companion : str
+        The two files.
+    packets : int
+        In the capture.
+    commented : int
+        That have a comment.
+    flows : list of str
+        A line for each flow that was analysed: who sent it, and why it went as it did.
+    notes : list of str
+        What a reader of them should know.
+    """
+
+    shown_as = "Annotated capture"
+
+    target: str
+    companion: str
+    packets: int
+    commented: int
+    flows: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def summary(self) -> str:
+        """Return as text what was written."""
+        head = f"{self.target}: {self.packets} packets, {self.commented} with a comment; fields in {self.companion}"
+        return "\n".join([head, *self.flows])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes as a dict."""
+        return asdict(self)
+
+
+def annotate(
+    source: File,
+    target: File,
+    tcpinfo: Iterable[File] = (),
+    controller: str | None = None,
+    progress: Progress = silent,
+    **options: Any,
+) -> Annotated:
+    """Write a capture again, byte for byte, as a pcapng with comments of what its packets meant.
+
+    Its bulk flows are analysed as `cctrace.analyze` does. Beside the target comes a file with what is known at each of
+    their packets, for the plug-in of Wireshark.
+
+    Parameters
+    ----------
+    source : path
+        A capture, of any link type, compressed or not.
+    target : path
+        The pcapng to write; the other file's name is this one's with `SUFFIX`.
+    tcpinfo : sequence of path
+        The kernel's counters of its flows.
+    controller : str, optional
+        The controller to replay; by default the one that sent each flow, by its counters or by what was sent.
+    progress : callable
+        Receives lines of progress.
+    options
+        `limit`, `decapsulate` of `cctrace.io.read_file`.
+
+    Returns
+    -------
+    Annotated
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be read.
+    ArgumentError
+        If it is no capture, is annotated already, or cannot be read twice; if counters belong to none of its flows.
+    StreamError
+        If none of its flows can be reconstructed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import cctrace as cct
+    >>> capture = cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found = annotate(capture, f"{folder}/annotated.pcapng")
+    >>> found.packets, found.commented > 1000
+    (9381, True)
+    """
+    source, target = os.fspath(source), os.fspath(target)
+    _require_annotatable(source, target, options.get("limit"))
+    found = _Findings()
+    counters = Counters(_counters(file, options) for file in tcpinfo)
+    progress(f"reading {source}")
+    for flow in _flows(source, options):
+        progress(f"analysing {connection(*flow.key)}")
+        found.add(source, flow, counters, controller)
+        forget(flow)
+    counters.require_used()
+    if not found.flows:
+        raise StreamError(found.refused or f"{source}: no TCP connection in this capture")
+    progress(f"writing {target}")
+    companion = target + SUFFIX
+    comments = _Counted(heapq.merge(*map(comments_of, found.flows), key=attrgetter("frame")))
+    application = f"cctrace {cctrace.__version__}"
+    with replacing(target) as file, open_source(source, options.get("limit")) as opened, replacing(companion) as beside:
+        packets = write_annotated(opened, file, comments, visible("\n".join(found.lines)), application)
+        write_companion(found.flows, beside)
+    return Annotated(target, companion, packets, comments.count, found.lines, found.notes)
+
+
+class _Findings:
+    """What the analyses of flows found."""
+
+    def __init__(self) -> None:
+        self.flows: list[PacketColumns] = []
+        self.lines: list[str] = []
+        self.notes: list[str] = []
+        self.refused = ""
+
+    def add(self, source: str, flow: Flow, counters: Counters, controller: str | None) -> None:
+        """Analyse a flow."""
+        flow, others = counters.attach(flow)
+        handed_over = attempt("hand-over to fq", at_hand_over, flow)
+        flow = flow if isinstance(handed_over, Refusal) else handed_over
+        analysis = of_capture(source, flow, Counters([]), controller)
+        self.notes += [f"{analysis.title}: {note}" for note in (*analysis.notes, *others)]
+        columns = attempt("annotation", columns_of, flow, analysis)
+        if isinstance(columns, Refusal):
+            self.refused = self.refused or columns.reason
+            return
+        self.flows.append(columns)
+        sender = analysis.controller or analysis.variant or "an unknown controller"
+        self.lines.append(f"flow {flow.index}, {analysis.title}, sent by {sender}: {analysis.sentence}")
+
+
+class _Counted(Iterator["Comment"]):
+    """Comments, counted as they pass."""
+
+    def __init__(self, comments: Iterable[Comment]) -> None:
+        self._comments, self.count = iter(comments), 0
+
+    def __next__(self) -> Comment:
+        comment = next(self._comments)
+        self.count += 1
+        return comment
+
+
+def _require_annotatable(source: str, target: str, limit: int | None) -> None:
+    """Refuse what is no capture, or was annotated, and a target that is no file of its own."""
+    if source == "-":
+        raise ArgumentError("annotate reads a capture twice, which standard input does not allow: give a file")
+    with open_source(source, limit) as opened:
+        name = sniff(opened)
+        if name not in CAPTURES:
+            raise ArgumentError(f"{source}: a capture is needed here, this is {name}")
+        if is_annotated(opened.head):
+            raise ArgumentError(f"{source} is annotated already: annotate the capture that it was made of")
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise ArgumentError(f"target={target!r} is no file: what is known of the packets is written beside it")
+    if os.path.isfile(source) and os.path.isfile(target) and os.path.samefile(source, target):
+        raise ArgumentError(f"target={target!r} is the capture itself: give another name")
+
+
+def _flows(source: str, options: dict[str, Any]) -> Iterator[Flow]:
+    """Yield the bulk flows of a capture, or its largest; a large one is not held in memory at once."""
+    if os.path.isfile(source) and os.path.getsize(source) >= LARGE_FILE:
+        yield from bulk_flows(source, **options)
+        return
+    capture = read(source, **options)
+    if len(capture):
+        yield from bulk_or_largest(capture)
+
+
+def _counters(file: File, options: dict[str, Any]) -> TcpInfo:
+    data = read(file, **options)
+    if not isinstance(data, TcpInfo):
+        raise ArgumentError(f"{os.fspath(file)}: holds no counters of connections; --tcpinfo wants these")
+    return data

@@ -1,0 +1,239 @@
+"""What is known of a flow at each of its packets: the controller's state, what limited it, why data was sent again.
+
+A packet of the sender has what held when it left; an ACK has what held once the sender's TCP had processed it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from cctrace.diagnosis.findings import LIMITS
+from cctrace.plot.packets import packets_of
+from cctrace.schema import LINUX_EVENTS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from cctrace.analysis.flow_analysis import FlowAnalysis
+    from cctrace.flows.flow import Flow
+
+UNKNOWN = -1  # of every number here
+_NEVER = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True)
+class PacketColumns:
+    """What is known at each packet of a flow, in file order; -1 is unknown.
+
+    Attributes
+    ----------
+    flow : int
+        Its number in the capture.
+    controller : str
+        Name of the controller that was replayed; "" if none was.
+    states : tuple of str
+        Names of the controller's states.
+    sack : bool
+        The receiver sends SACK, so that RACK detects losses.
+    first_ns : int
+        Time of the first of these packets, nanoseconds since the epoch.
+    frame : ndarray of int64, shape (packets,)
+        Number in the capture, from 1.
+    sent : ndarray of bool
+        The sender's; else the receiver's.
+    data : ndarray of bool
+        The sender's, with payload.
+    state : ndarray of int8
+        Index into `states`.
+    tcp_state : ndarray of int8
+        Index into `cctrace.schema.CA_STATES`.
+    limit : ndarray of int8
+        Index into `cctrace.diagnosis.findings.LIMITS`: what limited the flow then.
+    cwnd, inflight : ndarray of int64
+        Segments.
+    pacing_rate_bps, bw_bps : ndarray of int64
+        Pacing rate and bandwidth estimate, bit/s.
+    min_rtt_us, rtt_us : ndarray of int64
+        The controller's estimate, and the RTT sample that an ACK gave.
+    kind : ndarray of int8
+        Index into `cctrace.plot.packets.KINDS` of data; 0 of everything else.
+    spurious : ndarray of bool
+        A D-SACK reported it as a duplicate later on.
+    window_left : ndarray of int64
+        Bytes of the receive window that data of the sender left open.
+    """
+
+    flow: int
+    controller: str
+    states: tuple[str, ...]
+    sack: bool
+    first_ns: int
+    frame: NDArray[np.int64]
+    sent: NDArray[np.bool_]
+    data: NDArray[np.bool_]
+    state: NDArray[np.int8]
+    tcp_state: NDArray[np.int8]
+    limit: NDArray[np.int8]
+    cwnd: NDArray[np.int64]
+    inflight: NDArray[np.int64]
+    pacing_rate_bps: NDArray[np.int64]
+    bw_bps: NDArray[np.int64]
+    min_rtt_us: NDArray[np.int64]
+    rtt_us: NDArray[np.int64]
+    kind: NDArray[np.int8]
+    spurious: NDArray[np.bool_]
+    window_left: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+
+def columns_of(flow: Flow, analysis: FlowAnalysis) -> PacketColumns:
+    """Return what is known at each packet of a captured flow.
+
+    Parameters
+    ----------
+    flow : Flow
+        As `cctrace.replaying.through_fq.at_hand_over` returns it.
+    analysis : FlowAnalysis
+        Of this flow; what it lacks is unknown here.
+
+    Raises
+    ------
+    StreamError
+        If the flow cannot be reconstructed from its capture.
+    """
+    capture = flow.capture
+    sent, received = packets_of(flow)
+    clock, rows, _ = capture.at_the_sender(np.array([flow.index]))
+    rows = np.sort(rows)  # file order, as `packets_of` has it
+    forth = capture.packets["direction"][rows] == capture.connections.sender[flow.index]
+    delay_ns = int(capture.params([flow.index])["ack_delay_ns"][0])  # until TCP has processed an ACK
+    known_ns = clock[rows] + np.where(forth, 0, delay_ns)
+    data = _spread(forth, sent.size > 0, False)
+    has_edge = (received.ack >= 0) & (received.window >= 0)
+    edge = _spread(~forth, np.where(has_edge, received.ack + received.window, _NEVER), _NEVER)
+    end = _spread(forth, sent.seq + sent.size, _NEVER)
+    stream, model = _stream(flow, known_ns, forth), _model(analysis, known_ns)
+    return PacketColumns(
+        flow=flow.index,
+        controller=analysis.replayed or "",
+        states=model.names,
+        sack=bool(flow.facts["sack_ok"]),
+        first_ns=int(capture.packets["time_ns"][rows[0]]),
+        frame=capture.packets["frame"][rows].astype(np.int64),
+        sent=forth,
+        data=data,
+        state=model.state,
+        tcp_state=stream.tcp_state,
+        limit=_limits(analysis, flow.seconds(clock[rows])),
+        cwnd=model.cwnd,
+        inflight=stream.inflight,
+        pacing_rate_bps=model.pacing_rate_bps,
+        bw_bps=model.bw_bps,
+        min_rtt_us=model.min_rtt_us,
+        rtt_us=stream.rtt_us,
+        kind=_spread(forth, sent.kind.astype(np.int8), 0),
+        spurious=_spread(forth, sent.spurious, False),
+        window_left=_window_left(clock[rows], edge, end, data),
+    )
+
+
+def _spread(where: NDArray[np.bool_], values: NDArray[Any], other: Any) -> NDArray[Any]:
+    """Return an array as long as `where` with these values where that is true, and another one elsewhere."""
+    found = np.full(len(where), other, values.dtype)
+    found[where] = values
+    return found
+
+
+def _limits(analysis: FlowAnalysis, time_s: NDArray[np.float64]) -> NDArray[np.int8]:
+    """Return what limited the flow at each time, as indices of `LIMITS`."""
+    limits = analysis.diagnosis.limits if analysis.diagnosis else []
+    starts = np.array([limit.start_s for limit in limits])
+    codes = np.array([UNKNOWN, *(LIMITS.index(limit.name) for limit in limits)], np.int8)
+    return codes[np.searchsorted(starts, time_s, side="right")]
+
+
+class _Stream(NamedTuple):
+    """What the event stream tells at each packet."""
+
+    tcp_state: NDArray[np.int8]
+    inflight: NDArray[np.int64]
+    rtt_us: NDArray[np.int64]
+
+
+def _stream(flow: Flow, known_ns: NDArray[np.int64], forth: NDArray[np.bool_]) -> _Stream:
+    events, sends = flow.events.rows, flow.events.sends
+    row = np.searchsorted(events["time_ns"], known_ns, side="right") - 1
+    last, began = np.maximum(row, 0), row >= 0
+    after = np.minimum(row + 1, len(events) - 1)  # the state is noted before each call
+    tcp_state = np.where(began, events["ca_state"][after], UNKNOWN).astype(np.int8)
+    held = events[["packets_out", "sacked_out", "lost_out", "retrans_out"]][last]
+    flying = held["packets_out"].astype(np.int64) - held["sacked_out"] - held["lost_out"] + held["retrans_out"]
+    send = np.searchsorted(sends["time_ns"], known_ns, side="right") - 1
+    later = (send >= 0) & (sends["time_ns"][np.maximum(send, 0)] >= events["time_ns"][last])
+    inflight = np.where(later, sends["in_flight"][np.maximum(send, 0)] if len(sends) else 0, flying)
+    ends = np.isin(events["event"][last], (LINUX_EVENTS["on_ack"], LINUX_EVENTS["cong_avoid"]))  # an ACK
+    exact = ~forth & began & ends & (events["time_ns"][last] == known_ns)
+    sample = events["rs_rtt_us"][last]
+    rtt_us = np.where(exact & (sample >= 0), sample, UNKNOWN).astype(np.int64)
+    return _Stream(tcp_state, np.where(began | later, inflight, UNKNOWN).astype(np.int64), rtt_us)
+
+
+class _Model(NamedTuple):
+    """What the replayed controller held at each packet."""
+
+    names: tuple[str, ...]
+    state: NDArray[np.int8]
+    cwnd: NDArray[np.int64]
+    pacing_rate_bps: NDArray[np.int64]
+    bw_bps: NDArray[np.int64]
+    min_rtt_us: NDArray[np.int64]
+
+
+def _model(analysis: FlowAnalysis, known_ns: NDArray[np.int64]) -> _Model:
+    model = analysis.view.model if analysis.view is not None else None
+    nothing = np.full(len(known_ns), UNKNOWN)
+    if model is None or not len(model):
+        return _Model((), nothing.astype(np.int8), nothing, nothing, nothing, nothing)
+    row = np.searchsorted(model["time_ns"].to_numpy(), known_ns, side="right") - 1
+    last, began = np.maximum(row, 0), row >= 0
+    names, codes = _states(model)
+
+    def column(name: str, factor: int = 1) -> NDArray[np.int64]:
+        if name not in model:
+            return nothing
+        value = model[name].to_numpy()[last] * factor
+        return np.where(began & np.isfinite(value), np.nan_to_num(value, posinf=0.0), UNKNOWN).astype(np.int64)
+
+    return _Model(
+        names,
+        np.where(began, codes[last], UNKNOWN).astype(np.int8),
+        column("cwnd_segments"),
+        column("pacing_rate_Bps", 8),
+        column("bw_Bps", 8),
+        column("min_rtt_us"),
+    )
+
+
+def _states(model: pd.DataFrame) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Return the names of a controller's states, and which one it was in after each call."""
+    if "phase" in model:
+        phase = model["phase"].astype("category")
+        return tuple(map(str, phase.cat.categories)), phase.cat.codes.to_numpy().astype(np.int64)
+    slow = model["cwnd_segments"].to_numpy() < model["ssthresh_segments"].to_numpy()
+    return ("slow start", "congestion avoidance"), np.where(slow, 0, 1)
+
+
+def _window_left(
+    time_ns: NDArray[np.int64], edge: NDArray[np.int64], end: NDArray[np.int64], data: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """Return how much of the receive window data left open, given each ACK's right edge and each packet's last byte."""
+    order = np.argsort(time_ns, kind="stable")
+    highest = np.empty(len(edge), np.int64)
+    highest[order] = np.maximum.accumulate(edge[order])
+    return np.where(data & (highest > _NEVER), np.maximum(highest - np.maximum(end, 0), 0), UNKNOWN)

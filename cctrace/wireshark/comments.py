@@ -1,0 +1,123 @@
+"""Which packets deserve a comment, and what it says: our own words and numbers, nothing that a file holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cctrace.diagnosis.findings import LIMITS
+from cctrace.io.annotated import Comment
+from cctrace.plot.packets import KINDS, NEW
+from cctrace.schema import CA_STATES
+from cctrace.units import format_rate, format_time
+from cctrace.wireshark.columns import UNKNOWN, PacketColumns
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PACING_STEP = 0.01  # by which the pacing rate has to change to be worth a comment
+# What `cctrace.resent` holds for each of KINDS, and what the comment says of it.
+RESENT = {
+    "fast": ("RACK", "sent again: RACK marked it lost"),
+    "probe": ("TLP", "sent again: tail-loss probe (TLP)"),
+    "timeout": ("RTO", "sent again: the retransmission timer had fired (RTO)"),
+    "unexplained": ("unexplained", "sent again: no rule of Linux TCP explains it"),
+    "again": ("unclassified", "sent again, or captured out of order: not classified"),
+}
+WITHOUT_SACK = ("dupacks", "sent again: duplicate ACKs marked it lost (no SACK)")
+LIMIT_WORDS = {
+    "rto_stall": "waiting for the retransmission timer",
+    "receive_window": "the receive window",
+    "send_buffer": "the send buffer",
+    "application": "the application",
+    "probe_rtt": "PROBE_RTT",
+    "recovery": "repair of losses",
+    "marks": "a window cut after ECN marks",
+    "startup": "the start, in which the window grows",
+    "cwnd": "the congestion window (cwnd-limited)",
+    "pacing": "the pacing timer",
+    "unknown": "nothing that the capture shows",
+}
+
+
+def resent(columns: PacketColumns) -> dict[int, tuple[str, str]]:
+    """Return the short name and the words of every kind of retransmission, by its index in `KINDS`."""
+    found = {i: RESENT[name] for i, name in enumerate(KINDS) if i != NEW}
+    return found if columns.sack else found | {KINDS.index("fast"): WITHOUT_SACK}
+
+
+def comments_of(columns: PacketColumns) -> Iterator[Comment]:
+    """Yield the comments on the packets of a flow, in file order.
+
+    Data has one where it was sent again, where it fills the receive window (the first of a run), and where another
+    limit begins; an ACK where the controller's state, cwnd or pacing rate, or TCP's own state, changed.
+    """
+    c, ack = columns, ~columns.sent
+    begins = _changes(c.limit) & (c.limit != UNKNOWN)
+    edge = _begins((c.window_left == 0) & c.data, c.data)
+    state, tcp = _at(ack, c.state), _at(ack, c.tcp_state)
+    steps = np.log(np.maximum(c.pacing_rate_bps, 1)) // np.log1p(PACING_STEP)
+    numbers = _at(ack, c.cwnd) | _at(ack, steps)
+    again = (c.kind != NEW) & c.data
+    words, decided = resent(c), c.cwnd != UNKNOWN
+    before, tcp_before = _before(ack, c.state), _before(ack, c.tcp_state)
+    for i in np.flatnonzero(begins | edge | state | tcp | (numbers & decided) | again).tolist():
+        parts = []
+        if again[i]:
+            parts.append(
+                words[int(c.kind[i])][1] + ("; spurious: a D-SACK reported a duplicate" if c.spurious[i] else "")
+            )
+        if edge[i]:
+            parts.append("window edge: it fills the receive window")
+        if begins[i]:
+            parts.append(f"limited from here by {LIMIT_WORDS[LIMITS[c.limit[i]]]}")
+        if state[i] and c.state[i] != UNKNOWN:
+            was = f" (before: {c.states[before[i]]})" if before[i] != UNKNOWN else ""
+            parts.append(f"{c.states[c.state[i]]} begins{was}")
+        if tcp[i] and c.tcp_state[i] != UNKNOWN:
+            was = f" (before: {CA_STATES[tcp_before[i]]})" if tcp_before[i] != UNKNOWN else ""
+            parts.append(f"TCP state {CA_STATES[c.tcp_state[i]]}{was}")
+        if (state[i] or numbers[i]) and decided[i]:
+            parts.append(_figures(c, i))
+        if parts:
+            yield Comment(int(c.frame[i]), "; ".join(parts))
+
+
+def _figures(c: PacketColumns, i: int) -> str:
+    found = [f"cwnd {c.cwnd[i]} segments, in flight {c.inflight[i]}"]
+    if c.pacing_rate_bps[i] > 0:
+        found.append(f"pacing {format_rate(float(c.pacing_rate_bps[i]))}")
+    if c.min_rtt_us[i] > 0:
+        found.append(f"min_rtt {format_time(float(c.min_rtt_us[i]) * 1000)}")
+    if c.states:
+        found.append(c.states[c.state[i]])
+    return ", ".join(found)
+
+
+def _changes(values: NDArray[np.generic]) -> NDArray[np.bool_]:
+    """Return where a value differs from the one before; the first one does."""
+    return np.concatenate([[True], values[1:] != values[:-1]]) if len(values) else np.zeros(0, bool)
+
+
+def _at(where: NDArray[np.bool_], values: NDArray[np.generic]) -> NDArray[np.bool_]:
+    """Return where a value differs from the one before, among the rows `where`."""
+    found = np.zeros(len(values), bool)
+    found[where] = _changes(values[where])
+    return found
+
+
+def _before(where: NDArray[np.bool_], values: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Return the value before each row, among the rows `where`; -1 before the first."""
+    found = np.full(len(values), UNKNOWN, np.int8)
+    found[where] = np.concatenate([[UNKNOWN], values[where][:-1]]).astype(np.int8)[: int(where.sum())]
+    return found
+
+
+def _begins(held: NDArray[np.bool_], among: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return where something begins to hold, among the rows `among`."""
+    found = np.zeros(len(held), bool)
+    now = held[among]
+    found[among] = now & ~np.concatenate([[False], now[:-1]])[: len(now)]
+    return found
