@@ -55,6 +55,8 @@ def test_all_modes_agree_on_a_path_of_everything(seed):
         ecn_threshold="8kB",
         shaper=("8Mbit", "20kB"),
         policer=("9Mbit", "30kB"),
+        jitter_before=[(0, None), (0.15, "normal:sd=1ms,reorder"), (0.45, "normal:sd=2ms,rho=0.5")],
+        delay_before="4ms",
     )
     marked = "bbr2:ecn_enable=1,ecn_max_rtt_us=0"
     flows = [Sender("cubic", ecn=True), Sender(marked, ecn=True, ack_every=2), "quic_cubic"]
@@ -104,10 +106,11 @@ def settings_of_a_run(draw):
                     "normal:sd=3ms",
                     "normal:sd=9ms,reorder",
                     "gamma:mean=5ms,sd=5ms,reorder",
-                    [(0, None), (0.2, "normal:sd=5ms,reorder"), (0.4, "lognormal:mean=2ms,sd=2ms,per=burst")],
+                    [(0, None), (0.2, "normal:sd=5ms,reorder"), (0.4, "lognormal:mean=2ms,sd=2ms,per=slot:1ms")],
                 ]
             )
         ),
+        delay_before=draw(st.sampled_from([None, "1ms"])),
         aqm=draw(st.sampled_from(["droptail", "codel"])),
         ecn_threshold=draw(st.sampled_from([None, "8kB"])),
         policer=draw(st.sampled_from([None, ("2Mbit", "20kB")])),

@@ -25,6 +25,8 @@ _OPTIONS = (
     jitter_option(
         "--jitter", default="none", metavar="KIND:…", help="normal:sd=10ms,per=packet|burst|slot:5ms[,reorder]"
     ),
+    jitter_option("--jitter-before", metavar="KIND:…", help="The same, on the way to the queue."),
+    time_option("--delay-before", help="The part of the RTT before the queue.  [default: with --jitter-before all]"),
     share_option("--loss", help="Random loss before the queue.  [default: the file's, else none]"),
     click.option("--ecn-threshold", metavar="SIZE", help="Mark from this queue on: bytes, or BDPs."),
     click.option("--aqm", type=click.Choice(["droptail", "codel"]), default="droptail", show_default=True),
@@ -33,7 +35,7 @@ _OPTIONS = (
 )
 _CHOICES = ("preset", "rate", "rate_steps", "trace")
 _BUCKETS = ("shaper", "policer")
-_FIELDS = ("rtt", "buffer", "jitter", "loss", "aqm", "ecn_threshold")
+_FIELDS = ("rtt", "buffer", "jitter", "jitter_before", "delay_before", "loss", "aqm", "ecn_threshold")
 
 
 def path_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -64,9 +64,10 @@ def alike(one: Path, other: Path) -> bool:
 
 
 def _quantities(path: Path) -> str:
-    steps = (path.rate_steps(), path.rtt_steps(), path.jitter_steps(), path.loss_steps())
+    jitters = (path.jitter_steps(), path.jitter_steps(before=True))
+    steps = (path.rate_steps(), path.rtt_steps(), *jitters, path.loss_steps())
     texts = [[str(value) for value in values] for _, values in steps]
-    return str([texts, path.buffer_bytes, path.burst_loss, path.aqm, path.policer, path.shaper])
+    return str([texts, path.delay_before, path.buffer_bytes, path.burst_loss, path.aqm, path.policer, path.shaper])
 
 
 def _times(path: Path, name: str, factor: float) -> Any:

@@ -63,6 +63,11 @@ class Path:
         Random loss of ACKs.
     ack_burst_loss : (float, float), optional
         The same as `burst_loss`, for `ack_loss`.
+    jitter_before : Jitter, str or steps, optional
+        Jitter on the way to the queue, as netem in front of a router makes it; written as `jitter`, which is behind.
+    delay_before : str, optional
+        The part of `rtt` that data take to the queue: by default none, and with `jitter_before` all that the ACKs do
+        not take, so that nothing but serialisation is behind the queue.
     reverse : str
         The part of `rtt` that the ACKs take.
     aqm : {"droptail", "codel"}
@@ -100,6 +105,8 @@ class Path:
     burst_loss: tuple[float, float] | None = None
     ack_loss: str = "0%"
     ack_burst_loss: tuple[float, float] | None = None
+    jitter_before: object = None
+    delay_before: str | None = None
     reverse: str = "0ms"
     aqm: str = "droptail"
     ecn_threshold: str | None = None
@@ -123,10 +130,11 @@ class Path:
             "rate": lambda value: _rate_bps(value, "rate"),
             "rtt": lambda value: parse_time_ns(_text("rtt", value, "40ms"), "rtt"),
             "jitter": _jitter,
+            "jitter_before": _jitter,
             "loss": lambda value: parse_share(value, "loss"),
         }
         for name, parse in given.items():
-            if (value := getattr(self, name)) is not None or name == "jitter":
+            if (value := getattr(self, name)) is not None or name.startswith("jitter"):
                 steps[name] = _steps(name, value, parse)
         object.__setattr__(self, "_steps", steps)
         object.__setattr__(self, "_said", [text for name, text in said.items() if getattr(self, name) is None])
@@ -137,6 +145,7 @@ class Path:
             raise ArgumentError(f"rtt={self.rtt!r} must be positive")
         if not 0 <= self.reverse_ns <= min(steps["rtt"][1]):
             raise ArgumentError(f"reverse={self.reverse!r} must lie between 0 and the RTT")
+        self._check_before(int(min(steps["rtt"][1])) - self.reverse_ns)
         if self.buffer_bytes < PACKET_BYTES:
             raise ArgumentError(f"buffer={self.buffer!r} is less than one packet ({PACKET_BYTES} bytes)")
         if self.aqm not in ("droptail", "codel"):
@@ -198,8 +207,8 @@ class Path:
 
     @property
     def has_jitter(self) -> bool:
-        """Whether there is jitter all the time."""
-        return all(jitter is not None for jitter in self._steps["jitter"][1])
+        """Whether there is jitter all the time, before the queue or behind it."""
+        return any(all(jitter is not None for jitter in self._steps[name][1]) for name in ("jitter", "jitter_before"))
 
     def notes(self) -> list[str]:
         """Return what is to be said of where the values come from, a list of texts."""
@@ -213,9 +222,27 @@ class Path:
         """Return (start ns, base RTT in ns) of the delay's steps, as arrays."""
         return self._steps["rtt"]
 
-    def jitter_steps(self) -> Steps:
-        """Return (start ns, `Jitter` or None) of the jitter's steps, as arrays."""
-        return self._steps["jitter"]
+    def jitter_steps(self, before: bool = False) -> Steps:
+        """Return (start ns, `Jitter` or None) of the steps of the jitter behind the queue, or before it, as arrays."""
+        return self._steps["jitter_before" if before else "jitter"]
+
+    def before_ns(self, forward_ns: int) -> int:
+        """Return the part (ns) of a forward delay that is before the queue."""
+        if self.delay_before is not None:
+            return min(parse_time_ns(_text("delay_before", self.delay_before, "5ms"), "delay_before"), forward_ns)
+        return 0 if self.jitter_before is None else forward_ns
+
+    def _check_before(self, forward_ns: int) -> None:
+        """Refuse a delay before the queue that exceeds the forward delay, and bursts where none reach the queue."""
+        if self.delay_before is not None:
+            given_ns = parse_time_ns(_text("delay_before", self.delay_before, "5ms"), "delay_before")
+            if not 0 <= given_ns <= forward_ns:
+                raise ArgumentError(f"delay_before={self.delay_before!r} must lie between 0 and the RTT less `reverse`")
+        drawn = [jitter for jitter in self._steps["jitter"][1] if jitter is not None]
+        if self.before_ns(forward_ns) > 0 and any(jitter.per == "burst" for jitter in drawn):
+            raise ArgumentError(
+                "jitter per=burst behind the queue: a path with delay before it has no bursts there; use packet or slot"
+            )
 
     def loss_steps(self) -> Steps:
         """Return (start ns, share from 0 to 1) of the random loss's steps, as arrays."""
@@ -227,8 +254,11 @@ class Path:
 
     def max_delay_ns(self) -> int:
         """Return an RTT that base delay and jitter practically never exceed."""
-        jitters = [0 if jitter is None else jitter.span_ns() for jitter in self._steps["jitter"][1]]
-        return int(self._steps["rtt"][1].max()) + max(jitters)
+        spans = [
+            max(0 if jitter is None else jitter.span_ns() for jitter in self._steps[name][1])
+            for name in ("jitter", "jitter_before")
+        ]
+        return int(self._steps["rtt"][1].max()) + sum(spans)
 
     def world_fields(self) -> dict[str, Any]:
         """Return the fields of the simulation's WORLD record that describe this path; arrays are yet to be placed."""
@@ -251,21 +281,30 @@ class Path:
             given |= {"shape_ns": times, "shape_values": rates, "shape_steps": len(times)}
         return given
 
-    def delay_steps(self, place: Callable[[NDArray[Any]], int]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the two tables of `bottleneck.next_delay`, times from 0; `place` turns an array into its address."""
-        (rtt_times, rtts), (jitter_times, jitters) = self._steps["rtt"], self._steps["jitter"]
+    def delay_steps(
+        self, place: Callable[[NDArray[Any]], int], before: bool = False
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the tables of `delay.next_delay`, behind the queue or before it, times from 0.
+
+        `place` turns an array into its address.
+        """
+        (rtt_times, rtts), (jitter_times, jitters) = self._steps["rtt"], self.jitter_steps(before)
+
+        def part_ns(rtt_ns: int) -> int:
+            forward_ns = rtt_ns - self.reverse_ns
+            return self.before_ns(forward_ns) if before else forward_ns - self.before_ns(forward_ns)
+
         times = np.union1d(rtt_times, jitter_times)
         words, reals = np.zeros((len(times), DELAY_WORDS), np.int64), np.zeros((len(times), DELAY_REALS))
         for k, time in enumerate(times):
             rtt = int(rtts[np.searchsorted(rtt_times, time, "right") - 1])
             jitter = jitters[np.searchsorted(jitter_times, time, "right") - 1]
-            drawn: dict[str, Any] = (
-                {"jitter_kind": NO_JITTER} if jitter is None else jitter.fields(rtt - self.reverse_ns)
-            )
+            drawn: dict[str, Any] = {"jitter_kind": NO_JITTER} if jitter is None else jitter.fields(part_ns(rtt))
             table = drawn.get("jitter_table")
             integers = (drawn.get(f"jitter_{name}", 0) for name in ("kind", "per", "slot_ns"))
             address, samples = (0, 0) if table is None else (place(table), len(table))
-            words[k] = time, rtt - self.rtt_ns, jitter is not None and jitter.reorder, *integers, address, samples
+            shift = part_ns(rtt) - part_ns(self.rtt_ns)
+            words[k] = time, shift, jitter is not None and jitter.reorder, *integers, address, samples
             reals[k] = [drawn.get(f"jitter_{name}", 0.0) for name in ("rho", "a", "b", "floor")]
         return words, reals
 

@@ -2,8 +2,9 @@
 
 from cctrace.cc.linux import EVENT_CWND_RESTART
 from cctrace.lang.memory import words
-from cctrace.sim.core.bottleneck import forward_bare, forward_delay, step_up
+from cctrace.sim.core.bottleneck import forward_bare, step_up
 from cctrace.sim.core.calls import CWND_EVENT, INIT, call, current_ssthresh
+from cctrace.sim.core.delay import draw_anew, forward_delay
 from cctrace.sim.core.output import push
 from cctrace.sim.core.quic_sender import q_start
 from cctrace.sim.core.reduction import update_pacing_rate
@@ -49,7 +50,7 @@ def application(w, f, now):
         if f.profile == LINUX:  # tcp_init_buffer_space, as the handshake's ACK arrives
             f.rcv_copied_at = forward_bare(w, f, 0, now)
             f.rcv_first_rtt = (f.rcv_copied_at - f.syn_ack_ns) // 1000  # tcp_synack_rtt_meas
-            f.jitter_id = 0
+            draw_anew(f)
         f.min_rtt_stamp = now
         take_rtt(f, handshake_rtt)
         if f.profile == LINUX:
@@ -74,12 +75,12 @@ def connect(w, f, now):
     else:
         f.app_stage = ESTABLISHED
         tap(f, now, TAP_SYN, 0, 0)
-        if f.profile == LINUX:
+        if f.profile == LINUX or f.before > 0:
             f.app_at = step_up(w, forward_bare(w, f, SYN_OPTIONS_BYTES, now) + f.rev_ns, ACKS)
         else:  # the golden vectors' handshake takes no time of the bottleneck
             leaves = max(now, w.free_at)
             f.app_at = leaves + forward_delay(w, f, leaves) + f.rev_ns
-        f.jitter_id = 0  # the data draw their own, even in the same slot
+        draw_anew(f)
 
 
 def offer(w, f, now):

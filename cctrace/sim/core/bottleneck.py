@@ -1,32 +1,24 @@
-"""The path: random loss, bottleneck queue, jitter.
+"""The bottleneck: random loss, policer, queue, shaper.
 
 The bottleneck is a FIFO, so a packet's departure is known when it arrives: ``free_at`` is when the server finishes what
 is queued, and the ring ``q_ns``/``q_bytes`` holds the departures that have not happened yet (packet in service
 included), which is all that drop-tail needs to know.
 """
 
-import math
-
 import numpy as np
 
 from cctrace.lang.memory import reals, words
-from cctrace.sim.core.chance import PATH_STREAM, gamma, normal, uniform
+from cctrace.sim.core.chance import PATH_STREAM, uniform
+from cctrace.sim.core.delay import arrive, forward_delay, leg_delay, set_out
 from cctrace.sim.core.structs import (
     ARRIVALS,
     CE,
-    DELAY_REALS,
-    DELAY_WORDS,
     ECT,
-    EMPIRICAL,
-    GAMMA,
-    LOGNORMAL,
     LOST_BEHIND,
     LOST_IN_QUEUE,
     NEVER,
-    NO_JITTER,
     NOT_TOLD,
-    PER_BURST,
-    PER_SLOT,
+    legs,
 )
 from cctrace.sim.core.tally import count
 
@@ -117,60 +109,6 @@ def codel_drops(w, dequeue_ns, sojourn):
     return True
 
 
-def next_delay(w, now):
-    """Take up the step of the path's delay that holds at `now`: shift of the base delay, and jitter."""
-    while w.delay_step + 1 < w.delay_steps and words(w.delay_words)[(w.delay_step + 1) * DELAY_WORDS] <= now:
-        w.delay_step += 1
-    at = w.delay_step * DELAY_WORDS
-    row = words(w.delay_words)
-    w.delay_shift_ns, w.reorder, w.jitter_kind, w.jitter_per = row[at + 1], row[at + 2], row[at + 3], row[at + 4]
-    w.jitter_slot_ns, w.jitter_table, w.jitter_samples = row[at + 5], row[at + 6], row[at + 7]
-    w.delay_next_ns = row[at + DELAY_WORDS] if w.delay_step + 1 < w.delay_steps else NEVER
-    real = reals(w.delay_reals)
-    at = w.delay_step * DELAY_REALS
-    w.jitter_rho, w.jitter_a, w.jitter_b, w.jitter_floor = real[at], real[at + 1], real[at + 2], real[at + 3]
-
-
-def forward_delay(w, f, now):
-    """Delay (ns) of a packet that leaves the bottleneck at `now`."""
-    if now >= w.delay_next_ns:
-        next_delay(w, now)
-    return max(f.fwd_ns + w.delay_shift_ns + draw_jitter(w, f, now), 0)
-
-
-def draw_jitter(w, f, now):
-    """Return the jitter (ns) of a packet leaving the bottleneck at `now`; one draw per packet, burst or time slot."""
-    if w.jitter_kind == NO_JITTER:
-        return 0
-    key = 0
-    if w.jitter_per == PER_BURST:
-        key = f.burst_id + 1
-    elif w.jitter_per == PER_SLOT:
-        key = now // w.jitter_slot_ns + 1
-    if key == 0 or key != f.jitter_id:
-        f.jitter_id = key
-        f.jitter_ns = np.int64(math.floor(jitter_value(w, f)))
-    return f.jitter_ns
-
-
-def jitter_value(w, f):
-    """One draw (ns) of the jitter; below its floor it is drawn again. Successive normal numbers correlate by rho."""
-    if w.jitter_kind == EMPIRICAL:
-        return reals(w.jitter_table)[np.int64(uniform(w, PATH_STREAM) * w.jitter_samples)]
-    if w.jitter_kind == GAMMA:
-        return gamma(w, PATH_STREAM, w.jitter_a) * w.jitter_b + w.jitter_floor
-    while True:
-        z = normal(w, PATH_STREAM)
-        if w.jitter_rho > 0.0:
-            z = w.jitter_rho * f.jitter_z + math.sqrt(1.0 - w.jitter_rho * w.jitter_rho) * z
-            f.jitter_z = z
-        value = w.jitter_a + w.jitter_b * z
-        if w.jitter_kind == LOGNORMAL:
-            return math.exp(value) + w.jitter_floor
-        if value >= w.jitter_floor:
-            return value
-
-
 def fill_shaper(w, until):
     """Let tokens come into the shaper's bucket until a time, at the rate that holds; it changes in steps."""
     while w.shape_step + 1 < w.shape_steps and words(w.shape_ns)[w.shape_step + 1] <= until:
@@ -233,7 +171,22 @@ def told_lost(f, order):
 
 
 def forward(w, f, order, now):
-    """Put transmission `order` on the path: lost, queued, shaped, marked, delayed."""
+    """Put transmission `order` on the path."""
+    if f.before > 0:
+        set_out(w, f, order, now)
+    else:
+        enter(w, f, order, now)
+
+
+def reach_queue(w, f, now):
+    """The next transmission that is on its way to the queue gets there."""
+    order = words(f.way_order)[f.way_head & f.mask]
+    f.way_head += 1
+    enter(w, f, order, now)
+
+
+def enter(w, f, order, now):
+    """Transmission `order` is at the bottleneck: lost, queued, shaped, marked, delayed."""
     if w.loss_behind == 0 and random_loss(w, now):
         f.drops_random += 1
         return
@@ -275,7 +228,7 @@ def forward(w, f, order, now):
         f.drops_random += 1
         return
     left = step_up(w, end, NOT_TOLD)
-    arrive(w, f, order, step_up(w, left + forward_delay(w, f, left), ARRIVALS))
+    arrive(f, order, step_up(w, left + forward_delay(w, f, left), ARRIVALS))
 
 
 def step_up(w, at, kind):
@@ -331,6 +284,10 @@ def forward_bare(w, f, options, now):
 
     `options` are the bytes by which its options are longer than those of a data segment.
     """
+    if f.before > 0:  # too small to count where it is not known yet what else will be queued then
+        now += leg_delay(w, f, legs(f.before)[0], now)
+        leaves = max(now, w.free_at)
+        return leaves + forward_delay(w, f, leaves)
     queued = queue_now(w, now)
     size = f.wire_bytes - f.mss + options
     start = max(now, w.free_at)
@@ -342,18 +299,3 @@ def forward_bare(w, f, options, now):
     w.free_at = end
     left = step_up(w, end, NOT_TOLD)
     return step_up(w, left + forward_delay(w, f, left), ARRIVALS)
-
-
-def arrive(w, f, order, at):
-    """Insert an arrival at the receiver in time order (an order-preserving path delays it behind its predecessor)."""
-    if w.reorder == 0:
-        at = max(at, f.last_arrival)
-    f.last_arrival = max(at, f.last_arrival)
-    k = f.arr_tail
-    while k > f.arr_head and words(f.arr_ns)[(k - 1) & f.mask] > at:
-        words(f.arr_ns)[k & f.mask] = words(f.arr_ns)[(k - 1) & f.mask]
-        words(f.arr_order)[k & f.mask] = words(f.arr_order)[(k - 1) & f.mask]
-        k -= 1
-    words(f.arr_ns)[k & f.mask] = at
-    words(f.arr_order)[k & f.mask] = order
-    f.arr_tail += 1

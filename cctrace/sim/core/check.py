@@ -8,7 +8,9 @@ from cctrace.sim.core.structs import CE, LOST, QUIC, RETRANS, SACKED, segments
 def check_books(w, f):
     """Raise AssertionError, naming the quantity, if what was sent is not delivered, dropped or on its way."""
     dropped = f.drops_queue + f.drops_random
-    _equal("transmissions on their way", f.n_sent - dropped - f.arr_head, f.arr_tail - f.arr_head)
+    _equal(
+        "transmissions on their way", f.n_sent - dropped - f.arr_head, f.arr_tail - f.arr_head + f.way_tail - f.way_head
+    )
     _equal("transmissions received", f.arr_head, f.log_next + f.n_discarded)
     queued = sum(
         int(words(w.q_bytes)[k & w.q_mask]) for k in range(w.q_head, w.q_head + (w.q_tail - w.q_head & w.q_mask))

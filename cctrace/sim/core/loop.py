@@ -2,6 +2,7 @@
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.app import answered, application
+from cctrace.sim.core.bottleneck import reach_queue
 from cctrace.sim.core.fq import release
 from cctrace.sim.core.linux_sender import linux_ack, linux_timer
 from cctrace.sim.core.output import push
@@ -17,6 +18,8 @@ def next_time(f):
     """Return when the flow has something to do."""
     t = min(min(min(f.pace_at, f.rto_at), min(f.delack_at, f.app_at)), min(min(f.push_at, f.probe_at), f.write_at))
     t = min(min(t, f.dack_at), min(f.fq_at, f.tsq_at))
+    if f.way_head < f.way_tail:
+        t = min(t, words(f.way_ns)[f.way_head & f.mask])
     if f.arr_head < f.arr_tail:
         t = min(t, words(f.arr_ns)[f.arr_head & f.mask])
     if f.ack_head < f.ack_tail:
@@ -30,6 +33,8 @@ def step(w, f, now):
         release(w, f, now)
     if w.one_host == 1 and (f.pace_at <= now or (f.compressed > 0 and f.delack_at <= now)):
         soft_timer(w, f, now)
+    elif f.way_head < f.way_tail and words(f.way_ns)[f.way_head & f.mask] <= now:
+        reach_queue(w, f, now)
     elif f.arr_head < f.arr_tail and words(f.arr_ns)[f.arr_head & f.mask] <= now:
         receive(w, f, now)
     elif f.ack_head < f.ack_tail and words(f.ack_ns)[f.ack_head & f.mask] <= now:

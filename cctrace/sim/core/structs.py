@@ -13,6 +13,7 @@ _FLOW = (
     # where its arrays are, and the size of its rings less one
     "seg", "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo",
     "ack_stamp", "ack_dup", "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo", "sack_blocks", "state", "cc",
+    "way_ns", "way_order", "before", "behind",
     "mask", "rtt_tally", "queue_tally", "trace_buffer", "trace_rows", "trace_size", "tap_buffer", "tap_rows",
     "tap_size",
     # what the flow is
@@ -57,9 +58,9 @@ _FLOW = (
     "snd_right", "rcv_right", "rcv_ssthresh", "rcvbuf", "rcv_copied", "rcv_copied_to", "rcv_copied_at", "rcv_clock_ns",
     "rcv_rtt_edge", "rcv_rtt_at", "rcv_truesize", "rcv_ratio", "rcv_held", "rcv_read", "rcv_pushed",
     "rcv_frags",
-    "arr_head", "arr_tail", "last_arrival", "ack_head", "ack_tail", "last_ack",
-    # jitter process
-    "burst_id", "jitter_id", "jitter_ns",
+    "way_head", "way_tail",  # on the way to the queue
+    "arr_head", "arr_tail", "ack_head", "ack_tail", "last_ack",
+    "burst_id",
     # QUIC
     "push_at", "pto_count", "probe_kind", "q_late_ns", "q_ssthresh_slot", "min_rtt_slot", "slow_burst", "parts_as_v2",
     "q_window", "q_in_flight", "q_send", "q_lost",
@@ -87,23 +88,28 @@ _WORLD = (
     "busy_ns",
     "steps_ns", "steps_Bps", "steps", "step",
     "loss_ns", "loss_values", "loss_steps", "loss_step", "loss_next_ns", "loss_behind",
-    "delay_words", "delay_reals", "delay_steps", "delay_step", "delay_next_ns", "delay_shift_ns", "reorder",
     "ecn_threshold", "aqm", "aqm_target_ns", "aqm_interval_ns", "codel_first_above", "codel_drop_next", "codel_count",
     "codel_last_count", "codel_dropping", "police", "police_bucket", "police_at", "shaping", "shape_bucket", "shape_at",
     "shape_ns", "shape_values", "shape_steps", "shape_step",
     "loss_state", "ack_loss_state", "has_normal",
-    "jitter_kind", "jitter_per", "jitter_slot_ns", "jitter_table", "jitter_samples",
 )
+# A stretch of a flow's path, before or behind the queue: its delay, which may change in steps, and its jitter.
+_LEG = (
+    "words", "reals", "steps", "step", "next_ns", "base_ns", "shift_ns", "reorder", "kind", "per", "slot_ns", "table",
+    "samples", "drawn_for", "drawn_ns", "latest",
+)
+_LEG_REALS = ("rho", "a", "b", "floor", "z")
 _WORLD_REALS = (
     "tokens", "token_rate_Bps", "shape_tokens", "shape_rate_Bps", "loss", "loss_p", "loss_r", "ack_loss", "ack_loss_p",
-    "ack_loss_r", "jitter_rho", "jitter_a", "jitter_b", "jitter_floor", "next_normal",
+    "ack_loss_r", "next_normal",
 )
 # fmt: on
-FLOW = np.dtype([(name, "i8") for name in _FLOW] + [("jitter_z", "f8")])
+FLOW = np.dtype([(name, "i8") for name in _FLOW])
 SEGMENT = np.dtype([(name, "i8") for name in _SEGMENT])
 WORLD = np.dtype([(name, "i8") for name in _WORLD] + [(name, "f8") for name in _WORLD_REALS])
+LEG = np.dtype([(name, "i8") for name in _LEG] + [(name, "f8") for name in _LEG_REALS])
 
-segments, flows = ArrayAt(SEGMENT), ArrayAt(FLOW)  # by address
+segments, flows, legs = ArrayAt(SEGMENT), ArrayAt(FLOW), ArrayAt(LEG)  # by address
 
 NEVER = 1 << 62
 NO_JITTER, NORMAL, GAMMA, LOGNORMAL, EMPIRICAL = range(5)
@@ -127,4 +133,4 @@ ARRIVALS, ACKS, SENDS, ANSWERS, NOT_TOLD = range(5)  # of packets whose instants
 LOST_IN_QUEUE, LOST_BEHIND = 1, 2  # where a transmission is told to get lost
 NO_ECN, CLASSIC_ECN, ACCURATE_ECN = range(3)  # a flow's: none; echoed until answered; echoed packet by packet (DCTCP)
 MAX_QUICK_ACKS = 16  # TCP_MAX_QUICKACKS
-DELAY_WORDS, DELAY_REALS = 8, 4  # of a step of the path's delay, see `bottleneck.next_delay`
+DELAY_WORDS, DELAY_REALS = 8, 4  # of a step of a leg's delay, see `legs.next_delay`

@@ -9,8 +9,9 @@ from cctrace.errors import ArgumentError
 from cctrace.lang import memory
 from cctrace.lang.fields import fields_of, record_dtype
 from cctrace.lang.machine import INTERPRETED
-from cctrace.sim.core import bottleneck, bridge
+from cctrace.sim.core import bridge
 from cctrace.sim.core.chance import seeded
+from cctrace.sim.core.delay import next_delay
 from cctrace.sim.core.receive_window import (
     FIRST_BUFFER_BYTES,
     FIRST_CLAMP_BYTES,
@@ -24,6 +25,7 @@ from cctrace.sim.core.structs import (
     ACCURATE_ECN,
     CLASSIC_ECN,
     FLOW,
+    LEG,
     LINUX,
     LINUX_6_18,
     LOST_BEHIND,
@@ -50,7 +52,7 @@ from cctrace.units import parse_size_bytes, parse_time_ns
 FIRST_NS = 1_000_000_000  # when a simulation starts: the stacks' clocks do not start at zero
 _RINGS = (
     "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo",
-    "ack_stamp", "ack_dup", "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo", "wq_ends"
+    "ack_stamp", "ack_dup", "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo", "wq_ends", "way_ns", "way_order",
 )  # fmt: skip
 _CACHE_LINES_APART = 5
 MOST_PACKETS = 1 << 18  # in the path and its buffer
@@ -185,11 +187,18 @@ class World:
         for name, value in path.world_fields().items():
             shifted = value + FIRST_NS if name in ("loss_ns", "shape_ns") else value
             setattr(w, name, self.place(shifted) if isinstance(shifted, np.ndarray) else shifted)
-        words, reals = path.delay_steps(self.place)
-        words[:, 0] += FIRST_NS
-        w.delay_steps = len(words)
-        w.delay_words, w.delay_reals = self.place(words.ravel()), self.place(reals.ravel())
-        bottleneck.next_delay(w, FIRST_NS)
+        tables = [path.delay_steps(self.place, before) for before in (True, False)]
+        for words, _ in tables:
+            words[:, 0] += FIRST_NS
+        self._delays = [(len(words), self.place(words.ravel()), self.place(reals.ravel())) for words, reals in tables]
+
+    def _leg(self, base_ns, delays):
+        """Return the address of a stretch of a flow's path."""
+        leg = np.zeros(1, LEG).view(np.recarray)
+        leg[0].base_ns = base_ns
+        leg[0].steps, leg[0].words, leg[0].reals = delays
+        next_delay(leg[0], FIRST_NS)
+        return self.place(leg)
 
     @staticmethod
     def _ring_size(path, flows):
@@ -251,6 +260,10 @@ class World:
         f.hz = flow.hz
         f.tick_us = 1_000_000 // flow.hz if profile == LINUX else 1
         f.fwd_ns = path.rtt_ns - path.reverse_ns if flow.rtt_ns is None else flow.rtt_ns - path.reverse_ns
+        before_ns = path.before_ns(f.fwd_ns)
+        if before_ns > 0 or path.jitter_before is not None:
+            f.before = self._leg(before_ns, self._delays[0])
+        f.behind = self._leg(f.fwd_ns - before_ns, self._delays[1])
         f.rev_ns = path.reverse_ns
         f.ack_every = flow.ack_every
         f.rcv_clock_ns = clock_ns
