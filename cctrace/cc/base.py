@@ -43,6 +43,26 @@ class Param(NamedTuple):
     field: str = ""
 
 
+class Counterpart(NamedTuple):
+    """How a specification and a released controller decide something differently, found by reading both.
+
+    `what` it is, what is done `here` (the class that has the table) and `there`, the `section` of the specification and
+    the `function` of the release; `requirements` are the ids of `cctrace.conform` that the release therefore fails.
+
+    Examples
+    --------
+    >>> Counterpart("drain gain", "0.5", "0.344", "5.3.2", "bbr_drain_gain", ("drain.gain",)).requirements
+    ('drain.gain',)
+    """
+
+    what: str
+    here: str
+    there: str
+    section: str
+    function: str
+    requirements: tuple[str, ...] = ()
+
+
 class ArrayField(NamedTuple):
     """A fixed-length array field; every element starts at `fill`, or each at its own where `fill` is a tuple."""
 
@@ -102,6 +122,8 @@ class Controller:
     golden_names: ClassVar[dict[str, str]] = {}
     # Golden-vector column -> why this class has no field for it; such a column must be constant in every vector.
     golden_absent: ClassVar[dict[str, str]] = {}
+    # {registered name: how that controller differs}, of a class that is written from a specification.
+    counterparts: ClassVar[dict[str, tuple[Counterpart, ...]]] = {}
     # Settings that are texts, not numbers: {name: function(cls, text)}, which returns the class to use; must be cached.
     named_settings: ClassVar[dict[str, Any]] = {}
     # Why this class cannot be compiled; empty where it can.

@@ -13,7 +13,7 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from cctrace.cc import REGISTRY, canonical, controller
-from cctrace.cc.base import Controller, LinuxController, Param, QuicController
+from cctrace.cc.base import Controller, Counterpart, LinuxController, Param, QuicController
 from cctrace.cc.of_papers import SYSTEMS
 
 _COMMON = {Controller, LinuxController, QuicController, object}
@@ -114,6 +114,22 @@ def differences(left: str, right: str) -> tuple[list[Difference], list[Differenc
         if left_steps.get(key) is not right_steps.get(key)
     ]
     return params, steps
+
+
+def counterparts(left: str, right: str) -> list[Counterpart]:
+    """Return what reading a specification (`left` or `right`) beside the other's source has found to differ.
+
+    Rows are as seen from `left`: `here` is what it does. Raises `ArgumentError` if there is no such controller.
+
+    Examples
+    --------
+    >>> counterparts("bbr3", "bbr_draft")[0][:3]
+    ('drain gain', '0.344 (88/256)', '0.5')
+    """
+    names = [canonical(name).partition(":")[0] for name in (left, right)]
+    (here, _), (there, _) = controller(left), controller(right)
+    mirrored = (row._replace(here=row.there, there=row.here) for row in there.counterparts.get(names[0], ()))
+    return [*here.counterparts.get(names[1], ()), *mirrored]
 
 
 def _steps(cls: type[Controller]) -> dict[str, FunctionType]:

@@ -95,7 +95,7 @@ def _print_words(entry: dict[str, Any]) -> None:
 
 
 def _print_differences(left: str, right: str, as_json: bool) -> None:
-    from cctrace.cc.compare import describe, differences
+    from cctrace.cc.compare import counterparts, describe, differences
 
     params, steps = differences(left, right)
     entries = [describe(left), describe(right)]
@@ -105,8 +105,11 @@ def _print_differences(left: str, right: str, as_json: bool) -> None:
             name: [{"name": d.name, left: d.left, right: d.right} for d in rows] for name, rows in tables.items()
         }
         words = {heading: {entry["name"]: entry[heading] for entry in entries} for heading in WORDS}
-        print_json(found | words)
+        print_json(found | words | {"counterparts": [row._asdict() for row in counterparts(left, right)]})
         return
+    if read := counterparts(left, right):
+        print_table(("what", left, right, "section", "function"), [row[:5] for row in read])
+        echo()
     for what, rows in (("parameter", params), ("step", steps)):
         texts = [(d.name, *("none" if side is None else side for side in (d.left, d.right))) for d in rows]
         if texts:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from cctrace.cc.base import declared_fields
 from cctrace.cc.bbr2_model import BBR_UNIT, BW_UNIT
+from cctrace.cc.bbr_draft_model import UNSET_BW
 from cctrace.errors import ArgumentError
 from cctrace.flows.source import flow_of
 
@@ -23,6 +24,7 @@ _UNBOUNDED = 0x3FFFFFFF  # Linux says ~0U or 0x7fffffff
 _FIELDS = (
     *("snd_cwnd", "snd_ssthresh", "pacing_rate", "mode", "cycle_idx", "pacing_gain", "cwnd_gain", "min_rtt_us"),
     *("lt_use_bw", "lt_bw", "bw_lo", "bw_hi0", "bw_hi1", "inflight_hi", "inflight_lo"),
+    *("bw", "bw_shortterm", "inflight_longterm", "inflight_shortterm"),  # bytes/s and segments, of bbr_draft
 )
 _ARRAYS = {"bw_v": ("bw_v[0]",)}
 
@@ -65,9 +67,9 @@ def model_table(
     held = {name: np.asarray(decisions[name]) for name in model_fields(controller)}
     table = {"time_ns": np.asarray(time_ns, np.int64), "cwnd_segments": held["snd_cwnd"].astype(np.float64)}
     table["ssthresh_segments"] = held["snd_ssthresh"].astype(np.float64)
-    for name in ("inflight_hi", "inflight_lo"):
-        if name in held:
-            bound = held[name].astype(np.float64)
+    for name, draft in (("inflight_hi", "inflight_longterm"), ("inflight_lo", "inflight_shortterm")):
+        if name in held or draft in held:
+            bound = held[name if name in held else draft].astype(np.float64)
             table[f"{name}_segments"] = np.where(bound >= _UNBOUNDED, np.inf, bound)
     pacing = held["pacing_rate"].astype(np.float64)
     if (pacing > 0).any():
@@ -81,13 +83,21 @@ def model_table(
         table["bw_Bps"] = np.where(bw > 0, bw * unit, np.nan)
     if "bw_lo" in held:
         table["bw_lo_Bps"] = np.where(held["bw_lo"] >= _UNBOUNDED, np.inf, held["bw_lo"] * unit)
+    if "bw_shortterm" in held:
+        table["bw_Bps"] = np.where(held["bw"] > 0, held["bw"], np.nan)
+        table["bw_lo_Bps"] = np.where(held["bw_shortterm"] >= UNSET_BW, np.inf, held["bw_shortterm"])
     if "cwnd_gain" in held:
-        table["cwnd_gain"] = held["cwnd_gain"] / BBR_UNIT
+        table["cwnd_gain"] = _gain(held["cwnd_gain"])
     if "pacing_gain" in held:
-        table["pacing_gain"] = held["pacing_gain"] / BBR_UNIT
+        table["pacing_gain"] = _gain(held["pacing_gain"])
         table["mode"] = np.array(controller.states[:4], dtype=object)[held["mode"]]
-        table["phase"] = _phase(table["mode"], held["pacing_gain"])
+        table["phase"] = _phase(table["mode"], table["pacing_gain"] * BBR_UNIT)
     return pd.DataFrame(table)
+
+
+def _gain(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return gains, which released controllers keep in 256ths and `bbr_draft` as they are."""
+    return values if values.dtype.kind == "f" else values / BBR_UNIT
 
 
 def _bandwidth(held: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:

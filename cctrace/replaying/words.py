@@ -71,15 +71,16 @@ def _model(controller: type[Controller], state: dict[str, Any], mss: int | None)
         found.append(("mode", _mode(controller, state)))
     bandwidth = _bandwidth(controller, state)
     if bandwidth is not None:
-        in_bytes = controller.view == "quic" or mss is not None
-        rate = format_rate(bandwidth * 8 * (1 if controller.view == "quic" else mss or 1))
+        is_bytes = controller.view == "quic" or "bw_shortterm" in state
+        in_bytes = is_bytes or mss is not None
+        rate = format_rate(bandwidth * 8 * (1 if is_bytes else mss or 1))
         text = rate if in_bytes else f"{format_number(bandwidth)} segments/s"
         found.append(("bandwidth estimate", text if bandwidth else "none yet"))
     for name, factor in (("min_rtt_us", 1e3), ("min_rtt_ms", 1e6)):
         if name in state:
             known = 0 < state[name] < UNBOUNDED
             found.append(("min_rtt", format_time(state[name] * factor) if known else "none yet"))
-    unit = 1 if controller.view == "quic" else 256
+    unit = _gain_unit(controller, state)
     found += [
         (name.replace("_", " "), format_number(state[name] / unit, 4))
         for name in ("pacing_gain", "cwnd_gain")
@@ -87,7 +88,7 @@ def _model(controller: type[Controller], state: dict[str, Any], mss: int | None)
     ]
     found += [
         (name, _segments(state[name], mss))
-        for name in ("inflight_hi", "inflight_lo")
+        for name in ("inflight_hi", "inflight_lo", "inflight_longterm", "inflight_shortterm")
         if name in state and controller.view == "linux"
     ]
     return found
@@ -101,14 +102,19 @@ def _mode(controller: type[Controller], state: dict[str, Any]) -> str:
         return name
     if len(states) > 4 and 0 <= 4 + int(state.get("cycle_idx", -1)) < len(states):
         return f"{name}, {states[4 + int(state['cycle_idx'])]}"
-    unit = 1 if controller.view == "quic" else 256
+    unit = _gain_unit(controller, state)
     gain = state.get("pacing_gain", unit) / unit
     return f"{name}, {'probing for more' if gain > 1 else 'draining' if gain < 1 else 'cruising'}"
 
 
+def _gain_unit(controller: type[Controller], state: dict[str, Any]) -> int:
+    """Return what a gain of 1 is: 256 in released Linux controllers, else 1."""
+    return 1 if controller.view == "quic" or isinstance(state.get("pacing_gain"), float) else 256
+
+
 def _bandwidth(controller: type[Controller], state: dict[str, Any]) -> float | None:
-    """Return the bandwidth estimate, bytes (of Linux: segments) per second; None if the controller has none."""
-    if controller.view == "quic":
+    """Return the bandwidth estimate, bytes (released Linux: segments) per second; None if the controller has none."""
+    if controller.view == "quic" or "bw_shortterm" in state:
         return state.get("bw")
     if "bw_hi0" in state:
         found = min(max(state["bw_hi0"], state["bw_hi1"]), state["bw_lo"])

@@ -19,6 +19,7 @@ import numpy as np
 
 from cctrace.cc import controller as resolve
 from cctrace.cc.bbr2_model import BBR_UNIT, BW_UNIT
+from cctrace.cc.bbr_draft_model import UNSET_BW
 from cctrace.lang.fields import fields_of, record_dtype
 
 if TYPE_CHECKING:
@@ -53,11 +54,12 @@ def columns_of(spec: str | type[Controller], held: Sequence[bytes], mss: int) ->
     linux = cls.view == "linux"
     found = {name: np.full(count, np.nan) for name in COLUMNS[1:]}
     found |= _model(records, names, linux, mss)
-    gains = BBR_UNIT if linux else 1
     for name in {"pacing_gain", "cwnd_gain"} & set(names):
+        gains = BBR_UNIT if linux and records[name].dtype.kind == "i" else 1  # in 256ths, or as they are
         found[name] = np.round(records[name].astype(float) / gains, 6)
-    for name in {"inflight_hi", "inflight_lo"} & set(names):
-        found[f"{name}_segments"] = _bound(records[name], 1 if linux else mss)
+    for name, draft in (("inflight_hi", "inflight_longterm"), ("inflight_lo", "inflight_shortterm")):
+        for field in {name, draft} & set(names):
+            found[f"{name}_segments"] = _bound(records[field], 1 if linux else mss)
     for name in {"snd_ssthresh", "ssthresh"} & set(names) if "pacing_gain" not in names else ():
         found["ssthresh_segments"] = _bound(records[name], 1 if linux else mss)
     return {"mode": _modes(cls, records, found)} | {name: found[name] for name in COLUMNS[1:]}
@@ -76,11 +78,18 @@ def _model(records: NDArray[np.void], names: tuple[str, ...], linux: bool, mss: 
         found = {"bw_Bps": np.where(bw > 0, bw * unit, np.nan)}
     elif "bw" in names:
         found = {"bw_Bps": records["bw"].astype(float)}
+    if "bw_shortterm" in names:
+        found |= {"bw_hi_Bps": records["max_bw"].copy(), "bw_lo_Bps": _unset_bw(records["bw_shortterm"])}
     for name, scale in (("min_rtt_us", 1.0), ("min_rtt_ms", 1e3), ("min_rtt", 1e3)):
         if name in names:
             least = records[name].astype(float)
             found["min_rtt_us"] = np.where((least == 0) | (least >= 0x7FFFFFFF), np.nan, least * scale)
     return found
+
+
+def _unset_bw(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a bound on the bandwidth, bytes/s; infinite where it is not set."""
+    return np.where(values >= UNSET_BW, np.inf, values)
 
 
 def _bound(values: ArrayLike, unit: float) -> NDArray[np.float64]:
