@@ -1,17 +1,21 @@
-"""`cctrace convert`: captures, counters and link traces as Parquet, CSV or pcap."""
+"""`cctrace convert`: captures, counters and link traces as Parquet, CSV or pcap; a flow as qlog."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from cctrace.cli.arguments import MOST_ROWS, file_argument
+from cctrace.cli.arguments import MOST_ROWS, check_flow, controller_option, file_argument, largest, trust_option
 from cctrace.cli.common import command_options, echo, print_json, progress, reading_options, warn
 
+_QLOG = ("qlog", "sqlog")
 
-@click.command(short_help="Write a capture or counters as Parquet, CSV or pcap.")
+
+@click.command(short_help="Write a capture or counters as Parquet, CSV, pcap or qlog.")
 @file_argument("source")
 @click.argument("target")
-@click.option("--to", metavar="FORMAT", help="parquet, csv or pcap; default: the ending of TARGET.")
+@click.option("--to", metavar="FORMAT", help="parquet, csv, pcap or qlog; default: the ending of TARGET.")
 @click.option(
     "--chunk",
     default=1_000_000,
@@ -20,23 +24,74 @@ from cctrace.cli.common import command_options, echo, print_json, progress, read
     type=click.IntRange(1, MOST_ROWS),
     help="Packets of a capture held in memory at a time.",
 )
+@click.option("--flow", "index", type=int, metavar="N", help="qlog: which connection; default: the one that sent most.")
+@controller_option(
+    "--controller",
+    "--cc",
+    "controller",
+    metavar="NAME",
+    help="qlog: whose decisions; default: the controller that sent the flow, as cctrace identify finds.",
+)
 @reading_options
+@trust_option
 @command_options()
 def convert(
-    source: str, target: str, to: str | None, chunk: int, limit: int | None, decapsulate: tuple[str, ...], as_json: bool
+    source: str,
+    target: str,
+    to: str | None,
+    chunk: int,
+    index: int | None,
+    controller: str | None,
+    limit: int | None,
+    decapsulate: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Convert anything that cctrace reads.
 
     Parquet keeps everything and can be read back; CSV is for people; pcap (captures only) is for other tools: raw IP
     without payload, nanoseconds. SOURCE may be "-", a URL or a quoted pattern of rotated captures.
-    """
-    from cctrace.io.write import convert as run
 
-    with progress(f"converting {source}"):
-        done = run(source, target, to, chunk, limit=limit, decapsulate=decapsulate)
+    qlog (TARGET ends in .sqlog or .qlog) holds one flow of a capture as its sender's log, which qvis draws: packets,
+    RTTs, cwnd, bytes in flight, pacing rate and congestion states.
+    """
+    options: dict[str, Any] = {"limit": limit, "decapsulate": decapsulate}
+    if (to or target.rpartition(".")[2].lower()) in _QLOG:
+        done = _to_qlog(source, target, index, controller, options)
+    else:
+        done = _to_table(source, target, to, chunk, (index, controller), options)
     for warning in done["warnings"]:
         warn(warning)
     if as_json:
         print_json({"source": source} | done)
     else:
-        echo(f"{target}: {done['rows']} rows, {done['to']}")
+        echo(f"{target}: {done['rows']} {'events' if done['to'] == 'qlog' else 'rows'}, {done['to']}")
+
+
+def _to_table(
+    source: str, target: str, to: str | None, chunk: int, of_qlog: tuple[object, object], options: dict[str, Any]
+) -> dict[str, Any]:
+    from cctrace.errors import ArgumentError
+    from cctrace.io.write import convert as run
+
+    if of_qlog != (None, None):
+        raise ArgumentError("--flow, --controller: only a qlog is of one flow; leave them out, or give --to qlog")
+    with progress(f"converting {source}"):
+        return run(source, target, to, chunk, **options)
+
+
+def _to_qlog(
+    source: str, target: str, index: int | None, controller: str | None, options: dict[str, Any]
+) -> dict[str, Any]:
+    from cctrace.errors import ArgumentError
+    from cctrace.exporting.qlog import write_qlog
+    from cctrace.flows.capture import Capture, read
+
+    with progress(f"reading {source}") as say:
+        data = read(source, **options)
+        if not isinstance(data, Capture):
+            raise ArgumentError(f"{source}: only flows of captures become qlog, this is {type(data).__name__}")
+        index = largest(data.flows["bytes_sent"]) if index is None else index
+        check_flow(index, len(data), source)
+        say(f"writing {target}")
+        rows = write_qlog(data.flow(index), target, controller)
+    return {"rows": rows, "target": target, "to": "qlog", "flow": index, "warnings": data.warnings}

@@ -1,0 +1,1 @@
+"""Flows in the formats of other tools, with what their senders decided: qlog."""
