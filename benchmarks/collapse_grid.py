@@ -2,8 +2,9 @@
 
     python -m benchmarks.collapse_grid [FILE]
 
-Simulates bbr2016 with every kind of jitter at both links, at standard deviations from far below to far above the
-threshold, several seeds each (under ten minutes of one core), and writes benchmarks/closed_loop/grid.csv or FILE.
+Simulates bbr2016 with every kind of jitter at four links, and reordering at a fifth, at standard deviations from far
+below to far above the threshold, several seeds each (under ten minutes of one core), and writes
+benchmarks/closed_loop/grid.csv or FILE.
 The paths, durations and the label are those of the golden vectors' summary: wire throughput after the first third below
 half the rate. The stack is that of the vectors, except under reordering, which it takes for loss: there it is Linux's.
 """
@@ -14,7 +15,8 @@ from pathlib import Path as FilePath
 import numpy as np
 import pandas as pd
 
-from benchmarks.simulate import run_single
+from benchmarks.simulate import closed_loop_scenario, run_single
+from cctrace import units
 
 # Middle of each grid, ms: about where half of the runs collapse in a coarse look.
 MIDDLE_MS = {
@@ -26,6 +28,15 @@ MIDDLE_MS = {
     "kumarb": 1.65,
     "kumarc": 1.35,
     "reokumar": 0.88,
+    "jit50x20": 5.7,
+    "jit50x20b": 5.5,
+    "jit50x20c": 5,
+    "reo50x20": 3.6,
+    "jit20x100": 33,
+    "jit20x100b": 34,
+    "jit20x100c": 36,
+    "reo20x100": 18,
+    "reo100x10": 1.8,
 }
 AROUND = np.geomspace(1 / 1.6, 1.6, 13)
 WIRE_PER_PAYLOAD = 1514 / 1448
@@ -34,7 +45,8 @@ WIRE_PER_PAYLOAD = 1514 / 1448
 def runs(kind, sd_ms, seeds):
     """Yield the rows of one scenario."""
     scenario = f"{kind}_{sd_ms:g}"
-    half = 0.5e9 if "kumar" in kind else 20e6
+    path, _, _ = closed_loop_scenario(scenario)
+    half = units.parse_rate_bps(path["rate"], "rate") / 2
     for seed in seeds:
         flow = run_single(scenario, "bbr2016", seed, "linux" if kind.startswith("reo") else "reference")
         throughput = flow.tail_goodput_bps * WIRE_PER_PAYLOAD

@@ -29,7 +29,9 @@ from cctrace.analytic.jittered import SENDERS, Link
 from cctrace.errors import ArgumentError
 
 HERE = Path(__file__).parent / "closed_loop"
-SCENARIO = re.compile(r"(?P<kind>(?P<reo>reo)?(?P<link>jit40|kumar|40)(?P<draws>[bc]?))_(?P<sd>[\d.]+)$")
+SCENARIO = re.compile(
+    r"(?P<kind>(?P<reo>reo)?(?:jit)?(?P<link>kumar|40|(?P<mbps>\d+)x(?P<rtt_ms>\d+))(?P<draws>[bc]?))_(?P<sd>[\d.]+)$"
+)
 DRAWS = {"": "packet", "b": "burst", "c": "slot"}
 V1 = ("bbr2016", "bbr2019", "bbr2022")
 
@@ -37,9 +39,10 @@ V1 = ("bbr2016", "bbr2019", "bbr2022")
 def link_of(kind, sd_ms):
     found = SCENARIO.match(f"{kind}_0")
     fast = found["link"] == "kumar"
+    mbps, rtt_ms = (int(found["mbps"]), int(found["rtt_ms"])) if found["mbps"] else (1000, 5) if fast else (40, 40)
     return Link(
-        rate_bps=1e9 if fast else 40e6,
-        delay=TruncatedNormal(5000 if fast else 40_000, max(sd_ms, 1e-3) * 1000),
+        rate_bps=mbps * 1e6,
+        delay=TruncatedNormal(rtt_ms * 1000, max(sd_ms, 1e-3) * 1000),
         draws=DRAWS[found["draws"]],
         ordered=not found["reo"],
         ack_every=2 if fast and not found["reo"] else 1,

@@ -57,6 +57,9 @@ def closed_loop_scenario(name):
         if "kumar" in kind:
             return {"rate": "1Gbit", "rtt": "5ms", "buffer": "10bdp"} | random, "30s", {"ack_every": 2}
         return forty | {"buffer": "8bdp"} | random, "60s", {}
+    if found := re.fullmatch(r"(jit|reo)(\d+)x(\d+)([bc]?)", kind):
+        jitter = f"normal:sd={rest}ms,per={JITTER_PER[found[4]]}" + (",reorder" if found[1] == "reo" else "")
+        return {"rate": f"{found[2]}Mbit", "rtt": f"{found[3]}ms", "buffer": "8bdp", "jitter": jitter}, "60s", {}
     if kind == "step":
         before, after = rest.split("_")
         return {"rate": [(0, f"{before}Mbit"), (10, f"{after}Mbit")], "rtt": "100ms", "buffer": "200kB"}, "40s", {}

@@ -39,6 +39,7 @@ from cctrace.errors import ArgumentError
 
 COLLAPSED = 0.5
 _POINTS = 256
+_SCANNED = 25  # jitters tried where the ends bracket no threshold: steps of a third over three decades
 _EXTRA_ROUNDS = 10.0  # extra_acked is a maximum over 5 to 10 rounds, in every version
 
 
@@ -282,7 +283,7 @@ def threshold(
     probability: float = 0.5,
     share: float = COLLAPSED,
 ) -> float:
-    """Jitter at which the collapse probability crosses `probability`.
+    """Least jitter at which the collapse probability rises through `probability`.
 
     Parameters
     ----------
@@ -298,18 +299,28 @@ def threshold(
 
     Notes
     -----
-    The probability jumps where a burst loses a segment, so the crossing is bracketed by bisection to 0.3 %.
+    The probability jumps where a burst loses a segment, so the crossing is bracketed by bisection to 0.3 %. Under wide
+    reordering it falls again (`domain` says where the model ends): where the two ends do not bracket a crossing, the
+    first one on a geometric grid is taken.
     """
-    ends = [collapse_probability(path_of(end), sender, share) for end in (low, high)]
-    if not ends[0] < probability <= ends[1]:
-        side = "below" if ends[1] < probability else "above"
-        raise ArgumentError(
-            f"jitter has no threshold in [{low:g}, {high:g}]: the collapse probability stays {side} {probability:g}"
-        )
+
+    def collapses(jitter: float) -> bool:
+        return collapse_probability(path_of(jitter), sender, share) >= probability
+
+    at_low, at_high = collapses(low), collapses(high)
+    if at_low or not at_high:
+        grid = np.geomspace(low, high, _SCANNED)
+        above = [at_low, *(collapses(jitter) for jitter in grid[1:-1]), at_high]
+        rise = next((i for i in range(1, _SCANNED) if above[i] and not above[i - 1]), None)
+        if rise is None:
+            side = "above" if all(above) else "below" if not any(above) else "above, then below,"
+            raise ArgumentError(
+                f"jitter has no threshold in [{low:g}, {high:g}]: the collapse probability stays {side} {probability:g}"
+            )
+        low, high = grid[rise - 1], grid[rise]
     while high / low > 1.003:
         middle = np.sqrt(low * high)
-        collapsed = collapse_probability(path_of(middle), sender, share) >= probability
-        low, high = (low, middle) if collapsed else (middle, high)
+        low, high = (low, middle) if collapses(middle) else (middle, high)
     return float(np.sqrt(low * high))
 
 
@@ -322,6 +333,11 @@ def domain(path: Link, sender: Constants) -> Domain:
         (
             packets >= 20,
             f"only {packets:.0f} packets in flight at half the rate: the window's floor of 4 packets matters",
+        ),
+        (
+            path.ordered or state.quanta < packets,
+            f"reordering so wide that the bandwidth estimate is {state.overestimate:.1f} times the throughput: three "
+            "bursts of it fill the path in the model, while simulated flows collapse",
         ),
         (
             not later,

@@ -85,8 +85,8 @@ def closed_loop(
     Returns
     -------
     dict
-        ``probability`` of being below half the link, ``expected_min_rtt_us``, ``threshold_sd_us`` (None where jitter of
-        0.1 % to 100 % of the mean does not cross it), ``domain``.
+        ``probability`` of being below half the link, ``expected_min_rtt_us``, ``threshold_sd_us`` (the least jitter
+        at which collapse becomes the rule; None where none from 0.1 % to 100 % of the mean is), ``domain``.
 
     Raises
     ------

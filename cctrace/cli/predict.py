@@ -92,10 +92,14 @@ def _collapse_words(out: dict[str, Any], mean_us: float, sd_us: float, gain: flo
     ]
     if "closed_loop" in out:
         loop = out["closed_loop"]
+        limit = loop["threshold_sd_us"]
         words.append(
             f"In its loop, where RTTs depend on each other: probability {format_share(loop['probability'])}, expected "
-            f"min_rtt {time(loop['expected_min_rtt_us'])}."
+            f"min_rtt {time(loop['expected_min_rtt_us'])}; "
+            + ("collapse never becomes the rule." if limit is None else f"collapse becomes the rule at {time(limit)}.")
         )
+        if loop["domain"].startswith("outside"):
+            words.append(f"That lies outside of the model's domain: {loop['domain'].removeprefix('outside: ')}.")
     return words
 
 
