@@ -300,6 +300,19 @@ def queue_size(text: str, called: str) -> None:
         raise ArgumentError(f"{called} {text}: {error}") from None
 
 
+def aqm_option(**more: Any) -> Decorator:
+    """Declare --aqm, which takes the discipline of a queue; the command receives the text."""
+
+    def checked(context: click.Context, option: click.Parameter, text: str | None) -> Any:
+        if text not in (None, "droptail"):
+            from cctrace.sim.aqm import Aqm
+
+            Aqm.parse(str(text))
+        return text
+
+    return click.option("--aqm", callback=checked, metavar="NAME[:PARAM=VALUE,…]", **more)
+
+
 def change_option(name: str, parse: Callable[[str, str], Any], zero: bool = False, **more: Any) -> Decorator:
     """Declare an option that takes another value, `parse(text, name)`, or x and a factor; the command gets the text."""
 

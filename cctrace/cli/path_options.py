@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from cctrace.cli.arguments import buffer_option, file_option, jitter_option, rate_option, share_option, time_option
+from cctrace.cli.arguments import (
+    aqm_option,
+    buffer_option,
+    file_option,
+    jitter_option,
+    rate_option,
+    share_option,
+    time_option,
+)
 
 if TYPE_CHECKING:
     from cctrace.sim.path import Path
@@ -29,7 +37,9 @@ _OPTIONS = (
     time_option("--delay-before", help="The part of the RTT before the queue.  [default: with --jitter-before all]"),
     share_option("--loss", help="Random loss before the queue.  [default: the file's, else none]"),
     click.option("--ecn-threshold", metavar="SIZE", help="Mark from this queue on: bytes, or BDPs."),
-    click.option("--aqm", type=click.Choice(["droptail", "codel"]), default="droptail", show_default=True),
+    aqm_option(
+        default="droptail", show_default=True, help="droptail, codel, fq_codel, red, pie, dualpi2; pie:target=5ms"
+    ),
     click.option("--shaper", metavar="RATE,BURST", help="Token bucket that empties the queue: 10Mbit,100kB"),
     click.option("--policer", metavar="RATE,BURST", help="Token bucket that drops what exceeds it: 10Mbit,100kB"),
 )

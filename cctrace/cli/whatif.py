@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cctrace.cli.arguments import (
+    aqm_option,
     change_option,
     controller_option,
     controllers_option,
@@ -67,7 +68,7 @@ _CHANGED = "or x and a factor"
     "--jitter", _jitter, zero=True, metavar="KIND:...", help=f"Other jitter: none, normal:sd=2ms, {_CHANGED}: x0.5."
 )
 @change_option("--loss", parse_share, zero=True, metavar="SHARE", help=f"Another random loss: 2%, {_CHANGED}.")
-@click.option("--aqm", type=click.Choice(["droptail", "codel"]), help="Another discipline of the queue.")
+@aqm_option(help="Another discipline of the queue: droptail, codel, fq_codel, red, pie, dualpi2.")
 @change_option(
     "--rwnd", _window, metavar="SIZE", help=f"Another receive window: 4MB, {_CHANGED} of the largest seen: x4."
 )

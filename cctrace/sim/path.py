@@ -16,6 +16,7 @@ import numpy as np
 from cctrace import presets
 from cctrace.display import brief
 from cctrace.errors import ArgumentError
+from cctrace.sim.aqm import Aqm
 from cctrace.sim.core.structs import DELAY_REALS, DELAY_WORDS, NO_JITTER
 from cctrace.sim.jitter import Jitter
 from cctrace.sim.traces import trace_steps
@@ -70,8 +71,10 @@ class Path:
         not take, so that nothing but serialisation is behind the queue.
     reverse : str
         The part of `rtt` that the ACKs take.
-    aqm : {"droptail", "codel"}
-        CoDel marks packets of flows with ECN, and drops those of others.
+    aqm : str
+        ``"droptail"``, or active management of the queue as Linux does it: ``"red"``, ``"pie"``, ``"codel"``,
+        ``"fq_codel"``, ``"dualpi2"``, with parameters as in ``"pie:target=5ms"`` (`cctrace.sim.aqm.KINDS`). Packets of
+        flows with ECN are marked where those of others are dropped, unless ``noecn`` is among the parameters.
     ecn_threshold : str, optional
         Queue (bytes or BDPs) from which packets of flows with ECN are marked, whatever `aqm` does.
     policer : (str, str), optional
@@ -148,8 +151,8 @@ class Path:
         self._check_before(int(min(steps["rtt"][1])) - self.reverse_ns)
         if self.buffer_bytes < PACKET_BYTES:
             raise ArgumentError(f"buffer={self.buffer!r} is less than one packet ({PACKET_BYTES} bytes)")
-        if self.aqm not in ("droptail", "codel"):
-            raise ArgumentError(f"aqm={self.aqm!r}: use droptail or codel")
+        if self.aqm != "droptail":
+            self.aqm_fields()
         self.world_fields()
 
     @classmethod
@@ -260,6 +263,10 @@ class Path:
         ]
         return int(self._steps["rtt"][1].max()) + sum(spans)
 
+    def aqm_fields(self) -> dict[str, Any]:
+        """Return the fields of the simulation's AQM record, of a path that is not drop-tail."""
+        return Aqm.parse(_text("aqm", self.aqm, "codel")).fields(self.buffer_bytes, self.bdp_bytes)
+
     def world_fields(self) -> dict[str, Any]:
         """Return the fields of the simulation's WORLD record that describe this path; arrays are yet to be placed."""
         times, losses = self._steps["loss"]
@@ -268,8 +275,6 @@ class Path:
         given |= {"ack_loss": parse_share(self.ack_loss, "ack_loss")}
         given |= _chances("loss", self.burst_loss) | _chances("ack_loss", self.ack_burst_loss, "ack_burst_loss")
         given["buffer_packets"] = self.buffer_packets or 0
-        if self.aqm == "codel":  # [RFC8289] §4: 5 ms in 100 ms
-            given |= {"aqm": 1, "aqm_target_ns": 5_000_000, "aqm_interval_ns": 100_000_000}
         if self.ecn_threshold is not None:
             given["ecn_threshold"] = max(parse_size_bytes(self.ecn_threshold, self.bdp_bytes, "ecn_threshold"), 1)
         if self.policer is not None:

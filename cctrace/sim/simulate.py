@@ -188,7 +188,7 @@ def _sample(world: World, at_ns: int, watch: Sequence[str], flows: Sequence[Send
         ]
         for name in watch
     }
-    f, w = world.flows, world.record
+    f = world.flows
     quic = f.profile == QUIC
     flight = np.where(quic, f.q_in_flight // f.mss, f.nxt - f.una - f.sacked_out - f.lost_out + f.retrans_out)
     cwnd = np.array([world.array(address)[CWND] for address in f.state])  # in bytes for a QUIC controller
@@ -198,7 +198,7 @@ def _sample(world: World, at_ns: int, watch: Sequence[str], flows: Sequence[Send
     return {
         "time_s": np.full(len(f), at_ns / 1e9),
         "flow": np.arange(len(f)),
-        "queue_delay_us": np.full(len(f), max(int(w.free_at) - FIRST_NS - at_ns, 0) / 1e3),
+        "queue_delay_us": np.full(len(f), world.queue_delay_ns(at_ns) / 1e3),
         "cwnd_segments": np.where(quic, cwnd // f.mss, cwnd),
         "pacing_rate_Bps": rate,
         "in_flight_segments": flight,

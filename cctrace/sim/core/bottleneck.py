@@ -9,16 +9,14 @@ import numpy as np
 
 from cctrace.lang.memory import reals, words
 from cctrace.sim.core.chance import PATH_STREAM, uniform
-from cctrace.sim.core.delay import arrive, forward_delay, leg_delay, set_out
+from cctrace.sim.core.delay import arrive, forward_delay
 from cctrace.sim.core.structs import (
     ARRIVALS,
     CE,
     ECT,
-    LOST_BEHIND,
-    LOST_IN_QUEUE,
+    GETS_LOST,
     NEVER,
     NOT_TOLD,
-    legs,
 )
 from cctrace.sim.core.tally import count
 
@@ -83,32 +81,6 @@ def random_loss(w, now):
     return w.loss_state == 1 and uniform(w, PATH_STREAM) < w.loss
 
 
-def codel_drops(w, dequeue_ns, sojourn):
-    """CoDel's decision on the packet that leaves the queue at `dequeue_ns` after waiting `sojourn` [RFC8289] §5."""
-    if sojourn < w.aqm_target_ns:
-        w.codel_first_above = 0
-        w.codel_dropping = 0
-        return False
-    if w.codel_first_above == 0:
-        w.codel_first_above = dequeue_ns + w.aqm_interval_ns
-        return False
-    if w.codel_dropping == 1:
-        if dequeue_ns < w.codel_drop_next:
-            return False
-        w.codel_count += 1
-        w.codel_drop_next += np.int64(w.aqm_interval_ns / np.sqrt(w.codel_count))
-        return True
-    if dequeue_ns < w.codel_first_above:
-        return False
-    w.codel_dropping = 1
-    delta = w.codel_count - w.codel_last_count
-    recent = dequeue_ns - w.codel_drop_next < 16 * w.aqm_interval_ns
-    w.codel_count = delta if recent and delta > 1 else 1
-    w.codel_last_count = w.codel_count
-    w.codel_drop_next = dequeue_ns + np.int64(w.aqm_interval_ns / np.sqrt(w.codel_count))
-    return True
-
-
 def fill_shaper(w, until):
     """Let tokens come into the shaper's bucket until a time, at the rate that holds; it changes in steps."""
     while w.shape_step + 1 < w.shape_steps and words(w.shape_ns)[w.shape_step + 1] <= until:
@@ -150,6 +122,12 @@ def mark(f, order):
     return True
 
 
+def drop(f, order):
+    """Drop a transmission in the queue, with its mark if it has one."""
+    f.drops_queue += 1
+    f.n_marked -= words(f.tx_marks)[order & f.mask] & CE > 0
+
+
 def first_departure(w, since):
     """Return when the first packet leaves the queue from a time on, of those that are in it; NEVER if none does."""
     k = w.q_head
@@ -170,61 +148,13 @@ def told_lost(f, order):
     return 0
 
 
-def forward(w, f, order, now):
-    """Put transmission `order` on the path."""
-    if f.before > 0:
-        set_out(w, f, order, now)
-    else:
-        enter(w, f, order, now)
-
-
-def reach_queue(w, f, now):
-    """The next transmission that is on its way to the queue gets there."""
-    order = words(f.way_order)[f.way_head & f.mask]
-    f.way_head += 1
-    enter(w, f, order, now)
-
-
-def enter(w, f, order, now):
-    """Transmission `order` is at the bottleneck: lost, queued, shaped, marked, delayed."""
-    if w.loss_behind == 0 and random_loss(w, now):
-        f.drops_random += 1
-        return
-    queued = queue_now(w, now)
-    if w.police == 1:
-        w.tokens = min(float(w.police_bucket), w.tokens + (now - w.police_at) / 1e9 * w.token_rate_Bps)
-        w.police_at = now
-        if w.tokens < f.wire_bytes:
-            f.drops_queue += 1
-            return
-        w.tokens -= f.wire_bytes
-    told = told_lost(f, order) if f.losses_told == 1 else 0
-    full = queued + f.wire_bytes > w.buffer_bytes or 0 < w.buffer_packets <= queued_packets(w)
-    if f.losses_told == 1:
-        full = told == LOST_IN_QUEUE
-    if full:
-        f.drops_queue += 1
-        return
-    start = max(now, w.free_at)
-    if w.shaping == 1:
-        start += shaper_wait(w, start, f.wire_bytes)
-    if w.aqm == 1 and codel_drops(w, start, start - now) and not mark(f, order):
-        f.drops_queue += 1
-        return
-    end = service_end(w, start, f.wire_bytes)
-    if end == NEVER:
-        f.drops_queue += 1
-        return
-    if w.shaping == 1:
-        fill_shaper(w, start)
-        w.shape_tokens -= f.wire_bytes
-    if w.ecn_threshold > 0 and queued >= w.ecn_threshold:
-        mark(f, order)
-    serve(w, start, end, f.wire_bytes)
-    f.qdelay_sum_ns += start - now
+def leave(w, f, order, since, start, end):
+    """A transmission that came to the queue at `since` is on the link from `start` to `end`."""
+    f.qdelay_sum_ns += start - since
     f.qdelay_count += 1
-    count(f.queue_tally, start - now)
-    if told == LOST_BEHIND or (w.loss_behind == 1 and random_loss(w, now)):
+    count(f.queue_tally, start - since)
+    told = words(f.tx_marks)[order & f.mask] & GETS_LOST > 0
+    if told or (w.loss_behind == 1 and random_loss(w, since)):
         f.drops_random += 1
         return
     left = step_up(w, end, NOT_TOLD)
@@ -277,25 +207,3 @@ def serve(w, start, end, size):
     words(w.q_bytes)[w.q_tail] = size
     w.q_tail = (w.q_tail + 1) & w.q_mask
     w.queue_bytes += size
-
-
-def forward_bare(w, f, options, now):
-    """Put a packet without data on the path, which loses none of a handshake; return when it arrives.
-
-    `options` are the bytes by which its options are longer than those of a data segment.
-    """
-    if f.before > 0:  # too small to count where it is not known yet what else will be queued then
-        now += leg_delay(w, f, legs(f.before)[0], now)
-        leaves = max(now, w.free_at)
-        return leaves + forward_delay(w, f, leaves)
-    queued = queue_now(w, now)
-    size = f.wire_bytes - f.mss + options
-    start = max(now, w.free_at)
-    end = service_end(w, start, size)
-    if end == NEVER:
-        return NEVER
-    if queued + size <= w.buffer_bytes and not 0 < w.buffer_packets <= queued_packets(w):
-        serve(w, start, end, size)
-    w.free_at = end
-    left = step_up(w, end, NOT_TOLD)
-    return step_up(w, left + forward_delay(w, f, left), ARRIVALS)

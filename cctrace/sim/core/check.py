@@ -2,30 +2,36 @@
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.bottleneck import queued_packets
-from cctrace.sim.core.structs import CE, LOST, QUIC, RETRANS, SACKED, segments
+from cctrace.sim.core.structs import CE, DUALPI2, FQ_CODEL, LOST, QUIC, RETRANS, SACKED, aqms, lanes, segments
 
 
 def check_books(w, f):
     """Raise AssertionError, naming the quantity, if what was sent is not delivered, dropped or on its way."""
     dropped = f.drops_queue + f.drops_random
     _equal(
-        "transmissions on their way", f.n_sent - dropped - f.arr_head, f.arr_tail - f.arr_head + f.way_tail - f.way_head
+        "transmissions on their way",
+        f.n_sent - dropped - f.arr_head,
+        f.arr_tail - f.arr_head + f.way_tail - f.way_head + len(waiting(w, f)),
     )
     _equal("transmissions received", f.arr_head, f.log_next + f.n_discarded)
     queued = sum(
         int(words(w.q_bytes)[k & w.q_mask]) for k in range(w.q_head, w.q_head + (w.q_tail - w.q_head & w.q_mask))
     )
+    packets = queued_packets(w)
+    if w.aqm > 0:
+        q = aqms(w.aqm)[0]
+        queued, packets = q.serving + sum(int(lane.bytes) for lane in queues(w)), q.packets
     _equal("queued bytes", queued, w.queue_bytes)
     assert w.queue_bytes <= w.buffer_bytes, f"the queue holds {w.queue_bytes} of {w.buffer_bytes} bytes"
     most = w.buffer_packets or w.q_mask
-    assert queued_packets(w) <= most, f"the queue holds {queued_packets(w)} of {most} packets"
+    assert packets <= most, f"the queue holds {packets} of {most} packets"
     if f.profile == QUIC:
         sent = range(f.tx_head, f.tx_next)
         open_packets = sum(not segments(f.seg)[k & f.mask].marks & (SACKED | LOST) for k in sent)
         _equal("bytes in flight", f.q_in_flight, open_packets * f.mss)
         return
-    coming = (words(f.tx_marks)[words(f.arr_order)[k & f.mask] & f.mask] for k in range(f.arr_head, f.arr_tail))
-    _equal("CE marks", f.n_marked, f.n_ce + sum(m & CE > 0 for m in coming))
+    coming = [words(f.arr_order)[k & f.mask] for k in range(f.arr_head, f.arr_tail)] + waiting(w, f)
+    _equal("CE marks", f.n_marked, f.n_ce + sum(words(f.tx_marks)[order & f.mask] & CE > 0 for order in coming))
     assert f.delivered_ce < f.delivered, "more marked segments delivered than segments"
     marks = [int(segments(f.seg)[k & f.mask].marks) for k in range(f.una, f.nxt)]
     _equal("sacked_out", f.sacked_out, sum(m & SACKED > 0 for m in marks))
@@ -33,6 +39,23 @@ def check_books(w, f):
     _equal("retrans_out", f.retrans_out, sum(m & RETRANS > 0 for m in marks))
     _equal("delivered", f.delivered, 1 + f.una + f.sacked_out + f.dsacks)  # the SYN counts
     assert f.una <= f.rcv_nxt <= f.rcv_high <= f.nxt, "the receiver has what was never sent"
+
+
+def queues(w):
+    """Return the queues of a bottleneck under active management."""
+    q = aqms(w.aqm)[0]
+    count = {FQ_CODEL: int(w.n), DUALPI2: 2}.get(int(q.kind), 1)
+    return [lanes(w.lanes)[k] for k in range(count)]
+
+
+def waiting(w, f):
+    """Return the transmissions of a flow that wait in such queues."""
+    return [
+        int(words(lane.order)[k & w.q_mask])
+        for lane in (queues(w) if w.aqm > 0 else ())
+        for k in range(lane.head, lane.tail)
+        if words(lane.flow)[k & w.q_mask] == f.index
+    ]
 
 
 def _equal(what, got, expected):

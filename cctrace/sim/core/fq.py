@@ -6,7 +6,8 @@ as sent follows the hand-over, what a capture shows follows fq. [Linux612] net/s
 """
 
 from cctrace.lang.memory import words
-from cctrace.sim.core.bottleneck import MOST_LATE_NS, first_departure, forward, instant_near, step_up
+from cctrace.sim.core.bottleneck import MOST_LATE_NS, first_departure, instant_near, step_up
+from cctrace.sim.core.entry import forward
 from cctrace.sim.core.structs import NEVER, NOT_TOLD, SENDS, SKB_END, SKB_LAST, TAP_SENT, segments
 from cctrace.sim.core.tap import tap
 from cctrace.sim.core.view import PACING

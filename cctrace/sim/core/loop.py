@@ -2,9 +2,10 @@
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.app import answered, application
-from cctrace.sim.core.bottleneck import reach_queue
+from cctrace.sim.core.entry import reach_queue
 from cctrace.sim.core.fq import release
 from cctrace.sim.core.linux_sender import linux_ack, linux_timer
+from cctrace.sim.core.managed import serve_on
 from cctrace.sim.core.output import push
 from cctrace.sim.core.quic_sender import q_probe, q_process_ack, q_push
 from cctrace.sim.core.receiver import delack_timer, receive, send_ack
@@ -114,6 +115,11 @@ def run(w, until_ns, check=None):
             if table[i].next_ns < now:
                 now = table[i].next_ns
                 first = i
+        if w.serve_at <= min(now, until_ns):
+            first = serve_on(w, w.serve_at)
+            if first >= 0:
+                table[first].next_ns = next_time(table[first])
+            continue
         if now > until_ns:
             return until_ns
         f = table[first]

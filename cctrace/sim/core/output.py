@@ -2,8 +2,9 @@
 
 from cctrace.cc.linux import CA_CWR, CA_RECOVERY, EVENT_TX_START
 from cctrace.lang.memory import words
-from cctrace.sim.core.bottleneck import forward, step_up
+from cctrace.sim.core.bottleneck import step_up
 from cctrace.sim.core.calls import CWND_EVENT, call, in_flight, mstamp
+from cctrace.sim.core.entry import forward
 from cctrace.sim.core.fq import hand_over, pacing_rate, throttled
 from cctrace.sim.core.receive_window import window_left
 from cctrace.sim.core.rtx_timer import arm, current_rto, probes, rearm_rto, schedule_loss_probe

@@ -8,10 +8,10 @@ push timer refills. Record n of `seg` is packet n here; `tx_seg[n]` is the piece
 import numpy as np
 
 from cctrace.lang.memory import words
-from cctrace.sim.core.bottleneck import forward
 from cctrace.sim.core.bridge import call_cc
 from cctrace.sim.core.calls import trace_call
 from cctrace.sim.core.chance import LATE_STREAM, uniform
+from cctrace.sim.core.entry import forward
 from cctrace.sim.core.structs import LOST, NEVER, SACKED, segments
 from cctrace.sim.core.tally import count
 from cctrace.sim.core.view import (

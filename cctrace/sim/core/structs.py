@@ -13,7 +13,7 @@ _FLOW = (
     # where its arrays are, and the size of its rings less one
     "seg", "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo",
     "ack_stamp", "ack_dup", "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo", "sack_blocks", "state", "cc",
-    "way_ns", "way_order", "before", "behind",
+    "way_ns", "way_order", "before", "behind", "index",
     "mask", "rtt_tally", "queue_tally", "trace_buffer", "trace_rows", "trace_size", "tap_buffer", "tap_rows",
     "tap_size",
     # what the flow is
@@ -88,8 +88,8 @@ _WORLD = (
     "busy_ns",
     "steps_ns", "steps_Bps", "steps", "step",
     "loss_ns", "loss_values", "loss_steps", "loss_step", "loss_next_ns", "loss_behind",
-    "ecn_threshold", "aqm", "aqm_target_ns", "aqm_interval_ns", "codel_first_above", "codel_drop_next", "codel_count",
-    "codel_last_count", "codel_dropping", "police", "police_bucket", "police_at", "shaping", "shape_bucket", "shape_at",
+    "ecn_threshold", "aqm", "lanes", "serve_at",  # managed.py: addresses, and when the link is free; no AQM is 0
+    "police", "police_bucket", "police_at", "shaping", "shape_bucket", "shape_at",
     "shape_ns", "shape_values", "shape_steps", "shape_step",
     "loss_state", "ack_loss_state", "has_normal",
 )
@@ -99,6 +99,20 @@ _LEG = (
     "samples", "drawn_for", "drawn_ns", "latest",
 )
 _LEG_REALS = ("rho", "a", "b", "floor", "z")
+# A bottleneck under active management (aqm.py): parameters, state, and the packet in hand.
+_AQM = (
+    "kind", "ecn", "mtu", "packets", "serving", "flow", "order", "at", "update_ns", "next_update",
+    "target_ns", "interval_ns", "ce_threshold_ns", "quantum", "new_first", "old_first",
+    "red_min", "red_max", "red_wlog", "red_step", "red_avg", "red_count", "red_random",
+    "pie_target", "pie_alpha", "pie_beta", "pie_prob", "pie_burst", "pie_accumulated", "pie_delay", "pie_delay_before",
+    "pie_left", "step_ns", "classic_weight", "first_credit", "credit", "pi2_delay",
+)
+_AQM_REALS = ("coupling", "pi2_alpha_Hz", "pi2_beta_Hz", "pi2_prob")
+# One queue of it: of fq_codel a flow's, of DualPI2 classic or low latency.
+_LANE = (
+    "flow", "order", "at", "head", "tail", "bytes", "deficit", "listed", "next",
+    "first_above", "drop_next", "count", "last_count", "dropping", "inv_sqrt",
+)
 _WORLD_REALS = (
     "tokens", "token_rate_Bps", "shape_tokens", "shape_rate_Bps", "loss", "loss_p", "loss_r", "ack_loss", "ack_loss_p",
     "ack_loss_r", "next_normal",
@@ -108,10 +122,15 @@ FLOW = np.dtype([(name, "i8") for name in _FLOW])
 SEGMENT = np.dtype([(name, "i8") for name in _SEGMENT])
 WORLD = np.dtype([(name, "i8") for name in _WORLD] + [(name, "f8") for name in _WORLD_REALS])
 LEG = np.dtype([(name, "i8") for name in _LEG] + [(name, "f8") for name in _LEG_REALS])
+AQM = np.dtype([(name, "i8") for name in _AQM] + [(name, "f8") for name in _AQM_REALS])
+LANE = np.dtype([(name, "i8") for name in _LANE])
 
-segments, flows, legs = ArrayAt(SEGMENT), ArrayAt(FLOW), ArrayAt(LEG)  # by address
+# by address
+segments, flows, legs, aqms, lanes = ArrayAt(SEGMENT), ArrayAt(FLOW), ArrayAt(LEG), ArrayAt(AQM), ArrayAt(LANE)
 
 NEVER = 1 << 62
+DROPTAIL, CODEL, RED, PIE, FQ_CODEL, DUALPI2 = range(6)
+NO_LANE = -1
 NO_JITTER, NORMAL, GAMMA, LOGNORMAL, EMPIRICAL = range(5)
 PER_PACKET, PER_BURST, PER_SLOT = range(3)
 REFERENCE, LINUX, QUIC = 0, 1, 2  # profiles
@@ -129,6 +148,8 @@ SKB_END = 32  # the last segment of its skb (profile linux)
 # Marks of a transmission: ECN-capable, window reduced, congestion experienced [RFC3168]; the end of a burst (PSH)
 ECT, REDUCED, CE, PUSHED = 1, 2, 4, 8
 SKB_LAST = 16  # the last of its super-packet in fq
+ECT_1 = 32  # beside ECT: the codepoint ECT(1), else ECT(0)
+GETS_LOST = 64  # behind the queue, as the path is told
 ARRIVALS, ACKS, SENDS, ANSWERS, NOT_TOLD = range(5)  # of packets whose instants a world may be told
 LOST_IN_QUEUE, LOST_BEHIND = 1, 2  # where a transmission is told to get lost
 NO_ECN, CLASSIC_ECN, ACCURATE_ECN = range(3)  # a flow's: none; echoed until answered; echoed packet by packet (DCTCP)

@@ -10,6 +10,7 @@ from cctrace.lang import memory
 from cctrace.lang.fields import fields_of, record_dtype
 from cctrace.lang.machine import INTERPRETED
 from cctrace.sim.core import bridge
+from cctrace.sim.core.aqm import pie_vars_init
 from cctrace.sim.core.chance import seeded
 from cctrace.sim.core.delay import next_delay
 from cctrace.sim.core.receive_window import (
@@ -23,8 +24,12 @@ from cctrace.sim.core.receive_window import (
 from cctrace.sim.core.receiver import KEPT_BLOCKS
 from cctrace.sim.core.structs import (
     ACCURATE_ECN,
+    AQM,
     CLASSIC_ECN,
+    DUALPI2,
     FLOW,
+    FQ_CODEL,
+    LANE,
     LEG,
     LINUX,
     LINUX_6_18,
@@ -37,6 +42,7 @@ from cctrace.sim.core.structs import (
     SEGMENT,
     TALLY_SIZE,
     WORLD,
+    aqms,
 )
 from cctrace.sim.core.view import LINUX_BITS, Q_RAND, QUIC_BITS, V_RAND, draw
 from cctrace.sim.core.write_queue import (
@@ -85,7 +91,10 @@ class World:
         ring = self._ring_size(path, flows)
         try:
             self._set_path(path)
+            if path.aqm != "droptail":
+                self._set_aqm(path, flows)
             clocks_ns = np.random.default_rng([seed, _CLOCKS]).integers(0, MS, len(flows))
+            self.flows.index = np.arange(len(flows))
             for f, flow, clock_ns in zip(self.flows, flows, clocks_ns, strict=True):
                 self._set_flow(f, flow, path, ring, clock_ns)
                 if flow.profile != "reference" and not exact:
@@ -182,6 +191,7 @@ class World:
         w.steps_Bps = self.place(rates / 8.0)
         w.steps = len(times)
         w.free_at = FIRST_NS
+        w.serve_at = NEVER
         w.police_at = FIRST_NS
         w.shape_at = FIRST_NS
         for name, value in path.world_fields().items():
@@ -191,6 +201,32 @@ class World:
         for words, _ in tables:
             words[:, 0] += FIRST_NS
         self._delays = [(len(words), self.place(words.ravel()), self.place(reals.ravel())) for words, reals in tables]
+
+    def _set_aqm(self, path, flows):
+        """Set up a queue under active management."""
+        w = self.record
+        q = np.zeros(1, AQM).view(np.recarray)
+        for name, value in path.aqm_fields().items():
+            setattr(q[0], name, value)
+        q[0].mtu = max(flow.sizes[1] for flow in flows)
+        q[0].next_update += FIRST_NS
+        pie_vars_init(q[0])
+        count = {FQ_CODEL: len(flows), DUALPI2: 2}.get(int(q[0].kind), 1)
+        queues = np.zeros(count, LANE).view(np.recarray)
+        for queue in queues:
+            for ring in ("flow", "order", "at"):
+                setattr(queue, ring, self.place(np.zeros(w.q_mask + 1, np.int64)))
+        w.aqm, w.lanes = self.place(q), self.place(queues)
+
+    def queue_delay_ns(self, at_ns):
+        """Return how long a packet that came now would wait, in a queue that serves in the order of arrival."""
+        w = self.record
+        delay = max(int(w.free_at) - FIRST_NS - at_ns, 0)
+        if w.aqm == 0:
+            return delay
+        q = aqms(w.aqm)[0]
+        rate = self.array(w.steps_Bps).view(np.float64)[w.step]
+        return delay + (int((w.queue_bytes - q.serving) * 1e9 / rate) if rate > 0 else 0)
 
     def _leg(self, base_ns, delays):
         """Return the address of a stretch of a flow's path."""

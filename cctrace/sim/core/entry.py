@@ -1,0 +1,98 @@
+"""How transmissions enter the path: past what loses or polices them, into the queue."""
+
+from cctrace.lang.memory import words
+from cctrace.sim.core.bottleneck import (
+    fill_shaper,
+    leave,
+    mark,
+    queue_now,
+    queued_packets,
+    random_loss,
+    serve,
+    service_end,
+    shaper_wait,
+    step_up,
+    told_lost,
+)
+from cctrace.sim.core.delay import forward_delay, leg_delay, set_out
+from cctrace.sim.core.managed import admit
+from cctrace.sim.core.structs import ARRIVALS, GETS_LOST, LOST_BEHIND, LOST_IN_QUEUE, NEVER, NOT_TOLD, legs
+
+
+def forward(w, f, order, now):
+    """Put transmission `order` on the path."""
+    if f.before > 0:
+        set_out(w, f, order, now)
+    else:
+        enter(w, f, order, now)
+
+
+def reach_queue(w, f, now):
+    """The next transmission that is on its way to the queue gets there."""
+    order = words(f.way_order)[f.way_head & f.mask]
+    f.way_head += 1
+    enter(w, f, order, now)
+
+
+def enter(w, f, order, now):
+    """Transmission `order` is at the bottleneck: lost, queued, shaped, marked, delayed."""
+    if w.loss_behind == 0 and random_loss(w, now):
+        f.drops_random += 1
+        return
+    if w.police == 1:
+        w.tokens = min(float(w.police_bucket), w.tokens + (now - w.police_at) / 1e9 * w.token_rate_Bps)
+        w.police_at = now
+        if w.tokens < f.wire_bytes:
+            f.drops_queue += 1
+            return
+        w.tokens -= f.wire_bytes
+    told = told_lost(f, order) if f.losses_told == 1 else 0
+    if told == LOST_BEHIND:
+        words(f.tx_marks)[order & f.mask] |= GETS_LOST
+    if w.aqm > 0:
+        admit(w, f, order, told, now)
+        return
+    queued = queue_now(w, now)
+    full = queued + f.wire_bytes > w.buffer_bytes or 0 < w.buffer_packets <= queued_packets(w)
+    if f.losses_told == 1:
+        full = told == LOST_IN_QUEUE
+    if full:
+        f.drops_queue += 1
+        return
+    start = max(now, w.free_at)
+    if w.shaping == 1:
+        start += shaper_wait(w, start, f.wire_bytes)
+    end = service_end(w, start, f.wire_bytes)
+    if end == NEVER:
+        f.drops_queue += 1
+        return
+    if w.shaping == 1:
+        fill_shaper(w, start)
+        w.shape_tokens -= f.wire_bytes
+    if w.ecn_threshold > 0 and queued >= w.ecn_threshold:
+        mark(f, order)
+    serve(w, start, end, f.wire_bytes)
+    leave(w, f, order, now, start, end)
+
+
+def forward_bare(w, f, options, now):
+    """Put a packet without data on the path, which loses none of a handshake; return when it arrives.
+
+    `options` are the bytes by which its options are longer than those of a data segment.
+    """
+    if f.before > 0 or w.aqm > 0:  # too small to count where it is not known yet what else will be queued then
+        if f.before > 0:
+            now += leg_delay(w, f, legs(f.before)[0], now)
+        leaves = max(now, w.free_at)
+        return leaves + forward_delay(w, f, leaves)
+    queued = queue_now(w, now)
+    size = f.wire_bytes - f.mss + options
+    start = max(now, w.free_at)
+    end = service_end(w, start, size)
+    if end == NEVER:
+        return NEVER
+    if queued + size <= w.buffer_bytes and not 0 < w.buffer_packets <= queued_packets(w):
+        serve(w, start, end, size)
+    w.free_at = end
+    left = step_up(w, end, NOT_TOLD)
+    return step_up(w, left + forward_delay(w, f, left), ARRIVALS)

@@ -1,0 +1,199 @@
+"""A queue under active management: packets wait in it until the link is free, and what is sent next is decided then.
+
+A drop-tail queue needs none of this: its packets leave in the order in which they came (`bottleneck.enter`). The packet
+on the link counts as queued, as a qdisc below a shaper counts the one it was asked for (qdisc_peek_dequeued).
+"""
+
+from cctrace.lang.memory import words
+from cctrace.sim.core.aqm import (
+    codel_dequeue,
+    drops_early,
+    dualpi2_dequeue,
+    dualpi2_skb_classify,
+    pie_process_dequeue,
+    pop,
+    update,
+)
+from cctrace.sim.core.bottleneck import drop, fill_shaper, leave, mark, service_end, shaper_wait
+from cctrace.sim.core.structs import (
+    CODEL,
+    DUALPI2,
+    FQ_CODEL,
+    LOST_IN_QUEUE,
+    NEVER,
+    NO_LANE,
+    PIE,
+    RED,
+    aqms,
+    flows,
+    lanes,
+)
+
+MOST_DROPPED = 64  # of a full queue of fq_codel at a time: drop_batch_size
+UNLISTED, NEW, OLD = range(3)
+
+
+def admit(w, f, order, told, now):
+    """Transmission `order` arrives at the queue."""
+    q = aqms(w.aqm)[0]
+    update(w, q, now)
+    queued = w.queue_bytes
+    full = overfull(w, q, f.wire_bytes) and q.kind != FQ_CODEL
+    if f.losses_told == 1:
+        full = told == LOST_IN_QUEUE
+    # RED averages before it looks for room; PIE looks for room first.
+    if (full and q.kind != RED) or drops_early(w, q, f, order) or full:
+        drop(f, order)
+        q.pie_accumulated = 0
+        return
+    if w.ecn_threshold > 0 and queued >= w.ecn_threshold:
+        mark(f, order)
+    which = 0
+    if q.kind == FQ_CODEL:
+        which = f.index
+    elif q.kind == DUALPI2:
+        which = dualpi2_skb_classify(f, order)
+    append(w, q, lanes(w.lanes)[which], f, order, now)
+    if q.kind == FQ_CODEL:
+        lane = lanes(w.lanes)[which]
+        if lane.listed == UNLISTED:
+            lane.deficit = q.quantum
+            put_last(w, q, which, NEW)
+        if overfull(w, q, 0) and f.losses_told == 0:
+            drop_of_fattest(w, q)
+    if w.serve_at == NEVER:
+        serve_next(w, q, now)
+
+
+def overfull(w, q, size):
+    """Whether `size` bytes more, or with 0 what is there, exceed the buffer."""
+    more = 1 if size > 0 else 0
+    return w.queue_bytes + size > w.buffer_bytes or 0 < w.buffer_packets < q.packets + more
+
+
+def append(w, q, lane, f, order, now):
+    """Put a transmission into a queue."""
+    place = lane.tail & w.q_mask
+    words(lane.flow)[place], words(lane.order)[place], words(lane.at)[place] = f.index, order, now
+    lane.tail += 1
+    lane.bytes += f.wire_bytes
+    w.queue_bytes += f.wire_bytes
+    q.packets += 1
+
+
+def serve_on(w, now):
+    """The link has sent a packet; returns the flow of the next, -1 if none waits."""
+    q = aqms(w.aqm)[0]
+    update(w, q, now)
+    w.queue_bytes -= q.serving
+    q.packets -= 1
+    q.serving = 0
+    return serve_next(w, q, now)
+
+
+def serve_next(w, q, now):
+    """Send the next packet, if there is one; returns its flow, or -1."""
+    w.serve_at = NEVER
+    while take(w, q, now):
+        f = flows(w.flows)[q.flow]
+        start = now
+        if w.shaping == 1:
+            start += shaper_wait(w, start, f.wire_bytes)
+        end = service_end(w, start, f.wire_bytes)
+        if end == NEVER:
+            drop(f, q.order)
+            continue
+        if w.shaping == 1:
+            fill_shaper(w, start)
+            w.shape_tokens -= f.wire_bytes
+        q.serving = f.wire_bytes
+        w.queue_bytes += q.serving
+        q.packets += 1
+        w.busy_ns += end - start
+        w.free_at = w.serve_at = end
+        leave(w, f, q.order, q.at, start, end)
+        return q.flow
+    return -1
+
+
+def take(w, q, now):
+    """Take the packet that is to be sent next in hand; returns whether there is one."""
+    if q.kind == FQ_CODEL:
+        return fq_codel_dequeue(w, q, now)
+    if q.kind == DUALPI2:
+        return dualpi2_dequeue(w, q, now)
+    lane = lanes(w.lanes)[0]
+    if q.kind == CODEL:
+        return codel_dequeue(w, q, lane, now)
+    if not pop(w, q, lane):
+        return False
+    if q.kind == PIE:
+        pie_process_dequeue(w, q, now)
+    return True
+
+
+# --- fq_codel: [Linux618] net/sched/sch_fq_codel.c, [RFC8290]: a queue for each flow ---------------------------------
+
+
+def fq_codel_dequeue(w, q, now):
+    """Deficit round robin, those who have just begun first."""
+    while True:
+        group = NEW if q.new_first != NO_LANE else OLD
+        which = q.new_first if group == NEW else q.old_first
+        if which == NO_LANE:
+            return False
+        lane = lanes(w.lanes)[which]
+        if lane.deficit <= 0:
+            lane.deficit += q.quantum
+            take_first(w, q, group)
+            put_last(w, q, which, OLD)
+        elif codel_dequeue(w, q, lane, now):
+            lane.deficit -= flows(w.flows)[which].wire_bytes
+            return True
+        else:
+            take_first(w, q, group)
+            if group == NEW and q.old_first != NO_LANE:  # so that old ones do not starve
+                put_last(w, q, which, OLD)
+
+
+def take_first(w, q, group):
+    """Take the first queue off a list."""
+    which = q.new_first if group == NEW else q.old_first
+    lane = lanes(w.lanes)[which]
+    lane.listed = UNLISTED
+    if group == NEW:
+        q.new_first = lane.next
+    else:
+        q.old_first = lane.next
+
+
+def put_last(w, q, which, group):
+    """Put a queue at the end of a list."""
+    lane = lanes(w.lanes)[which]
+    lane.listed = group
+    lane.next = NO_LANE
+    first = q.new_first if group == NEW else q.old_first
+    if first == NO_LANE:
+        if group == NEW:
+            q.new_first = which
+        else:
+            q.old_first = which
+        return
+    while lanes(w.lanes)[first].next != NO_LANE:
+        first = lanes(w.lanes)[first].next
+    lanes(w.lanes)[first].next = which
+
+
+def drop_of_fattest(w, q):
+    """fq_codel_drop: half of the longest queue, but at most 64 packets."""
+    fattest = 0
+    for k in range(1, w.n):
+        if lanes(w.lanes)[k].bytes > lanes(w.lanes)[fattest].bytes:
+            fattest = k
+    lane = lanes(w.lanes)[fattest]
+    least = lane.bytes - (lane.bytes >> 1)
+    dropped = 0
+    while dropped < MOST_DROPPED and (dropped == 0 or lane.bytes > least) and pop(w, q, lane):
+        drop(flows(w.flows)[fattest], q.order)
+        dropped += 1
+    lane.count += dropped
