@@ -98,6 +98,13 @@ def test_fq_paces_a_window_based_controller_and_only_profile_linux_has_it():
         Sender("cubic", kernel="2.6")
 
 
+def test_a_receive_window_may_exceed_what_the_rings_of_a_small_path_hold():
+    # 2048 segments here. A window that stops growing ends the quick ACKs of its growth, and BBR's rounds move.
+    path = Path(rate="11Mbit", rtt="47ms", buffer="0.8bdp")
+    rows = simulate(path, Sender("bbr3", ack_every=2), "6s", packets=True).ends[0].rows
+    assert rows[(rows[:, 1] & 7) == TAP_ACK, 2].max() > 2500
+
+
 def test_a_loss_behind_the_bottleneck_has_taken_its_time_on_the_link():
     goodput_bps = {}
     for behind in (False, True):

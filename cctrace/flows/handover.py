@@ -17,7 +17,7 @@ Sources: [Linux61] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tsq_write, __tcp_tr
 import numpy as np
 
 from cctrace.flows import scoreboard as sb
-from cctrace.flows.state import CLOCK_START_US, LATE_TIMER, LOST, PSH, RETRANS, SACKED
+from cctrace.flows.state import CLOCK_START_US, LATE_TIMER, LOST, PSH, RETRANS, SACKED, THROUGH_FQ
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, TIMER_SLACK_NS, is_throttled, skb_truesize
 
 HELD_PACKETS = 256  # more than a small queue and the ACKs between them
@@ -69,12 +69,18 @@ def due_ns(tp):
 
 
 def waited_in_timer(tp, p, ns):
-    """Return by how much a packet that left at `ns` left after its time: fq's timer may be late by its slack."""
+    """Return by how much a packet that left at `ns` left after its time: fq's timer may be late by its slack.
+
+    What is due when TCP hands it over leaves without that timer [Linux61] net/sched/sch_fq.c fq_dequeue.
+    """
     due = tp.clock_ns
     if p.fq == LATE_TIMER:
         due = tp.start_ns + (tp.last_ack_us - CLOCK_START_US) * 1000
     if tp.rate_Bps > 0:
-        due = max(due, paced_until_ns(tp))
+        paced_ns = paced_until_ns(tp)
+        if p.fq == THROUGH_FQ and paced_ns <= due:
+            return 0
+        due = max(due, paced_ns)
     return min(max(ns - due, 0), TIMER_SLACK_NS)
 
 

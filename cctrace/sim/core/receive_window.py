@@ -234,4 +234,4 @@ def keeps_window(f):
 
 def window_left(f):
     """Return how many more segments the receive window admits."""
-    return min(f.una + f.rwnd, f.snd_right) - f.nxt
+    return min(f.una + f.most_out, f.snd_right) - f.nxt

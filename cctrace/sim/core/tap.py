@@ -18,4 +18,4 @@ def tap(f, now, what, marks, value):
 
 def tap_room(f):
     """Notes that one event can add: all of a window sent, and sent again."""
-    return 2 * f.rwnd + 64
+    return 2 * f.most_out + 64

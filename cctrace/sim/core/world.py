@@ -275,7 +275,8 @@ class World:
             f.max_rate = flow.max_pacing_rate_Bps
         f.rtt_tally = self.place(np.zeros(TALLY_SIZE, np.int64))
         f.queue_tally = self.place(np.zeros(TALLY_SIZE, np.int64))
-        f.rwnd = min(parse_size_bytes(flow.rwnd or LARGEST_WINDOW) // f.mss, ring // 4)
+        f.rwnd = parse_size_bytes(flow.rwnd or LARGEST_WINDOW) // f.mss
+        f.most_out = min(f.rwnd, ring // 4)  # what the rings hold; a window may be larger
         f.snd_right = f.rcv_right = NEVER
         f.sndbuf, f.most_sndbuf = FIRST_SNDBUF_BYTES, LARGEST_SNDBUF_BYTES
         if flow.send_buffer is not None:
