@@ -173,6 +173,23 @@ def note_burst(tp, segments):
     return cut
 
 
+def ends_write(tp, end, begin):
+    """Return whether a short segment [begin, end) is the last one of a write, which empties the queue.
+
+    The edge of the window cuts a super-packet anywhere ([Linux] tcp_mss_split_point, tso_fragment), and what remains of
+    it ends with a short segment, too: where whole segments from before the cut would have ended.
+    """
+    if end == tp.snd_una + tp.snd_wnd:
+        if tp.edge_seq == 0:
+            tp.edge_seq = begin
+        return False
+    if tp.edge_seq == 0:
+        return True
+    remains = (end - tp.edge_seq) % tp.mss == 0
+    tp.edge_seq = 0
+    return not remains
+
+
 def account_window(tp, cut):
     """Start or stop the clock of receive-window limitation after a send [Linux] tcp_write_xmit.
 

@@ -73,7 +73,7 @@ TP = _i8(
     "late_low late_high "
     # how the sender sends: segments of its super-packets (the largest lately, the last two), the end of its last small
     # segment, whether a timer paces it (of 1024), how far apart
-    "burst burst1 burst2 small_end paced send_gap_us "
+    "burst burst1 burst2 small_end edge_seq paced send_gap_us "
     # what a replay decides (0: there is none), and when the pacing lets the next one go, see `sends.pace`; whether it
     # marks the next packet as limited by the application (-1: there is none)
     "rate_Bps cwnd probing_rtt wstamp_ns late_ns skb_ns skb_bytes mark "

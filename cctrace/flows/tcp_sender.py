@@ -20,6 +20,7 @@ from cctrace.flows.sends import (
     account_window,
     append,
     before_send,
+    ends_write,
     explain,
     fill_unseen,
     is_by_timer,
@@ -346,8 +347,7 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
         timers.on_probe(tp, 0)
     else:
         timers.on_new_data(tp, seg, was_empty)
-    # A short last segment empties the queue, unless it was cut at the edge of the window.
-    if fl & (PSH | FIN) and payload % p.mss != 0 and b != tp.snd_una + tp.snd_wnd:
+    if payload % p.mss != 0 and ends_write(tp, b, b - payload % p.mss) and fl & (PSH | FIN):
         tp.queue_empty = 1
     account_window(tp, cut)
     tp.unvalidated = 1

@@ -32,15 +32,26 @@ PROBE_RTTS = 5  # after the wait, in which a probe shows
 LEAST = 16  # moments that are tried first; half an RTT apart where that is more
 FINEST_US = 500  # between moments, then single ACKs
 FEW_ACKS = 8
+ALIKE = 6  # digits of likelihoods, beyond which sums of the same terms differ
 PEAKS, LOWER = 2, 0.5  # that are climbed: of two that half an RTT shows, the lower may be the higher one
 
 
 def _peaks(tried: dict[int, float]) -> list[int]:
-    """Return the rows whose likelihood is above that of both neighbours, the highest first."""
-    rows = sorted(tried)
-    height = [-np.inf, *(tried[row] for row in rows), -np.inf]
-    found = [row for k, row in enumerate(rows, 1) if height[k - 1] < height[k] >= height[k + 1]]
-    return sorted(found, key=lambda row: tried[row], reverse=True)
+    """Return the rows whose likelihood is above that of both neighbours, the highest first.
+
+    Where some in a row are alike, the one in their middle: before a pause any wait may be what ended.
+    """
+    alike = [list(rows) for _, rows in itertools.groupby(sorted(tried), lambda row: round(tried[row], ALIKE))]
+    height = [-np.inf, *(tried[rows[0]] for rows in alike), -np.inf]
+    found = [rows for k, rows in enumerate(alike, 1) if height[k - 1] < height[k] > height[k + 1]]
+    return sorted((rows[len(rows) // 2] for rows in found), key=lambda row: tried[row], reverse=True)
+
+
+def _likeliest(tried: dict[int, float]) -> int:
+    """Return the likeliest row; of some that the sends do not tell apart the one in the middle."""
+    most = max(round(likelihood, ALIKE) for likelihood in tried.values())
+    alike = sorted(row for row, likelihood in tried.items() if round(likelihood, ALIKE) == most)
+    return alike[len(alike) // 2]
 
 
 class Probes(Inference):
@@ -80,13 +91,15 @@ class Probes(Inference):
         if last not in numbers:  # PROBE_RTT comes before the longest wait is over
             tried[last], numbers[last] = 0.0, self.numbers[-1]
         follower.restore(before)
+        best = _likeliest(tried)
+        others = [likelihood for end, likelihood in tried.items() if end != best]
         # Of rows that the sends do not tell apart, those at which rounds end the wait.
-        best, *others = sorted(tried, key=lambda end: (round(tried[end], 6), end in numbers), reverse=True)
+        best = next((end for end in numbers if round(tried[end] - tried[best], ALIKE) == 0), best)
         chosen = numbers.get(best) or self.timed(row, best, max(numbers) if numbers else None, numbers)
         follower.draw(chosen)
         follower.run(row + 1)
         wait_us = int(self.now_us[best] - self.now_us[row])
-        self.found.append(Phase(row, wait_us, tried[best], tried[others[0]] if others else -np.inf))
+        self.found.append(Phase(row, wait_us, tried[best], max(others, default=-np.inf)))
 
     def choices(self) -> tuple[dict[int, tuple[int, ...]], int, int]:
         """Return the rows at which counts of rounds end the wait, {row: numbers}, and those at which the clock may."""
@@ -108,8 +121,8 @@ class Probes(Inference):
         """
         starts = np.unique(np.maximum(starts, self.follower.row))
         # The queue that a probe or a fall of the rate left counts: nothing shows before a round trip is over.
-        ends = np.array([self.after(PROBE_RTTS * max(rtt_us, self.follower.srtt_us(row)), row) for row in starts])
-        ends[:] = ends[-1]
+        longest_us = max(rtt_us, *(self.follower.srtt_us(row) for row in starts.tolist()))
+        ends = np.full(len(starts), self.rounds_after(PROBE_RTTS, longest_us, int(starts[-1])))
         base = {} if self.follower.get("rounds_since_probe") < 0 else self.never
         tried: dict[int, float] = {}
         for k in range(0, len(starts), MOST):
@@ -117,6 +130,12 @@ class Probes(Inference):
             likelihood = self.follower.scan(starts[some], ends[some], base, AT_ONCE)
             tried |= dict(zip(starts[some].tolist(), likelihood.tolist(), strict=True))
         return tried
+
+    def rounds_after(self, rounds: int, rtt_us: int, row: int) -> int:
+        """Return the first row so many round trips after a row; a pause without any counts as one: no probe goes on."""
+        passed_us = np.cumsum(np.minimum(np.diff(self.now_us[row:]), rtt_us))
+        end = row + 1 + int(np.searchsorted(passed_us, rounds * rtt_us))
+        return min(end, len(self.now_us))
 
     def search(self, first: int, last: int, rtt_us: int) -> set[int]:
         """Return rows around the likeliest moments in [first, last]; denser where they are likelier."""
@@ -140,7 +159,7 @@ class Probes(Inference):
             step //= 2
             near = self.ack_rows(np.clip([best - step, best, best + step], low, high))
             tried = self.scan(near, rtt_us)
-            best = self.now_us[max(tried, key=lambda row: tried[row])]
+            best = self.now_us[_likeliest(tried)]
         place = int(np.searchsorted(self.acks_us, best))
         few = self.acks[max(place - FEW_ACKS, 0) : place + FEW_ACKS + 1]
         return set(few[(few >= bounds[0]) & (few <= bounds[1])].tolist())
