@@ -77,9 +77,10 @@ class Probes(Inference):
     def choose_wait(self) -> None:
         """The next call draws a wait: find the ACK that ends it."""
         follower, row = self.follower, self.follower.row
-        numbers, first, last = self.choices()
-        if len(numbers) < 2 and last <= first:
-            follower.draw(next(iter(numbers.values())) if numbers else self.numbers[-1])
+        numbers, first, last, longest = self.choices()
+        cut_off = last not in numbers  # PROBE_RTT comes before the longest wait is over
+        if len(numbers) + cut_off < 2 and last <= first:
+            follower.draw(longest)
             follower.run(row + 1)
             return
         before = follower.save()
@@ -88,8 +89,8 @@ class Probes(Inference):
         rtt_us = max(int(follower.get("min_rtt_us")), 1)
         rows = set(numbers) | (self.search(first, last, rtt_us) if last > first else set())
         tried = self.scan(sorted(rows), rtt_us) if rows else {}
-        if last not in numbers:  # PROBE_RTT comes before the longest wait is over
-            tried[last], numbers[last] = 0.0, self.numbers[-1]
+        if cut_off:
+            tried[last], numbers[last] = 0.0, longest
         follower.restore(before)
         best = _likeliest(tried)
         others = [likelihood for end, likelihood in tried.items() if end != best]
@@ -101,8 +102,11 @@ class Probes(Inference):
         wait_us = int(self.now_us[best] - self.now_us[row])
         self.found.append(Phase(row, wait_us, tried[best], max(others, default=-np.inf)))
 
-    def choices(self) -> tuple[dict[int, tuple[int, ...]], int, int]:
-        """Return the rows at which counts of rounds end the wait, {row: numbers}, and those at which the clock may."""
+    def choices(self) -> tuple[dict[int, tuple[int, ...]], int, int, tuple[int, ...]]:
+        """Return the rows at which counts of rounds end the wait, {row: numbers}, and those at which the clock may.
+
+        The last is what is drawn for the longest wait.
+        """
         follower = self.follower
         horizon = self.after(self.base_us + self.random_us + MARGIN_US)
         soonest = [(*n[: self.clock], 0, *n[self.clock + 1 :]) for n in self.numbers]
@@ -112,7 +116,7 @@ class Probes(Inference):
         found = {int(ends[k]) - 1: self.numbers[k] for k in range(some) if watched[k]}
         latest = int(np.argmax(ends[:some]))
         last, first = int(ends[latest]) - 1, int(ends[some + latest]) - 1
-        return found, first if watched[some + latest] else last, last
+        return found, first if watched[some + latest] else last, last, self.numbers[latest]
 
     def scan(self, starts: Any, rtt_us: int) -> dict[int, float]:
         """Return {row: log likelihood ratio} of a wait that ends at a row to one that does not end.
