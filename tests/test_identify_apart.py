@@ -5,7 +5,7 @@ import pytest
 
 import cctrace as cct
 from benchmarks.identify import from_ss, simulated
-from cctrace.identification.flights import flights_of, longest_still_us, paced_log_odds, straight_rises
+from cctrace.identification.flights import flights_of, longest_still, paced_log_odds, straight_rises, waits_us
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.odds import UNKNOWN
 from cctrace.identification.polled_odds import other_gains, unchanged
@@ -31,30 +31,42 @@ class Flights(HalfRounds):
         return values[1:].astype(float)
 
 
+def held_still(blocks, is_v1, rtt_us=RTT_US):
+    return longest_still(blocks, waits_us(np.broadcast_to(rtt_us, len(blocks)), is_v1))
+
+
 def probing(rounds, high=1.25):
     return np.tile([high, high, *[1.0] * (2 * rounds - 2)], 400 // (2 * rounds))[:400] * 80
 
 
 def test_a_flight_is_still_between_probes_and_for_ever_without():
-    assert longest_still_us(Flights(probing(8))) == pytest.approx(7 * RTT_US)
-    assert longest_still_us(Flights(np.full(400, 80))) == pytest.approx(350 * RTT_US / 2)
-    assert longest_still_us(Flights(np.full(400, 80)), np.full(400, 81.0)) == 0  # its window holds it
+    wait_us = np.full(400, 10 * RTT_US)
+    assert longest_still(Flights(probing(8)), wait_us) == pytest.approx(0.7)
+    assert longest_still(Flights(np.full(400, 80)), wait_us) == pytest.approx(17.5)
+    assert longest_still(Flights(np.full(400, 80)), wait_us, np.full(400, 81.0)) == 0  # its window holds it
 
 
 def test_only_who_holds_still_for_longer_than_it_waits_to_probe_is_a_stranger():
     for is_v1, rounds in ((True, 8), (False, 60)):
         blocks = Flights(probing(rounds))
-        assert paced_log_odds(blocks, longest_still_us(blocks), RTT_US, RTT_US, is_v1) == 0
+        assert paced_log_odds(blocks, held_still(blocks, is_v1), RTT_US, is_v1) == 0
     still = Flights(np.full(400, 80))
-    assert paced_log_odds(still, longest_still_us(still), RTT_US, RTT_US, is_v1=False) > 5
-    assert paced_log_odds(still, longest_still_us(still), 100.0, 100.0, is_v1=True) == 0  # a block is many round trips
+    assert paced_log_odds(still, held_still(still, is_v1=False), RTT_US, is_v1=False) > 5
+    assert paced_log_odds(still, held_still(still, is_v1=True), 100.0, is_v1=True) == 0  # a block is many round trips
+
+
+def test_a_wait_of_so_many_round_trips_lasts_longer_while_a_queue_stands():
+    still = Flights(np.full(120, 80))
+    assert held_still(still, is_v1=False, rtt_us=RTT_US / 2) > 1
+    queued_us = np.where(np.arange(120) < 40, RTT_US / 2, RTT_US)  # as after a fall of the rate
+    assert held_still(still, is_v1=False, rtt_us=queued_us) < 1
 
 
 def test_a_window_rises_in_straight_lines_and_a_bbr_does_not():
     saw = np.tile(np.linspace(70, 90, 40), 10)
     cuts = np.arange(40, 400, 40) + 1
     assert straight_rises(Flights(saw, cuts)) == (9, 1.0)
-    assert paced_log_odds(Flights(saw, cuts), 0.0, RTT_US, RTT_US, is_v1=True) > 5
+    assert paced_log_odds(Flights(saw, cuts), 0.0, RTT_US, is_v1=True) > 5
     assert straight_rises(Flights(probing(8), cuts))[1] == 0
 
 

@@ -167,18 +167,27 @@ def _foreign(record: Record, replay: Replay) -> float:
         return 0.0
     rows = record.events.rows[halves.acks]
     min_rtt_us = float(np.min(rows["tcp_min_rtt_us"]))
-    queued = rows["srtt_us8"] / 8 > const.QUEUED * min_rtt_us
-    window = halves.each(np.where(queued, replay.cwnd[halves.acks], np.inf)) if is_v1 else None
-    usual_rtt_us = float(np.median(rows["srtt_us8"])) / 8
-    return paced_log_odds(halves, longest_still_us(halves, window), min_rtt_us, usual_rtt_us, is_v1)
+    srtt_us = rows["srtt_us8"] / 8
+    window = halves.each(np.where(srtt_us > const.QUEUED * min_rtt_us, replay.cwnd[halves.acks], np.inf))
+    still = longest_still(halves, waits_us(halves.each(srtt_us), is_v1), window if is_v1 else None)
+    return paced_log_odds(halves, still, min_rtt_us, is_v1)
 
 
-def longest_still_us(halves: HalfRounds, window: NDArray[np.float64] | None = None) -> float:
-    """Return for how long at most what was in flight hardly changed, without the start, us.
+def waits_us(rtt_us: NDArray[np.float64], is_v1: bool) -> NDArray[np.float64]:
+    """Return how long a BBR waits at most before it probes, us, by the RTT of each block: it counts round trips."""
+    if is_v1:
+        return const.V1_WAIT_RTTS * rtt_us
+    return np.minimum(const.WAIT_RTTS * rtt_us, const.WAIT_US)
+
+
+def longest_still(halves: HalfRounds, wait_us: NDArray[np.float64], window: NDArray[np.float64] | None = None) -> float:
+    """Return for how long at most what was in flight hardly changed, without the start, in waits for a probe.
 
     Parameters
     ----------
     halves : HalfRounds
+    wait_us : ndarray
+        How long such a wait is in each block.
     window : ndarray, optional
         Of a candidate, in each block, segments: flights that it holds back do not count.
     """
@@ -186,8 +195,8 @@ def longest_still_us(halves: HalfRounds, window: NDArray[np.float64] | None = No
         return 0.0
     first = len(halves) // const.START_SHARE
     flight = halves.each(halves.flight)[first:]
-    edges_us = halves.time_us[halves.edges][first:]
     lengths = np.diff(halves.time_us[halves.edges])
+    waits = np.append(0.0, np.cumsum((lengths / np.maximum(wait_us, 1.0))[first:]))
     counts = (halves.busy & (lengths < const.PAUSE * np.median(lengths)))[first:]
     if window is not None:
         counts &= flight < (1 - const.WINDOW_HOLDS) * window[first:] - const.WINDOW_HOLDS_SEGMENTS
@@ -198,7 +207,7 @@ def longest_still_us(halves: HalfRounds, window: NDArray[np.float64] | None = No
             continue
         while flight[begin : k + 1].max() * (1 - 2 * const.STILL) - const.ONE_SEGMENT > flight[begin : k + 1].min():
             begin += 1
-        longest = max(longest, edges_us[k + 1] - edges_us[begin])
+        longest = max(longest, waits[k + 1] - waits[begin])
     return float(longest)
 
 
@@ -220,20 +229,19 @@ def straight_rises(halves: HalfRounds) -> tuple[int, float]:
     return epochs, straight / max(judged, 1)
 
 
-def paced_log_odds(halves: HalfRounds, still_us: float, min_rtt_us: float, usual_rtt_us: float, is_v1: bool) -> float:
-    """Return what `longest_still_us` and `straight_rises` say against a candidate that paces, log odds of 0 or more.
+def paced_log_odds(halves: HalfRounds, still: float, min_rtt_us: float, is_v1: bool) -> float:
+    """Return what `longest_still` and `straight_rises` say against a candidate that paces, log odds of 0 or more.
 
     Parameters
     ----------
     halves : HalfRounds
-    still_us, min_rtt_us, usual_rtt_us : float
+    still, min_rtt_us : float
     is_v1 : bool
         Whether it probes every eight round trips.
     """
-    wait_us = const.V1_WAIT_RTTS * usual_rtt_us if is_v1 else min(const.WAIT_RTTS * min_rtt_us, const.WAIT_US)
     shows = np.median(np.diff(halves.time_us[halves.edges])) < 2 * min_rtt_us  # else a probe is shorter than a block
     shows &= not is_v1 or np.median(halves.flight) >= const.V1_LEAST_FLIGHT  # else it probes by a segment or two
-    still = const.STILL_WEIGHT * np.log(max(still_us / max(wait_us, 1.0), 1.0)) if shows else 0.0
+    odds = const.STILL_WEIGHT * np.log(max(still, 1.0)) if shows else 0.0
     epochs, share = straight_rises(halves)
     straight = const.STRAIGHT_WEIGHT * max(share - const.STRAIGHT_SHARE, 0.0) * min(epochs / const.FEW_EPOCHS, 1.0)
-    return float(min(still, const.MOST_AGAINST) + straight)
+    return float(min(odds, const.MOST_AGAINST) + straight)
