@@ -29,8 +29,8 @@ class HalfRounds:
     ----------
     acks : ndarray of int
         Rows of the ACKs.
-    time_us, flight, left : ndarray, per ACK
-        Its time; what was in flight before it, and what had left by then, segments.
+    time_us, rtt_us, flight, left : ndarray, per ACK
+        Its time; the smoothed RTT; what was in flight before it, and what had left by then, segments.
     open, free, idle : ndarray of bool, per ACK
         No recovery; something else than cwnd limited an unpaced sender; the application had nothing more to send.
     edges : ndarray of int
@@ -53,6 +53,7 @@ class HalfRounds:
         self.flight = rows["rs_prior_in_flight"][self.acks].astype(float)
         self.open = rows["ca_state"][self.acks] <= CA_DISORDER
         self.free = rows["is_cwnd_limited"][self.acks] == 0
+        self.rtt_us = rows["srtt_us8"][self.acks] / 8
         reduces = (rows["event"] == LINUX_EVENTS["ssthresh"]) & (rows["ca_state"] <= CA_DISORDER)
         self.reductions = np.flatnonzero(reduces)
         self.idle = np.zeros(len(self.acks), bool)
@@ -122,7 +123,19 @@ class HalfRounds:
         """Return before which ACKs cwnd was what limited the sender, out of recovery."""
         open_twice = self.open.copy()
         open_twice[1:] &= self.open[:-1]
-        return open_twice & ~self.free & (self.left < self.left[-1:])  # after the last send there was nothing to send
+        return open_twice & ~self.free & ~self._drains()
+
+    def _drains(self) -> NDArray[np.bool_]:
+        """Return which ACKs found nothing more to send: the last send came before them, or a pause came after them.
+
+        What waits for cwnd alone leaves within a round trip of ACKs.
+        """
+        begins = np.append(True, np.diff(self.left) > 0)
+        number = np.cumsum(begins) - 1
+        since_us = self.time_us[begins]
+        pauses = np.append(np.diff(since_us) > self.rtt_us[begins][:-1], True)
+        pauses[number[np.maximum(np.flatnonzero(self.idle) - 1, 0)]] = True
+        return pauses[number]
 
     def fullest(self) -> NDArray[np.bool_]:
         """Return which ACKs found the largest flight of their half round trip."""
