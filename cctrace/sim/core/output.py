@@ -290,5 +290,6 @@ def must_wait(w, f, now):
     """tcp_pacing_check: arm the pacing timer if the next departure is in the future."""
     if f.paced == 0 or f.fq == 1 or f.wstamp_ns <= now:
         return False
-    f.pace_at = step_up(w, f.wstamp_ns, SENDS)
+    at = step_up(w, f.wstamp_ns, SENDS)
+    f.pace_at = at if at > now else f.wstamp_ns  # a recorded instant a step too early would be waited for for ever
     return True
