@@ -27,6 +27,7 @@ from cctrace.cli.fit import fit
 from cctrace.cli.flows import flows
 from cctrace.cli.identify import identify
 from cctrace.cli.learn import learn
+from cctrace.cli.mcp import mcp
 from cctrace.cli.plot import plot
 from cctrace.cli.predict import predict
 from cctrace.cli.replay import replay
@@ -50,8 +51,8 @@ def commands() -> None:
 
 
 for _command in (
-    analyze, annotate, check, convert, corpus, diff, fit, flows, identify, learn, plot, predict, replay, reproduce,
-    simulate, stream, sweep, validate, variants, verify, whatif, wireshark,
+    analyze, annotate, check, convert, corpus, diff, fit, flows, identify, learn, mcp, plot, predict, replay,
+    reproduce, simulate, stream, sweep, validate, variants, verify, whatif, wireshark,
 ):  # fmt: skip
     commands.add_command(_command)
 

@@ -1,0 +1,33 @@
+"""`cctrace mcp`: a server of the Model Context Protocol, for agents."""
+
+from __future__ import annotations
+
+import click
+
+from cctrace.cli.arguments import time_option
+from cctrace.cli.common import command_options
+
+
+@click.command(short_help="Answer agents' questions about captures (Model Context Protocol).")
+@click.option(
+    "--root", default=".", show_default=True, metavar="DIR", help="The folder whose files are read; no others."
+)
+@time_option("--time-limit", default="120s", show_default=True, positive=True, help="That an answer may take.")
+@command_options(json=False)
+def mcp(root: str, time_limit: str) -> None:
+    """Serve the tools of cctrace to an agent, on standard input and output.
+
+    Tools list captures and flows, explain a flow, tell what limited it when, list events and packets, replay its
+    controller's state at a time, identify the controller, fit the path, ask what if, simulate and draw. Only files
+    below DIR are read, and nothing is written. Needs the extra "mcp".
+
+    \b
+    claude mcp add cctrace -- cctrace mcp --root ~/captures
+    """
+    from cctrace.extras import needed
+    from cctrace.units import parse_time_ns
+
+    needed("mcp", "mcp")
+    from cctrace.mcp.server import serve
+
+    serve(root, parse_time_ns(time_limit) / 1e9)

@@ -1,0 +1,80 @@
+"""What an answer may hold, and how long it may be."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cctrace.display import visible
+from cctrace.errors import ArgumentError
+from cctrace.estimates import to_dict
+
+MOST_ROWS = 500  # of a list in an answer
+LONGEST = 100_000  # characters of an answer
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture as PNG."""
+
+    png: bytes
+
+    @property
+    def base64(self) -> str:
+        """Its bytes as text."""
+        return base64.b64encode(self.png).decode("ascii")
+
+
+def answer(values: dict[str, Any]) -> dict[str, Any]:
+    """Return named values as an answer: plain objects, NaN as None, and no text that drives a terminal.
+
+    Raises
+    ------
+    ArgumentError
+        If it is longer than `LONGEST`.
+
+    Examples
+    --------
+    >>> answer({"name": "a\\x1b[31m", "rtt_us": float("nan")})
+    {'name': 'a\\\\x1b[31m', 'rtt_us': None}
+    """
+    found = _clean(to_dict(values))
+    size = len(json.dumps(found, ensure_ascii=False))
+    if size > LONGEST:
+        raise ArgumentError(f"the answer has {size} characters, and {LONGEST} are allowed: ask for less")
+    return found
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {visible(name): _clean(one) for name, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_clean(one) for one in value]
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if abs(value) >= 1e15 or value == 0 else float(f"{value:.9g}")
+    if type(value).__name__ == "NAType":
+        return None
+    return visible(value)
+
+
+def some(rows: Sequence[Any], limit: int) -> dict[str, Any]:
+    """Return the first rows of a list, with how many there are in all.
+
+    Raises
+    ------
+    ArgumentError
+        If the limit is none.
+
+    Examples
+    --------
+    >>> some("abc", 2)
+    {'count': 3, 'rows': ['a', 'b']}
+    """
+    if not 1 <= limit <= MOST_ROWS:
+        raise ArgumentError(f"limit={limit}: allowed are 1 to {MOST_ROWS}")
+    return {"count": len(rows), "rows": list(rows[:limit])}

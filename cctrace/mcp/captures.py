@@ -1,0 +1,309 @@
+"""Tools about flows as they were recorded: who sent them, what limited them, what happened, packet by packet."""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.analysis.attached import Counters
+from cctrace.analysis.flow_analysis import FlowAnalysis
+from cctrace.analysis.one_flow import of_capture, of_counters
+from cctrace.cc import canonical, own
+from cctrace.diagnosis.findings import LIMITS
+from cctrace.diagnosis.limits import shares
+from cctrace.errors import ArgumentError
+from cctrace.flows.capture import Capture, read
+from cctrace.flows.counters import CounterTable
+from cctrace.flows.flow import Flow
+from cctrace.io.tcpinfo import TcpInfo
+from cctrace.mcp.answers import answer, some
+from cctrace.mcp.files import Files
+from cctrace.path.evidence import forget
+from cctrace.plot.packets import KINDS, NEW, packets_of
+from cctrace.replaying.through_fq import at_hand_over
+from cctrace.schema import CA_STATES
+from cctrace.wireshark.columns import UNKNOWN, PacketColumns, columns_of
+from cctrace.wireshark.comments import resent
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEPT = 3  # files, and analyses of flows, that are remembered
+_ROW = (
+    *("src", "sport", "dst", "dport", "packets", "bytes_sent", "segments_sent", "retransmitted_segments"),
+    *("goodput_bps", "duration_s", "rtt_min_us", "rtt_median_us", "rtt_p95_us"),
+)
+KINDS_OF_PACKETS = ("all", "data", "acks", "resent")
+
+
+class Captures:
+    """Answers questions about the files below a folder; what was read and analysed last is remembered.
+
+    Parameters
+    ----------
+    files : Files
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._read: OrderedDict[Any, Any] = OrderedDict()
+        self._analyses: OrderedDict[Any, FlowAnalysis] = OrderedDict()
+        self._columns: OrderedDict[Any, PacketColumns] = OrderedDict()
+
+    def list_captures(self, folder: str = ".") -> dict[str, Any]:
+        """List the captures and the files of counters below a folder: name, kind, format and size."""
+        found, more = self._files.listed(folder)
+        return answer({"files": found, "more": more})
+
+    def flows(self, file: str, limit: int = 50) -> dict[str, Any]:
+        """List the TCP connections of a capture, or of counters: ends, bytes, goodput, RTTs, retransmissions.
+
+        The number of a connection is what the other tools take as `flow`.
+        """
+        data = self.data(file)
+        rows = [{"flow": i, **{name: row[name] for name in _ROW if name in row}} for i, row in enumerate(_rows(data))]
+        found: dict[str, Any] = some(rows, limit)
+        return answer({"file": file} | found | {"warnings": list(data.warnings)[:20]})
+
+    def explain(self, file: str, flow: int | None = None, tcpinfo: str | None = None) -> dict[str, Any]:
+        """Say why a flow went as it did: its controller, the verdicts with evidence and advice, what limited it.
+
+        Without `flow` the one that sent most is explained. `tcpinfo` names a file with the kernel's counters of it.
+        """
+        found = self._analysis(file, flow, tcpinfo)
+        diagnosis = found.diagnosis
+        verdicts = [verdict.to_dict() for verdict in diagnosis.verdicts[:8]] if diagnosis else []
+        told: dict[str, Any] = {"flow": self._index(file, flow), "ends": found.title, "summary": found.sentence}
+        told |= {"cause": diagnosis.cause if diagnosis else None, "verdicts": verdicts}
+        told |= {"controller": found.controller or found.variant, "variant": found.variant}
+        told |= {"limits": shares(diagnosis.limits) if diagnosis else {}, "taken_at": _taken_at(found)}
+        told |= {name: found.row.get(name) for name in _ROW[4:]}
+        return answer(told | {"notes": list(found.notes)[:20]})
+
+    def limits(
+        self, file: str, flow: int | None = None, from_s: float = 0.0, to_s: float | None = None, limit: int = 100
+    ) -> dict[str, Any]:
+        """Say what limited a flow when: the shares of the time, and the spans between two times.
+
+        Times are seconds since the flow's first packet. Limits: rto_stall, receive_window, send_buffer, application,
+        probe_rtt, recovery, marks, startup, cwnd, pacing, unknown.
+        """
+        diagnosis = self._diagnosis(file, flow)
+        end = np.inf if to_s is None else to_s
+        spans = [
+            {"limit": one.name, "start_s": one.start_s, "end_s": one.end_s}
+            for one in diagnosis.limits
+            if one.end_s > from_s and one.start_s < end
+        ]
+        return answer({"shares": shares(diagnosis.limits)} | some(spans, limit))
+
+    def events(
+        self, file: str, flow: int | None = None, around_s: float | None = None, within_s: float = 1.0, limit: int = 50
+    ) -> dict[str, Any]:
+        """List what happened to a flow, in sentences with numbers: losses, timeouts, stalls, changes of rate and RTT.
+
+        With `around_s` only what happened within `within_s` seconds of that time.
+        """
+        found = self._diagnosis(file, flow).events
+        if around_s is not None:
+            found = [one for one in found if one.start_s <= around_s + within_s and one.end_s >= around_s - within_s]
+        rows = [
+            {"name": one.name, "start_s": one.start_s, "end_s": one.end_s, "text": one.text, "evidence": one.evidence}
+            for one in found
+        ]
+        names = sorted({one.name for one in found})
+        return answer({"by_name": {name: sum(one.name == name for one in found) for name in names}} | some(rows, limit))
+
+    def packets(
+        self,
+        file: str,
+        flow: int | None = None,
+        from_s: float = 0.0,
+        to_s: float | None = None,
+        kind: str = "all",
+        limit: int = 50,
+    ) -> dict[str, Any]:
+        """List packets of a flow with their numbers in Wireshark, and what the sender's TCP held at each.
+
+        `kind` is all, data, acks or resent (data that was sent again, and why). `count` is of all that match, also
+        beyond `limit`; `by_reason` counts what was sent again among them.
+        """
+        if kind not in KINDS_OF_PACKETS:
+            raise ArgumentError(f"kind={kind!r}: allowed are {', '.join(KINDS_OF_PACKETS)}")
+        one = self._flow(file, flow)
+        c = self._columns_of(file, flow)
+        sent, received = packets_of(one)
+        time_s = np.empty(len(c))
+        first = np.where(c.sent)[0], np.where(~c.sent)[0]
+        time_s[first[0]], time_s[first[1]] = one.seconds(sent.time_ns), one.seconds(received.time_ns)
+        again = (c.kind != NEW) & c.data
+        wanted = {"all": np.ones(len(c), bool), "data": c.data, "acks": ~c.sent, "resent": again}[kind]
+        rows = np.flatnonzero(wanted & (time_s >= from_s) & (time_s <= (np.inf if to_s is None else to_s)))
+        place = np.where(c.sent, np.cumsum(c.sent), np.cumsum(~c.sent)) - 1
+        words = resent(c)
+        reasons = [words[int(code)][0] for code in c.kind[rows[again[rows]]]]
+        found = some(rows.tolist(), limit)
+        found["rows"] = [_packet(c, i, time_s[i], sent, received, int(place[i]), words) for i in found["rows"]]
+        return answer({"by_reason": {name: reasons.count(name) for name in sorted(set(reasons))}} | found)
+
+    def state_at(
+        self, file: str, time_s: float, flow: int | None = None, controller: str | None = None
+    ) -> dict[str, Any]:
+        """Say what the sender's controller held at a time: cwnd, in flight, pacing rate, bandwidth, min_rtt, state.
+
+        The controller is the one that sent the flow, or `controller` replayed over the same ACKs: what it would have
+        decided, not what would have happened. `time_s` counts from the flow's first packet.
+        """
+        from cctrace.replaying.model import model_fields, model_of
+        from cctrace.replaying.run import replay
+
+        one = at_hand_over(self._flow(file, flow))
+        name = own_controller(controller) if controller else self._analysis(file, flow).replayed
+        if name is None:
+            raise ArgumentError(f"file {file!r}: nothing tells which controller sent this flow; give controller=")
+        from cctrace.cc import controller as resolve
+
+        cls = resolve(name)[0]
+        if cls.view != "linux":
+            raise ArgumentError(f"controller={name!r} is of the QUIC stack; replayed are Linux controllers")
+        run = replay(one, name, record=model_fields(cls))
+        model, events = model_of(run), one.events.rows
+        row = int(np.searchsorted(one.seconds(events["time_ns"]), time_s, side="right")) - 1
+        if row < 0 or time_s > float(one.row["duration_s"]) + 1:
+            raise ArgumentError(f"time_s={time_s:g}: the flow lasts from 0 to {float(one.row['duration_s']):.3f} s")
+        held = {str(key): value for key, value in model.iloc[row].to_dict().items() if key != "time_ns"}
+        event = events[row]
+        flying = int(event["packets_out"]) - int(event["sacked_out"]) - int(event["lost_out"])
+        held |= {"in_flight_segments": flying + int(event["retrans_out"]), "srtt_us": int(event["srtt_us8"]) >> 3}
+        held |= {"tcp_state": CA_STATES[int(events["ca_state"][min(row + 1, len(events) - 1)])]}
+        return answer({"controller": name, "last_event_s": float(one.seconds(event["time_ns"]))} | held)
+
+    def identify(self, file: str, flow: int | None = None) -> dict[str, Any]:
+        """Say which congestion control sent a flow, by what was sent alone: candidates with probabilities."""
+        from cctrace.identification.identify import identify
+
+        found = identify(self.any_flow(file, flow))
+        told = {"name": found.name, "group": list(found.group), "paced": found.paced, "reason": found.reason}
+        return answer(told | {"candidates": [one._asdict() for one in found.candidates]})
+
+    # What the tools share.
+
+    def data(self, file: str) -> Capture | CounterTable:
+        """Return a capture, or counters; read once as long as the file does not change."""
+        path = self._files.path(file)
+        found = self._kept(self._read, self._key(path), lambda: read(path))
+        if isinstance(found, TcpInfo) and not isinstance(found, CounterTable):
+            found = CounterTable.of(found)
+        if not isinstance(found, Capture | CounterTable):
+            raise ArgumentError(f"file {file!r} holds neither packets nor counters of connections")
+        return found
+
+    def any_flow(self, file: str, flow: int | None) -> Any:
+        """Return a connection of a file, of a capture or of counters."""
+        return self.data(file).flow(self._index(file, flow))
+
+    def flow(self, file: str, flow: int | None) -> Flow:
+        """Return a flow of a capture; `ArgumentError` if the file holds counters."""
+        return self._flow(file, flow)
+
+    def _flow(self, file: str, flow: int | None) -> Flow:
+        if not isinstance(self.data(file), Capture):
+            raise ArgumentError(f"file {file!r} holds counters, and this asks for packets: give a capture")
+        found = self.any_flow(file, flow)
+        assert isinstance(found, Flow)
+        return found
+
+    def _index(self, file: str, flow: int | None) -> int:
+        data = self.data(file)
+        sent = np.nan_to_num(np.asarray([row["bytes_sent"] for row in _rows(data)], float), nan=-1.0)
+        if flow is None:
+            return int(sent.argmax()) if len(sent) else 0
+        if not 0 <= flow < len(sent):
+            raise ArgumentError(f"flow={flow}: {file} has flows 0 to {len(sent) - 1}")
+        return flow
+
+    def _analysis(self, file: str, flow: int | None, tcpinfo: str | None = None) -> FlowAnalysis:
+        index, path = self._index(file, flow), self._files.path(file)
+        beside = self._files.path(tcpinfo) if tcpinfo else None
+        key = (self._key(path), index, beside and self._key(beside))
+        return self._kept(self._analyses, key, functools.partial(self._analysed, file, index, beside))
+
+    def _analysed(self, file: str, index: int, beside: Path | None) -> FlowAnalysis:
+        flow = self.any_flow(file, index)
+        if not isinstance(flow, Flow):
+            return of_counters(file, flow)
+        tables = [] if beside is None else [read(beside)]
+        if not all(isinstance(table, TcpInfo) for table in tables):
+            raise ArgumentError(f"tcpinfo={beside.name!r} holds no counters" if beside else "")
+        counters = Counters(tables)
+        found = of_capture(file, flow, counters)
+        counters.require_used()
+        forget(flow)
+        return found
+
+    def _diagnosis(self, file: str, flow: int | None) -> Any:
+        found = self._analysis(file, flow)
+        if found.diagnosis is None:
+            raise ArgumentError(f"file {file!r}: {'; '.join(found.notes[:1]) or 'nothing is known of this flow'}")
+        return found.diagnosis
+
+    def _columns_of(self, file: str, flow: int | None) -> PacketColumns:
+        key = (self._key(self._files.path(file)), self._index(file, flow))
+        return self._kept(
+            self._columns, key, lambda: columns_of(at_hand_over(self._flow(file, flow)), self._analysis(file, flow))
+        )
+
+    @staticmethod
+    def _key(path: Path) -> tuple[str, int, int]:
+        state = path.stat()
+        return str(path), state.st_mtime_ns, state.st_size
+
+    @staticmethod
+    def _kept(store: OrderedDict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
+        if key not in store:
+            store[key] = make()
+            while len(store) > KEPT:
+                store.popitem(last=False)
+        store.move_to_end(key)
+        return store[key]
+
+
+def _rows(data: Capture | CounterTable) -> list[dict[str, Any]]:
+    return [{str(name): value for name, value in row.items()} for row in data.flows.to_dict("records")]
+
+
+def _taken_at(analysis: FlowAnalysis) -> str | None:
+    return analysis.view.taken_at if analysis.view is not None else None
+
+
+def own_controller(name: str) -> str:
+    """Return the registered name of a controller of cctrace's own: a class in a file would be run."""
+    if own.file_of(name):
+        raise ArgumentError(f"controller={name!r}: the server runs no files; name a controller that cctrace has")
+    return canonical(name)
+
+
+def _packet(
+    c: PacketColumns, i: int, time_s: float, sent: Any, received: Any, at: int, words: dict[int, tuple[str, str]]
+) -> dict[str, Any]:
+    found: dict[str, Any] = {"frame": int(c.frame[i]), "time_s": round(float(time_s), 9)}
+    if c.sent[i]:
+        found |= {"from": "sender", "seq": int(sent.seq[at]), "bytes": int(sent.size[at])}
+        if KINDS[c.kind[i]] != KINDS[NEW] and c.data[i]:
+            found |= {"resent": words[int(c.kind[i])][0], "spurious": bool(c.spurious[i])}
+    else:
+        found |= {"from": "receiver", "ack": int(received.ack[at]), "window_bytes": int(received.window[at])}
+    for name in ("cwnd", "inflight", "pacing_rate_bps", "bw_bps", "min_rtt_us", "rtt_us", "window_left"):
+        if (value := int(getattr(c, name)[i])) != UNKNOWN:
+            found[name] = value
+    if c.state[i] != UNKNOWN:
+        found["state"] = c.states[c.state[i]]
+    if c.tcp_state[i] != UNKNOWN:
+        found["tcp_state"] = CA_STATES[c.tcp_state[i]]
+    if c.limit[i] != UNKNOWN:
+        found["limit"] = LIMITS[c.limit[i]]
+    return found
