@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from cctrace.diagnosis.findings import Effect
     from cctrace.flows.flow import Flow
 
-SPORT = 40001  # of the flow that is asked about
 CHANGES_GOODPUT, CHANGES_RTT = 0.03, 0.05  # by which a cause must change a figure to be one
 GOODPUT_NEAR, RTT_NEAR = 0.10, 0.15  # of an effect
 PACING_NEAR = 0.06  # of the limit of a pacing rate, which may or may not count headers
@@ -66,7 +65,12 @@ class Base:
 
     @cached_property
     def parameters(self) -> dict[str, Any]:
-        return dict(json.loads((self.own / "scenario.json").read_text())["parameters"])
+        return parameters_of(self.own)
+
+    @property
+    def counters(self) -> list[Path]:
+        """The kernel's counters; none of a simulation."""
+        return [one for one in [self.own / "tcpinfo.csv.zst"] if one.exists()]
 
     def ratios(self, tag: str) -> tuple[float, float]:
         """Return how many times the goodput and the mean RTT an intervention had, by the kernel itself."""
@@ -97,10 +101,15 @@ def bases_of(folder: Path, only: str) -> Iterator[Base]:
             yield Base(name, own, others)
 
 
+def parameters_of(folder: Path) -> dict[str, Any]:
+    """Return the scenario of a recording."""
+    return dict(json.loads((folder / "scenario.json").read_text())["parameters"])
+
+
 def flow_of(folder: Path) -> Flow:
-    """Return the flow of a recording that is asked about."""
-    capture = cct.read(str(folder / "sender.pcap.zst"))
-    return capture.flow(int(np.flatnonzero(capture.flows["sport"].to_numpy() == SPORT)[0]))
+    """Return the flow of a recording that is asked about: the first of its scenario."""
+    capture, sport = cct.read(str(folder / "sender.pcap.zst")), parameters_of(folder)["flows"][0]["sport"]
+    return capture.flow(int(np.flatnonzero(capture.flows["sport"].to_numpy() == sport)[0]))
 
 
 def figures_of(folder: Path) -> dict[str, float]:
@@ -208,8 +217,8 @@ def verdicts(base: Base) -> Iterator[dict[str, Any]]:
         "causes": "+".join(base.parameters["causes"]),
         "matters": base.matters,
     }
-    found = cct.analyze([base.own / "sender.pcap.zst"], [base.own / "tcpinfo.csv.zst"])
-    mine = next(one for one in found if int(one.row["sport"]) == SPORT)
+    found = cct.analyze([base.own / "sender.pcap.zst"], base.counters)
+    mine = next(one for one in found if int(one.row["sport"]) == base.parameters["flows"][0]["sport"])
     named = [one.name for one in mine.diagnosis.verdicts]
     line = ", ".join(f"{one.name} {one.confidence:.2f}{_in_words(one.effect)}" for one in mine.diagnosis.verdicts[:4])
     print(f"{base.name} ({base.parameters['own']}; matters: {base.matters}): {line}", flush=True)

@@ -20,7 +20,7 @@ from cctrace.diagnosis.groups import (
     Start,
 )
 from cctrace.diagnosis.order import verdict
-from cctrace.diagnosis.rules import judge
+from cctrace.diagnosis.rules import explained_away, judge
 from cctrace.diagnosis.wording import fill
 
 RECORDINGS = Path(__file__).parent / "recordings"
@@ -91,6 +91,15 @@ def test_the_same_facts_have_the_same_cause_and_sentence_whatever_told_them(caus
     assert first.name == cause
     assert first.text.endswith(".")
     assert not any(mark in first.text + first.advice for mark in "{}[]")
+
+
+def test_a_loss_beside_competitors_is_kept_for_a_simulation_to_ask_about():
+    facts = Facts(PACKETS, 10.0, 1e6, rtt_us=40e3, least_rtt_us=40e3, losses=LOST, **OF_ALL_KINDS["competition"])
+    found = judge(facts)
+    assert [one.name for one in found] == ["competition"]
+    assert [one.name for one in explained_away(facts, found)] == ["random_loss"]
+    alone = Facts(PACKETS, 10.0, 1e6, rtt_us=40e3, least_rtt_us=40e3, losses=LOST)
+    assert not explained_away(alone, judge(alone))
 
 
 def test_every_sentence_of_the_catalogue_closes_its_clauses():

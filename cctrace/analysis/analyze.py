@@ -156,7 +156,7 @@ def _analyses(
             whatif = _what_if(flow, found, number, asked) if asked.what_if else None
             found = replace(found, collapse=forecast, whatif=whatif)
             if asked.goal and chosen is None:
-                found = _with_effects(flow, found, number, asked.goal, asked.progress)
+                found = _with_effects(counters.attach(flow)[0], found, number, asked.goal, asked.progress)
             forget(flow)
         yield found
 

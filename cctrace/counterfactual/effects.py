@@ -4,7 +4,7 @@
     found.causes["random_loss"].effect          goodput and RTT without random loss, as multiples of those with it
     found.joined(diagnosis, goal="goodput")     the diagnosis, its verdicts in the order of their effects
 
-Asked are the causes that the verdicts name, and what the account of time shows to have held the flow back (`limits`).
+`counterfactual.candidates` has which causes are asked about.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.cc import called
+from cctrace.counterfactual.candidates import beside, held, removals
 from cctrace.counterfactual.figures import FIGURES, SHARE, in_words
-from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED, Intervention
 from cctrace.counterfactual.runs import Question, Runs
 from cctrace.counterfactual.scene import scene_of
 from cctrace.counterfactual.scene_of_polls import scene_of_polls
 from cctrace.counterfactual.whatif import cells
-from cctrace.diagnosis.findings import Effect, Finding, Verdict
-from cctrace.diagnosis.limits import shares
-from cctrace.diagnosis.order import by_effect, verdict
+from cctrace.diagnosis.findings import Effect, Verdict
+from cctrace.diagnosis.order import by_effect, matters
 from cctrace.display import Summarized
 from cctrace.errors import FitError
 from cctrace.estimates import Estimate, to_dict
@@ -35,6 +34,7 @@ from cctrace.flows.flow import Flow
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cctrace.counterfactual.interventions import Intervention
     from cctrace.counterfactual.scene import Controller, Scene
     from cctrace.diagnosis.diagnose import Diagnosis
 
@@ -44,7 +44,6 @@ DRAWS = 8  # paths; what-if, which is asked for by itself, takes more
 LEAST_DRAWS = 4  # of a flow of many segments
 SEGMENTS = 2_000_000  # simulated for a question, two seconds of a core: with fewer draws where they would be more
 MOST_SEGMENTS = 1_000_000  # of a flow
-FROM_LIMITS = 0.2, 0.5  # confidence of what only the account shows: so much, and so much times its share of the time
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class Effects(Summarized):
     unanswered : dict of str to str
         Causes whose effect cannot be told, and why.
     added : list of Verdict
-        Causes that no verdict names, but the account of time.
+        Causes that no verdict names: what the account of time shows, and what matters although others explain as much.
     unseen : list of str
         What the capture cannot exclude, in words.
     """
@@ -201,18 +200,24 @@ def effects_of(
     kept = [runs for runs in tried if runs.reproduces]
     if not kept:
         raise FitError(_unlike(scene, tried[0].original or {}))
-    added = _from_limits(scene, diagnosis)
-    removals, unanswered = _removals(diagnosis.verdicts + added, scene)
+    added, perhaps = held(scene, diagnosis), beside(scene, diagnosis)
+    asked, unanswered = removals(diagnosis.verdicts + added + perhaps, scene)
     answers = [
-        runs.ask({cause: _question(runs, removal, one) for cause, (removal, one) in removals.items()}) for runs in kept
+        runs.ask({cause: _question(runs, removal, one) for cause, (removal, one) in asked.items()}) for runs in kept
     ]
     causes = {
         cause: Without(
             _span([answer[cause].figures for answer in answers]),
             _effect(removal.words, _span([answer[cause].differ or {} for answer in answers])),
         )
-        for cause, (removal, _) in removals.items()
+        for cause, (removal, _) in asked.items()
     }
+    for one in perhaps:
+        if one.name in causes and matters(dataclasses.replace(one, effect=causes[one.name].effect)):
+            added.append(one)
+        else:
+            causes.pop(one.name, None)
+            unanswered.pop(one.name, None)
     names = " or ".join(called(runs.scene.own or "") for runs in kept)
     doubt = f"that another controller than {names} sent it: which did is not known"
     unseen = [*scene.unseen, *([doubt] if len(suspects) > 1 else [])]
@@ -238,21 +243,6 @@ def _unlike(scene: Scene, original: Figures) -> str:
     return f"the inferred path does not reproduce the recording ({pairs}), so that no number would mean anything"
 
 
-def _removals(verdicts: list[Verdict], scene: Scene) -> tuple[dict[str, tuple[Intervention, Verdict]], dict[str, str]]:
-    """Return the causes whose removal can be simulated, and why not of the others."""
-    known = {one.name: (INTERVENTIONS[one.name], one) for one in verdicts if one.name in INTERVENTIONS}
-    unanswered = {one.name: NOT_SIMULATED[one.name] for one in verdicts if one.name not in known}
-    for cause in [cause for cause, (removal, _) in known.items() if removal.is_alone and not scene.others]:
-        unanswered[cause] = "the flows that competed are not part of what was inferred"
-        del known[cause]
-    path = scene.path
-    for cause, has_it in (("aqm", path.aqm != "droptail"), ("policer", path.policer is not None)):
-        if cause in known and not has_it:  # RED and PIE, of which a fit knows none: to leave them out changes nothing
-            unanswered[cause] = "the inferred path has none, so that no simulation can leave it out"
-            del known[cause]
-    return known, unanswered
-
-
 def _question(runs: Runs, removal: Intervention, one: Verdict) -> Question:
     own = runs.scene.own or ""
     return Question(own, removal.hosts, lambda path: removal.change(path, one), removal.is_alone)
@@ -263,24 +253,3 @@ def _effect(words: str, differ: Figures) -> Effect:
         type(differ[name])(*(None if side is None else 1 + side for side in differ[name])) for name in list(FIGURES)[:2]
     )
     return Effect(words, goodput, rtt, differ[SHARE])
-
-
-def _from_limits(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
-    """Return the verdicts of what held the flow back by the account of time, where none says so yet."""
-    named, held, account = {one.name for one in diagnosis.verdicts}, scene.held, shares(diagnosis.limits)
-    found = []
-    waited = account.get("application", 0.0) + account.get("send_buffer", 0.0)  # a capture shows no buffer, but pauses
-    for cause, is_held, share, number, word in (
-        ("application_limited", held.app, account.get("application", 0.0), "application_share", "application_share"),
-        ("receiver_limited", held.window_bytes, account.get("receive_window", 0.0), "receiver_share", "held_share"),
-        ("send_buffer_limited", held.send_buffer_bytes, waited, "send_buffer_share", "send_buffer_share"),
-    ):
-        if is_held is not None and share > 0 and not named & {cause, _SAYS_AS_MUCH.get(cause)}:
-            least, times = FROM_LIMITS
-            span = 0.0, diagnosis.limits[-1].end_s
-            words = {word: share, "per_rtt": "per RTT"}
-            found.append(verdict(Finding(cause, min(least + times * share, 0.99), span, {number: share}, words)))
-    return found
-
-
-_SAYS_AS_MUCH = {"receiver_limited": "window_limited"}

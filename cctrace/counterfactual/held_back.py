@@ -47,6 +47,8 @@ class HeldBack:
         The application's writes, as `cctrace.Sender` takes them.
     pacing_bps : float or None
         SO_MAX_PACING_RATE, bits/s.
+    paced_share : float
+        Share of the polls in which the socket paced at that limit; 0 without counters.
     send_buffer_bytes : float or None
         SO_SNDBUF, about: what was in flight on average.
     window_bytes : float or None
@@ -61,6 +63,7 @@ class HeldBack:
 
     app: str | None = None
     pacing_bps: float | None = None
+    paced_share: float = 0.0
     send_buffer_bytes: float | None = None
     window_bytes: float | None = None
     largest_window_bytes: float = 0.0
@@ -106,9 +109,9 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
         if limit.name in spans:
             spans[limit.name] += (limit.end_s - limit.start_s) / whole
     buffered = "send_buffer_limited" in names[:1] or spans["send_buffer"] > APPLICATION
-    pacing_bps = _pacing_limit_bps(record) if "pacing_limited" in names else None
+    pacing_bps, paced_share = _pacing_limit(record, "pacing_limited" in names)
     app, idle, unseen = None, spans["application"], []
-    if not buffered and pacing_bps is None and idle > APPLICATION:
+    if not buffered and "pacing_limited" not in names and idle > APPLICATION:
         app = writes_of(record)
         # What was written while data were in flight waited for room; or a window that was shut for longer made pauses.
         buffered = app is None and idle > max(WRITTEN_EARLY, spans["receive_window"])
@@ -139,7 +142,7 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
         text = f"a receive window above the {window / 1e3:.0f} kB seen, which held back and is kept (rwnd changes it)"
         unseen.append(text)
     fq = at_hand_over(record.flow).through_fq
-    return HeldBack(app, pacing_bps, outstanding, window, largest, fq, tuple(unseen))
+    return HeldBack(app, pacing_bps, paced_share, outstanding, window, largest, fq, tuple(unseen))
 
 
 def _in_words(app: str) -> str:
@@ -154,16 +157,19 @@ def _in_words(app: str) -> str:
     return f"{format_size(size)} {when} {format_time(period_ns)}"
 
 
-def _pacing_limit_bps(record: Record) -> float | None:
-    """Return the limit of the pacing rate, bits/s of payload: by the counters, or as packets left; None if unknown."""
+def _pacing_limit(record: Record, is_named: bool) -> tuple[float | None, float]:
+    """Return the limit of the pacing rate, bits/s of payload, and the share of the polls at it.
+
+    The limit is that of the counters, else the rate at which packets left, if a verdict says so; None if unknown.
+    """
     polls = record.flow.tcpinfo
     if polls is not None and "max_pacing_rate" in polls.columns | polls.extra:
         limit, share = socket_limit(polls["pacing_rate_Bps"].astype(float), polls["max_pacing_rate"].astype(float))
         if share > 0:
-            return 8 * limit
+            return 8 * limit, share
     rate, _ = even_rate(record)
     mss = record.table.mss
-    return None if np.isnan(rate) else float(rate * 8e6 * mss / (mss + HEADER_BYTES))
+    return (None if np.isnan(rate) or not is_named else float(rate * 8e6 * mss / (mss + HEADER_BYTES))), 0.0
 
 
 def shut_window_bytes(record: Record) -> float | None:

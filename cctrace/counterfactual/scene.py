@@ -21,6 +21,7 @@ from cctrace.errors import StreamError
 from cctrace.fit.fitted_path import FittedPath, path_of
 from cctrace.identification.identify import UNKNOWN, identify
 from cctrace.path.evidence import PathEvidence, evidence_of
+from cctrace.path.losses import backlog_met
 from cctrace.sim.sender import Sender
 
 if TYPE_CHECKING:
@@ -161,14 +162,21 @@ def _identified(flow: Flow) -> tuple[Controller | None, str]:
 def _others(flow: Flow, evidence: PathEvidence, path: FittedPath) -> tuple[Sender, ...]:
     """Return the senders of the other flows through the same bottleneck."""
     begin_ns, senders = flow.row["start_ns"], []
-    least_us = float(np.nanmin(evidence.transmissions.rtt_us))
+    base_us = _base_rtt_us(evidence, flow.index) if evidence.through.others else 0.0
     for index in evidence.through.others:
         other = flow.capture.flow(index)
         start = (other.row["start_ns"] - begin_ns) / 1e9
-        rtt_us = path.rtt_ns / 1e3 + float(np.nanmin(evidence.companions[index].rtt_us)) - least_us
+        rtt_us = path.rtt_ns / 1e3 + _base_rtt_us(evidence, index) - base_us
         begin, stop = f"{max(start, 0):.3f}s", f"{start + other.row['duration_s']:.3f}s"
         cc = _identified(other)[0] or "cubic"
         window = shut_window_bytes(Record(other))
         sender = Sender(cc, rtt=f"{max(rtt_us, 100.0):.0f}us", start=begin, stop=stop)
         senders.append(sender if window is None else replace(sender, rwnd=f"{window:.0f}B"))
     return tuple(senders)
+
+
+def _base_rtt_us(evidence: PathEvidence, index: int) -> float:
+    """Return what a flow's RTTs are, typically, beyond the queue of all flows: whoever came late never met it empty."""
+    part, through = evidence.parts[index], evidence.through
+    met = through.steps.served(part.sent_us) + backlog_met(through.sent, through.steps, part.sent_us)
+    return float(np.nanmedian(part.told_us - through.steps.when(met)))

@@ -128,7 +128,7 @@ def _held(polls: Polls, diagnosis: Diagnosis, verdicts: dict[str, Verdict], rtt_
     if idle > APPLICATION and buffer is None and pacing is None:
         app = _writes(polls, diagnosis, goodput_bps)
         unseen.append(f"that the application had less to send for up to {100 * idle:.0f} % of the time")
-    return HeldBack(app, pacing, buffer, window, window or 0.0, None, tuple(unseen))
+    return HeldBack(app, pacing, 0.0, buffer, window, window or 0.0, None, tuple(unseen))
 
 
 def _writes(polls: Polls, diagnosis: Diagnosis, goodput_bps: float) -> str | None:

@@ -98,6 +98,11 @@ CAUSES = {
         "{limited_share} of the time, and no queue stood[, though the path carried {carried_bps}].",
         _LIMIT,
         "A pacing rate below the limit (`pacing_rate A/B` of ss: A at the time, B the limit).",
+        partly=Sentence(
+            "Its socket's pacing limit (SO_MAX_PACING_RATE), {limit_bps}, was reached for {limited_share} of the time.",
+            _LIMIT,
+            "A pacing rate below the limit (`pacing_rate A/B` of ss: A at the time, B the limit).",
+        ),
         evenly=Sentence(
             f"Something paced it: {_EVEN}. A limit of its pacing rate does that, or an application that writes as "
             "evenly.",
@@ -155,6 +160,11 @@ CAUSES = {
         "A fair queue at the bottleneck (fq_codel, cake) would share evenly, whoever the controllers are.",
         "[{by_rtts?}RTTs that move apart|Delays that this flow's own queue explains as well as the queue of all "
         "together].",
+        beside=Sentence(
+            "{others} of this capture went through the same bottleneck ({link_bps}) meanwhile, and took a part of it.",
+            "A fair queue at the bottleneck (fq_codel, cake) would share evenly, whoever the controllers are.",
+            "A rate that is the same without them.",
+        ),
     ),
     "fair_queueing": _cause(
         "its share of a fair queue",

@@ -30,7 +30,7 @@ from cctrace.diagnosis.order import cause_words, verdict
 from cctrace.diagnosis.packets.capture import is_elsewhere
 from cctrace.diagnosis.record import Record
 from cctrace.diagnosis.remedies import with_commands
-from cctrace.diagnosis.rules import judge
+from cctrace.diagnosis.rules import explained_away, judge
 from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.counters import CounterFlow
@@ -63,6 +63,8 @@ class Diagnosis(Summarized):
         Most important first; at least one.
     lacks : list of str
         What could not be asked, and why.
+    explained_away : list of Verdict
+        Causes that may hold beside those of the verdicts, which explain as much.
 
     Examples
     --------
@@ -83,6 +85,7 @@ class Diagnosis(Summarized):
     events: list[Event] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     lacks: list[str] = field(default_factory=list)
+    explained_away: list[Verdict] = field(default_factory=list)
 
     @property
     def in_words(self) -> str:
@@ -158,9 +161,12 @@ def diagnose(flow: Flow | CounterFlow, controller: str | None = None, paced: boo
     unknown = [Limit("unknown", 0.0, record.duration_s)]
     limits = part("account of what limited it when", limits_of, record, instead=unknown)
     events = part("list of events", events_of, record, instead=[])
-    verdicts = with_commands(_verdicts(packets.facts_of(record, limits, part)), flow, controller)
+    facts = packets.facts_of(record, limits, part)
+    findings = judge(facts)
+    verdicts = with_commands([verdict(finding) for finding in findings], flow, controller)
+    beside = [verdict(finding) for finding in explained_away(facts, findings)]
     note = ELSEWHERE if is_elsewhere(flow) else ""
-    return Diagnosis.of(limits, events, verdicts, note=note, lacks=lacks)
+    return replace(Diagnosis.of(limits, events, verdicts, note=note, lacks=lacks), explained_away=beside)
 
 
 def _verdicts(facts: Facts) -> list[Verdict]:

@@ -12,7 +12,7 @@ from cctrace.diagnosis.wording import fill
 
 GOALS = ("goodput", "delay", "loss")  # what a user may want most
 REMEDIED = {"congestive_loss", "self_induced_queue"}  # simulated is another queue: what that makes worse is no cost
-ACCOUNTED = {"receiver_limited", "send_buffer_limited", "application_limited"}  # measured for how long, if not long
+ACCOUNTED = {"receiver_limited", "send_buffer_limited", "application_limited", "pacing_limited"}  # if for little time
 
 
 def verdict(finding: Finding) -> Verdict:
@@ -99,17 +99,23 @@ def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdic
     return sorted(verdicts, key=key)
 
 
+def matters(one: Verdict) -> bool:
+    """Return whether goodput or RTT is likely to be another without a cause."""
+    return any(_matters(one, wanted, "goodput") for wanted in ("goodput", "delay"))
+
+
 def is_remedy(one: Verdict) -> bool:
     """Return whether more goodput is certain without a cause."""
-    return one.effect is not None and _matters(one, "goodput", "goodput") and (one.effect.goodput.value or 0) > 1
+    return one.effect is not None and _matters(one, "goodput", "goodput") and (one.effect.goodput.low or 0) > 1
 
 
 def _matters(one: Verdict, wanted: str, goal: str) -> bool:
-    """Return whether a removal changes what is wanted by enough, and for sure in its direction."""
+    """Return whether a removal changes what is wanted by enough, and three times in four in its direction."""
     if one.effect is None or _size(one, one.effect, wanted, goal) < _least(wanted):
         return False
     value, low, high = _change(one.effect, wanted)
-    return low > 0 if value > 0 else high < 0
+    nearest = low if value > 0 else high
+    return abs(value) > const.LIKELY * abs(value - nearest)
 
 
 def _least(wanted: str) -> float:

@@ -116,7 +116,9 @@ def losses_of(
         aqm = "early"
     random = lost & ~congestive
     count, n = int((lost & clear).sum()), int(clear.sum())
-    share = Estimate(count / max(n, 1), *proportion(count, n))
+    (low, most), all_lost = proportion(count, n), proportion(int(lost.sum()), len(lost))[1]
+    value = count / max(n, 1)
+    share = Estimate(value, low, max(min(most, all_lost), value))  # few met no queue: no more than if all was chance
     return Losses(share, _bursts(random, share.sides()[0]), int(congestive.sum()), int(random.sum()), buffer, aqm)
 
 

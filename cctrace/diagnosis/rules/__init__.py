@@ -6,7 +6,7 @@ this order: what the ends did explains the path's part, and what others did expl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from cctrace.diagnosis.facts import Facts
 from cctrace.diagnosis.findings import Finding
@@ -49,6 +49,19 @@ RULES: tuple[Rule, ...] = (
     delays.inflated_min_rtt,
     losses.sent_again,
 )
+
+
+# Causes beside which others may go unnoticed: a simulation without them tells (`cctrace.counterfactual.candidates`).
+SECOND = {"random_loss", "jitter", "reordering", "aqm", "rate_change"}
+
+
+def explained_away(facts: Facts, findings: Sequence[Finding]) -> list[Finding]:
+    """Return what rules would have found, had earlier ones not explained as much."""
+    named = {finding.name for finding in findings}
+    if facts.is_blind or named & {"capture_artefact", "slow_start_only"}:
+        return []
+    alone = (finding for rule in RULES for finding in rule(facts, Found()))
+    return [finding for finding in alone if finding.name in SECOND - named]
 
 
 def judge(facts: Facts) -> list[Finding]:

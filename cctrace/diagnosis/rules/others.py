@@ -18,9 +18,9 @@ def policer(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def fair_queueing(facts: Facts, found: Found) -> Iterator[Finding]:
-    """All flows got equal parts whenever they had data, out of queues of their own."""
+    """All flows got equal parts whenever they had data, out of queues of their own, and no other limit made them so."""
     turns = facts.turns
-    if turns is None:
+    if turns is None or found.sure & {"receiver_limited", "pacing_limited"}:
         return
     alone = {"alone_bps": turns.solo_bps} if turns.solo_bps > 0 else {"never_alone": True}
     sure = 0.95 if turns.solo_bps > (1 - const.FAIR) * turns.link_bps else 0.75
