@@ -1,6 +1,6 @@
 """Simulate the recordings of `benchmarks.intervention_bases` that a simulator can make: truth that costs a second.
 
-    python -m benchmarks.intervention_simulated list.json DIR
+    python -m benchmarks.intervention_simulated list.json DIR [--rates 0.35]
 
 DIR has the layout that `benchmarks.interventions` reads. There are no counters, no other AQM than CoDel, and the
 simulator errs as the one that predicts does: what is fitted to such truth is judged on kernels.
@@ -20,6 +20,22 @@ from cctrace.sim.jitter import Jitter
 FIRST_SPORT = 50_000  # of `Simulation.to_pcap`
 CONTROLLERS = {("bbr", "linux-bbr3"): "bbr3", ("bbr", "linux-bbr1"): "bbr2022", ("cubic", ""): "cubic6"}
 EARLY_SHARES = 1000  # delays of which an empirical jitter draws one
+
+
+def scaled(one: dict[str, Any], factor: float) -> dict[str, Any]:
+    """Return a scenario with rates and sizes times a factor: the same in BDPs, with fewer packets."""
+
+    def times(value: Any) -> Any:
+        return type(value)(value * factor)
+
+    found = one | {name: times(one[name]) for name in ("rate", "buffer", "rcvbuf") if name in one}
+    if "steps" in one:
+        found["steps"] = [[start, times(rate)] for start, rate in one["steps"]]
+    if "policer" in one:
+        found["policer"] = {name: times(value) for name, value in one["policer"].items()}
+    names = ("sndbuf", "chunk_bytes", "max_pacing_rate")
+    found["flows"] = [flow | {name: times(flow[name]) for name in names if name in flow} for flow in one["flows"]]
+    return found
 
 
 def path_of(one: dict[str, Any]) -> cct.Path:
@@ -75,10 +91,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("list", type=File)
     parser.add_argument("folder", type=File)
+    parser.add_argument("--rates", type=float, default=1.0, help="times those of the list")
     options = parser.parse_args()
     for one in json.loads(options.list.read_text()):
         if not one["intervention"].keys() & {"cc"} and not (options.folder / one["name"] / "scenario.json").exists():
-            write(one, options.folder)
+            write(scaled(one, options.rates), options.folder)
 
 
 if __name__ == "__main__":
