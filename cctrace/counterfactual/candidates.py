@@ -10,7 +10,7 @@ causes did together shows only where each of them is left out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED, Intervention
 from cctrace.diagnosis import constants as const
@@ -41,9 +41,9 @@ def held(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
         if is_held is not None and share > 0 and not named & {cause, _SAYS_AS_MUCH.get(cause)}:
             least, times = FROM_LIMITS
             span = 0.0, diagnosis.limits[-1].end_s
-            words = {**words, "held_share": share, "per_rtt": "per RTT"}
+            said: dict[str, Any] = {**words, "held_share": share, "per_rtt": "per RTT"}
             form = "partly" if cause == "pacing_limited" else ""
-            found.append(verdict(Finding(cause, min(least + times * share, 0.99), span, {number: share}, words, form)))
+            found.append(verdict(Finding(cause, min(least + times * share, 0.99), span, {number: share}, said, form)))
     return found
 
 
